@@ -1,0 +1,118 @@
+"""Servers for those tests that need them, backends for those that run on each, processes that die with the test."""
+
+import fcntl
+import os
+
+import pytest
+
+from tests import backends, servers
+from tests.site import Site
+
+
+def pytest_configure(config):
+    """With xdist, start every server before the workers are: they read the addresses from their environment."""
+    if getattr(config.option, "numprocesses", None) and "PYTEST_XDIST_WORKER" not in os.environ:
+        start(servers.KINDS)
+
+
+def pytest_collection_finish(session):
+    """Without xdist, start only what the chosen tests need."""
+    if not session.config.option.collectonly:
+        start({kind for item in session.items for kind in backends.needs(item)})
+
+
+def start(kinds):
+    for kind in sorted(kinds):
+        if not servers.missing(kind):
+            servers.start(kind)
+
+
+@pytest.hookimpl(tryfirst=True)
+def pytest_runtest_setup(item):
+    """A missing server skips at home and fails where CI=true."""
+    for reason in filter(None, map(servers.missing, sorted(backends.needs(item)))):
+        (pytest.fail if os.environ.get("CI") == "true" else pytest.skip)(reason)
+
+
+def pytest_generate_tests(metafunc):
+    if "backend" in metafunc.fixturenames:
+        backends.parametrise(metafunc)
+
+
+@pytest.fixture(scope="session", autouse=True)
+def _locks():
+    """Two lock files, shared by all xdist workers."""
+    with (servers.run_dir() / "door").open("w") as door, (servers.run_dir() / "room").open("w") as room:
+        yield door, room
+
+
+@pytest.fixture(autouse=True)
+def _room(request, _locks):
+    """A test marked `alone` has the room to itself, others share it. All pass one door, so that it gets its turn."""
+    door, room = _locks
+    fcntl.flock(door, fcntl.LOCK_EX)
+    fcntl.flock(room, fcntl.LOCK_EX if request.node.get_closest_marker("alone") else fcntl.LOCK_SH)
+    fcntl.flock(door, fcntl.LOCK_UN)
+    yield
+    fcntl.flock(room, fcntl.LOCK_UN)
+
+
+@pytest.fixture
+def backend(request):
+    """Each queue backend in turn; what it leaves on the server goes after the test."""
+    yield backends.Backend(request.param)
+    if request.param.server == "redis":
+        flush_redis()
+
+
+@pytest.fixture
+def redis_client():
+    """A client of this worker's Redis database. Mark the test with `server("redis")`."""
+    redis = pytest.importorskip("redis")
+    with redis.Redis.from_url(f"{backends.redis_url()}/{backends.worker_number()}") as client:
+        yield client
+    flush_redis()
+
+
+def flush_redis():
+    import redis
+
+    with redis.Redis.from_url(f"{backends.redis_url()}/{backends.worker_number()}") as client:
+        client.flushdb()
+
+
+@pytest.fixture
+def make_site(tmp_path):
+    """Make a Site of processes: `make_site(backend.queues(), ALLOWED_HOSTS=[])`; all of them die with the test."""
+    sites = []
+
+    def make(queues, aliases=(), **settings) -> Site:
+        sites.append(Site(queues, tuple(aliases), tmp_path / "ledger", settings))
+        return sites[-1]
+
+    yield make
+    for site in sites:
+        site.close()
+
+
+@pytest.fixture
+def site(backend, make_site, settings):
+    """A Site over one queue "default" of the backend; this process's own settings name the same queue."""
+    settings.QUEUES = backend.queues()
+    return make_site(settings.QUEUES, {"default", backend.alias} - {""})
+
+
+@pytest.fixture
+def private_server():
+    """Start a server of the test's own, to be hurt: `private_server("redis", *servers.Redis.DURABLE)`."""
+    running = []
+
+    def start_one(kind, *extra):
+        if reason := servers.missing(kind):
+            (pytest.fail if os.environ.get("CI") == "true" else pytest.skip)(reason)
+        running.append(servers.KINDS[kind](servers.short_dir() / kind, *extra))
+        return running[-1].start()
+
+    yield start_one
+    for server in running:
+        server.discard()

@@ -1,0 +1,59 @@
+"""The settings of the test suite. A database alias exists where its server and its driver do; see tests/servers.py."""
+
+from importlib.util import find_spec
+from urllib.parse import parse_qs, unquote, urlsplit
+
+from tests import servers
+
+if find_spec("pymysql"):
+    import pymysql
+
+    pymysql.install_as_MySQLdb()
+
+ENGINES = {"postgres": ("postgresql", "psycopg"), "mariadb": ("mysql", "MySQLdb")}
+
+
+def sqlite(name: str) -> dict:
+    """A file, because threads and other processes must see it."""
+    path = servers.run_dir() / name
+    return {
+        "ENGINE": "django.db.backends.sqlite3",
+        "NAME": str(path),
+        "OPTIONS": {
+            "timeout": 20,
+            "transaction_mode": "IMMEDIATE",
+            "init_command": "PRAGMA journal_mode=WAL; PRAGMA synchronous=NORMAL",
+        },
+        "TEST": {"NAME": str(path.with_suffix(".test.sqlite3"))},
+    }
+
+
+def server(kind: str) -> dict:
+    url = urlsplit(servers.address(kind))
+    host = parse_qs(url.query).get("host", [url.hostname or ""])[0]
+    return {
+        "ENGINE": f"django.db.backends.{ENGINES[kind][0]}",
+        "NAME": url.path.lstrip("/"),
+        "USER": unquote(url.username or ""),
+        "PASSWORD": unquote(url.password or ""),
+        "HOST": host,
+        "PORT": str(url.port or ""),
+        "TEST": {"NAME": "test_djqueue"},
+    }
+
+
+def available(kind: str) -> bool:
+    driver = ENGINES[kind][1]
+    return not servers.missing(kind) and (driver == "MySQLdb" and find_spec("pymysql") or find_spec(driver)) is not None
+
+
+DATABASES = {"default": sqlite("default.sqlite3")}
+DATABASES |= {kind: server(kind) for kind in ENGINES if available(kind)}
+DEFAULT_AUTO_FIELD = "django.db.models.BigAutoField"
+INSTALLED_APPS = ["django.contrib.contenttypes", "django.contrib.auth", "djqueue", "tests.app"]
+SECRET_KEY = "only-for-the-tests-of-djqueue-0123456789-abcdefghijklmnopqrstuvwxyz"
+PASSWORD_HASHERS = ["django.contrib.auth.hashers.MD5PasswordHasher"]
+TIME_ZONE = "UTC"
+USE_TZ = True
+
+QUEUES = {"default": {"CLASS": "djqueue.backends.memory.MemoryQueue"}}

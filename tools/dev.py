@@ -1,0 +1,200 @@
+"""The project's tasks: `python tools/dev.py TASK`, or `make TASK`. Python 3.11 or newer is all they need."""
+
+import argparse
+import os
+import signal
+import sys
+import tempfile
+import time
+import zipfile
+from pathlib import Path
+
+if sys.version_info < (3, 11):  # noqa: UP036 - a stranger's machine may have an older one
+    sys.exit(f"Python 3.11 or newer is needed, this is {sys.version.split()[0]}: make PYTHON=python3.11 ...")
+sys.path.insert(1, str(Path(__file__).resolve().parent.parent))
+
+import apt
+import venvs
+from steps import ROOT, Failed, need, run, say, step
+
+from tests import servers
+
+VENV, DEMO_VENV = ".venv", ".venv-demo"
+PYTEST = ("-m", "pytest", "-n", "auto", "--maxprocesses", "4")
+CORE = ("-m", "not slow")
+
+
+def test(full: bool = False):
+    """Everything that must hold. The last line is pytest's own."""
+    begun = time.monotonic()
+    os.environ |= {"DJQUEUE_FULL": "1"} if full else {}
+    python = prepare()
+    check_code(python)
+    check_documents(python)
+    check_package(python)
+    with step("demo"):
+        run_demo("--once")
+    for combination in other_combinations(full):
+        core_suite(combination)
+    say(f"--- tests on Python {sys.version.split()[0]}, after {time.monotonic() - begun:.0f} s")
+    hand_over(python, *PYTEST)
+
+
+def test_all():
+    """The same at full size, on every supported Python and Django that is found."""
+    test(full=True)
+
+
+def lint():
+    """Style of the code, and its formatting."""
+    with step("lint"):
+        run_lint(venvs.ensure(VENV, "test"))
+
+
+def format_code():
+    """Put the code into its format."""
+    python = venvs.ensure(VENV, "test")
+    run(python, "-m", "ruff", "check", "--fix", ".")
+    run(python, "-m", "ruff", "format", ".")
+
+
+def docs():
+    """Build the documentation into docs/_build."""
+    check_documents(venvs.ensure(VENV, "test"))
+
+
+def bench():
+    """Measure throughput and latency beside a bare loop."""
+    need("benchmarks/run.py")
+    python = venvs.ensure(VENV, "test")
+    start_servers()
+    hand_over(python, "benchmarks/run.py")
+
+
+def demo(once: bool, photos: str | None):
+    """The example site with its consumer, until Ctrl-C; once: a batch of pictures, counted, and the end."""
+    run_demo(*(["--once"] if once else []), *(["--photos", os.path.abspath(photos)] if photos else []))
+
+
+def prepare() -> Path:
+    """The virtual environment and the running servers."""
+    with step("virtual environment"):
+        python = venvs.ensure(VENV, "test")
+    with step("servers"):
+        apt.ensure(servers)
+        start_servers()
+    return python
+
+
+def start_servers():
+    """One set for the whole run: their addresses travel in the environment, they stop when this process ends."""
+    servers.run_dir()
+    for kind in servers.KINDS:
+        if not servers.missing(kind):
+            servers.start(kind)
+
+
+def check_code(python: Path):
+    django = (python, "-W", "error::RuntimeWarning", "-m", "django")
+    settings = {"DJANGO_SETTINGS_MODULE": "tests.settings", "PYTHONPATH": str(ROOT)}
+    with step("lint"):
+        run_lint(python)
+    with step("migrations"):
+        run(*django, "makemigrations", "--check", "--dry-run", env=settings)
+    with step("system checks"):
+        run(*django, "check", env=settings)
+        need("example_project/manage.py")
+        run(python, "example_project/manage.py", "check")
+
+
+def run_lint(python: Path):
+    run(python, "-m", "ruff", "check", ".")
+    run(python, "-m", "ruff", "format", "--check", ".")
+
+
+def check_documents(python: Path):
+    with step("documentation"):
+        need("docs/conf.py")
+        run(python, "-m", "sphinx", "-E", "-a", "-W", "--keep-going", "-q", "-b", "html", "docs", "docs/_build")
+
+
+def check_package(python: Path):
+    """Source archive, wheel from it, and an import where there is nothing but Django and croniter."""
+    with step("package"), tempfile.TemporaryDirectory() as folder:
+        run(python, "-m", "build", "--outdir", folder, quiet=True)
+        wheel = next(Path(folder).glob("*.whl"))
+        check_contents(wheel)
+        venvs.create(Path(folder) / "bare")
+        bare = Path(folder) / "bare/bin/python"
+        run(bare, "-m", "pip", "install", "-q", wheel, quiet=True)
+        run(bare, "-c", "import djqueue; print('djqueue', djqueue.__version__)", cwd=folder)
+
+
+def check_contents(wheel: Path):
+    """Templates, Lua scripts and their like are easily forgotten in a wheel."""
+    files = {p for p in (ROOT / "djqueue").rglob("*") if p.is_file() and "__pycache__" not in p.parts}
+    left_out = {p.relative_to(ROOT).as_posix() for p in files} - set(zipfile.ZipFile(wheel).namelist())
+    if left_out:
+        raise Failed(f"not in {wheel.name}: {', '.join(sorted(left_out))}")
+
+
+def run_demo(*args: str):
+    need("example_project/demo.py")
+    run(venvs.ensure(DEMO_VENV, "demo"), "example_project/demo.py", *args)
+
+
+def other_combinations(full: bool) -> list[venvs.Combination]:
+    """The combinations to test beside this one: the newest that is found, or all. What is not found is said."""
+    others = [combination for combination in reversed(venvs.MATRIX) if combination != venvs.default_combination()]
+    found = [combination for combination in others if venvs.interpreter(combination.python)]
+    chosen = found if full else found[:1]
+    for version in sorted({combination.python for combination in others}):
+        say(f"--- other interpreter {version}: {venvs.interpreter(version) or 'not found'}")
+    say(f"--- core suite also on: {', '.join(map(str, chosen)) or 'nothing, no other interpreter was found'}")
+    return chosen
+
+
+def core_suite(combination: venvs.Combination):
+    with step(f"core suite on {combination}"):
+        name = f".venv-{combination.python}-django{combination.django}"
+        python = venvs.ensure(name, "test", venvs.interpreter(combination.python), (f"Django=={combination.django}.*",))
+        run(python, *PYTEST, *CORE)
+
+
+def hand_over(*command):
+    """The last command of a task: its output ends the task's output, its exit code is the task's."""
+    try:
+        run(*command)
+    except Failed:
+        sys.exit(1)
+
+
+TASKS = {"test": test, "test-all": test_all, "lint": lint, "format": format_code, "docs": docs, "bench": bench}
+
+
+def parser() -> argparse.ArgumentParser:
+    main = argparse.ArgumentParser(prog="make", description=__doc__)
+    tasks = main.add_subparsers(dest="task", required=True, metavar="TASK")
+    player = tasks.add_parser("demo", help=demo.__doc__)
+    player.add_argument("--once", action="store_true", help="in make: ONCE=1")
+    player.add_argument("--photos", metavar="DIR", help="a folder of pictures; in make: PHOTOS=DIR")
+    player.set_defaults(function=demo)
+    for name, function in TASKS.items():
+        tasks.add_parser(name, help=function.__doc__).set_defaults(function=function)
+    return main
+
+
+def main():
+    signal.signal(signal.SIGTERM, lambda *_: sys.exit(143))
+    options = vars(parser().parse_args())
+    options.pop("task")
+    try:
+        options.pop("function")(**options)
+    except Failed as error:
+        sys.exit(str(error))
+    except KeyboardInterrupt:
+        sys.exit(130)
+
+
+if __name__ == "__main__":
+    main()
