@@ -1,0 +1,17 @@
+"""The Django app."""
+
+from django.apps import AppConfig
+from django.utils.translation import gettext_lazy as _
+
+
+class DjqueueConfig(AppConfig):
+    name = "djqueue"
+    label = "djqueue"
+    verbose_name = _("Queue")
+    default_auto_field = "django.db.models.BigAutoField"
+
+    def ready(self) -> None:
+        from djqueue import checks  # noqa: F401  registers them
+        from djqueue.registry import autodiscover
+
+        autodiscover()

@@ -1,0 +1,291 @@
+"""The contract between djqueue and a store: queues of entries, and small shared facts."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Hashable, Iterable, Sequence
+from dataclasses import replace
+from functools import cached_property
+from math import inf
+
+from djqueue.backends import wire
+from djqueue.backends.entries import DEAD, Claimed, Entry, Guard, Lease, QueueStats, Reaped, Record
+from djqueue.exceptions import NotSupported
+from djqueue.message import new_id, pack_item, unpack_item
+
+__all__ = ["BaseQueue", "BaseStore", "Claimed", "Entry", "Guard", "Lease", "LeasedQueue", "QueueStats", "Reaped", "Record"]
+
+DEAD_SUFFIX = f":{DEAD}"
+
+
+class BaseStore:
+    """Small facts shared by all processes: marks, locks, ticks, results. Values are bytes, keys are text.
+
+    Every method is atomic. Times are seconds by the store's clock. ``ttl=None`` keeps a fact until it is dropped.
+    A store belongs to one queue: two queues never see each other's keys.
+    """
+
+    def now(self) -> float:
+        return time.time()
+
+    def get(self, key: str) -> bytes | None:
+        """The value, or None if there is none or its time is over."""
+        raise NotImplementedError
+
+    def put(self, key: str, value: bytes, ttl: float | None = None) -> None:
+        """Set, whatever was there."""
+        raise NotImplementedError
+
+    def add(self, key: str, value: bytes, ttl: float) -> bool:
+        """Set if absent; True if it was. Of any number of simultaneous callers exactly one gets True."""
+        raise NotImplementedError
+
+    def keep(self, key: str, value: bytes, ttl: float) -> bool:
+        """Give the key ``ttl`` more seconds from now if it still has that value; True if so."""
+        raise NotImplementedError
+
+    def drop(self, key: str, value: bytes | None = None) -> bool:
+        """Delete the key (if it has that value, when one is given); True if something was deleted."""
+        raise NotImplementedError
+
+    def prune(self, limit: int = 1000) -> int:
+        """Delete up to ``limit`` facts whose time is over; how many. Stores that expire by themselves return 0."""
+        return 0
+
+
+class BaseQueue:
+    """A queue in four verbs; all the others work over them, at most once.
+
+    A third party writes ``__init__(name, connection)``, ``write``, ``read``, ``flush`` and ``__len__``, and the queue
+    works with the consumer. ``read`` removes, so what a worker holds when it dies is lost. A backend that can do better
+    derives from :class:`LeasedQueue`.
+    """
+
+    cannot: frozenset[str] = frozenset({"durable", "lease", "priority", "idempotent", "inspect", "transaction"})
+    """What this backend cannot do. Read by checks, the contract suites and the docs; never by the consumer."""
+    options: frozenset[str] = frozenset()
+    """The names (upper case) that this class takes in ``OPTIONS``, beside those that every queue has."""
+    lease: float = 60.0
+    """Seconds for which a claim holds unless it is extended (``OPTIONS["LEASE"]``)."""
+    on_commit: str | None = "default"
+    """The database alias whose commit an enqueue waits for; None sends at once (``OPTIONS["ON_COMMIT"]``)."""
+    poll: float = 0.1
+    """Seconds between two looks of :meth:`reserve` at an empty queue."""
+    alias: str = "default"
+    """Its key in QUEUES; given by the composition root."""
+    store: BaseStore | None = None
+    """The facts of this queue; given by the composition root where the backend brings none."""
+
+    def __init__(self, name: str, connection: object = None, **options):
+        self.name = name
+        self.connection = connection
+
+    # ---- the four verbs
+
+    def write(self, data: str) -> None:
+        """Put ``data`` at the end of the queue."""
+        raise NotImplementedError
+
+    def read(self) -> str | None:
+        """Take the next data off the queue; None when there is none."""
+        raise NotImplementedError
+
+    def flush(self) -> None:
+        """Delete all that waits, due or not. What is leased or dead stays."""
+        raise NotImplementedError
+
+    def __len__(self) -> int:
+        """How many wait, the delayed ones included, the leased ones not."""
+        raise NotImplementedError
+
+    def __bool__(self) -> bool:
+        return True  # an empty queue is still a queue
+
+    # ---- what the consumer calls: working defaults over the four
+
+    def put(self, entries: Sequence[Entry], guards: Sequence[Guard | None] | None = None) -> list[bool]:
+        """Accept entries in their order; tells of each whether it was accepted.
+
+        An id that waits or is leased already is refused, and so is an entry whose guard's key was used; guard and
+        entry are decided in one atomic step where the backend can. Raises QueueFull if the store takes no more.
+        """
+        accepted = []
+        for entry, guard in zip(entries, guards or [None] * len(entries), strict=True):
+            free = guard is None or self.store.add(guard.key, entry.id.encode(), guard.ttl)
+            if free:
+                self.write(wire.pack(wire.stamped(entry, self.now())))
+            accepted.append(free)
+        return accepted
+
+    def claim(self, limit: int = 1, lease: float = 60.0, owner: str = "") -> Claimed:
+        """Lease up to ``limit`` due entries for ``lease`` seconds; never waits. Their ``attempts`` are one higher."""
+        now, read = self.now(), []
+        while len(read) < limit and (text := self.read()) is not None:
+            read.append(wire.unpack(text))
+        early = [entry for entry in read if entry.run_at > now]
+        for entry in early:
+            self.write(wire.pack(entry))
+        due = [Lease(replace(entry, attempts=entry.attempts + 1), claimed=now) for entry in read if entry.run_at <= now]
+        full = len(read) == limit and not early
+        return Claimed(due, again=0.0 if full else min((entry.run_at - now for entry in early), default=inf))
+
+    def complete(self, leases: Sequence[Lease]) -> list[Lease]:
+        """Done: forget them. Returns those that were still ours."""
+        return list(leases)
+
+    def touch(self, leases: Sequence[Lease], lease: float = 60.0) -> list[Lease]:
+        """Hold them for ``lease`` more seconds from now. Returns those still ours, with their new ``until``."""
+        return list(leases)
+
+    def release(self, leases: Sequence[Lease]) -> list[Lease]:
+        """Put them back as ``lease.entry`` now says: counts, note, and a delay if it has one.
+
+        Without a delay an entry goes back to its old place. Returns those that were still ours.
+        """
+        now = self.now()
+        for lease in leases:
+            self.write(wire.pack(wire.due(lease.entry, now)))
+        return list(leases)
+
+    def bury(self, leases: Sequence[Lease]) -> list[Lease]:
+        """Move them to :attr:`dead`, the error queue, as ``lease.entry`` now says. Returns those that were still ours."""
+        if self.dead is not None:
+            self.dead.put([lease.entry for lease in leases])
+        return list(leases)
+
+    def revive(self, ids: Iterable[str]) -> int:
+        """Move entries from the error queue back, their counts afresh, in one atomic step; how many."""
+        raise self._cannot("revive")
+
+    def reap(self, limit: int = 100) -> Reaped:
+        """Make up to ``limit`` expired leases claimable again and count each as lost. Costs nothing for what is not expired."""
+        return Reaped()
+
+    # ---- for operators; bounded, whatever the size of the queue
+
+    def find(self, id: str) -> Record | None:
+        """The entry of that id, if it waits or is leased."""
+        raise self._cannot("find")
+
+    def remove(self, ids: Iterable[str]) -> int:
+        """Delete entries that wait (never leased ones); how many."""
+        raise self._cannot("remove")
+
+    def peek(self, state: str, limit: int = 50, after: str | None = None) -> list[Record]:
+        """Up to ``limit`` records of one state, in the order in which they come up, behind the cursor ``after``."""
+        raise self._cannot("peek")
+
+    def stats(self) -> QueueStats:
+        """Counts; see :class:`QueueStats`."""
+        return QueueStats(ready=len(self), dead=None if self.dead is None else len(self.dead))
+
+    # ---- time and connection
+
+    def now(self) -> float:
+        """The store's clock, epoch seconds. Raises whatever the client raises if the store is out of reach."""
+        return time.time()
+
+    def nap(self, seconds: float, beside: Sequence[BaseQueue] = ()) -> bool:
+        """Sleep for up to ``seconds``; True if woken because work may have come.
+
+        A blocking backend wakes for this queue and for those ``beside`` it, which have the same :attr:`feed`.
+        """
+        time.sleep(seconds)
+        return False
+
+    @property
+    def feed(self) -> Hashable:
+        """Queues of one feed share a connection, and one thread asks for all of them."""
+        return (type(self), self.connection if isinstance(self.connection, str) else id(self.connection))
+
+    def describe(self) -> str:
+        """Where this queue lives, for people; never a password."""
+        return type(self).__name__
+
+    def check(self) -> list:
+        """What is wrong with the server behind this queue, as Django check messages. Connects."""
+        return []
+
+    def close(self) -> None:
+        """Give up the calling thread's connection, if it holds one."""
+
+    # ---- names
+
+    @property
+    def logical(self) -> str:
+        """The name that signatures bind to: an error queue has that of the queue it belongs to."""
+        return self.name.removesuffix(DEAD_SUFFIX)
+
+    @cached_property
+    def dead(self) -> BaseQueue | None:
+        """The error queue, a queue of the same kind; it has none itself."""
+        if self.name.endswith(DEAD_SUFFIX):
+            return None
+        return type(self)(self.name + DEAD_SUFFIX, self.connection)
+
+    def _cannot(self, verb: str) -> NotSupported:
+        return NotSupported(f"{type(self).__name__} has only the four verbs and cannot {verb}(); derive it from LeasedQueue.")
+
+    # ---- a plain queue of items, for scripts and loops of one's own
+
+    def reserve(self, limit: int = 1, lease: float = 60.0, owner: str = "", wait: float = 0.0) -> Claimed:
+        """Claim; while there is nothing, nap and claim again until ``wait`` seconds are over."""
+        deadline = time.monotonic() + wait
+        while True:
+            claimed = self.claim(limit, lease, owner)
+            left = deadline - time.monotonic()
+            if claimed or left <= 0:
+                return claimed
+            if claimed.again:
+                self.nap(min(left, claimed.again, self.poll))
+
+    def push(self, item: object, priority: int = 0, delay: float = 0.0) -> str:
+        """Put one picklable item; returns its id."""
+        id = new_id()
+        self.put([Entry(pack_item(item, id=id, queue=self.logical), id, priority=priority, delay=delay)])
+        return id
+
+    def pop(self, timeout: float = 0.0, default: object = None) -> object:
+        """The next item, or ``default`` after ``timeout`` seconds. At most once: it is gone when this returns."""
+        lease, item = self.take(wait=timeout)
+        if lease is None:
+            return default
+        self.complete([lease])
+        return item
+
+    def take(self, lease: float = 60.0, wait: float = 0.0) -> tuple[Lease, object] | tuple[None, None]:
+        """The next item with its lease, at least once: then ``complete``, ``touch`` or ``release`` it.
+
+        ``(None, None)`` after ``wait`` seconds without one. An item that does not verify goes to the error queue and
+        raises InvalidMessage.
+        """
+        claimed = self.reserve(1, lease, wait=wait)
+        if not claimed:
+            return None, None
+        try:
+            return claimed[0], unpack_item(claimed[0].entry.data, id=claimed[0].entry.id, queue=self.logical)
+        except Exception:
+            self.bury(claimed)
+            raise
+
+    def clear(self) -> None:
+        """Flush."""
+        self.flush()
+
+
+class LeasedQueue(BaseQueue):
+    """The mirror image: write the leased verbs (``put`` … ``stats``), get the four for nothing."""
+
+    cannot = frozenset({"transaction"})
+
+    def write(self, data: str) -> None:
+        self.put([Entry(data.encode(), new_id())])
+
+    def read(self) -> str | None:
+        claimed = self.claim(1)
+        self.complete(claimed)
+        return claimed[0].entry.data.decode() if claimed else None
+
+    def __len__(self) -> int:
+        stats = self.stats()
+        return stats.ready + (stats.delayed or 0)

@@ -1,0 +1,111 @@
+"""The values that travel between a queue and its callers. They decide nothing and touch nothing."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from math import inf
+
+READY, DELAYED, LEASED, DEAD, DONE = "ready", "delayed", "leased", "dead", "done"
+
+
+@dataclass(frozen=True, slots=True)
+class Entry:
+    """What a queue holds. The body is written once; only the envelope around it changes."""
+
+    data: bytes
+    """Opaque: no queue ever reads it."""
+    id: str
+    """At most 64 characters, made by the producer and never reused. Identity only, never order."""
+    priority: int = 0
+    """A 32-bit integer; higher goes first."""
+    run_at: float = 0.0
+    """Due at this moment (epoch seconds); 0 means due on arrival, or ``delay`` seconds after it."""
+    delay: float = 0.0
+    """Seconds from now, by the store's clock, until the entry is due. Read by ``put`` and ``release``."""
+    lane: str = ""
+    """Entries of one lane may have to wait for each other; empty means none."""
+    attempts: int = 0
+    """Starts, counted when the entry is claimed."""
+    failures: int = 0
+    """Starts that ended in an exception."""
+    lost: int = 0
+    """Starts that never reported: their lease ran out. Counted by ``reap``."""
+    created: float = 0.0
+    """When the store accepted it (epoch seconds, the store's clock)."""
+    label: str = ""
+    """The command's name, at most 255 characters. For operators; the signed body decides what runs."""
+    note: str = ""
+    """What went wrong so far, a JSON list; it travels with retries and into the error queue."""
+
+
+@dataclass(frozen=True, slots=True)
+class Lease:
+    """An entry that is ours until a moment, with the proof."""
+
+    entry: Entry
+    token: object = None
+    """Proof of ownership, new and random at every claim."""
+    claimed: float = 0.0
+    """When it was claimed (epoch seconds, the store's clock)."""
+    until: float = inf
+    """When it runs out (epoch seconds, the store's clock) unless it is touched."""
+
+
+class Claimed(list):
+    """The leases of one claim, and ``again``: seconds until more may be claimable.
+
+    0 means ask at once (the claim was full, or stopped early); infinity means that nothing is known to
+    fall due, so whoever waits polls at a pace of their own.
+    """
+
+    __slots__ = ("again",)
+
+    def __init__(self, leases=(), again: float = inf):
+        super().__init__(leases)
+        self.again = again
+
+
+@dataclass(frozen=True, slots=True)
+class Guard:
+    """Accept the entry beside this only if ``key`` was not used in the last ``ttl`` seconds."""
+
+    key: str
+    ttl: float
+
+
+@dataclass(frozen=True, slots=True)
+class Reaped:
+    """How many expired leases a call of ``reap`` gave back, and the seconds until the next may expire."""
+
+    count: int = 0
+    next: float = inf
+
+
+@dataclass(frozen=True, slots=True)
+class Record:
+    """An entry as an operator sees it."""
+
+    entry: Entry
+    state: str
+    """ready, delayed or leased."""
+    at: float
+    """When it fell or falls due, or when its lease runs out (epoch seconds, the store's clock)."""
+    owner: str = ""
+    """Who holds it, if it is leased."""
+    cursor: str = ""
+    """Pass this as ``after`` to go on behind this record."""
+
+
+@dataclass(frozen=True, slots=True)
+class QueueStats:
+    """Counts of one queue; None where the backend cannot tell."""
+
+    ready: int = 0
+    delayed: int | None = None
+    leased: int | None = None
+    dead: int | None = None
+    done: int | None = None
+    oldest: float | None = None
+    """Seconds that the longest waiting ready entry has been due."""
+    capped: int | None = None
+    """Counting stopped here: a count that equals it means "at least"."""

@@ -1,0 +1,147 @@
+"""Commands as classes, and the invoker that enqueues and runs them."""
+
+from __future__ import annotations
+
+import inspect
+from collections.abc import Callable
+from datetime import datetime
+from typing import Any, ClassVar
+
+from django.conf import settings
+from django.utils import timezone
+
+from djqueue.backends.base import BaseQueue
+from djqueue.executor import execute
+from djqueue.policies import Policy
+from djqueue.queues import queues
+from djqueue.registry import Command, PeriodicCommand, Rule, registry
+from djqueue.results import Result
+from djqueue.settle import settle
+
+
+class QueueCommand:
+    """A command as a class: subclass it and write :meth:`execute`. Subclassing registers.
+
+    ``options`` are those of :func:`~djqueue.decorators.queue_command`.
+    """
+
+    options: ClassVar[dict[str, Any]] = {}
+
+    def __init__(self, data: Any = None):
+        self.data = data
+
+    def __init_subclass__(cls, abstract: bool = False, **kwargs: Any) -> None:
+        """``class Base(QueueCommand, abstract=True)`` is not registered itself."""
+        super().__init_subclass__(**kwargs)
+        if "<locals>" in cls.__qualname__:
+            raise TypeError(f"{cls.__qualname__} is nested in a function: a command is a class of a module.")
+        if not abstract:
+            cls._register()
+
+    @classmethod
+    def _register(cls) -> None:
+        registry.register(ClassCommand(_runner(cls), Policy.of(**cls.options)))
+
+    @classmethod
+    def command(cls) -> Command:
+        """What the registry holds for this class."""
+        return registry[f"{cls.__module__}.{cls.__qualname__}"]
+
+    def get_data(self) -> Any:
+        return self.data
+
+    def set_data(self, data: Any) -> None:
+        self.data = data
+
+    def execute(self) -> Any:
+        """Do the work, with ``self.data``."""
+        raise NotImplementedError(f"{type(self).__name__} must write execute().")
+
+
+class PeriodicQueueCommand(QueueCommand, abstract=True):
+    """A command that is enqueued at every minute for which :meth:`validate_datetime` says so."""
+
+    @classmethod
+    def _register(cls) -> None:
+        registry.register(PeriodicClassCommand(_runner(cls), Policy.of(**cls.options), cls().validate_datetime, Rule()))
+
+    def validate_datetime(self, dt: datetime) -> bool:
+        """Whether it is due at this minute."""
+        return False
+
+
+class ClassCommand(Command):
+    """What the registry holds for a class: a command of one argument, its data."""
+
+    def __init__(self, func: Callable, *rest: Any):
+        super().__init__(func, *rest)
+        self._signature = inspect.signature(func, follow_wrapped=False)
+        self.is_async = inspect.iscoroutinefunction(inspect.unwrap(func))
+
+
+class PeriodicClassCommand(ClassCommand, PeriodicCommand):
+    pass
+
+
+def _runner(cls: type[QueueCommand]) -> Callable:
+    def run(data: Any = None) -> Any:
+        return cls(data).execute()
+
+    run.__module__, run.__qualname__, run.__name__, run.__doc__ = cls.__module__, cls.__qualname__, cls.__name__, cls.__doc__
+    run.__wrapped__ = cls.execute  # whose line tells one class from another of the same name
+    return run
+
+
+class Invoker:
+    """The default queue as scripts use it: enqueue a command, run the next one here, empty the queue."""
+
+    @property
+    def queue(self) -> BaseQueue:
+        return queues["default"]
+
+    def enqueue(self, command: QueueCommand) -> Result:
+        """Send a command object to its queue."""
+        return command.command().enqueue(command.get_data())
+
+    def dequeue(self) -> str | None:
+        """Run the next message here and now; its id, or None if there is none.
+
+        What the command raises is raised here, after the message has gone to the error queue.
+        """
+        claimed = self.queue.claim(1, self.queue.lease)
+        if not claimed:
+            return None
+        verdict = execute(self.queue, claimed[0])
+        settle(self.queue, [(claimed[0], verdict)])
+        if verdict.exception is not None:
+            raise verdict.exception
+        return claimed[0].entry.id
+
+    def write(self, message: str) -> None:
+        """Put a raw message."""
+        self.queue.write(message)
+
+    def read(self) -> str | None:
+        """Take the next raw message off the queue."""
+        return self.queue.read()
+
+    def flush(self) -> None:
+        """Delete all that waits."""
+        self.queue.flush()
+
+    def enqueue_periodic_commands(self, dt: datetime | None = None) -> None:
+        """Enqueue every periodic command that is due at this minute; called twice, it enqueues twice.
+
+        The scheduler of a consumer does not use this: it sees to it that a tick is enqueued once.
+        """
+        dt = dt or _local_now()
+        for command in registry.periodic():
+            if command.validate_datetime(dt):
+                command.enqueue()
+
+
+def _local_now() -> datetime:
+    return timezone.localtime() if settings.USE_TZ else datetime.now()
+
+
+invoker = Invoker()

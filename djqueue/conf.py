@@ -1,0 +1,75 @@
+"""Settings, read late, as plain values. Nothing here imports a backend."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from typing import Any
+
+from django.conf import settings
+
+DEFAULTS: dict[str, Any] = {
+    "QUEUES": {},
+    "QUEUE_CLASS": "djqueue.backends.database.DatabaseQueue",
+    "QUEUE_NAME": "default",
+    "QUEUE_CONNECTION": "",
+    "QUEUE_OPTIONS": {},
+    "QUEUE_ALWAYS_EAGER": False,
+    "QUEUE_CODEC": "pickle",
+    "QUEUE_ACCEPT": ("pickle", "json"),
+    "QUEUE_MODELS": "pickle",
+    "QUEUE_MAX_MESSAGE_SIZE": 2**20,
+    "QUEUE_MAX_LOST": 3,
+    "QUEUE_UNKNOWN_AFTER": 3600,
+}
+"""Every setting of djqueue, with its default."""
+
+DEFAULT_ALIAS = "default"
+QUEUE_KEYS = ("CLASS", "NAME", "CONNECTION", "STORE", "OPTIONS")
+COMMON_OPTIONS = ("LEASE", "ON_COMMIT")
+"""The options that every queue has, whatever its class."""
+
+
+def get(name: str) -> Any:
+    """The value of a setting of djqueue, or its default."""
+    return getattr(settings, name, DEFAULTS[name])
+
+
+@dataclass(frozen=True, slots=True)
+class QueueConfig:
+    """One entry of QUEUES, completed."""
+
+    alias: str
+    path: str
+    name: str
+    connection: Any = ""
+    store: Any = None
+    options: Mapping[str, Any] = field(default_factory=dict)
+
+
+def queue_configs() -> dict[str, QueueConfig]:
+    """The queues of this project by alias. Without ``QUEUES["default"]`` the QUEUE_… settings make the default one."""
+    configs = {alias: _from_dict(alias, given) for alias, given in get("QUEUES").items()}
+    configs.setdefault(DEFAULT_ALIAS, _from_settings())
+    return configs
+
+
+def _from_settings() -> QueueConfig:
+    return QueueConfig(
+        DEFAULT_ALIAS,
+        get("QUEUE_CLASS"),
+        get("QUEUE_NAME"),
+        get("QUEUE_CONNECTION"),
+        options=get("QUEUE_OPTIONS"),
+    )
+
+
+def _from_dict(alias: str, given: Mapping[str, Any]) -> QueueConfig:
+    return QueueConfig(
+        alias,
+        given.get("CLASS", get("QUEUE_CLASS")),
+        given.get("NAME", alias),
+        given.get("CONNECTION", get("QUEUE_CONNECTION")),
+        given.get("STORE"),
+        given.get("OPTIONS", {}),
+    )

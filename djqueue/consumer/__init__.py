@@ -1,0 +1,249 @@
+"""The consumer: claims messages, runs them on a pool of threads, and keeps the schedule."""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+import os
+import secrets
+import socket
+import threading
+import time
+from collections.abc import Iterable
+from dataclasses import dataclass
+from queue import Empty, SimpleQueue
+
+from djqueue import events
+from djqueue.backends.base import BaseQueue
+from djqueue.consumer.feeder import Feeder, Hands
+from djqueue.consumer.holdings import Held, Holdings
+from djqueue.consumer.loop import Loop
+from djqueue.consumer.pace import Budget, Pace
+from djqueue.consumer.pool import Pool
+from djqueue.consumer.reaper import Heart, Reaper
+from djqueue.consumer.scheduler import Scheduler
+from djqueue.consumer.settler import Settler
+from djqueue.policies import Outcome, Verdict, seconds
+from djqueue.queues import queues as all_queues
+from djqueue.registry import autodiscover, registry
+
+__all__ = ["Consumer", "Options"]
+
+logger = logging.getLogger(__name__)
+
+DRAINED, CUT_OFF, STORE_UNREACHABLE = 0, 1, 75  # exit codes
+LAST_WORDS = 2.0  # seconds to tell the store what we hand back; if it is away the leases run out
+
+
+@dataclass(frozen=True, slots=True)
+class Options:
+    """How a consumer behaves. Durations are seconds."""
+
+    threads: int = 4
+    periodic: bool = True
+    delay: float = 0.1
+    """The first pause of an idle consumer of a polling backend …"""
+    backoff: float = 1.15
+    """… each pause is this many times the last …"""
+    max_delay: float = 1.0
+    """… up to this."""
+    lease: float | None = None
+    """How long a claim holds unless it is extended, which it is; None for each queue's own."""
+    grace: float = 25.0
+    """How long what runs may go on after a stop."""
+    strict: bool = False
+    """Serve the queues in the order given, not in turn."""
+    drain: bool = False
+    """Run what is due, then end."""
+
+    def __post_init__(self) -> None:
+        if isinstance(self.threads, bool) or not isinstance(self.threads, int) or self.threads < 1:
+            raise ValueError(f"threads is {self.threads!r}: give a whole number from 1.")
+        if not self.backoff >= 1:
+            raise ValueError(f"backoff is {self.backoff!r}: give at least 1.")
+        seconds(self.delay, "delay", least=0.001)
+        seconds(self.max_delay, "max_delay", least=0.001)
+        seconds(self.grace, "grace")
+        if self.lease is not None:
+            seconds(self.lease, "lease", least=0.1)
+
+
+class Consumer:
+    """Serves queues until it is stopped.
+
+    ``queues`` are aliases of QUEUES, all by default; the other arguments are those of :class:`Options`. Raises
+    ValueError or TypeError for bad ones, InvalidQueueError for an alias that does not exist.
+    """
+
+    def __init__(self, queues: Iterable[str] | None = None, **options):
+        self.options = Options(**options)
+        self.queues: list[BaseQueue] = [all_queues[alias] for alias in queues or all_queues]
+        self.name = f"{socket.gethostname()}:{os.getpid()}:{secrets.token_hex(3)}"
+        self._words: SimpleQueue[str] = SimpleQueue()
+        self._stops = 0
+
+    def stop(self) -> None:
+        """Take no more work, let what runs end; a second call does not wait for that. Safe in a signal handler."""
+        self._words.put("stop")
+
+    async def arun(self, limit: int | None = None) -> int:
+        """:meth:`run` for async code; cancelling it stops the consumer."""
+        running = asyncio.ensure_future(asyncio.to_thread(self.run, limit))
+        try:
+            return await asyncio.shield(running)
+        except asyncio.CancelledError:
+            self.stop()
+            await running
+            raise
+
+    def run(self, limit: int | None = None) -> int:
+        """Serve until stopped, drained, or ``limit`` messages have been run; returns the exit code.
+
+        0: all that was begun has ended; 1: some was handed back while it ran; 75: a store could not be reached at
+        the start.
+        """
+        if limit is not None and (isinstance(limit, bool) or not isinstance(limit, int) or limit < 1):
+            raise ValueError(f"limit is {limit!r}: give a whole number from 1.")
+        autodiscover()
+        if not self._stores_answer():
+            return STORE_UNREACHABLE
+        crew = Crew(self, limit)
+        events.emit(events.consumer_started, self)
+        crew.start()
+        try:
+            self._watch(crew)
+        finally:
+            events.emit(events.consumer_stopping, self)
+            code = self._shut_down(crew)
+        return code
+
+    def banner(self) -> str:
+        """What this consumer serves, for people; without passwords."""
+        periodic = len(registry.periodic()) if self.options.periodic else 0
+        served = ", ".join(f"{queue.alias} ({queue.describe()})" for queue in self.queues)
+        return (
+            f"consumer {self.name}: {self.options.threads} threads; queues: {served}; "
+            f"{len(registry)} commands, {periodic} schedules"
+        )
+
+    def lease_of(self, queue: BaseQueue) -> float:
+        """The seconds for which this consumer claims from a queue."""
+        return self.options.lease or queue.lease
+
+    def _stores_answer(self) -> bool:
+        for queue in self.queues:
+            try:
+                queue.stats()
+            except Exception as error:
+                logger.critical("The store of queue %r cannot be used: %s", queue.alias, error)
+                return False
+        return True
+
+    def _watch(self, crew: Crew) -> None:
+        """Wait for the word to stop, or for the end of the work. Signal handlers run in this thread."""
+        while not self._told_to_stop(0.02 if crew.may_end else 0.5) and not crew.ended():
+            pass
+
+    def _told_to_stop(self, timeout: float) -> bool:
+        try:
+            self._words.get(timeout=timeout)
+        except Empty:
+            return False
+        self._stops += 1
+        return True
+
+    def _shut_down(self, crew: Crew) -> int:
+        logger.info("Stopping: waiting up to %g s for what runs", self.options.grace)
+        crew.stop_claiming()
+        until = time.monotonic() + self.options.grace
+        while crew.holdings.running() and self._stops < 2 and (left := until - time.monotonic()) > 0:
+            self._told_to_stop(min(left, 0.02))
+        cut_off = crew.hand_back_running()
+        crew.end()
+        if cut_off:
+            logger.warning("Stopped; %d messages were handed back while they ran", cut_off)
+        else:
+            logger.info("Stopped")
+        return CUT_OFF if cut_off else DRAINED
+
+
+class Crew:
+    """The threads of one run of a consumer."""
+
+    def __init__(self, consumer: Consumer, limit: int | None):
+        options = consumer.options
+        self._drain = options.drain
+        self.may_end = options.drain or limit is not None
+        self.holdings = Holdings()
+        self.budget = Budget(limit)
+        self.settler = Settler(self.holdings)
+        self.pool = Pool(options.threads, self._finish)
+        hands = Hands(self.pool, self.holdings, self.settler, self.budget, consumer.name, options.lease)
+        self.feeders = [
+            Feeder(queues, hands, Pace(options.delay, options.backoff, options.max_delay), options.strict)
+            for queues in _by_feed(consumer.queues, options.strict)
+        ]
+        leases = [consumer.lease_of(queue) for queue in consumer.queues]
+        self.keepers: list[Loop] = [Heart(self.holdings, consumer.lease_of, min(leases)), Reaper(consumer.queues, max(leases))]
+        self.scheduler = Scheduler(consumer.queues) if options.periodic else None
+
+    def start(self) -> None:
+        self.pool.start()
+        self.settler.start()
+        for loop in [*self.keepers, *self.feeders]:
+            loop.start()
+        if self.scheduler is not None:
+            self.scheduler.start()
+
+    def ended(self) -> bool:
+        """Whether the limit is reached, or nothing is left to drain."""
+        if len(self.holdings):
+            return False
+        if self.budget.spent:
+            return True
+        changed = self.holdings.changed
+        return self._drain and all(feeder.dry is not None and feeder.dry >= changed for feeder in self.feeders)
+
+    def stop_claiming(self) -> None:
+        """No feeder claims after this; what nobody has begun goes back."""
+        claimers = [*self.feeders, *([self.scheduler] if self.scheduler is not None else [])]
+        for loop in claimers:
+            loop.stop()
+            self.pool.room.set()
+        for loop in claimers:
+            loop.join(LAST_WORDS)
+        self.feeders[0].hand_back("the consumer stops")
+
+    def hand_back_running(self) -> int:
+        """Give back what still runs: another consumer may start it now, not when its lease runs out. How many."""
+        running = self.holdings.running()
+        for held in running:
+            self.settler.add(held, Verdict(Outcome.HANDED_BACK, "the consumer stopped while it ran"))
+        return len(running)
+
+    def end(self) -> None:
+        """Tell the store, and let the threads go."""
+        until = time.monotonic() + LAST_WORDS
+        while len(self.holdings) and time.monotonic() < until:
+            self.settler.wake()
+            threading.Event().wait(0.005)
+        for loop in [*self.keepers, self.settler]:
+            loop.stop()
+        self.pool.stop()
+        for thread in [*self.keepers, self.settler]:
+            thread.join(LAST_WORDS)
+
+    def _finish(self, held: Held, verdict: Verdict) -> None:
+        if verdict.outcome is Outcome.UNTRIED:
+            self.budget.give(1)
+        self.settler.add(held, verdict)
+
+
+def _by_feed(queues: list[BaseQueue], strict: bool) -> list[list[BaseQueue]]:
+    """The queues that one thread asks: those of one connection, or all of them if their order matters."""
+    if strict:
+        return [queues]
+    feeds: dict[object, list[BaseQueue]] = {}
+    for queue in queues:
+        feeds.setdefault(queue.feed, []).append(queue)
+    return list(feeds.values())

@@ -1,0 +1,170 @@
+"""Claims what the pool can begin now, and puts it there."""
+
+from __future__ import annotations
+
+import logging
+import time
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+from djqueue.backends.base import BaseQueue, Claimed
+from djqueue.consumer.holdings import Held, Holdings
+from djqueue.consumer.loop import Loop
+from djqueue.consumer.pace import Budget, Pace, Prefetch
+from djqueue.consumer.pool import Pool
+from djqueue.consumer.settler import Settler
+from djqueue.policies import Outcome, Verdict
+
+logger = logging.getLogger(__name__)
+
+NAP_SLICE = 0.5  # seconds: how late a stop may be noticed
+STALE = 1.0  # seconds after which work that nobody began goes back to the queue
+SUSPECT_WAIT = 0.05  # seconds that other work waits for a suspect to end
+SUSPECT_PAUSE = 1.0  # seconds that a suspect waits while another one runs
+UNSETTLED = 5000  # verdicts waiting for the store above which nothing more is claimed
+
+
+@dataclass(slots=True)
+class Hands:
+    """What the feeders of one consumer share."""
+
+    pool: Pool
+    holdings: Holdings
+    settler: Settler
+    budget: Budget
+    owner: str
+    lease: float | None = None
+
+
+class Feeder(Loop):
+    """Feeds one pool from queues that share a connection.
+
+    An entry that was lost once may be what killed its worker. It is a *suspect*: it is claimed alone, so that no
+    neighbour waits in our hands while it runs, and only one suspect of this process runs at a time.
+    """
+
+    def __init__(self, queues: Sequence[BaseQueue], hands: Hands, pace: Pace, strict: bool = False):
+        super().__init__(f"djqueue-feeder-{queues[0].alias}")
+        self._queues = list(queues)
+        self._hands = hands
+        self._pace = pace
+        self._strict = strict
+        self._prefetch = Prefetch(hands.pool)
+        self._ahead = 0
+        self._suspect: Held | None = None
+        self._cautious = False
+        self.dry: float | None = None
+        """When the latest claim began, if it found nothing (monotonic); None if it found something."""
+
+    def tick(self) -> float:
+        limit = self._hands.budget.take(self._wanted())
+        if limit <= 0:
+            self._await_room()
+            return 0
+        began = time.monotonic()
+        claims = self._claim(limit)
+        if any(claims):
+            self.dry = None
+            self._pace.reset()
+            return 0
+        self.dry = began
+        self._nap(min(self._pace.next(), *(claimed.again for claimed in claims)))
+        return 0
+
+    # ---- how much
+
+    def _wanted(self) -> int:
+        pool = self._hands.pool
+        pool.room.clear()
+        self._ahead = self._prefetch.measure(time.monotonic())
+        if self._suspect_runs():
+            return pool.idle
+        if self._cautious:
+            return min(1, pool.idle)
+        if pool.waiting > self._ahead // 2 or len(self._hands.settler) > UNSETTLED:
+            return 0
+        return pool.idle + self._ahead - pool.waiting
+
+    def _await_room(self) -> None:
+        if self._hands.pool.room.wait(0.1):
+            return
+        waiting_since = time.monotonic() - STALE
+        if any(held.began is None and held.verdict is None and held.since < waiting_since for held in self._hands.holdings):
+            self.hand_back("every worker is busy")
+
+    def hand_back(self, reason: str) -> None:
+        """Give back what no worker has begun; it counts as nothing and keeps its place."""
+        for held in self._hands.pool.take_back():
+            self._hands.budget.give(1)
+            self._hands.settler.add(held, Verdict(Outcome.UNTRIED, reason))
+
+    # ---- from where
+
+    def _claim(self, limit: int) -> list[Claimed]:
+        claims = []
+        try:
+            for queue in self._turn():
+                claimed = queue.claim(limit, self._hands.lease or queue.lease, self._hands.owner)
+                claims.append(claimed)
+                if claimed:
+                    break  # the others have their turn at the next tick
+        finally:
+            self._hands.budget.give(limit - sum(map(len, claims)))
+        if claimed:
+            self._take(queue, claimed)
+        return claims
+
+    def _turn(self) -> list[BaseQueue]:
+        order = list(self._queues)
+        if not self._strict:
+            self._queues.append(self._queues.pop(0))
+        return order
+
+    def _take(self, queue: BaseQueue, claimed: Claimed) -> None:
+        held = self._hands.holdings.take(queue, claimed)
+        if self.stopped:
+            self._put_back(held, "the consumer stops")
+        elif any(one.suspect for one in held):
+            self._take_suspects(held)
+        else:
+            self._cautious = False
+            self._submit(held)
+
+    def _submit(self, held: list[Held]) -> None:
+        self._hands.pool.submit(held, low_water=self._ahead // 2)
+
+    # ---- suspects
+
+    def _suspect_runs(self) -> bool:
+        if self._suspect is not None and self._suspect.verdict is not None:
+            self._suspect = None
+        return self._suspect is not None
+
+    def _take_suspects(self, held: list[Held]) -> None:
+        if self._suspect_runs():
+            self._put_back([one for one in held if one.suspect], "another suspect runs", SUSPECT_PAUSE)
+            self._submit([one for one in held if not one.suspect])
+        elif len(held) > 1 or self._hands.pool.waiting:
+            self._cautious = True
+            self.hand_back("a suspect is claimed alone")
+            self._put_back(held, "a suspect is claimed alone")
+        else:
+            self._suspect = held[0]
+            self._submit(held)
+            self._hands.pool.room.wait(SUSPECT_WAIT)
+
+    def _put_back(self, held: list[Held], reason: str, delay: float = 0.0) -> None:
+        for one in held:
+            self._hands.settler.add(one, Verdict(Outcome.UNTRIED, reason, delay=delay))
+        self._hands.budget.give(len(held))
+
+    # ---- waiting
+
+    def _nap(self, seconds: float) -> None:
+        """Sleep in the store's way, in slices, so that a stop is noticed."""
+        first, *others = self._queues
+        beside = [queue for queue in others if queue.feed == first.feed]
+        until = time.monotonic() + seconds
+        while not self.stopped and (left := until - time.monotonic()) > 0:
+            if first.nap(min(left, NAP_SLICE), beside):
+                return

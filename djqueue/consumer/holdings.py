@@ -1,0 +1,61 @@
+"""What this process holds: every lease from its claim until it is settled."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Iterable
+
+from djqueue.backends.base import BaseQueue, Lease
+from djqueue.policies import Verdict
+
+
+class Held:
+    """One lease in our hands."""
+
+    __slots__ = ("began", "lease", "queue", "since", "touched", "verdict")
+
+    def __init__(self, queue: BaseQueue, lease: Lease, now: float):
+        self.queue = queue
+        self.lease = lease
+        self.since = self.touched = now  # monotonic
+        self.began: float | None = None
+        """When a worker took it (monotonic)."""
+        self.verdict: Verdict | None = None
+        """What is to become of it, once that is known."""
+
+    @property
+    def suspect(self) -> bool:
+        """Whether a worker has died with it before."""
+        return self.lease.entry.lost > 0
+
+
+class Holdings:
+    """A set of :class:`Held`; its single operations are safe to call from any thread."""
+
+    def __init__(self) -> None:
+        self._held: set[Held] = set()
+        self.changed = time.monotonic()
+        """When something was last settled."""
+
+    def __len__(self) -> int:
+        return len(self._held)
+
+    def __contains__(self, held: Held) -> bool:
+        return held in self._held
+
+    def __iter__(self):
+        return iter(self._held.copy())
+
+    def take(self, queue: BaseQueue, leases: Iterable[Lease]) -> list[Held]:
+        now = time.monotonic()
+        taken = [Held(queue, lease, now) for lease in leases]
+        self._held.update(taken)
+        return taken
+
+    def drop(self, settled: Iterable[Held]) -> None:
+        self._held.difference_update(settled)
+        self.changed = time.monotonic()
+
+    def running(self) -> list[Held]:
+        """Those that a worker has begun and not finished."""
+        return [held for held in self if held.began is not None and held.verdict is None]

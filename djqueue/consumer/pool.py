@@ -1,0 +1,116 @@
+"""A fixed number of threads that run what is put before them."""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+import threading
+import time
+from collections.abc import Callable, Coroutine, Sequence
+from queue import Empty, SimpleQueue
+
+from django.db import connections
+
+from djqueue.consumer.holdings import Held
+from djqueue.executor import execute, extra
+from djqueue.policies import Outcome, Verdict
+
+logger = logging.getLogger(__name__)
+
+
+class Pool:
+    """Workers around one inbox. ``finish(held, verdict)`` is called by a worker for each that it has run."""
+
+    def __init__(self, threads: int, finish: Callable[[Held, Verdict], None]):
+        self._inbox: SimpleQueue[Held | None] = SimpleQueue()
+        self._finish = finish
+        self._low_water = 0
+        self.room = threading.Event()
+        """Set when few enough are waiting that it is worth while to claim more."""
+        self.workers = [Worker(self, number) for number in range(1, threads + 1)]
+
+    def start(self) -> None:
+        for worker in self.workers:
+            worker.start()
+
+    def stop(self) -> None:
+        """Let each worker end after what it is running."""
+        for _ in self.workers:
+            self._inbox.put(None)
+
+    @property
+    def waiting(self) -> int:
+        """How many nobody has begun."""
+        return self._inbox.qsize()
+
+    @property
+    def idle(self) -> int:
+        """How many threads would begin something at once."""
+        return max(0, sum(worker.holds is None for worker in self.workers) - self.waiting)
+
+    @property
+    def finished(self) -> int:
+        """How many have been run so far."""
+        return sum(worker.finished for worker in self.workers)
+
+    def submit(self, units: Sequence[Held], low_water: int = 0) -> None:
+        """Put them before the workers; :attr:`room` is set when no more than ``low_water`` are left."""
+        self._low_water = low_water
+        for held in units:
+            self._inbox.put(held)
+
+    def take_back(self) -> list[Held]:
+        """All that nobody has begun."""
+        taken = []
+        while True:
+            try:
+                taken.append(self._inbox.get_nowait())
+            except Empty:
+                return [held for held in taken if held is not None]
+
+    def next(self) -> Held | None:
+        held = self._inbox.get()
+        if self._inbox.qsize() <= self._low_water:
+            self.room.set()
+        return held
+
+    def finish(self, held: Held, verdict: Verdict) -> None:
+        self._finish(held, verdict)
+        if self._inbox.empty():
+            self.room.set()
+
+
+class Worker(threading.Thread):
+    """Runs one at a time, for ever."""
+
+    def __init__(self, pool: Pool, number: int):
+        super().__init__(name=f"djqueue-worker-{number}", daemon=True)
+        self._pool = pool
+        self._runner: asyncio.Runner | None = None
+        self.holds: Held | None = None
+        self.finished = 0
+
+    def run(self) -> None:
+        while (held := self._pool.next()) is not None:
+            self.holds = held
+            held.began = time.monotonic()
+            verdict = self._execute(held)
+            self.holds = None
+            self.finished += 1
+            self._pool.finish(held, verdict)
+        if self._runner is not None:
+            self._runner.close()
+        connections.close_all()
+
+    def _execute(self, held: Held) -> Verdict:
+        try:
+            return execute(held.queue, held.lease, self._await)
+        except BaseException as error:  # nothing of the command's: ours, or the store's
+            logger.exception("Could not run a message", extra=extra(held.queue, held.lease))
+            return Verdict(Outcome.UNTRIED, f"could not be run: {error}", delay=1.0)
+
+    def _await(self, coroutine: Coroutine) -> object:
+        """Async commands of one thread share an event loop."""
+        if self._runner is None:
+            self._runner = asyncio.Runner()
+        return self._runner.run(coroutine)

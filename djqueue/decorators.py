@@ -1,0 +1,91 @@
+"""How functions and classes become commands."""
+
+from __future__ import annotations
+
+import inspect
+from collections.abc import Callable
+from datetime import datetime, timedelta
+from typing import Any, ParamSpec, TypeVar, overload
+
+from djqueue.crontab import crontab
+from djqueue.policies import Policy, seconds
+from djqueue.registry import Command, PeriodicCommand, Rule, registry
+
+__all__ = ["crontab", "periodic_command", "queue_command"]
+
+P = ParamSpec("P")
+R = TypeVar("R")
+
+
+@overload
+def queue_command(func: Callable[P, R], /) -> Command[P, R]: ...
+@overload
+def queue_command(**options: Any) -> Callable[[Callable[P, R]], Command[P, R]]: ...
+def queue_command(func=None, /, **options):
+    """Make a function a command: calling it puts the call into the queue and returns at once.
+
+    Use it bare or with options: ``queue_name`` (an alias of QUEUES), ``priority`` (higher first), ``delay`` (seconds or
+    a timedelta), ``max_lost`` (how many starts may die with their worker), ``codec`` ("pickle" or "json"), ``models``
+    ("pickle", or "reference" to read model instances again when the command runs).
+
+    Raises TypeError for what is not a function of a module, or for options that do not exist; ValueError for bad values.
+    """
+    policy = Policy.of(**options)
+    return _declare(func, policy) if func is not None else lambda func: _declare(func, policy)
+
+
+def periodic_command(
+    validate_datetime: Callable[[datetime], bool],
+    /,
+    *,
+    missed: str = "latest",
+    max_lateness: float | timedelta = timedelta(hours=1),
+    **options: Any,
+) -> Callable[[Callable[P, R]], PeriodicCommand[P, R]]:
+    """Have a function enqueued on a schedule; calling it runs it here, inline.
+
+    ``validate_datetime`` is a :func:`crontab`, or any callable that is given the local time of a minute and tells
+    whether the function is due then. Ticks that no consumer was there to see: ``missed="latest"`` runs the newest of
+    them, ``"all"`` each, ``"skip"`` none; in no case one older than ``max_lateness`` (seconds or a timedelta).
+
+    Raises TypeError if the function requires parameters, ValueError for bad values.
+    """
+    if not callable(validate_datetime):
+        raise TypeError(f"periodic_command() takes a crontab() or a callable of a datetime, not {validate_datetime!r}.")
+    if missed not in ("latest", "skip", "all"):
+        raise ValueError(f"missed is {missed!r}: choose 'latest', 'skip' or 'all'.")
+    rule = Rule(missed, timedelta(seconds=seconds(max_lateness, "max_lateness")))
+    policy = Policy.of(**options)
+    return lambda func: _declare_periodic(func, policy, validate_datetime, rule)
+
+
+def _declare(func: Callable, policy: Policy) -> Command:
+    command = Command(_module_level(func), policy)
+    registry.register(command)
+    return command
+
+
+def _declare_periodic(func: Callable, policy: Policy, validate_datetime: Callable, rule: Rule) -> PeriodicCommand:
+    command = PeriodicCommand(_module_level(func), policy, validate_datetime, rule)
+    required = [p.name for p in inspect.signature(func).parameters.values() if _is_required(p)]
+    if required:
+        raise TypeError(
+            f"{command.name} is periodic and cannot be given arguments, "
+            f"but requires {', '.join(required)}: give defaults, or use queue_command."
+        )
+    registry.register(command)
+    return command
+
+
+def _is_required(parameter: inspect.Parameter) -> bool:
+    variadic = parameter.kind in (parameter.VAR_POSITIONAL, parameter.VAR_KEYWORD)
+    return parameter.default is parameter.empty and not variadic
+
+
+def _module_level(func: Callable) -> Callable:
+    """The function itself, if a consumer can find it by module and name."""
+    if not inspect.isfunction(func):
+        raise TypeError(f"{func!r} is not a function: decorate functions of a module, or subclass QueueCommand.")
+    if func.__qualname__ != func.__name__ or func.__name__ == "<lambda>":
+        raise TypeError(f"{func.__qualname__} is a lambda, a method or nested: a command is a function of a module.")
+    return func

@@ -1,0 +1,115 @@
+"""``django-admin queue_consumer``: run the consumer in the foreground."""
+
+from __future__ import annotations
+
+import logging
+import os
+import signal
+import sys
+from argparse import ArgumentParser
+from logging.handlers import RotatingFileHandler
+from pathlib import Path
+
+from django.core.management.base import BaseCommand, CommandError
+from django.utils import autoreload
+
+from djqueue import conf
+from djqueue.consumer import Consumer, Options
+from djqueue.exceptions import InvalidQueueError
+
+logger = logging.getLogger("djqueue.consumer")
+
+LEVELS = (logging.WARNING, logging.INFO, logging.DEBUG, logging.DEBUG)
+LOG_BYTES, LOG_FILES = 1_000_000, 3
+
+
+class Command(BaseCommand):
+    help = "Runs the commands that wait in the queues, and enqueues the periodic ones, until it is stopped."
+    requires_system_checks = "__all__"
+
+    def add_arguments(self, parser: ArgumentParser) -> None:
+        usual = Options()
+        add = parser.add_argument
+        add("-t", "--threads", type=int, default=usual.threads, help="worker threads (default: %(default)s)")
+        add("-n", "--no-periodic", action="store_true", help="do not enqueue periodic commands")
+        add("-l", "--logfile", help="log to this file, which is rotated (default: standard output)")
+        add("-q", "--queue", action="append", dest="queues", metavar="ALIAS", help="serve this queue; may be repeated (default: all)")
+        add("-d", "--delay", type=float, default=usual.delay, help="first pause of an idle poller in seconds (default: %(default)s)")
+        add("-b", "--backoff", type=float, default=usual.backoff, help="each pause is this many times the last (default: %(default)s)")
+        add("-m", "--max-delay", type=float, default=usual.max_delay, help="longest pause in seconds (default: %(default)s)")
+        add("--lease", type=float, help="seconds until the work of a dead consumer is given to another (default: the queue's)")
+        add("--grace", type=float, default=usual.grace, help="seconds that running commands get after a stop (default: %(default)s)")
+        add("--strict", action="store_true", help="serve the queues in the order given, not in turn")
+        add("--drain", action="store_true", help="run what is due, then exit")
+        add("--limit", type=int, help="run exactly this many messages, then exit")
+        add("--reload", action="store_true", help="restart when the code changes (for development)")
+
+    def handle(self, *args, **options) -> None:
+        self._log_to(options["logfile"], options["verbosity"])
+        if options["reload"]:
+            autoreload.run_with_reloader(self._serve, **options)
+        else:
+            self._serve(**options)
+
+    def _serve(self, **options) -> None:
+        consumer = self._consumer(options)
+        _stop_on_signals(consumer, in_reloader=options["reload"])
+        logger.info(consumer.banner())
+        try:
+            code = consumer.run(limit=options["limit"])
+        except ValueError as error:
+            raise CommandError(str(error), returncode=2) from error
+        _leave(code)
+
+    def _consumer(self, options: dict) -> Consumer:
+        names = ("threads", "delay", "backoff", "max_delay", "lease", "grace", "strict", "drain")
+        try:
+            return Consumer(
+                options["queues"], periodic=not options["no_periodic"], **{name: options[name] for name in names}
+            )
+        except (TypeError, ValueError) as error:
+            raise CommandError(str(error), returncode=2) from error
+        except InvalidQueueError as error:
+            raise CommandError(f"{error} (queues: {', '.join(conf.queue_configs())})", returncode=2) from error
+
+    def _log_to(self, logfile: str | None, verbosity: int) -> None:
+        """Records of djqueue go to the file, or to standard output unless the project sends them to a stream itself."""
+        root = logging.getLogger("djqueue")
+        root.setLevel(LEVELS[verbosity])
+        handler = _file_handler(logfile) if logfile else _console_handler(root)
+        if handler is not None:
+            handler.setFormatter(logging.Formatter("%(asctime)s %(levelname)s %(threadName)s %(name)s: %(message)s"))
+            root.addHandler(handler)
+
+
+def _file_handler(logfile: str) -> logging.Handler:
+    folder = Path(logfile).resolve().parent
+    if not folder.is_dir():
+        raise CommandError(f"--logfile: there is no folder {folder}; make it, or give another path.", returncode=2)
+    try:
+        return RotatingFileHandler(logfile, maxBytes=LOG_BYTES, backupCount=LOG_FILES)
+    except OSError as error:
+        raise CommandError(f"--logfile: {error}", returncode=2) from error
+
+
+def _console_handler(logger: logging.Logger) -> logging.Handler | None:
+    handlers = [*logger.handlers, *(logging.getLogger().handlers if logger.propagate else ())]
+    return None if any(isinstance(handler, logging.StreamHandler) for handler in handlers) else logging.StreamHandler(sys.stdout)
+
+
+def _stop_on_signals(consumer: Consumer, in_reloader: bool) -> None:
+    """The handler only leaves word: raising from it could hit a commit."""
+    if in_reloader:
+        return  # there the consumer does not run in the main thread, and the reloader ends the process
+    for number in (signal.SIGTERM, signal.SIGINT):
+        signal.signal(number, lambda *_: consumer.stop())
+
+
+def _leave(code: int) -> None:
+    """End the process, even if a command is still running in a thread that nothing can end."""
+    logging.shutdown()
+    sys.stdout.flush()
+    sys.stderr.flush()
+    if code == 1:
+        os._exit(code)
+    sys.exit(code)

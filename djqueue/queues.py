@@ -1,0 +1,115 @@
+"""The composition root: the only module that knows both the settings and the classes."""
+
+from __future__ import annotations
+
+import os
+import re
+import threading
+from collections.abc import Iterator
+
+from django.core.signals import setting_changed
+from django.utils.module_loading import import_string
+
+from djqueue import conf
+from djqueue.backends.base import BaseQueue, BaseStore
+from djqueue.exceptions import InvalidQueueError
+from djqueue.policies import seconds
+
+_NAME = re.compile(r"[^\s:{}\x00-\x1f]{1,64}")
+_DEFAULT_STORE = {"CLASS": "djqueue.backends.database.DatabaseStore", "CONNECTION": ""}
+
+
+class Queues:
+    """The queues of this project by alias, as ``django.core.cache.caches``: one object each per process, made when asked for."""
+
+    def __init__(self) -> None:
+        self._made: dict[str, BaseQueue] = {}
+        self._lock = threading.RLock()
+
+    def __getitem__(self, alias: str) -> BaseQueue:
+        """Raises InvalidQueueError for an alias that no setting names."""
+        queue = self._made.get(alias)
+        return queue if queue is not None else self._make(alias)
+
+    def __iter__(self) -> Iterator[str]:
+        return iter(conf.queue_configs())
+
+    def __contains__(self, alias: str) -> bool:
+        return alias in conf.queue_configs()
+
+    def reset(self) -> None:
+        """Forget all queues; they are made anew from the settings when asked for."""
+        self._made = {}
+        self._lock = threading.RLock()
+
+    def _make(self, alias: str) -> BaseQueue:
+        with self._lock:
+            if alias not in self._made:
+                self._made[alias] = build(_config(alias))
+            return self._made[alias]
+
+
+def _config(alias: str) -> conf.QueueConfig:
+    configs = conf.queue_configs()
+    if alias not in configs:
+        raise InvalidQueueError(f"There is no queue {alias!r} in QUEUES; there are: {', '.join(sorted(configs))}.")
+    return configs[alias]
+
+
+def build(config: conf.QueueConfig) -> BaseQueue:
+    """The queue that a configuration describes. Raises InvalidQueueError; does not connect."""
+    if not _NAME.fullmatch(config.name):
+        raise InvalidQueueError(
+            f"QUEUES[{config.alias!r}]['NAME'] is {config.name!r}: "
+            "a name has 1 to 64 characters, without white space, ':', '{' or '}'."
+        )
+    queue = load_class(config)(config.name, config.connection, **_own_options(config))
+    queue.alias = config.alias
+    if "LEASE" in config.options:
+        queue.lease = seconds(config.options["LEASE"], "OPTIONS['LEASE']", least=0.1)
+    if "ON_COMMIT" in config.options:
+        queue.on_commit = config.options["ON_COMMIT"]
+    if config.store is not None or queue.store is None:
+        queue.store = _store(config)
+    return queue
+
+
+def load_class(config: conf.QueueConfig) -> type[BaseQueue]:
+    """The class that a configuration names. Raises InvalidQueueError if there is none."""
+    return _load(config.path, f"QUEUES[{config.alias!r}]['CLASS']", BaseQueue)
+
+
+def _load(path: str, where: str, base: type) -> type:
+    try:
+        found = import_string(path)
+    except ImportError as error:
+        raise InvalidQueueError(f"{where} is {path!r}, which cannot be imported: {error}") from error
+    if not (isinstance(found, type) and issubclass(found, base)):
+        raise InvalidQueueError(f"{where} is {path!r}, which is not a subclass of {base.__module__}.{base.__name__}.")
+    return found
+
+
+def _own_options(config: conf.QueueConfig) -> dict:
+    """The options for the class itself, passed only when set, so that ``(name, connection)`` suffices."""
+    return {key.lower(): value for key, value in config.options.items() if key not in conf.COMMON_OPTIONS}
+
+
+def _store(config: conf.QueueConfig) -> BaseStore:
+    given = config.store or _DEFAULT_STORE
+    if isinstance(given, str):
+        given = {"CLASS": given, "CONNECTION": config.connection}
+    cls = _load(given["CLASS"], f"QUEUES[{config.alias!r}]['STORE']", BaseStore)
+    options = {key.lower(): value for key, value in given.get("OPTIONS", {}).items()}
+    return cls(config.name, given.get("CONNECTION", ""), **options)
+
+
+queues = Queues()
+
+
+def _forget(*, setting: str, **kwargs) -> None:
+    if setting in conf.DEFAULTS or setting == "DATABASES":
+        queues.reset()
+
+
+setting_changed.connect(_forget, dispatch_uid="djqueue.queues")
+os.register_at_fork(after_in_child=queues.reset)  # a child must not share sockets with its parent

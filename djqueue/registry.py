@@ -1,0 +1,224 @@
+"""Commands: what they are, and where they are found."""
+
+from __future__ import annotations
+
+import inspect
+import sys
+from collections.abc import Awaitable, Callable, Iterable, Iterator
+from datetime import datetime, timedelta
+from typing import Any, Generic, NamedTuple, ParamSpec, TypeVar
+
+from asgiref.sync import sync_to_async
+from django.utils.module_loading import autodiscover_modules
+
+from djqueue import producer
+from djqueue.exceptions import QueueError, UnknownCommand
+from djqueue.policies import Policy
+from djqueue.results import Result
+
+P = ParamSpec("P")
+R = TypeVar("R")
+
+
+class Call(NamedTuple):
+    """The arguments of one call."""
+
+    args: tuple = ()
+    kwargs: dict = {}
+
+    @classmethod
+    def of(cls, given: object) -> Call:
+        """A call from a tuple of positional arguments, a dict of keyword arguments, or a Call."""
+        if isinstance(given, Call):
+            return given
+        if isinstance(given, tuple | list):
+            return cls(tuple(given))
+        if isinstance(given, dict):
+            return cls((), given)
+        raise TypeError(f"enqueue_many() takes tuples (positional arguments) or dicts (keywords), not {given!r}.")
+
+
+class Command(Generic[P, R]):
+    """A function that a consumer can run.
+
+    Calling it enqueues: ``command(...)`` is ``command.enqueue(...)``. ``command.call(...)`` runs it here and now.
+    """
+
+    def __init__(self, func: Callable[P, R], policy: Policy):
+        self.func = func
+        self.policy = policy
+        self.name = f"{func.__module__}.{func.__qualname__}"
+        self.is_async = inspect.iscoroutinefunction(func)
+        self._signature = inspect.signature(func)
+        self.__doc__, self.__module__, self.__wrapped__ = func.__doc__, func.__module__, func
+        self.__name__, self.__qualname__ = func.__name__, func.__qualname__
+
+    def __repr__(self) -> str:
+        return f"<{type(self).__name__} {self.name}>"
+
+    def __reduce__(self) -> tuple:
+        return registry.__getitem__, (self.name,)  # commands travel by name, never by value
+
+    def __call__(self, *args: P.args, **kwargs: P.kwargs) -> Result:
+        return self.enqueue(*args, **kwargs)
+
+    def enqueue(self, *args: P.args, **kwargs: P.kwargs) -> Result:
+        """Send one call to the queue; returns a handle with its ``id``.
+
+        Raises TypeError if the arguments do not fit the signature or cannot be encoded, MessageTooLarge, QueueFull, or
+        whatever the store's client raises if the store is out of reach.
+        """
+        return self._send([Call(args, kwargs)], self.policy)[0]
+
+    async def aenqueue(self, *args: P.args, **kwargs: P.kwargs) -> Result:
+        """:meth:`enqueue` for async code."""
+        return await sync_to_async(self.enqueue)(*args, **kwargs)
+
+    def enqueue_many(self, calls: Iterable[tuple | dict | Call]) -> list[Result]:
+        """Send many calls, one round trip per thousand. Each is a tuple of positional or a dict of keyword arguments."""
+        return self._send([Call.of(given) for given in calls], self.policy)
+
+    async def aenqueue_many(self, calls: Iterable[tuple | dict | Call]) -> list[Result]:
+        """:meth:`enqueue_many` for async code."""
+        return await sync_to_async(self.enqueue_many)(calls)
+
+    def using(self, **options: Any) -> Bound[P, R]:
+        """This command with other options: ``send.using(delay=30, queue_name="slow").enqueue(...)``."""
+        return Bound(self, self.policy.using(**options))
+
+    def call(self, *args: P.args, **kwargs: P.kwargs) -> R:
+        """Run it here, now; returns what it returns (an awaitable if it is async)."""
+        return self.func(*args, **kwargs)
+
+    def _send(self, calls: list[Call], policy: Policy) -> list[Result]:
+        for call in calls:
+            self._signature.bind(*call.args, **call.kwargs)
+        return producer.send(self, calls, policy)
+
+
+class Bound(Generic[P, R]):
+    """A command with options of its own; made by :meth:`Command.using`."""
+
+    def __init__(self, command: Command[P, R], policy: Policy):
+        self.command = command
+        self.policy = policy
+
+    def __call__(self, *args: P.args, **kwargs: P.kwargs) -> Result:
+        return self.enqueue(*args, **kwargs)
+
+    def enqueue(self, *args: P.args, **kwargs: P.kwargs) -> Result:
+        """As :meth:`Command.enqueue`."""
+        return self.command._send([Call(args, kwargs)], self.policy)[0]
+
+    async def aenqueue(self, *args: P.args, **kwargs: P.kwargs) -> Result:
+        """As :meth:`Command.aenqueue`."""
+        return await sync_to_async(self.enqueue)(*args, **kwargs)
+
+    def enqueue_many(self, calls: Iterable[tuple | dict | Call]) -> list[Result]:
+        """As :meth:`Command.enqueue_many`."""
+        return self.command._send([Call.of(given) for given in calls], self.policy)
+
+    def using(self, **options: Any) -> Bound[P, R]:
+        """As :meth:`Command.using`, on top of what this one says."""
+        return Bound(self.command, self.policy.using(**options))
+
+    def call(self, *args: P.args, **kwargs: P.kwargs) -> R:
+        """As :meth:`Command.call`."""
+        return self.command.call(*args, **kwargs)
+
+
+class PeriodicCommand(Command[P, R]):
+    """A command that the scheduler enqueues. Calling it runs it here, inline; :meth:`enqueue` sends it by hand."""
+
+    def __init__(self, func: Callable[P, R], policy: Policy, validate_datetime: Callable[[datetime], bool], rule: Rule):
+        super().__init__(func, policy)
+        self.validate_datetime = validate_datetime
+        self.rule = rule
+
+    def __call__(self, *args: P.args, **kwargs: P.kwargs) -> R:
+        return self.call(*args, **kwargs)
+
+
+class Rule(NamedTuple):
+    """What becomes of ticks that nobody was there to see."""
+
+    missed: str = "latest"
+    max_lateness: timedelta = timedelta(hours=1)
+
+    def pick(self, ticks: list[datetime], now: datetime) -> list[datetime]:
+        """Those of the due ticks that are to run, oldest first."""
+        oldest = now - (timedelta(minutes=1) if self.missed == "skip" else self.max_lateness)
+        late_enough = [tick for tick in ticks if tick >= oldest]
+        return late_enough if self.missed == "all" else late_enough[-1:]
+
+
+class Registry:
+    """All commands of this process by name, ``"app.commands.churn_data"``."""
+
+    def __init__(self) -> None:
+        self._commands: dict[str, Command] = {}
+
+    def register(self, command: Command) -> None:
+        """Add a command. Executing a module again replaces its commands; raises QueueError for two of one name."""
+        known = self._commands.get(command.name)
+        if known is not None and _both_stand(known.func, command.func):
+            raise QueueError(
+                f"{command.name} is declared twice: at line {_line(known.func)} and line {_line(command.func)} "
+                f"of {command.func.__module__}. Rename one of them."
+            )
+        self._commands[command.name] = command
+
+    def unregister(self, command: Command | str) -> None:
+        """Remove a command; one that is not there is no error."""
+        self._commands.pop(getattr(command, "name", command), None)
+
+    def get(self, name: str) -> Command | None:
+        return self._commands.get(name)
+
+    def __getitem__(self, name: str) -> Command:
+        """Raises UnknownCommand."""
+        if name not in self._commands:
+            raise UnknownCommand(f"{name} is not a registered command. Is its module imported?")
+        return self._commands[name]
+
+    def __contains__(self, command: object) -> bool:
+        return getattr(command, "name", command) in self._commands
+
+    def __iter__(self) -> Iterator[Command]:
+        return iter(list(self._commands.values()))
+
+    def __len__(self) -> int:
+        return len(self._commands)
+
+    def periodic(self) -> list[PeriodicCommand]:
+        """The commands that have a schedule, in the order of their declaration."""
+        return [command for command in self if isinstance(command, PeriodicCommand)]
+
+    def reset(self) -> None:
+        """Forget all commands."""
+        self._commands = {}
+
+
+def _both_stand(old: Callable, new: Callable) -> bool:
+    """Whether two functions of one name stand in the same text: a module that is executed again replaces its own."""
+    spec = getattr(sys.modules.get(new.__module__), "__spec__", None)
+    first_time = getattr(spec, "_initializing", False)
+    return first_time and _globals(old) is _globals(new) and _line(old) != _line(new)
+
+
+def _globals(func: Callable) -> dict | None:
+    return getattr(inspect.unwrap(func), "__globals__", None)
+
+
+def _line(func: Callable) -> int:
+    return inspect.unwrap(func).__code__.co_firstlineno
+
+
+registry = Registry()
+
+
+def autodiscover() -> None:
+    """Import ``commands.py`` of every installed app. An error in one of them is raised."""
+    autodiscover_modules("commands")
+
+
