@@ -1,0 +1,239 @@
+"""What a call is, and the signed envelope in which it travels.
+
+An envelope is `djq1`, a byte for its kind, 32 bytes of HMAC-SHA256, the length of the header (4 bytes), the header
+(JSON), and the body (the arguments, in the codec that the header names). The signature covers all of it, and also the
+message's id and its queue's logical name, which are not inside: a message is good in one queue, under one id. Nothing
+is decoded before the signature was verified.
+"""
+
+import hashlib
+import hmac
+import os
+import time
+from collections.abc import Collection
+from dataclasses import dataclass, field
+from functools import lru_cache
+from struct import Struct
+from typing import Any
+
+from django.conf import settings
+
+from djqueue.codecs import CODECS, TRANSIENT, Codec, from_json, to_json
+from djqueue.exceptions import EncodeError, InvalidMessage, MessageTooLarge
+
+DEFAULT_MAX_SIZE = 2**20
+"""Bytes of a whole encoded message, unless the settings say otherwise."""
+
+_COMMAND, _ITEM = b"djq1c", b"djq1i"
+_KINDS = {_COMMAND: "a command", _ITEM: "a plain item"}
+_SALT = b"djqueue.message"
+_MAC_END = len(_COMMAND) + hashlib.sha256().digest_size
+_LENGTH, _LENGTHS = Struct(">I"), Struct(">II")
+
+
+def new_id() -> str:
+    """Return a new id: 32 hex characters, milliseconds first, so that ids made together are neighbours in an index."""
+    # The kernel's randomness: a forked child cannot repeat its parent's ids.
+    return f"{time.time_ns() // 1_000_000:012x}{os.urandom(10).hex()}"
+
+
+@dataclass(frozen=True, slots=True)
+class Message:
+    """One call of a command. `queue` is the queue's logical name.
+
+    `metadata` takes what the JSON codec takes, whichever codec the arguments have, but no model instances.
+    """
+
+    id: str
+    queue: str
+    command: str
+    args: tuple = field(default=(), repr=False)
+    kwargs: dict[str, Any] = field(default_factory=dict, repr=False)
+    metadata: dict[str, Any] = field(default_factory=dict, repr=False)
+
+
+@dataclass(slots=True, eq=False)
+class Envelope:
+    """A message whose signature was verified, and whose arguments are still bytes."""
+
+    id: str
+    queue: str
+    command: str
+    codec: str
+    metadata: dict[str, Any] = field(repr=False)
+    body: bytes = field(repr=False)
+
+    def arguments(self) -> tuple[tuple, dict[str, Any]]:
+        """Return (args, kwargs), decoded anew at each call, so that no run sees what an earlier one changed.
+
+        Model references are read from the database here. Raises InvalidMessage, with what went wrong as its cause.
+        Errors of the database itself say nothing about the message, and are raised as they are.
+        """
+        return _decode_body(self.codec, self.body)
+
+
+def encode(
+    message: Message, *, codec: str = "pickle", models: str = "pickle", max_size: int = DEFAULT_MAX_SIZE
+) -> bytes:
+    """Return the signed bytes of a message.
+
+    `codec` is "pickle" or "json"; `models` is "pickle" (instances whole) or "reference" (re-read at run time; always
+    so in JSON). Raises EncodeError that names the argument which cannot be carried, MessageTooLarge beyond `max_size`
+    bytes.
+    """
+    body = _codec(codec).dumps(message.args, message.kwargs, models)
+    header = _header(codec, message.command, message.metadata)
+    return _seal(_COMMAND, message.id, message.queue, header, body, max_size)
+
+
+def open_envelope(
+    data: bytes,
+    *,
+    id: str,
+    queue: str,
+    accept: Collection[str] = ("pickle", "json"),
+    max_size: int = DEFAULT_MAX_SIZE,
+) -> Envelope:
+    """Return the envelope of a message found in `queue` under `id`, once its signature is verified.
+
+    `accept` names the codecs that may be decoded. Raises InvalidMessage whatever the data is.
+    """
+    header, body = _unseal(_COMMAND, data, id, queue, max_size)
+    return Envelope(id, queue, header.get("c", ""), _accepted(header, accept), header.get("m") or {}, body)
+
+
+def pack_item(
+    item: Any, *, id: str, queue: str, codec: str = "pickle", models: str = "pickle", max_size: int = DEFAULT_MAX_SIZE
+) -> bytes:
+    """Return the signed bytes of a plain item; raises as `encode` does."""
+    try:
+        body = _codec(codec).dumps((item,), {}, models)
+    except EncodeError as error:
+        raise EncodeError(str(error).replace("positional argument 1", "the item", 1), 0) from error.__cause__
+    return _seal(_ITEM, id, queue, _header(codec), body, max_size)
+
+
+def unpack_item(
+    data: bytes,
+    *,
+    id: str,
+    queue: str,
+    accept: Collection[str] = ("pickle", "json"),
+    max_size: int = DEFAULT_MAX_SIZE,
+) -> Any:
+    """Return the item found in `queue` under `id`, once its signature is verified; raises InvalidMessage."""
+    header, body = _unseal(_ITEM, data, id, queue, max_size)
+    (item,), _ = _decode_body(_accepted(header, accept), body)
+    return item
+
+
+# The header: short names, defaults left out, unknown fields ignored.
+
+
+def _header(codec: str, command: str = "", metadata: dict[str, Any] | None = None) -> bytes:
+    fields: dict[str, Any] = {}
+    if command:
+        fields["c"] = command
+    if codec != "pickle":
+        fields["e"] = codec
+    if metadata:
+        fields["m"] = metadata
+    try:
+        return to_json(fields, models=False) if fields else b""
+    except (TypeError, ValueError) as error:
+        raise EncodeError(f"the metadata cannot be encoded: {error}") from error
+
+
+def _read_header(header: bytes) -> dict[str, Any]:
+    if not header:
+        return {}
+    try:
+        fields = from_json(header)
+    except Exception as error:
+        raise InvalidMessage(f"the header cannot be decoded: {error}") from error
+    return fields
+
+
+def _codec(name: str) -> Codec:
+    try:
+        return CODECS[name]
+    except KeyError:
+        raise ValueError(f"no codec is called {name!r}; choose from {', '.join(CODECS)}") from None
+
+
+def _accepted(header: dict[str, Any], accept: Collection[str]) -> str:
+    codec = header.get("e", "pickle")
+    if codec not in accept or codec not in CODECS:
+        raise InvalidMessage(f"the codec {codec!r} is not accepted here")
+    return codec
+
+
+def _decode_body(codec: str, body: bytes) -> tuple[tuple, dict[str, Any]]:
+    try:
+        return CODECS[codec].loads(body)
+    except (InvalidMessage, *TRANSIENT):
+        raise
+    except Exception as error:
+        raise InvalidMessage(f"cannot be decoded: {type(error).__name__}: {error}"[:300]) from error
+
+
+# Signing
+
+
+def _seal(kind: bytes, id: str, queue: str, header: bytes, body: bytes, max_size: int) -> bytes:
+    content = b"".join((_LENGTH.pack(len(header)), header, body))
+    size = _MAC_END + len(content)
+    if size > max_size:
+        raise MessageTooLarge(f"the message has {size} bytes, {max_size} are allowed; pass a reference to large data")
+    mac = _mac(_key(settings.SECRET_KEY), _signed(kind, id, queue, content))
+    return b"".join((kind, mac, content))
+
+
+def _unseal(kind: bytes, data: bytes, id: str, queue: str, max_size: int) -> tuple[dict[str, Any], bytes]:
+    """Return the header and the body's bytes, once the signature is verified."""
+    data = _as_bytes(data)
+    if len(data) > max_size:
+        raise InvalidMessage(f"it has {len(data)} bytes, {max_size} are allowed")
+    if data[: len(kind)] != kind:
+        raise InvalidMessage(_misfit(kind, data[: len(kind)]))
+    mac, content = data[len(kind) : _MAC_END], data[_MAC_END:]
+    if not _verified(mac, _signed(kind, id, queue, content)):
+        raise InvalidMessage("bad signature")
+    start = _LENGTH.size + _LENGTH.unpack_from(content)[0]
+    return _read_header(content[_LENGTH.size : start]), content[start:]
+
+
+def _as_bytes(data: Any) -> bytes:
+    if isinstance(data, bytes | bytearray | memoryview):  # some database drivers give the latter
+        return bytes(data)
+    raise InvalidMessage(f"not bytes but {type(data).__qualname__}")
+
+
+def _misfit(kind: bytes, found: bytes) -> str:
+    if found in _KINDS:
+        return f"{_KINDS[found]}, where {_KINDS[kind]} is expected"
+    if found[:3] == b"djq" and found[3:4] > b"1" and found[3:4].isdigit():
+        return "a newer djqueue wrote it; upgrade this one"
+    return "not a message of djqueue"
+
+
+def _signed(kind: bytes, id: str, queue: str, content: bytes) -> bytes:
+    """Return what the signature covers. Lengths make it unambiguous; content has its own."""
+    where, which = queue.encode("utf-8", "surrogatepass"), id.encode("utf-8", "surrogatepass")
+    return b"".join((kind, _LENGTHS.pack(len(where), len(which)), where, which, content))
+
+
+def _verified(mac: bytes, signed: bytes) -> bool:
+    secrets = (settings.SECRET_KEY, *settings.SECRET_KEY_FALLBACKS)
+    # An empty fallback, as an unset environment variable leaves it, would be a key that everybody knows.
+    return any(hmac.compare_digest(mac, _mac(_key(secret), signed)) for secret in secrets if secret)
+
+
+def _mac(key: bytes, signed: bytes) -> bytes:
+    return hmac.digest(key, signed, "sha256")
+
+
+@lru_cache(maxsize=32)
+def _key(secret: str | bytes) -> bytes:
+    """Return the signing key of a secret, derived as django.utils.crypto.salted_hmac does. Cached by the secret."""
+    return hashlib.sha256(_SALT + (secret.encode() if isinstance(secret, str) else secret)).digest()
