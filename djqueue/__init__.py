@@ -19,7 +19,16 @@ _HOMES = {
 }
 """The public names, and the modules that they live in."""
 
-__all__ = sorted(_HOMES)
+__all__ = [
+    "Consumer",
+    "PeriodicQueueCommand",
+    "QueueCommand",
+    "autodiscover",
+    "current_message",
+    "invoker",
+    "periodic_command",
+    "queue_command",
+]
 
 if TYPE_CHECKING:
     from djqueue.classes import PeriodicQueueCommand, QueueCommand, invoker

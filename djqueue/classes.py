@@ -76,6 +76,7 @@ class ClassCommand(Command):
     def __init__(self, func: Callable, *rest: Any):
         super().__init__(func, *rest)
         self._signature = inspect.signature(func, follow_wrapped=False)
+        self._simple = range(2)
         self.is_async = inspect.iscoroutinefunction(inspect.unwrap(func))
 
 
@@ -87,7 +88,12 @@ def _runner(cls: type[QueueCommand]) -> Callable:
     def run(data: Any = None) -> Any:
         return cls(data).execute()
 
-    run.__module__, run.__qualname__, run.__name__, run.__doc__ = cls.__module__, cls.__qualname__, cls.__name__, cls.__doc__
+    run.__module__, run.__qualname__, run.__name__, run.__doc__ = (
+        cls.__module__,
+        cls.__qualname__,
+        cls.__name__,
+        cls.__doc__,
+    )
     run.__wrapped__ = cls.execute  # whose line tells one class from another of the same name
     return run
 

@@ -4,9 +4,11 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass, field
+from functools import cache
 from typing import Any
 
 from django.conf import settings
+from django.core.signals import setting_changed
 
 DEFAULTS: dict[str, Any] = {
     "QUEUES": {},
@@ -30,9 +32,17 @@ COMMON_OPTIONS = ("LEASE", "ON_COMMIT")
 """The options that every queue has, whatever its class."""
 
 
+@cache
 def get(name: str) -> Any:
-    """The value of a setting of djqueue, or its default."""
+    """The value of a setting of djqueue, or its default. Asked for several times per message, hence cached."""
     return getattr(settings, name, DEFAULTS[name])
+
+
+def _forget(**kwargs) -> None:
+    get.cache_clear()
+
+
+setting_changed.connect(_forget, dispatch_uid="djqueue.conf")
 
 
 @dataclass(frozen=True, slots=True)

@@ -28,7 +28,7 @@ def queue_command(func=None, /, **options):
     a timedelta), ``max_lost`` (how many starts may die with their worker), ``codec`` ("pickle" or "json"), ``models``
     ("pickle", or "reference" to read model instances again when the command runs).
 
-    Raises TypeError for what is not a function of a module, or for options that do not exist; ValueError for bad values.
+    Raises TypeError for what is not a function of a module and for unknown options, ValueError for bad values.
     """
     policy = Policy.of(**options)
     return _declare(func, policy) if func is not None else lambda func: _declare(func, policy)

@@ -9,13 +9,13 @@ import time
 
 from django.db import close_old_connections
 
-from djqueue import conf, events, policies
+from djqueue import events, policies
 from djqueue.backends.base import BaseQueue, Lease
 from djqueue.exceptions import InvalidMessage
-from djqueue.message import Envelope, open_envelope
+from djqueue.message import Envelope
 from djqueue.policies import Outcome, Verdict
 from djqueue.registry import Command, registry
-from djqueue.running import Awaiter, CurrentMessage, run
+from djqueue.running import Awaiter, CurrentMessage, open_entry, run
 
 logger = logging.getLogger(__name__)
 
@@ -29,29 +29,37 @@ def execute(queue: BaseQueue, lease: Lease, await_: Awaiter = asyncio.run) -> Ve
 
 
 def _execute(queue: BaseQueue, lease: Lease, await_: Awaiter) -> Verdict:
-    entry = lease.entry
     try:
-        envelope = open_envelope(entry.data, id=entry.id, queue=queue.logical, accept=conf.get("QUEUE_ACCEPT"))
+        envelope = open_entry(queue, lease.entry)
     except InvalidMessage as error:
         return Verdict(Outcome.DEAD, f"invalid message: {error}", error)
     command = registry.get(envelope.command)
     if command is None:
-        return policies.unknown(entry, envelope.command, queue.now())
-    return command.policy.refuse(lease) or _attempt(command, envelope, queue, lease, await_)
+        return policies.unknown(lease.entry, envelope.command, queue.now())
+    verdict = command.policy.refuse(lease)
+    if verdict is not None:
+        return verdict
+    _mend_connections()
+    try:
+        return _attempt(command, envelope, queue, lease, await_)
+    finally:
+        _mend_connections()
 
 
 def _attempt(command: Command, envelope: Envelope, queue: BaseQueue, lease: Lease, await_: Awaiter) -> Verdict:
+    try:
+        args, kwargs = (
+            envelope.arguments()
+        )  # reads model instances: what the database raises says nothing of the message
+    except InvalidMessage as error:
+        return Verdict(Outcome.DEAD, f"invalid message: {error}", error)
     message = CurrentMessage(lease.entry.id, lease.entry.attempts, command.name, queue.alias)
     events.emit(events.started, command.name, id=message.id, queue_name=queue.alias, attempt=message.attempt)
-    _mend_connections()
     began = time.monotonic()
     try:
-        args, kwargs = envelope.arguments()
         value = run(command, args, kwargs, message, await_)
     except BaseException as error:  # sys.exit() in a command must not end the worker
         return command.policy.judge(error)
-    finally:
-        _mend_connections()
     return Verdict(Outcome.DONE, value=value, seconds=time.monotonic() - began)
 
 

@@ -21,7 +21,7 @@ _NOTES_KEPT = 10
 
 
 def seconds(value: object, name: str, *, least: float = 0.0) -> float:
-    """A duration as seconds, given as a number or a timedelta. Raises TypeError or ValueError that names the argument."""
+    """A duration in seconds, from a number or a timedelta. Raises TypeError or ValueError that names the argument."""
     if isinstance(value, timedelta):
         value = value.total_seconds()
     if isinstance(value, bool) or not isinstance(value, int | float):
@@ -158,7 +158,7 @@ _OPTIONS = {
 
 
 def unknown(entry: Entry, name: str, now: float) -> Verdict:
-    """A command that nobody here knows waits, with a growing pause: another consumer, or the next deploy, may know it."""
+    """A command that nobody here knows waits, longer each time: another consumer, or the next deploy, may know it."""
     age = max(0.0, now - entry.created)
     if age > conf.get("QUEUE_UNKNOWN_AFTER"):
         return Verdict(Outcome.DEAD, f"unknown command {name!r}")

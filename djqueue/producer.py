@@ -14,11 +14,11 @@ from django.db import transaction
 from djqueue import conf, events
 from djqueue.backends.base import BaseQueue, Entry, Guard
 from djqueue.exceptions import NotSupported
-from djqueue.message import Message, encode, new_id, open_envelope
+from djqueue.message import Message, encode, new_id
 from djqueue.policies import Policy
 from djqueue.queues import queues
 from djqueue.results import Result
-from djqueue.running import CurrentMessage, run
+from djqueue.running import CurrentMessage, open_entry, run
 
 if TYPE_CHECKING:
     from djqueue.registry import Call, Command
@@ -32,7 +32,8 @@ CHUNK = 1000
 def send(command: Command, calls: Sequence[Call], policy: Policy) -> list[Result]:
     """Encode the calls and put them, within the caller's transaction or when it commits."""
     queue = queues[policy.queue_name]
-    entries = [_entry(command, call, policy, queue) for call in calls]
+    _refuse_what_it_cannot(queue, policy)
+    entries = [_entry(command.name, new_id(), call, policy, queue) for call in calls]
     if conf.get("QUEUE_ALWAYS_EAGER"):
         _run_inline(command, queue, entries)
     else:
@@ -43,23 +44,18 @@ def send(command: Command, calls: Sequence[Call], policy: Policy) -> list[Result
 def send_once(command: Command, guard: Guard, id: str) -> bool:
     """Put one call without arguments unless the guard's key was used, in one atomic step; whether it was put."""
     queue = queues[command.policy.queue_name]
-    entry = _pack(Message(id, queue.logical, command.name, (), {}), command.policy)
+    entry = _entry(command.name, id, ((), {}), command.policy, queue)
     return bool(_put(queue, [entry], [guard]))
 
 
-def _entry(command: Command, call: Call, policy: Policy, queue: BaseQueue) -> Entry:
-    _refuse_what_it_cannot(queue, policy)
-    return _pack(Message(new_id(), queue.logical, command.name, call.args, call.kwargs), policy)
-
-
-def _pack(message: Message, policy: Policy) -> Entry:
+def _entry(name: str, id: str, call: tuple[tuple, dict], policy: Policy, queue: BaseQueue) -> Entry:
     data = encode(
-        message,
+        Message(id, queue.logical, name, *call),
         codec=policy.codec or conf.get("QUEUE_CODEC"),
         models=policy.models or conf.get("QUEUE_MODELS"),
         max_size=conf.get("QUEUE_MAX_MESSAGE_SIZE"),
     )
-    return policy.admit(data, message.id, message.command)
+    return policy.admit(data, id, name)
 
 
 def _refuse_what_it_cannot(queue: BaseQueue, policy: Policy) -> None:
@@ -102,8 +98,7 @@ def _put_or_tell(put: partial) -> None:
 def _run_inline(command: Command, queue: BaseQueue, entries: Sequence[Entry]) -> None:
     """Eager mode: through encoding and checking like any message; its exception reaches the caller."""
     for entry in entries:
-        envelope = open_envelope(entry.data, id=entry.id, queue=queue.logical, accept=conf.get("QUEUE_ACCEPT"))
-        args, kwargs = envelope.arguments()
+        args, kwargs = open_entry(queue, entry).arguments()
         run(command, args, kwargs, CurrentMessage(entry.id, 1, command.name, queue.alias), _await_anywhere)
 
 

@@ -20,7 +20,7 @@ _DEFAULT_STORE = {"CLASS": "djqueue.backends.database.DatabaseStore", "CONNECTIO
 
 
 class Queues:
-    """The queues of this project by alias, as ``django.core.cache.caches``: one object each per process, made when asked for."""
+    """The queues of this project by alias, like ``django.core.cache.caches``: one object each, made when asked for."""
 
     def __init__(self) -> None:
         self._made: dict[str, BaseQueue] = {}

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import inspect
 import sys
-from collections.abc import Awaitable, Callable, Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from datetime import datetime, timedelta
 from typing import Any, Generic, NamedTuple, ParamSpec, TypeVar
 
@@ -50,6 +50,7 @@ class Command(Generic[P, R]):
         self.name = f"{func.__module__}.{func.__qualname__}"
         self.is_async = inspect.iscoroutinefunction(func)
         self._signature = inspect.signature(func)
+        self._simple = _simple_counts(self._signature)
         self.__doc__, self.__module__, self.__wrapped__ = func.__doc__, func.__module__, func
         self.__name__, self.__qualname__ = func.__name__, func.__qualname__
 
@@ -75,7 +76,7 @@ class Command(Generic[P, R]):
         return await sync_to_async(self.enqueue)(*args, **kwargs)
 
     def enqueue_many(self, calls: Iterable[tuple | dict | Call]) -> list[Result]:
-        """Send many calls, one round trip per thousand. Each is a tuple of positional or a dict of keyword arguments."""
+        """Send many calls, a round trip per thousand. Each is a tuple of positional or a dict of keyword arguments."""
         return self._send([Call.of(given) for given in calls], self.policy)
 
     async def aenqueue_many(self, calls: Iterable[tuple | dict | Call]) -> list[Result]:
@@ -91,8 +92,9 @@ class Command(Generic[P, R]):
         return self.func(*args, **kwargs)
 
     def _send(self, calls: list[Call], policy: Policy) -> list[Result]:
-        for call in calls:
-            self._signature.bind(*call.args, **call.kwargs)
+        for args, kwargs in calls:
+            if kwargs or len(args) not in self._simple:
+                self._signature.bind(*args, **kwargs)  # raises TypeError to the caller
         return producer.send(self, calls, policy)
 
 
@@ -199,6 +201,14 @@ class Registry:
         self._commands = {}
 
 
+def _simple_counts(signature: inspect.Signature) -> range:
+    """The numbers of positional arguments that alone fit the signature: known at once, where ``bind`` takes its time."""
+    parameters = signature.parameters.values()
+    if any(p.kind is not p.POSITIONAL_OR_KEYWORD for p in parameters):
+        return range(0)
+    return range(sum(p.default is p.empty for p in parameters), len(parameters) + 1)
+
+
 def _both_stand(old: Callable, new: Callable) -> bool:
     """Whether two functions of one name stand in the same text: a module that is executed again replaces its own."""
     spec = getattr(sys.modules.get(new.__module__), "__spec__", None)
@@ -220,5 +230,3 @@ registry = Registry()
 def autodiscover() -> None:
     """Import ``commands.py`` of every installed app. An error in one of them is raised."""
     autodiscover_modules("commands")
-
-

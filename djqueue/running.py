@@ -11,6 +11,10 @@ from typing import TYPE_CHECKING, Any
 from asgiref.sync import ThreadSensitiveContext, sync_to_async
 from django.db import connections
 
+from djqueue import conf
+from djqueue.backends.base import BaseQueue, Entry
+from djqueue.message import Envelope, open_envelope
+
 if TYPE_CHECKING:
     from djqueue.registry import Command
 
@@ -37,6 +41,17 @@ _current: ContextVar[CurrentMessage | None] = ContextVar("djqueue_current_messag
 def current_message() -> CurrentMessage | None:
     """The message that is being run by this thread or task; None outside of a command."""
     return _current.get()
+
+
+def open_entry(queue: BaseQueue, entry: Entry) -> Envelope:
+    """What an entry says, verified. Raises InvalidMessage."""
+    return open_envelope(
+        entry.data,
+        id=entry.id,
+        queue=queue.logical,
+        accept=conf.get("QUEUE_ACCEPT"),
+        max_size=conf.get("QUEUE_MAX_MESSAGE_SIZE"),
+    )
 
 
 def run(command: Command, args: tuple, kwargs: dict, message: CurrentMessage, await_: Awaiter = asyncio.run) -> Any:

@@ -8,12 +8,24 @@ from dataclasses import replace
 from functools import cached_property
 from math import inf
 
+from djqueue import conf
 from djqueue.backends import wire
 from djqueue.backends.entries import DEAD, Claimed, Entry, Guard, Lease, QueueStats, Reaped, Record
 from djqueue.exceptions import NotSupported
 from djqueue.message import new_id, pack_item, unpack_item
 
-__all__ = ["BaseQueue", "BaseStore", "Claimed", "Entry", "Guard", "Lease", "LeasedQueue", "QueueStats", "Reaped", "Record"]
+__all__ = [
+    "BaseQueue",
+    "BaseStore",
+    "Claimed",
+    "Entry",
+    "Guard",
+    "Lease",
+    "LeasedQueue",
+    "QueueStats",
+    "Reaped",
+    "Record",
+]
 
 DEAD_SUFFIX = f":{DEAD}"
 
@@ -148,7 +160,7 @@ class BaseQueue:
         return list(leases)
 
     def bury(self, leases: Sequence[Lease]) -> list[Lease]:
-        """Move them to :attr:`dead`, the error queue, as ``lease.entry`` now says. Returns those that were still ours."""
+        """Move them to :attr:`dead`, the error queue, as ``lease.entry`` now says. Returns those still ours."""
         if self.dead is not None:
             self.dead.put([lease.entry for lease in leases])
         return list(leases)
@@ -158,7 +170,7 @@ class BaseQueue:
         raise self._cannot("revive")
 
     def reap(self, limit: int = 100) -> Reaped:
-        """Make up to ``limit`` expired leases claimable again and count each as lost. Costs nothing for what is not expired."""
+        """Make up to ``limit`` expired leases claimable again, each counted as lost. The others cost nothing."""
         return Reaped()
 
     # ---- for operators; bounded, whatever the size of the queue
@@ -224,7 +236,9 @@ class BaseQueue:
         return type(self)(self.name + DEAD_SUFFIX, self.connection)
 
     def _cannot(self, verb: str) -> NotSupported:
-        return NotSupported(f"{type(self).__name__} has only the four verbs and cannot {verb}(); derive it from LeasedQueue.")
+        return NotSupported(
+            f"{type(self).__name__} has only the four verbs and cannot {verb}(); derive it from LeasedQueue."
+        )
 
     # ---- a plain queue of items, for scripts and loops of one's own
 
@@ -242,7 +256,8 @@ class BaseQueue:
     def push(self, item: object, priority: int = 0, delay: float = 0.0) -> str:
         """Put one picklable item; returns its id."""
         id = new_id()
-        self.put([Entry(pack_item(item, id=id, queue=self.logical), id, priority=priority, delay=delay)])
+        data = pack_item(item, id=id, queue=self.logical, codec=conf.get("QUEUE_CODEC"))
+        self.put([Entry(data, id, priority=priority, delay=delay)])
         return id
 
     def pop(self, timeout: float = 0.0, default: object = None) -> object:
@@ -262,8 +277,10 @@ class BaseQueue:
         claimed = self.reserve(1, lease, wait=wait)
         if not claimed:
             return None, None
+        entry = claimed[0].entry
         try:
-            return claimed[0], unpack_item(claimed[0].entry.data, id=claimed[0].entry.id, queue=self.logical)
+            item = unpack_item(entry.data, id=entry.id, queue=self.logical, accept=conf.get("QUEUE_ACCEPT"))
+            return claimed[0], item
         except Exception:
             self.bury(claimed)
             raise

@@ -184,7 +184,10 @@ class Crew:
             for queues in _by_feed(consumer.queues, options.strict)
         ]
         leases = [consumer.lease_of(queue) for queue in consumer.queues]
-        self.keepers: list[Loop] = [Heart(self.holdings, consumer.lease_of, min(leases)), Reaper(consumer.queues, max(leases))]
+        self.keepers: list[Loop] = [
+            Heart(self.holdings, consumer.lease_of, min(leases)),
+            Reaper(consumer.queues, max(leases)),
+        ]
         self.scheduler = Scheduler(consumer.queues) if options.periodic else None
 
     def start(self) -> None:

@@ -89,7 +89,9 @@ class Feeder(Loop):
         if self._hands.pool.room.wait(0.1):
             return
         waiting_since = time.monotonic() - STALE
-        if any(held.began is None and held.verdict is None and held.since < waiting_since for held in self._hands.holdings):
+        if any(
+            held.began is None and held.verdict is None and held.since < waiting_since for held in self._hands.holdings
+        ):
             self.hand_back("every worker is busy")
 
     def hand_back(self, reason: str) -> None:

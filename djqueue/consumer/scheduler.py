@@ -23,6 +23,7 @@ LONGEST_PAUSE = 60.0  # seconds
 MARK_FOR = timedelta(days=7)  # a tick's mark outlives every tick that could still be looked at
 MOST_TICKS = 1000  # looked at in one go after a long absence
 
+
 def local(moment: datetime) -> datetime:
     """The time that a plain callable is asked about: local, and naive if the project's times are."""
     return timezone.localtime(moment) if settings.USE_TZ else timezone.make_naive(moment)

@@ -33,12 +33,46 @@ class Command(BaseCommand):
         add("-t", "--threads", type=int, default=usual.threads, help="worker threads (default: %(default)s)")
         add("-n", "--no-periodic", action="store_true", help="do not enqueue periodic commands")
         add("-l", "--logfile", help="log to this file, which is rotated (default: standard output)")
-        add("-q", "--queue", action="append", dest="queues", metavar="ALIAS", help="serve this queue; may be repeated (default: all)")
-        add("-d", "--delay", type=float, default=usual.delay, help="first pause of an idle poller in seconds (default: %(default)s)")
-        add("-b", "--backoff", type=float, default=usual.backoff, help="each pause is this many times the last (default: %(default)s)")
-        add("-m", "--max-delay", type=float, default=usual.max_delay, help="longest pause in seconds (default: %(default)s)")
-        add("--lease", type=float, help="seconds until the work of a dead consumer is given to another (default: the queue's)")
-        add("--grace", type=float, default=usual.grace, help="seconds that running commands get after a stop (default: %(default)s)")
+        add(
+            "-q",
+            "--queue",
+            action="append",
+            dest="queues",
+            metavar="ALIAS",
+            help="serve this queue; may be repeated (default: all)",
+        )
+        add(
+            "-d",
+            "--delay",
+            type=float,
+            default=usual.delay,
+            help="first pause of an idle poller in seconds (default: %(default)s)",
+        )
+        add(
+            "-b",
+            "--backoff",
+            type=float,
+            default=usual.backoff,
+            help="each pause is this many times the last (default: %(default)s)",
+        )
+        add(
+            "-m",
+            "--max-delay",
+            type=float,
+            default=usual.max_delay,
+            help="longest pause in seconds (default: %(default)s)",
+        )
+        add(
+            "--lease",
+            type=float,
+            help="seconds until the work of a dead consumer is given to another (default: the queue's)",
+        )
+        add(
+            "--grace",
+            type=float,
+            default=usual.grace,
+            help="seconds that running commands get after a stop (default: %(default)s)",
+        )
         add("--strict", action="store_true", help="serve the queues in the order given, not in turn")
         add("--drain", action="store_true", help="run what is due, then exit")
         add("--limit", type=int, help="run exactly this many messages, then exit")
@@ -94,7 +128,11 @@ def _file_handler(logfile: str) -> logging.Handler:
 
 def _console_handler(logger: logging.Logger) -> logging.Handler | None:
     handlers = [*logger.handlers, *(logging.getLogger().handlers if logger.propagate else ())]
-    return None if any(isinstance(handler, logging.StreamHandler) for handler in handlers) else logging.StreamHandler(sys.stdout)
+    return (
+        None
+        if any(isinstance(handler, logging.StreamHandler) for handler in handlers)
+        else logging.StreamHandler(sys.stdout)
+    )
 
 
 def _stop_on_signals(consumer: Consumer, in_reloader: bool) -> None:
