@@ -131,20 +131,37 @@ def unpack_item(
 
 
 def _header(codec: str, command: str = "", metadata: dict[str, Any] | None = None) -> bytes:
-    fields: dict[str, Any] = {}
-    if command:
-        fields["c"] = command
-    if codec != "pickle":
-        fields["e"] = codec
-    if metadata:
-        fields["m"] = metadata
+    if not metadata:
+        return _plain_header(codec, command)
     try:
-        return to_json(fields, models=False) if fields else b""
+        return to_json(_fields(codec, command) | {"m": metadata}, models=False)
     except (TypeError, ValueError) as error:
         raise EncodeError(f"the metadata cannot be encoded: {error}") from error
 
 
+@lru_cache(maxsize=1024)
+def _plain_header(codec: str, command: str) -> bytes:
+    """All messages of a command without metadata have the same header."""
+    fields = _fields(codec, command)
+    return to_json(fields, models=False) if fields else b""
+
+
+def _fields(codec: str, command: str) -> dict[str, Any]:
+    fields = {"c": command} if command else {}
+    return fields if codec == "pickle" else fields | {"e": codec}
+
+
 def _read_header(header: bytes) -> dict[str, Any]:
+    return _parsed(header) if b'"m"' in header else _parsed_once(header)
+
+
+@lru_cache(maxsize=1024)
+def _parsed_once(header: bytes) -> dict[str, Any]:
+    """Only verified headers come here, and only such as nobody can change: those without metadata."""
+    return _parsed(header)
+
+
+def _parsed(header: bytes) -> dict[str, Any]:
     if not header:
         return {}
     try:
