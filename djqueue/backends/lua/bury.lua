@@ -1,0 +1,26 @@
+-- keys: body env ready leases own dead_body dead_env dead_ready dead_delayed dead_leases dead_own
+-- args: id, token, "due ttl envelope" of each.
+local now = clock()
+local ids, at, reply = held(1, 3, now)
+if #ids == 0 then return reply end
+
+-- An entry of that id that is dead already gives way.
+local function make_room(id)
+  local envelope = call("HGET", dead_env, id)
+  if not envelope then return end
+  for _, line in ipairs({dead_ready, dead_delayed}) do call("ZREM", line, member(id, envelope)) end
+  call("ZREM", dead_leases, id)
+  call("HDEL", dead_own, id)
+end
+
+leave(ids)
+for i, id in ipairs(ids) do
+  local stays = call("HGET", env, id):match("^%d+ %d+ %d+ ")
+  local envelope = stays .. ARGV[at[i] + 2]:match("^%S+ %d+ (.*)$")
+  make_room(id)
+  call("HSET", dead_body, id, call("HGET", body, id))
+  call("HSET", dead_env, id, envelope)
+  call("ZADD", dead_ready, score(envelope), member(id, envelope))
+end
+for _, hash in ipairs({own, body, env}) do call("HDEL", hash, unpack(ids)) end
+return reply

@@ -1,0 +1,14 @@
+-- keys: body env ready delayed leases own
+-- args: id. Gives nothing, or state, moment, id, envelope, data, token and owner.
+local id, now = ARGV[1], clock()
+local envelope = call("HGET", env, id)
+if not envelope then return {} end
+
+local function record(state, at)
+  return {state, whole(at), id, envelope, call("HGET", body, id) or "", call("HGET", own, id) or ""}
+end
+
+local expires, due = call("ZSCORE", leases, id), call("ZSCORE", delayed, member(id, envelope))
+if expires then return record("leased", expires) end
+if due and tonumber(due) > now then return record("delayed", due) end
+return record("ready", envelope:sub(1, MOMENT))

@@ -1,0 +1,3 @@
+-- keys: meta
+-- The key says which server's clock it is.
+return clock()

@@ -1,0 +1,22 @@
+-- keys: body env ready bell dead_body dead_env dead_ready dead_delayed dead_leases dead_own
+-- args: rings, then ids. Gives how many were moved.
+local revived = 0
+
+local function revive(id, envelope)
+  for _, line in ipairs({dead_ready, dead_delayed}) do call("ZREM", line, member(id, envelope)) end
+  local head, rest = envelope:match("^(%d+ %d+ %d+ %-?%d+ )%d+ %d+ %d+(.*)$")
+  envelope = head .. "0 0 0" .. rest
+  call("HSET", body, id, call("HGET", dead_body, id))
+  call("HSET", env, id, envelope)
+  call("ZADD", ready, score(envelope), member(id, envelope))
+  for _, hash in ipairs({dead_own, dead_body, dead_env}) do call("HDEL", hash, id) end
+  revived = revived + 1
+end
+
+for i = 2, #ARGV do
+  local id = ARGV[i]
+  local envelope = call("HGET", dead_env, id)
+  if envelope and not call("ZSCORE", dead_leases, id) and call("HEXISTS", env, id) == 0 then revive(id, envelope) end
+end
+ring(revived, ARGV[1])
+return revived

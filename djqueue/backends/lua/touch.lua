@@ -1,0 +1,9 @@
+-- keys: env ready leases own
+-- args: microseconds of the lease, then id, token of each.
+local now = clock()
+local ids, _, reply = held(2, 2, now)
+for _, id in ipairs(leave(ids)) do
+  add_lost(id, call("HGET", env, id), -1) -- its holder lives, so that start was not lost
+end
+for _, id in ipairs(ids) do call("ZADD", leases, now + ARGV[1], id) end
+return reply

@@ -1,0 +1,223 @@
+"""Queues on Redis (6.2 or later) or Valkey (7.2 or later).
+
+Every verb is one script: one round trip, one atomic step. All keys of a queue and of its error queue share the hash
+tag ``{prefix:name}``, so they live in one slot of a cluster; ``lua/common.lua`` says what is in them. Except for
+``put``, which raises QueueFull then, every verb works on a server that is full.
+"""
+
+from __future__ import annotations
+
+import logging
+import secrets
+import time
+from collections.abc import Callable, Hashable, Iterable, Sequence
+from datetime import timedelta
+from functools import cached_property
+
+from redis.exceptions import ConnectionError
+
+from djqueue.backends import redis_wire as wire
+from djqueue.backends.base import DEAD_SUFFIX, LeasedQueue
+from djqueue.backends.entries import DELAYED, LEASED, READY, Claimed, Entry, Guard, Lease, QueueStats, Reaped, Record
+from djqueue.backends.lua import SCRIPTS
+from djqueue.backends.redis_checks import check_server
+from djqueue.backends.redis_link import Link, connections
+from djqueue.backends.redis_store import Keys, RedisStore, milliseconds
+from djqueue.exceptions import InvalidQueueError
+from djqueue.policies import seconds
+
+__all__ = ["RedisBlockingQueue", "RedisQueue", "RedisStore", "connections"]
+
+logger = logging.getLogger(__name__)
+
+STATES = (READY, DELAYED, LEASED)
+
+
+class RedisQueue(LeasedQueue):
+    """A queue on Redis that is asked for work at intervals.
+
+    ``connection`` is ``"host:port:db"``, a ``redis://``, ``rediss://`` or ``unix://`` URL, or a client of redis-py
+    (without ``decode_responses``, and with its retries off). ``prefix`` keeps two sites on one server apart.
+    ``remember_done`` (seconds) or ``keep_done`` (a count; 100,000 if only the former is given) let the queue remember
+    the ids of completed entries and refuse them; each costs the server about 100 bytes. Raises InvalidQueueError.
+    """
+
+    cannot = frozenset({"transaction"})
+    options = frozenset({"PREFIX", "REMEMBER_DONE", "KEEP_DONE"})
+    rings = 0
+    """How many sleepers one call may wake."""
+
+    def __init__(
+        self,
+        name: str,
+        connection: object = None,
+        prefix: str = "djqueue",
+        remember_done: float | timedelta | None = None,
+        keep_done: int | None = None,
+    ):
+        super().__init__(name, connection)
+        if not isinstance(prefix, str):
+            raise InvalidQueueError(f"OPTIONS['PREFIX'] of a Redis queue is {prefix!r}: give a text.")
+        self.prefix, self._link, self._keys = prefix, Link(connection), Keys(prefix, name)
+        self.store = RedisStore(name, connection, prefix)
+        self._scripts = {one.name: (one, [self._keys.part(key) for key in one.keys]) for one in SCRIPTS.values()}
+        self._remember, self._keep = _memory(remember_done, keep_done)
+
+    @cached_property
+    def dead(self) -> RedisQueue | None:
+        if self.name.endswith(DEAD_SUFFIX):
+            return None
+        return type(self)(self.name + DEAD_SUFFIX, self.connection, self.prefix)
+
+    # ---- what the consumer calls
+
+    def put(self, entries: Sequence[Entry], guards: Sequence[Guard | None] | None = None) -> list[bool]:
+        """As the contract says. More than 1,000 entries or 8 MiB go in several calls, of which a later may raise."""
+        pairs = zip(entries, guards or [None] * len(entries), strict=True)
+        return [accepted for some in wire.portions(pairs) for accepted in self._put(some)]
+
+    def claim(self, limit: int = 1, lease: float = 60.0, owner: str = "") -> Claimed:
+        if limit < 1:
+            return Claimed((), 0.0)
+        token, span = secrets.token_hex(wire.TOKEN // 2), wire.microseconds(lease)
+        now, again, lost, *found = self._run("claim", (min(limit, wire.AT_ONCE), span, wire.text(token + owner)))
+        if lost:
+            logger.error("%d entries had no body: does the server evict keys?", lost, extra={"queue_name": self.name})
+        return Claimed(wire.leases_of(found, token, now / 1e6, (now + span) / 1e6), wire.until(again))
+
+    def complete(self, leases: Sequence[Lease]) -> list[Lease]:
+        return self._settle("complete", leases, (self._remember, self._keep), wire.proof)
+
+    def touch(self, leases: Sequence[Lease], lease: float = 60.0) -> list[Lease]:
+        touched, span = [], wire.microseconds(lease)
+        for some in wire.slices(leases):
+            ours, now = self._settle_some("touch", some, (span,), wire.proof)
+            touched += [Lease(one.entry, one.token, one.claimed, (now + span) / 1e6) for one in ours]
+        return touched
+
+    def release(self, leases: Sequence[Lease]) -> list[Lease]:
+        return self._settle("release", leases, (self.rings,), wire.verdict)
+
+    def bury(self, leases: Sequence[Lease]) -> list[Lease]:
+        if self.dead is None:
+            return self.release(leases)  # what is dead stays here
+        return self._settle("bury", leases, (), wire.verdict)
+
+    def revive(self, ids: Iterable[str]) -> int:
+        if self.dead is None:
+            return 0
+        return sum(self._run("revive", [self.rings, *map(wire.text, some)]) for some in wire.slices(ids))
+
+    def reap(self, limit: int = 100) -> Reaped:
+        reaped, next = self._run("reap", (max(0, min(limit, wire.AT_ONCE)), self.rings))
+        return Reaped(reaped, wire.until(next))
+
+    # ---- for operators
+
+    def find(self, id: str) -> Record | None:
+        found = self._run("find", (wire.text(id),))
+        return wire.record_of(*found) if found else None
+
+    def remove(self, ids: Iterable[str]) -> int:
+        return sum(self._run("remove", [*map(wire.text, some)]) for some in wire.slices(ids))
+
+    def peek(self, state: str, limit: int = 50, after: str | None = None) -> list[Record]:
+        if state not in STATES:
+            raise ValueError(f"peek(state={state!r}): the states are {', '.join(STATES)}.")
+        if limit < 1:
+            return []
+        score, _, member = (after or "").partition(" ")
+        return wire.records_of(state, self._run("peek", (state, min(limit, wire.AT_ONCE), score, wire.text(member))))
+
+    def stats(self) -> QueueStats:
+        """Exact, whatever the size; the oldest is that of the 32 highest priorities."""
+        ready, delayed, leased, dead, done, oldest = self._run("stats", ())
+        age = None if oldest < 0 else oldest / 1e6
+        return QueueStats(ready, delayed, leased, None if self.dead is None else dead, done, age)
+
+    def flush(self) -> None:
+        """Deletes 1,000 at a time, and no more than waited when it began."""
+        deleted, left = self._run("flush", (wire.AT_ONCE,))
+        while left > 0 and deleted > 0:
+            deleted, _ = self._run("flush", (min(left, wire.AT_ONCE),))
+            left -= deleted
+
+    # ---- time and connection
+
+    def now(self) -> float:
+        return self._run("now", ()) / 1e6
+
+    @property
+    def feed(self) -> Hashable:
+        return (type(self), id(self._link.client))
+
+    def describe(self) -> str:
+        return self._link.where
+
+    def check(self) -> list:
+        return check_server(self._link)
+
+    # ---- the calls
+
+    def _run(self, name: str, args: Sequence, guards: Sequence[bytes] = ()) -> object:
+        script, keys = self._scripts[name]
+        return self._link.run(script, [*keys, *guards] if guards else keys, args)
+
+    def _run_safely(self, name: str, args: Sequence, guards: Sequence[bytes] = ()) -> tuple[list, bool]:
+        """Run, once more if the connection broke; tells whether it did. Only for what may be done twice."""
+        try:
+            return self._run(name, args, guards), False
+        except ConnectionError:
+            return self._run(name, args, guards), True
+
+    def _put(self, pairs: Sequence[tuple[Entry, Guard | None]]) -> list[bool]:
+        args, guards = [self.rings, self._remember], []
+        for entry, guard in pairs:
+            if guard is not None:
+                guards.append(self._keys.fact(guard.key))
+            ttl = 0 if guard is None else milliseconds(guard.ttl)
+            args += (wire.text(entry.id), entry.data, wire.envelope(entry, ttl))
+        (known, refused), repeated = self._run_safely("put", args, guards)
+        # What was there before a repeated call came by the first one, whose reply was lost.
+        out = set(refused) if repeated else {*refused, *known}
+        return [number not in out for number in range(1, len(pairs) + 1)]
+
+    def _settle(self, name: str, leases: Sequence[Lease], args: Sequence, tell: Callable) -> list[Lease]:
+        return [lease for some in wire.slices(leases) for lease in self._settle_some(name, some, args, tell)[0]]
+
+    def _settle_some(self, name: str, leases: list[Lease], args: Sequence, tell: Callable) -> tuple[list[Lease], int]:
+        """Run over leases; gives those that were ours, and the time."""
+        (now, *lost), repeated = self._run_safely(name, [*args, *(value for lease in leases for value in tell(lease))])
+        if not lost:
+            return leases, now
+        # While a lease runs nobody else gets the entry: what is gone by a repeated call was settled by the first one.
+        out = {number for number in lost if not (repeated and leases[number - 1].until > now / 1e6)}
+        return [lease for number, lease in enumerate(leases, 1) if number not in out], now
+
+
+class RedisBlockingQueue(RedisQueue):
+    """A queue on Redis whose sleepers wake when work comes. Producers must be of this class too: they ring."""
+
+    rings = 16
+
+    def nap(self, seconds: float, beside: Sequence[RedisQueue] = ()) -> bool:
+        """Wait for the bells, which are no more than that: a ring lost or too many costs one look at the queue."""
+        bells, end = [queue._keys.part("bell") for queue in (self, *beside)], time.monotonic() + seconds
+        while (left := end - time.monotonic()) > 0:
+            block = max(0.001, min(left, self._link.longest_block))  # 0 would mean for ever
+            if self._link.client.execute_command("BLPOP", *bells, block) is not None:
+                return True
+        return False
+
+
+def _memory(remember_done: float | timedelta | None, keep_done: int | None) -> tuple[int | str, int]:
+    """For how many microseconds finished ids are remembered ("": not at all), and how many at most."""
+    if keep_done is not None and (isinstance(keep_done, bool) or not isinstance(keep_done, int) or keep_done < 0):
+        raise InvalidQueueError(f"OPTIONS['KEEP_DONE'] of a Redis queue is {keep_done!r}: give a count.")
+    if not remember_done and not keep_done:
+        return "", 0
+    try:
+        span = seconds(remember_done, "OPTIONS['REMEMBER_DONE'] of a Redis queue") if remember_done else wire.FAR
+    except (TypeError, ValueError) as error:
+        raise InvalidQueueError(str(error)) from error
+    return wire.microseconds(span), keep_done or 100_000

@@ -1,0 +1,157 @@
+"""From what a setting says to a Redis server that runs scripts."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Sequence
+from difflib import get_close_matches
+from urllib.parse import parse_qs, urlsplit
+
+from djqueue.backends.lua import Script
+from djqueue.exceptions import InvalidQueueError, QueueFull
+
+try:
+    import redis
+    from redis.backoff import NoBackoff
+    from redis.connection import parse_url
+    from redis.exceptions import NoScriptError, OutOfMemoryError, ResponseError
+    from redis.retry import Retry
+except ImportError as error:
+    raise ImportError("The Redis backend needs the package redis: pip install 'django-djqueue[redis]'.") from error
+
+_FORMS = 'give "host:port:db", or a redis://, rediss:// or unix:// URL'
+_PLAIN = re.compile(r"(?P<host>\[[0-9A-Fa-f:.]+\]|[^\s:/@\[\]]+)(:(?P<port>\d{1,5}))?(:(?P<db>\d{1,5}))?")
+_SCHEMES = ("redis", "rediss", "unix")
+_QUERY = frozenset(
+    "db username password client_name protocol max_connections socket_timeout socket_connect_timeout socket_keepalive"
+    " health_check_interval ssl_ca_certs ssl_ca_path ssl_certfile ssl_keyfile ssl_password ssl_cert_reqs"
+    " ssl_check_hostname ssl_min_version".split()
+)
+"""What the query of a URL may say; nothing that lets the client repeat commands or decode replies."""
+
+
+def url_of(connection: str | None) -> str:
+    """The URL that a CONNECTION means; "" means localhost:6379:0. Raises InvalidQueueError, which tells no password."""
+    text = connection or "localhost"
+    if "://" in text:
+        _check_url(text)
+        return text
+    found = _PLAIN.fullmatch(text)
+    if not found or not 0 < int(found["port"] or 6379) < 2**16:
+        raise _invalid("" if "@" in text else repr(text), _FORMS)
+    return f"redis://{found['host']}:{found['port'] or 6379}/{found['db'] or 0}"
+
+
+def _check_url(url: str) -> None:
+    scheme = url.partition("://")[0]
+    if scheme not in _SCHEMES:
+        raise _invalid(f"a URL with the scheme {scheme!r}", _FORMS)
+    try:
+        parts, query = urlsplit(url), parse_qs(urlsplit(url).query, keep_blank_values=True)
+        parse_url(url)
+        host, fragment = parts.hostname, parts.fragment
+    except ValueError:  # what it says may quote the password
+        raise _invalid(
+            f"a {scheme}:// URL that cannot be read",
+            "write '/', '?', '#' and '@' in a password as %2F, %3F, %23 and %40",
+        ) from None
+    for name in query.keys() - _QUERY:
+        near = get_close_matches(name, _QUERY, 1)
+        raise _invalid(
+            f"a URL with the option {name!r}",
+            f"did you mean {near[0]!r}?" if near else f"there are {', '.join(sorted(_QUERY))}",
+        )
+    if fragment:
+        raise _invalid(f"a {scheme}:// URL with a '#'", "write '#' in a password as %23")
+    if scheme == "unix" and not parts.path:
+        raise _invalid("a unix:// URL without a path", "give unix:///path/to/redis.sock")
+    if scheme != "unix" and not (host and re.fullmatch(r"/?\d*", parts.path)):
+        raise _invalid(f"a {scheme}:// URL whose host or database cannot be read", f"give {scheme}://host:port/0")
+
+
+def _invalid(what: str, hint: str) -> InvalidQueueError:
+    return InvalidQueueError(f"CONNECTION of a Redis queue is {what or 'not one'}: {hint}.")
+
+
+class Connections:
+    """A client for each URL, shared by all queues and threads. Its pool drops what a forked child inherits."""
+
+    def __init__(self) -> None:
+        self._clients: dict[str, redis.Redis] = {}
+
+    def client(self, url: str) -> redis.Redis:
+        """Does not connect."""
+        return self._clients.get(url) or self._clients.setdefault(url, _client(url))
+
+    def reset(self) -> None:
+        """Close all connections, and forget them."""
+        clients, self._clients = self._clients, {}
+        for client in clients.values():
+            client.close()
+
+
+connections = Connections()
+
+
+def _client(url: str) -> redis.Redis:
+    """Never repeats a command: a claim that ran twice would lease two batches, and give one away."""
+    defaults = {
+        "socket_timeout": 5.0,
+        "socket_connect_timeout": 5.0,
+        "socket_keepalive": True,
+        "max_connections": 2**20,
+    }
+    return redis.Redis.from_url(url, retry=Retry(NoBackoff(), 0), **defaults)
+
+
+class Link:
+    """A server: a client of our own, shared by its URL, or one that somebody made."""
+
+    def __init__(self, connection: object):
+        self.is_ours = connection is None or isinstance(connection, str)
+        self.client = connections.client(url_of(connection)) if self.is_ours else _accepted(connection)
+
+    def run(self, script: Script, keys: Sequence[bytes], args: Sequence) -> object:
+        """The script's reply. Raises QueueFull if the server has no memory for it, else whatever the client raises."""
+        try:
+            return self._evaluate(script, keys, args)
+        except ResponseError as error:
+            raise self.told(error) from error
+
+    def _evaluate(self, script: Script, keys: Sequence[bytes], args: Sequence) -> object:
+        try:
+            return self.client.execute_command("EVALSHA", script.sha, len(keys), *keys, *args)
+        except NoScriptError:  # a server that was restarted, or flushed its scripts; it ran nothing
+            return self.client.execute_command("EVAL", script.source, len(keys), *keys, *args)
+
+    def told(self, error: ResponseError) -> Exception:
+        """The error in our words, if we have any."""
+        if isinstance(error, OutOfMemoryError) or "-OOM" in str(error):  # Redis 6 wraps the error of a script
+            return QueueFull(f"{self.where} is full (maxmemory) and takes no more.")
+        return error
+
+    @property
+    def where(self) -> str:
+        at = self._settings
+        if not at:
+            return type(self.client).__name__
+        place = at.get("path") or f"{at.get('host', 'localhost')}:{at.get('port', 6379)}"
+        return f"Redis at {place}/{at.get('db') or 0}"
+
+    @property
+    def longest_block(self) -> float:
+        """Seconds for which a command may block without running into the client's own time-out."""
+        return min(2.0, (self._settings.get("socket_timeout") or 4.0) / 2)
+
+    @property
+    def _settings(self) -> dict:
+        return getattr(getattr(self.client, "connection_pool", None), "connection_kwargs", {})
+
+
+def _accepted(client: object) -> object:
+    if not callable(getattr(client, "execute_command", None)):
+        raise _invalid(f"a {type(client).__name__}", f"{_FORMS}, or a client of redis-py")
+    link_settings = getattr(getattr(client, "connection_pool", None), "connection_kwargs", {})
+    if link_settings.get("decode_responses"):
+        raise _invalid("a client with decode_responses", "make it without: bodies are bytes")
+    return client

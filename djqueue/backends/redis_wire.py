@@ -1,0 +1,114 @@
+"""What travels between a Redis queue and its scripts. The form of an envelope is in ``lua/common.lua``."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator, Sequence
+from math import inf
+
+from djqueue.backends.entries import LEASED, READY, Entry, Guard, Lease, Record
+
+AT_ONCE = 1000
+"""Entries in one call of a script; a verb over more of them is several calls."""
+BYTES_AT_ONCE = 2**23
+FAR = 2**53 - 1  # microseconds; the last whole number that a script can tell from its neighbours
+MOMENT = 16  # digits with which a place begins
+TOKEN = 16  # characters
+
+
+def text(value: str) -> bytes:
+    return value.encode("utf-8", "surrogatepass")
+
+
+def untext(value: bytes) -> str:
+    return value.decode("utf-8", "surrogatepass")
+
+
+def microseconds(seconds: float) -> int:
+    return min(round(seconds * 1e6), FAR) if seconds < inf else FAR
+
+
+def until(span: int) -> float:
+    """A script's microseconds until something, -1 for never, as seconds."""
+    return inf if span < 0 else span / 1e6
+
+
+def envelope(entry: Entry, ttl: int = 0) -> bytes:
+    """The envelope that a script completes; before it stand when the entry is due, and milliseconds of its guard."""
+    due = f"+{microseconds(entry.delay)}" if entry.delay > 0 else max(0, microseconds(entry.run_at))
+    counts = f"{entry.priority} {entry.attempts} {entry.lost} {entry.failures}"
+    lengths = f"{len(entry.lane)} {len(entry.label)}"
+    return text(f"{due} {ttl} {counts} {lengths}\n{entry.lane}{entry.label}{entry.note}")
+
+
+def entry_of(id: bytes, envelope: bytes, data: bytes) -> Entry:
+    """By position: this runs once for every entry that is claimed."""
+    head, words = untext(envelope).split("\n", 1)
+    _, run_at, created, priority, attempts, lost, failures, lane, label = head.split(" ")
+    lane_end = int(lane)
+    label_end = lane_end + int(label)
+    return Entry(
+        data,
+        untext(id),
+        int(priority),
+        int(run_at) / 1e6,
+        0.0,
+        words[:lane_end],
+        int(attempts),
+        int(failures),
+        int(lost),
+        int(created) / 1e6,
+        words[lane_end:label_end],
+        words[label_end:],
+    )
+
+
+def leases_of(found: list, token: str, claimed: float, until: float) -> list[Lease]:
+    """From id, envelope, data of each."""
+    values = iter(found)
+    return [Lease(entry_of(*row), token, claimed, until) for row in zip(values, values, values, strict=True)]
+
+
+def records_of(state: str, found: list) -> list[Record]:
+    """From score, member, id, envelope, data, owner of each."""
+    return [_record(state, *row) for row in zip(*[iter(found)] * 6, strict=True)]
+
+
+def _record(state: str, score: bytes, member: bytes, id: bytes, envelope: bytes, data: bytes, owned: bytes) -> Record:
+    at = int(envelope[:MOMENT]) if state == READY else int(float(score))
+    cursor = f"{score.decode()} {untext(member)}"
+    return Record(entry_of(id, envelope, data), state, at / 1e6, _owner(owned, state), cursor)
+
+
+def record_of(state: bytes, at: bytes, id: bytes, envelope: bytes, data: bytes, owned: bytes) -> Record:
+    return Record(entry_of(id, envelope, data), state.decode(), int(at) / 1e6, _owner(owned, state.decode()))
+
+
+def _owner(owned: bytes, state: str) -> str:
+    """An entry that was reaped keeps the token of its last holder, but is nobody's."""
+    return untext(owned[TOKEN:]) if state == LEASED else ""
+
+
+def proof(lease: Lease) -> tuple[bytes, str]:
+    return text(lease.entry.id), str(lease.token)
+
+
+def verdict(lease: Lease) -> tuple[bytes, str, bytes]:
+    return text(lease.entry.id), str(lease.token), envelope(lease.entry)
+
+
+def slices(values: Iterable) -> Iterator[Sequence]:
+    values = list(values)
+    return (values[first : first + AT_ONCE] for first in range(0, len(values), AT_ONCE))
+
+
+def portions(pairs: Iterable[tuple[Entry, Guard | None]]) -> Iterator[list[tuple[Entry, Guard | None]]]:
+    """As many as one call should carry, by number and by bytes."""
+    some, size = [], 0
+    for pair in pairs:
+        if some and (len(some) == AT_ONCE or size + len(pair[0].data) > BYTES_AT_ONCE):
+            yield some
+            some, size = [], 0
+        some.append(pair)
+        size += len(pair[0].data)
+    if some:
+        yield some

@@ -1,0 +1,137 @@
+"""What a connection may say, and what is shared and told of it."""
+
+import os
+
+import pytest
+import redis
+from redis.exceptions import ConnectionError
+
+from djqueue.backends.entries import Guard
+from djqueue.backends.redis_backend import RedisBlockingQueue, RedisQueue, connections
+from djqueue.backends.redis_link import url_of
+from djqueue.exceptions import InvalidQueueError
+from tests.redis_backend.kit import work
+
+pytestmark = pytest.mark.server("redis")
+
+SECRET = "s3cret-word"
+
+
+@pytest.mark.parametrize(
+    "text, where",
+    [
+        ("", "localhost:6379/0"),
+        (None, "localhost:6379/0"),
+        ("10.0.0.75:6379:0", "10.0.0.75:6379/0"),
+        ("cache:6380", "cache:6380/0"),
+        ("cache", "cache:6379/0"),
+        ("[::1]:6380:3", "::1:6380/3"),
+        ("redis://cache/2", "cache:6379/2"),
+        ("redis://me:pw@cache:6380/2?socket_timeout=3", "cache:6380/2"),
+        ("rediss://cache?db=4&ssl_cert_reqs=required", "cache:6379/4"),
+        ("unix:///run/redis.sock?db=1", "/run/redis.sock/1"),
+    ],
+)
+def test_connections_are_understood_without_connecting(text, where):
+    assert RedisQueue("mail", text).describe() == f"Redis at {where}"
+
+
+@pytest.mark.parametrize(
+    "text, told",
+    [
+        ("cache:port:0", "host:port:db"),
+        ("cache:6379:0:1", "host:port:db"),
+        ("cache:70000", "host:port:db"),
+        ("cache:0", "host:port:db"),
+        ("two words", "host:port:db"),
+        (f":{SECRET}@cache:6379", "host:port:db"),
+        ("http://cache", "'http'"),
+        ("redis://cache/first", "redis://host:port/0"),
+        ("redis://", "redis://host:port/0"),
+        ("unix://", "unix:///path"),
+        (f"redis://:{SECRET}/x@cache:6379/0", "%2F"),
+        (f"redis://:{SECRET}#x@cache/0", "%23"),
+        (f"redis://:{SECRET}@cache:port/0", "%2F"),
+        (f"redis://:{SECRET}@cache/0?db=first", "%2F"),
+        (f"redis://:{SECRET}@cache/0?socket_timout=1", "did you mean 'socket_timeout'"),
+        ("redis://cache?decode_responses=1", "decode_responses"),
+        ("redis://cache?retry_on_timeout=1", "retry_on_timeout"),
+        (7, "a client of redis-py"),
+    ],
+)
+def test_a_connection_that_cannot_be_is_refused_without_telling_its_password(text, told):
+    with pytest.raises(InvalidQueueError) as caught:
+        RedisQueue("mail", text)
+    assert "CONNECTION" in str(caught.value)
+    assert told in str(caught.value)
+    assert SECRET not in str(caught.value) + str(caught.value.__cause__)
+
+
+@pytest.mark.parametrize("options", [{"prefix": 5}, {"keep_done": -1}, {"keep_done": "x"}, {"remember_done": "x"}])
+def test_options_that_cannot_be_are_refused_by_name(options):
+    with pytest.raises(InvalidQueueError, match=f"OPTIONS.*{next(iter(options)).upper()}"):
+        RedisQueue("mail", "", **options)
+
+
+def test_passwords_are_told_nowhere(private_server):
+    server = private_server("redis")
+    with redis.Redis(port=server.port) as client:
+        client.config_set("requirepass", SECRET)
+    for password in (SECRET, f"wrong-{SECRET}"):
+        queue = RedisQueue("mail", f"redis://:{password}@127.0.0.1:{server.port}/0")
+        told = [queue.describe(), repr(queue), repr(queue.feed), repr(queue.store), *map(str, queue.check())]
+        try:
+            queue.now()
+        except ConnectionError as error:
+            told.append(str(error))
+        assert SECRET not in "".join(told)
+
+
+def test_queues_of_one_connection_share_a_client_and_a_feed(make):
+    one, other = make("one"), make("other")
+    away = RedisQueue("mail", "localhost:6379:63")
+    assert one._link.client is other._link.client is one.dead._link.client is one.store._link.client
+    assert one._link.client is not away._link.client
+    assert one.feed == other.feed != away.feed
+    assert one.feed != make(cls=RedisBlockingQueue).feed
+    hash(one.feed)
+
+
+def test_connections_are_made_anew_after_a_reset(make):
+    queue = make()
+    queue.put(work())
+    connections.reset()
+    assert make()._link.client is not queue._link.client
+    assert len(make()) == len(queue) == 1
+
+
+def test_commands_are_never_repeated_by_the_client(queue):
+    assert queue._link.client.get_retry()._retries == 0
+
+
+def test_a_live_client_serves(redis_client):
+    queue = RedisQueue("mail", redis_client)
+    queue.put(work(), [Guard("key", 60)])
+    assert len(queue.complete(queue.claim())) == 1
+    assert queue.feed == RedisQueue("other", redis_client).feed
+    assert queue.describe().startswith("Redis at 127.0.0.1:")
+
+
+def test_a_live_client_that_decodes_is_refused():
+    with pytest.raises(InvalidQueueError, match="decode_responses"):
+        RedisQueue("mail", redis.Redis(decode_responses=True))
+
+
+def test_a_forked_child_shares_no_socket_with_its_parent(queue):
+    queue.put(work(2))
+    if (child := os.fork()) == 0:
+        os._exit(0 if len(queue.complete(queue.claim())) == 1 else 1)
+    for _ in range(50):
+        assert len(queue) in (1, 2)
+    assert os.waitpid(child, 0)[1] == 0
+    assert len(queue.complete(queue.claim(5))) == 1
+
+
+def test_a_url_is_made_of_each_form():
+    assert url_of("10.0.0.75:6379:0") == url_of("10.0.0.75") == "redis://10.0.0.75:6379/0"
+    assert url_of("unix:///run/redis.sock") == "unix:///run/redis.sock"

@@ -1,0 +1,76 @@
+"""Sleepers wake."""
+
+import pytest
+
+from djqueue.backends.redis_backend import RedisBlockingQueue
+from djqueue.testing import eventually, together
+from tests.redis_backend.kit import calls, work
+
+pytestmark = pytest.mark.server("redis")
+
+
+def rang(queue):
+    """Whether the bell rings; waits until it does not."""
+    rings = 0
+    while queue.nap(0.01):
+        rings += 1
+    return rings > 0
+
+
+def test_to21_put_release_revive_and_reap_wake_sleepers(make):
+    queue = make(cls=RedisBlockingQueue)
+    assert not rang(queue)
+    queue.put(work(2))
+    assert rang(queue)
+    leases = queue.claim(2, lease=0.001)
+    eventually(lambda: queue.reap().count)
+    assert rang(queue)
+    leases = queue.claim(2)
+    queue.release(leases)
+    assert rang(queue)
+    queue.bury(queue.claim(1))
+    assert not rang(queue)
+    queue.revive([lease.entry.id for lease in leases])
+    assert rang(queue)
+
+
+def test_to21_a_delayed_put_wakes_whoever_sleeps_longer_than_that(make):
+    queue = make(cls=RedisBlockingQueue)
+    queue.put(work(delay=60))
+    assert queue.nap(5)
+    assert 0 < queue.claim().again <= 60
+
+
+def test_a_killed_bell_costs_one_poll(make, redis_client):
+    queue = make(cls=RedisBlockingQueue)
+    queue.put(work())
+    redis_client.delete("{djqueue:mail}:bell")
+    assert not queue.nap(0.05)
+    assert len(queue.claim()) == 1
+
+
+def test_many_sleepers_wake_for_many_entries(make):
+    queue = make(cls=RedisBlockingQueue)
+    started = queue.now()
+
+    def feed():
+        eventually(lambda: queue._link.client.info("clients")["blocked_clients"] >= 4)
+        queue.put(work(4))
+
+    assert together(*[lambda: queue.nap(20)] * 4, feed) == [True] * 4 + [None]
+    assert queue.now() - started < 15
+
+
+def test_a_nap_outlasts_the_time_out_of_the_socket(private_server):
+    queue = RedisBlockingQueue("mail", private_server("redis").url + "?socket_timeout=0.6")
+    started = queue.now()
+    assert not queue.nap(1)
+    assert queue.now() - started >= 0.95
+
+
+def test_an_idle_sleeper_sends_few_commands(make, redis_client):
+    queue = make(cls=RedisBlockingQueue)
+    queue.nap(0.01)
+    redis_client.config_resetstat()
+    queue.nap(1)
+    assert calls(redis_client, "blpop")["blpop"] <= 2
