@@ -1,0 +1,296 @@
+"""A queue and a store inside this process: everything that the contract asks for, gone when the process ends."""
+
+from __future__ import annotations
+
+import json
+import secrets
+import threading
+import time
+from collections import OrderedDict
+from collections.abc import Callable, Iterable, Sequence
+from dataclasses import replace
+from itertools import count
+from math import inf
+
+from djqueue.backends import wire
+from djqueue.backends.base import DEAD_SUFFIX, LeasedQueue
+from djqueue.backends.entries import DELAYED, LEASED, READY, Claimed, Entry, Guard, Lease, QueueStats, Reaped, Record
+from djqueue.backends.lines import Bell, Line
+from djqueue.backends.memory_store import MemoryStore
+
+__all__ = ["MemoryQueue", "MemoryStore"]
+
+
+class Item:
+    """An entry and where it stands. Its place, the moment at which it first fell due, is its own for life."""
+
+    __slots__ = ("at", "entry", "owner", "place", "seq", "state", "token")
+
+    def __init__(self, entry: Entry, seq: int, now: float):
+        self.entry, self.seq, self.place = entry, seq, entry.run_at or now
+        self.state, self.at, self.token, self.owner = "", 0.0, None, ""
+
+    def key(self) -> tuple:
+        return (-self.entry.priority, self.place, self.seq) if self.state == READY else (self.at, self.seq)
+
+
+class MemoryQueue(LeasedQueue):
+    """A queue that lives in this object: for development, for tests, and for work that may die with its process.
+
+    ``remember_done`` (seconds) and ``keep_done`` (a count) bound for how long the ids of completed entries are
+    remembered and refused; without either they are forgotten at once. All verbs take time logarithmic in the size of
+    the queue, but ``peek``, which looks at all entries of its state, and ``flush``.
+    """
+
+    cannot = frozenset({"durable", "transaction"})
+    options = frozenset({"REMEMBER_DONE", "KEEP_DONE"})
+    clock: Callable[[], float] = staticmethod(time.time)
+    """The clock by which leases, delays and facts are judged; tests put their own here."""
+
+    def __init__(self, name: str, connection: object = None, remember_done: float = 0.0, keep_done: int = 0):
+        super().__init__(name, connection)
+        self._lock, self._arrivals, self._bell = threading.RLock(), count(), Bell()
+        self._items: dict[str, Item] = {}
+        self._lines = {READY: Line(), DELAYED: Line(), LEASED: Line()}
+        self._oldest = Line()
+        self._done, self._finished = 0, OrderedDict()
+        self._remember_done, self._keep_done = remember_done, keep_done
+        self.store = MemoryStore(name)
+        self.store._lock, self.store.clock = self._lock, self.now
+        self.dead = self._make_dead()
+
+    def _make_dead(self) -> MemoryQueue | None:
+        if self.name.endswith(DEAD_SUFFIX):
+            return None
+        dead = type(self)(self.name + DEAD_SUFFIX, self.connection)
+        dead._lock, dead._arrivals, dead.clock = self._lock, self._arrivals, self.now
+        dead.store._lock = self._lock
+        return dead
+
+    # ---- what the consumer calls
+
+    def put(self, entries: Sequence[Entry], guards: Sequence[Guard | None] | None = None) -> list[bool]:
+        pairs = list(zip(entries, guards or [None] * len(entries), strict=True))
+        with self._lock:
+            now = self.now()
+            self._forget_finished(now)
+            accepted = [self._accept(entry, guard, now) for entry, guard in pairs]
+        if any(accepted):
+            self._bell.ring()
+        return accepted
+
+    def claim(self, limit: int = 1, lease: float = 60.0, owner: str = "") -> Claimed:
+        with self._lock:
+            now = self.now()
+            self._bell.hear()
+            self._promote(now)
+            ready, leases = self._lines[READY], []
+            while len(leases) < limit and (id := ready.first()) is not None:
+                leases.append(self._lend(self._items[id], now, lease, owner))
+            return Claimed(leases, again=0.0 if len(leases) == limit else self._until_first(DELAYED, now))
+
+    def complete(self, leases: Sequence[Lease]) -> list[Lease]:
+        with self._lock:
+            now, ours = self.now(), []
+            for lease, item in self._ours(leases):
+                self._take_out(item)
+                self._remember(lease.entry.id, now)
+                ours.append(lease)
+            return ours
+
+    def touch(self, leases: Sequence[Lease], lease: float = 60.0) -> list[Lease]:
+        with self._lock:
+            until, ours = self.now() + lease, []
+            for held, item in self._ours(leases):
+                if item.state == READY:  # reaped, and nobody took it: its holder lives, so that start was not lost
+                    item.entry = replace(item.entry, lost=item.entry.lost - 1)
+                self._stand(item, LEASED, until)
+                ours.append(replace(held, until=until))
+            return ours
+
+    def release(self, leases: Sequence[Lease]) -> list[Lease]:
+        with self._lock:
+            now, ours = self.now(), []
+            for lease, item in self._ours(leases):
+                self._give_up(item, lease.entry)
+                due = lease.entry.delay > 0
+                self._stand(item, DELAYED if due else READY, now + lease.entry.delay if due else item.place)
+                ours.append(lease)
+        if ours:
+            self._bell.ring()
+        return ours
+
+    def bury(self, leases: Sequence[Lease]) -> list[Lease]:
+        with self._lock:
+            ours = []
+            for lease, item in self._ours(leases):
+                self._give_up(item, lease.entry)
+                self._take_out(item)
+                if self.dead is not None:
+                    self.dead._take_in(item)
+                ours.append(lease)
+            return ours
+
+    def revive(self, ids: Iterable[str]) -> int:
+        if self.dead is None:
+            return 0
+        with self._lock:
+            items = [self.dead._items[id] for id in set(ids) if id in self.dead._items and id not in self._items]
+            moved = [item for item in items if item.state != LEASED]
+            now = self.now()
+            for item in moved:
+                self.dead._take_out(item)
+                item.entry = replace(item.entry, attempts=0, failures=0, lost=0, created=now)
+                self._take_in(item)
+        if moved:
+            self._bell.ring()
+        return len(moved)
+
+    def reap(self, limit: int = 100) -> Reaped:
+        with self._lock:
+            now, reaped = self.now(), 0
+            while reaped < limit and self._until_first(LEASED, now) == 0:
+                item = self._items[self._lines[LEASED].first()]
+                item.entry = replace(item.entry, lost=item.entry.lost + 1)
+                self._stand(item, READY, item.place)  # the token stays: a late worker may finish while nobody has it
+                reaped += 1
+            next = self._until_first(LEASED, now)
+        if reaped:
+            self._bell.ring()
+        return Reaped(reaped, next)
+
+    # ---- for operators
+
+    def flush(self) -> None:
+        with self._lock:
+            for id in [*self._lines[READY].keys, *self._lines[DELAYED].keys]:
+                self._take_out(self._items[id])
+
+    def find(self, id: str) -> Record | None:
+        with self._lock:
+            self._promote(self.now())
+            return self._record(self._items[id]) if id in self._items else None
+
+    def remove(self, ids: Iterable[str]) -> int:
+        with self._lock:
+            items = [self._items[id] for id in set(ids) if id in self._items]
+            waiting = [item for item in items if item.state != LEASED]
+            for item in waiting:
+                self._take_out(item)
+            return len(waiting)
+
+    def peek(self, state: str, limit: int = 50, after: str | None = None) -> list[Record]:
+        if state not in self._lines:
+            raise ValueError(f"peek(state={state!r}): the states are {', '.join(self._lines)}.")
+        with self._lock:
+            self._promote(self.now())
+            names = self._lines[state].after(tuple(json.loads(after)) if after else None, limit)
+            return [self._record(self._items[name]) for name in names]
+
+    def stats(self) -> QueueStats:
+        with self._lock:
+            now = self.now()
+            self._promote(now)
+            sizes = {state: len(line) for state, line in self._lines.items()}
+            oldest, dead = self._oldest.first(), None if self.dead is None else len(self.dead)
+            age = None if oldest is None else max(0.0, now - self._items[oldest].place)
+            return QueueStats(**sizes, dead=dead, done=self._done, oldest=age)
+
+    # ---- time
+
+    def now(self) -> float:
+        return self.clock()
+
+    def nap(self, seconds: float, beside: Sequence[MemoryQueue] = ()) -> bool:
+        bells, sleeper = [queue._bell for queue in (self, *beside)], threading.Event()
+        for bell in bells:
+            bell.wake(sleeper)
+        try:
+            missed = sum(bell.hear() for bell in bells)
+            return missed > 0 or sleeper.wait(seconds)
+        finally:
+            for bell in bells:
+                bell.leave(sleeper)
+
+    def describe(self) -> str:
+        return "in the memory of this process"
+
+    # ---- one entry, under the lock
+
+    def _accept(self, entry: Entry, guard: Guard | None, now: float) -> bool:
+        if entry.id in self._items or entry.id in self._finished:
+            return False
+        if guard is not None and not self.store.add(guard.key, entry.id.encode(), guard.ttl):
+            return False
+        self._take_in(Item(wire.stamped(entry, now), next(self._arrivals), now))
+        return True
+
+    def _take_in(self, item: Item) -> None:
+        """Let an item stand among those that wait; one of its id that waited or was leased here gives way."""
+        if item.entry.id in self._items:
+            self._take_out(self._items[item.entry.id])
+        self._items[item.entry.id] = item
+        self._stand(item, DELAYED if item.place > self.now() else READY, item.place)
+
+    def _take_out(self, item: Item) -> None:
+        self._leave(item)
+        del self._items[item.entry.id]
+
+    def _lend(self, item: Item, now: float, seconds: float, owner: str) -> Lease:
+        item.entry = replace(item.entry, attempts=item.entry.attempts + 1)
+        item.token, item.owner = secrets.randbits(62), owner
+        self._stand(item, LEASED, now + seconds)
+        return Lease(item.entry, item.token, now, now + seconds)
+
+    def _give_up(self, item: Item, says: Entry) -> None:
+        """What its holder says of an entry becomes true, and the holder's token void."""
+        counts = {name: getattr(says, name) for name in ("attempts", "failures", "lost", "note")}
+        item.entry, item.token, item.owner = replace(item.entry, **counts), None, ""
+
+    def _ours(self, leases: Sequence[Lease]) -> Iterable[tuple[Lease, Item]]:
+        """The leases whose token is still that of the entry; one at a time, as each may void the next."""
+        for lease in leases:
+            item = self._items.get(lease.entry.id)
+            if item is not None and item.token is not None and item.token == lease.token:
+                yield lease, item
+
+    def _stand(self, item: Item, state: str, at: float) -> None:
+        """Move an item into the line of a state: the only place that does."""
+        self._leave(item)
+        item.state, item.at = state, at
+        self._lines[state].add(item.entry.id, item.key())
+        if state == READY:
+            self._oldest.add(item.entry.id, (item.place, item.seq))
+
+    def _leave(self, item: Item) -> None:
+        if item.state:
+            self._lines[item.state].drop(item.entry.id)
+            self._oldest.drop(item.entry.id)
+            item.state = ""
+
+    # ---- time and memory, under the lock
+
+    def _promote(self, now: float) -> None:
+        while self._until_first(DELAYED, now) == 0:
+            item = self._items[self._lines[DELAYED].first()]
+            self._stand(item, READY, item.place)
+
+    def _until_first(self, state: str, now: float) -> float:
+        """Seconds until the first in that line is due or runs out; 0 if it has, infinity if there is none."""
+        id = self._lines[state].first()
+        return inf if id is None else max(0.0, self._items[id].at - now)
+
+    def _record(self, item: Item) -> Record:
+        return Record(item.entry, item.state, item.at, item.owner, cursor=json.dumps(item.key()))
+
+    def _remember(self, id: str, now: float) -> None:
+        self._done += 1
+        if self._remember_done or self._keep_done:
+            self._finished[id] = now + self._remember_done if self._remember_done else inf
+            self._forget_finished(now)
+
+    def _forget_finished(self, now: float) -> None:
+        """They stand in the order in which they ended, so the first to forget is at the front."""
+        most = self._keep_done or inf
+        while self._finished and (len(self._finished) > most or next(iter(self._finished.values())) <= now):
+            self._finished.popitem(last=False)

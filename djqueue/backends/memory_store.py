@@ -1,0 +1,70 @@
+"""The facts of a queue in memory."""
+
+from __future__ import annotations
+
+import threading
+import time
+from collections.abc import Callable
+from math import inf
+
+from djqueue.backends.base import BaseStore
+from djqueue.backends.lines import Line
+
+
+class MemoryStore(BaseStore):
+    """The facts of one queue, in a dictionary."""
+
+    clock: Callable[[], float] = staticmethod(time.time)
+
+    def __init__(self, name: str = "", connection: object = None):
+        self._lock = threading.RLock()
+        self._facts: dict[str, bytes] = {}
+        self._ends = Line()
+
+    def now(self) -> float:
+        return self.clock()
+
+    def get(self, key: str) -> bytes | None:
+        with self._lock:
+            return self._facts.get(key) if self._ends.keys.get(key, (inf,))[0] > self.now() else None
+
+    def put(self, key: str, value: bytes, ttl: float | None = None) -> None:
+        with self._lock:
+            self._facts[key] = value
+            self._ends.drop(key)
+            if ttl is not None:
+                self._ends.add(key, (self.now() + ttl,))
+
+    def add(self, key: str, value: bytes, ttl: float) -> bool:
+        with self._lock:
+            free = self.get(key) is None
+            if free:
+                self.put(key, value, ttl)
+            return free
+
+    def keep(self, key: str, value: bytes, ttl: float) -> bool:
+        with self._lock:
+            ours = self.get(key) == value
+            if ours:
+                self.put(key, value, ttl)
+            return ours
+
+    def drop(self, key: str, value: bytes | None = None) -> bool:
+        with self._lock:
+            found = self.get(key)
+            if found is None or value not in (None, found):
+                return False
+            self._delete(key)
+            return True
+
+    def prune(self, limit: int = 1000) -> int:
+        with self._lock:
+            now, pruned = self.now(), 0
+            while pruned < limit and (key := self._ends.first()) is not None and self._ends.keys[key][0] <= now:
+                self._delete(key)
+                pruned += 1
+            return pruned
+
+    def _delete(self, key: str) -> None:
+        del self._facts[key]
+        self._ends.drop(key)

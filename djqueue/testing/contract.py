@@ -1,0 +1,297 @@
+"""What every queue keeps, a four-method one too. Mix QueueContract into a test class and say how a queue is made.
+
+::
+
+    class TestMyQueue(QueueContract, unittest.TestCase):
+        def make_queue(self, name, **options):
+            return MyQueue(name, "my-server:1234", **options)
+
+The classes here serve under pytest (without TestCase as well) and under unittest.
+"""
+
+from __future__ import annotations
+
+import unittest
+from math import inf
+
+from djqueue.backends.base import BaseQueue, Claimed, Entry, Guard
+from djqueue.exceptions import InvalidMessage
+from djqueue.message import new_id
+from djqueue.testing.patience import PATIENCE, eventually, together
+from djqueue.testing.steps import Contract, claim, entry, names, nothing_to_claim, put, with_counts
+
+TEXTS = [
+    "plain",
+    "",
+    " spaces ",
+    "two\nlines\r\n",
+    '{"json": [1, "2"]}',
+    "'; -- \"%s %% \\",
+    "žluťoučký 🐎",
+    "x" * 100_000,
+]
+NOTHING = object()
+
+
+class QueueContract(Contract):
+    """What holds for every backend, over the four verbs alone."""
+
+    # ---- the four verbs
+
+    def test_text_comes_out_as_it_went_in(self):
+        queue = self.queue()
+        for text in TEXTS:
+            queue.write(text)
+        assert [queue.read() for _ in TEXTS] == TEXTS
+
+    def test_dj20_messages_come_out_in_their_order(self):
+        queue = self.queue()
+        for number in range(20):
+            queue.write(str(number))
+        assert [queue.read() for _ in range(20)] == [str(number) for number in range(20)]
+
+    def test_an_empty_queue_reads_none_and_is_true(self):
+        queue = self.queue()
+        assert queue.read() is None
+        queue.write("one")
+        assert queue.read() == "one"
+        assert queue.read() is None
+        assert bool(queue) is True
+
+    def test_dj20_len_and_flush_know_only_their_own_queue(self):
+        one, other = self.queue(), self.queue()
+        for _ in range(3):
+            one.write("mine")
+        other.write("theirs")
+        assert (len(one), len(other)) == (3, 1)
+        one.flush()
+        assert (len(one), len(other)) == (0, 1)
+        assert one.read() is None
+        assert other.read() == "theirs"
+
+    def test_dj21_names_that_differ_in_case_or_punctuation_are_different_queues(self):
+        base = new_id()[-8:]
+        queues = [
+            self.make_queue(base + end)
+            for end in ("mail", "Mail", "MAIL", "mail-", "mail.", "m_il", "m%il", "ma*l", "mäil")
+        ]
+        for queue in queues:
+            queue.write(queue.name)
+        assert [len(queue) for queue in queues] == [1] * len(queues)
+        queues[0].flush()
+        assert [queue.read() for queue in queues] == [None] + [queue.name for queue in queues[1:]]
+
+    def test_tq11_each_message_is_handed_to_exactly_one_of_many_threads(self):
+        queue = self.queue()
+        for number in range(60):
+            queue.write(str(number))
+
+        def drain() -> list[str]:
+            return list(iter(queue.read, None))
+
+        read = together(*[drain] * 4, last=queue.close)
+        assert sorted(sum(read, [])) == sorted(map(str, range(60)))
+
+    # ---- put, claim, complete, release, bury
+
+    def test_what_is_put_is_claimed_and_completed(self):
+        queue = self.queue()
+        started = queue.now()
+        first = Entry(bytes(range(256)), new_id(), label="app.commands.churn", failures=2, attempts=3, note='["x"]')
+        assert queue.put([first, entry("second")]) == [True, True]
+        assert len(queue) == 2
+        leases = claim(queue, 2)
+        got = leases[0].entry
+        assert (got.data, got.id, got.label, got.note) == (first.data, first.id, first.label, first.note)
+        assert (got.attempts, got.failures, got.lost, leases[1].entry.attempts) == (4, 2, 0, 1)
+        assert started - 1 <= got.created <= leases[0].claimed <= queue.now()
+        assert leases[0].until > leases[0].claimed
+        assert len(queue.complete(leases)) == 2
+        assert len(queue) == 0
+        assert nothing_to_claim(queue)
+
+    def test_a_claim_says_when_to_ask_again(self):
+        queue = self.queue()
+        claimed = queue.claim(2)
+        assert isinstance(claimed, Claimed)
+        assert (claimed, claimed.again) == ([], inf)
+        put(queue, "a", "b", "c")
+        assert queue.claim(2).again == 0
+
+    def test_a_claim_gives_no_more_than_its_limit(self):
+        queue = self.queue()
+        queue.put([entry(str(number)) for number in range(5)])
+        assert [len(queue.claim(2)) for _ in range(3)] == [2, 2, 1]
+
+    def test_an_empty_put_is_accepted(self):
+        queue = self.queue()
+        assert queue.put([]) == []
+        assert queue.complete([]) == queue.release([]) == queue.bury([]) == queue.touch([]) == []
+
+    def test_a_delay_is_kept(self):
+        queue = self.queue()
+        put(queue, "later", delay=60)
+        claimed = queue.claim(1)
+        assert claimed == []
+        assert 0 < claimed.again <= 60
+        assert len(queue) == 1
+        assert nothing_to_claim(queue)
+
+    def test_a_delayed_entry_comes_when_it_is_due(self):
+        queue = self.queue()
+        started = queue.now()
+        put(queue, "later", delay=0.1)
+        (lease,) = claim(queue)
+        assert lease.claimed >= started + 0.1
+        assert lease.entry.delay == 0
+
+    def test_a_moment_to_run_at_is_kept(self):
+        queue = self.queue()
+        put(queue, "much later", run_at=queue.now() + 60)
+        due = queue.now() + 0.1
+        put(queue, "later", run_at=due)
+        (lease,) = claim(queue)
+        assert (names([lease]), lease.claimed >= due) == (["later"], True)
+        assert nothing_to_claim(queue)
+
+    def test_a_delayed_entry_does_not_keep_back_others(self):
+        queue = self.queue()
+        put(queue, "later", delay=60)
+        put(queue, "now")
+        assert names(claim(queue)) == ["now"]
+
+    def test_to11_what_is_released_comes_again_as_the_lease_says(self):
+        queue = self.queue()
+        put(queue, "work")
+        (lease,) = claim(queue)
+        assert len(queue.release([with_counts(lease, failures=1, note='["no"]')])) == 1
+        assert len(queue) == 1
+        (again,) = claim(queue)
+        assert (again.entry.id, again.entry.data) == (lease.entry.id, b"work")
+        assert (again.entry.attempts, again.entry.failures, again.entry.note) == (2, 1, '["no"]')
+
+    def test_to11_what_is_released_with_a_delay_comes_after_it(self):
+        queue = self.queue()
+        put(queue, "work")
+        (lease,) = claim(queue)
+        released = queue.now()
+        queue.release([with_counts(lease, delay=0.1)])
+        (again,) = claim(queue)
+        assert again.claimed >= released + 0.1
+        queue.release([with_counts(again, delay=60)])
+        assert nothing_to_claim(queue)
+
+    def test_what_is_buried_is_in_the_error_queue_with_its_note(self):
+        queue = self.queue()
+        put(queue, "work")
+        (lease,) = claim(queue)
+        assert len(queue.bury([with_counts(lease, failures=1, note='["boom"]')])) == 1
+        assert (len(queue), len(queue.dead)) == (0, 1)
+        assert nothing_to_claim(queue)
+        (dead,) = claim(queue.dead)
+        assert (dead.entry.id, dead.entry.data, dead.entry.failures) == (lease.entry.id, b"work", 1)
+        assert dead.entry.note == '["boom"]'
+
+    def test_the_error_queue_bears_the_name_of_its_queue_and_has_none_itself(self):
+        queue = self.queue()
+        assert (queue.dead.name, queue.dead.logical) == (f"{queue.name}:dead", queue.name)
+        assert queue.dead.dead is None
+        assert type(queue.dead) is type(queue)
+
+    def test_stats_count_what_waits(self):
+        queue = self.queue()
+        put(queue, "a", "b")
+        stats = queue.stats()
+        assert (stats.ready, stats.dead) == (2, 0)
+
+    def test_close_is_not_the_end(self):
+        queue = self.queue()
+        queue.write("before")
+        queue.close()
+        queue.close()
+        assert queue.read() == "before"
+
+    def test_a_nap_ends(self):
+        one, other = self.queue(), self.queue()
+        assert one.nap(0.01) in (True, False)
+        assert one.nap(0.01, beside=[other]) in (True, False)
+        assert one.describe()
+
+    # ---- guards
+
+    def guarded(self, **options) -> BaseQueue:
+        queue = self.queue(**options)
+        if queue.store is None:
+            raise unittest.SkipTest("this queue was made without a store")
+        return queue
+
+    def test_a_guard_lets_one_entry_per_key_pass(self):
+        queue = self.guarded()
+        guards = [Guard("a", 60), Guard("b", 60), Guard("a", 60), None]
+        assert queue.put([entry() for _ in guards], guards) == [True, True, False, True]
+        assert queue.put([entry(), entry()], [Guard("b", 60), Guard("c", 60)]) == [False, True]
+        assert len(queue) == 4
+
+    def test_a_guard_ends_with_its_time_not_with_its_entry(self):
+        queue = self.guarded()
+        assert queue.put([entry(), entry()], [Guard("long", 60), Guard("short", 0.05)]) == [True, True]
+        queue.complete(claim(queue, 2))
+        assert queue.put([entry()], [Guard("long", 60)]) == [False]
+        eventually(lambda: queue.put([entry()], [Guard("short", 60)]) == [True])
+
+    def test_dj12_of_twenty_threads_with_one_key_exactly_one_passes(self):
+        queue = self.guarded()
+        accepted = together(*[lambda: queue.put([entry()], [Guard("tick", 60)])] * 20, last=queue.close)
+        assert sorted(accepted) == [[False]] * 19 + [[True]]
+        assert len(queue) == 1
+
+    # ---- items
+
+    def test_tq21_every_item_can_be_told_from_nothing(self):
+        queue = self.queue()
+        items = [None, 0, "", False, [], {}, ("a", 1), {"b": 2.5}]
+        for item in items:
+            queue.push(item)
+        assert len(queue) == len(items)
+        assert [queue.pop(default=NOTHING) for _ in items] == items
+        assert queue.pop(default=NOTHING) is NOTHING
+        assert queue.pop(timeout=0.01) is None
+
+    def test_an_item_is_taken_and_completed(self):
+        queue = self.queue()
+        assert queue.take() == (None, None)
+        id = queue.push(None)
+        lease, item = queue.take()
+        assert (lease.entry.id, item) == (id, None)
+        assert len(queue.complete([lease])) == 1
+        assert queue.take() == (None, None)
+
+    def test_a_taken_item_is_released_and_taken_again(self):
+        queue = self.queue()
+        queue.push("item")
+        lease, _ = queue.take()
+        queue.release([lease])
+        assert queue.take(wait=PATIENCE)[1] == "item"
+
+    def test_a_delayed_item_is_waited_for(self):
+        queue = self.queue()
+        queue.push("later", delay=0.1)
+        assert queue.pop(default=NOTHING) is NOTHING
+        assert queue.pop(timeout=PATIENCE) == "later"
+
+    def test_an_item_that_nobody_signed_goes_to_the_error_queue(self):
+        queue = self.queue()
+        put(queue, "forged")
+        try:
+            queue.take()
+        except InvalidMessage:
+            assert (len(queue), len(queue.dead)) == (0, 1)
+        else:
+            raise AssertionError("an unsigned item was accepted")
+
+    def test_clear_is_flush(self):
+        queue = self.queue()
+        queue.push("a")
+        queue.push("b", delay=60)
+        queue.clear()
+        assert (len(queue), queue.pop(default=NOTHING)) == (0, NOTHING)

@@ -1,0 +1,112 @@
+"""What every store keeps. Mix StoreContract into a test class, as QueueContract."""
+
+from __future__ import annotations
+
+from djqueue.backends.base import BaseStore
+from djqueue.testing.patience import eventually, together
+from djqueue.testing.steps import Contract
+
+
+class StoreContract(Contract):
+    """What every store keeps."""
+
+    def store(self) -> BaseStore:
+        """A store that no other test has."""
+        return self.queue().store
+
+    def test_a_fact_is_kept_until_it_is_dropped(self):
+        store = self.store()
+        assert store.get("key") is None
+        store.put("key", bytes(range(256)))
+        assert store.get("key") == bytes(range(256))
+        store.put("key", b"")
+        assert store.get("key") == b""
+        assert store.drop("key") is True
+        assert (store.drop("key"), store.get("key")) == (False, None)
+
+    def test_keys_are_any_text(self):
+        store = self.store()
+        keys = ["a", "A", "a:b", "a b", "ä", "k" * 150, "%s", "*", "tick:app.commands.digest:29000000", "é", "e\u0301"]
+        for key in keys:
+            store.put(key, key.encode())
+        assert [store.get(key) for key in keys] == [key.encode() for key in keys]
+
+    def test_two_queues_never_see_each_others_facts(self):
+        one, other = self.store(), self.store()
+        one.put("key", b"1")
+        assert other.get("key") is None
+        assert other.add("key", b"2", 60) is True
+        assert other.drop("key") is True
+        assert one.get("key") == b"1"
+
+    def test_a_fact_ends_with_its_time(self):
+        store = self.store()
+        store.put("key", b"1", ttl=0.05)
+        store.put("long", b"1", ttl=60)
+        eventually(lambda: store.get("key") is None)
+        assert store.drop("key") is False
+        assert store.keep("key", b"1", 60) is False
+        assert store.get("long") == b"1"
+
+    def test_put_replaces_value_and_time(self):
+        store = self.store()
+        store.put("key", b"1", ttl=0.05)
+        store.put("key", b"2")
+        store.put("other", b"1")
+        store.put("other", b"2", ttl=0.05)
+        eventually(lambda: store.get("other") is None)
+        assert store.get("key") == b"2"
+
+    def test_add_sets_what_is_absent(self):
+        store = self.store()
+        assert store.add("key", b"1", 60) is True
+        assert store.add("key", b"2", 60) is False
+        assert store.get("key") == b"1"
+        assert store.add("short", b"1", 0.05) is True
+        eventually(lambda: store.add("short", b"2", 60))
+        assert store.get("short") == b"2"
+
+    def test_add_respects_a_fact_without_an_end(self):
+        store = self.store()
+        store.put("key", b"1")
+        assert store.add("key", b"2", 60) is False
+
+    def test_keep_extends_only_the_same_value(self):
+        store = self.store()
+        store.put("key", b"1", ttl=0.5)
+        assert store.keep("key", b"2", 60) is False
+        assert store.keep("key", b"1", 60) is True
+        until = store.now() + 0.6
+        eventually(lambda: store.now() > until)
+        assert store.get("key") == b"1"
+        assert store.keep("none", b"1", 60) is False
+
+    def test_drop_only_that_value(self):
+        store = self.store()
+        store.put("key", b"1")
+        assert store.drop("key", b"2") is False
+        assert store.get("key") == b"1"
+        assert store.drop("key", b"1") is True
+
+    def test_to17_prune_deletes_what_is_over_and_nothing_else(self):
+        store = self.store()
+        store.put("for ever", b"1")
+        store.put("long", b"1", ttl=60)
+        for number in range(5):
+            store.put(f"short {number}", b"1", ttl=0.01)
+        eventually(lambda: all(store.get(f"short {number}") is None for number in range(5)))
+        assert store.prune(limit=2) <= 2
+        assert store.prune() <= 5
+        assert store.prune() == 0
+        assert (store.get("for ever"), store.get("long")) == (b"1", b"1")
+
+    def test_of_twenty_who_add_one_key_one_succeeds(self):
+        queue = self.queue()
+        adds = [lambda number=number: queue.store.add("key", str(number).encode(), 60) for number in range(20)]
+        assert sorted(won := together(*adds, last=queue.close)) == [False] * 19 + [True]
+        assert queue.store.get("key") == str(won.index(True)).encode()
+
+    def test_of_eight_who_drop_one_key_one_succeeds(self):
+        queue = self.queue()
+        queue.store.put("key", b"1", 60)
+        assert sorted(together(*[lambda: queue.store.drop("key", b"1")] * 8, last=queue.close)) == [False] * 7 + [True]

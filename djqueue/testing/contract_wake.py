@@ -1,0 +1,55 @@
+"""What a queue keeps whose ``nap`` ends when work comes."""
+
+from __future__ import annotations
+
+import threading
+
+from djqueue.backends.base import BaseQueue
+from djqueue.testing.patience import PATIENCE, together
+from djqueue.testing.steps import Contract, put
+
+
+class WakeContract(Contract):
+    """For queues whose ``nap`` ends when work comes."""
+
+    def test_to21_a_nap_ends_when_work_comes(self):
+        queue = self.queue()
+        self._wakes(queue, queue)
+
+    def test_to21_a_nap_ends_when_work_comes_to_a_queue_beside(self):
+        queue, beside = self.queue(), self.queue()
+        assert queue.feed == beside.feed
+        self._wakes(queue, beside)
+
+    def test_work_that_comes_between_the_look_and_the_nap_is_not_missed(self):
+        queue = self.queue()
+        assert queue.claim(1) == []
+        put(queue, "work")
+        started = queue.now()
+        assert queue.nap(PATIENCE) is True
+        assert queue.now() - started < PATIENCE / 2
+
+    def test_a_nap_without_work_lasts(self):
+        queue = self.queue()
+        started = queue.now()
+        assert not queue.nap(0.2)
+        assert queue.now() - started >= 0.15
+
+    def _wakes(self, queue: BaseQueue, fed: BaseQueue) -> None:
+        looked, moments = threading.Event(), []
+
+        def sleep() -> bool:
+            assert queue.claim(1) == fed.claim(1) == []
+            looked.set()
+            woken = queue.nap(PATIENCE, beside=[fed] if fed is not queue else [])
+            moments.append(queue.now())
+            return woken
+
+        def feed() -> None:
+            assert looked.wait(PATIENCE)
+            moments.append(queue.now())
+            put(fed, "work")
+
+        woken, _ = together(sleep, feed, last=queue.close)
+        assert woken
+        assert moments[1] - moments[0] < PATIENCE / 2

@@ -1,0 +1,79 @@
+"""The steps of which the contract suites are made, and the base of the suites."""
+
+from __future__ import annotations
+
+import unittest
+from dataclasses import replace
+
+from djqueue.backends.base import BaseQueue, Entry, Lease
+from djqueue.message import new_id
+from djqueue.testing.patience import eventually
+
+
+class Contract:
+    """How a suite gets its queues; the base of all suites."""
+
+    def make_queue(self, name: str, **options) -> BaseQueue:
+        """An empty queue of this name. ``options`` are arguments of the backend's class, in lower case."""
+        raise NotImplementedError("A contract suite needs make_queue(self, name, **options) that returns a queue.")
+
+    def queue(self, *abilities: str, **options) -> BaseQueue:
+        """A queue that no other test has; skips the test if it declares that it cannot do one of the ``abilities``."""
+        queue = self.make_queue(f"contract-{new_id()[-12:]}", **options)
+        for ability in abilities:
+            if ability in queue.cannot:
+                raise unittest.SkipTest(f"{type(queue).__name__} declares that it cannot: {ability}")
+        return queue
+
+    def queue_with(self, option: str, value: object, *abilities: str) -> BaseQueue:
+        """The same with an option; skips the test if the backend has no such option."""
+        if option.upper() not in self.queue(*abilities).options:
+            raise unittest.SkipTest(f"there is no option {option.upper()}")
+        return self.queue(**{option: value})
+
+
+def entry(data: str = "work", **fields) -> Entry:
+    """An entry with an id of its own."""
+    return Entry(data.encode(), fields.pop("id", None) or new_id(), **fields)
+
+
+def put(queue: BaseQueue, *names: str, **fields) -> dict[str, Entry]:
+    """Put one entry per name, in one call; returns them by name."""
+    entries = {name: entry(name, **fields) for name in names}
+    assert queue.put(list(entries.values())) == [True] * len(names)
+    return entries
+
+
+def claim(queue: BaseQueue, count: int = 1, lease: float = 60.0) -> list[Lease]:
+    """Exactly ``count`` leases, as soon as there are as many."""
+    found: list[Lease] = []
+
+    def full() -> bool:
+        found.extend(queue.claim(count - len(found), lease))
+        return len(found) >= count
+
+    eventually(full)
+    assert len(found) == count
+    return found
+
+
+def names(leases: list[Lease]) -> list[str]:
+    """What ``put`` called the entries of these leases."""
+    return [lease.entry.data.decode() for lease in leases]
+
+
+def until_now_is(queue: BaseQueue, moment: float) -> None:
+    """Wait until the queue's clock has passed a moment."""
+    eventually(lambda: queue.now() > moment)
+
+
+def nothing_to_claim(queue: BaseQueue) -> bool:
+    """Whether nothing is due; asks again for as long as the queue says that it should be asked at once."""
+    while not (claimed := queue.claim(1)) and claimed.again == 0:
+        continue
+    return not claimed
+
+
+def with_counts(lease: Lease, **fields) -> Lease:
+    """The lease with other counts, another note or a delay in its entry."""
+    return replace(lease, entry=replace(lease.entry, **fields))

@@ -1,0 +1,160 @@
+"""Many threads at one queue, with a ledger that knows afterwards whether a promise was broken."""
+
+from __future__ import annotations
+
+import random
+import threading
+import time
+from collections import defaultdict
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, field
+from math import inf
+
+from djqueue.backends.base import BaseQueue, Lease
+from djqueue.testing.patience import PATIENCE, together
+from djqueue.testing.steps import entry, with_counts
+
+PAUSE = 0.002
+"""Seconds between two looks of a thread that found nothing."""
+TOLERANCE = 0.002
+"""Seconds by which two moments of a store's clock may be rounded apart."""
+
+
+@dataclass(slots=True)
+class Hold:
+    """One claim of one entry, as its holder saw it."""
+
+    lease: Lease
+    until: float
+    seen: float
+    """A moment of the store's clock just after the claim: it cannot have happened later."""
+    given_up: bool = False
+    """The holder settled it, or began to: from here on another may have the entry."""
+    done: bool = False
+    """The queue accepted its completion."""
+
+
+@dataclass
+class Ledger:
+    """What producers and claimers saw; :meth:`check` finds what must not be."""
+
+    holds: dict[str, list[Hold]] = field(default_factory=lambda: defaultdict(list))
+    accepted: list[str] = field(default_factory=list)
+    completed: list[str] = field(default_factory=list)
+    reaped: int = 0
+    lock: threading.Lock = field(default_factory=threading.Lock)
+
+    def claimed(self, leases: Sequence[Lease], now: float) -> list[Hold]:
+        holds = [Hold(lease, lease.until, now) for lease in leases]
+        with self.lock:
+            for hold in holds:
+                self.holds[hold.lease.entry.id].append(hold)
+        return holds
+
+    def complete(self, queue: BaseQueue, hold: Hold) -> None:
+        hold.given_up = True
+        hold.done = bool(queue.complete([hold.lease]))
+        if hold.done:
+            with self.lock:
+                self.completed.append(hold.lease.entry.id)
+
+    def release(self, queue: BaseQueue, hold: Hold, **counts) -> None:
+        hold.given_up = True
+        queue.release([with_counts(hold.lease, **counts)])
+
+    def touch(self, queue: BaseQueue, hold: Hold, lease: float) -> None:
+        for held in queue.touch([hold.lease], lease):
+            hold.until = held.until
+
+    def check(self) -> None:
+        """Nothing lost, nothing completed twice, nobody robbed before the end of a lease, nothing run after its end."""
+        assert len(set(self.accepted)) == len(self.accepted), "an id was accepted twice"
+        assert sorted(self.completed) == sorted(self.accepted), "an entry was lost, or completed twice"
+        for id, holds in self.holds.items():
+            holds.sort(key=lambda hold: hold.lease.entry.attempts)
+            assert [hold.done for hold in holds] == [False] * (len(holds) - 1) + [True], (
+                f"{id} ran after its completion"
+            )
+            for earlier, later in zip(holds, holds[1:], strict=False):
+                free = -inf if earlier.given_up else earlier.until
+                assert later.seen >= free - TOLERANCE, f"{id} was taken from a live holder"
+
+
+@dataclass
+class Stress:
+    """How hard to try. Claimers complete, release, extend, abandon, and complete too late, by chance."""
+
+    queue: BaseQueue
+    entries: int = 240
+    producers: int = 2
+    claimers: int = 8
+    reapers: int = 3
+    lease: float = 0.15
+    last_attempt: int = 4
+    """From this start on an entry is simply completed, so that the run comes to its end."""
+    seed: int = 0
+    timeout: float = 3 * PATIENCE
+    ledger: Ledger = field(default_factory=Ledger)
+
+    def run(self) -> Ledger:
+        """Put and run all entries, then check the ledger; returns it. AssertionError for every broken promise."""
+        kinds = [(self._produce, self.producers), (self._claim, self.claimers), (self._reap, self.reapers)]
+        chances = [random.Random(f"{self.seed} {number}") for number in range(sum(count for _, count in kinds))]
+        works = [work for work, count in kinds for _ in range(count)]
+        self._end = time.monotonic() + self.timeout
+        threads = [lambda work=work, chance=chance: work(chance) for work, chance in zip(works, chances, strict=True)]
+        together(*threads, last=self.queue.close)
+        self.ledger.check()
+        return self.ledger
+
+    def _produce(self, chance: random.Random) -> None:
+        left = self.entries // self.producers
+        repeats = "idempotent" not in self.queue.cannot
+        while left:
+            batch = [entry(priority=chance.choice((0, 0, 1))) for _ in range(min(left, chance.randint(1, 10)))]
+            self._put(batch * 2 if repeats and chance.random() < 0.3 else batch)
+            left -= len(batch)
+
+    def _put(self, batch: list) -> None:
+        told = self.queue.put(batch)
+        with self.ledger.lock:
+            self.ledger.accepted += [one.id for one, accepted in zip(batch, told, strict=True) if accepted]
+
+    def _claim(self, chance: random.Random) -> None:
+        late: list[Hold] = []
+        while self._going():
+            leases = self.queue.claim(chance.randint(1, 4), self.lease)
+            now = self.queue.now()
+            for hold in self.ledger.claimed(leases, now):
+                self._settle(hold, chance.random(), late)
+            for hold in [hold for hold in late if hold.until < now]:
+                late.remove(hold)
+                self.ledger.complete(self.queue, hold)
+            if not leases:
+                time.sleep(PAUSE)
+
+    def _settle(self, hold: Hold, chance: float, late: list[Hold]) -> None:
+        """Do one of the ways, each by its share."""
+        ways: list[tuple[float, Callable[[], object]]] = [
+            (0.55, lambda: self.ledger.complete(self.queue, hold)),
+            (0.65, lambda: None),  # abandoned: its lease runs out
+            (0.75, lambda: late.append(hold)),
+            (0.83, lambda: self.ledger.release(self.queue, hold, failures=hold.lease.entry.failures + 1)),
+            (0.90, lambda: self.ledger.release(self.queue, hold, delay=0.02)),
+            (0.95, lambda: self.ledger.touch(self.queue, hold, self.lease)),  # extended, and then abandoned
+            (1.00, lambda: (self.ledger.touch(self.queue, hold, 60), self.ledger.complete(self.queue, hold))),
+        ]
+        last = hold.lease.entry.attempts >= self.last_attempt
+        next(way for share, way in ways if last or chance < share)()
+
+    def _reap(self, chance: random.Random) -> None:
+        while self._going():
+            count = self.queue.reap(limit=20).count
+            with self.ledger.lock:
+                self.ledger.reaped += count
+            time.sleep(5 * PAUSE * chance.random())
+
+    def _going(self) -> bool:
+        """Whether something is still to do; AssertionError when the time is over."""
+        assert time.monotonic() < self._end, f"{self.entries - len(self.ledger.completed)} entries are not done in time"
+        return len(self.ledger.completed) < self.entries

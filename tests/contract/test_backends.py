@@ -1,0 +1,75 @@
+"""Every backend, and a four-method toy, under the contract suites that djqueue exports."""
+
+import unittest
+
+import pytest
+
+from djqueue.backends.base import BaseQueue
+from djqueue.backends.memory import MemoryQueue, MemoryStore
+from djqueue.testing import LeaseContract, QueueContract, StoreContract, StressContract, WakeContract
+from tests.contract.toy import ToyQueue
+
+
+class OnEachBackend:
+    """Makes the queues of a suite on the backend under test."""
+
+    @pytest.fixture(autouse=True)
+    def _made(self, backend):
+        self.backend, self.made = backend, []
+        yield
+        for queue in self.made:
+            queue.close()
+
+    def make_queue(self, name, **options) -> BaseQueue:
+        config = self.backend.config(name)
+        given = {key.lower(): value for key, value in config.get("OPTIONS", {}).items()}
+        self.made.append(self.backend.cls(config["NAME"], config["CONNECTION"], **given, **options))
+        return self.made[-1]
+
+
+class TestQueue(OnEachBackend, QueueContract):
+    """The four verbs and what stands on them."""
+
+
+class TestLeases(OnEachBackend, LeaseContract):
+    """Leases, order, acceptance, inspection."""
+
+
+class TestStore(OnEachBackend, StoreContract):
+    """Facts."""
+
+
+class TestStress(OnEachBackend, StressContract):
+    """Threads and models."""
+
+
+@pytest.mark.backends("memory", "redis-blocking")
+class TestWake(OnEachBackend, WakeContract):
+    """Naps that end when work comes."""
+
+
+class ToyTest(QueueContract, unittest.TestCase):
+    """A four-method queue, under plain unittest."""
+
+    def make_queue(self, name, **options):
+        queue = ToyQueue(name, **options)
+        queue.store = MemoryStore(name)
+        return queue
+
+
+class MemoryTest(QueueContract, LeaseContract, StoreContract, unittest.TestCase):
+    """The suites serve under plain unittest as well."""
+
+    def make_queue(self, name, **options):
+        return MemoryQueue(name, **options)
+
+
+def test_what_a_queue_declares_that_it_cannot_do_is_skipped():
+    class ToyLeases(LeaseContract, StressContract, unittest.TestCase):
+        def make_queue(self, name, **options):
+            return ToyQueue(name, **options)
+
+    result = unittest.TestResult()
+    unittest.defaultTestLoader.loadTestsFromTestCase(ToyLeases).run(result)
+    assert (result.failures, result.errors) == ([], [])
+    assert len(result.skipped) == result.testsRun > 50

@@ -1,0 +1,144 @@
+"""What is true of the queue in memory alone."""
+
+import time
+from dataclasses import dataclass
+
+import pytest
+
+from djqueue.backends.base import Entry, Guard
+from djqueue.backends.memory import MemoryQueue
+from djqueue.testing.patience import together
+from djqueue.testing.steps import claim, entry, names, nothing_to_claim, put, with_counts
+
+
+@dataclass
+class Clock:
+    """Time that stands still until it is told otherwise."""
+
+    now: float = 1_000_000.0
+
+    def __call__(self) -> float:
+        return self.now
+
+
+@pytest.fixture
+def clock():
+    return Clock()
+
+
+@pytest.fixture
+def queue(clock):
+    queue = MemoryQueue("memory")
+    queue.clock = clock
+    return queue
+
+
+def held_things(queue: MemoryQueue) -> int:
+    """How many things the queue's structures still hold, the stale ones included."""
+    lines = [*queue._lines.values(), queue._oldest, queue.store._ends]
+    sizes = [len(line.keys) + len(line._heap) for line in lines]
+    return sum(sizes) + len(queue._items) + len(queue._finished) + len(queue.store._facts)
+
+
+def test_a_lease_runs_out_at_its_moment_and_not_before(queue, clock):
+    put(queue, "work")
+    (lease,) = claim(queue, lease=10)
+    assert (lease.claimed, lease.until) == (clock.now, clock.now + 10)
+    clock.now += 9.999
+    assert queue.reap().count == 0
+    assert queue.reap().next == pytest.approx(0.001)
+    clock.now += 0.001
+    assert queue.reap().count == 1
+
+
+def test_a_delay_ends_at_its_moment_and_not_before(queue, clock):
+    put(queue, "work", delay=10)
+    assert queue.claim().again == 10
+    clock.now += 9.999
+    assert queue.claim() == []
+    clock.now += 0.001
+    assert names(queue.claim()) == ["work"]
+
+
+def test_guards_facts_and_the_error_queue_go_by_the_same_clock(queue, clock):
+    assert queue.put([entry()], [Guard("key", 10)]) == [True]
+    queue.store.put("fact", b"1", ttl=10)
+    queue.bury(claim(queue))
+    (lease,) = queue.dead.claim(1, 10)
+    assert queue.put([entry()], [Guard("key", 10)]) == [False]
+    clock.now += 10
+    assert queue.store.get("fact") is None
+    assert queue.put([entry()], [Guard("key", 10)]) == [True]
+    assert (lease.until, queue.dead.reap().count) == (clock.now, 1)
+
+
+def test_to17_remembered_ids_are_bounded_by_age_and_by_count(clock):
+    queue = MemoryQueue("memory", remember_done=10, keep_done=3)
+    queue.clock = clock
+    made = put(queue, *"abcde")
+    queue.complete(claim(queue, 5))
+    assert queue.put(list(made.values())) == [True, True, False, False, False]
+    clock.now += 10
+    assert queue.put(list(made.values())) == [False, False, True, True, True]
+
+
+def test_a_hundred_thousand_entries_leave_nothing_behind(queue, clock):
+    for start in range(0, 100_000, 10_000):
+        queue.put([Entry(b"", str(number), priority=number % 3) for number in range(start, start + 10_000)])
+        while leases := queue.claim(500, 10):
+            queue.touch(leases[:100], 20)
+            queue.release([with_counts(lease, delay=5) for lease in leases[:50]])
+            queue.complete(leases[50:450])  # the rest is lost
+        clock.now += 30
+        queue.reap(10_000)
+    while leases := queue.claim(1000):
+        queue.complete(leases)
+    assert queue.stats().done == 100_000
+    assert held_things(queue) == 0
+
+
+def test_extending_for_hours_does_not_grow(queue, clock):
+    put(queue, *map(str, range(10)))
+    leases = claim(queue, 10)
+    for _ in range(2000):
+        clock.now += 1
+        leases = queue.touch(leases, 60)
+    assert held_things(queue) < 100
+
+
+def test_facts_that_are_renewed_or_dropped_do_not_grow(queue, clock):
+    for number in range(2000):
+        queue.store.put("same", b"1", ttl=60)
+        queue.store.add(f"key {number}", b"1", 60)
+        queue.store.drop(f"key {number}")
+    assert held_things(queue) < 10
+
+
+def test_to12_reaping_costs_nothing_for_what_is_not_expired(queue):
+    queue.put([Entry(b"", str(number)) for number in range(100_000)])
+    assert len(queue.claim(100_000, 60)) == 100_000
+    started = time.perf_counter()
+    for _ in range(100):
+        assert queue.reap().count == 0
+    assert time.perf_counter() - started < 0.5  # a look at all of them would take a hundred times as long
+
+
+def test_a_nap_is_woken_by_what_is_given_back():
+    queue = MemoryQueue("memory")
+    put(queue, "work")
+    (lease,) = claim(queue)
+    assert nothing_to_claim(queue)
+    woken, _ = together(lambda: queue.nap(20), lambda: queue.release([lease]))
+    assert woken
+
+
+def test_its_error_queue_and_facts_are_its_own():
+    one, other = MemoryQueue("same"), MemoryQueue("same")
+    put(one, "work")
+    one.bury(claim(one))
+    assert (len(one.dead), len(other.dead), one.dead is one.dead) == (1, 0, True)
+
+
+def test_peek_names_the_states_it_knows(queue):
+    with pytest.raises(ValueError, match="ready, delayed, leased"):
+        queue.peek("waiting")
