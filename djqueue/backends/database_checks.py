@@ -1,0 +1,100 @@
+"""What can be wrong with the database behind a queue."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+from django.core.checks import CheckMessage, Error, Warning
+from django.db import DatabaseError, connections
+from django.db.utils import NotSupportedError
+
+from djqueue.models import QueueFact, QueueMessage
+
+FLOORS = {"postgresql": (14,), "mariadb": (10, 6), "sqlite": (3, 35)}
+PATIENCE = 20
+"""Seconds that a writer on SQLite should wait for another one."""
+
+
+def check(alias: str) -> list[CheckMessage]:
+    """Vendor, version, tables, and on SQLite its settings. Connects."""
+    connection = connections[alias]
+    try:
+        with connection.cursor():
+            return [*_server(connection)]
+    except (DatabaseError, NotSupportedError, OSError) as error:
+        hint = "Start the server, or correct DATABASES or the queue's CONNECTION."
+        return [Error(f"The database {alias!r} of a queue cannot be used: {error}", hint=hint, id="djqueue.E201")]
+
+
+def _server(connection) -> Iterator[CheckMessage]:
+    vendor, version = _vendor(connection)
+    if vendor == "mysql":
+        yield Warning(
+            f"The database {connection.alias!r} is MySQL, on which djqueue was not tested.",
+            hint="MariaDB 10.6 or later is tested.",
+            id="djqueue.W201",
+        )
+    elif vendor not in FLOORS:
+        yield Error(
+            f"The database {connection.alias!r} is {vendor}, which cannot hold a queue.",
+            hint="Let CONNECTION name a database on PostgreSQL, MariaDB or SQLite.",
+            id="djqueue.E202",
+        )
+        return
+    elif version < FLOORS[vendor]:
+        yield Error(
+            f"The database {connection.alias!r} is {vendor} {_dotted(version)}.",
+            hint=f"djqueue needs {vendor} {_dotted(FLOORS[vendor])} or later.",
+            id="djqueue.E203",
+        )
+    yield from _tables(connection)
+    if vendor == "sqlite":
+        yield from _sqlite(connection)
+
+
+def _vendor(connection) -> tuple[str, tuple[int, ...]]:
+    """The name and version of the server. The latter of PostgreSQL is one number, such as 150018."""
+    if connection.vendor == "postgresql":
+        return "postgresql", (connection.pg_version // 10000,)
+    if connection.vendor == "mysql":
+        return ("mariadb" if connection.mysql_is_mariadb else "mysql"), connection.mysql_version
+    if connection.vendor == "sqlite":
+        return "sqlite", connection.Database.sqlite_version_info
+    return connection.vendor, ()
+
+
+def _tables(connection) -> Iterator[CheckMessage]:
+    there = connection.introspection.table_names()
+    missing = [model._meta.db_table for model in (QueueMessage, QueueFact) if model._meta.db_table not in there]
+    if missing:
+        # A warning only: these checks also run before migrate, which an error would stop.
+        database = "" if connection.alias == "default" else f" --database {connection.alias}"
+        yield Warning(
+            f"The database {connection.alias!r} of a queue lacks: {', '.join(missing)}.",
+            hint=f"Run: manage.py migrate djqueue{database} (and see that DATABASE_ROUTERS allow it).",
+            id="djqueue.W205",
+        )
+
+
+def _sqlite(connection) -> Iterator[CheckMessage]:
+    """A queue has many writers, and SQLite's defaults are for one."""
+    advice = "Put into OPTIONS of this database: "
+    with connection.cursor() as cursor:
+        mode = cursor.execute("PRAGMA journal_mode").fetchone()[0]
+    if mode not in ("wal", "memory"):
+        hint = f'{advice}"init_command": "PRAGMA journal_mode=WAL; PRAGMA synchronous=NORMAL".'
+        yield Warning(
+            f"SQLite database {connection.alias!r}: journal_mode is {mode}, not WAL.", hint=hint, id="djqueue.W202"
+        )
+    if (getattr(connection, "transaction_mode", None) or "").upper() not in ("IMMEDIATE", "EXCLUSIVE"):
+        hint = f'{advice}"transaction_mode": "IMMEDIATE". A transaction that reads before it writes may fail otherwise.'
+        message = f"SQLite database {connection.alias!r}: transaction_mode is not IMMEDIATE."
+        yield Warning(message, hint=hint, id="djqueue.W203")
+    timeout = connection.settings_dict["OPTIONS"].get("timeout", 5)
+    if timeout < PATIENCE:
+        message = f"SQLite database {connection.alias!r}: a writer waits {timeout} seconds for another."
+        yield Warning(message, hint=f'{advice}"timeout": {PATIENCE}.', id="djqueue.W204")
+
+
+def _dotted(version: tuple[int, ...]) -> str:
+    return ".".join(map(str, version))

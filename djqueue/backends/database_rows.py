@@ -1,0 +1,137 @@
+"""Entries and leases into rows and back, and the batches in which they go to the database."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator
+from itertools import islice
+from math import ceil, inf
+from typing import NamedTuple
+
+from djqueue.backends.entries import DELAYED, LEASED, READY, Entry, Lease, Record
+from djqueue.backends.sql.common import Arrival, Ask
+
+STATES = (READY, DELAYED, LEASED)
+"""By their number in the table."""
+LONGEST = {"id": 64, "lane": 255, "label": 255}
+BATCH, BATCH_BYTES = 1000, 4 * 2**20
+"""One statement takes so many entries, of so many bytes, at most."""
+
+
+class Token(NamedTuple):
+    """Proof of ownership: the row, what the claim wrote into it, and the id that it is good for."""
+
+    seq: int
+    secret: int
+    id: str
+
+
+def micros(seconds: float) -> int:
+    """Microseconds, rounded up: never early."""
+    return ceil(seconds * 1e6)
+
+
+def seconds_to(moment: int | None, now: int) -> float:
+    """Infinity if there is no such moment."""
+    return inf if moment is None else max(0.0, (moment - now) / 1e6)
+
+
+# ---- into rows
+
+
+def arrival_of(entry: Entry, key: str = "", ttl: int = 0) -> Arrival:
+    """The row of an entry to put. Raises ValueError for a field that its column would cut."""
+    if len(entry.id) > 64 or len(entry.label) > 255 or len(entry.lane) > 255:
+        raise ValueError(_too_long(entry))
+    delay = max(0, micros(entry.delay))
+    run_at = 0 if delay else micros(entry.run_at)
+    counts = (entry.attempts, entry.failures, entry.lost)
+    row = (entry.id, entry.data, ~entry.priority, delay, run_at, entry.lane, entry.label, entry.note, *counts)
+    return Arrival(row, key, ttl)
+
+
+def _too_long(entry: Entry) -> str:
+    field = next(field for field, longest in LONGEST.items() if len(getattr(entry, field)) > longest)
+    return f"Entry.{field} has {len(getattr(entry, field))} characters; it may have {LONGEST[field]}."
+
+
+def pairs_of(leases: Iterable[Lease]) -> list[tuple]:
+    """By which a row is known to be ours."""
+    return [lease.token[:2] for lease in leases]
+
+
+def said_of(leases: Iterable[Lease], delayed: bool) -> list[tuple]:
+    """What holders say of their entries; a delay only where it has a meaning."""
+    rows = []
+    for lease in leases:
+        entry = lease.entry
+        delay = max(0, micros(entry.delay)) if delayed else 0
+        rows.append((*lease.token[:2], delay, entry.attempts, entry.failures, entry.lost, entry.note))
+    return rows
+
+
+# ---- out of rows
+
+
+def entry_of(row: tuple) -> Entry:
+    """``place`` is what ``created`` is unless the entry had a moment of its own."""
+    _, body, id, nprio, place, created, lane, attempts, failures, lost, label, note = row[:12]
+    run_at = 0.0 if place == created else place / 1e6
+    return Entry(bytes(body), id, ~nprio, run_at, 0.0, lane, attempts, failures, lost, created / 1e6, label, note)
+
+
+def lease_of(row: tuple, ask: Ask) -> Lease:
+    """Claimed when the row was changed, which may be later than when the claim began."""
+    until = row[12]
+    return Lease(entry_of(row), Token(row[0], ask.token, row[2]), (until - ask.lease) / 1e6, until / 1e6)
+
+
+def order_of(row: tuple) -> tuple:
+    """By which entries run: priority, first due time, arrival."""
+    return row[3], row[4], row[0]
+
+
+def record_of(row: tuple) -> Record:
+    """A delayed entry that is due is ready for whoever looks; the next claim will write it down."""
+    seq, moment, number, ord, owner, now = row[0], *row[12:]
+    state = READY if STATES[number] == DELAYED and moment < now else STATES[number]
+    return Record(entry_of(row), state, moment / 1e6, owner if state == LEASED else "", f"{ord}.{moment}.{seq}")
+
+
+# ---- batches
+
+
+def is_ours(lease: Lease) -> bool:
+    """Whether this token can have come from here, and for this entry."""
+    return isinstance(lease.token, Token) and lease.token.id == lease.entry.id
+
+
+def rounds(leases: Iterable[Lease]) -> Iterator[dict[int, Lease]]:
+    """Batches by row, sorted, so that two who change the same rows queue up.
+
+    The database answers with rows, so leases of different claims of one row are in different batches.
+    """
+    rest = sorted(leases, key=lambda lease: lease.token)
+    while rest:
+        batch: dict[int, Lease] = {}
+        rest = [lease for lease in rest if len(batch) == BATCH or batch.setdefault(lease.token.seq, lease) is not lease]
+        yield batch
+
+
+def batches(arrivals: Iterable[Arrival]) -> Iterator[list[Arrival]]:
+    """As many as one statement takes."""
+    batch, size = [], 0
+    for arrival in arrivals:
+        if len(batch) == BATCH or (batch and size + len(arrival.row[1]) > BATCH_BYTES):
+            yield batch
+            batch, size = [], 0
+        batch.append(arrival)
+        size += len(arrival.row[1])
+    if batch:
+        yield batch
+
+
+def chunks(values: Iterable[str]) -> Iterator[list[str]]:
+    """Without repetitions, as many as one statement takes."""
+    rest = iter(dict.fromkeys(values))
+    while chunk := list(islice(rest, BATCH)):
+        yield chunk

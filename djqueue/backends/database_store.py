@@ -1,0 +1,82 @@
+"""The facts of a queue in a table."""
+
+from __future__ import annotations
+
+from functools import cached_property
+from hashlib import sha256
+from math import ceil
+
+from django.db import connections
+
+from djqueue.backends.base import DEAD_SUFFIX, BaseStore
+from djqueue.backends.sql import Dialect, dialect_of
+from djqueue.backends.sql.session import run
+from djqueue.exceptions import InvalidQueueError
+
+LONGEST_KEY = 255
+
+
+def alias_of(connection: str | None) -> str:
+    """The database alias that a setting CONNECTION names. Raises InvalidQueueError."""
+    alias = connection or "default"
+    if not isinstance(alias, str) or alias not in connections:
+        known = ", ".join(sorted(connections))
+        shown = "a URL" if "://" in str(connection) else repr(connection)  # which may have a password
+        raise InvalidQueueError(f"CONNECTION is {shown}, which is no alias in DATABASES; there are: {known}.")
+    return alias
+
+
+class DatabaseStore(BaseStore):
+    """The facts of the queue ``name`` in the database of the Django alias ``connection`` ("" is the default one).
+
+    A change is part of the caller's transaction. Raises InvalidQueueError if there is no such alias.
+    """
+
+    def __init__(self, name: str, connection: str | None = ""):
+        self.prefix = f"{name.removesuffix(DEAD_SUFFIX)}:"
+        self.database = alias_of(connection)
+        self.bound = ("", 0)
+        """What the keys of facts begin with of which only so many are kept; "" if there are none."""
+
+    def key(self, key: str) -> str:
+        """The key in the table: with the queue's name, hashed if it would be too long."""
+        whole = self.prefix + key
+        if len(whole) <= LONGEST_KEY and "\0" not in whole:
+            return whole
+        return f"{self.prefix}#{sha256(key.encode('utf-8', 'surrogatepass')).hexdigest()}"
+
+    def now(self) -> float:
+        return self._run(self._sql.clock) / 1e6
+
+    def get(self, key: str) -> bytes | None:
+        return self._run(self._sql.get, self.key(key))
+
+    def put(self, key: str, value: bytes, ttl: float | None = None) -> None:
+        self._run(self._sql.put, self.key(key), value, _us(ttl))
+
+    def add(self, key: str, value: bytes, ttl: float) -> bool:
+        return self._run(self._sql.add, self.key(key), value, _us(ttl))
+
+    def keep(self, key: str, value: bytes, ttl: float) -> bool:
+        return self._run(self._sql.keep, self.key(key), value, _us(ttl))
+
+    def drop(self, key: str, value: bytes | None = None) -> bool:
+        return self._run(self._sql.drop, self.key(key), value)
+
+    def prune(self, limit: int = 1000) -> int:
+        """Of all queues: those that nobody serves any more have nobody else to do it."""
+        pruned = self._run(self._sql.prune, limit)
+        if self.bound[0] and pruned < limit:
+            pruned += self._run(self._sql.surplus, *self.bound, limit - pruned)
+        return pruned
+
+    @cached_property
+    def _sql(self) -> Dialect:
+        return dialect_of(connections[self.database])
+
+    def _run(self, verb, *args):
+        return run(self.database, self._sql.now, verb, *args)
+
+
+def _us(ttl: float | None) -> int | None:
+    return None if ttl is None else ceil(ttl * 1e6)

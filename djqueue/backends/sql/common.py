@@ -1,0 +1,166 @@
+"""What the vendors have in common of the verbs that move entries.
+
+In every statement NOW stands for the vendor's clock (see :mod:`djqueue.backends.sql.session`). Three rules hold
+throughout: ownership is seq *and* token, with ``seq IN`` beside the pairs, because two of the three vendors scan the
+table for pairs alone; rows are picked by the hot index and changed by their primary key; locks are taken in one order.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Sequence
+from contextlib import nullcontext
+from typing import NamedTuple
+
+from django.db import IntegrityError
+
+from djqueue.backends.sql.facts import Facts
+from djqueue.backends.sql.operators import Operators
+from djqueue.backends.sql.session import Session
+from djqueue.backends.sql.text import DELAYED, LEASED, PROMOTE, PROMOTED, REAPED, first_over, marks, next_of
+
+
+class Arrival(NamedTuple):
+    """An entry to put: its row of ARRIVING; and of its guard the key, and for how many µs it holds ("" and 0: none)."""
+
+    row: tuple
+    key: str = ""
+    ttl: int = 0
+
+
+class Ask(NamedTuple):
+    """A claim."""
+
+    queue: str
+    limit: int
+    lease: int
+    token: int
+    owner: str
+
+
+class Taken(NamedTuple):
+    """What a claim brought: rows of ENTRY in any order; when the next falls due; whether more may be due already."""
+
+    rows: Sequence[tuple]
+    now: int
+    next: int | None = None
+    more: bool = False
+
+
+class Finish(NamedTuple):
+    """What completing writes: into a counter how many, and if ids are remembered, a mark for each, for so many µs."""
+
+    counter: str
+    marks: str = ""
+    remember: int = 0
+
+
+class Dialect(Facts, Operators):
+    """The verbs as statements, in rows, integers and microseconds. What no vendor overrides runs on all of them."""
+
+    name = ""
+
+    # ---- put
+
+    def insert(self, run: Session, queue: str, arrivals: Sequence[Arrival]) -> set[str]:
+        """Insert what is not there; the ids that went in."""
+        raise NotImplementedError
+
+    def insert_guarded(self, run: Session, queue: str, arrivals: Sequence[Arrival]) -> set[str]:
+        """The same, of each guard's key at most one, in one transaction."""
+        return self.insert_checked(run, queue, arrivals, "")
+
+    def insert_checked(self, run: Session, queue: str, arrivals: Sequence[Arrival], done: str) -> set[str]:
+        """The same, and nothing whose id is marked as done (``done`` is what such keys begin with; "": none are)."""
+        with run.atomic():
+            there = self._present(run, queue, arrivals) | self._marked(run, done, ids_of(arrivals))
+            fresh = [arrival for arrival in arrivals if arrival.row[0] not in there]
+            passed = self._pass_guards(run, fresh)
+            accepted = self.insert(run, queue, passed) if passed else set()
+            return accepted - self._take_back(run, queue, self._marked(run, done, accepted))
+
+    def _present(self, run: Session, queue: str, arrivals: Sequence[Arrival]) -> set[str]:
+        ids = ids_of(arrivals)
+        sql = f"SELECT id FROM djqueue_message WHERE queue = %s AND id IN ({marks(ids)})"
+        return {row[0] for row in run.rows(sql, [queue, *ids])}
+
+    def _marked(self, run: Session, done: str, ids: Iterable[str]) -> set[str]:
+        keys = {done + id: id for id in ids} if done else {}
+        return {keys[key] for key in self.living(run, list(keys))}
+
+    def _pass_guards(self, run: Session, arrivals: Sequence[Arrival]) -> list[Arrival]:
+        """In the order of their keys, so that two transactions never wait for each other."""
+        refused = set()
+        for arrival in sorted(arrivals, key=lambda arrival: arrival.key):
+            if arrival.key and not self.add(run, arrival.key, arrival.row[0].encode(), arrival.ttl):
+                refused.add(arrival.row[0])
+        return [arrival for arrival in arrivals if arrival.row[0] not in refused]
+
+    def _take_back(self, run: Session, queue: str, ids: set[str]) -> set[str]:
+        """What somebody else completed between our look and our insert is marked by now."""
+        if ids:
+            run.count(f"DELETE FROM djqueue_message WHERE queue = %s AND id IN ({marks(ids)})", [queue, *ids])
+        return ids
+
+    # ---- claim and reap
+
+    def claim(self, run: Session, ask: Ask) -> Taken:
+        """Lease up to ``limit``. One read where there is nothing, so that an idle queue takes no lock."""
+        sql = (
+            "SELECT NOW, EXISTS(SELECT 1 FROM djqueue_message WHERE queue = %(queue)s AND state = 0), "
+            f"EXISTS({first_over(DELAYED, 1)}), ({next_of(DELAYED)})"
+        )
+        now, ready, due, next = run.rows(sql, {"queue": ask.queue})[0]
+        promoted = self.promote(run, ask.queue) if due else 0
+        rows = self.take(run, ask) if ready or promoted else []
+        return Taken(rows, now, next, promoted == PROMOTE)
+
+    def take(self, run: Session, ask: Ask) -> Sequence[tuple]:
+        """Lease the first that are ready."""
+        raise NotImplementedError
+
+    def promote(self, run: Session, queue: str) -> int:
+        """Make ready what is due; how many."""
+        return self.change_over(run, PROMOTED, DELAYED, queue, PROMOTE)
+
+    def reap(self, run: Session, queue: str, limit: int) -> tuple[int, int, int | None]:
+        """Make expired leases ready; how many, now, and when the next expires."""
+        sql = f"SELECT NOW, EXISTS({first_over(LEASED, 1)}), ({next_of(LEASED)})"
+        now, expired, next = run.rows(sql, {"queue": queue})[0]
+        return self.change_over(run, REAPED, LEASED, queue, limit) if expired else 0, now, next
+
+    def change_over(self, run: Session, change: str, state: int, queue: str, limit: int) -> int:
+        """Change the first rows of a state whose moment is over; how many."""
+        raise NotImplementedError
+
+    # ---- by those who hold leases: (seq, token) pairs, sorted
+
+    def complete(self, run: Session, pairs: Sequence[tuple], finish: Finish) -> Iterable[tuple]:
+        """Delete; rows that begin with the seqs that were ours."""
+        raise NotImplementedError
+
+    def touch(self, run: Session, pairs: Sequence[tuple], lease: int) -> Iterable[tuple]:
+        """Extend, what was reaped and has no new holder as well; rows of seq and until."""
+        raise NotImplementedError
+
+    def give_up(self, run: Session, queue: str, said: Sequence[tuple]) -> Iterable[tuple]:
+        """Let rows stand in ``queue`` as SAID; rows that begin with the seqs that were ours."""
+        raise NotImplementedError
+
+    def bury(self, run: Session, dead: str, said: Sequence[tuple]) -> Iterable[tuple]:
+        """``give_up`` into the error queue, where an older entry of the same id gives way."""
+        try:
+            with run.atomic(savepoint=True) if run.joined else nullcontext():
+                return self.give_up(run, dead, said)
+        except IntegrityError:
+            with run.atomic():
+                self._give_way(run, dead, {row[:2] for row in said})
+                return self.give_up(run, dead, said)
+
+    def _give_way(self, run: Session, dead: str, pairs: set[tuple]) -> None:
+        sql = f"SELECT seq, token, id FROM djqueue_message WHERE seq IN ({marks(pairs)})"
+        ids = [row[2] for row in run.rows(sql, [seq for seq, _ in pairs]) if row[:2] in pairs]
+        run.count(f"DELETE FROM djqueue_message WHERE queue = %s AND id IN ({marks(ids)})", [dead, *ids])
+
+
+def ids_of(arrivals: Sequence[Arrival]) -> list[str]:
+    return [arrival.row[0] for arrival in arrivals]

@@ -1,0 +1,84 @@
+"""The statements of the facts."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+from djqueue.backends.sql.session import Session
+from djqueue.backends.sql.text import marks
+
+LIVING = "(until IS NULL OR until > NOW)"
+
+
+class Facts:
+    """Keys are whole; values are bytes; times are µs, and None is for ever."""
+
+    now = ""
+    """Microseconds since 1970, by the clock of the database."""
+    fact_replaces = "ON CONFLICT (k) DO UPDATE SET value = excluded.value, until = excluded.until"
+
+    def clock(self, run: Session) -> int:
+        return run.rows("SELECT NOW")[0][0]
+
+    def get(self, run: Session, key: str) -> bytes | None:
+        found = run.rows(f"SELECT value FROM djqueue_fact WHERE k = %s AND {LIVING}", [key])
+        return bytes(found[0][0]) if found else None
+
+    def living(self, run: Session, keys: Sequence[str]) -> list[str]:
+        """Those of the keys that there are."""
+        if not keys:
+            return []
+        return [row[0] for row in run.rows(f"SELECT k FROM djqueue_fact WHERE k IN ({marks(keys)}) AND {LIVING}", keys)]
+
+    def put(self, run: Session, key: str, value: bytes, ttl: int | None) -> None:
+        run.count(
+            f"INSERT INTO djqueue_fact (k, value, until, tally) VALUES (%s, %s, NOW + %s, 0) {self.fact_replaces}",
+            [key, value, ttl],
+        )
+
+    def add(self, run: Session, key: str, value: bytes, ttl: int | None) -> bool:
+        """Set unless it is there; one statement decides, whoever else is about to."""
+        sql = (
+            "INSERT INTO djqueue_fact (k, value, until, tally) VALUES (%s, %s, NOW + %s, 0) "
+            f"{self.fact_replaces} WHERE djqueue_fact.until <= NOW"
+        )
+        return run.count(sql, [key, value, ttl]) == 1
+
+    def keep(self, run: Session, key: str, value: bytes, ttl: int) -> bool:
+        sql = f"UPDATE djqueue_fact SET until = NOW + %s WHERE k = %s AND value = %s AND {LIVING}"
+        return run.count(sql, [ttl, key, value]) == 1
+
+    def drop(self, run: Session, key: str, value: bytes | None) -> bool:
+        same, params = ("", [key]) if value is None else (" AND value = %s", [key, value])
+        return run.count(f"DELETE FROM djqueue_fact WHERE k = %s AND {LIVING}{same}", params) == 1
+
+    def prune(self, run: Session, limit: int) -> int:
+        """Delete what is over, the oldest first; how many."""
+        return self.delete_some(run, "djqueue_fact", "k", "until <= NOW", "until", [], limit)
+
+    def surplus(self, run: Session, prefix: str, keep: int, limit: int) -> int:
+        """Of the keys that begin so, delete those that would be over first, until ``keep`` are left; how many.
+
+        In order of ``until`` and then of ``tally``: many may have the same moment.
+        """
+        within = [prefix, prefix[:-1] + chr(ord(prefix[-1]) + 1)]
+        sql = (
+            "SELECT until, tally FROM djqueue_fact WHERE k >= %s AND k < %s "
+            "ORDER BY until DESC, tally DESC LIMIT 1 OFFSET %s"
+        )
+        last = run.rows(sql, [*within, keep])
+        if not last:
+            return 0
+        (until, tally), condition = last[0], "k >= %s AND k < %s AND (until < %s OR (until = %s AND tally <= %s))"
+        params = [*within, until, until, tally]
+        return self.delete_some(run, "djqueue_fact", "k", condition, "until, tally", params, limit)
+
+    def delete_some(
+        self, run: Session, table: str, key: str, condition: str, order: str, params: list, limit: int
+    ) -> int:
+        """Delete the first ``limit`` rows under a condition; it is asked again of each row once it is locked."""
+        sql = (
+            f"DELETE FROM {table} WHERE {key} IN "
+            f"(SELECT {key} FROM {table} WHERE {condition} ORDER BY {order} LIMIT %s) AND {condition}"
+        )
+        return run.count(sql, [*params, limit, *params])

@@ -1,0 +1,199 @@
+"""MariaDB, which has no UPDATE … RETURNING, and MySQL 8, which has no RETURNING at all.
+
+The session's isolation level is READ COMMITTED, as Django sets it.
+"""
+
+from __future__ import annotations
+
+import secrets
+from collections.abc import Iterable, Sequence
+
+from djqueue.backends.sql.common import Arrival, Ask, Dialect, Finish, ids_of
+from djqueue.backends.sql.session import Session
+from djqueue.backends.sql.text import (
+    COLUMNS,
+    ENTRY,
+    EXTEND,
+    FIRST_READY,
+    GIVE_UP,
+    LEASE,
+    REVIVED,
+    SAID,
+    first_over,
+    flat,
+    marks,
+    rows_of_marks,
+)
+
+SKIPPING = "FOR UPDATE SKIP LOCKED"
+BLOCK = (
+    "BEGIN NOT ATOMIC DECLARE EXIT HANDLER FOR SQLEXCEPTION BEGIN ROLLBACK; RESIGNAL; END; "
+    "START TRANSACTION; {steps}; COMMIT; END"
+)
+"""Several statements in one round trip and one transaction. Without the handler an error would leave it open."""
+
+Step = tuple[str, Sequence]
+
+
+class MariaDB(Dialect):
+    """From version 10.6, which has SKIP LOCKED."""
+
+    name = "mariadb"
+    # UNIX_TIMESTAMP(NOW(6)) is an hour wrong in the repeated hour of the session's time zone.
+    now = "TIMESTAMPDIFF(MICROSECOND, '1970-01-01', UTC_TIMESTAMP(6))"
+    fact_replaces = "ON DUPLICATE KEY UPDATE value = VALUES(value), until = VALUES(until)"
+    # A comparison of rows is no range for its optimiser.
+    behind = "(ord > %(ord)s OR (ord = %(ord)s AND (moment > %(moment)s OR (moment = %(moment)s AND seq > %(seq)s))))"
+
+    # ---- put
+
+    def insert(self, run: Session, queue: str, arrivals: Sequence[Arrival]) -> set[str]:
+        """In the order of the call, which numbers them. Looking first spares deadlocks over ids that are there."""
+        if len(arrivals) > 1:
+            there = self._present(run, queue, arrivals)
+            arrivals = [arrival for arrival in arrivals if arrival.row[0] not in there]
+        return self._insert(run, queue, arrivals) if arrivals else set()
+
+    def _insert(self, run: Session, queue: str, arrivals: Sequence[Arrival]) -> set[str]:
+        sql, params = insertion(queue, arrivals)
+        return {row[0] for row in run.rows(f"{sql} RETURNING id", params)}
+
+    # ---- claim and reap
+
+    def take(self, run: Session, ask: Ask) -> Sequence[tuple]:
+        """Two statements. A worker killed between them leaves leases that run out, as after any claim."""
+        lease = LEASE.replace("NOW + %(lease)s", "(@djqueue := NOW + %(lease)s)")
+        sql = f"UPDATE djqueue_message JOIN ({FIRST_READY} {SKIPPING}) x USING (seq) SET {lease}"
+        params = ask._asdict()
+        if not run.count(sql, params):
+            return []
+        found = "queue = %(queue)s AND state = 2 AND ord = 0 AND moment = @djqueue AND token = %(token)s"
+        return run.rows(f"SELECT {ENTRY} FROM djqueue_message WHERE {found}", params)
+
+    def change_over(self, run: Session, change: str, state: int, queue: str, limit: int) -> int:
+        sql = f"UPDATE djqueue_message JOIN ({first_over(state)} {SKIPPING}) x USING (seq) SET {change}"
+        return run.count(sql, {"queue": queue, "limit": limit})
+
+    # ---- by those who hold leases
+
+    def complete(self, run: Session, pairs: Sequence[tuple], finish: Finish) -> Iterable[tuple]:
+        ours, params = fence(pairs)
+        remember = (
+            "INSERT INTO djqueue_fact (k, value, until, tally) "
+            f"SELECT CONCAT(%s, id), '', NOW + %s, seq FROM djqueue_message WHERE {ours} "
+            "ON DUPLICATE KEY UPDATE until = VALUES(until), tally = VALUES(tally)",
+            [finish.marks, finish.remember, *params],
+        )
+        count = (
+            "INSERT INTO djqueue_fact (k, value, until, tally) "
+            f"SELECT %s, '', NULL, COUNT(*) FROM djqueue_message WHERE {ours} HAVING COUNT(*) > 0 "
+            "ON DUPLICATE KEY UPDATE tally = tally + VALUES(tally)",
+            [finish.counter, *params],
+        )
+        delete = (f"DELETE FROM djqueue_message WHERE {ours}", params)
+        return self._together(run, look(ours, params), *[remember] * bool(finish.remember), count, delete)
+
+    def touch(self, run: Session, pairs: Sequence[tuple], lease: int) -> Iterable[tuple]:
+        ours, params = fence(pairs)
+        until = ("SET @djqueue = NOW + %s", [lease])
+        extend = (f"UPDATE djqueue_message SET {EXTEND}, moment = @djqueue WHERE {ours}", params)
+        return self._together(run, until, look(ours, params, "seq, @djqueue"), extend)
+
+    def give_up(self, run: Session, queue: str, said: Sequence[tuple]) -> Iterable[tuple]:
+        ours, params = fence([row[:2] for row in said])
+        first = "SELECT " + ", ".join(f"%s AS {name}" for name in SAID.split(", "))
+        table = " UNION ALL ".join([first, *[f"SELECT {marks(said[0])}"] * (len(said) - 1)])
+        change = (
+            f"UPDATE ({table}) u STRAIGHT_JOIN djqueue_message m ON m.seq = u.seq AND m.token = u.token "
+            f"SET {qualified(f'queue = %s, {GIVE_UP}')}",
+            [*flat(said), queue],
+        )
+        return self._together(run, look(ours, params), change)
+
+    def _together(self, run: Session, *steps: Step) -> Sequence[tuple]:
+        """All or nothing; the rows of the step that has rows. In a caller's transaction a block would commit that."""
+        if run.joined:
+            return one_by_one(run, steps)
+        sql = BLOCK.format(steps="; ".join(sql for sql, _ in steps))
+        rows = run.rows(sql, [param for _, params in steps for param in params])
+        while run.cursor.nextset():
+            pass
+        return rows
+
+    # ---- facts and operators
+
+    def add(self, run: Session, key: str, value: bytes, ttl: int | None) -> bool:
+        """The first sees to it that there is a fact, the second decides. IGNORE would lock it for others too."""
+        run.count(
+            "INSERT INTO djqueue_fact (k, value, until, tally) VALUES (%s, '', 0, 0) ON DUPLICATE KEY UPDATE k = k",
+            [key],
+        )
+        sql = "UPDATE djqueue_fact SET value = %s, until = NOW + %s WHERE k = %s AND until <= NOW"
+        return run.count(sql, [value, ttl, key]) == 1
+
+    def revive(self, run: Session, dead: str, queue: str, ids: Sequence[str]) -> int:
+        movable = (
+            "SELECT d.seq FROM djqueue_message d LEFT JOIN djqueue_message o ON o.queue = %s AND o.id = d.id "
+            f"WHERE d.queue = %s AND d.id IN ({marks(ids)}) AND d.state < 2 AND o.seq IS NULL FOR UPDATE"
+        )
+        sql = f"UPDATE djqueue_message JOIN ({movable}) x USING (seq) SET queue = %s, {REVIVED}"
+        return run.count(sql, [queue, dead, *ids, queue])
+
+    def delete_some(
+        self, run: Session, table: str, key: str, condition: str, order: str, params: list, limit: int
+    ) -> int:
+        return run.count(f"DELETE FROM {table} WHERE {condition} ORDER BY {order} LIMIT %s", [*params, limit])
+
+
+class MySQL(MariaDB):
+    """MySQL 8: no RETURNING and no blocks."""
+
+    name = "mysql"
+
+    def _insert(self, run: Session, queue: str, arrivals: Sequence[Arrival]) -> set[str]:
+        """A random token tells our rows from others; nobody holds it, so it proves nothing."""
+        token, ids = secrets.randbits(62) | 1, ids_of(arrivals)
+        run.count(*insertion(queue, arrivals, token))
+        sql = f"SELECT id FROM djqueue_message WHERE queue = %s AND id IN ({marks(ids)}) AND token = %s"
+        return {row[0] for row in run.rows(sql, [queue, *ids, token])}
+
+    def _together(self, run: Session, *steps: Step) -> Sequence[tuple]:
+        with run.atomic():
+            return one_by_one(run, steps)
+
+
+def insertion(queue: str, arrivals: Sequence[Arrival], token: int = 0) -> Step:
+    """VALUES, as SELECT would lock the counter of the whole table. IGNORE cuts what is too long: check before."""
+    rows, params = [], []
+    for id, body, nprio, delay, run_at, *rest in (arrival.row for arrival in arrivals):
+        due = f"{run_at:d}" if run_at else f"NOW + {delay:d}"
+        rows.append(
+            f"(%s, %s, %s, %s, {marks(rest)}, {token}, '', NOW, {due}, {due} > NOW, IF({due} > NOW, 0, %s), {due})"
+        )
+        params += [queue, id, body, nprio, *rest, nprio]
+    return f"INSERT IGNORE INTO djqueue_message ({COLUMNS}) VALUES {', '.join(rows)}", params
+
+
+def fence(pairs: Sequence[tuple]) -> tuple[str, list]:
+    """The condition that a row is one of the pairs. One pair alone would be a scan that locks all it passes."""
+    seqs = [seq for seq, _ in pairs]
+    return f"seq IN ({marks(seqs)}) AND (seq, token) IN ({rows_of_marks(2, len(seqs))})", [*seqs, *flat(pairs)]
+
+
+def look(ours: str, params: list, what: str = "seq") -> Step:
+    """Which are still ours, locked for the steps that follow. Looking after the change would find the next owner's."""
+    return f"SELECT {what} FROM djqueue_message WHERE {ours} FOR UPDATE", params
+
+
+def one_by_one(run: Session, steps: Sequence[Step]) -> Sequence[tuple]:
+    rows: Sequence[tuple] = ()
+    for sql, params in steps:
+        run.count(sql, params)
+        if run.cursor.description:
+            rows = run.cursor.fetchall()
+    return rows
+
+
+def qualified(change: str) -> str:
+    """The columns that are set, with their table: the other one of the join has some of the same name."""
+    return ", ".join(f"m.{one}" for one in change.split(", "))

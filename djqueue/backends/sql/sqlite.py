@@ -1,0 +1,97 @@
+"""SQLite: one writer at a time, and every statement is a transaction of its own."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Sequence
+
+from djqueue.backends.sql.common import Arrival, Ask, Dialect, Finish
+from djqueue.backends.sql.session import Session
+from djqueue.backends.sql.text import (
+    ARRIVED,
+    ARRIVING,
+    ARRIVING_WIDTH,
+    COLUMNS,
+    DUE,
+    ENTRY,
+    EXTEND,
+    FIRST_READY,
+    GIVE_UP,
+    LEASE,
+    SAID,
+    SAID_WIDTH,
+    first_over,
+    flat,
+    rows_of_marks,
+)
+
+
+class SQLite(Dialect):
+    """From version 3.35, which has RETURNING."""
+
+    name = "sqlite"
+    # julianday() would be off by a millisecond in half of all calls. Django wants the % doubled.
+    now = (
+        "(CAST(strftime('%%s', 'now') AS INTEGER) * 1000000 "
+        "+ CAST(substr(strftime('%%f', 'now'), 4) AS INTEGER) * 1000)"
+    )
+
+    def insert(self, run: Session, queue: str, arrivals: Sequence[Arrival]) -> set[str]:
+        """In the order of the call: its clock is too coarse to tell two puts apart, so seq must."""
+        sql = (
+            f"WITH a ({ARRIVING}) AS (VALUES {rows_of_marks(ARRIVING_WIDTH, len(arrivals))}) "
+            f"INSERT INTO djqueue_message ({COLUMNS}) SELECT %s, {ARRIVED} FROM (SELECT *, {DUE} FROM a) WHERE true "
+            "ON CONFLICT (queue, id) DO NOTHING RETURNING id"
+        )
+        return {row[0] for row in run.rows(sql, [*flat([arrival.row for arrival in arrivals]), queue])}
+
+    def take(self, run: Session, ask: Ask) -> Sequence[tuple]:
+        sql = f"UPDATE djqueue_message SET {LEASE} WHERE seq IN ({FIRST_READY}) RETURNING {ENTRY}"
+        return run.rows(sql, ask._asdict())
+
+    def change_over(self, run: Session, change: str, state: int, queue: str, limit: int) -> int:
+        sql = f"UPDATE djqueue_message SET {change} WHERE seq IN ({first_over(state)})"
+        return run.count(sql, {"queue": queue, "limit": limit})
+
+    def complete(self, run: Session, pairs: Sequence[tuple], finish: Finish) -> Iterable[tuple]:
+        ours, params = fence(pairs)
+        with run.atomic():
+            rows = run.rows(f"DELETE FROM djqueue_message WHERE {ours} RETURNING seq, id", params)
+            self._count(run, finish, len(rows))
+            if finish.remember:
+                self._remember(run, finish, rows)
+        return rows
+
+    def _count(self, run: Session, finish: Finish, done: int) -> None:
+        sql = (
+            "INSERT INTO djqueue_fact (k, value, until, tally) VALUES (%s, x'', NULL, %s) "
+            "ON CONFLICT (k) DO UPDATE SET tally = tally + excluded.tally"
+        )
+        run.count(sql, [finish.counter, done])
+
+    def _remember(self, run: Session, finish: Finish, rows: Sequence[tuple]) -> None:
+        sql = (
+            "INSERT INTO djqueue_fact (k, value, until, tally) VALUES (%s, x'', NOW + %s, %s) "
+            "ON CONFLICT (k) DO UPDATE SET until = excluded.until, tally = excluded.tally"
+        )
+        for seq, id in rows:
+            run.count(sql, [finish.marks + id, finish.remember, seq])
+
+    def touch(self, run: Session, pairs: Sequence[tuple], lease: int) -> Iterable[tuple]:
+        ours, params = fence(pairs)
+        sql = f"UPDATE djqueue_message SET {EXTEND}, moment = NOW + %s WHERE {ours} RETURNING seq, moment"
+        return run.rows(sql, [lease, *params])
+
+    def give_up(self, run: Session, queue: str, said: Sequence[tuple]) -> Iterable[tuple]:
+        sql = (
+            f"WITH u ({SAID}) AS (VALUES {rows_of_marks(SAID_WIDTH, len(said))}) "
+            f"UPDATE djqueue_message AS m SET queue = %s, {GIVE_UP} FROM u WHERE m.seq = u.seq AND m.token = u.token "
+            "RETURNING seq"
+        )
+        return run.rows(sql, [*flat(said), queue])
+
+
+def fence(pairs: Sequence[tuple]) -> tuple[str, list]:
+    """The condition that a row is one of the pairs, by way of the primary key."""
+    seqs = [seq for seq, _ in pairs]
+    condition = f"seq IN ({', '.join(['%s'] * len(seqs))}) AND (seq, token) IN (VALUES {rows_of_marks(2, len(seqs))})"
+    return condition, [*seqs, *flat(pairs)]

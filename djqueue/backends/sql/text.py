@@ -1,0 +1,83 @@
+"""Pieces of statements that the vendors share."""
+
+from __future__ import annotations
+
+from collections.abc import Collection
+
+READY, DELAYED, LEASED = 0, 1, 2
+
+PROMOTE = 500
+"""So many due entries become ready with one claim at most."""
+
+ENTRY = "seq, body, id, nprio, place, created, lane, attempts, failures, lost, label, note, moment"
+"""The columns that become an entry."""
+RECORD = f"{ENTRY}, state, ord, owner"
+
+ARRIVING = "id, body, nprio, delay, run_at, lane, label, note, attempts, failures, lost"
+"""What is known of an entry that arrives; delay and run_at in µs, and one of them 0."""
+ARRIVING_WIDTH = 11
+
+COLUMNS = (
+    "queue, id, body, nprio, lane, label, note, attempts, failures, lost, "
+    "token, owner, created, place, state, ord, moment"
+)
+"""What is written of it: every column but seq."""
+ARRIVED = (
+    "id, body, nprio, lane, label, note, attempts, failures, lost, 0, '', NOW, due, "
+    "CASE WHEN due > NOW THEN 1 ELSE 0 END, CASE WHEN due > NOW THEN 0 ELSE nprio END, due"
+)
+"""The same but for queue, made of ARRIVING and DUE."""
+DUE = "CASE WHEN run_at > 0 THEN run_at ELSE NOW + delay END AS due"
+
+SAID = "seq, token, delay, attempts, failures, lost, note"
+"""What a holder says of an entry on giving it up, and the proof that it may."""
+SAID_WIDTH = 7
+GIVE_UP = (
+    "state = CASE WHEN u.delay > 0 THEN 1 ELSE 0 END, ord = CASE WHEN u.delay > 0 THEN 0 ELSE nprio END, "
+    "moment = CASE WHEN u.delay > 0 THEN NOW + u.delay ELSE place END, token = 0, owner = '', "
+    "attempts = u.attempts, failures = u.failures, lost = u.lost, note = u.note"
+)
+"""What becomes of the row, ``u`` being SAID; without a delay it has its old place."""
+
+LEASE = "state = 2, ord = 0, moment = NOW + %(lease)s, token = %(token)s, owner = %(owner)s, attempts = attempts + 1"
+EXTEND = "lost = lost - CASE WHEN state = 2 THEN 0 ELSE 1 END, state = 2, ord = 0"
+"""But for moment. What was reaped and not taken was not lost: its holder lives."""
+PROMOTED = "state = 0, ord = nprio, moment = place"
+REAPED = f"lost = lost + 1, {PROMOTED}"
+"""The token stays, so that a late worker may finish while nobody else has it."""
+REVIVED = f"{PROMOTED}, token = 0, owner = '', attempts = 0, failures = 0, lost = 0, created = NOW"
+
+FIRST_READY = (
+    "SELECT seq FROM djqueue_message WHERE queue = %(queue)s AND state = 0 ORDER BY ord, moment, seq LIMIT %(limit)s"
+)
+
+
+def first_over(state: int, limit: str | int = "%(limit)s") -> str:
+    """The first of a state whose moment is over: past, not present, as a clock of milliseconds may lag by one."""
+    return (
+        f"SELECT seq FROM djqueue_message WHERE queue = %(queue)s AND state = {state} AND ord = 0 AND moment < NOW "
+        f"ORDER BY moment LIMIT {limit}"
+    )
+
+
+def next_of(state: int) -> str:
+    """The moment that is the next to be over."""
+    return (
+        f"SELECT moment FROM djqueue_message WHERE queue = %(queue)s AND state = {state} AND ord = 0 AND moment >= NOW "
+        "ORDER BY moment LIMIT 1"
+    )
+
+
+def marks(values: Collection) -> str:
+    """Placeholders for that many values."""
+    return ", ".join(["%s"] * len(values))
+
+
+def rows_of_marks(width: int, count: int, mark: str = "%s") -> str:
+    """Placeholders for ``count`` rows of ``width`` values."""
+    return ", ".join([f"({', '.join([mark] * width)})"] * count)
+
+
+def flat(rows: Collection[tuple]) -> list:
+    """The values of all rows, one after the other."""
+    return [value for row in rows for value in row]

@@ -1,0 +1,106 @@
+"""The two tables of the database backend: what is still to do, and small facts.
+
+The columns are written and read by :mod:`djqueue.backends.sql`; the models are for migrations, for the admin and for
+looking. All moments are microseconds since 1970 by the clock of the database.
+"""
+
+from __future__ import annotations
+
+from django.db import models
+from django.utils.translation import gettext_lazy as _
+
+NAME_LENGTH = 100
+"""The longest name of a queue, with the ``:dead`` of an error queue."""
+ID_LENGTH = 64
+LABEL_LENGTH = 255
+KEY_LENGTH = 255
+
+
+class Bytewise:
+    """Mixed into a text field: its column compares byte by byte, and takes any text, on every database.
+
+    MariaDB's other collations, ``utf8mb4_bin`` too, hold ``'a'`` and ``'a '`` to be equal; and the character set of its
+    server may be one that cannot hold every text, so it stands in the column.
+    """
+
+    def db_type(self, connection) -> str | None:
+        kind = super().db_type(connection)
+        if connection.vendor == "mysql":
+            return f"{kind} CHARACTER SET utf8mb4"
+        # The same type by its long name, for which Django adds no second index for LIKE: with "C" one serves both.
+        return kind.replace("varchar", "character varying") if connection.vendor == "postgresql" else kind
+
+    def db_parameters(self, connection) -> dict:
+        return {**super().db_parameters(connection), "collation": _collation(connection)}
+
+
+def _collation(connection) -> str | None:
+    """None is the database's default, which is bytewise on SQLite."""
+    if connection.vendor == "mysql":
+        return "utf8mb4_nopad_bin" if connection.mysql_is_mariadb else "utf8mb4_0900_bin"
+    return "C" if connection.vendor == "postgresql" else None
+
+
+class BytewiseCharField(Bytewise, models.CharField):
+    """A short text, compared byte by byte."""
+
+
+class BytewiseTextField(Bytewise, models.TextField):
+    """A long text, compared byte by byte."""
+
+
+class QueueMessage(models.Model):
+    """An entry that waits or is leased, in its queue or in its error queue (``<name>:dead``); deleted when done."""
+
+    class State(models.IntegerChoices):
+        READY = 0, _("ready")
+        DELAYED = 1, _("delayed")
+        LEASED = 2, _("leased")
+
+    seq = models.BigAutoField(_("arrival"), primary_key=True)
+    queue = BytewiseCharField(_("queue"), max_length=NAME_LENGTH)
+    entry_id = BytewiseCharField(_("id"), max_length=ID_LENGTH, db_column="id")
+    state = models.SmallIntegerField(_("state"), choices=State.choices)
+    # The two key columns that change their meaning with the state, so that one index orders all three.
+    ord = models.IntegerField()  # ready: nprio; delayed and leased: 0
+    moment = models.BigIntegerField()  # ready: place; delayed: when due; leased: when the lease runs out
+    nprio = models.IntegerField()  # -1 - priority, which turns the order round and still has 32 bits
+    place = models.BigIntegerField()  # when it first fell due: its place in the order, for life
+    token = models.BigIntegerField()  # new and random at every claim; 0 when given up
+    attempts = models.IntegerField(_("starts"))
+    failures = models.IntegerField(_("failures"))
+    lost = models.IntegerField(_("lost starts"))
+    created = models.BigIntegerField(_("created"))
+    lane = BytewiseCharField(_("lane"), max_length=LABEL_LENGTH)
+    label = BytewiseCharField(_("command"), max_length=LABEL_LENGTH)
+    owner = BytewiseCharField(_("held by"), max_length=NAME_LENGTH)
+    note = BytewiseTextField(_("what went wrong"))
+    body = models.BinaryField()
+
+    class Meta:
+        db_table = "djqueue_message"
+        verbose_name = _("message")
+        verbose_name_plural = _("messages")
+        constraints = [models.UniqueConstraint(fields=["queue", "entry_id"], name="djqueue_message_id")]
+        indexes = [models.Index(fields=["queue", "state", "ord", "moment", "seq"], name="djqueue_message_hot")]
+
+    def __str__(self) -> str:
+        return f"{self.queue}/{self.entry_id}"
+
+
+class QueueFact(models.Model):
+    """A small fact shared by all processes: a mark, a lock, a tick, a result, a counter."""
+
+    k = BytewiseCharField(_("key"), max_length=KEY_LENGTH, primary_key=True)
+    value = models.BinaryField()
+    until = models.BigIntegerField(_("until"), null=True)  # null: for ever
+    tally = models.BigIntegerField(_("tally"), default=0)  # the number, where the fact is a counter
+
+    class Meta:
+        db_table = "djqueue_fact"
+        verbose_name = _("fact")
+        verbose_name_plural = _("facts")
+        indexes = [models.Index(fields=["until"], name="djqueue_fact_until")]
+
+    def __str__(self) -> str:
+        return self.k
