@@ -54,7 +54,7 @@ def periodic_command(
         raise TypeError(f"periodic_command() takes a crontab() or a callable of a datetime, not {validate_datetime!r}.")
     if missed not in ("latest", "skip", "all"):
         raise ValueError(f"missed is {missed!r}: choose 'latest', 'skip' or 'all'.")
-    rule = Rule(missed, timedelta(seconds=seconds(max_lateness, "max_lateness")))
+    rule = Rule(missed, timedelta(seconds=seconds(max_lateness, "max_lateness", least=1.0)))
     policy = Policy.of(**options)
     return lambda func: _declare_periodic(func, policy, validate_datetime, rule)
 

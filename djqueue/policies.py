@@ -160,7 +160,7 @@ _OPTIONS = {
 def unknown(entry: Entry, name: str, now: float) -> Verdict:
     """A command that nobody here knows waits, longer each time: another consumer, or the next deploy, may know it."""
     age = max(0.0, now - entry.created)
-    if age > conf.get("QUEUE_UNKNOWN_AFTER"):
+    if age > seconds(conf.get("QUEUE_UNKNOWN_AFTER"), "QUEUE_UNKNOWN_AFTER"):
         return Verdict(Outcome.DEAD, f"unknown command {name!r}")
     return Verdict(Outcome.UNTRIED, f"unknown command {name!r}", delay=min(60.0, max(1.0, age / 4)))
 

@@ -6,6 +6,7 @@ import asyncio
 import logging
 from collections.abc import Coroutine, Sequence
 from concurrent.futures import ThreadPoolExecutor
+from contextvars import copy_context
 from functools import partial
 from typing import TYPE_CHECKING
 
@@ -105,4 +106,4 @@ def _run_inline(command: Command, queue: BaseQueue, entries: Sequence[Entry]) ->
 def _await_anywhere(coroutine: Coroutine) -> object:
     """Run a coroutine to its end, in a thread of its own if this one already runs an event loop."""
     with ThreadPoolExecutor(1) as pool:
-        return pool.submit(asyncio.run, coroutine).result()
+        return pool.submit(copy_context().run, asyncio.run, coroutine).result()

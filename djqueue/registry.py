@@ -58,7 +58,7 @@ class Command(Generic[P, R]):
         return f"<{type(self).__name__} {self.name}>"
 
     def __reduce__(self) -> tuple:
-        return registry.__getitem__, (self.name,)  # commands travel by name, never by value
+        return _registered, (self.name,)  # commands travel by name, never by value
 
     def __call__(self, *args: P.args, **kwargs: P.kwargs) -> Result:
         return self.enqueue(*args, **kwargs)
@@ -225,6 +225,10 @@ def _line(func: Callable) -> int:
 
 
 registry = Registry()
+
+
+def _registered(name: str) -> Command:
+    return registry[name]
 
 
 def autodiscover() -> None:

@@ -166,7 +166,7 @@ class BaseQueue:
         return list(leases)
 
     def revive(self, ids: Iterable[str]) -> int:
-        """Move entries from the error queue back, their counts afresh, in one atomic step; how many."""
+        """Move entries from the error queue back as if they were new, in one atomic step; how many."""
         raise self._cannot("revive")
 
     def reap(self, limit: int = 100) -> Reaped:

@@ -191,6 +191,8 @@ class Crew:
         self.scheduler = Scheduler(consumer.queues) if options.periodic else None
 
     def start(self) -> None:
+        if self._drain and self.scheduler is not None:
+            self.scheduler.guarded_tick()  # what it enqueues is due, and must not come after the end
         self.pool.start()
         self.settler.start()
         for loop in [*self.keepers, *self.feeders]:

@@ -53,8 +53,8 @@ class Holdings:
         return taken
 
     def drop(self, settled: Iterable[Held]) -> None:
+        self.changed = time.monotonic()  # first: who sees that nothing is held must see this too
         self._held.difference_update(settled)
-        self.changed = time.monotonic()
 
     def running(self) -> list[Held]:
         """Those that a worker has begun and not finished."""

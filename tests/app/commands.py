@@ -1,1 +1,56 @@
-"""The commands of the test app, found by autodiscovery."""
+"""The commands of the test app, found by autodiscovery. What they do they write down in the ledger."""
+
+import logging
+import os
+import sys
+import time
+from pathlib import Path
+
+from djqueue import current_message, queue_command
+
+logger = logging.getLogger("djqueue.tests")
+
+
+def write_down(line):
+    """Append a line to the ledger; whole lines, whichever process or thread writes."""
+    ledger = os.open(os.environ["DJQUEUE_LEDGER"], os.O_WRONLY | os.O_APPEND | os.O_CREAT, 0o644)
+    try:
+        os.write(ledger, f"{line}\n".encode())
+    finally:
+        os.close(ledger)
+
+
+@queue_command
+def note(text):
+    write_down(text)
+
+
+@queue_command
+def note_attempt(text):
+    write_down(f"{text} {current_message().attempt}")
+
+
+@queue_command
+def hold(name, gate):
+    """Begin, wait until the file `gate` exists, end."""
+    write_down(f"{name} began")
+    while not Path(gate).exists():
+        time.sleep(0.005)
+    write_down(f"{name} ended")
+
+
+@queue_command
+def explode(text="boom"):
+    raise RuntimeError(text)
+
+
+@queue_command
+def leave():
+    sys.exit(3)
+
+
+@queue_command
+def speak():
+    """Say something at each level of logging."""
+    for level in (logging.DEBUG, logging.INFO, logging.WARNING):
+        logger.log(level, "said at %s", logging.getLevelName(level))

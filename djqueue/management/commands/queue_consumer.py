@@ -7,6 +7,7 @@ import os
 import signal
 import sys
 from argparse import ArgumentParser
+from functools import partial
 from logging.handlers import RotatingFileHandler
 from pathlib import Path
 
@@ -28,51 +29,19 @@ class Command(BaseCommand):
     requires_system_checks = "__all__"
 
     def add_arguments(self, parser: ArgumentParser) -> None:
-        usual = Options()
-        add = parser.add_argument
+        usual, add = Options(), parser.add_argument
+        seconds = partial(add, type=float, metavar="SECONDS")
         add("-t", "--threads", type=int, default=usual.threads, help="worker threads (default: %(default)s)")
         add("-n", "--no-periodic", action="store_true", help="do not enqueue periodic commands")
         add("-l", "--logfile", help="log to this file, which is rotated (default: standard output)")
-        add(
-            "-q",
-            "--queue",
-            action="append",
-            dest="queues",
-            metavar="ALIAS",
-            help="serve this queue; may be repeated (default: all)",
-        )
-        add(
-            "-d",
-            "--delay",
-            type=float,
-            default=usual.delay,
-            help="first pause of an idle poller in seconds (default: %(default)s)",
-        )
-        add(
-            "-b",
-            "--backoff",
-            type=float,
-            default=usual.backoff,
-            help="each pause is this many times the last (default: %(default)s)",
-        )
-        add(
-            "-m",
-            "--max-delay",
-            type=float,
-            default=usual.max_delay,
-            help="longest pause in seconds (default: %(default)s)",
-        )
-        add(
-            "--lease",
-            type=float,
-            help="seconds until the work of a dead consumer is given to another (default: the queue's)",
-        )
-        add(
-            "--grace",
-            type=float,
-            default=usual.grace,
-            help="seconds that running commands get after a stop (default: %(default)s)",
-        )
+        of_queues = "serve this queue; may be repeated (default: all)"
+        add("-q", "--queue", action="append", dest="queues", metavar="ALIAS", help=of_queues)
+        seconds("-d", "--delay", default=usual.delay, help="first pause of an idle poller (default: %(default)s)")
+        times = "each pause is this many times the last (default: %(default)s)"
+        add("-b", "--backoff", type=float, default=usual.backoff, help=times)
+        seconds("-m", "--max-delay", default=usual.max_delay, help="longest pause (default: %(default)s)")
+        seconds("--lease", help="after this the work of a dead consumer is given to another (default: the queue's)")
+        seconds("--grace", default=usual.grace, help="what running commands get after a stop (default: %(default)s)")
         add("--strict", action="store_true", help="serve the queues in the order given, not in turn")
         add("--drain", action="store_true", help="run what is due, then exit")
         add("--limit", type=int, help="run exactly this many messages, then exit")
