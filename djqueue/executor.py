@@ -7,8 +7,6 @@ import logging
 import threading
 import time
 
-from django.db import close_old_connections
-
 from djqueue import events, policies
 from djqueue.backends.base import BaseQueue, Lease
 from djqueue.exceptions import InvalidMessage
@@ -39,18 +37,13 @@ def _execute(queue: BaseQueue, lease: Lease, await_: Awaiter) -> Verdict:
     verdict = command.policy.refuse(lease)
     if verdict is not None:
         return verdict
-    _mend_connections()
-    try:
-        return _attempt(command, envelope, queue, lease, await_)
-    finally:
-        _mend_connections()
+    return _attempt(command, envelope, queue, lease, await_)
 
 
 def _attempt(command: Command, envelope: Envelope, queue: BaseQueue, lease: Lease, await_: Awaiter) -> Verdict:
     try:
-        args, kwargs = (
-            envelope.arguments()
-        )  # reads model instances: what the database raises says nothing of the message
+        # It reads model instances: what the database raises says nothing of the message.
+        args, kwargs = envelope.arguments()
     except InvalidMessage as error:
         return Verdict(Outcome.DEAD, f"invalid message: {error}", error)
     message = CurrentMessage(lease.entry.id, lease.entry.attempts, command.name, queue.alias)
@@ -61,14 +54,6 @@ def _attempt(command: Command, envelope: Envelope, queue: BaseQueue, lease: Leas
     except BaseException as error:  # sys.exit() in a command must not end the worker
         return command.policy.judge(error)
     return Verdict(Outcome.DONE, value=value, seconds=time.monotonic() - began)
-
-
-def _mend_connections() -> None:
-    """Around every command what Django does around every request: no connection that is broken or too old."""
-    try:
-        close_old_connections()
-    except Exception:
-        logger.warning("A database connection could not be closed", exc_info=True)
 
 
 def _report(queue: BaseQueue, lease: Lease, verdict: Verdict) -> None:

@@ -38,7 +38,7 @@ def server(kind: str) -> dict:
         "PASSWORD": unquote(url.password or ""),
         "HOST": host,
         "PORT": str(url.port or ""),
-        "TEST": {"NAME": "test_djqueue"},
+        "TEST": {"NAME": "test_djqueue", "DEPENDENCIES": []},
     }
 
 

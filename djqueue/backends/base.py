@@ -138,8 +138,9 @@ class BaseQueue:
         for entry in early:
             self.write(wire.pack(entry))
         due = [Lease(replace(entry, attempts=entry.attempts + 1), claimed=now) for entry in read if entry.run_at <= now]
-        full = len(read) == limit and not early
-        return Claimed(due, again=0.0 if full else min((entry.run_at - now for entry in early), default=inf))
+        if len(read) < limit:
+            return Claimed(due, again=min((entry.run_at - now for entry in early), default=inf))
+        return Claimed(due, again=self.poll if early else 0.0)  # nobody knows what stands behind those
 
     def complete(self, leases: Sequence[Lease]) -> list[Lease]:
         """Done: forget them. Returns those that were still ours."""

@@ -20,7 +20,7 @@ logger = logging.getLogger(__name__)
 NAP_SLICE = 0.5  # seconds: how late a stop may be noticed
 STALE = 1.0  # seconds after which work that nobody began goes back to the queue
 SUSPECT_WAIT = 0.05  # seconds that other work waits for a suspect to end
-SUSPECT_PAUSE = 1.0  # seconds that a suspect waits while another one runs
+SUSPECT_PAUSE = 1.0  # most seconds that a suspect waits while another one runs, which has run for as long
 UNSETTLED = 5000  # verdicts waiting for the store above which nothing more is claimed
 
 
@@ -144,7 +144,8 @@ class Feeder(Loop):
 
     def _take_suspects(self, held: list[Held]) -> None:
         if self._suspect_runs():
-            self._put_back([one for one in held if one.suspect], "another suspect runs", SUSPECT_PAUSE)
+            pause = min(SUSPECT_PAUSE, time.monotonic() - self._suspect.since)
+            self._put_back([one for one in held if one.suspect], "another suspect runs", pause)
             self._submit([one for one in held if not one.suspect])
         elif len(held) > 1 or self._hands.pool.waiting:
             self._cautious = True
@@ -153,7 +154,13 @@ class Feeder(Loop):
         else:
             self._suspect = held[0]
             self._submit(held)
-            self._hands.pool.room.wait(SUSPECT_WAIT)
+            self._watch_suspect()
+
+    def _watch_suspect(self) -> None:
+        until = time.monotonic() + SUSPECT_WAIT
+        while self._suspect_runs() and (left := until - time.monotonic()) > 0:
+            self._hands.pool.room.clear()  # it is set when the suspect is begun, too
+            self._hands.pool.room.wait(min(left, 0.005))
 
     def _put_back(self, held: list[Held], reason: str, delay: float = 0.0) -> None:
         for one in held:

@@ -7,6 +7,7 @@ import logging
 import threading
 import time
 from collections.abc import Callable, Coroutine, Sequence
+from contextvars import copy_context
 from queue import Empty, SimpleQueue
 
 from django.db import connections
@@ -103,14 +104,33 @@ class Worker(threading.Thread):
         connections.close_all()
 
     def _execute(self, held: Held) -> Verdict:
+        mend_connections()
         try:
             return execute(held.queue, held.lease, self._await)
         except BaseException as error:  # nothing of the command's: ours, or the store's
             logger.exception("Could not run a message", extra=extra(held.queue, held.lease))
             return Verdict(Outcome.UNTRIED, f"could not be run: {error}", delay=1.0)
+        finally:
+            mend_connections()
 
     def _await(self, coroutine: Coroutine) -> object:
         """Async commands of one thread share an event loop."""
         if self._runner is None:
             self._runner = asyncio.Runner()
-        return self._runner.run(coroutine)
+        return self._runner.run(coroutine, context=copy_context())  # else they would share the context of the first
+
+
+def mend_connections() -> None:
+    """Around every command what Django does around every request: no connection that is broken or too old.
+
+    Nor does one stay in a transaction that a command has left open.
+    """
+    for connection in connections.all(initialized_only=True):
+        try:
+            if connection.in_atomic_block:
+                connection.close()
+                del connections[connection.alias]  # Django holds a connection closed within atomic() to be broken
+            else:
+                connection.close_if_unusable_or_obsolete()
+        except Exception:
+            logger.warning("A database connection could not be closed", exc_info=True)
