@@ -8,11 +8,11 @@ from dataclasses import replace
 from functools import cached_property
 from math import inf
 
-from djqueue import conf
 from djqueue.backends import wire
 from djqueue.backends.entries import DEAD, Claimed, Entry, Guard, Lease, QueueStats, Reaped, Record
+from djqueue.backends.items import ItemVerbs
 from djqueue.exceptions import NotSupported
-from djqueue.message import new_id, pack_item, unpack_item
+from djqueue.message import new_id
 
 __all__ = [
     "BaseQueue",
@@ -36,6 +36,9 @@ class BaseStore:
     Every method is atomic. Times are seconds by the store's clock. ``ttl=None`` keeps a fact until it is dropped.
     A store belongs to one queue: two queues never see each other's keys.
     """
+
+    database: str | None = None
+    """The database alias that holds it, if one does."""
 
     def now(self) -> float:
         return time.time()
@@ -65,7 +68,7 @@ class BaseStore:
         return 0
 
 
-class BaseQueue:
+class BaseQueue(ItemVerbs):
     """A queue in four verbs; all the others work over them, at most once.
 
     A third party writes ``__init__(name, connection)``, ``write``, ``read``, ``flush`` and ``__len__``, and the queue
@@ -85,6 +88,8 @@ class BaseQueue:
     """Seconds between two looks of :meth:`reserve` at an empty queue."""
     alias: str = "default"
     """Its key in QUEUES; given by the composition root."""
+    database: str | None = None
+    """The database alias that holds it, if one does."""
     store: BaseStore | None = None
     """The facts of this queue; given by the composition root where the backend brings none."""
 
@@ -141,6 +146,17 @@ class BaseQueue:
         if len(read) < limit:
             return Claimed(due, again=min((entry.run_at - now for entry in early), default=inf))
         return Claimed(due, again=self.poll if early else 0.0)  # nobody knows what stands behind those
+
+    def reserve(self, limit: int = 1, lease: float = 60.0, owner: str = "", wait: float = 0.0) -> Claimed:
+        """Claim; while there is nothing, nap and claim again until ``wait`` seconds are over."""
+        deadline = time.monotonic() + wait
+        while True:
+            claimed = self.claim(limit, lease, owner)
+            left = deadline - time.monotonic()
+            if claimed or left <= 0:
+                return claimed
+            if claimed.again:
+                self.nap(min(left, claimed.again, self.poll))
 
     def complete(self, leases: Sequence[Lease]) -> list[Lease]:
         """Done: forget them. Returns those that were still ours."""
@@ -240,55 +256,6 @@ class BaseQueue:
         return NotSupported(
             f"{type(self).__name__} has only the four verbs and cannot {verb}(); derive it from LeasedQueue."
         )
-
-    # ---- a plain queue of items, for scripts and loops of one's own
-
-    def reserve(self, limit: int = 1, lease: float = 60.0, owner: str = "", wait: float = 0.0) -> Claimed:
-        """Claim; while there is nothing, nap and claim again until ``wait`` seconds are over."""
-        deadline = time.monotonic() + wait
-        while True:
-            claimed = self.claim(limit, lease, owner)
-            left = deadline - time.monotonic()
-            if claimed or left <= 0:
-                return claimed
-            if claimed.again:
-                self.nap(min(left, claimed.again, self.poll))
-
-    def push(self, item: object, priority: int = 0, delay: float = 0.0) -> str:
-        """Put one picklable item; returns its id."""
-        id = new_id()
-        data = pack_item(item, id=id, queue=self.logical, codec=conf.get("QUEUE_CODEC"))
-        self.put([Entry(data, id, priority=priority, delay=delay)])
-        return id
-
-    def pop(self, timeout: float = 0.0, default: object = None) -> object:
-        """The next item, or ``default`` after ``timeout`` seconds. At most once: it is gone when this returns."""
-        lease, item = self.take(wait=timeout)
-        if lease is None:
-            return default
-        self.complete([lease])
-        return item
-
-    def take(self, lease: float = 60.0, wait: float = 0.0) -> tuple[Lease, object] | tuple[None, None]:
-        """The next item with its lease, at least once: then ``complete``, ``touch`` or ``release`` it.
-
-        ``(None, None)`` after ``wait`` seconds without one. An item that does not verify goes to the error queue and
-        raises InvalidMessage.
-        """
-        claimed = self.reserve(1, lease, wait=wait)
-        if not claimed:
-            return None, None
-        entry = claimed[0].entry
-        try:
-            item = unpack_item(entry.data, id=entry.id, queue=self.logical, accept=conf.get("QUEUE_ACCEPT"))
-            return claimed[0], item
-        except Exception:
-            self.bury(claimed)
-            raise
-
-    def clear(self) -> None:
-        """Flush."""
-        self.flush()
 
 
 class LeasedQueue(BaseQueue):

@@ -13,6 +13,7 @@ from djqueue.backends.sql.common import Arrival, Ask
 STATES = (READY, DELAYED, LEASED)
 """By their number in the table."""
 LONGEST = {"id": 64, "lane": 255, "label": 255}
+BEYOND = 2**31
 BATCH, BATCH_BYTES = 1000, 4 * 2**20
 """One statement takes so many entries, of so many bytes, at most."""
 
@@ -39,9 +40,11 @@ def seconds_to(moment: int | None, now: int) -> float:
 
 
 def arrival_of(entry: Entry, key: str = "", ttl: int = 0) -> Arrival:
-    """The row of an entry to put. Raises ValueError for a field that its column would cut."""
+    """The row of an entry to put. Raises ValueError for a field that does not fit its column."""
     if len(entry.id) > 64 or len(entry.label) > 255 or len(entry.lane) > 255:
         raise ValueError(_too_long(entry))
+    if not -BEYOND <= entry.priority < BEYOND:
+        raise ValueError(f"Entry.priority is {entry.priority}; it may have 32 bits.")
     delay = max(0, micros(entry.delay))
     run_at = 0 if delay else micros(entry.run_at)
     counts = (entry.attempts, entry.failures, entry.lost)

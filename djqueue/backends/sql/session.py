@@ -39,8 +39,8 @@ class Session:
 
     @property
     def joined(self) -> bool:
-        """Whether a transaction of the caller is open."""
-        return self.connection.in_atomic_block
+        """Whether a transaction of the caller is open, or any statement would open one."""
+        return self.connection.in_atomic_block or not self.connection.autocommit
 
     def atomic(self, savepoint: bool = False):
         """A transaction, or the caller's."""

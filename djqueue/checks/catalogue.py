@@ -1,0 +1,92 @@
+"""The ids of the checks and their words, in one table."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from difflib import get_close_matches
+from typing import Any
+
+from django.core.checks import CheckMessage, Error, Warning
+
+TAG = "djqueue"
+"""``manage.py check --tag djqueue`` runs these checks alone."""
+
+CATALOGUE: dict[str, tuple[str, str]] = {
+    "E001": ("{where} is no setting of djqueue.", "Rename it: {near}"),
+    "E002": ("{where} is {value}.", "Give {wanted}."),
+    "E003": ("{where} has the unknown key {key!r}.", "Rename or remove it: {near}"),
+    "E004": ("{where} has the unknown option {key!r}.", "Rename or remove it: {near}"),
+    "E005": (
+        "The class of the queue {alias!r} cannot be used: {error}",
+        "Give the dotted path of a subclass of djqueue.backends.base.BaseQueue as CLASS (or QUEUE_CLASS).",
+    ),
+    "E006": (
+        "The queue {alias!r} cannot be made: {error}",
+        "Correct what the message names: NAME, CONNECTION, STORE or OPTIONS (or the QUEUE_… setting instead of it).",
+    ),
+    "E007": ("{where} is {value}.", "Give {wanted}."),
+    "E008": ("{where} cannot be used: {error}", "Give at least 0.1 seconds, as a number or a timedelta."),
+    "E009": ("{where} is {value}, which is no alias in DATABASES.", "Give {known}, or None to send at once."),
+    "E010": (
+        "{where} is set beside QUEUES['default'], which ignores it.",
+        "Delete it, or move it into QUEUES['default'].",
+    ),
+    "E011": (
+        "The command {command} goes to the queue {key!r}, which is not in QUEUES.",
+        "Correct its queue_name: {near}",
+    ),
+    "E012": (
+        "The command {command} needs what the queue {alias!r} ({backend}) cannot do: {lacking}.",
+        "Drop the option that needs it, or let queue_name or QUEUES name another backend.",
+    ),
+    "E013": (
+        "{where} is {codec!r}, which QUEUE_ACCEPT lacks: no consumer would run it.",
+        "Add {codec!r} to QUEUE_ACCEPT.",
+    ),
+    "E014": (
+        "{where} is weak while QUEUE_ACCEPT has 'pickle': who guesses it can run any code here.",
+        "Use a long random key, or JSON alone: QUEUE_CODEC = 'json' and QUEUE_ACCEPT = ['json'].",
+    ),
+    "W001": (
+        "{where} is no setting of djqueue.",
+        "Delete it, or silence djqueue.W001 in SILENCED_SYSTEM_CHECKS if another package reads it. {near}",
+    ),
+    "W002": (
+        "QUEUES[{alias!r}] and QUEUES[{other!r}] are one and the same queue.",
+        "Give one another NAME, or delete it.",
+    ),
+    "W003": (
+        "The queue {alias!r} is in memory: what waits there dies with its process, and no other process sees it.",
+        "Let CLASS name a backend on a database or on Redis.",
+    ),
+    "W004": (
+        "QUEUE_ALWAYS_EAGER is on: commands run where they are called, not in a consumer.",
+        "Delete it, or set it to False.",
+    ),
+    "W005": (
+        "DATABASES[{alias!r}]['OPTIONS']['pool'] holds {size}, but {threads} threads of a consumer take {needed}.",
+        "Give it a max_size of the consumer's threads (queue_consumer -t) plus {own}.",
+    ),
+}
+"""Id to message and hint; E is an error, W a warning. E1… and W1… come from the Redis backend, E2… and W2… from the
+database backend: what they find on their servers."""
+
+
+def say(id: str, **named: Any) -> CheckMessage:
+    """The message of that id about what is named."""
+    message, hint = (text.format(**named) for text in CATALOGUE[id])
+    kind = Error if id.startswith("E") else Warning
+    return kind(message, hint=hint, id=f"djqueue.{id}")
+
+
+def nearest(name: object, valid: Iterable[str]) -> str | None:
+    """The valid name that was probably meant."""
+    by_upper = {one.upper(): one for one in valid}
+    close = get_close_matches(str(name).upper(), by_upper, 1)
+    return by_upper[close[0]] if close else None
+
+
+def near(name: object, valid: Iterable[str]) -> str:
+    """That name as a question, or else all of them."""
+    meant = nearest(name, valid)
+    return f"did you mean {meant!r}?" if meant else f"there are {', '.join(sorted(valid))}."

@@ -1,0 +1,34 @@
+"""Whether each command can be sent where its options say, and run there."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+from django.core.checks import CheckMessage, register
+
+from djqueue.backends.base import BaseQueue
+from djqueue.checks.catalogue import TAG, near, say
+from djqueue.checks.queues import configs, made
+from djqueue.checks.values import accepted
+from djqueue.registry import Command, registry
+
+
+@register(TAG)
+def check_commands(app_configs=None, **kwargs) -> Iterator[CheckMessage]:
+    """E011, E012, E013."""
+    aliases = [config.alias for config in configs()]
+    queues = {config.alias: queue for config, queue in made()}
+    for command in registry:
+        alias = command.policy.queue_name
+        if aliases and alias not in aliases:
+            yield say("E011", command=command.name, key=alias, near=near(alias, aliases))
+        if alias in queues:
+            yield from _lacking(command, queues[alias])
+        if command.policy.codec and not accepted(command.policy.codec):
+            yield say("E013", where=f"The codec of the command {command.name}", codec=command.policy.codec)
+
+
+def _lacking(command: Command, queue: BaseQueue) -> Iterator[CheckMessage]:
+    lacking = ", ".join(sorted(command.policy.needs & queue.cannot))
+    if lacking:
+        yield say("E012", command=command.name, alias=queue.alias, backend=type(queue).__name__, lacking=lacking)

@@ -1,0 +1,166 @@
+"""What QUEUES says, and whether queues can be made of it. Nothing here connects."""
+
+from __future__ import annotations
+
+from collections.abc import Collection, Iterator, Mapping
+from dataclasses import replace
+
+from django.conf import settings
+from django.core.checks import CheckMessage, register
+from django.db import connections
+
+from djqueue import conf
+from djqueue.backends.base import BaseQueue
+from djqueue.backends.memory import MemoryQueue
+from djqueue.checks.catalogue import TAG, near, say
+from djqueue.checks.values import VALUES
+from djqueue.exceptions import InvalidQueueError
+from djqueue.policies import seconds
+from djqueue.queues import build, load_class
+
+TWINS = ("QUEUE_CLASS", "QUEUE_NAME", "QUEUE_OPTIONS")
+"""What the default queue is made of, unless it is in QUEUES."""
+
+KEYS: dict[str, tuple[type | tuple[type, ...], str]] = {
+    "CLASS": (str, "the dotted path of a class"),
+    "NAME": (str, "a text"),
+    "STORE": ((str, Mapping, type(None)), "a dotted path, or a dictionary with CLASS, CONNECTION and OPTIONS"),
+    "OPTIONS": (Mapping, "a dictionary"),
+}
+"""The types of the keys in QUEUES[alias]; a CONNECTION is what its backend makes of it."""
+
+STORE_KEYS = ("CLASS", "CONNECTION", "OPTIONS")
+
+
+@register(TAG)
+def check_shape(app_configs=None, **kwargs) -> Iterator[CheckMessage]:
+    """E002, E003, E010."""
+    given = conf.get("QUEUES")
+    if not isinstance(given, Mapping):
+        yield say("E002", where="QUEUES", value=_kind(given), wanted="a dictionary of dictionaries, like CACHES")
+        return
+    for alias, config in given.items():
+        yield from _shape(alias, config)
+    if conf.DEFAULT_ALIAS in given:
+        yield from (say("E010", where=name) for name in TWINS if settings.is_overridden(name))
+
+
+def _shape(alias: object, config: object) -> Iterator[CheckMessage]:
+    where = f"QUEUES[{alias!r}]"
+    if not isinstance(alias, str):
+        yield say("E002", where=where, value=f"under {_kind(alias)}", wanted="a text as its alias")
+    elif not isinstance(config, Mapping):
+        wanted = f"a dictionary with keys of {', '.join(conf.QUEUE_KEYS)}"
+        yield say("E002", where=where, value=_kind(config), wanted=wanted)
+    else:
+        yield from _unknown(where, config, conf.QUEUE_KEYS)
+        yield from _types(where, config)
+
+
+def _types(where: str, config: Mapping) -> Iterator[CheckMessage]:
+    for key, (kind, wanted) in KEYS.items():
+        if key in config and not isinstance(config[key], kind):
+            yield say("E002", where=f"{where}[{key!r}]", value=_kind(config[key]), wanted=wanted)
+    store = config.get("STORE")
+    if isinstance(store, Mapping):
+        where = f"{where}['STORE']"
+        yield from _unknown(where, store, STORE_KEYS)
+        yield from _types(where, {"CLASS": None, **store})
+
+
+def _unknown(where: str, given: Mapping, valid: Collection[str]) -> Iterator[CheckMessage]:
+    return (say("E003", where=where, key=key, near=near(key, valid)) for key in given if key not in valid)
+
+
+def _kind(value: object) -> str:
+    return "None" if value is None else f"of the type {type(value).__name__}"
+
+
+# ---- what can be made of them
+
+
+def configs() -> list[conf.QueueConfig]:
+    """The queues of the settings; none while check_shape or check_values tell that they have the wrong type."""
+    types = [message for message in check_shape() if message.id == "djqueue.E002"]
+    if types or not all(VALUES[name][0](conf.get(name)) for name in TWINS):
+        return []
+    return list(conf.queue_configs().values())
+
+
+def made() -> Iterator[tuple[conf.QueueConfig, BaseQueue]]:
+    """The queues that can be made, each with its settings."""
+    for config in configs():
+        queue = _make(config)
+        if isinstance(queue, BaseQueue):
+            yield config, queue
+
+
+def _make(config: conf.QueueConfig) -> BaseQueue | CheckMessage:
+    """A queue without the options that are unknown, or common to all: those are looked at in check_options."""
+    cls = _class(config)
+    if not isinstance(cls, type):
+        return cls
+    own = {key: value for key, value in config.options.items() if key in cls.options}
+    try:
+        return build(replace(config, options=own))
+    except InvalidQueueError as error:
+        return say("E006", alias=config.alias, error=error)
+    except Exception as error:  # a class may raise what it likes
+        return say("E006", alias=config.alias, error=f"{type(error).__name__}: {error}")
+
+
+def _class(config: conf.QueueConfig) -> type[BaseQueue] | CheckMessage:
+    try:
+        return load_class(config)
+    except InvalidQueueError as error:
+        return say("E005", alias=config.alias, error=error)
+    except Exception as error:  # whatever happens in its module
+        return say("E005", alias=config.alias, error=f"importing {config.path} raised {type(error).__name__}: {error}")
+
+
+@register(TAG)
+def check_queues(app_configs=None, **kwargs) -> Iterator[CheckMessage]:
+    """E005, E006."""
+    return (told for told in map(_make, configs()) if isinstance(told, CheckMessage))
+
+
+@register(TAG)
+def check_options(app_configs=None, **kwargs) -> Iterator[CheckMessage]:
+    """E004, E008, E009."""
+    for config in configs():
+        yield from _unknown_options(config)
+        yield from _common_options(config)
+
+
+def _unknown_options(config: conf.QueueConfig) -> Iterator[CheckMessage]:
+    cls = _class(config)
+    if isinstance(cls, type):
+        valid = {*conf.COMMON_OPTIONS, *cls.options}
+        unknown = [key for key in config.options if key not in valid]
+        yield from (say("E004", where=_where(config), key=key, near=near(key, valid)) for key in unknown)
+
+
+def _common_options(config: conf.QueueConfig) -> Iterator[CheckMessage]:
+    try:
+        seconds(config.options.get("LEASE", 60), "LEASE", least=0.1)
+    except (TypeError, ValueError) as error:
+        yield say("E008", where=f"{_where(config)}['LEASE']", error=error)
+    alias = config.options.get("ON_COMMIT")
+    if alias is not None and not (isinstance(alias, str) and alias in connections):
+        known = ", ".join(map(repr, connections))
+        yield say("E009", where=f"{_where(config)}['ON_COMMIT']", value=repr(alias), known=known)
+
+
+def _where(config: conf.QueueConfig) -> str:
+    return f"QUEUES[{config.alias!r}]['OPTIONS']" if config.alias in conf.get("QUEUES") else "QUEUE_OPTIONS"
+
+
+@register(TAG)
+def check_twins(app_configs=None, **kwargs) -> Iterator[CheckMessage]:
+    """W002: two aliases of one queue. Queues in memory are apart whatever their names."""
+    seen: dict[tuple, str] = {}
+    for config, queue in made():
+        place = (queue.feed, config.name, config.options.get("PREFIX"))
+        if place in seen and not isinstance(queue, MemoryQueue):
+            yield say("W002", alias=config.alias, other=seen[place])
+        seen.setdefault(place, config.alias)

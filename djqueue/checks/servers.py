@@ -1,0 +1,76 @@
+"""The servers behind the queues.
+
+The checks that connect run with ``manage.py check --database ALIAS`` for what is in that database (and so before
+``migrate`` and ``test``), and with ``manage.py check --deploy`` for queues elsewhere.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Collection, Iterable, Iterator
+
+from django.core.checks import CheckMessage, Tags, register
+from django.db import connections
+
+from djqueue.backends.base import BaseQueue
+from djqueue.checks.catalogue import TAG, say
+from djqueue.checks.queues import made
+
+OWN_LOOPS = 5
+"""Threads of a consumer that use a database beside its workers: a feeder per connection, and the settler, the heart
+that extends leases, the reaper and the scheduler. Any of them may want a connection while every worker holds one."""
+
+USUAL_POOL = 4
+"""The ``min_size`` of psycopg's pool, which is its ``max_size`` too unless that is given."""
+
+
+def databases_of(queue: BaseQueue) -> set[str]:
+    """The aliases of the databases that a queue lives in, or keeps its facts in."""
+    return {part.database for part in (queue, queue.store) if part.database}
+
+
+@register(TAG)
+def check_pools(app_configs=None, **kwargs) -> Iterator[CheckMessage]:
+    """W005. Does not connect."""
+    from djqueue.consumer import Options  # here, as a web process has no other use for the consumer
+
+    threads = Options().threads
+    for alias in sorted(set().union(*(databases_of(queue) for _, queue in made()))):
+        size = _pool_size(alias)
+        if size is not None and size < threads + OWN_LOOPS:
+            yield say("W005", alias=alias, size=size, threads=threads, needed=threads + OWN_LOOPS, own=OWN_LOOPS)
+
+
+def _pool_size(alias: str) -> int | None:
+    pool = connections[alias].settings_dict["OPTIONS"].get("pool")
+    if connections[alias].vendor != "postgresql" or not pool:
+        return None
+    given = {} if pool is True else pool
+    return given.get("max_size") or given.get("min_size", USUAL_POOL)
+
+
+@register(Tags.database, TAG)
+def check_databases(app_configs=None, databases: Collection[str] | None = None, **kwargs) -> list[CheckMessage]:
+    """E2…, W2…, of the databases given."""
+    from djqueue.backends import database_checks  # here, as it imports models
+
+    chosen = set(databases or ())
+    own = [queue for _, queue in made() if databases_of(queue) & chosen]
+    aliases = sorted(set().union(*map(databases_of, own)) & chosen)
+    found = [message for alias in aliases for message in database_checks.check(alias)]
+    return _once([*found, *(message for queue in own if queue.database in chosen for message in queue.check())])
+
+
+@register(TAG, deploy=True)
+def check_other_servers(app_configs=None, **kwargs) -> list[CheckMessage]:
+    """E1…, W1…, and what third-party backends say."""
+    others = [queue for _, queue in made() if not queue.database]
+    return _once(message for queue in others for message in queue.check())
+
+
+def _once(messages: Iterable[CheckMessage]) -> list[CheckMessage]:
+    """Queues of one server all say the same."""
+    found: list[CheckMessage] = []
+    for message in messages:
+        if message not in found:
+            found.append(message)
+    return found

@@ -1,0 +1,72 @@
+"""The settings one by one: their names and what they may be."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator, Mapping
+
+from django.conf import settings
+from django.core.checks import CheckMessage, register
+
+from djqueue import conf
+from djqueue.checks.catalogue import TAG, near, nearest, say
+from djqueue.codecs import CODECS
+from djqueue.policies import seconds
+
+
+def _is_count(value: object) -> bool:
+    return isinstance(value, int) and not isinstance(value, bool) and value >= 1
+
+
+def _is_duration(value: object) -> bool:
+    try:
+        return seconds(value, "a duration") >= 0
+    except (TypeError, ValueError):
+        return False
+
+
+def _is_codec(value: object) -> bool:
+    return isinstance(value, str) and value in CODECS
+
+
+def _are_codecs(value: object) -> bool:
+    return isinstance(value, list | tuple | set | frozenset) and bool(value) and all(map(_is_codec, value))
+
+
+VALUES: dict[str, tuple[Callable[[object], bool], str]] = {
+    "QUEUE_CLASS": (lambda value: isinstance(value, str), "the dotted path of a class"),
+    "QUEUE_NAME": (lambda value: isinstance(value, str), "a text"),
+    "QUEUE_OPTIONS": (lambda value: isinstance(value, Mapping), "a dictionary"),
+    "QUEUE_ALWAYS_EAGER": (lambda value: isinstance(value, bool), "True or False"),
+    "QUEUE_CODEC": (_is_codec, "'pickle' or 'json'"),
+    "QUEUE_ACCEPT": (_are_codecs, "a list of 'pickle', 'json' or both"),
+    "QUEUE_MODELS": (lambda value: value in ("pickle", "reference"), "'pickle' or 'reference'"),
+    "QUEUE_MAX_MESSAGE_SIZE": (_is_count, "a whole number of bytes, at least 1"),
+    "QUEUE_MAX_LOST": (_is_count, "a whole number, at least 1"),
+    "QUEUE_UNKNOWN_AFTER": (_is_duration, "seconds, or a timedelta"),
+}
+"""What each setting may be. QUEUES has checks of its own, and a QUEUE_CONNECTION is what its backend makes of it."""
+
+
+@register(TAG)
+def check_names(app_configs=None, **kwargs) -> Iterator[CheckMessage]:
+    """E001, W001: what looks like a setting of ours. Without a similar one of ours it may well be somebody else's."""
+    for name in dir(settings):
+        if name.startswith("QUEUE") and name.isupper() and name not in conf.DEFAULTS:
+            id = "E001" if nearest(name, conf.DEFAULTS) else "W001"
+            yield say(id, where=name, near=near(name, conf.DEFAULTS))
+
+
+@register(TAG)
+def check_values(app_configs=None, **kwargs) -> Iterator[CheckMessage]:
+    """E007, E013."""
+    for name, (is_good, wanted) in VALUES.items():
+        if not is_good(conf.get(name)):
+            yield say("E007", where=name, value=repr(conf.get(name)), wanted=wanted)
+    if _is_codec(conf.get("QUEUE_CODEC")) and not accepted(conf.get("QUEUE_CODEC")):
+        yield say("E013", where="QUEUE_CODEC", codec=conf.get("QUEUE_CODEC"))
+
+
+def accepted(codec: str) -> bool:
+    """Whether a consumer would decode it; yes while QUEUE_ACCEPT itself is wrong."""
+    accept = conf.get("QUEUE_ACCEPT")
+    return not _are_codecs(accept) or codec in accept

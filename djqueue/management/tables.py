@@ -1,0 +1,71 @@
+"""What the operators' commands share: the queues they are asked about, and text that people can read."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Sequence
+from datetime import UTC, datetime
+
+from django.core.management.base import CommandError
+from django.utils import timezone
+
+from djqueue import conf
+from djqueue.backends.base import BaseQueue
+from djqueue.exceptions import InvalidQueueError
+from djqueue.queues import queues
+
+NONE = "-"
+_UNITS = ((86400, "d"), (3600, "h"), (60, "min"), (1, "s"))
+
+
+def chosen(aliases: Iterable[str] | None) -> list[BaseQueue]:
+    """The queues of those aliases, all without any. Raises CommandError for one that cannot be made."""
+    try:
+        return [queues[alias] for alias in dict.fromkeys(aliases or queues)]
+    except InvalidQueueError as error:
+        raise CommandError(f"{error} (queues: {', '.join(conf.queue_configs())})", returncode=2) from error
+
+
+def table(head: Sequence[str], rows: Iterable[Sequence[str]], right: Sequence[str] = ()) -> str:
+    """Columns as wide as they must be; those named in ``right`` are aligned to the right."""
+    lines = [tuple(head), *map(tuple, rows)]
+    widths = [max(map(len, column)) for column in zip(*lines, strict=True)]
+    aligned = [str.rjust if name in right else str.ljust for name in head]
+    return "\n".join(
+        "  ".join(align(cell, width) for align, cell, width in zip(aligned, line, widths, strict=True)).rstrip()
+        for line in lines
+    )
+
+
+def count(number: int | None, capped: int | None) -> str:
+    """A count, "100000+" where counting stopped, "-" where nobody knows."""
+    if number is None:
+        return NONE
+    return f"{number}+" if capped is not None and number >= capped else str(number)
+
+
+def duration(seconds: float | None) -> str:
+    """Two units at most: "3 min 20 s"."""
+    if seconds is None:
+        return NONE
+    left, parts = int(seconds), []
+    for size, unit in _UNITS:
+        if left >= size:
+            parts.append(f"{left // size} {unit}")
+            left %= size
+    return " ".join(parts[:2]) or "0 s"
+
+
+def moment(epoch: float) -> str:
+    """A time in Django's time zone, to the second."""
+    return timezone.localtime(datetime.fromtimestamp(epoch, UTC)).isoformat(" ", "seconds") if epoch else NONE
+
+
+def cut(text: str, length: int) -> str:
+    """One line of at most so many characters."""
+    line = printable(" ".join(text.split()))
+    return line if len(line) <= length else f"{line[: length - 1]}…"
+
+
+def printable(text: str) -> str:
+    """Without what a terminal would obey: an exception may quote what a stranger sent."""
+    return "".join(char if char.isprintable() or char in "\n\t" else "\N{REPLACEMENT CHARACTER}" for char in text)

@@ -1,0 +1,403 @@
+"""System checks: one test per id, through Django's own machinery; and a project that is right hears nothing."""
+
+import io
+import re
+import sys
+import types
+from contextlib import contextmanager
+from datetime import timedelta
+
+import pytest
+from django.core.checks import Tags, registry, run_checks
+from django.core.management import CommandError, call_command
+from django.db import connection, connections
+from django.test import override_settings
+
+from djqueue.backends.base import BaseQueue
+from djqueue.checks.catalogue import CATALOGUE
+from djqueue.checks.servers import OWN_LOOPS
+from djqueue.consumer import Crew, Options
+from djqueue.decorators import queue_command
+from djqueue.registry import registry as commands
+
+MEMORY = "djqueue.backends.memory.MemoryQueue"
+MEMORY_STORE = "djqueue.backends.memory.MemoryStore"
+DATABASE = "djqueue.backends.database.DatabaseQueue"
+REDIS = "djqueue.backends.redis_backend.RedisQueue"
+
+
+class Needy(BaseQueue):
+    """A third party's queue with a wish of its own."""
+
+    options = frozenset({"COLOUR"})
+
+    def __init__(self, name, connection=None, colour="red"):
+        super().__init__(name, connection)
+        if colour == "blue":
+            raise RuntimeError("no blue today")
+
+
+NEEDY = f"{__name__}.Needy"
+NOT_A_QUEUE = f"{__name__}.MEMORY"
+
+
+def found(deploy=False, databases=None, tag="djqueue", **changes):
+    """The messages of djqueue under these settings."""
+    with override_settings(**changes):
+        told = run_checks(tags=[tag], include_deployment_checks=deploy, databases=databases)
+    return [message for message in told if message.id.startswith("djqueue.")]
+
+
+def ids(messages):
+    return [message.id.removeprefix("djqueue.") for message in messages]
+
+
+def only(id, messages, *words, hint=""):
+    """There is one message, with that id, these words and that hint."""
+    assert ids(messages) == [id], messages
+    assert all(word in messages[0].msg for word in words), messages[0].msg
+    assert hint in messages[0].hint, messages[0].hint
+    return messages[0]
+
+
+@contextmanager
+def declared(**options):
+    """A command of a module of its own, forgotten afterwards."""
+
+    def paint():
+        """Nothing."""
+
+    paint.__module__, paint.__qualname__ = __name__, "paint"
+    command = queue_command(**options)(paint)
+    try:
+        yield command
+    finally:
+        commands.unregister(command)
+
+
+@contextmanager
+def without(*names):
+    """The settings as if these were never set."""
+    with override_settings():
+        from django.conf import settings
+
+        for name in names:
+            delattr(settings, name)
+        yield
+
+
+def test_every_id_has_a_test():
+    with open(__file__) as file:
+        tested = set(re.findall(r"def test_([ew]\d{3})_", file.read()))
+    assert tested == {id.lower() for id in CATALOGUE}
+
+
+# ---- clean
+
+
+def test_the_settings_of_this_suite_are_clean():
+    assert found() == []
+
+
+def test_the_defaults_are_clean_and_do_not_connect():
+    with without("QUEUES"):
+        assert found() == []
+
+
+@pytest.mark.django_db
+def test_the_defaults_are_clean_when_deployed_and_connected():
+    with without("QUEUES"):
+        assert found(deploy=True, databases=["default"]) == []
+
+
+def test_every_setting_and_option_at_once_is_clean():
+    options = {"LEASE": timedelta(minutes=2), "ON_COMMIT": None, "PREFIX": "site", "REMEMBER_DONE": 60, "KEEP_DONE": 10}
+    messages = found(
+        QUEUES={
+            "default": {"CLASS": REDIS, "CONNECTION": "10.0.0.75:6379:0", "NAME": "jobs", "OPTIONS": options},
+            "mail": {
+                "CLASS": NEEDY,
+                "STORE": {"CLASS": "djqueue.backends.memory.MemoryStore"},
+                "OPTIONS": {"COLOUR": "red"},
+            },
+        },
+        QUEUE_ALWAYS_EAGER=True,
+        QUEUE_CODEC="json",
+        QUEUE_ACCEPT=["json"],
+        QUEUE_MODELS="reference",
+        QUEUE_MAX_MESSAGE_SIZE=1000,
+        QUEUE_MAX_LOST=1,
+        QUEUE_UNKNOWN_AFTER=timedelta(hours=2),
+    )
+    assert messages == []
+
+
+@override_settings(QUEUE_NAMES="jobs")
+def test_check_command_fails_with_the_hint():
+    with pytest.raises(CommandError, match="did you mean 'QUEUE_NAME'"):
+        call_command("check", stdout=io.StringIO())
+
+
+# ---- names and values
+
+
+@pytest.mark.parametrize(("name", "meant"), [("QUEUE_CONECTION", "QUEUE_CONNECTION"), ("QUEUE", "QUEUES")])
+def test_e001_a_misspelt_setting(name, meant):
+    only("E001", found(**{name: 1}), name, hint=f"did you mean {meant!r}?")
+
+
+def test_w001_a_setting_that_may_be_of_somebody_else():
+    only("W001", found(QUEUE_ZZ_TOP_BEARDS=1), "QUEUE_ZZ_TOP_BEARDS", hint="QUEUE_CODEC")
+
+
+@pytest.mark.parametrize(
+    ("queues", "words"),
+    [
+        (["default"], ["QUEUES is of the type list"]),
+        (None, ["QUEUES is None"]),
+        ({1: {}}, ["QUEUES[1]"]),
+        ({"mail": "redis"}, ["QUEUES['mail']", "str"]),
+        ({"mail": {"CLASS": BaseQueue}}, ["QUEUES['mail']['CLASS']"]),
+        ({"mail": {"NAME": 5}}, ["QUEUES['mail']['NAME']", "int"]),
+        ({"mail": {"OPTIONS": [("LEASE", 5)]}}, ["QUEUES['mail']['OPTIONS']", "list"]),
+        ({"mail": {"STORE": 5}}, ["QUEUES['mail']['STORE']"]),
+        ({"mail": {"STORE": {}}}, ["QUEUES['mail']['STORE']['CLASS']"]),
+        ({"mail": {"STORE": {"CLASS": MEMORY, "OPTIONS": 1}}}, ["QUEUES['mail']['STORE']['OPTIONS']"]),
+    ],
+)
+def test_e002_queues_of_a_wrong_type(queues, words):
+    only("E002", found(QUEUES=queues), *words)
+
+
+def test_e003_an_unknown_key():
+    only("E003", found(QUEUES={"mail": {"CLAS": MEMORY}}), "QUEUES['mail']", "'CLAS'", hint="did you mean 'CLASS'?")
+    only("E003", found(QUEUES={"mail": {"name": "x"}}), hint="did you mean 'NAME'?")
+    store = {"CLASS": "djqueue.backends.memory.MemoryStore", "CONECTION": ""}
+    only("E003", found(QUEUES={"mail": {"STORE": store}}), "QUEUES['mail']['STORE']", hint="'CONNECTION'")
+
+
+def test_e004_an_unknown_option():
+    messages = found(QUEUES={"default": {"CLASS": REDIS, "OPTIONS": {"PREFX": "a"}}})
+    only("E004", messages, "QUEUES['default']['OPTIONS']", "'PREFX'", hint="did you mean 'PREFIX'?")
+    messages = found(QUEUES={"default": {"CLASS": MEMORY, "OPTIONS": {"PREFIX": "a"}}})
+    only("E004", messages, hint="there are KEEP_DONE, LEASE, ON_COMMIT, REMEMBER_DONE")
+    with without("QUEUES"):
+        only("E004", found(QUEUE_OPTIONS={"LEAS": 5}), "QUEUE_OPTIONS", hint="did you mean 'LEASE'?")
+
+
+@pytest.mark.parametrize(
+    "path", ["djqueue.backends.nowhere.Queue", f"{MEMORY}Typo", "plain", NOT_A_QUEUE, "builtins.int"]
+)
+def test_e005_a_class_that_is_none(path):
+    only("E005", found(QUEUES={"mail": {"CLASS": path}}), "'mail'", path, hint="BaseQueue")
+
+
+def test_e005_a_module_that_fails(monkeypatch):
+    class Failing(types.ModuleType):
+        def __getattr__(self, name):
+            raise RuntimeError("out of luck")
+
+    monkeypatch.setitem(sys.modules, "failing_queues", Failing("failing_queues"))
+    only("E005", found(QUEUES={"mail": {"CLASS": "failing_queues.Queue"}}), "'mail'", "RuntimeError: out of luck")
+
+
+@pytest.mark.parametrize(
+    ("config", "word"),
+    [
+        ({"NAME": "a b"}, "NAME"),
+        ({"NAME": "x" * 65}, "NAME"),
+        ({"CONNECTION": "no-such-alias"}, "CONNECTION"),
+        ({"CLASS": REDIS, "CONNECTION": "10.0.0.75:6379:x"}, "CONNECTION"),
+        ({"CLASS": REDIS, "OPTIONS": {"PREFIX": 5}}, "PREFIX"),
+        ({"STORE": "djqueue.backends.nowhere.Store"}, "STORE"),
+        ({"CLASS": NEEDY, "OPTIONS": {"COLOUR": "blue"}}, "RuntimeError: no blue today"),
+    ],
+)
+def test_e006_a_queue_that_cannot_be_made(config, word):
+    only("E006", found(QUEUES={"mail": {"CLASS": DATABASE, **config}}), "'mail'", word)
+
+
+@pytest.mark.parametrize(
+    ("name", "value"),
+    [
+        ("QUEUE_CLASS", BaseQueue),
+        ("QUEUE_NAME", None),
+        ("QUEUE_OPTIONS", "LEASE=5"),
+        ("QUEUE_ALWAYS_EAGER", "no"),
+        ("QUEUE_CODEC", "yaml"),
+        ("QUEUE_CODEC", ["json"]),
+        ("QUEUE_ACCEPT", "json"),
+        ("QUEUE_ACCEPT", []),
+        ("QUEUE_ACCEPT", ["json", "yaml"]),
+        ("QUEUE_MODELS", "copy"),
+        ("QUEUE_MAX_MESSAGE_SIZE", 0),
+        ("QUEUE_MAX_MESSAGE_SIZE", "1 MiB"),
+        ("QUEUE_MAX_LOST", 0),
+        ("QUEUE_MAX_LOST", True),
+        ("QUEUE_UNKNOWN_AFTER", -1),
+        ("QUEUE_UNKNOWN_AFTER", "1h"),
+    ],
+)
+def test_e007_a_bad_value(name, value):
+    with without("QUEUES"):
+        only("E007", found(**{name: value}), name, repr(value))
+
+
+@pytest.mark.parametrize("lease", [0, -5, "60", None, True, timedelta(0)])
+def test_e008_a_bad_lease(lease):
+    messages = found(QUEUES={"mail": {"CLASS": MEMORY, "OPTIONS": {"LEASE": lease}}})
+    only("E008", messages, "QUEUES['mail']['OPTIONS']['LEASE']", repr(lease) if lease != timedelta(0) else "0.0")
+
+
+@pytest.mark.parametrize("alias", ["nowhere", "", True])
+def test_e009_on_commit_of_no_database(alias):
+    messages = found(QUEUES={"mail": {"CLASS": MEMORY, "OPTIONS": {"ON_COMMIT": alias}}})
+    only("E009", messages, "QUEUES['mail']['OPTIONS']['ON_COMMIT']", hint="'default'")
+
+
+@pytest.mark.parametrize(("name", "value"), [("QUEUE_CLASS", MEMORY), ("QUEUE_NAME", "jobs"), ("QUEUE_OPTIONS", {})])
+def test_e010_the_default_queue_is_said_twice(name, value):
+    only("E010", found(QUEUES={"default": {"CLASS": MEMORY}}, **{name: value}), name, "QUEUES['default']")
+    assert found(QUEUES={"mail": {"CLASS": MEMORY}}, **{name: value}) == []
+
+
+def test_no_password_is_told():
+    url = "redis://:s3cret@10.0.0.75/0"
+    for config in (
+        {"CLASS": DATABASE},
+        {"CLASS": REDIS, "OPTIONS": {"PREFIX": 5}},
+        {"CLASS": f"{REDIS}x"},
+        {"NAME": "a b"},
+    ):
+        messages = found(QUEUES={"mail": {"CLASS": DATABASE, **config, "CONNECTION": url}})
+        assert len(messages) == 1 and "s3cret" not in messages[0].msg + messages[0].hint, messages
+
+
+# ---- commands
+
+
+def test_e011_a_command_of_no_queue():
+    with declared(queue_name="mial"):
+        messages = found(QUEUES={"mail": {"CLASS": MEMORY}})
+    only("E011", messages, f"{__name__}.paint", "'mial'", hint="did you mean 'mail'?")
+
+
+def test_e012_a_command_that_needs_what_its_backend_cannot():
+    with declared(priority=5) as command:
+        assert found() == []
+        messages = found(QUEUES={"default": {"CLASS": NEEDY}})
+    only("E012", messages, command.name, "'default' (Needy)", "cannot do: priority")
+
+
+def test_e013_a_codec_that_nobody_accepts():
+    only("E013", found(QUEUE_ACCEPT=["json"]), "QUEUE_CODEC is 'pickle'", hint="Add 'pickle' to QUEUE_ACCEPT")
+    with declared(codec="json") as command:
+        only("E013", found(QUEUE_ACCEPT=["pickle"]), command.name, "'json'")
+
+
+# ---- deployment
+
+SAFE = {"default": {"CLASS": DATABASE}}
+
+
+@pytest.mark.parametrize("key", ["short", "aaaab" * 20, "django-insecure-" + "abcdefghijklmnop" * 4, b"short"])
+def test_e014_pickle_under_a_weak_key(key):
+    assert found(SECRET_KEY=key, QUEUES=SAFE) == []
+    only("E014", found(deploy=True, SECRET_KEY=key, QUEUES=SAFE), "SECRET_KEY is weak", hint="JSON")
+    assert found(deploy=True, SECRET_KEY=key, QUEUES=SAFE, QUEUE_CODEC="json", QUEUE_ACCEPT=["json"]) == []
+
+
+def test_e014_weak_fallbacks_and_no_key_at_all():
+    messages = found(deploy=True, SECRET_KEY_FALLBACKS=["old"], QUEUES=SAFE)
+    only("E014", messages, "SECRET_KEY_FALLBACKS[0]")
+    assert "old" not in messages[0].msg + messages[0].hint
+    only("E014", found(deploy=True, SECRET_KEY="", QUEUES=SAFE), "SECRET_KEY is weak")
+
+
+def test_w002_two_aliases_of_one_queue():
+    one, other = {"CLASS": REDIS, "NAME": "jobs"}, {"CLASS": REDIS, "NAME": "jobs", "CONNECTION": "localhost:6379:0"}
+    only("W002", found(QUEUES={"default": one, "mail": other}), "QUEUES['mail']", "QUEUES['default']")
+    only("W002", found(QUEUES={"mail": {"NAME": "default"}}, QUEUE_CLASS=DATABASE))
+    apart = {"default": one, "mail": {**one, "OPTIONS": {"PREFIX": "other"}}, "slow": {**one, "NAME": "slow"}}
+    assert found(QUEUES=apart) == []
+    assert found(QUEUES={alias: {"CLASS": MEMORY, "NAME": "jobs"} for alias in ("default", "mail")}) == []
+
+
+def test_w003_memory_in_deployment():
+    only("W003", found(deploy=True), "'default'", hint="Redis")
+
+
+def test_w004_eager_in_deployment():
+    assert found(QUEUE_ALWAYS_EAGER=True) == []
+    only("W004", found(deploy=True, QUEUES=SAFE, QUEUE_ALWAYS_EAGER=True), "QUEUE_ALWAYS_EAGER")
+
+
+@pytest.mark.parametrize(
+    ("pool", "size"), [(True, 4), ({"max_size": 8}, 8), ({"min_size": 5}, 5), ({"max_size": 9}, None), (None, None)]
+)
+def test_w005_a_small_pool(monkeypatch, pool, size):
+    monkeypatch.setitem(connection.settings_dict["OPTIONS"], "pool", pool)
+    monkeypatch.setattr(connections["default"], "vendor", "postgresql")
+    messages = found(QUEUES=SAFE)
+    if size is None:
+        assert messages == []
+    else:
+        only("W005", messages, "DATABASES['default']['OPTIONS']['pool']", f" {size},", "9", hint="-t) plus 5")
+
+
+def test_a_consumer_has_as_many_loops_of_its_own_as_the_check_adds():
+    from djqueue.consumer import Consumer
+
+    crew = Crew(Consumer(["default"]), None)
+    own = [*crew.keepers, *crew.feeders, crew.settler, crew.scheduler]
+    assert (len(own), len(crew.pool.workers)) == (OWN_LOOPS, Options().threads)
+
+
+# ---- servers
+
+
+@pytest.mark.django_db(databases=[])
+def test_nothing_connects_unless_asked_to():
+    """pytest-django refuses every connection to a database here, and no Redis is at that address."""
+    queues = {"default": {"CLASS": DATABASE}, "mail": {"CLASS": REDIS, "CONNECTION": "127.0.0.1:1:0"}}
+    assert found(QUEUES=queues) == []
+    assert found(QUEUES=queues, tag=Tags.database) == []
+
+
+@pytest.mark.django_db(transaction=True)
+def test_a_missing_migration_is_told_with_its_database_and_stops_no_migrate():
+    with connection.schema_editor() as editor:
+        editor.execute("ALTER TABLE djqueue_fact RENAME TO djqueue_fact_away")
+    try:
+        messages = found(QUEUES=SAFE, databases=["default"])
+        only("W205", messages, "djqueue_fact", hint="migrate djqueue")
+        assert found(QUEUES={"default": {"CLASS": NEEDY}}, databases=["default"]) == messages, "its facts are in there"
+        assert found(QUEUES={"default": {"CLASS": MEMORY}}, databases=["default"]) == []
+    finally:
+        with connection.schema_editor() as editor:
+            editor.execute("ALTER TABLE djqueue_fact_away RENAME TO djqueue_fact")
+
+
+@pytest.mark.django_db(transaction=True)
+def test_sqlite_is_looked_at_once_for_two_queues(monkeypatch):
+    monkeypatch.setitem(connection.settings_dict["OPTIONS"], "timeout", 5)
+    messages = found(QUEUES={alias: {"CLASS": DATABASE} for alias in ("default", "mail")}, databases=["default"])
+    only("W204", messages, "'default'", "5 seconds")
+    assert found(QUEUES=SAFE, databases=[]) == []
+
+
+def test_a_redis_that_is_away_is_told_in_deployment():
+    queues = {alias: {"CLASS": REDIS, "CONNECTION": "127.0.0.1:1:0"} for alias in ("default", "mail")}
+    only("E101", found(deploy=True, QUEUES=queues), "127.0.0.1:1")
+
+
+@pytest.mark.backends("redis", "redis-blocking", "postgres", "mariadb")
+def test_a_good_server_has_nothing_to_complain_of(backend):
+    evicting = {"W101"}  # the test server keeps nothing on disk
+    messages = found(deploy=True, databases=[backend.alias or "default"], QUEUES=backend.queues())
+    assert set(ids(messages)) <= evicting, messages
+
+
+def test_the_checks_are_registered_by_their_tags():
+    tags = registry.registry.tags_available()
+    assert "djqueue" in tags and Tags.database in tags

@@ -1,0 +1,168 @@
+"""A plain TestCase sees what was enqueued on commit."""
+
+import subprocess
+import sys
+
+import pytest
+from django.db import IntegrityError, transaction
+from django.test import SimpleTestCase, TestCase, override_settings
+
+from djqueue import events
+from djqueue.decorators import queue_command
+from djqueue.queues import queues
+from djqueue.registry import registry
+from djqueue.testing import Enqueued, enqueued_on_commit
+from tests.app.models import Thing
+
+MEMORY = {"CLASS": "djqueue.backends.memory.MemoryQueue"}
+DATABASE = {"CLASS": "djqueue.backends.database.DatabaseQueue"}
+
+
+@queue_command
+def paint(colour="red"):
+    """Nothing."""
+
+
+NAME = paint.name
+
+
+@pytest.fixture(autouse=True, scope="module")
+def _forget():
+    yield
+    registry.unregister(paint)
+
+
+@override_settings(QUEUES={"default": MEMORY, "mail": MEMORY})
+class OnMemory(TestCase):
+    """What is sent on commit."""
+
+    def setUp(self):
+        queues.reset()  # a queue in memory outlives a test
+
+    def test_it_is_sent_at_the_end_of_the_block(self):
+        with enqueued_on_commit() as enqueued:
+            one, other = paint("blue"), paint.using(queue_name="mail").enqueue()
+            assert (enqueued, len(queues["default"])) == ([], 0)
+        assert enqueued == [Enqueued(one.id, NAME, "default"), Enqueued(other.id, NAME, "mail")]
+        assert (len(queues["default"]), len(queues["mail"])) == (1, 1)
+
+    def test_without_it_nothing_is_sent(self):
+        """Which is why there is this helper."""
+        paint()
+        assert len(queues["default"]) == 0
+
+    def test_only_what_was_enqueued_inside(self):
+        paint("before")
+        with enqueued_on_commit() as enqueued:
+            inside = paint("inside")
+        paint("after")
+        assert [message.id for message in enqueued] == [inside.id]
+        assert len(queues["default"]) == 1
+
+    def test_callbacks_that_enqueue_are_run_in_their_order(self):
+        ids = []
+        with enqueued_on_commit() as enqueued:
+            transaction.on_commit(lambda: ids.append(paint("later").id))
+            ids.append(paint("first").id)
+        assert [message.id for message in enqueued] == [ids[0], ids[1]]
+        assert len(queues["default"]) == 2
+
+    def test_a_savepoint_that_is_rolled_back_sends_nothing(self):
+        with enqueued_on_commit() as enqueued:
+            with self.assertRaises(IntegrityError), transaction.atomic():
+                paint("lost")
+                raise IntegrityError
+            kept = paint("kept")
+        assert [message.id for message in enqueued] == [kept.id]
+
+    def test_a_block_that_raises_sends_nothing(self):
+        with self.assertRaises(ZeroDivisionError), enqueued_on_commit() as enqueued:
+            paint()
+            raise ZeroDivisionError
+        assert (enqueued, len(queues["default"])) == ([], 0)
+
+    def test_blocks_within_blocks_send_once(self):
+        with enqueued_on_commit() as outer:
+            first = paint()
+            with enqueued_on_commit() as inner:
+                second = paint()
+        assert [message.id for message in inner] == [second.id]
+        assert [message.id for message in outer] == [second.id, first.id]
+        assert len(queues["default"]) == 2
+
+    def test_beside_what_django_has_for_it(self):
+        with self.captureOnCommitCallbacks(execute=True), enqueued_on_commit() as enqueued:
+            paint()
+        assert (len(enqueued), len(queues["default"])) == (1, 1)
+
+    def test_a_failing_callback_is_raised_and_a_robust_one_logged(self):
+        with self.assertLogs("djqueue.testing.capture"), enqueued_on_commit() as enqueued:
+            transaction.on_commit(lambda: 1 / 0, robust=True)
+            paint()
+        assert len(enqueued) == 1
+        with self.assertRaises(ZeroDivisionError), enqueued_on_commit():
+            transaction.on_commit(lambda: 1 / 0)
+
+    def test_it_listens_no_longer_than_its_block(self):
+        before = len(events.enqueued.receivers)
+        with enqueued_on_commit() as enqueued:
+            pass
+        with enqueued_on_commit():
+            paint()
+        assert (enqueued, len(events.enqueued.receivers)) == ([], before)
+
+
+@override_settings(QUEUES={"default": DATABASE})
+class OnDatabase(TestCase):
+    """What is part of the transaction."""
+
+    def test_it_is_seen_at_once(self):
+        with enqueued_on_commit() as enqueued:
+            one = paint("blue")
+            assert enqueued == [Enqueued(one.id, NAME, "default")]
+        assert (len(enqueued), len(queues["default"])) == (1, 1)
+
+    def test_what_a_callback_enqueues_is_seen_too(self):
+        with enqueued_on_commit() as enqueued:
+            Thing.objects.create(name="fence")
+            transaction.on_commit(paint.enqueue)
+        assert [message.command for message in enqueued] == [NAME]
+
+    def test_many(self):
+        with enqueued_on_commit() as enqueued:
+            results = paint.enqueue_many([("red",), {"colour": "blue"}])
+        assert [message.id for message in enqueued] == [result.id for result in results]
+
+
+@override_settings(QUEUES={"default": MEMORY})
+class WithoutDatabase(SimpleTestCase):
+    """Without a transaction all is sent at once."""
+
+    def test_it_is_seen_at_once(self):
+        with enqueued_on_commit() as enqueued:
+            one = paint()
+            assert [message.id for message in enqueued] == [one.id]
+
+
+@pytest.mark.django_db(transaction=True)
+def test_callbacks_are_not_run_again_by_a_real_commit(settings):
+    settings.QUEUES = {"default": MEMORY}
+    with transaction.atomic(), enqueued_on_commit() as enqueued:
+        paint()
+    assert (len(enqueued), len(queues["default"])) == (1, 1)
+
+
+@pytest.mark.backends(database=True)
+def test_on_every_backend(backend, settings):
+    settings.QUEUES = backend.queues()
+    with transaction.atomic(), enqueued_on_commit() as enqueued:
+        result = paint()
+    assert enqueued == [Enqueued(result.id, NAME, "default")]
+    assert len(queues["default"]) == 1
+
+
+def test_it_needs_no_test_library():
+    code = (
+        "import sys; sys.modules.update(pytest=None, hypothesis=None); from djqueue.testing import enqueued_on_commit"
+    )
+    subprocess.run([sys.executable, "-c", code], check=True, timeout=60)
