@@ -96,7 +96,7 @@ class Policy:
 
     def judge(self, exception: BaseException) -> Verdict:
         """What an exception means."""
-        return Verdict(Outcome.DEAD, f"{type(exception).__name__}: {exception}", exception)
+        return Verdict(Outcome.DEAD, f"{type(exception).__name__}: {_text(exception)}", exception)
 
     @classmethod
     def of(cls, **given) -> Policy:
@@ -175,6 +175,13 @@ def settled(lease: Lease, verdict: Verdict, now: float) -> Lease:
         changes["failures"] = entry.failures + (verdict.exception is not None)
         changes["note"] = noted(entry.note, verdict, entry.attempts, now)
     return replace(lease, entry=replace(entry, **changes))
+
+
+def _text(exception: BaseException) -> str:
+    try:
+        return str(exception)
+    except Exception as error:
+        return f"(its text raises {type(error).__name__})"
 
 
 def noted(note: str, verdict: Verdict, attempt: int, now: float) -> str:

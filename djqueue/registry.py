@@ -202,7 +202,7 @@ class Registry:
 
 
 def _simple_counts(signature: inspect.Signature) -> range:
-    """The numbers of positional arguments that alone fit the signature: known at once, where ``bind`` takes its time."""
+    """How many positional arguments alone fit the signature: known at once, where ``bind`` takes its time."""
     parameters = signature.parameters.values()
     if any(p.kind is not p.POSITIONAL_OR_KEYWORD for p in parameters):
         return range(0)

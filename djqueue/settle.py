@@ -31,9 +31,9 @@ def _settle_alike(queue: BaseQueue, verb: str, finished: Sequence[tuple[Lease, V
     if verb != "complete":
         now = queue.now()
         leases = [settled(lease, verdict, now) for lease, verdict in finished]
-    ours = {lease.entry.id for lease in getattr(queue, verb)(leases)}
+    ours = {(lease.entry.id, lease.token) for lease in getattr(queue, verb)(leases)}
     for lease, verdict in finished:
-        (_tell if lease.entry.id in ours else _tell_late)(queue, lease, verdict)
+        (_tell if (lease.entry.id, lease.token) in ours else _tell_late)(queue, lease, verdict)
 
 
 def _tell(queue: BaseQueue, lease: Lease, verdict: Verdict) -> None:

@@ -8,7 +8,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 
 from djqueue.backends.base import BaseQueue, Claimed
-from djqueue.consumer.holdings import Held, Holdings
+from djqueue.consumer.holdings import Held, Holdings, clock
 from djqueue.consumer.loop import Loop
 from djqueue.consumer.pace import Budget, Pace, Prefetch
 from djqueue.consumer.pool import Pool
@@ -88,7 +88,7 @@ class Feeder(Loop):
     def _await_room(self) -> None:
         if self._hands.pool.room.wait(0.1):
             return
-        waiting_since = time.monotonic() - STALE
+        waiting_since = clock() - STALE
         if any(
             held.began is None and held.verdict is None and held.since < waiting_since for held in self._hands.holdings
         ):
@@ -106,6 +106,7 @@ class Feeder(Loop):
         claims = []
         try:
             for queue in self._turn():
+                asked = clock()
                 claimed = queue.claim(limit, self._hands.lease or queue.lease, self._hands.owner)
                 claims.append(claimed)
                 if claimed:
@@ -113,7 +114,7 @@ class Feeder(Loop):
         finally:
             self._hands.budget.give(limit - sum(map(len, claims)))
         if claimed:
-            self._take(queue, claimed)
+            self._take(queue, claimed, asked)
         return claims
 
     def _turn(self) -> list[BaseQueue]:
@@ -122,8 +123,8 @@ class Feeder(Loop):
             self._queues.append(self._queues.pop(0))
         return order
 
-    def _take(self, queue: BaseQueue, claimed: Claimed) -> None:
-        held = self._hands.holdings.take(queue, claimed)
+    def _take(self, queue: BaseQueue, claimed: Claimed, asked: float) -> None:
+        held = self._hands.holdings.take(queue, claimed, asked)
         if self.stopped:
             self._put_back(held, "the consumer stops")
         elif any(one.suspect for one in held):
@@ -144,7 +145,7 @@ class Feeder(Loop):
 
     def _take_suspects(self, held: list[Held]) -> None:
         if self._suspect_runs():
-            pause = min(SUSPECT_PAUSE, time.monotonic() - self._suspect.since)
+            pause = min(SUSPECT_PAUSE, clock() - self._suspect.since)
             self._put_back([one for one in held if one.suspect], "another suspect runs", pause)
             self._submit([one for one in held if not one.suspect])
         elif len(held) > 1 or self._hands.pool.waiting:

@@ -8,18 +8,27 @@ from collections.abc import Iterable
 from djqueue.backends.base import BaseQueue, Lease
 from djqueue.policies import Verdict
 
+_CLOCK = getattr(time, "CLOCK_BOOTTIME", time.CLOCK_MONOTONIC)
+
+
+def clock() -> float:
+    """Seconds, by a clock that goes on while the machine sleeps, as the leases do at the store."""
+    return time.clock_gettime(_CLOCK)
+
 
 class Held:
-    """One lease in our hands."""
+    """One lease in our hands; ``asked`` is the moment just before its claim. All moments are those of :func:`clock`."""
 
-    __slots__ = ("began", "lease", "queue", "since", "touched", "verdict")
+    __slots__ = ("began", "lease", "lost", "queue", "since", "touched", "verdict")
 
-    def __init__(self, queue: BaseQueue, lease: Lease, now: float):
+    def __init__(self, queue: BaseQueue, lease: Lease, asked: float):
         self.queue = queue
         self.lease = lease
-        self.since = self.touched = now  # monotonic
+        self.since = self.touched = asked
+        self.lost = False
+        """The store said that it is not ours any more."""
         self.began: float | None = None
-        """When a worker took it (monotonic)."""
+        """When a worker took it."""
         self.verdict: Verdict | None = None
         """What is to become of it, once that is known."""
 
@@ -27,6 +36,10 @@ class Held:
     def suspect(self) -> bool:
         """Whether a worker has died with it before."""
         return self.lease.entry.lost > 0
+
+    def lapsed(self, now: float) -> bool:
+        """Whether somebody else may hold it by now: what has not begun then is not to be begun."""
+        return self.lost or now - self.touched > self.lease.until - self.lease.claimed
 
 
 class Holdings:
@@ -46,9 +59,8 @@ class Holdings:
     def __iter__(self):
         return iter(self._held.copy())
 
-    def take(self, queue: BaseQueue, leases: Iterable[Lease]) -> list[Held]:
-        now = time.monotonic()
-        taken = [Held(queue, lease, now) for lease in leases]
+    def take(self, queue: BaseQueue, leases: Iterable[Lease], asked: float) -> list[Held]:
+        taken = [Held(queue, lease, asked) for lease in leases]
         self._held.update(taken)
         return taken
 

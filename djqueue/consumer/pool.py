@@ -5,18 +5,20 @@ from __future__ import annotations
 import asyncio
 import logging
 import threading
-import time
 from collections.abc import Callable, Coroutine, Sequence
 from contextvars import copy_context
 from queue import Empty, SimpleQueue
 
 from django.db import connections
 
-from djqueue.consumer.holdings import Held
+from djqueue.consumer.holdings import Held, clock
 from djqueue.executor import execute, extra
 from djqueue.policies import Outcome, Verdict
 
 logger = logging.getLogger(__name__)
+
+
+_LAPSED = Verdict(Outcome.UNTRIED, "its lease ran out before it was begun")
 
 
 class Pool:
@@ -94,8 +96,8 @@ class Worker(threading.Thread):
     def run(self) -> None:
         while (held := self._pool.next()) is not None:
             self.holds = held
-            held.began = time.monotonic()
-            verdict = self._execute(held)
+            held.began = clock()
+            verdict = _LAPSED if held.lapsed(held.began) else self._execute(held)
             self.holds = None
             self.finished += 1
             self._pool.finish(held, verdict)

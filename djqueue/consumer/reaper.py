@@ -9,7 +9,7 @@ from collections.abc import Callable, Sequence
 from itertools import groupby
 
 from djqueue.backends.base import BaseQueue
-from djqueue.consumer.holdings import Held, Holdings
+from djqueue.consumer.holdings import Held, Holdings, clock
 from djqueue.consumer.loop import Loop
 
 logger = logging.getLogger(__name__)
@@ -28,18 +28,20 @@ class Heart(Loop):
         self._beat = shortest / 4
 
     def tick(self) -> float:
-        now = time.monotonic()
-        stale = [held for held in self._holdings if now - held.touched >= self._beat]
+        now = clock()
+        stale = [held for held in self._holdings if not held.lost and now - held.touched >= self._beat]
         for _, group in groupby(sorted(stale, key=_by_queue), key=_by_queue):
             self._touch(list(group), now)
         return self._beat / 2
 
     def _touch(self, stale: list[Held], now: float) -> None:
         queue = stale[0].queue
-        ours = {lease.entry.id for lease in queue.touch([held.lease for held in stale], self._lease_of(queue))}
+        touched = queue.touch([held.lease for held in stale], self._lease_of(queue))
+        ours = {(lease.entry.id, lease.token) for lease in touched}
         for held in stale:
             held.touched = now
-            if held.lease.entry.id not in ours and held in self._holdings:
+            if (held.lease.entry.id, held.lease.token) not in ours and held in self._holdings:
+                held.lost = True
                 extra = {"message_id": held.lease.entry.id, "command": held.lease.entry.label, "queue": queue.alias}
                 logger.warning("The lease of message %s is lost", held.lease.entry.id, extra=extra)
 
