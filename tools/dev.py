@@ -73,7 +73,11 @@ def bench():
 
 def demo(once: bool, photos: str | None):
     """The example site with its consumer, until Ctrl-C; once: a batch of pictures, counted, and the end."""
-    run_demo(*(["--once"] if once else []), *(["--photos", os.path.abspath(photos)] if photos else []))
+    need("example_project/demo.py")
+    python = str(venvs.ensure(DEMO_VENV, "demo"))
+    arguments = [*(["--once"] if once else []), *(["--photos", os.path.abspath(photos)] if photos else [])]
+    os.chdir(ROOT)
+    os.execv(python, [python, "example_project/demo.py", *arguments])  # in our place, so that Ctrl-C and SIGTERM reach it
 
 
 def prepare() -> Path:

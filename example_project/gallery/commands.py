@@ -1,0 +1,54 @@
+"""What the site leaves to the queue. djqueue finds this module by its name, in every installed app.
+
+A command may run twice, if its worker is killed at the wrong moment: each of these then makes the same once more.
+"""
+
+from django.conf import settings
+from django.core.mail import EmailMessage
+
+from djqueue import current_message
+from djqueue.decorators import crontab, periodic_command, queue_command
+from gallery import digest, spam
+from gallery.models import Comment, Photo, Thumbnail
+from gallery.pictures import Unreadable, make_smaller
+
+# By reference: the row is read again when the command runs, so nothing that changed in between is written back.
+
+
+@queue_command(queue_name="pictures", models="reference")
+def make_thumbnail(photo: Photo, size: str):
+    """Make one thumbnail. A file that is no picture goes to the error queue, and its page says so."""
+    try:
+        width, height = make_smaller(photo, size)
+    except Unreadable:
+        Photo.objects.filter(pk=photo.pk).update(problem="This file is not a picture that can be read.")
+        raise
+    Thumbnail.objects.update_or_create(photo=photo, size=size, defaults={"width": width, "height": height})
+
+
+@queue_command(models="reference", priority=10)
+def check_for_spam(comment: Comment):
+    """Show the comment, or do not."""
+    state = Comment.State.SPAM if spam.looks_like_spam(comment.text) else Comment.State.VISIBLE
+    Comment.objects.filter(pk=comment.pk).update(state=state)
+
+
+@queue_command(models="reference")
+def tell_owner(comment: Comment):
+    """Tell the owner of a photo that somebody commented on it, if they left an address."""
+    if not comment.photo.owner.email:
+        return
+    message = current_message()
+    EmailMessage(
+        subject=f"{comment.author} commented on “{comment.photo}”",
+        body=f"{comment.text}\n\n{comment.photo.get_absolute_url()}\n",
+        to=[comment.photo.owner.email],
+        # The same at every attempt, so that a mail that is sent twice is read once.
+        headers={"Message-ID": f"<{message.id}@gallery.example.com>"} if message else {},
+    ).send()
+
+
+@periodic_command(crontab(**settings.DIGEST_TIMES))
+def write_digest():
+    """Write down what happened today."""
+    digest.write()
