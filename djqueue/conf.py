@@ -79,7 +79,7 @@ def _from_dict(alias: str, given: Mapping[str, Any]) -> QueueConfig:
         alias,
         given.get("CLASS", get("QUEUE_CLASS")),
         given.get("NAME", alias),
-        given.get("CONNECTION", get("QUEUE_CONNECTION")),
+        given.get("CONNECTION", "" if "CLASS" in given else get("QUEUE_CONNECTION")),
         given.get("STORE"),
         given.get("OPTIONS", {}),
     )

@@ -1,0 +1,144 @@
+"""What the tests of a message's life share: a consumer beside the test, chosen commands, ears for signals."""
+
+import threading
+from collections.abc import Iterator
+from concurrent.futures import Future, ThreadPoolExecutor
+from contextlib import contextmanager, suppress
+from dataclasses import dataclass
+
+from django.db import connections
+
+from djqueue import events
+from djqueue.backends.base import BaseQueue, Entry, Lease
+from djqueue.consumer import Consumer
+from djqueue.executor import execute
+from djqueue.message import Message, encode, new_id
+from djqueue.policies import Verdict
+from djqueue.registry import Command, registry
+from djqueue.settle import settle
+
+PATIENCE = 30.0
+"""Seconds after which what should happen at once is taken to never happen."""
+
+
+@dataclass
+class Beside:
+    """A consumer that runs in a thread beside the test."""
+
+    consumer: Consumer
+    future: Future
+
+    def stop(self) -> None:
+        self.consumer.stop()
+
+    def code(self) -> int:
+        """Its exit code, once it has ended."""
+        return self.future.result(PATIENCE)
+
+
+@contextmanager
+def serving(*aliases: str, limit: int | None = None, **options) -> Iterator[Beside]:
+    """Run a consumer beside the block, without a schedule unless asked for, and stop it at the end."""
+    consumer = Consumer(aliases or None, **{"periodic": False, **options})
+
+    def run() -> int:
+        try:
+            return consumer.run(limit)
+        finally:
+            connections.close_all()
+
+    with ThreadPoolExecutor(1) as pool:
+        beside = Beside(consumer, pool.submit(run))
+        try:
+            yield beside
+        finally:
+            beside.stop()
+            with suppress(Exception):
+                beside.code()
+
+
+@contextmanager
+def only(*commands: Command) -> Iterator[None]:
+    """Have these commands registered and no others."""
+    before = list(registry)
+    registry.reset()
+    for command in commands:
+        registry.register(command)
+    try:
+        yield
+    finally:
+        registry.reset()
+        for command in before:
+            registry.register(command)
+
+
+@contextmanager
+def heard(*names: str) -> Iterator[list[tuple[str, dict]]]:
+    """What is signalled within the block, in order: pairs of the signal's name and what it carried."""
+    told, ears = [], []
+    for name in names:
+
+        def ear(sender, signal, name=name, **named):
+            told.append((name, {"sender": sender, **named}))
+
+        getattr(events, name).connect(ear)
+        ears.append((getattr(events, name), ear))
+    try:
+        yield told
+    finally:
+        for signal, ear in ears:
+            signal.disconnect(ear)
+
+
+def claim_one(queue: BaseQueue, lease: float = 60.0) -> Lease:
+    [claimed] = queue.claim(1, lease)
+    return claimed
+
+
+def run_one(queue: BaseQueue) -> Verdict:
+    """Claim the next message, run it and settle it, as a worker would."""
+    claimed = claim_one(queue)
+    verdict = execute(queue, claimed)
+    settle(queue, [(claimed, verdict)])
+    return verdict
+
+
+def message_for(queue: BaseQueue, command: str, *args, id: str | None = None, **kwargs) -> Entry:
+    """An entry as a producer that knows the command would make it."""
+    id = id or new_id()
+    return Entry(encode(Message(id, queue.logical, command, args, kwargs)), id, label=command)
+
+
+class Gate:
+    """Commands of a test stop here until it opens. It counts those within, and the most there ever were."""
+
+    def __init__(self):
+        self._news = threading.Condition()
+        self._open = False
+        self.within = self.most = self.passed = 0
+
+    def __call__(self) -> None:
+        with self._news:
+            self.within += 1
+            self.most = max(self.most, self.within)
+            self._news.notify_all()
+            opened = self._news.wait_for(lambda: self._open, PATIENCE)
+            self.within -= 1
+            self.passed += 1
+            self._news.notify_all()
+        assert opened, "the gate stayed shut"
+
+    def open(self) -> None:
+        with self._news:
+            self._open = True
+            self._news.notify_all()
+
+    def await_within(self, count: int) -> None:
+        """Wait until so many are within."""
+        with self._news:
+            assert self._news.wait_for(lambda: self.within >= count, PATIENCE), f"{self.within} came, not {count}"
+
+    def await_passed(self, count: int) -> None:
+        """Wait until so many have passed."""
+        with self._news:
+            assert self._news.wait_for(lambda: self.passed >= count, PATIENCE), f"{self.passed} passed, not {count}"
