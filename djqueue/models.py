@@ -81,8 +81,10 @@ class QueueMessage(models.Model):
         db_table = "djqueue_message"
         verbose_name = _("message")
         verbose_name_plural = _("messages")
-        constraints = [models.UniqueConstraint(fields=["queue", "entry_id"], name="djqueue_message_id")]
-        indexes = [models.Index(fields=["queue", "state", "ord", "moment", "seq"], name="djqueue_message_hot")]
+        # Neither index begins with the queue. PostgreSQL would look for an id by way of the queue alone, and read all
+        # of it, whenever it last counted the rows while the table was all but empty, as a queue mostly is.
+        constraints = [models.UniqueConstraint(fields=["entry_id", "queue"], name="djqueue_message_id")]
+        indexes = [models.Index(fields=["state", "queue", "ord", "moment", "seq"], name="djqueue_message_hot")]
 
     def __str__(self) -> str:
         return f"{self.queue}/{self.entry_id}"

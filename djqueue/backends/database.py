@@ -38,7 +38,7 @@ from djqueue.backends.database_store import DatabaseStore, alias_of
 from djqueue.backends.entries import LEASED, Claimed, Entry, Guard, Lease, QueueStats, Reaped, Record
 from djqueue.backends.sql import Dialect, dialect_of
 from djqueue.backends.sql.common import Arrival, Ask, Finish
-from djqueue.backends.sql.operators import CAP, CHUNK
+from djqueue.backends.sql.operators import CAP
 from djqueue.backends.sql.session import run
 from djqueue.exceptions import InvalidQueueError
 
@@ -181,7 +181,7 @@ class DatabaseQueue(LeasedQueue):
         return [record_of(row) for row in self._do(self._sql.peek, STATES.index(state), limit, cursor)]
 
     def flush(self) -> None:
-        while self._do(self._sql.flush) == CHUNK:
+        while self._do(self._sql.flush):
             pass
 
     def stats(self) -> QueueStats:

@@ -76,9 +76,6 @@ class Facts:
     def delete_some(
         self, run: Session, table: str, key: str, condition: str, order: str, params: list, limit: int
     ) -> int:
-        """Delete the first ``limit`` rows under a condition; it is asked again of each row once it is locked."""
-        sql = (
-            f"DELETE FROM {table} WHERE {key} IN "
-            f"(SELECT {key} FROM {table} WHERE {condition} ORDER BY {order} LIMIT %s) AND {condition}"
-        )
-        return run.count(sql, [*params, limit, *params])
+        """Delete the first ``limit`` rows under a condition; how many."""
+        picked = f"SELECT {key} FROM {table} WHERE {condition} ORDER BY {order} LIMIT %s"
+        return run.count(f"DELETE FROM {table} WHERE {key} IN ({picked})", [*params, limit])

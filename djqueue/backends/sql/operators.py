@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 from djqueue.backends.sql.session import Session
-from djqueue.backends.sql.text import RECORD, REVIVED, marks
+from djqueue.backends.sql.text import DELAYED, READY, RECORD, REVIVED, absent, marks
 
 CAP = 100_000
 """Counting stops here."""
@@ -43,16 +43,20 @@ class Operators:
         sql = (
             f"UPDATE djqueue_message AS m SET queue = %s, {REVIVED} "
             f"WHERE queue = %s AND id IN ({marks(ids)}) AND state < 2 "
-            "AND NOT EXISTS (SELECT 1 FROM djqueue_message o WHERE o.queue = %s AND o.id = m.id)"
+            f"AND {absent('m.id')}"
         )
         return run.count(sql, [queue, dead, *ids, queue])
 
     def flush(self, run: Session, queue: str) -> int:
-        """Delete a chunk of what waits; how many."""
-        return self.delete_some(run, "djqueue_message", "seq", "queue = %s AND state < 2", "seq", [queue], CHUNK)
+        """Delete a chunk of what is ready, or else of what is delayed; how many."""
+        where, order = "queue = %s AND state = %s", "ord, moment, seq"
+        for state in (READY, DELAYED):
+            if deleted := self.delete_some(run, "djqueue_message", "seq", where, order, [queue, state], CHUNK):
+                return deleted
+        return 0
 
     def length(self, run: Session, queue: str) -> int:
-        return run.rows("SELECT count(*) FROM djqueue_message WHERE queue = %s AND state < 2", [queue])[0][0]
+        return run.rows("SELECT count(*) FROM djqueue_message WHERE queue = %s AND state IN (0, 1)", [queue])[0][0]
 
     def stats(self, run: Session, queue: str, dead: str, counters: Sequence[str]) -> tuple:
         """ready, due, delayed, leased, dead (capped), done, now; first moment of what is due and of what is ready."""

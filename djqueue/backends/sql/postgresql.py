@@ -22,6 +22,7 @@ from djqueue.backends.sql.text import (
     PROMOTED,
     REAPED,
     SAID,
+    absent,
     first_over,
     flat,
     next_of,
@@ -63,7 +64,7 @@ class PostgreSQL(Dialect):
             f"WITH e AS MATERIALIZED ({ARRIVALS} {rows} a ({ARRIVING}, k, ttl)), "
             "g AS (INSERT INTO djqueue_fact (k, value, until, tally) "
             "SELECT DISTINCT ON (k) k, convert_to(id, 'UTF8'), NOW + ttl, 0 FROM e WHERE k <> '' "
-            "AND NOT EXISTS (SELECT 1 FROM djqueue_message m WHERE m.queue = %s AND m.id = e.id) ORDER BY k, seq "
+            f"AND {absent('e.id')} ORDER BY k, seq "
             f"{self.fact_replaces} WHERE djqueue_fact.until <= NOW RETURNING k, value) "
             f"{INSERT} WHERE k = '' OR EXISTS (SELECT 1 FROM g WHERE g.k = e.k AND g.value = convert_to(e.id, 'UTF8')) "
             f"{REFUSING}"
@@ -91,6 +92,12 @@ class PostgreSQL(Dialect):
 
     def change_over(self, run: Session, what: str, state: int, queue: str, limit: int) -> int:
         return run.count(change(what, first_over(state)), {"queue": queue, "limit": limit})
+
+    def delete_some(
+        self, run: Session, table: str, key: str, condition: str, order: str, params: list, limit: int
+    ) -> int:
+        picked = f"SELECT {key} FROM {table} WHERE {condition} ORDER BY {order} LIMIT %s {SKIPPING}"
+        return run.count(f"DELETE FROM {table} WHERE {key} = ANY(ARRAY({picked}))", [*params, limit])
 
     def complete(self, run: Session, pairs: Sequence[tuple], finish: Finish) -> Iterable[tuple]:
         sql = (

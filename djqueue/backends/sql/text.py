@@ -68,6 +68,11 @@ def next_of(state: int) -> str:
     )
 
 
+def absent(id: str) -> str:
+    """That a queue has no such id. Not by NOT EXISTS, which PostgreSQL may turn into a join that reads the queue."""
+    return f"(SELECT o.seq FROM djqueue_message o WHERE o.queue = %s AND o.id = {id}) IS NULL"
+
+
 def marks(values: Collection) -> str:
     """Placeholders for that many values."""
     return ", ".join(["%s"] * len(values))

@@ -1,0 +1,686 @@
+"""What only the database backend has: transactions, statements and plans, tables, vendors, lost connections."""
+
+import json
+import multiprocessing
+import time
+from contextlib import contextmanager
+
+import pytest
+from django.core.management import call_command
+from django.db import InterfaceError, OperationalError, connections, transaction
+from django.db.utils import ConnectionHandler
+from django.test.utils import CaptureQueriesContext
+
+from djqueue.backends import database_checks
+from djqueue.backends.base import Entry, Guard
+from djqueue.backends.database import DatabaseQueue
+from djqueue.backends.memory import MemoryStore
+from djqueue.backends.sql import DIALECTS
+from djqueue.backends.sql import session as sql_session
+from djqueue.exceptions import InvalidQueueError, NotSupported
+from djqueue.message import new_id
+from djqueue.models import QueueFact, QueueMessage
+from djqueue.testing import eventually, together
+from djqueue.testing.steps import claim, entry, names, put, until_now_is, with_counts
+
+pytestmark = pytest.mark.backends("sqlite", "postgres", "mariadb")
+
+
+@pytest.fixture
+def queue(backend):
+    """A queue that no other test has."""
+    return make(backend)
+
+
+def make(backend, name="queue", **options) -> DatabaseQueue:
+    return DatabaseQueue(f"{name}-{backend.tag}", backend.alias, **options)
+
+
+def atomic(queue):
+    return transaction.atomic(using=queue.database)
+
+
+class RolledBack(Exception):
+    pass
+
+
+@contextmanager
+def rolled_back(queue):
+    """A transaction of the caller's that comes to nothing."""
+    with pytest.raises(RolledBack), atomic(queue):
+        yield
+        raise RolledBack
+
+
+def elsewhere(queue, look):
+    """What another connection sees."""
+    return together(look, last=queue.close)[0]
+
+
+# ---- transactions
+
+
+def test_a_put_is_part_of_the_callers_transaction(queue):
+    with rolled_back(queue):
+        put(queue, "never")
+        assert len(queue) == 1
+    assert len(queue) == 0
+    with atomic(queue):
+        put(queue, "work")
+        assert elsewhere(queue, lambda: (len(queue), queue.claim(1))) == (0, [])
+    assert elsewhere(queue, lambda: len(queue)) == 1
+
+
+def test_a_guard_is_part_of_the_callers_transaction(queue):
+    with rolled_back(queue):
+        assert queue.put([entry()], [Guard("key", 60)]) == [True]
+    assert queue.put([entry()], [Guard("key", 60)]) == [True]
+    assert queue.put([entry()], [Guard("key", 60)]) == [False]
+
+
+def test_every_verb_works_inside_a_transaction_and_leaves_it_to_its_owner(queue):
+    """As in a TestCase; on MariaDB a block of statements would commit what the caller had done."""
+    with rolled_back(queue):
+        put(queue, *"abcde")
+        put(queue, "late", delay=60)
+        leases = claim(queue, 5)
+        assert len(queue.touch(leases, 30)) == 5
+        assert len(queue.release(leases[:2])) == 2
+        assert len(queue.bury(leases[2:3])) == 1
+        assert len(queue.complete(leases[3:])) == 2
+        assert queue.revive([leases[2].entry.id]) == 1
+        assert queue.reap().count == 0
+        assert [len(queue.peek(state)) for state in ("ready", "delayed", "leased")] == [3, 1, 0]
+        assert queue.store.add("key", b"1", 60)
+        assert queue.remove([leases[0].entry.id]) == 1
+        assert queue.stats().done == 2
+        queue.flush()
+        queue.close()
+        assert connections[queue.database].in_atomic_block
+    assert QueueMessage.objects.using(queue.database).count() == 0
+    assert QueueFact.objects.using(queue.database).count() == 0
+
+
+def test_what_a_transaction_completed_is_leased_again_when_it_is_rolled_back(queue):
+    put(queue, "work")
+    (lease,) = claim(queue)
+    with rolled_back(queue):
+        assert queue.complete([lease]) == [lease]
+    assert (queue.stats().leased, queue.stats().done) == (1, 0)
+    assert queue.complete([lease]) == [lease]
+
+
+@pytest.mark.backends("sqlite")
+def test_an_idle_claim_does_not_wait_for_a_writer(queue):
+    put(queue, "later", delay=60)
+    with atomic(queue):
+        put(queue, "held back")
+        assert elsewhere(queue, lambda: (queue.claim(1), queue.reap().count)) == ([], 0)
+
+
+# ---- statements
+
+STATEMENTS = {
+    "sqlite": {"put": 1, "claim": 2, "idle": 1, "complete": 2, "touch": 1, "release": 1, "bury": 1, "reap": 1},
+    "postgres": {"put": 1, "claim": 1, "idle": 1, "complete": 1, "touch": 1, "release": 1, "bury": 1, "reap": 1},
+    "mariadb": {"put": 2, "claim": 3, "idle": 1, "complete": 1, "touch": 1, "release": 1, "bury": 1, "reap": 1},
+}
+
+
+@contextmanager
+def statements(queue):
+    """The statements but for those that open and end a transaction."""
+    found = []
+    with CaptureQueriesContext(connections[queue.database]) as captured:
+        yield found
+    control = ("BEGIN", "COMMIT", "SAVEPOINT", "RELEASE SAVEPOINT", "SET @")
+    found += [
+        sql
+        for query in captured
+        if (sql := query["sql"]).startswith("BEGIN NOT ATOMIC") or not sql.lstrip().startswith(control)
+    ]
+
+
+def verbs(queue):
+    """Each verb over a hundred entries, by name, in an order in which they can be called."""
+    leases = []
+    return {
+        "idle": lambda: queue.claim(100),
+        "put": lambda: queue.put([entry(str(number)) for number in range(100)]),
+        "claim": lambda: leases.extend(queue.claim(100)),
+        "touch": lambda: queue.touch(leases),
+        "reap": lambda: queue.reap(),
+        "release": lambda: queue.release(leases[:30]),
+        "bury": lambda: queue.bury(leases[30:60]),
+        "complete": lambda: queue.complete(leases[60:]),
+    }
+
+
+def test_to22_a_hundred_entries_are_one_statement_of_each_verb(backend, queue):
+    queue.now()  # connects
+    counts = {}
+    for verb, call in verbs(queue).items():
+        with statements(queue) as found:
+            call()
+        counts[verb] = len(found)
+    assert counts == STATEMENTS[backend.id]
+    assert (len(queue), len(queue.dead), queue.stats().done) == (30, 30, 40)
+
+
+def test_a_single_put_is_one_statement(queue):
+    queue.now()
+    with statements(queue) as found:
+        queue.put([entry()])
+    assert len(found) == 1
+
+
+def crowd(queue):
+    """A few thousand entries in each state, here and in another queue."""
+    other = DatabaseQueue(queue.name + "2", queue.database)
+    for one in (queue, other):
+        one.put([entry(str(number), priority=number % 3) for number in range(1500)])
+        one.claim(500, 60)
+        one.put([entry(delay=60 + number) for number in range(1000)])
+        one.store.put("key", b"1", 60)
+    facts = [QueueFact(k=f"{queue.name}:{number}", value=b"", until=2**60) for number in range(3000)]
+    QueueFact.objects.using(queue.database).bulk_create(facts, 500)
+    analyze = "ANALYZE TABLE djqueue_message, djqueue_fact" if queue.database == "mariadb" else "ANALYZE"
+    with connections[queue.database].cursor() as cursor:
+        cursor.execute(analyze)
+        cursor.fetchall() if cursor.description else None
+
+
+def scans(queue, sql) -> list[str]:
+    """What the plan of a statement says of reading one of our tables from end to end."""
+    connection = connections[queue.database]
+    with connection.cursor() as cursor:
+        if connection.vendor == "sqlite":
+            cursor.execute("EXPLAIN QUERY PLAN " + sql)
+            steps = [row[3] for row in cursor.fetchall()]
+            return [step for step in steps if step.startswith("SCAN") and "djqueue" in step and "INDEX" not in step]
+        if connection.vendor == "postgresql":
+            cursor.execute("EXPLAIN " + sql)
+            return [row[0] for row in cursor.fetchall() if "Seq Scan on djqueue" in row[0]]
+        cursor.execute("EXPLAIN FORMAT=JSON " + sql)
+        return list(_full(json.loads(cursor.fetchone()[0])))
+
+
+def _full(plan):
+    """The tables of MariaDB's plan that are read whole; what is derived is small."""
+    for value in plan.values() if isinstance(plan, dict) else plan:
+        if isinstance(value, dict) and value.get("access_type") in ("ALL", "index"):
+            if not str(value.get("table_name", "")).startswith(("<", "u", "x")):
+                yield json.dumps(value)
+        if isinstance(value, dict | list):
+            yield from _full(value)
+
+
+def test_to12_no_statement_reads_a_table_from_end_to_end(backend, queue):
+    crowd(queue)
+    leases = queue.claim(3)
+    queue.put([entry(delay=0.001)])
+    until_now_is(queue, queue.now() + 0.001)
+    calls = {
+        "claim what fell due": lambda: queue.claim(5),
+        "claim": lambda: queue.claim(5),
+        "reap": queue.reap,
+        "touch one": lambda: queue.touch(leases[:1]),
+        "touch": lambda: queue.touch(leases),
+        "release one": lambda: queue.release(leases[:1]),
+        "bury one": lambda: queue.bury(leases[1:2]),
+        "complete one": lambda: queue.complete(leases[2:]),
+        "find": lambda: queue.find("none"),
+        "peek": lambda: queue.peek("ready", 10, after=queue.peek("delayed", 10)[-1].cursor),
+        "remove": lambda: queue.remove([leases[0].entry.id]),
+        "revive": lambda: queue.revive([leases[1].entry.id]),
+        "fact": lambda: (queue.store.get("key"), queue.store.keep("key", b"1", 9), queue.store.drop("key")),
+        "prune": lambda: queue.store.prune(),
+    }
+    found = {}
+    for name, call in calls.items():
+        with atomic(queue), statements(queue) as texts:  # in a transaction MariaDB's blocks come apart
+            call()
+        found[name] = [(scan, sql) for sql in texts for scan in scans(queue, sql)]
+        assert texts
+    assert {name: scans for name, scans in found.items() if scans} == {}
+
+
+@pytest.mark.parametrize("verb", ["claim", "promote", "reap"])
+def test_what_is_picked_is_picked_by_the_hot_index(queue, verb):
+    crowd(queue)
+    calls = {"claim": lambda: queue.claim(1), "promote": lambda: queue.peek("delayed", 1), "reap": queue.reap}
+    with statements(queue) as texts:
+        calls[verb]()
+    connection = connections[queue.database]
+    explain = "EXPLAIN QUERY PLAN " if connection.vendor == "sqlite" else "EXPLAIN "
+    with connection.cursor() as cursor:
+        for sql in texts:
+            if "@djqueue AND" not in sql:
+                cursor.execute(explain + sql)
+                assert "djqueue_message_hot" in str(cursor.fetchall()), sql
+
+
+@pytest.mark.backends("postgres")
+def test_an_id_is_looked_up_by_itself_though_the_table_was_empty_when_it_was_analysed(queue):
+    """As it mostly is. By way of the queue alone a look-up would read all of a sudden burst."""
+    put(queue, "only")
+    with connections[queue.database].cursor() as cursor:
+        cursor.execute("ANALYZE djqueue_message")
+    queue.put([entry() for _ in range(2000)])
+    calls = [
+        lambda: queue.find("none"),
+        lambda: queue.remove(["none", "nobody"]),
+        lambda: queue.put([entry() for _ in range(20)], [Guard(f"key {number}", 60) for number in range(20)]),
+    ]
+    for call in calls:
+        with statements(queue) as sql:
+            call()
+        with connections[queue.database].cursor() as cursor:
+            cursor.execute("EXPLAIN " + sql[0])
+            plan = str(cursor.fetchall())
+        assert "Index Scan using djqueue_message_id" in plan
+        assert "Index Cond: (((id)" in plan, plan
+
+
+def test_reading_counts_stops_at_the_cap(queue, monkeypatch):
+    monkeypatch.setattr("djqueue.backends.sql.operators.CAP", 10)
+    monkeypatch.setattr("djqueue.backends.database.CAP", 10)
+    queue.put([entry() for _ in range(25)])
+    stats = queue.stats()
+    assert (stats.ready, stats.capped, len(queue)) == (10, 10, 25)
+
+
+# ---- many at once
+
+
+def _drain(database, name, names_of_databases, pipe):
+    for alias, where in names_of_databases.items():
+        connections[alias].settings_dict["NAME"] = where
+    queue, mine = DatabaseQueue(name, database), []
+    while leases := queue.claim(3):
+        mine += [lease.entry.id for lease in queue.complete(leases)]
+    pipe.send(mine)
+    queue.close()
+
+
+def test_dj19_four_processes_take_each_entry_once(queue):
+    ids = [entry().id for _ in range(200)]
+    queue.put([entry(id=id) for id in ids])
+    where = {queue.database: connections[queue.database].settings_dict["NAME"]}
+    connections.close_all()
+    context = multiprocessing.get_context("fork")
+    pipes = [context.Pipe(duplex=False) for _ in range(4)]
+    children = [context.Process(target=_drain, args=(queue.database, queue.name, where, end)) for _, end in pipes]
+    for child in children:
+        child.start()
+    taken = sum((mine.recv() for mine, _ in pipes), [])
+    for child in children:
+        child.join(30)
+    assert sorted(taken) == sorted(ids)
+    assert queue.stats().done == 200
+
+
+def test_bulk_puts_of_the_same_ids_at_once_are_repeated_until_they_pass(queue):
+    """Their rows come in different orders, which deadlocks where nobody sorts or repeats."""
+    ids = [new_id() for _ in range(120)]
+    orders = [ids[turn * 17 :] + ids[: turn * 17] for turn in range(6)]
+    put_all = [lambda order=order: queue.put([entry(id=id) for id in order]) for order in orders]
+    told = together(*put_all, last=queue.close)
+    assert sum(sum(one) for one in told) == len(queue) == 120
+
+
+# ---- names and values
+
+
+def test_dj21_names_and_ids_are_compared_byte_by_byte(backend):
+    texts = ["a", "A", "a ", "á", "a\u0301", "ß", "ss", "ａ"]  # noqa: RUF001
+    for text in texts:
+        queue = DatabaseQueue(f"{backend.tag}{text}", backend.alias)
+        assert queue.put([entry(text, id=id) for id in texts]) == [True] * len(texts)
+    for text in texts:
+        queue = DatabaseQueue(f"{backend.tag}{text}", backend.alias)
+        assert [lease.entry.id for lease in queue.claim(99)] == texts
+        queue.store.put("k", text.encode())
+    assert [DatabaseQueue(f"{backend.tag}{text}", backend.alias).store.get("k") for text in texts] == [
+        text.encode() for text in texts
+    ]
+
+
+@pytest.mark.parametrize("field", ["id", "label", "lane"])
+def test_what_a_column_would_cut_is_refused(queue, field):
+    with pytest.raises(ValueError, match=f"Entry.{field} has 256 characters"):
+        queue.put([entry(**{field: "x" * 256})])
+    with pytest.raises(ValueError, match="Entry.priority is 2147483648; it may have 32 bits"):
+        queue.put([entry(priority=2**31)])
+    assert len(queue) == 0
+
+
+def test_a_put_of_more_than_a_statement_takes_keeps_its_order(queue):
+    numbers = [str(number) for number in range(2100)]
+    assert queue.put([entry(number) for number in numbers]) == [True] * 2100
+    assert names(claim(queue, 2100)) == numbers
+
+
+def test_bodies_that_are_too_large_together_go_in_several_statements(queue):
+    queue.now()
+    with statements(queue) as found:
+        queue.put([Entry(b"x" * 2_000_000, new_id()) for _ in range(5)])
+    assert len([sql for sql in found if "INSERT" in sql]) == 3
+    assert len(queue) == 5
+
+
+def test_entries_due_at_one_moment_come_in_the_order_of_their_arrival(queue):
+    """Whatever their ids, in whose order some databases insert them."""
+    due = queue.now() - 5
+    ids = ["m", "z", "a", "k"]
+    queue.put([entry(id, id=id, run_at=due) for id in ids])
+    put(queue, "last", run_at=due)
+    assert names(claim(queue, 5)) == [*ids, "last"]
+
+
+def test_an_entry_that_was_due_on_arrival_has_no_moment_of_its_own(queue):
+    queue.put([entry("now"), entry("then", run_at=12.5)])
+    then, now = claim(queue, 2)
+    assert (then.entry.run_at, now.entry.run_at) == (12.5, 0.0)
+
+
+def test_a_buried_entry_replaces_an_older_one_of_its_id(queue):
+    first = entry("first")
+    queue.put([first])
+    queue.bury(claim(queue))
+    queue.put([entry("second", id=first.id)])
+    leases = [with_counts(lease, failures=7) for lease in claim(queue)]
+    assert len(queue.bury(leases)) == 1
+    (record,) = queue.dead.peek("ready")
+    assert (record.entry.data, record.entry.failures, len(queue.dead)) == (b"second", 7, 1)
+
+
+def test_the_same_inside_a_transaction(queue):
+    with atomic(queue):
+        test_a_buried_entry_replaces_an_older_one_of_its_id(queue)
+
+
+def test_an_entry_is_not_revived_over_one_of_its_id(queue):
+    first = entry("first")
+    queue.put([first])
+    queue.bury(claim(queue))
+    queue.put([entry("second", id=first.id)])
+    assert queue.revive([first.id]) == 0
+    assert (len(queue), len(queue.dead)) == (1, 1)
+
+
+def test_peek_refuses_a_state_that_is_none(queue):
+    with pytest.raises(ValueError, match="the states are ready, delayed, leased"):
+        queue.peek("asleep")
+
+
+# ---- facts
+
+
+def test_the_mark_of_a_guard_is_a_fact_of_the_queue(queue):
+    one = entry()
+    queue.put([one], [Guard("tick:digest:1", 60)])
+    assert queue.store.get("tick:digest:1") == one.id.encode()
+    assert queue.dead.store.get("tick:digest:1") == one.id.encode()
+
+
+def test_keys_of_any_length_are_told_apart(queue):
+    keys = ["k" * 300, "k" * 301, "K" * 300, "nul\0", "nul"]
+    for key in keys:
+        queue.store.put(key, key.encode())
+    assert [queue.store.get(key) for key in keys] == [key.encode() for key in keys]
+
+
+def test_a_refused_id_does_not_use_up_a_guard(queue):
+    one = entry()
+    queue.put([one])
+    assert queue.put([one], [Guard("key", 60)]) == [False]
+    assert queue.put([entry()], [Guard("key", 60)]) == [True]
+
+
+def test_guards_are_decided_by_the_store_of_the_queue_wherever_it_is(queue):
+    queue.store = MemoryStore(queue.name)
+    assert queue.put([entry(), entry()], [Guard("key", 60), Guard("key", 60)]) == [True, False]
+    assert queue.store.get("key") is not None
+    assert QueueFact.objects.using(queue.database).count() == 0
+
+
+def test_to17_prune_keeps_the_last_of_what_is_remembered(backend):
+    queue = make(backend, remember_done=60, keep_done=300)
+    works = [entry() for _ in range(5)]
+    queue.put(works)
+    queue.complete(claim(queue, 5))
+    queue.store.bound = (queue.store.bound[0], 2)
+    queue.store.prune()
+    assert queue.put(works) == [True, True, True, False, False]
+
+
+def test_what_is_done_is_counted_by_each_thread_in_a_row_of_its_own(queue):
+    queue.put([entry() for _ in range(40)])
+    together(*[lambda: [queue.complete(queue.claim(1)) for _ in range(10)]] * 4, last=queue.close)
+    eventually(lambda: queue.complete(queue.claim(40)) == [])
+    assert queue.stats().done == 40
+
+
+# ---- the clock
+
+
+@pytest.mark.backends("postgres", "mariadb")
+@pytest.mark.parametrize("zone", ["+05:30", "-08:00"])
+def test_to20_the_time_zone_of_the_session_does_not_matter(queue, zone):
+    with connections[queue.database].cursor() as cursor:
+        variable = "time_zone" if queue.database == "mariadb" else "timezone"
+        cursor.execute(f"SET {variable} = %s", [zone])
+    assert abs(queue.now() - time.time()) < 5
+    put(queue, "now")
+    put(queue, "later", delay=3600)
+    (lease,) = claim(queue)
+    assert abs(lease.entry.created - time.time()) < 5
+    assert 3590 < queue.claim(1).again <= 3600
+
+
+def test_the_clock_moves_inside_a_transaction(queue):
+    with atomic(queue):
+        put(queue, "soon", delay=0.02)
+        assert names(claim(queue)) == ["soon"]
+
+
+# ---- connections
+
+
+def kill_connection(queue):
+    """As a restart of the server would, from another connection."""
+    with connections[queue.database].cursor() as cursor:
+        mariadb = queue.database == "mariadb"
+        cursor.execute("SELECT connection_id()" if mariadb else "SELECT pg_backend_pid()")
+        (number,) = cursor.fetchone()
+
+    def kill():
+        with connections[queue.database].cursor() as cursor:
+            cursor.execute(f"KILL {number}" if mariadb else f"SELECT pg_terminate_backend({number}, 5000)")
+
+    together(kill, last=queue.close)
+
+
+@pytest.mark.backends("postgres", "mariadb")
+def test_dj22_after_a_lost_connection_the_next_call_has_a_new_one(queue):
+    put(queue, "work")
+    kill_connection(queue)
+    with pytest.raises((OperationalError, InterfaceError)):
+        queue.claim(1)
+    assert names(claim(queue)) == ["work"]
+
+
+@pytest.mark.backends("postgres", "mariadb")
+def test_a_connection_lost_inside_a_transaction_is_the_callers_to_see(queue):
+    with pytest.raises((OperationalError, InterfaceError)), atomic(queue):
+        put(queue, "never")
+        kill_connection(queue)
+        queue.put([entry()])
+    connections[queue.database].close()
+    assert len(queue) == 0
+
+
+class Failing:
+    """A verb that meets a deadlock so many times first."""
+
+    def __init__(self, times: int, *args):
+        self.times, self.args = times, args
+
+    def __call__(self, run):
+        self.times -= 1
+        if self.times >= 0:
+            raise OperationalError(*self.args) from Cause(*self.args)
+        return "done"
+
+
+class Cause(Exception):
+    """What the driver raised."""
+
+    @property
+    def sqlstate(self):
+        return self.args[0]
+
+
+DEADLOCKS = {"sqlite": ("database is locked",), "postgres": ("40P01",), "mariadb": (1213, "Deadlock found")}
+
+
+def test_a_deadlock_is_repeated_but_not_inside_the_callers_transaction(backend, queue, monkeypatch):
+    monkeypatch.setattr(sql_session, "PAUSES", (0, 0, 0))
+    args = DEADLOCKS[backend.id]
+    assert queue._run(Failing(3, *args)) == "done"
+    with pytest.raises(OperationalError):
+        queue._run(Failing(4, *args))
+    with pytest.raises(OperationalError), atomic(queue):
+        queue._run(Failing(1, *args))
+    with pytest.raises(OperationalError):
+        queue._run(Failing(1, "the disk is full"))
+    assert len(queue) == 0
+
+
+def test_describe_tells_where_and_no_password(queue, monkeypatch):
+    connection = connections[queue.database]
+    monkeypatch.setitem(connection.settings_dict, "PASSWORD", "s3cret")
+    told = queue.describe()
+    assert str(connection.settings_dict["NAME"]) in told
+    assert connection.vendor in told
+    assert "s3cret" not in told
+
+
+def test_queues_of_one_database_are_one_feed(backend, queue):
+    assert queue.feed == make(backend, "other").feed == ("database", backend.alias)
+    assert (queue.cannot, queue.on_commit) == (frozenset(), None)
+
+
+# ---- settings
+
+
+@pytest.mark.backends("sqlite")
+def test_an_unknown_connection_is_refused_by_name(backend):
+    with pytest.raises(
+        InvalidQueueError, match="CONNECTION is 'nowhere', which is no alias in DATABASES; there are: .*default"
+    ):
+        DatabaseQueue("mail", "nowhere")
+    with pytest.raises(InvalidQueueError, match="NAME .* is too long: it may have 95 characters"):
+        DatabaseQueue("x" * 96)
+    assert DatabaseQueue("x" * 95, None).dead.database == "default"
+
+
+@pytest.mark.backends("sqlite")
+def test_a_database_of_another_kind_is_refused_at_the_first_verb(queue, monkeypatch):
+    monkeypatch.setattr(type(connections[queue.database]), "vendor", "oracle")
+    with pytest.raises(NotSupported, match="is oracle; a queue can be on: mariadb, mysql, postgresql, sqlite"):
+        len(queue)
+
+
+# ---- tables
+
+
+@pytest.mark.backends("sqlite")
+def test_migrations_are_complete(backend, capsys):
+    call_command("makemigrations", "djqueue", check=True, dry_run=True)
+    assert "No changes" in capsys.readouterr().out
+
+
+def test_tables_and_their_indexes(queue):
+    connection = connections[queue.database]
+    with connection.cursor() as cursor:
+        hot = connection.introspection.get_constraints(cursor, "djqueue_message")
+        facts = connection.introspection.get_constraints(cursor, "djqueue_fact")
+    hot_index, unique = hot["djqueue_message_hot"], hot["djqueue_message_id"]
+    assert hot_index["columns"] == ["state", "queue", "ord", "moment", "seq"]
+    assert (unique["columns"], unique["unique"]) == (["id", "queue"], True)
+    assert len([one for one in hot.values() if one["index"] or one["unique"]]) == 3 - (connection.vendor == "sqlite")
+    assert facts["djqueue_fact_until"]["columns"] == ["until"]
+    assert len([one for one in facts.values() if one["index"] and not one["primary_key"]]) == 1
+
+
+@pytest.mark.backends("mariadb")
+def test_columns_do_not_depend_on_the_character_set_of_the_server(queue):
+    with connections[queue.database].cursor() as cursor:
+        cursor.execute(
+            "SELECT column_name, column_type, collation_name FROM information_schema.columns "
+            "WHERE table_schema = DATABASE() AND table_name LIKE 'djqueue%%'"
+        )
+        columns = cursor.fetchall()
+    assert {collation for _, _, collation in columns} == {"utf8mb4_nopad_bin", None}
+    assert {kind for name, kind, _ in columns if name in ("body", "value")} == {"longblob"}
+
+
+# ---- checks
+
+
+def test_a_good_database_has_nothing_to_say(queue):
+    assert queue.check() == []
+
+
+@pytest.mark.backends("sqlite")
+def test_checks_of_sqlite(backend, tmp_path, monkeypatch):
+    handler = ConnectionHandler(
+        {"default": {"ENGINE": "django.db.backends.sqlite3", "NAME": tmp_path / "bare.sqlite3"}}
+    )
+    monkeypatch.setattr(database_checks, "connections", handler)
+    found = {message.id: message for message in database_checks.check("default")}
+    assert set(found) == {"djqueue.W202", "djqueue.W203", "djqueue.W204", "djqueue.W205"}
+    assert "manage.py migrate djqueue " in found["djqueue.W205"].hint
+    handler["default"].close()
+
+
+def test_checks_name_the_database_to_migrate(backend, queue, monkeypatch):
+    monkeypatch.setattr(QueueMessage._meta, "db_table", "nowhere")
+    (found,) = queue.check()
+    assert found.id == "djqueue.W205"
+    assert "nowhere" in found.msg
+    assert (f"--database {backend.alias}" in found.hint) is (backend.alias != "default")
+
+
+def test_checks_of_old_strange_and_absent_servers(backend, queue, monkeypatch):
+    vendor, version = database_checks._vendor(connections[queue.database])
+    assert version >= database_checks.FLOORS[vendor]
+    for told, id in (((vendor, (1, 2)), "E203"), (("oracle", ()), "E202"), (("mysql", (8, 0)), "W201")):
+        monkeypatch.setattr(database_checks, "_vendor", lambda connection, told=told: told)
+        assert f"djqueue.{id}" in [message.id for message in queue.check()]
+    monkeypatch.setattr(database_checks, "_vendor", lambda connection: Failing(1, "gone")(None))
+    assert [message.id for message in queue.check()] == ["djqueue.E201"]
+
+
+# ---- MySQL 8, whose statements MariaDB understands too
+
+
+@pytest.mark.backends("mariadb")
+def test_the_statements_for_mysql_need_no_returning_and_no_blocks(queue):
+    queue._sql = queue.dead._sql = queue.store._sql = DIALECTS["mysql"]
+    with statements(queue) as found:
+        first = entry("first")
+        assert queue.put([first, entry("second"), first]) == [True, True, False]
+        assert queue.put([first, entry("third")], [None, Guard("key", 60)]) == [False, True]
+        leases = claim(queue, 3)
+        assert names(leases) == ["first", "second", "third"]
+        (held,) = queue.touch(leases[:1], 90)
+        assert held.until > leases[0].until
+        assert queue.release(leases[:1]) == leases[:1]
+        assert queue.bury(leases[1:2]) == leases[1:2]
+        assert queue.revive([leases[1].entry.id]) == 1
+        assert queue.complete(leases) == leases[2:]
+        assert len(queue) == 2
+    assert [sql for sql in found if "RETURNING" in sql or "BEGIN NOT ATOMIC" in sql] == []
