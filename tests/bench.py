@@ -1,0 +1,42 @@
+"""A feeder over a pool whose threads stand still, so that a test moves each message by hand."""
+
+from djqueue.consumer.feeder import Feeder, Hands
+from djqueue.consumer.holdings import Holdings, clock
+from djqueue.consumer.pace import Budget, Pace
+from djqueue.consumer.pool import Pool
+from djqueue.consumer.settler import Settler
+from djqueue.policies import Outcome, Verdict
+
+
+class Bench:
+    """What it holds stays where it was put; `begin` and `end` are what a worker would do."""
+
+    def __init__(self, *served, threads=4, limit=None, strict=False):
+        self.holdings = Holdings()
+        self.budget = Budget(limit)
+        self.settler = Settler(self.holdings)
+        self.pool = Pool(threads, self.finish)
+        hands = Hands(self.pool, self.holdings, self.settler, self.budget, "me")
+        self.feeder = Feeder(served, hands, Pace(0.001, 1, 0.001), strict)
+
+    def finish(self, held, verdict):
+        self.settler.add(held, verdict)
+
+    def begin(self, worker=0):
+        """Let a worker take the next message, and not end it."""
+        held = self.pool.next()
+        self.pool.workers[worker].holds, held.began = held, clock()
+        return held
+
+    def end(self, held):
+        for worker in self.pool.workers:
+            if worker.holds is held:
+                worker.holds, worker.finished = None, worker.finished + 1
+        self.pool.finish(held, Verdict(Outcome.DONE))
+
+    def ids(self):
+        return {held.lease.entry.id for held in self.holdings if held.verdict is None}
+
+    def settle(self):
+        while len(self.settler):
+            self.settler.tick()

@@ -1,0 +1,94 @@
+"""What the consumers under fault run. Every command writes its start and its end into the ledger."""
+
+import functools
+import os
+import resource
+import subprocess
+import sys
+import time
+from pathlib import Path
+
+from djqueue import current_message, queue_command
+from tests.app.models import Thing
+from tests.faults.ledger import record
+
+
+def recorded(func):
+    @functools.wraps(func)
+    def wrapper(*args, **kwargs):
+        record("start")
+        func(*args, **kwargs)
+        record("end")
+
+    return wrapper
+
+
+@queue_command
+@recorded
+def work(milliseconds=0.0):
+    if milliseconds:
+        time.sleep(milliseconds / 1000)
+
+
+@queue_command
+@recorded
+def hold(gate):
+    """Go on until the file `gate` exists."""
+    _pass(gate)
+
+
+@queue_command
+@recorded
+def hold_and_fail_first(gate, second):
+    """The first to begin it waits for `gate` and fails, the next waits for `second` and does not."""
+    if current_message().attempt > 1:
+        _pass(second)
+        return
+    _pass(gate)
+    record("fail")
+    raise RuntimeError("the first one fails")
+
+
+@queue_command
+@recorded
+def die_by_exit():
+    os._exit(7)
+
+
+@queue_command(max_lost=2)
+@recorded
+def die_by_abort():
+    resource.setrlimit(resource.RLIMIT_CORE, (0, 0))
+    os.abort()
+
+
+@queue_command
+@recorded
+def look_for(pk, alias):
+    """Tell whether a row is there."""
+    record("seen" if Thing.objects.using(alias).filter(pk=pk).exists() else "absent")
+
+
+@queue_command
+@recorded
+def fork(alias):
+    """Have a child by each way that there is, and use the database before, between and after."""
+    _touch_database(alias)
+    if (child := os.fork()) == 0:
+        time.sleep(0.05)
+        os._exit(0)
+    _touch_database(alias)
+    subprocess.run([sys.executable, "-S", "-c", ""], check=True)
+    assert os.waitpid(child, 0)[1] == 0
+    _touch_database(alias)
+    work()
+
+
+def _touch_database(alias):
+    if alias:
+        Thing.objects.using(alias).count()
+
+
+def _pass(gate):
+    while not Path(gate).exists():
+        time.sleep(0.01)

@@ -1,0 +1,86 @@
+"""Consumers of one test, and the ledger that their commands keep."""
+
+import os
+import random
+import sys
+from dataclasses import dataclass, field
+
+from djqueue.queues import queues
+from tests.faults.ledger import Ledger
+from tests.site import Process, Site, until
+
+FULL = os.environ.get("DJQUEUE_FULL") == "1"
+PATIENCE = 300.0 if FULL else 60.0
+STORES = ("sqlite", "postgres", "mariadb", "redis", "redis-blocking")
+UP = "threads; queues:"
+"""What a consumer says once it is about to begin."""
+
+
+def full(small: int, large: int) -> int:
+    """A size: the small one, or the large one with DJQUEUE_FULL=1."""
+    return large if FULL else small
+
+
+def seeded() -> random.Random:
+    """Chances that a failed test tells, so that DJQUEUE_SEED can repeat them."""
+    seed = os.environ.get("DJQUEUE_SEED") or str(random.SystemRandom().randrange(10**6))
+    print(f"DJQUEUE_SEED={seed}", file=sys.stderr)
+    return random.Random(seed)
+
+
+@dataclass
+class Crew:
+    """Consumers over one site; those that die may be replaced."""
+
+    site: Site
+    args: tuple = ("-n", "-d", "0.02", "-m", "0.1")
+    members: list[Process] = field(default_factory=list)
+    ledger: Ledger = field(init=False)
+
+    def __post_init__(self):
+        self.ledger = Ledger(self.site.ledger)
+
+    def hire(self, *args, up: bool = True) -> Process:
+        """Start one more; `up`: and wait until it is about to serve."""
+        consumer = self.site.consumer(*self.args, *args)
+        self.members.append(consumer)
+        if up:
+            consumer.wait_for(UP)
+        return consumer
+
+    def hire_many(self, count: int, *args) -> list[Process]:
+        """Start several at once, and wait until all are up."""
+        hired = [self.hire(*args, up=False) for _ in range(count)]
+        for consumer in hired:
+            consumer.wait_for(UP)
+        return hired
+
+    def kill_busy(self, chance: random.Random) -> Process:
+        """SIGKILL one that is running a message at this moment."""
+        victim = until(lambda: self._busy(chance))
+        victim.kill9()
+        self.members.remove(victim)
+        return victim
+
+    def _busy(self, chance: random.Random) -> Process | None:
+        pids = {event.pid for event in self.ledger.running()}
+        busy = [member for member in self.members if member.pid in pids]
+        return chance.choice(busy) if busy else None
+
+    def dismiss(self) -> list[int]:
+        """SIGTERM to all; their exit codes."""
+        for member in self.members:
+            member.term()
+        codes = [member.wait() for member in self.members]
+        self.members.clear()
+        return codes
+
+
+def at_rest(alias: str = "default", timeout: float = PATIENCE):
+    """Wait until nothing waits and nothing is leased; the queue's counts then."""
+
+    def rest():
+        stats = queues[alias].stats()
+        return stats if not (stats.ready or stats.delayed or stats.leased) else None
+
+    return until(rest, timeout, pause=0.05)

@@ -1,0 +1,68 @@
+"""How soon an idle consumer begins, and what its idleness costs. Loose bounds; the figures are in the benchmarks."""
+
+import statistics
+import time
+
+import pytest
+
+from tests.faults import ledger
+from tests.faults.commands import work
+from tests.faults.conftest import APPS
+from tests.faults.crew import Crew
+
+pytestmark = [pytest.mark.slow, pytest.mark.alone]
+
+
+def delays(crew, count):
+    """Seconds from the call to the start, each time with an idle consumer."""
+    found = []
+    for number in range(count):
+        called = ledger.now()
+        id = work().id
+        crew.ledger.wait("end", number + 1)
+        found.append(crew.ledger.of("start", {id})[0].at - called)
+    return found
+
+
+@pytest.mark.backends("redis-blocking")
+def test_a_blocking_consumer_begins_at_once_dj23_to21(crew):
+    """DJ-23, TO-21: though it may sleep for ten seconds, it wakes within 50 ms, in the middle of many."""
+    crew.args = ("-n", "-d", 10, "-m", 10)
+    crew.hire()
+    assert statistics.median(delays(crew, 25)) < 0.05
+
+
+@pytest.mark.backends("sqlite", "postgres", "mariadb", "redis")
+def test_a_polling_consumer_begins_within_its_longest_pause_dj14(crew):
+    """DJ-14, DJ-23"""
+    crew.args = ("-n", "-d", 0.3, "-m", 0.3)
+    crew.hire()
+    assert statistics.median(delays(crew, 5)) < 0.3 + 0.1
+
+
+@pytest.mark.server("redis")
+def test_idleness_is_cheap_to21(private_server, make_site):
+    """TO-21: fewer than 5 commands per second from a consumer that has been idle until its pauses are longest."""
+    redis = pytest.importorskip("redis")
+    server = private_server("redis")
+    address = server.url.removeprefix("redis://").replace("/", ":")
+    config = {"CLASS": "djqueue.backends.redis_backend.RedisBlockingQueue", "CONNECTION": address}
+    crew = Crew(make_site({"default": config}, INSTALLED_APPS=APPS), args=("-n", "-d", 1, "-m", 1))
+    crew.hire()
+    crew.site.run("send_work", 1, 0)
+    crew.ledger.wait("end")
+    with redis.Redis.from_url(server.url) as client, client.monitor() as monitor:
+        time.sleep(5)
+        with redis.Redis.from_url(server.url) as other:
+            other.echo("over")
+        sent = commands_until(monitor, "ECHO over")
+    assert 0 < len(sent) < 25, sent
+
+
+def commands_until(monitor, last):
+    """What clients sent, without what scripts did."""
+    sent = []
+    while (seen := monitor.next_command())["command"] != last:
+        if seen["client_type"] != "lua" and not seen["command"].startswith(("CLIENT", "HELLO")):
+            sent.append(seen["command"])
+    return sent

@@ -1,0 +1,160 @@
+"""The store goes away and comes back. Consumers ride it out: nobody restarts them, nothing is lost."""
+
+import json
+import sqlite3
+import time
+
+import pytest
+from django.conf import settings as project
+from django.db import connections
+
+from tests import servers
+from tests.faults.commands import work
+from tests.faults.conftest import APPS
+from tests.faults.crew import Crew, at_rest, full
+
+pytestmark = pytest.mark.slow
+THREADS, MILLISECONDS, CONSUMERS = 4, 20, 2
+AHEAD = 12
+"""More than 4 threads finish in the 50 ms for which a consumer claims ahead."""
+PATHS = {
+    "redis": "djqueue.backends.redis_backend.RedisQueue",
+    "redis-blocking": "djqueue.backends.redis_backend.RedisBlockingQueue",
+}
+ENGINES = {"postgres": "django.db.backends.postgresql", "mariadb": "django.db.backends.mysql"}
+
+
+def redis_site(make_site, server, path) -> dict:
+    address = server.url.removeprefix("redis://").replace("/", ":")
+    return make_site({"default": {"CLASS": path, "CONNECTION": address}}, INSTALLED_APPS=APPS)
+
+
+def database_site(make_site, server) -> dict:
+    name, user, host = {
+        "postgres": ("postgres", "djqueue", server.folder),
+        "mariadb": ("djqueue", "root", server.folder / "sock"),
+    }[server.kind]
+    database = {"ENGINE": ENGINES[server.kind], "NAME": name, "USER": user, "HOST": str(host)}
+    config = {"CLASS": "djqueue.backends.database.DatabaseQueue"}
+    site = make_site({"default": config}, INSTALLED_APPS=APPS, DATABASES={"default": database})
+    site.run("migrate", "-v", 0)
+    return site
+
+
+@pytest.fixture
+def private_site(private_server, make_site):
+    """A server of the test's own, and a site on it."""
+
+    def make(store):
+        if store in PATHS:
+            server = private_server("redis", *servers.Redis.DURABLE)
+            return server, redis_site(make_site, server, PATHS[store])
+        server = private_server(store)
+        return server, database_site(make_site, server)
+
+    return make
+
+
+def kill9(server, seconds):
+    server.kill9()
+    time.sleep(seconds)
+    server.start()
+
+
+def shut_down(server, seconds):
+    server.stop()
+    time.sleep(seconds)
+    server.start()
+
+
+def stand_still(server, seconds):
+    server.pause()
+    time.sleep(seconds)
+    server.resume()
+
+
+@pytest.mark.parametrize(
+    ("store", "fault", "seconds"),
+    [
+        pytest.param("redis", kill9, 5, marks=pytest.mark.server("redis")),
+        pytest.param("redis-blocking", shut_down, full(1, 5), marks=pytest.mark.server("redis")),
+        pytest.param("redis-blocking", stand_still, full(2, 12), marks=pytest.mark.server("redis")),
+        pytest.param("postgres", kill9, full(1, 5), marks=pytest.mark.server("postgres")),
+        pytest.param("postgres", shut_down, full(1, 5), marks=pytest.mark.server("postgres")),
+        pytest.param("mariadb", kill9, full(1, 5), marks=pytest.mark.server("mariadb")),
+    ],
+)
+def test_consumers_ride_out_an_outage_dj22_to18(private_site, store, fault, seconds):
+    """DJ-22, TO-18: in the middle of the work, and again while idle, by the same processes."""
+    server, site = private_site(store)
+    crew = Crew(site)
+    crew.hire_many(CONSUMERS, "-t", THREADS, "--lease", 4)
+    ids = site.run("send_work", 400, MILLISECONDS).split()
+    crew.ledger.wait("end", 80)
+    fault(server, seconds)
+    crew.ledger.wait_all("end", ids)
+    ids += site.run("send_work", 20, 0).split()
+    crew.ledger.wait_all("end", ids)
+    assert json.loads(site.run("await_rest")) == [len(ids), 0]
+    found = crew.ledger.check(ids)
+    assert not found.lost
+    assert found.dup_runs <= CONSUMERS * (THREADS + AHEAD)
+    assert crew.ledger.pids() <= {member.pid for member in crew.members}
+    assert crew.dismiss() == [0] * CONSUMERS
+
+
+@pytest.mark.backends("postgres", "mariadb")
+def test_cut_connections_are_made_anew_dj22(crew, backend):
+    """DJ-22: the server ends every connection of the consumers, several times."""
+    crew.hire_many(2, "-t", THREADS, "--lease", 4)
+    ids = [result.id for result in work.enqueue_many([(10,)] * full(500, 5000))]
+    cut = 0
+    for share in range(1, 6):
+        crew.ledger.wait("end", share * len(ids) // 8)
+        cut += cut_all(connections[backend.alias])
+    crew.ledger.wait_all("end", ids)
+    stats = at_rest()
+    found = crew.ledger.check(ids)
+    assert cut >= 5
+    assert (stats.done, stats.dead, found.lost) == (len(ids), 0, set())
+    assert found.dup_runs <= cut
+    assert crew.dismiss() == [0, 0]
+
+
+def cut_all(connection) -> int:
+    """End every other connection to this database; how many."""
+    with connection.cursor() as cursor:
+        if connection.vendor == "postgresql":
+            cursor.execute(
+                "SELECT count(pg_terminate_backend(pid)) FROM pg_stat_activity "
+                "WHERE datname = current_database() AND pid <> pg_backend_pid()"
+            )
+            return cursor.fetchone()[0]
+        cursor.execute("SELECT id FROM information_schema.processlist WHERE db = database() AND id <> connection_id()")
+        ids = [id for (id,) in cursor.fetchall()]
+        for id in ids:
+            cursor.execute(f"KILL {id}")
+        return len(ids)
+
+
+@pytest.mark.backends("sqlite")
+def test_a_long_writer_on_sqlite_is_waited_for_dj22(backend, make_site, settings):
+    """DJ-22: somebody holds the write lock for longer than SQLite's own time-out; nothing runs twice."""
+    settings.QUEUES = backend.queues()
+    path = str(connections["default"].settings_dict["NAME"])
+    impatient = {**project.DATABASES["default"], "NAME": path, "TEST": {}}
+    impatient["OPTIONS"] = {**impatient["OPTIONS"], "timeout": 0.2}
+    plain = {key: impatient[key] for key in ("ENGINE", "NAME", "OPTIONS")}
+    crew = Crew(make_site(settings.QUEUES, (), INSTALLED_APPS=APPS, DATABASES={"default": plain}))
+    crew.hire_many(2, "-t", THREADS, "--lease", 20)
+    ids = [result.id for result in work.enqueue_many([(10,)] * 300)]
+    crew.ledger.wait("end", 50)
+    writer = sqlite3.connect(path, isolation_level=None, timeout=20)
+    writer.execute("BEGIN IMMEDIATE")
+    time.sleep(full(3, 10))
+    writer.execute("ROLLBACK")
+    crew.ledger.wait_all("end", ids)
+    stats = at_rest()
+    found = crew.ledger.check(ids)
+    assert (stats.done, stats.dead, found.lost, found.dup_runs) == (len(ids), 0, set(), 0)
+    assert crew.dismiss() == [0, 0]

@@ -1,0 +1,53 @@
+"""A message that kills its worker every time ends in the error queue; those beside it do not."""
+
+import pytest
+
+from djqueue.policies import notes
+from djqueue.queues import queues
+from tests.faults.commands import die_by_abort, die_by_exit, work
+from tests.faults.crew import PATIENCE, STORES, at_rest
+from tests.site import until
+
+pytestmark = pytest.mark.slow
+
+
+@pytest.mark.backends(*STORES)
+def test_what_kills_its_worker_is_put_aside_and_its_neighbours_are_not_to10(crew):
+    """TO-10: while a supervisor restarts the consumer, poison is started `max_lost` times and 200 good ones run."""
+    good = [result.id for result in work.enqueue_many([(1.0,)] * 100)]
+    poison = {die_by_exit().id: 3}
+    good += [result.id for result in work.enqueue_many([(1.0,)] * 100)]
+    deaths = supervise(crew, lambda: len(queues["default"].dead) == 1)
+    poison |= {die_by_abort().id: 2}
+    deaths += supervise(crew, lambda: len(queues["default"].dead) == 2)
+    crew.ledger.wait_all("end", good, PATIENCE)
+    stats = at_rest()
+    assert (stats.done, stats.dead) == (len(good), len(poison))
+    assert {id: starts(crew, id) for id in poison} == poison
+    assert reasons() == {id: f"worker died: {count} starts never reported" for id, count in poison.items()}
+    assert not crew.ledger.check(good).lost
+    assert deaths == sum(poison.values())
+    assert crew.dismiss() == [0]
+
+
+def supervise(crew, over) -> int:
+    """Keep one consumer running, as supervisord would, until it is `over`; how often it died."""
+    deaths, consumer = 0, crew.members[-1] if crew.members else crew.hire("--lease", 0.5)
+
+    def ended_or_over():
+        return consumer.popen.poll() is not None or over()
+
+    while until(ended_or_over, PATIENCE) and consumer.popen.poll() is not None:
+        deaths += 1
+        crew.members.remove(consumer)
+        consumer = crew.hire("--lease", 0.5)
+    return deaths
+
+
+def starts(crew, id) -> int:
+    return len(crew.ledger.of("start", {id}))
+
+
+def reasons() -> dict[str, str]:
+    dead = queues["default"].dead.peek("ready")
+    return {record.entry.id: notes(record.entry.note)[-1]["reason"] for record in dead}

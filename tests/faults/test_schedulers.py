@@ -1,0 +1,74 @@
+"""Several schedulers keep one schedule."""
+
+import uuid
+from datetime import UTC, datetime, timedelta
+
+import pytest
+
+from djqueue.queues import queues
+from tests.faults import ledger
+from tests.faults.conftest import APPS
+from tests.faults.crew import FULL, STORES, Crew, at_rest
+
+pytestmark = pytest.mark.slow
+EPOCH = datetime(2030, 1, 1, 11, 59, 50, tzinfo=UTC)
+MINUTES = 24
+SPEED = 400.0
+"""Minutes pass in 150 ms: all schedulers wake at the same moment, as they do in earnest."""
+
+
+@pytest.fixture
+def crew(make_site, backend, settings):
+    settings.QUEUES = backend.queues()
+    apps = [*APPS, "tests.faults.timetable"]
+    return Crew(make_site(settings.QUEUES, {"default", backend.alias} - {""}, INSTALLED_APPS=apps))
+
+
+@pytest.mark.backends(*STORES)
+def test_each_tick_is_enqueued_once_by_three_schedulers_and_a_restart_dj12(crew):
+    """DJ-12, DJ-13: one of three is killed and replaced. Ticks are run as they come, so that none hides another."""
+    crew.hire()
+    start = ledger.now() + 2.0  # by then all three are there
+    end = EPOCH.timestamp() + MINUTES * 60
+
+    def hire():
+        return crew.site.start("keep_schedule", EPOCH.timestamp(), start, SPEED, end)
+
+    keepers = [hire() for _ in range(3)]
+    for keeper in keepers:
+        keeper.wait_for("begins")
+    crew.ledger.wait("end", 10)
+    keepers.pop().kill9()
+    keepers.append(hire())
+    assert [keeper.wait() for keeper in keepers] == [0] * 3
+    at_rest()
+    assert_each_once(crew.ledger, "tick", 1)
+    assert_each_once(crew.ledger, "tock", 2)
+
+
+def assert_each_once(ledger, name, step):
+    """No tick from the first that ran to the last minute is missing, none ran twice."""
+    of_id = {tick_id(name, EPOCH + timedelta(minutes=n)): n for n in range(-60, MINUTES + 1)}
+    ran = sorted(of_id[end.id] for end in ledger.of("end", of_id.keys()))
+    assert ran == list(range(ran[0], MINUTES + 1, step))[: len(ran)]
+    assert len(ran) >= (MINUTES - 6) // step
+    assert ran[-1] + step > MINUTES
+
+
+def tick_id(name, moment):
+    text = f"djqueue:tests.faults.timetable.commands.{name}:{moment:%Y-%m-%dT%H:%MZ}"
+    return uuid.uuid5(uuid.NAMESPACE_URL, text).hex
+
+
+@pytest.mark.skipif(not FULL, reason="takes two real minutes: DJQUEUE_FULL=1")
+@pytest.mark.backends("postgres", "redis-blocking")
+def test_three_consumers_keep_the_minutes_dj12(crew):
+    """DJ-12, with the clock on the wall."""
+    crew.args = ("-d", "0.02", "-m", "0.1")
+    crew.hire_many(3)
+    began = datetime.fromtimestamp(queues["default"].now(), UTC).replace(second=0, microsecond=0)
+    minutes = [began + timedelta(minutes=n) for n in (1, 2)]
+    due = {tick_id("tick", minute) for minute in minutes}
+    due |= {tick_id("tock", minute) for minute in minutes if minute.minute % 2 == 0}
+    crew.ledger.wait_all("end", due, timeout=150)
+    assert at_rest().done == len(crew.ledger.of("end")) == len(due)

@@ -1,0 +1,103 @@
+"""Stopping on a signal: what runs may end, what does not end is handed back, what was not begun is untouched."""
+
+import signal
+
+import pytest
+
+from djqueue.queues import queues
+from tests.faults import ledger
+from tests.faults.commands import hold, work
+from tests.faults.crew import STORES, at_rest
+from tests.site import until
+
+pytestmark = pytest.mark.slow
+STOPPING = "Stopping: waiting up to"
+
+
+@pytest.fixture
+def gate(tmp_path):
+    return tmp_path / "gate"
+
+
+@pytest.mark.backends(*STORES)
+@pytest.mark.parametrize("signum", [signal.SIGTERM, signal.SIGINT])
+def test_what_runs_ends_and_nothing_new_begins_dj16(crew, signum):
+    """DJ-16: one-second commands finish within the grace, no other starts, the exit code is 0."""
+    consumer = crew.hire("-t", 2, "--grace", 20)
+    ids = {result.id for result in work.enqueue_many([(1000,)] * 6)}
+    crew.ledger.wait("start", 2)
+    consumer.send(signum)
+    told = ledger.now()
+    assert consumer.wait() == 0
+    starts, ends = crew.ledger.of("start"), crew.ledger.of("end")
+    assert len(ends) == len(starts) == 2
+    assert all(start.at < told for start in starts)
+    left = queues["default"].peek("ready")
+    assert {one.entry.id for one in left} == ids - {end.id for end in ends}
+    assert [one.entry.attempts for one in left] == [0] * 4
+
+
+@pytest.mark.backends(*STORES)
+def test_what_was_claimed_ahead_goes_back_at_once_and_uncounted_dj16(crew, gate):
+    """DJ-16, TO-11: while one command still runs, another consumer gets what waited in our hands, as first starts."""
+    consumer = crew.hire("-t", 1)
+    work.enqueue_many([()] * 1000)
+    blocker = hold(str(gate)).id
+    behind = [result.id for result in work.enqueue_many([()] * 300)]
+    crew.ledger.wait("start", ids={blocker})
+    consumer.term()
+    consumer.wait_for(STOPPING)
+    other = crew.hire()
+    crew.ledger.wait_all("end", behind)
+    assert crew.ledger.of("end", {blocker}) == []
+    starts = crew.ledger.of("start", set(behind))
+    assert {(start.pid, start.attempt) for start in starts} == {(other.pid, 1)}
+    gate.touch()
+    assert consumer.wait() == 0
+    assert at_rest().done == 1301
+    assert len(crew.ledger.of("start")) == 1301
+
+
+@pytest.mark.backends(*STORES)
+def test_what_outlasts_the_grace_is_handed_back_dj16(crew, gate):
+    """DJ-16, TO-11: another consumer starts it at once, not when the lease of a minute runs out; the exit code is 1."""
+    consumer = crew.hire("-t", 1, "--grace", 0.5)
+    id = hold(str(gate)).id
+    crew.ledger.wait("start")
+    other = crew.hire("-t", 1)
+    consumer.term()
+    first, second = crew.ledger.wait("start", 2, timeout=10)
+    assert (first.pid, first.attempt, second.pid, second.attempt) == (consumer.pid, 1, other.pid, 2)
+    assert consumer.wait() == 1
+    [record] = queues["default"].peek("leased")
+    assert (record.entry.failures, record.entry.lost) == (0, 0)
+    gate.touch()
+    crew.ledger.wait("end", ids={id})
+    assert at_rest().done == 1
+    assert [end.pid for end in crew.ledger.of("end")] == [other.pid]
+
+
+@pytest.mark.backends(*STORES)
+def test_a_second_signal_does_not_wait_dj16(crew, gate):
+    """DJ-16: told twice, a consumer hands back what runs and goes, whatever the grace."""
+    consumer = crew.hire("-t", 1, "--grace", 600)
+    id = hold(str(gate)).id
+    crew.ledger.wait("start")
+    consumer.term()
+    consumer.wait_for(STOPPING)
+    consumer.term()
+    assert consumer.wait(timeout=15) == 1
+    record = until(lambda: queues["default"].find(id))
+    assert (record.state, record.entry.attempts, record.entry.lost) == ("ready", 1, 0)
+
+
+@pytest.mark.backends(*STORES)
+def test_an_idle_consumer_stops_soon_dj23(crew):
+    """DJ-23: a wait for work, blocking or not, honours the signal."""
+    work()
+    consumer = crew.hire("-d", 5, "-m", 5)
+    crew.ledger.wait("end")
+    told = ledger.now()
+    consumer.term()
+    assert consumer.wait(timeout=15) == 0
+    assert ledger.now() - told < 5

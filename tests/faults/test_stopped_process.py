@@ -1,0 +1,130 @@
+"""A consumer that stands still (SIGSTOP: a paused machine, a long swap) and wakes up as if nothing had been."""
+
+import signal
+
+import pytest
+
+from djqueue.queues import queues
+from tests.faults.commands import hold, hold_and_fail_first, work
+from tests.faults.crew import STORES, at_rest
+from tests.site import until
+
+pytestmark = pytest.mark.slow
+LEASE = 0.8
+GONE = "somebody else holds it by now"
+
+
+@pytest.fixture
+def gate(tmp_path):
+    return tmp_path / "gate"
+
+
+@pytest.mark.backends(*STORES)
+def test_completion_of_a_zombie_is_refused_to4(crew, gate):
+    """TO-4: A stands still for more than its lease, B takes over and completes; what A says afterwards is nothing."""
+    sleeper = crew.hire("-t", 1, "--lease", LEASE)
+    id = hold(str(gate)).id
+    taken_over(crew, sleeper, id)
+    gate.touch()
+    [end] = crew.ledger.wait("end", ids={id})
+    assert end.attempt == 2
+    assert at_rest().done == 1
+    sleeper.send(signal.SIGCONT)
+    crew.ledger.wait("end", 2, {id})
+    sleeper.wait_for(GONE)
+    stats = at_rest()
+    assert (stats.done, stats.dead) == (1, 0)
+    assert crew.dismiss() == [0, 0]
+
+
+@pytest.mark.backends(*STORES)
+def test_failure_of_a_zombie_changes_nothing_to4(crew, gate, tmp_path):
+    """TO-4: the same, but A wakes first and fails, while B is still at it: no error queue, no further start."""
+    sleeper = crew.hire("-t", 1, "--lease", LEASE)
+    second = tmp_path / "second"
+    id = hold_and_fail_first(str(gate), str(second)).id
+    taken_over(crew, sleeper, id)
+    gate.touch()
+    sleeper.send(signal.SIGCONT)
+    crew.ledger.wait("fail", ids={id})
+    sleeper.wait_for(GONE)
+    assert queues["default"].stats().leased == 1
+    second.touch()
+    [end] = crew.ledger.wait("end", ids={id})
+    assert end.attempt == 2
+    stats = at_rest()
+    assert (stats.done, stats.dead, len(crew.ledger.of("start"))) == (1, 0, 2)
+
+
+@pytest.mark.backends(*STORES)
+def test_late_completion_is_accepted_if_nobody_took_over_to5(crew, gate):
+    """TO-5: reaped, but not given to anybody else: whoever wakes up may finish it. (A limit: no more claims.)"""
+    sleeper = crew.hire("-t", 1, "--lease", LEASE, "--limit", 1)
+    id = hold(str(gate)).id
+    crew.ledger.wait("start", ids={id})
+    sleeper.send(signal.SIGSTOP)
+    until(lambda: queues["default"].reap().count == 1)
+    assert queues["default"].stats().ready == 1
+    gate.touch()
+    sleeper.send(signal.SIGCONT)
+    assert sleeper.wait() == 0
+    stats = at_rest()
+    assert (stats.done, stats.dead, len(crew.ledger.of("start"))) == (1, 0, 1)
+    assert GONE not in sleeper.output
+
+
+@pytest.mark.backends(*STORES)
+def test_a_short_stop_repeats_nothing_to6(crew, gate):
+    """TO-6: nobody is robbed before the end of the lease, while another one reaps as hard as it can."""
+    sleeper = crew.hire("-t", 1, "--lease", 4)
+    id = hold(str(gate)).id
+    crew.ledger.wait("start", ids={id})
+    crew.hire("--lease", LEASE)
+    sleeper.send(signal.SIGSTOP)
+    woken_at = queues["default"].now() + 1.5
+    until(lambda: queues["default"].reap().count or queues["default"].now() > woken_at)
+    sleeper.send(signal.SIGCONT)
+    gate.touch()
+    crew.ledger.wait("end", ids={id})
+    stats = at_rest()
+    assert (stats.done, stats.dead, len(crew.ledger.of("start"))) == (1, 0, 1)
+
+
+@pytest.mark.backends(*STORES)
+def test_what_waited_in_a_zombie_is_not_run_by_it_to6(crew, gate):
+    """TO-6: work that A had claimed ahead runs at B meanwhile; A, awake, does not begin it."""
+    sleeper = crew.hire("-t", 1, "--lease", LEASE)
+    blocker = hold_after_many(gate)
+    crew.ledger.wait("start", ids={blocker})
+    waiting = until(lambda: not_begun(crew))
+    sleeper.send(signal.SIGSTOP)
+    crew.hire("--lease", LEASE)
+    gate.touch()
+    crew.ledger.wait_all("end", {blocker, *waiting})
+    sleeper.send(signal.SIGCONT)
+    sleeper.wait_for(GONE)
+    at_rest()
+    assert crew.dismiss() == [0, 0]
+    assert [event for event in crew.ledger.of("start", waiting) if event.pid == sleeper.pid] == []
+
+
+def not_begun(crew) -> list[str]:
+    """What is leased and was never started."""
+    leased = [record.entry.id for record in queues["default"].peek("leased", 500)]
+    return sorted(set(leased) - {event.id for event in crew.ledger.of("start")})
+
+
+def hold_after_many(gate) -> str:
+    """Quick messages, so that the consumer learns to claim ahead; then one that holds, with more behind it."""
+    work.enqueue_many([()] * 1000)
+    blocker = hold(str(gate)).id
+    work.enqueue_many([()] * 1000)
+    return blocker
+
+
+def taken_over(crew, sleeper, id):
+    """Stop the one that runs a message, and wait until another has begun it."""
+    crew.ledger.wait("start", ids={id})
+    sleeper.send(signal.SIGSTOP)
+    crew.hire("-t", 2, "--lease", LEASE)
+    crew.ledger.wait("start", 2, {id})

@@ -1,0 +1,70 @@
+"""A message about a row runs if and when the row is there."""
+
+import pytest
+from django.db import transaction
+
+from tests.app.models import Thing
+from tests.faults.commands import look_for
+from tests.faults.crew import at_rest, full, seeded
+
+pytestmark = pytest.mark.slow
+DATABASES = ("sqlite", "postgres", "mariadb")
+
+
+class Undone(Exception):
+    pass
+
+
+def business(chance, alias, count):
+    """Transactions of which about half are rolled back; the ids of the messages that are to run."""
+    kept = {}
+    for number in range(count):
+        try:
+            with transaction.atomic(using=alias):
+                thing = Thing.objects.using(alias).create(name="a row", number=number)
+                message = look_for(thing.pk, alias)
+                if chance.random() < 0.5:
+                    raise Undone
+        except Undone:
+            continue
+        kept[message.id] = thing.pk
+    return kept
+
+
+def assert_ran_if_kept(crew, kept):
+    assert 0 < len(kept)
+    crew.ledger.wait_all("end", kept)
+    stats = at_rest()
+    assert (stats.done, stats.dead) == (len(kept), 0)
+    assert {event.id for event in crew.ledger.of("seen")} == kept.keys()
+    assert crew.ledger.of("absent") == []
+    assert len(crew.ledger.of("start")) == len(kept)
+
+
+@pytest.mark.backends(*DATABASES)
+def test_a_message_belongs_to_its_transaction(crew, backend):
+    """Half of the transactions are rolled back, while consumers poll hard; one producer dies before its commit."""
+    crew.args = ("-n", "-d", 0.001, "-m", 0.002)
+    crew.hire_many(2)
+    kept = business(seeded(), backend.alias, full(100, 1000))
+    assert_ran_if_kept(crew, kept)
+    die_before_commit(crew, backend.alias)
+    assert_ran_if_kept(crew, kept)
+    assert set(Thing.objects.using(backend.alias).values_list("pk", flat=True)) == set(kept.values())
+
+
+@pytest.mark.backends("redis", "redis-blocking", database=True)
+def test_a_message_is_sent_on_commit(crew):
+    """The same on a store apart from the database."""
+    crew.args = ("-n", "-d", 0.001, "-m", 0.002)
+    crew.hire_many(2)
+    kept = business(seeded(), "default", full(100, 1000))
+    assert_ran_if_kept(crew, kept)
+    die_before_commit(crew, "default")
+    assert_ran_if_kept(crew, kept)
+
+
+def die_before_commit(crew, alias):
+    producer = crew.site.start("hang_before_commit", alias)
+    producer.wait_for("about to commit")
+    producer.kill9()

@@ -1,0 +1,1 @@
+"""An app of its own, so that only those consumers have a schedule which are to keep it."""

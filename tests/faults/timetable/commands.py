@@ -1,0 +1,20 @@
+"""Commands for every minute: one by a crontab, one by a plain function."""
+
+from djqueue.decorators import crontab, periodic_command
+from tests.faults.ledger import record
+
+
+def every_other_minute(moment):
+    return moment.minute % 2 == 0
+
+
+@periodic_command(crontab(), missed="all")
+def tick():
+    record("start")
+    record("end")
+
+
+@periodic_command(every_other_minute, missed="all")
+def tock():
+    record("start")
+    record("end")

@@ -1,0 +1,251 @@
+"""The consumer as a whole: how many it runs, at once and in all, and how it ends."""
+
+import asyncio
+import threading
+
+import pytest
+
+from djqueue import Consumer, current_message
+from djqueue.consumer import Crew
+from djqueue.decorators import queue_command
+from djqueue.queues import queues
+from djqueue.testing import eventually
+from tests.life import Gate, heard, message_for, serving
+
+ran = []
+gate = Gate()
+
+
+@queue_command
+def work(number=0):
+    ran.append(number)
+
+
+@queue_command
+def pass_the_gate(number=0):
+    gate()
+    ran.append((number, current_message().attempt))
+
+
+@queue_command
+def breed(generations):
+    ran.append(generations)
+    if generations:
+        breed(generations - 1)
+
+
+@queue_command
+def explode():
+    raise RuntimeError("boom")
+
+
+@queue_command
+def leave():
+    raise SystemExit(3)
+
+
+@queue_command
+async def work_async():
+    await asyncio.sleep(0)
+    ran.append((threading.get_ident(), id(asyncio.get_running_loop())))
+
+
+@pytest.fixture(autouse=True)
+def _fresh():
+    global gate
+    gate = Gate()
+    ran.clear()
+    yield
+    gate.open()
+
+
+@pytest.fixture
+def queue(backend, settings):
+    settings.QUEUES = backend.queues()
+    return queues["default"]
+
+
+class TestHowMany:
+    def test_limit_is_exact(self, queue):
+        work.enqueue_many([(number,) for number in range(12)])
+        assert Consumer(periodic=False).run(limit=5) == 0
+        assert len(ran) == 5
+        stats = queue.stats()
+        assert (stats.ready, stats.leased, stats.done) == (7, 0, 5)
+        assert Consumer(periodic=False, threads=1).run(limit=7) == 0
+        assert sorted(ran) == list(range(12))
+
+    @pytest.mark.backends("memory", "redis")
+    def test_limit_counts_failures_and_not_what_was_put_back(self, queue):
+        queue.put([message_for(queue, "no.such.command")])
+        explode()
+        work()
+        assert Consumer(periodic=False).run(limit=2) == 0
+        assert (ran, len(queue), len(queue.dead)) == ([0], 1, 1)
+
+    @pytest.mark.backends("memory")
+    def test_a_limit_is_not_reached_by_asking(self, queue, monkeypatch):
+        """While a claim of an empty queue is on its way, the budget is out but nothing has run."""
+        asking, looks, claim, ended = Gate(), Gate(), queue.claim, Crew.ended
+        looks.open()
+        monkeypatch.setattr(queue, "claim", lambda *args: asking() or claim(*args))
+        monkeypatch.setattr(Crew, "ended", lambda crew: looks() or ended(crew))
+        with serving(threads=1, limit=1) as consumer:
+            asking.await_within(1)
+            looks.await_passed(looks.passed + 3)
+            assert not consumer.future.done()
+            asking.open()
+            work()
+            assert consumer.code() == 0
+        assert ran == [0]
+
+    def test_drain_runs_what_is_due_and_what_that_brings(self, queue):
+        breed(3)
+        work.enqueue_many([(number,) for number in range(10, 30)])
+        later = work.using(delay=3600).enqueue(99)
+        assert Consumer(periodic=False, drain=True).run() == 0
+        assert sorted(ran) == [0, 1, 2, 3, *range(10, 30)]
+        stats = queue.stats()
+        assert (stats.ready, stats.delayed, stats.leased) == (0, 1, 0)
+        assert queue.find(later.id).state == "delayed"
+
+    @pytest.mark.backends("memory", "sqlite", "redis-blocking")
+    def test_draining_an_empty_queue_ends(self, queue):
+        assert Consumer(periodic=False, drain=True).run() == 0
+
+    @pytest.mark.backends("memory")
+    def test_drain_with_a_limit_ends_at_whichever_comes_first(self, queue):
+        work.enqueue_many([(number,) for number in range(5)])
+        assert Consumer(periodic=False, drain=True).run(limit=3) == 0
+        assert len(ran) == 3
+        assert Consumer(periodic=False, drain=True).run(limit=30) == 0
+        assert len(ran) == 5
+
+    def test_dj25_as_many_at_once_as_there_are_threads_and_never_more(self, queue):
+        pass_the_gate.enqueue_many([(number,) for number in range(12)])
+        with serving(threads=4, limit=12) as consumer:
+            gate.await_within(4)
+            assert queue.stats().leased == 4  # nothing is claimed ahead of work that takes long
+            gate.open()
+            assert consumer.code() == 0
+        assert (gate.most, gate.passed) == (4, 12)
+        assert sorted(ran) == [(number, 1) for number in range(12)]
+
+    @pytest.mark.backends("memory", "redis")
+    def test_dj17_failures_leave_the_pool_at_full_strength(self, queue):
+        for command in (explode, leave) * 4:
+            command()
+        pass_the_gate.enqueue_many([(number,) for number in range(4)])
+        with serving(threads=4, limit=12) as consumer:
+            gate.await_within(4)
+            gate.open()
+            assert consumer.code() == 0
+        assert (len(queue.dead), gate.most) == (8, 4)
+
+    @pytest.mark.backends("memory")
+    def test_async_commands_of_a_thread_share_its_loop(self, queue):
+        work_async.enqueue_many([()] * 12)
+        assert Consumer(periodic=False, threads=2).run(limit=12) == 0
+        loops = {}
+        for thread, loop in ran:
+            loops.setdefault(thread, set()).add(loop)
+        assert all(len(found) == 1 for found in loops.values())
+
+
+class TestHowItEnds:
+    def test_a_stop_waits_for_what_runs_and_gives_back_the_rest(self, queue):
+        handles = pass_the_gate.enqueue_many([(number,) for number in range(4)])
+        with serving(threads=1) as consumer:
+            gate.await_within(1)
+            consumer.stop()
+            threading.Thread(target=gate.open).start()
+            assert consumer.code() == 0
+        assert ran == [(0, 1)]
+        left = queue.claim(10)
+        assert [lease.entry.id for lease in left] == [handle.id for handle in handles[1:]]
+        assert {lease.entry.attempts for lease in left} == {1}
+
+    @pytest.mark.backends("memory")
+    def test_nothing_is_claimed_after_a_stop(self, queue, monkeypatch):
+        pass_the_gate()
+        with serving(threads=2) as consumer, heard("consumer_stopping") as told:
+            gate.await_within(1)
+            consumer.stop()
+            eventually(lambda: told)
+            eventually(lambda: not any(one.name.startswith("djqueue-feeder") for one in threading.enumerate()))
+            work()
+            assert not consumer.future.done()
+            gate.open()
+            assert consumer.code() == 0
+        assert ran == [(0, 1)]
+        assert queue.stats().ready == 1
+
+    def test_a_second_stop_gives_back_what_runs(self, queue):
+        handle = pass_the_gate()
+        with serving(threads=2) as consumer, heard("released") as told:
+            gate.await_within(1)
+            consumer.stop()
+            consumer.stop()
+            assert consumer.code() == 1
+            assert [about["id"] for _, about in told] == [handle.id]
+            entry = queue.find(handle.id).entry
+            assert (entry.attempts, entry.failures, entry.lost) == (1, 0, 0)
+            assert queue.stats().ready == 1  # another consumer may have it at once
+            gate.open()
+
+    @pytest.mark.backends("memory")
+    def test_after_the_grace_what_runs_is_given_back(self, queue):
+        pass_the_gate()
+        with serving(threads=2, grace=0.05) as consumer:
+            gate.await_within(1)
+            consumer.stop()
+            assert consumer.code() == 1
+            assert queue.stats().ready == 1
+            gate.open()
+
+    @pytest.mark.backends("memory")
+    def test_what_was_given_back_is_not_finished_twice(self, queue):
+        pass_the_gate()
+        with serving(threads=1) as first, heard("completed", "lease_lost") as told:
+            gate.await_within(1)
+            first.stop()
+            first.stop()
+            assert first.code() == 1
+            with serving(threads=1, limit=1) as second:
+                gate.await_within(2)
+                gate.open()
+                assert second.code() == 0
+        assert [name for name, _ in told] == ["completed"]
+        assert queue.stats().done == 1
+        eventually(lambda: sorted(ran) == [(0, 1), (0, 2)])
+
+    @pytest.mark.backends("memory")
+    def test_a_consumer_may_run_again(self, queue):
+        consumer = Consumer(periodic=False)
+        for number in range(2):
+            work(number)
+            assert consumer.run(limit=1) == 0
+        assert ran == [0, 1]
+
+    @pytest.mark.backends("memory")
+    def test_a_store_that_cannot_be_reached_at_the_start(self, queue, monkeypatch, caplog):
+        monkeypatch.setattr(queue, "stats", _away)
+        assert Consumer().run() == 75
+        assert "The store of queue 'default' cannot be used: the store is away" in caplog.text
+
+    def test_its_threads_are_gone(self, queue):
+        work()
+        assert Consumer(threads=3).run(limit=1) == 0
+        eventually(lambda: not [one.name for one in threading.enumerate() if one.name.startswith("djqueue-")])
+
+    @pytest.mark.backends("memory")
+    def test_signals_tell_of_its_life(self, queue):
+        consumer = Consumer(periodic=False)
+        with heard("consumer_started", "consumer_stopping") as told:
+            consumer.stop()
+            consumer.run()
+        assert told == [("consumer_started", {"sender": consumer}), ("consumer_stopping", {"sender": consumer})]
+
+
+def _away(*args, **kwargs):
+    raise ConnectionError("the store is away")

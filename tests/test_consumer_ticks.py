@@ -1,0 +1,197 @@
+"""The other duties of a consumer, a tick at a time: reaper, heart, settler, and what they have in common."""
+
+import logging
+import threading
+from datetime import timedelta
+
+import pytest
+
+from djqueue.backends.base import Reaped
+from djqueue.consumer.loop import Loop
+from djqueue.consumer.reaper import Heart, Reaper
+from djqueue.decorators import queue_command
+from djqueue.policies import Outcome, Verdict
+from djqueue.queues import queues
+from djqueue.testing import eventually
+from tests.bench import Bench
+
+
+@queue_command
+def work(number=0):
+    return number
+
+
+@pytest.fixture
+def queue(backend, settings):
+    settings.QUEUES = backend.queues()
+    return queues["default"]
+
+
+@pytest.mark.backends("memory", "sqlite", "redis")
+class TestReaper:
+    def test_an_expired_lease_is_given_back_and_counted_as_lost(self, queue, caplog):
+        handle = work()
+        [lease] = queue.claim(1, 0.05)
+        reaper = Reaper([queue], 60)
+        pause = reaper.tick()
+        assert 0 < pause <= max(0.06, lease.until - queue.now() + 0.06)
+        eventually(lambda: queue.now() > lease.until)
+        reaper.tick()
+        record = queue.find(handle.id)
+        assert (record.state, record.entry.lost, record.entry.attempts) == ("ready", 1, 1)
+        assert "ran out" in caplog.text
+
+    def test_it_comes_back_within_a_quarter_of_a_lease(self, queue):
+        reaper = Reaper([queue], 60)
+        pauses = {reaper.tick() for _ in range(20)}
+        assert all(12 <= pause <= 15 for pause in pauses)
+        assert len(pauses) > 1  # not all consumers at once
+
+    @pytest.mark.backends("memory")
+    def test_it_goes_on_at_once_while_there_is_more(self, queue, monkeypatch):
+        monkeypatch.setattr(queue, "reap", lambda limit: Reaped(limit, 5.0))
+        assert Reaper([queue], 60).tick() <= 0.05
+
+    @pytest.mark.backends("memory")
+    def test_it_prunes_now_and_then(self, queue, monkeypatch):
+        pruned = []
+        monkeypatch.setattr(queue.store, "prune", lambda: pruned.append(1))
+        reaper = Reaper([queue], 60)
+        for _ in range(3):
+            reaper.tick()
+        assert len(pruned) == 1
+        reaper._pruned -= 61
+        reaper.tick()
+        assert len(pruned) == 2
+
+
+@pytest.mark.backends("memory", "sqlite", "redis")
+class TestHeart:
+    def bench(self, queue, lease):
+        bench = Bench(queue)
+        bench.heart = Heart(bench.holdings, lambda queue: lease, lease)
+        return bench
+
+    def test_it_extends_what_was_held_for_a_quarter_of_its_lease(self, queue, monkeypatch):
+        work.enqueue_many([(number,) for number in range(3)])
+        bench, touched = self.bench(queue, 60), []
+        bench.feeder.tick()
+        touch = queue.touch
+        monkeypatch.setattr(queue, "touch", lambda some, lease: touched.append(len(some)) or touch(some, lease))
+        assert 0 < bench.heart.tick() <= 15
+        assert touched == []
+        for held in bench.holdings:
+            held.touched -= 16
+        bench.heart.tick()
+        bench.heart.tick()
+        assert touched == [3]
+
+    def test_it_says_when_a_lease_is_lost(self, queue, caplog):
+        handle = work()
+        bench = self.bench(queue, 60)
+        bench.feeder.tick()
+        [held] = bench.holdings
+        queue.complete([held.lease])
+        held.touched -= 16
+        bench.heart.tick()
+        assert [record.message_id for record in caplog.records if record.levelno == logging.WARNING] == [handle.id]
+
+
+@pytest.mark.backends("memory")
+class TestSettler:
+    def test_what_could_not_be_settled_is_tried_again(self, queue, monkeypatch):
+        work()
+        bench = Bench(queue)
+        bench.feeder.tick()
+        with monkeypatch.context() as patch:
+            patch.setattr(queue, "complete", _away)
+            bench.end(bench.begin())
+            assert bench.settler.guarded_tick() > 0
+        assert (len(bench.settler), len(bench.holdings)) == (1, 1)
+        bench.settler.guarded_tick()
+        assert (len(bench.settler), len(bench.holdings), queue.stats().done) == (0, 0, 1)
+
+    def test_a_store_that_is_away_does_not_hold_up_another(self, backend, settings, monkeypatch):
+        settings.QUEUES = backend.queues("default", "other")
+        for alias in ("default", "other"):
+            work.using(queue_name=alias).enqueue()
+        bench = Bench(queues["default"], queues["other"])
+        for _ in range(2):
+            bench.feeder.tick()
+            bench.end(bench.begin())
+        monkeypatch.setattr(queues["default"], "complete", _away)
+        bench.settler.guarded_tick()
+        assert queues["other"].stats().done == 1
+        assert len(bench.settler) == 1
+
+    def test_the_first_verdict_counts(self, queue):
+        work()
+        bench = Bench(queue)
+        bench.feeder.tick()
+        held = bench.begin()
+        bench.settler.add(held, Verdict(Outcome.HANDED_BACK))
+        bench.settler.add(held, Verdict(Outcome.DONE))
+        assert len(bench.settler) == 1
+        bench.settle()
+        assert queue.stats().ready == 1
+
+
+class TestLoop:
+    """A duty survives what its tick raises."""
+
+    class Duty(Loop):
+        def __init__(self, *outcomes):
+            super().__init__("duty")
+            self.outcomes, self.ticks = list(outcomes), 0
+            self.over = threading.Event()
+
+        def tick(self):
+            self.ticks += 1
+            outcome = self.outcomes.pop(0) if self.outcomes else self.over.set() or 3600
+            if isinstance(outcome, Exception):
+                raise outcome
+            return outcome
+
+    def test_it_waits_longer_after_each_failure_up_to_a_bound(self):
+        duty = self.Duty(*[ConnectionError("away")] * 12)
+        pauses = [duty.guarded_tick() for _ in range(12)]
+        assert pauses == sorted(pauses)
+        assert pauses[0] < 1
+        assert pauses[-1] == 5.0
+
+    def test_the_first_failure_is_reported_in_full_and_the_rest_in_a_line(self, caplog):
+        caplog.set_level(logging.INFO, "djqueue")
+        duty = self.Duty(*[ConnectionError("away")] * 3, 7)
+        for _ in range(4):
+            pause = duty.guarded_tick()
+        assert pause == 7
+        assert [(record.levelname, bool(record.exc_info)) for record in caplog.records] == [
+            ("ERROR", True),
+            ("WARNING", False),
+            ("WARNING", False),
+            ("INFO", False),
+        ]
+        assert "goes on" in caplog.records[-1].getMessage()
+
+    def test_its_thread_goes_on_and_stops_when_told(self):
+        duty = self.Duty(ConnectionError("away"), 0, 0.001)
+        duty.start()
+        assert duty.over.wait(20)
+        duty.stop()
+        duty.join(20)
+        assert not duty.is_alive()
+        assert duty.ticks == 4
+
+    def test_a_word_wakes_it(self):
+        duty = self.Duty(3600)
+        duty.start()
+        deadline = timedelta(seconds=20)
+        while not duty.over.wait(0.001) and (deadline := deadline - timedelta(seconds=0.001)):
+            duty.wake()
+        duty.stop()
+        duty.join(20)
+        assert duty.ticks >= 2
+
+
+def _away(*args, **kwargs):
+    raise ConnectionError("the store is away")

@@ -1,0 +1,288 @@
+"""Functions and classes become commands, or are refused with a reason."""
+
+import asyncio
+import functools
+import importlib
+import pickle
+import sys
+from datetime import datetime, timedelta
+from textwrap import dedent
+
+import pytest
+
+from djqueue.decorators import crontab, periodic_command, queue_command
+from djqueue.exceptions import InvalidQueueError
+from djqueue.queues import queues
+from djqueue.registry import Command, PeriodicCommand, registry
+
+NAME = __name__
+ran = []
+
+
+@queue_command
+def bare(number, *, word="x"):
+    """What bare does."""
+    ran.append((number, word))
+    return number * 2
+
+
+@queue_command(queue_name="default", priority=3, delay=timedelta(minutes=1), max_lost=5, codec="json", models="pickle")
+def optioned():
+    ran.append("optioned")
+
+
+@queue_command
+async def later(number):
+    await asyncio.sleep(0)
+    ran.append(number)
+    return number + 1
+
+
+def plain():
+    return "plain"
+
+
+def wrapping(func):
+    @functools.wraps(func)
+    def inner(*args, **kwargs):
+        return func(*args, **kwargs) + "!"
+
+    return inner
+
+
+@queue_command
+@wrapping
+def wrapped(word):
+    return word
+
+
+@periodic_command(crontab(hour=0, minute=0))
+def nightly(word="night"):
+    return word
+
+
+@pytest.fixture(autouse=True)
+def _nothing_ran():
+    ran.clear()
+
+
+@pytest.fixture(autouse=True)
+def memory(settings):
+    settings.QUEUES = {"default": {"CLASS": "djqueue.backends.memory.MemoryQueue"}}
+    return queues["default"]
+
+
+@pytest.fixture
+def write_module(tmp_path, monkeypatch):
+    """Write a module and import it; gone with what it registered when the test ends."""
+    monkeypatch.syspath_prepend(str(tmp_path))
+    written, before = [], list(registry)
+
+    def write(name, text):
+        (tmp_path / f"{name}.py").write_text(dedent(text))
+        importlib.invalidate_caches()
+        written.append(name)
+        return importlib.import_module(name)
+
+    yield write
+    for name in written:
+        sys.modules.pop(name, None)
+    registry.reset()
+    for command in before:
+        registry.register(command)
+
+
+# ---- the decorator
+
+
+def test_a_bare_decorator_makes_a_command():
+    assert isinstance(bare, Command)
+    assert bare.name == f"{NAME}.bare"
+    assert (bare.__name__, bare.__module__, bare.__doc__) == ("bare", NAME, "What bare does.")
+    assert bare.__wrapped__(4) == 8
+    assert repr(bare) == f"<Command {NAME}.bare>"
+
+
+def test_options_become_the_policy(memory):
+    policy = optioned.policy
+    assert (policy.queue_name, policy.priority, policy.delay, policy.max_lost) == ("default", 3, 60.0, 5)
+    optioned()
+    [record] = memory.peek("delayed")
+    assert record.entry.priority == 3
+
+
+def test_call_runs_it_here():
+    assert bare.call(4, word="y") == 8
+    assert ran == [(4, "y")]
+
+
+def test_an_async_function_is_a_command():
+    assert later.is_async
+    assert asyncio.run(later.call(4)) == 5
+    assert ran == [4]
+
+
+def test_a_wrapped_function_keeps_its_name_and_what_wraps_it():
+    assert wrapped.name == f"{NAME}.wrapped"
+    assert wrapped.call("hey") == "hey!"
+    with pytest.raises(TypeError, match="word"):
+        wrapped.enqueue()
+
+
+def test_a_command_pickles_by_name():
+    assert pickle.loads(pickle.dumps(bare)) is bare
+
+
+@pytest.mark.parametrize(
+    ("options", "error", "words"),
+    [
+        ({"prioritty": 3}, TypeError, "prioritty.*priority"),
+        ({"priority": "high"}, TypeError, "priority is 'high'"),
+        ({"priority": True}, TypeError, "priority is True"),
+        ({"priority": 2**31}, ValueError, "priority is 2147483648"),
+        ({"delay": -1}, ValueError, "delay is -1"),
+        ({"delay": "soon"}, TypeError, "delay is 'soon'"),
+        ({"delay": float("nan")}, ValueError, "delay is nan"),
+        ({"delay": float("inf")}, ValueError, "delay is inf"),
+        ({"queue_name": ""}, TypeError, "queue_name is ''"),
+        ({"queue_name": 3}, TypeError, "queue_name is 3"),
+        ({"max_lost": 0}, ValueError, "max_lost is 0"),
+        ({"max_lost": True}, ValueError, "max_lost is True"),
+        ({"codec": "yaml"}, ValueError, "codec is 'yaml'.*'pickle', 'json'"),
+        ({"models": "values"}, ValueError, "models is 'values'"),
+        ({"run_after": datetime(2030, 1, 1)}, ValueError, "run_after.*aware"),
+        ({"run_after": 3}, TypeError, "run_after is 3"),
+        ({"delay": 3, "run_after": datetime(2030, 1, 1)}, ValueError, "delay and run_after"),
+    ],
+)
+def test_bad_options_are_refused_when_they_are_given(options, error, words):
+    with pytest.raises(error, match=words):
+        queue_command(**options)
+    with pytest.raises(error, match=words):
+        bare.using(**options)
+
+
+class Holder:
+    def method(self):
+        raise NotImplementedError
+
+    class Callable:
+        def __call__(self):
+            raise NotImplementedError
+
+
+@pytest.mark.parametrize(
+    "thing",
+    [
+        lambda: None,
+        Holder.method,
+        Holder().method,
+        Holder,
+        Holder.Callable(),
+        functools.partial(plain),
+        print,
+        "text",
+        bare,
+        staticmethod(plain),
+    ],
+    ids=["lambda", "method", "bound", "class", "instance", "partial", "builtin", "text", "command", "staticmethod"],
+)
+@pytest.mark.parametrize("decorate", [queue_command, queue_command(), periodic_command(crontab())])
+def test_what_is_no_function_of_a_module_is_refused(decorate, thing):
+    with pytest.raises(TypeError):
+        decorate(thing)
+
+
+def test_a_nested_function_is_refused():
+    def nested():
+        raise NotImplementedError
+
+    with pytest.raises(TypeError, match="nested.*function of a module"):
+        queue_command(nested)
+    assert f"{NAME}.{nested.__qualname__}" not in registry
+
+
+# ---- arguments
+
+
+@pytest.mark.parametrize(
+    ("args", "kwargs", "words"),
+    [((), {}, "number"), ((1, 2), {}, "positional"), ((1,), {"wrod": 1}, "wrod"), ((1,), {"number": 1}, "number")],
+)
+def test_arguments_must_fit_the_signature_at_the_call(memory, args, kwargs, words):
+    for enqueue in (bare, bare.enqueue, bare.using(delay=3), bare.using(delay=3).enqueue):
+        with pytest.raises(TypeError, match=words):
+            enqueue(*args, **kwargs)
+    with pytest.raises(TypeError, match=words):
+        asyncio.run(bare.aenqueue(*args, **kwargs))
+    assert len(memory) == 0
+
+
+def test_one_misfit_among_many_sends_none(memory):
+    with pytest.raises(TypeError, match="number"):
+        bare.enqueue_many([(1,), {"word": "y"}, (3,)])
+    with pytest.raises(TypeError, match="tuples.*dicts.*not 3"):
+        bare.enqueue_many([(1,), 3])
+    assert len(memory) == 0
+
+
+# ---- periodic commands
+
+
+def test_dj10_a_periodic_command_called_runs_inline_and_queues_nothing(memory):
+    assert isinstance(nightly, PeriodicCommand)
+    assert nightly() == "night"
+    assert nightly("day") == "day"
+    assert len(memory) == 0
+
+
+def test_a_periodic_command_can_be_enqueued_by_hand(memory):
+    nightly.enqueue("now")
+    assert len(memory) == 1
+
+
+def test_a_periodic_command_may_not_require_parameters():
+    with pytest.raises(TypeError, match=r"needy.*requires word.*queue_command"):
+        periodic_command(crontab())(_module_level(lambda word: word, "needy"))
+    assert f"{NAME}.needy" not in registry
+
+
+@pytest.mark.parametrize("func", [lambda word="x": word, lambda *args, **kwargs: None])
+def test_optional_parameters_of_a_periodic_command_are_fine(func, write_module):
+    write_module("nothing", "")  # restores the registry
+    command = periodic_command(crontab())(_module_level(func, "optional"))
+    assert command in registry.periodic()
+
+
+def test_any_callable_of_a_datetime_is_a_schedule(write_module):
+    write_module("nothing", "")
+    command = periodic_command(lambda dt: dt.minute == 7)(_module_level(lambda: None, "seventh"))
+    assert command.validate_datetime(datetime(2026, 1, 1, 0, 7))
+
+
+@pytest.mark.parametrize(
+    ("schedule", "options", "error", "words"),
+    [
+        ("* * * * *", {}, TypeError, r"crontab\(\) or a callable"),
+        (crontab(), {"missed": "never"}, ValueError, "missed is 'never'"),
+        (crontab(), {"max_lateness": -1}, ValueError, "max_lateness is -1"),
+        (crontab(), {"max_lateness": "1h"}, TypeError, "max_lateness is '1h'"),
+        (crontab(), {"max_lateness": 0}, ValueError, "max_lateness is 0"),
+        (crontab(), {"prioritty": 1}, TypeError, "prioritty"),
+    ],
+)
+def test_bad_options_of_a_schedule_are_refused(schedule, options, error, words):
+    with pytest.raises(error, match=words):
+        periodic_command(schedule, **options)
+
+
+def test_an_unknown_alias_names_those_that_exist():
+    with pytest.raises(InvalidQueueError, match="'slow'.*default"):
+        bare.using(queue_name="slow").enqueue(1)
+
+
+def _module_level(func, name):
+    """The function as if it stood in this module."""
+    func.__name__ = func.__qualname__ = name
+    func.__module__ = NAME
+    return func

@@ -1,0 +1,94 @@
+"""Eager mode: calls run inline."""
+
+import asyncio
+import threading
+
+import pytest
+
+from djqueue.decorators import queue_command
+from djqueue.exceptions import EncodeError
+from djqueue.queues import queues
+from djqueue.running import current_message
+
+ran = []
+
+
+@queue_command
+def note(*args, **kwargs):
+    ran.append((args, kwargs))
+    return args
+
+
+@queue_command
+async def anote(*args):
+    await asyncio.sleep(0)
+    ran.append((args, current_message()))
+
+
+@queue_command
+def explode(text="boom"):
+    ran.append(text)
+    raise KeyError(text)
+
+
+@pytest.fixture(autouse=True)
+def _nothing_ran():
+    ran.clear()
+
+
+@pytest.fixture
+def queue(backend, settings):
+    settings.QUEUES = backend.queues()
+    return queues["default"]
+
+
+class TestEager:
+    """DJ-2: eager mode runs inline, nothing is queued, exceptions reach the caller."""
+
+    @pytest.fixture(autouse=True)
+    def eager(self, settings, queue):
+        settings.QUEUE_ALWAYS_EAGER = True
+
+    def test_dj2_it_runs_inline_and_queues_nothing(self, queue):
+        handle = note(1, word="x")
+        assert ran == [((1,), {"word": "x"})]
+        assert len(queue) == 0
+        assert handle.id
+
+    @pytest.mark.backends("memory")
+    def test_dj2_exceptions_reach_the_caller(self, queue):
+        with pytest.raises(KeyError, match="boom"):
+            explode()
+        assert len(queue.dead) == 0
+
+    @pytest.mark.backends("memory")
+    def test_dj2_what_would_not_travel_does_not_run(self, queue):
+        with pytest.raises(EncodeError):
+            note(threading.Lock())
+        given = [1]
+        note(given)
+        given.append(2)
+        assert ran == [(([1],), {})]
+
+    @pytest.mark.backends("memory")
+    def test_delay_is_ignored(self, queue):
+        note.using(delay=3600).enqueue(1)
+        assert ran == [((1,), {})]
+
+    @pytest.mark.backends("memory")
+    def test_many_run_in_order(self, queue):
+        note.enqueue_many([(1,), (2,)])
+        assert [args for args, _ in ran] == [(1,), (2,)]
+
+    @pytest.mark.backends("memory")
+    def test_an_async_command_runs_to_its_end_and_knows_its_message(self, queue):
+        handle = anote(1)
+        [(args, message)] = ran
+        assert (args, message.id) == ((1,), handle.id)
+
+        async def within_a_loop():
+            anote(2)
+            await anote.aenqueue(3)
+
+        asyncio.run(within_a_loop())
+        assert [args for args, _ in ran] == [(1,), (2,), (3,)]

@@ -1,0 +1,164 @@
+"""When a call is sent: with the caller's transaction on a database, on its commit beside one."""
+
+import logging
+import threading
+
+import pytest
+from django.db import connection, transaction
+
+from djqueue.backends.base import BaseQueue
+from djqueue.decorators import queue_command
+from djqueue.exceptions import EncodeError
+from djqueue.queues import queues
+from tests.app.models import Thing
+from tests.life import claim_one, heard, run_one
+
+DATABASES = ("sqlite", "postgres", "mariadb")
+OTHERS = ("memory", "redis", "redis-blocking")
+ran = []
+
+
+@queue_command
+def note(*args, **kwargs):
+    ran.append((args, kwargs))
+    return args
+
+
+@pytest.fixture(autouse=True)
+def _nothing_ran():
+    ran.clear()
+
+
+@pytest.fixture
+def queue(backend, settings):
+    settings.QUEUES = backend.queues()
+    return queues["default"]
+
+
+@pytest.mark.backends(*DATABASES)
+class TestOnADatabase:
+    """An enqueue is part of the caller's transaction."""
+
+    def test_a_commit_sends(self, queue):
+        with transaction.atomic(using=queue.database):
+            note(1)
+        assert len(queue) == 1
+
+    def test_a_rollback_sends_nothing(self, queue):
+        with pytest.raises(ZeroDivisionError), transaction.atomic(using=queue.database):
+            note(1)
+            note.enqueue_many([(2,), (3,)])
+            assert len(queue) == 3
+            1 / 0  # noqa: B018
+        assert len(queue) == 0
+
+    def test_a_savepoint_takes_only_its_own_back(self, queue):
+        with transaction.atomic(using=queue.database):
+            kept = note("kept")
+            with pytest.raises(ZeroDivisionError), transaction.atomic(using=queue.database):
+                note("taken back")
+                1 / 0  # noqa: B018
+        assert [lease.entry.id for lease in queue.claim(10)] == [kept.id]
+
+    def test_nobody_else_sees_it_before_the_commit(self, queue):
+        with transaction.atomic(using=queue.database):
+            note(1)
+            assert _in_another_thread(lambda: queue.stats().ready) == 0
+        assert _in_another_thread(lambda: queue.stats().ready) == 1
+
+
+@pytest.mark.backends(*OTHERS, database=True)
+class TestOnCommit:
+    """Beside a transaction, an enqueue waits for its commit."""
+
+    def test_a_commit_sends(self, queue):
+        with transaction.atomic():
+            handle = note(1)
+            note.enqueue_many([(2,), (3,)])
+            assert len(queue) == 0
+        assert len(queue) == 3
+        assert claim_one(queue).entry.id == handle.id
+
+    def test_a_rollback_sends_nothing(self, queue):
+        with heard("enqueued", "enqueue_failed") as told:
+            with pytest.raises(ZeroDivisionError), transaction.atomic():
+                note(1)
+                1 / 0  # noqa: B018
+        assert (len(queue), told) == (0, [])
+
+    def test_a_savepoint_takes_only_its_own_back(self, queue):
+        with transaction.atomic():
+            kept = note("kept")
+            with pytest.raises(ZeroDivisionError), transaction.atomic():
+                note("taken back")
+                1 / 0  # noqa: B018
+        assert [lease.entry.id for lease in queue.claim(10)] == [kept.id]
+
+    def test_outside_a_transaction_it_is_sent_at_once(self, queue):
+        assert not connection.in_atomic_block
+        note(1)
+        assert len(queue) == 1
+
+    def test_arguments_are_encoded_at_the_call(self, queue):
+        with transaction.atomic():
+            given = [1]
+            note(given)
+            given.append(2)
+            with pytest.raises(EncodeError):
+                note(threading.Lock())
+        run_one(queue)
+        assert ran == [(([1],), {})]
+
+    def test_on_commit_none_sends_at_once(self, backend, settings):
+        settings.QUEUES = backend.queues(ON_COMMIT=None)
+        with pytest.raises(ZeroDivisionError), transaction.atomic():
+            note(1)
+            1 / 0  # noqa: B018
+        assert len(queues["default"]) == 1
+
+    @pytest.mark.backends("memory", database=True)
+    def test_what_cannot_be_sent_after_the_commit_is_logged_and_signalled(self, queue, monkeypatch, caplog):
+        error, handles = ConnectionError("the store is away"), []
+
+        def fail(*args):
+            raise error
+
+        monkeypatch.setattr(queue, "put", fail)
+        with heard("enqueued", "enqueue_failed") as told, transaction.atomic():
+            handles += note.enqueue_many([(1,), (2,)])
+            Thing.objects.create(name="committed")
+        assert Thing.objects.count() == 1
+        about = {"sender": note.name, "queue_name": "default", "exception": error}
+        assert told == [("enqueue_failed", {"id": handle.id, **about}) for handle in handles]
+        records = [record for record in caplog.records if record.name.startswith("djqueue")]
+        assert [record.message_id for record in records] == [handle.id for handle in handles]
+        assert all(record.levelno == logging.ERROR and record.exc_info[1] is error for record in records)
+
+    @pytest.mark.backends("memory")
+    def test_outside_a_transaction_the_callers_see_what_the_store_raises(self, queue, monkeypatch):
+        monkeypatch.setattr(queue, "put", _raise)
+        with pytest.raises(ConnectionError):
+            note(1)
+
+
+def test_the_base_sends_on_commit_of_the_default_database():
+    assert BaseQueue.on_commit == "default"
+
+
+def _raise(*args):
+    raise ConnectionError("the store is away")
+
+
+def _in_another_thread(ask):
+    from django.db import connections
+
+    answers = []
+
+    def run():
+        answers.append(ask())
+        connections.close_all()
+
+    thread = threading.Thread(target=run)
+    thread.start()
+    thread.join(30)
+    return answers[0]

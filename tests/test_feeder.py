@@ -1,0 +1,226 @@
+"""What the feeder claims, from which queue, and what it gives back: a tick at a time."""
+
+from dataclasses import replace
+
+import pytest
+
+from djqueue.decorators import queue_command
+from djqueue.queues import queues
+from djqueue.testing import eventually
+from tests.bench import Bench
+from tests.life import claim_one, heard, message_for
+
+
+@queue_command
+def work(number=0):
+    return number
+
+
+@pytest.fixture
+def queue(backend, settings):
+    settings.QUEUES = backend.queues()
+    return queues["default"]
+
+
+class TestFeeder:
+    def test_it_claims_what_the_pool_can_begin_now(self, queue):
+        handles = work.enqueue_many([(number,) for number in range(10)])
+        bench = Bench(queue, threads=4)
+        bench.feeder.tick()
+        assert bench.ids() == {handle.id for handle in handles[:4]}
+        assert bench.pool.waiting == 4
+        bench.feeder.tick()
+        assert len(bench.holdings) == 4
+
+    def test_a_worker_that_ends_makes_room(self, queue):
+        handles = work.enqueue_many([(number,) for number in range(3)])
+        bench = Bench(queue, threads=1)
+        bench.feeder.tick()
+        first = bench.begin()
+        bench.feeder._prefetch.measure = lambda now: 0
+        bench.feeder.tick()
+        assert len(bench.holdings) == 1
+        bench.end(first)
+        bench.settle()
+        bench.feeder.tick()
+        assert bench.ids() == {handles[1].id}
+
+    def test_it_takes_no_more_than_its_budget(self, queue):
+        work.enqueue_many([(number,) for number in range(10)])
+        bench = Bench(queue, threads=4, limit=3)
+        for _ in range(3):
+            bench.feeder.tick()
+        assert len(bench.holdings) == 3
+        assert bench.budget.take(1) == 0
+
+    def test_an_empty_claim_costs_no_budget(self, queue):
+        bench = Bench(queue, threads=4, limit=3)
+        bench.feeder.tick()
+        assert bench.feeder.dry is not None
+        assert bench.budget.take(10) == 3
+
+    @pytest.mark.backends("memory")
+    def test_a_claim_that_raises_costs_no_budget(self, queue, monkeypatch):
+        bench = Bench(queue, threads=4, limit=3)
+        monkeypatch.setattr(queue, "claim", _away)
+        with pytest.raises(ConnectionError):
+            bench.feeder.tick()
+        assert bench.budget.take(10) == 3
+
+    def test_work_that_no_worker_begins_goes_back_to_its_place(self, queue, monkeypatch):
+        handles = work.enqueue_many([(number,) for number in range(4)])
+        bench = Bench(queue, threads=2)
+        bench.feeder.tick()
+        bench.begin(0)
+        held = next(held for held in bench.holdings if held.began is None)
+        bench.feeder._await_room()
+        assert bench.ids() == {handles[0].id, handles[1].id}  # it has not waited for long
+        held.since -= 10
+        bench.pool.room.clear()
+        with heard("released") as told:
+            bench.feeder._await_room()
+            bench.settle()
+        assert [about["id"] for _, about in told] == [handles[1].id]
+        entry = queue.find(handles[1].id).entry
+        assert entry.attempts == 0
+        assert claim_one(queue).entry.id == handles[1].id
+
+    @pytest.mark.backends("memory")
+    def test_what_a_worker_is_about_to_begin_counts_as_running(self, queue):
+        """Between taking a message and beginning it a worker may stand still; a stop must wait for it."""
+        work()
+        bench = Bench(queue)
+        bench.feeder.tick()
+        held = bench.pool.next()
+        bench.feeder.hand_back("the consumer stops")
+        assert bench.holdings.running() == [held]
+        bench.end(held)
+        assert bench.holdings.running() == []
+
+    @pytest.mark.backends("memory")
+    def test_what_has_lapsed_is_not_begun(self, queue):
+        work()
+        bench = Bench(queue, threads=1)
+        bench.feeder.tick()
+        [held] = bench.holdings
+        held.touched -= 1000
+        bench.pool.start()
+        with heard("started", "released") as told:
+            eventually(lambda: len(bench.settler))
+            bench.settle()
+        bench.pool.stop()
+        assert [(name, about["reason"]) for name, about in told] == [
+            ("released", "its lease ran out before it was begun")
+        ]
+        assert claim_one(queue).entry.attempts == 1
+
+    @pytest.mark.backends("memory", "redis")
+    def test_after_a_stop_what_was_claimed_goes_back(self, queue):
+        handle = work()
+        bench = Bench(queue)
+        bench.feeder.stop()
+        bench.feeder.tick()
+        bench.settle()
+        assert len(bench.holdings) == 0
+        assert claim_one(queue).entry.id == handle.id
+
+
+@pytest.mark.backends("memory")
+class TestTurns:
+    """Several queues are served in turn, or strictly in the order given."""
+
+    @pytest.fixture
+    def abc(self, backend, settings):
+        settings.QUEUES = backend.queues("default", "a", "b", "c")
+        return [queues[alias] for alias in "abc"]
+
+    def served(self, bench, ticks):
+        order = []
+        for _ in range(ticks):
+            before = set(bench.holdings)
+            bench.feeder.tick()
+            [held] = set(bench.holdings) - before
+            order.append(held.queue.alias)
+            bench.begin()
+            bench.end(held)
+            bench.settle()
+        return order
+
+    def fill(self, *aliases):
+        for alias in aliases:
+            work.using(queue_name=alias).enqueue_many([(number,) for number in range(20)])
+
+    def test_those_with_work_have_fair_turns(self, abc):
+        self.fill("a", "b", "c")
+        bench = Bench(*abc, threads=1)
+        bench.feeder._prefetch.measure = lambda now: 0
+        assert self.served(bench, 6) == ["a", "b", "c"] * 2
+
+    def test_a_queue_without_work_gives_its_turn_to_all_others_alike(self, abc):
+        self.fill("a", "c")
+        bench = Bench(*abc, threads=1)
+        bench.feeder._prefetch.measure = lambda now: 0
+        assert self.served(bench, 6) == ["a", "c"] * 3
+
+    def test_strict_is_the_order_given(self, abc):
+        self.fill("b", "c")
+        bench = Bench(*abc, threads=1, strict=True)
+        bench.feeder._prefetch.measure = lambda now: 0
+        assert self.served(bench, 4) == ["b"] * 4
+        work.using(queue_name="a").enqueue()
+        assert self.served(bench, 2) == ["a", "b"]
+
+
+@pytest.mark.backends("memory", "sqlite", "redis")
+class TestSuspects:
+    """What a worker has died with is claimed alone, so that its neighbours are not blamed."""
+
+    def put(self, queue, lost):
+        entry = replace(message_for(queue, work.name), lost=lost)
+        queue.put([entry])
+        return entry.id
+
+    def test_a_suspect_is_claimed_alone(self, queue):
+        before, suspect, after = self.put(queue, 0), self.put(queue, 1), self.put(queue, 0)
+        bench = Bench(queue)
+        bench.feeder.tick()
+        bench.settle()
+        assert bench.ids() == set()  # all went back, uncounted and in their places
+        assert queue.find(before).entry.attempts == 0
+        seen = []
+        for _ in range(8):
+            bench.feeder.tick()
+            bench.settle()
+            if bench.ids():
+                seen.append(bench.ids())
+                while bench.pool.waiting:
+                    bench.end(bench.begin())
+                bench.settle()
+        assert seen == [{before}, {suspect}, {after}]
+
+    def test_two_suspects_do_not_run_at_once(self, queue):
+        first, second = self.put(queue, 1), self.put(queue, 2)
+        bench = Bench(queue)
+        for _ in range(4):
+            bench.feeder.tick()
+            bench.settle()
+        assert bench.ids() == {first}
+        held = bench.begin()
+        bench.feeder.tick()
+        bench.settle()
+        assert bench.ids() == {first}
+        assert queue.find(second).entry.attempts == 0
+        bench.end(held)
+
+    def test_others_run_beside_a_suspect(self, queue):
+        suspect = self.put(queue, 1)
+        bench = Bench(queue)
+        bench.feeder.tick()
+        bench.begin()
+        fresh = self.put(queue, 0)
+        bench.feeder.tick()
+        assert bench.ids() == {suspect, fresh}
+
+
+def _away(*args, **kwargs):
+    raise ConnectionError("the store is away")

@@ -1,0 +1,197 @@
+"""From verdicts back to the queue: one verb per kind, and no word of what is somebody else's by now."""
+
+import logging
+from dataclasses import replace
+
+import pytest
+
+from djqueue import events
+from djqueue.decorators import queue_command
+from djqueue.executor import execute
+from djqueue.policies import Outcome, Verdict, noted, notes
+from djqueue.queues import queues
+from djqueue.settle import settle
+from tests.life import claim_one, heard, run_one
+
+ALL = ("started", "completed", "failed", "released", "lease_lost")
+
+
+@queue_command
+def double(number):
+    return number * 2
+
+
+@queue_command
+def explode(text="boom"):
+    raise RuntimeError(text)
+
+
+@pytest.fixture
+def queue(backend, settings):
+    settings.QUEUES = backend.queues()
+    return queues["default"]
+
+
+@pytest.fixture
+def verbs(queue, monkeypatch):
+    """The round trips that settle, and how many leases each took."""
+    called = []
+    for name in ("complete", "release", "bury"):
+        verb = getattr(queue, name)
+        monkeypatch.setattr(queue, name, lambda some, n=name, v=verb: called.append((n, len(some))) or v(some))
+    return called
+
+
+def test_a_round_trip_per_verb(queue, verbs):
+    double.enqueue_many([(number,) for number in range(8)])
+    outcomes = [Outcome.DONE, Outcome.DEAD, Outcome.UNTRIED, Outcome.HANDED_BACK] * 2
+    settle(queue, [(lease, Verdict(outcome)) for lease, outcome in zip(queue.claim(8), outcomes, strict=True)])
+    assert sorted(verbs) == [("bury", 2), ("complete", 2), ("release", 4)]
+    assert (len(queue), len(queue.dead)) == (4, 2)
+
+
+def test_nothing_to_settle_is_no_round_trip(queue, verbs):
+    settle(queue, [])
+    assert verbs == []
+
+
+@pytest.mark.parametrize(
+    ("outcome", "attempts"), [(Outcome.UNTRIED, 0), (Outcome.HANDED_BACK, 1)], ids=["unstarted", "running"]
+)
+def test_work_that_goes_back_keeps_its_place(queue, outcome, attempts):
+    first, second = double(1), double(2)
+    lease = claim_one(queue)
+    assert lease.entry.id == first.id
+    with heard(*ALL) as told:
+        settle(queue, [(lease, Verdict(outcome, "the consumer stops"))])
+    about = {"sender": double.name, "id": first.id, "queue_name": "default", "reason": "the consumer stops"}
+    assert told == [("released", about)]
+    entry = queue.find(first.id).entry
+    assert (entry.attempts, entry.failures, entry.lost) == (attempts, 0, 0)
+    assert [one.entry.id for one in queue.claim(2)] == [first.id, second.id]
+
+
+def test_work_that_goes_back_with_a_pause_waits(queue):
+    handle = double(1)
+    settle(queue, [(claim_one(queue), Verdict(Outcome.UNTRIED, delay=600))])
+    record = queue.find(handle.id)
+    assert record.state == "delayed"
+    assert record.at == pytest.approx(queue.now() + 600, abs=30)
+    assert queue.claim(1) == []
+
+
+@pytest.mark.parametrize("command", [double, explode])
+def test_what_was_given_to_somebody_else_is_not_ours_to_finish(queue, command, caplog):
+    handle = command(1)
+    ours = claim_one(queue)
+    queue.release([ours])
+    theirs = claim_one(queue)
+    with heard(*ALL) as told:
+        settle(queue, [(ours, execute(queue, ours))])
+    assert [name for name, _ in told] == ["started", "lease_lost"]
+    assert told[-1][1] == {"sender": command.name, "id": handle.id, "queue_name": "default"}
+    assert queue.stats().leased == 1
+    assert len(queue.dead) == 0
+    assert any(getattr(record, "message_id", "") == handle.id for record in caplog.records)
+    assert [lease.token for lease in queue.complete([theirs])] == [theirs.token]
+
+
+def test_some_of_ours_and_some_of_others(queue):
+    double.enqueue_many([(1,), (2,), (3,)])
+    leases = queue.claim(3)
+    queue.complete([leases[1]])
+    with heard(*ALL) as told:
+        settle(queue, [(lease, Verdict(Outcome.DONE)) for lease in leases])
+    ids = [lease.entry.id for lease in leases]
+    assert [(name, about["id"]) for name, about in told] == list(
+        zip(["completed", "lease_lost", "completed"], ids, strict=True)
+    )
+
+
+@pytest.mark.backends("memory")
+class TestReceivers:
+    """A receiver that raises changes nothing."""
+
+    @pytest.fixture(autouse=True)
+    def raising(self):
+        def raise_(sender, **named):
+            raise ZeroDivisionError
+
+        signals = [getattr(events, name) for name in (*ALL, "enqueued")]
+        for signal in signals:
+            signal.connect(raise_)
+        yield
+        for signal in signals:
+            signal.disconnect(raise_)
+
+    def test_done_stays_done(self, queue):
+        double(1)
+        assert run_one(queue).outcome is Outcome.DONE
+        assert (queue.stats().done, queue.stats().leased) == (1, 0)
+
+    def test_dead_stays_dead(self, queue):
+        handle = explode()
+        assert run_one(queue).outcome is Outcome.DEAD
+        [record] = notes(queue.dead.find(handle.id).entry.note)
+        assert record["exception"] == "builtins.RuntimeError"
+
+    def test_lost_stays_lost(self, queue):
+        double(1)
+        lease = claim_one(queue)
+        queue.release([lease])
+        settle(queue, [(lease, Verdict(Outcome.DONE))])
+        assert queue.stats().ready == 1
+
+
+class TestNotes:
+    """What went wrong travels with the message, bounded."""
+
+    def test_the_latest_ten_are_kept(self):
+        note = ""
+        for attempt in range(1, 15):
+            note = noted(note, Verdict(Outcome.DEAD, f"try {attempt}"), attempt, 1000.0 + attempt)
+        assert [record["attempt"] for record in notes(note)] == list(range(5, 15))
+        assert notes(note)[-1]["at"] == 1014.0
+        assert notes(note)[-1]["exception"] is None
+
+    def test_a_long_traceback_keeps_its_end(self):
+        error = ValueError("x" * 10**6 + "the end")
+        [record] = notes(noted("", Verdict(Outcome.DEAD, f"ValueError: {error}", error), 1, 0.0))
+        assert len(record["traceback"]) <= 16_384
+        assert "the end" in record["traceback"]
+        assert len(record["reason"]) <= 1000
+
+    def test_a_note_that_is_no_json_is_a_record_of_its_own(self):
+        assert notes("not json") == [{"reason": "not json"}]
+        assert [record["reason"] for record in notes(noted("not json", Verdict(Outcome.DEAD, "new"), 1, 0.0))] == [
+            "not json",
+            "new",
+        ]
+
+    @pytest.mark.backends("memory", "sqlite", "postgres", "mariadb", "redis")
+    def test_an_exception_of_any_text_can_be_kept(self, queue, caplog):
+        caplog.set_level(logging.CRITICAL, "djqueue")  # xdist cannot carry half a pair in what it captured
+        text = "nul \x00, half a pair \ud800, \N{PILE OF POO}, \x1b[31m"
+        handle = explode(text)
+        run_one(queue)
+        [record] = notes(queue.dead.find(handle.id).entry.note)
+        assert record["reason"].startswith("RuntimeError: nul")
+
+    def test_an_exception_that_cannot_be_shown_is_still_a_verdict(self):
+        class Unspeakable(Exception):
+            def __str__(self):
+                raise ZeroDivisionError
+
+        verdict = double.policy.judge(Unspeakable())
+        assert verdict.outcome is Outcome.DEAD
+        assert "Unspeakable" in verdict.reason
+        assert notes(noted("", verdict, 1, 0.0))
+
+
+def test_settling_says_what_the_lease_says(queue):
+    """Only counts, note and delay of an entry change in its life."""
+    handle = double.using(priority=3).enqueue(1)
+    lease = claim_one(queue)
+    settle(queue, [(lease, Verdict(Outcome.HANDED_BACK))])
+    after = queue.find(handle.id).entry
+    assert replace(after, run_at=lease.entry.run_at) == lease.entry
