@@ -33,7 +33,7 @@ def _execute(queue: BaseQueue, lease: Lease, await_: Awaiter) -> Verdict:
         return Verdict(Outcome.DEAD, f"invalid message: {error}", error)
     command = registry.get(envelope.command)
     if command is None:
-        return policies.unknown(lease.entry, envelope.command, queue.now())
+        return policies.unknown(lease, envelope.command)
     verdict = command.policy.refuse(lease)
     if verdict is not None:
         return verdict

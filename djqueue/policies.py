@@ -108,7 +108,7 @@ class Policy:
         unknown = given.keys() - _OPTIONS.keys()
         if unknown:
             raise TypeError(f"Unknown option {sorted(unknown)[0]!r}; there are: {', '.join(sorted(_OPTIONS))}.")
-        if given.get("delay") and given.get("run_after") is not None:
+        if {"delay", "run_after"} <= given.keys():
             raise ValueError("delay and run_after exclude each other: give one of them.")
         changes = {}
         for name, value in given.items():
@@ -157,12 +157,20 @@ _OPTIONS = {
 """How each option becomes fields of the policy."""
 
 
-def unknown(entry: Entry, name: str, now: float) -> Verdict:
+def unknown(lease: Lease, name: str) -> Verdict:
     """A command that nobody here knows waits, longer each time: another consumer, or the next deploy, may know it."""
-    age = max(0.0, now - entry.created)
-    if age > seconds(conf.get("QUEUE_UNKNOWN_AFTER"), "QUEUE_UNKNOWN_AFTER"):
+    if _age(lease) > seconds(conf.get("QUEUE_UNKNOWN_AFTER"), "QUEUE_UNKNOWN_AFTER"):
         return Verdict(Outcome.DEAD, f"unknown command {name!r}")
-    return Verdict(Outcome.UNTRIED, f"unknown command {name!r}", delay=min(60.0, max(1.0, age / 4)))
+    return not_now(lease, f"unknown command {name!r}")
+
+
+def not_now(lease: Lease, reason: str) -> Verdict:
+    """What cannot be run here and now, for no fault of its own, is tried again, later each time."""
+    return Verdict(Outcome.UNTRIED, reason, delay=min(60.0, max(1.0, _age(lease) / 4)))
+
+
+def _age(lease: Lease) -> float:
+    return max(0.0, lease.claimed - lease.entry.created)
 
 
 def settled(lease: Lease, verdict: Verdict, now: float) -> Lease:

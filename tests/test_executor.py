@@ -196,17 +196,21 @@ class Vanishing:
     """A class that is gone when the message is read."""
 
 
+def aged(lease, age):
+    """The lease as it were, had its entry been put so many seconds before the claim."""
+    return replace(lease, claimed=lease.entry.created + age)
+
+
 @pytest.mark.backends("memory", "sqlite", "redis")
 class TestUnknown:
     """DJ-18: an unknown command waits in its place, uncounted, longer each time; then it is kept aside."""
 
-    def test_dj18_it_is_put_back_uncounted_with_a_growing_pause(self, queue, monkeypatch):
-        id = put(queue, message_for(queue, "no.such.command", 1))
-        created, lease = queue.find(id).entry.created, claim_one(queue)
+    def test_dj18_it_is_put_back_uncounted_with_a_growing_pause(self, queue):
+        put(queue, message_for(queue, "no.such.command", 1))
+        lease = claim_one(queue)
         pauses = []
         for age in (0, 40, 400):
-            monkeypatch.setattr(queue, "now", lambda age=age: created + age)
-            verdict = execute(queue, lease)
+            verdict = execute(queue, aged(lease, age))
             assert verdict.outcome is Outcome.UNTRIED
             assert "no.such.command" in verdict.reason
             pauses.append(verdict.delay)
@@ -222,13 +226,11 @@ class TestUnknown:
         assert (record.entry.attempts, record.entry.failures, record.entry.lost) == (0, 0, 0)
         assert len(queue.dead) == 0
 
-    def test_dj18_after_an_hour_it_is_kept_aside(self, queue, settings, monkeypatch):
+    def test_dj18_after_an_hour_it_is_kept_aside(self, queue, settings):
         id = put(queue, message_for(queue, "no.such.command", 1))
-        created, lease = queue.find(id).entry.created, claim_one(queue)
-        monkeypatch.setattr(queue, "now", lambda: created + 3599)
-        assert execute(queue, lease).outcome is Outcome.UNTRIED
-        monkeypatch.setattr(queue, "now", lambda: created + 3601)
-        verdict = execute(queue, lease)
+        lease = claim_one(queue)
+        assert execute(queue, aged(lease, 3599)).outcome is Outcome.UNTRIED
+        verdict = execute(queue, aged(lease, 3601))
         assert (verdict.outcome, verdict.reason) == (Outcome.DEAD, "unknown command 'no.such.command'")
         settle(queue, [(lease, verdict)])
         entry = queue.dead.find(id).entry
@@ -242,9 +244,8 @@ class TestUnknown:
         queue = queues["default"]
         start = queue.now()
         put(queue, message_for(queue, "no.such.command"))
-        lease = claim_one(queue)
         queue.clock = lambda: start + 11
-        assert execute(queue, lease).outcome is Outcome.DEAD
+        assert execute(queue, claim_one(queue)).outcome is Outcome.DEAD
 
     @pytest.mark.backends("memory")
     def test_the_command_that_a_deploy_brings_runs(self, queue):

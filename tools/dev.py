@@ -77,7 +77,7 @@ def demo(once: bool, photos: str | None):
     python = str(venvs.ensure(DEMO_VENV, "demo"))
     arguments = [*(["--once"] if once else []), *(["--photos", os.path.abspath(photos)] if photos else [])]
     os.chdir(ROOT)
-    os.execv(python, [python, "example_project/demo.py", *arguments])  # in our place, so that Ctrl-C and SIGTERM reach it
+    os.execv(python, [python, "example_project/demo.py", *arguments])  # so that Ctrl-C and SIGTERM reach it
 
 
 def prepare() -> Path:

@@ -104,6 +104,7 @@ class Consumer:
         """
         if limit is not None and (isinstance(limit, bool) or not isinstance(limit, int) or limit < 1):
             raise ValueError(f"limit is {limit!r}: give a whole number from 1.")
+        self._stops = 0
         autodiscover()
         if not self._stores_answer():
             return STORE_UNREACHABLE
@@ -153,8 +154,8 @@ class Consumer:
         return True
 
     def _shut_down(self, crew: Crew) -> int:
-        logger.info("Stopping: waiting up to %g s for what runs", self.options.grace)
         crew.stop_claiming()
+        logger.info("Stopping: waiting up to %g s for what runs", self.options.grace)
         until = time.monotonic() + self.options.grace
         while crew.holdings.running() and self._stops < 2 and (left := until - time.monotonic()) > 0:
             self._told_to_stop(min(left, 0.02))
@@ -241,6 +242,8 @@ class Crew:
     def _finish(self, held: Held, verdict: Verdict) -> None:
         if verdict.outcome is Outcome.UNTRIED:
             self.budget.give(1)
+        else:
+            self.budget.ran()
         self.settler.add(held, verdict)
 
 

@@ -54,10 +54,10 @@ class Prefetch:
 
 
 class Budget:
-    """How many messages may still be claimed; None is no bound. Safe to use from any thread."""
+    """How many messages may still be claimed and run; None is no bound. Safe to use from any thread."""
 
     def __init__(self, limit: int | None = None):
-        self._left = math.inf if limit is None else limit
+        self._left = self._unrun = math.inf if limit is None else limit
         self._lock = threading.Lock()
 
     def take(self, wanted: int) -> int:
@@ -71,6 +71,12 @@ class Budget:
         with self._lock:
             self._left += count
 
+    def ran(self) -> None:
+        """One has been run to its end."""
+        with self._lock:
+            self._unrun -= 1
+
     @property
     def spent(self) -> bool:
-        return self._left <= 0
+        """Whether all have been run; a claim that is on its way may yet give back what it took."""
+        return self._unrun <= 0

@@ -13,7 +13,7 @@ from django.db import connections
 
 from djqueue.consumer.holdings import Held, clock
 from djqueue.executor import execute, extra
-from djqueue.policies import Outcome, Verdict
+from djqueue.policies import Outcome, Verdict, not_now
 
 logger = logging.getLogger(__name__)
 
@@ -111,7 +111,7 @@ class Worker(threading.Thread):
             return execute(held.queue, held.lease, self._await)
         except BaseException as error:  # nothing of the command's: ours, or the store's
             logger.exception("Could not run a message", extra=extra(held.queue, held.lease))
-            return Verdict(Outcome.UNTRIED, f"could not be run: {error}", delay=1.0)
+            return not_now(held.lease, f"could not be run: {error}")
         finally:
             mend_connections()
 

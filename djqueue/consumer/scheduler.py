@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import logging
 import uuid
+from collections import deque
 from collections.abc import Sequence
 from datetime import UTC, datetime, timedelta
 
@@ -21,7 +22,7 @@ logger = logging.getLogger(__name__)
 
 LONGEST_PAUSE = 60.0  # seconds
 MARK_FOR = timedelta(days=7)  # a tick's mark outlives every tick that could still be looked at
-MOST_TICKS = 1000  # looked at in one go after a long absence
+MOST_TICKS = 1000  # of one command, enqueued in one go after a long absence: the newest
 
 
 def local(moment: datetime) -> datetime:
@@ -64,11 +65,12 @@ class Plan:
 
     def _due(self, now: datetime) -> tuple[list[datetime], datetime | None]:
         """The ticks after those served, up to now, and the first moment behind that is worth a look."""
-        due, tick = [], max(self._served, now - self._command.rule.max_lateness - timedelta(minutes=1))
-        while (tick := self._next(tick)) is not None and tick <= now and len(due) < MOST_TICKS:
+        tick = max(self._served, now - self._command.rule.max_lateness - timedelta(minutes=1))
+        due: deque[datetime] = deque(maxlen=MOST_TICKS)
+        while (tick := self._next(tick)) is not None and tick <= now:
             if isinstance(self._schedule, Crontab) or self._schedule(local(tick)):
                 due.append(tick)
-        return due, tick
+        return list(due), tick
 
     def _next(self, after: datetime) -> datetime | None:
         """A plain callable knows no next tick: it is asked about every minute."""

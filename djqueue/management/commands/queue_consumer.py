@@ -97,11 +97,8 @@ def _file_handler(logfile: str) -> logging.Handler:
 
 def _console_handler(logger: logging.Logger) -> logging.Handler | None:
     handlers = [*logger.handlers, *(logging.getLogger().handlers if logger.propagate else ())]
-    return (
-        None
-        if any(isinstance(handler, logging.StreamHandler) for handler in handlers)
-        else logging.StreamHandler(sys.stdout)
-    )
+    to_console = any(getattr(handler, "stream", None) in (sys.stdout, sys.stderr) for handler in handlers)
+    return None if to_console else logging.StreamHandler(sys.stdout)
 
 
 def _stop_on_signals(consumer: Consumer, in_reloader: bool) -> None:
