@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import logging
 import time
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 
 from djqueue.backends.base import BaseQueue, Claimed
@@ -20,7 +20,8 @@ logger = logging.getLogger(__name__)
 NAP_SLICE = 0.5  # seconds: how late a stop may be noticed
 STALE = 1.0  # seconds after which work that nobody began goes back to the queue
 SUSPECT_WAIT = 0.05  # seconds that other work waits for a suspect to end
-SUSPECT_PAUSE = 1.0  # most seconds that a suspect waits while another one runs, which has run for as long
+SUSPECT_PAUSE = 1.0  # most seconds that a suspect waits for another one, or for what else we hold to be settled
+LOOK = 0.002  # seconds between two looks at what others do
 UNSETTLED = 5000  # verdicts waiting for the store above which nothing more is claimed
 
 
@@ -105,7 +106,7 @@ class Feeder(Loop):
     def _claim(self, limit: int) -> list[Claimed]:
         claims = []
         try:
-            for queue in self._turn():
+            for queue in self._queues:
                 asked = clock()
                 claimed = queue.claim(limit, self._hands.lease or queue.lease, self._hands.owner)
                 claims.append(claimed)
@@ -114,14 +115,15 @@ class Feeder(Loop):
         finally:
             self._hands.budget.give(limit - sum(map(len, claims)))
         if claimed:
+            self._had_its_turn(queue)
             self._take(queue, claimed, asked)
         return claims
 
-    def _turn(self) -> list[BaseQueue]:
-        order = list(self._queues)
+    def _had_its_turn(self, queue: BaseQueue) -> None:
+        """It is asked last from now on; those that had nothing keep their places."""
         if not self._strict:
-            self._queues.append(self._queues.pop(0))
-        return order
+            self._queues.remove(queue)
+            self._queues.append(queue)
 
     def _take(self, queue: BaseQueue, claimed: Claimed, asked: float) -> None:
         held = self._hands.holdings.take(queue, claimed, asked)
@@ -139,7 +141,8 @@ class Feeder(Loop):
     # ---- suspects
 
     def _suspect_runs(self) -> bool:
-        if self._suspect is not None and self._suspect.verdict is not None:
+        """Until it is settled: if the next one kills the process, this one must not count as lost with it."""
+        if self._suspect is not None and self._suspect not in self._hands.holdings:
             self._suspect = None
         return self._suspect is not None
 
@@ -154,14 +157,18 @@ class Feeder(Loop):
             self._put_back(held, "a suspect is claimed alone")
         else:
             self._suspect = held[0]
+            self._await(self._is_alone, SUSPECT_PAUSE)
             self._submit(held)
-            self._watch_suspect()
+            self._await(lambda: not self._suspect_runs(), SUSPECT_WAIT)
 
-    def _watch_suspect(self) -> None:
-        until = time.monotonic() + SUSPECT_WAIT
-        while self._suspect_runs() and (left := until - time.monotonic()) > 0:
-            self._hands.pool.room.clear()  # it is set when the suspect is begun, too
-            self._hands.pool.room.wait(min(left, 0.005))
+    def _is_alone(self) -> bool:
+        """Whether all else that we hold is running: what waits, or is not settled, would be lost with the suspect."""
+        return all(held is self._suspect or held.runs for held in self._hands.holdings)
+
+    def _await(self, condition: Callable[[], bool], seconds: float) -> None:
+        until = time.monotonic() + seconds
+        while not condition() and time.monotonic() < until and not self._stopped.wait(LOOK):
+            pass
 
     def _put_back(self, held: list[Held], reason: str, delay: float = 0.0) -> None:
         for one in held:

@@ -37,6 +37,11 @@ class Held:
         """Whether a worker has died with it before."""
         return self.lease.entry.lost > 0
 
+    @property
+    def runs(self) -> bool:
+        """Whether a worker has begun it and not finished."""
+        return self.began is not None and self.verdict is None
+
     def lapsed(self, now: float) -> bool:
         """Whether somebody else may hold it by now: what has not begun then is not to be begun."""
         return self.lost or now - self.touched > self.lease.until - self.lease.claimed
@@ -69,5 +74,5 @@ class Holdings:
         self._held.difference_update(settled)
 
     def running(self) -> list[Held]:
-        """Those that a worker has begun and not finished."""
-        return [held for held in self if held.began is not None and held.verdict is None]
+        """Those in the hands of a worker, once what waited for one was handed back; it may be about to begin."""
+        return [held for held in self if held.verdict is None]
