@@ -41,7 +41,7 @@ NEEDY = f"{__name__}.Needy"
 NOT_A_QUEUE = f"{__name__}.MEMORY"
 
 
-def found(deploy=False, databases=None, tag="djqueue", **changes):
+def found(deploy=False, databases=(), tag="djqueue", **changes):
     """The messages of djqueue under these settings."""
     with override_settings(**changes):
         told = run_checks(tags=[tag], include_deployment_checks=deploy, databases=databases)

@@ -71,7 +71,7 @@ class TestFeeder:
         handles = work.enqueue_many([(number,) for number in range(4)])
         bench = Bench(queue, threads=2)
         bench.feeder.tick()
-        bench.begin(0)
+        bench.begin()
         held = next(held for held in bench.holdings if held.began is None)
         bench.feeder._await_room()
         assert bench.ids() == {handles[0].id, handles[1].id}  # it has not waited for long

@@ -28,6 +28,8 @@ class Pool:
         self._inbox: SimpleQueue[Held | None] = SimpleQueue()
         self._finish = finish
         self._low_water = 0
+        self._lock = threading.Lock()
+        self._handed = 0  # to the workers, since the start
         self.room = threading.Event()
         """Set when few enough are waiting that it is worth while to claim more."""
         self.workers = [Worker(self, number) for number in range(1, threads + 1)]
@@ -49,7 +51,7 @@ class Pool:
     @property
     def idle(self) -> int:
         """How many threads would begin something at once."""
-        return max(0, sum(worker.holds is None for worker in self.workers) - self.waiting)
+        return max(0, len(self.workers) - (self._handed - self.finished))
 
     @property
     def finished(self) -> int:
@@ -59,6 +61,8 @@ class Pool:
     def submit(self, units: Sequence[Held], low_water: int = 0) -> None:
         """Put them before the workers; :attr:`room` is set when no more than ``low_water`` are left."""
         self._low_water = low_water
+        with self._lock:
+            self._handed += len(units)
         for held in units:
             self._inbox.put(held)
 
@@ -69,7 +73,10 @@ class Pool:
             try:
                 taken.append(self._inbox.get_nowait())
             except Empty:
-                return [held for held in taken if held is not None]
+                break
+        with self._lock:
+            self._handed -= len(taken)
+        return taken
 
     def next(self) -> Held | None:
         held = self._inbox.get()
@@ -90,15 +97,12 @@ class Worker(threading.Thread):
         super().__init__(name=f"djqueue-worker-{number}", daemon=True)
         self._pool = pool
         self._runner: asyncio.Runner | None = None
-        self.holds: Held | None = None
         self.finished = 0
 
     def run(self) -> None:
         while (held := self._pool.next()) is not None:
-            self.holds = held
             held.began = clock()
             verdict = _LAPSED if held.lapsed(held.began) else self._execute(held)
-            self.holds = None
             self.finished += 1
             self._pool.finish(held, verdict)
         if self._runner is not None:
