@@ -33,5 +33,8 @@ consumer_stopping = Signal()
 
 
 def emit(signal: Signal, sender: object, **named) -> None:
-    """Tell the receivers. Django logs what they raise."""
-    signal.send_robust(sender, **named)
+    """Tell the receivers. What they raise is logged, by Django or here, and changes nothing."""
+    try:
+        signal.send_robust(sender, **named)
+    except BaseException:  # sys.exit() in a receiver
+        logger.exception("A receiver of a signal wanted to end the thread")

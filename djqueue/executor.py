@@ -4,13 +4,14 @@ from __future__ import annotations
 
 import asyncio
 import logging
-import threading
 import time
+from dataclasses import replace
 
 from djqueue import events, policies
 from djqueue.backends.base import BaseQueue, Lease
 from djqueue.exceptions import InvalidMessage
-from djqueue.message import Envelope
+from djqueue.logs import about, plain, tell
+from djqueue.notes import text_of
 from djqueue.policies import Outcome, Verdict
 from djqueue.registry import Command, registry
 from djqueue.running import Awaiter, CurrentMessage, open_entry, run
@@ -20,64 +21,50 @@ logger = logging.getLogger(__name__)
 
 def execute(queue: BaseQueue, lease: Lease, await_: Awaiter = asyncio.run) -> Verdict:
     """Run what a lease holds. Whatever that raises becomes part of the verdict, which says what is to be done."""
-    verdict = _execute(queue, lease, await_)
-    if verdict.outcome is not Outcome.DONE:
-        _report(queue, lease, verdict)
+    try:
+        verdict = _execute(queue, lease, await_)
+    except Exception as error:  # not the command's: the database is away from which its arguments are read, say
+        verdict = policies.not_now(lease, f"could not be run: {type(error).__name__}: {text_of(error)}")
+    _report(queue, lease, verdict)
     return verdict
 
 
 def _execute(queue: BaseQueue, lease: Lease, await_: Awaiter) -> Verdict:
     try:
         envelope = open_entry(queue, lease.entry)
-    except InvalidMessage as error:
-        return Verdict(Outcome.DEAD, f"invalid message: {error}", error)
-    command = registry.get(envelope.command)
-    if command is None:
-        return policies.unknown(lease, envelope.command)
-    verdict = command.policy.refuse(lease)
-    if verdict is not None:
-        return verdict
-    return _attempt(command, envelope, queue, lease, await_)
-
-
-def _attempt(command: Command, envelope: Envelope, queue: BaseQueue, lease: Lease, await_: Awaiter) -> Verdict:
-    try:
-        # It reads model instances: what the database raises says nothing of the message.
-        args, kwargs = envelope.arguments()
+        command = registry.get(envelope.command)
+        if command is None:
+            return policies.not_now(lease, f"unknown command {envelope.command!r}")
+        verdict = command.policy.refuse(lease)
+        if verdict is not None:
+            return verdict
+        args, kwargs = envelope.arguments()  # reads model instances
     except InvalidMessage as error:
         return Verdict(Outcome.DEAD, f"invalid message: {error}", error)
     message = CurrentMessage(lease.entry.id, lease.entry.attempts, command.name, queue.alias)
-    events.emit(events.started, command.name, id=message.id, queue_name=queue.alias, attempt=message.attempt)
+    return _attempt(command, args, kwargs, message, await_)
+
+
+def _attempt(command: Command, args: tuple, kwargs: dict, message: CurrentMessage, await_: Awaiter) -> Verdict:
+    events.emit(events.started, command.name, id=message.id, queue_name=message.queue_name, attempt=message.attempt)
     began = time.monotonic()
     try:
-        value = run(command, args, kwargs, message, await_)
+        verdict = Verdict(Outcome.DONE, value=run(command, args, kwargs, message, await_))
     except BaseException as error:  # sys.exit() in a command must not end the worker
-        return command.policy.judge(error)
-    return Verdict(Outcome.DONE, value=value, seconds=time.monotonic() - began)
+        verdict = command.policy.judge(error)
+    return replace(verdict, seconds=time.monotonic() - began)
+
+
+LEVELS = {Outcome.DONE: logging.INFO, Outcome.DEAD: logging.ERROR}
+WORDS = {Outcome.DONE: "done", Outcome.DEAD: "failed and went to the error queue"}
 
 
 def _report(queue: BaseQueue, lease: Lease, verdict: Verdict) -> None:
-    """One record per failure: whoever mails errors to people sends one mail each."""
-    dead = verdict.outcome is Outcome.DEAD
-    logger.log(
-        logging.ERROR if dead else logging.WARNING,
-        "%s (message %s, attempt %d) %s: %s",
-        lease.entry.label,
-        lease.entry.id,
-        lease.entry.attempts,
-        "failed and went to the error queue" if dead else "was put back",
-        verdict.reason,
-        exc_info=verdict.exception,
-        extra=extra(queue, lease),
-    )
-
-
-def extra(queue: BaseQueue, lease: Lease) -> dict:
-    """What every log record about a message carries."""
-    return {
-        "message_id": lease.entry.id,
-        "command": lease.entry.label,
-        "queue": queue.alias,
-        "attempt": lease.entry.attempts,
-        "worker": threading.current_thread().name,
-    }
+    """One record for each: whoever mails errors to people sends one mail per failure."""
+    level = LEVELS.get(verdict.outcome, logging.WARNING)
+    if not logger.isEnabledFor(level):
+        return
+    entry, reason = lease.entry, f": {plain(verdict.reason)}" if verdict.reason else ""
+    what = f"{plain(entry.label)} {WORDS.get(verdict.outcome, 'was put back')}{reason}"
+    text = f"{what} (message {plain(entry.id)}, attempt {entry.attempts}, {verdict.seconds:.3f} s)"
+    tell(logger, level, "%s", text, exc_info=verdict.exception, extra=about(queue, entry))

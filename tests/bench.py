@@ -4,6 +4,7 @@ from djqueue.consumer.feeder import Feeder, Hands
 from djqueue.consumer.holdings import Holdings, clock
 from djqueue.consumer.pace import Budget, Pace
 from djqueue.consumer.pool import Pool
+from djqueue.consumer.quarantine import Quarantine
 from djqueue.consumer.settler import Settler
 from djqueue.policies import Outcome, Verdict
 
@@ -16,7 +17,7 @@ class Bench:
         self.budget = Budget(limit)
         self.settler = Settler(self.holdings)
         self.pool = Pool(threads, self.finish)
-        hands = Hands(self.pool, self.holdings, self.settler, self.budget, "me")
+        hands = Hands(self.pool, self.holdings, self.settler, self.budget, Quarantine(self.holdings), "me")
         self.feeder = Feeder(served, hands, Pace(0.001, 1, 0.001), strict)
 
     def finish(self, held, verdict):

@@ -10,6 +10,7 @@ from djqueue import current_message
 from djqueue.consumer.pool import mend_connections
 from djqueue.decorators import queue_command
 from djqueue.executor import execute
+from djqueue.policies import Outcome
 from djqueue.queues import queues
 from djqueue.testing import eventually
 from tests.app.models import Thing
@@ -168,8 +169,7 @@ class TestConnections:
         note_name(thing)
         lease = claim_one(queue)
         monkeypatch.setattr("django.db.models.query.QuerySet.get", _database_is_away)
-        with pytest.raises(DatabaseError):
-            execute(queue, lease)
+        assert execute(queue, lease).outcome is Outcome.NOT_NOW
         queue.release([lease])
         with serving(threads=1) as consumer, heard("released") as told:
             eventually(lambda: told)

@@ -8,7 +8,8 @@ import pytest
 from djqueue import events
 from djqueue.decorators import queue_command
 from djqueue.executor import execute
-from djqueue.policies import Outcome, Verdict, noted, notes
+from djqueue.notes import noted, notes
+from djqueue.policies import Outcome, Verdict
 from djqueue.queues import queues
 from djqueue.settle import settle
 from tests.life import claim_one, heard, run_one
@@ -149,21 +150,21 @@ class TestNotes:
     def test_the_latest_ten_are_kept(self):
         note = ""
         for attempt in range(1, 15):
-            note = noted(note, Verdict(Outcome.DEAD, f"try {attempt}"), attempt, 1000.0 + attempt)
+            note = noted(note, at=1000.0 + attempt, attempt=attempt, reason=f"try {attempt}")
         assert [record["attempt"] for record in notes(note)] == list(range(5, 15))
         assert notes(note)[-1]["at"] == 1014.0
         assert notes(note)[-1]["exception"] is None
 
     def test_a_long_traceback_keeps_its_end(self):
         error = ValueError("x" * 10**6 + "the end")
-        [record] = notes(noted("", Verdict(Outcome.DEAD, f"ValueError: {error}", error), 1, 0.0))
+        [record] = notes(noted("", at=0.0, attempt=1, reason=f"ValueError: {error}", exception=error))
         assert len(record["traceback"]) <= 16_384
         assert "the end" in record["traceback"]
         assert len(record["reason"]) <= 1000
 
     def test_a_note_that_is_no_json_is_a_record_of_its_own(self):
         assert notes("not json") == [{"reason": "not json"}]
-        assert [record["reason"] for record in notes(noted("not json", Verdict(Outcome.DEAD, "new"), 1, 0.0))] == [
+        assert [record["reason"] for record in notes(noted("not json", at=0.0, attempt=1, reason="new"))] == [
             "not json",
             "new",
         ]
@@ -185,7 +186,7 @@ class TestNotes:
         verdict = double.policy.judge(Unspeakable())
         assert verdict.outcome is Outcome.DEAD
         assert "Unspeakable" in verdict.reason
-        assert notes(noted("", verdict, 1, 0.0))
+        assert notes(noted("", at=0.0, attempt=1, reason=verdict.reason, exception=verdict.exception))
 
 
 def test_settling_says_what_the_lease_says(queue):

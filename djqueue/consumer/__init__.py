@@ -10,8 +10,11 @@ import socket
 import threading
 import time
 from collections.abc import Iterable
+from contextlib import suppress
 from dataclasses import dataclass
 from queue import Empty, SimpleQueue
+
+from django.db import connections
 
 from djqueue import events
 from djqueue.backends.base import BaseQueue
@@ -20,6 +23,7 @@ from djqueue.consumer.holdings import Held, Holdings
 from djqueue.consumer.loop import Loop
 from djqueue.consumer.pace import Budget, Pace
 from djqueue.consumer.pool import Pool
+from djqueue.consumer.quarantine import Quarantine
 from djqueue.consumer.reaper import Heart, Reaper
 from djqueue.consumer.scheduler import Scheduler
 from djqueue.consumer.settler import Settler
@@ -76,6 +80,8 @@ class Consumer:
     """
 
     def __init__(self, queues: Iterable[str] | None = None, **options):
+        if isinstance(queues, str):
+            raise TypeError(f"Consumer({queues!r}): give a list of aliases.")
         self.options = Options(**options)
         self.queues: list[BaseQueue] = [all_queues[alias] for alias in queues or all_queues]
         self.name = f"{socket.gethostname()}:{os.getpid()}:{secrets.token_hex(3)}"
@@ -104,18 +110,21 @@ class Consumer:
         """
         if limit is not None and (isinstance(limit, bool) or not isinstance(limit, int) or limit < 1):
             raise ValueError(f"limit is {limit!r}: give a whole number from 1.")
-        self._stops = 0
+        self._refuse_transactions()
         autodiscover()
+        if not registry:
+            logger.warning("There are no commands: they live in commands.py of the apps in INSTALLED_APPS")
         if not self._stores_answer():
             return STORE_UNREACHABLE
         crew = Crew(self, limit)
         events.emit(events.consumer_started, self)
-        crew.start()
         try:
+            crew.start()
             self._watch(crew)
         finally:
             events.emit(events.consumer_stopping, self)
             code = self._shut_down(crew)
+            self._words, self._stops = SimpleQueue(), 0
         return code
 
     def banner(self) -> str:
@@ -131,14 +140,29 @@ class Consumer:
         """The seconds for which this consumer claims from a queue."""
         return self.options.lease or queue.lease
 
+    def _refuse_transactions(self) -> None:
+        """The threads of a consumer do not see what an open transaction holds, and may wait for it for ever."""
+        for alias in {queue.database for queue in self.queues if queue.database}:
+            if connections[alias].in_atomic_block:
+                raise RuntimeError(
+                    f"Consumer.run() within a transaction on {alias!r} (a TestCase is one): commit first, or use a "
+                    "TransactionTestCase; invoker.dequeue() runs one message in this thread."
+                )
+
     def _stores_answer(self) -> bool:
         for queue in self.queues:
             try:
                 queue.stats()
             except Exception as error:
                 logger.critical("The store of queue %r cannot be used: %s", queue.alias, error)
+                self._explain(queue)
                 return False
         return True
+
+    def _explain(self, queue: BaseQueue) -> None:
+        with suppress(Exception):  # it asks the store, which may be what is away
+            for message in queue.check():
+                logger.critical("%s %s", message.msg, message.hint)
 
     def _watch(self, crew: Crew) -> None:
         """Wait for the word to stop, or for the end of the work. Signal handlers run in this thread."""
@@ -155,17 +179,20 @@ class Consumer:
 
     def _shut_down(self, crew: Crew) -> int:
         crew.stop_claiming()
-        logger.info("Stopping: waiting up to %g s for what runs", self.options.grace)
+        running = crew.holdings.running()
+        logger.info("Stopping%s", f": {len(running)} running, for up to {self.options.grace:g} s" if running else "")
         until = time.monotonic() + self.options.grace
         while crew.holdings.running() and self._stops < 2 and (left := until - time.monotonic()) > 0:
             self._told_to_stop(min(left, 0.02))
         cut_off = crew.hand_back_running()
-        crew.end()
+        unsettled = crew.end()
         if cut_off:
-            logger.warning("Stopped; %d messages were handed back while they ran", cut_off)
-        else:
+            logger.warning("Stopped; handed back while it ran: %d", cut_off)
+        if unsettled:
+            logger.warning("Stopped; the store does not know yet what became of: %d; their leases run out", unsettled)
+        if not (cut_off or unsettled):
             logger.info("Stopped")
-        return CUT_OFF if cut_off else DRAINED
+        return CUT_OFF if cut_off or unsettled or self._stops > 1 else DRAINED
 
 
 class Crew:
@@ -179,7 +206,8 @@ class Crew:
         self.budget = Budget(limit)
         self.settler = Settler(self.holdings)
         self.pool = Pool(options.threads, self._finish)
-        hands = Hands(self.pool, self.holdings, self.settler, self.budget, consumer.name, options.lease)
+        quarantine = Quarantine(self.holdings)
+        hands = Hands(self.pool, self.holdings, self.settler, self.budget, quarantine, consumer.name, options.lease)
         self.feeders = [
             Feeder(queues, hands, Pace(options.delay, options.backoff, options.max_delay), options.strict)
             for queues in _by_feed(consumer.queues, options.strict)
@@ -227,20 +255,20 @@ class Crew:
             self.settler.add(held, Verdict(Outcome.HANDED_BACK, "the consumer stopped while it ran"))
         return len(running)
 
-    def end(self) -> None:
-        """Tell the store, and let the threads go."""
+    def end(self) -> int:
+        """Tell the store, and let the threads go; how many leases it could not be told of."""
         until = time.monotonic() + LAST_WORDS
         while len(self.holdings) and time.monotonic() < until:
-            self.settler.wake()
             threading.Event().wait(0.005)
         for loop in [*self.keepers, self.settler]:
             loop.stop()
         self.pool.stop()
         for thread in [*self.keepers, self.settler]:
             thread.join(LAST_WORDS)
+        return len(self.holdings)
 
     def _finish(self, held: Held, verdict: Verdict) -> None:
-        if verdict.outcome is Outcome.UNTRIED:
+        if verdict.outcome in (Outcome.UNTRIED, Outcome.NOT_NOW):
             self.budget.give(1)
         else:
             self.budget.ran()

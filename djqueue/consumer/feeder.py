@@ -12,6 +12,7 @@ from djqueue.consumer.holdings import Held, Holdings, clock
 from djqueue.consumer.loop import Loop
 from djqueue.consumer.pace import Budget, Pace, Prefetch
 from djqueue.consumer.pool import Pool
+from djqueue.consumer.quarantine import Quarantine
 from djqueue.consumer.settler import Settler
 from djqueue.policies import Outcome, Verdict
 
@@ -33,16 +34,13 @@ class Hands:
     holdings: Holdings
     settler: Settler
     budget: Budget
+    quarantine: Quarantine
     owner: str
     lease: float | None = None
 
 
 class Feeder(Loop):
-    """Feeds one pool from queues that share a connection.
-
-    An entry that was lost once may be what killed its worker. It is a *suspect*: it is claimed alone, so that no
-    neighbour waits in our hands while it runs, and only one suspect of this process runs at a time.
-    """
+    """Feeds one pool from queues that share a connection."""
 
     def __init__(self, queues: Sequence[BaseQueue], hands: Hands, pace: Pace, strict: bool = False):
         super().__init__(f"djqueue-feeder-{queues[0].alias}")
@@ -52,8 +50,6 @@ class Feeder(Loop):
         self._strict = strict
         self._prefetch = Prefetch(hands.pool)
         self._ahead = 0
-        self._suspect: Held | None = None
-        self._cautious = False
         self.dry: float | None = None
         """When the latest claim began, if it found nothing (monotonic); None if it found something."""
 
@@ -78,9 +74,9 @@ class Feeder(Loop):
         pool = self._hands.pool
         pool.room.clear()
         self._ahead = self._prefetch.measure(time.monotonic())
-        if self._suspect_runs():
+        if self._hands.quarantine.occupied:
             return pool.idle
-        if self._cautious:
+        if self._hands.quarantine.cautious:
             return min(1, pool.idle)
         if pool.waiting > self._ahead // 2 or len(self._hands.settler) > UNSETTLED:
             return 0
@@ -132,7 +128,7 @@ class Feeder(Loop):
         elif any(one.suspect for one in held):
             self._take_suspects(held)
         else:
-            self._cautious = False
+            self._hands.quarantine.cautious = False
             self._submit(held)
 
     def _submit(self, held: list[Held]) -> None:
@@ -140,30 +136,21 @@ class Feeder(Loop):
 
     # ---- suspects
 
-    def _suspect_runs(self) -> bool:
-        """Until it is settled: if the next one kills the process, this one must not count as lost with it."""
-        if self._suspect is not None and self._suspect not in self._hands.holdings:
-            self._suspect = None
-        return self._suspect is not None
-
     def _take_suspects(self, held: list[Held]) -> None:
-        if self._suspect_runs():
-            pause = min(SUSPECT_PAUSE, clock() - self._suspect.since)
-            self._put_back([one for one in held if one.suspect], "another suspect runs", pause)
-            self._submit([one for one in held if not one.suspect])
-        elif len(held) > 1 or self._hands.pool.waiting:
-            self._cautious = True
+        quarantine = self._hands.quarantine
+        suspects = [one for one in held if one.suspect]
+        if not quarantine.occupied and (len(held) > 1 or self._hands.pool.waiting):
+            quarantine.cautious = True
             self.hand_back("a suspect is claimed alone")
             self._put_back(held, "a suspect is claimed alone")
-        else:
-            self._suspect = held[0]
-            self._await(self._is_alone, SUSPECT_PAUSE)
+        elif len(held) == 1 and quarantine.admit(held[0]):
+            self._await(quarantine.alone, SUSPECT_PAUSE)
             self._submit(held)
-            self._await(lambda: not self._suspect_runs(), SUSPECT_WAIT)
-
-    def _is_alone(self) -> bool:
-        """Whether all else that we hold is running: what waits, or is not settled, would be lost with the suspect."""
-        return all(held is self._suspect or held.runs for held in self._hands.holdings)
+            self._await(lambda: not quarantine.occupied, SUSPECT_WAIT)
+        else:
+            pause = min(SUSPECT_PAUSE, clock() - quarantine.since())
+            self._put_back(suspects, "another suspect runs", pause)
+            self._submit([one for one in held if not one.suspect])
 
     def _await(self, condition: Callable[[], bool], seconds: float) -> None:
         until = time.monotonic() + seconds

@@ -4,16 +4,46 @@ from __future__ import annotations
 
 import logging
 import threading
+from collections.abc import Callable, Iterable
+from contextlib import suppress
+from math import inf
+from typing import TypeVar
 
 from django.db import close_old_connections, connections
 
+from djqueue.logs import tell
+from djqueue.notes import text_of
+
 logger = logging.getLogger(__name__)
 
-FIRST_PAUSE, LONGEST_PAUSE = 0.1, 5.0  # seconds between tries while a tick fails
+FIRST_PAUSE, LONGEST_PAUSE = 0.1, 5.0  # seconds between tries while a store is away
+
+T = TypeVar("T")
+
+
+def pause_after(failures: int) -> float:
+    """Seconds to wait after so many failures in a row."""
+    return min(LONGEST_PAUSE, FIRST_PAUSE * 2 ** min(failures, 10))
+
+
+def each(things: Iterable[T], do: Callable[[T], float]) -> float:
+    """Do it to all of them, even if it fails for some; then raise the first error, or return the least answer."""
+    answers, errors = [], []
+    for thing in things:
+        try:
+            answers.append(do(thing))
+        except Exception as error:
+            errors.append(error)
+    if errors:
+        raise errors[0]
+    return min(answers, default=inf)
 
 
 class Loop(threading.Thread):
     """Calls :meth:`tick` until it is stopped. A store that goes away is ridden out."""
+
+    longest_pause: float = LONGEST_PAUSE
+    """The most seconds between two tries while a tick fails."""
 
     def __init__(self, name: str):
         super().__init__(name=name, daemon=True)
@@ -51,20 +81,20 @@ class Loop(threading.Thread):
         """A tick; if it raises, the seconds to wait before the next try, longer every time."""
         try:
             pause = self.tick()
-        except Exception as error:
+        except BaseException as error:  # nothing may end the thread
             return self._ride_out(error)
         if self._failures:
-            logger.info("%s goes on", self.name)
+            tell(logger, logging.INFO, "%s goes on", self.name)
             self._failures = 0
         return pause
 
-    def _ride_out(self, error: Exception) -> float:
+    def _ride_out(self, error: BaseException) -> float:
         """Report the first failure in full and the ones after it in a line."""
-        close_old_connections()
+        with suppress(Exception):
+            close_old_connections()
         self._failures += 1
-        pause = min(LONGEST_PAUSE, FIRST_PAUSE * 2 ** min(self._failures, 10))
-        if self._failures == 1:
-            logger.error("%s failed; trying again in %.1f s", self.name, pause, exc_info=error)
-        else:
-            logger.warning("%s failed %d times: %s; next try in %.1f s", self.name, self._failures, error, pause)
+        pause = min(self.longest_pause, pause_after(self._failures))
+        text = "%s failed (%d in a row): %s; trying again in %.1f s"
+        level, shown = (logging.ERROR, error) if self._failures == 1 else (logging.WARNING, None)
+        tell(logger, level, text, self.name, self._failures, text_of(error), pause, exc_info=shown)
         return pause

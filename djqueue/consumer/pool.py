@@ -12,8 +12,9 @@ from queue import Empty, SimpleQueue
 from django.db import connections
 
 from djqueue.consumer.holdings import Held, clock
-from djqueue.executor import execute, extra
-from djqueue.policies import Outcome, Verdict, not_now
+from djqueue.executor import execute
+from djqueue.logs import about, tell
+from djqueue.policies import Outcome, Verdict
 
 logger = logging.getLogger(__name__)
 
@@ -74,6 +75,9 @@ class Pool:
                 taken.append(self._inbox.get_nowait())
             except Empty:
                 break
+        for _ in range(taken.count(None)):
+            self._inbox.put(None)  # words to stop, which are the workers'
+        taken = [held for held in taken if held is not None]
         with self._lock:
             self._handed -= len(taken)
         return taken
@@ -104,7 +108,10 @@ class Worker(threading.Thread):
             held.began = clock()
             verdict = _LAPSED if held.lapsed(held.began) else self._execute(held)
             self.finished += 1
-            self._pool.finish(held, verdict)
+            try:
+                self._pool.finish(held, verdict)
+            except BaseException as error:  # nothing may end the thread
+                tell(logger, logging.ERROR, "A message could not be finished", exc_info=error)
         if self._runner is not None:
             self._runner.close()
         connections.close_all()
@@ -113,9 +120,15 @@ class Worker(threading.Thread):
         mend_connections()
         try:
             return execute(held.queue, held.lease, self._await)
-        except BaseException as error:  # nothing of the command's: ours, or the store's
-            logger.exception("Could not run a message", extra=extra(held.queue, held.lease))
-            return not_now(held.lease, f"could not be run: {error}")
+        except BaseException as error:  # not the command's, which execute() judges; nothing may end the thread
+            tell(
+                logger,
+                logging.ERROR,
+                "A message could not be run",
+                exc_info=error,
+                extra=about(held.queue, held.lease.entry),
+            )
+            return Verdict(Outcome.HANDED_BACK, f"could not be run: {type(error).__name__}", delay=1.0)
         finally:
             mend_connections()
 

@@ -6,16 +6,18 @@ import logging
 import random
 import time
 from collections.abc import Callable, Sequence
-from itertools import groupby
+from math import inf
 
 from djqueue.backends.base import BaseQueue
 from djqueue.consumer.holdings import Held, Holdings, clock
-from djqueue.consumer.loop import Loop
+from djqueue.consumer.loop import Loop, each
+from djqueue.logs import about, plain, tell
 
 logger = logging.getLogger(__name__)
 
 REAP_BATCH = 100
 PRUNE_EVERY = 60.0  # seconds
+PRUNE_BATCH = 1000
 
 
 class Heart(Loop):
@@ -26,24 +28,31 @@ class Heart(Loop):
         self._holdings = holdings
         self._lease_of = lease_of
         self._beat = shortest / 4
+        self.longest_pause = self._beat
 
     def tick(self) -> float:
         now = clock()
-        stale = [held for held in self._holdings if not held.lost and now - held.touched >= self._beat]
-        for _, group in groupby(sorted(stale, key=_by_queue), key=_by_queue):
-            self._touch(list(group), now)
-        return self._beat / 2
+        stale: dict[int, list[Held]] = {}
+        for held in self._holdings:
+            if not held.lost and now - held.touched >= self._beat:
+                stale.setdefault(id(held.queue), []).append(held)
+        return min(self._beat / 2, each(stale.values(), lambda group: self._touch(group, now)))
 
-    def _touch(self, stale: list[Held], now: float) -> None:
+    def _touch(self, stale: list[Held], now: float) -> float:
         queue = stale[0].queue
         touched = queue.touch([held.lease for held in stale], self._lease_of(queue))
         ours = {(lease.entry.id, lease.token) for lease in touched}
         for held in stale:
             held.touched = now
-            if (held.lease.entry.id, held.lease.token) not in ours and held in self._holdings:
-                held.lost = True
-                extra = {"message_id": held.lease.entry.id, "command": held.lease.entry.label, "queue": queue.alias}
-                logger.warning("The lease of message %s is lost", held.lease.entry.id, extra=extra)
+            if (held.lease.entry.id, held.lease.token) not in ours:
+                self._lose(held)
+        return inf
+
+    def _lose(self, held: Held) -> None:
+        held.lost = True
+        if held.verdict is None:  # else it is being settled, or has just been
+            text, entry = "The lease of message %s is lost", held.lease.entry
+            tell(logger, logging.WARNING, text, plain(entry.id), extra=about(held.queue, entry))
 
 
 class Reaper(Loop):
@@ -60,22 +69,20 @@ class Reaper(Loop):
         self._pruned = 0.0
 
     def tick(self) -> float:
-        pause = min(self._reap(queue) for queue in self._queues)
+        pause = each(self._queues, self._reap)
         if time.monotonic() - self._pruned > PRUNE_EVERY:
-            self._prune()
+            self._pruned = time.monotonic()
+            each(self._queues, self._prune)
         return min(pause, self._longest * random.uniform(0.8, 1.0))  # jitter: not all consumers at once
 
     def _reap(self, queue: BaseQueue) -> float:
         reaped = queue.reap(REAP_BATCH)
         if reaped.count:
-            logger.warning("%d leases of %s ran out: their workers died or lost touch", reaped.count, queue.alias)
+            text = "%s: %d leases ran out; their workers died or lost touch"
+            tell(logger, logging.WARNING, text, queue.alias, reaped.count)
         return 0.05 if reaped.count >= REAP_BATCH else max(0.05, reaped.next)
 
-    def _prune(self) -> None:
-        for queue in self._queues:
-            queue.store.prune()
-        self._pruned = time.monotonic()
-
-
-def _by_queue(held: Held) -> int:
-    return id(held.queue)
+    def _prune(self, queue: BaseQueue) -> float:
+        while not self.stopped and queue.store.prune(PRUNE_BATCH) >= PRUNE_BATCH:
+            pass
+        return inf

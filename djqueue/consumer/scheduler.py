@@ -13,7 +13,7 @@ from django.utils import timezone
 
 from djqueue import producer
 from djqueue.backends.base import BaseQueue, Guard
-from djqueue.consumer.loop import Loop
+from djqueue.consumer.loop import Loop, each
 from djqueue.crontab import Crontab
 from djqueue.queues import queues
 from djqueue.registry import PeriodicCommand, registry
@@ -39,7 +39,7 @@ class Scheduler(Loop):
         self._plans = [Plan(command) for command in registry.periodic() if command.policy.queue_name in aliases]
 
     def tick(self) -> float:
-        return max(0.0, min((plan.follow() for plan in self._plans), default=LONGEST_PAUSE))
+        return max(0.0, min(LONGEST_PAUSE, each(self._plans, Plan.follow)))
 
 
 class Plan:

@@ -2,14 +2,21 @@
 
 from __future__ import annotations
 
+import logging
+import threading
 from collections import deque
 
-from djqueue.consumer.holdings import Held, Holdings
-from djqueue.consumer.loop import Loop
+from djqueue.backends.base import BaseQueue
+from djqueue.consumer.holdings import Held, Holdings, clock
+from djqueue.consumer.loop import Loop, pause_after
+from djqueue.logs import tell
 from djqueue.policies import Verdict
-from djqueue.settle import VERBS, settle
+from djqueue.settle import VERBS, settle_alike
+
+logger = logging.getLogger(__name__)
 
 BATCH = 1000  # verdicts per flush
+IDLE = 3600.0  # seconds
 
 
 class Settler(Loop):
@@ -22,39 +29,60 @@ class Settler(Loop):
     def __init__(self, holdings: Holdings):
         super().__init__("djqueue-settler")
         self._holdings = holdings
-        self._pending: deque[Held] = deque()
+        self._lock = threading.Lock()
+        self._lanes: dict[tuple[int, str], Lane] = {}
 
     def __len__(self) -> int:
-        return len(self._pending)
+        return sum(len(lane.waiting) for lane in list(self._lanes.values()))
 
     def add(self, held: Held, verdict: Verdict) -> None:
         """From any thread. The first verdict counts: what was handed back while it ran is not ours to finish."""
-        if held.verdict is not None:
-            return
-        held.verdict = verdict
-        self._pending.append(held)
+        verb = VERBS[verdict.outcome]
+        with self._lock:
+            if held.verdict is not None:
+                return
+            held.verdict = verdict
+            lane = self._lanes.setdefault((id(held.queue), verb), Lane(held.queue, verb))
+        lane.waiting.append(held)
         self.wake()
 
     def tick(self) -> float:
-        batch = [self._pending.popleft() for _ in range(min(len(self._pending), BATCH))]
-        errors = [error for group in _alike(batch) if (error := self._settle(group)) is not None]
-        if errors:
-            raise errors[0]
-        return 0 if self._pending else 3600
-
-    def _settle(self, group: list[Held]) -> Exception | None:
-        """One verb of one queue. A store that is out of reach must not hold up the others."""
-        try:
-            settle(group[0].queue, [(held.lease, held.verdict) for held in group])
-        except Exception as error:
-            self._pending.extend(group)
-            return error
-        self._holdings.drop(group)
-        return None
+        return min((lane.flush(self._holdings) for lane in list(self._lanes.values())), default=IDLE)
 
 
-def _alike(batch: list[Held]) -> list[list[Held]]:
-    groups: dict[tuple, list[Held]] = {}
-    for held in batch:
-        groups.setdefault((id(held.queue), VERBS[held.verdict.outcome]), []).append(held)
-    return list(groups.values())
+class Lane:
+    """The verdicts of one queue that call for one verb. A store that is out of reach holds up no other lane."""
+
+    def __init__(self, queue: BaseQueue, verb: str):
+        self.waiting: deque[Held] = deque()
+        self._queue = queue
+        self._verb = verb
+        self._failures = 0
+        self._not_before = 0.0
+
+    def flush(self, holdings: Holdings) -> float:
+        """Settle what waits, unless the store failed just now; seconds until it is worth while to come again."""
+        while self.waiting and clock() >= self._not_before:
+            batch = [self.waiting.popleft() for _ in range(min(len(self.waiting), self._size))]
+            try:
+                settle_alike(self._queue, self._verb, [(held.lease, held.verdict) for held in batch])
+            except Exception as error:
+                self._put_off(batch, error)
+            else:
+                self._failures = 0
+                holdings.drop(batch)
+        return max(0.0, self._not_before - clock()) if self.waiting else IDLE
+
+    @property
+    def _size(self) -> int:
+        """Smaller after each failure: one that the store can never take must not hold up the others."""
+        return max(1, BATCH >> self._failures)
+
+    def _put_off(self, batch: list[Held], error: Exception) -> None:
+        self.waiting.extend(batch)
+        self._failures += 1
+        pause = pause_after(self._failures)
+        self._not_before = clock() + pause
+        level, shown = (logging.ERROR, error) if self._failures == 1 else (logging.WARNING, None)
+        text = "%s() of %d messages of %s failed: %s; trying again in %.1f s"
+        tell(logger, level, text, self._verb, len(batch), self._queue.alias, error, pause, exc_info=shown)

@@ -13,7 +13,7 @@ from django.core.management.base import BaseCommand, CommandError
 from djqueue.backends.base import BaseQueue
 from djqueue.backends.entries import DELAYED, READY, Entry, Record
 from djqueue.management.tables import NONE, chosen, cut, moment, printable, table
-from djqueue.policies import notes
+from djqueue.notes import notes
 
 HEAD = ("id", "queue", "command", "died", "starts", "reason")
 CHUNK = 500

@@ -1,0 +1,266 @@
+"""What goes wrong beside the work - in handlers, receivers, one store of several - costs no thread and no message."""
+
+import logging
+from contextlib import contextmanager
+from dataclasses import replace
+from math import inf
+
+import pytest
+from django.db import transaction
+
+from djqueue import Consumer, events
+from djqueue.backends.base import Guard, Lease, Reaped
+from djqueue.consumer.loop import Loop, each
+from djqueue.consumer.quarantine import Quarantine
+from djqueue.consumer.reaper import Heart, Reaper
+from djqueue.decorators import queue_command
+from djqueue.notes import noted, notes
+from djqueue.policies import Outcome, Verdict
+from djqueue.queues import queues
+from djqueue.settle import settle
+from djqueue.testing import eventually
+from tests.bench import Bench
+from tests.life import claim_one, message_for, run_one, serving
+
+ran = []
+
+
+@queue_command
+def work(number=0):
+    ran.append(number)
+
+
+@queue_command
+def explode(number=0):
+    ran.append(number)
+    raise RuntimeError("boom")
+
+
+@queue_command
+def explode_unspeakably():
+    raise SyntaxError("bad", ("f", 1, "x", "y"))  # whose traceback cannot be formatted
+
+
+@pytest.fixture(autouse=True)
+def _fresh():
+    ran.clear()
+
+
+@pytest.fixture
+def queue(backend, settings):
+    settings.QUEUES = backend.queues()
+    return queues["default"]
+
+
+class Raising(logging.Handler):
+    def emit(self, record):
+        raise OSError("the mail server is away")
+
+
+@contextmanager
+def a_handler_that_raises(name):
+    handler, logger = Raising(), logging.getLogger(name)
+    logger.addHandler(handler)
+    try:
+        yield
+    finally:
+        logger.removeHandler(handler)
+
+
+@pytest.mark.backends("memory", "sqlite", "redis")
+class TestHandlersAndReceivers:
+    @pytest.mark.parametrize("name", ["djqueue", "djqueue.executor", "djqueue.consumer"])
+    def test_a_log_handler_that_raises_costs_no_worker_and_no_verdict(self, queue, name):
+        explode.enqueue_many([(number,) for number in range(6)])
+        work.enqueue_many([(number,) for number in range(10, 14)])
+        with a_handler_that_raises(name), serving(threads=2) as consumer:
+            eventually(lambda: len(queue.dead) == 6 and queue.stats().done == 4)
+            consumer.stop()
+            assert consumer.code() == 0
+        assert sorted(ran) == [*range(6), *range(10, 14)]
+
+    def test_a_receiver_that_calls_exit_changes_nothing(self, queue):
+        def leave(**kwargs):
+            raise SystemExit
+
+        events.completed.connect(leave)
+        try:
+            work.enqueue_many([(number,) for number in range(5)])
+            with serving(drain=True) as consumer:
+                assert consumer.code() == 0
+        finally:
+            events.completed.disconnect(leave)
+        assert queue.stats().done == 5
+
+
+@pytest.mark.backends("memory", "sqlite", "redis")
+class TestNotes:
+    @pytest.mark.parametrize("note", ["5", "{}", "null", "[" * 5000, '[1, "two"]', '"text"', "not json"])
+    def test_whatever_stands_in_a_note_a_message_can_be_buried(self, queue, note):
+        claimed = _with_note(queue, message_for(queue, explode.name), note)
+        settle(queue, [(claimed, Verdict(Outcome.DEAD, "boom"))])
+        [record] = queue.dead.peek("ready")
+        assert notes(record.entry.note)[-1]["reason"] == "boom"
+        assert all(isinstance(one, dict) for one in notes(record.entry.note))
+
+    def test_an_exception_whose_traceback_cannot_be_shown(self, queue):
+        explode_unspeakably()
+        assert run_one(queue).outcome is Outcome.DEAD
+        [record] = queue.dead.peek("ready")
+        assert "SyntaxError" in notes(record.entry.note)[0]["traceback"]
+
+
+def _with_note(queue, entry, note) -> Lease:
+    """A claimed entry in whose envelope somebody has written."""
+    queue.put([entry])
+    lease = claim_one(queue)
+    queue.release([Lease(_noted(lease.entry, note), lease.token)])
+    return claim_one(queue)
+
+
+def _noted(entry, note):
+    return replace(entry, attempts=0, note=note)
+
+
+class Away:
+    """A queue out of reach, as far as the loops ask it."""
+
+    alias = "away"
+    lease = 60.0
+
+    def reap(self, limit):
+        raise ConnectionError("away")
+
+    touch = reap
+
+
+@pytest.mark.backends("memory")
+class TestOneStoreOfSeveral:
+    def test_each_goes_on_after_an_error_and_tells_it(self):
+        done = []
+
+        def do(number):
+            done.append(number)
+            if number == 1:
+                raise ValueError("one")
+            return number
+
+        with pytest.raises(ValueError, match="one"):
+            each([1, 2, 3], do)
+        assert done == [1, 2, 3]
+        assert each([3, 2], do) == 2
+        assert each([], do) == inf
+
+    def test_the_reaper_reaps_the_others(self, queue, monkeypatch):
+        reaped = []
+        monkeypatch.setattr(queue, "reap", lambda limit: reaped.append(limit) or Reaped())
+        with pytest.raises(ConnectionError):
+            Reaper([Away(), queue], 60).tick()
+        assert len(reaped) == 1
+
+    def test_the_heart_beats_for_the_others_and_soon_again(self, queue):
+        bench = Bench(queue)
+        work()
+        bench.feeder.tick()
+        bench.holdings.take(_AwayQueue(), [Lease(message_for(queue, work.name), 1)], 0.0)
+        for held in bench.holdings:
+            held.touched -= 30
+        heart = Heart(bench.holdings, lambda queue: 60.0, 0.4)
+        assert heart.guarded_tick() <= 0.1
+        [ours] = [held for held in bench.holdings if held.queue is queue]
+        assert ours.touched > 0
+        assert queue.peek("leased")[0].at > queue.now() + 59
+
+    def test_what_cannot_be_settled_holds_up_no_other_verb(self, queue, monkeypatch):
+        bench = Bench(queue)
+        work(1)
+        explode(2)
+        bench.feeder.tick()
+        attempts = []
+
+        def away(leases):
+            attempts.append(len(leases))
+            raise ConnectionError("away")
+
+        monkeypatch.setattr(queue, "complete", away)
+        first, second = bench.begin(), bench.begin()
+        bench.settler.add(first, Verdict(Outcome.DONE))
+        bench.settler.add(second, Verdict(Outcome.DEAD, "boom"))
+        for _ in range(50):
+            bench.settler.tick()
+        assert len(queue.dead) == 1
+        assert attempts == [1]  # the next try comes when its pause is over
+
+    def test_a_stop_says_what_the_store_was_not_told(self, queue, monkeypatch, caplog):
+        def away(leases):
+            raise ConnectionError("away")
+
+        monkeypatch.setattr(queue, "complete", away)
+        work()
+        with serving() as consumer:
+            eventually(lambda: ran)
+            consumer.stop()
+            assert consumer.code() == 1
+        assert "the store does not know" in caplog.text
+
+
+class _AwayQueue(Away):
+    def __hash__(self):
+        return 1
+
+
+def test_nothing_ends_a_loop():
+    class Exiting(Loop):
+        def tick(self):
+            raise SystemExit
+
+    loop = Exiting("exiting")
+    assert loop.guarded_tick() > 0
+    with a_handler_that_raises("djqueue"):
+        assert loop.guarded_tick() > 0
+
+
+@pytest.mark.backends("memory")
+def test_one_suspect_runs_at_a_time_whoever_claimed_it(queue):
+    bench = Bench(queue)
+    first, second = bench.holdings.take(queue, [Lease(message_for(queue, work.name), n) for n in (1, 2)], 0.0)
+    quarantine = Quarantine(bench.holdings)
+    assert quarantine.admit(first)
+    assert not quarantine.admit(second)
+    bench.holdings.drop([first])
+    assert quarantine.admit(second)
+
+
+@pytest.mark.backends("sqlite", "postgres")
+def test_a_consumer_within_a_transaction_is_refused(queue):
+    """Its threads would wait for that transaction for ever."""
+    with transaction.atomic(using=queue.database), pytest.raises(RuntimeError, match="TransactionTestCase"):
+        Consumer(drain=True).run()
+
+
+def test_consumer_takes_a_list_of_aliases():
+    with pytest.raises(TypeError, match="list of aliases"):
+        Consumer("default")
+
+
+@pytest.mark.backends("memory")
+def test_a_stop_of_an_earlier_run_does_not_end_the_next(queue):
+    consumer = Consumer(drain=True, periodic=False)
+    consumer.stop()
+    consumer.stop()
+    consumer.run()
+    work(7)
+    assert consumer.run() == 0
+    assert ran == [7]
+
+
+@pytest.mark.backends("memory", "sqlite", "redis")
+def test_a_guard_and_its_mark(queue):
+    """A tick's mark is seen by the queue's own store."""
+    assert queue.put([message_for(queue, work.name)], [Guard("tick:x", 60)]) == [True]
+    assert queue.store.get("tick:x") is not None
+
+
+def test_notes_keep_what_was_there():
+    note = noted("[1]", at=1.0, attempt=1, reason="new")
+    assert [record["reason"] for record in notes(note)] == ["[1]", "new"]
