@@ -4,17 +4,17 @@ from __future__ import annotations
 
 import inspect
 from collections.abc import Callable
-from datetime import datetime
-from typing import Any, ClassVar
+from datetime import datetime, timedelta
+from typing import Any, ClassVar, Unpack
 
 from django.conf import settings
 from django.utils import timezone
 
 from djqueue.backends.base import BaseQueue
 from djqueue.executor import execute
-from djqueue.policies import Policy
+from djqueue.policies import CommandOptions, Policy
 from djqueue.queues import queues
-from djqueue.registry import Command, PeriodicCommand, Rule, registry
+from djqueue.registry import Bound, Command, PeriodicCommand, Rule, refuse_generator, registry
 from djqueue.results import Result
 from djqueue.settle import settle
 
@@ -48,9 +48,11 @@ class QueueCommand:
         return registry[f"{cls.__module__}.{cls.__qualname__}"]
 
     def get_data(self) -> Any:
+        """What travels in the message: the one argument. Write this if it is not :attr:`data` as it is."""
         return self.data
 
     def set_data(self, data: Any) -> None:
+        """Replace the data, before it is enqueued."""
         self.data = data
 
     def execute(self) -> Any:
@@ -59,11 +61,18 @@ class QueueCommand:
 
 
 class PeriodicQueueCommand(QueueCommand, abstract=True):
-    """A command that is enqueued at every minute for which :meth:`validate_datetime` says so."""
+    """A command that is enqueued at every minute for which :meth:`validate_datetime` says so.
+
+    ``missed`` and ``max_lateness`` are those of :func:`~djqueue.decorators.periodic_command`.
+    """
+
+    missed: ClassVar[str] = "latest"
+    max_lateness: ClassVar[float | timedelta] = timedelta(hours=1)
 
     @classmethod
     def _register(cls) -> None:
-        registry.register(PeriodicClassCommand(_runner(cls), Policy.of(**cls.options), cls().validate_datetime, Rule()))
+        rule = Rule.of(cls.missed, cls.max_lateness)
+        registry.register(PeriodicClassCommand(_runner(cls), Policy.of(**cls.options), cls().validate_datetime, rule))
 
     def validate_datetime(self, dt: datetime) -> bool:
         """Whether it is due at this minute."""
@@ -81,10 +90,12 @@ class ClassCommand(Command):
 
 
 class PeriodicClassCommand(ClassCommand, PeriodicCommand):
-    pass
+    """What the registry holds for a class with a schedule."""
 
 
 def _runner(cls: type[QueueCommand]) -> Callable:
+    refuse_generator(cls.execute)
+
     def run(data: Any = None) -> Any:
         return cls(data).execute()
 
@@ -103,11 +114,17 @@ class Invoker:
 
     @property
     def queue(self) -> BaseQueue:
+        """The default queue."""
         return queues["default"]
 
-    def enqueue(self, command: QueueCommand) -> Result:
-        """Send a command object to its queue."""
-        return command.command().enqueue(command.get_data())
+    def enqueue(self, command: QueueCommand, **options: Unpack[CommandOptions]) -> Result:
+        """Send a command object to its queue; ``options`` go before those of its class.
+
+        Raises TypeError for anything else, and whatever :meth:`Command.enqueue` raises.
+        """
+        if not isinstance(command, QueueCommand):
+            raise TypeError(f"invoker.enqueue() takes an object of a QueueCommand class, not {_instead(command)}")
+        return command.command().using(**options).enqueue(command.get_data())
 
     def dequeue(self) -> str | None:
         """Run the next message here and now; its id, or None if there is none.
@@ -144,6 +161,14 @@ class Invoker:
         for command in registry.periodic():
             if command.validate_datetime(dt):
                 command.enqueue()
+
+
+def _instead(command: object) -> str:
+    if isinstance(command, type) and issubclass(command, QueueCommand):
+        return f"the class itself: make an object of it, {command.__name__}(data)."
+    if isinstance(command, Command | Bound):
+        return "the command of a function: call it, or use its .enqueue()."
+    return f"{command!r}."
 
 
 def _local_now() -> datetime:

@@ -5,11 +5,11 @@ from __future__ import annotations
 import inspect
 from collections.abc import Callable
 from datetime import datetime, timedelta
-from typing import Any, ParamSpec, TypeVar, overload
+from typing import ParamSpec, TypeVar, Unpack, overload
 
 from djqueue.crontab import crontab
-from djqueue.policies import Policy, seconds
-from djqueue.registry import Command, PeriodicCommand, Rule, registry
+from djqueue.policies import CommandOptions, Policy
+from djqueue.registry import Command, PeriodicCommand, Rule, refuse_generator, registry
 
 __all__ = ["crontab", "periodic_command", "queue_command"]
 
@@ -20,7 +20,7 @@ R = TypeVar("R")
 @overload
 def queue_command(func: Callable[P, R], /) -> Command[P, R]: ...
 @overload
-def queue_command(**options: Any) -> Callable[[Callable[P, R]], Command[P, R]]: ...
+def queue_command(**options: Unpack[CommandOptions]) -> Callable[[Callable[P, R]], Command[P, R]]: ...
 def queue_command(func=None, /, **options):
     """Make a function a command: calling it puts the call into the queue and returns at once.
 
@@ -28,7 +28,8 @@ def queue_command(func=None, /, **options):
     a timedelta), ``max_lost`` (how many starts may die with their worker), ``codec`` ("pickle" or "json"), ``models``
     ("pickle", or "reference" to read model instances again when the command runs).
 
-    Raises TypeError for what is not a function of a module and for unknown options, ValueError for bad values.
+    Raises TypeError for what is not a function of a module, for a generator and for unknown options, ValueError for
+    bad values.
     """
     policy = Policy.of(**options)
     return _declare(func, policy) if func is not None else lambda func: _declare(func, policy)
@@ -40,7 +41,7 @@ def periodic_command(
     *,
     missed: str = "latest",
     max_lateness: float | timedelta = timedelta(hours=1),
-    **options: Any,
+    **options: Unpack[CommandOptions],
 ) -> Callable[[Callable[P, R]], PeriodicCommand[P, R]]:
     """Have a function enqueued on a schedule; calling it runs it here, inline.
 
@@ -48,13 +49,11 @@ def periodic_command(
     whether the function is due then. Ticks that no consumer was there to see: ``missed="latest"`` runs the newest of
     them, ``"all"`` each, ``"skip"`` none; in no case one older than ``max_lateness`` (seconds or a timedelta).
 
-    Raises TypeError if the function requires parameters, ValueError for bad values.
+    Raises TypeError if the function requires parameters or is a generator, ValueError for bad values.
     """
     if not callable(validate_datetime):
         raise TypeError(f"periodic_command() takes a crontab() or a callable of a datetime, not {validate_datetime!r}.")
-    if missed not in ("latest", "skip", "all"):
-        raise ValueError(f"missed is {missed!r}: choose 'latest', 'skip' or 'all'.")
-    rule = Rule(missed, timedelta(seconds=seconds(max_lateness, "max_lateness", least=1.0)))
+    rule = Rule.of(missed, max_lateness)
     policy = Policy.of(**options)
     return lambda func: _declare_periodic(func, policy, validate_datetime, rule)
 
@@ -88,4 +87,5 @@ def _module_level(func: Callable) -> Callable:
         raise TypeError(f"{func!r} is not a function: decorate functions of a module, or subclass QueueCommand.")
     if func.__qualname__ != func.__name__ or func.__name__ == "<lambda>":
         raise TypeError(f"{func.__qualname__} is a lambda, a method or nested: a command is a function of a module.")
+    refuse_generator(func)
     return func

@@ -2,22 +2,19 @@
 
 from __future__ import annotations
 
-import json
-import socket
-import traceback
 from dataclasses import dataclass, replace
 from datetime import datetime, timedelta
 from enum import Enum
+from typing import Literal, TypedDict
 
 from django.conf import settings
 from django.utils import timezone
 
 from djqueue import conf
 from djqueue.backends.entries import Entry, Lease
+from djqueue.notes import noted, notes, text_of
 
 _INT32 = range(-(2**31), 2**31)
-_NOTE_LIMIT = 16_384  # characters of traceback kept of one attempt
-_NOTES_KEPT = 10
 
 
 def seconds(value: object, name: str, *, least: float = 0.0) -> float:
@@ -48,6 +45,8 @@ class Outcome(Enum):
     DONE = "done"
     UNTRIED = "untried"
     """Back in the queue; counts as nothing."""
+    NOT_NOW = "not now"
+    """Back in the queue for a while, as it cannot be run here; counts as nothing, and is noted once."""
     HANDED_BACK = "handed back"
     """Back in the queue while it ran; counts as a start, neither failed nor lost."""
     DEAD = "dead"
@@ -64,6 +63,18 @@ class Verdict:
     value: object = None
     seconds: float = 0.0
     """How long it ran."""
+
+
+class CommandOptions(TypedDict, total=False):
+    """The options of ``queue_command`` and ``using``, for type checkers."""
+
+    queue_name: str
+    priority: int
+    delay: float | timedelta
+    run_after: datetime
+    max_lost: int
+    codec: Literal["pickle", "json"]
+    models: Literal["pickle", "reference"]
 
 
 @dataclass(frozen=True, slots=True)
@@ -96,7 +107,7 @@ class Policy:
 
     def judge(self, exception: BaseException) -> Verdict:
         """What an exception means."""
-        return Verdict(Outcome.DEAD, f"{type(exception).__name__}: {_text(exception)}", exception)
+        return Verdict(Outcome.DEAD, f"{type(exception).__name__}: {text_of(exception)}", exception)
 
     @classmethod
     def of(cls, **given) -> Policy:
@@ -157,58 +168,33 @@ _OPTIONS = {
 """How each option becomes fields of the policy."""
 
 
-def unknown(lease: Lease, name: str) -> Verdict:
-    """A command that nobody here knows waits, longer each time: another consumer, or the next deploy, may know it."""
-    if _age(lease) > seconds(conf.get("QUEUE_UNKNOWN_AFTER"), "QUEUE_UNKNOWN_AFTER"):
-        return Verdict(Outcome.DEAD, f"unknown command {name!r}")
-    return not_now(lease, f"unknown command {name!r}")
-
-
 def not_now(lease: Lease, reason: str) -> Verdict:
-    """What cannot be run here and now, for no fault of its own, is tried again, later each time."""
-    return Verdict(Outcome.UNTRIED, reason, delay=min(60.0, max(1.0, _age(lease) / 4)))
+    """What cannot be run here, for no fault of its own, waits and is tried again, later each time.
+
+    Another consumer may know the command, or the next deploy; the database may come back. When this has been so for
+    QUEUE_UNKNOWN_AFTER seconds since it was first noted, the entry goes to the error queue.
+    """
+    since = next((record.get("at") for record in notes(lease.entry.note) if record.get("reason") == reason), None)
+    waited = max(0.0, lease.claimed - since) if isinstance(since, int | float) else 0.0
+    if waited > seconds(conf.get("QUEUE_UNKNOWN_AFTER"), "QUEUE_UNKNOWN_AFTER"):
+        return Verdict(Outcome.DEAD, reason)
+    return Verdict(Outcome.NOT_NOW, reason, delay=min(60.0, max(1.0, waited / 4)))
 
 
-def _age(lease: Lease) -> float:
-    return max(0.0, lease.claimed - lease.entry.created)
-
-
-def settled(lease: Lease, verdict: Verdict, now: float) -> Lease:
+def settled(lease: Lease, verdict: Verdict) -> Lease:
     """The lease as the verdict leaves it: its counts, its delay and its note."""
     entry = lease.entry
-    changes = {"delay": verdict.delay, "run_at": 0.0}
-    if verdict.outcome is Outcome.UNTRIED:
+    changes: dict = {"delay": verdict.delay, "run_at": 0.0}
+    if verdict.outcome in (Outcome.UNTRIED, Outcome.NOT_NOW):
         changes["attempts"] = entry.attempts - 1
     if verdict.outcome is Outcome.DEAD:
         changes["failures"] = entry.failures + (verdict.exception is not None)
-        changes["note"] = noted(entry.note, verdict, entry.attempts, now)
+    if verdict.outcome is Outcome.DEAD or (verdict.outcome is Outcome.NOT_NOW and not _is_noted(entry, verdict)):
+        at = lease.claimed + verdict.seconds  # the store's clock, as near as we know it
+        about = {"reason": verdict.reason, "exception": verdict.exception}
+        changes["note"] = noted(entry.note, at=at, attempt=entry.attempts, **about)
     return replace(lease, entry=replace(entry, **changes))
 
 
-def _text(exception: BaseException) -> str:
-    try:
-        return str(exception)
-    except Exception as error:
-        return f"(its text raises {type(error).__name__})"
-
-
-def noted(note: str, verdict: Verdict, attempt: int, now: float) -> str:
-    """The note with one more record of what went wrong; the oldest ones give way."""
-    error = verdict.exception
-    record = {
-        "at": round(now, 3),
-        "attempt": attempt,
-        "reason": verdict.reason[:1000],
-        "exception": f"{type(error).__module__}.{type(error).__qualname__}" if error is not None else None,
-        "traceback": "".join(traceback.format_exception(error))[-_NOTE_LIMIT:] if error is not None else None,
-        "host": socket.gethostname(),
-    }
-    return json.dumps([*notes(note)[1 - _NOTES_KEPT :], record])
-
-
-def notes(note: str) -> list[dict]:
-    """The records in a note, oldest first."""
-    try:
-        return json.loads(note) if note else []
-    except ValueError:
-        return [{"reason": note}]
+def _is_noted(entry: Entry, verdict: Verdict) -> bool:
+    return any(record.get("reason") == verdict.reason for record in notes(entry.note))

@@ -6,14 +6,15 @@ import inspect
 import sys
 from collections.abc import Callable, Iterable, Iterator
 from datetime import datetime, timedelta
-from typing import Any, Generic, NamedTuple, ParamSpec, TypeVar
+from typing import Generic, NamedTuple, ParamSpec, TypeVar, Unpack
 
 from asgiref.sync import sync_to_async
+from django.core.exceptions import SynchronousOnlyOperation
 from django.utils.module_loading import autodiscover_modules
 
 from djqueue import producer
-from djqueue.exceptions import QueueError, UnknownCommand
-from djqueue.policies import Policy
+from djqueue.exceptions import EncodeError, MessageTooLarge, QueueError, UnknownCommand
+from djqueue.policies import CommandOptions, Policy, seconds
 from djqueue.results import Result
 
 P = ParamSpec("P")
@@ -76,26 +77,43 @@ class Command(Generic[P, R]):
         return await sync_to_async(self.enqueue)(*args, **kwargs)
 
     def enqueue_many(self, calls: Iterable[tuple | dict | Call]) -> list[Result]:
-        """Send many calls, a round trip per thousand. Each is a tuple of positional or a dict of keyword arguments."""
+        """Send many calls, a round trip per thousand. Each is a tuple of positional or a dict of keyword arguments.
+
+        On the database all are sent or none. Elsewhere an error of the store may come after the first thousands have
+        been sent.
+        """
         return self._send([Call.of(given) for given in calls], self.policy)
 
     async def aenqueue_many(self, calls: Iterable[tuple | dict | Call]) -> list[Result]:
         """:meth:`enqueue_many` for async code."""
         return await sync_to_async(self.enqueue_many)(calls)
 
-    def using(self, **options: Any) -> Bound[P, R]:
+    def using(self, **options: Unpack[CommandOptions]) -> Bound[P, R]:
         """This command with other options: ``send.using(delay=30, queue_name="slow").enqueue(...)``."""
         return Bound(self, self.policy.using(**options))
 
     def call(self, *args: P.args, **kwargs: P.kwargs) -> R:
-        """Run it here, now; returns what it returns (an awaitable if it is async)."""
+        """Run it here, now; returns what it returns: a coroutine to be awaited if it is async."""
         return self.func(*args, **kwargs)
 
     def _send(self, calls: list[Call], policy: Policy) -> list[Result]:
         for args, kwargs in calls:
             if kwargs or len(args) not in self._simple:
-                self._signature.bind(*args, **kwargs)  # raises TypeError to the caller
-        return producer.send(self, calls, policy)
+                self._fit(args, kwargs)
+        try:
+            return producer.send(self, calls, policy)
+        except (EncodeError, MessageTooLarge) as error:
+            error.add_note(f"In a call of {self.name}.")
+            raise
+        except SynchronousOnlyOperation as error:
+            error.add_note(f"In a call of {self.name}. In async code: await {self.__name__}.aenqueue(...)")
+            raise
+
+    def _fit(self, args: tuple, kwargs: dict) -> None:
+        try:
+            self._signature.bind(*args, **kwargs)
+        except TypeError as error:
+            raise TypeError(f"{self.name}: {error}") from None
 
 
 class Bound(Generic[P, R]):
@@ -120,7 +138,11 @@ class Bound(Generic[P, R]):
         """As :meth:`Command.enqueue_many`."""
         return self.command._send([Call.of(given) for given in calls], self.policy)
 
-    def using(self, **options: Any) -> Bound[P, R]:
+    async def aenqueue_many(self, calls: Iterable[tuple | dict | Call]) -> list[Result]:
+        """As :meth:`Command.aenqueue_many`."""
+        return await sync_to_async(self.enqueue_many)(calls)
+
+    def using(self, **options: Unpack[CommandOptions]) -> Bound[P, R]:
         """As :meth:`Command.using`, on top of what this one says."""
         return Bound(self.command, self.policy.using(**options))
 
@@ -146,6 +168,13 @@ class Rule(NamedTuple):
 
     missed: str = "latest"
     max_lateness: timedelta = timedelta(hours=1)
+
+    @classmethod
+    def of(cls, missed: str, max_lateness: float | timedelta) -> Rule:
+        """A rule, checked. Raises TypeError or ValueError that names the argument."""
+        if missed not in ("latest", "skip", "all"):
+            raise ValueError(f"missed is {missed!r}: choose 'latest', 'skip' or 'all'.")
+        return cls(missed, timedelta(seconds=seconds(max_lateness, "max_lateness", least=1.0)))
 
     def pick(self, ticks: list[datetime], now: datetime) -> list[datetime]:
         """Those of the due ticks that are to run, oldest first."""
@@ -175,6 +204,7 @@ class Registry:
         self._commands.pop(getattr(command, "name", command), None)
 
     def get(self, name: str) -> Command | None:
+        """The command of that name, or None."""
         return self._commands.get(name)
 
     def __getitem__(self, name: str) -> Command:
@@ -199,6 +229,15 @@ class Registry:
     def reset(self) -> None:
         """Forget all commands."""
         self._commands = {}
+
+
+def refuse_generator(func: Callable) -> None:
+    """Raises TypeError for a generator: calling it makes an iterator, and nothing of its body would run."""
+    if inspect.isgeneratorfunction(func) or inspect.isasyncgenfunction(func):
+        raise TypeError(
+            f"{func.__module__}.{func.__qualname__} is a generator (it has a yield), and nobody would iterate over it: "
+            "a command does its work and returns."
+        )
 
 
 def _simple_counts(signature: inspect.Signature) -> range:

@@ -1,6 +1,6 @@
 """Commands as classes, and the invoker: what users of djutils know."""
 
-from datetime import datetime
+from datetime import datetime, timedelta
 
 import pytest
 
@@ -8,7 +8,7 @@ from djqueue import PeriodicQueueCommand, QueueCommand, invoker
 from djqueue.decorators import crontab, periodic_command
 from djqueue.exceptions import InvalidMessage
 from djqueue.queues import queues
-from djqueue.registry import PeriodicCommand, registry
+from djqueue.registry import PeriodicCommand, Rule, registry
 from tests.life import only
 
 ran = []
@@ -55,6 +55,10 @@ class HalfHour(PeriodicQueueCommand):
 
     def execute(self):
         ran.append("half")
+
+
+class Half(HalfHour):
+    missed, max_lateness = "all", 5400
 
 
 @periodic_command(crontab(minute="*/15"))
@@ -115,6 +119,24 @@ class TestDeclaring:
         assert command in registry.periodic()
         assert command.validate_datetime(datetime(2026, 1, 1, 1, 15))
 
+    def test_a_generator_is_refused(self):
+        def execute(self):
+            yield "nothing"
+
+        with pytest.raises(TypeError, match="is a generator"):
+            type("Lazy", (QueueCommand,), {"execute": execute, "__module__": __name__, "__qualname__": "Lazy"})
+        assert f"{__name__}.Lazy" not in registry
+
+    def test_a_schedule_says_what_becomes_of_missed_ticks(self):
+        assert Quarter.command().rule == Rule("latest", timedelta(hours=1))
+        assert Half.command().rule == Rule("all", timedelta(minutes=90))
+
+    @pytest.mark.parametrize(("name", "value"), [("missed", "never"), ("max_lateness", 0)])
+    def test_a_bad_rule_is_refused(self, name, value):
+        with pytest.raises(ValueError, match=f"{name} is {value!r}"):
+            type("Bad", (PeriodicQueueCommand,), {name: value, "__module__": __name__, "__qualname__": "Bad"})
+        assert f"{__name__}.Bad" not in registry
+
     def test_data_can_be_set(self):
         command = Append()
         assert command.get_data() is None
@@ -133,6 +155,28 @@ class TestInvoker:
         assert (ran, len(invoker.queue)) == ([], 1)
         assert invoker.dequeue() == handle.id
         assert (ran, len(invoker.queue)) == ([{"to": "you"}], 0)
+
+    def test_options_go_before_those_of_the_class(self, queue):
+        handle = invoker.enqueue(Urgent("soon"), priority=3, delay=60)
+        record = queue.find(handle.id)
+        assert (record.state, record.entry.priority) == ("delayed", 3)
+        with pytest.raises(TypeError, match="prioritty"):
+            invoker.enqueue(Urgent(), prioritty=3)
+
+    @pytest.mark.parametrize(
+        ("thing", "words"),
+        [
+            (Append, r"the class itself: make an object of it, Append\(data\)"),
+            (quarter, r"command of a function: call it, or use its \.enqueue\(\)"),
+            (quarter.using(delay=1), "command of a function"),
+            ("text", "not 'text'"),
+        ],
+        ids=["class", "function", "bound", "text"],
+    )
+    @pytest.mark.backends("memory")
+    def test_what_is_no_command_object_is_refused(self, queue, thing, words):
+        with pytest.raises(TypeError, match=words):
+            invoker.enqueue(thing)
 
     def test_an_empty_queue_gives_none(self, queue):
         assert invoker.dequeue() is None

@@ -8,12 +8,14 @@ from contextlib import contextmanager
 import pytest
 from django.core.management import call_command
 from django.db import InterfaceError, OperationalError, connections, transaction
+from django.db.migrations.recorder import MigrationRecorder
 from django.db.utils import ConnectionHandler
 from django.test.utils import CaptureQueriesContext
 
 from djqueue.backends import database_checks
-from djqueue.backends.base import Entry, Guard
+from djqueue.backends.base import Entry, Guard, Lease
 from djqueue.backends.database import DatabaseQueue
+from djqueue.backends.database_rows import BATCH_BYTES, Token, arrival_of, batches, rounds
 from djqueue.backends.memory import MemoryStore
 from djqueue.backends.sql import DIALECTS
 from djqueue.backends.sql import session as sql_session
@@ -369,6 +371,25 @@ def test_bodies_that_are_too_large_together_go_in_several_statements(queue):
     assert len(queue) == 5
 
 
+def test_notes_that_are_too_large_together_go_in_several_statements(queue):
+    """MariaDB takes 16 MiB, in which quotes count twice."""
+    note = json.dumps(['say "no"\n' * 2000])
+    queue.put([entry(note=note) for _ in range(1000)])
+    leases = [with_counts(lease, note=note) for lease in claim(queue, 1000)]
+    assert len(queue.release(leases[:500])) == 500
+    assert len(queue.bury(leases[500:])) == 500
+    assert queue.peek("ready", 1)[0].entry.note == queue.dead.peek("ready", 1)[0].entry.note == note
+
+
+@pytest.mark.backends("sqlite")
+def test_batches_count_notes_and_never_leave_one_out(queue):
+    sizes = [1, BATCH_BYTES, 10, BATCH_BYTES + 1, 5]
+    arrivals = [arrival_of(entry(note="x" * size)) for size in sizes]
+    assert [[len(one.row[7]) for one in batch] for batch in batches(arrivals)] == [[size] for size in sizes]
+    leases = [Lease(entry(note="x" * size), Token(seq, 1, "id")) for seq, size in enumerate(sizes)]
+    assert [list(batch) for batch in rounds(leases)] == [[0, 2, 4], [1], [3]]
+
+
 def test_entries_due_at_one_moment_come_in_the_order_of_their_arrival(queue):
     """Whatever their ids, in whose order some databases insert them."""
     due = queue.now() - 5
@@ -429,6 +450,16 @@ def test_keys_of_any_length_are_told_apart(queue):
     for key in keys:
         queue.store.put(key, key.encode())
     assert [queue.store.get(key) for key in keys] == [key.encode() for key in keys]
+
+
+@pytest.mark.backends("mariadb")
+def test_a_fact_is_added_in_one_transaction(queue):
+    queue.now()
+    with CaptureQueriesContext(connections[queue.database]) as captured:
+        assert queue.store.add("key", b"1", 60)
+    told = [query["sql"].split()[0] for query in captured]
+    assert (told[0], told[-1]) == ("BEGIN", "COMMIT"), told
+    assert {"INSERT", "UPDATE"} <= set(told)
 
 
 def test_a_refused_id_does_not_use_up_a_guard(queue):
@@ -558,6 +589,37 @@ def test_a_deadlock_is_repeated_but_not_inside_the_callers_transaction(backend, 
     assert len(queue) == 0
 
 
+@pytest.mark.backends("postgres", "mariadb")
+def test_nor_where_the_caller_commits_by_hand(backend, queue, monkeypatch):
+    monkeypatch.setattr(sql_session, "PAUSES", (0, 0, 0))
+    connection = connections[queue.database]
+    connection.set_autocommit(False)
+    try:
+        held = connection.connection
+        put(queue, "never")
+        with pytest.raises(OperationalError):
+            queue._run(Failing(1, *DEADLOCKS[backend.id]))
+        with pytest.raises(OperationalError):
+            queue._run(Failing(1, "the disk is full"))
+        queue.close()
+        assert connection.connection is held
+        connection.rollback()
+    finally:
+        connection.set_autocommit(True)
+    assert len(queue) == 0
+
+
+def test_a_lock_that_is_met_on_connecting_is_waited_for(backend, queue, monkeypatch):
+    monkeypatch.setattr(sql_session, "PAUSES", (0, 0, 0))
+    queue.now()
+    connection, failing = connections[queue.database], Failing(2, *DEADLOCKS[backend.id])
+    real = connection.get_new_connection
+    monkeypatch.setattr(connection, "get_new_connection", lambda params: failing(None) and real(params))
+    connection.close()
+    connection.autocommit = False  # as before a first connection
+    assert len(queue) == 0
+
+
 def test_describe_tells_where_and_no_password(queue, monkeypatch):
     connection = connections[queue.database]
     monkeypatch.setitem(connection.settings_dict, "PASSWORD", "s3cret")
@@ -641,6 +703,9 @@ def test_checks_of_sqlite(backend, tmp_path, monkeypatch):
     )
     monkeypatch.setattr(database_checks, "connections", handler)
     found = {message.id: message for message in database_checks.check("default")}
+    assert set(found) == {"djqueue.W202", "djqueue.W203", "djqueue.W204"}, "the first migrate runs these as well"
+    MigrationRecorder(handler["default"]).ensure_schema()
+    found = {message.id: message for message in database_checks.check("default")}
     assert set(found) == {"djqueue.W202", "djqueue.W203", "djqueue.W204", "djqueue.W205"}
     assert "manage.py migrate djqueue " in found["djqueue.W205"].hint
     handler["default"].close()
@@ -652,6 +717,12 @@ def test_checks_name_the_database_to_migrate(backend, queue, monkeypatch):
     assert found.id == "djqueue.W205"
     assert "nowhere" in found.msg
     assert (f"--database {backend.alias}" in found.hint) is (backend.alias != "default")
+
+
+def test_checks_name_a_database_without_autocommit(backend, queue, monkeypatch):
+    monkeypatch.setitem(connections[queue.database].settings_dict, "AUTOCOMMIT", False)
+    (found,) = queue.check()
+    assert (found.id, "djqueue cannot serve it" in found.msg) == ("djqueue.W206", True)
 
 
 def test_checks_of_old_strange_and_absent_servers(backend, queue, monkeypatch):

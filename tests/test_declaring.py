@@ -9,9 +9,11 @@ from datetime import datetime, timedelta
 from textwrap import dedent
 
 import pytest
+from django.core.exceptions import SynchronousOnlyOperation
 
 from djqueue.decorators import crontab, periodic_command, queue_command
-from djqueue.exceptions import InvalidQueueError
+from djqueue.exceptions import EncodeError, InvalidQueueError, MessageTooLarge
+from djqueue.policies import _OPTIONS, CommandOptions
 from djqueue.queues import queues
 from djqueue.registry import Command, PeriodicCommand, registry
 
@@ -202,6 +204,26 @@ def test_a_nested_function_is_refused():
     assert f"{NAME}.{nested.__qualname__}" not in registry
 
 
+def generator():
+    yield "nothing"
+
+
+async def async_generator():
+    yield "nothing"
+
+
+@pytest.mark.parametrize("func", [generator, async_generator])
+@pytest.mark.parametrize("decorate", [queue_command, queue_command(), periodic_command(crontab())])
+def test_a_generator_is_refused(decorate, func):
+    with pytest.raises(TypeError, match=rf"{func.__name__} is a generator \(it has a yield\)"):
+        decorate(func)
+    assert f"{NAME}.{func.__name__}" not in registry
+
+
+def test_type_checkers_see_the_options_that_there_are():
+    assert CommandOptions.__annotations__.keys() == _OPTIONS.keys()
+
+
 # ---- arguments
 
 
@@ -215,7 +237,36 @@ def test_arguments_must_fit_the_signature_at_the_call(memory, args, kwargs, word
             enqueue(*args, **kwargs)
     with pytest.raises(TypeError, match=words):
         asyncio.run(bare.aenqueue(*args, **kwargs))
+    with pytest.raises(TypeError, match=rf"^{NAME}\.bare: .*{words}"):
+        bare(*args, **kwargs)
     assert len(memory) == 0
+
+
+def test_what_cannot_be_carried_names_the_command(memory, settings):
+    with pytest.raises(EncodeError) as refused:
+        bare(lambda: None)
+    assert refused.value.__notes__ == [f"In a call of {NAME}.bare."]
+    settings.QUEUE_MAX_MESSAGE_SIZE = 100
+    with pytest.raises(MessageTooLarge) as refused:
+        bare.using(priority=1).enqueue_many([("x" * 200,)])
+    assert refused.value.__notes__ == [f"In a call of {NAME}.bare."]
+
+
+def test_async_code_is_told_of_the_async_verbs(settings):
+    settings.QUEUES = {"default": {"CLASS": "djqueue.backends.database.DatabaseQueue"}}
+
+    async def enqueue():
+        bare(1)
+
+    with pytest.raises(SynchronousOnlyOperation) as refused:
+        asyncio.run(enqueue())
+    assert refused.value.__notes__ == [f"In a call of {NAME}.bare. In async code: await bare.aenqueue(...)"]
+
+
+def test_many_with_options_from_async_code(memory):
+    handles = asyncio.run(bare.using(priority=2).aenqueue_many([(1,), (2,)]))
+    assert [record.entry.id for record in memory.peek("ready")] == [handle.id for handle in handles]
+    assert {record.entry.priority for record in memory.peek("ready")} == {2}
 
 
 def test_one_misfit_among_many_sends_none(memory):

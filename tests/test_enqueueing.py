@@ -9,10 +9,13 @@ import pytest
 from django.core.exceptions import ObjectDoesNotExist
 from django.utils import timezone
 
+from djqueue import producer
+from djqueue.backends.base import Guard
 from djqueue.decorators import queue_command
 from djqueue.exceptions import EncodeError, InvalidMessage, InvalidQueueError, MessageTooLarge, NotSupported
+from djqueue.message import new_id
 from djqueue.queues import queues
-from djqueue.registry import Call
+from djqueue.registry import Call, Command
 from tests.app.models import Thing
 from tests.life import claim_one, heard, run_one
 
@@ -195,6 +198,15 @@ class TestRefusals:
         assert "priority" in queues["default"].cannot
         with pytest.raises(NotSupported, match=r"ToyQueue \('default'\) cannot do: priority"):
             note.using(priority=1).enqueue()
+        urgent = Command(note.func, note.policy.using(priority=1))
+        with pytest.raises(NotSupported, match="cannot do: priority"):
+            producer.send_once(urgent, Guard("tick", 60), new_id())
+
+    def test_one_with_a_guard_is_told_once(self, queue):
+        guard = Guard("tick", 60)
+        with heard("enqueued") as told:
+            assert [producer.send_once(note, guard, new_id()) for _ in range(2)] == [True, False]
+        assert (len(told), len(queue)) == (1, 1)
 
 
 MEMORY_STORE = "djqueue.backends.memory.MemoryStore"

@@ -66,6 +66,31 @@ class TestOnADatabase:
             assert _in_another_thread(lambda: queue.stats().ready) == 0
         assert _in_another_thread(lambda: queue.stats().ready) == 1
 
+    def test_it_is_told_when_it_is_certain(self, queue):
+        with heard("enqueued") as told, transaction.atomic(using=queue.database):
+            kept = note("kept")
+            with pytest.raises(ZeroDivisionError), transaction.atomic(using=queue.database):
+                note("taken back")
+                1 / 0  # noqa: B018
+            assert told == []
+        assert [about["id"] for _, about in told] == [kept.id]
+
+    def test_many_are_sent_all_or_none(self, queue, monkeypatch):
+        put = queue.put
+        monkeypatch.setattr(queue, "put", lambda entries: _raise() if len(queue) else put(entries))
+        with heard("enqueued") as told, pytest.raises(ConnectionError):
+            note.enqueue_many([(number,) for number in range(1500)])
+        assert (len(queue), told) == (0, [])
+
+    def test_many_that_fail_leave_the_callers_transaction_as_it_was(self, queue, monkeypatch):
+        put = queue.put
+        monkeypatch.setattr(queue, "put", lambda entries: _raise() if len(queue) > 1 else put(entries))
+        with transaction.atomic(using=queue.database):
+            kept = note("kept")
+            with pytest.raises(ConnectionError):
+                note.enqueue_many([(number,) for number in range(1500)])
+        assert [lease.entry.id for lease in queue.claim(10)] == [kept.id]
+
 
 @pytest.mark.backends(*OTHERS, database=True)
 class TestOnCommit:
@@ -131,8 +156,22 @@ class TestOnCommit:
         about = {"sender": note.name, "queue_name": "default", "exception": error}
         assert told == [("enqueue_failed", {"id": handle.id, **about}) for handle in handles]
         records = [record for record in caplog.records if record.name.startswith("djqueue")]
-        assert [record.message_id for record in records] == [handle.id for handle in handles]
-        assert all(record.levelno == logging.ERROR and record.exc_info[1] is error for record in records)
+        [record] = [record for record in records if record.levelno == logging.ERROR]
+        assert (record.message_ids, record.exc_info[1]) == ([handle.id for handle in handles], error)
+        assert f"{note.name}: 2 messages were not sent" in record.getMessage()
+
+    @pytest.mark.backends("memory", database=True)
+    def test_when_only_some_could_be_sent_after_the_commit_only_the_others_are_reported(
+        self, queue, monkeypatch, caplog
+    ):
+        put = queue.put
+        monkeypatch.setattr(queue, "put", lambda entries: _raise() if len(queue) else put(entries))
+        with heard("enqueued", "enqueue_failed") as told, transaction.atomic():
+            handles = note.enqueue_many([(number,) for number in range(2500)])
+        assert [about["id"] for name, about in told if name == "enqueued"] == [handle.id for handle in handles[:1000]]
+        failed = [about["id"] for name, about in told if name == "enqueue_failed"]
+        assert failed == [handle.id for handle in handles[1000:]]
+        assert "1500 messages were not sent" in caplog.text
 
     @pytest.mark.backends("memory")
     def test_outside_a_transaction_the_callers_see_what_the_store_raises(self, queue, monkeypatch):

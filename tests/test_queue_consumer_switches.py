@@ -1,28 +1,19 @@
 """The switches of ``queue_consumer``: what it says and where, what it refuses, when it starts again."""
 
 import logging
-import os
 import re
 import sys
 from io import StringIO
 
 import pytest
-from django.conf import settings
 from django.core.management import CommandError, call_command
 
 from djqueue.consumer import Options
 from djqueue.management.commands.queue_consumer import Command
-from djqueue.queues import queues
 from tests.app.commands import speak
-from tests.life import message_for
-from tests.site import ROOT, Process, until
+from tests.site import Process
 
 pytestmark = [pytest.mark.slow, pytest.mark.backends("sqlite")]
-
-
-def written(site):
-    """What the commands wrote down so far."""
-    return site.ledger.read_text().splitlines() if site.ledger.exists() else []
 
 
 class TestOptions:
@@ -158,9 +149,12 @@ class TestRefusals:
             (["-t", "many"], "argument -t/--threads: invalid int value: 'many'"),
             (["--limit", "0"], "CommandError: limit is 0"),
             (["-q", "nowhere"], "CommandError: There is no queue 'nowhere' in QUEUES"),
+            (["--reload", "--drain"], "CommandError: --reload goes on until it is stopped: leave out --drain"),
+            (["--reload", "--limit", "1"], "CommandError: --reload goes on until it is stopped: leave out --limit"),
+            (["--reload", "-t", "0"], "CommandError: threads is 0"),
             (["--no-such-switch"], "unrecognized arguments: --no-such-switch"),
         ],
-        ids=["threads", "type", "limit", "queue", "switch"],
+        ids=["threads", "type", "limit", "queue", "drain", "reload-limit", "reload-threads", "switch"],
     )
     def test_exit_code_2(self, site, args, words):
         process = site.consumer(*args)
@@ -174,51 +168,6 @@ class TestRefusals:
         process = site.consumer()
         assert process.wait() == 75
         process.wait_for("The store of queue 'default' cannot be used")
-
-
-class TestReload:
-    APP = """\
-from djqueue import queue_command
-from tests.app.commands import write_down
-
-@queue_command
-def say():
-    write_down("{}")
-"""
-
-    @pytest.fixture
-    def module(self, tmp_path):
-        package = tmp_path / "changing_app"
-        package.mkdir()
-        (package / "__init__.py").write_text("")
-        (package / "commands.py").write_text(self.APP.format("old"))
-        return package / "commands.py"
-
-    def start(self, site, module):
-        watch = {"handlers": ["console"], "level": "DEBUG", "propagate": False}
-        site.settings["INSTALLED_APPS"] = [*settings.INSTALLED_APPS, "changing_app"]
-        site.settings["LOGGING"] = {
-            "version": 1,
-            "disable_existing_loggers": False,
-            "handlers": {"console": {"class": "logging.StreamHandler"}},
-            "loggers": {"django.utils.autoreload": watch},
-        }
-        path = os.pathsep.join([str(module.parent.parent), str(ROOT)])
-        process = site.consumer("--reload", env={"PYTHONPATH": path})
-        process.wait_for(f"File {module} first seen")
-        return process
-
-    def test_it_starts_again_when_code_changes_and_stops_when_told(self, site, module):
-        process, queue = self.start(site, module), queues["default"]
-        queue.put([message_for(queue, "changing_app.commands.say")])
-        until(lambda: written(site) == ["old"])
-        module.write_text(self.APP.format("new"))
-        os.utime(module, (2**31, 2**31))
-        until(lambda: process.output.count("threads; queues:") == 2)
-        queue.put([message_for(queue, "changing_app.commands.say")])
-        until(lambda: written(site) == ["old", "new"])
-        process.term()
-        assert process.wait() == 0
 
 
 def test_the_help_is_there(make_site, settings):

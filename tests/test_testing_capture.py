@@ -116,11 +116,18 @@ class OnMemory(TestCase):
 class OnDatabase(TestCase):
     """What is part of the transaction."""
 
-    def test_it_is_seen_at_once(self):
+    def test_it_waits_at_once_and_is_certain_at_the_end(self):
         with enqueued_on_commit() as enqueued:
             one = paint("blue")
-            assert enqueued == [Enqueued(one.id, NAME, "default")]
-        assert (len(enqueued), len(queues["default"])) == (1, 1)
+            assert (enqueued, len(queues["default"])) == ([], 1)
+        assert enqueued == [Enqueued(one.id, NAME, "default")]
+
+    def test_a_savepoint_that_is_rolled_back_is_not_in_it(self):
+        with enqueued_on_commit() as enqueued:
+            with self.assertRaises(IntegrityError), transaction.atomic():
+                paint("lost")
+                raise IntegrityError
+        assert enqueued == []
 
     def test_what_a_callback_enqueues_is_seen_too(self):
         with enqueued_on_commit() as enqueued:

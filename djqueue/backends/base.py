@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
+import logging
 import time
-from collections.abc import Hashable, Iterable, Sequence
-from dataclasses import replace
+from collections.abc import Hashable, Iterable, Mapping, Sequence
 from functools import cached_property
 from math import inf
 
@@ -27,6 +27,8 @@ __all__ = [
     "Record",
 ]
 
+logger = logging.getLogger(__name__)
+
 DEAD_SUFFIX = f":{DEAD}"
 
 
@@ -41,6 +43,7 @@ class BaseStore:
     """The database alias that holds it, if one does."""
 
     def now(self) -> float:
+        """The store's clock, epoch seconds."""
         return time.time()
 
     def get(self, key: str) -> bytes | None:
@@ -93,6 +96,15 @@ class BaseQueue(ItemVerbs):
     store: BaseStore | None = None
     """The facts of this queue; given by the composition root where the backend brings none."""
 
+    _given: Mapping[str, object] = {}
+    """The options that it was made with: its error queue has the same."""
+
+    def __new__(cls, *args, **options):
+        # Here and not in __init__, which a third party need not call, nor pass its own options on to.
+        queue = super().__new__(cls)
+        queue._given = {name: value for name, value in options.items() if name not in ("name", "connection")}
+        return queue
+
     def __init__(self, name: str, connection: object = None, **options):
         self.name = name
         self.connection = connection
@@ -136,16 +148,15 @@ class BaseQueue(ItemVerbs):
 
     def claim(self, limit: int = 1, lease: float = 60.0, owner: str = "") -> Claimed:
         """Lease up to ``limit`` due entries for ``lease`` seconds; never waits. Their ``attempts`` are one higher."""
-        now, read = self.now(), []
-        while len(read) < limit and (text := self.read()) is not None:
-            read.append(wire.unpack(text))
-        early = [entry for entry in read if entry.run_at > now]
-        for entry in early:
-            self.write(wire.pack(entry))
-        due = [Lease(replace(entry, attempts=entry.attempts + 1), claimed=now) for entry in read if entry.run_at <= now]
-        if len(read) < limit:
-            return Claimed(due, again=min((entry.run_at - now for entry in early), default=inf))
-        return Claimed(due, again=self.poll if early else 0.0)  # nobody knows what stands behind those
+        due, early, now = [], {}, self.now()
+        try:
+            wire.read_due(self, limit, now, due, early)
+        except Exception:
+            if not due:
+                raise
+            logger.exception("Reading stopped half way.", extra={"queue_name": self.name})
+            return Claimed(due, again=0.0)
+        return Claimed(due, again=0.0 if len(due) >= limit else min(early.values(), default=inf))
 
     def reserve(self, limit: int = 1, lease: float = 60.0, owner: str = "", wait: float = 0.0) -> Claimed:
         """Claim; while there is nothing, nap and claim again until ``wait`` seconds are over."""
@@ -171,10 +182,7 @@ class BaseQueue(ItemVerbs):
 
         Without a delay an entry goes back to its old place. Returns those that were still ours.
         """
-        now = self.now()
-        for lease in leases:
-            self.write(wire.pack(wire.due(lease.entry, now)))
-        return list(leases)
+        return wire.write_back(self, leases, self.now())
 
     def bury(self, leases: Sequence[Lease]) -> list[Lease]:
         """Move them to :attr:`dead`, the error queue, as ``lease.entry`` now says. Returns those still ours."""
@@ -250,7 +258,7 @@ class BaseQueue(ItemVerbs):
         """The error queue, a queue of the same kind; it has none itself."""
         if self.name.endswith(DEAD_SUFFIX):
             return None
-        return type(self)(self.name + DEAD_SUFFIX, self.connection)
+        return type(self)(self.name + DEAD_SUFFIX, self.connection, **self._given)
 
     def _cannot(self, verb: str) -> NotSupported:
         return NotSupported(
@@ -264,9 +272,11 @@ class LeasedQueue(BaseQueue):
     cannot = frozenset({"transaction"})
 
     def write(self, data: str) -> None:
+        """Put ``data`` as an entry of its own, behind all others of its priority. Raises QueueFull as ``put`` does."""
         self.put([Entry(data.encode(), new_id())])
 
     def read(self) -> str | None:
+        """Claim and complete the next due entry, at most once; its body, None when nothing is due."""
         claimed = self.claim(1)
         self.complete(claimed)
         return claimed[0].entry.data.decode() if claimed else None

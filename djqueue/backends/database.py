@@ -16,7 +16,7 @@ from functools import cached_property
 from django.db import connections
 
 from djqueue.backends import database_checks
-from djqueue.backends.base import LeasedQueue
+from djqueue.backends.base import DEAD_SUFFIX, LeasedQueue
 from djqueue.backends.database_rows import (
     BATCH,
     STATES,
@@ -36,10 +36,11 @@ from djqueue.backends.database_rows import (
 )
 from djqueue.backends.database_store import DatabaseStore, alias_of
 from djqueue.backends.entries import LEASED, Claimed, Entry, Guard, Lease, QueueStats, Reaped, Record
+from djqueue.backends.remembering import Span, remembering
 from djqueue.backends.sql import Dialect, dialect_of
 from djqueue.backends.sql.common import Arrival, Ask, Finish
 from djqueue.backends.sql.operators import CAP
-from djqueue.backends.sql.session import run
+from djqueue.backends.sql.session import joined, run
 from djqueue.exceptions import InvalidQueueError
 
 __all__ = ["DatabaseQueue", "DatabaseStore"]
@@ -47,7 +48,6 @@ __all__ = ["DatabaseQueue", "DatabaseStore"]
 LONGEST_NAME, LONGEST_OWNER = 95, 100
 SLOTS = 16
 """What is done is counted in so many rows, so that threads and processes seldom wait for each other."""
-KEEP_DONE = 100_000
 FOR_EVER = 100 * 365 * 86400
 """Seconds for which an id is remembered if only a count bounds it."""
 
@@ -56,26 +56,41 @@ class DatabaseQueue(LeasedQueue):
     """A queue in the database of the Django alias ``connection`` ("" is the default one).
 
     ``put`` joins the transaction of its caller: the entry is there if and when that commits. ``remember_done``
-    (seconds) and ``keep_done`` (a count, kept to within a hundredth) say for how long the ids of completed entries are
-    kept and refused; without either they are forgotten at once. With ``remember_done`` alone 100,000 are kept.
+    (seconds or a timedelta) and ``keep_done`` (a count, kept to within a hundredth) say for how long the ids of
+    completed entries are kept and refused; without either they are forgotten at once. With ``remember_done`` alone
+    100,000 are kept.
 
-    Raises InvalidQueueError if there is no such alias or the name is too long. Does not connect.
+    Raises InvalidQueueError if there is no such alias, the name is too long or an option cannot be. Does not connect.
     """
 
     cannot = frozenset()
     options = frozenset({"REMEMBER_DONE", "KEEP_DONE"})
     on_commit = None
 
-    def __init__(self, name: str, connection: str | None = "", remember_done: float = 0, keep_done: int = 0):
+    def __init__(
+        self,
+        name: str,
+        connection: str | None = "",
+        remember_done: Span = None,
+        keep_done: int | None = None,
+    ):
         super().__init__(name, connection)
         self.database = alias_of(connection)
         if len(self.logical) > LONGEST_NAME:
             raise InvalidQueueError(f"The queue NAME {name!r} is too long: it may have {LONGEST_NAME} characters.")
         self.store = self._facts = DatabaseStore(name, connection)
-        self._marks = self._facts.key("done:") if remember_done or keep_done else ""
-        self._remember = micros(remember_done or FOR_EVER) if self._marks else 0
-        self._facts.bound = (self._marks, keep_done or KEEP_DONE)
+        remember, keep = remembering(remember_done, keep_done)
+        self._marks = self._facts.key("done:") if remember else ""
+        self._remember = micros(min(remember, FOR_EVER))
+        self._facts.bound = (self._marks, keep)
         self._unswept = 0
+
+    @cached_property
+    def dead(self) -> DatabaseQueue | None:
+        """It remembers nothing: what is completed there may come again."""
+        if self.name.endswith(DEAD_SUFFIX):
+            return None
+        return type(self)(self.name + DEAD_SUFFIX, self.connection)
 
     # ---- put
 
@@ -223,7 +238,7 @@ class DatabaseQueue(LeasedQueue):
 
     def close(self) -> None:
         """Close the calling thread's connection, unless a transaction is open on it."""
-        if not connections[self.database].in_atomic_block:
+        if not joined(connections[self.database]):
             connections[self.database].close()
 
     # ---- inside

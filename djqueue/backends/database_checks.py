@@ -6,11 +6,13 @@ from collections.abc import Iterator
 
 from django.core.checks import CheckMessage, Error, Warning
 from django.db import DatabaseError, connections
+from django.db.migrations.recorder import MigrationRecorder
 from django.db.utils import NotSupportedError
 
 from djqueue.models import QueueFact, QueueMessage
 
 FLOORS = {"postgresql": (14,), "mariadb": (10, 6), "sqlite": (3, 35)}
+MIGRATIONS = MigrationRecorder.Migration._meta.db_table
 PATIENCE = 20
 """Seconds that a writer on SQLite should wait for another one."""
 
@@ -47,6 +49,12 @@ def _server(connection) -> Iterator[CheckMessage]:
             hint=f"djqueue needs {vendor} {_dotted(FLOORS[vendor])} or later.",
             id="djqueue.E203",
         )
+    if not connection.settings_dict.get("AUTOCOMMIT", True):
+        yield Warning(
+            f"The database {connection.alias!r} of a queue has AUTOCOMMIT off: djqueue cannot serve it.",
+            hint="Remove AUTOCOMMIT from it, or let CONNECTION name another alias in DATABASES.",
+            id="djqueue.W206",
+        )
     yield from _tables(connection)
     if vendor == "sqlite":
         yield from _sqlite(connection)
@@ -66,7 +74,7 @@ def _vendor(connection) -> tuple[str, tuple[int, ...]]:
 def _tables(connection) -> Iterator[CheckMessage]:
     there = connection.introspection.table_names()
     missing = [model._meta.db_table for model in (QueueMessage, QueueFact) if model._meta.db_table not in there]
-    if missing:
+    if missing and MIGRATIONS in there:  # else the first migrate is still to come, or runs this very check
         # A warning only: these checks also run before migrate, which an error would stop.
         database = "" if connection.alias == "default" else f" --database {connection.alias}"
         yield Warning(

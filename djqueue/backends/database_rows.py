@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable, Iterator, Sized
 from itertools import islice
 from math import ceil, inf
 from typing import NamedTuple
@@ -15,7 +15,9 @@ STATES = (READY, DELAYED, LEASED)
 LONGEST = {"id": 64, "lane": 255, "label": 255}
 BEYOND = 2**31
 BATCH, BATCH_BYTES = 1000, 4 * 2**20
-"""One statement takes so many entries, of so many bytes, at most."""
+"""One statement takes so many entries, of so many bytes, at most. Quoting may double those: MariaDB takes 16 MiB."""
+BODY, NOTE = 1, 7
+"""Their places in the row of an arrival."""
 
 
 class Token(NamedTuple):
@@ -32,7 +34,7 @@ def micros(seconds: float) -> int:
 
 
 def seconds_to(moment: int | None, now: int) -> float:
-    """Infinity if there is no such moment."""
+    """Seconds from one to the other, both in µs, never negative; infinity if there is no such moment."""
     return inf if moment is None else max(0.0, (moment - now) / 1e6)
 
 
@@ -76,14 +78,14 @@ def said_of(leases: Iterable[Lease], delayed: bool) -> list[tuple]:
 
 
 def entry_of(row: tuple) -> Entry:
-    """``place`` is what ``created`` is unless the entry had a moment of its own."""
+    """From the columns of ENTRY. ``place`` is what ``created`` is unless the entry had a moment of its own."""
     _, body, id, nprio, place, created, lane, attempts, failures, lost, label, note = row[:12]
     run_at = 0.0 if place == created else place / 1e6
     return Entry(bytes(body), id, ~nprio, run_at, 0.0, lane, attempts, failures, lost, created / 1e6, label, note)
 
 
 def lease_of(row: tuple, ask: Ask) -> Lease:
-    """Claimed when the row was changed, which may be later than when the claim began."""
+    """The lease that a claim brought. It was claimed when the row was changed: later than it began."""
     until = row[12]
     return Lease(entry_of(row), Token(row[0], ask.token, row[2]), (until - ask.lease) / 1e6, until / 1e6)
 
@@ -94,7 +96,10 @@ def order_of(row: tuple) -> tuple:
 
 
 def record_of(row: tuple) -> Record:
-    """A delayed entry that is due is ready for whoever looks; the next claim will write it down."""
+    """From the columns of RECORD and the time.
+
+    A delayed entry that is due is ready for whoever looks; the next claim will write it down.
+    """
     seq, moment, number, ord, owner, now = row[0], *row[12:]
     state = READY if STATES[number] == DELAYED and moment < now else STATES[number]
     return Record(entry_of(row), state, moment / 1e6, owner if state == LEASED else "", f"{ord}.{moment}.{seq}")
@@ -116,21 +121,40 @@ def rounds(leases: Iterable[Lease]) -> Iterator[dict[int, Lease]]:
     rest = sorted(leases, key=lambda lease: lease.token)
     while rest:
         batch: dict[int, Lease] = {}
-        rest = [lease for lease in rest if len(batch) == BATCH or batch.setdefault(lease.token.seq, lease) is not lease]
+        left, size = [], 0
+        for lease in rest:
+            weight = _size(lease.entry.note)
+            if lease.token.seq in batch or _is_full(batch, size + weight):
+                left.append(lease)
+            else:
+                batch[lease.token.seq] = lease
+                size += weight
         yield batch
+        rest = left
 
 
 def batches(arrivals: Iterable[Arrival]) -> Iterator[list[Arrival]]:
     """As many as one statement takes."""
     batch, size = [], 0
     for arrival in arrivals:
-        if len(batch) == BATCH or (batch and size + len(arrival.row[1]) > BATCH_BYTES):
+        weight = len(arrival.row[BODY]) + _size(arrival.row[NOTE])
+        if _is_full(batch, size + weight):
             yield batch
             batch, size = [], 0
         batch.append(arrival)
-        size += len(arrival.row[1])
+        size += weight
     if batch:
         yield batch
+
+
+def _is_full(batch: Sized, size: int) -> bool:
+    """Whether the next one, with which it would have that size, belongs into another batch."""
+    return len(batch) == BATCH or (len(batch) > 0 and size > BATCH_BYTES)
+
+
+def _size(text: str) -> int:
+    """In bytes, as it is sent."""
+    return len(text.encode("utf-8", "surrogatepass"))
 
 
 def chunks(values: Iterable[str]) -> Iterator[list[str]]:

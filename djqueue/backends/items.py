@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from djqueue import conf
 from djqueue.backends.entries import Entry, Lease
+from djqueue.exceptions import InvalidMessage
 from djqueue.message import new_id, pack_item, unpack_item
 
 
@@ -11,9 +12,19 @@ class ItemVerbs:
     """What a queue offers beside the contract, over its verbs. Items are signed, as messages are."""
 
     def push(self, item: object, priority: int = 0, delay: float = 0.0) -> str:
-        """Put one picklable item; returns its id."""
+        """Put one item that the codec can carry; returns its id.
+
+        Raises EncodeError if it cannot, MessageTooLarge beyond ``QUEUE_MAX_MESSAGE_SIZE``.
+        """
         id = new_id()
-        data = pack_item(item, id=id, queue=self.logical, codec=conf.get("QUEUE_CODEC"))
+        data = pack_item(
+            item,
+            id=id,
+            queue=self.logical,
+            codec=conf.get("QUEUE_CODEC"),
+            models=conf.get("QUEUE_MODELS"),
+            max_size=conf.get("QUEUE_MAX_MESSAGE_SIZE"),
+        )
         self.put([Entry(data, id, priority=priority, delay=delay)])
         return id
 
@@ -29,18 +40,28 @@ class ItemVerbs:
         """The next item with its lease, at least once: then ``complete``, ``touch`` or ``release`` it.
 
         ``(None, None)`` after ``wait`` seconds without one. An item that does not verify goes to the error queue and
-        raises InvalidMessage.
+        raises InvalidMessage; after any other error, as of the database that a model is read from, it is put back.
         """
         claimed = self.reserve(1, lease, wait=wait)
         if not claimed:
             return None, None
-        entry = claimed[0].entry
         try:
-            item = unpack_item(entry.data, id=entry.id, queue=self.logical, accept=conf.get("QUEUE_ACCEPT"))
-            return claimed[0], item
-        except Exception:
+            return claimed[0], self._open(claimed[0].entry)
+        except InvalidMessage:
             self.bury(claimed)
             raise
+        except Exception:
+            self.release(claimed)
+            raise
+
+    def _open(self, entry: Entry) -> object:
+        return unpack_item(
+            entry.data,
+            id=entry.id,
+            queue=self.logical,
+            accept=conf.get("QUEUE_ACCEPT"),
+            max_size=conf.get("QUEUE_MAX_MESSAGE_SIZE"),
+        )
 
     def clear(self) -> None:
         """Flush."""

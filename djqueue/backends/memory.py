@@ -17,6 +17,7 @@ from djqueue.backends.base import DEAD_SUFFIX, LeasedQueue
 from djqueue.backends.entries import DELAYED, LEASED, READY, Claimed, Entry, Guard, Lease, QueueStats, Reaped, Record
 from djqueue.backends.lines import Bell, Line
 from djqueue.backends.memory_store import MemoryStore
+from djqueue.backends.remembering import Span, remembering
 
 __all__ = ["MemoryQueue", "MemoryStore"]
 
@@ -37,8 +38,9 @@ class Item:
 class MemoryQueue(LeasedQueue):
     """A queue that lives in this object: for development, for tests, and for work that may die with its process.
 
-    ``remember_done`` (seconds) and ``keep_done`` (a count) bound for how long the ids of completed entries are
-    remembered and refused; without either they are forgotten at once. All verbs take time logarithmic in the size of
+    ``remember_done`` (seconds or a timedelta) and ``keep_done`` (a count; 100,000 if only the former is given) bound
+    for how long the ids of completed entries are remembered and refused; without either they are forgotten at once.
+    Raises InvalidQueueError for values that they cannot have. All verbs take time logarithmic in the size of
     the queue, but ``peek``, which looks at all entries of its state, and ``flush``.
     """
 
@@ -47,14 +49,14 @@ class MemoryQueue(LeasedQueue):
     clock: Callable[[], float] = staticmethod(time.time)
     """The clock by which leases, delays and facts are judged; tests put their own here."""
 
-    def __init__(self, name: str, connection: object = None, remember_done: float = 0.0, keep_done: int = 0):
+    def __init__(self, name: str, connection: object = None, remember_done: Span = None, keep_done: int | None = None):
         super().__init__(name, connection)
         self._lock, self._arrivals, self._bell = threading.RLock(), count(), Bell()
         self._items: dict[str, Item] = {}
         self._lines = {READY: Line(), DELAYED: Line(), LEASED: Line()}
         self._oldest = Line()
         self._done, self._finished = 0, OrderedDict()
-        self._remember_done, self._keep_done = remember_done, keep_done
+        self._remember_done, self._keep_done = remembering(remember_done, keep_done)
         self.store = MemoryStore(name)
         self.store._lock, self.store.clock = self._lock, self.now
         self.dead = self._make_dead()
@@ -285,12 +287,11 @@ class MemoryQueue(LeasedQueue):
 
     def _remember(self, id: str, now: float) -> None:
         self._done += 1
-        if self._remember_done or self._keep_done:
-            self._finished[id] = now + self._remember_done if self._remember_done else inf
+        if self._remember_done:
+            self._finished[id] = now + self._remember_done
             self._forget_finished(now)
 
     def _forget_finished(self, now: float) -> None:
         """They stand in the order in which they ended, so the first to forget is at the front."""
-        most = self._keep_done or inf
-        while self._finished and (len(self._finished) > most or next(iter(self._finished.values())) <= now):
+        while self._finished and (len(self._finished) > self._keep_done or next(iter(self._finished.values())) <= now):
             self._finished.popitem(last=False)

@@ -11,7 +11,6 @@ import logging
 import secrets
 import time
 from collections.abc import Callable, Hashable, Iterable, Sequence
-from datetime import timedelta
 from functools import cached_property
 
 from redis.exceptions import ConnectionError
@@ -23,8 +22,8 @@ from djqueue.backends.lua import SCRIPTS
 from djqueue.backends.redis_checks import check_server
 from djqueue.backends.redis_link import Link, connections
 from djqueue.backends.redis_store import Keys, RedisStore, milliseconds
+from djqueue.backends.remembering import Span, remembering
 from djqueue.exceptions import InvalidQueueError
-from djqueue.policies import seconds
 
 __all__ = ["RedisBlockingQueue", "RedisQueue", "RedisStore", "connections"]
 
@@ -38,8 +37,9 @@ class RedisQueue(LeasedQueue):
 
     ``connection`` is ``"host:port:db"``, a ``redis://``, ``rediss://`` or ``unix://`` URL, or a client of redis-py
     (without ``decode_responses``, and with its retries off). ``prefix`` keeps two sites on one server apart.
-    ``remember_done`` (seconds) or ``keep_done`` (a count; 100,000 if only the former is given) let the queue remember
-    the ids of completed entries and refuse them; each costs the server about 100 bytes. Raises InvalidQueueError.
+    ``remember_done`` (seconds or a timedelta) or ``keep_done`` (a count; 100,000 if only the former is given) let the
+    queue remember the ids of completed entries and refuse them; each costs the server about 100 bytes. Raises
+    InvalidQueueError.
     """
 
     cannot = frozenset({"transaction"})
@@ -52,7 +52,7 @@ class RedisQueue(LeasedQueue):
         name: str,
         connection: object = None,
         prefix: str = "djqueue",
-        remember_done: float | timedelta | None = None,
+        remember_done: Span = None,
         keep_done: int | None = None,
     ):
         super().__init__(name, connection)
@@ -61,7 +61,8 @@ class RedisQueue(LeasedQueue):
         self.prefix, self._link, self._keys = prefix, Link(connection), Keys(prefix, name)
         self.store = RedisStore(name, connection, prefix)
         self._scripts = {one.name: (one, [self._keys.part(key) for key in one.keys]) for one in SCRIPTS.values()}
-        self._remember, self._keep = _memory(remember_done, keep_done)
+        remember, self._keep = remembering(remember_done, keep_done)
+        self._remember = wire.microseconds(remember) if remember else ""
 
     @cached_property
     def dead(self) -> RedisQueue | None:
@@ -149,7 +150,9 @@ class RedisQueue(LeasedQueue):
 
     @property
     def feed(self) -> Hashable:
-        return (type(self), id(self._link.client))
+        """The server; on a cluster the queue itself, as no command takes bells of two slots."""
+        server = (type(self), id(self._link.client))
+        return (*server, self.prefix, self.name) if self._link.is_cluster else server
 
     def describe(self) -> str:
         return self._link.where
@@ -208,16 +211,3 @@ class RedisBlockingQueue(RedisQueue):
             if self._link.client.execute_command("BLPOP", *bells, block) is not None:
                 return True
         return False
-
-
-def _memory(remember_done: float | timedelta | None, keep_done: int | None) -> tuple[int | str, int]:
-    """For how many microseconds finished ids are remembered ("": not at all), and how many at most."""
-    if keep_done is not None and (isinstance(keep_done, bool) or not isinstance(keep_done, int) or keep_done < 0):
-        raise InvalidQueueError(f"OPTIONS['KEEP_DONE'] of a Redis queue is {keep_done!r}: give a count.")
-    if not remember_done and not keep_done:
-        return "", 0
-    try:
-        span = seconds(remember_done, "OPTIONS['REMEMBER_DONE'] of a Redis queue") if remember_done else wire.FAR
-    except (TypeError, ValueError) as error:
-        raise InvalidQueueError(str(error)) from error
-    return wire.microseconds(span), keep_done or 100_000

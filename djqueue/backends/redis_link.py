@@ -13,6 +13,7 @@ from djqueue.exceptions import InvalidQueueError, QueueFull
 try:
     import redis
     from redis.backoff import NoBackoff
+    from redis.cluster import RedisCluster
     from redis.connection import parse_url
     from redis.exceptions import NoScriptError, OutOfMemoryError, ResponseError
     from redis.retry import Retry
@@ -129,6 +130,11 @@ class Link:
         if isinstance(error, OutOfMemoryError) or "-OOM" in str(error):  # Redis 6 wraps the error of a script
             return QueueFull(f"{self.where} is full (maxmemory) and takes no more.")
         return error
+
+    @property
+    def is_cluster(self) -> bool:
+        """Whether the client sends each command to the server of its slot."""
+        return isinstance(self.client, RedisCluster)
 
     @property
     def where(self) -> str:

@@ -16,14 +16,17 @@ TOKEN = 16  # characters
 
 
 def text(value: str) -> bytes:
+    """As bytes; any text, even one that is no valid Unicode."""
     return value.encode("utf-8", "surrogatepass")
 
 
 def untext(value: bytes) -> str:
+    """The inverse of ``text``."""
     return value.decode("utf-8", "surrogatepass")
 
 
 def microseconds(seconds: float) -> int:
+    """As a whole number that a script can tell from its neighbours; what is later than that is as late as can be."""
     return min(round(seconds * 1e6), FAR) if seconds < inf else FAR
 
 
@@ -80,6 +83,7 @@ def _record(state: str, score: bytes, member: bytes, id: bytes, envelope: bytes,
 
 
 def record_of(state: bytes, at: bytes, id: bytes, envelope: bytes, data: bytes, owned: bytes) -> Record:
+    """From what ``find`` replies."""
     return Record(entry_of(id, envelope, data), state.decode(), int(at) / 1e6, _owner(owned, state.decode()))
 
 
@@ -89,14 +93,17 @@ def _owner(owned: bytes, state: str) -> str:
 
 
 def proof(lease: Lease) -> tuple[bytes, str]:
+    """What shows that a lease is ours: id and token."""
     return text(lease.entry.id), str(lease.token)
 
 
 def verdict(lease: Lease) -> tuple[bytes, str, bytes]:
+    """The same, and what its holder now says of the entry."""
     return text(lease.entry.id), str(lease.token), envelope(lease.entry)
 
 
 def slices(values: Iterable) -> Iterator[Sequence]:
+    """As many as one call should carry."""
     values = list(values)
     return (values[first : first + AT_ONCE] for first in range(0, len(values), AT_ONCE))
 

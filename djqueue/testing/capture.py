@@ -10,6 +10,7 @@ from typing import NamedTuple
 from django.db import connections
 
 from djqueue import events
+from djqueue.queues import queues
 
 logger = logging.getLogger(__name__)
 
@@ -35,8 +36,9 @@ def enqueued_on_commit(using: str = "default") -> Iterator[list[Enqueued]]:
     A ``TestCase`` never commits, so what is sent on commit is never sent there. At the end of this block the
     ``transaction.on_commit`` callbacks of the database alias ``using`` that were registered in it are run, once and in
     their order, djqueue's and all others, and what they register as well; an exception in one is raised, unless it was
-    registered as robust. The list has what the queues accepted, in that order, what was sent at once included;
-    what is sent on commit stands in it after the block.
+    registered as robust. So are those of each other database that has a queue in it. The list has what the queues
+    accepted, in that order, what was sent at once included; what is sent on commit, or is part of a transaction,
+    stands in it after the block.
 
     If the block raises, no callback is run. Nothing is enqueued, and nothing told, while ``QUEUE_ALWAYS_EAGER`` is on.
     """
@@ -45,16 +47,21 @@ def enqueued_on_commit(using: str = "default") -> Iterator[list[Enqueued]]:
     def note(sender: str, id: str, queue_name: str, **kwargs) -> None:
         enqueued.append(Enqueued(id, sender, queue_name))
 
-    connection = connections[using]
-    start = len(connection.run_on_commit)
+    starts = {alias: len(connections[alias].run_on_commit) for alias in _databases(using)}
     events.enqueued.connect(note)
     try:
         yield enqueued
-        while len(connection.run_on_commit) > start:
-            _, callback, robust = connection.run_on_commit.pop(start)
+        while registered := [alias for alias, start in starts.items() if len(connections[alias].run_on_commit) > start]:
+            _, callback, robust = connections[registered[0]].run_on_commit.pop(starts[registered[0]])
             _run(callback, robust)
     finally:
         events.enqueued.disconnect(note)
+
+
+def _databases(using: str) -> list[str]:
+    """The alias that was given first, then those of the queues."""
+    held = [queues[alias].database for alias in queues]
+    return list(dict.fromkeys([using, *(alias for alias in held if alias is not None)]))
 
 
 def _run(callback: Callable[[], object], robust: bool) -> None:

@@ -11,7 +11,7 @@ from tests.faults.crew import STORES, at_rest
 from tests.site import until
 
 pytestmark = pytest.mark.slow
-STOPPING = "Stopping: waiting up to"
+STOPPING = "Stopping"
 
 
 @pytest.fixture

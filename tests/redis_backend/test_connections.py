@@ -4,6 +4,7 @@ import os
 
 import pytest
 import redis
+from redis.cluster import RedisCluster
 from redis.exceptions import ConnectionError
 
 from djqueue.backends.entries import Guard
@@ -71,6 +72,19 @@ def test_a_connection_that_cannot_be_is_refused_without_telling_its_password(tex
 def test_options_that_cannot_be_are_refused_by_name(options):
     with pytest.raises(InvalidQueueError, match=f"OPTIONS.*{next(iter(options)).upper()}"):
         RedisQueue("mail", "", **options)
+
+
+def test_on_a_cluster_every_queue_is_a_feed_of_its_own():
+    """One command may not take keys of two slots, and a nap is one command."""
+
+    class Cluster(RedisCluster):
+        def __init__(self):
+            """Does not connect."""
+
+    client, plain = Cluster(), redis.Redis()
+    one, other, same = (RedisBlockingQueue(name, client) for name in ("mail", "other", "mail"))
+    assert one.feed == same.feed != other.feed
+    assert RedisBlockingQueue("mail", plain).feed == RedisBlockingQueue("other", plain).feed
 
 
 def test_passwords_are_told_nowhere(private_server):

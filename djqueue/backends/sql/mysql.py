@@ -124,12 +124,11 @@ class MariaDB(Dialect):
 
     def add(self, run: Session, key: str, value: bytes, ttl: int | None) -> bool:
         """The first sees to it that there is a fact, the second decides. IGNORE would lock it for others too."""
-        run.count(
-            "INSERT INTO djqueue_fact (k, value, until, tally) VALUES (%s, '', 0, 0) ON DUPLICATE KEY UPDATE k = k",
-            [key],
-        )
+        make = "INSERT INTO djqueue_fact (k, value, until, tally) VALUES (%s, '', 0, 0) ON DUPLICATE KEY UPDATE k = k"
         sql = "UPDATE djqueue_fact SET value = %s, until = NOW + %s WHERE k = %s AND until <= NOW"
-        return run.count(sql, [value, ttl, key]) == 1
+        with run.atomic():  # or somebody prunes the row in between
+            run.count(make, [key])
+            return run.count(sql, [value, ttl, key]) == 1
 
     def revive(self, run: Session, dead: str, queue: str, ids: Sequence[str]) -> int:
         movable = (

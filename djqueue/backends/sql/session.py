@@ -40,24 +40,29 @@ class Session:
     @property
     def joined(self) -> bool:
         """Whether a transaction of the caller is open, or any statement would open one."""
-        return self.connection.in_atomic_block or not self.connection.autocommit
+        return joined(self.connection)
 
     def atomic(self, savepoint: bool = False):
         """A transaction, or the caller's."""
         return transaction.atomic(using=self.connection.alias, savepoint=savepoint)
 
 
+def joined(connection) -> bool:
+    """Whether a transaction of the caller is open on a connection, or any statement would open one."""
+    return connection.in_atomic_block or (connection.connection is not None and not connection.autocommit)
+
+
 def run(alias: str, now: str, work: Callable, *args) -> Any:
     """``work(session, *args)``, repeated after a deadlock unless the transaction is the caller's: that must see it.
 
-    After any other failure of the connection it is closed, so that the next call finds a new one.
+    After any other failure the connection is closed, under the same condition, so that the next call finds a new one.
     """
     connection = connections[alias]
     for pause in PAUSES:
         try:
             return _once(connection, now, work, args)
         except OperationalError as error:
-            if connection.in_atomic_block or not passing(error):
+            if joined(connection) or not passing(error):
                 raise
             log.debug("database %s: %s; trying again", alias, error)
         time.sleep(pause * random.uniform(0.3, 1))
@@ -69,7 +74,7 @@ def _once(connection, now: str, work: Callable, args: tuple) -> Any:
         with connection.cursor() as cursor:
             return work(Session(connection, cursor, now), *args)
     except (OperationalError, InterfaceError) as error:
-        if not (connection.in_atomic_block or passing(error)):
+        if not (joined(connection) or passing(error)):
             connection.close()
         raise
 

@@ -12,11 +12,11 @@ from logging.handlers import RotatingFileHandler
 from pathlib import Path
 
 from django.core.management.base import BaseCommand, CommandError
-from django.utils import autoreload
 
 from djqueue import conf
 from djqueue.consumer import Consumer, Options
 from djqueue.exceptions import InvalidQueueError
+from djqueue.management import reloading
 
 logger = logging.getLogger("djqueue.consumer")
 
@@ -50,13 +50,14 @@ class Command(BaseCommand):
     def handle(self, *args, **options) -> None:
         self._log_to(options["logfile"], options["verbosity"])
         if options["reload"]:
-            autoreload.run_with_reloader(self._serve, **options)
+            _refuse_an_end(options)
+            reloading.run(self._consumer(options))
         else:
             self._serve(**options)
 
     def _serve(self, **options) -> None:
         consumer = self._consumer(options)
-        _stop_on_signals(consumer, in_reloader=options["reload"])
+        _stop_on_signals(consumer)
         logger.info(consumer.banner())
         try:
             code = consumer.run(limit=options["limit"])
@@ -101,10 +102,14 @@ def _console_handler(logger: logging.Logger) -> logging.Handler | None:
     return None if to_console else logging.StreamHandler(sys.stdout)
 
 
-def _stop_on_signals(consumer: Consumer, in_reloader: bool) -> None:
+def _refuse_an_end(options: dict) -> None:
+    for name in ("drain", "limit"):
+        if options[name]:
+            raise CommandError(f"--reload goes on until it is stopped: leave out --{name}, or --reload.", returncode=2)
+
+
+def _stop_on_signals(consumer: Consumer) -> None:
     """The handler only leaves word: raising from it could hit a commit."""
-    if in_reloader:
-        return  # there the consumer does not run in the main thread, and the reloader ends the process
     for number in (signal.SIGTERM, signal.SIGINT):
         signal.signal(number, lambda *_: consumer.stop())
 

@@ -1,0 +1,31 @@
+"""What the options REMEMBER_DONE and KEEP_DONE mean, whatever the backend."""
+
+from __future__ import annotations
+
+from datetime import timedelta
+from math import inf
+
+from djqueue.exceptions import InvalidQueueError
+from djqueue.policies import seconds
+
+KEEP_DONE = 100_000
+"""So many ids are kept if only a time bounds them."""
+
+
+Span = float | timedelta | None
+
+
+def remembering(remember_done: Span, keep_done: int | None) -> tuple[float, int]:
+    """For how many seconds the ids of finished entries are remembered, and how many at most.
+
+    (0, 0) if they are not; infinity if only a count bounds them. Raises InvalidQueueError.
+    """
+    if keep_done is not None and (isinstance(keep_done, bool) or not isinstance(keep_done, int) or keep_done < 0):
+        raise InvalidQueueError(f"OPTIONS['KEEP_DONE'] is {keep_done!r}: give a whole number, at least 0.")
+    try:
+        span = 0.0 if remember_done is None else seconds(remember_done, "OPTIONS['REMEMBER_DONE']")
+    except (TypeError, ValueError) as error:
+        raise InvalidQueueError(str(error)) from error
+    if not span and not keep_done:
+        return 0.0, 0
+    return span or inf, keep_done or KEEP_DONE
