@@ -19,6 +19,7 @@ from djqueue.checks.servers import OWN_LOOPS
 from djqueue.consumer import Crew, Options
 from djqueue.decorators import queue_command
 from djqueue.registry import registry as commands
+from tests.life import only as registered_only
 
 MEMORY = "djqueue.backends.memory.MemoryQueue"
 MEMORY_STORE = "djqueue.backends.memory.MemoryStore"
@@ -83,6 +84,12 @@ def without(*names):
 
         for name in names:
             delattr(settings, name)
+        yield
+
+
+@pytest.fixture(autouse=True)
+def _no_commands_of_other_tests():
+    with registered_only():
         yield
 
 
