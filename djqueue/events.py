@@ -10,6 +10,8 @@ import logging
 
 from django.dispatch import Signal
 
+from djqueue.logs import tell
+
 logger = logging.getLogger(__name__)
 
 enqueued = Signal()
@@ -37,4 +39,4 @@ def emit(signal: Signal, sender: object, **named) -> None:
     try:
         signal.send_robust(sender, **named)
     except BaseException:  # sys.exit() in a receiver
-        logger.exception("A receiver of a signal wanted to end the thread")
+        tell(logger, logging.ERROR, "A receiver of a signal wanted to end the thread", exc_info=True)

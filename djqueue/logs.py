@@ -6,9 +6,11 @@ import logging
 import sys
 import threading
 import traceback
+from typing import TYPE_CHECKING
 
-from djqueue.backends.base import BaseQueue
-from djqueue.backends.entries import Entry
+if TYPE_CHECKING:
+    from djqueue.backends.base import BaseQueue
+    from djqueue.backends.entries import Entry
 
 
 def tell(logger: logging.Logger, level: int, text: str, *args, **kwargs) -> None:

@@ -14,10 +14,10 @@ FILES = sorted(path for path in PACKAGE.rglob("*.py") if "__pycache__" not in pa
 
 LAYERS = {
     # leaves
-    "exceptions": 0, "notes": 0, "crontab": 0, "codecs": 0, "message": 0, "events": 0, "conf": 0,
+    "exceptions": 0, "notes": 0, "logs": 0, "crontab": 0, "codecs": 0, "message": 0, "events": 0, "conf": 0,
     # contract
     "backends.base": 1, "backends.entries": 1, "backends.items": 1, "backends.wire": 1,
-    "logs": 1, "policies": 1, "carriers": 1, "lanes": 1,
+    "policies": 1, "carriers": 1, "lanes": 1,
     # adapters
     "backends": 2, "models": 2, "throttle": 2,
     # wiring
@@ -33,8 +33,8 @@ LAYERS = {
 """The layer of each module; a package stands for what is inside it and not named."""
 
 WITHIN_A_LAYER = {
-    0: ["exceptions", "notes", "conf", "events", "crontab", "codecs", "message"],
-    1: ["backends.entries", "backends.items", "backends.wire", "backends.base", "logs", "policies"],
+    0: ["exceptions", "notes", "logs", "conf", "events", "crontab", "codecs", "message"],
+    1: ["backends.entries", "backends.items", "backends.wire", "backends.base", "policies"],
     4: ["results", "running", "settle", "producer", "registry", "executor", "decorators", "classes"],
 }
 """Within a layer a module imports only those before it."""

@@ -60,11 +60,14 @@ class Raising(logging.Handler):
 @contextmanager
 def a_handler_that_raises(name):
     handler, logger = Raising(), logging.getLogger(name)
+    level = logger.level
+    logger.setLevel(logging.DEBUG)  # at every record that there is
     logger.addHandler(handler)
     try:
         yield
     finally:
         logger.removeHandler(handler)
+        logger.setLevel(level)
 
 
 @pytest.mark.backends("memory", "sqlite", "redis")

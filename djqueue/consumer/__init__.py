@@ -12,6 +12,7 @@ import time
 from collections.abc import Iterable
 from contextlib import suppress
 from dataclasses import dataclass
+from functools import partial
 from queue import Empty, SimpleQueue
 
 from django.db import connections
@@ -27,6 +28,7 @@ from djqueue.consumer.quarantine import Quarantine
 from djqueue.consumer.reaper import Heart, Reaper
 from djqueue.consumer.scheduler import Scheduler
 from djqueue.consumer.settler import Settler
+from djqueue.logs import tell
 from djqueue.policies import Outcome, Verdict, seconds
 from djqueue.queues import queues as all_queues
 from djqueue.registry import autodiscover, registry
@@ -34,6 +36,7 @@ from djqueue.registry import autodiscover, registry
 __all__ = ["Consumer", "Options"]
 
 logger = logging.getLogger(__name__)
+say = partial(tell, logger)
 
 DRAINED, CUT_OFF, STORE_UNREACHABLE = 0, 1, 75  # exit codes
 LAST_WORDS = 2.0  # seconds to tell the store what we hand back; if it is away the leases run out
@@ -113,7 +116,9 @@ class Consumer:
         self._refuse_transactions()
         autodiscover()
         if not registry:
-            logger.warning("There are no commands: they live in commands.py of the apps in INSTALLED_APPS")
+            tell(
+                logger, logging.WARNING, "There are no commands: they live in commands.py of the apps in INSTALLED_APPS"
+            )
         if not self._stores_answer():
             return STORE_UNREACHABLE
         crew = Crew(self, limit)
@@ -154,7 +159,7 @@ class Consumer:
             try:
                 queue.stats()
             except Exception as error:
-                logger.critical("The store of queue %r cannot be used: %s", queue.alias, error)
+                say(logging.CRITICAL, "The store of queue %r cannot be used: %s", queue.alias, error)
                 self._explain(queue)
                 return False
         return True
@@ -162,7 +167,7 @@ class Consumer:
     def _explain(self, queue: BaseQueue) -> None:
         with suppress(Exception):  # it asks the store, which may be what is away
             for message in queue.check():
-                logger.critical("%s %s", message.msg, message.hint)
+                say(logging.CRITICAL, "%s %s", message.msg, message.hint)
 
     def _watch(self, crew: Crew) -> None:
         """Wait for the word to stop, or for the end of the work. Signal handlers run in this thread."""
@@ -180,18 +185,28 @@ class Consumer:
     def _shut_down(self, crew: Crew) -> int:
         crew.stop_claiming()
         running = crew.holdings.running()
-        logger.info("Stopping%s", f": {len(running)} running, for up to {self.options.grace:g} s" if running else "")
+        tell(
+            logger,
+            logging.INFO,
+            "Stopping%s",
+            f": {len(running)} running, for up to {self.options.grace:g} s" if running else "",
+        )
         until = time.monotonic() + self.options.grace
         while crew.holdings.running() and self._stops < 2 and (left := until - time.monotonic()) > 0:
             self._told_to_stop(min(left, 0.02))
         cut_off = crew.hand_back_running()
         unsettled = crew.end()
         if cut_off:
-            logger.warning("Stopped; handed back while it ran: %d", cut_off)
+            say(logging.WARNING, "Stopped; handed back while it ran: %d", cut_off)
         if unsettled:
-            logger.warning("Stopped; the store does not know yet what became of: %d; their leases run out", unsettled)
+            tell(
+                logger,
+                logging.WARNING,
+                "Stopped; the store does not know yet what became of: %d; their leases run out",
+                unsettled,
+            )
         if not (cut_off or unsettled):
-            logger.info("Stopped")
+            say(logging.INFO, "Stopped")
         return CUT_OFF if cut_off or unsettled or self._stops > 1 else DRAINED
 
 

@@ -152,4 +152,4 @@ def mend_connections() -> None:
             else:
                 connection.close_if_unusable_or_obsolete()
         except Exception:
-            logger.warning("A database connection could not be closed", exc_info=True)
+            tell(logger, logging.WARNING, "A database connection could not be closed", exc_info=True)

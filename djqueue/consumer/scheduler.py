@@ -15,6 +15,7 @@ from djqueue import producer
 from djqueue.backends.base import BaseQueue, Guard
 from djqueue.consumer.loop import Loop, each
 from djqueue.crontab import Crontab
+from djqueue.logs import tell
 from djqueue.queues import queues
 from djqueue.registry import PeriodicCommand, registry
 
@@ -84,7 +85,7 @@ class Plan:
             name = f"{self._command.name}:{tick:%Y-%m-%dT%H:%MZ}"
             id = uuid.uuid5(uuid.NAMESPACE_URL, f"djqueue:{name}").hex
             if producer.send_once(self._command, Guard(f"tick:{name}", mark_for), id):
-                logger.info("%s is due at %s: enqueued", self._command.name, tick.isoformat())
+                tell(logger, logging.INFO, "%s is due at %s: enqueued", self._command.name, tick.isoformat())
         queue.store.put(self._key, due[-1].isoformat().encode())
 
     def _recall(self, queue: BaseQueue, now: datetime) -> datetime:

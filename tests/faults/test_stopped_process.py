@@ -1,8 +1,11 @@
 """A consumer that stands still (SIGSTOP: a paused machine, a long swap) and wakes up as if nothing had been."""
 
+import os
 import signal
+import sqlite3
 
 import pytest
+from django.db import connections
 
 from djqueue.queues import queues
 from tests.faults.commands import hold, hold_and_fail_first, work
@@ -19,12 +22,38 @@ def gate(tmp_path):
     return tmp_path / "gate"
 
 
+@pytest.fixture
+def freeze(backend):
+    """Stop a process, but not while it holds the one write lock of SQLite: nobody can take over from it then."""
+
+    def stop(process):
+        process.send(signal.SIGSTOP)
+        os.waitid(os.P_PID, process.pid, os.WSTOPPED)
+        if backend.id == "sqlite" and not writable(connections["default"].settings_dict["NAME"]):
+            process.send(signal.SIGCONT)
+            return False
+        return True
+
+    return lambda process: until(lambda: stop(process))
+
+
+def writable(path) -> bool:
+    connection = sqlite3.connect(path, timeout=0.1, isolation_level=None)
+    try:
+        connection.execute("BEGIN IMMEDIATE")
+    except sqlite3.OperationalError:
+        return False
+    finally:
+        connection.close()
+    return True
+
+
 @pytest.mark.backends(*STORES)
-def test_completion_of_a_zombie_is_refused_to4(crew, gate):
+def test_completion_of_a_zombie_is_refused_to4(crew, gate, freeze):
     """TO-4: A stands still for more than its lease, B takes over and completes; what A says afterwards is nothing."""
     sleeper = crew.hire("-t", 1, "--lease", LEASE)
     id = hold(str(gate)).id
-    taken_over(crew, sleeper, id)
+    taken_over(crew, sleeper, id, freeze)
     gate.touch()
     [end] = crew.ledger.wait("end", ids={id})
     assert end.attempt == 2
@@ -38,12 +67,12 @@ def test_completion_of_a_zombie_is_refused_to4(crew, gate):
 
 
 @pytest.mark.backends(*STORES)
-def test_failure_of_a_zombie_changes_nothing_to4(crew, gate, tmp_path):
+def test_failure_of_a_zombie_changes_nothing_to4(crew, gate, freeze, tmp_path):
     """TO-4: the same, but A wakes first and fails, while B is still at it: no error queue, no further start."""
     sleeper = crew.hire("-t", 1, "--lease", LEASE)
     second = tmp_path / "second"
     id = hold_and_fail_first(str(gate), str(second)).id
-    taken_over(crew, sleeper, id)
+    taken_over(crew, sleeper, id, freeze)
     gate.touch()
     sleeper.send(signal.SIGCONT)
     crew.ledger.wait("fail", ids={id})
@@ -57,12 +86,12 @@ def test_failure_of_a_zombie_changes_nothing_to4(crew, gate, tmp_path):
 
 
 @pytest.mark.backends(*STORES)
-def test_late_completion_is_accepted_if_nobody_took_over_to5(crew, gate):
+def test_late_completion_is_accepted_if_nobody_took_over_to5(crew, gate, freeze):
     """TO-5: reaped, but not given to anybody else: whoever wakes up may finish it. (A limit: no more claims.)"""
     sleeper = crew.hire("-t", 1, "--lease", LEASE, "--limit", 1)
     id = hold(str(gate)).id
     crew.ledger.wait("start", ids={id})
-    sleeper.send(signal.SIGSTOP)
+    freeze(sleeper)
     until(lambda: queues["default"].reap().count == 1)
     assert queues["default"].stats().ready == 1
     gate.touch()
@@ -74,13 +103,13 @@ def test_late_completion_is_accepted_if_nobody_took_over_to5(crew, gate):
 
 
 @pytest.mark.backends(*STORES)
-def test_a_short_stop_repeats_nothing_to6(crew, gate):
+def test_a_short_stop_repeats_nothing_to6(crew, gate, freeze):
     """TO-6: nobody is robbed before the end of the lease, while another one reaps as hard as it can."""
     sleeper = crew.hire("-t", 1, "--lease", 4)
     id = hold(str(gate)).id
     crew.ledger.wait("start", ids={id})
     crew.hire("--lease", LEASE)
-    sleeper.send(signal.SIGSTOP)
+    freeze(sleeper)
     woken_at = queues["default"].now() + 1.5
     until(lambda: queues["default"].reap().count or queues["default"].now() > woken_at)
     sleeper.send(signal.SIGCONT)
@@ -91,13 +120,13 @@ def test_a_short_stop_repeats_nothing_to6(crew, gate):
 
 
 @pytest.mark.backends(*STORES)
-def test_what_waited_in_a_zombie_is_not_run_by_it_to6(crew, gate):
+def test_what_waited_in_a_zombie_is_not_run_by_it_to6(crew, gate, freeze):
     """TO-6: work that A had claimed ahead runs at B meanwhile; A, awake, does not begin it."""
     sleeper = crew.hire("-t", 1, "--lease", LEASE)
     blocker = hold_after_many(gate)
     crew.ledger.wait("start", ids={blocker})
     waiting = until(lambda: not_begun(crew))
-    sleeper.send(signal.SIGSTOP)
+    freeze(sleeper)
     crew.hire("--lease", LEASE)
     gate.touch()
     crew.ledger.wait_all("end", {blocker, *waiting})
@@ -122,9 +151,9 @@ def hold_after_many(gate) -> str:
     return blocker
 
 
-def taken_over(crew, sleeper, id):
+def taken_over(crew, sleeper, id, freeze):
     """Stop the one that runs a message, and wait until another has begun it."""
     crew.ledger.wait("start", ids={id})
-    sleeper.send(signal.SIGSTOP)
+    freeze(sleeper)
     crew.hire("-t", 2, "--lease", LEASE)
     crew.ledger.wait("start", 2, {id})

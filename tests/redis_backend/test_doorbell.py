@@ -68,6 +68,7 @@ def test_a_nap_outlasts_the_time_out_of_the_socket(private_server):
     assert queue.now() - started >= 0.95
 
 
+@pytest.mark.alone  # the server counts the commands of all
 def test_an_idle_sleeper_sends_few_commands(make, redis_client):
     queue = make(cls=RedisBlockingQueue)
     queue.nap(0.01)

@@ -38,6 +38,7 @@ def test_moments_too_far_to_count_are_kept_delayed(queue):
     assert queue.stats().delayed == 2
 
 
+@pytest.mark.alone  # the server counts the commands of all
 def test_a_large_put_goes_in_portions_and_keeps_its_order(queue, redis_client):
     queue.remove([entry.id for entry in work() if queue.put([entry])])
     redis_client.config_resetstat()
@@ -120,6 +121,7 @@ def test_to20_the_hosts_clock_decides_nothing(queue, monkeypatch):
     assert before <= lease.entry.created
 
 
+@pytest.mark.alone  # the server counts the commands of all
 def test_to22_a_hundred_items_are_one_round_trip(queue, redis_client):
     whole_life(RedisBlockingQueue("warm", backends.redis_connection()))
     redis_client.config_resetstat()
@@ -131,6 +133,7 @@ def test_to22_a_hundred_items_are_one_round_trip(queue, redis_client):
     assert calls(redis_client, "evalsha", "eval") == {"evalsha": 9, "eval": 0}
 
 
+@pytest.mark.alone  # the server counts the commands of all
 def test_to12_an_idle_reap_looks_at_one_lease_however_many_there_are(queue, redis_client):
     for _ in range(10):
         queue.put(work(1000))
