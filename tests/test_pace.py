@@ -49,6 +49,7 @@ class TestPace:
         bench, naps = Bench(queue), []
         bench.feeder._pace = Pace(0.1, 2, 0.4)
         monkeypatch.setattr(bench.feeder, "_nap", naps.append)
+        monkeypatch.setattr(queue, "wakes", False)  # as a queue is that can only be asked
         for _ in range(4):
             bench.feeder.tick()
         work()
@@ -56,6 +57,15 @@ class TestPace:
         bench.end(bench.begin())
         bench.feeder.tick()
         assert naps == [0.1, 0.2, 0.4, 0.4, 0.1]
+
+    @pytest.mark.backends("memory", "redis-blocking")
+    def test_a_queue_that_wakes_its_sleepers_is_looked_at_seldom(self, queue, monkeypatch):
+        bench, naps = Bench(queue), []
+        bench.feeder._pace = Pace(0.1, 2, 0.4)
+        monkeypatch.setattr(bench.feeder, "_nap", naps.append)
+        for _ in range(3):
+            bench.feeder.tick()
+        assert naps == [0.4] * 3
 
     @pytest.mark.backends("memory")
     def test_it_never_sleeps_past_the_next_due_entry(self, queue, monkeypatch):

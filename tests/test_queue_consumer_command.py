@@ -148,7 +148,7 @@ class TestStops:
         process.wait_for("Stopping")
         process.send(signum)
         assert process.wait() == 1
-        process.wait_for("1 messages were handed back while they ran")
+        process.wait_for("handed back while it ran: 1")
         record = queues["default"].find(handle.id)
         assert (record.state, record.entry.attempts, record.entry.lost) == ("ready", 1, 0)
 

@@ -87,6 +87,8 @@ class BaseQueue(ItemVerbs):
     """Seconds for which a claim holds unless it is extended (``OPTIONS["LEASE"]``)."""
     on_commit: str | None = "default"
     """The database alias whose commit an enqueue waits for; None sends at once (``OPTIONS["ON_COMMIT"]``)."""
+    wakes: bool = False
+    """Whether :meth:`nap` ends early when work comes, so that an idle consumer need not look often."""
     poll: float = 0.1
     """Seconds between two looks of :meth:`reserve` at an empty queue."""
     alias: str = "default"

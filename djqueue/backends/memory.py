@@ -46,6 +46,7 @@ class MemoryQueue(LeasedQueue):
 
     cannot = frozenset({"durable", "transaction"})
     options = frozenset({"REMEMBER_DONE", "KEEP_DONE"})
+    wakes = True
     clock: Callable[[], float] = staticmethod(time.time)
     """The clock by which leases, delays and facts are judged; tests put their own here."""
 

@@ -202,6 +202,7 @@ class RedisBlockingQueue(RedisQueue):
     """A queue on Redis whose sleepers wake when work comes. Producers must be of this class too: they ring."""
 
     rings = 16
+    wakes = True
 
     def nap(self, seconds: float, beside: Sequence[RedisQueue] = ()) -> bool:
         """Wait for the bells, which are no more than that: a ring lost or too many costs one look at the queue."""

@@ -23,7 +23,7 @@ STALE = 1.0  # seconds after which work that nobody began goes back to the queue
 SUSPECT_WAIT = 0.05  # seconds that other work waits for a suspect to end
 SUSPECT_PAUSE = 1.0  # most seconds that a suspect waits for another one, or for what else we hold to be settled
 LOOK = 0.002  # seconds between two looks at what others do
-UNSETTLED = 5000  # verdicts waiting for the store above which nothing more is claimed
+UNSETTLED = 500  # verdicts waiting for the store above which nothing more is claimed: a kill would repeat them
 
 
 @dataclass(slots=True)
@@ -65,8 +65,13 @@ class Feeder(Loop):
             self._pace.reset()
             return 0
         self.dry = began
-        self._nap(min(self._pace.next(), *(claimed.again for claimed in claims)))
+        self._nap(min(self._pause(), *(claimed.again for claimed in claims)))
         return 0
+
+    def _pause(self) -> float:
+        """When nothing is in our hands, queues that wake us need no looking at, but for a bell that was lost."""
+        sleeps = not len(self._hands.holdings) and all(queue.wakes for queue in self._queues)
+        return self._pace.longest if sleeps else self._pace.next()
 
     # ---- how much
 

@@ -15,13 +15,13 @@ class Pace:
     """The pauses of an idle poller: ``delay``, then each ``backoff`` times the last, up to ``longest`` (seconds)."""
 
     def __init__(self, delay: float = 0.1, backoff: float = 1.15, longest: float = 1.0):
-        self._delay, self._backoff, self._longest = min(delay, longest), backoff, longest
+        self._delay, self._backoff, self.longest = min(delay, longest), backoff, longest
         self._current = self._delay
 
     def next(self) -> float:
         """The pause to make now."""
         current = self._current
-        self._current = min(self._longest, current * self._backoff)
+        self._current = min(self.longest, current * self._backoff)
         return current
 
     def reset(self) -> None:
