@@ -116,9 +116,7 @@ class Consumer:
         self._refuse_transactions()
         autodiscover()
         if not registry:
-            tell(
-                logger, logging.WARNING, "There are no commands: they live in commands.py of the apps in INSTALLED_APPS"
-            )
+            say(logging.WARNING, "There are no commands: they live in commands.py of the apps in INSTALLED_APPS")
         if not self._stores_answer():
             return STORE_UNREACHABLE
         crew = Crew(self, limit)
@@ -185,8 +183,7 @@ class Consumer:
     def _shut_down(self, crew: Crew) -> int:
         crew.stop_claiming()
         running = crew.holdings.running()
-        tell(
-            logger,
+        say(
             logging.INFO,
             "Stopping%s",
             f": {len(running)} running, for up to {self.options.grace:g} s" if running else "",
@@ -199,8 +196,7 @@ class Consumer:
         if cut_off:
             say(logging.WARNING, "Stopped; handed back while it ran: %d", cut_off)
         if unsettled:
-            tell(
-                logger,
+            say(
                 logging.WARNING,
                 "Stopped; the store does not know yet what became of: %d; their leases run out",
                 unsettled,
