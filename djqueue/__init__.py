@@ -8,33 +8,57 @@ from typing import TYPE_CHECKING
 __version__ = "0.1.0"
 
 _HOMES = {
+    "Backoff": "djqueue.backoff",
     "Consumer": "djqueue.consumer",
+    "Deferrable": "djqueue.deferrable",
+    "Discard": "djqueue.exceptions",
+    "Fail": "djqueue.exceptions",
+    "MetadataProducerConsumer": "djqueue.carriers",
     "PeriodicQueueCommand": "djqueue.classes",
     "QueueCommand": "djqueue.classes",
+    "Result": "djqueue.results",
+    "Retry": "djqueue.exceptions",
     "autodiscover": "djqueue.registry",
     "current_message": "djqueue.running",
     "invoker": "djqueue.classes",
     "periodic_command": "djqueue.decorators",
     "queue_command": "djqueue.decorators",
+    "register_event_consumer": "djqueue.event_consumers",
+    "register_metadata_producer_consumer": "djqueue.carriers",
 }
 """The public names, and the modules that they live in."""
 
 __all__ = [
+    "Backoff",
     "Consumer",
+    "Deferrable",
+    "Discard",
+    "Fail",
+    "MetadataProducerConsumer",
     "PeriodicQueueCommand",
     "QueueCommand",
+    "Result",
+    "Retry",
     "autodiscover",
     "current_message",
     "invoker",
     "periodic_command",
     "queue_command",
+    "register_event_consumer",
+    "register_metadata_producer_consumer",
 ]
 
 if TYPE_CHECKING:
+    from djqueue.backoff import Backoff
+    from djqueue.carriers import MetadataProducerConsumer, register_metadata_producer_consumer
     from djqueue.classes import PeriodicQueueCommand, QueueCommand, invoker
     from djqueue.consumer import Consumer
     from djqueue.decorators import periodic_command, queue_command
+    from djqueue.deferrable import Deferrable
+    from djqueue.event_consumers import register_event_consumer
+    from djqueue.exceptions import Discard, Fail, Retry
     from djqueue.registry import autodiscover
+    from djqueue.results import Result
     from djqueue.running import current_message
 
 

@@ -12,7 +12,8 @@ from django.utils import timezone
 
 from djqueue.backends.base import BaseQueue
 from djqueue.executor import execute
-from djqueue.policies import CommandOptions, Policy
+from djqueue.options import CommandOptions
+from djqueue.policies import Policy
 from djqueue.queues import queues
 from djqueue.registry import Bound, Command, PeriodicCommand, Rule, refuse_generator, registry
 from djqueue.results import Result

@@ -13,7 +13,7 @@ from binascii import a2b_base64, b2a_base64
 from collections.abc import Callable
 from datetime import date, datetime, time, timedelta, timezone
 from decimal import Decimal
-from functools import cache, partial
+from functools import partial
 from itertools import chain
 from typing import Any, Protocol
 from uuid import UUID
@@ -43,11 +43,11 @@ class Codec(Protocol):
     def loads(self, data: bytes) -> tuple[tuple, dict[str, Any]]: ...
 
 
-@cache
-def _model_class() -> type:
+def is_model(value: Any) -> bool:
+    """Whether it is an instance of a model."""
     from django.db.models import Model  # not at import: this module is a leaf
 
-    return Model
+    return isinstance(value, Model)
 
 
 def reference_to(instance: Any) -> tuple[str, Any, str]:
@@ -85,7 +85,7 @@ def _encode_error(dump: Callable[[Any], Any], args: tuple, kwargs: dict[str, Any
 class _ReferencePickler(pickle.Pickler):
     def reducer_override(self, value: Any) -> Any:
         # Rather than persistent_id: it is not asked about plain values, and an instance met twice stays one object.
-        if isinstance(value, _model_class()):
+        if is_model(value):
             return read_reference, reference_to(value)
         return NotImplemented
 
@@ -171,7 +171,7 @@ class _Writer:
     def other(self, value: Any, depth: int) -> Any:
         if isinstance(value, SafeString | Promise):
             return str(value)
-        if isinstance(value, _model_class()):
+        if is_model(value):
             return self.reference(value, depth)
         raise TypeError(f"the JSON codec has no form for {type(value).__module__}.{type(value).__qualname__}")
 

@@ -23,6 +23,12 @@ DEFAULTS: dict[str, Any] = {
     "QUEUE_MAX_MESSAGE_SIZE": 2**20,
     "QUEUE_MAX_LOST": 3,
     "QUEUE_UNKNOWN_AFTER": 3600,
+    "QUEUE_RETRY_ON": (),
+    "QUEUE_MAX_ATTEMPTS": 5,
+    "QUEUE_TIME_LIMIT_GRACE": 5,
+    "QUEUE_RESULT_TTL": None,
+    "QUEUE_MAX_ERRORS": None,
+    "QUEUE_MAX_ERROR_AGE": None,
 }
 """Every setting of djqueue, with its default."""
 

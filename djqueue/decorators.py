@@ -8,7 +8,8 @@ from datetime import datetime, timedelta
 from typing import ParamSpec, TypeVar, Unpack, overload
 
 from djqueue.crontab import crontab
-from djqueue.policies import CommandOptions, Policy
+from djqueue.options import CommandOptions
+from djqueue.policies import Policy
 from djqueue.registry import Command, PeriodicCommand, Rule, refuse_generator, registry
 
 __all__ = ["crontab", "periodic_command", "queue_command"]
@@ -24,15 +25,25 @@ def queue_command(**options: Unpack[CommandOptions]) -> Callable[[Callable[P, R]
 def queue_command(func=None, /, **options):
     """Make a function a command: calling it puts the call into the queue and returns at once.
 
-    Use it bare or with options: ``queue_name`` (an alias of QUEUES), ``priority`` (higher first), ``delay`` (seconds or
-    a timedelta), ``max_lost`` (how many starts may die with their worker), ``codec`` ("pickle" or "json"), ``models``
-    ("pickle", or "reference" to read model instances again when the command runs).
+    Use it bare or with options. Durations are seconds or timedeltas.
+
+    Where and when: ``queue_name`` (an alias of QUEUES), ``priority`` (higher first), ``delay`` or ``run_after`` (a
+    datetime), ``ttl`` (after which it is not run any more).
+    If it fails: ``retry_on`` (exceptions), ``retries`` or ``max_attempts``, ``backoff`` (a wait, a Backoff, or a
+    function of the failures and the exception), ``max_lost`` (how many starts may die with their worker).
+    If it is called often: ``debounce`` (with ``always_delay``, ``extend`` and ``max_wait``, ``merge``), ``unique``
+    ("queued", "running", or for a time), ``key`` (a function of the arguments that says which calls are the same).
+    As it runs: ``time_limit``, ``lease``, ``result_ttl`` (for how long its result is kept).
+    As it travels: ``codec`` ("pickle" or "json"), ``models`` ("pickle", or "reference" to read model instances again
+    when the command runs).
+
+    ``delay``, ``ttl`` and ``debounce`` may be functions without arguments: they are called once per call.
 
     Raises TypeError for what is not a function of a module, for a generator and for unknown options, ValueError for
-    bad values.
+    bad values and for options that exclude each other.
     """
     policy = Policy.of(**options)
-    return _declare(func, policy) if func is not None else lambda func: _declare(func, policy)
+    return declare(func, policy) if func is not None else lambda func: declare(func, policy)
 
 
 def periodic_command(
@@ -55,11 +66,14 @@ def periodic_command(
         raise TypeError(f"periodic_command() takes a crontab() or a callable of a datetime, not {validate_datetime!r}.")
     rule = Rule.of(missed, max_lateness)
     policy = Policy.of(**options)
+    if policy.guarded:
+        raise ValueError("debounce and unique are not for periodic commands: each tick is enqueued once anyway.")
     return lambda func: _declare_periodic(func, policy, validate_datetime, rule)
 
 
-def _declare(func: Callable, policy: Policy) -> Command:
-    command = Command(_module_level(func), policy)
+def declare(func: Callable, policy: Policy, kind: type[Command] = Command) -> Command:
+    """Make a function a command of a kind, and register it. Raises TypeError for what cannot be one."""
+    command = kind(_module_level(func), policy)
     registry.register(command)
     return command
 

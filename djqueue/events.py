@@ -14,20 +14,40 @@ from djqueue.logs import tell
 
 logger = logging.getLogger(__name__)
 
+debounced = Signal()
+"""A debounced call was not put: one that waits stands for it."""
+debounce_missed = Signal()
+"""A debounced call counts, and was put, now or with a delay. Sent before ``enqueued``."""
+debounce_failed = Signal()
+"""It could not be decided whether a debounced call counts, so it was put: ``exception``."""
+refused = Signal()
+"""A call was not put, as an equal one of a ``unique`` command is there."""
 enqueued = Signal()
 """The queue has accepted it."""
 enqueue_failed = Signal()
 """It could not be sent after the transaction had committed: ``exception``."""
+empty = Signal()
+"""A consumer found nothing more to do, after it had found something (sender: the queue's alias; no ``id``)."""
+claimed = Signal()
+"""A worker has it in hands: ``attempt``."""
 started = Signal()
-"""A worker begins to run it: ``attempt``."""
+"""The worker begins to run it: ``attempt``. What is expired, or cannot be run here, is claimed and not started."""
 completed = Signal()
 """It ran to its end: ``attempt``, ``value``, ``seconds``."""
+retried = Signal()
+"""It went back to be run again: ``attempt``, ``exception`` (None if it asked for that), ``reason``, ``delay``."""
+expired = Signal()
+"""Its time to live was over, so it was not run and is gone: ``attempt``, ``reason``."""
+discarded = Signal()
+"""The command had it forgotten: ``attempt``, ``reason``."""
 failed = Signal()
 """It went to the error queue: ``attempt``, ``exception`` (or None), ``reason``."""
 released = Signal()
-"""It was given back to run later: ``reason``."""
+"""It was given back to run later, for no reason of its own: ``reason``."""
 lease_lost = Signal()
 """What this worker did with it came too late: somebody else holds it now."""
+errors_dropped = Signal()
+"""Entries left an error queue by its bounds (sender: the queue's alias; no ``id``): ``count``."""
 consumer_started = Signal()
 """A consumer has begun (sender: the Consumer)."""
 consumer_stopping = Signal()
@@ -36,6 +56,8 @@ consumer_stopping = Signal()
 
 def emit(signal: Signal, sender: object, **named) -> None:
     """Tell the receivers. What they raise is logged, by Django or here, and changes nothing."""
+    if not signal.receivers:
+        return
     try:
         signal.send_robust(sender, **named)
     except BaseException:  # sys.exit() in a receiver

@@ -1,6 +1,10 @@
 """What can go wrong, as one family: catch QueueError for all of it."""
 
+from datetime import timedelta
+
 from django.core.exceptions import ImproperlyConfigured
+
+from djqueue.durations import seconds
 
 
 class QueueError(Exception):
@@ -41,6 +45,57 @@ class NotSupported(QueueError):
 
 class InvalidQueueError(QueueError, ImproperlyConfigured):
     """The settings name no such queue, or describe one that cannot be built."""
+
+
+class TimeLimitExceeded(QueueError, TimeoutError):
+    """A command ran for longer than its `time_limit`."""
+
+
+# ---- results
+
+
+class NoResult(QueueError):
+    """There is no result, and none will come: nobody asked for it, or it could not be kept."""
+
+
+class ResultTimeout(QueueError, TimeoutError):
+    """There is no result yet."""
+
+
+class CommandFailed(QueueError):
+    """The command ended without a result: `status` and `reason` say how, `errors` lists what each start failed with."""
+
+    def __init__(self, reason: str = "", status: str = "failed", errors: list[dict] | None = None) -> None:
+        super().__init__(f"{status}: {reason}" if reason else status)
+        self.reason, self.status, self.errors = reason, status, errors or []
+
+
+# ---- what a command raises to say what is to become of its message
+
+
+class Retry(QueueError):
+    """Run me again `after` seconds (or a timedelta; None: as the command's backoff says). Counts as no failure."""
+
+    def __init__(self, after: float | timedelta | None = None, reason: str = "") -> None:
+        super().__init__(reason or "asked to be run again")
+        self.after = None if after is None else seconds(after, "Retry(after=…)")
+        self.reason = reason
+
+
+class Discard(QueueError):
+    """Forget this message: it is gone, and counts as neither done nor failed."""
+
+    def __init__(self, reason: str = "") -> None:
+        super().__init__(reason or "discarded")
+        self.reason = reason or "discarded"
+
+
+class Fail(QueueError):
+    """Put this message into the error queue at once, whatever retries it has left."""
+
+    def __init__(self, reason: str = "") -> None:
+        super().__init__(reason or "failed by its command")
+        self.reason = reason or "failed by its command"
 
 
 QueueException = QueueError  # the name it had in django-utils

@@ -7,56 +7,87 @@ import logging
 import time
 from dataclasses import replace
 
-from djqueue import events, policies
+from djqueue import events
 from djqueue.backends.base import BaseQueue, Lease
 from djqueue.exceptions import InvalidMessage
 from djqueue.logs import about, plain, tell
+from djqueue.message import Envelope
 from djqueue.notes import text_of
-from djqueue.policies import Outcome, Verdict
+from djqueue.policies import Policy
 from djqueue.registry import Command, registry
-from djqueue.running import Awaiter, CurrentMessage, open_entry, run
+from djqueue.results import is_cancelled
+from djqueue.running import Awaiter, Control, CurrentMessage, open_entry, run
+from djqueue.verdicts import Outcome, Verdict, not_now
 
 logger = logging.getLogger(__name__)
 
 
-def execute(queue: BaseQueue, lease: Lease, await_: Awaiter = asyncio.run) -> Verdict:
+def execute(queue: BaseQueue, lease: Lease, await_: Awaiter = asyncio.run, control: Control | None = None) -> Verdict:
     """Run what a lease holds. Whatever that raises becomes part of the verdict, which says what is to be done."""
+    entry = lease.entry
+    events.emit(events.claimed, entry.label, id=entry.id, queue_name=queue.alias, attempt=entry.attempts)
     try:
-        verdict = _execute(queue, lease, await_)
+        verdict = _execute(queue, lease, await_, control or Control(queue, lease))
     except Exception as error:  # not the command's: the database is away from which its arguments are read, say
-        verdict = policies.not_now(lease, f"could not be run: {type(error).__name__}: {text_of(error)}")
+        verdict = not_now(lease, f"could not be run: {type(error).__name__}: {text_of(error)}")
     _report(queue, lease, verdict)
     return verdict
 
 
-def _execute(queue: BaseQueue, lease: Lease, await_: Awaiter) -> Verdict:
+def _execute(queue: BaseQueue, lease: Lease, await_: Awaiter, control: Control) -> Verdict:
     try:
         envelope = open_entry(queue, lease.entry)
         command = registry.get(envelope.command)
         if command is None:
-            return policies.not_now(lease, f"unknown command {envelope.command!r}")
-        verdict = command.policy.refuse(lease)
+            return not_now(lease, f"unknown command {envelope.command!r}")
+        policy = policy_of(command, envelope)
+        verdict = policy.refuse(lease) or _cancelled(queue, lease)
         if verdict is not None:
-            return verdict
+            return replace(verdict, keep=policy.keeps_result)
         args, kwargs = envelope.arguments()  # reads model instances
     except InvalidMessage as error:
         return Verdict(Outcome.DEAD, f"invalid message: {error}", error)
-    message = CurrentMessage(lease.entry.id, lease.entry.attempts, command.name, queue.alias)
-    return _attempt(command, args, kwargs, message, await_)
+    control.begin(policy)
+    about = lease.entry.attempts, command.name, queue.alias, envelope.metadata, policy.time_limit
+    return _attempt(command, args, kwargs, CurrentMessage(lease.entry.id, *about, control), policy, lease, await_)
 
 
-def _attempt(command: Command, args: tuple, kwargs: dict, message: CurrentMessage, await_: Awaiter) -> Verdict:
+def _cancelled(queue: BaseQueue, lease: Lease) -> Verdict | None:
+    """What was cancelled while it ran is not run again. While it waited it would have been removed."""
+    if lease.entry.attempts > 1 and is_cancelled(queue, lease.entry.id):
+        return Verdict(Outcome.DISCARDED, "cancelled while it ran")
+    return None
+
+
+def policy_of(command: Command, envelope: Envelope) -> Policy:
+    """The options of one message. Raises InvalidMessage if they cannot be read."""
+    if not envelope.options:
+        return command.policy
+    try:
+        return command.policy.carrying(envelope.options)
+    except (ImportError, TypeError, ValueError) as error:
+        raise InvalidMessage(f"its options cannot be read: {error}") from error
+
+
+def _attempt(
+    command: Command, args: tuple, kwargs: dict, message: CurrentMessage, policy: Policy, lease: Lease, await_: Awaiter
+) -> Verdict:
     events.emit(events.started, command.name, id=message.id, queue_name=message.queue_name, attempt=message.attempt)
-    began = time.monotonic()
     try:
         verdict = Verdict(Outcome.DONE, value=run(command, args, kwargs, message, await_))
     except BaseException as error:  # sys.exit() in a command must not end the worker
-        verdict = command.policy.judge(error)
-    return replace(verdict, seconds=time.monotonic() - began)
+        verdict = policy.judge(error, lease.entry)
+    return replace(verdict, seconds=time.monotonic() - message.began, keep=policy.keeps_result)
 
 
-LEVELS = {Outcome.DONE: logging.INFO, Outcome.DEAD: logging.ERROR}
-WORDS = {Outcome.DONE: "done", Outcome.DEAD: "failed and went to the error queue"}
+LEVELS = {Outcome.DONE: logging.INFO, Outcome.DISCARDED: logging.INFO, Outcome.DEAD: logging.ERROR}
+WORDS = {
+    Outcome.DONE: "done",
+    Outcome.RETRY: "goes back for another try",
+    Outcome.EXPIRED: "expired",
+    Outcome.DISCARDED: "was discarded",
+    Outcome.DEAD: "failed and went to the error queue",
+}
 
 
 def _report(queue: BaseQueue, lease: Lease, verdict: Verdict) -> None:
@@ -66,5 +97,6 @@ def _report(queue: BaseQueue, lease: Lease, verdict: Verdict) -> None:
         return
     entry, reason = lease.entry, f": {plain(verdict.reason)}" if verdict.reason else ""
     what = f"{plain(entry.label)} {WORDS.get(verdict.outcome, 'was put back')}{reason}"
-    text = f"{what} (message {plain(entry.id)}, attempt {entry.attempts}, {verdict.seconds:.3f} s)"
+    later = f", again in {verdict.delay:.1f} s" if verdict.outcome is Outcome.RETRY else ""
+    text = f"{what} (message {plain(entry.id)}, attempt {entry.attempts}, {verdict.seconds:.3f} s{later})"
     tell(logger, level, "%s", text, exc_info=verdict.exception, extra=about(queue, entry))

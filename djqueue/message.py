@@ -41,7 +41,8 @@ def new_id() -> str:
 class Message:
     """One call of a command. `queue` is the queue's logical name.
 
-    `metadata` takes what the JSON codec takes, whichever codec the arguments have, but no model instances.
+    `metadata` takes what the JSON codec takes, whichever codec the arguments have, but no model instances. `options`
+    are those of this call that differ from its command's.
     """
 
     id: str
@@ -50,6 +51,7 @@ class Message:
     args: tuple = field(default=(), repr=False)
     kwargs: dict[str, Any] = field(default_factory=dict, repr=False)
     metadata: dict[str, Any] = field(default_factory=dict, repr=False)
+    options: dict[str, Any] = field(default_factory=dict)
 
 
 @dataclass(slots=True, eq=False)
@@ -61,6 +63,7 @@ class Envelope:
     command: str
     codec: str
     metadata: dict[str, Any] = field(repr=False)
+    options: dict[str, Any]
     body: bytes = field(repr=False)
 
     def arguments(self) -> tuple[tuple, dict[str, Any]]:
@@ -82,7 +85,7 @@ def encode(
     bytes.
     """
     body = _codec(codec).dumps(message.args, message.kwargs, models)
-    header = _header(codec, message.command, message.metadata)
+    header = _header(codec, message.command, {"m": message.metadata, "o": message.options})
     return _seal(_COMMAND, message.id, message.queue, header, body, max_size)
 
 
@@ -99,7 +102,8 @@ def open_envelope(
     `accept` names the codecs that may be decoded. Raises InvalidMessage whatever the data is.
     """
     header, body = _unseal(_COMMAND, data, id, queue, max_size)
-    return Envelope(id, queue, header.get("c", ""), _accepted(header, accept), header.get("m") or {}, body)
+    codec, metadata, options = _accepted(header, accept), header.get("m") or {}, header.get("o") or {}
+    return Envelope(id, queue, header.get("c", ""), codec, metadata, options, body)
 
 
 def pack_item(
@@ -130,18 +134,19 @@ def unpack_item(
 # The header: short names, defaults left out, unknown fields ignored.
 
 
-def _header(codec: str, command: str = "", metadata: dict[str, Any] | None = None) -> bytes:
-    if not metadata:
+def _header(codec: str, command: str = "", more: dict[str, dict] | None = None) -> bytes:
+    own = {name: values for name, values in (more or {}).items() if values}
+    if not own:
         return _plain_header(codec, command)
     try:
-        return to_json(_fields(codec, command) | {"m": metadata}, models=False)
+        return to_json(_fields(codec, command) | own, models=False)
     except (TypeError, ValueError) as error:
         raise EncodeError(f"the metadata cannot be encoded: {error}") from error
 
 
 @lru_cache(maxsize=1024)
 def _plain_header(codec: str, command: str) -> bytes:
-    """All messages of a command without metadata have the same header."""
+    """All messages of a command that carry nothing of their own have the same header."""
     fields = _fields(codec, command)
     return to_json(fields, models=False) if fields else b""
 
@@ -152,12 +157,12 @@ def _fields(codec: str, command: str) -> dict[str, Any]:
 
 
 def _read_header(header: bytes) -> dict[str, Any]:
-    return _parsed(header) if b'"m"' in header else _parsed_once(header)
+    return _parsed(header) if b'"m"' in header or b'"o"' in header else _parsed_once(header)
 
 
 @lru_cache(maxsize=1024)
 def _parsed_once(header: bytes) -> dict[str, Any]:
-    """Only verified headers come here, and only such as nobody can change: those without metadata."""
+    """Only verified headers come here, and only such as nobody can change: those with nothing of their own."""
     return _parsed(header)
 
 

@@ -11,7 +11,9 @@ LONGEST_REASON = 1000  # characters
 MOST_RECORDS = 10
 
 
-def noted(note: str, *, at: float, attempt: int, reason: str, exception: BaseException | None = None) -> str:
+def noted(
+    note: str, *, at: float, attempt: int, reason: str, exception: BaseException | None = None, owner: str = ""
+) -> str:
     """The note with one more record; the oldest ones give way."""
     record = {
         "at": round(at, 3),
@@ -20,6 +22,7 @@ def noted(note: str, *, at: float, attempt: int, reason: str, exception: BaseExc
         "exception": None if exception is None else f"{type(exception).__module__}.{type(exception).__qualname__}",
         "traceback": None if exception is None else _traceback(exception)[-LONGEST_TRACEBACK:],
         "host": socket.gethostname(),
+        "consumer": owner,
     }
     return json.dumps([*notes(note)[1 - MOST_RECORDS :], record])
 

@@ -2,79 +2,29 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass, replace
-from datetime import datetime, timedelta
-from enum import Enum
-from typing import Literal, TypedDict
+from typing import Any
 
-from django.conf import settings
-from django.utils import timezone
+from django.utils.module_loading import import_string
 
+from djqueue import backoff as backoffs
 from djqueue import conf
 from djqueue.backends.entries import Entry, Lease
-from djqueue.notes import noted, notes, text_of
+from djqueue.backends.guards import AnyGuard, Debounce, Guard, Unique
+from djqueue.backoff import Backoff, Wait, path_of, wait_after
+from djqueue.exceptions import Discard, Fail, Retry
+from djqueue.fingerprints import fingerprint
+from djqueue.notes import text_of
+from djqueue.options import changes_of, refuse_contradictions
+from djqueue.verdicts import Outcome, Verdict
 
-_INT32 = range(-(2**31), 2**31)
+WINDOWS = 10
+"""After so many windows an extended debounce runs, unless max_wait says otherwise."""
+_USUAL_BACKOFF = Backoff()
 
-
-def seconds(value: object, name: str, *, least: float = 0.0) -> float:
-    """A duration in seconds, from a number or a timedelta. Raises TypeError or ValueError that names the argument."""
-    if isinstance(value, timedelta):
-        value = value.total_seconds()
-    if isinstance(value, bool) or not isinstance(value, int | float):
-        raise TypeError(f"{name} is {value!r}: give seconds or a timedelta.")
-    if not least <= value < 10**10:
-        raise ValueError(f"{name} is {value!r}: give at least {least:g} seconds.")
-    return float(value)
-
-
-def moment(value: object, name: str) -> float:
-    """An absolute time as epoch seconds. Raises TypeError or ValueError that names the argument."""
-    if not isinstance(value, datetime):
-        raise TypeError(f"{name} is {value!r}: give a datetime.")
-    if timezone.is_naive(value):
-        if settings.USE_TZ:
-            raise ValueError(f"{name} is the naive {value!r}, while USE_TZ is on: give an aware datetime.")
-        value = timezone.make_aware(value)
-    return value.timestamp()
-
-
-class Outcome(Enum):
-    """How a claim ended."""
-
-    DONE = "done"
-    UNTRIED = "untried"
-    """Back in the queue; counts as nothing."""
-    NOT_NOW = "not now"
-    """Back in the queue for a while, as it cannot be run here; counts as nothing, and is noted once."""
-    HANDED_BACK = "handed back"
-    """Back in the queue while it ran; counts as a start, neither failed nor lost."""
-    DEAD = "dead"
-
-
-@dataclass(frozen=True, slots=True)
-class Verdict:
-    """What is to become of a lease; the one place that acts on it is the Settler."""
-
-    outcome: Outcome
-    reason: str = ""
-    exception: BaseException | None = None
-    delay: float = 0.0
-    value: object = None
-    seconds: float = 0.0
-    """How long it ran."""
-
-
-class CommandOptions(TypedDict, total=False):
-    """The options of ``queue_command`` and ``using``, for type checkers."""
-
-    queue_name: str
-    priority: int
-    delay: float | timedelta
-    run_after: datetime
-    max_lost: int
-    codec: Literal["pickle", "json"]
-    models: Literal["pickle", "reference"]
+PerCall = float | Callable[[], Any]
+"""A number, or a function that is asked for one at each call."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -83,31 +33,25 @@ class Policy:
 
     queue_name: str = conf.DEFAULT_ALIAS
     priority: int = 0
-    delay: float = 0.0
+    delay: PerCall = 0.0
     run_at: float = 0.0
+    ttl: PerCall | None = None
+    max_attempts: int | None = None
     max_lost: int | None = None
+    retry_on: tuple[type[BaseException], ...] | None = None
+    backoff: Wait = _USUAL_BACKOFF
+    debounce: PerCall | None = None
+    always_delay: bool = False
+    extend: bool = False
+    max_wait: float | None = None
+    merge: Callable | None = None
+    unique: str | float | None = None
+    key: Callable | None = None
+    lease: float | None = None
+    time_limit: float | None = None
+    result_ttl: float | None = None
     codec: str | None = None
     models: str | None = None
-
-    @property
-    def needs(self) -> frozenset[str]:
-        """What a backend must be able to do for this policy."""
-        return frozenset({"priority"}) if self.priority else frozenset()
-
-    def admit(self, data: bytes, id: str, label: str) -> Entry:
-        """The entry that a call becomes."""
-        return Entry(data, id, self.priority, self.run_at, self.delay, label=label)
-
-    def refuse(self, lease: Lease) -> Verdict | None:
-        """A verdict for an entry that must not be started once more, or None."""
-        limit = conf.get("QUEUE_MAX_LOST") if self.max_lost is None else self.max_lost
-        if lease.entry.lost < limit:
-            return None
-        return Verdict(Outcome.DEAD, f"worker died: {lease.entry.lost} starts never reported")
-
-    def judge(self, exception: BaseException) -> Verdict:
-        """What an exception means."""
-        return Verdict(Outcome.DEAD, f"{type(exception).__name__}: {text_of(exception)}", exception)
 
     @classmethod
     def of(cls, **given) -> Policy:
@@ -116,85 +60,126 @@ class Policy:
 
     def using(self, **given) -> Policy:
         """A changed copy. Raises TypeError or ValueError that names the option."""
-        unknown = given.keys() - _OPTIONS.keys()
-        if unknown:
-            raise TypeError(f"Unknown option {sorted(unknown)[0]!r}; there are: {', '.join(sorted(_OPTIONS))}.")
-        if {"delay", "run_after"} <= given.keys():
-            raise ValueError("delay and run_after exclude each other: give one of them.")
-        changes = {}
-        for name, value in given.items():
-            changes |= _OPTIONS[name](value)
-        return replace(self, **changes)
+        changed = replace(self, **changes_of(given))
+        refuse_contradictions(changed)
+        return changed
+
+    # ---- at the call
+
+    @property
+    def needs(self) -> frozenset[str]:
+        """What a backend must be able to do for this policy."""
+        return frozenset(ability for ability, asks in _NEEDS.items() if asks(self))
+
+    def resolved(self) -> Policy:
+        """With numbers for those options that are functions: each is called once. Raises as :meth:`using` does."""
+        given = {name: value() for name in ("delay", "ttl", "debounce") if callable(value := getattr(self, name))}
+        return self.using(**given) if given else self
+
+    def admit(self, data: bytes, id: str, label: str) -> Entry:
+        """The entry that a call becomes."""
+        return Entry(data, id, self.priority, self.run_at, self.delay, label=label)
+
+    @property
+    def guarded(self) -> bool:
+        """Whether there is a condition under which a call counts."""
+        return bool(self.debounce or self.unique)
+
+    def guard(self, name: str, arguments: Mapping[str, object], identity: object) -> AnyGuard:
+        """The condition of one call: ``identity`` is what the option ``key`` made of its arguments, if it is given."""
+        same = identity if self.key else None if self.merge else arguments
+        key = f"{name}:{fingerprint(same)}"
+        if self.debounce:
+            longest = self.debounce * WINDOWS if self.max_wait is None else self.max_wait
+            return Debounce(f"debounce:{key}", self.debounce, self.always_delay, self.extend, longest)
+        if isinstance(self.unique, float):
+            return Guard(f"unique:{key}", self.unique)
+        return Unique(f"unique:{key}", running=self.unique == "running")
+
+    def carried(self, declared: Policy) -> dict[str, Any]:
+        """What the consumer must know of this call's options, where they differ from those of its command; as JSON."""
+        changed = (name for name in _CARRIED if getattr(self, name) != getattr(declared, name))
+        return {name: _CARRIED[name][0](getattr(self, name)) for name in changed}
+
+    # ---- at the run
+
+    def carrying(self, carried: Mapping[str, Any]) -> Policy:
+        """The policy of one message. Raises ImportError, TypeError or ValueError."""
+        known = {name: _CARRIED[name][1](value) for name, value in carried.items() if name in _CARRIED}
+        return replace(self, **known) if known else self
+
+    def refuse(self, lease: Lease) -> Verdict | None:
+        """A verdict for an entry that must not be started once more, or None."""
+        entry = lease.entry
+        if entry.lost >= (self.max_lost or self.max_attempts or conf.get("QUEUE_MAX_LOST")):
+            return Verdict(Outcome.DEAD, f"worker died: {entry.lost} starts never reported")
+        if self.ttl is not None and lease.claimed - entry.created > self.ttl:
+            waited = lease.claimed - entry.created
+            return Verdict(Outcome.EXPIRED, f"its ttl of {self.ttl:g} s is over: it came {waited:.1f} s ago")
+        return None
+
+    def judge(self, exception: BaseException, entry: Entry) -> Verdict:
+        """What an exception of a start means."""
+        match exception:
+            case Retry():
+                return self._retry_as_asked(exception, entry)
+            case Discard():
+                return Verdict(Outcome.DISCARDED, exception.reason)
+            case Fail():
+                return Verdict(Outcome.DEAD, exception.reason, exception)
+        reason, failures = f"{type(exception).__name__}: {text_of(exception)}", entry.failures + 1
+        if not isinstance(exception, self.retried) or failures >= self.most_attempts:
+            return Verdict(Outcome.DEAD, reason, exception)
+        return Verdict(Outcome.RETRY, reason, exception, wait_after(self.backoff, failures, exception))
+
+    def _retry_as_asked(self, asked: Retry, entry: Entry) -> Verdict:
+        delay = wait_after(self.backoff, entry.attempts, asked.__cause__) if asked.after is None else asked.after
+        return Verdict(Outcome.RETRY, asked.reason or "asked to be run again", delay=delay)
+
+    @property
+    def retried(self) -> tuple[type[BaseException], ...]:
+        """The exceptions after which a message is tried again."""
+        return tuple(conf.get("QUEUE_RETRY_ON")) if self.retry_on is None else self.retry_on
+
+    @property
+    def most_attempts(self) -> int:
+        """How many failed starts a message may have."""
+        return self.max_attempts or conf.get("QUEUE_MAX_ATTEMPTS")
+
+    @property
+    def keeps_result(self) -> float:
+        """For how many seconds results are kept; 0: not at all."""
+        return self.result_ttl or conf.get("QUEUE_RESULT_TTL") or 0.0
 
 
-def _queue_name(value: object) -> dict:
-    if not isinstance(value, str) or not value:
-        raise TypeError(f"queue_name is {value!r}: give an alias of QUEUES.")
-    return {"queue_name": value}
-
-
-def _priority(value: object) -> dict:
-    if isinstance(value, bool) or not isinstance(value, int):
-        raise TypeError(f"priority is {value!r}: give a whole number.")
-    if value not in _INT32:
-        raise ValueError(f"priority is {value}: give a 32-bit number.")
-    return {"priority": value}
-
-
-def _max_lost(value: object) -> dict:
-    if isinstance(value, bool) or not isinstance(value, int) or value < 1:
-        raise ValueError(f"max_lost is {value!r}: give a whole number from 1.")
-    return {"max_lost": value}
-
-
-def _one_of(name: str, *choices: str):
-    def check(value: object) -> dict:
-        if value not in choices:
-            raise ValueError(f"{name} is {value!r}: choose one of {', '.join(map(repr, choices))}.")
-        return {name: value}
-
-    return check
-
-
-_OPTIONS = {
-    "queue_name": _queue_name,
-    "priority": _priority,
-    "delay": lambda value: {"delay": seconds(value, "delay"), "run_at": 0.0},
-    "run_after": lambda value: {"run_at": moment(value, "run_after"), "delay": 0.0},
-    "max_lost": _max_lost,
-    "codec": _one_of("codec", "pickle", "json"),
-    "models": _one_of("models", "pickle", "reference"),
+_NEEDS: dict[str, Callable[[Policy], Any]] = {
+    "priority": lambda policy: policy.priority,
+    "inspect": lambda policy: isinstance(policy.unique, str) or policy.extend or policy.merge,
+    "facts": lambda policy: policy.guarded or policy.result_ttl,
 }
-"""How each option becomes fields of the policy."""
+"""The abilities of a backend that options ask for."""
 
 
-def not_now(lease: Lease, reason: str) -> Verdict:
-    """What cannot be run here, for no fault of its own, waits and is tried again, later each time.
-
-    Another consumer may know the command, or the next deploy; the database may come back. When this has been so for
-    QUEUE_UNKNOWN_AFTER seconds since it was first noted, the entry goes to the error queue.
-    """
-    since = next((record.get("at") for record in notes(lease.entry.note) if record.get("reason") == reason), None)
-    waited = max(0.0, lease.claimed - since) if isinstance(since, int | float) else 0.0
-    if waited > seconds(conf.get("QUEUE_UNKNOWN_AFTER"), "QUEUE_UNKNOWN_AFTER"):
-        return Verdict(Outcome.DEAD, reason)
-    return Verdict(Outcome.NOT_NOW, reason, delay=min(60.0, max(1.0, waited / 4)))
+def _same(value: Any) -> Any:
+    return value
 
 
-def settled(lease: Lease, verdict: Verdict) -> Lease:
-    """The lease as the verdict leaves it: its counts, its delay and its note."""
-    entry = lease.entry
-    changes: dict = {"delay": verdict.delay, "run_at": 0.0}
-    if verdict.outcome in (Outcome.UNTRIED, Outcome.NOT_NOW):
-        changes["attempts"] = entry.attempts - 1
-    if verdict.outcome is Outcome.DEAD:
-        changes["failures"] = entry.failures + (verdict.exception is not None)
-    if verdict.outcome is Outcome.DEAD or (verdict.outcome is Outcome.NOT_NOW and not _is_noted(entry, verdict)):
-        at = lease.claimed + verdict.seconds  # the store's clock, as near as we know it
-        about = {"reason": verdict.reason, "exception": verdict.exception}
-        changes["note"] = noted(entry.note, at=at, attempt=entry.attempts, **about)
-    return replace(lease, entry=replace(entry, **changes))
+def _paths(classes: tuple[type, ...] | None) -> list[str] | None:
+    return None if classes is None else [path_of(one, "retry_on") for one in classes]
 
 
-def _is_noted(entry: Entry, verdict: Verdict) -> bool:
-    return any(record.get("reason") == verdict.reason for record in notes(entry.note))
+def _classes(paths: list[str] | None) -> tuple[type, ...] | None:
+    return None if paths is None else tuple(map(import_string, paths))
+
+
+_CARRIED: dict[str, tuple[Callable[[Any], Any], Callable[[Any], Any]]] = {
+    "ttl": (_same, _same),
+    "max_attempts": (_same, _same),
+    "max_lost": (_same, _same),
+    "lease": (_same, _same),
+    "time_limit": (_same, _same),
+    "result_ttl": (_same, _same),
+    "retry_on": (_paths, _classes),
+    "backoff": (backoffs.written, backoffs.read),
+}
+"""The options that count at the run, and how a message carries them."""

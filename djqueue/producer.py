@@ -2,25 +2,26 @@
 
 from __future__ import annotations
 
-import asyncio
 import logging
-from collections.abc import Coroutine, Sequence
-from concurrent.futures import ThreadPoolExecutor
+from collections.abc import Sequence
 from contextlib import nullcontext
-from contextvars import copy_context
+from dataclasses import dataclass
 from functools import partial
 from typing import TYPE_CHECKING
 
 from django.db import transaction
+from django.dispatch import Signal
 
 from djqueue import conf, events
-from djqueue.backends.base import BaseQueue, Entry, Guard
+from djqueue.backends.base import AnyGuard, BaseQueue, Debounce, Entry, Guard, Unique
+from djqueue.carriers import carriers
+from djqueue.eager import run_inline
 from djqueue.exceptions import NotSupported
+from djqueue.merging import put_or_merge
 from djqueue.message import Message, encode, new_id
 from djqueue.policies import Policy
 from djqueue.queues import queues
 from djqueue.results import Result
-from djqueue.running import CurrentMessage, open_entry, run
 
 if TYPE_CHECKING:
     from djqueue.registry import Call, Command
@@ -30,38 +31,71 @@ logger = logging.getLogger(__name__)
 CHUNK = 1000
 """Entries per round trip."""
 
+NEWS: dict[type, tuple[tuple[Signal, ...], tuple[Signal, ...]]] = {
+    type(None): ((events.enqueued,), ()),
+    Guard: ((events.enqueued,), (events.refused,)),
+    Unique: ((events.enqueued,), (events.refused,)),
+    Debounce: ((events.debounce_missed, events.enqueued), (events.debounced,)),
+}
+"""What is told of a call that was put, and of one that was not, by its guard."""
+
+
+@dataclass(slots=True)
+class Parcel:
+    """A call on its way."""
+
+    command: Command
+    call: Call
+    policy: Policy
+    entry: Entry
+    guard: AnyGuard | None = None
+    accepted: bool = True
+    """Whether the queue took it."""
+
 
 def send(command: Command, calls: Sequence[Call], policy: Policy) -> list[Result]:
     """Encode the calls and put them, within the caller's transaction or when it commits."""
     queue = queues[policy.queue_name]
     _refuse_what_it_cannot(queue, policy)
-    entries = [_entry(command.name, new_id(), call, policy, queue) for call in calls]
+    parcels = [_parcel(command, call, policy.resolved(), queue) for call in calls]
     if conf.get("QUEUE_ALWAYS_EAGER"):
-        _run_inline(command, queue, entries)
-    else:
-        _when_committed(queue, entries)
-    return [Result(entry.id, command.name, policy.queue_name) for entry in entries]
+        for parcel in parcels:
+            run_inline(queue, parcel.entry, command, parcel.policy)
+    elif not _when_committed(queue, parcels):
+        return [Result(parcel.entry.id, command.name, policy.queue_name, None) for parcel in parcels]
+    return [Result(parcel.entry.id, command.name, policy.queue_name, parcel.accepted) for parcel in parcels]
 
 
 def send_once(command: Command, guard: Guard, id: str) -> bool:
     """Put one call without arguments unless the guard's key was used, in one atomic step; whether it was put."""
-    queue = queues[command.policy.queue_name]
-    _refuse_what_it_cannot(queue, command.policy)
-    entry = _entry(command.name, id, ((), {}), command.policy, queue)
+    queue, policy = queues[command.policy.queue_name], command.policy.resolved()
+    _refuse_what_it_cannot(queue, policy)
+    entry = policy.admit(_encode(_message(command, id, ((), {}), policy, queue), policy), id, command.name)
     [accepted] = queue.put([entry], [guard])
     if accepted:
-        _tell(queue, [entry])
+        _tell(queue, [(events.enqueued, entry)])
     return accepted
 
 
-def _entry(name: str, id: str, call: tuple[tuple, dict], policy: Policy, queue: BaseQueue) -> Entry:
-    data = encode(
-        Message(id, queue.logical, name, *call),
+def _parcel(command: Command, call: Call, policy: Policy, queue: BaseQueue) -> Parcel:
+    id = new_id()
+    entry = policy.admit(_encode(_message(command, id, call, policy, queue), policy), id, command.name)
+    guard = policy.guard(command.name, *command.identity(call, policy)) if policy.guarded else None
+    return Parcel(command, call, policy, entry, guard)
+
+
+def _message(command: Command, id: str, call: tuple[tuple, dict], policy: Policy, queue: BaseQueue) -> Message:
+    carried = {} if policy is command.policy else policy.carried(command.policy)
+    return Message(id, queue.logical, command.name, *call, carriers.produce(queue.alias), carried)
+
+
+def _encode(message: Message, policy: Policy) -> bytes:
+    return encode(
+        message,
         codec=policy.codec or conf.get("QUEUE_CODEC"),
         models=policy.models or conf.get("QUEUE_MODELS"),
         max_size=conf.get("QUEUE_MAX_MESSAGE_SIZE"),
     )
-    return policy.admit(data, id, name)
 
 
 def _refuse_what_it_cannot(queue: BaseQueue, policy: Policy) -> None:
@@ -70,53 +104,78 @@ def _refuse_what_it_cannot(queue: BaseQueue, policy: Policy) -> None:
         raise NotSupported(f"{type(queue).__name__} ({policy.queue_name!r}) cannot do: {', '.join(sorted(lacking))}.")
 
 
-def _when_committed(queue: BaseQueue, entries: Sequence[Entry]) -> None:
+def _when_committed(queue: BaseQueue, parcels: Sequence[Parcel]) -> bool:
+    """Put them now, or on commit; whether it was now."""
     alias = queue.on_commit
     if alias is None or not transaction.get_connection(alias).in_atomic_block:
-        for piece in _pieces(queue, entries):
+        for piece in _pieces(queue, parcels):
             _put(queue, piece)
-    else:
-        transaction.on_commit(partial(_put_or_report, queue, entries), using=alias)
+        return True
+    transaction.on_commit(partial(_put_or_report, queue, parcels), using=alias)
+    return False
 
 
-def _pieces(queue: BaseQueue, entries: Sequence[Entry]) -> list[Sequence[Entry]]:
+def _pieces(queue: BaseQueue, parcels: Sequence[Parcel]) -> list[Sequence[Parcel]]:
     """What is sent as a whole or not at all: everything in a database, elsewhere a round trip."""
-    return _chunks(entries) if queue.database is None else [entries]
+    return _chunks(parcels) if queue.database is None else [parcels]
 
 
-def _chunks(entries: Sequence[Entry]) -> list[Sequence[Entry]]:
-    return [entries[start : start + CHUNK] for start in range(0, len(entries), CHUNK)]
+def _chunks(parcels: Sequence[Parcel]) -> list[Sequence[Parcel]]:
+    return [parcels[start : start + CHUNK] for start in range(0, len(parcels), CHUNK)]
 
 
-def _put(queue: BaseQueue, piece: Sequence[Entry]) -> None:
+def _put(queue: BaseQueue, piece: Sequence[Parcel]) -> None:
     chunks = _chunks(piece)
     with transaction.atomic(using=queue.database) if len(chunks) > 1 else nullcontext():
         for chunk in chunks:
-            answers = queue.put(chunk)
-            _tell(queue, [entry for entry, accepted in zip(chunk, answers, strict=True) if accepted])
+            _put_chunk(queue, chunk)
+            told = [(signal, parcel.entry) for parcel in chunk for signal in _news(parcel) if signal.receivers]
+            if told:
+                _tell(queue, told)
 
 
-def _tell(queue: BaseQueue, accepted: Sequence[Entry]) -> None:
-    """Signal what was accepted, once it is certain: what is part of a transaction may be rolled back with it."""
+def _put_chunk(queue: BaseQueue, chunk: Sequence[Parcel]) -> None:
+    if chunk[0].policy.merge:
+        for parcel in chunk:
+            parcel.accepted = _put_or_merge(queue, parcel)
+        return
+    guards = [parcel.guard for parcel in chunk] if chunk[0].guard else None
+    answers = queue.put([parcel.entry for parcel in chunk], guards)
+    for parcel, accepted in zip(chunk, answers, strict=True):
+        parcel.accepted = accepted
+
+
+def _put_or_merge(queue: BaseQueue, parcel: Parcel) -> bool:
+    collect = partial(parcel.command.merged, parcel.policy.merge, parcel.call)
+    return put_or_merge(queue, parcel.entry, parcel.guard, collect, partial(_encode, policy=parcel.policy))
+
+
+def _news(parcel: Parcel) -> tuple[Signal, ...]:
+    accepted, refused = NEWS[type(parcel.guard)]
+    return accepted if parcel.accepted else refused
+
+
+def _tell(queue: BaseQueue, told: Sequence[tuple[Signal, Entry]]) -> None:
+    """Signal what came of them, once it is certain: what is part of a transaction may be rolled back with it."""
     if queue.database is not None and transaction.get_connection(queue.database).in_atomic_block:
-        transaction.on_commit(partial(_signal, queue, accepted), using=queue.database)
+        transaction.on_commit(partial(_signal, queue, told), using=queue.database)
     else:
-        _signal(queue, accepted)
+        _signal(queue, told)
 
 
-def _signal(queue: BaseQueue, accepted: Sequence[Entry]) -> None:
-    for entry in accepted:
-        events.emit(events.enqueued, entry.label, id=entry.id, queue_name=queue.alias)
+def _signal(queue: BaseQueue, told: Sequence[tuple[Signal, Entry]]) -> None:
+    for signal, entry in told:
+        events.emit(signal, entry.label, id=entry.id, queue_name=queue.alias)
 
 
-def _put_or_report(queue: BaseQueue, entries: Sequence[Entry]) -> None:
+def _put_or_report(queue: BaseQueue, parcels: Sequence[Parcel]) -> None:
     """After the commit nobody is left to raise to: what cannot be sent is logged and signalled."""
-    pieces = _pieces(queue, entries)
+    pieces = _pieces(queue, parcels)
     for number, piece in enumerate(pieces):
         try:
             _put(queue, piece)
         except Exception as error:
-            return _report(queue, [entry for left in pieces[number:] for entry in left], error)
+            return _report(queue, [parcel.entry for left in pieces[number:] for parcel in left], error)
 
 
 def _report(queue: BaseQueue, unsent: Sequence[Entry], error: Exception) -> None:
@@ -126,16 +185,3 @@ def _report(queue: BaseQueue, unsent: Sequence[Entry], error: Exception) -> None
     logger.error(text, first.label, len(unsent), exc_info=error, extra=extra)
     for entry in unsent:
         events.emit(events.enqueue_failed, entry.label, id=entry.id, queue_name=queue.alias, exception=error)
-
-
-def _run_inline(command: Command, queue: BaseQueue, entries: Sequence[Entry]) -> None:
-    """Eager mode: through encoding and checking like any message; its exception reaches the caller."""
-    for entry in entries:
-        args, kwargs = open_entry(queue, entry).arguments()
-        run(command, args, kwargs, CurrentMessage(entry.id, 1, command.name, queue.alias), _await_anywhere)
-
-
-def _await_anywhere(coroutine: Coroutine) -> object:
-    """Run a coroutine to its end, in a thread of its own if this one already runs an event loop."""
-    with ThreadPoolExecutor(1) as pool:
-        return pool.submit(copy_context().run, asyncio.run, coroutine).result()

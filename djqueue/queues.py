@@ -11,9 +11,9 @@ from django.core.signals import setting_changed
 from django.utils.module_loading import import_string
 
 from djqueue import conf
-from djqueue.backends.base import BaseQueue, BaseStore
+from djqueue.backends.base import BaseQueue, BaseStore, NoStore
+from djqueue.durations import seconds
 from djqueue.exceptions import InvalidQueueError
-from djqueue.policies import seconds
 
 _NAME = re.compile(r"[^\s:{}\x00-\x1f]{1,64}")
 _DEFAULT_STORE = {"CLASS": "djqueue.backends.database.DatabaseStore", "CONNECTION": ""}
@@ -69,7 +69,9 @@ def build(config: conf.QueueConfig) -> BaseQueue:
         queue.lease = seconds(config.options["LEASE"], "OPTIONS['LEASE']", least=0.1)
     if "ON_COMMIT" in config.options:
         queue.on_commit = config.options["ON_COMMIT"]
-    if config.store is not None or queue.store is None:
+    if config.store is False:
+        queue.store, queue.cannot = NoStore(), queue.cannot | {"facts"}
+    elif config.store is not None or queue.store is None:
         queue.store = _store(config)
     return queue
 

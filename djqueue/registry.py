@@ -13,8 +13,10 @@ from django.core.exceptions import SynchronousOnlyOperation
 from django.utils.module_loading import autodiscover_modules
 
 from djqueue import producer
+from djqueue.durations import seconds
 from djqueue.exceptions import EncodeError, MessageTooLarge, QueueError, UnknownCommand
-from djqueue.policies import CommandOptions, Policy, seconds
+from djqueue.options import CommandOptions
+from djqueue.policies import Policy
 from djqueue.results import Result
 
 P = ParamSpec("P")
@@ -95,6 +97,18 @@ class Command(Generic[P, R]):
     def call(self, *args: P.args, **kwargs: P.kwargs) -> R:
         """Run it here, now; returns what it returns: a coroutine to be awaited if it is async."""
         return self.func(*args, **kwargs)
+
+    def identity(self, call: Call, policy: Policy) -> tuple[dict[str, object], object]:
+        """The arguments of a call by name, defaults too, and what the option ``key`` makes of them."""
+        bound = self._signature.bind(*call.args, **call.kwargs)
+        bound.apply_defaults()
+        return bound.arguments, policy.key(*call.args, **call.kwargs) if policy.key else None
+
+    def merged(self, merge: Callable, call: Call, waits: tuple[tuple, dict]) -> Call:
+        """What the option ``merge`` makes of a call that waits and a new one; TypeError if it does not fit."""
+        collected = Call.of(merge(Call(*waits), call))
+        self._fit(*collected)
+        return collected
 
     def _send(self, calls: list[Call], policy: Policy) -> list[Result]:
         for args, kwargs in calls:

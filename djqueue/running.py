@@ -3,23 +3,63 @@
 from __future__ import annotations
 
 import asyncio
+import time
 from collections.abc import Callable, Coroutine
 from contextvars import ContextVar, copy_context
-from dataclasses import dataclass
+from dataclasses import dataclass, field
+from math import inf
 from typing import TYPE_CHECKING, Any
 
 from asgiref.sync import ThreadSensitiveContext, sync_to_async
 from django.db import connections
 
 from djqueue import conf
-from djqueue.backends.base import BaseQueue, Entry
+from djqueue.backends.base import BaseQueue, Entry, Lease
+from djqueue.carriers import carriers
+from djqueue.exceptions import TimeLimitExceeded
 from djqueue.message import Envelope, open_envelope
+from djqueue.results import Progress, is_cancelled, report_progress
 
 if TYPE_CHECKING:
+    from djqueue.policies import Policy
     from djqueue.registry import Command
 
 Awaiter = Callable[[Coroutine], Any]
 """Runs a coroutine to its end; a worker thread brings the one of its own event loop."""
+
+
+class Control:
+    """What a running command can ask of whoever runs it: here of its queue, at once.
+
+    A consumer has another one, which asks beside the command, on connections of its own.
+    """
+
+    stopping = False
+    """Whether whoever runs it wants to stop."""
+    lease_lost = False
+    """Whether somebody else holds the message by now, as far as is known."""
+
+    def __init__(self, queue: BaseQueue, lease: Lease | None):
+        self.queue = queue
+        self.lease = lease
+
+    def begin(self, policy: Policy) -> None:
+        """The options of the message are known, and it is about to run."""
+
+    @property
+    def cancelled(self) -> bool:
+        """Whether somebody called ``cancel()`` on its result."""
+        return self.lease is not None and is_cancelled(self.queue, self.lease.entry.id)
+
+    def report(self, id: str, progress: Progress) -> None:
+        """Let the holders of its result know how far it is."""
+        report_progress(self.queue, id, progress)
+
+    def touch(self, seconds: float) -> bool:
+        """Hold the message for so many more seconds; whether it is still ours."""
+        if self.lease is not None:
+            self.lease_lost = not self.queue.touch([self.lease], seconds)
+        return not self.lease_lost
 
 
 @dataclass(frozen=True, slots=True)
@@ -33,6 +73,42 @@ class CurrentMessage:
     command: str
     queue_name: str
     """The alias of its queue."""
+    metadata: dict[str, Any] = field(default_factory=dict)
+    """What the producers of metadata sent along, by namespace."""
+    time_limit: float | None = None
+    """Seconds for which this start may run; None: no limit."""
+    control: Control | None = field(default=None, repr=False, compare=False)
+    began: float = field(default_factory=time.monotonic, repr=False, compare=False)
+
+    @property
+    def stopping(self) -> bool:
+        """Whether the consumer wants to stop: what can end early should, and what ends by ``Retry(after=0)`` goes on
+        elsewhere."""
+        return self.control is not None and self.control.stopping
+
+    @property
+    def lease_lost(self) -> bool:
+        """Whether somebody else holds the message by now: whatever this start still does is done twice."""
+        return self.control is not None and self.control.lease_lost
+
+    @property
+    def cancelled(self) -> bool:
+        """Whether somebody called ``cancel()`` on its result. In a consumer that is known within a second."""
+        return self.control is not None and self.control.cancelled
+
+    @property
+    def remaining(self) -> float:
+        """Seconds until its time limit; infinity without one, negative when it is over."""
+        return inf if self.time_limit is None else self.began + self.time_limit - time.monotonic()
+
+    def progress(self, done: float, total: float | None = None, note: str = "") -> None:
+        """Let the holders of its result know how far it is. In a consumer it takes no time, and the newest counts."""
+        if self.control is not None:
+            self.control.report(self.id, Progress(done, total, note))
+
+    def touch(self, seconds: float = 60.0) -> bool:
+        """Hold the message for so many more seconds; whether it is still ours. A consumer does so by itself."""
+        return self.control is None or self.control.touch(seconds)
 
 
 _current: ContextVar[CurrentMessage | None] = ContextVar("djqueue_current_message", default=None)
@@ -61,15 +137,27 @@ def run(command: Command, args: tuple, kwargs: dict, message: CurrentMessage, aw
 
 def _run(command: Command, args: tuple, kwargs: dict, message: CurrentMessage, await_: Awaiter) -> Any:
     _current.set(message)
+    carriers.consume(message.metadata, message.queue_name)
     if command.is_async:
-        return await_(_with_own_thread(command.func, args, kwargs))
+        return await_(_with_own_thread(command.func, args, kwargs, message))
     return command.func(*args, **kwargs)
 
 
-async def _with_own_thread(func: Callable[..., Coroutine], args: tuple, kwargs: dict) -> Any:
+async def _with_own_thread(func: Callable[..., Coroutine], args: tuple, kwargs: dict, message: CurrentMessage) -> Any:
     """Django's async ORM works in a thread beside the loop: one of this call alone, whose connections end with it."""
     async with ThreadSensitiveContext():
         try:
-            return await func(*args, **kwargs)
+            return await _within_limit(func(*args, **kwargs), message.time_limit)
         finally:
             await sync_to_async(connections.close_all)()
+
+
+async def _within_limit(coroutine: Coroutine, limit: float | None) -> Any:
+    """A coroutine can be stopped where it waits; a function cannot."""
+    try:
+        async with asyncio.timeout(limit) as timeout:
+            return await coroutine
+    except TimeoutError as error:
+        if timeout.expired():
+            raise TimeLimitExceeded(f"it ran for longer than its time_limit of {limit:g} s") from error
+        raise

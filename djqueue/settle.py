@@ -3,51 +3,81 @@
 from __future__ import annotations
 
 import logging
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
+from typing import Any
 
-from djqueue import events
+from django.dispatch import Signal
+
+from djqueue import events, results
 from djqueue.backends.base import BaseQueue, Lease
 from djqueue.logs import about, plain, tell
-from djqueue.policies import Outcome, Verdict, settled
+from djqueue.verdicts import Outcome, Verdict, settled
 
 logger = logging.getLogger(__name__)
 
 VERBS = {
     Outcome.DONE: "complete",
+    Outcome.RETRY: "release",
+    Outcome.EXPIRED: "complete",
+    Outcome.DISCARDED: "complete",
+    Outcome.DEAD: "bury",
     Outcome.UNTRIED: "release",
     Outcome.NOT_NOW: "release",
     Outcome.HANDED_BACK: "release",
-    Outcome.DEAD: "bury",
 }
 """The verb of the queue that each outcome calls for."""
 
+SIGNALS: dict[Outcome, tuple[Signal, tuple[str, ...]]] = {
+    Outcome.DONE: (events.completed, ("attempt", "value", "seconds")),
+    Outcome.RETRY: (events.retried, ("attempt", "exception", "reason", "delay")),
+    Outcome.EXPIRED: (events.expired, ("attempt", "reason")),
+    Outcome.DISCARDED: (events.discarded, ("attempt", "reason")),
+    Outcome.DEAD: (events.failed, ("attempt", "exception", "reason")),
+    Outcome.UNTRIED: (events.released, ("reason",)),
+    Outcome.NOT_NOW: (events.released, ("reason",)),
+    Outcome.HANDED_BACK: (events.released, ("reason",)),
+}
+"""The signal of each outcome, and what it carries beside the id and the queue."""
 
-def settle(queue: BaseQueue, finished: Sequence[tuple[Lease, Verdict]]) -> None:
+CARRIED: dict[str, Callable[[Lease, Verdict], Any]] = {
+    "attempt": lambda lease, verdict: lease.entry.attempts,
+    "value": lambda lease, verdict: verdict.value,
+    "seconds": lambda lease, verdict: verdict.seconds,
+    "exception": lambda lease, verdict: verdict.exception,
+    "reason": lambda lease, verdict: verdict.reason,
+    "delay": lambda lease, verdict: verdict.delay,
+}
+
+ENDS = (Outcome.DONE, Outcome.EXPIRED, Outcome.DISCARDED, Outcome.DEAD)
+"""After these there is nothing more to come, and a result can be kept."""
+
+Finished = Sequence[tuple[Lease, Verdict]]
+
+
+def settle(queue: BaseQueue, finished: Finished, owner: str = "") -> None:
     """Act on verdicts and tell what came of it, one round trip per verb."""
     for verb in dict.fromkeys(VERBS[verdict.outcome] for _, verdict in finished):
-        settle_alike(queue, verb, [pair for pair in finished if VERBS[pair[1].outcome] == verb])
+        settle_alike(queue, verb, [pair for pair in finished if VERBS[pair[1].outcome] == verb], owner)
 
 
-def settle_alike(queue: BaseQueue, verb: str, finished: Sequence[tuple[Lease, Verdict]]) -> None:
+def settle_alike(queue: BaseQueue, verb: str, finished: Finished, owner: str = "") -> None:
     """The same for verdicts that call for one verb, in one round trip. Repeating it is harmless."""
-    leases = [lease if verb == "complete" else settled(lease, verdict) for lease, verdict in finished]
-    ours = {(lease.entry.id, lease.token) for lease in getattr(queue, verb)(leases)}
+    if verb != "complete":
+        finished = [(settled(lease, verdict, owner), verdict) for lease, verdict in finished]
+    ours = {(lease.entry.id, lease.token) for lease in getattr(queue, verb)([lease for lease, _ in finished])}
+    kept = [(lease, verdict) for lease, verdict in finished if (lease.entry.id, lease.token) in ours]
+    wanted = [(lease, verdict) for lease, verdict in kept if verdict.keep and verdict.outcome in ENDS]
+    if wanted:
+        results.record(queue, wanted)
     for lease, verdict in finished:
         (_tell if (lease.entry.id, lease.token) in ours else _tell_late)(queue, lease, verdict)
 
 
 def _tell(queue: BaseQueue, lease: Lease, verdict: Verdict) -> None:
-    entry = lease.entry
-    named = {"id": entry.id, "queue_name": queue.alias}
-    match verdict.outcome:
-        case Outcome.DONE:
-            named |= {"attempt": entry.attempts, "value": verdict.value, "seconds": verdict.seconds}
-            events.emit(events.completed, entry.label, **named)
-        case Outcome.DEAD:
-            named |= {"attempt": entry.attempts, "exception": verdict.exception, "reason": verdict.reason}
-            events.emit(events.failed, entry.label, **named)
-        case _:
-            events.emit(events.released, entry.label, **named, reason=verdict.reason)
+    signal, carried = SIGNALS[verdict.outcome]
+    if signal.receivers:
+        named = {name: CARRIED[name](lease, verdict) for name in carried}
+        events.emit(signal, lease.entry.label, id=lease.entry.id, queue_name=queue.alias, **named)
 
 
 def _tell_late(queue: BaseQueue, lease: Lease, verdict: Verdict) -> None:

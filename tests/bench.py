@@ -6,7 +6,7 @@ from djqueue.consumer.pace import Budget, Pace
 from djqueue.consumer.pool import Pool
 from djqueue.consumer.quarantine import Quarantine
 from djqueue.consumer.settler import Settler
-from djqueue.policies import Outcome, Verdict
+from djqueue.verdicts import Outcome, Verdict
 
 
 class Bench:

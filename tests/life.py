@@ -13,7 +13,7 @@ from djqueue.backends.base import BaseQueue, Entry, Lease
 from djqueue.consumer import Consumer
 from djqueue.executor import execute
 from djqueue.message import Message, encode, new_id
-from djqueue.policies import Verdict
+from djqueue.verdicts import Verdict
 from djqueue.registry import Command, registry
 from djqueue.settle import settle
 

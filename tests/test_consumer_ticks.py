@@ -10,7 +10,7 @@ from djqueue.backends.base import Reaped
 from djqueue.consumer.loop import Loop
 from djqueue.consumer.reaper import Heart, Reaper
 from djqueue.decorators import queue_command
-from djqueue.policies import Outcome, Verdict
+from djqueue.verdicts import Outcome, Verdict
 from djqueue.queues import queues
 from djqueue.testing import eventually
 from tests.bench import Bench

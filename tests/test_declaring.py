@@ -13,7 +13,7 @@ from django.core.exceptions import SynchronousOnlyOperation
 
 from djqueue.decorators import crontab, periodic_command, queue_command
 from djqueue.exceptions import EncodeError, InvalidQueueError, MessageTooLarge
-from djqueue.policies import _OPTIONS, CommandOptions
+from djqueue.options import OPTIONS, CommandOptions
 from djqueue.queues import queues
 from djqueue.registry import Command, PeriodicCommand, registry
 
@@ -221,7 +221,7 @@ def test_a_generator_is_refused(decorate, func):
 
 
 def test_type_checkers_see_the_options_that_there_are():
-    assert CommandOptions.__annotations__.keys() == _OPTIONS.keys()
+    assert CommandOptions.__annotations__.keys() == OPTIONS.keys()
 
 
 # ---- arguments

@@ -18,7 +18,7 @@ from django.dispatch import Signal
 from django.utils.module_loading import import_string
 from docutils import nodes
 
-from djqueue import conf, events, exceptions, policies
+from djqueue import conf, events, exceptions, options
 from djqueue.checks.catalogue import CATALOGUE
 from djqueue.consumer import Consumer
 from djqueue.decorators import crontab, queue_command
@@ -83,7 +83,7 @@ def test_every_switch_of_the_consumer_is_listed(path, title):
     "path, title", [(README, "Declaring commands"), (REFERENCE / "decorators.rst", "Options")], ids=["readme", "docs"]
 )
 def test_every_option_of_a_command_is_listed(path, title):
-    assert sorted(names(path, title)) == sorted(policies._OPTIONS)
+    assert sorted(names(path, title)) == sorted(options.OPTIONS)
 
 
 def test_every_setting_is_listed_with_its_default():

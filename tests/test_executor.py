@@ -14,7 +14,7 @@ from djqueue.exceptions import InvalidMessage
 from djqueue.executor import execute
 from djqueue.message import new_id
 from djqueue.notes import noted, notes
-from djqueue.policies import Outcome
+from djqueue.verdicts import Outcome
 from djqueue.queues import queues
 from djqueue.registry import registry
 from djqueue.settle import settle

@@ -15,7 +15,7 @@ from djqueue.consumer.quarantine import Quarantine
 from djqueue.consumer.reaper import Heart, Reaper
 from djqueue.decorators import queue_command
 from djqueue.notes import noted, notes
-from djqueue.policies import Outcome, Verdict
+from djqueue.verdicts import Outcome, Verdict
 from djqueue.queues import queues
 from djqueue.settle import settle
 from djqueue.testing import eventually

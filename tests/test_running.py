@@ -10,7 +10,7 @@ from djqueue import current_message
 from djqueue.consumer.pool import mend_connections
 from djqueue.decorators import queue_command
 from djqueue.executor import execute
-from djqueue.policies import Outcome
+from djqueue.verdicts import Outcome
 from djqueue.queues import queues
 from djqueue.testing import eventually
 from tests.app.models import Thing

@@ -6,12 +6,13 @@ from dataclasses import replace
 import pytest
 
 from djqueue import events
+from djqueue.backends.base import Entry
 from djqueue.decorators import queue_command
 from djqueue.executor import execute
 from djqueue.notes import noted, notes
-from djqueue.policies import Outcome, Verdict
 from djqueue.queues import queues
 from djqueue.settle import settle
+from djqueue.verdicts import Outcome, Verdict
 from tests.life import claim_one, heard, run_one
 
 ALL = ("started", "completed", "failed", "released", "lease_lost")
@@ -183,7 +184,7 @@ class TestNotes:
             def __str__(self):
                 raise ZeroDivisionError
 
-        verdict = double.policy.judge(Unspeakable())
+        verdict = double.policy.judge(Unspeakable(), Entry(b"", "id"))
         assert verdict.outcome is Outcome.DEAD
         assert "Unspeakable" in verdict.reason
         assert notes(noted("", at=0.0, attempt=1, reason=verdict.reason, exception=verdict.exception))

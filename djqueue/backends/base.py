@@ -5,70 +5,38 @@ from __future__ import annotations
 import logging
 import time
 from collections.abc import Hashable, Iterable, Mapping, Sequence
+from dataclasses import replace
 from functools import cached_property
 from math import inf
 
 from djqueue.backends import wire
-from djqueue.backends.entries import DEAD, Claimed, Entry, Guard, Lease, QueueStats, Reaped, Record
+from djqueue.backends.entries import DEAD, DELAYED, Claimed, Entry, Lease, QueueStats, Reaped, Record
+from djqueue.backends.guards import AnyGuard, Debounce, Guard, Mark, Ruling, Unique, rule
 from djqueue.backends.items import ItemVerbs
+from djqueue.backends.store import BaseStore, NoStore
 from djqueue.exceptions import NotSupported
 from djqueue.message import new_id
 
 __all__ = [
+    "AnyGuard",
     "BaseQueue",
     "BaseStore",
     "Claimed",
+    "Debounce",
     "Entry",
     "Guard",
     "Lease",
     "LeasedQueue",
+    "NoStore",
     "QueueStats",
     "Reaped",
     "Record",
+    "Unique",
 ]
 
 logger = logging.getLogger(__name__)
 
 DEAD_SUFFIX = f":{DEAD}"
-
-
-class BaseStore:
-    """Small facts shared by all processes: marks, locks, ticks, results. Values are bytes, keys are text.
-
-    Every method is atomic. Times are seconds by the store's clock. ``ttl=None`` keeps a fact until it is dropped.
-    A store belongs to one queue: two queues never see each other's keys.
-    """
-
-    database: str | None = None
-    """The database alias that holds it, if one does."""
-
-    def now(self) -> float:
-        """The store's clock, epoch seconds."""
-        return time.time()
-
-    def get(self, key: str) -> bytes | None:
-        """The value, or None if there is none or its time is over."""
-        raise NotImplementedError
-
-    def put(self, key: str, value: bytes, ttl: float | None = None) -> None:
-        """Set, whatever was there."""
-        raise NotImplementedError
-
-    def add(self, key: str, value: bytes, ttl: float) -> bool:
-        """Set if absent; True if it was. Of any number of simultaneous callers exactly one gets True."""
-        raise NotImplementedError
-
-    def keep(self, key: str, value: bytes, ttl: float) -> bool:
-        """Give the key ``ttl`` more seconds from now if it still has that value; True if so."""
-        raise NotImplementedError
-
-    def drop(self, key: str, value: bytes | None = None) -> bool:
-        """Delete the key (if it has that value, when one is given); True if something was deleted."""
-        raise NotImplementedError
-
-    def prune(self, limit: int = 1000) -> int:
-        """Delete up to ``limit`` facts whose time is over; how many. Stores that expire by themselves return 0."""
-        return 0
 
 
 class BaseQueue(ItemVerbs):
@@ -108,8 +76,7 @@ class BaseQueue(ItemVerbs):
         return queue
 
     def __init__(self, name: str, connection: object = None, **options):
-        self.name = name
-        self.connection = connection
+        self.name, self.connection = name, connection
 
     # ---- the four verbs
 
@@ -134,19 +101,49 @@ class BaseQueue(ItemVerbs):
 
     # ---- what the consumer calls: working defaults over the four
 
-    def put(self, entries: Sequence[Entry], guards: Sequence[Guard | None] | None = None) -> list[bool]:
+    def put(self, entries: Sequence[Entry], guards: Sequence[AnyGuard | None] | None = None) -> list[bool]:
         """Accept entries in their order; tells of each whether it was accepted.
 
-        An id that waits or is leased already is refused, and so is an entry whose guard's key was used; guard and
-        entry are decided in one atomic step where the backend can. Raises QueueFull if the store takes no more.
+        An id that waits or is leased already is refused, and so is an entry whose guard says so; guard and entry are
+        decided in one atomic step where the backend can. Raises QueueFull if the store takes no more.
         """
-        accepted = []
-        for entry, guard in zip(entries, guards or [None] * len(entries), strict=True):
-            free = guard is None or self.store.add(guard.key, entry.id.encode(), guard.ttl)
-            if free:
-                self.write(wire.pack(wire.stamped(entry, self.now())))
-            accepted.append(free)
-        return accepted
+        return [
+            self._put_one(entry) if guard is None else self._put_guarded(entry, guard)
+            for entry, guard in zip(entries, guards or [None] * len(entries), strict=True)
+        ]
+
+    def _put_one(self, entry: Entry) -> bool:
+        self.write(wire.pack(wire.stamped(entry, self.now())))
+        return True
+
+    def _put_guarded(self, entry: Entry, guard: AnyGuard) -> bool:
+        """Mark first, then put: two producers never both do. If the put fails the mark is as it was."""
+        ruling, was = self._rule(entry, guard)
+        if not ruling.accept:
+            return False
+        try:
+            return self._put_one(replace(entry, run_at=0.0, delay=ruling.delay) if ruling.delay else entry)
+        except BaseException:
+            self._unmark(guard.key, was, ruling)
+            raise
+
+    def _rule(self, entry: Entry, guard: AnyGuard) -> tuple[Ruling, bytes | None]:
+        """What the guard decides, once its mark is written, and the mark before. Nobody else came between."""
+        while True:
+            now, was = self.store.now(), self.store.get(guard.key)
+            mark = None if was is None else Mark.read(was)
+            # Nobody can tell here what became of an entry, nor postpone it: it waits until it was to be due.
+            state = DELAYED if mark is not None and mark.at > now * 1e6 else None
+            ruling = rule(guard, entry, mark, state, now)
+            if not ruling.accept or self.store.swap(guard.key, was, ruling.mark.written(), ruling.ttl):
+                return ruling, was
+
+    def _unmark(self, key: str, was: bytes | None, ruling: Ruling) -> None:
+        mark = ruling.mark.written()
+        if was is None:
+            self.store.drop(key, mark)
+        else:
+            self.store.swap(key, mark, was, ruling.ttl)
 
     def claim(self, limit: int = 1, lease: float = 60.0, owner: str = "") -> Claimed:
         """Lease up to ``limit`` due entries for ``lease`` seconds; never waits. Their ``attempts`` are one higher."""
@@ -187,7 +184,10 @@ class BaseQueue(ItemVerbs):
         return wire.write_back(self, leases, self.now())
 
     def bury(self, leases: Sequence[Lease]) -> list[Lease]:
-        """Move them to :attr:`dead`, the error queue, as ``lease.entry`` now says. Returns those still ours."""
+        """Move them to the end of :attr:`dead`, the error queue, as ``lease.entry`` now says. Returns those still ours.
+
+        There they stand in the order in which they died, whatever their priorities.
+        """
         if self.dead is not None:
             self.dead.put([lease.entry for lease in leases])
         return list(leases)
@@ -209,6 +209,18 @@ class BaseQueue(ItemVerbs):
     def remove(self, ids: Iterable[str]) -> int:
         """Delete entries that wait (never leased ones); how many."""
         raise self._cannot("remove")
+
+    def amend(self, id: str, was: bytes, data: bytes) -> bool:
+        """Give an entry that waits another body if its body is still ``was``; True if so."""
+        raise self._cannot("amend")
+
+    def trim(self, most: int | None = None, age: float | None = None, limit: int = 1000) -> int:
+        """Delete up to ``limit`` of what came first: what is more than ``most``, or here for over ``age`` seconds.
+
+        That bounds an error queue, which is in the order of its deaths. A backend of four verbs knows no ages.
+        """
+        surplus = 0 if most is None else min(limit, len(self) - most)
+        return sum(self.read() is not None for _ in range(surplus))
 
     def peek(self, state: str, limit: int = 50, after: str | None = None) -> list[Record]:
         """Up to ``limit`` records of one state, in the order in which they come up, behind the cursor ``after``."""
@@ -263,9 +275,8 @@ class BaseQueue(ItemVerbs):
         return type(self)(self.name + DEAD_SUFFIX, self.connection, **self._given)
 
     def _cannot(self, verb: str) -> NotSupported:
-        return NotSupported(
-            f"{type(self).__name__} has only the four verbs and cannot {verb}(); derive it from LeasedQueue."
-        )
+        own = type(self).__name__
+        return NotSupported(f"{own} has only the four verbs and cannot {verb}(); derive it from LeasedQueue.")
 
 
 class LeasedQueue(BaseQueue):

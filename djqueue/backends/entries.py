@@ -66,14 +66,6 @@ class Claimed(list):
 
 
 @dataclass(frozen=True, slots=True)
-class Guard:
-    """Accept the entry beside this only if ``key`` was not used in the last ``ttl`` seconds."""
-
-    key: str
-    ttl: float
-
-
-@dataclass(frozen=True, slots=True)
 class Reaped:
     """How many expired leases a call of ``reap`` gave back, and the seconds until the next may expire."""
 

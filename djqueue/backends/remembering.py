@@ -5,8 +5,8 @@ from __future__ import annotations
 from datetime import timedelta
 from math import inf
 
+from djqueue.durations import seconds
 from djqueue.exceptions import InvalidQueueError
-from djqueue.policies import seconds
 
 KEEP_DONE = 100_000
 """So many ids are kept if only a time bounds them."""

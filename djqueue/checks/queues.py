@@ -14,8 +14,8 @@ from djqueue.backends.base import BaseQueue
 from djqueue.backends.memory import MemoryQueue
 from djqueue.checks.catalogue import TAG, near, say
 from djqueue.checks.values import VALUES
+from djqueue.durations import seconds
 from djqueue.exceptions import InvalidQueueError
-from djqueue.policies import seconds
 from djqueue.queues import build, load_class
 
 TWINS = ("QUEUE_CLASS", "QUEUE_NAME", "QUEUE_OPTIONS")
@@ -24,7 +24,10 @@ TWINS = ("QUEUE_CLASS", "QUEUE_NAME", "QUEUE_OPTIONS")
 KEYS: dict[str, tuple[type | tuple[type, ...], str]] = {
     "CLASS": (str, "the dotted path of a class"),
     "NAME": (str, "a text"),
-    "STORE": ((str, Mapping, type(None)), "a dotted path, or a dictionary with CLASS, CONNECTION and OPTIONS"),
+    "STORE": (
+        (str, Mapping, type(None), bool),
+        "a dotted path, a dictionary with CLASS, CONNECTION and OPTIONS, or False for none",
+    ),
     "OPTIONS": (Mapping, "a dictionary"),
 }
 """The types of the keys in QUEUES[alias]; a CONNECTION is what its backend makes of it."""

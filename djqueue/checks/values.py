@@ -10,7 +10,7 @@ from django.core.checks import CheckMessage, register
 from djqueue import conf
 from djqueue.checks.catalogue import TAG, near, nearest, say
 from djqueue.codecs import CODECS
-from djqueue.policies import seconds
+from djqueue.durations import seconds
 
 
 def _is_count(value: object) -> bool:

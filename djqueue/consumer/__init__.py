@@ -7,7 +7,6 @@ import logging
 import os
 import secrets
 import socket
-import threading
 import time
 from collections.abc import Iterable
 from contextlib import suppress
@@ -19,17 +18,9 @@ from django.db import connections
 
 from djqueue import events
 from djqueue.backends.base import BaseQueue
-from djqueue.consumer.feeder import Feeder, Hands
-from djqueue.consumer.holdings import Held, Holdings
-from djqueue.consumer.loop import Loop
-from djqueue.consumer.pace import Budget, Pace
-from djqueue.consumer.pool import Pool
-from djqueue.consumer.quarantine import Quarantine
-from djqueue.consumer.reaper import Heart, Reaper
-from djqueue.consumer.scheduler import Scheduler
-from djqueue.consumer.settler import Settler
+from djqueue.consumer.crew import Crew
+from djqueue.durations import seconds, whole
 from djqueue.logs import tell
-from djqueue.policies import Outcome, Verdict, seconds
 from djqueue.queues import queues as all_queues
 from djqueue.registry import autodiscover, registry
 
@@ -38,8 +29,7 @@ __all__ = ["Consumer", "Options"]
 logger = logging.getLogger(__name__)
 say = partial(tell, logger)
 
-DRAINED, CUT_OFF, STORE_UNREACHABLE = 0, 1, 75  # exit codes
-LAST_WORDS = 2.0  # seconds to tell the store what we hand back; if it is away the leases run out
+DRAINED, CUT_OFF, STUCK, STORE_UNREACHABLE = 0, 1, 70, 75  # exit codes
 
 
 @dataclass(frozen=True, slots=True)
@@ -64,8 +54,7 @@ class Options:
     """Run what is due, then end."""
 
     def __post_init__(self) -> None:
-        if isinstance(self.threads, bool) or not isinstance(self.threads, int) or self.threads < 1:
-            raise ValueError(f"threads is {self.threads!r}: give a whole number from 1.")
+        whole(self.threads, "threads", least=1)
         if not self.backoff >= 1:
             raise ValueError(f"backoff is {self.backoff!r}: give at least 1.")
         seconds(self.delay, "delay", least=0.001)
@@ -108,11 +97,11 @@ class Consumer:
     def run(self, limit: int | None = None) -> int:
         """Serve until stopped, drained, or ``limit`` messages have been run; returns the exit code.
 
-        0: all that was begun has ended; 1: some was handed back while it ran; 75: a store could not be reached at
-        the start.
+        0: all that was begun has ended; 1: some was handed back while it ran; 70: as many commands as there are
+        threads ran past their time limit and do not end; 75: a store could not be reached at the start.
         """
-        if limit is not None and (isinstance(limit, bool) or not isinstance(limit, int) or limit < 1):
-            raise ValueError(f"limit is {limit!r}: give a whole number from 1.")
+        if limit is not None:
+            whole(limit, "limit", least=1)
         self._refuse_transactions()
         autodiscover()
         if not registry:
@@ -170,7 +159,9 @@ class Consumer:
     def _watch(self, crew: Crew) -> None:
         """Wait for the word to stop, or for the end of the work. Signal handlers run in this thread."""
         while not self._told_to_stop(0.02 if crew.may_end else 0.5) and not crew.ended():
-            pass
+            if crew.pool.stuck >= self.options.threads:
+                say(logging.CRITICAL, "Too many commands are stuck (%d): a new process is needed", crew.pool.stuck)
+                break
 
     def _told_to_stop(self, timeout: float) -> bool:
         try:
@@ -203,94 +194,6 @@ class Consumer:
             )
         if not (cut_off or unsettled):
             say(logging.INFO, "Stopped")
+        if crew.pool.stuck >= self.options.threads:
+            return STUCK
         return CUT_OFF if cut_off or unsettled or self._stops > 1 else DRAINED
-
-
-class Crew:
-    """The threads of one run of a consumer."""
-
-    def __init__(self, consumer: Consumer, limit: int | None):
-        options = consumer.options
-        self._drain = options.drain
-        self.may_end = options.drain or limit is not None
-        self.holdings = Holdings()
-        self.budget = Budget(limit)
-        self.settler = Settler(self.holdings)
-        self.pool = Pool(options.threads, self._finish)
-        quarantine = Quarantine(self.holdings)
-        hands = Hands(self.pool, self.holdings, self.settler, self.budget, quarantine, consumer.name, options.lease)
-        self.feeders = [
-            Feeder(queues, hands, Pace(options.delay, options.backoff, options.max_delay), options.strict)
-            for queues in _by_feed(consumer.queues, options.strict)
-        ]
-        leases = [consumer.lease_of(queue) for queue in consumer.queues]
-        self.keepers: list[Loop] = [
-            Heart(self.holdings, consumer.lease_of, min(leases)),
-            Reaper(consumer.queues, max(leases)),
-        ]
-        self.scheduler = Scheduler(consumer.queues) if options.periodic else None
-
-    def start(self) -> None:
-        if self._drain and self.scheduler is not None:
-            self.scheduler.guarded_tick()  # what it enqueues is due, and must not come after the end
-        self.pool.start()
-        self.settler.start()
-        for loop in [*self.keepers, *self.feeders]:
-            loop.start()
-        if self.scheduler is not None:
-            self.scheduler.start()
-
-    def ended(self) -> bool:
-        """Whether the limit is reached, or nothing is left to drain."""
-        if len(self.holdings):
-            return False
-        if self.budget.spent:
-            return True
-        changed = self.holdings.changed
-        return self._drain and all(feeder.dry is not None and feeder.dry >= changed for feeder in self.feeders)
-
-    def stop_claiming(self) -> None:
-        """No feeder claims after this; what nobody has begun goes back."""
-        claimers = [*self.feeders, *([self.scheduler] if self.scheduler is not None else [])]
-        for loop in claimers:
-            loop.stop()
-            self.pool.room.set()
-        for loop in claimers:
-            loop.join(LAST_WORDS)
-        self.feeders[0].hand_back("the consumer stops")
-
-    def hand_back_running(self) -> int:
-        """Give back what still runs: another consumer may start it now, not when its lease runs out. How many."""
-        running = self.holdings.running()
-        for held in running:
-            self.settler.add(held, Verdict(Outcome.HANDED_BACK, "the consumer stopped while it ran"))
-        return len(running)
-
-    def end(self) -> int:
-        """Tell the store, and let the threads go; how many leases it could not be told of."""
-        until = time.monotonic() + LAST_WORDS
-        while len(self.holdings) and time.monotonic() < until:
-            threading.Event().wait(0.005)
-        for loop in [*self.keepers, self.settler]:
-            loop.stop()
-        self.pool.stop()
-        for thread in [*self.keepers, self.settler]:
-            thread.join(LAST_WORDS)
-        return len(self.holdings)
-
-    def _finish(self, held: Held, verdict: Verdict) -> None:
-        if verdict.outcome in (Outcome.UNTRIED, Outcome.NOT_NOW):
-            self.budget.give(1)
-        else:
-            self.budget.ran()
-        self.settler.add(held, verdict)
-
-
-def _by_feed(queues: list[BaseQueue], strict: bool) -> list[list[BaseQueue]]:
-    """The queues that one thread asks: those of one connection, or all of them if their order matters."""
-    if strict:
-        return [queues]
-    feeds: dict[object, list[BaseQueue]] = {}
-    for queue in queues:
-        feeds.setdefault(queue.feed, []).append(queue)
-    return list(feeds.values())

@@ -7,6 +7,7 @@ import time
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 
+from djqueue import events
 from djqueue.backends.base import BaseQueue, Claimed
 from djqueue.consumer.holdings import Held, Holdings, clock
 from djqueue.consumer.loop import Loop
@@ -14,7 +15,7 @@ from djqueue.consumer.pace import Budget, Pace, Prefetch
 from djqueue.consumer.pool import Pool
 from djqueue.consumer.quarantine import Quarantine
 from djqueue.consumer.settler import Settler
-from djqueue.policies import Outcome, Verdict
+from djqueue.verdicts import Outcome, Verdict
 
 logger = logging.getLogger(__name__)
 
@@ -64,6 +65,9 @@ class Feeder(Loop):
             self.dry = None
             self._pace.reset()
             return 0
+        if self.dry is None:
+            for queue in self._queues:
+                events.emit(events.empty, queue.alias, queue_name=queue.alias)
         self.dry = began
         self._nap(min(self._pause(), *(claimed.again for claimed in claims)))
         return 0

@@ -6,7 +6,8 @@ import time
 from collections.abc import Iterable
 
 from djqueue.backends.base import BaseQueue, Lease
-from djqueue.policies import Verdict
+from djqueue.policies import Policy
+from djqueue.verdicts import Verdict
 
 _CLOCK = getattr(time, "CLOCK_BOOTTIME", time.CLOCK_MONOTONIC)
 
@@ -19,7 +20,7 @@ def clock() -> float:
 class Held:
     """One lease in our hands; ``asked`` is the moment just before its claim. All moments are those of :func:`clock`."""
 
-    __slots__ = ("began", "lease", "lost", "queue", "since", "touched", "verdict")
+    __slots__ = ("began", "cancelled", "ends", "lease", "lost", "policy", "queue", "since", "touched", "verdict")
 
     def __init__(self, queue: BaseQueue, lease: Lease, asked: float):
         self.queue = queue
@@ -29,6 +30,12 @@ class Held:
         """The store said that it is not ours any more."""
         self.began: float | None = None
         """When a worker took it."""
+        self.policy: Policy | None = None
+        """The options of its message, once they are known."""
+        self.ends: float | None = None
+        """When it is given up, if it has a time limit."""
+        self.cancelled = False
+        """Whether the holder of its result wants it to stop; known only of those that asked."""
         self.verdict: Verdict | None = None
         """What is to become of it, once that is known."""
 
@@ -36,6 +43,11 @@ class Held:
     def suspect(self) -> bool:
         """Whether a worker has died with it before."""
         return self.lease.entry.lost > 0
+
+    @property
+    def own_lease(self) -> float | None:
+        """The seconds for which its command wants to be held, if it says so."""
+        return None if self.policy is None else self.policy.lease
 
     @property
     def runs(self) -> bool:

@@ -14,7 +14,8 @@ from django.db import connections
 from djqueue.consumer.holdings import Held, clock
 from djqueue.executor import execute
 from djqueue.logs import about, tell
-from djqueue.policies import Outcome, Verdict
+from djqueue.running import Control
+from djqueue.verdicts import Outcome, Verdict
 
 logger = logging.getLogger(__name__)
 
@@ -25,15 +26,23 @@ _LAPSED = Verdict(Outcome.UNTRIED, "its lease ran out before it was begun")
 class Pool:
     """Workers around one inbox. ``finish(held, verdict)`` is called by a worker for each that it has run."""
 
-    def __init__(self, threads: int, finish: Callable[[Held, Verdict], None]):
+    def __init__(
+        self,
+        threads: int,
+        finish: Callable[[Held, Verdict], None],
+        control: Callable[[Held], Control | None] = lambda held: None,
+    ):
         self._inbox: SimpleQueue[Held | None] = SimpleQueue()
         self._finish = finish
+        self.control = control
+        """Makes what the command of a held lease can ask."""
         self._low_water = 0
         self._lock = threading.Lock()
         self._handed = 0  # to the workers, since the start
         self.room = threading.Event()
         """Set when few enough are waiting that it is worth while to claim more."""
         self.workers = [Worker(self, number) for number in range(1, threads + 1)]
+        self._left_behind: list[Worker] = []
 
     def start(self) -> None:
         for worker in self.workers:
@@ -58,6 +67,32 @@ class Pool:
     def finished(self) -> int:
         """How many have been run so far."""
         return sum(worker.finished for worker in self.workers)
+
+    @property
+    def stuck(self) -> int:
+        """How many threads were left behind and still run."""
+        return sum(worker.is_alive() for worker in self._left_behind)
+
+    def leave_behind(self, held: Held) -> bool:
+        """Put a new thread in the place of the one that runs this; False if none does any more."""
+        with self._lock:
+            worker = next((worker for worker in self.workers if worker.held is held), None)
+            if worker is None:
+                return False
+            place, heir = self.workers.index(worker), Worker(self, worker.number)
+            heir.finished, worker.held = worker.finished + 1, None
+            self.workers[place] = heir
+            self._left_behind.append(worker)
+        heir.start()
+        return True
+
+    def let_go(self, worker: Worker, held: Held) -> bool:
+        """The worker has run this; False if it was left behind meanwhile."""
+        with self._lock:
+            ours = worker.held is held
+            worker.held = None
+            worker.finished += ours
+            return ours
 
     def submit(self, units: Sequence[Held], low_water: int = 0) -> None:
         """Put them before the workers; :attr:`room` is set when no more than ``low_water`` are left."""
@@ -99,15 +134,19 @@ class Worker(threading.Thread):
 
     def __init__(self, pool: Pool, number: int):
         super().__init__(name=f"djqueue-worker-{number}", daemon=True)
+        self.number = number
+        self.held: Held | None = None
+        """What it is running."""
         self._pool = pool
         self._runner: asyncio.Runner | None = None
         self.finished = 0
 
     def run(self) -> None:
         while (held := self._pool.next()) is not None:
-            held.began = clock()
+            self.held, held.began = held, clock()
             verdict = _LAPSED if held.lapsed(held.began) else self._execute(held)
-            self.finished += 1
+            if not self._pool.let_go(self, held):
+                break
             try:
                 self._pool.finish(held, verdict)
             except BaseException as error:  # nothing may end the thread
@@ -119,7 +158,7 @@ class Worker(threading.Thread):
     def _execute(self, held: Held) -> Verdict:
         mend_connections()
         try:
-            return execute(held.queue, held.lease, self._await)
+            return execute(held.queue, held.lease, self._await, self._pool.control(held))
         except BaseException as error:  # not the command's, which execute() judges; nothing may end the thread
             tell(
                 logger,

@@ -21,26 +21,31 @@ PRUNE_BATCH = 1000
 
 
 class Heart(Loop):
-    """Extends every lease that we have held for a quarter of its time, in one round trip per queue."""
+    """Extends every lease that we have held for a quarter of its time, in one round trip per queue and length."""
 
     def __init__(self, holdings: Holdings, lease_of: Callable[[BaseQueue], float], shortest: float):
         super().__init__("djqueue-heart")
         self._holdings = holdings
-        self._lease_of = lease_of
+        self._queue_lease = lease_of
         self._beat = shortest / 4
         self.longest_pause = self._beat
 
     def tick(self) -> float:
-        now = clock()
-        stale: dict[int, list[Held]] = {}
+        now, beat = clock(), self._beat
+        stale: dict[tuple[int, float], list[Held]] = {}
         for held in self._holdings:
-            if not held.lost and now - held.touched >= self._beat:
-                stale.setdefault(id(held.queue), []).append(held)
-        return min(self._beat / 2, each(stale.values(), lambda group: self._touch(group, now)))
+            lease = self._lease_of(held)
+            beat = min(beat, lease / 4)
+            if not held.lost and now - held.touched >= min(self._beat, lease / 4):
+                stale.setdefault((id(held.queue), lease), []).append(held)
+        return min(beat / 2, each(stale.values(), lambda group: self._touch(group, now)))
+
+    def _lease_of(self, held: Held) -> float:
+        return held.own_lease or self._queue_lease(held.queue)
 
     def _touch(self, stale: list[Held], now: float) -> float:
         queue = stale[0].queue
-        touched = queue.touch([held.lease for held in stale], self._lease_of(queue))
+        touched = queue.touch([held.lease for held in stale], self._lease_of(stale[0]))
         ours = {(lease.entry.id, lease.token) for lease in touched}
         for held in stale:
             held.touched = now

@@ -10,8 +10,8 @@ from djqueue.backends.base import BaseQueue
 from djqueue.consumer.holdings import Held, Holdings, clock
 from djqueue.consumer.loop import Loop, pause_after
 from djqueue.logs import tell
-from djqueue.policies import Verdict
 from djqueue.settle import VERBS, settle_alike
+from djqueue.verdicts import Verdict
 
 logger = logging.getLogger(__name__)
 
@@ -26,9 +26,10 @@ class Settler(Loop):
     What could not be settled is tried again; meanwhile its lease is kept alive.
     """
 
-    def __init__(self, holdings: Holdings):
+    def __init__(self, holdings: Holdings, owner: str = ""):
         super().__init__("djqueue-settler")
         self._holdings = holdings
+        self._owner = owner
         self._lock = threading.Lock()
         self._lanes: dict[tuple[int, str], Lane] = {}
 
@@ -42,7 +43,7 @@ class Settler(Loop):
             if held.verdict is not None:
                 return
             held.verdict = verdict
-            lane = self._lanes.setdefault((id(held.queue), verb), Lane(held.queue, verb))
+            lane = self._lanes.setdefault((id(held.queue), verb), Lane(held.queue, verb, self._owner))
         lane.waiting.append(held)
         self.wake()
 
@@ -53,10 +54,11 @@ class Settler(Loop):
 class Lane:
     """The verdicts of one queue that call for one verb. A store that is out of reach holds up no other lane."""
 
-    def __init__(self, queue: BaseQueue, verb: str):
+    def __init__(self, queue: BaseQueue, verb: str, owner: str):
         self.waiting: deque[Held] = deque()
         self._queue = queue
         self._verb = verb
+        self._owner = owner
         self._failures = 0
         self._not_before = 0.0
 
@@ -65,7 +67,7 @@ class Lane:
         while self.waiting and clock() >= self._not_before:
             batch = [self.waiting.popleft() for _ in range(min(len(self.waiting), self._size))]
             try:
-                settle_alike(self._queue, self._verb, [(held.lease, held.verdict) for held in batch])
+                settle_alike(self._queue, self._verb, [(held.lease, held.verdict) for held in batch], self._owner)
             except Exception as error:
                 self._put_off(batch, error)
             else:

@@ -8,7 +8,7 @@ from django.test import override_settings
 
 from djqueue.backends.base import Entry
 from djqueue.message import Message, encode, new_id
-from djqueue.policies import notes
+from djqueue.notes import notes
 from djqueue.queues import queues
 from tests.faults.commands import work
 from tests.faults.crew import STORES, at_rest, full, seeded

@@ -2,7 +2,7 @@
 
 import pytest
 
-from djqueue.policies import notes
+from djqueue.notes import notes
 from djqueue.queues import queues
 from tests.faults.commands import die_by_abort, die_by_exit, work
 from tests.faults.crew import PATIENCE, STORES, at_rest

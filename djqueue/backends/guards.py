@@ -1,0 +1,145 @@
+"""What may stand beside an entry in a put: the condition under which it is accepted, and how that is decided.
+
+A guard leaves a *mark* under its key in the store of its queue. Decision, mark and entry are one atomic step where
+queue and store are one technology. Everything here is a pure function of the mark, of what became of the entry that it
+names, and of the time; Redis does the same in ``lua/guards.lua``.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from math import ceil, inf
+from typing import NamedTuple
+
+from djqueue.backends.entries import DELAYED, LEASED, READY, Entry
+
+UNIQUE_FOR = 86_400.0
+"""Seconds for which a mark of :class:`Unique` is kept after it was last asked for."""
+WAITED_FOR = 3600.0
+"""Seconds for which the mark of a scheduled entry outlives its due time: it may wait in a backlog."""
+
+
+@dataclass(frozen=True, slots=True)
+class Guard:
+    """Accept the entry beside this only if ``key`` was not used in the last ``ttl`` seconds."""
+
+    key: str
+    ttl: float
+
+
+@dataclass(frozen=True, slots=True)
+class Unique:
+    """Accept it only if no entry that was accepted under ``key`` still waits or, if ``running``, is leased."""
+
+    key: str
+    running: bool = True
+
+
+@dataclass(frozen=True, slots=True)
+class Debounce:
+    """Of the entries under ``key`` let one fall due every ``window`` seconds at most, and none after the last be lost.
+
+    The first is accepted as it is; one that comes within ``window`` seconds of it is accepted with a delay until they
+    are over; those that come while that one waits are refused. With ``always_delay`` the first is delayed by the window
+    too. With ``extend`` it is, and each that comes while it waits postpones it to a window from then, but never to
+    later than ``max_wait`` seconds after the first.
+    """
+
+    key: str
+    window: float
+    always_delay: bool = False
+    extend: bool = False
+    max_wait: float = inf
+
+
+AnyGuard = Guard | Unique | Debounce
+
+
+class Mark(NamedTuple):
+    """What is known under a key: the entry last accepted. Moments are microseconds since 1970."""
+
+    id: str
+    at: int = 0
+    """When it fell or falls due."""
+    first: int = 0
+    """When the first of the calls came that it stands for."""
+    scheduled: bool = False
+    """Whether it was delayed: then it stands for the calls that come while it waits."""
+
+    @classmethod
+    def read(cls, value: bytes) -> Mark:
+        """From its bytes; a mark of another form is nothing but an id."""
+        head, _, id = value.decode("utf-8", "surrogatepass").partition(" +")
+        try:
+            at, first, scheduled = head.split(" ")
+            return cls(id, int(at), int(first), scheduled == "1")
+        except ValueError:
+            return cls(value.decode("utf-8", "surrogatepass"))
+
+    def written(self) -> bytes:
+        """As bytes: ``at first scheduled +id``, or just the id where it was never due."""
+        if not self.at:
+            return self.id.encode("utf-8", "surrogatepass")
+        return f"{self.at} {self.first} {self.scheduled:d} +{self.id}".encode("utf-8", "surrogatepass")
+
+
+class Ruling(NamedTuple):
+    """What a guard decides."""
+
+    accept: bool
+    mark: Mark | None = None
+    """The mark to write; None leaves the old one."""
+    ttl: float = inf
+    """Seconds for which to keep it."""
+    delay: float = 0.0
+    """Of an accepted entry: seconds until it is due, instead of its own delay; 0: as it says."""
+    postpone: int = 0
+    """Of a refused one: when the waiting entry of the mark is due instead, µs; 0: unchanged."""
+
+
+def rule(guard: AnyGuard, entry: Entry, mark: Mark | None, state: str | None, now: float) -> Ruling:
+    """Decide at ``now`` (epoch seconds); ``state`` is that of the entry which the mark names, None if it is gone."""
+    return _RULES[type(guard)](guard, entry, mark, state, now)
+
+
+def _once(guard: Guard, entry: Entry, mark: Mark | None, state: str | None, now: float) -> Ruling:
+    return Ruling(True, Mark(entry.id), guard.ttl) if mark is None else Ruling(False)
+
+
+def _unique(guard: Unique, entry: Entry, mark: Mark | None, state: str | None, now: float) -> Ruling:
+    if mark is not None and (state in (READY, DELAYED) or (guard.running and state == LEASED)):
+        return Ruling(False, mark, UNIQUE_FOR)
+    waits = entry.delay or max(0.0, entry.run_at - now)
+    return Ruling(True, Mark(entry.id), waits + UNIQUE_FOR)
+
+
+def _debounce(guard: Debounce, entry: Entry, mark: Mark | None, state: str | None, now: float) -> Ruling:
+    at, window = _micros(now), _micros(guard.window)
+    if mark is not None and mark.scheduled and state in (READY, DELAYED):
+        return _postponed(guard, mark, at, window) if guard.extend else Ruling(False)
+    if guard.always_delay or guard.extend:
+        return _scheduled(guard, entry, at + window, at)
+    if mark is None or at - mark.at >= window:
+        return Ruling(True, Mark(entry.id, at, at), guard.window)
+    # A scheduled entry that is gone before it was due was removed by somebody: this one takes its place.
+    return _scheduled(guard, entry, mark.at if mark.scheduled and mark.at > at else mark.at + window, at)
+
+
+def _scheduled(guard: Debounce, entry: Entry, due: int, at: int) -> Ruling:
+    delay = (due - at) / 1e6
+    return Ruling(True, Mark(entry.id, due, at, True), delay + max(guard.window, WAITED_FOR), delay)
+
+
+def _postponed(guard: Debounce, mark: Mark, at: int, window: int) -> Ruling:
+    latest = inf if guard.max_wait == inf else mark.first + _micros(guard.max_wait)
+    due = int(min(at + window, latest))
+    if mark.at <= at or due <= mark.at:
+        return Ruling(False)
+    return Ruling(False, mark._replace(at=due), (due - at) / 1e6 + max(guard.window, WAITED_FOR), postpone=due)
+
+
+def _micros(seconds: float) -> int:
+    return ceil(round(seconds * 1e6, 3))
+
+
+_RULES = {Guard: _once, Unique: _unique, Debounce: _debounce}

@@ -1,0 +1,97 @@
+"""Metadata: what producers send along with every message, and consumers take up around its run."""
+
+from __future__ import annotations
+
+import logging
+import threading
+
+from djqueue.codecs import to_json
+from djqueue.logs import tell
+
+logger = logging.getLogger(__name__)
+
+
+class MetadataProducerConsumer:
+    """Carries a value from where a message is enqueued to where it runs: a correlation id, a tenant, a host name.
+
+    Subclass it, name its ``NAMESPACE``, write the two methods, and register an object with
+    :func:`register_metadata_producer_consumer`. Raises ValueError if there is no ``NAMESPACE``.
+    """
+
+    NAMESPACE: str | None = None
+    """Under which its value travels; unique among those of one queue."""
+
+    def __init__(self) -> None:
+        if not self.NAMESPACE:
+            raise ValueError(f"{type(self).__name__} has no NAMESPACE: give it a text of its own.")
+
+    def produce_metadata(self) -> object:
+        """Called for every message that is enqueued: what travels with it, any value that JSON can carry."""
+        return None
+
+    def consume_metadata(self, metadata: object) -> None:
+        """Called before every start, in the context in which the command runs; None if the message carries nothing."""
+
+
+class Carriers:
+    """Those that are registered, in the order in which they were, each for one queue or (None) for all."""
+
+    def __init__(self) -> None:
+        self._all: list[tuple[str | None, MetadataProducerConsumer]] = []
+        self._lock = threading.Lock()
+
+    def register(self, carrier: MetadataProducerConsumer, queue_name: str | None = None) -> None:
+        """Raises ValueError if another one of the same NAMESPACE serves the same queue."""
+        if not carrier.NAMESPACE:
+            raise ValueError(f"{type(carrier).__name__} has no NAMESPACE: give it a text of its own.")
+        with self._lock:
+            for alias, other in self._all:
+                if other.NAMESPACE == carrier.NAMESPACE and (None in (alias, queue_name) or alias == queue_name):
+                    raise ValueError(f"The NAMESPACE {carrier.NAMESPACE!r} is taken by {type(other).__name__}.")
+            self._all = [*self._all, (queue_name, carrier)]
+
+    def clear(self, queue_name: str | None = None) -> None:
+        """Forget those of one queue; without a name, all of them."""
+        with self._lock:
+            self._all = [pair for pair in self._all if queue_name not in (None, pair[0])]
+
+    def produce(self, queue_name: str) -> dict[str, object]:
+        """By namespace what a message of that queue carries. One that fails is logged and left out."""
+        return {carrier.NAMESPACE: value for carrier, value in self._values(queue_name)} if self._all else {}
+
+    def consume(self, metadata: dict[str, object], queue_name: str) -> None:
+        """Hand each its value. One that fails is logged, and changes nothing."""
+        for carrier in self._of(queue_name):
+            try:
+                carrier.consume_metadata(metadata.get(carrier.NAMESPACE))
+            except Exception as error:
+                _complain(carrier, "consume_metadata", error)
+
+    def _of(self, queue_name: str) -> list[MetadataProducerConsumer]:
+        return [carrier for alias, carrier in self._all if alias in (None, queue_name)]
+
+    def _values(self, queue_name: str):
+        for carrier in self._of(queue_name):
+            try:
+                value = carrier.produce_metadata()
+                to_json(value, models=False)  # what cannot travel must not keep the message from travelling
+                yield carrier, value
+            except Exception as error:
+                _complain(carrier, "produce_metadata", error)
+
+
+def _complain(carrier: MetadataProducerConsumer, method: str, error: Exception) -> None:
+    tell(logger, logging.ERROR, "%s.%s() failed", type(carrier).__name__, method, exc_info=error)
+
+
+carriers = Carriers()
+
+
+def register_metadata_producer_consumer(carrier: MetadataProducerConsumer, queue_name: str | None = None) -> None:
+    """Have it carry for the queue of that alias, or for all queues. Raises ValueError for a NAMESPACE that is taken."""
+    carriers.register(carrier, queue_name)
+
+
+def clear_metadata_producer_consumers(queue_name: str | None = None) -> None:
+    """Forget those of the queue of that alias; without one, all."""
+    carriers.clear(queue_name)

@@ -1,0 +1,139 @@
+"""The threads of a consumer: who they are, in which order they begin and end."""
+
+from __future__ import annotations
+
+import logging
+import threading
+import time
+from dataclasses import replace
+from typing import TYPE_CHECKING
+
+from djqueue.backends.base import BaseQueue
+from djqueue.consumer.courier import Courier, HeldControl
+from djqueue.consumer.feeder import Feeder, Hands
+from djqueue.consumer.holdings import Held, Holdings, clock
+from djqueue.consumer.loop import Loop
+from djqueue.consumer.pace import Budget, Pace
+from djqueue.consumer.pool import Pool
+from djqueue.consumer.quarantine import Quarantine
+from djqueue.consumer.reaper import Heart, Reaper
+from djqueue.consumer.scheduler import Scheduler
+from djqueue.consumer.settler import Settler
+from djqueue.consumer.warden import Warden
+from djqueue.exceptions import TimeLimitExceeded
+from djqueue.logs import about, plain, tell
+from djqueue.verdicts import Outcome, Verdict
+
+if TYPE_CHECKING:
+    from djqueue.consumer import Consumer
+
+logger = logging.getLogger(__name__)
+
+LAST_WORDS = 2.0  # seconds to tell the store what we hand back; if it is away the leases run out
+
+
+class Crew:
+    """The threads of one run of a consumer."""
+
+    def __init__(self, consumer: Consumer, limit: int | None):
+        options = consumer.options
+        self._drain = options.drain
+        self.may_end = options.drain or limit is not None
+        self.holdings = Holdings()
+        self.budget = Budget(limit)
+        self.settler = Settler(self.holdings, consumer.name)
+        self.courier = Courier(self.holdings)
+        self.pool = Pool(options.threads, self._finish, lambda held: HeldControl(held, self.courier))
+        quarantine = Quarantine(self.holdings)
+        hands = Hands(self.pool, self.holdings, self.settler, self.budget, quarantine, consumer.name, options.lease)
+        self.feeders = [
+            Feeder(queues, hands, Pace(options.delay, options.backoff, options.max_delay), options.strict)
+            for queues in _by_feed(consumer.queues, options.strict)
+        ]
+        leases = [consumer.lease_of(queue) for queue in consumer.queues]
+        self.keepers: list[Loop] = [
+            Heart(self.holdings, consumer.lease_of, min(leases)),
+            Reaper(consumer.queues, max(leases)),
+            Warden(self.holdings, self._give_up),
+            self.courier,
+        ]
+        self.scheduler = Scheduler(consumer.queues) if options.periodic else None
+
+    def start(self) -> None:
+        if self._drain and self.scheduler is not None:
+            self.scheduler.guarded_tick()  # what it enqueues is due, and must not come after the end
+        self.pool.start()
+        self.settler.start()
+        for loop in [*self.keepers, *self.feeders]:
+            loop.start()
+        if self.scheduler is not None:
+            self.scheduler.start()
+
+    def ended(self) -> bool:
+        """Whether the limit is reached, or nothing is left to drain."""
+        if len(self.holdings):
+            return False
+        if self.budget.spent:
+            return True
+        changed = self.holdings.changed
+        return self._drain and all(feeder.dry is not None and feeder.dry >= changed for feeder in self.feeders)
+
+    def stop_claiming(self) -> None:
+        """No feeder claims after this; what nobody has begun goes back."""
+        self.courier.stopping = True
+        claimers = [*self.feeders, *([self.scheduler] if self.scheduler is not None else [])]
+        for loop in claimers:
+            loop.stop()
+            self.pool.room.set()
+        for loop in claimers:
+            loop.join(LAST_WORDS)
+        self.feeders[0].hand_back("the consumer stops")
+
+    def hand_back_running(self) -> int:
+        """Give back what still runs: another consumer may start it now, not when its lease runs out. How many."""
+        running = self.holdings.running()
+        for held in running:
+            self.settler.add(held, Verdict(Outcome.HANDED_BACK, "the consumer stopped while it ran"))
+        return len(running)
+
+    def end(self) -> int:
+        """Tell the store, and let the threads go; how many leases it could not be told of."""
+        until = time.monotonic() + LAST_WORDS
+        while len(self.holdings) and time.monotonic() < until:
+            threading.Event().wait(0.005)
+        for loop in [*self.keepers, self.settler]:
+            loop.stop()
+        self.pool.stop()
+        for thread in [*self.keepers, self.settler]:
+            thread.join(LAST_WORDS)
+        return len(self.holdings)
+
+    def _give_up(self, held: Held) -> None:
+        """Judge what does not end as if it had failed, and go on with another thread."""
+        if not self.pool.leave_behind(held):
+            return
+        entry, policy, ran = held.lease.entry, held.policy, clock() - held.began
+        error = TimeLimitExceeded(
+            f"it ran for {ran:.1f} s, its time_limit is {policy.time_limit:g} s, and does not end"
+        )
+        text = "%s is stuck (message %s): %s; its thread is left behind"
+        names = plain(entry.label), plain(entry.id)
+        tell(logger, logging.ERROR, text, *names, error, extra=about(held.queue, entry))
+        self._finish(held, replace(policy.judge(error, entry), seconds=ran, keep=policy.keeps_result))
+
+    def _finish(self, held: Held, verdict: Verdict) -> None:
+        if verdict.outcome in (Outcome.UNTRIED, Outcome.NOT_NOW):
+            self.budget.give(1)
+        else:
+            self.budget.ran()
+        self.settler.add(held, verdict)
+
+
+def _by_feed(queues: list[BaseQueue], strict: bool) -> list[list[BaseQueue]]:
+    """The queues that one thread asks: those of one connection, or all of them if their order matters."""
+    if strict:
+        return [queues]
+    feeds: dict[object, list[BaseQueue]] = {}
+    for queue in queues:
+        feeds.setdefault(queue.feed, []).append(queue)
+    return list(feeds.values())

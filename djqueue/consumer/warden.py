@@ -1,0 +1,26 @@
+"""Gives up what runs for longer than its time limit and does not end by itself."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+
+from djqueue.consumer.holdings import Held, Holdings, clock
+from djqueue.consumer.loop import Loop
+
+LOOK = 0.5  # seconds between two looks
+
+
+class Warden(Loop):
+    """No exception can be thrown into a running function: its message is taken from it, and its thread left behind."""
+
+    def __init__(self, holdings: Holdings, give_up: Callable[[Held], None]):
+        super().__init__("djqueue-warden")
+        self._holdings = holdings
+        self._give_up = give_up
+
+    def tick(self) -> float:
+        now = clock()
+        for held in self._holdings.running():
+            if held.ends is not None and held.ends <= now:
+                self._give_up(held)
+        return LOOK

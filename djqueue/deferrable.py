@@ -1,0 +1,143 @@
+"""One queue as an object: functions that are deferred into it, and loops of one's own that run them."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable
+from typing import Any, ParamSpec, TypeVar, overload
+
+from djqueue import conf, events
+from djqueue.backends.base import BaseQueue, Lease
+from djqueue.carriers import (
+    MetadataProducerConsumer,
+    clear_metadata_producer_consumers,
+    register_metadata_producer_consumer,
+)
+from djqueue.decorators import declare
+from djqueue.event_consumers import clear_event_consumers, register_event_consumer
+from djqueue.executor import execute
+from djqueue.policies import Policy
+from djqueue.queues import queues
+from djqueue.registry import Command
+from djqueue.results import Result
+from djqueue.settle import settle
+
+P = ParamSpec("P")
+R = TypeVar("R")
+
+MAX_ATTEMPTS = 5
+
+
+class DeferrableCommand(Command[P, R]):
+    """A function that runs inline when it is called, and is enqueued by :meth:`later`."""
+
+    def __call__(self, *args: P.args, **kwargs: P.kwargs) -> R:
+        return self.call(*args, **kwargs)
+
+    def later(self, *args: P.args, **kwargs: P.kwargs) -> Result:
+        """Send one call to the queue. Raises what :meth:`Command.enqueue` raises."""
+        return self.enqueue(*args, **kwargs)
+
+
+class Deferrable:
+    """Functions deferred into one queue, and what it takes to run them in a loop of one's own.
+
+    ``queue_name`` is an alias of QUEUES; the default ones count for functions that do not say otherwise. Nothing
+    connects, and no setting is read, until a function is deferred or a message is run.
+    """
+
+    def __init__(
+        self,
+        queue_name: str = conf.DEFAULT_ALIAS,
+        default_error_classes: Iterable[type[BaseException]] | None = None,
+        default_max_attempts: int = MAX_ATTEMPTS,
+    ):
+        self.queue_name = queue_name
+        self._defaults: dict[str, Any] = {"queue_name": queue_name, "max_attempts": default_max_attempts}
+        if default_error_classes is not None:
+            self._defaults["retry_on"] = list(default_error_classes)
+        Policy.of(**self._defaults)  # so that what is wrong with them is told here
+
+    @property
+    def queue(self) -> BaseQueue:
+        """The queue: push, take, touch, complete, flush, stats; its error queue is ``queue.dead``."""
+        return queues[self.queue_name]
+
+    # ---- functions
+
+    @overload
+    def deferrable(self, func: Callable[P, R], /) -> DeferrableCommand[P, R]: ...
+    @overload
+    def deferrable(self, **options: Any) -> Callable[[Callable[P, R]], DeferrableCommand[P, R]]: ...
+    def deferrable(self, func=None, /, **options):
+        """Let a function of a module be deferred: ``func.later(...)`` enqueues, ``func(...)`` runs it here and now.
+
+        Bare, or with the options of :func:`~djqueue.decorators.queue_command`; those of Deferrable are known by their
+        old names too: ``error_classes``, ``max_attempts``, ``use_exponential_backoff``, ``ttl_seconds``,
+        ``delay_seconds``, ``debounce_seconds``, ``debounce_always_delay``. Raises as queue_command does.
+        """
+        if isinstance(func, type):
+            raise TypeError(f"deferrable() takes a function, not {func!r}; give exceptions as error_classes=[...].")
+        policy = Policy.of(**{**self._defaults, **_translated(options)})
+        return declare(func, policy, DeferrableCommand) if func else lambda f: declare(f, policy, DeferrableCommand)
+
+    # ---- a loop of one's own
+
+    def run_once(self, lease: float | None = None, wait: float = 0.0) -> bool:
+        """Run the next message here, if one is there within ``wait`` seconds; whether one was.
+
+        It is held for ``lease`` seconds (the queue's own by default): what takes longer calls
+        ``current_message().touch()``. What it raises is judged and settled, and not raised here.
+        """
+        claimed = self.queue.reserve(1, lease or self.queue.lease, wait=wait)
+        for held in claimed:
+            self.process(held)
+        if not claimed:
+            events.emit(events.empty, self.queue.alias, queue_name=self.queue.alias)
+        return bool(claimed)
+
+    def process(self, lease: Lease) -> None:
+        """Run a message that ``queue.claim`` or ``queue.reserve`` gave, and settle it."""
+        settle(self.queue, [(lease, execute(self.queue, lease))])
+
+    # ---- what is told and carried
+
+    def register_metadata_producer_consumer(self, carrier: MetadataProducerConsumer) -> None:
+        """Have it carry metadata in this queue. Raises ValueError if its NAMESPACE is taken."""
+        register_metadata_producer_consumer(carrier, self.queue_name)
+
+    def clear_metadata_producer_consumers(self) -> None:
+        """Forget those that were registered for this queue."""
+        clear_metadata_producer_consumers(self.queue_name)
+
+    def register_event_consumer(self, consumer: object) -> None:
+        """Tell an object what happens to the messages of this queue."""
+        register_event_consumer(consumer, self.queue_name)
+
+    def clear_event_consumers(self) -> None:
+        """Forget those that were registered for this queue."""
+        clear_event_consumers(self.queue_name)
+
+
+def _translated(options: dict[str, Any]) -> dict[str, Any]:
+    """The options under the names that they have here; what was 0 for "none" is left out."""
+    told: dict[str, Any] = {}
+    for name, value in options.items():
+        own, as_option = OLD_NAMES.get(name, (name, _same))
+        if value is not None and not (name in OLD_NAMES and name.endswith("_seconds") and value == 0):
+            told[own] = as_option(value)
+    return told
+
+
+def _same(value: Any) -> Any:
+    return value
+
+
+OLD_NAMES: dict[str, tuple[str, Callable[[Any], Any]]] = {
+    "error_classes": ("retry_on", list),
+    "use_exponential_backoff": ("backoff", bool),
+    "ttl_seconds": ("ttl", _same),
+    "delay_seconds": ("delay", _same),
+    "debounce_seconds": ("debounce", _same),
+    "debounce_always_delay": ("always_delay", _same),
+}
+"""What Deferrable called the options, and what they are called here."""

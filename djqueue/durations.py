@@ -1,0 +1,37 @@
+"""Durations, moments and counts as people give them, checked. All errors name the argument."""
+
+from __future__ import annotations
+
+from datetime import datetime, timedelta
+
+from django.conf import settings
+from django.utils import timezone
+
+
+def seconds(value: object, name: str, *, least: float = 0.0) -> float:
+    """A duration in seconds, from a number or a timedelta. Raises TypeError or ValueError that names the argument."""
+    if isinstance(value, timedelta):
+        value = value.total_seconds()
+    if isinstance(value, bool) or not isinstance(value, int | float):
+        raise TypeError(f"{name} is {value!r}: give seconds or a timedelta.")
+    if not least <= value < 10**10:
+        raise ValueError(f"{name} is {value!r}: give at least {least:g} seconds.")
+    return float(value)
+
+
+def whole(value: object, name: str, *, least: int) -> int:
+    """A whole number. Raises ValueError that names the argument."""
+    if isinstance(value, bool) or not isinstance(value, int) or value < least:
+        raise ValueError(f"{name} is {value!r}: give a whole number from {least}.")
+    return value
+
+
+def moment(value: object, name: str) -> float:
+    """An absolute time as epoch seconds. Raises TypeError or ValueError that names the argument."""
+    if not isinstance(value, datetime):
+        raise TypeError(f"{name} is {value!r}: give a datetime.")
+    if timezone.is_naive(value):
+        if settings.USE_TZ:
+            raise ValueError(f"{name} is the naive {value!r}, while USE_TZ is on: give an aware datetime.")
+        value = timezone.make_aware(value)
+    return value.timestamp()

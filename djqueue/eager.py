@@ -1,0 +1,56 @@
+"""Running a call where it is made: through encoding and checking like any message."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Coroutine
+from concurrent.futures import ThreadPoolExecutor
+from contextvars import copy_context
+from dataclasses import replace
+from typing import TYPE_CHECKING
+
+from djqueue import results
+from djqueue.backends.base import BaseQueue, Entry, Lease
+from djqueue.policies import Policy
+from djqueue.running import Control, CurrentMessage, open_entry, run
+from djqueue.verdicts import Outcome, Verdict
+
+if TYPE_CHECKING:
+    from djqueue.registry import Command
+
+
+def run_inline(queue: BaseQueue, entry: Entry, command: Command, policy: Policy) -> None:
+    """Run it here. What is to be retried is, at once; its last exception reaches the caller."""
+    envelope, verdict = open_entry(queue, entry), Verdict(Outcome.RETRY)
+    while verdict.outcome is Outcome.RETRY:
+        entry = replace(entry, attempts=entry.attempts + 1)
+        about = entry.attempts, command.name, queue.alias, envelope.metadata, policy.time_limit
+        message = CurrentMessage(entry.id, *about, Control(queue, None))
+        try:
+            verdict = Verdict(Outcome.DONE, value=run(command, *envelope.arguments(), message, _await_anywhere))
+        except Exception as error:
+            verdict = _judged(policy, error, entry)
+            entry = replace(entry, failures=entry.failures + 1)
+            if verdict.outcome is Outcome.DEAD:
+                _record(queue, entry, verdict, policy)
+                raise
+    _record(queue, entry, verdict, policy)
+
+
+def _judged(policy: Policy, error: Exception, entry: Entry) -> Verdict:
+    """Nobody waits in between, so asking for another run is bounded as failing is."""
+    verdict = policy.judge(error, entry)
+    if verdict.outcome is Outcome.RETRY and entry.attempts >= policy.most_attempts:
+        return replace(verdict, outcome=Outcome.DEAD)
+    return verdict
+
+
+def _record(queue: BaseQueue, entry: Entry, verdict: Verdict, policy: Policy) -> None:
+    if keep := policy.keeps_result:
+        results.record(queue, [(Lease(entry), replace(verdict, keep=keep))])
+
+
+def _await_anywhere(coroutine: Coroutine) -> object:
+    """Run a coroutine to its end, in a thread of its own if this one already runs an event loop."""
+    with ThreadPoolExecutor(1) as pool:
+        return pool.submit(copy_context().run, asyncio.run, coroutine).result()

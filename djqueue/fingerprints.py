@@ -1,0 +1,72 @@
+"""A digest of the arguments of a call: equal for equal arguments, in whatever order they were written."""
+
+from __future__ import annotations
+
+import pickle
+from collections.abc import Iterable, Mapping
+from dataclasses import fields, is_dataclass
+from hashlib import blake2b
+
+from djqueue.codecs import PICKLE_PROTOCOL, is_model, reference_to
+from djqueue.exceptions import EncodeError
+
+PLAIN = (type(None), bool, int, float, complex, str, bytes)
+DEEPEST = 64
+"""So deep arguments may be nested."""
+
+
+def fingerprint(value: object) -> str:
+    """32 hex digits. Raises EncodeError for what cannot be told from others of its kind."""
+    digest = blake2b(digest_size=16)
+    for piece in _pieces(value, DEEPEST):
+        digest.update(b"%d:" % len(piece))  # so that no two sequences of pieces are the same bytes
+        digest.update(piece)
+    return digest.hexdigest()
+
+
+def _pieces(value: object, depth: int) -> Iterable[bytes]:
+    """Dictionaries and sets are in the order of their contents; types are kept apart, so 1 is not "1" nor True."""
+    if not depth:
+        raise EncodeError(f"the arguments are nested deeper than {DEEPEST}: give a key= function.")
+    kind = type(value)
+    yield f"{kind.__module__}.{kind.__qualname__}".encode()
+    if kind in PLAIN:
+        yield repr(value).encode("utf-8", "surrogatepass")
+    elif isinstance(value, Mapping):
+        yield from _unordered(value.items(), depth)
+    elif isinstance(value, set | frozenset):
+        yield from _unordered(value, depth)
+    elif isinstance(value, list | tuple):
+        yield from _ordered(value, depth)
+    elif is_model(value):
+        yield from _ordered(_row(value), depth)
+    elif is_dataclass(value):
+        yield from _ordered([getattr(value, field.name) for field in fields(value)], depth)
+    else:
+        yield _pickled(value)
+
+
+def _row(instance: object) -> tuple:
+    """A saved instance is its row, whatever its fields say at the moment."""
+    try:
+        label, pk, alias = reference_to(instance)
+    except ValueError as error:
+        raise EncodeError(str(error)) from error
+    return label, str(pk), alias
+
+
+def _ordered(values: Iterable, depth: int) -> Iterable[bytes]:
+    for value in values:
+        yield from _pieces(value, depth - 1)
+    yield b""
+
+
+def _unordered(values: Iterable, depth: int) -> Iterable[bytes]:
+    return sorted(b"".join(b"%d:%s" % (len(piece), piece) for piece in _pieces(value, depth - 1)) for value in values)
+
+
+def _pickled(value: object) -> bytes:
+    try:
+        return pickle.dumps(value, PICKLE_PROTOCOL)
+    except Exception as error:
+        raise EncodeError(f"a {type(value).__name__} cannot be compared with others: give a key= function.") from error

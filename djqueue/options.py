@@ -1,0 +1,203 @@
+"""The options of a command: what each may be, what it becomes, and which exclude each other."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable
+from datetime import datetime, timedelta
+from typing import Any, Literal, TypedDict
+
+from djqueue import conf
+from djqueue.backoff import Backoff, Wait, backoff_of
+from djqueue.durations import moment, seconds, whole
+
+_INT32 = range(-(2**31), 2**31)
+
+Duration = float | timedelta
+
+
+class CommandOptions(TypedDict, total=False):
+    """The options of ``queue_command`` and ``using``, for type checkers."""
+
+    queue_name: str
+    priority: int
+    delay: Duration | Callable[[], Duration]
+    run_after: datetime
+    ttl: Duration | Callable[[], Duration] | None
+    max_attempts: int
+    retries: int
+    max_lost: int
+    retry_on: Iterable[type[BaseException]]
+    backoff: bool | Duration | Backoff | Wait
+    debounce: Duration | Callable[[], Duration] | None
+    always_delay: bool
+    extend: bool
+    max_wait: Duration
+    merge: Callable[[Any, Any], Any]
+    unique: bool | Literal["queued", "running"] | Duration
+    key: Callable[..., Any]
+    lease: Duration
+    time_limit: Duration | None
+    result_ttl: Duration | None
+    codec: Literal["pickle", "json"]
+    models: Literal["pickle", "reference"]
+
+
+def changes_of(given: dict[str, Any]) -> dict[str, Any]:
+    """The fields of a policy that options say. Raises TypeError or ValueError that names the option."""
+    unknown = given.keys() - OPTIONS.keys()
+    if unknown:
+        raise TypeError(f"Unknown option {sorted(unknown)[0]!r}; there are: {', '.join(sorted(OPTIONS))}.")
+    for one, other in (("delay", "run_after"), ("retries", "max_attempts")):
+        if {one, other} <= given.keys():
+            raise ValueError(f"{one} and {other} exclude each other: give one of them.")
+    if "retries" in given and not (given.get("retry_on") or conf.get("QUEUE_RETRY_ON")):
+        raise ValueError(
+            "retries without retry_on retries nothing: list exceptions, as in retry_on=[ConnectionError], "
+            "or in the setting QUEUE_RETRY_ON."
+        )
+    changes: dict[str, Any] = {}
+    for name, value in given.items():
+        changes |= OPTIONS[name](value)
+    return changes
+
+
+def refuse_contradictions(policy: Any) -> None:
+    """Raises ValueError that says why two options of a policy cannot be together."""
+    for contradicts, reason in CONTRADICTIONS:
+        if contradicts(policy):
+            raise ValueError(reason)
+
+
+def _later_than_ttl(policy: Any, value: Any) -> bool:
+    return isinstance(policy.ttl, float) and isinstance(value, float) and value > policy.ttl
+
+
+CONTRADICTIONS: list[tuple[Callable[[Any], Any], str]] = [
+    (
+        lambda p: p.debounce and (p.delay or p.run_at),
+        "debounce decides when a call is due: it excludes delay and run_after.",
+    ),
+    (lambda p: p.debounce and p.unique, "debounce and unique exclude each other: each decides whether a call counts."),
+    (lambda p: p.always_delay and not p.debounce, "always_delay is a way to debounce: give debounce=seconds as well."),
+    (lambda p: p.extend and not p.debounce, "extend is a way to debounce: give debounce=seconds as well."),
+    (lambda p: p.merge and not p.debounce, "merge collects debounced calls: give debounce=seconds as well."),
+    (lambda p: p.max_wait is not None and not p.extend, "max_wait bounds extend=True: give both, or neither."),
+    (
+        lambda p: p.max_wait is not None and isinstance(p.debounce, float) and p.max_wait < p.debounce,
+        "max_wait is shorter than debounce: a call would be due before its window is over.",
+    ),
+    (lambda p: p.key and not (p.debounce or p.unique), "key says which calls are the same: give debounce or unique."),
+    (lambda p: _later_than_ttl(p, p.delay), "delay is longer than ttl: every call would expire before it is due."),
+    (lambda p: _later_than_ttl(p, p.debounce), "debounce is longer than ttl: a call could expire before it is due."),
+]
+"""What cannot be together, and why."""
+
+
+# ---- one by one
+
+
+def _queue_name(value: object) -> dict:
+    if not isinstance(value, str) or not value:
+        raise TypeError(f"queue_name is {value!r}: give an alias of QUEUES.")
+    return {"queue_name": value}
+
+
+def _priority(value: object) -> dict:
+    if isinstance(value, bool) or not isinstance(value, int):
+        raise TypeError(f"priority is {value!r}: give a whole number.")
+    if value not in _INT32:
+        raise ValueError(f"priority is {value}: give a 32-bit number.")
+    return {"priority": value}
+
+
+def _retry_on(value: object) -> dict:
+    if isinstance(value, type):
+        value = [value]
+    if not isinstance(value, list | tuple | set | frozenset) or not all(map(_is_exception, value)):
+        raise TypeError(f"retry_on is {value!r}: give a list of exception classes.")
+    return {"retry_on": tuple(value)}
+
+
+def _is_exception(value: object) -> bool:
+    return isinstance(value, type) and issubclass(value, BaseException)
+
+
+def _unique(value: object) -> dict:
+    if value is None or value is False:
+        return {"unique": None}
+    if value is True:
+        return {"unique": "running"}
+    if isinstance(value, str):
+        return _one_of("unique", "queued", "running")(value)
+    return {"unique": seconds(value, "unique", least=0.001)}
+
+
+def _one_of(name: str, *choices: str) -> Callable[[object], dict]:
+    def check(value: object) -> dict:
+        if value not in choices:
+            raise ValueError(f"{name} is {value!r}: choose one of {', '.join(map(repr, choices))}.")
+        return {name: value}
+
+    return check
+
+
+def _flag(name: str) -> Callable[[object], dict]:
+    def check(value: object) -> dict:
+        if not isinstance(value, bool):
+            raise TypeError(f"{name} is {value!r}: give True or False.")
+        return {name: value}
+
+    return check
+
+
+def _function(name: str) -> Callable[[object], dict]:
+    def check(value: object) -> dict:
+        if not callable(value):
+            raise TypeError(f"{name} is {value!r}: give a function.")
+        return {name: value}
+
+    return check
+
+
+def _count(name: str, least: int) -> Callable[[object], dict]:
+    return lambda value: {name: whole(value, name, least=least)}
+
+
+def _span(name: str, least: float = 0.0) -> Callable[[object], dict]:
+    return lambda value: {name: seconds(value, name, least=least)}
+
+
+def _span_or_none(name: str, least: float = 0.0) -> Callable[[object], dict]:
+    return lambda value: {name: None if value is None else seconds(value, name, least=least)}
+
+
+def _per_call(check: Callable[[object], dict], name: str) -> Callable[[object], dict]:
+    """What may also be a function of no arguments, which is called once per call."""
+    return lambda value: {name: value} if callable(value) else check(value)
+
+
+OPTIONS: dict[str, Callable[[Any], dict]] = {
+    "queue_name": _queue_name,
+    "priority": _priority,
+    "delay": lambda value: _per_call(_span("delay"), "delay")(value) | {"run_at": 0.0},
+    "run_after": lambda value: {"run_at": moment(value, "run_after"), "delay": 0.0},
+    "ttl": _per_call(_span_or_none("ttl", 0.001), "ttl"),
+    "max_attempts": _count("max_attempts", 1),
+    "retries": lambda value: {"max_attempts": whole(value, "retries", least=0) + 1},
+    "max_lost": _count("max_lost", 1),
+    "retry_on": _retry_on,
+    "backoff": lambda value: {"backoff": backoff_of(value)},
+    "debounce": _per_call(_span_or_none("debounce", 0.001), "debounce"),
+    "always_delay": _flag("always_delay"),
+    "extend": _flag("extend"),
+    "max_wait": _span("max_wait"),
+    "merge": _function("merge"),
+    "unique": _unique,
+    "key": _function("key"),
+    "lease": _span("lease", 0.1),
+    "time_limit": _span_or_none("time_limit", 0.001),
+    "result_ttl": _span_or_none("result_ttl", 0.001),
+    "codec": _one_of("codec", "pickle", "json"),
+    "models": _one_of("models", "pickle", "reference"),
+}
+"""How each option becomes fields of the policy."""

@@ -1,0 +1,81 @@
+"""How a claim ended, and what that makes of the entry."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, replace
+from enum import Enum
+
+from djqueue import conf
+from djqueue.backends.entries import Entry, Lease
+from djqueue.durations import seconds
+from djqueue.notes import noted, notes
+
+
+class Outcome(Enum):
+    """How a claim ended."""
+
+    DONE = "done"
+    RETRY = "retry"
+    """Back in the queue, to be run again: after a failure, or because the command asked for it."""
+    EXPIRED = "expired"
+    """Gone, as its time to live was over before it began."""
+    DISCARDED = "discarded"
+    """Gone, by the command's own word."""
+    DEAD = "dead"
+    """In the error queue."""
+    UNTRIED = "untried"
+    """Back in the queue; counts as nothing."""
+    NOT_NOW = "not now"
+    """Back in the queue for a while, as it cannot be run here; counts as nothing, and is noted once."""
+    HANDED_BACK = "handed back"
+    """Back in the queue while it ran; counts as a start, neither failed nor lost."""
+
+
+@dataclass(frozen=True, slots=True)
+class Verdict:
+    """What is to become of a lease; the one place that acts on it is the Settler."""
+
+    outcome: Outcome
+    reason: str = ""
+    exception: BaseException | None = None
+    """What the start failed with. A retry that the command asked for is no failure and has none."""
+    delay: float = 0.0
+    value: object = None
+    seconds: float = 0.0
+    """How long it ran."""
+    keep: float = 0.0
+    """For how many seconds its result is kept; 0 if nobody asked for it."""
+
+
+def settled(lease: Lease, verdict: Verdict, owner: str = "") -> Lease:
+    """The lease as the verdict leaves it: its counts, its delay and its note."""
+    entry = lease.entry
+    changes: dict = {"delay": verdict.delay, "run_at": 0.0}
+    if verdict.outcome in (Outcome.UNTRIED, Outcome.NOT_NOW):
+        changes["attempts"] = entry.attempts - 1
+    if verdict.outcome in (Outcome.DEAD, Outcome.RETRY):
+        changes["failures"] = entry.failures + (verdict.exception is not None)
+    if _is_worth_a_note(entry, verdict):
+        at = lease.claimed + verdict.seconds  # the store's clock, as near as we know it
+        about = {"reason": verdict.reason, "exception": verdict.exception, "owner": owner}
+        changes["note"] = noted(entry.note, at=at, attempt=entry.attempts, **about)
+    return replace(lease, entry=replace(entry, **changes))
+
+
+def _is_worth_a_note(entry: Entry, verdict: Verdict) -> bool:
+    if verdict.outcome is Outcome.NOT_NOW:
+        return all(record.get("reason") != verdict.reason for record in notes(entry.note))
+    return verdict.outcome is Outcome.DEAD or verdict.exception is not None
+
+
+def not_now(lease: Lease, reason: str) -> Verdict:
+    """What cannot be run here, for no fault of its own, waits and is tried again, later each time.
+
+    Another consumer may know the command, or the next deploy; the database may come back. When this has been so for
+    QUEUE_UNKNOWN_AFTER seconds since it was first noted, the entry goes to the error queue.
+    """
+    since = next((record.get("at") for record in notes(lease.entry.note) if record.get("reason") == reason), None)
+    waited = max(0.0, lease.claimed - since) if isinstance(since, int | float) else 0.0
+    if waited > seconds(conf.get("QUEUE_UNKNOWN_AFTER"), "QUEUE_UNKNOWN_AFTER"):
+        return Verdict(Outcome.DEAD, reason)
+    return Verdict(Outcome.NOT_NOW, reason, delay=min(60.0, max(1.0, waited / 4)))
