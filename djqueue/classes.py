@@ -130,7 +130,8 @@ class Invoker:
     def dequeue(self) -> str | None:
         """Run the next message here and now; its id, or None if there is none.
 
-        What the command raises is raised here, after the message has gone to the error queue.
+        What the command raises is raised here, once the message is where that puts it: back in the queue to be tried
+        again, or in the error queue.
         """
         claimed = self.queue.claim(1, self.queue.lease)
         if not claimed:

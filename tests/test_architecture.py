@@ -17,8 +17,8 @@ LAYERS = {
     "exceptions": 0, "notes": 0, "logs": 0, "crontab": 0, "codecs": 0, "message": 0, "events": 0, "conf": 0,
     "durations": 0, "backoff": 0, "carriers": 0, "event_consumers": 0, "fingerprints": 0,
     # contract
-    "backends.base": 1, "backends.entries": 1, "backends.guards": 1, "backends.items": 1, "backends.store": 1,
-    "backends.wire": 1, "options": 1, "policies": 1, "verdicts": 1, "lanes": 1,
+    "backends.apart": 1, "backends.base": 1, "backends.entries": 1, "backends.guards": 1, "backends.items": 1,
+    "backends.store": 1, "backends.wire": 1, "options": 1, "policies": 1, "verdicts": 1, "lanes": 1,
     # adapters
     "backends": 2, "models": 2, "throttle": 2,
     # wiring
@@ -40,7 +40,8 @@ WITHIN_A_LAYER = {
         "codecs", "carriers", "fingerprints", "message",
     ],
     1: [
-        "backends.entries", "backends.guards", "backends.items", "backends.wire", "backends.store", "backends.base",
+        "backends.entries", "backends.guards", "backends.items", "backends.wire", "backends.store", "backends.apart",
+        "backends.base",
         "options", "verdicts", "policies",
     ],
     4: [

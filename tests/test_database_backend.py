@@ -3,19 +3,23 @@
 import json
 import multiprocessing
 import time
+from concurrent.futures import ThreadPoolExecutor
 from contextlib import contextmanager
 
 import pytest
 from django.core.management import call_command
 from django.db import InterfaceError, OperationalError, connections, transaction
 from django.db.migrations.recorder import MigrationRecorder
+from django.db.models import F
 from django.db.utils import ConnectionHandler
 from django.test.utils import CaptureQueriesContext
 
 from djqueue.backends import database_checks
-from djqueue.backends.base import Entry, Guard, Lease
+from djqueue.backends.base import Debounce, Entry, Guard, Lease, Unique
 from djqueue.backends.database import DatabaseQueue
 from djqueue.backends.database_rows import BATCH_BYTES, Token, arrival_of, batches, rounds
+from djqueue.backends.entries import DELAYED, READY
+from djqueue.backends.guards import Mark
 from djqueue.backends.memory import MemoryStore
 from djqueue.backends.sql import DIALECTS
 from djqueue.backends.sql import session as sql_session
@@ -23,6 +27,7 @@ from djqueue.exceptions import InvalidQueueError, NotSupported
 from djqueue.message import new_id
 from djqueue.models import QueueFact, QueueMessage
 from djqueue.testing import eventually, together
+from djqueue.testing.patience import PATIENCE
 from djqueue.testing.steps import claim, entry, names, put, until_now_is, with_counts
 
 pytestmark = pytest.mark.backends("sqlite", "postgres", "mariadb")
@@ -112,6 +117,166 @@ def test_what_a_transaction_completed_is_leased_again_when_it_is_rolled_back(que
     assert queue.complete([lease]) == [lease]
 
 
+def put_one(queue, guard, name="work"):
+    """Whether it was accepted."""
+    return queue.put([entry(name)], [guard])[0]
+
+
+LATE = Debounce("key", 0.01, always_delay=True)
+"""The first is delayed for a moment; those that come while it waits are refused."""
+
+
+def late(queue):
+    """An entry that waits and is due, for whose sake others are refused."""
+    assert put_one(queue, LATE, "late")
+    until_now_is(queue, queue.peek(DELAYED)[0].at)
+
+
+def be_impatient(queue):
+    """On SQLite, let this thread's connection not wait for whoever writes."""
+    if queue.database == "default":
+        with connections[queue.database].cursor() as cursor:
+            cursor.execute("PRAGMA busy_timeout = 0")
+
+
+def claimed_elsewhere(queue):
+    """What another connection can claim at this moment; on SQLite it cannot while somebody writes."""
+
+    def look():
+        be_impatient(queue)
+        try:
+            return names(queue.claim(5))
+        except OperationalError as error:
+            assert sql_session.passing(error)
+            return []
+
+    return elsewhere(queue, look)
+
+
+@pytest.mark.parametrize("promoted", [False, True])
+def test_what_others_are_refused_for_does_not_begin_before_their_callers_commit(queue, monkeypatch, promoted):
+    """It would not see what they wrote, and nothing else comes to see it."""
+    monkeypatch.setattr(sql_session, "PAUSES", ())
+    late(queue)
+    if promoted:
+        assert len(queue.peek(READY)) == 1
+    with atomic(queue):
+        assert put_one(queue, LATE) is False
+        assert claimed_elsewhere(queue) == []
+    assert claimed_elsewhere(queue) == ["late"]
+
+
+@pytest.mark.parametrize("running", [False, True])
+def test_the_same_of_what_is_to_be_unique(queue, monkeypatch, running):
+    monkeypatch.setattr(sql_session, "PAUSES", ())
+    assert put_one(queue, Unique("key"), "first")
+    with atomic(queue):
+        assert put_one(queue, Unique("key", running)) is False
+        assert claimed_elsewhere(queue) == []
+    assert claimed_elsewhere(queue) == ["first"]
+
+
+@pytest.mark.backends("postgres", "mariadb")
+@pytest.mark.parametrize(("guard", "accepted"), [(LATE, True), (Unique("key", False), True), (Unique("key"), False)])
+def test_what_somebody_is_about_to_lease_counts_as_leased(queue, guard, accepted):
+    assert put_one(queue, guard, "first")
+    until_now_is(queue, queue.now() + 0.01)
+    with atomic(queue):
+        assert names(claim(queue)) == ["first"]
+        assert elsewhere(queue, lambda: put_one(queue, guard)) is accepted
+
+
+@pytest.mark.backends("postgres", "mariadb")
+def test_nobody_waits_for_those_who_are_refused_because_it_is_leased(queue):
+    put_one(queue, Unique("key"), "first")
+    leases = claim(queue)
+    with atomic(queue):
+        assert put_one(queue, Unique("key")) is False
+        assert elsewhere(queue, lambda: queue.touch(leases) and queue.complete(leases)) == leases
+
+
+@pytest.mark.backends("postgres", "mariadb")
+def test_a_first_one_that_still_waits_is_not_held_back_by_the_second(queue):
+    guard = Debounce("key", 60)
+    put_one(queue, guard, "first")
+    with atomic(queue):
+        assert put_one(queue, guard, "second")
+        assert claimed_elsewhere(queue) == ["first"]
+
+
+GUARDS = [Debounce("key", 60), LATE, Debounce("key", 60, extend=True), Unique("key"), Guard("key", 60)]
+
+
+@pytest.mark.parametrize("guard", GUARDS, ids=lambda guard: type(guard).__name__)
+def test_df16_a_caller_that_is_rolled_back_leaves_neither_mark_nor_entry(queue, guard):
+    with rolled_back(queue):
+        assert put_one(queue, guard) is True
+    assert (queue.store.get("key"), len(queue)) == (None, 0)
+    assert put_one(queue, guard) is True
+
+
+def test_df16_nor_a_postponement(queue):
+    guard = Debounce("key", 60, extend=True)
+    assert put_one(queue, guard)
+    (was,) = queue.peek(DELAYED)
+    with rolled_back(queue):
+        assert put_one(queue, Debounce("key", 90, extend=True)) is False
+        assert queue.find(was.entry.id).at > was.at
+    assert queue.find(was.entry.id) == was
+    assert Mark.read(queue.store.get("key")).at == round(was.at * 1e6)
+
+
+WAITING = {
+    "postgres": "SELECT count(*) FROM pg_locks w JOIN pg_locks h ON h.transactionid = w.transactionid "
+    "WHERE NOT w.granted AND h.granted AND h.pid = pg_backend_pid()",
+    "mariadb": "SELECT variable_value FROM information_schema.global_status "
+    "WHERE variable_name = 'Innodb_row_lock_current_waits'",
+}
+
+
+def somebody_waits_for_us(queue):
+    """On MariaDB, for anybody."""
+    with connections[queue.database].cursor() as cursor:
+        cursor.execute(WAITING[queue.database])
+        return int(cursor.fetchone()[0]) > 0
+
+
+@pytest.mark.backends("postgres", "mariadb")
+def test_df15_of_two_transactions_with_one_key_the_second_waits_for_the_first(queue):
+    guard = Debounce("key", 60)
+
+    def second():
+        try:
+            return put_one(queue, guard, "second")
+        finally:
+            queue.close()
+
+    with ThreadPoolExecutor(1) as pool:
+        with atomic(queue):
+            assert put_one(queue, guard, "first")
+            told = pool.submit(second)
+            eventually(lambda: somebody_waits_for_us(queue))
+            assert not told.done()
+        assert told.result(PATIENCE) is True
+    assert [record.entry.data for record in queue.peek(DELAYED)] == [b"second"]
+
+
+@pytest.mark.backends("sqlite")
+def test_df15_of_two_transactions_with_one_key_only_one_can_be_open(queue, monkeypatch):
+    monkeypatch.setattr(sql_session, "PAUSES", ())
+
+    def second():
+        be_impatient(queue)
+        return put_one(queue, Debounce("key", 60))
+
+    with atomic(queue):
+        assert put_one(queue, Debounce("key", 60))
+        with pytest.raises(OperationalError, match="locked"):
+            elsewhere(queue, second)
+    assert elsewhere(queue, second) is True
+    assert len(queue.peek(DELAYED)) == 1
+
+
 @pytest.mark.backends("sqlite")
 def test_an_idle_claim_does_not_wait_for_a_writer(queue):
     put(queue, "later", delay=60)
@@ -176,6 +341,52 @@ def test_a_single_put_is_one_statement(queue):
     assert len(found) == 1
 
 
+GUARDED = {
+    "sqlite": {"once": 3, "accepted": 4, "refused": 2},
+    "postgres": {"once": 1, "accepted": 4, "refused": 3},
+    "mariadb": {"once": 4, "accepted": 4, "refused": 3},
+}
+
+
+def test_the_statements_of_a_put_with_guards(backend, queue):
+    queue.now()
+    counts = {}
+    for name, guard in (("once", Guard("once", 60)), ("accepted", LATE), ("refused", LATE)):
+        with statements(queue) as found:
+            assert put_one(queue, guard) is (name != "refused")
+        counts[name] = len(found)
+    assert counts == GUARDED[backend.id]
+
+
+def test_many_guards_are_as_many_statements_as_one(queue):
+    queue.now()
+    guards = [Unique(f"key {number}") for number in range(100)]
+    with statements(queue) as found:
+        assert queue.put([entry() for _ in guards], guards) == [True] * 100
+    assert len(found) <= 5
+    with statements(queue) as found:
+        assert queue.put([entry() for _ in guards], guards) == [False] * 100
+    assert len(found) <= 4
+
+
+def test_several_facts_are_one_statement(queue):
+    queue.now()
+    with statements(queue) as found:
+        queue.store.put_many([(f"key {number}", b"1", 60) for number in range(100)])
+    assert len(found) == 1
+    with statements(queue) as found:
+        queue.store.put_many([(f"key {number}", b"x" * 2_000_000, 60) for number in range(5)])
+    assert len(found) == 3
+
+
+def test_trimming_nothing_is_a_read_for_each_bound(queue):
+    put(queue, *"abc")
+    queue.bury(claim(queue, 3))
+    with statements(queue) as found:
+        assert queue.dead.trim(most=3, age=60) == 0
+    assert [sql.split()[0] for sql in found] == ["SELECT", "SELECT"]
+
+
 def crowd(queue):
     """A few thousand entries in each state, here and in another queue."""
     other = DatabaseQueue(queue.name + "2", queue.database)
@@ -237,6 +448,15 @@ def test_to12_no_statement_reads_a_table_from_end_to_end(backend, queue):
         "revive": lambda: queue.revive([leases[1].entry.id]),
         "fact": lambda: (queue.store.get("key"), queue.store.keep("key", b"1", 9), queue.store.drop("key")),
         "prune": lambda: queue.store.prune(),
+        "debounced": lambda: queue.put([entry(), entry()], [Debounce("a", 60), Debounce("b", 60)]),
+        "scheduled": lambda: queue.put([entry(), entry()], [Debounce("a", 60), Debounce("b", 60, extend=True)]),
+        "refused": lambda: queue.put([entry(), entry()], [Debounce("a", 60), Debounce("b", 90, extend=True)]),
+        "unique": lambda: queue.put([entry(), entry()], [Unique("c"), Unique("c")]),
+        "swap": lambda: (queue.store.swap("new", None, b"1", 9), queue.store.swap("new", b"1", b"2", 9)),
+        "put many": lambda: queue.store.put_many([("new", b"1", 9), ("newer", b"1", 9)]),
+        "amend": lambda: queue.amend(queue.peek("ready", 1)[0].entry.id, b"other", b"new"),
+        "trim nothing": lambda: queue.trim(age=60),
+        "trim": lambda: (queue.trim(age=0, limit=5), queue.trim(most=5, limit=5)),
     }
     found = {}
     for name, call in calls.items():
@@ -247,10 +467,16 @@ def test_to12_no_statement_reads_a_table_from_end_to_end(backend, queue):
     assert {name: scans for name, scans in found.items() if scans} == {}
 
 
-@pytest.mark.parametrize("verb", ["claim", "promote", "reap"])
+@pytest.mark.parametrize("verb", ["claim", "promote", "reap", "trim older", "trim surplus"])
 def test_what_is_picked_is_picked_by_the_hot_index(queue, verb):
     crowd(queue)
-    calls = {"claim": lambda: queue.claim(1), "promote": lambda: queue.peek("delayed", 1), "reap": queue.reap}
+    calls = {
+        "claim": lambda: queue.claim(1),
+        "promote": lambda: queue.peek("delayed", 1),
+        "reap": queue.reap,
+        "trim older": lambda: queue.trim(age=0, limit=5),
+        "trim surplus": lambda: queue.trim(most=5, limit=5),
+    }
     with statements(queue) as texts:
         calls[verb]()
     connection = connections[queue.database]
@@ -421,6 +647,40 @@ def test_the_same_inside_a_transaction(queue):
         test_a_buried_entry_replaces_an_older_one_of_its_id(queue)
 
 
+def test_those_that_are_buried_together_stand_in_the_order_of_the_call(queue):
+    put(queue, *"abcde")
+    a, b, c, d, e = claim(queue, 5)
+    queue.bury([c, e, a])
+    queue.bury([d, b])
+    assert names(claim(queue.dead, 5)) == list("ceadb")
+
+
+def test_what_died_before_the_error_queue_was_in_order_is_trimmed_too(queue):
+    """Then it stood at its priority and at its old place, before all that died since."""
+    queue.put([entry("old", priority=number % 4) for number in range(8)])
+    queue.bury(claim(queue, 8))
+    rows = QueueMessage.objects.using(queue.database).filter(queue=queue.dead.name)
+    rows.update(ord=F("nprio"), moment=F("moment") - 3_600_000_000)
+    put(queue, "new")
+    queue.bury(claim(queue))
+    assert queue.dead.trim(age=7200) == 0
+    assert queue.dead.trim(most=6) == 3
+    assert queue.dead.trim(age=1800, limit=4) == 4
+    assert queue.dead.trim(age=1800) == 1
+    assert names(claim(queue.dead)) == ["new"]
+
+
+def test_df17_moments_are_exact_to_the_microsecond(queue):
+    guard = Debounce("key", 1.000001, extend=True)
+    rows = QueueMessage.objects.using(queue.database)
+    for accepted in (True, False):
+        assert put_one(queue, guard) is accepted
+        mark, row = Mark.read(queue.store.get("key")), rows.get()
+        assert (row.place, row.moment) == (mark.at, mark.at)
+        if accepted:
+            assert mark.at - mark.first == 1_000_001
+
+
 def test_an_entry_is_not_revived_over_one_of_its_id(queue):
     first = entry("first")
     queue.put([first])
@@ -472,6 +732,9 @@ def test_a_refused_id_does_not_use_up_a_guard(queue):
 def test_guards_are_decided_by_the_store_of_the_queue_wherever_it_is(queue):
     queue.store = MemoryStore(queue.name)
     assert queue.put([entry(), entry()], [Guard("key", 60), Guard("key", 60)]) == [True, False]
+    late = Debounce("late", 60, always_delay=True)
+    assert queue.put([entry(), entry(), entry()], [late, late, None]) == [True, False, True]
+    assert [queue.peek(state)[-1].state for state in (READY, DELAYED)] == [READY, DELAYED]
     assert queue.store.get("key") is not None
     assert QueueFact.objects.using(queue.database).count() == 0
 
@@ -754,4 +1017,10 @@ def test_the_statements_for_mysql_need_no_returning_and_no_blocks(queue):
         assert queue.revive([leases[1].entry.id]) == 1
         assert queue.complete(leases) == leases[2:]
         assert len(queue) == 2
+        assert queue.put([entry() for _ in range(3)], [Debounce("d", 60)] * 3) == [True, True, False]
+        assert queue.put([entry() for _ in range(3)], [Debounce("d", 60), Unique("u"), Unique("u")]) == [
+            False,
+            True,
+            False,
+        ]
     assert [sql for sql in found if "RETURNING" in sql or "BEGIN NOT ATOMIC" in sql] == []

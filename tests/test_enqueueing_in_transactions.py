@@ -77,14 +77,14 @@ class TestOnADatabase:
 
     def test_many_are_sent_all_or_none(self, queue, monkeypatch):
         put = queue.put
-        monkeypatch.setattr(queue, "put", lambda entries: _raise() if len(queue) else put(entries))
+        monkeypatch.setattr(queue, "put", lambda entries, guards=None: _raise() if len(queue) else put(entries))
         with heard("enqueued") as told, pytest.raises(ConnectionError):
             note.enqueue_many([(number,) for number in range(1500)])
         assert (len(queue), told) == (0, [])
 
     def test_many_that_fail_leave_the_callers_transaction_as_it_was(self, queue, monkeypatch):
         put = queue.put
-        monkeypatch.setattr(queue, "put", lambda entries: _raise() if len(queue) > 1 else put(entries))
+        monkeypatch.setattr(queue, "put", lambda entries, guards=None: _raise() if len(queue) > 1 else put(entries))
         with transaction.atomic(using=queue.database):
             kept = note("kept")
             with pytest.raises(ConnectionError):
@@ -165,7 +165,7 @@ class TestOnCommit:
         self, queue, monkeypatch, caplog
     ):
         put = queue.put
-        monkeypatch.setattr(queue, "put", lambda entries: _raise() if len(queue) else put(entries))
+        monkeypatch.setattr(queue, "put", lambda entries, guards=None: _raise() if len(queue) else put(entries))
         with heard("enqueued", "enqueue_failed") as told, transaction.atomic():
             handles = note.enqueue_many([(number,) for number in range(2500)])
         assert [about["id"] for name, about in told if name == "enqueued"] == [handle.id for handle in handles[:1000]]

@@ -5,13 +5,12 @@ from __future__ import annotations
 import logging
 import time
 from collections.abc import Hashable, Iterable, Mapping, Sequence
-from dataclasses import replace
 from functools import cached_property
 from math import inf
 
-from djqueue.backends import wire
-from djqueue.backends.entries import DEAD, DELAYED, Claimed, Entry, Lease, QueueStats, Reaped, Record
-from djqueue.backends.guards import AnyGuard, Debounce, Guard, Mark, Ruling, Unique, rule
+from djqueue.backends import apart, wire
+from djqueue.backends.entries import DEAD, Claimed, Entry, Lease, QueueStats, Reaped, Record
+from djqueue.backends.guards import AnyGuard, Debounce, Guard, Unique
 from djqueue.backends.items import ItemVerbs
 from djqueue.backends.store import BaseStore, NoStore
 from djqueue.exceptions import NotSupported
@@ -108,42 +107,13 @@ class BaseQueue(ItemVerbs):
         decided in one atomic step where the backend can. Raises QueueFull if the store takes no more.
         """
         return [
-            self._put_one(entry) if guard is None else self._put_guarded(entry, guard)
+            self._put_one(entry) if guard is None else apart.put_guarded(self, entry, guard, self._put_one)
             for entry, guard in zip(entries, guards or [None] * len(entries), strict=True)
         ]
 
     def _put_one(self, entry: Entry) -> bool:
         self.write(wire.pack(wire.stamped(entry, self.now())))
         return True
-
-    def _put_guarded(self, entry: Entry, guard: AnyGuard) -> bool:
-        """Mark first, then put: two producers never both do. If the put fails the mark is as it was."""
-        ruling, was = self._rule(entry, guard)
-        if not ruling.accept:
-            return False
-        try:
-            return self._put_one(replace(entry, run_at=0.0, delay=ruling.delay) if ruling.delay else entry)
-        except BaseException:
-            self._unmark(guard.key, was, ruling)
-            raise
-
-    def _rule(self, entry: Entry, guard: AnyGuard) -> tuple[Ruling, bytes | None]:
-        """What the guard decides, once its mark is written, and the mark before. Nobody else came between."""
-        while True:
-            now, was = self.store.now(), self.store.get(guard.key)
-            mark = None if was is None else Mark.read(was)
-            # Nobody can tell here what became of an entry, nor postpone it: it waits until it was to be due.
-            state = DELAYED if mark is not None and mark.at > now * 1e6 else None
-            ruling = rule(guard, entry, mark, state, now)
-            if not ruling.accept or self.store.swap(guard.key, was, ruling.mark.written(), ruling.ttl):
-                return ruling, was
-
-    def _unmark(self, key: str, was: bytes | None, ruling: Ruling) -> None:
-        mark = ruling.mark.written()
-        if was is None:
-            self.store.drop(key, mark)
-        else:
-            self.store.swap(key, mark, was, ruling.ttl)
 
     def claim(self, limit: int = 1, lease: float = 60.0, owner: str = "") -> Claimed:
         """Lease up to ``limit`` due entries for ``lease`` seconds; never waits. Their ``attempts`` are one higher."""

@@ -12,11 +12,13 @@ import threading
 from collections.abc import Callable, Hashable, Iterable, Sequence
 from dataclasses import replace
 from functools import cached_property
+from types import NoneType
 
 from django.db import connections
 
 from djqueue.backends import database_checks
 from djqueue.backends.base import DEAD_SUFFIX, LeasedQueue
+from djqueue.backends.database_guards import put_guarded
 from djqueue.backends.database_rows import (
     BATCH,
     STATES,
@@ -24,18 +26,21 @@ from djqueue.backends.database_rows import (
     arrival_of,
     batches,
     chunks,
+    delay_of,
     is_ours,
     lease_of,
     micros,
     order_of,
     pairs_of,
+    place_of,
     record_of,
     rounds,
     said_of,
     seconds_to,
 )
 from djqueue.backends.database_store import DatabaseStore, alias_of
-from djqueue.backends.entries import LEASED, Claimed, Entry, Guard, Lease, QueueStats, Reaped, Record
+from djqueue.backends.entries import LEASED, Claimed, Entry, Lease, QueueStats, Reaped, Record
+from djqueue.backends.guards import AnyGuard, Guard
 from djqueue.backends.remembering import Span, remembering
 from djqueue.backends.sql import Dialect, dialect_of
 from djqueue.backends.sql.common import Arrival, Ask, Finish
@@ -94,32 +99,39 @@ class DatabaseQueue(LeasedQueue):
 
     # ---- put
 
-    def put(self, entries: Sequence[Entry], guards: Sequence[Guard | None] | None = None) -> list[bool]:
-        """Raises ValueError for an id, label or lane that is too long."""
+    def put(self, entries: Sequence[Entry], guards: Sequence[AnyGuard | None] | None = None) -> list[bool]:
+        """Raises ValueError for an id, label or lane that is too long.
+
+        What an entry was refused for because that waits is not claimed before the caller's transaction ends.
+        """
+        if guards and self.store is not self._facts:
+            return super().put(entries, guards)
         arrivals: dict[str, Arrival] = {}
-        first = [self._arrive(arrivals, *pair) for pair in zip(entries, guards or [None] * len(entries), strict=True)]
+        pairs = zip(entries, guards or [None] * len(entries), strict=True)
+        first = [self._arrive(arrivals, entry, guard) for entry, guard in pairs]
         accepted: set[str] = set()
         for batch in batches(arrivals.values()):
             accepted |= self._insert(batch)
         return [is_first and entry.id in accepted for entry, is_first in zip(entries, first, strict=True)]
 
-    def _arrive(self, arrivals: dict[str, Arrival], entry: Entry, guard: Guard | None) -> bool:
-        """Whether the entry is to be inserted: is the first of its id, and passes a guard that is decided elsewhere."""
+    def _put_one(self, entry: Entry) -> bool:
+        return self.put([entry])[0]
+
+    def _arrive(self, arrivals: dict[str, Arrival], entry: Entry, guard: AnyGuard | None) -> bool:
+        """Whether the entry is the first of its id."""
         if entry.id in arrivals:
             return False
-        if guard is None:
-            arrivals[entry.id] = arrival_of(entry)
-        elif self.store is self._facts:
-            arrivals[entry.id] = arrival_of(entry, self._facts.key(guard.key), micros(guard.ttl))
-        elif self.store.add(guard.key, entry.id.encode(), guard.ttl):
-            arrivals[entry.id] = arrival_of(entry)
-        return entry.id in arrivals
+        key = "" if guard is None else self._facts.key(guard.key)
+        arrivals[entry.id] = arrival_of(entry, key, guard)
+        return True
 
     def _insert(self, arrivals: list[Arrival]) -> set[str]:
+        kinds = {type(arrival.guard) for arrival in arrivals} - {NoneType}
+        if kinds - {Guard}:
+            return self._run(put_guarded, self._sql, self.name, arrivals, self._marks)
         if self._marks:
             return self._do(self._sql.insert_checked, arrivals, self._marks)
-        guarded = any(arrival.key for arrival in arrivals)
-        return self._do(self._sql.insert_guarded if guarded else self._sql.insert, arrivals)
+        return self._do(self._sql.insert_guarded if kinds else self._sql.insert, arrivals)
 
     # ---- claim and reap
 
@@ -129,7 +141,8 @@ class DatabaseQueue(LeasedQueue):
         rows, now, next, more = self._run(self._sql.claim, ask)
         again = 0.0 if more or len(rows) >= limit else seconds_to(next, now)
         # In what order a database returns the rows it has changed is its own affair.
-        return Claimed([lease_of(row, ask) for row in sorted(rows, key=order_of)], again)
+        order = place_of if self.dead is None else order_of
+        return Claimed([lease_of(row, ask) for row in sorted(rows, key=order)], again)
 
     def reap(self, limit: int = 100) -> Reaped:
         count, now, next = self._do(self._sql.reap, limit)
@@ -149,15 +162,18 @@ class DatabaseQueue(LeasedQueue):
         return [replace(lease, until=row[1] / 1e6) for lease, row in held]
 
     def release(self, leases: Sequence[Lease]) -> list[Lease]:
-        back = self._by_holder(leases, lambda held: self._do(self._sql.give_up, said_of(held, delayed=True)))
+        back = self._by_holder(leases, lambda held: self._do(self._sql.release, said_of(held, delay_of)))
         return [lease for lease, _ in back]
 
     def bury(self, leases: Sequence[Lease]) -> list[Lease]:
         if self.dead is None:  # an error queue has no other to put them in
             return self.complete(leases)
-        into = self.dead.name
-        gone = self._by_holder(leases, lambda held: self._run(self._sql.bury, into, said_of(held, delayed=False)))
-        return [lease for lease, _ in gone]
+        into, places = self.dead.name, {id(lease): place for place, lease in enumerate(leases)}
+
+        def say(held: Iterable[Lease]) -> Iterable[tuple]:
+            return self._run(self._sql.bury, into, said_of(held, lambda lease: places[id(lease)]))
+
+        return [lease for lease, _ in self._by_holder(leases, say)]
 
     def _by_holder(self, leases: Sequence[Lease], say: Callable[[Iterable[Lease]], Iterable[tuple]]) -> list[tuple]:
         """Each lease that was still ours, with the row that says so; a row begins with its seq."""
@@ -186,6 +202,16 @@ class DatabaseQueue(LeasedQueue):
 
     def remove(self, ids: Iterable[str]) -> int:
         return sum(self._do(self._sql.remove, chunk) for chunk in chunks(ids))
+
+    def amend(self, id: str, was: bytes, data: bytes) -> bool:
+        return self._do(self._sql.amend, id, was, data)
+
+    def trim(self, most: int | None = None, age: float | None = None, limit: int = 1000) -> int:
+        """Finds what is too old by a step in the index, and counts no further than to ``most``."""
+        trimmed = 0 if age is None else self._do(self._sql.trim_older, micros(age), limit)
+        if most is not None and trimmed < limit:
+            trimmed += self._do(self._sql.trim_surplus, most, limit - trimmed)
+        return trimmed
 
     def peek(self, state: str, limit: int = 50, after: str | None = None) -> list[Record]:
         if state not in STATES:

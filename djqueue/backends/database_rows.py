@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Sized
+from collections.abc import Callable, Iterable, Iterator, Sized
 from itertools import islice
 from math import ceil, inf
 from typing import NamedTuple
 
 from djqueue.backends.entries import DELAYED, LEASED, READY, Entry, Lease, Record
+from djqueue.backends.guards import AnyGuard, Guard
 from djqueue.backends.sql.common import Arrival, Ask
 
 STATES = (READY, DELAYED, LEASED)
@@ -16,8 +17,8 @@ LONGEST = {"id": 64, "lane": 255, "label": 255}
 BEYOND = 2**31
 BATCH, BATCH_BYTES = 1000, 4 * 2**20
 """One statement takes so many entries, of so many bytes, at most. Quoting may double those: MariaDB takes 16 MiB."""
-BODY, NOTE = 1, 7
-"""Their places in the row of an arrival."""
+BODY, DELAY, LANE, NOTE = 1, 3, 5, 7
+"""Their places in the row of an arrival. Behind the delay is the moment."""
 
 
 class Token(NamedTuple):
@@ -41,8 +42,8 @@ def seconds_to(moment: int | None, now: int) -> float:
 # ---- into rows
 
 
-def arrival_of(entry: Entry, key: str = "", ttl: int = 0) -> Arrival:
-    """The row of an entry to put. Raises ValueError for a field that does not fit its column."""
+def arrival_of(entry: Entry, key: str = "", guard: AnyGuard | None = None) -> Arrival:
+    """An entry to put, beside a guard whose mark has that key. Raises ValueError for a field that does not fit."""
     if len(entry.id) > 64 or len(entry.label) > 255 or len(entry.lane) > 255:
         raise ValueError(_too_long(entry))
     if not -BEYOND <= entry.priority < BEYOND:
@@ -51,7 +52,18 @@ def arrival_of(entry: Entry, key: str = "", ttl: int = 0) -> Arrival:
     run_at = 0 if delay else micros(entry.run_at)
     counts = (entry.attempts, entry.failures, entry.lost)
     row = (entry.id, entry.data, ~entry.priority, delay, run_at, entry.lane, entry.label, entry.note, *counts)
-    return Arrival(row, key, ttl)
+    return Arrival(row, key, micros(guard.ttl) if isinstance(guard, Guard) else 0, entry, guard)
+
+
+def due_of(arrival: Arrival, now: int) -> int:
+    """When an arrival is due, µs."""
+    delay, run_at = arrival.row[DELAY:LANE]
+    return run_at or now + delay
+
+
+def due_at(arrival: Arrival, due: int) -> Arrival:
+    """The arrival with another moment at which it is due, to the microsecond."""
+    return arrival._replace(row=(*arrival.row[:DELAY], 0, due, *arrival.row[LANE:]))
 
 
 def _too_long(entry: Entry) -> str:
@@ -64,14 +76,18 @@ def pairs_of(leases: Iterable[Lease]) -> list[tuple]:
     return [lease.token[:2] for lease in leases]
 
 
-def said_of(leases: Iterable[Lease], delayed: bool) -> list[tuple]:
-    """What holders say of their entries; a delay only where it has a meaning."""
+def said_of(leases: Iterable[Lease], delay_of: Callable[[Lease], int]) -> list[tuple]:
+    """What holders say of their entries; a delay in µs."""
     rows = []
     for lease in leases:
         entry = lease.entry
-        delay = max(0, micros(entry.delay)) if delayed else 0
-        rows.append((*lease.token[:2], delay, entry.attempts, entry.failures, entry.lost, entry.note))
+        rows.append((*lease.token[:2], delay_of(lease), entry.attempts, entry.failures, entry.lost, entry.note))
     return rows
+
+
+def delay_of(lease: Lease) -> int:
+    """What its holder says, µs."""
+    return max(0, micros(lease.entry.delay))
 
 
 # ---- out of rows
@@ -92,7 +108,12 @@ def lease_of(row: tuple, ask: Ask) -> Lease:
 
 def order_of(row: tuple) -> tuple:
     """By which entries run: priority, first due time, arrival."""
-    return row[3], row[4], row[0]
+    return row[3], *place_of(row)
+
+
+def place_of(row: tuple) -> tuple:
+    """By which the entries of an error queue do."""
+    return row[4], row[0]
 
 
 def record_of(row: tuple) -> Record:
@@ -133,15 +154,20 @@ def rounds(leases: Iterable[Lease]) -> Iterator[dict[int, Lease]]:
         rest = left
 
 
-def batches(arrivals: Iterable[Arrival]) -> Iterator[list[Arrival]]:
+def weight_of(arrival: Arrival) -> int:
+    """Its bytes."""
+    return len(arrival.row[BODY]) + _size(arrival.row[NOTE])
+
+
+def batches(values: Iterable, weigh: Callable[..., int] = weight_of) -> Iterator[list]:
     """As many as one statement takes."""
     batch, size = [], 0
-    for arrival in arrivals:
-        weight = len(arrival.row[BODY]) + _size(arrival.row[NOTE])
+    for value in values:
+        weight = weigh(value)
         if _is_full(batch, size + weight):
             yield batch
             batch, size = [], 0
-        batch.append(arrival)
+        batch.append(value)
         size += weight
     if batch:
         yield batch

@@ -2,13 +2,15 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from functools import cached_property
 from hashlib import sha256
-from math import ceil
+from math import inf
 
 from django.db import connections
 
 from djqueue.backends.base import DEAD_SUFFIX, BaseStore
+from djqueue.backends.database_rows import batches, micros
 from djqueue.backends.sql import Dialect, dialect_of
 from djqueue.backends.sql.session import run
 from djqueue.exceptions import InvalidQueueError
@@ -52,10 +54,21 @@ class DatabaseStore(BaseStore):
         return self._run(self._sql.get, self.key(key))
 
     def put(self, key: str, value: bytes, ttl: float | None = None) -> None:
-        self._run(self._sql.put, self.key(key), value, _us(ttl))
+        self._run(self._sql.put, [(self.key(key), value, _us(ttl))])
+
+    def put_many(self, facts: Sequence[tuple[str, bytes, float | None]]) -> None:
+        """In one statement, or in several if they are very many or very large."""
+        rows = {self.key(key): (self.key(key), value, _us(ttl)) for key, value, ttl in facts}
+        for batch in batches(sorted(rows.values()), lambda row: len(row[1])):
+            self._run(self._sql.put, batch)
 
     def add(self, key: str, value: bytes, ttl: float) -> bool:
         return self._run(self._sql.add, self.key(key), value, _us(ttl))
+
+    def swap(self, key: str, was: bytes | None, value: bytes, ttl: float) -> bool:
+        if was is None:
+            return self.add(key, value, ttl)
+        return self._run(self._sql.swap, self.key(key), was, value, _us(ttl))
 
     def keep(self, key: str, value: bytes, ttl: float) -> bool:
         return self._run(self._sql.keep, self.key(key), value, _us(ttl))
@@ -79,4 +92,4 @@ class DatabaseStore(BaseStore):
 
 
 def _us(ttl: float | None) -> int | None:
-    return None if ttl is None else ceil(ttl * 1e6)
+    return None if ttl in (None, inf) else micros(ttl)

@@ -78,7 +78,7 @@ class Mark(NamedTuple):
 
     def written(self) -> bytes:
         """As bytes: ``at first scheduled +id``, or just the id where it was never due."""
-        if not self.at:
+        if not self.at and " +" not in self.id:
             return self.id.encode("utf-8", "surrogatepass")
         return f"{self.at} {self.first} {self.scheduled:d} +{self.id}".encode("utf-8", "surrogatepass")
 
@@ -108,9 +108,9 @@ def _once(guard: Guard, entry: Entry, mark: Mark | None, state: str | None, now:
 
 def _unique(guard: Unique, entry: Entry, mark: Mark | None, state: str | None, now: float) -> Ruling:
     if mark is not None and (state in (READY, DELAYED) or (guard.running and state == LEASED)):
-        return Ruling(False, mark, UNIQUE_FOR)
-    waits = entry.delay or max(0.0, entry.run_at - now)
-    return Ruling(True, Mark(entry.id), waits + UNIQUE_FOR)
+        return Ruling(False, mark, max(0.0, mark.at / 1e6 - now) + UNIQUE_FOR)
+    due = now + entry.delay if entry.delay else max(now, entry.run_at)
+    return Ruling(True, Mark(entry.id, _micros(due)), due - now + UNIQUE_FOR)
 
 
 def _debounce(guard: Debounce, entry: Entry, mark: Mark | None, state: str | None, now: float) -> Ruling:

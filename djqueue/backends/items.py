@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterable
+
 from djqueue import conf
 from djqueue.backends.entries import Entry, Lease
 from djqueue.exceptions import InvalidMessage
@@ -16,6 +18,18 @@ class ItemVerbs:
 
         Raises EncodeError if it cannot, MessageTooLarge beyond ``QUEUE_MAX_MESSAGE_SIZE``.
         """
+        return self.push_many([item], priority, delay)[0]
+
+    def push_many(self, items: Iterable[object], priority: int = 0, delay: float = 0.0) -> list[str]:
+        """Put any number of items, in their order; returns their ids.
+
+        Raises as :meth:`push` does, before any is put.
+        """
+        entries = [self._entry(item, priority, delay) for item in items]
+        self.put(entries)
+        return [entry.id for entry in entries]
+
+    def _entry(self, item: object, priority: int, delay: float) -> Entry:
         id = new_id()
         data = pack_item(
             item,
@@ -25,8 +39,7 @@ class ItemVerbs:
             models=conf.get("QUEUE_MODELS"),
             max_size=conf.get("QUEUE_MAX_MESSAGE_SIZE"),
         )
-        self.put([Entry(data, id, priority=priority, delay=delay)])
-        return id
+        return Entry(data, id, priority=priority, delay=delay)
 
     def pop(self, timeout: float = 0.0, default: object = None) -> object:
         """The next item, or ``default`` after ``timeout`` seconds. At most once: it is gone when this returns."""

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 import secrets
 import threading
 import time
@@ -14,28 +13,17 @@ from math import inf
 
 from djqueue.backends import wire
 from djqueue.backends.base import DEAD_SUFFIX, LeasedQueue
-from djqueue.backends.entries import DELAYED, LEASED, READY, Claimed, Entry, Guard, Lease, QueueStats, Reaped, Record
+from djqueue.backends.entries import DELAYED, LEASED, READY, Claimed, Entry, Lease, Reaped
+from djqueue.backends.guards import AnyGuard, Mark, Ruling, rule
 from djqueue.backends.lines import Bell, Line
+from djqueue.backends.memory_operators import Item, MemoryOperators
 from djqueue.backends.memory_store import MemoryStore
 from djqueue.backends.remembering import Span, remembering
 
 __all__ = ["MemoryQueue", "MemoryStore"]
 
 
-class Item:
-    """An entry and where it stands. Its place, the moment at which it first fell due, is its own for life."""
-
-    __slots__ = ("at", "entry", "owner", "place", "seq", "state", "token")
-
-    def __init__(self, entry: Entry, seq: int, now: float):
-        self.entry, self.seq, self.place = entry, seq, entry.run_at or now
-        self.state, self.at, self.token, self.owner = "", 0.0, None, ""
-
-    def key(self) -> tuple:
-        return (-self.entry.priority, self.place, self.seq) if self.state == READY else (self.at, self.seq)
-
-
-class MemoryQueue(LeasedQueue):
+class MemoryQueue(MemoryOperators, LeasedQueue):
     """A queue that lives in this object: for development, for tests, and for work that may die with its process.
 
     ``remember_done`` (seconds or a timedelta) and ``keep_done`` (a count; 100,000 if only the former is given) bound
@@ -72,7 +60,7 @@ class MemoryQueue(LeasedQueue):
 
     # ---- what the consumer calls
 
-    def put(self, entries: Sequence[Entry], guards: Sequence[Guard | None] | None = None) -> list[bool]:
+    def put(self, entries: Sequence[Entry], guards: Sequence[AnyGuard | None] | None = None) -> list[bool]:
         pairs = list(zip(entries, guards or [None] * len(entries), strict=True))
         with self._lock:
             now = self.now()
@@ -125,29 +113,14 @@ class MemoryQueue(LeasedQueue):
 
     def bury(self, leases: Sequence[Lease]) -> list[Lease]:
         with self._lock:
-            ours = []
+            now, ours = self.now(), []
             for lease, item in self._ours(leases):
                 self._give_up(item, lease.entry)
                 self._take_out(item)
                 if self.dead is not None:
-                    self.dead._take_in(item)
+                    self.dead._take_in(item.anew(next(self._arrivals), now))
                 ours.append(lease)
             return ours
-
-    def revive(self, ids: Iterable[str]) -> int:
-        if self.dead is None:
-            return 0
-        with self._lock:
-            items = [self.dead._items[id] for id in set(ids) if id in self.dead._items and id not in self._items]
-            moved = [item for item in items if item.state != LEASED]
-            now = self.now()
-            for item in moved:
-                self.dead._take_out(item)
-                item.entry = replace(item.entry, attempts=0, failures=0, lost=0, created=now)
-                self._take_in(item)
-        if moved:
-            self._bell.ring()
-        return len(moved)
 
     def reap(self, limit: int = 100) -> Reaped:
         with self._lock:
@@ -161,43 +134,6 @@ class MemoryQueue(LeasedQueue):
         if reaped:
             self._bell.ring()
         return Reaped(reaped, next)
-
-    # ---- for operators
-
-    def flush(self) -> None:
-        with self._lock:
-            for id in [*self._lines[READY].keys, *self._lines[DELAYED].keys]:
-                self._take_out(self._items[id])
-
-    def find(self, id: str) -> Record | None:
-        with self._lock:
-            self._promote(self.now())
-            return self._record(self._items[id]) if id in self._items else None
-
-    def remove(self, ids: Iterable[str]) -> int:
-        with self._lock:
-            items = [self._items[id] for id in set(ids) if id in self._items]
-            waiting = [item for item in items if item.state != LEASED]
-            for item in waiting:
-                self._take_out(item)
-            return len(waiting)
-
-    def peek(self, state: str, limit: int = 50, after: str | None = None) -> list[Record]:
-        if state not in self._lines:
-            raise ValueError(f"peek(state={state!r}): the states are {', '.join(self._lines)}.")
-        with self._lock:
-            self._promote(self.now())
-            names = self._lines[state].after(tuple(json.loads(after)) if after else None, limit)
-            return [self._record(self._items[name]) for name in names]
-
-    def stats(self) -> QueueStats:
-        with self._lock:
-            now = self.now()
-            self._promote(now)
-            sizes = {state: len(line) for state, line in self._lines.items()}
-            oldest, dead = self._oldest.first(), None if self.dead is None else len(self.dead)
-            age = None if oldest is None else max(0.0, now - self._items[oldest].place)
-            return QueueStats(**sizes, dead=dead, done=self._done, oldest=age)
 
     # ---- time
 
@@ -220,18 +156,37 @@ class MemoryQueue(LeasedQueue):
 
     # ---- one entry, under the lock
 
-    def _accept(self, entry: Entry, guard: Guard | None, now: float) -> bool:
+    def _accept(self, entry: Entry, guard: AnyGuard | None, now: float) -> bool:
         if entry.id in self._items or entry.id in self._finished:
             return False
-        if guard is not None and not self.store.add(guard.key, entry.id.encode(), guard.ttl):
-            return False
+        if guard is not None:
+            ruling = self._rule_on(entry, guard, now)
+            if not ruling.accept:
+                return False
+            # Not by the delay: a sum of moments that is rounded down is due before its mark says so.
+            entry = replace(entry, run_at=ruling.mark.at / 1e6, delay=0.0) if ruling.delay else entry
         self._take_in(Item(wire.stamped(entry, now), next(self._arrivals), now))
         return True
+
+    def _rule_on(self, entry: Entry, guard: AnyGuard, now: float) -> Ruling:
+        """What the guard decides; its mark is written, and what it postpones stands at its new place."""
+        was = self.store.get(guard.key)
+        mark = None if was is None else Mark.read(was)
+        named = None if mark is None else self._items.get(mark.id)
+        ruling = rule(guard, entry, mark, None if named is None else named.state, now)
+        if ruling.mark is not None:
+            self.store.put(guard.key, ruling.mark.written(), ruling.ttl)
+        if ruling.postpone and named.state == DELAYED:
+            named.place = ruling.postpone / 1e6
+            named.entry = replace(named.entry, run_at=named.place)
+            self._stand(named, DELAYED, named.place)
+        return ruling
 
     def _take_in(self, item: Item) -> None:
         """Let an item stand among those that wait; one of its id that waited or was leased here gives way."""
         if item.entry.id in self._items:
             self._take_out(self._items[item.entry.id])
+        item.rank = 0 if self.dead is None else -item.entry.priority
         self._items[item.entry.id] = item
         self._stand(item, DELAYED if item.place > self.now() else READY, item.place)
 
@@ -282,9 +237,6 @@ class MemoryQueue(LeasedQueue):
         """Seconds until the first in that line is due or runs out; 0 if it has, infinity if there is none."""
         id = self._lines[state].first()
         return inf if id is None else max(0.0, self._items[id].at - now)
-
-    def _record(self, item: Item) -> Record:
-        return Record(item.entry, item.state, item.at, item.owner, cursor=json.dumps(item.key()))
 
     def _remember(self, id: str, now: float) -> None:
         self._done += 1

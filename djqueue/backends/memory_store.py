@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import threading
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from math import inf
 
 from djqueue.backends.base import BaseStore
@@ -35,12 +35,23 @@ class MemoryStore(BaseStore):
             if ttl is not None:
                 self._ends.add(key, (self.now() + ttl,))
 
+    def put_many(self, facts: Sequence[tuple[str, bytes, float | None]]) -> None:
+        with self._lock:
+            super().put_many(facts)
+
     def add(self, key: str, value: bytes, ttl: float) -> bool:
         with self._lock:
             free = self.get(key) is None
             if free:
                 self.put(key, value, ttl)
             return free
+
+    def swap(self, key: str, was: bytes | None, value: bytes, ttl: float) -> bool:
+        with self._lock:
+            same = self.get(key) == was
+            if same:
+                self.put(key, value, ttl)
+            return same
 
     def keep(self, key: str, value: bytes, ttl: float) -> bool:
         with self._lock:

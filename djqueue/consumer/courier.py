@@ -53,6 +53,9 @@ class Courier(Loop):
         each(watched, self._ask)
         return EVERY if busy or watched else IDLE
 
+    def farewell(self) -> None:
+        self.deliver()
+
     def deliver(self) -> None:
         """Take what was reported to the stores."""
         self._delivered = time.monotonic()

@@ -75,7 +75,12 @@ class Loop(threading.Thread):
             if pause > 0:
                 self._wake.wait(pause)
             self._wake.clear()  # whatever woke us is seen by the tick that follows
+        with suppress(Exception):
+            self.farewell()
         connections.close_all()
+
+    def farewell(self) -> None:
+        """What is left to do when no tick will begin any more."""
 
     def guarded_tick(self) -> float:
         """A tick; if it raises, the seconds to wait before the next try, longer every time."""

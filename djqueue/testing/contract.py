@@ -11,13 +11,12 @@ The classes here serve under pytest (without TestCase as well) and under unittes
 
 from __future__ import annotations
 
-import unittest
 from math import inf
 
-from djqueue.backends.base import BaseQueue, Claimed, Entry, Guard
+from djqueue.backends.base import Claimed, Entry
 from djqueue.exceptions import InvalidMessage
 from djqueue.message import new_id
-from djqueue.testing.patience import PATIENCE, eventually, together
+from djqueue.testing.patience import PATIENCE, together
 from djqueue.testing.steps import Contract, claim, entry, names, nothing_to_claim, put, with_counts
 
 TEXTS = [
@@ -198,6 +197,16 @@ class QueueContract(Contract):
         assert queue.dead.dead is None
         assert type(queue.dead) is type(queue)
 
+    def test_the_error_queue_is_trimmed_to_a_count(self):
+        queue = self.queue()
+        put(queue, *"abcde")
+        queue.bury(claim(queue, 5))
+        assert queue.dead.trim() == queue.dead.trim(most=5) == 0
+        assert queue.dead.trim(most=3, limit=1) == 1
+        assert queue.dead.trim(most=1) == 3
+        assert (queue.dead.trim(most=1), len(queue.dead)) == (0, 1)
+        assert queue.dead.trim(most=0) == 1
+
     def test_stats_count_what_waits(self):
         queue = self.queue()
         put(queue, "a", "b")
@@ -216,34 +225,6 @@ class QueueContract(Contract):
         assert one.nap(0.01) in (True, False)
         assert one.nap(0.01, beside=[other]) in (True, False)
         assert one.describe()
-
-    # ---- guards
-
-    def guarded(self, **options) -> BaseQueue:
-        queue = self.queue(**options)
-        if queue.store is None:
-            raise unittest.SkipTest("this queue was made without a store")
-        return queue
-
-    def test_a_guard_lets_one_entry_per_key_pass(self):
-        queue = self.guarded()
-        guards = [Guard("a", 60), Guard("b", 60), Guard("a", 60), None]
-        assert queue.put([entry() for _ in guards], guards) == [True, True, False, True]
-        assert queue.put([entry(), entry()], [Guard("b", 60), Guard("c", 60)]) == [False, True]
-        assert len(queue) == 4
-
-    def test_a_guard_ends_with_its_time_not_with_its_entry(self):
-        queue = self.guarded()
-        assert queue.put([entry(), entry()], [Guard("long", 60), Guard("short", 0.05)]) == [True, True]
-        queue.complete(claim(queue, 2))
-        assert queue.put([entry()], [Guard("long", 60)]) == [False]
-        eventually(lambda: queue.put([entry()], [Guard("short", 60)]) == [True])
-
-    def test_dj12_of_twenty_threads_with_one_key_exactly_one_passes(self):
-        queue = self.guarded()
-        accepted = together(*[lambda: queue.put([entry()], [Guard("tick", 60)])] * 20, last=queue.close)
-        assert sorted(accepted) == [[False]] * 19 + [[True]]
-        assert len(queue) == 1
 
     # ---- items
 

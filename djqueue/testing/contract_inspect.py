@@ -1,4 +1,4 @@
-"""What operators see and do: find, remove, peek, stats, and the way back from the error queue."""
+"""What operators see and do: find, remove, amend, peek and stats."""
 
 from __future__ import annotations
 
@@ -7,7 +7,7 @@ from dataclasses import replace
 from djqueue.backends.base import BaseQueue, Record
 from djqueue.backends.entries import DELAYED, LEASED, READY
 from djqueue.message import new_id
-from djqueue.testing.patience import together
+from djqueue.testing.patience import eventually, together
 from djqueue.testing.steps import Contract, claim, entry, names, nothing_to_claim, put, with_counts
 
 
@@ -24,7 +24,7 @@ def bodies(records: list[Record]) -> list[str]:
 
 
 class InspectContract(Contract):
-    """Inspection, and the error queue."""
+    """Inspection."""
 
     def test_find_tells_state_and_moment(self):
         queue = self.queue("inspect")
@@ -50,6 +50,65 @@ class InspectContract(Contract):
         assert queue.remove([]) == 0
         assert names(claim(queue)) == ["kept"]
         assert len(queue.complete(leases)) == 1
+
+    def test_what_waits_is_amended_if_its_body_is_still_that_one(self):
+        queue = self.queue("inspect")
+        made = put(queue, "ready", label="app.commands.ready") | put(queue, "later", delay=0.05)
+        assert queue.amend(made["ready"].id, b"other", b"new") is False
+        assert queue.amend(made["ready"].id, b"ready", bytes(range(256))) is True
+        assert queue.amend(made["ready"].id, b"ready", b"again") is False
+        assert queue.amend(made["later"].id, b"later", b"") is True
+        leases = claim(queue, 2)
+        assert [lease.entry.data for lease in leases] == [bytes(range(256)), b""]
+        assert (leases[0].entry.id, leases[0].entry.label) == (made["ready"].id, "app.commands.ready")
+
+    def test_what_is_leased_done_or_unknown_is_not_amended(self):
+        queue = self.queue("inspect")
+        made = put(queue, "work")
+        assert queue.amend(new_id(), b"work", b"new") is False
+        leases = claim(queue)
+        assert queue.amend(made["work"].id, b"work", b"new") is False
+        assert queue.complete(leases) == leases
+        assert queue.amend(made["work"].id, b"work", b"new") is False
+        assert nothing_to_claim(queue)
+
+    def test_what_is_amended_keeps_its_place_and_its_counts(self):
+        queue = self.queue("inspect", "priority")
+        made = put(queue, "a", "b", "c", priority=1)
+        leases = [with_counts(lease, failures=2, lost=1, note='["no"]') for lease in claim(queue, 2)]
+        queue.release(leases)
+        before = queue.find(made["b"].id)
+        assert queue.amend(made["b"].id, b"b", b"new") is True
+        after = queue.find(made["b"].id)
+        assert (replace(after.entry, data=b"b"), after.state, after.at) == (before.entry, before.state, before.at)
+        assert names(claim(queue, 3)) == ["a", "new", "c"]
+
+    def test_what_came_back_from_a_holder_can_be_amended(self):
+        queue = self.queue("inspect")
+        made = put(queue, "lost", "released")
+        lost, released = claim(queue, lease=0.01) + claim(queue)
+        queue.release([released])
+        eventually(lambda: queue.reap().count == 1)
+        assert [queue.amend(made[name].id, name.encode(), b"new") for name in made] == [True, True]
+        queue.release([lost])
+        assert names(claim(queue, 2)) == ["new", "new"]
+
+    def test_of_eight_who_amend_one_body_one_succeeds(self):
+        queue = self.queue("inspect")
+        work = put(queue, "work")["work"]
+        amends = [lambda number=number: queue.amend(work.id, b"work", b"%d" % number) for number in range(8)]
+        assert sorted(won := together(*amends, last=queue.close)) == [False] * 7 + [True]
+        assert names(claim(queue)) == [str(won.index(True))]
+
+    def test_what_is_amended_while_others_claim_is_claimed_as_it_was_told(self):
+        queue = self.queue("inspect")
+        made = list(put(queue, *map(str, range(30))).values())
+
+        def amend() -> list[str]:
+            return [one.id for one in made if queue.amend(one.id, one.data, b"new")]
+
+        amended, leases = together(amend, lambda: claim(queue, 30), last=queue.close)
+        assert {lease.entry.id for lease in leases if lease.entry.data == b"new"} == set(amended)
 
     def test_peek_pages_through_what_is_ready_in_its_order(self):
         queue = self.queue("inspect", "priority")
@@ -123,66 +182,3 @@ class InspectContract(Contract):
         assert (stats.ready, stats.delayed, stats.leased, stats.dead) == (0, 0, 1, 1)
         assert queue.release([held]) == [held]
         assert names(claim(queue)) == ["held"]
-
-    # ---- the error queue
-
-    def test_a_buried_entry_shows_what_went_wrong(self):
-        queue = self.queue("inspect")
-        put(queue, "work", label="app.commands.work", priority=3)
-        (lease,) = claim(queue)
-        queue.bury([with_counts(lease, failures=1, note='["Traceback …"]')])
-        (record,) = queue.dead.peek(READY)
-        assert record == queue.dead.find(lease.entry.id) or record.entry == queue.dead.find(lease.entry.id).entry
-        shown = record.entry
-        assert (shown.data, shown.label, shown.attempts, shown.failures) == (b"work", "app.commands.work", 1, 1)
-        assert shown.note == '["Traceback …"]'
-
-    def test_a_revived_entry_waits_with_its_counts_afresh(self):
-        queue = self.queue("lease")
-        made = put(queue, "work", "other")
-        leases = [with_counts(lease, failures=4, lost=2, attempts=6) for lease in claim(queue, 2)]
-        queue.bury(leases)
-        revived_at = queue.now()
-        assert queue.revive([made["work"].id, new_id()]) == 1
-        assert (len(queue), len(queue.dead)) == (1, 1)
-        (lease,) = claim(queue)
-        assert lease.entry.created >= revived_at  # its age begins anew too
-        fresh = replace(lease.entry, created=0.0, run_at=0.0, note="")
-        assert fresh == replace(made["work"], attempts=1)
-        assert queue.complete([lease]) == [lease]
-
-    def test_an_entry_is_revived_once(self):
-        queue = self.queue("lease")
-        put(queue, *map(str, range(20)))
-        ids = [lease.entry.id for lease in queue.bury(claim(queue, 20))]
-        assert sum(together(*[lambda: queue.revive(ids)] * 6, last=queue.close)) == 20
-        assert queue.revive(ids) == 0
-        assert (len(queue), len(queue.dead)) == (20, 0)
-
-    def test_a_dead_entry_that_somebody_holds_is_not_revived(self):
-        queue = self.queue("lease")
-        put(queue, "work")
-        queue.bury(claim(queue))
-        (held,) = claim(queue.dead)
-        assert queue.revive([held.entry.id]) == 0
-        assert queue.dead.release([held]) == [held]
-        assert queue.revive([held.entry.id]) == 1
-
-    def test_a_revived_entry_is_nobodys(self):
-        queue = self.queue("lease")
-        put(queue, "work")
-        leases = claim(queue)
-        queue.bury(leases)
-        queue.revive([leases[0].entry.id])
-        assert queue.complete(leases) == queue.touch(leases) == []
-        assert names(claim(queue)) == ["work"]
-        assert nothing_to_claim(queue)
-
-    def test_the_error_queue_can_be_removed_from_and_flushed(self):
-        queue = self.queue("inspect")
-        made = put(queue, "a", "b", "c")
-        queue.bury(claim(queue, 3))
-        assert queue.dead.remove([made["a"].id]) == 1
-        assert len(queue.dead) == 2
-        queue.dead.flush()
-        assert (len(queue.dead), queue.stats().dead) == (0, 0)

@@ -1,4 +1,4 @@
-"""What a queue with leases keeps: LeaseContract is fences, order, acceptance and inspection in one."""
+"""What a queue with leases keeps: LeaseContract is fences, order, acceptance, inspection and errors in one."""
 
 from __future__ import annotations
 
@@ -8,6 +8,7 @@ from math import inf
 from unittest import mock
 
 from djqueue.backends.base import BaseQueue, Lease
+from djqueue.testing.contract_errors import ErrorsContract
 from djqueue.testing.contract_inspect import InspectContract
 from djqueue.testing.contract_order import OrderContract
 from djqueue.testing.contract_puts import AcceptContract
@@ -259,5 +260,5 @@ class FenceContract(Contract):
         assert sorted(taken, key=int) == [str(number) for number in range(80)]
 
 
-class LeaseContract(FenceContract, OrderContract, AcceptContract, InspectContract):
+class LeaseContract(FenceContract, OrderContract, AcceptContract, InspectContract, ErrorsContract):
     """All that a queue with leases keeps."""

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from dataclasses import replace
 
-from djqueue.backends.base import Guard
 from djqueue.message import new_id
 from djqueue.testing.patience import eventually, together
 from djqueue.testing.steps import Contract, claim, entry, names, nothing_to_claim, put
@@ -13,7 +12,7 @@ HIGHEST, LOWEST = 2**31 - 1, -(2**31)
 
 
 class AcceptContract(Contract):
-    """Idempotent puts, replays, guards beside them, and the limits of an entry."""
+    """Idempotent puts, replays, and the limits of an entry."""
 
     def test_an_id_that_waits_or_is_leased_is_refused(self):
         queue = self.queue("idempotent")
@@ -93,29 +92,6 @@ class AcceptContract(Contract):
         queue.bury(claim(queue))
         assert queue.revive([queue.dead.peek("ready")[0].entry.id]) == 1
         assert len(queue.complete(claim(queue))) == 1
-
-    def test_an_entry_that_its_guard_refuses_leaves_nothing(self):
-        queue = self.queue("lease")
-        refused = entry("refused")
-        assert queue.put([entry("first"), refused], [Guard("key", 60), Guard("key", 60)]) == [True, False]
-        assert queue.find(refused.id) is None
-        assert queue.put([refused]) == [True]
-
-    def test_guards_are_decided_in_the_order_of_the_call(self):
-        queue = self.queue("lease")
-        entries = [entry(name, id=id + new_id()[1:]) for name, id in (("first", "z"), ("second", "a"), ("third", "m"))]
-        assert queue.put(entries, [Guard("key", 60)] * 3) == [True, False, False]
-        assert names(claim(queue)) == ["first"]
-
-    def test_guards_of_many_keys_race_without_deadlock(self):
-        queue = self.queue("lease")
-
-        def send(turn: int) -> int:
-            keys = [f"key {(number * 7 + turn * 3) % 20}" for number in range(20)]
-            return sum(queue.put([entry() for _ in keys], [Guard(key, 60) for key in keys]))
-
-        sent = together(*[lambda turn=turn: send(turn) for turn in range(6)], last=queue.close)
-        assert sum(sent) == len(queue) == 20
 
     def test_to19_fields_at_their_limits_travel_whole(self):
         queue = self.queue("lease")

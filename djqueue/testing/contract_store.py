@@ -71,6 +71,72 @@ class StoreContract(Contract):
         store.put("key", b"1")
         assert store.add("key", b"2", 60) is False
 
+    def test_swap_sets_only_what_is_still_the_same(self):
+        store = self.store()
+        store.put("key", b"1")
+        assert store.swap("key", b"2", b"3", 60) is False
+        assert store.swap("key", None, b"3", 60) is False
+        assert store.swap("none", b"1", b"3", 60) is False
+        assert (store.get("key"), store.get("none")) == (b"1", None)
+        assert store.swap("key", b"1", b"", 60) is True
+        assert store.swap("key", b"", b"2", 60) is True
+        assert store.get("key") == b"2"
+
+    def test_swap_of_nothing_sets_what_is_absent_or_over(self):
+        store = self.store()
+        assert store.swap("key", None, b"1", 60) is True
+        assert store.swap("key", None, b"2", 60) is False
+        store.put("short", b"1", ttl=0.05)
+        eventually(lambda: store.swap("short", None, b"2", 60))
+        assert (store.get("key"), store.get("short")) == (b"1", b"2")
+
+    def test_swap_of_what_is_over_is_refused(self):
+        store = self.store()
+        store.put("key", b"1", ttl=0.05)
+        eventually(lambda: store.get("key") is None)
+        assert store.swap("key", b"1", b"2", 60) is False
+
+    def test_swap_gives_a_fact_its_time(self):
+        store = self.store()
+        store.put("key", b"1")
+        assert store.swap("key", b"1", b"1", 0.05) is True
+        assert store.swap("other", None, b"1", 0.05) is True
+        eventually(lambda: store.get("key") is store.get("other") is None)
+        store.put("key", b"1", ttl=0.3)
+        until = store.now() + 0.4
+        assert store.swap("key", b"1", b"2", 60) is True
+        eventually(lambda: store.now() > until)
+        assert store.get("key") == b"2"
+
+    def test_of_twenty_who_swap_one_value_one_succeeds(self):
+        queue = self.queue()
+        for was in (None, b"first"):
+            swaps = [lambda n=n, was=was: queue.store.swap("key", was, b"%d" % n, 60) for n in range(20)]
+            assert sorted(won := together(*swaps, last=queue.close)) == [False] * 19 + [True]
+            assert queue.store.get("key") == b"%d" % won.index(True)
+            queue.store.put("key", b"first")
+
+    def test_several_are_put_at_once(self):
+        one, other = self.store(), self.store()
+        one.put("old", b"1", ttl=60)
+        one.put_many([])
+        one.put_many([("old", b"2", 0.05), ("new", b"", None), ("short", b"1", 0.05), ("short", b"2", None)])
+        one.put_many([(f"key {number}", bytes([number]), 60) for number in range(200)])
+        assert (one.get("new"), one.get("short"), other.get("new")) == (b"", b"2", None)
+        assert [one.get(f"key {number}") for number in range(200)] == [bytes([number]) for number in range(200)]
+        eventually(lambda: one.get("old") is None)
+        assert one.get("short") == b"2"
+
+    def test_several_who_put_the_same_at_once_do_not_lock_each_other_out(self):
+        queue = self.queue()
+
+        def put(turn: int) -> None:
+            keys = [f"key {(number * 7 + turn * 3) % 20}" for number in range(20)]
+            queue.store.put_many([(key, b"1", 60) for key in keys])
+
+        together(*[lambda turn=turn: put(turn) for turn in range(6)], last=queue.close)
+        assert [queue.store.get(f"key {number}") for number in range(20)] == [b"1"] * 20
+
     def test_keep_extends_only_the_same_value(self):
         store = self.store()
         store.put("key", b"1", ttl=0.5)

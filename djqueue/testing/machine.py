@@ -3,115 +3,54 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from dataclasses import dataclass
 from typing import Any
 
-from djqueue.backends.base import BaseQueue, Entry, Lease
+from djqueue.backends.base import AnyGuard, BaseQueue, Debounce, Entry, Guard, Lease, Unique
 from djqueue.backends.entries import DEAD, DELAYED, LEASED, READY
+from djqueue.testing.model import AGES_AGO, Model
 from djqueue.testing.patience import eventually
 from djqueue.testing.steps import entry, with_counts
 
-AGES_AGO = 1_000_000_000.0
-"""A moment in the past: entries that fell due then go before those that fall due on arrival."""
 NEVER = 100_000.0
 """Seconds that no test lasts."""
-
-
-@dataclass
-class Known:
-    """What the model knows of one entry."""
-
-    entry: Entry
-    place: tuple[float, int]
-    state: str
-    counts: tuple[int, int, int] = (0, 0, 0)
-    """Attempts, failures, lost."""
-    holder: Lease | None = None
-
-    def turn(self) -> tuple:
-        return (-self.entry.priority, *self.place)
-
-
-class Model:
-    """A queue as a plain dictionary. Delays never end here; leases run out only by :meth:`lose`."""
-
-    def __init__(self) -> None:
-        self.known: dict[str, Known] = {}
-        self.arrivals = 0
-        self.done = 0
-
-    def put(self, entries: list[Entry]) -> list[bool]:
-        return [self._put(one) for one in entries]
-
-    def _put(self, one: Entry) -> bool:
-        if one.id in self.known:
-            return False
-        self.arrivals += 1
-        place = (one.run_at or 2 * AGES_AGO, self.arrivals)
-        self.known[one.id] = Known(one, place, DELAYED if one.delay else READY)
-        return True
-
-    def ids(self, state: str) -> list[str]:
-        found = sorted((known for known in self.known.values() if known.state == state), key=Known.turn)
-        return [known.entry.id for known in found]
-
-    def claim(self, leases: list[Lease]) -> None:
-        for lease in leases:
-            known = self.known[lease.entry.id]
-            attempts, failures, lost = known.counts
-            known.state, known.counts, known.holder = LEASED, (attempts + 1, failures, lost), lease
-
-    def ours(self, lease: Lease) -> bool:
-        known = self.known.get(lease.entry.id)
-        return known is not None and known.holder is not None and known.holder.token == lease.token
-
-    def complete(self, lease: Lease) -> None:
-        del self.known[lease.entry.id]
-        self.done += 1
-
-    def give_up(self, lease: Lease, state: str) -> None:
-        says, known = lease.entry, self.known[lease.entry.id]
-        known.state, known.holder = state, None
-        known.counts = (says.attempts, says.failures, says.lost)
-
-    def lose(self, lease: Lease) -> None:
-        known = self.known[lease.entry.id]
-        attempts, failures, lost = known.counts
-        known.state, known.counts = READY, (attempts, failures, lost + 1)
-
-    def drop(self, ids: list[str]) -> int:
-        waiting = [id for id in ids if id in self.known and self.known[id].state in (READY, DELAYED)]
-        for id in waiting:
-            del self.known[id]
-        return len(waiting)
+SOON = 0.002
+"""Seconds of a window whose end is waited for."""
 
 
 def queue_machine(make_queue: Callable[[], BaseQueue]) -> type:
     """A hypothesis ``RuleBasedStateMachine`` over new, empty queues with leases; its ``TestCase`` is a test class."""
     from hypothesis import strategies as st
-    from hypothesis.stateful import Bundle, RuleBasedStateMachine, consumes, invariant, multiple, rule
+    from hypothesis.stateful import Bundle, RuleBasedStateMachine, invariant, multiple, precondition, rule
 
     kinds = st.sampled_from([{}, {}, {}, {"run_at": AGES_AGO}, {"run_at": AGES_AGO + 1}, {"delay": NEVER}])
-    whats = st.lists(st.tuples(st.integers(-1, 1), kinds), min_size=1, max_size=4)
+    keys, flags = st.sampled_from("ab"), st.booleans()
+    debounces = st.builds(Debounce, keys, st.just(NEVER), flags, flags)
+    guards = st.none() | st.builds(Guard, keys, st.just(NEVER)) | st.builds(Unique, keys, flags) | debounces
+    numbers = st.integers(0, 20)
+    whats = st.lists(st.tuples(st.integers(-1, 1), kinds, guards), min_size=1, max_size=4)
 
     class QueueMachine(RuleBasedStateMachine):
-        ids, leases = Bundle("ids"), Bundle("leases")
+        leases = Bundle("leases")
 
         def __init__(self) -> None:
             super().__init__()
             self.queue, self.model = make_queue(), Model()
 
-        @rule(target=ids, whats=whats)
-        def put(self, whats: list[tuple[int, dict]]) -> Any:
-            entries = [entry(priority=priority, **kind) for priority, kind in whats]
-            assert self.queue.put(entries) == self.model.put(entries)
-            return multiple(*[one.id for one in entries])
+        @rule(whats=whats)
+        def put(self, whats: list[tuple[int, dict, Any]]) -> None:
+            self._put([entry(priority=priority, **kind) for priority, kind, _ in whats], [what[2] for what in whats])
 
-        @rule(id=ids)
-        def put_again_what_is_there(self, id: str) -> None:
-            known = self.model.known.get(id)
-            if known is not None and known.state != DEAD:
-                assert self.queue.put([known.entry]) == [False]
+        @rule(key=keys, priority=st.integers(-1, 1))
+        def put_delayed_until_it_is_due(self, key: str, priority: int) -> None:
+            for id in self._put([entry(priority=priority)], [Debounce(key, SOON, always_delay=True)]):
+                eventually(lambda id=id: self.queue.find(id).state == READY)
+                self.model.fall_due(id)
+
+        @precondition(lambda self: len(self.model.ids(DEAD)) < len(self.model.known))
+        @rule(number=numbers, guard=guards)
+        def put_again_what_is_there(self, number: int, guard: AnyGuard | None) -> None:
+            known = self.model.known[self._one(number, READY, DELAYED, LEASED)]
+            assert self.queue.put([known.entry], [guard]) == [False]
 
         @rule(target=leases, limit=st.integers(1, 5))
         def claim(self, limit: int) -> Any:
@@ -143,18 +82,30 @@ def queue_machine(make_queue: Callable[[], BaseQueue]) -> type:
                 eventually(lambda: self.queue.reap().count == 1)
                 self.model.lose(lease)
 
-        @rule(ids=st.lists(ids, max_size=4, unique=True))
-        def revive(self, ids: list[str]) -> None:
-            dead = [id for id in ids if id in self.model.known and self.model.known[id].state == DEAD]
-            assert self.queue.revive(ids) == len(dead)
-            for id in dead:
-                self.model.known[id].state, self.model.known[id].counts = READY, (0, 0, 0)
+        @precondition(lambda self: self.model.ids(DEAD))
+        @rule(number=numbers)
+        def revive(self, number: int) -> None:
+            id = self._one(number, DEAD)
+            assert self.queue.revive([id, id]) == self.model.revive(id)
 
-        @rule(id=consumes(ids))
-        def remove(self, id: str) -> None:
+        @precondition(lambda self: self.model.ids(DEAD))
+        @rule(most=st.integers(0, 3))
+        def trim(self, most: int) -> None:
+            assert self.queue.dead.trim(most=most) == self.model.trim(most)
+
+        @precondition(lambda self: self.model.known)
+        @rule(number=numbers, was=st.sampled_from([b"work", b"work", b"new"]), data=st.sampled_from([b"work", b"new"]))
+        def amend(self, number: int, was: bytes, data: bytes) -> None:
+            id = self._one(number, READY, DELAYED, LEASED, DEAD)
+            assert self.queue.amend(id, was, data) == self.model.amend(id, was, data)
+
+        @precondition(lambda self: self.model.known)
+        @rule(number=numbers)
+        def remove(self, number: int) -> None:
+            id = self._one(number, READY, DELAYED, LEASED, DEAD)
             assert self.queue.remove([id]) == self.model.drop([id])
 
-        @rule(sure=st.sampled_from([False, False, True]))
+        @rule(sure=st.sampled_from([False, False, False, True]))
         def flush(self, sure: bool) -> None:
             if sure:
                 self.queue.flush()
@@ -168,11 +119,25 @@ def queue_machine(make_queue: Callable[[], BaseQueue]) -> type:
             assert stats.done == self.model.done
 
         @invariant()
-        def order_and_counts_of_the_ready_agree(self) -> None:
-            shown = [record.entry for record in self.queue.peek(READY, 1000)]
-            assert [one.id for one in shown] == self.model.ids(READY)
-            counts = [(one.attempts, one.failures, one.lost) for one in shown]
-            assert counts == [self.model.known[one.id].counts for one in shown]
+        def order_bodies_and_counts_agree(self) -> None:
+            for queue, state in ((self.queue, READY), (self.queue.dead, DEAD)):
+                shown = [record.entry for record in queue.peek(READY, 1000)]
+                assert [one.id for one in shown] == self.model.ids(state)
+                told = [(one.data, (one.attempts, one.failures, one.lost)) for one in shown]
+                known = [self.model.known[one.id] for one in shown]
+                assert told == [(one.entry.data, one.counts) for one in known]
+
+        def _one(self, number: int, *states: str) -> str:
+            """The id of one of those that are in these states."""
+            found = [id for state in states for id in self.model.ids(state)]
+            return found[number % len(found)]
+
+        def _put(self, entries: list[Entry], guards: list[AnyGuard | None]) -> list[str]:
+            """The ids of those that were accepted."""
+            now = self.queue.now()
+            told = self.queue.put(entries, guards)
+            assert told == self.model.put(entries, guards, now)
+            return [one.id for one, accepted in zip(entries, told, strict=True) if accepted]
 
         def _agreed(self, lease: Lease, told: list[Lease]) -> bool:
             assert bool(told) == self.model.ours(lease)

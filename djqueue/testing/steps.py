@@ -5,7 +5,7 @@ from __future__ import annotations
 import unittest
 from dataclasses import replace
 
-from djqueue.backends.base import BaseQueue, Entry, Lease
+from djqueue.backends.base import AnyGuard, BaseQueue, Entry, Lease
 from djqueue.message import new_id
 from djqueue.testing.patience import eventually
 
@@ -25,8 +25,15 @@ class Contract:
                 raise unittest.SkipTest(f"{type(queue).__name__} declares that it cannot: {ability}")
         return queue
 
+    def guarded(self, *abilities: str, **options) -> BaseQueue:
+        """The same; skips the test if the queue has no store, for guards to leave their marks in."""
+        queue = self.queue(*abilities, **options)
+        if queue.store is None:
+            raise unittest.SkipTest("this queue was made without a store")
+        return queue
+
     def queue_with(self, option: str, value: object, *abilities: str) -> BaseQueue:
-        """The same with an option; skips the test if the backend has no such option."""
+        """A queue with an option; skips the test if the backend has no such option."""
         if option.upper() not in self.queue(*abilities).options:
             raise unittest.SkipTest(f"there is no option {option.upper()}")
         return self.queue(**{option: value})
@@ -42,6 +49,13 @@ def put(queue: BaseQueue, *names: str, **fields) -> dict[str, Entry]:
     entries = {name: entry(name, **fields) for name in names}
     assert queue.put(list(entries.values())) == [True] * len(names)
     return entries
+
+
+def send(queue: BaseQueue, guard: AnyGuard, *names: str, **fields) -> dict[str, Entry]:
+    """Put one entry per name, all beside this guard, in one call; returns those that were accepted by name."""
+    entries = {name: entry(name, **fields) for name in names}
+    told = queue.put(list(entries.values()), [guard] * len(entries))
+    return {name: one for (name, one), accepted in zip(entries.items(), told, strict=True) if accepted}
 
 
 def claim(queue: BaseQueue, count: int = 1, lease: float = 60.0) -> list[Lease]:

@@ -8,11 +8,11 @@ from math import inf
 import pytest
 from django.db import OperationalError
 
-from djqueue.backends.base import BaseQueue
+from djqueue.backends.base import BaseQueue, Debounce, Guard
 from djqueue.backends.database import DatabaseQueue
-from djqueue.backends.memory import MemoryQueue
+from djqueue.backends.memory import MemoryQueue, MemoryStore
 from djqueue.exceptions import EncodeError, InvalidMessage, InvalidQueueError, MessageTooLarge
-from djqueue.testing.steps import claim, entry, names, put
+from djqueue.testing.steps import claim, entry, names, put, send
 from tests.contract.toy import ToyQueue
 
 
@@ -113,6 +113,43 @@ def test_an_error_queue_has_the_options_of_its_queue():
     for cls in (Own, WithoutSuper):
         assert cls("mail", {}, region="north").dead.region == "north"
         assert cls(name="mail", connection={}).dead.region == "none"
+
+
+# ---- guards
+
+
+@pytest.fixture
+def guarded(queue):
+    queue.store = MemoryStore("toy")
+    return queue
+
+
+@pytest.mark.parametrize("guard", [Guard("key", 60), Debounce("key", 60), Debounce("key", 60, always_delay=True)])
+def test_df16_after_a_put_that_failed_the_next_is_not_refused(guarded, guard):
+    for _ in range(2):
+        with guarded.fails_at(1), pytest.raises(ConnectionError):
+            send(guarded, guard, "failed")
+        assert len(guarded) == 0
+    assert list(send(guarded, guard, "work")) == ["work"]
+
+
+def test_df16_after_a_scheduled_put_that_failed_the_mark_is_as_it_was(guarded):
+    guard = Debounce("key", 60)
+    send(guarded, guard, "first")
+    was = guarded.store.get("key")
+    with guarded.fails_at(1), pytest.raises(ConnectionError):
+        send(guarded, guard, "failed")
+    assert guarded.store.get("key") == was
+    assert list(send(guarded, guard, "scheduled", "refused")) == ["scheduled"]
+
+
+def test_what_cannot_be_postponed_comes_at_its_first_moment_and_no_call_is_lost(guarded):
+    guard = Debounce("key", 0.1, extend=True)
+    called = guarded.now()
+    assert list(send(guarded, guard, "first", "refused")) == ["first"]
+    (first,) = claim(guarded)
+    assert first.claimed >= called + 0.1
+    assert list(send(guarded, guard, "next")) == ["next"]
 
 
 # ---- items

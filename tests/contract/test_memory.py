@@ -5,10 +5,11 @@ from dataclasses import dataclass
 
 import pytest
 
-from djqueue.backends.base import Entry, Guard
+from djqueue.backends.base import Debounce, Entry, Guard
 from djqueue.backends.memory import MemoryQueue
+from djqueue.testing.machine import run_machine
 from djqueue.testing.patience import together
-from djqueue.testing.steps import claim, entry, names, nothing_to_claim, put, with_counts
+from djqueue.testing.steps import claim, entry, names, nothing_to_claim, put, send, with_counts
 
 
 @dataclass
@@ -72,6 +73,32 @@ def test_guards_facts_and_the_error_queue_go_by_the_same_clock(queue, clock):
     assert (lease.until, queue.dead.reap().count) == (clock.now, 1)
 
 
+def test_a_window_is_over_at_its_moment_and_not_before(queue, clock):
+    guard, started = Debounce("key", 10), clock.now
+    assert list(send(queue, guard, "now")) == ["now"]
+    clock.now += 9.999
+    scheduled = send(queue, guard, "then")["then"]
+    assert (queue.find(scheduled.id).at, send(queue, guard, "never")) == (pytest.approx(started + 10), {})
+    clock.now = started + 11
+    assert names(queue.claim(5)) == ["now", "then"]
+    further = send(queue, guard, "further")["further"]
+    assert queue.find(further.id).at == pytest.approx(started + 20)
+    clock.now = started + 30
+    assert names(queue.claim(5)) == ["further"]
+    assert queue.find(send(queue, guard, "next")["next"].id).state == "ready"
+
+
+def test_the_dead_are_trimmed_once_they_are_older_than_that_and_not_before(queue, clock):
+    put(queue, "first", "second")
+    queue.bury(claim(queue))
+    clock.now += 1
+    queue.bury(claim(queue))
+    clock.now += 9
+    assert queue.dead.trim(age=10) == 0
+    clock.now += 0.001
+    assert (queue.dead.trim(age=10), len(queue.dead)) == (1, 1)
+
+
 def test_to17_remembered_ids_are_bounded_by_age_and_by_count(clock):
     queue = MemoryQueue("memory", remember_done=10, keep_done=3)
     queue.clock = clock
@@ -106,6 +133,13 @@ def test_extending_for_hours_does_not_grow(queue, clock):
     assert held_things(queue) < 100
 
 
+def test_postponing_for_hours_does_not_grow(queue, clock):
+    for _ in range(2000):
+        send(queue, Debounce("key", 60, extend=True), "work")
+        clock.now += 1
+    assert (len(queue), held_things(queue) < 20) == (1, True)
+
+
 def test_facts_that_are_renewed_or_dropped_do_not_grow(queue, clock):
     for number in range(2000):
         queue.store.put("same", b"1", ttl=60)
@@ -121,6 +155,19 @@ def test_to12_reaping_costs_nothing_for_what_is_not_expired(queue):
     for _ in range(100):
         assert queue.reap().count == 0
     assert time.perf_counter() - started < 0.5  # a look at all of them would take a hundred times as long
+
+
+@pytest.mark.alone
+def test_trimming_costs_nothing_for_what_is_within_its_bounds(queue):
+    queue.dead.put([Entry(b"", str(number)) for number in range(100_000)])
+    started = time.perf_counter()
+    for _ in range(100):
+        assert queue.dead.trim(most=100_000, age=60) == 0
+    assert time.perf_counter() - started < 0.5  # a look at all of them would take a hundred times as long
+
+
+def test_many_random_verbs_do_what_they_do_to_the_model():
+    run_machine(lambda: MemoryQueue("memory"), examples=150, steps=50)
 
 
 def test_a_nap_is_woken_by_what_is_given_back():

@@ -13,10 +13,24 @@ from typing import NamedTuple
 
 from django.db import IntegrityError
 
+from djqueue.backends.entries import Entry
+from djqueue.backends.guards import AnyGuard
 from djqueue.backends.sql.facts import Facts
+from djqueue.backends.sql.guarding import Guarding
 from djqueue.backends.sql.operators import Operators
 from djqueue.backends.sql.session import Session
-from djqueue.backends.sql.text import DELAYED, LEASED, PROMOTE, PROMOTED, REAPED, first_over, marks, next_of
+from djqueue.backends.sql.text import (
+    BURIED,
+    DELAYED,
+    GIVE_UP,
+    LEASED,
+    PROMOTE,
+    PROMOTED,
+    REAPED,
+    first_over,
+    marks,
+    next_of,
+)
 
 
 class Arrival(NamedTuple):
@@ -25,6 +39,8 @@ class Arrival(NamedTuple):
     row: tuple
     key: str = ""
     ttl: int = 0
+    entry: Entry | None = None
+    guard: AnyGuard | None = None
 
 
 class Ask(NamedTuple):
@@ -54,10 +70,12 @@ class Finish(NamedTuple):
     remember: int = 0
 
 
-class Dialect(Facts, Operators):
+class Dialect(Facts, Guarding, Operators):
     """The verbs as statements, in rows, integers and microseconds. What no vendor overrides runs on all of them."""
 
     name = ""
+    died = "NOW"
+    """The moment of a death, which tells it from the one before."""
 
     # ---- put
 
@@ -66,24 +84,30 @@ class Dialect(Facts, Operators):
         raise NotImplementedError
 
     def insert_guarded(self, run: Session, queue: str, arrivals: Sequence[Arrival]) -> set[str]:
-        """The same, of each guard's key at most one, in one transaction."""
+        """The same, of each guard's key at most one, in one transaction. The guards are of the kind that holds once."""
         return self.insert_checked(run, queue, arrivals, "")
 
     def insert_checked(self, run: Session, queue: str, arrivals: Sequence[Arrival], done: str) -> set[str]:
         """The same, and nothing whose id is marked as done (``done`` is what such keys begin with; "": none are)."""
         with run.atomic():
-            there = self._present(run, queue, arrivals) | self._marked(run, done, ids_of(arrivals))
+            there = self._present(run, queue, arrivals) | self.marked(run, done, ids_of(arrivals))
             fresh = [arrival for arrival in arrivals if arrival.row[0] not in there]
-            passed = self._pass_guards(run, fresh)
-            accepted = self.insert(run, queue, passed) if passed else set()
-            return accepted - self._take_back(run, queue, self._marked(run, done, accepted))
+            return self.insert_unmarked(run, queue, self._pass_guards(run, fresh), done)
+
+    def insert_unmarked(self, run: Session, queue: str, arrivals: Sequence[Arrival], done: str) -> set[str]:
+        """Insert what was not marked when we looked, and take back what somebody else completed since."""
+        accepted = self.insert(run, queue, arrivals) if arrivals else set()
+        if late := self.marked(run, done, accepted):
+            run.count(f"DELETE FROM djqueue_message WHERE queue = %s AND id IN ({marks(late)})", [queue, *late])
+        return accepted - late
 
     def _present(self, run: Session, queue: str, arrivals: Sequence[Arrival]) -> set[str]:
         ids = ids_of(arrivals)
         sql = f"SELECT id FROM djqueue_message WHERE queue = %s AND id IN ({marks(ids)})"
         return {row[0] for row in run.rows(sql, [queue, *ids])}
 
-    def _marked(self, run: Session, done: str, ids: Iterable[str]) -> set[str]:
+    def marked(self, run: Session, done: str, ids: Iterable[str]) -> set[str]:
+        """Those of the ids that are remembered."""
         keys = {done + id: id for id in ids} if done else {}
         return {keys[key] for key in self.living(run, list(keys))}
 
@@ -94,12 +118,6 @@ class Dialect(Facts, Operators):
             if arrival.key and not self.add(run, arrival.key, arrival.row[0].encode(), arrival.ttl):
                 refused.add(arrival.row[0])
         return [arrival for arrival in arrivals if arrival.row[0] not in refused]
-
-    def _take_back(self, run: Session, queue: str, ids: set[str]) -> set[str]:
-        """What somebody else completed between our look and our insert is marked by now."""
-        if ids:
-            run.count(f"DELETE FROM djqueue_message WHERE queue = %s AND id IN ({marks(ids)})", [queue, *ids])
-        return ids
 
     # ---- claim and reap
 
@@ -142,19 +160,23 @@ class Dialect(Facts, Operators):
         """Extend, what was reaped and has no new holder as well; rows of seq and until."""
         raise NotImplementedError
 
-    def give_up(self, run: Session, queue: str, said: Sequence[tuple]) -> Iterable[tuple]:
-        """Let rows stand in ``queue`` as SAID; rows that begin with the seqs that were ours."""
+    def release(self, run: Session, queue: str, said: Sequence[tuple]) -> Iterable[tuple]:
+        return self.give_up(run, queue, GIVE_UP, said)
+
+    def give_up(self, run: Session, queue: str, change: str, said: Sequence[tuple]) -> Iterable[tuple]:
+        """Let rows stand in ``queue`` as SAID and changed so; rows that begin with the seqs that were ours."""
         raise NotImplementedError
 
     def bury(self, run: Session, dead: str, said: Sequence[tuple]) -> Iterable[tuple]:
         """``give_up`` into the error queue, where an older entry of the same id gives way."""
+        change = BURIED.replace("DIED", self.died)
         try:
             with run.atomic(savepoint=True) if run.joined else nullcontext():
-                return self.give_up(run, dead, said)
+                return self.give_up(run, dead, change, said)
         except IntegrityError:
             with run.atomic():
                 self._give_way(run, dead, {row[:2] for row in said})
-                return self.give_up(run, dead, said)
+                return self.give_up(run, dead, change, said)
 
     def _give_way(self, run: Session, dead: str, pairs: set[tuple]) -> None:
         sql = f"SELECT seq, token, id FROM djqueue_message WHERE seq IN ({marks(pairs)})"

@@ -5,9 +5,10 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 from djqueue.backends.sql.session import Session
-from djqueue.backends.sql.text import marks
+from djqueue.backends.sql.text import flat, marks
 
 LIVING = "(until IS NULL OR until > NOW)"
+FACT = "(%s, %s, NOW + %s, 0)"
 
 
 class Facts:
@@ -30,19 +31,22 @@ class Facts:
             return []
         return [row[0] for row in run.rows(f"SELECT k FROM djqueue_fact WHERE k IN ({marks(keys)}) AND {LIVING}", keys)]
 
-    def put(self, run: Session, key: str, value: bytes, ttl: int | None) -> None:
-        run.count(
-            f"INSERT INTO djqueue_fact (k, value, until, tally) VALUES (%s, %s, NOW + %s, 0) {self.fact_replaces}",
-            [key, value, ttl],
-        )
+    def put(self, run: Session, facts: Sequence[tuple]) -> None:
+        """Set whole facts: keys that differ, in their order, each with its value and its time."""
+        rows = ", ".join([FACT] * len(facts))
+        run.count(f"INSERT INTO djqueue_fact (k, value, until, tally) VALUES {rows} {self.fact_replaces}", flat(facts))
 
     def add(self, run: Session, key: str, value: bytes, ttl: int | None) -> bool:
         """Set unless it is there; one statement decides, whoever else is about to."""
         sql = (
-            "INSERT INTO djqueue_fact (k, value, until, tally) VALUES (%s, %s, NOW + %s, 0) "
+            f"INSERT INTO djqueue_fact (k, value, until, tally) VALUES {FACT} "
             f"{self.fact_replaces} WHERE djqueue_fact.until <= NOW"
         )
         return run.count(sql, [key, value, ttl]) == 1
+
+    def swap(self, run: Session, key: str, was: bytes, value: bytes, ttl: int | None) -> bool:
+        sql = f"UPDATE djqueue_fact SET value = %s, until = NOW + %s WHERE k = %s AND value = %s AND {LIVING}"
+        return run.count(sql, [value, ttl, key, was]) == 1
 
     def keep(self, run: Session, key: str, value: bytes, ttl: int) -> bool:
         sql = f"UPDATE djqueue_fact SET until = NOW + %s WHERE k = %s AND value = %s AND {LIVING}"

@@ -9,13 +9,13 @@ import secrets
 from collections.abc import Iterable, Sequence
 
 from djqueue.backends.sql.common import Arrival, Ask, Dialect, Finish, ids_of
+from djqueue.backends.sql.facts import LIVING
 from djqueue.backends.sql.session import Session
 from djqueue.backends.sql.text import (
     COLUMNS,
     ENTRY,
     EXTEND,
     FIRST_READY,
-    GIVE_UP,
     LEASE,
     REVIVED,
     SAID,
@@ -42,8 +42,11 @@ class MariaDB(Dialect):
     # UNIX_TIMESTAMP(NOW(6)) is an hour wrong in the repeated hour of the session's time zone.
     now = "TIMESTAMPDIFF(MICROSECOND, '1970-01-01', UTC_TIMESTAMP(6))"
     fact_replaces = "ON DUPLICATE KEY UPDATE value = VALUES(value), until = VALUES(until)"
+    fact_stays = "ON DUPLICATE KEY UPDATE k = k"
+    by_id = "FORCE INDEX (djqueue_message_id)"
     # A comparison of rows is no range for its optimiser.
     behind = "(ord > %(ord)s OR (ord = %(ord)s AND (moment > %(moment)s OR (moment = %(moment)s AND seq > %(seq)s))))"
+    up_to = "(ord < {0} OR (ord = {0} AND (moment < {1} OR (moment = {1} AND seq <= {2}))))"
 
     # ---- put
 
@@ -63,7 +66,7 @@ class MariaDB(Dialect):
     def take(self, run: Session, ask: Ask) -> Sequence[tuple]:
         """Two statements. A worker killed between them leaves leases that run out, as after any claim."""
         lease = LEASE.replace("NOW + %(lease)s", "(@djqueue := NOW + %(lease)s)")
-        sql = f"UPDATE djqueue_message JOIN ({FIRST_READY} {SKIPPING}) x USING (seq) SET {lease}"
+        sql = f"UPDATE {joined('djqueue_message', 'seq', FIRST_READY)} SET {lease}"
         params = ask._asdict()
         if not run.count(sql, params):
             return []
@@ -71,7 +74,7 @@ class MariaDB(Dialect):
         return run.rows(f"SELECT {ENTRY} FROM djqueue_message WHERE {found}", params)
 
     def change_over(self, run: Session, change: str, state: int, queue: str, limit: int) -> int:
-        sql = f"UPDATE djqueue_message JOIN ({first_over(state)} {SKIPPING}) x USING (seq) SET {change}"
+        sql = f"UPDATE {joined('djqueue_message', 'seq', first_over(state))} SET {change}"
         return run.count(sql, {"queue": queue, "limit": limit})
 
     # ---- by those who hold leases
@@ -99,16 +102,16 @@ class MariaDB(Dialect):
         extend = (f"UPDATE djqueue_message SET {EXTEND}, moment = @djqueue WHERE {ours}", params)
         return self._together(run, until, look(ours, params, "seq, @djqueue"), extend)
 
-    def give_up(self, run: Session, queue: str, said: Sequence[tuple]) -> Iterable[tuple]:
+    def give_up(self, run: Session, queue: str, change: str, said: Sequence[tuple]) -> Iterable[tuple]:
         ours, params = fence([row[:2] for row in said])
         first = "SELECT " + ", ".join(f"%s AS {name}" for name in SAID.split(", "))
         table = " UNION ALL ".join([first, *[f"SELECT {marks(said[0])}"] * (len(said) - 1)])
-        change = (
+        update = (
             f"UPDATE ({table}) u STRAIGHT_JOIN djqueue_message m ON m.seq = u.seq AND m.token = u.token "
-            f"SET {qualified(f'queue = %s, {GIVE_UP}')}",
+            f"SET {qualified(f'queue = %s, {change}')}",
             [*flat(said), queue],
         )
-        return self._together(run, look(ours, params), change)
+        return self._together(run, look(ours, params), update)
 
     def _together(self, run: Session, *steps: Step) -> Sequence[tuple]:
         """All or nothing; the rows of the step that has rows. In a caller's transaction a block would commit that."""
@@ -124,24 +127,24 @@ class MariaDB(Dialect):
 
     def add(self, run: Session, key: str, value: bytes, ttl: int | None) -> bool:
         """The first sees to it that there is a fact, the second decides. IGNORE would lock it for others too."""
-        make = "INSERT INTO djqueue_fact (k, value, until, tally) VALUES (%s, '', 0, 0) ON DUPLICATE KEY UPDATE k = k"
         sql = "UPDATE djqueue_fact SET value = %s, until = NOW + %s WHERE k = %s AND until <= NOW"
         with run.atomic():  # or somebody prunes the row in between
-            run.count(make, [key])
+            run.count(self._holding([key]), [key, b"", 0])
             return run.count(sql, [value, ttl, key]) == 1
 
     def revive(self, run: Session, dead: str, queue: str, ids: Sequence[str]) -> int:
         movable = (
             "SELECT d.seq FROM djqueue_message d LEFT JOIN djqueue_message o ON o.queue = %s AND o.id = d.id "
-            f"WHERE d.queue = %s AND d.id IN ({marks(ids)}) AND d.state < 2 AND o.seq IS NULL FOR UPDATE"
+            f"WHERE d.queue = %s AND d.id IN ({marks(ids)}) AND d.state < 2 AND o.seq IS NULL"
         )
-        sql = f"UPDATE djqueue_message JOIN ({movable}) x USING (seq) SET queue = %s, {REVIVED}"
+        sql = f"UPDATE {joined('djqueue_message', 'seq', movable, 'FOR UPDATE')} SET queue = %s, {REVIVED}"
         return run.count(sql, [queue, dead, *ids, queue])
 
     def delete_some(
         self, run: Session, table: str, key: str, condition: str, order: str, params: list, limit: int
     ) -> int:
-        return run.count(f"DELETE FROM {table} WHERE {condition} ORDER BY {order} LIMIT %s", [*params, limit])
+        picked = f"SELECT {key} FROM {table} WHERE {condition} ORDER BY {order} LIMIT %s"
+        return run.count(f"DELETE t FROM {joined(table, key, picked)}", [*params, limit])
 
 
 class MySQL(MariaDB):
@@ -155,6 +158,11 @@ class MySQL(MariaDB):
         run.count(*insertion(queue, arrivals, token))
         sql = f"SELECT id FROM djqueue_message WHERE queue = %s AND id IN ({marks(ids)}) AND token = %s"
         return {row[0] for row in run.rows(sql, [queue, *ids, token])}
+
+    def hold(self, run: Session, keys: Sequence[str]) -> dict[str, bytes]:
+        run.count(self._holding(keys), flat([(key, b"", 0) for key in keys]))
+        sql = f"SELECT k, value FROM djqueue_fact WHERE k IN ({marks(keys)}) AND {LIVING} FOR UPDATE"
+        return {key: bytes(value) for key, value in run.rows(sql, keys)}
 
     def _together(self, run: Session, *steps: Step) -> Sequence[tuple]:
         with run.atomic():
@@ -191,6 +199,13 @@ def one_by_one(run: Session, steps: Sequence[Step]) -> Sequence[tuple]:
         if run.cursor.description:
             rows = run.cursor.fetchall()
     return rows
+
+
+def joined(table: str, key: str, picked: str, lock: str = SKIPPING) -> str:
+    """The rows that are picked, as ``t``. They are found by their key because the optimiser must: it would read a small
+    table whole, and wait for every row in it that somebody has locked.
+    """
+    return f"({picked} {lock}) x STRAIGHT_JOIN {table} t FORCE INDEX (PRIMARY) ON t.{key} = x.{key}"
 
 
 def qualified(change: str) -> str:

@@ -19,6 +19,7 @@ class Operators:
     """What does not hold leases."""
 
     behind = "(ord, moment, seq) > (%(ord)s, %(moment)s, %(seq)s)"
+    up_to = "(ord, moment, seq) <= ({0}, {1}, {2})"
 
     def find(self, run: Session, queue: str, id: str) -> list[tuple]:
         """Rows of RECORD, with now at the end."""
@@ -39,6 +40,46 @@ class Operators:
         sql = f"DELETE FROM djqueue_message WHERE queue = %s AND id IN ({marks(ids)}) AND state < 2"
         return run.count(sql, [queue, *ids])
 
+    def amend(self, run: Session, queue: str, id: str, was: bytes, body: bytes) -> bool:
+        sql = "UPDATE djqueue_message SET body = %s WHERE queue = %s AND id = %s AND state < 2 AND body = %s"
+        return run.count(sql, [body, queue, id, was]) == 1
+
+    def trim_older(self, run: Session, queue: str, age: int, limit: int) -> int:
+        """Delete what is ready and whose moment was longer ago, µs; how many. Nothing to delete is one read.
+
+        Of other priorities than that of an error queue the foremost are looked at, one after the other.
+        """
+        trimmed = 0
+        while trimmed < limit and (deleted := self._trim_heads(run, queue, age, limit - trimmed)):
+            trimmed += deleted
+        return trimmed
+
+    def _trim_heads(self, run: Session, queue: str, age: int, limit: int) -> int:
+        ready = "FROM djqueue_message WHERE queue = %(queue)s AND state = 0"
+        first, dead = f"SELECT ord, moment {ready} ORDER BY ord, moment, seq", f"SELECT moment {ready} AND ord = 0"
+        sql = (
+            f"SELECT ord FROM ({first} LIMIT 1) f WHERE moment < NOW - %(age)s "
+            f"UNION SELECT 0 FROM ({dead} ORDER BY moment LIMIT 1) d WHERE moment < NOW - %(age)s"
+        )
+        for (ord,) in run.rows(sql, {"queue": queue, "age": age}):
+            old = "queue = %s AND state = 0 AND ord = %s AND moment < NOW - %s"
+            return self._delete_first(run, old, [queue, ord, age], limit)
+        return 0
+
+    def trim_surplus(self, run: Session, queue: str, most: int, limit: int) -> int:
+        """Delete what is ready and stands before the last ``most``; how many. Those who do so at once agree on it."""
+        sql = (
+            "SELECT ord, moment, seq FROM djqueue_message WHERE queue = %s AND state = 0 "
+            "ORDER BY ord DESC, moment DESC, seq DESC LIMIT 1 OFFSET %s"
+        )
+        for last in run.rows(sql, [queue, most]):
+            surplus = f"queue = %s AND state = 0 AND {self.up_to.format(*last)}"
+            return self._delete_first(run, surplus, [queue], limit)
+        return 0
+
+    def _delete_first(self, run: Session, condition: str, params: list, limit: int) -> int:
+        return self.delete_some(run, "djqueue_message", "seq", condition, "ord, moment, seq", params, limit)
+
     def revive(self, run: Session, dead: str, queue: str, ids: Sequence[str]) -> int:
         sql = (
             f"UPDATE djqueue_message AS m SET queue = %s, {REVIVED} "
@@ -49,9 +90,8 @@ class Operators:
 
     def flush(self, run: Session, queue: str) -> int:
         """Delete a chunk of what is ready, or else of what is delayed; how many."""
-        where, order = "queue = %s AND state = %s", "ord, moment, seq"
         for state in (READY, DELAYED):
-            if deleted := self.delete_some(run, "djqueue_message", "seq", where, order, [queue, state], CHUNK):
+            if deleted := self._delete_first(run, "queue = %s AND state = %s", [queue, state], CHUNK):
                 return deleted
         return 0
 

@@ -15,7 +15,6 @@ from djqueue.backends.sql.text import (
     ENTRY,
     EXTEND,
     FIRST_READY,
-    GIVE_UP,
     LEASE,
     LEASED,
     PROMOTE,
@@ -57,14 +56,17 @@ class PostgreSQL(Dialect):
         return {row[0] for row in run.rows(sql, [*params, queue])}
 
     def insert_guarded(self, run: Session, queue: str, arrivals: Sequence[Arrival]) -> set[str]:
-        """The guards in the same statement: g has the keys that were free, each with the id of the first to ask."""
+        """The guards in the same statement: g has the keys that were free, each with the id of the first to ask.
+
+        Everywhere keys are locked in the order of their bytes.
+        """
         rows = [(*arrival.row, arrival.key, arrival.ttl) for arrival in arrivals]
         rows, params = table(rows, (*TYPES, "text", "bigint"))
         sql = (
             f"WITH e AS MATERIALIZED ({ARRIVALS} {rows} a ({ARRIVING}, k, ttl)), "
             "g AS (INSERT INTO djqueue_fact (k, value, until, tally) "
-            "SELECT DISTINCT ON (k) k, convert_to(id, 'UTF8'), NOW + ttl, 0 FROM e WHERE k <> '' "
-            f"AND {absent('e.id')} ORDER BY k, seq "
+            """SELECT DISTINCT ON (k COLLATE "C") k, convert_to(id, 'UTF8'), NOW + ttl, 0 FROM e WHERE k <> '' """
+            f'AND {absent("e.id")} ORDER BY k COLLATE "C", seq '
             f"{self.fact_replaces} WHERE djqueue_fact.until <= NOW RETURNING k, value) "
             f"{INSERT} WHERE k = '' OR EXISTS (SELECT 1 FROM g WHERE g.k = e.k AND g.value = convert_to(e.id, 'UTF8')) "
             f"{REFUSING}"
@@ -118,9 +120,9 @@ class PostgreSQL(Dialect):
         sql = f"{change} FROM {PAIRS} WHERE {OURS} RETURNING m.seq, m.moment"
         return run.rows(sql, [lease, *columns(pairs)])
 
-    def give_up(self, run: Session, queue: str, said: Sequence[tuple]) -> Iterable[tuple]:
+    def give_up(self, run: Session, queue: str, change: str, said: Sequence[tuple]) -> Iterable[tuple]:
         rows, params = table(said, SAID_TYPES)
-        sql = f"UPDATE djqueue_message m SET queue = %s, {GIVE_UP} FROM {rows} u ({SAID}) WHERE {OURS} RETURNING m.seq"
+        sql = f"UPDATE djqueue_message m SET queue = %s, {change} FROM {rows} u ({SAID}) WHERE {OURS} RETURNING m.seq"
         return run.rows(sql, [queue, *params])
 
 

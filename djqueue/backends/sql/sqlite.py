@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import time
 from collections.abc import Iterable, Sequence
 
 from djqueue.backends.sql.common import Arrival, Ask, Dialect, Finish
@@ -15,12 +16,14 @@ from djqueue.backends.sql.text import (
     ENTRY,
     EXTEND,
     FIRST_READY,
-    GIVE_UP,
     LEASE,
+    REVIVED,
     SAID,
     SAID_WIDTH,
+    absent,
     first_over,
     flat,
+    marks,
     rows_of_marks,
 )
 
@@ -34,6 +37,11 @@ class SQLite(Dialect):
         "(CAST(strftime('%%s', 'now') AS INTEGER) * 1000000 "
         "+ CAST(substr(strftime('%%f', 'now'), 4) AS INTEGER) * 1000)"
     )
+
+    @property
+    def died(self) -> str:
+        """By our clock, which is that of the same machine, and finer."""
+        return str(time.time_ns() // 1000)
 
     def insert(self, run: Session, queue: str, arrivals: Sequence[Arrival]) -> set[str]:
         """In the order of the call: its clock is too coarse to tell two puts apart, so seq must."""
@@ -81,13 +89,29 @@ class SQLite(Dialect):
         sql = f"UPDATE djqueue_message SET {EXTEND}, moment = NOW + %s WHERE {ours} RETURNING seq, moment"
         return run.rows(sql, [lease, *params])
 
-    def give_up(self, run: Session, queue: str, said: Sequence[tuple]) -> Iterable[tuple]:
+    def give_up(self, run: Session, queue: str, change: str, said: Sequence[tuple]) -> Iterable[tuple]:
         sql = (
             f"WITH u ({SAID}) AS (VALUES {rows_of_marks(SAID_WIDTH, len(said))}) "
-            f"UPDATE djqueue_message AS m SET queue = %s, {GIVE_UP} FROM u WHERE m.seq = u.seq AND m.token = u.token "
+            f"UPDATE djqueue_message AS m SET queue = %s, {change} FROM u WHERE m.seq = u.seq AND m.token = u.token "
             "RETURNING seq"
         )
         return run.rows(sql, [*flat(said), queue])
+
+    # ---- guards and operators
+
+    def withhold(self, run: Session, queue: str, ids: Sequence[str]) -> set[str]:
+        """Whoever holds a key is the one writer until its transaction ends."""
+        return set(ids)
+
+    def revive(self, run: Session, dead: str, queue: str, ids: Sequence[str]) -> int:
+        """With a new seq, as this clock is too coarse to tell it from a put."""
+        moving = (
+            "SELECT seq, (SELECT max(seq) FROM djqueue_message) + row_number() OVER (ORDER BY moment, seq) AS last "
+            f"FROM djqueue_message d WHERE queue = %s AND id IN ({marks(ids)}) AND state < 2 AND {absent('d.id')}"
+        )
+        change = f"seq = x.last, queue = %s, {REVIVED}"
+        sql = f"UPDATE djqueue_message AS m SET {change} FROM ({moving}) x WHERE m.seq = x.seq"
+        return run.count(sql, [queue, dead, *ids, queue])
 
 
 def fence(pairs: Sequence[tuple]) -> tuple[str, list]:

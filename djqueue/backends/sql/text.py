@@ -29,23 +29,35 @@ ARRIVED = (
 """The same but for queue, made of ARRIVING and DUE."""
 DUE = "CASE WHEN run_at > 0 THEN run_at ELSE NOW + delay END AS due"
 
+RANK = "CASE WHEN queue LIKE '%%:dead' THEN 0 ELSE nprio END"
+"""What orders what is ready before its place does; an error queue knows no priorities."""
+
 SAID = "seq, token, delay, attempts, failures, lost, note"
 """What a holder says of an entry on giving it up, and the proof that it may."""
 SAID_WIDTH = 7
 GIVE_UP = (
-    "state = CASE WHEN u.delay > 0 THEN 1 ELSE 0 END, ord = CASE WHEN u.delay > 0 THEN 0 ELSE nprio END, "
+    f"state = CASE WHEN u.delay > 0 THEN 1 ELSE 0 END, ord = CASE WHEN u.delay > 0 THEN 0 ELSE {RANK} END, "
     "moment = CASE WHEN u.delay > 0 THEN NOW + u.delay ELSE place END, token = 0, owner = '', "
     "attempts = u.attempts, failures = u.failures, lost = u.lost, note = u.note"
 )
 """What becomes of the row, ``u`` being SAID; without a delay it has its old place."""
+BURIED = (
+    "state = 0, ord = 0, moment = DIED + u.delay, place = DIED + u.delay, token = 0, owner = '', "
+    "attempts = u.attempts, failures = u.failures, lost = u.lost, note = u.note"
+)
+"""The same in an error queue, whose order is that of the deaths; the delay tells those of one statement apart."""
 
 LEASE = "state = 2, ord = 0, moment = NOW + %(lease)s, token = %(token)s, owner = %(owner)s, attempts = attempts + 1"
 EXTEND = "lost = lost - CASE WHEN state = 2 THEN 0 ELSE 1 END, state = 2, ord = 0"
 """But for moment. What was reaped and not taken was not lost: its holder lives."""
-PROMOTED = "state = 0, ord = nprio, moment = place"
+PROMOTED = f"state = 0, ord = {RANK}, moment = place"
 REAPED = f"lost = lost + 1, {PROMOTED}"
 """The token stays, so that a late worker may finish while nobody else has it."""
-REVIVED = f"{PROMOTED}, token = 0, owner = '', attempts = 0, failures = 0, lost = 0, created = NOW"
+REVIVED = (
+    "state = 0, ord = nprio, moment = NOW, place = NOW, created = NOW, token = 0, owner = '', "
+    "attempts = 0, failures = 0, lost = 0"
+)
+"""As if put now."""
 
 FIRST_READY = (
     "SELECT seq FROM djqueue_message WHERE queue = %(queue)s AND state = 0 ORDER BY ord, moment, seq LIMIT %(limit)s"

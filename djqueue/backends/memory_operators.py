@@ -1,0 +1,108 @@
+"""What operators see and do in a queue in memory."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterable
+from dataclasses import replace
+
+from djqueue.backends.entries import DELAYED, LEASED, READY, Entry, QueueStats, Record
+
+
+class Item:
+    """An entry and where it stands. Its place, the moment at which it first fell due, is its own unless it is moved."""
+
+    __slots__ = ("at", "entry", "owner", "place", "rank", "seq", "state", "token")
+
+    def __init__(self, entry: Entry, seq: int, now: float):
+        self.entry, self.rank, self.place, self.seq = entry, 0, entry.run_at or now, seq
+        self.state, self.at, self.token, self.owner = "", 0.0, None, ""
+
+    def key(self) -> tuple:
+        return (self.rank, self.place, self.seq) if self.state == READY else (self.at, self.seq)
+
+    def anew(self, seq: int, now: float) -> Item:
+        """The same, behind all that is there."""
+        self.place, self.seq = now, seq
+        return self
+
+
+class MemoryOperators:
+    """What does not hold leases."""
+
+    def flush(self) -> None:
+        with self._lock:
+            for id in [*self._lines[READY].keys, *self._lines[DELAYED].keys]:
+                self._take_out(self._items[id])
+
+    def find(self, id: str) -> Record | None:
+        with self._lock:
+            self._promote(self.now())
+            return self._record(self._items[id]) if id in self._items else None
+
+    def remove(self, ids: Iterable[str]) -> int:
+        with self._lock:
+            waiting = self._waiting(ids)
+            for item in waiting:
+                self._take_out(item)
+            return len(waiting)
+
+    def amend(self, id: str, was: bytes, data: bytes) -> bool:
+        with self._lock:
+            same = [item for item in self._waiting([id]) if item.entry.data == was]
+            for item in same:
+                item.entry = replace(item.entry, data=data)
+            return bool(same)
+
+    def revive(self, ids: Iterable[str]) -> int:
+        if self.dead is None:
+            return 0
+        with self._lock:
+            now = self.now()
+            moved = [item for item in self.dead._waiting(ids) if item.entry.id not in self._items]
+            for item in moved:
+                self.dead._take_out(item)
+                item.entry = replace(item.entry, attempts=0, failures=0, lost=0, created=now)
+                self._take_in(item.anew(next(self._arrivals), now))
+        if moved:
+            self._bell.ring()
+        return len(moved)
+
+    def trim(self, most: int | None = None, age: float | None = None, limit: int = 1000) -> int:
+        with self._lock:
+            now, trimmed = self.now(), 0
+            self._promote(now)
+            while trimmed < limit and (id := self._oldest.first()) is not None:
+                surplus = most is not None and len(self._oldest) > most
+                if not surplus and (age is None or now - self._items[id].place <= age):
+                    break
+                self._take_out(self._items[id])
+                trimmed += 1
+            return trimmed
+
+    def peek(self, state: str, limit: int = 50, after: str | None = None) -> list[Record]:
+        if state not in self._lines:
+            raise ValueError(f"peek(state={state!r}): the states are {', '.join(self._lines)}.")
+        with self._lock:
+            self._promote(self.now())
+            names = self._lines[state].after(tuple(json.loads(after)) if after else None, limit)
+            return [self._record(self._items[name]) for name in names]
+
+    def stats(self) -> QueueStats:
+        with self._lock:
+            now = self.now()
+            self._promote(now)
+            sizes = {state: len(line) for state, line in self._lines.items()}
+            oldest, dead = self._oldest.first(), None if self.dead is None else len(self.dead)
+            age = None if oldest is None else max(0.0, now - self._items[oldest].place)
+            return QueueStats(**sizes, dead=dead, done=self._done, oldest=age)
+
+    # ---- under the lock
+
+    def _waiting(self, ids: Iterable[str]) -> list[Item]:
+        """The items of these ids that are not leased, each once, in the order of the ids."""
+        items = [self._items[id] for id in dict.fromkeys(ids) if id in self._items]
+        return [item for item in items if item.state != LEASED]
+
+    def _record(self, item: Item) -> Record:
+        return Record(item.entry, item.state, item.at, item.owner, cursor=json.dumps(item.key()))
