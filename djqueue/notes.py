@@ -7,19 +7,23 @@ import socket
 import traceback
 
 LONGEST_TRACEBACK = 16_384  # characters kept of one attempt
-LONGEST_REASON = 1000  # characters
+LONGEST_REASON = 1000  # characters, also of an exception's own text
 MOST_RECORDS = 10
 
 
 def noted(
     note: str, *, at: float, attempt: int, reason: str, exception: BaseException | None = None, owner: str = ""
 ) -> str:
-    """The note with one more record; the oldest ones give way."""
+    """The note with one more record; the oldest ones give way.
+
+    ``at`` is epoch seconds, ``attempt`` the number of the start, ``owner`` the name of the consumer that ran it.
+    """
     record = {
         "at": round(at, 3),
         "attempt": attempt,
         "reason": reason[:LONGEST_REASON],
         "exception": None if exception is None else f"{type(exception).__module__}.{type(exception).__qualname__}",
+        "text": None if exception is None else text_of(exception)[:LONGEST_REASON],
         "traceback": None if exception is None else _traceback(exception)[-LONGEST_TRACEBACK:],
         "host": socket.gethostname(),
         "consumer": owner,

@@ -243,6 +243,10 @@ def test_e006_a_queue_that_cannot_be_made(config, word):
         ("QUEUE_MAX_LOST", True),
         ("QUEUE_UNKNOWN_AFTER", -1),
         ("QUEUE_UNKNOWN_AFTER", "1h"),
+        ("QUEUE_MAX_ERRORS", 0),
+        ("QUEUE_MAX_ERRORS", 1.5),
+        ("QUEUE_MAX_ERROR_AGE", 0),
+        ("QUEUE_MAX_ERROR_AGE", "7d"),
     ],
 )
 def test_e007_a_bad_value(name, value):
@@ -340,7 +344,7 @@ def test_w004_eager_in_deployment():
 
 
 @pytest.mark.parametrize(
-    ("pool", "size"), [(True, 4), ({"max_size": 8}, 8), ({"min_size": 5}, 5), ({"max_size": 9}, None), (None, None)]
+    ("pool", "size"), [(True, 4), ({"max_size": 8}, 8), ({"min_size": 5}, 5), ({"max_size": 10}, None), (None, None)]
 )
 def test_w005_a_small_pool(monkeypatch, pool, size):
     monkeypatch.setitem(connection.settings_dict["OPTIONS"], "pool", pool)
@@ -349,14 +353,16 @@ def test_w005_a_small_pool(monkeypatch, pool, size):
     if size is None:
         assert messages == []
     else:
-        only("W005", messages, "DATABASES['default']['OPTIONS']['pool']", f" {size},", "9", hint="-t) plus 5")
+        only("W005", messages, "DATABASES['default']['OPTIONS']['pool']", f" {size},", "10", hint="-t) plus 6")
 
 
 def test_a_consumer_has_as_many_loops_of_its_own_as_the_check_adds():
     from djqueue.consumer import Consumer
+    from djqueue.consumer.warden import Warden
 
     crew = Crew(Consumer(["default"]), None)
-    own = [*crew.keepers, *crew.feeders, crew.settler, crew.scheduler]
+    loops = [*crew.keepers, *crew.feeders, crew.settler, crew.scheduler]
+    own = [loop for loop in loops if not isinstance(loop, Warden)]  # which speaks to no database
     assert (len(own), len(crew.pool.workers)) == (OWN_LOOPS, Options().threads)
 
 

@@ -6,13 +6,15 @@ from datetime import timedelta
 
 import pytest
 
-from djqueue.backends.base import Reaped
+from djqueue import events
+from djqueue.backends.base import Entry, Reaped
+from djqueue.consumer import reaper
 from djqueue.consumer.loop import Loop
 from djqueue.consumer.reaper import Heart, Reaper
 from djqueue.decorators import queue_command
-from djqueue.verdicts import Outcome, Verdict
 from djqueue.queues import queues
 from djqueue.testing import eventually
+from djqueue.verdicts import Outcome, Verdict
 from tests.bench import Bench
 
 
@@ -63,6 +65,84 @@ class TestReaper:
         reaper._pruned -= 61
         reaper.tick()
         assert len(pruned) == 2
+
+
+class TestBounds:
+    """The reaper keeps the error queues within QUEUE_MAX_ERRORS and QUEUE_MAX_ERROR_AGE."""
+
+    @pytest.fixture
+    def dropped(self):
+        told = []
+
+        def receiver(sender, **named):
+            told.append((sender, named["queue_name"], named["count"]))
+
+        events.errors_dropped.connect(receiver)
+        yield told
+        events.errors_dropped.disconnect(receiver)
+
+    def fill(self, queue, number):
+        assert all(queue.put([Entry(b"", f"{place:02}") for place in range(number)]))
+        queue.bury(queue.claim(number))
+
+    def ids(self, queue):
+        return [int(record.entry.id) for record in queue.dead.peek("ready", 100)]
+
+    def test_what_died_first_leaves_a_full_error_queue(self, queue, settings, caplog, dropped):
+        settings.QUEUE_MAX_ERRORS = 4
+        self.fill(queue, 7)
+        Reaper([queue], 60).tick()
+        assert self.ids(queue) == [3, 4, 5, 6]
+        assert dropped == [("default", "default", 3)]
+        [record] = [record for record in caplog.records if "error queue" in record.getMessage()]
+        assert (record.levelname, record.queue) == ("WARNING", "default")
+        assert record.getMessage().startswith("default: 3 entries left the error queue")
+        Reaper([queue], 60).tick()
+        assert (len(queue.dead), len(dropped)) == (4, 1)
+
+    def test_what_died_long_ago_leaves_too(self, queue, settings, dropped):
+        settings.QUEUE_MAX_ERROR_AGE = timedelta(seconds=1)
+        self.fill(queue, 2)
+        eventually(lambda: Reaper([queue], 60).tick() and not len(queue.dead))
+        assert sum(count for _, _, count in dropped) == 2
+        assert len(queue) == 0
+
+    def test_without_bounds_nothing_leaves(self, queue, dropped):
+        self.fill(queue, 7)
+        Reaper([queue], 60).tick()
+        assert (len(queue.dead), dropped) == (7, [])
+
+    def test_more_than_a_batch_is_told_as_one(self, queue, settings, monkeypatch, dropped):
+        monkeypatch.setattr(reaper, "PRUNE_BATCH", 3)
+        settings.QUEUE_MAX_ERRORS = 1
+        self.fill(queue, 8)
+        Reaper([queue], 60).tick()
+        assert (self.ids(queue), dropped) == ([7], [("default", "default", 7)])
+
+    @pytest.mark.backends("memory")
+    def test_what_has_left_is_told_even_if_the_store_goes_away(self, queue, settings, monkeypatch, dropped):
+        monkeypatch.setattr(reaper, "PRUNE_BATCH", 3)
+        settings.QUEUE_MAX_ERRORS = 1
+        answers = iter([3, 3])
+        monkeypatch.setattr(queue.dead, "trim", lambda *bounds: next(answers, None) or _away())
+        with pytest.raises(ConnectionError):
+            Reaper([queue], 60).tick()
+        assert dropped == [("default", "default", 6)]
+
+    @pytest.mark.backends("memory")
+    @pytest.mark.parametrize(("name", "value"), [("QUEUE_MAX_ERRORS", 0), ("QUEUE_MAX_ERROR_AGE", 0)])
+    def test_a_nought_that_means_no_bound_empties_no_error_queue(self, queue, settings, name, value):
+        setattr(settings, name, value)
+        self.fill(queue, 2)
+        with pytest.raises(ValueError, match=name):
+            Reaper([queue], 60).tick()
+        assert len(queue.dead) == 2
+
+    @pytest.mark.backends("memory")
+    def test_a_queue_without_an_error_queue_has_no_bounds(self, queue, settings, dropped):
+        settings.QUEUE_MAX_ERRORS = 1
+        assert queue.dead.dead is None
+        assert Reaper([queue.dead], 60).tick() > 0
 
 
 @pytest.mark.backends("memory", "sqlite", "redis")

@@ -83,7 +83,8 @@ def redirected(words: list[str], folder) -> list[str]:
 
 @pytest.mark.django_db(transaction=True)
 @pytest.mark.parametrize("words", looks(), ids=shlex.join)
-def test_the_commands_that_look_inside_run_as_they_are_shown(words, settings, capsys):
+def test_the_commands_that_look_inside_run_as_they_are_shown(words, settings, capsys, tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)  # where they may write files
     settings.QUEUES = dict.fromkeys(ALIASES, DATABASE)
     shown = re.findall(r"\b[0-9a-f]{32}\b", shlex.join(words))
     queues["default"].dead.put([Entry(b"", id, label="shop.commands.charge") for id in shown or [new_id()]])

@@ -22,7 +22,7 @@ from djqueue import conf, events, exceptions, options
 from djqueue.checks.catalogue import CATALOGUE
 from djqueue.consumer import Consumer
 from djqueue.decorators import crontab, queue_command
-from djqueue.testing import QueueContract, enqueued_on_commit
+from djqueue.testing import QueueContract, capture_enqueued
 from tests.contract.toy import ToyQueue
 from tests.document_runner import Runner, read_settings
 from tests.documents import ROOT, Block, blocks, documents
@@ -79,6 +79,19 @@ def test_every_switch_of_the_consumer_is_listed(path, title):
     assert set(listed) == switches()
 
 
+def test_every_switch_of_queue_errors_is_listed_with_its_verbs():
+    parser = load_command_class("djqueue", "queue_errors").create_parser("django-admin", "queue_errors")
+    [verbs] = [action.choices for action in parser._actions if action.dest == "verb"]
+    usual = set(BaseCommand().create_parser("django-admin", "queue_errors")._option_string_actions)
+    own = {verb: set(one._option_string_actions) - usual for verb, one in verbs.items()}
+    told = {"all": set(verbs), "all but show": set(verbs) - {"show"}}
+    for row in table(REFERENCE / "commands.rst", "queue_errors"):
+        for switch in literals(row[0]):
+            listed = told.get(row[1].astext(), set(literals(row[1])))
+            assert listed == {verb for verb, switches in own.items() if switch in switches}, switch
+    assert set(names(REFERENCE / "commands.rst", "queue_errors")) == set().union(*own.values())
+
+
 @pytest.mark.parametrize(
     "path, title", [(README, "Declaring commands"), (REFERENCE / "decorators.rst", "Options")], ids=["readme", "docs"]
 )
@@ -110,6 +123,7 @@ def backends() -> dict[str, type]:
     paths = {
         "Database": f"{base}.database.DatabaseQueue",
         "Redis": f"{base}.redis_backend.RedisBlockingQueue",
+        "SQS": f"{base}.sqs.SqsQueue",
         "Memory": f"{base}.memory.MemoryQueue",
         "Four methods": f"{base}.base.BaseQueue",
     }
@@ -129,7 +143,8 @@ def test_what_a_backend_cannot_do_is_what_it_declares():
 def test_every_signal_is_listed_with_what_it_carries():
     rows = {literals(row[0])[0]: set(literals(row[2])) for row in table(REFERENCE / "signals.rst", "Signals")}
     assert set(rows) == {name for name, value in vars(events).items() if isinstance(value, Signal)}
-    source = "".join((ROOT / "djqueue" / name).read_text() for name in ("settle.py", "producer.py", "executor.py"))
+    emitters = ("settle.py", "producer.py", "executor.py", "consumer/reaper.py")
+    source = "".join((ROOT / "djqueue" / name).read_text() for name in emitters)
     for name in {word for words in rows.values() for word in words}:
         assert re.search(rf"\b{name}\b", source), name
 
@@ -214,15 +229,16 @@ def run_contract_sample(code: str) -> None:
 
 
 def run_capture_sample(code: str) -> None:
-    make_thumbnails = SimpleNamespace(post=lambda *args: events.emit(events.enqueued, COMMAND, id="1", queue_name="q"))
-    exec(code, {"enqueued_on_commit": enqueued_on_commit, "self": SimpleNamespace(client=make_thumbnails), "photo": 0})
+    told = {"id": "1", "queue_name": "default"}
+    client = SimpleNamespace(post=lambda *args: events.emit(events.enqueued, COMMAND, **told))
+    exec(code, {"capture_enqueued": capture_enqueued, "self": SimpleNamespace(client=client), "photo": 0})
 
 
 COMMAND = "gallery.commands.make_thumbnails"
 DOCSTRINGS = {
     "crontab.py:": lambda grammar: crontab(minute="*/5", hour="8-18/2"),
     "testing/contract.py:": run_contract_sample,
-    "testing/capture.py:enqueued_on_commit": run_capture_sample,
+    "testing/capture.py:capture_enqueued": run_capture_sample,
 }
 
 

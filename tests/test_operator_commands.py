@@ -1,7 +1,10 @@
 """queue_stats and queue_errors, as an operator uses them, on every backend and on a four-method queue."""
 
+import base64
 import io
 import json
+import stat
+from dataclasses import replace
 
 import pytest
 from django.core.management import CommandError, call_command
@@ -9,11 +12,14 @@ from django.core.management import CommandError, call_command
 from djqueue.backends.base import BaseQueue
 from djqueue.backends.entries import Entry, QueueStats
 from djqueue.backends.memory import MemoryQueue
-from djqueue.management import tables
-from djqueue.management.commands import queue_errors, queue_stats
-from djqueue.policies import Outcome, Verdict
+from djqueue.consumer import Consumer
+from djqueue.decorators import queue_command
+from djqueue.management import errors, tables
+from djqueue.management.commands import queue_stats
+from djqueue.notes import noted, notes
 from djqueue.queues import queues
 from djqueue.settle import settle
+from djqueue.verdicts import Outcome, Verdict
 from tests.contract.toy import ToyQueue
 
 TOY = f"{ToyQueue.__module__}.{ToyQueue.__qualname__}"
@@ -40,18 +46,39 @@ def fill(queue, *ids, **fields):
     assert all(queue.put([Entry(NOT_DECODABLE, id, label=f"app.commands.{id}", **fields) for id in ids]))
 
 
-def kill(queue, *ids, words="out of paint"):
+def kill(queue, *ids, words="out of paint", kind=ValueError):
     """Let them die of an exception, in that order."""
     for id in ids:
         fill(queue, id)
-        settle(queue, [(queue.claim(1)[0], Verdict(Outcome.DEAD, f"ValueError: {words}", raised(words)))])
+        verdict = Verdict(Outcome.DEAD, f"{kind.__name__}: {words}", raised(kind, words))
+        settle(queue, [(queue.claim(1)[0], verdict)], owner="web-1:42:beef")
 
 
-def raised(words) -> Exception:
+def lose(queue, id):
+    """Let one die of nothing that was ever raised."""
+    fill(queue, id)
+    settle(queue, [(queue.claim(1)[0], Verdict(Outcome.DEAD, "worker died: 3 starts never reported"))])
+
+
+def raised(kind, words) -> Exception:
     try:
-        raise ValueError(words)
-    except ValueError as error:
+        raise kind(words)
+    except kind as error:
         return error
+
+
+class OutOfStock(Exception):
+    """An exception of a project."""
+
+
+paid = []
+
+
+@queue_command
+def pay(amount, *, to):
+    paid.append((amount, to))
+    if len(paid) == 1:
+        raise OutOfStock(f"no {to}")
 
 
 @pytest.fixture
@@ -158,7 +185,7 @@ def test_errors_are_listed_with_their_reasons(queue):
     kill(queue, "first", "second")
     kill(queues["mail"], "third", words="no\nstamps")
     head, *lines = run("queue_errors", "list").splitlines()
-    assert head.split() == list(queue_errors.HEAD)
+    assert head.split() == list(errors.HEAD)
     assert [line.split()[:3] for line in lines] == [
         ["first", "default", "app.commands.first"],
         ["second", "default", "app.commands.second"],
@@ -226,16 +253,17 @@ def test_errors_are_deleted_by_their_ids(queue):
 
 @pytest.mark.parametrize(("verb", "waiting"), [("retry", 7), ("delete", 0)])
 def test_all_errors_go_page_by_page(queue, monkeypatch, verb, waiting):
-    monkeypatch.setattr(queue_errors, "CHUNK", 3)
+    monkeypatch.setattr(errors, "CHUNK", 3)
     kill(queue, *"abcdefg")
     kill(queues["mail"], "other")
     assert run("queue_errors", verb, "--all", "-q", "default").startswith("7 ")
     assert (len(queue), len(queue.dead), len(queues["mail"].dead)) == (waiting, 0, 1)
 
 
-def test_retrying_all_ends_even_if_everything_dies_again(queue, monkeypatch):
+@pytest.mark.parametrize("which", [["--all"], ["--command", "app.commands.*"]], ids=["all", "a filter"])
+def test_a_retry_ends_even_if_everything_dies_again(queue, monkeypatch, which):
     """What is retried while the command runs, and dies at once, is not retried for ever."""
-    monkeypatch.setattr(queue_errors, "CHUNK", 2)
+    monkeypatch.setattr(errors, "CHUNK", 2)
     kill(queue, *"abcde")
     revive = type(queue).revive
 
@@ -246,7 +274,7 @@ def test_retrying_all_ends_even_if_everything_dies_again(queue, monkeypatch):
         return count
 
     monkeypatch.setattr(type(queue), "revive", revive_and_die)
-    assert run("queue_errors", "retry", "--all") == "5 retried\n"
+    assert run("queue_errors", "retry", *which) == "5 retried\n"
     assert len(queue.dead) == 5
 
 
@@ -259,9 +287,12 @@ def test_an_unknown_id_is_an_error_after_the_others_are_done(queue, verb):
     assert len(queue.dead) == (1 if verb == "show" else 0)
 
 
-@pytest.mark.parametrize("args", [["retry"], ["delete", "a", "--all"]])
-def test_ids_or_all_and_not_both(toy, args):
-    assert "--all" in str(failure("queue_errors", *args, "-q", "default"))
+@pytest.mark.parametrize(
+    "args", [["retry"], ["delete", "a", "--all"], ["retry", "a", "--command", "b"], ["delete", "a", "--older", "7d"]]
+)
+def test_ids_or_a_filter_or_all(toy, args):
+    error = failure("queue_errors", *args, "-q", "default")
+    assert "--all" in str(error) and error.returncode == 2
 
 
 @pytest.mark.parametrize("args", [["list"], ["show", "a"], ["retry", "--all"], ["delete", "a"]])
@@ -275,6 +306,226 @@ def test_a_four_method_queue_is_left_out_among_others(toy):
     call_command("queue_errors", "list", stdout=out, stderr=err)
     assert out.getvalue().splitlines()[1].startswith("a ")
     assert "'toy' (ToyQueue)" in err.getvalue()
+
+
+# ---- some of the errors
+
+
+@pytest.mark.parametrize(
+    ("args", "ids"),
+    [
+        (["--command", "app.commands.charge"], "charge"),
+        (["--command", "charge"], "charge"),
+        (["--command", "app.*.charge*"], "charge charge_back"),
+        (["--command", "charge", "--command", "send"], "send"),
+        (["--command", "app"], ""),
+        (["--exception", "ValueError"], "charge charge_back"),
+        (["--exception", "builtins.ValueError"], "charge charge_back"),
+        (["--exception", "OutOfStock"], "send"),
+        (["--exception", "tests.*"], "send"),
+        (["--exception", "Exception"], ""),
+        (["--exception", "*"], "charge charge_back send"),
+        (["--reason", "WORKER DIED"], "lost"),
+        (["--reason", "paint"], "charge charge_back"),
+        (["--newer", "1h"], "charge charge_back lost send"),
+        (["--older", "1h"], ""),
+        (["--newer", "1h", "--reason", "paint", "--command", "*_back"], "charge_back"),
+    ],
+    ids=" ".join,
+)
+@pytest.mark.backends("memory", "sqlite")
+def test_errors_are_listed_by_what_they_are(queue, args, ids):
+    kill(queue, "charge", "charge_back")
+    lose(queue, "lost")
+    kill(queues["mail"], "send", words="no stamps", kind=OutOfStock)
+    assert sorted(one["id"] for one in run_json("queue_errors", "list", *args)) == ids.split()
+    assert [json.loads(line)["id"] for line in run("queue_errors", "export", *args).splitlines()] == [
+        one["id"] for one in run_json("queue_errors", "list", *args)
+    ]
+    assert ids or run("queue_errors", "list", *args) == "There are no such errors.\n"
+
+
+def test_errors_are_picked_by_when_they_died(queue):
+    kill(queue, "a", "b")
+    assert [one["id"] for one in run_json("queue_errors", "list", "--newer", "1h", "--older", "0s")] == ["a", "b"]
+    assert run_json("queue_errors", "list", "--older", "1h") == []
+    assert run("queue_errors", "delete", "--older", "4w") == "0 deleted\n"
+    assert run("queue_errors", "delete", "--newer", "4w") == "2 deleted\n"
+
+
+@pytest.mark.backends("memory")
+def test_an_age_is_that_of_the_death(queue, monkeypatch):
+    start = queue.now()
+    for id, at in (("a", 0), ("b", 60), ("c", 3600)):
+        monkeypatch.setattr(queue, "clock", lambda at=at: start + at)
+        kill(queue, id)
+
+    def ids(*args):
+        return "".join(one["id"] for one in run_json("queue_errors", "list", *args))
+
+    assert (ids("--older", "59m"), ids("--newer", "59m")) == ("a", "bc")
+    assert (ids("--older", "1h"), ids("--newer", "1h")) == ("", "abc")
+    assert ids("--older", "58m", "--newer", "59m") == "b"
+
+
+@pytest.mark.parametrize("args", [["--older", "7"], ["--newer", "soon"], ["--older", "-1d"], ["--older", "1.5h"]])
+def test_an_age_has_a_unit(toy, args):
+    assert args[1] in str(failure("queue_errors", "list", f"{args[0]}={args[1]}"))
+
+
+@pytest.mark.parametrize("filter", ["--command", "--exception", "--reason"])
+def test_an_empty_text_picks_nothing_by_accident(toy, filter):
+    kill(queues["default"], "a")
+    assert "empty" in str(failure("queue_errors", "delete", filter, ""))
+    with pytest.raises(CommandError, match="--all"):
+        call_command("queue_errors", "delete", **{filter[2:]: ""})
+    assert len(queues["default"].dead) == 1
+
+
+def test_errors_of_a_filter_are_retried(queue):
+    kill(queue, "charge", "send")
+    kill(queues["mail"], "charge", words="no stamps")
+    assert run("queue_errors", "retry", "--command", "charge", "-q", "default") == "1 retried\n"
+    assert (len(queue), len(queue.dead), len(queues["mail"].dead)) == (1, 1, 1)
+    assert run("queue_errors", "retry", "--exception", "ValueError", "--all") == "2 retried\n"
+    assert (len(queue), len(queue.dead), len(queues["mail"])) == (2, 0, 1)
+    assert run("queue_errors", "retry", "--exception", "ValueError") == "0 retried\n"
+
+
+def test_errors_of_a_filter_are_deleted(queue, monkeypatch):
+    monkeypatch.setattr(errors, "CHUNK", 2)
+    for id in "abcde":
+        kill(queue, id, f"{id}_")
+    assert run("queue_errors", "delete", "--command", "*_") == "5 deleted\n"
+    assert [one["id"] for one in run_json("queue_errors", "list")] == list("abcde")
+    assert len(queue) == 0
+
+
+@pytest.mark.parametrize("verb", ["retry", "delete"])
+def test_a_dry_run_says_how_many_and_leaves_them(queue, verb):
+    kill(queue, "a", "b", "c")
+    done = {"retry": "retried", "delete": "deleted"}[verb]
+    assert run("queue_errors", verb, "--dry-run", "--all") == f"3 would be {done}\n"
+    assert run("queue_errors", verb, "--dry-run", "--command", "a") == f"1 would be {done}\n"
+    assert run("queue_errors", verb, "--dry-run", "a", "b") == f"2 would be {done}\n"
+    assert "nope" in str(failure("queue_errors", verb, "--dry-run", "nope"))
+    assert (len(queue), len(queue.dead)) == (0, 3)
+
+
+# ---- export
+
+
+def test_errors_are_exported_as_lines_of_json(queue):
+    kill(queue, "a")
+    kill(queues["mail"], "b", words="no\nstamps \x1b")
+    first, second = map(json.loads, run("queue_errors", "export").splitlines())
+    assert first.keys() == {
+        *("id", "queue", "command", "priority", "attempts", "failures", "lost"),
+        *("created", "died", "bytes", "notes"),
+    }
+    assert (first["id"], first["queue"], first["command"]) == ("a", "default", "app.commands.a")
+    assert first["created"] <= first["died"] <= queue.now() and first["bytes"] == len(NOT_DECODABLE)
+    [record] = second["notes"]
+    assert (second["queue"], record["text"]) == ("mail", "no\nstamps \x1b")
+    assert "Traceback" in record["traceback"] and len(queue.dead) == 1
+    assert [json.loads(line)["id"] for line in run("queue_errors", "export", "-q", "mail").splitlines()] == ["b"]
+
+
+def test_bodies_are_exported_on_demand_only(queue):
+    kill(queue, "a")
+    assert "body" not in json.loads(run("queue_errors", "export"))
+    assert base64.b64decode(json.loads(run("queue_errors", "export", "--with-body"))["body"]) == NOT_DECODABLE
+
+
+def test_errors_are_exported_to_a_new_file_that_only_its_owner_can_read(toy, tmp_path):
+    kill(queues["default"], "a", "b")
+    path = tmp_path / "errors.jsonl"
+    assert run("queue_errors", "export", "-q", "default", "-o", str(path)) == "2 exported\n"
+    assert [json.loads(line)["id"] for line in path.read_text().splitlines()] == ["a", "b"]
+    assert stat.S_IMODE(path.stat().st_mode) == 0o600
+    kept = path.read_text()
+    assert str(path) in str(failure("queue_errors", "export", "-q", "default", "-o", str(path)))
+    assert "nowhere" in str(failure("queue_errors", "export", "-o", str(tmp_path / "nowhere" / "file")))
+    assert path.read_text() == kept
+
+
+# ---- what is known of each
+
+
+def test_df6_an_error_tells_all_of_a_call_that_failed(queue):
+    """Type, text and traceback of the exception, host, time, a unique id, and the call itself."""
+    paid.clear()
+    before = queue.now()
+    handle = pay(5, to="ann")
+    consumer = Consumer(threads=1, periodic=False, drain=True)
+    assert consumer.run() == 0
+    told = json.loads(run("queue_errors", "export", "--with-body"))
+    assert (told["id"], told["command"]) == (handle.id, pay.name)
+    [record] = told["notes"]
+    assert (record["exception"], record["text"]) == (f"{__name__}.OutOfStock", "no ann")
+    assert record["traceback"].startswith("Traceback") and "in pay" in record["traceback"]
+    assert (record["consumer"], record["attempt"]) == (consumer.name, 1)
+    assert record["host"] == consumer.name.partition(":")[0]
+    assert before - 1 <= record["at"] <= queue.now() + 1
+    assert base64.b64decode(told["body"]) == queue.dead.find(handle.id).entry.data
+    assert f"on {consumer.name}: OutOfStock: no ann" in run("queue_errors", "show", handle.id)
+
+
+def test_df25_an_error_is_replayed_by_its_id_with_its_attempts_afresh(queue):
+    paid.clear()
+    handle = pay(5, to="ann")
+    Consumer(threads=1, periodic=False, drain=True).run()
+    assert run("queue_errors", "retry", handle.id) == "1 retried\n"
+    entry = queue.find(handle.id).entry
+    assert (entry.attempts, entry.failures, entry.lost) == (0, 0, 0)
+    Consumer(threads=1, periodic=False, drain=True).run()
+    assert paid == [(5, "ann")] * 2
+    assert (len(queue), len(queue.dead), queue.stats().done) == (0, 0, 1)
+
+
+@pytest.mark.parametrize(
+    ("note", "shown"),
+    [
+        ("", "size"),
+        ("no json", "no json"),
+        ('[{"at": 1750000000.5, "attempt": 2, "reason": "old", "host": "web", "traceback": "T"}]', "2 on web: old"),
+        ('[{"at": "never", "reason": 5, "exception": ["x"], "host": null}]', "5"),
+        ('[{"at": 1e300, "reason": null}]', "start - on -: -"),
+    ],
+    ids=["none", "text", "old", "strange", "more"],
+)
+def test_notes_of_others_are_shown(toy, note, shown):
+    queue = queues["default"]
+    fill(queue, "a")
+    [lease] = queue.claim(1)
+    queue.bury([replace(lease, entry=replace(lease.entry, note=note))])
+    assert shown in run("queue_errors", "show", "a")
+    assert run_json("queue_errors", "show", "a")["id"] == "a"
+    assert run("queue_errors", "list", "-q", "default").splitlines()[1].startswith("a ")
+    assert run("queue_errors", "list", "-q", "default", "--exception", "Boom") == "There are no such errors.\n"
+
+
+def test_the_text_of_an_exception_is_kept_within_bounds():
+    class Mute(Exception):
+        def __str__(self):
+            raise KeyError
+
+    note = noted("", at=1.0, attempt=1, reason="long", exception=ValueError("x" * 10_000))
+    [long, mute] = notes(noted(note, at=2.0, attempt=2, reason="mute", exception=Mute()))
+    assert long["text"] == "x" * 1000
+    assert "KeyError" in mute["text"] and (mute["consumer"], mute["attempt"]) == ("", 2)
+    [silent] = notes(noted("", at=1.0, attempt=1, reason="lost"))
+    assert (silent["exception"], silent["text"], silent["traceback"]) == (None, None, None)
+
+
+def test_the_death_of_one_that_was_put_off_is_in_its_note(queue):
+    kill(queue, "a")
+    [died] = [one["died"] for one in run_json("queue_errors", "list")]
+    [lease] = queue.dead.claim(1)
+    assert abs(run_json("queue_errors", "show", "a")["died"] - died) < 1, "while somebody holds it"
+    queue.dead.release([replace(lease, entry=replace(lease.entry, delay=600))])
+    [told] = run_json("queue_errors", "list", "--newer", "1m")
+    assert told["id"] == "a" and abs(told["died"] - died) < 1
 
 
 # ---- formatting

@@ -15,9 +15,10 @@ from djqueue.backends.base import BaseQueue
 from djqueue.checks.catalogue import TAG, say
 from djqueue.checks.queues import made
 
-OWN_LOOPS = 5
+OWN_LOOPS = 6
 """Threads of a consumer that use a database beside its workers: a feeder per connection, and the settler, the heart
-that extends leases, the reaper and the scheduler. Any of them may want a connection while every worker holds one."""
+that extends leases, the reaper, the courier and the scheduler. Any of them may want a connection while every worker
+holds one."""
 
 USUAL_POOL = 4
 """The ``min_size`` of psycopg's pool, which is its ``max_size`` too unless that is given."""

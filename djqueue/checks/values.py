@@ -17,11 +17,15 @@ def _is_count(value: object) -> bool:
     return isinstance(value, int) and not isinstance(value, bool) and value >= 1
 
 
-def _is_duration(value: object) -> bool:
+def _is_duration(value: object, least: float = 0.0) -> bool:
     try:
-        return seconds(value, "a duration") >= 0
+        return seconds(value, "a duration", least=least) >= least
     except (TypeError, ValueError):
         return False
+
+
+def _is_none_or(is_good: Callable[[object], bool]) -> Callable[[object], bool]:
+    return lambda value: value is None or is_good(value)
 
 
 def _is_codec(value: object) -> bool:
@@ -43,6 +47,11 @@ VALUES: dict[str, tuple[Callable[[object], bool], str]] = {
     "QUEUE_MAX_MESSAGE_SIZE": (_is_count, "a whole number of bytes, at least 1"),
     "QUEUE_MAX_LOST": (_is_count, "a whole number, at least 1"),
     "QUEUE_UNKNOWN_AFTER": (_is_duration, "seconds, or a timedelta"),
+    "QUEUE_MAX_ERRORS": (_is_none_or(_is_count), "a whole number, at least 1, or None"),
+    "QUEUE_MAX_ERROR_AGE": (
+        _is_none_or(lambda value: _is_duration(value, least=1.0)),
+        "at least a second, as a number or a timedelta, or None",
+    ),
 }
 """What each setting may be. QUEUES has checks of its own, and a QUEUE_CONNECTION is what its backend makes of it."""
 

@@ -6,11 +6,14 @@ import logging
 import random
 import time
 from collections.abc import Callable, Sequence
+from functools import partial
 from math import inf
 
+from djqueue import conf, events
 from djqueue.backends.base import BaseQueue
 from djqueue.consumer.holdings import Held, Holdings, clock
 from djqueue.consumer.loop import Loop, each
+from djqueue.durations import seconds, whole
 from djqueue.logs import about, plain, tell
 
 logger = logging.getLogger(__name__)
@@ -61,7 +64,7 @@ class Heart(Loop):
 
 
 class Reaper(Loop):
-    """Makes expired leases claimable again, and sweeps what is forgotten by now.
+    """Makes expired leases claimable again, sweeps what is forgotten by now, and keeps the error queues in bounds.
 
     Every consumer does it for all; doing it twice is harmless. It comes back when the next lease that it knows of may
     expire, and after a quarter of a lease at the latest, so that a shorter one of somebody else is seen too.
@@ -77,7 +80,8 @@ class Reaper(Loop):
         pause = each(self._queues, self._reap)
         if time.monotonic() - self._pruned > PRUNE_EVERY:
             self._pruned = time.monotonic()
-            each(self._queues, self._prune)
+            duties = [partial(duty, queue) for queue in self._queues for duty in (self._prune, self._bound)]
+            each(duties, lambda duty: duty())
         return min(pause, self._longest * random.uniform(0.8, 1.0))  # jitter: not all consumers at once
 
     def _reap(self, queue: BaseQueue) -> float:
@@ -91,3 +95,24 @@ class Reaper(Loop):
         while not self.stopped and queue.store.prune(PRUNE_BATCH) >= PRUNE_BATCH:
             pass
         return inf
+
+    def _bound(self, queue: BaseQueue) -> float:
+        most, age = conf.get("QUEUE_MAX_ERRORS"), conf.get("QUEUE_MAX_ERROR_AGE")
+        if queue.dead is not None and (most, age) != (None, None):
+            # A 0 that was to mean "no bound" must not empty it.
+            most = None if most is None else whole(most, "QUEUE_MAX_ERRORS", least=1)
+            age = None if age is None else seconds(age, "QUEUE_MAX_ERROR_AGE", least=1.0)
+            self._trim(queue, most, age)
+        return inf
+
+    def _trim(self, queue: BaseQueue, most: int | None, age: float | None) -> None:
+        dropped, more = 0, True
+        try:
+            while more and not self.stopped:
+                count = queue.dead.trim(most, age, PRUNE_BATCH)
+                dropped, more = dropped + count, count >= PRUNE_BATCH
+        finally:  # those that are gone are told even if the store is away by now
+            if dropped:
+                text = "%s: %d entries left the error queue, beyond QUEUE_MAX_ERRORS or QUEUE_MAX_ERROR_AGE"
+                tell(logger, logging.WARNING, text, queue.alias, dropped, extra={"queue": queue.alias})
+                events.emit(events.errors_dropped, queue.alias, queue_name=queue.alias, count=dropped)

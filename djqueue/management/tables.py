@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import re
+from argparse import ArgumentTypeError
 from collections.abc import Iterable, Sequence
 from datetime import UTC, datetime
 
@@ -15,6 +17,7 @@ from djqueue.queues import queues
 
 NONE = "-"
 _UNITS = ((86400, "d"), (3600, "h"), (60, "min"), (1, "s"))
+_SPANS = {"s": 1, "m": 60, "h": 3600, "d": 86400, "w": 604_800}
 
 
 def chosen(aliases: Iterable[str] | None) -> list[BaseQueue]:
@@ -55,9 +58,20 @@ def duration(seconds: float | None) -> str:
     return " ".join(parts[:2]) or "0 s"
 
 
-def moment(epoch: float) -> str:
-    """A time in Django's time zone, to the second."""
-    return timezone.localtime(datetime.fromtimestamp(epoch, UTC)).isoformat(" ", "seconds") if epoch else NONE
+def span(text: str) -> float:
+    """The seconds that an operator means by 90s, 30m, 12h, 7d or 4w."""
+    match = re.fullmatch(r"([0-9]{1,9})([smhdw])", text)
+    if match is None:
+        raise ArgumentTypeError(f"{text!r} is no age: give a whole number with its unit, as in 90s, 30m, 12h, 7d, 4w.")
+    return float(match[1]) * _SPANS[match[2]]
+
+
+def moment(epoch: object) -> str:
+    """A time in Django's time zone, to the second; "-" for what is none."""
+    try:
+        return timezone.localtime(datetime.fromtimestamp(epoch, UTC)).isoformat(" ", "seconds") if epoch else NONE
+    except (TypeError, ValueError, OverflowError, OSError):
+        return NONE
 
 
 def cut(text: str, length: int) -> str:

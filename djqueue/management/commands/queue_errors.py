@@ -1,27 +1,25 @@
-"""``django-admin queue_errors``: look into the error queues, and retry or delete what is there."""
+"""``django-admin queue_errors``: look into the error queues, and retry, delete or export what is there."""
 
 from __future__ import annotations
 
 import json
+import os
 from argparse import ArgumentParser, ArgumentTypeError
 from collections.abc import Callable, Iterator, Sequence
+from functools import partial
 from itertools import islice
-from typing import Any
+from typing import Any, TextIO
 
 from django.core.management.base import BaseCommand, CommandError
 
 from djqueue.backends.base import BaseQueue
-from djqueue.backends.entries import DELAYED, READY, Entry, Record
-from djqueue.management.tables import NONE, chosen, cut, moment, printable, table
-from djqueue.notes import notes
-
-HEAD = ("id", "queue", "command", "died", "starts", "reason")
-CHUNK = 500
-REASON = 80
+from djqueue.backends.entries import Record
+from djqueue.management.errors import HEAD, Filter, brief, chunks, full, page, picked, row
+from djqueue.management.tables import chosen, table
 
 
 class Command(BaseCommand):
-    help = "Lists, shows, retries and deletes the messages in the error queues. Arguments are never decoded."
+    help = "Lists, shows, retries, deletes and exports the messages in the error queues. Arguments are never decoded."
 
     def add_arguments(self, parser: ArgumentParser) -> None:
         verbs = parser.add_subparsers(dest="verb", required=True)
@@ -29,13 +27,19 @@ class Command(BaseCommand):
         listing.add_argument("--limit", type=_count, default=50, help="show so many at most (default: %(default)s)")
         show = verbs.add_parser("show", help="one message with its tracebacks")
         show.add_argument("id")
-        for verb, what in (("retry", "put back, its counts afresh"), ("delete", "delete")):
-            changing = verbs.add_parser(verb, help=f"{what}: the messages of these ids, or all")
+        export = verbs.add_parser("export", help="all that is known of each message, in lines of JSON")
+        export.add_argument("-o", "--output", metavar="FILE", help="a new file, for its owner's eyes (default: stdout)")
+        export.add_argument("--with-body", action="store_true", help="with the encoded arguments; they may be secret")
+        for verb, what in (("retry", "put back, their counts afresh"), ("delete", "delete")):
+            changing = verbs.add_parser(verb, help=f"{what}: the messages of these ids, those of a filter, or all")
             changing.add_argument("ids", nargs="*", metavar="id")
             changing.add_argument("--all", action="store_true", help="every message in the error queues chosen")
-        for one in (listing, show, *map(verbs.choices.get, ("retry", "delete"))):
+            changing.add_argument("--dry-run", action="store_true", help="say how many, and leave them where they are")
+        for verb, one in verbs.choices.items():
             help = "only of this queue; may be repeated (default: all)"
             one.add_argument("-q", "--queue", action="append", dest="queues", metavar="ALIAS", help=help)
+            if verb != "show":
+                Filter.add_arguments(one)
         for one in (listing, show):
             one.add_argument("--json", action="store_true")
 
@@ -53,25 +57,35 @@ class Command(BaseCommand):
             self.stderr.write(f"Left out, as their backends cannot 'inspect': {unable}.")
         return able
 
-    # ---- the verbs
+    # ---- the verbs that look
 
     def _list(self, queues: list[BaseQueue], options: dict) -> None:
-        limit = options["limit"]
-        found = list(islice(((queue, record.entry) for queue in queues for record in _records(queue)), limit + 1))
+        limit, asked = options["limit"], Filter(options)
+        found = list(islice(picked(queues, asked), limit + 1))
         if options["json"]:
-            self.stdout.write(json.dumps([_object(*one) for one in found[:limit]]))
+            self.stdout.write(json.dumps([brief(*one) for one in found[:limit]]))
         elif found:
-            self.stdout.write(table(HEAD, [_row(*one) for one in found[:limit]], right=("starts",)))
+            self.stdout.write(table(HEAD, [row(*one) for one in found[:limit]], right=("starts",)))
             self.stdout.write("… and more: see --limit" if len(found) > limit else "", ending="")
         else:
-            self.stdout.write("There are no errors.")
+            self.stdout.write("There are no such errors." if asked else "There are no errors.")
 
     def _show(self, queues: list[BaseQueue], options: dict) -> None:
-        queue, record = _find(queues, options["id"])
-        if options["json"]:
-            self.stdout.write(json.dumps(_object(queue, record.entry, notes(record.entry.note))))
+        found = _find(queues, options["id"])
+        self.stdout.write(json.dumps(full(*found)) if options["json"] else page(*found))
+
+    def _export(self, queues: list[BaseQueue], options: dict) -> None:
+        found = picked(queues, Filter(options))
+        lines = (json.dumps(full(*one, with_body=options["with_body"])) for one in found)
+        if options["output"] is None:
+            for line in lines:
+                self.stdout.write(line)
         else:
-            self.stdout.write(_page(queue, record.entry))
+            with _new_file(options["output"]) as file:
+                count = sum(bool(file.write(f"{line}\n")) for line in lines)
+            self.stdout.write(f"{count} exported")
+
+    # ---- the verbs that change
 
     def _retry(self, queues: list[BaseQueue], options: dict) -> None:
         self._change(queues, options, "retried", lambda queue, ids: queue.revive(ids))
@@ -80,39 +94,20 @@ class Command(BaseCommand):
         self._change(queues, options, "deleted", lambda queue, ids: queue.dead.remove(ids))
 
     def _change(self, queues: list[BaseQueue], options: dict, done: str, change: Callable) -> None:
-        if bool(options["ids"]) == options["all"]:
-            raise CommandError("Give the ids of messages, or --all.", returncode=2)
-        wanted = list(dict.fromkeys(options["ids"]))
-        parts = _all(queues) if options["all"] else _of(queues, wanted)
+        wanted, asked = list(dict.fromkeys(options["ids"])), Filter(options)
+        if bool(wanted) == bool(asked or options["all"]):
+            raise CommandError("Give the ids of messages, or a filter such as --command, or --all.", returncode=2)
+        if options["dry_run"]:
+            done, change = f"would be {done}", lambda queue, ids: len(ids)
         changed, found = 0, set()
-        for queue, ids in parts:
+        for queue, ids in _of(queues, wanted) if wanted else chunks(queues, asked):
             changed += change(queue, ids)
-            found |= set() if options["all"] else set(ids)
+            found.update(ids if wanted else ())
         self.stdout.write(f"{changed} {done}")
         if missing := [id for id in wanted if id not in found]:
             raise _missing(queues, missing)
         if changed < len(found):
             raise CommandError(f"{len(found) - changed} could not be {done}: somebody holds it, or it waits already.")
-
-
-# ---- what is in them
-
-
-def _records(queue: BaseQueue) -> Iterator[Record]:
-    """All that is in the error queue when this begins, page by page; a delayed one is there by somebody's hand."""
-    left = len(queue.dead)  # so that it ends, even if what is retried meanwhile dies again
-    for state in (READY, DELAYED):
-        after = None
-        while left > 0 and (page := queue.dead.peek(state, min(CHUNK, left), after)):
-            yield from page
-            left, after = left - len(page), page[-1].cursor
-
-
-def _all(queues: Sequence[BaseQueue]) -> Iterator[tuple[BaseQueue, list[str]]]:
-    for queue in queues:
-        ids = (record.entry.id for record in _records(queue))
-        while chunk := list(islice(ids, CHUNK)):
-            yield queue, chunk
 
 
 def _of(queues: Sequence[BaseQueue], wanted: Sequence[str]) -> Iterator[tuple[BaseQueue, list[str]]]:
@@ -133,43 +128,12 @@ def _missing(queues: Sequence[BaseQueue], ids: Sequence[str]) -> CommandError:
     return CommandError(f"Not in the error queue of {where}: {', '.join(ids)}")
 
 
-# ---- how it looks
-
-
-def _row(queue: BaseQueue, entry: Entry) -> list[str]:
-    last = _last(entry)
-    reason = cut(last.get("reason") or NONE, REASON)
-    return [entry.id, queue.alias, entry.label or NONE, moment(last.get("at", 0)), str(entry.attempts), reason]
-
-
-def _object(queue: BaseQueue, entry: Entry, told: list[dict] | None = None) -> dict:
-    last = _last(entry)
-    names = ("id", "label", "priority", "attempts", "failures", "lost", "created")
-    object = {"queue": queue.alias, **{name: getattr(entry, name) for name in names}, "bytes": len(entry.data)}
-    object["command"] = object.pop("label")
-    return object | ({"died": last.get("at"), "reason": last.get("reason")} if told is None else {"notes": told})
-
-
-def _page(queue: BaseQueue, entry: Entry) -> str:
-    lines = [
-        f"id       {entry.id}",
-        f"queue    {queue.alias}",
-        f"command  {entry.label or NONE}",
-        f"created  {moment(entry.created)}",
-        f"starts   {entry.attempts} (failed: {entry.failures}, lost: {entry.lost})",
-        f"size     {len(entry.data)} bytes",
-    ]
-    return "\n".join([*lines, *map(_note, notes(entry.note))])
-
-
-def _note(note: dict) -> str:
-    at, attempt, host = moment(note.get("at", 0)), note.get("attempt", NONE), note.get("host", NONE)
-    return printable(f"\n{at}  start {attempt} on {host}: {note.get('reason')}\n{note.get('traceback') or ''}").rstrip()
-
-
-def _last(entry: Entry) -> dict:
-    told = notes(entry.note)
-    return told[-1] if told else {}
+def _new_file(path: str) -> TextIO:
+    """What is exported may be all that is left of it, so no file is overwritten; and it may be confidential."""
+    try:
+        return open(path, "x", encoding="ascii", opener=partial(os.open, mode=0o600))
+    except OSError as error:
+        raise CommandError(f"Cannot write a new file {path!r}: {error.strerror}") from error
 
 
 def _count(text: str) -> int:
