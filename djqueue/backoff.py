@@ -59,6 +59,8 @@ def backoff_of(value: object) -> Wait:
         return Constant(0.0)
     if value is True:
         return Backoff()
+    if isinstance(value, type):
+        raise TypeError(f"backoff is {value!r}: give an instance, as in backoff=Backoff(cap=60).")
     return value if callable(value) else Constant(seconds(value, "backoff"))
 
 
@@ -66,7 +68,7 @@ def wait_after(backoff: Wait, failures: int, exception: BaseException | None) ->
     """The wait in seconds. A function that raises, or answers nonsense, is logged: then it is that of a Backoff."""
     try:
         return seconds(backoff(failures, exception), "what backoff() returned")
-    except Exception as error:
+    except BaseException as error:  # nothing beside the command decides what becomes of its message
         tell(logger, logging.ERROR, "backoff failed, the usual wait is taken", exc_info=error)
         return Backoff()(failures)
 
@@ -78,7 +80,7 @@ def written(backoff: Wait) -> Any:
     """As JSON: seconds, the fields of a Backoff, or the dotted path of a function. Raises ValueError if it has none."""
     if isinstance(backoff, Constant):
         return backoff.seconds
-    return asdict(backoff) if isinstance(backoff, Backoff) else path_of(backoff, "backoff")
+    return asdict(backoff) if type(backoff) is Backoff else path_of(backoff, "backoff")
 
 
 def read(value: Any) -> Wait:
@@ -91,6 +93,13 @@ def read(value: Any) -> Wait:
 def path_of(thing: Any, name: str) -> str:
     """The dotted path of a class or function of a module. Raises ValueError that names the option."""
     module, qualname = getattr(thing, "__module__", None), getattr(thing, "__qualname__", "")
-    if not module or not qualname.isidentifier():
+    if not module or not qualname.isidentifier() or not _stands_at(f"{module}.{qualname}", thing):
         raise ValueError(f"{name} is {thing!r}: in using() it must be of a module's top level, to travel by its name.")
     return f"{module}.{qualname}"
+
+
+def _stands_at(path: str, thing: Any) -> bool:
+    try:
+        return import_string(path) is thing
+    except ImportError:
+        return False

@@ -10,6 +10,9 @@ from djqueue.logs import tell
 
 logger = logging.getLogger(__name__)
 
+DEPTH = 2
+"""How many containers enclose a value of metadata in the header of its message."""
+
 
 class MetadataProducerConsumer:
     """Carries a value from where a message is enqueued to where it runs: a correlation id, a tenant, a host name.
@@ -57,30 +60,29 @@ class Carriers:
 
     def produce(self, queue_name: str) -> dict[str, object]:
         """By namespace what a message of that queue carries. One that fails is logged and left out."""
-        return {carrier.NAMESPACE: value for carrier, value in self._values(queue_name)} if self._all else {}
+        values: dict[str, object] = {}
+        for carrier in self._of(queue_name):
+            try:
+                value = carrier.produce_metadata()
+                to_json(value, models=False, depth=DEPTH)  # what cannot travel must not keep the message from it
+                values[carrier.NAMESPACE] = value
+            except BaseException as error:
+                _complain(carrier, "produce_metadata", error)
+        return values
 
     def consume(self, metadata: dict[str, object], queue_name: str) -> None:
         """Hand each its value. One that fails is logged, and changes nothing."""
         for carrier in self._of(queue_name):
             try:
                 carrier.consume_metadata(metadata.get(carrier.NAMESPACE))
-            except Exception as error:
+            except BaseException as error:  # sys.exit() in a carrier
                 _complain(carrier, "consume_metadata", error)
 
     def _of(self, queue_name: str) -> list[MetadataProducerConsumer]:
         return [carrier for alias, carrier in self._all if alias in (None, queue_name)]
 
-    def _values(self, queue_name: str):
-        for carrier in self._of(queue_name):
-            try:
-                value = carrier.produce_metadata()
-                to_json(value, models=False)  # what cannot travel must not keep the message from travelling
-                yield carrier, value
-            except Exception as error:
-                _complain(carrier, "produce_metadata", error)
 
-
-def _complain(carrier: MetadataProducerConsumer, method: str, error: Exception) -> None:
+def _complain(carrier: MetadataProducerConsumer, method: str, error: BaseException) -> None:
     tell(logger, logging.ERROR, "%s.%s() failed", type(carrier).__name__, method, exc_info=error)
 
 

@@ -11,12 +11,14 @@ from django.conf import settings
 from django.utils import timezone
 
 from djqueue.backends.base import BaseQueue
+from djqueue.command import Bound, Command, PeriodicCommand, Rule, refuse_generator
 from djqueue.executor import execute
 from djqueue.options import CommandOptions
 from djqueue.policies import Policy
 from djqueue.queues import queues
-from djqueue.registry import Bound, Command, PeriodicCommand, Rule, refuse_generator, registry
+from djqueue.registry import registry
 from djqueue.results import Result
+from djqueue.running import LoopControl
 from djqueue.settle import settle
 
 
@@ -136,7 +138,7 @@ class Invoker:
         claimed = self.queue.claim(1, self.queue.lease)
         if not claimed:
             return None
-        verdict = execute(self.queue, claimed[0])
+        verdict = execute(self.queue, claimed[0], control=LoopControl(self.queue, claimed[0]))
         settle(self.queue, [(claimed[0], verdict)])
         if verdict.exception is not None:
             raise verdict.exception

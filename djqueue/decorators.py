@@ -7,10 +7,11 @@ from collections.abc import Callable
 from datetime import datetime, timedelta
 from typing import ParamSpec, TypeVar, Unpack, overload
 
+from djqueue.command import Command, PeriodicCommand, Rule, refuse_generator
 from djqueue.crontab import crontab
 from djqueue.options import CommandOptions
 from djqueue.policies import Policy
-from djqueue.registry import Command, PeriodicCommand, Rule, refuse_generator, registry
+from djqueue.registry import registry
 
 __all__ = ["crontab", "periodic_command", "queue_command"]
 
@@ -66,8 +67,6 @@ def periodic_command(
         raise TypeError(f"periodic_command() takes a crontab() or a callable of a datetime, not {validate_datetime!r}.")
     rule = Rule.of(missed, max_lateness)
     policy = Policy.of(**options)
-    if policy.guarded:
-        raise ValueError("debounce and unique are not for periodic commands: each tick is enqueued once anyway.")
     return lambda func: _declare_periodic(func, policy, validate_datetime, rule)
 
 

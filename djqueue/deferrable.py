@@ -12,13 +12,14 @@ from djqueue.carriers import (
     clear_metadata_producer_consumers,
     register_metadata_producer_consumer,
 )
+from djqueue.command import Command
 from djqueue.decorators import declare
 from djqueue.event_consumers import clear_event_consumers, register_event_consumer
 from djqueue.executor import execute
 from djqueue.policies import Policy
 from djqueue.queues import queues
-from djqueue.registry import Command
 from djqueue.results import Result
+from djqueue.running import LoopControl
 from djqueue.settle import settle
 
 P = ParamSpec("P")
@@ -30,10 +31,9 @@ MAX_ATTEMPTS = 5
 class DeferrableCommand(Command[P, R]):
     """A function that runs inline when it is called, and is enqueued by :meth:`later`."""
 
-    def __call__(self, *args: P.args, **kwargs: P.kwargs) -> R:
-        return self.call(*args, **kwargs)
+    inline = True
 
-    def later(self, *args: P.args, **kwargs: P.kwargs) -> Result:
+    def later(self, /, *args: P.args, **kwargs: P.kwargs) -> Result:
         """Send one call to the queue. Raises what :meth:`Command.enqueue` raises."""
         return self.enqueue(*args, **kwargs)
 
@@ -77,7 +77,7 @@ class Deferrable:
         """
         if isinstance(func, type):
             raise TypeError(f"deferrable() takes a function, not {func!r}; give exceptions as error_classes=[...].")
-        policy = Policy.of(**{**self._defaults, **_translated(options)})
+        policy = Policy.of(**self._defaults).using(**_translated(options))
         return declare(func, policy, DeferrableCommand) if func else lambda f: declare(f, policy, DeferrableCommand)
 
     # ---- a loop of one's own
@@ -97,7 +97,10 @@ class Deferrable:
 
     def process(self, lease: Lease) -> None:
         """Run a message that ``queue.claim`` or ``queue.reserve`` gave, and settle it."""
-        settle(self.queue, [(lease, execute(self.queue, lease))])
+        verdict = execute(self.queue, lease, control=LoopControl(self.queue, lease))
+        settle(self.queue, [(lease, verdict)])
+        if isinstance(verdict.exception, KeyboardInterrupt):  # it is back in the queue, and the loop is to end
+            raise verdict.exception
 
     # ---- what is told and carried
 
@@ -119,11 +122,13 @@ class Deferrable:
 
 
 def _translated(options: dict[str, Any]) -> dict[str, Any]:
-    """The options under the names that they have here; what was 0 for "none" is left out."""
+    """The options under the names that they have here; None stands for the default."""
     told: dict[str, Any] = {}
     for name, value in options.items():
         own, as_option = OLD_NAMES.get(name, (name, _same))
-        if value is not None and not (name in OLD_NAMES and name.endswith("_seconds") and value == 0):
+        if name != own and own in options:
+            raise ValueError(f"{name} is another name of {own}: give one of them.")
+        if value is not None:
             told[own] = as_option(value)
     return told
 
@@ -132,12 +137,17 @@ def _same(value: Any) -> Any:
     return value
 
 
+def _or_none(value: Any) -> Any:
+    """What was 0 for "none", or a function that may say so."""
+    return (lambda: value() or None) if callable(value) else value or None
+
+
 OLD_NAMES: dict[str, tuple[str, Callable[[Any], Any]]] = {
     "error_classes": ("retry_on", list),
     "use_exponential_backoff": ("backoff", bool),
-    "ttl_seconds": ("ttl", _same),
+    "ttl_seconds": ("ttl", _or_none),
     "delay_seconds": ("delay", _same),
-    "debounce_seconds": ("debounce", _same),
+    "debounce_seconds": ("debounce", _or_none),
     "debounce_always_delay": ("always_delay", _same),
 }
 """What Deferrable called the options, and what they are called here."""

@@ -7,6 +7,9 @@ from datetime import datetime, timedelta
 from django.conf import settings
 from django.utils import timezone
 
+LONGEST = 10**10
+"""Seconds; three centuries."""
+
 
 def seconds(value: object, name: str, *, least: float = 0.0) -> float:
     """A duration in seconds, from a number or a timedelta. Raises TypeError or ValueError that names the argument."""
@@ -14,8 +17,8 @@ def seconds(value: object, name: str, *, least: float = 0.0) -> float:
         value = value.total_seconds()
     if isinstance(value, bool) or not isinstance(value, int | float):
         raise TypeError(f"{name} is {value!r}: give seconds or a timedelta.")
-    if not least <= value < 10**10:
-        raise ValueError(f"{name} is {value!r}: give at least {least:g} seconds.")
+    if not least <= value < LONGEST:
+        raise ValueError(f"{name} is {value!r}: give at least {least:g} seconds, and less than {LONGEST:g}.")
     return float(value)
 
 

@@ -9,14 +9,14 @@ from contextvars import copy_context
 from dataclasses import replace
 from typing import TYPE_CHECKING
 
-from djqueue import results
+from djqueue import kept
 from djqueue.backends.base import BaseQueue, Entry, Lease
 from djqueue.policies import Policy
 from djqueue.running import Control, CurrentMessage, open_entry, run
 from djqueue.verdicts import Outcome, Verdict
 
 if TYPE_CHECKING:
-    from djqueue.registry import Command
+    from djqueue.command import Command
 
 
 def run_inline(queue: BaseQueue, entry: Entry, command: Command, policy: Policy) -> None:
@@ -30,7 +30,7 @@ def run_inline(queue: BaseQueue, entry: Entry, command: Command, policy: Policy)
             verdict = Verdict(Outcome.DONE, value=run(command, *envelope.arguments(), message, _await_anywhere))
         except Exception as error:
             verdict = _judged(policy, error, entry)
-            entry = replace(entry, failures=entry.failures + 1)
+            entry = replace(entry, failures=entry.failures + (verdict.exception is not None))
             if verdict.outcome is Outcome.DEAD:
                 _record(queue, entry, verdict, policy)
                 raise
@@ -47,7 +47,7 @@ def _judged(policy: Policy, error: Exception, entry: Entry) -> Verdict:
 
 def _record(queue: BaseQueue, entry: Entry, verdict: Verdict, policy: Policy) -> None:
     if keep := policy.keeps_result:
-        results.record(queue, [(Lease(entry), replace(verdict, keep=keep))])
+        kept.record(queue, [(Lease(entry), replace(verdict, keep=keep))])
 
 
 def _await_anywhere(coroutine: Coroutine) -> object:

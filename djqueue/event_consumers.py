@@ -59,7 +59,7 @@ def _call(consumer: object, method: str, item: dict | None) -> None:
         handler = getattr(consumer, method, None)
         if handler is not None:
             handler(item)
-    except Exception as error:
+    except BaseException as error:  # sys.exit() in a handler
         tell(logger, logging.ERROR, "%s.%s() failed", type(consumer).__name__, method, exc_info=error)
 
 

@@ -76,26 +76,33 @@ class CommandFailed(QueueError):
 class Retry(QueueError):
     """Run me again `after` seconds (or a timedelta; None: as the command's backoff says). Counts as no failure."""
 
+    after: float | None = None
+    reason = ""  # of a subclass, too, that does not call __init__
+
     def __init__(self, after: float | timedelta | None = None, reason: str = "") -> None:
         super().__init__(reason or "asked to be run again")
         self.after = None if after is None else seconds(after, "Retry(after=…)")
-        self.reason = reason
+        self.reason = str(reason)
 
 
 class Discard(QueueError):
     """Forget this message: it is gone, and counts as neither done nor failed."""
 
+    reason = "discarded"
+
     def __init__(self, reason: str = "") -> None:
-        super().__init__(reason or "discarded")
-        self.reason = reason or "discarded"
+        self.reason = str(reason) or self.reason
+        super().__init__(self.reason)
 
 
 class Fail(QueueError):
     """Put this message into the error queue at once, whatever retries it has left."""
 
+    reason = "failed by its command"
+
     def __init__(self, reason: str = "") -> None:
-        super().__init__(reason or "failed by its command")
-        self.reason = reason or "failed by its command"
+        self.reason = str(reason) or self.reason
+        super().__init__(self.reason)
 
 
 QueueException = QueueError  # the name it had in django-utils

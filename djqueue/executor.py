@@ -8,14 +8,15 @@ import time
 from dataclasses import replace
 
 from djqueue import events
-from djqueue.backends.base import BaseQueue, Lease
+from djqueue.backends.base import BaseQueue, Entry, Lease
+from djqueue.command import Command
 from djqueue.exceptions import InvalidMessage
+from djqueue.kept import is_cancelled, packed_end
 from djqueue.logs import about, plain, tell
 from djqueue.message import Envelope
 from djqueue.notes import text_of
 from djqueue.policies import Policy
-from djqueue.registry import Command, registry
-from djqueue.results import is_cancelled
+from djqueue.registry import registry
 from djqueue.running import Awaiter, Control, CurrentMessage, open_entry, run
 from djqueue.verdicts import Outcome, Verdict, not_now
 
@@ -26,11 +27,13 @@ def execute(queue: BaseQueue, lease: Lease, await_: Awaiter = asyncio.run, contr
     """Run what a lease holds. Whatever that raises becomes part of the verdict, which says what is to be done."""
     entry = lease.entry
     events.emit(events.claimed, entry.label, id=entry.id, queue_name=queue.alias, attempt=entry.attempts)
+    control = control or Control(queue, lease)
     try:
-        verdict = _execute(queue, lease, await_, control or Control(queue, lease))
+        verdict = _execute(queue, lease, await_, control)
     except Exception as error:  # not the command's: the database is away from which its arguments are read, say
         verdict = not_now(lease, f"could not be run: {type(error).__name__}: {text_of(error)}")
-    _report(queue, lease, verdict)
+    if not control.given_up:
+        _report(queue, lease, verdict)
     return verdict
 
 
@@ -41,21 +44,29 @@ def _execute(queue: BaseQueue, lease: Lease, await_: Awaiter, control: Control) 
         if command is None:
             return not_now(lease, f"unknown command {envelope.command!r}")
         policy = policy_of(command, envelope)
+        keep = policy.keeps_result
         verdict = policy.refuse(lease) or _cancelled(queue, lease)
         if verdict is not None:
-            return replace(verdict, keep=policy.keeps_result)
+            return replace(verdict, keep=keep)
         args, kwargs = envelope.arguments()  # reads model instances
     except InvalidMessage as error:
         return Verdict(Outcome.DEAD, f"invalid message: {error}", error)
     control.begin(policy)
     about = lease.entry.attempts, command.name, queue.alias, envelope.metadata, policy.time_limit
-    return _attempt(command, args, kwargs, CurrentMessage(lease.entry.id, *about, control), policy, lease, await_)
+    message = CurrentMessage(lease.entry.id, *about, control)
+    verdict = _attempt(command, args, kwargs, message, policy, lease, await_)
+    # Of a failure not all is known before it is settled.
+    packed = packed_end(queue, lease, verdict) if keep and verdict.outcome is Outcome.DONE else b""
+    return replace(verdict, keep=keep, packed=packed) if keep else verdict
 
 
 def _cancelled(queue: BaseQueue, lease: Lease) -> Verdict | None:
     """What was cancelled while it ran is not run again. While it waited it would have been removed."""
-    if lease.entry.attempts > 1 and is_cancelled(queue, lease.entry.id):
-        return Verdict(Outcome.DISCARDED, "cancelled while it ran")
+    try:
+        if lease.entry.attempts > 1 and is_cancelled(queue, lease.entry):
+            return Verdict(Outcome.DISCARDED, "cancelled while it ran")
+    except Exception as error:  # to run it is the lesser evil
+        tell(logger, logging.ERROR, "It cannot be known whether a message is cancelled", exc_info=error)
     return None
 
 
@@ -65,7 +76,7 @@ def policy_of(command: Command, envelope: Envelope) -> Policy:
         return command.policy
     try:
         return command.policy.carrying(envelope.options)
-    except (ImportError, TypeError, ValueError) as error:
+    except (TypeError, ValueError) as error:  # not ImportError: the next deploy may have it
         raise InvalidMessage(f"its options cannot be read: {error}") from error
 
 
@@ -74,10 +85,21 @@ def _attempt(
 ) -> Verdict:
     events.emit(events.started, command.name, id=message.id, queue_name=message.queue_name, attempt=message.attempt)
     try:
-        verdict = Verdict(Outcome.DONE, value=run(command, args, kwargs, message, await_))
+        value = run(command, args, kwargs, message, await_)
+        return Verdict(Outcome.DONE, value=value, seconds=time.monotonic() - message.began)
+    except message.control.interrupts as error:
+        return Verdict(Outcome.HANDED_BACK, "interrupted", error)
     except BaseException as error:  # sys.exit() in a command must not end the worker
-        verdict = policy.judge(error, lease.entry)
-    return replace(verdict, seconds=time.monotonic() - message.began, keep=policy.keeps_result)
+        return replace(judged(policy, error, lease.entry), seconds=time.monotonic() - message.began)
+
+
+def judged(policy: Policy, error: BaseException, entry: Entry) -> Verdict:
+    """What an exception means; where nobody can tell (QUEUE_RETRY_ON lists no exceptions, say), no further start."""
+    try:
+        return policy.judge(error, entry)
+    except Exception as trouble:
+        tell(logger, logging.ERROR, "%s: its failure cannot be judged", plain(entry.label), exc_info=trouble)
+        return Verdict(Outcome.DEAD, f"{type(error).__name__}: {text_of(error)}", error)
 
 
 LEVELS = {Outcome.DONE: logging.INFO, Outcome.DISCARDED: logging.INFO, Outcome.DEAD: logging.ERROR}

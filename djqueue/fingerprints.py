@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import io
 import pickle
 from collections.abc import Iterable, Mapping
 from dataclasses import fields, is_dataclass
@@ -40,10 +41,10 @@ def _pieces(value: object, depth: int) -> Iterable[bytes]:
         yield from _ordered(value, depth)
     elif is_model(value):
         yield from _ordered(_row(value), depth)
-    elif is_dataclass(value):
-        yield from _ordered([getattr(value, field.name) for field in fields(value)], depth)
+    elif is_dataclass(value) and not isinstance(value, type):
+        yield from _ordered([getattr(value, field.name) for field in fields(value) if field.compare], depth)
     else:
-        yield _pickled(value)
+        yield _pickled(value, depth)
 
 
 def _row(instance: object) -> tuple:
@@ -65,8 +66,23 @@ def _unordered(values: Iterable, depth: int) -> Iterable[bytes]:
     return sorted(b"".join(b"%d:%s" % (len(piece), piece) for piece in _pieces(value, depth - 1)) for value in values)
 
 
-def _pickled(value: object) -> bytes:
+def _pickled(value: object, depth: int) -> bytes:
+    buffer = io.BytesIO()
     try:
-        return pickle.dumps(value, PICKLE_PROTOCOL)
+        _Pickler(buffer, value, depth).dump(value)
+    except EncodeError:
+        raise
     except Exception as error:
         raise EncodeError(f"a {type(value).__name__} cannot be compared with others: give a key= function.") from error
+    return buffer.getvalue()
+
+
+class _Pickler(pickle.Pickler):
+    """Pickles one object and nothing within: a pickle has the order of its sets, and tells equal from identical."""
+
+    def __init__(self, buffer: io.BytesIO, value: object, depth: int) -> None:
+        super().__init__(buffer, PICKLE_PROTOCOL)
+        self._value, self._depth = value, depth
+
+    def persistent_id(self, value: object) -> bytes | None:
+        return None if value is self._value else b"".join(_unordered([value], self._depth))

@@ -46,7 +46,7 @@ def text_of(exception: BaseException) -> str:
     """What an exception says, even if saying it raises."""
     try:
         return str(exception)
-    except Exception as error:
+    except BaseException as error:  # nothing that an exception does while it is told may decide what becomes of it
         return f"(its text raises {type(error).__name__})"
 
 

@@ -6,7 +6,6 @@ from collections.abc import Callable, Iterable
 from datetime import datetime, timedelta
 from typing import Any, Literal, TypedDict
 
-from djqueue import conf
 from djqueue.backoff import Backoff, Wait, backoff_of
 from djqueue.durations import moment, seconds, whole
 
@@ -50,26 +49,26 @@ def changes_of(given: dict[str, Any]) -> dict[str, Any]:
     for one, other in (("delay", "run_after"), ("retries", "max_attempts")):
         if {one, other} <= given.keys():
             raise ValueError(f"{one} and {other} exclude each other: give one of them.")
-    if "retries" in given and not (given.get("retry_on") or conf.get("QUEUE_RETRY_ON")):
-        raise ValueError(
-            "retries without retry_on retries nothing: list exceptions, as in retry_on=[ConnectionError], "
-            "or in the setting QUEUE_RETRY_ON."
-        )
     changes: dict[str, Any] = {}
     for name, value in given.items():
         changes |= OPTIONS[name](value)
     return changes
 
 
-def refuse_contradictions(policy: Any) -> None:
-    """Raises ValueError that says why two options of a policy cannot be together."""
+def refuse_contradictions(policy: Any, given: dict[str, Any]) -> None:
+    """Raises ValueError that says why two options of a policy, the last of which are given, cannot be together."""
+    if given.get("retries") and not policy.retried:
+        raise ValueError(
+            "retries without retry_on retries nothing: list exceptions, as in retry_on=[ConnectionError], "
+            "or in the setting QUEUE_RETRY_ON."
+        )
     for contradicts, reason in CONTRADICTIONS:
         if contradicts(policy):
             raise ValueError(reason)
 
 
 def _later_than_ttl(policy: Any, value: Any) -> bool:
-    return isinstance(policy.ttl, float) and isinstance(value, float) and value > policy.ttl
+    return isinstance(policy.ttl, float) and isinstance(value, float) and value >= policy.ttl
 
 
 CONTRADICTIONS: list[tuple[Callable[[Any], Any], str]] = [
@@ -86,9 +85,19 @@ CONTRADICTIONS: list[tuple[Callable[[Any], Any], str]] = [
         lambda p: p.max_wait is not None and isinstance(p.debounce, float) and p.max_wait < p.debounce,
         "max_wait is shorter than debounce: a call would be due before its window is over.",
     ),
+    (
+        lambda p: _later_than_ttl(p, p.max_wait),
+        "max_wait is not shorter than ttl: calls could be postponed until they expire.",
+    ),
     (lambda p: p.key and not (p.debounce or p.unique), "key says which calls are the same: give debounce or unique."),
-    (lambda p: _later_than_ttl(p, p.delay), "delay is longer than ttl: every call would expire before it is due."),
-    (lambda p: _later_than_ttl(p, p.debounce), "debounce is longer than ttl: a call could expire before it is due."),
+    (
+        lambda p: _later_than_ttl(p, p.delay),
+        "delay is not shorter than ttl: calls would expire before they are due.",
+    ),
+    (
+        lambda p: _later_than_ttl(p, p.debounce),
+        "debounce is not shorter than ttl: calls could expire before they are due.",
+    ),
 ]
 """What cannot be together, and why."""
 
@@ -113,12 +122,13 @@ def _priority(value: object) -> dict:
 def _retry_on(value: object) -> dict:
     if isinstance(value, type):
         value = [value]
-    if not isinstance(value, list | tuple | set | frozenset) or not all(map(_is_exception, value)):
+    if not isinstance(value, list | tuple | set | frozenset) or not all(map(is_exception, value)):
         raise TypeError(f"retry_on is {value!r}: give a list of exception classes.")
     return {"retry_on": tuple(value)}
 
 
-def _is_exception(value: object) -> bool:
+def is_exception(value: object) -> bool:
+    """Whether it is a class of exceptions."""
     return isinstance(value, type) and issubclass(value, BaseException)
 
 
@@ -152,7 +162,7 @@ def _flag(name: str) -> Callable[[object], dict]:
 
 def _function(name: str) -> Callable[[object], dict]:
     def check(value: object) -> dict:
-        if not callable(value):
+        if value is not None and not callable(value):
             raise TypeError(f"{name} is {value!r}: give a function.")
         return {name: value}
 
@@ -190,7 +200,7 @@ OPTIONS: dict[str, Callable[[Any], dict]] = {
     "debounce": _per_call(_span_or_none("debounce", 0.001), "debounce"),
     "always_delay": _flag("always_delay"),
     "extend": _flag("extend"),
-    "max_wait": _span("max_wait"),
+    "max_wait": _span_or_none("max_wait"),
     "merge": _function("merge"),
     "unique": _unique,
     "key": _function("key"),

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from typing import Any
 
 from django.utils.module_loading import import_string
@@ -13,10 +13,11 @@ from djqueue import conf
 from djqueue.backends.entries import Entry, Lease
 from djqueue.backends.guards import AnyGuard, Debounce, Guard, Unique
 from djqueue.backoff import Backoff, Wait, path_of, wait_after
+from djqueue.durations import seconds
 from djqueue.exceptions import Discard, Fail, Retry
 from djqueue.fingerprints import fingerprint
-from djqueue.notes import text_of
-from djqueue.options import changes_of, refuse_contradictions
+from djqueue.notes import LONGEST_REASON, text_of
+from djqueue.options import OPTIONS, changes_of, refuse_contradictions
 from djqueue.verdicts import Outcome, Verdict
 
 WINDOWS = 10
@@ -53,6 +54,19 @@ class Policy:
     codec: str | None = None
     models: str | None = None
 
+    needs: frozenset[str] = field(init=False, repr=False, compare=False)
+    """What a backend must be able to do for this policy."""
+    guarded: bool = field(init=False, repr=False, compare=False)
+    """Whether there is a condition under which a call counts."""
+    asks: tuple[str, ...] = field(init=False, repr=False, compare=False)
+    """The options that are functions, to be asked at each call."""
+
+    def __post_init__(self) -> None:
+        """What follows from the options is asked several times per message."""
+        object.__setattr__(self, "guarded", bool(self.debounce or self.unique))
+        object.__setattr__(self, "needs", frozenset(name for name, asks in _NEEDS.items() if asks(self)))
+        object.__setattr__(self, "asks", tuple(name for name in _PER_CALL if callable(getattr(self, name))))
+
     @classmethod
     def of(cls, **given) -> Policy:
         """A policy from the options of a decorator. Raises TypeError or ValueError that names the option."""
@@ -60,41 +74,41 @@ class Policy:
 
     def using(self, **given) -> Policy:
         """A changed copy. Raises TypeError or ValueError that names the option."""
-        changed = replace(self, **changes_of(given))
-        refuse_contradictions(changed)
+        changes = changes_of(given)
+        if given.get("debounce", self.debounce) is None and self.debounce:  # and then its ways count no more
+            changes = _NO_DEBOUNCE | ({} if self.unique or changes.get("unique") else {"key": None}) | changes
+        changed = replace(self, **changes)
+        refuse_contradictions(changed, given)
         return changed
 
     # ---- at the call
 
-    @property
-    def needs(self) -> frozenset[str]:
-        """What a backend must be able to do for this policy."""
-        return frozenset(ability for ability, asks in _NEEDS.items() if asks(self))
-
-    def resolved(self) -> Policy:
+    def resolved(self, now: float) -> Policy:
         """With numbers for those options that are functions: each is called once. Raises as :meth:`using` does."""
-        given = {name: value() for name in ("delay", "ttl", "debounce") if callable(value := getattr(self, name))}
-        return self.using(**given) if given else self
+        policy = self.using(**{name: getattr(self, name)() for name in self.asks}) if self.asks else self
+        if policy.run_at and policy.ttl is not None and policy.run_at - now >= policy.ttl:
+            raise ValueError("run_after is later than ttl: the call would have expired when it is due.")
+        return policy
 
     def admit(self, data: bytes, id: str, label: str) -> Entry:
         """The entry that a call becomes."""
         return Entry(data, id, self.priority, self.run_at, self.delay, label=label)
-
-    @property
-    def guarded(self) -> bool:
-        """Whether there is a condition under which a call counts."""
-        return bool(self.debounce or self.unique)
 
     def guard(self, name: str, arguments: Mapping[str, object], identity: object) -> AnyGuard:
         """The condition of one call: ``identity`` is what the option ``key`` made of its arguments, if it is given."""
         same = identity if self.key else None if self.merge else arguments
         key = f"{name}:{fingerprint(same)}"
         if self.debounce:
-            longest = self.debounce * WINDOWS if self.max_wait is None else self.max_wait
-            return Debounce(f"debounce:{key}", self.debounce, self.always_delay, self.extend, longest)
+            return Debounce(f"debounce:{key}", self.debounce, self.always_delay, self.extend, self._longest_wait)
         if isinstance(self.unique, float):
-            return Guard(f"unique:{key}", self.unique)
+            return Guard(f"once:{key}", self.unique)
         return Unique(f"unique:{key}", running=self.unique == "running")
+
+    @property
+    def _longest_wait(self) -> float:
+        """For how long calls can be postponed: a window less than until they expire."""
+        longest = self.debounce * WINDOWS if self.max_wait is None else self.max_wait
+        return longest if self.ttl is None else min(longest, max(self.debounce, self.ttl - self.debounce))
 
     def carried(self, declared: Policy) -> dict[str, Any]:
         """What the consumer must know of this call's options, where they differ from those of its command; as JSON."""
@@ -105,17 +119,21 @@ class Policy:
 
     def carrying(self, carried: Mapping[str, Any]) -> Policy:
         """The policy of one message. Raises ImportError, TypeError or ValueError."""
-        known = {name: _CARRIED[name][1](value) for name, value in carried.items() if name in _CARRIED}
-        return replace(self, **known) if known else self
+        changes: dict[str, Any] = {}
+        for name in carried.keys() & _CARRIED.keys():
+            value = _CARRIED[name][1](carried[name])
+            changes |= {name: None} if value is None else OPTIONS[name](value)
+        return replace(self, **changes)
 
     def refuse(self, lease: Lease) -> Verdict | None:
         """A verdict for an entry that must not be started once more, or None."""
         entry = lease.entry
         if entry.lost >= (self.max_lost or self.max_attempts or conf.get("QUEUE_MAX_LOST")):
             return Verdict(Outcome.DEAD, f"worker died: {entry.lost} starts never reported")
-        if self.ttl is not None and lease.claimed - entry.created > self.ttl:
-            waited = lease.claimed - entry.created
-            return Verdict(Outcome.EXPIRED, f"its ttl of {self.ttl:g} s is over: it came {waited:.1f} s ago")
+        ttl, waited = self.ttl, lease.claimed - entry.created
+        # A function was asked at the call: a message that carries no answer is older than the function.
+        if ttl is not None and not callable(ttl) and waited > ttl:
+            return Verdict(Outcome.EXPIRED, f"its ttl of {ttl:g} s is over: it came {waited:.1f} s ago")
         return None
 
     def judge(self, exception: BaseException, entry: Entry) -> Verdict:
@@ -124,17 +142,21 @@ class Policy:
             case Retry():
                 return self._retry_as_asked(exception, entry)
             case Discard():
-                return Verdict(Outcome.DISCARDED, exception.reason)
+                return Verdict(Outcome.DISCARDED, exception.reason[:LONGEST_REASON])
             case Fail():
-                return Verdict(Outcome.DEAD, exception.reason, exception)
-        reason, failures = f"{type(exception).__name__}: {text_of(exception)}", entry.failures + 1
+                return Verdict(Outcome.DEAD, exception.reason[:LONGEST_REASON], exception)
+        reason = f"{type(exception).__name__}: {text_of(exception)}"[:LONGEST_REASON]
+        failures = entry.failures + 1
         if not isinstance(exception, self.retried) or failures >= self.most_attempts:
             return Verdict(Outcome.DEAD, reason, exception)
         return Verdict(Outcome.RETRY, reason, exception, wait_after(self.backoff, failures, exception))
 
     def _retry_as_asked(self, asked: Retry, entry: Entry) -> Verdict:
-        delay = wait_after(self.backoff, entry.attempts, asked.__cause__) if asked.after is None else asked.after
-        return Verdict(Outcome.RETRY, asked.reason or "asked to be run again", delay=delay)
+        if asked.after is None:
+            delay = wait_after(self.backoff, entry.attempts, asked.__cause__)
+        else:
+            delay = seconds(asked.after, "Retry(after=…)")
+        return Verdict(Outcome.RETRY, asked.reason[:LONGEST_REASON] or "asked to be run again", delay=delay)
 
     @property
     def retried(self) -> tuple[type[BaseException], ...]:
@@ -149,8 +171,12 @@ class Policy:
     @property
     def keeps_result(self) -> float:
         """For how many seconds results are kept; 0: not at all."""
-        return self.result_ttl or conf.get("QUEUE_RESULT_TTL") or 0.0
+        kept = self.result_ttl or conf.get("QUEUE_RESULT_TTL")
+        return seconds(kept, "QUEUE_RESULT_TTL") if kept else 0.0
 
+
+_PER_CALL = ("delay", "ttl", "debounce")
+_NO_DEBOUNCE = {"always_delay": False, "extend": False, "max_wait": None, "merge": None}
 
 _NEEDS: dict[str, Callable[[Policy], Any]] = {
     "priority": lambda policy: policy.priority,

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import logging
+import time
 from collections.abc import Sequence
 from contextlib import nullcontext
 from dataclasses import dataclass
@@ -17,6 +18,7 @@ from djqueue.backends.base import AnyGuard, BaseQueue, Debounce, Entry, Guard, U
 from djqueue.carriers import carriers
 from djqueue.eager import run_inline
 from djqueue.exceptions import NotSupported
+from djqueue.logs import tell
 from djqueue.merging import put_or_merge
 from djqueue.message import Message, encode, new_id
 from djqueue.policies import Policy
@@ -24,7 +26,7 @@ from djqueue.queues import queues
 from djqueue.results import Result
 
 if TYPE_CHECKING:
-    from djqueue.registry import Call, Command
+    from djqueue.command import Call, Command
 
 logger = logging.getLogger(__name__)
 
@@ -45,30 +47,35 @@ class Parcel:
     """A call on its way."""
 
     command: Command
-    call: Call
     policy: Policy
     entry: Entry
     guard: AnyGuard | None = None
     accepted: bool = True
     """Whether the queue took it."""
+    kept: bool = False
+    """Whether its result will be kept."""
 
 
 def send(command: Command, calls: Sequence[Call], policy: Policy) -> list[Result]:
     """Encode the calls and put them, within the caller's transaction or when it commits."""
     queue = queues[policy.queue_name]
     _refuse_what_it_cannot(queue, policy)
-    parcels = [_parcel(command, call, policy.resolved(), queue) for call in calls]
+    parcels = [_parcel(command, call, policy.resolved(time.time()), queue) for call in calls]
     if conf.get("QUEUE_ALWAYS_EAGER"):
         for parcel in parcels:
             run_inline(queue, parcel.entry, command, parcel.policy)
     elif not _when_committed(queue, parcels):
-        return [Result(parcel.entry.id, command.name, policy.queue_name, None) for parcel in parcels]
-    return [Result(parcel.entry.id, command.name, policy.queue_name, parcel.accepted) for parcel in parcels]
+        return [_result(parcel, None) for parcel in parcels]
+    return [_result(parcel, parcel.accepted) for parcel in parcels]
+
+
+def _result(parcel: Parcel, enqueued: bool | None) -> Result:
+    return Result(parcel.entry.id, parcel.command.name, parcel.policy.queue_name, enqueued, parcel.kept)
 
 
 def send_once(command: Command, guard: Guard, id: str) -> bool:
     """Put one call without arguments unless the guard's key was used, in one atomic step; whether it was put."""
-    queue, policy = queues[command.policy.queue_name], command.policy.resolved()
+    queue, policy = queues[command.policy.queue_name], command.policy.resolved(time.time())
     _refuse_what_it_cannot(queue, policy)
     entry = policy.admit(_encode(_message(command, id, ((), {}), policy, queue), policy), id, command.name)
     [accepted] = queue.put([entry], [guard])
@@ -81,7 +88,7 @@ def _parcel(command: Command, call: Call, policy: Policy, queue: BaseQueue) -> P
     id = new_id()
     entry = policy.admit(_encode(_message(command, id, call, policy, queue), policy), id, command.name)
     guard = policy.guard(command.name, *command.identity(call, policy)) if policy.guarded else None
-    return Parcel(command, call, policy, entry, guard)
+    return Parcel(command, policy, entry, guard, kept=policy.keeps_result > 0)
 
 
 def _message(command: Command, id: str, call: tuple[tuple, dict], policy: Policy, queue: BaseQueue) -> Message:
@@ -116,12 +123,14 @@ def _when_committed(queue: BaseQueue, parcels: Sequence[Parcel]) -> bool:
 
 
 def _pieces(queue: BaseQueue, parcels: Sequence[Parcel]) -> list[Sequence[Parcel]]:
-    """What is sent as a whole or not at all: everything in a database, elsewhere a round trip."""
+    """What is sent as a whole or not at all: everything in a database, elsewhere what is put at once."""
     return _chunks(parcels) if queue.database is None else [parcels]
 
 
 def _chunks(parcels: Sequence[Parcel]) -> list[Sequence[Parcel]]:
-    return [parcels[start : start + CHUNK] for start in range(0, len(parcels), CHUNK)]
+    """What is put at once: calls that are merged go one by one."""
+    size = 1 if parcels and parcels[0].policy.merge else CHUNK
+    return [parcels[start : start + size] for start in range(0, len(parcels), size)]
 
 
 def _put(queue: BaseQueue, piece: Sequence[Parcel]) -> None:
@@ -136,17 +145,16 @@ def _put(queue: BaseQueue, piece: Sequence[Parcel]) -> None:
 
 def _put_chunk(queue: BaseQueue, chunk: Sequence[Parcel]) -> None:
     if chunk[0].policy.merge:
-        for parcel in chunk:
-            parcel.accepted = _put_or_merge(queue, parcel)
+        chunk[0].accepted = _put_or_merge(queue, chunk[0])
         return
-    guards = [parcel.guard for parcel in chunk] if chunk[0].guard else None
+    guards = [parcel.guard for parcel in chunk] if any(parcel.guard for parcel in chunk) else None
     answers = queue.put([parcel.entry for parcel in chunk], guards)
     for parcel, accepted in zip(chunk, answers, strict=True):
         parcel.accepted = accepted
 
 
 def _put_or_merge(queue: BaseQueue, parcel: Parcel) -> bool:
-    collect = partial(parcel.command.merged, parcel.policy.merge, parcel.call)
+    collect = partial(parcel.command.merged, parcel.policy.merge)
     return put_or_merge(queue, parcel.entry, parcel.guard, collect, partial(_encode, policy=parcel.policy))
 
 
@@ -170,18 +178,21 @@ def _signal(queue: BaseQueue, told: Sequence[tuple[Signal, Entry]]) -> None:
 
 def _put_or_report(queue: BaseQueue, parcels: Sequence[Parcel]) -> None:
     """After the commit nobody is left to raise to: what cannot be sent is logged and signalled."""
-    pieces = _pieces(queue, parcels)
+    pieces, alone = _pieces(queue, parcels), bool(parcels and parcels[0].policy.merge)
     for number, piece in enumerate(pieces):
         try:
             _put(queue, piece)
         except Exception as error:
-            return _report(queue, [parcel.entry for left in pieces[number:] for parcel in left], error)
+            lost = [piece] if alone else pieces[number:]  # a merge may fail for one call and not for the next
+            _report(queue, [parcel.entry for left in lost for parcel in left], error)
+            if not alone:
+                return
 
 
 def _report(queue: BaseQueue, unsent: Sequence[Entry], error: Exception) -> None:
     first, ids = unsent[0], [entry.id for entry in unsent]
     extra = {"message_id": first.id, "message_ids": ids, "command": first.label, "queue": queue.alias}
     text = "%s: %d messages were not sent although their transaction committed"
-    logger.error(text, first.label, len(unsent), exc_info=error, extra=extra)
+    tell(logger, logging.ERROR, text, first.label, len(unsent), exc_info=error, extra=extra)
     for entry in unsent:
         events.emit(events.enqueue_failed, entry.label, id=entry.id, queue_name=queue.alias, exception=error)

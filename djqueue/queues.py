@@ -16,6 +16,7 @@ from djqueue.durations import seconds
 from djqueue.exceptions import InvalidQueueError
 
 _NAME = re.compile(r"[^\s:{}\x00-\x1f]{1,64}")
+_DESCRIBING = ("QUEUES", "QUEUE_CLASS", "QUEUE_NAME", "QUEUE_CONNECTION", "QUEUE_OPTIONS", "DATABASES")
 _DEFAULT_STORE = {"CLASS": "djqueue.backends.database.DatabaseStore", "CONNECTION": ""}
 
 
@@ -109,7 +110,7 @@ queues = Queues()
 
 
 def _forget(*, setting: str, **kwargs) -> None:
-    if setting in conf.DEFAULTS or setting == "DATABASES":
+    if setting in _DESCRIBING:  # all others are read when they are needed; a queue in memory keeps what it has
         queues.reset()
 
 

@@ -1,200 +1,18 @@
-"""Commands: what they are, and where they are found."""
+"""Commands by name, and where they are found."""
 
 from __future__ import annotations
 
 import inspect
 import sys
-from collections.abc import Callable, Iterable, Iterator
-from datetime import datetime, timedelta
-from typing import Generic, NamedTuple, ParamSpec, TypeVar, Unpack
+from collections.abc import Callable, Iterator
+from typing import TYPE_CHECKING
 
-from asgiref.sync import sync_to_async
-from django.core.exceptions import SynchronousOnlyOperation
 from django.utils.module_loading import autodiscover_modules
 
-from djqueue import producer
-from djqueue.durations import seconds
-from djqueue.exceptions import EncodeError, MessageTooLarge, QueueError, UnknownCommand
-from djqueue.options import CommandOptions
-from djqueue.policies import Policy
-from djqueue.results import Result
+from djqueue.exceptions import QueueError, UnknownCommand
 
-P = ParamSpec("P")
-R = TypeVar("R")
-
-
-class Call(NamedTuple):
-    """The arguments of one call."""
-
-    args: tuple = ()
-    kwargs: dict = {}
-
-    @classmethod
-    def of(cls, given: object) -> Call:
-        """A call from a tuple of positional arguments, a dict of keyword arguments, or a Call."""
-        if isinstance(given, Call):
-            return given
-        if isinstance(given, tuple | list):
-            return cls(tuple(given))
-        if isinstance(given, dict):
-            return cls((), given)
-        raise TypeError(f"enqueue_many() takes tuples (positional arguments) or dicts (keywords), not {given!r}.")
-
-
-class Command(Generic[P, R]):
-    """A function that a consumer can run.
-
-    Calling it enqueues: ``command(...)`` is ``command.enqueue(...)``. ``command.call(...)`` runs it here and now.
-    """
-
-    def __init__(self, func: Callable[P, R], policy: Policy):
-        self.func = func
-        self.policy = policy
-        self.name = f"{func.__module__}.{func.__qualname__}"
-        self.is_async = inspect.iscoroutinefunction(func)
-        self._signature = inspect.signature(func)
-        self._simple = _simple_counts(self._signature)
-        self.__doc__, self.__module__, self.__wrapped__ = func.__doc__, func.__module__, func
-        self.__name__, self.__qualname__ = func.__name__, func.__qualname__
-
-    def __repr__(self) -> str:
-        return f"<{type(self).__name__} {self.name}>"
-
-    def __reduce__(self) -> tuple:
-        return _registered, (self.name,)  # commands travel by name, never by value
-
-    def __call__(self, *args: P.args, **kwargs: P.kwargs) -> Result:
-        return self.enqueue(*args, **kwargs)
-
-    def enqueue(self, *args: P.args, **kwargs: P.kwargs) -> Result:
-        """Send one call to the queue; returns a handle with its ``id``.
-
-        Raises TypeError if the arguments do not fit the signature or cannot be encoded, MessageTooLarge, QueueFull, or
-        whatever the store's client raises if the store is out of reach.
-        """
-        return self._send([Call(args, kwargs)], self.policy)[0]
-
-    async def aenqueue(self, *args: P.args, **kwargs: P.kwargs) -> Result:
-        """:meth:`enqueue` for async code."""
-        return await sync_to_async(self.enqueue)(*args, **kwargs)
-
-    def enqueue_many(self, calls: Iterable[tuple | dict | Call]) -> list[Result]:
-        """Send many calls, a round trip per thousand. Each is a tuple of positional or a dict of keyword arguments.
-
-        On the database all are sent or none. Elsewhere an error of the store may come after the first thousands have
-        been sent.
-        """
-        return self._send([Call.of(given) for given in calls], self.policy)
-
-    async def aenqueue_many(self, calls: Iterable[tuple | dict | Call]) -> list[Result]:
-        """:meth:`enqueue_many` for async code."""
-        return await sync_to_async(self.enqueue_many)(calls)
-
-    def using(self, **options: Unpack[CommandOptions]) -> Bound[P, R]:
-        """This command with other options: ``send.using(delay=30, queue_name="slow").enqueue(...)``."""
-        return Bound(self, self.policy.using(**options))
-
-    def call(self, *args: P.args, **kwargs: P.kwargs) -> R:
-        """Run it here, now; returns what it returns: a coroutine to be awaited if it is async."""
-        return self.func(*args, **kwargs)
-
-    def identity(self, call: Call, policy: Policy) -> tuple[dict[str, object], object]:
-        """The arguments of a call by name, defaults too, and what the option ``key`` makes of them."""
-        bound = self._signature.bind(*call.args, **call.kwargs)
-        bound.apply_defaults()
-        return bound.arguments, policy.key(*call.args, **call.kwargs) if policy.key else None
-
-    def merged(self, merge: Callable, call: Call, waits: tuple[tuple, dict]) -> Call:
-        """What the option ``merge`` makes of a call that waits and a new one; TypeError if it does not fit."""
-        collected = Call.of(merge(Call(*waits), call))
-        self._fit(*collected)
-        return collected
-
-    def _send(self, calls: list[Call], policy: Policy) -> list[Result]:
-        for args, kwargs in calls:
-            if kwargs or len(args) not in self._simple:
-                self._fit(args, kwargs)
-        try:
-            return producer.send(self, calls, policy)
-        except (EncodeError, MessageTooLarge) as error:
-            error.add_note(f"In a call of {self.name}.")
-            raise
-        except SynchronousOnlyOperation as error:
-            error.add_note(f"In a call of {self.name}. In async code: await {self.__name__}.aenqueue(...)")
-            raise
-
-    def _fit(self, args: tuple, kwargs: dict) -> None:
-        try:
-            self._signature.bind(*args, **kwargs)
-        except TypeError as error:
-            raise TypeError(f"{self.name}: {error}") from None
-
-
-class Bound(Generic[P, R]):
-    """A command with options of its own; made by :meth:`Command.using`."""
-
-    def __init__(self, command: Command[P, R], policy: Policy):
-        self.command = command
-        self.policy = policy
-
-    def __call__(self, *args: P.args, **kwargs: P.kwargs) -> Result:
-        return self.enqueue(*args, **kwargs)
-
-    def enqueue(self, *args: P.args, **kwargs: P.kwargs) -> Result:
-        """As :meth:`Command.enqueue`."""
-        return self.command._send([Call(args, kwargs)], self.policy)[0]
-
-    async def aenqueue(self, *args: P.args, **kwargs: P.kwargs) -> Result:
-        """As :meth:`Command.aenqueue`."""
-        return await sync_to_async(self.enqueue)(*args, **kwargs)
-
-    def enqueue_many(self, calls: Iterable[tuple | dict | Call]) -> list[Result]:
-        """As :meth:`Command.enqueue_many`."""
-        return self.command._send([Call.of(given) for given in calls], self.policy)
-
-    async def aenqueue_many(self, calls: Iterable[tuple | dict | Call]) -> list[Result]:
-        """As :meth:`Command.aenqueue_many`."""
-        return await sync_to_async(self.enqueue_many)(calls)
-
-    def using(self, **options: Unpack[CommandOptions]) -> Bound[P, R]:
-        """As :meth:`Command.using`, on top of what this one says."""
-        return Bound(self.command, self.policy.using(**options))
-
-    def call(self, *args: P.args, **kwargs: P.kwargs) -> R:
-        """As :meth:`Command.call`."""
-        return self.command.call(*args, **kwargs)
-
-
-class PeriodicCommand(Command[P, R]):
-    """A command that the scheduler enqueues. Calling it runs it here, inline; :meth:`enqueue` sends it by hand."""
-
-    def __init__(self, func: Callable[P, R], policy: Policy, validate_datetime: Callable[[datetime], bool], rule: Rule):
-        super().__init__(func, policy)
-        self.validate_datetime = validate_datetime
-        self.rule = rule
-
-    def __call__(self, *args: P.args, **kwargs: P.kwargs) -> R:
-        return self.call(*args, **kwargs)
-
-
-class Rule(NamedTuple):
-    """What becomes of ticks that nobody was there to see."""
-
-    missed: str = "latest"
-    max_lateness: timedelta = timedelta(hours=1)
-
-    @classmethod
-    def of(cls, missed: str, max_lateness: float | timedelta) -> Rule:
-        """A rule, checked. Raises TypeError or ValueError that names the argument."""
-        if missed not in ("latest", "skip", "all"):
-            raise ValueError(f"missed is {missed!r}: choose 'latest', 'skip' or 'all'.")
-        return cls(missed, timedelta(seconds=seconds(max_lateness, "max_lateness", least=1.0)))
-
-    def pick(self, ticks: list[datetime], now: datetime) -> list[datetime]:
-        """Those of the due ticks that are to run, oldest first."""
-        oldest = now - (timedelta(minutes=1) if self.missed == "skip" else self.max_lateness)
-        late_enough = [tick for tick in ticks if tick >= oldest]
-        return late_enough if self.missed == "all" else late_enough[-1:]
+if TYPE_CHECKING:
+    from djqueue.command import Command, PeriodicCommand
 
 
 class Registry:
@@ -238,28 +56,11 @@ class Registry:
 
     def periodic(self) -> list[PeriodicCommand]:
         """The commands that have a schedule, in the order of their declaration."""
-        return [command for command in self if isinstance(command, PeriodicCommand)]
+        return [command for command in self if command.rule is not None]
 
     def reset(self) -> None:
         """Forget all commands."""
         self._commands = {}
-
-
-def refuse_generator(func: Callable) -> None:
-    """Raises TypeError for a generator: calling it makes an iterator, and nothing of its body would run."""
-    if inspect.isgeneratorfunction(func) or inspect.isasyncgenfunction(func):
-        raise TypeError(
-            f"{func.__module__}.{func.__qualname__} is a generator (it has a yield), and nobody would iterate over it: "
-            "a command does its work and returns."
-        )
-
-
-def _simple_counts(signature: inspect.Signature) -> range:
-    """How many positional arguments alone fit the signature: known at once, where ``bind`` takes its time."""
-    parameters = signature.parameters.values()
-    if any(p.kind is not p.POSITIONAL_OR_KEYWORD for p in parameters):
-        return range(0)
-    return range(sum(p.default is p.empty for p in parameters), len(parameters) + 1)
 
 
 def _both_stand(old: Callable, new: Callable) -> bool:
@@ -280,7 +81,8 @@ def _line(func: Callable) -> int:
 registry = Registry()
 
 
-def _registered(name: str) -> Command:
+def registered(name: str) -> Command:
+    """The command of that name; pickles refer to this function. Raises UnknownCommand."""
     return registry[name]
 
 

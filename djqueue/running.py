@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import asyncio
+import inspect
+import logging
 import time
 from collections.abc import Callable, Coroutine
 from contextvars import ContextVar, copy_context
@@ -10,19 +12,23 @@ from dataclasses import dataclass, field
 from math import inf
 from typing import TYPE_CHECKING, Any
 
-from asgiref.sync import ThreadSensitiveContext, sync_to_async
+from asgiref.sync import SyncToAsync, ThreadSensitiveContext, sync_to_async
 from django.db import connections
 
 from djqueue import conf
 from djqueue.backends.base import BaseQueue, Entry, Lease
 from djqueue.carriers import carriers
 from djqueue.exceptions import TimeLimitExceeded
+from djqueue.kept import Progress, is_cancelled, report_progress
+from djqueue.logs import tell
 from djqueue.message import Envelope, open_envelope
-from djqueue.results import Progress, is_cancelled, report_progress
+from djqueue.notes import LONGEST_REASON
 
 if TYPE_CHECKING:
+    from djqueue.command import Command
     from djqueue.policies import Policy
-    from djqueue.registry import Command
+
+logger = logging.getLogger(__name__)
 
 Awaiter = Callable[[Coroutine], Any]
 """Runs a coroutine to its end; a worker thread brings the one of its own event loop."""
@@ -38,6 +44,10 @@ class Control:
     """Whether whoever runs it wants to stop."""
     lease_lost = False
     """Whether somebody else holds the message by now, as far as is known."""
+    interrupts: tuple[type[BaseException], ...] = ()
+    """Exceptions that are meant for whoever runs it, not for the message."""
+    given_up = False
+    """Whether whoever runs it has decided already what becomes of the message."""
 
     def __init__(self, queue: BaseQueue, lease: Lease | None):
         self.queue = queue
@@ -45,21 +55,32 @@ class Control:
 
     def begin(self, policy: Policy) -> None:
         """The options of the message are known, and it is about to run."""
+        if policy.lease is not None:
+            self.touch(policy.lease)
 
     @property
     def cancelled(self) -> bool:
         """Whether somebody called ``cancel()`` on its result."""
-        return self.lease is not None and is_cancelled(self.queue, self.lease.entry.id)
+        return self.lease is not None and is_cancelled(self.queue, self.lease.entry)
 
     def report(self, id: str, progress: Progress) -> None:
-        """Let the holders of its result know how far it is."""
-        report_progress(self.queue, id, progress)
+        """Let the holders of its result know how far it is. A store that fails costs the report, not the work."""
+        try:
+            report_progress(self.queue, id, progress)
+        except Exception as error:
+            tell(logger, logging.ERROR, "The progress of message %s could not be kept", id, exc_info=error)
 
     def touch(self, seconds: float) -> bool:
         """Hold the message for so many more seconds; whether it is still ours."""
         if self.lease is not None:
             self.lease_lost = not self.queue.touch([self.lease], seconds)
         return not self.lease_lost
+
+
+class LoopControl(Control):
+    """In a loop of one's own Ctrl-C is meant for the loop: the message goes back."""
+
+    interrupts = (KeyboardInterrupt,)
 
 
 @dataclass(frozen=True, slots=True)
@@ -104,7 +125,7 @@ class CurrentMessage:
     def progress(self, done: float, total: float | None = None, note: str = "") -> None:
         """Let the holders of its result know how far it is. In a consumer it takes no time, and the newest counts."""
         if self.control is not None:
-            self.control.report(self.id, Progress(done, total, note))
+            self.control.report(self.id, Progress(done, total, note[:LONGEST_REASON]))
 
     def touch(self, seconds: float = 60.0) -> bool:
         """Hold the message for so many more seconds; whether it is still ours. A consumer does so by itself."""
@@ -138,18 +159,20 @@ def run(command: Command, args: tuple, kwargs: dict, message: CurrentMessage, aw
 def _run(command: Command, args: tuple, kwargs: dict, message: CurrentMessage, await_: Awaiter) -> Any:
     _current.set(message)
     carriers.consume(message.metadata, message.queue_name)
-    if command.is_async:
-        return await_(_with_own_thread(command.func, args, kwargs, message))
-    return command.func(*args, **kwargs)
+    value = command.func(*args, **kwargs)
+    if inspect.iscoroutine(value):  # of an async function, or of one that was wrapped
+        return await_(_with_own_thread(value, message))
+    return value
 
 
-async def _with_own_thread(func: Callable[..., Coroutine], args: tuple, kwargs: dict, message: CurrentMessage) -> Any:
+async def _with_own_thread(coroutine: Coroutine, message: CurrentMessage) -> Any:
     """Django's async ORM works in a thread beside the loop: one of this call alone, whose connections end with it."""
-    async with ThreadSensitiveContext():
+    async with ThreadSensitiveContext() as context:
         try:
-            return await _within_limit(func(*args, **kwargs), message.time_limit)
+            return await _within_limit(coroutine, message.time_limit)
         finally:
-            await sync_to_async(connections.close_all)()
+            if context in SyncToAsync.context_to_thread_executor:  # else there is no such thread, and none is begun
+                await sync_to_async(connections.close_all)()
 
 
 async def _within_limit(coroutine: Coroutine, limit: float | None) -> Any:

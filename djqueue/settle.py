@@ -8,7 +8,7 @@ from typing import Any
 
 from django.dispatch import Signal
 
-from djqueue import events, results
+from djqueue import events, kept
 from djqueue.backends.base import BaseQueue, Lease
 from djqueue.logs import about, plain, tell
 from djqueue.verdicts import Outcome, Verdict, settled
@@ -65,10 +65,10 @@ def settle_alike(queue: BaseQueue, verb: str, finished: Finished, owner: str = "
     if verb != "complete":
         finished = [(settled(lease, verdict, owner), verdict) for lease, verdict in finished]
     ours = {(lease.entry.id, lease.token) for lease in getattr(queue, verb)([lease for lease, _ in finished])}
-    kept = [(lease, verdict) for lease, verdict in finished if (lease.entry.id, lease.token) in ours]
-    wanted = [(lease, verdict) for lease, verdict in kept if verdict.keep and verdict.outcome in ENDS]
+    told = [(lease, verdict) for lease, verdict in finished if (lease.entry.id, lease.token) in ours]
+    wanted = [(lease, verdict) for lease, verdict in told if verdict.keep and verdict.outcome in ENDS]
     if wanted:
-        results.record(queue, wanted)
+        kept.record(queue, wanted)
     for lease, verdict in finished:
         (_tell if (lease.entry.id, lease.token) in ours else _tell_late)(queue, lease, verdict)
 

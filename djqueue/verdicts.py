@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from enum import Enum
 
 from djqueue import conf
@@ -45,6 +45,8 @@ class Verdict:
     """How long it ran."""
     keep: float = 0.0
     """For how many seconds its result is kept; 0 if nobody asked for it."""
+    packed: bytes = field(default=b"", repr=False)
+    """The result as it is kept. It is encoded where it was made: what is slow to encode holds up nobody else."""
 
 
 def settled(lease: Lease, verdict: Verdict, owner: str = "") -> Lease:
@@ -64,7 +66,7 @@ def settled(lease: Lease, verdict: Verdict, owner: str = "") -> Lease:
 
 def _is_worth_a_note(entry: Entry, verdict: Verdict) -> bool:
     if verdict.outcome is Outcome.NOT_NOW:
-        return all(record.get("reason") != verdict.reason for record in notes(entry.note))
+        return _noted_at(entry, verdict.reason) is None
     return verdict.outcome is Outcome.DEAD or verdict.exception is not None
 
 
@@ -74,8 +76,17 @@ def not_now(lease: Lease, reason: str) -> Verdict:
     Another consumer may know the command, or the next deploy; the database may come back. When this has been so for
     QUEUE_UNKNOWN_AFTER seconds since it was first noted, the entry goes to the error queue.
     """
-    since = next((record.get("at") for record in notes(lease.entry.note) if record.get("reason") == reason), None)
-    waited = max(0.0, lease.claimed - since) if isinstance(since, int | float) else 0.0
+    since = _noted_at(lease.entry, reason)
+    waited = 0.0 if since is None else max(0.0, lease.claimed - since)
     if waited > seconds(conf.get("QUEUE_UNKNOWN_AFTER"), "QUEUE_UNKNOWN_AFTER"):
         return Verdict(Outcome.DEAD, reason)
     return Verdict(Outcome.NOT_NOW, reason, delay=min(60.0, max(1.0, waited / 4)))
+
+
+def _noted_at(entry: Entry, reason: str) -> float | None:
+    """When a reason was first noted of this start, or None: what was noted of others counts no more."""
+    for record in notes(entry.note):
+        at, same = record.get("at"), (record.get("reason"), record.get("attempt")) == (reason, entry.attempts)
+        if same and isinstance(at, int | float) and at >= round(entry.created, 3):
+            return at
+    return None

@@ -26,9 +26,11 @@ def put_guarded(run: Session, sql: Dialect, queue: str, arrivals: Sequence[Arriv
         known = {*numbers, *sql.marked(run, done, ids)}
         fresh = [arrival for arrival in arrivals if arrival.row[0] not in known]
         states = {id: STATES[number] for id, number in numbers.items()}
+        if any(mark.at > now and states.get(mark.id) not in (READY, DELAYED) for mark in marks.values()):
+            now = sql.clock(run)  # a statement sees what was done after the moment that it calls now
         decision = Decision(fresh, now, marks, states)
         if taken := _taken(run, sql, queue, decision.awaited):
-            decision = Decision(fresh, now, marks, states | dict.fromkeys(taken, LEASED))
+            decision = Decision(fresh, sql.clock(run), marks, states | dict.fromkeys(taken, LEASED))
         _write(run, sql, queue, decision)
         return sql.insert_unmarked(run, queue, list(decision.accepted.values()), done)
 
@@ -79,8 +81,9 @@ class Decision:
 
     def _accept(self, arrival: Arrival) -> None:
         id = arrival.row[0]
-        self.accepted[id] = arrival
-        self._states[id] = DELAYED if due_of(arrival, self._now) > self._now else READY
+        due = due_of(arrival, self._now)
+        self.accepted[id] = due_at(arrival, due)  # as its mark says: it is inserted a little later
+        self._states[id] = DELAYED if due > self._now else READY
 
     def _refuse(self, arrival: Arrival, mark: Mark, ruling: Ruling) -> None:
         if mark.id in self.accepted:

@@ -17,11 +17,12 @@ from redis.exceptions import ConnectionError
 
 from djqueue.backends import redis_wire as wire
 from djqueue.backends.base import DEAD_SUFFIX, LeasedQueue
-from djqueue.backends.entries import DELAYED, LEASED, READY, Claimed, Entry, Guard, Lease, QueueStats, Reaped, Record
+from djqueue.backends.entries import DELAYED, LEASED, READY, Claimed, Entry, Lease, QueueStats, Reaped, Record
+from djqueue.backends.guards import AnyGuard
 from djqueue.backends.lua import SCRIPTS
 from djqueue.backends.redis_checks import check_server
 from djqueue.backends.redis_link import Link, connections
-from djqueue.backends.redis_store import Keys, RedisStore, milliseconds
+from djqueue.backends.redis_store import Keys, RedisStore
 from djqueue.backends.remembering import Span, remembering
 from djqueue.exceptions import InvalidQueueError
 
@@ -72,10 +73,10 @@ class RedisQueue(LeasedQueue):
 
     # ---- what the consumer calls
 
-    def put(self, entries: Sequence[Entry], guards: Sequence[Guard | None] | None = None) -> list[bool]:
+    def put(self, entries: Sequence[Entry], guards: Sequence[AnyGuard | None] | None = None) -> list[bool]:
         """As the contract says. More than 1,000 entries or 8 MiB go in several calls, of which a later may raise."""
         pairs = zip(entries, guards or [None] * len(entries), strict=True)
-        return [accepted for some in wire.portions(pairs) for accepted in self._put(some)]
+        return [accepted for some in wire.portions(pairs, _data) for accepted in self._put(some)]
 
     def claim(self, limit: int = 1, lease: float = 60.0, owner: str = "") -> Claimed:
         if limit < 1:
@@ -121,6 +122,19 @@ class RedisQueue(LeasedQueue):
 
     def remove(self, ids: Iterable[str]) -> int:
         return sum(self._run("remove", [*map(wire.text, some)]) for some in wire.slices(ids))
+
+    def amend(self, id: str, was: bytes, data: bytes) -> bool:
+        return bool(self._run("amend", (wire.text(id), was, data)))
+
+    def trim(self, most: int | None = None, age: float | None = None, limit: int = 1000) -> int:
+        """Deletes 1,000 at a time. What came first is looked for in the 32 highest priorities."""
+        bounds = ("" if most is None else most, "" if age is None else wire.microseconds(age))
+        trimmed = 0
+        while (some := min(limit - trimmed, wire.AT_ONCE)) > 0:
+            trimmed += (deleted := self._run("trim", (*bounds, some)))
+            if deleted < some:
+                break
+        return trimmed
 
     def peek(self, state: str, limit: int = 50, after: str | None = None) -> list[Record]:
         if state not in STATES:
@@ -173,13 +187,12 @@ class RedisQueue(LeasedQueue):
         except ConnectionError:
             return self._run(name, args, guards), True
 
-    def _put(self, pairs: Sequence[tuple[Entry, Guard | None]]) -> list[bool]:
+    def _put(self, pairs: Sequence[tuple[Entry, AnyGuard | None]]) -> list[bool]:
         args, guards = [self.rings, self._remember], []
         for entry, guard in pairs:
             if guard is not None:
                 guards.append(self._keys.fact(guard.key))
-            ttl = 0 if guard is None else milliseconds(guard.ttl)
-            args += (wire.text(entry.id), entry.data, wire.envelope(entry, ttl))
+            args += (wire.text(entry.id), entry.data, b"%b %b" % (wire.condition(guard), wire.envelope(entry)))
         (known, refused), repeated = self._run_safely("put", args, guards)
         # What was there before a repeated call came by the first one, whose reply was lost.
         out = set(refused) if repeated else {*refused, *known}
@@ -196,6 +209,10 @@ class RedisQueue(LeasedQueue):
         # While a lease runs nobody else gets the entry: what is gone by a repeated call was settled by the first one.
         out = {number for number in lost if not (repeated and leases[number - 1].until > now / 1e6)}
         return [lease for number, lease in enumerate(leases, 1) if number not in out], now
+
+
+def _data(pair: tuple[Entry, AnyGuard | None]) -> bytes:
+    return pair[0].data
 
 
 class RedisBlockingQueue(RedisQueue):

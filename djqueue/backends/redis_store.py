@@ -2,13 +2,15 @@
 
 from __future__ import annotations
 
-import math
+from collections.abc import Sequence
+from operator import itemgetter
 
 from redis.exceptions import ResponseError
 
 from djqueue.backends.base import DEAD_SUFFIX, BaseStore
 from djqueue.backends.lua import SCRIPTS
 from djqueue.backends.redis_link import Link
+from djqueue.backends.redis_wire import milliseconds, portions
 
 _ESCAPED = str.maketrans({"%": "%25", "{": "%7B", "}": "%7D", ":": "%3A"})
 
@@ -29,11 +31,6 @@ class Keys:
         return self._base + b"fact:" + key.encode("utf-8", "surrogatepass")
 
 
-def milliseconds(seconds: float) -> int:
-    """At least one: Redis knows no shorter time."""
-    return max(1, math.ceil(seconds * 1000))
-
-
 class RedisStore(BaseStore):
     """The facts of the queue ``name`` at ``connection``, which is what a RedisQueue takes."""
 
@@ -51,8 +48,20 @@ class RedisStore(BaseStore):
     def put(self, key: str, value: bytes, ttl: float | None = None) -> None:
         self._set(key, value, *(() if ttl is None else ("PX", milliseconds(ttl))))
 
+    def put_many(self, facts: Sequence[tuple[str, bytes, float | None]]) -> None:
+        """As the contract says. More than 1,000 facts or 8 MiB go in several calls, of which a later may raise."""
+        for some in portions(facts, itemgetter(1)):
+            keys = [self._keys.fact(key) for key, _, _ in some]
+            ends = [(value, "" if ttl is None else milliseconds(ttl)) for _, value, ttl in some]
+            self._link.run(SCRIPTS["put_many"], keys, [told for end in ends for told in end])
+
     def add(self, key: str, value: bytes, ttl: float) -> bool:
         return self._set(key, value, "NX", "PX", milliseconds(ttl))
+
+    def swap(self, key: str, was: bytes | None, value: bytes, ttl: float) -> bool:
+        if was is None:
+            return self.add(key, value, ttl)
+        return bool(self._link.run(SCRIPTS["swap"], [self._keys.fact(key)], (was, value, milliseconds(ttl))))
 
     def keep(self, key: str, value: bytes, ttl: float) -> bool:
         return bool(self._link.run(SCRIPTS["keep"], [self._keys.fact(key)], (value, milliseconds(ttl))))

@@ -2,10 +2,11 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Sequence
-from math import inf
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from math import ceil, inf
 
-from djqueue.backends.entries import LEASED, READY, Entry, Guard, Lease, Record
+from djqueue.backends.entries import LEASED, READY, Entry, Lease, Record
+from djqueue.backends.guards import UNIQUE_FOR, WAITED_FOR, AnyGuard, Debounce, Guard, Unique
 
 AT_ONCE = 1000
 """Entries in one call of a script; a verb over more of them is several calls."""
@@ -30,17 +31,48 @@ def microseconds(seconds: float) -> int:
     return min(round(seconds * 1e6), FAR) if seconds < inf else FAR
 
 
+def milliseconds(seconds: float) -> int:
+    """For how long a fact is kept: at least one, as Redis knows no shorter time, and no longer than can be counted."""
+    return max(1, ceil(min(seconds * 1e6, FAR) / 1000))
+
+
 def until(span: int) -> float:
     """A script's microseconds until something, -1 for never, as seconds."""
     return inf if span < 0 else span / 1e6
 
 
-def envelope(entry: Entry, ttl: int = 0) -> bytes:
-    """The envelope that a script completes; before it stand when the entry is due, and milliseconds of its guard."""
+def condition(guard: AnyGuard | None) -> bytes:
+    """A guard as ``lua/guards.lua`` reads it."""
+    return b"-" if guard is None else _CONDITIONS[type(guard)](guard).encode()
+
+
+def _once(guard: Guard) -> str:
+    return f"once,{milliseconds(guard.ttl)}"
+
+
+def _unique(guard: Unique) -> str:
+    return f"unique,{guard.running:d},{_span(UNIQUE_FOR)}"
+
+
+def _debounce(guard: Debounce) -> str:
+    kept, flags = max(guard.window, WAITED_FOR), f"{guard.always_delay:d},{guard.extend:d}"
+    return f"debounce,{_span(guard.window)},{_span(kept)},{flags},{_span(guard.max_wait)}"
+
+
+def _span(seconds: float) -> int:
+    """Microseconds, in such a way that no window is shorter than it says."""
+    return ceil(round(min(seconds * 1e6, FAR), 3))
+
+
+_CONDITIONS = {Guard: _once, Unique: _unique, Debounce: _debounce}
+
+
+def envelope(entry: Entry) -> bytes:
+    """The envelope that a script completes; before it stands when the entry is due."""
     due = f"+{microseconds(entry.delay)}" if entry.delay > 0 else max(0, microseconds(entry.run_at))
     counts = f"{entry.priority} {entry.attempts} {entry.lost} {entry.failures}"
     lengths = f"{len(entry.lane)} {len(entry.label)}"
-    return text(f"{due} {ttl} {counts} {lengths}\n{entry.lane}{entry.label}{entry.note}")
+    return text(f"{due} {counts} {lengths}\n{entry.lane}{entry.label}{entry.note}")
 
 
 def entry_of(id: bytes, envelope: bytes, data: bytes) -> Entry:
@@ -108,14 +140,15 @@ def slices(values: Iterable) -> Iterator[Sequence]:
     return (values[first : first + AT_ONCE] for first in range(0, len(values), AT_ONCE))
 
 
-def portions(pairs: Iterable[tuple[Entry, Guard | None]]) -> Iterator[list[tuple[Entry, Guard | None]]]:
-    """As many as one call should carry, by number and by bytes."""
+def portions(values: Iterable, data: Callable) -> Iterator[list]:
+    """As many as one call should carry, by number and by bytes of what ``data`` gives of each."""
     some, size = [], 0
-    for pair in pairs:
-        if some and (len(some) == AT_ONCE or size + len(pair[0].data) > BYTES_AT_ONCE):
+    for value in values:
+        more = len(data(value))
+        if some and (len(some) == AT_ONCE or size + more > BYTES_AT_ONCE):
             yield some
             some, size = [], 0
-        some.append(pair)
-        size += len(pair[0].data)
+        some.append(value)
+        size += more
     if some:
         yield some

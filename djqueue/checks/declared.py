@@ -10,7 +10,8 @@ from djqueue.backends.base import BaseQueue
 from djqueue.checks.catalogue import TAG, near, say
 from djqueue.checks.queues import configs, made
 from djqueue.checks.values import accepted
-from djqueue.registry import Command, registry
+from djqueue.command import Command
+from djqueue.registry import registry
 
 
 @register(TAG)

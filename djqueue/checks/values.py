@@ -11,6 +11,7 @@ from djqueue import conf
 from djqueue.checks.catalogue import TAG, near, nearest, say
 from djqueue.codecs import CODECS
 from djqueue.durations import seconds
+from djqueue.options import is_exception
 
 
 def _is_count(value: object) -> bool:
@@ -36,6 +37,10 @@ def _are_codecs(value: object) -> bool:
     return isinstance(value, list | tuple | set | frozenset) and bool(value) and all(map(_is_codec, value))
 
 
+def _are_exceptions(value: object) -> bool:
+    return isinstance(value, list | tuple | set | frozenset) and all(map(is_exception, value))
+
+
 VALUES: dict[str, tuple[Callable[[object], bool], str]] = {
     "QUEUE_CLASS": (lambda value: isinstance(value, str), "the dotted path of a class"),
     "QUEUE_NAME": (lambda value: isinstance(value, str), "a text"),
@@ -47,6 +52,10 @@ VALUES: dict[str, tuple[Callable[[object], bool], str]] = {
     "QUEUE_MAX_MESSAGE_SIZE": (_is_count, "a whole number of bytes, at least 1"),
     "QUEUE_MAX_LOST": (_is_count, "a whole number, at least 1"),
     "QUEUE_UNKNOWN_AFTER": (_is_duration, "seconds, or a timedelta"),
+    "QUEUE_RETRY_ON": (_are_exceptions, "a list of exception classes"),
+    "QUEUE_MAX_ATTEMPTS": (_is_count, "a whole number, at least 1"),
+    "QUEUE_TIME_LIMIT_GRACE": (_is_duration, "seconds, or a timedelta"),
+    "QUEUE_RESULT_TTL": (lambda value: value is None or _is_duration(value), "None, seconds, or a timedelta"),
     "QUEUE_MAX_ERRORS": (_is_none_or(_is_count), "a whole number, at least 1, or None"),
     "QUEUE_MAX_ERROR_AGE": (
         _is_none_or(lambda value: _is_duration(value, least=1.0)),

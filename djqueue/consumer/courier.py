@@ -3,16 +3,18 @@
 from __future__ import annotations
 
 import time
+from threading import Event
 
 from djqueue import conf
 from djqueue.consumer.holdings import Held, Holdings, clock
 from djqueue.consumer.loop import Loop, each
 from djqueue.durations import seconds
+from djqueue.kept import Progress, is_cancelled, report_progress
 from djqueue.policies import Policy
-from djqueue.results import Progress, is_cancelled, report_progress
 from djqueue.running import Control
 
-EVERY = 0.25  # seconds between two deliveries
+EVERY = 0.25  # seconds between two deliveries, or two questions, for one message
+FIRST_ANSWER = 1.0  # seconds to wait for it at most
 IDLE = 3600.0  # seconds
 
 
@@ -29,44 +31,48 @@ class Courier(Loop):
         """Whether the consumer wants to stop."""
         self._holdings = holdings
         self._reports: dict[Held, Progress] = {}
-        self._watched: set[Held] = set()
-        self._delivered = 0.0
+        self._watched: dict[Held, Event] = {}
 
     def report(self, held: Held, progress: Progress) -> None:
         """The newest report of each counts."""
+        news = held not in self._reports
         self._reports[held] = progress
-        self.wake()
-
-    def watch(self, held: Held) -> None:
-        if held not in self._watched:
-            self._watched.add(held)
+        if news:
             self.wake()
 
+    def watch(self, held: Held) -> None:
+        """Ask for it from now on; the first answer is waited for."""
+        if held not in self._watched:
+            self._watched[held] = Event()
+            self.wake()
+            self._watched[held].wait(FIRST_ANSWER)
+
     def tick(self) -> float:
-        left = self._delivered + EVERY - time.monotonic()
-        if left > 0:
-            return left
-        busy = bool(self._reports)
-        self.deliver()
-        watched = [held for held in self._watched.copy() if held in self._holdings]
-        self._watched.intersection_update(watched)
-        each(watched, self._ask)
-        return EVERY if busy or watched else IDLE
+        for held in [held for held in self._watched if held not in self._holdings]:
+            del self._watched[held]
+        errands = [*((self._deliver, held) for held in self._due()), *((self._ask, held) for held in self._watched)]
+        each(errands, lambda errand: errand[0](errand[1]))  # one that fails holds up no other
+        return EVERY if self._reports or self._watched else IDLE
 
     def farewell(self) -> None:
-        self.deliver()
-
-    def deliver(self) -> None:
-        """Take what was reported to the stores."""
-        self._delivered = time.monotonic()
         each(list(self._reports), self._deliver)
 
+    def _due(self) -> list[Held]:
+        """Those whose last report was taken long enough ago."""
+        return [held for held in list(self._reports) if time.monotonic() - held.reported >= EVERY]
+
     def _deliver(self, held: Held) -> float:
-        report_progress(held.queue, held.lease.entry.id, self._reports.pop(held))
-        return IDLE
+        held.reported, progress = time.monotonic(), self._reports.pop(held)
+        try:
+            report_progress(held.queue, held.lease.entry.id, progress)
+        except Exception:
+            self._reports.setdefault(held, progress)
+            raise
+        return EVERY
 
     def _ask(self, held: Held) -> float:
-        held.cancelled = held.cancelled or is_cancelled(held.queue, held.lease.entry.id)
+        held.cancelled = held.cancelled or is_cancelled(held.queue, held.lease.entry)
+        self._watched[held].set()
         return EVERY
 
 
@@ -90,7 +96,11 @@ class HeldControl(Control):
 
     @property
     def lease_lost(self) -> bool:
-        return self._held.lost
+        return self._held.lost or self.given_up
+
+    @property
+    def given_up(self) -> bool:
+        return self._held.verdict is not None
 
     @property
     def cancelled(self) -> bool:
@@ -98,7 +108,8 @@ class HeldControl(Control):
         return self._held.cancelled
 
     def report(self, id: str, progress: Progress) -> None:
-        self._courier.report(self._held, progress)
+        if not self.lease_lost:
+            self._courier.report(self._held, progress)
 
     def touch(self, seconds: float) -> bool:
-        return not self._held.lost  # the heart extends it anyway
+        return not self.lease_lost  # the heart extends it anyway

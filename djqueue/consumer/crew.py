@@ -21,6 +21,7 @@ from djqueue.consumer.scheduler import Scheduler
 from djqueue.consumer.settler import Settler
 from djqueue.consumer.warden import Warden
 from djqueue.exceptions import TimeLimitExceeded
+from djqueue.executor import judged
 from djqueue.logs import about, plain, tell
 from djqueue.verdicts import Outcome, Verdict
 
@@ -119,7 +120,7 @@ class Crew:
         text = "%s is stuck (message %s): %s; its thread is left behind"
         names = plain(entry.label), plain(entry.id)
         tell(logger, logging.ERROR, text, *names, error, extra=about(held.queue, entry))
-        self._finish(held, replace(policy.judge(error, entry), seconds=ran, keep=policy.keeps_result))
+        self._finish(held, replace(judged(policy, error, entry), seconds=ran, keep=policy.keeps_result))
 
     def _finish(self, held: Held, verdict: Verdict) -> None:
         if verdict.outcome in (Outcome.UNTRIED, Outcome.NOT_NOW):

@@ -20,7 +20,19 @@ def clock() -> float:
 class Held:
     """One lease in our hands; ``asked`` is the moment just before its claim. All moments are those of :func:`clock`."""
 
-    __slots__ = ("began", "cancelled", "ends", "lease", "lost", "policy", "queue", "since", "touched", "verdict")
+    __slots__ = (
+        "began",
+        "cancelled",
+        "ends",
+        "lease",
+        "lost",
+        "policy",
+        "queue",
+        "reported",
+        "since",
+        "touched",
+        "verdict",
+    )
 
     def __init__(self, queue: BaseQueue, lease: Lease, asked: float):
         self.queue = queue
@@ -34,6 +46,8 @@ class Held:
         """The options of its message, once they are known."""
         self.ends: float | None = None
         """When it is given up, if it has a time limit."""
+        self.reported = 0.0
+        """When its progress was last taken to the store (monotonic)."""
         self.cancelled = False
         """Whether the holder of its result wants it to stop; known only of those that asked."""
         self.verdict: Verdict | None = None

@@ -79,12 +79,12 @@ class Pool:
             worker = next((worker for worker in self.workers if worker.held is held), None)
             if worker is None:
                 return False
-            place, heir = self.workers.index(worker), Worker(self, worker.number)
-            heir.finished, worker.held = worker.finished + 1, None
-            self.workers[place] = heir
-            self._left_behind.append(worker)
-        heir.start()
-        return True
+            heir = Worker(self, worker.number)
+            heir.finished = worker.finished + 1
+            heir.start()  # which may fail: then nothing has changed
+            self.workers[self.workers.index(worker)], worker.held = heir, None
+            self._left_behind = [*(one for one in self._left_behind if one.is_alive()), worker]
+            return True
 
     def let_go(self, worker: Worker, held: Held) -> bool:
         """The worker has run this; False if it was left behind meanwhile."""

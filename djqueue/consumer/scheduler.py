@@ -13,11 +13,12 @@ from django.utils import timezone
 
 from djqueue import producer
 from djqueue.backends.base import BaseQueue, Guard
+from djqueue.command import PeriodicCommand
 from djqueue.consumer.loop import Loop, each
 from djqueue.crontab import Crontab
 from djqueue.logs import tell
 from djqueue.queues import queues
-from djqueue.registry import PeriodicCommand, registry
+from djqueue.registry import registry
 
 logger = logging.getLogger(__name__)
 

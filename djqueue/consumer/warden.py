@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable
 
 from djqueue.consumer.holdings import Held, Holdings, clock
-from djqueue.consumer.loop import Loop
+from djqueue.consumer.loop import Loop, each
 
 LOOK = 0.5  # seconds between two looks
 
@@ -20,7 +20,9 @@ class Warden(Loop):
 
     def tick(self) -> float:
         now = clock()
-        for held in self._holdings.running():
-            if held.ends is not None and held.ends <= now:
-                self._give_up(held)
+        late = [held for held in self._holdings.running() if held.ends is not None and held.ends <= now]
+        return min(LOOK, each(late, self._end))
+
+    def _end(self, held: Held) -> float:
+        self._give_up(held)
         return LOOK

@@ -1,6 +1,6 @@
 """Help for these tests."""
 
-from djqueue.backends.entries import Entry, Guard
+from djqueue.backends.base import Debounce, Entry, Guard, Unique
 from djqueue.message import new_id
 from djqueue.testing import eventually
 
@@ -34,6 +34,15 @@ def whole_life(queue):
     stats = queue.stats()
     assert (stats.ready, stats.delayed, stats.leased, stats.dead, stats.done) == (2, 1, 1, 0, 1)
     assert queue.store.keep("a", done.entry.id.encode(), 60)
+    assert queue.store.swap("a", done.entry.id.encode(), b"1", 60)
     assert queue.store.drop("a")
+    queue.store.put_many([("a", b"1", 60), ("c", b"2", None)])
+    assert queue.store.drop("c", b"2")
+    queue.flush()
+    guards = [Unique("u"), Unique("u"), Debounce("d", 60), Debounce("d", 60), *[Debounce("e", 60, extend=True)] * 2]
+    assert queue.put(work(6), guards) == [True, False, True, True, True, False]
+    (dead, last) = queue.claim(2)
+    assert len(queue.bury([dead])) == queue.dead.trim(most=0) == len(queue.release([last])) == 1
+    assert queue.amend(last.entry.id, b"work", b"other")
     queue.flush()
     assert (len(queue), queue.now() > 0) == (0, True)

@@ -7,7 +7,7 @@ import redis
 from redis.cluster import RedisCluster
 from redis.exceptions import ConnectionError
 
-from djqueue.backends.entries import Guard
+from djqueue.backends.base import Guard
 from djqueue.backends.redis_backend import RedisBlockingQueue, RedisQueue, connections
 from djqueue.backends.redis_link import url_of
 from djqueue.exceptions import InvalidQueueError

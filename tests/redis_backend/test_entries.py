@@ -4,7 +4,7 @@ from dataclasses import replace
 
 import pytest
 
-from djqueue.backends.entries import Entry, Guard
+from djqueue.backends.base import Entry, Guard
 from djqueue.backends.redis_backend import RedisBlockingQueue
 from djqueue.message import new_id
 from djqueue.testing import eventually
@@ -86,6 +86,55 @@ def test_more_due_entries_than_one_claim_promotes_all_come(queue):
     assert taken == 200
 
 
+def test_trimming_goes_by_age_whatever_the_priorities(queue):
+    names = {}
+    for number, priority in enumerate((5, -3, 0, 5, 9, -3)):
+        (entry,) = work(run_at=1000.0 + number, priority=priority)
+        queue.put([entry])
+        names[entry.id] = number
+    assert queue.trim(most=5) == 1
+    assert queue.trim(age=queue.now() - 1003.5, limit=1) == 1
+    assert sorted(names[record.entry.id] for record in queue.peek("ready")) == [2, 3, 4, 5]
+    assert queue.trim(age=queue.now() - 1003.5) == 2
+    assert queue.trim(most=4, age=queue.now()) == 0
+
+
+def test_more_are_trimmed_than_one_call_carries(queue):
+    queue.put(work(2500))
+    while leases := queue.claim(1000):
+        queue.bury(leases)
+    order = [record.entry.id for record in queue.dead.peek("ready", 1000)]
+    assert queue.dead.trim(most=2499, limit=0) == 0
+    assert queue.dead.trim(most=100, limit=2300) == 2300
+    assert queue.dead.peek("ready", 1)[0].entry.id not in order
+    assert queue.dead.trim(most=100, limit=2300) == 100
+    assert len(queue.dead) == 100
+
+
+def test_the_dead_of_one_call_stand_in_its_order(queue):
+    queue.put(work(50, priority=3))
+    leases = queue.claim(50)[::-1]
+    queue.bury(leases)
+    assert [record.entry.id for record in queue.dead.peek("ready")] == [lease.entry.id for lease in leases]
+    ids = [lease.entry.id for lease in leases[::3]]
+    assert queue.revive(ids) == len(ids)
+    assert [lease.entry.id for lease in queue.claim(50)] == ids
+
+
+def test_a_dead_one_that_is_due_later_goes_back_to_its_place(queue):
+    queue.put([*work(2, priority=1), *work(priority=5)])
+    queue.bury(queue.claim(3)[::-1])
+    order = [record.entry.id for record in queue.dead.peek("ready")]
+    leases = queue.dead.claim(3)
+    queue.dead.release([replace(lease, entry=replace(lease.entry, delay=0.01)) for lease in leases[1:]])
+    queue.dead.release(leases[:1])
+    eventually(lambda: queue.dead.stats().ready == 3)
+    assert [record.entry.id for record in queue.dead.peek("ready")] == order
+    queue.dead.touch(queue.dead.claim(3), 0.001)
+    eventually(lambda: queue.dead.reap() and queue.dead.stats().ready == 3)
+    assert [lease.entry.id for lease in queue.dead.claim(3)] == order
+
+
 def test_the_oldest_is_found_behind_higher_priorities(queue):
     old, *_ = entries = [*work(run_at=queue.now() - 100), *work(5, priority=5), *work(5, priority=9)]
     queue.put(entries)
@@ -131,6 +180,33 @@ def test_to22_a_hundred_items_are_one_round_trip(queue, redis_client):
     assert len(queue.release(queue.touch(queue.claim(100)))) == 100
     assert len(queue.bury(queue.claim(100))) == 100
     assert calls(redis_client, "evalsha", "eval") == {"evalsha": 9, "eval": 0}
+
+
+@pytest.mark.alone  # the server counts the commands of all
+def test_an_idle_trim_looks_at_one_of_the_dead_however_many_there_are(queue, redis_client):
+    for priority in (0, 5):
+        queue.put(work(1000, priority=priority))
+        assert len(queue.bury(queue.claim(1000))) == 1000
+    queue.dead.trim(most=2000)
+    redis_client.config_resetstat()
+    assert queue.dead.trim(most=2000, age=60) == 0
+    counted = {name: count for name, count in calls(redis_client).items() if name[:4] not in ("info", "conf")}
+    assert counted == {"evalsha": 1, "time": 1, "zcard": 1, "zrangebyscore": 3}
+
+
+@pytest.mark.alone  # the server counts the commands of all
+def test_a_hundred_facts_are_one_round_trip(queue, redis_client):
+    queue.store.put_many([("key", b"1", None)])
+    redis_client.config_resetstat()
+    queue.store.put_many([(str(number), b"1", 60) for number in range(100)])
+    assert calls(redis_client, "evalsha", "set") == {"evalsha": 1, "set": 100}
+
+
+def test_many_or_large_facts_go_in_portions(queue):
+    queue.store.put_many([(str(number), b"%d" % number, None) for number in range(2500)])
+    assert [queue.store.get(str(number)) for number in (0, 999, 1000, 2499)] == [b"0", b"999", b"1000", b"2499"]
+    queue.store.put_many([(f"large {number}", b"x" * 3_000_000, 60) for number in range(5)])
+    assert [len(queue.store.get(f"large {number}")) for number in range(5)] == [3_000_000] * 5
 
 
 @pytest.mark.alone  # the server counts the commands of all

@@ -5,7 +5,7 @@ import socket
 import pytest
 import redis
 
-from djqueue.backends.entries import Entry, Guard
+from djqueue.backends.base import Entry, Guard
 from djqueue.backends.redis_backend import RedisBlockingQueue, RedisQueue, RedisStore
 from djqueue.testing import eventually
 from tests import backends

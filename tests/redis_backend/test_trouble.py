@@ -7,7 +7,7 @@ import pytest
 import redis
 from redis.exceptions import ConnectionError
 
-from djqueue.backends.entries import Guard
+from djqueue.backends.base import Debounce, Guard, Unique
 from djqueue.backends.redis_backend import RedisBlockingQueue, RedisQueue
 from djqueue.exceptions import QueueFull
 from djqueue.testing import eventually, together
@@ -53,6 +53,44 @@ def test_a_full_server_refuses_work_and_lets_go_of_what_it_has(private_server):
     client.close()
 
 
+def test_a_full_server_decides_no_guard_by_half(private_server):
+    server = private_server("redis")
+    queue = RedisQueue("mail", server.url)
+    extend = Debounce("waits", 60, extend=True)
+    (waits,) = work()
+    queue.put([waits], [extend])
+    was = queue.find(waits.id), queue.store.get("waits")
+    with redis.Redis(port=server.port) as client:
+        client.config_set("maxmemory", 1)
+        before = keys(client)
+        for guard in (extend, Unique("key"), Debounce("key", 60), Debounce("key", 60, always_delay=True)):
+            with pytest.raises(QueueFull):
+                queue.put(work(2), [guard, guard])
+        assert keys(client) == before
+        assert (queue.find(waits.id), queue.store.get("waits")) == was
+        client.config_set("maxmemory", 0)
+    assert queue.put(work(2), [extend, Unique("key")]) == [False, True]
+
+
+def test_on_a_full_server_entries_are_amended_and_trimmed_and_facts_are_not_set(private_server):
+    server = private_server("redis")
+    queue = RedisQueue("mail", server.url)
+    (first, second) = work(2)
+    queue.put([first, second])
+    queue.store.put("fact", b"1", 60)
+    queue.bury(queue.claim())
+    with redis.Redis(port=server.port) as client:
+        client.config_set("maxmemory", 1)
+        assert queue.amend(second.id, b"work", b"x" * 1000)
+        assert queue.find(second.id).entry.data == b"x" * 1000
+        assert queue.dead.trim(most=0) == 1
+        facts = [("other", b"1", 60), ("fact", b"2", None)]
+        for write in (lambda: queue.store.put_many(facts), lambda: queue.store.swap("fact", b"1", b"2", 60)):
+            with pytest.raises(QueueFull):
+                write()
+        assert (queue.store.get("fact"), queue.store.get("other")) == (b"1", None)
+
+
 def test_scripts_may_be_flushed_under_load(queue, redis_client):
     done, stop = [], threading.Event()
 
@@ -95,12 +133,14 @@ class LosesReplies:
 
     def __init__(self, client):
         self.client, self.connection_pool, self.broken, self.sent = client, client.connection_pool, False, 0
+        self.meanwhile = lambda: None
 
     def execute_command(self, *args):
         self.sent += 1
         reply = self.client.execute_command(*args)
         if self.broken:
             self.broken = False
+            self.meanwhile()
             raise ConnectionError("the reply was lost")
         return reply
 
@@ -125,6 +165,49 @@ def test_a_put_whose_reply_was_lost_is_repeated_and_accepted_once(lossy):
     guards = [None, Guard("new", 60), Guard("used", 60)]
     assert broken(client, lambda: queue.put(work(3), guards)) == [True, True, False]
     assert len(queue) == 3
+
+
+@pytest.mark.parametrize("options", [{}, {"always_delay": True}, {"extend": True}])
+def test_a_debounced_put_whose_reply_was_lost_is_repeated_and_accepted_once(lossy, options):
+    queue, client = lossy
+    guard, entries = Debounce("key", 60, **options), work(4)
+    expected = [True, not options, False]
+    assert broken(client, lambda: queue.put(entries[:3], [guard] * 3)) == expected
+    assert [queue.find(entry.id) is not None for entry in entries[:3]] == expected
+    assert queue.put(entries[3:], [guard]) == [False]
+    assert len(queue) == sum(expected)
+
+
+@pytest.mark.parametrize("guard", [Guard("key", 60), Unique("key"), Debounce("key", 60)])
+def test_what_ran_before_its_put_was_repeated_is_accepted_and_not_put_again(lossy, guard):
+    queue, client = lossy
+    consumer = RedisQueue("mail", client.client)
+    client.meanwhile = lambda: consumer.complete(consumer.claim())
+    assert broken(client, lambda: queue.put(work(), [guard])) == [True]
+    assert (len(queue), queue.stats().done) == (0, 1)
+
+
+def test_a_debounced_put_that_never_arrived_is_put_by_its_repetition(lossy, monkeypatch):
+    queue, client = lossy
+    run, failures = client.client.execute_command, iter([ConnectionError("unreachable")])
+
+    def execute(*args):
+        for error in failures:
+            raise error
+        return run(*args)
+
+    monkeypatch.setattr(client, "execute_command", execute)
+    assert queue.put(work(3), [Debounce("key", 60)] * 3) == [True, True, False]
+
+
+def test_facts_whose_reply_was_lost_are_not_put_again(lossy):
+    queue, client = lossy
+    client.sent = 0
+    with pytest.raises(ConnectionError):
+        broken(client, lambda: queue.store.put_many([("a", b"1", 60), ("b", b"2", 60)]))
+    with pytest.raises(ConnectionError):
+        broken(client, lambda: queue.store.swap("a", b"1", b"3", 60))
+    assert (client.sent, queue.store.get("a"), queue.store.get("b")) == (2, b"3", b"2")
 
 
 def test_a_settlement_whose_reply_was_lost_is_still_ours(lossy):

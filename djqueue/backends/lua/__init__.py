@@ -1,12 +1,17 @@
-"""The scripts of the Redis backend: one file per verb, each of which names its keys in its first line."""
+"""The scripts of the Redis backend: one file per verb, each of which names its keys in its first line.
+
+A file that names no keys is a part: ``common`` stands before every script, others before those that say ``with``.
+"""
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from dataclasses import dataclass
 from hashlib import sha1
 from importlib.resources import files
 
 _KEYS = "-- keys:"
+_WITH = "-- with:"
 _COMMON = "common"
 
 
@@ -22,20 +27,25 @@ class Script:
 
 def _load() -> dict[str, Script]:
     texts = {file.name.removesuffix(".lua"): file.read_text("utf-8") for file in _files()}
-    common = texts.pop(_COMMON)
-    return {name: _script(name, text, common) for name, text in texts.items()}
+    return {name: _script(name, text, texts) for name, text in texts.items() if text.startswith(_KEYS)}
 
 
 def _files() -> list:
     return [file for file in files(__name__).iterdir() if file.name.endswith(".lua")]
 
 
-def _script(name: str, text: str, common: str) -> Script:
+def _script(name: str, text: str, texts: Mapping[str, str]) -> Script:
     first, _, body = text.partition("\n")
     keys = tuple(first.removeprefix(_KEYS).split())
     places = ", ".join(f"KEYS[{place}]" for place in range(1, len(keys) + 1))
-    source = f"local {', '.join(keys)} = {places}\n{common}\n{body}"
+    parts = "\n".join(texts[part] for part in (_COMMON, *_parts(body)))
+    source = f"local {', '.join(keys)} = {places}\n{parts}\n{body}"
     return Script(name, keys, source, sha1(source.encode(), usedforsecurity=False).hexdigest())
+
+
+def _parts(body: str) -> list[str]:
+    second = body.partition("\n")[0]
+    return second.removeprefix(_WITH).split() if second.startswith(_WITH) else []
 
 
 SCRIPTS = _load()

@@ -1,5 +1,6 @@
--- keys: body env ready leases own dead_body dead_env dead_ready dead_delayed dead_leases dead_own
--- args: id, token, "due ttl envelope" of each.
+-- keys: body env ready leases own meta dead_body dead_env dead_ready dead_delayed dead_leases dead_own
+-- with: holders
+-- args: id, token, "due envelope" of each.
 local now = clock()
 local ids, at, reply = held(1, 3, now)
 if #ids == 0 then return reply end
@@ -14,13 +15,14 @@ local function make_room(id)
 end
 
 leave(ids)
+local last = call("HINCRBY", meta, "seq", #ids)
 for i, id in ipairs(ids) do
-  local stays = call("HGET", env, id):match("^%d+ %d+ %d+ ")
-  local envelope = stays .. ARGV[at[i] + 2]:match("^%S+ %d+ (.*)$")
+  local stays = call("HGET", env, id):match("^%d+( %d+ %d+ )")
+  local envelope = place(now, last - #ids + i) .. stays .. ARGV[at[i] + 2]:match("^%S+ (.*)$")
   make_room(id)
   call("HSET", dead_body, id, call("HGET", body, id))
   call("HSET", dead_env, id, envelope)
-  call("ZADD", dead_ready, score(envelope), member(id, envelope))
+  call("ZADD", dead_ready, 0, member(id, envelope))
 end
 for _, hash in ipairs({own, body, env}) do call("HDEL", hash, unpack(ids)) end
 return reply

@@ -1,4 +1,5 @@
 -- keys: body env ready delayed leases own
+-- with: lines
 -- args: limit, microseconds of the lease, token and owner as one.
 -- Gives now, microseconds until more may come (-1: nothing is known to), how many had lost their body; then id, envelope,
 -- data of each.

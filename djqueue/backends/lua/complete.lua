@@ -1,4 +1,5 @@
 -- keys: body env ready leases own meta done
+-- with: holders
 -- args: microseconds for which finished ids are kept ("" for none), how many of them at most, then id, token of each.
 local now = clock()
 local ids, _, reply = held(3, 2, now)

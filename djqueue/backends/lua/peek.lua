@@ -1,4 +1,5 @@
 -- keys: body env ready delayed leases own
+-- with: lines
 -- args: state, limit, score and member of the cursor ("" and "" for none).
 -- Gives score, member, id, envelope, data, token and owner of each.
 local state, now, reply = ARGV[1], clock(), {}

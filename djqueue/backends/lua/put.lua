@@ -1,8 +1,9 @@
--- keys: body env ready delayed meta done bell
--- args: rings, microseconds for which finished ids are refused ("" for none), then id, data, "due ttl envelope" of each.
--- A ttl other than 0 takes the next of the remaining keys as a guard.
+-- keys: body env ready delayed leases meta done bell
+-- with: guards
+-- args: rings, microseconds for which finished ids are refused ("" for none), then id, data, "guard due envelope" of each.
+-- A guard other than "-" takes the next of the remaining keys.
 -- Gives the numbers of those that were there before, and of those that their guards refused.
-local now, guard, known, refused, accepted = clock(), 7, {}, {}, 0
+local now, guard, decide, known, refused, accepted = clock(), 8, nil, {}, {}, 0
 local seq = call("HINCRBY", meta, "seq", (#ARGV - 2) / 3) - (#ARGV - 2) / 3
 
 local function is_known(id)
@@ -11,10 +12,8 @@ local function is_known(id)
   return finished and now - finished < tonumber(ARGV[2])
 end
 
-local function accept(id, data, due, rest)
-  local at = moment(due, now)
-  local place = string.format("%016.0f%012.0f", at > 0 and at or now, seq)
-  local envelope = place .. " " .. whole(at) .. " " .. whole(now) .. " " .. rest
+local function accept(id, data, at, rest)
+  local envelope = place(at > 0 and at or now, seq) .. " " .. whole(at) .. " " .. whole(now) .. " " .. rest
   call("HSET", body, id, data)
   call("HSET", env, id, envelope)
   stand(id, envelope, at, now)
@@ -22,14 +21,16 @@ local function accept(id, data, due, rest)
 end
 
 for i = 3, #ARGV, 3 do
-  local id, number, due, ttl, rest = ARGV[i], i / 3, ARGV[i + 2]:match("^(%S+) (%d+) (.*)$")
-  if ttl ~= "0" then guard = guard + 1 end
-  if is_known(id) then
+  local id, number, given, due, rest = ARGV[i], i / 3, ARGV[i + 2]:match("^(%S+) (%S+) (.*)$")
+  local at, was_there = moment(due, now), is_known(id)
+  if given ~= "-" then
+    guard, decide = guard + 1, decide or guards()
+    if not was_there then at, was_there = decide(given, KEYS[guard], id, at, now) end
+  end
+  if was_there then
     known[#known + 1] = number
-  elseif ttl == "0" or call("SET", KEYS[guard], id, "NX", "PX", ttl) then
-    accept(id, ARGV[i + 1], due, rest)
-  elseif call("GET", KEYS[guard]) == id then
-    known[#known + 1] = number
+  elseif at then
+    accept(id, ARGV[i + 1], at, rest)
   else
     refused[#refused + 1] = number
   end

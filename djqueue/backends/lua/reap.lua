@@ -1,4 +1,5 @@
 -- keys: env ready leases bell
+-- with: holders lines
 -- args: limit, rings. Gives how many were reaped, and microseconds to the next expiry (-1: nothing is leased).
 -- The token stays: a late worker may finish what nobody has taken since.
 local now, reaped = clock(), 0

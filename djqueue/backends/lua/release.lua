@@ -1,5 +1,6 @@
 -- keys: env ready delayed leases own bell
--- args: rings, then id, token, "due ttl envelope" of each.
+-- with: holders
+-- args: rings, then id, token, "due envelope" of each.
 local now = clock()
 local ids, at, reply = held(2, 3, now)
 if #ids == 0 then return reply end
@@ -7,10 +8,10 @@ if #ids == 0 then return reply end
 leave(ids)
 call("HDEL", own, unpack(ids))
 for i, id in ipairs(ids) do
-  local due, rest = ARGV[at[i] + 2]:match("^(%S+) %d+ (.*)$")
-  local place, created = call("HGET", env, id):match("^(%d+) %d+ (%d+)")
+  local due, rest = ARGV[at[i] + 2]:match("^(%S+) (.*)$")
+  local stays, created = call("HGET", env, id):match("^(%d+) %d+ (%d+)")
   local again = moment(due, now)
-  local envelope = place .. " " .. whole(again) .. " " .. created .. " " .. rest
+  local envelope = stays .. " " .. whole(again) .. " " .. created .. " " .. rest
   call("HSET", env, id, envelope)
   stand(id, envelope, again, now)
 end

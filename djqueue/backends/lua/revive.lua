@@ -1,11 +1,11 @@
--- keys: body env ready bell dead_body dead_env dead_ready dead_delayed dead_leases dead_own
+-- keys: body env ready meta bell dead_body dead_env dead_ready dead_delayed dead_leases dead_own
 -- args: rings, then ids. Gives how many were moved.
 local revived, now = 0, clock()
 
 local function revive(id, envelope)
   for _, line in ipairs({dead_ready, dead_delayed}) do call("ZREM", line, member(id, envelope)) end
-  local head, priority, rest = envelope:match("^(%d+ %d+ )%d+( %-?%d+ )%d+ %d+ %d+(.*)$")
-  envelope = head .. whole(now) .. priority .. "0 0 0" .. rest
+  local run_at, priority, rest = envelope:match("^%d+( %d+ )%d+( %-?%d+ )%d+ %d+ %d+(.*)$")
+  envelope = place(now, call("HINCRBY", meta, "seq", 1)) .. run_at .. whole(now) .. priority .. "0 0 0" .. rest
   call("HSET", body, id, call("HGET", dead_body, id))
   call("HSET", env, id, envelope)
   call("ZADD", ready, score(envelope), member(id, envelope))

@@ -1,4 +1,5 @@
 -- keys: env ready leases own
+-- with: holders
 -- args: microseconds of the lease, then id, token of each.
 local now = clock()
 local ids, _, reply = held(2, 2, now)

@@ -1,0 +1,35 @@
+-- What holders of leases say.
+
+-- ARGV from `first` on is id, token, ... by `step`. Gives the ids whose token is still the entry's own, where they stand in
+-- ARGV, and the reply: the time and the numbers of all others.
+local function held(first, step, now)
+  local ids, at, reply, seen = {}, {}, {now}, {}
+  for i = first, #ARGV, step do
+    local id = ARGV[i]
+    local owned = not seen[id] and call("HGET", own, id)
+    if owned and owned:sub(1, TOKEN) == ARGV[i + 1] then
+      ids[#ids + 1], at[#at + 1], seen[id] = id, i, true
+    else
+      reply[#reply + 1] = (i - first) / step + 1
+    end
+  end
+  return ids, at, reply
+end
+
+-- Takes leased entries out of their line, and those out of ready that were reaped and that nobody took; gives the latter.
+local function leave(ids)
+  local reaped = {}
+  if #ids > 0 and call("ZREM", leases, unpack(ids)) < #ids then
+    for _, id in ipairs(ids) do
+      if call("ZREM", ready, member(id, call("HGET", env, id))) == 1 then reaped[#reaped + 1] = id end
+    end
+  end
+  return reaped
+end
+
+local function add_lost(id, envelope, count)
+  local head, lost, rest = envelope:match("^(%d+ %d+ %d+ %-?%d+ %d+ )(%d+)(.*)$")
+  envelope = head .. whole(lost + count) .. rest
+  call("HSET", env, id, envelope)
+  return envelope
+end

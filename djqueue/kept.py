@@ -1,0 +1,134 @@
+"""What is kept of a message beside its queue: its result, how far it is, that it is to stop."""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Sequence
+from dataclasses import asdict, dataclass
+from typing import Any
+
+from djqueue import conf
+from djqueue.backends.base import BaseQueue, Entry, Lease
+from djqueue.exceptions import InvalidMessage, NoResult
+from djqueue.logs import tell
+from djqueue.message import DEFAULT_MAX_SIZE, pack_item, unpack_item
+from djqueue.notes import LONGEST_REASON, notes, text_of
+from djqueue.verdicts import Verdict
+
+logger = logging.getLogger(__name__)
+
+KEPT = 86_400.0
+"""Seconds for which progress and the wish to cancel are kept."""
+RESULT, PROGRESS = "result", "progress"
+"""What is kept of a message."""
+DONE, FAILED, CANCELLED = "done", "failed", "cancelled"
+
+
+@dataclass(frozen=True, slots=True)
+class Progress:
+    """How far a running command says that it is. Raises TypeError for what is no number, or no text."""
+
+    done: float
+    total: float | None = None
+    note: str = ""
+
+    def __post_init__(self) -> None:
+        for name, kinds in (("done", (int, float)), ("total", (int, float, type(None))), ("note", str)):
+            if not isinstance(getattr(self, name), kinds):
+                raise TypeError(f"progress({name}=…) is {getattr(self, name)!r}: give numbers, and a text as the note.")
+
+
+def record(queue: BaseQueue, settled: Sequence[tuple[Lease, Verdict]]) -> None:
+    """Keep the results of what ended, for those who asked. A store that fails costs the results, not the work."""
+    facts = [
+        (f"{RESULT}:{lease.entry.id}", verdict.packed or packed_end(queue, lease, verdict), verdict.keep)
+        for lease, verdict in settled
+    ]
+    try:
+        queue.store.put_many(facts)
+    except Exception as error:
+        ids = [lease.entry.id for lease, _ in settled]
+        text = "The results of %d messages could not be kept"
+        tell(logger, logging.ERROR, text, len(ids), exc_info=error, extra={"queue": queue.alias, "message_ids": ids})
+
+
+def _outcome(lease: Lease, verdict: Verdict) -> dict[str, Any]:
+    status = _STATUS.get(verdict.outcome.value, verdict.outcome.value)
+    told = {"status": status, "attempt": lease.entry.attempts, "seconds": verdict.seconds}
+    if status == DONE:
+        return told | {"value": verdict.value}
+    return told | {"reason": verdict.reason, "errors": notes(lease.entry.note)}
+
+
+_STATUS = {"dead": FAILED}
+"""Outcomes that holders of results know by another name."""
+
+
+def packed_end(queue: BaseQueue, lease: Lease, verdict: Verdict) -> bytes:
+    """What is kept of it, as bytes."""
+    return _packed_end(queue, lease.entry.id, _outcome(lease, verdict))
+
+
+def end_of(queue: BaseQueue, id: str) -> dict[str, Any] | None:
+    """What was kept of its end. Raises NoResult if that cannot be trusted or read."""
+    value = queue.store.get(f"{RESULT}:{id}")
+    return None if value is None else _unpacked(queue, RESULT, id, value)
+
+
+def report_progress(queue: BaseQueue, id: str, progress: Progress) -> None:
+    """Keep how far a command is, for a day."""
+    queue.store.put(f"{PROGRESS}:{id}", _packed(queue, PROGRESS, id, asdict(progress)), KEPT)
+
+
+def progress_of(queue: BaseQueue, id: str) -> Progress | None:
+    """What was last reported. Raises NoResult if that cannot be trusted or read."""
+    value = queue.store.get(f"{PROGRESS}:{id}")
+    return None if value is None else Progress(**_unpacked(queue, PROGRESS, id, value))
+
+
+def ask_to_stop(queue: BaseQueue, id: str) -> None:
+    """Let it be known, for a day, that somebody wants it to stop."""
+    queue.store.put(f"cancel:{id}", str(queue.store.now()).encode(), KEPT)
+
+
+def is_cancelled(queue: BaseQueue, entry: Entry) -> bool:
+    """Whether somebody wants it to stop; not if that was before it was put, or revived from the error queue."""
+    asked = queue.store.get(f"cancel:{entry.id}")
+    return asked is not None and float(asked) >= entry.created
+
+
+def record_cancelled(queue: BaseQueue, id: str, keep: float) -> None:
+    """Keep, for so many seconds, that it was cancelled before it ran."""
+    told = {"status": CANCELLED, "reason": "cancelled before it ran"}
+    queue.store.put(f"{RESULT}:{id}", _packed_end(queue, id, told), keep)
+
+
+# ---- as bytes: signed, and good for this message alone
+
+
+def _packed(queue: BaseQueue, kind: str, id: str, told: dict[str, Any], **limits: int) -> bytes:
+    codec, models = conf.get("QUEUE_CODEC"), conf.get("QUEUE_MODELS")
+    return pack_item(told, id=id, queue=_bound_to(queue, kind), codec=codec, models=models, **limits)
+
+
+def _packed_end(queue: BaseQueue, id: str, told: dict[str, Any]) -> bytes:
+    """Without the value, or the errors, if they cannot be kept."""
+    try:
+        return _packed(queue, RESULT, id, told, max_size=conf.get("QUEUE_MAX_MESSAGE_SIZE"))
+    except BaseException as error:  # a value may do anything while it is pickled
+        why = f"what it returned could not be kept: {text_of(error)}"[:LONGEST_REASON]
+        rest = {name: value for name, value in told.items() if name not in ("value", "errors")}
+        return _packed(queue, RESULT, id, {"reason": why, **rest})
+
+
+def _unpacked(queue: BaseQueue, kind: str, id: str, value: bytes) -> dict[str, Any]:
+    accept, most = conf.get("QUEUE_ACCEPT"), max(DEFAULT_MAX_SIZE, conf.get("QUEUE_MAX_MESSAGE_SIZE"))
+    try:
+        return unpack_item(value, id=id, queue=_bound_to(queue, kind), accept=accept, max_size=most)
+    except InvalidMessage as error:
+        raise NoResult(f"what is kept of message {id} cannot be trusted or read: {error.reason}") from error
+
+
+def _bound_to(queue: BaseQueue, kind: str) -> str:
+    """No queue can have this name: a result can never pass for a message, nor an item or a progress for a result."""
+    return f"{queue.logical}:{kind}"
