@@ -2,6 +2,7 @@
 
 import subprocess
 import sys
+from datetime import timedelta
 
 import pytest
 from django.db import IntegrityError, transaction
@@ -10,8 +11,7 @@ from django.test import SimpleTestCase, TestCase, override_settings
 from djqueue import events
 from djqueue.decorators import queue_command
 from djqueue.queues import queues
-from djqueue.registry import registry
-from djqueue.testing import Enqueued, enqueued_on_commit
+from djqueue.testing import Enqueued, capture_enqueued, enqueued_on_commit, run_due
 from tests.app.models import Thing
 
 MEMORY = {"CLASS": "djqueue.backends.memory.MemoryQueue"}
@@ -24,12 +24,6 @@ def paint(colour="red"):
 
 
 NAME = paint.name
-
-
-@pytest.fixture(autouse=True, scope="module")
-def _forget():
-    yield
-    registry.unregister(paint)
 
 
 @override_settings(QUEUES={"default": MEMORY, "mail": MEMORY})
@@ -59,12 +53,11 @@ class OnMemory(TestCase):
         assert [message.id for message in enqueued] == [inside.id]
         assert len(queues["default"]) == 1
 
-    def test_callbacks_that_enqueue_are_run_in_their_order(self):
-        ids = []
+    def test_what_a_callback_enqueues_is_sent_at_once_as_after_a_commit(self):
         with enqueued_on_commit() as enqueued:
-            transaction.on_commit(lambda: ids.append(paint("later").id))
-            ids.append(paint("first").id)
-        assert [message.id for message in enqueued] == [ids[0], ids[1]]
+            transaction.on_commit(lambda: paint("inside a callback"))
+            paint("behind it")
+        assert [message.args for message in enqueued] == [("inside a callback",), ("behind it",)]
         assert len(queues["default"]) == 2
 
     def test_a_savepoint_that_is_rolled_back_sends_nothing(self):
@@ -96,12 +89,47 @@ class OnMemory(TestCase):
         assert (len(enqueued), len(queues["default"])) == (1, 1)
 
     def test_a_failing_callback_is_raised_and_a_robust_one_logged(self):
-        with self.assertLogs("djqueue.testing.capture"), enqueued_on_commit() as enqueued:
+        with self.assertLogs("djqueue.testing.commits"), enqueued_on_commit() as enqueued:
             transaction.on_commit(lambda: 1 / 0, robust=True)
             paint()
         assert len(enqueued) == 1
         with self.assertRaises(ZeroDivisionError), enqueued_on_commit():
             transaction.on_commit(lambda: 1 / 0)
+
+    def test_it_tells_what_the_messages_say(self):
+        with capture_enqueued() as calls:
+            paint("blue")
+            paint.using(queue_name="mail", delay=60, priority=7).enqueue(colour="green")
+        plain, special = calls
+        assert (plain.args, plain.kwargs, plain.delay, plain.priority) == (("blue",), {}, 0.0, 0)
+        assert (special.args, special.kwargs, special.delay, special.priority) == ((), {"colour": "green"}, 60.0, 7)
+        assert special.run_at - plain.run_at >= timedelta(seconds=59)
+        assert str(special) == f"{NAME}(colour='green') in 'mail'"
+
+    def test_what_was_registered_before_stays_although_a_worker_commits_inside(self):
+        """Then the list of callbacks is shorter than it was at the beginning."""
+        paint("before")
+        with capture_enqueued() as calls:
+            run_due()
+            paint("inside")
+        assert [call.args for call in calls] == [("before",), ("inside",)]
+
+    def test_what_a_worker_took_at_once_cannot_be_looked_at(self):
+        def take(**kwargs):
+            queues["default"].read()
+
+        events.enqueued.connect(take)
+        try:
+            with capture_enqueued() as calls:
+                paint()
+        finally:
+            events.enqueued.disconnect(take)
+        with self.assertRaisesRegex(LookupError, "gone before"):
+            calls[0].args  # noqa: B018
+
+    def test_it_says_so_if_calls_are_run_where_they_are_made(self):
+        with override_settings(QUEUE_ALWAYS_EAGER=True), self.assertRaisesRegex(RuntimeError, "nothing ever waits"):
+            capture_enqueued()
 
     def test_it_listens_no_longer_than_its_block(self):
         before = len(events.enqueued.receivers)
@@ -110,6 +138,29 @@ class OnMemory(TestCase):
         with enqueued_on_commit():
             paint()
         assert (enqueued, len(events.enqueued.receivers)) == ([], before)
+
+
+@override_settings(QUEUES={"default": MEMORY})
+class OfAClass(TestCase):
+    """What is enqueued while the fixtures of a class are made."""
+
+    @classmethod
+    def setUpTestData(cls):
+        queues.reset()
+        with capture_enqueued() as cls.calls:
+            paint("sent")
+        paint("kept")
+
+    def setUp(self):
+        queues.reset()
+
+    def test_its_block_commits(self):
+        assert [call.args for call in self.calls] == [("sent",)]
+
+    def test_what_is_not_sent_there_belongs_to_no_test(self):
+        with capture_enqueued() as calls:
+            assert run_due() == []
+        assert calls == []
 
 
 @override_settings(QUEUES={"default": DATABASE})

@@ -1,0 +1,106 @@
+"""Time that moves when a test says so."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Iterator
+from contextlib import contextmanager
+from datetime import UTC, datetime, timedelta
+from math import ceil
+from unittest import mock
+
+from djqueue.backends.base import BaseQueue, NoStore
+from djqueue.backends.memory import MemoryQueue, MemoryStore
+from djqueue.durations import moment, seconds
+from djqueue.exceptions import NotSupported
+from djqueue.queues import queues as all_queues
+
+Follow = Callable[[datetime], object]
+
+
+class VirtualClock:
+    """What the queues in memory take for the time. It stands still until it is moved."""
+
+    def __init__(self, start: float, follow: Follow | None = None):
+        self._now, self._follow = start, follow
+
+    def __call__(self) -> float:
+        """Epoch seconds."""
+        return self._now
+
+    @property
+    def now(self) -> datetime:
+        """The time, in UTC."""
+        return datetime.fromtimestamp(self._now, UTC)
+
+    def move(self, by: float | timedelta) -> None:
+        """Let so many seconds pass. Nothing is run by that: :func:`run_due` does."""
+        self._now += seconds(by, "by")
+        if self._follow is not None:
+            self._follow(self.now)
+
+    def move_to(self, when: datetime) -> None:
+        """Let it be that moment. Raises ValueError if it has passed."""
+        self.move(self.left(when))
+
+    def left(self, until: float | timedelta | datetime) -> float:
+        """Seconds until a moment, or those that are given. Raises ValueError if it has passed."""
+        if not isinstance(until, datetime):
+            return seconds(until, "until")
+        left = moment(until, "until") - self._now
+        if left < 0:
+            raise ValueError(f"It is {self.now:%Y-%m-%d %H:%M:%S} UTC already, and time does not go back to {until}.")
+        return left
+
+
+_clocks: list[VirtualClock] = []
+"""Those of the blocks that are open; the last one counts."""
+
+
+@contextmanager
+def virtual_time(
+    start: datetime | None = None, *, queues: Iterable[str] | None = None, follow: Follow | None = None
+) -> Iterator[VirtualClock]:
+    """Let time stand still for queues in memory, at ``start`` or at the next full second; yields a VirtualClock.
+
+    All that they judge by time follows it: delays, backoffs, time to live, debounce windows, leases, schedules, for how
+    long results are kept. What your own code asks of ``time`` or ``datetime`` does not; ``follow`` is called with each
+    new time, as a datetime in UTC: ``move_to`` of time-machine, or of freezegun.
+
+    After the block the queues have the time that they had before. Raises NotSupported if one of ``queues`` (aliases;
+    all by default) is none of memory: the clock of its server cannot be moved.
+    """
+    for alias in all_queues if queues is None else queues:
+        _refuse_other_clocks(alias, all_queues[alias])
+    # Whole seconds are exact as floats, so that what is due in 60 s is when 60 s have passed.
+    clock = VirtualClock(float(ceil(MemoryQueue.clock())) if start is None else moment(start, "start"), follow)
+    with mock.patch.object(MemoryQueue, "clock", clock), mock.patch.object(MemoryStore, "clock", clock):
+        _clocks.append(clock)
+        try:
+            yield clock
+        finally:
+            _clocks.remove(clock)
+
+
+@contextmanager
+def the_clock(queues: Iterable[str]) -> Iterator[VirtualClock]:
+    """That of the block we are in; outside of any, one for a while."""
+    if _clocks:
+        for alias in queues:
+            _refuse_other_clocks(alias, all_queues[alias])
+        yield _clocks[-1]
+    else:
+        with virtual_time(queues=queues) as clock:
+            yield clock
+
+
+def _refuse_other_clocks(alias: str, queue: BaseQueue) -> None:
+    if not isinstance(queue, MemoryQueue):
+        raise NotSupported(f"QUEUES[{alias!r}] is a {type(queue).__name__}, {_FIX}")
+    if not isinstance(queue.store, MemoryStore | NoStore):
+        raise NotSupported(f"QUEUES[{alias!r}]['STORE'] is a {type(queue.store).__name__}, {_FIX}")
+
+
+_FIX = (
+    "whose time is that of its server and cannot be moved. Let the test have its queues in memory: with "
+    "memory_queues(), the fixture djqueue_memory_queues, or djqueue.backends.memory.MemoryQueue in its settings."
+)

@@ -1,0 +1,220 @@
+"""Running what is due in the thread of a test."""
+
+from __future__ import annotations
+
+from asyncio import CancelledError
+from collections.abc import Coroutine, Iterable, Sequence
+from dataclasses import dataclass, field, replace
+from datetime import datetime, timedelta
+from math import inf
+from types import NoneType
+from typing import Any
+
+from asgiref.sync import async_to_sync
+from django.utils.asyncio import async_unsafe
+
+from djqueue import events
+from djqueue.backends.base import BaseQueue, Lease
+from djqueue.consumer.scheduler import Scheduler
+from djqueue.durations import whole
+from djqueue.exceptions import CommandFailed
+from djqueue.executor import execute
+from djqueue.queues import queues as all_queues
+from djqueue.settle import VERBS, settle
+from djqueue.testing.clock import VirtualClock, the_clock
+from djqueue.testing.commits import commit, one_command, refuse_eager
+from djqueue.testing.crashes import dies
+from djqueue.testing.waiting import Enqueued
+from djqueue.verdicts import Outcome, Verdict, settled
+
+OWNER = "run_due"
+LIMIT = 10_000
+LOST = "lost"
+OUTCOMES = {
+    Outcome.DONE: "done",
+    Outcome.RETRY: "retried",
+    Outcome.EXPIRED: "expired",
+    Outcome.DISCARDED: "discarded",
+    Outcome.DEAD: "failed",
+    Outcome.UNTRIED: "released",
+    Outcome.NOT_NOW: "released",
+    Outcome.HANDED_BACK: "released",
+}
+"""How a start ended, in the words of a :class:`Run`."""
+
+JUDGED = (Exception, SystemExit, CancelledError, NoneType)
+"""What a command may raise. All else is meant for whoever runs the test: KeyboardInterrupt, ``pytest.fail()``."""
+
+
+@dataclass(frozen=True, slots=True)
+class Run:
+    """One start of a message, and how it ended."""
+
+    message: Enqueued = field(repr=False)
+    id: str
+    command: str
+    """The command's name."""
+    queue_name: str
+    """The alias of its queue."""
+    attempt: int
+    """1 at the first start."""
+    outcome: str
+    """``done``, ``retried``, ``failed`` (it is in the error queue), ``expired``, ``discarded``; ``released``: nobody
+    knows its command, say; ``lost``: the worker died, and the message is delivered again."""
+    value: Any = None
+    """What the command returned."""
+    exception: BaseException | None = None
+    """What it raised, unless that was Retry or Discard."""
+    reason: str = ""
+    """Why it was not done."""
+    delay: float = 0.0
+    """Seconds after which it comes again, if it does."""
+
+    @property
+    def args(self) -> tuple:
+        """The positional arguments, decoded anew."""
+        return self.message.args
+
+    @property
+    def kwargs(self) -> dict[str, Any]:
+        """The keyword arguments, decoded anew."""
+        return self.message.kwargs
+
+    @property
+    def done(self) -> bool:
+        """Whether it ran to its end, and the queue knows."""
+        return self.outcome == OUTCOMES[Outcome.DONE]
+
+    @property
+    def failed(self) -> bool:
+        """Whether it is in the error queue now."""
+        return self.outcome == OUTCOMES[Outcome.DEAD]
+
+
+@async_unsafe("run_due() runs commands in this thread. In an async test: await sync_to_async(run_due)(...)")
+def run_due(
+    until: float | timedelta | datetime | None = None,
+    *,
+    queues: Iterable[str] | None = None,
+    deliveries: int = 1,
+    periodic: bool = False,
+    raise_errors: bool = False,
+    limit: int = LIMIT,
+) -> list[Run]:
+    """Run here, in this thread, what is due, and what that makes due, as a consumer would; every start, in order.
+
+    ``queues`` are aliases, all by default. Messages are judged, settled and told of as in production: what fails is in
+    the error queue afterwards. With ``raise_errors`` the exception of the first that goes there is raised then.
+
+    ``until`` (seconds or a timedelta from now, or a datetime) lets time pass, from one due moment to the next, as
+    :func:`virtual_time` does; within such a block it moves the clock of that. So what is delayed or retried is run, and
+    leases run out. With ``periodic`` schedules come due too; one that was never looked at begins now.
+
+    ``deliveries`` is how often what succeeds is run before the queue knows, as if workers died just then: a command
+    that bears that may be run by at-least-once queues.
+
+    In a TestCase it is taken as committed: callbacks of ``transaction.on_commit`` run first, and after each message. A
+    command that breaks the transaction, by an error of the database, is undone in it.
+
+    Raises RuntimeError after ``limit`` starts and while ``QUEUE_ALWAYS_EAGER`` is on, NotSupported for ``until`` with
+    queues that are not in memory, SynchronousOnlyOperation in async code.
+    """
+    refuse_eager()
+    if isinstance(queues, str):
+        raise TypeError(f"run_due(queues={queues!r}): give a list of aliases.")
+    served = [all_queues[alias] for alias in queues or all_queues]
+    worker = Worker(served, whole(deliveries, "deliveries", least=1), raise_errors, whole(limit, "limit", least=1))
+    if periodic:
+        worker.scheduler = Scheduler(served)
+    if until is None:
+        worker.drain()
+    else:
+        with the_clock([queue.alias for queue in served]) as clock:
+            worker.work(clock, clock.left(until))
+    return worker.runs
+
+
+class Worker:
+    """What a consumer does, without threads."""
+
+    def __init__(self, served: Sequence[BaseQueue], deliveries: int, raise_errors: bool, limit: int):
+        self._queues, self._deliveries, self._raise_errors, self._limit = served, deliveries, raise_errors, limit
+        self.scheduler: Scheduler | None = None
+        self.runs: list[Run] = []
+
+    def work(self, clock: VirtualClock, seconds: float) -> None:
+        """Run what is due within so many seconds, each when it is."""
+        end = clock() + seconds
+        while (pause := self.drain()) <= end - clock():
+            clock.move(pause)
+        clock.move(max(0.0, end - clock()))
+
+    def drain(self) -> float:
+        """Run what is due until nothing is; seconds until there may be more."""
+        before, pauses = len(self.runs), [0.0]
+        scheduled = inf if self.scheduler is None else self.scheduler.tick()
+        while min(pauses) == 0:
+            commit()
+            pauses = [self._step(queue) for queue in self._queues]
+        if len(self.runs) > before:
+            for queue in self._queues:
+                events.emit(events.empty, queue.alias, queue_name=queue.alias)
+        return min(*pauses, scheduled)
+
+    def _step(self, queue: BaseQueue) -> float:
+        """Run one message, or give back those whose workers died; seconds until there may be more."""
+        claimed = queue.claim(1, queue.lease, OWNER)
+        for lease in claimed:
+            self._serve(queue, lease)
+        reaped = queue.reap()
+        return 0.0 if claimed or reaped.count else min(claimed.again, reaped.next)
+
+    def _serve(self, queue: BaseQueue, lease: Lease) -> None:
+        if dies("claimed", queue, lease):
+            return self._lose(queue, lease)
+        lease, verdict = self._delivered(queue, lease)
+        if dies("ran", queue, lease):
+            return self._lose(queue, lease, verdict)
+        if dies("settled", queue, lease):
+            getattr(queue, VERBS[verdict.outcome])([settled(lease, verdict, OWNER)])
+        else:
+            settle(queue, [(lease, verdict)], OWNER)
+        self._note(queue, lease, verdict, OUTCOMES[verdict.outcome])
+        wanted = self._raise_errors and verdict.outcome is Outcome.DEAD
+        if wanted or not isinstance(verdict.exception, JUDGED):
+            raise verdict.exception or CommandFailed(verdict.reason)
+
+    def _delivered(self, queue: BaseQueue, lease: Lease) -> tuple[Lease, Verdict]:
+        """Its last run, of as many as there are to be."""
+        verdict = self._run(queue, lease)
+        for _ in range(self._deliveries - 1):
+            if verdict.outcome is Outcome.DONE:
+                self._lose(queue, lease, verdict)
+                lost, attempts = lease.entry.lost + 1, lease.entry.attempts + 1
+                lease = replace(lease, entry=replace(lease.entry, lost=lost, attempts=attempts))
+                verdict = self._run(queue, lease)
+        return lease, verdict
+
+    def _run(self, queue: BaseQueue, lease: Lease) -> Verdict:
+        with one_command():
+            verdict = execute(queue, lease, async_to_sync(_ended))
+        commit()
+        return verdict
+
+    def _lose(self, queue: BaseQueue, lease: Lease, verdict: Verdict | None = None) -> None:
+        self._note(queue, lease, verdict or Verdict(Outcome.UNTRIED), LOST)
+
+    def _note(self, queue: BaseQueue, lease: Lease, verdict: Verdict, outcome: str) -> None:
+        entry, told = lease.entry, (verdict.value, verdict.exception, verdict.reason, verdict.delay)
+        message = Enqueued.of(queue, entry, entry.run_at or entry.created)
+        self.runs.append(Run(message, entry.id, entry.label, queue.alias, entry.attempts, outcome, *told))
+        if len(self.runs) >= self._limit:
+            raise RuntimeError(
+                f"run_due() has run {self._limit} messages and is not at the end. Does a command enqueue itself, or "
+                "ask for ever to be run again? If not, give a higher limit."
+            )
+
+
+async def _ended(coroutine: Coroutine) -> Any:
+    """In the loop of ``async_to_sync``, which has the ORM speak in the thread of the test, to its connection."""
+    return await coroutine

@@ -1,0 +1,250 @@
+"""What waits in the queues, and what a test says of it."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass, field
+from datetime import UTC, datetime, timedelta
+from typing import Any
+
+from djqueue.backends.base import BaseQueue, Entry, Record
+from djqueue.backends.entries import DELAYED, READY
+from djqueue.classes import QueueCommand
+from djqueue.command import Bound, Call, Command
+from djqueue.durations import seconds
+from djqueue.policies import Policy
+from djqueue.queues import queues
+from djqueue.registry import registry
+from djqueue.running import open_entry
+from djqueue.testing.commits import others_waiting, pending, refuse_eager, send
+
+PAGE = 500
+NEAR = 1.0
+"""Seconds by which a delay may differ from what a test says: some time passes between a call and its arrival."""
+
+
+@dataclass(frozen=True, slots=True)
+class Enqueued:
+    """A message that a queue has accepted, or will when the transaction commits.
+
+    Two are equal if their ``id``, ``command`` and ``queue_name`` are. All else is read from the message when it is
+    asked for; that raises LookupError if the message was gone before anybody could look at it.
+    """
+
+    id: str
+    command: str
+    """The command's name, ``"app.commands.churn_data"``."""
+    queue_name: str
+    """The alias of its queue."""
+    entry: Entry | None = field(default=None, compare=False, repr=False)
+    at: float | None = field(default=None, compare=False, repr=False)
+
+    @classmethod
+    def of(cls, queue: BaseQueue, entry: Entry, at: float | None = None) -> Enqueued:
+        """What an entry of a queue is, due at a moment."""
+        return cls(entry.id, entry.label, queue.alias, entry, at)
+
+    @property
+    def args(self) -> tuple:
+        """The positional arguments, decoded."""
+        return self._arguments[0]
+
+    @property
+    def kwargs(self) -> dict[str, Any]:
+        """The keyword arguments, decoded."""
+        return self._arguments[1]
+
+    @property
+    def priority(self) -> int:
+        """As the call said, or its command."""
+        return self._entry.priority
+
+    @property
+    def delay(self) -> float:
+        """Seconds, to the millisecond, from its arrival in the queue until it is due; 0 if it is due at once."""
+        entry = self._entry
+        if self.at is not None:
+            return max(0.0, round(self.at - entry.created, 3))
+        return entry.delay or max(0.0, round(entry.run_at - queues[self.queue_name].now(), 3))
+
+    @property
+    def run_at(self) -> datetime:
+        """When it is due, in UTC, by the queue's clock. Of what is not sent yet: as if it were sent now."""
+        at = self.at if self.at is not None else queues[self.queue_name].now() + self.delay
+        return datetime.fromtimestamp(at, UTC)
+
+    @property
+    def _entry(self) -> Entry:
+        if self.entry is None:
+            raise LookupError(f"message {self.id} of {self.command} was gone before its contents could be looked at")
+        return self.entry
+
+    @property
+    def _arguments(self) -> tuple[tuple, dict[str, Any]]:
+        return open_entry(queues[self.queue_name], self._entry).arguments()
+
+    def __str__(self) -> str:
+        try:
+            call = spelled(self.command, *self._arguments)
+        except Exception as error:  # whatever it is, the list that people look at must not fail
+            call = f"{self.command}(…) whose arguments cannot be read: {error}"
+        return f"{call} in {self.queue_name!r}"
+
+
+def spelled(name: str, args: Sequence, kwargs: Mapping[str, Any]) -> str:
+    """A call as one writes it."""
+    return f"{name}({', '.join([*map(repr, args), *(f'{key}={value!r}' for key, value in kwargs.items())])})"
+
+
+def waiting(queue_name: str | None = None) -> list[Enqueued]:
+    """What waits now, due or not, in the queue of that alias or in all: what is ready, what is delayed, and what is to
+    be sent when a transaction commits.
+
+    What waits for the commit of a TestCase is sent. While the test itself has an ``atomic()`` block open it is looked
+    at where it is: whether ``debounce`` or ``unique`` will let it through is not known then.
+
+    Raises NotSupported if a backend cannot look into its queue, RuntimeError while ``QUEUE_ALWAYS_EAGER`` is on.
+    """
+    refuse_eager()
+    send()
+    aliases = list(queues) if queue_name is None else [queue_name]
+    there = [Enqueued.of(queues[alias], one.entry, one.at) for alias in aliases for one in _records(queues[alias])]
+    return there + [Enqueued.of(queue, entry) for queue, entry in pending() if queue.alias in aliases]
+
+
+def _records(queue: BaseQueue) -> Iterator[Record]:
+    for state in (READY, DELAYED):
+        page = queue.peek(state, PAGE)
+        while page:
+            yield from page
+            page = queue.peek(state, PAGE, page[-1].cursor)
+
+
+# ---- what a test says
+
+
+AnyCommand = Command | Bound | QueueCommand | type[QueueCommand] | str
+
+
+def assert_enqueued(
+    command: AnyCommand | None = None,
+    args: Sequence | None = None,
+    kwargs: Mapping[str, Any] | None = None,
+    count: int | None = None,
+    queue_name: str | None = None,
+    *,
+    delay: float | timedelta | None = None,
+    priority: int | None = None,
+) -> list[Enqueued]:
+    """The calls of ``command`` that wait; AssertionError, with a list of all that does wait, if there are none.
+
+    ``command`` is a command, one with options (``command.using(queue_name="slow")`` waits there), a QueueCommand class,
+    an object of one (with that data), or a name; None is any. With ``args`` or ``kwargs`` only calls of exactly these
+    arguments count, in whichever form they were given; ``delay`` is compared to within a second. ``count`` says how
+    many there are; without it, any number but none. Raises TypeError if the arguments do not fit the command, and what
+    :func:`waiting` raises.
+    """
+    wanted = Wanted.of(command, args, kwargs, queue_name, delay, priority)
+    there = waiting(wanted.queue_name)
+    found = [one for one in there if wanted.is_met_by(one)]
+    if (count is None and not found) or (count is not None and len(found) != count):
+        raise AssertionError(_complaint(wanted, count, len(found), there))
+    return found
+
+
+def assert_not_enqueued(
+    command: AnyCommand | None = None,
+    args: Sequence | None = None,
+    kwargs: Mapping[str, Any] | None = None,
+    queue_name: str | None = None,
+) -> None:
+    """:func:`assert_enqueued` with ``count=0``; without a command: nothing waits at all."""
+    assert_enqueued(command, args, kwargs, 0, queue_name)
+
+
+@dataclass(frozen=True, slots=True)
+class Wanted:
+    """What a test looks for."""
+
+    command: Command | None
+    call: Call | None
+    queue_name: str | None
+    delay: float | None
+    priority: int | None
+
+    @classmethod
+    def of(cls, command: AnyCommand | None, args, kwargs, queue_name, delay, priority) -> Wanted:
+        if isinstance(command, Bound):
+            queue_name = command.policy.queue_name if queue_name is None else queue_name
+            command = command.command
+        if isinstance(command, QueueCommand):
+            args = (command.get_data(),) if args is None and kwargs is None else args
+        call = None if args is None and kwargs is None else Call(tuple(args or ()), dict(kwargs or {}))
+        if call is not None and command is None:
+            raise TypeError("args and kwargs are those of a command: name it.")
+        delay = None if delay is None else seconds(delay, "delay")
+        wanted = cls(command_of(command), call, queue_name, delay, priority)
+        if call is not None:
+            wanted.bound(call)
+        return wanted
+
+    def is_met_by(self, one: Enqueued) -> bool:
+        return (
+            (self.command is None or one.command == self.command.name)
+            and (self.delay is None or abs(one.delay - self.delay) <= NEAR)
+            and (self.priority is None or one.priority == self.priority)
+            and (self.call is None or self._is_call(one))
+        )
+
+    def _is_call(self, one: Enqueued) -> bool:
+        try:
+            return self.bound(Call(one.args, one.kwargs)) == self.bound(self.call)
+        except Exception:  # what cannot be read, or does not fit any more, is no such call; the complaint shows it
+            return False
+
+    def bound(self, call: Call) -> dict[str, object]:
+        """The arguments by name, those with defaults too: of two forms of one call they are the same."""
+        try:
+            return self.command.identity(call, _PLAIN)[0]
+        except TypeError as error:
+            raise TypeError(f"{self.command.name}: {error}") from None
+
+    def __str__(self) -> str:
+        name = "any command" if self.command is None else self.command.name
+        what = name if self.call is None else spelled(name, *self.call)
+        where = "" if self.queue_name is None else f" in {self.queue_name!r}"
+        also = {"delay": self.delay, "priority": self.priority}
+        return what + where + "".join(f" with {name} {value:g}" for name, value in also.items() if value is not None)
+
+
+_PLAIN = Policy()
+
+
+def command_of(given: AnyCommand | None) -> Command | None:
+    """The command that is meant. Raises TypeError for what is none, UnknownCommand for a name that nobody has."""
+    if isinstance(given, Bound):
+        return given.command
+    if given is None or isinstance(given, Command):
+        return given
+    if isinstance(given, str):
+        return registry[given]
+    if isinstance(given, QueueCommand) or (isinstance(given, type) and issubclass(given, QueueCommand)):
+        return given.command()
+    raise TypeError(f"{given!r} is no command: give a command, a QueueCommand, or a command's name.")
+
+
+def _complaint(wanted: Wanted, count: int | None, found: int, there: list[Enqueued]) -> str:
+    if count is None:
+        first = f"{wanted} is not enqueued."
+    else:
+        first = f"{wanted} is enqueued {_times(found)}, not {_times(count)}."
+    lines = [first, "There waits:" if there else "Nothing waits.", *(f"  {one}" for one in there)]
+    if others := others_waiting():
+        lines.append(
+            f"Callbacks of transaction.on_commit() that wait for a commit: {others}. capture_enqueued() runs them."
+        )
+    return "\n".join(lines)
+
+
+def _times(count: int) -> str:
+    return {1: "once"}.get(count, f"{count} times")
