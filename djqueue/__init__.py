@@ -9,15 +9,19 @@ __version__ = "0.1.0"
 
 _HOMES = {
     "Backoff": "djqueue.backoff",
+    "CommandFailed": "djqueue.exceptions",
     "Consumer": "djqueue.consumer",
     "Deferrable": "djqueue.deferrable",
     "Discard": "djqueue.exceptions",
     "Fail": "djqueue.exceptions",
     "MetadataProducerConsumer": "djqueue.carriers",
+    "NoResult": "djqueue.exceptions",
     "PeriodicQueueCommand": "djqueue.classes",
     "QueueCommand": "djqueue.classes",
     "Result": "djqueue.results",
+    "ResultTimeout": "djqueue.exceptions",
     "Retry": "djqueue.exceptions",
+    "TimeLimitExceeded": "djqueue.exceptions",
     "autodiscover": "djqueue.registry",
     "current_message": "djqueue.running",
     "invoker": "djqueue.classes",
@@ -30,15 +34,19 @@ _HOMES = {
 
 __all__ = [
     "Backoff",
+    "CommandFailed",
     "Consumer",
     "Deferrable",
     "Discard",
     "Fail",
     "MetadataProducerConsumer",
+    "NoResult",
     "PeriodicQueueCommand",
     "QueueCommand",
     "Result",
+    "ResultTimeout",
     "Retry",
+    "TimeLimitExceeded",
     "autodiscover",
     "current_message",
     "invoker",
@@ -56,7 +64,7 @@ if TYPE_CHECKING:
     from djqueue.decorators import periodic_command, queue_command
     from djqueue.deferrable import Deferrable
     from djqueue.event_consumers import register_event_consumer
-    from djqueue.exceptions import Discard, Fail, Retry
+    from djqueue.exceptions import CommandFailed, Discard, Fail, NoResult, ResultTimeout, Retry, TimeLimitExceeded
     from djqueue.registry import autodiscover
     from djqueue.results import Result
     from djqueue.running import current_message

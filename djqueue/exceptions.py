@@ -1,6 +1,8 @@
 """What can go wrong, as one family: catch QueueError for all of it."""
 
+from collections.abc import Mapping, Sequence
 from datetime import timedelta
+from itertools import islice
 
 from django.core.exceptions import ImproperlyConfigured
 
@@ -37,6 +39,22 @@ class MessageTooLarge(QueueError, ValueError):
 
 class QueueFull(QueueError):
     """The store refuses to take more."""
+
+
+class NotSent(QueueError):
+    """The store took some messages of a call, and not all of them.
+
+    `accepted` are the ids that it took, `reasons` says by id why it did not take others, and `unsent` are the ids of
+    these and of those behind them, which were not tried. What is in none of them was refused by its own condition.
+    """
+
+    def __init__(
+        self, accepted: Sequence[str] = (), reasons: Mapping[str, str] | None = None, untried: Sequence[str] = ()
+    ) -> None:
+        self.accepted, self.reasons = list(accepted), dict(reasons or {})
+        self.unsent = [*self.reasons, *untried]
+        shown = "; ".join(f"{id}: {reason}" for id, reason in islice(self.reasons.items(), 3))
+        super().__init__(f"{len(self.accepted)} messages were sent and {len(self.unsent)} were not ({shown})")
 
 
 class NotSupported(QueueError):

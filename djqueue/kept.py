@@ -94,7 +94,10 @@ def ask_to_stop(queue: BaseQueue, id: str) -> None:
 def is_cancelled(queue: BaseQueue, entry: Entry) -> bool:
     """Whether somebody wants it to stop; not if that was before it was put, or revived from the error queue."""
     asked = queue.store.get(f"cancel:{entry.id}")
-    return asked is not None and float(asked) >= entry.created
+    try:
+        return asked is not None and float(asked) >= entry.created
+    except ValueError:  # somebody else wrote it
+        return False
 
 
 def record_cancelled(queue: BaseQueue, id: str, keep: float) -> None:

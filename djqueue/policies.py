@@ -137,7 +137,9 @@ class Policy:
         return None
 
     def judge(self, exception: BaseException, entry: Entry) -> Verdict:
-        """What an exception of a start means."""
+        """What an exception of a start means. A group is what is in it, if that is one, or all of it is listed."""
+        if isinstance(exception, BaseExceptionGroup) and len(exception.exceptions) == 1:
+            return self.judge(exception.exceptions[0], entry)
         match exception:
             case Retry():
                 return self._retry_as_asked(exception, entry)
@@ -147,7 +149,7 @@ class Policy:
                 return Verdict(Outcome.DEAD, exception.reason[:LONGEST_REASON], exception)
         reason = f"{type(exception).__name__}: {text_of(exception)}"[:LONGEST_REASON]
         failures = entry.failures + 1
-        if not isinstance(exception, self.retried) or failures >= self.most_attempts:
+        if not _is_of(exception, self.retried) or failures >= self.most_attempts:
             return Verdict(Outcome.DEAD, reason, exception)
         return Verdict(Outcome.RETRY, reason, exception, wait_after(self.backoff, failures, exception))
 
@@ -173,6 +175,12 @@ class Policy:
         """For how many seconds results are kept; 0: not at all."""
         kept = self.result_ttl or conf.get("QUEUE_RESULT_TTL")
         return seconds(kept, "QUEUE_RESULT_TTL") if kept else 0.0
+
+
+def _is_of(exception: BaseException, listed: tuple[type[BaseException], ...]) -> bool:
+    if isinstance(exception, BaseExceptionGroup) and not isinstance(exception, listed):
+        return all(_is_of(one, listed) for one in exception.exceptions)
+    return isinstance(exception, listed)
 
 
 _PER_CALL = ("delay", "ttl", "debounce")

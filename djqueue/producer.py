@@ -17,7 +17,7 @@ from djqueue import conf, events
 from djqueue.backends.base import AnyGuard, BaseQueue, Debounce, Entry, Guard, Unique
 from djqueue.carriers import carriers
 from djqueue.eager import run_inline
-from djqueue.exceptions import NotSupported
+from djqueue.exceptions import NotSent, NotSupported
 from djqueue.logs import tell
 from djqueue.merging import put_or_merge
 from djqueue.message import Message, encode, new_id
@@ -137,10 +137,12 @@ def _put(queue: BaseQueue, piece: Sequence[Parcel]) -> None:
     chunks = _chunks(piece)
     with transaction.atomic(using=queue.database) if len(chunks) > 1 else nullcontext():
         for chunk in chunks:
-            _put_chunk(queue, chunk)
-            told = [(signal, parcel.entry) for parcel in chunk for signal in _news(parcel) if signal.receivers]
-            if told:
-                _tell(queue, told)
+            try:
+                _put_chunk(queue, chunk)
+            except NotSent as error:
+                _announce(queue, _decided(chunk, error))
+                raise
+            _announce(queue, chunk)
 
 
 def _put_chunk(queue: BaseQueue, chunk: Sequence[Parcel]) -> None:
@@ -156,6 +158,22 @@ def _put_chunk(queue: BaseQueue, chunk: Sequence[Parcel]) -> None:
 def _put_or_merge(queue: BaseQueue, parcel: Parcel) -> bool:
     collect = partial(parcel.command.merged, parcel.policy.merge)
     return put_or_merge(queue, parcel.entry, parcel.guard, collect, partial(_encode, policy=parcel.policy))
+
+
+def _decided(piece: Sequence[Parcel], error: Exception) -> list[Parcel]:
+    """Those that were put, or refused by their guards, before an error: none, unless it says so."""
+    if not isinstance(error, NotSent):
+        return []
+    accepted, unsent = set(error.accepted), set(error.unsent)
+    for parcel in piece:
+        parcel.accepted = parcel.entry.id in accepted
+    return [parcel for parcel in piece if parcel.entry.id not in unsent]
+
+
+def _announce(queue: BaseQueue, parcels: Sequence[Parcel]) -> None:
+    told = [(signal, parcel.entry) for parcel in parcels for signal in _news(parcel) if signal.receivers]
+    if told:
+        _tell(queue, told)
 
 
 def _news(parcel: Parcel) -> tuple[Signal, ...]:
@@ -184,7 +202,9 @@ def _put_or_report(queue: BaseQueue, parcels: Sequence[Parcel]) -> None:
             _put(queue, piece)
         except Exception as error:
             lost = [piece] if alone else pieces[number:]  # a merge may fail for one call and not for the next
-            _report(queue, [parcel.entry for left in lost for parcel in left], error)
+            decided = {parcel.entry.id for parcel in _decided(piece, error)}
+            left = (parcel.entry for some in lost for parcel in some)
+            _report(queue, [entry for entry in left if entry.id not in decided], error)
             if not alone:
                 return
 

@@ -17,12 +17,17 @@ from tests import servers
 
 @dataclass(frozen=True)
 class Kind:
-    """A backend: its class, the server it needs (or ""), and the database alias its connection names (or "")."""
+    """A backend: its class, the server it needs (or ""), and the database alias its connection names (or "").
+
+    One that is not `everywhere` serves only the tests that name it.
+    """
 
     id: str
     path: str
     server: str = ""
     alias: str = ""
+    options: dict = field(default_factory=dict)
+    everywhere: bool = True
 
     def marks(self, database: bool) -> list:
         """What pytest must know: the databases to open and the server that has to be there."""
@@ -31,6 +36,7 @@ class Kind:
         return marks + ([pytest.mark.django_db(transaction=True, databases=sorted(aliases))] if aliases else [])
 
 
+SQS = "djqueue.backends.sqs.SqsQueue"
 KINDS = {
     kind.id: kind
     for kind in (
@@ -40,6 +46,8 @@ KINDS = {
         Kind("mariadb", "djqueue.backends.database.DatabaseQueue", server="mariadb", alias="mariadb"),
         Kind("redis", "djqueue.backends.redis_backend.RedisQueue", server="redis"),
         Kind("redis-blocking", "djqueue.backends.redis_backend.RedisBlockingQueue", server="redis"),
+        Kind("sqs", SQS, server="sqs", options={"CREATE": True}, everywhere=False),
+        Kind("sqs-fifo", SQS, server="sqs", options={"CREATE": True, "FIFO": True}, everywhere=False),
     )
 }
 
@@ -67,11 +75,14 @@ class Backend:
     @property
     def connection(self) -> str:
         """What the setting CONNECTION says."""
+        if self.kind.server == "sqs":
+            return servers.address("sqs")
         return redis_connection() if self.kind.server == "redis" else self.kind.alias
 
     @property
     def options(self) -> dict:
-        return {"PREFIX": f"t-{self.tag}"} if self.kind.server == "redis" else {}
+        prefix = {"PREFIX": f"t-{self.tag}"} if self.kind.server in ("redis", "sqs") else {}
+        return prefix | self.kind.options
 
     def config(self, name: str = "default", **options) -> dict:
         """One value of the setting QUEUES. The same `name` is the same queue all through the test."""
@@ -107,7 +118,7 @@ def database_names(aliases) -> dict[str, str]:
 def parametrise(metafunc):
     """Give a test with the argument `backend` its backends, each with its marks."""
     marker = metafunc.definition.get_closest_marker("backends")
-    ids = marker.args if marker and marker.args else tuple(KINDS)
+    ids = marker.args if marker and marker.args else tuple(id for id, kind in KINDS.items() if kind.everywhere)
     database = bool(marker and marker.kwargs.get("database"))
     params = [pytest.param(KINDS[id], id=id, marks=KINDS[id].marks(database)) for id in ids]
     metafunc.parametrize("backend", params, indirect=True)

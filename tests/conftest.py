@@ -8,9 +8,13 @@ import pytest
 from tests import backends, servers
 from tests.site import Site
 
+NOBODY = {"AWS_ACCESS_KEY_ID": "nobody", "AWS_SECRET_ACCESS_KEY": "none", "AWS_EC2_METADATA_DISABLED": "true"}
+"""So that no test can reach an account of whoever runs it."""
+
 
 def pytest_configure(config):
     """With xdist, start every server before the workers are: they read the addresses from their environment."""
+    os.environ |= NOBODY
     if getattr(config.option, "numprocesses", None) and "PYTEST_XDIST_WORKER" not in os.environ:
         start(servers.KINDS)
 

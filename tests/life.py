@@ -10,12 +10,13 @@ from django.db import connections
 
 from djqueue import events
 from djqueue.backends.base import BaseQueue, Entry, Lease
+from djqueue.command import Command
 from djqueue.consumer import Consumer
 from djqueue.executor import execute
 from djqueue.message import Message, encode, new_id
-from djqueue.verdicts import Verdict
-from djqueue.registry import Command, registry
+from djqueue.registry import registry
 from djqueue.settle import settle
+from djqueue.verdicts import Verdict
 
 PATIENCE = 30.0
 """Seconds after which what should happen at once is taken to never happen."""

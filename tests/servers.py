@@ -1,4 +1,4 @@
-"""Private Redis, PostgreSQL and MariaDB servers: real programs in a temporary folder, never on a well-known port.
+"""Private Redis, PostgreSQL, MariaDB and SQS servers: real programs in a temporary folder, never on a well-known port.
 
 Standard library only, and no Django: the development tool starts them before there is a virtual environment.
 `start("redis")` starts one for the whole run and puts its address into the environment, where every process of the
@@ -12,7 +12,9 @@ import shutil
 import signal
 import socket
 import subprocess
+import sys
 import tempfile
+from importlib.util import find_spec
 from pathlib import Path
 
 from tests.server_process import PATIENCE, Server
@@ -120,6 +122,7 @@ class MariaDB(Server):
 
     def command(self):
         where = [f"--datadir={self.folder}/data", f"--socket={self.folder}/sock", f"--pid-file={self.folder}/pid"]
+        where.append(f"--tmpdir={self.folder}")  # two servers that share /tmp delete each other's tables there
         cheap = ["--innodb-flush-log-at-trx-commit=2", "--innodb-buffer-pool-size=64M", "--max-connections=200"]
         network = ["--skip-networking", "--character-set-server=utf8mb4", f"--init-file={self.folder}/init.sql"]
         return [self.find(), "--no-defaults", *where, *cheap, *network, *self.extra]
@@ -135,7 +138,35 @@ class MariaDB(Server):
             return False
 
 
-KINDS = {server.kind: server for server in (Redis, Postgres, MariaDB)}
+class Sqs(Server):
+    """Moto's SQS, on a free port of the loopback address; it takes any credentials. Of the virtual environment."""
+
+    kind, program = "sqs", "moto"
+
+    def __init__(self, folder, *extra):
+        super().__init__(folder, *extra)
+        self.port = _free_port()
+
+    @classmethod
+    def find(cls):
+        return sys.executable if find_spec("moto") and find_spec("flask") else None
+
+    @property
+    def url(self):
+        return f"http://127.0.0.1:{self.port}?region=eu-west-1"
+
+    def command(self):
+        return [self.find(), str(Path(__file__).with_name("sqs_server.py")), "--port", str(self.port), *self.extra]
+
+    def ready(self):
+        try:
+            with socket.create_connection(("127.0.0.1", self.port), 1):
+                return True
+        except OSError:
+            return False
+
+
+KINDS = {server.kind: server for server in (Redis, Postgres, MariaDB, Sqs)}
 
 
 def variable(kind: str) -> str:
@@ -148,11 +179,12 @@ def missing(kind: str) -> str:
     if variable(kind) in os.environ or KINDS[kind].find():
         return ""
     cls = KINDS[kind]
-    return f"{cls.program} not found: apt-get install {cls.package}, or set {variable(kind)} to the address of one"
+    how = f"apt-get install {cls.package}" if cls.package else "pip install -e '.[test]'"
+    return f"{cls.program} not found: {how}, or set {variable(kind)} to the address of one"
 
 
 def address(kind: str) -> str:
-    """The URL of the run's server; of one not started yet, the URL it will have (Redis: a port is chosen at start)."""
+    """The URL of the run's server; of one not started yet, the URL it will have (a port is chosen at its start)."""
     return os.environ.get(variable(kind)) or KINDS[kind](run_dir() / kind).url
 
 

@@ -10,6 +10,7 @@ from datetime import timedelta
 import pytest
 from django.core.checks import Tags, registry, run_checks
 from django.core.management import CommandError, call_command
+from django.core.signals import setting_changed
 from django.db import connection, connections
 from django.test import override_settings
 
@@ -84,7 +85,10 @@ def without(*names):
 
         for name in names:
             delattr(settings, name)
+            setting_changed.send(sender=None, setting=name, value=None, enter=True)  # what it was is remembered
         yield
+    for name in names:
+        setting_changed.send(sender=None, setting=name, value=None, enter=False)
 
 
 @pytest.fixture(autouse=True)

@@ -166,6 +166,18 @@ class TestHeart:
         bench.heart.tick()
         assert touched == [3]
 
+    def test_df22_a_command_with_a_shorter_lease_makes_it_beat_faster(self, queue):
+        work()
+        bench = self.bench(queue, 60)
+        bench.feeder.tick()
+        [held] = bench.holdings
+        assert bench.heart.tick() > 1
+        held.policy = work.policy.using(lease=1)
+        held.touched -= 0.3
+        assert bench.heart.tick() <= 0.125
+        until = queue.find(held.lease.entry.id).at
+        assert until - queue.now() <= 1
+
     def test_it_says_when_a_lease_is_lost(self, queue, caplog):
         handle = work()
         bench = self.bench(queue, 60)

@@ -11,11 +11,12 @@ from textwrap import dedent
 import pytest
 from django.core.exceptions import SynchronousOnlyOperation
 
+from djqueue.command import Command, PeriodicCommand
 from djqueue.decorators import crontab, periodic_command, queue_command
 from djqueue.exceptions import EncodeError, InvalidQueueError, MessageTooLarge
 from djqueue.options import OPTIONS, CommandOptions
 from djqueue.queues import queues
-from djqueue.registry import Command, PeriodicCommand, registry
+from djqueue.registry import registry
 
 NAME = __name__
 ran = []

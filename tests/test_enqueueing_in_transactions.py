@@ -8,7 +8,7 @@ from django.db import connection, transaction
 
 from djqueue.backends.base import BaseQueue
 from djqueue.decorators import queue_command
-from djqueue.exceptions import EncodeError
+from djqueue.exceptions import EncodeError, NotSent
 from djqueue.queues import queues
 from tests.app.models import Thing
 from tests.life import claim_one, heard, run_one
@@ -22,6 +22,11 @@ ran = []
 def note(*args, **kwargs):
     ran.append((args, kwargs))
     return args
+
+
+@queue_command(debounce=60, always_delay=True)
+def refresh(*args):
+    ran.append(args)
 
 
 @pytest.fixture(autouse=True)
@@ -173,6 +178,26 @@ class TestOnCommit:
         assert failed == [handle.id for handle in handles[1000:]]
         assert "1500 messages were not sent" in caplog.text
 
+    @pytest.mark.backends("memory", database=True)
+    def test_of_what_the_store_took_in_part_only_the_rest_is_reported(self, queue, monkeypatch, caplog):
+        monkeypatch.setattr(queue, "put", _put_in_part(queue.put))
+        with heard("enqueued", "debounced", "enqueue_failed") as told, transaction.atomic():
+            handles = refresh.enqueue_many([("page",), ("page",), ("other",), ("third",)])
+        expected = ["enqueued", "debounced", "enqueue_failed", "enqueue_failed"]
+        assert [(name, about["id"]) for name, about in told] == [
+            (name, handle.id) for name, handle in zip(expected, handles, strict=True)
+        ]
+        assert (len(queue), "2 messages were not sent" in caplog.text) == (1, True)
+
+    @pytest.mark.backends("memory")
+    def test_outside_a_transaction_what_the_store_took_in_part_is_told_too(self, queue, monkeypatch):
+        monkeypatch.setattr(queue, "put", _put_in_part(queue.put))
+        names = ("debounce_missed", "enqueued", "debounced", "enqueue_failed")
+        with heard(*names) as told, pytest.raises(NotSent, match="1 messages were sent and 2 were not") as caught:
+            refresh.enqueue_many([("page",), ("page",), ("other",), ("third",)])
+        assert [name for name, _ in told] == ["debounce_missed", "enqueued", "debounced"]
+        assert {about["id"] for _, about in told}.isdisjoint(caught.value.unsent)
+
     @pytest.mark.backends("memory")
     def test_outside_a_transaction_the_callers_see_what_the_store_raises(self, queue, monkeypatch):
         monkeypatch.setattr(queue, "put", _raise)
@@ -182,6 +207,17 @@ class TestOnCommit:
 
 def test_the_base_sends_on_commit_of_the_default_database():
     assert BaseQueue.on_commit == "default"
+
+
+def _put_in_part(put):
+    """A put that takes the first two, if their guards let them, refuses the third and does not try the others."""
+
+    def put_in_part(entries, guards=None):
+        told = zip(entries, put(entries[:2], guards and guards[:2]), strict=False)
+        accepted = [entry.id for entry, taken in told if taken]
+        raise NotSent(accepted, {entries[2].id: "no more"}, [entry.id for entry in entries[3:]])
+
+    return put_in_part
 
 
 def _raise(*args):

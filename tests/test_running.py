@@ -10,9 +10,9 @@ from djqueue import current_message
 from djqueue.consumer.pool import mend_connections
 from djqueue.decorators import queue_command
 from djqueue.executor import execute
-from djqueue.verdicts import Outcome
 from djqueue.queues import queues
 from djqueue.testing import eventually
+from djqueue.verdicts import Outcome
 from tests.app.models import Thing
 from tests.life import claim_one, heard, run_one, serving
 

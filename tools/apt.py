@@ -23,7 +23,7 @@ def ensure(servers):
 
 
 def absent(servers) -> list[str]:
-    return [kind for kind in servers.KINDS if servers.missing(kind)]
+    return [kind for kind, server in servers.KINDS.items() if server.package and servers.missing(kind)]
 
 
 def report(reason: str):

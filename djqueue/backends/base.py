@@ -46,7 +46,9 @@ class BaseQueue(ItemVerbs):
     derives from :class:`LeasedQueue`.
     """
 
-    cannot: frozenset[str] = frozenset({"durable", "lease", "priority", "idempotent", "inspect", "transaction"})
+    cannot: frozenset[str] = frozenset(
+        {"durable", "lease", "priority", "idempotent", "inspect", "transaction", "fence"}
+    )
     """What this backend cannot do. Read by checks, the contract suites and the docs; never by the consumer."""
     options: frozenset[str] = frozenset()
     """The names (upper case) that this class takes in ``OPTIONS``, beside those that every queue has."""

@@ -57,7 +57,7 @@ CATALOGUE: dict[str, tuple[str, str]] = {
     ),
     "W003": (
         "The queue {alias!r} is in memory: what waits there dies with its process, and no other process sees it.",
-        "Let CLASS name a backend on a database or on Redis.",
+        "Let CLASS name a backend on a database, on Redis or on SQS.",
     ),
     "W004": (
         "QUEUE_ALWAYS_EAGER is on: commands run where they are called, not in a consumer.",
@@ -69,7 +69,7 @@ CATALOGUE: dict[str, tuple[str, str]] = {
     ),
 }
 """Id to message and hint; E is an error, W a warning. E1… and W1… come from the Redis backend, E2… and W2… from the
-database backend: what they find on their servers."""
+database backend, E3… and W3… from the SQS backend: what they find on their servers."""
 
 
 def say(id: str, **named: Any) -> CheckMessage:

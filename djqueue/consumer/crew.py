@@ -111,12 +111,14 @@ class Crew:
 
     def _give_up(self, held: Held) -> None:
         """Judge what does not end as if it had failed, and go on with another thread."""
-        if not self.pool.leave_behind(held):
+        worker = self.pool.leave_behind(held)
+        if worker is None:
             return
         entry, policy, ran = held.lease.entry, held.policy, clock() - held.began
         error = TimeLimitExceeded(
             f"it ran for {ran:.1f} s, its time_limit is {policy.time_limit:g} s, and does not end"
         )
+        error.add_note(f"It is here:\n{worker.where()}")
         text = "%s is stuck (message %s): %s; its thread is left behind"
         names = plain(entry.label), plain(entry.id)
         tell(logger, logging.ERROR, text, *names, error, extra=about(held.queue, entry))

@@ -5,6 +5,7 @@ from __future__ import annotations
 import logging
 import time
 from collections.abc import Callable, Sequence
+from contextlib import suppress
 from dataclasses import dataclass
 
 from djqueue import events
@@ -71,6 +72,12 @@ class Feeder(Loop):
         self.dry = began
         self._nap(min(self._pause(), *(claimed.again for claimed in claims)))
         return 0
+
+    def farewell(self) -> None:
+        """Some backends have received in their sleep what nobody has claimed yet."""
+        for queue in self._queues:
+            with suppress(Exception):
+                queue.close()
 
     def _pause(self) -> float:
         """When nothing is in our hands, queues that wake us need no looking at, but for a bell that was lost."""

@@ -4,7 +4,9 @@ from __future__ import annotations
 
 import asyncio
 import logging
+import sys
 import threading
+import traceback
 from collections.abc import Callable, Coroutine, Sequence
 from contextvars import copy_context
 from queue import Empty, SimpleQueue
@@ -73,18 +75,18 @@ class Pool:
         """How many threads were left behind and still run."""
         return sum(worker.is_alive() for worker in self._left_behind)
 
-    def leave_behind(self, held: Held) -> bool:
-        """Put a new thread in the place of the one that runs this; False if none does any more."""
+    def leave_behind(self, held: Held) -> Worker | None:
+        """Put a new thread in the place of the one that runs this; the old one, or None if none does any more."""
         with self._lock:
             worker = next((worker for worker in self.workers if worker.held is held), None)
             if worker is None:
-                return False
+                return None
             heir = Worker(self, worker.number)
             heir.finished = worker.finished + 1
             heir.start()  # which may fail: then nothing has changed
             self.workers[self.workers.index(worker)], worker.held = heir, None
             self._left_behind = [*(one for one in self._left_behind if one.is_alive()), worker]
-            return True
+            return worker
 
     def let_go(self, worker: Worker, held: Held) -> bool:
         """The worker has run this; False if it was left behind meanwhile."""
@@ -154,6 +156,11 @@ class Worker(threading.Thread):
         if self._runner is not None:
             self._runner.close()
         connections.close_all()
+
+    def where(self) -> str:
+        """What it is doing just now, as a traceback tells it."""
+        frame = sys._current_frames().get(self.ident)
+        return "".join(traceback.format_stack(frame)) if frame is not None else ""
 
     def _execute(self, held: Held) -> Verdict:
         mend_connections()

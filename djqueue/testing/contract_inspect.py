@@ -146,7 +146,7 @@ class InspectContract(Contract):
         assert queue.peek(READY) == queue.peek(DELAYED) == queue.peek(LEASED) == []
 
     def test_to14_counts_are_exact_at_rest_and_sum_up(self):
-        queue = self.queue("lease")
+        queue = self.queue("lease", "count")
         put(queue, *map(str, range(10)))
         put(queue, "x", "y", "z", delay=60)
         leases = claim(queue, 5)
@@ -172,7 +172,7 @@ class InspectContract(Contract):
         assert queue.stats().oldest < 60
 
     def test_flush_leaves_what_is_leased_or_dead(self):
-        queue = self.queue("lease")
+        queue = self.queue("lease", "count")
         put(queue, "dead", "held", "ready")
         put(queue, "later", delay=60)
         dead, held = claim(queue, 2)

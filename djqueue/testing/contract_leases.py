@@ -41,7 +41,7 @@ class FenceContract(Contract):
         assert nothing_to_claim(queue)
 
     def test_to2_what_was_not_completed_in_time_comes_again(self):
-        queue = self.queue("lease")
+        queue = self.queue("lease", "fence")
         (first,) = lost(queue, "work")
         assert len(queue) == 1
         (second,) = claim(queue)
@@ -66,7 +66,7 @@ class FenceContract(Contract):
         assert len(queue) == len(queue.dead) == 0
 
     def test_leases_are_completed_in_any_order(self):
-        queue = self.queue("lease")
+        queue = self.queue("lease", "count")
         put(queue, "a", "b", "c")
         a, b, c = claim(queue, 3)
         assert queue.complete([c]) == [c]
@@ -74,7 +74,7 @@ class FenceContract(Contract):
         assert queue.stats().done == 3
 
     def test_to4_a_holder_who_was_replaced_can_do_nothing(self):
-        queue = self.queue("lease")
+        queue = self.queue("lease", "fence", "count")
         (old,) = lost(queue, "work")
         (new,) = claim(queue)
         assert queue.complete([old]) == queue.touch([old]) == queue.release([old]) == queue.bury([old]) == []
@@ -82,7 +82,7 @@ class FenceContract(Contract):
         assert (len(queue), len(queue.dead), queue.stats().done) == (0, 0, 1)
 
     def test_to4_a_replaced_holder_is_told_among_others_who_were_not(self):
-        queue = self.queue("lease")
+        queue = self.queue("lease", "fence")
         (old,) = lost(queue, "lost")
         (new,) = claim(queue)
         put(queue, "kept")
@@ -106,7 +106,7 @@ class FenceContract(Contract):
         assert names(claim(queue)) == ["work"]
 
     def test_to5_a_late_holder_may_complete_before_anybody_reaped(self):
-        queue = self.queue("lease")
+        queue = self.queue("lease", "fence")
         put(queue, "work")
         (lease,) = claim(queue, lease=SHORT)
         until_now_is(queue, lease.until)
@@ -115,7 +115,7 @@ class FenceContract(Contract):
         assert nothing_to_claim(queue)
 
     def test_to5_a_late_holder_whom_nobody_replaced_may_complete(self):
-        queue = self.queue("lease")
+        queue = self.queue("lease", "fence", "count")
         (lease,) = lost(queue, "work")
         assert queue.complete([lease]) == [lease]
         assert queue.complete([lease]) == []
@@ -123,7 +123,7 @@ class FenceContract(Contract):
         assert (len(queue), queue.stats().done) == (0, 1)
 
     def test_to5_a_late_holder_whom_nobody_replaced_may_hold_on(self):
-        queue = self.queue("lease")
+        queue = self.queue("lease", "fence")
         (lease,) = lost(queue, "work")
         (held,) = queue.touch([lease], 60)
         assert held.until > queue.now() + 50
@@ -131,7 +131,7 @@ class FenceContract(Contract):
         assert len(queue.complete([held])) == 1
 
     def test_to5_a_late_holder_whom_nobody_replaced_may_release(self):
-        queue = self.queue("lease")
+        queue = self.queue("lease", "fence")
         (lease,) = lost(queue, "work")
         assert queue.release([with_counts(lease, failures=1)]) != []
         (again,) = claim(queue, 1)
@@ -139,7 +139,7 @@ class FenceContract(Contract):
         assert nothing_to_claim(queue)
 
     def test_to5_a_late_holder_whom_nobody_replaced_may_bury(self):
-        queue = self.queue("lease")
+        queue = self.queue("lease", "fence")
         (lease,) = lost(queue, "work")
         assert queue.bury([lease]) != []
         assert (len(queue), len(queue.dead)) == (0, 1)
@@ -158,14 +158,14 @@ class FenceContract(Contract):
         assert queue.complete([lease]) == [lease]  # the token did not change
 
     def test_touch_counts_from_now_and_may_shorten(self):
-        queue = self.queue("lease")
+        queue = self.queue("lease", "fence")
         put(queue, "work")
         (held,) = queue.touch(claim(queue, lease=60), SHORT)
         assert held.until < queue.now() + 1
         eventually(lambda: queue.reap().count == 1)
 
     def test_to10_starts_are_counted_at_the_claim_and_lost_ones_at_the_reaping(self):
-        queue = self.queue("lease")
+        queue = self.queue("lease", "fence")
         put(queue, "work")
         for number in range(3):
             (lease,) = lost(queue)
@@ -174,7 +174,7 @@ class FenceContract(Contract):
         assert (found.attempts, found.lost) == (3, 3)
 
     def test_work_handed_back_untried_counts_as_nothing(self):
-        queue = self.queue("lease")
+        queue = self.queue("lease", "order")
         put(queue, "a", "b", "c")
         a, b = claim(queue, 2)
         assert len(queue.release([with_counts(b, attempts=0), with_counts(a, attempts=0)])) == 2
@@ -183,7 +183,7 @@ class FenceContract(Contract):
         assert [lease.entry.attempts for lease in leases] == [1, 1, 1]
 
     def test_to13_several_reapers_give_back_each_entry_once(self):
-        queue = self.queue("lease")
+        queue = self.queue("lease", "fence")
         put(queue, *map(str, range(30)))
         leases = claim(queue, 30, SHORT)
         until_now_is(queue, max(lease.until for lease in leases))
@@ -196,7 +196,7 @@ class FenceContract(Contract):
         assert {lease.entry.lost for lease in again} == {1}
 
     def test_reap_says_when_the_next_lease_may_run_out(self):
-        queue = self.queue("lease")
+        queue = self.queue("lease", "fence")
         assert queue.reap().next == inf
         put(queue, "work")
         (lease,) = claim(queue, lease=60)
@@ -206,7 +206,7 @@ class FenceContract(Contract):
         assert queue.reap().next == inf
 
     def test_reap_gives_back_no_more_than_its_limit(self):
-        queue = self.queue("lease")
+        queue = self.queue("lease", "fence")
         put(queue, *"abcde")
         leases = claim(queue, 5, SHORT)
         until_now_is(queue, max(lease.until for lease in leases) + 0.01)
@@ -214,7 +214,7 @@ class FenceContract(Contract):
         assert (first.count, first.next, second.count, second.next) == (3, 0, 2, inf)
 
     def test_to20_the_clock_of_the_worker_has_no_effect(self):
-        queue = self.queue("lease")
+        queue = self.queue("lease", "fence")
         put(queue, "work")
         put(queue, "later", delay=30)
         held = claim(queue, lease=30)
@@ -228,7 +228,7 @@ class FenceContract(Contract):
             eventually(lambda: queue.reap().count == 1)
 
     def test_to22_a_hundred_in_one_call_of_each_verb(self):
-        queue = self.queue("lease")
+        queue = self.queue("lease", "order", "count")
         put(queue, *map(str, range(100)))
         leases = claim(queue, 100)
         assert len(queue.touch(leases)) == len(queue.release(leases)) == 100
@@ -238,7 +238,7 @@ class FenceContract(Contract):
         assert queue.stats().done == 100
 
     def test_of_eight_who_complete_one_lease_one_succeeds(self):
-        queue = self.queue("lease")
+        queue = self.queue("lease", "count")
         put(queue, "work")
         leases = claim(queue)
         told = together(*[lambda: queue.complete(leases)] * 8, last=queue.close)

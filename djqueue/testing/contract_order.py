@@ -39,14 +39,14 @@ class OrderContract(Contract):
         assert [queue.pop(), queue.pop()] == ["high", "low"]
 
     def test_what_fell_due_earlier_goes_first(self):
-        queue = self.queue("lease")
+        queue = self.queue("lease", "order")
         put(queue, "arrived now")
         put(queue, "due a minute ago", run_at=queue.now() - 60)
         put(queue, "due an hour ago", run_at=queue.now() - 3600)
         assert names(claim(queue, 3)) == ["due an hour ago", "due a minute ago", "arrived now"]
 
     def test_delayed_entries_stand_where_they_fell_due(self):
-        queue = self.queue("lease")
+        queue = self.queue("lease", "order")
         delays = {"second": 0.15, "first": 0.05, "at once": 0.0}
         queue.put([entry(name, delay=delay) for name, delay in delays.items()])
         until_now_is(queue, queue.now() + 0.16)
@@ -61,7 +61,7 @@ class OrderContract(Contract):
         assert names(claim(queue, 2)) == ["high", "low"]
 
     def test_a_released_entry_goes_back_to_its_old_place(self):
-        queue = self.queue("lease")
+        queue = self.queue("lease", "order")
         put(queue, "a", "b", "c")
         a, b = claim(queue, 2)
         queue.release([b])
@@ -77,7 +77,7 @@ class OrderContract(Contract):
         assert names(claim(queue, 3)) == ["a", "b", "low"]
 
     def test_an_entry_released_with_a_delay_stands_at_its_old_place_once_it_is_due(self):
-        queue = self.queue("lease")
+        queue = self.queue("lease", "order")
         put(queue, "a", "b")
         (a,) = claim(queue)
         queue.release([with_counts(a, delay=0.05)])
@@ -86,7 +86,7 @@ class OrderContract(Contract):
         assert names(claim(queue, 3)) == ["a", "b", "c"]
 
     def test_to15_a_lost_entry_goes_back_to_its_old_place(self):
-        queue = self.queue("lease")
+        queue = self.queue("lease", "order", "fence")
         put(queue, "a", "b")
         claim(queue, lease=0.01)
         eventually(lambda: queue.reap().count == 1)
@@ -94,7 +94,7 @@ class OrderContract(Contract):
         assert names(claim(queue, 3)) == ["a", "b", "c"]
 
     def test_many_that_fall_due_at_once_come_in_the_order_of_their_moments(self):
-        queue = self.queue("lease")
+        queue = self.queue("lease", "order")
         due = queue.now() + 0.3
         moments = [due - 0.001 * ((7 * number) % 30) for number in range(30)]
         queue.put([entry(f"{moment:.4f}", run_at=moment) for moment in moments])

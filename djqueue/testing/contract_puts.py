@@ -94,7 +94,7 @@ class AcceptContract(Contract):
         assert len(queue.complete(claim(queue))) == 1
 
     def test_to19_fields_at_their_limits_travel_whole(self):
-        queue = self.queue("lease")
+        queue = self.queue("lease", "priority")
         whole = entry(id="i" * 64, label="ä" * 255, lane="customer 7", note="[" + '"x"' * 2000 + "]", priority=LOWEST)
         whole = replace(whole, data=bytes(range(256)) * 400, failures=3, lost=2)
         assert queue.put([whole, replace(whole, id="j" * 64, data=b"", priority=HIGHEST)]) == [True, True]

@@ -14,7 +14,7 @@ class StressContract(Contract):
     """How many random sequences are tried."""
 
     def test_to6_to8_nothing_is_lost_completed_twice_or_taken_from_a_live_holder(self):
-        queue = self.queue("lease")
+        queue = self.queue("lease", "fence", "count")
         ledger = Stress(queue).run()
         assert ledger.reaped > 0
         stats = queue.stats()
@@ -22,5 +22,5 @@ class StressContract(Contract):
         assert stats.done == len(ledger.accepted)
 
     def test_random_verbs_do_what_they_do_to_the_model(self):
-        self.queue("lease", "inspect", "idempotent", "priority")
+        self.queue("lease", "inspect", "idempotent", "priority", "order", "count", "fence")
         run_machine(lambda: self.queue(), examples=self.examples)

@@ -6,7 +6,14 @@ import pytest
 
 from djqueue.backends.base import BaseQueue
 from djqueue.backends.memory import MemoryQueue, MemoryStore
-from djqueue.testing import LeaseContract, QueueContract, StoreContract, StressContract, WakeContract
+from djqueue.testing import (
+    GuardContract,
+    LeaseContract,
+    QueueContract,
+    StoreContract,
+    StressContract,
+    WakeContract,
+)
 from tests.contract.toy import ToyQueue
 
 
@@ -35,6 +42,10 @@ class TestLeases(OnEachBackend, LeaseContract):
     """Leases, order, acceptance, inspection."""
 
 
+class TestGuards(OnEachBackend, GuardContract):
+    """Conditions beside entries."""
+
+
 class TestStore(OnEachBackend, StoreContract):
     """Facts."""
 
@@ -48,7 +59,7 @@ class TestWake(OnEachBackend, WakeContract):
     """Naps that end when work comes."""
 
 
-class ToyTest(QueueContract, unittest.TestCase):
+class ToyTest(QueueContract, GuardContract, unittest.TestCase):
     """A four-method queue, under plain unittest."""
 
     def make_queue(self, name, **options):
@@ -57,7 +68,7 @@ class ToyTest(QueueContract, unittest.TestCase):
         return queue
 
 
-class MemoryTest(QueueContract, LeaseContract, StoreContract, unittest.TestCase):
+class MemoryTest(QueueContract, LeaseContract, GuardContract, StoreContract, unittest.TestCase):
     """The suites serve under plain unittest as well."""
 
     def make_queue(self, name, **options):

@@ -2,9 +2,10 @@
 
 import pytest
 
+from djqueue.exceptions import CommandFailed
 from djqueue.notes import notes
 from djqueue.queues import queues
-from tests.faults.commands import die_by_abort, die_by_exit, work
+from tests.faults.commands import die, die_by_abort, die_by_exit, work
 from tests.faults.crew import PATIENCE, STORES, at_rest
 from tests.site import until
 
@@ -27,6 +28,31 @@ def test_what_kills_its_worker_is_put_aside_and_its_neighbours_are_not_to10(crew
     assert reasons() == {id: f"worker died: {count} starts never reported" for id, count in poison.items()}
     assert not crew.ledger.check(good).lost
     assert deaths == sum(poison.values())
+    assert crew.dismiss() == [0]
+
+
+@pytest.mark.backends(*STORES)
+@pytest.mark.parametrize(("how", "failed"), [("exit", 0), ("abort", 0), ("after a failure", 1)])
+def test_df21_what_kills_its_worker_ends_in_the_error_queue_after_its_attempts(crew, how, failed):
+    """DF-21: three starts that nobody reported, and one that raised does not count among them; its neighbours end."""
+    good = [result.id for result in work.enqueue_many([(1.0,)] * 20)]
+    poison = die(how)
+    good += [result.id for result in work.enqueue_many([(1.0,)] * 20)]
+    deaths = supervise(crew, lambda: len(queues["default"].dead) == 1)
+    crew.ledger.wait_all("end", good, PATIENCE)
+    stats = at_rest()
+    assert (stats.done, stats.dead) == (len(good), 1)
+    assert (starts(crew, poison.id), deaths) == (3 + failed, 3)
+    assert not crew.ledger.check(good).lost
+    entry = queues["default"].dead.find(poison.id).entry
+    assert (entry.lost, entry.failures) == (3, failed)
+    assert [note["reason"] for note in notes(entry.note)] == [
+        *["RuntimeError: it begins like this"] * failed,
+        "worker died: 3 starts never reported",
+    ]
+    assert poison.status == "failed"
+    with pytest.raises(CommandFailed, match="worker died: 3 starts never reported"):
+        poison.get(timeout=20)
     assert crew.dismiss() == [0]
 
 

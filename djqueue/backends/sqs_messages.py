@@ -1,0 +1,234 @@
+"""The messages of one queue at SQS: sent, received, given back, deleted, ten in a call."""
+
+from __future__ import annotations
+
+import logging
+import time
+from collections.abc import Callable, Iterable, Sequence
+from dataclasses import replace
+from itertools import islice
+from math import inf
+from typing import NamedTuple
+
+from djqueue.backends import sqs_wire, wire
+from djqueue.backends.entries import Entry, Lease
+from djqueue.backends.sqs_fifo import Changes
+from djqueue.backends.sqs_link import Link, Told
+from djqueue.backends.sqs_wire import Receipt, clock
+from djqueue.exceptions import MessageTooLarge, NotSent, QueueError
+
+logger = logging.getLogger(__name__)
+
+TRAVEL = 1.0  # seconds that an answer may have been on its way: its leases began when it was sent
+GROWTH = 512  # bytes by which the counts of a message may grow on its way through retries
+ASKED_FOR = ["ApproximateReceiveCount", "SentTimestamp"]
+
+
+class Received(NamedTuple):
+    """What a look at the queue gave: how many messages, leases on those that are due, and seconds to the others."""
+
+    count: int
+    leases: list[Lease]
+    again: float
+
+
+class Messages:
+    """Over one link. What is settled is marked in the receipts, so that a call that raised can be repeated."""
+
+    def __init__(self, link: Link, is_fifo: bool, changes: Changes):
+        self._link, self._is_fifo, self._changes = link, is_fifo, changes
+
+    # ---- out
+
+    def send(self, entries: Sequence[Entry]) -> None:
+        """Raises MessageTooLarge before any is sent, NotSent if SQS takes some and not others."""
+        messages, ids, accepted = self._outgoing(entries), [entry.id for entry in entries], []
+        for some in sqs_wire.portions(messages, self._link.largest):
+            theirs, behind = ids[: len(some)], ids[len(some) :]
+            try:
+                told = self._link.batch("send_message_batch", some)
+            except Exception as error:
+                if not accepted:
+                    raise
+                raise NotSent(accepted, dict.fromkeys(theirs, str(error)), behind) from error
+            accepted += numbered(theirs, told.done)
+            if reasons := told.refused | told.failed:
+                raise NotSent(accepted, {theirs[number]: reason for number, reason in reasons.items()}, behind)
+            ids = behind
+
+    def refuse_large(self, entries: Sequence[Entry]) -> None:
+        self._outgoing(entries)
+
+    def _outgoing(self, entries: Sequence[Entry]) -> list[dict]:
+        now, most = time.time(), self._link.largest - GROWTH
+        messages = [sqs_wire.outgoing(wire.stamped(entry, now), now, self._is_fifo, repeat=False) for entry in entries]
+        for entry, message in zip(entries, messages, strict=True):
+            if (size := len(message["MessageBody"])) > most:
+                raise MessageTooLarge(
+                    f"message {entry.id} ({entry.label}) has {size} bytes as SQS carries it, {most} are allowed; pass "
+                    "a reference to large data"
+                )
+        return messages
+
+    # ---- in
+
+    def receive(self, count: int, seconds: float, wait: int) -> Received:
+        """Up to ``count``, each held for so many seconds; what is not due goes back at once, and counts as nothing."""
+        asked = clock()
+        answer = self._link.call(
+            "receive_message",
+            MaxNumberOfMessages=count,
+            VisibilityTimeout=sqs_wire.whole(seconds),
+            WaitTimeSeconds=wait,
+            AttributeNames=ASKED_FOR,
+        )
+        since, now = max(asked, clock() - TRAVEL), time.time()
+        found = [self._lease(message, since, now, seconds) for message in answer.get("Messages", ())]
+        early = [lease for lease in found if lease.entry.run_at > now]
+        if early:
+            self._put_off(early)
+        due = [self._begun(lease) for lease in found if lease.entry.run_at <= now]
+        return Received(len(found), due, min((lease.entry.run_at - now for lease in early), default=inf))
+
+    def _lease(self, message: dict, since: float, now: float, seconds: float) -> Lease:
+        told = message["Attributes"]
+        receives, sent = int(told["ApproximateReceiveCount"]), int(told["SentTimestamp"]) / 1000
+        entry, counted = wire.unpack(message["Body"]), 0
+        if self._is_fifo and receives > 1:
+            entry, counted = self._changes.of(entry)
+        receipt = Receipt(entry.id, message["ReceiptHandle"], receives, counted, sent, since, seconds)
+        return Lease(entry, receipt, now, now + seconds)
+
+    def _begun(self, lease: Lease) -> Lease:
+        """Each further receive began a start, and only the last of them is not lost."""
+        entry, starts = lease.entry, lease.token.receives - lease.token.counted
+        return replace(lease, entry=replace(entry, attempts=entry.attempts + starts, lost=entry.lost + starts - 1))
+
+    def _put_off(self, early: Sequence[Lease]) -> None:
+        try:
+            if self._is_fifo:
+                self.leave(early)
+            else:
+                self.move(early, self)
+        except Exception:  # they come again when their leases end
+            logger.exception("What is not due could not be put off.", extra={"queue_name": self._link.name})
+
+    # ---- back, over, and out of the way
+
+    def settle(self, leases: Iterable[Lease], act: Callable[[list[Lease]], None], late: bool = False) -> list[Lease]:
+        """Act on those that nobody has settled; returns those of them that were ours.
+
+        With ``late`` also on those whose time is over, which are not returned.
+        """
+        mine = [lease for lease in leases if self._is_ours(lease) and lease.token.begin()]
+        heard = False
+        try:
+            todo = [lease for lease in mine if not lease.token.settled]
+            gone = {lease.token for lease in todo if lease.token.late}
+            act([lease for lease in todo if late or lease.token not in gone])
+            heard = True
+            return [lease for lease in mine if lease.token.settled and lease.token not in gone]
+        finally:
+            for lease in mine:
+                lease.token.end(heard)
+
+    def _is_ours(self, lease: Lease) -> bool:
+        return isinstance(lease.token, Receipt) and lease.token.id == lease.entry.id
+
+    def finish(self, leases: Sequence[Lease]) -> None:
+        """Delete. Raises QueueError if SQS could not."""
+        for some in sqs_wire.slices(leases):
+            told = self._link.batch("delete_message_batch", [{"ReceiptHandle": one.token.handle} for one in some])
+            deleted = numbered(some, told.done)
+            for lease in deleted:
+                lease.token.settled = True
+            self._forget(deleted)
+            complain("deleted", told)
+
+    def leave(self, leases: Sequence[Lease]) -> None:
+        """Let them stay where they are, until they are due. Raises QueueError if SQS could not."""
+        now = time.time()
+        for some in sqs_wire.slices(leases):
+            entries = [wire.due(lease.entry, now) for lease in some]
+            for lease, entry in zip(some, entries, strict=True):
+                self._changes.keep(entry, lease.token.receives)
+            spans = [lease.token.span(entry.run_at - now) for lease, entry in zip(some, entries, strict=True)]
+            told = self._show(some, spans)
+            for lease in numbered(some, told.done):
+                lease.token.settled = True
+            complain("given back", told)
+
+    def move(self, leases: Sequence[Lease], to: Messages) -> None:
+        """Send them anew as they are now, then delete the old ones. Raises QueueError if SQS did not take them."""
+        now, left = time.time(), iter(leases)
+        messages = [to._anew(wire.due(lease.entry, now), now) for lease in leases]
+        for some in sqs_wire.portions(messages, to._link.largest):
+            theirs = list(islice(left, len(some)))
+            told = to._link.batch("send_message_batch", some)
+            sent = numbered(theirs, told.done)
+            for lease in sent:
+                lease.token.settled = True
+            self._delete_old(sent)
+            complain("sent", Told(told.done, {}, told.refused | told.failed))
+
+    def _anew(self, entry: Entry, now: float) -> dict:
+        message = sqs_wire.outgoing(entry, now, self._is_fifo, repeat=True)
+        if len(message["MessageBody"]) <= self._link.largest:
+            return message
+        return sqs_wire.outgoing(replace(entry, note=""), now, self._is_fifo, repeat=True)  # it came without one
+
+    def _delete_old(self, sent: Sequence[Lease]) -> None:
+        """What cannot be deleted comes again when its lease ends; to send the new one once more would be worse."""
+        for some in sqs_wire.slices(sent):
+            try:
+                told = self._link.batch("delete_message_batch", [{"ReceiptHandle": one.token.handle} for one in some])
+                complain("deleted", Told(told.done, {}, told.refused | told.failed))
+            except Exception:
+                ids = [lease.entry.id for lease in some]
+                extra = {"queue_name": self._link.name, "message_ids": ids}
+                logger.exception("Messages were sent anew, but the old ones are still there.", extra=extra)
+            self._forget(some)
+
+    def _forget(self, leases: Sequence[Lease]) -> None:
+        """Drop what was noted about them."""
+        for lease in leases:
+            if lease.token.counted:
+                self._changes.drop(lease.entry)
+
+    # ---- held
+
+    def hold(self, leases: Sequence[Lease], seconds: float) -> list[Lease]:
+        """Hold them for so many seconds from now; those that are still ours."""
+        ours, began, now = [], clock(), time.time()
+        held = [one for one in leases if self._is_ours(one) and not one.token.told and not one.token.late]
+        for some in sqs_wire.slices(lease for lease in held if lease.token.span(seconds)):
+            told = self._show(some, [lease.token.span(seconds) for lease in some])
+            for lease in numbered(some, told.done):
+                lease.token.until = began + seconds
+                ours.append(replace(lease, until=now + seconds))
+            complain("held on to", told)
+        return ours
+
+    def show(self, leases: Iterable[Lease]) -> None:
+        """Let others see them at once, as they were; a receive more is counted."""
+        for some in sqs_wire.slices(leases):
+            self._show(some, [0] * len(some))
+
+    def _show(self, leases: Sequence[Lease], spans: Sequence[int]) -> Told:
+        entries = [
+            {"ReceiptHandle": lease.token.handle, "VisibilityTimeout": span}
+            for lease, span in zip(leases, spans, strict=True)
+        ]
+        return self._link.batch("change_message_visibility_batch", entries)
+
+
+def numbered(values: Sequence, numbers: Iterable[int]) -> list:
+    """The values of these numbers, in their order."""
+    return [values[number] for number in sorted(numbers)]
+
+
+def complain(what: str, told: Told) -> None:
+    """Raise QueueError for what SQS failed to do, after the rest is done."""
+    if told.failed:
+        reason = next(iter(told.failed.values()))
+        raise QueueError(f"{len(told.failed)} messages could not be {what} by SQS ({reason})")

@@ -1,0 +1,758 @@
+"""What the handle of a call tells: where it stands, what it returned, how far it is; and how it is cancelled."""
+
+import asyncio
+import pickle
+import threading
+import time
+from datetime import timedelta
+
+import pytest
+from asgiref.sync import async_to_sync
+from django.db import transaction
+from django.test import override_settings
+
+from djqueue import Discard, Fail, Result, Retry, current_message, results
+from djqueue.backends.base import Entry
+from djqueue.decorators import queue_command
+from djqueue.exceptions import CommandFailed, NoResult, ResultTimeout
+from djqueue.executor import execute
+from djqueue.message import pack_item
+from djqueue.notes import LONGEST_REASON
+from djqueue.queues import queues
+from djqueue.results import Progress
+from djqueue.settle import settle
+from djqueue.testing import eventually
+from djqueue.verdicts import Outcome, Verdict
+from tests.app.models import Thing
+from tests.life import Gate, claim_one, heard, message_for, run_one, serving
+
+EVERY = pytest.mark.backends("memory", "sqlite", "postgres", "mariadb", "redis")
+MEMORY = pytest.mark.backends("memory")
+SOME = pytest.mark.backends("memory", "sqlite", "redis")
+gates: dict[str, Gate] = {}
+opened = []
+
+
+class Hiccup(Exception):
+    def __reduce__(self):
+        return opened.append, ("an exception was rebuilt",)
+
+
+class Bomb:
+    """Says so when it is unpickled."""
+
+    def __reduce__(self):
+        return opened.append, ("boom",)
+
+
+class Leaver:
+    """What wants to end the process when it is pickled."""
+
+    def __reduce__(self):
+        raise SystemExit(3)
+
+
+@queue_command(result_ttl=60)
+def echo(value=None, times=1):
+    return value * times if times != 1 else value
+
+
+@queue_command
+def forgetful(value=None):
+    return value
+
+
+@queue_command(result_ttl=60)
+async def aecho(value):
+    await asyncio.sleep(0)
+    return value
+
+
+@queue_command(result_ttl=60, retry_on=[Hiccup], backoff=60, max_attempts=2)
+def stumble(text="boom", note=""):
+    error = Hiccup(text)
+    error.add_note(note * 5)
+    raise error
+
+
+@queue_command(result_ttl=60)
+def say(way, *given):
+    raise {"discard": Discard, "fail": Fail, "retry": Retry}[way](*given)
+
+
+@queue_command(result_ttl=60)
+def unkeepable(kind):
+    return {
+        "lock": threading.Lock,
+        "lambda": lambda: lambda: None,
+        "leaver": Leaver,
+        "generator": lambda: (number for number in range(3)),
+        "deep": lambda: deep(10**5),
+        "large": lambda: "x" * 2**20,
+    }[kind]()
+
+
+def deep(levels):
+    value = []
+    for _ in range(levels):
+        value = [value]
+    return value
+
+
+@queue_command(result_ttl=60)
+def things():
+    return Thing.objects.using("no such alias").all()
+
+
+@queue_command(result_ttl=60)
+def tell(done, total=None, note=""):
+    current_message().progress(done, total, note)
+
+
+@queue_command
+def tell_too_much():
+    current_message().progress(1, 2, "x" * 2**21)
+
+
+@queue_command(result_ttl=60)
+def tell_and_wait(gate, alias=""):
+    """Within a transaction of its own, if there is a database."""
+    if not alias:
+        return _tell_and_wait(gate)
+    with transaction.atomic(using=alias):
+        Thing.objects.using(alias).create(name="half way")
+        return _tell_and_wait(gate)
+
+
+def _tell_and_wait(gate):
+    for done in (1, 2, 3):
+        current_message().progress(done, 4, "rows")
+    gates[gate]()
+
+
+@queue_command(result_ttl=60)
+def until_cancelled():
+    deadline = time.monotonic() + 20
+    while not current_message().cancelled and time.monotonic() < deadline:
+        time.sleep(0.005)
+    raise Discard("as its owner wants")
+
+
+@queue_command(result_ttl=60, retry_on=[Hiccup], backoff=False, max_attempts=9)
+def fail_until_cancelled():
+    while not current_message().cancelled:
+        time.sleep(0.005)
+    raise Hiccup("and does not listen")
+
+
+@pytest.fixture(autouse=True)
+def _nothing_opened():
+    opened.clear()
+
+
+@pytest.fixture
+def gate(monkeypatch):
+    made = Gate()
+    monkeypatch.setitem(gates, "gate", made)
+    yield made
+    made.open()
+
+
+@pytest.fixture
+def queue(backend, settings):
+    settings.QUEUES = backend.queues()
+    return queues["default"]
+
+
+def leave(id, queue, value, ttl=60):
+    """Put something under the key of a result."""
+    queue.store.put(f"result:{id}", value, ttl)
+
+
+# ---- where it stands
+
+
+@EVERY
+class TestStatus:
+    def test_from_ready_to_done(self, queue):
+        handle = echo({"n": [1, 2]})
+        assert (handle.enqueued, handle.status, handle.progress, handle.errors) == (True, "ready", None, [])
+        lease = claim_one(queue)
+        assert handle.status == "running"
+        settle(queue, [(lease, execute(queue, lease))])
+        assert (handle.status, handle.get(), handle.errors) == ("done", {"n": [1, 2]}, [])
+        assert handle.get(timeout=0) == {"n": [1, 2]}
+
+    def test_from_delayed_by_retries_to_failed(self, queue):
+        handle = stumble.using(delay=60).enqueue()
+        assert handle.status == "delayed"
+        handle = stumble()
+        run_one(queue)
+        assert handle.status == "delayed"
+        assert [error["reason"] for error in handle.errors] == ["Hiccup: boom"]
+        queue.remove([handle.id])
+        handle = stumble.using(backoff=False).enqueue()
+        run_one(queue), run_one(queue)
+        assert handle.status == "failed"
+        assert [error["attempt"] for error in handle.errors] == [1, 2]
+
+    @pytest.mark.parametrize(("way", "status"), [("discard", "discarded"), ("fail", "failed")])
+    def test_by_its_own_word(self, queue, way, status):
+        handle = say(way, "because")
+        run_one(queue)
+        assert handle.status == status
+        with pytest.raises(CommandFailed, match=f"{status}: because") as failed:
+            handle.get()
+        assert (failed.value.status, failed.value.reason) == (status, "because")
+
+    def test_expired(self, queue):
+        handle = echo.using(ttl=0.02).enqueue(1)
+        time.sleep(0.04)
+        run_one(queue)
+        assert handle.status == "expired"
+        with pytest.raises(CommandFailed, match="expired: its ttl of 0.02 s is over"):
+            handle.get()
+
+    def test_without_a_result_ttl_what_is_over_is_unknown(self, queue):
+        handle = forgetful(1)
+        assert handle.status == "ready"
+        run_one(queue)
+        assert handle.status == "unknown"
+        handle = say.using(result_ttl=None).enqueue("fail", "because")
+        run_one(queue)
+        assert handle.status == "failed"  # it is still in the error queue
+        assert handle.errors[0]["reason"] == "because"
+
+    def test_a_result_is_kept_for_its_time(self, queue):
+        handle = echo.using(result_ttl=0.3).enqueue(1)
+        run_one(queue)
+        assert handle.status == "done"
+        eventually(lambda: handle.status == "unknown")
+
+    def test_what_is_retried_from_the_error_queue_lives_again(self, queue):
+        handle = say("fail", "first")
+        run_one(queue)
+        assert queue.revive([handle.id]) == 1
+        assert handle.status == "ready"
+        with pytest.raises(ResultTimeout):
+            handle.get(timeout=0.02)
+        lease = claim_one(queue)
+        settle(queue, [(lease, Verdict(Outcome.DONE, value=5, keep=60))])
+        assert (handle.status, handle.get()) == ("done", 5)
+
+    def test_a_call_on_another_queue_is_looked_for_there(self, queue, backend, settings):
+        settings.QUEUES = backend.queues("default", "other")
+        handle = echo.using(queue_name="other").enqueue(7)
+        assert (handle.queue_name, handle.status) == ("other", "ready")
+        run_one(queues["other"])
+        assert handle.get() == 7
+        assert Result(handle.id, queue_name="default").status == "unknown"
+
+    def test_two_handles_of_one_message_agree(self, queue):
+        first = echo("x")
+        second = Result(first.id)
+        third = pickle.loads(pickle.dumps(first))
+        assert third == first
+        run_one(queue)
+        assert {handle.status for handle in (first, second, third)} == {"done"}
+        assert [handle.get() for handle in (first, second, third)] == ["x"] * 3
+
+
+# ---- waiting for it
+
+
+@EVERY
+class TestGet:
+    def test_it_waits_until_it_is_there(self, queue):
+        handle = echo(3)
+        with serving(threads=1):
+            assert handle.get(timeout=20) == 3
+
+    def test_async_code_waits_too(self, queue):
+        async def call():
+            handles = [await aecho.aenqueue(number) for number in range(3)]
+            return await asyncio.gather(*(handle.aget(timeout=20) for handle in handles))
+
+        with serving(threads=2):
+            assert async_to_sync(call)() == [0, 1, 2]
+
+    def test_patience_ends(self, queue):
+        handle, began = echo(3), time.monotonic()
+        with pytest.raises(ResultTimeout, match=r"after 0.05 s; its status: ready") as late:
+            handle.get(timeout=0.05)
+        assert isinstance(late.value, TimeoutError)
+        assert 0.05 <= time.monotonic() - began < 5
+        with pytest.raises(ResultTimeout):
+            handle.get(timeout=0)
+        with pytest.raises(ResultTimeout):
+            async_to_sync(handle.aget)(timeout=0.02)
+
+    def test_a_failure_is_told_as_text_with_every_attempt(self, queue):
+        handle = stumble.using(backoff=False).enqueue("ä \x00 \N{PILE OF POO}")
+        run_one(queue), run_one(queue)
+        for wait in (handle.get, lambda: async_to_sync(handle.aget)()):
+            with pytest.raises(CommandFailed) as failed:
+                wait()
+            error = failed.value
+            assert (error.status, error.reason) == ("failed", "Hiccup: ä \x00 \N{PILE OF POO}")
+            assert [one["attempt"] for one in error.errors] == [1, 2]
+            assert all("in stumble" in one["traceback"] for one in error.errors)
+        assert opened == []
+
+    def test_it_does_not_wait_for_what_is_not_kept(self, queue):
+        handle = forgetful(3)
+        assert handle.kept is False
+        with pytest.raises(NoResult, match="give .*forgetful a result_ttl"):
+            handle.get()
+        with pytest.raises(NoResult):
+            async_to_sync(handle.aget)()
+
+    def test_it_does_not_wait_for_what_was_not_put(self, queue):
+        echo.using(unique=True).enqueue(1)
+        second = echo.using(unique=True).enqueue(1)
+        assert second.enqueued is False
+        with pytest.raises(NoResult, match="another call stands for it"):
+            second.get()
+
+    def test_what_could_not_be_read_has_failed(self, queue):
+        """Nobody knew for how long its result was to be kept."""
+        entry = Entry(b"rubbish", "an-id")
+        queue.put([entry])
+        run_one(queue)
+        handle = Result("an-id")
+        assert handle.status == "failed"
+        with pytest.raises(CommandFailed, match="invalid message"):
+            handle.get(timeout=20)
+
+    def test_it_waits_for_what_waits_and_not_for_what_is_gone(self, queue, monkeypatch):
+        monkeypatch.setattr(results, "LAST_LOOK", 0.02)
+        monkeypatch.setattr(results, "GONE_AFTER", 0.05)
+        handle = echo.using(delay=60).enqueue(1)
+        with pytest.raises(ResultTimeout, match="its status: delayed"):
+            handle.get(timeout=0.5)
+        queue.remove([handle.id])
+        for wait in (handle.get, async_to_sync(handle.aget)):
+            with pytest.raises(NoResult, match="neither in its queue nor among the errors"):
+                wait(timeout=20)
+
+    def test_the_setting_keeps_the_results_of_all(self, queue, settings, backend):
+        settings.QUEUE_RESULT_TTL = timedelta(minutes=1)
+        handle = forgetful(3)
+        assert handle.kept is True
+        run_one(queues["default"])
+        assert handle.get() == 3
+
+
+@MEMORY
+def test_a_setting_that_is_no_time_lets_nothing_run_nor_be_sent(settings, backend):
+    """Rather than run it and then not know what to do."""
+    settings.QUEUES = backend.queues()
+    settings.QUEUE_RESULT_TTL = "1h"
+    queue = queues["default"]
+    with pytest.raises(TypeError, match="QUEUE_RESULT_TTL is '1h'"):
+        stumble.using(result_ttl=None).enqueue()
+    assert len(queue) == 0
+    queue.put([message_for(queue, forgetful.name, 1)])
+    with heard("started") as told:
+        assert run_one(queue).outcome is Outcome.NOT_NOW
+    assert told == []
+
+
+class TestTransactions:
+    @pytest.mark.backends("sqlite", "postgres", "mariadb")
+    def test_get_within_the_transaction_that_sends_is_refused(self, queue, backend):
+        handle = echo(1)
+        with transaction.atomic(using=backend.alias):
+            with pytest.raises(RuntimeError, match="commit first"):
+                handle.get()
+            with pytest.raises(RuntimeError, match="commit first"):
+                echo(2).get(timeout=5)
+        run_one(queue)
+        assert handle.get() == 1
+        with transaction.atomic(using=backend.alias):
+            assert handle.get() == 1  # it is there, and nobody waits
+
+    @pytest.mark.backends("memory", "redis", database=True)
+    def test_get_of_what_is_sent_on_commit_is_refused_before(self, queue):
+        with transaction.atomic():
+            handle = echo(1)
+            assert (handle.enqueued, handle.status) == (None, "unknown")
+            with pytest.raises(RuntimeError, match="commit first"):
+                handle.get()
+        assert handle.status == "ready"
+        run_one(queue)
+        assert handle.get() == 1
+
+    @pytest.mark.backends("memory", "redis", database=True)
+    def test_within_a_transaction_of_something_else_it_waits(self, queue):
+        handle = echo(1)
+        with transaction.atomic(), pytest.raises(ResultTimeout):
+            handle.get(timeout=0.02)
+
+
+# ---- what is kept
+
+
+@EVERY
+class TestKept:
+    @pytest.mark.parametrize("kind", ["lock", "lambda", "leaver", "generator", "deep", "large"])
+    def test_a_value_that_cannot_be_kept_is_no_failure(self, queue, kind):
+        handle = unkeepable(kind)
+        with heard("completed", "failed") as told:
+            assert run_one(queue).outcome is Outcome.DONE
+        assert [name for name, _ in told] == ["completed"]
+        assert handle.status == "done"
+        with pytest.raises(NoResult, match="could not be kept"):
+            handle.get()
+
+    def test_one_that_cannot_be_kept_costs_the_others_nothing(self, queue):
+        handles = [echo(1), unkeepable("leaver"), things(), echo(2)]
+        leases = queue.claim(4)
+        settle(queue, [(lease, execute(queue, lease)) for lease in leases])
+        assert [handle.status for handle in handles] == ["done"] * 4
+        assert (handles[0].get(), handles[3].get()) == (1, 2)
+
+    def test_a_megabyte_is_kept_if_it_is_allowed(self, queue, settings):
+        settings.QUEUE_MAX_MESSAGE_SIZE = 3 * 2**20
+        handle = echo("ä", 2**20)
+        run_one(queues["default"])
+        assert handle.get() == "ä" * 2**20
+
+    def test_nothing_is_a_value(self, queue):
+        handle = echo(None)
+        run_one(queue)
+        assert (handle.status, handle.get(timeout=0)) == ("done", None)
+
+    def test_json_keeps_what_json_can(self, queue, settings):
+        settings.QUEUE_CODEC = "json"
+        settings.QUEUE_ACCEPT = ("json",)
+        queue = queues["default"]
+        handle, other = echo([1, "ä", None]), unkeepable("lock")
+        run_one(queue), run_one(queue)
+        assert handle.get() == [1, "ä", None]
+        with pytest.raises(NoResult, match="could not be kept"):
+            other.get()
+
+    def test_pickle_alone_keeps_the_reason_too(self, queue, settings):
+        settings.QUEUE_ACCEPT = ("pickle",)
+        handle = unkeepable("lock")
+        run_one(queues["default"])
+        with pytest.raises(NoResult, match="could not be kept"):
+            handle.get()
+
+    def test_a_failure_keeps_its_reason_even_if_its_errors_are_too_long(self, queue, settings):
+        settings.QUEUE_MAX_MESSAGE_SIZE = 2000
+        queue = queues["default"]
+        handle = stumble.using(max_attempts=1).enqueue("why", "x" * 500)
+        run_one(queue)
+        with pytest.raises(CommandFailed, match="failed: Hiccup: why") as failed:
+            handle.get()
+        assert failed.value.errors == []
+        assert "in stumble" in handle.errors[0]["traceback"]  # of the error queue
+
+    def test_a_reason_of_megabytes_is_cut(self, queue):
+        handle = say.using(queue_name="default").enqueue("discard", "x" * 500_000)
+        run_one(queue)
+        with pytest.raises(CommandFailed) as failed:
+            handle.get()
+        assert len(failed.value.reason) <= LONGEST_REASON
+
+    def test_what_the_late_worker_returned_is_not_kept(self, queue):
+        """The fence: the message was given to somebody else."""
+        handle = echo("late")
+        ours = claim_one(queue)
+        queue.release([ours])
+        theirs = claim_one(queue)
+        settle(queue, [(ours, execute(queue, ours))])
+        assert handle.status == "running"
+        settle(queue, [(theirs, Verdict(Outcome.DONE, value="theirs", keep=60))])
+        settle(queue, [(ours, Verdict(Outcome.DONE, value="late", keep=60))])
+        assert handle.get() == "theirs"
+
+    def test_a_late_worker_that_nobody_replaced_may_finish(self, queue):
+        handle = echo("late")
+        lease = claim_one(queue, lease=0.1)
+        eventually(lambda: queue.reap().count)
+        settle(queue, [(lease, execute(queue, lease))])
+        assert handle.get() == "late"
+
+
+@EVERY
+def test_without_a_result_ttl_nothing_is_asked_of_the_store(queue, monkeypatch):
+    asked = []
+    for name in ("get", "put", "put_many", "add", "swap", "keep", "drop"):
+        verb = getattr(queue.store, name)
+        monkeypatch.setattr(queue.store, name, lambda *a, n=name, v=verb, **k: asked.append(n) or v(*a, **k))
+    forgetful.enqueue_many([(number,) for number in range(5)])
+    say.using(result_ttl=None).enqueue("discard")
+    say.using(result_ttl=None).enqueue("fail")
+    leases = queue.claim(7)
+    settle(queue, [(lease, execute(queue, lease)) for lease in leases])
+    assert (len(leases), asked) == (7, [])
+    echo.enqueue_many([(number,) for number in range(5)])
+    leases = queue.claim(5)
+    settle(queue, [(lease, execute(queue, lease)) for lease in leases])
+    assert asked.count("put_many") == 1  # and one round trip for all of them if they are kept
+
+
+@SOME
+def test_a_store_that_fails_costs_the_results_and_not_the_work(queue, monkeypatch, caplog):
+    def fail(facts):
+        raise OSError("the store is away")
+
+    monkeypatch.setattr(queue.store, "put_many", fail)
+    handle = echo(1)
+    with heard("completed") as told:
+        assert run_one(queue).outcome is Outcome.DONE
+    assert len(told) == queue.stats().done == 1
+    assert handle.status == "unknown"
+    assert "could not be kept" in caplog.text
+
+
+# ---- whose word it is
+
+
+@EVERY
+class TestSigned:
+    def refused(self, handle):
+        assert handle.status == "unknown"
+        for look in (handle.get, lambda: async_to_sync(handle.aget)()):
+            with pytest.raises(NoResult, match="cannot be trusted or read"):
+                look()
+        assert opened == []
+
+    @pytest.mark.parametrize("value", [b"", b"rubbish", pickle.dumps({"status": "done", "value": Bomb()})])
+    def test_what_somebody_wrote_there_is_refused_unread(self, queue, value):
+        handle = echo(1)
+        leave(handle.id, queue, value)
+        self.refused(handle)
+
+    def test_a_forged_one_is_refused_unread(self, queue, settings, backend):
+        handle = echo(1)
+        told = {"status": "done", "value": Bomb()}
+        with_other_key = {"id": handle.id, "queue": f"{queue.logical}:result"}
+        with override_settings(SECRET_KEY="the key of somebody else" * 3):
+            leave(handle.id, queue, pack_item(told, **with_other_key))
+        self.refused(handle)
+
+    def test_that_of_another_message_is_refused(self, queue):
+        first, second = echo("first"), echo("second")
+        run_one(queue), run_one(queue)
+        leave(second.id, queue, queue.store.get(f"result:{first.id}"))
+        self.refused(second)
+        assert first.get() == "first"
+
+    def test_that_of_another_queue_is_refused(self, queue, backend, settings):
+        settings.QUEUES = backend.queues("default", "other")
+        queue, other = queues["default"], queues["other"]
+        handle = echo(1)
+        run_one(queue)
+        leave(handle.id, other, queue.store.get(f"result:{handle.id}"))
+        self.refused(Result(handle.id, queue_name="other"))
+
+    def test_progress_does_not_pass_for_a_result_nor_a_message_nor_an_item(self, queue):
+        handle = tell(1, 2)
+        message = queue.find(handle.id).entry.data
+        run_one(queue)
+        item = pack_item({"status": "done", "value": 1}, id=handle.id, queue=queue.logical)
+        for value in (queue.store.get(f"progress:{handle.id}"), message, item):
+            leave(handle.id, queue, value)
+            self.refused(handle)
+
+    def test_a_result_does_not_pass_for_progress(self, queue):
+        handle = echo(1)
+        run_one(queue)
+        queue.store.put(f"progress:{handle.id}", queue.store.get(f"result:{handle.id}"), 60)
+        with pytest.raises(NoResult, match="cannot be trusted or read"):
+            _ = handle.progress
+
+    def test_one_changed_bit(self, queue):
+        handle = echo(1)
+        run_one(queue)
+        value = bytearray(queue.store.get(f"result:{handle.id}"))
+        value[-1] ^= 1
+        leave(handle.id, queue, bytes(value))
+        self.refused(handle)
+
+    def test_an_exception_is_never_rebuilt(self, queue):
+        handle = stumble.using(max_attempts=1).enqueue()
+        run_one(queue)
+        with pytest.raises(CommandFailed):
+            handle.get()
+        assert opened == []
+
+
+# ---- how far it is
+
+
+@EVERY
+class TestProgress:
+    def test_the_newest_word_counts(self, queue):
+        handle = tell(3, 4.5, "rows")
+        assert handle.progress is None
+        run_one(queue)
+        assert handle.progress == Progress(3, 4.5, "rows")
+
+    @pytest.mark.backends("memory", "postgres", "mariadb", "redis")  # SQLite has one writer at a time
+    def test_within_a_transaction_it_is_visible_before_that_ends(self, queue, gate, backend):
+        handle = tell_and_wait("gate", backend.alias)
+        with serving(threads=1) as consumer:
+            gate.await_within(1)
+            assert eventually(lambda: handle.progress) in [Progress(done, 4, "rows") for done in (1, 2, 3)]
+            assert eventually(lambda: handle.progress.done == 3)
+            assert handle.status == "running"
+            if backend.alias:
+                assert not Thing.objects.using(backend.alias).filter(name="half way").exists()
+            gate.open()
+            assert handle.get(timeout=20) is None
+            consumer.stop()
+            assert consumer.code() == 0
+        assert handle.progress.done == 3
+
+
+@MEMORY
+class TestOddProgress:
+    def test_a_note_of_megabytes_is_cut(self, queue):
+        handle = tell_too_much()
+        assert run_one(queue).outcome is Outcome.DONE
+        assert handle.progress == Progress(1, 2, "x" * LONGEST_REASON)
+
+
+# ---- cancelling
+
+
+@EVERY
+class TestCancel:
+    def test_what_waits_is_gone(self, queue):
+        ready, delayed = echo(1), echo.using(delay=60).enqueue(2)
+        for handle in (ready, delayed):
+            assert handle.cancel() is True
+            assert handle.status == "cancelled"
+            with pytest.raises(CommandFailed, match="cancelled before it ran") as failed:
+                handle.get()
+            assert failed.value.status == "cancelled"
+        assert (len(queue), queue.claim(1)) == (0, [])
+        assert ready.cancel() is False
+
+    def test_what_runs_is_told(self, queue):
+        handle = until_cancelled()
+        with serving(threads=1) as consumer:
+            eventually(lambda: handle.status == "running")
+            assert handle.cancel() is False
+            with pytest.raises(CommandFailed, match="discarded: as its owner wants"):
+                handle.get(timeout=20)
+            consumer.stop()
+            assert consumer.code() == 0
+        assert handle.status == "discarded"
+
+    def test_what_runs_and_does_not_listen_is_not_run_again(self, queue):
+        handle = fail_until_cancelled()
+        with heard("started", "retried", "discarded") as told, serving(threads=1) as consumer:
+            eventually(lambda: handle.status == "running")
+            handle.cancel()
+            with pytest.raises(CommandFailed, match="discarded: cancelled while it ran"):
+                handle.get(timeout=20)
+            consumer.stop()
+            assert consumer.code() == 0
+        assert [name for name, _ in told] == ["started", "retried", "discarded"]
+
+    def test_what_runs_and_is_done_all_the_same_is_done(self, queue):
+        handle = echo(1)
+        lease = claim_one(queue)
+        assert handle.cancel() is False
+        settle(queue, [(lease, execute(queue, lease))])
+        assert (handle.status, handle.get()) == ("done", 1)
+
+    def test_what_waits_for_its_retry_is_gone(self, queue):
+        handle = stumble()
+        run_one(queue)
+        assert handle.status == "delayed"
+        assert handle.cancel() is True
+        assert (handle.status, len(queue)) == ("cancelled", 0)
+
+    def test_what_is_over_stays_as_it_was(self, queue):
+        handle = echo(1)
+        run_one(queue)
+        assert handle.cancel() is False
+        assert (handle.status, handle.get()) == ("done", 1)
+        assert Result("no-such-id").cancel() is False
+
+    def test_what_goes_back_while_it_is_cancelled_is_gone(self, queue, monkeypatch):
+        """A worker hands it back between the two looks."""
+        handle = echo(1)
+        lease, remove = claim_one(queue), queue.remove
+
+        def remove_late(ids):
+            removed = remove(ids)
+            settle(queue, [(lease, Verdict(Outcome.UNTRIED))])
+            return removed
+
+        monkeypatch.setattr(queue, "remove", remove_late)
+        assert handle.cancel() is True
+        assert (handle.status, queue.claim(1)) == ("cancelled", [])
+
+    def test_the_wish_ends_when_it_is_retried_from_the_error_queue(self, queue):
+        handle = say("fail", "because")
+        lease = claim_one(queue)
+        assert handle.cancel() is False
+        settle(queue, [(lease, execute(queue, lease))])
+        assert queue.revive([handle.id]) == 1
+        settle(queue, [(claim_one(queue), Verdict(Outcome.HANDED_BACK))])
+        assert run_one(queue).reason == "because"
+
+    def test_a_command_without_a_result_can_be_cancelled_too(self, queue):
+        handle = forgetful(1)
+        assert handle.cancel() is True
+        assert handle.status == "cancelled"
+        with pytest.raises(CommandFailed, match="cancelled"):
+            handle.get()
+
+
+# ---- eager
+
+
+@MEMORY
+class TestEager:
+    @pytest.fixture(autouse=True)
+    def eager(self, settings, queue):
+        settings.QUEUE_ALWAYS_EAGER = True
+
+    def test_a_result_is_there_at_once(self):
+        handle = echo({"n": 1})
+        assert (handle.status, handle.get()) == ("done", {"n": 1})
+        assert async_to_sync(aecho.aenqueue)(4).get() == 4
+
+    def test_without_a_result_ttl_there_is_none(self):
+        handle = forgetful(1)
+        assert handle.status == "unknown"
+        with pytest.raises(NoResult):
+            handle.get()
+
+    def test_a_failure_reaches_the_caller_and_is_kept(self):
+        with pytest.raises(Hiccup):
+            stumble()
+
+    def test_what_discards_itself_is_discarded(self):
+        handle = say("discard", "because")
+        assert handle.status == "discarded"
+
+    def test_progress_is_told(self):
+        assert tell(1, 2).progress == Progress(1, 2, "")
+
+    def test_one_that_asks_for_ever_ends(self):
+        with pytest.raises(Retry):
+            say.using(max_attempts=3).enqueue("retry", 0)
+
+
+def test_looking_never_asks_more_often_than_it_should(settings, monkeypatch):
+    """From milliseconds at first to half a second in the end."""
+    settings.QUEUES = {"default": {"CLASS": "djqueue.backends.memory.MemoryQueue"}}
+    naps = []
+    monkeypatch.setattr(results.time, "sleep", lambda seconds: naps.append(seconds))
+    moments = iter(range(1000))
+    monkeypatch.setattr(results.time, "monotonic", lambda: next(moments) / 10)
+    with pytest.raises(ResultTimeout):
+        echo(1).get(timeout=5)
+    assert naps[0] <= 2 * results.FIRST_LOOK
+    assert max(naps) <= results.LAST_LOOK
+    assert naps[:10] == sorted(naps[:10])
