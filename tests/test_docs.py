@@ -14,6 +14,7 @@ from djqueue.queues import queues
 from tests import document_commands
 from tests.document_runner import Runner
 from tests.documents import ROOT, UnknownBlock, blocks, documents, parse
+from tests.life import only
 
 README = ROOT / "README.rst"
 DATABASE = {"CLASS": "djqueue.backends.database.DatabaseQueue"}
@@ -39,6 +40,12 @@ def looks() -> list[list[str]]:
     found = [document_commands.django_command(param.values[0]) for param in COMMANDS]
     wanted = {tuple(words) for words in found if words and words[0] in ("queue_stats", "queue_errors", "check")}
     return [list(words) for words in sorted(wanted) if "--watch" not in words and "--deploy" not in words]
+
+
+@pytest.fixture(autouse=True)
+def _no_commands_of_other_tests():
+    with only():
+        yield
 
 
 # ---- the samples
