@@ -23,6 +23,8 @@ _HOMES = {
     "Retry": "djqueue.exceptions",
     "TimeLimitExceeded": "djqueue.exceptions",
     "autodiscover": "djqueue.registry",
+    "clear_event_consumers": "djqueue.event_consumers",
+    "clear_metadata_producer_consumers": "djqueue.carriers",
     "current_message": "djqueue.running",
     "invoker": "djqueue.classes",
     "periodic_command": "djqueue.decorators",
@@ -48,6 +50,8 @@ __all__ = [
     "Retry",
     "TimeLimitExceeded",
     "autodiscover",
+    "clear_event_consumers",
+    "clear_metadata_producer_consumers",
     "current_message",
     "invoker",
     "periodic_command",
@@ -58,16 +62,24 @@ __all__ = [
 
 if TYPE_CHECKING:
     from djqueue.backoff import Backoff
-    from djqueue.carriers import MetadataProducerConsumer, register_metadata_producer_consumer
+    from djqueue.carriers import (
+        MetadataProducerConsumer,
+        clear_metadata_producer_consumers,
+        register_metadata_producer_consumer,
+    )
     from djqueue.classes import PeriodicQueueCommand, QueueCommand, invoker
     from djqueue.consumer import Consumer
     from djqueue.decorators import periodic_command, queue_command
     from djqueue.deferrable import Deferrable
-    from djqueue.event_consumers import register_event_consumer
+    from djqueue.event_consumers import clear_event_consumers, register_event_consumer
     from djqueue.exceptions import CommandFailed, Discard, Fail, NoResult, ResultTimeout, Retry, TimeLimitExceeded
     from djqueue.registry import autodiscover
     from djqueue.results import Result
     from djqueue.running import current_message
+
+
+def __dir__() -> list[str]:
+    return sorted({*globals(), *__all__})
 
 
 def __getattr__(name: str):

@@ -6,6 +6,7 @@ import logging
 import random
 from collections.abc import Callable
 from dataclasses import asdict, dataclass
+from inspect import signature
 from typing import Any
 
 from django.utils.module_loading import import_string
@@ -61,7 +62,17 @@ def backoff_of(value: object) -> Wait:
         return Backoff()
     if isinstance(value, type):
         raise TypeError(f"backoff is {value!r}: give an instance, as in backoff=Backoff(cap=60).")
-    return value if callable(value) else Constant(seconds(value, "backoff"))
+    return _checked(value) if callable(value) else Constant(seconds(value, "backoff"))
+
+
+def _checked(func: Wait) -> Wait:
+    try:
+        signature(func).bind(1, None)
+    except TypeError as error:
+        raise TypeError(f"backoff is {func!r}: give a function of the number of failures and the exception.") from error
+    except ValueError:  # it does not say
+        pass
+    return func
 
 
 def wait_after(backoff: Wait, failures: int, exception: BaseException | None) -> float:

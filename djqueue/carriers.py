@@ -45,6 +45,8 @@ class Carriers:
 
     def register(self, carrier: MetadataProducerConsumer, queue_name: str | None = None) -> None:
         """Raises ValueError if another one of the same NAMESPACE serves the same queue."""
+        if not isinstance(carrier, MetadataProducerConsumer):
+            raise TypeError(f"{carrier!r} carries no metadata: give an object of a MetadataProducerConsumer class.")
         if not carrier.NAMESPACE:
             raise ValueError(f"{type(carrier).__name__} has no NAMESPACE: give it a text of its own.")
         with self._lock:

@@ -5,7 +5,7 @@ from __future__ import annotations
 import inspect
 from collections.abc import Callable, Iterable
 from datetime import datetime, timedelta
-from typing import Generic, NamedTuple, ParamSpec, TypeVar, Unpack
+from typing import Any, Generic, NamedTuple, ParamSpec, TypeVar, Unpack
 
 from asgiref.sync import sync_to_async
 from django.core.exceptions import SynchronousOnlyOperation
@@ -20,6 +20,14 @@ from djqueue.results import Result
 
 P = ParamSpec("P")
 R = TypeVar("R")
+
+ELSEWHERE = {
+    "later": ": call it, or use .enqueue(...); .later(...) is for functions of a Deferrable.",
+    "delay": ": call it, or use .enqueue(...); .using(delay=seconds).enqueue(...) waits.",
+    "apply_async": ": call it, or use .enqueue(...); .using(...).enqueue(...) takes options.",
+    "send": ": call it, or use .enqueue(...).",
+}
+"""What other libraries call it."""
 
 
 class Call(NamedTuple):
@@ -63,6 +71,10 @@ class Command(Generic[P, R]):
 
     def __repr__(self) -> str:
         return f"<{type(self).__name__} {self.name}>"
+
+    def __getattr__(self, name: str) -> Any:
+        hint = ELSEWHERE.get(name, "")
+        raise AttributeError(f"{type(self).__name__!r} object has no attribute {name!r}{hint}", name=name, obj=self)
 
     def __reduce__(self) -> tuple:
         return registered, (self.name,)  # commands travel by name, never by value

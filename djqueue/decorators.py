@@ -63,8 +63,11 @@ def periodic_command(
 
     Raises TypeError if the function requires parameters or is a generator, ValueError for bad values.
     """
-    if not callable(validate_datetime):
-        raise TypeError(f"periodic_command() takes a crontab() or a callable of a datetime, not {validate_datetime!r}.")
+    if validate_datetime is crontab or not _takes(validate_datetime, 1):
+        raise TypeError(
+            f"{validate_datetime!r} is no schedule: write @periodic_command(crontab(hour=0, minute=0)), "
+            "or give a callable of one datetime."
+        )
     rule = Rule.of(missed, max_lateness)
     policy = Policy.of(**options)
     return lambda func: _declare_periodic(func, policy, validate_datetime, rule)
@@ -87,6 +90,17 @@ def _declare_periodic(func: Callable, policy: Policy, validate_datetime: Callabl
         )
     registry.register(command)
     return command
+
+
+def _takes(func: object, count: int) -> bool:
+    """Whether it can be called with so many arguments, as far as is known."""
+    try:
+        inspect.signature(func).bind(*[None] * count)
+    except TypeError:  # or not callable at all
+        return False
+    except ValueError:  # it does not say
+        return callable(func)
+    return True
 
 
 def _is_required(parameter: inspect.Parameter) -> bool:

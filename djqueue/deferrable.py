@@ -12,7 +12,7 @@ from djqueue.carriers import (
     clear_metadata_producer_consumers,
     register_metadata_producer_consumer,
 )
-from djqueue.command import Command
+from djqueue.command import Bound, Command
 from djqueue.decorators import declare
 from djqueue.event_consumers import clear_event_consumers, register_event_consumer
 from djqueue.executor import execute
@@ -37,6 +37,22 @@ class DeferrableCommand(Command[P, R]):
         """Send one call to the queue. Raises what :meth:`Command.enqueue` raises."""
         return self.enqueue(*args, **kwargs)
 
+    def using(self, **options: Any) -> DeferrableBound[P, R]:
+        """This function with other options, under their old names too: ``func.using(delay_seconds=3).later(...)``."""
+        return DeferrableBound(self, self.policy.using(**_translated(options)))
+
+
+class DeferrableBound(Bound[P, R]):
+    """A deferrable function with options of its own."""
+
+    def later(self, /, *args: P.args, **kwargs: P.kwargs) -> Result:
+        """As :meth:`DeferrableCommand.later`."""
+        return self.enqueue(*args, **kwargs)
+
+    def using(self, **options: Any) -> DeferrableBound[P, R]:
+        """As :meth:`DeferrableCommand.using`, on top of what this one says."""
+        return DeferrableBound(self.command, self.policy.using(**_translated(options)))
+
 
 class Deferrable:
     """Functions deferred into one queue, and what it takes to run them in a loop of one's own.
@@ -51,10 +67,12 @@ class Deferrable:
         default_error_classes: Iterable[type[BaseException]] | None = None,
         default_max_attempts: int = MAX_ATTEMPTS,
     ):
+        if not isinstance(queue_name, str):
+            raise TypeError(f"Deferrable({queue_name!r}): give an alias of QUEUES; backends are described there.")
         self.queue_name = queue_name
         self._defaults: dict[str, Any] = {"queue_name": queue_name, "max_attempts": default_max_attempts}
         if default_error_classes is not None:
-            self._defaults["retry_on"] = list(default_error_classes)
+            self._defaults["retry_on"] = _listed(default_error_classes)
         Policy.of(**self._defaults)  # so that what is wrong with them is told here
 
     @property
@@ -137,14 +155,25 @@ def _same(value: Any) -> Any:
     return value
 
 
+def _listed(value: Any) -> Any:
+    """Any iterable of classes; what is none is judged as retry_on."""
+    return list(value) if isinstance(value, Iterable) and not isinstance(value, type | str) else value
+
+
+def _usual_or_none(value: Any) -> bool:
+    if not isinstance(value, bool):
+        raise TypeError(f"use_exponential_backoff is {value!r}: give True or False; backoff= takes waits.")
+    return value
+
+
 def _or_none(value: Any) -> Any:
     """What was 0 for "none", or a function that may say so."""
     return (lambda: value() or None) if callable(value) else value or None
 
 
 OLD_NAMES: dict[str, tuple[str, Callable[[Any], Any]]] = {
-    "error_classes": ("retry_on", list),
-    "use_exponential_backoff": ("backoff", bool),
+    "error_classes": ("retry_on", _listed),
+    "use_exponential_backoff": ("backoff", _usual_or_none),
     "ttl_seconds": ("ttl", _or_none),
     "delay_seconds": ("delay", _same),
     "debounce_seconds": ("debounce", _or_none),

@@ -34,6 +34,10 @@ class EventConsumers:
         self._lock = threading.Lock()
 
     def register(self, consumer: object, queue_name: str | None = None) -> None:
+        """Raises TypeError for a class, and for what has none of the methods."""
+        known = dict.fromkeys(method for methods in METHODS.values() for method in methods)
+        if isinstance(consumer, type) or not any(getattr(consumer, method, None) for method in known):
+            raise TypeError(f"{consumer!r} is no event consumer: give an object with a method of {', '.join(known)}.")
         with self._lock:
             self._all = [*self._all, (queue_name, consumer)]
             for name, ear in _EARS.items():

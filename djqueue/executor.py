@@ -5,7 +5,11 @@ from __future__ import annotations
 import asyncio
 import logging
 import time
+from collections.abc import Callable
+from contextvars import Context, copy_context
 from dataclasses import replace
+from functools import partial
+from typing import Any
 
 from djqueue import events
 from djqueue.backends.base import BaseQueue, Entry, Lease
@@ -27,17 +31,17 @@ def execute(queue: BaseQueue, lease: Lease, await_: Awaiter = asyncio.run, contr
     """Run what a lease holds. Whatever that raises becomes part of the verdict, which says what is to be done."""
     entry = lease.entry
     events.emit(events.claimed, entry.label, id=entry.id, queue_name=queue.alias, attempt=entry.attempts)
-    control = control or Control(queue, lease)
+    control, context = control or Control(queue, lease), copy_context()
     try:
-        verdict = _execute(queue, lease, await_, control)
+        verdict = _execute(queue, lease, await_, control, context)
     except Exception as error:  # not the command's: the database is away from which its arguments are read, say
         verdict = not_now(lease, f"could not be run: {type(error).__name__}: {text_of(error)}")
     if not control.given_up:
-        _report(queue, lease, verdict)
+        context.run(report, queue, lease, verdict)  # so that a filter of logs finds what the metadata brought
     return verdict
 
 
-def _execute(queue: BaseQueue, lease: Lease, await_: Awaiter, control: Control) -> Verdict:
+def _execute(queue: BaseQueue, lease: Lease, await_: Awaiter, control: Control, context: Context) -> Verdict:
     try:
         envelope = open_entry(queue, lease.entry)
         command = registry.get(envelope.command)
@@ -54,7 +58,7 @@ def _execute(queue: BaseQueue, lease: Lease, await_: Awaiter, control: Control) 
     control.begin(policy)
     about = lease.entry.attempts, command.name, queue.alias, envelope.metadata, policy.time_limit
     message = CurrentMessage(lease.entry.id, *about, control)
-    verdict = _attempt(command, args, kwargs, message, policy, lease, await_)
+    verdict = _attempt(partial(run, command, args, kwargs, message, await_, context), message, policy, lease)
     # Of a failure not all is known before it is settled.
     packed = packed_end(queue, lease, verdict) if keep and verdict.outcome is Outcome.DONE else b""
     return replace(verdict, keep=keep, packed=packed) if keep else verdict
@@ -80,12 +84,10 @@ def policy_of(command: Command, envelope: Envelope) -> Policy:
         raise InvalidMessage(f"its options cannot be read: {error}") from error
 
 
-def _attempt(
-    command: Command, args: tuple, kwargs: dict, message: CurrentMessage, policy: Policy, lease: Lease, await_: Awaiter
-) -> Verdict:
-    events.emit(events.started, command.name, id=message.id, queue_name=message.queue_name, attempt=message.attempt)
+def _attempt(start: Callable[[], Any], message: CurrentMessage, policy: Policy, lease: Lease) -> Verdict:
+    events.emit(events.started, message.command, id=message.id, queue_name=message.queue_name, attempt=message.attempt)
     try:
-        value = run(command, args, kwargs, message, await_)
+        value = start()
         return Verdict(Outcome.DONE, value=value, seconds=time.monotonic() - message.began)
     except message.control.interrupts as error:
         return Verdict(Outcome.HANDED_BACK, "interrupted", error)
@@ -112,7 +114,7 @@ WORDS = {
 }
 
 
-def _report(queue: BaseQueue, lease: Lease, verdict: Verdict) -> None:
+def report(queue: BaseQueue, lease: Lease, verdict: Verdict) -> None:
     """One record for each: whoever mails errors to people sends one mail per failure."""
     level = LEVELS.get(verdict.outcome, logging.WARNING)
     if not logger.isEnabledFor(level):

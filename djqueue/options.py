@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterable
 from datetime import datetime, timedelta
+from difflib import get_close_matches
 from typing import Any, Literal, TypedDict
 
 from djqueue.backoff import Backoff, Wait, backoff_of
@@ -43,9 +44,10 @@ class CommandOptions(TypedDict, total=False):
 
 def changes_of(given: dict[str, Any]) -> dict[str, Any]:
     """The fields of a policy that options say. Raises TypeError or ValueError that names the option."""
-    unknown = given.keys() - OPTIONS.keys()
-    if unknown:
-        raise TypeError(f"Unknown option {sorted(unknown)[0]!r}; there are: {', '.join(sorted(OPTIONS))}.")
+    for name in sorted(given.keys() - OPTIONS.keys()):
+        meant = ELSEWHERE.get(name) or next(iter(get_close_matches(name, OPTIONS, 1)), None)
+        hint = f"did you mean {meant!r}? There are" if meant else "there are"
+        raise TypeError(f"Unknown option {name!r}; {hint}: {', '.join(sorted(OPTIONS))}.")
     for one, other in (("delay", "run_after"), ("retries", "max_attempts")):
         if {one, other} <= given.keys():
             raise ValueError(f"{one} and {other} exclude each other: give one of them.")
@@ -138,7 +140,9 @@ def _unique(value: object) -> dict:
     if value is True:
         return {"unique": "running"}
     if isinstance(value, str):
-        return _one_of("unique", "queued", "running")(value)
+        if value not in ("queued", "running"):
+            raise ValueError(f"unique is {value!r}: give 'queued', 'running' or True, or a time.")
+        return {"unique": value}
     return {"unique": seconds(value, "unique", least=0.001)}
 
 
@@ -185,6 +189,21 @@ def _per_call(check: Callable[[object], dict], name: str) -> Callable[[object], 
     """What may also be a function of no arguments, which is called once per call."""
     return lambda value: {name: value} if callable(value) else check(value)
 
+
+ELSEWHERE = {
+    "queue": "queue_name",
+    "countdown": "delay",
+    "eta": "run_after",
+    "expires": "ttl",
+    "max_retries": "retries",
+    "autoretry_for": "retry_on",
+    "error_classes": "retry_on",
+    "delay_seconds": "delay",
+    "ttl_seconds": "ttl",
+    "debounce_seconds": "debounce",
+    "timeout": "time_limit",
+}
+"""What other libraries call them."""
 
 OPTIONS: dict[str, Callable[[Any], dict]] = {
     "queue_name": _queue_name,

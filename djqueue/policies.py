@@ -83,10 +83,13 @@ class Policy:
 
     # ---- at the call
 
-    def resolved(self, now: float) -> Policy:
-        """With numbers for those options that are functions: each is called once. Raises as :meth:`using` does."""
+    def resolved(self, now: Callable[[], float]) -> Policy:
+        """With numbers for those options that are functions: each is called once. Raises as :meth:`using` does.
+
+        ``now`` is asked only if it matters: it may be a round trip.
+        """
         policy = self.using(**{name: getattr(self, name)() for name in self.asks}) if self.asks else self
-        if policy.run_at and policy.ttl is not None and policy.run_at - now >= policy.ttl:
+        if policy.run_at and policy.ttl is not None and policy.run_at - now() >= policy.ttl:
             raise ValueError("run_after is later than ttl: the call would have expired when it is due.")
         return policy
 

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import logging
-import time
 from collections.abc import Sequence
 from contextlib import nullcontext
 from dataclasses import dataclass
@@ -23,7 +22,7 @@ from djqueue.merging import put_or_merge
 from djqueue.message import Message, encode, new_id
 from djqueue.policies import Policy
 from djqueue.queues import queues
-from djqueue.results import Result
+from djqueue.results import Result, Sending
 
 if TYPE_CHECKING:
     from djqueue.command import Call, Command
@@ -49,9 +48,8 @@ class Parcel:
     command: Command
     policy: Policy
     entry: Entry
+    sending: Sending
     guard: AnyGuard | None = None
-    accepted: bool = True
-    """Whether the queue took it."""
     kept: bool = False
     """Whether its result will be kept."""
 
@@ -60,22 +58,20 @@ def send(command: Command, calls: Sequence[Call], policy: Policy) -> list[Result
     """Encode the calls and put them, within the caller's transaction or when it commits."""
     queue = queues[policy.queue_name]
     _refuse_what_it_cannot(queue, policy)
-    parcels = [_parcel(command, call, policy.resolved(time.time()), queue) for call in calls]
+    parcels = [_parcel(command, call, policy.resolved(queue.now), queue) for call in calls]
     if conf.get("QUEUE_ALWAYS_EAGER"):
         for parcel in parcels:
             run_inline(queue, parcel.entry, command, parcel.policy)
-    elif not _when_committed(queue, parcels):
-        return [_result(parcel, None) for parcel in parcels]
-    return [_result(parcel, parcel.accepted) for parcel in parcels]
-
-
-def _result(parcel: Parcel, enqueued: bool | None) -> Result:
-    return Result(parcel.entry.id, parcel.command.name, parcel.policy.queue_name, enqueued, parcel.kept)
+            parcel.sending.accepted = True
+    else:
+        _when_committed(queue, parcels)
+    return [Result(one.entry.id, command.name, one.policy.queue_name, one.kept, one.sending) for one in parcels]
 
 
 def send_once(command: Command, guard: Guard, id: str) -> bool:
     """Put one call without arguments unless the guard's key was used, in one atomic step; whether it was put."""
-    queue, policy = queues[command.policy.queue_name], command.policy.resolved(time.time())
+    queue = queues[command.policy.queue_name]
+    policy = command.policy.resolved(queue.now)
     _refuse_what_it_cannot(queue, policy)
     entry = policy.admit(_encode(_message(command, id, ((), {}), policy, queue), policy), id, command.name)
     [accepted] = queue.put([entry], [guard])
@@ -88,7 +84,8 @@ def _parcel(command: Command, call: Call, policy: Policy, queue: BaseQueue) -> P
     id = new_id()
     entry = policy.admit(_encode(_message(command, id, call, policy, queue), policy), id, command.name)
     guard = policy.guard(command.name, *command.identity(call, policy)) if policy.guarded else None
-    return Parcel(command, policy, entry, guard, kept=policy.keeps_result > 0)
+    sending = Sending("" if guard is None else guard.key)
+    return Parcel(command, policy, entry, sending, guard, kept=policy.keeps_result > 0)
 
 
 def _message(command: Command, id: str, call: tuple[tuple, dict], policy: Policy, queue: BaseQueue) -> Message:
@@ -111,15 +108,13 @@ def _refuse_what_it_cannot(queue: BaseQueue, policy: Policy) -> None:
         raise NotSupported(f"{type(queue).__name__} ({policy.queue_name!r}) cannot do: {', '.join(sorted(lacking))}.")
 
 
-def _when_committed(queue: BaseQueue, parcels: Sequence[Parcel]) -> bool:
-    """Put them now, or on commit; whether it was now."""
+def _when_committed(queue: BaseQueue, parcels: Sequence[Parcel]) -> None:
     alias = queue.on_commit
     if alias is None or not transaction.get_connection(alias).in_atomic_block:
         for piece in _pieces(queue, parcels):
             _put(queue, piece)
-        return True
-    transaction.on_commit(partial(_put_or_report, queue, parcels), using=alias)
-    return False
+    else:
+        transaction.on_commit(partial(_put_or_report, queue, parcels), using=alias)
 
 
 def _pieces(queue: BaseQueue, parcels: Sequence[Parcel]) -> list[Sequence[Parcel]]:
@@ -147,12 +142,12 @@ def _put(queue: BaseQueue, piece: Sequence[Parcel]) -> None:
 
 def _put_chunk(queue: BaseQueue, chunk: Sequence[Parcel]) -> None:
     if chunk[0].policy.merge:
-        chunk[0].accepted = _put_or_merge(queue, chunk[0])
+        chunk[0].sending.accepted = _put_or_merge(queue, chunk[0])
         return
     guards = [parcel.guard for parcel in chunk] if any(parcel.guard for parcel in chunk) else None
     answers = queue.put([parcel.entry for parcel in chunk], guards)
     for parcel, accepted in zip(chunk, answers, strict=True):
-        parcel.accepted = accepted
+        parcel.sending.accepted = accepted
 
 
 def _put_or_merge(queue: BaseQueue, parcel: Parcel) -> bool:
@@ -166,7 +161,7 @@ def _decided(piece: Sequence[Parcel], error: Exception) -> list[Parcel]:
         return []
     accepted, unsent = set(error.accepted), set(error.unsent)
     for parcel in piece:
-        parcel.accepted = parcel.entry.id in accepted
+        parcel.sending.accepted = parcel.entry.id in accepted
     return [parcel for parcel in piece if parcel.entry.id not in unsent]
 
 
@@ -178,7 +173,7 @@ def _announce(queue: BaseQueue, parcels: Sequence[Parcel]) -> None:
 
 def _news(parcel: Parcel) -> tuple[Signal, ...]:
     accepted, refused = NEWS[type(parcel.guard)]
-    return accepted if parcel.accepted else refused
+    return accepted if parcel.sending.accepted else refused
 
 
 def _tell(queue: BaseQueue, told: Sequence[tuple[Signal, Entry]]) -> None:

@@ -5,7 +5,7 @@ from __future__ import annotations
 import asyncio
 import time
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import Any
 
 from asgiref.sync import sync_to_async
@@ -14,6 +14,7 @@ from django.db import transaction
 from djqueue import conf
 from djqueue.backends.base import BaseQueue, Record
 from djqueue.backends.entries import LEASED
+from djqueue.backends.guards import Mark
 from djqueue.durations import seconds
 from djqueue.exceptions import CommandFailed, NoResult, ResultTimeout
 from djqueue.kept import DONE, FAILED, KEPT, Progress, ask_to_stop, end_of, progress_of, record_cancelled
@@ -27,9 +28,21 @@ GONE_AFTER = 3.0
 RUNNING, UNKNOWN = "running", "unknown"
 
 
+class Sending:
+    """What came of sending a call: its handle learns it from whoever sends it."""
+
+    __slots__ = ("accepted", "guard")
+
+    def __init__(self, guard: str = ""):
+        self.accepted: bool | None = None
+        """Whether the queue took it; None before it was sent."""
+        self.guard = guard
+        """The key of its guard, under which the store has a mark."""
+
+
 @dataclass(frozen=True, slots=True)
 class Result:
-    """The handle of an enqueued call. It can be made anew from an id, and it pickles."""
+    """The handle of an enqueued call. It can be made anew from an id, and it pickles. Raises TypeError for no id."""
 
     id: str
     """The message's id: the same in the logs, in ``current_message()`` and in the error queue."""
@@ -37,10 +50,27 @@ class Result:
     """The command's name."""
     queue_name: str = conf.DEFAULT_ALIAS
     """The alias of its queue."""
-    enqueued: bool | None = True
-    """False if it was not put, as another call stands for it; None while that is not known: it is sent on commit."""
     kept: bool = True
     """Whether what it returns is kept: its ``result_ttl``, or the setting, says for how long."""
+    sending: Sending | None = field(default=None, repr=False, compare=False)
+
+    def __post_init__(self) -> None:
+        if not isinstance(self.id, str) or not self.id:
+            raise TypeError(f"Result(id={self.id!r}): give the id of a message, a text.")
+
+    def __reduce__(self) -> tuple:
+        return Result, (self.id, self.command, self.queue_name, self.kept)
+
+    @property
+    def enqueued(self) -> bool | None:
+        """False if it was not put, as another call stands for it; None until it is sent, when a transaction commits."""
+        return True if self.sending is None else self.sending.accepted
+
+    @property
+    def stand_in(self) -> Result | None:
+        """The handle of the call that stands for this one, if this one was not put; None if there is none any more."""
+        mark = self._queue.store.get(self.sending.guard) if self.enqueued is False else None
+        return None if mark is None else Result(Mark.read(mark).id, self.command, self.queue_name, self.kept)
 
     @property
     def status(self) -> str:
@@ -90,6 +120,18 @@ class Result:
             await asyncio.sleep(waiting.pause)
         return _value_of(end)
 
+    async def astatus(self) -> str:
+        """:attr:`status` for async code."""
+        return await sync_to_async(lambda: self.status)()
+
+    async def aprogress(self) -> Progress | None:
+        """:attr:`progress` for async code."""
+        return await sync_to_async(lambda: self.progress)()
+
+    async def acancel(self) -> bool:
+        """:meth:`cancel` for async code."""
+        return await sync_to_async(self.cancel)()
+
     def cancel(self) -> bool:
         """Have it not run: True if it waited and is gone. If it runs it is told so, by ``current_message().cancelled``.
 
@@ -98,7 +140,7 @@ class Result:
         """
         queue = self._queue
         if self.enqueued is None and queue.on_commit and transaction.get_connection(queue.on_commit).in_atomic_block:
-            raise RuntimeError("cancel() before the message is sent, which it is when this transaction commits.")
+            raise RuntimeError("cancel() of a message that is not sent yet: it is when this transaction commits.")
         if not queue.remove([self.id]):
             ask_to_stop(queue, self.id)
             if not queue.remove([self.id]):  # it may have gone back just now
@@ -135,16 +177,16 @@ class Result:
         return "inspect" not in self._queue.cannot and self._record() is None
 
     def _refuse_to_wait_for_ever(self) -> None:
+        if not self.kept:
+            raise NoResult(f"the result of message {self.id} is not kept: give {self.command} a result_ttl.")
+        if self.enqueued is False:
+            raise NoResult(f"message {self.id} was not put: another call stands for it, see stand_in.")
         queue = self._queue
         aliases = {queue.database, queue.on_commit if self.enqueued is None else None} - {None}
         if any(transaction.get_connection(alias).in_atomic_block for alias in aliases):
             raise RuntimeError(
                 "get() within a transaction would wait for ever: commit first, so that the message is sent."
             )
-        if self.enqueued is False:
-            raise NoResult(f"message {self.id} was not put: another call stands for it.")
-        if not self.kept:
-            raise NoResult(f"the result of message {self.id} is not kept: give {self.command} a result_ttl.")
 
 
 class Waiting:

@@ -7,7 +7,7 @@ import inspect
 import logging
 import time
 from collections.abc import Callable, Coroutine
-from contextvars import ContextVar, copy_context
+from contextvars import Context, ContextVar, copy_context
 from dataclasses import dataclass, field
 from math import inf
 from typing import TYPE_CHECKING, Any
@@ -151,9 +151,16 @@ def open_entry(queue: BaseQueue, entry: Entry) -> Envelope:
     )
 
 
-def run(command: Command, args: tuple, kwargs: dict, message: CurrentMessage, await_: Awaiter = asyncio.run) -> Any:
+def run(
+    command: Command,
+    args: tuple,
+    kwargs: dict,
+    message: CurrentMessage,
+    await_: Awaiter = asyncio.run,
+    context: Context | None = None,
+) -> Any:
     """Call the command in a context of its own, so that nothing it activates (language, time zone) outlives it."""
-    return copy_context().run(_run, command, args, kwargs, message, await_)
+    return (context or copy_context()).run(_run, command, args, kwargs, message, await_)
 
 
 def _run(command: Command, args: tuple, kwargs: dict, message: CurrentMessage, await_: Awaiter) -> Any:

@@ -70,6 +70,15 @@ def backend(request):
 
 
 @pytest.fixture
+def queue(backend, settings):
+    """The only queue of the settings: each backend in turn."""
+    from djqueue.queues import queues  # which reads the settings
+
+    settings.QUEUES = backend.queues()
+    return queues["default"]
+
+
+@pytest.fixture
 def redis_client():
     """A client of this worker's Redis database. Mark the test with `server("redis")`."""
     redis = pytest.importorskip("redis")

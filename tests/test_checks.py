@@ -14,11 +14,13 @@ from django.core.signals import setting_changed
 from django.db import connection, connections
 from django.test import override_settings
 
+from djqueue import conf
 from djqueue.backends.base import BaseQueue
-from djqueue.checks.catalogue import CATALOGUE
+from djqueue.checks.catalogue import CATALOGUE, ELSEWHERE
 from djqueue.checks.servers import OWN_LOOPS
 from djqueue.consumer import Crew, Options
 from djqueue.decorators import queue_command
+from djqueue.queues import queues
 from djqueue.registry import registry as commands
 from tests.life import only as registered_only
 
@@ -152,7 +154,15 @@ def test_check_command_fails_with_the_hint():
 # ---- names and values
 
 
-@pytest.mark.parametrize(("name", "meant"), [("QUEUE_CONECTION", "QUEUE_CONNECTION"), ("QUEUE", "QUEUES")])
+@pytest.mark.parametrize(
+    ("name", "meant"),
+    [
+        ("QUEUE_CONECTION", "QUEUE_CONNECTION"),
+        ("QUEUE", "QUEUES"),
+        ("QUEUES_DEFAULT", "QUEUES"),
+        ("QUEUE_RETRIES", "QUEUE_MAX_ATTEMPTS"),
+    ],
+)
 def test_e001_a_misspelt_setting(name, meant):
     only("E001", found(**{name: 1}), name, hint=f"did you mean {meant!r}?")
 
@@ -183,6 +193,8 @@ def test_e002_queues_of_a_wrong_type(queues, words):
 def test_e003_an_unknown_key():
     only("E003", found(QUEUES={"mail": {"CLAS": MEMORY}}), "QUEUES['mail']", "'CLAS'", hint="did you mean 'CLASS'?")
     only("E003", found(QUEUES={"mail": {"name": "x"}}), hint="did you mean 'NAME'?")
+    for key, meant in {"LOCATION": "CONNECTION", "url": "CONNECTION", "BACKEND": "CLASS"}.items():
+        only("E003", found(QUEUES={"mail": {key: ""}}), repr(key), hint=f"did you mean {meant!r}?")
     store = {"CLASS": "djqueue.backends.memory.MemoryStore", "CONECTION": ""}
     only("E003", found(QUEUES={"mail": {"STORE": store}}), "QUEUES['mail']['STORE']", hint="'CONNECTION'")
 
@@ -393,6 +405,26 @@ def test_a_missing_migration_is_told_with_its_database_and_stops_no_migrate():
     finally:
         with connection.schema_editor() as editor:
             editor.execute("ALTER TABLE djqueue_fact_away RENAME TO djqueue_fact")
+
+
+def test_what_other_packages_call_a_setting_is_none_of_ours():
+    ours = {*conf.DEFAULTS, *conf.QUEUE_KEYS, "LEASE", "PREFIX"}
+    assert set(ELSEWHERE.values()) <= ours and not ours & set(ELSEWHERE)
+
+
+@pytest.mark.django_db(transaction=True)
+def test_before_the_first_migrate_no_table_is_missed():
+    with connection.schema_editor() as editor:
+        for name in ("djqueue_fact", "django_migrations"):
+            editor.execute(f"ALTER TABLE {name} RENAME TO {name}_away")
+    try:
+        assert found(QUEUES=SAFE, databases=["default"]) == []
+        with override_settings(QUEUES=SAFE):
+            only("W205", queues["default"].check(), "djqueue_fact")
+    finally:
+        with connection.schema_editor() as editor:
+            for name in ("djqueue_fact", "django_migrations"):
+                editor.execute(f"ALTER TABLE {name}_away RENAME TO {name}")
 
 
 @pytest.mark.django_db(transaction=True)

@@ -8,7 +8,6 @@ from djqueue import PeriodicQueueCommand, QueueCommand, invoker
 from djqueue.command import PeriodicCommand, Rule
 from djqueue.decorators import crontab, periodic_command
 from djqueue.exceptions import InvalidMessage
-from djqueue.queues import queues
 from djqueue.registry import registry
 from tests.life import only
 
@@ -75,12 +74,6 @@ def half_hour():
 @pytest.fixture(autouse=True)
 def _nothing_ran():
     ran.clear()
-
-
-@pytest.fixture
-def queue(backend, settings):
-    settings.QUEUES = backend.queues()
-    return queues["default"]
 
 
 def labels(queue):

@@ -37,12 +37,6 @@ def _fresh():
     gate.open()
 
 
-@pytest.fixture
-def queue(backend, settings):
-    settings.QUEUES = backend.queues()
-    return queues["default"]
-
-
 @pytest.mark.backends("memory")
 class TestSeveral:
     def test_one_consumer_serves_several_queues(self, backend, settings):

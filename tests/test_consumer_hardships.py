@@ -12,7 +12,6 @@ from django.utils.log import AdminEmailHandler
 
 from djqueue import Consumer, current_message
 from djqueue.decorators import queue_command
-from djqueue.queues import queues
 from djqueue.testing import eventually
 from tests.life import Gate, heard, message_for, serving
 
@@ -48,12 +47,6 @@ def _fresh():
     ran.clear()
     yield
     gate.open()
-
-
-@pytest.fixture
-def queue(backend, settings):
-    settings.QUEUES = backend.queues()
-    return queues["default"]
 
 
 class TestHardships:

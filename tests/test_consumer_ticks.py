@@ -23,12 +23,6 @@ def work(number=0):
     return number
 
 
-@pytest.fixture
-def queue(backend, settings):
-    settings.QUEUES = backend.queues()
-    return queues["default"]
-
-
 @pytest.mark.backends("memory", "sqlite", "redis")
 class TestReaper:
     def test_an_expired_lease_is_given_back_and_counted_as_lost(self, queue, caplog):

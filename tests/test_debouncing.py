@@ -80,12 +80,6 @@ def _nothing_ran():
     asked.clear()
 
 
-@pytest.fixture
-def queue(backend, settings):
-    settings.QUEUES = backend.queues()
-    return queues["default"]
-
-
 def put(results) -> list:
     """Of each call whether it was put."""
     return [result.enqueued for result in results]

@@ -315,7 +315,7 @@ def test_any_callable_of_a_datetime_is_a_schedule(write_module):
 @pytest.mark.parametrize(
     ("schedule", "options", "error", "words"),
     [
-        ("* * * * *", {}, TypeError, r"crontab\(\) or a callable"),
+        ("* * * * *", {}, TypeError, r"is no schedule"),
         (crontab(), {"missed": "never"}, ValueError, "missed is 'never'"),
         (crontab(), {"max_lateness": -1}, ValueError, "max_lateness is -1"),
         (crontab(), {"max_lateness": "1h"}, TypeError, "max_lateness is '1h'"),
@@ -338,3 +338,26 @@ def _module_level(func, name):
     func.__name__ = func.__qualname__ = name
     func.__module__ = NAME
     return func
+
+
+def test_periodic_command_wants_a_schedule_first():
+    def nightly():
+        """Decorated without parentheses."""
+
+    for given in (nightly, crontab, lambda: True, None):
+        with pytest.raises(TypeError, match=r"write @periodic_command\(crontab"):
+            periodic_command(given)
+
+
+@pytest.mark.parametrize("name, hint", [("later", "Deferrable"), ("delay", "enqueue"), ("apply_async", "using")])
+def test_what_other_libraries_call_it_is_told(name, hint):
+    with pytest.raises(AttributeError, match=f"has no attribute '{name}'.*{hint}"):
+        getattr(bare, name)
+    with pytest.raises(AttributeError, match="has no attribute 'nonsense'$"):
+        bare.nonsense  # noqa: B018
+
+
+@pytest.mark.parametrize("wrong, meant", [("dealy", "delay"), ("queue", "queue_name"), ("max_retries", "retries")])
+def test_an_unknown_option_names_the_one_that_was_meant(wrong, meant):
+    with pytest.raises(TypeError, match=f"Unknown option '{wrong}'; did you mean '{meant}'"):
+        queue_command(**{wrong: 3})

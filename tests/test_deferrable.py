@@ -209,8 +209,10 @@ class TestFunctions:
             Deferrable(default_max_attempts=0)
         with pytest.raises(TypeError, match="retry_on"):
             Deferrable(default_error_classes=["KeyError"])
-        with pytest.raises(TypeError, match="queue_name"):
+        with pytest.raises(TypeError, match="give an alias of QUEUES"):
             Deferrable(queue_name=None)
+        with pytest.raises(TypeError, match="use_exponential_backoff is 3"):
+            Deferrable().deferrable(use_exponential_backoff=3)
         assert Deferrable("no such queue")  # settings are not read before they are needed
         with pytest.raises(InvalidQueueError):
             Deferrable("no such queue").run_once()

@@ -7,7 +7,6 @@ import pytest
 
 from djqueue.decorators import queue_command
 from djqueue.exceptions import EncodeError
-from djqueue.queues import queues
 from djqueue.running import current_message
 
 ran = []
@@ -34,12 +33,6 @@ def explode(text="boom"):
 @pytest.fixture(autouse=True)
 def _nothing_ran():
     ran.clear()
-
-
-@pytest.fixture
-def queue(backend, settings):
-    settings.QUEUES = backend.queues()
-    return queues["default"]
 
 
 class TestEager:

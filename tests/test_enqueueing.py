@@ -45,12 +45,6 @@ def _nothing_ran():
 
 
 @pytest.fixture
-def queue(backend, settings):
-    settings.QUEUES = backend.queues()
-    return queues["default"]
-
-
-@pytest.fixture
 def puts(queue, monkeypatch):
     """How many entries each round trip took."""
     sizes, put = [], queue.put

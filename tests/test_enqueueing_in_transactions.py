@@ -34,12 +34,6 @@ def _nothing_ran():
     ran.clear()
 
 
-@pytest.fixture
-def queue(backend, settings):
-    settings.QUEUES = backend.queues()
-    return queues["default"]
-
-
 @pytest.mark.backends(*DATABASES)
 class TestOnADatabase:
     """An enqueue is part of the caller's transaction."""

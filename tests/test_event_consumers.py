@@ -57,10 +57,15 @@ class Ends(Pushes):
 
 def test_it_needs_only_the_methods_that_it_wants(queue):
     register_event_consumer(pushes := Pushes())
-    register_event_consumer(object())
     result = note(1, 2)
     run_one(queue)
     assert pushes.items == [{"command": note.name, "queue_name": "default", "id": result.id}]
+
+
+@pytest.mark.parametrize("nobody", [object(), Pushes, None])
+def test_what_has_none_of_the_methods_is_refused(nobody):
+    with pytest.raises(TypeError, match="on_push, on_pop"):
+        register_event_consumer(nobody)
 
 
 def test_an_item_has_what_the_signal_carries(queue):

@@ -8,7 +8,6 @@ from django.db import transaction
 from djqueue import Deferrable, Discard, Fail, Retry, events, register_event_consumer
 from djqueue.decorators import queue_command
 from djqueue.event_consumers import clear_event_consumers
-from djqueue.queues import queues
 from djqueue.testing.patience import eventually
 from tests.life import heard, message_for, serving
 
@@ -80,12 +79,6 @@ class Recorder:
 def _nobody_listens():
     yield
     clear_event_consumers()
-
-
-@pytest.fixture
-def queue(backend, settings):
-    settings.QUEUES = backend.queues()
-    return queues["default"]
 
 
 @pytest.fixture

@@ -65,12 +65,6 @@ def _nothing_ran():
     ran.clear()
 
 
-@pytest.fixture
-def queue(backend, settings):
-    settings.QUEUES = backend.queues()
-    return queues["default"]
-
-
 def put(queue, entry):
     assert queue.put([entry]) == [True]
     return entry.id

@@ -16,12 +16,6 @@ def work(number=0):
     return number
 
 
-@pytest.fixture
-def queue(backend, settings):
-    settings.QUEUES = backend.queues()
-    return queues["default"]
-
-
 class TestFeeder:
     def test_it_claims_what_the_pool_can_begin_now(self, queue):
         handles = work.enqueue_many([(number,) for number in range(10)])

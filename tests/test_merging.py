@@ -50,12 +50,6 @@ def _nothing_ran():
     ran.clear()
 
 
-@pytest.fixture
-def queue(backend, settings):
-    settings.QUEUES = backend.queues()
-    return queues["default"]
-
-
 def waiting(queue, result):
     """The arguments of a call that waits, as they are by now."""
     record = queue.find(result.id)

@@ -88,12 +88,6 @@ def _nothing_ran():
 
 
 @pytest.fixture
-def queue(backend, settings):
-    settings.QUEUES = backend.queues()
-    return queues["default"]
-
-
-@pytest.fixture
 def carrier():
     carrier = Tenant()
     register_metadata_producer_consumer(carrier)
@@ -263,11 +257,16 @@ class TestRegistering:
         with pytest.raises(ValueError, match="MetadataProducerConsumer has no NAMESPACE"):
             MetadataProducerConsumer()
 
-        class Nameless:
+        class Nameless(MetadataProducerConsumer):
             NAMESPACE = ""
+
+            def __init__(self):
+                pass
 
         with pytest.raises(ValueError, match="Nameless has no NAMESPACE"):
             register_metadata_producer_consumer(Nameless())
+        with pytest.raises(TypeError, match="give an object of a MetadataProducerConsumer class"):
+            register_metadata_producer_consumer(object())
 
     def test_by_default_it_produces_none(self, queue):
         class Silent(MetadataProducerConsumer):
@@ -294,3 +293,36 @@ class TestRegistering:
 
 def errors(caplog):
     return [one for one in caplog.records if one.levelno == logging.ERROR and one.name == "djqueue.carriers"]
+
+
+@pytest.mark.backends("memory")
+@pytest.mark.parametrize("command", [note, stumble])
+def test_what_is_logged_of_a_start_has_its_context(queue, caplog, command):
+    """A filter of logs finds there what a carrier has set, and which message it is about."""
+    seen = []
+
+    class Tenant(MetadataProducerConsumer):
+        NAMESPACE = "tenant"
+
+        def produce_metadata(self):
+            return "ann"
+
+        def consume_metadata(self, metadata):
+            tenant.set(metadata)
+
+    def listen(record):
+        seen.append((tenant.get(), current_message() and current_message().id))
+        return True
+
+    tenant = contextvars.ContextVar("tenant", default="-")
+    register_metadata_producer_consumer(Tenant())
+    handle = command()
+    logger = logging.getLogger("djqueue.executor")
+    logger.addFilter(listen)
+    try:
+        with caplog.at_level(logging.INFO, "djqueue"):
+            run_one(queue)
+    finally:
+        logger.removeFilter(listen)
+    assert seen == [("ann", handle.id)]
+    assert tenant.get() == "-"

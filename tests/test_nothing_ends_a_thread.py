@@ -15,7 +15,6 @@ from djqueue.consumer.quarantine import Quarantine
 from djqueue.consumer.reaper import Heart, Reaper
 from djqueue.decorators import queue_command
 from djqueue.notes import noted, notes
-from djqueue.queues import queues
 from djqueue.settle import settle
 from djqueue.testing import eventually
 from djqueue.verdicts import Outcome, Verdict
@@ -44,12 +43,6 @@ def explode_unspeakably():
 @pytest.fixture(autouse=True)
 def _fresh():
     ran.clear()
-
-
-@pytest.fixture
-def queue(backend, settings):
-    settings.QUEUES = backend.queues()
-    return queues["default"]
 
 
 class Raising(logging.Handler):

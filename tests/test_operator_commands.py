@@ -7,11 +7,14 @@ import stat
 from dataclasses import replace
 
 import pytest
-from django.core.management import CommandError, call_command
+from django.core.management import CommandError, call_command, load_command_class
+from django.db.utils import ConnectionHandler
 
+from djqueue.backends import database, database_checks
 from djqueue.backends.base import BaseQueue
 from djqueue.backends.entries import Entry, QueueStats
 from djqueue.backends.memory import MemoryQueue
+from djqueue.backends.sql import session
 from djqueue.consumer import Consumer
 from djqueue.decorators import queue_command
 from djqueue.management import errors, tables
@@ -23,6 +26,8 @@ from djqueue.verdicts import Outcome, Verdict
 from tests.contract.toy import ToyQueue
 
 TOY = f"{ToyQueue.__module__}.{ToyQueue.__qualname__}"
+MEMORY = "djqueue.backends.memory.MemoryQueue"
+REDIS = "djqueue.backends.redis_backend.RedisQueue"
 NOT_DECODABLE = b"\x80\x05never decoded"
 
 
@@ -130,7 +135,7 @@ def test_stats_are_a_table_for_people(queue):
 def test_stats_of_some_queues(queue):
     assert [one["queue"] for one in run_json("queue_stats", "-q", "mail")] == ["mail"]
     error = failure("queue_stats", "-q", "mial")
-    assert "'mial'" in str(error) and "mail" in str(error) and error.returncode == 2
+    assert "'mial'" in str(error) and str(error).count("mail") == 1 and error.returncode == 2
 
 
 def test_stats_say_what_a_four_method_queue_cannot_tell(toy):
@@ -282,7 +287,9 @@ def test_a_retry_ends_even_if_everything_dies_again(queue, monkeypatch, which):
 def test_an_unknown_id_is_an_error_after_the_others_are_done(queue, verb):
     kill(queue, "a")
     ids = ["nope"] if verb == "show" else ["nope", "a"]
-    error = failure("queue_errors", verb, *ids)
+    out = io.StringIO()
+    error = failure("queue_errors", verb, *ids, out=out)
+    assert out.getvalue() == {"retry": "1 retried\n", "delete": "1 deleted\n"}.get(verb, "")
     assert "nope" in str(error) and "'default', 'mail'" in str(error) and error.returncode == 1
     assert len(queue.dead) == (1 if verb == "show" else 0)
 
@@ -293,6 +300,29 @@ def test_an_unknown_id_is_an_error_after_the_others_are_done(queue, verb):
 def test_ids_or_a_filter_or_all(toy, args):
     error = failure("queue_errors", *args, "-q", "default")
     assert "--all" in str(error) and error.returncode == 2
+
+
+def test_nothing_is_said_to_be_retried_beside_the_ids_that_are_not_there(toy):
+    out = io.StringIO()
+    assert "nope" in str(failure("queue_errors", "retry", "nope", "-q", "default", out=out))
+    assert out.getvalue() == ""
+
+
+@pytest.mark.parametrize("args", [["a", "--all"], ["a", "--command", "b"]])
+def test_ids_and_others_are_too_much(toy, args):
+    assert "not both" in str(failure("queue_errors", "retry", *args, "-q", "default"))
+
+
+def test_the_switches_of_django_may_stand_before_and_after_the_verb():
+    parser = load_command_class("djqueue", "queue_errors").create_parser("manage.py", "queue_errors")
+
+    def said(*args):
+        told = parser.parse_args(args)
+        return told.verbosity, told.settings, told.traceback
+
+    assert said("list") == (1, None, False)
+    assert said("-v", "2", "--settings", "a", "--traceback", "list") == (2, "a", True)
+    assert said("list", "-v", "2", "--settings", "a", "--traceback") == (2, "a", True)
 
 
 @pytest.mark.parametrize("args", [["list"], ["show", "a"], ["retry", "--all"], ["delete", "a"]])
@@ -308,6 +338,45 @@ def test_a_four_method_queue_is_left_out_among_others(toy):
     assert "'toy' (ToyQueue)" in err.getvalue()
 
 
+# ---- a store that is away
+
+EVERY_VERB = [["list"], ["show", "a"], ["retry", "a"], ["retry", "--all"], ["delete", "--command", "a"], ["export"]]
+
+
+@pytest.mark.parametrize("args", EVERY_VERB, ids=" ".join)
+@pytest.mark.backends("redis")
+def test_a_store_that_is_away_is_named(backend, settings, args):
+    settings.QUEUES = backend.queues("mail") | {"default": {"CLASS": REDIS, "CONNECTION": "127.0.0.1:1:0"}}
+    error = failure("queue_errors", *args)
+    assert "'default' (Redis at 127.0.0.1:1/0)" in str(error) and error.returncode == 1
+    assert "Start it, or correct CONNECTION." in str(error)
+
+
+@pytest.mark.parametrize("args", [["queue_stats"], *(["queue_errors", *args] for args in EVERY_VERB)], ids=" ".join)
+@pytest.mark.backends("sqlite")
+def test_missing_tables_lead_to_migrate(queue, monkeypatch, tmp_path, args):
+    bare = ConnectionHandler({"default": {"ENGINE": "django.db.backends.sqlite3", "NAME": tmp_path / "bare.sqlite3"}})
+    for module in (database, database_checks, session):
+        monkeypatch.setattr(module, "connections", bare)
+    told = str(failure(*args))
+    bare["default"].close()
+    assert "no such table" in told and "manage.py migrate djqueue " in told
+    assert (told.count("migrate"), "journal_mode" in told) == (1, False), "said once, and nothing else"
+
+
+def test_what_was_done_is_told_even_if_the_next_store_is_away(settings, monkeypatch):
+    def away(ids):
+        raise ConnectionError("nobody there")
+
+    settings.QUEUES = {alias: {"CLASS": MEMORY} for alias in ("default", "mail")}
+    kill(queues["default"], "a")
+    kill(queues["mail"], "b")
+    monkeypatch.setattr(queues["mail"], "revive", away)
+    out = io.StringIO()
+    assert "nobody there" in str(failure("queue_errors", "retry", "--all", out=out))
+    assert out.getvalue() == "1 retried\n"
+
+
 # ---- some of the errors
 
 
@@ -317,11 +386,13 @@ def test_a_four_method_queue_is_left_out_among_others(toy):
         (["--command", "app.commands.charge"], "charge"),
         (["--command", "charge"], "charge"),
         (["--command", "app.*.charge*"], "charge charge_back"),
+        (["--command", "App.*.CHARGE"], "charge"),
         (["--command", "charge", "--command", "send"], "send"),
         (["--command", "app"], ""),
         (["--exception", "ValueError"], "charge charge_back"),
         (["--exception", "builtins.ValueError"], "charge charge_back"),
         (["--exception", "OutOfStock"], "send"),
+        (["--exception", "outofstock"], "send"),
         (["--exception", "tests.*"], "send"),
         (["--exception", "Exception"], ""),
         (["--exception", "*"], "charge charge_back send"),
@@ -349,7 +420,7 @@ def test_errors_are_picked_by_when_they_died(queue):
     kill(queue, "a", "b")
     assert [one["id"] for one in run_json("queue_errors", "list", "--newer", "1h", "--older", "0s")] == ["a", "b"]
     assert run_json("queue_errors", "list", "--older", "1h") == []
-    assert run("queue_errors", "delete", "--older", "4w") == "0 deleted\n"
+    assert run("queue_errors", "delete", "--older", "4w") == "0 deleted: no error matches --older 28 d\n"
     assert run("queue_errors", "delete", "--newer", "4w") == "2 deleted\n"
 
 
@@ -389,7 +460,8 @@ def test_errors_of_a_filter_are_retried(queue):
     assert (len(queue), len(queue.dead), len(queues["mail"].dead)) == (1, 1, 1)
     assert run("queue_errors", "retry", "--exception", "ValueError", "--all") == "2 retried\n"
     assert (len(queue), len(queue.dead), len(queues["mail"])) == (2, 0, 1)
-    assert run("queue_errors", "retry", "--exception", "ValueError") == "0 retried\n"
+    told = run("queue_errors", "retry", "--exception", "ValueError", "--reason", "x")
+    assert told == "0 retried: no error matches --exception 'ValueError', --reason 'x'\n"
 
 
 def test_errors_of_a_filter_are_deleted(queue, monkeypatch):

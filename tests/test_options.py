@@ -14,7 +14,6 @@ from djqueue.executor import policy_of
 from djqueue.notes import notes
 from djqueue.options import CONTRADICTIONS
 from djqueue.policies import Policy
-from djqueue.queues import queues
 from djqueue.running import open_entry
 from djqueue.verdicts import Outcome
 from tests.life import claim_one, run_one
@@ -95,12 +94,6 @@ def listed(number=0):
 @pytest.fixture(autouse=True)
 def _nothing_asked():
     asked.clear()
-
-
-@pytest.fixture
-def queue(backend, settings):
-    settings.QUEUES = backend.queues()
-    return queues["default"]
 
 
 def declared(**options):
@@ -489,8 +482,8 @@ class TestByName:
             lambda failures, exception: 1,
             Holder.wait,
             Holder(),
-            Holder().wait,
-            functools.partial(by_path, 1),
+            Holder().__call__,
+            functools.partial(by_path),
             Longer(),
             nested,
         ],

@@ -5,7 +5,6 @@ import pytest
 from djqueue.consumer.pace import MOST_AHEAD, Budget, Pace, Prefetch
 from djqueue.consumer.pool import Pool
 from djqueue.decorators import queue_command
-from djqueue.queues import queues
 from djqueue.testing import together
 from tests.bench import Bench
 
@@ -13,12 +12,6 @@ from tests.bench import Bench
 @queue_command
 def work(number=0):
     return number
-
-
-@pytest.fixture
-def queue(backend, settings):
-    settings.QUEUES = backend.queues()
-    return queues["default"]
 
 
 class TestPace:

@@ -158,12 +158,6 @@ def gate(monkeypatch):
     made.open()
 
 
-@pytest.fixture
-def queue(backend, settings):
-    settings.QUEUES = backend.queues()
-    return queues["default"]
-
-
 def leave(id, queue, value, ttl=60):
     """Put something under the key of a result."""
     queue.store.put(f"result:{id}", value, ttl)

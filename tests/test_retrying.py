@@ -154,12 +154,6 @@ def _nothing_ran():
     asked.clear()
 
 
-@pytest.fixture
-def queue(backend, settings):
-    settings.QUEUES = backend.queues()
-    return queues["default"]
-
-
 def run_until_rest(queue):
     """Run whatever waits, due or not; the outcomes and the delays of the verdicts."""
     outcomes, delays = [], []

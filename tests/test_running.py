@@ -10,7 +10,6 @@ from djqueue import current_message
 from djqueue.consumer.pool import mend_connections
 from djqueue.decorators import queue_command
 from djqueue.executor import execute
-from djqueue.queues import queues
 from djqueue.testing import eventually
 from djqueue.verdicts import Outcome
 from tests.app.models import Thing
@@ -72,12 +71,6 @@ def leave_a_transaction_open():
 @pytest.fixture(autouse=True)
 def _nothing_ran():
     ran.clear()
-
-
-@pytest.fixture
-def queue(backend, settings):
-    settings.QUEUES = backend.queues()
-    return queues["default"]
 
 
 @pytest.mark.backends("memory")

@@ -19,12 +19,6 @@ def _nothing_ran():
     ran.clear()
 
 
-@pytest.fixture
-def queue(backend, settings):
-    settings.QUEUES = backend.queues()
-    return queues["default"]
-
-
 class Clock:
     """Stands still, until it is set."""
 
@@ -171,6 +165,19 @@ class TestPauses:
                 scheduler.tick()
         assert [dt.minute for dt in asked] == [1, 2, 3]
         assert waiting(queue) == 1
+
+    def test_a_schedule_that_fails_is_named_and_holds_up_no_other(self, queue, clock, caplog):
+        def broken(dt):
+            raise KeyError("next")
+
+        with only(schedule(broken)):
+            scheduler = Scheduler([queue])
+            scheduler.tick()
+            clock.forward(seconds=60)
+            assert scheduler.tick() == LONGEST_PAUSE
+        [record] = [record for record in caplog.records if record.levelname == "ERROR"]
+        assert f"{__name__}.tick" in record.getMessage()
+        assert record.exc_info[0] is KeyError
 
     def test_without_a_schedule_it_rests(self, queue):
         with only():

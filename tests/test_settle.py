@@ -10,7 +10,6 @@ from djqueue.backends.base import Entry
 from djqueue.decorators import queue_command
 from djqueue.executor import execute
 from djqueue.notes import noted, notes
-from djqueue.queues import queues
 from djqueue.settle import settle
 from djqueue.verdicts import Outcome, Verdict
 from tests.life import claim_one, heard, run_one
@@ -26,12 +25,6 @@ def double(number):
 @queue_command
 def explode(text="boom"):
     raise RuntimeError(text)
-
-
-@pytest.fixture
-def queue(backend, settings):
-    settings.QUEUES = backend.queues()
-    return queues["default"]
 
 
 @pytest.fixture

@@ -7,12 +7,14 @@ from django.test import SimpleTestCase, TestCase, override_settings
 
 from djqueue.backends.base import BaseQueue
 from djqueue.classes import QueueCommand
+from djqueue.command import Command
 from djqueue.decorators import queue_command
 from djqueue.deferrable import Deferrable
 from djqueue.exceptions import NotSupported, UnknownCommand
 from djqueue.queues import queues
 from djqueue.testing import assert_enqueued, assert_not_enqueued, memory_queues, run_due, waiting
 from tests.app.models import Thing
+from tests.life import only
 
 MEMORY = {"CLASS": "djqueue.backends.memory.MemoryQueue"}
 DATABASE = {"CLASS": "djqueue.backends.database.DatabaseQueue"}
@@ -26,6 +28,11 @@ def paint(thing, colour="red", *, coats=1):
 @queue_command(debounce=60, always_delay=True)
 def tidy():
     """Nothing."""
+
+
+@queue_command(result_ttl=60)
+def measure(thing):
+    return len(thing)
 
 
 @queue_command(models="reference")
@@ -105,6 +112,23 @@ class Assertions:
         paint("door")
         assert_enqueued(paint, count=1)
 
+    def test_a_handle_knows_what_came_of_its_call(self):
+        calls = [tidy(), tidy(), tidy()]
+        assert_enqueued(tidy, count=1)
+        assert [call.enqueued for call in calls] == [True, False, False]
+
+    def test_a_call_that_waits_can_be_cancelled(self):
+        call = paint("fence")
+        assert_enqueued(paint)
+        assert (call.cancel(), call.status) == (True, "cancelled")
+        assert_not_enqueued(paint)
+        assert run_due() == []
+
+    def test_a_call_that_has_run_has_its_result(self):
+        call = measure("fence")
+        run_due()
+        assert (call.enqueued, call.get(timeout=0), call.cancel()) == (True, 5, False)
+
     def test_options_of_the_call_count(self):
         paint.using(queue_name="mail", delay=3600, priority=7).enqueue("fence")
         slow = paint.using(queue_name="mail")
@@ -177,6 +201,25 @@ class Assertions:
         with self.assertRaises(ImproperlyConfigured):
             assert_enqueued(paint, queue_name="nowhere")
 
+    def test_arguments_that_are_given_as_to_the_command_are_refused(self):
+        for look in (assert_enqueued, assert_not_enqueued):
+            for given, advice in [(1, "(1,)"), ("fence", "('fence',)"), ({"thing": 1}, "({'thing': 1},)")]:
+                with self.assertRaises(TypeError) as caught:
+                    look(paint, given)
+                assert str(caught.exception) == f"args is {given!r}: give a tuple, as in args={advice}"
+            with self.assertRaisesRegex(TypeError, r"no option thing: .* as in kwargs={'thing': 1}"):
+                look(paint, thing=1)
+            with self.assertRaisesRegex(TypeError, "kwargs is 2: give a dict"):
+                look(paint, (1,), 2)
+
+    def test_a_short_name_is_answered_with_the_full_one(self):
+        with only(paint, tidy), self.assertRaisesRegex(UnknownCommand, f"Is {tidy.name} meant?"):
+            assert_enqueued("tidy")
+        namesake = Command(tidy.func, tidy.policy)
+        namesake.name = "shop.commands.tidy"
+        with only(tidy, namesake), self.assertRaisesRegex(UnknownCommand, "Is its module imported?"):
+            assert_enqueued("tidy")
+
     def test_it_says_so_if_calls_are_run_where_they_are_made(self):
         with override_settings(QUEUE_ALWAYS_EAGER=True):
             paint("fence")
@@ -193,9 +236,13 @@ class OnMemory(Assertions, TestCase):
 
     def test_within_a_block_of_its_own_nobody_was_asked_yet(self):
         with transaction.atomic():
-            tidy()
-            tidy()
+            calls = [tidy(), tidy()]
             assert_enqueued(tidy, delay=0, count=2)
+            assert [call.enqueued for call in calls] == [None, None]
+            with self.assertRaisesRegex(RuntimeError, "this transaction commits"):
+                calls[0].cancel()
+            with self.assertRaisesRegex(RuntimeError, "commit first"):
+                measure("fence").get(timeout=0)
         assert_enqueued(tidy, delay=60, count=1)
 
 

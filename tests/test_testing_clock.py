@@ -4,7 +4,8 @@ from datetime import UTC, datetime, timedelta
 
 import pytest
 import time_machine
-from django.test import SimpleTestCase, override_settings
+from django.db import transaction
+from django.test import SimpleTestCase, TestCase, override_settings
 from django.utils import timezone
 
 from djqueue.backends.memory import MemoryQueue, MemoryStore
@@ -38,6 +39,11 @@ def call():
 
 @queue_command(debounce=60)
 def tidy():
+    """Nothing."""
+
+
+@queue_command(unique=60)
+def greet():
     """Nothing."""
 
 
@@ -101,6 +107,13 @@ class Timed(SimpleTestCase):
         look.using(delay=3600).enqueue("later")
         assert [run.value for run in run_due(until=3600)] == ["later"]
         assert queues["default"].now() < before + 60
+
+    def test_without_a_block_each_begins_at_the_present(self):
+        look.using(delay=100).enqueue("later")
+        assert run_due(until=60) == run_due(until=60) == []
+        with virtual_time():
+            assert run_due(until=60) == []
+            assert [run.value for run in run_due(until=60)] == ["later"]
 
     def test_backoffs_pass(self):
         with virtual_time(START):
@@ -189,6 +202,80 @@ class Timed(SimpleTestCase):
         with virtual_time(START), capture_enqueued() as calls:
             look.using(delay=30).enqueue()
         assert calls[0].run_at == START + timedelta(seconds=30)
+
+
+class TimedInATransaction(TestCase):
+    """What waits for a commit that never comes was called all the same."""
+
+    def setUp(self):
+        seen.clear()
+        self.enterContext(memory_queues())
+
+    def test_a_time_to_live_begins_at_the_call(self):
+        with virtual_time() as clock:
+            hurry()
+            clock.move(61)
+            assert [run.outcome for run in run_due()] == ["expired"]
+
+    def test_so_does_a_delay(self):
+        with virtual_time() as clock:
+            look.using(delay=30).enqueue("later")
+            clock.move(29)
+            assert run_due() == []
+            clock.move(1)
+            assert [run.value for run in run_due()] == ["later"]
+
+    def test_and_a_window(self):
+        for command in (tidy, greet):
+            with virtual_time() as clock:
+                command()
+                clock.move_to(clock.now + timedelta(seconds=60))
+                command()
+                assert len(run_due()) == 2
+                assert_not_enqueued()
+
+    def test_a_call_before_the_block_has_the_time_before_it(self):
+        hurry()
+        with virtual_time(datetime.now(UTC) + timedelta(days=1)):
+            assert [run.outcome for run in run_due()] == ["expired"]
+
+    def test_a_call_within_it_has_its_time(self):
+        with virtual_time(START):
+            look.using(delay=60).enqueue()
+        [waits] = assert_enqueued(look, delay=60)
+        assert waits.run_at == START + timedelta(seconds=60)
+
+    def test_what_was_rolled_back_is_not_sent(self):
+        with virtual_time() as clock:
+            with self.assertRaises(ZeroDivisionError), transaction.atomic():
+                look(1 / 0 if look("lost") else None)
+            clock.move(1)
+            assert_not_enqueued()
+
+    def test_what_may_still_be_rolled_back_is_sent_when_its_block_ends(self):
+        with virtual_time() as clock:
+            with transaction.atomic():
+                hurry()
+                clock.move(61)
+                assert len(queues["default"]) == 0
+            assert [run.outcome for run in run_due()] == ["done"]
+
+    def test_callbacks_of_your_own_wait_for_run_due_and_keep_their_order(self):
+        with virtual_time() as clock:
+            transaction.on_commit(lambda: look("mine"))
+            clock.move(1)
+            assert_not_enqueued()
+            assert [run.value for run in run_due()] == ["mine"]
+        transaction.on_commit(lambda: look("first"))
+        look("second")
+        assert [run.value for run in run_due(until=1)] == ["first", "second"]
+
+    def test_a_time_that_is_refused_sends_nothing(self):
+        with virtual_time() as clock:
+            look()
+            with self.assertRaises(ValueError):
+                clock.move(-1)
+            assert len(queues["default"]) == 0
 
 
 class NotTimed(SimpleTestCase):

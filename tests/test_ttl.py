@@ -10,7 +10,6 @@ from djqueue.decorators import queue_command
 from djqueue.event_consumers import clear_event_consumers, register_event_consumer
 from djqueue.notes import notes
 from djqueue.policies import Policy
-from djqueue.queues import queues
 from djqueue.settle import settle
 from djqueue.verdicts import Outcome, Verdict
 from tests.life import claim_one, heard, run_one, serving
@@ -53,12 +52,6 @@ def linger():
 @pytest.fixture(autouse=True)
 def _nothing_ran():
     ran.clear()
-
-
-@pytest.fixture
-def queue(backend, settings):
-    settings.QUEUES = backend.queues()
-    return queues["default"]
 
 
 class Ear:

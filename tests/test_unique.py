@@ -59,12 +59,6 @@ def _nothing_ran():
     ran.clear()
 
 
-@pytest.fixture
-def queue(backend, settings):
-    settings.QUEUES = backend.queues()
-    return queues["default"]
-
-
 def put(results) -> list:
     return [result.enqueued for result in results]
 
@@ -77,6 +71,24 @@ def test_while_one_waits_an_equal_one_is_refused(queue, unique):
     once = sync.using(unique=unique)
     assert put([once(1), once(1), once(2), once(1)]) == [True, False, True, False]
     assert len(queue) == 2
+
+
+@EACH
+def test_who_stands_for_a_refused_one_is_known(queue, unique):
+    first, second = sync.using(unique=unique)(), sync.using(unique=unique)()
+    assert (first.stand_in, second.stand_in.id, second.stand_in.status) == (None, first.id, "ready")
+
+
+@pytest.mark.backends("memory", "redis", database=True)
+def test_a_handle_learns_at_the_commit_whether_its_call_was_put(queue):
+    with transaction.atomic():
+        first, second = sync(), sync()
+        assert put([first, second]) == [None, None]
+        with pytest.raises(RuntimeError, match="not sent yet"):
+            first.cancel()
+    assert put([first, second]) == [True, False]
+    with transaction.atomic():
+        assert first.cancel() is True
 
 
 @EACH

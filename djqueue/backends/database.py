@@ -260,7 +260,7 @@ class DatabaseQueue(LeasedQueue):
         return f"{connection.vendor} database {settings['NAME']}{host} ({self.database})"
 
     def check(self) -> list:
-        return database_checks.check(self.database)
+        return database_checks.check(self.database, in_use=True)
 
     def close(self) -> None:
         """Close the calling thread's connection, unless a transaction is open on it."""

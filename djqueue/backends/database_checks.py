@@ -13,22 +13,27 @@ from djqueue.models import QueueFact, QueueMessage
 
 FLOORS = {"postgresql": (14,), "mariadb": (10, 6), "sqlite": (3, 35)}
 MIGRATIONS = MigrationRecorder.Migration._meta.db_table
+LACKING = "djqueue.W205"
 PATIENCE = 20
 """Seconds that a writer on SQLite should wait for another one."""
 
 
-def check(alias: str) -> list[CheckMessage]:
-    """Vendor, version, tables, and on SQLite its settings. Connects."""
+def check(alias: str, in_use: bool = False) -> list[CheckMessage]:
+    """Vendor, version, tables, and on SQLite its settings. Connects.
+
+    A database that is ``in_use`` must have its tables; if not, the settings can wait. Another one may still await its
+    first migrate, which runs this very check.
+    """
     connection = connections[alias]
     try:
         with connection.cursor():
-            return [*_server(connection)]
+            return [*_server(connection, in_use)]
     except (DatabaseError, NotSupportedError, OSError) as error:
         hint = "Start the server, or correct DATABASES or the queue's CONNECTION."
         return [Error(f"The database {alias!r} of a queue cannot be used: {error}", hint=hint, id="djqueue.E201")]
 
 
-def _server(connection) -> Iterator[CheckMessage]:
+def _server(connection, in_use: bool = False) -> Iterator[CheckMessage]:
     vendor, version = _vendor(connection)
     if vendor == "mysql":
         yield Warning(
@@ -55,8 +60,9 @@ def _server(connection) -> Iterator[CheckMessage]:
             hint="Remove AUTOCOMMIT from it, or let CONNECTION name another alias in DATABASES.",
             id="djqueue.W206",
         )
-    yield from _tables(connection)
-    if vendor == "sqlite":
+    lacking = [*_tables(connection, in_use)]
+    yield from lacking
+    if vendor == "sqlite" and not (in_use and lacking):
         yield from _sqlite(connection)
 
 
@@ -71,16 +77,16 @@ def _vendor(connection) -> tuple[str, tuple[int, ...]]:
     return connection.vendor, ()
 
 
-def _tables(connection) -> Iterator[CheckMessage]:
+def _tables(connection, in_use: bool) -> Iterator[CheckMessage]:
     there = connection.introspection.table_names()
     missing = [model._meta.db_table for model in (QueueMessage, QueueFact) if model._meta.db_table not in there]
-    if missing and MIGRATIONS in there:  # else the first migrate is still to come, or runs this very check
+    if missing and (in_use or MIGRATIONS in there):
         # A warning only: these checks also run before migrate, which an error would stop.
         database = "" if connection.alias == "default" else f" --database {connection.alias}"
         yield Warning(
             f"The database {connection.alias!r} of a queue lacks: {', '.join(missing)}.",
             hint=f"Run: manage.py migrate djqueue{database} (and see that DATABASE_ROUTERS allow it).",
-            id="djqueue.W205",
+            id=LACKING,
         )
 
 

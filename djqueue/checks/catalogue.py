@@ -71,6 +71,25 @@ CATALOGUE: dict[str, tuple[str, str]] = {
 """Id to message and hint; E is an error, W a warning. E1… and W1… come from the Redis backend, E2… and W2… from the
 database backend, E3… and W3… from the SQS backend: what they find on their servers."""
 
+ELSEWHERE = {
+    "BACKEND": "CLASS",
+    "ENGINE": "CLASS",
+    "HOST": "CONNECTION",
+    "LOCATION": "CONNECTION",
+    "QUEUES_DEFAULT": "QUEUES",
+    "QUEUE_BACKEND": "QUEUE_CLASS",
+    "QUEUE_EAGER": "QUEUE_ALWAYS_EAGER",
+    "QUEUE_HOST": "QUEUE_CONNECTION",
+    "QUEUE_LOCATION": "QUEUE_CONNECTION",
+    "QUEUE_MAX_RETRIES": "QUEUE_MAX_ATTEMPTS",
+    "QUEUE_RETRIES": "QUEUE_MAX_ATTEMPTS",
+    "QUEUE_SERIALIZER": "QUEUE_CODEC",
+    "QUEUE_URL": "QUEUE_CONNECTION",
+    "URL": "CONNECTION",
+    "VISIBILITY_TIMEOUT": "LEASE",
+}
+"""What other packages, and Django's own settings, call what is meant; difflib would guess something else."""
+
 
 def say(id: str, **named: Any) -> CheckMessage:
     """The message of that id about what is named."""
@@ -82,7 +101,8 @@ def say(id: str, **named: Any) -> CheckMessage:
 def nearest(name: object, valid: Iterable[str]) -> str | None:
     """The valid name that was probably meant."""
     by_upper = {one.upper(): one for one in valid}
-    close = get_close_matches(str(name).upper(), by_upper, 1)
+    given = str(name).upper()
+    close = [ELSEWHERE[given]] if ELSEWHERE.get(given) in by_upper else get_close_matches(given, by_upper, 1)
     return by_upper[close[0]] if close else None
 
 

@@ -21,7 +21,7 @@ from djqueue.consumer.scheduler import Scheduler
 from djqueue.consumer.settler import Settler
 from djqueue.consumer.warden import Warden
 from djqueue.exceptions import TimeLimitExceeded
-from djqueue.executor import judged
+from djqueue.executor import judged, report
 from djqueue.logs import about, plain, tell
 from djqueue.verdicts import Outcome, Verdict
 
@@ -121,8 +121,10 @@ class Crew:
         error.add_note(f"It is here:\n{worker.where()}")
         text = "%s is stuck (message %s): %s; its thread is left behind"
         names = plain(entry.label), plain(entry.id)
-        tell(logger, logging.ERROR, text, *names, error, extra=about(held.queue, entry))
-        self._finish(held, replace(judged(policy, error, entry), seconds=ran, keep=policy.keeps_result))
+        tell(logger, logging.WARNING, text, *names, error, extra=about(held.queue, entry))
+        verdict = replace(judged(policy, error, entry), seconds=ran, keep=policy.keeps_result)
+        report(held.queue, held.lease, verdict)
+        self._finish(held, verdict)
 
     def _finish(self, held: Held, verdict: Verdict) -> None:
         if verdict.outcome in (Outcome.UNTRIED, Outcome.NOT_NOW):

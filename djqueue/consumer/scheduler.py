@@ -59,7 +59,12 @@ class Plan:
         now = datetime.fromtimestamp(queue.now(), UTC)
         if self._served is None:
             self._served = self._recall(queue, now)
-        due, upcoming = self._due(now)
+        try:
+            due, upcoming = self._due(now)
+        except Exception as error:  # the schedule's own: the others go on
+            text = "The schedule of %s failed; it is asked again in a minute"
+            tell(logger, logging.ERROR, text, self._command.name, exc_info=error)
+            return LONGEST_PAUSE
         if due:
             self._enqueue(queue, due, now)
         self._served = now

@@ -11,7 +11,7 @@ from typing import Any, NamedTuple
 
 from djqueue.backends.base import BaseQueue
 from djqueue.backends.entries import DELAYED, READY, Entry, Record
-from djqueue.management.tables import NONE, cut, moment, printable, span
+from djqueue.management.tables import NONE, asking, cut, duration, moment, printable, span
 from djqueue.notes import notes
 
 HEAD = ("id", "queue", "command", "died", "starts", "reason")
@@ -32,6 +32,7 @@ def _text(text: str) -> str:
 
 
 def _is_named(name: str, wanted: str) -> bool:
+    name, wanted = name.casefold(), wanted.casefold()
     return bool(name) and (fnmatchcase(name, wanted) or fnmatchcase(name.rpartition(".")[2], wanted))
 
 
@@ -48,7 +49,7 @@ _TESTS = {
     "command": _Test(
         "NAME",
         _text,
-        "only of this command: its name, dotted or bare, where * and ? stand for any text and any character",
+        "only of this command: its name, dotted or bare, in whatever case; * stands for any text, ? for a character",
         lambda wanted, record, now: _is_named(record.entry.label, wanted),
     ),
     "exception": _Test(
@@ -87,6 +88,12 @@ class Filter:
     def __bool__(self) -> bool:
         return bool(self._asked)
 
+    def __str__(self) -> str:
+        return ", ".join(
+            f"--{name} {duration(wanted) if _TESTS[name].type is span else repr(wanted)}"
+            for name, wanted in self._asked.items()
+        )
+
     def picks(self, record: Record, now: float) -> bool:
         """Whether it is asked for; ``now`` by its queue's clock."""
         return all(_TESTS[name].holds(wanted, record, now) for name, wanted in self._asked.items())
@@ -103,8 +110,9 @@ class Filter:
 def picked(queues: Iterable[BaseQueue], asked: Filter) -> Iterator[Found]:
     """What is asked for, queue by queue, in the order in which it died."""
     for queue in queues:
-        now = queue.now()
-        yield from ((queue, record) for record in _records(queue) if asked.picks(record, now))
+        with asking(queue):
+            now = queue.now()
+            yield from ((queue, record) for record in _records(queue) if asked.picks(record, now))
 
 
 def chunks(queues: Iterable[BaseQueue], asked: Filter) -> Iterator[tuple[BaseQueue, list[str]]]:

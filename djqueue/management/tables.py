@@ -4,13 +4,13 @@ from __future__ import annotations
 
 import re
 from argparse import ArgumentTypeError
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Iterator, Sequence
+from contextlib import contextmanager
 from datetime import UTC, datetime
 
 from django.core.management.base import CommandError
 from django.utils import timezone
 
-from djqueue import conf
 from djqueue.backends.base import BaseQueue
 from djqueue.exceptions import InvalidQueueError
 from djqueue.queues import queues
@@ -25,7 +25,24 @@ def chosen(aliases: Iterable[str] | None) -> list[BaseQueue]:
     try:
         return [queues[alias] for alias in dict.fromkeys(aliases or queues)]
     except InvalidQueueError as error:
-        raise CommandError(f"{error} (queues: {', '.join(conf.queue_configs())})", returncode=2) from error
+        raise CommandError(str(error), returncode=2) from error
+
+
+@contextmanager
+def asking(queue: BaseQueue) -> Iterator[None]:
+    """What asks a queue. Raises CommandError for whatever the client of its store raises, and says what is wrong."""
+    try:
+        yield
+    except Exception as error:
+        told = f"Queue {queue.alias!r} ({queue.describe()}) cannot be asked: {error}"
+        raise CommandError("\n".join([told, *_found(queue)])) from error
+
+
+def _found(queue: BaseQueue) -> list[str]:
+    try:
+        return [f"{message.msg} {message.hint or ''}".rstrip() for message in queue.check()]
+    except Exception:  # it asks the store, which may be what is away
+        return []
 
 
 def table(head: Sequence[str], rows: Iterable[Sequence[str]], right: Sequence[str] = ()) -> str:

@@ -13,6 +13,7 @@ from djqueue.backends.memory import MemoryQueue, MemoryStore
 from djqueue.durations import moment, seconds
 from djqueue.exceptions import NotSupported
 from djqueue.queues import queues as all_queues
+from djqueue.testing.commits import commit, send
 
 Follow = Callable[[datetime], object]
 
@@ -33,8 +34,13 @@ class VirtualClock:
         return datetime.fromtimestamp(self._now, UTC)
 
     def move(self, by: float | timedelta) -> None:
-        """Let so many seconds pass. Nothing is run by that: :func:`run_due` does."""
-        self._now += seconds(by, "by")
+        """Let so many seconds pass. Nothing is run by that: :func:`run_due` does.
+
+        What waits for the commit of a TestCase is sent first: it was called before the time passed.
+        """
+        passed = seconds(by, "by")
+        send()
+        self._now += passed
         if self._follow is not None:
             self._follow(self.now)
 
@@ -66,17 +72,20 @@ def virtual_time(
     long results are kept. What your own code asks of ``time`` or ``datetime`` does not; ``follow`` is called with each
     new time, as a datetime in UTC: ``move_to`` of time-machine, or of freezegun.
 
-    After the block the queues have the time that they had before. Raises NotSupported if one of ``queues`` (aliases;
-    all by default) is none of memory: the clock of its server cannot be moved.
+    After the block the queues have the time that they had before. What waits for the commit of a TestCase is sent where
+    the block begins and where it ends, so that the time of the call counts. Raises NotSupported if one of ``queues``
+    (aliases; all by default) is none of memory: the clock of its server cannot be moved.
     """
     for alias in all_queues if queues is None else queues:
         _refuse_other_clocks(alias, all_queues[alias])
     # Whole seconds are exact as floats, so that what is due in 60 s is when 60 s have passed.
     clock = VirtualClock(float(ceil(MemoryQueue.clock())) if start is None else moment(start, "start"), follow)
+    send()
     with mock.patch.object(MemoryQueue, "clock", clock), mock.patch.object(MemoryStore, "clock", clock):
         _clocks.append(clock)
         try:
             yield clock
+            send()
         finally:
             _clocks.remove(clock)
 
@@ -89,6 +98,7 @@ def the_clock(queues: Iterable[str]) -> Iterator[VirtualClock]:
             _refuse_other_clocks(alias, all_queues[alias])
         yield _clocks[-1]
     else:
+        commit()  # here, so that callbacks keep their order: virtual_time() sends djqueue's before all others
         with virtual_time(queues=queues) as clock:
             yield clock
 

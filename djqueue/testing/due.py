@@ -107,8 +107,8 @@ def run_due(
     the error queue afterwards. With ``raise_errors`` the exception of the first that goes there is raised then.
 
     ``until`` (seconds or a timedelta from now, or a datetime) lets time pass, from one due moment to the next, as
-    :func:`virtual_time` does; within such a block it moves the clock of that. So what is delayed or retried is run, and
-    leases run out. With ``periodic`` schedules come due too; one that was never looked at begins now.
+    :func:`virtual_time` does. Within such a block it moves that clock; outside, the next call begins at the present
+    again. With ``periodic`` schedules come due too; one that was never looked at begins now.
 
     ``deliveries`` is how often what succeeds is run before the queue knows, as if workers died just then: a command
     that bears that may be run by at-least-once queues.

@@ -12,6 +12,7 @@ from djqueue.backends.entries import DELAYED, READY
 from djqueue.classes import QueueCommand
 from djqueue.command import Bound, Call, Command
 from djqueue.durations import seconds
+from djqueue.exceptions import UnknownCommand
 from djqueue.policies import Policy
 from djqueue.queues import queues
 from djqueue.registry import registry
@@ -135,15 +136,17 @@ def assert_enqueued(
     *,
     delay: float | timedelta | None = None,
     priority: int | None = None,
+    **unknown: Any,
 ) -> list[Enqueued]:
     """The calls of ``command`` that wait; AssertionError, with a list of all that does wait, if there are none.
 
     ``command`` is a command, one with options (``command.using(queue_name="slow")`` waits there), a QueueCommand class,
     an object of one (with that data), or a name; None is any. With ``args`` or ``kwargs`` only calls of exactly these
     arguments count, in whichever form they were given; ``delay`` is compared to within a second. ``count`` says how
-    many there are; without it, any number but none. Raises TypeError if the arguments do not fit the command, and what
-    :func:`waiting` raises.
+    many there are; without it, any number but none. Raises TypeError if the arguments do not fit the command, or are
+    given one by one, UnknownCommand for a name that nobody has, and what :func:`waiting` raises.
     """
+    _refuse(args, kwargs, unknown)
     wanted = Wanted.of(command, args, kwargs, queue_name, delay, priority)
     there = waiting(wanted.queue_name)
     found = [one for one in there if wanted.is_met_by(one)]
@@ -157,9 +160,22 @@ def assert_not_enqueued(
     args: Sequence | None = None,
     kwargs: Mapping[str, Any] | None = None,
     queue_name: str | None = None,
+    **unknown: Any,
 ) -> None:
     """:func:`assert_enqueued` with ``count=0``; without a command: nothing waits at all."""
+    _refuse(args, kwargs, unknown)
     assert_enqueued(command, args, kwargs, 0, queue_name)
+
+
+def _refuse(args: object, kwargs: object, unknown: Mapping[str, Any]) -> None:
+    """Raises TypeError for arguments that are given as one calls the command."""
+    if unknown:
+        lacking = f"there is no option {', '.join(unknown)}"
+        raise TypeError(f"{lacking}: what the command is called with goes into kwargs, as in kwargs={unknown!r}")
+    if isinstance(args, str | bytes) or not isinstance(args, Sequence | None):
+        raise TypeError(f"args is {args!r}: give a tuple, as in args=({args!r},)")
+    if not isinstance(kwargs, Mapping | None):
+        raise TypeError(f"kwargs is {kwargs!r}: give a dict.")
 
 
 @dataclass(frozen=True, slots=True)
@@ -227,10 +243,17 @@ def command_of(given: AnyCommand | None) -> Command | None:
     if given is None or isinstance(given, Command):
         return given
     if isinstance(given, str):
-        return registry[given]
+        return _named(given)
     if isinstance(given, QueueCommand) or (isinstance(given, type) and issubclass(given, QueueCommand)):
         return given.command()
     raise TypeError(f"{given!r} is no command: give a command, a QueueCommand, or a command's name.")
+
+
+def _named(name: str) -> Command:
+    ending_so = [command.name for command in registry if command.name.endswith(f".{name}")]
+    if name not in registry and len(ending_so) == 1:
+        raise UnknownCommand(f"{name} is not a registered command. Is {ending_so[0]} meant?")
+    return registry[name]
 
 
 def _complaint(wanted: Wanted, count: int | None, found: int, there: list[Enqueued]) -> str:

@@ -13,7 +13,6 @@ from pathlib import Path
 
 from django.core.management.base import BaseCommand, CommandError
 
-from djqueue import conf
 from djqueue.consumer import Consumer, Options
 from djqueue.exceptions import InvalidQueueError
 from djqueue.management import reloading
@@ -71,10 +70,8 @@ class Command(BaseCommand):
             return Consumer(
                 options["queues"], periodic=not options["no_periodic"], **{name: options[name] for name in names}
             )
-        except (TypeError, ValueError) as error:
+        except (TypeError, ValueError, InvalidQueueError) as error:
             raise CommandError(str(error), returncode=2) from error
-        except InvalidQueueError as error:
-            raise CommandError(f"{error} (queues: {', '.join(conf.queue_configs())})", returncode=2) from error
 
     def _log_to(self, logfile: str | None, verbosity: int) -> None:
         """Records of djqueue go to the file, or to standard output unless the project sends them to a stream itself."""

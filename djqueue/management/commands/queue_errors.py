@@ -4,18 +4,18 @@ from __future__ import annotations
 
 import json
 import os
-from argparse import ArgumentParser, ArgumentTypeError
+from argparse import SUPPRESS, ArgumentParser, ArgumentTypeError
 from collections.abc import Callable, Iterator, Sequence
 from functools import partial
 from itertools import islice
 from typing import Any, TextIO
 
-from django.core.management.base import BaseCommand, CommandError
+from django.core.management.base import BaseCommand, CommandError, DjangoHelpFormatter
 
 from djqueue.backends.base import BaseQueue
 from djqueue.backends.entries import Record
 from djqueue.management.errors import HEAD, Filter, brief, chunks, full, page, picked, row
-from djqueue.management.tables import chosen, table
+from djqueue.management.tables import asking, chosen, table
 
 
 class Command(BaseCommand):
@@ -23,15 +23,16 @@ class Command(BaseCommand):
 
     def add_arguments(self, parser: ArgumentParser) -> None:
         verbs = parser.add_subparsers(dest="verb", required=True)
-        listing = verbs.add_parser("list", help="what is in the error queues")
+        add = partial(verbs.add_parser, parents=[_usual()], formatter_class=DjangoHelpFormatter)
+        listing = add("list", help="what is in the error queues")
         listing.add_argument("--limit", type=_count, default=50, help="show so many at most (default: %(default)s)")
-        show = verbs.add_parser("show", help="one message with its tracebacks")
+        show = add("show", help="one message with its tracebacks")
         show.add_argument("id")
-        export = verbs.add_parser("export", help="all that is known of each message, in lines of JSON")
+        export = add("export", help="all that is known of each message, in lines of JSON")
         export.add_argument("-o", "--output", metavar="FILE", help="a new file, for its owner's eyes (default: stdout)")
         export.add_argument("--with-body", action="store_true", help="with the encoded arguments; they may be secret")
         for verb, what in (("retry", "put back, their counts afresh"), ("delete", "delete")):
-            changing = verbs.add_parser(verb, help=f"{what}: the messages of these ids, those of a filter, or all")
+            changing = add(verb, help=f"{what}: the messages of these ids, those of a filter, or all")
             changing.add_argument("ids", nargs="*", metavar="id")
             changing.add_argument("--all", action="store_true", help="every message in the error queues chosen")
             changing.add_argument("--dry-run", action="store_true", help="say how many, and leave them where they are")
@@ -95,30 +96,54 @@ class Command(BaseCommand):
 
     def _change(self, queues: list[BaseQueue], options: dict, done: str, change: Callable) -> None:
         wanted, asked = list(dict.fromkeys(options["ids"])), Filter(options)
-        if bool(wanted) == bool(asked or options["all"]):
-            raise CommandError("Give the ids of messages, or a filter such as --command, or --all.", returncode=2)
+        _refuse_none_or_both(wanted, asked or options["all"])
         if options["dry_run"]:
             done, change = f"would be {done}", lambda queue, ids: len(ids)
         changed, found = 0, set()
-        for queue, ids in _of(queues, wanted) if wanted else chunks(queues, asked):
-            changed += change(queue, ids)
-            found.update(ids if wanted else ())
-        self.stdout.write(f"{changed} {done}")
+        try:
+            for queue, ids in _of(queues, wanted) if wanted else chunks(queues, asked):
+                with asking(queue):
+                    changed += change(queue, ids)
+                found.update(ids if wanted else ())
+        finally:  # even if the store of the next queue is away
+            if changed:
+                self.stdout.write(f"{changed} {done}")
         if missing := [id for id in wanted if id not in found]:
             raise _missing(queues, missing)
         if changed < len(found):
             raise CommandError(f"{len(found) - changed} could not be {done}: somebody holds it, or it waits already.")
+        if not changed:
+            self.stdout.write(f"0 {done}: no error matches {asked}" if asked else f"0 {done}")
+
+
+def _usual() -> ArgumentParser:
+    """The switches of every command of Django, for behind the verb too."""
+    parser = BaseCommand().create_parser("", "", add_help=False)
+    for action in parser._actions:
+        action.default = SUPPRESS  # what was said before the verb holds
+    return parser
+
+
+def _refuse_none_or_both(wanted: Sequence[str], others: object) -> None:
+    if not (wanted or others):
+        raise CommandError("Give the ids of messages, or a filter such as --command, or --all.", returncode=2)
+    if wanted and others:
+        raise CommandError("Give the ids of messages, or else a filter or --all: not both.", returncode=2)
 
 
 def _of(queues: Sequence[BaseQueue], wanted: Sequence[str]) -> Iterator[tuple[BaseQueue, list[str]]]:
     for queue in queues:
-        if ids := [id for id in wanted if queue.dead.find(id) is not None]:
+        with asking(queue):
+            ids = [id for id in wanted if queue.dead.find(id) is not None]
+        if ids:
             yield queue, ids
 
 
 def _find(queues: Sequence[BaseQueue], id: str) -> tuple[BaseQueue, Record]:
     for queue in queues:
-        if (record := queue.dead.find(id)) is not None:
+        with asking(queue):
+            record = queue.dead.find(id)
+        if record is not None:
             return queue, record
     raise _missing(queues, [id])
 

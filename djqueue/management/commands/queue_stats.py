@@ -12,7 +12,7 @@ from django.core.management.base import BaseCommand, CommandError
 
 from djqueue.backends.base import BaseQueue
 from djqueue.backends.entries import QueueStats
-from djqueue.management.tables import NONE, chosen, count, duration, table
+from djqueue.management.tables import NONE, asking, chosen, count, duration, table
 
 COUNTS = ("ready", "delayed", "leased", "dead", "done")
 HEAD = ("queue", "backend", *COUNTS, "oldest")
@@ -62,13 +62,14 @@ class Command(BaseCommand):
         failures = []
         for queue in queues:
             try:
-                known.append((queue, queue.stats()))
-            except Exception as error:  # whatever the client of a store raises
-                failures.append(f"Queue {queue.alias!r} ({queue.describe()}) cannot be asked: {error}")
+                with asking(queue):
+                    known.append((queue, queue.stats()))
+            except CommandError as error:
+                failures += str(error).splitlines()
         show = [_object(*one) for one in known] if as_json else [_row(*one) for one in known]
         self.stdout.write(json.dumps(show) if as_json else table(HEAD, show, right=(*COUNTS, "oldest")))
         if failures:
-            raise CommandError("\n".join(failures))
+            raise CommandError("\n".join(dict.fromkeys(failures)))  # queues of one store find the same
 
 
 def _row(queue: BaseQueue, stats: QueueStats) -> list[str]:
