@@ -135,7 +135,8 @@ class DebounceContract(Contract):
 
     def test_df14_after_the_last_of_many_simultaneous_calls_one_comes(self):
         queue = self.guarded()
-        guard, called, claimed = Debounce("key", 0.05), [], []
+        guard, called, claimed = Debounce("key", 0.05), [queue.now()], []
+        send(queue, guard, "first")
         end = queue.now() + 0.3
 
         def produce() -> None:
