@@ -22,7 +22,8 @@ from tests import servers
 VENV, DEMO_VENV = ".venv", ".venv-demo"
 PYTEST = ("-m", "pytest", "-n", "auto", "--maxprocesses", "4")
 CORE = ("-m", "not slow")
-FEWER = ("-k", "not mariadb and not postgres and not redis-blocking")  # what differs by interpreter differs on the other backends too
+# What depends on the interpreter shows on memory, SQLite and Redis too.
+FEWER = ("-k", "not mariadb and not postgres and not redis-blocking")
 
 
 def test(full: bool = False):
