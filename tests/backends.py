@@ -36,6 +36,9 @@ class Kind:
         return marks + ([pytest.mark.django_db(transaction=True, databases=sorted(aliases))] if aliases else [])
 
 
+FULL = os.environ.get("DJQUEUE_FULL") == "1"
+"""Whether everything runs on everything. The blocking Redis queue is the other one with another nap: in the small size
+it serves the tests that name it."""
 SQS = "djqueue.backends.sqs.SqsQueue"
 KINDS = {
     kind.id: kind
@@ -45,7 +48,7 @@ KINDS = {
         Kind("postgres", "djqueue.backends.database.DatabaseQueue", server="postgres", alias="postgres"),
         Kind("mariadb", "djqueue.backends.database.DatabaseQueue", server="mariadb", alias="mariadb"),
         Kind("redis", "djqueue.backends.redis_backend.RedisQueue", server="redis"),
-        Kind("redis-blocking", "djqueue.backends.redis_backend.RedisBlockingQueue", server="redis"),
+        Kind("redis-blocking", "djqueue.backends.redis_backend.RedisBlockingQueue", server="redis", everywhere=FULL),
         Kind("sqs", SQS, server="sqs", options={"CREATE": True}, everywhere=False),
         Kind("sqs-fifo", SQS, server="sqs", options={"CREATE": True, "FIFO": True}, everywhere=False),
     )
@@ -113,6 +116,10 @@ def worker_number() -> int:
 def database_names(aliases) -> dict[str, str]:
     """The test databases of this process as another process must name them."""
     return {alias: str(connections[alias].settings_dict["NAME"]) for alias in aliases}
+
+
+EVERY = ("memory", "sqlite", "postgres", "mariadb", "redis", "redis-blocking")
+"""The backends that keep the whole contract."""
 
 
 def parametrise(metafunc):

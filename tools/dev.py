@@ -22,8 +22,8 @@ from tests import servers
 VENV, DEMO_VENV = ".venv", ".venv-demo"
 PYTEST = ("-m", "pytest", "-n", "auto", "--maxprocesses", "4")
 CORE = ("-m", "not slow")
-# What depends on the interpreter shows on memory, SQLite and Redis too.
-FEWER = ("-k", "not mariadb and not postgres and not redis-blocking")
+# What depends on the interpreter shows in memory and on SQLite too.
+FEWER = ("-k", "not mariadb and not postgres and not redis")
 
 
 def test(full: bool = False):

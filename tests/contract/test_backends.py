@@ -14,6 +14,7 @@ from djqueue.testing import (
     StressContract,
     WakeContract,
 )
+from tests.backends import EVERY
 from tests.contract.toy import ToyQueue
 
 
@@ -34,10 +35,12 @@ class OnEachBackend:
         return self.made[-1]
 
 
+@pytest.mark.backends(*EVERY)
 class TestQueue(OnEachBackend, QueueContract):
     """The four verbs and what stands on them."""
 
 
+@pytest.mark.backends(*EVERY)
 class TestLeases(OnEachBackend, LeaseContract):
     """Leases, order, acceptance, inspection."""
 
@@ -50,6 +53,7 @@ class TestStore(OnEachBackend, StoreContract):
     """Facts."""
 
 
+@pytest.mark.backends(*EVERY)
 class TestStress(OnEachBackend, StressContract):
     """Threads and models."""
 

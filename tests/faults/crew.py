@@ -6,10 +6,10 @@ import sys
 from dataclasses import dataclass, field
 
 from djqueue.queues import queues
+from tests.backends import FULL
 from tests.faults.ledger import Ledger
 from tests.site import Process, Site, until
 
-FULL = os.environ.get("DJQUEUE_FULL") == "1"
 PATIENCE = 300.0 if FULL else 60.0
 STORES = ("sqlite", "postgres", "mariadb", "redis", "redis-blocking")
 UP = "threads; queues:"

@@ -8,9 +8,10 @@ from djqueue.testing import GuardContract, LeaseContract, QueueContract, WakeCon
 from djqueue.testing.contract import NOTHING
 from djqueue.testing.patience import PATIENCE
 from djqueue.testing.steps import put
+from tests.backends import FULL
 from tests.contract.test_backends import OnEachBackend
 
-pytestmark = pytest.mark.backends("sqs", "sqs-fifo")
+pytestmark = pytest.mark.backends("sqs", *(["sqs-fifo"] if FULL else []))
 
 
 class OnSqs(OnEachBackend):
