@@ -6,11 +6,11 @@ import logging
 import random
 from collections.abc import Callable
 from dataclasses import asdict, dataclass
-from inspect import signature
 from typing import Any
 
 from django.utils.module_loading import import_string
 
+from djqueue.callables import takes
 from djqueue.durations import seconds
 from djqueue.logs import tell
 
@@ -34,10 +34,10 @@ class Backoff:
 
     def __post_init__(self) -> None:
         object.__setattr__(self, "cap", seconds(self.cap, "Backoff(cap=…)"))
-        if isinstance(self.factor, bool) or not isinstance(self.factor, int | float) or not 1 <= self.factor <= 1000:
-            raise ValueError(f"Backoff(factor=…) is {self.factor!r}: give a number from 1 to 1000.")
-        if isinstance(self.jitter, bool) or not isinstance(self.jitter, int | float) or not 0 <= self.jitter <= 1:
-            raise ValueError(f"Backoff(jitter=…) is {self.jitter!r}: give a number from 0 to 1.")
+        for name, least, most in (("factor", 1, 1000), ("jitter", 0, 1)):
+            value = getattr(self, name)
+            if isinstance(value, bool) or not isinstance(value, int | float) or not least <= value <= most:
+                raise ValueError(f"Backoff({name}=…) is {value!r}: give a number from {least} to {most}.")
 
     def __call__(self, failures: int, exception: BaseException | None = None) -> float:
         whole = min(self.cap, 2.0 + self.factor ** min(failures, 64))
@@ -62,17 +62,11 @@ def backoff_of(value: object) -> Wait:
         return Backoff()
     if isinstance(value, type):
         raise TypeError(f"backoff is {value!r}: give an instance, as in backoff=Backoff(cap=60).")
-    return _checked(value) if callable(value) else Constant(seconds(value, "backoff"))
-
-
-def _checked(func: Wait) -> Wait:
-    try:
-        signature(func).bind(1, None)
-    except TypeError as error:
-        raise TypeError(f"backoff is {func!r}: give a function of the number of failures and the exception.") from error
-    except ValueError:  # it does not say
-        pass
-    return func
+    if not callable(value):
+        return Constant(seconds(value, "backoff"))
+    if not takes(value, 2):
+        raise TypeError(f"backoff is {value!r}: give a function of the number of failures and the exception.")
+    return value
 
 
 def wait_after(backoff: Wait, failures: int, exception: BaseException | None) -> float:

@@ -3,10 +3,10 @@
 from __future__ import annotations
 
 import logging
-import threading
 
 from djqueue.codecs import to_json
 from djqueue.logs import tell
+from djqueue.registrations import Registrations
 
 logger = logging.getLogger(__name__)
 
@@ -36,15 +36,11 @@ class MetadataProducerConsumer:
         """Called before every start, in the context in which the command runs; None if the message carries nothing."""
 
 
-class Carriers:
-    """Those that are registered, in the order in which they were, each for one queue or (None) for all."""
-
-    def __init__(self) -> None:
-        self._all: list[tuple[str | None, MetadataProducerConsumer]] = []
-        self._lock = threading.Lock()
+class Carriers(Registrations[MetadataProducerConsumer]):
+    """Those that are registered."""
 
     def register(self, carrier: MetadataProducerConsumer, queue_name: str | None = None) -> None:
-        """Raises ValueError if another one of the same NAMESPACE serves the same queue."""
+        """Raises TypeError for what is none, ValueError if another of its NAMESPACE serves the same queue."""
         if not isinstance(carrier, MetadataProducerConsumer):
             raise TypeError(f"{carrier!r} carries no metadata: give an object of a MetadataProducerConsumer class.")
         if not carrier.NAMESPACE:
@@ -53,17 +49,12 @@ class Carriers:
             for alias, other in self._all:
                 if other.NAMESPACE == carrier.NAMESPACE and (None in (alias, queue_name) or alias == queue_name):
                     raise ValueError(f"The NAMESPACE {carrier.NAMESPACE!r} is taken by {type(other).__name__}.")
-            self._all = [*self._all, (queue_name, carrier)]
-
-    def clear(self, queue_name: str | None = None) -> None:
-        """Forget those of one queue; without a name, all of them."""
-        with self._lock:
-            self._all = [pair for pair in self._all if queue_name not in (None, pair[0])]
+            super().register(carrier, queue_name)
 
     def produce(self, queue_name: str) -> dict[str, object]:
         """By namespace what a message of that queue carries. One that fails is logged and left out."""
         values: dict[str, object] = {}
-        for carrier in self._of(queue_name):
+        for carrier in self.of(queue_name):
             try:
                 value = carrier.produce_metadata()
                 to_json(value, models=False, depth=DEPTH)  # what cannot travel must not keep the message from it
@@ -74,14 +65,11 @@ class Carriers:
 
     def consume(self, metadata: dict[str, object], queue_name: str) -> None:
         """Hand each its value. One that fails is logged, and changes nothing."""
-        for carrier in self._of(queue_name):
+        for carrier in self.of(queue_name):
             try:
                 carrier.consume_metadata(metadata.get(carrier.NAMESPACE))
             except BaseException as error:  # sys.exit() in a carrier
                 _complain(carrier, "consume_metadata", error)
-
-    def _of(self, queue_name: str) -> list[MetadataProducerConsumer]:
-        return [carrier for alias, carrier in self._all if alias in (None, queue_name)]
 
 
 def _complain(carrier: MetadataProducerConsumer, method: str, error: BaseException) -> None:

@@ -12,14 +12,12 @@ from django.utils import timezone
 
 from djqueue.backends.base import BaseQueue
 from djqueue.command import Bound, Command, PeriodicCommand, Rule, refuse_generator
-from djqueue.executor import execute
+from djqueue.executor import serve
 from djqueue.options import CommandOptions
 from djqueue.policies import Policy
 from djqueue.queues import queues
 from djqueue.registry import registry
 from djqueue.results import Result
-from djqueue.running import LoopControl
-from djqueue.settle import settle
 
 
 class QueueCommand:
@@ -138,8 +136,7 @@ class Invoker:
         claimed = self.queue.claim(1, self.queue.lease)
         if not claimed:
             return None
-        verdict = execute(self.queue, claimed[0], control=LoopControl(self.queue, claimed[0]))
-        settle(self.queue, [(claimed[0], verdict)])
+        verdict = serve(self.queue, claimed[0])
         if verdict.exception is not None:
             raise verdict.exception
         return claimed[0].entry.id

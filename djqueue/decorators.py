@@ -7,6 +7,7 @@ from collections.abc import Callable
 from datetime import datetime, timedelta
 from typing import ParamSpec, TypeVar, Unpack, overload
 
+from djqueue.callables import takes
 from djqueue.command import Command, PeriodicCommand, Rule, refuse_generator
 from djqueue.crontab import crontab
 from djqueue.options import CommandOptions
@@ -63,7 +64,7 @@ def periodic_command(
 
     Raises TypeError if the function requires parameters or is a generator, ValueError for bad values.
     """
-    if validate_datetime is crontab or not _takes(validate_datetime, 1):
+    if validate_datetime is crontab or not takes(validate_datetime, 1):
         raise TypeError(
             f"{validate_datetime!r} is no schedule: write @periodic_command(crontab(hour=0, minute=0)), "
             "or give a callable of one datetime."
@@ -90,17 +91,6 @@ def _declare_periodic(func: Callable, policy: Policy, validate_datetime: Callabl
         )
     registry.register(command)
     return command
-
-
-def _takes(func: object, count: int) -> bool:
-    """Whether it can be called with so many arguments, as far as is known."""
-    try:
-        inspect.signature(func).bind(*[None] * count)
-    except TypeError:  # or not callable at all
-        return False
-    except ValueError:  # it does not say
-        return callable(func)
-    return True
 
 
 def _is_required(parameter: inspect.Parameter) -> bool:

@@ -15,12 +15,10 @@ from djqueue.carriers import (
 from djqueue.command import Bound, Command
 from djqueue.decorators import declare
 from djqueue.event_consumers import clear_event_consumers, register_event_consumer
-from djqueue.executor import execute
+from djqueue.executor import serve
 from djqueue.policies import Policy
 from djqueue.queues import queues
 from djqueue.results import Result
-from djqueue.running import LoopControl
-from djqueue.settle import settle
 
 P = ParamSpec("P")
 R = TypeVar("R")
@@ -115,8 +113,7 @@ class Deferrable:
 
     def process(self, lease: Lease) -> None:
         """Run a message that ``queue.claim`` or ``queue.reserve`` gave, and settle it."""
-        verdict = execute(self.queue, lease, control=LoopControl(self.queue, lease))
-        settle(self.queue, [(lease, verdict)])
+        verdict = serve(self.queue, lease)
         if isinstance(verdict.exception, KeyboardInterrupt):  # it is back in the queue, and the loop is to end
             raise verdict.exception
 

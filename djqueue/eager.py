@@ -24,8 +24,7 @@ def run_inline(queue: BaseQueue, entry: Entry, command: Command, policy: Policy)
     envelope, verdict = open_entry(queue, entry), Verdict(Outcome.RETRY)
     while verdict.outcome is Outcome.RETRY:
         entry = replace(entry, attempts=entry.attempts + 1)
-        about = entry.attempts, command.name, queue.alias, envelope.metadata, policy.time_limit
-        message = CurrentMessage(entry.id, *about, Control(queue, None))
+        message = CurrentMessage.of(queue, entry, envelope, policy, Control(queue, None))
         try:
             verdict = Verdict(Outcome.DONE, value=run(command, *envelope.arguments(), message, _await_anywhere))
         except Exception as error:

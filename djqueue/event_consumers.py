@@ -3,10 +3,10 @@
 from __future__ import annotations
 
 import logging
-import threading
 
 from djqueue import events
 from djqueue.logs import tell
+from djqueue.registrations import Registrations
 
 logger = logging.getLogger(__name__)
 
@@ -26,12 +26,8 @@ METHODS = {
 """The signals, and the methods that each calls, in order. ``on_complete`` ends every settlement."""
 
 
-class EventConsumers:
-    """Those that are registered, in the order in which they were, each for one queue or (None) for all."""
-
-    def __init__(self) -> None:
-        self._all: list[tuple[str | None, object]] = []
-        self._lock = threading.Lock()
+class EventConsumers(Registrations[object]):
+    """Those that are registered. The signals are heard while there are any."""
 
     def register(self, consumer: object, queue_name: str | None = None) -> None:
         """Raises TypeError for a class, and for what has none of the methods."""
@@ -39,22 +35,20 @@ class EventConsumers:
         if isinstance(consumer, type) or not any(getattr(consumer, method, None) for method in known):
             raise TypeError(f"{consumer!r} is no event consumer: give an object with a method of {', '.join(known)}.")
         with self._lock:
-            self._all = [*self._all, (queue_name, consumer)]
+            super().register(consumer, queue_name)
             for name, ear in _EARS.items():
                 getattr(events, name).connect(ear, dispatch_uid="djqueue.event_consumers")
 
     def clear(self, queue_name: str | None = None) -> None:
-        """Forget those of one queue; without a name, all of them."""
         with self._lock:
-            self._all = [pair for pair in self._all if queue_name not in (None, pair[0])]
+            super().clear(queue_name)
             for name in () if self._all else _EARS:
                 getattr(events, name).disconnect(dispatch_uid="djqueue.event_consumers")
 
     def hear(self, event: str, item: dict | None, queue_name: str) -> None:
-        for alias, consumer in self._all:
-            if alias in (None, queue_name):
-                for method in METHODS[event]:
-                    _call(consumer, method, item)
+        for consumer in self.of(queue_name):
+            for method in METHODS[event]:
+                _call(consumer, method, item)
 
 
 def _call(consumer: object, method: str, item: dict | None) -> None:

@@ -27,7 +27,7 @@ enqueued = Signal()
 enqueue_failed = Signal()
 """It could not be sent after the transaction had committed: ``exception``."""
 empty = Signal()
-"""A consumer found nothing more to do, after it had found something (sender: the queue's alias; no ``id``)."""
+"""A consumer found nothing, the first time since it began or found something (sender: the queue's alias; no ``id``)."""
 claimed = Signal()
 """A worker has it in hands: ``attempt``."""
 started = Signal()

@@ -21,7 +21,8 @@ from djqueue.message import Envelope
 from djqueue.notes import text_of
 from djqueue.policies import Policy
 from djqueue.registry import registry
-from djqueue.running import Awaiter, Control, CurrentMessage, open_entry, run
+from djqueue.running import Awaiter, Control, CurrentMessage, LoopControl, open_entry, run
+from djqueue.settle import settle
 from djqueue.verdicts import Outcome, Verdict, not_now
 
 logger = logging.getLogger(__name__)
@@ -41,6 +42,13 @@ def execute(queue: BaseQueue, lease: Lease, await_: Awaiter = asyncio.run, contr
     return verdict
 
 
+def serve(queue: BaseQueue, lease: Lease) -> Verdict:
+    """Run what a lease holds and settle it, in a loop of one's own."""
+    verdict = execute(queue, lease, control=LoopControl(queue, lease))
+    settle(queue, [(lease, verdict)])
+    return verdict
+
+
 def _execute(queue: BaseQueue, lease: Lease, await_: Awaiter, control: Control, context: Context) -> Verdict:
     try:
         envelope = open_entry(queue, lease.entry)
@@ -56,8 +64,7 @@ def _execute(queue: BaseQueue, lease: Lease, await_: Awaiter, control: Control, 
     except InvalidMessage as error:
         return Verdict(Outcome.DEAD, f"invalid message: {error}", error)
     control.begin(policy)
-    about = lease.entry.attempts, command.name, queue.alias, envelope.metadata, policy.time_limit
-    message = CurrentMessage(lease.entry.id, *about, control)
+    message = CurrentMessage.of(queue, lease.entry, envelope, policy, control)
     verdict = _attempt(partial(run, command, args, kwargs, message, await_, context), message, policy, lease)
     # Of a failure not all is known before it is settled.
     packed = packed_end(queue, lease, verdict) if keep and verdict.outcome is Outcome.DONE else b""

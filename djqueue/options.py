@@ -4,11 +4,11 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterable
 from datetime import datetime, timedelta
-from difflib import get_close_matches
 from typing import Any, Literal, TypedDict
 
 from djqueue.backoff import Backoff, Wait, backoff_of
 from djqueue.durations import moment, seconds, whole
+from djqueue.hints import nearest
 
 _INT32 = range(-(2**31), 2**31)
 
@@ -45,7 +45,7 @@ class CommandOptions(TypedDict, total=False):
 def changes_of(given: dict[str, Any]) -> dict[str, Any]:
     """The fields of a policy that options say. Raises TypeError or ValueError that names the option."""
     for name in sorted(given.keys() - OPTIONS.keys()):
-        meant = ELSEWHERE.get(name) or next(iter(get_close_matches(name, OPTIONS, 1)), None)
+        meant = nearest(name, OPTIONS, ELSEWHERE)
         hint = f"did you mean {meant!r}? There are" if meant else "there are"
         raise TypeError(f"Unknown option {name!r}; {hint}: {', '.join(sorted(OPTIONS))}.")
     for one, other in (("delay", "run_after"), ("retries", "max_attempts")):
@@ -191,17 +191,17 @@ def _per_call(check: Callable[[object], dict], name: str) -> Callable[[object], 
 
 
 ELSEWHERE = {
-    "queue": "queue_name",
-    "countdown": "delay",
-    "eta": "run_after",
-    "expires": "ttl",
-    "max_retries": "retries",
-    "autoretry_for": "retry_on",
-    "error_classes": "retry_on",
-    "delay_seconds": "delay",
-    "ttl_seconds": "ttl",
-    "debounce_seconds": "debounce",
-    "timeout": "time_limit",
+    "QUEUE": "queue_name",
+    "COUNTDOWN": "delay",
+    "ETA": "run_after",
+    "EXPIRES": "ttl",
+    "MAX_RETRIES": "retries",
+    "AUTORETRY_FOR": "retry_on",
+    "ERROR_CLASSES": "retry_on",
+    "DELAY_SECONDS": "delay",
+    "TTL_SECONDS": "ttl",
+    "DEBOUNCE_SECONDS": "debounce",
+    "TIMEOUT": "time_limit",
 }
 """What other libraries call them."""
 

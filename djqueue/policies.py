@@ -210,12 +210,7 @@ def _classes(paths: list[str] | None) -> tuple[type, ...] | None:
 
 
 _CARRIED: dict[str, tuple[Callable[[Any], Any], Callable[[Any], Any]]] = {
-    "ttl": (_same, _same),
-    "max_attempts": (_same, _same),
-    "max_lost": (_same, _same),
-    "lease": (_same, _same),
-    "time_limit": (_same, _same),
-    "result_ttl": (_same, _same),
+    **dict.fromkeys(("ttl", "max_attempts", "max_lost", "lease", "time_limit", "result_ttl"), (_same, _same)),
     "retry_on": (_paths, _classes),
     "backoff": (backoffs.written, backoffs.read),
 }

@@ -14,6 +14,7 @@ from django.dispatch import Signal
 
 from djqueue import conf, events
 from djqueue.backends.base import AnyGuard, BaseQueue, Debounce, Entry, Guard, Unique
+from djqueue.backends.batches import slices
 from djqueue.carriers import carriers
 from djqueue.eager import run_inline
 from djqueue.exceptions import NotSent, NotSupported
@@ -125,7 +126,7 @@ def _pieces(queue: BaseQueue, parcels: Sequence[Parcel]) -> list[Sequence[Parcel
 def _chunks(parcels: Sequence[Parcel]) -> list[Sequence[Parcel]]:
     """What is put at once: calls that are merged go one by one."""
     size = 1 if parcels and parcels[0].policy.merge else CHUNK
-    return [parcels[start : start + size] for start in range(0, len(parcels), size)]
+    return list(slices(parcels, size))
 
 
 def _put(queue: BaseQueue, piece: Sequence[Parcel]) -> None:

@@ -101,6 +101,12 @@ class CurrentMessage:
     control: Control | None = field(default=None, repr=False, compare=False)
     began: float = field(default_factory=time.monotonic, repr=False, compare=False)
 
+    @classmethod
+    def of(cls, queue: BaseQueue, entry: Entry, envelope: Envelope, policy: Policy, control: Control) -> CurrentMessage:
+        """The message that an entry is, as it begins to run."""
+        about = entry.attempts, envelope.command, queue.alias, envelope.metadata, policy.time_limit
+        return cls(entry.id, *about, control)
+
     @property
     def stopping(self) -> bool:
         """Whether the consumer wants to stop: what can end early should, and what ends by ``Retry(after=0)`` goes on

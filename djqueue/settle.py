@@ -3,8 +3,7 @@
 from __future__ import annotations
 
 import logging
-from collections.abc import Callable, Sequence
-from typing import Any
+from collections.abc import Sequence
 
 from django.dispatch import Signal
 
@@ -37,19 +36,7 @@ SIGNALS: dict[Outcome, tuple[Signal, tuple[str, ...]]] = {
     Outcome.NOT_NOW: (events.released, ("reason",)),
     Outcome.HANDED_BACK: (events.released, ("reason",)),
 }
-"""The signal of each outcome, and what it carries beside the id and the queue."""
-
-CARRIED: dict[str, Callable[[Lease, Verdict], Any]] = {
-    "attempt": lambda lease, verdict: lease.entry.attempts,
-    "value": lambda lease, verdict: verdict.value,
-    "seconds": lambda lease, verdict: verdict.seconds,
-    "exception": lambda lease, verdict: verdict.exception,
-    "reason": lambda lease, verdict: verdict.reason,
-    "delay": lambda lease, verdict: verdict.delay,
-}
-
-ENDS = (Outcome.DONE, Outcome.EXPIRED, Outcome.DISCARDED, Outcome.DEAD)
-"""After these there is nothing more to come, and a result can be kept."""
+"""The signal of each outcome, and what it carries beside the id and the queue: the attempt, fields of the verdict."""
 
 Finished = Sequence[tuple[Lease, Verdict]]
 
@@ -65,9 +52,8 @@ def settle_alike(queue: BaseQueue, verb: str, finished: Finished, owner: str = "
     if verb != "complete":
         finished = [(settled(lease, verdict, owner), verdict) for lease, verdict in finished]
     ours = {(lease.entry.id, lease.token) for lease in getattr(queue, verb)([lease for lease, _ in finished])}
-    told = [(lease, verdict) for lease, verdict in finished if (lease.entry.id, lease.token) in ours]
-    wanted = [(lease, verdict) for lease, verdict in told if verdict.keep and verdict.outcome in ENDS]
-    if wanted:
+    wanted = [pair for pair in finished if pair[1].keep] if verb != "release" else []  # after that more is to come
+    if wanted := [pair for pair in wanted if (pair[0].entry.id, pair[0].token) in ours]:
         kept.record(queue, wanted)
     for lease, verdict in finished:
         (_tell if (lease.entry.id, lease.token) in ours else _tell_late)(queue, lease, verdict)
@@ -76,8 +62,9 @@ def settle_alike(queue: BaseQueue, verb: str, finished: Finished, owner: str = "
 def _tell(queue: BaseQueue, lease: Lease, verdict: Verdict) -> None:
     signal, carried = SIGNALS[verdict.outcome]
     if signal.receivers:
-        named = {name: CARRIED[name](lease, verdict) for name in carried}
-        events.emit(signal, lease.entry.label, id=lease.entry.id, queue_name=queue.alias, **named)
+        entry = lease.entry
+        named = {name: entry.attempts if name == "attempt" else getattr(verdict, name) for name in carried}
+        events.emit(signal, entry.label, id=entry.id, queue_name=queue.alias, **named)
 
 
 def _tell_late(queue: BaseQueue, lease: Lease, verdict: Verdict) -> None:

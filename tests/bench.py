@@ -1,11 +1,12 @@
 """A feeder over a pool whose threads stand still, so that a test moves each message by hand."""
 
 from djqueue.consumer.feeder import Feeder, Hands
-from djqueue.consumer.holdings import Holdings, clock
+from djqueue.consumer.holdings import Holdings
 from djqueue.consumer.pace import Budget, Pace
 from djqueue.consumer.pool import Pool
 from djqueue.consumer.quarantine import Quarantine
 from djqueue.consumer.settler import Settler
+from djqueue.durations import clock
 from djqueue.verdicts import Outcome, Verdict
 
 

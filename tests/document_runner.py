@@ -16,9 +16,7 @@ from django.db.utils import ConnectionHandler
 from django.test import override_settings
 
 from djqueue.backends import database_checks
-from djqueue.carriers import clear_metadata_producer_consumers
 from djqueue.consumer import Consumer
-from djqueue.event_consumers import clear_event_consumers
 from djqueue.queues import queues
 from djqueue.registry import registry
 from tests.documents import Block
@@ -48,8 +46,6 @@ class Runner:
                 del sys.modules[name]
         for command in [command for command in registry if command.name not in self._known]:
             registry.unregister(command)
-        clear_metadata_producer_consumers()
-        clear_event_consumers()
 
     def run(self, block: Block) -> None:
         if block.file.endswith("settings.py"):

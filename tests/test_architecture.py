@@ -15,10 +15,12 @@ FILES = sorted(path for path in PACKAGE.rglob("*.py") if "__pycache__" not in pa
 LAYERS = {
     # leaves
     "exceptions": 0, "notes": 0, "logs": 0, "crontab": 0, "codecs": 0, "message": 0, "events": 0, "conf": 0,
-    "durations": 0, "backoff": 0, "carriers": 0, "event_consumers": 0, "fingerprints": 0,
+    "durations": 0, "backoff": 0, "callables": 0, "carriers": 0, "event_consumers": 0, "fingerprints": 0, "hints": 0,
+    "registrations": 0,
     # contract
-    "backends.apart": 1, "backends.base": 1, "backends.entries": 1, "backends.guards": 1, "backends.items": 1,
-    "backends.store": 1, "backends.wire": 1, "options": 1, "policies": 1, "verdicts": 1, "lanes": 1,
+    "backends.apart": 1, "backends.base": 1, "backends.batches": 1, "backends.entries": 1, "backends.guards": 1,
+    "backends.items": 1, "backends.store": 1, "backends.wire": 1, "options": 1, "policies": 1, "verdicts": 1,
+    "lanes": 1,
     # adapters
     "backends": 2, "models": 2, "throttle": 2,
     # wiring
@@ -36,12 +38,12 @@ LAYERS = {
 
 WITHIN_A_LAYER = {
     0: [
-        "durations", "exceptions", "notes", "logs", "conf", "events", "event_consumers", "crontab", "backoff",
-        "codecs", "carriers", "fingerprints", "message",
+        "durations", "callables", "hints", "registrations", "exceptions", "notes", "logs", "conf", "events",
+        "event_consumers", "crontab", "backoff", "codecs", "carriers", "fingerprints", "message",
     ],
     1: [
-        "backends.entries", "backends.guards", "backends.items", "backends.wire", "backends.store", "backends.apart",
-        "backends.base", "options", "verdicts", "policies",
+        "backends.batches", "backends.entries", "backends.guards", "backends.items", "backends.wire",
+        "backends.store", "backends.apart", "backends.base", "options", "verdicts", "policies",
     ],
     4: [
         "kept", "results", "running", "settle", "eager", "merging", "producer", "registry", "command", "executor",

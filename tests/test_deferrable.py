@@ -7,9 +7,7 @@ import pytest
 
 from djqueue import Backoff, Deferrable, MetadataProducerConsumer, current_message
 from djqueue.backends.entries import DELAYED, READY, Entry
-from djqueue.carriers import clear_metadata_producer_consumers
 from djqueue.deferrable import OLD_NAMES, DeferrableCommand
-from djqueue.event_consumers import clear_event_consumers
 from djqueue.exceptions import EncodeError, InvalidQueueError, MessageTooLarge, NotSupported
 from djqueue.message import new_id
 from djqueue.notes import notes
@@ -70,9 +68,6 @@ def hold(seconds):
 @pytest.fixture(autouse=True)
 def _nothing_ran():
     ran.clear()
-    yield
-    clear_metadata_producer_consumers()
-    clear_event_consumers()
 
 
 @pytest.fixture

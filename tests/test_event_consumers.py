@@ -27,12 +27,6 @@ def fail():
     raise KeyError("k")
 
 
-@pytest.fixture(autouse=True)
-def _nobody_listens():
-    yield
-    clear_event_consumers()
-
-
 @pytest.fixture
 def queue(backend, settings):
     settings.QUEUES = backend.queues("default", "mail")

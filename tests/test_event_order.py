@@ -75,12 +75,6 @@ class Recorder:
         return [name for name, _ in self.told]
 
 
-@pytest.fixture(autouse=True)
-def _nobody_listens():
-    yield
-    clear_event_consumers()
-
-
 @pytest.fixture
 def told(queue):
     """All signals of the test, in order."""

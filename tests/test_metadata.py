@@ -83,8 +83,6 @@ class Says(MetadataProducerConsumer):
 @pytest.fixture(autouse=True)
 def _nothing_ran():
     ran.clear()
-    yield
-    clear_metadata_producer_consumers()
 
 
 @pytest.fixture

@@ -380,11 +380,12 @@ def test_df22_a_job_of_three_leases_runs_once(queue, gate):
 
 @EVERY
 class TestOwnLease:
-    def test_a_command_with_a_longer_lease_is_extended_by_that(self, queue, gate):
-        handle = hold_long("gate")
+    @pytest.mark.parametrize("command, beyond", [(hold_long, 20), (hold.using(lease=40), 25)], ids=["command", "call"])
+    def test_a_longer_one_is_what_it_is_extended_by(self, queue, gate, command, beyond):
+        handle = command.enqueue("gate")
         with serving(threads=1, lease=0.4) as consumer:
             gate.await_within(1)
-            assert eventually(lambda: queue.find(handle.id).at > queue.now() + 20)
+            assert eventually(lambda: queue.find(handle.id).at > queue.now() + beyond)
             gate.open()
             eventually(lambda: queue.stats().done == 1)
             consumer.stop()
@@ -404,13 +405,3 @@ class TestOwnLease:
             consumer.stop()
             assert consumer.code() == 0
         assert [name for name, _ in told] == ["started"]
-
-    def test_a_call_may_have_its_own(self, queue, gate):
-        handle = hold.using(lease=40).enqueue("gate")
-        with serving(threads=1, lease=0.4) as consumer:
-            gate.await_within(1)
-            assert eventually(lambda: queue.find(handle.id).at > queue.now() + 25)
-            gate.open()
-            eventually(lambda: queue.stats().done == 1)
-            consumer.stop()
-            assert consumer.code() == 0

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import logging
 import time
-from collections.abc import Hashable, Iterable, Mapping, Sequence
+from collections.abc import Hashable, Iterable, Iterator, Mapping, Sequence
 from functools import cached_property
 from math import inf
 
@@ -36,6 +36,8 @@ __all__ = [
 logger = logging.getLogger(__name__)
 
 DEAD_SUFFIX = f":{DEAD}"
+PAGE = 500
+"""So many records are looked at in one call, where all are wanted."""
 
 
 class BaseQueue(ItemVerbs):
@@ -197,6 +199,13 @@ class BaseQueue(ItemVerbs):
     def peek(self, state: str, limit: int = 50, after: str | None = None) -> list[Record]:
         """Up to ``limit`` records of one state, in the order in which they come up, behind the cursor ``after``."""
         raise self._cannot("peek")
+
+    def walk(self, state: str, most: float = inf) -> Iterator[Record]:
+        """Up to ``most`` records of one state, looked at page by page."""
+        after = None
+        while most > 0 and (page := self.peek(state, int(min(PAGE, most)), after)):
+            yield from page
+            most, after = most - len(page), page[-1].cursor
 
     def stats(self) -> QueueStats:
         """Counts; see :class:`QueueStats`."""

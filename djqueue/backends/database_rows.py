@@ -2,11 +2,11 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Iterator, Sized
-from itertools import islice
+from collections.abc import Callable, Iterable, Iterator
 from math import ceil, inf
 from typing import NamedTuple
 
+from djqueue.backends.batches import portions, slices
 from djqueue.backends.entries import DELAYED, LEASED, READY, Entry, Lease, Record
 from djqueue.backends.guards import AnyGuard, Guard
 from djqueue.backends.sql.common import Arrival, Ask
@@ -145,7 +145,8 @@ def rounds(leases: Iterable[Lease]) -> Iterator[dict[int, Lease]]:
         left, size = [], 0
         for lease in rest:
             weight = _size(lease.entry.note)
-            if lease.token.seq in batch or _is_full(batch, size + weight):
+            is_full = len(batch) == BATCH or (batch and size + weight > BATCH_BYTES)
+            if lease.token.seq in batch or is_full:
                 left.append(lease)
             else:
                 batch[lease.token.seq] = lease
@@ -161,21 +162,7 @@ def weight_of(arrival: Arrival) -> int:
 
 def batches(values: Iterable, weigh: Callable[..., int] = weight_of) -> Iterator[list]:
     """As many as one statement takes."""
-    batch, size = [], 0
-    for value in values:
-        weight = weigh(value)
-        if _is_full(batch, size + weight):
-            yield batch
-            batch, size = [], 0
-        batch.append(value)
-        size += weight
-    if batch:
-        yield batch
-
-
-def _is_full(batch: Sized, size: int) -> bool:
-    """Whether the next one, with which it would have that size, belongs into another batch."""
-    return len(batch) == BATCH or (len(batch) > 0 and size > BATCH_BYTES)
+    return portions(values, BATCH, BATCH_BYTES, weigh)
 
 
 def _size(text: str) -> int:
@@ -185,6 +172,4 @@ def _size(text: str) -> int:
 
 def chunks(values: Iterable[str]) -> Iterator[list[str]]:
     """Without repetitions, as many as one statement takes."""
-    rest = iter(dict.fromkeys(values))
-    while chunk := list(islice(rest, BATCH)):
-        yield chunk
+    return slices(dict.fromkeys(values), BATCH)

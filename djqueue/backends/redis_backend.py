@@ -76,7 +76,7 @@ class RedisQueue(LeasedQueue):
     def put(self, entries: Sequence[Entry], guards: Sequence[AnyGuard | None] | None = None) -> list[bool]:
         """As the contract says. More than 1,000 entries or 8 MiB go in several calls, of which a later may raise."""
         pairs = zip(entries, guards or [None] * len(entries), strict=True)
-        return [accepted for some in wire.portions(pairs, _data) for accepted in self._put(some)]
+        return [accepted for some in wire.portions(pairs, size=_size) for accepted in self._put(some)]
 
     def claim(self, limit: int = 1, lease: float = 60.0, owner: str = "") -> Claimed:
         if limit < 1:
@@ -211,8 +211,8 @@ class RedisQueue(LeasedQueue):
         return [lease for number, lease in enumerate(leases, 1) if number not in out], now
 
 
-def _data(pair: tuple[Entry, AnyGuard | None]) -> bytes:
-    return pair[0].data
+def _size(pair: tuple[Entry, AnyGuard | None]) -> int:
+    return len(pair[0].data)
 
 
 class RedisBlockingQueue(RedisQueue):

@@ -4,11 +4,11 @@ from __future__ import annotations
 
 import re
 from collections.abc import Sequence
-from difflib import get_close_matches
 from urllib.parse import parse_qs, urlsplit
 
 from djqueue.backends.lua import Script
 from djqueue.exceptions import InvalidQueueError, QueueFull
+from djqueue.hints import nearest
 
 try:
     import redis
@@ -57,10 +57,10 @@ def _check_url(url: str) -> None:
             "write '/', '?', '#' and '@' in a password as %2F, %3F, %23 and %40",
         ) from None
     for name in query.keys() - _QUERY:
-        near = get_close_matches(name, _QUERY, 1)
+        meant = nearest(name, _QUERY)
         raise _invalid(
             f"a URL with the option {name!r}",
-            f"did you mean {near[0]!r}?" if near else f"there are {', '.join(sorted(_QUERY))}",
+            f"did you mean {meant!r}?" if meant else f"there are {', '.join(sorted(_QUERY))}",
         )
     if fragment:
         raise _invalid(f"a {scheme}:// URL with a '#'", "write '#' in a password as %23")

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from operator import itemgetter
 
 from redis.exceptions import ResponseError
 
@@ -50,7 +49,7 @@ class RedisStore(BaseStore):
 
     def put_many(self, facts: Sequence[tuple[str, bytes, float | None]]) -> None:
         """As the contract says. More than 1,000 facts or 8 MiB go in several calls, of which a later may raise."""
-        for some in portions(facts, itemgetter(1)):
+        for some in portions(facts, size=lambda fact: len(fact[1])):
             keys = [self._keys.fact(key) for key, _, _ in some]
             ends = [(value, "" if ttl is None else milliseconds(ttl)) for _, value, ttl in some]
             self._link.run(SCRIPTS["put_many"], keys, [told for end in ends for told in end])

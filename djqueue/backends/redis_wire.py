@@ -2,9 +2,10 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from functools import partial
 from math import ceil, inf
 
+from djqueue.backends import batches
 from djqueue.backends.entries import LEASED, READY, Entry, Lease, Record
 from djqueue.backends.guards import UNIQUE_FOR, WAITED_FOR, AnyGuard, Debounce, Guard, Unique
 
@@ -134,21 +135,9 @@ def verdict(lease: Lease) -> tuple[bytes, str, bytes]:
     return text(lease.entry.id), str(lease.token), envelope(lease.entry)
 
 
-def slices(values: Iterable) -> Iterator[Sequence]:
-    """As many as one call should carry."""
-    values = list(values)
-    return (values[first : first + AT_ONCE] for first in range(0, len(values), AT_ONCE))
+slices = partial(batches.slices, most=AT_ONCE)
+"""As many as one call should carry."""
 
 
-def portions(values: Iterable, data: Callable) -> Iterator[list]:
-    """As many as one call should carry, by number and by bytes of what ``data`` gives of each."""
-    some, size = [], 0
-    for value in values:
-        more = len(data(value))
-        if some and (len(some) == AT_ONCE or size + more > BYTES_AT_ONCE):
-            yield some
-            some, size = [], 0
-        some.append(value)
-        size += more
-    if some:
-        yield some
+portions = partial(batches.portions, most=AT_ONCE, most_bytes=BYTES_AT_ONCE)
+"""As many as one call should carry, by number and by bytes."""

@@ -5,7 +5,7 @@ from __future__ import annotations
 from datetime import timedelta
 from math import inf
 
-from djqueue.durations import seconds
+from djqueue.durations import seconds, whole
 from djqueue.exceptions import InvalidQueueError
 
 KEEP_DONE = 100_000
@@ -20,9 +20,9 @@ def remembering(remember_done: Span, keep_done: int | None) -> tuple[float, int]
 
     (0, 0) if they are not; infinity if only a count bounds them. Raises InvalidQueueError.
     """
-    if keep_done is not None and (isinstance(keep_done, bool) or not isinstance(keep_done, int) or keep_done < 0):
-        raise InvalidQueueError(f"OPTIONS['KEEP_DONE'] is {keep_done!r}: give a whole number, at least 0.")
     try:
+        if keep_done is not None:
+            whole(keep_done, "OPTIONS['KEEP_DONE']", least=0)
         span = 0.0 if remember_done is None else seconds(remember_done, "OPTIONS['REMEMBER_DONE']")
     except (TypeError, ValueError) as error:
         raise InvalidQueueError(str(error)) from error

@@ -8,14 +8,12 @@ from botocore.exceptions import BotoCoreError, ClientError
 from django.core.checks import CheckMessage, Error, Warning
 
 from djqueue.backends.sqs_link import Link, is_hidden
+from djqueue.backends.sqs_wire import LONGEST_KEPT
 from djqueue.backends.store import NoStore
 from djqueue.exceptions import InvalidQueueError
 
 if TYPE_CHECKING:
     from djqueue.backends.sqs import SqsQueue
-
-LONGEST = 14 * 86_400
-"""Seconds: the longest that SQS keeps a message."""
 
 
 def check_queue(queue: SqsQueue) -> list[CheckMessage]:
@@ -53,8 +51,8 @@ def _redrive(link: Link, found: dict) -> list[CheckMessage]:
 
 
 def _retention(link: Link, found: dict) -> list[CheckMessage]:
-    seconds = int(found.get("MessageRetentionPeriod", LONGEST))
-    if seconds >= LONGEST:
+    seconds = int(found.get("MessageRetentionPeriod", LONGEST_KEPT))
+    if seconds >= LONGEST_KEPT:
         return []
     text = f"{link.where} forgets what waits longer than {seconds / 86_400:.3g} days."
-    return [Warning(text, hint=f"Set its MessageRetentionPeriod to {LONGEST}.", id="djqueue.W302")]
+    return [Warning(text, hint=f"Set its MessageRetentionPeriod to {LONGEST_KEPT}.", id="djqueue.W302")]

@@ -7,11 +7,9 @@ from dataclasses import replace
 
 from djqueue.backends import wire
 from djqueue.backends.entries import Entry
+from djqueue.backends.sqs_wire import LONGEST_KEPT
 from djqueue.backends.store import BaseStore
 from djqueue.exceptions import NotSupported
-
-KEPT_FOR = 14 * 86_400.0
-"""Seconds: the longest that SQS keeps a message."""
 
 
 class Changes:
@@ -23,7 +21,7 @@ class Changes:
     def keep(self, entry: Entry, receives: int) -> None:
         """Write down all of an entry but its body, as it is after that receive."""
         head = wire.pack(replace(entry, data=b""))
-        self._needed().put(self._key(entry), f"{receives} {head}".encode(), KEPT_FOR)
+        self._needed().put(self._key(entry), f"{receives} {head}".encode(), LONGEST_KEPT)
 
     def of(self, entry: Entry) -> tuple[Entry, int]:
         """The entry as it is, and how many receives that counts."""

@@ -9,7 +9,7 @@ from collections.abc import Sequence
 from typing import NamedTuple
 from urllib.parse import parse_qs, urlsplit
 
-from djqueue.backends.sqs_wire import AT_ONCE
+from djqueue.backends.sqs_wire import AT_ONCE, LONGEST_KEPT
 from djqueue.exceptions import InvalidQueueError
 
 try:
@@ -36,7 +36,7 @@ CONFIG = Config(
     tcp_keepalive=True,
 )
 
-LASTING = {"MessageRetentionPeriod": "1209600"}
+LASTING = {"MessageRetentionPeriod": str(LONGEST_KEPT)}
 """Of a queue that is created here: what waits is kept for fourteen days, which is the longest."""
 IN_GROUPS = {"FifoQueue": "true", "DeduplicationScope": "messageGroup", "FifoThroughputLimit": "perMessageGroupId"}
 

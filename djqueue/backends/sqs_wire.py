@@ -4,14 +4,15 @@ from __future__ import annotations
 
 import re
 import threading
-import time
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import replace
+from functools import partial
 from hashlib import sha256
 from math import ceil
 
-from djqueue.backends import wire
+from djqueue.backends import batches, wire
 from djqueue.backends.entries import DEAD, Entry
+from djqueue.durations import clock
 from djqueue.exceptions import InvalidQueueError
 from djqueue.message import new_id
 
@@ -21,6 +22,8 @@ LONGEST_DELAY = 900
 """Seconds for which SQS itself can delay a message."""
 LONGEST_HOLD = 43_200
 """Seconds for which a message can be held, from when it was received."""
+LONGEST_KEPT = 14 * 86_400
+"""Seconds: the longest that SQS keeps a message."""
 FIFO = ".fifo"
 
 _LONGEST_NAME = 80
@@ -29,12 +32,6 @@ _DIGEST = 16
 _DEAD_END = f"-{DEAD}"
 _UNSAFE = re.compile(r"[^A-Za-z0-9_-]")
 _KEY = re.compile(r"[!-~]{1,128}")
-_CLOCK = getattr(time, "CLOCK_BOOTTIME", time.CLOCK_MONOTONIC)
-
-
-def clock() -> float:
-    """Seconds, by a clock that nobody sets, and that goes on while the machine sleeps."""
-    return time.clock_gettime(_CLOCK)
 
 
 # ---- names
@@ -96,22 +93,11 @@ def _key(text: str) -> str:
 
 def portions(messages: Sequence[dict], most: int) -> Iterator[list[dict]]:
     """As many as one call takes, by number and by bytes."""
-    some, size = [], 0
-    for message in messages:
-        own = len(message["MessageBody"])
-        if some and (len(some) == AT_ONCE or size + own > most):
-            yield some
-            some, size = [], 0
-        some.append(message)
-        size += own
-    if some:
-        yield some
+    return batches.portions(messages, AT_ONCE, most, lambda message: len(message["MessageBody"]))
 
 
-def slices(values: Iterable) -> Iterator[list]:
-    """As many as one call takes."""
-    values = list(values)
-    return (values[first : first + AT_ONCE] for first in range(0, len(values), AT_ONCE))
+slices = partial(batches.slices, most=AT_ONCE)
+"""As many as one call takes."""
 
 
 def whole(seconds: float) -> int:

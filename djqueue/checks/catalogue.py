@@ -3,10 +3,12 @@
 from __future__ import annotations
 
 from collections.abc import Iterable
-from difflib import get_close_matches
+from functools import partial
 from typing import Any
 
 from django.core.checks import CheckMessage, Error, Warning
+
+from djqueue import hints
 
 TAG = "djqueue"
 """``manage.py check --tag djqueue`` runs these checks alone."""
@@ -98,12 +100,8 @@ def say(id: str, **named: Any) -> CheckMessage:
     return kind(message, hint=hint, id=f"djqueue.{id}")
 
 
-def nearest(name: object, valid: Iterable[str]) -> str | None:
-    """The valid name that was probably meant."""
-    by_upper = {one.upper(): one for one in valid}
-    given = str(name).upper()
-    close = [ELSEWHERE[given]] if ELSEWHERE.get(given) in by_upper else get_close_matches(given, by_upper, 1)
-    return by_upper[close[0]] if close else None
+nearest = partial(hints.nearest, elsewhere=ELSEWHERE)
+"""The valid name that was probably meant, or None."""
 
 
 def near(name: object, valid: Iterable[str]) -> str:

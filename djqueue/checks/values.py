@@ -10,19 +10,25 @@ from django.core.checks import CheckMessage, register
 from djqueue import conf
 from djqueue.checks.catalogue import TAG, near, nearest, say
 from djqueue.codecs import CODECS
-from djqueue.durations import seconds
+from djqueue.durations import seconds, whole
 from djqueue.options import is_exception
 
 
-def _is_count(value: object) -> bool:
-    return isinstance(value, int) and not isinstance(value, bool) and value >= 1
+def _passes(check: Callable[..., object], **bounds: float) -> Callable[[object], bool]:
+    """Whether a check of an argument takes it."""
+
+    def passes(value: object) -> bool:
+        try:
+            check(value, "it", **bounds)
+        except (TypeError, ValueError):
+            return False
+        return True
+
+    return passes
 
 
-def _is_duration(value: object, least: float = 0.0) -> bool:
-    try:
-        return seconds(value, "a duration", least=least) >= least
-    except (TypeError, ValueError):
-        return False
+_is_count = _passes(whole, least=1)
+_is_duration = _passes(seconds)
 
 
 def _is_none_or(is_good: Callable[[object], bool]) -> Callable[[object], bool]:
@@ -55,10 +61,10 @@ VALUES: dict[str, tuple[Callable[[object], bool], str]] = {
     "QUEUE_RETRY_ON": (_are_exceptions, "a list of exception classes"),
     "QUEUE_MAX_ATTEMPTS": (_is_count, "a whole number, at least 1"),
     "QUEUE_TIME_LIMIT_GRACE": (_is_duration, "seconds, or a timedelta"),
-    "QUEUE_RESULT_TTL": (lambda value: value is None or _is_duration(value), "None, seconds, or a timedelta"),
+    "QUEUE_RESULT_TTL": (_is_none_or(_is_duration), "None, seconds, or a timedelta"),
     "QUEUE_MAX_ERRORS": (_is_none_or(_is_count), "a whole number, at least 1, or None"),
     "QUEUE_MAX_ERROR_AGE": (
-        _is_none_or(lambda value: _is_duration(value, least=1.0)),
+        _is_none_or(_passes(seconds, least=1.0)),
         "at least a second, as a number or a timedelta, or None",
     ),
 }

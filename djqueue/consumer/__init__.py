@@ -159,7 +159,7 @@ class Consumer:
     def _watch(self, crew: Crew) -> None:
         """Wait for the word to stop, or for the end of the work. Signal handlers run in this thread."""
         while not self._told_to_stop(0.02 if crew.may_end else 0.5) and not crew.ended():
-            if crew.pool.stuck >= self.options.threads:
+            if crew.pool.is_stuck:
                 say(logging.CRITICAL, "Too many commands are stuck (%d): a new process is needed", crew.pool.stuck)
                 break
 
@@ -194,6 +194,6 @@ class Consumer:
             )
         if not (cut_off or unsettled):
             say(logging.INFO, "Stopped")
-        if crew.pool.stuck >= self.options.threads:
+        if crew.pool.is_stuck:
             return STUCK
         return CUT_OFF if cut_off or unsettled or self._stops > 1 else DRAINED

@@ -6,9 +6,9 @@ import time
 from threading import Event
 
 from djqueue import conf
-from djqueue.consumer.holdings import Held, Holdings, clock
+from djqueue.consumer.holdings import Held, Holdings
 from djqueue.consumer.loop import Loop, each
-from djqueue.durations import seconds
+from djqueue.durations import clock, seconds
 from djqueue.kept import Progress, is_cancelled, report_progress
 from djqueue.policies import Policy
 from djqueue.running import Control
@@ -43,14 +43,15 @@ class Courier(Loop):
     def watch(self, held: Held) -> None:
         """Ask for it from now on; the first answer is waited for."""
         if held not in self._watched:
-            self._watched[held] = Event()
+            self._watched[held] = first = Event()
             self.wake()
-            self._watched[held].wait(FIRST_ANSWER)
+            first.wait(FIRST_ANSWER)
 
     def tick(self) -> float:
-        for held in [held for held in self._watched if held not in self._holdings]:
+        for held in [held for held in list(self._watched) if held not in self._holdings]:
             del self._watched[held]
-        errands = [*((self._deliver, held) for held in self._due()), *((self._ask, held) for held in self._watched)]
+        watched = list(self._watched)  # commands add to it meanwhile
+        errands = [*((self._deliver, held) for held in self._due()), *((self._ask, held) for held in watched)]
         each(errands, lambda errand: errand[0](errand[1]))  # one that fails holds up no other
         return EVERY if self._reports or self._watched else IDLE
 

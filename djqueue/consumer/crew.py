@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING
 from djqueue.backends.base import BaseQueue
 from djqueue.consumer.courier import Courier, HeldControl
 from djqueue.consumer.feeder import Feeder, Hands
-from djqueue.consumer.holdings import Held, Holdings, clock
+from djqueue.consumer.holdings import Held, Holdings
 from djqueue.consumer.loop import Loop
 from djqueue.consumer.pace import Budget, Pace
 from djqueue.consumer.pool import Pool
@@ -20,6 +20,7 @@ from djqueue.consumer.reaper import Heart, Reaper
 from djqueue.consumer.scheduler import Scheduler
 from djqueue.consumer.settler import Settler
 from djqueue.consumer.warden import Warden
+from djqueue.durations import clock
 from djqueue.exceptions import TimeLimitExceeded
 from djqueue.executor import judged, report
 from djqueue.logs import about, plain, tell

@@ -10,12 +10,13 @@ from dataclasses import dataclass
 
 from djqueue import events
 from djqueue.backends.base import BaseQueue, Claimed
-from djqueue.consumer.holdings import Held, Holdings, clock
+from djqueue.consumer.holdings import Held, Holdings
 from djqueue.consumer.loop import Loop
 from djqueue.consumer.pace import Budget, Pace, Prefetch
 from djqueue.consumer.pool import Pool
 from djqueue.consumer.quarantine import Quarantine
 from djqueue.consumer.settler import Settler
+from djqueue.durations import clock
 from djqueue.verdicts import Outcome, Verdict
 
 logger = logging.getLogger(__name__)

@@ -9,16 +9,9 @@ from djqueue.backends.base import BaseQueue, Lease
 from djqueue.policies import Policy
 from djqueue.verdicts import Verdict
 
-_CLOCK = getattr(time, "CLOCK_BOOTTIME", time.CLOCK_MONOTONIC)
-
-
-def clock() -> float:
-    """Seconds, by a clock that goes on while the machine sleeps, as the leases do at the store."""
-    return time.clock_gettime(_CLOCK)
-
 
 class Held:
-    """One lease in our hands; ``asked`` is the moment just before its claim. All moments are those of :func:`clock`."""
+    """One lease in our hands; ``asked`` is the moment just before its claim. Moments are of ``durations.clock``."""
 
     __slots__ = (
         "began",

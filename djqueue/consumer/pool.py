@@ -13,7 +13,8 @@ from queue import Empty, SimpleQueue
 
 from django.db import connections
 
-from djqueue.consumer.holdings import Held, clock
+from djqueue.consumer.holdings import Held
+from djqueue.durations import clock
 from djqueue.executor import execute
 from djqueue.logs import about, tell
 from djqueue.running import Control
@@ -74,6 +75,11 @@ class Pool:
     def stuck(self) -> int:
         """How many threads were left behind and still run."""
         return sum(worker.is_alive() for worker in self._left_behind)
+
+    @property
+    def is_stuck(self) -> bool:
+        """Whether so many were left behind that a new process is needed: as many as there are threads."""
+        return self.stuck >= len(self.workers)
 
     def leave_behind(self, held: Held) -> Worker | None:
         """Put a new thread in the place of the one that runs this; the old one, or None if none does any more."""

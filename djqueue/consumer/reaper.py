@@ -11,9 +11,9 @@ from math import inf
 
 from djqueue import conf, events
 from djqueue.backends.base import BaseQueue
-from djqueue.consumer.holdings import Held, Holdings, clock
+from djqueue.consumer.holdings import Held, Holdings
 from djqueue.consumer.loop import Loop, each
-from djqueue.durations import seconds, whole
+from djqueue.durations import clock, seconds, whole
 from djqueue.logs import about, plain, tell
 
 logger = logging.getLogger(__name__)

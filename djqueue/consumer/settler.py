@@ -7,8 +7,9 @@ import threading
 from collections import deque
 
 from djqueue.backends.base import BaseQueue
-from djqueue.consumer.holdings import Held, Holdings, clock
+from djqueue.consumer.holdings import Held, Holdings
 from djqueue.consumer.loop import Loop, pause_after
+from djqueue.durations import clock
 from djqueue.logs import tell
 from djqueue.settle import VERBS, settle_alike
 from djqueue.verdicts import Verdict

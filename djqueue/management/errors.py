@@ -126,11 +126,7 @@ def chunks(queues: Iterable[BaseQueue], asked: Filter) -> Iterator[tuple[BaseQue
 def _records(queue: BaseQueue) -> Iterator[Record]:
     """All that is in the error queue when this begins, page by page; a delayed one is there by somebody's hand."""
     for state in (READY, DELAYED):
-        left = len(queue.dead)  # so that it ends, even if what is retried meanwhile dies again
-        after = None
-        while left > 0 and (page := queue.dead.peek(state, min(CHUNK, left), after)):
-            yield from page
-            left, after = left - len(page), page[-1].cursor
+        yield from queue.dead.walk(state, len(queue.dead))  # bounded, as what is retried meanwhile may die again
 
 
 def died(record: Record) -> float:

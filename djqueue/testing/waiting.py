@@ -19,7 +19,6 @@ from djqueue.registry import registry
 from djqueue.running import open_entry
 from djqueue.testing.commits import others_waiting, pending, refuse_eager, send
 
-PAGE = 500
 NEAR = 1.0
 """Seconds by which a delay may differ from what a test says: some time passes between a call and its arrival."""
 
@@ -115,10 +114,7 @@ def waiting(queue_name: str | None = None) -> list[Enqueued]:
 
 def _records(queue: BaseQueue) -> Iterator[Record]:
     for state in (READY, DELAYED):
-        page = queue.peek(state, PAGE)
-        while page:
-            yield from page
-            page = queue.peek(state, PAGE, page[-1].cursor)
+        yield from queue.walk(state)
 
 
 # ---- what a test says

@@ -6,8 +6,6 @@ import pytest
 
 from djqueue import Deferrable, MetadataProducerConsumer, current_message
 from djqueue.backends.entries import DELAYED, READY
-from djqueue.carriers import clear_metadata_producer_consumers
-from djqueue.event_consumers import clear_event_consumers
 from djqueue.exceptions import NotSupported
 from djqueue.notes import notes
 from djqueue.queues import queues
@@ -25,9 +23,6 @@ tournaments = Deferrable("tournaments")
 @pytest.fixture(autouse=True)
 def _nothing_done():
     DONE.clear()
-    yield
-    clear_metadata_producer_consumers()
-    clear_event_consumers()
 
 
 @pytest.fixture

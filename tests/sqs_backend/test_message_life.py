@@ -10,9 +10,9 @@ from djqueue import Deferrable, MetadataProducerConsumer, current_message
 from djqueue.backends import sqs, sqs_wire
 from djqueue.backends.entries import Entry
 from djqueue.backends.guards import Mark
-from djqueue.carriers import clear_metadata_producer_consumers, register_metadata_producer_consumer
+from djqueue.carriers import register_metadata_producer_consumer
 from djqueue.decorators import queue_command
-from djqueue.event_consumers import clear_event_consumers, register_event_consumer
+from djqueue.event_consumers import register_event_consumer
 from djqueue.exceptions import MessageTooLarge, NotSupported
 from djqueue.executor import execute
 from djqueue.notes import notes
@@ -89,9 +89,6 @@ def _fresh(monkeypatch):
     ran.clear()
     asked.clear()
     monkeypatch.setattr(sqs, "CERTAIN", 0)  # a short poll of moto's misses nothing
-    yield
-    clear_metadata_producer_consumers()
-    clear_event_consumers()
 
 
 @pytest.fixture
