@@ -19,8 +19,8 @@ LAYERS = {
     "registrations": 0,
     # contract
     "backends.apart": 1, "backends.base": 1, "backends.batches": 1, "backends.entries": 1, "backends.guards": 1,
-    "backends.items": 1, "backends.store": 1, "backends.wire": 1, "options": 1, "policies": 1, "verdicts": 1,
-    "lanes": 1,
+    "backends.gates": 1, "backends.items": 1, "backends.operators": 1, "backends.spending": 1, "backends.store": 1,
+    "backends.windows": 1, "backends.wire": 1, "options": 1, "policies": 1, "verdicts": 1, "lanes": 1,
     # adapters
     "backends": 2, "models": 2, "throttle": 2,
     # wiring
@@ -42,8 +42,9 @@ WITHIN_A_LAYER = {
         "event_consumers", "crontab", "backoff", "codecs", "carriers", "fingerprints", "message",
     ],
     1: [
-        "backends.batches", "backends.entries", "backends.guards", "backends.items", "backends.wire",
-        "backends.store", "backends.apart", "backends.base", "options", "verdicts", "policies",
+        "backends.batches", "backends.entries", "backends.windows", "backends.gates", "backends.guards",
+        "backends.items", "backends.operators", "backends.wire", "backends.spending", "backends.store",
+        "backends.apart", "backends.base", "lanes", "options", "verdicts", "policies",
     ],
     4: [
         "kept", "results", "running", "settle", "eager", "merging", "producer", "registry", "command", "executor",

@@ -1,4 +1,4 @@
-"""Guards where the queue and its store are two technologies: no step can be atomic over both.
+"""Guards and budgets where the queue and its store are two technologies: no step can be atomic over both.
 
 The mark is written first, by compare-and-set, so that of two producers only one puts. If its put fails the mark is set
 back; if its process dies in between, calls are refused for up to a window although nothing waits.
@@ -12,13 +12,13 @@ from dataclasses import replace
 from typing import TYPE_CHECKING
 
 from djqueue import events
-from djqueue.backends.entries import DELAYED, Entry
+from djqueue.backends.entries import DELAYED, Claimed, Entry
 from djqueue.backends.guards import AnyGuard, Debounce, Mark, Ruling, rule
 from djqueue.logs import tell
 
 if TYPE_CHECKING:
     from djqueue.backends.base import BaseQueue
-    from djqueue.backends.store import BaseStore
+    from djqueue.backends.store import BaseStore, Budget
 
 logger = logging.getLogger(__name__)
 
@@ -68,3 +68,20 @@ def _set_back(store: BaseStore, key: str, was: bytes | None, ruling: Ruling) -> 
         store.drop(key, mark)
     else:
         store.swap(key, mark, was, ruling.ttl)
+
+
+def claim_within(queue: BaseQueue, budget: Budget, limit: int, lease: float, owner: str) -> Claimed:
+    """Spend first, claim then, hand back what was not there: a crash in between costs slots, and no entry."""
+    store = queue.store.shared
+    grant = store.take(budget, limit)
+    if not grant.count:
+        return Claimed((), grant.again, grant.why)
+    claimed = Claimed()
+    try:
+        claimed = queue.claim(grant.count, lease, owner)
+    finally:
+        if len(claimed) < grant.count:
+            store.give(budget, grant, grant.count - len(claimed))
+    if len(claimed) < grant.count:
+        return claimed
+    return Claimed(claimed, grant.again if grant.count < limit else 0.0, grant.why if grant.count < limit else "")

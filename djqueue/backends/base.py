@@ -4,26 +4,28 @@ from __future__ import annotations
 
 import logging
 import time
-from collections.abc import Hashable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Hashable, Iterable, Mapping, Sequence
 from functools import cached_property
 from math import inf
 
 from djqueue.backends import apart, wire
-from djqueue.backends.entries import DEAD, Claimed, Entry, Lease, QueueStats, Reaped, Record
+from djqueue.backends.entries import DEAD, Claimed, Entry, LaneRecord, Lease, QueueStats, Reaped, Record
 from djqueue.backends.guards import AnyGuard, Debounce, Guard, Unique
 from djqueue.backends.items import ItemVerbs
-from djqueue.backends.store import BaseStore, NoStore
-from djqueue.exceptions import NotSupported
+from djqueue.backends.operators import OperatorVerbs
+from djqueue.backends.store import BaseStore, Budget, NoStore
 from djqueue.message import new_id
 
 __all__ = [
     "AnyGuard",
     "BaseQueue",
     "BaseStore",
+    "Budget",
     "Claimed",
     "Debounce",
     "Entry",
     "Guard",
+    "LaneRecord",
     "Lease",
     "LeasedQueue",
     "NoStore",
@@ -36,11 +38,9 @@ __all__ = [
 logger = logging.getLogger(__name__)
 
 DEAD_SUFFIX = f":{DEAD}"
-PAGE = 500
-"""So many records are looked at in one call, where all are wanted."""
 
 
-class BaseQueue(ItemVerbs):
+class BaseQueue(ItemVerbs, OperatorVerbs):
     """A queue in four verbs; all the others work over them, at most once.
 
     A third party writes ``__init__(name, connection)``, ``write``, ``read``, ``flush`` and ``__len__``, and the queue
@@ -49,7 +49,7 @@ class BaseQueue(ItemVerbs):
     """
 
     cannot: frozenset[str] = frozenset(
-        {"durable", "lease", "priority", "idempotent", "inspect", "transaction", "fence"}
+        {"durable", "lease", "priority", "idempotent", "inspect", "transaction", "fence", "lanes", "shards"}
     )
     """What this backend cannot do. Read by checks, the contract suites and the docs; never by the consumer."""
     options: frozenset[str] = frozenset()
@@ -119,8 +119,12 @@ class BaseQueue(ItemVerbs):
         self.write(wire.pack(wire.stamped(entry, self.now())))
         return True
 
-    def claim(self, limit: int = 1, lease: float = 60.0, owner: str = "") -> Claimed:
-        """Lease up to ``limit`` due entries for ``lease`` seconds; never waits. Their ``attempts`` are one higher."""
+    def claim(self, limit: int = 1, lease: float = 60.0, owner: str = "", ahead: int = 0) -> Claimed:
+        """Lease up to ``limit`` units of work for ``lease`` seconds; never waits. Their ``attempts`` are one higher.
+
+        A unit is a due entry, or a run of a lane. Of the units, ``ahead`` would wait for a worker: what is throttled
+        is none of these.
+        """
         due, early, now = [], {}, self.now()
         try:
             wire.read_due(self, limit, now, due, early)
@@ -130,6 +134,10 @@ class BaseQueue(ItemVerbs):
             logger.exception("Reading stopped half way.", extra={"queue_name": self.name})
             return Claimed(due, again=0.0)
         return Claimed(due, again=0.0 if len(due) >= limit else min(early.values(), default=inf))
+
+    def claim_within(self, budget: Budget, limit: int = 1, lease: float = 60.0, owner: str = "") -> Claimed:
+        """Claim what a budget allows. One atomic step where the backend can; what is not there spends nothing."""
+        return apart.claim_within(self, budget, limit, lease, owner)
 
     def reserve(self, limit: int = 1, lease: float = 60.0, owner: str = "", wait: float = 0.0) -> Claimed:
         """Claim; while there is nothing, nap and claim again until ``wait`` seconds are over."""
@@ -153,7 +161,8 @@ class BaseQueue(ItemVerbs):
     def release(self, leases: Sequence[Lease]) -> list[Lease]:
         """Put them back as ``lease.entry`` now says: counts, note, and a delay if it has one.
 
-        Without a delay an entry goes back to its old place. Returns those that were still ours.
+        Without a delay an entry goes back to its old place. Of one in a lane ``entry.hold`` says what waits with it.
+        Returns those that were still ours.
         """
         return wire.write_back(self, leases, self.now())
 
@@ -173,39 +182,6 @@ class BaseQueue(ItemVerbs):
     def reap(self, limit: int = 100) -> Reaped:
         """Make up to ``limit`` expired leases claimable again, each counted as lost. The others cost nothing."""
         return Reaped()
-
-    # ---- for operators; bounded, whatever the size of the queue
-
-    def find(self, id: str) -> Record | None:
-        """The entry of that id, if it waits or is leased."""
-        raise self._cannot("find")
-
-    def remove(self, ids: Iterable[str]) -> int:
-        """Delete entries that wait (never leased ones); how many."""
-        raise self._cannot("remove")
-
-    def amend(self, id: str, was: bytes, data: bytes) -> bool:
-        """Give an entry that waits another body if its body is still ``was``; True if so."""
-        raise self._cannot("amend")
-
-    def trim(self, most: int | None = None, age: float | None = None, limit: int = 1000) -> int:
-        """Delete up to ``limit`` of what came first: what is more than ``most``, or here for over ``age`` seconds.
-
-        That bounds an error queue, which is in the order of its deaths. A backend of four verbs knows no ages.
-        """
-        surplus = 0 if most is None else min(limit, len(self) - most)
-        return sum(self.read() is not None for _ in range(surplus))
-
-    def peek(self, state: str, limit: int = 50, after: str | None = None) -> list[Record]:
-        """Up to ``limit`` records of one state, in the order in which they come up, behind the cursor ``after``."""
-        raise self._cannot("peek")
-
-    def walk(self, state: str, most: float = inf) -> Iterator[Record]:
-        """Up to ``most`` records of one state, looked at page by page."""
-        after = None
-        while most > 0 and (page := self.peek(state, int(min(PAGE, most)), after)):
-            yield from page
-            most, after = most - len(page), page[-1].cursor
 
     def stats(self) -> QueueStats:
         """Counts; see :class:`QueueStats`."""
@@ -255,15 +231,11 @@ class BaseQueue(ItemVerbs):
             return None
         return type(self)(self.name + DEAD_SUFFIX, self.connection, **self._given)
 
-    def _cannot(self, verb: str) -> NotSupported:
-        own = type(self).__name__
-        return NotSupported(f"{own} has only the four verbs and cannot {verb}(); derive it from LeasedQueue.")
-
 
 class LeasedQueue(BaseQueue):
     """The mirror image: write the leased verbs (``put`` … ``stats``), get the four for nothing."""
 
-    cannot = frozenset({"transaction"})
+    cannot = frozenset({"transaction", "lanes", "shards"})
 
     def write(self, data: str) -> None:
         """Put ``data`` as an entry of its own, behind all others of its priority. Raises QueueFull as ``put`` does."""

@@ -68,7 +68,7 @@ class DatabaseQueue(LeasedQueue):
     Raises InvalidQueueError if there is no such alias, the name is too long or an option cannot be. Does not connect.
     """
 
-    cannot = frozenset()
+    cannot = frozenset({"lanes", "shards"})
     options = frozenset({"REMEMBER_DONE", "KEEP_DONE"})
     on_commit = None
 
@@ -135,7 +135,7 @@ class DatabaseQueue(LeasedQueue):
 
     # ---- claim and reap
 
-    def claim(self, limit: int = 1, lease: float = 60.0, owner: str = "") -> Claimed:
+    def claim(self, limit: int = 1, lease: float = 60.0, owner: str = "", ahead: int = 0) -> Claimed:
         token = secrets.randbits(62) | 1  # 0 is nobody's
         ask = Ask(self.name, limit, micros(lease), token, owner[:LONGEST_OWNER])
         rows, now, next, more = self._run(self._sql.claim, ask)

@@ -23,7 +23,7 @@ class Entry:
     delay: float = 0.0
     """Seconds from now, by the store's clock, until the entry is due. Read by ``put`` and ``release``."""
     lane: str = ""
-    """Entries of one lane may have to wait for each other; empty means none."""
+    """The name of its lane: entries of one lane may have to wait for each other; empty means none."""
     attempts: int = 0
     """Starts, counted when the entry is claimed."""
     failures: int = 0
@@ -36,6 +36,10 @@ class Entry:
     """The command's name, at most 255 characters. For operators; the signed body decides what runs."""
     note: str = ""
     """What went wrong so far, a JSON list; it travels with retries and into the error queue."""
+    gate: str = ""
+    """What may leave its lane, as :meth:`Gate.written` has it. Without one a lane is a name and holds nothing up."""
+    hold: str = ""
+    """What waits with it when it is released: HOLD_LANE its lane for the delay, HOLD_PARK its lane for somebody."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -49,20 +53,23 @@ class Lease:
     """When it was claimed (epoch seconds, the store's clock)."""
     until: float = inf
     """When it runs out (epoch seconds, the store's clock) unless it is touched."""
+    run: str = ""
+    """Leases of one claim that say the same here are one unit of work: for one worker, in this order."""
 
 
 class Claimed(list):
     """The leases of one claim, and ``again``: seconds until more may be claimable.
 
     0 means ask at once (the claim was full, or stopped early); infinity means that nothing is known to
-    fall due, so whoever waits polls at a pace of their own.
+    fall due, so whoever waits polls at a pace of their own. ``why`` says what a throttle of the whole queue refused
+    for: "limited", "spaced" or nothing.
     """
 
-    __slots__ = ("again",)
+    __slots__ = ("again", "why")
 
-    def __init__(self, leases=(), again: float = inf):
+    def __init__(self, leases=(), again: float = inf, why: str = ""):
         super().__init__(leases)
-        self.again = again
+        self.again, self.why = again, why
 
 
 @dataclass(frozen=True, slots=True)
@@ -101,3 +108,25 @@ class QueueStats:
     """Seconds that the longest waiting ready entry has been due."""
     capped: int | None = None
     """Counting stopped here: a count that equals it means "at least"."""
+
+
+@dataclass(frozen=True, slots=True)
+class LaneRecord:
+    """A lane as an operator sees it: why does it not run?"""
+
+    name: str
+    state: str
+    """open (its first may leave), timed (it opens by itself), line (it waits for the lane ``within``), or nowhere."""
+    waiting: int
+    """How many wait in it, due ones only."""
+    out: int
+    """How many have left it and are not settled."""
+    opens: float = 0.0
+    """When it opens by itself (epoch seconds, the store's clock); 0 if that is no matter of time."""
+    parked: str = ""
+    """Why it waits for somebody to open it, if it does."""
+    within: str = ""
+    gate: str = ""
+    """As :meth:`Gate.written` has it."""
+    cursor: str = ""
+    """Pass this as ``after`` to go on behind this record."""

@@ -5,20 +5,20 @@ from __future__ import annotations
 import secrets
 import threading
 import time
-from collections import OrderedDict
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import replace
 from itertools import count
 from math import inf
 
 from djqueue.backends import wire
-from djqueue.backends.base import DEAD_SUFFIX, LeasedQueue
+from djqueue.backends.base import DEAD_SUFFIX, Budget, LeasedQueue
 from djqueue.backends.entries import DELAYED, LEASED, READY, Claimed, Entry, Lease, Reaped
 from djqueue.backends.guards import AnyGuard, Mark, Ruling, rule
 from djqueue.backends.lines import Bell, Line
+from djqueue.backends.memory_lanes import MemoryLanes, Turn
 from djqueue.backends.memory_operators import Item, MemoryOperators
 from djqueue.backends.memory_store import MemoryStore
-from djqueue.backends.remembering import Span, remembering
+from djqueue.backends.remembering import Finished, Span, remembering
 
 __all__ = ["MemoryQueue", "MemoryStore"]
 
@@ -43,9 +43,8 @@ class MemoryQueue(MemoryOperators, LeasedQueue):
         self._lock, self._arrivals, self._bell = threading.RLock(), count(), Bell()
         self._items: dict[str, Item] = {}
         self._lines = {READY: Line(), DELAYED: Line(), LEASED: Line()}
-        self._oldest = Line()
-        self._done, self._finished = 0, OrderedDict()
-        self._remember_done, self._keep_done = remembering(remember_done, keep_done)
+        self._oldest, self._lanes, self._laned_last = Line(), MemoryLanes(), False
+        self._done, self._finished = 0, Finished(*remembering(remember_done, keep_done))
         self.store = MemoryStore(name)
         self.store._lock, self.store.clock = self._lock, self.now
         self.dead = self._make_dead()
@@ -64,30 +63,54 @@ class MemoryQueue(MemoryOperators, LeasedQueue):
         pairs = list(zip(entries, guards or [None] * len(entries), strict=True))
         with self._lock:
             now = self.now()
-            self._forget_finished(now)
+            self._finished.forget(now)
             accepted = [self._accept(entry, guard, now) for entry, guard in pairs]
         if any(accepted):
             self._bell.ring()
         return accepted
 
-    def claim(self, limit: int = 1, lease: float = 60.0, owner: str = "") -> Claimed:
+    def claim(self, limit: int = 1, lease: float = 60.0, owner: str = "", ahead: int = 0) -> Claimed:
         with self._lock:
-            now = self.now()
+            now, leases, units, full = self.now(), [], 0, False
             self._bell.hear()
             self._promote(now)
-            ready, leases = self._lines[READY], []
-            while len(leases) < limit and (id := ready.first()) is not None:
-                leases.append(self._lend(self._items[id], now, lease, owner))
-            return Claimed(leases, again=0.0 if len(leases) == limit else self._until_first(DELAYED, now))
+            while units < limit and (turn := self._next(now, full)) is not None:
+                leases += [self._lend(item, now, lease, owner, turn.run) for item in turn.items]
+                units += 1
+                full = units >= limit - ahead
+            more = units == limit or self._lanes.first_rank() is not None
+            next = min(self._until_first(DELAYED, now), self._lanes.until_next(now))
+            return Claimed(leases, again=0.0 if more else next)
+
+    def claim_within(self, budget: Budget, limit: int = 1, lease: float = 60.0, owner: str = "") -> Claimed:
+        with self._lock:
+            return super().claim_within(budget, limit, lease, owner)
+
+    def _next(self, now: float, full: bool) -> Turn | None:
+        """The next unit of work. At equal priority entries in no lane and lanes take turns.
+
+        ``full``: it would wait for a worker, and so is nothing that is throttled.
+        """
+        id, rank = self._lines[READY].first(), self._lanes.first_rank()
+        if full and rank is not None and self._lanes.throttled:
+            rank = None
+        if id is None and rank is None:
+            return None
+        own = None if id is None else self._items[id].rank
+        self._laned_last = own is None or (rank is not None and (rank, self._laned_last) < (own, True))
+        return self._lanes.turn(now) if self._laned_last else Turn([self._items[id]], "")
 
     def complete(self, leases: Sequence[Lease]) -> list[Lease]:
         with self._lock:
             now, ours = self.now(), []
             for lease, item in self._ours(leases):
                 self._take_out(item)
-                self._remember(lease.entry.id, now)
+                self._let_go(item, now)
+                self._finished.add(lease.entry.id, now)
                 ours.append(lease)
-            return ours
+            self._done += len(ours)
+        self._wake_for(ours)
+        return ours
 
     def touch(self, leases: Sequence[Lease], lease: float = 60.0) -> list[Lease]:
         with self._lock:
@@ -104,8 +127,9 @@ class MemoryQueue(MemoryOperators, LeasedQueue):
             now, ours = self.now(), []
             for lease, item in self._ours(leases):
                 self._give_up(item, lease.entry)
-                due = lease.entry.delay > 0
-                self._stand(item, DELAYED if due else READY, now + lease.entry.delay if due else item.place)
+                self._leave(item)
+                self._let_go(item, now)
+                self._return(item, lease.entry, now)
                 ours.append(lease)
         if ours:
             self._bell.ring()
@@ -117,10 +141,12 @@ class MemoryQueue(MemoryOperators, LeasedQueue):
             for lease, item in self._ours(leases):
                 self._give_up(item, lease.entry)
                 self._take_out(item)
+                self._let_go(item, now)
                 if self.dead is not None:
                     self.dead._take_in(item.anew(next(self._arrivals), now))
                 ours.append(lease)
-            return ours
+        self._wake_for(ours)
+        return ours
 
     def reap(self, limit: int = 100) -> Reaped:
         with self._lock:
@@ -128,6 +154,10 @@ class MemoryQueue(MemoryOperators, LeasedQueue):
             while reaped < limit and self._until_first(LEASED, now) == 0:
                 item = self._items[self._lines[LEASED].first()]
                 item.entry = replace(item.entry, lost=item.entry.lost + 1)
+                if self._is_laned(item):
+                    item.token = None  # its lane goes on: a late worker may not finish what others may have begun
+                self._leave(item)
+                self._let_go(item, now)
                 self._stand(item, READY, item.place)  # the token stays: a late worker may finish while nobody has it
                 reaped += 1
             next = self._until_first(LEASED, now)
@@ -194,11 +224,33 @@ class MemoryQueue(MemoryOperators, LeasedQueue):
         self._leave(item)
         del self._items[item.entry.id]
 
-    def _lend(self, item: Item, now: float, seconds: float, owner: str) -> Lease:
+    def _lend(self, item: Item, now: float, seconds: float, owner: str, run: str) -> Lease:
         item.entry = replace(item.entry, attempts=item.entry.attempts + 1)
         item.token, item.owner = secrets.randbits(62), owner
         self._stand(item, LEASED, now + seconds)
-        return Lease(item.entry, item.token, now, now + seconds)
+        return Lease(item.entry, item.token, now, now + seconds, run)
+
+    def _return(self, item: Item, says: Entry, now: float) -> None:
+        """Back it goes; what waits with it does so too."""
+        due = now + says.delay if says.delay > 0 else 0.0
+        laned = self._is_laned(item)
+        if laned and says.hold:
+            self._lanes.hold(item, says.hold, due, now)
+            due = 0.0
+        self._stand(item, DELAYED if due else READY, due or item.place)
+
+    def _is_laned(self, item: Item) -> bool:
+        return bool(item.entry.gate) and self.dead is not None
+
+    def _let_go(self, item: Item, now: float) -> None:
+        """What had left its lane has come back or is gone."""
+        if self._is_laned(item):
+            self._lanes.back(item, now)
+
+    def _wake_for(self, ours: Sequence[Lease]) -> None:
+        """Whose lane may have opened."""
+        if any(lease.entry.gate for lease in ours):
+            self._bell.ring()
 
     def _give_up(self, item: Item, says: Entry) -> None:
         """What its holder says of an entry becomes true, and the holder's token void."""
@@ -216,15 +268,20 @@ class MemoryQueue(MemoryOperators, LeasedQueue):
         """Move an item into the line of a state: the only place that does."""
         self._leave(item)
         item.state, item.at = state, at
-        self._lines[state].add(item.entry.id, item.key())
         if state == READY:
             self._oldest.add(item.entry.id, (item.place, item.seq))
+        if state == READY and self._is_laned(item):
+            self._lanes.enter(item, self.now())
+        else:
+            self._lines[state].add(item.entry.id, item.key())
 
     def _leave(self, item: Item) -> None:
-        if item.state:
+        if item.state == READY and self._is_laned(item):
+            self._lanes.leave(item, self.now())
+        elif item.state:
             self._lines[item.state].drop(item.entry.id)
-            self._oldest.drop(item.entry.id)
-            item.state = ""
+        self._oldest.drop(item.entry.id)
+        item.state = ""
 
     # ---- time and memory, under the lock
 
@@ -232,19 +289,9 @@ class MemoryQueue(MemoryOperators, LeasedQueue):
         while self._until_first(DELAYED, now) == 0:
             item = self._items[self._lines[DELAYED].first()]
             self._stand(item, READY, item.place)
+        self._lanes.wake(now)
 
     def _until_first(self, state: str, now: float) -> float:
         """Seconds until the first in that line is due or runs out; 0 if it has, infinity if there is none."""
         id = self._lines[state].first()
         return inf if id is None else max(0.0, self._items[id].at - now)
-
-    def _remember(self, id: str, now: float) -> None:
-        self._done += 1
-        if self._remember_done:
-            self._finished[id] = now + self._remember_done
-            self._forget_finished(now)
-
-    def _forget_finished(self, now: float) -> None:
-        """They stand in the order in which they ended, so the first to forget is at the front."""
-        while self._finished and (len(self._finished) > self._keep_done or next(iter(self._finished.values())) <= now):
-            self._finished.popitem(last=False)

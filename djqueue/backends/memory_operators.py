@@ -6,7 +6,10 @@ import json
 from collections.abc import Iterable
 from dataclasses import replace
 
-from djqueue.backends.entries import DELAYED, LEASED, READY, Entry, QueueStats, Record
+from djqueue.backends.entries import DELAYED, LEASED, READY, Entry, LaneRecord, QueueStats, Record
+
+IN_LANES = "lanes"
+"""What the cursors begin with of what waits in lanes: numbers and texts do not compare, so it stands alone."""
 
 
 class Item:
@@ -34,6 +37,8 @@ class MemoryOperators:
         with self._lock:
             for id in [*self._lines[READY].keys, *self._lines[DELAYED].keys]:
                 self._take_out(self._items[id])
+            for item in self._lanes.items():
+                self._take_out(item)
 
     def find(self, id: str) -> Record | None:
         with self._lock:
@@ -53,6 +58,35 @@ class MemoryOperators:
             for item in same:
                 item.entry = replace(item.entry, data=data)
             return bool(same)
+
+    def reprioritise(self, ids: Iterable[str], priority: int) -> int:
+        with self._lock:
+            waiting = self._waiting(ids)
+            for item in waiting:
+                self._take_out(item)
+                item.entry = replace(item.entry, priority=priority)
+                self._take_in(item)
+            return len(waiting)
+
+    def lanes(self, limit: int = 50, after: str | None = None) -> list[LaneRecord]:
+        with self._lock:
+            self._promote(self.now())
+            return [one for one in self._lanes.records() if after is None or one.name > after][:limit]
+
+    def lane(self, name: str) -> LaneRecord | None:
+        with self._lock:
+            self._promote(self.now())
+            return self._lanes.record(name)
+
+    def park_lane(self, name: str, why: str) -> None:
+        with self._lock:
+            self._lanes.park(name, why, self.now())
+
+    def open_lane(self, name: str) -> bool:
+        with self._lock:
+            opened = self._lanes.open(name, self.now())
+        self._bell.ring()
+        return opened
 
     def revive(self, ids: Iterable[str]) -> int:
         if self.dead is None:
@@ -85,14 +119,25 @@ class MemoryOperators:
             raise ValueError(f"peek(state={state!r}): the states are {', '.join(self._lines)}.")
         with self._lock:
             self._promote(self.now())
-            names = self._lines[state].after(tuple(json.loads(after)) if after else None, limit)
-            return [self._record(self._items[name]) for name in names]
+            cursor = tuple(json.loads(after)) if after else None
+            if cursor and cursor[0] == IN_LANES:
+                return self._in_lanes(cursor, limit)
+            names = self._lines[state].after(cursor, limit)
+            found = [self._record(self._items[name]) for name in names]
+            return found + self._in_lanes((IN_LANES,), limit - len(found)) if state == READY else found
+
+    def _in_lanes(self, cursor: tuple, limit: int) -> list[Record]:
+        """What waits in lanes, lane by lane."""
+        keys = {(IN_LANES, item.entry.lane, *item.key()): item for item in self._lanes.items()}
+        behind = sorted(key for key in keys if key > cursor)[:limit]
+        return [replace(self._record(keys[key]), cursor=json.dumps(key)) for key in behind]
 
     def stats(self) -> QueueStats:
         with self._lock:
             now = self.now()
             self._promote(now)
             sizes = {state: len(line) for state, line in self._lines.items()}
+            sizes[READY] += len(self._lanes)
             oldest, dead = self._oldest.first(), None if self.dead is None else len(self.dead)
             age = None if oldest is None else max(0.0, now - self._items[oldest].place)
             return QueueStats(**sizes, dead=dead, done=self._done, oldest=age)

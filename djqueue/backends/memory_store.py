@@ -5,16 +5,20 @@ from __future__ import annotations
 import threading
 import time
 from collections.abc import Callable, Sequence
+from functools import cached_property
 from math import inf
+from typing import ClassVar
 
-from djqueue.backends.base import BaseStore
+from djqueue.backends.base import BaseStore, Budget
 from djqueue.backends.lines import Line
+from djqueue.backends.spending import Grant
 
 
 class MemoryStore(BaseStore):
     """The facts of one queue, in a dictionary."""
 
     clock: Callable[[], float] = staticmethod(time.time)
+    _common: ClassVar[MemoryStore | None] = None
 
     def __init__(self, name: str = "", connection: object = None):
         self._lock = threading.RLock()
@@ -23,6 +27,16 @@ class MemoryStore(BaseStore):
 
     def now(self) -> float:
         return self.clock()
+
+    @cached_property
+    def shared(self) -> MemoryStore:
+        """What all queues of this process share, by the clock of this one."""
+        if MemoryStore._common is None:
+            MemoryStore._common = MemoryStore()
+        shared, common = MemoryStore(), MemoryStore._common
+        shared._lock, shared._facts, shared._ends = common._lock, common._facts, common._ends
+        shared.clock = self.now
+        return shared
 
     def get(self, key: str) -> bytes | None:
         with self._lock:
@@ -67,6 +81,14 @@ class MemoryStore(BaseStore):
                 return False
             self._delete(key)
             return True
+
+    def take(self, budget: Budget, count: int) -> Grant:
+        with self._lock:
+            return super().take(budget, count)
+
+    def give(self, budget: Budget, grant: Grant, count: int) -> None:
+        with self._lock:
+            super().give(budget, grant, count)
 
     def prune(self, limit: int = 1000) -> int:
         with self._lock:

@@ -43,7 +43,7 @@ class RedisQueue(LeasedQueue):
     InvalidQueueError.
     """
 
-    cannot = frozenset({"transaction"})
+    cannot = frozenset({"transaction", "lanes", "shards"})
     options = frozenset({"PREFIX", "REMEMBER_DONE", "KEEP_DONE"})
     rings = 0
     """How many sleepers one call may wake."""
@@ -78,7 +78,7 @@ class RedisQueue(LeasedQueue):
         pairs = zip(entries, guards or [None] * len(entries), strict=True)
         return [accepted for some in wire.portions(pairs, size=_size) for accepted in self._put(some)]
 
-    def claim(self, limit: int = 1, lease: float = 60.0, owner: str = "") -> Claimed:
+    def claim(self, limit: int = 1, lease: float = 60.0, owner: str = "", ahead: int = 0) -> Claimed:
         if limit < 1:
             return Claimed((), 0.0)
         token, span = secrets.token_hex(wire.TOKEN // 2), wire.microseconds(lease)

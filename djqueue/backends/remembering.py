@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections import OrderedDict
 from datetime import timedelta
 from math import inf
 
@@ -29,3 +30,27 @@ def remembering(remember_done: Span, keep_done: int | None) -> tuple[float, int]
     if not span and not keep_done:
         return 0.0, 0
     return span or inf, keep_done or KEEP_DONE
+
+
+class Finished:
+    """The ids of finished entries in memory, for ``span`` seconds and ``most`` of them; none for (0, 0)."""
+
+    def __init__(self, span: float, most: int):
+        self._span, self._most = span, most
+        self._ends: OrderedDict[str, float] = OrderedDict()
+
+    def __len__(self) -> int:
+        return len(self._ends)
+
+    def __contains__(self, id: str) -> bool:
+        return id in self._ends
+
+    def add(self, id: str, now: float) -> None:
+        if self._span:
+            self._ends[id] = now + self._span
+            self.forget(now)
+
+    def forget(self, now: float) -> None:
+        """They stand in the order in which they ended, so the first to forget is at the front."""
+        while self._ends and (len(self._ends) > self._most or next(iter(self._ends.values())) <= now):
+            self._ends.popitem(last=False)

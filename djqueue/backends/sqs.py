@@ -54,7 +54,7 @@ class SqsQueue(LeasedQueue):
     name there ends so. With ``create`` it is made when it is first used. Raises InvalidQueueError.
     """
 
-    cannot = frozenset({"priority", "idempotent", "inspect", "transaction", "order", "count", "fence"})
+    cannot = frozenset({"priority", "idempotent", "inspect", "transaction", "order", "count", "fence", "lanes", "shards"})
     options = frozenset({"PREFIX", "SUFFIX", "FIFO", "CREATE"})
     wakes = True
     poll = float(LONGEST_POLL)
@@ -119,7 +119,7 @@ class SqsQueue(LeasedQueue):
         self._messages.send([entry])
         return True
 
-    def claim(self, limit: int = 1, lease: float = 60.0, owner: str = "") -> Claimed:
+    def claim(self, limit: int = 1, lease: float = 60.0, owner: str = "", ahead: int = 0) -> Claimed:
         """As the contract says, but the first that finds nothing takes a second, to be certain."""
         if limit < 1:
             return Claimed((), 0.0)

@@ -4,19 +4,41 @@ from __future__ import annotations
 
 import time
 from collections.abc import Sequence
+from dataclasses import dataclass
 
+from djqueue.backends import spending
+from djqueue.backends.spending import Grant
+from djqueue.backends.windows import Window
 from djqueue.exceptions import NotSupported
+
+
+@dataclass(frozen=True, slots=True)
+class Budget:
+    """A window that everybody who names it shares, on one server or database.
+
+    Whoever names it must mean the same window. ``spacing`` is the name under which the last grant is kept, if queues
+    that share their spacing do not share their window.
+    """
+
+    name: str
+    window: Window
+    spacing: str = ""
 
 
 class BaseStore:
     """Small facts shared by all processes: marks, locks, ticks, results. Values are bytes, keys are text.
 
     Every method is atomic. Times are seconds by the store's clock. ``ttl=None`` keeps a fact until it is dropped.
-    A store belongs to one queue: two queues never see each other's keys.
+    A store belongs to one queue: two queues never see each other's keys. Only budgets are shared, where that is said.
     """
 
     database: str | None = None
     """The database alias that holds it, if one does."""
+
+    @property
+    def shared(self) -> BaseStore:
+        """The store of what queues of one server share: here this one, so nothing is shared."""
+        return self
 
     def now(self) -> float:
         """The store's clock, epoch seconds."""
@@ -50,6 +72,21 @@ class BaseStore:
     def drop(self, key: str, value: bytes | None = None) -> bool:
         """Delete the key (if it has that value, when one is given); True if something was deleted."""
         raise NotImplementedError
+
+    def take(self, budget: Budget, count: int) -> Grant:
+        """Spend up to ``count`` of a budget; exact, whoever else does so.
+
+        Raises DifferentBudget if somebody else means another window by that name just now.
+        """
+        return spending.take(self, budget, count)
+
+    def give(self, budget: Budget, grant: Grant, count: int) -> None:
+        """Hand back ``count`` of what was granted and not used."""
+        spending.give(self, budget, grant, count)
+
+    def forget_budget(self, budget: Budget) -> None:
+        """As if nobody had ever spent anything of it."""
+        spending.forget(self, budget)
 
     def prune(self, limit: int = 1000) -> int:
         """Delete up to ``limit`` facts whose time is over; how many. Stores that expire by themselves return 0."""

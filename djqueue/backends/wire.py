@@ -16,7 +16,7 @@ from djqueue.message import new_id
 logger = logging.getLogger(__name__)
 
 _MARK = "djq:"
-_FIELDS = {field.name: field.default for field in fields(Entry) if field.name not in ("data", "delay")}
+_FIELDS = {field.name: field.default for field in fields(Entry) if field.name not in ("data", "delay", "hold")}
 
 
 def due(entry: Entry, now: float) -> Entry:

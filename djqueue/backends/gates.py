@@ -1,0 +1,195 @@
+"""Lanes and gates: entries that share a key wait in a *lane*, and its *gate* says when the first of them may leave.
+
+Order, concurrency, rates, pauses and parking are one mechanism. Everything here is a pure function of what is known of
+a lane and of the time in µs; memory and the databases act on it, Redis has it as ``lua/lanes.lua``.
+
+A lane stands in one place at a time: *open* (its first may leave), *timed* (it opens by itself at a moment), in the
+*line* of the lane that it is within, or *nowhere*. :func:`stand` says which, and is asked after every change. So what
+may not leave costs a claim nothing, however much it is.
+"""
+
+from __future__ import annotations
+
+import json
+from dataclasses import dataclass, field, replace
+from math import inf
+from typing import NamedTuple
+
+from djqueue.backends.windows import Log, Room, Window, forgettable, granted, room
+
+OPEN, TIMED, LINE, NOWHERE = "open", "timed", "line", "nowhere"
+
+HOLD_LANE, HOLD_PARK = "lane", "park"
+"""What waits with an entry that is released: its lane until the delay is over, or until somebody opens it."""
+
+
+@dataclass(frozen=True, slots=True)
+class Gate:
+    """What may leave a lane."""
+
+    ordered: bool = False
+    """One run at a time; the next when all of that one is settled."""
+    run: int = 1
+    """So many leave together at most, for one worker. If it is more than 1, or ordered, they are a unit of work."""
+    most: int = 0
+    """So many may be out at once; 0: any number."""
+    windows: tuple[Window, ...] = ()
+    """So many may leave in an interval, by each of them."""
+    least: int = 1
+    """A run of fewer waits for more …"""
+    wait: float = 0.0
+    """… for so many seconds after the first of them came."""
+    within: str = ""
+    """The lane in whose line it stands, if it shares a gate with others; that is within none itself."""
+    outer: Gate | None = None
+    """The gate of that lane."""
+
+    def written(self) -> str:
+        """As text: JSON without what is by default. Equal gates are equal texts."""
+        windows = [[w.limit, w.span, w.moderate + 2 * w.elastic, w.buffer] for w in self.windows]
+        said = {
+            "o": int(self.ordered),
+            "r": self.run - 1,
+            "m": self.most,
+            "w": windows,
+            "l": self.least - 1,
+            "t": round(self.wait * 1e6),
+            "in": self.within,
+            "by": json.loads(self.outer.written()) if self.outer else None,
+        }
+        return json.dumps({name: value for name, value in said.items() if value}, separators=(",", ":"))
+
+    @classmethod
+    def read(cls, text: str) -> Gate:
+        """The inverse of :meth:`written`."""
+        return _gate(json.loads(text))
+
+    @property
+    def joins(self) -> bool:
+        """Whether what leaves together is one unit of work."""
+        return self.ordered or self.run > 1
+
+
+def _gate(said: dict) -> Gate:
+    windows = tuple(
+        Window(n, span / 1e6, bool(ways & 1), bool(ways & 2), left) for n, span, ways, left in said.get("w", ())
+    )
+    return Gate(
+        ordered=bool(said.get("o")),
+        run=said.get("r", 0) + 1,
+        most=said.get("m", 0),
+        windows=windows,
+        least=said.get("l", 0) + 1,
+        wait=said.get("t", 0) / 1e6,
+        within=said.get("in", ""),
+        outer=_gate(said["by"]) if said.get("by") else None,
+    )
+
+
+class Head(NamedTuple):
+    """What stands first in a lane."""
+
+    rank: int
+    """Minus its priority."""
+    at: int
+    """When it fell due, µs."""
+    waiting: int = 1
+    """How many wait; of a gate whose ``least`` is 1 that may be any number from 1."""
+    alone: bool = False
+    """Whether it was lost once, and leaves alone."""
+
+
+@dataclass(frozen=True, slots=True)
+class Lane:
+    """What is known of a lane beside its entries."""
+
+    name: str
+    gate: Gate = Gate()
+    out: int = 0
+    """How many have left and are not settled."""
+    turn: int = 0
+    """When it was last its turn: a number of the queue that rises."""
+    open_at: int = 0
+    """It does not open before this, µs; a retry of its first, or a server that asked for patience."""
+    parked: str = ""
+    """Why it waits for somebody to open it, if it does."""
+    logs: tuple[Log, ...] = field(default=())
+    """One per window of its gate."""
+
+    def with_gate(self, gate: Gate) -> Lane:
+        """As it is under another definition; a window that stays keeps its log."""
+        if gate == self.gate:
+            return self
+        known = dict(zip(self.gate.windows, self.logs, strict=False))
+        return replace(self, gate=gate, logs=tuple(known.get(window, Log()) for window in gate.windows))
+
+
+class Place(NamedTuple):
+    """Where a lane stands."""
+
+    where: str
+    rank: int = 0
+    """Of an open lane or one in a line: minus the priority of its first. Lower goes first, then the lower turn."""
+    at: int = 0
+    """Of a timed one: the moment at which to look again, µs."""
+
+
+def stand(lane: Lane, head: Head | None, now: int) -> Place:
+    """Where a lane belongs. One that stands nowhere with no head and :func:`is_idle` may be forgotten."""
+    if lane.parked:
+        return Place(NOWHERE)
+    if head is None:
+        until = remembered_until(lane)
+        return Place(TIMED, at=until) if not lane.out and until > now else Place(NOWHERE)
+    if _is_full(lane):
+        return Place(NOWHERE)
+    opens = opens_at(lane, head, now)
+    if opens > now:
+        return Place(TIMED, at=opens)
+    return Place(LINE if lane.gate.within else OPEN, head.rank)
+
+
+def is_idle(lane: Lane, head: Head | None, now: int) -> bool:
+    """Whether nothing would be lost with its record."""
+    return head is None and not lane.out and not lane.parked and remembered_until(lane) <= now
+
+
+def remembered_until(lane: Lane) -> int:
+    """Until when its record matters although it is empty."""
+    pairs = zip(lane.gate.windows, lane.logs, strict=False)
+    return max([lane.open_at, *(forgettable(window, log) for window, log in pairs)])
+
+
+def opens_at(lane: Lane, head: Head, now: int) -> int:
+    """When its first may leave as far as time decides; not after ``now`` if it may."""
+    gathering = head.at + round(lane.gate.wait * 1e6) if head.waiting < lane.gate.least else 0
+    return max(lane.open_at, gathering, now + _narrowest(lane, now).wait)
+
+
+def leaving(lane: Lane, now: int) -> int:
+    """How many may leave at ``now`` in one turn."""
+    if lane.parked or _is_full(lane) or lane.open_at > now:
+        return 0
+    most = lane.gate.most - lane.out if lane.gate.most else inf
+    return int(min(lane.gate.run, most, _narrowest(lane, now).free))
+
+
+def left(lane: Lane, number: int, turn: int, now: int) -> Lane:
+    """The lane after ``number`` left it at ``now``."""
+    pairs = zip(lane.gate.windows, _logs(lane), strict=True)
+    logs = tuple(granted(window, log, number, now) for window, log in pairs)
+    return replace(lane, out=lane.out + number, turn=turn, logs=logs)
+
+
+def _logs(lane: Lane) -> tuple[Log, ...]:
+    return lane.logs or (Log(),) * len(lane.gate.windows)
+
+
+def _is_full(lane: Lane) -> bool:
+    return lane.out > 0 if lane.gate.ordered else bool(lane.gate.most) and lane.out >= lane.gate.most
+
+
+def _narrowest(lane: Lane, now: int) -> Room:
+    """The window that lets the fewest leave; of several that let none, the one that takes longest."""
+    rooms = [room(window, log, now) for window, log in zip(lane.gate.windows, _logs(lane), strict=True)]
+    return min(rooms, key=lambda one: (one.free, -one.wait), default=Room())

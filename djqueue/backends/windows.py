@@ -1,0 +1,148 @@
+"""Sliding windows: how many may leave now, and when the next may. Pure functions of a log, and of the time in µs.
+
+The log is exact: it holds every grant that is younger than the window (as Figueiredo and others call it, a *sliding
+window log*). Of windows with more than a thousand slots, grants within a thousandth of the window are held to be as
+young as the youngest of them: never more than the limit, and no more than a thousandth of the slots lost.
+
+Spacing and elasticity are those of Scrapy Cluster's throttled queue, but for its clock, which was that of the caller.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from math import inf
+from typing import NamedTuple
+
+from djqueue.durations import seconds, whole
+
+LIMITED, SPACED = "limited", "spaced"
+FINEST = 1000
+"""So many grants of one window are told apart at most, if its limit is higher."""
+
+
+@dataclass(frozen=True, slots=True)
+class Window:
+    """At most ``limit`` in any interval of ``seconds``.
+
+    With ``moderate`` they are evenly spaced, ``seconds / limit`` apart; that means nothing for a limit of one. With
+    ``elastic`` too, once ``limit`` of them were granted, spacing is given up while more than ``buffer`` of the slots of
+    the last window are unused. Raises TypeError or ValueError for what makes no sense.
+    """
+
+    limit: int
+    seconds: float
+    moderate: bool = False
+    elastic: bool = False
+    buffer: int = 0
+
+    def __post_init__(self) -> None:
+        whole(self.limit, "limit", least=1)
+        object.__setattr__(self, "seconds", seconds(self.seconds, "window", least=0.001))
+        whole(self.buffer, "elastic_buffer", least=0)
+        if self.elastic and not self.moderate:
+            raise ValueError("elastic=True gives up moderation where it falls behind: give moderate=True as well.")
+        if self.buffer and not self.elastic:
+            raise ValueError("elastic_buffer bounds elastic=True: give both, or neither.")
+        if self.buffer >= self.limit:
+            raise ValueError(f"elastic_buffer is {self.buffer}: with a limit of {self.limit} nothing would be elastic.")
+
+    @property
+    def span(self) -> int:
+        """Its length in µs, rounded up."""
+        return -int(-self.seconds * 1e6 // 1)
+
+    @property
+    def spacing(self) -> int:
+        """µs between two grants; 0: none."""
+        return -(-self.span // self.limit) if self.moderate and self.limit > 1 else 0
+
+    def __str__(self) -> str:
+        ways = [name for name in ("moderate", "elastic") if getattr(self, name)]
+        buffer = [f"elastic_buffer={self.buffer}"] if self.buffer else []
+        return ", ".join([f"{self.limit} per {self.seconds:g} s", *ways, *buffer])
+
+
+class Log(NamedTuple):
+    """What a window remembers."""
+
+    grants: tuple[tuple[int, int], ...] = ()
+    """Moment (µs) and number of each, the oldest first."""
+    last: int = 0
+    """The moment of the last one; of moderated windows only."""
+    warm: int = 0
+    """How many were granted so far, up to the limit; of elastic windows only."""
+
+
+class Room(NamedTuple):
+    """How many may leave now, and if none: why, and in how many µs one may."""
+
+    free: float = inf
+    wait: int = 0
+    reason: str = ""
+
+
+def room(window: Window, log: Log, now: int) -> Room:
+    """What a window has left at ``now``."""
+    young = _young(window, log, now)
+    left = window.limit - sum(number for _, number in young)
+    if not window.spacing:
+        return Room(left) if left > 0 else Room(0, _until(young, 1 - left, window, now), LIMITED)
+    if window.elastic and log.warm >= window.limit and left > window.buffer:
+        return Room(left - window.buffer)
+    spaced = max(0, log.last + window.spacing - now)
+    if left <= 0:
+        return Room(0, max(_until(young, 1 - left, window, now), _next(window, log, young, left, spaced, now)), LIMITED)
+    return Room(1) if not spaced else Room(0, _next(window, log, young, left, spaced, now), SPACED)
+
+
+def _next(window: Window, log: Log, young: tuple, left: int, spaced: int, now: int) -> int:
+    """When spacing lets one leave: at its time, or when so many slots are unused that it is given up."""
+    missing = window.buffer + 1 - left
+    if window.elastic and log.warm >= window.limit and missing > 0:
+        return min(spaced, _until(young, missing, window, now))
+    return spaced
+
+
+def _until(young: tuple[tuple[int, int], ...], missing: int, window: Window, now: int) -> int:
+    """µs until so many grants are too old to count."""
+    for at, number in young:
+        missing -= number
+        if missing <= 0:
+            return at + window.span - now
+    return 0
+
+
+def _young(window: Window, log: Log, now: int) -> tuple[tuple[int, int], ...]:
+    since = now - window.span
+    first = next((place for place, (at, _) in enumerate(log.grants) if at > since), len(log.grants))
+    return log.grants[first:]
+
+
+def granted(window: Window, log: Log, number: int, now: int) -> Log:
+    """The log after ``number`` have left at ``now``; what is too old is gone."""
+    young = _young(window, log, now)
+    grain = window.span // FINEST if window.limit > FINEST else 1
+    if young and young[-1][0] // grain == now // grain:
+        *young, (_, same) = young
+        number_now = same + number
+    else:
+        number_now = number
+    warm = min(window.limit, log.warm + number) if window.elastic else 0
+    return Log((*young, (now, number_now)), now if window.spacing else 0, warm)
+
+
+def returned(window: Window, log: Log, number: int, at: int) -> Log:
+    """The log without ``number`` of what was granted at ``at``: it did not leave after all."""
+    grants = [list(grant) for grant in log.grants]
+    for grant in reversed(grants):
+        if grant[0] >= at and number > 0:
+            back = min(number, grant[1])
+            grant[1], number = grant[1] - back, number - back
+    kept = tuple((moment, left) for moment, left in grants if left)
+    last = log.last if log.last != at else (kept[-1][0] if kept else 0)
+    return log._replace(grants=kept, last=last)
+
+
+def forgettable(window: Window, log: Log) -> int:
+    """The moment (µs) from which on a log says nothing that matters: two windows after the last grant."""
+    return log.grants[-1][0] + 2 * window.span if log.grants else 0
