@@ -40,6 +40,7 @@ class MemoryQueue(MemoryOperators, LeasedQueue):
 
     def __init__(self, name: str, connection: object = None, remember_done: Span = None, keep_done: int | None = None):
         super().__init__(name, connection)
+        self.own_budget = f"queue:{name}:{secrets.token_hex(4)}"  # another one of that name is another queue
         self._lock, self._arrivals, self._bell = threading.RLock(), count(), Bell()
         self._items: dict[str, Item] = {}
         self._lines = {READY: Line(), DELAYED: Line(), LEASED: Line()}
