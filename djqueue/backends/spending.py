@@ -29,6 +29,8 @@ class Grant(NamedTuple):
     """"limited" or "spaced", if it allows no more now."""
     at: int = 0
     """When, by the store's clock, µs."""
+    before: int = 0
+    """The same of the grant before it, for spacing."""
 
 
 class Account(NamedTuple):
@@ -63,11 +65,11 @@ def spend(account: Account | None, budget: Budget, count: int, now: int, last: i
         account = Account(window, now)
     log = account.log._replace(last=max(account.log.last, last))
     has = room(window, log, now)
-    taken = min(count, has.free)
+    taken, before = min(count, has.free), log.last
     if taken:
         log = granted(window, log, taken, now)
         has = room(window, log, now)
-    return Grant(taken, has.wait / 1e6, has.reason, now), Account(window, now, log)
+    return Grant(taken, has.wait / 1e6, has.reason, now, before), Account(window, now, log)
 
 
 def _refuse_another(account: Account | None, budget: Budget, now: int) -> None:
@@ -77,7 +79,9 @@ def _refuse_another(account: Account | None, budget: Budget, now: int) -> None:
 
 def refund(account: Account, grant: Grant, count: int) -> Account:
     """The account when ``count`` of a grant was not used after all."""
-    return account._replace(log=returned(account.window, account.log, count, grant.at))
+    log = returned(account.window, account.log, count, grant.at)
+    unused = count == grant.count and account.log.last == grant.at
+    return account._replace(log=log._replace(last=grant.before) if unused else log)
 
 
 def kept_for(window: Window) -> float:
@@ -90,24 +94,39 @@ def kept_for(window: Window) -> float:
 
 def take(store: BaseStore, budget: Budget, count: int) -> Grant:
     """Spend, whoever else does; a spacing that others share is read before and written after."""
-    key, spacing = KEY + budget.name, SPACING_KEY + (budget.spacing or budget.name)
-    shared = budget.spacing not in ("", budget.name)
+    key, spacing, ttl = KEY + budget.name, SPACING_KEY + budget.spacing, kept_for(budget.window)
+    shared = _shares_spacing(budget)
     while True:
         was, now = store.get(key), round(store.now() * 1e6)
         mark = store.get(spacing) if shared else None
         account = None if was is None else Account.read(was)
         grant, after = spend(account, budget, count, now, int(mark or 0))
-        if shared and grant.count and not store.swap(spacing, mark, b"%d" % now, kept_for(budget.window)):
+        if shared and grant.count and not store.swap(spacing, mark, b"%d" % now, ttl):
             continue
-        if store.swap(key, was, after.written(), kept_for(budget.window)):
+        if store.swap(key, was, after.written(), ttl):
             return grant
+        _space_as_before(store, budget, grant)
+
+
+def _shares_spacing(budget: Budget) -> bool:
+    """Whether its spacing is that of others, too, who do not share the rest of it."""
+    return budget.spacing not in ("", budget.name)
+
+
+def _space_as_before(store: BaseStore, budget: Budget, grant: Grant) -> None:
+    """Nothing of a grant was used: the next one may be as near as if it had not been."""
+    if grant.count and _shares_spacing(budget):
+        name, ttl = SPACING_KEY + budget.spacing, kept_for(budget.window)
+        store.swap(name, b"%d" % grant.at, b"%d" % grant.before, ttl)
 
 
 def give(store: BaseStore, budget: Budget, grant: Grant, count: int) -> None:
-    key = KEY + budget.name
+    if count == grant.count:
+        _space_as_before(store, budget, grant)
+    key, ttl = KEY + budget.name, kept_for(budget.window)
     while count and (was := store.get(key)) is not None:
         after = refund(Account.read(was), grant, count)
-        if store.swap(key, was, after.written(), kept_for(budget.window)):
+        if store.swap(key, was, after.written(), ttl):
             return
 
 

@@ -70,7 +70,7 @@ class Log(NamedTuple):
     last: int = 0
     """The moment of the last one; of moderated windows only."""
     warm: int = 0
-    """How many were granted so far, up to the limit; of elastic windows only."""
+    """How many were granted so far; of elastic windows only."""
 
 
 class Room(NamedTuple):
@@ -127,20 +127,20 @@ def granted(window: Window, log: Log, number: int, now: int) -> Log:
         number_now = same + number
     else:
         number_now = number
-    warm = min(window.limit, log.warm + number) if window.elastic else 0
+    warm = log.warm + number if window.elastic else 0
     return Log((*young, (now, number_now)), now if window.spacing else 0, warm)
 
 
 def returned(window: Window, log: Log, number: int, at: int) -> Log:
     """The log without ``number`` of what was granted at ``at``: it did not leave after all."""
-    grants = [list(grant) for grant in log.grants]
+    warm, grants = max(0, log.warm - number), [list(grant) for grant in log.grants]
     for grant in reversed(grants):
         if grant[0] >= at and number > 0:
             back = min(number, grant[1])
             grant[1], number = grant[1] - back, number - back
     kept = tuple((moment, left) for moment, left in grants if left)
     last = log.last if log.last != at else (kept[-1][0] if kept else 0)
-    return log._replace(grants=kept, last=last)
+    return Log(kept, last, warm)
 
 
 def forgettable(window: Window, log: Log) -> int:
