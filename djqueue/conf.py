@@ -33,7 +33,7 @@ DEFAULTS: dict[str, Any] = {
 """Every setting of djqueue, with its default."""
 
 DEFAULT_ALIAS = "default"
-QUEUE_KEYS = ("CLASS", "NAME", "CONNECTION", "STORE", "OPTIONS")
+QUEUE_KEYS = ("CLASS", "NAME", "CONNECTION", "STORE", "OPTIONS", "THROTTLE")
 COMMON_OPTIONS = ("LEASE", "ON_COMMIT")
 """The options that every queue has, whatever its class."""
 
@@ -61,6 +61,7 @@ class QueueConfig:
     connection: Any = ""
     store: Any = None
     options: Mapping[str, Any] = field(default_factory=dict)
+    throttle: Mapping[str, Any] | None = None
 
 
 def queue_configs() -> dict[str, QueueConfig]:
@@ -88,4 +89,5 @@ def _from_dict(alias: str, given: Mapping[str, Any]) -> QueueConfig:
         given.get("CONNECTION", "" if "CLASS" in given else get("QUEUE_CONNECTION")),
         given.get("STORE"),
         given.get("OPTIONS", {}),
+        given.get("THROTTLE"),
     )

@@ -12,6 +12,7 @@ from djqueue.checks.queues import configs, made
 from djqueue.checks.values import accepted
 from djqueue.command import Command
 from djqueue.registry import registry
+from djqueue.throttle import bare
 
 
 @register(TAG)
@@ -32,4 +33,4 @@ def check_commands(app_configs=None, **kwargs) -> Iterator[CheckMessage]:
 def _lacking(command: Command, queue: BaseQueue) -> Iterator[CheckMessage]:
     lacking = ", ".join(sorted(command.policy.needs & queue.cannot))
     if lacking:
-        yield say("E012", command=command.name, alias=queue.alias, backend=type(queue).__name__, lacking=lacking)
+        yield say("E012", command=command.name, alias=queue.alias, backend=type(bare(queue)).__name__, lacking=lacking)
