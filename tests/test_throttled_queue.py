@@ -1,6 +1,5 @@
 """ThrottledQueue: what its window, its spacing and its elasticity let leave. Time is turned by hand."""
 
-from dataclasses import dataclass
 from datetime import timedelta
 from math import inf
 
@@ -14,19 +13,10 @@ from djqueue.queues import queues
 from djqueue.testing.patience import together
 from djqueue.testing.steps import put
 from djqueue.throttle import ThrottledQueue
+from tests.clock import Clock
 from tests.contract.toy import ToyQueue
 
 NOTHING = object()
-
-
-@dataclass
-class Clock:
-    """Time that stands still until it is told otherwise."""
-
-    now: float = 1_000_000.0
-
-    def __call__(self) -> float:
-        return self.now
 
 
 @pytest.fixture
