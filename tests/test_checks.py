@@ -368,36 +368,36 @@ def test_a_throttle_is_looked_at():
     only("E006", found(QUEUES={"mail": {**throttled(), "STORE": False}}), "no store")
 
 
-def test_e018_two_throttles_of_one_name():
+def test_e017_two_throttles_of_one_name():
     same = {"window_name": "api"}
     only(
-        "E018",
+        "E017",
         found(QUEUES={"mail": throttled(**same), "news": throttled(limit=6, **same)}),
         *("'mail'", "'news'", "'api'", "5 per 1 s", "6 per 1 s"),
     )
-    only("E018", found(QUEUES={"mail": throttled(**same), "news": throttled(mod_name="x", **same)}), "spaced as 'x'")
+    only("E017", found(QUEUES={"mail": throttled(**same), "news": throttled(mod_name="x", **same)}), "spaced as 'x'")
     assert found(QUEUES={"mail": throttled(**same), "news": throttled(**same), "slow": throttled(limit=1)}) == []
 
 
-def test_e019_throttles_of_one_name_that_share_nothing():
+def test_e018_throttles_of_one_name_that_share_nothing():
     same = {"window_name": "api"}
     one = throttled(REDIS, **same)
     for other in (throttled(DATABASE, **same), throttled(REDIS, {"PREFIX": "x"}, **same), throttled(**same)):
-        only("E019", found(QUEUES={"mail": one, "news": other}), "'mail'", "'news'", "'api'")
+        only("E018", found(QUEUES={"mail": one, "news": other}), "'mail'", "'news'", "'api'")
     blocking = "djqueue.backends.redis_backend.RedisBlockingQueue"
     assert found(QUEUES={"mail": one, "news": throttled(blocking, **same)}) == []
     spaced = {"mod_name": "api", "moderate": True}
-    only("E019", found(QUEUES={"mail": throttled(REDIS, **spaced), "news": throttled(DATABASE, **spaced)}))
+    only("E018", found(QUEUES={"mail": throttled(REDIS, **spaced), "news": throttled(DATABASE, **spaced)}))
 
 
-def test_e019_on_a_cluster_each_queue_is_in_a_slot_of_its_own():
+def test_e018_on_a_cluster_each_queue_is_in_a_slot_of_its_own():
     class Cluster(RedisCluster):
         def __init__(self):
             """Does not connect."""
 
     cluster = Cluster()
     queues = {alias: {**throttled(REDIS, window_name="api"), "CONNECTION": cluster} for alias in ("mail", "news")}
-    only("E019", found(QUEUES=queues), "'api'", hint="no cluster")
+    only("E018", found(QUEUES=queues), "'api'", hint="no cluster")
 
 
 def test_w003_memory_in_deployment():

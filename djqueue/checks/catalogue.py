@@ -50,12 +50,12 @@ CATALOGUE: dict[str, tuple[str, str]] = {
         "{where} is weak while QUEUE_ACCEPT has 'pickle': who guesses it can run any code here.",
         "Use a long random key, or JSON alone: QUEUE_CODEC = 'json' and QUEUE_ACCEPT = ['json'].",
     ),
-    "E018": (
+    "E017": (
         "QUEUES[{alias!r}] and QUEUES[{other!r}] share the throttle {name!r}, which is {ours} for one and {theirs} for "
         "the other.",
         "Say the same in both, or give one another window_name.",
     ),
-    "E019": (
+    "E018": (
         "QUEUES[{alias!r}] and QUEUES[{other!r}] cannot share the throttle {name!r}: they share no facts.",
         "Put both into one database, or on one server that is no cluster and under one PREFIX; or give each a name of "
         "its own.",

@@ -14,7 +14,7 @@ from djqueue.throttle import ThrottledQueue, bare
 
 @register(TAG)
 def check_throttles(app_configs=None, **kwargs) -> Iterator[CheckMessage]:
-    """E018, E019: each queue against the first that has the same name."""
+    """E017, E018: each queue against the first that has the same name."""
     first: dict[tuple[str, str], tuple[conf.QueueConfig, ThrottledQueue]] = {}
     for config, queue in made():
         if not isinstance(queue, ThrottledQueue):
@@ -23,9 +23,9 @@ def check_throttles(app_configs=None, **kwargs) -> Iterator[CheckMessage]:
             other, before = first.setdefault((kind, name), (config, queue))
             named = {"alias": config.alias, "other": other.alias, "name": name}
             if _place(config, queue) != _place(other, before):
-                yield say("E019", **named)
+                yield say("E018", **named)
             elif kind == "window_name" and before.budget != queue.budget:
-                yield say("E018", **named, ours=_told(queue), theirs=_told(before))
+                yield say("E017", **named, ours=_told(queue), theirs=_told(before))
 
 
 def _names(queue: ThrottledQueue) -> Iterator[tuple[str, str]]:
