@@ -29,6 +29,15 @@ DEFAULTS: dict[str, Any] = {
     "QUEUE_RESULT_TTL": None,
     "QUEUE_MAX_ERRORS": None,
     "QUEUE_MAX_ERROR_AGE": None,
+    "QUEUE_COORDINATOR_DELAY": 1.0,
+    "QUEUE_COORDINATOR_PREFIX": "",
+    "QUEUE_COORDINATOR_TIMEOUT": 60.0,
+    "QUEUE_DEFAULT_PRIORITY": 0,
+    "QUEUE_DEFAULT_THREAD": 0,
+    "QUEUE_TUBE_PREFIX": "",
+    "QUEUE_WORKER_BATCH_SIZE": 128,
+    "QUEUE_WORKER_EMPTY_LIMIT": 16,
+    "QUEUE_WORKER_EMPTY_PAUSE": 0.1,
 }
 """Every setting of djqueue, with its default."""
 

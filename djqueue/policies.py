@@ -16,6 +16,7 @@ from djqueue.backoff import Backoff, Wait, path_of, wait_after
 from djqueue.durations import seconds
 from djqueue.exceptions import Discard, Fail, Retry
 from djqueue.fingerprints import fingerprint
+from djqueue.lanes import Batch, Throttle
 from djqueue.notes import LONGEST_REASON, text_of
 from djqueue.options import OPTIONS, changes_of, refuse_contradictions
 from djqueue.verdicts import Outcome, Verdict
@@ -33,7 +34,8 @@ class Policy:
     """The options of a command, checked."""
 
     queue_name: str = conf.DEFAULT_ALIAS
-    priority: int = 0
+    priority: int | None = None
+    """None: QUEUE_DEFAULT_PRIORITY."""
     delay: PerCall = 0.0
     run_at: float = 0.0
     ttl: PerCall | None = None
@@ -48,6 +50,14 @@ class Policy:
     merge: Callable | None = None
     unique: str | float | None = None
     key: Callable | None = None
+    shard: Callable | int | str | None = None
+    on_failure: str = "block"
+    run: int = 32
+    linger: float | None = None
+    """None: QUEUE_WORKER_EMPTY_LIMIT times QUEUE_WORKER_EMPTY_PAUSE; see :attr:`lingers`."""
+    concurrency: int | None = None
+    throttle: tuple[Throttle, ...] = ()
+    batch: Batch | None = None
     lease: float | None = None
     time_limit: float | None = None
     result_ttl: float | None = None
@@ -95,7 +105,8 @@ class Policy:
 
     def admit(self, data: bytes, id: str, label: str) -> Entry:
         """The entry that a call becomes."""
-        return Entry(data, id, self.priority, self.run_at, self.delay, label=label)
+        priority = conf.get("QUEUE_DEFAULT_PRIORITY") if self.priority is None else self.priority
+        return Entry(data, id, priority, self.run_at, self.delay, label=label)
 
     def guard(self, name: str, arguments: Mapping[str, object], identity: object) -> AnyGuard:
         """The condition of one call: ``identity`` is what the option ``key`` made of its arguments, if it is given."""
@@ -169,6 +180,13 @@ class Policy:
         return tuple(conf.get("QUEUE_RETRY_ON")) if self.retry_on is None else self.retry_on
 
     @property
+    def lingers(self) -> float:
+        """For how many seconds of emptiness a worker keeps to a shard, and its handler."""
+        if self.linger is not None:
+            return self.linger
+        return conf.get("QUEUE_WORKER_EMPTY_LIMIT") * conf.get("QUEUE_WORKER_EMPTY_PAUSE")
+
+    @property
     def most_attempts(self) -> int:
         """How many failed starts a message may have."""
         return self.max_attempts or conf.get("QUEUE_MAX_ATTEMPTS")
@@ -192,6 +210,8 @@ _NO_DEBOUNCE = {"always_delay": False, "extend": False, "max_wait": None, "merge
 _NEEDS: dict[str, Callable[[Policy], Any]] = {
     "priority": lambda policy: policy.priority,
     "inspect": lambda policy: isinstance(policy.unique, str) or policy.extend or policy.merge,
+    "shards": lambda policy: policy.shard is not None,
+    "lanes": lambda policy: policy.concurrency or policy.throttle or policy.batch or policy.on_failure != "block",
     "facts": lambda policy: policy.guarded or policy.result_ttl,
 }
 """The abilities of a backend that options ask for."""

@@ -38,6 +38,8 @@ OUTCOMES = {
     Outcome.DEAD: "failed",
     Outcome.UNTRIED: "released",
     Outcome.NOT_NOW: "released",
+    Outcome.THROTTLED: "released",
+    Outcome.PARKED: "parked",
     Outcome.HANDED_BACK: "released",
 }
 """How a start ended, in the words of a :class:`Run`."""
