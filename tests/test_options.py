@@ -8,11 +8,11 @@ import pytest
 from djqueue import Backoff
 from djqueue.backends.base import Debounce, Entry, Guard, Unique
 from djqueue.backoff import Constant, read, wait_after, written
+from djqueue.contradictions import CONTRADICTIONS
 from djqueue.decorators import queue_command
 from djqueue.exceptions import NotSupported
 from djqueue.executor import policy_of
 from djqueue.notes import notes
-from djqueue.options import CONTRADICTIONS
 from djqueue.policies import Policy
 from djqueue.running import open_entry
 from djqueue.verdicts import Outcome
