@@ -10,13 +10,13 @@ import socket
 import time
 from collections.abc import Iterable
 from contextlib import suppress
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from functools import partial
 from queue import Empty, SimpleQueue
 
 from django.db import connections
 
-from djqueue import events
+from djqueue import conf, events
 from djqueue.backends.base import BaseQueue
 from djqueue.consumer.crew import Crew
 from djqueue.durations import seconds, whole
@@ -42,7 +42,7 @@ class Options:
     """The first pause of an idle consumer of a polling backend …"""
     backoff: float = 1.15
     """… each pause is this many times the last …"""
-    max_delay: float = 1.0
+    max_delay: float = field(default_factory=lambda: _longest_pause())
     """… up to this."""
     lease: float | None = None
     """How long a claim holds unless it is extended, which it is; None for each queue's own."""
@@ -64,6 +64,10 @@ class Options:
             seconds(self.lease, "lease", least=0.1)
 
 
+def _longest_pause() -> float:
+    return seconds(conf.get("QUEUE_COORDINATOR_DELAY"), "QUEUE_COORDINATOR_DELAY", least=0.001)
+
+
 class Consumer:
     """Serves queues until it is stopped.
 
@@ -76,7 +80,8 @@ class Consumer:
             raise TypeError(f"Consumer({queues!r}): give a list of aliases.")
         self.options = Options(**options)
         self.queues: list[BaseQueue] = [all_queues[alias] for alias in queues or all_queues]
-        self.name = f"{socket.gethostname()}:{os.getpid()}:{secrets.token_hex(3)}"
+        prefix = conf.get("QUEUE_COORDINATOR_PREFIX")
+        self.name = f"{prefix}{socket.gethostname()}:{os.getpid()}:{secrets.token_hex(3)}"
         self._words: SimpleQueue[str] = SimpleQueue()
         self._stops = 0
 
