@@ -10,7 +10,7 @@ import socket
 import time
 from collections.abc import Iterable
 from contextlib import suppress
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from functools import partial
 from queue import Empty, SimpleQueue
 
@@ -42,8 +42,8 @@ class Options:
     """The first pause of an idle consumer of a polling backend …"""
     backoff: float = 1.15
     """… each pause is this many times the last …"""
-    max_delay: float = field(default_factory=lambda: _longest_pause())
-    """… up to this."""
+    max_delay: float | None = None
+    """… up to this; None for QUEUE_COORDINATOR_DELAY."""
     lease: float | None = None
     """How long a claim holds unless it is extended, which it is; None for each queue's own."""
     grace: float = 25.0
@@ -58,14 +58,18 @@ class Options:
         if not self.backoff >= 1:
             raise ValueError(f"backoff is {self.backoff!r}: give at least 1.")
         seconds(self.delay, "delay", least=0.001)
-        seconds(self.max_delay, "max_delay", least=0.001)
+        if self.max_delay is not None:
+            seconds(self.max_delay, "max_delay", least=0.001)
         seconds(self.grace, "grace")
         if self.lease is not None:
             seconds(self.lease, "lease", least=0.1)
 
-
-def _longest_pause() -> float:
-    return seconds(conf.get("QUEUE_COORDINATOR_DELAY"), "QUEUE_COORDINATOR_DELAY", least=0.001)
+    @property
+    def longest_pause(self) -> float:
+        """What ``max_delay`` comes to."""
+        if self.max_delay is not None:
+            return self.max_delay
+        return seconds(conf.get("QUEUE_COORDINATOR_DELAY"), "QUEUE_COORDINATOR_DELAY", least=0.001)
 
 
 class Consumer:
