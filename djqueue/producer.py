@@ -83,7 +83,7 @@ def send_once(command: Command, guard: Guard, id: str) -> bool:
 
 def _parcel(command: Command, call: Call, policy: Policy, queue: BaseQueue) -> Parcel:
     id = new_id()
-    entry = policy.admit(_encode(_message(command, id, call, policy, queue), policy), id, command.name)
+    entry = policy.admit(_encode(_message(command, id, call, policy, queue), policy), id, command.name, call)
     guard = policy.guard(command.name, *command.identity(call, policy)) if policy.guarded else None
     sending = Sending("" if guard is None else guard.key)
     return Parcel(command, policy, entry, sending, guard, kept=policy.keeps_result > 0)
