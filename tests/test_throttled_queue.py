@@ -1,5 +1,7 @@
 """ThrottledQueue: what its window, its spacing and its elasticity let leave. Time is turned by hand."""
 
+import subprocess
+import sys
 from datetime import timedelta
 from math import inf
 
@@ -15,6 +17,7 @@ from djqueue.testing.steps import put
 from djqueue.throttle import ThrottledQueue
 from tests.clock import Clock
 from tests.contract.toy import ToyQueue
+from tests.documents import ROOT, blocks
 
 NOTHING = object()
 
@@ -608,3 +611,10 @@ def test_a_sleeper_of_a_throttled_queue_wakes_for_all_beside_it():
     assert one.feed == other.feed != one.queue.feed
     put(other, "work")
     assert one.nap(60, beside=[other]) is True
+
+
+def test_the_drawings_of_the_page_are_made_by_their_script():
+    script = ROOT / "docs" / "drawings" / "throttling.py"
+    printed = subprocess.run([sys.executable, script], capture_output=True, text=True, check=True).stdout
+    shown = [block.text for block in blocks(ROOT / "docs" / "howto" / "rate-limits.rst", "text")]
+    assert [text for text in shown if "second" in text] == [f"{one}\n" for one in printed.rstrip("\n").split("\n\n")]
