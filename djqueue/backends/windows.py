@@ -10,7 +10,7 @@ Spacing and elasticity are those of Scrapy Cluster's throttled queue, but for it
 from __future__ import annotations
 
 from dataclasses import dataclass
-from math import inf
+from math import ceil, inf
 from typing import NamedTuple
 
 from djqueue.durations import seconds, whole
@@ -37,7 +37,9 @@ class Window:
 
     def __post_init__(self) -> None:
         whole(self.limit, "limit", least=1)
-        object.__setattr__(self, "seconds", seconds(self.seconds, "window", least=0.001))
+        given = seconds(self.seconds, "window", least=0.001)
+        # In whole µs, rounded up: what is written and read again is the same window.
+        object.__setattr__(self, "seconds", ceil(round(given * 1e6, 3)) / 1e6)
         whole(self.buffer, "elastic_buffer", least=0)
         if self.elastic and not self.moderate:
             raise ValueError("elastic=True gives up moderation where it falls behind: give moderate=True as well.")
@@ -48,8 +50,8 @@ class Window:
 
     @property
     def span(self) -> int:
-        """Its length in µs, rounded up."""
-        return -int(-self.seconds * 1e6 // 1)
+        """Its length in µs."""
+        return round(self.seconds * 1e6)
 
     @property
     def spacing(self) -> int:
