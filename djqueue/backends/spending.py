@@ -64,9 +64,10 @@ def spend(account: Account | None, budget: Budget, count: int, now: int, last: i
     log = account.log._replace(last=max(account.log.last, last))
     has = room(window, log, now)
     taken = min(count, has.free)
-    if taken:
-        log = granted(window, log, taken, now)
-        has = room(window, log, now)
+    if not taken:  # what others did to its spacing is theirs, and they may take it back
+        return Grant(0, has.wait / 1e6, has.reason, now), Account(window, now, account.log)
+    log = granted(window, log, taken, now)
+    has = room(window, log, now)
     return Grant(taken, has.wait / 1e6, has.reason, now), Account(window, now, log)
 
 
