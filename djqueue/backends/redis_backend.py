@@ -16,7 +16,7 @@ from functools import cached_property
 from redis.exceptions import ConnectionError
 
 from djqueue.backends import redis_wire as wire
-from djqueue.backends.base import DEAD_SUFFIX, LeasedQueue
+from djqueue.backends.base import DEAD_SUFFIX, Budget, LeasedQueue
 from djqueue.backends.entries import (
     DELAYED,
     LEASED,
@@ -50,8 +50,8 @@ class RedisQueue(LeasedQueue):
     ``connection`` is ``"host:port:db"``, a ``redis://``, ``rediss://`` or ``unix://`` URL, or a client of redis-py
     (without ``decode_responses``, and with its retries off). ``prefix`` keeps two sites on one server apart.
     ``remember_done`` (seconds or a timedelta) or ``keep_done`` (a count; 100,000 if only the former is given) let the
-    queue remember the ids of completed entries and refuse them; each costs the server about 100 bytes. Raises
-    InvalidQueueError.
+    queue remember the ids of completed entries and refuse them; each costs the server about 100 bytes. With ``lifo``, of
+    entries in no lane whose priorities are equal the one that came last leaves first. Raises InvalidQueueError.
     """
 
     cannot = frozenset({"transaction"})
@@ -96,10 +96,24 @@ class RedisQueue(LeasedQueue):
             return Claimed((), 0.0)
         token, span = secrets.token_hex(wire.TOKEN // 2), wire.microseconds(lease)
         args = (min(limit, wire.AT_ONCE), ahead, wire.AT_ONCE, span, wire.text(token + owner))
-        now, again, lost, units, *found = self._run("claim", args)
+        return self._claimed(self._run("claim", args), token, span)
+
+    def claim_within(self, budget: Budget, limit: int = 1, lease: float = 60.0, owner: str = "") -> Claimed:
+        if limit < 1:
+            return Claimed((), 0.0)
+        keys = self.store.shared.budget_keys(budget, self._keys.part("meta"))
+        token, span = secrets.token_hex(wire.TOKEN // 2), wire.microseconds(lease)
+        args = (min(limit, wire.AT_ONCE), wire.AT_ONCE, span, wire.text(token + owner), *wire.window_args(budget))
+        found = self._run("claim_within", args, keys)
+        wire.refuse_another(budget, found)
+        return self._claimed(found[1], token, span, found[0].decode())
+
+    def _claimed(self, found: list, token: str, span: int, why: str = "") -> Claimed:
+        now, again, lost, units, *rows = found
         if lost:
             logger.error("%d entries had no body: does the server evict keys?", lost, extra={"queue_name": self.name})
-        return Claimed(wire.leases_of(found, units, token, now / 1e6, (now + span) / 1e6), wire.until(again))
+        leases = wire.leases_of(rows, units, token, now / 1e6, (now + span) / 1e6)
+        return Claimed(leases, wire.until(again), why)
 
     def complete(self, leases: Sequence[Lease]) -> list[Lease]:
         return self._settle("complete", leases, (self.rings, self._remember, self._keep), wire.proof)
@@ -141,8 +155,8 @@ class RedisQueue(LeasedQueue):
         return bool(self._run("amend", (wire.text(id), was, data)))
 
     def reprioritise(self, ids: Iterable[str], priority: int) -> int:
-        args = (self.rings, priority)
-        return sum(self._run("reprioritise", [*args, *map(wire.text, some)]) for some in wire.slices(dict.fromkeys(ids)))
+        each = wire.slices(dict.fromkeys(ids))
+        return sum(self._run("reprioritise", [priority, *map(wire.text, some)]) for some in each)
 
     def lanes(self, limit: int = 50, after: str | None = None) -> list[LaneRecord]:
         if limit < 1:
@@ -210,9 +224,9 @@ class RedisQueue(LeasedQueue):
 
     # ---- the calls
 
-    def _run(self, name: str, args: Sequence, guards: Sequence[bytes] = ()) -> object:
+    def _run(self, name: str, args: Sequence, more: Sequence[bytes] = ()) -> object:
         script, keys = self._scripts[name]
-        return self._link.run(script, [*keys, *guards] if guards else keys, args)
+        return self._link.run(script, [*keys, *more] if more else keys, args)
 
     def _run_safely(self, name: str, args: Sequence, guards: Sequence[bytes] = ()) -> tuple[list, bool]:
         """Run, once more if the connection broke; tells whether it did. Only for what may be done twice."""

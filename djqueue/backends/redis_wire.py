@@ -8,6 +8,9 @@ from math import ceil, inf
 from djqueue.backends import batches
 from djqueue.backends.entries import LEASED, READY, Entry, LaneRecord, Lease, Record
 from djqueue.backends.guards import UNIQUE_FOR, WAITED_FOR, AnyGuard, Debounce, Guard, Unique
+from djqueue.backends.store import Budget
+from djqueue.backends.windows import Window
+from djqueue.exceptions import DifferentBudget
 
 AT_ONCE = 1000
 """Entries in one call of a script; a verb over more of them is several calls."""
@@ -128,6 +131,20 @@ def leases_of(found: list, units: list[int], token: str, claimed: float, until: 
         return [Lease(entry_of(*row), token, claimed, until) for row in rows]
     runs = (f"{unit}:{token}" if unit else "" for unit in units)
     return [Lease(entry_of(*row), token, claimed, until, run) for row, run in zip(rows, runs, strict=True)]
+
+
+def window_args(budget: Budget) -> tuple[int, int, int, int]:
+    """Its window as ``lua/windows.lua`` reads it."""
+    window = budget.window
+    return window.limit, window.span, window.moderate + 2 * window.elastic, window.buffer
+
+
+def refuse_another(budget: Budget, found: list) -> None:
+    """Raises DifferentBudget if a script says that others mean another window by that name."""
+    if found[0] == b"different":
+        limit, span, ways, buffer = map(int, found[1:])
+        theirs = Window(limit, span / 1e6, bool(ways & 1), bool(ways & 2), buffer)
+        raise DifferentBudget(budget.name, str(theirs), str(budget.window))
 
 
 def lane_of(found: list) -> LaneRecord:

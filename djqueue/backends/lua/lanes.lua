@@ -13,25 +13,26 @@
 -- a script moves many lanes at once; whoever reads a line lets them be made first.
 
 local function lane_rules(now)
-  local NUMBER, RANK, TURN, FLAG = 12, 10, 16, WAITING
+  local NUMBER, RANK, TURN, LINED, FLAG = 12, 10, 16, 38, WAITING
   local gates, known, touched, changes, taken = gate_rules(now), {}, {}, {}, {}
   local turns, rules = nil, {}
 
   -- Lines.
 
   local function change(line_key)
-    local made = changes[line_key] or {gone = {}, come = {}}
+    local made = changes[line_key] or {gone = {}, come = {}, order = {}}
     changes[line_key] = made
     return made
   end
 
   local function step_in(line_key, name, score)
-    change(line_key).come[name] = score
+    local made = change(line_key)
+    made.come[name], made.order[#made.order + 1] = score, name
   end
 
   local function step_out(line_key, name)
     local made = change(line_key)
-    made.come[name], made.gone[name] = nil, true
+    made.come[name], made.gone[#made.gone + 1] = nil, name
   end
 
   local function by_thousands(verb, key, args)
@@ -39,15 +40,16 @@ local function lane_rules(now)
   end
 
   local function make(line_key)
-    local made, gone, come = changes[line_key], {}, {}
+    local made, come = changes[line_key], {}
     if not made then return end
     changes[line_key] = nil
-    for name in pairs(made.gone) do gone[#gone + 1] = name end
-    for name, score in pairs(made.come) do
-      come[#come + 1] = score
-      come[#come + 1] = name
+    for _, name in ipairs(made.order) do
+      if made.come[name] then
+        come[#come + 1] = made.come[name]
+        come[#come + 1] = name
+      end
     end
-    by_thousands("ZREM", line_key, gone)
+    by_thousands("ZREM", line_key, made.gone)
     by_thousands("ZADD", line_key, come)
   end
 
@@ -114,8 +116,12 @@ local function lane_rules(now)
     return known[name]
   end
 
-  local function touch(lane)
+  local function keep(lane)
     if not lane.is_touched then touched[#touched + 1], lane.is_touched = lane, true end
+  end
+
+  local function touch(lane)
+    keep(lane)
     lane.is_stale = true
   end
 
@@ -125,9 +131,10 @@ local function lane_rules(now)
     if seq >= lane.seq and text ~= lane.gate then
       lane.logs = gates.logs_for(gates.gate(text), gates.gate(lane.gate), lane.logs)
       lane.gate = text
+      touch(lane)
     end
     lane.seq = math.max(seq, lane.seq)
-    touch(lane)
+    keep(lane)
     return lane
   end
 
@@ -138,12 +145,17 @@ local function lane_rules(now)
 
   -- Where they stand.
 
+  local function first_in_line(outer)
+    if not outer.first then
+      make(line)
+      outer.first = first_of(line, outer.number, 1)[1]
+    end
+    return outer.first
+  end
+
   -- Rank, moment and number of what would leave first: an entry, or of a lane with a line the first lane there.
   local function head_of(lane)
-    if lane.lined > 0 then
-      make(line)
-      return unranked(first_of(line, lane.number, 1)[1]:sub(NUMBER + 1, NUMBER + RANK)), 0, math.huge
-    end
+    if lane.lined > 0 then return unranked(first_in_line(lane):sub(NUMBER + 1, NUMBER + RANK)), 0, math.huge end
     if not lane.head then
       make(wait)
       local first = first_of(wait, lane.number, 1)[1]
@@ -157,14 +169,18 @@ local function lane_rules(now)
     return string.format("%016.0f", turn) .. lane.name
   end
 
+  local function line_name(lane, turn)
+    return get(lane.line).number .. ranked(lane.rank) .. turn_name(lane, turn)
+  end
+
   local leave_place = {
     nowhere = function() end,
     open = function(lane) step_out(open, turn_name(lane, lane.stood_at)) end,
     timed = function(lane) step_out(timed, lane.name) end,
     line = function(lane)
-      local outer = get(lane.line)
-      step_out(line, outer.number .. ranked(lane.rank) .. turn_name(lane, lane.stood_at))
-      outer.lined = outer.lined - 1
+      local outer, name = get(lane.line), line_name(lane, lane.stood_at)
+      step_out(line, name)
+      outer.lined, outer.first = outer.lined - 1, outer.first ~= name and outer.first
       touch(outer)
     end,
   }
@@ -174,9 +190,9 @@ local function lane_rules(now)
     open = function(lane) step_in(open, turn_name(lane, lane.turn), lane.rank) end,
     timed = function(lane) step_in(timed, lane.name, lane.at) end,
     line = function(lane)
-      local outer = outer_of(lane)
-      step_in(line, outer.number .. ranked(lane.rank) .. turn_name(lane, lane.turn), 0)
-      lane.line, outer.lined = outer.name, outer.lined + 1
+      local outer, name = outer_of(lane), line_name(lane, lane.turn)
+      step_in(line, name, 0)
+      outer.lined, outer.first = outer.lined + 1, outer.first and name:sub(1, LINED) > outer.first:sub(1, LINED) and outer.first
       touch(outer)
     end,
   }
@@ -186,11 +202,11 @@ local function lane_rules(now)
     lane.is_stale = false
     local rank, due, waiting = head_of(lane)
     local where, new_rank, at, is_idle = gates.place(lane, rank, due, waiting)
-    local line_name = where == "line" and gates.gate(lane.gate).within or ""
-    local is_same = where == lane.where and new_rank == lane.rank and at == lane.at and line_name == lane.line
+    local in_line = where == "line" and outer_of(lane).name or ""
+    local is_same = where == lane.where and new_rank == lane.rank and at == lane.at and in_line == lane.line
     if not is_same or (where ~= "nowhere" and where ~= "timed" and lane.turn ~= lane.stood_at) then
       leave_place[lane.where](lane)
-      lane.where, lane.rank, lane.at, lane.line = where, new_rank, at, line_name
+      lane.where, lane.rank, lane.at, lane.line = where, new_rank, at, in_line
       take_place[where](lane)
     end
     lane.stood_at = lane.turn
@@ -242,7 +258,12 @@ local function lane_rules(now)
     step_in(wait, stands, 0)
     step_in(aged, member(id, envelope), 0)
     lane.waiting = lane.waiting + 1
-    if lane.head and (lane.head == "" or head < lane.head) then lane.head = head end
+    if not lane.head or lane.head == "" or head < lane.head then
+      lane.head = lane.head and head
+      touch(lane)
+    elseif gates.gate(lane.gate).least > 1 then
+      touch(lane)
+    end
   end
 
   -- An entry that may wait in its lane does no longer; whether it did.
@@ -260,12 +281,13 @@ local function lane_rules(now)
   end
 
   -- An entry that had left its lane is settled, by what `out` has of it.
-  function rules.back(had_left)
+  function rules.back(had_left, count)
     for _, name in ipairs({cmsgpack.unpack(had_left)}) do
       local lane = get(name)
       if lane then
-        lane.out = math.max(0, lane.out - 1)
-        touch(lane)
+        lane.out = math.max(0, lane.out - count)
+        keep(lane)
+        lane.is_stale = lane.is_stale or lane.where == "nowhere" -- elsewhere it does not matter how many are out
       end
     end
   end
@@ -313,34 +335,52 @@ local function lane_rules(now)
   function rules.wake(limit)
     local due = call("ZRANGEBYSCORE", timed, "-inf", now, "LIMIT", 0, limit)
     rules.get_all(due)
-    for _, name in ipairs(due) do touch(get(name)) end
+    for _, name in ipairs(due) do
+      if get(name) then touch(get(name)) else step_out(timed, name) end
+    end
     if #due > 0 then stand_all() end
   end
 
-  local fronts, at, lowest = nil, 1, math.huge
+  local fronts, at, is_whole, again = {}, 1, false, {}
 
-  -- The open lane whose turn it is, and its rank. So many are read at once; one that stands anew comes behind its equals.
-  function rules.first_open(count)
-    if not fronts or not fronts[at] and (#fronts > 0 or lowest < math.huge) or fronts[at] and tonumber(fronts[at + 1]) > lowest then
-      make(open)
-      fronts, at, lowest = call("ZRANGE", open, 0, count - 1, "WITHSCORES"), 1, math.huge
-      local names_there = {}
-      for i = 1, #fronts, 2 do
-        fronts[i] = fronts[i]:sub(TURN + 1)
-        names_there[#names_there + 1] = fronts[i]
-      end
-      rules.get_all(names_there)
+  local function read_fronts(count)
+    make(open)
+    fronts, at, again = call("ZRANGE", open, 0, count - 1, "WITHSCORES"), 1, {}
+    is_whole = #fronts < 2 * count
+    local there = {}
+    for i = 1, #fronts, 2 do
+      fronts[i] = fronts[i]:sub(TURN + 1)
+      there[#there + 1] = fronts[i]
     end
-    if not fronts[at] then return nil end
-    return get(fronts[at]), tonumber(fronts[at + 1])
+    rules.get_all(there)
+  end
+
+  -- The first of those that stand open again after their turn in this script.
+  local function first_again()
+    local first
+    for i, lane in ipairs(again) do
+      if not first or lane.rank < again[first].rank or lane.rank == again[first].rank and lane.turn < again[first].turn then
+        first = i
+      end
+    end
+    return first
+  end
+
+  -- The open lane whose turn it is. So many are read at once; one that stands open again comes behind its equals.
+  function rules.first_open(count)
+    local second = first_again()
+    local is_before = fronts[at] and not (second and again[second].rank < tonumber(fronts[at + 1]))
+    if not is_before and not is_whole then
+      read_fronts(count)
+      second, is_before = nil, fronts[at] ~= nil
+    end
+    if is_before then return get(fronts[at]) end
+    return second and again[second]
   end
 
   -- A lane and the one that it is within; of a lane with a line, the first that stands in it.
   local function chain_of(lane)
-    if lane.lined > 0 then
-      make(line)
-      lane = get(first_of(line, lane.number, 1)[1]:sub(NUMBER + RANK + TURN + 1))
-    end
+    if lane.lined > 0 then lane = get(first_in_line(lane):sub(LINED + 1)) end
     return lane, outer_of(lane)
   end
 
@@ -358,8 +398,12 @@ local function lane_rules(now)
       local stands = first[i]
       if i > 1 and (stands:sub(FLAG, FLAG) == "1" or first[1]:sub(FLAG, FLAG) == "1") then break end
       ids[i] = stands:sub(FLAG + 1)
-      step_out(wait, stands)
       step_out(aged, stands:sub(NUMBER + RANK + 1, FLAG - 1) .. ids[i])
+    end
+    if #ids > 1 then
+      call("ZREMRANGEBYLEX", wait, "[" .. first[1], "[" .. first[#ids])
+    elseif #ids == 1 then
+      step_out(wait, first[1])
     end
     local next = first[#ids + 1]
     lane.waiting, lane.head = lane.waiting - #ids, next and next:sub(NUMBER + 1, FLAG - 1) or ""
@@ -371,12 +415,12 @@ local function lane_rules(now)
     local inner, outer = chain_of(lane)
     local number = math.min(most, gates.leaving(inner), outer and gates.leaving(outer) or math.huge)
     local ids, turn = number > 0 and take_first(inner, number) or {}, next_turn()
-    at = at + 2
+    if fronts[at] == lane.name then at = at + 2 else table.remove(again, (first_again())) end
     for _, one in ipairs({inner, outer}) do
       gates.left(one, #ids, turn)
       touch(one)
       stand(one)
-      if one.where == "open" then lowest = math.min(lowest, one.rank) end
+      if one.where == "open" then again[#again + 1] = one end
     end
     return ids, outer and cmsgpack.pack(inner.name, outer.name) or cmsgpack.pack(inner.name), gates.gate(inner.gate).joins
   end
@@ -399,13 +443,11 @@ end
 -- Entries that had left lanes let them know; gives how many.
 local function come_back(ids, now)
   if #ids == 0 or call("EXISTS", out) == 0 then return 0 end
-  local count, places = 0, call("HMGET", out, unpack(ids))
-  for _, had_left in ipairs(places) do
-    if had_left then
-      laned(now).back(had_left)
-      count = count + 1
-    end
+  local count, counts = 0, {}
+  for _, had_left in ipairs(call("HMGET", out, unpack(ids))) do
+    if had_left then count, counts[had_left] = count + 1, (counts[had_left] or 0) + 1 end
   end
+  for had_left, of_these in pairs(counts) do laned(now).back(had_left, of_these) end
   if count > 0 then call("HDEL", out, unpack(ids)) end
   return count
 end

@@ -89,7 +89,7 @@ local function window_rules()
 
   -- So many of what was granted at a moment did not leave after all.
   function rules.refund(window, log, number, granted_at)
-    local kept, newest, grain = {}, 0, math.floor(granted_at / window.grain)
+    local kept, newest, grain, asked = {}, 0, math.floor(granted_at / window.grain), number
     for place = 1, #log.text, BYTES do
       local at, had = grant_at(log, place)
       local back = math.floor(at / window.grain) == grain and math.min(number, had) or 0
@@ -98,6 +98,7 @@ local function window_rules()
     end
     log.text = table.concat(kept)
     if log.last == granted_at then log.last = newest end
+    log.warm = window.is_elastic and math.max(0, log.warm - asked) or 0
   end
 
   return rules
