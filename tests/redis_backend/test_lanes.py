@@ -1,25 +1,17 @@
 """Lanes on Redis: what memory does, what stays behind, what waiting costs."""
 
-import random
-import threading
-from collections import Counter, defaultdict
 from dataclasses import replace
 
 import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
-from djqueue.backends.base import Budget, Entry
+from djqueue.backends.base import Entry
 from djqueue.backends.entries import untried
 from djqueue.backends.gates import HOLD_LANE, HOLD_PARK, Gate
 from djqueue.backends.memory import MemoryQueue
-from djqueue.backends.redis_backend import RedisBlockingQueue, RedisQueue
 from djqueue.backends.windows import Window
-from djqueue.exceptions import DifferentBudget, NotSupported
-from djqueue.message import new_id
-from djqueue.testing import eventually
-from tests import backends
-from tests.redis_backend.kit import calls, keys, work
+from tests.redis_backend.kit import keys
 
 pytestmark = pytest.mark.server("redis")
 
