@@ -50,8 +50,8 @@ class RedisQueue(LeasedQueue):
     ``connection`` is ``"host:port:db"``, a ``redis://``, ``rediss://`` or ``unix://`` URL, or a client of redis-py
     (without ``decode_responses``, and with its retries off). ``prefix`` keeps two sites on one server apart.
     ``remember_done`` (seconds or a timedelta) or ``keep_done`` (a count; 100,000 if only the former is given) let the
-    queue remember the ids of completed entries and refuse them; each costs the server about 100 bytes. With ``lifo``, of
-    entries in no lane whose priorities are equal the one that came last leaves first. Raises InvalidQueueError.
+    queue remember the ids of completed entries and refuse them; each costs the server about 100 bytes. With ``lifo``,
+    of entries in no lane whose priorities are equal the one that came last leaves first. Raises InvalidQueueError.
     """
 
     cannot = frozenset({"transaction"})

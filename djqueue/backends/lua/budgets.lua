@@ -18,6 +18,7 @@ local function account_of(key, spaced, given, now)
     end
   end
   account.log = account.log or windows.log()
+  account.own_last = account.log.last
   if spaced then account.log.last = math.max(account.log.last, tonumber(call("GET", spaced) or 0)) end
   return account
 end
@@ -32,6 +33,7 @@ local function kept_for(account)
 end
 
 local function save(account, now)
+  account.log.last = account.own_last or account.log.last -- what others spaced is theirs, and they may take it back
   local limit, span, ways, buffer = unpack(account.given)
   call("SET", account.key, cmsgpack.pack(limit, span, ways, buffer, now, account.log), "PX", kept_for(account))
 end
@@ -39,6 +41,7 @@ end
 local function spend(account, number, now)
   if number == 0 then return end
   account.windows.grant(account.window, account.log, number, now)
+  account.own_last = nil
   if account.spaced then call("SET", account.spaced, whole(now), "PX", kept_for(account)) end
 end
 

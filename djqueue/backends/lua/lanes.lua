@@ -338,7 +338,8 @@ local function lane_rules(now)
     for _, name in ipairs(due) do
       if get(name) then touch(get(name)) else step_out(timed, name) end
     end
-    if #due > 0 then stand_all() end
+    stand_all()
+    make(wait) -- with what entered before, as turns read it
   end
 
   local fronts, at, is_whole, again = {}, 1, false, {}
