@@ -28,18 +28,20 @@ class MemoryQueue(MemoryOperators, LeasedQueue):
 
     ``remember_done`` (seconds or a timedelta) and ``keep_done`` (a count; 100,000 if only the former is given) bound
     for how long the ids of completed entries are remembered and refused; without either they are forgotten at once.
+    With ``lifo``, of those in no lane whose priorities are equal the one that came last leaves first.
     Raises InvalidQueueError for values that they cannot have. All verbs take time logarithmic in the size of
     the queue, but ``peek``, which looks at all entries of its state, and ``flush``.
     """
 
     cannot = frozenset({"durable", "transaction"})
-    options = frozenset({"REMEMBER_DONE", "KEEP_DONE"})
+    options = frozenset({"REMEMBER_DONE", "KEEP_DONE", "LIFO"})
     wakes = True
     clock: Callable[[], float] = staticmethod(time.time)
     """The clock by which leases, delays and facts are judged; tests put their own here."""
 
-    def __init__(self, name: str, connection: object = None, remember_done: Span = None, keep_done: int | None = None):
+    def __init__(self, name, connection=None, remember_done: Span = None, keep_done: int | None = None, lifo=False):
         super().__init__(name, connection)
+        self._lifo = bool(lifo)
         self.own_budget = f"queue:{name}:{secrets.token_hex(4)}"  # another one of that name is another queue
         self._lock, self._arrivals, self._bell = threading.RLock(), count(), Bell()
         self._items: dict[str, Item] = {}
@@ -72,13 +74,12 @@ class MemoryQueue(MemoryOperators, LeasedQueue):
 
     def claim(self, limit: int = 1, lease: float = 60.0, owner: str = "", ahead: int = 0) -> Claimed:
         with self._lock:
-            now, leases, units, full = self.now(), [], 0, False
+            now, leases, units = self.now(), [], 0
             self._bell.hear()
             self._promote(now)
-            while units < limit and (turn := self._next(now, full)) is not None:
+            while units < limit and (turn := self._next(now, full=units >= limit - ahead)) is not None:
                 leases += [self._lend(item, now, lease, owner, turn.run) for item in turn.items]
                 units += 1
-                full = units >= limit - ahead
             more = units == limit or self._lanes.first_rank() is not None
             next = min(self._until_first(DELAYED, now), self._lanes.until_next(now))
             return Claimed(leases, again=0.0 if more else next)
@@ -217,9 +218,12 @@ class MemoryQueue(MemoryOperators, LeasedQueue):
         """Let an item stand among those that wait; one of its id that waited or was leased here gives way."""
         if item.entry.id in self._items:
             self._take_out(self._items[item.entry.id])
-        item.rank = 0 if self.dead is None else -item.entry.priority
+        item.rank = self._rank(item)
         self._items[item.entry.id] = item
         self._stand(item, DELAYED if item.place > self.now() else READY, item.place)
+
+    def _rank(self, item: Item) -> int:
+        return 0 if self.dead is None else -item.entry.priority
 
     def _take_out(self, item: Item) -> None:
         self._leave(item)
@@ -274,7 +278,7 @@ class MemoryQueue(MemoryOperators, LeasedQueue):
         if state == READY and self._is_laned(item):
             self._lanes.enter(item, self.now())
         else:
-            self._lines[state].add(item.entry.id, item.key())
+            self._lines[state].add(item.entry.id, self._key(item))
 
     def _leave(self, item: Item) -> None:
         if item.state == READY and self._is_laned(item):

@@ -66,9 +66,10 @@ def spend(account: Account | None, budget: Budget, count: int, now: int, last: i
     log = account.log._replace(last=max(account.log.last, last))
     has = room(window, log, now)
     taken, before = min(count, has.free), log.last
-    if taken:
-        log = granted(window, log, taken, now)
-        has = room(window, log, now)
+    if not taken:  # what others did to its spacing is theirs, and they may take it back
+        return Grant(0, has.wait / 1e6, has.reason, now), Account(window, now, account.log)
+    log = granted(window, log, taken, now)
+    has = room(window, log, now)
     return Grant(taken, has.wait / 1e6, has.reason, now, before), Account(window, now, log)
 
 
