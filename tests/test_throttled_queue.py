@@ -4,20 +4,23 @@ import subprocess
 import sys
 from datetime import timedelta
 from math import inf
+from unittest import mock
 
 import pytest
 
 from djqueue.backends.entries import Refusal
 from djqueue.backends.memory import MemoryQueue, MemoryStore
+from djqueue.decorators import queue_command
 from djqueue.exceptions import DifferentBudget, InvalidQueueError, QueueError
 from djqueue.message import new_id
 from djqueue.queues import queues
-from djqueue.testing.patience import together
+from djqueue.testing.patience import eventually, together
 from djqueue.testing.steps import put
 from djqueue.throttle import ThrottledQueue
 from tests.clock import Clock
 from tests.contract.toy import ToyQueue
 from tests.documents import ROOT, blocks
+from tests.life import only, serving
 
 NOTHING = object()
 
@@ -570,22 +573,42 @@ def test_tq18_what_is_taken_and_never_reported_comes_again(throttled, clock):
 
 
 class Counted(MemoryQueue):
-    """Counts what is asked of it."""
+    """Remembers when it was asked for what a budget allows, and how much it gave."""
 
     def __init__(self, *args):
         super().__init__(*args)
-        self.asked = []
+        self.given = []
 
     def claim_within(self, *args):
-        self.asked.append("claim_within")
-        return super().claim_within(*args)
+        with self._lock, mock.patch.object(self, "clock", Clock(self.now())):  # so that all of it is of one moment
+            claimed = super().claim_within(*args)
+            self.given.append((self.now(), len(claimed)))
+            return claimed
 
 
-def test_tq23_a_decision_is_one_call_of_the_backend(throttled):
+def test_tq23_a_decision_is_one_call_of_the_backend(throttled, clock):
     queue = throttled(5, queue=Counted("counted"), limit=1, window=10)
     for _ in range(3):
         queue.claim()
-    assert queue.queue.asked == ["claim_within"] * 3
+    assert queue.queue.given == [(clock.now, 1), (clock.now, 0), (clock.now, 0)]
+
+
+@queue_command(queue_name="mail")
+def send(number):
+    """Quickly."""
+
+
+def test_a_consumer_runs_what_may_leave_and_does_not_ask_all_the_time(settings):
+    path = f"{__name__}.Counted"
+    settings.QUEUES = {"default": MEMORY, "mail": {"CLASS": path, "THROTTLE": {"limit": 4, "window": 0.5}}}
+    queue = queues["mail"]
+    with only(send), serving("mail", threads=3, delay=0.01, max_delay=0.1):
+        send.enqueue_many([(number,) for number in range(11)])
+        eventually(lambda: queue.stats().done == 11)
+    given = queue.queue.given
+    moments = [moment for moment, count in given for _ in range(count)]
+    assert all(later - earlier >= 0.5 - 1e-6 for earlier, later in zip(moments, moments[4:], strict=False))
+    assert (len(moments), len(given) < 60) == (11, True)
 
 
 def test_tq15_no_slot_is_lost_to_those_who_race_for_it(throttled, clock):
