@@ -802,7 +802,7 @@ HOLDS = [
     (Outcome.HANDED_BACK, False, "lane"),
     (Outcome.THROTTLED, False, "lane"),
     (Outcome.PARKED, False, "park"),
-    (Outcome.UNTRIED, False, ""),
+    (Outcome.UNTRIED, False, "lane"),
     (Outcome.DONE, False, ""),
     (Outcome.DEAD, False, ""),
 ]
@@ -821,6 +821,19 @@ def test_nothing_waits_with_an_entry_of_a_lane_without_order_unless_it_asks_for_
     [lease] = queue.claim(1)
     assert hold_of(lease.entry, Verdict(outcome)) == ""
     assert hold_of(lease.entry, Verdict(Outcome.THROTTLED)) == "lane"
+
+
+def test_what_is_put_back_unbegun_for_a_while_holds_its_shard_for_as_long(queue, clock):
+    command = declared(shard=by_user, run=1)
+    with only(command):
+        command(1, 1)
+        command(1, 2)
+        [lease] = queue.claim(1)
+        settle(queue, [(lease, Verdict(Outcome.UNTRIED, delay=10))])
+        run_due(until=9)
+        assert numbers() == []
+        run_due(until=1)
+    assert numbers() == [1, 2]
 
 
 def test_what_is_put_back_for_want_of_time_keeps_its_place_in_its_shard(queue):
