@@ -7,7 +7,7 @@ from enum import Enum
 
 from djqueue import conf
 from djqueue.backends.entries import Entry, Lease
-from djqueue.backends.gates import HOLD_LANE, HOLD_PARK, Gate
+from djqueue.backends.gates import HOLD_LANE, HOLD_ORDER, HOLD_PARK, Gate
 from djqueue.durations import seconds
 from djqueue.notes import noted, notes
 
@@ -80,10 +80,10 @@ def _is_worth_a_note(entry: Entry, verdict: Verdict) -> bool:
 
 
 HOLDS = {
-    Outcome.RETRY: HOLD_LANE,
-    Outcome.UNTRIED: HOLD_LANE,
-    Outcome.NOT_NOW: HOLD_LANE,
-    Outcome.HANDED_BACK: HOLD_LANE,
+    Outcome.RETRY: HOLD_ORDER,
+    Outcome.UNTRIED: HOLD_ORDER,
+    Outcome.NOT_NOW: HOLD_ORDER,
+    Outcome.HANDED_BACK: HOLD_ORDER,
     Outcome.THROTTLED: HOLD_LANE,
     Outcome.PARKED: HOLD_PARK,
 }

@@ -387,6 +387,17 @@ class TestShards:
         assert numbers() == [1, 1, 2]
         assert len(queue.dead) == 1
 
+    def test_a_shard_that_waits_for_a_retry_does_not_hold_up_others_under_one_throttle(self, clock):
+        command = declared(shard=by_user, throttle=Throttle(100, 1), retry_on=[OSError], retries=1, backoff=10)
+        told[1] = [OSError()]
+        with only(command):
+            for user, number in ((1, 1), (1, 2), (2, 8), (2, 9)):
+                command(user, number)
+            run_due()
+            assert sorted(numbers()) == [1, 8, 9]
+            run_due(until=10)
+        assert numbers()[-2:] == [1, 2]
+
     def test_with_skip_only_the_failed_one_waits(self, clock):
         command = declared(shard=by_user, retry_on=[OSError], retries=1, backoff=10, on_failure="skip")
         told[1] = [OSError()]
@@ -642,6 +653,17 @@ class TestThrottled:
             run_due(until=1)
         assert sorted(numbers()) == [1, 1, 2]
 
+    def test_under_one_throttle_for_all_it_holds_all_of_its_shards(self, clock):
+        command = declared(shard=by_user, throttle=Throttle(100, 1))
+        told[1] = [Throttled(retry_after=30)]
+        with only(command):
+            command(1, 1)
+            command(2, 2)
+            run_due(until=29)
+            assert numbers() == [1]
+            run_due(until=1)
+        assert sorted(numbers()) == [1, 1, 2]
+
     def test_it_costs_neither_an_attempt_nor_a_failure(self, queue, clock):
         command = declared(throttle=Throttle(100, 1), retry_on=[OSError], max_attempts=2, max_lost=1)
         told[1] = [Throttled(retry_after=1)] * 20
@@ -796,13 +818,13 @@ class TestEager:
 # ---- what comes back, and what waits with it
 
 HOLDS = [
-    (Outcome.RETRY, False, "lane"),
+    (Outcome.RETRY, False, "order"),
     (Outcome.RETRY, True, ""),
-    (Outcome.NOT_NOW, False, "lane"),
-    (Outcome.HANDED_BACK, False, "lane"),
+    (Outcome.NOT_NOW, False, "order"),
+    (Outcome.HANDED_BACK, False, "order"),
     (Outcome.THROTTLED, False, "lane"),
     (Outcome.PARKED, False, "park"),
-    (Outcome.UNTRIED, False, "lane"),
+    (Outcome.UNTRIED, False, "order"),
     (Outcome.DONE, False, ""),
     (Outcome.DEAD, False, ""),
 ]
