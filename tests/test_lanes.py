@@ -1,7 +1,7 @@
 """Order, concurrency, rates and batches: what the options make of a call's lane, and what a consumer sees of that."""
 
 from dataclasses import replace
-from datetime import UTC, datetime
+from datetime import UTC, datetime, timedelta
 
 import pytest
 
@@ -281,6 +281,15 @@ class TestRoute:
 def test_a_throttle_or_a_batch_that_makes_no_sense_is_refused(make, words):
     with pytest.raises((TypeError, ValueError), match=words):
         make()
+
+
+def test_a_window_may_be_a_timedelta():
+    assert Throttle(5, timedelta(minutes=1)) == Throttle(5, 60)
+
+
+def test_merged_calls_may_have_a_shard_of_the_same_key():
+    assert Policy.of(debounce=1, merge=work, key=by_user, shard=by_user).plan.key is by_user
+    assert Policy.of(debounce=1, merge=work, shard=0).shard == 0
 
 
 # ---- one throttle of several commands
