@@ -12,7 +12,7 @@ from dataclasses import replace
 from typing import TYPE_CHECKING
 
 from djqueue import events
-from djqueue.backends.entries import DELAYED, Claimed, Entry
+from djqueue.backends.entries import DELAYED, Claimed, Entry, Lease
 from djqueue.backends.guards import AnyGuard, Debounce, Mark, Ruling, rule
 from djqueue.logs import tell
 
@@ -84,4 +84,18 @@ def claim_within(queue: BaseQueue, budget: Budget, limit: int, lease: float, own
             store.give(budget, grant, grant.count - len(claimed))
     if len(claimed) < grant.count:
         return claimed
-    return Claimed(claimed, grant.again if grant.count < limit else 0.0, grant.why if grant.count < limit else "")
+    spent = grant.count
+    if len(claimed) > spent:
+        grant = store.take(budget, len(claimed) - spent)
+        spent += grant.count
+        _hand_back(queue, claimed[spent:])
+    elif spent == limit:
+        return claimed
+    return Claimed(claimed[:spent], grant.again, grant.why)
+
+
+def _hand_back(queue: BaseQueue, surplus: list[Lease]) -> None:
+    """What a run gave beyond the budget goes back to its place, untried."""
+    untried = [replace(lease, entry=replace(lease.entry, attempts=lease.entry.attempts - 1)) for lease in surplus]
+    if untried:
+        queue.release(untried)
