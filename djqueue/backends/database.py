@@ -17,7 +17,8 @@ from types import NoneType
 from django.db import connections
 
 from djqueue.backends import database_checks
-from djqueue.backends.base import DEAD_SUFFIX, LeasedQueue
+from djqueue.backends.base import DEAD_SUFFIX, Budget, LeasedQueue
+from djqueue.backends.database_budgets import claim_within, refused
 from djqueue.backends.database_claims import Claims, claim_of_the_dead
 from djqueue.backends.database_guards import put_guarded
 from djqueue.backends.database_lanes import Say, put_in_lanes, settle
@@ -42,6 +43,7 @@ from djqueue.backends.database_store import DatabaseStore, alias_of
 from djqueue.backends.entries import Claimed, Entry, Lease, Reaped
 from djqueue.backends.guards import AnyGuard, Guard
 from djqueue.backends.remembering import Span, remembering
+from djqueue.backends.spending import keys_of
 from djqueue.backends.sql import Dialect, dialect_of
 from djqueue.backends.sql.common import Arrival, Ask, Finish
 from djqueue.backends.sql.session import Session, joined, run
@@ -146,12 +148,30 @@ class DatabaseQueue(DatabaseOperators, LeasedQueue):
     def claim(self, limit: int = 1, lease: float = 60.0, owner: str = "", ahead: int = 0) -> Claimed:
         """At equal priority lanes and entries in none take turns; a claim that is full may not know of lanes that
         others filled or let open in the last 50 milliseconds."""
-        ask = self._ask(limit, lease, owner)
+        return self._claim(self._ask(limit, lease, owner), ahead)
+
+    def _claim(self, ask: Ask, ahead: int = 0) -> Claimed:
         if self.dead is None:
             units, again = claim_of_the_dead(self._run, self._sql, ask)
         else:
             units, again = self._claims.claim(self._sql, ask, ahead)
         return Claimed([lease for unit in units for lease in unit], again)
+
+    def claim_within(self, budget: Budget, limit: int = 1, lease: float = 60.0, owner: str = "") -> Claimed:
+        """One transaction, if there is something to claim and the budget did not say no a moment ago."""
+        if self.store is not self._facts:
+            return super().claim_within(budget, limit, lease, owner)
+        ask, store = self._ask(limit, lease, owner), self._facts.shared
+        glance = self._do(self._sql.glance)
+        if not glance.is_any:
+            return Claimed((), seconds_to(glance.soonest, glance.now))
+        if no := refused(store.get(keys_of(budget)[0]), budget, glance.now):
+            return Claimed((), no.again, no.why)
+
+        def claim(count: int, now: int) -> Claimed:
+            return self._claim(ask._replace(limit=count, since=str(now)))
+
+        return self._run(claim_within, self._sql, store, budget, limit, claim, self.release)
 
     def _ask(self, limit: int, lease: float, owner: str) -> Ask:
         token = secrets.randbits(62) | 1  # 0 is nobody's

@@ -145,10 +145,11 @@ def at_desk(run: Session, sql: Dialect, queue: str):
 
 
 def make_lanes(run: Session, sql: Dialect, queue: str, wanted: dict[str, str]) -> None:
-    """Rows for lanes that have none, each with the gate that is written so."""
+    """Rows for lanes that have none, each with the gate that is written so, behind those that wait."""
+    turns = {name: turn for turn, name in enumerate(wanted, sql.turn_at(sql.clock(run)))} if wanted else {}
     for some in chunks(sorted(wanted)):
         there = sql.lanes_there(run, queue, some)
-        if missing := [(name, number_of(name), wanted[name]) for name in some if name not in there]:
+        if missing := [(name, number_of(name), wanted[name], turns[name]) for name in some if name not in there]:
             sql.make_lanes(run, queue, missing)
 
 

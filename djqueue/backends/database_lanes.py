@@ -80,7 +80,7 @@ def claim_turns(
         desk.read(ask.limit)
         _hold_lines(desk, ask.limit)
         ranks = _ranks(run, sql, ask) if glance.ready is not None or glance.due else []
-        draw = Draw(Turns(desk.held, desk.now), ranks, ask.limit, ahead, desk.now, laned_last)
+        draw = Draw(Turns(desk.held, desk.now), ranks, ask.limit, ahead, sql.turn_at(desk.now), laned_last)
         taken = iter(_lend(run, sql, ask, desk, draw.turns))
         empty = {name for name, one in desk.held.items() if not one.waiting}
         desk.stand((changed | empty | {turn.lane for turn in draw.turns}) & desk.held.keys())
@@ -103,7 +103,11 @@ def _ranks(run: Session, sql: Dialect, ask: Ask) -> list[int]:
 def _lend(run: Session, sql: Dialect, ask: Ask, desk: Desk, turns: list[Turn]) -> list[tuple[str, list[tuple]]]:
     """Of each turn what is still there, up to the first that is not; the rows of that."""
     seqs = [waiting.seq for turn in turns for waiting in turn.waiting]
-    rows = {row[0]: row for row in sql.take(run, ask._replace(leased=OUT), picked(seqs))} if seqs else {}
+    rows = (
+        {row[0]: row for row in sql.take(run, ask._replace(leased=OUT, since=str(desk.now)), picked(seqs))}
+        if seqs
+        else {}
+    )
     units, stray = [], []
     for turn in turns:
         there = [waiting.seq in rows for waiting in turn.waiting]

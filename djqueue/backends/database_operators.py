@@ -49,20 +49,15 @@ class DatabaseOperators:
     def trim(self, most: int | None = None, age: float | None = None, limit: int = 1000) -> int:
         """Finds what is too old by a step in the index, and counts no further than to ``most``.
 
-        What waits in lanes is counted one by one, and goes after what is in none.
+        If something waits in lanes it counts, and orders, all that is ready.
         """
+        laned = self.dead is not None and self._do(self._sql.is_laned)
         trimmed = 0 if age is None else self._do(self._sql.trim_older, micros(age), limit)
+        if age is not None and laned and trimmed < limit:
+            trimmed += self._do(self._sql.trim_lanes_older, micros(age), limit - trimmed)
         if most is not None and trimmed < limit:
-            trimmed += self._do(self._sql.trim_surplus, most, limit - trimmed)
-        if self.dead is not None and trimmed < limit:
-            trimmed += self._trim_lanes(most, age, limit - trimmed)
-        return trimmed
-
-    def _trim_lanes(self, most: int | None, age: float | None, limit: int) -> int:
-        trimmed = 0 if age is None else self._do(self._sql.trim_lanes, None, micros(age), limit)
-        if most is not None and trimmed < limit:
-            own = self._do(self._sql.count_own, most)
-            trimmed += self._do(self._sql.trim_lanes, most - own, None, limit - trimmed)
+            verb = self._sql.trim_mixed if laned else self._sql.trim_surplus
+            trimmed += self._do(verb, most, limit - trimmed)
         return trimmed
 
     def peek(self, state: str, limit: int = 50, after: str | None = None) -> list[Record]:

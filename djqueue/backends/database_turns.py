@@ -172,7 +172,7 @@ def back(held: Iterable[Held], number: int) -> None:
 class Draw:
     """The order in which units leave: higher priority first; at equal ones entries in no lane and lanes alternate."""
 
-    def __init__(self, turns: Turns, ranks: Sequence[int], limit: int, ahead: int, now: int, laned_last: bool):
+    def __init__(self, turns: Turns, ranks: Sequence[int], limit: int, ahead: int, turn: int, laned_last: bool):
         self.laned_last, self.units = laned_last, []
         """Of each unit its turn, or None: the next entry in no lane."""
         self.held_back = False
@@ -186,7 +186,7 @@ class Draw:
             if rank is None and first is None:
                 break
             self.laned_last = first is None or (rank is not None and (rank, self.laned_last) < (first, True))
-            self.units.append(turns.take(now + len(self.units)) if self.laned_last else None)
+            self.units.append(turns.take(turn + len(self.units)) if self.laned_last else None)
             own += not self.laned_last
 
     @property

@@ -58,6 +58,8 @@ class Ask(NamedTuple):
     lifo: bool = False
     leased: int = LEASED
     """The state of what is leased."""
+    since: str = "NOW"
+    """When it was claimed, µs; the moment for which a throttle was asked, if one was."""
 
 
 class Taken(NamedTuple):

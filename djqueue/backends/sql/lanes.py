@@ -73,6 +73,16 @@ class Glance(NamedTuple):
         return self.later is not None and self.later < self.now
 
     @property
+    def is_any(self) -> bool:
+        """Whether a claim may find something, in lanes or not."""
+        return self.stirs or self.ready is not None or self.due is not None
+
+    @property
+    def soonest(self) -> int | None:
+        """When there will be something, in lanes or not."""
+        return min((moment for moment in (self.next, self.delayed) if moment is not None), default=None)
+
+    @property
     def next(self) -> int | None:
         """When there will be something to do."""
         return min((moment for moment in (self.timed, self.later) if moment is not None), default=None)
@@ -85,6 +95,10 @@ class Lanes:
     by_name = by_place = ""
     """What makes a vendor take the index, though the table is small: only what is looked for is locked."""
     lane_stays = "ON CONFLICT (queue, name) DO NOTHING"
+
+    def turn_at(self, now: int) -> int:
+        """A number for the turns of a claim, higher than those before."""
+        return now
 
     def begin(self, run: Session) -> None:
         """At the head of a transaction that will write."""
@@ -147,8 +161,8 @@ class Lanes:
         return {row[0] for row in run.rows(sql, [queue, *names])}
 
     def make_lanes(self, run: Session, queue: str, lanes: Sequence[tuple]) -> None:
-        """Rows of name, number and gate that are not there; they stand nowhere yet."""
-        rows = ", ".join(["(%s, %s, %s, %s, 0, 0, 0, '', '[]', 1, 0, 0)"] * len(lanes))
+        """Rows of name, number, gate and turn that are not there; they stand nowhere yet."""
+        rows = ", ".join(["(%s, %s, %s, %s, 0, %s, 0, '', '[]', 1, 0, 0)"] * len(lanes))
         sql = f"INSERT INTO djqueue_lane (queue, {LANE.removeprefix('seq, ')}) VALUES {rows} {self.lane_stays}"
         run.count(sql, [value for lane in sorted(lanes) for value in (queue, *lane)])
 

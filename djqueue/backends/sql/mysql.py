@@ -71,7 +71,7 @@ class MariaDB(Dialect):
 
     def take(self, run: Session, ask: Ask, which: str) -> Sequence[tuple]:
         """Two statements. A worker killed between them leaves leases that run out, as after any claim."""
-        lease = LEASE.replace("NOW + %(lease)s", "(@djqueue := NOW + %(lease)s)")
+        lease = LEASE.replace("SINCE + %(lease)s", f"(@djqueue := {ask.since} + %(lease)s)")
         sql = f"UPDATE {joined('djqueue_message', 'seq', which)} SET {lease}"
         params = ask._asdict()
         if not run.count(sql, params):

@@ -117,10 +117,9 @@ class Operators:
 
     # ---- lanes
 
-    def count_own(self, run: Session, queue: str, most: int) -> int:
-        """How many are ready in no lane, counted up to ``most``."""
-        ready = "SELECT 1 FROM djqueue_message WHERE queue = %s AND state = 0 LIMIT %s"
-        return run.rows(f"SELECT count(*) FROM ({ready}) x", [queue, most])[0][0]
+    def is_laned(self, run: Session, queue: str) -> bool:
+        """Whether anything waits in lanes."""
+        return bool(run.rows(f"SELECT 1 {IN_LANES} LIMIT 1", {"queue": queue}))
 
     def numbers(self, run: Session, queue: str, since: int, limit: int) -> list[int]:
         """The lanes in which something may wait, from a number on, in their order."""
@@ -148,14 +147,23 @@ class Operators:
         which = f"queue = %s AND state IN ({', '.join(map(str, numbers))})"
         return self.delete_some(run, "djqueue_message", "seq", which, "state, ord, moment, seq", [queue], CHUNK)
 
-    def trim_lanes(self, run: Session, queue: str, most: int | None, age: int | None, limit: int) -> int:
-        """Delete what came first to lanes: what is more than ``most``, or due for longer than ``age`` µs; how many."""
-        if most is not None:
-            found = run.rows(f"SELECT count(*) {IN_LANES}", {"queue": queue})[0][0]
-            limit = min(limit, found - most)
-        old = "" if age is None else "WHERE m.moment < NOW - %(age)s"
-        sql = f"SELECT m.seq {IN_LANES} {old} ORDER BY m.moment, m.seq LIMIT %(limit)s"
-        rows = run.rows(sql, {"queue": queue, "age": age, "limit": max(0, limit)})
+    def trim_lanes_older(self, run: Session, queue: str, age: int, limit: int) -> int:
+        """Delete what is due for longer in a lane, µs; how many."""
+        sql = f"SELECT m.seq {IN_LANES} WHERE m.moment < NOW - %(age)s ORDER BY m.moment, m.seq LIMIT %(limit)s"
+        return self._delete_waiting(run, run.rows(sql, {"queue": queue, "age": age, "limit": limit}))
+
+    def trim_mixed(self, run: Session, queue: str, most: int, limit: int) -> int:
+        """Delete what came first, in lanes or not, if there is more than ``most``; reads all that is ready."""
+        ready = (
+            "SELECT seq, place FROM djqueue_message WHERE queue = %(queue)s AND state = 0 "
+            f"UNION ALL SELECT m.seq, m.place {IN_LANES}"
+        )
+        surplus = run.rows(f"SELECT count(*) FROM ({ready}) x", {"queue": queue})[0][0] - most
+        sql = f"SELECT seq FROM ({ready}) x ORDER BY place, seq LIMIT %(limit)s"
+        params = {"queue": queue, "limit": max(0, min(surplus, limit))}
+        return self._delete_waiting(run, run.rows(sql, params))
+
+    def _delete_waiting(self, run: Session, rows: Sequence[tuple]) -> int:
         condition = f"seq IN ({marks(rows)}) AND {WAITS}"
         return run.count(f"DELETE FROM djqueue_message WHERE {condition}", [row[0] for row in rows]) if rows else 0
 

@@ -89,14 +89,14 @@ class PostgreSQL(Dialect):
         return taken._replace(more=promoted == PROMOTE)
 
     def _claim(self, run: Session, ask: Ask, sql: str) -> tuple[Taken, int]:
-        rows = run.rows(sql, ask._asdict())
+        rows = run.rows(sql.replace("SINCE", ask.since), ask._asdict())
         now, promoted, next, *of_lanes = rows[0][:GLANCED]
         glance = Glance(now, None, None, next, *of_lanes)
         taken = [row[GLANCED:] for row in rows if row[GLANCED] is not None]
         return Taken(taken, now, next, glance=glance), promoted
 
     def take(self, run: Session, ask: Ask, which: str) -> Sequence[tuple]:
-        return run.rows(f"{change(LEASE, which)} RETURNING {ENTRY}", ask._asdict())
+        return run.rows(f"{change(LEASE.replace('SINCE', ask.since), which)} RETURNING {ENTRY}", ask._asdict())
 
     def reap(self, run: Session, queue: str, limit: int) -> Reaping:
         sql = (

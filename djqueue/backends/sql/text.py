@@ -58,7 +58,7 @@ BURIED = (
 """The same in an error queue, whose order is that of the deaths; the delay tells those of one statement apart."""
 
 LEASE = (
-    "state = %(leased)s, ord = 0, moment = NOW + %(lease)s, token = %(token)s, owner = %(owner)s, "
+    "state = %(leased)s, ord = 0, moment = SINCE + %(lease)s, token = %(token)s, owner = %(owner)s, "
     "attempts = attempts + 1"
 )
 EXTEND = (
