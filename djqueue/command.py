@@ -56,6 +56,10 @@ class Command(Generic[P, R]):
 
     inline = False
     """Whether calling it runs it here instead."""
+    batched = False
+    """Whether it is given several calls at once."""
+    whole = False
+    """Whether all calls that are sent together are put together, or none."""
     rule: Rule | None = None
     """Of a periodic command: what becomes of the ticks that nobody was there to see."""
 
@@ -63,6 +67,7 @@ class Command(Generic[P, R]):
         self.func = func
         self.policy = policy
         self.name = f"{func.__module__}.{func.__qualname__}"
+        self.refuse(policy)
         self.is_async = inspect.iscoroutinefunction(func)
         self._signature = inspect.signature(func)
         self._simple = _simple_counts(self._signature)
@@ -114,6 +119,14 @@ class Command(Generic[P, R]):
         """Run it here, now; returns what it returns: a coroutine to be awaited if it is async."""
         return self.func(*args, **kwargs)
 
+    def refuse(self, policy: Policy) -> None:
+        """Raises ValueError for options that a command of this kind cannot have."""
+        if bool(policy.batch) != self.batched:
+            kind = "is given several calls at once" if self.batched else "is given one call at a time"
+            raise ValueError(
+                f"{self.name} {kind}: batch=… is for @queue_command, where it is declared, and for BatchCommand."
+            )
+
     def identity(self, call: Call, policy: Policy) -> tuple[dict[str, object], object]:
         """The arguments of a call by name, defaults too, and what the option ``key`` makes of them."""
         bound = self._signature.bind(*call.args, **call.kwargs)
@@ -161,6 +174,7 @@ class Bound(Generic[P, R]):
     """A command with options of its own; made by :meth:`Command.using`."""
 
     def __init__(self, command: Command[P, R], policy: Policy):
+        command.refuse(policy)
         policy.carried(command.policy)  # so that what cannot travel is refused here
         self.command = command
         self.policy = policy

@@ -28,7 +28,8 @@ LAYERS = {
     "queues": 3,
     # life
     "decorators": 4, "classes": 4, "deferrable": 4, "registry": 4, "command": 4, "producer": 4, "executor": 4,
-    "running": 4, "settle": 4, "results": 4, "kept": 4, "eager": 4, "merging": 4,
+    "running": 4, "settle": 4, "results": 4, "kept": 4, "eager": 4, "merging": 4, "handlers": 4, "batches": 4,
+    "jobs": 4, "batch_commands": 4,
     # consumer
     "consumer": 5,
     # edges
@@ -48,8 +49,8 @@ WITHIN_A_LAYER = {
         "backends.apart", "backends.base", "lanes", "options", "contradictions", "verdicts", "policies",
     ],
     4: [
-        "kept", "results", "running", "settle", "eager", "merging", "producer", "registry", "command", "executor",
-        "decorators", "classes", "deferrable",
+        "kept", "results", "running", "settle", "handlers", "eager", "merging", "producer", "registry", "command",
+        "batches", "jobs", "executor", "decorators", "batch_commands", "classes", "deferrable",
     ],
 }  # fmt: skip
 """Within a layer a module imports only those before it."""

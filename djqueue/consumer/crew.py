@@ -22,7 +22,8 @@ from djqueue.consumer.settler import Settler
 from djqueue.consumer.warden import Warden
 from djqueue.durations import clock
 from djqueue.exceptions import TimeLimitExceeded
-from djqueue.executor import judged, report
+from djqueue.executor import report
+from djqueue.jobs import judged
 from djqueue.logs import about, plain, tell
 from djqueue.verdicts import Outcome, Verdict
 
