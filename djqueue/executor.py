@@ -10,7 +10,7 @@ from dataclasses import replace
 from itertools import islice, takewhile
 
 from djqueue import events
-from djqueue.backends.base import BaseQueue, Lease
+from djqueue.backends.base import BaseQueue, Entry, Lease
 from djqueue.command import Command
 from djqueue.exceptions import InvalidMessage
 from djqueue.handlers import Binding
@@ -90,6 +90,12 @@ def batch_of(leases: Sequence[Lease]) -> int:
         return 1
     alike = takewhile(lambda one: (one.entry.label, one.entry.priority) == (first.label, first.priority), leases)
     return len(list(islice(alike, command.policy.batch.size)))
+
+
+def are_apart(one: Entry, next: Entry) -> bool:
+    """Whether what comes next in a run is for another batch, as it has another priority."""
+    command = registry.get(one.label)
+    return command is not None and command.batched and one.priority != next.priority
 
 
 def serve(queue: BaseQueue, lease: Lease) -> Verdict:

@@ -51,13 +51,14 @@ class Binding:
 
     def release(self) -> None:
         """Stop what is kept. What that raises is logged, as nobody is left to hear of it."""
-        handler, self._handler, self.shard = self._handler, None, None
-        if handler is None:
-            return
+        handler, self._handler = self._handler, None
         try:
-            copy_context().run(self._run, handler.stop)
+            if handler is not None:
+                copy_context().run(self._run, handler.stop)
         except BaseException as error:  # sys.exit() in a handler must not end the worker
             tell(logger, logging.ERROR, "%s.stop() failed", type(handler).__qualname__, exc_info=error)
+        finally:
+            self.shard = None
 
     def _run(self, step: Callable[[], Any]) -> Any:
         value = step()
