@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import inspect
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from typing import Any
 
 from djqueue.callables import takes
@@ -27,9 +27,9 @@ class BatchFunction(Command):
         """What stands for one call in the batch: its argument if that is all, else the whole call."""
         return args[0] if len(args) == 1 and not kwargs else Call(args, kwargs)
 
-    def perform(self, items: list, lane: str, binding: Binding) -> Any:
+    def perform(self, items: Sequence[Any], lane: str, binding: Binding) -> Any:
         """Run a batch; what it returns, or a coroutine of that."""
-        return self.func(items)
+        return self.func(list(items))
 
 
 def _any_call(*args: Any, **kwargs: Any) -> None:

@@ -15,7 +15,7 @@ from djqueue.durations import seconds
 from djqueue.exceptions import EncodeError, MessageTooLarge
 from djqueue.options import CommandOptions
 from djqueue.policies import Policy
-from djqueue.registry import registered
+from djqueue.registry import registered, registry
 from djqueue.results import Result
 
 P = ParamSpec("P")
@@ -154,8 +154,11 @@ class Command(Generic[P, R]):
         for args, kwargs in calls:
             if kwargs or len(args) not in self._simple:
                 self._fit(args, kwargs)
+        return self._put([(call, policy) for call in calls])
+
+    def _put(self, calls: list[tuple[Call, Policy]]) -> list[Result]:
         try:
-            return producer.send(self, calls, policy)
+            return producer.send(self, calls)
         except (EncodeError, MessageTooLarge) as error:
             error.add_note(f"In a call of {self.name}.")
             raise
@@ -176,6 +179,8 @@ class Bound(Generic[P, R]):
     def __init__(self, command: Command[P, R], policy: Policy):
         command.refuse(policy)
         policy.carried(command.policy)  # so that what cannot travel is refused here
+        if policy.throttle != command.policy.throttle:
+            registry.refuse_another_throttle(f"using() of {command.name}", policy)
         self.command = command
         self.policy = policy
 
@@ -249,6 +254,20 @@ def refuse_generator(func: Callable) -> None:
             f"{func.__module__}.{func.__qualname__} is a generator (it has a yield), and nobody would iterate over it: "
             "a command does its work and returns."
         )
+
+
+def named_after(cls: type, run: Callable, method: Callable) -> Callable:
+    """A function that stands for a class in the registry; the method's line tells it from another of that name."""
+    for name in ("__module__", "__qualname__", "__name__", "__doc__"):
+        setattr(run, name, getattr(cls, name))
+    run.__wrapped__ = method
+    return run
+
+
+def refuse_nested(cls: type) -> None:
+    """Raises TypeError for a class that a consumer could not find by module and name."""
+    if "<locals>" in cls.__qualname__:
+        raise TypeError(f"{cls.__qualname__} is nested in a function: a command is a class of a module.")
 
 
 def _simple_counts(signature: inspect.Signature) -> range:

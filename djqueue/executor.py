@@ -128,6 +128,8 @@ def _opened(queue: BaseQueue, lease: Lease, control: Control) -> Job | Verdict:
     if verdict is not None:
         return replace(verdict, keep=keep)
     args, kwargs = envelope.arguments()  # reads model instances
+    if command.batched:
+        args, kwargs = (command.item(args, kwargs),), {}
     control.begin(policy)
     message = CurrentMessage.of(queue, lease.entry, envelope, policy, control)
     return Job(lease, command, policy, args, kwargs, message, keep)
@@ -180,13 +182,19 @@ def _report(queue: BaseQueue, lease: Lease, verdict: Verdict, control: Control, 
         context.run(report, queue, lease, verdict)
 
 
-LEVELS = {Outcome.DONE: logging.INFO, Outcome.DISCARDED: logging.INFO, Outcome.DEAD: logging.ERROR}
+LEVELS = {
+    Outcome.DONE: logging.INFO,
+    Outcome.DISCARDED: logging.INFO,
+    Outcome.DEAD: logging.ERROR,
+    Outcome.PARKED: logging.ERROR,
+}
 WORDS = {
     Outcome.DONE: "done",
     Outcome.RETRY: "goes back for another try",
     Outcome.EXPIRED: "expired",
     Outcome.DISCARDED: "was discarded",
     Outcome.DEAD: "failed and went to the error queue",
+    Outcome.PARKED: "failed, and its shard is parked",
 }
 
 
@@ -197,6 +205,6 @@ def report(queue: BaseQueue, lease: Lease, verdict: Verdict) -> None:
         return
     entry, reason = lease.entry, f": {plain(verdict.reason)}" if verdict.reason else ""
     what = f"{plain(entry.label)} {WORDS.get(verdict.outcome, 'was put back')}{reason}"
-    later = f", again in {verdict.delay:.1f} s" if verdict.outcome is Outcome.RETRY else ""
+    later = f", again in {verdict.delay:.1f} s" if verdict.outcome in (Outcome.RETRY, Outcome.THROTTLED) else ""
     text = f"{what} (message {plain(entry.id)}, attempt {entry.attempts}, {verdict.seconds:.3f} s{later})"
     tell(logger, level, "%s", text, exc_info=verdict.exception, extra=about(queue, entry))

@@ -67,22 +67,21 @@ class Binding:
 
 def run_items(
     command: BatchFunction,
-    calls: Sequence[tuple[tuple, dict]],
+    items: Sequence[object],
     messages: Sequence[CurrentMessage],
     lane: str,
     binding: Binding,
     context: Context | None = None,
 ) -> Sequence[object]:
-    """Run some calls as a batch; of each what it returned, or the exception that it failed with.
+    """Run a batch; of each item what it returned, or the exception that it failed with.
 
     Raises what makes all of them fail; then no handler is kept.
     """
     try:
-        items = [command.item(*call) for call in calls]
         start = partial(command.perform, items, lane, binding)
-        return _results_of(run_batch(start, messages, binding.await_, context), len(calls))
+        return _results_of(run_batch(start, messages, binding.await_, context), len(items))
     except PartialFailure as failure:
-        return _results_but(failure, len(calls))
+        return _results_but(failure, len(items))
     except BaseException:
         binding.release()
         raise

@@ -23,7 +23,7 @@ logger = logging.getLogger(__name__)
 
 @dataclass(slots=True)
 class Job:
-    """A message that is about to run."""
+    """A message that is about to run; the one argument of a batch command is what stands for it in the batch."""
 
     lease: Lease
     command: Command
@@ -49,9 +49,9 @@ def attempt_together(jobs: Sequence[Job], context: Context, binding: Binding) ->
     """Run some as a batch, and judge each by what became of it."""
     for job in jobs:
         _tell_started(job)
-    calls, messages = [(job.args, job.kwargs) for job in jobs], [job.message for job in jobs]
+    items, messages = [job.args[0] for job in jobs], [job.message for job in jobs]
     try:
-        results = run_items(jobs[0].command, calls, messages, jobs[0].lease.entry.lane, binding, context)
+        results = run_items(jobs[0].command, items, messages, jobs[0].lease.entry.lane, binding, context)
     except BaseException as error:  # sys.exit() in a command must not end the worker
         results = [error] * len(jobs)
     return [_verdict_of(job, result) for job, result in zip(jobs, results, strict=True)]

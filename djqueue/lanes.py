@@ -66,6 +66,13 @@ class Throttle:
             )
 
 
+def up_to(value: object, name: str) -> int:
+    """How many may go together. Raises ValueError that names the argument."""
+    if whole(value, name, least=1) > MOST:
+        raise ValueError(f"{name} is {value}: give at most {MOST}.")
+    return value
+
+
 @dataclass(frozen=True, slots=True)
 class Batch:
     """How many calls the function is given at once: up to ``most``, by default QUEUE_WORKER_BATCH_SIZE.
@@ -79,8 +86,8 @@ class Batch:
     wait: float | timedelta = 0.0
 
     def __post_init__(self) -> None:
-        if self.most is not None and whole(self.most, "batch", least=1) > MOST:
-            raise ValueError(f"batch is {self.most}: give at most {MOST}.")
+        if self.most is not None:
+            up_to(self.most, "batch")
         whole(self.least, "Batch(least=…)", least=1)
         object.__setattr__(self, "wait", seconds(self.wait, "Batch(wait=…)"))
         if self.most is not None and self.least > self.most:
@@ -93,7 +100,7 @@ class Batch:
     @property
     def size(self) -> int:
         """The most of a batch."""
-        return conf.get("QUEUE_WORKER_BATCH_SIZE") if self.most is None else self.most
+        return up_to(conf.get("QUEUE_WORKER_BATCH_SIZE"), "QUEUE_WORKER_BATCH_SIZE") if self.most is None else self.most
 
 
 @dataclass(frozen=True, slots=True)
@@ -197,6 +204,19 @@ def _one_name(named: list[Throttle]) -> list[Throttle]:
 
 def _windows(throttles: list[Throttle], keyed: bool) -> tuple[Window, ...]:
     return tuple(one.measure for one in throttles if (one.key is not None) == keyed)
+
+
+def disagreement(one: Plan | None, other: Plan | None) -> str:
+    """How two plans that share a throttle by its name differ in it; nothing if they do not, or share none."""
+    if one is None or other is None or not one.shared or one.shared != other.shared:
+        return ""
+    ours, theirs = _shared_budget(one), _shared_budget(other)
+    return f"{ours} and {theirs}" if ours != theirs else ""
+
+
+def _shared_budget(plan: Plan) -> str:
+    windows = " and ".join(sorted(map(str, plan.outer.windows)))
+    return f"{windows} for each key" if plan.each else windows
 
 
 # ---- from a call to its place

@@ -9,7 +9,7 @@ from typing import Any, Literal, TypedDict
 from djqueue.backoff import Backoff, Wait, backoff_of
 from djqueue.durations import moment, seconds, whole
 from djqueue.hints import nearest
-from djqueue.lanes import MOST, Batch, Throttle
+from djqueue.lanes import Batch, Throttle, up_to
 
 _INT32 = range(-(2**31), 2**31)
 
@@ -113,12 +113,6 @@ def _shard(value: object) -> dict:
     return {"shard": value}
 
 
-def _run(value: object) -> dict:
-    if whole(value, "run", least=1) > MOST:
-        raise ValueError(f"run is {value}: give at most {MOST}.")
-    return {"run": value}
-
-
 def _throttle(value: object) -> dict:
     throttles = () if value is None else (value,) if isinstance(value, Throttle) else value
     if not isinstance(throttles, list | tuple) or not all(isinstance(one, Throttle) for one in throttles):
@@ -211,7 +205,7 @@ OPTIONS: dict[str, Callable[[Any], dict]] = {
     "key": _function("key"),
     "shard": _shard,
     "on_failure": _one_of("on_failure", "block", "skip", "park"),
-    "run": _run,
+    "run": lambda value: {"run": up_to(value, "run")},
     "linger": _span_or_none("linger"),
     "concurrency": lambda value: {"concurrency": None if value is None else whole(value, "concurrency", least=1)},
     "throttle": _throttle,

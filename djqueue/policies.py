@@ -14,7 +14,7 @@ from djqueue.backends.entries import Entry, Lease
 from djqueue.backends.guards import AnyGuard, Debounce, Guard, Unique
 from djqueue.backoff import Backoff, Wait, path_of, wait_after
 from djqueue.contradictions import refuse_contradictions
-from djqueue.durations import seconds
+from djqueue.durations import seconds, whole
 from djqueue.exceptions import Discard, Fail, Retry, Throttled
 from djqueue.fingerprints import fingerprint
 from djqueue.lanes import USUAL_RUN, Batch, Plan, Throttle, placed, plan_of
@@ -218,7 +218,8 @@ class Policy:
         """For how many seconds of emptiness a worker keeps to a shard, and its handler."""
         if self.linger is not None:
             return self.linger
-        return conf.get("QUEUE_WORKER_EMPTY_LIMIT") * conf.get("QUEUE_WORKER_EMPTY_PAUSE")
+        pause = seconds(conf.get("QUEUE_WORKER_EMPTY_PAUSE"), "QUEUE_WORKER_EMPTY_PAUSE")
+        return pause * whole(conf.get("QUEUE_WORKER_EMPTY_LIMIT"), "QUEUE_WORKER_EMPTY_LIMIT", least=0)
 
     @property
     def most_attempts(self) -> int:
