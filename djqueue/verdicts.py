@@ -62,8 +62,6 @@ def settled(lease: Lease, verdict: Verdict, owner: str = "") -> Lease:
     changes: dict = {"delay": verdict.delay, "run_at": 0.0, "hold": hold_of(entry, verdict)}
     if verdict.outcome in (Outcome.UNTRIED, Outcome.NOT_NOW, Outcome.THROTTLED):
         changes["attempts"] = entry.attempts - 1
-    if verdict.outcome is Outcome.UNTRIED and not verdict.delay:
-        changes["hold"] = ""  # back in their places, as most of them are, they hold up nobody
     if verdict.outcome is Outcome.PARKED:
         changes |= {"failures": 0, "lost": 0}  # who opens its lane means it to begin anew
     if verdict.outcome in (Outcome.DEAD, Outcome.RETRY):
@@ -97,8 +95,15 @@ def hold_of(entry: Entry, verdict: Verdict) -> str:
 
     If it is anything, nothing that left the lane after it may be begun.
     """
+    if verdict.outcome is Outcome.UNTRIED and not verdict.delay:
+        return ""  # it is back in its place at once
     wanted = entry.gate and not verdict.alone and HOLDS.get(verdict.outcome, "")
     return wanted if wanted and (verdict.outcome is Outcome.THROTTLED or is_ordered(entry)) else ""
+
+
+def comes_first(entry: Entry, verdict: Verdict) -> bool:
+    """Whether nothing that left its lane after it may be begun, as it comes back."""
+    return bool(hold_of(entry, verdict)) or (verdict.outcome is Outcome.UNTRIED and is_ordered(entry))
 
 
 def is_ordered(entry: Entry) -> bool:
