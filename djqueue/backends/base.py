@@ -3,15 +3,15 @@
 from __future__ import annotations
 
 import logging
+import threading
 import time
 from collections.abc import Hashable, Iterable, Mapping, Sequence
-from dataclasses import replace
 from functools import cached_property
 from math import inf
 
 from djqueue import conf
 from djqueue.backends import apart, wire
-from djqueue.backends.entries import DEAD, Claimed, Entry, LaneRecord, Lease, QueueStats, Reaped, Record, untried
+from djqueue.backends.entries import DEAD, Claimed, Entry, LaneRecord, Lease, QueueStats, Reaped, Record, Refusal
 from djqueue.backends.guards import AnyGuard, Debounce, Guard, Unique
 from djqueue.backends.items import ItemVerbs
 from djqueue.backends.operators import OperatorVerbs
@@ -35,12 +35,19 @@ __all__ = [
     "QueueStats",
     "Reaped",
     "Record",
+    "Refusal",
     "Unique",
 ]
 
 logger = logging.getLogger(__name__)
 
 DEAD_SUFFIX = f":{DEAD}"
+
+
+class _Told(threading.local):
+    """What a queue told the calling thread."""
+
+    refusal: Refusal | None = None
 
 
 class BaseQueue(ItemVerbs, OperatorVerbs):
@@ -78,6 +85,7 @@ class BaseQueue(ItemVerbs, OperatorVerbs):
         # Here and not in __init__, which a third party need not call, nor pass its own options on to.
         queue = super().__new__(cls)
         queue._given = {name: value for name, value in options.items() if name not in ("name", "connection")}
+        queue._told = _Told()
         return queue
 
     def __init__(self, name: str, connection: object = None, **options):
@@ -153,21 +161,24 @@ class BaseQueue(ItemVerbs, OperatorVerbs):
         return apart.claim_within(self, budget, limit, lease, owner)
 
     def reserve(self, limit: int = 1, lease: float = 60.0, owner: str = "", wait: float = 0.0) -> Claimed:
-        """Claim; while there is nothing, nap and claim again until ``wait`` seconds are over."""
+        """Claim; while there is nothing, nap and claim again until ``wait`` seconds are over.
+
+        A throttle says when the next may leave: until then nobody looks.
+        """
         deadline = time.monotonic() + wait
         while True:
             claimed = self.claim(limit, lease, owner)
             left = deadline - time.monotonic()
             if claimed or left <= 0:
+                self._told.refusal = claimed.refusal
                 return claimed
             if claimed.again:
-                self.nap(min(left, claimed.again, self.poll))
+                self.nap(min(left, claimed.again, inf if claimed.why else self.poll))
 
-    def first_of(self, claimed: Sequence[Lease]) -> Lease | None:
-        """The first of what was claimed, for who serves one at a time: what left its lane with it goes back."""
-        if rest := claimed[1:]:
-            self.release([replace(lease, entry=untried(lease.entry)) for lease in rest])
-        return claimed[0] if claimed else None
+    @property
+    def refusal(self) -> Refusal | None:
+        """Why the latest ``pop``, ``take`` or ``reserve`` of this thread had nothing; None if it had something."""
+        return self._told.refusal
 
     def complete(self, leases: Sequence[Lease]) -> list[Lease]:
         """Done: forget them. Returns those that were still ours."""
@@ -242,6 +253,11 @@ class BaseQueue(ItemVerbs, OperatorVerbs):
     def logical(self) -> str:
         """The name that signatures bind to: an error queue has that of the queue it belongs to."""
         return self.name.removesuffix(DEAD_SUFFIX)
+
+    @cached_property
+    def own_budget(self) -> str:
+        """The name of the budget that a throttle of this queue alone has."""
+        return f"queue:{self.name}"
 
     @cached_property
     def dead(self) -> BaseQueue | None:

@@ -4,8 +4,10 @@ from __future__ import annotations
 
 from dataclasses import dataclass, replace
 from math import inf
+from typing import NamedTuple
 
 READY, DELAYED, LEASED, DEAD, DONE = "ready", "delayed", "leased", "dead", "done"
+EMPTY = "empty"
 
 
 @dataclass(frozen=True, slots=True)
@@ -62,6 +64,15 @@ class Lease:
     """Leases of one claim that say the same here are one unit of work: for one worker, in this order."""
 
 
+class Refusal(NamedTuple):
+    """Why nothing was handed out, and when to come again."""
+
+    reason: str
+    """"empty": nothing is due; "limited": the window of a throttle is full; "spaced": its last one is too near."""
+    retry_after: float
+    """Seconds until that may have changed; infinity if nothing is known to come."""
+
+
 class Claimed(list):
     """The leases of one claim, and ``again``: seconds until more may be claimable.
 
@@ -75,6 +86,11 @@ class Claimed(list):
     def __init__(self, leases=(), again: float = inf, why: str = ""):
         super().__init__(leases)
         self.again, self.why = again, why
+
+    @property
+    def refusal(self) -> Refusal | None:
+        """Why it is empty, if it is."""
+        return None if self else Refusal(self.why or EMPTY, self.again)
 
 
 @dataclass(frozen=True, slots=True)

@@ -2,23 +2,50 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
+from dataclasses import replace
 
 from djqueue import conf
-from djqueue.backends.entries import Entry, Lease
-from djqueue.exceptions import InvalidMessage
+from djqueue.backends.entries import LEASED, Entry, Lease, untried
+from djqueue.backends.guards import Mark, Unique
+from djqueue.exceptions import InvalidMessage, QueueError
+from djqueue.fingerprints import fingerprint
 from djqueue.message import new_id, pack_item, unpack_item
+
+TRIES = 100
+"""So often an equal item may come or go between two looks at it, before that is an error."""
 
 
 class ItemVerbs:
     """What a queue offers beside the contract, over its verbs. Items are signed, as messages are."""
 
-    def push(self, item: object, priority: int = 0, delay: float = 0.0) -> str:
+    def push(self, item: object, priority: int = 0, delay: float = 0.0, unique: bool = False) -> str:
         """Put one item that the codec can carry; returns its id.
 
-        Raises EncodeError if it cannot, MessageTooLarge beyond ``QUEUE_MAX_MESSAGE_SIZE``.
+        ``unique``: while an equal item waits, that one takes the new priority instead, and keeps its place among those
+        of its own. One that was taken and is not completed does not count. Needs a backend that can look into its
+        queue. Raises EncodeError for what cannot be carried, MessageTooLarge beyond ``QUEUE_MAX_MESSAGE_SIZE``.
         """
+        if unique:
+            return self._push_unique(self._entry(item, priority, delay), Unique(f"item:{fingerprint(item)}", False))
         return self.push_many([item], priority, delay)[0]
+
+    def _push_unique(self, entry: Entry, guard: Unique) -> str:
+        for _ in range(TRIES):
+            if self.put([entry], [guard])[0]:
+                return entry.id
+            if (waits := self._raised(guard.key, entry.priority)) is not None:
+                return waits
+        raise QueueError(f"An equal item came and went {TRIES} times in a row; this one was not put.")
+
+    def _raised(self, key: str, priority: int) -> str | None:
+        """The id of the item that waits under a key, once it has this priority; None if it left meanwhile."""
+        mark = self.store.get(key)
+        record = None if mark is None else self.find(Mark.read(mark).id)
+        if record is None or record.state == LEASED:
+            return None
+        same = record.entry.priority == priority or self.reprioritise([record.entry.id], priority)
+        return record.entry.id if same else None
 
     def push_many(self, items: Iterable[object], priority: int = 0, delay: float = 0.0) -> list[str]:
         """Put any number of items, in their order; returns their ids.
@@ -42,7 +69,10 @@ class ItemVerbs:
         return Entry(data, id, priority=priority, delay=delay)
 
     def pop(self, timeout: float = 0.0, default: object = None) -> object:
-        """The next item, or ``default`` after ``timeout`` seconds. At most once: it is gone when this returns."""
+        """The next item, or ``default`` after ``timeout`` seconds. At most once: it is gone when this returns.
+
+        Then :attr:`refusal` says why there was none, and when there may be one.
+        """
         lease, item = self.take(wait=timeout)
         if lease is None:
             return default
@@ -67,6 +97,12 @@ class ItemVerbs:
             self.release([held])
             raise
 
+    def first_of(self, claimed: Sequence[Lease]) -> Lease | None:
+        """The first of what was claimed, for who serves one at a time: what left its lane with it goes back."""
+        if rest := claimed[1:]:
+            self.release([replace(lease, entry=untried(lease.entry)) for lease in rest])
+        return claimed[0] if claimed else None
+
     def _open(self, entry: Entry) -> object:
         return unpack_item(
             entry.data,
@@ -77,5 +113,5 @@ class ItemVerbs:
         )
 
     def clear(self) -> None:
-        """Flush."""
+        """Flush; a throttled queue forgets what was spent, too."""
         self.flush()

@@ -28,18 +28,21 @@ class MemoryQueue(MemoryOperators, LeasedQueue):
 
     ``remember_done`` (seconds or a timedelta) and ``keep_done`` (a count; 100,000 if only the former is given) bound
     for how long the ids of completed entries are remembered and refused; without either they are forgotten at once.
+    With ``lifo``, of those in no lane whose priorities are equal the one that came last leaves first.
     Raises InvalidQueueError for values that they cannot have. All verbs take time logarithmic in the size of
     the queue, but ``peek``, which looks at all entries of its state, and ``flush``.
     """
 
     cannot = frozenset({"durable", "transaction"})
-    options = frozenset({"REMEMBER_DONE", "KEEP_DONE"})
+    options = frozenset({"REMEMBER_DONE", "KEEP_DONE", "LIFO"})
     wakes = True
     clock: Callable[[], float] = staticmethod(time.time)
     """The clock by which leases, delays and facts are judged; tests put their own here."""
 
-    def __init__(self, name: str, connection: object = None, remember_done: Span = None, keep_done: int | None = None):
+    def __init__(self, name, connection=None, remember_done: Span = None, keep_done: int | None = None, lifo=False):
         super().__init__(name, connection)
+        self._lifo = bool(lifo)
+        self.own_budget = f"queue:{name}:{secrets.token_hex(4)}"  # another one of that name is another queue
         self._lock, self._arrivals, self._bell = threading.RLock(), count(), Bell()
         self._items: dict[str, Item] = {}
         self._lines = {READY: Line(), DELAYED: Line(), LEASED: Line()}
@@ -275,7 +278,7 @@ class MemoryQueue(MemoryOperators, LeasedQueue):
         if state == READY and self._is_laned(item):
             self._lanes.enter(item, self.now())
         else:
-            self._lines[state].add(item.entry.id, item.key())
+            self._lines[state].add(item.entry.id, self._key(item))
 
     def _leave(self, item: Item) -> None:
         if item.state == READY and self._is_laned(item):

@@ -153,4 +153,9 @@ class MemoryOperators:
         return [item for item in items if item.state != LEASED]
 
     def _record(self, item: Item) -> Record:
-        return Record(item.entry, item.state, item.at, item.owner, cursor=json.dumps(item.key()))
+        return Record(item.entry, item.state, item.at, item.owner, cursor=json.dumps(self._key(item)))
+
+    def _key(self, item: Item) -> tuple:
+        """Where it stands in the line of its state."""
+        key = item.key()
+        return (key[0], -key[1], -key[2]) if self._lifo and item.state == READY else key

@@ -16,10 +16,21 @@ from functools import cached_property
 from redis.exceptions import ConnectionError
 
 from djqueue.backends import redis_wire as wire
-from djqueue.backends.base import DEAD_SUFFIX, LeasedQueue
-from djqueue.backends.entries import DELAYED, LEASED, READY, Claimed, Entry, Lease, QueueStats, Reaped, Record
+from djqueue.backends.base import DEAD_SUFFIX, Budget, LeasedQueue
+from djqueue.backends.entries import (
+    DELAYED,
+    LEASED,
+    READY,
+    Claimed,
+    Entry,
+    LaneRecord,
+    Lease,
+    QueueStats,
+    Reaped,
+    Record,
+)
 from djqueue.backends.guards import AnyGuard
-from djqueue.backends.lua import SCRIPTS
+from djqueue.backends.lua import LIFO_SCRIPTS, SCRIPTS
 from djqueue.backends.redis_checks import check_server
 from djqueue.backends.redis_link import Link, connections
 from djqueue.backends.redis_store import Keys, RedisStore
@@ -39,12 +50,12 @@ class RedisQueue(LeasedQueue):
     ``connection`` is ``"host:port:db"``, a ``redis://``, ``rediss://`` or ``unix://`` URL, or a client of redis-py
     (without ``decode_responses``, and with its retries off). ``prefix`` keeps two sites on one server apart.
     ``remember_done`` (seconds or a timedelta) or ``keep_done`` (a count; 100,000 if only the former is given) let the
-    queue remember the ids of completed entries and refuse them; each costs the server about 100 bytes. Raises
-    InvalidQueueError.
+    queue remember the ids of completed entries and refuse them; each costs the server about 100 bytes. With ``lifo``,
+    of entries in no lane whose priorities are equal the one that came last leaves first. Raises InvalidQueueError.
     """
 
-    cannot = frozenset({"transaction", "lanes", "shards"})
-    options = frozenset({"PREFIX", "REMEMBER_DONE", "KEEP_DONE"})
+    cannot = frozenset({"transaction"})
+    options = frozenset({"PREFIX", "REMEMBER_DONE", "KEEP_DONE", "LIFO"})
     rings = 0
     """How many sleepers one call may wake."""
 
@@ -55,13 +66,15 @@ class RedisQueue(LeasedQueue):
         prefix: str = "djqueue",
         remember_done: Span = None,
         keep_done: int | None = None,
+        lifo: bool = False,
     ):
         super().__init__(name, connection)
         if not isinstance(prefix, str):
             raise InvalidQueueError(f"OPTIONS['PREFIX'] of a Redis queue is {prefix!r}: give a text.")
         self.prefix, self._link, self._keys = prefix, Link(connection), Keys(prefix, name)
         self.store = RedisStore(name, connection, prefix)
-        self._scripts = {one.name: (one, [self._keys.part(key) for key in one.keys]) for one in SCRIPTS.values()}
+        scripts = LIFO_SCRIPTS if lifo else SCRIPTS
+        self._scripts = {one.name: (one, [self._keys.part(key) for key in one.keys]) for one in scripts.values()}
         remember, self._keep = remembering(remember_done, keep_done)
         self._remember = wire.microseconds(remember) if remember else ""
 
@@ -82,28 +95,43 @@ class RedisQueue(LeasedQueue):
         if limit < 1:
             return Claimed((), 0.0)
         token, span = secrets.token_hex(wire.TOKEN // 2), wire.microseconds(lease)
-        now, again, lost, *found = self._run("claim", (min(limit, wire.AT_ONCE), span, wire.text(token + owner)))
+        args = (min(limit, wire.AT_ONCE), ahead, wire.AT_ONCE, span, wire.text(token + owner))
+        return self._claimed(self._run("claim", args), token, span)
+
+    def claim_within(self, budget: Budget, limit: int = 1, lease: float = 60.0, owner: str = "") -> Claimed:
+        if limit < 1:
+            return Claimed((), 0.0)
+        keys = self.store.shared.budget_keys(budget, self._keys.part("meta"))
+        token, span = secrets.token_hex(wire.TOKEN // 2), wire.microseconds(lease)
+        args = (min(limit, wire.AT_ONCE), wire.AT_ONCE, span, wire.text(token + owner), *wire.window_args(budget))
+        found = self._run("claim_within", args, keys)
+        wire.refuse_another(budget, found)
+        return self._claimed(found[1], token, span, found[0].decode())
+
+    def _claimed(self, found: list, token: str, span: int, why: str = "") -> Claimed:
+        now, again, lost, units, *rows = found
         if lost:
             logger.error("%d entries had no body: does the server evict keys?", lost, extra={"queue_name": self.name})
-        return Claimed(wire.leases_of(found, token, now / 1e6, (now + span) / 1e6), wire.until(again))
+        leases = wire.leases_of(rows, units, token, now / 1e6, (now + span) / 1e6)
+        return Claimed(leases, wire.until(again), why)
 
     def complete(self, leases: Sequence[Lease]) -> list[Lease]:
-        return self._settle("complete", leases, (self._remember, self._keep), wire.proof)
+        return self._settle("complete", leases, (self.rings, self._remember, self._keep), wire.proof)
 
     def touch(self, leases: Sequence[Lease], lease: float = 60.0) -> list[Lease]:
         touched, span = [], wire.microseconds(lease)
         for some in wire.slices(leases):
             ours, now = self._settle_some("touch", some, (span,), wire.proof)
-            touched += [Lease(one.entry, one.token, one.claimed, (now + span) / 1e6) for one in ours]
+            touched += [Lease(one.entry, one.token, one.claimed, (now + span) / 1e6, one.run) for one in ours]
         return touched
 
     def release(self, leases: Sequence[Lease]) -> list[Lease]:
-        return self._settle("release", leases, (self.rings,), wire.verdict)
+        return self._settle("release", leases, (self.rings,), wire.returned)
 
     def bury(self, leases: Sequence[Lease]) -> list[Lease]:
         if self.dead is None:
             return self.release(leases)  # what is dead stays here
-        return self._settle("bury", leases, (), wire.verdict)
+        return self._settle("bury", leases, (self.rings,), wire.verdict)
 
     def revive(self, ids: Iterable[str]) -> int:
         if self.dead is None:
@@ -125,6 +153,26 @@ class RedisQueue(LeasedQueue):
 
     def amend(self, id: str, was: bytes, data: bytes) -> bool:
         return bool(self._run("amend", (wire.text(id), was, data)))
+
+    def reprioritise(self, ids: Iterable[str], priority: int) -> int:
+        each = wire.slices(dict.fromkeys(ids))
+        return sum(self._run("reprioritise", [priority, *map(wire.text, some)]) for some in each)
+
+    def lanes(self, limit: int = 50, after: str | None = None) -> list[LaneRecord]:
+        if limit < 1:
+            return []
+        behind = "-" if after is None else wire.text(f"+{after}")
+        return [wire.lane_of(found) for found in self._run("lanes_of", (min(limit, wire.AT_ONCE), behind))]
+
+    def lane(self, name: str) -> LaneRecord | None:
+        found = self._run("lanes_of", (0, wire.text(name)))
+        return wire.lane_of(*found) if found else None
+
+    def park_lane(self, name: str, why: str) -> None:
+        self._run("park_lane", (wire.text(name), wire.text(why or "parked")))
+
+    def open_lane(self, name: str) -> bool:
+        return bool(self._run("open_lane", (self.rings, wire.text(name))))
 
     def trim(self, most: int | None = None, age: float | None = None, limit: int = 1000) -> int:
         """Deletes 1,000 at a time. What came first is looked for in the 32 highest priorities."""
@@ -176,9 +224,9 @@ class RedisQueue(LeasedQueue):
 
     # ---- the calls
 
-    def _run(self, name: str, args: Sequence, guards: Sequence[bytes] = ()) -> object:
+    def _run(self, name: str, args: Sequence, more: Sequence[bytes] = ()) -> object:
         script, keys = self._scripts[name]
-        return self._link.run(script, [*keys, *guards] if guards else keys, args)
+        return self._link.run(script, [*keys, *more] if more else keys, args)
 
     def _run_safely(self, name: str, args: Sequence, guards: Sequence[bytes] = ()) -> tuple[list, bool]:
         """Run, once more if the connection broke; tells whether it did. Only for what may be done twice."""
@@ -192,7 +240,7 @@ class RedisQueue(LeasedQueue):
         for entry, guard in pairs:
             if guard is not None:
                 guards.append(self._keys.fact(guard.key))
-            args += (wire.text(entry.id), entry.data, b"%b %b" % (wire.condition(guard), wire.envelope(entry)))
+            args += (wire.text(entry.id), entry.data, wire.accepted(entry, guard))
         (known, refused), repeated = self._run_safely("put", args, guards)
         # What was there before a repeated call came by the first one, whose reply was lost.
         out = set(refused) if repeated else {*refused, *known}

@@ -3,15 +3,26 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from copy import copy
+from functools import cached_property
 
 from redis.exceptions import ResponseError
 
-from djqueue.backends.base import DEAD_SUFFIX, BaseStore
+from djqueue.backends.base import DEAD_SUFFIX, BaseStore, Budget
 from djqueue.backends.lua import SCRIPTS
 from djqueue.backends.redis_link import Link
-from djqueue.backends.redis_wire import milliseconds, portions
+from djqueue.backends.redis_wire import milliseconds, portions, refuse_another, window_args
+from djqueue.backends.spending import KEY, SPACING_KEY, Grant
+from djqueue.exceptions import NotSupported
 
+OWN = "queue:"
+"""The name of a budget that one queue alone has begins with this; the name of the queue follows."""
 _ESCAPED = str.maketrans({"%": "%25", "{": "%7B", "}": "%7D", ":": "%3A"})
+
+
+def tag_of(key: bytes) -> bytes:
+    """What decides in which slot of a cluster a key lives."""
+    return key[: key.index(b"}")]
 
 
 class Keys:
@@ -30,13 +41,43 @@ class Keys:
         return self._base + b"fact:" + key.encode("utf-8", "surrogatepass")
 
 
+class SharedKeys:
+    """The keys of what all queues of one prefix share, under one hash tag.
+
+    But what a name gives to one queue alone, as ``queue:mail`` does, is under the tag of that queue, so that on a
+    cluster one script reaches both.
+    """
+
+    def __init__(self, prefix: str):
+        self._prefix = prefix
+        # No name has a colon of its own in a key, so this is the tag of no queue.
+        self._base = f"{{{prefix.translate(_ESCAPED)}::shared}}:".encode()
+
+    def part(self, part: str) -> bytes:
+        return self._base + part.encode()
+
+    def fact(self, key: str) -> bytes:
+        name = key.partition(":")[2]
+        if name.startswith(OWN):
+            return Keys(self._prefix, name.removeprefix(OWN)).fact(key)
+        return self._base + b"fact:" + key.encode("utf-8", "surrogatepass")
+
+
 class RedisStore(BaseStore):
     """The facts of the queue ``name`` at ``connection``, which is what a RedisQueue takes."""
 
     options = frozenset({"PREFIX"})
 
     def __init__(self, name: str, connection: object = None, prefix: str = "djqueue"):
-        self._keys, self._link = Keys(prefix, name), Link(connection)
+        self._keys, self._link, self._prefix = Keys(prefix, name), Link(connection), prefix
+
+    @cached_property
+    def shared(self) -> RedisStore:
+        """What all queues of this prefix share on this server."""
+        shared = copy(self)
+        shared.__dict__.pop("shared", None)
+        shared._keys = SharedKeys(self._prefix)
+        return shared
 
     def now(self) -> float:
         return self._link.run(SCRIPTS["now"], [self._keys.part("meta")], ()) / 1e6
@@ -69,6 +110,38 @@ class RedisStore(BaseStore):
         if value is None:
             return bool(self._link.client.execute_command("DEL", self._keys.fact(key)))
         return bool(self._link.run(SCRIPTS["drop"], [self._keys.fact(key)], (value,)))
+
+    # ---- budgets
+
+    def take(self, budget: Budget, count: int) -> Grant:
+        found = self._link.run(SCRIPTS["take"], self.budget_keys(budget), (count, *window_args(budget)))
+        refuse_another(budget, found)
+        granted, wait, why, at, before = found
+        return Grant(granted, int(wait) / 1e6, why.decode(), int(at), int(before))
+
+    def give(self, budget: Budget, grant: Grant, count: int) -> None:
+        if count:
+            self._link.run(SCRIPTS["give"], self.budget_keys(budget), (count, grant.count, grant.at, grant.before))
+
+    def forget_budget(self, budget: Budget) -> None:
+        self.drop(KEY + budget.name)
+        self.drop(SPACING_KEY + (budget.spacing or budget.name))
+
+    def budget_keys(self, budget: Budget, *others: bytes) -> list[bytes]:
+        """The keys of its account and, if others share it, of its spacing.
+
+        Raises NotSupported if these and ``others`` live in several slots of a cluster: no step can be atomic there.
+        """
+        names = [KEY + budget.name]
+        if budget.spacing not in ("", budget.name):
+            names.append(SPACING_KEY + budget.spacing)
+        keys = [self._keys.fact(name) for name in names]
+        if self._link.is_cluster and len({tag_of(key) for key in (*keys, *others)}) > 1:
+            raise NotSupported(
+                f"The budget {budget.name!r} and what it bounds live in different slots of the Redis cluster, where no "
+                "step reaches both: let the queue have a throttle of its own, without window_name and mod_name."
+            )
+        return keys
 
     def _set(self, key: str, value: bytes, *how: str | int) -> bool:
         try:

@@ -6,8 +6,11 @@ from functools import partial
 from math import ceil, inf
 
 from djqueue.backends import batches
-from djqueue.backends.entries import LEASED, READY, Entry, Lease, Record
+from djqueue.backends.entries import LEASED, READY, Entry, LaneRecord, Lease, Record
 from djqueue.backends.guards import UNIQUE_FOR, WAITED_FOR, AnyGuard, Debounce, Guard, Unique
+from djqueue.backends.store import Budget
+from djqueue.backends.windows import Window
+from djqueue.exceptions import DifferentBudget
 
 AT_ONCE = 1000
 """Entries in one call of a script; a verb over more of them is several calls."""
@@ -72,14 +75,29 @@ def envelope(entry: Entry) -> bytes:
     """The envelope that a script completes; before it stands when the entry is due."""
     due = f"+{microseconds(entry.delay)}" if entry.delay > 0 else max(0, microseconds(entry.run_at))
     counts = f"{entry.priority} {entry.attempts} {entry.lost} {entry.failures}"
+    if entry.gate:
+        return text(f"{due} {counts} ") + _gated(entry)
     lengths = f"{len(entry.lane)} {len(entry.label)}"
     return text(f"{due} {counts} {lengths}\n{entry.lane}{entry.label}{entry.note}")
+
+
+def _gated(entry: Entry) -> bytes:
+    """A script reads the lane and the gate, so the lengths are of bytes."""
+    words = [text(word) for word in (entry.lane, entry.label, entry.gate)]
+    return b" ".join(b"%d" % len(word) for word in words) + b"\n" + b"".join(words) + text(entry.note)
+
+
+def accepted(entry: Entry, guard: AnyGuard | None) -> bytes:
+    """What ``put`` is told of an entry beside its id and data."""
+    return b"%b%b %b" % (b"@" if entry.gate else b"", condition(guard), envelope(entry))
 
 
 def entry_of(id: bytes, envelope: bytes, data: bytes) -> Entry:
     """By position: this runs once for every entry that is claimed."""
     head, words = untext(envelope).split("\n", 1)
-    _, run_at, created, priority, attempts, lost, failures, lane, label = head.split(" ")
+    _, run_at, created, priority, attempts, lost, failures, lane, label, *gate = head.split(" ")
+    if gate:
+        words, lane, label, gate = _ungated(envelope, int(lane), int(label), int(*gate))
     lane_end = int(lane)
     label_end = lane_end + int(label)
     return Entry(
@@ -95,13 +113,45 @@ def entry_of(id: bytes, envelope: bytes, data: bytes) -> Entry:
         int(created) / 1e6,
         words[lane_end:label_end],
         words[label_end:],
+        gate or "",
     )
 
 
-def leases_of(found: list, token: str, claimed: float, until: float) -> list[Lease]:
-    """From id, envelope, data of each."""
-    values = iter(found)
-    return [Lease(entry_of(*row), token, claimed, until) for row in zip(values, values, values, strict=True)]
+def _ungated(envelope: bytes, lane: int, label: int, gate: int) -> tuple[str, int, int, str]:
+    """The words of an envelope with a gate as those of one without: what they are, two lengths; and the gate."""
+    words, label_end = envelope.split(b"\n", 1)[1], lane + label
+    ends = [untext(words[:lane]), untext(words[lane:label_end]), untext(words[label_end + gate :])]
+    return "".join(ends), len(ends[0]), len(ends[1]), untext(words[label_end : label_end + gate])
+
+
+def leases_of(found: list, units: list[int], token: str, claimed: float, until: float) -> list[Lease]:
+    """From id, envelope, data of each; of each too, which unit of several it belongs to, if there are such."""
+    rows = zip(*[iter(found)] * 3, strict=True)
+    if not units:
+        return [Lease(entry_of(*row), token, claimed, until) for row in rows]
+    runs = (f"{unit}:{token}" if unit else "" for unit in units)
+    return [Lease(entry_of(*row), token, claimed, until, run) for row, run in zip(rows, runs, strict=True)]
+
+
+def window_args(budget: Budget) -> tuple[int, int, int, int]:
+    """Its window as ``lua/windows.lua`` reads it."""
+    window = budget.window
+    return window.limit, window.span, window.moderate + 2 * window.elastic, window.buffer
+
+
+def refuse_another(budget: Budget, found: list) -> None:
+    """Raises DifferentBudget if a script says that others mean another window by that name."""
+    if found[0] == b"different":
+        limit, span, ways, buffer = map(int, found[1:])
+        theirs = Window(limit, span / 1e6, bool(ways & 1), bool(ways & 2), buffer)
+        raise DifferentBudget(budget.name, str(theirs), str(budget.window))
+
+
+def lane_of(found: list) -> LaneRecord:
+    """From what ``lanes_of`` replies."""
+    name, state, waiting, out, opens, parked, within, gate = found
+    words = [untext(word) for word in (name, parked, within, gate)]
+    return LaneRecord(words[0], state.decode(), waiting, out, int(opens) / 1e6, *words[1:], cursor=words[0])
 
 
 def records_of(state: str, found: list) -> list[Record]:
@@ -111,7 +161,7 @@ def records_of(state: str, found: list) -> list[Record]:
 
 def _record(state: str, score: bytes, member: bytes, id: bytes, envelope: bytes, data: bytes, owned: bytes) -> Record:
     at = int(envelope[:MOMENT]) if state == READY else int(float(score))
-    cursor = f"{score.decode()} {untext(member)}"
+    cursor = f"{score.decode()} {untext(member)}"  # a number and a place, or "lanes" and a place in them
     return Record(entry_of(id, envelope, data), state, at / 1e6, _owner(owned, state), cursor)
 
 
@@ -133,6 +183,11 @@ def proof(lease: Lease) -> tuple[bytes, str]:
 def verdict(lease: Lease) -> tuple[bytes, str, bytes]:
     """The same, and what its holder now says of the entry."""
     return text(lease.entry.id), str(lease.token), envelope(lease.entry)
+
+
+def returned(lease: Lease) -> tuple[bytes, str, bytes]:
+    """The same of one that goes back: what waits with it stands before when it is due."""
+    return text(lease.entry.id), str(lease.token), text(lease.entry.hold) + envelope(lease.entry)
 
 
 slices = partial(batches.slices, most=AT_ONCE)

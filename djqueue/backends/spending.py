@@ -29,6 +29,8 @@ class Grant(NamedTuple):
     """"limited" or "spaced", if it allows no more now."""
     at: int = 0
     """When, by the store's clock, µs."""
+    before: int = 0
+    """The same of the grant before it, for spacing."""
 
 
 class Account(NamedTuple):
@@ -63,12 +65,12 @@ def spend(account: Account | None, budget: Budget, count: int, now: int, last: i
         account = Account(window, now)
     log = account.log._replace(last=max(account.log.last, last))
     has = room(window, log, now)
-    taken = min(count, has.free)
+    taken, before = min(count, has.free), log.last
     if not taken:  # what others did to its spacing is theirs, and they may take it back
         return Grant(0, has.wait / 1e6, has.reason, now), Account(window, now, account.log)
     log = granted(window, log, taken, now)
     has = room(window, log, now)
-    return Grant(taken, has.wait / 1e6, has.reason, now), Account(window, now, log)
+    return Grant(taken, has.wait / 1e6, has.reason, now, before), Account(window, now, log)
 
 
 def _refuse_another(account: Account | None, budget: Budget, now: int) -> None:
@@ -78,7 +80,9 @@ def _refuse_another(account: Account | None, budget: Budget, now: int) -> None:
 
 def refund(account: Account, grant: Grant, count: int) -> Account:
     """The account when ``count`` of a grant was not used after all."""
-    return account._replace(log=returned(account.window, account.log, count, grant.at))
+    log = returned(account.window, account.log, count, grant.at)
+    unused = count == grant.count and account.log.last == grant.at
+    return account._replace(log=log._replace(last=grant.before) if unused else log)
 
 
 def kept_for(window: Window) -> float:
@@ -86,43 +90,45 @@ def kept_for(window: Window) -> float:
     return 2 * window.seconds
 
 
+def keys_of(budget: Budget) -> tuple[str, str]:
+    """Of its account, and of the mark of its spacing: "" if it shares that with nobody."""
+    shared = budget.spacing not in ("", budget.name)
+    return KEY + budget.name, SPACING_KEY + budget.spacing if shared else ""
+
+
 # ---- over compare-and-set
 
 
 def take(store: BaseStore, budget: Budget, count: int) -> Grant:
-    """Spend, whoever else does; a spacing that others share is marked before, and set back if somebody was faster."""
-    key, spacing = KEY + budget.name, SPACING_KEY + (budget.spacing or budget.name)
-    shared, keep = budget.spacing not in ("", budget.name), kept_for(budget.window)
+    """Spend, whoever else does; a spacing that others share is read before and written after."""
+    (key, spacing), ttl = keys_of(budget), kept_for(budget.window)
     while True:
         was, now = store.get(key), round(store.now() * 1e6)
-        mark = store.get(spacing) if shared else None
-        account, last = None if was is None else Account.read(was), _moments(mark)[0]
-        grant, after = spend(account, budget, count, now, last)
-        marks, ours = shared and grant.count > 0, b"%d %d" % (now, last)
-        if marks and not store.swap(spacing, mark, ours, keep):
+        mark = store.get(spacing) if spacing else None
+        account = None if was is None else Account.read(was)
+        grant, after = spend(account, budget, count, now, int(mark or 0))
+        if spacing and grant.count and not store.swap(spacing, mark, b"%d" % now, ttl):
             continue
-        if store.swap(key, was, after.written(), keep):
+        if store.swap(key, was, after.written(), ttl):
             return grant
-        if marks:
-            store.swap(spacing, ours, b"%d 0" % last, keep)
+        _space_as_before(store, budget, grant)
 
 
 def give(store: BaseStore, budget: Budget, grant: Grant, count: int) -> None:
-    """Hand back; a spacing that others share is as before if nobody used it since."""
-    key, spacing = KEY + budget.name, SPACING_KEY + (budget.spacing or budget.name)
+    if count == grant.count:
+        _space_as_before(store, budget, grant)
+    key, ttl = KEY + budget.name, kept_for(budget.window)
     while count and (was := store.get(key)) is not None:
         after = refund(Account.read(was), grant, count)
-        if store.swap(key, was, after.written(), kept_for(budget.window)):
-            break
-    last, before = _moments(mark := store.get(spacing) if count == grant.count else None)
-    if mark is not None and last == grant.at:
-        store.swap(spacing, mark, b"%d 0" % before, kept_for(budget.window))
+        if store.swap(key, was, after.written(), ttl):
+            return
 
 
-def _moments(mark: bytes | None) -> tuple[int, int]:
-    """When a shared spacing was last used, and when before that (µs); 0: not that anybody knows."""
-    last, before = map(int, (mark or b"0 0").split())
-    return last, before
+def _space_as_before(store: BaseStore, budget: Budget, grant: Grant) -> None:
+    """Nothing of a grant was used: the next one may be as near as if it had not been."""
+    _, spacing = keys_of(budget)
+    if spacing and grant.count:
+        store.swap(spacing, b"%d" % grant.at, b"%d" % grant.before, kept_for(budget.window))
 
 
 def forget(store: BaseStore, budget: Budget) -> None:

@@ -1,6 +1,10 @@
 """Help for these tests."""
 
-from djqueue.backends.base import Debounce, Entry, Guard, Unique
+from dataclasses import replace
+
+from djqueue.backends.base import Budget, Debounce, Entry, Guard, Unique
+from djqueue.backends.gates import HOLD_PARK, Gate
+from djqueue.backends.windows import Window
 from djqueue.message import new_id
 from djqueue.testing import eventually
 
@@ -11,6 +15,11 @@ def work(count=1, **fields):
 
 def keys(client):
     return {key.decode() for key in client.keys("*")}
+
+
+def left(client):
+    """The keys that do not vanish by themselves, without their tags."""
+    return {key.partition("}:")[2] for key in keys(client) if client.ttl(key) == -1}
 
 
 def calls(client, *names):
@@ -45,4 +54,28 @@ def whole_life(queue):
     assert len(queue.bury([dead])) == queue.dead.trim(most=0) == len(queue.release([last])) == 1
     assert queue.amend(last.entry.id, b"work", b"other")
     queue.flush()
+    lanes_and_budgets(queue)
     assert (len(queue), queue.now() > 0) == (0, True)
+
+
+def lanes_and_budgets(queue):
+    """Every verb that lanes and budgets have, once."""
+    gate = Gate(ordered=True, run=2, within="outer", outer=Gate(most=2, run=2)).written()
+    ids = [entry.id for entry in work(5)]
+    queue.put([Entry(b"work", id, lane="a", gate=gate) for id in ids], [Guard(id, 60) for id in ids])
+    own = Budget(f"queue:{queue.name}", Window(3, 60.0))
+    run = queue.claim_within(own, 9)
+    assert (queue.lane("a").out, [one.name for one in queue.lanes()]) == (2, ["a", "outer"])
+    queue.complete(run[:1])
+    queue.release([replace(run[1], entry=replace(run[1].entry, hold=HOLD_PARK))])
+    assert (queue.lane("a").parked, queue.open_lane("a")) == (f"{run[1].entry.id} failed", True)
+    queue.park_lane("outer", "")
+    assert (queue.claim(), queue.open_lane("outer"), queue.reprioritise(ids[2:], 5)) == ([], True, 3)
+    assert [one.entry.id for one in queue.claim_within(own, 9)] == ids[2:3]
+    grant = queue.store.shared.take(own, 1)
+    assert (grant.count, grant.why) == (0, "limited")
+    queue.store.shared.forget_budget(own)
+    grant = queue.store.shared.take(own, 2)
+    queue.store.shared.give(own, grant, 1)
+    assert queue.store.shared.take(own, 3).count == 2
+    queue.flush()

@@ -25,21 +25,21 @@ class Script:
     sha: str
 
 
-def _load() -> dict[str, Script]:
+def _load(lifo: bool) -> dict[str, Script]:
     texts = {file.name.removesuffix(".lua"): file.read_text("utf-8") for file in _files()}
-    return {name: _script(name, text, texts) for name, text in texts.items() if text.startswith(_KEYS)}
+    return {name: _script(name, text, texts, lifo) for name, text in texts.items() if text.startswith(_KEYS)}
 
 
 def _files() -> list:
     return [file for file in files(__name__).iterdir() if file.name.endswith(".lua")]
 
 
-def _script(name: str, text: str, texts: Mapping[str, str]) -> Script:
+def _script(name: str, text: str, texts: Mapping[str, str], lifo: bool) -> Script:
     first, _, body = text.partition("\n")
     keys = tuple(first.removeprefix(_KEYS).split())
     places = ", ".join(f"KEYS[{place}]" for place in range(1, len(keys) + 1))
     parts = "\n".join(texts[part] for part in (_COMMON, *_parts(body)))
-    source = f"local {', '.join(keys)} = {places}\n{parts}\n{body}"
+    source = f"local {', '.join(keys)} = {places}\nlocal LIFO = {str(lifo).lower()}\n{parts}\n{body}"
     return Script(name, keys, source, sha1(source.encode(), usedforsecurity=False).hexdigest())
 
 
@@ -48,4 +48,6 @@ def _parts(body: str) -> list[str]:
     return second.removeprefix(_WITH).split() if second.startswith(_WITH) else []
 
 
-SCRIPTS = _load()
+SCRIPTS = _load(lifo=False)
+LIFO_SCRIPTS = _load(lifo=True)
+"""Those of queues in which of equal priorities the last comes first."""

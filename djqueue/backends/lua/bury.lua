@@ -1,20 +1,22 @@
--- keys: body env ready leases own meta dead_body dead_env dead_ready dead_delayed dead_leases dead_own
--- with: holders
--- args: id, token, "due envelope" of each.
+-- keys: body env ready leases own meta dead_body dead_env dead_ready dead_delayed dead_leases dead_own bell wait aged open timed line lanes names out
+-- with: holders windows gates lanes
+-- args: rings, then id, token, "due envelope" of each.
 local now = clock()
-local ids, at, reply = held(1, 3, now)
+local ids, at, reply = held(2, 3, now)
 if #ids == 0 then return reply end
 
 -- An entry of that id that is dead already gives way.
 local function make_room(id)
   local envelope = call("HGET", dead_env, id)
   if not envelope then return end
-  for _, line in ipairs({dead_ready, dead_delayed}) do call("ZREM", line, member(id, envelope)) end
+  for _, line_key in ipairs({dead_ready, dead_delayed}) do call("ZREM", line_key, member(id, envelope)) end
   call("ZREM", dead_leases, id)
   call("HDEL", dead_own, id)
 end
 
 leave(ids)
+ring(come_back(ids, now), ARGV[1])
+finish_lanes()
 local last = call("HINCRBY", meta, "seq", #ids)
 for i, id in ipairs(ids) do
   local stays = call("HGET", env, id):match("^%d+( %d+ %d+ )")

@@ -3,12 +3,14 @@
 -- An envelope is "place run_at created priority attempts lost failures lane label\ntext". The place is 28 digits, the
 -- moment at which the entry first fell due (16) and its number; lane and label are lengths within the text. The place
 -- changes when the entry is postponed; who dies or is revived gets a new one, of that moment.
--- place .. id is the member of ready (score: -priority, of the dead 0) and of delayed (score: the moment at which it is due).
+-- place .. id is the member of ready (score: -priority, of the dead 0; in a LIFO queue priority) and of delayed (score: the
+-- moment at which it is due). An entry with a gate has three lengths, lane, label and gate, which are of bytes, and waits in
+-- its lane instead of in ready; lanes.lua says how.
 -- own holds, by id, the token of the last claim (16 digits) and its owner.
 --
 -- A full Redis refuses a script at its first write, if that is one that takes memory, and never later. So put begins with
 -- such a write, and all others begin with one that takes none.
-local call, FAR, DIGITS, MOMENT, TOKEN = redis.call, 9007199254740991, 28, 16, 16
+local call, FAR, DIGITS, MOMENT, TOKEN, WAITING = redis.call, 9007199254740991, 28, 16, 16, 51
 local IS_DEAD = KEYS[1]:find("}:dead:", 1, true) -- names have no braces of their own in a key
 
 local function clock()
@@ -29,7 +31,18 @@ local function member(id, envelope)
 end
 
 local function score(envelope)
-  return IS_DEAD and 0 or -tonumber(envelope:match("^%d+ %d+ %d+ (%-?%d+)"))
+  if IS_DEAD then return 0 end
+  local priority = tonumber(envelope:match("^%d+ %d+ %d+ (%-?%d+)"))
+  return LIFO and priority or -priority
+end
+
+-- Lane and gate of an entry that waits for others, its priority, and how often it was lost. Error queues know no gates.
+local function lane_of(envelope)
+  if IS_DEAD then return nil end
+  local priority, lost, lane, label, gate, first =
+    envelope:match("^%d+ %d+ %d+ (%-?%d+) %d+ (%d+) %d+ (%d+) (%d+) (%d+)\n()")
+  if not gate then return nil end
+  return envelope:sub(first, first + lane - 1), envelope:sub(first + lane + label, first + lane + label + gate - 1), priority, lost
 end
 
 -- "+5" is five from now, "5" is an absolute moment, "0" is none.
@@ -37,14 +50,6 @@ local function moment(due, now)
   local at = tonumber(due)
   if due:byte() == 43 then at = at + now end
   return math.min(at, FAR)
-end
-
-local function stand(id, envelope, at, now)
-  if at > now then
-    call("ZADD", delayed, at, member(id, envelope))
-  else
-    call("ZADD", ready, score(envelope), member(id, envelope))
-  end
 end
 
 -- Whoever sleeps wakes; rings beyond those who sleep are kept, a few of them, for those about to.

@@ -1,45 +1,59 @@
--- keys: body env ready delayed leases own
--- with: lines
--- args: state, limit, score and member of the cursor ("" and "" for none).
--- Gives score, member, id, envelope, data, token and owner of each.
-local state, now, reply = ARGV[1], clock(), {}
-local line = ({ready = ready, delayed = delayed, leased = leases})[state]
-if state == "ready" then promote(now, ARGV[2] + 32) end
+-- keys: body env ready delayed leases own meta wait aged open timed line lanes names
+-- with: windows gates lanes places
+-- args: state, limit, score and member of the cursor ("" and "" for none; "lanes" as score of what waits in lanes).
+-- Gives score, member, id, envelope, data, token and owner of each. What waits in lanes comes last, lane by lane.
+local state, limit, now, reply = ARGV[1], tonumber(ARGV[2]), clock(), {}
+local among, is_last_first = ({ready = ready, delayed = delayed, leased = leases})[state], LIFO and state == "ready"
+local range, seen_first = is_last_first and "ZREVRANGE" or "ZRANGE", is_last_first and -1 or 1
+if state == "ready" then
+  promote(now, limit + 32)
+  finish_lanes()
+end
 
--- Byte by byte, as Redis sorts; Lua's own comparison follows the locale.
-local function is_behind(one, other)
+-- Byte by byte, as Redis sorts; Lua's own comparison follows the locale. 1, 0 or -1.
+local function compared(one, other)
   for i = 1, math.min(#one, #other) do
-    if one:byte(i) ~= other:byte(i) then return one:byte(i) > other:byte(i) end
+    if one:byte(i) ~= other:byte(i) then return one:byte(i) > other:byte(i) and 1 or -1 end
   end
-  return #one > #other
+  return #one > #other and 1 or #one < #other and -1 or 0
 end
 
 -- The rank of the first behind the cursor. What the cursor stood on may be gone, so it is searched by halves.
 local function rank_behind(at, name)
-  local low, high = 0, call("ZCARD", line)
+  local low, high = 0, call("ZCARD", among)
   while low < high do
     local middle = math.floor((low + high) / 2)
-    local found = call("ZRANGE", line, middle, middle, "WITHSCORES")
+    local found = call(range, among, middle, middle, "WITHSCORES")
     local there = tonumber(found[2])
-    if there > at or there == at and is_behind(found[1], name) then high = middle else low = middle + 1 end
+    local side = there > at and 1 or there < at and -1 or compared(found[1], name)
+    if side * seen_first > 0 then high = middle else low = middle + 1 end
   end
   return low
 end
 
-local first = 0
-if ARGV[3] ~= "" then
-  first = rank_behind(tonumber(ARGV[3]), ARGV[4])
-elseif state == "delayed" then
-  first = call("ZCOUNT", delayed, "-inf", now) -- due already, so they count as ready
-end
-local found = call("ZRANGE", line, first, first + ARGV[2] - 1, "WITHSCORES")
-for i = 1, #found, 2 do
-  local id = state == "leased" and found[i] or found[i]:sub(DIGITS + 1)
+local function tell(place, name, id)
   local envelope, data = call("HGET", env, id), call("HGET", body, id)
-  if envelope and data then
-    for _, value in ipairs({found[i + 1], found[i], id, envelope, data, call("HGET", own, id) or ""}) do
-      reply[#reply + 1] = value
-    end
+  if not envelope or not data then return end
+  for _, value in ipairs({place, name, id, envelope, data, call("HGET", own, id) or ""}) do reply[#reply + 1] = value end
+end
+
+local function tell_of_line()
+  local first = 0
+  if ARGV[3] ~= "" then
+    first = rank_behind(tonumber(ARGV[3]), ARGV[4])
+  elseif state == "delayed" then
+    first = call("ZCOUNT", delayed, "-inf", now) -- due already, so they count as ready
+  end
+  local found = call(range, among, first, first + limit - 1, "WITHSCORES")
+  for i = 1, #found, 2 do tell(found[i + 1], found[i], state == "leased" and found[i] or found[i]:sub(DIGITS + 1)) end
+  return #found / 2
+end
+
+local told = ARGV[3] == "lanes" and 0 or tell_of_line()
+if state == "ready" and told < limit then
+  local behind = ARGV[3] == "lanes" and "(" .. ARGV[4] or "-"
+  for _, name in ipairs(call("ZRANGEBYLEX", wait, behind, "+", "LIMIT", 0, limit - told)) do
+    tell("lanes", name, name:sub(WAITING + 1))
   end
 end
 return reply

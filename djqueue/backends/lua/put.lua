@@ -1,9 +1,9 @@
--- keys: body env ready delayed leases meta done bell
--- with: guards
+-- keys: body env ready delayed leases meta done bell wait aged open timed line lanes names
+-- with: guards windows gates lanes places
 -- args: rings, microseconds for which finished ids are refused ("" for none), then id, data, "guard due envelope" of each.
--- A guard other than "-" takes the next of the remaining keys.
+-- A guard other than "-" takes the next of the remaining keys; "@" before it says that the entry has a gate.
 -- Gives the numbers of those that were there before, and of those that their guards refused.
-local now, guard, decide, known, refused, accepted = clock(), 8, nil, {}, {}, 0
+local now, guard, decide, known, refused, accepted = clock(), 15, nil, {}, {}, 0
 local seq = call("HINCRBY", meta, "seq", (#ARGV - 2) / 3) - (#ARGV - 2) / 3
 
 local function is_known(id)
@@ -12,16 +12,18 @@ local function is_known(id)
   return finished and now - finished < tonumber(ARGV[2])
 end
 
-local function accept(id, data, at, rest)
+local function accept(id, data, at, rest, gated)
   local envelope = place(at > 0 and at or now, seq) .. " " .. whole(at) .. " " .. whole(now) .. " " .. rest
   call("HSET", body, id, data)
   call("HSET", env, id, envelope)
-  stand(id, envelope, at, now)
+  stand(id, envelope, at, now, gated)
   accepted = accepted + 1
 end
 
 for i = 3, #ARGV, 3 do
   local id, number, given, due, rest = ARGV[i], i / 3, ARGV[i + 2]:match("^(%S+) (%S+) (.*)$")
+  local gated = given:byte() == 64 and not IS_DEAD
+  if given:byte() == 64 then given = given:sub(2) end
   local at, was_there = moment(due, now), is_known(id)
   if given ~= "-" then
     guard, decide = guard + 1, decide or guards()
@@ -30,11 +32,12 @@ for i = 3, #ARGV, 3 do
   if was_there then
     known[#known + 1] = number
   elseif at then
-    accept(id, ARGV[i + 1], at, rest)
+    accept(id, ARGV[i + 1], at, rest, gated)
   else
     refused[#refused + 1] = number
   end
   seq = seq + 1
 end
+finish_lanes()
 ring(accepted, ARGV[1])
 return {known, refused}

@@ -1,19 +1,26 @@
--- keys: env ready delayed leases own bell
--- with: holders
--- args: rings, then id, token, "due envelope" of each.
+-- keys: env ready delayed leases own bell meta wait aged open timed line lanes names out
+-- with: holders windows gates lanes places
+-- args: rings, then id, token, "due envelope" of each; "order", "lane" or "park" before "due" of one with which its lane waits.
 local now = clock()
 local ids, at, reply = held(2, 3, now)
 if #ids == 0 then return reply end
 
 leave(ids)
 call("HDEL", own, unpack(ids))
+come_back(ids, now)
 for i, id in ipairs(ids) do
-  local due, rest = ARGV[at[i] + 2]:match("^(%S+) (.*)$")
-  local stays, created = call("HGET", env, id):match("^(%d+) %d+ (%d+)")
+  local hold, due, rest = ARGV[at[i] + 2]:match("^(%l*)(%S+) (.*)$")
+  local stays, run_at, created = call("HGET", env, id):match("^(%d+) (%d+) (%d+)")
   local again = moment(due, now)
+  local waits = hold ~= "" and again
+  if waits then again = tonumber(run_at) end
   local envelope = stays .. " " .. whole(again) .. " " .. created .. " " .. rest
+  local is_laned = lane_of(envelope) ~= nil
+  if waits and not is_laned then again = waits end
   call("HSET", env, id, envelope)
-  stand(id, envelope, again, now)
+  stand(id, envelope, waits and is_laned and 0 or again, now, is_laned)
+  if waits and is_laned then laned(now).hold(id, envelope, hold, waits) end
 end
+finish_lanes()
 ring(#ids, ARGV[1])
 return reply

@@ -1,12 +1,14 @@
--- keys: body env ready delayed leases own
+-- keys: body env ready delayed leases own meta wait aged open timed line lanes names
+-- with: windows gates lanes places
 -- args: ids. Gives how many were deleted.
-local removed = 0
+local removed, now = 0, clock()
 for _, id in ipairs(ARGV) do
   local envelope = call("HGET", env, id)
   if envelope and not call("ZSCORE", leases, id) then
-    for _, line in ipairs({ready, delayed}) do call("ZREM", line, member(id, envelope)) end
+    step_aside(id, envelope, now)
     for _, hash in ipairs({own, body, env}) do call("HDEL", hash, id) end
     removed = removed + 1
   end
 end
+finish_lanes()
 return removed

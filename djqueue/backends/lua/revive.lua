@@ -1,14 +1,15 @@
--- keys: body env ready meta bell dead_body dead_env dead_ready dead_delayed dead_leases dead_own
+-- keys: body env ready delayed meta bell dead_body dead_env dead_ready dead_delayed dead_leases dead_own wait aged open timed line lanes names
+-- with: windows gates lanes places
 -- args: rings, then ids. Gives how many were moved.
 local revived, now = 0, clock()
 
 local function revive(id, envelope)
-  for _, line in ipairs({dead_ready, dead_delayed}) do call("ZREM", line, member(id, envelope)) end
+  for _, line_key in ipairs({dead_ready, dead_delayed}) do call("ZREM", line_key, member(id, envelope)) end
   local run_at, priority, rest = envelope:match("^%d+( %d+ )%d+( %-?%d+ )%d+ %d+ %d+(.*)$")
   envelope = place(now, call("HINCRBY", meta, "seq", 1)) .. run_at .. whole(now) .. priority .. "0 0 0" .. rest
   call("HSET", body, id, call("HGET", dead_body, id))
   call("HSET", env, id, envelope)
-  call("ZADD", ready, score(envelope), member(id, envelope))
+  stand(id, envelope, 0, now)
   for _, hash in ipairs({dead_own, dead_body, dead_env}) do call("HDEL", hash, id) end
   revived = revived + 1
 end
@@ -18,5 +19,6 @@ for i = 2, #ARGV do
   local envelope = call("HGET", dead_env, id)
   if envelope and not call("ZSCORE", dead_leases, id) and call("HEXISTS", env, id) == 0 then revive(id, envelope) end
 end
+finish_lanes()
 ring(revived, ARGV[1])
 return revived

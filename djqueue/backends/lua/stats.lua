@@ -1,11 +1,11 @@
--- keys: ready delayed leases meta dead_ready dead_delayed
+-- keys: env ready delayed leases own body aged meta dead_ready dead_delayed
 -- with: lines
 -- Gives ready, delayed, leased, dead, done, and the age of the oldest that is ready (-1 for none).
 local now, first = clock(), oldest(1)[1]
 local due, since = call("ZCOUNT", delayed, "-inf", now), first and tonumber(first:sub(1, MOMENT)) or FAR
 if due > 0 then since = math.min(since, tonumber(call("ZRANGE", delayed, 0, 0, "WITHSCORES")[2])) end
 return {
-  call("ZCARD", ready) + due,
+  call("ZCARD", ready) + call("ZCARD", aged) + due,
   call("ZCARD", delayed) - due,
   call("ZCARD", leases),
   call("ZCARD", dead_ready) + call("ZCARD", dead_delayed),

@@ -1,0 +1,89 @@
+-- What may leave a lane, as gates.py has it: there stands why. Needs windows.
+
+local function gate_rules(now)
+  local OFFSET = 2147483648 -- makes every rank a number of ten digits
+  local windows, read_gates, rules = window_rules(), {}, {OFFSET = OFFSET}
+
+  local function understood(text)
+    local said, gate = cjson.decode(text), {windows = {}}
+    gate.is_ordered, gate.run, gate.most = said.o ~= nil, (said.r or 0) + 1, said.m or 0
+    gate.least, gate.wait, gate.within = (said.l or 0) + 1, said.t or 0, said["in"] or ""
+    gate.joins = gate.is_ordered or gate.run > 1
+    for i, given in ipairs(said.w or {}) do gate.windows[i] = windows.window(unpack(given)) end
+    local by = text:find('"by":', 1, true) -- it is written last
+    gate.outer = by and text:sub(by + 5, -2) or "{}"
+    return gate
+  end
+
+  function rules.gate(text)
+    local gate = read_gates[text] or understood(text)
+    read_gates[text] = gate
+    return gate
+  end
+
+  -- The logs under another gate: a window that stays keeps its own.
+  function rules.logs_for(gate, before, logs)
+    local kept, known = {}, {}
+    for i, window in ipairs(before.windows) do known[window.text] = logs[i] end
+    for i, window in ipairs(gate.windows) do kept[i] = known[window.text] or windows.log() end
+    return kept
+  end
+
+  local function is_full(lane, gate)
+    if gate.is_ordered then return lane.out > 0 end
+    return gate.most > 0 and lane.out >= gate.most
+  end
+
+  local function narrowest(lane, gate)
+    local free, wait = math.huge, 0
+    for i, window in ipairs(gate.windows) do
+      local own, until_next = windows.room(window, lane.logs[i], now)
+      if own < free or own == free and until_next > wait then free, wait = own, until_next end
+    end
+    return free, wait
+  end
+
+  local function remembered_until(lane, gate)
+    local latest = lane.open_at
+    for i, window in ipairs(gate.windows) do
+      local newest = lane.logs[i].newest
+      if newest > 0 then latest = math.max(latest, newest + 2 * window.span) end
+    end
+    return latest
+  end
+
+  -- Where a lane belongs, by what stands first in it: its rank (nil: nothing does), when it fell due, how many wait.
+  -- Gives the place, the rank, the moment of a timed one; and whether nothing would be lost with its record.
+  function rules.place(lane, rank, due, waiting)
+    local gate = rules.gate(lane.gate)
+    if lane.parked ~= "" then return "nowhere", 0, 0, false end
+    if not rank then
+      local latest = remembered_until(lane, gate)
+      if lane.out == 0 and latest > now then return "timed", 0, latest, false end
+      return "nowhere", 0, 0, lane.out == 0
+    end
+    if is_full(lane, gate) then return "nowhere", 0, 0, false end
+    local _, wait = narrowest(lane, gate)
+    local opens = math.max(lane.open_at, now + wait)
+    if waiting < gate.least then opens = math.max(opens, due + gate.wait) end
+    if opens > now then return "timed", 0, opens, false end
+    return gate.within ~= "" and "line" or "open", rank, 0, false
+  end
+
+  -- How many may leave in one turn.
+  function rules.leaving(lane)
+    local gate = rules.gate(lane.gate)
+    if lane.parked ~= "" or is_full(lane, gate) or lane.open_at > now then return 0 end
+    local most = gate.most > 0 and gate.most - lane.out or gate.run
+    return math.min(gate.run, most, (narrowest(lane, gate)))
+  end
+
+  function rules.left(lane, number, turn)
+    lane.out, lane.turn = lane.out + number, turn
+    for i, window in ipairs(rules.gate(lane.gate).windows) do
+      windows.grant(window, lane.logs[i], number, now)
+    end
+  end
+
+  return rules
+end

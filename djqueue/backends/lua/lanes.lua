@@ -1,0 +1,455 @@
+-- The lanes of a queue: what stands in them, and where they stand. Needs gates, and wait, aged, open, timed, line, lanes,
+-- names and meta.
+--
+-- wait   all that waits in lanes: number of the lane (12 digits), rank (10), place, 1 if it was lost once else 0, id.
+-- aged   the same by age: place, id.
+-- open   lanes whose first may leave, score: its rank; turn (16 digits), name.
+-- timed  lanes that open by themselves, score: when; name.
+-- line   lanes within others: number of that other (12 digits), rank (10), turn (16), name.
+-- lanes  by name: what is known of each. names: these names, in order.
+-- out    by id: the lane that an entry has left and the one which that was within, until it is settled.
+--
+-- No key is made of a name, so all are known before a script runs. Changes of a line are kept back and made together, as
+-- a script moves many lanes at once; whoever reads a line lets them be made first.
+
+local function lane_rules(now)
+  local NUMBER, RANK, TURN, LINED, FLAG = 12, 10, 16, 38, WAITING
+  local gates, known, touched, changes, taken = gate_rules(now), {}, {}, {}, {}
+  local turns, rules = nil, {}
+
+  -- Lines.
+
+  local function change(line_key)
+    local made = changes[line_key] or {gone = {}, come = {}, order = {}}
+    changes[line_key] = made
+    return made
+  end
+
+  local function step_in(line_key, name, score)
+    local made = change(line_key)
+    made.come[name], made.order[#made.order + 1] = score, name
+  end
+
+  local function step_out(line_key, name)
+    local made = change(line_key)
+    made.come[name], made.gone[#made.gone + 1] = nil, name
+  end
+
+  local function by_thousands(verb, key, args)
+    for first = 1, #args, 2000 do call(verb, key, unpack(args, first, math.min(first + 1999, #args))) end
+  end
+
+  local function make(line_key)
+    local made, come = changes[line_key], {}
+    if not made then return end
+    changes[line_key] = nil
+    for _, name in ipairs(made.order) do
+      if made.come[name] then
+        come[#come + 1] = made.come[name]
+        come[#come + 1] = name
+      end
+    end
+    by_thousands("ZREM", line_key, made.gone)
+    by_thousands("ZADD", line_key, come)
+  end
+
+  local function first_of(line_key, number, count)
+    return call("ZRANGEBYLEX", line_key, "[" .. number, "(" .. number .. ":", "LIMIT", 0, count)
+  end
+
+  local function ranked(rank)
+    return string.format("%010.0f", rank + gates.OFFSET)
+  end
+
+  local function unranked(digits)
+    return tonumber(digits) - gates.OFFSET
+  end
+
+  -- Records.
+
+  local function read(name, value)
+    local lane = {name = name}
+    lane.number, lane.gate, lane.seq, lane.out, lane.turn, lane.open_at, lane.parked, lane.where, lane.rank, lane.at,
+      lane.line, lane.lined, lane.waiting, lane.head, lane.logs = cmsgpack.unpack(value)
+    lane.stood_at = lane.turn
+    return lane
+  end
+
+  local function written(lane)
+    return cmsgpack.pack(lane.number, lane.gate, lane.seq, lane.out, lane.turn, lane.open_at, lane.parked, lane.where,
+      lane.rank, lane.at, lane.line, lane.lined, lane.waiting, lane.head, lane.logs)
+  end
+
+  local function get(name)
+    if known[name] == nil then
+      local value = call("HGET", lanes, name)
+      known[name] = value and read(name, value)
+    end
+    return known[name] or nil
+  end
+  rules.get = get
+
+  function rules.get_all(names)
+    local wanted = {}
+    for _, name in ipairs(names) do
+      if known[name] == nil then wanted[#wanted + 1], known[name] = name, false end
+    end
+    if #wanted == 0 then return end
+    for i, value in ipairs(call("HMGET", lanes, unpack(wanted))) do known[wanted[i]] = value and read(wanted[i], value) end
+  end
+
+  local function next_turn()
+    turns = (turns or tonumber(call("HGET", meta, "turn") or 0)) + 1
+    return turns
+  end
+
+  -- A new one stands behind those that wait, else new ones could hold them up for ever.
+  local function get_or_make(name)
+    local lane = get(name)
+    if lane then return lane end
+    local number = string.format("%012.0f", call("HINCRBY", meta, "lane", 1))
+    known[name] = {
+      name = name, number = number, gate = "{}", seq = -1, out = 0, turn = next_turn(), open_at = 0, parked = "",
+      where = "nowhere", rank = 0, at = 0, line = "", lined = 0, waiting = 0, head = "", logs = {},
+    }
+    step_in(names, name, 0)
+    return known[name]
+  end
+
+  local function keep(lane)
+    if not lane.is_touched then touched[#touched + 1], lane.is_touched = lane, true end
+  end
+
+  local function touch(lane)
+    keep(lane)
+    lane.is_stale = true
+  end
+
+  -- The gate of what was put last counts: the one with the highest number.
+  local function define(name, text, seq)
+    local lane = get_or_make(name)
+    if seq >= lane.seq and text ~= lane.gate then
+      lane.logs = gates.logs_for(gates.gate(text), gates.gate(lane.gate), lane.logs)
+      lane.gate = text
+      touch(lane)
+    end
+    lane.seq = math.max(seq, lane.seq)
+    keep(lane)
+    return lane
+  end
+
+  local function outer_of(lane)
+    local gate = gates.gate(lane.gate)
+    return gate.within ~= "" and (get(gate.within) or define(gate.within, gate.outer, lane.seq)) or nil
+  end
+
+  -- Where they stand.
+
+  local function first_in_line(outer)
+    if not outer.first then
+      make(line)
+      outer.first = first_of(line, outer.number, 1)[1]
+    end
+    return outer.first
+  end
+
+  -- Rank, moment and number of what would leave first: an entry, or of a lane with a line the first lane there.
+  local function head_of(lane)
+    if lane.lined > 0 then return unranked(first_in_line(lane):sub(NUMBER + 1, NUMBER + RANK)), 0, math.huge end
+    if not lane.head then
+      make(wait)
+      local first = first_of(wait, lane.number, 1)[1]
+      lane.head = first and first:sub(NUMBER + 1, FLAG - 1) or ""
+    end
+    if lane.head == "" then return nil end
+    return unranked(lane.head:sub(1, RANK)), tonumber(lane.head:sub(RANK + 1, RANK + MOMENT)), lane.waiting
+  end
+
+  local function turn_name(lane, turn)
+    return string.format("%016.0f", turn) .. lane.name
+  end
+
+  local function line_name(lane, turn)
+    return get(lane.line).number .. ranked(lane.rank) .. turn_name(lane, turn)
+  end
+
+  local leave_place = {
+    nowhere = function() end,
+    open = function(lane) step_out(open, turn_name(lane, lane.stood_at)) end,
+    timed = function(lane) step_out(timed, lane.name) end,
+    line = function(lane)
+      local outer, name = get(lane.line), line_name(lane, lane.stood_at)
+      step_out(line, name)
+      outer.lined, outer.first = outer.lined - 1, outer.first ~= name and outer.first
+      touch(outer)
+    end,
+  }
+
+  local take_place = {
+    nowhere = function() end,
+    open = function(lane) step_in(open, turn_name(lane, lane.turn), lane.rank) end,
+    timed = function(lane) step_in(timed, lane.name, lane.at) end,
+    line = function(lane)
+      local outer, name = outer_of(lane), line_name(lane, lane.turn)
+      step_in(line, name, 0)
+      outer.lined, outer.first = outer.lined + 1, outer.first and name:sub(1, LINED) > outer.first:sub(1, LINED) and outer.first
+      touch(outer)
+    end,
+  }
+
+  -- Puts a lane where it belongs: the only place that does.
+  local function stand(lane)
+    lane.is_stale = false
+    local rank, due, waiting = head_of(lane)
+    local where, new_rank, at, is_idle = gates.place(lane, rank, due, waiting)
+    local in_line = where == "line" and outer_of(lane).name or ""
+    local is_same = where == lane.where and new_rank == lane.rank and at == lane.at and in_line == lane.line
+    if not is_same or (where ~= "nowhere" and where ~= "timed" and lane.turn ~= lane.stood_at) then
+      leave_place[lane.where](lane)
+      lane.where, lane.rank, lane.at, lane.line = where, new_rank, at, in_line
+      take_place[where](lane)
+    end
+    lane.stood_at = lane.turn
+    if is_idle then known[lane.name] = false end
+  end
+
+  -- Those within others first, which they may move.
+  local function stand_all()
+    for _, is_inner in ipairs({true, false}) do
+      for _, lane in ipairs(touched) do
+        if lane.is_stale and (not is_inner or lane.line ~= "" or gates.gate(lane.gate).within ~= "") then stand(lane) end
+      end
+    end
+  end
+
+  -- Must end every script that changed anything here.
+  function rules.finish()
+    stand_all()
+    local kept, forgotten = {}, {}
+    for _, lane in ipairs(touched) do
+      if known[lane.name] == lane then
+        kept[#kept + 1] = lane.name
+        kept[#kept + 1] = written(lane)
+      elseif not known[lane.name] then
+        forgotten[#forgotten + 1] = lane.name
+        step_out(names, lane.name)
+      end
+    end
+    by_thousands("HDEL", lanes, forgotten)
+    for _, line_key in ipairs({wait, aged, open, timed, line, names}) do make(line_key) end
+    by_thousands("HSET", lanes, kept)
+    if turns then call("HSET", meta, "turn", whole(turns)) end
+  end
+
+  -- Entries come and go.
+
+  local function place_in(lane_number, envelope, priority, lost, id)
+    return lane_number .. ranked(-priority) .. envelope:sub(1, DIGITS) .. (lost == "0" and "0" or "1") .. id
+  end
+
+  -- An entry waits in its lane, at its place.
+  function rules.enter(id, envelope)
+    local name, text, priority, lost = lane_of(envelope)
+    local seq, gate = tonumber(envelope:sub(MOMENT + 1, DIGITS)), gates.gate(text)
+    local lane = define(name, text, seq)
+    if gate.within ~= "" then define(gate.within, gate.outer, seq) end
+    local stands = place_in(lane.number, envelope, priority, lost, id)
+    local head = stands:sub(NUMBER + 1, FLAG - 1)
+    step_in(wait, stands, 0)
+    step_in(aged, member(id, envelope), 0)
+    lane.waiting = lane.waiting + 1
+    if not lane.head or lane.head == "" or head < lane.head then
+      lane.head = lane.head and head
+      touch(lane)
+    elseif gates.gate(lane.gate).least > 1 then
+      touch(lane)
+    end
+  end
+
+  -- An entry that may wait in its lane does no longer; whether it did.
+  function rules.leave(id, envelope)
+    make(aged)
+    if call("ZREM", aged, member(id, envelope)) == 0 then return false end
+    local name, _, priority, lost = lane_of(envelope)
+    local lane = get(name)
+    local stands = place_in(lane.number, envelope, priority, lost, id)
+    step_out(wait, stands)
+    lane.waiting = lane.waiting - 1
+    if lane.head == stands:sub(NUMBER + 1, FLAG - 1) then lane.head = false end
+    touch(lane)
+    return true
+  end
+
+  -- An entry that had left its lane is settled, by what `out` has of it.
+  function rules.back(had_left, count)
+    for _, name in ipairs({cmsgpack.unpack(had_left)}) do
+      local lane = get(name)
+      if lane then
+        lane.out = math.max(0, lane.out - count)
+        keep(lane)
+        lane.is_stale = lane.is_stale or lane.where == "nowhere" -- elsewhere it does not matter how many are out
+      end
+    end
+  end
+
+  -- It is held back with an entry that returns: until a moment, or until somebody opens it ("park"). If that is for the
+  -- sake of a rate ("lane", and not "order"), it is what has the windows.
+  function rules.hold(id, envelope, how, moment)
+    local lane = get_or_make((lane_of(envelope)))
+    if how == "park" then
+      lane.parked = id .. " failed"
+    else
+      local outer = how == "lane" and #gates.gate(lane.gate).windows == 0 and outer_of(lane)
+      if outer and #gates.gate(outer.gate).windows > 0 then lane = outer end
+      lane.open_at = math.max(lane.open_at, moment)
+    end
+    touch(lane)
+  end
+
+  function rules.park(name, why)
+    local lane = get_or_make(name)
+    lane.parked = why
+    touch(lane)
+  end
+
+  -- Whether it was shut.
+  function rules.open(name)
+    local lane = get(name)
+    if not lane or (lane.parked == "" and lane.open_at <= now) then return false end
+    lane.parked, lane.open_at = "", 0
+    touch(lane)
+    return true
+  end
+
+  function rules.record(name)
+    local lane = get(name)
+    if not lane then return nil end
+    return {
+      name, lane.where, lane.waiting, lane.out, whole(lane.where == "timed" and lane.at or 0), lane.parked,
+      gates.gate(lane.gate).within, lane.gate,
+    }
+  end
+
+  -- Turns.
+
+  -- What stood timed and is due stands anew.
+  function rules.wake(limit)
+    local due = call("ZRANGEBYSCORE", timed, "-inf", now, "LIMIT", 0, limit)
+    rules.get_all(due)
+    for _, name in ipairs(due) do
+      if get(name) then touch(get(name)) else step_out(timed, name) end
+    end
+    stand_all()
+    make(wait) -- with what entered before, as turns read it
+  end
+
+  local fronts, at, is_whole, again = {}, 1, false, {}
+
+  local function read_fronts(count)
+    make(open)
+    fronts, at, again = call("ZRANGE", open, 0, count - 1, "WITHSCORES"), 1, {}
+    is_whole = #fronts < 2 * count
+    local there = {}
+    for i = 1, #fronts, 2 do
+      fronts[i] = fronts[i]:sub(TURN + 1)
+      there[#there + 1] = fronts[i]
+    end
+    rules.get_all(there)
+  end
+
+  -- The first of those that stand open again after their turn in this script.
+  local function first_again()
+    local first
+    for i, lane in ipairs(again) do
+      if not first or lane.rank < again[first].rank or lane.rank == again[first].rank and lane.turn < again[first].turn then
+        first = i
+      end
+    end
+    return first
+  end
+
+  -- The open lane whose turn it is. So many are read at once; one that stands open again comes behind its equals.
+  function rules.first_open(count)
+    local second = first_again()
+    local is_before = fronts[at] and not (second and again[second].rank < tonumber(fronts[at + 1]))
+    if not is_before and not is_whole then
+      read_fronts(count)
+      second, is_before = nil, fronts[at] ~= nil
+    end
+    if is_before then return get(fronts[at]) end
+    return second and again[second]
+  end
+
+  -- A lane and the one that it is within; of a lane with a line, the first that stands in it.
+  local function chain_of(lane)
+    if lane.lined > 0 then lane = get(first_in_line(lane):sub(LINED + 1)) end
+    return lane, outer_of(lane)
+  end
+
+  function rules.is_throttled(lane)
+    local inner, outer = chain_of(lane)
+    return #gates.gate(inner.gate).windows > 0 or (outer and #gates.gate(outer.gate).windows > 0)
+  end
+
+  -- So many leave from the head; one that was lost once leaves alone.
+  local function take_first(lane, number)
+    if taken[lane] then make(wait) end
+    taken[lane] = true
+    local first, ids = first_of(wait, lane.number, number + 1), {}
+    for i = 1, math.min(#first, number) do
+      local stands = first[i]
+      if i > 1 and (stands:sub(FLAG, FLAG) == "1" or first[1]:sub(FLAG, FLAG) == "1") then break end
+      ids[i] = stands:sub(FLAG + 1)
+      step_out(aged, stands:sub(NUMBER + RANK + 1, FLAG - 1) .. ids[i])
+    end
+    if #ids > 1 then
+      call("ZREMRANGEBYLEX", wait, "[" .. first[1], "[" .. first[#ids])
+    elseif #ids == 1 then
+      step_out(wait, first[1])
+    end
+    local next = first[#ids + 1]
+    lane.waiting, lane.head = lane.waiting - #ids, next and next:sub(NUMBER + 1, FLAG - 1) or ""
+    return ids
+  end
+
+  -- Lets a run of at most so many leave the lane whose turn it is: ids, what `out` has of them, whether they are one unit.
+  function rules.take_turn(lane, most)
+    local inner, outer = chain_of(lane)
+    local number = math.min(most, gates.leaving(inner), outer and gates.leaving(outer) or math.huge)
+    local ids, turn = number > 0 and take_first(inner, number) or {}, next_turn()
+    if fronts[at] == lane.name then at = at + 2 else table.remove(again, (first_again())) end
+    for _, one in ipairs({inner, outer}) do
+      gates.left(one, #ids, turn)
+      touch(one)
+      stand(one)
+      if one.where == "open" then again[#again + 1] = one end
+    end
+    return ids, outer and cmsgpack.pack(inner.name, outer.name) or cmsgpack.pack(inner.name), gates.gate(inner.gate).joins
+  end
+
+  return rules
+end
+
+local kept_rules
+
+-- What is known of lanes in this script, once it is asked for: what is in none does not pay for it.
+local function laned(now)
+  kept_rules = kept_rules or lane_rules(now)
+  return kept_rules
+end
+
+local function finish_lanes()
+  if kept_rules then kept_rules.finish() end
+end
+
+-- Entries that had left lanes let them know; gives how many.
+local function come_back(ids, now)
+  if #ids == 0 or call("EXISTS", out) == 0 then return 0 end
+  local count, counts = 0, {}
+  for _, had_left in ipairs(call("HMGET", out, unpack(ids))) do
+    if had_left then count, counts[had_left] = count + 1, (counts[had_left] or 0) + 1 end
+  end
+  for had_left, of_these in pairs(counts) do laned(now).back(had_left, of_these) end
+  if count > 0 then call("HDEL", out, unpack(ids)) end
+  return count
+end

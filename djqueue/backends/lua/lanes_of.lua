@@ -1,0 +1,14 @@
+-- keys: env ready delayed own meta wait aged open timed line lanes names
+-- with: windows gates lanes places
+-- args: limit, name behind which they stand ("-" for none), or 0 and the one name that is meant.
+-- Gives what is known of each.
+local now, wanted = clock(), {ARGV[2]}
+promote(now, 1000)
+laned(now).wake(1000)
+finish_lanes()
+if ARGV[1] ~= "0" then
+  wanted = call("ZRANGEBYLEX", names, ARGV[2] == "-" and "-" or "(" .. ARGV[2]:sub(2), "+", "LIMIT", 0, ARGV[1])
+end
+local found = {}
+for _, name in ipairs(wanted) do found[#found + 1] = laned(now).record(name) end
+return found

@@ -1,0 +1,42 @@
+-- Where entries stand. Needs lanes.
+
+-- `gated` may say that the entry waits in a lane, or that it does not; nil: its envelope does.
+local function stand(id, envelope, at, now, gated)
+  if at > now then
+    call("ZADD", delayed, at, member(id, envelope))
+  elseif gated or gated == nil and lane_of(envelope) then
+    laned(now).enter(id, envelope)
+  else
+    call("ZADD", ready, score(envelope), member(id, envelope))
+  end
+end
+
+-- Out of all lines in which it may wait; whether it did.
+local function step_aside(id, envelope, now)
+  if call("ZREM", delayed, member(id, envelope)) == 1 then return true end
+  if lane_of(envelope) then return laned(now).leave(id, envelope) end
+  return call("ZREM", ready, member(id, envelope)) == 1
+end
+
+-- What is due is delayed no longer.
+local function promote(now, limit)
+  local due = call("ZRANGEBYSCORE", delayed, "-inf", now, "LIMIT", 0, limit)
+  if #due == 0 then return end
+  local ids, scored = {}, {}
+  for i, name in ipairs(due) do ids[i] = name:sub(DIGITS + 1) end
+  call("ZREM", delayed, unpack(due))
+  for i, envelope in ipairs(call("HMGET", env, unpack(ids))) do
+    if envelope and lane_of(envelope) then
+      laned(now).enter(ids[i], envelope)
+    elseif envelope then
+      scored[#scored + 1] = score(envelope)
+      scored[#scored + 1] = due[i]
+    end
+  end
+  if #scored > 0 then call("ZADD", ready, unpack(scored)) end
+end
+
+local function until_first(line_key, now)
+  local first = call("ZRANGE", line_key, 0, 0, "WITHSCORES")
+  return first[2] and math.max(0, first[2] - now) or -1
+end

@@ -1,0 +1,20 @@
+-- keys: env ready delayed leases meta wait aged open timed line lanes names
+-- with: windows gates lanes places
+-- args: the priority, then ids. Gives how many have it now.
+local changed, now = 0, clock()
+
+local function change(id, envelope)
+  local due = call("ZSCORE", delayed, member(id, envelope))
+  step_aside(id, envelope, now)
+  envelope = envelope:gsub("^(%d+ %d+ %d+ )%-?%d+", "%1" .. ARGV[1], 1)
+  call("HSET", env, id, envelope)
+  stand(id, envelope, tonumber(due or 0), now)
+  changed = changed + 1
+end
+
+for i = 2, #ARGV do
+  local envelope = call("HGET", env, ARGV[i])
+  if envelope and not call("ZSCORE", leases, ARGV[i]) then change(ARGV[i], envelope) end
+end
+finish_lanes()
+return changed

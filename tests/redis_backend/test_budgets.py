@@ -1,0 +1,142 @@
+"""Budgets on Redis: exact, of their own tag, gone by themselves."""
+
+import random
+import socket
+import threading
+
+import pytest
+import redis
+
+from djqueue.backends import spending
+from djqueue.backends.base import Budget, Entry
+from djqueue.backends.gates import Gate
+from djqueue.backends.redis_backend import RedisQueue
+from djqueue.backends.windows import Window
+from djqueue.exceptions import DifferentBudget, NotSupported
+from djqueue.message import new_id
+from djqueue.testing import eventually
+from tests.redis_backend.kit import keys, work
+
+pytestmark = pytest.mark.server("redis")
+
+
+def test_claimers_of_several_queues_never_take_more_than_a_window_and_lose_no_slot(make):
+    budget, moments, end = Budget("shared", Window(20, 0.25)), [], threading.Event()
+    queues = [make(f"mail{number % 2}") for number in range(6)]
+    queues[0].put(work(500))
+    queues[1].put(work(500))
+    start = queues[0].now()
+
+    def claims(queue):
+        while not end.is_set():
+            claimed = queue.claim_within(budget, 7)
+            moments.extend(one.claimed for one in claimed)
+            queue.complete(claimed)
+            if claimed.again:
+                end.wait(min(claimed.again, 0.05))
+
+    threads = [threading.Thread(target=claims, args=(queue,)) for queue in queues]
+    for thread in threads:
+        thread.start()
+    eventually(lambda: queues[0].now() > start + 2.0)
+    end.set()
+    for thread in threads:
+        thread.join()
+    moments.sort()
+    assert all(late - early >= 0.25 for early, late in zip(moments, moments[20:], strict=False))
+    assert len(moments) >= 7 * 20  # of the eight or nine windows that were
+
+
+WINDOWS = [Window(5, 0.05), Window(3, 0.06, True), Window(4, 0.04, True, True), Window(6, 0.06, True, True, 2)]
+
+
+@pytest.mark.parametrize("window", [*WINDOWS, Window(2000, 0.05)], ids=str)
+@pytest.mark.parametrize("spacing", ["", "both"])
+def test_a_budget_is_spent_as_its_rule_says(make, window, spacing):
+    """The same calls at the moments at which the server made them."""
+    store, choose = make().store.shared, random.Random(str(window))
+    budget, account, last = Budget(new_id(), window, spacing and new_id()), None, 0
+    for _ in range(500):
+        if store.get(spending.KEY + budget.name) is None:
+            account, last = None, 0
+        count = choose.randint(1, window.limit)
+        grant = store.take(budget, count)
+        expected, account = spending.spend(account, budget, count, grant.at, last)
+        assert grant[:4] == (expected.count, pytest.approx(expected.again), expected.why, expected.at)
+        if grant.count and choose.random() < 0.3:
+            back = choose.randint(1, grant.count)
+            store.give(budget, grant, back)
+            account = spending.refund(account, expected, back)
+        elif grant.count and spacing:
+            last = grant.at
+
+
+def test_a_run_gives_what_the_budget_allows_and_the_rest_keeps_its_place(make):
+    queue, budget = make(), Budget("b", Window(5, 60.0))
+    gate = Gate(ordered=True, run=4).written()
+    queue.put([Entry(b"", f"{lane}{number}", lane=lane, gate=gate) for lane in "ab" for number in range(4)])
+    claimed = queue.claim_within(budget, 5)
+    assert [one.entry.id for one in claimed] == ["a0", "a1", "a2", "a3", "b0"]
+    assert (claimed.why, 59 < claimed.again <= 60) == ("limited", True)
+    refused = queue.claim_within(budget, 5)
+    assert (refused, refused.why, 59 < refused.again <= 60) == ([], "limited", True)
+    queue.complete(claimed)
+    assert [one.entry.id for one in queue.claim(1)] == ["b1", "b2", "b3"]
+
+
+def test_what_finds_nothing_spends_nothing(make):
+    queue, budget = make(), Budget("b", Window(2, 60.0, True))
+    for _ in range(3):
+        claimed = queue.claim_within(budget, 2)
+        assert (claimed, claimed.why) == ([], "")
+    queue.put(work(3))
+    assert len(queue.claim_within(budget, 2)) == 1
+    assert queue.claim_within(budget, 2).why == "spaced"
+
+
+def test_another_window_under_a_name_is_refused_and_both_are_named(make):
+    queue, other = make(), make("other")
+    queue.claim_within(Budget("b", Window(2, 60.0)))
+    for ask in (other.claim_within, lambda budget: other.store.shared.take(budget, 1)):
+        with pytest.raises(DifferentBudget, match="2 per 60 s.* 3 per 60 s"):
+            ask(Budget("b", Window(3, 60.0)))
+    other.store.shared.forget_budget(Budget("b", Window(3, 60.0)))
+    other.claim_within(Budget("b", Window(3, 60.0)))
+
+
+def test_a_budget_is_gone_two_windows_after_its_last_use(make, redis_client):
+    queue, budget = make(), Budget("b", Window(2, 0.02, True), "spaced")
+    queue.put(work(1))
+    queue.complete(queue.claim_within(budget))
+    assert {key.partition("}:")[0] for key in keys(redis_client) if "fact" in key} == {"{djqueue::shared"}
+    eventually(lambda: keys(redis_client) == {"{djqueue:mail}:meta"})
+
+
+def test_sites_that_are_kept_apart_share_no_budget(make):
+    budget = Budget("b", Window(1, 60.0))
+    assert [make(prefix=prefix).store.shared.take(budget, 1).count for prefix in ("x", "y", "x")] == [1, 1, 0]
+
+
+def test_a_queue_and_its_store_spend_the_same(make):
+    queue, budget = make(), Budget("queue:mail", Window(2, 60.0))
+    queue.put(work(3))
+    assert queue.store.shared.take(budget, 1).count == 1
+    assert len(queue.claim_within(budget, 5)) == 1
+
+
+def test_on_a_cluster_a_queue_has_a_budget_of_its_own_and_no_other(private_server):
+    with socket.socket() as probe:
+        probe.bind(("127.0.0.1", 0))
+        bus = str(probe.getsockname()[1])
+    server = private_server("redis", "--cluster-enabled", "yes", "--cluster-port", bus)
+    with redis.Redis(port=server.port) as client:
+        client.execute_command("CLUSTER", "ADDSLOTS", *range(16384))
+        eventually(lambda: client.cluster("INFO")["cluster_state"] == "ok")
+    with redis.cluster.RedisCluster("127.0.0.1", server.port) as cluster:
+        queue, window = RedisQueue("mail", cluster), Window(2, 60.0, True)
+        queue.put(work(3))
+        for budget in (Budget("shared", window), Budget("queue:mail", window, "shared"), Budget("queue:other", window)):
+            with pytest.raises(NotSupported, match="slots of the Redis cluster"):
+                queue.claim_within(budget)
+        assert len(queue.claim_within(Budget("queue:mail", window), 2)) == 1
+        assert queue.store.shared.take(Budget("shared", window, "spaced"), 1).count == 1

@@ -1,0 +1,256 @@
+"""Lanes on Redis: what memory does, what stays behind, what waiting costs."""
+
+from dataclasses import replace
+
+import pytest
+from hypothesis import HealthCheck, given, settings
+from hypothesis import strategies as st
+
+from djqueue.backends.base import Entry
+from djqueue.backends.entries import untried
+from djqueue.backends.gates import HOLD_LANE, HOLD_PARK, Gate
+from djqueue.backends.memory import MemoryQueue
+from djqueue.backends.redis_backend import RedisBlockingQueue
+from djqueue.backends.windows import Window
+from djqueue.exceptions import QueueFull
+from djqueue.message import new_id
+from djqueue.testing import eventually
+from tests.redis_backend.kit import calls, left, work
+
+pytestmark = pytest.mark.server("redis")
+
+OUTER = Gate(most=3, run=5)
+GATES = [
+    Gate(ordered=True),
+    Gate(ordered=True, run=3),
+    Gate(most=2),
+    Gate(run=4),
+    Gate(most=4, run=3),
+    Gate(windows=(Window(5, 3600.0),)),
+    Gate(ordered=True, run=2, windows=(Window(3, 3600.0), Window(7, 7200.0))),
+    Gate(ordered=True, within="both", outer=OUTER),
+    Gate(run=2, within="both", outer=OUTER),
+]
+LANES = {f"lane {number}": gate.written() for number, gate in enumerate(GATES)} | {"": ""}
+
+
+class Twins:
+    """A queue on Redis and one in memory to which the same is done; what they answer must be the same."""
+
+    def __init__(self, queue):
+        self.queues, self.out, self.count = (queue, MemoryQueue("twin")), [], 0
+
+    def put(self, lane, priorities):
+        entries = [Entry(b"", f"{self.count + n}", p, lane=lane, gate=LANES[lane]) for n, p in enumerate(priorities)]
+        self.count += len(entries)
+        self.same(lambda queue: queue.put(entries))
+
+    def claim(self, limit, ahead):
+        claims = [queue.claim(limit, ahead=ahead) for queue in self.queues]
+        assert told(claims[0]) == told(claims[1])
+        assert [one.again == 0 for one in claims][0] == (claims[1].again == 0)
+        self.out += zip(*claims, strict=True)
+
+    def settle(self, verb, picks, **changes):
+        pairs = [self.out.pop(pick % len(self.out)) for pick in picks if self.out]
+        for number, queue in enumerate(self.queues):
+            leases = [pair[number] for pair in pairs]
+            changed = [replace(lease, entry=replace(lease.entry, **changes)) for lease in leases]
+            assert len(getattr(queue, verb)(changed)) == len(pairs)
+
+    def hand_back(self, picks):
+        pairs = [self.out.pop(pick % len(self.out)) for pick in picks if self.out]
+        for number, queue in enumerate(self.queues):
+            queue.release([replace(pair[number], entry=untried(pair[number].entry)) for pair in pairs])
+
+    def same(self, do):
+        first, second = map(do, self.queues)
+        assert first == second
+        return first
+
+    def look(self):
+        """All that can be seen, but for times."""
+        self.same(lambda queue: replace(queue.stats(), oldest=None))
+        self.same(lambda queue: {one.entry.id for one in queue.peek("ready", 1000)})
+        self.same(lambda queue: [(one.name, one.state, one.waiting, one.out) for one in queue.lanes(100)])
+
+    def drain(self):
+        for name in [one.name for one in self.queues[0].lanes(100)]:
+            self.same(lambda queue, name=name: queue.open_lane(name))
+        self.settle("complete", [0] * len(self.out))
+        self.claim(100, 0)
+        while self.out:
+            self.settle("complete", [0] * len(self.out))
+            self.claim(100, 0)
+        self.look()
+
+
+def told(claimed):
+    """Which entries, in what order, and which of them are one unit."""
+    units = {"": 0}
+    return [(one.entry.id, one.entry.attempts, units.setdefault(one.run, len(units))) for one in claimed]
+
+
+PICKS = st.lists(st.integers(0, 50), max_size=6)
+STEP = st.one_of(
+    st.tuples(st.just("put"), st.sampled_from(sorted(LANES)), st.lists(st.integers(-1, 1), min_size=1, max_size=6)),
+    st.tuples(st.just("claim"), st.integers(1, 12), st.just(0)),
+    st.tuples(st.just("claim"), st.integers(3, 12), st.integers(0, 2)),
+    st.tuples(st.just("complete"), PICKS),
+    st.tuples(st.just("bury"), PICKS),
+    st.tuples(st.just("retry"), PICKS),
+    st.tuples(st.just("hand_back"), PICKS),
+    st.tuples(st.just("block"), st.integers(0, 50)),
+    st.tuples(st.just("park"), st.integers(0, 50)),
+    st.tuples(st.just("shut"), st.sampled_from(sorted(LANES)[1:])),
+    st.tuples(st.just("open"), st.sampled_from(sorted(LANES)[1:])),
+    st.tuples(st.just("remove"), st.lists(st.integers(0, 60), max_size=4)),
+    st.tuples(st.just("reprioritise"), st.lists(st.integers(0, 60), max_size=4), st.integers(-1, 1)),
+    st.tuples(st.just("revive"), st.lists(st.integers(0, 60), max_size=4)),
+    st.tuples(st.just("flush")),
+)
+DOES = {
+    "put": Twins.put,
+    "claim": Twins.claim,
+    "complete": lambda twins, picks: twins.settle("complete", picks),
+    "bury": lambda twins, picks: twins.settle("bury", picks),
+    "retry": lambda twins, picks: twins.settle("release", picks, failures=1),
+    "hand_back": Twins.hand_back,
+    "block": lambda twins, pick: twins.settle("release", [pick], hold=HOLD_LANE, delay=3600.0),
+    "park": lambda twins, pick: twins.settle("release", [pick], hold=HOLD_PARK),
+    "shut": lambda twins, name: twins.same(lambda queue: queue.park_lane(name, "by hand")),
+    "open": lambda twins, name: twins.same(lambda queue: queue.open_lane(name)),
+    "remove": lambda twins, ids: twins.same(lambda queue: queue.remove(map(str, ids))),
+    "reprioritise": lambda twins, ids, to: twins.same(lambda queue: queue.reprioritise([str(i) for i in ids], to)),
+    "revive": lambda twins, ids: twins.same(lambda queue: queue.revive([str(i) for i in ids])),
+    "flush": lambda twins: twins.same(lambda queue: queue.flush()),
+}
+
+
+@settings(max_examples=60, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture])
+@given(st.lists(STEP, max_size=40))
+def test_whatever_is_done_redis_and_memory_give_the_same(make, redis_client, steps):
+    redis_client.flushdb()
+    twins = Twins(make())
+    for name, *args in steps:
+        DOES[name](twins, *args)
+        twins.look()
+    twins.drain()
+
+
+def of_lane(name, count=1, **gate):
+    return [Entry(b"work", new_id(), lane=name, gate=Gate(**gate).written()) for _ in range(count)]
+
+
+def test_when_all_is_done_no_key_of_a_lane_is_left(make, redis_client):
+    queue = make()
+    outer = Gate(most=5, windows=(Window(1000, 0.001),))
+    entries = [one for n in range(30) for one in of_lane(f"{n}", 4, ordered=True, run=3, within="o", outer=outer)]
+    queue.put([*entries, *work(10)])
+    queue.park_lane("empty", "by hand")
+    queue.bury(queue.claim())
+    done = 0
+    while done < len(entries) + 9:
+        queue.reap()
+        done += len(queue.complete(queue.claim(7)))
+    assert [one.name for one in queue.lanes()] in (["empty"], ["empty", "o"])
+    queue.open_lane("empty")
+    queue.dead.flush()
+    eventually(lambda: not queue.claim() and left(redis_client) == {"meta"})
+
+
+def test_what_was_due_while_lanes_were_taken_by_thousands_is_all_handed_out(make):
+    queue, seen = make(), set()
+    queue.put([one for n in range(3) for one in of_lane(f"{n}", 1500, ordered=True, run=5000)])
+    while claimed := queue.claim(1000):
+        assert len({one.run for one in claimed}) <= 3
+        seen.update(one.entry.id for one in queue.complete(claimed))
+    assert len(seen) == 4500
+
+
+@pytest.mark.alone  # the server counts the commands of all
+@pytest.mark.parametrize("gate", [{"ordered": True}, {"within": "o", "outer": Gate(windows=(Window(1, 3600.0),))}])
+def test_what_waits_in_lanes_costs_an_idle_claim_nothing(make, redis_client, gate):
+    queue, counts = make(), []
+    for first, past in ((0, 10), (10, 3000)):
+        queue.put([one for n in range(first, past) for one in of_lane(f"lane {n}", 2, **gate)])
+        while queue.claim(1000):
+            pass
+        redis_client.config_resetstat()
+        queue.claim(32)
+        counts.append({name: count for name, count in calls(redis_client).items() if name[:4] not in ("info", "conf")})
+    assert counts[0] == counts[1]
+    assert sum(counts[0].values()) < 15
+
+
+@pytest.mark.alone  # the server counts the commands of all
+def test_what_is_in_no_lane_pays_one_look_at_the_lanes(make, redis_client):
+    queue = make()
+    queue.put(work(10))
+    redis_client.config_resetstat()
+    queue.complete(queue.claim(10))
+    counted = calls(redis_client, "exists", "zrange", "zpopmin", "zrangebylex", "zrangebyscore")
+    assert counted == {"exists": 2, "zrange": 0, "zpopmin": 1, "zrangebylex": 0, "zrangebyscore": 1}
+
+
+def test_on_a_full_server_lanes_go_on(private_server):
+    server = private_server("redis")
+    queue = RedisBlockingQueue("mail", server.url)
+    queue.put([one for n in range(5) for one in of_lane(f"{n}", 4, ordered=True)])
+    client = queue._link.client
+    client.config_set("maxmemory", 1)
+    with pytest.raises(QueueFull):
+        queue.put(of_lane("new"))
+    first, second, third, *_ = queue.claim(5)
+    assert len(queue.complete([first])) == len(queue.bury([second])) == 1
+    assert len(queue.release([replace(third, entry=replace(third.entry, hold=HOLD_PARK))])) == 1
+    queue.park_lane("0", "by hand")
+    assert queue.open_lane("0")
+    assert queue.reprioritise([one.entry.id for one in queue.peek("ready", 3)], 9) == 3
+    assert queue.revive([second.entry.id]) == 1
+    assert queue.claim(5)
+    queue.flush()
+    assert len(queue) == 0
+    client.config_set("maxmemory", 0)
+
+
+def test_a_lane_that_lost_a_body_goes_on(make, redis_client, caplog):
+    queue = make()
+    entries = of_lane("a", 3, ordered=True)
+    queue.put(entries)
+    redis_client.hdel("{djqueue:mail}:body", entries[0].id)
+    assert queue.claim() == []
+    assert "had no body" in caplog.text
+    assert [one.entry.id for one in queue.claim()] == [entries[1].id]
+
+
+def test_a_lane_may_have_any_name(make):
+    queue, names = make(), ["a", "a:", "0", "žluť 🐎", "x\ny", "a'); --", '"by":{', " "]
+    outer = Gate(most=2)
+    queue.put([one for name in names for one in of_lane(name, 2, ordered=True, within=f"in {name}", outer=outer)])
+    assert {one.name for one in queue.lanes()} == {*names, *(f"in {name}" for name in names)}
+    claimed = queue.claim(100)
+    assert sorted(one.entry.lane for one in claimed) == sorted(names)
+    assert {queue.lane(name).within for name in names} == {f"in {name}" for name in names}
+    assert queue.lane("in a").gate == outer.written()
+
+
+@pytest.mark.parametrize("make_queue", [lambda make: make(lifo=True), lambda _: MemoryQueue("m", lifo=True)])
+def test_with_lifo_of_equals_the_last_leaves_first(make, make_queue):
+    queue = make_queue(make)
+    entries = [Entry(b"", name, priority) for name, priority in [("a", 0), ("b", 5), ("c", 5), ("d", 0), ("e", -1)]]
+    queue.put(entries)
+    queue.put([Entry(b"", name, lane="l", gate=Gate(ordered=True).written()) for name in "xy"])
+    assert [one.entry.id for one in queue.peek("ready")] == [*"cbdaexy"]
+    pages = list(queue.walk("ready"))
+    assert queue.peek("ready", 2, pages[0].cursor)[0].entry.id == "b"
+    first = queue.claim(2)
+    assert [one.entry.id for one in first] == ["c", "b"]
+    queue.release(first[:1])
+    queue.bury(first[1:])
+    queue.complete(queue.claim(1))
+    assert queue.trim(most=5, limit=1) == 0
+    assert queue.trim(most=4) == 1  # the oldest
+    assert [one.entry.id for one in queue.peek("ready")] == [*"dexy"]
+    assert queue.remove(["e"]) == 1
+    assert (queue.revive(["b"]), queue.claim()[0].entry.id) == (1, "b")
