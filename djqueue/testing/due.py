@@ -25,7 +25,7 @@ from djqueue.testing.clock import VirtualClock, the_clock
 from djqueue.testing.commits import commit, one_command, refuse_eager
 from djqueue.testing.crashes import dies
 from djqueue.testing.waiting import Enqueued
-from djqueue.verdicts import Outcome, Verdict, hold_of, settled
+from djqueue.verdicts import Outcome, Verdict, comes_first, settled
 
 OWNER = "run_due"
 LIMIT = 10_000
@@ -169,7 +169,7 @@ class Worker:
         claimed = queue.claim(1, queue.lease, OWNER)
         for number, lease in enumerate(claimed, 1):
             verdict = self._serve(queue, lease)
-            if verdict is None or hold_of(lease.entry, verdict):  # and so may nothing of its run be begun
+            if verdict is None or comes_first(lease.entry, verdict):  # and so may nothing of its run be begun
                 settle(queue, [(rest, Verdict(Outcome.UNTRIED)) for rest in claimed[number:]], OWNER)
                 break
         reaped = queue.reap()
