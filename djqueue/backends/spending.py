@@ -86,6 +86,12 @@ def kept_for(window: Window) -> float:
     return 2 * window.seconds
 
 
+def keys_of(budget: Budget) -> tuple[str, str]:
+    """Of its account, and of the mark of its spacing: "" if it shares that with nobody."""
+    shared = budget.spacing not in ("", budget.name)
+    return KEY + budget.name, SPACING_KEY + budget.spacing if shared else ""
+
+
 # ---- over compare-and-set
 
 
@@ -96,7 +102,7 @@ def take(store: BaseStore, budget: Budget, count: int) -> Grant:
     while True:
         was, now = store.get(key), round(store.now() * 1e6)
         mark = store.get(spacing) if shared else None
-        account, last = None if was is None else Account.read(was), _moments(mark)[0]
+        account, last = None if was is None else Account.read(was), moments(mark)[0]
         grant, after = spend(account, budget, count, now, last)
         marks, ours = shared and grant.count > 0, b"%d %d" % (now, last)
         if marks and not store.swap(spacing, mark, ours, keep):
@@ -114,12 +120,12 @@ def give(store: BaseStore, budget: Budget, grant: Grant, count: int) -> None:
         after = refund(Account.read(was), grant, count)
         if store.swap(key, was, after.written(), kept_for(budget.window)):
             break
-    last, before = _moments(mark := store.get(spacing) if count == grant.count else None)
+    last, before = moments(mark := store.get(spacing) if count == grant.count else None)
     if mark is not None and last == grant.at:
         store.swap(spacing, mark, b"%d 0" % before, kept_for(budget.window))
 
 
-def _moments(mark: bytes | None) -> tuple[int, int]:
+def moments(mark: bytes | None) -> tuple[int, int]:
     """When a shared spacing was last used, and when before that (µs); 0: not that anybody knows."""
     last, before = map(int, (mark or b"0 0").split())
     return last, before
