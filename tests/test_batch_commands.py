@@ -311,6 +311,7 @@ class TestLife:
             Partial.enqueue("late")
             eventually(lambda: len(batches()) == 2)
             consumer.stop()
+            assert consumer.code() == 0
         assert words() == ["create", "start", "perform", "perform", "stop"]
 
     def test_sq6_it_is_stopped_when_nothing_came_for_a_while(self, queue):
@@ -321,6 +322,7 @@ class TestLife:
             Notify.enqueue(Notice(1))
             eventually(lambda: words().count("stop") == 2)
             consumer.stop()
+            assert consumer.code() == 0
         assert words() == ["create", "start", "perform", "stop"] * 2
 
     def test_async_ones_live_on_one_event_loop(self, queue):
@@ -391,6 +393,7 @@ class TestOthers:
             finally:
                 events.completed.disconnect(refill)
             consumer.stop()
+            assert consumer.code() == 0
 
     def test_a_worker_that_keeps_one_gives_it_up_for_other_work_if_no_other_is_idle(self, queue):
         with serving(threads=1) as consumer:
@@ -399,6 +402,7 @@ class TestOthers:
             Lingering.enqueue(Notice(1))
             eventually(lambda: len(batches()) == 2)
             consumer.stop()
+            assert consumer.code() == 0
         assert words() == ["create", "start", "perform", "stop"] * 2
 
     def test_and_not_if_another_is(self, queue):
@@ -409,6 +413,7 @@ class TestOthers:
             eventually(lambda: len(batches()) == 2)
             assert words("stop") == []
             consumer.stop()
+            assert consumer.code() == 0
         assert len({thread for word, _, thread, *_ in told if word == "perform"}) == 2
 
     def test_sq20_a_class_that_is_missing_stops_nobody(self, queue):

@@ -20,7 +20,7 @@ from djqueue.durations import clock
 from djqueue.executor import BEHIND, are_apart, batch_of, execute, execute_batch
 from djqueue.handlers import Binding
 from djqueue.logs import about, tell
-from djqueue.verdicts import Outcome, Verdict, comes_first
+from djqueue.verdicts import Outcome, Verdict, hold_of
 
 if TYPE_CHECKING:
     from djqueue.consumer.pool import Pool
@@ -109,7 +109,7 @@ class Worker(threading.Thread):
         if reason := self._pool.recall():
             return Verdict(Outcome.UNTRIED, reason)
         pairs = zip(batch, verdicts, strict=True)
-        if any(held.lost or comes_first(held.lease.entry, verdict) for held, verdict in pairs):
+        if any(held.lost or hold_of(held.lease.entry, verdict) for held, verdict in pairs):
             return BEHIND
         if are_apart(batch[-1].lease.entry, rest[0].lease.entry):
             return Verdict(Outcome.UNTRIED, "a batch is of one priority, and a higher one may have come")
