@@ -81,6 +81,9 @@ class Worker(threading.Thread):
 
     def _verdicts(self, unit: list[Held]) -> Iterator[tuple[Held, Verdict]]:
         """What becomes of each, as they end; of the rest too, if it is not to be begun."""
+        if len(unit) == 1:
+            yield unit[0], self._begin(unit)[0]
+            return
         begun = 0
         while begun < len(unit):
             batch = self._next_batch(unit[begun:])
@@ -100,7 +103,7 @@ class Worker(threading.Thread):
         now = clock()
         for held in batch:
             held.began = now
-        ours = list(takewhile(lambda held: not held.lapsed(now), batch))
+        ours = [*takewhile(lambda held: not held.lapsed(now), batch)]
         verdicts = self._execute(ours) if ours else []
         return verdicts + [LAPSED] * (len(batch) - len(ours))
 
