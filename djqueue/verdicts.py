@@ -95,15 +95,8 @@ def hold_of(entry: Entry, verdict: Verdict) -> str:
 
     If it is anything, nothing that left the lane after it may be begun.
     """
-    if verdict.outcome is Outcome.UNTRIED and not verdict.delay:
-        return ""  # it is back in its place at once
     wanted = entry.gate and not verdict.alone and HOLDS.get(verdict.outcome, "")
     return wanted if wanted and (verdict.outcome is Outcome.THROTTLED or is_ordered(entry)) else ""
-
-
-def comes_first(entry: Entry, verdict: Verdict) -> bool:
-    """Whether nothing that left its lane after it may be begun, as it comes back."""
-    return bool(hold_of(entry, verdict)) or (verdict.outcome is Outcome.UNTRIED and is_ordered(entry))
 
 
 def is_ordered(entry: Entry) -> bool:
