@@ -129,7 +129,7 @@ class Command(Generic[P, R]):
             )
         collected = Call.of(collected)
         try:
-            self._fit(*collected)
+            self.fit(*collected)
         except TypeError as error:
             error.add_note(
                 "That is what merge= returned: a tuple is a call's positional arguments, a dict its keywords."
@@ -140,7 +140,7 @@ class Command(Generic[P, R]):
     def _send(self, calls: list[Call], policy: Policy) -> list[Result]:
         for args, kwargs in calls:
             if kwargs or len(args) not in self._simple:
-                self._fit(args, kwargs)
+                self.fit(args, kwargs)
         try:
             return producer.send(self, calls, policy)
         except (EncodeError, MessageTooLarge) as error:
@@ -150,7 +150,8 @@ class Command(Generic[P, R]):
             error.add_note(f"In a call of {self.name}. In async code: await {self.__name__}.aenqueue(...)")
             raise
 
-    def _fit(self, args: tuple, kwargs: dict) -> None:
+    def fit(self, args: tuple, kwargs: dict) -> None:
+        """Raises TypeError if these arguments do not fit the signature."""
         try:
             self._signature.bind(*args, **kwargs)
         except TypeError as error:

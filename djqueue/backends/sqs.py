@@ -54,7 +54,9 @@ class SqsQueue(LeasedQueue):
     name there ends so. With ``create`` it is made when it is first used. Raises InvalidQueueError.
     """
 
-    cannot = frozenset({"priority", "idempotent", "inspect", "transaction", "order", "count", "fence", "lanes", "shards"})
+    cannot = frozenset(
+        {"priority", "idempotent", "inspect", "transaction", "order", "count", "fence", "lanes", "shards"}
+    )
     options = frozenset({"PREFIX", "SUFFIX", "FIFO", "CREATE"})
     wakes = True
     poll = float(LONGEST_POLL)
