@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from math import inf
 
 READY, DELAYED, LEASED, DEAD, DONE = "ready", "delayed", "leased", "dead", "done"
@@ -40,6 +40,11 @@ class Entry:
     """What may leave its lane, as :meth:`Gate.written` has it. Without one a lane is a name and holds nothing up."""
     hold: str = ""
     """What waits with it when it is released: HOLD_LANE its lane for the delay, HOLD_PARK its lane for somebody."""
+
+
+def untried(entry: Entry) -> Entry:
+    """What to release of an entry that was claimed and not begun: that counts as nothing."""
+    return replace(entry, attempts=entry.attempts - 1, delay=0.0, hold="")
 
 
 @dataclass(frozen=True, slots=True)

@@ -147,7 +147,7 @@ class MemoryLanes:
         return LaneRecord(name, place.where, waiting, lane.out, opens, lane.parked, lane.gate.within, gate, name)
 
     def park(self, name: str, why: str, now: float) -> None:
-        self._lanes[name] = replace(self._lanes.get(name) or Lane(name), parked=why or "parked")
+        self._lanes[name] = replace(self._known(name), parked=why or "parked")
         self._stand(name, now)
 
     def open(self, name: str, now: float) -> bool:
@@ -161,11 +161,16 @@ class MemoryLanes:
     # ---- inside
 
     def _define(self, name: str, gate: Gate) -> None:
-        self._lanes[name] = (self._lanes.get(name) or Lane(name)).with_gate(gate)
+        self._lanes[name] = self._known(name).with_gate(gate)
         if gate.within:
-            self._lanes[gate.within] = (self._lanes.get(gate.within) or Lane(gate.within)).with_gate(
-                gate.outer or Gate()
-            )
+            self._lanes[gate.within] = self._known(gate.within).with_gate(gate.outer or Gate())
+
+    def _known(self, name: str) -> Lane:
+        """A lane; a new one stands behind all that are there, else those that come would starve those that wait."""
+        if name not in self._lanes:
+            self._turns += 1
+            return Lane(name, turn=self._turns)
+        return self._lanes[name]
 
     def _chain(self, name: str) -> list[str]:
         """A lane, and the one that it is within."""
