@@ -9,6 +9,7 @@ __version__ = "0.1.0"
 
 _HOMES = {
     "Backoff": "djqueue.backoff",
+    "Batch": "djqueue.lanes",
     "CommandFailed": "djqueue.exceptions",
     "Consumer": "djqueue.consumer",
     "Deferrable": "djqueue.deferrable",
@@ -21,6 +22,9 @@ _HOMES = {
     "Result": "djqueue.results",
     "ResultTimeout": "djqueue.exceptions",
     "Retry": "djqueue.exceptions",
+    "Route": "djqueue.lanes",
+    "Throttle": "djqueue.lanes",
+    "Throttled": "djqueue.exceptions",
     "TimeLimitExceeded": "djqueue.exceptions",
     "autodiscover": "djqueue.registry",
     "clear_event_consumers": "djqueue.event_consumers",
@@ -36,6 +40,7 @@ _HOMES = {
 
 __all__ = [
     "Backoff",
+    "Batch",
     "CommandFailed",
     "Consumer",
     "Deferrable",
@@ -48,6 +53,9 @@ __all__ = [
     "Result",
     "ResultTimeout",
     "Retry",
+    "Route",
+    "Throttle",
+    "Throttled",
     "TimeLimitExceeded",
     "autodiscover",
     "clear_event_consumers",
@@ -72,7 +80,17 @@ if TYPE_CHECKING:
     from djqueue.decorators import periodic_command, queue_command
     from djqueue.deferrable import Deferrable
     from djqueue.event_consumers import clear_event_consumers, register_event_consumer
-    from djqueue.exceptions import CommandFailed, Discard, Fail, NoResult, ResultTimeout, Retry, TimeLimitExceeded
+    from djqueue.exceptions import (
+        CommandFailed,
+        Discard,
+        Fail,
+        NoResult,
+        ResultTimeout,
+        Retry,
+        Throttled,
+        TimeLimitExceeded,
+    )
+    from djqueue.lanes import Batch, Route, Throttle
     from djqueue.registry import autodiscover
     from djqueue.results import Result
     from djqueue.running import current_message

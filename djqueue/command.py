@@ -15,7 +15,7 @@ from djqueue.durations import seconds
 from djqueue.exceptions import EncodeError, MessageTooLarge
 from djqueue.options import CommandOptions
 from djqueue.policies import Policy
-from djqueue.registry import registered
+from djqueue.registry import registered, registry
 from djqueue.results import Result
 
 P = ParamSpec("P")
@@ -163,6 +163,8 @@ class Bound(Generic[P, R]):
 
     def __init__(self, command: Command[P, R], policy: Policy):
         policy.carried(command.policy)  # so that what cannot travel is refused here
+        if policy.throttle != command.policy.throttle:
+            registry.refuse_another_throttle(f"using() of {command.name}", policy)
         self.command = command
         self.policy = policy
 

@@ -20,9 +20,10 @@ if TYPE_CHECKING:
 
 
 def run_inline(queue: BaseQueue, entry: Entry, command: Command, policy: Policy) -> None:
-    """Run it here. What is to be retried is, at once; its last exception reaches the caller."""
+    """Run it here. What is to be retried is, at once; its last exception reaches the caller. Nothing waits in lanes."""
+    entry = replace(entry, lane="", gate="")
     envelope, verdict = open_entry(queue, entry), Verdict(Outcome.RETRY)
-    while verdict.outcome is Outcome.RETRY:
+    while verdict.outcome in _AGAIN:
         entry = replace(entry, attempts=entry.attempts + 1)
         message = CurrentMessage.of(queue, entry, envelope, policy, Control(queue, None))
         try:
@@ -36,10 +37,13 @@ def run_inline(queue: BaseQueue, entry: Entry, command: Command, policy: Policy)
     _record(queue, entry, verdict, policy)
 
 
+_AGAIN = (Outcome.RETRY, Outcome.THROTTLED)
+
+
 def _judged(policy: Policy, error: Exception, entry: Entry) -> Verdict:
     """Nobody waits in between, so asking for another run is bounded as failing is."""
     verdict = policy.judge(error, entry)
-    if verdict.outcome is Outcome.RETRY and entry.attempts >= policy.most_attempts:
+    if verdict.outcome in _AGAIN and entry.attempts >= policy.most_attempts:
         return replace(verdict, outcome=Outcome.DEAD)
     return verdict
 

@@ -113,6 +113,21 @@ class Retry(QueueError):
         self.reason = str(reason)
 
 
+class Throttled(QueueError):
+    """It is too much just now: run me, and whatever waits in my lane, again in ``retry_after`` seconds.
+
+    A timedelta will do too; None: as the command's backoff says. Counts as nothing, neither a start nor a failure.
+    """
+
+    retry_after: float | None = None
+    reason = ""
+
+    def __init__(self, retry_after: float | timedelta | None = None, reason: str = "") -> None:
+        super().__init__(reason or "throttled")
+        self.retry_after = None if retry_after is None else seconds(retry_after, "Throttled(retry_after=…)")
+        self.reason = str(reason)
+
+
 class Discard(QueueError):
     """Forget this message: it is gone, and counts as neither done nor failed."""
 

@@ -111,13 +111,19 @@ def judged(policy: Policy, error: BaseException, entry: Entry) -> Verdict:
         return Verdict(Outcome.DEAD, f"{type(error).__name__}: {text_of(error)}", error)
 
 
-LEVELS = {Outcome.DONE: logging.INFO, Outcome.DISCARDED: logging.INFO, Outcome.DEAD: logging.ERROR}
+LEVELS = {
+    Outcome.DONE: logging.INFO,
+    Outcome.DISCARDED: logging.INFO,
+    Outcome.DEAD: logging.ERROR,
+    Outcome.PARKED: logging.ERROR,
+}
 WORDS = {
     Outcome.DONE: "done",
     Outcome.RETRY: "goes back for another try",
     Outcome.EXPIRED: "expired",
     Outcome.DISCARDED: "was discarded",
     Outcome.DEAD: "failed and went to the error queue",
+    Outcome.PARKED: "failed, and its shard is parked",
 }
 
 
@@ -128,6 +134,6 @@ def report(queue: BaseQueue, lease: Lease, verdict: Verdict) -> None:
         return
     entry, reason = lease.entry, f": {plain(verdict.reason)}" if verdict.reason else ""
     what = f"{plain(entry.label)} {WORDS.get(verdict.outcome, 'was put back')}{reason}"
-    later = f", again in {verdict.delay:.1f} s" if verdict.outcome is Outcome.RETRY else ""
+    later = f", again in {verdict.delay:.1f} s" if verdict.outcome in (Outcome.RETRY, Outcome.THROTTLED) else ""
     text = f"{what} (message {plain(entry.id)}, attempt {entry.attempts}, {verdict.seconds:.3f} s{later})"
     tell(logger, level, "%s", text, exc_info=verdict.exception, extra=about(queue, entry))

@@ -99,7 +99,7 @@ def _put_marked(queue: BaseQueue, parcel: Parcel, guard: Guard) -> bool:
 
 def _parcel(command: Command, call: Call, policy: Policy, queue: BaseQueue, id: str = "") -> Parcel:
     id = id or new_id()
-    entry = policy.admit(encoded(_message(command, id, call, policy, queue), policy), id, command.name)
+    entry = policy.admit(encoded(_message(command, id, call, policy, queue), policy), id, command.name, call)
     guard = policy.guard(command.name, *command.identity(call, policy)) if policy.guarded else None
     sending = Sending("" if guard is None else guard.key)
     return Parcel(command, policy, entry, sending, guard, kept=policy.keeps_result > 0)

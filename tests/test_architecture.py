@@ -21,6 +21,7 @@ LAYERS = {
     "backends.apart": 1, "backends.base": 1, "backends.batches": 1, "backends.entries": 1, "backends.guards": 1,
     "backends.gates": 1, "backends.items": 1, "backends.operators": 1, "backends.spending": 1, "backends.store": 1,
     "backends.windows": 1, "backends.wire": 1, "options": 1, "policies": 1, "verdicts": 1, "lanes": 1,
+    "contradictions": 1,
     # adapters
     "backends": 2, "models": 2, "throttle": 2,
     # wiring
@@ -44,7 +45,7 @@ WITHIN_A_LAYER = {
     1: [
         "backends.batches", "backends.entries", "backends.windows", "backends.gates", "backends.guards",
         "backends.items", "backends.operators", "backends.wire", "backends.spending", "backends.store",
-        "backends.apart", "backends.base", "lanes", "options", "verdicts", "policies",
+        "backends.apart", "backends.base", "lanes", "options", "contradictions", "verdicts", "policies",
     ],
     4: [
         "kept", "results", "running", "settle", "eager", "merging", "producer", "registry", "command", "executor",

@@ -47,6 +47,11 @@ def crawl():
     raise NotImplementedError
 
 
+@queue_command(shard=lambda number: number)
+def follow(number):
+    raise NotImplementedError
+
+
 class Tidy(QueueCommand):
     def execute(self):
         ran.append(self.data)
@@ -283,6 +288,13 @@ class TestSent:
         step(scheduler)
         run_one(queue)
         assert ran == [("Ada", True), {"deep": True}]
+
+    @pytest.mark.backends("memory")
+    def test_what_is_sent_goes_to_its_shard(self, queue, clock):
+        schedules.add("one", follow, (7,), every=10)
+        clock.forward(10)
+        step(Scheduler([queue]))
+        assert queue.lane(f"{follow.name}:7").waiting == 1
 
     def test_what_is_removed_or_replaced_is_not_sent_any_more(self, queue, clock):
         schedules.add("gone", report, ("gone",), every=10)

@@ -49,7 +49,7 @@ class Crew:
         quarantine = Quarantine(self.holdings)
         hands = Hands(self.pool, self.holdings, self.settler, self.budget, quarantine, consumer.name, options.lease)
         self.feeders = [
-            Feeder(queues, hands, Pace(options.delay, options.backoff, options.max_delay), options.strict)
+            Feeder(queues, hands, Pace(options.delay, options.backoff, options.longest_pause), options.strict)
             for queues in _by_feed(consumer.queues, options.strict)
         ]
         leases = [consumer.lease_of(queue) for queue in consumer.queues]
