@@ -10,7 +10,6 @@ from asgiref.sync import sync_to_async
 
 from djqueue import standing, timetables
 from djqueue.backends.base import BaseQueue
-from djqueue.classes import QueueCommand
 from djqueue.command import Bound, Call, Command, Rule
 from djqueue.crontab import Crontab
 from djqueue.durations import moment
@@ -25,7 +24,7 @@ __all__ = ["Schedule", "aadd", "add", "alist", "aremove", "list", "remove"]
 
 LONGEST_NAME = 150
 
-AnyCommand = Command | Bound | type[QueueCommand] | str
+AnyCommand = Command | Bound | type | str
 
 
 def add(
@@ -88,8 +87,8 @@ aadd, aremove, alist = sync_to_async(add), sync_to_async(remove), sync_to_async(
 def _meant(command: AnyCommand) -> tuple[Command, Policy]:
     if isinstance(command, str):
         command = registry[command]
-    elif isinstance(command, type) and issubclass(command, QueueCommand):
-        command = command.command()
+    elif isinstance(command, type):
+        command = registry[f"{command.__module__}.{command.__qualname__}"]
     if isinstance(command, Bound):
         return command.command, command.policy
     if not isinstance(command, Command):
