@@ -11,6 +11,7 @@ from asgiref.sync import sync_to_async
 from django.core.exceptions import SynchronousOnlyOperation
 
 from djqueue import producer
+from djqueue.callables import takes
 from djqueue.durations import seconds
 from djqueue.exceptions import EncodeError, MessageTooLarge
 from djqueue.options import CommandOptions
@@ -206,6 +207,10 @@ class PeriodicCommand(Command[P, R]):
         if policy.guarded:
             raise ValueError(
                 f"{self.name}: debounce and unique are not for periodic commands: a tick is enqueued once anyway."
+            )
+        if policy.plan and callable(policy.plan.key) and not takes(policy.plan.key, 0):
+            raise ValueError(
+                f"{self.name}: a tick has no arguments, so shard and key must be functions of none, or fixed."
             )
         self.validate_datetime = validate_datetime
         self.rule = rule

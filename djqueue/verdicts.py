@@ -81,6 +81,7 @@ def _is_worth_a_note(entry: Entry, verdict: Verdict) -> bool:
 
 HOLDS = {
     Outcome.RETRY: HOLD_LANE,
+    Outcome.UNTRIED: HOLD_LANE,
     Outcome.NOT_NOW: HOLD_LANE,
     Outcome.HANDED_BACK: HOLD_LANE,
     Outcome.THROTTLED: HOLD_LANE,

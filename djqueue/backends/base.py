@@ -5,12 +5,13 @@ from __future__ import annotations
 import logging
 import time
 from collections.abc import Hashable, Iterable, Mapping, Sequence
+from dataclasses import replace
 from functools import cached_property
 from math import inf
 
 from djqueue import conf
 from djqueue.backends import apart, wire
-from djqueue.backends.entries import DEAD, Claimed, Entry, LaneRecord, Lease, QueueStats, Reaped, Record
+from djqueue.backends.entries import DEAD, Claimed, Entry, LaneRecord, Lease, QueueStats, Reaped, Record, untried
 from djqueue.backends.guards import AnyGuard, Debounce, Guard, Unique
 from djqueue.backends.items import ItemVerbs
 from djqueue.backends.operators import OperatorVerbs
@@ -162,6 +163,12 @@ class BaseQueue(ItemVerbs, OperatorVerbs):
             if claimed.again:
                 self.nap(min(left, claimed.again, self.poll))
 
+    def first_of(self, claimed: Sequence[Lease]) -> Lease | None:
+        """The first of what was claimed, for who serves one at a time: what left its lane with it goes back."""
+        if rest := claimed[1:]:
+            self.release([replace(lease, entry=untried(lease.entry)) for lease in rest])
+        return claimed[0] if claimed else None
+
     def complete(self, leases: Sequence[Lease]) -> list[Lease]:
         """Done: forget them. Returns those that were still ours."""
         return list(leases)
@@ -255,9 +262,11 @@ class LeasedQueue(BaseQueue):
 
     def read(self) -> str | None:
         """Claim and complete the next due entry, at most once; its body, None when nothing is due."""
-        claimed = self.claim(1)
-        self.complete(claimed)
-        return claimed[0].entry.data.decode() if claimed else None
+        lease = self.first_of(self.claim(1))
+        if lease is None:
+            return None
+        self.complete([lease])
+        return lease.entry.data.decode()
 
     def __len__(self) -> int:
         stats = self.stats()

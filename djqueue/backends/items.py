@@ -55,16 +55,16 @@ class ItemVerbs:
         ``(None, None)`` after ``wait`` seconds without one. An item that does not verify goes to the error queue and
         raises InvalidMessage; after any other error, as of the database that a model is read from, it is put back.
         """
-        claimed = self.reserve(1, lease, wait=wait)
-        if not claimed:
+        held = self.first_of(self.reserve(1, lease, wait=wait))
+        if held is None:
             return None, None
         try:
-            return claimed[0], self._open(claimed[0].entry)
+            return held, self._open(held.entry)
         except InvalidMessage:
-            self.bury(claimed)
+            self.bury([held])
             raise
         except Exception:
-            self.release(claimed)
+            self.release([held])
             raise
 
     def _open(self, entry: Entry) -> object:
