@@ -10,6 +10,7 @@ __version__ = "0.1.0"
 _HOMES = {
     "Backoff": "djqueue.backoff",
     "Batch": "djqueue.lanes",
+    "BatchCommand": "djqueue.batch_commands",
     "CommandFailed": "djqueue.exceptions",
     "Consumer": "djqueue.consumer",
     "Deferrable": "djqueue.deferrable",
@@ -17,6 +18,7 @@ _HOMES = {
     "Fail": "djqueue.exceptions",
     "MetadataProducerConsumer": "djqueue.carriers",
     "NoResult": "djqueue.exceptions",
+    "PartialFailure": "djqueue.exceptions",
     "PeriodicQueueCommand": "djqueue.classes",
     "QueueCommand": "djqueue.classes",
     "Result": "djqueue.results",
@@ -29,6 +31,7 @@ _HOMES = {
     "autodiscover": "djqueue.registry",
     "clear_event_consumers": "djqueue.event_consumers",
     "clear_metadata_producer_consumers": "djqueue.carriers",
+    "current_batch": "djqueue.running",
     "current_message": "djqueue.running",
     "invoker": "djqueue.classes",
     "periodic_command": "djqueue.decorators",
@@ -41,6 +44,7 @@ _HOMES = {
 __all__ = [
     "Backoff",
     "Batch",
+    "BatchCommand",
     "CommandFailed",
     "Consumer",
     "Deferrable",
@@ -48,6 +52,7 @@ __all__ = [
     "Fail",
     "MetadataProducerConsumer",
     "NoResult",
+    "PartialFailure",
     "PeriodicQueueCommand",
     "QueueCommand",
     "Result",
@@ -60,6 +65,7 @@ __all__ = [
     "autodiscover",
     "clear_event_consumers",
     "clear_metadata_producer_consumers",
+    "current_batch",
     "current_message",
     "invoker",
     "periodic_command",
@@ -70,6 +76,7 @@ __all__ = [
 
 if TYPE_CHECKING:
     from djqueue.backoff import Backoff
+    from djqueue.batch_commands import BatchCommand
     from djqueue.carriers import (
         MetadataProducerConsumer,
         clear_metadata_producer_consumers,
@@ -85,6 +92,7 @@ if TYPE_CHECKING:
         Discard,
         Fail,
         NoResult,
+        PartialFailure,
         ResultTimeout,
         Retry,
         Throttled,
@@ -93,7 +101,7 @@ if TYPE_CHECKING:
     from djqueue.lanes import Batch, Route, Throttle
     from djqueue.registry import autodiscover
     from djqueue.results import Result
-    from djqueue.running import current_message
+    from djqueue.running import current_batch, current_message
 
 
 def __dir__() -> list[str]:

@@ -57,6 +57,10 @@ class Command(Generic[P, R]):
 
     inline = False
     """Whether calling it runs it here instead."""
+    batched = False
+    """Whether it is given several calls at once."""
+    whole = False
+    """Whether all calls that are sent together are put together, or none."""
     rule: Rule | None = None
     """Of a periodic command: what becomes of the ticks that nobody was there to see."""
 
@@ -64,6 +68,7 @@ class Command(Generic[P, R]):
         self.func = func
         self.policy = policy
         self.name = f"{func.__module__}.{func.__qualname__}"
+        self.refuse(policy)
         self.is_async = inspect.iscoroutinefunction(func)
         self._signature = inspect.signature(func)
         self._simple = _simple_counts(self._signature)
@@ -115,6 +120,14 @@ class Command(Generic[P, R]):
         """Run it here, now; returns what it returns: a coroutine to be awaited if it is async."""
         return self.func(*args, **kwargs)
 
+    def refuse(self, policy: Policy) -> None:
+        """Raises ValueError for options that a command of this kind cannot have."""
+        if bool(policy.batch) != self.batched:
+            kind = "is given several calls at once" if self.batched else "is given one call at a time"
+            raise ValueError(
+                f"{self.name} {kind}: batch=… is for @queue_command, where it is declared, and for BatchCommand."
+            )
+
     def identity(self, call: Call, policy: Policy) -> tuple[dict[str, object], object]:
         """The arguments of a call by name, defaults too, and what the option ``key`` makes of them."""
         bound = self._signature.bind(*call.args, **call.kwargs)
@@ -142,8 +155,16 @@ class Command(Generic[P, R]):
         for args, kwargs in calls:
             if kwargs or len(args) not in self._simple:
                 self.fit(args, kwargs)
+        return self._put([(call, policy) for call in calls])
+
+    def prepared(self, call: Call, policy: Policy) -> tuple[Call, Policy]:
+        """A call as it is sent, and with which options. Raises as :meth:`enqueue` does for what cannot be."""
+        self.fit(*call)
+        return call, policy
+
+    def _put(self, calls: list[tuple[Call, Policy]]) -> list[Result]:
         try:
-            return producer.send(self, calls, policy)
+            return producer.send(self, calls)
         except (EncodeError, MessageTooLarge) as error:
             error.add_note(f"In a call of {self.name}.")
             raise
@@ -163,6 +184,7 @@ class Bound(Generic[P, R]):
     """A command with options of its own; made by :meth:`Command.using`."""
 
     def __init__(self, command: Command[P, R], policy: Policy):
+        command.refuse(policy)
         policy.carried(command.policy)  # so that what cannot travel is refused here
         if policy.throttle != command.policy.throttle:
             registry.refuse_another_throttle(f"using() of {command.name}", policy)
@@ -243,6 +265,20 @@ def refuse_generator(func: Callable) -> None:
             f"{func.__module__}.{func.__qualname__} is a generator (it has a yield), and nobody would iterate over it: "
             "a command does its work and returns."
         )
+
+
+def named_after(cls: type, run: Callable, method: Callable) -> Callable:
+    """A function that stands for a class in the registry; the method's line tells it from another of that name."""
+    for name in ("__module__", "__qualname__", "__name__", "__doc__"):
+        setattr(run, name, getattr(cls, name))
+    run.__wrapped__ = method
+    return run
+
+
+def refuse_nested(cls: type) -> None:
+    """Raises TypeError for a class that a consumer could not find by module and name."""
+    if "<locals>" in cls.__qualname__:
+        raise TypeError(f"{cls.__qualname__} is nested in a function: a command is a class of a module.")
 
 
 def _simple_counts(signature: inspect.Signature) -> range:

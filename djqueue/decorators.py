@@ -7,6 +7,7 @@ from collections.abc import Callable
 from datetime import datetime, timedelta
 from typing import ParamSpec, TypeVar, Unpack, overload
 
+from djqueue.batches import BatchFunction
 from djqueue.callables import takes
 from djqueue.command import Command, PeriodicCommand, Rule, refuse_generator
 from djqueue.crontab import crontab
@@ -47,7 +48,8 @@ def queue_command(func=None, /, **options):
     bad values and for options that exclude each other.
     """
     policy = Policy.of(**options)
-    return declare(func, policy) if func is not None else lambda func: declare(func, policy)
+    kind = BatchFunction if policy.batch else Command
+    return declare(func, policy, kind) if func is not None else lambda func: declare(func, policy, kind)
 
 
 def periodic_command(

@@ -148,4 +148,18 @@ class Fail(QueueError):
         super().__init__(self.reason)
 
 
+class PartialFailure(QueueError):
+    """Some items of a batch failed: `failed` says by their index, from 0, with which exceptions; the rest is done.
+
+    Raises TypeError for what is no such mapping.
+    """
+
+    def __init__(self, failed: Mapping[int, BaseException]) -> None:
+        whole = all(isinstance(index, int) and isinstance(error, BaseException) for index, error in failed.items())
+        if not failed or not whole:
+            raise TypeError(f"PartialFailure({failed!r}): give the exceptions of items by their index.")
+        self.failed = dict(failed)
+        super().__init__(f"{len(self.failed)} items of a batch failed")
+
+
 QueueException = QueueError  # the name it had in django-utils

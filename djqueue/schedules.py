@@ -56,8 +56,7 @@ def add(
     if "facts" in queue.cannot:
         raise NotSupported(f"QUEUES[{queue.alias!r}] has no store, and there its schedules would be kept.")
     refuse_what_it_cannot(queue, policy)
-    call = Call(tuple(args), dict(kwargs or {}))
-    target.fit(*call)
+    call, _ = target.prepared(Call(tuple(args), dict(kwargs or {})), policy)
     now = datetime.fromtimestamp(queue.now(), UTC)
     begin = now if start is None else datetime.fromtimestamp(moment(start, "start"), start.tzinfo or UTC)
     timetable = timetables.timetable({"every": every, "crontab": crontab, "rrule": rrule}, begin)

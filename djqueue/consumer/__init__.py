@@ -189,7 +189,7 @@ class Consumer:
             f": {len(running)} running, for up to {self.options.grace:g} s" if running else "",
         )
         until = time.monotonic() + self.options.grace
-        while crew.holdings.running() and self._stops < 2 and (left := until - time.monotonic()) > 0:
+        while crew.busy and self._stops < 2 and (left := until - time.monotonic()) > 0:
             self._told_to_stop(min(left, 0.02))
         cut_off = crew.hand_back_running()
         unsettled = crew.end()
