@@ -4,13 +4,14 @@ import json
 import time
 from datetime import UTC, datetime, timedelta, timezone
 from itertools import pairwise
+from typing import NamedTuple
 from zoneinfo import ZoneInfo
 
 import pytest
 from asgiref.sync import async_to_sync
 from django.db import connections, transaction
 
-from djqueue import QueueCommand, queue_command, schedules, standing
+from djqueue import BatchCommand, QueueCommand, Route, queue_command, schedules, standing
 from djqueue.consumer import Consumer
 from djqueue.consumer.scheduler import OFTEN, SELDOM, Scheduler
 from djqueue.crontab import crontab
@@ -25,6 +26,11 @@ NOON = datetime(2026, 3, 2, 12, tzinfo=UTC)
 STORES = pytest.mark.backends("memory", "sqlite", "redis")
 
 ran = []
+
+
+class Point(NamedTuple):
+    x: int
+    y: int = 0
 
 
 @pytest.fixture(autouse=True)
@@ -45,6 +51,15 @@ def greet(name, polite=False):
 @queue_command(queue_name="slow")
 def crawl():
     raise NotImplementedError
+
+
+class Sorted(BatchCommand):
+    @classmethod
+    def route(cls, *requests: Point) -> list[Route]:
+        return [Route(request.x) for request in requests]
+
+    def perform(self, *requests: Point) -> None:
+        ran.extend(requests)
 
 
 @queue_command(shard=lambda number: number)
@@ -288,6 +303,18 @@ class TestSent:
         step(scheduler)
         run_one(queue)
         assert ran == [("Ada", True), {"deep": True}]
+
+    @pytest.mark.backends("memory")
+    @pytest.mark.parametrize("codec", ["pickle", "json"])
+    def test_a_request_of_a_batch_command_is_routed_at_each_tick(self, queue, clock, codec):
+        with pytest.raises(TypeError, match="a request is one argument"):
+            schedules.add("one", Sorted, (1, 2), every=10)
+        schedules.add("one", Sorted.using(codec=codec), (Point(7, 8),), every=10)
+        clock.forward(10)
+        step(Scheduler([queue]))
+        assert queue.lane(f"{Sorted.command().name}:7").waiting == 1
+        run_one(queue)
+        assert ran == [Point(7, 8)]
 
     @pytest.mark.backends("memory")
     def test_what_is_sent_goes_to_its_shard(self, queue, clock):
