@@ -1,11 +1,19 @@
 """Shards on a FIFO queue are its message groups: what leaves together, what waits, and in which order it goes on."""
 
+import threading
+import time
+
 import pytest
 
+from djqueue import current_message, queue_command
 from djqueue.backends.entries import Lease
 from djqueue.backends.gates import HOLD_LANE, Gate
 from djqueue.backends.sqs_fifo import runs, units
+from djqueue.exceptions import NotSupported
+from djqueue.queues import queues
+from djqueue.testing.patience import eventually
 from djqueue.testing.steps import claim, entry, names, put, with_counts
+from tests.life import heard, serving
 from tests.sqs_backend.kit import counts, untried
 
 ORDERED = Gate(ordered=True, run=32).written()
@@ -137,3 +145,54 @@ def test_the_error_queue_knows_no_shards(queue):
     assert sorted(names(found)) == ["a1", "a2"]
     assert {lease.run for lease in found} == {""}
     assert {lease.entry.lane for lease in found} == {"a"}
+
+
+# ---- with a consumer
+
+
+@queue_command(shard=lambda shard, number: shard, retry_on=[ConnectionError], backoff=1, max_attempts=3)
+def move(shard, number):
+    """The third of each shard fails once; it takes so long that another would overtake it."""
+    with moving:
+        beside[shard] = beside.get(shard, 0) + 1
+        assert beside[shard] == 1
+    time.sleep(0.01)
+    with moving:
+        beside[shard] -= 1
+    if number == 3 and current_message().attempt == 1:
+        raise ConnectionError("once")
+    with moving:
+        moved.append((shard, number))
+
+
+moving, beside, moved = threading.Lock(), {}, []
+
+
+@pytest.fixture
+def served(backend, settings):
+    settings.QUEUES = {"default": {**backend.config(), "STORE": "djqueue.backends.memory.MemoryStore"}}
+    moved.clear()
+    beside.clear()
+    return queues["default"]
+
+
+def test_a_consumer_keeps_each_shard_in_order_through_retries(served):
+    for number in range(8):
+        move.enqueue_many([(shard, number) for shard in "abc"])
+    with heard("completed", "failed") as told, serving(threads=4):
+        eventually(lambda: len(told) == 24, 60)
+    assert {name for name, _ in told} == {"completed"}
+    assert {shard: [number for one, number in moved if one == shard] for shard in "abc"} == dict.fromkeys(
+        "abc", list(range(8))
+    )
+
+
+@pytest.mark.backends("sqs", "sqs-fifo")
+def test_what_sqs_cannot_is_refused_at_the_call(served):
+    with pytest.raises(NotSupported, match="lanes"):
+        move.using(on_failure="skip").enqueue("a", 1)
+    with pytest.raises(NotSupported, match="lanes"):
+        move.using(shard=None, concurrency=2).enqueue("a", 1)
+    if not served.is_fifo:
+        with pytest.raises(NotSupported, match="shards"):
+            move("a", 1)
