@@ -68,7 +68,7 @@ class Command(Generic[P, R]):
         self.func = func
         self.policy = policy
         self.name = f"{func.__module__}.{func.__qualname__}"
-        self.refuse(policy)
+        self._refuse_batch(policy)
         self.is_async = inspect.iscoroutinefunction(func)
         self._signature = inspect.signature(func)
         self._simple = _simple_counts(self._signature)
@@ -120,14 +120,6 @@ class Command(Generic[P, R]):
         """Run it here, now; returns what it returns: a coroutine to be awaited if it is async."""
         return self.func(*args, **kwargs)
 
-    def refuse(self, policy: Policy) -> None:
-        """Raises ValueError for options that a command of this kind cannot have."""
-        if bool(policy.batch) != self.batched:
-            kind = "is given several calls at once" if self.batched else "is given one call at a time"
-            raise ValueError(
-                f"{self.name} {kind}: batch=… is for @queue_command, where it is declared, and for BatchCommand."
-            )
-
     def identity(self, call: Call, policy: Policy) -> tuple[dict[str, object], object]:
         """The arguments of a call by name, defaults too, and what the option ``key`` makes of them."""
         bound = self._signature.bind(*call.args, **call.kwargs)
@@ -143,7 +135,7 @@ class Command(Generic[P, R]):
             )
         collected = Call.of(collected)
         try:
-            self.fit(*collected)
+            self._fit(*collected)
         except TypeError as error:
             error.add_note(
                 "That is what merge= returned: a tuple is a call's positional arguments, a dict its keywords."
@@ -154,13 +146,17 @@ class Command(Generic[P, R]):
     def _send(self, calls: list[Call], policy: Policy) -> list[Result]:
         for args, kwargs in calls:
             if kwargs or len(args) not in self._simple:
-                self.fit(args, kwargs)
+                self._fit(args, kwargs)
         return self._put([(call, policy) for call in calls])
 
     def prepared(self, call: Call, policy: Policy) -> tuple[Call, Policy]:
         """A call as it is sent, and with which options. Raises as :meth:`enqueue` does for what cannot be."""
-        self.fit(*call)
+        self._fit(*call)
         return call, policy
+
+    def prepared_anew(self, call: Call, policy: Policy) -> tuple[Call, Policy]:
+        """One that was prepared before, and travelled, as it is sent now."""
+        return self.prepared(call, policy)
 
     def _put(self, calls: list[tuple[Call, Policy]]) -> list[Result]:
         try:
@@ -172,8 +168,11 @@ class Command(Generic[P, R]):
             error.add_note(f"In a call of {self.name}. In async code: await {self.__name__}.aenqueue(...)")
             raise
 
-    def fit(self, args: tuple, kwargs: dict) -> None:
-        """Raises TypeError if these arguments do not fit the signature."""
+    def _refuse_batch(self, policy: Policy) -> None:
+        if policy.batch and not self.batched:
+            raise ValueError(f"{self.name} is given one call at a time: batch is for queue_command and BatchCommand.")
+
+    def _fit(self, args: tuple, kwargs: dict) -> None:
         try:
             self._signature.bind(*args, **kwargs)
         except TypeError as error:
@@ -184,7 +183,6 @@ class Bound(Generic[P, R]):
     """A command with options of its own; made by :meth:`Command.using`."""
 
     def __init__(self, command: Command[P, R], policy: Policy):
-        command.refuse(policy)
         policy.carried(command.policy)  # so that what cannot travel is refused here
         if policy.throttle != command.policy.throttle:
             registry.refuse_another_throttle(f"using() of {command.name}", policy)

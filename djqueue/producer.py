@@ -136,9 +136,7 @@ def refuse_what_it_cannot(queue: BaseQueue, policy: Policy) -> None:
 
 def _refuse_too_many(queue: BaseQueue, command: Command, parcels: Sequence[Parcel]) -> None:
     if command.whole and queue.database is None and len(parcels) > CHUNK:
-        raise ValueError(
-            f"{command.name}: {len(parcels)} requests; {queue.alias!r} takes up to {CHUNK} or none of them."
-        )
+        raise ValueError(f"{command.name}: {len(parcels)} requests; this queue takes up to {CHUNK} together.")
 
 
 def _when_committed(queue: BaseQueue, parcels: Sequence[Parcel]) -> None:

@@ -62,8 +62,6 @@ def settled(lease: Lease, verdict: Verdict, owner: str = "") -> Lease:
     changes: dict = {"delay": verdict.delay, "run_at": 0.0, "hold": hold_of(entry, verdict)}
     if verdict.outcome in (Outcome.UNTRIED, Outcome.NOT_NOW, Outcome.THROTTLED):
         changes["attempts"] = entry.attempts - 1
-    if verdict.outcome is Outcome.UNTRIED and not verdict.delay:
-        changes["hold"] = ""  # back in their places, as most of them are, they hold up nobody
     if verdict.outcome is Outcome.PARKED:
         changes |= {"failures": 0, "lost": 0}  # who opens its lane means it to begin anew
     if verdict.outcome in (Outcome.DEAD, Outcome.RETRY):

@@ -247,8 +247,8 @@ def test_batch_is_part_of_what_a_command_is():
     with pytest.raises(ValueError, match="where the command is declared"):
         declared().using(batch=5)
     with pytest.raises(ValueError, match="where the command is declared"):
-        declared(batch=5).using(batch=None)
-    assert declared(batch=5).using(batch=6).policy.batch == Batch(6)
+        queue_command(batch=5)(by_user).using(batch=None)
+    assert queue_command(batch=5)(by_user).using(batch=6).policy.batch == Batch(6)
 
 
 class TestRoute:

@@ -12,13 +12,12 @@ from dataclasses import replace
 from typing import TYPE_CHECKING
 
 from djqueue import events
-from djqueue.backends.entries import DELAYED, Claimed, Entry, untried
+from djqueue.backends.entries import DELAYED, Claimed, Entry, Lease
 from djqueue.backends.guards import AnyGuard, Debounce, Mark, Ruling, rule
 from djqueue.logs import tell
 
 if TYPE_CHECKING:
     from djqueue.backends.base import BaseQueue
-    from djqueue.backends.spending import Grant
     from djqueue.backends.store import BaseStore, Budget
 
 logger = logging.getLogger(__name__)
@@ -72,7 +71,7 @@ def _set_back(store: BaseStore, key: str, was: bytes | None, ruling: Ruling) -> 
 
 
 def claim_within(queue: BaseQueue, budget: Budget, limit: int, lease: float, owner: str) -> Claimed:
-    """Spend first, claim then, hand back what was not used: a crash in between costs slots, and no entry."""
+    """Spend first, claim then, hand back what was not there: a crash in between costs slots, and no entry."""
     store = queue.store.shared
     grant = store.take(budget, limit)
     if not grant.count:
@@ -83,14 +82,20 @@ def claim_within(queue: BaseQueue, budget: Budget, limit: int, lease: float, own
     finally:
         if len(claimed) < grant.count:
             store.give(budget, grant, grant.count - len(claimed))
-    return _as_granted(queue, claimed, grant, limit)
-
-
-def _as_granted(queue: BaseQueue, claimed: Claimed, grant: Grant, limit: int) -> Claimed:
-    """No more than was granted: a run may be longer; and when more may come."""
     if len(claimed) < grant.count:
         return claimed
-    if surplus := claimed[grant.count :]:
-        queue.release([replace(one, entry=untried(one.entry)) for one in surplus])
-    refused = grant.count < limit or len(claimed) > grant.count
-    return Claimed(claimed[: grant.count], grant.again if refused else 0.0, grant.why if refused else "")
+    spent = grant.count
+    if len(claimed) > spent:
+        grant = store.take(budget, len(claimed) - spent)
+        spent += grant.count
+        _hand_back(queue, claimed[spent:])
+    elif spent == limit:
+        return claimed
+    return Claimed(claimed[:spent], grant.again, grant.why)
+
+
+def _hand_back(queue: BaseQueue, surplus: list[Lease]) -> None:
+    """What a run gave beyond the budget goes back to its place, untried."""
+    untried = [replace(lease, entry=replace(lease.entry, attempts=lease.entry.attempts - 1)) for lease in surplus]
+    if untried:
+        queue.release(untried)

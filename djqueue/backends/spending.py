@@ -64,9 +64,10 @@ def spend(account: Account | None, budget: Budget, count: int, now: int, last: i
     log = account.log._replace(last=max(account.log.last, last))
     has = room(window, log, now)
     taken = min(count, has.free)
-    if taken:
-        log = granted(window, log, taken, now)
-        has = room(window, log, now)
+    if not taken:  # what others did to its spacing is theirs, and they may take it back
+        return Grant(0, has.wait / 1e6, has.reason, now), Account(window, now, account.log)
+    log = granted(window, log, taken, now)
+    has = room(window, log, now)
     return Grant(taken, has.wait / 1e6, has.reason, now), Account(window, now, log)
 
 
@@ -85,30 +86,49 @@ def kept_for(window: Window) -> float:
     return 2 * window.seconds
 
 
+def keys_of(budget: Budget) -> tuple[str, str]:
+    """Of its account, and of the mark of its spacing: "" if it shares that with nobody."""
+    shared = budget.spacing not in ("", budget.name)
+    return KEY + budget.name, SPACING_KEY + budget.spacing if shared else ""
+
+
 # ---- over compare-and-set
 
 
 def take(store: BaseStore, budget: Budget, count: int) -> Grant:
-    """Spend, whoever else does; a spacing that others share is read before and written after."""
+    """Spend, whoever else does; a spacing that others share is marked before, and set back if somebody was faster."""
     key, spacing = KEY + budget.name, SPACING_KEY + (budget.spacing or budget.name)
-    shared = budget.spacing not in ("", budget.name)
+    shared, keep = budget.spacing not in ("", budget.name), kept_for(budget.window)
     while True:
         was, now = store.get(key), round(store.now() * 1e6)
         mark = store.get(spacing) if shared else None
-        account = None if was is None else Account.read(was)
-        grant, after = spend(account, budget, count, now, int(mark or 0))
-        if shared and grant.count and not store.swap(spacing, mark, b"%d" % now, kept_for(budget.window)):
+        account, last = None if was is None else Account.read(was), moments(mark)[0]
+        grant, after = spend(account, budget, count, now, last)
+        marks, ours = shared and grant.count > 0, b"%d %d" % (now, last)
+        if marks and not store.swap(spacing, mark, ours, keep):
             continue
-        if store.swap(key, was, after.written(), kept_for(budget.window)):
+        if store.swap(key, was, after.written(), keep):
             return grant
+        if marks:
+            store.swap(spacing, ours, b"%d 0" % last, keep)
 
 
 def give(store: BaseStore, budget: Budget, grant: Grant, count: int) -> None:
-    key = KEY + budget.name
+    """Hand back; a spacing that others share is as before if nobody used it since."""
+    key, spacing = KEY + budget.name, SPACING_KEY + (budget.spacing or budget.name)
     while count and (was := store.get(key)) is not None:
         after = refund(Account.read(was), grant, count)
         if store.swap(key, was, after.written(), kept_for(budget.window)):
-            return
+            break
+    last, before = moments(mark := store.get(spacing) if count == grant.count else None)
+    if mark is not None and last == grant.at:
+        store.swap(spacing, mark, b"%d 0" % before, kept_for(budget.window))
+
+
+def moments(mark: bytes | None) -> tuple[int, int]:
+    """When a shared spacing was last used, and when before that (µs); 0: not that anybody knows."""
+    last, before = map(int, (mark or b"0 0").split())
+    return last, before
 
 
 def forget(store: BaseStore, budget: Budget) -> None:

@@ -223,7 +223,7 @@ class StandingPlan(Plan):
 
     def _prepare(self) -> None:
         command = registry[self._schedule.command]
-        self._what = command, *command.prepared(Call(*self._schedule.call), self._schedule.policy(command))
+        self._what = command, *command.prepared_anew(Call(*self._schedule.call), self._schedule.policy(command))
 
     def _picked(self, due: list[datetime], now: datetime) -> list[datetime]:
         """All that came since somebody looked, if that was just now: then nothing is missed, only late."""

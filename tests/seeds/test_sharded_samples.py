@@ -11,7 +11,7 @@ from djqueue import BatchCommand, Consumer, Route, conf
 from djqueue.queues import queues
 from tests.life import heard
 
-pytestmark = pytest.mark.backends("memory")
+pytestmark = pytest.mark.backends("memory", "sqlite")
 
 
 @pytest.fixture
