@@ -8,7 +8,7 @@ from djqueue.backends.windows import Window
 from djqueue.queues import queues
 from tests.test_operator_commands import TOY, failure, run, run_json
 
-pytestmark = pytest.mark.backends("memory", "sqlite")
+pytestmark = pytest.mark.backends("memory", "sqlite", "postgres")
 ORDERED = Gate(ordered=True).written()
 THROTTLED = Gate(windows=(Window(1, 3600.0),)).written()
 

@@ -11,7 +11,7 @@ from djqueue import BatchCommand, Consumer, Route, conf
 from djqueue.queues import queues
 from tests.life import heard
 
-pytestmark = pytest.mark.backends("memory", "sqlite")
+pytestmark = pytest.mark.backends("memory", "sqlite", "postgres")
 
 
 @pytest.fixture
@@ -63,6 +63,7 @@ def test_the_requests_are_spread_over_three_threads_in_order(queue):
 # ---- usage: three workers beside each other, as coroutines
 
 
+@pytest.mark.backends("memory", "sqlite")
 def test_three_workers_beside_each_other_run_them_all(queue):
     async def example() -> list[int]:
         await NotifyHandler.aenqueue(*[NotifyRequest(n) for n in range(1, 9)])
