@@ -151,7 +151,17 @@ class HandlerCommand(BatchFunction):
         finally:
             binding.release()
 
+    def prepared(self, call: Call, policy: Policy) -> tuple[Call, Policy]:
+        return self._placed([call], policy)[0]
+
+    def prepared_anew(self, call: Call, policy: Policy) -> tuple[Call, Policy]:
+        return self.prepared(Call((self.item(*call),)), policy)
+
     def _send(self, calls: list[Call], policy: Policy) -> list[Result]:
+        return self._put(self._placed(calls, policy))
+
+    def _placed(self, calls: list[Call], policy: Policy) -> list[tuple[Call, Policy]]:
+        """Each as it travels, in its thread."""
         for call in calls:
             if len(call.args) != 1 or call.kwargs:
                 raise TypeError(f"{self.name}: a request is one argument.")
@@ -160,7 +170,7 @@ class HandlerCommand(BatchFunction):
         routed = [policies[route] for route in self._routes(requests)]
         codec = policy.codec or conf.get("QUEUE_CODEC")
         carried = [Call((one,)) if codec == "pickle" else self._in_fields(one) for one in requests]
-        return self._put(list(zip(carried, routed, strict=True)))
+        return list(zip(carried, routed, strict=True))
 
     def _routes(self, requests: Sequence[Any]) -> list[Route]:
         if not requests:

@@ -149,6 +149,15 @@ class Command(Generic[P, R]):
                 self._fit(args, kwargs)
         return self._put([(call, policy) for call in calls])
 
+    def prepared(self, call: Call, policy: Policy) -> tuple[Call, Policy]:
+        """A call as it is sent, and with which options. Raises as :meth:`enqueue` does for what cannot be."""
+        self._fit(*call)
+        return call, policy
+
+    def prepared_anew(self, call: Call, policy: Policy) -> tuple[Call, Policy]:
+        """One that was prepared before, and travelled, as it is sent now."""
+        return self.prepared(call, policy)
+
     def _put(self, calls: list[tuple[Call, Policy]]) -> list[Result]:
         try:
             return producer.send(self, calls)

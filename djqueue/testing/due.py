@@ -157,7 +157,7 @@ class Worker:
     def drain(self) -> float:
         """Run what is due until nothing is; seconds until there may be more."""
         before, pauses = len(self.runs), [0.0]
-        scheduled = inf if self.scheduler is None else self.scheduler.tick()
+        scheduled = self._scheduled()
         while min(pauses) == 0:
             commit()
             pauses = [self._step(queue) for queue in self._queues]
@@ -165,6 +165,12 @@ class Worker:
             for queue in self._queues:
                 events.emit(events.empty, queue.alias, queue_name=queue.alias)
         return min(*pauses, scheduled)
+
+    def _scheduled(self) -> float:
+        if self.scheduler is None:
+            return inf
+        self.scheduler.look()
+        return self.scheduler.follow()
 
     def _step(self, queue: BaseQueue) -> float:
         """Run one message, a run or a batch, or give back those whose workers died; seconds until there may be more."""

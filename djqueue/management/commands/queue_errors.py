@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import json
 import os
-from argparse import SUPPRESS, ArgumentParser, ArgumentTypeError
+from argparse import SUPPRESS, ArgumentParser
 from collections.abc import Callable, Iterator, Sequence
 from functools import partial
 from itertools import islice
@@ -15,7 +15,7 @@ from django.core.management.base import BaseCommand, CommandError, DjangoHelpFor
 from djqueue.backends.base import BaseQueue
 from djqueue.backends.entries import Record
 from djqueue.management.errors import HEAD, Filter, brief, chunks, full, page, picked, row
-from djqueue.management.tables import asking, chosen, table
+from djqueue.management.tables import asking, chosen, limit, table
 from djqueue.throttle import bare
 
 
@@ -26,7 +26,7 @@ class Command(BaseCommand):
         verbs = parser.add_subparsers(dest="verb", required=True)
         add = partial(verbs.add_parser, parents=[_usual()], formatter_class=DjangoHelpFormatter)
         listing = add("list", help="what is in the error queues")
-        listing.add_argument("--limit", type=_count, default=50, help="show so many at most (default: %(default)s)")
+        listing.add_argument("--limit", type=limit, default=50, help="show so many at most (default: %(default)s)")
         show = add("show", help="one message with its tracebacks")
         show.add_argument("id")
         export = add("export", help="all that is known of each message, in lines of JSON")
@@ -62,13 +62,13 @@ class Command(BaseCommand):
     # ---- the verbs that look
 
     def _list(self, queues: list[BaseQueue], options: dict) -> None:
-        limit, asked = options["limit"], Filter(options)
-        found = list(islice(picked(queues, asked), limit + 1))
+        most, asked = options["limit"], Filter(options)
+        found = list(islice(picked(queues, asked), most + 1))
         if options["json"]:
-            self.stdout.write(json.dumps([brief(*one) for one in found[:limit]]))
+            self.stdout.write(json.dumps([brief(*one) for one in found[:most]]))
         elif found:
-            self.stdout.write(table(HEAD, [row(*one) for one in found[:limit]], right=("starts",)))
-            self.stdout.write("… and more: see --limit" if len(found) > limit else "", ending="")
+            self.stdout.write(table(HEAD, [row(*one) for one in found[:most]], right=("starts",)))
+            self.stdout.write("… and more: see --limit" if len(found) > most else "", ending="")
         else:
             self.stdout.write("There are no such errors." if asked else "There are no errors.")
 
@@ -160,13 +160,3 @@ def _new_file(path: str) -> TextIO:
         return open(path, "x", encoding="ascii", opener=partial(os.open, mode=0o600))
     except OSError as error:
         raise CommandError(f"Cannot write a new file {path!r}: {error.strerror}") from error
-
-
-def _count(text: str) -> int:
-    try:
-        number = int(text)
-    except ValueError:
-        number = 0
-    if number < 1:
-        raise ArgumentTypeError(f"{text!r} is no limit: give a whole number from 1.")
-    return number
