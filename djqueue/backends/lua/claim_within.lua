@@ -1,5 +1,5 @@
 -- keys: body env ready delayed leases own wait aged open timed line lanes names out flip meta
--- with: windows gates lanes places claiming budgets
+-- with: windows gates moves lanes places turns claiming budgets
 -- args: limit, how many entries at most, microseconds of the lease, token and owner as one; limit, span, ways and buffer of the
 -- window. Two more keys are those of the account and of a spacing that others share. Gives why no more may leave now, and what a claim does; or
 -- "different" and the window of the others.
