@@ -9,6 +9,8 @@ __version__ = "0.1.0"
 
 _HOMES = {
     "Backoff": "djqueue.backoff",
+    "Batch": "djqueue.lanes",
+    "BatchCommand": "djqueue.batch_commands",
     "CommandFailed": "djqueue.exceptions",
     "Consumer": "djqueue.consumer",
     "Deferrable": "djqueue.deferrable",
@@ -16,15 +18,20 @@ _HOMES = {
     "Fail": "djqueue.exceptions",
     "MetadataProducerConsumer": "djqueue.carriers",
     "NoResult": "djqueue.exceptions",
+    "PartialFailure": "djqueue.exceptions",
     "PeriodicQueueCommand": "djqueue.classes",
     "QueueCommand": "djqueue.classes",
     "Result": "djqueue.results",
     "ResultTimeout": "djqueue.exceptions",
     "Retry": "djqueue.exceptions",
+    "Route": "djqueue.lanes",
+    "Throttle": "djqueue.lanes",
+    "Throttled": "djqueue.exceptions",
     "TimeLimitExceeded": "djqueue.exceptions",
     "autodiscover": "djqueue.registry",
     "clear_event_consumers": "djqueue.event_consumers",
     "clear_metadata_producer_consumers": "djqueue.carriers",
+    "current_batch": "djqueue.running",
     "current_message": "djqueue.running",
     "invoker": "djqueue.classes",
     "periodic_command": "djqueue.decorators",
@@ -36,6 +43,8 @@ _HOMES = {
 
 __all__ = [
     "Backoff",
+    "Batch",
+    "BatchCommand",
     "CommandFailed",
     "Consumer",
     "Deferrable",
@@ -43,15 +52,20 @@ __all__ = [
     "Fail",
     "MetadataProducerConsumer",
     "NoResult",
+    "PartialFailure",
     "PeriodicQueueCommand",
     "QueueCommand",
     "Result",
     "ResultTimeout",
     "Retry",
+    "Route",
+    "Throttle",
+    "Throttled",
     "TimeLimitExceeded",
     "autodiscover",
     "clear_event_consumers",
     "clear_metadata_producer_consumers",
+    "current_batch",
     "current_message",
     "invoker",
     "periodic_command",
@@ -62,6 +76,7 @@ __all__ = [
 
 if TYPE_CHECKING:
     from djqueue.backoff import Backoff
+    from djqueue.batch_commands import BatchCommand
     from djqueue.carriers import (
         MetadataProducerConsumer,
         clear_metadata_producer_consumers,
@@ -72,10 +87,21 @@ if TYPE_CHECKING:
     from djqueue.decorators import periodic_command, queue_command
     from djqueue.deferrable import Deferrable
     from djqueue.event_consumers import clear_event_consumers, register_event_consumer
-    from djqueue.exceptions import CommandFailed, Discard, Fail, NoResult, ResultTimeout, Retry, TimeLimitExceeded
+    from djqueue.exceptions import (
+        CommandFailed,
+        Discard,
+        Fail,
+        NoResult,
+        PartialFailure,
+        ResultTimeout,
+        Retry,
+        Throttled,
+        TimeLimitExceeded,
+    )
+    from djqueue.lanes import Batch, Route, Throttle
     from djqueue.registry import autodiscover
     from djqueue.results import Result
-    from djqueue.running import current_message
+    from djqueue.running import current_batch, current_message
 
 
 def __dir__() -> list[str]:

@@ -11,7 +11,7 @@ from django.conf import settings
 from django.utils import timezone
 
 from djqueue.backends.base import BaseQueue
-from djqueue.command import Bound, Command, PeriodicCommand, Rule, refuse_generator
+from djqueue.command import Bound, Command, PeriodicCommand, Rule, named_after, refuse_generator, refuse_nested
 from djqueue.executor import serve
 from djqueue.options import CommandOptions
 from djqueue.policies import Policy
@@ -34,8 +34,7 @@ class QueueCommand:
     def __init_subclass__(cls, abstract: bool = False, **kwargs: Any) -> None:
         """``class Base(QueueCommand, abstract=True)`` is not registered itself."""
         super().__init_subclass__(**kwargs)
-        if "<locals>" in cls.__qualname__:
-            raise TypeError(f"{cls.__qualname__} is nested in a function: a command is a class of a module.")
+        refuse_nested(cls)
         if not abstract:
             cls._register()
 
@@ -100,14 +99,7 @@ def _runner(cls: type[QueueCommand]) -> Callable:
     def run(data: Any = None) -> Any:
         return cls(data).execute()
 
-    run.__module__, run.__qualname__, run.__name__, run.__doc__ = (
-        cls.__module__,
-        cls.__qualname__,
-        cls.__name__,
-        cls.__doc__,
-    )
-    run.__wrapped__ = cls.execute  # whose line tells one class from another of the same name
-    return run
+    return named_after(cls, run, cls.execute)
 
 
 class Invoker:

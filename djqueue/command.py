@@ -15,7 +15,7 @@ from djqueue.durations import seconds
 from djqueue.exceptions import EncodeError, MessageTooLarge
 from djqueue.options import CommandOptions
 from djqueue.policies import Policy
-from djqueue.registry import registered
+from djqueue.registry import registered, registry
 from djqueue.results import Result
 
 P = ParamSpec("P")
@@ -56,6 +56,10 @@ class Command(Generic[P, R]):
 
     inline = False
     """Whether calling it runs it here instead."""
+    batched = False
+    """Whether it is given several calls at once."""
+    whole = False
+    """Whether all calls that are sent together are put together, or none."""
     rule: Rule | None = None
     """Of a periodic command: what becomes of the ticks that nobody was there to see."""
 
@@ -63,6 +67,7 @@ class Command(Generic[P, R]):
         self.func = func
         self.policy = policy
         self.name = f"{func.__module__}.{func.__qualname__}"
+        self._refuse_batch(policy)
         self.is_async = inspect.iscoroutinefunction(func)
         self._signature = inspect.signature(func)
         self._simple = _simple_counts(self._signature)
@@ -141,14 +146,21 @@ class Command(Generic[P, R]):
         for args, kwargs in calls:
             if kwargs or len(args) not in self._simple:
                 self._fit(args, kwargs)
+        return self._put([(call, policy) for call in calls])
+
+    def _put(self, calls: list[tuple[Call, Policy]]) -> list[Result]:
         try:
-            return producer.send(self, calls, policy)
+            return producer.send(self, calls)
         except (EncodeError, MessageTooLarge) as error:
             error.add_note(f"In a call of {self.name}.")
             raise
         except SynchronousOnlyOperation as error:
             error.add_note(f"In a call of {self.name}. In async code: await {self.__name__}.aenqueue(...)")
             raise
+
+    def _refuse_batch(self, policy: Policy) -> None:
+        if policy.batch and not self.batched:
+            raise ValueError(f"{self.name} is given one call at a time: batch is for queue_command and BatchCommand.")
 
     def _fit(self, args: tuple, kwargs: dict) -> None:
         try:
@@ -162,6 +174,8 @@ class Bound(Generic[P, R]):
 
     def __init__(self, command: Command[P, R], policy: Policy):
         policy.carried(command.policy)  # so that what cannot travel is refused here
+        if policy.throttle != command.policy.throttle:
+            registry.refuse_another_throttle(f"using() of {command.name}", policy)
         self.command = command
         self.policy = policy
 
@@ -235,6 +249,20 @@ def refuse_generator(func: Callable) -> None:
             f"{func.__module__}.{func.__qualname__} is a generator (it has a yield), and nobody would iterate over it: "
             "a command does its work and returns."
         )
+
+
+def named_after(cls: type, run: Callable, method: Callable) -> Callable:
+    """A function that stands for a class in the registry; the method's line tells it from another of that name."""
+    for name in ("__module__", "__qualname__", "__name__", "__doc__"):
+        setattr(run, name, getattr(cls, name))
+    run.__wrapped__ = method
+    return run
+
+
+def refuse_nested(cls: type) -> None:
+    """Raises TypeError for a class that a consumer could not find by module and name."""
+    if "<locals>" in cls.__qualname__:
+        raise TypeError(f"{cls.__qualname__} is nested in a function: a command is a class of a module.")
 
 
 def _simple_counts(signature: inspect.Signature) -> range:

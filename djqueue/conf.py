@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
+import os
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 from functools import cache
 from typing import Any
 
 from django.conf import settings
+from django.core.exceptions import ImproperlyConfigured
 from django.core.signals import setting_changed
 
 DEFAULTS: dict[str, Any] = {
@@ -29,8 +31,32 @@ DEFAULTS: dict[str, Any] = {
     "QUEUE_RESULT_TTL": None,
     "QUEUE_MAX_ERRORS": None,
     "QUEUE_MAX_ERROR_AGE": None,
+    "QUEUE_COORDINATOR_DELAY": 1.0,
+    "QUEUE_COORDINATOR_PREFIX": "",
+    "QUEUE_COORDINATOR_TIMEOUT": 60.0,
+    "QUEUE_DEFAULT_PRIORITY": 0,
+    "QUEUE_DEFAULT_THREAD": 0,
+    "QUEUE_TUBE_PREFIX": "",
+    "QUEUE_WORKER_BATCH_SIZE": 128,
+    "QUEUE_WORKER_EMPTY_LIMIT": 16,
+    "QUEUE_WORKER_EMPTY_PAUSE": 0.1,
 }
 """Every setting of djqueue, with its default."""
+
+FROM_ENVIRONMENT: dict[str, tuple[type, str]] = {
+    "QUEUE_COORDINATOR_DELAY": (float, "seconds"),
+    "QUEUE_COORDINATOR_PREFIX": (str, "a text"),
+    "QUEUE_COORDINATOR_TIMEOUT": (float, "seconds"),
+    "QUEUE_DEFAULT_PRIORITY": (int, "a whole number"),
+    "QUEUE_DEFAULT_THREAD": (int, "a whole number"),
+    "QUEUE_TUBE_PREFIX": (str, "a text"),
+    "QUEUE_WORKER_BATCH_SIZE": (int, "a whole number"),
+    "QUEUE_WORKER_EMPTY_LIMIT": (int, "a whole number"),
+    "QUEUE_WORKER_EMPTY_PAUSE": (float, "seconds"),
+}
+"""The settings that, where the project says nothing, environment variables of the same name say: their types."""
+
+_UNSAID = object()
 
 DEFAULT_ALIAS = "default"
 QUEUE_KEYS = ("CLASS", "NAME", "CONNECTION", "STORE", "OPTIONS")
@@ -40,8 +66,23 @@ COMMON_OPTIONS = ("LEASE", "ON_COMMIT")
 
 @cache
 def get(name: str) -> Any:
-    """The value of a setting of djqueue, or its default. Asked for several times per message, hence cached."""
-    return getattr(settings, name, DEFAULTS[name])
+    """The value of a setting of djqueue, or its default. Asked for several times per message, hence cached.
+
+    Raises ImproperlyConfigured for an environment variable that cannot be read.
+    """
+    value = getattr(settings, name, _UNSAID)
+    return _from_environment(name) if value is _UNSAID else value
+
+
+def _from_environment(name: str) -> Any:
+    text = os.environ.get(name) if name in FROM_ENVIRONMENT else None
+    if text is None:
+        return DEFAULTS[name]
+    kind, wanted = FROM_ENVIRONMENT[name]
+    try:
+        return kind(text)
+    except ValueError as error:
+        raise ImproperlyConfigured(f"The environment variable {name} is {text!r}: give {wanted}.") from error
 
 
 def _forget(**kwargs) -> None:

@@ -7,6 +7,7 @@ from collections.abc import Callable
 from datetime import datetime, timedelta
 from typing import ParamSpec, TypeVar, Unpack, overload
 
+from djqueue.batches import BatchFunction
 from djqueue.callables import takes
 from djqueue.command import Command, PeriodicCommand, Rule, refuse_generator
 from djqueue.crontab import crontab
@@ -35,6 +36,8 @@ def queue_command(func=None, /, **options):
     function of the failures and the exception), ``max_lost`` (how many starts may die with their worker).
     If it is called often: ``debounce`` (with ``always_delay``, ``extend`` and ``max_wait``, ``merge``), ``unique``
     ("queued", "running", or for a time), ``key`` (a function of the arguments that says which calls are the same).
+    In which order and how many: ``shard`` (with ``on_failure``, ``run`` and ``linger``), ``concurrency`` (for each
+    ``key`` if there is one), ``throttle`` (a Throttle or several), ``batch`` (a number or a Batch).
     As it runs: ``time_limit``, ``lease``, ``result_ttl`` (for how long its result is kept).
     As it travels: ``codec`` ("pickle" or "json"), ``models`` ("pickle", or "reference" to read model instances again
     when the command runs).
@@ -45,7 +48,8 @@ def queue_command(func=None, /, **options):
     bad values and for options that exclude each other.
     """
     policy = Policy.of(**options)
-    return declare(func, policy) if func is not None else lambda func: declare(func, policy)
+    kind = BatchFunction if policy.batch else Command
+    return declare(func, policy, kind) if func is not None else lambda func: declare(func, policy, kind)
 
 
 def periodic_command(

@@ -11,6 +11,8 @@ from typing import TYPE_CHECKING
 
 from djqueue import kept
 from djqueue.backends.base import BaseQueue, Entry, Lease
+from djqueue.handlers import Binding, run_items
+from djqueue.message import Envelope
 from djqueue.policies import Policy
 from djqueue.running import Control, CurrentMessage, open_entry, run
 from djqueue.verdicts import Outcome, Verdict
@@ -20,13 +22,14 @@ if TYPE_CHECKING:
 
 
 def run_inline(queue: BaseQueue, entry: Entry, command: Command, policy: Policy) -> None:
-    """Run it here. What is to be retried is, at once; its last exception reaches the caller."""
+    """Run it here. What is to be retried is, at once; its last exception reaches the caller. Nothing waits in lanes."""
+    entry = replace(entry, lane="", gate="")
     envelope, verdict = open_entry(queue, entry), Verdict(Outcome.RETRY)
-    while verdict.outcome is Outcome.RETRY:
+    while verdict.outcome in _AGAIN:
         entry = replace(entry, attempts=entry.attempts + 1)
         message = CurrentMessage.of(queue, entry, envelope, policy, Control(queue, None))
         try:
-            verdict = Verdict(Outcome.DONE, value=run(command, *envelope.arguments(), message, _await_anywhere))
+            verdict = Verdict(Outcome.DONE, value=_value_of(command, envelope, message, entry.lane))
         except Exception as error:
             verdict = _judged(policy, error, entry)
             entry = replace(entry, failures=entry.failures + (verdict.exception is not None))
@@ -36,10 +39,27 @@ def run_inline(queue: BaseQueue, entry: Entry, command: Command, policy: Policy)
     _record(queue, entry, verdict, policy)
 
 
+_AGAIN = (Outcome.RETRY, Outcome.THROTTLED)
+
+
+def _value_of(command: Command, envelope: Envelope, message: CurrentMessage, lane: str) -> object:
+    args, kwargs = envelope.arguments()
+    if not command.batched:
+        return run(command, args, kwargs, message, _await_anywhere)
+    binding = Binding(_await_anywhere)
+    try:
+        [result] = run_items(command, [command.item(args, kwargs)], [message], lane, binding)
+    finally:
+        binding.release()
+    if isinstance(result, BaseException):
+        raise result
+    return result
+
+
 def _judged(policy: Policy, error: Exception, entry: Entry) -> Verdict:
     """Nobody waits in between, so asking for another run is bounded as failing is."""
     verdict = policy.judge(error, entry)
-    if verdict.outcome is Outcome.RETRY and entry.attempts >= policy.most_attempts:
+    if verdict.outcome in _AGAIN and entry.attempts >= policy.most_attempts:
         return replace(verdict, outcome=Outcome.DEAD)
     return verdict
 

@@ -42,6 +42,8 @@ discarded = Signal()
 """The command had it forgotten: ``attempt``, ``reason``."""
 failed = Signal()
 """It went to the error queue: ``attempt``, ``exception`` (or None), ``reason``."""
+parked = Signal()
+"""Its retries are over, and its shard waits at it until somebody opens it: ``attempt``, ``exception``, ``reason``."""
 released = Signal()
 """It was given back to run later, for no reason of its own: ``reason``."""
 lease_lost = Signal()

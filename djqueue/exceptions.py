@@ -113,6 +113,21 @@ class Retry(QueueError):
         self.reason = str(reason)
 
 
+class Throttled(QueueError):
+    """It is too much just now: run me, and whatever waits in my lane, again in ``retry_after`` seconds.
+
+    A timedelta will do too; None: as the command's backoff says. Counts as nothing, neither a start nor a failure.
+    """
+
+    retry_after: float | None = None
+    reason = ""
+
+    def __init__(self, retry_after: float | timedelta | None = None, reason: str = "") -> None:
+        super().__init__(reason or "throttled")
+        self.retry_after = None if retry_after is None else seconds(retry_after, "Throttled(retry_after=…)")
+        self.reason = str(reason)
+
+
 class Discard(QueueError):
     """Forget this message: it is gone, and counts as neither done nor failed."""
 
@@ -131,6 +146,20 @@ class Fail(QueueError):
     def __init__(self, reason: str = "") -> None:
         self.reason = str(reason) or self.reason
         super().__init__(self.reason)
+
+
+class PartialFailure(QueueError):
+    """Some items of a batch failed: `failed` says by their index, from 0, with which exceptions; the rest is done.
+
+    Raises TypeError for what is no such mapping.
+    """
+
+    def __init__(self, failed: Mapping[int, BaseException]) -> None:
+        whole = all(isinstance(index, int) and isinstance(error, BaseException) for index, error in failed.items())
+        if not failed or not whole:
+            raise TypeError(f"PartialFailure({failed!r}): give the exceptions of items by their index.")
+        self.failed = dict(failed)
+        super().__init__(f"{len(self.failed)} items of a batch failed")
 
 
 QueueException = QueueError  # the name it had in django-utils

@@ -1,45 +1,101 @@
-"""From a lease to a verdict: the run page."""
+"""From leases to verdicts: the run page."""
 
 from __future__ import annotations
 
 import asyncio
 import logging
-import time
-from collections.abc import Callable
+from collections.abc import Sequence
 from contextvars import Context, copy_context
 from dataclasses import replace
-from functools import partial
-from typing import Any
+from itertools import islice, takewhile
 
 from djqueue import events
 from djqueue.backends.base import BaseQueue, Entry, Lease
 from djqueue.command import Command
 from djqueue.exceptions import InvalidMessage
+from djqueue.handlers import Binding
+from djqueue.jobs import Job, attempt, attempt_together
 from djqueue.kept import is_cancelled, packed_end
 from djqueue.logs import about, plain, tell
 from djqueue.message import Envelope
 from djqueue.notes import text_of
 from djqueue.policies import Policy
 from djqueue.registry import registry
-from djqueue.running import Awaiter, Control, CurrentMessage, LoopControl, open_entry, run
+from djqueue.running import Awaiter, Control, CurrentMessage, LoopControl, open_entry
 from djqueue.settle import settle
-from djqueue.verdicts import Outcome, Verdict, not_now
+from djqueue.verdicts import Outcome, Verdict, comes_first, not_now
 
 logger = logging.getLogger(__name__)
 
+BEHIND = Verdict(Outcome.UNTRIED, "what was before it in its lane comes again first")
 
-def execute(queue: BaseQueue, lease: Lease, await_: Awaiter = asyncio.run, control: Control | None = None) -> Verdict:
-    """Run what a lease holds. Whatever that raises becomes part of the verdict, which says what is to be done."""
-    entry = lease.entry
-    events.emit(events.claimed, entry.label, id=entry.id, queue_name=queue.alias, attempt=entry.attempts)
+
+def execute(
+    queue: BaseQueue,
+    lease: Lease,
+    await_: Awaiter = asyncio.run,
+    control: Control | None = None,
+    binding: Binding | None = None,
+) -> Verdict:
+    """Run what a lease holds. Whatever that raises becomes part of the verdict, which says what is to be done.
+
+    ``binding`` keeps the handler of a batch command; without one it is stopped at the end.
+    """
     control, context = control or Control(queue, lease), copy_context()
-    try:
-        verdict = _execute(queue, lease, await_, control, context)
-    except Exception as error:  # not the command's: the database is away from which its arguments are read, say
-        verdict = not_now(lease, f"could not be run: {type(error).__name__}: {text_of(error)}")
-    if not control.given_up:
-        context.run(report, queue, lease, verdict)  # so that a filter of logs finds what the metadata brought
+    job = _begun(queue, lease, control)
+    if isinstance(job, Verdict):
+        verdict = job
+    elif job.command.batched:
+        kept = binding or Binding(await_)
+        [verdict] = _run_together(queue, [job], context, kept)
+        if binding is None:
+            kept.release()
+    else:
+        verdict = _with_result(queue, job, attempt(job, await_, context))
+    _report(queue, lease, verdict, control, context)
     return verdict
+
+
+def execute_batch(
+    queue: BaseQueue, leases: Sequence[Lease], controls: Sequence[Control], binding: Binding
+) -> list[Verdict]:
+    """Run at once what several leases of a batch command hold; a verdict for each.
+
+    Behind one that comes back to its ordered lane before it began, nothing is begun.
+    """
+    context, verdicts = copy_context(), [BEHIND] * len(leases)
+    jobs: dict[int, Job] = {}
+    for place, (lease, control) in enumerate(zip(leases, controls, strict=True)):
+        job = _of_the_same(_begun(queue, lease, control), jobs)
+        if isinstance(job, Job):
+            jobs[place] = job
+        else:
+            verdicts[place] = job
+            if comes_first(lease.entry, job):
+                break
+    if jobs:
+        ended = _run_together(queue, list(jobs.values()), context, binding)
+        for place, verdict in zip(jobs, ended, strict=True):
+            verdicts[place] = verdict
+    for lease, verdict, control in zip(leases, verdicts, controls, strict=True):
+        _report(queue, lease, verdict, control, context)
+    return verdicts
+
+
+def batch_of(leases: Sequence[Lease]) -> int:
+    """How many of a run begin together: one, but of a batch command all of one priority, up to its most."""
+    first = leases[0].entry
+    command = registry.get(first.label)
+    if command is None or not command.batched:
+        return 1
+    alike = takewhile(lambda one: (one.entry.label, one.entry.priority) == (first.label, first.priority), leases)
+    return len(list(islice(alike, command.policy.batch.size)))
+
+
+def are_apart(one: Entry, next: Entry) -> bool:
+    """Whether what comes next in a run is for another batch, as it has another priority."""
+    command = registry.get(one.label)
+    return command is not None and command.batched and one.priority != next.priority
 
 
 def serve(queue: BaseQueue, lease: Lease) -> Verdict:
@@ -49,26 +105,55 @@ def serve(queue: BaseQueue, lease: Lease) -> Verdict:
     return verdict
 
 
-def _execute(queue: BaseQueue, lease: Lease, await_: Awaiter, control: Control, context: Context) -> Verdict:
+def _begun(queue: BaseQueue, lease: Lease, control: Control) -> Job | Verdict:
+    """What is to be run, or why it is not."""
+    entry = lease.entry
+    events.emit(events.claimed, entry.label, id=entry.id, queue_name=queue.alias, attempt=entry.attempts)
     try:
-        envelope = open_entry(queue, lease.entry)
-        command = registry.get(envelope.command)
-        if command is None:
-            return not_now(lease, f"unknown command {envelope.command!r}")
-        policy = policy_of(command, envelope)
-        keep = policy.keeps_result
-        verdict = policy.refuse(lease) or _cancelled(queue, lease)
-        if verdict is not None:
-            return replace(verdict, keep=keep)
-        args, kwargs = envelope.arguments()  # reads model instances
+        return _opened(queue, lease, control)
     except InvalidMessage as error:
         return Verdict(Outcome.DEAD, f"invalid message: {error}", error)
+    except Exception as error:  # not the command's: the database is away from which its arguments are read, say
+        return not_now(lease, f"could not be run: {type(error).__name__}: {text_of(error)}")
+
+
+def _opened(queue: BaseQueue, lease: Lease, control: Control) -> Job | Verdict:
+    envelope = open_entry(queue, lease.entry)
+    command = registry.get(envelope.command)
+    if command is None:
+        return not_now(lease, f"unknown command {envelope.command!r}")
+    policy = policy_of(command, envelope)
+    keep = policy.keeps_result
+    verdict = policy.refuse(lease) or _cancelled(queue, lease)
+    if verdict is not None:
+        return replace(verdict, keep=keep)
+    args, kwargs = envelope.arguments()  # reads model instances
+    if command.batched:
+        args, kwargs = (command.item(args, kwargs),), {}
     control.begin(policy)
     message = CurrentMessage.of(queue, lease.entry, envelope, policy, control)
-    verdict = _attempt(partial(run, command, args, kwargs, message, await_, context), message, policy, lease)
-    # Of a failure not all is known before it is settled.
-    packed = packed_end(queue, lease, verdict) if keep and verdict.outcome is Outcome.DONE else b""
-    return replace(verdict, keep=keep, packed=packed) if keep else verdict
+    return Job(lease, command, policy, args, kwargs, message, keep)
+
+
+def _of_the_same(job: Job | Verdict, jobs: dict[int, Job]) -> Job | Verdict:
+    """A label may lie: what is signed decides what can be run together."""
+    first = next(iter(jobs.values()), job)
+    if isinstance(job, Job) and not (job.command.batched and job.command is first.command):
+        return Verdict(Outcome.UNTRIED, "it is no call of the batch command that it was claimed with")
+    return job
+
+
+def _run_together(queue: BaseQueue, jobs: Sequence[Job], context: Context, binding: Binding) -> list[Verdict]:
+    verdicts = attempt_together(jobs, context, binding)
+    return [_with_result(queue, job, verdict) for job, verdict in zip(jobs, verdicts, strict=True)]
+
+
+def _with_result(queue: BaseQueue, job: Job, verdict: Verdict) -> Verdict:
+    """If somebody wants it. Of a failure not all is known before it is settled."""
+    if not job.keep:
+        return verdict
+    packed = packed_end(queue, job.lease, verdict) if verdict.outcome is Outcome.DONE else b""
+    return replace(verdict, keep=job.keep, packed=packed)
 
 
 def _cancelled(queue: BaseQueue, lease: Lease) -> Verdict | None:
@@ -91,33 +176,25 @@ def policy_of(command: Command, envelope: Envelope) -> Policy:
         raise InvalidMessage(f"its options cannot be read: {error}") from error
 
 
-def _attempt(start: Callable[[], Any], message: CurrentMessage, policy: Policy, lease: Lease) -> Verdict:
-    events.emit(events.started, message.command, id=message.id, queue_name=message.queue_name, attempt=message.attempt)
-    try:
-        value = start()
-        return Verdict(Outcome.DONE, value=value, seconds=time.monotonic() - message.began)
-    except message.control.interrupts as error:
-        return Verdict(Outcome.HANDED_BACK, "interrupted", error)
-    except BaseException as error:  # sys.exit() in a command must not end the worker
-        return replace(judged(policy, error, lease.entry), seconds=time.monotonic() - message.began)
+def _report(queue: BaseQueue, lease: Lease, verdict: Verdict, control: Control, context: Context) -> None:
+    """In the context of the run, so that a filter of logs finds what the metadata brought."""
+    if not control.given_up:
+        context.run(report, queue, lease, verdict)
 
 
-def judged(policy: Policy, error: BaseException, entry: Entry) -> Verdict:
-    """What an exception means; where nobody can tell (QUEUE_RETRY_ON lists no exceptions, say), no further start."""
-    try:
-        return policy.judge(error, entry)
-    except Exception as trouble:
-        tell(logger, logging.ERROR, "%s: its failure cannot be judged", plain(entry.label), exc_info=trouble)
-        return Verdict(Outcome.DEAD, f"{type(error).__name__}: {text_of(error)}", error)
-
-
-LEVELS = {Outcome.DONE: logging.INFO, Outcome.DISCARDED: logging.INFO, Outcome.DEAD: logging.ERROR}
+LEVELS = {
+    Outcome.DONE: logging.INFO,
+    Outcome.DISCARDED: logging.INFO,
+    Outcome.DEAD: logging.ERROR,
+    Outcome.PARKED: logging.ERROR,
+}
 WORDS = {
     Outcome.DONE: "done",
     Outcome.RETRY: "goes back for another try",
     Outcome.EXPIRED: "expired",
     Outcome.DISCARDED: "was discarded",
     Outcome.DEAD: "failed and went to the error queue",
+    Outcome.PARKED: "failed, and its shard is parked",
 }
 
 
@@ -128,6 +205,6 @@ def report(queue: BaseQueue, lease: Lease, verdict: Verdict) -> None:
         return
     entry, reason = lease.entry, f": {plain(verdict.reason)}" if verdict.reason else ""
     what = f"{plain(entry.label)} {WORDS.get(verdict.outcome, 'was put back')}{reason}"
-    later = f", again in {verdict.delay:.1f} s" if verdict.outcome is Outcome.RETRY else ""
+    later = f", again in {verdict.delay:.1f} s" if verdict.outcome in (Outcome.RETRY, Outcome.THROTTLED) else ""
     text = f"{what} (message {plain(entry.id)}, attempt {entry.attempts}, {verdict.seconds:.3f} s{later})"
     tell(logger, level, "%s", text, exc_info=verdict.exception, extra=about(queue, entry))

@@ -1,4 +1,4 @@
-"""The two tables of the database backend: what is still to do, and small facts.
+"""The tables of the database backend: what is still to do, the lanes in which some of it waits, and small facts.
 
 The columns are written and read by :mod:`djqueue.backends.sql`; the models are for migrations, for the admin and for
 looking. All moments are microseconds since 1970 by the clock of the database.
@@ -56,11 +56,14 @@ class QueueMessage(models.Model):
         READY = 0, _("ready")
         DELAYED = 1, _("delayed")
         LEASED = 2, _("leased")
+        # Of entries that have a gate. One that waits in its lane has the number of that, which is higher than these.
+        LATER = 3, _("delayed, of a lane")
+        OUT = 4, _("leased, of a lane")
 
     seq = models.BigAutoField(_("arrival"), primary_key=True)
     queue = BytewiseCharField(_("queue"), max_length=NAME_LENGTH)
     entry_id = BytewiseCharField(_("id"), max_length=ID_LENGTH, db_column="id")
-    state = models.SmallIntegerField(_("state"), choices=State.choices)
+    state = models.BigIntegerField(_("state"), choices=State.choices)
     # The two key columns that change their meaning with the state, so that one index orders all three.
     ord = models.IntegerField()  # ready: nprio; delayed and leased: 0
     moment = models.BigIntegerField()  # ready: place; delayed: when due; leased: when the lease runs out
@@ -72,6 +75,8 @@ class QueueMessage(models.Model):
     lost = models.IntegerField(_("lost starts"))
     created = models.BigIntegerField(_("created"))
     lane = BytewiseCharField(_("lane"), max_length=LABEL_LENGTH)
+    gate = BytewiseTextField(_("gate"), db_default="")  # "": it has none, and its lane is only a name
+    home = models.BigIntegerField(db_default=0)  # its state when it is ready: 0, or the number of its lane
     label = BytewiseCharField(_("command"), max_length=LABEL_LENGTH)
     owner = BytewiseCharField(_("held by"), max_length=NAME_LENGTH)
     note = BytewiseTextField(_("what went wrong"))
@@ -88,6 +93,60 @@ class QueueMessage(models.Model):
 
     def __str__(self) -> str:
         return f"{self.queue}/{self.entry_id}"
+
+
+class QueueLane(models.Model):
+    """What is known of a lane: as long as it holds or remembers something."""
+
+    class State(models.IntegerChoices):
+        OPEN = 0, _("open")
+        NOWHERE = 1, _("closed")
+        TIMED = 2, _("timed")
+        # One that stands in the line of another lane has the number of that.
+
+    seq = models.BigAutoField(primary_key=True)
+    queue = BytewiseCharField(_("queue"), max_length=NAME_LENGTH)
+    name = BytewiseCharField(_("name"), max_length=LABEL_LENGTH)
+    number = models.BigIntegerField()  # a hash of its name
+    gate = BytewiseTextField(_("gate"))
+    away = models.IntegerField(_("out"), default=0)  # how many have left and are not settled
+    turn = models.BigIntegerField(default=0)
+    open_at = models.BigIntegerField(_("not before"), default=0)
+    parked = BytewiseTextField(_("parked"), default="")
+    logs = BytewiseTextField(default="[]")  # of its windows, JSON
+    state = models.BigIntegerField(_("state"), choices=State.choices, default=State.NOWHERE)
+    ord = models.IntegerField(default=0)  # open and in a line: nprio of its first; timed: 0
+    moment = models.BigIntegerField(default=0)  # open and in a line: turn; timed: when to look again
+
+    class Meta:
+        db_table = "djqueue_lane"
+        verbose_name = _("lane")
+        verbose_name_plural = _("lanes")
+        constraints = [models.UniqueConstraint(fields=["queue", "name"], name="djqueue_lane_name")]
+        indexes = [models.Index(fields=["state", "queue", "ord", "moment"], name="djqueue_lane_place")]
+
+    def __str__(self) -> str:
+        return f"{self.queue}/{self.name}"
+
+
+class QueueTicket(models.Model):
+    """A note that something came to a lane. So whoever puts touches no lane, and waits for nobody who does."""
+
+    seq = models.BigAutoField(primary_key=True)
+    queue = BytewiseCharField(_("queue"), max_length=NAME_LENGTH)
+    made = models.BigIntegerField(_("made"))
+    name = BytewiseCharField(_("lane"), max_length=LABEL_LENGTH)
+    number = models.BigIntegerField()
+    gate = BytewiseTextField(_("gate"))  # "": only look at the lane, if there is one
+
+    class Meta:
+        db_table = "djqueue_ticket"
+        verbose_name = _("ticket")
+        verbose_name_plural = _("tickets")
+        indexes = [models.Index(fields=["queue", "made"], name="djqueue_ticket_made")]
+
+    def __str__(self) -> str:
+        return f"{self.queue}/{self.name}"
 
 
 class QueueFact(models.Model):

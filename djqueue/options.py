@@ -9,6 +9,7 @@ from typing import Any, Literal, TypedDict
 from djqueue.backoff import Backoff, Wait, backoff_of
 from djqueue.durations import moment, seconds, whole
 from djqueue.hints import nearest
+from djqueue.lanes import Batch, Throttle, up_to
 
 _INT32 = range(-(2**31), 2**31)
 
@@ -35,6 +36,13 @@ class CommandOptions(TypedDict, total=False):
     merge: Callable[[Any, Any], Any]
     unique: bool | Literal["queued", "running"] | Duration
     key: Callable[..., Any]
+    shard: Callable[..., Any] | int | str | None
+    on_failure: Literal["block", "skip", "park"]
+    run: int
+    linger: Duration | None
+    concurrency: int | None
+    throttle: Throttle | Iterable[Throttle] | None
+    batch: int | bool | Batch | None
     lease: Duration
     time_limit: Duration | None
     result_ttl: Duration | None
@@ -55,53 +63,6 @@ def changes_of(given: dict[str, Any]) -> dict[str, Any]:
     for name, value in given.items():
         changes |= OPTIONS[name](value)
     return changes
-
-
-def refuse_contradictions(policy: Any, given: dict[str, Any]) -> None:
-    """Raises ValueError that says why two options of a policy, the last of which are given, cannot be together."""
-    if given.get("retries") and not policy.retried:
-        raise ValueError(
-            "retries without retry_on retries nothing: list exceptions, as in retry_on=[ConnectionError], "
-            "or in the setting QUEUE_RETRY_ON."
-        )
-    for contradicts, reason in CONTRADICTIONS:
-        if contradicts(policy):
-            raise ValueError(reason)
-
-
-def _later_than_ttl(policy: Any, value: Any) -> bool:
-    return isinstance(policy.ttl, float) and isinstance(value, float) and value >= policy.ttl
-
-
-CONTRADICTIONS: list[tuple[Callable[[Any], Any], str]] = [
-    (
-        lambda p: p.debounce and (p.delay or p.run_at),
-        "debounce decides when a call is due: it excludes delay and run_after.",
-    ),
-    (lambda p: p.debounce and p.unique, "debounce and unique exclude each other: each decides whether a call counts."),
-    (lambda p: p.always_delay and not p.debounce, "always_delay is a way to debounce: give debounce=seconds as well."),
-    (lambda p: p.extend and not p.debounce, "extend is a way to debounce: give debounce=seconds as well."),
-    (lambda p: p.merge and not p.debounce, "merge collects debounced calls: give debounce=seconds as well."),
-    (lambda p: p.max_wait is not None and not p.extend, "max_wait bounds extend=True: give both, or neither."),
-    (
-        lambda p: p.max_wait is not None and isinstance(p.debounce, float) and p.max_wait < p.debounce,
-        "max_wait is shorter than debounce: a call would be due before its window is over.",
-    ),
-    (
-        lambda p: _later_than_ttl(p, p.max_wait),
-        "max_wait is not shorter than ttl: calls could be postponed until they expire.",
-    ),
-    (lambda p: p.key and not (p.debounce or p.unique), "key says which calls are the same: give debounce or unique."),
-    (
-        lambda p: _later_than_ttl(p, p.delay),
-        "delay is not shorter than ttl: calls would expire before they are due.",
-    ),
-    (
-        lambda p: _later_than_ttl(p, p.debounce),
-        "debounce is not shorter than ttl: calls could expire before they are due.",
-    ),
-]
-"""What cannot be together, and why."""
 
 
 # ---- one by one
@@ -144,6 +105,25 @@ def _unique(value: object) -> dict:
             raise ValueError(f"unique is {value!r}: give 'queued', 'running' or True, or a time.")
         return {"unique": value}
     return {"unique": seconds(value, "unique", least=0.001)}
+
+
+def _shard(value: object) -> dict:
+    if value is not None and not callable(value) and (isinstance(value, bool) or not isinstance(value, int | str)):
+        raise TypeError(f"shard is {value!r}: give a function of the arguments, or a whole number or a text.")
+    return {"shard": value}
+
+
+def _throttle(value: object) -> dict:
+    throttles = () if value is None else (value,) if isinstance(value, Throttle) else value
+    if not isinstance(throttles, list | tuple) or not all(isinstance(one, Throttle) for one in throttles):
+        raise TypeError(f"throttle is {value!r}: give Throttle(limit, window), or a list of such.")
+    return {"throttle": tuple(throttles)}
+
+
+def _batch(value: object) -> dict:
+    if value is None or value is False:
+        return {"batch": None}
+    return {"batch": value if isinstance(value, Batch) else Batch() if value is True else Batch(value)}
 
 
 def _one_of(name: str, *choices: str) -> Callable[[object], dict]:
@@ -223,6 +203,13 @@ OPTIONS: dict[str, Callable[[Any], dict]] = {
     "merge": _function("merge"),
     "unique": _unique,
     "key": _function("key"),
+    "shard": _shard,
+    "on_failure": _one_of("on_failure", "block", "skip", "park"),
+    "run": lambda value: {"run": up_to(value, "run")},
+    "linger": _span_or_none("linger"),
+    "concurrency": lambda value: {"concurrency": None if value is None else whole(value, "concurrency", least=1)},
+    "throttle": _throttle,
+    "batch": _batch,
     "lease": _span("lease", 0.1),
     "time_limit": _span_or_none("time_limit", 0.001),
     "result_ttl": _span_or_none("result_ttl", 0.001),

@@ -13,12 +13,14 @@ from djqueue import conf
 from djqueue.backends.entries import Entry, Lease
 from djqueue.backends.guards import AnyGuard, Debounce, Guard, Unique
 from djqueue.backoff import Backoff, Wait, path_of, wait_after
-from djqueue.durations import seconds
-from djqueue.exceptions import Discard, Fail, Retry
+from djqueue.contradictions import refuse_contradictions
+from djqueue.durations import seconds, whole
+from djqueue.exceptions import Discard, Fail, Retry, Throttled
 from djqueue.fingerprints import fingerprint
+from djqueue.lanes import USUAL_RUN, Batch, Plan, Throttle, placed, plan_of
 from djqueue.notes import LONGEST_REASON, text_of
-from djqueue.options import OPTIONS, changes_of, refuse_contradictions
-from djqueue.verdicts import Outcome, Verdict
+from djqueue.options import OPTIONS, changes_of
+from djqueue.verdicts import Outcome, Verdict, is_ordered
 
 WINDOWS = 10
 """After so many windows an extended debounce runs, unless max_wait says otherwise."""
@@ -33,7 +35,8 @@ class Policy:
     """The options of a command, checked."""
 
     queue_name: str = conf.DEFAULT_ALIAS
-    priority: int = 0
+    priority: int | None = None
+    """None: QUEUE_DEFAULT_PRIORITY."""
     delay: PerCall = 0.0
     run_at: float = 0.0
     ttl: PerCall | None = None
@@ -48,6 +51,14 @@ class Policy:
     merge: Callable | None = None
     unique: str | float | None = None
     key: Callable | None = None
+    shard: Callable | int | str | None = None
+    on_failure: str = "block"
+    run: int = USUAL_RUN
+    linger: float | None = None
+    """None: QUEUE_WORKER_EMPTY_LIMIT times QUEUE_WORKER_EMPTY_PAUSE; see :attr:`lingers`."""
+    concurrency: int | None = None
+    throttle: tuple[Throttle, ...] = ()
+    batch: Batch | None = None
     lease: float | None = None
     time_limit: float | None = None
     result_ttl: float | None = None
@@ -60,12 +71,15 @@ class Policy:
     """Whether there is a condition under which a call counts."""
     asks: tuple[str, ...] = field(init=False, repr=False, compare=False)
     """The options that are functions, to be asked at each call."""
+    plan: Plan | None = field(init=False, repr=False, compare=False)
+    """What it makes of lanes."""
 
     def __post_init__(self) -> None:
         """What follows from the options is asked several times per message."""
         object.__setattr__(self, "guarded", bool(self.debounce or self.unique))
         object.__setattr__(self, "needs", frozenset(name for name, asks in _NEEDS.items() if asks(self)))
         object.__setattr__(self, "asks", tuple(name for name in _PER_CALL if callable(getattr(self, name))))
+        object.__setattr__(self, "plan", plan_of(self))
 
     @classmethod
     def of(cls, **given) -> Policy:
@@ -75,11 +89,19 @@ class Policy:
     def using(self, **given) -> Policy:
         """A changed copy. Raises TypeError or ValueError that names the option."""
         changes = changes_of(given)
-        if given.get("debounce", self.debounce) is None and self.debounce:  # and then its ways count no more
-            changes = _NO_DEBOUNCE | ({} if self.unique or changes.get("unique") else {"key": None}) | changes
-        changed = replace(self, **changes)
+        changed = replace(self, **(self._without_ways(changes) | changes))
         refuse_contradictions(changed, given)
         return changed
+
+    def _without_ways(self, changes: dict[str, Any]) -> dict[str, Any]:
+        """What counts no more when an option is taken back: the ways to do what it says."""
+        taken = [
+            name for name in _WAYS if name in changes and changes[name] is None and getattr(self, name) is not None
+        ]
+        ways = {way: value for name in taken for way, value in _WAYS[name].items()}
+        if taken and not any(changes.get(name, getattr(self, name)) for name in _KEYED):
+            ways["key"] = None
+        return ways
 
     # ---- at the call
 
@@ -93,9 +115,11 @@ class Policy:
             raise ValueError("run_after is later than ttl: the call would have expired when it is due.")
         return policy
 
-    def admit(self, data: bytes, id: str, label: str) -> Entry:
-        """The entry that a call becomes."""
-        return Entry(data, id, self.priority, self.run_at, self.delay, label=label)
+    def admit(self, data: bytes, id: str, label: str, call: tuple[tuple, dict] = ((), {})) -> Entry:
+        """The entry that a call becomes. Raises what a function of its arguments does that says its shard or key."""
+        lane, gate = placed(self, label, call)
+        priority = conf.get("QUEUE_DEFAULT_PRIORITY") if self.priority is None else self.priority
+        return Entry(data, id, priority, self.run_at, self.delay, lane, label=label, gate=gate)
 
     def guard(self, name: str, arguments: Mapping[str, object], identity: object) -> AnyGuard:
         """The condition of one call: ``identity`` is what the option ``key`` made of its arguments, if it is given."""
@@ -115,6 +139,8 @@ class Policy:
 
     def carried(self, declared: Policy) -> dict[str, Any]:
         """What the consumer must know of this call's options, where they differ from those of its command; as JSON."""
+        if bool(self.batch) != bool(declared.batch):
+            raise ValueError("batch= says how the function is called: give it where the command is declared.")
         changed = (name for name in _CARRIED if getattr(self, name) != getattr(declared, name))
         return {name: _CARRIED[name][0](getattr(self, name)) for name in changed}
 
@@ -132,7 +158,7 @@ class Policy:
         """A verdict for an entry that must not be started once more, or None."""
         entry = lease.entry
         if entry.lost >= (self.max_lost or self.max_attempts or conf.get("QUEUE_MAX_LOST")):
-            return Verdict(Outcome.DEAD, f"worker died: {entry.lost} starts never reported")
+            return self._dead(entry, f"worker died: {entry.lost} starts never reported")
         ttl, waited = self.ttl, lease.claimed - entry.created
         # A function was asked at the call: a message that carries no answer is older than the function.
         if ttl is not None and not callable(ttl) and waited > ttl:
@@ -148,25 +174,52 @@ class Policy:
                 return self._retry_as_asked(exception, entry)
             case Discard():
                 return Verdict(Outcome.DISCARDED, exception.reason[:LONGEST_REASON])
+            case Throttled():
+                return self._throttled(exception, entry)
             case Fail():
-                return Verdict(Outcome.DEAD, exception.reason[:LONGEST_REASON], exception)
+                return self._dead(entry, exception.reason[:LONGEST_REASON], exception)
         reason = f"{type(exception).__name__}: {text_of(exception)}"[:LONGEST_REASON]
         failures = entry.failures + 1
         if not _is_of(exception, self.retried) or failures >= self.most_attempts:
-            return Verdict(Outcome.DEAD, reason, exception)
-        return Verdict(Outcome.RETRY, reason, exception, wait_after(self.backoff, failures, exception))
+            return self._dead(entry, reason, exception)
+        return self._again(reason, wait_after(self.backoff, failures, exception), exception)
 
     def _retry_as_asked(self, asked: Retry, entry: Entry) -> Verdict:
         if asked.after is None:
             delay = wait_after(self.backoff, entry.attempts, asked.__cause__)
         else:
             delay = seconds(asked.after, "Retry(after=…)")
-        return Verdict(Outcome.RETRY, asked.reason[:LONGEST_REASON] or "asked to be run again", delay=delay)
+        return self._again(asked.reason[:LONGEST_REASON] or "asked to be run again", delay)
+
+    def _throttled(self, asked: Throttled, entry: Entry) -> Verdict:
+        """Its start counts as nothing, so all that a backoff can go by is how often it failed before."""
+        if asked.retry_after is None:
+            delay = wait_after(self.backoff, entry.failures + 1, asked)
+        else:
+            delay = seconds(asked.retry_after, "Throttled(retry_after=…)")
+        reason = f"throttled: {asked.reason}" if asked.reason else "throttled"
+        return Verdict(Outcome.THROTTLED, reason[:LONGEST_REASON], delay=delay)
+
+    def _again(self, reason: str, delay: float, exception: BaseException | None = None) -> Verdict:
+        return Verdict(Outcome.RETRY, reason, exception, delay, alone=self.on_failure == "skip")
+
+    def _dead(self, entry: Entry, reason: str, exception: BaseException | None = None) -> Verdict:
+        """The end of a message, unless its shard is to wait for somebody who looks at it."""
+        parks = self.on_failure == "park" and is_ordered(entry)
+        return Verdict(Outcome.PARKED if parks else Outcome.DEAD, reason, exception)
 
     @property
     def retried(self) -> tuple[type[BaseException], ...]:
         """The exceptions after which a message is tried again."""
         return tuple(conf.get("QUEUE_RETRY_ON")) if self.retry_on is None else self.retry_on
+
+    @property
+    def lingers(self) -> float:
+        """For how many seconds of emptiness a worker keeps to a shard, and its handler."""
+        if self.linger is not None:
+            return self.linger
+        pause = seconds(conf.get("QUEUE_WORKER_EMPTY_PAUSE"), "QUEUE_WORKER_EMPTY_PAUSE")
+        return pause * whole(conf.get("QUEUE_WORKER_EMPTY_LIMIT"), "QUEUE_WORKER_EMPTY_LIMIT", least=0)
 
     @property
     def most_attempts(self) -> int:
@@ -187,11 +240,19 @@ def _is_of(exception: BaseException, listed: tuple[type[BaseException], ...]) ->
 
 
 _PER_CALL = ("delay", "ttl", "debounce")
-_NO_DEBOUNCE = {"always_delay": False, "extend": False, "max_wait": None, "merge": None}
+_WAYS: dict[str, dict[str, Any]] = {
+    "debounce": {"always_delay": False, "extend": False, "max_wait": None, "merge": None},
+    "shard": {"on_failure": "block", "run": USUAL_RUN},
+    "concurrency": {},
+}
+"""The options that others are ways of, and what these are without."""
+_KEYED = ("debounce", "unique", "concurrency")
 
 _NEEDS: dict[str, Callable[[Policy], Any]] = {
     "priority": lambda policy: policy.priority,
     "inspect": lambda policy: isinstance(policy.unique, str) or policy.extend or policy.merge,
+    "shards": lambda policy: policy.shard is not None,
+    "lanes": lambda policy: policy.concurrency or policy.throttle or policy.batch or policy.on_failure != "block",
     "facts": lambda policy: policy.guarded or policy.result_ttl,
 }
 """The abilities of a backend that options ask for."""
@@ -210,7 +271,9 @@ def _classes(paths: list[str] | None) -> tuple[type, ...] | None:
 
 
 _CARRIED: dict[str, tuple[Callable[[Any], Any], Callable[[Any], Any]]] = {
-    **dict.fromkeys(("ttl", "max_attempts", "max_lost", "lease", "time_limit", "result_ttl"), (_same, _same)),
+    **dict.fromkeys(
+        ("ttl", "max_attempts", "max_lost", "lease", "time_limit", "result_ttl", "on_failure"), (_same, _same)
+    ),
     "retry_on": (_paths, _classes),
     "backoff": (backoffs.written, backoffs.read),
 }

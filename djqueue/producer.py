@@ -55,11 +55,18 @@ class Parcel:
     """Whether its result will be kept."""
 
 
-def send(command: Command, calls: Sequence[Call], policy: Policy) -> list[Result]:
-    """Encode the calls and put them, within the caller's transaction or when it commits."""
-    queue = queues[policy.queue_name]
-    _refuse_what_it_cannot(queue, policy)
-    parcels = [_parcel(command, call, policy.resolved(queue.now), queue) for call in calls]
+def send(command: Command, calls: Sequence[tuple[Call, Policy]]) -> list[Result]:
+    """Encode calls, each with its options, and put them, within the caller's transaction or when it commits.
+
+    All go to the queue of the first.
+    """
+    if not calls:
+        return []
+    queue = queues[calls[0][1].queue_name]
+    for policy in {id(policy): policy for _, policy in calls}.values():
+        _refuse_what_it_cannot(queue, policy)
+    parcels = [_parcel(command, call, policy.resolved(queue.now), queue) for call, policy in calls]
+    _refuse_too_many(queue, command, parcels)
     if conf.get("QUEUE_ALWAYS_EAGER"):
         for parcel in parcels:
             run_inline(queue, parcel.entry, command, parcel.policy)
@@ -83,7 +90,7 @@ def send_once(command: Command, guard: Guard, id: str) -> bool:
 
 def _parcel(command: Command, call: Call, policy: Policy, queue: BaseQueue) -> Parcel:
     id = new_id()
-    entry = policy.admit(_encode(_message(command, id, call, policy, queue), policy), id, command.name)
+    entry = policy.admit(_encode(_message(command, id, call, policy, queue), policy), id, command.name, call)
     guard = policy.guard(command.name, *command.identity(call, policy)) if policy.guarded else None
     sending = Sending("" if guard is None else guard.key)
     return Parcel(command, policy, entry, sending, guard, kept=policy.keeps_result > 0)
@@ -107,6 +114,13 @@ def _refuse_what_it_cannot(queue: BaseQueue, policy: Policy) -> None:
     lacking = policy.needs & queue.cannot
     if lacking:
         raise NotSupported(f"{type(queue).__name__} ({policy.queue_name!r}) cannot do: {', '.join(sorted(lacking))}.")
+
+
+def _refuse_too_many(queue: BaseQueue, command: Command, parcels: Sequence[Parcel]) -> None:
+    if command.whole and queue.database is None and len(parcels) > CHUNK:
+        raise ValueError(
+            f"{command.name}: {len(parcels)} requests; {queue.alias!r} takes up to {CHUNK} or none of them."
+        )
 
 
 def _when_committed(queue: BaseQueue, parcels: Sequence[Parcel]) -> None:

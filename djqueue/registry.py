@@ -10,9 +10,11 @@ from typing import TYPE_CHECKING
 from django.utils.module_loading import autodiscover_modules
 
 from djqueue.exceptions import QueueError, UnknownCommand
+from djqueue.lanes import disagreement
 
 if TYPE_CHECKING:
     from djqueue.command import Command, PeriodicCommand
+    from djqueue.policies import Policy
 
 
 class Registry:
@@ -22,14 +24,28 @@ class Registry:
         self._commands: dict[str, Command] = {}
 
     def register(self, command: Command) -> None:
-        """Add a command. Executing a module again replaces its commands; raises QueueError for two of one name."""
+        """Add a command. Executing a module again replaces its commands.
+
+        Raises QueueError for two of one name, and for two that mean different throttles by one name.
+        """
         known = self._commands.get(command.name)
         if known is not None and _both_stand(known.func, command.func):
             raise QueueError(
                 f"{command.name} is declared twice: at line {_line(known.func)} and line {_line(command.func)} "
                 f"of {command.func.__module__}. Rename one of them."
             )
+        if known is None:  # of a module that is executed again the others are about to be replaced, too
+            self.refuse_another_throttle(command.name, command.policy)
         self._commands[command.name] = command
+
+    def refuse_another_throttle(self, name: str, policy: Policy) -> None:
+        """Raises QueueError if these options mean another throttle than some command does by the same name."""
+        for other in self if policy.plan and policy.plan.shared else ():
+            if difference := disagreement(policy.plan, other.policy.plan):
+                raise QueueError(
+                    f"{name} and {other.name} share the throttle {policy.plan.shared!r}, but say different things of "
+                    f"it: {difference}. Say the same in both, or give one of them another name."
+                )
 
     def unregister(self, command: Command | str) -> None:
         """Remove a command; one that is not there is no error."""

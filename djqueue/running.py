@@ -6,9 +6,10 @@ import asyncio
 import inspect
 import logging
 import time
-from collections.abc import Callable, Coroutine
+from collections.abc import Callable, Coroutine, Sequence
 from contextvars import Context, ContextVar, copy_context
 from dataclasses import dataclass, field
+from functools import partial
 from math import inf
 from typing import TYPE_CHECKING, Any
 
@@ -138,12 +139,18 @@ class CurrentMessage:
         return self.control is None or self.control.touch(seconds)
 
 
-_current: ContextVar[CurrentMessage | None] = ContextVar("djqueue_current_message", default=None)
+_current: ContextVar[Sequence[CurrentMessage]] = ContextVar("djqueue_current_messages", default=())
 
 
 def current_message() -> CurrentMessage | None:
-    """The message that is being run by this thread or task; None outside of a command."""
-    return _current.get()
+    """The message that is being run by this thread or task, of a batch the first; None outside of a command."""
+    messages = _current.get()
+    return messages[0] if messages else None
+
+
+def current_batch() -> list[CurrentMessage]:
+    """The messages that are being run together by this thread or task, in the order of the batch's items."""
+    return list(_current.get())
 
 
 def open_entry(queue: BaseQueue, entry: Entry) -> Envelope:
@@ -166,23 +173,34 @@ def run(
     context: Context | None = None,
 ) -> Any:
     """Call the command in a context of its own, so that nothing it activates (language, time zone) outlives it."""
-    return (context or copy_context()).run(_run, command, args, kwargs, message, await_)
+    return run_batch(partial(command.func, *args, **kwargs), (message,), await_, context)
 
 
-def _run(command: Command, args: tuple, kwargs: dict, message: CurrentMessage, await_: Awaiter) -> Any:
-    _current.set(message)
-    carriers.consume(message.metadata, message.queue_name)
-    value = command.func(*args, **kwargs)
+def run_batch(
+    start: Callable[[], Any],
+    messages: Sequence[CurrentMessage],
+    await_: Awaiter = asyncio.run,
+    context: Context | None = None,
+) -> Any:
+    """The same for several messages at once. What is carried beside them is taken up from the first."""
+    return (context or copy_context()).run(_run, start, messages, await_)
+
+
+def _run(start: Callable[[], Any], messages: Sequence[CurrentMessage], await_: Awaiter) -> Any:
+    _current.set(messages)
+    carriers.consume(messages[0].metadata, messages[0].queue_name)
+    value = start()
     if inspect.iscoroutine(value):  # of an async function, or of one that was wrapped
-        return await_(_with_own_thread(value, message))
+        limits = [message.time_limit for message in messages if message.time_limit is not None]
+        return await_(with_own_thread(value, min(limits, default=None)))
     return value
 
 
-async def _with_own_thread(coroutine: Coroutine, message: CurrentMessage) -> Any:
+async def with_own_thread(coroutine: Coroutine, limit: float | None = None) -> Any:
     """Django's async ORM works in a thread beside the loop: one of this call alone, whose connections end with it."""
     async with ThreadSensitiveContext() as context:
         try:
-            return await _within_limit(coroutine, message.time_limit)
+            return await _within_limit(coroutine, limit)
         finally:
             if context in SyncToAsync.context_to_thread_executor:  # else there is no such thread, and none is begun
                 await sync_to_async(connections.close_all)()

@@ -22,6 +22,8 @@ VERBS = {
     Outcome.DEAD: "bury",
     Outcome.UNTRIED: "release",
     Outcome.NOT_NOW: "release",
+    Outcome.THROTTLED: "release",
+    Outcome.PARKED: "release",
     Outcome.HANDED_BACK: "release",
 }
 """The verb of the queue that each outcome calls for."""
@@ -34,6 +36,8 @@ SIGNALS: dict[Outcome, tuple[Signal, tuple[str, ...]]] = {
     Outcome.DEAD: (events.failed, ("attempt", "exception", "reason")),
     Outcome.UNTRIED: (events.released, ("reason",)),
     Outcome.NOT_NOW: (events.released, ("reason",)),
+    Outcome.THROTTLED: (events.released, ("reason",)),
+    Outcome.PARKED: (events.parked, ("attempt", "exception", "reason")),
     Outcome.HANDED_BACK: (events.released, ("reason",)),
 }
 """The signal of each outcome, and what it carries beside the id and the queue: the attempt, fields of the verdict."""

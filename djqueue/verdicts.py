@@ -7,6 +7,7 @@ from enum import Enum
 
 from djqueue import conf
 from djqueue.backends.entries import Entry, Lease
+from djqueue.backends.gates import HOLD_LANE, HOLD_PARK, Gate
 from djqueue.durations import seconds
 from djqueue.notes import noted, notes
 
@@ -27,6 +28,10 @@ class Outcome(Enum):
     """Back in the queue; counts as nothing."""
     NOT_NOW = "not now"
     """Back in the queue for a while, as it cannot be run here; counts as nothing, and is noted once."""
+    THROTTLED = "throttled"
+    """Back in the queue as its command asked for, with all of its lane; counts as nothing."""
+    PARKED = "parked"
+    """Back at the head of its lane, which is shut until somebody opens it. Its failures are forgotten."""
     HANDED_BACK = "handed back"
     """Back in the queue while it ran; counts as a start, neither failed nor lost."""
 
@@ -40,6 +45,8 @@ class Verdict:
     exception: BaseException | None = None
     """What the start failed with. A retry that the command asked for is no failure and has none."""
     delay: float = 0.0
+    alone: bool = False
+    """Whether its lane goes on while it waits."""
     value: object = None
     seconds: float = 0.0
     """How long it ran."""
@@ -52,9 +59,11 @@ class Verdict:
 def settled(lease: Lease, verdict: Verdict, owner: str = "") -> Lease:
     """The lease as the verdict leaves it: its counts, its delay and its note."""
     entry = lease.entry
-    changes: dict = {"delay": verdict.delay, "run_at": 0.0}
-    if verdict.outcome in (Outcome.UNTRIED, Outcome.NOT_NOW):
+    changes: dict = {"delay": verdict.delay, "run_at": 0.0, "hold": hold_of(entry, verdict)}
+    if verdict.outcome in (Outcome.UNTRIED, Outcome.NOT_NOW, Outcome.THROTTLED):
         changes["attempts"] = entry.attempts - 1
+    if verdict.outcome is Outcome.PARKED:
+        changes |= {"failures": 0, "lost": 0}  # who opens its lane means it to begin anew
     if verdict.outcome in (Outcome.DEAD, Outcome.RETRY):
         changes["failures"] = entry.failures + (verdict.exception is not None)
     if _is_worth_a_note(entry, verdict):
@@ -67,7 +76,39 @@ def settled(lease: Lease, verdict: Verdict, owner: str = "") -> Lease:
 def _is_worth_a_note(entry: Entry, verdict: Verdict) -> bool:
     if verdict.outcome is Outcome.NOT_NOW:
         return _noted_at(entry, verdict.reason) is None
-    return verdict.outcome is Outcome.DEAD or verdict.exception is not None
+    return verdict.outcome in (Outcome.DEAD, Outcome.PARKED) or verdict.exception is not None
+
+
+HOLDS = {
+    Outcome.RETRY: HOLD_LANE,
+    Outcome.UNTRIED: HOLD_LANE,
+    Outcome.NOT_NOW: HOLD_LANE,
+    Outcome.HANDED_BACK: HOLD_LANE,
+    Outcome.THROTTLED: HOLD_LANE,
+    Outcome.PARKED: HOLD_PARK,
+}
+"""What waits with an entry that comes back to an ordered lane; all but a throttled one leave others alone."""
+
+
+def hold_of(entry: Entry, verdict: Verdict) -> str:
+    """What is to wait with an entry; nothing if its lane goes on.
+
+    If it is anything, nothing that left the lane after it may be begun.
+    """
+    if verdict.outcome is Outcome.UNTRIED and not verdict.delay:
+        return ""  # it is back in its place at once
+    wanted = entry.gate and not verdict.alone and HOLDS.get(verdict.outcome, "")
+    return wanted if wanted and (verdict.outcome is Outcome.THROTTLED or is_ordered(entry)) else ""
+
+
+def comes_first(entry: Entry, verdict: Verdict) -> bool:
+    """Whether nothing that left its lane after it may be begun, as it comes back."""
+    return bool(hold_of(entry, verdict)) or (verdict.outcome is Outcome.UNTRIED and is_ordered(entry))
+
+
+def is_ordered(entry: Entry) -> bool:
+    """Whether it is in a lane that keeps an order."""
+    return bool(entry.gate) and Gate.read(entry.gate).ordered
 
 
 def not_now(lease: Lease, reason: str) -> Verdict:

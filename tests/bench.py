@@ -26,7 +26,7 @@ class Bench:
 
     def begin(self):
         """Let a worker take the next message, and not end it."""
-        held = self.pool.next()
+        [held] = self.pool.next()
         held.began = clock()
         return held
 

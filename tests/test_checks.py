@@ -20,6 +20,7 @@ from djqueue.checks.catalogue import CATALOGUE, ELSEWHERE
 from djqueue.checks.servers import OWN_LOOPS
 from djqueue.consumer import Crew, Options
 from djqueue.decorators import queue_command
+from djqueue.lanes import Throttle
 from djqueue.queues import queues
 from djqueue.registry import registry as commands
 from tests.life import only as registered_only
@@ -263,11 +264,33 @@ def test_e006_a_queue_that_cannot_be_made(config, word):
         ("QUEUE_MAX_ERRORS", 1.5),
         ("QUEUE_MAX_ERROR_AGE", 0),
         ("QUEUE_MAX_ERROR_AGE", "7d"),
+        ("QUEUE_COORDINATOR_DELAY", 0),
+        ("QUEUE_COORDINATOR_PREFIX", None),
+        ("QUEUE_COORDINATOR_TIMEOUT", "60"),
+        ("QUEUE_DEFAULT_PRIORITY", 2**40),
+        ("QUEUE_DEFAULT_PRIORITY", None),
+        ("QUEUE_DEFAULT_THREAD", 1.5),
+        ("QUEUE_DEFAULT_THREAD", len),
+        ("QUEUE_TUBE_PREFIX", 5),
+        ("QUEUE_WORKER_BATCH_SIZE", 0),
+        ("QUEUE_WORKER_BATCH_SIZE", 1001),
+        ("QUEUE_WORKER_EMPTY_LIMIT", -1),
+        ("QUEUE_WORKER_EMPTY_PAUSE", "0.1"),
     ],
 )
 def test_e007_a_bad_value(name, value):
     with without("QUEUES"):
         only("E007", found(**{name: value}), name, repr(value))
+
+
+def test_e007_an_environment_variable_that_cannot_be_read(monkeypatch):
+    monkeypatch.setenv("QUEUE_WORKER_BATCH_SIZE", "many")
+    only("E007", found(), "The environment variable QUEUE_WORKER_BATCH_SIZE is 'many'", hint="a whole number")
+
+
+def test_e007_an_environment_variable_that_can_be_read_and_makes_no_sense(monkeypatch):
+    monkeypatch.setenv("QUEUE_WORKER_BATCH_SIZE", "0")
+    only("E007", found(), "QUEUE_WORKER_BATCH_SIZE is 0", hint="from 1 to 1000")
 
 
 @pytest.mark.parametrize("lease", [0, -5, "60", None, True, timedelta(0)])
@@ -320,6 +343,43 @@ def test_e013_a_codec_that_nobody_accepts():
     only("E013", found(QUEUE_ACCEPT=["json"]), "QUEUE_CODEC is 'pickle'", hint="Add 'pickle' to QUEUE_ACCEPT")
     with declared(codec="json") as command:
         only("E013", found(QUEUE_ACCEPT=["pickle"]), command.name, "'json'")
+
+
+def test_e012_a_command_that_needs_lanes_or_shards():
+    needy = {"default": {"CLASS": NEEDY}}
+    with declared(shard=lambda **_: 1):
+        only("E012", found(QUEUES=needy), "cannot do: shards")
+    with declared(concurrency=5):
+        only("E012", found(QUEUES=needy), "cannot do: lanes")
+
+
+def sharing(throttle, **options):
+    """Another command, in a module that was executed again: what it says is not compared with that of others."""
+
+    def draw():
+        """Nothing."""
+
+    draw.__module__, draw.__qualname__ = __name__, "draw"
+    queue_command(draw)
+    return queue_command(throttle=throttle, **options)(draw)
+
+
+def test_e015_one_throttle_of_two_windows():
+    with declared(throttle=Throttle(5, 1, name="api")) as command:
+        other = sharing(Throttle(6, 1, name="api"))
+        message = only("E015", found(), command.name, other.name, "'api'", "5 per 1 s and 6 per 1 s")
+        assert "another name" in message.hint
+        sharing(Throttle(5, 1, name="api"))
+        assert found() == []
+
+
+def test_e016_one_throttle_in_two_queues():
+    two = {"default": {"CLASS": MEMORY}, "mail": {"CLASS": MEMORY}}
+    with declared(throttle=Throttle(5, 1, name="api")):
+        sharing(Throttle(5, 1, name="api"), queue_name="mail")
+        only("E016", found(QUEUES=two), "'api'", "'default' and 'mail'", hint="one queue")
+        sharing(Throttle(5, 1, name="other"), queue_name="mail")
+        assert found(QUEUES=two) == []
 
 
 # ---- deployment

@@ -145,7 +145,13 @@ class TestOptions:
 
     def test_the_usual_ones(self):
         usual = Options()
-        assert (usual.threads, usual.delay, usual.backoff, usual.max_delay, usual.grace) == (4, 0.1, 1.15, 1.0, 25.0)
+        assert (usual.threads, usual.delay, usual.backoff, usual.longest_pause, usual.grace) == (
+            4,
+            0.1,
+            1.15,
+            1.0,
+            25.0,
+        )
 
     def test_the_lease_is_the_queues_unless_it_is_given(self, backend, settings):
         settings.QUEUES = backend.queues(LEASE=7)

@@ -122,7 +122,7 @@ def put_one(queue, guard, name="work"):
     return queue.put([entry(name)], [guard])[0]
 
 
-LATE = Debounce("key", 0.01, always_delay=True)
+LATE = Debounce("key", 0.1, always_delay=True)
 """The first is delayed for a moment; those that come while it waits are refused."""
 
 
@@ -512,7 +512,7 @@ def test_an_id_is_looked_up_by_itself_though_the_table_was_empty_when_it_was_ana
 
 def test_reading_counts_stops_at_the_cap(queue, monkeypatch):
     monkeypatch.setattr("djqueue.backends.sql.operators.CAP", 10)
-    monkeypatch.setattr("djqueue.backends.database.CAP", 10)
+    monkeypatch.setattr("djqueue.backends.database_operators.CAP", 10)
     queue.put([entry() for _ in range(25)])
     stats = queue.stats()
     assert (stats.ready, stats.capped, len(queue)) == (10, 10, 25)

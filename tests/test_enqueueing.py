@@ -113,7 +113,7 @@ class TestVerbs:
     def test_using_leaves_the_command_as_it_is(self, queue):
         bound = note.using(priority=5).using(delay=30)
         assert (bound.policy.priority, bound.policy.delay) == (5, 30)
-        assert (note.policy.priority, note.policy.delay) == (0, 0)
+        assert (note.policy.priority, note.policy.delay) == (None, 0)
         assert bound.call(1) == (1,)
 
     @pytest.mark.backends("memory")

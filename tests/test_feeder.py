@@ -85,7 +85,7 @@ class TestFeeder:
         work()
         bench = Bench(queue)
         bench.feeder.tick()
-        held = bench.pool.next()
+        [held] = bench.pool.next()
         bench.feeder.hand_back("the consumer stops")
         assert bench.holdings.running() == [held]
         bench.end(held)

@@ -8,11 +8,11 @@ import pytest
 from djqueue import Backoff
 from djqueue.backends.base import Debounce, Entry, Guard, Unique
 from djqueue.backoff import Constant, read, wait_after, written
+from djqueue.contradictions import CONTRADICTIONS
 from djqueue.decorators import queue_command
 from djqueue.exceptions import NotSupported
 from djqueue.executor import policy_of
 from djqueue.notes import notes
-from djqueue.options import CONTRADICTIONS
 from djqueue.policies import Policy
 from djqueue.running import open_entry
 from djqueue.verdicts import Outcome
@@ -198,6 +198,18 @@ BAD = [(name, value, error) for name in SPANS for value, error in NO_SECONDS] + 
     ("codec", ["json"], ValueError),
     ("run_after", 5.0, TypeError),
     ("run_after", datetime(2100, 1, 1), ValueError),
+    ("shard", 1.5, TypeError),
+    ("shard", True, TypeError),
+    ("on_failure", "stop", ValueError),
+    ("run", 0, ValueError),
+    ("run", 1001, ValueError),
+    ("linger", -1, ValueError),
+    ("concurrency", 0, ValueError),
+    ("concurrency", True, ValueError),
+    ("throttle", 5, TypeError),
+    ("throttle", [5], TypeError),
+    ("batch", 0, ValueError),
+    ("batch", "many", ValueError),
 ]
 
 
@@ -250,7 +262,11 @@ CONTRARY = [
     ({"retries": 1, "max_attempts": 2, "retry_on": [OSError]}, "retries and max_attempts exclude"),
     ({"retries": 1}, "retries without retry_on"),
     ({"retries": 1, "retry_on": []}, "retries without retry_on"),
+    ({"on_failure": "skip"}, "on_failure says what becomes of a shard"),
+    ({"run": 5}, "run says how many of a shard"),
+    ({"linger": 5}, "linger is for how long a worker keeps to a shard"),
 ]
+IN_A_BATCH = ({"batch": 5, "run": 6, "shard": 0}, "batch says how many go together, in a shard too")
 
 
 @pytest.mark.parametrize(("options", "reason"), CONTRARY, ids=[" ".join(options) for options, _ in CONTRARY])
@@ -261,8 +277,14 @@ def test_df11_contradictions_are_refused_with_a_reason_at_declaration_and_in_usi
         plain.using(**options)
 
 
+def test_a_batch_is_its_own_run():
+    options, reason = IN_A_BATCH
+    with pytest.raises(ValueError, match=reason):
+        queue_command(**options)
+
+
 def test_every_contradiction_is_tried_here():
-    tried = [words for _, words in CONTRARY]
+    tried = [words for _, words in [*CONTRARY, IN_A_BATCH]]
     assert [reason for _, reason in CONTRADICTIONS if not any(words in reason for words in tried)] == []
 
 

@@ -20,7 +20,7 @@ from djqueue.message import new_id
 from djqueue.notes import LONGEST_REASON, notes
 from djqueue.policies import Policy
 from djqueue.queues import queues
-from djqueue.settle import ENDS, settle
+from djqueue.settle import VERBS, settle
 from djqueue.verdicts import Outcome, Verdict
 from tests.life import claim_one, heard, message_for, run_one, serving
 
@@ -724,7 +724,7 @@ class Life:
 
     @property
     def over(self):
-        return self.verdict is not None and self.verdict.outcome in ENDS
+        return self.verdict is not None and VERBS[self.verdict.outcome] != "release"
 
     @property
     def entry(self):

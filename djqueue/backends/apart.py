@@ -83,14 +83,17 @@ def claim_within(queue: BaseQueue, budget: Budget, limit: int, lease: float, own
     finally:
         if len(claimed) < grant.count:
             store.give(budget, grant, grant.count - len(claimed))
-    return _as_granted(queue, claimed, grant, limit)
+    return _as_granted(queue, claimed, grant, budget, limit)
 
 
-def _as_granted(queue: BaseQueue, claimed: Claimed, grant: Grant, limit: int) -> Claimed:
-    """No more than was granted: a run may be longer; and when more may come."""
-    if len(claimed) < grant.count:
+def _as_granted(queue: BaseQueue, claimed: Claimed, grant: Grant, budget: Budget, limit: int) -> Claimed:
+    """No more than the budget allows: a run may be longer than the units asked for; and when more may come."""
+    spent = grant.count
+    if len(claimed) < spent or len(claimed) == spent == limit:
         return claimed
-    if surplus := claimed[grant.count :]:
+    if len(claimed) > spent:
+        grant = queue.store.shared.take(budget, len(claimed) - spent)
+        spent += grant.count
+    if surplus := claimed[spent:]:
         queue.release([replace(one, entry=untried(one.entry)) for one in surplus])
-    refused = grant.count < limit or len(claimed) > grant.count
-    return Claimed(claimed[: grant.count], grant.again if refused else 0.0, grant.why if refused else "")
+    return Claimed(claimed[:spent], grant.again, grant.why)

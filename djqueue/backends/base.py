@@ -9,12 +9,14 @@ from collections.abc import Hashable, Iterable, Mapping, Sequence
 from functools import cached_property
 from math import inf
 
+from djqueue import conf
 from djqueue.backends import apart, wire
 from djqueue.backends.entries import DEAD, Claimed, Entry, LaneRecord, Lease, QueueStats, Reaped, Record, Refusal
 from djqueue.backends.guards import AnyGuard, Debounce, Guard, Unique
 from djqueue.backends.items import ItemVerbs
 from djqueue.backends.operators import OperatorVerbs
 from djqueue.backends.store import BaseStore, Budget, NoStore
+from djqueue.durations import seconds
 from djqueue.message import new_id
 
 __all__ = [
@@ -62,8 +64,6 @@ class BaseQueue(ItemVerbs, OperatorVerbs):
     """What this backend cannot do. Read by checks, the contract suites and the docs; never by the consumer."""
     options: frozenset[str] = frozenset()
     """The names (upper case) that this class takes in ``OPTIONS``, beside those that every queue has."""
-    lease: float = 60.0
-    """Seconds for which a claim holds unless it is extended (``OPTIONS["LEASE"]``)."""
     on_commit: str | None = "default"
     """The database alias whose commit an enqueue waits for; None sends at once (``OPTIONS["ON_COMMIT"]``)."""
     wakes: bool = False
@@ -77,6 +77,7 @@ class BaseQueue(ItemVerbs, OperatorVerbs):
     store: BaseStore | None = None
     """The facts of this queue; given by the composition root where the backend brings none."""
 
+    _lease: float | None = None
     _given: Mapping[str, object] = {}
     """The options that it was made with: its error queue has the same."""
 
@@ -89,6 +90,17 @@ class BaseQueue(ItemVerbs, OperatorVerbs):
 
     def __init__(self, name: str, connection: object = None, **options):
         self.name, self.connection = name, connection
+
+    @property
+    def lease(self) -> float:
+        """Seconds for which a claim holds unless it is extended: ``OPTIONS["LEASE"]``, or QUEUE_COORDINATOR_TIMEOUT."""
+        if self._lease is not None:
+            return self._lease
+        return seconds(conf.get("QUEUE_COORDINATOR_TIMEOUT"), "QUEUE_COORDINATOR_TIMEOUT", least=0.1)
+
+    @lease.setter
+    def lease(self, seconds: float) -> None:
+        self._lease = seconds
 
     # ---- the four verbs
 

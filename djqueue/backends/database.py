@@ -17,35 +17,36 @@ from types import NoneType
 from django.db import connections
 
 from djqueue.backends import database_checks
-from djqueue.backends.base import DEAD_SUFFIX, LeasedQueue
+from djqueue.backends.base import DEAD_SUFFIX, Budget, LeasedQueue
+from djqueue.backends.database_budgets import claim_within, refused
+from djqueue.backends.database_claims import Claims, claim_of_the_dead
 from djqueue.backends.database_guards import put_guarded
+from djqueue.backends.database_lanes import Say, put_in_lanes, settle
+from djqueue.backends.database_lanes import reap as reap_lanes
+from djqueue.backends.database_operators import DatabaseOperators
 from djqueue.backends.database_rows import (
     BATCH,
-    STATES,
     Token,
     arrival_of,
     batches,
-    chunks,
     delay_of,
+    in_no_lane,
     is_ours,
-    lease_of,
+    lane_of,
     micros,
-    order_of,
     pairs_of,
-    place_of,
-    record_of,
     rounds,
     said_of,
     seconds_to,
 )
 from djqueue.backends.database_store import DatabaseStore, alias_of
-from djqueue.backends.entries import LEASED, Claimed, Entry, Lease, QueueStats, Reaped, Record
+from djqueue.backends.entries import Claimed, Entry, Lease, Reaped
 from djqueue.backends.guards import AnyGuard, Guard
 from djqueue.backends.remembering import Span, remembering
+from djqueue.backends.spending import keys_of
 from djqueue.backends.sql import Dialect, dialect_of
 from djqueue.backends.sql.common import Arrival, Ask, Finish
-from djqueue.backends.sql.operators import CAP
-from djqueue.backends.sql.session import joined, run
+from djqueue.backends.sql.session import Session, joined, run
 from djqueue.exceptions import InvalidQueueError
 
 __all__ = ["DatabaseQueue", "DatabaseStore"]
@@ -57,19 +58,19 @@ FOR_EVER = 100 * 365 * 86400
 """Seconds for which an id is remembered if only a count bounds it."""
 
 
-class DatabaseQueue(LeasedQueue):
+class DatabaseQueue(DatabaseOperators, LeasedQueue):
     """A queue in the database of the Django alias ``connection`` ("" is the default one).
 
     ``put`` joins the transaction of its caller: the entry is there if and when that commits. ``remember_done``
     (seconds or a timedelta) and ``keep_done`` (a count, kept to within a hundredth) say for how long the ids of
     completed entries are kept and refused; without either they are forgotten at once. With ``remember_done`` alone
-    100,000 are kept.
+    100,000 are kept. With ``lifo``, of those that are in no lane the last come leave first at equal priority.
 
     Raises InvalidQueueError if there is no such alias, the name is too long or an option cannot be. Does not connect.
     """
 
-    cannot = frozenset({"lanes", "shards"})
-    options = frozenset({"REMEMBER_DONE", "KEEP_DONE"})
+    cannot = frozenset()
+    options = frozenset({"REMEMBER_DONE", "KEEP_DONE", "LIFO"})
     on_commit = None
 
     def __init__(
@@ -78,6 +79,7 @@ class DatabaseQueue(LeasedQueue):
         connection: str | None = "",
         remember_done: Span = None,
         keep_done: int | None = None,
+        lifo: bool = False,
     ):
         super().__init__(name, connection)
         self.database = alias_of(connection)
@@ -88,14 +90,14 @@ class DatabaseQueue(LeasedQueue):
         self._marks = self._facts.key("done:") if remember else ""
         self._remember = micros(min(remember, FOR_EVER))
         self._facts.bound = (self._marks, keep)
-        self._unswept = 0
+        self._unswept, self._lifo, self._claims = 0, lifo, Claims(self._run)
 
     @cached_property
     def dead(self) -> DatabaseQueue | None:
         """It remembers nothing: what is completed there may come again."""
         if self.name.endswith(DEAD_SUFFIX):
             return None
-        return type(self)(self.name + DEAD_SUFFIX, self.connection)
+        return type(self)(self.name + DEAD_SUFFIX, self.connection, lifo=self._lifo)
 
     # ---- put
 
@@ -122,30 +124,69 @@ class DatabaseQueue(LeasedQueue):
         if entry.id in arrivals:
             return False
         key = "" if guard is None else self._facts.key(guard.key)
-        arrivals[entry.id] = arrival_of(entry, key, guard)
+        arrival = arrival_of(entry, key, guard, self._lifo)
+        arrivals[entry.id] = arrival if self.dead is not None else in_no_lane(arrival)
         return True
 
     def _insert(self, arrivals: list[Arrival]) -> set[str]:
+        insert = self._inserting(arrivals)
+        if not any(map(lane_of, arrivals)):
+            return self._run(insert, arrivals)
+        self._claims.stir()
+        return self._run(put_in_lanes, self._sql, self.name, arrivals, insert)
+
+    def _inserting(self, arrivals: list[Arrival]) -> Callable[[Session, list[Arrival]], set[str]]:
         kinds = {type(arrival.guard) for arrival in arrivals} - {NoneType}
         if kinds - {Guard}:
-            return self._run(put_guarded, self._sql, self.name, arrivals, self._marks)
+            return lambda run, some: put_guarded(run, self._sql, self.name, some, self._marks)
         if self._marks:
-            return self._do(self._sql.insert_checked, arrivals, self._marks)
-        return self._do(self._sql.insert_guarded if kinds else self._sql.insert, arrivals)
+            return lambda run, some: self._sql.insert_checked(run, self.name, some, self._marks)
+        return lambda run, some: (self._sql.insert_guarded if kinds else self._sql.insert)(run, self.name, some)
 
     # ---- claim and reap
 
     def claim(self, limit: int = 1, lease: float = 60.0, owner: str = "", ahead: int = 0) -> Claimed:
+        """At equal priority lanes and entries in none take turns; a claim that is full may not know of lanes that
+        others filled or let open in the last 50 milliseconds."""
+        return self._claim(self._ask(limit, lease, owner), ahead)
+
+    def _claim(self, ask: Ask, ahead: int = 0) -> Claimed:
+        if self.dead is None:
+            units, again = claim_of_the_dead(self._run, self._sql, ask)
+        else:
+            units, again = self._claims.claim(self._sql, ask, ahead)
+        return Claimed([lease for unit in units for lease in unit], again)
+
+    def claim_within(self, budget: Budget, limit: int = 1, lease: float = 60.0, owner: str = "") -> Claimed:
+        """One transaction, if there is something to claim and the budget did not say no a moment ago."""
+        if self.store is not self._facts:
+            return super().claim_within(budget, limit, lease, owner)
+        ask, store = self._ask(limit, lease, owner), self._facts.shared
+        glance = self._do(self._sql.glance)
+        if not glance.is_any:
+            return Claimed((), seconds_to(glance.soonest, glance.now))
+        if no := refused(store.get(keys_of(budget)[0]), budget, glance.now):
+            return Claimed((), no.again, no.why)
+
+        def claim(count: int, now: int) -> Claimed:
+            return self._claim(ask._replace(limit=count, since=str(now)))
+
+        return self._run(claim_within, self._sql, store, budget, limit, claim, self.release)
+
+    def _ask(self, limit: int, lease: float, owner: str) -> Ask:
         token = secrets.randbits(62) | 1  # 0 is nobody's
-        ask = Ask(self.name, limit, micros(lease), token, owner[:LONGEST_OWNER])
-        rows, now, next, more = self._run(self._sql.claim, ask)
-        again = 0.0 if more or len(rows) >= limit else seconds_to(next, now)
-        # In what order a database returns the rows it has changed is its own affair.
-        order = place_of if self.dead is None else order_of
-        return Claimed([lease_of(row, ask) for row in sorted(rows, key=order)], again)
+        lifo = self._lifo and self.dead is not None
+        return Ask(self.name, limit, micros(lease), token, owner[:LONGEST_OWNER], lifo)
+
+    def _settle_in(self) -> None:
+        if self.dead is not None:
+            self._claims.settle_in(self._sql, self._ask(0, 0.0, ""))
 
     def reap(self, limit: int = 100) -> Reaped:
-        count, now, next = self._do(self._sql.reap, limit)
+        count, now, next, laned = self._do(self._sql.reap, limit)
+        if laned and count < limit:
+            count += self._run(reap_lanes, self._sql, self.name, limit - count)
+            self._claims.stir()
         return Reaped(count, 0.0 if count >= limit else seconds_to(next, now))
 
     # ---- what a holder does
@@ -153,16 +194,18 @@ class DatabaseQueue(LeasedQueue):
     def complete(self, leases: Sequence[Lease]) -> list[Lease]:
         slot = (os.getpid() + threading.get_native_id()) % SLOTS
         finish = Finish(self._counters[slot], self._marks, self._remember)
-        done = self._by_holder(leases, lambda held: self._run(self._sql.complete, pairs_of(held), finish))
+        done = self._by_holder(leases, lambda run, held: self._sql.complete(run, pairs_of(held), finish))
         self._sweep(len(done))
         return [lease for lease, _ in done]
 
     def touch(self, leases: Sequence[Lease], lease: float = 60.0) -> list[Lease]:
-        held = self._by_holder(leases, lambda held: self._run(self._sql.touch, pairs_of(held), micros(lease)))
-        return [replace(lease, until=row[1] / 1e6) for lease, row in held]
+        def say(run: Session, held: Iterable[Lease]) -> Iterable[tuple]:
+            return self._sql.touch(run, pairs_of(held), micros(lease))
+
+        return [replace(lease, until=row[1] / 1e6) for lease, row in self._by_holder(leases, say, in_lanes=False)]
 
     def release(self, leases: Sequence[Lease]) -> list[Lease]:
-        back = self._by_holder(leases, lambda held: self._do(self._sql.release, said_of(held, delay_of)))
+        back = self._by_holder(leases, lambda run, held: self._sql.release(run, self.name, said_of(held, delay_of)))
         return [lease for lease, _ in back]
 
     def bury(self, leases: Sequence[Lease]) -> list[Lease]:
@@ -170,17 +213,26 @@ class DatabaseQueue(LeasedQueue):
             return self.complete(leases)
         into, places = self.dead.name, {id(lease): place for place, lease in enumerate(leases)}
 
-        def say(held: Iterable[Lease]) -> Iterable[tuple]:
-            return self._run(self._sql.bury, into, said_of(held, lambda lease: places[id(lease)]))
+        def say(run: Session, held: Iterable[Lease]) -> Iterable[tuple]:
+            return self._sql.bury(run, into, said_of(held, lambda lease: places[id(lease)]))
 
         return [lease for lease, _ in self._by_holder(leases, say)]
 
-    def _by_holder(self, leases: Sequence[Lease], say: Callable[[Iterable[Lease]], Iterable[tuple]]) -> list[tuple]:
-        """Each lease that was still ours, with the row that says so; a row begins with its seq."""
+    def _by_holder(self, leases: Sequence[Lease], say: Say, in_lanes: bool = True) -> list[tuple]:
+        """Each lease that was still ours, with the row that says so; a row begins with its seq.
+
+        ``in_lanes``: what is said may let lanes open.
+        """
         mine = [lease for lease in leases if is_ours(lease)]
+        laned = [lease for lease in mine if lease.token.lane and in_lanes]
         rows: dict[Token, tuple] = {}
-        for held in rounds(mine):
-            rows |= {held[row[0]].token: row for row in say(held.values())}
+        for held in rounds(lease for lease in mine if not (lease.token.lane and in_lanes)):
+            rows |= {held[row[0]].token: row for row in self._run(say, held.values())}
+        for held in rounds(laned):
+            said = self._run(settle, self._sql, self.name, [*held.values()], say)
+            rows |= {held[row[0]].token: row for row in said}
+        if laned:
+            self._claims.stir()
         return [(lease, rows[lease.token]) for lease in mine if lease.token in rows]
 
     def _sweep(self, done: int) -> None:
@@ -189,60 +241,6 @@ class DatabaseQueue(LeasedQueue):
         if self._marks and self._unswept >= max(1, self._facts.bound[1] // 100):
             self._unswept = 0
             self._run(self._sql.surplus, *self._facts.bound, BATCH)
-
-    # ---- for operators
-
-    def revive(self, ids: Iterable[str]) -> int:
-        if self.dead is None:
-            return 0
-        return sum(self._run(self._sql.revive, self.dead.name, self.name, chunk) for chunk in chunks(ids))
-
-    def find(self, id: str) -> Record | None:
-        return next(map(record_of, self._do(self._sql.find, id)), None)
-
-    def remove(self, ids: Iterable[str]) -> int:
-        return sum(self._do(self._sql.remove, chunk) for chunk in chunks(ids))
-
-    def amend(self, id: str, was: bytes, data: bytes) -> bool:
-        return self._do(self._sql.amend, id, was, data)
-
-    def trim(self, most: int | None = None, age: float | None = None, limit: int = 1000) -> int:
-        """Finds what is too old by a step in the index, and counts no further than to ``most``."""
-        trimmed = 0 if age is None else self._do(self._sql.trim_older, micros(age), limit)
-        if most is not None and trimmed < limit:
-            trimmed += self._do(self._sql.trim_surplus, most, limit - trimmed)
-        return trimmed
-
-    def peek(self, state: str, limit: int = 50, after: str | None = None) -> list[Record]:
-        if state not in STATES:
-            raise ValueError(f"peek(state={state!r}): the states are {', '.join(STATES)}.")
-        if state != LEASED:
-            self._do(self._sql.promote)
-        cursor = [int(part) for part in after.split(".")] if after else None
-        return [record_of(row) for row in self._do(self._sql.peek, STATES.index(state), limit, cursor)]
-
-    def flush(self) -> None:
-        while self._do(self._sql.flush):
-            pass
-
-    def stats(self) -> QueueStats:
-        """Counts stop at 100,000."""
-        dead = self.dead.name if self.dead is not None else ""
-        ready, due, delayed, leased, buried, done, now, *heads = self._do(self._sql.stats, dead, self._counters)
-        oldest = min((moment for moment in heads if moment is not None), default=None)
-        return QueueStats(
-            ready=min(ready + due, CAP),
-            delayed=delayed,
-            leased=leased,
-            dead=buried if dead else None,
-            done=int(done or 0),
-            oldest=None if oldest is None else max(0.0, (now - oldest) / 1e6),
-            capped=CAP,
-        )
-
-    def __len__(self) -> int:
-        """Counts them all: in milliseconds up to some 10,000."""
-        return self._do(self._sql.length)
 
     # ---- time and connection
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from math import inf
 
-from djqueue.backends.database_rows import STATES, due_at, due_of, micros
+from djqueue.backends.database_rows import due_at, due_of, micros, state_of
 from djqueue.backends.entries import DELAYED, LEASED, READY
 from djqueue.backends.guards import Mark, Ruling, rule
 from djqueue.backends.sql.common import Arrival, Dialect, ids_of
@@ -25,7 +25,7 @@ def put_guarded(run: Session, sql: Dialect, queue: str, arrivals: Sequence[Arriv
         now, numbers = sql.look(run, queue, [*ids, *(mark.id for mark in marks.values())])
         known = {*numbers, *sql.marked(run, done, ids)}
         fresh = [arrival for arrival in arrivals if arrival.row[0] not in known]
-        states = {id: STATES[number] for id, number in numbers.items()}
+        states = {id: state_of(number) for id, number in numbers.items()}
         if any(mark.at > now and states.get(mark.id) not in (READY, DELAYED) for mark in marks.values()):
             now = sql.clock(run)  # a statement sees what was done after the moment that it calls now
         decision = Decision(fresh, now, marks, states)

@@ -6,13 +6,17 @@ from collections.abc import Callable, Iterable, Iterator
 from math import ceil, inf
 from typing import NamedTuple
 
+from djqueue.backends import gates
 from djqueue.backends.batches import portions, slices
-from djqueue.backends.entries import DELAYED, LEASED, READY, Entry, Lease, Record
+from djqueue.backends.entries import DELAYED, LEASED, READY, Entry, LaneRecord, Lease, Record
 from djqueue.backends.guards import AnyGuard, Guard
 from djqueue.backends.sql.common import Arrival, Ask
+from djqueue.backends.sql.gated import gate_of, number_of
+from djqueue.backends.sql.text import FIRST_NUMBER, NOWHERE, OPEN, TIMED
 
-STATES = (READY, DELAYED, LEASED)
-"""By their number in the table."""
+STATES = (READY, DELAYED, LEASED, DELAYED, LEASED)
+"""By their number in the table; higher ones are ready in a lane."""
+LANE_STATES = {OPEN: gates.OPEN, NOWHERE: gates.NOWHERE, TIMED: gates.TIMED}
 LONGEST = {"id": 64, "lane": 255, "label": 255}
 BEYOND = 2**31
 BATCH, BATCH_BYTES = 1000, 4 * 2**20
@@ -27,6 +31,8 @@ class Token(NamedTuple):
     seq: int
     secret: int
     id: str
+    lane: str = ""
+    """Which it has left, if that has a gate."""
 
 
 def micros(seconds: float) -> int:
@@ -42,8 +48,11 @@ def seconds_to(moment: int | None, now: int) -> float:
 # ---- into rows
 
 
-def arrival_of(entry: Entry, key: str = "", guard: AnyGuard | None = None) -> Arrival:
-    """An entry to put, beside a guard whose mark has that key. Raises ValueError for a field that does not fit."""
+def arrival_of(entry: Entry, key: str = "", guard: AnyGuard | None = None, lifo: bool = False) -> Arrival:
+    """An entry to put, beside a guard whose mark has that key. Raises ValueError for a field that does not fit.
+
+    Where the last come first (``lifo``), priorities are the other way round, but in lanes.
+    """
     if len(entry.id) > 64 or len(entry.label) > 255 or len(entry.lane) > 255:
         raise ValueError(_too_long(entry))
     if not -BEYOND <= entry.priority < BEYOND:
@@ -51,8 +60,21 @@ def arrival_of(entry: Entry, key: str = "", guard: AnyGuard | None = None) -> Ar
     delay = max(0, micros(entry.delay))
     run_at = 0 if delay else micros(entry.run_at)
     counts = (entry.attempts, entry.failures, entry.lost)
-    row = (entry.id, entry.data, ~entry.priority, delay, run_at, entry.lane, entry.label, entry.note, *counts)
+    home = number_of(entry.lane) if entry.gate else 0
+    nprio = entry.priority if lifo and not home else ~entry.priority
+    row = (entry.id, entry.data, nprio, delay, run_at, entry.lane, entry.label, entry.note, *counts, entry.gate, home)
     return Arrival(row, key, micros(guard.ttl) if isinstance(guard, Guard) else 0, entry, guard)
+
+
+def lane_of(arrival: Arrival) -> tuple | None:
+    """Name, number and gate of the lane that an arrival enters, if it does at once."""
+    name, gate, home = arrival.row[LANE], *arrival.row[-2:]
+    return (name, home, gate) if home > 0 and not arrival.row[DELAY] else None
+
+
+def in_no_lane(arrival: Arrival) -> Arrival:
+    """In an error queue it has a lane, and does not stand in it."""
+    return arrival._replace(row=(*arrival.row[:-1], -arrival.row[-1]))
 
 
 def due_of(arrival: Arrival, now: int) -> int:
@@ -86,24 +108,26 @@ def said_of(leases: Iterable[Lease], delay_of: Callable[[Lease], int]) -> list[t
 
 
 def delay_of(lease: Lease) -> int:
-    """What its holder says, µs."""
-    return max(0, micros(lease.entry.delay))
+    """What its holder says, µs; if its lane waits instead, it does not."""
+    return 0 if lease.entry.hold and lease.token.lane else max(0, micros(lease.entry.delay))
 
 
 # ---- out of rows
 
 
-def entry_of(row: tuple) -> Entry:
+def entry_of(row: tuple, lifo: bool = False) -> Entry:
     """From the columns of ENTRY. ``place`` is what ``created`` is unless the entry had a moment of its own."""
-    _, body, id, nprio, place, created, lane, attempts, failures, lost, label, note = row[:12]
-    run_at = 0.0 if place == created else place / 1e6
-    return Entry(bytes(body), id, ~nprio, run_at, 0.0, lane, attempts, failures, lost, created / 1e6, label, note)
+    _, body, id, nprio, place, created, lane, attempts, failures, lost, label, note, _, gate, home = row[:15]
+    run_at, priority = 0.0 if place == created else place / 1e6, nprio if lifo and not home else ~nprio
+    counts = attempts, failures, lost
+    return Entry(bytes(body), id, priority, run_at, 0.0, lane, *counts, created / 1e6, label, note, gate)
 
 
-def lease_of(row: tuple, ask: Ask) -> Lease:
+def lease_of(row: tuple, ask: Ask, run: str = "", lane: str = "") -> Lease:
     """The lease that a claim brought. It was claimed when the row was changed: later than it began."""
     until = row[12]
-    return Lease(entry_of(row), Token(row[0], ask.token, row[2]), (until - ask.lease) / 1e6, until / 1e6)
+    token = Token(row[0], ask.token, row[2], lane)
+    return Lease(entry_of(row, ask.lifo), token, (until - ask.lease) / 1e6, until / 1e6, run)
 
 
 def order_of(row: tuple) -> tuple:
@@ -116,14 +140,28 @@ def place_of(row: tuple) -> tuple:
     return row[4], row[0]
 
 
-def record_of(row: tuple) -> Record:
+def state_of(number: int) -> str:
+    return STATES[number] if number < len(STATES) else READY
+
+
+def record_of(row: tuple, lifo: bool = False) -> Record:
     """From the columns of RECORD and the time.
 
     A delayed entry that is due is ready for whoever looks; the next claim will write it down.
     """
-    seq, moment, number, ord, owner, now = row[0], *row[12:]
-    state = READY if STATES[number] == DELAYED and moment < now else STATES[number]
-    return Record(entry_of(row), state, moment / 1e6, owner if state == LEASED else "", f"{ord}.{moment}.{seq}")
+    seq, moment, _, _, number, ord, owner, now = row[0], *row[12:]
+    state, in_lane = state_of(number), f"{number}." * (number >= FIRST_NUMBER)
+    state = READY if state == DELAYED and moment < now else state
+    holder = owner if state == LEASED else ""
+    return Record(entry_of(row, lifo), state, moment / 1e6, holder, f"{in_lane}{ord}.{moment}.{seq}")
+
+
+def lane_record_of(row: tuple, waiting: int) -> LaneRecord:
+    """From the columns of LANE."""
+    _, name, _, gate, away, _, _, parked, _, number, _, moment = row
+    state, opens = LANE_STATES.get(number, gates.LINE), moment / 1e6 if number == TIMED else 0.0
+    within = gate_of(gate).within
+    return LaneRecord(name, state, waiting, away, opens, parked, within, gate, name)
 
 
 # ---- batches

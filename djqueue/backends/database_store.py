@@ -2,17 +2,19 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from functools import cached_property
 from hashlib import sha256
 from math import inf
 
 from django.db import connections
 
-from djqueue.backends.base import DEAD_SUFFIX, BaseStore
+from djqueue.backends import spending
+from djqueue.backends.base import DEAD_SUFFIX, BaseStore, Budget
 from djqueue.backends.database_rows import batches, micros
+from djqueue.backends.spending import Grant
 from djqueue.backends.sql import Dialect, dialect_of
-from djqueue.backends.sql.session import run
+from djqueue.backends.sql.session import Session, run
 from djqueue.exceptions import InvalidQueueError
 
 LONGEST_KEY = 255
@@ -75,6 +77,29 @@ class DatabaseStore(BaseStore):
 
     def drop(self, key: str, value: bytes | None = None) -> bool:
         return self._run(self._sql.drop, self.key(key), value)
+
+    # ---- budgets
+
+    @cached_property
+    def shared(self) -> DatabaseStore:
+        """Of all queues in this database: no queue has a space in its name."""
+        return type(self)("of all", self.database)
+
+    def take(self, budget: Budget, count: int) -> Grant:
+        return self._run(self._in_turn, budget, super().take, budget, count)
+
+    def give(self, budget: Budget, grant: Grant, count: int) -> None:
+        self._run(self._in_turn, budget, super().give, budget, grant, count)
+
+    def keys_of(self, budget: Budget) -> list[str]:
+        """The keys in the table of what is known of a budget, in the order in which they are locked."""
+        return sorted(self.key(key) for key in spending.keys_of(budget) if key)
+
+    def _in_turn(self, run: Session, budget: Budget, verb: Callable, *args):
+        """One after the other, rather than again and again until nobody was faster."""
+        with run.atomic():
+            self._sql.hold(run, self.keys_of(budget))
+            return verb(*args)
 
     def prune(self, limit: int = 1000) -> int:
         """Of all queues: those that nobody serves any more have nobody else to do it."""

@@ -74,13 +74,12 @@ class MemoryQueue(MemoryOperators, LeasedQueue):
 
     def claim(self, limit: int = 1, lease: float = 60.0, owner: str = "", ahead: int = 0) -> Claimed:
         with self._lock:
-            now, leases, units, full = self.now(), [], 0, False
+            now, leases, units = self.now(), [], 0
             self._bell.hear()
             self._promote(now)
-            while units < limit and (turn := self._next(now, full)) is not None:
+            while units < limit and (turn := self._next(now, full=units >= limit - ahead)) is not None:
                 leases += [self._lend(item, now, lease, owner, turn.run) for item in turn.items]
                 units += 1
-                full = units >= limit - ahead
             more = units == limit or self._lanes.first_rank() is not None
             next = min(self._until_first(DELAYED, now), self._lanes.until_next(now))
             return Claimed(leases, again=0.0 if more else next)
@@ -219,9 +218,12 @@ class MemoryQueue(MemoryOperators, LeasedQueue):
         """Let an item stand among those that wait; one of its id that waited or was leased here gives way."""
         if item.entry.id in self._items:
             self._take_out(self._items[item.entry.id])
-        item.rank = 0 if self.dead is None else -item.entry.priority
+        item.rank = self._rank(item)
         self._items[item.entry.id] = item
         self._stand(item, DELAYED if item.place > self.now() else READY, item.place)
+
+    def _rank(self, item: Item) -> int:
+        return 0 if self.dead is None else -item.entry.priority
 
     def _take_out(self, item: Item) -> None:
         self._leave(item)

@@ -32,6 +32,7 @@ class MemoryLanes:
         self._places: dict[str, Place] = {}
         self._open, self._timed, self._lines = Line(), Line(), {}
         self._turns = 0
+        self._defined: dict[str, int] = {}
 
     def __len__(self) -> int:
         """How many entries wait in lanes."""
@@ -44,9 +45,9 @@ class MemoryLanes:
     # ---- entries come and go
 
     def enter(self, item: Item, now: float) -> None:
-        """Let an entry wait in its lane, at its place. Its gate becomes that of the lane."""
-        name, gate = item.entry.lane, Gate.read(item.entry.gate)
-        self._define(name, gate)
+        """Let an entry wait in its lane, at its place. Of all in a lane the gate of the one put last counts."""
+        name = item.entry.lane
+        self._define(item, now)
         self._items.setdefault(name, {})[item.entry.id] = item
         self._entries.setdefault(name, Line()).add(item.entry.id, item.key())
         self._stand(name, now)
@@ -58,18 +59,19 @@ class MemoryLanes:
 
     def back(self, item: Item, now: float) -> None:
         """An entry that had left its lane is settled."""
-        for name in self._chain(item.entry.lane):
-            if name in self._lanes:
-                self._lanes[name] = replace(self._lanes[name], out=max(0, self._lanes[name].out - 1))
-                self._stand(name, now)
+        for name in item.left:
+            self._lanes[name] = replace(self._lanes[name], out=self._lanes[name].out - 1)
+            self._stand(name, now)
+        item.left = []
 
     def hold(self, item: Item, how: str, until: float, now: float) -> None:
         """Hold its lane back with an entry that returns: until a moment, or until somebody opens it."""
         name = item.entry.lane
-        self._define(name, Gate.read(item.entry.gate))
+        self._define(item, now)
         if how == HOLD_PARK:
             self.park(name, f"{item.entry.id} failed", now)
         else:
+            self._want_outer(self._lanes[name])
             name = self._held_by(name)
             self._lanes[name] = replace(self._lanes[name], open_at=max(self._lanes[name].open_at, _us(until)))
             self._stand(name, now)
@@ -107,14 +109,15 @@ class MemoryLanes:
         name = self._next()
         chain, at = self._chain(name), _us(now)
         number = min(gates.leaving(self._lanes[one], at) for one in chain)
-        items = self._take_first(name, number)
-        self._turns += 1
+        items, turn = self._take_first(name, number), self._new_turn()
+        for item in items:
+            item.left = chain
         for one in chain:
-            self._lanes[one] = gates.left(self._lanes[one], len(items), self._turns, at)
+            self._lanes[one] = gates.left(self._lanes[one], len(items), turn, at)
         joins = self._lanes[name].gate.joins
         for one in chain:
             self._stand(one, now)
-        return Turn(items, f"{self._turns}:{name}" if joins else "")
+        return Turn(items, f"{turn}:{name}" if joins else "")
 
     def _next(self) -> str:
         """The lane whose turn it is; of a lane with a line, the first that stands in it."""
@@ -160,17 +163,35 @@ class MemoryLanes:
 
     # ---- inside
 
-    def _define(self, name: str, gate: Gate) -> None:
-        self._lanes[name] = self._known(name).with_gate(gate)
+    def _define(self, item: Item, now: float) -> None:
+        gate = Gate.read(item.entry.gate)
+        self._define_one(item.entry.lane, gate, item.seq, now)
         if gate.within:
-            self._lanes[gate.within] = self._known(gate.within).with_gate(gate.outer or Gate())
+            self._define_one(gate.within, gate.outer or Gate(), item.seq, now)
+
+    def _define_one(self, name: str, gate: Gate, seq: int, now: float) -> None:
+        """Give a lane its gate, unless something that was put later has said what that is."""
+        if seq < self._defined.get(name, 0):
+            return
+        was, self._defined[name] = self._known(name), seq
+        self._lanes[name] = was.with_gate(gate)
+        if was.gate.within not in ("", gate.within):
+            self._step_out(name, was.gate.within)
+            self._stand(was.gate.within, now)
+
+    def _want_outer(self, lane: Lane) -> None:
+        """The record of what a lane is within may have been forgotten while nothing of it was out or in line."""
+        within = lane.gate.within
+        if within and within not in self._lanes:
+            self._lanes[within] = self._known(within).with_gate(lane.gate.outer or Gate())
 
     def _known(self, name: str) -> Lane:
-        """A lane; a new one stands behind all that are there, else those that come would starve those that wait."""
-        if name not in self._lanes:
-            self._turns += 1
-            return Lane(name, turn=self._turns)
-        return self._lanes[name]
+        """A lane as it is; a new one stands behind those that wait, so that new ones cannot hold them up for ever."""
+        return self._lanes.get(name) or Lane(name, turn=self._new_turn())
+
+    def _new_turn(self) -> int:
+        self._turns += 1
+        return self._turns
 
     def _chain(self, name: str) -> list[str]:
         """A lane, and the one that it is within."""
@@ -198,8 +219,10 @@ class MemoryLanes:
             self._timed.add(name, (place.at,))
         elif place.where == LINE:
             self._lines.setdefault(within, Line()).add(name, (place.rank, lane.turn))
+            self._want_outer(lane)
         elif gates.is_idle(lane, head, _us(now)):
             del self._lanes[name], self._places[name]
+            self._defined.pop(name, None)
         if within:
             self._stand(within, now)
 

@@ -15,11 +15,12 @@ IN_LANES = "lanes"
 class Item:
     """An entry and where it stands. Its place, the moment at which it first fell due, is its own unless it is moved."""
 
-    __slots__ = ("at", "entry", "owner", "place", "rank", "seq", "state", "token")
+    __slots__ = ("at", "entry", "left", "owner", "place", "rank", "seq", "state", "token")
 
     def __init__(self, entry: Entry, seq: int, now: float):
         self.entry, self.rank, self.place, self.seq = entry, 0, entry.run_at or now, seq
         self.state, self.at, self.token, self.owner = "", 0.0, None, ""
+        self.left: list[str] = []  # the lanes that count it as out
 
     def key(self) -> tuple:
         return (self.rank, self.place, self.seq) if self.state == READY else (self.at, self.seq)
@@ -63,9 +64,11 @@ class MemoryOperators:
         with self._lock:
             waiting = self._waiting(ids)
             for item in waiting:
-                self._take_out(item)
+                state, at = item.state, item.at
+                self._leave(item)
                 item.entry = replace(item.entry, priority=priority)
-                self._take_in(item)
+                item.rank = self._rank(item)
+                self._stand(item, state, at)
             return len(waiting)
 
     def lanes(self, limit: int = 50, after: str | None = None) -> list[LaneRecord]:

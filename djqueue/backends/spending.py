@@ -66,9 +66,10 @@ def spend(account: Account | None, budget: Budget, count: int, now: int, last: i
     log = account.log._replace(last=max(account.log.last, last))
     has = room(window, log, now)
     taken, before = min(count, has.free), log.last
-    if taken:
-        log = granted(window, log, taken, now)
-        has = room(window, log, now)
+    if not taken:  # what others did to its spacing is theirs, and they may take it back
+        return Grant(0, has.wait / 1e6, has.reason, now), Account(window, now, account.log)
+    log = granted(window, log, taken, now)
+    has = room(window, log, now)
     return Grant(taken, has.wait / 1e6, has.reason, now, before), Account(window, now, log)
 
 
@@ -89,35 +90,28 @@ def kept_for(window: Window) -> float:
     return 2 * window.seconds
 
 
+def keys_of(budget: Budget) -> tuple[str, str]:
+    """Of its account, and of the mark of its spacing: "" if it shares that with nobody."""
+    shared = budget.spacing not in ("", budget.name)
+    return KEY + budget.name, SPACING_KEY + budget.spacing if shared else ""
+
+
 # ---- over compare-and-set
 
 
 def take(store: BaseStore, budget: Budget, count: int) -> Grant:
     """Spend, whoever else does; a spacing that others share is read before and written after."""
-    key, spacing, ttl = KEY + budget.name, SPACING_KEY + budget.spacing, kept_for(budget.window)
-    shared = _shares_spacing(budget)
+    (key, spacing), ttl = keys_of(budget), kept_for(budget.window)
     while True:
         was, now = store.get(key), round(store.now() * 1e6)
-        mark = store.get(spacing) if shared else None
+        mark = store.get(spacing) if spacing else None
         account = None if was is None else Account.read(was)
         grant, after = spend(account, budget, count, now, int(mark or 0))
-        if shared and grant.count and not store.swap(spacing, mark, b"%d" % now, ttl):
+        if spacing and grant.count and not store.swap(spacing, mark, b"%d" % now, ttl):
             continue
         if store.swap(key, was, after.written(), ttl):
             return grant
         _space_as_before(store, budget, grant)
-
-
-def _shares_spacing(budget: Budget) -> bool:
-    """Whether its spacing is that of others, too, who do not share the rest of it."""
-    return budget.spacing not in ("", budget.name)
-
-
-def _space_as_before(store: BaseStore, budget: Budget, grant: Grant) -> None:
-    """Nothing of a grant was used: the next one may be as near as if it had not been."""
-    if grant.count and _shares_spacing(budget):
-        name, ttl = SPACING_KEY + budget.spacing, kept_for(budget.window)
-        store.swap(name, b"%d" % grant.at, b"%d" % grant.before, ttl)
 
 
 def give(store: BaseStore, budget: Budget, grant: Grant, count: int) -> None:
@@ -128,6 +122,13 @@ def give(store: BaseStore, budget: Budget, grant: Grant, count: int) -> None:
         after = refund(Account.read(was), grant, count)
         if store.swap(key, was, after.written(), ttl):
             return
+
+
+def _space_as_before(store: BaseStore, budget: Budget, grant: Grant) -> None:
+    """Nothing of a grant was used: the next one may be as near as if it had not been."""
+    _, spacing = keys_of(budget)
+    if spacing and grant.count:
+        store.swap(spacing, b"%d" % grant.at, b"%d" % grant.before, kept_for(budget.window))
 
 
 def forget(store: BaseStore, budget: Budget) -> None:

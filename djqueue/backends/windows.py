@@ -10,7 +10,7 @@ Spacing and elasticity are those of Scrapy Cluster's throttled queue, but for it
 from __future__ import annotations
 
 from dataclasses import dataclass
-from math import inf
+from math import ceil, inf
 from typing import NamedTuple
 
 from djqueue.durations import seconds, whole
@@ -37,7 +37,9 @@ class Window:
 
     def __post_init__(self) -> None:
         whole(self.limit, "limit", least=1)
-        object.__setattr__(self, "seconds", seconds(self.seconds, "window", least=0.001))
+        given = seconds(self.seconds, "window", least=0.001)
+        # In whole µs, rounded up: what is written and read again is the same window.
+        object.__setattr__(self, "seconds", ceil(round(given * 1e6, 3)) / 1e6)
         whole(self.buffer, "elastic_buffer", least=0)
         if self.elastic and not self.moderate:
             raise ValueError("elastic=True gives up moderation where it falls behind: give moderate=True as well.")
@@ -48,8 +50,8 @@ class Window:
 
     @property
     def span(self) -> int:
-        """Its length in µs, rounded up."""
-        return -int(-self.seconds * 1e6 // 1)
+        """Its length in µs."""
+        return round(self.seconds * 1e6)
 
     @property
     def spacing(self) -> int:
@@ -120,8 +122,7 @@ def _young(window: Window, log: Log, now: int) -> tuple[tuple[int, int], ...]:
 
 def granted(window: Window, log: Log, number: int, now: int) -> Log:
     """The log after ``number`` have left at ``now``; what is too old is gone."""
-    young = _young(window, log, now)
-    grain = window.span // FINEST if window.limit > FINEST else 1
+    young, grain = _young(window, log, now), _grain(window)
     if young and young[-1][0] // grain == now // grain:
         *young, (_, same) = young
         number_now = same + number
@@ -132,15 +133,20 @@ def granted(window: Window, log: Log, number: int, now: int) -> Log:
 
 
 def returned(window: Window, log: Log, number: int, at: int) -> Log:
-    """The log without ``number`` of what was granted at ``at``: it did not leave after all."""
-    warm, grants = max(0, log.warm - number), [list(grant) for grant in log.grants]
-    for grant in reversed(grants):
-        if grant[0] >= at and number > 0:
-            back = min(number, grant[1])
-            grant[1], number = grant[1] - back, number - back
-    kept = tuple((moment, left) for moment, left in grants if left)
+    """The log without ``number`` of what was granted at ``at``: it did not leave after all.
+
+    Only that grant is made smaller: if a younger one were, it would be forgotten before its time.
+    """
+    grain = _grain(window)
+    left = [(moment, had - number if moment // grain == at // grain else had) for moment, had in log.grants]
+    kept = tuple((moment, had) for moment, had in left if had > 0)
     last = log.last if log.last != at else (kept[-1][0] if kept else 0)
-    return Log(kept, last, warm)
+    return Log(kept, last, max(0, log.warm - number) if window.elastic else 0)
+
+
+def _grain(window: Window) -> int:
+    """µs within which grants are held to be of one moment."""
+    return max(1, window.span // FINEST) if window.limit > FINEST else 1
 
 
 def forgettable(window: Window, log: Log) -> int:

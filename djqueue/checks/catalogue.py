@@ -49,6 +49,14 @@ CATALOGUE: dict[str, tuple[str, str]] = {
         "{where} is weak while QUEUE_ACCEPT has 'pickle': who guesses it can run any code here.",
         "Use a long random key, or JSON alone: QUEUE_CODEC = 'json' and QUEUE_ACCEPT = ['json'].",
     ),
+    "E015": (
+        "The commands {command} and {other} share the throttle {key!r}, but say different things of it: {difference}.",
+        "Say the same in both, or give one of them another name.",
+    ),
+    "E016": (
+        "The commands {command} and {other} share the throttle {key!r}, but go to different queues: {aliases}.",
+        "Send both to one queue: what waits in one knows nothing of the other. Or give one of them another name.",
+    ),
     "W001": (
         "{where} is no setting of djqueue.",
         "Delete it, or silence djqueue.W001 in SILENCED_SYSTEM_CHECKS if another package reads it. {near}",

@@ -11,6 +11,7 @@ from djqueue.checks.catalogue import TAG, near, say
 from djqueue.checks.queues import configs, made
 from djqueue.checks.values import accepted
 from djqueue.command import Command
+from djqueue.lanes import disagreement
 from djqueue.registry import registry
 
 
@@ -27,6 +28,24 @@ def check_commands(app_configs=None, **kwargs) -> Iterator[CheckMessage]:
             yield from _lacking(command, queues[alias])
         if command.policy.codec and not accepted(command.policy.codec):
             yield say("E013", where=f"The codec of the command {command.name}", codec=command.policy.codec)
+
+
+@register(TAG)
+def check_throttles(app_configs=None, **kwargs) -> Iterator[CheckMessage]:
+    """E015, E016: what is shared by its name must be one thing."""
+    first: dict[str, Command] = {}
+    for command in registry:
+        if command.policy.plan and command.policy.plan.shared:
+            yield from _unlike(first.setdefault(command.policy.plan.shared, command), command)
+
+
+def _unlike(first: Command, command: Command) -> Iterator[CheckMessage]:
+    one, other = first.policy, command.policy
+    about = {"command": first.name, "other": command.name, "key": one.plan.shared}
+    if difference := disagreement(one.plan, other.plan):
+        yield say("E015", **about, difference=difference)
+    if one.queue_name != other.queue_name:
+        yield say("E016", **about, aliases=f"{one.queue_name!r} and {other.queue_name!r}")
 
 
 def _lacking(command: Command, queue: BaseQueue) -> Iterator[CheckMessage]:

@@ -2,16 +2,18 @@
 
 from __future__ import annotations
 
+import os
 from collections.abc import Callable, Iterator, Mapping
 
 from django.conf import settings
 from django.core.checks import CheckMessage, register
+from django.core.exceptions import ImproperlyConfigured
 
 from djqueue import conf
 from djqueue.checks.catalogue import TAG, near, nearest, say
 from djqueue.codecs import CODECS
 from djqueue.durations import seconds, whole
-from djqueue.options import is_exception
+from djqueue.options import OPTIONS, is_exception
 
 
 def _passes(check: Callable[..., object], **bounds: float) -> Callable[[object], bool]:
@@ -29,6 +31,18 @@ def _passes(check: Callable[..., object], **bounds: float) -> Callable[[object],
 
 _is_count = _passes(whole, least=1)
 _is_duration = _passes(seconds)
+
+
+def _is_option(name: str) -> Callable[[object], bool]:
+    """Whether it would do as an option of a command, where all of them come to one value."""
+
+    def passes(value: object) -> bool:
+        try:
+            return OPTIONS[name](value) == {name: value} and not callable(value) and value is not None
+        except (TypeError, ValueError):
+            return False
+
+    return passes
 
 
 def _is_none_or(is_good: Callable[[object], bool]) -> Callable[[object], bool]:
@@ -67,6 +81,15 @@ VALUES: dict[str, tuple[Callable[[object], bool], str]] = {
         _is_none_or(_passes(seconds, least=1.0)),
         "at least a second, as a number or a timedelta, or None",
     ),
+    "QUEUE_COORDINATOR_DELAY": (_passes(seconds, least=0.001), "at least a millisecond, as a number or a timedelta"),
+    "QUEUE_COORDINATOR_PREFIX": (lambda value: isinstance(value, str), "a text"),
+    "QUEUE_COORDINATOR_TIMEOUT": (_passes(seconds, least=0.1), "at least 0.1 seconds, as a number or a timedelta"),
+    "QUEUE_DEFAULT_PRIORITY": (_is_option("priority"), "a whole number of 32 bits"),
+    "QUEUE_DEFAULT_THREAD": (_is_option("shard"), "a whole number, or a text"),
+    "QUEUE_TUBE_PREFIX": (lambda value: isinstance(value, str), "a text"),
+    "QUEUE_WORKER_BATCH_SIZE": (_is_option("run"), "a whole number from 1 to 1000"),
+    "QUEUE_WORKER_EMPTY_LIMIT": (_passes(whole, least=0), "a whole number, at least 0"),
+    "QUEUE_WORKER_EMPTY_PAUSE": (_is_duration, "seconds, or a timedelta"),
 }
 """What each setting may be. QUEUES has checks of its own, and a QUEUE_CONNECTION is what its backend makes of it."""
 
@@ -84,8 +107,14 @@ def check_names(app_configs=None, **kwargs) -> Iterator[CheckMessage]:
 def check_values(app_configs=None, **kwargs) -> Iterator[CheckMessage]:
     """E007, E013."""
     for name, (is_good, wanted) in VALUES.items():
-        if not is_good(conf.get(name)):
-            yield say("E007", where=name, value=repr(conf.get(name)), wanted=wanted)
+        try:
+            value = conf.get(name)
+        except ImproperlyConfigured:
+            where, value = f"The environment variable {name}", os.environ[name]
+            yield say("E007", where=where, value=repr(value), wanted=wanted)
+            continue
+        if not is_good(value):
+            yield say("E007", where=name, value=repr(value), wanted=wanted)
     if _is_codec(conf.get("QUEUE_CODEC")) and not accepted(conf.get("QUEUE_CODEC")):
         yield say("E013", where="QUEUE_CODEC", codec=conf.get("QUEUE_CODEC"))
 

@@ -16,7 +16,7 @@ from queue import Empty, SimpleQueue
 
 from django.db import connections
 
-from djqueue import events
+from djqueue import conf, events
 from djqueue.backends.base import BaseQueue
 from djqueue.consumer.crew import Crew
 from djqueue.durations import seconds, whole
@@ -42,8 +42,8 @@ class Options:
     """The first pause of an idle consumer of a polling backend …"""
     backoff: float = 1.15
     """… each pause is this many times the last …"""
-    max_delay: float = 1.0
-    """… up to this."""
+    max_delay: float | None = None
+    """… up to this; None for QUEUE_COORDINATOR_DELAY."""
     lease: float | None = None
     """How long a claim holds unless it is extended, which it is; None for each queue's own."""
     grace: float = 25.0
@@ -58,10 +58,18 @@ class Options:
         if not self.backoff >= 1:
             raise ValueError(f"backoff is {self.backoff!r}: give at least 1.")
         seconds(self.delay, "delay", least=0.001)
-        seconds(self.max_delay, "max_delay", least=0.001)
+        if self.max_delay is not None:
+            seconds(self.max_delay, "max_delay", least=0.001)
         seconds(self.grace, "grace")
         if self.lease is not None:
             seconds(self.lease, "lease", least=0.1)
+
+    @property
+    def longest_pause(self) -> float:
+        """What ``max_delay`` comes to."""
+        if self.max_delay is not None:
+            return self.max_delay
+        return seconds(conf.get("QUEUE_COORDINATOR_DELAY"), "QUEUE_COORDINATOR_DELAY", least=0.001)
 
 
 class Consumer:
@@ -76,7 +84,8 @@ class Consumer:
             raise TypeError(f"Consumer({queues!r}): give a list of aliases.")
         self.options = Options(**options)
         self.queues: list[BaseQueue] = [all_queues[alias] for alias in queues or all_queues]
-        self.name = f"{socket.gethostname()}:{os.getpid()}:{secrets.token_hex(3)}"
+        prefix = conf.get("QUEUE_COORDINATOR_PREFIX")
+        self.name = f"{prefix}{socket.gethostname()}:{os.getpid()}:{secrets.token_hex(3)}"
         self._words: SimpleQueue[str] = SimpleQueue()
         self._stops = 0
 
@@ -180,7 +189,7 @@ class Consumer:
             f": {len(running)} running, for up to {self.options.grace:g} s" if running else "",
         )
         until = time.monotonic() + self.options.grace
-        while crew.holdings.running() and self._stops < 2 and (left := until - time.monotonic()) > 0:
+        while crew.busy and self._stops < 2 and (left := until - time.monotonic()) > 0:
             self._told_to_stop(min(left, 0.02))
         cut_off = crew.hand_back_running()
         unsettled = crew.end()

@@ -20,9 +20,11 @@ from djqueue.consumer.reaper import Heart, Reaper
 from djqueue.consumer.scheduler import Scheduler
 from djqueue.consumer.settler import Settler
 from djqueue.consumer.warden import Warden
+from djqueue.consumer.worker import Worker
 from djqueue.durations import clock
 from djqueue.exceptions import TimeLimitExceeded
-from djqueue.executor import judged, report
+from djqueue.executor import report
+from djqueue.jobs import judged
 from djqueue.logs import about, plain, tell
 from djqueue.verdicts import Outcome, Verdict
 
@@ -31,6 +33,8 @@ if TYPE_CHECKING:
 
 logger = logging.getLogger(__name__)
 
+UNRUN = (Outcome.UNTRIED, Outcome.NOT_NOW, Outcome.THROTTLED)
+"""What ended like this does not count as run."""
 LAST_WORDS = 2.0  # seconds to tell the store what we hand back; if it is away the leases run out
 
 
@@ -43,13 +47,14 @@ class Crew:
         self.may_end = options.drain or limit is not None
         self.holdings = Holdings()
         self.budget = Budget(limit)
-        self.settler = Settler(self.holdings, consumer.name)
+        self.settler = Settler(self.holdings, consumer.name, self._rouse)
         self.courier = Courier(self.holdings)
-        self.pool = Pool(options.threads, self._finish, lambda held: HeldControl(held, self.courier))
-        quarantine = Quarantine(self.holdings)
-        hands = Hands(self.pool, self.holdings, self.settler, self.budget, quarantine, consumer.name, options.lease)
+        self._quarantine = Quarantine(self.holdings)
+        self.pool = Pool(options.threads, self._finish, lambda held: HeldControl(held, self.courier), self._recall)
+        shared = self.pool, self.holdings, self.settler, self.budget, self._quarantine
+        hands = Hands(*shared, consumer.name, options.lease)
         self.feeders = [
-            Feeder(queues, hands, Pace(options.delay, options.backoff, options.max_delay), options.strict)
+            Feeder(queues, hands, Pace(options.delay, options.backoff, options.longest_pause), options.strict)
             for queues in _by_feed(consumer.queues, options.strict)
         ]
         leases = [consumer.lease_of(queue) for queue in consumer.queues]
@@ -89,13 +94,21 @@ class Crew:
             self.pool.room.set()
         for loop in claimers:
             loop.join(LAST_WORDS)
+        self.pool.close()
         self.feeders[0].hand_back("the consumer stops")
+
+    @property
+    def busy(self) -> bool:
+        """Whether a worker runs something, or has not parted from its handler."""
+        return bool(self.holdings.running()) or self.pool.keeps
 
     def hand_back_running(self) -> int:
         """Give back what still runs: another consumer may start it now, not when its lease runs out. How many."""
         running = self.holdings.running()
         for held in running:
-            self.settler.add(held, Verdict(Outcome.HANDED_BACK, "the consumer stopped while it ran"))
+            begun = not held.behind or held.began is not None
+            outcome = Outcome.HANDED_BACK if begun else Outcome.UNTRIED
+            self.settler.add(held, Verdict(outcome, "the consumer stopped while it ran"))
         return len(running)
 
     def end(self) -> int:
@@ -112,12 +125,20 @@ class Crew:
 
     def _give_up(self, held: Held) -> None:
         """Judge what does not end as if it had failed, and go on with another thread."""
-        worker = self.pool.leave_behind(held)
-        if worker is None:
+        left = self.pool.leave_behind(held)
+        if left is None:
             return
+        worker, unit = left
+        for one in unit:
+            if one.began is not None and one.policy is not None:
+                self._judge_stuck(one, worker)
+            else:
+                self._finish(one, Verdict(Outcome.UNTRIED, "what ran before it does not end"))
+
+    def _judge_stuck(self, held: Held, worker: Worker) -> None:
         entry, policy, ran = held.lease.entry, held.policy, clock() - held.began
         error = TimeLimitExceeded(
-            f"it ran for {ran:.1f} s, its time_limit is {policy.time_limit:g} s, and does not end"
+            f"it ran for {ran:.1f} s, its time_limit is {policy.time_limit or ran:g} s, and does not end"
         )
         error.add_note(f"It is here:\n{worker.where()}")
         text = "%s is stuck (message %s): %s; its thread is left behind"
@@ -128,11 +149,20 @@ class Crew:
         self._finish(held, verdict)
 
     def _finish(self, held: Held, verdict: Verdict) -> None:
-        if verdict.outcome in (Outcome.UNTRIED, Outcome.NOT_NOW):
+        if verdict.outcome in UNRUN:
             self.budget.give(1)
         else:
             self.budget.ran()
         self.settler.add(held, verdict)
+
+    def _recall(self) -> str:
+        if self.courier.stopping:
+            return "the consumer stops"
+        return "a suspect is to run alone" if self._quarantine.awaited else ""
+
+    def _rouse(self) -> None:
+        for feeder in self.feeders:
+            feeder.rouse()
 
 
 def _by_feed(queues: list[BaseQueue], strict: bool) -> list[list[BaseQueue]]:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import logging
+import threading
 import time
 from collections.abc import Callable, Sequence
 from contextlib import suppress
@@ -10,7 +11,7 @@ from dataclasses import dataclass
 
 from djqueue import events
 from djqueue.backends.base import BaseQueue, Claimed
-from djqueue.consumer.holdings import Held, Holdings
+from djqueue.consumer.holdings import Held, Holdings, units_of
 from djqueue.consumer.loop import Loop
 from djqueue.consumer.pace import Budget, Pace, Prefetch
 from djqueue.consumer.pool import Pool
@@ -52,7 +53,8 @@ class Feeder(Loop):
         self._pace = pace
         self._strict = strict
         self._prefetch = Prefetch(hands.pool)
-        self._ahead = 0
+        self._ahead = self._idle = 0
+        self._roused = threading.Event()
         self.dry: float | None = None
         """When the latest claim began, if it found nothing (monotonic); None if it found something."""
 
@@ -62,6 +64,7 @@ class Feeder(Loop):
             self._await_room()
             return 0
         began = time.monotonic()
+        self._roused.clear()
         claims = self._claim(limit)
         if any(claims):
             self.dry = None
@@ -73,6 +76,10 @@ class Feeder(Loop):
         self.dry = began
         self._nap(min(self._pause(), *(claimed.again for claimed in claims)))
         return 0
+
+    def rouse(self) -> None:
+        """Have it ask now: a lane may have opened."""
+        self._roused.set()
 
     def farewell(self) -> None:
         """Some backends have received in their sleep what nobody has claimed yet."""
@@ -90,47 +97,54 @@ class Feeder(Loop):
     def _wanted(self) -> int:
         pool = self._hands.pool
         pool.room.clear()
-        self._ahead = self._prefetch.measure(time.monotonic())
+        self._ahead, self._idle = self._prefetch.measure(time.monotonic()), pool.idle
         if self._hands.quarantine.occupied:
-            return pool.idle
+            return self._idle
         if self._hands.quarantine.cautious:
-            return min(1, pool.idle)
+            return min(1, self._idle)
         if pool.waiting > self._ahead // 2 or len(self._hands.settler) > UNSETTLED:
             return 0
-        return pool.idle + self._ahead - pool.waiting
+        return self._idle + self._ahead - pool.waiting
 
     def _await_room(self) -> None:
         if self._hands.pool.room.wait(0.1):
             return
         waiting_since = clock() - STALE
         if any(
-            held.began is None and held.verdict is None and held.since < waiting_since for held in self._hands.holdings
+            held.began is None and held.verdict is None and not held.behind and held.since < waiting_since
+            for held in self._hands.holdings
         ):
             self.hand_back("every worker is busy")
 
     def hand_back(self, reason: str) -> None:
         """Give back what no worker has begun; it counts as nothing and keeps its place."""
-        for held in self._hands.pool.take_back():
-            self._hands.budget.give(1)
-            self._hands.settler.add(held, Verdict(Outcome.UNTRIED, reason))
+        for unit in self._hands.pool.take_back():
+            self._put_back(unit, reason)
 
     # ---- from where
 
     def _claim(self, limit: int) -> list[Claimed]:
-        claims = []
+        claims, ahead = [], max(0, limit - self._idle)
         try:
             for queue in self._queues:
                 asked = clock()
-                claimed = queue.claim(limit, self._hands.lease or queue.lease, self._hands.owner)
+                claimed = queue.claim(limit, self._hands.lease or queue.lease, self._hands.owner, ahead)
                 claims.append(claimed)
                 if claimed:
                     break  # the others have their turn at the next tick
         finally:
-            self._hands.budget.give(limit - sum(map(len, claims)))
+            surplus = self._pay(sum(map(len, claims)) - limit)
         if claimed:
             self._had_its_turn(queue)
-            self._take(queue, claimed, asked)
+            self._take(queue, claimed, asked, surplus)
         return claims
+
+    def _pay(self, more: int) -> int:
+        """A run is one unit and several messages: what they cost beyond what was taken; how many are too many."""
+        if more <= 0:
+            self._hands.budget.give(-more)
+            return 0
+        return more - self._hands.budget.take(more)
 
     def _had_its_turn(self, queue: BaseQueue) -> None:
         """It is asked last from now on; those that had nothing keep their places."""
@@ -138,8 +152,11 @@ class Feeder(Loop):
             self._queues.remove(queue)
             self._queues.append(queue)
 
-    def _take(self, queue: BaseQueue, claimed: Claimed, asked: float) -> None:
+    def _take(self, queue: BaseQueue, claimed: Claimed, asked: float, surplus: int = 0) -> None:
         held = self._hands.holdings.take(queue, claimed, asked)
+        if surplus:
+            self._untried(held[-surplus:], "the limit is reached")
+            del held[-surplus:]
         if self.stopped:
             self._put_back(held, "the consumer stops")
         elif any(one.suspect for one in held):
@@ -149,7 +166,7 @@ class Feeder(Loop):
             self._submit(held)
 
     def _submit(self, held: list[Held]) -> None:
-        self._hands.pool.submit(held, low_water=self._ahead // 2)
+        self._hands.pool.submit(units_of(held), low_water=self._ahead // 2)
 
     # ---- suspects
 
@@ -175,9 +192,12 @@ class Feeder(Loop):
             pass
 
     def _put_back(self, held: list[Held], reason: str, delay: float = 0.0) -> None:
+        self._untried(held, reason, delay)
+        self._hands.budget.give(len(held))
+
+    def _untried(self, held: list[Held], reason: str, delay: float = 0.0) -> None:
         for one in held:
             self._hands.settler.add(one, Verdict(Outcome.UNTRIED, reason, delay=delay))
-        self._hands.budget.give(len(held))
 
     # ---- waiting
 
@@ -186,6 +206,10 @@ class Feeder(Loop):
         first, *others = self._queues
         beside = [queue for queue in others if queue.feed == first.feed]
         until = time.monotonic() + seconds
-        while not self.stopped and (left := until - time.monotonic()) > 0:
-            if first.nap(min(left, NAP_SLICE), beside):
+        while not (self.stopped or self._roused.is_set()) and (left := until - time.monotonic()) > 0:
+            if first.wakes:  # also when a lane opens
+                woken = first.nap(min(left, NAP_SLICE), beside)
+            else:
+                woken = self._roused.wait(min(left, NAP_SLICE))
+            if woken:
                 return

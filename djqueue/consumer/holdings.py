@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
 
 from djqueue.backends.base import BaseQueue, Lease
 from djqueue.policies import Policy
@@ -15,6 +15,7 @@ class Held:
 
     __slots__ = (
         "began",
+        "behind",
         "cancelled",
         "ends",
         "lease",
@@ -35,6 +36,8 @@ class Held:
         """The store said that it is not ours any more."""
         self.began: float | None = None
         """When a worker took it."""
+        self.behind = False
+        """Whether it is not the first of its unit: the same worker runs another before it."""
         self.policy: Policy | None = None
         """The options of its message, once they are known."""
         self.ends: float | None = None
@@ -64,6 +67,16 @@ class Held:
     def lapsed(self, now: float) -> bool:
         """Whether somebody else may hold it by now: what has not begun then is not to be begun."""
         return self.lost or now - self.touched > self.lease.until - self.lease.claimed
+
+
+def units_of(taken: Sequence[Held]) -> list[list[Held]]:
+    """What one worker runs in order: a run of a lane, or one alone."""
+    units: dict[object, list[Held]] = {}
+    for held in taken:
+        unit = units.setdefault(held.lease.run or held, [])
+        held.behind = bool(unit)
+        unit.append(held)
+    return list(units.values())
 
 
 class Holdings:

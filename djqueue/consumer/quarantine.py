@@ -26,6 +26,11 @@ class Quarantine:
         """Until the suspect is settled: if the next one kills the process, it must not count as lost with that."""
         return self._suspect is not None and self._suspect in self._holdings
 
+    @property
+    def awaited(self) -> bool:
+        """Whether a suspect waits for all else that we hold."""
+        return self.occupied and self._suspect.began is None
+
     def admit(self, suspect: Held) -> bool:
         """Let it in, if there is no other."""
         with self._lock:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import logging
 import threading
 from collections import deque
+from collections.abc import Callable
 
 from djqueue.backends.base import BaseQueue
 from djqueue.consumer.holdings import Held, Holdings
@@ -27,10 +28,12 @@ class Settler(Loop):
     What could not be settled is tried again; meanwhile its lease is kept alive.
     """
 
-    def __init__(self, holdings: Holdings, owner: str = ""):
+    def __init__(self, holdings: Holdings, owner: str = "", opened: Callable[[], None] = lambda: None):
         super().__init__("djqueue-settler")
         self._holdings = holdings
         self._owner = owner
+        self._opened = opened
+        """Called when something of a lane was settled: what waits in it may be claimed now."""
         self._lock = threading.Lock()
         self._lanes: dict[tuple[int, str], Lane] = {}
 
@@ -49,7 +52,12 @@ class Settler(Loop):
         self.wake()
 
     def tick(self) -> float:
-        return min((lane.flush(self._holdings) for lane in list(self._lanes.values())), default=IDLE)
+        return min((lane.flush(self._done) for lane in list(self._lanes.values())), default=IDLE)
+
+    def _done(self, batch: list[Held]) -> None:
+        self._holdings.drop(batch)
+        if any(held.lease.entry.gate for held in batch):
+            self._opened()
 
 
 class Lane:
@@ -63,7 +71,7 @@ class Lane:
         self._failures = 0
         self._not_before = 0.0
 
-    def flush(self, holdings: Holdings) -> float:
+    def flush(self, done: Callable[[list[Held]], None]) -> float:
         """Settle what waits, unless the store failed just now; seconds until it is worth while to come again."""
         while self.waiting and clock() >= self._not_before:
             batch = [self.waiting.popleft() for _ in range(min(len(self.waiting), self._size))]
@@ -73,7 +81,7 @@ class Lane:
                 self._put_off(batch, error)
             else:
                 self._failures = 0
-                holdings.drop(batch)
+                done(batch)
         return max(0.0, self._not_before - clock()) if self.waiting else IDLE
 
     @property

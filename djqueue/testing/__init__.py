@@ -3,7 +3,9 @@
 from djqueue.testing.capture import capture_enqueued, enqueued_on_commit
 from djqueue.testing.clock import VirtualClock, virtual_time
 from djqueue.testing.contract import QueueContract
+from djqueue.testing.contract_budgets import BudgetContract
 from djqueue.testing.contract_guards import GuardContract
+from djqueue.testing.contract_lanes import LaneContract
 from djqueue.testing.contract_leases import LeaseContract
 from djqueue.testing.contract_store import StoreContract
 from djqueue.testing.contract_stress import StressContract
@@ -16,8 +18,10 @@ from djqueue.testing.patience import eventually, together
 from djqueue.testing.waiting import Enqueued, assert_enqueued, assert_not_enqueued, waiting
 
 __all__ = [
+    "BudgetContract",
     "Enqueued",
     "GuardContract",
+    "LaneContract",
     "LeaseContract",
     "QueueContract",
     "Run",

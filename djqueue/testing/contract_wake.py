@@ -3,8 +3,11 @@
 from __future__ import annotations
 
 import threading
+from collections.abc import Callable
+from functools import partial
 
 from djqueue.backends.base import BaseQueue
+from djqueue.testing.lane_steps import fill, unit
 from djqueue.testing.patience import PATIENCE, together
 from djqueue.testing.steps import Contract, put
 
@@ -29,6 +32,19 @@ class WakeContract(Contract):
         assert queue.nap(PATIENCE) is True
         assert queue.now() - started < PATIENCE / 2
 
+    def test_a_nap_ends_when_what_is_settled_may_have_opened_its_lane(self):
+        for verb in ("complete", "bury", "release"):
+            queue = self.queue("lanes")
+            fill(queue, "a", *"12")
+            leases = unit(queue)
+            self._woken(queue, queue, partial(getattr(queue, verb), leases))
+
+    def test_a_nap_ends_when_an_operator_opens_a_lane(self):
+        queue = self.queue("lanes")
+        queue.park_lane("a", "closed")
+        fill(queue, "a", "1")
+        self._woken(queue, queue, lambda: queue.open_lane("a"))
+
     def test_a_nap_without_work_lasts(self):
         queue = self.queue()
         started = queue.now()
@@ -36,6 +52,9 @@ class WakeContract(Contract):
         assert queue.now() - started >= 0.15
 
     def _wakes(self, queue: BaseQueue, fed: BaseQueue) -> None:
+        self._woken(queue, fed, lambda: put(fed, "work"))
+
+    def _woken(self, queue: BaseQueue, fed: BaseQueue, wake: Callable[[], object]) -> None:
         looked, moments = threading.Event(), []
 
         def sleep() -> bool:
@@ -48,7 +67,7 @@ class WakeContract(Contract):
         def feed() -> None:
             assert looked.wait(PATIENCE)
             moments.append(queue.now())
-            put(fed, "work")
+            wake()
 
         woken, _ = together(sleep, feed, last=queue.close)
         assert woken

@@ -25,7 +25,7 @@ from djqueue.testing.clock import VirtualClock, the_clock
 from djqueue.testing.commits import commit, one_command, refuse_eager
 from djqueue.testing.crashes import dies
 from djqueue.testing.waiting import Enqueued
-from djqueue.verdicts import Outcome, Verdict, settled
+from djqueue.verdicts import Outcome, Verdict, hold_of, settled
 
 OWNER = "run_due"
 LIMIT = 10_000
@@ -38,6 +38,8 @@ OUTCOMES = {
     Outcome.DEAD: "failed",
     Outcome.UNTRIED: "released",
     Outcome.NOT_NOW: "released",
+    Outcome.THROTTLED: "released",
+    Outcome.PARKED: "parked",
     Outcome.HANDED_BACK: "released",
 }
 """How a start ended, in the words of a :class:`Run`."""
@@ -60,7 +62,8 @@ class Run:
     """1 at the first start."""
     outcome: str
     """``done``, ``retried``, ``failed`` (it is in the error queue), ``expired``, ``discarded``; ``released``: nobody
-    knows its command, say; ``lost``: the worker died, and the message is delivered again."""
+    knows its command, say, or it asked for patience; ``parked``: its shard waits at it until somebody opens it;
+    ``lost``: the worker died, and the message is delivered again."""
     value: Any = None
     """What the command returned."""
     exception: BaseException | None = None
@@ -164,12 +167,16 @@ class Worker:
     def _step(self, queue: BaseQueue) -> float:
         """Run one message, or give back those whose workers died; seconds until there may be more."""
         claimed = queue.claim(1, queue.lease, OWNER)
-        for lease in claimed:
-            self._serve(queue, lease)
+        for number, lease in enumerate(claimed, 1):
+            verdict = self._serve(queue, lease)
+            if verdict is None or hold_of(lease.entry, verdict):  # and so may nothing of its run be begun
+                settle(queue, [(rest, Verdict(Outcome.UNTRIED)) for rest in claimed[number:]], OWNER)
+                break
         reaped = queue.reap()
         return 0.0 if claimed or reaped.count else min(claimed.again, reaped.next)
 
-    def _serve(self, queue: BaseQueue, lease: Lease) -> None:
+    def _serve(self, queue: BaseQueue, lease: Lease) -> Verdict | None:
+        """What became of a message; None if its worker died before the queue knew."""
         if dies("claimed", queue, lease):
             return self._lose(queue, lease)
         lease, verdict = self._delivered(queue, lease)
@@ -180,9 +187,10 @@ class Worker:
         else:
             settle(queue, [(lease, verdict)], OWNER)
         self._note(queue, lease, verdict, OUTCOMES[verdict.outcome])
-        wanted = self._raise_errors and verdict.outcome is Outcome.DEAD
+        wanted = self._raise_errors and verdict.outcome in (Outcome.DEAD, Outcome.PARKED)
         if wanted or not isinstance(verdict.exception, JUDGED):
             raise verdict.exception or CommandFailed(verdict.reason)
+        return verdict
 
     def _delivered(self, queue: BaseQueue, lease: Lease) -> tuple[Lease, Verdict]:
         """Its last run, of as many as there are to be."""

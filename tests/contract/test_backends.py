@@ -7,7 +7,9 @@ import pytest
 from djqueue.backends.base import BaseQueue
 from djqueue.backends.memory import MemoryQueue, MemoryStore
 from djqueue.testing import (
+    BudgetContract,
     GuardContract,
+    LaneContract,
     LeaseContract,
     QueueContract,
     StoreContract,
@@ -49,6 +51,14 @@ class TestGuards(OnEachBackend, GuardContract):
     """Conditions beside entries."""
 
 
+class TestLanes(OnEachBackend, LaneContract):
+    """Entries that wait for each other."""
+
+
+class TestBudgets(OnEachBackend, BudgetContract):
+    """Windows that several queues share."""
+
+
 class TestStore(OnEachBackend, StoreContract):
     """Facts."""
 
@@ -63,7 +73,7 @@ class TestWake(OnEachBackend, WakeContract):
     """Naps that end when work comes."""
 
 
-class ToyTest(QueueContract, GuardContract, unittest.TestCase):
+class ToyTest(QueueContract, GuardContract, BudgetContract, unittest.TestCase):
     """A four-method queue, under plain unittest."""
 
     def make_queue(self, name, **options):
@@ -72,7 +82,9 @@ class ToyTest(QueueContract, GuardContract, unittest.TestCase):
         return queue
 
 
-class MemoryTest(QueueContract, LeaseContract, GuardContract, StoreContract, unittest.TestCase):
+class MemoryTest(
+    QueueContract, LeaseContract, GuardContract, LaneContract, BudgetContract, StoreContract, unittest.TestCase
+):
     """The suites serve under plain unittest as well."""
 
     def make_queue(self, name, **options):

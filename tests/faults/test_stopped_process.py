@@ -1,11 +1,8 @@
 """A consumer that stands still (SIGSTOP: a paused machine, a long swap) and wakes up as if nothing had been."""
 
-import os
 import signal
-import sqlite3
 
 import pytest
-from django.db import connections
 
 from djqueue.queues import queues
 from tests.faults.commands import hold, hold_and_fail_first, work
@@ -20,32 +17,6 @@ GONE = "somebody else holds it by now"
 @pytest.fixture
 def gate(tmp_path):
     return tmp_path / "gate"
-
-
-@pytest.fixture
-def freeze(backend):
-    """Stop a process, but not while it holds the one write lock of SQLite: nobody can take over from it then."""
-
-    def stop(process):
-        process.send(signal.SIGSTOP)
-        os.waitid(os.P_PID, process.pid, os.WSTOPPED)
-        if backend.id == "sqlite" and not writable(connections["default"].settings_dict["NAME"]):
-            process.send(signal.SIGCONT)
-            return False
-        return True
-
-    return lambda process: until(lambda: stop(process))
-
-
-def writable(path) -> bool:
-    connection = sqlite3.connect(path, timeout=0.1, isolation_level=None)
-    try:
-        connection.execute("BEGIN IMMEDIATE")
-    except sqlite3.OperationalError:
-        return False
-    finally:
-        connection.close()
-    return True
 
 
 @pytest.mark.backends(*STORES)

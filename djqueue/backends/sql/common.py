@@ -17,19 +17,23 @@ from djqueue.backends.entries import Entry
 from djqueue.backends.guards import AnyGuard
 from djqueue.backends.sql.facts import Facts
 from djqueue.backends.sql.guarding import Guarding
+from djqueue.backends.sql.lanes import Glance, Lanes
 from djqueue.backends.sql.operators import Operators
 from djqueue.backends.sql.session import Session
 from djqueue.backends.sql.text import (
     BURIED,
     DELAYED,
+    FIRST_READY,
     GIVE_UP,
+    LAST_READY,
     LEASED,
+    OUT,
     PROMOTE,
     PROMOTED,
     REAPED,
     first_over,
     marks,
-    next_of,
+    soonest,
 )
 
 
@@ -51,6 +55,11 @@ class Ask(NamedTuple):
     lease: int
     token: int
     owner: str
+    lifo: bool = False
+    leased: int = LEASED
+    """The state of what is leased."""
+    since: str = "NOW"
+    """When it was claimed, µs; the moment for which a throttle was asked, if one was."""
 
 
 class Taken(NamedTuple):
@@ -60,6 +69,17 @@ class Taken(NamedTuple):
     now: int
     next: int | None = None
     more: bool = False
+    glance: Glance | None = None
+    """At what there is to do; nothing of it if the claim was full."""
+
+
+class Reaping(NamedTuple):
+    """How many expired leases became ready, when the next expires, and whether some of lanes have."""
+
+    count: int
+    now: int
+    next: int | None
+    laned: bool
 
 
 class Finish(NamedTuple):
@@ -70,7 +90,7 @@ class Finish(NamedTuple):
     remember: int = 0
 
 
-class Dialect(Facts, Guarding, Operators):
+class Dialect(Facts, Guarding, Lanes, Operators):
     """The verbs as statements, in rows, integers and microseconds. What no vendor overrides runs on all of them."""
 
     name = ""
@@ -123,28 +143,26 @@ class Dialect(Facts, Guarding, Operators):
 
     def claim(self, run: Session, ask: Ask) -> Taken:
         """Lease up to ``limit``. One read where there is nothing, so that an idle queue takes no lock."""
-        sql = (
-            "SELECT NOW, EXISTS(SELECT 1 FROM djqueue_message WHERE queue = %(queue)s AND state = 0), "
-            f"EXISTS({first_over(DELAYED, 1)}), ({next_of(DELAYED)})"
-        )
-        now, ready, due, next = run.rows(sql, {"queue": ask.queue})[0]
-        promoted = self.promote(run, ask.queue) if due else 0
-        rows = self.take(run, ask) if ready or promoted else []
-        return Taken(rows, now, next, promoted == PROMOTE)
+        glance = self.glance(run, ask.queue)
+        promoted = self.promote(run, ask.queue) if glance.due else 0
+        there = glance.ready is not None or promoted
+        rows = self.take(run, ask, LAST_READY if ask.lifo else FIRST_READY) if there else []
+        return Taken(rows, glance.now, glance.delayed, promoted == PROMOTE, glance)
 
-    def take(self, run: Session, ask: Ask) -> Sequence[tuple]:
-        """Lease the first that are ready."""
+    def take(self, run: Session, ask: Ask, which: str) -> Sequence[tuple]:
+        """Lease the rows whose seqs a statement picks, but for those that somebody else is about to change."""
         raise NotImplementedError
 
     def promote(self, run: Session, queue: str) -> int:
         """Make ready what is due; how many."""
         return self.change_over(run, PROMOTED, DELAYED, queue, PROMOTE)
 
-    def reap(self, run: Session, queue: str, limit: int) -> tuple[int, int, int | None]:
-        """Make expired leases ready; how many, now, and when the next expires."""
-        sql = f"SELECT NOW, EXISTS({first_over(LEASED, 1)}), ({next_of(LEASED)})"
-        now, expired, next = run.rows(sql, {"queue": queue})[0]
-        return self.change_over(run, REAPED, LEASED, queue, limit) if expired else 0, now, next
+    def reap(self, run: Session, queue: str, limit: int) -> Reaping:
+        """Make expired leases ready, but for those of lanes."""
+        sql = f"SELECT NOW, EXISTS({first_over(LEASED, 1)}), ({soonest(LEASED, OUT)}), EXISTS({first_over(OUT, 1)})"
+        now, expired, next, laned = run.rows(sql, {"queue": queue})[0]
+        reaped = self.change_over(run, REAPED, LEASED, queue, limit) if expired else 0
+        return Reaping(reaped, now, next, bool(laned))
 
     def change_over(self, run: Session, change: str, state: int, queue: str, limit: int) -> int:
         """Change the first rows of a state whose moment is over; how many."""

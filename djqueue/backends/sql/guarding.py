@@ -6,7 +6,7 @@ from collections.abc import Sequence
 
 from djqueue.backends.sql.facts import FACT, LIVING
 from djqueue.backends.sql.session import Session
-from djqueue.backends.sql.text import flat, marks
+from djqueue.backends.sql.text import WAITS, flat, marks
 
 
 class Guarding:
@@ -41,11 +41,11 @@ class Guarding:
         Never waits: who has one locked is about to lease or to delete it.
         """
         sql = (
-            f"SELECT id FROM djqueue_message {self.by_id} WHERE queue = %s AND id IN ({marks(ids)}) AND state < 2 "
+            f"SELECT id FROM djqueue_message {self.by_id} WHERE queue = %s AND id IN ({marks(ids)}) AND {WAITS} "
             "FOR UPDATE SKIP LOCKED"
         )
         return {row[0] for row in run.rows(sql, [queue, *ids])}
 
     def postpone(self, run: Session, queue: str, id: str, due: int) -> None:
-        sql = "UPDATE djqueue_message SET moment = %s, place = %s WHERE queue = %s AND id = %s AND state = 1"
+        sql = "UPDATE djqueue_message SET moment = %s, place = %s WHERE queue = %s AND id = %s AND state IN (1, 3)"
         run.count(sql, [due, due, queue, id])

@@ -10,15 +10,18 @@ from collections.abc import Iterable, Sequence
 
 from djqueue.backends.sql.common import Arrival, Ask, Dialect, Finish, ids_of
 from djqueue.backends.sql.facts import LIVING
+from djqueue.backends.sql.lanes import ASSIGNED, WRITTEN
 from djqueue.backends.sql.session import Session
 from djqueue.backends.sql.text import (
     COLUMNS,
+    DELAYED,
     ENTRY,
     EXTEND,
-    FIRST_READY,
+    LATER,
     LEASE,
     REVIVED,
     SAID,
+    WAITS,
     first_over,
     flat,
     marks,
@@ -44,8 +47,11 @@ class MariaDB(Dialect):
     fact_replaces = "ON DUPLICATE KEY UPDATE value = VALUES(value), until = VALUES(until)"
     fact_stays = "ON DUPLICATE KEY UPDATE k = k"
     by_id = "FORCE INDEX (djqueue_message_id)"
+    by_name, by_place = "FORCE INDEX (djqueue_lane_name)", "FORCE INDEX (djqueue_lane_place)"
+    lane_stays = "ON DUPLICATE KEY UPDATE seq = djqueue_lane.seq"
     # A comparison of rows is no range for its optimiser.
     behind = "(ord > %(ord)s OR (ord = %(ord)s AND (moment > %(moment)s OR (moment = %(moment)s AND seq > %(seq)s))))"
+    before = "(ord < %(ord)s OR (ord = %(ord)s AND (moment < %(moment)s OR (moment = %(moment)s AND seq < %(seq)s))))"
     up_to = "(ord < {0} OR (ord = {0} AND (moment < {1} OR (moment = {1} AND seq <= {2}))))"
 
     # ---- put
@@ -63,14 +69,14 @@ class MariaDB(Dialect):
 
     # ---- claim and reap
 
-    def take(self, run: Session, ask: Ask) -> Sequence[tuple]:
+    def take(self, run: Session, ask: Ask, which: str) -> Sequence[tuple]:
         """Two statements. A worker killed between them leaves leases that run out, as after any claim."""
-        lease = LEASE.replace("NOW + %(lease)s", "(@djqueue := NOW + %(lease)s)")
-        sql = f"UPDATE {joined('djqueue_message', 'seq', FIRST_READY)} SET {lease}"
+        lease = LEASE.replace("SINCE + %(lease)s", f"(@djqueue := {ask.since} + %(lease)s)")
+        sql = f"UPDATE {joined('djqueue_message', 'seq', which)} SET {lease}"
         params = ask._asdict()
         if not run.count(sql, params):
             return []
-        found = "queue = %(queue)s AND state = 2 AND ord = 0 AND moment = @djqueue AND token = %(token)s"
+        found = "queue = %(queue)s AND state = %(leased)s AND ord = 0 AND moment = @djqueue AND token = %(token)s"
         return run.rows(f"SELECT {ENTRY} FROM djqueue_message WHERE {found}", params)
 
     def change_over(self, run: Session, change: str, state: int, queue: str, limit: int) -> int:
@@ -102,12 +108,15 @@ class MariaDB(Dialect):
         extend = (f"UPDATE djqueue_message SET {EXTEND}, moment = @djqueue WHERE {ours}", params)
         return self._together(run, until, look(ours, params, "seq, @djqueue"), extend)
 
+    def write_lanes(self, run: Session, rows: Sequence[tuple]) -> None:
+        sql = f"UPDATE ({selected(WRITTEN, len(rows))}) u STRAIGHT_JOIN djqueue_lane l ON l.seq = u.seq SET "
+        run.count(sql + ", ".join(f"l.{one}" for one in ASSIGNED.split(", ")), flat(rows))
+
     def give_up(self, run: Session, queue: str, change: str, said: Sequence[tuple]) -> Iterable[tuple]:
         ours, params = fence([row[:2] for row in said])
-        first = "SELECT " + ", ".join(f"%s AS {name}" for name in SAID.split(", "))
-        table = " UNION ALL ".join([first, *[f"SELECT {marks(said[0])}"] * (len(said) - 1)])
         update = (
-            f"UPDATE ({table}) u STRAIGHT_JOIN djqueue_message m ON m.seq = u.seq AND m.token = u.token "
+            f"UPDATE ({selected(SAID, len(said))}) u "
+            "STRAIGHT_JOIN djqueue_message m ON m.seq = u.seq AND m.token = u.token "
             f"SET {qualified(f'queue = %s, {change}')}",
             [*flat(said), queue],
         )
@@ -135,7 +144,7 @@ class MariaDB(Dialect):
     def revive(self, run: Session, dead: str, queue: str, ids: Sequence[str]) -> int:
         movable = (
             "SELECT d.seq FROM djqueue_message d LEFT JOIN djqueue_message o ON o.queue = %s AND o.id = d.id "
-            f"WHERE d.queue = %s AND d.id IN ({marks(ids)}) AND d.state < 2 AND o.seq IS NULL"
+            f"WHERE d.queue = %s AND d.id IN ({marks(ids)}) AND d.{WAITS} AND o.seq IS NULL"
         )
         sql = f"UPDATE {joined('djqueue_message', 'seq', movable, 'FOR UPDATE')} SET queue = %s, {REVIVED}"
         return run.count(sql, [queue, dead, *ids, queue])
@@ -173,10 +182,9 @@ def insertion(queue: str, arrivals: Sequence[Arrival], token: int = 0) -> Step:
     """VALUES, as SELECT would lock the counter of the whole table. IGNORE cuts what is too long: check before."""
     rows, params = [], []
     for id, body, nprio, delay, run_at, *rest in (arrival.row for arrival in arrivals):
-        due = f"{run_at:d}" if run_at else f"NOW + {delay:d}"
-        rows.append(
-            f"(%s, %s, %s, %s, {marks(rest)}, {token}, '', NOW, {due}, {due} > NOW, IF({due} > NOW, 0, %s), {due})"
-        )
+        due, home = f"{run_at:d}" if run_at else f"NOW + {delay:d}", rest[-1]
+        state = f"IF({due} > NOW, {LATER if home > 0 else DELAYED}, {max(home, 0):d})"
+        rows.append(f"(%s, %s, %s, %s, {marks(rest)}, {token}, '', NOW, {due}, {state}, IF({due} > NOW, 0, %s), {due})")
         params += [queue, id, body, nprio, *rest, nprio]
     return f"INSERT IGNORE INTO djqueue_message ({COLUMNS}) VALUES {', '.join(rows)}", params
 
@@ -190,6 +198,13 @@ def fence(pairs: Sequence[tuple]) -> tuple[str, list]:
 def look(ours: str, params: list, what: str = "seq") -> Step:
     """Which are still ours, locked for the steps that follow. Looking after the change would find the next owner's."""
     return f"SELECT {what} FROM djqueue_message WHERE {ours} FOR UPDATE", params
+
+
+def selected(columns: str, count: int) -> str:
+    """Rows that are given, as a table."""
+    names = columns.split(", ")
+    first = "SELECT " + ", ".join(f"%s AS {name}" for name in names)
+    return " UNION ALL ".join([first, *[f"SELECT {marks(names)}"] * (count - 1)])
 
 
 def one_by_one(run: Session, steps: Sequence[Step]) -> Sequence[tuple]:

@@ -4,13 +4,20 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
+from djqueue.backends.sql.lanes import LANE
 from djqueue.backends.sql.session import Session
-from djqueue.backends.sql.text import DELAYED, READY, RECORD, REVIVED, absent, marks
+from djqueue.backends.sql.text import BACKWARDS, DELAYED, LATER, ORDER, READY, RECORD, REVIVED, WAITS, absent, marks
 
 CAP = 100_000
 """Counting stops here."""
 CHUNK = 5000
 """So many rows one statement of a flush deletes at most."""
+IN_LANES = (
+    "FROM (SELECT number FROM djqueue_lane WHERE queue = %(queue)s "
+    "UNION SELECT number FROM djqueue_ticket WHERE queue = %(queue)s) l "
+    "JOIN djqueue_message m ON m.queue = %(queue)s AND m.state = l.number"
+)
+"""What waits in the lanes of a queue."""
 PRIORITIES = 64
 """The oldest ready entry is looked for among so many priorities, the highest."""
 
@@ -19,29 +26,42 @@ class Operators:
     """What does not hold leases."""
 
     behind = "(ord, moment, seq) > (%(ord)s, %(moment)s, %(seq)s)"
+    before = "(ord, moment, seq) < (%(ord)s, %(moment)s, %(seq)s)"
     up_to = "(ord, moment, seq) <= ({0}, {1}, {2})"
 
     def find(self, run: Session, queue: str, id: str) -> list[tuple]:
         """Rows of RECORD, with now at the end."""
         return run.rows(f"SELECT {RECORD}, NOW FROM djqueue_message WHERE queue = %s AND id = %s", [queue, id])
 
-    def peek(self, run: Session, queue: str, state: int, limit: int, after: Sequence[int] | None) -> list[tuple]:
-        """The same, of one state, in order."""
+    def peek(
+        self, run: Session, queue: str, state: int, limit: int, after: Sequence[int] | None, backwards: bool = False
+    ) -> list[tuple]:
+        """The same, of one state, in order or in the opposite one."""
+        behind, order = (self.before, BACKWARDS) if backwards else (self.behind, ORDER)
         params = {"queue": queue, "state": state, "limit": limit}
         if after:
             params |= zip(("ord", "moment", "seq"), after, strict=True)
         sql = (
             f"SELECT {RECORD}, NOW FROM djqueue_message WHERE queue = %(queue)s AND state = %(state)s "
-            f"{f'AND {self.behind}' if after else ''} ORDER BY ord, moment, seq LIMIT %(limit)s"
+            f"{f'AND {behind}' if after else ''} {order} LIMIT %(limit)s"
         )
         return run.rows(sql, params)
 
     def remove(self, run: Session, queue: str, ids: Sequence[str]) -> int:
-        sql = f"DELETE FROM djqueue_message WHERE queue = %s AND id IN ({marks(ids)}) AND state < 2"
+        sql = f"DELETE FROM djqueue_message WHERE queue = %s AND id IN ({marks(ids)}) AND {WAITS}"
         return run.count(sql, [queue, *ids])
 
+    def reprioritise(self, run: Session, queue: str, ids: Sequence[str], own: int, laned: int) -> int:
+        """Give entries that wait another rank, in a lane that one."""
+        nprio = "CASE WHEN home = 0 THEN %s ELSE %s END"
+        sql = (
+            f"UPDATE djqueue_message SET nprio = {nprio}, ord = CASE WHEN state IN (1, 3) OR queue LIKE '%%:dead' "
+            f"THEN 0 ELSE {nprio} END WHERE queue = %s AND id IN ({marks(ids)}) AND {WAITS}"
+        )
+        return run.count(sql, [own, laned, own, laned, queue, *ids])
+
     def amend(self, run: Session, queue: str, id: str, was: bytes, body: bytes) -> bool:
-        sql = "UPDATE djqueue_message SET body = %s WHERE queue = %s AND id = %s AND state < 2 AND body = %s"
+        sql = f"UPDATE djqueue_message SET body = %s WHERE queue = %s AND id = %s AND {WAITS} AND body = %s"
         return run.count(sql, [body, queue, id, was]) == 1
 
     def trim_older(self, run: Session, queue: str, age: int, limit: int) -> int:
@@ -83,37 +103,115 @@ class Operators:
     def revive(self, run: Session, dead: str, queue: str, ids: Sequence[str]) -> int:
         sql = (
             f"UPDATE djqueue_message AS m SET queue = %s, {REVIVED} "
-            f"WHERE queue = %s AND id IN ({marks(ids)}) AND state < 2 "
+            f"WHERE queue = %s AND id IN ({marks(ids)}) AND {WAITS} "
             f"AND {absent('m.id')}"
         )
         return run.count(sql, [queue, dead, *ids, queue])
 
     def flush(self, run: Session, queue: str) -> int:
-        """Delete a chunk of what is ready, or else of what is delayed; how many."""
-        for state in (READY, DELAYED):
+        """Delete a chunk of what is ready in no lane, or else of what is delayed; how many."""
+        for state in (READY, DELAYED, LATER):
             if deleted := self._delete_first(run, "queue = %s AND state = %s", [queue, state], CHUNK):
                 return deleted
         return 0
 
+    # ---- lanes
+
+    def is_laned(self, run: Session, queue: str) -> bool:
+        """Whether anything waits in lanes."""
+        return bool(run.rows(f"SELECT 1 {IN_LANES} LIMIT 1", {"queue": queue}))
+
+    def numbers(self, run: Session, queue: str, since: int, limit: int) -> list[int]:
+        """The lanes in which something may wait, from a number on, in their order."""
+        part = "(SELECT number FROM {0} WHERE queue = %s AND number >= %s)"
+        both = " UNION ".join(f"SELECT * FROM {part.format(table)} x" for table in ("djqueue_lane", "djqueue_ticket"))
+        rows = run.rows(f"SELECT number FROM ({both}) y ORDER BY number LIMIT %s", [queue, since, queue, since, limit])
+        return [row[0] for row in rows]
+
+    def peek_in(
+        self, run: Session, queue: str, numbers: Sequence[int], limit: int, after: Sequence[int] | None
+    ) -> list[tuple]:
+        """Rows of RECORD with now, of lanes, lane by lane; of the first behind a place there."""
+        params = {"queue": queue, "limit": limit, "first": numbers[0]}
+        if after:
+            params |= zip(("ord", "moment", "seq"), after, strict=True)
+        behind = f"AND (state > %(first)s OR {self.behind})" if after else ""
+        sql = (
+            f"SELECT {RECORD}, NOW FROM djqueue_message WHERE queue = %(queue)s "
+            f"AND state IN ({', '.join(map(str, numbers))}) {behind} ORDER BY state, ord, moment, seq LIMIT %(limit)s"
+        )
+        return run.rows(sql, params)
+
+    def flush_lanes(self, run: Session, queue: str, numbers: Sequence[int]) -> int:
+        """Delete a chunk of what waits in lanes; how many."""
+        which = f"queue = %s AND state IN ({', '.join(map(str, numbers))})"
+        return self.delete_some(run, "djqueue_message", "seq", which, "state, ord, moment, seq", [queue], CHUNK)
+
+    def trim_lanes_older(self, run: Session, queue: str, age: int, limit: int) -> int:
+        """Delete what is due for longer in a lane, µs; how many."""
+        sql = f"SELECT m.seq {IN_LANES} WHERE m.moment < NOW - %(age)s ORDER BY m.moment, m.seq LIMIT %(limit)s"
+        return self._delete_waiting(run, run.rows(sql, {"queue": queue, "age": age, "limit": limit}))
+
+    def trim_mixed(self, run: Session, queue: str, most: int, limit: int) -> int:
+        """Delete what came first, in lanes or not, if there is more than ``most``; reads all that is ready."""
+        ready = (
+            "SELECT seq, place FROM djqueue_message WHERE queue = %(queue)s AND state = 0 "
+            f"UNION ALL SELECT m.seq, m.place {IN_LANES}"
+        )
+        surplus = run.rows(f"SELECT count(*) FROM ({ready}) x", {"queue": queue})[0][0] - most
+        sql = f"SELECT seq FROM ({ready}) x ORDER BY place, seq LIMIT %(limit)s"
+        params = {"queue": queue, "limit": max(0, min(surplus, limit))}
+        return self._delete_waiting(run, run.rows(sql, params))
+
+    def _delete_waiting(self, run: Session, rows: Sequence[tuple]) -> int:
+        condition = f"seq IN ({marks(rows)}) AND {WAITS}"
+        return run.count(f"DELETE FROM djqueue_message WHERE {condition}", [row[0] for row in rows]) if rows else 0
+
+    def lane_rows(self, run: Session, queue: str, condition: str, params: list) -> list[tuple]:
+        """Lanes: their row of LANE, and how many wait in each."""
+        sql = f"SELECT {LANE} FROM djqueue_lane WHERE queue = %s AND {condition}"
+        rows = run.rows(sql, [queue, *params])
+        counts = {}
+        if rows:
+            numbers = ", ".join(str(row[2]) for row in rows)
+            sql = (
+                f"SELECT state, count(*) FROM djqueue_message WHERE queue = %s AND state IN ({numbers}) GROUP BY state"
+            )
+            counts = dict(run.rows(sql, [queue]))
+        return [(row, counts.get(row[2], 0)) for row in rows]
+
     def length(self, run: Session, queue: str) -> int:
-        return run.rows("SELECT count(*) FROM djqueue_message WHERE queue = %s AND state IN (0, 1)", [queue])[0][0]
+        sql = (
+            "SELECT (SELECT count(*) FROM djqueue_message WHERE queue = %(queue)s AND state IN (0, 1, 3)) "
+            f"+ (SELECT count(*) {IN_LANES})"
+        )
+        return run.rows(sql, {"queue": queue})[0][0]
 
     def stats(self, run: Session, queue: str, dead: str, counters: Sequence[str]) -> tuple:
-        """ready, due, delayed, leased, dead (capped), done, now; first moment of what is due and of what is ready."""
-        due = "state = 1 AND ord = 0 AND moment"
+        """ready, due, delayed, leased, dead (capped), done, now; first moments of what is due and of what is ready.
+
+        The first three and the moments: in no lane, and then in lanes.
+        """
+        due, later = (f"state = {state} AND ord = 0 AND moment" for state in (DELAYED, LATER))
+        mine = "FROM djqueue_message WHERE queue = %(queue)s AND"
         counts = ", ".join(
-            f"(SELECT count(*) FROM (SELECT 1 FROM djqueue_message WHERE {condition} LIMIT {CAP}) x)"
-            for condition in (
-                "queue = %(queue)s AND state = 0",
-                f"queue = %(queue)s AND {due} < NOW",
-                f"queue = %(queue)s AND {due} >= NOW",
-                "queue = %(queue)s AND state = 2",
-                "queue = %(dead)s AND state = 0",
+            f"(SELECT count(*) FROM (SELECT 1 {which} LIMIT {CAP}) x)"
+            for which in (
+                f"{mine} state = 0",
+                IN_LANES,
+                f"{mine} {due} < NOW",
+                f"{mine} {later} < NOW",
+                f"{mine} {due} >= NOW",
+                f"{mine} {later} >= NOW",
+                f"{mine} state = 2",
+                f"{mine} state = 4",
+                "FROM djqueue_message WHERE queue = %(dead)s AND state = 0",
             )
         )
         sql = (
             f"SELECT {counts}, (SELECT sum(tally) FROM djqueue_fact WHERE k IN ({self._named(counters)})), NOW, "
-            f"(SELECT min(moment) FROM djqueue_message WHERE queue = %(queue)s AND {due} < NOW), ({self._oldest()})"
+            f"(SELECT min(moment) {mine} {due} < NOW), (SELECT min(moment) {mine} {later} < NOW), "
+            f"({self._oldest()}), (SELECT min(moment) FROM (SELECT m.moment {IN_LANES} LIMIT {CAP}) x)"
         )
         return run.rows(sql, {"queue": queue, "dead": dead} | {f"k{i}": k for i, k in enumerate(counters)})[0]
 

@@ -2,9 +2,10 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 
-from djqueue.backends.sql.common import Arrival, Ask, Dialect, Finish, Taken
+from djqueue.backends.sql.common import Arrival, Ask, Dialect, Finish, Reaping, Taken
+from djqueue.backends.sql.lanes import ASSIGNED, OF_LANES, WRITTEN, Glance
 from djqueue.backends.sql.session import Session
 from djqueue.backends.sql.text import (
     ARRIVED,
@@ -15,8 +16,10 @@ from djqueue.backends.sql.text import (
     ENTRY,
     EXTEND,
     FIRST_READY,
+    LAST_READY,
     LEASE,
     LEASED,
+    OUT,
     PROMOTE,
     PROMOTED,
     REAPED,
@@ -25,12 +28,13 @@ from djqueue.backends.sql.text import (
     first_over,
     flat,
     next_of,
+    soonest,
 )
 
 SKIPPING = "FOR UPDATE SKIP LOCKED"
 
 ARRIVALS = f"SELECT nextval('djqueue_message_seq_seq') AS seq, *, {DUE} FROM"
-TYPES = ("text", "bytea", "int", "bigint", "bigint", "text", "text", "text", "int", "int", "int")
+TYPES = ("text", "bytea", "int", "bigint", "bigint", "text", "text", "text", "int", "int", "int", "text", "bigint")
 """Of ARRIVING."""
 INSERT = f"INSERT INTO djqueue_message (seq, queue, {COLUMNS.removeprefix('queue, ')}) SELECT seq, %s, {ARRIVED} FROM e"
 REFUSING = 'ORDER BY id COLLATE "C" ON CONFLICT (queue, id) DO NOTHING RETURNING id'
@@ -41,6 +45,10 @@ ARRAYS_FROM = 8
 """So many rows are given as arrays, fewer as values."""
 PAIRS = "unnest(%s::bigint[], %s::bigint[]) u (seq, token)"
 OURS = "m.seq = u.seq AND m.token = u.token"
+
+
+LANE_TYPES = ("bigint", "text", "int", "bigint", "bigint", "text", "text", "bigint", "int", "bigint")
+"""Of WRITTEN."""
 
 
 class PostgreSQL(Dialect):
@@ -75,25 +83,44 @@ class PostgreSQL(Dialect):
 
     def claim(self, run: Session, ask: Ask) -> Taken:
         """No part of a statement sees what another promoted: a claim that promotes takes nothing, and is repeated."""
-        taken, promoted = self._claim(run, ask, CLAIM)
+        taken, promoted = self._claim(run, ask, CLAIMS[ask.lifo])
         if promoted:
-            taken, _ = self._claim(run, ask, CLAIM_READY)
+            taken, _ = self._claim(run, ask, CLAIMS_READY[ask.lifo])
         return taken._replace(more=promoted == PROMOTE)
 
     def _claim(self, run: Session, ask: Ask, sql: str) -> tuple[Taken, int]:
-        rows = run.rows(sql, ask._asdict())
-        now, promoted, next = rows[0][:3]
-        return Taken([row[3:] for row in rows if row[3] is not None], now, next), promoted
+        rows = run.rows(sql.replace("SINCE", ask.since), ask._asdict())
+        now, promoted, next, *of_lanes = rows[0][:GLANCED]
+        glance = Glance(now, None, None, next, *of_lanes)
+        taken = [row[GLANCED:] for row in rows if row[GLANCED] is not None]
+        return Taken(taken, now, next, glance=glance), promoted
 
-    def reap(self, run: Session, queue: str, limit: int) -> tuple[int, int, int | None]:
+    def take(self, run: Session, ask: Ask, which: str) -> Sequence[tuple]:
+        return run.rows(f"{change(LEASE.replace('SINCE', ask.since), which)} RETURNING {ENTRY}", ask._asdict())
+
+    def reap(self, run: Session, queue: str, limit: int) -> Reaping:
         sql = (
             f"WITH gone AS ({change(REAPED, first_over(LEASED))} RETURNING 1) "
-            f"SELECT (SELECT count(*) FROM gone), NOW, ({next_of(LEASED)})"
+            f"SELECT (SELECT count(*) FROM gone), NOW, ({soonest(LEASED, OUT)}), ({first_over(OUT, 1)}) IS NOT NULL"
         )
-        return run.rows(sql, {"queue": queue, "limit": limit})[0]
+        return Reaping(*run.rows(sql, {"queue": queue, "limit": limit})[0])
 
     def change_over(self, run: Session, what: str, state: int, queue: str, limit: int) -> int:
         return run.count(change(what, first_over(state)), {"queue": queue, "limit": limit})
+
+    def heads(self, run: Session, queue: str, wants: Mapping[int, int]) -> tuple[int, list[tuple]]:
+        sql = (
+            "SELECT NOW, x.* FROM (SELECT 1) one LEFT JOIN "
+            "(unnest(%s::bigint[], %s::int[]) n (number, most) CROSS JOIN LATERAL "
+            "(SELECT state, seq, ord, moment, lost FROM djqueue_message WHERE queue = %s AND state = n.number "
+            "ORDER BY ord, moment, seq LIMIT n.most) x) ON true"
+        )
+        rows = run.rows(sql, [*columns(list(wants.items()) or [(0, 0)]), queue])
+        return rows[0][0], [row[1:] for row in rows if row[1] is not None]
+
+    def write_lanes(self, run: Session, rows: Sequence[tuple]) -> None:
+        table_of, params = table(rows, LANE_TYPES)
+        run.count(f"UPDATE djqueue_lane l SET {ASSIGNED} FROM {table_of} u ({WRITTEN}) WHERE l.seq = u.seq", params)
 
     def delete_some(
         self, run: Session, table: str, key: str, condition: str, order: str, params: list, limit: int
@@ -143,18 +170,22 @@ def change(what: str, which: str) -> str:
     return f"UPDATE djqueue_message SET {what} WHERE seq = ANY(ARRAY({which} {SKIPPING}))"
 
 
-def claiming(first: str, condition: str) -> str:
-    """Always a row; the entries beside it, when the next falls due only if there were too few of them."""
+def claiming(first: str, condition: str, ready: str) -> str:
+    """Always a row; the entries beside it, and what else there is to do only if there were too few of them."""
+    few = "CASE WHEN (SELECT count(*) FROM got) < %(limit)s THEN"
+    glance = ", ".join(f"{few} {column} END" for column in (f"({next_of(DELAYED)})", *OF_LANES))
     return (
-        f"WITH {first} pick AS MATERIALIZED ({FIRST_READY.replace(' ORDER', f' {condition} ORDER')} {SKIPPING}), "
+        f"WITH {first} pick AS MATERIALIZED ({ready.replace(' ORDER', f' {condition} ORDER')} {SKIPPING}), "
         f"got AS (UPDATE djqueue_message SET {LEASE} WHERE seq = ANY(ARRAY(SELECT seq FROM pick)) RETURNING {ENTRY}) "
         "SELECT NOW, (SELECT count(*) FROM due), "
-        f"CASE WHEN (SELECT count(*) FROM got) < %(limit)s THEN ({next_of(DELAYED)}) END, got.* "
+        f"{glance}, got.* "
         "FROM (SELECT 1) one LEFT JOIN got ON true"
     )
 
 
-CLAIM = claiming(
-    f"due AS ({change(PROMOTED, first_over(DELAYED, PROMOTE))} RETURNING 1),", "AND NOT EXISTS (SELECT 1 FROM due)"
-)
-CLAIM_READY = claiming("due AS (SELECT 1 LIMIT 0),", "")
+GLANCED = 7
+"""So many columns stand before those of an entry."""
+DUE_FIRST = f"due AS ({change(PROMOTED, first_over(DELAYED, PROMOTE))} RETURNING 1),"
+BOTH_WAYS = FIRST_READY, LAST_READY
+CLAIMS = [claiming(DUE_FIRST, "AND NOT EXISTS (SELECT 1 FROM due)", ready) for ready in BOTH_WAYS]
+CLAIMS_READY = [claiming("due AS (SELECT 1 LIMIT 0),", "", ready) for ready in BOTH_WAYS]

@@ -15,11 +15,11 @@ from djqueue.backends.sql.text import (
     DUE,
     ENTRY,
     EXTEND,
-    FIRST_READY,
     LEASE,
     REVIVED,
     SAID,
     SAID_WIDTH,
+    WAITS,
     absent,
     first_over,
     flat,
@@ -52,8 +52,8 @@ class SQLite(Dialect):
         )
         return {row[0] for row in run.rows(sql, [*flat([arrival.row for arrival in arrivals]), queue])}
 
-    def take(self, run: Session, ask: Ask) -> Sequence[tuple]:
-        sql = f"UPDATE djqueue_message SET {LEASE} WHERE seq IN ({FIRST_READY}) RETURNING {ENTRY}"
+    def take(self, run: Session, ask: Ask, which: str) -> Sequence[tuple]:
+        sql = f"UPDATE djqueue_message SET {LEASE.replace('SINCE', ask.since)} WHERE seq IN ({which}) RETURNING {ENTRY}"
         return run.rows(sql, ask._asdict())
 
     def change_over(self, run: Session, change: str, state: int, queue: str, limit: int) -> int:
@@ -97,7 +97,17 @@ class SQLite(Dialect):
         )
         return run.rows(sql, [*flat(said), queue])
 
-    # ---- guards and operators
+    # ---- lanes, guards and operators
+
+    locking = skipping = ""
+
+    def turn_at(self, now: int) -> int:
+        """By our clock, as several claims have the same moment by its own."""
+        return max(now, time.time_ns() // 1000)
+
+    def begin(self, run: Session) -> None:
+        """A transaction that writes first waits for its turn; one that reads first may find that it came too late."""
+        run.count("DELETE FROM djqueue_ticket WHERE seq < 0")
 
     def withhold(self, run: Session, queue: str, ids: Sequence[str]) -> set[str]:
         """Whoever holds a key is the one writer until its transaction ends."""
@@ -107,7 +117,7 @@ class SQLite(Dialect):
         """With a new seq, as this clock is too coarse to tell it from a put."""
         moving = (
             "SELECT seq, (SELECT max(seq) FROM djqueue_message) + row_number() OVER (ORDER BY moment, seq) AS last "
-            f"FROM djqueue_message d WHERE queue = %s AND id IN ({marks(ids)}) AND state < 2 AND {absent('d.id')}"
+            f"FROM djqueue_message d WHERE queue = %s AND id IN ({marks(ids)}) AND {WAITS} AND {absent('d.id')}"
         )
         change = f"seq = x.last, queue = %s, {REVIVED}"
         sql = f"UPDATE djqueue_message AS m SET {change} FROM ({moving}) x WHERE m.seq = x.seq"

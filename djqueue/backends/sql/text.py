@@ -4,27 +4,36 @@ from __future__ import annotations
 
 from collections.abc import Collection
 
-READY, DELAYED, LEASED = 0, 1, 2
+READY, DELAYED, LEASED, LATER, OUT = range(5)
+"""Of entries. The last two are delayed and leased ones of a lane; what waits in a lane has its number as its state."""
+OPEN, NOWHERE, TIMED = range(3)
+"""Of lanes. One in the line of another has the number of that as its state."""
+FIRST_NUMBER = 16
+"""Of lanes."""
+WAITS = "state NOT IN (2, 4)"
 
 PROMOTE = 500
 """So many due entries become ready with one claim at most."""
 
-ENTRY = "seq, body, id, nprio, place, created, lane, attempts, failures, lost, label, note, moment"
+ENTRY = "seq, body, id, nprio, place, created, lane, attempts, failures, lost, label, note, moment, gate, home"
 """The columns that become an entry."""
 RECORD = f"{ENTRY}, state, ord, owner"
 
-ARRIVING = "id, body, nprio, delay, run_at, lane, label, note, attempts, failures, lost"
-"""What is known of an entry that arrives; delay and run_at in µs, and one of them 0."""
-ARRIVING_WIDTH = 11
+ARRIVING = "id, body, nprio, delay, run_at, lane, label, note, attempts, failures, lost, gate, home"
+"""What is known of an entry that arrives; delay and run_at in µs, and one of them 0.
+
+A home below 0 does not count while it stands in an error queue."""
+ARRIVING_WIDTH = 13
 
 COLUMNS = (
-    "queue, id, body, nprio, lane, label, note, attempts, failures, lost, "
+    "queue, id, body, nprio, lane, label, note, attempts, failures, lost, gate, home, "
     "token, owner, created, place, state, ord, moment"
 )
 """What is written of it: every column but seq."""
 ARRIVED = (
-    "id, body, nprio, lane, label, note, attempts, failures, lost, 0, '', NOW, due, "
-    "CASE WHEN due > NOW THEN 1 ELSE 0 END, CASE WHEN due > NOW THEN 0 ELSE nprio END, due"
+    "id, body, nprio, lane, label, note, attempts, failures, lost, gate, home, 0, '', NOW, due, "
+    "CASE WHEN due > NOW THEN CASE WHEN home > 0 THEN 3 ELSE 1 END WHEN home > 0 THEN home ELSE 0 END, "
+    "CASE WHEN due > NOW THEN 0 ELSE nprio END, due"
 )
 """The same but for queue, made of ARRIVING and DUE."""
 DUE = "CASE WHEN run_at > 0 THEN run_at ELSE NOW + delay END AS due"
@@ -36,7 +45,8 @@ SAID = "seq, token, delay, attempts, failures, lost, note"
 """What a holder says of an entry on giving it up, and the proof that it may."""
 SAID_WIDTH = 7
 GIVE_UP = (
-    f"state = CASE WHEN u.delay > 0 THEN 1 ELSE 0 END, ord = CASE WHEN u.delay > 0 THEN 0 ELSE {RANK} END, "
+    "state = CASE WHEN state = 4 THEN CASE WHEN u.delay > 0 THEN 3 ELSE home END WHEN u.delay > 0 THEN 1 ELSE 0 END, "
+    f"ord = CASE WHEN u.delay > 0 THEN 0 ELSE {RANK} END, "
     "moment = CASE WHEN u.delay > 0 THEN NOW + u.delay ELSE place END, token = 0, owner = '', "
     "attempts = u.attempts, failures = u.failures, lost = u.lost, note = u.note"
 )
@@ -47,21 +57,31 @@ BURIED = (
 )
 """The same in an error queue, whose order is that of the deaths; the delay tells those of one statement apart."""
 
-LEASE = "state = 2, ord = 0, moment = NOW + %(lease)s, token = %(token)s, owner = %(owner)s, attempts = attempts + 1"
-EXTEND = "lost = lost - CASE WHEN state = 2 THEN 0 ELSE 1 END, state = 2, ord = 0"
+LEASE = (
+    "state = %(leased)s, ord = 0, moment = SINCE + %(lease)s, token = %(token)s, owner = %(owner)s, "
+    "attempts = attempts + 1"
+)
+EXTEND = (
+    "lost = lost - CASE WHEN state IN (2, 4) THEN 0 ELSE 1 END, state = CASE WHEN state = 4 THEN 4 ELSE 2 END, ord = 0"
+)
 """But for moment. What was reaped and not taken was not lost: its holder lives."""
 PROMOTED = f"state = 0, ord = {RANK}, moment = place"
 REAPED = f"lost = lost + 1, {PROMOTED}"
 """The token stays, so that a late worker may finish while nobody else has it."""
+RETURNED = "state = home, ord = nprio, moment = place"
+"""Back in its lane, at its place."""
+REAPED_IN_LANE = f"lost = lost + 1, {RETURNED}, token = 0, owner = ''"
+"""Its lane goes on, so a late worker may not finish what others may have begun."""
 REVIVED = (
-    "state = 0, ord = nprio, moment = NOW, place = NOW, created = NOW, token = 0, owner = '', "
-    "attempts = 0, failures = 0, lost = 0"
+    "home = ABS(home), state = ABS(home), ord = nprio, moment = NOW, place = NOW, created = NOW, "
+    "token = 0, owner = '', attempts = 0, failures = 0, lost = 0"
 )
 """As if put now."""
 
-FIRST_READY = (
-    "SELECT seq FROM djqueue_message WHERE queue = %(queue)s AND state = 0 ORDER BY ord, moment, seq LIMIT %(limit)s"
-)
+ORDER, BACKWARDS = "ORDER BY ord, moment, seq", "ORDER BY ord DESC, moment DESC, seq DESC"
+FIRST_READY = f"SELECT seq FROM djqueue_message WHERE queue = %(queue)s AND state = 0 {ORDER} LIMIT %(limit)s"
+LAST_READY = FIRST_READY.replace(ORDER, BACKWARDS)
+"""Of a queue whose last come first: it keeps priorities the other way round."""
 
 
 def first_over(state: int, limit: str | int = "%(limit)s") -> str:
@@ -77,6 +97,13 @@ def next_of(state: int) -> str:
     return (
         f"SELECT moment FROM djqueue_message WHERE queue = %(queue)s AND state = {state} AND ord = 0 AND moment >= NOW "
         "ORDER BY moment LIMIT 1"
+    )
+
+
+def soonest(*states: int) -> str:
+    """The same of several states."""
+    return (
+        f"SELECT min(moment) FROM ({' UNION ALL '.join(f'SELECT * FROM ({next_of(state)}) x' for state in states)}) y"
     )
 
 

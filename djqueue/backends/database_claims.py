@@ -1,0 +1,105 @@
+"""A claim in a database: what is in no lane by one statement, as if there were no lanes, and what lanes let leave."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable
+from math import inf
+from typing import NamedTuple
+
+from djqueue.backends.database_lanes import claim_turns, take_tickets
+from djqueue.backends.database_rows import lease_of, order_of, place_of, seconds_to
+from djqueue.backends.entries import Lease
+from djqueue.backends.sql.common import Ask, Dialect
+from djqueue.backends.sql.lanes import Glance
+
+UNSEEN = 0.05
+"""Seconds for which a claim that is full may not know of lanes that others filled."""
+SOON = 0.005
+"""Seconds after which to come again for lanes that somebody else has."""
+
+
+class Brought(NamedTuple):
+    """The leases of each unit, and seconds until there may be more."""
+
+    units: list[list[Lease]]
+    again: float = inf
+
+
+class Claims:
+    """The claims of one queue object. ``do`` runs a verb on the database, and repeats it after a deadlock."""
+
+    def __init__(self, do: Callable):
+        self._do, self._stirred, self._look_at, self._laned_last = do, False, 0.0, False
+
+    def stir(self) -> None:
+        """The next claim looks at the lanes first: something came to one, or one may have opened."""
+        self._stirred = True
+
+    def claim(self, sql: Dialect, ask: Ask, ahead: int) -> Brought:
+        """Units of work, the first to leave first. At equal priority lanes and entries in none take turns.
+
+        That holds among all that waited when the claim began, but for lanes that others filled, or let open, less than
+        UNSEEN ago: a claim that is full without them does not look for them.
+        """
+        if self._stirred:
+            laned = self._laned(sql, ask, ahead, self._do(sql.glance, ask.queue))
+            missing = ask.limit - sum(unit is not None for unit in laned.units)
+            own, _ = self._own(sql, ask, missing) if missing else (Brought([], 0.0), None)
+            return _together(ask, laned, own, laned.units)
+        own, glance = self._own(sql, ask, ask.limit)
+        if len(own.units) >= ask.limit:
+            self._look_behind(sql, ask)
+            return own
+        laned = self._laned(sql, ask._replace(limit=ask.limit - len(own.units)), ahead, glance)
+        return _together(ask, laned, own, [None] * len(own.units) + [unit for unit in laned.units if unit])
+
+    def settle_in(self, sql: Dialect, ask: Ask) -> None:
+        """Let the lanes stand where they belong, as far as claims have not."""
+        self._laned(sql, ask._replace(limit=0), 0, self._do(sql.glance, ask.queue))
+
+    def _look_behind(self, sql: Dialect, ask: Ask) -> None:
+        """After a claim that was full without lanes: now and then only."""
+        if time.monotonic() >= self._look_at:
+            self._stirred = self._do(sql.glance, ask.queue).stirs
+            self._look_at = time.monotonic() + UNSEEN
+
+    def _own(self, sql: Dialect, ask: Ask, limit: int) -> tuple[Brought, Glance]:
+        """What is in no lane."""
+        rows, now, next, more, glance = self._do(sql.claim, ask._replace(limit=limit))
+        # In what order a database returns the rows it has changed is its own affair.
+        rows = sorted(rows, key=order_of, reverse=ask.lifo)
+        again = 0.0 if more or len(rows) >= limit else seconds_to(next, now)
+        return Brought([[lease_of(row, ask)] for row in rows], again), glance
+
+    def _laned(self, sql: Dialect, ask: Ask, ahead: int, glance: Glance) -> Brought:
+        """Of lanes; None stands for what is in none and comes before."""
+        self._stirred = glance.stirs
+        if not glance.stirs:
+            self._look_at = time.monotonic() + UNSEEN
+            return Brought([], seconds_to(glance.next, glance.now))
+        tickets = self._do(take_tickets, sql, ask.queue, glance)
+        units, self._laned_last, held_back = self._do(claim_turns, sql, ask, glance, tickets, ahead, self._laned_last)
+        units = [unit and [lease_of(row, ask, unit[0], row[6]) for row in unit[1]] for unit in units]
+        units = [unit for unit in units if unit is None or unit]
+        if held_back or len(units) >= ask.limit:
+            return Brought(units, 0.0)
+        glance = self._do(sql.glance, ask.queue)
+        if glance.stirs:
+            return Brought(units, 0.0 if any(units) else SOON)
+        return Brought(units, seconds_to(glance.next, glance.now))
+
+
+def _together(ask: Ask, laned: Brought, own: Brought, order: list) -> Brought:
+    """Both, in their order; what more there was in no lane comes last."""
+    rest = iter(own.units)
+    units = [unit for one in order if (unit := one or next(rest, None))]
+    units += rest
+    return Brought(units, 0.0 if len(units) >= ask.limit else min(laned.again, own.again))
+
+
+def claim_of_the_dead(do: Callable, sql: Dialect, ask: Ask) -> Brought:
+    """From an error queue, which knows no lanes and is in the order of the deaths."""
+    rows, now, next, more, _ = do(sql.claim, ask)
+    again = 0.0 if more or len(rows) >= ask.limit else seconds_to(next, now)
+    return Brought([[lease_of(row, ask)] for row in sorted(rows, key=place_of)], again)

@@ -1,0 +1,232 @@
+"""Batch commands as classes, with a life of their own: begun once, used for batch after batch, ended once."""
+
+from __future__ import annotations
+
+import inspect
+from collections.abc import Iterable, Sequence
+from functools import cached_property
+from typing import Any, ClassVar, Unpack, get_args
+
+from asgiref.sync import async_to_sync, sync_to_async
+
+from djqueue import conf
+from djqueue.batches import BatchFunction
+from djqueue.command import Bound, Call, named_after, refuse_generator, refuse_nested
+from djqueue.exceptions import InvalidMessage
+from djqueue.handlers import Binding
+from djqueue.lanes import Batch, Route
+from djqueue.notes import text_of
+from djqueue.options import CommandOptions
+from djqueue.policies import Policy
+from djqueue.registry import registry
+from djqueue.requests import is_structured, plain, requested, typed
+from djqueue.results import Result
+
+ROUTED = {"shard", "priority", "batch"}
+"""Options that have another home here: the shard and the priority are what route() says, batch is batch_size."""
+
+
+class BatchCommand:
+    """A command whose objects are given batches of requests: subclass it and write :meth:`perform`.
+
+    Requests of one thread run in order, those of a higher priority first, and no two batches of a thread at once. A
+    worker that takes a thread makes an object, starts it, and keeps it for as long as it stays with that thread. All
+    methods may be async. Subclassing registers; ``class Base(BatchCommand, abstract=True)`` is not registered itself.
+    """
+
+    options: ClassVar[dict[str, Any]] = {}
+    """Those of :func:`~djqueue.decorators.queue_command`, but for ``shard``, ``priority`` and ``batch``."""
+    priorities: ClassVar[Sequence[int] | None] = None
+    """The priorities that :meth:`route` may say, the highest first; None for any."""
+    batch_size: ClassVar[int | Batch | None] = None
+    """The most requests of a batch, or a Batch that also says for how many to wait; None: QUEUE_WORKER_BATCH_SIZE."""
+
+    def __init_subclass__(cls, abstract: bool = False, **kwargs: Any) -> None:
+        super().__init_subclass__(**kwargs)
+        refuse_nested(cls)
+        if not abstract:
+            registry.register(HandlerCommand(cls))
+
+    # ---- what subclasses write
+
+    @classmethod
+    def create(cls) -> Any:
+        """Make the object that a worker will keep."""
+        return cls()
+
+    @classmethod
+    def route(cls, *requests: Any) -> list[Route]:
+        """Where each request goes: to which thread, with which priority there."""
+        return [Route() for _ in requests]
+
+    def start(self) -> Any:
+        """A worker takes the thread: called once, before the first batch."""
+
+    def perform(self, *requests: Any) -> Any:
+        """Do the work of a batch; returns None, or a list of what became of each: a result or an exception.
+
+        Whatever it raises is what all of them failed with; PartialFailure says it of some. It calls ``handle``, another
+        name for it, if that is what is written.
+        """
+        return self.handle(*requests)
+
+    def handle(self, *requests: Any) -> Any:
+        """As :meth:`perform`."""
+        raise NotImplementedError(f"{type(self).__name__} must write perform().")
+
+    def stop(self) -> Any:
+        """The worker leaves the thread: called once, also after an exception in :meth:`perform`."""
+
+    # ---- what others call
+
+    @classmethod
+    def command(cls) -> HandlerCommand:
+        """What the registry holds for this class."""
+        return registry[f"{cls.__module__}.{cls.__qualname__}"]
+
+    @classmethod
+    def enqueue(cls, *requests: Any) -> list[Result]:
+        """Send requests, all of them or none; returns their handles.
+
+        Raises ValueError if :meth:`route` does not say of each where it goes, or says a priority that is none of
+        :attr:`priorities`, and what :meth:`Command.enqueue` raises.
+        """
+        return cls.command().send(requests)
+
+    @classmethod
+    async def aenqueue(cls, *requests: Any) -> list[Result]:
+        """:meth:`enqueue` for async code."""
+        return await sync_to_async(cls.enqueue)(*requests)
+
+    @classmethod
+    def using(cls, **options: Unpack[CommandOptions]) -> HandlerBound:
+        """This command with other options: ``Notify.using(delay=30).enqueue(one, two)``."""
+        return cls.command().using(**options)
+
+
+class HandlerCommand(BatchFunction):
+    """What the registry holds for a batch command as a class."""
+
+    whole = True
+
+    def __init__(self, handler: type[BatchCommand]):
+        self.handler = handler
+        _refuse_routed(handler.options)
+        _refuse_disorder(handler)
+        method = handler.handle if handler.perform is BatchCommand.perform else handler.perform
+        refuse_generator(method)
+        policy = Policy.of(**handler.options, shard=0, batch=handler.batch_size or True)  # what route() says counts
+        super().__init__(named_after(handler, lambda requests: self._run_here(requests), method), policy)
+        self.is_async = inspect.iscoroutinefunction(method)
+
+    @cached_property
+    def kind(self) -> Any:
+        """What its requests are, if it says so."""
+        return requested(self.func.__wrapped__)
+
+    def using(self, **options: Unpack[CommandOptions]) -> HandlerBound:
+        _refuse_routed(options)
+        return HandlerBound(self, self.policy.using(**options))
+
+    def send(self, requests: Iterable[Any], policy: Policy | None = None) -> list[Result]:
+        """As :meth:`BatchCommand.enqueue`."""
+        return self._send([Call((request,)) for request in requests], policy or self.policy)
+
+    def item(self, args: tuple, kwargs: dict) -> Any:
+        """The request that a call carries. Raises InvalidMessage if it is none."""
+        try:
+            return typed(self.kind, *args, **kwargs)
+        except Exception as error:
+            raise InvalidMessage(f"no request: {type(error).__name__}: {text_of(error)}") from error
+
+    def perform(self, items: Sequence[Any], lane: str, binding: Binding) -> Any:
+        return binding.bind((self.name, lane), self.handler.create, self.policy.lingers).perform(*items)
+
+    def _run_here(self, requests: Sequence[Any]) -> Any:
+        binding = Binding()
+        try:
+            value = self.perform(requests, "", binding)
+            return binding.await_(value) if inspect.iscoroutine(value) else value
+        finally:
+            binding.release()
+
+    def _send(self, calls: list[Call], policy: Policy) -> list[Result]:
+        for call in calls:
+            if len(call.args) != 1 or call.kwargs:
+                raise TypeError(f"{self.name}: a request is one argument.")
+        requests = [call.args[0] for call in calls]
+        policies = _Routed(policy)
+        routed = [policies[route] for route in self._routes(requests)]
+        as_fields = (policy.codec or conf.get("QUEUE_CODEC")) != "pickle"
+        carried = [self._in_fields(request) if as_fields else request for request in requests]
+        return self._put([(Call((one,)), policy) for one, policy in zip(carried, routed, strict=True)])
+
+    def _routes(self, requests: Sequence[Any]) -> list[Route]:
+        if not requests:
+            return []
+        routes = self.handler.route(*requests)
+        if inspect.iscoroutine(routes):
+            routes = async_to_sync(_awaited)(routes)
+        if not isinstance(routes, list | tuple) or not all(isinstance(route, Route) for route in routes):
+            raise TypeError(f"{self.name}: route() returned {routes!r}: return a list of Route.")
+        if len(routes) != len(requests):
+            raise ValueError(f"{self.name}: route() returned {len(routes)} routes for {len(requests)} requests.")
+        allowed = self.handler.priorities
+        if strange := {route.priority for route in routes} - set(allowed or [route.priority for route in routes]):
+            raise ValueError(f"{self.name}: route() said the priorities {sorted(strange)}; priorities is {allowed!r}.")
+        return routes
+
+    def _in_fields(self, request: Any) -> Any:
+        """What a codec without classes can carry."""
+        if is_structured(type(request)) and type(request) not in {self.kind, *get_args(self.kind)}:
+            raise TypeError(
+                f"{self.name}: perform() does not say that it takes {type(request).__name__}, so nobody could know "
+                f"what to make of its fields: write *requests: {type(request).__name__}, or use codec='pickle'."
+            )
+        return plain(request)
+
+
+class HandlerBound(Bound):
+    """A batch command with options of its own; made by :meth:`BatchCommand.using`."""
+
+    def enqueue(self, /, *requests: Any) -> list[Result]:
+        """As :meth:`BatchCommand.enqueue`."""
+        return self.command.send(requests, self.policy)
+
+    async def aenqueue(self, /, *requests: Any) -> list[Result]:
+        """As :meth:`BatchCommand.aenqueue`."""
+        return await sync_to_async(self.enqueue)(*requests)
+
+    def using(self, **options: Unpack[CommandOptions]) -> HandlerBound:
+        """As :meth:`BatchCommand.using`, on top of what this one says."""
+        _refuse_routed(options)
+        return HandlerBound(self.command, self.policy.using(**options))
+
+
+class _Routed(dict[Route, Policy]):
+    """A policy as each route has it."""
+
+    def __init__(self, policy: Policy):
+        self._policy = policy
+
+    def __missing__(self, route: Route) -> Policy:
+        self[route] = self._policy.using(shard=route.thread, priority=route.priority)
+        return self[route]
+
+
+async def _awaited(coroutine: Any) -> Any:
+    return await coroutine
+
+
+def _refuse_routed(options: dict[str, Any]) -> None:
+    if elsewhere := sorted(ROUTED & options.keys()):
+        raise TypeError(
+            f"{', '.join(elsewhere)}: of a BatchCommand, route() says the thread and the priority of each request, and "
+            "batch_size the most of a batch."
+        )
+
+
+def _refuse_disorder(handler: type[BatchCommand]) -> None:
+    listed = handler.priorities
+    if listed is not None and (not listed or list(listed) != sorted(set(listed), reverse=True)):
+        raise ValueError(f"{handler.__qualname__}.priorities is {listed!r}: list each once, the highest first.")

@@ -1,0 +1,153 @@
+"""A thread that runs what the pool hands it."""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+import sys
+import threading
+import traceback
+from collections.abc import Coroutine, Hashable, Iterator, Sequence
+from contextvars import copy_context
+from itertools import takewhile
+from queue import SimpleQueue
+from typing import TYPE_CHECKING
+
+from django.db import connections
+
+from djqueue.consumer.holdings import Held
+from djqueue.durations import clock
+from djqueue.executor import BEHIND, are_apart, batch_of, execute, execute_batch
+from djqueue.handlers import Binding
+from djqueue.logs import about, tell
+from djqueue.verdicts import Outcome, Verdict, comes_first
+
+if TYPE_CHECKING:
+    from djqueue.consumer.pool import Pool
+
+logger = logging.getLogger(__name__)
+
+LAPSED = Verdict(Outcome.UNTRIED, "its lease ran out before it was begun")
+
+
+class Worker(threading.Thread):
+    """Runs one unit at a time, for ever."""
+
+    def __init__(self, pool: Pool, number: int):
+        super().__init__(name=f"djqueue-worker-{number}", daemon=True)
+        self.number = number
+        self.unit: list[Held] = []
+        """What it has in hands: what it runs, and what comes after that."""
+        self.binding = Binding(self._await)
+        """The handler that it keeps, if it does."""
+        self.mail: SimpleQueue[list[Held]] = SimpleQueue()
+        """What comes for the shard of that handler; nothing, if others need the worker more."""
+        self.tied: Hashable = None
+        """The shard for which it has mail."""
+        self._pool = pool
+        self._runner: asyncio.Runner | None = None
+        self.finished = 0
+
+    def run(self) -> None:
+        while (unit := self._pool.next(self)) is not None and self._serve(unit):
+            pass
+        self.part()
+        if self._runner is not None:
+            self._runner.close()
+        connections.close_all()
+
+    def where(self) -> str:
+        """What it is doing just now, as a traceback tells it."""
+        frame = sys._current_frames().get(self.ident)
+        return "".join(traceback.format_stack(frame)) if frame is not None else ""
+
+    def part(self) -> None:
+        """Keep no handler any more."""
+        if self.binding.shard is not None:
+            self.binding.release()
+            mend_connections()
+
+    def _serve(self, unit: list[Held]) -> bool:
+        """Run a unit and finish each of it as it ends; whether this thread was not left behind meanwhile."""
+        self.unit = list(unit)
+        for held, verdict in self._verdicts(unit):
+            if not self._pool.let_go(self, held):
+                return False
+            try:
+                self._pool.finish(held, verdict)
+            except BaseException as error:  # nothing may end the thread
+                tell(logger, logging.ERROR, "A message could not be finished", exc_info=error)
+        return True
+
+    def _verdicts(self, unit: list[Held]) -> Iterator[tuple[Held, Verdict]]:
+        """What becomes of each, as they end; of the rest too, if it is not to be begun."""
+        begun = 0
+        while begun < len(unit):
+            batch = self._next_batch(unit[begun:])
+            verdicts = self._begin(batch)
+            begun += len(batch)
+            untried = self._why_not(batch, verdicts, unit[begun:]) if begun < len(unit) else None
+            yield from zip(batch, verdicts, strict=True)
+            if untried is not None:
+                yield from ((held, untried) for held in unit[begun:])
+                return
+
+    def _next_batch(self, rest: list[Held]) -> list[Held]:
+        return rest if len(rest) == 1 else rest[: batch_of([held.lease for held in rest])]
+
+    def _begin(self, batch: Sequence[Held]) -> list[Verdict]:
+        """Run what is to run at once, as far as it is surely still ours."""
+        now = clock()
+        for held in batch:
+            held.began = now
+        ours = list(takewhile(lambda held: not held.lapsed(now), batch))
+        verdicts = self._execute(ours) if ours else []
+        return verdicts + [LAPSED] * (len(batch) - len(ours))
+
+    def _why_not(self, batch: Sequence[Held], verdicts: Sequence[Verdict], rest: Sequence[Held]) -> Verdict | None:
+        """Why what is behind in its unit is not begun."""
+        if reason := self._pool.recall():
+            return Verdict(Outcome.UNTRIED, reason)
+        pairs = zip(batch, verdicts, strict=True)
+        if any(held.lost or comes_first(held.lease.entry, verdict) for held, verdict in pairs):
+            return BEHIND
+        if are_apart(batch[-1].lease.entry, rest[0].lease.entry):
+            return Verdict(Outcome.UNTRIED, "a batch is of one priority, and a higher one may have come")
+        return None
+
+    def _execute(self, batch: Sequence[Held]) -> list[Verdict]:
+        mend_connections()
+        first, controls = batch[0], [self._pool.control(held) for held in batch]
+        try:
+            if len(batch) == 1:
+                return [execute(first.queue, first.lease, self._await, controls[0], self.binding)]
+            return execute_batch(first.queue, [held.lease for held in batch], controls, self.binding)
+        except BaseException as error:  # not the command's, which execute() judges; nothing may end the thread
+            extra = about(first.queue, first.lease.entry)
+            tell(logger, logging.ERROR, "A message could not be run", exc_info=error, extra=extra)
+            return [Verdict(Outcome.HANDED_BACK, f"could not be run: {type(error).__name__}", delay=1.0)] * len(batch)
+        finally:
+            mend_connections()
+            self._pool.keep(self)
+
+    def _await(self, coroutine: Coroutine) -> object:
+        """Async commands of one thread share an event loop."""
+        if self._runner is None:
+            self._runner = asyncio.Runner()
+        return self._runner.run(coroutine, context=copy_context())  # else they would share the context of the first
+
+
+def mend_connections() -> None:
+    """Around every command what Django does around every request: no connection that is broken or too old.
+
+    Nor does one stay in a transaction that a command has left open.
+    """
+    for connection in connections.all(initialized_only=True):
+        try:
+            if connection.in_atomic_block:
+                connection.close()
+                del connections[connection.alias]  # Django holds a connection closed within atomic() to be broken
+            else:
+                connection.close_if_unusable_or_obsolete()
+        except Exception:
+            tell(logger, logging.WARNING, "A database connection could not be closed", exc_info=True)

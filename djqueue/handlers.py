@@ -1,0 +1,104 @@
+"""How a batch runs: the handler that a worker keeps while it stays with a shard, and what is told of each item."""
+
+from __future__ import annotations
+
+import asyncio
+import inspect
+import logging
+from collections.abc import Callable, Hashable, Sequence
+from contextvars import Context, copy_context
+from functools import partial
+from typing import TYPE_CHECKING, Any, Protocol
+
+from djqueue.exceptions import PartialFailure
+from djqueue.logs import tell
+from djqueue.running import Awaiter, CurrentMessage, run_batch, with_own_thread
+
+if TYPE_CHECKING:
+    from djqueue.batches import BatchFunction
+
+logger = logging.getLogger(__name__)
+
+
+class Handler(Protocol):
+    """What is begun once, used for batch after batch, and ended once. Its methods may be async."""
+
+    def start(self) -> Any: ...
+    def perform(self, *requests: Any) -> Any: ...
+    def stop(self) -> Any: ...
+
+
+class Binding:
+    """At most one handler, of one shard. Belongs to one thread."""
+
+    def __init__(self, await_: Awaiter = asyncio.run):
+        self.await_ = await_
+        self._handler: Handler | None = None
+        self.shard: Hashable = None
+        """What the handler is kept for; None if there is none."""
+        self.linger = 0.0
+        """For how many seconds it is kept while nothing comes for it."""
+
+    def bind(self, shard: Hashable, create: Callable[[], Any], linger: float) -> Handler:
+        """The handler of a shard: the one that is kept, or a new one, started. Raises what these two steps raise."""
+        if self._handler is None or self.shard != shard:
+            self.release()
+            handler = self._run(create)
+            self._run(handler.start)
+            self._handler, self.shard = handler, shard
+        self.linger = linger
+        return self._handler
+
+    def release(self) -> None:
+        """Stop what is kept. What that raises is logged, as nobody is left to hear of it."""
+        handler, self._handler = self._handler, None
+        try:
+            if handler is not None:
+                copy_context().run(self._run, handler.stop)
+        except BaseException as error:  # sys.exit() in a handler must not end the worker
+            tell(logger, logging.ERROR, "%s.stop() failed", type(handler).__qualname__, exc_info=error)
+        finally:
+            self.shard = None
+
+    def _run(self, step: Callable[[], Any]) -> Any:
+        value = step()
+        return self.await_(with_own_thread(value)) if inspect.iscoroutine(value) else value
+
+
+def run_items(
+    command: BatchFunction,
+    items: Sequence[object],
+    messages: Sequence[CurrentMessage],
+    lane: str,
+    binding: Binding,
+    context: Context | None = None,
+) -> Sequence[object]:
+    """Run a batch; of each item what it returned, or the exception that it failed with.
+
+    Raises what makes all of them fail; then no handler is kept.
+    """
+    try:
+        start = partial(command.perform, items, lane, binding)
+        return _results_of(run_batch(start, messages, binding.await_, context), len(items))
+    except PartialFailure as failure:
+        return _results_but(failure, len(items))
+    except BaseException:
+        binding.release()
+        raise
+
+
+def _results_of(returned: object, count: int) -> Sequence[object]:
+    """What became of each item, by what a batch returned: values, or exceptions. TypeError if it does not say."""
+    if returned is None:
+        return [None] * count
+    if isinstance(returned, list | tuple) and len(returned) == count:
+        return returned
+    told = f"{len(returned)}" if isinstance(returned, list | tuple) else type(returned).__qualname__
+    raise TypeError(f"a batch of {count} returned {told}: return None, or a list of {count} results or exceptions")
+
+
+def _results_but(partial: PartialFailure, count: int) -> Sequence[object]:
+    """The same if some failed. Raises ValueError if it names items that are not there."""
+    if strange := [index for index in partial.failed if not 0 <= index < count]:
+        raise ValueError(f"PartialFailure names the items {strange} of a batch of {count}") from partial
+    return [partial.failed.get(index) for index in range(count)]

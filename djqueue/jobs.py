@@ -1,0 +1,81 @@
+"""One start of a message, or of several at once, and what its end means."""
+
+from __future__ import annotations
+
+import logging
+import time
+from collections.abc import Sequence
+from contextvars import Context
+from dataclasses import dataclass, replace
+
+from djqueue import events
+from djqueue.backends.base import Entry, Lease
+from djqueue.command import Command
+from djqueue.handlers import Binding, run_items
+from djqueue.logs import plain, tell
+from djqueue.notes import text_of
+from djqueue.policies import Policy
+from djqueue.running import Awaiter, CurrentMessage, run
+from djqueue.verdicts import Outcome, Verdict
+
+logger = logging.getLogger(__name__)
+
+
+@dataclass(slots=True)
+class Job:
+    """A message that is about to run; the one argument of a batch command is what stands for it in the batch."""
+
+    lease: Lease
+    command: Command
+    policy: Policy
+    args: tuple
+    kwargs: dict
+    message: CurrentMessage
+    keep: float
+    """For how many seconds its result is kept."""
+
+
+def attempt(job: Job, await_: Awaiter, context: Context) -> Verdict:
+    """Run one."""
+    _tell_started(job)
+    try:
+        value = run(job.command, job.args, job.kwargs, job.message, await_, context)
+    except BaseException as error:  # sys.exit() in a command must not end the worker
+        return _verdict_of(job, error)
+    return _verdict_of(job, value)
+
+
+def attempt_together(jobs: Sequence[Job], context: Context, binding: Binding) -> list[Verdict]:
+    """Run some as a batch, and judge each by what became of it."""
+    for job in jobs:
+        _tell_started(job)
+    items, messages = [job.args[0] for job in jobs], [job.message for job in jobs]
+    try:
+        results = run_items(jobs[0].command, items, messages, jobs[0].lease.entry.lane, binding, context)
+    except BaseException as error:  # sys.exit() in a command must not end the worker
+        results = [error] * len(jobs)
+    return [_verdict_of(job, result) for job, result in zip(jobs, results, strict=True)]
+
+
+def _tell_started(job: Job) -> None:
+    message = job.message
+    events.emit(events.started, message.command, id=message.id, queue_name=message.queue_name, attempt=message.attempt)
+
+
+def _verdict_of(job: Job, result: object) -> Verdict:
+    """By what it returned or raised."""
+    ran = time.monotonic() - job.message.began
+    if not isinstance(result, BaseException):
+        return Verdict(Outcome.DONE, value=result, seconds=ran)
+    if isinstance(result, job.message.control.interrupts):
+        return Verdict(Outcome.HANDED_BACK, "interrupted", result)
+    return replace(judged(job.policy, result, job.lease.entry), seconds=ran)
+
+
+def judged(policy: Policy, error: BaseException, entry: Entry) -> Verdict:
+    """What an exception means; where nobody can tell (QUEUE_RETRY_ON lists no exceptions, say), no further start."""
+    try:
+        return policy.judge(error, entry)
+    except Exception as trouble:
+        tell(logger, logging.ERROR, "%s: its failure cannot be judged", plain(entry.label), exc_info=trouble)
+        return Verdict(Outcome.DEAD, f"{type(error).__name__}: {text_of(error)}", error)

@@ -1,0 +1,281 @@
+"""Where the entry of a call waits: in which lane, by what gate, and within which other lane.
+
+A command's options make a :class:`Plan` when it is declared; a call's arguments make a lane of that. Lanes are named
+after their command: ``app.commands.send`` holds its calls, ``app.commands.send:42`` those whose key is 42, and
+``app.commands.send*`` is what the latter are within if all of them share a limit. ``throttle:api`` is what the calls of
+all commands are within that share the throttle of that name.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Callable, Mapping
+from dataclasses import KW_ONLY, dataclass, field, replace
+from datetime import timedelta
+from functools import lru_cache
+from typing import TYPE_CHECKING, Any, NamedTuple
+
+from djqueue import conf
+from djqueue.backends.gates import Gate
+from djqueue.backends.windows import Window
+from djqueue.durations import seconds, whole
+from djqueue.fingerprints import fingerprint
+
+if TYPE_CHECKING:
+    from djqueue.policies import Policy
+
+LONGEST = 200
+"""Characters of a lane's name; of a longer one the end is hashed."""
+USUAL_RUN = 32
+MOST = 1000
+"""So many may be handed to one worker at once."""
+Key = Callable[..., Any] | int | str
+"""A function of a call's arguments, or what it would return for all of them."""
+_NAME = re.compile(r"[^\s:*\x00-\x1f]{1,64}")
+
+
+@dataclass(frozen=True, slots=True)
+class Throttle:
+    """At most ``limit`` starts in any ``window`` (seconds or a timedelta), over all consumers.
+
+    Without ``key`` that is for all calls of the command; with ``key``, a function of the arguments, for each value that
+    it returns, None being free. With a ``name`` it is for the calls of all commands that say the same name; they must
+    say the same of it in all else. ``moderate`` spaces them evenly, ``elastic`` lets them catch up once they are
+    behind, and leaves ``elastic_buffer`` slots unused then. Raises TypeError or ValueError for what makes no sense.
+    """
+
+    limit: int
+    window: float | timedelta
+    _: KW_ONLY
+    key: Callable[..., Any] | None = None
+    moderate: bool = False
+    elastic: bool = False
+    elastic_buffer: int = 0
+    name: str | None = None
+    measure: Window = field(init=False, repr=False, compare=False)
+    """The same as the backends know it."""
+
+    def __post_init__(self) -> None:
+        window = Window(self.limit, self.window, self.moderate, self.elastic, self.elastic_buffer)
+        object.__setattr__(self, "measure", window)
+        if self.key is not None and not callable(self.key):
+            raise TypeError(f"Throttle(key={self.key!r}): give a function of the arguments.")
+        if self.name is not None and not (isinstance(self.name, str) and _NAME.fullmatch(self.name)):
+            raise ValueError(
+                f"Throttle(name={self.name!r}): a name has 1 to 64 characters, without white space, ':' or '*'."
+            )
+
+
+def up_to(value: object, name: str) -> int:
+    """How many may go together. Raises ValueError that names the argument."""
+    if whole(value, name, least=1) > MOST:
+        raise ValueError(f"{name} is {value}: give at most {MOST}.")
+    return value
+
+
+@dataclass(frozen=True, slots=True)
+class Batch:
+    """How many calls the function is given at once: up to ``most``, by default QUEUE_WORKER_BATCH_SIZE.
+
+    Fewer than ``least`` wait for more until the first of them has waited for ``wait`` (seconds or a timedelta). Raises
+    TypeError or ValueError for what makes no sense.
+    """
+
+    most: int | None = None
+    least: int = 1
+    wait: float | timedelta = 0.0
+
+    def __post_init__(self) -> None:
+        if self.most is not None:
+            up_to(self.most, "batch")
+        whole(self.least, "Batch(least=…)", least=1)
+        object.__setattr__(self, "wait", seconds(self.wait, "Batch(wait=…)"))
+        if self.most is not None and self.least > self.most:
+            raise ValueError(f"Batch(least={self.least}) is more than most={self.most}.")
+        if (self.least > 1) != (self.wait > 0):
+            raise ValueError(
+                "Batch(least=…) says for how many to wait, and wait=… for how long: give both, or neither."
+            )
+
+    @property
+    def size(self) -> int:
+        """The most of a batch."""
+        return up_to(conf.get("QUEUE_WORKER_BATCH_SIZE"), "QUEUE_WORKER_BATCH_SIZE") if self.most is None else self.most
+
+
+@dataclass(frozen=True, slots=True)
+class Route:
+    """Where a request of a batch command goes: its shard, and its priority there.
+
+    By default QUEUE_DEFAULT_THREAD and QUEUE_DEFAULT_PRIORITY.
+    """
+
+    thread: int | str | None = None
+    priority: int | None = None
+
+    def __post_init__(self) -> None:
+        for name, setting in (("thread", "QUEUE_DEFAULT_THREAD"), ("priority", "QUEUE_DEFAULT_PRIORITY")):
+            if getattr(self, name) is None:
+                object.__setattr__(self, name, conf.get(setting))
+
+
+# ---- from options to a plan
+
+
+class Plan(NamedTuple):
+    """What a command's options say of the lanes of its calls."""
+
+    key: Key | None
+    """What tells its lanes apart; None: it has one."""
+    gate: Gate
+    """Of such a lane."""
+    batch: Batch | None
+    outer: Gate | None
+    """Of what its lanes are within, if they share anything."""
+    shared: str
+    """The name of the throttle that they share with other commands; without one they share among themselves."""
+    each: bool
+    """Whether what they share there is shared by those of one key only."""
+
+
+def plan_of(policy: Policy) -> Plan | None:
+    """What its options make of lanes, if anything. Raises ValueError for what would take more than two levels."""
+    if policy.shard is None and not (policy.concurrency or policy.throttle or policy.batch):
+        return None
+    key, own = _one_key(policy), [one for one in policy.throttle if one.name is None]
+    named = _one_name([one for one in policy.throttle if one.name is not None])
+    most = policy.concurrency or 0
+    wide = Gate(most=0 if policy.key else most, windows=_windows(own, keyed=False))
+    narrow = Gate(
+        ordered=policy.shard is not None,
+        run=1 if policy.shard is None or policy.batch else policy.run,
+        most=most if policy.key else 0,
+        windows=_windows(own, keyed=True),
+    )
+    if key is None:
+        gate, outer = replace(narrow, most=wide.most, windows=wide.windows), None
+    else:
+        gate, outer = narrow, None if wide == Gate() else wide
+    if named:
+        if outer is not None:
+            raise ValueError(THREE_LEVELS.format(name=named[0].name))
+        outer = Gate(windows=tuple(one.measure for one in named))
+    shared, each = (named[0].name, named[0].key is not None) if named else ("", False)
+    return Plan(key, gate, policy.batch, outer, shared, each)
+
+
+THREE_LEVELS = (
+    "a call waits in a lane, which can be within one other: with limits for each key there can be one for the command "
+    "(concurrency= or throttle= without key) or the throttle named {name!r}, not both. Give the limits of the command "
+    "to that throttle as further windows of its name, or leave out what is for each key."
+)
+TWO_KEYS = (
+    "a call waits in one lane, but {names} say different keys for it. Give all of them the same function (define it "
+    "once, by name), or leave out the key of those that may be for the whole command."
+)
+TWO_NAMES = (
+    "throttles of different names, {names}: a call can share one with other commands. Give one of them no name, or "
+    "both windows one name, with one key or without."
+)
+KEY_OF_ITS_SHARD = (
+    "a shard runs one at a time: concurrency= with the same key adds nothing. Leave out key= to bound the command as a "
+    "whole, or leave out concurrency=."
+)
+
+
+def _one_key(policy: Policy) -> Key | None:
+    """What all that is said for each key agree on. Raises ValueError."""
+    said = [("shard=", policy.shard), ("key= (of concurrency=)", policy.key if policy.concurrency else None)]
+    said += [(f"Throttle({one.limit}, {one.window}, key=…)", one.key) for one in policy.throttle]
+    keys = [(name, key) for name, key in said if key is not None]
+    if any(key != keys[0][1] for _, key in keys):
+        raise ValueError(TWO_KEYS.format(names=" and ".join(name for name, _ in keys)))
+    if policy.shard is not None and policy.concurrency and policy.key:
+        raise ValueError(KEY_OF_ITS_SHARD)
+    return keys[0][1] if keys else None
+
+
+def _one_name(named: list[Throttle]) -> list[Throttle]:
+    """Those that are shared with other commands, which are all of one name. Raises ValueError."""
+    if len({(one.name, one.key) for one in named}) > 1:
+        raise ValueError(TWO_NAMES.format(names=" and ".join(repr(one.name) for one in named)))
+    return named
+
+
+def _windows(throttles: list[Throttle], keyed: bool) -> tuple[Window, ...]:
+    return tuple(one.measure for one in throttles if (one.key is not None) == keyed)
+
+
+def disagreement(one: Plan | None, other: Plan | None) -> str:
+    """How two plans that share a throttle by its name differ in it; nothing if they do not, or share none."""
+    if one is None or other is None or not one.shared or one.shared != other.shared:
+        return ""
+    ours, theirs = _shared_budget(one), _shared_budget(other)
+    return f"{ours} and {theirs}" if ours != theirs else ""
+
+
+def _shared_budget(plan: Plan) -> str:
+    windows = " and ".join(sorted(map(str, plan.outer.windows)))
+    return f"{windows} for each key" if plan.each else windows
+
+
+# ---- from a call to its place
+
+
+class Place(NamedTuple):
+    """Where an entry waits; twice nothing for one that waits in no lane."""
+
+    lane: str = ""
+    gate: str = ""
+
+
+NOWHERE = Place()
+
+
+def placed(policy: Policy, name: str, call: tuple[tuple, Mapping[str, Any]]) -> Place:
+    """The lane of a call of the command of that name, and its gate as text."""
+    plan = policy.plan
+    if plan is None:
+        return NOWHERE
+    prefix = conf.get("QUEUE_TUBE_PREFIX")
+    key = None if plan.key is None else _asked(plan.key, call, name)
+    if key is None and plan.key is not None:  # free of what is for each key
+        plan = plan._replace(gate=Gate(), outer=None if plan.each else plan.outer)
+        if plan.outer is None and not plan.batch:
+            return NOWHERE
+    text = None if key is None else key_text(key)
+    within = _outer_name(plan, prefix, name, text) if plan.outer else ""
+    size = plan.batch.size if plan.batch else plan.gate.run
+    return Place(_short(prefix + name, text), _written(plan.gate, plan.outer, within, plan.batch, size))
+
+
+def _asked(key: Key, call: tuple[tuple, Mapping[str, Any]], name: str) -> object:
+    args, kwargs = call
+    try:
+        return key(*args, **kwargs) if callable(key) else key
+    except Exception as error:
+        error.add_note(f"In a function that says the shard or the key of a call of {name}.")
+        raise
+
+
+def key_text(key: object) -> str:
+    """A key as a part of a lane's name: itself if it is a number or a text that can be read, else a digest."""
+    text = str(key) if isinstance(key, int | str) and not isinstance(key, bool) else ""
+    return text if text and text.isprintable() else fingerprint(key)
+
+
+def _outer_name(plan: Plan, prefix: str, name: str, text: str | None) -> str:
+    if plan.shared:
+        return _short(f"{prefix}throttle:{plan.shared}", text if plan.each else None)
+    return _short(f"{prefix}{name}*", None)
+
+
+def _short(name: str, key: str | None) -> str:
+    whole = name if key is None else f"{name}:{key}"
+    return whole if len(whole) <= LONGEST else f"{whole[: LONGEST - 33]}~{fingerprint(whole)}"
+
+
+@lru_cache(4096)
+def _written(gate: Gate, outer: Gate | None, within: str, batch: Batch | None, run: int) -> str:
+    least, wait = (batch.least, batch.wait) if batch else (1, 0.0)
+    return replace(gate, run=run, least=min(least, run), wait=wait, within=within, outer=outer).written()

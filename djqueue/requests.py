@@ -1,0 +1,79 @@
+"""Requests of batch commands as plain values, for codecs that carry no classes, and back by their annotation."""
+
+from __future__ import annotations
+
+import sys
+from collections.abc import Callable
+from dataclasses import fields, is_dataclass
+from types import NoneType, UnionType
+from typing import Any, Union, get_args, get_origin, get_type_hints
+
+
+def requested(perform: Callable) -> Any:
+    """What ``perform(self, *requests: Kind)`` says that it takes; Any if it does not say."""
+    hints = get_type_hints(perform)
+    code = perform.__code__
+    return hints.get(code.co_varnames[code.co_argcount + code.co_kwonlyargcount], Any)
+
+
+def is_structured(kind: Any) -> bool:
+    """Whether it is a class of named tuples, dataclasses, or pydantic models."""
+    return isinstance(kind, type) and (is_dataclass(kind) or _is_named_tuple(kind) or _is_model(kind))
+
+
+def plain(value: Any) -> Any:
+    """A request as its fields by name, all the way down; any other value as it is."""
+    kind = type(value)
+    if _is_model(kind):
+        return value.model_dump(by_alias=True, round_trip=True)
+    if is_structured(kind):
+        return {name: plain(getattr(value, name)) for name in _fields(kind)}
+    if kind is list or kind is tuple:
+        return kind(map(plain, value))
+    return {name: plain(one) for name, one in value.items()} if kind is dict else value
+
+
+def typed(kind: Any, value: Any) -> Any:
+    """The inverse of :func:`plain`, by the kind that was meant. Raises TypeError or ValueError if it does not fit."""
+    if get_origin(kind) in (Union, UnionType):
+        return _one_of([one for one in get_args(kind) if one is not NoneType], value)
+    if get_origin(kind) in (list, tuple) and isinstance(value, get_origin(kind)):
+        return get_origin(kind)(typed(one, item) for one, item in zip(_items(kind, len(value)), value, strict=True))
+    if get_origin(kind) is dict and isinstance(value, dict):
+        return {name: typed(get_args(kind)[1], one) for name, one in value.items()}
+    if not is_structured(kind) or not isinstance(value, dict):
+        return value
+    if _is_model(kind):
+        return kind.model_validate(value)
+    hints = get_type_hints(kind)
+    return kind(**{name: typed(hints.get(name, Any), one) for name, one in value.items()})
+
+
+def _one_of(kinds: list[Any], value: Any) -> Any:
+    """By the first of them that it fits: whoever unites classes with the same fields uses pickle."""
+    structured = [kind for kind in kinds if is_structured(kind)]
+    if isinstance(value, dict) and structured:
+        fitting = [kind for kind in structured if value.keys() == set(_fields(kind))]
+        return typed((fitting or structured)[0], value)
+    return typed(kinds[0], value) if len(kinds) == 1 else value
+
+
+def _items(kind: Any, count: int) -> tuple[Any, ...]:
+    said = get_args(kind)
+    return said if get_origin(kind) is tuple and Ellipsis not in said else (said[0],) * count
+
+
+def _fields(kind: type) -> tuple[str, ...]:
+    if _is_model(kind):
+        return tuple(kind.model_fields)
+    return kind._fields if _is_named_tuple(kind) else tuple(one.name for one in fields(kind) if one.init)
+
+
+def _is_named_tuple(kind: type) -> bool:
+    return issubclass(kind, tuple) and isinstance(getattr(kind, "_fields", None), tuple)
+
+
+def _is_model(kind: Any) -> bool:
+    """Of pydantic: if nobody has loaded it, it is none."""
+    pydantic = sys.modules.get("pydantic")
+    return pydantic is not None and isinstance(kind, type) and issubclass(kind, pydantic.BaseModel)

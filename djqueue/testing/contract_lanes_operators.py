@@ -1,0 +1,296 @@
+"""Operators reach what waits in lanes, and see why it does."""
+
+from __future__ import annotations
+
+from math import inf
+
+from djqueue.backends.base import BaseQueue, Unique
+from djqueue.backends.entries import LEASED, READY
+from djqueue.backends.gates import HOLD_LANE, Gate
+from djqueue.testing.lane_steps import (
+    LONG,
+    ORDERED,
+    all_now,
+    drained,
+    fill,
+    fill_each,
+    nothing_known,
+    refused,
+    runs_of,
+    so_many,
+    unit,
+)
+from djqueue.testing.patience import eventually
+from djqueue.testing.steps import Contract, claim, entry, names, nothing_to_claim, put, until_now_is, with_counts
+
+
+class LanedEntriesContract(Contract):
+    """What waits in lanes is ready, for all who count or reach it."""
+
+    def test_what_waits_in_lanes_is_counted_as_ready(self):
+        queue = self.queue("lanes")
+        fill_each(queue, "ab", 3)
+        put(queue, "plain")
+        fill(queue, "a", "later", delay=LONG)
+        unit(queue)
+        stats = queue.stats()
+        assert (stats.ready, stats.delayed, stats.leased, len(queue)) == (6, 1, 1, 7)
+        assert stats.oldest is not None
+
+    def test_what_waits_in_lanes_is_found(self):
+        queue = self.queue("lanes")
+        made = fill(queue, "a", *"12", label="app.commands.work")
+        unit(queue)
+        held, ready = queue.find(made["1"].id), queue.find(made["2"].id)
+        assert (held.state, ready.state, ready.entry.lane) == (LEASED, READY, "a")
+        assert (ready.entry.gate, ready.entry.label) == (ORDERED.written(), "app.commands.work")
+        assert abs(ready.at - queue.now()) < LONG
+
+    def test_what_waits_in_lanes_is_put_only_once(self):
+        queue = self.queue("lanes")
+        made = fill(queue, "a", *"12")
+        assert queue.put(list(made.values())) == [False, False]
+        unit(queue)
+        assert queue.put(list(made.values())) == [False, False]
+        assert len(queue) == 1
+
+    def test_all_that_waits_in_lanes_is_seen_page_by_page(self):
+        queue = self.queue("lanes")
+        fill_each(queue, "abc", 4)
+        put(queue, *"12345")
+        seen = [record.entry.data.decode() for record in queue.walk(READY)]
+        assert len(seen) == len(set(seen)) == len(queue) == 17
+        found, after = [], None
+        while page := queue.peek(READY, 2, after=after):
+            found += [record.entry.data.decode() for record in page]
+            after = page[-1].cursor
+        assert found == seen
+        for lane in "abc":
+            assert [name for name in seen if name[0] == lane] == [f"{lane}{number}" for number in range(4)]
+
+    def test_what_waits_in_a_lane_is_removed_and_the_lane_goes_on(self):
+        queue = self.queue("lanes")
+        made = fill(queue, "a", *"1234")
+        held = unit(queue)
+        assert queue.remove([made[name].id for name in "123"]) == 2
+        queue.complete(held)
+        assert drained(queue, 1) == ["4"]
+        assert nothing_known(queue)
+
+    def test_a_lane_whose_first_is_removed_has_the_priority_of_the_next(self):
+        queue = self.queue("lanes")
+        made = fill(queue, "a", "urgent", priority=5) | fill(queue, "a", "rest")
+        fill(queue, "b", "other", priority=1)
+        assert queue.remove([made["urgent"].id]) == 1
+        assert drained(queue, 2) == ["other", "rest"]
+
+    def test_a_lane_of_which_all_is_removed_is_forgotten(self):
+        queue = self.queue("lanes")
+        made = fill(queue, "a", *"12")
+        assert queue.remove([one.id for one in made.values()]) == 2
+        assert nothing_known(queue)
+
+    def test_what_waits_in_lanes_is_flushed_and_what_is_out_stays(self):
+        queue = self.queue("lanes")
+        fill_each(queue, "ab", 3)
+        (held,) = unit(queue)
+        put(queue, "plain")
+        queue.flush()
+        assert (len(queue), nothing_to_claim(queue)) == (0, True)
+        fill(queue, held.entry.lane, "new")
+        assert nothing_to_claim(queue)
+        assert queue.complete([held]) == [held]
+        assert drained(queue, 1) == ["new"]
+        assert nothing_known(queue)
+
+    def test_what_waits_in_a_lane_is_amended(self):
+        queue = self.queue("lanes")
+        made = fill(queue, "a", *"12")
+        assert queue.amend(made["2"].id, b"2", b"new") is True
+        assert drained(queue, 2) == ["1", "new"]
+
+    def test_what_waits_in_lanes_is_trimmed_the_oldest_first(self):
+        queue = self.queue("lanes")
+        fill(queue, "a", *"12", run_at=queue.now() - 60)
+        put(queue, "plain", run_at=queue.now() - 30)
+        fill(queue, "b", "3")
+        assert queue.trim(age=45) == 2
+        assert queue.trim(most=1) == 1
+        assert drained(queue, 1) == ["3"]
+        assert nothing_known(queue)
+
+    def test_a_unique_entry_in_a_lane_keeps_others_out(self):
+        queue = self.queue("lanes", "inspect")
+        if queue.store is None:
+            return
+        one = entry("1", lane="a", gate=ORDERED.written())
+        assert queue.put([one], [Unique("key")]) == [True]
+        assert queue.put([entry("2")], [Unique("key")]) == [False]
+        queue.complete(unit(queue))
+        assert queue.put([entry("3")], [Unique("key")]) == [True]
+
+    def test_the_error_queue_knows_no_gates_and_keeps_them(self):
+        queue = self.queue("lanes")
+        fill(queue, "a", *"123")
+        for _ in range(3):
+            queue.bury(unit(queue))
+        assert (names(claim(queue.dead, 3)), queue.dead.lanes()) == (["1", "2", "3"], [])
+        assert nothing_known(queue)
+
+    def test_what_is_revived_enters_its_lane_behind_what_waits(self):
+        queue = self.queue("lanes")
+        made = fill(queue, "a", *"123")
+        queue.bury(unit(queue))
+        assert queue.dead.find(made["1"].id).entry.gate == ORDERED.written()
+        assert queue.revive([made["1"].id]) == 1
+        held = unit(queue)
+        assert (names(held), nothing_to_claim(queue)) == (["2"], True)
+        queue.complete(held)
+        assert drained(queue, 2) == ["3", "1"]
+
+
+class ReprioritiseContract(Contract):
+    """Entries that wait get another priority."""
+
+    def test_sq3_what_waits_gets_another_priority_in_a_lane_and_out_of_it(self):
+        queue = self.queue("lanes")
+        made = fill(queue, "a", *"123") | put(queue, "x", "y")
+        assert queue.reprioritise([made["3"].id, made["y"].id, "nobody"], 5) == 2
+        assert queue.reprioritise([made["x"].id], 3) == 1
+        assert sorted(drained(queue, 2)) == ["3", "y"]
+        (x,) = unit(queue)
+        assert (names([x]), x.entry.priority) == (["x"], 3)
+        assert drained(queue, 2) == ["1", "2"]
+
+    def test_what_is_leased_keeps_its_priority(self):
+        queue = self.queue("lanes")
+        made = fill(queue, "a", "1")
+        leases = unit(queue)
+        assert queue.reprioritise([made["1"].id], 5) == 0
+        assert len(queue.complete(leases)) == 1
+
+    def test_what_gets_another_priority_keeps_its_place_among_equals(self):
+        queue = self.queue("lanes")
+        made = put(queue, *"abc")
+        assert queue.reprioritise([made[name].id for name in "cba"], 1) == 3
+        assert drained(queue, 3) == ["a", "b", "c"]
+
+    def test_what_is_delayed_is_still_delayed_with_another_priority(self):
+        queue = self.queue("lanes")
+        made = put(queue, "retry")
+        queue.release([with_counts(lease, delay=0.2) for lease in unit(queue)])
+        made |= put(queue, "later", delay=0.2)
+        released = queue.now()
+        assert queue.reprioritise([made["retry"].id, made["later"].id], 5) == 2
+        assert (queue.stats().delayed, nothing_to_claim(queue)) == (2, True)
+        until_now_is(queue, released + 0.21)
+        put(queue, "new")
+        assert sorted(drained(queue, 2)) == ["later", "retry"]
+
+
+class LaneRecordsContract(Contract):
+    """Why does it not run?"""
+
+    def test_a_lane_says_what_waits_what_is_out_and_by_which_gate(self):
+        queue = self.queue("lanes")
+        gate = runs_of(2)
+        assert (queue.lane("a"), queue.lanes()) == (None, [])
+        fill(queue, "a", *"12345", gate=gate)
+        unit(queue)
+        record = queue.lane("a")
+        assert (record.name, record.state, record.waiting, record.out) == ("a", "nowhere", 3, 2)
+        assert (record.opens, record.parked, record.within, record.gate) == (0, "", "", gate.written())
+
+    def test_a_lane_says_that_it_is_open(self):
+        queue = self.queue("lanes")
+        fill(queue, "a", *"12", gate=Gate(most=2))
+        unit(queue)
+        assert (queue.lane("a").state, queue.lane("a").out) == ("open", 1)
+
+    def test_a_lane_says_when_it_opens(self):
+        queue = self.queue("lanes")
+        fill(queue, "a", *"12", gate=so_many(1, LONG))
+        (lease,) = unit(queue)
+        record = queue.lane("a")
+        assert (record.state, abs(record.opens - lease.claimed - LONG) < 0.1) == ("timed", True)
+
+    def test_a_lane_says_in_which_line_it_stands(self):
+        queue = self.queue("lanes")
+        fill_each(queue, "ab", 2, Gate(most=1, within="all", outer=Gate(most=1)))
+        (lease,) = unit(queue)
+        (other,) = {"a", "b"} - {lease.entry.lane}
+        record, outer = queue.lane(other), queue.lane("all")
+        assert (record.state, record.within, record.waiting, record.out) == ("line", "all", 2, 0)
+        assert (outer.state, outer.out) == ("nowhere", 1)
+
+    def test_lanes_are_listed_page_by_page(self):
+        queue = self.queue("lanes")
+        fill_each(queue, "abcdefg", 2)
+        all_now(queue)
+        found, after = [], None
+        while page := queue.lanes(3, after):
+            assert len(page) <= 3
+            found += page
+            after = page[-1].cursor
+        assert sorted(record.name for record in found) == list("abcdefg")
+        assert {(record.waiting, record.out) for record in found} == {(1, 1)}
+
+    def test_nothing_leaves_a_lane_that_an_operator_has_parked(self):
+        queue = self.queue("lanes")
+        fill(queue, "a", *"123")
+        held = unit(queue)
+        queue.park_lane("a", "the bank is closed")
+        assert queue.touch(held) != []
+        assert len(queue.complete(held)) == 1
+        assert (refused(queue).again, queue.lane("a").parked) == (inf, "the bank is closed")
+        assert queue.open_lane("a") is True
+        assert drained(queue, 2) == ["2", "3"]
+
+    def test_a_lane_is_parked_before_anything_is_in_it(self):
+        queue = self.queue("lanes")
+        queue.park_lane("a", "not yet")
+        fill(queue, "a", "1")
+        assert (nothing_to_claim(queue), queue.lane("a").waiting) == (True, 1)
+        assert queue.open_lane("a") is True
+        assert drained(queue, 1) == ["1"]
+        assert nothing_known(queue)
+
+    def test_a_parked_lane_is_remembered_though_it_is_empty(self):
+        queue = self.queue("lanes")
+        made = fill(queue, "a", "1")
+        queue.park_lane("a", "closed")
+        queue.remove([made["1"].id])
+        assert (nothing_to_claim(queue), queue.lane("a").parked) == (True, "closed")
+        assert queue.open_lane("a") is True
+        assert nothing_known(queue)
+
+    def test_an_operator_opens_a_lane_that_is_held_for_a_time(self):
+        queue = self.queue("lanes")
+        fill(queue, "a", *"12")
+        queue.release([with_counts(lease, delay=LONG, hold=HOLD_LANE) for lease in unit(queue)])
+        assert nothing_to_claim(queue)
+        assert queue.open_lane("a") is True
+        assert drained(queue, 2) == ["1", "2"]
+
+    def test_to_open_what_is_not_shut_says_so(self):
+        queue = self.queue("lanes")
+        fill(queue, "a", "1")
+        assert (queue.open_lane("a"), queue.open_lane("nobody")) == (False, False)
+        self._settled(queue)
+
+    def test_lanes_that_are_done_leave_no_record(self):
+        queue = self.queue("lanes")
+        text = ORDERED.written()
+        queue.put([entry(lane=f"user {number}", gate=text) for number in range(300)])
+        done: list = []
+        while len(done) < 300:
+            done += queue.complete(eventually(lambda: queue.claim(64)))
+        self._settled(queue)
+
+    def _settled(self, queue: BaseQueue) -> None:
+        queue.flush()
+        assert nothing_known(queue)
+
+
+class LaneOperatorsContract(LanedEntriesContract, ReprioritiseContract, LaneRecordsContract):
+    """All that operators see and do with lanes."""

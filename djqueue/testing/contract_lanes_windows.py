@@ -1,0 +1,149 @@
+"""Lanes of which so many leave in an interval."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+
+from djqueue.backends.base import BaseQueue
+from djqueue.backends.gates import Gate
+from djqueue.backends.windows import Window
+from djqueue.testing.lane_steps import (
+    EARLY,
+    LONG,
+    OPEN,
+    all_now,
+    fill,
+    fill_each,
+    nothing_known,
+    refused,
+    runs,
+    so_many,
+    unit,
+)
+from djqueue.testing.patience import eventually, together
+from djqueue.testing.steps import Contract, names, put, until_now_is
+
+WINDOW = 0.3
+
+
+def moments(queue: BaseQueue, count: int, limit: int = 10) -> list[float]:
+    """When each of so many entries left, as soon as they did."""
+    found: list[float] = []
+    while len(found) < count:
+        leases = eventually(lambda: queue.claim(limit))
+        found += [lease.claimed for lease in leases]
+        queue.complete(leases)
+    return found
+
+
+def gaps(moments: list[float], apart: int = 1) -> list[float]:
+    """Seconds between each and the one so many places behind it."""
+    return [later - earlier for earlier, later in zip(moments, moments[apart:], strict=False)]
+
+
+class WindowsContract(Contract):
+    """Lanes of which so many leave in an interval."""
+
+    def test_tq3_in_no_window_do_more_leave_than_its_limit(self):
+        queue = self.queue("lanes")
+        fill(queue, "a", *"1234567", gate=so_many(2, WINDOW))
+        assert min(gaps(moments(queue, 7), apart=2)) >= WINDOW - EARLY
+
+    def test_tq3_in_no_window_do_more_leave_whoever_asks(self):
+        queue = self.queue("lanes")
+        fill(queue, "a", *map(str, range(25)), gate=so_many(5, WINDOW))
+        found: list[float] = []
+
+        def work() -> None:
+            while len(found) < 25:
+                leases = queue.claim(3)
+                found.extend(lease.claimed for lease in leases)
+                queue.complete(leases)
+
+        together(*[work] * 8, last=queue.close)
+        assert min(gaps(sorted(found), apart=5)) >= WINDOW - EARLY
+
+    def test_tq2_one_more_leaves_for_each_that_is_too_old_to_count(self):
+        queue = self.queue("lanes")
+        fill(queue, "a", *"1234", gate=so_many(2, WINDOW))
+        (first,) = unit(queue)
+        until_now_is(queue, first.claimed + WINDOW / 2)
+        (second,) = unit(queue)
+        (third,) = unit(queue)
+        assert refused(queue).again > 0
+        (fourth,) = unit(queue)
+        assert third.claimed - first.claimed >= WINDOW - EARLY
+        assert fourth.claimed - second.claimed >= WINDOW - EARLY
+
+    def test_tq17_a_refusal_says_when_to_come_again_and_then_one_leaves(self):
+        queue = self.queue("lanes")
+        fill(queue, "a", *"12", gate=so_many(1, WINDOW))
+        unit(queue)
+        claimed = refused(queue)
+        assert 0 < claimed.again <= WINDOW
+        until_now_is(queue, queue.now() + claimed.again)
+        assert names(all_now(queue)) == ["2"]
+
+    def test_tq4_what_is_moderated_leaves_evenly_spaced(self):
+        queue = self.queue("lanes")
+        fill(queue, "a", *"12345", gate=so_many(4, 0.4, moderate=True))
+        assert min(gaps(moments(queue, 5))) >= 0.1 - EARLY
+
+    def test_several_windows_hold_at_once(self):
+        queue = self.queue("lanes")
+        fill(queue, "a", *"12345", gate=Gate(windows=(Window(2, 0.1), Window(3, LONG))))
+        assert len(all_now(queue)) == 2
+        assert refused(queue).again <= 0.1
+        assert names(unit(queue)) == ["3"]
+        assert refused(queue).again > LONG - 20
+
+    def test_what_has_left_counts_though_it_is_done_and_the_lane_empty(self):
+        queue = self.queue("lanes")
+        gate = so_many(1, WINDOW)
+        fill(queue, "a", "1", gate=gate)
+        (first,) = unit(queue)
+        queue.complete([first])
+        fill(queue, "a", "2", gate=gate)
+        (second,) = unit(queue)
+        assert second.claimed - first.claimed >= WINDOW - EARLY
+
+    def test_tq19_a_lane_is_forgotten_two_windows_after_the_last_has_left_it(self):
+        queue = self.queue("lanes")
+        fill(queue, "a", "1", gate=so_many(1, 0.1))
+        (lease,) = unit(queue)
+        queue.complete([lease])
+        assert nothing_known(queue)
+        assert queue.now() - lease.claimed >= 0.1
+
+    def test_what_is_throttled_waits_without_an_attempt_and_holds_up_nobody(self):
+        queue = self.queue("lanes")
+        fill(queue, "a", *"12", gate=so_many(1, WINDOW))
+        fill(queue, "b", *"34", gate=so_many(1, LONG))
+        put(queue, *"xyz")
+        assert sorted(names(all_now(queue))) == ["1", "3", "x", "y", "z"]
+        (lease,) = unit(queue)
+        assert (names([lease]), lease.entry.attempts) == (["2"], 1)
+
+    def test_a_run_is_as_long_as_the_window_allows(self):
+        queue = self.queue("lanes")
+        fill(queue, "a", *"123456", gate=replace(so_many(4, LONG), run=3))
+        assert runs(all_now(queue)) == [["1", "2", "3"], ["4"]]
+
+    def test_what_would_wait_for_a_worker_is_nothing_that_is_throttled(self):
+        queue = self.queue("lanes")
+        fill(queue, "a", *"123456", gate=so_many(5, LONG))
+        assert names(queue.claim(4, ahead=3)) == ["1"]
+        assert queue.claim(2, ahead=2) == []
+        put(queue, "plain")
+        assert names(queue.claim(2, ahead=2)) == ["plain"]
+        assert names(queue.claim(3, ahead=1)) == ["2", "3"]
+
+    def test_what_would_wait_for_a_worker_may_be_of_a_lane_without_windows(self):
+        queue = self.queue("lanes")
+        fill(queue, "a", *"123", gate=OPEN)
+        assert names(queue.claim(3, ahead=2)) == ["1", "2", "3"]
+
+    def test_what_would_wait_for_a_worker_is_nothing_whose_outer_lane_is_throttled(self):
+        queue = self.queue("lanes")
+        fill_each(queue, "abc", 2, Gate(most=5, within="all", outer=so_many(5, LONG)))
+        assert len(queue.claim(3, ahead=2)) == 1

@@ -1,0 +1,88 @@
+"""The steps of which the suites about lanes are made."""
+
+from __future__ import annotations
+
+from djqueue.backends.base import BaseQueue, Claimed, Entry, Lease
+from djqueue.backends.gates import Gate
+from djqueue.backends.windows import Window
+from djqueue.testing.patience import eventually
+from djqueue.testing.steps import entry, names, put
+
+LONG = 60.0
+"""Seconds that no test lasts."""
+ORDERED = Gate(ordered=True)
+OPEN = Gate(most=1000)
+"""A gate that is in nobody's way."""
+EARLY = 0.005
+"""Seconds by which two readings of a store's clock in one claim may differ."""
+
+
+def runs_of(number: int) -> Gate:
+    return Gate(ordered=True, run=number)
+
+
+def so_many(limit: int, seconds: float, **ways) -> Gate:
+    """A gate of one window."""
+    return Gate(windows=(Window(limit, seconds, **ways),))
+
+
+def fill(queue: BaseQueue, lane: str, *names: str, gate: Gate = ORDERED, **fields) -> dict[str, Entry]:
+    """Put one entry per name into a lane, in one call; returns them by name."""
+    return put(queue, *names, lane=lane, gate=gate.written(), **fields)
+
+
+def fill_each(queue: BaseQueue, lanes: str, count: int = 1, gate: Gate = ORDERED) -> None:
+    """Put so many entries into each lane of one letter, named a0, a1 … b0, b1 …"""
+    text = gate.written()
+    queue.put([entry(f"{lane}{number}", lane=lane, gate=text) for lane in lanes for number in range(count)])
+
+
+def unit(queue: BaseQueue, lease: float = LONG) -> list[Lease]:
+    """One unit of work, as soon as there is one."""
+    return eventually(lambda: queue.claim(1, lease))
+
+
+def drained(queue: BaseQueue, count: int) -> list[str]:
+    """What comes, one unit after the other, each completed before the next is claimed; exactly so many entries."""
+    found: list[str] = []
+    while len(found) < count:
+        leases = unit(queue)
+        found += names(leases)
+        assert queue.complete(leases) == leases
+    assert len(found) == count
+    return found
+
+
+def refused(queue: BaseQueue, limit: int = 10) -> Claimed:
+    """The answer of a claim that finds nothing."""
+    while not (claimed := queue.claim(limit)) and claimed.again == 0:
+        continue
+    assert claimed == []
+    return claimed
+
+
+def all_now(queue: BaseQueue, limit: int = 100) -> list[Lease]:
+    """What may leave now, in the order in which it does."""
+    found: list[Lease] = []
+    while (claimed := queue.claim(limit - len(found))) or claimed.again == 0:
+        found += claimed
+        if len(found) >= limit:
+            break
+    return found
+
+
+def runs(leases: list[Lease]) -> list[list[str]]:
+    """The names of the leases, those of one run together."""
+    found: dict[str, list[str]] = {}
+    for number, lease in enumerate(leases):
+        found.setdefault(lease.run or f"single {number}", []).extend(names([lease]))
+    return list(found.values())
+
+
+def lanes_of(leases: list[Lease]) -> list[str]:
+    return [lease.entry.lane for lease in leases]
+
+
+def nothing_known(queue: BaseQueue) -> bool:
+    """Whether no lane is known any more, once what may be forgotten is."""
+    return eventually(lambda: queue.claim(1) == [] and queue.lanes() == [])

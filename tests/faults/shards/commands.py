@@ -1,0 +1,33 @@
+"""What runs in shards while its workers are killed: an app of its own, as not every backend has lanes."""
+
+import time
+from pathlib import Path
+
+from djqueue import queue_command
+from tests.faults.commands import recorded
+
+
+def by_shard(shard, *_):
+    return shard
+
+
+@queue_command(shard=by_shard)
+@recorded
+def step(shard, milliseconds=0.0):
+    if milliseconds:
+        time.sleep(milliseconds / 1000)
+
+
+@queue_command(shard=by_shard, run=1)
+@recorded
+def step_alone(shard, milliseconds=0.0):
+    if milliseconds:
+        time.sleep(milliseconds / 1000)
+
+
+@queue_command(shard=by_shard)
+@recorded
+def wait_for(shard, gate):
+    """Go on once the file `gate` exists."""
+    while not Path(gate).exists():
+        time.sleep(0.01)

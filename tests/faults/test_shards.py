@@ -1,0 +1,169 @@
+"""Shards with real processes: order, no overlap and no loss, while consumers are killed or stand still."""
+
+import signal
+from collections import defaultdict
+from dataclasses import dataclass, field
+
+import pytest
+
+from djqueue.queues import queues
+from tests.faults import ledger
+from tests.faults.conftest import APPS
+from tests.faults.crew import PATIENCE, STORES, Crew, at_rest, full, seeded
+from tests.faults.shards.commands import step, step_alone, wait_for
+from tests.faults.test_stopped_process import GONE
+from tests.site import until
+
+pytestmark = pytest.mark.slow
+CONSUMERS, THREADS = full(2, 4), full(4, 8)
+LEASE = full(2, 4)
+ENTRIES, SHARDS = full(600, 100_000), full(12, 1_000)
+KILLS = 3
+"""In the small size; in the full one there is one every second for as long as there is work."""
+STANDSTILL = 0.8
+"""Seconds of a lease beyond which a process is made to stand still."""
+
+
+@pytest.fixture
+def crew(make_site, backend, settings):
+    settings.QUEUES = backend.queues()
+    apps = [*APPS, "tests.faults.shards"]
+    aliases = {"default", backend.alias} - {""}
+    # A message may well be in several dead hands in turn, which would put it aside.
+    crew = Crew(make_site(settings.QUEUES, aliases, INSTALLED_APPS=apps, QUEUE_MAX_LOST=100))
+    yield crew
+    for process in crew.site.processes:
+        print(f"--- process {process.pid} ({process.popen.poll()})\n{process.output[-3000:]}")
+
+
+@dataclass
+class Shards:
+    """Which messages were enqueued into which shards, and in which order."""
+
+    of: dict[str, int]
+    deaths: dict[int, float] = field(default_factory=dict)
+    """When each process was dead for sure."""
+
+    @classmethod
+    def enqueued(cls, command, chance, longest) -> "Shards":
+        """All of them, over shards in no order, in calls of some hundreds."""
+        calls = [(chance.randrange(SHARDS), chance.uniform(0, longest)) for _ in range(ENTRIES)]
+        of = {}
+        for start in range(0, ENTRIES, 500):
+            part = calls[start : start + 500]
+            handles = command.enqueue_many(part)
+            of |= {handle.id: shard for handle, (shard, _) in zip(handles, part, strict=True)}
+        return cls(of)
+
+    def kill(self, crew, chance) -> None:
+        victim = crew.kill_busy(chance)
+        self.deaths[victim.pid] = ledger.now()
+
+    def out_of_order(self, events) -> list[int]:
+        """The shards of which the first completions do not come in the order of enqueueing."""
+        done, wanted = defaultdict(list), defaultdict(list)
+        for id in dict.fromkeys(event.id for event in events if event.what == "end"):
+            done[self.of[id]].append(id)
+        for id, shard in self.of.items():
+            wanted[shard].append(id)
+        return [shard for shard, ids in wanted.items() if done[shard] != ids]
+
+    def overlaps(self, events) -> list[tuple]:
+        """The runs of one shard that went on beside each other; one that was cut off ended when its process did."""
+        ended = {event.run: event.at for event in events if event.what == "end"}
+        runs = defaultdict(list)
+        for event in events:
+            if event.what == "start":
+                end = ended.get(event.run) or self.deaths[event.pid]
+                runs[self.of[event.id]].append((event.at, end, event.id))
+        found = []
+        for shard, spans in runs.items():
+            spans.sort()
+            found += [(shard, one, other) for one, other in zip(spans, spans[1:], strict=False) if other[0] < one[1]]
+        return found
+
+
+@pytest.mark.backends(*STORES)
+@pytest.mark.parametrize("command", [step, step_alone], ids=["runs", "alone"])
+def test_sq1_sq9_shards_keep_their_order_while_consumers_are_killed(crew, command):
+    """SQ-1, SQ-2, SQ-9: per shard in order and one at a time; none lost, none run beside another of its shard."""
+    chance = seeded()
+    shards = Shards.enqueued(command, chance, longest=full(8, 2))
+    args = ("-t", THREADS, "--lease", LEASE)
+    crew.hire_many(CONSUMERS, *args)
+    for _ in moments_to_kill(crew.ledger):
+        shards.kill(crew, chance)
+        crew.hire(*args, up=False)
+    until(lambda: ends(crew.ledger) >= shards.of.keys(), 10 * PATIENCE, pause=0.5)
+    stats = at_rest()
+    events = crew.ledger.look()
+    found = crew.ledger.check(shards.of)
+    print(f"{len(shards.deaths)} kills, {found.dup_runs} duplicates, {len(crew.ledger.running())} runs cut off")
+    assert (stats.done, stats.dead, found.lost, found.unexpected) == (ENTRIES, 0, set(), set())
+    assert (shards.out_of_order(events), shards.overlaps(events)) == ([], [])
+    assert len({event.thread for event in events}) > THREADS
+    assert queues["default"].lanes() == []
+
+
+def moments_to_kill(kept):
+    """After a share of the work each, in the small size; in the full size every second, until most of it is done."""
+    if full(1, 0):
+        for number in range(1, KILLS + 1):
+            until(lambda number=number: len(ends(kept)) >= number * ENTRIES // (KILLS + 2), PATIENCE)
+            yield number
+        return
+    began = ledger.now()
+    while len(ends(kept)) < ENTRIES * 0.95:
+        due = ledger.now() + 1
+        yield due - began
+        until(lambda due=due: ledger.now() >= due)
+
+
+def ends(kept) -> set[str]:
+    return {event.id for event in kept.of("end")}
+
+
+@pytest.mark.backends(*STORES)
+def test_sq9_a_dead_workers_shard_is_taken_over_within_its_lease(crew, tmp_path):
+    """SQ-9: in its order, and before anything that was enqueued since."""
+    first = crew.hire("-t", 1, "--lease", 1)
+    gate = tmp_path / "gate"
+    ids = [wait_for(1, str(gate)).id]
+    crew.ledger.wait("start", ids=set(ids))
+    ids += [wait_for(1, str(gate)).id for _ in range(2)]
+    crew.hire("-t", 2, "--lease", 1)
+    first.kill9()
+    dead = ledger.now()
+    crew.members.remove(first)
+    gate.touch()
+    _, again = crew.ledger.wait("start", 2, {ids[0]})
+    assert again.at - dead < 1 + 2  # the lease, and what a loaded machine takes to look
+    crew.ledger.wait_all("end", ids)
+    assert [event.id for event in crew.ledger.of("end", ids)] == ids
+    assert at_rest().dead == 0
+
+
+@pytest.mark.backends(*STORES)
+def test_sq10_who_stood_still_removes_nothing_of_the_new_owner_and_begins_nothing(crew, freeze, tmp_path):
+    """SQ-10, SQ-12: stopped in the middle of a run, beyond its lease; another consumer does all of it meanwhile."""
+    gate = tmp_path / "gate"
+    ids = [wait_for(1, str(gate)).id for _ in range(6)]
+    sleeper = crew.hire("-t", 1, "--lease", STANDSTILL)
+    crew.ledger.wait("start", ids={ids[0]})
+    until(lambda: queues["default"].stats().leased == len(ids))
+    freeze(sleeper)
+    crew.hire("-t", 2, "--lease", STANDSTILL)
+    crew.ledger.wait("start", 2, {ids[0]})
+    later = [wait_for(1, str(gate)).id for _ in range(3)]
+    gate.touch()
+    crew.ledger.wait_all("end", ids)
+    sleeper.send(signal.SIGCONT)
+    sleeper.wait_for(GONE)
+    crew.ledger.wait_all("end", later)
+    stats = at_rest()
+    assert (stats.done, stats.dead) == (len(ids + later), 0)
+    begun = [event.id for event in crew.ledger.of("start") if event.pid == sleeper.pid and event.id in ids]
+    assert begun == ids[:1]
+    first = list(dict.fromkeys(event.id for event in crew.ledger.of("end")))
+    assert first == ids + later
+    assert crew.dismiss() == [0, 0]

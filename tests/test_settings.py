@@ -1,0 +1,138 @@
+"""Settings that the environment may say: sharded-queue's nine, with its names, read when they are needed."""
+
+import os
+
+import pytest
+from django.core.exceptions import ImproperlyConfigured
+from django.core.signals import setting_changed
+
+from djqueue import Batch, Consumer, Route, conf
+from djqueue.consumer import Options
+from djqueue.decorators import queue_command
+from djqueue.policies import Policy
+from tests.life import only
+
+pytestmark = pytest.mark.backends("memory")
+
+NINE = {
+    "QUEUE_COORDINATOR_DELAY": ("0.25", 0.25),
+    "QUEUE_COORDINATOR_PREFIX": ("lock_", "lock_"),
+    "QUEUE_COORDINATOR_TIMEOUT": ("86400", 86400.0),
+    "QUEUE_DEFAULT_PRIORITY": ("-3", -3),
+    "QUEUE_DEFAULT_THREAD": ("7", 7),
+    "QUEUE_TUBE_PREFIX": ("tube_", "tube_"),
+    "QUEUE_WORKER_BATCH_SIZE": ("64", 64),
+    "QUEUE_WORKER_EMPTY_LIMIT": ("8", 8),
+    "QUEUE_WORKER_EMPTY_PAUSE": ("0.5", 0.5),
+}
+
+
+def work(user):
+    pass
+
+
+@pytest.fixture
+def environment(monkeypatch):
+    """Set variables; what was read before is forgotten, as at the start of a process."""
+
+    def change(**variables):
+        for name, value in variables.items():
+            monkeypatch.setenv(name, value)
+        conf.get.cache_clear()
+
+    yield change
+    monkeypatch.undo()
+    conf.get.cache_clear()
+
+
+def test_sq_the_nine_settings_of_the_seed_are_there():
+    assert set(conf.FROM_ENVIRONMENT) == set(NINE) <= set(conf.DEFAULTS)
+
+
+@pytest.mark.parametrize("name", NINE)
+def test_a_variable_says_what_no_setting_says_and_has_a_type(environment, settings, name):
+    text, value = NINE[name]
+    assert conf.get(name) == conf.DEFAULTS[name]
+    environment(**{name: text})
+    assert conf.get(name) == value
+    assert type(conf.get(name)) is type(value)
+    setattr(settings, name, conf.DEFAULTS[name])
+    assert conf.get(name) == conf.DEFAULTS[name]
+
+
+@pytest.mark.parametrize("name", [name for name, (kind, _) in conf.FROM_ENVIRONMENT.items() if kind is not str])
+def test_a_variable_that_cannot_be_read_is_an_error_that_names_it(environment, settings, name):
+    environment(**{name: "a lot"})
+    with pytest.raises(ImproperlyConfigured, match=f"environment variable {name} is 'a lot': give"):
+        conf.get(name)
+    setattr(settings, name, 1)
+    assert conf.get(name) == 1
+
+
+def test_no_other_setting_comes_from_the_environment(environment):
+    environment(QUEUE_ALWAYS_EAGER="1", QUEUE_MAX_ATTEMPTS="9")
+    assert (conf.get("QUEUE_ALWAYS_EAGER"), conf.get("QUEUE_MAX_ATTEMPTS")) == (False, 5)
+
+
+def test_what_a_test_overrides_counts_at_once_and_is_over_with_it(settings):
+    policy, batch = Policy(), Batch()
+    assert (policy.lingers, batch.size, Options().longest_pause, Route()) == (1.6, 128, 1.0, Route(0, 0))
+    settings.QUEUE_WORKER_EMPTY_LIMIT, settings.QUEUE_WORKER_EMPTY_PAUSE = 4, 2
+    settings.QUEUE_WORKER_BATCH_SIZE, settings.QUEUE_COORDINATOR_DELAY = 5, 3
+    settings.QUEUE_DEFAULT_THREAD, settings.QUEUE_DEFAULT_PRIORITY = "mail", 2
+    assert (policy.lingers, batch.size, Options().longest_pause, Route()) == (8.0, 5, 3.0, Route("mail", 2))
+
+
+def test_what_is_said_goes_before_the_setting(settings):
+    settings.QUEUE_WORKER_EMPTY_LIMIT = settings.QUEUE_WORKER_BATCH_SIZE = settings.QUEUE_COORDINATOR_DELAY = 9
+    assert Policy.of(linger=2, batch=True).lingers == 2.0
+    assert Batch(6).size == 6
+    assert Options(max_delay=2.0).longest_pause == 2.0
+
+
+def test_the_lease_of_a_queue_that_says_none_is_a_setting(queue, settings):
+    assert queue.lease == 60.0
+    settings.QUEUE_COORDINATOR_TIMEOUT = 300
+    assert (queue.lease, queue.claim().again) == (300.0, float("inf"))
+    queue.lease = 5.0
+    assert queue.lease == 5.0
+
+
+def test_what_a_consumer_holds_is_held_under_a_name_with_the_prefix(queue, settings):
+    settings.QUEUE_COORDINATOR_PREFIX = "lock_"
+    assert Consumer().name.startswith(f"lock_{os.uname().nodename}:")
+
+
+def test_the_usual_priority_counts_at_the_call(queue, settings):
+    command = queue_command(work)
+    with only(command):
+        command(1)
+        settings.QUEUE_DEFAULT_PRIORITY = 5
+        command(2)
+        assert [lease.entry.priority for lease in queue.claim(2)] == [5, 0]
+
+
+@pytest.mark.parametrize(
+    ("name", "value", "use"),
+    [
+        ("QUEUE_WORKER_BATCH_SIZE", 0, lambda queue: Batch().size),
+        ("QUEUE_WORKER_BATCH_SIZE", 1001, lambda queue: Batch().size),
+        ("QUEUE_WORKER_EMPTY_LIMIT", -1, lambda queue: Policy().lingers),
+        ("QUEUE_WORKER_EMPTY_PAUSE", "1", lambda queue: Policy().lingers),
+        ("QUEUE_COORDINATOR_DELAY", "1", lambda queue: Options().longest_pause),
+        ("QUEUE_COORDINATOR_TIMEOUT", 0, lambda queue: queue.lease),
+    ],
+)
+def test_a_bad_value_is_refused_by_its_name_where_it_is_used(queue, settings, name, value, use):
+    setattr(settings, name, value)
+    with pytest.raises((TypeError, ValueError), match=name):
+        use(queue)
+
+
+def test_other_settings_do_not_forget_what_waits(queue):
+    work.__module__ = __name__
+    command = queue_command(work)
+    with only(command):
+        command(1)
+        setting_changed.send(sender=None, setting="QUEUE_TUBE_PREFIX", value="x", enter=True)
+        assert len(queue) == 1

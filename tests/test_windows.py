@@ -1,0 +1,244 @@
+"""Sliding windows, as pure functions of a log and the time."""
+
+from __future__ import annotations
+
+from bisect import bisect_left
+from math import inf
+
+import pytest
+from hypothesis import assume, example, given
+from hypothesis import strategies as st
+
+from djqueue.backends.spending import Account, refund, spend
+from djqueue.backends.store import Budget
+from djqueue.backends.windows import FINEST, LIMITED, SPACED, Log, Window, forgettable, granted, returned, room
+from djqueue.exceptions import DifferentBudget
+
+START = 1_700_000_000_000_000
+spans = st.sampled_from([0.001, 0.1, 0.3333333, 1.0, 86400.0]) | st.floats(0.001, 1000)
+
+
+@st.composite
+def windows(draw):
+    limit, moderate = draw(st.integers(1, 12)), draw(st.booleans())
+    elastic = moderate and draw(st.booleans())
+    return Window(limit, draw(spans), moderate, elastic, draw(st.integers(0, limit - 1)) if elastic else 0)
+
+
+class Story:
+    """A window, its log, and what has left by it."""
+
+    def __init__(self, window: Window):
+        self.window, self.now, self.log = window, START, Log()
+        self.moments: list[int] = []
+
+    def ask(self, number: int) -> int:
+        taken = min(number, room(self.window, self.log, self.now).free)
+        if taken:
+            self.log = granted(self.window, self.log, taken, self.now)
+            self.moments += [self.now] * taken
+        return taken
+
+    def give_back(self, number: int, at: int) -> None:
+        number = min(number, self.moments.count(at))
+        self.log = returned(self.window, self.log, number, at)
+        for _ in range(number):
+            self.moments.remove(at)
+
+    def worst(self) -> int:
+        """The most that left in any interval of the window's length."""
+        moments, span = sorted(self.moments), self.window.span
+        return max((bisect_left(moments, at + span) - place for place, at in enumerate(moments)), default=0)
+
+
+steps = st.lists(st.tuples(st.floats(0, 1.2), st.integers(1, 5), st.integers(0, 3)), max_size=15)
+
+
+def told(window: Window, steps, giving: bool = True) -> Story:
+    """Wait for so many windows, ask for so many, hand some of the last grants back; a few times."""
+    story = Story(window)
+    for share, number, back in steps:
+        story.now += round(share * window.span)
+        story.ask(number)
+        if giving and back and story.moments:
+            story.give_back(back, story.moments[-back:][0])
+    return story
+
+
+@given(windows(), steps)
+def test_tq3_never_more_than_the_limit_in_any_interval(window, steps):
+    assert told(window, steps).worst() <= window.limit
+
+
+@given(windows(), steps)
+def test_tq17_at_the_end_of_a_wait_one_may_leave_and_a_microsecond_before_none(window, steps):
+    story = told(window, steps)
+    story.ask(window.limit)
+    has = room(window, story.log, story.now)
+    assert has.free == 0
+    assert has.wait > 0
+    assert has.reason in (LIMITED, SPACED)
+    assert room(window, story.log, story.now + has.wait).free > 0
+    assert room(window, story.log, story.now + has.wait - 1).free == 0
+
+
+@given(windows(), steps)
+def test_where_something_may_leave_there_is_nothing_to_wait_for(window, steps):
+    story = told(window, steps)
+    has = room(window, story.log, story.now)
+    if has.free == 0:
+        return
+    assert (has.wait, has.reason) == (0, "")
+    assert has.free <= window.limit
+
+
+@given(windows(), steps)
+def test_tq15_what_is_not_moderated_loses_no_slot(window, steps):
+    assume(not window.moderate)
+    story = told(window, steps)
+    young = sum(at > story.now - window.span for at in story.moments)
+    assert room(window, story.log, story.now).free == window.limit - young
+
+
+@given(windows(), steps)
+def test_tq5_what_is_moderated_and_not_elastic_is_evenly_spaced(window, steps):
+    assume(window.spacing and not window.elastic)
+    moments = told(window, steps, giving=False).moments
+    assert min((b - a for a, b in zip(moments, moments[1:], strict=False)), default=inf) >= window.spacing
+
+
+@given(windows(), steps)
+def test_what_is_handed_back_leaves_no_trace(window, steps):
+    story = told(window, steps)
+    story.now += max(1, room(window, story.log, story.now).wait)
+    before = room(window, story.log, story.now)
+    back = returned(window, granted(window, story.log, 1, story.now), 1, story.now)
+    assert room(window, back, story.now) == before
+    assert back.warm == story.log.warm
+
+
+@given(st.integers(2, 8), st.data())
+def test_tq7_what_is_warm_and_elastic_catches_up_but_for_its_buffer(limit, data):
+    buffer = data.draw(st.integers(0, limit - 1))
+    window = Window(limit, 2.0, True, True, buffer)
+    story = Story(window)
+    for _ in range(limit):
+        assert story.ask(limit) == 1
+        assert room(window, story.log, story.now).reason in (SPACED, LIMITED)
+        story.now += window.spacing
+    story.now += window.span
+    assert story.ask(limit + 5) == limit - buffer
+    refusal = room(window, story.log, story.now)
+    assert (refusal.free, refusal.reason) == (0, LIMITED if buffer == 0 else SPACED)
+    assert story.worst() <= limit
+
+
+@given(st.integers(2, 8))
+def test_tq8_what_is_not_warm_keeps_its_spacing_however_far_behind(limit):
+    story = Story(Window(limit, 2.0, True, True))
+    for _ in range(limit - 1):
+        story.now += 10 * story.window.span
+        assert story.ask(limit) == 1
+    assert room(story.window, story.log, story.now).reason == SPACED
+
+
+def test_tq8_what_was_handed_back_does_not_warm():
+    window = Window(2, 2.0, True, True)
+    log = Log()
+    for turn in range(10):
+        log = returned(window, granted(window, log, 1, START + turn), 1, START + turn)
+    assert room(window, granted(window, log, 1, START + 20), START + 20).reason == SPACED
+
+
+def test_tq6_a_limit_of_one_is_never_spaced():
+    assert Window(1, 10, moderate=True).spacing == 0
+
+
+def test_tq4_the_samples_of_the_seed():
+    window = Window(4, 2.0, moderate=True)
+    story = Story(window)
+    while len(story.moments) < 4:
+        story.ask(1)
+        story.now += room(window, story.log, story.now).wait
+    assert [at - START for at in story.moments] == [0, 500_000, 1_000_000, 1_500_000]
+
+
+@given(st.integers(1, 5), st.lists(st.tuples(st.floats(0, 0.2), st.integers(1, 600)), max_size=12))
+@example(1, [(0.0, 600), (0.0005, 600), (0.9, 600), (0.0999, 600)])
+def test_windows_of_many_slots_keep_a_short_log_and_their_limit(thousands, steps):
+    window = Window(FINEST * thousands + 1, 10.0)
+    story = told(window, [(share, number, 0) for share, number in steps])
+    assert story.worst() <= window.limit
+    assert len(story.log.grants) <= FINEST + 1
+    lost = window.limit - sum(at > story.now - window.span for at in story.moments)
+    assert room(window, story.log, story.now).free <= lost
+
+
+@given(windows(), steps)
+def test_two_windows_after_the_last_grant_a_log_says_nothing(window, steps):
+    story = told(window, steps)
+    later = forgettable(window, story.log) or story.now
+    cold = story.log._replace(warm=0)
+    assert room(window, cold, later) == room(window, Log(), later)
+
+
+@pytest.mark.parametrize(
+    ("arguments", "said"),
+    [
+        ((0, 1), "limit"),
+        ((-1, 1), "limit"),
+        ((1.5, 1), "limit"),
+        ((True, 1), "limit"),
+        ((1, 0), "window"),
+        ((1, -1), "window"),
+        ((1, "x"), "window"),
+        ((5, 1, False, True), "moderate"),
+        ((5, 1, True, False, 1), "elastic"),
+        ((5, 1, True, True, 5), "elastic_buffer"),
+        ((5, 1, True, True, -1), "elastic_buffer"),
+    ],
+)
+def test_tq22_what_makes_no_sense_is_refused_by_name(arguments, said):
+    with pytest.raises((TypeError, ValueError), match=said):
+        Window(*arguments)
+
+
+# ---- budgets
+
+
+@given(windows(), steps)
+def test_an_account_is_read_as_it_was_written(window, steps):
+    account = Account(window, START, told(window, steps).log)
+    assert Account.read(account.written()) == account
+
+
+@given(windows(), steps)
+def test_tq3_what_is_spent_never_exceeds_the_limit(window, steps):
+    budget, account, story = Budget("name", window), None, Story(window)
+    for share, number, back in steps:
+        story.now += round(share * window.span)
+        grant, account = spend(account, budget, number, story.now)
+        story.moments += [grant.at] * grant.count
+        if back and grant.count:
+            number = min(back, grant.count)
+            account = refund(account, grant, number)
+            del story.moments[-number:]
+        account = Account.read(account.written())
+    assert story.worst() <= window.limit
+
+
+def test_another_window_is_refused_for_a_minute_or_two_windows():
+    for seconds, free in ((1.0, 2.0), (3600.0, 60.0)):
+        one, other = Budget("name", Window(5, seconds)), Budget("name", Window(4, seconds))
+        _, account = spend(None, one, 5, START)
+        with pytest.raises(DifferentBudget, match="5 per .* 4 per"):
+            spend(account, other, 1, START + round(free * 1e6) - 1)
+        assert spend(account, other, 9, START + round(free * 1e6))[0].count == 4
+        assert spend(account, one, 1, START + 1)[0].why == LIMITED
+
+
+def test_a_spacing_that_others_used_counts():
+    budget = Budget("name", Window(4, 2.0, moderate=True), "spacing")
+    grant, account = spend(None, budget, 1, START, last=START - 100_000)
+    assert (grant.count, grant.why, grant.again) == (0, SPACED, pytest.approx(0.4))
+    assert spend(account, budget, 1, START + 400_000, last=START - 100_000)[0].count == 1
