@@ -204,7 +204,7 @@ def test_e004_an_unknown_option():
     messages = found(QUEUES={"default": {"CLASS": REDIS, "OPTIONS": {"PREFX": "a"}}})
     only("E004", messages, "QUEUES['default']['OPTIONS']", "'PREFX'", hint="did you mean 'PREFIX'?")
     messages = found(QUEUES={"default": {"CLASS": MEMORY, "OPTIONS": {"PREFIX": "a"}}})
-    only("E004", messages, hint="there are KEEP_DONE, LEASE, ON_COMMIT, REMEMBER_DONE")
+    only("E004", messages, hint="there are KEEP_DONE, LEASE, LIFO, ON_COMMIT, REMEMBER_DONE")
     with without("QUEUES"):
         only("E004", found(QUEUE_OPTIONS={"LEAS": 5}), "QUEUE_OPTIONS", hint="did you mean 'LEASE'?")
 

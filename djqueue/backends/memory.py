@@ -28,9 +28,8 @@ class MemoryQueue(MemoryOperators, LeasedQueue):
 
     ``remember_done`` (seconds or a timedelta) and ``keep_done`` (a count; 100,000 if only the former is given) bound
     for how long the ids of completed entries are remembered and refused; without either they are forgotten at once.
-    With ``lifo``, of those in no lane whose priorities are equal the one that came last leaves first.
-    Raises InvalidQueueError for values that they cannot have. All verbs take time logarithmic in the size of
-    the queue, but ``peek``, which looks at all entries of its state, and ``flush``.
+    With ``lifo``, of equals in no lane the last leaves first. Raises InvalidQueueError. All verbs take time logarithmic
+    in the size of the queue, but ``flush`` and ``peek``.
     """
 
     cannot = frozenset({"durable", "transaction"})
@@ -41,9 +40,8 @@ class MemoryQueue(MemoryOperators, LeasedQueue):
 
     def __init__(self, name, connection=None, remember_done: Span = None, keep_done: int | None = None, lifo=False):
         super().__init__(name, connection)
-        self._lifo = bool(lifo)
         self.own_budget = f"queue:{name}:{secrets.token_hex(4)}"  # another one of that name is another queue
-        self._lock, self._arrivals, self._bell = threading.RLock(), count(), Bell()
+        self._lock, self._arrivals, self._bell, self._lifo = threading.RLock(), count(), Bell(), lifo
         self._items: dict[str, Item] = {}
         self._lines = {READY: Line(), DELAYED: Line(), LEASED: Line()}
         self._oldest, self._lanes, self._laned_last = Line(), MemoryLanes(), False
