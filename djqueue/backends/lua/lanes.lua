@@ -1,5 +1,5 @@
--- The lanes of a queue: what stands in them, and where they stand. Needs gates and moves, and wait, aged, open, timed, line, lanes,
--- names and meta.
+-- The lanes of a queue: what stands in them, and where they stand, as gates.py and memory_lanes.py have it. Needs gates and
+-- moves.
 --
 -- wait   all that waits in lanes: number of the lane (12 digits), rank (10), place, 1 if it was lost once else 0, id.
 -- aged   the same by age: place, id.
