@@ -4,8 +4,8 @@
 
 local CLAIMED_FOR = 60000000
 
--- The account of a budget, new if there is none; nil and the window of the others if they mean another one just now. `spaced`
--- is the key of the last grant of those who share its spacing, nil if nobody does.
+-- The account of a budget, new if there is none; nil and the window of the others if they mean another one just now.
+-- `spaced` is the key of the last grant of those who share its spacing, nil if nobody does.
 local function account_of(key, spaced, given, now)
   local windows, kept, account = window_rules(), call("GET", key), {key = key, spaced = spaced, given = given}
   account.windows, account.window = windows, windows.window(unpack(given))

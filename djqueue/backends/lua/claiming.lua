@@ -59,9 +59,9 @@ local function forget(ids, missing, had_left, now)
   for _, hash in ipairs({body, env, own}) do call("HDEL", hash, unpack(gone)) end
 end
 
--- Claims up to so many units of work, of up to so many entries. Gives the reply of a claim, of how many entries and of how many units it is:
--- now, microseconds until more may come (-1: nothing is known to), how many had lost their body, the unit of each that is one
--- of several (none if there are no such units); then id, envelope, data of each.
+-- Claims up to so many units of work, of up to so many entries. Gives the reply of a claim, how many entries and how many
+-- units it is. The reply is now, microseconds until more may come (-1: nothing is known to), how many had lost their body,
+-- the unit of each that is one of several (none if there are no such units); then id, envelope, data of each.
 local function claim(limit, ahead, most, span, token, now)
   local ids, had_left, units, has_more, count = pick(limit, ahead, most, now)
   local reply, missing, joined = {now, 0, 0, {}}, {}, false

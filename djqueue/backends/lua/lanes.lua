@@ -162,7 +162,8 @@ local function lane_rules(now)
     line = function(lane)
       local outer, name = outer_of(lane), line_name(lane, lane.turn)
       step_in(line, name, 0)
-      outer.lined, outer.first = outer.lined + 1, outer.first and name:sub(1, LINED) > outer.first:sub(1, LINED) and outer.first
+      local is_behind = outer.first and name:sub(1, LINED) > outer.first:sub(1, LINED)
+      outer.lined, outer.first = outer.lined + 1, is_behind and outer.first
       touch(outer)
     end,
   }
