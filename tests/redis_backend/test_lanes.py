@@ -224,6 +224,17 @@ def test_a_lane_that_lost_a_body_goes_on(make, redis_client, caplog):
     assert [one.entry.id for one in queue.claim()] == [entries[1].id]
 
 
+@pytest.mark.parametrize("limit", [2, 3, 5, 20])
+def test_within_one_claim_too_a_lane_of_higher_priority_goes_first_again_and_equals_take_turns(make, limit):
+    queue, seen = make(), []
+    queue.put(of_lane("low", 2, most=9))
+    for name in ("high", "other"):
+        queue.put([replace(one, priority=1) for one in of_lane(name, 2, most=9)])
+    while claimed := queue.claim(limit):
+        seen += [one.entry.lane for one in claimed]
+    assert seen == ["high", "other", "high", "other", "low", "low"]
+
+
 def test_a_lane_may_have_any_name(make):
     queue, names = make(), ["a", "a:", "0", "žluť 🐎", "x\ny", "a'); --", '"by":{', " "]
     outer = Gate(most=2)

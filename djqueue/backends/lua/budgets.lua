@@ -4,8 +4,8 @@
 
 local CLAIMED_FOR = 60000000
 
--- The account of a budget, new if there is none; nil and the window of the others if they mean another one just now. `spaced`
--- is the key of the last grant of those who share its spacing, nil if nobody does.
+-- The account of a budget, new if there is none; nil and the window of the others if they mean another one just now.
+-- `spaced` is the key of the last grant of those who share its spacing, nil if nobody does.
 local function account_of(key, spaced, given, now)
   local windows, kept, account = window_rules(), call("GET", key), {key = key, spaced = spaced, given = given}
   account.windows, account.window = windows, windows.window(unpack(given))
@@ -28,21 +28,22 @@ local function left_of(account, now)
   return account.windows.room(account.window, account.log, now)
 end
 
-local function kept_for(account)
-  return math.ceil(2 * account.window.span / 1000)
+-- Two milliseconds more: Redis counts whole ones, from a moment before now.
+local function kept_for(span)
+  return math.ceil(2 * span / 1000) + 2
 end
 
 local function save(account, now)
   account.log.last = account.own_last or account.log.last -- what others spaced is theirs, and they may take it back
   local limit, span, ways, buffer = unpack(account.given)
-  call("SET", account.key, cmsgpack.pack(limit, span, ways, buffer, now, account.log), "PX", kept_for(account))
+  call("SET", account.key, cmsgpack.pack(limit, span, ways, buffer, now, account.log), "PX", kept_for(span))
 end
 
 local function spend(account, number, now)
   if number == 0 then return end
   account.windows.grant(account.window, account.log, number, now)
   account.own_last = nil
-  if account.spaced then call("SET", account.spaced, whole(now), "PX", kept_for(account)) end
+  if account.spaced then call("SET", account.spaced, whole(now), "PX", kept_for(account.window.span)) end
 end
 
 local function numbers(first, last)

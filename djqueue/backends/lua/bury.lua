@@ -1,5 +1,5 @@
 -- keys: body env ready leases own meta dead_body dead_env dead_ready dead_delayed dead_leases dead_own bell wait aged open timed line lanes names out
--- with: holders windows gates lanes
+-- with: holders windows gates moves lanes
 -- args: rings, then id, token, "due envelope" of each.
 local now = clock()
 local ids, at, reply = held(2, 3, now)

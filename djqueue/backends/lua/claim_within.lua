@@ -1,8 +1,8 @@
 -- keys: body env ready delayed leases own wait aged open timed line lanes names out flip meta
--- with: windows gates lanes places claiming budgets
--- args: limit, how many entries at most, microseconds of the lease, token and owner as one; limit, span, ways and buffer of the
--- window. Two more keys are those of the account and of a spacing that others share. Gives why no more may leave now, and what a claim does; or
--- "different" and the window of the others.
+-- with: windows gates moves lanes places turns claiming budgets
+-- args: limit, how many entries at most, microseconds of the lease, token and owner as one; limit, span, ways and buffer of
+-- the window. Two more keys are those of the account and of a spacing that others share. Gives why no more may leave now,
+-- and what a claim does; or "different" and the window of the others.
 local now, limit, most = clock(), tonumber(ARGV[1]), tonumber(ARGV[2])
 call("HDEL", own, "") -- a write that takes no memory
 local budget, theirs = account_of(KEYS[17], KEYS[18], numbers(5, 8), now)

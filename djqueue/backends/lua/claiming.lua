@@ -1,22 +1,22 @@
--- What a claim does. Needs places.
+-- What a claim does. Needs places and turns.
 
 -- Ids, what `out` will have of them, and the number of the unit of each; whether more is at hand; how many units.
 local function pick_from_lanes(limit, ahead, most, now)
-  local rules, was_laned = laned(now), call("DEL", flip) == 1
+  local turns, was_laned = lane_turns(laned(now)), call("DEL", flip) == 1
   local fronts = call(LIFO and "ZREVRANGE" or "ZRANGE", ready, 0, limit - 1, "WITHSCORES")
   local ids, had_left, units, used, count = {}, {}, {}, 0, 0
   local lane
   while count < limit and #ids < most do
-    lane = rules.first_open(limit)
+    lane = turns.first_open(limit)
     local own = fronts[2 * used + 2] and (LIFO and -fronts[2 * used + 2] or tonumber(fronts[2 * used + 2]))
-    local is_open = lane and not (count >= limit - ahead and rules.is_throttled(lane))
+    local is_open = lane and not (count >= limit - ahead and turns.is_throttled(lane))
     if not own and not is_open then break end
     count = count + 1
     if not is_open or own and (own < lane.rank or own == lane.rank and was_laned) then
       ids[#ids + 1], was_laned = fronts[2 * used + 1]:sub(DIGITS + 1), false
       used = used + 1
     else
-      local run, has_left, joins = rules.take_turn(lane, most - #ids)
+      local run, has_left, joins = turns.take_turn(lane, most - #ids)
       for _, id in ipairs(run) do
         ids[#ids + 1] = id
         had_left[#ids], units[#ids] = has_left, joins and count or 0
@@ -59,9 +59,9 @@ local function forget(ids, missing, had_left, now)
   for _, hash in ipairs({body, env, own}) do call("HDEL", hash, unpack(gone)) end
 end
 
--- Claims up to so many units of work, of up to so many entries. Gives the reply of a claim, of how many entries and of how many units it is:
--- now, microseconds until more may come (-1: nothing is known to), how many had lost their body, the unit of each that is one
--- of several (none if there are no such units); then id, envelope, data of each.
+-- Claims up to so many units of work, of up to so many entries. Gives the reply of a claim, how many entries and how many
+-- units it is. The reply is now, microseconds until more may come (-1: nothing is known to), how many had lost their body,
+-- the unit of each that is one of several (none if there are no such units); then id, envelope, data of each.
 local function claim(limit, ahead, most, span, token, now)
   local ids, had_left, units, has_more, count = pick(limit, ahead, most, now)
   local reply, missing, joined = {now, 0, 0, {}}, {}, false

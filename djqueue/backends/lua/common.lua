@@ -42,7 +42,8 @@ local function lane_of(envelope)
   local priority, lost, lane, label, gate, first =
     envelope:match("^%d+ %d+ %d+ (%-?%d+) %d+ (%d+) %d+ (%d+) (%d+) (%d+)\n()")
   if not gate then return nil end
-  return envelope:sub(first, first + lane - 1), envelope:sub(first + lane + label, first + lane + label + gate - 1), priority, lost
+  local at = first + lane + label
+  return envelope:sub(first, first + lane - 1), envelope:sub(at, at + gate - 1), priority, lost
 end
 
 -- "+5" is five from now, "5" is an absolute moment, "0" is none.

@@ -1,5 +1,5 @@
 -- keys: body env ready leases own meta done bell wait aged open timed line lanes names out
--- with: holders windows gates lanes
+-- with: holders windows gates moves lanes
 -- args: rings, microseconds for which finished ids are kept ("" for none), how many of them at most, then id, token of each.
 local now = clock()
 local ids, _, reply = held(4, 2, now)

@@ -1,5 +1,5 @@
--- The lanes of a queue: what stands in them, and where they stand. Needs gates, and wait, aged, open, timed, line, lanes,
--- names and meta.
+-- The lanes of a queue: what stands in them, and where they stand, as gates.py and memory_lanes.py have it. Needs gates and
+-- moves.
 --
 -- wait   all that waits in lanes: number of the lane (12 digits), rank (10), place, 1 if it was lost once else 0, id.
 -- aged   the same by age: place, id.
@@ -9,53 +9,19 @@
 -- lanes  by name: what is known of each. names: these names, in order.
 -- out    by id: the lane that an entry has left and the one which that was within, until it is settled.
 --
--- No key is made of a name, so all are known before a script runs. Changes of a line are kept back and made together, as
--- a script moves many lanes at once; whoever reads a line lets them be made first.
+-- No key is made of a name, so all are known before a script runs.
+
+-- Where in a member of wait or line these end; the flag is what stands before the id.
+local NUMBER, RANK, TURN, LINED, FLAG = 12, 10, 16, 38, WAITING
 
 local function lane_rules(now)
-  local NUMBER, RANK, TURN, LINED, FLAG = 12, 10, 16, 38, WAITING
-  local gates, known, touched, changes, taken = gate_rules(now), {}, {}, {}, {}
-  local turns, rules = nil, {}
-
-  -- Lines.
-
-  local function change(line_key)
-    local made = changes[line_key] or {gone = {}, come = {}, order = {}}
-    changes[line_key] = made
-    return made
-  end
-
-  local function step_in(line_key, name, score)
-    local made = change(line_key)
-    made.come[name], made.order[#made.order + 1] = score, name
-  end
-
-  local function step_out(line_key, name)
-    local made = change(line_key)
-    made.come[name], made.gone[#made.gone + 1] = nil, name
-  end
-
-  local function by_thousands(verb, key, args)
-    for first = 1, #args, 2000 do call(verb, key, unpack(args, first, math.min(first + 1999, #args))) end
-  end
-
-  local function make(line_key)
-    local made, come = changes[line_key], {}
-    if not made then return end
-    changes[line_key] = nil
-    for _, name in ipairs(made.order) do
-      if made.come[name] then
-        come[#come + 1] = made.come[name]
-        come[#come + 1] = name
-      end
-    end
-    by_thousands("ZREM", line_key, made.gone)
-    by_thousands("ZADD", line_key, come)
-  end
+  local gates, moves, known, touched, turns = gate_rules(now), line_moves(), {}, {}, nil
+  local step_in, step_out, make, rules = moves.step_in, moves.step_out, moves.make, {gates = gates, moves = moves}
 
   local function first_of(line_key, number, count)
     return call("ZRANGEBYLEX", line_key, "[" .. number, "(" .. number .. ":", "LIMIT", 0, count)
   end
+  rules.first_of = first_of
 
   local function ranked(rank)
     return string.format("%010.0f", rank + gates.OFFSET)
@@ -102,6 +68,7 @@ local function lane_rules(now)
     turns = (turns or tonumber(call("HGET", meta, "turn") or 0)) + 1
     return turns
   end
+  rules.next_turn = next_turn
 
   -- A new one stands behind those that wait, else new ones could hold them up for ever.
   local function get_or_make(name)
@@ -124,6 +91,7 @@ local function lane_rules(now)
     keep(lane)
     lane.is_stale = true
   end
+  rules.touch = touch
 
   -- The gate of what was put last counts: the one with the highest number.
   local function define(name, text, seq)
@@ -142,6 +110,7 @@ local function lane_rules(now)
     local gate = gates.gate(lane.gate)
     return gate.within ~= "" and (get(gate.within) or define(gate.within, gate.outer, lane.seq)) or nil
   end
+  rules.outer_of = outer_of
 
   -- Where they stand.
 
@@ -152,6 +121,7 @@ local function lane_rules(now)
     end
     return outer.first
   end
+  rules.first_in_line = first_in_line
 
   -- Rank, moment and number of what would leave first: an entry, or of a lane with a line the first lane there.
   local function head_of(lane)
@@ -192,7 +162,8 @@ local function lane_rules(now)
     line = function(lane)
       local outer, name = outer_of(lane), line_name(lane, lane.turn)
       step_in(line, name, 0)
-      outer.lined, outer.first = outer.lined + 1, outer.first and name:sub(1, LINED) > outer.first:sub(1, LINED) and outer.first
+      local is_behind = outer.first and name:sub(1, LINED) > outer.first:sub(1, LINED)
+      outer.lined, outer.first = outer.lined + 1, is_behind and outer.first
       touch(outer)
     end,
   }
@@ -212,6 +183,7 @@ local function lane_rules(now)
     lane.stood_at = lane.turn
     if is_idle then known[lane.name] = false end
   end
+  rules.stand = stand
 
   -- Those within others first, which they may move.
   local function stand_all()
@@ -235,9 +207,9 @@ local function lane_rules(now)
         step_out(names, lane.name)
       end
     end
-    by_thousands("HDEL", lanes, forgotten)
+    in_parts("HDEL", lanes, forgotten)
     for _, line_key in ipairs({wait, aged, open, timed, line, names}) do make(line_key) end
-    by_thousands("HSET", lanes, kept)
+    in_parts("HSET", lanes, kept)
     if turns then call("HSET", meta, "turn", whole(turns)) end
   end
 
@@ -330,8 +302,6 @@ local function lane_rules(now)
     }
   end
 
-  -- Turns.
-
   -- What stood timed and is due stands anew.
   function rules.wake(limit)
     local due = call("ZRANGEBYSCORE", timed, "-inf", now, "LIMIT", 0, limit)
@@ -341,90 +311,6 @@ local function lane_rules(now)
     end
     stand_all()
     make(wait) -- with what entered before, as turns read it
-  end
-
-  local fronts, at, is_whole, again = {}, 1, false, {}
-
-  local function read_fronts(count)
-    make(open)
-    fronts, at, again = call("ZRANGE", open, 0, count - 1, "WITHSCORES"), 1, {}
-    is_whole = #fronts < 2 * count
-    local there = {}
-    for i = 1, #fronts, 2 do
-      fronts[i] = fronts[i]:sub(TURN + 1)
-      there[#there + 1] = fronts[i]
-    end
-    rules.get_all(there)
-  end
-
-  -- The first of those that stand open again after their turn in this script.
-  local function first_again()
-    local first
-    for i, lane in ipairs(again) do
-      if not first or lane.rank < again[first].rank or lane.rank == again[first].rank and lane.turn < again[first].turn then
-        first = i
-      end
-    end
-    return first
-  end
-
-  -- The open lane whose turn it is. So many are read at once; one that stands open again comes behind its equals.
-  function rules.first_open(count)
-    local second = first_again()
-    local is_before = fronts[at] and not (second and again[second].rank < tonumber(fronts[at + 1]))
-    if not is_before and not is_whole then
-      read_fronts(count)
-      second, is_before = nil, fronts[at] ~= nil
-    end
-    if is_before then return get(fronts[at]) end
-    return second and again[second]
-  end
-
-  -- A lane and the one that it is within; of a lane with a line, the first that stands in it.
-  local function chain_of(lane)
-    if lane.lined > 0 then lane = get(first_in_line(lane):sub(LINED + 1)) end
-    return lane, outer_of(lane)
-  end
-
-  function rules.is_throttled(lane)
-    local inner, outer = chain_of(lane)
-    return #gates.gate(inner.gate).windows > 0 or (outer and #gates.gate(outer.gate).windows > 0)
-  end
-
-  -- So many leave from the head; one that was lost once leaves alone.
-  local function take_first(lane, number)
-    if taken[lane] then make(wait) end
-    taken[lane] = true
-    local first, ids = first_of(wait, lane.number, number + 1), {}
-    for i = 1, math.min(#first, number) do
-      local stands = first[i]
-      if i > 1 and (stands:sub(FLAG, FLAG) == "1" or first[1]:sub(FLAG, FLAG) == "1") then break end
-      ids[i] = stands:sub(FLAG + 1)
-      step_out(aged, stands:sub(NUMBER + RANK + 1, FLAG - 1) .. ids[i])
-    end
-    if #ids > 1 then
-      call("ZREMRANGEBYLEX", wait, "[" .. first[1], "[" .. first[#ids])
-    elseif #ids == 1 then
-      step_out(wait, first[1])
-    end
-    local next = first[#ids + 1]
-    lane.waiting, lane.head = lane.waiting - #ids, next and next:sub(NUMBER + 1, FLAG - 1) or ""
-    return ids
-  end
-
-  -- Lets a run of at most so many leave the lane whose turn it is: ids, what `out` has of them, whether they are one unit.
-  function rules.take_turn(lane, most)
-    local inner, outer = chain_of(lane)
-    local number = math.min(most, gates.leaving(inner), outer and gates.leaving(outer) or math.huge)
-    local ids, turn = number > 0 and take_first(inner, number) or {}, next_turn()
-    if fronts[at] == lane.name then at = at + 2 else table.remove(again, (first_again())) end
-    for _, one in ipairs({inner, outer}) do
-      gates.left(one, #ids, turn)
-      touch(one)
-      stand(one)
-      if one.where == "open" then again[#again + 1] = one end
-    end
-    return ids, outer and cmsgpack.pack(inner.name, outer.name) or cmsgpack.pack(inner.name), gates.gate(inner.gate).joins
   end
 
   return rules

@@ -1,5 +1,5 @@
 -- keys: body env ready delayed leases meta done bell wait aged open timed line lanes names
--- with: guards windows gates lanes places
+-- with: guards windows gates moves lanes places
 -- args: rings, microseconds for which finished ids are refused ("" for none), then id, data, "guard due envelope" of each.
 -- A guard other than "-" takes the next of the remaining keys; "@" before it says that the entry has a gate.
 -- Gives the numbers of those that were there before, and of those that their guards refused.

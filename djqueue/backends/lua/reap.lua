@@ -1,5 +1,5 @@
 -- keys: env ready delayed leases own bell meta wait aged open timed line lanes names out
--- with: holders windows gates lanes places
+-- with: holders windows gates moves lanes places
 -- args: limit, rings. Gives how many were reaped, and microseconds to the next expiry (-1: nothing is leased).
 -- The token stays, so a late worker may finish what nobody has taken since; but not in a lane, which goes on.
 local now, reaped = clock(), 0
