@@ -11,7 +11,7 @@ from djqueue.throttle import PASSED, ThrottledQueue, bare
 from tests.contract.toy import ToyQueue
 
 WIDE = {"limit": 10**6, "window": 0.5}
-OVER_THE_OTHERS = {"claim_within", "pop", "push", "push_many", "refusal", "reserve", "take", "walk"}
+OVER_THE_OTHERS = {"claim_within", "first_of", "pop", "push", "push_many", "refusal", "reserve", "take", "walk"}
 """What a throttled queue has from BaseQueue, as it calls nothing but what is passed on or throttled."""
 
 
