@@ -140,6 +140,10 @@ class HandlerCommand(BatchFunction):
         except Exception as error:
             raise InvalidMessage(f"no request: {type(error).__name__}: {text_of(error)}") from error
 
+    def identity(self, call: Call, policy: Policy) -> tuple[dict[str, object], object]:
+        request = self.item(*call)
+        return {"request": plain(request)}, policy.key(request) if policy.key else None
+
     def perform(self, items: Sequence[Any], lane: str, binding: Binding) -> Any:
         return binding.bind((self.name, lane), self.handler.create, self.policy.lingers).perform(*items)
 

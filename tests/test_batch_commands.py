@@ -185,6 +185,10 @@ class CarryJson(Carry):
     options = {"codec": "json"}
 
 
+class Unique(Carry):
+    options = {"codec": "json", "unique": "queued", "key": lambda notice: notice.user}
+
+
 class Either(Recorded):
     options = {"codec": "json"}
 
@@ -481,6 +485,12 @@ class TestRegistration:
     def test_async(self, queue, settings):
         if queue.database is None:
             assert len(asyncio.run(self._enqueue())) == 2
+
+    def test_key_is_asked_about_the_request(self, queue):
+        handles = Unique.enqueue(Notice(1, 1), Notice(2, 1), Notice(1, 2))
+        assert [handle.enqueued for handle in handles] == [True, True, False]
+        handles = CarryJson.using(unique="queued").enqueue(Notice(1, 1), Notice(1, 1), Notice(1, 2))
+        assert [handle.enqueued for handle in handles] == [True, False, True]
 
     @pytest.mark.parametrize("options", [{"shard": 1}, {"priority": 1}, {"batch": 3}])
     def test_what_route_and_batch_size_say_is_no_option(self, options):

@@ -118,8 +118,9 @@ class Pool:
         self._low_water = low_water
         with self._lock:
             self._handed += len(units)
+            crowded = self._undone > len(self.workers)  # then each in its turn, whoever keeps a handler for it
             for unit in units:
-                self._bonds.inbox_of(unit, self._inbox).put(unit)
+                (self._inbox if crowded else self._bonds.inbox_of(unit, self._inbox)).put(unit)
             self._call_up()
 
     def take_back(self) -> list[list[Held]]:
@@ -165,7 +166,7 @@ class Pool:
             self._bonds.linger(worker)
             self._call_up()
         try:
-            unit = worker.mail.get(timeout=worker.binding.linger)
+            unit = worker.mail.get(timeout=min(worker.binding.linger, threading.TIMEOUT_MAX))
         except Empty:
             with self._lock:
                 unit = self._bonds.last_word(worker)
