@@ -74,7 +74,8 @@ def main(case: str, count: int) -> None:
     try:
         if beside:
             put(queue, entries(2 * LANES, HOURLY))
-            queue.complete(queue.claim(2 * LANES))
+            while (claimed := queue.claim(LANES)) or claimed.again == 0:
+                queue.complete(claimed)
         put(queue, entries(count, gate))
         print(count / drain(queue, count, limit))
     finally:
