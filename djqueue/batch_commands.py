@@ -5,7 +5,7 @@ from __future__ import annotations
 import inspect
 from collections.abc import Iterable, Sequence
 from functools import cached_property
-from typing import Any, ClassVar, Unpack, get_args
+from typing import Any, ClassVar, Unpack
 
 from asgiref.sync import async_to_sync, sync_to_async
 
@@ -120,8 +120,8 @@ class HandlerCommand(BatchFunction):
         self.is_async = inspect.iscoroutinefunction(method)
 
     @cached_property
-    def kind(self) -> Any:
-        """What its requests are, if it says so."""
+    def kinds(self) -> dict[str, type]:
+        """The classes of its requests, if it says so, by their names."""
         return requested(self.func.__wrapped__)
 
     def using(self, **options: Unpack[CommandOptions]) -> HandlerBound:
@@ -133,9 +133,10 @@ class HandlerCommand(BatchFunction):
         return self._send([Call((request,)) for request in requests], policy or self.policy)
 
     def item(self, args: tuple, kwargs: dict) -> Any:
-        """The request that a call carries. Raises InvalidMessage if it is none."""
+        """The request that a call carries: itself, or its fields and the name of its class. Raises InvalidMessage."""
         try:
-            return typed(self.kind, *args, **kwargs)
+            fields, *names = args
+            return typed(self.kinds[names[0]], fields) if names else fields
         except Exception as error:
             raise InvalidMessage(f"no request: {type(error).__name__}: {text_of(error)}") from error
 
@@ -150,16 +151,26 @@ class HandlerCommand(BatchFunction):
         finally:
             binding.release()
 
+    def prepared(self, call: Call, policy: Policy) -> tuple[Call, Policy]:
+        return self._placed([call], policy)[0]
+
+    def prepared_anew(self, call: Call, policy: Policy) -> tuple[Call, Policy]:
+        return self.prepared(Call((self.item(*call),)), policy)
+
     def _send(self, calls: list[Call], policy: Policy) -> list[Result]:
+        return self._put(self._placed(calls, policy))
+
+    def _placed(self, calls: list[Call], policy: Policy) -> list[tuple[Call, Policy]]:
+        """Each as it travels, in its thread."""
         for call in calls:
             if len(call.args) != 1 or call.kwargs:
                 raise TypeError(f"{self.name}: a request is one argument.")
         requests = [call.args[0] for call in calls]
         policies = _Routed(policy)
         routed = [policies[route] for route in self._routes(requests)]
-        as_fields = (policy.codec or conf.get("QUEUE_CODEC")) != "pickle"
-        carried = [self._in_fields(request) if as_fields else request for request in requests]
-        return self._put([(Call((one,)), policy) for one, policy in zip(carried, routed, strict=True)])
+        codec = policy.codec or conf.get("QUEUE_CODEC")
+        carried = [Call((one,)) if codec == "pickle" else self._in_fields(one) for one in requests]
+        return list(zip(carried, routed, strict=True))
 
     def _routes(self, requests: Sequence[Any]) -> list[Route]:
         if not requests:
@@ -176,14 +187,18 @@ class HandlerCommand(BatchFunction):
             raise ValueError(f"{self.name}: route() said the priorities {sorted(strange)}; priorities is {allowed!r}.")
         return routes
 
-    def _in_fields(self, request: Any) -> Any:
-        """What a codec without classes can carry."""
-        if is_structured(type(request)) and type(request) not in {self.kind, *get_args(self.kind)}:
+    def _in_fields(self, request: Any) -> Call:
+        """For a codec that carries no classes."""
+        name, fields = type(request).__qualname__, plain(request)
+        if not is_structured(type(request)):
+            return Call((fields,))
+        if self.kinds.get(name) is not type(request):
             raise TypeError(
-                f"{self.name}: perform() does not say that it takes {type(request).__name__}, so nobody could know "
-                f"what to make of its fields: write *requests: {type(request).__name__}, or use codec='pickle'."
+                f"{self.name}: perform() does not say that it takes {name}, so nobody could know what to make of its "
+                f"fields: write *requests: {name}, or use codec='pickle'."
             )
-        return plain(request)
+        typed(self.kinds[name], fields)  # so that what would not come back is refused here
+        return Call((fields, name))
 
 
 class HandlerBound(Bound):

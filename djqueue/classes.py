@@ -125,13 +125,13 @@ class Invoker:
         What the command raises is raised here, once the message is where that puts it: back in the queue to be tried
         again, or in the error queue.
         """
-        claimed = self.queue.claim(1, self.queue.lease)
-        if not claimed:
+        held = self.queue.first_of(self.queue.claim(1, self.queue.lease))
+        if held is None:
             return None
-        verdict = serve(self.queue, claimed[0])
+        verdict = serve(self.queue, held)
         if verdict.exception is not None:
             raise verdict.exception
-        return claimed[0].entry.id
+        return held.entry.id
 
     def write(self, message: str) -> None:
         """Put a raw message."""

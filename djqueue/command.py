@@ -11,6 +11,7 @@ from asgiref.sync import sync_to_async
 from django.core.exceptions import SynchronousOnlyOperation
 
 from djqueue import producer
+from djqueue.callables import takes
 from djqueue.durations import seconds
 from djqueue.exceptions import EncodeError, MessageTooLarge
 from djqueue.options import CommandOptions
@@ -148,6 +149,15 @@ class Command(Generic[P, R]):
                 self._fit(args, kwargs)
         return self._put([(call, policy) for call in calls])
 
+    def prepared(self, call: Call, policy: Policy) -> tuple[Call, Policy]:
+        """A call as it is sent, and with which options. Raises as :meth:`enqueue` does for what cannot be."""
+        self._fit(*call)
+        return call, policy
+
+    def prepared_anew(self, call: Call, policy: Policy) -> tuple[Call, Policy]:
+        """One that was prepared before, and travelled, as it is sent now."""
+        return self.prepared(call, policy)
+
     def _put(self, calls: list[tuple[Call, Policy]]) -> list[Result]:
         try:
             return producer.send(self, calls)
@@ -217,6 +227,10 @@ class PeriodicCommand(Command[P, R]):
         if policy.guarded:
             raise ValueError(
                 f"{self.name}: debounce and unique are not for periodic commands: a tick is enqueued once anyway."
+            )
+        if policy.plan and callable(policy.plan.key) and not takes(policy.plan.key, 0):
+            raise ValueError(
+                f"{self.name}: a tick has no arguments, so shard and key must be functions of none, or fixed."
             )
         self.validate_datetime = validate_datetime
         self.rule = rule

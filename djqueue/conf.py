@@ -59,7 +59,7 @@ FROM_ENVIRONMENT: dict[str, tuple[type, str]] = {
 _UNSAID = object()
 
 DEFAULT_ALIAS = "default"
-QUEUE_KEYS = ("CLASS", "NAME", "CONNECTION", "STORE", "OPTIONS")
+QUEUE_KEYS = ("CLASS", "NAME", "CONNECTION", "STORE", "OPTIONS", "THROTTLE")
 COMMON_OPTIONS = ("LEASE", "ON_COMMIT")
 """The options that every queue has, whatever its class."""
 
@@ -102,6 +102,7 @@ class QueueConfig:
     connection: Any = ""
     store: Any = None
     options: Mapping[str, Any] = field(default_factory=dict)
+    throttle: Mapping[str, Any] | None = None
 
 
 def queue_configs() -> dict[str, QueueConfig]:
@@ -129,4 +130,5 @@ def _from_dict(alias: str, given: Mapping[str, Any]) -> QueueConfig:
         given.get("CONNECTION", "" if "CLASS" in given else get("QUEUE_CONNECTION")),
         given.get("STORE"),
         given.get("OPTIONS", {}),
+        given.get("THROTTLE"),
     )

@@ -55,6 +55,11 @@ CONTRADICTIONS: list[tuple[Callable[[Any], Any], str]] = [
         "debounce is not shorter than ttl: calls could expire before they are due.",
     ),
     (
+        lambda p: p.merge and p.plan and callable(p.plan.key) and p.plan.key != p.key,
+        "merge lets one call stand for several, which may wait in different lanes: give key the same function as shard "
+        "or the throttle, or leave one out.",
+    ),
+    (
         lambda p: p.on_failure != "block" and p.shard is None,
         "on_failure says what becomes of a shard: give shard as well.",
     ),

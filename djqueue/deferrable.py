@@ -104,12 +104,12 @@ class Deferrable:
         It is held for ``lease`` seconds (the queue's own by default): what takes longer calls
         ``current_message().touch()``. What it raises is judged and settled, and not raised here.
         """
-        claimed = self.queue.reserve(1, lease or self.queue.lease, wait=wait)
-        for held in claimed:
-            self.process(held)
-        if not claimed:
+        held = self.queue.first_of(self.queue.reserve(1, lease or self.queue.lease, wait=wait))
+        if held is None:
             events.emit(events.empty, self.queue.alias, queue_name=self.queue.alias)
-        return bool(claimed)
+        else:
+            self.process(held)
+        return held is not None
 
     def process(self, lease: Lease) -> None:
         """Run a message that ``queue.claim`` or ``queue.reserve`` gave, and settle it."""

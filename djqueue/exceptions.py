@@ -114,7 +114,7 @@ class Retry(QueueError):
 
 
 class Throttled(QueueError):
-    """It is too much just now: run me, and whatever waits in my lane, again in ``retry_after`` seconds.
+    """It is too much just now: run me, and whatever is throttled with me, again in ``retry_after`` seconds.
 
     A timedelta will do too; None: as the command's backoff says. Counts as nothing, neither a start nor a failure.
     """

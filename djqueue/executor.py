@@ -23,7 +23,7 @@ from djqueue.policies import Policy
 from djqueue.registry import registry
 from djqueue.running import Awaiter, Control, CurrentMessage, LoopControl, open_entry
 from djqueue.settle import settle
-from djqueue.verdicts import Outcome, Verdict, comes_first, not_now
+from djqueue.verdicts import Outcome, Verdict, hold_of, not_now
 
 logger = logging.getLogger(__name__)
 
@@ -71,7 +71,7 @@ def execute_batch(
             jobs[place] = job
         else:
             verdicts[place] = job
-            if comes_first(lease.entry, job):
+            if hold_of(lease.entry, job):
                 break
     if jobs:
         ended = _run_together(queue, list(jobs.values()), context, binding)

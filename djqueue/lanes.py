@@ -58,6 +58,7 @@ class Throttle:
     def __post_init__(self) -> None:
         window = Window(self.limit, self.window, self.moderate, self.elastic, self.elastic_buffer)
         object.__setattr__(self, "measure", window)
+        object.__setattr__(self, "window", window.seconds)
         if self.key is not None and not callable(self.key):
             raise TypeError(f"Throttle(key={self.key!r}): give a function of the arguments.")
         if self.name is not None and not (isinstance(self.name, str) and _NAME.fullmatch(self.name)):
@@ -186,7 +187,7 @@ KEY_OF_ITS_SHARD = (
 def _one_key(policy: Policy) -> Key | None:
     """What all that is said for each key agree on. Raises ValueError."""
     said = [("shard=", policy.shard), ("key= (of concurrency=)", policy.key if policy.concurrency else None)]
-    said += [(f"Throttle({one.limit}, {one.window}, key=…)", one.key) for one in policy.throttle]
+    said += [(f"Throttle({one.limit}, {one.window:g}, key=…)", one.key) for one in policy.throttle]
     keys = [(name, key) for name, key in said if key is not None]
     if any(key != keys[0][1] for _, key in keys):
         raise ValueError(TWO_KEYS.format(names=" and ".join(name for name, _ in keys)))

@@ -41,7 +41,7 @@ class CommandOptions(TypedDict, total=False):
     run: int
     linger: Duration | None
     concurrency: int | None
-    throttle: Throttle | Iterable[Throttle] | None
+    throttle: Throttle | list[Throttle] | tuple[Throttle, ...] | None
     batch: int | bool | Batch | None
     lease: Duration
     time_limit: Duration | None

@@ -64,7 +64,7 @@ def send(command: Command, calls: Sequence[tuple[Call, Policy]]) -> list[Result]
         return []
     queue = queues[calls[0][1].queue_name]
     for policy in {id(policy): policy for _, policy in calls}.values():
-        _refuse_what_it_cannot(queue, policy)
+        refuse_what_it_cannot(queue, policy)
     parcels = [_parcel(command, call, policy.resolved(queue.now), queue) for call, policy in calls]
     _refuse_too_many(queue, command, parcels)
     if conf.get("QUEUE_ALWAYS_EAGER"):
@@ -76,21 +76,37 @@ def send(command: Command, calls: Sequence[tuple[Call, Policy]]) -> list[Result]
     return [Result(one.entry.id, command.name, one.policy.queue_name, one.kept, one.sending) for one in parcels]
 
 
-def send_once(command: Command, guard: Guard, id: str) -> bool:
-    """Put one call without arguments unless the guard's key was used, in one atomic step; whether it was put."""
-    queue = queues[command.policy.queue_name]
-    policy = command.policy.resolved(queue.now)
-    _refuse_what_it_cannot(queue, policy)
-    entry = policy.admit(_encode(_message(command, id, ((), {}), policy, queue), policy), id, command.name)
-    [accepted] = queue.put([entry], [guard])
+def send_once(command: Command, call: Call, policy: Policy, guard: Guard, id: str) -> bool:
+    """Put one call unless the guard's key was used; whether it was put.
+
+    That is one atomic step, unless the call has a condition of its own. Then the key is used first, so that a crash
+    between the two costs the call.
+    """
+    queue = queues[policy.queue_name]
+    refuse_what_it_cannot(queue, policy)
+    parcel = _parcel(command, call, policy.resolved(queue.now), queue, id)
+    if parcel.guard is not None:
+        return _put_marked(queue, parcel, guard)
+    [accepted] = queue.put([parcel.entry], [guard])
     if accepted:
-        _tell(queue, [(events.enqueued, entry)])
+        _tell(queue, [(events.enqueued, parcel.entry)])
     return accepted
 
 
-def _parcel(command: Command, call: Call, policy: Policy, queue: BaseQueue) -> Parcel:
-    id = new_id()
-    entry = policy.admit(_encode(_message(command, id, call, policy, queue), policy), id, command.name, call)
+def _put_marked(queue: BaseQueue, parcel: Parcel, guard: Guard) -> bool:
+    if not queue.store.add(guard.key, b"", guard.ttl):
+        return False
+    try:
+        _put(queue, [parcel])
+    except Exception:
+        queue.store.drop(guard.key)
+        raise
+    return bool(parcel.sending.accepted)
+
+
+def _parcel(command: Command, call: Call, policy: Policy, queue: BaseQueue, id: str = "") -> Parcel:
+    id = id or new_id()
+    entry = policy.admit(encoded(_message(command, id, call, policy, queue), policy), id, command.name, call)
     guard = policy.guard(command.name, *command.identity(call, policy)) if policy.guarded else None
     sending = Sending("" if guard is None else guard.key)
     return Parcel(command, policy, entry, sending, guard, kept=policy.keeps_result > 0)
@@ -101,7 +117,8 @@ def _message(command: Command, id: str, call: tuple[tuple, dict], policy: Policy
     return Message(id, queue.logical, command.name, *call, carriers.produce(queue.alias), carried)
 
 
-def _encode(message: Message, policy: Policy) -> bytes:
+def encoded(message: Message, policy: Policy) -> bytes:
+    """A message as the options say. Raises EncodeError, MessageTooLarge."""
     return encode(
         message,
         codec=policy.codec or conf.get("QUEUE_CODEC"),
@@ -110,7 +127,8 @@ def _encode(message: Message, policy: Policy) -> bytes:
     )
 
 
-def _refuse_what_it_cannot(queue: BaseQueue, policy: Policy) -> None:
+def refuse_what_it_cannot(queue: BaseQueue, policy: Policy) -> None:
+    """Raises NotSupported if the options ask for more than the queue's backend can do."""
     lacking = policy.needs & queue.cannot
     if lacking:
         raise NotSupported(f"{type(queue).__name__} ({policy.queue_name!r}) cannot do: {', '.join(sorted(lacking))}.")
@@ -118,9 +136,7 @@ def _refuse_what_it_cannot(queue: BaseQueue, policy: Policy) -> None:
 
 def _refuse_too_many(queue: BaseQueue, command: Command, parcels: Sequence[Parcel]) -> None:
     if command.whole and queue.database is None and len(parcels) > CHUNK:
-        raise ValueError(
-            f"{command.name}: {len(parcels)} requests; {queue.alias!r} takes up to {CHUNK} or none of them."
-        )
+        raise ValueError(f"{command.name}: {len(parcels)} requests; this queue takes up to {CHUNK} together.")
 
 
 def _when_committed(queue: BaseQueue, parcels: Sequence[Parcel]) -> None:
@@ -167,7 +183,7 @@ def _put_chunk(queue: BaseQueue, chunk: Sequence[Parcel]) -> None:
 
 def _put_or_merge(queue: BaseQueue, parcel: Parcel) -> bool:
     collect = partial(parcel.command.merged, parcel.policy.merge)
-    return put_or_merge(queue, parcel.entry, parcel.guard, collect, partial(_encode, policy=parcel.policy))
+    return put_or_merge(queue, parcel.entry, parcel.guard, collect, partial(encoded, policy=parcel.policy))
 
 
 def _decided(piece: Sequence[Parcel], error: Exception) -> list[Parcel]:

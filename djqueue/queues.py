@@ -14,6 +14,7 @@ from djqueue import conf
 from djqueue.backends.base import BaseQueue, BaseStore, NoStore
 from djqueue.durations import seconds
 from djqueue.exceptions import InvalidQueueError
+from djqueue.throttle import throttled
 
 _NAME = re.compile(r"[^\s:{}\x00-\x1f]{1,64}")
 _DESCRIBING = ("QUEUES", "QUEUE_CLASS", "QUEUE_NAME", "QUEUE_CONNECTION", "QUEUE_OPTIONS", "DATABASES")
@@ -74,7 +75,9 @@ def build(config: conf.QueueConfig) -> BaseQueue:
         queue.store, queue.cannot = NoStore(), queue.cannot | {"facts"}
     elif config.store is not None or queue.store is None:
         queue.store = _store(config)
-    return queue
+    if config.throttle is None:
+        return queue
+    return throttled(queue, config.throttle, f"QUEUES[{config.alias!r}]['THROTTLE']")
 
 
 def load_class(config: conf.QueueConfig) -> type[BaseQueue]:

@@ -3,17 +3,17 @@
 from __future__ import annotations
 
 import sys
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import fields, is_dataclass
-from types import NoneType, UnionType
+from types import UnionType
 from typing import Any, Union, get_args, get_origin, get_type_hints
 
 
-def requested(perform: Callable) -> Any:
-    """What ``perform(self, *requests: Kind)`` says that it takes; Any if it does not say."""
-    hints = get_type_hints(perform)
+def requested(perform: Callable) -> dict[str, type]:
+    """The classes that ``perform(self, *requests: Kind)`` says it takes, of those that have fields; by their names."""
     code = perform.__code__
-    return hints.get(code.co_varnames[code.co_argcount + code.co_kwonlyargcount], Any)
+    kind = get_type_hints(perform).get(code.co_varnames[code.co_argcount + code.co_kwonlyargcount])
+    return {one.__qualname__: one for one in (kind, *get_args(kind)) if is_structured(one)}
 
 
 def is_structured(kind: Any) -> bool:
@@ -35,11 +35,12 @@ def plain(value: Any) -> Any:
 
 def typed(kind: Any, value: Any) -> Any:
     """The inverse of :func:`plain`, by the kind that was meant. Raises TypeError or ValueError if it does not fit."""
-    if get_origin(kind) in (Union, UnionType):
-        return _one_of([one for one in get_args(kind) if one is not NoneType], value)
-    if get_origin(kind) in (list, tuple) and isinstance(value, get_origin(kind)):
-        return get_origin(kind)(typed(one, item) for one, item in zip(_items(kind, len(value)), value, strict=True))
-    if get_origin(kind) is dict and isinstance(value, dict):
+    origin = get_origin(kind)
+    if origin in (Union, UnionType):
+        return _one_of(get_args(kind), value)
+    if origin in (list, tuple) and isinstance(value, origin):
+        return origin(typed(one, item) for one, item in zip(_items(kind, len(value)), value, strict=True))
+    if origin is dict and isinstance(value, dict):
         return {name: typed(get_args(kind)[1], one) for name, one in value.items()}
     if not is_structured(kind) or not isinstance(value, dict):
         return value
@@ -49,13 +50,14 @@ def typed(kind: Any, value: Any) -> Any:
     return kind(**{name: typed(hints.get(name, Any), one) for name, one in value.items()})
 
 
-def _one_of(kinds: list[Any], value: Any) -> Any:
-    """By the first of them that it fits: whoever unites classes with the same fields uses pickle."""
-    structured = [kind for kind in kinds if is_structured(kind)]
-    if isinstance(value, dict) and structured:
-        fitting = [kind for kind in structured if value.keys() == set(_fields(kind))]
-        return typed((fitting or structured)[0], value)
-    return typed(kinds[0], value) if len(kinds) == 1 else value
+def _one_of(kinds: Sequence[Any], value: Any) -> Any:
+    """What has fields is known by their names."""
+    if not isinstance(value, dict):
+        return value
+    fitting = [kind for kind in kinds if is_structured(kind) and value.keys() == set(_fields(kind))]
+    if len(fitting) > 1:
+        raise TypeError(f"{' and '.join(kind.__name__ for kind in fitting)} have the same fields")
+    return typed(fitting[0], value) if fitting else value
 
 
 def _items(kind: Any, count: int) -> tuple[Any, ...]:

@@ -7,7 +7,7 @@ from enum import Enum
 
 from djqueue import conf
 from djqueue.backends.entries import Entry, Lease
-from djqueue.backends.gates import HOLD_LANE, HOLD_PARK, Gate
+from djqueue.backends.gates import HOLD_LANE, HOLD_ORDER, HOLD_PARK, Gate
 from djqueue.durations import seconds
 from djqueue.notes import noted, notes
 
@@ -80,10 +80,10 @@ def _is_worth_a_note(entry: Entry, verdict: Verdict) -> bool:
 
 
 HOLDS = {
-    Outcome.RETRY: HOLD_LANE,
-    Outcome.UNTRIED: HOLD_LANE,
-    Outcome.NOT_NOW: HOLD_LANE,
-    Outcome.HANDED_BACK: HOLD_LANE,
+    Outcome.RETRY: HOLD_ORDER,
+    Outcome.UNTRIED: HOLD_ORDER,
+    Outcome.NOT_NOW: HOLD_ORDER,
+    Outcome.HANDED_BACK: HOLD_ORDER,
     Outcome.THROTTLED: HOLD_LANE,
     Outcome.PARKED: HOLD_PARK,
 }
@@ -95,15 +95,8 @@ def hold_of(entry: Entry, verdict: Verdict) -> str:
 
     If it is anything, nothing that left the lane after it may be begun.
     """
-    if verdict.outcome is Outcome.UNTRIED and not verdict.delay:
-        return ""  # it is back in its place at once
     wanted = entry.gate and not verdict.alone and HOLDS.get(verdict.outcome, "")
     return wanted if wanted and (verdict.outcome is Outcome.THROTTLED or is_ordered(entry)) else ""
-
-
-def comes_first(entry: Entry, verdict: Verdict) -> bool:
-    """Whether nothing that left its lane after it may be begun, as it comes back."""
-    return bool(hold_of(entry, verdict)) or (verdict.outcome is Outcome.UNTRIED and is_ordered(entry))
 
 
 def is_ordered(entry: Entry) -> bool:

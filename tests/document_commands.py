@@ -81,9 +81,17 @@ def _django(arguments: list[str]) -> None:
         raise AssertionError(f"{name} {shlex.join(switches)}: {error}") from error
 
 
+def _script(path: str, *arguments: str) -> None:
+    text = (ROOT / path).read_text()
+    for switch in (word for word in arguments if word.startswith("-")):
+        assert f'"{switch}"' in text, f"{path} has no switch {switch}"
+
+
 def _python(arguments: list[str]) -> None:
     if arguments[0] == "-m":
         return {"django": _django, "pytest": _pytest, "venv": _any}[arguments[1]](arguments[2:])
+    if arguments[0].startswith("example_project/"):
+        return _script(*arguments)
     assert arguments[0] == "manage.py", arguments
     return _django(arguments[1:])
 

@@ -16,7 +16,7 @@ LAYERS = {
     # leaves
     "exceptions": 0, "notes": 0, "logs": 0, "crontab": 0, "codecs": 0, "message": 0, "events": 0, "conf": 0,
     "durations": 0, "backoff": 0, "callables": 0, "carriers": 0, "event_consumers": 0, "fingerprints": 0, "hints": 0,
-    "registrations": 0, "requests": 0,
+    "registrations": 0, "requests": 0, "timetables": 0,
     # contract
     "backends.apart": 1, "backends.base": 1, "backends.batches": 1, "backends.entries": 1, "backends.guards": 1,
     "backends.gates": 1, "backends.items": 1, "backends.operators": 1, "backends.spending": 1, "backends.store": 1,
@@ -29,7 +29,7 @@ LAYERS = {
     # life
     "decorators": 4, "classes": 4, "deferrable": 4, "registry": 4, "command": 4, "producer": 4, "executor": 4,
     "running": 4, "settle": 4, "results": 4, "kept": 4, "eager": 4, "merging": 4, "handlers": 4, "batches": 4,
-    "jobs": 4, "batch_commands": 4,
+    "jobs": 4, "batch_commands": 4, "standing": 4, "schedules": 4,
     # consumer
     "consumer": 5,
     # edges
@@ -41,7 +41,7 @@ LAYERS = {
 WITHIN_A_LAYER = {
     0: [
         "durations", "callables", "hints", "registrations", "exceptions", "notes", "logs", "conf", "events",
-        "event_consumers", "crontab", "backoff", "codecs", "carriers", "fingerprints", "message",
+        "event_consumers", "crontab", "timetables", "backoff", "codecs", "carriers", "fingerprints", "message",
         "requests",
     ],
     1: [
@@ -52,6 +52,7 @@ WITHIN_A_LAYER = {
     4: [
         "kept", "results", "running", "settle", "handlers", "eager", "merging", "producer", "registry", "command",
         "batches", "jobs", "executor", "decorators", "classes", "batch_commands", "deferrable",
+        "standing", "schedules",
     ],
 }  # fmt: skip
 """Within a layer a module imports only those before it."""

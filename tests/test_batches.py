@@ -8,7 +8,7 @@ import pytest
 from djqueue import Batch, Consumer, Discard, PartialFailure, Retry, current_batch, current_message, queue_command
 from djqueue.command import Call
 from djqueue.registry import registry
-from djqueue.testing import eventually
+from djqueue.testing import crash_at, eventually, run_due
 from tests.life import Gate, heard, run_one, serving
 
 pytestmark = pytest.mark.backends("memory", "sqlite")
@@ -294,6 +294,33 @@ class TestStops:
             gate.open()
             consumer.stop()
         assert all("does not end" in about["reason"] for _, about in told)
+
+
+class TestRunDue:
+    def test_it_runs_batches_as_a_consumer_does(self, queue):
+        double.enqueue_many([(number,) for number in range(12)])
+        runs = run_due()
+        assert items() == [list(range(10)), [10, 11]]
+        assert [run.value for run in runs] == [2 * number for number in range(12)]
+
+    def test_and_delivers_them_twice(self, queue):
+        fail_some.enqueue_many([(number,) for number in range(4)])
+        runs = run_due(deliveries=2)
+        assert items() == [[0, 1, 2, 3], [0, 1, 3]]
+        assert [(run.outcome, run.attempt) for run in runs] == [("lost", 1)] * 3 + [
+            ("done", 2),
+            ("done", 2),
+            ("failed", 1),
+            ("done", 2),
+        ]
+
+    def test_and_has_their_workers_die_with_all_of_it(self, queue):
+        handles = store.enqueue_many([(number,) for number in range(3)])
+        with crash_at("ran"):
+            lost = run_due()
+        assert [run.outcome for run in lost] == ["lost"] * 3
+        assert [run.id for run in run_due()] == [handle.id for handle in handles]
+        assert items() == [[0, 1, 2], [0], [1], [2]]  # each may be what killed it, and leaves alone
 
 
 class TestDeclaring:

@@ -13,6 +13,7 @@ from django.core.management import CommandError, call_command
 from django.core.signals import setting_changed
 from django.db import connection, connections
 from django.test import override_settings
+from redis.cluster import RedisCluster
 
 from djqueue import conf
 from djqueue.backends.base import BaseQueue
@@ -204,7 +205,7 @@ def test_e004_an_unknown_option():
     messages = found(QUEUES={"default": {"CLASS": REDIS, "OPTIONS": {"PREFX": "a"}}})
     only("E004", messages, "QUEUES['default']['OPTIONS']", "'PREFX'", hint="did you mean 'PREFIX'?")
     messages = found(QUEUES={"default": {"CLASS": MEMORY, "OPTIONS": {"PREFIX": "a"}}})
-    only("E004", messages, hint="there are KEEP_DONE, LEASE, ON_COMMIT, REMEMBER_DONE")
+    only("E004", messages, hint="there are KEEP_DONE, LEASE, LIFO, ON_COMMIT, REMEMBER_DONE")
     with without("QUEUES"):
         only("E004", found(QUEUE_OPTIONS={"LEAS": 5}), "QUEUE_OPTIONS", hint="did you mean 'LEASE'?")
 
@@ -408,9 +409,59 @@ def test_w002_two_aliases_of_one_queue():
     apart = {"default": one, "mail": {**one, "OPTIONS": {"PREFIX": "other"}}, "slow": {**one, "NAME": "slow"}}
     assert found(QUEUES=apart) == []
     assert found(QUEUES={alias: {"CLASS": MEMORY, "NAME": "jobs"} for alias in ("default", "mail")}) == []
+    throttle = {"limit": 5, "window": 1}
+    only("W002", found(QUEUES={"default": one, "mail": {**other, "THROTTLE": throttle}}))
+
+
+def throttled(queue=MEMORY, options=None, **throttle):
+    return {"CLASS": queue, "OPTIONS": options or {}, "THROTTLE": {"limit": 5, "window": 1, **throttle}}
+
+
+def test_a_throttle_is_looked_at():
+    assert found(QUEUES={"mail": throttled(moderate=True, elastic=True, window_name="api", mod_name="api")}) == []
+    only("E002", found(QUEUES={"mail": {"CLASS": MEMORY, "THROTTLE": "50/s"}}), "['THROTTLE']", hint="limit, window")
+    only("E003", found(QUEUES={"mail": throttled(widnow=1)}), "['THROTTLE']", "'widnow'", hint="'window'")
+    only("E003", found(QUEUES={"mail": throttled(LIMIT=1)}), "'LIMIT'", hint="did you mean 'limit'")
+    only("E006", found(QUEUES={"mail": throttled(limit=0)}), "QUEUES['mail']['THROTTLE']", "limit is 0")
+    only("E006", found(QUEUES={"mail": throttled(elastic=True)}), "moderate=True")
+    only("E006", found(QUEUES={"mail": {"CLASS": MEMORY, "THROTTLE": {"limit": 5}}}), "window")
+    only("E006", found(QUEUES={"mail": {**throttled(), "STORE": False}}), "no store")
+
+
+def test_e017_two_throttles_of_one_name():
+    same = {"window_name": "api"}
+    only(
+        "E017",
+        found(QUEUES={"mail": throttled(**same), "news": throttled(limit=6, **same)}),
+        *("'mail'", "'news'", "'api'", "5 per 1 s", "6 per 1 s"),
+    )
+    only("E017", found(QUEUES={"mail": throttled(**same), "news": throttled(mod_name="x", **same)}), "spaced as 'x'")
+    assert found(QUEUES={"mail": throttled(**same), "news": throttled(**same), "slow": throttled(limit=1)}) == []
+
+
+def test_e018_throttles_of_one_name_that_share_nothing():
+    same = {"window_name": "api"}
+    one = throttled(REDIS, **same)
+    for other in (throttled(DATABASE, **same), throttled(REDIS, {"PREFIX": "x"}, **same), throttled(**same)):
+        only("E018", found(QUEUES={"mail": one, "news": other}), "'mail'", "'news'", "'api'")
+    blocking = "djqueue.backends.redis_backend.RedisBlockingQueue"
+    assert found(QUEUES={"mail": one, "news": throttled(blocking, **same)}) == []
+    spaced = {"mod_name": "api", "moderate": True}
+    only("E018", found(QUEUES={"mail": throttled(REDIS, **spaced), "news": throttled(DATABASE, **spaced)}))
+
+
+def test_e018_on_a_cluster_each_queue_is_in_a_slot_of_its_own():
+    class Cluster(RedisCluster):
+        def __init__(self):
+            """Does not connect."""
+
+    cluster = Cluster()
+    queues = {alias: {**throttled(REDIS, window_name="api"), "CONNECTION": cluster} for alias in ("mail", "news")}
+    only("E018", found(QUEUES=queues), "'api'", hint="no cluster")
 
 
 def test_w003_memory_in_deployment():
+    only("W003", found(deploy=True, QUEUES={**SAFE, "mail": throttled()}), "'mail'")
     only("W003", found(deploy=True), "'default'", hint="Redis")
 
 

@@ -194,12 +194,12 @@ class TestRefusals:
             note.using(priority=1).enqueue()
         urgent = Command(note.func, note.policy.using(priority=1))
         with pytest.raises(NotSupported, match="cannot do: priority"):
-            producer.send_once(urgent, Guard("tick", 60), new_id())
+            producer.send_once(urgent, Call(), urgent.policy, Guard("tick", 60), new_id())
 
     def test_one_with_a_guard_is_told_once(self, queue):
         guard = Guard("tick", 60)
         with heard("enqueued") as told:
-            assert [producer.send_once(note, guard, new_id()) for _ in range(2)] == [True, False]
+            assert [producer.send_once(note, Call(), note.policy, guard, new_id()) for _ in range(2)] == [True, False]
         assert (len(told), len(queue)) == (1, 1)
 
 

@@ -1,16 +1,18 @@
 """Order, concurrency, rates and batches: what the options make of a call's lane, and what a consumer sees of that."""
 
 from dataclasses import replace
-from datetime import UTC, datetime
+from datetime import UTC, datetime, timedelta
 
 import pytest
 
-from djqueue import Batch, Route, Throttle, Throttled
+from djqueue import Batch, Deferrable, Result, Route, Throttle, Throttled, invoker, periodic_command
+from djqueue.backends.entries import Entry
 from djqueue.backends.gates import Gate
 from djqueue.backends.windows import Window
 from djqueue.command import Call
+from djqueue.crontab import crontab
 from djqueue.decorators import queue_command
-from djqueue.exceptions import Discard, EncodeError, Fail, NotSupported, QueueError, Retry
+from djqueue.exceptions import Discard, EncodeError, Fail, InvalidMessage, NotSupported, QueueError, Retry
 from djqueue.executor import execute
 from djqueue.lanes import key_text, placed
 from djqueue.policies import Policy
@@ -45,6 +47,14 @@ def _nothing_ran():
 def clock(queue):
     with virtual_time(datetime(2030, 1, 1, tzinfo=UTC)) as clock:
         yield clock
+
+
+def tick():
+    pass
+
+
+def gather(calls):
+    raise NotImplementedError
 
 
 def work(user, number):
@@ -213,7 +223,7 @@ def test_keyword_arguments_reach_the_function_that_says_the_shard(queue):
     assert record.entry.lane == "tests.test_lanes.work:1"
 
 
-def test_sq_the_prefix_of_lanes_and_the_size_of_batches_are_settings_read_at_the_call(settings):
+def test_the_prefix_of_lanes_and_the_size_of_batches_are_settings_read_at_the_call(settings):
     settings.QUEUE_TUBE_PREFIX = "tube_"
     settings.QUEUE_WORKER_BATCH_SIZE = 5
     assert place(7, shard=by_user)[0] == "tube_app.send:7"
@@ -240,17 +250,19 @@ def test_taking_concurrency_back_takes_its_key_back():
 def test_batch_is_part_of_what_a_command_is():
     with pytest.raises(ValueError, match="where the command is declared"):
         declared().using(batch=5)
+    command = queue_command(batch=5)(gather)
+    registry.unregister(command)
     with pytest.raises(ValueError, match="where the command is declared"):
-        declared(batch=5).using(batch=None)
-    assert declared(batch=5).using(batch=6).policy.batch == Batch(6)
+        command.using(batch=None)
+    assert command.using(batch=6).policy.batch == Batch(6)
 
 
 class TestRoute:
-    def test_sq_a_route_is_thread_0_and_priority_0_unless_it_says_otherwise(self):
+    def test_a_route_is_thread_0_and_priority_0_unless_it_says_otherwise(self):
         assert Route() == Route(0, 0)
         assert Route(5) == Route(thread=5, priority=0)
 
-    def test_sq_the_usual_route_is_a_setting(self, settings):
+    def test_the_usual_route_is_a_setting(self, settings):
         settings.QUEUE_DEFAULT_THREAD, settings.QUEUE_DEFAULT_PRIORITY = 3, 4
         assert Route() == Route(3, 4)
 
@@ -275,6 +287,15 @@ class TestRoute:
 def test_a_throttle_or_a_batch_that_makes_no_sense_is_refused(make, words):
     with pytest.raises((TypeError, ValueError), match=words):
         make()
+
+
+def test_a_window_may_be_a_timedelta():
+    assert Throttle(5, timedelta(minutes=1)) == Throttle(5, 60)
+
+
+def test_merged_calls_may_have_a_shard_of_the_same_key():
+    assert Policy.of(debounce=1, merge=work, key=by_user, shard=by_user).plan.key is by_user
+    assert Policy.of(debounce=1, merge=work, shard=0).shard == 0
 
 
 # ---- one throttle of several commands
@@ -381,6 +402,17 @@ class TestShards:
         assert numbers() == [1, 1, 2]
         assert len(queue.dead) == 1
 
+    def test_a_shard_that_waits_for_a_retry_does_not_hold_up_others_under_one_throttle(self, clock):
+        command = declared(shard=by_user, throttle=Throttle(100, 1), retry_on=[OSError], retries=1, backoff=10)
+        told[1] = [OSError()]
+        with only(command):
+            for user, number in ((1, 1), (1, 2), (2, 8), (2, 9)):
+                command(user, number)
+            run_due()
+            assert sorted(numbers()) == [1, 8, 9]
+            run_due(until=10)
+        assert numbers()[-2:] == [1, 2]
+
     def test_with_skip_only_the_failed_one_waits(self, clock):
         command = declared(shard=by_user, retry_on=[OSError], retries=1, backoff=10, on_failure="skip")
         told[1] = [OSError()]
@@ -486,6 +518,14 @@ class TestParking:
         lease, _ = queue.claim(1)
         verdict = execute(queue, replace(lease, entry=replace(lease.entry, lost=3)))
         assert (verdict.outcome, hold_of(lease.entry, verdict)) == (Outcome.PARKED, "park")
+
+    def test_cancelled_it_gives_way_when_its_shard_is_opened(self, queue, command):
+        run_due(until=10)
+        [first, _] = queue.peek("ready")
+        assert Result(first.entry.id, command.name, "default").cancel()
+        queue.open_lane("tests.test_lanes.work:1")
+        run_due()
+        assert numbers() == [1, 1, 2]
 
     def test_other_shards_go_on(self, command):
         command(2, 9)
@@ -628,6 +668,17 @@ class TestThrottled:
             run_due(until=1)
         assert sorted(numbers()) == [1, 1, 2]
 
+    def test_under_one_throttle_for_all_it_holds_all_of_its_shards(self, clock):
+        command = declared(shard=by_user, throttle=Throttle(100, 1))
+        told[1] = [Throttled(retry_after=30)]
+        with only(command):
+            command(1, 1)
+            command(2, 2)
+            run_due(until=29)
+            assert numbers() == [1]
+            run_due(until=1)
+        assert sorted(numbers()) == [1, 1, 2]
+
     def test_it_costs_neither_an_attempt_nor_a_failure(self, queue, clock):
         command = declared(throttle=Throttle(100, 1), retry_on=[OSError], max_attempts=2, max_lost=1)
         told[1] = [Throttled(retry_after=1)] * 20
@@ -702,6 +753,55 @@ class TestThrottled:
             Throttled(retry_after=after)
 
 
+class TestOneAtATime:
+    """Loops of one's own take one message, whatever left its lane with it."""
+
+    @pytest.fixture
+    def command(self, queue):
+        command = declared(shard=by_user)
+        with only(command):
+            for number in range(3):
+                command(1, number)
+            yield command
+
+    def test_the_invoker_runs_the_next_and_the_rest_stays_where_it_was(self, queue, command):
+        assert invoker.dequeue()
+        assert numbers() == [0]
+        assert [record.entry.attempts for record in queue.peek("ready")] == [0, 0]
+        assert invoker.dequeue() and invoker.dequeue() and not invoker.dequeue()
+        assert numbers() == [0, 1, 2]
+
+    def test_so_does_a_deferrable(self, command):
+        work_off = Deferrable().run_once
+        assert work_off() and numbers() == [0]
+        assert work_off() and work_off() and not work_off()
+        assert numbers() == [0, 1, 2]
+
+    def test_who_reads_a_queue_by_hand_loses_nothing(self, queue):
+        gate = Gate(ordered=True, run=9).written()
+        queue.put([Entry(body, body.decode(), lane="a", gate=gate) for body in (b"1", b"2", b"3")])
+        assert [queue.read() for _ in range(4)] == ["1", "2", "3", None]
+
+    def test_an_item_takes_nothing_along(self, queue, command):
+        with pytest.raises(InvalidMessage):
+            queue.take()
+        assert (len(queue.dead), len(queue)) == (1, 2)
+
+
+class TestPeriodic:
+    def test_a_periodic_command_may_be_throttled_and_have_a_fixed_shard(self, queue):
+        periodic_command(crontab(), shard="nightly", throttle=Throttle(1, 60))(tick)
+        with only(registry[f"{__name__}.tick"]):
+            invoker.enqueue_periodic_commands()
+            [record] = queue.peek("ready")
+        assert record.entry.lane == "tests.test_lanes.tick:nightly"
+        registry.unregister(f"{__name__}.tick")
+
+    def test_a_shard_that_depends_on_arguments_is_refused_as_there_are_none(self):
+        with pytest.raises(ValueError, match="a tick has no arguments"):
+            periodic_command(crontab(), shard=by_user)(tick)
+
+
 class TestEager:
     @pytest.fixture(autouse=True)
     def eager(self, queue, settings):
@@ -733,10 +833,10 @@ class TestEager:
 # ---- what comes back, and what waits with it
 
 HOLDS = [
-    (Outcome.RETRY, False, "lane"),
+    (Outcome.RETRY, False, "order"),
     (Outcome.RETRY, True, ""),
-    (Outcome.NOT_NOW, False, "lane"),
-    (Outcome.HANDED_BACK, False, "lane"),
+    (Outcome.NOT_NOW, False, "order"),
+    (Outcome.HANDED_BACK, False, "order"),
     (Outcome.THROTTLED, False, "lane"),
     (Outcome.PARKED, False, "park"),
     (Outcome.UNTRIED, False, ""),
@@ -758,6 +858,19 @@ def test_nothing_waits_with_an_entry_of_a_lane_without_order_unless_it_asks_for_
     [lease] = queue.claim(1)
     assert hold_of(lease.entry, Verdict(outcome)) == ""
     assert hold_of(lease.entry, Verdict(Outcome.THROTTLED)) == "lane"
+
+
+def test_what_is_put_back_unbegun_for_a_while_holds_its_shard_for_as_long(queue, clock):
+    command = declared(shard=by_user, run=1)
+    with only(command):
+        command(1, 1)
+        command(1, 2)
+        [lease] = queue.claim(1)
+        settle(queue, [(lease, Verdict(Outcome.UNTRIED, delay=10))])
+        run_due(until=9)
+        assert numbers() == []
+        run_due(until=1)
+    assert numbers() == [1, 2]
 
 
 def test_what_is_put_back_for_want_of_time_keeps_its_place_in_its_shard(queue):

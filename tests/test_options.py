@@ -53,6 +53,10 @@ def first(waits, comes):
     return waits
 
 
+def shard_of(*args, **kwargs):
+    raise NotImplementedError
+
+
 asked = []
 
 
@@ -262,6 +266,8 @@ CONTRARY = [
     ({"retries": 1, "max_attempts": 2, "retry_on": [OSError]}, "retries and max_attempts exclude"),
     ({"retries": 1}, "retries without retry_on"),
     ({"retries": 1, "retry_on": []}, "retries without retry_on"),
+    ({"debounce": 1, "merge": first, "shard": shard_of}, "merge lets one call stand for several"),
+    ({"debounce": 1, "merge": first, "key": first, "shard": shard_of}, "merge lets one call stand for several"),
     ({"on_failure": "skip"}, "on_failure says what becomes of a shard"),
     ({"run": 5}, "run says how many of a shard"),
     ({"linger": 5}, "linger is for how long a worker keeps to a shard"),

@@ -148,18 +148,18 @@ class TestPauses:
     def test_it_comes_back_at_the_next_tick(self, queue, clock):
         clock.forward(seconds=22.5)
         with only(schedule()):
-            assert Scheduler([queue]).tick() == 37.5
+            assert Scheduler([queue]).follow() == 37.5
 
     def test_it_comes_back_within_a_minute(self, queue, clock):
         with only(schedule(crontab(month=1, day=1, hour=0, minute=0))):
-            assert Scheduler([queue]).tick() == LONGEST_PAUSE
+            assert Scheduler([queue]).follow() == LONGEST_PAUSE
 
     def test_a_plain_callable_is_asked_every_minute(self, queue, clock):
         clock.forward(seconds=20)
         asked = []
         with only(schedule(lambda dt: asked.append(dt) or dt.minute == 2)):
             scheduler = Scheduler([queue])
-            assert scheduler.tick() == 40
+            assert scheduler.follow() == 40
             for _ in range(3):
                 clock.forward(seconds=60)
                 scheduler.tick()
@@ -174,14 +174,14 @@ class TestPauses:
             scheduler = Scheduler([queue])
             scheduler.tick()
             clock.forward(seconds=60)
-            assert scheduler.tick() == LONGEST_PAUSE
+            assert scheduler.follow() == LONGEST_PAUSE
         [record] = [record for record in caplog.records if record.levelname == "ERROR"]
         assert f"{__name__}.tick" in record.getMessage()
         assert record.exc_info[0] is KeyError
 
     def test_without_a_schedule_it_rests(self, queue):
         with only():
-            assert Scheduler([queue]).tick() == LONGEST_PAUSE
+            assert Scheduler([queue]).follow() == LONGEST_PAUSE
 
     def test_a_plain_callable_is_given_local_time(self, queue, clock, settings):
         asked = []
@@ -235,7 +235,7 @@ class TestMissed:
             scheduler = Scheduler([queue])
             scheduler.tick()
             clock.forward(minutes=3, seconds=30)
-            assert scheduler.tick() == 30
+            assert scheduler.follow() == 30
             clock.forward(seconds=30)
             scheduler.tick()
             assert waiting(queue) == 2

@@ -45,7 +45,7 @@ def environment(monkeypatch):
     conf.get.cache_clear()
 
 
-def test_sq_the_nine_settings_of_the_seed_are_there():
+def test_the_nine_settings_of_the_seed_are_there():
     assert set(conf.FROM_ENVIRONMENT) == set(NINE) <= set(conf.DEFAULTS)
 
 

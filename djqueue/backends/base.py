@@ -278,9 +278,11 @@ class LeasedQueue(BaseQueue):
 
     def read(self) -> str | None:
         """Claim and complete the next due entry, at most once; its body, None when nothing is due."""
-        claimed = self.claim(1)
-        self.complete(claimed)
-        return claimed[0].entry.data.decode() if claimed else None
+        lease = self.first_of(self.claim(1))
+        if lease is None:
+            return None
+        self.complete([lease])
+        return lease.entry.data.decode()
 
     def __len__(self) -> int:
         stats = self.stats()

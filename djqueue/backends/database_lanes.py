@@ -11,7 +11,7 @@ from djqueue.backends.database_desk import Desk, Ticket, at_desk, make_lanes, ou
 from djqueue.backends.database_rows import lane_of
 from djqueue.backends.database_turns import Draw, Turn, Turns, after, back
 from djqueue.backends.entries import Lease
-from djqueue.backends.gates import HOLD_LANE, HOLD_PARK, Lane
+from djqueue.backends.gates import HOLD_LANE, HOLD_ORDER, HOLD_PARK, Lane
 from djqueue.backends.sql.common import Arrival, Ask, Dialect
 from djqueue.backends.sql.gated import gate_of
 from djqueue.backends.sql.lanes import Glance, picked
@@ -156,10 +156,10 @@ def _bring_back(desk: Desk, lanes: Iterable[str]) -> None:
 
 
 def _hold_lane(desk: Desk, lease: Lease, now: int) -> None:
-    """The lane, or that one of the two which has the windows."""
+    """The lane; for the sake of a rate, that one of the two which has the windows."""
     for one in desk.chain(lease.token.lane)[:1]:
         gate = one.lane.gate
-        if gate.outer is not None and gate.outer.windows and not gate.windows:
+        if lease.entry.hold == HOLD_LANE and gate.outer is not None and gate.outer.windows and not gate.windows:
             one = desk.held[gate.within]
         if lease.entry.delay > 0:
             until = now + round(lease.entry.delay * 1e6)
@@ -171,7 +171,7 @@ def _hold_park(desk: Desk, lease: Lease, now: int) -> None:
         one.lane = replace(one.lane, parked=f"{lease.entry.id} failed")
 
 
-_HOLDS = {HOLD_LANE: _hold_lane, HOLD_PARK: _hold_park}
+_HOLDS = {HOLD_ORDER: _hold_lane, HOLD_LANE: _hold_lane, HOLD_PARK: _hold_park}
 
 
 def reap(run: Session, sql: Dialect, queue: str, limit: int) -> int:

@@ -41,7 +41,7 @@ class Entry:
     gate: str = ""
     """What may leave its lane, as :meth:`Gate.written` has it. Without one a lane is a name and holds nothing up."""
     hold: str = ""
-    """What waits with it when it is released: HOLD_LANE its lane for the delay, HOLD_PARK its lane for somebody."""
+    """What waits with it when it is released: HOLD_ORDER or HOLD_LANE for the delay, HOLD_PARK for somebody."""
 
 
 def untried(entry: Entry) -> Entry:

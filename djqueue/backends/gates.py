@@ -19,8 +19,10 @@ from djqueue.backends.windows import Log, Room, Window, forgettable, granted, ro
 
 OPEN, TIMED, LINE, NOWHERE = "open", "timed", "line", "nowhere"
 
-HOLD_LANE, HOLD_PARK = "lane", "park"
-"""What waits with an entry that is released: its lane until the delay is over, or until somebody opens it."""
+HOLD_ORDER, HOLD_LANE, HOLD_PARK = "order", "lane", "park"
+"""What waits with an entry that is released: its own lane until the delay is over, as it keeps an order; what is
+throttled until then, that is its lane, or the one that it is within if only that has windows; its own lane until
+somebody opens it."""
 
 
 @dataclass(frozen=True, slots=True)

@@ -2,10 +2,11 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
+from dataclasses import replace
 
 from djqueue import conf
-from djqueue.backends.entries import LEASED, Entry, Lease
+from djqueue.backends.entries import LEASED, Entry, Lease, untried
 from djqueue.backends.guards import Mark, Unique
 from djqueue.exceptions import InvalidMessage, QueueError
 from djqueue.fingerprints import fingerprint
@@ -84,17 +85,23 @@ class ItemVerbs:
         ``(None, None)`` after ``wait`` seconds without one. An item that does not verify goes to the error queue and
         raises InvalidMessage; after any other error, as of the database that a model is read from, it is put back.
         """
-        claimed = self.reserve(1, lease, wait=wait)
-        if not claimed:
+        held = self.first_of(self.reserve(1, lease, wait=wait))
+        if held is None:
             return None, None
         try:
-            return claimed[0], self._open(claimed[0].entry)
+            return held, self._open(held.entry)
         except InvalidMessage:
-            self.bury(claimed)
+            self.bury([held])
             raise
         except Exception:
-            self.release(claimed)
+            self.release([held])
             raise
+
+    def first_of(self, claimed: Sequence[Lease]) -> Lease | None:
+        """The first of what was claimed, for who serves one at a time: what left its lane with it goes back."""
+        if rest := claimed[1:]:
+            self.release([replace(lease, entry=untried(lease.entry)) for lease in rest])
+        return claimed[0] if claimed else None
 
     def _open(self, entry: Entry) -> object:
         return unpack_item(

@@ -28,9 +28,9 @@ class MemoryQueue(MemoryOperators, LeasedQueue):
 
     ``remember_done`` (seconds or a timedelta) and ``keep_done`` (a count; 100,000 if only the former is given) bound
     for how long the ids of completed entries are remembered and refused; without either they are forgotten at once.
-    With ``lifo``, of those in no lane whose priorities are equal the one that came last leaves first.
-    Raises InvalidQueueError for values that they cannot have. All verbs take time logarithmic in the size of
-    the queue, but ``peek``, which looks at all entries of its state, and ``flush``.
+    With ``lifo``, of those in no lane whose priorities are equal the one that came last leaves first. Raises
+    InvalidQueueError for values that they cannot have. All verbs take time logarithmic in the size of the queue, but
+    ``peek``, which looks at all entries of its state, and ``flush``.
     """
 
     cannot = frozenset({"durable", "transaction"})
@@ -41,8 +41,7 @@ class MemoryQueue(MemoryOperators, LeasedQueue):
 
     def __init__(self, name, connection=None, remember_done: Span = None, keep_done: int | None = None, lifo=False):
         super().__init__(name, connection)
-        self._lifo = bool(lifo)
-        self.own_budget = f"queue:{name}:{secrets.token_hex(4)}"  # another one of that name is another queue
+        self._lifo, self.own_budget = bool(lifo), f"queue:{name}:{secrets.token_hex(4)}"  # others may have its name
         self._lock, self._arrivals, self._bell = threading.RLock(), count(), Bell()
         self._items: dict[str, Item] = {}
         self._lines = {READY: Line(), DELAYED: Line(), LEASED: Line()}
@@ -177,8 +176,7 @@ class MemoryQueue(MemoryOperators, LeasedQueue):
         for bell in bells:
             bell.wake(sleeper)
         try:
-            missed = sum(bell.hear() for bell in bells)
-            return missed > 0 or sleeper.wait(seconds)
+            return sum(bell.hear() for bell in bells) > 0 or sleeper.wait(seconds)
         finally:
             for bell in bells:
                 bell.leave(sleeper)

@@ -9,7 +9,7 @@ from typing import NamedTuple
 
 from djqueue.backends import gates
 from djqueue.backends.entries import LaneRecord
-from djqueue.backends.gates import HOLD_PARK, LINE, OPEN, TIMED, Gate, Head, Lane, Place
+from djqueue.backends.gates import HOLD_LANE, HOLD_PARK, LINE, OPEN, TIMED, Gate, Head, Lane, Place
 from djqueue.backends.lines import Line
 from djqueue.backends.memory_operators import Item
 
@@ -72,7 +72,7 @@ class MemoryLanes:
             self.park(name, f"{item.entry.id} failed", now)
         else:
             self._want_outer(self._lanes[name])
-            name = self._held_by(name)
+            name = self._held_by(name) if how == HOLD_LANE else name
             self._lanes[name] = replace(self._lanes[name], open_at=max(self._lanes[name].open_at, _us(until)))
             self._stand(name, now)
 

@@ -22,7 +22,7 @@ from djqueue.backends.base import LeasedQueue
 from djqueue.backends.entries import Claimed, Entry, Lease, QueueStats
 from djqueue.backends.guards import AnyGuard
 from djqueue.backends.sqs_checks import check_queue
-from djqueue.backends.sqs_fifo import Changes
+from djqueue.backends.sqs_fifo import Changes, units
 from djqueue.backends.sqs_link import ClientError, Link, clients, code_of
 from djqueue.backends.sqs_messages import Messages, Received
 from djqueue.backends.sqs_wire import AT_ONCE, clock
@@ -75,9 +75,10 @@ class SqsQueue(LeasedQueue):
         sqs_wire.check_options(prefix, suffix, create)
         self.is_fifo = sqs_wire.is_fifo(name, fifo)
         self._link = Link(connection, sqs_wire.sqs_name(name, prefix, suffix, self.is_fifo), self.is_fifo, create)
-        self._messages = Messages(self._link, self.is_fifo, Changes(self._link.name, lambda: self.store))
-        # Of a lane one is out at a time: of a batch that SQS gives out, threads might begin several.
-        self._at_once = 1 if self.is_fifo else AT_ONCE
+        changes = Changes(self._link.name, lambda: self.store)
+        self._messages = Messages(self._link, self.is_fifo, changes, has_lanes=name == self.logical)
+        if self.is_fifo:
+            self.cannot = self.cannot - {"shards"}
         self._kept: deque[Lease] = deque()
         self._span, self._empty, self._looked = self.lease, False, -inf
 
@@ -126,8 +127,8 @@ class SqsQueue(LeasedQueue):
         if limit < 1:
             return Claimed((), 0.0)
         self._span, found, more = lease, Claimed(self._take_kept(limit, lease)), True
-        while more and len(found) < limit:
-            asked = min(self._at_once, limit - len(found))
+        while more and (count := units(found)) < limit:
+            asked = min(AT_ONCE, limit - count)
             try:
                 received = self._look(asked, lease, certain=not found)
             except Exception:
@@ -137,7 +138,7 @@ class SqsQueue(LeasedQueue):
                 return Claimed(found, 0.0)
             found += received.leases
             found.again, more = min(found.again, received.again), received.count == asked
-        return Claimed(found, 0.0 if len(found) >= limit else found.again)
+        return Claimed(found, 0.0 if units(found) >= limit else found.again)
 
     def _look(self, count: int, lease: float, certain: bool) -> Received:
         """A short poll, which may miss what is there; then a longer one, unless such a one has said so before."""

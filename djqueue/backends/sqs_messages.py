@@ -10,7 +10,7 @@ from itertools import islice
 from math import inf
 from typing import NamedTuple
 
-from djqueue.backends import sqs_wire, wire
+from djqueue.backends import sqs_fifo, sqs_wire, wire
 from djqueue.backends.entries import Entry, Lease
 from djqueue.backends.sqs_fifo import Changes
 from djqueue.backends.sqs_link import Link, Told
@@ -35,8 +35,8 @@ class Received(NamedTuple):
 class Messages:
     """Over one link. What is settled is marked in the receipts, so that a call that raised can be repeated."""
 
-    def __init__(self, link: Link, is_fifo: bool, changes: Changes):
-        self._link, self._is_fifo, self._changes = link, is_fifo, changes
+    def __init__(self, link: Link, is_fifo: bool, changes: Changes, has_lanes: bool = True):
+        self._link, self._is_fifo, self._changes, self._has_lanes = link, is_fifo, changes, is_fifo and has_lanes
 
     # ---- out
 
@@ -61,7 +61,7 @@ class Messages:
 
     def _outgoing(self, entries: Sequence[Entry]) -> list[dict]:
         now, most = time.time(), self._link.largest - GROWTH
-        messages = [sqs_wire.outgoing(wire.stamped(entry, now), now, self._is_fifo, repeat=False) for entry in entries]
+        messages = [self._message(wire.stamped(entry, now), now, repeat=False) for entry in entries]
         for entry, message in zip(entries, messages, strict=True):
             if (size := len(message["MessageBody"])) > most:
                 raise MessageTooLarge(
@@ -85,9 +85,11 @@ class Messages:
         since, now = max(asked, clock() - TRAVEL), time.time()
         found = [self._lease(message, since, now, seconds) for message in answer.get("Messages", ())]
         early = [lease for lease in found if lease.entry.run_at > now]
-        if early:
-            self._put_off(early)
+        self._put_off(early)
         due = [self._begun(lease) for lease in found if lease.entry.run_at <= now]
+        if self._has_lanes:
+            due, behind = sqs_fifo.runs(due, {lease.entry.lane for lease in early})
+            self._put_off([untried(lease) for lease in behind])
         return Received(len(found), due, min((lease.entry.run_at - now for lease in early), default=inf))
 
     def _lease(self, message: dict, since: float, now: float, seconds: float) -> Lease:
@@ -106,9 +108,9 @@ class Messages:
 
     def _put_off(self, early: Sequence[Lease]) -> None:
         try:
-            if self._is_fifo:
+            if early and self._is_fifo:
                 self.leave(early)
-            else:
+            elif early:
                 self.move(early, self)
         except Exception:  # they come again when their leases end
             logger.exception("What is not due could not be put off.", extra={"queue_name": self._link.name})
@@ -172,10 +174,15 @@ class Messages:
             complain("sent", Told(told.done, {}, told.refused | told.failed))
 
     def _anew(self, entry: Entry, now: float) -> dict:
-        message = sqs_wire.outgoing(entry, now, self._is_fifo, repeat=True)
+        message = self._message(entry, now)
         if len(message["MessageBody"]) <= self._link.largest:
             return message
-        return sqs_wire.outgoing(replace(entry, note=""), now, self._is_fifo, repeat=True)  # it came without one
+        return self._message(replace(entry, note=""), now)  # it came without one
+
+    def _message(self, entry: Entry, now: float, repeat: bool = True) -> dict:
+        """In the group of its lane; what has none is a group of its own."""
+        group = entry.lane if self._has_lanes and entry.lane else entry.id
+        return sqs_wire.outgoing(entry, now, group if self._is_fifo else "", repeat)
 
     def _delete_old(self, sent: Sequence[Lease]) -> None:
         """What cannot be deleted comes again when its lease ends; to send the new one once more would be worse."""
@@ -220,6 +227,11 @@ class Messages:
             for lease, span in zip(leases, spans, strict=True)
         ]
         return self._link.batch("change_message_visibility_batch", entries)
+
+
+def untried(lease: Lease) -> Lease:
+    """As if it had not been received."""
+    return replace(lease, entry=replace(lease.entry, attempts=lease.entry.attempts - 1))
 
 
 def numbered(values: Sequence, numbers: Iterable[int]) -> list:

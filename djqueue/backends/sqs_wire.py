@@ -73,11 +73,14 @@ def check_options(prefix: object, suffix: object, create: object) -> None:
 # ---- messages
 
 
-def outgoing(entry: Entry, now: float, fifo: bool, repeat: bool = True) -> dict:
-    """The message of an entry; with ``repeat`` a FIFO queue takes it even if its id came within five minutes."""
+def outgoing(entry: Entry, now: float, group: str, repeat: bool = True) -> dict:
+    """The message of an entry, for a standard queue if it is of no group.
+
+    With ``repeat`` a FIFO queue takes it even if its id came within five minutes.
+    """
     wait = max(0, min(LONGEST_DELAY, ceil(round(entry.run_at - now, 3))))
-    if fifo:
-        keys = {"MessageGroupId": _key(entry.lane or entry.id), "MessageDeduplicationId": _key(entry.id)}
+    if group:
+        keys = {"MessageGroupId": _key(group), "MessageDeduplicationId": _key(entry.id)}
         if repeat:
             keys["MessageDeduplicationId"] = new_id()
         return {"MessageBody": wire.pack(entry), **keys}

@@ -24,7 +24,8 @@ CATALOGUE: dict[str, tuple[str, str]] = {
     ),
     "E006": (
         "The queue {alias!r} cannot be made: {error}",
-        "Correct what the message names: NAME, CONNECTION, STORE or OPTIONS (or the QUEUE_… setting instead of it).",
+        "Correct what the message names: NAME, CONNECTION, STORE, OPTIONS or THROTTLE (or the QUEUE_… setting "
+        "instead of it).",
     ),
     "E007": ("{where} is {value}.", "Give {wanted}."),
     "E008": ("{where} cannot be used: {error}", "Give at least 0.1 seconds, as a number or a timedelta."),
@@ -56,6 +57,16 @@ CATALOGUE: dict[str, tuple[str, str]] = {
     "E016": (
         "The commands {command} and {other} share the throttle {key!r}, but go to different queues: {aliases}.",
         "Send both to one queue: what waits in one knows nothing of the other. Or give one of them another name.",
+    ),
+    "E017": (
+        "QUEUES[{alias!r}] and QUEUES[{other!r}] share the throttle {name!r}, which is {ours} for one and {theirs} for "
+        "the other.",
+        "Say the same in both, or give one another window_name.",
+    ),
+    "E018": (
+        "QUEUES[{alias!r}] and QUEUES[{other!r}] cannot share the throttle {name!r}: they share no facts.",
+        "Put both into one database, or on one server that is no cluster and under one PREFIX; or give each a name of "
+        "its own.",
     ),
     "W001": (
         "{where} is no setting of djqueue.",

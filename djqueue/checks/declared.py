@@ -13,6 +13,7 @@ from djqueue.checks.values import accepted
 from djqueue.command import Command
 from djqueue.lanes import disagreement
 from djqueue.registry import registry
+from djqueue.throttle import bare
 
 
 @register(TAG)
@@ -51,4 +52,4 @@ def _unlike(first: Command, command: Command) -> Iterator[CheckMessage]:
 def _lacking(command: Command, queue: BaseQueue) -> Iterator[CheckMessage]:
     lacking = ", ".join(sorted(command.policy.needs & queue.cannot))
     if lacking:
-        yield say("E012", command=command.name, alias=queue.alias, backend=type(queue).__name__, lacking=lacking)
+        yield say("E012", command=command.name, alias=queue.alias, backend=type(bare(queue)).__name__, lacking=lacking)

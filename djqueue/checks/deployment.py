@@ -18,6 +18,7 @@ from djqueue.backends.memory import MemoryQueue
 from djqueue.checks.catalogue import TAG, say
 from djqueue.checks.queues import made
 from djqueue.checks.values import accepted
+from djqueue.throttle import bare
 
 
 @register(TAG, deploy=True)
@@ -26,7 +27,7 @@ def check_deployment(app_configs=None, **kwargs) -> Iterator[CheckMessage]:
     if accepted("pickle"):
         yield from (say("E014", where=name) for name, key in _keys() if _is_weak(key))
     for config, queue in made():
-        if isinstance(queue, MemoryQueue):
+        if isinstance(bare(queue), MemoryQueue):
             yield say("W003", alias=config.alias)
     if conf.get("QUEUE_ALWAYS_EAGER") is True:
         yield say("W004")

@@ -17,6 +17,8 @@ from djqueue.checks.values import VALUES
 from djqueue.durations import seconds
 from djqueue.exceptions import InvalidQueueError
 from djqueue.queues import build, load_class
+from djqueue.throttle import SETTINGS as THROTTLE_KEYS
+from djqueue.throttle import bare
 
 TWINS = ("QUEUE_CLASS", "QUEUE_NAME", "QUEUE_OPTIONS")
 """What the default queue is made of, unless it is in QUEUES."""
@@ -29,6 +31,7 @@ KEYS: dict[str, tuple[type | tuple[type, ...], str]] = {
         "a dotted path, a dictionary with CLASS, CONNECTION and OPTIONS, or False for none",
     ),
     "OPTIONS": (Mapping, "a dictionary"),
+    "THROTTLE": ((Mapping, type(None)), f"a dictionary with keys of {', '.join(THROTTLE_KEYS)}"),
 }
 """The types of the keys in QUEUES[alias]; a CONNECTION is what its backend makes of it."""
 
@@ -69,6 +72,9 @@ def _types(where: str, config: Mapping) -> Iterator[CheckMessage]:
         where = f"{where}['STORE']"
         yield from _unknown(where, store, STORE_KEYS)
         yield from _types(where, {"CLASS": None, **store})
+    throttle = config.get("THROTTLE")
+    if isinstance(throttle, Mapping):
+        yield from _unknown(f"{where}['THROTTLE']", throttle, THROTTLE_KEYS)
 
 
 def _unknown(where: str, given: Mapping, valid: Collection[str]) -> Iterator[CheckMessage]:
@@ -99,13 +105,14 @@ def made() -> Iterator[tuple[conf.QueueConfig, BaseQueue]]:
 
 
 def _make(config: conf.QueueConfig) -> BaseQueue | CheckMessage:
-    """A queue without the options that are unknown, or common to all: those are looked at in check_options."""
+    """A queue without the options that are common to all, and without what is unknown: other checks look at that."""
     cls = _class(config)
     if not isinstance(cls, type):
         return cls
     own = {key: value for key, value in config.options.items() if key in cls.options}
+    throttle = config.throttle and {key: value for key, value in config.throttle.items() if key in THROTTLE_KEYS}
     try:
-        return build(replace(config, options=own))
+        return build(replace(config, options=own, throttle=throttle))
     except InvalidQueueError as error:
         return say("E006", alias=config.alias, error=error)
     except Exception as error:  # a class may raise what it likes
@@ -163,7 +170,7 @@ def check_twins(app_configs=None, **kwargs) -> Iterator[CheckMessage]:
     """W002: two aliases of one queue. Queues in memory are apart whatever their names."""
     seen: dict[tuple, str] = {}
     for config, queue in made():
-        place = (queue.feed, config.name, config.options.get("PREFIX"))
-        if place in seen and not isinstance(queue, MemoryQueue):
+        place = (bare(queue).feed, config.name, config.options.get("PREFIX"))
+        if place in seen and not isinstance(bare(queue), MemoryQueue):
             yield say("W002", alias=config.alias, other=seen[place])
         seen.setdefault(place, config.alias)

@@ -5,26 +5,34 @@ from __future__ import annotations
 import logging
 import uuid
 from collections import deque
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from datetime import UTC, datetime, timedelta
+from math import inf
 
 from django.conf import settings
 from django.utils import timezone
 
-from djqueue import producer
+from djqueue import producer, standing
 from djqueue.backends.base import BaseQueue, Guard
-from djqueue.command import PeriodicCommand
+from djqueue.command import Call, PeriodicCommand, Rule
 from djqueue.consumer.loop import Loop, each
 from djqueue.crontab import Crontab
+from djqueue.durations import clock
 from djqueue.logs import tell
 from djqueue.queues import queues
 from djqueue.registry import registry
+from djqueue.standing import Schedule
 
 logger = logging.getLogger(__name__)
 
 LONGEST_PAUSE = 60.0  # seconds
 MARK_FOR = timedelta(days=7)  # a tick's mark outlives every tick that could still be looked at
 MOST_TICKS = 1000  # of one command, enqueued in one go after a long absence: the newest
+
+OFTEN, SELDOM = 1.0, 5.0  # seconds between two looks for schedules made at run time, where there are some, and none
+FRESH = 0.5  # seconds for which a look is taken for the truth when something is due
+ATTENTIVE = timedelta(seconds=10)  # whoever looked so short a time ago was there, and nothing is missed
+RACING = timedelta(minutes=10)  # by which the mark of a tick outlives what a slow scheduler may still enqueue
 
 
 def local(moment: datetime) -> datetime:
@@ -38,32 +46,50 @@ class Scheduler(Loop):
     def __init__(self, served: Sequence[BaseQueue]):
         super().__init__("djqueue-scheduler")
         aliases = {queue.alias for queue in served}
-        self._plans = [Plan(command) for command in registry.periodic() if command.policy.queue_name in aliases]
+        periodic = [command for command in registry.periodic() if command.policy.queue_name in aliases]
+        self._plans: list[Plan] = [PeriodicPlan(command) for command in periodic]
+        self._boards = [Board(queue.alias) for queue in served if "facts" not in queue.cannot]
 
     def tick(self) -> float:
-        return max(0.0, min(LONGEST_PAUSE, each(self._plans, Plan.follow)))
+        return self._all([board.keep_up for board in self._boards])
+
+    def follow(self) -> float:
+        """Enqueue what is due; seconds until there may be more, of the schedules that are known."""
+        return self._all([board.follow for board in self._boards])
+
+    def _all(self, boards: list[Callable[[], float]]) -> float:
+        pause = each([*(plan.follow for plan in self._plans), *boards], lambda ask: ask())
+        return max(0.0, min(LONGEST_PAUSE, pause))
+
+    def look(self) -> None:
+        """See now what schedules there are."""
+        for board in self._boards:
+            board.look()
 
 
 class Plan:
-    """One periodic command, and how far its ticks have been served."""
+    """Something that is due again and again, and how far its ticks have been served."""
 
-    def __init__(self, command: PeriodicCommand):
-        self._command = command
-        self._schedule = command.validate_datetime
-        self._key = f"last:{command.name}"
+    def __init__(self, name: str, queue_name: str, rule: Rule, mark_for: timedelta):
+        self.name, self._queue_name, self._rule, self._mark_for = name, queue_name, rule, mark_for
         self._served: datetime | None = None
 
     def follow(self) -> float:
         """Enqueue what is due by the store's clock; seconds until there may be more."""
-        queue = queues[self._command.policy.queue_name]
-        now = datetime.fromtimestamp(queue.now(), UTC)
+        queue = queues[self._queue_name]
+        return self.serve(queue, datetime.fromtimestamp(queue.now(), UTC))
+
+    def serve(self, queue: BaseQueue, now: datetime) -> float:
+        """Enqueue what is due at that time; seconds until there may be more."""
         if self._served is None:
             self._served = self._recall(queue, now)
         try:
             due, upcoming = self._due(now)
+            if due:
+                self._prepare()
         except Exception as error:  # the schedule's own: the others go on
             text = "The schedule of %s failed; it is asked again in a minute"
-            tell(logger, logging.ERROR, text, self._command.name, exc_info=error)
+            tell(logger, logging.ERROR, text, self.name, exc_info=error)
             return LONGEST_PAUSE
         if due:
             self._enqueue(queue, due, now)
@@ -72,12 +98,36 @@ class Plan:
 
     def _due(self, now: datetime) -> tuple[list[datetime], datetime | None]:
         """The ticks after those served, up to now, and the first moment behind that is worth a look."""
-        tick = max(self._served, now - self._command.rule.max_lateness - timedelta(minutes=1))
+        tick = max(self._served, now - self._rule.max_lateness - timedelta(minutes=1))
         due: deque[datetime] = deque(maxlen=MOST_TICKS)
         while (tick := self._next(tick)) is not None and tick <= now:
-            if isinstance(self._schedule, Crontab) or self._schedule(local(tick)):
+            if self._is_due(tick):
                 due.append(tick)
         return list(due), tick
+
+    def _enqueue(self, queue: BaseQueue, due: list[datetime], now: datetime) -> None:
+        for tick in self._picked(due, now):
+            name = self._tick_name(tick)
+            id = uuid.uuid5(uuid.NAMESPACE_URL, f"djqueue:{name}").hex
+            if self._send(Guard(f"tick:{name}", self._mark_for.total_seconds()), id):
+                tell(logger, logging.INFO, "%s is due at %s: enqueued", self.name, tick.isoformat())
+        self._remember(queue, due[-1])
+
+    def _prepare(self) -> None:
+        """What may fail through a schedule's own fault, before something of it is enqueued."""
+
+    def _picked(self, due: list[datetime], now: datetime) -> list[datetime]:
+        return self._rule.pick(due, now)
+
+
+class PeriodicPlan(Plan):
+    """One periodic command."""
+
+    def __init__(self, command: PeriodicCommand):
+        rule = command.rule
+        super().__init__(command.name, command.policy.queue_name, rule, max(MARK_FOR, 2 * rule.max_lateness))
+        self._command, self._schedule = command, command.validate_datetime
+        self._key = f"last:{command.name}"
 
     def _next(self, after: datetime) -> datetime | None:
         """A plain callable knows no next tick: it is asked about every minute."""
@@ -85,19 +135,114 @@ class Plan:
             return self._schedule.next(after)
         return after.replace(second=0, microsecond=0) + timedelta(minutes=1)
 
-    def _enqueue(self, queue: BaseQueue, due: list[datetime], now: datetime) -> None:
-        mark_for = max(MARK_FOR, 2 * self._command.rule.max_lateness).total_seconds()
-        for tick in self._command.rule.pick(due, now):
-            name = f"{self._command.name}:{tick:%Y-%m-%dT%H:%MZ}"
-            id = uuid.uuid5(uuid.NAMESPACE_URL, f"djqueue:{name}").hex
-            if producer.send_once(self._command, Guard(f"tick:{name}", mark_for), id):
-                tell(logger, logging.INFO, "%s is due at %s: enqueued", self._command.name, tick.isoformat())
-        queue.store.put(self._key, due[-1].isoformat().encode())
+    def _is_due(self, tick: datetime) -> bool:
+        return isinstance(self._schedule, Crontab) or self._schedule(local(tick))
+
+    def _tick_name(self, tick: datetime) -> str:
+        return f"{self.name}:{tick:%Y-%m-%dT%H:%MZ}"
+
+    def _send(self, guard: Guard, id: str) -> bool:
+        return producer.send_once(self._command, Call(), self._command.policy, guard, id)
 
     def _recall(self, queue: BaseQueue, now: datetime) -> datetime:
         """The last tick that was enqueued; a schedule seen for the first time begins now."""
         kept = queue.store.get(self._key)
         if kept is not None:
             return datetime.fromisoformat(kept.decode())
-        queue.store.put(self._key, now.isoformat().encode())
+        self._remember(queue, now)
         return now
+
+    def _remember(self, queue: BaseQueue, tick: datetime) -> None:
+        queue.store.put(self._key, tick.isoformat().encode())
+
+
+class Board:
+    """The schedules that were made at run time for one queue, as far as a scheduler has seen them."""
+
+    def __init__(self, queue_name: str):
+        self._queue_name = queue_name
+        self._plans: dict[str, StandingPlan] = {}
+        self._texts: dict[str, str] = {}
+        self._looked = self._look_at = -inf
+
+    def keep_up(self) -> float:
+        """Look, if it is time to, and enqueue what is due; seconds until either may be due again."""
+        if clock() >= self._look_at:
+            self.look()
+        pause = self.follow()
+        return min(pause, self._look_at - clock())
+
+    def look(self) -> None:
+        """See what there is now. What has not changed goes on as it was."""
+        queue = queues[self._queue_name]
+        texts = standing.texts(standing.fact(queue))
+        news = {name: text for name, text in texts.items() if self._texts.get(name) != text}
+        plans = {name: plan for name, plan in self._plans.items() if name in texts and name not in news}
+        plans |= {name: StandingPlan(schedule) for name, schedule in standing.read(queue, news).items()}
+        self._plans, self._texts, self._looked = plans, texts, clock()
+        self._look_at = self._looked + (OFTEN if texts else SELDOM)
+
+    def follow(self) -> float:
+        """Enqueue what is due; seconds until there may be more of what is known."""
+        if not self._plans:
+            return LONGEST_PAUSE
+        queue = queues[self._queue_name]
+        now = datetime.fromtimestamp(queue.now(), UTC)
+        if clock() - self._looked > FRESH and any(plan.is_due(now) for plan in self._plans.values()):
+            self.look()  # it may have been replaced or removed since
+        return each(self._plans.values(), lambda plan: plan.serve(queue, now))
+
+
+class StandingPlan(Plan):
+    """One schedule that was made at run time."""
+
+    def __init__(self, schedule: Schedule):
+        rule = schedule.plan.rule
+        super().__init__(schedule.name, schedule.queue_name, rule, rule.max_lateness + RACING)
+        self._schedule, self._key = schedule, standing.last_key(schedule.name)
+        self._upcoming: datetime | None = None
+        self._there: datetime | None = None
+        """When somebody last looked, if all went well then."""
+
+    def is_due(self, now: datetime) -> bool:
+        return self._upcoming is None or self._upcoming <= now
+
+    def serve(self, queue: BaseQueue, now: datetime) -> float:
+        if self.is_due(now):
+            self._upcoming = now + timedelta(seconds=super().serve(queue, now))
+            self._there = self._served if self._served == now else None
+        elif self._there is not None:
+            self._there = now
+        return (self._upcoming - now).total_seconds()
+
+    def _next(self, after: datetime) -> datetime | None:
+        return self._schedule.timetable.next(after)
+
+    def _is_due(self, tick: datetime) -> bool:
+        return True
+
+    def _prepare(self) -> None:
+        command = registry[self._schedule.command]
+        self._what = command, *command.prepared_anew(Call(*self._schedule.call), self._schedule.policy(command))
+
+    def _picked(self, due: list[datetime], now: datetime) -> list[datetime]:
+        """All that came since somebody looked, if that was just now: then nothing is missed, only late."""
+        there = self._there is not None and now - self._there <= ATTENTIVE
+        return due if there else super()._picked(due, now)
+
+    def _tick_name(self, tick: datetime) -> str:
+        return f"schedule:{self.name}:{tick:%Y-%m-%dT%H:%M:%S.%fZ}"
+
+    def _send(self, guard: Guard, id: str) -> bool:
+        return producer.send_once(*self._what, guard, id)
+
+    def _recall(self, queue: BaseQueue, now: datetime) -> datetime:
+        """The last tick that was enqueued, but never what was before it was made."""
+        kept = queue.store.get(self._key)
+        since = self._schedule.plan.since
+        last = since if kept is None else max(since, datetime.fromisoformat(kept.decode()))
+        self._there = last
+        return last
+
+    def _remember(self, queue: BaseQueue, tick: datetime) -> None:
+        queue.store.put(self._key, tick.isoformat().encode(), self._mark_for.total_seconds())

@@ -20,7 +20,7 @@ from djqueue.durations import clock
 from djqueue.executor import BEHIND, are_apart, batch_of, execute, execute_batch
 from djqueue.handlers import Binding
 from djqueue.logs import about, tell
-from djqueue.verdicts import Outcome, Verdict, comes_first
+from djqueue.verdicts import Outcome, Verdict, hold_of
 
 if TYPE_CHECKING:
     from djqueue.consumer.pool import Pool
@@ -81,6 +81,9 @@ class Worker(threading.Thread):
 
     def _verdicts(self, unit: list[Held]) -> Iterator[tuple[Held, Verdict]]:
         """What becomes of each, as they end; of the rest too, if it is not to be begun."""
+        if len(unit) == 1:
+            yield unit[0], self._begin(unit)[0]
+            return
         begun = 0
         while begun < len(unit):
             batch = self._next_batch(unit[begun:])
@@ -100,7 +103,7 @@ class Worker(threading.Thread):
         now = clock()
         for held in batch:
             held.began = now
-        ours = list(takewhile(lambda held: not held.lapsed(now), batch))
+        ours = [*takewhile(lambda held: not held.lapsed(now), batch)]
         verdicts = self._execute(ours) if ours else []
         return verdicts + [LAPSED] * (len(batch) - len(ours))
 
@@ -109,7 +112,7 @@ class Worker(threading.Thread):
         if reason := self._pool.recall():
             return Verdict(Outcome.UNTRIED, reason)
         pairs = zip(batch, verdicts, strict=True)
-        if any(held.lost or comes_first(held.lease.entry, verdict) for held, verdict in pairs):
+        if any(held.lost or hold_of(held.lease.entry, verdict) for held, verdict in pairs):
             return BEHIND
         if are_apart(batch[-1].lease.entry, rest[0].lease.entry):
             return Verdict(Outcome.UNTRIED, "a batch is of one priority, and a higher one may have come")

@@ -83,6 +83,17 @@ def span(text: str) -> float:
     return float(match[1]) * _SPANS[match[2]]
 
 
+def limit(text: str) -> int:
+    """How many an operator wants to see."""
+    try:
+        number = int(text)
+    except ValueError:
+        number = 0
+    if number < 1:
+        raise ArgumentTypeError(f"{text!r} is no limit: give a whole number from 1.")
+    return number
+
+
 def moment(epoch: object) -> str:
     """A time in Django's time zone, to the second; "-" for what is none."""
     try:

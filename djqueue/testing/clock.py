@@ -14,6 +14,7 @@ from djqueue.durations import moment, seconds
 from djqueue.exceptions import NotSupported
 from djqueue.queues import queues as all_queues
 from djqueue.testing.commits import commit, send
+from djqueue.throttle import bare
 
 Follow = Callable[[datetime], object]
 
@@ -104,8 +105,8 @@ def the_clock(queues: Iterable[str]) -> Iterator[VirtualClock]:
 
 
 def _refuse_other_clocks(alias: str, queue: BaseQueue) -> None:
-    if not isinstance(queue, MemoryQueue):
-        raise NotSupported(f"QUEUES[{alias!r}] is a {type(queue).__name__}, {_FIX}")
+    if not isinstance(bare(queue), MemoryQueue):
+        raise NotSupported(f"QUEUES[{alias!r}] is a {type(bare(queue)).__name__}, {_FIX}")
     if not isinstance(queue.store, MemoryStore | NoStore):
         raise NotSupported(f"QUEUES[{alias!r}]['STORE'] is a {type(queue.store).__name__}, {_FIX}")
 

@@ -6,7 +6,7 @@ from dataclasses import replace
 from math import inf
 
 from djqueue.backends.base import BaseQueue, Lease
-from djqueue.backends.gates import HOLD_LANE, HOLD_PARK, Gate
+from djqueue.backends.gates import HOLD_LANE, HOLD_ORDER, HOLD_PARK, Gate
 from djqueue.testing.contract_lanes_windows import WindowsContract
 from djqueue.testing.lane_steps import (
     EARLY,
@@ -154,6 +154,13 @@ class HoldContract(Contract):
         assert 0 < refused(queue).again <= 0.2
         assert len(all_now(queue)) == 0 or queue.now() > held[0].claimed + 0.2
         assert sorted(lanes_of(eventually(lambda: queue.claim(10)))) == ["a", "b"]
+
+    def test_a_lane_that_waits_with_its_first_for_the_sake_of_order_holds_up_none_of_its_line(self):
+        queue = self.queue("lanes")
+        fill_each(queue, "ab", 2, Gate(ordered=True, within="all", outer=so_many(100, LONG)))
+        held = unit(queue)
+        self._release(queue, held, delay=LONG, hold=HOLD_ORDER)
+        assert set(lanes_of(all_now(queue))) == {"a", "b"} - set(lanes_of(held))
 
     def test_who_slows_down_a_throttle_of_its_own_slows_down_nobody_else(self):
         queue = self.queue("lanes")

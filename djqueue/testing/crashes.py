@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 
 from djqueue.backends.base import BaseQueue, Lease
@@ -25,12 +25,12 @@ class Crash:
         self._point, self._command, self._left = point, command, times
         self.died: list[tuple[BaseQueue, Lease]] = []
 
-    def kills(self, point: str, queue: BaseQueue, lease: Lease) -> bool:
-        """Whether the worker that holds this dies here and now."""
-        dies = self._left > 0 and point == self._point and self._means(lease)
+    def kills(self, point: str, queue: BaseQueue, batch: Sequence[Lease]) -> bool:
+        """Whether the worker that holds these dies here and now."""
+        dies = self._left > 0 and point == self._point and any(map(self._means, batch))
         if dies:
             self._left -= 1
-            self.died.append((queue, lease))
+            self.died += [(queue, lease) for lease in batch]
         return dies
 
     def _means(self, lease: Lease) -> bool:
@@ -71,6 +71,6 @@ def crash_at(point: str, command: AnyCommand | None = None, *, times: int = 1) -
     crash.expire()
 
 
-def dies(point: str, queue: BaseQueue, lease: Lease) -> bool:
-    """Whether the worker that holds this dies here and now."""
-    return any(crash.kills(point, queue, lease) for crash in _crashes)
+def dies(point: str, queue: BaseQueue, batch: Sequence[Lease]) -> bool:
+    """Whether the worker that holds these, a message or a batch, dies here and now."""
+    return any(crash.kills(point, queue, batch) for crash in _crashes)

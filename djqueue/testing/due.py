@@ -18,14 +18,16 @@ from djqueue.backends.base import BaseQueue, Lease
 from djqueue.consumer.scheduler import Scheduler
 from djqueue.durations import whole
 from djqueue.exceptions import CommandFailed
-from djqueue.executor import execute
+from djqueue.executor import are_apart, batch_of, execute, execute_batch
+from djqueue.handlers import Binding
 from djqueue.queues import queues as all_queues
+from djqueue.running import Control
 from djqueue.settle import VERBS, settle
 from djqueue.testing.clock import VirtualClock, the_clock
 from djqueue.testing.commits import commit, one_command, refuse_eager
 from djqueue.testing.crashes import dies
 from djqueue.testing.waiting import Enqueued
-from djqueue.verdicts import Outcome, Verdict, hold_of, settled
+from djqueue.verdicts import Outcome, Verdict, comes_first, settled
 
 OWNER = "run_due"
 LIMIT = 10_000
@@ -155,7 +157,7 @@ class Worker:
     def drain(self) -> float:
         """Run what is due until nothing is; seconds until there may be more."""
         before, pauses = len(self.runs), [0.0]
-        scheduled = inf if self.scheduler is None else self.scheduler.tick()
+        scheduled = self._scheduled()
         while min(pauses) == 0:
             commit()
             pauses = [self._step(queue) for queue in self._queues]
@@ -164,53 +166,74 @@ class Worker:
                 events.emit(events.empty, queue.alias, queue_name=queue.alias)
         return min(*pauses, scheduled)
 
+    def _scheduled(self) -> float:
+        if self.scheduler is None:
+            return inf
+        self.scheduler.look()
+        return self.scheduler.follow()
+
     def _step(self, queue: BaseQueue) -> float:
-        """Run one message, or give back those whose workers died; seconds until there may be more."""
+        """Run one message, a run or a batch, or give back those whose workers died; seconds until there may be more."""
         claimed = queue.claim(1, queue.lease, OWNER)
-        for number, lease in enumerate(claimed, 1):
-            verdict = self._serve(queue, lease)
-            if verdict is None or hold_of(lease.entry, verdict):  # and so may nothing of its run be begun
-                settle(queue, [(rest, Verdict(Outcome.UNTRIED)) for rest in claimed[number:]], OWNER)
-                break
+        rest = list(claimed)
+        while rest:
+            batch, rest = rest[: batch_of(rest)], rest[batch_of(rest) :]
+            goes_on = self._serve(queue, batch)
+            if rest and (not goes_on or are_apart(batch[0].entry, rest[0].entry)):
+                settle(queue, [(lease, Verdict(Outcome.UNTRIED)) for lease in rest], OWNER)
+                rest = []
         reaped = queue.reap()
         return 0.0 if claimed or reaped.count else min(claimed.again, reaped.next)
 
-    def _serve(self, queue: BaseQueue, lease: Lease) -> Verdict | None:
-        """What became of a message; None if its worker died before the queue knew."""
-        if dies("claimed", queue, lease):
-            return self._lose(queue, lease)
-        lease, verdict = self._delivered(queue, lease)
-        if dies("ran", queue, lease):
-            return self._lose(queue, lease, verdict)
-        if dies("settled", queue, lease):
-            getattr(queue, VERBS[verdict.outcome])([settled(lease, verdict, OWNER)])
-        else:
+    def _serve(self, queue: BaseQueue, batch: Sequence[Lease]) -> bool:
+        """Run and settle what runs at once; whether what is behind it may begin."""
+        if dies("claimed", queue, batch):
+            return self._lose(queue, batch)
+        ended = self._delivered(queue, batch)
+        if dies("ran", queue, batch):
+            return self._lose(queue, *zip(*ended, strict=True))
+        told = not dies("settled", queue, batch)
+        for lease, verdict in ended:
+            self._settle(queue, lease, verdict, told)
+        return not any(comes_first(lease.entry, verdict) for lease, verdict in ended)
+
+    def _settle(self, queue: BaseQueue, lease: Lease, verdict: Verdict, told: bool) -> None:
+        if told:
             settle(queue, [(lease, verdict)], OWNER)
+        else:
+            getattr(queue, VERBS[verdict.outcome])([settled(lease, verdict, OWNER)])
         self._note(queue, lease, verdict, OUTCOMES[verdict.outcome])
         wanted = self._raise_errors and verdict.outcome in (Outcome.DEAD, Outcome.PARKED)
         if wanted or not isinstance(verdict.exception, JUDGED):
             raise verdict.exception or CommandFailed(verdict.reason)
-        return verdict
 
-    def _delivered(self, queue: BaseQueue, lease: Lease) -> tuple[Lease, Verdict]:
-        """Its last run, of as many as there are to be."""
-        verdict = self._run(queue, lease)
+    def _delivered(self, queue: BaseQueue, batch: Sequence[Lease]) -> list[tuple[Lease, Verdict]]:
+        """Their last run, of as many as there are to be."""
+        ended = self._run(queue, batch)
         for _ in range(self._deliveries - 1):
-            if verdict.outcome is Outcome.DONE:
-                self._lose(queue, lease, verdict)
-                lost, attempts = lease.entry.lost + 1, lease.entry.attempts + 1
-                lease = replace(lease, entry=replace(lease.entry, lost=lost, attempts=attempts))
-                verdict = self._run(queue, lease)
-        return lease, verdict
+            done = [(lease, verdict) for lease, verdict in ended if verdict.outcome is Outcome.DONE]
+            if done:
+                self._lose(queue, *zip(*done, strict=True))
+                again = {lease.entry.id: (lease, verdict) for lease, verdict in self._run(queue, _again(done))}
+                ended = [again.get(lease.entry.id, (lease, verdict)) for lease, verdict in ended]
+        return ended
 
-    def _run(self, queue: BaseQueue, lease: Lease) -> Verdict:
+    def _run(self, queue: BaseQueue, batch: Sequence[Lease]) -> list[tuple[Lease, Verdict]]:
+        binding = Binding(async_to_sync(_ended))
         with one_command():
-            verdict = execute(queue, lease, async_to_sync(_ended))
+            if len(batch) == 1:
+                verdicts = [execute(queue, batch[0], binding.await_, binding=binding)]
+            else:
+                verdicts = execute_batch(queue, batch, [Control(queue, lease) for lease in batch], binding)
+            binding.release()
         commit()
-        return verdict
+        return list(zip(batch, verdicts, strict=True))
 
-    def _lose(self, queue: BaseQueue, lease: Lease, verdict: Verdict | None = None) -> None:
-        self._note(queue, lease, verdict or Verdict(Outcome.UNTRIED), LOST)
+    def _lose(self, queue: BaseQueue, batch: Sequence[Lease], verdicts: Sequence[Verdict] = ()) -> bool:
+        """Nothing that is behind them may begin: False."""
+        for lease, verdict in zip(batch, verdicts or [Verdict(Outcome.UNTRIED)] * len(batch), strict=True):
+            self._note(queue, lease, verdict, LOST)
+        return False
 
     def _note(self, queue: BaseQueue, lease: Lease, verdict: Verdict, outcome: str) -> None:
         entry, told = lease.entry, (verdict.value, verdict.exception, verdict.reason, verdict.delay)
@@ -221,6 +244,14 @@ class Worker:
                 f"run_due() has run {self._limit} messages and is not at the end. Does a command enqueue itself, or "
                 "ask for ever to be run again? If not, give a higher limit."
             )
+
+
+def _again(done: Sequence[tuple[Lease, Verdict]]) -> list[Lease]:
+    """As they would be claimed once more."""
+    return [
+        replace(lease, entry=replace(lease.entry, lost=lease.entry.lost + 1, attempts=lease.entry.attempts + 1))
+        for lease, _ in done
+    ]
 
 
 async def _ended(coroutine: Coroutine) -> Any:

@@ -19,8 +19,8 @@ def memory_queues() -> Iterator[Queues]:
     """Have an empty queue in memory under every alias of QUEUES, and ``QUEUE_ALWAYS_EAGER`` off; yields ``queues``.
 
     A block, or a decorator of a test; in a whole class: ``self.enterContext(memory_queues())`` in its ``setUp``. The
-    queues keep their names, and those options that a queue in memory has. Enter it before anything is enqueued: what
-    waits for a commit goes to the queue that it was meant for.
+    queues keep their names, and those options that a queue in memory has; they are not throttled. Enter it before
+    anything is enqueued: what waits for a commit goes to the queue that it was meant for.
     """
     given = {alias: _in_memory(config) for alias, config in conf.queue_configs().items()}
     with override_settings(QUEUES=given, QUEUE_ALWAYS_EAGER=False):

@@ -1,7 +1,6 @@
 """What is true of the queue in memory alone."""
 
 import time
-from dataclasses import dataclass
 
 import pytest
 
@@ -10,16 +9,7 @@ from djqueue.backends.memory import MemoryQueue
 from djqueue.testing.machine import run_machine
 from djqueue.testing.patience import together
 from djqueue.testing.steps import claim, entry, names, nothing_to_claim, put, send, with_counts
-
-
-@dataclass
-class Clock:
-    """Time that stands still until it is told otherwise."""
-
-    now: float = 1_000_000.0
-
-    def __call__(self) -> float:
-        return self.now
+from tests.clock import Clock
 
 
 @pytest.fixture

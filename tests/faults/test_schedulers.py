@@ -5,14 +5,17 @@ from datetime import UTC, datetime, timedelta
 
 import pytest
 
+from djqueue import schedules
 from djqueue.queues import queues
 from tests.faults import ledger
 from tests.faults.conftest import APPS
 from tests.faults.crew import FULL, STORES, Crew, at_rest
+from tests.faults.timetable.commands import beat
 
 pytestmark = pytest.mark.slow
 EPOCH = datetime(2030, 1, 1, 11, 59, 50, tzinfo=UTC)
 MINUTES = 24
+COMMANDS = "tests.faults.timetable.commands."
 SPEED = 400.0
 """Minutes pass in 150 ms: all schedulers wake at the same moment, as they do in earnest."""
 
@@ -26,9 +29,11 @@ def crew(make_site, backend, settings):
 
 @pytest.mark.backends(*STORES)
 def test_each_tick_is_enqueued_once_by_three_schedulers_and_a_restart_dj12(crew):
-    """DJ-12, DJ-13: one of three is killed and replaced. Ticks are run as they come, so that none hides another."""
+    """DJ-12, DJ-13, SQ-19: one of three is killed and replaced. Ticks are run as they come, so none hides another."""
+    noon = EPOCH + timedelta(seconds=10)
+    schedules.add("beat", beat, every=60, start=noon, missed="all")
     crew.hire()
-    start = ledger.now() + 2.0  # by then all three are there
+    start = ledger.now() + 5.0  # by then all three are there
     end = EPOCH.timestamp() + MINUTES * 60
 
     def hire():
@@ -44,6 +49,7 @@ def test_each_tick_is_enqueued_once_by_three_schedulers_and_a_restart_dj12(crew)
     at_rest()
     assert_each_once(crew.ledger, "tick", 1)
     assert_each_once(crew.ledger, "tock", 2)
+    assert_each_once(crew.ledger, "beat", 1)
 
 
 def assert_each_once(ledger, name, step):
@@ -56,7 +62,9 @@ def assert_each_once(ledger, name, step):
 
 
 def tick_id(name, moment):
-    text = f"djqueue:tests.faults.timetable.commands.{name}:{moment:%Y-%m-%dT%H:%MZ}"
+    text = f"djqueue:{COMMANDS}{name}:{moment:%Y-%m-%dT%H:%MZ}"
+    if name == "beat":
+        text = f"djqueue:schedule:beat:{moment:%Y-%m-%dT%H:%M}:00.000000Z"
     return uuid.uuid5(uuid.NAMESPACE_URL, text).hex
 
 

@@ -5,6 +5,7 @@ from functools import partial
 
 from djqueue.backends.entries import Entry
 from djqueue.message import new_id
+from djqueue.testing.steps import with_counts
 
 
 def work(count=1, data=b"work", **fields):
@@ -13,6 +14,14 @@ def work(count=1, data=b"work", **fields):
 
 def ids(things):
     return [getattr(thing, "entry", thing).id for thing in things]
+
+
+def counts(lease):
+    return lease.entry.attempts, lease.entry.failures, lease.entry.lost
+
+
+def untried(lease):
+    return with_counts(lease, attempts=lease.entry.attempts - 1)
 
 
 class Faulty:

@@ -292,15 +292,16 @@ local function lane_rules(now)
     end
   end
 
-  -- It is held back with an entry that returns: until a moment, or until somebody opens it.
-  function rules.hold(id, envelope, moment_or_park)
+  -- It is held back with an entry that returns: until a moment, or until somebody opens it ("park"). If that is for the
+  -- sake of a rate ("lane", and not "order"), it is what has the windows.
+  function rules.hold(id, envelope, how, moment)
     local lane = get_or_make((lane_of(envelope)))
-    if moment_or_park == "park" then
+    if how == "park" then
       lane.parked = id .. " failed"
     else
-      local outer = #gates.gate(lane.gate).windows == 0 and outer_of(lane)
+      local outer = how == "lane" and #gates.gate(lane.gate).windows == 0 and outer_of(lane)
       if outer and #gates.gate(outer.gate).windows > 0 then lane = outer end
-      lane.open_at = math.max(lane.open_at, moment_or_park)
+      lane.open_at = math.max(lane.open_at, moment)
     end
     touch(lane)
   end

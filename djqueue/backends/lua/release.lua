@@ -1,6 +1,6 @@
 -- keys: env ready delayed leases own bell meta wait aged open timed line lanes names out
 -- with: holders windows gates lanes places
--- args: rings, then id, token, "due envelope" of each; "lane" or "park" before "due" of one with which its lane waits.
+-- args: rings, then id, token, "due envelope" of each; "order", "lane" or "park" before "due" of one with which its lane waits.
 local now = clock()
 local ids, at, reply = held(2, 3, now)
 if #ids == 0 then return reply end
@@ -19,7 +19,7 @@ for i, id in ipairs(ids) do
   if waits and not is_laned then again = waits end
   call("HSET", env, id, envelope)
   stand(id, envelope, waits and is_laned and 0 or again, now, is_laned)
-  if waits and is_laned then laned(now).hold(id, envelope, hold == "park" and hold or waits) end
+  if waits and is_laned then laned(now).hold(id, envelope, hold, waits) end
 end
 finish_lanes()
 ring(#ids, ARGV[1])

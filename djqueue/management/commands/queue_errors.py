@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import json
 import os
-from argparse import SUPPRESS, ArgumentParser, ArgumentTypeError
+from argparse import SUPPRESS, ArgumentParser
 from collections.abc import Callable, Iterator, Sequence
 from functools import partial
 from itertools import islice
@@ -15,7 +15,8 @@ from django.core.management.base import BaseCommand, CommandError, DjangoHelpFor
 from djqueue.backends.base import BaseQueue
 from djqueue.backends.entries import Record
 from djqueue.management.errors import HEAD, Filter, brief, chunks, full, page, picked, row
-from djqueue.management.tables import asking, chosen, table
+from djqueue.management.tables import asking, chosen, limit, table
+from djqueue.throttle import bare
 
 
 class Command(BaseCommand):
@@ -25,7 +26,7 @@ class Command(BaseCommand):
         verbs = parser.add_subparsers(dest="verb", required=True)
         add = partial(verbs.add_parser, parents=[_usual()], formatter_class=DjangoHelpFormatter)
         listing = add("list", help="what is in the error queues")
-        listing.add_argument("--limit", type=_count, default=50, help="show so many at most (default: %(default)s)")
+        listing.add_argument("--limit", type=limit, default=50, help="show so many at most (default: %(default)s)")
         show = add("show", help="one message with its tracebacks")
         show.add_argument("id")
         export = add("export", help="all that is known of each message, in lines of JSON")
@@ -51,7 +52,7 @@ class Command(BaseCommand):
     def _inspectable(self, queues: list[BaseQueue], asked_for: bool) -> list[BaseQueue]:
         """Those that can be looked into. Raises CommandError if one that was asked for cannot, or none can."""
         able = [queue for queue in queues if "inspect" not in queue.cannot and queue.dead is not None]
-        unable = ", ".join(f"{queue.alias!r} ({type(queue).__name__})" for queue in queues if queue not in able)
+        unable = ", ".join(f"{queue.alias!r} ({type(bare(queue)).__name__})" for queue in queues if queue not in able)
         if unable and (asked_for or not able):
             raise CommandError(f"The error queue of {unable} cannot be looked into: its backend cannot 'inspect'.")
         if unable:
@@ -61,13 +62,13 @@ class Command(BaseCommand):
     # ---- the verbs that look
 
     def _list(self, queues: list[BaseQueue], options: dict) -> None:
-        limit, asked = options["limit"], Filter(options)
-        found = list(islice(picked(queues, asked), limit + 1))
+        most, asked = options["limit"], Filter(options)
+        found = list(islice(picked(queues, asked), most + 1))
         if options["json"]:
-            self.stdout.write(json.dumps([brief(*one) for one in found[:limit]]))
+            self.stdout.write(json.dumps([brief(*one) for one in found[:most]]))
         elif found:
-            self.stdout.write(table(HEAD, [row(*one) for one in found[:limit]], right=("starts",)))
-            self.stdout.write("… and more: see --limit" if len(found) > limit else "", ending="")
+            self.stdout.write(table(HEAD, [row(*one) for one in found[:most]], right=("starts",)))
+            self.stdout.write("… and more: see --limit" if len(found) > most else "", ending="")
         else:
             self.stdout.write("There are no such errors." if asked else "There are no errors.")
 
@@ -159,13 +160,3 @@ def _new_file(path: str) -> TextIO:
         return open(path, "x", encoding="ascii", opener=partial(os.open, mode=0o600))
     except OSError as error:
         raise CommandError(f"Cannot write a new file {path!r}: {error.strerror}") from error
-
-
-def _count(text: str) -> int:
-    try:
-        number = int(text)
-    except ValueError:
-        number = 0
-    if number < 1:
-        raise ArgumentTypeError(f"{text!r} is no limit: give a whole number from 1.")
-    return number

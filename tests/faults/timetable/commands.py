@@ -1,6 +1,6 @@
-"""Commands for every minute: one by a crontab, one by a plain function."""
+"""Commands for every minute: one by a crontab, one by a plain function, one for a schedule made at run time."""
 
-from djqueue.decorators import crontab, periodic_command
+from djqueue.decorators import crontab, periodic_command, queue_command
 from tests.faults.ledger import record
 
 
@@ -16,5 +16,11 @@ def tick():
 
 @periodic_command(every_other_minute, missed="all")
 def tock():
+    record("start")
+    record("end")
+
+
+@queue_command
+def beat():
     record("start")
     record("end")

@@ -22,5 +22,6 @@ class Command(BaseCommand):
         scheduler = Scheduler([queue])
         self.stdout.write("begins")
         while queue.now() < end:
-            time.sleep(scheduler.tick() / speed)
-        scheduler.tick()
+            scheduler.look()
+            time.sleep(scheduler.follow() / speed)
+        scheduler.follow()

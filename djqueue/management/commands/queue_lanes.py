@@ -1,0 +1,117 @@
+"""``django-admin queue_lanes``: why a lane does not run, and parking and opening it."""
+
+from __future__ import annotations
+
+import json
+from argparse import ArgumentParser
+from collections.abc import Callable, Iterator
+from dataclasses import asdict
+from itertools import islice
+from typing import Any
+
+from django.core.management.base import BaseCommand, CommandError
+
+from djqueue.backends.base import BaseQueue
+from djqueue.backends.entries import LaneRecord
+from djqueue.backends.gates import NOWHERE
+from djqueue.backends.operators import PAGE
+from djqueue.management.tables import NONE, asking, chosen, cut, duration, limit, printable, table
+
+HEAD = ("lane", "queue", "state", "waiting", "out", "opens in", "why")
+LONGEST_WHY = 80
+
+STATES: tuple[tuple[Callable[[LaneRecord], Any], str], ...] = (
+    (lambda lane: lane.parked, "parked"),
+    (lambda lane: lane.state != NOWHERE, "{0.state}"),
+    (lambda lane: lane.out, "busy"),
+    (lambda lane: True, "empty"),
+)
+"""How a lane is told of: the first that is true of it. One that stands nowhere waits for what is out of it."""
+
+
+class Command(BaseCommand):
+    help = (
+        "Lists the lanes (shards, throttles, concurrency limits) that hold or remember something: open ones may go on, "
+        "timed ones open by themselves, those in a line wait for the lane that they are within, busy ones for what has "
+        "left them, parked ones for --open."
+    )
+
+    def add_arguments(self, parser: ArgumentParser) -> None:
+        add = parser.add_argument
+        add("-q", "--queue", action="append", dest="queues", metavar="ALIAS", help="may be repeated (default: all)")
+        add("--limit", type=limit, default=50, help="show so many at most (default: %(default)s)")
+        add("--json", action="store_true", help="a list of objects")
+        verbs = parser.add_mutually_exclusive_group()
+        verbs.add_argument("--park", metavar="NAME", help="let nothing more leave this lane; what is out goes on")
+        verbs.add_argument("--open", metavar="NAME", help="let this lane go on: it is parked, or held for a time")
+        add("--why", metavar="TEXT", help="beside --park: what others will read")
+
+    def handle(self, *args: Any, **options: Any) -> None:
+        if options["why"] is not None and options["park"] is None:
+            raise CommandError("--why says why a lane is parked: give --park NAME too.", returncode=2)
+        queues = self._able(chosen(options["queues"]), asked_for=bool(options["queues"]))
+        for verb, act in (("park", self._park), ("open", self._open)):
+            if options[verb] is not None:
+                return act(queues, options[verb], options["why"])
+        self._list(queues, options["limit"], options["json"])
+
+    def _able(self, queues: list[BaseQueue], asked_for: bool) -> list[BaseQueue]:
+        """Those that have lanes. Raises CommandError if one that was asked for has none, or nobody has."""
+        able = [queue for queue in queues if "lanes" not in queue.cannot]
+        unable = ", ".join(f"{queue.alias!r} ({type(queue).__name__})" for queue in queues if queue not in able)
+        if unable and (asked_for or not able):
+            raise CommandError(f"There are no lanes to look at in {unable}: its backend has none of its own.")
+        return able
+
+    def _list(self, queues: list[BaseQueue], most: int, as_json: bool) -> None:
+        found = list(islice(_lanes(queues), most + 1))
+        if as_json:
+            self.stdout.write(json.dumps([_object(*one) for one in found[:most]]))
+        elif found:
+            self.stdout.write(table(HEAD, [_row(*one) for one in found[:most]], right=("waiting", "out")))
+            self.stdout.write("… and more: see --limit" if len(found) > most else "", ending="")
+        else:
+            self.stdout.write("No lane holds or remembers anything.")
+
+    def _park(self, queues: list[BaseQueue], name: str, why: str | None) -> None:
+        if len(queues) > 1:
+            raise CommandError("Say in which queue it is to be parked: -q ALIAS.", returncode=2)
+        with asking(queues[0]):
+            queues[0].park_lane(name, why or "parked by hand")
+        self.stdout.write(f"{printable(name)} is parked")
+
+    def _open(self, queues: list[BaseQueue], name: str, why: None) -> None:
+        opened = []
+        for queue in queues:
+            with asking(queue):
+                opened += [queue.alias] if queue.open_lane(name) else []
+        if not opened:
+            raise CommandError(f"{printable(name)} is neither parked nor held for a time.")
+        self.stdout.write(f"{printable(name)} is open")
+
+
+def _lanes(queues: list[BaseQueue]) -> Iterator[tuple[BaseQueue, float, LaneRecord]]:
+    """Each lane, with its queue and the time there, page by page."""
+    for queue in queues:
+        with asking(queue):
+            now, after = queue.now(), None
+            while page := queue.lanes(PAGE, after):
+                yield from ((queue, now, lane) for lane in page)
+                after = page[-1].cursor
+
+
+def _state(lane: LaneRecord) -> str:
+    return next(text for holds, text in STATES if holds(lane)).format(lane)
+
+
+def _row(queue: BaseQueue, now: float, lane: LaneRecord) -> list[str]:
+    opens = duration(max(0.0, lane.opens - now)) if lane.opens else NONE
+    names = [printable(lane.name), printable(queue.alias)]
+    return [*names, _state(lane), str(lane.waiting), str(lane.out), opens, cut(lane.parked or NONE, LONGEST_WHY)]
+
+
+def _object(queue: BaseQueue, now: float, lane: LaneRecord) -> dict:
+    """All that is known of it, for JSON."""
+    told = asdict(lane) | {"queue": queue.alias, "state": _state(lane), "opens": lane.opens or None}
+    del told["cursor"]
+    return told

@@ -1,0 +1,191 @@
+"""The samples of sharded-queue, in djqueue's idiom and in their order: a handler, its use, drivers, life, settings."""
+
+import asyncio
+import os
+import threading
+from typing import NamedTuple, Self
+
+import pytest
+
+from djqueue import BatchCommand, Consumer, Route, conf
+from djqueue.queues import queues
+from tests.life import heard
+
+pytestmark = pytest.mark.backends("memory", "sqlite", "postgres")
+
+
+@pytest.fixture
+def queue(backend, settings):
+    settings.QUEUES = backend.queues()
+    return queues["default"]
+
+
+@pytest.fixture(autouse=True)
+def _nothing_done():
+    for done in (NotifyHandler.batches, ParseEventHandler.life):
+        done.clear()
+
+
+# ---- getting started: a request, a handler, three threads
+
+
+class NotifyRequest(NamedTuple):
+    """A user to be told; the identifier shards the requests over the worker threads."""
+
+    user_id: int
+
+
+class NotifyHandler(BatchCommand):
+    batches: list[list[int]] = []
+    options = {"linger": 0.01}
+
+    @classmethod
+    async def route(cls, *requests: NotifyRequest) -> list[Route]:
+        """Spread requests by 3 threads that can be concurrently processed."""
+        return [Route(thread=request.user_id % 3) for request in requests]
+
+    async def perform(self, *requests: NotifyRequest) -> None:
+        """Called with as many as there are, up to the batch size."""
+        assert all(isinstance(request, NotifyRequest) for request in requests)
+        self.batches.append([request.user_id for request in requests])
+
+
+def test_the_requests_are_spread_over_three_threads_in_order(queue):
+    handles = NotifyHandler.enqueue(*[NotifyRequest(n) for n in range(1, 9)])
+    assert len({handle.id for handle in handles}) == 8
+    assert [lane.waiting for lane in queue.lanes()] == [2, 3, 3]
+    with heard("completed") as told:
+        assert Consumer(threads=1, drain=True, periodic=False).run() == 0
+    assert len(told) == 8
+    assert sorted(NotifyHandler.batches) == [[1, 4, 7], [2, 5, 8], [3, 6]]
+
+
+# ---- usage: three workers beside each other, as coroutines
+
+
+@pytest.mark.backends("memory", "sqlite")
+def test_three_workers_beside_each_other_run_them_all(queue):
+    async def example() -> list[int]:
+        await NotifyHandler.aenqueue(*[NotifyRequest(n) for n in range(1, 9)])
+        workers = [Consumer(threads=1, drain=True, periodic=False) for _ in range(3)]
+        return await asyncio.gather(*[worker.arun() for worker in workers])
+
+    assert asyncio.run(example()) == [0, 0, 0]
+    told = [user for batch in NotifyHandler.batches for user in batch]
+    assert sorted(told) == list(range(1, 9))
+    for thread in range(3):
+        assert [user for user in told if user % 3 == thread] == [n for n in range(1, 9) if n % 3 == thread]
+
+
+def test_a_worker_with_a_limit_handles_exactly_so_many(queue):
+    NotifyHandler.enqueue(*[NotifyRequest(n) for n in range(1, 9)])
+    assert Consumer(threads=2, periodic=False).run(limit=3) == 0
+    assert sum(map(len, NotifyHandler.batches)) == 3
+    assert len(queue) == 5
+    assert Consumer(threads=2, periodic=False).run(limit=5) == 0
+    assert len(queue) == 0
+
+
+# ---- the life of a handler
+
+
+class ParseEventRequest(NamedTuple):
+    """The identifier is enough to get the event from its storage."""
+
+    event: int
+
+
+class ParseEventHandler(BatchCommand):
+    life: list = []
+    options = {"linger": 0.05, "retry_on": [KeyError], "backoff": False, "max_attempts": 2}
+
+    @classmethod
+    async def create(cls) -> Self:
+        cls.life.append("create")
+        return cls()
+
+    @classmethod
+    async def route(cls, *requests: ParseEventRequest) -> list[Route]:
+        return [Route(conf.get("QUEUE_DEFAULT_THREAD"), conf.get("QUEUE_DEFAULT_PRIORITY")) for _ in requests]
+
+    async def start(self):
+        self.life.append("start")
+
+    async def handle(self, *requests: ParseEventRequest) -> None:
+        events = [request.event for request in requests]
+        self.life.append(events)
+        if 13 in events:
+            raise KeyError(13)
+
+    async def stop(self):
+        self.life.append("stop")
+
+
+def test_a_handler_is_made_started_used_and_stopped_once(queue):
+    ParseEventHandler.enqueue(*map(ParseEventRequest, (1, 2, 3)))
+    assert Consumer(threads=1, drain=True, periodic=False).run() == 0
+    assert ParseEventHandler.life == ["create", "start", [1, 2, 3], "stop"]
+
+
+def test_a_handler_that_raised_is_stopped_and_made_anew(queue):
+    ParseEventHandler.enqueue(ParseEventRequest(13))
+    assert Consumer(threads=1, drain=True, periodic=False).run() == 0
+    assert ParseEventHandler.life == ["create", "start", [13], "stop"] * 2
+    assert (len(queue), len(queue.dead)) == (0, 1)
+
+
+# ---- settings: by the environment, and changed at run time
+
+
+@pytest.mark.parametrize(
+    ("name", "text", "value"),
+    [
+        ("QUEUE_COORDINATOR_DELAY", "5", 5.0),
+        ("QUEUE_COORDINATOR_PREFIX", "lock_", "lock_"),
+        ("QUEUE_COORDINATOR_TIMEOUT", "86400", 86400.0),
+        ("QUEUE_DEFAULT_PRIORITY", "2", 2),
+        ("QUEUE_DEFAULT_THREAD", "7", 7),
+        ("QUEUE_TUBE_PREFIX", "tube_", "tube_"),
+        ("QUEUE_WORKER_BATCH_SIZE", "64", 64),
+        ("QUEUE_WORKER_EMPTY_LIMIT", "16", 16),
+        ("QUEUE_WORKER_EMPTY_PAUSE", "0.2", 0.2),
+    ],
+)
+def test_the_variables_of_the_environment_are_read(queue, monkeypatch, name, text, value):
+    monkeypatch.setitem(os.environ, name, text)
+    conf.get.cache_clear()
+    try:
+        assert conf.get(name) == value
+    finally:
+        monkeypatch.undo()
+        conf.get.cache_clear()
+
+
+def test_settings_can_be_changed_while_it_runs(queue, settings):
+    settings.QUEUE_WORKER_BATCH_SIZE = 2
+    settings.QUEUE_TUBE_PREFIX = "tube_"
+    ParseEventHandler.enqueue(*map(ParseEventRequest, range(5)))
+    assert [lane.name.startswith("tube_") for lane in queue.lanes()] == [True]
+    assert Consumer(threads=1, drain=True, periodic=False).run() == 0
+    assert [step for step in ParseEventHandler.life if isinstance(step, list)] == [[0, 1], [2, 3], [4]]
+
+
+# ---- what the original promises and its tests do not show: two threads at the same time
+
+
+class Together(BatchCommand):
+    meeting = threading.Barrier(2)
+
+    @classmethod
+    def route(cls, *requests: NotifyRequest) -> list[Route]:
+        return [Route(request.user_id) for request in requests]
+
+    def perform(self, *requests: NotifyRequest) -> None:
+        self.meeting.wait(30)
+
+
+def test_sq2_two_threads_run_at_the_same_time(queue):
+    Together.enqueue(NotifyRequest(1), NotifyRequest(2))
+    with heard("completed", "failed") as told:
+        assert Consumer(threads=2, drain=True, periodic=False).run() == 0
+    assert [name for name, _ in told] == ["completed"] * 2

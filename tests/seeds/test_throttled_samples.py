@@ -1,0 +1,132 @@
+"""The samples of Scrapy Cluster's throttled queue, in djqueue's idiom: the session, and the script in two processes.
+
+The script is example_project/throttled_queue.py. Its windows are short here; its pictures are those of the document.
+"""
+
+import re
+import sys
+from itertools import pairwise
+
+import pytest
+import redis
+
+from djqueue.backends.redis_backend import RedisQueue
+from djqueue.throttle import ThrottledQueue
+from tests.backends import redis_connection
+from tests.site import ROOT, Process, until
+
+LINE = re.compile(r"My item (?P<item>item-\d+) My time: (?P<time>\d+\.\d+(?:e-\d+)?)")
+LATE = 0.03
+"""Seconds by which a line may be printed later than its item left."""
+PASSWORD = "p:a/s?s@#%"
+
+pytestmark = pytest.mark.server("redis")
+
+
+def test_the_session(redis_client, tmp_path):
+    queue = RedisQueue(f"my_key-{tmp_path.name}", redis_connection())
+    t = ThrottledQueue(queue, limit=5, window=10)
+    t.push("item", 5)
+    t.push("item2", 10)
+    assert len(t) == 2
+    assert t.pop() == "item2"
+    assert t.pop() == "item"
+    assert (t.pop(), t.refusal.reason) == (None, "empty")
+    t.push("item", 5)
+    t.clear()
+    assert len(t) == 0
+
+
+@pytest.fixture
+def start(private_server):
+    """Start the script on a Redis of the test's own, which wants a password; it is dead after the test."""
+    server = private_server("redis")
+    with redis.Redis(port=server.port) as client:
+        client.config_set("requirepass", PASSWORD)
+    started = []
+
+    def begin(*switches) -> Process:
+        place = ["-r", "127.0.0.1", "-p", server.port, "-P", PASSWORD, "-q", "q1"]
+        command = [sys.executable, ROOT / "example_project" / "throttled_queue.py", *place, *switches]
+        started.append(Process(list(map(str, command)), {"PYTHONPATH": str(ROOT)}))
+        return started[-1]
+
+    yield begin
+    for process in started:
+        process.__exit__()
+
+
+def printed(process) -> list[tuple[str, float]]:
+    """The items of a process, and when it had them."""
+    return [(found["item"], float(found["time"])) for found in map(LINE.match, process.lines) if found]
+
+
+def printed_by(*processes, count: int) -> list[list[tuple[str, float]]]:
+    """The same of several, once they have so many together."""
+    until(lambda: sum(len(printed(process)) for process in processes) >= count, 60)
+    return [printed(process) for process in processes]
+
+
+def finished(*processes):
+    for process in processes:
+        process.interrupt()
+    for process in processes:
+        assert process.wait() == 0, process.output
+        assert process.lines[-1] == "Finished"
+
+
+def items(number: int) -> list[str]:
+    """From the highest priority on."""
+    return [f"item-{priority}" for priority in reversed(range(number))]
+
+
+@pytest.mark.slow
+def test_two_moderated_processes_share_the_items_one_at_a_time(start):
+    """-w 30 -n 15 -m in the document: one in two seconds, whoever has it."""
+    first = start("-w", 2.4, "-n", 12, "-m")
+    first.wait_for("My item")
+    second = start("-w", "2.4", "-n", "12", "-m")
+    second.wait_for("Kill when satisfied")
+    again = len(printed(first))  # these came before the second one put them anew
+    one, two = printed_by(first, second, count=24 + again)
+    assert first.lines[:2] == ["Adding 24 items for testing", "Kill when satisfied ^C"]
+    assert one[0][0] == "item-23"
+    assert sorted({item for item, _ in one + two}) == sorted(items(24))
+    assert 24 <= len(one + two) <= 24 + again
+    assert len(one) > 1 and len(two) > 1
+    for lines in (one, two):
+        assert all(later - earlier > 0.2 - LATE for (_, earlier), (_, later) in pairwise(lines))
+    assert one[-1][1] >= 0.2 * (len(one + two) - 2) - LATE
+    finished(first, second)
+
+
+@pytest.mark.slow
+def test_unmoderated_all_that_may_leave_comes_at_once(start):
+    """-w 10 -n 10 in the document: ten in a hundredth of a second, and ten more when the window is over."""
+    first = start("-w", 2, "-n", 10)
+    printed_by(first, count=10)
+    second = start("-w", 2, "-n", 10)
+    one, two = printed_by(first, second, count=30)
+    assert [item for item, _ in one[:10]] == items(20)[:10]
+    assert one[9][1] < 0.5
+    assert all(moment > 2 - LATE for _, moment in one[10:])
+    assert sorted(item for item, _ in one[10:] + two) == sorted(items(20))  # the second one put ten of them again
+    finished(first, second)
+
+
+@pytest.mark.slow
+def test_elastic_ones_catch_up_once_as_many_left_as_may_in_a_window(start):
+    """-m -e: a process that dawdles gets what it fell behind with, without moderation, once the throttle is warm."""
+    process = start("-w", 1, "-n", 20, "-m", "-e")
+    (lines,) = printed_by(process, count=40)
+    gaps = [later - earlier for (_, earlier), (_, later) in pairwise(lines)]
+    assert [item for item, _ in lines] == items(40)
+    assert min(gaps[:19]) > 0.05 - LATE / 3
+    assert min(gaps[19:]) < 0.04
+    finished(process)
+
+
+def test_a_switch_that_makes_no_sense_is_told(start):
+    process = start("-n", 5, "-e")
+    assert process.wait() == 2
+    assert "moderate=True" in process.output

@@ -1,0 +1,110 @@
+"""queue_lanes, as an operator uses it."""
+
+import pytest
+
+from djqueue.backends.base import Entry
+from djqueue.backends.gates import Gate
+from djqueue.backends.windows import Window
+from djqueue.queues import queues
+from tests.test_operator_commands import TOY, failure, run, run_json
+
+pytestmark = pytest.mark.backends("memory", "sqlite", "postgres")
+ORDERED = Gate(ordered=True).written()
+THROTTLED = Gate(windows=(Window(1, 3600.0),)).written()
+
+
+def put(queue, lane, *ids, gate=ORDERED):
+    assert all(queue.put([Entry(b"", id, lane=lane, gate=gate, label="app.ship") for id in ids]))
+
+
+def cells(out):
+    """The rows below the head, by lane: their other cells."""
+    return {line.split()[0]: line.split()[1:] for line in out.splitlines()[1:]}
+
+
+def test_it_says_of_each_lane_how_it_stands(queue):
+    put(queue, "busy", "b1", "b2")
+    assert [lease.entry.id for lease in queue.claim(1)] == ["b1"]
+    put(queue, "slow", "s1", "s2", gate=THROTTLED)
+    assert [lease.entry.id for lease in queue.claim(1)] == ["s1"]
+    put(queue, "open", "o1")
+    put(queue, "shut", "x1", "x2")
+    queue.park_lane("shut", "no paper")
+    queue.park_lane("void", "nothing\nhere yet")
+    out = run("queue_lanes")
+    assert out.split()[:8] == ["lane", "queue", "state", "waiting", "out", "opens", "in", "why"]
+    found = cells(out)
+    assert found["busy"] == ["default", "busy", "1", "1", "-", "-"]
+    assert found["open"] == ["default", "open", "1", "0", "-", "-"]
+    assert found["shut"] == ["default", "parked", "2", "0", "-", "no", "paper"]
+    assert found["void"] == ["default", "parked", "0", "0", "-", "nothing", "here", "yet"]
+    assert found["slow"][:4] == ["default", "timed", "1", "1"]
+    assert found["slow"][4:6] == ["59", "min"]
+
+
+def test_json_has_all_that_is_known(queue):
+    put(queue, "shut", "x1")
+    queue.park_lane("shut", "no paper")
+    [lane] = run_json("queue_lanes")
+    gate = queue.lane("shut").gate
+    assert lane == {
+        "name": "shut", "queue": "default", "state": "parked", "waiting": 1, "out": 0, "opens": None,
+        "parked": "no paper", "within": "", "gate": gate,
+    }  # fmt: skip
+
+
+def test_what_is_too_much_is_cut_and_said(queue):
+    for number in range(4):
+        put(queue, f"lane-{number}", f"id-{number}")
+    out = run("queue_lanes", "--limit", "3")
+    assert len(cells(out)) == 4
+    assert out.endswith("… and more: see --limit")
+    assert "and more" not in run("queue_lanes", "--limit", "4")
+
+
+def test_without_lanes_it_says_so(queue):
+    queue.put([Entry(b"", "plain")])
+    assert run("queue_lanes") == "No lane holds or remembers anything.\n"
+
+
+def test_a_lane_is_parked_and_opened(queue):
+    put(queue, "ship:7", "s1")
+    assert run("queue_lanes", "--park", "ship:7", "--why", "no paper") == "ship:7 is parked\n"
+    assert queue.lane("ship:7").parked == "no paper"
+    assert queue.claim(1) == []
+    assert run("queue_lanes", "--open", "ship:7") == "ship:7 is open\n"
+    assert [lease.entry.id for lease in queue.claim(1)] == ["s1"]
+    assert "neither parked nor held" in str(failure("queue_lanes", "--open", "ship:7"))
+
+
+def test_what_a_stranger_named_cannot_command_the_terminal(queue):
+    put(queue, "\x1b[2J", "s1")
+    assert "\x1b" not in run("queue_lanes")
+
+
+@pytest.mark.parametrize(
+    ("given", "words"),
+    [
+        (["--why", "x"], "give --park NAME too"),
+        (["--park", "a", "--open", "b"], "not allowed with"),
+        (["--limit", "0"], "no limit"),
+        (["-q", "nowhere"], "nowhere"),
+    ],
+)
+def test_wrong_usage_is_refused(queue, given, words):
+    error = failure("queue_lanes", *given)
+    assert words in str(error)
+
+
+def test_which_queue_must_be_said_where_there_are_several(backend, settings):
+    settings.QUEUES = backend.queues("default", "slow")
+    assert failure("queue_lanes", "--park", "a").returncode == 2
+    run("queue_lanes", "-q", "slow", "--park", "a")
+    assert (queues["default"].lane("a"), queues["slow"].lane("a").parked) == (None, "parked by hand")
+    assert run("queue_lanes", "--open", "a") == "a is open\n"
+
+
+def test_a_queue_without_lanes_is_named(backend, settings):
+    settings.QUEUES = backend.queues() | {"toy": {"CLASS": TOY, "CONNECTION": {}, "STORE": False}}
+    assert run("queue_lanes") == "No lane holds or remembers anything.\n"
+    assert "'toy' (ToyQueue)" in str(failure("queue_lanes", "-q", "toy"))

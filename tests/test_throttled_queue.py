@@ -1,0 +1,643 @@
+"""ThrottledQueue: what its window, its spacing and its elasticity let leave. Time is turned by hand."""
+
+import subprocess
+import sys
+from datetime import timedelta
+from math import inf
+from unittest import mock
+
+import pytest
+
+from djqueue.backends.entries import Refusal
+from djqueue.backends.memory import MemoryQueue, MemoryStore
+from djqueue.decorators import queue_command
+from djqueue.exceptions import DifferentBudget, InvalidQueueError, QueueError
+from djqueue.message import new_id
+from djqueue.queues import queues
+from djqueue.testing.patience import eventually, together
+from djqueue.testing.steps import put
+from djqueue.throttle import ThrottledQueue
+from tests.clock import Clock
+from tests.contract.toy import ToyQueue
+from tests.documents import ROOT, blocks
+from tests.life import only, serving
+
+NOTHING = object()
+
+
+@pytest.fixture
+def clock():
+    return Clock()
+
+
+@pytest.fixture(autouse=True)
+def _nothing_shared_with_other_tests(monkeypatch):
+    monkeypatch.setattr(MemoryStore, "_common", None)
+
+
+@pytest.fixture
+def throttled(clock):
+    """Make a throttled queue by that clock, in memory unless it goes around another."""
+
+    def make(items=0, queue=None, **settings) -> ThrottledQueue:
+        within = queue or MemoryQueue(f"throttled-{new_id()}")
+        within.clock = clock
+        made = ThrottledQueue(within, **settings)
+        made.push_many(range(items))
+        return made
+
+    return make
+
+
+def popped(queue, most=1000) -> list:
+    """What comes at once."""
+    items = []
+    while len(items) < most and (item := queue.pop(default=NOTHING)) is not NOTHING:
+        items.append(item)
+    return items
+
+
+def facts(queue) -> dict:
+    """All that is kept about throttles and in the queue's store, by key."""
+    shared, own = queue.store.shared, queue.store
+    return {key: store.get(key) for store in (shared, own) for key in list(store._facts) if store.get(key)}
+
+
+MODES = {
+    "plain": {},
+    "moderated": {"moderate": True},
+    "elastic": {"moderate": True, "elastic": True},
+}
+each_mode = pytest.mark.parametrize("mode", MODES.values(), ids=MODES)
+
+
+# ---- the window
+
+
+def test_tq1_five_of_seven_come_at_once_highest_priority_first(throttled):
+    queue = throttled(limit=5, window=10)
+    for priority, item in enumerate("abcdefg"):
+        queue.push(item, priority)
+    assert [queue.pop() for _ in range(7)] == [*"gfedc", None, None]
+
+
+def test_tq2_for_each_that_is_a_window_old_exactly_one_more_comes(throttled, clock):
+    queue = throttled(10, limit=2, window=10)
+    assert popped(queue, 1) == [0]
+    clock.now += 4
+    assert popped(queue) == [1]
+    clock.now += 5.999
+    assert popped(queue) == []
+    clock.now += 0.001
+    assert popped(queue) == [2]
+    clock.now += 3.999
+    assert popped(queue) == []
+    clock.now += 0.001
+    assert popped(queue) == [3]
+    clock.now += 1000
+    assert popped(queue) == [4, 5]
+
+
+@each_mode
+def test_tq3_no_interval_of_a_window_has_more_than_its_limit(throttled, clock, mode):
+    queue, moments = throttled(1000, limit=7, window=2.5, **mode), []
+    for tick in range(4000):
+        clock.now = 1_000_000 + 0.013 * tick + (3.0 if tick > 1500 else 0.0)
+        if tick % 11:
+            moments += [clock.now] * len(popped(queue))
+    assert len(moments) > 100
+    assert all(later - earlier >= 2.5 for earlier, later in zip(moments, moments[7:], strict=False))
+
+
+def test_tq10_push_is_never_throttled_and_is_counted_at_once(throttled):
+    queue = throttled(1, limit=1, window=60)
+    assert popped(queue) == [0]
+    for number in range(5):
+        queue.push(number)
+        assert len(queue) == number + 1
+    assert (popped(queue), len(queue), queue.stats().ready) == ([], 5, 5)
+
+
+@each_mode
+def test_tq14_a_short_window_is_a_window(throttled, clock, mode):
+    for window in (0.1, 0.4, timedelta(milliseconds=250)):
+        queue = throttled(100, limit=3, window=window, **mode)
+        start, moments = clock.now, []
+        while clock.now < start + 10 * queue.window:
+            moments += [clock.now] * len(popped(queue))
+            clock.now += 0.001
+        assert 28 <= len(moments) <= 30
+        assert all(later - earlier >= queue.window - 1e-6 for earlier, later in zip(moments, moments[3:], strict=False))
+
+
+# ---- spacing
+
+
+def test_tq4_moderated_ones_are_evenly_spaced(throttled, clock):
+    queue = throttled(10, limit=4, window=2, moderate=True)
+    moments = []
+    for tick in range(201):
+        clock.now = 1_000_000 + 0.01 * tick
+        moments += [0.01 * tick] * len(popped(queue))
+    assert moments == pytest.approx([0.0, 0.5, 1.0, 1.5, 2.0])
+    assert queue.moderation == 0.5
+
+
+def test_tq5_spacing_holds_over_all_who_take(throttled, clock):
+    one = throttled(10, limit=4, window=2, moderate=True)
+    other = ThrottledQueue(one.queue, limit=4, window=2, moderate=True)
+    assert (one.pop(), other.pop(), other.refusal) == (0, None, Refusal("spaced", 0.5))
+    clock.now += 0.5
+    assert (other.pop(), one.pop()) == (1, None)
+
+
+def test_tq6_one_per_window_needs_no_moderation(throttled, clock):
+    queue = throttled(5, limit=1, window=10, moderate=True)
+    assert (queue.moderation, popped(queue), queue.refusal) == (None, [0], Refusal("limited", 10.0))
+    clock.now += 10
+    assert popped(queue) == [1]
+
+
+def test_queues_that_share_a_mod_name_share_the_spacing_alone(throttled, clock):
+    name = new_id()
+    one = throttled(5, limit=4, window=2, moderate=True, mod_name=name)
+    other = throttled(5, limit=2, window=2, moderate=True, mod_name=name)
+    assert (one.pop(), other.pop(), other.refusal.reason) == (0, None, "spaced")
+    clock.now += 0.5
+    assert (one.pop(), other.pop()) == (1, None)
+    clock.now += 1
+    assert (other.pop(), one.pop()) == (0, None)
+
+
+def test_looking_at_an_empty_queue_spaces_nothing(throttled, clock):
+    name = new_id()
+    one = throttled(5, limit=4, window=2, moderate=True, mod_name=name)
+    idle = throttled(limit=4, window=2, moderate=True, mod_name=name)
+    assert one.pop() == 0
+    clock.now += 0.5
+    assert (idle.pop(), one.pop()) == (None, 1)
+
+
+# ---- elasticity
+
+
+@pytest.mark.parametrize(("buffer", "burst"), [(0, 4), (1, 3), (3, 1)])
+def test_tq7_what_was_idle_for_a_window_catches_up_to_the_buffer(throttled, clock, buffer, burst):
+    queue = throttled(20, limit=4, window=2, moderate=True, elastic=True, elastic_buffer=buffer)
+    warm_up(queue, clock)
+    clock.now += 2
+    assert (len(popped(queue)), queue.refusal.reason in ("limited", "spaced")) == (burst, True)
+
+
+def test_tq8_before_the_first_limit_of_them_spacing_holds(throttled, clock):
+    queue = throttled(20, limit=4, window=2, moderate=True, elastic=True)
+    for _ in range(3):
+        assert len(popped(queue)) == 1
+        clock.now += 3
+    assert len(popped(queue)) == 4  # with the fourth of its life it is warm, and the window was empty
+
+
+def test_tq8_looking_at_an_empty_queue_warms_nothing(throttled, clock):
+    queue = throttled(limit=4, window=2, moderate=True, elastic=True)
+    assert [popped(queue) for _ in range(10)] == [[]] * 10
+    queue.push_many(range(5))
+    assert popped(queue) == [0]
+
+
+def test_tq8_looking_at_an_empty_queue_cools_nothing(throttled, clock):
+    queue = throttled(4, limit=4, window=2, moderate=True, elastic=True)
+    warm_up(queue, clock)
+    clock.now += 2
+    assert [popped(queue) for _ in range(10)] == [[]] * 10
+    queue.push_many(range(5))
+    assert len(popped(queue)) == 4
+
+
+def test_all_who_take_warm_it_together(throttled, clock):
+    one = throttled(20, limit=4, window=2, moderate=True, elastic=True)
+    warm_up(one, clock)
+    clock.now += 2
+    assert len(popped(ThrottledQueue(one.queue, limit=4, window=2, moderate=True, elastic=True))) == 4
+
+
+def warm_up(queue, clock):
+    for _ in range(4):
+        assert len(popped(queue)) == 1
+        clock.now += 0.5
+
+
+# ---- names
+
+
+def test_tq9_two_queues_of_one_name_share_what_may_leave(throttled, clock):
+    shared = {"limit": 5, "window": 10, "window_name": new_id()}
+    one, other = throttled(10, **shared), throttled(10, **shared)
+    assert len(popped(one, 3) + popped(other)) == 5
+    assert popped(one) == []
+    clock.now += 10
+    assert len(popped(other, 4) + popped(one) + popped(other)) == 5
+
+
+def test_two_queues_without_a_name_share_nothing(throttled):
+    one, other = throttled(9, limit=5, window=10), throttled(9, limit=5, window=10)
+    same_name = throttled(9, queue=MemoryQueue(one.name), limit=5, window=10)
+    assert [len(popped(queue)) for queue in (one, other, same_name)] == [5, 5, 5]
+
+
+def test_other_settings_under_a_name_are_refused_and_both_are_named(throttled, clock):
+    name = new_id()
+    one = throttled(9, limit=5, window=10, window_name=name)
+    other = throttled(9, limit=6, window=10, moderate=True, window_name=name)
+    assert popped(one, 1) == [0]
+    with pytest.raises(DifferentBudget, match=f"{name}.*5 per 10 s.*6 per 10 s, moderate"):
+        other.pop()
+    assert (len(other), popped(one)) == (9, [1, 2, 3, 4])
+    clock.now += 20
+    assert popped(other) == [0]
+    with pytest.raises(DifferentBudget, match="6 per 10 s.*5 per 10 s"):
+        one.pop()
+
+
+def test_after_clear_a_name_has_the_settings_of_who_comes_next(throttled):
+    name = new_id()
+    one = throttled(9, limit=5, window=10, window_name=name)
+    assert len(popped(one)) == 5
+    other = throttled(9, limit=6, window=10, window_name=name)
+    other.clear()
+    other.push_many(range(9))
+    assert len(popped(other)) == 6
+
+
+def test_several_windows_hold_at_once_by_a_throttle_around_another(throttled, clock):
+    queue = ThrottledQueue(throttled(100, limit=2, window=1), limit=5, window=60)
+    taken = []
+    for _ in range(60):
+        taken.append(len(popped(queue)))
+        clock.now += 1
+    assert (taken[:4], sum(taken)) == ([2, 2, 1, 0], 5)
+    assert [len(popped(queue)), queue.refusal.reason] == [2, "limited"]
+
+
+# ---- what a refusal says
+
+
+def test_tq17_a_refusal_says_why_and_when_and_then_it_succeeds(throttled, clock):
+    queue = throttled(limit=2, window=10)
+    assert (queue.refusal, queue.pop(), queue.refusal) == (None, None, Refusal("empty", inf))
+    queue.push_many(range(9))
+    assert (popped(queue, 1), queue.refusal) == ([0], None)
+    clock.now += 4
+    assert (popped(queue), queue.refusal) == ([1], Refusal("limited", 6.0))
+    clock.now += queue.refusal.retry_after
+    assert (queue.pop(), queue.refusal, queue.pop()) == (2, None, None)
+    assert queue.refusal == Refusal("limited", 4.0)
+
+
+def test_tq17_of_spacing_and_of_what_is_delayed_too(throttled, clock):
+    queue = throttled(2, limit=4, window=2, moderate=True)
+    assert (queue.take()[1], queue.take(), queue.refusal) == (0, (None, None), Refusal("spaced", 0.5))
+    clock.now += queue.refusal.retry_after
+    assert queue.pop() == 1
+    clock.now += 2
+    queue.push("later", delay=30)
+    assert (queue.claim(), queue.refusal) == ([], Refusal("empty", 30.0))
+
+
+def test_a_queue_that_nothing_throttles_says_why_it_had_nothing(clock):
+    queue = MemoryQueue("plain")
+    queue.clock = clock
+    queue.push("later", delay=30)
+    assert (queue.pop(), queue.refusal) == (None, Refusal("empty", 30.0))
+    clock.now += 30
+    assert (queue.pop(), queue.refusal) == ("later", None)
+
+
+def test_each_thread_has_its_own_refusal(throttled):
+    queue = throttled(1, limit=1, window=60)
+    assert (queue.pop(), queue.pop(), queue.refusal.reason) == (0, None, "limited")
+    assert together(lambda: queue.refusal) == [None]
+
+
+class Sleeper(MemoryQueue):
+    """Its naps turn the clock, and are remembered."""
+
+    def __init__(self, *args):
+        super().__init__(*args)
+        self.naps = []
+
+    def nap(self, seconds, beside=()):
+        self.naps.append(round(seconds, 6))
+        self.clock.now += seconds
+        return False
+
+
+def test_pop_sleeps_until_the_next_may_leave_and_looks_no_sooner(throttled, clock, monkeypatch):
+    queue = throttled(3, queue=Sleeper("sleeper"), limit=1, window=10)
+    monkeypatch.setattr("djqueue.backends.base.time.monotonic", clock)
+    assert [queue.pop(timeout=60) for _ in range(3)] == [0, 1, 2]
+    assert queue.queue.naps == [10, 10]
+    assert (queue.pop(timeout=5), queue.refusal) == (None, Refusal("limited", 5.0))
+    assert queue.queue.naps == [10, 10, 5]
+
+
+# ---- claims
+
+
+def test_a_claim_of_many_gives_what_is_left_and_says_when_there_is_more(throttled, clock):
+    queue = throttled(9, limit=5, window=10)
+    claimed = queue.claim(3)
+    assert (len(claimed), claimed.again, claimed.why) == (3, 0.0, "")
+    clock.now += 1
+    claimed = queue.claim(4)
+    assert (len(claimed), claimed.again, claimed.why) == (2, 9.0, "limited")
+    claimed = queue.claim(4)
+    assert (claimed, claimed.again, claimed.why) == ([], 9.0, "limited")
+
+
+def test_nothing_of_it_waits_for_a_worker(throttled):
+    queue = throttled(9, limit=5, window=10)
+    assert (len(queue.claim(4, ahead=3)), queue.claim(3, ahead=3)) == (1, [])
+    assert len(queue.claim(9)) == 4
+
+
+def test_what_is_released_or_lost_has_left_all_the_same(throttled, clock):
+    queue = throttled(9, limit=2, window=10)
+    queue.release([queue.take()[0]])
+    queue.take(lease=1)
+    clock.now += 5
+    assert (queue.reap().count, popped(queue)) == (1, [])
+
+
+def test_read_is_throttled_and_write_is_not(throttled, clock):
+    queue = throttled(limit=1, window=10)
+    queue.write("a")
+    queue.write("b")
+    assert (queue.read(), queue.read(), len(queue)) == ("a", None, 1)
+    clock.now += 10
+    assert queue.read() == "b"
+
+
+def test_a_queue_of_four_verbs_can_be_throttled(clock):
+    within = ToyQueue("toy")
+    within.store = MemoryStore("toy")
+    within.store.clock = clock
+    queue = ThrottledQueue(within, limit=2, window=10, window_name=new_id())
+    queue.push_many("abc")
+    assert (popped(queue), queue.refusal) == (["a", "b"], Refusal("limited", 10.0))
+    clock.now += 10
+    assert (popped(queue), queue.refusal.reason) == (["c"], "empty")
+
+
+# ---- nothing is spent for nothing, and nothing stays
+
+
+@each_mode
+def test_tq12_looking_at_an_empty_queue_spends_nothing(throttled, mode):
+    queue = throttled(limit=3, window=60, **mode)
+    assert [queue.pop() for _ in range(100)] == [None] * 100
+    queue.push("at once")
+    assert queue.pop() == "at once"
+
+
+@each_mode
+@pytest.mark.parametrize("names", [{}, {"window_name": "w", "mod_name": "m"}], ids=["own", "named"])
+def test_tq13_clear_leaves_nothing_behind(throttled, mode, names):
+    queue = throttled(10, limit=4, window=2, **mode, **{kind: name + new_id() for kind, name in names.items()})
+    popped(queue)
+    queue.push("later", delay=60)
+    assert facts(queue)
+    for _ in range(2):
+        queue.clear()
+        assert (len(queue), facts(queue)) == (0, {})
+    queue.push("anew")
+    assert queue.pop() == "anew"
+
+
+@each_mode
+def test_tq19_what_a_throttle_keeps_vanishes_two_windows_after_its_last_use_and_the_data_does_not(
+    throttled, clock, mode
+):
+    queue = throttled(10, limit=4, window=2, mod_name=new_id(), window_name=new_id(), **mode)
+    popped(queue)
+    kept, left = facts(queue), len(queue)
+    clock.now += 4.001
+    assert (bool(kept), facts(queue), len(queue), left > 0) == (True, {}, left, True)
+
+
+# ---- settings
+
+
+BAD = [
+    ({"limit": 0, "window": 1}, "limit is 0"),
+    ({"limit": -5, "window": 1}, "limit is -5"),
+    ({"limit": 2.5, "window": 1}, "limit is 2.5"),
+    ({"limit": True, "window": 1}, "limit is True"),
+    ({"limit": 5, "window": 0}, "window is 0"),
+    ({"limit": 5, "window": -1}, "window is -1"),
+    ({"limit": 5, "window": "1s"}, "window is '1s'"),
+    ({"limit": 5, "window": inf}, "window is inf"),
+    ({"limit": 5, "window": 1, "elastic": True}, "elastic.*moderate=True"),
+    ({"limit": 5, "window": 1, "moderate": True, "elastic_buffer": 1}, "elastic_buffer.*elastic=True"),
+    ({"limit": 5, "window": 1, "moderate": True, "elastic": True, "elastic_buffer": 5}, "elastic_buffer is 5"),
+    ({"limit": 5, "window": 1, "moderate": True, "elastic": True, "elastic_buffer": -1}, "elastic_buffer is -1"),
+    ({"limit": 5, "window": 1, "window_name": ""}, "window_name is ''"),
+    ({"limit": 5, "window": 1, "window_name": "queue:mail"}, "window_name is 'queue:mail'"),
+    ({"limit": 5, "window": 1, "mod_name": 7}, "mod_name is 7"),
+    ({"limit": 5}, "window"),
+]
+
+
+@pytest.mark.parametrize(("settings", "words"), BAD, ids=str)
+def test_tq22_bad_settings_are_refused_when_it_is_made(settings, words):
+    with pytest.raises((TypeError, ValueError), match=words):
+        ThrottledQueue(MemoryQueue("mail"), **settings)
+
+
+def test_what_it_goes_around_must_be_a_queue_with_a_store():
+    with pytest.raises(TypeError, match="not around 'mail'"):
+        ThrottledQueue("mail", limit=5, window=1)
+    with pytest.raises(InvalidQueueError, match="'toy' has no store"):
+        ThrottledQueue(ToyQueue("toy"), limit=5, window=1)
+
+
+def test_its_settings_can_be_read(throttled):
+    queue = throttled(limit=15, window=30)
+    assert (queue.limit, queue.window, queue.moderation) == (15, 30.0, None)
+    assert (queue.elastic, queue.elastic_buffer, queue.window_name, queue.mod_name) == (False, 0, None, None)
+    queue = throttled(limit=15, window=30, moderate=True, elastic=True, elastic_buffer=2, mod_name="m")
+    assert (queue.moderation, queue.elastic, queue.elastic_buffer, queue.mod_name) == (2.0, True, 2, "m")
+
+
+MEMORY = {"CLASS": "djqueue.backends.memory.MemoryQueue", "NAME": "letters", "OPTIONS": {"LEASE": 5}}
+
+
+def test_a_setting_throttles_a_queue(settings):
+    settings.QUEUES = {"mail": {**MEMORY, "THROTTLE": {"limit": 2, "window": 60, "moderate": False}}, "news": MEMORY}
+    queue = queues["mail"]
+    assert isinstance(queue, ThrottledQueue) and not isinstance(queues["news"], ThrottledQueue)
+    assert (queue.alias, queue.name, queue.lease, queue.limit, queue.window) == ("mail", "letters", 5.0, 2, 60.0)
+    queue.push_many(range(5))
+    assert popped(queue) == [0, 1]
+
+
+@pytest.mark.parametrize(
+    ("throttle", "words"),
+    [({"limit": 2, "windwo": 1}, "'windwo': did you mean 'window'"), ({"limit": 0, "window": 1}, "limit is 0")],
+)
+def test_a_setting_that_makes_no_sense_is_named(settings, throttle, words):
+    settings.QUEUES = {"mail": {**MEMORY, "THROTTLE": throttle}}
+    with pytest.raises(InvalidQueueError, match=rf"QUEUES\['mail'\]\['THROTTLE'\].*{words}"):
+        queues["mail"]
+
+
+def test_a_queue_that_is_to_have_no_store_cannot_be_throttled(settings):
+    settings.QUEUES = {"mail": {**MEMORY, "STORE": False, "THROTTLE": {"limit": 2, "window": 1}}}
+    with pytest.raises(InvalidQueueError, match="has no store"):
+        queues["mail"]
+
+
+# ---- items
+
+
+def test_tq20_equal_priorities_come_in_push_order_and_the_same_twice_is_two(throttled):
+    queue = throttled(limit=100, window=1)
+    for item in "cabcab":
+        queue.push(item, 5)
+    assert popped(queue) == list("cabcab")
+
+
+def test_tq20_as_a_set_an_equal_item_only_takes_the_new_priority(throttled):
+    queue = throttled(limit=100, window=1)
+    first = queue.push({"url": "a", "depth": 1}, 1, unique=True)
+    queue.push("b", 2, unique=True)
+    assert queue.push({"depth": 1, "url": "a"}, 3, unique=True) == first
+    assert (len(queue), popped(queue)) == (2, [{"url": "a", "depth": 1}, "b"])
+    assert queue.push("b", unique=True) != first
+    assert popped(queue) == ["b"]
+
+
+def test_what_was_taken_and_is_not_completed_does_not_keep_out_an_equal_item(throttled):
+    queue = throttled(limit=100, window=1)
+    queue.push("a", unique=True)
+    lease, _ = queue.take()
+    second = queue.push("a", unique=True)
+    assert (queue.push("a", unique=True), len(queue)) == (second, 1)
+    queue.complete([lease])
+    assert queue.push("a", 7, unique=True) == second
+    assert popped(queue) == ["a"]
+
+
+def test_a_delayed_item_counts_as_one_that_waits(throttled, clock):
+    queue = throttled(limit=100, window=1)
+    assert queue.push("a", delay=60, unique=True) == queue.push("a", unique=True)
+    assert (popped(queue), len(queue)) == ([], 1)
+
+
+def test_of_many_who_push_an_equal_item_at_once_one_puts_it():
+    queue = MemoryQueue("set")
+    ids = together(*[lambda: queue.push("a", unique=True)] * 8)
+    assert (len(set(ids)), len(queue)) == (1, 1)
+
+
+def test_an_item_that_comes_and_goes_for_ever_is_an_error(monkeypatch):
+    queue = MemoryQueue("set")
+    queue.push("a", unique=True)
+    monkeypatch.setattr(queue, "find", lambda id: None)
+    with pytest.raises(QueueError, match="came and went"):
+        queue.push("a", unique=True)
+
+
+def test_tq21_every_item_can_be_told_from_nothing(throttled):
+    queue, items = throttled(limit=100, window=1), [None, 0, "", False, [], "x"]
+    queue.push_many(items)
+    assert [queue.pop(default=NOTHING) for _ in items] == items
+    assert queue.pop(default=NOTHING) is NOTHING
+
+
+def test_tq11_of_many_threads_each_item_goes_to_one():
+    queue = ThrottledQueue(MemoryQueue("threads"), limit=1000, window=0.5)
+    queue.push_many(range(400))
+    found = sum(together(*[lambda: popped(queue)] * 8), [])
+    assert sorted(found) == list(range(400))
+
+
+def test_tq18_what_is_taken_and_never_reported_comes_again(throttled, clock):
+    queue = throttled(1, limit=5, window=1)
+    lease, item = queue.take(lease=30)
+    clock.now += 30
+    assert (item, queue.pop(), queue.reap().count, queue.pop()) == (0, None, 1, 0)
+    assert queue.complete([lease]) == []
+
+
+# ---- one step
+
+
+class Counted(MemoryQueue):
+    """Remembers when it was asked for what a budget allows, and how much it gave."""
+
+    def __init__(self, *args):
+        super().__init__(*args)
+        self.given = []
+
+    def claim_within(self, *args):
+        with self._lock, mock.patch.object(self, "clock", Clock(self.now())):  # so that all of it is of one moment
+            claimed = super().claim_within(*args)
+            self.given.append((self.now(), len(claimed)))
+            return claimed
+
+
+def test_tq23_a_decision_is_one_call_of_the_backend(throttled, clock):
+    queue = throttled(5, queue=Counted("counted"), limit=1, window=10)
+    for _ in range(3):
+        queue.claim()
+    assert queue.queue.given == [(clock.now, 1), (clock.now, 0), (clock.now, 0)]
+
+
+@queue_command(queue_name="mail")
+def send(number):
+    """Quickly."""
+
+
+def test_a_consumer_runs_what_may_leave_and_does_not_ask_all_the_time(settings):
+    path = f"{__name__}.Counted"
+    settings.QUEUES = {"default": MEMORY, "mail": {"CLASS": path, "THROTTLE": {"limit": 4, "window": 0.5}}}
+    queue = queues["mail"]
+    with only(send), serving("mail", threads=3, delay=0.01, max_delay=0.1):
+        send.enqueue_many([(number,) for number in range(11)])
+        eventually(lambda: queue.stats().done == 11)
+    given = queue.queue.given
+    moments = [moment for moment, count in given for _ in range(count)]
+    assert all(later - earlier >= 0.5 - 1e-6 for earlier, later in zip(moments, moments[4:], strict=False))
+    assert (len(moments), len(given) < 60) == (11, True)
+
+
+def test_tq15_no_slot_is_lost_to_those_who_race_for_it(throttled, clock):
+    """Threads that all ask at the same moments, of a time that stands still meanwhile."""
+    queue = throttled(1000, limit=10, window=1)
+    for _ in range(10):
+        assert sum(map(len, together(*[lambda: popped(queue)] * 8))) == 10
+        clock.now += 1
+
+
+def test_tq16_it_is_the_clock_of_the_store_that_counts(throttled, clock, monkeypatch):
+    queue = throttled(10, limit=2, window=10)
+    assert len(popped(queue)) == 2
+    for shift in (5, -5, 3600):
+        monkeypatch.setattr("time.time", lambda shift=shift: clock.now + shift)
+        assert popped(queue) == []
+    clock.now += 10
+    assert len(popped(queue)) == 2
+
+
+def test_a_sleeper_of_a_throttled_queue_wakes_for_all_beside_it():
+    one, other = (ThrottledQueue(MemoryQueue(name), limit=5, window=1) for name in ("one", "other"))
+    assert one.feed == other.feed != one.queue.feed
+    put(other, "work")
+    assert one.nap(60, beside=[other]) is True
+
+
+def test_the_drawings_of_the_page_are_made_by_their_script():
+    script = ROOT / "docs" / "drawings" / "throttling.py"
+    printed = subprocess.run([sys.executable, script], capture_output=True, text=True, check=True).stdout
+    shown = [block.text for block in blocks(ROOT / "docs" / "howto" / "rate-limits.rst", "text")]
+    assert [text for text in shown if "second" in text] == [f"{one}\n" for one in printed.rstrip("\n").split("\n\n")]
