@@ -203,7 +203,7 @@ def test_who_is_busy_with_other_work_sees_lanes_that_others_filled_soon(queue):
 
 
 def test_a_delayed_entry_enters_its_lane_when_it_is_due(queue):
-    fill(queue, "a", "late", delay=0.05, priority=5)
+    fill(queue, "a", "late", delay=0.5, priority=5)
     fill(queue, "a", "now")
     assert seen(queue.peek(DELAYED)) == ["late"]
     first = eventually(lambda: [one for one in queue.peek(READY) if one.entry.data == b"late"])

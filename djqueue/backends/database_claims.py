@@ -93,6 +93,7 @@ class Claims:
         if held_back or len(units) >= ask.limit:
             return Brought(units, 0.0)
         glance = self._do(sql.glance, ask.queue)
+        self._stirred = glance.stirs
         if glance.stirs:
             return Brought(units, 0.0 if any(units) else SOON)
         return Brought(units, seconds_to(glance.next, glance.now))
