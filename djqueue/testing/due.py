@@ -27,7 +27,7 @@ from djqueue.testing.clock import VirtualClock, the_clock
 from djqueue.testing.commits import commit, one_command, refuse_eager
 from djqueue.testing.crashes import dies
 from djqueue.testing.waiting import Enqueued
-from djqueue.verdicts import Outcome, Verdict, comes_first, settled
+from djqueue.verdicts import Outcome, Verdict, hold_of, settled
 
 OWNER = "run_due"
 LIMIT = 10_000
@@ -195,7 +195,7 @@ class Worker:
         told = not dies("settled", queue, batch)
         for lease, verdict in ended:
             self._settle(queue, lease, verdict, told)
-        return not any(comes_first(lease.entry, verdict) for lease, verdict in ended)
+        return not any(hold_of(lease.entry, verdict) for lease, verdict in ended)
 
     def _settle(self, queue: BaseQueue, lease: Lease, verdict: Verdict, told: bool) -> None:
         if told:
