@@ -121,3 +121,33 @@ def test_a_consumer_beside_what_waits_looks_no_more_often_than_beside_nothing(qu
     beside_nothing = in_two_seconds()
     fill(queue, *KINDS[kind], parked=False)
     assert in_two_seconds() <= beside_nothing + 3
+
+
+@pytest.mark.backends("redis")
+def test_sq23_finding_work_does_not_scan_the_keys(queue):
+    """SQ-23: with a hundred thousand keys of others, in the full size, lanes are found as fast, and without a scan."""
+    client = queue._link.client
+    alone = drained_in(queue)
+    with client.pipeline(transaction=False) as pipe:
+        for number in range(WAITING):
+            pipe.set(f"unrelated:{number}", b"")
+        pipe.execute()
+    client.config_resetstat()
+    assert drained_in(queue) < 5 * alone + 0.5
+    ran = {name.removeprefix("cmdstat_") for name in client.info("commandstats")}
+    assert not ran & {"keys", "scan", "sscan", "hscan", "zscan"}
+    assert client.dbsize() >= WAITING
+
+
+def drained_in(queue) -> float:
+    """Seconds in which 500 entries of 100 shards come and go, each of the verbs of a consumer among them."""
+    text = Gate(ordered=True, run=2).written()
+    started, done = time.perf_counter(), 0
+    queue.put([Entry(b"", new_id(), lane=f"{number % 100}", gate=text) for number in range(500)])
+    while done < 500:
+        claimed = queue.claim(16)
+        queue.touch(claimed[:2])
+        queue.release(claimed[2:3])
+        done += len(queue.complete(claimed[:2] + claimed[3:]))
+        queue.reap()
+    return time.perf_counter() - started
