@@ -19,6 +19,7 @@ from djqueue.backends.base import Debounce, Entry, Guard, Lease, Unique
 from djqueue.backends.database import DatabaseQueue
 from djqueue.backends.database_rows import BATCH_BYTES, Token, arrival_of, batches, rounds
 from djqueue.backends.entries import DELAYED, READY
+from djqueue.backends.gates import Gate
 from djqueue.backends.guards import Mark
 from djqueue.backends.memory import MemoryStore
 from djqueue.backends.sql import DIALECTS
@@ -395,11 +396,16 @@ def crowd(queue):
         one.claim(500, 60)
         one.put([entry(delay=60 + number) for number in range(1000)])
         one.store.put("key", b"1", 60)
+    for _ in range(2):  # lanes, and tickets of what came to them
+        other.put([entry(lane=f"lane {number}", gate=Gate(ordered=True).written()) for number in range(1000)])
+        while len(other.claim(100)) == 100:
+            pass
+    other.put([entry(lane=f"lane {number}", gate=Gate(ordered=True).written()) for number in range(2000)])
     facts = [QueueFact(k=f"{queue.name}:{number}", value=b"", until=2**60) for number in range(3000)]
     QueueFact.objects.using(queue.database).bulk_create(facts, 500)
-    analyze = "ANALYZE TABLE djqueue_message, djqueue_fact" if queue.database == "mariadb" else "ANALYZE"
+    tables = " TABLE djqueue_message, djqueue_fact, djqueue_lane, djqueue_ticket" if queue.database == "mariadb" else ""
     with connections[queue.database].cursor() as cursor:
-        cursor.execute(analyze)
+        cursor.execute(f"ANALYZE{tables}")
         cursor.fetchall() if cursor.description else None
 
 
@@ -483,7 +489,7 @@ def test_what_is_picked_is_picked_by_the_hot_index(queue, verb):
     explain = "EXPLAIN QUERY PLAN " if connection.vendor == "sqlite" else "EXPLAIN "
     with connection.cursor() as cursor:
         for sql in texts:
-            if "@djqueue AND" not in sql:
+            if "@djqueue AND" not in sql and "djqueue_message" in sql:
                 cursor.execute(explain + sql)
                 assert "djqueue_message_hot" in str(cursor.fetchall()), sql
 

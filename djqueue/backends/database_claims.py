@@ -19,6 +19,10 @@ SOON = 0.005
 """Seconds after which to come again for lanes that somebody else has."""
 
 
+ROUNDS = 20
+"""So often those who only look take in what came to lanes, at most."""
+
+
 class Brought(NamedTuple):
     """The leases of each unit, and seconds until there may be more."""
 
@@ -56,7 +60,11 @@ class Claims:
 
     def settle_in(self, sql: Dialect, ask: Ask) -> None:
         """Let the lanes stand where they belong, as far as claims have not."""
-        self._laned(sql, ask._replace(limit=0), 0, self._do(sql.glance, ask.queue))
+        for _ in range(ROUNDS):
+            glance = self._do(sql.glance, ask.queue)
+            if not (glance.ticket or glance.rises or glance.falls_due):
+                break
+            self._do(claim_turns, sql, ask, glance, self._do(take_tickets, sql, ask.queue, glance), 0, False)
 
     def _look_behind(self, sql: Dialect, ask: Ask) -> None:
         """After a claim that was full without lanes: now and then only."""
@@ -85,6 +93,7 @@ class Claims:
         if held_back or len(units) >= ask.limit:
             return Brought(units, 0.0)
         glance = self._do(sql.glance, ask.queue)
+        self._stirred = glance.stirs
         if glance.stirs:
             return Brought(units, 0.0 if any(units) else SOON)
         return Brought(units, seconds_to(glance.next, glance.now))

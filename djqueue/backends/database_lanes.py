@@ -18,7 +18,7 @@ from djqueue.backends.sql.lanes import Glance, picked
 from djqueue.backends.sql.session import Session
 from djqueue.backends.sql.text import BACKWARDS, OPEN, ORDER, OUT, TIMED
 
-TAKEN_IN = 500
+TAKEN_IN = 200
 """So many tickets, and so many lanes whose time has come, one claim looks at."""
 
 

@@ -11,10 +11,11 @@ from djqueue.backends.database_rows import LONGEST, STATES, chunks, lane_record_
 from djqueue.backends.entries import LEASED, READY, LaneRecord, QueueStats, Record
 from djqueue.backends.gates import Lane
 from djqueue.backends.sql.common import Dialect
+from djqueue.backends.sql.gated import number_of
 from djqueue.backends.sql.operators import CAP
 from djqueue.backends.sql.session import Session
 
-PAGE = 500
+PAGE = 50
 """So many lanes are looked into at once."""
 
 
@@ -67,11 +68,11 @@ class DatabaseOperators:
         if state != LEASED:
             self._do(self._sql.promote)
             self._settle_in()
-        cursor = [int(part) for part in after.split(".")] if after else []
-        in_lane, place = cursor[:-3], cursor[-3:]
-        found = [] if in_lane else self._peek_own(state, limit, place)
+        *place, lane = after.split(".", 3) if after else ("",)
+        place = [int(part) for part in place]
+        found = [] if lane else self._peek_own(state, limit, place)
         if state == READY and self.dead is not None:
-            found += self._peek_lanes(limit - len(found), *in_lane, after=place if in_lane else None)
+            found += self._peek_lanes(limit - len(found), lane, place)
         return found
 
     def _peek_own(self, state: str, limit: int, place: list[int]) -> list[Record]:
@@ -82,28 +83,33 @@ class DatabaseOperators:
         rows.sort(key=lambda row: (row[-3], row[12], row[0]), reverse=backwards)
         return [self._record(row) for row in rows[:limit]]
 
-    def _peek_lanes(self, limit: int, since: int = 0, after: list[int] | None = None) -> list[Record]:
-        found: list[Record] = []
-        while limit > len(found) and (numbers := self._do(self._sql.numbers, since, PAGE)):
-            rows = self._do(self._sql.peek_in, numbers, limit - len(found), after)
-            found += map(self._record, rows)
-            since, after = numbers[-1] + 1, None
-        return found
+    def _peek_lanes(self, limit: int, lane: str, place: list[int]) -> list[Record]:
+        """From a place in a lane on, in the order of their names."""
+        rows = [*self._do(self._sql.peek_in, [number_of(lane)], limit, place)] if lane else []
+        while limit > len(rows) and (page := self._do(self._sql.lane_page, lane, PAGE)):
+            order = {number: order for order, (_, number) in enumerate(page)}
+            found = self._do(self._sql.peek_in, [*order], limit - len(rows))
+            rows += sorted(found, key=lambda row: (order[row[14]], row[-3], row[12], row[0]))
+            lane = page[-1][0]
+        return [self._record(row) for row in rows[:limit]]
 
     def flush(self) -> None:
         while self._do(self._sql.flush):
             pass
-        for numbers in self._numbers():
+        for numbers in self._numbers() if self.dead is not None else ():
             while self._do(self._sql.flush_lanes, numbers):
                 pass
         self._claims.stir()
 
     def _numbers(self) -> Iterator[list[int]]:
-        """The lanes of the queue, some at a time."""
-        since = 0
-        while self.dead is not None and (numbers := self._do(self._sql.numbers, since, PAGE)):
-            yield numbers
-            since = numbers[-1] + 1
+        """The lanes of the queue in which something may wait, some at a time."""
+        name, made = "", (0, 0)
+        while page := self._do(self._sql.lane_page, name, PAGE):
+            yield [number for _, number in page]
+            name = page[-1][0]
+        while page := self._do(self._sql.ticket_page, made, PAGE):
+            yield list({number for *_, number in page})
+            made = page[-1][:2]
 
     def stats(self) -> QueueStats:
         """Counts stop at 100,000."""

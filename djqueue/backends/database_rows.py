@@ -150,10 +150,11 @@ def record_of(row: tuple, lifo: bool = False) -> Record:
     A delayed entry that is due is ready for whoever looks; the next claim will write it down.
     """
     seq, moment, _, _, number, ord, owner, now = row[0], *row[12:]
-    state, in_lane = state_of(number), f"{number}." * (number >= FIRST_NUMBER)
+    entry, state = entry_of(row, lifo), state_of(number)
     state = READY if state == DELAYED and moment < now else state
+    in_lane = entry.lane if number >= FIRST_NUMBER else ""
     holder = owner if state == LEASED else ""
-    return Record(entry_of(row, lifo), state, moment / 1e6, holder, f"{in_lane}{ord}.{moment}.{seq}")
+    return Record(entry, state, moment / 1e6, holder, f"{ord}.{moment}.{seq}.{in_lane}")
 
 
 def lane_record_of(row: tuple, waiting: int) -> LaneRecord:

@@ -46,6 +46,10 @@ class Gate:
     outer: Gate | None = None
     """The gate of that lane."""
 
+    def __post_init__(self) -> None:
+        if self.within and self.outer is None:
+            object.__setattr__(self, "outer", Gate())
+
     def written(self) -> str:
         """As text: JSON without what is by default. Equal gates are equal texts."""
         windows = [[w.limit, w.span, w.moderate + 2 * w.elastic, w.buffer] for w in self.windows]
@@ -84,7 +88,7 @@ def _gate(said: dict) -> Gate:
         least=said.get("l", 0) + 1,
         wait=said.get("t", 0) / 1e6,
         within=said.get("in", ""),
-        outer=_gate(said["by"]) if said.get("by") else None,
+        outer=_gate(said["by"]) if "by" in said else None,
     )
 
 

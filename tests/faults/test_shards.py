@@ -55,9 +55,17 @@ class Shards:
             of |= {handle.id: shard for handle, (shard, _) in zip(handles, part, strict=True)}
         return cls(of)
 
-    def kill(self, crew, chance) -> None:
-        victim = crew.kill_busy(chance)
+    def kill(self, crew, progress, chance) -> None:
+        """SIGKILL one that is running something at this moment."""
+        victim = until(lambda: self._busy(crew, progress, chance), PATIENCE)
+        victim.kill9()
         self.deaths[victim.pid] = ledger.now()
+        crew.members.remove(victim)
+
+    def _busy(self, crew, progress, chance):
+        pids = {event.pid for event in progress.look().running.values()}
+        busy = [member for member in crew.members if member.pid in pids]
+        return chance.choice(busy) if busy else None
 
     def out_of_order(self, events) -> list[int]:
         """The shards of which the first completions do not come in the order of enqueueing."""
@@ -83,18 +91,41 @@ class Shards:
         return found
 
 
+@dataclass
+class Progress:
+    """What the ledger says by now; each of its lines is looked at once."""
+
+    kept: ledger.Ledger
+    seen: int = 0
+    running: dict[tuple, ledger.Event] = field(default_factory=dict)
+    done: set[str] = field(default_factory=set)
+
+    def look(self) -> "Progress":
+        events = self.kept.look()
+        for event in events[self.seen :]:
+            if event.what == "start":
+                self.running[event.run] = event
+            else:
+                self.running.pop(event.run, None)
+                self.done.add(event.id)
+        self.seen = len(events)
+        return self
+
+
+@pytest.mark.timeout(full(300, 3600))
 @pytest.mark.backends(*STORES)
 @pytest.mark.parametrize("command", [step, step_alone], ids=["runs", "alone"])
 def test_sq1_sq9_shards_keep_their_order_while_consumers_are_killed(crew, command):
     """SQ-1, SQ-2, SQ-9: per shard in order and one at a time; none lost, none run beside another of its shard."""
     chance = seeded()
-    shards = Shards.enqueued(command, chance, longest=full(8, 2))
-    args = ("-t", THREADS, "--lease", LEASE)
-    crew.hire_many(CONSUMERS, *args)
-    for _ in moments_to_kill(crew.ledger):
-        shards.kill(crew, chance)
+    shards, progress = Shards.enqueued(command, chance, longest=full(8, 2)), Progress(crew.ledger)
+    args = ("-t", THREADS, "--lease", LEASE, "-v", 0)
+    for _ in range(CONSUMERS):
         crew.hire(*args, up=False)
-    until(lambda: ends(crew.ledger) >= shards.of.keys(), 10 * PATIENCE, pause=0.5)
+    for _ in moments_to_kill(progress):
+        shards.kill(crew, progress, chance)
+        crew.hire(*args, up=False)
+    until(lambda: progress.look().done >= shards.of.keys(), 10 * PATIENCE, pause=0.2)
     stats = at_rest()
     events = crew.ledger.look()
     found = crew.ledger.check(shards.of)
@@ -105,22 +136,19 @@ def test_sq1_sq9_shards_keep_their_order_while_consumers_are_killed(crew, comman
     assert queues["default"].lanes() == []
 
 
-def moments_to_kill(kept):
+def moments_to_kill(progress):
     """After a share of the work each, in the small size; in the full size every second, until most of it is done."""
     if full(1, 0):
         for number in range(1, KILLS + 1):
-            until(lambda number=number: len(ends(kept)) >= number * ENTRIES // (KILLS + 2), PATIENCE)
+            share = number * ENTRIES // (KILLS + 2)
+            until(lambda share=share: len(progress.look().done) >= share, PATIENCE)
             yield number
         return
     began = ledger.now()
-    while len(ends(kept)) < ENTRIES * 0.95:
+    while len(progress.look().done) < ENTRIES * 0.95:
         due = ledger.now() + 1
         yield due - began
         until(lambda due=due: ledger.now() >= due)
-
-
-def ends(kept) -> set[str]:
-    return {event.id for event in kept.of("end")}
 
 
 @pytest.mark.backends(*STORES)

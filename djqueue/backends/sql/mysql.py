@@ -11,6 +11,7 @@ from collections.abc import Iterable, Sequence
 from djqueue.backends.sql.common import Arrival, Ask, Dialect, Finish, ids_of
 from djqueue.backends.sql.facts import LIVING
 from djqueue.backends.sql.lanes import ASSIGNED, WRITTEN
+from djqueue.backends.sql.operators import NUMBERS, OF_LANE
 from djqueue.backends.sql.session import Session
 from djqueue.backends.sql.text import (
     COLUMNS,
@@ -49,6 +50,7 @@ class MariaDB(Dialect):
     by_id = "FORCE INDEX (djqueue_message_id)"
     by_name, by_place = "FORCE INDEX (djqueue_lane_name)", "FORCE INDEX (djqueue_lane_place)"
     lane_stays = "ON DUPLICATE KEY UPDATE seq = djqueue_lane.seq"
+    in_lanes = f"{NUMBERS} STRAIGHT_JOIN {OF_LANE}"
     # A comparison of rows is no range for its optimiser.
     behind = "(ord > %(ord)s OR (ord = %(ord)s AND (moment > %(moment)s OR (moment = %(moment)s AND seq > %(seq)s))))"
     before = "(ord < %(ord)s OR (ord = %(ord)s AND (moment < %(moment)s OR (moment = %(moment)s AND seq < %(seq)s))))"

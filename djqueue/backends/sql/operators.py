@@ -12,12 +12,11 @@ CAP = 100_000
 """Counting stops here."""
 CHUNK = 5000
 """So many rows one statement of a flush deletes at most."""
-IN_LANES = (
+NUMBERS = (
     "FROM (SELECT number FROM djqueue_lane WHERE queue = %(queue)s "
-    "UNION SELECT number FROM djqueue_ticket WHERE queue = %(queue)s) l "
-    "JOIN djqueue_message m ON m.queue = %(queue)s AND m.state = l.number"
+    "UNION SELECT number FROM djqueue_ticket WHERE queue = %(queue)s) l"
 )
-"""What waits in the lanes of a queue."""
+OF_LANE = "djqueue_message m ON m.queue = %(queue)s AND m.state = l.number"
 PRIORITIES = 64
 """The oldest ready entry is looked for among so many priorities, the highest."""
 
@@ -25,6 +24,8 @@ PRIORITIES = 64
 class Operators:
     """What does not hold leases."""
 
+    in_lanes = f"{NUMBERS} CROSS JOIN {OF_LANE}"
+    """What waits in the lanes of a queue, lane by lane."""
     behind = "(ord, moment, seq) > (%(ord)s, %(moment)s, %(seq)s)"
     before = "(ord, moment, seq) < (%(ord)s, %(moment)s, %(seq)s)"
     up_to = "(ord, moment, seq) <= ({0}, {1}, {2})"
@@ -118,29 +119,37 @@ class Operators:
     # ---- lanes
 
     def is_laned(self, run: Session, queue: str) -> bool:
-        """Whether anything waits in lanes."""
-        return bool(run.rows(f"SELECT 1 {IN_LANES} LIMIT 1", {"queue": queue}))
+        """Whether anything may wait in lanes."""
+        first = "(SELECT 1 FROM djqueue_{} WHERE queue = %(queue)s ORDER BY {} LIMIT 1)"
+        sql = f"SELECT {first.format('lane', 'name')}, {first.format('ticket', 'made')}"
+        return any(run.rows(sql, {"queue": queue})[0])
 
-    def numbers(self, run: Session, queue: str, since: int, limit: int) -> list[int]:
-        """The lanes in which something may wait, from a number on, in their order."""
-        part = "(SELECT number FROM {0} WHERE queue = %s AND number >= %s)"
-        both = " UNION ".join(f"SELECT * FROM {part.format(table)} x" for table in ("djqueue_lane", "djqueue_ticket"))
-        rows = run.rows(f"SELECT number FROM ({both}) y ORDER BY number LIMIT %s", [queue, since, queue, since, limit])
-        return [row[0] for row in rows]
+    def lane_page(self, run: Session, queue: str, after: str, limit: int) -> list[tuple]:
+        """Names and numbers of lanes, in the order of the names."""
+        sql = "SELECT name, number FROM djqueue_lane WHERE queue = %s AND name > %s ORDER BY name LIMIT %s"
+        return run.rows(sql, [queue, after, limit])
+
+    def ticket_page(self, run: Session, queue: str, after: tuple, limit: int) -> list[tuple]:
+        """Moments, seqs and numbers of tickets."""
+        sql = (
+            "SELECT made, seq, number FROM djqueue_ticket WHERE queue = %s AND made >= %s "
+            "AND (made > %s OR seq > %s) ORDER BY made, seq LIMIT %s"
+        )
+        return run.rows(sql, [queue, after[0], *after, limit])
 
     def peek_in(
-        self, run: Session, queue: str, numbers: Sequence[int], limit: int, after: Sequence[int] | None
+        self, run: Session, queue: str, numbers: Sequence[int], limit: int, after: Sequence[int] | None = None
     ) -> list[tuple]:
-        """Rows of RECORD with now, of lanes, lane by lane; of the first behind a place there."""
-        params = {"queue": queue, "limit": limit, "first": numbers[0]}
+        """Rows of RECORD with now, up to so many of each of these lanes; behind a place, if one is given."""
+        params = {"queue": queue, "limit": limit}
         if after:
             params |= zip(("ord", "moment", "seq"), after, strict=True)
-        behind = f"AND (state > %(first)s OR {self.behind})" if after else ""
-        sql = (
-            f"SELECT {RECORD}, NOW FROM djqueue_message WHERE queue = %(queue)s "
-            f"AND state IN ({', '.join(map(str, numbers))}) {behind} ORDER BY state, ord, moment, seq LIMIT %(limit)s"
+        part = (
+            f"SELECT {RECORD}, NOW AS looked FROM djqueue_message WHERE queue = %(queue)s AND state = {{}} "
+            f"{f'AND {self.behind}' if after else ''} {ORDER} LIMIT %(limit)s"
         )
-        return run.rows(sql, params)
+        parts = [f"SELECT * FROM ({part.format(number)}) x" for number in numbers]
+        return run.rows(" UNION ALL ".join(parts), params)
 
     def flush_lanes(self, run: Session, queue: str, numbers: Sequence[int]) -> int:
         """Delete a chunk of what waits in lanes; how many."""
@@ -149,14 +158,14 @@ class Operators:
 
     def trim_lanes_older(self, run: Session, queue: str, age: int, limit: int) -> int:
         """Delete what is due for longer in a lane, µs; how many."""
-        sql = f"SELECT m.seq {IN_LANES} WHERE m.moment < NOW - %(age)s ORDER BY m.moment, m.seq LIMIT %(limit)s"
+        sql = f"SELECT m.seq {self.in_lanes} WHERE m.moment < NOW - %(age)s ORDER BY m.moment, m.seq LIMIT %(limit)s"
         return self._delete_waiting(run, run.rows(sql, {"queue": queue, "age": age, "limit": limit}))
 
     def trim_mixed(self, run: Session, queue: str, most: int, limit: int) -> int:
         """Delete what came first, in lanes or not, if there is more than ``most``; reads all that is ready."""
         ready = (
             "SELECT seq, place FROM djqueue_message WHERE queue = %(queue)s AND state = 0 "
-            f"UNION ALL SELECT m.seq, m.place {IN_LANES}"
+            f"UNION ALL SELECT m.seq, m.place {self.in_lanes}"
         )
         surplus = run.rows(f"SELECT count(*) FROM ({ready}) x", {"queue": queue})[0][0] - most
         sql = f"SELECT seq FROM ({ready}) x ORDER BY place, seq LIMIT %(limit)s"
@@ -183,7 +192,7 @@ class Operators:
     def length(self, run: Session, queue: str) -> int:
         sql = (
             "SELECT (SELECT count(*) FROM djqueue_message WHERE queue = %(queue)s AND state IN (0, 1, 3)) "
-            f"+ (SELECT count(*) {IN_LANES})"
+            f"+ (SELECT count(*) {self.in_lanes})"
         )
         return run.rows(sql, {"queue": queue})[0][0]
 
@@ -198,7 +207,7 @@ class Operators:
             f"(SELECT count(*) FROM (SELECT 1 {which} LIMIT {CAP}) x)"
             for which in (
                 f"{mine} state = 0",
-                IN_LANES,
+                self.in_lanes,
                 f"{mine} {due} < NOW",
                 f"{mine} {later} < NOW",
                 f"{mine} {due} >= NOW",
@@ -211,7 +220,7 @@ class Operators:
         sql = (
             f"SELECT {counts}, (SELECT sum(tally) FROM djqueue_fact WHERE k IN ({self._named(counters)})), NOW, "
             f"(SELECT min(moment) {mine} {due} < NOW), (SELECT min(moment) {mine} {later} < NOW), "
-            f"({self._oldest()}), (SELECT min(moment) FROM (SELECT m.moment {IN_LANES} LIMIT {CAP}) x)"
+            f"({self._oldest()}), (SELECT min(moment) FROM (SELECT m.moment {self.in_lanes} LIMIT {CAP}) x)"
         )
         return run.rows(sql, {"queue": queue, "dead": dead} | {f"k{i}": k for i, k in enumerate(counters)})[0]
 

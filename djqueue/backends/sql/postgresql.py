@@ -6,6 +6,7 @@ from collections.abc import Iterable, Mapping, Sequence
 
 from djqueue.backends.sql.common import Arrival, Ask, Dialect, Finish, Reaping, Taken
 from djqueue.backends.sql.lanes import ASSIGNED, OF_LANES, WRITTEN, Glance
+from djqueue.backends.sql.operators import NUMBERS
 from djqueue.backends.sql.session import Session
 from djqueue.backends.sql.text import (
     ARRIVED,
@@ -57,6 +58,12 @@ class PostgreSQL(Dialect):
     name = "postgresql"
     # Not now(), which stands still in a transaction; nor clock_timestamp(), which cannot be an index condition.
     now = "(extract(epoch from statement_timestamp()) * 1000000)::bigint"
+
+    # Or it may read the whole table to join it.
+    in_lanes = (
+        f"{NUMBERS} CROSS JOIN LATERAL (SELECT seq, moment, place FROM djqueue_message "
+        "WHERE queue = %(queue)s AND state = l.number ORDER BY ord, moment, seq OFFSET 0) m"
+    )
 
     def insert(self, run: Session, queue: str, arrivals: Sequence[Arrival]) -> set[str]:
         rows, params = table([arrival.row for arrival in arrivals], TYPES)

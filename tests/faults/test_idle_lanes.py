@@ -1,0 +1,153 @@
+"""What waits for its lane to open costs nothing until it does: an idle queue is as idle as an empty one."""
+
+import time
+from contextlib import contextmanager
+
+import pytest
+from django.db import connections
+
+from djqueue.backends.base import Entry
+from djqueue.backends.gates import Gate
+from djqueue.backends.windows import Window
+from djqueue.message import new_id
+from djqueue.queues import queues
+from tests.faults.crew import STORES, full
+from tests.life import serving
+from tests.site import until
+
+pytestmark = pytest.mark.slow
+WAITING = full(2_000, 100_000)
+LOOKS = 20
+HOURLY = Gate(windows=(Window(1, 3600.0),))
+KINDS = {
+    "throttled": (1, HOURLY),
+    "throttled by many keys": (WAITING, Gate(within="all", outer=HOURLY)),
+    "blocked": (WAITING // 100, Gate(ordered=True)),
+    "full": (1, Gate(most=1)),
+    "parked": (WAITING // 100, Gate(ordered=True)),
+}
+"""Over how many lanes they wait, and by which gate."""
+
+
+@pytest.fixture
+def queue(backend, settings, private_server):
+    """On a Redis of its own, as the server counts the commands of all."""
+    settings.QUEUES = backend.queues()
+    if backend.id == "redis":
+        settings.QUEUES["default"]["CONNECTION"] = private_server("redis").url
+    return queues["default"]
+
+
+def fill(queue, lanes, gate, parked):
+    text = gate.written()
+    for start in range(0, WAITING, 1000):
+        queue.put([Entry(b"", new_id(), lane=f"{number % lanes}", gate=text) for number in range(start, start + 1000)])
+    if parked:
+        for number in range(lanes):
+            queue.park_lane(f"{number}", "closed")
+    while (claimed := queue.claim(500)) or claimed.again == 0:
+        continue
+
+
+@contextmanager
+def counted(queue):
+    """How many commands the store was sent within the block."""
+    told = []
+    if alias := queue.database:
+
+        def count(execute, *arguments):
+            told.append(arguments[0])
+            return execute(*arguments)
+
+        with connections[alias].execute_wrapper(count):
+            yield told
+    else:
+        client = queue._link.client
+        client.config_resetstat()
+        yield told
+        stats = client.info("commandstats")
+        told += [
+            name for name, stat in stats.items() for _ in range(stat["calls"]) if name != "cmdstat_config|resetstat"
+        ]
+
+
+def idle_cost(queue) -> tuple[int, float]:
+    """Commands and seconds of a few idle claims and reapings, the cheapest of three times."""
+    rounds = []
+    for _ in range(3):
+        with counted(queue) as told:
+            started = time.perf_counter()
+            for _ in range(LOOKS):
+                assert queue.claim(32) == []
+                assert queue.reap().count == 0
+            took = time.perf_counter() - started
+        rounds.append((len(told), took))
+    return min(count for count, _ in rounds), min(took for _, took in rounds)
+
+
+@pytest.mark.backends("sqlite", "postgres", "mariadb", "redis")
+@pytest.mark.parametrize("kind", KINDS)
+def test_what_waits_for_its_lane_costs_an_idle_claim_nothing(queue, kind):
+    """As many commands as with an empty queue, and, but for noise, as fast."""
+    queue.put([Entry(b"", new_id(), lane="first", gate=HOURLY.written())])
+    assert len(queue.complete(queue.claim(1))) == 1
+    empty, quick = idle_cost(queue)
+    lanes, gate = KINDS[kind]
+    fill(queue, lanes, gate, kind == "parked")
+    waiting, took = idle_cost(queue)
+    print(f"{kind}: {empty} and {waiting} commands, {quick / LOOKS * 1e6:.0f} and {took / LOOKS * 1e6:.0f} µs a look")
+    assert len(queue) >= WAITING * 0.9
+    assert waiting <= empty
+    assert took < 5 * quick + 0.1
+
+
+@pytest.mark.backends("memory", *STORES)
+@pytest.mark.parametrize("kind", ["throttled by many keys", "blocked"])
+def test_a_consumer_beside_what_waits_looks_no_more_often_than_beside_nothing(queue, kind, monkeypatch):
+    looks, claim = [], type(queue).claim
+
+    def look(self, *arguments, **options):
+        looks.append(time.monotonic())
+        return claim(self, *arguments, **options)
+
+    def in_two_seconds() -> int:
+        with serving(threads=2, delay=0.1, max_delay=0.5):
+            until(lambda: looks and time.monotonic() - looks[-1] > 0.3)  # what rang before has been heard
+            looks.clear()
+            time.sleep(2)
+            return len(looks)
+
+    monkeypatch.setattr(type(queue), "claim", look)
+    beside_nothing = in_two_seconds()
+    fill(queue, *KINDS[kind], parked=False)
+    assert in_two_seconds() <= beside_nothing + 3
+
+
+@pytest.mark.backends("redis")
+def test_sq23_finding_work_does_not_scan_the_keys(queue):
+    """SQ-23: with a hundred thousand keys of others, in the full size, lanes are found as fast, and without a scan."""
+    client = queue._link.client
+    alone = drained_in(queue)
+    with client.pipeline(transaction=False) as pipe:
+        for number in range(WAITING):
+            pipe.set(f"unrelated:{number}", b"")
+        pipe.execute()
+    client.config_resetstat()
+    assert drained_in(queue) < 5 * alone + 0.5
+    ran = {name.removeprefix("cmdstat_") for name in client.info("commandstats")}
+    assert not ran & {"keys", "scan", "sscan", "hscan", "zscan"}
+    assert client.dbsize() >= WAITING
+
+
+def drained_in(queue) -> float:
+    """Seconds in which 500 entries of 100 shards come and go, each of the verbs of a consumer among them."""
+    text = Gate(ordered=True, run=2).written()
+    started, done = time.perf_counter(), 0
+    queue.put([Entry(b"", new_id(), lane=f"{number % 100}", gate=text) for number in range(500)])
+    while done < 500:
+        claimed = queue.claim(16)
+        queue.touch(claimed[:2])
+        queue.release(claimed[2:3])
+        done += len(queue.complete(claimed[:2] + claimed[3:]))
+        queue.reap()
+    return time.perf_counter() - started

@@ -1,0 +1,266 @@
+"""Lanes in a database: under threads, beside open transactions, and what they leave behind."""
+
+import random
+import threading
+from collections import defaultdict
+
+import pytest
+from django.db import connections, transaction
+
+from djqueue.backends.database import DatabaseQueue
+from djqueue.backends.entries import DELAYED, READY
+from djqueue.backends.gates import HOLD_LANE, HOLD_PARK, Gate
+from djqueue.backends.windows import Window
+from djqueue.models import QueueLane, QueueMessage, QueueTicket
+from djqueue.testing import eventually, together
+from djqueue.testing.patience import PATIENCE
+from djqueue.testing.steps import entry, names, with_counts
+
+pytestmark = pytest.mark.backends("sqlite", "postgres", "mariadb")
+
+ORDERED = Gate(ordered=True).written()
+RUNS = Gate(ordered=True, run=3).written()
+TWO = Gate(most=2).written()
+SHARED = Gate(ordered=True, within="all", outer=Gate(most=5)).written()
+GATES = {"runs": RUNS, "one": ORDERED, "two": TWO, "shared": SHARED}
+
+
+@pytest.fixture
+def queue(backend):
+    config = backend.config("lanes")
+    return DatabaseQueue(config["NAME"], config["CONNECTION"])
+
+
+def again(queue, **options):
+    """The same queue as another process has it."""
+    return DatabaseQueue(queue.name, queue.connection, **options)
+
+
+def fill(queue, lane, *ids, gate=ORDERED, **fields):
+    assert all(queue.put([entry(id, lane=lane, gate=gate, **fields) for id in ids]))
+
+
+def seen(records) -> list[str]:
+    return [record.entry.data.decode() for record in records]
+
+
+def rows_left(queue) -> list[int]:
+    """Of lanes, tickets and messages, once a claim has looked at them."""
+    queue.claim(1)
+    return [
+        model.objects.using(queue.database).filter(queue__startswith=queue.name).count()
+        for model in (QueueLane, QueueTicket, QueueMessage)
+    ]
+
+
+# ---- the ledger
+
+
+class Ledger:
+    """What left and what was settled, in the order in which it happened, under one lock beside the claims."""
+
+    def __init__(self, seed):
+        self.random, self.lock = random.Random(seed), threading.Lock()
+        self.done = defaultdict(list)
+
+    def complete(self, queue, lease):
+        """Written down before: as soon as it is completed the next may be, by others."""
+        number = int(lease.entry.data.partition(b"-")[2])
+        with self.lock:
+            self.done[lease.entry.lane].append(number)
+        if not queue.complete([lease]):
+            with self.lock:
+                self.done[lease.entry.lane].remove(number)
+
+    def chance(self, share):
+        with self.lock:
+            return self.random.random() < share
+
+
+def serve(queue, ledger, total):
+    """Claim, and complete, fail, hold, park or drop what was claimed, until all is done."""
+    while sum(map(len, ledger.done.values())) < total:
+        for unit in units(queue.claim(4, lease=0.3)):
+            if not ledger.chance(0.05):  # a worker that died
+                settle(queue, ledger, unit)
+        queue.reap()
+        for record in queue.lanes(100):
+            if record.parked:
+                queue.open_lane(record.name)
+
+
+def units(claimed):
+    found = defaultdict(list)
+    for lease in claimed:
+        found[lease.run or lease.entry.id].append(lease)
+    return found.values()
+
+
+def settle(queue, ledger, unit):
+    """In order; after a failure what is left of a run goes back untried, and its lane waits."""
+    for place, lease in enumerate(unit):
+        if ledger.chance(0.05):
+            hold = HOLD_PARK if ledger.chance(0.3) else HOLD_LANE
+            delay = 0.0 if hold == HOLD_PARK else 0.02
+            failed = with_counts(lease, failures=lease.entry.failures + 1, hold=hold, delay=delay)
+            untried = [with_counts(one, attempts=one.entry.attempts - 1) for one in unit[place + 1 :]]
+            queue.release([failed, *untried])
+            return
+        ledger.complete(queue, lease)
+
+
+@pytest.mark.parametrize("seed", [1, 2])
+def test_every_entry_is_done_once_and_in_the_order_of_its_lane_whatever_happens_to_workers(backend, queue, seed):
+    lanes = [f"{kind} {number}" for kind in GATES for number in range(4)]
+    total, ledger = 12 * len(lanes) + 20, Ledger(seed)
+    for number in range(12):
+        queue.put([entry(f"{lane}-{number}", lane=lane, gate=GATES[lane.split()[0]]) for lane in lanes])
+    queue.put([entry(f"-{number}") for number in range(20)])
+    queues = [again(queue) for _ in range(8)]
+    together(*[lambda one=one: serve(one, ledger, total) for one in queues], last=connections.close_all)
+    assert {lane: sorted(done) for lane, done in ledger.done.items()} == {
+        lane: list(range(20 if not lane else 12)) for lane in ["", *lanes]
+    }
+    assert all(done == sorted(done) for lane, done in ledger.done.items() if lane.startswith(("runs", "one", "shared")))
+    assert rows_left(queue) == [0, 0, 0]
+
+
+def test_no_more_are_out_than_a_gate_lets_while_many_claim(queue):
+    fill(queue, "a", *map(str, range(60)), gate=Gate(most=3).written())
+    out, most, done = [0], [0], []
+    lock = threading.Lock()
+
+    def work():
+        one = again(queue)
+        while len(done) < 60:
+            leases = one.claim(2)
+            with lock:
+                out[0] += len(leases)
+                most[0] = max(most[0], out[0])
+            with lock:  # before they are settled: others may leave at once then
+                out[0] -= len(leases)
+                done.extend(one.complete(leases))
+
+    together(*[work] * 8, last=connections.close_all)
+    assert most[0] <= 3
+    assert rows_left(queue) == [0, 0, 0]
+
+
+# ---- transactions
+
+
+def test_two_who_put_into_one_lane_do_not_wait_for_each_other(backend, queue):
+    if backend.id == "sqlite":
+        return  # it has one writer
+    other, written, seen = again(queue), threading.Event(), threading.Event()
+
+    def first():
+        with transaction.atomic(using=queue.database):
+            fill(queue, "a", "1")
+            written.set()
+            assert seen.wait(PATIENCE)
+
+    def second():
+        assert written.wait(PATIENCE)
+        with transaction.atomic(using=queue.database):
+            fill(other, "a", "2")
+        assert names(other.claim(2)) == ["2"]
+        seen.set()
+
+    together(first, second, last=connections.close_all)
+    assert queue.claim(2) == []
+    assert queue.lane("a").waiting == 1
+
+
+def test_a_put_that_is_rolled_back_leaves_nothing(queue):
+    with transaction.atomic(using=queue.database):
+        fill(queue, "a", "1")
+        transaction.set_rollback(True, using=queue.database)
+    assert queue.claim(1) == []
+    assert rows_left(queue) == [0, 0, 0]
+
+
+def test_what_a_transaction_settled_is_out_again_when_it_is_rolled_back(queue):
+    fill(queue, "a", *"12")
+    claimed = queue.claim(2)
+    with transaction.atomic(using=queue.database):
+        assert queue.complete(claimed) == claimed
+        transaction.set_rollback(True, using=queue.database)
+    assert (queue.claim(1), queue.lane("a").out) == ([], 1)
+    queue.complete(claimed)
+    assert names(queue.claim(2)) == ["2"]
+
+
+# ---- what others did
+
+
+def test_who_is_busy_with_other_work_sees_lanes_that_others_filled_soon(queue):
+    queue.put([entry() for _ in range(50)])
+    queue.complete(queue.claim(1))
+    fill(again(queue), "a", "1")
+    eventually(lambda: "1" in names(queue.claim(1)))
+    assert len(queue) > 0
+
+
+def test_a_delayed_entry_enters_its_lane_when_it_is_due(queue):
+    fill(queue, "a", "late", delay=0.5, priority=5)
+    fill(queue, "a", "now")
+    assert seen(queue.peek(DELAYED)) == ["late"]
+    first = eventually(lambda: [one for one in queue.peek(READY) if one.entry.data == b"late"])
+    assert first[0].entry.gate == ORDERED
+    assert names(queue.claim(2)) == ["late"]
+
+
+def test_what_is_revived_enters_its_lane_behind(queue):
+    fill(queue, "a", *"12")
+    (lease,) = queue.bury(queue.claim(1))
+    assert names(queue.dead.claim(1, lease=0.001)) == ["1"]
+    eventually(lambda: queue.dead.reap().count)
+    assert queue.revive([lease.entry.id]) == 1
+    found = []
+    while claimed := queue.claim(2):
+        found += names(queue.complete(claimed))
+    assert found == ["2", "1"]
+    assert rows_left(queue) == [0, 0, 0]
+
+
+def test_an_idle_claim_is_as_cheap_beside_a_thousand_lanes_that_may_not_open(queue):
+    shut = Gate(within="all", outer=Gate(windows=(Window(1, 3600),))).written()
+    queue.put([entry(lane=f"lane {number}", gate=shut) for number in range(1000)])
+    while queue.claim(10) or queue.claim(10).again < 60:
+        continue
+    connection = connections[queue.database]
+    connection.force_debug_cursor = True
+    try:
+        before = len(connection.queries_log)
+        assert queue.claim(10) == []
+        assert len(connection.queries_log) - before == 1
+    finally:
+        connection.force_debug_cursor = False
+
+
+# ---- last in, first out
+
+
+def test_the_last_come_leave_first_among_those_of_one_priority(queue):
+    queue = again(queue, lifo=True)
+    queue.put([entry("low", priority=-1), entry("1"), entry("2")])
+    queue.put([entry("3"), entry("high", priority=1), entry("later", delay=0.001)])
+    eventually(lambda: len(queue.peek(READY)) == 6)
+    assert seen(queue.peek(READY)) == ["high", "later", "3", "2", "1", "low"]
+    page = queue.peek(READY, 2)
+    assert seen(queue.peek(READY, 2, page[-1].cursor)) == ["3", "2"]
+    claimed = queue.claim(6)
+    assert [lease.entry.priority for lease in claimed] == [1, 0, 0, 0, 0, -1]
+    assert names(claimed) == ["high", "later", "3", "2", "1", "low"]
+
+
+def test_lanes_keep_their_order_where_the_last_come_first(queue):
+    queue = again(queue, lifo=True)
+    fill(queue, "a", *"12")
+    fill(queue, "a", "first", priority=1)
+    queue.put([entry("x", priority=-5), entry("y", priority=5)])
+    found = []
+    while claimed := queue.claim(1):
+        found += names(queue.complete(claimed))
+    assert found == ["y", "first", "1", "2", "x"]
