@@ -315,7 +315,7 @@ def verbs(queue):
     return {
         "idle": lambda: queue.claim(100),
         "put": lambda: queue.put([entry(str(number)) for number in range(100)]),
-        "claim": lambda: leases.extend(queue.claim(100)),
+        "claim": lambda: leases.extend(queue.claim(101)),  # one that is full may look for lanes
         "touch": lambda: queue.touch(leases),
         "reap": lambda: queue.reap(),
         "release": lambda: queue.release(leases[:30]),

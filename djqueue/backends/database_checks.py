@@ -9,9 +9,10 @@ from django.db import DatabaseError, connections
 from django.db.migrations.recorder import MigrationRecorder
 from django.db.utils import NotSupportedError
 
-from djqueue.models import QueueFact, QueueMessage
+from djqueue.models import QueueFact, QueueLane, QueueMessage, QueueTicket
 
 FLOORS = {"postgresql": (14,), "mariadb": (10, 6), "sqlite": (3, 35)}
+TABLES = QueueMessage, QueueLane, QueueTicket, QueueFact
 MIGRATIONS = MigrationRecorder.Migration._meta.db_table
 LACKING = "djqueue.W205"
 PATIENCE = 20
@@ -79,7 +80,7 @@ def _vendor(connection) -> tuple[str, tuple[int, ...]]:
 
 def _tables(connection, in_use: bool) -> Iterator[CheckMessage]:
     there = connection.introspection.table_names()
-    missing = [model._meta.db_table for model in (QueueMessage, QueueFact) if model._meta.db_table not in there]
+    missing = [model._meta.db_table for model in TABLES if model._meta.db_table not in there]
     if missing and (in_use or MIGRATIONS in there):
         # A warning only: these checks also run before migrate, which an error would stop.
         database = "" if connection.alias == "default" else f" --database {connection.alias}"

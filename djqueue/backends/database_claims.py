@@ -35,6 +35,7 @@ class Claims:
 
     def __init__(self, do: Callable):
         self._do, self._stirred, self._look_at, self._laned_last = do, False, 0.0, False
+        self._was_full = False
 
     def stir(self) -> None:
         """The next claim looks at the lanes first: something came to one, or one may have opened."""
@@ -55,6 +56,7 @@ class Claims:
         if len(own.units) >= ask.limit:
             self._look_behind(sql, ask)
             return own
+        glance = glance or self._do(sql.glance, ask.queue)
         laned = self._laned(sql, ask._replace(limit=ask.limit - len(own.units)), ahead, glance)
         return _together(ask, laned, own, [None] * len(own.units) + [unit for unit in laned.units if unit])
 
@@ -72,9 +74,10 @@ class Claims:
             self._stirred = self._do(sql.glance, ask.queue).stirs
             self._look_at = time.monotonic() + UNSEEN
 
-    def _own(self, sql: Dialect, ask: Ask, limit: int) -> tuple[Brought, Glance]:
+    def _own(self, sql: Dialect, ask: Ask, limit: int) -> tuple[Brought, Glance | None]:
         """What is in no lane."""
-        rows, now, next, more, glance = self._do(sql.claim, ask._replace(limit=limit))
+        rows, now, next, more, glance = self._do(sql.claim, ask._replace(limit=limit, look=not self._was_full))
+        self._was_full = len(rows) >= limit
         # In what order a database returns the rows it has changed is its own affair.
         rows = sorted(rows, key=order_of, reverse=ask.lifo)
         again = 0.0 if more or len(rows) >= limit else seconds_to(next, now)
@@ -109,6 +112,6 @@ def _together(ask: Ask, laned: Brought, own: Brought, order: list) -> Brought:
 
 def claim_of_the_dead(do: Callable, sql: Dialect, ask: Ask) -> Brought:
     """From an error queue, which knows no lanes and is in the order of the deaths."""
-    rows, now, next, more, _ = do(sql.claim, ask)
+    rows, now, next, more, _ = do(sql.claim, ask._replace(look=False))
     again = 0.0 if more or len(rows) >= ask.limit else seconds_to(next, now)
     return Brought([[lease_of(row, ask)] for row in sorted(rows, key=place_of)], again)

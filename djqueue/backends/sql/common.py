@@ -58,6 +58,8 @@ class Ask(NamedTuple):
     lifo: bool = False
     leased: int = LEASED
     """The state of what is leased."""
+    look: bool = True
+    """Whether a claim that is not full tells what lanes have to do; one that will be full need not ask."""
     since: str = "NOW"
     """When it was claimed, µs; the moment for which a throttle was asked, if one was."""
 
@@ -70,7 +72,7 @@ class Taken(NamedTuple):
     next: int | None = None
     more: bool = False
     glance: Glance | None = None
-    """At what there is to do; nothing of it if the claim was full."""
+    """At what there is to do; None if nobody looked."""
 
 
 class Reaping(NamedTuple):
@@ -143,11 +145,11 @@ class Dialect(Facts, Guarding, Lanes, Operators):
 
     def claim(self, run: Session, ask: Ask) -> Taken:
         """Lease up to ``limit``. One read where there is nothing, so that an idle queue takes no lock."""
-        glance = self.glance(run, ask.queue)
+        glance = self.glance(run, ask.queue, ask.look)
         promoted = self.promote(run, ask.queue) if glance.due else 0
         there = glance.ready is not None or promoted
         rows = self.take(run, ask, LAST_READY if ask.lifo else FIRST_READY) if there else []
-        return Taken(rows, glance.now, glance.delayed, promoted == PROMOTE, glance)
+        return Taken(rows, glance.now, glance.delayed, promoted == PROMOTE, glance if ask.look else None)
 
     def take(self, run: Session, ask: Ask, which: str) -> Sequence[tuple]:
         """Lease the rows whose seqs a statement picks, but for those that somebody else is about to change."""

@@ -105,10 +105,10 @@ class Lanes:
 
     # ---- looking
 
-    def glance(self, run: Session, queue: str) -> Glance:
+    def glance(self, run: Session, queue: str, lanes: bool = True) -> Glance:
         sql = (
             f"SELECT NOW, (SELECT ord {MESSAGE} = 0 ORDER BY ord LIMIT 1), ({first_over(DELAYED, 1)}), "
-            f"({next_of(DELAYED)}), {', '.join(OF_LANES)}"
+            f"({next_of(DELAYED)}), {', '.join(OF_LANES) if lanes else 'NULL, NULL, NULL, NULL'}"
         )
         return Glance(*run.rows(sql, {"queue": queue})[0])
 

@@ -90,9 +90,9 @@ class PostgreSQL(Dialect):
 
     def claim(self, run: Session, ask: Ask) -> Taken:
         """No part of a statement sees what another promoted: a claim that promotes takes nothing, and is repeated."""
-        taken, promoted = self._claim(run, ask, CLAIMS[ask.lifo])
+        taken, promoted = self._claim(run, ask, CLAIMS[ask.lifo, ask.look])
         if promoted:
-            taken, _ = self._claim(run, ask, CLAIMS_READY[ask.lifo])
+            taken, _ = self._claim(run, ask, CLAIMS_READY[ask.lifo, ask.look])
         return taken._replace(more=promoted == PROMOTE)
 
     def _claim(self, run: Session, ask: Ask, sql: str) -> tuple[Taken, int]:
@@ -100,7 +100,7 @@ class PostgreSQL(Dialect):
         now, promoted, next, *of_lanes = rows[0][:GLANCED]
         glance = Glance(now, None, None, next, *of_lanes)
         taken = [row[GLANCED:] for row in rows if row[GLANCED] is not None]
-        return Taken(taken, now, next, glance=glance), promoted
+        return Taken(taken, now, next, glance=glance if ask.look else None), promoted
 
     def take(self, run: Session, ask: Ask, which: str) -> Sequence[tuple]:
         return run.rows(f"{change(LEASE.replace('SINCE', ask.since), which)} RETURNING {ENTRY}", ask._asdict())
@@ -177,10 +177,12 @@ def change(what: str, which: str) -> str:
     return f"UPDATE djqueue_message SET {what} WHERE seq = ANY(ARRAY({which} {SKIPPING}))"
 
 
-def claiming(first: str, condition: str, ready: str) -> str:
+def claiming(first: str, condition: str, ready: str, look: bool) -> str:
     """Always a row; the entries beside it, and what else there is to do only if there were too few of them."""
     few = "CASE WHEN (SELECT count(*) FROM got) < %(limit)s THEN"
-    glance = ", ".join(f"{few} {column} END" for column in (f"({next_of(DELAYED)})", *OF_LANES))
+    glance = ", ".join(
+        [f"{few} ({next_of(DELAYED)}) END", *(f"{few} {one} END" if look else "NULL" for one in OF_LANES)]
+    )
     return (
         f"WITH {first} pick AS MATERIALIZED ({ready.replace(' ORDER', f' {condition} ORDER')} {SKIPPING}), "
         f"got AS (UPDATE djqueue_message SET {LEASE} WHERE seq = ANY(ARRAY(SELECT seq FROM pick)) RETURNING {ENTRY}) "
@@ -193,6 +195,6 @@ def claiming(first: str, condition: str, ready: str) -> str:
 GLANCED = 7
 """So many columns stand before those of an entry."""
 DUE_FIRST = f"due AS ({change(PROMOTED, first_over(DELAYED, PROMOTE))} RETURNING 1),"
-BOTH_WAYS = FIRST_READY, LAST_READY
-CLAIMS = [claiming(DUE_FIRST, "AND NOT EXISTS (SELECT 1 FROM due)", ready) for ready in BOTH_WAYS]
-CLAIMS_READY = [claiming("due AS (SELECT 1 LIMIT 0),", "", ready) for ready in BOTH_WAYS]
+READY = {(ready is LAST_READY, look): (ready, look) for ready in (FIRST_READY, LAST_READY) for look in (False, True)}
+CLAIMS = {way: claiming(DUE_FIRST, "AND NOT EXISTS (SELECT 1 FROM due)", *how) for way, how in READY.items()}
+CLAIMS_READY = {way: claiming("due AS (SELECT 1 LIMIT 0),", "", *how) for way, how in READY.items()}
