@@ -24,6 +24,9 @@ from djqueue.testing.patience import eventually, together
 from djqueue.testing.steps import Contract, names, put, until_now_is
 
 WINDOW = 0.3
+"""Seconds of a window whose end is waited for."""
+SLOW = 1.0
+"""The same, where something has to happen before its end, however slow the machine."""
 
 
 def moments(queue: BaseQueue, count: int, limit: int = 10) -> list[float]:
@@ -70,17 +73,16 @@ class WindowsContract(Contract):
         until_now_is(queue, first.claimed + WINDOW / 2)
         (second,) = unit(queue)
         (third,) = unit(queue)
-        assert refused(queue).again > 0
         (fourth,) = unit(queue)
         assert third.claimed - first.claimed >= WINDOW - EARLY
         assert fourth.claimed - second.claimed >= WINDOW - EARLY
 
     def test_tq17_a_refusal_says_when_to_come_again_and_then_one_leaves(self):
         queue = self.queue("lanes")
-        fill(queue, "a", *"12", gate=so_many(1, WINDOW))
+        fill(queue, "a", *"12", gate=so_many(1, SLOW))
         unit(queue)
         claimed = refused(queue)
-        assert 0 < claimed.again <= WINDOW
+        assert 0 < claimed.again <= SLOW
         until_now_is(queue, queue.now() + claimed.again)
         assert names(all_now(queue)) == ["2"]
 
@@ -91,10 +93,8 @@ class WindowsContract(Contract):
 
     def test_several_windows_hold_at_once(self):
         queue = self.queue("lanes")
-        fill(queue, "a", *"12345", gate=Gate(windows=(Window(2, 0.1), Window(3, LONG))))
-        assert len(all_now(queue)) == 2
-        assert refused(queue).again <= 0.1
-        assert names(unit(queue)) == ["3"]
+        fill(queue, "a", *"12345", gate=Gate(windows=(Window(2, WINDOW), Window(3, LONG))))
+        assert min(gaps(moments(queue, 3), apart=2)) >= WINDOW - EARLY
         assert refused(queue).again > LONG - 20
 
     def test_what_has_left_counts_though_it_is_done_and_the_lane_empty(self):
@@ -117,7 +117,7 @@ class WindowsContract(Contract):
 
     def test_what_is_throttled_waits_without_an_attempt_and_holds_up_nobody(self):
         queue = self.queue("lanes")
-        fill(queue, "a", *"12", gate=so_many(1, WINDOW))
+        fill(queue, "a", *"12", gate=so_many(1, SLOW))
         fill(queue, "b", *"34", gate=so_many(1, LONG))
         put(queue, *"xyz")
         assert sorted(names(all_now(queue))) == ["1", "3", "x", "y", "z"]
