@@ -45,7 +45,7 @@ def fill(queue, lanes, gate, parked):
     if parked:
         for number in range(lanes):
             queue.park_lane(f"{number}", "closed")
-    while (claimed := queue.claim(500)) or claimed.again == 0:
+    while (claimed := queue.claim(500)) or claimed.again < 1:  # not yet all of it is where it waits
         continue
 
 
