@@ -127,16 +127,18 @@ class ThrottledQueue(BaseQueue):
     def claim(self, limit: int = 1, lease: float = 60.0, owner: str = "", ahead: int = 0) -> Claimed:
         """As the contract says, within the throttle; nothing of it waits for a worker. Tells :attr:`refusal`."""
         if limit <= ahead:
-            return Claimed((), self.poll)
+            return Claimed((), 0.0)
         claimed = self.queue.claim_within(self.budget, limit - ahead, lease, owner)
         self._told.refusal = claimed.refusal
         return claimed
 
     def read(self) -> str | None:
         """The next data, at most once; None if there is none, or none may leave."""
-        claimed = self.claim(1)
-        self.complete(claimed)
-        return claimed[0].entry.data.decode() if claimed else None
+        lease = self.first_of(self.claim(1))
+        if lease is None:
+            return None
+        self.complete([lease])
+        return lease.entry.data.decode()
 
     def clear(self) -> None:
         """Flush, and forget what was spent: of everybody who has its ``window_name``, if it has one."""

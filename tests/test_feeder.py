@@ -5,6 +5,7 @@ from dataclasses import replace
 import pytest
 
 from djqueue.decorators import queue_command
+from djqueue.lanes import Throttle
 from djqueue.queues import queues
 from djqueue.testing import eventually
 from tests.bench import Bench
@@ -13,6 +14,11 @@ from tests.life import claim_one, heard, message_for
 
 @queue_command
 def work(number=0):
+    return number
+
+
+@queue_command(throttle=Throttle(1000, 1))
+def gently(number):
     return number
 
 
@@ -38,6 +44,24 @@ class TestFeeder:
         bench.settle()
         bench.feeder.tick()
         assert bench.ids() == {handles[1].id}
+
+    @pytest.mark.backends("memory")
+    def test_what_may_not_wait_for_a_worker_is_not_asked_for_again_before_one_is_free(self, queue):
+        gently.enqueue_many([(number,) for number in range(3)])
+        bench = Bench(queue, threads=1)
+        bench.feeder._prefetch.measure = lambda now: 5
+        bench.feeder.tick()
+        held = bench.begin()
+        assert len(bench.holdings) == 1
+        naps = []
+        bench.feeder._nap = naps.append
+        bench.pool.room.wait = naps.append  # for a worker that ends
+        bench.feeder.tick()
+        assert (naps, bench.feeder.dry) == ([0.1], None)
+        bench.end(held)
+        bench.settle()
+        bench.feeder.tick()
+        assert len(bench.holdings) == 1
 
     def test_it_takes_no_more_than_its_budget(self, queue):
         work.enqueue_many([(number,) for number in range(10)])

@@ -8,7 +8,8 @@ from unittest import mock
 
 import pytest
 
-from djqueue.backends.entries import Refusal
+from djqueue.backends.entries import Entry, Refusal
+from djqueue.backends.gates import Gate
 from djqueue.backends.memory import MemoryQueue, MemoryStore
 from djqueue.decorators import queue_command
 from djqueue.exceptions import DifferentBudget, InvalidQueueError, QueueError
@@ -375,6 +376,12 @@ def test_read_is_throttled_and_write_is_not(throttled, clock):
     assert (queue.read(), queue.read(), len(queue)) == ("a", None, 1)
     clock.now += 10
     assert queue.read() == "b"
+
+
+def test_read_takes_one_of_a_shard_and_leaves_the_rest(throttled):
+    queue, gate = throttled(limit=9, window=10), Gate(ordered=True, run=5).written()
+    queue.put([Entry(word, word.decode(), lane="a", gate=gate) for word in (b"1", b"2", b"3")])
+    assert [queue.read(), len(queue), queue.read()] == ["1", 2, "2"]
 
 
 def test_a_queue_of_four_verbs_can_be_throttled(clock):

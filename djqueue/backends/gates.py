@@ -123,11 +123,18 @@ class Lane:
     """One per window of its gate."""
 
     def with_gate(self, gate: Gate) -> Lane:
-        """As it is under another definition; a window that stays keeps its log."""
+        """As it is under another definition; a window that stays keeps its log.
+
+        One that is new takes over what left by another, that in its place or else that which remembers longest: it may
+        count too much, and never too little, though producers of two versions change it to and fro.
+        """
         if gate == self.gate:
             return self
-        known = dict(zip(self.gate.windows, self.logs, strict=False))
-        return replace(self, gate=gate, logs=tuple(known.get(window, Log()) for window in gate.windows))
+        pairs = list(zip(self.gate.windows, self.logs, strict=False))
+        known, longest = dict(pairs), max(pairs, key=lambda pair: pair[0].span, default=(None, Log()))[1]
+        logs = [*self.logs, *[longest] * len(gate.windows)]
+        kept = tuple(known.get(window, log) for window, log in zip(gate.windows, logs, strict=False))
+        return replace(self, gate=gate, logs=kept)
 
 
 class Place(NamedTuple):

@@ -165,19 +165,19 @@ class MemoryLanes:
 
     def _define(self, item: Item, now: float) -> None:
         gate = Gate.read(item.entry.gate)
-        self._define_one(item.entry.lane, gate, item.seq, now)
-        if gate.within:
+        if self._define_one(item.entry.lane, gate, item.seq, now) and gate.within:
             self._define_one(gate.within, gate.outer or Gate(), item.seq, now)
 
-    def _define_one(self, name: str, gate: Gate, seq: int, now: float) -> None:
-        """Give a lane its gate, unless something that was put later has said what that is."""
+    def _define_one(self, name: str, gate: Gate, seq: int, now: float) -> bool:
+        """Give a lane its gate, unless something that was put later has said what that is; whether it has it."""
         if seq < self._defined.get(name, 0):
-            return
+            return False
         was, self._defined[name] = self._known(name), seq
         self._lanes[name] = was.with_gate(gate)
         if was.gate.within not in ("", gate.within):
             self._step_out(name, was.gate.within)
             self._stand(was.gate.within, now)
+        return True
 
     def _want_outer(self, lane: Lane) -> None:
         """The record of what a lane is within may have been forgotten while nothing of it was out or in line."""

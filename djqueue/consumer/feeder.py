@@ -72,6 +72,9 @@ class Feeder(Loop):
             self._pace.reset()
             return 0
         again = min(claimed.again for claimed in claims)
+        if not again and not self._idle:  # there is something, and it is not to wait for a worker
+            self._await_room()
+            return 0
         if again > PRESENTLY:
             self._note_dry(began)
         self._nap(min(self._pause(), again))

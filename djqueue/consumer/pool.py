@@ -140,7 +140,7 @@ class Pool:
 
     def next(self, worker: Worker | None = None) -> list[Held] | None:
         """What is to be run now; None: nothing any more."""
-        unit = self._for_its_shard(worker) if worker is not None and worker.binding.shard is not None else None
+        unit = (self._for_its_shard(worker) or _left_in(worker)) if worker is not None else None
         unit = unit or self._inbox.get()
         if self._inbox.qsize() <= self._low_water:
             self.room.set()
@@ -162,6 +162,8 @@ class Pool:
 
     def _for_its_shard(self, worker: Worker) -> list[Held]:
         """What comes while the worker lingers; nothing if it is to run something else, without its handler."""
+        if worker.binding.shard is None:
+            return []
         with self._lock:
             self._bonds.linger(worker)
             self._call_up()
@@ -178,3 +180,11 @@ class Pool:
         """Every unit needs a worker that does not wait for its own shard."""
         if self._bonds.lingering:
             self._bonds.give_up(self._undone + len(self._bonds.lingering) - len(self.workers))
+
+
+def _left_in(worker: Worker) -> list[Held]:
+    """What was put into its mail just before it gave up its handler."""
+    while not worker.mail.empty():
+        if unit := worker.mail.get():
+            return unit
+    return []

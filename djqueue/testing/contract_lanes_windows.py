@@ -97,6 +97,13 @@ class WindowsContract(Contract):
         assert min(gaps(moments(queue, 3), apart=2)) >= WINDOW - EARLY
         assert refused(queue).again > LONG - 20
 
+    def test_what_has_left_counts_for_a_window_that_producers_of_two_versions_change_to_and_fro(self):
+        queue, left = self.queue("lanes"), []
+        for number in range(12):
+            fill(queue, "a", str(number), gate=so_many(2 + number % 2, LONG))
+            left += all_now(queue)
+        assert len(left) <= 3
+
     def test_what_has_left_counts_though_it_is_done_and_the_lane_empty(self):
         queue = self.queue("lanes")
         gate = so_many(1, WINDOW)

@@ -21,11 +21,16 @@ local function gate_rules(now)
     return gate
   end
 
-  -- The logs under another gate: a window that stays keeps its own.
+  -- The logs under another gate: a window that stays keeps its own, a new one has that of another.
   function rules.logs_for(gate, before, logs)
-    local kept, known = {}, {}
-    for i, window in ipairs(before.windows) do known[window.text] = logs[i] end
-    for i, window in ipairs(gate.windows) do kept[i] = known[window.text] or windows.log() end
+    local kept, known, longest = {}, {}, 0
+    for i, window in ipairs(before.windows) do
+      known[window.text] = logs[i]
+      if longest == 0 or window.span > before.windows[longest].span then longest = i end
+    end
+    for i, window in ipairs(gate.windows) do
+      kept[i] = known[window.text] or windows.copy(logs[i] or logs[longest] or windows.log())
+    end
     return kept
   end
 

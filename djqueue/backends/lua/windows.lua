@@ -22,6 +22,10 @@ local function window_rules()
     return {text = "", sum = 0, last = 0, warm = 0, newest = 0}
   end
 
+  function rules.copy(log)
+    return {text = log.text, sum = log.sum, last = log.last, warm = log.warm, newest = log.newest}
+  end
+
   local function grant_at(log, place)
     return struct.unpack(FORM, log.text, place)
   end
