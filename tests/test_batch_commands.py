@@ -17,7 +17,7 @@ from tests.life import Gate, heard, message_for, only, run_one, serving
 
 pydantic = pytest.importorskip("pydantic")
 
-pytestmark = pytest.mark.backends("memory", "sqlite")
+pytestmark = pytest.mark.backends("memory", "sqlite", "postgres", "redis")
 
 told = []
 lives = []

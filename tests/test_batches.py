@@ -11,7 +11,7 @@ from djqueue.registry import registry
 from djqueue.testing import crash_at, eventually, run_due
 from tests.life import Gate, heard, run_one, serving
 
-pytestmark = pytest.mark.backends("memory", "sqlite")
+pytestmark = pytest.mark.backends("memory", "sqlite", "postgres", "redis")
 
 batches = []
 fail = {}

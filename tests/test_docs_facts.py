@@ -31,7 +31,7 @@ README = ROOT / "README.rst"
 REFERENCE = ROOT / "docs" / "reference"
 BEHAVIOUR = ROOT / "docs" / "behaviour.rst"
 QUIET = {"report_level": 5, "halt_level": 5, "doctitle_xform": False}
-CHECKS = {"DJ": 25, "TO": 22, "DF": 27, "TQ": 23}
+CHECKS = {"DJ": 25, "TO": 22, "DF": 27, "TQ": 23, "SQ": 26}
 CHECK_IDS = {f"{kind}-{number}" for kind, most in CHECKS.items() for number in range(1, most + 1)}
 
 
@@ -171,7 +171,7 @@ def test_every_management_command_is_described():
 
 def test_behaviour_names_every_check_once_and_tests_carry_them():
     stated = re.findall(r"\((?:[^()]*)\)$", BEHAVIOUR.read_text(), re.M)
-    ids = re.findall(r"\b(?:DJ|TO|DF|TQ)-\d+\b", " ".join(stated))
+    ids = re.findall(r"\b(?:DJ|TO|DF|TQ|SQ)-\d+\b", " ".join(stated))
     assert CHECK_IDS <= set(ids)
     sources = [*(ROOT / "tests").rglob("*.py"), *(ROOT / "djqueue" / "testing").rglob("*.py")]
     tests = "".join(path.read_text() for path in sources if path.name != Path(__file__).name).lower()

@@ -839,7 +839,7 @@ HOLDS = [
     (Outcome.HANDED_BACK, False, "order"),
     (Outcome.THROTTLED, False, "lane"),
     (Outcome.PARKED, False, "park"),
-    (Outcome.UNTRIED, False, ""),
+    (Outcome.UNTRIED, False, "order"),
     (Outcome.DONE, False, ""),
     (Outcome.DEAD, False, ""),
 ]

@@ -1,6 +1,7 @@
 """What the options and schedules owe to those who knew ``if_not_exists``, ``defer`` and ``recurrent``: SQ-13 to SQ-19.
 
-SQ-18 and SQ-19 are shown one by one in test_schedules; here they are seen on the databases too.
+SQ-22 is what a storage of shards did. SQ-18 and SQ-19 are shown one by one in test_schedules; here they are seen on
+the databases too.
 """
 
 import time
@@ -10,6 +11,7 @@ from django.db import connections
 
 from djqueue import queue_command, schedules
 from djqueue.backends.base import BaseQueue, Entry
+from djqueue.backends.gates import Gate
 from djqueue.consumer.scheduler import Scheduler
 from djqueue.message import new_id
 from djqueue.queues import queues
@@ -186,3 +188,25 @@ def test_sq19_a_schedule_of_a_second_begins_each_second_by_the_clock_on_the_wall
     late = [at - made.timetable.start.timestamp() - number for number, (_, at) in enumerate(began, 1)]
     assert all(0 <= one < 1 for one in late)  # none left out, none twice
     assert sorted(late)[len(late) // 2] < LATE
+
+
+@STORES
+class TestStorage:
+    """What a storage of shards did, the contract of queues does."""
+
+    def test_sq22_looking_takes_nothing_a_claim_takes_what_it_returns_and_empty_lanes_are_not_listed(self, queue):
+        gate = Gate(ordered=True, run=2).written()
+        queue.put([Entry(b"", id, lane=f"tube {id[0]}", gate=gate) for id in ("a1", "b1", "a2", "a3")])
+        assert len(queue) == 4
+        assert [lane.name for lane in queue.lanes()] == ["tube a", "tube b"]
+        assert sorted(record.entry.id for record in queue.peek("ready")) == ["a1", "a2", "a3", "b1"]
+        assert len(queue) == 4
+        assert queue.find("a2").entry.lane == "tube a"
+        assert queue.find("a9") is None
+        assert queue.remove(["a2", "a9"]) == 1
+        taken = queue.claim(5)
+        assert sorted(lease.entry.id for lease in taken) == ["a1", "a3", "b1"]
+        assert not queue.claim(5)
+        assert len(queue.complete(taken)) == 3
+        assert not queue.claim(5)
+        assert queue.lanes() == []

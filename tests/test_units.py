@@ -12,7 +12,7 @@ from djqueue.testing import eventually
 from tests.bench import Bench
 from tests.life import Gate, heard, message_for, serving
 
-pytestmark = pytest.mark.backends("memory", "sqlite")
+pytestmark = pytest.mark.backends("memory", "sqlite", "postgres", "redis")
 
 ran = []
 once = set()

@@ -51,7 +51,7 @@ class Desk:
     def hold_first(self, state: int, limit: int, due: bool = False) -> list[str]:
         return self.hold(self._sql.hold_first(self._run, self._queue, state, limit, due))
 
-    def holdouters_of(self, wait: bool) -> None:
+    def hold_outers(self, wait: bool) -> None:
         """Of those that are within another lane that one too, made anew if it was forgotten; else they are let go."""
         inner = [one for one in self.held.values() if one.lane.gate.within]
         self.hold_named({one.lane.gate.within for one in inner}, wait)

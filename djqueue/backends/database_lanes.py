@@ -76,7 +76,7 @@ def claim_turns(
         if glance.rises:
             changed.update(desk.hold_first(TIMED, TAKEN_IN, due=True))
         desk.hold_first(OPEN, ask.limit)
-        desk.holdouters_of(wait=False)
+        desk.hold_outers(wait=False)
         desk.read(ask.limit)
         _hold_lines(desk, ask.limit)
         ranks = _ranks(run, sql, ask) if glance.ready is not None or glance.due else []
@@ -139,7 +139,7 @@ def settle(run: Session, sql: Dialect, queue: str, leases: Sequence[Lease], say:
     """Say it of leases of lanes, which may open by that."""
     with at_desk(run, sql, queue) as desk:
         desk.hold_named({lease.token.lane for lease in leases}, wait=True)
-        desk.holdouters_of(wait=True)
+        desk.hold_outers(wait=True)
         rows = list(say(run, leases))
         seqs = {row[0] for row in rows}
         _bring_back(desk, [lease.token.lane for lease in leases if lease.token.seq in seqs])
@@ -179,7 +179,7 @@ def reap(run: Session, sql: Dialect, queue: str, limit: int) -> int:
     late = sql.expired(run, queue, limit)
     with at_desk(run, sql, queue) as desk:
         desk.hold_named({lane for _, lane in late}, wait=False)
-        desk.holdouters_of(wait=False)
+        desk.hold_outers(wait=False)
         seqs = sorted(seq for seq, lane in late if lane in desk.held)
         lanes = sql.reap_in_lanes(run, seqs) if seqs else []
         _bring_back(desk, lanes)
@@ -194,7 +194,7 @@ def change_lane(run: Session, sql: Dialect, queue: str, name: str, change: Calla
     """Change what is known of a lane, if anything is; whether that was a change."""
     with at_desk(run, sql, queue) as desk:
         desk.hold_named([name], wait=True)
-        desk.holdouters_of(wait=True)
+        desk.hold_outers(wait=True)
         if name not in desk.held:
             return False
         was = desk.held[name].lane

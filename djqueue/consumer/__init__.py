@@ -95,7 +95,7 @@ class Consumer:
 
     async def arun(self, limit: int | None = None) -> int:
         """:meth:`run` for async code; cancelling it stops the consumer."""
-        running = asyncio.ensure_future(asyncio.to_thread(self.run, limit))
+        running = asyncio.ensure_future(asyncio.to_thread(self._run_and_close, limit))
         try:
             return await asyncio.shield(running)
         except asyncio.CancelledError:
@@ -127,6 +127,13 @@ class Consumer:
             code = self._shut_down(crew)
             self._words, self._stops = SimpleQueue(), 0
         return code
+
+    def _run_and_close(self, limit: int | None) -> int:
+        """In a thread that nobody else knows, whose connections would stay open."""
+        try:
+            return self.run(limit)
+        finally:
+            connections.close_all()
 
     def banner(self) -> str:
         """What this consumer serves, for people; without passwords."""

@@ -27,6 +27,7 @@ STALE = 1.0  # seconds after which work that nobody began goes back to the queue
 SUSPECT_WAIT = 0.05  # seconds that other work waits for a suspect to end
 SUSPECT_PAUSE = 1.0  # most seconds that a suspect waits for another one, or for what else we hold to be settled
 LOOK = 0.002  # seconds between two looks at what others do
+PRESENTLY = 0.01  # seconds: what may be had after so many is there, but in the hands of somebody who also claims
 UNSETTLED = 500  # verdicts waiting for the store above which nothing more is claimed: a kill would repeat them
 
 
@@ -70,12 +71,17 @@ class Feeder(Loop):
             self.dry = None
             self._pace.reset()
             return 0
+        again = min(claimed.again for claimed in claims)
+        if again > PRESENTLY:
+            self._note_dry(began)
+        self._nap(min(self._pause(), again))
+        return 0
+
+    def _note_dry(self, began: float) -> None:
         if self.dry is None:
             for queue in self._queues:
                 events.emit(events.empty, queue.alias, queue_name=queue.alias)
         self.dry = began
-        self._nap(min(self._pause(), *(claimed.again for claimed in claims)))
-        return 0
 
     def rouse(self) -> None:
         """Have it ask now: a lane may have opened."""

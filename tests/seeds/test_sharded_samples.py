@@ -6,12 +6,14 @@ import threading
 from typing import NamedTuple, Self
 
 import pytest
+from asgiref.sync import sync_to_async
+from django.db import connections
 
 from djqueue import BatchCommand, Consumer, Route, conf
 from djqueue.queues import queues
 from tests.life import heard
 
-pytestmark = pytest.mark.backends("memory", "sqlite", "postgres")
+pytestmark = pytest.mark.backends("memory", "sqlite", "postgres", "redis")
 
 
 @pytest.fixture
@@ -63,10 +65,11 @@ def test_the_requests_are_spread_over_three_threads_in_order(queue):
 # ---- usage: three workers beside each other, as coroutines
 
 
-@pytest.mark.backends("memory", "sqlite")
+@pytest.mark.backends("memory", "sqlite", "postgres", "redis")
 def test_three_workers_beside_each_other_run_them_all(queue):
     async def example() -> list[int]:
         await NotifyHandler.aenqueue(*[NotifyRequest(n) for n in range(1, 9)])
+        await sync_to_async(connections.close_all)()
         workers = [Consumer(threads=1, drain=True, periodic=False) for _ in range(3)]
         return await asyncio.gather(*[worker.arun() for worker in workers])
 
