@@ -18,6 +18,7 @@ from tests.site import until
 pytestmark = pytest.mark.slow
 WAITING = full(2_000, 100_000)
 LOOKS = 20
+LEASE = 3600.0
 HOURLY = Gate(windows=(Window(1, 3600.0),))
 KINDS = {
     "throttled": (1, HOURLY),
@@ -45,7 +46,7 @@ def fill(queue, lanes, gate, parked):
     if parked:
         for number in range(lanes):
             queue.park_lane(f"{number}", "closed")
-    while (claimed := queue.claim(500)) or claimed.again < 1:  # not yet all of it is where it waits
+    while (claimed := queue.claim(500, LEASE)) or claimed.again < 1:  # not yet all of it is where it waits
         continue
 
 

@@ -41,8 +41,8 @@ class Shards:
     """Which messages were enqueued into which shards, and in which order."""
 
     of: dict[str, int]
-    deaths: dict[int, float] = field(default_factory=dict)
-    """When each process was dead for sure."""
+    deaths: list[tuple[int, float]] = field(default_factory=list)
+    """Which process was dead for sure, and when. A number may come again, of thousands of processes."""
 
     @classmethod
     def enqueued(cls, command, chance, longest) -> "Shards":
@@ -59,13 +59,17 @@ class Shards:
         """SIGKILL one that is running something at this moment."""
         victim = until(lambda: self._busy(crew, progress, chance), PATIENCE)
         victim.kill9()
-        self.deaths[victim.pid] = ledger.now()
+        self.deaths.append((victim.pid, ledger.now()))
+        progress.forget(victim.pid)
         crew.members.remove(victim)
 
     def _busy(self, crew, progress, chance):
         pids = {event.pid for event in progress.look().running.values()}
         busy = [member for member in crew.members if member.pid in pids]
         return chance.choice(busy) if busy else None
+
+    def _death(self, start) -> float:
+        return min(at for pid, at in self.deaths if pid == start.pid and at >= start.at)
 
     def out_of_order(self, events) -> list[int]:
         """The shards of which the first completions do not come in the order of enqueueing."""
@@ -82,7 +86,7 @@ class Shards:
         runs = defaultdict(list)
         for event in events:
             if event.what == "start":
-                end = ended.get(event.run) or self.deaths[event.pid]
+                end = ended.get(event.run) or self._death(event)
                 runs[self.of[event.id]].append((event.at, end, event.id))
         found = []
         for shard, spans in runs.items():
@@ -110,6 +114,10 @@ class Progress:
                 self.done.add(event.id)
         self.seen = len(events)
         return self
+
+    def forget(self, pid: int) -> None:
+        """What that process was running it runs no longer."""
+        self.running = {run: event for run, event in self.look().running.items() if event.pid != pid}
 
 
 @pytest.mark.timeout(full(300, 3600))
