@@ -11,7 +11,7 @@ from asgiref.sync import sync_to_async
 from django.core.exceptions import SynchronousOnlyOperation
 
 from djqueue import producer
-from djqueue.callables import takes
+from djqueue.callables import as_asked, takes
 from djqueue.durations import seconds
 from djqueue.exceptions import EncodeError, MessageTooLarge
 from djqueue.options import CommandOptions
@@ -124,7 +124,12 @@ class Command(Generic[P, R]):
         """The arguments of a call by name, defaults too, and what the option ``key`` makes of them."""
         bound = self._signature.bind(*call.args, **call.kwargs)
         bound.apply_defaults()
-        return bound.arguments, policy.key(*call.args, **call.kwargs) if policy.key else None
+        args, kwargs = self.as_asked(policy.key, call) if policy.key else call
+        return bound.arguments, policy.key(*args, **kwargs) if policy.key else None
+
+    def as_asked(self, func: object, call: tuple[tuple, dict]) -> tuple[tuple, dict]:
+        """The arguments of a call as a function of them takes them: as they came, or all by name."""
+        return as_asked(func, self._signature, call)
 
     def merged(self, merge: Callable, waits: tuple[tuple, dict], new: tuple[tuple, dict]) -> Call:
         """What the option ``merge`` makes of a call that waits and a new one; TypeError if it does not fit."""

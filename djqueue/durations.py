@@ -37,6 +37,15 @@ def whole(value: object, name: str, *, least: int) -> int:
     return value
 
 
+def priority(value: object, name: str = "priority") -> int:
+    """A priority. Raises TypeError or ValueError that names the argument."""
+    if isinstance(value, bool) or not isinstance(value, int):
+        raise TypeError(f"{name} is {value!r}: give a whole number.")
+    if not -(2**31) <= value < 2**31:
+        raise ValueError(f"{name} is {value}: give a 32-bit number.")
+    return value
+
+
 def moment(value: object, name: str) -> float:
     """An absolute time as epoch seconds. Raises TypeError or ValueError that names the argument."""
     if not isinstance(value, datetime):

@@ -161,6 +161,8 @@ def plan_of(policy: Policy) -> Plan | None:
         if outer is not None:
             raise ValueError(THREE_LEVELS.format(name=named[0].name))
         outer = Gate(windows=tuple(one.measure for one in named))
+    if outer is not None and (policy.batch or not outer.most):  # where runs count by their entries, they are of one
+        outer = replace(outer, run=MOST)
     shared, each = (named[0].name, named[0].key is not None) if named else ("", False)
     return Plan(key, gate, policy.batch, outer, shared, each)
 

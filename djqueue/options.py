@@ -7,11 +7,9 @@ from datetime import datetime, timedelta
 from typing import Any, Literal, TypedDict
 
 from djqueue.backoff import Backoff, Wait, backoff_of
-from djqueue.durations import moment, seconds, whole
+from djqueue.durations import moment, priority, seconds, whole
 from djqueue.hints import nearest
 from djqueue.lanes import Batch, Throttle, up_to
-
-_INT32 = range(-(2**31), 2**31)
 
 Duration = float | timedelta
 
@@ -72,14 +70,6 @@ def _queue_name(value: object) -> dict:
     if not isinstance(value, str) or not value:
         raise TypeError(f"queue_name is {value!r}: give an alias of QUEUES.")
     return {"queue_name": value}
-
-
-def _priority(value: object) -> dict:
-    if isinstance(value, bool) or not isinstance(value, int):
-        raise TypeError(f"priority is {value!r}: give a whole number.")
-    if value not in _INT32:
-        raise ValueError(f"priority is {value}: give a 32-bit number.")
-    return {"priority": value}
 
 
 def _retry_on(value: object) -> dict:
@@ -187,7 +177,7 @@ ELSEWHERE = {
 
 OPTIONS: dict[str, Callable[[Any], dict]] = {
     "queue_name": _queue_name,
-    "priority": _priority,
+    "priority": lambda value: {"priority": priority(value)},
     "delay": lambda value: _per_call(_span("delay"), "delay")(value) | {"run_at": 0.0},
     "run_after": lambda value: {"run_at": moment(value, "run_after"), "delay": 0.0},
     "ttl": _per_call(_span_or_none("ttl", 0.001), "ttl"),

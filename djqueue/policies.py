@@ -103,6 +103,15 @@ class Policy:
             ways["key"] = None
         return ways
 
+    def lacking(self, cannot: frozenset[str]) -> str:
+        """What a backend cannot do that is needed, with the options that ask for it."""
+        usual = Policy()
+        asking = {
+            need: [f"{name}=" for name in _ASKING[need] if getattr(self, name) != getattr(usual, name)]
+            for need in self.needs
+        }
+        return ", ".join(f"{need} ({', '.join(asking[need])})" for need in sorted(self.needs & cannot))
+
     # ---- at the call
 
     def resolved(self, now: Callable[[], float]) -> Policy:
@@ -256,6 +265,14 @@ _NEEDS: dict[str, Callable[[Policy], Any]] = {
     "facts": lambda policy: policy.guarded or policy.result_ttl,
 }
 """The abilities of a backend that options ask for."""
+_ASKING = {
+    "priority": ("priority",),
+    "inspect": ("unique", "extend", "merge"),
+    "shards": ("shard",),
+    "lanes": ("concurrency", "throttle", "batch", "on_failure"),
+    "facts": ("debounce", "unique", "result_ttl"),
+}
+"""Those options."""
 
 
 def _same(value: Any) -> Any:

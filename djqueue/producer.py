@@ -106,7 +106,9 @@ def _put_marked(queue: BaseQueue, parcel: Parcel, guard: Guard) -> bool:
 
 def _parcel(command: Command, call: Call, policy: Policy, queue: BaseQueue, id: str = "") -> Parcel:
     id = id or new_id()
-    entry = policy.admit(encoded(_message(command, id, call, policy, queue), policy), id, command.name, call)
+    data = encoded(_message(command, id, call, policy, queue), policy)
+    asked = call if policy.plan is None else command.as_asked(policy.plan.key, call)
+    entry = policy.admit(data, id, command.name, asked)
     guard = policy.guard(command.name, *command.identity(call, policy)) if policy.guarded else None
     sending = Sending("" if guard is None else guard.key)
     return Parcel(command, policy, entry, sending, guard, kept=policy.keeps_result > 0)
@@ -129,9 +131,9 @@ def encoded(message: Message, policy: Policy) -> bytes:
 
 def refuse_what_it_cannot(queue: BaseQueue, policy: Policy) -> None:
     """Raises NotSupported if the options ask for more than the queue's backend can do."""
-    lacking = policy.needs & queue.cannot
-    if lacking:
-        raise NotSupported(f"{type(queue).__name__} ({policy.queue_name!r}) cannot do: {', '.join(sorted(lacking))}.")
+    if policy.needs & queue.cannot:
+        lacking = policy.lacking(queue.cannot)
+        raise NotSupported(f"{type(queue).__name__} ({policy.queue_name!r}) cannot do: {lacking}.")
 
 
 def _refuse_too_many(queue: BaseQueue, command: Command, parcels: Sequence[Parcel]) -> None:

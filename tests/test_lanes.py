@@ -14,7 +14,7 @@ from djqueue.crontab import crontab
 from djqueue.decorators import queue_command
 from djqueue.exceptions import Discard, EncodeError, Fail, InvalidMessage, NotSupported, QueueError, Retry
 from djqueue.executor import execute
-from djqueue.lanes import key_text, placed
+from djqueue.lanes import MOST, key_text, placed
 from djqueue.policies import Policy
 from djqueue.registry import registry
 from djqueue.settle import settle
@@ -98,21 +98,21 @@ PLACES = [
     ({"throttle": FAST}, "app.send", Gate(windows=(TEN,))),
     ({"throttle": [FAST, DAILY]}, "app.send", Gate(windows=(TEN, THOUSAND))),
     ({"throttle": PER_USER}, "app.send:7", Gate(windows=(TEN,))),
-    ({"throttle": API}, "app.send", Gate(within="throttle:api", outer=Gate(windows=(FIFTY,)))),
+    ({"throttle": API}, "app.send", Gate(within="throttle:api", outer=Gate(run=MOST, windows=(FIFTY,)))),
     (
         {"throttle": Throttle(50, 1, name="api", key=by_user)},
         "app.send:7",
-        Gate(within="throttle:api:7", outer=Gate(windows=(FIFTY,))),
+        Gate(within="throttle:api:7", outer=Gate(run=MOST, windows=(FIFTY,))),
     ),
     (
         {"throttle": [PER_USER, DAILY]},
         "app.send:7",
-        Gate(windows=(TEN,), within="app.send*", outer=Gate(windows=(THOUSAND,))),
+        Gate(windows=(TEN,), within="app.send*", outer=Gate(run=MOST, windows=(THOUSAND,))),
     ),
     (
         {"shard": by_user, "throttle": DAILY},
         "app.send:7",
-        Gate(ordered=True, run=32, within="app.send*", outer=Gate(windows=(THOUSAND,))),
+        Gate(ordered=True, run=32, within="app.send*", outer=Gate(run=MOST, windows=(THOUSAND,))),
     ),
     (
         {"shard": by_user, "concurrency": 2, "throttle": [PER_USER, FAST]},
@@ -123,12 +123,12 @@ PLACES = [
     (
         {"concurrency": 2, "throttle": [FAST, API]},
         "app.send",
-        Gate(most=2, windows=(TEN,), within="throttle:api", outer=Gate(windows=(FIFTY,))),
+        Gate(most=2, windows=(TEN,), within="throttle:api", outer=Gate(run=MOST, windows=(FIFTY,))),
     ),
     (
         {"shard": by_user, "throttle": API},
         "app.send:7",
-        Gate(ordered=True, run=32, within="throttle:api", outer=Gate(windows=(FIFTY,))),
+        Gate(ordered=True, run=32, within="throttle:api", outer=Gate(run=MOST, windows=(FIFTY,))),
     ),
     ({"batch": 100}, "app.send", Gate(run=100)),
     ({"batch": True}, "app.send", Gate(run=128)),
@@ -205,7 +205,7 @@ def test_a_key_of_none_is_free_of_what_is_for_each_key():
     assert place(None, shard=by_user) == ("", None)
     assert place(None, throttle=PER_USER) == ("", None)
     assert place(None, concurrency=2, key=by_user) == ("", None)
-    wide = Gate(windows=(THOUSAND,))
+    wide = Gate(run=MOST, windows=(THOUSAND,))
     assert place(None, shard=by_user, throttle=DAILY) == ("app.send", Gate(within="app.send*", outer=wide))
     assert place(None, shard=by_user, batch=100) == ("app.send", Gate(run=100))
     assert place(None, throttle=Throttle(50, 1, name="api", key=by_user)) == ("", None)
@@ -912,3 +912,31 @@ def test_a_backend_that_knows_no_lanes_refuses_the_call(queue, monkeypatch):
     monkeypatch.setattr(type(queue), "cannot", queue.cannot | {"lanes"})
     with pytest.raises(NotSupported, match="lanes"):
         declared(throttle=FAST)(1, 1)
+
+
+@pytest.mark.parametrize(
+    "call", [lambda command: command(7, 5), lambda command: command(7, number=5), lambda c: c(user=7, number=5)]
+)
+def test_a_function_of_some_arguments_is_asked_whichever_way_they_are_given(queue, call):
+    call(declared(shard=lambda user, **_: user))
+    assert queue.claim(1)[0].entry.lane.endswith(":7")
+
+
+@pytest.mark.parametrize(
+    "limits", [{"concurrency": 4}, {"throttle": Throttle(4, 60)}, {"throttle": Throttle(4, 60, name="together")}]
+)
+def test_a_batch_of_a_shard_is_as_large_as_what_all_shards_share_allows(queue, limits):
+    command = queue_command(batch=10, shard=0, **limits)(gather)
+    for number in range(8):
+        command(number)
+    assert len(queue.claim(1)) == 4
+
+
+def test_a_run_is_as_long_as_a_rate_allows_and_leaves_room_under_a_bound_of_how_many_run(queue):
+    for limit, length in (({"concurrency": 3}, 1), ({"throttle": Throttle(3, 60)}, 3)):
+        command = declared(shard=by_user, **limit)
+        command.enqueue_many([(1, 1)] * 5)
+        claimed = queue.claim(1)
+        assert len(claimed) == length
+        queue.complete(claimed)
+        queue.flush()

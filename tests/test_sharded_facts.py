@@ -15,6 +15,7 @@ from djqueue.backends.gates import Gate
 from djqueue.consumer.scheduler import Scheduler
 from djqueue.message import new_id
 from djqueue.queues import queues
+from djqueue.registry import registry
 from djqueue.testing import run_due, together, virtual_time
 from djqueue.testing.patience import eventually
 from tests.backends import FULL
@@ -25,6 +26,12 @@ LATE = 0.2
 STORES = pytest.mark.backends("memory", "sqlite", "redis", "postgres")
 
 began = []
+
+
+@pytest.fixture(autouse=True)
+def _no_periodic_commands(monkeypatch):
+    """Those of other tests, which the registry has too if one process runs them all."""
+    monkeypatch.setattr(registry, "periodic", list)
 
 
 @pytest.fixture(autouse=True)

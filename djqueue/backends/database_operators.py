@@ -14,6 +14,7 @@ from djqueue.backends.sql.common import Dialect
 from djqueue.backends.sql.gated import number_of
 from djqueue.backends.sql.operators import CAP
 from djqueue.backends.sql.session import Session
+from djqueue.durations import priority as checked_priority
 
 PAGE = 50
 """So many lanes are looked into at once."""
@@ -36,6 +37,7 @@ class DatabaseOperators:
         return sum(self._noted(self._sql.remove, chunk) for chunk in chunks(ids))
 
     def reprioritise(self, ids: Iterable[str], priority: int) -> int:
+        checked_priority(priority)
         own = priority if self._lifo else ~priority
         return sum(self._noted(self._sql.reprioritise, chunk, own, ~priority) for chunk in chunks(ids))
 

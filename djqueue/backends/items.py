@@ -8,6 +8,7 @@ from dataclasses import replace
 from djqueue import conf
 from djqueue.backends.entries import LEASED, Entry, Lease, untried
 from djqueue.backends.guards import Mark, Unique
+from djqueue.durations import priority as checked_priority
 from djqueue.exceptions import InvalidMessage, QueueError
 from djqueue.fingerprints import fingerprint
 from djqueue.message import new_id, pack_item, unpack_item
@@ -24,7 +25,9 @@ class ItemVerbs:
 
         ``unique``: while an equal item waits, that one takes the new priority instead, and keeps its place among those
         of its own. One that was taken and is not completed does not count. Needs a backend that can look into its
-        queue. Raises EncodeError for what cannot be carried, MessageTooLarge beyond ``QUEUE_MAX_MESSAGE_SIZE``.
+        queue; an item that has waited for a day longer than it was to may come to have an equal beside it. Raises
+        TypeError or ValueError for a priority that is no 32-bit number, EncodeError for what cannot be carried,
+        MessageTooLarge beyond ``QUEUE_MAX_MESSAGE_SIZE``.
         """
         if unique:
             return self._push_unique(self._entry(item, priority, delay), Unique(f"item:{fingerprint(item)}", False))
@@ -66,7 +69,7 @@ class ItemVerbs:
             models=conf.get("QUEUE_MODELS"),
             max_size=conf.get("QUEUE_MAX_MESSAGE_SIZE"),
         )
-        return Entry(data, id, priority=priority, delay=delay)
+        return Entry(data, id, priority=checked_priority(priority), delay=delay)
 
     def pop(self, timeout: float = 0.0, default: object = None) -> object:
         """The next item, or ``default`` after ``timeout`` seconds. At most once: it is gone when this returns.

@@ -7,6 +7,7 @@ from collections.abc import Iterable
 from dataclasses import replace
 
 from djqueue.backends.entries import DELAYED, LEASED, READY, Entry, LaneRecord, QueueStats, Record
+from djqueue.durations import priority as checked_priority
 
 IN_LANES = "lanes"
 """What the cursors begin with of what waits in lanes: numbers and texts do not compare, so it stands alone."""
@@ -61,6 +62,7 @@ class MemoryOperators:
             return bool(same)
 
     def reprioritise(self, ids: Iterable[str], priority: int) -> int:
+        checked_priority(priority)
         with self._lock:
             waiting = self._waiting(ids)
             for item in waiting:

@@ -35,6 +35,7 @@ from djqueue.backends.redis_checks import check_server
 from djqueue.backends.redis_link import Link, connections
 from djqueue.backends.redis_store import Keys, RedisStore
 from djqueue.backends.remembering import Span, remembering
+from djqueue.durations import priority as checked_priority
 from djqueue.exceptions import InvalidQueueError
 
 __all__ = ["RedisBlockingQueue", "RedisQueue", "RedisStore", "connections"]
@@ -156,7 +157,7 @@ class RedisQueue(LeasedQueue):
 
     def reprioritise(self, ids: Iterable[str], priority: int) -> int:
         each = wire.slices(dict.fromkeys(ids))
-        return sum(self._run("reprioritise", [priority, *map(wire.text, some)]) for some in each)
+        return sum(self._run("reprioritise", [checked_priority(priority), *map(wire.text, some)]) for some in each)
 
     def lanes(self, limit: int = 50, after: str | None = None) -> list[LaneRecord]:
         if limit < 1:

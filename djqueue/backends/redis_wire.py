@@ -74,7 +74,7 @@ _CONDITIONS = {Guard: _once, Unique: _unique, Debounce: _debounce}
 def envelope(entry: Entry) -> bytes:
     """The envelope that a script completes; before it stands when the entry is due."""
     due = f"+{microseconds(entry.delay)}" if entry.delay > 0 else max(0, microseconds(entry.run_at))
-    counts = f"{entry.priority} {entry.attempts} {entry.lost} {entry.failures}"
+    counts = f"{entry.priority:d} {entry.attempts} {entry.lost} {entry.failures}"
     if entry.gate:
         return text(f"{due} {counts} ") + _gated(entry)
     lengths = f"{len(entry.lane)} {len(entry.label)}"

@@ -50,6 +50,5 @@ def _unlike(first: Command, command: Command) -> Iterator[CheckMessage]:
 
 
 def _lacking(command: Command, queue: BaseQueue) -> Iterator[CheckMessage]:
-    lacking = ", ".join(sorted(command.policy.needs & queue.cannot))
-    if lacking:
+    if lacking := command.policy.lacking(queue.cannot):
         yield say("E012", command=command.name, alias=queue.alias, backend=type(bare(queue)).__name__, lacking=lacking)
