@@ -3,9 +3,11 @@
 import signal
 
 import pytest
+from django.conf import settings as django_settings
 
 from djqueue.queues import queues
-from tests.app.commands import Handled, explode, hold, leave, note, note_attempt
+from tests.app.commands import explode, hold, leave, note, note_attempt
+from tests.handled.commands import Handled
 from tests.life import message_for
 from tests.site import until
 
@@ -20,6 +22,12 @@ def written(site):
 
 def errors(process):
     return [line for line in process.lines if " ERROR " in line]
+
+
+@pytest.fixture
+def handling_site(site):
+    site.settings = {**site.settings, "INSTALLED_APPS": [*django_settings.INSTALLED_APPS, "tests.handled"]}
+    return site
 
 
 class TestWork:
@@ -139,28 +147,28 @@ class TestStops:
         assert (stats.ready, stats.leased, stats.done) == (3, 0, 1)
 
     @EVERYWHERE
-    def test_sq11_a_batch_ends_and_its_handler_is_stopped(self, site, tmp_path):
+    def test_sq11_a_batch_ends_and_its_handler_is_stopped(self, handling_site, tmp_path):
         """SQ-11: its shard is free at once, and nothing is run twice."""
         gate = tmp_path / "gate"
         handles = Handled.enqueue(*[str(gate)] * 3)
-        process = site.consumer("-t", "2")
-        until(lambda: written(site) == ["started", "2 began"])
+        process = handling_site.consumer("-t", "2")
+        until(lambda: written(handling_site) == ["started", "2 began"])
         process.term()
         process.wait_for("Stopping")
         gate.touch()
         assert process.wait() == 0
-        assert written(site) == ["started", "2 began", "2 ended", "stopped"]
+        assert written(handling_site) == ["started", "2 began", "2 ended", "stopped"]
         [left] = queues["default"].claim(5)
         assert (left.entry.id, left.entry.attempts) == (handles[2].id, 1)
 
-    def test_a_handler_that_nothing_came_for_is_stopped_too(self, site, tmp_path):
+    def test_a_handler_that_nothing_came_for_is_stopped_too(self, handling_site, tmp_path):
         Handled.enqueue(str(tmp_path))
-        process = site.consumer()
-        until(lambda: written(site) == ["started", "1 began", "1 ended"])
+        process = handling_site.consumer()
+        until(lambda: written(handling_site) == ["started", "1 began", "1 ended"])
         until(lambda: queues["default"].stats().leased == 0)
         process.term()
         assert process.wait() == 0
-        assert written(site)[-1] == "stopped"
+        assert written(handling_site)[-1] == "stopped"
 
     @pytest.mark.backends("sqlite", "redis-blocking")
     @pytest.mark.parametrize("signum", [signal.SIGTERM, signal.SIGINT], ids=["term", "int"])

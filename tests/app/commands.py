@@ -6,7 +6,7 @@ import sys
 import time
 from pathlib import Path
 
-from djqueue import BatchCommand, current_message, queue_command
+from djqueue import current_message, queue_command
 
 logger = logging.getLogger("djqueue.tests")
 
@@ -37,25 +37,6 @@ def hold(name, gate):
     while not Path(gate).exists():
         time.sleep(0.005)
     write_down(f"{name} ended")
-
-
-class Handled(BatchCommand):
-    """As `hold`, in batches; what it does when, it writes down."""
-
-    batch_size = 2
-    options = {"linger": 600}
-
-    def start(self):
-        write_down("started")
-
-    def perform(self, *gates):
-        write_down(f"{len(gates)} began")
-        while not all(Path(gate).exists() for gate in gates):
-            time.sleep(0.005)
-        write_down(f"{len(gates)} ended")
-
-    def stop(self):
-        write_down("stopped")
 
 
 @queue_command

@@ -1,0 +1,26 @@
+"""A command of a site of its own: not every backend can do batches."""
+
+import time
+from pathlib import Path
+
+from djqueue import BatchCommand
+from tests.app.commands import write_down
+
+
+class Handled(BatchCommand):
+    """As `hold`, in batches; what it does when, it writes down."""
+
+    batch_size = 2
+    options = {"linger": 600}
+
+    def start(self):
+        write_down("started")
+
+    def perform(self, *gates):
+        write_down(f"{len(gates)} began")
+        while not all(Path(gate).exists() for gate in gates):
+            time.sleep(0.005)
+        write_down(f"{len(gates)} ended")
+
+    def stop(self):
+        write_down("stopped")
