@@ -10,8 +10,9 @@ from typing import Any, ClassVar, Unpack
 from asgiref.sync import async_to_sync, sync_to_async
 
 from djqueue import conf
+from djqueue.batch_rules import method_of, refuse_disorder, refuse_routed, refuse_strangers, size_of
 from djqueue.batches import BatchFunction
-from djqueue.command import Bound, Call, named_after, refuse_generator, refuse_nested
+from djqueue.command import Bound, Call, named_after, refuse_nested
 from djqueue.exceptions import InvalidMessage
 from djqueue.handlers import Binding
 from djqueue.lanes import Batch, Route
@@ -21,9 +22,6 @@ from djqueue.policies import Policy
 from djqueue.registry import registry
 from djqueue.requests import is_structured, plain, requested, typed
 from djqueue.results import Result
-
-ROUTED = {"shard", "priority", "batch"}
-"""Options that have another home here: the shard and the priority are what route() says, batch is batch_size."""
 
 
 class BatchCommand:
@@ -44,6 +42,7 @@ class BatchCommand:
     def __init_subclass__(cls, abstract: bool = False, **kwargs: Any) -> None:
         super().__init_subclass__(**kwargs)
         refuse_nested(cls)
+        refuse_strangers(cls)
         if not abstract:
             registry.register(HandlerCommand(cls))
 
@@ -111,11 +110,10 @@ class HandlerCommand(BatchFunction):
 
     def __init__(self, handler: type[BatchCommand]):
         self.handler = handler
-        _refuse_routed(handler.options)
-        _refuse_disorder(handler)
-        method = handler.handle if handler.perform is BatchCommand.perform else handler.perform
-        refuse_generator(method)
-        policy = Policy.of(**handler.options, shard=0, batch=handler.batch_size or True)  # what route() says counts
+        refuse_routed(handler.options)
+        refuse_disorder(handler)
+        method = method_of(handler, BatchCommand)
+        policy = Policy.of(**handler.options, shard=0, batch=size_of(handler))  # what route() says counts
         super().__init__(named_after(handler, lambda requests: self._run_here(requests), method), policy)
         self.is_async = inspect.iscoroutinefunction(method)
 
@@ -125,7 +123,7 @@ class HandlerCommand(BatchFunction):
         return requested(self.func.__wrapped__)
 
     def using(self, **options: Unpack[CommandOptions]) -> HandlerBound:
-        _refuse_routed(options)
+        refuse_routed(options, self.policy)
         return HandlerBound(self, self.policy.using(**options))
 
     def send(self, requests: Iterable[Any], policy: Policy | None = None) -> list[Result]:
@@ -218,7 +216,7 @@ class HandlerBound(Bound):
 
     def using(self, **options: Unpack[CommandOptions]) -> HandlerBound:
         """As :meth:`BatchCommand.using`, on top of what this one says."""
-        _refuse_routed(options)
+        refuse_routed(options, self.policy)
         return HandlerBound(self.command, self.policy.using(**options))
 
 
@@ -235,17 +233,3 @@ class _Routed(dict[Route, Policy]):
 
 async def _awaited(coroutine: Any) -> Any:
     return await coroutine
-
-
-def _refuse_routed(options: dict[str, Any]) -> None:
-    if elsewhere := sorted(ROUTED & options.keys()):
-        raise TypeError(
-            f"{', '.join(elsewhere)}: of a BatchCommand, route() says the thread and the priority of each request, and "
-            "batch_size the most of a batch."
-        )
-
-
-def _refuse_disorder(handler: type[BatchCommand]) -> None:
-    listed = handler.priorities
-    if listed is not None and (not listed or list(listed) != sorted(set(listed), reverse=True)):
-        raise ValueError(f"{handler.__qualname__}.priorities is {listed!r}: list each once, the highest first.")

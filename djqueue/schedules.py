@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import builtins
 from collections.abc import Sequence
 from datetime import UTC, datetime, timedelta
 from typing import Any
@@ -56,7 +57,7 @@ def add(
     if "facts" in queue.cannot:
         raise NotSupported(f"QUEUES[{queue.alias!r}] has no store, and there its schedules would be kept.")
     refuse_what_it_cannot(queue, policy)
-    call, _ = target.prepared(Call(tuple(args), dict(kwargs or {})), policy)
+    call, _ = target.prepared(_call(args, kwargs), policy)
     now = datetime.fromtimestamp(queue.now(), UTC)
     begin = now if start is None else datetime.fromtimestamp(moment(start, "start"), start.tzinfo or UTC)
     timetable = timetables.timetable({"every": every, "crontab": crontab, "rrule": rrule}, begin)
@@ -93,6 +94,14 @@ def _meant(command: AnyCommand) -> tuple[Command, Policy]:
     if not isinstance(command, Command):
         raise TypeError(f"{command!r} is no command: give one, with using(...) or without, or its name.")
     return command, command.policy
+
+
+def _call(args: object, kwargs: object) -> Call:
+    if not isinstance(args, builtins.list | tuple):  # the items of a text, or of a dictionary, would be arguments too
+        raise TypeError(f"args= is {args!r}: give a list or tuple of the arguments, as in args=(7,).")
+    if kwargs is not None and not isinstance(kwargs, dict):
+        raise TypeError(f"kwargs= is {kwargs!r}: give a dictionary of the arguments by their names.")
+    return Call(tuple(args), dict(kwargs or {}))
 
 
 def _checked(name: object) -> str:

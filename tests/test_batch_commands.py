@@ -10,7 +10,7 @@ from uuid import UUID
 
 import pytest
 
-from djqueue import Batch, BatchCommand, Consumer, PartialFailure, Route, current_batch
+from djqueue import Batch, BatchCommand, Consumer, PartialFailure, Route, Throttle, current_batch
 from djqueue.queues import queues
 from djqueue.testing import eventually
 from tests.life import Gate, heard, message_for, only, run_one, serving
@@ -18,6 +18,8 @@ from tests.life import Gate, heard, message_for, only, run_one, serving
 pydantic = pytest.importorskip("pydantic")
 
 pytestmark = pytest.mark.backends("memory", "sqlite", "postgres", "redis")
+
+MEMORY = pytest.mark.backends("memory")
 
 told = []
 lives = []
@@ -492,7 +494,7 @@ class TestRegistration:
         handles = CarryJson.using(unique="queued").enqueue(Notice(1, 1), Notice(1, 1), Notice(1, 2))
         assert [handle.enqueued for handle in handles] == [True, False, True]
 
-    @pytest.mark.parametrize("options", [{"shard": 1}, {"priority": 1}, {"batch": 3}])
+    @pytest.mark.parametrize("options", [{"shard": 1}, {"priority": 1}, {"batch": 3}, {"batch_size": 3}])
     def test_what_route_and_batch_size_say_is_no_option(self, options):
         with pytest.raises(TypeError, match="route\\(\\) says"):
             Notify.using(**options)
@@ -507,10 +509,57 @@ class TestRegistration:
         with pytest.raises(TypeError, match="a request is one argument"):
             Notify.command().enqueue(1, 2)
 
-    def test_one_that_writes_nothing_says_so(self, queue):
-        declare()
-        with pytest.raises(NotImplementedError, match="must write perform"):
-            Written.command().call([1])
+    @MEMORY
+    def test_one_that_says_not_what_to_do_is_refused(self):
+        with pytest.raises(TypeError, match=r"Written says not what to do: write perform\(self, \*requests\)"):
+            declare(perform=BatchCommand.perform)
+        declare(perform=BatchCommand.perform, handle=lambda self, *requests: None)
+
+    @MEMORY
+    @pytest.mark.parametrize("name", ["perform", "handle"])
+    @pytest.mark.parametrize(
+        "method", [lambda self, request: None, lambda self, one, two=None: None, lambda self, *all, how: None]
+    )
+    def test_one_that_takes_no_batch_is_refused(self, name, method):
+        method.__name__ = name
+        with pytest.raises(TypeError, match=rf"write {name}\(self, \*requests\)"):
+            declare(**{"perform": BatchCommand.perform, name: method})
+
+    @MEMORY
+    @pytest.mark.parametrize(
+        ("name", "words"),
+        [
+            ("queue_name", r"Written.queue_name means nothing: put it into options = \{'queue_name': …\}"),
+            ("linger", r"options = \{'linger'"),
+            ("priority", r"Written.priority: of a BatchCommand, route\(\) says"),
+            ("batch", "batch_size, an attribute of its class"),
+            ("batchsize", "did you mean 'batch_size'"),
+            ("BATCH_SIZE", "did you mean 'batch_size'"),
+            ("option", "did you mean 'options'"),
+        ],
+    )
+    @pytest.mark.parametrize("abstract", [False, True])
+    def test_an_attribute_that_would_mean_something_elsewhere_is_refused(self, name, words, abstract):
+        with pytest.raises(TypeError, match=words):
+            declare(abstract=abstract, **{name: 3})
+
+    @MEMORY
+    @pytest.mark.parametrize("size", [0, -1, 1001, True, False, "5", 2.0])
+    def test_a_batch_size_that_makes_no_sense_is_refused(self, size):
+        with pytest.raises(ValueError, match="Written.batch_size is "):
+            declare(batch_size=size)
+
+    @MEMORY
+    def test_the_key_of_a_limit_is_what_route_says(self):
+        keyed = {"throttle": [Throttle(1, 60, key=len)]}
+        for declared in (keyed, {"concurrency": 2, "key": len}):
+            with pytest.raises(ValueError, match=r"route\(\) is the key.* only limits without key"):
+                declare(options=declared)
+        with pytest.raises(ValueError, match=r"Throttle\(1, 60, key=…\): route\(\) is the key"):
+            Notify.using(**keyed)
+        with pytest.raises(ValueError, match=r"key= of concurrency=: route\(\) is the key"):
+            Notify.using(concurrency=2).using(key=len)
+        declare(options={"throttle": Throttle(1, 60), "concurrency": 2})
 
     def test_a_nested_class_is_refused(self):
         with pytest.raises(TypeError, match="class of a module"):
@@ -519,9 +568,10 @@ class TestRegistration:
                 pass
 
 
-def declare(**attributes):
+def declare(abstract=False, **attributes):
     global Written
-    Written = type("Written", (BatchCommand,), {"__module__": __name__, "__qualname__": "Written", **attributes})
+    usual = {"__module__": __name__, "__qualname__": "Written", "perform": lambda self, *requests: None}
+    Written = type("Written", (BatchCommand,), usual | attributes, abstract=abstract)
 
 
 NOON = datetime(2026, 1, 2, 12, tzinfo=UTC)

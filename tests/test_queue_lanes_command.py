@@ -42,6 +42,25 @@ def test_it_says_of_each_lane_how_it_stands(queue):
     assert found["slow"][4:6] == ["59", "min"]
 
 
+@pytest.mark.backends("memory")
+def test_one_that_only_remembers_what_left_it_is_empty_and_opens_at_no_time(queue):
+    put(queue, "slow", "s1", gate=THROTTLED)
+    queue.complete(queue.claim(1))
+    assert cells(run("queue_lanes")) == {"slow": ["default", "empty", "0", "0", "-", "-"]}
+    [lane] = run_json("queue_lanes")
+    assert (lane["state"], lane["opens"]) == ("empty", None)
+
+
+@pytest.mark.backends("memory")
+def test_one_is_not_empty_while_others_wait_in_its_line(queue):
+    put(queue, "own:1", "o1", "o2", gate=Gate(within="shared", outer=Gate(windows=(Window(1, 3600.0),))).written())
+    assert cells(run("queue_lanes"))["shared"][1] == "open"
+    queue.complete(queue.claim(1))
+    found = cells(run("queue_lanes"))
+    assert found["own:1"][:3] == ["default", "line", "1"]
+    assert found["shared"][:6] == ["default", "timed", "0", "0", "59", "min"]
+
+
 def test_json_has_all_that_is_known(queue):
     put(queue, "shut", "x1")
     queue.park_lane("shut", "no paper")
@@ -72,7 +91,7 @@ def test_a_lane_is_parked_and_opened(queue):
     assert run("queue_lanes", "--park", "ship:7", "--why", "no paper") == "ship:7 is parked\n"
     assert queue.lane("ship:7").parked == "no paper"
     assert queue.claim(1) == []
-    assert run("queue_lanes", "--open", "ship:7") == "ship:7 is open\n"
+    assert run("queue_lanes", "--open", "ship:7") == "ship:7 is open in 'default'\n"
     assert [lease.entry.id for lease in queue.claim(1)] == ["s1"]
     assert "neither parked nor held" in str(failure("queue_lanes", "--open", "ship:7"))
 
@@ -101,7 +120,21 @@ def test_which_queue_must_be_said_where_there_are_several(backend, settings):
     assert failure("queue_lanes", "--park", "a").returncode == 2
     run("queue_lanes", "-q", "slow", "--park", "a")
     assert (queues["default"].lane("a"), queues["slow"].lane("a").parked) == (None, "parked by hand")
-    assert run("queue_lanes", "--open", "a") == "a is open\n"
+    assert run("queue_lanes", "--open", "a") == "a is open in 'slow'\n"
+
+
+@pytest.mark.backends("memory")
+def test_a_lane_that_is_shut_in_several_queues_is_opened_in_the_one_that_is_said(backend, settings):
+    settings.QUEUES = backend.queues("default", "slow")
+    put(queues["slow"], "a", "s1")
+    run("queue_lanes", "-q", "default", "--park", "a")
+    assert run("queue_lanes", "--open", "a") == "a is open in 'default'\n"
+    for alias in ("default", "slow"):
+        run("queue_lanes", "-q", alias, "--park", "a")
+    error = failure("queue_lanes", "--open", "a")
+    assert (error.returncode, str(error)) == (2, "a is shut in 'default', 'slow': say which is to open, -q ALIAS.")
+    assert run("queue_lanes", "-q", "slow", "--open", "a") == "a is open in 'slow'\n"
+    assert queues["default"].lane("a").parked == "parked by hand"
 
 
 def test_a_queue_without_lanes_is_named(backend, settings):

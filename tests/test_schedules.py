@@ -253,6 +253,23 @@ class TestRefused:
         with pytest.raises(EncodeError):
             schedules.add("one", report, (lambda: None,), every=60)
 
+    @pytest.mark.backends("memory")
+    @pytest.mark.parametrize(
+        ("args", "kwargs", "words"),
+        [
+            ("Ann", None, "args= is 'Ann': give a list or tuple"),
+            ({"name": "Ann"}, None, r"args= is \{'name': 'Ann'\}: give"),
+            (7, None, "args= is 7: give"),
+            (None, None, "args= is None: give"),
+            ((), [("name", "Ann")], r"kwargs= is \[.*\]: give a dictionary"),
+            ((), "", "kwargs= is '': give a dictionary"),
+        ],
+    )
+    def test_arguments_that_are_no_list_or_dictionary(self, queue, args, kwargs, words):
+        with pytest.raises(TypeError, match=words):
+            schedules.add("one", report, args, kwargs, every=60)
+        assert schedules.list() == []
+
     def test_a_queue_without_a_store(self, settings, backend):
         settings.QUEUES = {"default": backend.config() | {"STORE": False}}
         with pytest.raises(NotSupported, match="no store"):

@@ -6,27 +6,31 @@ import json
 from argparse import ArgumentParser
 from collections.abc import Callable, Iterator
 from dataclasses import asdict
+from functools import cache, partial
 from itertools import islice
-from typing import Any
+from typing import Any, NamedTuple
 
 from django.core.management.base import BaseCommand, CommandError
 
 from djqueue.backends.base import BaseQueue
 from djqueue.backends.entries import LaneRecord
-from djqueue.backends.gates import NOWHERE
+from djqueue.backends.gates import LINE, NOWHERE, OPEN, TIMED
 from djqueue.backends.operators import PAGE
 from djqueue.management.tables import NONE, asking, chosen, cut, duration, limit, printable, table
 
 HEAD = ("lane", "queue", "state", "waiting", "out", "opens in", "why")
 LONGEST_WHY = 80
+EMPTY = "empty"
 
 STATES: tuple[tuple[Callable[[LaneRecord], Any], str], ...] = (
     (lambda lane: lane.parked, "parked"),
+    (lambda lane: not (lane.waiting or lane.out) and lane.state not in (OPEN, LINE), EMPTY),
     (lambda lane: lane.state != NOWHERE, "{0.state}"),
-    (lambda lane: lane.out, "busy"),
-    (lambda lane: True, "empty"),
+    (lambda lane: True, "busy"),
 )
-"""How a lane is told of: the first that is true of it. One that stands nowhere waits for what is out of it."""
+"""How a lane is told of: the first that is true of it. An empty one only remembers what left it, and waits for nothing;
+one that is open has others in its line, if not entries of its own; one that stands nowhere waits for what is out of
+it."""
 
 
 class Command(BaseCommand):
@@ -66,9 +70,9 @@ class Command(BaseCommand):
     def _list(self, queues: list[BaseQueue], most: int, as_json: bool) -> None:
         found = list(islice(_lanes(queues), most + 1))
         if as_json:
-            self.stdout.write(json.dumps([_object(*one) for one in found[:most]]))
+            self.stdout.write(json.dumps([_object(one) for one in found[:most]]))
         elif found:
-            self.stdout.write(table(HEAD, [_row(*one) for one in found[:most]], right=("waiting", "out")))
+            self.stdout.write(table(HEAD, [_row(one) for one in found[:most]], right=("waiting", "out")))
             self.stdout.write("… and more: see --limit" if len(found) > most else "", ending="")
         else:
             self.stdout.write("No lane holds or remembers anything.")
@@ -81,37 +85,77 @@ class Command(BaseCommand):
         self.stdout.write(f"{printable(name)} is parked")
 
     def _open(self, queues: list[BaseQueue], name: str, why: None) -> None:
-        opened = []
-        for queue in queues:
-            with asking(queue):
-                opened += [queue.alias] if queue.open_lane(name) else []
+        shut = [queue for queue in queues if len(queues) > 1 and _is_shut(queue, name)]
+        if len(shut) > 1:
+            where = ", ".join(repr(queue.alias) for queue in shut)
+            raise CommandError(f"{printable(name)} is shut in {where}: say which is to open, -q ALIAS.", returncode=2)
+        opened = [repr(queue.alias) for queue in shut or queues if _opened(queue, name)]
         if not opened:
             raise CommandError(f"{printable(name)} is neither parked nor held for a time.")
-        self.stdout.write(f"{printable(name)} is open")
+        self.stdout.write(f"{printable(name)} is open in {', '.join(opened)}")
 
 
-def _lanes(queues: list[BaseQueue]) -> Iterator[tuple[BaseQueue, float, LaneRecord]]:
-    """Each lane, with its queue and the time there, page by page."""
+class Told(NamedTuple):
+    """A lane, how it stands there, and in how many seconds it opens by itself; None if that is no matter of time."""
+
+    queue: BaseQueue
+    lane: LaneRecord
+    state: str
+    opens: float | None
+
+
+def _lanes(queues: list[BaseQueue]) -> Iterator[Told]:
+    """Each lane of each queue, page by page."""
     for queue in queues:
         with asking(queue):
-            now, after = queue.now(), None
-            while page := queue.lanes(PAGE, after):
-                yield from ((queue, now, lane) for lane in page)
-                after = page[-1].cursor
+            now, lines = queue.now(), cache(partial(_lines, queue))
+            for lane in _records(queue):
+                state = _state(lane, lines)
+                opens = lane.opens - now if lane.opens and state != EMPTY else None
+                yield Told(queue, lane, state, opens)
 
 
-def _state(lane: LaneRecord) -> str:
-    return next(text for holds, text in STATES if holds(lane)).format(lane)
+def _records(queue: BaseQueue) -> Iterator[LaneRecord]:
+    after = None
+    while page := queue.lanes(PAGE, after):
+        yield from page
+        after = page[-1].cursor
 
 
-def _row(queue: BaseQueue, now: float, lane: LaneRecord) -> list[str]:
-    opens = duration(max(0.0, lane.opens - now)) if lane.opens else NONE
+def _lines(queue: BaseQueue) -> set[str]:
+    """The lanes that others stand in the line of."""
+    return {lane.within for lane in _records(queue) if lane.state == LINE}
+
+
+def _state(lane: LaneRecord, lines: Callable[[], set[str]]) -> str:
+    state = next(text for holds, text in STATES if holds(lane)).format(lane)
+    if state == EMPTY and lane.state == TIMED and not lane.within and lane.name in lines():
+        return TIMED  # only what is within it waits, and that is not counted
+    return state
+
+
+def _is_shut(queue: BaseQueue, name: str) -> bool:
+    """As far as a look tells: one that is busy or empty may be held for a time too."""
+    with asking(queue):
+        lane = queue.lane(name)
+    return lane is not None and (bool(lane.parked) or lane.state == TIMED)
+
+
+def _opened(queue: BaseQueue, name: str) -> bool:
+    with asking(queue):
+        return queue.open_lane(name)
+
+
+def _row(told: Told) -> list[str]:
+    queue, lane, state, opens = told
+    wait = NONE if opens is None else duration(max(0.0, opens))
     names = [printable(lane.name), printable(queue.alias)]
-    return [*names, _state(lane), str(lane.waiting), str(lane.out), opens, cut(lane.parked or NONE, LONGEST_WHY)]
+    return [*names, state, str(lane.waiting), str(lane.out), wait, cut(lane.parked or NONE, LONGEST_WHY)]
 
 
-def _object(queue: BaseQueue, now: float, lane: LaneRecord) -> dict:
+def _object(told: Told) -> dict:
     """All that is known of it, for JSON."""
-    told = asdict(lane) | {"queue": queue.alias, "state": _state(lane), "opens": lane.opens or None}
-    del told["cursor"]
-    return told
+    queue, lane, state, opens = told
+    known = asdict(lane) | {"queue": queue.alias, "state": state, "opens": None if opens is None else lane.opens}
+    del known["cursor"]
+    return known
