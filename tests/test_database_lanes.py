@@ -11,6 +11,7 @@ from djqueue.backends import database_claims
 from djqueue.backends.database import DatabaseQueue
 from djqueue.backends.entries import DELAYED, READY
 from djqueue.backends.gates import HOLD_LANE, HOLD_PARK, Gate
+from djqueue.backends.guards import Unique
 from djqueue.backends.windows import Window
 from djqueue.models import QueueLane, QueueMessage, QueueTicket
 from djqueue.testing import eventually, together
@@ -308,3 +309,10 @@ def test_a_gate_that_others_took_in_meanwhile_does_not_come_back(queue, monkeypa
     monkeypatch.setattr(database_claims, "take_tickets", read_and_be_late)
     assert names(queue.claim(2)) == ["1", "2"]
     assert queue.lane("a").gate == TWO
+
+
+def test_what_is_due_before_it_is_inserted_is_claimed(queue):
+    for number in range(10):
+        queue.put([entry(lane=f"lane {number}", gate=ORDERED, delay=0.000001)], [Unique(str(number))])
+    eventually(lambda: sum(len(queue.complete(queue.claim(10))) for _ in range(10)) and not len(queue))
+    assert rows_left(queue)[1:] == [0, 0]
