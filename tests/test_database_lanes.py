@@ -316,3 +316,25 @@ def test_what_is_due_before_it_is_inserted_is_claimed(queue):
         queue.put([entry(lane=f"lane {number}", gate=ORDERED, delay=0.000001)], [Unique(str(number))])
     eventually(lambda: sum(len(queue.complete(queue.claim(10))) for _ in range(10)) and not len(queue))
     assert rows_left(queue)[1:] == [0, 0]
+
+
+def test_a_turn_in_which_nothing_left_spends_nothing(backend, queue):
+    if backend.id == "sqlite":
+        return  # it has one writer
+    fill(queue, "a", "1", gate=Gate(windows=(Window(10, 3600, moderate=True),)).written())
+    (waits,) = queue.peek(READY)
+    amended, claimed = threading.Event(), threading.Event()
+
+    def amend():
+        with transaction.atomic(using=queue.database):
+            assert again(queue).amend(waits.entry.id, b"1", b"one")
+            amended.set()
+            assert claimed.wait(PATIENCE)
+
+    def claim():
+        assert amended.wait(PATIENCE)
+        assert queue.claim(1) == []
+        claimed.set()
+
+    together(amend, claim, last=connections.close_all)
+    assert names(queue.claim(1)) == ["one"]

@@ -115,7 +115,8 @@ def _lend(run: Session, sql: Dialect, ask: Ask, desk: Desk, turns: list[Turn]) -
         there = [waiting.seq in rows for waiting in turn.waiting]
         number = there.index(False) if False in there else len(there)
         stray += [waiting.seq for waiting in turn.waiting[number:] if waiting.seq in rows]
-        after(desk.chain(turn.lane), turn, number, desk.now)
+        if number:
+            after(desk.chain(turn.lane), turn, number, desk.now)
         units.append((turn.run, [rows[waiting.seq] for waiting in turn.waiting[:number]]))
     if stray:
         sql.put_back(run, stray)
