@@ -318,6 +318,13 @@ def test_what_is_due_before_it_is_inserted_is_claimed(queue):
     assert rows_left(queue)[1:] == [0, 0]
 
 
+def test_what_is_removed_from_an_error_queue_leaves_no_ticket(queue):
+    fill(queue, "a", "1")
+    (lease,) = queue.bury(queue.claim(1))
+    assert queue.dead.reprioritise([lease.entry.id], 5) == queue.dead.remove([lease.entry.id]) == 1
+    assert rows_left(queue) == [0, 0, 0]
+
+
 def test_a_turn_in_which_nothing_left_spends_nothing(backend, queue):
     if backend.id == "sqlite":
         return  # it has one writer
@@ -338,3 +345,11 @@ def test_a_turn_in_which_nothing_left_spends_nothing(backend, queue):
 
     together(amend, claim, last=connections.close_all)
     assert names(queue.claim(1)) == ["one"]
+
+
+def test_a_queue_that_was_flushed_has_no_open_lanes(queue):
+    queue.put([entry(lane=f"{kind} {number}", gate=GATES[kind]) for kind in GATES for number in range(3)])
+    assert len(queue.lanes()) == 13
+    queue.flush()
+    assert queue.lanes() == []
+    assert rows_left(queue) == [0, 0, 0]
