@@ -7,9 +7,11 @@ from collections import defaultdict
 import pytest
 from django.db import connections, transaction
 
+from djqueue.backends import database_claims
 from djqueue.backends.database import DatabaseQueue
 from djqueue.backends.entries import DELAYED, READY
 from djqueue.backends.gates import HOLD_LANE, HOLD_PARK, Gate
+from djqueue.backends.guards import Unique
 from djqueue.backends.windows import Window
 from djqueue.models import QueueLane, QueueMessage, QueueTicket
 from djqueue.testing import eventually, together
@@ -264,3 +266,90 @@ def test_lanes_keep_their_order_where_the_last_come_first(queue):
     while claimed := queue.claim(1):
         found += names(queue.complete(claimed))
     assert found == ["y", "first", "1", "2", "x"]
+
+
+# ---- tickets
+
+
+WITHIN = Gate(windows=(Window(1, 3600),), within="all", outer=Gate(most=5)).written()
+ELSEWHERE = Gate(ordered=True, within="others", outer=Gate(most=5)).written()
+
+
+def test_a_lane_whose_outer_lane_is_forgotten_is_looked_at_and_does_not_lock_out_others(queue):
+    fill(queue, "a", *"12", gate=WITHIN)
+    queue.complete(queue.claim(2))
+    (waits,) = queue.peek(READY)
+    assert queue.remove([waits.entry.id]) == 1
+    queue.claim(1)
+    assert queue.claim(1).again > 60
+    assert rows_left(queue)[1:] == [0, 0]
+    fill(queue, "b", "3")
+    assert names(queue.claim(1)) == ["3"]
+
+
+def test_of_two_gates_that_were_put_one_after_the_other_the_last_holds(queue):
+    fill(queue, "a", "1", gate=SHARED)
+    fill(queue, "a", "2", gate=ELSEWHERE)
+    assert queue.lane("a").gate == ELSEWHERE
+    assert [record.name for record in queue.lanes()] == ["a", "others"]
+
+
+def test_a_gate_that_others_took_in_meanwhile_does_not_come_back(queue, monkeypatch):
+    fill(queue, "a", "1", gate=ORDERED)
+    read = database_claims.take_tickets
+
+    def read_and_be_late(*args):
+        tickets = read(*args)
+        monkeypatch.setattr(database_claims, "take_tickets", read)
+        other = again(queue)
+        fill(other, "a", "2", gate=TWO)
+        assert other.lane("a").gate == TWO
+        return tickets
+
+    monkeypatch.setattr(database_claims, "take_tickets", read_and_be_late)
+    assert names(queue.claim(2)) == ["1", "2"]
+    assert queue.lane("a").gate == TWO
+
+
+def test_what_is_due_before_it_is_inserted_is_claimed(queue):
+    for number in range(10):
+        queue.put([entry(lane=f"lane {number}", gate=ORDERED, delay=0.000001)], [Unique(str(number))])
+    eventually(lambda: sum(len(queue.complete(queue.claim(10))) for _ in range(10)) and not len(queue))
+    assert rows_left(queue)[1:] == [0, 0]
+
+
+def test_what_is_removed_from_an_error_queue_leaves_no_ticket(queue):
+    fill(queue, "a", "1")
+    (lease,) = queue.bury(queue.claim(1))
+    assert queue.dead.reprioritise([lease.entry.id], 5) == queue.dead.remove([lease.entry.id]) == 1
+    assert rows_left(queue) == [0, 0, 0]
+
+
+def test_a_turn_in_which_nothing_left_spends_nothing(backend, queue):
+    if backend.id == "sqlite":
+        return  # it has one writer
+    fill(queue, "a", "1", gate=Gate(windows=(Window(10, 3600, moderate=True),)).written())
+    (waits,) = queue.peek(READY)
+    amended, claimed = threading.Event(), threading.Event()
+
+    def amend():
+        with transaction.atomic(using=queue.database):
+            assert again(queue).amend(waits.entry.id, b"1", b"one")
+            amended.set()
+            assert claimed.wait(PATIENCE)
+
+    def claim():
+        assert amended.wait(PATIENCE)
+        assert queue.claim(1) == []
+        claimed.set()
+
+    together(amend, claim, last=connections.close_all)
+    assert names(queue.claim(1)) == ["one"]
+
+
+def test_a_queue_that_was_flushed_has_no_open_lanes(queue):
+    queue.put([entry(lane=f"{kind} {number}", gate=GATES[kind]) for kind in GATES for number in range(3)])
+    assert len(queue.lanes()) == 13
+    queue.flush()
+    assert queue.lanes() == []
+    assert rows_left(queue) == [0, 0, 0]

@@ -129,14 +129,15 @@ class DatabaseQueue(DatabaseOperators, LeasedQueue):
         return True
 
     def _insert(self, arrivals: list[Arrival]) -> set[str]:
-        insert = self._inserting(arrivals)
-        if not any(map(lane_of, arrivals)):
+        kinds = {type(arrival.guard) for arrival in arrivals} - {NoneType}
+        insert, ruled = self._inserting(kinds), bool(kinds - {Guard})
+        lanes = {arrival.row[0]: lane for arrival in arrivals if (lane := lane_of(arrival, ruled))}
+        if not lanes:
             return self._run(insert, arrivals)
         self._claims.stir()
-        return self._run(put_in_lanes, self._sql, self.name, arrivals, insert)
+        return self._run(put_in_lanes, self._sql, self.name, arrivals, lanes, insert)
 
-    def _inserting(self, arrivals: list[Arrival]) -> Callable[[Session, list[Arrival]], set[str]]:
-        kinds = {type(arrival.guard) for arrival in arrivals} - {NoneType}
+    def _inserting(self, kinds: set[type]) -> Callable[[Session, list[Arrival]], set[str]]:
         if kinds - {Guard}:
             return lambda run, some: put_guarded(run, self._sql, self.name, some, self._marks)
         if self._marks:

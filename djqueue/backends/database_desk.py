@@ -71,12 +71,22 @@ class Desk:
     # ---- tickets
 
     def take_in(self, tickets: Sequence[Ticket]) -> set[str]:
-        """Let lanes be as tickets say, but for those that somebody has; which."""
+        """Let lanes be as the last of their tickets say, but for those that somebody has; which.
+
+        Tickets that are gone now that the lanes are ours were taken in by others, and maybe later ones with them.
+        """
         self.hold_named({ticket.name for ticket in tickets}, wait=False)
-        done = [ticket for ticket in tickets if ticket.name in self.held and self._define(ticket.name, ticket.gate)]
-        if done:
-            self._sql.drop_tickets(self._run, [ticket.seq for ticket in done])
-        return {ticket.name for ticket in done}
+        self.hold_outers(wait=False)
+        ours = [ticket for ticket in tickets if ticket.name in self.held]
+        there = self._sql.tickets_there(self._run, [ticket.seq for ticket in ours]) if ours else set()
+        gates: dict[str, str] = {}
+        for ticket in ours:
+            if ticket.seq in there:
+                gates[ticket.name] = ticket.gate or gates.get(ticket.name, "")
+        done = {name for name, gate in gates.items() if self._define(name, gate)}
+        if over := [ticket.seq for ticket in ours if ticket.seq in there and ticket.name in done]:
+            self._sql.drop_tickets(self._run, over)
+        return done
 
     def _define(self, name: str, gate: str) -> bool:
         """Give a lane its gate; whether that could be done."""

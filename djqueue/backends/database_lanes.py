@@ -3,12 +3,11 @@
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import replace
 from typing import NamedTuple
 
 from djqueue.backends.database_desk import Desk, Ticket, at_desk, make_lanes, outers_of
-from djqueue.backends.database_rows import lane_of
 from djqueue.backends.database_turns import Draw, Turn, Turns, after, back
 from djqueue.backends.entries import Lease
 from djqueue.backends.gates import HOLD_LANE, HOLD_ORDER, HOLD_PARK, Lane
@@ -30,15 +29,18 @@ def put_in_lanes(
     sql: Dialect,
     queue: str,
     arrivals: Sequence[Arrival],
+    lanes: Mapping[str, tuple],
     insert: Callable[[Session, Sequence[Arrival]], set[str]],
 ) -> set[str]:
-    """Insert, and leave a ticket for each lane: no lane is touched, so nobody waits for the caller's transaction."""
+    """Insert, and leave a ticket for each lane: no lane is touched, so nobody waits for the caller's transaction.
+
+    ``lanes`` are those that the arrivals enter, by their ids.
+    """
     with run.atomic():
         sql.begin(run)
         accepted = insert(run, arrivals)
-        lanes = {lane[0]: lane for arrival in arrivals if arrival.row[0] in accepted and (lane := lane_of(arrival))}
-        if lanes:
-            sql.leave_tickets(run, queue, list(lanes.values()))
+        if entered := {lane[0]: lane for id, lane in lanes.items() if id in accepted}:
+            sql.leave_tickets(run, queue, list(entered.values()))
     return accepted
 
 
@@ -113,7 +115,8 @@ def _lend(run: Session, sql: Dialect, ask: Ask, desk: Desk, turns: list[Turn]) -
         there = [waiting.seq in rows for waiting in turn.waiting]
         number = there.index(False) if False in there else len(there)
         stray += [waiting.seq for waiting in turn.waiting[number:] if waiting.seq in rows]
-        after(desk.chain(turn.lane), turn, number, desk.now)
+        if number:
+            after(desk.chain(turn.lane), turn, number, desk.now)
         units.append((turn.run, [rows[waiting.seq] for waiting in turn.waiting[:number]]))
     if stray:
         sql.put_back(run, stray)

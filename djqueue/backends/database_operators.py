@@ -44,6 +44,8 @@ class DatabaseOperators:
     def _noted(self, verb: Callable, ids: Sequence[str], *args) -> int:
         """Change entries that wait; their lanes will be looked at."""
         self._claims.stir()
+        if self.dead is None:  # nothing stands in a lane there
+            return self._do(verb, ids, *args)
         return self._run(_changed, self._sql, self.name, verb, ids, *args)
 
     def amend(self, id: str, was: bytes, data: bytes) -> bool:
@@ -101,6 +103,7 @@ class DatabaseOperators:
         for numbers in self._numbers() if self.dead is not None else ():
             while self._do(self._sql.flush_lanes, numbers):
                 pass
+        self._do(self._sql.call_lanes)
         self._claims.stir()
 
     def _numbers(self) -> Iterator[list[int]]:

@@ -66,10 +66,13 @@ def arrival_of(entry: Entry, key: str = "", guard: AnyGuard | None = None, lifo:
     return Arrival(row, key, micros(guard.ttl) if isinstance(guard, Guard) else 0, entry, guard)
 
 
-def lane_of(arrival: Arrival) -> tuple | None:
-    """Name, number and gate of the lane that an arrival enters, if it does at once."""
+def lane_of(arrival: Arrival, ruled: bool) -> tuple | None:
+    """Name, number and gate of the lane that an arrival enters, if it may do so at once.
+
+    Where guards are ruled on (``ruled``) a delay begins before the entry is inserted, and may be over by then.
+    """
     name, gate, home = arrival.row[LANE], *arrival.row[-2:]
-    return (name, home, gate) if home > 0 and not arrival.row[DELAY] else None
+    return (name, home, gate) if home > 0 and (ruled or not arrival.row[DELAY]) else None
 
 
 def in_no_lane(arrival: Arrival) -> Arrival:

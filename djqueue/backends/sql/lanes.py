@@ -151,6 +151,9 @@ class Lanes:
         sql = "SELECT made, seq, name, number, gate FROM djqueue_ticket WHERE queue = %s ORDER BY made LIMIT %s"
         return [row[1:] for row in sorted(run.rows(sql, [queue, limit]))]
 
+    def tickets_there(self, run: Session, seqs: Sequence[int]) -> set[int]:
+        return {row[0] for row in run.rows(f"SELECT seq FROM djqueue_ticket WHERE seq IN ({marks(seqs)})", seqs)}
+
     def drop_tickets(self, run: Session, seqs: Sequence[int]) -> None:
         run.count(f"DELETE FROM djqueue_ticket WHERE seq IN ({marks(seqs)})", sorted(seqs))
 

@@ -6,7 +6,20 @@ from collections.abc import Sequence
 
 from djqueue.backends.sql.lanes import LANE
 from djqueue.backends.sql.session import Session
-from djqueue.backends.sql.text import BACKWARDS, DELAYED, LATER, ORDER, READY, RECORD, REVIVED, WAITS, absent, marks
+from djqueue.backends.sql.text import (
+    BACKWARDS,
+    DELAYED,
+    FIRST_NUMBER,
+    LATER,
+    OPEN,
+    ORDER,
+    READY,
+    RECORD,
+    REVIVED,
+    WAITS,
+    absent,
+    marks,
+)
 
 CAP = 100_000
 """Counting stops here."""
@@ -155,6 +168,14 @@ class Operators:
         """Delete a chunk of what waits in lanes; how many."""
         which = f"queue = %s AND state IN ({', '.join(map(str, numbers))})"
         return self.delete_some(run, "djqueue_message", "seq", which, "state, ord, moment, seq", [queue], CHUNK)
+
+    def call_lanes(self, run: Session, queue: str) -> None:
+        """Leave a ticket for every lane from which something might leave."""
+        run.count(
+            "INSERT INTO djqueue_ticket (queue, made, name, number, gate) SELECT queue, NOW, name, number, '' "
+            f"FROM djqueue_lane WHERE queue = %s AND (state = {OPEN} OR state >= {FIRST_NUMBER})",
+            [queue],
+        )
 
     def trim_lanes_older(self, run: Session, queue: str, age: int, limit: int) -> int:
         """Delete what is due for longer in a lane, µs; how many."""
