@@ -489,7 +489,13 @@ def test_a_setting_throttles_a_queue(settings):
 
 @pytest.mark.parametrize(
     ("throttle", "words"),
-    [({"limit": 2, "windwo": 1}, "'windwo': did you mean 'window'"), ({"limit": 0, "window": 1}, "limit is 0")],
+    [
+        ({"limit": 2, "windwo": 1}, "'windwo': did you mean 'window'"),
+        ({"limit": 2, "window": 1, "name": "api"}, "'name': did you mean 'window_name'"),
+        ({"limit": 2}, "lacks 'window': give limit and window"),
+        ({}, "lacks 'limit' and 'window'"),
+        ({"limit": 0, "window": 1}, "limit is 0"),
+    ],
 )
 def test_a_setting_that_makes_no_sense_is_named(settings, throttle, words):
     settings.QUEUES = {"mail": {**MEMORY, "THROTTLE": throttle}}
