@@ -67,14 +67,15 @@ def _said(name: str, options: dict[str, Any], declared: Policy | None) -> bool:
 
 def method_of(cls: Any, base: Any) -> Callable:
     """What it does with a batch. Raises TypeError if that is not written, or takes no batch."""
-    method = cls.handle if cls.perform is base.perform else cls.perform
+    name = "handle" if cls.perform is base.perform else "perform"
+    method = getattr(cls, name)
     if method is base.handle:
-        raise TypeError(f"{cls.__qualname__} says not what to do: write perform(self, *requests).")
+        raise TypeError(f"{cls.__qualname__} has neither perform() nor handle(): write perform(self, *requests).")
     refuse_generator(method)
     if not takes(method, MOST + 1):
         raise TypeError(
-            f"{cls.__qualname__}.{method.__name__}() is given all requests of a batch, each as an argument: write "
-            f"{method.__name__}(self, *requests)."
+            f"{cls.__qualname__}.{name}() is given all requests of a batch, each as an argument: write "
+            f"{name}(self, *requests)."
         )
     return method
 

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from functools import cache
 from typing import Any
@@ -43,12 +43,20 @@ DEFAULTS: dict[str, Any] = {
 }
 """Every setting of djqueue, with its default."""
 
-FROM_ENVIRONMENT: dict[str, tuple[type, str]] = {
+
+def _thread(text: str) -> int | str:
+    try:
+        return int(text)
+    except ValueError:
+        return text
+
+
+FROM_ENVIRONMENT: dict[str, tuple[Callable[[str], Any], str]] = {
     "QUEUE_COORDINATOR_DELAY": (float, "seconds"),
     "QUEUE_COORDINATOR_PREFIX": (str, "a text"),
     "QUEUE_COORDINATOR_TIMEOUT": (float, "seconds"),
     "QUEUE_DEFAULT_PRIORITY": (int, "a whole number"),
-    "QUEUE_DEFAULT_THREAD": (int, "a whole number"),
+    "QUEUE_DEFAULT_THREAD": (_thread, "a whole number, or a text"),
     "QUEUE_TUBE_PREFIX": (str, "a text"),
     "QUEUE_WORKER_BATCH_SIZE": (int, "a whole number"),
     "QUEUE_WORKER_EMPTY_LIMIT": (int, "a whole number"),
@@ -72,6 +80,11 @@ def get(name: str) -> Any:
     """
     value = getattr(settings, name, _UNSAID)
     return _from_environment(name) if value is _UNSAID else value
+
+
+def comes_from_environment(name: str) -> bool:
+    """Whether an environment variable says a setting, and the project does not."""
+    return name in FROM_ENVIRONMENT and name in os.environ and getattr(settings, name, _UNSAID) is _UNSAID
 
 
 def _from_environment(name: str) -> Any:

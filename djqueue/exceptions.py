@@ -155,9 +155,13 @@ class PartialFailure(QueueError):
     """
 
     def __init__(self, failed: Mapping[int, BaseException]) -> None:
-        whole = all(isinstance(index, int) and isinstance(error, BaseException) for index, error in failed.items())
-        if not failed or not whole:
-            raise TypeError(f"PartialFailure({failed!r}): give the exceptions of items by their index.")
+        given = failed.items() if isinstance(failed, Mapping) else ()
+        whole = all(isinstance(index, int) and isinstance(error, BaseException) for index, error in given)
+        if not given or not whole:
+            raise TypeError(
+                f"PartialFailure({failed!r}): give the exceptions of items by their index, as in "
+                "PartialFailure({0: error})."
+            )
         self.failed = dict(failed)
         super().__init__(f"{len(self.failed)} items of a batch failed")
 

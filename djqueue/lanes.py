@@ -180,6 +180,10 @@ TWO_NAMES = (
     "throttles of different names, {names}: a call can share one with other commands. Give one of them no name, or "
     "both windows one name, with one key or without."
 )
+ONE_NAME_TWO_KEYS = (
+    "throttles of one name, {name!r}, whose keys differ: one of them has key= and another has none. Give all of them "
+    "the same function, or none of them a key."
+)
 KEY_OF_ITS_SHARD = (
     "a shard runs one at a time: concurrency= with the same key adds nothing. Leave out key= to bound the command as a "
     "whole, or leave out concurrency=."
@@ -200,8 +204,10 @@ def _one_key(policy: Policy) -> Key | None:
 
 def _one_name(named: list[Throttle]) -> list[Throttle]:
     """Those that are shared with other commands, which are all of one name. Raises ValueError."""
-    if len({(one.name, one.key) for one in named}) > 1:
+    if len({one.name for one in named}) > 1:
         raise ValueError(TWO_NAMES.format(names=" and ".join(repr(one.name) for one in named)))
+    if len({one.key for one in named}) > 1:  # two functions were refused before
+        raise ValueError(ONE_NAME_TWO_KEYS.format(name=named[0].name))
     return named
 
 

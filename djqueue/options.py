@@ -172,6 +172,8 @@ ELSEWHERE = {
     "TTL_SECONDS": "ttl",
     "DEBOUNCE_SECONDS": "debounce",
     "TIMEOUT": "time_limit",
+    "RATE": "throttle",
+    "RATE_LIMIT": "throttle",
 }
 """What other libraries call them."""
 

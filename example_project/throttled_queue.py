@@ -14,11 +14,13 @@ import time
 from urllib.parse import quote
 
 from django.conf import settings
+from redis import RedisError
 
 # A script without a project needs no more than the key that items are signed with: the same in all its processes.
 settings.configure(SECRET_KEY=os.environ.get("SECRET_KEY", "for-trying-out-throttled-queues-0123456789-abcdefghij"))
 
 from djqueue.backends.redis_backend import RedisBlockingQueue  # noqa: E402
+from djqueue.exceptions import DifferentBudget  # noqa: E402
 from djqueue.throttle import ThrottledQueue  # noqa: E402
 
 LONGEST_WAIT = 0.5
@@ -32,16 +34,29 @@ def main() -> int:
     except ValueError as error:
         print(error, file=sys.stderr)
         return 2
-    amount = 2 * options.num_hits
-    print("Adding", amount, "items for testing", flush=True)
-    for number in range(amount):
-        throttled.push(f"item-{number}", number, unique=True)
     try:
+        run(throttled, 2 * options.num_hits)
+    except (DifferentBudget, RedisError) as error:  # another process has other settings, or there is no such server
+        print(error, file=sys.stderr)
+        return 1
+    return 0
+
+
+def run(throttled: ThrottledQueue, amount: int) -> None:
+    """Put items in and take them out, until Ctrl-C."""
+    try:
+        add_items(throttled, amount)
         read_items(throttled)
     except KeyboardInterrupt:
         throttled.clear()
         print("Finished")
-    return 0
+
+
+def add_items(throttled: ThrottledQueue, amount: int) -> None:
+    """Put so many in, those with a higher number of a higher priority."""
+    print("Adding", amount, "items for testing", flush=True)
+    for number in range(amount):
+        throttled.push(f"item-{number}", number, unique=True)
 
 
 def make(options: argparse.Namespace) -> ThrottledQueue:

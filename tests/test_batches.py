@@ -334,7 +334,7 @@ def _nothing():
     pass
 
 
-@pytest.mark.parametrize("failed", [{}, {"a": KeyError()}, {0: "text"}])
+@pytest.mark.parametrize("failed", [{}, {"a": KeyError()}, {0: "text"}, [KeyError()], KeyError(), None])
 def test_a_partial_failure_says_which_and_why(failed):
-    with pytest.raises(TypeError, match="give the exceptions"):
+    with pytest.raises(TypeError, match=r"give the exceptions .* as in PartialFailure\(\{0: error\}\)"):
         PartialFailure(failed)

@@ -169,6 +169,11 @@ def test_e001_a_misspelt_setting(name, meant):
     only("E001", found(**{name: 1}), name, hint=f"did you mean {meant!r}?")
 
 
+def test_e001_a_throttle_is_a_key_of_queues():
+    hint = "did you mean the key QUEUES[alias]['THROTTLE']"
+    only("E001", found(QUEUE_THROTTLE={"limit": 1, "window": 1}), "QUEUE_THROTTLE", hint=hint)
+
+
 def test_w001_a_setting_that_may_be_of_somebody_else():
     only("W001", found(QUEUE_ZZ_TOP_BEARDS=1), "QUEUE_ZZ_TOP_BEARDS", hint="QUEUE_CODEC")
 
@@ -206,6 +211,8 @@ def test_e004_an_unknown_option():
     only("E004", messages, "QUEUES['default']['OPTIONS']", "'PREFX'", hint="did you mean 'PREFIX'?")
     messages = found(QUEUES={"default": {"CLASS": MEMORY, "OPTIONS": {"PREFIX": "a"}}})
     only("E004", messages, hint="there are KEEP_DONE, LEASE, LIFO, ON_COMMIT, REMEMBER_DONE")
+    misplaced = {"CLASS": MEMORY, "OPTIONS": {"throttle": {"limit": 5, "window": 1}}}
+    only("E004", found(QUEUES={"default": misplaced}), hint="QUEUES[alias]['THROTTLE'], which stands beside OPTIONS")
     with without("QUEUES"):
         only("E004", found(QUEUE_OPTIONS={"LEAS": 5}), "QUEUE_OPTIONS", hint="did you mean 'LEASE'?")
 
@@ -291,7 +298,8 @@ def test_e007_an_environment_variable_that_cannot_be_read(monkeypatch):
 
 def test_e007_an_environment_variable_that_can_be_read_and_makes_no_sense(monkeypatch):
     monkeypatch.setenv("QUEUE_WORKER_BATCH_SIZE", "0")
-    only("E007", found(), "QUEUE_WORKER_BATCH_SIZE is 0", hint="from 1 to 1000")
+    only("E007", found(), "The environment variable QUEUE_WORKER_BATCH_SIZE is '0'", hint="from 1 to 1000")
+    only("E007", found(QUEUE_WORKER_BATCH_SIZE=1001), "QUEUE_WORKER_BATCH_SIZE is 1001", hint="from 1 to 1000")
 
 
 @pytest.mark.parametrize("lease", [0, -5, "60", None, True, timedelta(0)])
@@ -422,9 +430,13 @@ def test_a_throttle_is_looked_at():
     only("E002", found(QUEUES={"mail": {"CLASS": MEMORY, "THROTTLE": "50/s"}}), "['THROTTLE']", hint="limit, window")
     only("E003", found(QUEUES={"mail": throttled(widnow=1)}), "['THROTTLE']", "'widnow'", hint="'window'")
     only("E003", found(QUEUES={"mail": throttled(LIMIT=1)}), "'LIMIT'", hint="did you mean 'limit'")
+    only("E003", found(QUEUES={"mail": throttled(name="api")}), "'name'", hint="did you mean 'window_name'")
+    misspelt = {"CLASS": MEMORY, "THROTTLE": {"limit": 5, "widnow": 60}}
+    only("E003", found(QUEUES={"mail": misspelt}), "'widnow'", hint="'window'")
     only("E006", found(QUEUES={"mail": throttled(limit=0)}), "QUEUES['mail']['THROTTLE']", "limit is 0")
     only("E006", found(QUEUES={"mail": throttled(elastic=True)}), "moderate=True")
-    only("E006", found(QUEUES={"mail": {"CLASS": MEMORY, "THROTTLE": {"limit": 5}}}), "window")
+    only("E006", found(QUEUES={"mail": {"CLASS": MEMORY, "THROTTLE": {"limit": 5}}}), "['THROTTLE'] lacks 'window'")
+    only("E006", found(QUEUES={"mail": {"CLASS": MEMORY, "THROTTLE": {}}}), "lacks 'limit' and 'window'")
     only("E006", found(QUEUES={"mail": {**throttled(), "STORE": False}}), "no store")
 
 

@@ -357,7 +357,16 @@ def test_what_other_libraries_call_it_is_told(name, hint):
         bare.nonsense  # noqa: B018
 
 
-@pytest.mark.parametrize("wrong, meant", [("dealy", "delay"), ("queue", "queue_name"), ("max_retries", "retries")])
+@pytest.mark.parametrize(
+    "wrong, meant",
+    [
+        ("dealy", "delay"),
+        ("queue", "queue_name"),
+        ("max_retries", "retries"),
+        ("rate", "throttle"),
+        ("rate_limit", "throttle"),
+    ],
+)
 def test_an_unknown_option_names_the_one_that_was_meant(wrong, meant):
     with pytest.raises(TypeError, match=f"Unknown option '{wrong}'; did you mean '{meant}'"):
         queue_command(**{wrong: 3})

@@ -156,7 +156,7 @@ TOO_MUCH = [
     ({"shard": by_user, "throttle": [FAST, API]}, "not both. Give the limits of the command to that throttle"),
     ({"shard": by_user, "concurrency": 2, "throttle": API}, "not both"),
     ({"throttle": [API, Throttle(1, 1, name="other")]}, "throttles of different names, 'api' and 'other'"),
-    ({"throttle": [API, Throttle(50, 1, name="api", key=by_user)]}, "one name, with one key or without"),
+    ({"throttle": [API, Throttle(50, 1, name="api", key=by_user)]}, "throttles of one name, 'api', whose keys differ"),
 ]
 
 

@@ -1,5 +1,7 @@
 """ThrottledQueue: what its window, its spacing and its elasticity let leave. Time is turned by hand."""
 
+import os
+import socket
 import subprocess
 import sys
 from datetime import timedelta
@@ -489,7 +491,13 @@ def test_a_setting_throttles_a_queue(settings):
 
 @pytest.mark.parametrize(
     ("throttle", "words"),
-    [({"limit": 2, "windwo": 1}, "'windwo': did you mean 'window'"), ({"limit": 0, "window": 1}, "limit is 0")],
+    [
+        ({"limit": 2, "windwo": 1}, "'windwo': did you mean 'window'"),
+        ({"limit": 2, "window": 1, "name": "api"}, "'name': did you mean 'window_name'"),
+        ({"limit": 2}, "lacks 'window': give limit and window"),
+        ({}, "lacks 'limit' and 'window'"),
+        ({"limit": 0, "window": 1}, "limit is 0"),
+    ],
 )
 def test_a_setting_that_makes_no_sense_is_named(settings, throttle, words):
     settings.QUEUES = {"mail": {**MEMORY, "THROTTLE": throttle}}
@@ -648,3 +656,41 @@ def test_the_drawings_of_the_page_are_made_by_their_script():
     printed = subprocess.run([sys.executable, script], capture_output=True, text=True, check=True).stdout
     shown = [block.text for block in blocks(ROOT / "docs" / "howto" / "rate-limits.rst", "text")]
     assert [text for text in shown if "second" in text] == [f"{one}\n" for one in printed.rstrip("\n").split("\n\n")]
+
+
+SCRIPT = ROOT / "example_project" / "throttled_queue.py"
+OVER_MEMORY = """
+import sys
+
+sys.path.insert(0, {folder!r})
+import throttled_queue as script
+from djqueue.backends.memory import MemoryQueue
+
+queue, sys.argv[1:] = MemoryQueue("pages"), ["-r", "nowhere"]
+other = script.ThrottledQueue(queue, limit=2, window=60)
+other.push("item")
+assert other.pop() == "item"
+script.make = lambda options: script.ThrottledQueue(queue, limit=3, window=60)
+sys.exit(script.main())
+"""
+
+
+def ended(*command) -> tuple[int, str, str]:
+    env = {**os.environ, "PYTHONPATH": str(ROOT)}
+    done = subprocess.run([sys.executable, *command], capture_output=True, text=True, env=env, timeout=60)
+    return done.returncode, done.stdout, done.stderr
+
+
+def test_the_example_script_says_so_if_there_is_no_server():
+    with socket.socket() as nobody:
+        nobody.bind(("127.0.0.1", 0))  # and does not listen
+        port = str(nobody.getsockname()[1])
+        code, said, wrong = ended(SCRIPT, "-r", "127.0.0.1", "-p", port)
+    assert (code, said) == (1, "Adding 20 items for testing\n")
+    assert port in wrong and len(wrong.splitlines()) == 1
+
+
+def test_the_example_script_says_so_if_others_mean_another_window():
+    code, _, wrong = ended("-c", OVER_MEMORY.format(folder=str(SCRIPT.parent)))
+    assert (code, len(wrong.splitlines())) == (1, 1)
+    assert "is 2 per 60 s for others that use it, and 3 per 60 s here" in wrong

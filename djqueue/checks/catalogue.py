@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping
 from functools import partial
 from typing import Any
 
@@ -14,10 +14,10 @@ TAG = "djqueue"
 """``manage.py check --tag djqueue`` runs these checks alone."""
 
 CATALOGUE: dict[str, tuple[str, str]] = {
-    "E001": ("{where} is no setting of djqueue.", "Rename it: {near}"),
+    "E001": ("{where} is no setting of djqueue.", "Rename or move it: {near}"),
     "E002": ("{where} is {value}.", "Give {wanted}."),
     "E003": ("{where} has the unknown key {key!r}.", "Rename or remove it: {near}"),
-    "E004": ("{where} has the unknown option {key!r}.", "Rename or remove it: {near}"),
+    "E004": ("{where} has the unknown option {key!r}.", "Rename, move or remove it: {near}"),
     "E005": (
         "The class of the queue {alias!r} cannot be used: {error}",
         "Give the dotted path of a subclass of djqueue.backends.base.BaseQueue as CLASS (or QUEUE_CLASS).",
@@ -105,11 +105,18 @@ ELSEWHERE = {
     "QUEUE_MAX_RETRIES": "QUEUE_MAX_ATTEMPTS",
     "QUEUE_RETRIES": "QUEUE_MAX_ATTEMPTS",
     "QUEUE_SERIALIZER": "QUEUE_CODEC",
+    "QUEUE_THROTTLE": "QUEUES",
     "QUEUE_URL": "QUEUE_CONNECTION",
     "URL": "CONNECTION",
     "VISIBILITY_TIMEOUT": "LEASE",
 }
 """What other packages, and Django's own settings, call what is meant; difflib would guess something else."""
+
+
+MOVED = dict.fromkeys(
+    ("QUEUE_THROTTLE", "THROTTLE"), "did you mean the key QUEUES[alias]['THROTTLE'], which stands beside OPTIONS?"
+)
+"""What is neither a setting nor an option, but has a place in QUEUES."""
 
 
 def say(id: str, **named: Any) -> CheckMessage:
@@ -123,7 +130,12 @@ nearest = partial(hints.nearest, elsewhere=ELSEWHERE)
 """The valid name that was probably meant, or None."""
 
 
-def near(name: object, valid: Iterable[str]) -> str:
+def near(name: object, valid: Iterable[str], elsewhere: Mapping[str, str] = ELSEWHERE) -> str:
     """That name as a question, or else all of them."""
-    meant = nearest(name, valid)
+    meant = nearest(name, valid, elsewhere=elsewhere)
     return f"did you mean {meant!r}?" if meant else f"there are {', '.join(sorted(valid))}."
+
+
+def near_or_moved(name: object, valid: Iterable[str]) -> str:
+    """As :func:`near`, for what may have another place altogether."""
+    return MOVED.get(str(name).upper()) or near(name, valid)

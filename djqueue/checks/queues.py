@@ -12,11 +12,13 @@ from django.db import connections
 from djqueue import conf
 from djqueue.backends.base import BaseQueue
 from djqueue.backends.memory import MemoryQueue
-from djqueue.checks.catalogue import TAG, near, say
+from djqueue.checks.catalogue import ELSEWHERE, TAG, near, near_or_moved, say
 from djqueue.checks.values import VALUES
 from djqueue.durations import seconds
 from djqueue.exceptions import InvalidQueueError
 from djqueue.queues import build, load_class
+from djqueue.throttle import ELSEWHERE as THROTTLE_ELSEWHERE
+from djqueue.throttle import REQUIRED as THROTTLE_REQUIRED
 from djqueue.throttle import SETTINGS as THROTTLE_KEYS
 from djqueue.throttle import bare
 
@@ -74,11 +76,12 @@ def _types(where: str, config: Mapping) -> Iterator[CheckMessage]:
         yield from _types(where, {"CLASS": None, **store})
     throttle = config.get("THROTTLE")
     if isinstance(throttle, Mapping):
-        yield from _unknown(f"{where}['THROTTLE']", throttle, THROTTLE_KEYS)
+        yield from _unknown(f"{where}['THROTTLE']", throttle, THROTTLE_KEYS, THROTTLE_ELSEWHERE)
 
 
-def _unknown(where: str, given: Mapping, valid: Collection[str]) -> Iterator[CheckMessage]:
-    return (say("E003", where=where, key=key, near=near(key, valid)) for key in given if key not in valid)
+def _unknown(where: str, given: Mapping, valid: Collection[str], elsewhere=ELSEWHERE) -> Iterator[CheckMessage]:
+    unknown = [key for key in given if key not in valid]
+    return (say("E003", where=where, key=key, near=near(key, valid, elsewhere)) for key in unknown)
 
 
 def _kind(value: object) -> str:
@@ -110,13 +113,20 @@ def _make(config: conf.QueueConfig) -> BaseQueue | CheckMessage:
     if not isinstance(cls, type):
         return cls
     own = {key: value for key, value in config.options.items() if key in cls.options}
-    throttle = config.throttle and {key: value for key, value in config.throttle.items() if key in THROTTLE_KEYS}
     try:
-        return build(replace(config, options=own, throttle=throttle))
+        return build(replace(config, options=own, throttle=_throttle(config)))
     except InvalidQueueError as error:
         return say("E006", alias=config.alias, error=error)
     except Exception as error:  # a class may raise what it likes
         return say("E006", alias=config.alias, error=f"{type(error).__name__}: {error}")
+
+
+def _throttle(config: conf.QueueConfig) -> Mapping | None:
+    """None too for one that may lack what its unknown keys were meant to be: that is told already."""
+    given = config.throttle or {}
+    known = {key: value for key, value in given.items() if key in THROTTLE_KEYS}
+    lacks = any(key not in known for key in THROTTLE_REQUIRED)
+    return None if config.throttle is None or (lacks and known != given) else known
 
 
 def _class(config: conf.QueueConfig) -> type[BaseQueue] | CheckMessage:
@@ -147,7 +157,7 @@ def _unknown_options(config: conf.QueueConfig) -> Iterator[CheckMessage]:
     if isinstance(cls, type):
         valid = {*conf.COMMON_OPTIONS, *cls.options}
         unknown = [key for key in config.options if key not in valid]
-        yield from (say("E004", where=_where(config), key=key, near=near(key, valid)) for key in unknown)
+        yield from (say("E004", where=_where(config), key=key, near=near_or_moved(key, valid)) for key in unknown)
 
 
 def _common_options(config: conf.QueueConfig) -> Iterator[CheckMessage]:

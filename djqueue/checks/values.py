@@ -10,7 +10,7 @@ from django.core.checks import CheckMessage, register
 from django.core.exceptions import ImproperlyConfigured
 
 from djqueue import conf
-from djqueue.checks.catalogue import TAG, near, nearest, say
+from djqueue.checks.catalogue import TAG, near_or_moved, nearest, say
 from djqueue.codecs import CODECS
 from djqueue.durations import seconds, whole
 from djqueue.options import OPTIONS, is_exception
@@ -100,23 +100,32 @@ def check_names(app_configs=None, **kwargs) -> Iterator[CheckMessage]:
     for name in dir(settings):
         if name.startswith("QUEUE") and name.isupper() and name not in conf.DEFAULTS:
             id = "E001" if nearest(name, conf.DEFAULTS) else "W001"
-            yield say(id, where=name, near=near(name, conf.DEFAULTS))
+            yield say(id, where=name, near=near_or_moved(name, conf.DEFAULTS))
 
 
 @register(TAG)
 def check_values(app_configs=None, **kwargs) -> Iterator[CheckMessage]:
     """E007, E013."""
     for name, (is_good, wanted) in VALUES.items():
-        try:
-            value = conf.get(name)
-        except ImproperlyConfigured:
-            where, value = f"The environment variable {name}", os.environ[name]
+        if not _is_right(name, is_good):
+            where, value = _said(name)
             yield say("E007", where=where, value=repr(value), wanted=wanted)
-            continue
-        if not is_good(value):
-            yield say("E007", where=name, value=repr(value), wanted=wanted)
     if _is_codec(conf.get("QUEUE_CODEC")) and not accepted(conf.get("QUEUE_CODEC")):
         yield say("E013", where="QUEUE_CODEC", codec=conf.get("QUEUE_CODEC"))
+
+
+def _is_right(name: str, is_good: Callable[[object], bool]) -> bool:
+    try:
+        return is_good(conf.get(name))
+    except ImproperlyConfigured:
+        return False
+
+
+def _said(name: str) -> tuple[str, object]:
+    """Who says a setting, and what."""
+    if conf.comes_from_environment(name):
+        return f"The environment variable {name}", os.environ[name]
+    return name, conf.get(name)
 
 
 def accepted(codec: str) -> bool:
