@@ -37,16 +37,18 @@ class Kind:
 
 
 FULL = os.environ.get("DJQUEUE_FULL") == "1"
-"""Whether everything runs on everything. The blocking Redis queue is the other one with another nap: in the small size
-it serves the tests that name it."""
+"""Whether everything runs on everything. In the small size PostgreSQL, MariaDB and the blocking Redis queue, which is the
+other one with another nap, serve the contract suites and the tests that name them."""
 SQS = "djqueue.backends.sqs.SqsQueue"
 KINDS = {
     kind.id: kind
     for kind in (
         Kind("memory", "djqueue.backends.memory.MemoryQueue"),
         Kind("sqlite", "djqueue.backends.database.DatabaseQueue", alias="default"),
-        Kind("postgres", "djqueue.backends.database.DatabaseQueue", server="postgres", alias="postgres"),
-        Kind("mariadb", "djqueue.backends.database.DatabaseQueue", server="mariadb", alias="mariadb"),
+        Kind(
+            "postgres", "djqueue.backends.database.DatabaseQueue", server="postgres", alias="postgres", everywhere=FULL
+        ),
+        Kind("mariadb", "djqueue.backends.database.DatabaseQueue", server="mariadb", alias="mariadb", everywhere=FULL),
         Kind("redis", "djqueue.backends.redis_backend.RedisQueue", server="redis"),
         Kind("redis-blocking", "djqueue.backends.redis_backend.RedisBlockingQueue", server="redis", everywhere=FULL),
         Kind("sqs", SQS, server="sqs", options={"CREATE": True}, everywhere=False),
@@ -118,8 +120,10 @@ def database_names(aliases) -> dict[str, str]:
     return {alias: str(connections[alias].settings_dict["NAME"]) for alias in aliases}
 
 
-EVERY = ("memory", "sqlite", "postgres", "mariadb", "redis", "redis-blocking")
+EVERY = ("memory", "sqlite", "postgres", "mariadb", "redis", *(["redis-blocking"] if FULL else []))
 """The backends that keep the whole contract."""
+SERVED = tuple(id for id in EVERY if FULL or id != "memory")
+"""The same, but for memory in the small size, where it keeps the contract under unittest."""
 
 
 def parametrise(metafunc):

@@ -13,11 +13,12 @@ import pytest
 from djqueue import Batch, BatchCommand, Consumer, PartialFailure, Route, Throttle, current_batch
 from djqueue.queues import queues
 from djqueue.testing import eventually
+from tests.backends import FULL
 from tests.life import Gate, heard, message_for, only, run_one, serving
 
 pydantic = pytest.importorskip("pydantic")
 
-pytestmark = pytest.mark.backends("memory", "sqlite", "postgres", "redis")
+pytestmark = pytest.mark.backends("memory", "redis", *(["sqlite", "postgres"] if FULL else []))
 
 MEMORY = pytest.mark.backends("memory")
 

@@ -9,9 +9,10 @@ from djqueue import Batch, Consumer, Discard, PartialFailure, Retry, current_bat
 from djqueue.command import Call
 from djqueue.registry import registry
 from djqueue.testing import crash_at, eventually, run_due
+from tests.backends import FULL
 from tests.life import Gate, heard, run_one, serving
 
-pytestmark = pytest.mark.backends("memory", "sqlite", "postgres", "redis")
+pytestmark = pytest.mark.backends("memory", "redis", *(["sqlite", "postgres"] if FULL else []))
 
 batches = []
 fail = {}

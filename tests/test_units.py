@@ -9,10 +9,11 @@ from djqueue import Consumer, Retry, current_message
 from djqueue.consumer.quarantine import Quarantine
 from djqueue.decorators import queue_command
 from djqueue.testing import eventually
+from tests.backends import FULL
 from tests.bench import Bench
 from tests.life import Gate, heard, message_for, serving
 
-pytestmark = pytest.mark.backends("memory", "sqlite", "postgres", "redis")
+pytestmark = pytest.mark.backends("memory", "redis", *(["sqlite", "postgres"] if FULL else []))
 
 ran = []
 once = set()

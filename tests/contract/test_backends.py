@@ -16,7 +16,7 @@ from djqueue.testing import (
     StressContract,
     WakeContract,
 )
-from tests.backends import EVERY
+from tests.backends import EVERY, FULL, SERVED
 from tests.contract.toy import ToyQueue
 
 
@@ -37,28 +37,35 @@ class OnEachBackend:
         return self.made[-1]
 
 
-@pytest.mark.backends(*EVERY)
+LANED = tuple(id for id in SERVED if FULL or id != "mariadb")  # which tests/test_database_lanes.py runs on
+
+
+@pytest.mark.backends(*SERVED)
 class TestQueue(OnEachBackend, QueueContract):
     """The four verbs and what stands on them."""
 
 
-@pytest.mark.backends(*EVERY)
+@pytest.mark.backends(*SERVED)
 class TestLeases(OnEachBackend, LeaseContract):
     """Leases, order, acceptance, inspection."""
 
 
+@pytest.mark.backends(*SERVED)
 class TestGuards(OnEachBackend, GuardContract):
     """Conditions beside entries."""
 
 
+@pytest.mark.backends(*LANED)
 class TestLanes(OnEachBackend, LaneContract):
     """Entries that wait for each other."""
 
 
+@pytest.mark.backends(*LANED)
 class TestBudgets(OnEachBackend, BudgetContract):
     """Windows that several queues share."""
 
 
+@pytest.mark.backends(*SERVED)
 class TestStore(OnEachBackend, StoreContract):
     """Facts."""
 

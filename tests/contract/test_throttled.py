@@ -8,6 +8,7 @@ from djqueue.backends.memory import MemoryQueue, MemoryStore
 from djqueue.backends.operators import OperatorVerbs
 from djqueue.testing import GuardContract, LeaseContract, QueueContract, StoreContract, StressContract, WakeContract
 from djqueue.throttle import PASSED, ThrottledQueue, bare
+from tests.backends import FULL
 from tests.contract.toy import ToyQueue
 
 WIDE = {"limit": 10**6, "window": 0.5}
@@ -31,6 +32,7 @@ class AroundMemoryTest(
         return ThrottledQueue(MemoryQueue(name, **options), **WIDE)
 
 
+@unittest.skipUnless(FULL, "at full size")
 class AroundFourVerbsTest(Within, QueueContract, GuardContract, unittest.TestCase):
     def make_queue(self, name, **options):
         queue = ToyQueue(name, **options)
@@ -38,6 +40,7 @@ class AroundFourVerbsTest(Within, QueueContract, GuardContract, unittest.TestCas
         return ThrottledQueue(queue, **WIDE)
 
 
+@unittest.skipUnless(FULL, "at full size")
 class AroundAThrottleTest(Within, QueueContract, LeaseContract, unittest.TestCase):
     def make_queue(self, name, **options):
         return ThrottledQueue(ThrottledQueue(MemoryQueue(name, **options), **WIDE), **WIDE)

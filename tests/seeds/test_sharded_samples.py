@@ -11,9 +11,10 @@ from django.db import connections
 
 from djqueue import BatchCommand, Consumer, Route, conf
 from djqueue.queues import queues
+from tests.backends import FULL
 from tests.life import heard
 
-pytestmark = pytest.mark.backends("memory", "sqlite", "postgres", "redis")
+pytestmark = pytest.mark.backends("memory", "redis", *(["sqlite", "postgres"] if FULL else []))
 
 
 @pytest.fixture
