@@ -37,8 +37,8 @@ class Kind:
 
 
 FULL = os.environ.get("DJQUEUE_FULL") == "1"
-"""Whether everything runs on everything. In the small size PostgreSQL, MariaDB and the blocking Redis queue, which is the
-other one with another nap, serve the contract suites and the tests that name them."""
+"""Whether everything runs on everything. In the small size PostgreSQL, MariaDB and the blocking Redis queue, which is
+the other one with another nap, serve the contract suites and the tests that name them."""
 SQS = "djqueue.backends.sqs.SqsQueue"
 KINDS = {
     kind.id: kind
