@@ -167,8 +167,9 @@ class DatabaseQueue(DatabaseOperators, LeasedQueue):
         if self.store is not self._facts:
             return super().claim_within(budget, limit, lease, owner)
         ask, store = self._ask(limit, lease, owner), self._facts.shared
-        if no := self._looks.refused(self._sql, self.name, store.key(keys_of(budget)[0]), budget):
-            return no
+        nothing = self._looks.refused(self._sql, self.name, store.key(keys_of(budget)[0]), budget)
+        if nothing is not None:  # it is empty, and so it is false
+            return nothing
 
         def claim(count: int, now: int) -> Claimed:
             return self._claim(ask._replace(limit=count, since=str(now)))
