@@ -18,7 +18,7 @@ from django.db import connections
 
 from djqueue.backends import database_checks
 from djqueue.backends.base import DEAD_SUFFIX, Budget, LeasedQueue
-from djqueue.backends.database_budgets import claim_within, refused
+from djqueue.backends.database_budgets import Looks, claim_within
 from djqueue.backends.database_claims import Claims, claim_of_the_dead
 from djqueue.backends.database_guards import put_guarded
 from djqueue.backends.database_lanes import Say, put_in_lanes, settle
@@ -91,6 +91,7 @@ class DatabaseQueue(DatabaseOperators, LeasedQueue):
         self._remember = micros(min(remember, FOR_EVER))
         self._facts.bound = (self._marks, keep)
         self._unswept, self._lifo, self._claims = 0, lifo, Claims(self._run)
+        self._looks = Looks(self._run)
 
     @cached_property
     def dead(self) -> DatabaseQueue | None:
@@ -149,7 +150,10 @@ class DatabaseQueue(DatabaseOperators, LeasedQueue):
     def claim(self, limit: int = 1, lease: float = 60.0, owner: str = "", ahead: int = 0) -> Claimed:
         """At equal priority lanes and entries in none take turns; a claim that is full may not know of lanes that
         others filled or let open in the last 50 milliseconds."""
-        return self._claim(self._ask(limit, lease, owner), ahead)
+        ask = self._ask(limit, lease, owner)
+        claimed = self._claim(ask, ahead)
+        self._claims.look_behind(self._sql, ask)
+        return claimed
 
     def _claim(self, ask: Ask, ahead: int = 0) -> Claimed:
         if self.dead is None:
@@ -163,16 +167,16 @@ class DatabaseQueue(DatabaseOperators, LeasedQueue):
         if self.store is not self._facts:
             return super().claim_within(budget, limit, lease, owner)
         ask, store = self._ask(limit, lease, owner), self._facts.shared
-        glance = self._do(self._sql.glance)
-        if not glance.is_any:
-            return Claimed((), seconds_to(glance.soonest, glance.now))
-        if no := refused(store.get(keys_of(budget)[0]), budget, glance.now):
-            return Claimed((), no.again, no.why)
+        nothing = self._looks.refused(self._sql, self.name, store.key(keys_of(budget)[0]), budget)
+        if nothing is not None:  # it is empty, and so it is false
+            return nothing
 
         def claim(count: int, now: int) -> Claimed:
             return self._claim(ask._replace(limit=count, since=str(now)))
 
-        return self._run(claim_within, self._sql, store, budget, limit, claim, self.release)
+        claimed = self._run(claim_within, self._sql, store, budget, limit, claim, self.release)
+        self._claims.look_behind(self._sql, ask)
+        return claimed
 
     def _ask(self, limit: int, lease: float, owner: str) -> Ask:
         token = secrets.randbits(62) | 1  # 0 is nobody's

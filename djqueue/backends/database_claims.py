@@ -45,7 +45,7 @@ class Claims:
         """Units of work, the first to leave first. At equal priority lanes and entries in none take turns.
 
         That holds among all that waited when the claim began, but for lanes that others filled, or let open, less than
-        UNSEEN ago: a claim that is full without them does not look for them.
+        UNSEEN ago: a claim that is full without them does not look for them, but in :meth:`look_behind`.
         """
         if self._stirred:
             laned = self._laned(sql, ask, ahead, self._do(sql.glance, ask.queue))
@@ -54,7 +54,6 @@ class Claims:
             return _together(ask, laned, own, laned.units)
         own, glance = self._own(sql, ask, ask.limit)
         if len(own.units) >= ask.limit:
-            self._look_behind(sql, ask)
             return own
         glance = glance or self._do(sql.glance, ask.queue)
         laned = self._laned(sql, ask._replace(limit=ask.limit - len(own.units)), ahead, glance)
@@ -68,9 +67,9 @@ class Claims:
                 break
             self._do(claim_turns, sql, ask, glance, self._do(take_tickets, sql, ask.queue, glance), 0, False)
 
-    def _look_behind(self, sql: Dialect, ask: Ask) -> None:
-        """After a claim that was full without lanes: now and then only."""
-        if time.monotonic() >= self._look_at:
+    def look_behind(self, sql: Dialect, ask: Ask) -> None:
+        """After a claim, which may have been full without lanes: now and then only."""
+        if self._was_full and not self._stirred and time.monotonic() >= self._look_at:
             self._stirred = self._do(sql.glance, ask.queue).stirs
             self._look_at = time.monotonic() + UNSEEN
 

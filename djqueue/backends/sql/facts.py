@@ -25,6 +25,12 @@ class Facts:
         found = run.rows(f"SELECT value FROM djqueue_fact WHERE k = %s AND {LIVING}", [key])
         return bytes(found[0][0]) if found else None
 
+    def get_as_of(self, run: Session, key: str) -> tuple[int, bytes | None]:
+        """The same, and the moment."""
+        sql = f"SELECT NOW, (SELECT value FROM djqueue_fact WHERE k = %s AND {LIVING})"
+        now, value = run.rows(sql, [key])[0]
+        return now, None if value is None else bytes(value)
+
     def living(self, run: Session, keys: Sequence[str]) -> list[str]:
         """Those of the keys that there are."""
         if not keys:

@@ -22,6 +22,10 @@ class Guarding:
         rows = run.rows(f"{self._holding(keys)} RETURNING k, value, {LIVING}", flat([(key, b"", 0) for key in keys]))
         return {key: bytes(value) for key, value, lives in rows if lives}
 
+    def hold_as_of(self, run: Session, keys: Sequence[str]) -> tuple[dict[str, bytes], int]:
+        """The same, and a moment since which they are ours."""
+        return self.hold(run, keys), self.clock(run)
+
     def _holding(self, keys: Sequence[str]) -> str:
         rows = ", ".join([FACT] * len(keys))
         return f"INSERT INTO djqueue_fact (k, value, until, tally) VALUES {rows} {self.fact_stays}"

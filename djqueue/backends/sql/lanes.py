@@ -9,6 +9,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Mapping, Sequence
 from typing import NamedTuple
 
+from djqueue.backends.sql.facts import LIVING
 from djqueue.backends.sql.session import Session
 from djqueue.backends.sql.text import (
     DELAYED,
@@ -38,6 +39,10 @@ OF_LANES = (
     f"(SELECT moment {MESSAGE} = {LATER} AND ord = 0 ORDER BY moment LIMIT 1)",
 )
 """The last four columns of a glance, by a step in an index each."""
+GLANCE = (
+    f"SELECT NOW, (SELECT ord {MESSAGE} = 0 ORDER BY ord LIMIT 1), ({first_over(DELAYED, 1)}), ({next_of(DELAYED)})"
+)
+"""Its other columns."""
 TOGETHER = 100
 """So many parts one compound statement has at most."""
 
@@ -106,11 +111,14 @@ class Lanes:
     # ---- looking
 
     def glance(self, run: Session, queue: str, lanes: bool = True) -> Glance:
-        sql = (
-            f"SELECT NOW, (SELECT ord {MESSAGE} = 0 ORDER BY ord LIMIT 1), ({first_over(DELAYED, 1)}), "
-            f"({next_of(DELAYED)}), {', '.join(OF_LANES) if lanes else 'NULL, NULL, NULL, NULL'}"
-        )
-        return Glance(*run.rows(sql, {"queue": queue})[0])
+        of_lanes = ", ".join(OF_LANES) if lanes else "NULL, NULL, NULL, NULL"
+        return Glance(*run.rows(f"{GLANCE}, {of_lanes}", {"queue": queue})[0])
+
+    def glance_beside(self, run: Session, queue: str, key: str) -> tuple[Glance, bytes | None]:
+        """The same, and a fact."""
+        sql = f"{GLANCE}, {', '.join(OF_LANES)}, (SELECT value FROM djqueue_fact WHERE k = %(key)s AND {LIVING})"
+        *row, value = run.rows(sql, {"queue": queue, "key": key})[0]
+        return Glance(*row), None if value is None else bytes(value)
 
     def ranks(self, run: Session, queue: str, limit: int, order: str) -> list[int]:
         """Of the first entries in no lane."""

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Mapping, Sequence
 
 from djqueue.backends.sql.common import Arrival, Ask, Dialect, Finish, Reaping, Taken
+from djqueue.backends.sql.facts import LIVING
 from djqueue.backends.sql.lanes import ASSIGNED, OF_LANES, WRITTEN, Glance
 from djqueue.backends.sql.operators import NUMBERS
 from djqueue.backends.sql.session import Session
@@ -33,6 +34,8 @@ from djqueue.backends.sql.text import (
 )
 
 SKIPPING = "FOR UPDATE SKIP LOCKED"
+INSTANT = "(extract(epoch from clock_timestamp()) * 1000000)::bigint"
+"""When this is read, and not when its statement began."""
 
 ARRIVALS = f"SELECT nextval('djqueue_message_seq_seq') AS seq, *, {DUE} FROM"
 TYPES = ("text", "bytea", "int", "bigint", "bigint", "text", "text", "text", "int", "int", "int", "text", "bigint")
@@ -114,6 +117,14 @@ class PostgreSQL(Dialect):
 
     def change_over(self, run: Session, what: str, state: int, queue: str, limit: int) -> int:
         return run.count(change(what, first_over(state)), {"queue": queue, "limit": limit})
+
+    def hold_as_of(self, run: Session, keys: Sequence[str]) -> tuple[dict[str, bytes], int]:
+        """One statement that writes nothing, if all of them are there. Its clock is read behind the locks."""
+        held = f"SELECT k, value, {LIVING} AS lives FROM djqueue_fact WHERE k = ANY(%s) ORDER BY k FOR UPDATE"
+        rows = run.rows(f"WITH held AS MATERIALIZED ({held}) SELECT held.*, {INSTANT} FROM held", [sorted(keys)])
+        if len(rows) < len(keys):
+            return super().hold_as_of(run, keys)
+        return {key: bytes(value) for key, value, lives, _ in rows if lives}, rows[-1][-1]
 
     def heads(self, run: Session, queue: str, wants: Mapping[int, int]) -> tuple[int, list[tuple]]:
         sql = (
