@@ -20,11 +20,11 @@ from steps import ROOT, Failed, need, run, say, step
 from tests import servers
 
 VENV, DEMO_VENV = ".venv", ".venv-demo"
-# Many tests wait for something: it takes four of them to keep two cores busy.
-PYTEST = ("-m", "pytest", "-n", "4")
+# Many tests wait for something: three of them keep two cores busy.
+PYTEST = ("-m", "pytest", "-n", str(min(4, max(3, os.cpu_count() or 1))))
 CORE = ("-m", "not slow")
-# What depends on the interpreter shows in memory and on SQLite too; the contract, in memory.
-FEWER = ("-k", "not mariadb and not postgres and not redis and not sqs and not (contract and sqlite)")
+# What depends on the interpreter shows in memory too.
+FEWER = ("-k", "not mariadb and not postgres and not redis and not sqs and not sqlite")
 
 
 def test(full: bool = False):

@@ -11,7 +11,7 @@ from djqueue.backends.gates import Gate
 from djqueue.backends.windows import Window
 from djqueue.message import new_id
 from djqueue.queues import queues
-from tests.faults.crew import STORES, full
+from tests.faults.crew import LANED, full
 from tests.life import serving
 from tests.site import until
 
@@ -86,7 +86,7 @@ def idle_cost(queue) -> tuple[int, float]:
     return min(count for count, _ in rounds), min(took for _, took in rounds)
 
 
-@pytest.mark.backends("sqlite", "postgres", "mariadb", "redis")
+@pytest.mark.backends(*LANED)
 @pytest.mark.parametrize("kind", KINDS)
 def test_what_waits_for_its_lane_costs_an_idle_claim_nothing(queue, kind):
     """As many commands as with an empty queue, and, but for noise, as fast."""
@@ -102,7 +102,7 @@ def test_what_waits_for_its_lane_costs_an_idle_claim_nothing(queue, kind):
     assert took < 5 * quick + 0.1
 
 
-@pytest.mark.backends("memory", *STORES)
+@pytest.mark.backends("memory", *LANED)
 @pytest.mark.parametrize("kind", ["throttled by many keys", "blocked"])
 def test_a_consumer_beside_what_waits_looks_no_more_often_than_beside_nothing(queue, kind, monkeypatch):
     looks, claim = [], type(queue).claim

@@ -9,7 +9,7 @@ import pytest
 from djqueue.queues import queues
 from tests.faults import ledger
 from tests.faults.conftest import APPS
-from tests.faults.crew import PATIENCE, STORES, Crew, at_rest, full, seeded
+from tests.faults.crew import LANED, PATIENCE, Crew, at_rest, full, seeded
 from tests.faults.shards.commands import step, step_alone, wait_for
 from tests.faults.test_stopped_process import GONE
 from tests.site import until
@@ -121,7 +121,7 @@ class Progress:
 
 
 @pytest.mark.timeout(full(300, 3600))
-@pytest.mark.backends(*STORES)
+@pytest.mark.backends(*LANED)
 @pytest.mark.parametrize("command", [step, step_alone], ids=["runs", "alone"])
 def test_sq1_sq9_shards_keep_their_order_while_consumers_are_killed(crew, command):
     """SQ-1, SQ-2, SQ-9: per shard in order and one at a time; none lost, none run beside another of its shard."""
@@ -159,7 +159,7 @@ def moments_to_kill(progress):
         until(lambda due=due: ledger.now() >= due)
 
 
-@pytest.mark.backends(*STORES)
+@pytest.mark.backends(*LANED)
 def test_sq9_a_dead_workers_shard_is_taken_over_within_its_lease(crew, tmp_path):
     """SQ-9: in its order, and before anything that was enqueued since."""
     first = crew.hire("-t", 1, "--lease", 1)
@@ -179,7 +179,7 @@ def test_sq9_a_dead_workers_shard_is_taken_over_within_its_lease(crew, tmp_path)
     assert at_rest().dead == 0
 
 
-@pytest.mark.backends(*STORES)
+@pytest.mark.backends(*LANED)
 def test_sq10_who_stood_still_removes_nothing_of_the_new_owner_and_begins_nothing(crew, freeze, tmp_path):
     """SQ-10, SQ-12: stopped in the middle of a run, beyond its lease; another consumer does all of it meanwhile."""
     gate = tmp_path / "gate"

@@ -10,6 +10,7 @@ import pytest
 
 from djqueue.backends.entries import Refusal
 from djqueue.queues import queues
+from tests.backends import FULL
 from tests.faults.conftest import APPS
 from tests.faults.crew import full
 from tests.site import until
@@ -19,7 +20,7 @@ WINDOWS = full(10, 120)
 ROUNDED = 1e-6
 """Seconds by which the sum of two moments may be rounded."""
 
-pytestmark = [pytest.mark.slow, pytest.mark.backends("redis", "redis-blocking", "postgres")]
+pytestmark = [pytest.mark.slow, pytest.mark.backends("redis", "postgres", *(["redis-blocking"] if FULL else []))]
 
 
 @pytest.fixture
