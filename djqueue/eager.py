@@ -29,7 +29,7 @@ def run_inline(queue: BaseQueue, entry: Entry, command: Command, policy: Policy)
         entry = replace(entry, attempts=entry.attempts + 1)
         message = CurrentMessage.of(queue, entry, envelope, policy, Control(queue, None))
         try:
-            verdict = Verdict(Outcome.DONE, value=_value_of(command, envelope, message, entry.lane))
+            verdict = Verdict(Outcome.DONE, value=_value_of(command, envelope, message))
         except Exception as error:
             verdict = _judged(policy, error, entry)
             entry = replace(entry, failures=entry.failures + (verdict.exception is not None))
@@ -42,13 +42,13 @@ def run_inline(queue: BaseQueue, entry: Entry, command: Command, policy: Policy)
 _AGAIN = (Outcome.RETRY, Outcome.THROTTLED)
 
 
-def _value_of(command: Command, envelope: Envelope, message: CurrentMessage, lane: str) -> object:
+def _value_of(command: Command, envelope: Envelope, message: CurrentMessage) -> object:
     args, kwargs = envelope.arguments()
     if not command.batched:
         return run(command, args, kwargs, message, _await_anywhere)
     binding = Binding(_await_anywhere)
     try:
-        [result] = run_items(command, [command.item(args, kwargs)], [message], lane, binding)
+        [result] = run_items(command, [command.item(args, kwargs)], [message], "", binding)
     finally:
         binding.release()
     if isinstance(result, BaseException):

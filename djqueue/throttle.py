@@ -10,7 +10,7 @@ from collections.abc import Hashable, Sequence
 from datetime import timedelta
 from typing import Any
 
-from djqueue.backends.base import BaseQueue, Budget, Claimed
+from djqueue.backends.base import BaseQueue, Budget, Claimed, LeasedQueue
 from djqueue.backends.windows import Window
 from djqueue.exceptions import InvalidQueueError
 from djqueue.hints import nearest
@@ -135,13 +135,7 @@ class ThrottledQueue(BaseQueue):
         self._told.refusal = claimed.refusal
         return claimed
 
-    def read(self) -> str | None:
-        """The next data, at most once; None if there is none, or none may leave."""
-        lease = self.first_of(self.claim(1))
-        if lease is None:
-            return None
-        self.complete([lease])
-        return lease.entry.data.decode()
+    read = LeasedQueue.read
 
     def clear(self) -> None:
         """Flush, and forget what was spent: of everybody who has its ``window_name``, if it has one."""

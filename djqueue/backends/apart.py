@@ -95,5 +95,5 @@ def _as_granted(queue: BaseQueue, claimed: Claimed, grant: Grant, budget: Budget
         grant = queue.store.shared.take(budget, len(claimed) - spent)
         spent += grant.count
     if surplus := claimed[spent:]:
-        queue.release([replace(one, entry=untried(one.entry)) for one in surplus])
+        queue.release([untried(lease) for lease in surplus])
     return Claimed(claimed[:spent], grant.again, grant.why)

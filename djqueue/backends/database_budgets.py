@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 from contextlib import contextmanager
-from dataclasses import replace
 from typing import NamedTuple
 
 from djqueue.backends import spending
@@ -60,7 +59,7 @@ def claim_within(
         spent, account = ours.spend(len(claimed))
         _write(store, ours, account)
         if surplus := claimed[spent.count :]:
-            release([replace(one, entry=untried(one.entry)) for one in surplus])
+            release([untried(lease) for lease in surplus])
     if len(claimed) < granted.count or len(claimed) == limit == spent.count:
         return claimed
     return Claimed(claimed[: spent.count], spent.again, spent.why)

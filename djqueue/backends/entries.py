@@ -44,11 +44,6 @@ class Entry:
     """What waits with it when it is released: HOLD_ORDER or HOLD_LANE for the delay, HOLD_PARK for somebody."""
 
 
-def untried(entry: Entry) -> Entry:
-    """What to release of an entry that was claimed and not begun: that counts as nothing."""
-    return replace(entry, attempts=entry.attempts - 1, delay=0.0, hold="")
-
-
 @dataclass(frozen=True, slots=True)
 class Lease:
     """An entry that is ours until a moment, with the proof."""
@@ -62,6 +57,11 @@ class Lease:
     """When it runs out (epoch seconds, the store's clock) unless it is touched."""
     run: str = ""
     """Leases of one claim that say the same here are one unit of work: for one worker, in this order."""
+
+
+def untried(lease: Lease) -> Lease:
+    """What to release of an entry that was claimed and not begun: that counts as nothing."""
+    return replace(lease, entry=replace(lease.entry, attempts=lease.entry.attempts - 1, delay=0.0, hold=""))
 
 
 class Refusal(NamedTuple):

@@ -12,6 +12,7 @@ from __future__ import annotations
 
 import json
 from dataclasses import dataclass, field, replace
+from functools import lru_cache
 from math import inf
 from typing import NamedTuple
 
@@ -52,12 +53,11 @@ class Gate:
 
     def written(self) -> str:
         """As text: JSON without what is by default. Equal gates are equal texts."""
-        windows = [[w.limit, w.span, w.moderate + 2 * w.elastic, w.buffer] for w in self.windows]
         said = {
             "o": int(self.ordered),
             "r": self.run - 1,
             "m": self.most,
-            "w": windows,
+            "w": [window.written() for window in self.windows],
             "l": self.least - 1,
             "t": round(self.wait * 1e6),
             "in": self.within,
@@ -67,8 +67,8 @@ class Gate:
 
     @classmethod
     def read(cls, text: str) -> Gate:
-        """The inverse of :meth:`written`."""
-        return _gate(json.loads(text))
+        """The inverse of :meth:`written`. Asked several times for each message of a lane, and gates are few."""
+        return _read(text)
 
     @property
     def joins(self) -> bool:
@@ -76,15 +76,17 @@ class Gate:
         return self.ordered or self.run > 1
 
 
+@lru_cache(maxsize=1024)
+def _read(text: str) -> Gate:
+    return _gate(json.loads(text))
+
+
 def _gate(said: dict) -> Gate:
-    windows = tuple(
-        Window(n, span / 1e6, bool(ways & 1), bool(ways & 2), left) for n, span, ways, left in said.get("w", ())
-    )
     return Gate(
         ordered=bool(said.get("o")),
         run=said.get("r", 0) + 1,
         most=said.get("m", 0),
-        windows=windows,
+        windows=tuple(Window.read(*window) for window in said.get("w", ())),
         least=said.get("l", 0) + 1,
         wait=said.get("t", 0) / 1e6,
         within=said.get("in", ""),

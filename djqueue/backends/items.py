@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
-from dataclasses import replace
 
 from djqueue import conf
 from djqueue.backends.entries import LEASED, Entry, Lease, untried
@@ -103,7 +102,7 @@ class ItemVerbs:
     def first_of(self, claimed: Sequence[Lease]) -> Lease | None:
         """The first of what was claimed, for who serves one at a time: what left its lane with it goes back."""
         if rest := claimed[1:]:
-            self.release([replace(lease, entry=untried(lease.entry)) for lease in rest])
+            self.release([untried(lease) for lease in rest])
         return claimed[0] if claimed else None
 
     def _open(self, entry: Entry) -> object:

@@ -19,6 +19,7 @@ class MemoryStore(BaseStore):
 
     clock: Callable[[], float] = staticmethod(time.time)
     _common: ClassVar[MemoryStore | None] = None
+    _making = threading.Lock()
 
     def __init__(self, name: str = "", connection: object = None):
         self._lock = threading.RLock()
@@ -31,9 +32,9 @@ class MemoryStore(BaseStore):
     @cached_property
     def shared(self) -> MemoryStore:
         """What all queues of this process share, by the clock of this one."""
-        if MemoryStore._common is None:
-            MemoryStore._common = MemoryStore()
-        shared, common = MemoryStore(), MemoryStore._common
+        with MemoryStore._making:  # or two threads that are the first would share nothing
+            MemoryStore._common = common = MemoryStore._common or MemoryStore()
+        shared = MemoryStore()
         shared._lock, shared._facts, shared._ends = common._lock, common._facts, common._ends
         shared.clock = self.now
         return shared

@@ -135,16 +135,13 @@ def leases_of(found: list, units: list[int], token: str, claimed: float, until: 
 
 def window_args(budget: Budget) -> tuple[int, int, int, int]:
     """Its window as ``lua/windows.lua`` reads it."""
-    window = budget.window
-    return window.limit, window.span, window.moderate + 2 * window.elastic, window.buffer
+    return tuple(budget.window.written())
 
 
 def refuse_another(budget: Budget, found: list) -> None:
     """Raises DifferentBudget if a script says that others mean another window by that name."""
     if found[0] == b"different":
-        limit, span, ways, buffer = map(int, found[1:])
-        theirs = Window(limit, span / 1e6, bool(ways & 1), bool(ways & 2), buffer)
-        raise DifferentBudget(budget.name, str(theirs), str(budget.window))
+        raise DifferentBudget(budget.name, str(Window.read(*map(int, found[1:]))), str(budget.window))
 
 
 def lane_of(found: list) -> LaneRecord:

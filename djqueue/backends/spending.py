@@ -44,14 +44,12 @@ class Account(NamedTuple):
     @classmethod
     def read(cls, value: bytes) -> Account:
         limit, span, ways, buffer, used, last, warm, *grants = json.loads(value)
-        window = Window(limit, span / 1e6, bool(ways & 1), bool(ways & 2), buffer)
-        return cls(window, used, Log(tuple(zip(grants[::2], grants[1::2], strict=True)), last, warm))
+        log = Log(tuple(zip(grants[::2], grants[1::2], strict=True)), last, warm)
+        return cls(Window.read(limit, span, ways, buffer), used, log)
 
     def written(self) -> bytes:
-        window, log = self.window, self.log
-        ways = window.moderate + 2 * window.elastic
-        head = [window.limit, window.span, ways, window.buffer, self.used, log.last, log.warm]
-        return json.dumps([*head, *(number for grant in log.grants for number in grant)]).encode()
+        head = [*self.window.written(), self.used, self.log.last, self.log.warm]
+        return json.dumps([*head, *(number for grant in self.log.grants for number in grant)]).encode()
 
 
 def spend(account: Account | None, budget: Budget, count: int, now: int, last: int = 0) -> tuple[Grant, Account]:

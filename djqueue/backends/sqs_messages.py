@@ -11,7 +11,7 @@ from math import inf
 from typing import NamedTuple
 
 from djqueue.backends import sqs_fifo, sqs_wire, wire
-from djqueue.backends.entries import Entry, Lease
+from djqueue.backends.entries import Entry, Lease, untried
 from djqueue.backends.sqs_fifo import Changes
 from djqueue.backends.sqs_link import Link, Told
 from djqueue.backends.sqs_wire import Receipt, clock
@@ -227,11 +227,6 @@ class Messages:
             for lease, span in zip(leases, spans, strict=True)
         ]
         return self._link.batch("change_message_visibility_batch", entries)
-
-
-def untried(lease: Lease) -> Lease:
-    """As if it had not been received."""
-    return replace(lease, entry=replace(lease.entry, attempts=lease.entry.attempts - 1))
 
 
 def numbered(values: Sequence, numbers: Iterable[int]) -> list:

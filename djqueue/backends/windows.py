@@ -58,6 +58,15 @@ class Window:
         """µs between two grants; 0: none."""
         return -(-self.span // self.limit) if self.moderate and self.limit > 1 else 0
 
+    def written(self) -> list[int]:
+        """As whole numbers: limit, span, 1 for moderate + 2 for elastic, buffer."""
+        return [self.limit, self.span, self.moderate + 2 * self.elastic, self.buffer]
+
+    @classmethod
+    def read(cls, limit: int, span: int, ways: int, buffer: int) -> Window:
+        """The inverse of :meth:`written`."""
+        return cls(limit, span / 1e6, bool(ways & 1), bool(ways & 2), buffer)
+
     def __str__(self) -> str:
         ways = [name for name in ("moderate", "elastic") if getattr(self, name)]
         buffer = [f"elastic_buffer={self.buffer}"] if self.buffer else []

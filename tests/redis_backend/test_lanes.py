@@ -61,7 +61,7 @@ class Twins:
     def hand_back(self, picks):
         pairs = [self.out.pop(pick % len(self.out)) for pick in picks if self.out]
         for number, queue in enumerate(self.queues):
-            queue.release([replace(pair[number], entry=untried(pair[number].entry)) for pair in pairs])
+            queue.release([untried(pair[number]) for pair in pairs])
 
     def same(self, do):
         first, second = map(do, self.queues)

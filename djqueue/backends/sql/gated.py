@@ -9,7 +9,6 @@ from djqueue.backends.gates import Gate
 from djqueue.backends.sql.text import FIRST_NUMBER
 
 
-@lru_cache(maxsize=1024)
 def gate_of(text: str) -> Gate:
     """What was written, but of a lane that nobody defined: a gate that is always open."""
     return Gate.read(text) if text else Gate()

@@ -9,10 +9,12 @@ from __future__ import annotations
 from collections.abc import Iterable, Mapping, Sequence
 from typing import NamedTuple
 
+from djqueue.backends.batches import slices
 from djqueue.backends.sql.facts import LIVING
 from djqueue.backends.sql.session import Session
 from djqueue.backends.sql.text import (
     DELAYED,
+    FIRST_NUMBER,
     LATER,
     OPEN,
     OUT,
@@ -132,7 +134,7 @@ class Lanes:
             "ORDER BY ord, moment, seq LIMIT %s"
         )
         now, found = self.clock(run), []
-        for some in _portions(wants.items()):
+        for some in slices(wants.items(), TOGETHER):
             found += run.rows(
                 _union(part, len(some)), [value for number, most in some for value in (queue, number, most)]
             )
@@ -142,7 +144,7 @@ class Lanes:
         """The rank of the first lane in the line of each of these, where there is one."""
         part = "SELECT state, ord FROM djqueue_lane WHERE queue = %s AND state = %s ORDER BY ord, moment LIMIT 1"
         found = {}
-        for some in _portions(numbers):
+        for some in slices(numbers, TOGETHER):
             found |= run.rows(_union(part, len(some)), [value for number in some for value in (queue, number)])
         return found
 
@@ -245,12 +247,7 @@ class Lanes:
 
 def picked(seqs: Iterable[int]) -> str:
     """Those of the entries that wait in their lanes."""
-    return f"SELECT seq FROM djqueue_message WHERE seq IN ({', '.join(map(str, seqs))}) AND state >= 16"
-
-
-def _portions(values: Iterable) -> list[list]:
-    whole = list(values)
-    return [whole[start : start + TOGETHER] for start in range(0, len(whole), TOGETHER)]
+    return f"SELECT seq FROM djqueue_message WHERE seq IN ({', '.join(map(str, seqs))}) AND state >= {FIRST_NUMBER}"
 
 
 def _union(part: str, count: int) -> str:
