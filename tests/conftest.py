@@ -60,6 +60,14 @@ def _nothing_registered():
     clear_event_consumers()
 
 
+@pytest.fixture
+def no_periodic_commands(monkeypatch):
+    """Without those of other tests, which the registry has too if one process runs them all."""
+    from djqueue.registry import registry
+
+    monkeypatch.setattr(registry, "periodic", list)
+
+
 @pytest.fixture(scope="session", autouse=True)
 def _known_servers(django_db_blocker):
     """Django's checks ask MariaDB what it is, whichever database a test may use: here, once, they may."""

@@ -34,13 +34,7 @@ class Point(NamedTuple):
 
 
 @pytest.fixture(autouse=True)
-def _no_periodic_commands(monkeypatch):
-    """Those of other tests, which the registry has too if one process runs them all."""
-    monkeypatch.setattr(registry, "periodic", list)
-
-
-@pytest.fixture(autouse=True)
-def _nothing_ran():
+def _nothing_ran(no_periodic_commands):
     ran.clear()
 
 

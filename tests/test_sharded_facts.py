@@ -15,7 +15,6 @@ from djqueue.backends.gates import Gate
 from djqueue.consumer.scheduler import Scheduler
 from djqueue.message import new_id
 from djqueue.queues import queues
-from djqueue.registry import registry
 from djqueue.testing import run_due, together, virtual_time
 from djqueue.testing.patience import eventually
 from tests.backends import FULL
@@ -29,13 +28,7 @@ began = []
 
 
 @pytest.fixture(autouse=True)
-def _no_periodic_commands(monkeypatch):
-    """Those of other tests, which the registry has too if one process runs them all."""
-    monkeypatch.setattr(registry, "periodic", list)
-
-
-@pytest.fixture(autouse=True)
-def _nothing_began():
+def _nothing_began(no_periodic_commands):
     began.clear()
 
 

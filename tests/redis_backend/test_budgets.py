@@ -1,7 +1,6 @@
 """Budgets on Redis: exact, of their own tag, gone by themselves."""
 
 import random
-import socket
 import threading
 
 import pytest
@@ -124,15 +123,8 @@ def test_a_queue_and_its_store_spend_the_same(make):
     assert len(queue.claim_within(budget, 5)) == 1
 
 
-def test_on_a_cluster_a_queue_has_a_budget_of_its_own_and_no_other(private_server):
-    with socket.socket() as probe:
-        probe.bind(("127.0.0.1", 0))
-        bus = str(probe.getsockname()[1])
-    server = private_server("redis", "--cluster-enabled", "yes", "--cluster-port", bus)
-    with redis.Redis(port=server.port) as client:
-        client.execute_command("CLUSTER", "ADDSLOTS", *range(16384))
-        eventually(lambda: client.cluster("INFO")["cluster_state"] == "ok")
-    with redis.cluster.RedisCluster("127.0.0.1", server.port) as cluster:
+def test_on_a_cluster_a_queue_has_a_budget_of_its_own_and_no_other(cluster_server):
+    with redis.cluster.RedisCluster("127.0.0.1", cluster_server.port) as cluster:
         queue, window = RedisQueue("mail", cluster), Window(2, 60.0, True)
         queue.put(work(3))
         for budget in (Budget("shared", window), Budget("queue:mail", window, "shared"), Budget("queue:other", window)):

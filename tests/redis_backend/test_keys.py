@@ -1,7 +1,5 @@
 """The keys of a queue, and what stays of them."""
 
-import socket
-
 import pytest
 import redis
 
@@ -73,16 +71,9 @@ def test_a_store_by_itself_is_the_store_of_its_queue(make):
     assert abs(store.now() - queue.now()) < 5
 
 
-def test_one_slot_of_a_cluster_holds_a_queue(private_server):
-    with socket.socket() as probe:  # its own choice, the port plus 10,000, may be none
-        probe.bind(("127.0.0.1", 0))
-        bus = str(probe.getsockname()[1])
-    server = private_server("redis", "--cluster-enabled", "yes", "--cluster-port", bus)
-    with redis.Redis(port=server.port) as client:
-        client.execute_command("CLUSTER", "ADDSLOTS", *range(16384))
-        eventually(lambda: client.cluster("INFO")["cluster_state"] == "ok")
-    with redis.cluster.RedisCluster("127.0.0.1", server.port) as cluster:
-        for connection in (server.url, cluster):
+def test_one_slot_of_a_cluster_holds_a_queue(cluster_server):
+    with redis.cluster.RedisCluster("127.0.0.1", cluster_server.port) as cluster:
+        for connection in (cluster_server.url, cluster):
             whole_life(RedisBlockingQueue(f"mail{type(connection).__name__}", connection))
 
 
