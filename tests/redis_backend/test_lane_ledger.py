@@ -102,7 +102,7 @@ class Worker(threading.Thread):
     def fail(self, run, hold):
         for lease in run:
             self.ledger.ends(lease)
-        rest = [replace(one, entry=untried(one.entry)) for one in run[1:]]
+        rest = [untried(one) for one in run[1:]]
         self.queue.release([replace(run[0], entry=replace(run[0].entry, hold=hold, delay=0.005)), *rest])
 
     def open_what_is_parked(self):
