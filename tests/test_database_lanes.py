@@ -9,7 +9,6 @@ from django.db import connections, transaction
 from django.test.utils import CaptureQueriesContext
 
 from djqueue.backends import database_claims
-from djqueue.backends.base import Budget
 from djqueue.backends.database import DatabaseQueue
 from djqueue.backends.entries import DELAYED, READY
 from djqueue.backends.gates import HOLD_LANE, HOLD_PARK, Gate
@@ -355,31 +354,3 @@ def test_a_queue_that_was_flushed_has_no_open_lanes(queue):
     queue.flush()
     assert queue.lanes() == []
     assert rows_left(queue) == [0, 0, 0]
-
-
-# ---- budgets
-
-
-def test_who_is_refused_asks_for_the_budget_and_nothing_else(queue):
-    budget = Budget(queue.own_budget, Window(1, 3600))
-    with statements(queue) as log:
-        assert queue.claim_within(budget) == []
-    assert len(log) == 1
-    queue.put([entry("1"), entry("2")])
-    assert names(queue.claim_within(budget)) == ["1"]
-    assert queue.claim_within(budget).why == "limited"
-    with statements(queue) as log:
-        assert queue.claim_within(budget).why == "limited"
-    assert len(log) == 1
-    assert "djqueue_message" not in log[0]["sql"]
-
-
-def test_who_was_refused_and_may_claim_again_finds_lanes_too(queue):
-    budget = Budget(queue.own_budget, Window(1, 0.05))
-    queue.put([entry("1"), entry("2")])
-    assert names(queue.claim_within(budget)) == ["1"]
-    fill(again(queue), "a", "3")
-    found = []
-    eventually(lambda: found.extend(names(queue.claim_within(budget))) or len(found) == 2)
-    assert sorted(found) == ["2", "3"]
-    assert queue.claim_within(budget) == []

@@ -11,14 +11,14 @@ import secrets
 import threading
 from collections.abc import Callable, Hashable, Iterable, Sequence
 from dataclasses import replace
-from functools import cached_property
+from functools import cached_property, partial
 from types import NoneType
 
 from django.db import connections
 
 from djqueue.backends import database_checks
 from djqueue.backends.base import DEAD_SUFFIX, Budget, LeasedQueue
-from djqueue.backends.database_budgets import Looks, claim_within
+from djqueue.backends.database_budgets import Looks, claim_paid, claim_within
 from djqueue.backends.database_claims import Claims, claim_of_the_dead
 from djqueue.backends.database_guards import put_guarded
 from djqueue.backends.database_lanes import Say, put_in_lanes, settle
@@ -43,7 +43,6 @@ from djqueue.backends.database_store import DatabaseStore, alias_of
 from djqueue.backends.entries import Claimed, Entry, Lease, Reaped
 from djqueue.backends.guards import AnyGuard, Guard
 from djqueue.backends.remembering import Span, remembering
-from djqueue.backends.spending import keys_of
 from djqueue.backends.sql import Dialect, dialect_of
 from djqueue.backends.sql.common import Arrival, Ask, Finish
 from djqueue.backends.sql.session import Session, joined, run
@@ -54,6 +53,8 @@ __all__ = ["DatabaseQueue", "DatabaseStore"]
 LONGEST_NAME, LONGEST_OWNER = 95, 100
 SLOTS = 16
 """What is done is counted in so many rows, so that threads and processes seldom wait for each other."""
+TRIES = 3
+"""So often a claim by a budget tries to be the first to spend, before it waits for its turn."""
 FOR_EVER = 100 * 365 * 86400
 """Seconds for which an id is remembered if only a count bounds it."""
 
@@ -163,20 +164,27 @@ class DatabaseQueue(DatabaseOperators, LeasedQueue):
         return Claimed([lease for unit in units for lease in unit], again)
 
     def claim_within(self, budget: Budget, limit: int = 1, lease: float = 60.0, owner: str = "") -> Claimed:
-        """One transaction, if there is something to claim and the budget did not say no a moment ago."""
+        """One statement or one transaction, if there is something to claim and the budget has room at a glance."""
         if self.store is not self._facts:
             return super().claim_within(budget, limit, lease, owner)
-        ask, store = self._ask(limit, lease, owner), self._facts.shared
-        nothing = self._looks.refused(self._sql, self.name, store.key(keys_of(budget)[0]), budget)
-        if nothing is not None:  # it is empty, and so it is false
-            return nothing
+        ask, at_once = self._ask(limit, lease, owner), partial(self._claims.paid, self._sql)
+        for _ in range(TRIES):
+            look = self._looks.look(self._sql, self.name, self._facts.shared, budget)
+            if look.nothing is not None:  # it is empty, and so it is false
+                return look.nothing
+            there, claimed = claim_paid(look, self._facts.shared, budget, ask, at_once)
+            if claimed or not there:
+                break
+            ask = ask._replace(limit=there)
+        claimed = self._looks.found(claimed or self._claim_as_granted(ask, budget))
+        self._claims.look_behind(self._sql, ask)
+        return claimed
 
+    def _claim_as_granted(self, ask: Ask, budget: Budget) -> Claimed:
         def claim(count: int, now: int) -> Claimed:
             return self._claim(ask._replace(limit=count, since=str(now)))
 
-        claimed = self._run(claim_within, self._sql, store, budget, limit, claim, self.release)
-        self._claims.look_behind(self._sql, ask)
-        return claimed
+        return self._run(claim_within, self._sql, self._facts.shared, budget, ask.limit, claim, self.release)
 
     def _ask(self, limit: int, lease: float, owner: str) -> Ask:
         token = secrets.randbits(62) | 1  # 0 is nobody's

@@ -3,14 +3,14 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 from math import inf
 from typing import NamedTuple
 
 from djqueue.backends.database_lanes import claim_turns, take_tickets
 from djqueue.backends.database_rows import lease_of, order_of, place_of, seconds_to
 from djqueue.backends.entries import Lease
-from djqueue.backends.sql.common import Ask, Dialect
+from djqueue.backends.sql.common import Ask, Dialect, Payment
 from djqueue.backends.sql.lanes import Glance
 
 UNSEEN = 0.05
@@ -59,6 +59,15 @@ class Claims:
         laned = self._laned(sql, ask._replace(limit=ask.limit - len(own.units)), ahead, glance)
         return _together(ask, laned, own, [None] * len(own.units) + [unit for unit in laned.units if unit])
 
+    def paid(self, sql: Dialect, ask: Ask, payment: Payment) -> tuple[int, list[Lease]]:
+        """What is in no lane and paid for, if it is as much as was asked for; and how much there is: 0 if that is not
+        to be known by one statement."""
+        if self._stirred:
+            return 0, []
+        there, rows = self._do(sql.claim_paid, ask, payment)
+        self._was_full = bool(rows)
+        return there, _in_order(rows, ask)
+
     def settle_in(self, sql: Dialect, ask: Ask) -> None:
         """Let the lanes stand where they belong, as far as claims have not."""
         for _ in range(ROUNDS):
@@ -77,10 +86,8 @@ class Claims:
         """What is in no lane."""
         rows, now, next, more, glance = self._do(sql.claim, ask._replace(limit=limit, look=not self._was_full))
         self._was_full = len(rows) >= limit
-        # In what order a database returns the rows it has changed is its own affair.
-        rows = sorted(rows, key=order_of, reverse=ask.lifo)
         again = 0.0 if more or len(rows) >= limit else seconds_to(next, now)
-        return Brought([[lease_of(row, ask)] for row in rows], again), glance
+        return Brought([[lease] for lease in _in_order(rows, ask)], again), glance
 
     def _laned(self, sql: Dialect, ask: Ask, ahead: int, glance: Glance) -> Brought:
         """Of lanes; None stands for what is in none and comes before."""
@@ -99,6 +106,11 @@ class Claims:
         if glance.stirs:
             return Brought(units, 0.0 if any(units) else SOON)
         return Brought(units, seconds_to(glance.next, glance.now))
+
+
+def _in_order(rows: Iterable[tuple], ask: Ask) -> list[Lease]:
+    """In what order a database returns the rows it has changed is its own affair."""
+    return [lease_of(row, ask) for row in sorted(rows, key=order_of, reverse=ask.lifo)]
 
 
 def _together(ask: Ask, laned: Brought, own: Brought, order: list) -> Brought:

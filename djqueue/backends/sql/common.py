@@ -64,6 +64,17 @@ class Ask(NamedTuple):
     """When it was claimed, µs; the moment for which a throttle was asked, if one was."""
 
 
+class Payment(NamedTuple):
+    """What a claim by a budget changes beside the entries: one fact, if it is still as it was at a moment."""
+
+    key: str
+    was: bytes
+    value: bytes
+    keep: int
+    """µs."""
+    since: int
+
+
 class Taken(NamedTuple):
     """What a claim brought: rows of ENTRY in any order; when the next falls due; whether more may be due already."""
 
@@ -150,6 +161,13 @@ class Dialect(Facts, Guarding, Lanes, Operators):
         there = glance.ready is not None or promoted
         rows = self.take(run, ask, LAST_READY if ask.lifo else FIRST_READY) if there else []
         return Taken(rows, glance.now, glance.delayed, promoted == PROMOTE, glance if ask.look else None)
+
+    def claim_paid(self, run: Session, ask: Ask, payment: Payment) -> tuple[int, Sequence[tuple]]:
+        """Lease exactly ``limit`` and pay for them, in one statement; nothing if there are fewer or the fact changed.
+
+        Tells how many there are as well, up to the limit: 0 if there is more to be done first, or no such statement.
+        """
+        return 0, []
 
     def take(self, run: Session, ask: Ask, which: str) -> Sequence[tuple]:
         """Lease the rows whose seqs a statement picks, but for those that somebody else is about to change."""

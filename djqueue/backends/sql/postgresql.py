@@ -4,7 +4,9 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Mapping, Sequence
 
-from djqueue.backends.sql.common import Arrival, Ask, Dialect, Finish, Reaping, Taken
+from django.db import DataError
+
+from djqueue.backends.sql.common import Arrival, Ask, Dialect, Finish, Payment, Reaping, Taken
 from djqueue.backends.sql.facts import LIVING
 from djqueue.backends.sql.lanes import ASSIGNED, OF_LANES, WRITTEN, Glance
 from djqueue.backends.sql.operators import NUMBERS
@@ -104,6 +106,16 @@ class PostgreSQL(Dialect):
         glance = Glance(now, None, None, next, *of_lanes)
         taken = [row[GLANCED:] for row in rows if row[GLANCED] is not None]
         return Taken(taken, now, next, glance=glance if ask.look else None), promoted
+
+    def claim_paid(self, run: Session, ask: Ask, payment: Payment) -> tuple[int, Sequence[tuple]]:
+        if run.joined:
+            return 0, []
+        sql = PAID[ask.lifo].replace("SINCE", str(payment.since))
+        try:
+            rows = run.rows(sql, ask._asdict() | payment._asdict())
+        except DataError:  # somebody has one of them
+            return ask.limit, []
+        return rows[0][0], [row[PAID_FOR:] for row in rows if row[PAID_FOR] is not None]
 
     def take(self, run: Session, ask: Ask, which: str) -> Sequence[tuple]:
         return run.rows(f"{change(LEASE.replace('SINCE', ask.since), which)} RETURNING {ENTRY}", ask._asdict())
@@ -209,3 +221,26 @@ DUE_FIRST = f"due AS ({change(PROMOTED, first_over(DELAYED, PROMOTE))} RETURNING
 READY = {(ready is LAST_READY, look): (ready, look) for ready in (FIRST_READY, LAST_READY) for look in (False, True)}
 CLAIMS = {way: claiming(DUE_FIRST, "AND NOT EXISTS (SELECT 1 FROM due)", *how) for way, how in READY.items()}
 CLAIMS_READY = {way: claiming("due AS (SELECT 1 LIMIT 0),", "", *how) for way, how in READY.items()}
+
+
+def paying(ready: str) -> str:
+    """Whose fact has changed meanwhile takes nothing; who is kept from taking what is paid for fails: 1 / 0."""
+    return (
+        f"WITH there AS MATERIALIZED ({ready.replace(' ORDER', f' AND ({first_over(DELAYED, 1)}) IS NULL ORDER')}), "
+        "paid AS (UPDATE djqueue_fact SET value = %(value)s, until = NOW + %(keep)s "
+        f"WHERE k = %(key)s AND value = %(was)s AND {LIVING} AND NOW < SINCE + {STALE} "
+        "AND (SELECT count(*) FROM there) = %(limit)s RETURNING 1), "
+        "pick AS MATERIALIZED (SELECT seq FROM djqueue_message WHERE seq = ANY(ARRAY(SELECT seq FROM there)) "
+        f"AND state = 0 AND EXISTS (SELECT 1 FROM paid) {SKIPPING}), "
+        f"got AS (UPDATE djqueue_message SET {LEASE} WHERE seq = ANY(ARRAY(SELECT seq FROM pick)) RETURNING {ENTRY}) "
+        "SELECT (SELECT count(*) FROM there), "
+        "1 / ((SELECT count(*) FROM got) = %(limit)s * (SELECT count(*) FROM paid))::int, got.* "
+        "FROM (SELECT 1) one LEFT JOIN got ON true"
+    )
+
+
+STALE = 20_000
+"""µs after which what a budget was seen to have is not what leaves now."""
+PAID_FOR = 2
+"""So many columns stand before those of an entry."""
+PAID = {ready is LAST_READY: paying(ready) for ready in (FIRST_READY, LAST_READY)}
