@@ -348,9 +348,10 @@ def test_a_turn_in_which_nothing_left_spends_nothing(backend, queue):
     assert names(queue.claim(1)) == ["one"]
 
 
-def test_a_queue_that_was_flushed_has_no_open_lanes(queue):
+@pytest.mark.parametrize("delete", [DatabaseQueue.flush, lambda queue: queue.trim(most=0)], ids=["flush", "trim"])
+def test_a_queue_that_was_emptied_has_no_open_lanes(queue, delete):
     queue.put([entry(lane=f"{kind} {number}", gate=GATES[kind]) for kind in GATES for number in range(3)])
     assert len(queue.lanes()) == 13
-    queue.flush()
+    delete(queue)
     assert queue.lanes() == []
     assert rows_left(queue) == [0, 0, 0]

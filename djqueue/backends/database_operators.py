@@ -63,6 +63,8 @@ class DatabaseOperators:
         if most is not None and trimmed < limit:
             verb = self._sql.trim_mixed if laned else self._sql.trim_surplus
             trimmed += self._do(verb, most, limit - trimmed)
+        if laned and trimmed:
+            self._call_lanes()
         return trimmed
 
     def peek(self, state: str, limit: int = 50, after: str | None = None) -> list[Record]:
@@ -103,6 +105,10 @@ class DatabaseOperators:
         for numbers in self._numbers() if self.dead is not None else ():
             while self._do(self._sql.flush_lanes, numbers):
                 pass
+        self._call_lanes()
+
+    def _call_lanes(self) -> None:
+        """Some of them may have become empty."""
         self._do(self._sql.call_lanes)
         self._claims.stir()
 
