@@ -19,6 +19,12 @@ def pytest_configure(config):
         start(servers.KINDS)
 
 
+@pytest.hookimpl(trylast=True)
+def pytest_collection_modifyitems(items):
+    """Tests marked `alone` come last, else the others would wait for each of them."""
+    items.sort(key=lambda item: item.get_closest_marker("alone") is not None)
+
+
 def pytest_collection_finish(session):
     """Without xdist, start only what the chosen tests need."""
     if not session.config.option.collectonly:

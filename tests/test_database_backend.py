@@ -30,6 +30,7 @@ from djqueue.models import QueueFact, QueueMessage
 from djqueue.testing import eventually, together
 from djqueue.testing.patience import PATIENCE
 from djqueue.testing.steps import claim, entry, names, put, until_now_is, with_counts
+from tests.backends import FULL
 
 pytestmark = pytest.mark.backends("sqlite", "postgres", "mariadb")
 
@@ -603,6 +604,7 @@ def test_bodies_that_are_too_large_together_go_in_several_statements(queue):
     assert len(queue) == 5
 
 
+@pytest.mark.backends(*(["sqlite", "postgres"] if FULL else []), "mariadb")
 def test_notes_that_are_too_large_together_go_in_several_statements(queue):
     """MariaDB takes 16 MiB, in which quotes count twice."""
     note = json.dumps(['say "no"\n' * 2000])
