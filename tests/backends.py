@@ -122,6 +122,8 @@ def database_names(aliases) -> dict[str, str]:
 
 EVERY = ("memory", "sqlite", "postgres", "mariadb", "redis", *(["redis-blocking"] if FULL else []))
 """The backends that keep the whole contract."""
+ACROSS = ("memory", "sqlite", "redis", *(["postgres", "mariadb"] if FULL else []))
+"""Where commands are seen to mean the same: in the small size once on each kind of backend."""
 SERVED = tuple(id for id in EVERY if FULL or id != "memory")
 """The same, but for memory in the small size, where it keeps the contract under unittest."""
 

@@ -21,7 +21,7 @@ def pytest_configure(config):
 
 @pytest.hookimpl(trylast=True)
 def pytest_collection_modifyitems(items):
-    """Tests marked `alone` come last, else the others would wait for each of them."""
+    """Tests marked `alone` come last, when they need not wait for others."""
     items.sort(key=lambda item: item.get_closest_marker("alone") is not None)
 
 
@@ -50,10 +50,10 @@ def pytest_generate_tests(metafunc):
 
 
 @pytest.fixture(scope="session", autouse=True)
-def _locks():
-    """Two lock files, shared by all xdist workers."""
-    with (servers.run_dir() / "door").open("w") as door, (servers.run_dir() / "room").open("w") as room:
-        yield door, room
+def _lock():
+    """A lock file, shared by all xdist workers."""
+    with (servers.run_dir() / "room").open("w") as room:
+        yield room
 
 
 @pytest.fixture(autouse=True)
@@ -85,14 +85,11 @@ def _known_servers(django_db_blocker):
 
 
 @pytest.fixture(autouse=True)
-def _room(request, _locks):
-    """A test marked `alone` has the room to itself, others share it. All pass one door, so that it gets its turn."""
-    door, room = _locks
-    fcntl.flock(door, fcntl.LOCK_EX)
-    fcntl.flock(room, fcntl.LOCK_EX if request.node.get_closest_marker("alone") else fcntl.LOCK_SH)
-    fcntl.flock(door, fcntl.LOCK_UN)
+def _room(request, _lock):
+    """A test marked `alone` has the room to itself, and waits until nobody else is in it; others share it."""
+    fcntl.flock(_lock, fcntl.LOCK_EX if request.node.get_closest_marker("alone") else fcntl.LOCK_SH)
     yield
-    fcntl.flock(room, fcntl.LOCK_UN)
+    fcntl.flock(_lock, fcntl.LOCK_UN)
 
 
 @pytest.fixture

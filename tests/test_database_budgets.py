@@ -1,5 +1,6 @@
 """Claims by a budget in a database: what they ask, and what they do when others are faster or in the way."""
 
+import threading
 from contextlib import contextmanager
 
 import pytest
@@ -11,8 +12,9 @@ from djqueue.backends.database import DatabaseQueue
 from djqueue.backends.gates import Gate
 from djqueue.backends.sql.postgresql import PostgreSQL
 from djqueue.backends.windows import Window
-from djqueue.models import QueueMessage
+from djqueue.models import QueueFact, QueueMessage
 from djqueue.testing import eventually
+from djqueue.testing.patience import PATIENCE
 from djqueue.testing.steps import entry, names, until_now_is
 
 pytestmark = pytest.mark.backends("sqlite", "postgres", "mariadb")
@@ -164,6 +166,27 @@ class TestAtOnce:
             (lease,) = queue.claim_within(budget)
         assert len(tried) == 2
         assert lease.claimed > looked + 0.1
+
+    def test_who_waited_long_for_the_budget_looks_again(self, queue, monkeypatch):
+        budget, looked, let_go, has_it = a_budget(queue, 9), queue.now(), [], threading.Event()
+        filled(queue, 3, budget)
+
+        def hold():
+            with transaction.atomic(queue.database):
+                facts = QueueFact.objects.using(queue.database).select_for_update()
+                assert len(facts.filter(k__endswith=queue.own_budget)) == 1
+                has_it.set()
+                until_now_is(queue, looked + 0.1)
+                let_go.append(queue.now())
+            connections.close_all()
+
+        def begin():
+            threading.Thread(target=hold).start()
+            assert has_it.wait(PATIENCE)
+
+        with meanwhile(monkeypatch, begin):
+            (lease,) = queue.claim_within(budget)
+        assert lease.claimed > let_go[0]
 
     def test_what_somebody_else_has_is_passed_over_and_not_paid_for(self, queue):
         budget = a_budget(queue, 4)

@@ -73,12 +73,15 @@ class Ledger:
 
     def complete(self, queue, lease):
         """Written down before: as soon as it is completed the next may be, by others."""
-        number = int(lease.entry.data.partition(b"-")[2])
         with self.lock:
-            self.done[lease.entry.lane].append(number)
+            self.done[lease.entry.lane].append(lease)
         if not queue.complete([lease]):
             with self.lock:
-                self.done[lease.entry.lane].remove(number)
+                self.done[lease.entry.lane].remove(lease)
+
+    def numbers(self):
+        """Of what was completed in each lane, in that order."""
+        return {lane: [int(lease.entry.data.partition(b"-")[2]) for lease in done] for lane, done in self.done.items()}
 
     def chance(self, share):
         with self.lock:
@@ -126,10 +129,11 @@ def test_every_entry_is_done_once_and_in_the_order_of_its_lane_whatever_happens_
     queue.put([entry(f"-{number}") for number in range(20)])
     queues = [again(queue) for _ in range(8)]
     together(*[lambda one=one: serve(one, ledger, total) for one in queues], last=connections.close_all)
-    assert {lane: sorted(done) for lane, done in ledger.done.items()} == {
+    completed = ledger.numbers()
+    assert {lane: sorted(done) for lane, done in completed.items()} == {
         lane: list(range(20 if not lane else 12)) for lane in ["", *lanes]
     }
-    assert all(done == sorted(done) for lane, done in ledger.done.items() if lane.startswith(("runs", "one", "shared")))
+    assert all(done == sorted(done) for lane, done in completed.items() if lane.startswith(("runs", "one", "shared")))
     assert rows_left(queue) == [0, 0, 0]
 
 

@@ -16,9 +16,10 @@ from djqueue.notes import notes
 from djqueue.policies import Policy
 from djqueue.running import open_entry
 from djqueue.verdicts import Outcome
+from tests.backends import ACROSS
 from tests.life import claim_one, run_one
 
-EVERY = pytest.mark.backends("memory", "sqlite", "postgres", "mariadb", "redis")
+EVERY = pytest.mark.backends(*ACROSS)
 MEMORY = pytest.mark.backends("memory")
 SOON = datetime(2100, 1, 1, tzinfo=UTC)
 

@@ -24,10 +24,10 @@ from djqueue.settle import settle
 from djqueue.testing import eventually
 from djqueue.verdicts import Outcome, Verdict
 from tests.app.models import Thing
-from tests.backends import FULL
+from tests.backends import ACROSS
 from tests.life import Gate, claim_one, heard, message_for, run_one, serving
 
-EVERY = pytest.mark.backends("memory", "sqlite", "redis", *(["postgres", "mariadb"] if FULL else []))
+EVERY = pytest.mark.backends(*ACROSS)
 MEMORY = pytest.mark.backends("memory")
 SOME = pytest.mark.backends("memory", "sqlite", "redis")
 gates: dict[str, Gate] = {}

@@ -22,9 +22,10 @@ from djqueue.policies import Policy
 from djqueue.queues import queues
 from djqueue.settle import VERBS, settle
 from djqueue.verdicts import Outcome, Verdict
+from tests.backends import ACROSS
 from tests.life import claim_one, heard, message_for, run_one, serving
 
-EVERY = pytest.mark.backends("memory", "sqlite", "postgres", "mariadb", "redis")
+EVERY = pytest.mark.backends(*ACROSS)
 MEMORY = pytest.mark.backends("memory")
 ODD = "nul \x00, half a pair \ud800, \N{PILE OF POO}, a line\nand a 'quote'"
 ran = []

@@ -16,9 +16,10 @@ from djqueue.queues import queues
 from djqueue.running import CurrentMessage
 from djqueue.testing import eventually
 from djqueue.verdicts import Outcome
+from tests.backends import ACROSS
 from tests.life import Gate, heard, run_one, serving
 
-EVERY = pytest.mark.backends("memory", "sqlite", "postgres", "mariadb", "redis")
+EVERY = pytest.mark.backends(*ACROSS)
 MEMORY = pytest.mark.backends("memory")
 SOME = pytest.mark.backends("memory", "sqlite", "redis")
 LIMIT = 0.1

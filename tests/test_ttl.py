@@ -12,9 +12,10 @@ from djqueue.notes import notes
 from djqueue.policies import Policy
 from djqueue.settle import settle
 from djqueue.verdicts import Outcome, Verdict
+from tests.backends import ACROSS
 from tests.life import claim_one, heard, run_one, serving
 
-EVERY = pytest.mark.backends("memory", "sqlite", "postgres", "mariadb", "redis")
+EVERY = pytest.mark.backends(*ACROSS)
 MEMORY = pytest.mark.backends("memory")
 LIFE = ("claimed", "started", "completed", "expired", "retried", "failed", "discarded")
 SHORT = 0.05

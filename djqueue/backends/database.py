@@ -168,7 +168,7 @@ class DatabaseQueue(DatabaseOperators, LeasedQueue):
         if self.store is not self._facts:
             return super().claim_within(budget, limit, lease, owner)
         ask, at_once = self._ask(limit, lease, owner), partial(self._claims.paid, self._sql)
-        for _ in range(TRIES):
+        for _ in range(TRIES if self.dead is not None else 0):
             look = self._looks.look(self._sql, self.name, self._facts.shared, budget)
             if look.nothing is not None:  # it is empty, and so it is false
                 return look.nothing

@@ -59,6 +59,7 @@ def claim_within(
         claimed = claim(granted.count, ours.now)
         if not claimed:
             return claimed
+        ours = ours._replace(now=max(ours.now, *_moments(claimed)))
         spent, account = ours.spend(len(claimed))
         _write(store, ours, account)
         if surplus := claimed[spent.count :]:
@@ -66,6 +67,11 @@ def claim_within(
     if len(claimed) < granted.count or len(claimed) == limit == spent.count:
         return claimed
     return Claimed(claimed[: spent.count], spent.again, spent.why)
+
+
+def _moments(claimed: Claimed) -> list[int]:
+    """When they left, µs: what leaves lanes does so a little later."""
+    return [round(lease.claimed * 1e6) for lease in claimed]
 
 
 def _write(store: DatabaseStore, ours: Purse, account: Account) -> None:

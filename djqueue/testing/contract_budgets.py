@@ -99,6 +99,16 @@ class ClaimWithinContract(Contract):
                 moments += [lease.claimed for lease in queue.claim_within(budget, 10)]
             assert min(gaps(moments, apart=limit)) >= seconds - EARLY
 
+    def test_tq3_what_leaves_lanes_counts_from_then_on(self):
+        queue, budget, moments = self.queue("lanes"), a_budget(3, 0.1), []
+        for lane in "abcd":
+            fill(queue, lane, *(f"{lane}{number}" for number in range(4)), gate=Gate(ordered=True))
+        while len(moments) < 16:
+            leases = queue.claim_within(budget, 3)
+            moments += [lease.claimed for lease in leases]
+            queue.complete(leases)
+        assert min(gaps(sorted(moments), apart=3)) >= 0.1 - EARLY
+
     def test_tq3_tq15_eight_who_ask_get_all_slots_and_no_more(self):
         queue, budget, moments = self.filled(60, "lease"), a_budget(10, WINDOW), []
 

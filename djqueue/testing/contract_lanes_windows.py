@@ -104,6 +104,15 @@ class WindowsContract(Contract):
             left += all_now(queue)
         assert len(left) <= 3
 
+    def test_what_a_shorter_window_has_no_use_for_counts_again_for_a_longer_one(self):
+        queue = self.queue("lanes")
+        fill(queue, "a", *"12345", gate=so_many(2, LONG))
+        assert len(all_now(queue)) == 2
+        until_now_is(queue, queue.now() + 0.02)
+        for name, seconds in (("6", 0.01), ("7", LONG)):
+            fill(queue, "a", name, gate=so_many(2, seconds))
+        assert all_now(queue) == []
+
     def test_what_has_left_counts_though_it_is_done_and_the_lane_empty(self):
         queue = self.queue("lanes")
         gate = so_many(1, WINDOW)

@@ -13,8 +13,8 @@ LONG = 60.0
 ORDERED = Gate(ordered=True)
 OPEN = Gate(most=1000)
 """A gate that is in nobody's way."""
-EARLY = 0.005
-"""Seconds by which two readings of a store's clock in one claim may differ."""
+EARLY = 1e-5
+"""Seconds by which what is computed of two moments may be rounded."""
 
 
 def runs_of(number: int) -> Gate:

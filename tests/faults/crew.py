@@ -11,7 +11,9 @@ from tests.faults.ledger import Ledger
 from tests.site import Process, Site, until
 
 PATIENCE = 300.0 if FULL else 60.0
-STORES = ("sqlite", "postgres", "mariadb", "redis", *(["redis-blocking"] if FULL else []))
+STORES = ("sqlite", "postgres", "redis", *(["mariadb", "redis-blocking"] if FULL else []))
+KILLED = tuple(dict.fromkeys([*STORES, "mariadb"]))
+"""Where consumers are killed; all the other hardships are seen on MariaDB in the full size only."""
 LANED = STORES if FULL else ("postgres", "redis")
 """Where lanes are seen with processes that are killed: in the small size on one of each kind."""
 UP = "threads; queues:"

@@ -3,7 +3,7 @@
 import pytest
 
 from tests.faults.commands import work
-from tests.faults.crew import PATIENCE, STORES, at_rest, full, seeded
+from tests.faults.crew import KILLED, PATIENCE, at_rest, full, seeded
 
 pytestmark = pytest.mark.slow
 THREADS = 4
@@ -15,7 +15,7 @@ def send(count, chance, longest):
     return [result.id for result in work.enqueue_many([(chance.uniform(0, longest),) for _ in range(count)])]
 
 
-@pytest.mark.backends(*STORES)
+@pytest.mark.backends(*KILLED)
 def test_three_consumers_run_each_message_exactly_once_dj19(crew):
     """DJ-19, TO-13, TO-14: 3 processes of 4 threads, each with a reaper of its own."""
     crew.hire_many(3, "-t", THREADS, "--lease", 10)
@@ -29,7 +29,7 @@ def test_three_consumers_run_each_message_exactly_once_dj19(crew):
     assert crew.dismiss() == [0, 0, 0]
 
 
-@pytest.mark.backends(*STORES)
+@pytest.mark.backends(*KILLED)
 def test_kill9_loses_nothing_and_repeats_little_dj15_to8(crew):
     """DJ-15, TO-6, TO-8: a consumer at work is killed again and again, and replaced.
 

@@ -214,6 +214,37 @@ def test_on_a_full_server_lanes_go_on(private_server):
     client.config_set("maxmemory", 0)
 
 
+def test_on_a_full_server_a_lane_opens_by_itself_though_its_outer_lane_was_forgotten(private_server):
+    queue = RedisBlockingQueue("mail", private_server("redis").url)
+    gate = {"windows": (Window(1, 0.2),), "within": "o", "outer": Gate(most=5)}
+    queue.put(of_lane("a", 2, **gate))
+    queue.complete(queue.claim(5))
+    assert [one.name for one in queue.lanes()] == ["a"]
+    queue._link.client.config_set("maxmemory", 1)
+    assert len(eventually(lambda: queue.claim(5))) == 1
+    queue._link.client.config_set("maxmemory", 0)
+
+
+def test_an_idle_claim_writes_nothing_whatever_left_last(make, redis_client):
+    queue = make()
+    queue.put(of_lane("a", ordered=True))
+    queue.complete(queue.claim(5))
+    changes = redis_client.info("persistence")["rdb_changes_since_last_save"]
+    for _ in range(20):
+        assert queue.claim(8) == []
+    assert redis_client.info("persistence")["rdb_changes_since_last_save"] == changes
+
+
+@pytest.mark.alone  # the server counts the commands of all
+def test_a_lane_that_goes_first_again_and_again_does_not_have_the_others_read_anew(make, redis_client):
+    queue = make()
+    queue.put([one for number in range(60) for one in of_lane(f"{number}", ordered=True)])
+    queue.put([replace(one, priority=1) for one in of_lane("hot", 40, most=99)])
+    redis_client.config_resetstat()
+    assert {one.entry.lane for one in queue.claim(40)} == {"hot"}
+    assert calls(redis_client, "zrange")["zrange"] < 10
+
+
 def test_a_lane_that_lost_a_body_goes_on(make, redis_client, caplog):
     queue = make()
     entries = of_lane("a", 3, ordered=True)

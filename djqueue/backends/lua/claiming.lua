@@ -2,7 +2,7 @@
 
 -- Ids, what `out` will have of them, and the number of the unit of each; whether more is at hand; how many units.
 local function pick_from_lanes(limit, ahead, most, now)
-  local turns, was_laned = lane_turns(laned(now)), call("DEL", flip) == 1
+  local turns, was_laned = lane_turns(laned(now)), call("EXISTS", flip) == 1
   local fronts = call(LIFO and "ZREVRANGE" or "ZRANGE", ready, 0, limit - 1, "WITHSCORES")
   local ids, had_left, units, used, count = {}, {}, {}, 0, 0
   local lane
@@ -25,13 +25,14 @@ local function pick_from_lanes(limit, ahead, most, now)
     end
   end
   if used > 0 then call(LIFO and "ZPOPMAX" or "ZPOPMIN", ready, used) end
-  if was_laned then call("SET", flip, 1, "EX", 60) end
+  if count > 0 and was_laned then call("SET", flip, 1, "EX", 60) elseif count > 0 then call("DEL", flip) end
   return ids, had_left, units, count >= limit or #ids >= most or lane ~= nil, count
 end
 
 local function pick(limit, ahead, most, now)
   promote(now, limit + 32)
   if kept_rules or call("EXISTS", open, timed, flip) > 0 then
+    call("HDEL", own, "") -- what writes first may take no memory, or a server that is full would refuse
     laned(now).wake(limit + 32)
     return pick_from_lanes(limit, ahead, most, now)
   end

@@ -96,7 +96,7 @@ local function lane_rules(now)
   -- The gate of what was put last counts: the one with the highest number.
   local function define(name, text, seq)
     local lane = get_or_make(name)
-    if seq >= lane.seq and text ~= lane.gate then
+    if seq >= lane.seq and text ~= lane.gate or lane.seq < 0 then
       lane.logs = gates.logs_for(gates.gate(text), gates.gate(lane.gate), lane.logs)
       lane.gate = text
       touch(lane)

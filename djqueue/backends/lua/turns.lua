@@ -34,7 +34,7 @@ local function lane_turns(rules)
   function turns.first_open(count)
     local second = first_again()
     local is_before = fronts[at] and not (second and again[second].rank < tonumber(fronts[at + 1]))
-    if not is_before and not is_whole then
+    if not fronts[at] and not is_whole then
       read_fronts(count)
       second, is_before = nil, fronts[at] ~= nil
     end

@@ -1,8 +1,8 @@
 -- Sliding windows, as windows.py has them: there stands why.
 --
 -- A log is a table of text (twelve bytes for each grant: its moment and its number), sum (of these numbers), last, warm, and
--- newest (the moment of the last grant, even if the text has lost it). What is too old is dropped from the front when the
--- log is looked at, so a look costs what has come to be too old since the one before.
+-- newest (the moment of the last grant, even if the text has lost it). What is too old is dropped from the front at the next
+-- grant, so a look costs what has come to be too old since the one before; to another window it may not be too old.
 
 local function window_rules()
   local FINEST, BYTES, FORM = 1000, 12, ">dI4"
@@ -60,6 +60,7 @@ local function window_rules()
 
   -- How many may leave now; if none, in how many microseconds one may, and why.
   function rules.room(window, log, now)
+    log = rules.copy(log)
     drop_old(window, log, now)
     local left = window.limit - log.sum
     if window.spacing == 0 then

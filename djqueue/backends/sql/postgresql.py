@@ -224,14 +224,14 @@ CLAIMS_READY = {way: claiming("due AS (SELECT 1 LIMIT 0),", "", *how) for way, h
 
 
 def paying(ready: str) -> str:
-    """Whose fact has changed meanwhile takes nothing; who is kept from taking what is paid for fails: 1 / 0."""
+    """Who finds the fact changed takes nothing; who pays and cannot have what is paid for, or is late, fails: 1 / 0."""
     return (
         f"WITH there AS MATERIALIZED ({ready.replace(' ORDER', f' AND ({first_over(DELAYED, 1)}) IS NULL ORDER')}), "
         "paid AS (UPDATE djqueue_fact SET value = %(value)s, until = NOW + %(keep)s "
         f"WHERE k = %(key)s AND value = %(was)s AND {LIVING} AND NOW < SINCE + {STALE} "
         "AND (SELECT count(*) FROM there) = %(limit)s RETURNING 1), "
         "pick AS MATERIALIZED (SELECT seq FROM djqueue_message WHERE seq = ANY(ARRAY(SELECT seq FROM there)) "
-        f"AND state = 0 AND EXISTS (SELECT 1 FROM paid) {SKIPPING}), "
+        f"AND state = 0 AND EXISTS (SELECT 1 FROM paid) AND {INSTANT} < SINCE + {LATE} {SKIPPING}), "
         f"got AS (UPDATE djqueue_message SET {LEASE} WHERE seq = ANY(ARRAY(SELECT seq FROM pick)) RETURNING {ENTRY}) "
         "SELECT (SELECT count(*) FROM there), "
         "1 / ((SELECT count(*) FROM got) = %(limit)s * (SELECT count(*) FROM paid))::int, got.* "
@@ -239,8 +239,8 @@ def paying(ready: str) -> str:
     )
 
 
-STALE = 20_000
-"""µs after which what a budget was seen to have is not what leaves now."""
+STALE, LATE = 10_000, 20_000
+"""µs after which what a budget was seen to have is not what leaves now, before and behind the lock."""
 PAID_FOR = 2
 """So many columns stand before those of an entry."""
 PAID = {ready is LAST_READY: paying(ready) for ready in (FIRST_READY, LAST_READY)}
