@@ -17,7 +17,7 @@ from djqueue.backends.guards import AnyGuard, Mark, Ruling, rule
 from djqueue.backends.lines import Bell, Line
 from djqueue.backends.memory_lanes import MemoryLanes, Turn
 from djqueue.backends.memory_operators import Item, MemoryOperators
-from djqueue.backends.memory_store import MemoryStore
+from djqueue.backends.memory_store import MemoryStore, at_one_moment
 from djqueue.backends.remembering import Finished, Span, remembering
 
 __all__ = ["MemoryQueue", "MemoryStore"]
@@ -84,7 +84,7 @@ class MemoryQueue(MemoryOperators, LeasedQueue):
             return Claimed(leases, again=0.0 if more else next)
 
     def claim_within(self, budget: Budget, limit: int = 1, lease: float = 60.0, owner: str = "") -> Claimed:
-        with self._lock:
+        with self._lock, at_one_moment(self):
             return super().claim_within(budget, limit, lease, owner)
 
     def _next(self, now: float, full: bool) -> Turn | None:

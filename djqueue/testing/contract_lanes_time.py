@@ -96,9 +96,9 @@ class HoldContract(Contract):
     def test_an_entry_that_waits_alone_lets_its_lane_go_on(self):
         queue = self.queue("lanes")
         fill(queue, "a", *"123")
-        self._release(queue, unit(queue), delay=0.1)
+        self._release(queue, unit(queue), delay=0.5)
         assert (queue.stats().delayed, names(unit(queue))) == (1, ["2"])
-        until_now_is(queue, queue.now() + 0.11)
+        until_now_is(queue, queue.now() + 0.51)
         assert nothing_to_claim(queue)
 
     def test_an_entry_that_waited_alone_has_its_old_place(self):
