@@ -1,5 +1,6 @@
 """Claims by a budget in a database: what they ask, and what they do when others are faster or in the way."""
 
+import re
 import threading
 from contextlib import contextmanager
 
@@ -10,6 +11,7 @@ from django.test.utils import CaptureQueriesContext
 from djqueue.backends.base import Budget
 from djqueue.backends.database import DatabaseQueue
 from djqueue.backends.gates import Gate
+from djqueue.backends.sql import postgresql
 from djqueue.backends.sql.postgresql import PostgreSQL
 from djqueue.backends.windows import Window
 from djqueue.models import QueueFact, QueueMessage
@@ -119,7 +121,17 @@ def locked(queue, *which):
         other.close()
 
 
+@pytest.fixture
+def slowly(monkeypatch):
+    """However slow the machine is, nobody is late."""
+    late = rf"\b({postgresql.STALE}|{postgresql.LATE})\b"
+    whenever = {way: re.sub(late, "60000000", sql) for way, sql in postgresql.PAID.items()}
+    assert whenever != postgresql.PAID
+    monkeypatch.setattr(postgresql, "PAID", whenever)
+
+
 @pytest.mark.backends("postgres")
+@pytest.mark.usefixtures("slowly")
 class TestAtOnce:
     def test_what_leaves_takes_a_look_and_one_statement(self, queue):
         budget = a_budget(queue, 6)
@@ -159,35 +171,6 @@ class TestAtOnce:
             claimed = queue.claim_within(budget)
         assert (claimed, claimed.why) == ([], "limited")
 
-    def test_who_held_on_for_long_after_the_look_looks_again(self, queue, monkeypatch):
-        budget, looked = a_budget(queue, 9), queue.now()
-        filled(queue, 3, budget)
-        with meanwhile(monkeypatch, lambda: until_now_is(queue, looked + 0.1)) as tried:
-            (lease,) = queue.claim_within(budget)
-        assert len(tried) == 2
-        assert lease.claimed > looked + 0.1
-
-    def test_who_waited_long_for_the_budget_looks_again(self, queue, monkeypatch):
-        budget, looked, let_go, has_it = a_budget(queue, 9), queue.now(), [], threading.Event()
-        filled(queue, 3, budget)
-
-        def hold():
-            with transaction.atomic(queue.database):
-                facts = QueueFact.objects.using(queue.database).select_for_update()
-                assert len(facts.filter(k__endswith=queue.own_budget)) == 1
-                has_it.set()
-                until_now_is(queue, looked + 0.1)
-                let_go.append(queue.now())
-            connections.close_all()
-
-        def begin():
-            threading.Thread(target=hold).start()
-            assert has_it.wait(PATIENCE)
-
-        with meanwhile(monkeypatch, begin):
-            (lease,) = queue.claim_within(budget)
-        assert lease.claimed > let_go[0]
-
     def test_what_somebody_else_has_is_passed_over_and_not_paid_for(self, queue):
         budget = a_budget(queue, 4)
         filled(queue, 6, budget)
@@ -217,3 +200,39 @@ class TestAtOnce:
             assert names(queue.claim_within(budget)) == ["1"]
             raise ZeroDivisionError
         assert names(queue.claim_within(budget)) == ["1"]
+
+
+@pytest.mark.backends("postgres")
+class TestLate:
+    def test_who_held_on_for_long_after_the_look_looks_again(self, queue, monkeypatch):
+        budget, went_on = a_budget(queue, 9), []
+        filled(queue, 3, budget)
+
+        def dawdle():
+            until_now_is(queue, queue.now() + 0.1)
+            went_on.append(queue.now())
+
+        with meanwhile(monkeypatch, dawdle):
+            (lease,) = queue.claim_within(budget)
+        assert lease.claimed > went_on[0]
+
+    def test_who_waited_long_for_the_budget_looks_again(self, queue, monkeypatch):
+        budget, let_go, has_it = a_budget(queue, 9), [], threading.Event()
+        filled(queue, 3, budget)
+
+        def hold():
+            with transaction.atomic(queue.database):
+                facts = QueueFact.objects.using(queue.database).select_for_update()
+                assert len(facts.filter(k__endswith=queue.own_budget)) == 1
+                has_it.set()
+                until_now_is(queue, queue.now() + 0.1)
+                let_go.append(queue.now())
+            connections.close_all()
+
+        def begin():
+            threading.Thread(target=hold).start()
+            assert has_it.wait(PATIENCE)
+
+        with meanwhile(monkeypatch, begin):
+            (lease,) = queue.claim_within(budget)
+        assert lease.claimed > let_go[0] - postgresql.LATE / 1e6
