@@ -88,7 +88,8 @@ class BatchCommand:
         """Send requests, all of them or none; returns their handles.
 
         Raises ValueError if :meth:`route` does not say of each where it goes, or says a priority that is none of
-        :attr:`priorities`, and what :meth:`Command.enqueue` raises.
+        :attr:`priorities`, or if they are more than the queue takes in one step; and what :meth:`Command.enqueue`
+        raises.
         """
         return cls.command().send(requests)
 

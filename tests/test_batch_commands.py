@@ -22,6 +22,8 @@ pytestmark = pytest.mark.backends("memory", "redis", *(["sqlite", "postgres"] if
 
 MEMORY = pytest.mark.backends("memory")
 
+MEGABYTE = "x" * 1_000_000
+
 told = []
 lives = []
 gates = {}
@@ -469,6 +471,32 @@ class TestRegistration:
         with pytest.raises(ValueError, match="takes up to 1000 together"):
             Notify.enqueue(*[Notice(user) for user in range(1001)])
         assert len(queue) == 0
+
+    @pytest.mark.backends("redis")
+    def test_sq25_more_bytes_than_redis_takes_in_one_step_are_refused(self, queue):
+        """SQ-25: in two steps it could be full after the first."""
+        with pytest.raises(ValueError, match=r"9 requests of 90\d+ bytes; .* takes up to 8388608 bytes together"):
+            Notify.enqueue(*[Notice(user, MEGABYTE) for user in range(9)])
+        assert len(queue) == 0
+        Notify.enqueue(*[Notice(user, MEGABYTE) for user in range(8)])
+        assert len(queue) == 8
+
+    @pytest.mark.backends("sqlite")
+    def test_sq25_more_bytes_than_a_statement_takes_are_one_transaction_in_a_database(self, queue, monkeypatch):
+        """SQ-25"""
+        statements, insert = [], queue._insert
+
+        def fail_late(arrivals):
+            statements.append(len(arrivals))
+            if len(statements) == 2:
+                raise OSError("the disk is full")
+            return insert(arrivals)
+
+        monkeypatch.setattr(queue, "_insert", fail_late)
+        with pytest.raises(OSError, match="disk is full"):
+            Notify.enqueue(*[Notice(user, MEGABYTE) for user in range(6)])
+        assert (statements, len(queue)) == ([4, 2], 0)
+        assert len(Notify.enqueue(*[Notice(user, MEGABYTE) for user in range(6)])) == len(queue) == 6
 
     def test_no_requests_are_no_calls(self, queue):
         assert Notify.enqueue() == []
