@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
+import asyncio
 import inspect
-from collections.abc import Iterable, Sequence
+from collections.abc import Coroutine, Iterable, Sequence
 from functools import cached_property
 from typing import Any, ClassVar, Unpack
 
 from asgiref.sync import async_to_sync, sync_to_async
+from django.core.exceptions import SynchronousOnlyOperation
 
 from djqueue import conf
 from djqueue.batch_rules import method_of, refuse_disorder, refuse_routed, refuse_strangers, size_of
@@ -180,7 +182,7 @@ class HandlerCommand(BatchFunction):
             return []
         routes = self.handler.route(*requests)
         if inspect.iscoroutine(routes):
-            routes = async_to_sync(_awaited)(routes)
+            routes = self._awaited(routes)
         if not isinstance(routes, list | tuple) or not all(isinstance(route, Route) for route in routes):
             raise TypeError(f"{self.name}: route() returned {routes!r}: return a list of Route.")
         if len(routes) != len(requests):
@@ -189,6 +191,15 @@ class HandlerCommand(BatchFunction):
         if strange := {route.priority for route in routes} - set(allowed or [route.priority for route in routes]):
             raise ValueError(f"{self.name}: route() said the priorities {sorted(strange)}; priorities is {allowed!r}.")
         return routes
+
+    def _awaited(self, routes: Coroutine) -> Any:
+        if _in_async_code():
+            routes.close()
+            raise SynchronousOnlyOperation(
+                f"{self.name}: route() is async, and nothing can wait for it in the thread of an event loop. In async "
+                f"code: await {self.__name__}.aenqueue(...)"
+            )
+        return async_to_sync(_waited_for)(routes)
 
     def _in_fields(self, request: Any) -> Call:
         """For a codec that carries no classes."""
@@ -232,5 +243,13 @@ class _Routed(dict[Route, Policy]):
         return self[route]
 
 
-async def _awaited(coroutine: Any) -> Any:
+def _in_async_code() -> bool:
+    try:
+        asyncio.get_running_loop()
+    except RuntimeError:
+        return False
+    return True
+
+
+async def _waited_for(coroutine: Coroutine) -> Any:
     return await coroutine

@@ -1,6 +1,7 @@
 """Batch commands as classes: where requests go, and the life of the object that is given them."""
 
 import asyncio
+import gc
 import threading
 from dataclasses import dataclass, field
 from datetime import UTC, datetime
@@ -9,6 +10,7 @@ from typing import NamedTuple
 from uuid import UUID
 
 import pytest
+from django.core.exceptions import SynchronousOnlyOperation
 
 from djqueue import Batch, BatchCommand, Consumer, PartialFailure, Route, Throttle, current_batch
 from djqueue.queues import queues
@@ -516,6 +518,27 @@ class TestRegistration:
     def test_async(self, queue, settings):
         if queue.database is None:
             assert len(asyncio.run(self._enqueue())) == 2
+
+    def test_one_whose_route_is_async_says_how_it_is_enqueued_in_async_code(self, queue, recwarn):
+        async def enqueue():
+            Asynchronous.enqueue(1)
+
+        with pytest.raises(SynchronousOnlyOperation, match=r"In async code: await Asynchronous.aenqueue\(\.\.\.\)"):
+            asyncio.run(enqueue())
+        gc.collect()
+        assert [one for one in recwarn if "never awaited" in str(one.message)] == []
+
+    @MEMORY
+    @pytest.mark.parametrize("thread", [1.5, (1, 2), True, len])
+    def test_a_thread_is_a_whole_number_or_a_text(self, thread):
+        with pytest.raises(TypeError, match=r"Route\(thread=.*\): give a whole number or a text"):
+            Route(thread)
+
+    @MEMORY
+    @pytest.mark.parametrize(("priority", "error"), [("high", TypeError), (True, TypeError), (2**31, ValueError)])
+    def test_a_priority_of_a_route_is_one(self, priority, error):
+        with pytest.raises(error, match=r"Route\(priority=…\) is "):
+            Route(0, priority)
 
     def test_key_is_asked_about_the_request(self, queue):
         handles = Unique.enqueue(Notice(1, 1), Notice(2, 1), Notice(1, 2))
