@@ -22,7 +22,7 @@ from djqueue.notes import text_of
 from djqueue.options import CommandOptions
 from djqueue.policies import Policy
 from djqueue.registry import registry
-from djqueue.requests import is_structured, plain, requested, typed
+from djqueue.requests import astray, is_structured, plain, requested, typed
 from djqueue.results import Result
 
 
@@ -205,14 +205,23 @@ class HandlerCommand(BatchFunction):
         """For a codec that carries no classes."""
         name, fields = type(request).__qualname__, plain(request)
         if not is_structured(type(request)):
+            self._refuse_change(request, fields)
             return Call((fields,))
         if self.kinds.get(name) is not type(request):
             raise TypeError(
                 f"{self.name}: perform() does not say that it takes {name}, so nobody could know what to make of its "
                 f"fields: write *requests: {name}, or use codec='pickle'."
             )
-        typed(self.kinds[name], fields)  # so that what would not come back is refused here
+        self._refuse_change(request, typed(self.kinds[name], fields))
         return Call((fields, name))
+
+    def _refuse_change(self, request: Any, back: Any) -> None:
+        if (place := astray(request, back)) is not None:
+            raise TypeError(
+                f"{self.name}: {type(request).__qualname__}{place} would not arrive as it is: with codec='json' what "
+                "__init__ takes travels, and annotations say what it was. Annotate it with what it holds, or use "
+                "codec='pickle'."
+            )
 
 
 class HandlerBound(Bound):

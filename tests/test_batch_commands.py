@@ -2,11 +2,15 @@
 
 import asyncio
 import gc
+import re
 import threading
+import typing
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from datetime import UTC, datetime
 from decimal import Decimal
-from typing import NamedTuple
+from math import nan
+from typing import Any, NamedTuple
 from uuid import UUID
 
 import pytest
@@ -75,6 +79,61 @@ class Event(pydantic.BaseModel):
     name: str
     at: datetime
     parts: list[int] = []
+
+
+@dataclass
+class Basket:
+    listed: Sequence[Address] = ()
+    each: Iterable[Notice] = ()
+    named: Mapping[str, Address] = field(default_factory=dict)
+    perhaps: list[Address] | None = None
+    bare: typing.List = field(default_factory=list)  # noqa: UP006
+    pair: tuple[int, int] = (0, 0)
+    any: Any = None
+    base: Address | None = None
+
+
+@dataclass(frozen=True)
+class Postbox(Address):
+    pass
+
+
+@dataclass
+class Counted:
+    name: str
+    length: int = field(init=False)
+    count: int = field(init=False, default=0)
+    seen: int = field(init=False, default=0, compare=False)
+
+    def __post_init__(self):
+        self.length = len(self.name)
+
+
+class Odd:
+    """Knows no equality that anybody could use."""
+
+    def __eq__(self, other):
+        raise ValueError("the truth of this is ambiguous")
+
+
+class Opaque:
+    pass
+
+
+def as_text(kind):
+    back = pydantic.BeforeValidator(lambda value: value if isinstance(value, kind) else kind())
+    return typing.Annotated[kind, pydantic.PlainSerializer(lambda value: kind.__name__), back]
+
+
+class Strange(pydantic.BaseModel):
+    model_config = {"arbitrary_types_allowed": True}
+    number: typing.Annotated[float, pydantic.PlainSerializer(str)] = 0.0
+    odd: as_text(Odd) = pydantic.Field(default_factory=Odd)
+    opaque: as_text(Opaque) = pydantic.Field(default_factory=Opaque)
+
+
+class Aliased(pydantic.BaseModel):
+    x: int = pydantic.Field(0, validation_alias="X", serialization_alias="ex")
 
 
 class Recorded(BatchCommand, abstract=True):
@@ -200,6 +259,13 @@ class Either(Recorded):
     options = {"codec": "json"}
 
     def perform(self, *requests: Both):
+        tell("perform", self, list(requests))
+
+
+class Lossy(Recorded):
+    options = {"codec": "json"}
+
+    def perform(self, *requests: Basket | Counted | Strange | Aliased | Address):
         tell("perform", self, list(requests))
 
 
@@ -639,6 +705,15 @@ REQUESTS = [
 ]
 
 
+ULM = Address("Ulm", UUID(int=8))
+
+
+def counted(count):
+    counted = Counted("x")
+    counted.count = count
+    return counted
+
+
 class TestRequests:
     @pytest.mark.parametrize("command", [Carry, CarryJson])
     @pytest.mark.parametrize("request_", REQUESTS, ids=lambda one: type(one).__name__)
@@ -653,6 +728,47 @@ class TestRequests:
         with pytest.raises(TypeError, match=r"write \*requests: Notice"):
             Untold.enqueue(Notice(1))
         assert len(queue) == 0
+
+    @MEMORY
+    @pytest.mark.parametrize(
+        "request_",
+        [
+            Basket(listed=[ULM], each=(Notice(1), Notice(2)), named={"home": ULM}, perhaps=[ULM], base=ULM),
+            Basket(listed=(ULM,), bare=[1], pair=[1, 2, 3], any={"a": [1]}),
+            Counted("four"),
+        ],
+    )
+    def test_sq24_json_brings_back_what_the_annotations_say(self, queue, request_):
+        """SQ-24"""
+        Lossy.enqueue(request_)
+        run_one(queue)
+        assert batches() == [[request_]]
+
+    @MEMORY
+    @pytest.mark.parametrize(
+        ("request_", "place"),
+        [
+            (Basket(any=ULM), "Basket.any"),
+            (Basket(any={"a": [1, ULM]}), "Basket.any.a.1"),
+            (Basket(base=Postbox("Ulm", UUID(int=8))), "Basket.base"),
+            (counted(7), "Counted.count"),
+            (Aliased(X=5), "Aliased.x"),
+            ([Notice(1)], "list.0"),
+            ({"first": (Notice(1),)}, "dict.first.0"),
+        ],
+    )
+    def test_sq24_what_json_would_not_bring_back_is_refused(self, queue, request_, place):
+        """SQ-24"""
+        with pytest.raises(TypeError, match=rf"Lossy: {re.escape(place)} would not arrive .* use codec='pickle'"):
+            Lossy.enqueue(request_)
+        assert len(queue) == 0
+
+    @MEMORY
+    def test_an_equality_that_nobody_can_use_refuses_nothing(self, queue):
+        seen = Counted("x")
+        seen.seen = 9
+        Lossy.enqueue(Strange(number=nan), seen, 5, None)
+        assert len(queue) == 4
 
     def test_fields_that_two_classes_have_are_refused(self, queue):
         with pytest.raises(TypeError, match="Address and Twin have the same fields"):
