@@ -79,8 +79,9 @@ def up_to(value: object, name: str) -> int:
 class Batch:
     """How many calls the function is given at once: up to ``most``, by default QUEUE_WORKER_BATCH_SIZE.
 
-    Fewer than ``least`` wait for more until the first of them has waited for ``wait`` (seconds or a timedelta). Raises
-    TypeError or ValueError for what makes no sense.
+    Fewer than ``least`` wait for more until the first of them has waited for ``wait`` (seconds or a timedelta). All
+    that wait count, of whatever priority; as a batch is of one priority, it may be smaller. Raises TypeError or
+    ValueError for what makes no sense.
     """
 
     most: int | None = None

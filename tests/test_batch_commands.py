@@ -18,7 +18,7 @@ from django.core.exceptions import SynchronousOnlyOperation
 
 from djqueue import Batch, BatchCommand, Consumer, PartialFailure, Route, Throttle, current_batch
 from djqueue.queues import queues
-from djqueue.testing import eventually
+from djqueue.testing import eventually, memory_queues, run_due
 from tests.backends import FULL
 from tests.life import Gate, heard, message_for, only, run_one, serving
 
@@ -183,6 +183,10 @@ class Ranked(Recorded):
         return [Route(0, request) for request in requests]
 
 
+class Patient(Ranked):
+    batch_size = Batch(most=5, least=3, wait=60)
+
+
 class Failing(Recorded):
     options = {"linger": 1000, "retry_on": [KeyError], "backoff": 0.01, "max_attempts": 2}
 
@@ -345,6 +349,17 @@ class TestOrder:
         Notify.enqueue(*[Notice(0, number) for number in range(3)])
         assert Consumer(periodic=False, threads=1).run(limit=6) == 0
         assert sorted(map(len, batches())) == [1, 2, 3]
+
+    @MEMORY
+    def test_for_the_least_of_a_batch_counts_what_waits_of_whatever_priority(self):
+        with memory_queues():
+            Patient.enqueue(1, 1)
+            assert run_due() == []
+            Patient.enqueue(3)
+            assert [run.args for run in run_due()] == [(3,)]
+            Patient.enqueue(1)
+            assert len(run_due()) == 3
+        assert batches() == [[3], [1, 1, 1]]
 
     def test_a_batch_may_wait_for_more(self, queue):
         Gathering.enqueue(1)
