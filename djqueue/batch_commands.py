@@ -30,12 +30,14 @@ class BatchCommand:
     """A command whose objects are given batches of requests: subclass it and write :meth:`perform`.
 
     Requests of one thread run in order, those of a higher priority first, and no two batches of a thread at once. A
-    worker that takes a thread makes an object, starts it, and keeps it for as long as it stays with that thread. All
-    methods may be async. Subclassing registers; ``class Base(BatchCommand, abstract=True)`` is not registered itself.
+    worker that takes a thread makes an object, starts it, and keeps it for as long as it stays with that thread;
+    another consumer may keep one of its own meanwhile. All methods may be async. Subclassing registers; what is
+    declared with ``class Base(BatchCommand, abstract=True)`` is not registered itself.
     """
 
     options: ClassVar[dict[str, Any]] = {}
-    """Those of :func:`~djqueue.decorators.queue_command`, but for ``shard``, ``priority`` and ``batch``."""
+    """Those of :func:`~djqueue.decorators.queue_command`, but for ``shard``, ``priority`` and ``batch``. Here
+    ``linger`` counts too: how long a worker keeps an object when nothing comes for its thread."""
     priorities: ClassVar[Sequence[int] | None] = None
     """The priorities that :meth:`route` may say, the highest first; None for any."""
     batch_size: ClassVar[int | Batch | None] = None
@@ -109,7 +111,7 @@ class BatchCommand:
 class HandlerCommand(BatchFunction):
     """What the registry holds for a batch command as a class."""
 
-    whole = True
+    whole = kept = True
 
     def __init__(self, handler: type[BatchCommand]):
         self.handler = handler

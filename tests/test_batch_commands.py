@@ -17,6 +17,7 @@ import pytest
 from django.core.exceptions import SynchronousOnlyOperation
 
 from djqueue import Batch, BatchCommand, Consumer, PartialFailure, Route, Throttle, current_batch
+from djqueue.decorators import queue_command
 from djqueue.queues import queues
 from djqueue.testing import eventually, memory_queues, run_due
 from tests.backends import FULL
@@ -634,6 +635,22 @@ class TestRegistration:
         with pytest.raises(TypeError, match="route\\(\\) says"):
             declare(options=options)
 
+    @MEMORY
+    @pytest.mark.parametrize(
+        "options", [{"linger": 5}, {"linger": 5, "shard": 1}, {"linger": 5, "batch": 5}, {"linger": 0, "shard": len}]
+    )
+    def test_who_keeps_nothing_has_no_linger(self, options):
+        with pytest.raises(ValueError, match=r"plain: linger is for how long a worker keeps the object of a BatchComm"):
+            queue_command(**options)(plain)
+
+    @MEMORY
+    def test_linger_is_the_same_for_all_requests(self):
+        declare(options={"linger": 5})
+        for bound in (Written, Written.using(delay=3), Notify.command()):
+            with pytest.raises(ValueError, match="give it in the options of such a class"):
+                bound.using(linger=6)
+        assert Written.using(linger=5)
+
     def test_priorities_are_listed_from_the_highest(self):
         with pytest.raises(ValueError, match="the highest first"):
             declare(priorities=[1, 2])
@@ -698,6 +715,10 @@ class TestRegistration:
 
             class Nested(BatchCommand):
                 pass
+
+
+def plain(calls):
+    raise NotImplementedError
 
 
 def declare(abstract=False, **attributes):
