@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
+import asyncio
 import inspect
-from collections.abc import Iterable, Sequence
+from collections.abc import Coroutine, Iterable, Sequence
 from functools import cached_property
 from typing import Any, ClassVar, Unpack
 
 from asgiref.sync import async_to_sync, sync_to_async
+from django.core.exceptions import SynchronousOnlyOperation
 
 from djqueue import conf
 from djqueue.batch_rules import method_of, refuse_disorder, refuse_routed, refuse_strangers, size_of
@@ -20,7 +22,7 @@ from djqueue.notes import text_of
 from djqueue.options import CommandOptions
 from djqueue.policies import Policy
 from djqueue.registry import registry
-from djqueue.requests import is_structured, plain, requested, typed
+from djqueue.requests import astray, is_structured, plain, requested, typed
 from djqueue.results import Result
 
 
@@ -28,12 +30,14 @@ class BatchCommand:
     """A command whose objects are given batches of requests: subclass it and write :meth:`perform`.
 
     Requests of one thread run in order, those of a higher priority first, and no two batches of a thread at once. A
-    worker that takes a thread makes an object, starts it, and keeps it for as long as it stays with that thread. All
-    methods may be async. Subclassing registers; ``class Base(BatchCommand, abstract=True)`` is not registered itself.
+    worker that takes a thread makes an object, starts it, and keeps it for as long as it stays with that thread;
+    another consumer may keep one of its own meanwhile. All methods may be async. Subclassing registers; what is
+    declared with ``class Base(BatchCommand, abstract=True)`` is not registered itself.
     """
 
     options: ClassVar[dict[str, Any]] = {}
-    """Those of :func:`~djqueue.decorators.queue_command`, but for ``shard``, ``priority`` and ``batch``."""
+    """Those of :func:`~djqueue.decorators.queue_command`, but for ``shard``, ``priority`` and ``batch``. Here
+    ``linger`` counts too: how long a worker keeps an object when nothing comes for its thread."""
     priorities: ClassVar[Sequence[int] | None] = None
     """The priorities that :meth:`route` may say, the highest first; None for any."""
     batch_size: ClassVar[int | Batch | None] = None
@@ -88,7 +92,8 @@ class BatchCommand:
         """Send requests, all of them or none; returns their handles.
 
         Raises ValueError if :meth:`route` does not say of each where it goes, or says a priority that is none of
-        :attr:`priorities`, and what :meth:`Command.enqueue` raises.
+        :attr:`priorities`, or if they are more than the queue takes in one step; and what :meth:`Command.enqueue`
+        raises.
         """
         return cls.command().send(requests)
 
@@ -106,7 +111,7 @@ class BatchCommand:
 class HandlerCommand(BatchFunction):
     """What the registry holds for a batch command as a class."""
 
-    whole = True
+    whole = kept = True
 
     def __init__(self, handler: type[BatchCommand]):
         self.handler = handler
@@ -179,7 +184,7 @@ class HandlerCommand(BatchFunction):
             return []
         routes = self.handler.route(*requests)
         if inspect.iscoroutine(routes):
-            routes = async_to_sync(_awaited)(routes)
+            routes = self._awaited(routes)
         if not isinstance(routes, list | tuple) or not all(isinstance(route, Route) for route in routes):
             raise TypeError(f"{self.name}: route() returned {routes!r}: return a list of Route.")
         if len(routes) != len(requests):
@@ -189,18 +194,36 @@ class HandlerCommand(BatchFunction):
             raise ValueError(f"{self.name}: route() said the priorities {sorted(strange)}; priorities is {allowed!r}.")
         return routes
 
+    def _awaited(self, routes: Coroutine) -> Any:
+        if _in_async_code():
+            routes.close()
+            raise SynchronousOnlyOperation(
+                f"{self.name}: route() is async, and nothing can wait for it in the thread of an event loop. In async "
+                f"code: await {self.__name__}.aenqueue(...)"
+            )
+        return async_to_sync(_waited_for)(routes)
+
     def _in_fields(self, request: Any) -> Call:
         """For a codec that carries no classes."""
         name, fields = type(request).__qualname__, plain(request)
         if not is_structured(type(request)):
+            self._refuse_change(request, fields)
             return Call((fields,))
         if self.kinds.get(name) is not type(request):
             raise TypeError(
                 f"{self.name}: perform() does not say that it takes {name}, so nobody could know what to make of its "
                 f"fields: write *requests: {name}, or use codec='pickle'."
             )
-        typed(self.kinds[name], fields)  # so that what would not come back is refused here
+        self._refuse_change(request, typed(self.kinds[name], fields))
         return Call((fields, name))
+
+    def _refuse_change(self, request: Any, back: Any) -> None:
+        if (place := astray(request, back)) is not None:
+            raise TypeError(
+                f"{self.name}: {type(request).__qualname__}{place} would not arrive as it is: with codec='json' what "
+                "__init__ takes travels, and annotations say what it was. Annotate it with what it holds, or use "
+                "codec='pickle'."
+            )
 
 
 class HandlerBound(Bound):
@@ -231,5 +254,13 @@ class _Routed(dict[Route, Policy]):
         return self[route]
 
 
-async def _awaited(coroutine: Any) -> Any:
+def _in_async_code() -> bool:
+    try:
+        asyncio.get_running_loop()
+    except RuntimeError:
+        return False
+    return True
+
+
+async def _waited_for(coroutine: Coroutine) -> Any:
     return await coroutine

@@ -12,6 +12,7 @@ from django.core.exceptions import SynchronousOnlyOperation
 
 from djqueue import producer
 from djqueue.callables import as_asked, takes
+from djqueue.contradictions import LINGERS
 from djqueue.durations import seconds
 from djqueue.exceptions import EncodeError, MessageTooLarge
 from djqueue.options import CommandOptions
@@ -61,6 +62,8 @@ class Command(Generic[P, R]):
     """Whether it is given several calls at once."""
     whole = False
     """Whether all calls that are sent together are put together, or none."""
+    kept = False
+    """Whether a worker keeps an object for it, between its batches."""
     rule: Rule | None = None
     """Of a periodic command: what becomes of the ticks that nobody was there to see."""
 
@@ -68,7 +71,7 @@ class Command(Generic[P, R]):
         self.func = func
         self.policy = policy
         self.name = f"{func.__module__}.{func.__qualname__}"
-        self._refuse_batch(policy)
+        self._refuse_strange(policy)
         self.is_async = inspect.iscoroutinefunction(func)
         self._signature = inspect.signature(func)
         self._simple = _simple_counts(self._signature)
@@ -173,9 +176,11 @@ class Command(Generic[P, R]):
             error.add_note(f"In a call of {self.name}. In async code: await {self.__name__}.aenqueue(...)")
             raise
 
-    def _refuse_batch(self, policy: Policy) -> None:
+    def _refuse_strange(self, policy: Policy) -> None:
         if policy.batch and not self.batched:
             raise ValueError(f"{self.name} is given one call at a time: batch is for queue_command and BatchCommand.")
+        if policy.linger is not None and not self.kept:
+            raise ValueError(f"{self.name}: {LINGERS}")
 
     def _fit(self, args: tuple, kwargs: dict) -> None:
         try:
@@ -189,6 +194,8 @@ class Bound(Generic[P, R]):
 
     def __init__(self, command: Command[P, R], policy: Policy):
         policy.carried(command.policy)  # so that what cannot travel is refused here
+        if policy.linger != command.policy.linger:
+            raise ValueError(f"{command.name}: {LINGERS}")
         if policy.throttle != command.policy.throttle:
             registry.refuse_another_throttle(f"using() of {command.name}", policy)
         self.command = command

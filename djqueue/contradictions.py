@@ -7,6 +7,9 @@ from typing import Any
 
 from djqueue.lanes import USUAL_RUN
 
+LINGERS = "linger is for how long a worker keeps the object of a BatchCommand: give it in the options of such a class."
+"""Of other commands nothing is kept, and a worker keeps an object for calls of all options."""
+
 
 def refuse_contradictions(policy: Any, given: dict[str, Any]) -> None:
     """Raises ValueError that says why two options of a policy, the last of which are given, cannot be together."""
@@ -67,10 +70,6 @@ CONTRADICTIONS: list[tuple[Callable[[Any], Any], str]] = [
     (
         lambda p: p.run != USUAL_RUN and p.batch,
         "batch says how many go together, in a shard too: leave out run.",
-    ),
-    (
-        lambda p: p.linger is not None and p.shard is None and not p.batch,
-        "linger is for how long a worker keeps to a shard: give shard or batch as well.",
     ),
 ]
 """What cannot be together, and why. What would take too many lanes is refused by :func:`djqueue.lanes.plan_of`."""

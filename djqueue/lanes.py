@@ -18,6 +18,7 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 from djqueue import conf
 from djqueue.backends.gates import Gate
 from djqueue.backends.windows import Window
+from djqueue.durations import priority as checked_priority
 from djqueue.durations import seconds, whole
 from djqueue.fingerprints import fingerprint
 
@@ -78,8 +79,9 @@ def up_to(value: object, name: str) -> int:
 class Batch:
     """How many calls the function is given at once: up to ``most``, by default QUEUE_WORKER_BATCH_SIZE.
 
-    Fewer than ``least`` wait for more until the first of them has waited for ``wait`` (seconds or a timedelta). Raises
-    TypeError or ValueError for what makes no sense.
+    Fewer than ``least`` wait for more until the first of them has waited for ``wait`` (seconds or a timedelta). All
+    that wait count, of whatever priority; as a batch is of one priority, it may be smaller. Raises TypeError or
+    ValueError for what makes no sense.
     """
 
     most: int | None = None
@@ -108,7 +110,8 @@ class Batch:
 class Route:
     """Where a request of a batch command goes: its shard, and its priority there.
 
-    By default QUEUE_DEFAULT_THREAD and QUEUE_DEFAULT_PRIORITY.
+    By default QUEUE_DEFAULT_THREAD and QUEUE_DEFAULT_PRIORITY. Raises TypeError or ValueError for what is neither a
+    whole number nor, as a thread, a text.
     """
 
     thread: int | str | None = None
@@ -118,6 +121,9 @@ class Route:
         for name, setting in (("thread", "QUEUE_DEFAULT_THREAD"), ("priority", "QUEUE_DEFAULT_PRIORITY")):
             if getattr(self, name) is None:
                 object.__setattr__(self, name, conf.get(setting))
+        if isinstance(self.thread, bool) or not isinstance(self.thread, int | str):
+            raise TypeError(f"Route(thread={self.thread!r}): give a whole number or a text.")
+        checked_priority(self.priority, "Route(priority=…)")
 
 
 # ---- from options to a plan

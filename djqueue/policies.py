@@ -224,7 +224,7 @@ class Policy:
 
     @property
     def lingers(self) -> float:
-        """For how many seconds of emptiness a worker keeps to a shard, and its handler."""
+        """For how many seconds of emptiness a worker keeps to a shard whose handler it has."""
         if self.linger is not None:
             return self.linger
         pause = seconds(conf.get("QUEUE_WORKER_EMPTY_PAUSE"), "QUEUE_WORKER_EMPTY_PAUSE")

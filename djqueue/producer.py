@@ -137,8 +137,24 @@ def refuse_what_it_cannot(queue: BaseQueue, policy: Policy) -> None:
 
 
 def _refuse_too_many(queue: BaseQueue, command: Command, parcels: Sequence[Parcel]) -> None:
-    if command.whole and queue.database is None and len(parcels) > CHUNK:
+    if not command.whole or queue.database is not None:
+        return
+    if len(parcels) > CHUNK:
         raise ValueError(f"{command.name}: {len(parcels)} requests; this queue takes up to {CHUNK} together.")
+    if _takes_several_steps(queue, parcels):
+        raise ValueError(
+            f"{command.name}: {len(parcels)} requests of {_bytes_of(parcels)} bytes; this queue takes up to "
+            f"{queue.bytes_at_once} bytes together. Enqueue fewer at a time, or pass references to large data."
+        )
+
+
+def _takes_several_steps(queue: BaseQueue, parcels: Sequence[Parcel]) -> bool:
+    """Whether one call of ``put`` would be several of the store; one entry is always one."""
+    return len(parcels) > 1 and _bytes_of(parcels) > queue.bytes_at_once
+
+
+def _bytes_of(parcels: Sequence[Parcel]) -> int:
+    return sum(len(parcel.entry.data) for parcel in parcels)
 
 
 def _when_committed(queue: BaseQueue, parcels: Sequence[Parcel]) -> None:
@@ -163,7 +179,8 @@ def _chunks(parcels: Sequence[Parcel]) -> list[Sequence[Parcel]]:
 
 def _put(queue: BaseQueue, piece: Sequence[Parcel]) -> None:
     chunks = _chunks(piece)
-    with transaction.atomic(using=queue.database) if len(chunks) > 1 else nullcontext():
+    several = queue.database is not None and (len(chunks) > 1 or _takes_several_steps(queue, piece))
+    with transaction.atomic(using=queue.database) if several else nullcontext():
         for chunk in chunks:
             try:
                 _put_chunk(queue, chunk)

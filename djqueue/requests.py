@@ -3,10 +3,14 @@
 from __future__ import annotations
 
 import sys
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Collection, Iterable, Mapping, MutableMapping, MutableSequence, Sequence
 from dataclasses import fields, is_dataclass
 from types import UnionType
 from typing import Any, Union, get_args, get_origin, get_type_hints
+
+_MANY = (list, tuple, Sequence, MutableSequence, Collection, Iterable)
+_BY_NAME = (dict, Mapping, MutableMapping)
+"""What annotations call lists and tuples, and dictionaries."""
 
 
 def requested(perform: Callable) -> dict[str, type]:
@@ -35,12 +39,11 @@ def plain(value: Any) -> Any:
 
 def typed(kind: Any, value: Any) -> Any:
     """The inverse of :func:`plain`, by the kind that was meant. Raises TypeError or ValueError if it does not fit."""
-    origin = get_origin(kind)
-    if origin in (Union, UnionType):
+    if get_origin(kind) in (Union, UnionType):
         return _one_of(get_args(kind), value)
-    if origin in (list, tuple) and isinstance(value, origin):
-        return origin(typed(one, item) for one, item in zip(_items(kind, len(value)), value, strict=True))
-    if origin is dict and isinstance(value, dict):
+    if _is_many(kind, value):
+        return type(value)(typed(one, item) for one, item in zip(_items(kind, len(value)), value, strict=True))
+    if _is_by_name(kind, value):
         return {name: typed(get_args(kind)[1], one) for name, one in value.items()}
     if not is_structured(kind) or not isinstance(value, dict):
         return value
@@ -51,13 +54,22 @@ def typed(kind: Any, value: Any) -> Any:
 
 
 def _one_of(kinds: Sequence[Any], value: Any) -> Any:
-    """What has fields is known by their names."""
-    if not isinstance(value, dict):
-        return value
-    fitting = [kind for kind in kinds if is_structured(kind) and value.keys() == set(_fields(kind))]
+    """What has fields is known by their names; a collection is one if there is no other."""
+    named = isinstance(value, dict)
+    fitting = [kind for kind in kinds if named and is_structured(kind) and value.keys() == set(_fields(kind))]
     if len(fitting) > 1:
         raise TypeError(f"{' and '.join(kind.__name__ for kind in fitting)} have the same fields")
-    return typed(fitting[0], value) if fitting else value
+    fitting = fitting or [kind for kind in kinds if _is_many(kind, value) or _is_by_name(kind, value)]
+    return typed(fitting[0], value) if len(fitting) == 1 else value
+
+
+def _is_many(kind: Any, value: Any) -> bool:
+    taken = (tuple,) if get_origin(kind) is tuple else (list, tuple)
+    return type(value) in taken and get_origin(kind) in _MANY and bool(get_args(kind))
+
+
+def _is_by_name(kind: Any, value: Any) -> bool:
+    return isinstance(value, dict) and get_origin(kind) in _BY_NAME and bool(get_args(kind))
 
 
 def _items(kind: Any, count: int) -> tuple[Any, ...]:
@@ -69,6 +81,47 @@ def _fields(kind: type) -> tuple[str, ...]:
     if _is_model(kind):
         return tuple(kind.model_fields)
     return kind._fields if _is_named_tuple(kind) else tuple(one.name for one in fields(kind) if one.init)
+
+
+def astray(value: Any, back: Any) -> str | None:
+    """Where a value did not come back as what it was: ``".items.0"``, ``""`` for all of it; None if it did.
+
+    Values that know no equality, or whose equality is none, count as the same: nobody could tell.
+    """
+    if value is back:
+        return None
+    ours, theirs = _parts(value), _parts(back)
+    if not ours and not theirs:
+        return None if _is_same(value, back) else ""
+    if type(value) is not type(back) or ours.keys() != theirs.keys():
+        return ""
+    found = ((name, astray(one, theirs[name])) for name, one in ours.items())
+    return next((f".{name}{lost}" for name, lost in found if lost is not None), None)
+
+
+def _parts(value: Any) -> dict[Any, Any]:
+    kind = type(value)
+    if _is_model(kind):
+        return {name: getattr(value, name, None) for name in kind.model_fields} | (value.model_extra or {})
+    if is_structured(kind):
+        return {name: getattr(value, name, None) for name in _compared(kind)}
+    if kind in (list, tuple):
+        return dict(enumerate(value))
+    return value if kind is dict else {}
+
+
+def _compared(kind: type) -> tuple[str, ...]:
+    """Its fields, and those that it makes itself, unless they say that they do not matter."""
+    return kind._fields if _is_named_tuple(kind) else tuple(one.name for one in fields(kind) if one.init or one.compare)
+
+
+def _is_same(value: Any, back: Any) -> bool:
+    if type(value).__eq__ is object.__eq__:
+        return type(value) is type(back)
+    try:
+        return bool(value == back) or bool(value != value)
+    except Exception:
+        return True
 
 
 def _is_named_tuple(kind: type) -> bool:

@@ -27,8 +27,8 @@ LONGEST_NAME = 200
 
 PASSED = (
     # what it is
-    "alias", "cannot", "connection", "database", "dead", "lease", "logical", "name", "on_commit", "options", "poll",
-    "store", "wakes",
+    "alias", "bytes_at_once", "cannot", "connection", "database", "dead", "lease", "logical", "name", "on_commit",
+    "options", "poll", "store", "wakes",
     # of the four verbs, those that take nothing out
     "flush", "write",
     # of what the consumer calls, all but the claims

@@ -77,7 +77,7 @@ def read_items(throttled: ThrottledQueue) -> None:
         if item is not None:
             print("My item", item, "My time:", time.monotonic() - began, flush=True)
         if throttled.elastic:
-            time.sleep(random.random() * throttled.moderation * 3)
+            time.sleep(random.random() * 3 * throttled.window / throttled.limit)
 
 
 def parser() -> argparse.ArgumentParser:

@@ -1,18 +1,25 @@
 """Batch commands as classes: where requests go, and the life of the object that is given them."""
 
 import asyncio
+import gc
+import re
 import threading
+import typing
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from datetime import UTC, datetime
 from decimal import Decimal
-from typing import NamedTuple
+from math import nan
+from typing import Any, NamedTuple
 from uuid import UUID
 
 import pytest
+from django.core.exceptions import SynchronousOnlyOperation
 
 from djqueue import Batch, BatchCommand, Consumer, PartialFailure, Route, Throttle, current_batch, events
+from djqueue.decorators import queue_command
 from djqueue.queues import queues
-from djqueue.testing import eventually
+from djqueue.testing import eventually, memory_queues, run_due
 from tests.backends import FULL
 from tests.life import Gate, heard, message_for, only, run_one, serving
 
@@ -21,6 +28,8 @@ pydantic = pytest.importorskip("pydantic")
 pytestmark = pytest.mark.backends("memory", "redis", *(["sqlite", "postgres"] if FULL else []))
 
 MEMORY = pytest.mark.backends("memory")
+
+MEGABYTE = "x" * 1_000_000
 
 told = []
 lives = []
@@ -73,6 +82,61 @@ class Event(pydantic.BaseModel):
     parts: list[int] = []
 
 
+@dataclass
+class Basket:
+    listed: Sequence[Address] = ()
+    each: Iterable[Notice] = ()
+    named: Mapping[str, Address] = field(default_factory=dict)
+    perhaps: list[Address] | None = None
+    bare: typing.List = field(default_factory=list)  # noqa: UP006
+    pair: tuple[int, int] = (0, 0)
+    any: Any = None
+    base: Address | None = None
+
+
+@dataclass(frozen=True)
+class Postbox(Address):
+    pass
+
+
+@dataclass
+class Counted:
+    name: str
+    length: int = field(init=False)
+    count: int = field(init=False, default=0)
+    seen: int = field(init=False, default=0, compare=False)
+
+    def __post_init__(self):
+        self.length = len(self.name)
+
+
+class Odd:
+    """Knows no equality that anybody could use."""
+
+    def __eq__(self, other):
+        raise ValueError("the truth of this is ambiguous")
+
+
+class Opaque:
+    pass
+
+
+def as_text(kind):
+    back = pydantic.BeforeValidator(lambda value: value if isinstance(value, kind) else kind())
+    return typing.Annotated[kind, pydantic.PlainSerializer(lambda value: kind.__name__), back]
+
+
+class Strange(pydantic.BaseModel):
+    model_config = {"arbitrary_types_allowed": True}
+    number: typing.Annotated[float, pydantic.PlainSerializer(str)] = 0.0
+    odd: as_text(Odd) = pydantic.Field(default_factory=Odd)
+    opaque: as_text(Opaque) = pydantic.Field(default_factory=Opaque)
+
+
+class Aliased(pydantic.BaseModel):
+    x: int = pydantic.Field(0, validation_alias="X", serialization_alias="ex")
+
+
 class Recorded(BatchCommand, abstract=True):
     """Tells of its life."""
 
@@ -118,6 +182,10 @@ class Ranked(Recorded):
     @classmethod
     def route(cls, *requests):
         return [Route(0, request) for request in requests]
+
+
+class Patient(Ranked):
+    batch_size = Batch(most=5, least=3, wait=60)
 
 
 class Failing(Recorded):
@@ -199,6 +267,13 @@ class Either(Recorded):
         tell("perform", self, list(requests))
 
 
+class Lossy(Recorded):
+    options = {"codec": "json"}
+
+    def perform(self, *requests: Basket | Counted | Strange | Aliased | Address):
+        tell("perform", self, list(requests))
+
+
 class Untold(Recorded):
     options = {"codec": "json"}
 
@@ -275,6 +350,17 @@ class TestOrder:
         Notify.enqueue(*[Notice(0, number) for number in range(3)])
         assert Consumer(periodic=False, threads=1).run(limit=6) == 0
         assert sorted(map(len, batches())) == [1, 2, 3]
+
+    @MEMORY
+    def test_for_the_least_of_a_batch_counts_what_waits_of_whatever_priority(self):
+        with memory_queues():
+            Patient.enqueue(1, 1)
+            assert run_due() == []
+            Patient.enqueue(3)
+            assert [run.args for run in run_due()] == [(3,)]
+            Patient.enqueue(1)
+            assert len(run_due()) == 3
+        assert batches() == [[3], [1, 1, 1]]
 
     def test_a_batch_may_wait_for_more(self, queue):
         Gathering.enqueue(1)
@@ -468,6 +554,32 @@ class TestRegistration:
             Notify.enqueue(*[Notice(user) for user in range(1001)])
         assert len(queue) == 0
 
+    @pytest.mark.backends("redis")
+    def test_sq25_more_bytes_than_redis_takes_in_one_step_are_refused(self, queue):
+        """SQ-25: in two steps it could be full after the first."""
+        with pytest.raises(ValueError, match=r"9 requests of 90\d+ bytes; .* takes up to 8388608 bytes together"):
+            Notify.enqueue(*[Notice(user, MEGABYTE) for user in range(9)])
+        assert len(queue) == 0
+        Notify.enqueue(*[Notice(user, MEGABYTE) for user in range(8)])
+        assert len(queue) == 8
+
+    @pytest.mark.backends("sqlite")
+    def test_sq25_more_bytes_than_a_statement_takes_are_one_transaction_in_a_database(self, queue, monkeypatch):
+        """SQ-25"""
+        statements, insert = [], queue._insert
+
+        def fail_late(arrivals):
+            statements.append(len(arrivals))
+            if len(statements) == 2:
+                raise OSError("the disk is full")
+            return insert(arrivals)
+
+        monkeypatch.setattr(queue, "_insert", fail_late)
+        with pytest.raises(OSError, match="disk is full"):
+            Notify.enqueue(*[Notice(user, MEGABYTE) for user in range(6)])
+        assert (statements, len(queue)) == ([4, 2], 0)
+        assert len(Notify.enqueue(*[Notice(user, MEGABYTE) for user in range(6)])) == len(queue) == 6
+
     def test_no_requests_are_no_calls(self, queue):
         assert Notify.enqueue() == []
 
@@ -487,6 +599,27 @@ class TestRegistration:
         if queue.database is None:
             assert len(asyncio.run(self._enqueue())) == 2
 
+    def test_one_whose_route_is_async_says_how_it_is_enqueued_in_async_code(self, queue, recwarn):
+        async def enqueue():
+            Asynchronous.enqueue(1)
+
+        with pytest.raises(SynchronousOnlyOperation, match=r"In async code: await Asynchronous.aenqueue\(\.\.\.\)"):
+            asyncio.run(enqueue())
+        gc.collect()
+        assert [one for one in recwarn if "never awaited" in str(one.message)] == []
+
+    @MEMORY
+    @pytest.mark.parametrize("thread", [1.5, (1, 2), True, len])
+    def test_a_thread_is_a_whole_number_or_a_text(self, thread):
+        with pytest.raises(TypeError, match=r"Route\(thread=.*\): give a whole number or a text"):
+            Route(thread)
+
+    @MEMORY
+    @pytest.mark.parametrize(("priority", "error"), [("high", TypeError), (True, TypeError), (2**31, ValueError)])
+    def test_a_priority_of_a_route_is_one(self, priority, error):
+        with pytest.raises(error, match=r"Route\(priority=…\) is "):
+            Route(0, priority)
+
     def test_key_is_asked_about_the_request(self, queue):
         handles = Unique.enqueue(Notice(1, 1), Notice(2, 1), Notice(1, 2))
         assert [handle.enqueued for handle in handles] == [True, True, False]
@@ -499,6 +632,22 @@ class TestRegistration:
             Notify.using(**options)
         with pytest.raises(TypeError, match="route\\(\\) says"):
             declare(options=options)
+
+    @MEMORY
+    @pytest.mark.parametrize(
+        "options", [{"linger": 5}, {"linger": 5, "shard": 1}, {"linger": 5, "batch": 5}, {"linger": 0, "shard": len}]
+    )
+    def test_who_keeps_nothing_has_no_linger(self, options):
+        with pytest.raises(ValueError, match=r"plain: linger is for how long a worker keeps the object of a BatchComm"):
+            queue_command(**options)(plain)
+
+    @MEMORY
+    def test_linger_is_the_same_for_all_requests(self):
+        declare(options={"linger": 5})
+        for bound in (Written, Written.using(delay=3), Notify.command()):
+            with pytest.raises(ValueError, match="give it in the options of such a class"):
+                bound.using(linger=6)
+        assert Written.using(linger=5)
 
     def test_priorities_are_listed_from_the_highest(self):
         with pytest.raises(ValueError, match="the highest first"):
@@ -566,6 +715,10 @@ class TestRegistration:
                 pass
 
 
+def plain(calls):
+    raise NotImplementedError
+
+
 def declare(abstract=False, **attributes):
     global Written
     usual = {"__module__": __name__, "__qualname__": "Written", "perform": lambda self, *requests: None}
@@ -586,6 +739,15 @@ REQUESTS = [
 ]
 
 
+ULM = Address("Ulm", UUID(int=8))
+
+
+def counted(count):
+    counted = Counted("x")
+    counted.count = count
+    return counted
+
+
 class TestRequests:
     @pytest.mark.parametrize("command", [Carry, CarryJson])
     @pytest.mark.parametrize("request_", REQUESTS, ids=lambda one: type(one).__name__)
@@ -600,6 +762,47 @@ class TestRequests:
         with pytest.raises(TypeError, match=r"write \*requests: Notice"):
             Untold.enqueue(Notice(1))
         assert len(queue) == 0
+
+    @MEMORY
+    @pytest.mark.parametrize(
+        "request_",
+        [
+            Basket(listed=[ULM], each=(Notice(1), Notice(2)), named={"home": ULM}, perhaps=[ULM], base=ULM),
+            Basket(listed=(ULM,), bare=[1], pair=[1, 2, 3], any={"a": [1]}),
+            Counted("four"),
+        ],
+    )
+    def test_sq24_json_brings_back_what_the_annotations_say(self, queue, request_):
+        """SQ-24"""
+        Lossy.enqueue(request_)
+        run_one(queue)
+        assert batches() == [[request_]]
+
+    @MEMORY
+    @pytest.mark.parametrize(
+        ("request_", "place"),
+        [
+            (Basket(any=ULM), "Basket.any"),
+            (Basket(any={"a": [1, ULM]}), "Basket.any.a.1"),
+            (Basket(base=Postbox("Ulm", UUID(int=8))), "Basket.base"),
+            (counted(7), "Counted.count"),
+            (Aliased(X=5), "Aliased.x"),
+            ([Notice(1)], "list.0"),
+            ({"first": (Notice(1),)}, "dict.first.0"),
+        ],
+    )
+    def test_sq24_what_json_would_not_bring_back_is_refused(self, queue, request_, place):
+        """SQ-24"""
+        with pytest.raises(TypeError, match=rf"Lossy: {re.escape(place)} would not arrive .* use codec='pickle'"):
+            Lossy.enqueue(request_)
+        assert len(queue) == 0
+
+    @MEMORY
+    def test_an_equality_that_nobody_can_use_refuses_nothing(self, queue):
+        seen = Counted("x")
+        seen.seen = 9
+        Lossy.enqueue(Strange(number=nan), seen, 5, None)
+        assert len(queue) == 4
 
     def test_fields_that_two_classes_have_are_refused(self, queue):
         with pytest.raises(TypeError, match="Address and Twin have the same fields"):

@@ -271,7 +271,6 @@ CONTRARY = [
     ({"debounce": 1, "merge": first, "key": first, "shard": shard_of}, "merge lets one call stand for several"),
     ({"on_failure": "skip"}, "on_failure says what becomes of a shard"),
     ({"run": 5}, "run says how many of a shard"),
-    ({"linger": 5}, "linger is for how long a worker keeps to a shard"),
 ]
 IN_A_BATCH = ({"batch": 5, "run": 6, "shard": 0}, "batch says how many go together, in a shard too")
 

@@ -693,3 +693,26 @@ def test_the_example_script_says_so_if_others_mean_another_window():
     code, _, wrong = ended("-c", OVER_MEMORY.format(folder=str(SCRIPT.parent)))
     assert (code, len(wrong.splitlines())) == (1, 1)
     assert "is 2 per 60 s for others that use it, and 3 per 60 s here" in wrong
+
+
+DAWDLING = """
+import sys
+
+sys.path.insert(0, {folder!r})
+import throttled_queue as script
+from djqueue.backends.memory import MemoryQueue
+
+def slept(seconds):
+    print("dawdles", 0 <= seconds <= 180)
+    raise KeyboardInterrupt
+
+script.time.sleep = slept
+queue, sys.argv[1:] = MemoryQueue("pages"), ["-r", "nowhere", "-n", "1", "-m", "-e"]
+script.RedisBlockingQueue = lambda name, url: queue
+sys.exit(script.main())
+"""
+
+
+def test_the_example_script_dawdles_with_a_limit_of_one_too():
+    code, said, wrong = ended("-c", DAWDLING.format(folder=str(SCRIPT.parent)))
+    assert (code, said.splitlines()[-2:], wrong) == (0, ["dawdles True", "Finished"], "")

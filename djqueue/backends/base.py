@@ -70,6 +70,8 @@ class BaseQueue(ItemVerbs, OperatorVerbs):
     """Whether :meth:`nap` ends early when work comes, so that an idle consumer need not look often."""
     poll: float = 0.1
     """Seconds between two looks of :meth:`reserve` at an empty queue."""
+    bytes_at_once: float = inf
+    """So many bytes of entries are put in one step; more of them take several, of which a later one may fail."""
     alias: str = "default"
     """Its key in QUEUES; given by the composition root."""
     database: str | None = None

@@ -26,6 +26,7 @@ from djqueue.backends.database_lanes import reap as reap_lanes
 from djqueue.backends.database_operators import DatabaseOperators
 from djqueue.backends.database_rows import (
     BATCH,
+    BATCH_BYTES,
     Token,
     arrival_of,
     batches,
@@ -73,6 +74,7 @@ class DatabaseQueue(DatabaseOperators, LeasedQueue):
     cannot = frozenset()
     options = frozenset({"REMEMBER_DONE", "KEEP_DONE", "LIFO"})
     on_commit = None
+    bytes_at_once = BATCH_BYTES
 
     def __init__(
         self,

@@ -57,6 +57,7 @@ class RedisQueue(LeasedQueue):
 
     cannot = frozenset({"transaction"})
     options = frozenset({"PREFIX", "REMEMBER_DONE", "KEEP_DONE", "LIFO"})
+    bytes_at_once = wire.BYTES_AT_ONCE
     rings = 0
     """How many sleepers one call may wake."""
 
