@@ -23,6 +23,7 @@ from djqueue.testing.patience import eventually
 from tests.life import heard, run_one, serving
 
 NOON = datetime(2026, 3, 2, 12, tzinfo=UTC)
+PLUS_ONE = timezone(timedelta(hours=1))
 STORES = pytest.mark.backends("memory", "sqlite", "redis")
 
 ran = []
@@ -213,6 +214,7 @@ class TestRefused:
             ({"rrule": "FREQ=SOMETIMES"}, ValueError, "rrule is 'FREQ=SOMETIMES'"),
             ({"rrule": "DTSTART:20260101T000000\nRRULE:FREQ=DAILY"}, TypeError, "start= beside it"),
             ({"rrule": "FREQ=DAILY;UNTIL=20200101T000000Z"}, ValueError, "has no tick after"),
+            ({"rrule": "FREQ=DAILY", "start": NOON.astimezone(PLUS_ONE)}, ValueError, "zone of start is .* IANA name"),
             ({"every": 60, "start": datetime(2026, 1, 1)}, ValueError, "naive"),
             ({"every": 60, "missed": "none"}, ValueError, "missed is 'none'"),
             ({"every": 60, "max_lateness": 0}, ValueError, "max_lateness"),
@@ -450,6 +452,28 @@ class TestRules:
         assert made.timetable.next(NOON) == start  # and asked again from the beginning
 
     @pytest.mark.backends("memory")
+    @pytest.mark.parametrize(("start", "hour"), [(NOON, 9), (NOON.astimezone(ZoneInfo("Asia/Tokyo")), 0), (None, 8)])
+    def test_a_rule_is_in_the_wall_time_of_its_start_and_without_one_in_that_of_django(
+        self, queue, clock, settings, start, hour
+    ):
+        settings.TIME_ZONE = "Europe/Berlin"
+        made = schedules.add("one", report, rrule="FREQ=DAILY;BYHOUR=9;BYMINUTE=0;BYSECOND=0", start=start)
+        assert self.moments(made, NOON, 1) == [datetime(2026, 3, 3, hour, tzinfo=UTC)]
+
+    @pytest.mark.backends("memory")
+    def test_a_start_without_a_zone_is_in_that_of_django(self, queue, clock, settings):
+        settings.USE_TZ, settings.TIME_ZONE = False, "Europe/Berlin"
+        made = schedules.add("one", report, rrule="FREQ=DAILY", start=datetime(2026, 3, 27, 9))
+        assert [f"{tick:%d %H}" for tick in self.moments(made, NOON, 3)] == ["27 08", "28 08", "29 07"]
+
+    @pytest.mark.backends("memory")
+    @pytest.mark.parametrize("given", [{"every": 3600}, {"crontab": crontab(minute=0)}])
+    def test_a_start_with_an_offset_does_for_what_has_no_wall_time(self, queue, clock, given):
+        made = schedules.add("one", report, start=NOON.astimezone(PLUS_ONE) + timedelta(hours=1), **given)
+        [tick] = self.moments(made, NOON, 1)
+        assert (tick, tick.utcoffset()) == (NOON + timedelta(hours=1), timedelta(0))
+
+    @pytest.mark.backends("memory")
     def test_a_rule_through_an_hour_that_is_skipped_and_one_that_comes_twice(self, queue, clock):
         for day in (datetime(2026, 3, 29, tzinfo=UTC), datetime(2026, 10, 25, tzinfo=UTC)):
             made = schedules.add(
@@ -466,6 +490,7 @@ class TestRules:
             clock.forward(10)
             step(scheduler)
         assert queue.stats().ready == 2  # the first of the three was at the moment of add()
+        assert [(one.name, one.next) for one in schedules.list()] == [("one", None)]
 
 
 @pytest.mark.backends("memory")
