@@ -74,6 +74,12 @@ MODES = {
 each_mode = pytest.mark.parametrize("mode", MODES.values(), ids=MODES)
 
 
+def named(mode) -> dict:
+    """A mode that shares all that it can share."""
+    kinds = ["window_name", "mod_name"] if "moderate" in mode else ["window_name"]
+    return mode | {kind: new_id() for kind in kinds}
+
+
 # ---- the window
 
 
@@ -409,9 +415,9 @@ def test_tq12_looking_at_an_empty_queue_spends_nothing(throttled, mode):
 
 
 @each_mode
-@pytest.mark.parametrize("names", [{}, {"window_name": "w", "mod_name": "m"}], ids=["own", "named"])
-def test_tq13_clear_leaves_nothing_behind(throttled, mode, names):
-    queue = throttled(10, limit=4, window=2, **mode, **{kind: name + new_id() for kind, name in names.items()})
+@pytest.mark.parametrize("sharing", [dict, named], ids=["own", "named"])
+def test_tq13_clear_leaves_nothing_behind(throttled, mode, sharing):
+    queue = throttled(10, limit=4, window=2, **sharing(mode))
     popped(queue)
     queue.push("later", delay=60)
     assert facts(queue)
@@ -426,7 +432,7 @@ def test_tq13_clear_leaves_nothing_behind(throttled, mode, names):
 def test_tq19_what_a_throttle_keeps_vanishes_two_windows_after_its_last_use_and_the_data_does_not(
     throttled, clock, mode
 ):
-    queue = throttled(10, limit=4, window=2, mod_name=new_id(), window_name=new_id(), **mode)
+    queue = throttled(10, limit=4, window=2, **named(mode))
     popped(queue)
     kept, left = facts(queue), len(queue)
     clock.now += 4.001
@@ -451,7 +457,8 @@ BAD = [
     ({"limit": 5, "window": 1, "moderate": True, "elastic": True, "elastic_buffer": -1}, "elastic_buffer is -1"),
     ({"limit": 5, "window": 1, "window_name": ""}, "window_name is ''"),
     ({"limit": 5, "window": 1, "window_name": "queue:mail"}, "window_name is 'queue:mail'"),
-    ({"limit": 5, "window": 1, "mod_name": 7}, "mod_name is 7"),
+    ({"limit": 5, "window": 1, "moderate": True, "mod_name": 7}, "mod_name is 7"),
+    ({"limit": 5, "window": 1, "mod_name": "m"}, "mod_name.*moderate=True"),
     ({"limit": 5}, "window"),
 ]
 
