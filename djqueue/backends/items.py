@@ -3,11 +3,13 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
+from datetime import timedelta
 
 from djqueue import conf
 from djqueue.backends.entries import LEASED, Entry, Lease, untried
 from djqueue.backends.guards import Mark, Unique
 from djqueue.durations import priority as checked_priority
+from djqueue.durations import seconds
 from djqueue.exceptions import InvalidMessage, QueueError
 from djqueue.fingerprints import fingerprint
 from djqueue.message import new_id, pack_item, unpack_item
@@ -19,18 +21,19 @@ TRIES = 100
 class ItemVerbs:
     """What a queue offers beside the contract, over its verbs. Items are signed, as messages are."""
 
-    def push(self, item: object, priority: int = 0, delay: float = 0.0, unique: bool = False) -> str:
-        """Put one item that the codec can carry; returns its id.
+    def push(self, item: object, priority: int = 0, delay: float | timedelta = 0.0, unique: bool = False) -> str:
+        """Put one item that the codec can carry, due after ``delay``; returns its id.
 
         ``unique``: while an equal item waits, that one takes the new priority instead, and keeps its place among those
         of its own. One that was taken and is not completed does not count. Needs a backend that can look into its
         queue; an item that has waited for a day longer than it was to may come to have an equal beside it. Raises
-        TypeError or ValueError for a priority that is no 32-bit number, EncodeError for what cannot be carried,
-        MessageTooLarge beyond ``QUEUE_MAX_MESSAGE_SIZE``.
+        TypeError or ValueError for a priority that is no 32-bit number and for a delay that is no duration, EncodeError
+        for what cannot be carried, MessageTooLarge beyond ``QUEUE_MAX_MESSAGE_SIZE``.
         """
-        if unique:
-            return self._push_unique(self._entry(item, priority, delay), Unique(f"item:{fingerprint(item)}", False))
-        return self.push_many([item], priority, delay)[0]
+        if not unique:
+            return self.push_many([item], priority, delay)[0]
+        [entry] = self._entries([item], priority, delay)
+        return self._push_unique(entry, Unique(f"item:{fingerprint(item)}", False))
 
     def _push_unique(self, entry: Entry, guard: Unique) -> str:
         for _ in range(TRIES):
@@ -49,14 +52,18 @@ class ItemVerbs:
         same = record.entry.priority == priority or self.reprioritise([record.entry.id], priority)
         return record.entry.id if same else None
 
-    def push_many(self, items: Iterable[object], priority: int = 0, delay: float = 0.0) -> list[str]:
+    def push_many(self, items: Iterable[object], priority: int = 0, delay: float | timedelta = 0.0) -> list[str]:
         """Put any number of items, in their order; returns their ids.
 
         Raises as :meth:`push` does, before any is put.
         """
-        entries = [self._entry(item, priority, delay) for item in items]
+        entries = self._entries(items, priority, delay)
         self.put(entries)
         return [entry.id for entry in entries]
+
+    def _entries(self, items: Iterable[object], priority: int, delay: float | timedelta) -> list[Entry]:
+        priority, delay = checked_priority(priority), seconds(delay, "delay")
+        return [self._entry(item, priority, delay) for item in items]
 
     def _entry(self, item: object, priority: int, delay: float) -> Entry:
         id = new_id()
@@ -68,26 +75,32 @@ class ItemVerbs:
             models=conf.get("QUEUE_MODELS"),
             max_size=conf.get("QUEUE_MAX_MESSAGE_SIZE"),
         )
-        return Entry(data, id, priority=checked_priority(priority), delay=delay)
+        return Entry(data, id, priority=priority, delay=delay)
 
-    def pop(self, timeout: float = 0.0, default: object = None) -> object:
-        """The next item, or ``default`` after ``timeout`` seconds. At most once: it is gone when this returns.
+    def pop(self, timeout: float | timedelta = 0.0, default: object = None) -> object:
+        """The next item, or ``default`` after ``timeout``, in seconds or as a timedelta. At most once: it is gone when
+        this returns.
 
-        Then :attr:`refusal` says why there was none, and when there may be one.
+        Then :attr:`refusal` says why there was none, and when there may be one. Raises TypeError or ValueError for a
+        timeout that is no duration; no value means for ever.
         """
-        lease, item = self.take(wait=timeout)
+        lease, item = self.take(wait=seconds(timeout, "timeout"))
         if lease is None:
             return default
         self.complete([lease])
         return item
 
-    def take(self, lease: float = 60.0, wait: float = 0.0) -> tuple[Lease, object] | tuple[None, None]:
+    def take(
+        self, lease: float | timedelta = 60.0, wait: float | timedelta = 0.0
+    ) -> tuple[Lease, object] | tuple[None, None]:
         """The next item with its lease, at least once: then ``complete``, ``touch`` or ``release`` it.
 
-        ``(None, None)`` after ``wait`` seconds without one. An item that does not verify goes to the error queue and
-        raises InvalidMessage; after any other error, as of the database that a model is read from, it is put back.
+        ``(None, None)`` after ``wait`` without one; both are seconds or timedeltas. An item that does not verify goes
+        to the error queue and raises InvalidMessage; after any other error, as of the database that a model is read
+        from, it is put back. Raises TypeError or ValueError for a lease of less than a tenth of a second, and for what
+        is no duration.
         """
-        held = self.first_of(self.reserve(1, lease, wait=wait))
+        held = self.first_of(self.reserve(1, seconds(lease, "lease", least=0.1), wait=seconds(wait, "wait")))
         if held is None:
             return None, None
         try:
