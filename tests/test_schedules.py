@@ -394,6 +394,41 @@ class TestMissed:
     def test_after_three_minutes(self, queue, clock, caplog, rule, expected):
         assert self.absent(queue, clock, caplog, 185, **rule) == expected
 
+    @pytest.mark.parametrize(
+        ("rule", "expected"), [({}, [6]), ({"missed": "all"}, [3, 4, 5, 6]), ({"missed": "skip"}, [])]
+    )
+    def test_after_a_restart_of_some_seconds_there_is_no_burst(self, queue, clock, caplog, rule, expected):
+        caplog.set_level("INFO", "djqueue.consumer.scheduler")
+        schedules.add("one", report, every=1, **rule)
+        scheduler = Scheduler([queue])
+        for _ in range(3):
+            step(scheduler)
+            clock.forward(1)
+        assert ticks(caplog) == [1, 2]
+        caplog.clear()
+        clock.forward(3.5)
+        scheduler = Scheduler([queue])
+        step(scheduler, scheduler)
+        assert ticks(caplog) == expected
+        clock.forward(0.6)
+        step(scheduler)
+        assert ticks(caplog) == [*expected, 7]
+
+    @pytest.mark.parametrize("missed", ["latest", "skip"])
+    def test_who_is_merely_late_sends_each_whoever_else_begins_anew(self, queue, clock, caplog, missed):
+        caplog.set_level("INFO", "djqueue.consumer.scheduler")
+        late = Scheduler([queue])
+        step(late)
+        schedules.add("one", report, every=1, missed=missed)
+        clock.forward(4.5)
+        step(late)  # it sees the schedule only now
+        assert ticks(caplog) == [1, 2, 3, 4]
+        clock.forward(4)
+        step(Scheduler([queue]))
+        step(late)
+        assert sorted(ticks(caplog)) == [1, 2, 3, 4, 5, 6, 7, 8]
+        assert queue.stats().ready == 8
+
     def test_nothing_later_than_max_lateness(self, queue, clock, caplog):
         assert self.absent(queue, clock, caplog, 185, missed="all", max_lateness=70) == [65, 5]
 
