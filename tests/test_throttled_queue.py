@@ -13,6 +13,7 @@ import pytest
 from djqueue.backends.entries import Entry, Refusal
 from djqueue.backends.gates import Gate
 from djqueue.backends.memory import MemoryQueue, MemoryStore
+from djqueue.backends.operators import PAGE
 from djqueue.decorators import queue_command
 from djqueue.exceptions import DifferentBudget, InvalidQueueError, QueueError
 from djqueue.message import new_id
@@ -553,6 +554,41 @@ def test_a_delayed_item_counts_as_one_that_waits(throttled, clock):
     queue = throttled(limit=100, window=1)
     assert queue.push("a", delay=60, unique=True) == queue.push("a", unique=True)
     assert (popped(queue), len(queue)) == ([], 1)
+
+
+def test_tq13_an_item_of_a_set_leaves_no_mark_when_it_is_popped_or_cleared(throttled):
+    queue = throttled(limit=100, window=1)
+    for item in "abc":
+        queue.push(item, unique=True)
+    queue.push("d", delay=60, unique=True)
+    assert (popped(queue), len(facts(queue))) == (["a", "b", "c"], 2)  # what was spent, and the mark of what waits
+    for item in range(2 * PAGE):
+        queue.push(item, unique=True)
+    queue.clear()
+    assert (len(queue), queue.store._facts) == (0, {})
+
+
+def test_a_pop_leaves_the_mark_of_an_equal_item_that_came_since(throttled, monkeypatch):
+    queue = throttled(limit=100, window=1)
+    queue.push("a", unique=True)
+    complete, pushed = queue.queue.complete, []
+
+    def late(leases):
+        pushed.append(queue.push("a", unique=True))
+        return complete(leases)
+
+    with monkeypatch.context() as patch:
+        patch.setattr(queue.queue, "complete", late)
+        assert queue.pop() == "a"
+    assert (queue.push("a", unique=True), len(queue)) == (pushed[0], 1)
+
+
+def test_an_item_is_popped_though_its_mark_cannot_be_forgotten(throttled, monkeypatch, caplog):
+    queue = throttled(limit=100, window=1)
+    queue.push("a", unique=True)
+    monkeypatch.setattr(queue.store, "drop", None)
+    assert (queue.pop(), len(queue)) == ("a", 0)
+    assert "is kept for a day" in caplog.text
 
 
 def test_of_many_who_push_an_equal_item_at_once_one_puts_it():

@@ -2,18 +2,26 @@
 
 from __future__ import annotations
 
+import logging
 from collections.abc import Iterable, Sequence
+from dataclasses import replace
 from datetime import timedelta
 
 from djqueue import conf
-from djqueue.backends.entries import LEASED, Entry, Lease, untried
+from djqueue.backends.entries import DELAYED, LEASED, READY, Entry, Lease, untried
 from djqueue.backends.guards import Mark, Unique
+from djqueue.backends.operators import PAGE
 from djqueue.durations import priority as checked_priority
 from djqueue.durations import seconds
 from djqueue.exceptions import InvalidMessage, QueueError
 from djqueue.fingerprints import fingerprint
+from djqueue.logs import tell
 from djqueue.message import new_id, pack_item, unpack_item
 
+logger = logging.getLogger(__name__)
+
+MARK = "item:"
+"""So begins the key that marks a unique item, which is the label of its entry."""
 TRIES = 100
 """So often an equal item may come or go between two looks at it, before that is an error."""
 
@@ -26,14 +34,15 @@ class ItemVerbs:
 
         ``unique``: while an equal item waits, that one takes the new priority instead, and keeps its place among those
         of its own. One that was taken and is not completed does not count. Needs a backend that can look into its
-        queue; an item that has waited for a day longer than it was to may come to have an equal beside it. Raises
+        queue; an item that has waited for a day longer than it was to may come to have an equal beside it. What marks
+        it is gone after its ``pop``; if it was delayed, or taken and completed, a day after it was due. Raises
         TypeError or ValueError for a priority that is no 32-bit number and for a delay that is no duration, EncodeError
         for what cannot be carried, MessageTooLarge beyond ``QUEUE_MAX_MESSAGE_SIZE``.
         """
         if not unique:
             return self.push_many([item], priority, delay)[0]
-        [entry] = self._entries([item], priority, delay)
-        return self._push_unique(entry, Unique(f"item:{fingerprint(item)}", False))
+        [entry], key = self._entries([item], priority, delay), f"{MARK}{fingerprint(item)}"
+        return self._push_unique(replace(entry, label=key), Unique(key, running=False))
 
     def _push_unique(self, entry: Entry, guard: Unique) -> str:
         for _ in range(TRIES):
@@ -87,8 +96,16 @@ class ItemVerbs:
         lease, item = self.take(wait=seconds(timeout, "timeout"))
         if lease is None:
             return default
-        self.complete([lease])
+        if self.complete([lease]) and lease.entry.label.startswith(MARK):
+            self._unmark(lease.entry)
         return item
+
+    def _unmark(self, entry: Entry) -> None:
+        """Forget the mark of a unique item, unless an equal one was put since. The item is gone: nothing may fail."""
+        try:
+            self.store.drop(entry.label, Mark(entry.id).written())
+        except Exception as error:
+            tell(logger, logging.WARNING, "The mark of an item in %s is kept for a day", self.name, exc_info=error)
 
     def take(
         self, lease: float | timedelta = 60.0, wait: float | timedelta = 0.0
@@ -128,5 +145,17 @@ class ItemVerbs:
         )
 
     def clear(self) -> None:
-        """Flush; a throttled queue forgets what was spent, too."""
+        """Flush, and forget the marks of unique items that waited; a throttled queue forgets what was spent, too."""
+        if "inspect" not in self.cannot:
+            self._unmark_waiting(READY)
+            self._unmark_waiting(DELAYED)
         self.flush()
+
+    def _unmark_waiting(self, state: str) -> None:
+        """Page by page, up to one without unique items: where they are pushed, most are."""
+        after, marks = None, [""]
+        while marks and (page := self.peek(state, PAGE, after)):
+            marks = [record.entry.label for record in page if record.entry.label.startswith(MARK)]
+            self.store.put_many([(key, b"", 0.0) for key in marks])  # one call, where to drop them is one for each
+            self.store.prune(len(marks))
+            after = page[-1].cursor
