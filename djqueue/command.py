@@ -248,6 +248,10 @@ class PeriodicCommand(Command[P, R]):
         self.rule = rule
 
 
+ON_TIME = timedelta(minutes=1, microseconds=-1)
+"""A tick that is late by no more than that was not missed, by ``missed="skip"``: crontabs count in minutes."""
+
+
 class Rule(NamedTuple):
     """What becomes of ticks that nobody was there to see."""
 
@@ -263,9 +267,11 @@ class Rule(NamedTuple):
 
     def pick(self, ticks: list[datetime], now: datetime) -> list[datetime]:
         """Those of the due ticks that are to run, oldest first."""
-        oldest = now - (timedelta(minutes=1) if self.missed == "skip" else self.max_lateness)
-        late_enough = [tick for tick in ticks if tick >= oldest]
-        return late_enough if self.missed == "all" else late_enough[-1:]
+        oldest = now - (ON_TIME if self.missed == "skip" else self.max_lateness)
+        found = [tick for tick in ticks if tick >= oldest]
+        if self.missed == "skip" and len(found) > 1:  # the next one comes soon
+            return []
+        return found if self.missed == "all" else found[-1:]
 
 
 def refuse_generator(func: Callable) -> None:

@@ -8,6 +8,7 @@ from datetime import UTC, datetime, timedelta
 from typing import Any
 
 from asgiref.sync import sync_to_async
+from django.utils import timezone
 
 from djqueue import standing, timetables
 from djqueue.backends.base import BaseQueue
@@ -45,7 +46,8 @@ def add(
 
     ``command`` is a command, its name, or one with options (``report.using(unique="queued")``). The first tick of an
     interval comes after one interval; with ``start`` at that moment, the others at multiples from there. The other two
-    begin at ``start``. ``missed`` and ``max_lateness`` are those of a periodic command.
+    begin at ``start``; an ``rrule`` is in the wall time of its zone, and of Django's without one. ``missed`` and
+    ``max_lateness`` are those of a periodic command.
 
     What has that name is replaced, whatever queue it is in. If its timetable stays as it was, so do its ticks.
 
@@ -59,8 +61,7 @@ def add(
     refuse_what_it_cannot(queue, policy)
     call, _ = target.prepared(_call(args, kwargs), policy)
     now = datetime.fromtimestamp(queue.now(), UTC)
-    begin = now if start is None else datetime.fromtimestamp(moment(start, "start"), start.tzinfo or UTC)
-    timetable = timetables.timetable({"every": every, "crontab": crontab, "rrule": rrule}, begin)
+    timetable = timetables.timetable({"every": every, "crontab": crontab, "rrule": rrule}, _begin(start, now))
     plan = Plan(timetable, Rule.of(missed, max_lateness), now, **standing.options_of(target, policy))
     if timetable.next(now) is None:
         raise ValueError(f"{timetable} has no tick after {now:%Y-%m-%d %H:%M:%S} UTC.")
@@ -94,6 +95,13 @@ def _meant(command: AnyCommand) -> tuple[Command, Policy]:
     if not isinstance(command, Command):
         raise TypeError(f"{command!r} is no command: give one, with using(...) or without, or its name.")
     return command, command.policy
+
+
+def _begin(start: datetime | None, now: datetime) -> datetime:
+    """The start in its own zone; in Django's, if it has none or is not said."""
+    if start is None:
+        return now.astimezone(timezone.get_default_timezone())
+    return datetime.fromtimestamp(moment(start, "start"), start.tzinfo or timezone.get_default_timezone())
 
 
 def _call(args: object, kwargs: object) -> Call:

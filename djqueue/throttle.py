@@ -91,6 +91,8 @@ class ThrottledQueue(BaseQueue):
         self.queue = _with_store(queue)
         self.window_name, self.mod_name = _name(window_name, "window_name"), _name(mod_name, "mod_name")
         span = Window(limit, window, moderate, elastic, elastic_buffer)
+        if mod_name is not None and not moderate:
+            raise ValueError("mod_name shares the spacing that moderate=True makes: give both, or neither.")
         self.budget = Budget(self.window_name or queue.own_budget, span, self.mod_name or "")
 
     # ---- the settings

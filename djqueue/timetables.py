@@ -12,8 +12,6 @@ from datetime import UTC, datetime, timedelta, tzinfo
 from typing import Any, ClassVar
 from zoneinfo import ZoneInfo
 
-from django.utils import timezone
-
 from djqueue.crontab import Crontab
 from djqueue.durations import seconds
 
@@ -129,7 +127,10 @@ Timetable = Interval | Calendar | Recurrence
 
 
 def timetable(given: dict[str, Any], start: datetime) -> Timetable:
-    """The timetable of exactly one of every, crontab and rrule. Raises TypeError or ValueError that names it."""
+    """The timetable of exactly one of every, crontab and rrule, from an aware ``start``: an rrule is in its wall time.
+
+    Raises TypeError or ValueError that names it.
+    """
     said = {kind: value for kind, value in given.items() if value is not None}
     if len(said) != 1:
         raise TypeError(f"Give one of {', '.join(MAKERS)}; {' and '.join(said) or 'nothing'} was given.")
@@ -148,14 +149,14 @@ def _calendar(given: object, start: datetime) -> Calendar:
         raise TypeError(f"crontab is {given!r}: give crontab(hour=0, minute=0).")
     if given.time_zone is not None:
         _zone_name(given.time_zone)
-    return Calendar(given, start)
+    return Calendar(given, start.astimezone(UTC))
 
 
 def _recurrence(given: object, start: datetime) -> Recurrence:
     if not isinstance(given, str) or "DTSTART" in given.upper():
         raise TypeError(f"rrule is {given!r}: give a rule as text, as in 'FREQ=DAILY;BYHOUR=6', and start= beside it.")
-    zone = getattr(start.tzinfo, "key", None) or timezone.get_default_timezone_name()
-    made = Recurrence(given, zone, start.replace(microsecond=0))
+    zone = _zone_name(start.tzinfo, "the time zone of start")
+    made = Recurrence(given, zone, start.astimezone(UTC).replace(microsecond=0))
     try:
         next(made._ticks(), None)
     except (ValueError, TypeError, AttributeError) as error:  # whatever its parser stumbles over
@@ -164,11 +165,11 @@ def _recurrence(given: object, start: datetime) -> Recurrence:
 
 
 MAKERS = {
-    "every": lambda value, start: Interval(seconds(value, "every", least=SHORTEST), start),
+    "every": lambda value, start: Interval(seconds(value, "every", least=SHORTEST), start.astimezone(UTC)),
     "crontab": _calendar,
     "rrule": _recurrence,
 }
-"""How each way of saying it becomes a timetable."""
+"""How each way of saying it becomes a timetable. The start that it keeps is in UTC, and so are its ticks."""
 
 _READERS = {kind.kind: kind.read for kind in (Interval, Calendar, Recurrence)}
 
@@ -181,8 +182,10 @@ def _rule(text: str, start: datetime) -> Any:
     return rrulestr(text, dtstart=start)
 
 
-def _zone_name(zone: tzinfo) -> str:
+def _zone_name(zone: tzinfo, what: str = "crontab time_zone") -> str:
     name = "UTC" if zone is UTC else getattr(zone, "key", None)
     if name is None:
-        raise ValueError(f"crontab time_zone={zone!r} cannot be written down: give an IANA name (Europe/Berlin, say).")
+        raise ValueError(
+            f"{what} is {zone!r}, which cannot be written down: give one with an IANA name (Europe/Berlin)."
+        )
     return name

@@ -46,7 +46,7 @@ WITHIN_A_LAYER = {
     ],
     1: [
         "backends.batches", "backends.entries", "backends.windows", "backends.gates", "backends.guards",
-        "backends.items", "backends.operators", "backends.wire", "backends.spending", "backends.store",
+        "backends.operators", "backends.items", "backends.wire", "backends.spending", "backends.store",
         "backends.apart", "backends.base", "lanes", "options", "contradictions", "verdicts", "policies",
     ],
     4: [

@@ -435,6 +435,7 @@ def test_a_throttle_is_looked_at():
     only("E003", found(QUEUES={"mail": misspelt}), "'widnow'", hint="'window'")
     only("E006", found(QUEUES={"mail": throttled(limit=0)}), "QUEUES['mail']['THROTTLE']", "limit is 0")
     only("E006", found(QUEUES={"mail": throttled(elastic=True)}), "moderate=True")
+    only("E006", found(QUEUES={"mail": throttled(mod_name="x")}), "QUEUES['mail']['THROTTLE']", "moderate=True")
     only("E006", found(QUEUES={"mail": {"CLASS": MEMORY, "THROTTLE": {"limit": 5}}}), "['THROTTLE'] lacks 'window'")
     only("E006", found(QUEUES={"mail": {"CLASS": MEMORY, "THROTTLE": {}}}), "lacks 'limit' and 'window'")
     only("E006", found(QUEUES={"mail": {**throttled(), "STORE": False}}), "no store")
@@ -447,7 +448,8 @@ def test_e017_two_throttles_of_one_name():
         found(QUEUES={"mail": throttled(**same), "news": throttled(limit=6, **same)}),
         *("'mail'", "'news'", "'api'", "5 per 1 s", "6 per 1 s"),
     )
-    only("E017", found(QUEUES={"mail": throttled(**same), "news": throttled(mod_name="x", **same)}), "spaced as 'x'")
+    spaced = {"moderate": True, **same}
+    only("E017", found(QUEUES={"mail": throttled(**spaced), "news": throttled(mod_name="x", **spaced)}), "as 'x'")
     assert found(QUEUES={"mail": throttled(**same), "news": throttled(**same), "slow": throttled(limit=1)}) == []
 
 

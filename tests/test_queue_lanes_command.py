@@ -1,10 +1,13 @@
 """queue_lanes, as an operator uses it."""
 
+from dataclasses import replace
+
 import pytest
 
 from djqueue.backends.base import Entry
 from djqueue.backends.gates import Gate
 from djqueue.backends.windows import Window
+from djqueue.message import new_id
 from djqueue.queues import queues
 from tests.test_operator_commands import TOY, failure, run, run_json
 
@@ -84,6 +87,22 @@ def test_what_is_too_much_is_cut_and_said(queue):
 def test_without_lanes_it_says_so(queue):
     queue.put([Entry(b"", "plain")])
     assert run("queue_lanes") == "No lane holds or remembers anything.\n"
+
+
+@pytest.mark.backends("memory", "sqlite", "postgres", "mariadb", "redis")
+def test_it_says_what_the_throttle_of_a_queue_lets_through(backend, settings):
+    settings.QUEUES = backend.queues()
+    settings.QUEUES["default"]["THROTTLE"] = {"limit": 2, "window": 3600, "window_name": new_id()}
+    queue, empty = queues["default"], "No lane holds or remembers anything.\n"
+    queue.push_many("abc")
+    for _ in range(2):  # to ask spends nothing
+        assert run("queue_lanes") == f"The throttle of 'default', 2 per 3600 s: open\n{empty}"
+    assert [queue.pop() for _ in range(3)] == ["a", "b", None]
+    out = run("queue_lanes", "-q", "default")
+    assert out.startswith("The throttle of 'default', 2 per 3600 s: limited, opens in 59 min")
+    assert run_json("queue_lanes") == []
+    queue.budget = replace(queue.budget, window=Window(3, 3600.0))
+    assert "2 per 3600 s for others that use it, and 3 per 3600 s here" in run("queue_lanes")
 
 
 def test_a_lane_is_parked_and_opened(queue):

@@ -23,6 +23,7 @@ from djqueue.testing.patience import eventually
 from tests.life import heard, run_one, serving
 
 NOON = datetime(2026, 3, 2, 12, tzinfo=UTC)
+PLUS_ONE = timezone(timedelta(hours=1))
 STORES = pytest.mark.backends("memory", "sqlite", "redis")
 
 ran = []
@@ -213,6 +214,7 @@ class TestRefused:
             ({"rrule": "FREQ=SOMETIMES"}, ValueError, "rrule is 'FREQ=SOMETIMES'"),
             ({"rrule": "DTSTART:20260101T000000\nRRULE:FREQ=DAILY"}, TypeError, "start= beside it"),
             ({"rrule": "FREQ=DAILY;UNTIL=20200101T000000Z"}, ValueError, "has no tick after"),
+            ({"rrule": "FREQ=DAILY", "start": NOON.astimezone(PLUS_ONE)}, ValueError, "zone of start is .* IANA name"),
             ({"every": 60, "start": datetime(2026, 1, 1)}, ValueError, "naive"),
             ({"every": 60, "missed": "none"}, ValueError, "missed is 'none'"),
             ({"every": 60, "max_lateness": 0}, ValueError, "max_lateness"),
@@ -392,6 +394,41 @@ class TestMissed:
     def test_after_three_minutes(self, queue, clock, caplog, rule, expected):
         assert self.absent(queue, clock, caplog, 185, **rule) == expected
 
+    @pytest.mark.parametrize(
+        ("rule", "expected"), [({}, [6]), ({"missed": "all"}, [3, 4, 5, 6]), ({"missed": "skip"}, [])]
+    )
+    def test_after_a_restart_of_some_seconds_there_is_no_burst(self, queue, clock, caplog, rule, expected):
+        caplog.set_level("INFO", "djqueue.consumer.scheduler")
+        schedules.add("one", report, every=1, **rule)
+        scheduler = Scheduler([queue])
+        for _ in range(3):
+            step(scheduler)
+            clock.forward(1)
+        assert ticks(caplog) == [1, 2]
+        caplog.clear()
+        clock.forward(3.5)
+        scheduler = Scheduler([queue])
+        step(scheduler, scheduler)
+        assert ticks(caplog) == expected
+        clock.forward(0.6)
+        step(scheduler)
+        assert ticks(caplog) == [*expected, 7]
+
+    @pytest.mark.parametrize("missed", ["latest", "skip"])
+    def test_who_is_merely_late_sends_each_whoever_else_begins_anew(self, queue, clock, caplog, missed):
+        caplog.set_level("INFO", "djqueue.consumer.scheduler")
+        late = Scheduler([queue])
+        step(late)
+        schedules.add("one", report, every=1, missed=missed)
+        clock.forward(4.5)
+        step(late)  # it sees the schedule only now
+        assert ticks(caplog) == [1, 2, 3, 4]
+        clock.forward(4)
+        step(Scheduler([queue]))
+        step(late)
+        assert sorted(ticks(caplog)) == [1, 2, 3, 4, 5, 6, 7, 8]
+        assert queue.stats().ready == 8
+
     def test_nothing_later_than_max_lateness(self, queue, clock, caplog):
         assert self.absent(queue, clock, caplog, 185, missed="all", max_lateness=70) == [65, 5]
 
@@ -450,6 +487,28 @@ class TestRules:
         assert made.timetable.next(NOON) == start  # and asked again from the beginning
 
     @pytest.mark.backends("memory")
+    @pytest.mark.parametrize(("start", "hour"), [(NOON, 9), (NOON.astimezone(ZoneInfo("Asia/Tokyo")), 0), (None, 8)])
+    def test_a_rule_is_in_the_wall_time_of_its_start_and_without_one_in_that_of_django(
+        self, queue, clock, settings, start, hour
+    ):
+        settings.TIME_ZONE = "Europe/Berlin"
+        made = schedules.add("one", report, rrule="FREQ=DAILY;BYHOUR=9;BYMINUTE=0;BYSECOND=0", start=start)
+        assert self.moments(made, NOON, 1) == [datetime(2026, 3, 3, hour, tzinfo=UTC)]
+
+    @pytest.mark.backends("memory")
+    def test_a_start_without_a_zone_is_in_that_of_django(self, queue, clock, settings):
+        settings.USE_TZ, settings.TIME_ZONE = False, "Europe/Berlin"
+        made = schedules.add("one", report, rrule="FREQ=DAILY", start=datetime(2026, 3, 27, 9))
+        assert [f"{tick:%d %H}" for tick in self.moments(made, NOON, 3)] == ["27 08", "28 08", "29 07"]
+
+    @pytest.mark.backends("memory")
+    @pytest.mark.parametrize("given", [{"every": 3600}, {"crontab": crontab(minute=0)}])
+    def test_a_start_with_an_offset_does_for_what_has_no_wall_time(self, queue, clock, given):
+        made = schedules.add("one", report, start=NOON.astimezone(PLUS_ONE) + timedelta(hours=1), **given)
+        [tick] = self.moments(made, NOON, 1)
+        assert (tick, tick.utcoffset()) == (NOON + timedelta(hours=1), timedelta(0))
+
+    @pytest.mark.backends("memory")
     def test_a_rule_through_an_hour_that_is_skipped_and_one_that_comes_twice(self, queue, clock):
         for day in (datetime(2026, 3, 29, tzinfo=UTC), datetime(2026, 10, 25, tzinfo=UTC)):
             made = schedules.add(
@@ -466,6 +525,7 @@ class TestRules:
             clock.forward(10)
             step(scheduler)
         assert queue.stats().ready == 2  # the first of the three was at the moment of add()
+        assert [(one.name, one.next) for one in schedules.list()] == [("one", None)]
 
 
 @pytest.mark.backends("memory")

@@ -12,6 +12,7 @@ import pytest
 from djqueue.backends.entries import Entry, Refusal
 from djqueue.backends.gates import Gate
 from djqueue.backends.memory import MemoryQueue, MemoryStore
+from djqueue.backends.operators import PAGE
 from djqueue.decorators import queue_command
 from djqueue.exceptions import DifferentBudget, InvalidQueueError, QueueError
 from djqueue.message import new_id
@@ -71,6 +72,12 @@ MODES = {
     "elastic": {"moderate": True, "elastic": True},
 }
 each_mode = pytest.mark.parametrize("mode", MODES.values(), ids=MODES)
+
+
+def named(mode) -> dict:
+    """A mode that shares all that it can share."""
+    kinds = ["window_name", "mod_name"] if "moderate" in mode else ["window_name"]
+    return mode | {kind: new_id() for kind in kinds}
 
 
 # ---- the window
@@ -408,9 +415,9 @@ def test_tq12_looking_at_an_empty_queue_spends_nothing(throttled, mode):
 
 
 @each_mode
-@pytest.mark.parametrize("names", [{}, {"window_name": "w", "mod_name": "m"}], ids=["own", "named"])
-def test_tq13_clear_leaves_nothing_behind(throttled, mode, names):
-    queue = throttled(10, limit=4, window=2, **mode, **{kind: name + new_id() for kind, name in names.items()})
+@pytest.mark.parametrize("sharing", [dict, named], ids=["own", "named"])
+def test_tq13_clear_leaves_nothing_behind(throttled, mode, sharing):
+    queue = throttled(10, limit=4, window=2, **sharing(mode))
     popped(queue)
     queue.push("later", delay=60)
     assert facts(queue)
@@ -425,7 +432,7 @@ def test_tq13_clear_leaves_nothing_behind(throttled, mode, names):
 def test_tq19_what_a_throttle_keeps_vanishes_two_windows_after_its_last_use_and_the_data_does_not(
     throttled, clock, mode
 ):
-    queue = throttled(10, limit=4, window=2, mod_name=new_id(), window_name=new_id(), **mode)
+    queue = throttled(10, limit=4, window=2, **named(mode))
     popped(queue)
     kept, left = facts(queue), len(queue)
     clock.now += 4.001
@@ -450,7 +457,8 @@ BAD = [
     ({"limit": 5, "window": 1, "moderate": True, "elastic": True, "elastic_buffer": -1}, "elastic_buffer is -1"),
     ({"limit": 5, "window": 1, "window_name": ""}, "window_name is ''"),
     ({"limit": 5, "window": 1, "window_name": "queue:mail"}, "window_name is 'queue:mail'"),
-    ({"limit": 5, "window": 1, "mod_name": 7}, "mod_name is 7"),
+    ({"limit": 5, "window": 1, "moderate": True, "mod_name": 7}, "mod_name is 7"),
+    ({"limit": 5, "window": 1, "mod_name": "m"}, "mod_name.*moderate=True"),
     ({"limit": 5}, "window"),
 ]
 
@@ -545,6 +553,41 @@ def test_a_delayed_item_counts_as_one_that_waits(throttled, clock):
     queue = throttled(limit=100, window=1)
     assert queue.push("a", delay=60, unique=True) == queue.push("a", unique=True)
     assert (popped(queue), len(queue)) == ([], 1)
+
+
+def test_tq13_an_item_of_a_set_leaves_no_mark_when_it_is_popped_or_cleared(throttled):
+    queue = throttled(limit=100, window=1)
+    for item in "abc":
+        queue.push(item, unique=True)
+    queue.push("d", delay=60, unique=True)
+    assert (popped(queue), len(facts(queue))) == (["a", "b", "c"], 2)  # what was spent, and the mark of what waits
+    for item in range(2 * PAGE):
+        queue.push(item, unique=True)
+    queue.clear()
+    assert (len(queue), queue.store._facts) == (0, {})
+
+
+def test_a_pop_leaves_the_mark_of_an_equal_item_that_came_since(throttled, monkeypatch):
+    queue = throttled(limit=100, window=1)
+    queue.push("a", unique=True)
+    complete, pushed = queue.queue.complete, []
+
+    def late(leases):
+        pushed.append(queue.push("a", unique=True))
+        return complete(leases)
+
+    with monkeypatch.context() as patch:
+        patch.setattr(queue.queue, "complete", late)
+        assert queue.pop() == "a"
+    assert (queue.push("a", unique=True), len(queue)) == (pushed[0], 1)
+
+
+def test_an_item_is_popped_though_its_mark_cannot_be_forgotten(throttled, monkeypatch, caplog):
+    queue = throttled(limit=100, window=1)
+    queue.push("a", unique=True)
+    monkeypatch.setattr(queue.store, "drop", None)
+    assert (queue.pop(), len(queue)) == ("a", 0)
+    assert "is kept for a day" in caplog.text
 
 
 def test_of_many_who_push_an_equal_item_at_once_one_puts_it():

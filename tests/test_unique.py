@@ -9,6 +9,7 @@ from django.db import connections, transaction
 
 from djqueue.decorators import queue_command
 from djqueue.exceptions import Retry
+from djqueue.fingerprints import fingerprint
 from djqueue.queues import queues
 from djqueue.testing.patience import eventually, together
 from djqueue.verdicts import Outcome
@@ -193,6 +194,23 @@ def test_ids_that_are_remembered_do_not_disturb_it(backend, settings):
     sync()
     run_one(queues["default"])
     assert put([sync(), sync()]) == [True, False]
+
+
+@pytest.mark.backends("memory", "sqlite", "postgres", "mariadb", "redis")
+def test_an_item_of_a_set_is_marked_while_it_waits_and_no_longer(queue):
+    keys = [f"item:{fingerprint(item)}" for item in "abc"]
+
+    def marked():
+        return [queue.store.get(key) is not None for key in keys]
+
+    for item, delay in zip("abc", (0, 0, LONG), strict=True):
+        queue.push(item, delay=delay, unique=True)
+    assert marked() == [True, True, True]
+    assert queue.pop() == "a"
+    assert marked() == [False, True, True]
+    queue.clear()
+    eventually(lambda: marked() == [False, False, False])
+    assert (len(queue), queue.stats().leased) == (0, 0)
 
 
 @pytest.mark.backends("sqlite", "postgres", "mariadb")

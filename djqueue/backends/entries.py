@@ -35,7 +35,8 @@ class Entry:
     created: float = 0.0
     """When the store accepted it (epoch seconds, the store's clock)."""
     label: str = ""
-    """The command's name, at most 255 characters. For operators; the signed body decides what runs."""
+    """The command's name, or the key that marks a unique item; at most 255 characters. For operators; the signed body
+    decides what runs."""
     note: str = ""
     """What went wrong so far, a JSON list; it travels with retries and into the error queue."""
     gate: str = ""

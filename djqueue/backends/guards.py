@@ -60,7 +60,7 @@ class Mark(NamedTuple):
 
     id: str
     at: int = 0
-    """When it fell or falls due."""
+    """When it fell or falls due; 0 of a unique one that is not delayed."""
     first: int = 0
     """When the first of the calls came that it stands for."""
     scheduled: bool = False
@@ -110,7 +110,7 @@ def _unique(guard: Unique, entry: Entry, mark: Mark | None, state: str | None, n
     if mark is not None and (state in (READY, DELAYED) or (guard.running and state == LEASED)):
         return Ruling(False, mark, max(0.0, mark.at / 1e6 - now) + UNIQUE_FOR)
     due = now + entry.delay if entry.delay else max(now, entry.run_at)
-    return Ruling(True, Mark(entry.id, _micros(due)), due - now + UNIQUE_FOR)
+    return Ruling(True, Mark(entry.id, _micros(due) if due > now else 0), due - now + UNIQUE_FOR)
 
 
 def _debounce(guard: Debounce, entry: Entry, mark: Mark | None, state: str | None, now: float) -> Ruling:

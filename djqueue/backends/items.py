@@ -2,16 +2,26 @@
 
 from __future__ import annotations
 
+import logging
 from collections.abc import Iterable, Sequence
+from dataclasses import replace
+from datetime import timedelta
 
 from djqueue import conf
-from djqueue.backends.entries import LEASED, Entry, Lease, untried
+from djqueue.backends.entries import DELAYED, LEASED, READY, Entry, Lease, untried
 from djqueue.backends.guards import Mark, Unique
+from djqueue.backends.operators import PAGE
 from djqueue.durations import priority as checked_priority
+from djqueue.durations import seconds
 from djqueue.exceptions import InvalidMessage, QueueError
 from djqueue.fingerprints import fingerprint
+from djqueue.logs import tell
 from djqueue.message import new_id, pack_item, unpack_item
 
+logger = logging.getLogger(__name__)
+
+MARK = "item:"
+"""So begins the key that marks a unique item, which is the label of its entry."""
 TRIES = 100
 """So often an equal item may come or go between two looks at it, before that is an error."""
 
@@ -19,18 +29,20 @@ TRIES = 100
 class ItemVerbs:
     """What a queue offers beside the contract, over its verbs. Items are signed, as messages are."""
 
-    def push(self, item: object, priority: int = 0, delay: float = 0.0, unique: bool = False) -> str:
-        """Put one item that the codec can carry; returns its id.
+    def push(self, item: object, priority: int = 0, delay: float | timedelta = 0.0, unique: bool = False) -> str:
+        """Put one item that the codec can carry, due after ``delay``; returns its id.
 
         ``unique``: while an equal item waits, that one takes the new priority instead, and keeps its place among those
         of its own. One that was taken and is not completed does not count. Needs a backend that can look into its
-        queue; an item that has waited for a day longer than it was to may come to have an equal beside it. Raises
-        TypeError or ValueError for a priority that is no 32-bit number, EncodeError for what cannot be carried,
-        MessageTooLarge beyond ``QUEUE_MAX_MESSAGE_SIZE``.
+        queue; an item that has waited for a day longer than it was to may come to have an equal beside it. What marks
+        it is gone after its ``pop``; if it was delayed, or taken and completed, a day after it was due. Raises
+        TypeError or ValueError for a priority that is no 32-bit number and for a delay that is no duration, EncodeError
+        for what cannot be carried, MessageTooLarge beyond ``QUEUE_MAX_MESSAGE_SIZE``.
         """
-        if unique:
-            return self._push_unique(self._entry(item, priority, delay), Unique(f"item:{fingerprint(item)}", False))
-        return self.push_many([item], priority, delay)[0]
+        if not unique:
+            return self.push_many([item], priority, delay)[0]
+        [entry], key = self._entries([item], priority, delay), f"{MARK}{fingerprint(item)}"
+        return self._push_unique(replace(entry, label=key), Unique(key, running=False))
 
     def _push_unique(self, entry: Entry, guard: Unique) -> str:
         for _ in range(TRIES):
@@ -49,14 +61,18 @@ class ItemVerbs:
         same = record.entry.priority == priority or self.reprioritise([record.entry.id], priority)
         return record.entry.id if same else None
 
-    def push_many(self, items: Iterable[object], priority: int = 0, delay: float = 0.0) -> list[str]:
+    def push_many(self, items: Iterable[object], priority: int = 0, delay: float | timedelta = 0.0) -> list[str]:
         """Put any number of items, in their order; returns their ids.
 
         Raises as :meth:`push` does, before any is put.
         """
-        entries = [self._entry(item, priority, delay) for item in items]
+        entries = self._entries(items, priority, delay)
         self.put(entries)
         return [entry.id for entry in entries]
+
+    def _entries(self, items: Iterable[object], priority: int, delay: float | timedelta) -> list[Entry]:
+        priority, delay = checked_priority(priority), seconds(delay, "delay")
+        return [self._entry(item, priority, delay) for item in items]
 
     def _entry(self, item: object, priority: int, delay: float) -> Entry:
         id = new_id()
@@ -68,26 +84,40 @@ class ItemVerbs:
             models=conf.get("QUEUE_MODELS"),
             max_size=conf.get("QUEUE_MAX_MESSAGE_SIZE"),
         )
-        return Entry(data, id, priority=checked_priority(priority), delay=delay)
+        return Entry(data, id, priority=priority, delay=delay)
 
-    def pop(self, timeout: float = 0.0, default: object = None) -> object:
-        """The next item, or ``default`` after ``timeout`` seconds. At most once: it is gone when this returns.
+    def pop(self, timeout: float | timedelta = 0.0, default: object = None) -> object:
+        """The next item, or ``default`` after ``timeout``, in seconds or as a timedelta. At most once: it is gone when
+        this returns.
 
-        Then :attr:`refusal` says why there was none, and when there may be one.
+        Then :attr:`refusal` says why there was none, and when there may be one. Raises TypeError or ValueError for a
+        timeout that is no duration; no value means for ever.
         """
-        lease, item = self.take(wait=timeout)
+        lease, item = self.take(wait=seconds(timeout, "timeout"))
         if lease is None:
             return default
-        self.complete([lease])
+        if self.complete([lease]) and lease.entry.label.startswith(MARK):
+            self._unmark(lease.entry)
         return item
 
-    def take(self, lease: float = 60.0, wait: float = 0.0) -> tuple[Lease, object] | tuple[None, None]:
+    def _unmark(self, entry: Entry) -> None:
+        """Forget the mark of a unique item, unless an equal one was put since. The item is gone: nothing may fail."""
+        try:
+            self.store.drop(entry.label, Mark(entry.id).written())
+        except Exception as error:
+            tell(logger, logging.WARNING, "The mark of an item in %s is kept for a day", self.name, exc_info=error)
+
+    def take(
+        self, lease: float | timedelta = 60.0, wait: float | timedelta = 0.0
+    ) -> tuple[Lease, object] | tuple[None, None]:
         """The next item with its lease, at least once: then ``complete``, ``touch`` or ``release`` it.
 
-        ``(None, None)`` after ``wait`` seconds without one. An item that does not verify goes to the error queue and
-        raises InvalidMessage; after any other error, as of the database that a model is read from, it is put back.
+        ``(None, None)`` after ``wait`` without one; both are seconds or timedeltas. An item that does not verify goes
+        to the error queue and raises InvalidMessage; after any other error, as of the database that a model is read
+        from, it is put back. Raises TypeError or ValueError for a lease of less than a tenth of a second, and for what
+        is no duration.
         """
-        held = self.first_of(self.reserve(1, lease, wait=wait))
+        held = self.first_of(self.reserve(1, seconds(lease, "lease", least=0.1), wait=seconds(wait, "wait")))
         if held is None:
             return None, None
         try:
@@ -115,5 +145,17 @@ class ItemVerbs:
         )
 
     def clear(self) -> None:
-        """Flush; a throttled queue forgets what was spent, too."""
+        """Flush, and forget the marks of unique items that waited; a throttled queue forgets what was spent, too."""
+        if "inspect" not in self.cannot:
+            self._unmark_waiting(READY)
+            self._unmark_waiting(DELAYED)
         self.flush()
+
+    def _unmark_waiting(self, state: str) -> None:
+        """Page by page, up to one without unique items: where they are pushed, most are."""
+        after, marks = None, [""]
+        while marks and (page := self.peek(state, PAGE, after)):
+            marks = [record.entry.label for record in page if record.entry.label.startswith(MARK)]
+            self.store.put_many([(key, b"", 0.0) for key in marks])  # one call, where to drop them is one for each
+            self.store.prune(len(marks))
+            after = page[-1].cursor

@@ -31,7 +31,7 @@ MOST_TICKS = 1000  # of one command, enqueued in one go after a long absence: th
 
 OFTEN, SELDOM = 1.0, 5.0  # seconds between two looks for schedules made at run time, where there are some, and none
 FRESH = 0.5  # seconds for which a look is taken for the truth when something is due
-ATTENTIVE = timedelta(seconds=10)  # whoever looked so short a time ago was there, and nothing is missed
+ATTENTIVE = timedelta(seconds=10)  # who looked so short a time ago was there, and has missed nothing
 RACING = timedelta(minutes=10)  # by which the mark of a tick outlives what a slow scheduler may still enqueue
 
 
@@ -175,10 +175,11 @@ class Board:
     def look(self) -> None:
         """See what there is now. What has not changed goes on as it was."""
         queue = queues[self._queue_name]
+        there = clock() - self._looked <= ATTENTIVE.total_seconds()
         texts = standing.texts(standing.fact(queue))
         news = {name: text for name, text in texts.items() if self._texts.get(name) != text}
         plans = {name: plan for name, plan in self._plans.items() if name in texts and name not in news}
-        plans |= {name: StandingPlan(schedule) for name, schedule in standing.read(queue, news).items()}
+        plans |= {name: StandingPlan(schedule, there) for name, schedule in standing.read(queue, news).items()}
         self._plans, self._texts, self._looked = plans, texts, clock()
         self._look_at = self._looked + (OFTEN if texts else SELDOM)
 
@@ -194,15 +195,16 @@ class Board:
 
 
 class StandingPlan(Plan):
-    """One schedule that was made at run time."""
+    """One schedule that was made at run time. ``was_there``: who sees it now has looked a short time before, too."""
 
-    def __init__(self, schedule: Schedule):
+    def __init__(self, schedule: Schedule, was_there: bool):
         rule = schedule.plan.rule
         super().__init__(schedule.name, schedule.queue_name, rule, rule.max_lateness + RACING)
         self._schedule, self._key = schedule, standing.last_key(schedule.name)
+        self._was_there = was_there
         self._upcoming: datetime | None = None
         self._there: datetime | None = None
-        """When somebody last looked, if all went well then."""
+        """When this scheduler last looked, if all went well then."""
 
     def is_due(self, now: datetime) -> bool:
         return self._upcoming is None or self._upcoming <= now
@@ -226,7 +228,10 @@ class StandingPlan(Plan):
         self._what = command, *command.prepared_anew(Call(*self._schedule.call), self._schedule.policy(command))
 
     def _picked(self, due: list[datetime], now: datetime) -> list[datetime]:
-        """All that came since somebody looked, if that was just now: then nothing is missed, only late."""
+        """All that came since this scheduler looked, if that was just now: then nothing is missed, only late.
+
+        What fell due before it was there was missed. If others were there they have it, or are about to.
+        """
         there = self._there is not None and now - self._there <= ATTENTIVE
         return due if there else super()._picked(due, now)
 
@@ -241,7 +246,7 @@ class StandingPlan(Plan):
         kept = queue.store.get(self._key)
         since = self._schedule.plan.since
         last = since if kept is None else max(since, datetime.fromisoformat(kept.decode()))
-        self._there = last
+        self._there = last if self._was_there else None
         return last
 
     def _remember(self, queue: BaseQueue, tick: datetime) -> None:

@@ -173,6 +173,34 @@ def test_models_in_an_item_are_carried_as_the_settings_say(queue, settings, djan
         queue.push(django_user_model())  # nothing to refer to
 
 
+def test_durations_of_items_are_seconds_or_timedeltas():
+    queue = MemoryQueue("items")
+    queue.push("later", delay=timedelta(hours=1))
+    assert queue.pop(timeout=timedelta(milliseconds=1)) is None
+    queue.push_many(["now"], delay=timedelta())
+    lease, item = queue.take(lease=timedelta(minutes=2), wait=timedelta(seconds=1))
+    assert (item, round(lease.until - lease.claimed)) == ("now", 120)
+
+
+@pytest.mark.parametrize(
+    ("verb", "given", "words"),
+    [
+        ("push", {"item": 1, "delay": "5"}, "delay is '5': give seconds or a timedelta"),
+        ("push", {"item": 1, "delay": -5, "unique": True}, "delay is -5: give at least 0"),
+        ("push_many", {"items": [1], "delay": None}, "delay is None: give seconds or a timedelta"),
+        ("pop", {"timeout": None}, "timeout is None: give seconds or a timedelta"),
+        ("pop", {"timeout": inf}, "timeout is inf: give at least 0 seconds, and less than"),
+        ("take", {"wait": -1}, "wait is -1: give at least 0"),
+        ("take", {"lease": 0}, "lease is 0: give at least 0.1"),
+    ],
+)
+def test_what_is_no_duration_is_refused(queue, verb, given, words):
+    queue.push("there")
+    with pytest.raises((TypeError, ValueError), match=words):
+        getattr(queue, verb)(**given)
+    assert len(queue) == 1
+
+
 @pytest.mark.parametrize(("error", "waits"), [(OperationalError("gone"), 1), (InvalidMessage("forged"), 0)])
 def test_only_what_cannot_be_read_is_buried(queue, monkeypatch, error, waits):
     def unpack(*args, **options):

@@ -15,9 +15,14 @@ local function guards()
     return {id = id, at = tonumber(at), first = tonumber(first), is_scheduled = scheduled == "1"}
   end
 
+  local function written(id, at, first, scheduled)
+    if at == 0 and not id:find(" +", 1, true) then return id end
+    return whole(at) .. " " .. whole(first) .. " " .. scheduled .. " +" .. id
+  end
+
   -- Two milliseconds more: Redis counts whole ones, from a moment before now. A mark that is kept longer says the same.
   local function leave_mark(key, id, at, first, scheduled, span)
-    local value = whole(at) .. " " .. whole(first) .. " " .. scheduled .. " +" .. id
+    local value = written(id, at, first, scheduled)
     call("SET", key, value, "PX", whole(math.floor(span / 1000) + 2))
   end
 
@@ -39,7 +44,7 @@ local function guards()
 
   function rules.once(key, mark, id, at, now, ttl)
     if mark then return nil end
-    call("SET", key, id:find(" +", 1, true) and "0 0 0 +" .. id or id, "PX", ttl)
+    call("SET", key, written(id, 0, 0, 0), "PX", ttl)
     return at
   end
 
@@ -49,7 +54,7 @@ local function guards()
       return nil
     end
     local due = math.max(now, at)
-    leave_mark(key, id, due, 0, 0, due - now + kept)
+    leave_mark(key, id, due > now and due or 0, 0, 0, due - now + kept)
     return at
   end
 

@@ -16,7 +16,9 @@ from djqueue.backends.base import BaseQueue
 from djqueue.backends.entries import LaneRecord
 from djqueue.backends.gates import LINE, NOWHERE, OPEN, TIMED
 from djqueue.backends.operators import PAGE
+from djqueue.exceptions import DifferentBudget
 from djqueue.management.tables import NONE, asking, chosen, cut, duration, limit, printable, table
+from djqueue.throttle import ThrottledQueue
 
 HEAD = ("lane", "queue", "state", "waiting", "out", "opens in", "why")
 LONGEST_WHY = 80
@@ -37,7 +39,7 @@ class Command(BaseCommand):
     help = (
         "Lists the lanes (shards, throttles, concurrency limits) that hold or remember something: open ones may go on, "
         "timed ones open by themselves, those in a line wait for the lane that they are within, busy ones for what has "
-        "left them, parked ones for --open."
+        "left them, parked ones for --open. Of a queue with a THROTTLE it says how that stands."
     )
 
     def add_arguments(self, parser: ArgumentParser) -> None:
@@ -70,8 +72,11 @@ class Command(BaseCommand):
     def _list(self, queues: list[BaseQueue], most: int, as_json: bool) -> None:
         found = list(islice(_lanes(queues), most + 1))
         if as_json:
-            self.stdout.write(json.dumps([_object(one) for one in found[:most]]))
-        elif found:
+            return self.stdout.write(json.dumps([_object(one) for one in found[:most]]))
+        for queue in queues:
+            if isinstance(queue, ThrottledQueue):
+                self.stdout.write(_throttle(queue))
+        if found:
             self.stdout.write(table(HEAD, [_row(one) for one in found[:most]], right=("waiting", "out")))
             self.stdout.write("… and more: see --limit" if len(found) > most else "", ending="")
         else:
@@ -93,6 +98,17 @@ class Command(BaseCommand):
         if not opened:
             raise CommandError(f"{printable(name)} is neither parked nor held for a time.")
         self.stdout.write(f"{printable(name)} is open in {', '.join(opened)}")
+
+
+def _throttle(queue: ThrottledQueue) -> str:
+    """What the throttle of a whole queue says now: it holds up what no lane knows of."""
+    with asking(queue):
+        try:
+            grant = queue.store.shared.take(queue.budget, 0)  # spends nothing
+        except DifferentBudget as error:
+            return printable(str(error))
+    now = f"{grant.why}, opens in {duration(grant.again)}" if grant.why else "open"
+    return f"The throttle of {queue.alias!r}, {queue.budget.window}: {now}"
 
 
 class Told(NamedTuple):
