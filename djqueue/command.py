@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import inspect
 from collections.abc import Callable, Iterable
-from datetime import datetime, timedelta
+from datetime import datetime
 from typing import Any, Generic, NamedTuple, ParamSpec, TypeVar, Unpack
 
 from asgiref.sync import sync_to_async
@@ -13,12 +13,12 @@ from django.core.exceptions import SynchronousOnlyOperation
 from djqueue import producer
 from djqueue.callables import as_asked, takes
 from djqueue.contradictions import LINGERS
-from djqueue.durations import seconds
 from djqueue.exceptions import EncodeError, MessageTooLarge
 from djqueue.options import CommandOptions
 from djqueue.policies import Policy
 from djqueue.registry import registered, registry
 from djqueue.results import Result
+from djqueue.timetables import Rule
 
 P = ParamSpec("P")
 R = TypeVar("R")
@@ -246,32 +246,6 @@ class PeriodicCommand(Command[P, R]):
             )
         self.validate_datetime = validate_datetime
         self.rule = rule
-
-
-ON_TIME = timedelta(minutes=1, microseconds=-1)
-"""A tick that is late by no more than that was not missed, by ``missed="skip"``: crontabs count in minutes."""
-
-
-class Rule(NamedTuple):
-    """What becomes of ticks that nobody was there to see."""
-
-    missed: str = "latest"
-    max_lateness: timedelta = timedelta(hours=1)
-
-    @classmethod
-    def of(cls, missed: str, max_lateness: float | timedelta) -> Rule:
-        """A rule, checked. Raises TypeError or ValueError that names the argument."""
-        if missed not in ("latest", "skip", "all"):
-            raise ValueError(f"missed is {missed!r}: choose 'latest', 'skip' or 'all'.")
-        return cls(missed, timedelta(seconds=seconds(max_lateness, "max_lateness", least=1.0)))
-
-    def pick(self, ticks: list[datetime], now: datetime) -> list[datetime]:
-        """Those of the due ticks that are to run, oldest first."""
-        oldest = now - (ON_TIME if self.missed == "skip" else self.max_lateness)
-        found = [tick for tick in ticks if tick >= oldest]
-        if self.missed == "skip" and len(found) > 1:  # the next one comes soon
-            return []
-        return found if self.missed == "all" else found[-1:]
 
 
 def refuse_generator(func: Callable) -> None:

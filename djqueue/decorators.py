@@ -9,11 +9,12 @@ from typing import ParamSpec, TypeVar, Unpack, overload
 
 from djqueue.batches import BatchFunction
 from djqueue.callables import takes
-from djqueue.command import Command, PeriodicCommand, Rule, refuse_generator
+from djqueue.command import Command, PeriodicCommand, refuse_generator
 from djqueue.crontab import crontab
 from djqueue.options import CommandOptions
 from djqueue.policies import Policy
 from djqueue.registry import registry
+from djqueue.timetables import Rule
 
 __all__ = ["crontab", "periodic_command", "queue_command"]
 

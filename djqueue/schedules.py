@@ -12,7 +12,7 @@ from django.utils import timezone
 
 from djqueue import standing, timetables
 from djqueue.backends.base import BaseQueue
-from djqueue.command import Bound, Call, Command, Rule
+from djqueue.command import Bound, Call, Command
 from djqueue.crontab import Crontab
 from djqueue.durations import moment
 from djqueue.exceptions import NotSupported
@@ -21,6 +21,7 @@ from djqueue.producer import refuse_what_it_cannot
 from djqueue.queues import queues
 from djqueue.registry import registry
 from djqueue.standing import Plan, Schedule
+from djqueue.timetables import Rule
 
 __all__ = ["Schedule", "aadd", "add", "alist", "aremove", "list", "remove"]
 

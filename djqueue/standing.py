@@ -16,14 +16,14 @@ from typing import Any
 
 from djqueue import timetables
 from djqueue.backends.base import BaseQueue, Entry
-from djqueue.command import Call, Command, Rule
+from djqueue.command import Call, Command
 from djqueue.exceptions import QueueError
 from djqueue.logs import tell
 from djqueue.message import Envelope, Message
 from djqueue.policies import Policy
 from djqueue.producer import encoded
 from djqueue.running import open_entry
-from djqueue.timetables import Timetable
+from djqueue.timetables import Rule, Timetable
 
 logger = logging.getLogger(__name__)
 

@@ -1,7 +1,7 @@
 """When something is due again and again: timetables that can be written down and read again, each with its next tick.
 
 Ticks are aware datetimes in UTC. They are computed from where a timetable starts, never from the tick before, so that
-they do not drift.
+they do not drift. A Rule says what becomes of those that nobody was there to see.
 """
 
 from __future__ import annotations
@@ -9,7 +9,7 @@ from __future__ import annotations
 from collections.abc import Iterator
 from dataclasses import dataclass, field
 from datetime import UTC, datetime, timedelta, tzinfo
-from typing import Any, ClassVar
+from typing import Any, ClassVar, NamedTuple
 from zoneinfo import ZoneInfo
 
 from djqueue.crontab import Crontab
@@ -124,6 +124,31 @@ class Recurrence:
 
 
 Timetable = Interval | Calendar | Recurrence
+
+ON_TIME = timedelta(minutes=1, microseconds=-1)
+"""A tick that is late by no more than that was not missed, by ``missed="skip"``: crontabs count in minutes."""
+
+
+class Rule(NamedTuple):
+    """What becomes of ticks that nobody was there to see."""
+
+    missed: str = "latest"
+    max_lateness: timedelta = timedelta(hours=1)
+
+    @classmethod
+    def of(cls, missed: str, max_lateness: float | timedelta) -> Rule:
+        """A rule, checked. Raises TypeError or ValueError that names the argument."""
+        if missed not in ("latest", "skip", "all"):
+            raise ValueError(f"missed is {missed!r}: choose 'latest', 'skip' or 'all'.")
+        return cls(missed, timedelta(seconds=seconds(max_lateness, "max_lateness", least=1.0)))
+
+    def pick(self, ticks: list[datetime], now: datetime) -> list[datetime]:
+        """Those of the due ticks that are to run, oldest first."""
+        oldest = now - (ON_TIME if self.missed == "skip" else self.max_lateness)
+        found = [tick for tick in ticks if tick >= oldest]
+        if self.missed == "skip" and len(found) > 1:  # the next one comes soon
+            return []
+        return found if self.missed == "all" else found[-1:]
 
 
 def timetable(given: dict[str, Any], start: datetime) -> Timetable:

@@ -5,10 +5,11 @@ from datetime import datetime, timedelta
 import pytest
 
 from djqueue import PeriodicQueueCommand, QueueCommand, invoker
-from djqueue.command import PeriodicCommand, Rule
+from djqueue.command import PeriodicCommand
 from djqueue.decorators import crontab, periodic_command
 from djqueue.exceptions import InvalidMessage
 from djqueue.registry import registry
+from djqueue.timetables import Rule
 from tests.life import only
 
 ran = []

@@ -14,7 +14,7 @@ from django.utils import timezone
 
 from djqueue import producer, standing
 from djqueue.backends.base import BaseQueue, Guard
-from djqueue.command import Call, PeriodicCommand, Rule
+from djqueue.command import Call, PeriodicCommand
 from djqueue.consumer.loop import Loop, each
 from djqueue.crontab import Crontab
 from djqueue.durations import clock
@@ -22,6 +22,7 @@ from djqueue.logs import tell
 from djqueue.queues import queues
 from djqueue.registry import registry
 from djqueue.standing import Schedule
+from djqueue.timetables import Rule
 
 logger = logging.getLogger(__name__)
 
