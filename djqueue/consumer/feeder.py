@@ -77,7 +77,7 @@ class Feeder(Loop):
             return 0
         if again > PRESENTLY:
             self._note_dry(began)
-        self._nap(min(self._pause(), again))
+        self._nap(self._pause(), again)
         return 0
 
     def _note_dry(self, began: float) -> None:
@@ -210,14 +210,15 @@ class Feeder(Loop):
 
     # ---- waiting
 
-    def _nap(self, seconds: float) -> None:
-        """Sleep in the store's way, in slices, so that a stop is noticed."""
+    def _nap(self, pause: float, again: float) -> None:
+        """Sleep in the store's way, in slices, so that a stop is noticed; not past what is due in ``again`` seconds."""
         first, *others = self._queues
         beside = [queue for queue in others if queue.feed == first.feed]
-        until = time.monotonic() + seconds
+        due = time.monotonic() + again
+        until = min(due, time.monotonic() + pause)
         while not (self.stopped or self._roused.is_set()) and (left := until - time.monotonic()) > 0:
             if first.wakes:  # also when a lane opens
-                woken = first.nap(min(left, NAP_SLICE), beside)
+                woken = first.nap_until(due - time.monotonic(), min(left, NAP_SLICE), beside)
             else:
                 woken = self._roused.wait(min(left, NAP_SLICE))
             if woken:
