@@ -60,7 +60,7 @@ class Crew:
         leases = [consumer.lease_of(queue) for queue in consumer.queues]
         self.keepers: list[Loop] = [
             Heart(self.holdings, consumer.lease_of, min(leases)),
-            Reaper(consumer.queues, max(leases)),
+            Reaper(consumer.queues, consumer.lease_of),
             Warden(self.holdings, self._give_up),
             self.courier,
         ]

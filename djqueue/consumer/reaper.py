@@ -66,23 +66,34 @@ class Heart(Loop):
 class Reaper(Loop):
     """Makes expired leases claimable again, sweeps what is forgotten by now, and keeps the error queues in bounds.
 
-    Every consumer does it for all; doing it twice is harmless. It comes back when the next lease that it knows of may
-    expire, and after a quarter of a lease at the latest, so that a shorter one of somebody else is seen too.
+    Every consumer does it for all; doing it twice is harmless. It comes back to a queue when the next lease that it
+    knows of may expire, and after a quarter of the queue's lease at the latest: one that others have taken meanwhile
+    has not expired then, unless it is shorter.
     """
 
-    def __init__(self, queues: Sequence[BaseQueue], longest: float):
+    def __init__(self, queues: Sequence[BaseQueue], lease_of: Callable[[BaseQueue], float]):
         super().__init__("djqueue-reaper")
         self._queues = queues
-        self._longest = longest / 4
+        self._lease_of = lease_of
+        self._due: dict[int, float] = {}
+        """When each is to be looked at (monotonic)."""
         self._pruned = 0.0
 
     def tick(self) -> float:
-        pause = each(self._queues, self._reap)
+        pause = each(self._queues, self._look)
         if time.monotonic() - self._pruned > PRUNE_EVERY:
             self._pruned = time.monotonic()
             duties = [partial(duty, queue) for queue in self._queues for duty in (self._prune, self._bound)]
             each(duties, lambda duty: duty())
-        return min(pause, self._longest * random.uniform(0.8, 1.0))  # jitter: not all consumers at once
+        return pause
+
+    def _look(self, queue: BaseQueue) -> float:
+        left = self._due.get(id(queue), 0.0) - time.monotonic()
+        if left <= 0:
+            longest = self._lease_of(queue) / 4 * random.uniform(0.8, 1.0)  # jitter: not all consumers at once
+            left = min(longest, self._reap(queue))
+            self._due[id(queue)] = time.monotonic() + left
+        return left
 
     def _reap(self, queue: BaseQueue) -> float:
         reaped = queue.reap(REAP_BATCH)
