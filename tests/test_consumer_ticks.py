@@ -8,10 +8,12 @@ import pytest
 
 from djqueue import events
 from djqueue.backends.base import Entry, Reaped
-from djqueue.consumer import reaper
+from djqueue.consumer import Consumer, reaper
+from djqueue.consumer.courier import HeldControl
 from djqueue.consumer.loop import Loop
 from djqueue.consumer.reaper import Heart, Reaper
 from djqueue.decorators import queue_command
+from djqueue.durations import clock
 from djqueue.queues import queues
 from djqueue.testing import eventually
 from djqueue.verdicts import Outcome, Verdict
@@ -20,6 +22,11 @@ from tests.bench import Bench
 
 @queue_command
 def work(number=0):
+    return number
+
+
+@queue_command(shard="all", lease=2)
+def in_order(number):
     return number
 
 
@@ -64,6 +71,11 @@ class TestReaper:
             assert 0.4 <= pause <= 0.5
             now[0] += pause
         assert looks == ["long", *["default"] * 10]
+
+    @pytest.mark.backends("memory")
+    def test_df22_a_command_that_wants_less_has_all_queues_looked_at_more_often(self, queue):
+        assert Consumer(["default"], lease=1.5).shortest_lease_of(queue) == 1.5
+        assert Consumer(["default"]).shortest_lease_of(queue) <= in_order.policy.lease
 
     @pytest.mark.backends("memory")
     def test_it_prunes_now_and_then(self, queue, monkeypatch):
@@ -188,6 +200,29 @@ class TestHeart:
         assert bench.heart.tick() <= 0.125
         until = queue.find(held.lease.entry.id).at
         assert until - queue.now() <= 1
+
+    def test_df22_a_command_with_a_shorter_lease_is_held_for_that_at_once_and_so_is_what_waits_behind_it(self, queue):
+        """When their worker dies they come back together."""
+        in_order.enqueue_many([(number,) for number in range(3)])
+        bench, woken = self.bench(queue, 60), []
+        bench.feeder.tick()
+        [first, *rest] = bench.pool.next()
+        assert len(rest) == 2
+        HeldControl(first, None, lambda: woken.append(1)).begin(in_order.policy)
+        bench.heart.tick()
+        assert woken == [1]
+        for held in [first, *rest]:
+            assert queue.find(held.lease.entry.id).at - queue.now() <= 2
+            assert held.lapsed(clock() + 2.1) and not held.lapsed(clock())
+
+    def test_it_is_not_woken_for_what_is_held_for_long_enough(self, queue):
+        work()
+        bench, woken = self.bench(queue, 60), []
+        bench.feeder.tick()
+        [held] = bench.holdings
+        for policy in (work.policy, work.policy.using(lease=300)):
+            HeldControl(held, None, lambda: woken.append(1)).begin(policy)
+        assert woken == []
 
     def test_it_says_when_a_lease_is_lost(self, queue, caplog):
         handle = work()

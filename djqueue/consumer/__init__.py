@@ -148,6 +148,10 @@ class Consumer:
         """The seconds for which this consumer claims from a queue."""
         return self.options.lease or queue.lease
 
+    def shortest_lease_of(self, queue: BaseQueue) -> float:
+        """The seconds for which somebody may hold a message of a queue, as far as we know: a command may want less."""
+        return min([self.lease_of(queue), *(one.policy.lease for one in registry if one.policy.lease is not None)])
+
     def _refuse_transactions(self) -> None:
         """The threads of a consumer do not see what an open transaction holds, and may wait for it for ever."""
         for alias in {queue.database for queue in self.queues if queue.database}:

@@ -24,7 +24,10 @@ PRUNE_BATCH = 1000
 
 
 class Heart(Loop):
-    """Extends every lease that we have held for a quarter of its time, in one round trip per queue and length."""
+    """Extends every lease that we have held for a quarter of its time, in one round trip per queue and length.
+
+    One that is to be shorter than it was claimed for is made so at once.
+    """
 
     def __init__(self, holdings: Holdings, lease_of: Callable[[BaseQueue], float], shortest: float):
         super().__init__("djqueue-heart")
@@ -39,19 +42,19 @@ class Heart(Loop):
         for held in self._holdings:
             lease = self._lease_of(held)
             beat = min(beat, lease / 4)
-            if not held.lost and now - held.touched >= min(self._beat, lease / 4):
+            if not held.lost and (lease < held.span or now - held.touched >= min(self._beat, lease / 4)):
                 stale.setdefault((id(held.queue), lease), []).append(held)
-        return min(beat / 2, each(stale.values(), lambda group: self._touch(group, now)))
+        return min(beat / 2, each(stale.items(), lambda group: self._touch(*group, now)))
 
     def _lease_of(self, held: Held) -> float:
         return held.own_lease or self._queue_lease(held.queue)
 
-    def _touch(self, stale: list[Held], now: float) -> float:
-        queue = stale[0].queue
-        touched = queue.touch([held.lease for held in stale], self._lease_of(stale[0]))
+    def _touch(self, alike: tuple[int, float], stale: list[Held], now: float) -> float:
+        queue, (_, lease) = stale[0].queue, alike
+        touched = queue.touch([held.lease for held in stale], lease)
         ours = {(lease.entry.id, lease.token) for lease in touched}
         for held in stale:
-            held.touched = now
+            held.touched, held.span = now, lease
             if (held.lease.entry.id, held.lease.token) not in ours:
                 self._lose(held)
         return inf
