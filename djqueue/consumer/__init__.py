@@ -182,6 +182,17 @@ class Consumer:
             if crew.pool.is_stuck:
                 say(logging.CRITICAL, "Too many commands are stuck (%d): a new process is needed", crew.pool.stuck)
                 break
+        if self.options.drain and not crew.budget.spent and crew.ended():
+            self._tell_what_stays()
+
+    def _tell_what_stays(self) -> None:
+        """Whoever drains is not to believe that all is done that is due."""
+        for queue in self.queues:
+            with suppress(Exception):
+                stats = queue.stats()
+                if stats.ready and stats.delayed is not None and "count" not in queue.cannot:
+                    text = "%s: %d are due and may not run yet: they wait for a throttle, or in a lane that is shut"
+                    say(logging.INFO, text, queue.alias, stats.ready)
 
     def _told_to_stop(self, timeout: float) -> bool:
         try:
