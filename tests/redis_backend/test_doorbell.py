@@ -2,9 +2,11 @@
 
 import statistics
 import time
+from functools import partial
 
 import pytest
 import redis
+from redis.cluster import RedisCluster
 
 from djqueue.backends.redis_backend import RedisBlockingQueue
 from djqueue.testing import eventually, together
@@ -99,6 +101,16 @@ def test_a_nap_until_something_falls_due_ends_early_when_work_comes(make):
         queue.put(work())
 
     assert together(lambda: queue.nap_until(20, 60), feed) == [True, None]
+
+
+@pytest.mark.parametrize("make_client", [RedisCluster, partial(redis.Redis, single_connection_client=True)])
+def test_a_client_that_lends_no_connection_sleeps_and_wakes_too(cluster_server, make_client):
+    with make_client(host="127.0.0.1", port=cluster_server.port) as client:
+        queue, began = RedisBlockingQueue("mail", client), time.monotonic()
+        assert not queue.nap_until(0.05, 1)
+        assert time.monotonic() - began >= 0.05
+        queue.put(work())
+        assert queue.nap_until(20, 60)
 
 
 def test_a_connection_that_breaks_in_a_nap_is_not_used_again(private_server):
