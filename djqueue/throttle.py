@@ -156,6 +156,9 @@ class ThrottledQueue(BaseQueue):
     def nap(self, seconds: float, beside: Sequence[ThrottledQueue] = ()) -> bool:
         return self.queue.nap(seconds, [other.queue for other in beside])
 
+    def nap_until(self, due: float, pause: float, beside: Sequence[ThrottledQueue] = ()) -> bool:
+        return self.queue.nap_until(due, pause, [other.queue for other in beside])
+
 
 def bare(queue: BaseQueue) -> BaseQueue:
     """The queue within all that is around it."""

@@ -8,11 +8,17 @@ import pytest
 from djqueue import Consumer, current_message
 from djqueue.consumer import Crew
 from djqueue.decorators import queue_command
+from djqueue.lanes import Throttle
 from djqueue.testing import eventually
 from tests.life import Gate, heard, message_for, serving
 
 ran = []
 gate = Gate()
+
+
+@queue_command(throttle=Throttle(2, 3600))
+def slowly(number):
+    ran.append(number)
 
 
 @queue_command
@@ -103,8 +109,28 @@ class TestHowMany:
         assert queue.find(later.id).state == "delayed"
 
     @pytest.mark.backends("memory", "sqlite", "redis-blocking")
-    def test_draining_an_empty_queue_ends(self, queue):
+    def test_draining_an_empty_queue_ends(self, queue, caplog):
+        caplog.set_level("INFO", "djqueue")
         assert Consumer(periodic=False, drain=True).run() == 0
+        assert "are due" not in caplog.text
+
+    @pytest.mark.backends("memory", "sqlite", "redis-blocking")
+    def test_a_drain_does_not_wait_for_a_throttle_and_says_so(self, queue, caplog):
+        caplog.set_level("INFO", "djqueue")
+        slowly.enqueue_many([(number,) for number in range(5)])
+        work.using(delay=3600).enqueue(99)
+        assert Consumer(periodic=False, drain=True).run() == 0
+        assert sorted(ran) == [0, 1]
+        assert "default: 3 are due and may not run yet: they wait for a throttle" in caplog.text
+
+    @pytest.mark.backends("memory", "redis-blocking")
+    def test_a_drain_does_not_wait_for_the_throttle_of_a_queue_and_says_so(self, backend, settings, caplog):
+        caplog.set_level("INFO", "djqueue")
+        settings.QUEUES = {"default": {**backend.config("default"), "THROTTLE": {"limit": 2, "window": 3600}}}
+        work.enqueue_many([(number,) for number in range(5)])
+        assert Consumer(periodic=False, drain=True).run() == 0
+        assert sorted(ran) == [0, 1]
+        assert "default: 3 are due and may not run yet: they wait for a throttle" in caplog.text
 
     @pytest.mark.backends("memory")
     def test_drain_with_a_limit_ends_at_whichever_comes_first(self, queue):

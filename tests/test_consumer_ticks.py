@@ -8,10 +8,12 @@ import pytest
 
 from djqueue import events
 from djqueue.backends.base import Entry, Reaped
-from djqueue.consumer import reaper
+from djqueue.consumer import Consumer, reaper
+from djqueue.consumer.courier import HeldControl
 from djqueue.consumer.loop import Loop
 from djqueue.consumer.reaper import Heart, Reaper
 from djqueue.decorators import queue_command
+from djqueue.durations import clock
 from djqueue.queues import queues
 from djqueue.testing import eventually
 from djqueue.verdicts import Outcome, Verdict
@@ -23,36 +25,63 @@ def work(number=0):
     return number
 
 
+@queue_command(shard="all", lease=2)
+def in_order(number):
+    return number
+
+
+def a_minute(queue):
+    return 60.0
+
+
 @pytest.mark.backends("memory", "sqlite", "redis")
 class TestReaper:
     def test_an_expired_lease_is_given_back_and_counted_as_lost(self, queue, caplog):
         handle = work()
         [lease] = queue.claim(1, 0.05)
-        reaper = Reaper([queue], 60)
+        reaper = Reaper([queue], a_minute)
         pause = reaper.tick()
         assert 0 < pause <= max(0.06, lease.until - queue.now() + 0.06)
-        eventually(lambda: queue.now() > lease.until)
-        reaper.tick()
+        eventually(lambda: reaper.tick() and queue.find(handle.id).state != "leased")
         record = queue.find(handle.id)
         assert (record.state, record.entry.lost, record.entry.attempts) == ("ready", 1, 1)
         assert "ran out" in caplog.text
 
     def test_it_comes_back_within_a_quarter_of_a_lease(self, queue):
-        reaper = Reaper([queue], 60)
-        pauses = {reaper.tick() for _ in range(20)}
+        pauses = {Reaper([queue], a_minute).tick() for _ in range(20)}
         assert all(12 <= pause <= 15 for pause in pauses)
         assert len(pauses) > 1  # not all consumers at once
 
     @pytest.mark.backends("memory")
     def test_it_goes_on_at_once_while_there_is_more(self, queue, monkeypatch):
         monkeypatch.setattr(queue, "reap", lambda limit: Reaped(limit, 5.0))
-        assert Reaper([queue], 60).tick() <= 0.05
+        assert Reaper([queue], a_minute).tick() <= 0.05
+
+    @pytest.mark.backends("memory")
+    def test_sq9_each_queue_is_looked_at_as_often_as_its_own_lease_asks_for(self, backend, settings, monkeypatch):
+        settings.QUEUES = backend.queues("default", "long")
+        looks, now = [], [1000.0]
+        monkeypatch.setattr(reaper.time, "monotonic", lambda: now[0])
+        served = [queues["long"], queues["default"]]
+        for queue in served:
+            monkeypatch.setattr(queue, "reap", lambda limit, alias=queue.alias: looks.append(alias) or Reaped())
+        loop = Reaper(served, lambda queue: 60.0 if queue.alias == "long" else 2.0)
+        for _ in range(10):
+            pause = loop.tick()
+            assert 0.4 <= pause <= 0.5
+            now[0] += pause
+        assert looks == ["long", *["default"] * 10]
+
+    @pytest.mark.backends("memory")
+    def test_df22_a_command_that_wants_less_has_all_queues_looked_at_more_often(self, queue):
+        assert Consumer(["default"], lease=1.5).shortest_lease_of(queue) == 1.5
+        assert Consumer(["default"]).shortest_lease_of(queue) <= in_order.policy.lease
 
     @pytest.mark.backends("memory")
     def test_it_prunes_now_and_then(self, queue, monkeypatch):
         pruned = []
         monkeypatch.setattr(queue.store, "prune", lambda limit: pruned.append(1) or 0)
-        reaper = Reaper([queue], 60)
+        reaper = Reaper([queue], a_minute)
         for _ in range(3):
             reaper.tick()
         assert len(pruned) == 1
@@ -85,32 +114,32 @@ class TestBounds:
     def test_what_died_first_leaves_a_full_error_queue(self, queue, settings, caplog, dropped):
         settings.QUEUE_MAX_ERRORS = 4
         self.fill(queue, 7)
-        Reaper([queue], 60).tick()
+        Reaper([queue], a_minute).tick()
         assert self.ids(queue) == [3, 4, 5, 6]
         assert dropped == [("default", "default", 3)]
         [record] = [record for record in caplog.records if "error queue" in record.getMessage()]
         assert (record.levelname, record.queue) == ("WARNING", "default")
         assert record.getMessage().startswith("default: 3 entries left the error queue")
-        Reaper([queue], 60).tick()
+        Reaper([queue], a_minute).tick()
         assert (len(queue.dead), len(dropped)) == (4, 1)
 
     def test_what_died_long_ago_leaves_too(self, queue, settings, dropped):
         settings.QUEUE_MAX_ERROR_AGE = timedelta(seconds=1)
         self.fill(queue, 2)
-        eventually(lambda: Reaper([queue], 60).tick() and not len(queue.dead))
+        eventually(lambda: Reaper([queue], a_minute).tick() and not len(queue.dead))
         assert sum(count for _, _, count in dropped) == 2
         assert len(queue) == 0
 
     def test_without_bounds_nothing_leaves(self, queue, dropped):
         self.fill(queue, 7)
-        Reaper([queue], 60).tick()
+        Reaper([queue], a_minute).tick()
         assert (len(queue.dead), dropped) == (7, [])
 
     def test_more_than_a_batch_is_told_as_one(self, queue, settings, monkeypatch, dropped):
         monkeypatch.setattr(reaper, "PRUNE_BATCH", 3)
         settings.QUEUE_MAX_ERRORS = 1
         self.fill(queue, 8)
-        Reaper([queue], 60).tick()
+        Reaper([queue], a_minute).tick()
         assert (self.ids(queue), dropped) == ([7], [("default", "default", 7)])
 
     @pytest.mark.backends("memory")
@@ -120,7 +149,7 @@ class TestBounds:
         answers = iter([3, 3])
         monkeypatch.setattr(queue.dead, "trim", lambda *bounds: next(answers, None) or _away())
         with pytest.raises(ConnectionError):
-            Reaper([queue], 60).tick()
+            Reaper([queue], a_minute).tick()
         assert dropped == [("default", "default", 6)]
 
     @pytest.mark.backends("memory")
@@ -129,14 +158,14 @@ class TestBounds:
         setattr(settings, name, value)
         self.fill(queue, 2)
         with pytest.raises(ValueError, match=name):
-            Reaper([queue], 60).tick()
+            Reaper([queue], a_minute).tick()
         assert len(queue.dead) == 2
 
     @pytest.mark.backends("memory")
     def test_a_queue_without_an_error_queue_has_no_bounds(self, queue, settings, dropped):
         settings.QUEUE_MAX_ERRORS = 1
         assert queue.dead.dead is None
-        assert Reaper([queue.dead], 60).tick() > 0
+        assert Reaper([queue.dead], a_minute).tick() > 0
 
 
 @pytest.mark.backends("memory", "sqlite", "redis")
@@ -171,6 +200,29 @@ class TestHeart:
         assert bench.heart.tick() <= 0.125
         until = queue.find(held.lease.entry.id).at
         assert until - queue.now() <= 1
+
+    def test_df22_a_command_with_a_shorter_lease_is_held_for_that_at_once_and_so_is_what_waits_behind_it(self, queue):
+        """When their worker dies they come back together."""
+        in_order.enqueue_many([(number,) for number in range(3)])
+        bench, woken = self.bench(queue, 60), []
+        bench.feeder.tick()
+        [first, *rest] = bench.pool.next()
+        assert len(rest) == 2
+        HeldControl(first, None, lambda: woken.append(1)).begin(in_order.policy)
+        bench.heart.tick()
+        assert woken == [1]
+        for held in [first, *rest]:
+            assert queue.find(held.lease.entry.id).at - queue.now() <= 2
+            assert held.lapsed(clock() + 2.1) and not held.lapsed(clock())
+
+    def test_it_is_not_woken_for_what_is_held_for_long_enough(self, queue):
+        work()
+        bench, woken = self.bench(queue, 60), []
+        bench.feeder.tick()
+        [held] = bench.holdings
+        for policy in (work.policy, work.policy.using(lease=300)):
+            HeldControl(held, None, lambda: woken.append(1)).begin(policy)
+        assert woken == []
 
     def test_it_says_when_a_lease_is_lost(self, queue, caplog):
         handle = work()

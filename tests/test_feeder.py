@@ -4,6 +4,7 @@ from dataclasses import replace
 
 import pytest
 
+from djqueue.consumer.pace import Pace
 from djqueue.decorators import queue_command
 from djqueue.lanes import Throttle
 from djqueue.queues import queues
@@ -54,7 +55,7 @@ class TestFeeder:
         held = bench.begin()
         assert len(bench.holdings) == 1
         naps = []
-        bench.feeder._nap = naps.append
+        bench.feeder._nap = lambda *times: naps.append(min(times))
         bench.pool.room.wait = naps.append  # for a worker that ends
         bench.feeder.tick()
         assert (naps, bench.feeder.dry) == ([0.1], None)
@@ -187,6 +188,87 @@ class TestTurns:
         assert self.served(bench, 4) == ["b"] * 4
         work.using(queue_name="a").enqueue()
         assert self.served(bench, 2) == ["a", "b"]
+
+
+@pytest.mark.backends("memory")
+class TestOneThatFails:
+    """A queue that cannot be asked holds up no other; a store that is away is one failure."""
+
+    @pytest.fixture
+    def abc(self, backend, settings):
+        settings.QUEUES = backend.queues("default", "a", "b", "c")
+        return [queues[alias] for alias in "abc"]
+
+    @pytest.mark.parametrize("strict", [False, True])
+    def test_the_others_are_served(self, abc, strict, monkeypatch, caplog):
+        monkeypatch.setattr(abc[0], "claim", _away)
+        bench = Bench(*abc, threads=4, strict=strict)
+        handles = [work.using(queue_name=alias).enqueue() for alias in "bc"]
+        for _ in handles:
+            assert bench.feeder.guarded_tick() == 0
+            bench.begin()
+        assert bench.ids() == {handle.id for handle in handles}
+        assert [record.getMessage() for record in caplog.records if record.levelname == "ERROR"] == [
+            "claim() of a failed (1 in a row): the store is away; trying again in 0.2 s"
+        ]
+
+    def test_it_is_asked_again_less_and_less_often_and_then_as_ever(self, abc, monkeypatch, caplog):
+        caplog.set_level("INFO", "djqueue")
+        asked = []
+        bench = Bench(*abc, threads=4)
+        with monkeypatch.context() as broken:
+            broken.setattr(abc[0], "claim", lambda *args: asked.append(1) or _away())
+            for _ in range(10):
+                bench.feeder._nap = lambda *times: None
+                bench.feeder.tick()
+            assert len(asked) == 1
+            eventually(lambda: bench.feeder.tick() or len(asked) == 2)
+        handle = work.using(queue_name="a").enqueue()
+        eventually(lambda: bench.feeder.tick() or bench.ids() == {handle.id})
+        assert "claim() of a goes on" in caplog.text
+
+    def test_nobody_sleeps_past_the_moment_when_it_is_asked_again(self, abc, monkeypatch):
+        naps = []
+        monkeypatch.setattr(abc[0], "claim", _away)
+        bench = Bench(*abc, threads=4)
+        bench.feeder._pace = Pace(60, 1, 60)
+        bench.feeder._nap = lambda *times: naps.append(min(times))
+        bench.feeder.tick()
+        assert 0 < naps[0] <= 0.2
+
+    def test_what_it_may_hold_is_not_drained(self, abc, monkeypatch):
+        monkeypatch.setattr(abc[0], "claim", _away)
+        bench = Bench(*abc, threads=4)
+        bench.feeder.tick()
+        assert bench.feeder.dry is None
+
+    def test_if_all_fail_that_is_told_once(self, abc, monkeypatch, caplog):
+        for queue in abc:
+            monkeypatch.setattr(queue, "claim", _away)
+        bench = Bench(*abc, threads=4, limit=3)
+        assert bench.feeder.guarded_tick() > 0
+        assert bench.feeder.guarded_tick() > 0
+        assert [(record.levelname, record.getMessage().partition(":")[0]) for record in caplog.records] == [
+            ("ERROR", f"{bench.feeder.name} failed (1 in a row)"),
+            ("WARNING", f"{bench.feeder.name} failed (2 in a row)"),
+        ]
+        assert bench.budget.take(10) == 3
+
+    def test_a_server_that_does_not_answer_is_asked_once_and_then_for_another_queue(self, abc, monkeypatch):
+        asked, now = [], [1000.0]
+
+        def claim(alias):
+            asked.append(alias)
+            now[0] += 5
+            raise ConnectionError("away")
+
+        monkeypatch.setattr("djqueue.consumer.feeder.clock", lambda: now[0])
+        for queue in abc:
+            monkeypatch.setattr(queue, "claim", lambda *args, alias=queue.alias: claim(alias))
+        bench = Bench(*abc, threads=4)
+        for _ in range(4):
+            bench.feeder.guarded_tick()
+        assert asked == ["a", "b", "c", "a"]
 
 
 @pytest.mark.backends("memory", "sqlite", "redis")

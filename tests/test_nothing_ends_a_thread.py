@@ -151,7 +151,7 @@ class TestOneStoreOfSeveral:
         reaped = []
         monkeypatch.setattr(queue, "reap", lambda limit: reaped.append(limit) or Reaped())
         with pytest.raises(ConnectionError):
-            Reaper([Away(), queue], 60).tick()
+            Reaper([Away(), queue], lambda queue: 60.0).tick()
         assert len(reaped) == 1
 
     def test_the_heart_beats_for_the_others_and_soon_again(self, queue):

@@ -41,7 +41,7 @@ class TestPace:
     def test_dj14_the_feeder_keeps_it(self, queue, monkeypatch):
         bench, naps = Bench(queue), []
         bench.feeder._pace = Pace(0.1, 2, 0.4)
-        monkeypatch.setattr(bench.feeder, "_nap", naps.append)
+        monkeypatch.setattr(bench.feeder, "_nap", lambda *times: naps.append(min(times)))
         monkeypatch.setattr(queue, "wakes", False)  # as a queue is that can only be asked
         for _ in range(4):
             bench.feeder.tick()
@@ -55,7 +55,7 @@ class TestPace:
     def test_a_queue_that_wakes_its_sleepers_is_looked_at_seldom(self, queue, monkeypatch):
         bench, naps = Bench(queue), []
         bench.feeder._pace = Pace(0.1, 2, 0.4)
-        monkeypatch.setattr(bench.feeder, "_nap", naps.append)
+        monkeypatch.setattr(bench.feeder, "_nap", lambda *times: naps.append(min(times)))
         for _ in range(3):
             bench.feeder.tick()
         assert naps == [0.4] * 3
@@ -65,10 +65,20 @@ class TestPace:
         bench, naps, now = Bench(queue), [], queue.now()
         queue.clock = lambda: now
         bench.feeder._pace = Pace(0.5, 1, 0.5)
-        monkeypatch.setattr(bench.feeder, "_nap", naps.append)
+        monkeypatch.setattr(bench.feeder, "_nap", lambda *times: naps.append(min(times)))
         work.using(delay=0.2).enqueue()
         bench.feeder.tick()
         assert naps == [pytest.approx(0.2)]
+
+    @pytest.mark.backends("memory")
+    def test_what_wakes_us_is_told_when_something_is_due(self, queue, monkeypatch):
+        """A sleep that may end late is to end in time then."""
+        bench, naps = Bench(queue), []
+        bench.feeder._pace = Pace(60, 1, 60)
+        monkeypatch.setattr(queue, "nap_until", lambda due, pause, beside: naps.append((due, pause)) or True)
+        work.using(delay=30).enqueue()
+        bench.feeder.tick()
+        assert naps == [(pytest.approx(30, abs=10), 0.5)]
 
 
 class TestPrefetch:

@@ -175,7 +175,7 @@ class BaseQueue(ItemVerbs, OperatorVerbs):
                 self._told.refusal = claimed.refusal
                 return claimed
             if claimed.again:
-                self.nap(min(left, claimed.again, inf if claimed.why else self.poll))
+                self.nap_until(min(left, claimed.again), inf if claimed.why else self.poll)
 
     @property
     def refusal(self) -> Refusal | None:
@@ -232,6 +232,13 @@ class BaseQueue(ItemVerbs, OperatorVerbs):
         """
         time.sleep(seconds)
         return False
+
+    def nap_until(self, due: float, pause: float, beside: Sequence[BaseQueue] = ()) -> bool:
+        """:meth:`nap` for ``pause`` seconds, or for the ``due`` ones after which something may leave, if they are less.
+
+        Then it is to end in time: override it where a nap may be late.
+        """
+        return self.nap(min(due, pause), beside)
 
     @property
     def feed(self) -> Hashable:

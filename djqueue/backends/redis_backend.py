@@ -43,6 +43,7 @@ __all__ = ["RedisBlockingQueue", "RedisQueue", "RedisStore", "connections"]
 logger = logging.getLogger(__name__)
 
 STATES = (READY, DELAYED, LEASED)
+LATE = 0.15  # seconds by which a nap may outlast its time
 
 
 class RedisQueue(LeasedQueue):
@@ -273,9 +274,16 @@ class RedisBlockingQueue(RedisQueue):
 
     def nap(self, seconds: float, beside: Sequence[RedisQueue] = ()) -> bool:
         """Wait for the bells, which are no more than that: a ring lost or too many costs one look at the queue."""
+        return self._hear(seconds, beside)
+
+    def nap_until(self, due: float, pause: float, beside: Sequence[RedisQueue] = ()) -> bool:
+        """To end in time costs a command more: only near the moment is it worth it."""
+        return self._hear(min(due, pause), beside, promptly=due < pause + LATE)
+
+    def _hear(self, seconds: float, beside: Sequence[RedisQueue], promptly: bool = False) -> bool:
         bells, end = [queue._keys.part("bell") for queue in (self, *beside)], time.monotonic() + seconds
+        longest = self._link.longest_block
         while (left := end - time.monotonic()) > 0:
-            block = max(0.001, min(left, self._link.longest_block))  # 0 would mean for ever
-            if self._link.client.execute_command("BLPOP", *bells, block) is not None:
+            if self._link.pop(bells, min(left, longest), promptly and left < longest + LATE):
                 return True
         return False

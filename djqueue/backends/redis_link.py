@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Sequence
+from contextlib import suppress
 from urllib.parse import parse_qs, urlsplit
 
 from djqueue.backends.lua import Script
@@ -29,6 +30,8 @@ _QUERY = frozenset(
     " ssl_check_hostname ssl_min_version".split()
 )
 """What the query of a URL may say; nothing that lets the client repeat commands or decode replies."""
+
+NUDGES = (0.002, 0.004, 0.008, 0.016)  # seconds to wait after each
 
 
 def url_of(connection: str | None) -> str:
@@ -131,6 +134,18 @@ class Link:
             return QueueFull(f"{self.where} is full (maxmemory) and takes no more.")
         return error
 
+    def pop(self, lists: Sequence[bytes], seconds: float, promptly: bool = False) -> bool:
+        """Wait for one of the lists to hold something, and take that; whether there was something in time.
+
+        Unless it is to end ``promptly``, and the client lends us a connection, it may end up to 0.15 s late.
+        """
+        args = "BLPOP", *lists, max(0.001, seconds)  # 0 would mean for ever
+        # A client that is one connection, or has a pool for each server, lends none.
+        if not promptly or getattr(self.client, "connection", self) is not None:
+            return self.client.execute_command(*args) is not None
+        with self.client.client() as borrowed:
+            return _popped(borrowed.connection, args) is not None
+
     @property
     def is_cluster(self) -> bool:
         """Whether the client sends each command to the server of its slot."""
@@ -152,6 +167,29 @@ class Link:
     @property
     def _settings(self) -> dict:
         return getattr(getattr(self.client, "connection_pool", None), "connection_kwargs", {})
+
+
+def _popped(connection: redis.Connection, args: Sequence) -> object:
+    """The reply of a BLPOP. A server looks which of them are over when something comes, else only ten times a second.
+
+    So something comes: what follows on the same connection is answered after it.
+    """
+    try:
+        connection.send_command(*args)
+        nudges = 0
+        for wait in (args[-1], *NUDGES):  # by the server's clock it may have come too soon
+            if connection.can_read(wait):
+                break
+            connection.send_command("PING")
+            nudges += 1
+        reply = connection.read_response()
+        for _ in range(nudges):
+            with suppress(ResponseError):  # a user who may not ask was heard all the same
+                connection.read_response()
+        return reply
+    except BaseException:
+        connection.disconnect()  # what still comes on it is meant for nobody
+        raise
 
 
 def _accepted(client: object) -> object:

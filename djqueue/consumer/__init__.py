@@ -148,6 +148,10 @@ class Consumer:
         """The seconds for which this consumer claims from a queue."""
         return self.options.lease or queue.lease
 
+    def shortest_lease_of(self, queue: BaseQueue) -> float:
+        """The seconds for which somebody may hold a message of a queue, as far as we know: a command may want less."""
+        return min([self.lease_of(queue), *(one.policy.lease for one in registry if one.policy.lease is not None)])
+
     def _refuse_transactions(self) -> None:
         """The threads of a consumer do not see what an open transaction holds, and may wait for it for ever."""
         for alias in {queue.database for queue in self.queues if queue.database}:
@@ -178,6 +182,17 @@ class Consumer:
             if crew.pool.is_stuck:
                 say(logging.CRITICAL, "Too many commands are stuck (%d): a new process is needed", crew.pool.stuck)
                 break
+        if self.options.drain and not crew.budget.spent and crew.ended():
+            self._tell_what_stays()
+
+    def _tell_what_stays(self) -> None:
+        """Whoever drains is not to believe that all is done that is due."""
+        for queue in self.queues:
+            with suppress(Exception):
+                stats = queue.stats()
+                if stats.ready and stats.delayed is not None and "count" not in queue.cannot:
+                    text = "%s: %d are due and may not run yet: they wait for a throttle, or in a lane that is shut"
+                    say(logging.INFO, text, queue.alias, stats.ready)
 
     def _told_to_stop(self, timeout: float) -> bool:
         try:

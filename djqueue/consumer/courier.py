@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import time
+from collections.abc import Callable
 from threading import Event
 
 from djqueue import conf
@@ -80,13 +81,16 @@ class Courier(Loop):
 class HeldControl(Control):
     """What a command in a consumer can ask: it is answered at once, from what the consumer knows."""
 
-    def __init__(self, held: Held, courier: Courier):
+    def __init__(self, held: Held, courier: Courier, shorten: Callable[[], None]):
         super().__init__(held.queue, held.lease)
         self._held = held
         self._courier = courier
+        self._shorten = shorten
 
     def begin(self, policy: Policy) -> None:
         self._held.policy = policy
+        if policy.lease is not None and policy.lease < self._held.span:
+            self._shorten()
         if policy.time_limit is not None:
             grace = seconds(conf.get("QUEUE_TIME_LIMIT_GRACE"), "QUEUE_TIME_LIMIT_GRACE")
             self._held.ends = clock() + policy.time_limit + grace

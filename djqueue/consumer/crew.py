@@ -50,17 +50,17 @@ class Crew:
         self.settler = Settler(self.holdings, consumer.name, self._rouse)
         self.courier = Courier(self.holdings)
         self._quarantine = Quarantine(self.holdings)
-        self.pool = Pool(options.threads, self._finish, lambda held: HeldControl(held, self.courier), self._recall)
+        self._heart = Heart(self.holdings, consumer.lease_of, min(map(consumer.lease_of, consumer.queues)))
+        self.pool = Pool(options.threads, self._finish, self._control, self._recall)
         shared = self.pool, self.holdings, self.settler, self.budget, self._quarantine
         hands = Hands(*shared, consumer.name, options.lease)
         self.feeders = [
             Feeder(queues, hands, Pace(options.delay, options.backoff, options.longest_pause), options.strict)
             for queues in _by_feed(consumer.queues, options.strict)
         ]
-        leases = [consumer.lease_of(queue) for queue in consumer.queues]
         self.keepers: list[Loop] = [
-            Heart(self.holdings, consumer.lease_of, min(leases)),
-            Reaper(consumer.queues, max(leases)),
+            self._heart,
+            Reaper(consumer.queues, consumer.shortest_lease_of),
             Warden(self.holdings, self._give_up),
             self.courier,
         ]
@@ -147,6 +147,9 @@ class Crew:
         verdict = replace(judged(policy, error, entry), seconds=ran, keep=policy.keeps_result)
         report(held.queue, held.lease, verdict)
         self._finish(held, verdict)
+
+    def _control(self, held: Held) -> HeldControl:
+        return HeldControl(held, self.courier, self._heart.wake)
 
     def _finish(self, held: Held, verdict: Verdict) -> None:
         if verdict.outcome in UNRUN:

@@ -12,7 +12,7 @@ from dataclasses import dataclass
 from djqueue import events
 from djqueue.backends.base import BaseQueue, Claimed
 from djqueue.consumer.holdings import Held, Holdings, units_of
-from djqueue.consumer.loop import Loop
+from djqueue.consumer.loop import Loop, Setbacks
 from djqueue.consumer.pace import Budget, Pace, Prefetch
 from djqueue.consumer.pool import Pool
 from djqueue.consumer.quarantine import Quarantine
@@ -28,6 +28,7 @@ SUSPECT_WAIT = 0.05  # seconds that other work waits for a suspect to end
 SUSPECT_PAUSE = 1.0  # most seconds that a suspect waits for another one, or for what else we hold to be settled
 LOOK = 0.002  # seconds between two looks at what others do
 PRESENTLY = 0.01  # seconds: what may be had after so many is there, but in the hands of somebody who also claims
+UNANSWERED = 1.0  # seconds: who is that slow to fail is away, and so are the others of its server
 UNSETTLED = 500  # verdicts waiting for the store above which nothing more is claimed: a kill would repeat them
 
 
@@ -50,6 +51,8 @@ class Feeder(Loop):
     def __init__(self, queues: Sequence[BaseQueue], hands: Hands, pace: Pace, strict: bool = False):
         super().__init__(f"djqueue-feeder-{queues[0].alias}")
         self._queues = list(queues)
+        self._alone = {id(queue): Setbacks(f"claim() of {queue.alias}") for queue in queues}
+        """Of queues that fail while others of this feeder answer."""
         self._hands = hands
         self._pace = pace
         self._strict = strict
@@ -75,9 +78,10 @@ class Feeder(Loop):
         if not again and not self._idle:  # there is something, and it is not to wait for a worker
             self._await_room()
             return 0
-        if again > PRESENTLY:
+        failing = [setbacks.left for setbacks in self._alone.values() if setbacks.count]
+        if again > PRESENTLY and not failing:
             self._note_dry(began)
-        self._nap(min(self._pause(), again))
+        self._nap(min([self._pause(), *failing]), again)
         return 0
 
     def _note_dry(self, began: float) -> None:
@@ -133,20 +137,39 @@ class Feeder(Loop):
     # ---- from where
 
     def _claim(self, limit: int) -> list[Claimed]:
-        claims, ahead = [], max(0, limit - self._idle)
+        claims, failed, ahead = [], [], max(0, limit - self._idle)
         try:
-            for queue in self._queues:
+            for queue in self._to_ask():
                 asked = clock()
-                claimed = queue.claim(limit, self._hands.lease or queue.lease, self._hands.owner, ahead)
-                claims.append(claimed)
-                if claimed:
-                    break  # the others have their turn at the next tick
+                try:
+                    claims.append(queue.claim(limit, self._hands.lease or queue.lease, self._hands.owner, ahead))
+                except Exception as error:
+                    failed.append((queue, error))
+                    if clock() - asked > UNANSWERED:
+                        break
+                else:
+                    self._alone[id(queue)].end()
+                    if claims[-1]:
+                        break  # the others have their turn at the next tick
         finally:
             surplus = self._pay(sum(map(len, claims)) - limit)
-        if claimed:
+        self._pass_over(failed, claims)
+        if claims[-1]:
             self._had_its_turn(queue)
-            self._take(queue, claimed, asked, surplus)
+            self._take(queue, claims[-1], asked, surplus)
         return claims
+
+    def _to_ask(self) -> list[BaseQueue]:
+        return [queue for queue in self._queues if not self._alone[id(queue)].left] or list(self._queues)
+
+    def _pass_over(self, failed: list[tuple[BaseQueue, Exception]], claims: list[Claimed]) -> None:
+        """One that fails holds up no other; if none answers it is the store, and that is told once."""
+        for queue, error in failed:
+            self._had_its_turn(queue)
+            if claims:
+                self._alone[id(queue)].add(error)
+        if not claims:
+            raise failed[0][1]
 
     def _pay(self, more: int) -> int:
         """A run is one unit and several messages: what they cost beyond what was taken; how many are too many."""
@@ -210,14 +233,15 @@ class Feeder(Loop):
 
     # ---- waiting
 
-    def _nap(self, seconds: float) -> None:
-        """Sleep in the store's way, in slices, so that a stop is noticed."""
+    def _nap(self, pause: float, again: float) -> None:
+        """Sleep in the store's way, in slices, so that a stop is noticed; not past what is due in ``again`` seconds."""
         first, *others = self._queues
         beside = [queue for queue in others if queue.feed == first.feed]
-        until = time.monotonic() + seconds
+        due = time.monotonic() + again
+        until = min(due, time.monotonic() + pause)
         while not (self.stopped or self._roused.is_set()) and (left := until - time.monotonic()) > 0:
             if first.wakes:  # also when a lane opens
-                woken = first.nap(min(left, NAP_SLICE), beside)
+                woken = first.nap_until(due - time.monotonic(), min(left, NAP_SLICE), beside)
             else:
                 woken = self._roused.wait(min(left, NAP_SLICE))
             if woken:

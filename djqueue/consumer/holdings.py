@@ -15,15 +15,16 @@ class Held:
 
     __slots__ = (
         "began",
-        "behind",
         "cancelled",
         "ends",
+        "first",
         "lease",
         "lost",
         "policy",
         "queue",
         "reported",
         "since",
+        "span",
         "touched",
         "verdict",
     )
@@ -32,12 +33,14 @@ class Held:
         self.queue = queue
         self.lease = lease
         self.since = self.touched = asked
+        self.span = lease.until - lease.claimed
+        """For how many seconds it was ours when it was last extended, or claimed."""
         self.lost = False
         """The store said that it is not ours any more."""
         self.began: float | None = None
         """When a worker took it."""
-        self.behind = False
-        """Whether it is not the first of its unit: the same worker runs another before it."""
+        self.first: Held | None = None
+        """The first of its unit, which the same worker runs before it; None if it is that itself."""
         self.policy: Policy | None = None
         """The options of its message, once they are known."""
         self.ends: float | None = None
@@ -55,9 +58,19 @@ class Held:
         return self.lease.entry.lost > 0
 
     @property
+    def behind(self) -> bool:
+        """Whether it is not the first of its unit."""
+        return self.first is not None
+
+    @property
     def own_lease(self) -> float | None:
-        """The seconds for which its command wants to be held, if it says so."""
-        return None if self.policy is None else self.policy.lease
+        """The seconds for which its command wants to be held, if it says so.
+
+        Before that is known it is held as the first of its unit is: if their worker dies they come back together.
+        """
+        if self.policy is None:
+            return None if self.first is None else self.first.own_lease
+        return self.policy.lease
 
     @property
     def runs(self) -> bool:
@@ -66,7 +79,7 @@ class Held:
 
     def lapsed(self, now: float) -> bool:
         """Whether somebody else may hold it by now: what has not begun then is not to be begun."""
-        return self.lost or now - self.touched > self.lease.until - self.lease.claimed
+        return self.lost or now - self.touched > self.span
 
 
 def units_of(taken: Sequence[Held]) -> list[list[Held]]:
@@ -74,7 +87,7 @@ def units_of(taken: Sequence[Held]) -> list[list[Held]]:
     units: dict[object, list[Held]] = {}
     for held in taken:
         unit = units.setdefault(held.lease.run or held, [])
-        held.behind = bool(unit)
+        held.first = unit[0] if unit else None
         unit.append(held)
     return list(units.values())
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import logging
 import threading
+import time
 from collections.abc import Callable, Iterable
 from contextlib import suppress
 from math import inf
@@ -39,6 +40,38 @@ def each(things: Iterable[T], do: Callable[[T], float]) -> float:
     return min(answers, default=inf)
 
 
+class Setbacks:
+    """How often something failed in a row, which is told, and when it is to be tried again."""
+
+    def __init__(self, name: str):
+        self.name = name
+        self.count = 0
+        self._until = 0.0
+
+    @property
+    def left(self) -> float:
+        """Seconds until it is to be tried again."""
+        return max(0.0, self._until - time.monotonic())
+
+    def add(self, error: BaseException, longest_pause: float = LONGEST_PAUSE) -> float:
+        """Report the first failure in full and the ones after it in a line; the seconds to wait, longer every time."""
+        with suppress(Exception):
+            close_old_connections()
+        self.count += 1
+        pause = min(longest_pause, pause_after(self.count))
+        self._until = time.monotonic() + pause
+        text = "%s failed (%d in a row): %s; trying again in %.1f s"
+        level, shown = (logging.ERROR, error) if self.count == 1 else (logging.WARNING, None)
+        tell(logger, level, text, self.name, self.count, text_of(error), pause, exc_info=shown)
+        return pause
+
+    def end(self) -> None:
+        """It did not fail."""
+        if self.count:
+            tell(logger, logging.INFO, "%s goes on", self.name)
+            self.count, self._until = 0, 0.0
+
+
 class Loop(threading.Thread):
     """Calls :meth:`tick` until it is stopped. A store that goes away is ridden out."""
 
@@ -49,7 +82,7 @@ class Loop(threading.Thread):
         super().__init__(name=name, daemon=True)
         self._stopped = threading.Event()
         self._wake = threading.Event()
-        self._failures = 0
+        self._setbacks = Setbacks(name)
 
     def tick(self) -> float:
         """Do what is due; seconds until the next tick."""
@@ -87,19 +120,6 @@ class Loop(threading.Thread):
         try:
             pause = self.tick()
         except BaseException as error:  # nothing may end the thread
-            return self._ride_out(error)
-        if self._failures:
-            tell(logger, logging.INFO, "%s goes on", self.name)
-            self._failures = 0
-        return pause
-
-    def _ride_out(self, error: BaseException) -> float:
-        """Report the first failure in full and the ones after it in a line."""
-        with suppress(Exception):
-            close_old_connections()
-        self._failures += 1
-        pause = min(self.longest_pause, pause_after(self._failures))
-        text = "%s failed (%d in a row): %s; trying again in %.1f s"
-        level, shown = (logging.ERROR, error) if self._failures == 1 else (logging.WARNING, None)
-        tell(logger, level, text, self.name, self._failures, text_of(error), pause, exc_info=shown)
+            return self._setbacks.add(error, self.longest_pause)
+        self._setbacks.end()
         return pause

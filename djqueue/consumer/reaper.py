@@ -24,7 +24,10 @@ PRUNE_BATCH = 1000
 
 
 class Heart(Loop):
-    """Extends every lease that we have held for a quarter of its time, in one round trip per queue and length."""
+    """Extends every lease that we have held for a quarter of its time, in one round trip per queue and length.
+
+    One that is to be shorter than it was claimed for is made so at once.
+    """
 
     def __init__(self, holdings: Holdings, lease_of: Callable[[BaseQueue], float], shortest: float):
         super().__init__("djqueue-heart")
@@ -39,19 +42,19 @@ class Heart(Loop):
         for held in self._holdings:
             lease = self._lease_of(held)
             beat = min(beat, lease / 4)
-            if not held.lost and now - held.touched >= min(self._beat, lease / 4):
+            if not held.lost and (lease < held.span or now - held.touched >= min(self._beat, lease / 4)):
                 stale.setdefault((id(held.queue), lease), []).append(held)
-        return min(beat / 2, each(stale.values(), lambda group: self._touch(group, now)))
+        return min(beat / 2, each(stale.items(), lambda group: self._touch(*group, now)))
 
     def _lease_of(self, held: Held) -> float:
         return held.own_lease or self._queue_lease(held.queue)
 
-    def _touch(self, stale: list[Held], now: float) -> float:
-        queue = stale[0].queue
-        touched = queue.touch([held.lease for held in stale], self._lease_of(stale[0]))
+    def _touch(self, alike: tuple[int, float], stale: list[Held], now: float) -> float:
+        queue, (_, lease) = stale[0].queue, alike
+        touched = queue.touch([held.lease for held in stale], lease)
         ours = {(lease.entry.id, lease.token) for lease in touched}
         for held in stale:
-            held.touched = now
+            held.touched, held.span = now, lease
             if (held.lease.entry.id, held.lease.token) not in ours:
                 self._lose(held)
         return inf
@@ -66,23 +69,34 @@ class Heart(Loop):
 class Reaper(Loop):
     """Makes expired leases claimable again, sweeps what is forgotten by now, and keeps the error queues in bounds.
 
-    Every consumer does it for all; doing it twice is harmless. It comes back when the next lease that it knows of may
-    expire, and after a quarter of a lease at the latest, so that a shorter one of somebody else is seen too.
+    Every consumer does it for all; doing it twice is harmless. It comes back to a queue when the next lease that it
+    knows of may expire, and after a quarter of the queue's lease at the latest: one that others have taken meanwhile
+    has not expired then, unless it is shorter.
     """
 
-    def __init__(self, queues: Sequence[BaseQueue], longest: float):
+    def __init__(self, queues: Sequence[BaseQueue], lease_of: Callable[[BaseQueue], float]):
         super().__init__("djqueue-reaper")
         self._queues = queues
-        self._longest = longest / 4
+        self._lease_of = lease_of
+        self._due: dict[int, float] = {}
+        """When each is to be looked at (monotonic)."""
         self._pruned = 0.0
 
     def tick(self) -> float:
-        pause = each(self._queues, self._reap)
+        pause = each(self._queues, self._look)
         if time.monotonic() - self._pruned > PRUNE_EVERY:
             self._pruned = time.monotonic()
             duties = [partial(duty, queue) for queue in self._queues for duty in (self._prune, self._bound)]
             each(duties, lambda duty: duty())
-        return min(pause, self._longest * random.uniform(0.8, 1.0))  # jitter: not all consumers at once
+        return pause
+
+    def _look(self, queue: BaseQueue) -> float:
+        left = self._due.get(id(queue), 0.0) - time.monotonic()
+        if left <= 0:
+            longest = self._lease_of(queue) / 4 * random.uniform(0.8, 1.0)  # jitter: not all consumers at once
+            left = min(longest, self._reap(queue))
+            self._due[id(queue)] = time.monotonic() + left
+        return left
 
     def _reap(self, queue: BaseQueue) -> float:
         reaped = queue.reap(REAP_BATCH)
