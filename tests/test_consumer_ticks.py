@@ -74,8 +74,8 @@ class TestReaper:
 
     @pytest.mark.backends("memory")
     def test_df22_a_command_that_wants_less_has_all_queues_looked_at_more_often(self, queue):
-        assert Consumer(["default"], lease=1.5).shortest_lease_of(queue) == 1.5
-        assert Consumer(["default"]).shortest_lease_of(queue) <= in_order.policy.lease
+        assert Consumer(["default"]).shortest_lease_of(queue) <= in_order.policy.lease < queue.lease
+        assert Consumer(["default"], lease=0.1).shortest_lease_of(queue) == 0.1
 
     @pytest.mark.backends("memory")
     def test_it_prunes_now_and_then(self, queue, monkeypatch):

@@ -20,10 +20,9 @@ from steps import ROOT, Failed, need, run, say, step
 from tests import servers
 
 VENV, DEMO_VENV = ".venv", ".venv-demo"
-CPUS = os.cpu_count() or 1
-# Many tests wait for something: two for each processor keep them busy, and those that start no processes wait longer.
-PYTEST = ("-m", "pytest", "-n", str(min(8, 2 * CPUS)))
-CORE = ("-m", "pytest", "-n", str(min(12, 4 * CPUS)), "-m", "not slow")
+# Many tests wait for something: two for each processor keep them busy.
+PYTEST = ("-m", "pytest", "-n", str(min(8, 2 * (os.cpu_count() or 1))))
+CORE = ("-m", "not slow")
 # What depends on the interpreter shows in memory too.
 FEWER = ("-k", "not mariadb and not postgres and not redis and not sqs and not sqlite")
 
@@ -166,7 +165,7 @@ def core_suite(combination: venvs.Combination, full: bool):
     with step(f"core suite on {combination}"):
         name = f".venv-{combination.python}-django{combination.django}"
         python = venvs.ensure(name, "test", venvs.interpreter(combination.python), (f"Django=={combination.django}.*",))
-        run(python, *CORE, *(() if full else FEWER))
+        run(python, *PYTEST, *CORE, *(() if full else FEWER))
 
 
 def hand_over(*command):

@@ -27,6 +27,10 @@ def within(queue: BaseQueue, budget: Budget, limit: int = 10) -> Claimed:
 class ClaimWithinContract(Contract):
     """What leaves a queue is what a budget allows."""
 
+    early = EARLY
+    """Seconds by which two may be nearer than a budget says. Set more for a queue whose store is another technology:
+    it hands out after the grant, and what counts is the grant."""
+
     def filled(self, count: int = 20, *abilities: str) -> BaseQueue:
         queue = self.guarded(*abilities)
         put(queue, *map(str, range(count)))
@@ -88,7 +92,7 @@ class ClaimWithinContract(Contract):
         (second,) = within(queue, budget, 1)
         for earlier in (first, second):
             (lease,) = eventually(lambda: queue.claim_within(budget, 1))
-            assert lease.claimed - earlier.claimed >= WINDOW - EARLY
+            assert lease.claimed - earlier.claimed >= WINDOW - self.early
             assert within(queue, budget).why in ("limited", "") or queue.now() > second.claimed + WINDOW
 
     def test_tq3_tq14_in_no_window_do_more_leave_than_its_limit(self):
@@ -97,7 +101,7 @@ class ClaimWithinContract(Contract):
             budget, moments = a_budget(limit, seconds), []
             while len(moments) < 3 * limit + 1:
                 moments += [lease.claimed for lease in queue.claim_within(budget, 10)]
-            assert min(gaps(moments, apart=limit)) >= seconds - EARLY
+            assert min(gaps(moments, apart=limit)) >= seconds - self.early
 
     def test_tq3_what_leaves_lanes_counts_from_then_on(self):
         queue, budget, moments = self.queue("lanes"), a_budget(3, 0.1), []
@@ -107,7 +111,7 @@ class ClaimWithinContract(Contract):
             leases = queue.claim_within(budget, 3)
             moments += [lease.claimed for lease in leases]
             queue.complete(leases)
-        assert min(gaps(sorted(moments), apart=3)) >= 0.1 - EARLY
+        assert min(gaps(sorted(moments), apart=3)) >= 0.1 - self.early
 
     def test_tq3_tq15_eight_who_ask_get_all_slots_and_no_more(self):
         queue, budget, moments = self.filled(60, "lease"), a_budget(10, WINDOW), []
@@ -118,7 +122,7 @@ class ClaimWithinContract(Contract):
 
         together(*[work] * 8, last=queue.close)
         moments.sort()
-        assert min(gaps(moments, apart=10)) >= WINDOW - EARLY
+        assert min(gaps(moments, apart=10)) >= WINDOW - self.early
         assert moments[39] - moments[0] < 3 * WINDOW + 2
 
     def test_tq17_who_waits_as_long_as_was_said_is_served(self):
@@ -135,7 +139,7 @@ class ClaimWithinContract(Contract):
         assert (len(claimed), claimed.why, 0 < claimed.again <= WINDOW / 4) == (1, "spaced", True)
         while len(moments) < 6:
             moments += [lease.claimed for lease in queue.claim_within(budget, 10)]
-        assert min(gaps(moments)) >= WINDOW / 4 - EARLY
+        assert min(gaps(moments)) >= WINDOW / 4 - self.early
 
     def test_tq5_what_is_moderated_is_spaced_whoever_asks(self):
         queue, budget, moments = self.filled(20, "lease"), a_budget(8, WINDOW, moderate=True), []
@@ -145,21 +149,21 @@ class ClaimWithinContract(Contract):
                 moments.extend(lease.claimed for lease in queue.claim_within(budget, 2))
 
         together(*[work] * 4, last=queue.close)
-        assert min(gaps(sorted(moments))) >= WINDOW / 8 - EARLY
+        assert min(gaps(sorted(moments))) >= WINDOW / 8 - self.early
 
     def test_tq6_moderation_means_nothing_for_a_limit_of_one(self):
         queue, budget = self.filled(), a_budget(1, WINDOW, moderate=True)
         (first,) = within(queue, budget)
         assert within(queue, budget).why == "limited"
         (second,) = eventually(lambda: queue.claim_within(budget, 5))
-        assert second.claimed - first.claimed >= WINDOW - EARLY
+        assert second.claimed - first.claimed >= WINDOW - self.early
 
     def test_tq7_tq8_what_is_elastic_catches_up_once_it_is_warm(self):
         queue, budget = self.filled(40), a_budget(4, WINDOW, moderate=True, elastic=True, buffer=1)
         moments: list[float] = []
         while len(moments) < 4:
             moments += [lease.claimed for lease in queue.claim_within(budget, 10)]
-        assert min(gaps(moments)) >= WINDOW / 4 - EARLY
+        assert min(gaps(moments)) >= WINDOW / 4 - self.early
         until_now_is(queue, moments[-1] + WINDOW + 0.01)
         assert len(within(queue, budget)) == 3
         assert within(queue, budget).why in ("spaced", "limited", "")

@@ -83,6 +83,8 @@ class TestWake(OnEachBackend, WakeContract):
 class ToyTest(QueueContract, GuardContract, BudgetContract, unittest.TestCase):
     """A four-method queue, under plain unittest."""
 
+    early = 0.05
+
     def make_queue(self, name, **options):
         queue = ToyQueue(name, **options)
         queue.store = MemoryStore(name)
