@@ -192,6 +192,7 @@ def parser() -> argparse.ArgumentParser:
 
 
 def main():
+    os.environ.pop("PYTHONDONTWRITEBYTECODE", None)  # the tests start hundreds of processes: each would compile it all
     signal.signal(signal.SIGTERM, lambda *_: sys.exit(143))
     options = vars(parser().parse_args())
     options.pop("task")
