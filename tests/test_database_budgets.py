@@ -6,7 +6,6 @@ from contextlib import contextmanager
 
 import pytest
 from django.db import connections, transaction
-from django.test.utils import CaptureQueriesContext
 
 from djqueue.backends.base import Budget
 from djqueue.backends.database import DatabaseQueue
@@ -18,6 +17,7 @@ from djqueue.models import QueueFact, QueueMessage
 from djqueue.testing import eventually
 from djqueue.testing.patience import PATIENCE
 from djqueue.testing.steps import entry, names, until_now_is
+from tests.database_steps import again, statements
 
 pytestmark = pytest.mark.backends("sqlite", "postgres", "mariadb")
 
@@ -28,16 +28,6 @@ HOUR = 3600
 def queue(backend):
     config = backend.config("budgets")
     return DatabaseQueue(config["NAME"], config["CONNECTION"])
-
-
-def again(queue, **options):
-    """The same queue as another process has it."""
-    return DatabaseQueue(queue.name, queue.connection, **options)
-
-
-def statements(queue):
-    """Those that are run meanwhile."""
-    return CaptureQueriesContext(connections[queue.database])
 
 
 def a_budget(queue, limit, seconds=HOUR, **ways) -> Budget:

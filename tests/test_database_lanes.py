@@ -6,7 +6,6 @@ from collections import defaultdict
 
 import pytest
 from django.db import connections, transaction
-from django.test.utils import CaptureQueriesContext
 
 from djqueue.backends import database_claims
 from djqueue.backends.database import DatabaseQueue
@@ -18,6 +17,7 @@ from djqueue.models import QueueLane, QueueMessage, QueueTicket
 from djqueue.testing import eventually, together
 from djqueue.testing.patience import PATIENCE
 from djqueue.testing.steps import entry, names, with_counts
+from tests.database_steps import again, statements
 
 pytestmark = pytest.mark.backends("sqlite", "postgres", "mariadb")
 
@@ -32,11 +32,6 @@ GATES = {"runs": RUNS, "one": ORDERED, "two": TWO, "shared": SHARED}
 def queue(backend):
     config = backend.config("lanes")
     return DatabaseQueue(config["NAME"], config["CONNECTION"])
-
-
-def again(queue, **options):
-    """The same queue as another process has it."""
-    return DatabaseQueue(queue.name, queue.connection, **options)
 
 
 def fill(queue, lane, *ids, gate=ORDERED, **fields):
@@ -54,11 +49,6 @@ def rows_left(queue) -> list[int]:
         model.objects.using(queue.database).filter(queue__startswith=queue.name).count()
         for model in (QueueLane, QueueTicket, QueueMessage)
     ]
-
-
-def statements(queue):
-    """Those that are run meanwhile."""
-    return CaptureQueriesContext(connections[queue.database])
 
 
 # ---- the ledger

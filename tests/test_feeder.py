@@ -144,14 +144,16 @@ class TestFeeder:
         assert claim_one(queue).entry.id == handle.id
 
 
+@pytest.fixture
+def abc(backend, settings):
+    """Three queues."""
+    settings.QUEUES = backend.queues("default", "a", "b", "c")
+    return [queues[alias] for alias in "abc"]
+
+
 @pytest.mark.backends("memory")
 class TestTurns:
     """Several queues are served in turn, or strictly in the order given."""
-
-    @pytest.fixture
-    def abc(self, backend, settings):
-        settings.QUEUES = backend.queues("default", "a", "b", "c")
-        return [queues[alias] for alias in "abc"]
 
     def served(self, bench, ticks):
         order = []
@@ -193,11 +195,6 @@ class TestTurns:
 @pytest.mark.backends("memory")
 class TestOneThatFails:
     """A queue that cannot be asked holds up no other; a store that is away is one failure."""
-
-    @pytest.fixture
-    def abc(self, backend, settings):
-        settings.QUEUES = backend.queues("default", "a", "b", "c")
-        return [queues[alias] for alias in "abc"]
 
     @pytest.mark.parametrize("strict", [False, True])
     def test_the_others_are_served(self, abc, strict, monkeypatch, caplog):

@@ -86,6 +86,8 @@ class Look(NamedTuple):
 
     now: int
     value: bytes | None = None
+    account: Account | None = None
+    """What the value says."""
     nothing: Claimed | None = None
     """Why there is nothing to claim, if that is plain to see."""
 
@@ -109,8 +111,10 @@ class Looks:
                 return Look(now, nothing=Claimed((), seconds_to(glance.soonest, now)))
         else:
             now, value = self._do(sql.get_as_of, key)
-        grant, _ = spending.spend(None if value is None else Account.read(value), budget, 1, now)
-        return Look(now, value, None if grant.count else self.found(Claimed((), grant.again, grant.why)))
+        account = None if value is None else Account.read(value)
+        grant, _ = spending.spend(account, budget, 1, now)
+        nothing = None if grant.count else self.found(Claimed((), grant.again, grant.why))
+        return Look(now, value, account, nothing)
 
     def found(self, claimed: Claimed) -> Claimed:
         """Remember for the next look whether the queue is empty."""
@@ -126,7 +130,7 @@ def claim_paid(look: Look, store: DatabaseStore, budget: Budget, ask: Ask, claim
     key, spacing = spending.keys_of(budget)
     if look.value is None or spacing:
         return 0, Claimed()
-    grant, account = spending.spend(Account.read(look.value), budget, ask.limit, look.now)
+    grant, account = spending.spend(look.account, budget, ask.limit, look.now)
     keep = micros(spending.kept_for(budget.window))
     payment = Payment(store.key(key), look.value, account.written(), keep, look.now)
     there, leases = claim(ask._replace(limit=grant.count, since=str(look.now)), payment)
