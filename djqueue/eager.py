@@ -66,7 +66,7 @@ def _judged(policy: Policy, error: Exception, entry: Entry) -> Verdict:
 
 def _record(queue: BaseQueue, entry: Entry, verdict: Verdict, policy: Policy) -> None:
     if keep := policy.keeps_result:
-        kept.record(queue, [(Lease(entry), replace(verdict, keep=keep))])
+        queue.store.put_many([kept.fact_of(queue, Lease(entry), replace(verdict, keep=keep))])
 
 
 def _await_anywhere(coroutine: Coroutine) -> object:

@@ -2,20 +2,15 @@
 
 from __future__ import annotations
 
-import logging
-from collections.abc import Sequence
 from dataclasses import asdict, dataclass
 from typing import Any
 
 from djqueue import conf
-from djqueue.backends.base import BaseQueue, Entry, Lease
+from djqueue.backends.base import BaseQueue, Entry, Fact, Lease
 from djqueue.exceptions import InvalidMessage, NoResult
-from djqueue.logs import tell
 from djqueue.message import DEFAULT_MAX_SIZE, pack_item, unpack_item
 from djqueue.notes import LONGEST_REASON, notes, text_of
 from djqueue.verdicts import Verdict
-
-logger = logging.getLogger(__name__)
 
 KEPT = 86_400.0
 """Seconds for which progress and the wish to cancel are kept."""
@@ -38,18 +33,11 @@ class Progress:
                 raise TypeError(f"progress({name}=…) is {getattr(self, name)!r}: give numbers, and a text as the note.")
 
 
-def record(queue: BaseQueue, settled: Sequence[tuple[Lease, Verdict]]) -> None:
-    """Keep the results of what ended, for those who asked. A store that fails costs the results, not the work."""
-    facts = [
-        (f"{RESULT}:{lease.entry.id}", verdict.packed or packed_end(queue, lease, verdict), verdict.keep)
-        for lease, verdict in settled
-    ]
-    try:
-        queue.store.put_many(facts)
-    except Exception as error:
-        ids = [lease.entry.id for lease, _ in settled]
-        text = "The results of %d messages could not be kept"
-        tell(logger, logging.ERROR, text, len(ids), exc_info=error, extra={"queue": queue.alias, "message_ids": ids})
+def fact_of(queue: BaseQueue, lease: Lease, verdict: Verdict) -> Fact | None:
+    """What is to be kept of the end of a message, if somebody asked."""
+    if not verdict.keep:
+        return None
+    return Fact(f"{RESULT}:{lease.entry.id}", verdict.packed or packed_end(queue, lease, verdict), verdict.keep)
 
 
 def _outcome(lease: Lease, verdict: Verdict) -> dict[str, Any]:

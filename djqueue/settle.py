@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import logging
-from collections.abc import Sequence
+from collections.abc import Collection, Sequence
 
 from django.dispatch import Signal
 
@@ -51,16 +51,34 @@ def settle(queue: BaseQueue, finished: Finished, owner: str = "") -> None:
         settle_alike(queue, verb, [pair for pair in finished if VERBS[pair[1].outcome] == verb], owner)
 
 
-def settle_alike(queue: BaseQueue, verb: str, finished: Finished, owner: str = "") -> None:
-    """The same for verdicts that call for one verb, in one round trip. Repeating it is harmless."""
+def settle_alike(
+    queue: BaseQueue, verb: str, finished: Finished, owner: str = "", gone_is_ours: Collection[Lease] = ()
+) -> None:
+    """The same for verdicts that call for one verb, in one round trip. Repeating it is harmless.
+
+    ``gone_is_ours`` has leases that were said before, by a call whose answer never came, and that nobody else can have
+    since: if they are gone, that call was heard.
+    """
+    ours = {proof_of(lease) for lease in gone_is_ours}
     if verb != "complete":
         finished = [(settled(lease, verdict, owner), verdict) for lease, verdict in finished]
-    ours = {(lease.entry.id, lease.token) for lease in getattr(queue, verb)([lease for lease, _ in finished])}
-    wanted = [pair for pair in finished if pair[1].keep] if verb != "release" else []  # after that more is to come
-    if wanted := [pair for pair in wanted if (pair[0].entry.id, pair[0].token) in ours]:
-        kept.record(queue, wanted)
+    ours |= {proof_of(lease) for lease in _act(queue, verb, finished)}
     for lease, verdict in finished:
-        (_tell if (lease.entry.id, lease.token) in ours else _tell_late)(queue, lease, verdict)
+        (_tell if proof_of(lease) in ours else _tell_late)(queue, lease, verdict)
+
+
+def proof_of(lease: Lease) -> tuple[str, object]:
+    """By which a lease is known."""
+    return lease.entry.id, lease.token
+
+
+def _act(queue: BaseQueue, verb: str, finished: Finished) -> Sequence[Lease]:
+    """Settle, with the results of what ended; those that were still ours."""
+    leases = [lease for lease, _ in finished]
+    if verb == "release":  # more is to come
+        return queue.release(leases)
+    facts = [kept.fact_of(queue, lease, verdict) for lease, verdict in finished]
+    return getattr(queue, verb)(leases, facts if any(facts) else ())
 
 
 def _tell(queue: BaseQueue, lease: Lease, verdict: Verdict) -> None:

@@ -27,12 +27,12 @@ LONGEST_NAME = 200
 
 PASSED = (
     # what it is
-    "alias", "bytes_at_once", "cannot", "connection", "database", "dead", "lease", "logical", "name", "on_commit",
+    "alias", "bytes_at_once", "connection", "database", "dead", "lease", "logical", "name", "on_commit",
     "options", "poll", "store", "wakes",
     # of the four verbs, those that take nothing out
     "flush", "write",
     # of what the consumer calls, all but the claims
-    "bury", "complete", "put", "reap", "release", "revive", "stats", "touch",
+    "begin", "bury", "complete", "put", "reap", "release", "revive", "stats", "touch",
     # what operators call
     "amend", "find", "lane", "lanes", "open_lane", "park_lane", "peek", "remove", "reprioritise", "trim",
     # time and connection
@@ -96,6 +96,11 @@ class ThrottledQueue(BaseQueue):
         self.budget = Budget(self.window_name or queue.own_budget, span, self.mod_name or "")
 
     # ---- the settings
+
+    @property
+    def cannot(self) -> frozenset[str]:
+        """What the queue within cannot do; and nothing leaves it ahead of a free worker."""
+        return self.queue.cannot | {"ahead"}
 
     @property
     def limit(self) -> int:

@@ -126,9 +126,10 @@ def test_commands_is_the_name_of_the_users_modules():
     assert named == [PACKAGE / "management" / "commands"]
 
 
-def test_no_module_is_longer_than_300_lines():
+def test_no_module_is_longer_than_500_lines():
+    """One that grows beyond that: is it one thing?"""
     lengths = {str(path.relative_to(PACKAGE)): len(path.read_text().splitlines()) for path in FILES}
-    assert {name: length for name, length in lengths.items() if length > 300} == {}
+    assert {name: length for name, length in lengths.items() if length > 500} == {}
 
 
 def test_no_function_is_longer_than_40_lines():

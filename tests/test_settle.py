@@ -32,9 +32,16 @@ def verbs(queue, monkeypatch):
     """The round trips that settle, and how many leases each took."""
     called = []
     for name in ("complete", "release", "bury"):
-        verb = getattr(queue, name)
-        monkeypatch.setattr(queue, name, lambda some, n=name, v=verb: called.append((n, len(some))) or v(some))
+        monkeypatch.setattr(queue, name, _noting(called, name, getattr(queue, name)))
     return called
+
+
+def _noting(called, name, verb):
+    def noted(leases, *facts):
+        called.append((name, len(leases)))
+        return verb(leases, *facts)
+
+    return noted
 
 
 def test_a_round_trip_per_verb(queue, verbs):

@@ -6,17 +6,30 @@ import logging
 import threading
 import time
 from collections.abc import Hashable, Iterable, Mapping, Sequence
+from dataclasses import replace
 from functools import cached_property
 from math import inf
 
 from djqueue import conf
 from djqueue.backends import apart, wire
-from djqueue.backends.entries import DEAD, Claimed, Entry, LaneRecord, Lease, QueueStats, Reaped, Record, Refusal
+from djqueue.backends.entries import (
+    DEAD,
+    Claimed,
+    Entry,
+    Fact,
+    LaneRecord,
+    Lease,
+    QueueStats,
+    Reaped,
+    Record,
+    Refusal,
+)
 from djqueue.backends.guards import AnyGuard, Debounce, Guard, Unique
 from djqueue.backends.items import ItemVerbs
 from djqueue.backends.operators import OperatorVerbs
 from djqueue.backends.store import BaseStore, Budget, NoStore
 from djqueue.durations import seconds
+from djqueue.logs import tell
 from djqueue.message import new_id
 
 __all__ = [
@@ -27,6 +40,7 @@ __all__ = [
     "Claimed",
     "Debounce",
     "Entry",
+    "Fact",
     "Guard",
     "LaneRecord",
     "Lease",
@@ -146,7 +160,8 @@ class BaseQueue(ItemVerbs, OperatorVerbs):
         """Lease up to ``limit`` units of work for ``lease`` seconds; never waits. Their ``attempts`` are one higher.
 
         A unit is a due entry, or a run of a lane. Of the units, ``ahead`` would wait for a worker: what is throttled
-        is none of these.
+        is none of these. If none would wait, the first entry of each unit begins with the claim (``lease.begun``).
+        What a claim took whose answer never came is given back by the next claim or reap, and counts as nothing.
         """
         due, early, now = [], {}, self.now()
         try:
@@ -154,7 +169,7 @@ class BaseQueue(ItemVerbs, OperatorVerbs):
         except Exception:
             if not due:
                 raise
-            logger.exception("Reading stopped half way.", extra={"queue_name": self.name})
+            tell(logger, logging.ERROR, "Reading stopped half way.", exc_info=True, extra={"queue_name": self.name})
             return Claimed(due, again=0.0)
         return Claimed(due, again=0.0 if len(due) >= limit else min(early.values(), default=inf))
 
@@ -182,9 +197,20 @@ class BaseQueue(ItemVerbs, OperatorVerbs):
         """Why the latest ``pop``, ``take`` or ``reserve`` of this thread had nothing; None if it had something."""
         return self._told.refusal
 
-    def complete(self, leases: Sequence[Lease]) -> list[Lease]:
-        """Done: forget them. Returns those that were still ours."""
-        return list(leases)
+    def begin(self, leases: Sequence[Lease]) -> list[Lease]:
+        """Note that they begin to run: from now on that start is lost if their lease runs out.
+
+        Returns those that were still ours.
+        """
+        return [replace(lease, begun=True) for lease in leases]
+
+    def complete(self, leases: Sequence[Lease], facts: Sequence[Fact | None] = ()) -> list[Lease]:
+        """Done: forget them. Returns those that were still ours.
+
+        ``facts``, if given, has one of each lease, or None: it is kept in :attr:`store` if the lease was still ours,
+        in the same atomic step where the backend can.
+        """
+        return self._with_facts(list(leases), leases, facts)
 
     def touch(self, leases: Sequence[Lease], lease: float = 60.0) -> list[Lease]:
         """Hold them for ``lease`` more seconds from now. Returns those still ours, with their new ``until``."""
@@ -198,21 +224,42 @@ class BaseQueue(ItemVerbs, OperatorVerbs):
         """
         return wire.write_back(self, leases, self.now())
 
-    def bury(self, leases: Sequence[Lease]) -> list[Lease]:
+    def bury(self, leases: Sequence[Lease], facts: Sequence[Fact | None] = ()) -> list[Lease]:
         """Move them to the end of :attr:`dead`, the error queue, as ``lease.entry`` now says. Returns those still ours.
 
-        There they stand in the order in which they died, whatever their priorities.
+        There they stand in the order in which they died, whatever their priorities. ``facts`` are kept as ``complete``
+        keeps them. In an error queue itself, which has no other, it puts them back.
         """
-        if self.dead is not None:
-            self.dead.put([lease.entry for lease in leases])
-        return list(leases)
+        if self.dead is None:
+            return self.release(leases)
+        self.dead.put([lease.entry for lease in leases])
+        return self._with_facts(list(leases), leases, facts)
+
+    def _with_facts(self, ours: list[Lease], leases: Sequence[Lease], facts: Sequence[Fact | None]) -> list[Lease]:
+        """Keep the facts of those leases that were ours, in a step of its own; gives those leases.
+
+        A store that fails costs the facts, and not the work.
+        """
+        held = {(lease.entry.id, lease.token) for lease in ours}
+        pairs = zip(leases, facts, strict=True) if facts else ()
+        kept = [fact for lease, fact in pairs if fact is not None and (lease.entry.id, lease.token) in held]
+        try:
+            if kept:
+                self.store.put_many(kept)
+        except Exception as error:
+            text, extra = "The results of %d messages could not be kept", {"queue": self.alias}
+            tell(logger, logging.ERROR, text, len(kept), exc_info=error, extra=extra)
+        return ours
 
     def revive(self, ids: Iterable[str]) -> int:
         """Move entries from the error queue back as if they were new, in one atomic step; how many."""
         raise self._cannot("revive")
 
     def reap(self, limit: int = 100) -> Reaped:
-        """Make up to ``limit`` expired leases claimable again, each counted as lost. The others cost nothing."""
+        """Make up to ``limit`` expired leases claimable again; those that had begun are counted as lost.
+
+        The others cost nothing.
+        """
         return Reaped()
 
     def stats(self) -> QueueStats:

@@ -41,7 +41,7 @@ from djqueue.backends.database_rows import (
     seconds_to,
 )
 from djqueue.backends.database_store import DatabaseStore, alias_of
-from djqueue.backends.entries import Claimed, Entry, Lease, Reaped
+from djqueue.backends.entries import Claimed, Entry, Fact, Lease, Reaped
 from djqueue.backends.guards import AnyGuard, Guard
 from djqueue.backends.remembering import Span, remembering
 from djqueue.backends.sql import Dialect, dialect_of
@@ -206,12 +206,12 @@ class DatabaseQueue(DatabaseOperators, LeasedQueue):
 
     # ---- what a holder does
 
-    def complete(self, leases: Sequence[Lease]) -> list[Lease]:
+    def complete(self, leases: Sequence[Lease], facts: Sequence[Fact | None] = ()) -> list[Lease]:
         slot = (os.getpid() + threading.get_native_id()) % SLOTS
         finish = Finish(self._counters[slot], self._marks, self._remember)
         done = self._by_holder(leases, lambda run, held: self._sql.complete(run, pairs_of(held), finish))
         self._sweep(len(done))
-        return [lease for lease, _ in done]
+        return self._with_facts([lease for lease, _ in done], leases, facts)
 
     def touch(self, leases: Sequence[Lease], lease: float = 60.0) -> list[Lease]:
         def say(run: Session, held: Iterable[Lease]) -> Iterable[tuple]:
@@ -223,15 +223,15 @@ class DatabaseQueue(DatabaseOperators, LeasedQueue):
         back = self._by_holder(leases, lambda run, held: self._sql.release(run, self.name, said_of(held, delay_of)))
         return [lease for lease, _ in back]
 
-    def bury(self, leases: Sequence[Lease]) -> list[Lease]:
-        if self.dead is None:  # an error queue has no other to put them in
-            return self.complete(leases)
+    def bury(self, leases: Sequence[Lease], facts: Sequence[Fact | None] = ()) -> list[Lease]:
+        if self.dead is None:
+            return self.release(leases)  # what has failed stays here
         into, places = self.dead.name, {id(lease): place for place, lease in enumerate(leases)}
 
         def say(run: Session, held: Iterable[Lease]) -> Iterable[tuple]:
             return self._sql.bury(run, into, said_of(held, lambda lease: places[id(lease)]))
 
-        return [lease for lease, _ in self._by_holder(leases, say)]
+        return self._with_facts([lease for lease, _ in self._by_holder(leases, say)], leases, facts)
 
     def _by_holder(self, leases: Sequence[Lease], say: Say, in_lanes: bool = True) -> list[tuple]:
         """Each lease that was still ours, with the row that says so; a row begins with its seq.

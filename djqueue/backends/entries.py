@@ -27,11 +27,11 @@ class Entry:
     lane: str = ""
     """The name of its lane: entries of one lane may have to wait for each other; empty means none."""
     attempts: int = 0
-    """Starts, counted when the entry is claimed."""
+    """Starts, counted when the entry is claimed; one that was never begun, and never given back, counts too."""
     failures: int = 0
     """Starts that ended in an exception."""
     lost: int = 0
-    """Starts that never reported: their lease ran out. Counted by ``reap``."""
+    """Starts that never reported: they had begun, and their lease ran out. Counted by ``reap``."""
     created: float = 0.0
     """When the store accepted it (epoch seconds, the store's clock)."""
     label: str = ""
@@ -58,11 +58,23 @@ class Lease:
     """When it runs out (epoch seconds, the store's clock) unless it is touched."""
     run: str = ""
     """Leases of one claim that say the same here are one unit of work: for one worker, in this order."""
+    begun: bool = True
+    """Whether the store takes the entry to be running: if the lease runs out, that start is lost. What was claimed
+    ahead of a free worker, or behind another entry of its run, has not begun until ``begin`` says so."""
 
 
 def untried(lease: Lease) -> Lease:
     """What to release of an entry that was claimed and not begun: that counts as nothing."""
     return replace(lease, entry=replace(lease.entry, attempts=lease.entry.attempts - 1, delay=0.0, hold=""))
+
+
+class Fact(NamedTuple):
+    """A small fact to be kept in the store of a queue."""
+
+    key: str
+    value: bytes
+    ttl: float
+    """Seconds for which it is kept."""
 
 
 class Refusal(NamedTuple):

@@ -7,12 +7,13 @@ import threading
 import time
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import replace
+from functools import partial
 from itertools import count
 from math import inf
 
 from djqueue.backends import wire
 from djqueue.backends.base import DEAD_SUFFIX, Budget, LeasedQueue
-from djqueue.backends.entries import DELAYED, LEASED, READY, Claimed, Entry, Lease, Reaped
+from djqueue.backends.entries import DELAYED, LEASED, READY, Claimed, Entry, Fact, Lease, Reaped
 from djqueue.backends.guards import AnyGuard, Mark, Ruling, rule
 from djqueue.backends.lines import Bell, Line
 from djqueue.backends.memory_lanes import MemoryLanes, Turn
@@ -77,7 +78,9 @@ class MemoryQueue(MemoryOperators, LeasedQueue):
             self._bell.hear()
             self._promote(now)
             while units < limit and (turn := self._next(now, full=units >= limit - ahead)) is not None:
-                leases += [self._lend(item, now, lease, owner, turn.run) for item in turn.items]
+                first = turn.items[0]
+                lend = partial(self._lend, now=now, seconds=lease, owner=owner, run=turn.run)
+                leases += [lend(item, begun=item is first and units < limit - ahead) for item in turn.items]
                 units += 1
             more = units == limit or self._lanes.first_rank() is not None
             next = min(self._until_first(DELAYED, now), self._lanes.until_next(now))
@@ -101,7 +104,16 @@ class MemoryQueue(MemoryOperators, LeasedQueue):
         self._laned_last = own is None or (rank is not None and (rank, self._laned_last) < (own, True))
         return self._lanes.turn(now) if self._laned_last else Turn([self._items[id]], "")
 
-    def complete(self, leases: Sequence[Lease]) -> list[Lease]:
+    def begin(self, leases: Sequence[Lease]) -> list[Lease]:
+        with self._lock:
+            ours = []
+            for lease, item in self._ours(leases):
+                if item.state == LEASED:
+                    item.begun = True
+                ours.append(replace(lease, begun=True))
+            return ours
+
+    def complete(self, leases: Sequence[Lease], facts: Sequence[Fact | None] = ()) -> list[Lease]:
         with self._lock:
             now, ours = self.now(), []
             for lease, item in self._ours(leases):
@@ -110,6 +122,7 @@ class MemoryQueue(MemoryOperators, LeasedQueue):
                 self._finished.add(lease.entry.id, now)
                 ours.append(lease)
             self._done += len(ours)
+            self._with_facts(ours, leases, facts)
         self._wake_for(ours)
         return ours
 
@@ -117,7 +130,7 @@ class MemoryQueue(MemoryOperators, LeasedQueue):
         with self._lock:
             until, ours = self.now() + lease, []
             for held, item in self._ours(leases):
-                if item.state == READY:  # reaped, and nobody took it: its holder lives, so that start was not lost
+                if item.state == READY and item.begun:  # reaped, and not taken: its holder lives
                     item.entry = replace(item.entry, lost=item.entry.lost - 1)
                 self._stand(item, LEASED, until)
                 ours.append(replace(held, until=until))
@@ -136,16 +149,18 @@ class MemoryQueue(MemoryOperators, LeasedQueue):
             self._bell.ring()
         return ours
 
-    def bury(self, leases: Sequence[Lease]) -> list[Lease]:
+    def bury(self, leases: Sequence[Lease], facts: Sequence[Fact | None] = ()) -> list[Lease]:
+        if self.dead is None:
+            return self.release(leases)  # what has failed stays here
         with self._lock:
             now, ours = self.now(), []
             for lease, item in self._ours(leases):
                 self._give_up(item, lease.entry)
                 self._take_out(item)
                 self._let_go(item, now)
-                if self.dead is not None:
-                    self.dead._take_in(item.anew(next(self._arrivals), now))
+                self.dead._take_in(item.anew(next(self._arrivals), now))
                 ours.append(lease)
+            self._with_facts(ours, leases, facts)
         self._wake_for(ours)
         return ours
 
@@ -154,7 +169,7 @@ class MemoryQueue(MemoryOperators, LeasedQueue):
             now, reaped = self.now(), 0
             while reaped < limit and self._until_first(LEASED, now) == 0:
                 item = self._items[self._lines[LEASED].first()]
-                item.entry = replace(item.entry, lost=item.entry.lost + 1)
+                item.entry = replace(item.entry, lost=item.entry.lost + item.begun)
                 if self._is_laned(item):
                     item.token = None  # its lane goes on: a late worker may not finish what others may have begun
                 self._leave(item)
@@ -227,11 +242,11 @@ class MemoryQueue(MemoryOperators, LeasedQueue):
         self._leave(item)
         del self._items[item.entry.id]
 
-    def _lend(self, item: Item, now: float, seconds: float, owner: str, run: str) -> Lease:
+    def _lend(self, item: Item, now: float, seconds: float, owner: str, run: str, begun: bool) -> Lease:
         item.entry = replace(item.entry, attempts=item.entry.attempts + 1)
-        item.token, item.owner = secrets.randbits(62), owner
+        item.token, item.owner, item.begun = secrets.randbits(62), owner, begun
         self._stand(item, LEASED, now + seconds)
-        return Lease(item.entry, item.token, now, now + seconds, run)
+        return Lease(item.entry, item.token, now, now + seconds, run, begun)
 
     def _return(self, item: Item, says: Entry, now: float) -> None:
         """Back it goes; what waits with it does so too."""

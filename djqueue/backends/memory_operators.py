@@ -16,11 +16,11 @@ IN_LANES = "lanes"
 class Item:
     """An entry and where it stands. Its place, the moment at which it first fell due, is its own unless it is moved."""
 
-    __slots__ = ("at", "entry", "left", "owner", "place", "rank", "seq", "state", "token")
+    __slots__ = ("at", "begun", "entry", "left", "owner", "place", "rank", "seq", "state", "token")
 
     def __init__(self, entry: Entry, seq: int, now: float):
         self.entry, self.rank, self.place, self.seq = entry, 0, entry.run_at or now, seq
-        self.state, self.at, self.token, self.owner = "", 0.0, None, ""
+        self.state, self.at, self.token, self.owner, self.begun = "", 0.0, None, "", True
         self.left: list[str] = []  # the lanes that count it as out
 
     def key(self) -> tuple:

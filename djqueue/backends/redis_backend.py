@@ -23,6 +23,7 @@ from djqueue.backends.entries import (
     READY,
     Claimed,
     Entry,
+    Fact,
     LaneRecord,
     Lease,
     QueueStats,
@@ -118,8 +119,9 @@ class RedisQueue(LeasedQueue):
         leases = wire.leases_of(rows, units, token, now / 1e6, (now + span) / 1e6)
         return Claimed(leases, wire.until(again), why)
 
-    def complete(self, leases: Sequence[Lease]) -> list[Lease]:
-        return self._settle("complete", leases, (self.rings, self._remember, self._keep), wire.proof)
+    def complete(self, leases: Sequence[Lease], facts: Sequence[Fact | None] = ()) -> list[Lease]:
+        ours = self._settle("complete", leases, (self.rings, self._remember, self._keep), wire.proof)
+        return self._with_facts(ours, leases, facts)
 
     def touch(self, leases: Sequence[Lease], lease: float = 60.0) -> list[Lease]:
         touched, span = [], wire.microseconds(lease)
@@ -131,10 +133,10 @@ class RedisQueue(LeasedQueue):
     def release(self, leases: Sequence[Lease]) -> list[Lease]:
         return self._settle("release", leases, (self.rings,), wire.returned)
 
-    def bury(self, leases: Sequence[Lease]) -> list[Lease]:
+    def bury(self, leases: Sequence[Lease], facts: Sequence[Fact | None] = ()) -> list[Lease]:
         if self.dead is None:
             return self.release(leases)  # what is dead stays here
-        return self._settle("bury", leases, (self.rings,), wire.verdict)
+        return self._with_facts(self._settle("bury", leases, (self.rings,), wire.verdict), leases, facts)
 
     def revive(self, ids: Iterable[str]) -> int:
         if self.dead is None:

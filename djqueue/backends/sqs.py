@@ -19,7 +19,7 @@ from math import inf
 
 from djqueue.backends import sqs_wire
 from djqueue.backends.base import LeasedQueue
-from djqueue.backends.entries import Claimed, Entry, Lease, QueueStats
+from djqueue.backends.entries import Claimed, Entry, Fact, Lease, QueueStats
 from djqueue.backends.guards import AnyGuard
 from djqueue.backends.sqs_checks import check_queue
 from djqueue.backends.sqs_fifo import Changes, units
@@ -166,10 +166,11 @@ class SqsQueue(LeasedQueue):
                 taken.append(self._kept.popleft())
         return taken
 
-    def complete(self, leases: Sequence[Lease]) -> list[Lease]:
+    def complete(self, leases: Sequence[Lease], facts: Sequence[Fact | None] = ()) -> list[Lease]:
         """Done: delete them. If a lease ran out its message is deleted too, as its work is done; but it is not among
         those returned, as it may be somebody else's by now."""
-        return self._messages.settle(leases, self._messages.finish, late=True)
+        ours = self._messages.settle(leases, self._messages.finish, late=True)
+        return self._with_facts(ours, leases, facts)
 
     def touch(self, leases: Sequence[Lease], lease: float = 60.0) -> list[Lease]:
         """As the contract says; but nobody can hold a message for more than twelve hours in all."""
@@ -184,11 +185,12 @@ class SqsQueue(LeasedQueue):
     def _send_back(self, leases: Sequence[Lease]) -> None:
         self._messages.move(leases, self._messages)
 
-    def bury(self, leases: Sequence[Lease]) -> list[Lease]:
+    def bury(self, leases: Sequence[Lease], facts: Sequence[Fact | None] = ()) -> list[Lease]:
         """Send them to the error queue, then delete them here. A crash between the two leaves both."""
         if self.dead is None:
             return self.release(leases)
-        return self._messages.settle(leases, lambda some: self._messages.move(some, self.dead._messages))
+        ours = self._messages.settle(leases, lambda some: self._messages.move(some, self.dead._messages))
+        return self._with_facts(ours, leases, facts)
 
     def revive(self, ids: Iterable[str]) -> int:
         """Send back those that are among the first thousand of the error queue. A crash may leave one in both."""

@@ -18,11 +18,13 @@ class Held:
         "cancelled",
         "ends",
         "first",
+        "in_doubt",
         "lease",
         "lost",
         "policy",
         "queue",
         "reported",
+        "settled",
         "since",
         "span",
         "touched",
@@ -51,6 +53,10 @@ class Held:
         """Whether the holder of its result wants it to stop; known only of those that asked."""
         self.verdict: Verdict | None = None
         """What is to become of it, once that is known."""
+        self.in_doubt = False
+        """Whether the store was told so, and its answer never came."""
+        self.settled = False
+        """Whether the store, while nobody else could have it, said that it is gone: it was heard."""
 
     @property
     def suspect(self) -> bool:
@@ -79,7 +85,7 @@ class Held:
 
     def lapsed(self, now: float) -> bool:
         """Whether somebody else may hold it by now: what has not begun then is not to be begun."""
-        return self.lost or now - self.touched > self.span
+        return not self.settled and (self.lost or now - self.touched > self.span)
 
 
 def units_of(taken: Sequence[Held]) -> list[list[Held]]:

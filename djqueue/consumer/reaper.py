@@ -42,7 +42,8 @@ class Heart(Loop):
         for held in self._holdings:
             lease = self._lease_of(held)
             beat = min(beat, lease / 4)
-            if not held.lost and (lease < held.span or now - held.touched >= min(self._beat, lease / 4)):
+            is_due = lease < held.span or now - held.touched >= min(self._beat, lease / 4)
+            if is_due and not (held.lost or held.settled):
                 stale.setdefault((id(held.queue), lease), []).append(held)
         return min(beat / 2, each(stale.items(), lambda group: self._touch(*group, now)))
 
@@ -54,8 +55,11 @@ class Heart(Loop):
         touched = queue.touch([held.lease for held in stale], lease)
         ours = {(lease.entry.id, lease.token) for lease in touched}
         for held in stale:
-            held.touched, held.span = now, lease
-            if (held.lease.entry.id, held.lease.token) not in ours:
+            if (held.lease.entry.id, held.lease.token) in ours:
+                held.touched, held.span = now, lease
+            elif held.verdict is not None and not held.lapsed(now):
+                held.settled = True  # by what we said of it: nobody else could
+            else:
                 self._lose(held)
         return inf
 

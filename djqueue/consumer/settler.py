@@ -75,8 +75,10 @@ class Lane:
         """Settle what waits, unless the store failed just now; seconds until it is worth while to come again."""
         while self.waiting and clock() >= self._not_before:
             batch = [self.waiting.popleft() for _ in range(min(len(self.waiting), self._size))]
+            now = clock()
+            said = [held.lease for held in batch if held.in_doubt and not held.lapsed(now)]
             try:
-                settle_alike(self._queue, self._verb, [(held.lease, held.verdict) for held in batch], self._owner)
+                settle_alike(self._queue, self._verb, [(held.lease, held.verdict) for held in batch], self._owner, said)
             except Exception as error:
                 self._put_off(batch, error)
             else:
@@ -90,6 +92,8 @@ class Lane:
         return max(1, BATCH >> self._failures)
 
     def _put_off(self, batch: list[Held], error: Exception) -> None:
+        for held in batch:
+            held.in_doubt = True
         self.waiting.extend(batch)
         self._failures += 1
         pause = pause_after(self._failures)

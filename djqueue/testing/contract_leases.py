@@ -7,7 +7,7 @@ from dataclasses import replace
 from math import inf
 from unittest import mock
 
-from djqueue.backends.base import BaseQueue, Lease
+from djqueue.backends.base import BaseQueue, Fact, Lease
 from djqueue.testing.contract_errors import ErrorsContract
 from djqueue.testing.contract_inspect import InspectContract
 from djqueue.testing.contract_order import OrderContract
@@ -23,10 +23,22 @@ def lost(queue: BaseQueue, *new: str) -> list[Lease]:
     """Leases (on new entries, or on the first) that ran out and were reaped: nobody has taken the entries yet."""
     if new:
         put(queue, *new)
-    leases = claim(queue, len(new) or 1, SHORT)
+    return run_out(queue, claim(queue, len(new) or 1, SHORT))
+
+
+def run_out(queue: BaseQueue, leases: list[Lease]) -> list[Lease]:
+    """Short leases, once they ran out and were reaped."""
     reaped = []
     eventually(lambda: reaped.append(queue.reap().count) or sum(reaped) == len(leases))
     return leases
+
+
+def one_ahead(queue: BaseQueue) -> Lease:
+    """A new entry, claimed for a short time ahead of a free worker."""
+    put(queue, "ahead")
+    found: list[Lease] = []
+    eventually(lambda: found.extend(queue.claim(1, SHORT, ahead=1)) or found)
+    return found[0]
 
 
 class FenceContract(Contract):
@@ -172,6 +184,58 @@ class FenceContract(Contract):
             assert (lease.entry.attempts, lease.entry.lost, lease.entry.failures) == (number + 1, number, 0)
         found = queue.find(lease.entry.id).entry
         assert (found.attempts, found.lost) == (3, 3)
+
+    def test_what_is_claimed_for_a_free_worker_has_begun_and_what_is_claimed_ahead_has_not(self):
+        queue = self.queue("lease", "fence", "ahead")
+        put(queue, "work")
+        assert claim(queue)[0].begun is True
+        assert one_ahead(queue).begun is False
+
+    def test_what_had_not_begun_is_not_lost_when_its_lease_runs_out(self):
+        queue = self.queue("lease", "fence", "ahead")
+        (lease,) = run_out(queue, [one_ahead(queue)])
+        (again,) = claim(queue)
+        assert (again.entry.id, again.entry.attempts, again.entry.lost) == (lease.entry.id, 2, 0)
+
+    def test_what_has_begun_since_its_claim_is_lost_when_its_lease_runs_out(self):
+        queue = self.queue("lease", "fence", "ahead")
+        lease = one_ahead(queue)
+        (begun,) = queue.begin([lease])
+        assert (begun.entry, begun.token, begun.begun) == (lease.entry, lease.token, True)
+        run_out(queue, [begun])
+        assert claim(queue)[0].entry.lost == 1
+
+    def test_only_the_holder_can_begin(self):
+        queue = self.queue("lease", "fence", "ahead")
+        lease = run_out(queue, [one_ahead(queue)])[0]
+        (again,) = claim(queue, lease=SHORT)
+        assert queue.begin([lease]) == []
+        assert queue.complete([again]) == [again]
+        assert queue.begin([again]) == []
+
+    def test_a_late_holder_whom_nobody_replaced_may_hold_what_had_not_begun(self):
+        queue = self.queue("lease", "fence", "ahead")
+        (late,) = run_out(queue, [one_ahead(queue)])
+        (held,) = queue.touch([late], 60)
+        assert (nothing_to_claim(queue), queue.find(late.entry.id).entry.lost) == (True, 0)
+        assert queue.complete([held]) == [held]
+
+    def test_a_fact_is_kept_with_what_it_is_of_if_that_was_still_ours(self):
+        queue = self.queue("lease", "fence", "facts")
+        put(queue, "done", "failed", "stolen")
+        done, failed, late = claim(queue, 3, 60)
+        assert queue.complete([late]) == [late]
+        facts = [Fact(name, name.encode(), 60) for name in ("stolen", "done")]
+        assert queue.complete([late, done], facts) == [done]
+        assert queue.bury([failed], [Fact("failed", b"failed", 60)]) == [failed]
+        assert [queue.store.get(name) for name in ("done", "failed", "stolen")] == [b"done", b"failed", None]
+
+    def test_facts_are_kept_of_those_only_that_have_one(self):
+        queue = self.queue("lease", "facts")
+        put(queue, *"abc")
+        leases = claim(queue, 3, 60)
+        assert len(queue.complete(leases, [None, Fact("b", b"of b", 60), None])) == 3
+        assert queue.store.get("b") == b"of b"
 
     def test_work_handed_back_untried_counts_as_nothing(self):
         queue = self.queue("lease", "order")
