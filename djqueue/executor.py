@@ -124,7 +124,7 @@ def _opened(queue: BaseQueue, lease: Lease, control: Control) -> Job | Verdict:
         return not_now(lease, f"unknown command {envelope.command!r}")
     policy = policy_of(command, envelope)
     keep = policy.keeps_result
-    verdict = policy.refuse(lease) or _cancelled(queue, lease)
+    verdict = policy.refuse(lease, control.patience) or _cancelled(queue, lease)
     if verdict is not None:
         return replace(verdict, keep=keep)
     args, kwargs = envelope.arguments()  # reads model instances
@@ -164,6 +164,13 @@ def _cancelled(queue: BaseQueue, lease: Lease) -> Verdict | None:
     except Exception as error:  # to run it is the lesser evil
         tell(logger, logging.ERROR, "It cannot be known whether a message is cancelled", exc_info=error)
     return None
+
+
+def declared(queue: BaseQueue, lease: Lease) -> Policy | None:
+    """The options of the message that a lease holds; None if its command is unknown. Raises InvalidMessage."""
+    envelope = open_entry(queue, lease.entry)
+    command = registry.get(envelope.command)
+    return None if command is None else policy_of(command, envelope)
 
 
 def policy_of(command: Command, envelope: Envelope) -> Policy:

@@ -163,16 +163,28 @@ class Policy:
             changes |= {name: None} if value is None else OPTIONS[name](value)
         return replace(self, **changes)
 
-    def refuse(self, lease: Lease) -> Verdict | None:
-        """A verdict for an entry that must not be started once more, or None."""
-        entry = lease.entry
-        if entry.lost >= (self.max_lost or self.max_attempts or conf.get("QUEUE_MAX_LOST")):
-            return self._dead(entry, f"worker died: {entry.lost} starts never reported")
+    def refuse(self, lease: Lease, patience: int = 1) -> Verdict | None:
+        """A verdict for an entry that must not be started once more, or None.
+
+        ``patience``: who runs what was lost in a process of its own sees what kills it, and bears that many times as
+        many lost starts that nobody saw; but if one may be lost, no more than that.
+        """
+        entry, most = lease.entry, self.most_lost
+        if entry.lost >= (most * patience if most > 1 else most):
+            return self._dead(entry, _lost(entry.lost))
         ttl, waited = self.ttl, lease.claimed - entry.created
         # A function was asked at the call: a message that carries no answer is older than the function.
         if ttl is not None and not callable(ttl) and waited > ttl:
             return Verdict(Outcome.EXPIRED, f"its ttl of {ttl:g} s is over: it came {waited:.1f} s ago")
         return None
+
+    def judge_loss(self, entry: Entry, how: str) -> Verdict:
+        """What it means that the process in which an entry ran alone has died; ``how`` is an exit code, or a signal."""
+        lost = entry.lost + 1
+        reason = f"{_lost(lost)}; the last one ended by {how}"
+        if lost >= self.most_lost:
+            return replace(self._dead(entry, reason), lost=1)
+        return replace(self._again(reason, wait_after(self.backoff, lost, None)), lost=1)
 
     def judge(self, exception: BaseException, entry: Entry) -> Verdict:
         """What an exception of a start means. A group is what is in it, if that is one, or all of it is listed."""
@@ -231,6 +243,11 @@ class Policy:
         return pause * whole(conf.get("QUEUE_WORKER_EMPTY_LIMIT"), "QUEUE_WORKER_EMPTY_LIMIT", least=0)
 
     @property
+    def most_lost(self) -> int:
+        """How many starts may be lost."""
+        return self.max_lost or self.max_attempts or conf.get("QUEUE_MAX_LOST")
+
+    @property
     def most_attempts(self) -> int:
         """How many failed starts a message may have."""
         return self.max_attempts or conf.get("QUEUE_MAX_ATTEMPTS")
@@ -240,6 +257,10 @@ class Policy:
         """For how many seconds results are kept; 0: not at all."""
         kept = self.result_ttl or conf.get("QUEUE_RESULT_TTL")
         return seconds(kept, "QUEUE_RESULT_TTL") if kept else 0.0
+
+
+def _lost(count: int) -> str:
+    return f"worker died: {count} starts never reported"
 
 
 def _is_of(exception: BaseException, listed: tuple[type[BaseException], ...]) -> bool:

@@ -47,6 +47,8 @@ class Control:
     """Whether somebody else holds the message by now, as far as is known."""
     interrupts: tuple[type[BaseException], ...] = ()
     """Exceptions that are meant for whoever runs it, not for the message."""
+    patience = 1
+    """How many times ``max_lost`` starts may be lost while nobody saw them end."""
     given_up = False
     """Whether whoever runs it has decided already what becomes of the message."""
 

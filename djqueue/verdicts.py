@@ -50,6 +50,8 @@ class Verdict:
     value: object = None
     seconds: float = 0.0
     """How long it ran."""
+    lost: int = 0
+    """1 if its process was seen to die with it."""
     keep: float = 0.0
     """For how many seconds its result is kept; 0 if nobody asked for it."""
     packed: bytes = field(default=b"", repr=False)
@@ -66,6 +68,7 @@ def settled(lease: Lease, verdict: Verdict, owner: str = "") -> Lease:
         changes |= {"failures": 0, "lost": 0}  # who opens its lane means it to begin anew
     if verdict.outcome in (Outcome.DEAD, Outcome.RETRY):
         changes["failures"] = entry.failures + (verdict.exception is not None)
+        changes["lost"] = entry.lost + verdict.lost
     if _is_worth_a_note(entry, verdict):
         at = lease.claimed + verdict.seconds  # the store's clock, as near as we know it
         about = {"reason": verdict.reason, "exception": verdict.exception, "owner": owner}

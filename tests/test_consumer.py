@@ -174,10 +174,12 @@ class TestHowMany:
 class TestHowItEnds:
     def test_a_stop_waits_for_what_runs_and_gives_back_the_rest(self, queue):
         handles = pass_the_gate.enqueue_many([(number,) for number in range(4)])
-        with serving(threads=1) as consumer:
+        with serving(threads=1) as consumer, heard("consumer_stopping") as told:
             gate.await_within(1)
             consumer.stop()
-            threading.Thread(target=gate.open).start()
+            eventually(lambda: told)
+            eventually(lambda: not any(one.name.startswith("djqueue-feeder") for one in threading.enumerate()))
+            gate.open()
             assert consumer.code() == 0
         assert ran == [(0, 1)]
         left = queue.claim(10)

@@ -174,7 +174,7 @@ class TestOneStoreOfSeveral:
         bench.feeder.tick()
         attempts = []
 
-        def away(leases):
+        def away(leases, facts=()):
             attempts.append(len(leases))
             raise ConnectionError("away")
 
@@ -188,7 +188,7 @@ class TestOneStoreOfSeveral:
         assert attempts == [1]  # the next try comes when its pause is over
 
     def test_a_stop_says_what_the_store_was_not_told(self, queue, monkeypatch, caplog):
-        def away(leases):
+        def away(leases, facts=()):
             raise ConnectionError("away")
 
         monkeypatch.setattr(queue, "complete", away)

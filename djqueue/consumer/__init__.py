@@ -52,6 +52,8 @@ class Options:
     """Serve the queues in the order given, not in turn."""
     drain: bool = False
     """Run what is due, then end."""
+    isolate: bool = False
+    """Run what a worker has died with in a process of its own, which loads the settings module anew."""
 
     def __post_init__(self) -> None:
         whole(self.threads, "threads", least=1)

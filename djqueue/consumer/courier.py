@@ -3,19 +3,22 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Iterable, Sequence
 from threading import Event
 
 from djqueue import conf
 from djqueue.consumer.holdings import Held, Holdings
 from djqueue.consumer.loop import Loop, each
 from djqueue.durations import clock, seconds
+from djqueue.exceptions import QueueError
 from djqueue.kept import Progress, is_cancelled, report_progress
 from djqueue.policies import Policy
 from djqueue.running import Control
+from djqueue.settle import proof_of
 
 EVERY = 0.25  # seconds between two deliveries, or two questions, for one message
 FIRST_ANSWER = 1.0  # seconds to wait for it at most
+BEGINNING = 10.0  # seconds to wait for the store to note that something begins
 IDLE = 3600.0  # seconds
 
 
@@ -33,6 +36,8 @@ class Courier(Loop):
         self._holdings = holdings
         self._reports: dict[Held, Progress] = {}
         self._watched: dict[Held, Event] = {}
+        self._beginning: dict[Held, Event] = {}
+        self._seen_through: set[str] = set()
 
     def report(self, held: Held, progress: Progress) -> None:
         """The newest report of each counts."""
@@ -48,13 +53,48 @@ class Courier(Loop):
             self.wake()
             first.wait(FIRST_ANSWER)
 
+    def begin(self, held: Held) -> None:
+        """Let the store know that it begins now, unless that is needless. Raises QueueError if it cannot.
+
+        It is needless if this process has seen a start of its command through, and all earlier starts of its own are
+        accounted for: if it kills the process all the same, its next start is not.
+        """
+        entry = held.lease.entry
+        if entry.label in self._seen_through and entry.attempts - 1 == entry.failures:
+            return
+        self._beginning[held] = told = Event()
+        self.wake()
+        if not told.wait(BEGINNING) or not held.lease.begun:
+            self._beginning.pop(held, None)
+            raise QueueError("the store does not say that it is still ours")
+
+    def saw_through(self, held: Held) -> None:
+        """A start of its command has ended, and its process has not."""
+        if held.policy is not None:
+            self._seen_through.add(held.lease.entry.label)
+
     def tick(self) -> float:
+        self._begin_all()
         for held in [held for held in list(self._watched) if held not in self._holdings]:
             del self._watched[held]
         watched = list(self._watched)  # commands add to it meanwhile
         errands = [*((self._deliver, held) for held in self._due()), *((self._ask, held) for held in watched)]
         each(errands, lambda errand: errand[0](errand[1]))  # one that fails holds up no other
         return EVERY if self._reports or self._watched else IDLE
+
+    def _begin_all(self) -> None:
+        waiting = {held: told for held in list(self._beginning) if (told := self._beginning.pop(held, None))}
+        try:
+            each(_by_queue(waiting), self._begin_some)
+        finally:
+            for told in waiting.values():
+                told.set()
+
+    def _begin_some(self, some: Sequence[Held]) -> float:
+        begun = {proof_of(lease): lease for lease in some[0].queue.begin([held.lease for held in some])}
+        for held in some:
+            held.lease = begun.get(proof_of(held.lease), held.lease)
+        return EVERY
 
     def farewell(self) -> None:
         each(list(self._reports), self._deliver)
@@ -78,16 +118,26 @@ class Courier(Loop):
         return EVERY
 
 
+def _by_queue(some: Iterable[Held]) -> list[list[Held]]:
+    queues: dict[int, list[Held]] = {}
+    for held in some:
+        queues.setdefault(id(held.queue), []).append(held)
+    return list(queues.values())
+
+
 class HeldControl(Control):
     """What a command in a consumer can ask: it is answered at once, from what the consumer knows."""
 
-    def __init__(self, held: Held, courier: Courier, shorten: Callable[[], None]):
+    def __init__(self, held: Held, courier: Courier, shorten: Callable[[], None], patience: int = 1):
         super().__init__(held.queue, held.lease)
+        self.patience = patience
         self._held = held
         self._courier = courier
         self._shorten = shorten
 
     def begin(self, policy: Policy) -> None:
+        if not self._held.lease.begun:
+            self._courier.begin(self._held)
         self._held.policy = policy
         if policy.lease is not None and policy.lease < self._held.span:
             self._shorten()

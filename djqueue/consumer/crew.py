@@ -12,6 +12,7 @@ from djqueue.backends.base import BaseQueue
 from djqueue.consumer.courier import Courier, HeldControl
 from djqueue.consumer.feeder import Feeder, Hands
 from djqueue.consumer.holdings import Held, Holdings
+from djqueue.consumer.isolation import run_isolated
 from djqueue.consumer.loop import Loop
 from djqueue.consumer.pace import Budget, Pace
 from djqueue.consumer.pool import Pool
@@ -35,6 +36,8 @@ logger = logging.getLogger(__name__)
 
 UNRUN = (Outcome.UNTRIED, Outcome.NOT_NOW, Outcome.THROTTLED)
 """What ended like this does not count as run."""
+PATIENCE = 3
+"""How many times max_lost starts may be lost together with the whole consumer, if those that were lost run apart."""
 LAST_WORDS = 2.0  # seconds to tell the store what we hand back; if it is away the leases run out
 
 
@@ -49,9 +52,11 @@ class Crew:
         self.budget = Budget(limit)
         self.settler = Settler(self.holdings, consumer.name, self._rouse)
         self.courier = Courier(self.holdings)
-        self._quarantine = Quarantine(self.holdings)
+        self._isolates = options.isolate
+        self._quarantine = None if options.isolate else Quarantine(self.holdings)
         self._heart = Heart(self.holdings, consumer.lease_of, min(map(consumer.lease_of, consumer.queues)))
-        self.pool = Pool(options.threads, self._finish, self._control, self._recall)
+        isolate = run_isolated if options.isolate else None
+        self.pool = Pool(options.threads, self._finish, self._control, self._recall, isolate)
         shared = self.pool, self.holdings, self.settler, self.budget, self._quarantine
         hands = Hands(*shared, consumer.name, options.lease)
         self.feeders = [
@@ -149,19 +154,21 @@ class Crew:
         self._finish(held, verdict)
 
     def _control(self, held: Held) -> HeldControl:
-        return HeldControl(held, self.courier, self._heart.wake)
+        return HeldControl(held, self.courier, self._heart.wake, PATIENCE if self._isolates else 1)
 
     def _finish(self, held: Held, verdict: Verdict) -> None:
         if verdict.outcome in UNRUN:
             self.budget.give(1)
         else:
             self.budget.ran()
+            self.courier.saw_through(held)
         self.settler.add(held, verdict)
 
     def _recall(self) -> str:
         if self.courier.stopping:
             return "the consumer stops"
-        return "a suspect is to run alone" if self._quarantine.awaited else ""
+        is_awaited = self._quarantine is not None and self._quarantine.awaited
+        return "a suspect is to run alone" if is_awaited else ""
 
     def _rouse(self) -> None:
         for feeder in self.feeders:

@@ -40,7 +40,8 @@ class Hands:
     holdings: Holdings
     settler: Settler
     budget: Budget
-    quarantine: Quarantine
+    quarantine: Quarantine | None
+    """Keeps what a worker has died with apart from all else; None if it runs in a process of its own."""
     owner: str
     lease: float | None = None
 
@@ -111,10 +112,8 @@ class Feeder(Loop):
         pool = self._hands.pool
         pool.room.clear()
         self._ahead, self._idle = self._prefetch.measure(time.monotonic()), pool.idle
-        if self._hands.quarantine.occupied:
-            return self._idle
-        if self._hands.quarantine.cautious:
-            return min(1, self._idle)
+        if (quarantine := self._hands.quarantine) is not None and (quarantine.occupied or quarantine.cautious):
+            return self._idle if quarantine.occupied else min(1, self._idle)
         if pool.waiting > self._ahead // 2 or len(self._hands.settler) > UNSETTLED:
             return 0
         return self._idle + self._ahead - pool.waiting
@@ -191,6 +190,8 @@ class Feeder(Loop):
             del held[-surplus:]
         if self.stopped:
             self._put_back(held, "the consumer stops")
+        elif self._hands.quarantine is None:
+            self._submit(held)
         elif any(one.suspect for one in held):
             self._take_suspects(held)
         else:

@@ -22,6 +22,7 @@ class Pool:
         finish: Callable[[Held, Verdict], None],
         control: Callable[[Held], Control | None] = lambda held: None,
         recall: Callable[[], str] = str,
+        isolate: Callable[[Held, Control], Verdict | None] | None = None,
     ):
         self._inbox: SimpleQueue[list[Held] | None] = SimpleQueue()
         self._finish = finish
@@ -29,6 +30,8 @@ class Pool:
         """Makes what the command of a held lease can ask."""
         self.recall = recall
         """Why what a worker has not begun is to go back to the queue; nothing if it is to go on."""
+        self.isolate = isolate
+        """Runs what a worker has died with in a process of its own; None if the workers run it as everything else."""
         self._low_water = 0
         self._lock = threading.Lock()
         self._handed = 0  # to the workers, since the start

@@ -20,6 +20,7 @@ from djqueue.durations import clock
 from djqueue.executor import BEHIND, are_apart, batch_of, execute, execute_batch
 from djqueue.handlers import Binding
 from djqueue.logs import about, tell
+from djqueue.running import Control
 from djqueue.verdicts import Outcome, Verdict, hold_of
 
 if TYPE_CHECKING:
@@ -123,7 +124,7 @@ class Worker(threading.Thread):
         first, controls = batch[0], [self._pool.control(held) for held in batch]
         try:
             if len(batch) == 1:
-                return [execute(first.queue, first.lease, self._await, controls[0], self.binding)]
+                return [self._execute_one(first, controls[0])]
             return execute_batch(first.queue, [held.lease for held in batch], controls, self.binding)
         except BaseException as error:  # not the command's, which execute() judges; nothing may end the thread
             extra = about(first.queue, first.lease.entry)
@@ -132,6 +133,10 @@ class Worker(threading.Thread):
         finally:
             mend_connections()
             self._pool.keep(self)
+
+    def _execute_one(self, held: Held, control: Control | None) -> Verdict:
+        isolated = self._pool.isolate(held, control) if self._pool.isolate is not None and held.suspect else None
+        return isolated or execute(held.queue, held.lease, self._await, control, self.binding)
 
     def _await(self, coroutine: Coroutine) -> object:
         """Async commands of one thread share an event loop."""

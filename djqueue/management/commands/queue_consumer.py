@@ -66,10 +66,10 @@ class Command(BaseCommand):
 
     def _consumer(self, options: dict) -> Consumer:
         names = ("threads", "delay", "backoff", "max_delay", "lease", "grace", "strict", "drain")
+        given = {name: options[name] for name in names}
+        isolate = "DJANGO_SETTINGS_MODULE" in os.environ  # else no other process can load them
         try:
-            return Consumer(
-                options["queues"], periodic=not options["no_periodic"], **{name: options[name] for name in names}
-            )
+            return Consumer(options["queues"], periodic=not options["no_periodic"], isolate=isolate, **given)
         except (TypeError, ValueError, InvalidQueueError) as error:
             raise CommandError(str(error), returncode=2) from error
 

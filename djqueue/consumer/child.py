@@ -1,0 +1,128 @@
+"""The process of its own in which one message is run: ``python -m djqueue.consumer.child FD``.
+
+Its standard input has the errand, and then the word to begin; what it tells goes to the descriptor FD, in frames.
+"""
+
+from __future__ import annotations
+
+import logging
+import logging.handlers
+import os
+import pickle
+import signal
+import sys
+import threading
+import traceback
+from dataclasses import replace
+from typing import IO, Any
+
+import django
+
+from djqueue.consumer.isolation import GO, LENGTH, Errand, Ready, Told
+from djqueue.notes import text_of
+from djqueue.verdicts import Verdict
+
+
+STDIN = 0
+
+
+class Teller(logging.handlers.QueueHandler):
+    """Tells the parent: records of the log, and what becomes of the message."""
+
+    def __init__(self, frames: IO[bytes]):
+        super().__init__(None)
+        self._frames, self._lock = frames, threading.Lock()
+
+    def enqueue(self, record: logging.LogRecord) -> None:
+        self.tell(record)
+
+    def tell(self, frame: Any) -> None:
+        text = pickle.dumps(frame)
+        with self._lock:
+            self._frames.write(LENGTH.pack(len(text)) + text)
+            self._frames.flush()
+
+
+def main() -> None:
+    descriptor = int(sys.argv[1])
+    os.set_inheritable(descriptor, False)
+    teller = Teller(os.fdopen(descriptor, "wb"))
+    errand: Errand = pickle.loads(_heard())  # from our own parent, and no store
+    django.setup()
+    _log_to(teller)
+    _run(errand, teller)
+
+
+def _run(errand: Errand, teller: Teller) -> None:
+    """Run the message once the parent says so. A parent that is gone ends this process."""
+    from djqueue.executor import execute
+    from djqueue.queues import queues
+    from djqueue.registry import autodiscover
+    from djqueue.running import Control
+
+    class ChildControl(Control):
+        patience = errand.patience
+
+        def touch(self, seconds: float) -> bool:
+            return True  # the parent extends it
+
+    threading.current_thread().name = errand.thread
+    autodiscover()
+    queue = queues[errand.alias]
+    control = ChildControl(queue, errand.lease)
+    signal.signal(signal.SIGTERM, lambda *_: setattr(control, "stopping", True))
+    teller.tell(Ready())
+    if _heard() == GO:
+        threading.Thread(target=_end_with_parent, name="djqueue-parent", daemon=True).start()
+        verdict = execute(queue, errand.lease, control=control)
+        teller.tell(_told(verdict))
+
+
+def _heard() -> bytes:
+    """What the parent says next; nothing once it is gone."""
+    [size] = LENGTH.unpack(_read(LENGTH.size).ljust(LENGTH.size, b"\0"))
+    return _read(size)
+
+
+def _read(size: int) -> bytes:
+    """So many bytes, fewer if no more will come. By no buffer, which a thread would hold at the end of the process."""
+    found = b""
+    while len(found) < size and (more := os.read(STDIN, size - len(found))):
+        found += more
+    return found
+
+
+def _end_with_parent() -> None:
+    _read(1)
+    os._exit(1)
+
+
+def _log_to(teller: Teller) -> None:
+    """Records of djqueue are logged by the parent, which knows where to."""
+    root = logging.getLogger("djqueue")
+    root.setLevel(logging.DEBUG)
+    root.handlers[:], root.propagate = [teller], False
+
+
+def _told(verdict: Verdict) -> Told:
+    """A value or an exception that cannot be pickled stays here."""
+    error = verdict.exception
+    text = "" if error is None else "".join(traceback.format_exception(error))
+    told = Told(replace(verdict, exception=None), error, text)
+    if _travels(told):
+        return told
+    if error is not None:
+        told = replace(told, exception=RuntimeError(f"{type(error).__qualname__}: {text_of(error)}"))
+    return told if _travels(told) else replace(told, verdict=replace(told.verdict, value=None))
+
+
+def _travels(told: Told) -> bool:
+    try:
+        pickle.loads(pickle.dumps(told))
+    except Exception:
+        return False
+    return True
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,222 @@
+"""Runs a message that was lost before in a process of its own: if that dies, nothing dies with it, and it is seen."""
+
+from __future__ import annotations
+
+import logging
+import os
+import pickle
+import select
+import signal
+import struct
+import subprocess
+import sys
+import threading
+from contextlib import suppress
+from dataclasses import dataclass, replace
+from typing import IO, Any
+
+from djqueue.consumer.courier import HeldControl
+from djqueue.consumer.holdings import Held
+from djqueue.executor import declared, report
+from djqueue.notes import text_of
+from djqueue.policies import Policy
+from djqueue.verdicts import Verdict, not_now
+
+LOOK = 0.05  # seconds between two looks at whether the process lives, or is to end
+LEAVING = 5.0  # seconds for the process to end by itself once it has told its verdict
+LENGTH = struct.Struct("!Q")
+"""Before each frame that the process sends: its bytes."""
+GO = b"go"
+"""What it waits for before it begins: until then nothing has started."""
+
+
+class Lost(Exception):
+    """The process ended before it told its verdict; the text says how."""
+
+
+@dataclass(frozen=True, slots=True)
+class Errand:
+    """What the process is told: a lease without its proof, which stays with whoever extends and settles it."""
+
+    alias: str
+    lease: Any
+    patience: int
+    thread: str
+
+
+@dataclass(frozen=True, slots=True)
+class Ready:
+    """It can run the message, and waits for the word."""
+
+
+@dataclass(frozen=True, slots=True)
+class Told:
+    """What became of the message. An exception is told apart from its traceback, which does not travel."""
+
+    verdict: Verdict
+    exception: BaseException | None = None
+    traceback: str = ""
+
+    def whole(self) -> Verdict:
+        """The verdict with its exception, whose cause is the traceback."""
+        if self.exception is not None:
+            self.exception.__cause__ = RemoteTraceback(self.traceback)
+        return replace(self.verdict, exception=self.exception)
+
+
+class RemoteTraceback(Exception):
+    """Where an exception was raised, in the process that raised it."""
+
+    def __str__(self) -> str:
+        return f'\n"""\n{self.args[0]}"""'
+
+
+def run_isolated(held: Held, control: HeldControl) -> Verdict | None:
+    """Run it in a process of its own; None if nothing is to be started, or no other process can reach its queue."""
+    if "durable" in held.queue.cannot:
+        return None
+    try:
+        policy = declared(held.queue, held.lease)
+    except Exception:
+        return None
+    if policy is None or policy.refuse(held.lease, control.patience) is not None:
+        return None
+    try:
+        control.begin(policy)
+        with Child(held, control, policy) as child:
+            return child.verdict()
+    except Exception as error:  # no process can be had, or the store does not answer
+        return _not_begun(held, f"could not be run: {type(error).__name__}: {text_of(error)}")
+
+
+def _not_begun(held: Held, reason: str) -> Verdict:
+    verdict = not_now(held.lease, reason)
+    report(held.queue, held.lease, verdict)
+    return verdict
+
+
+class Child:
+    """The process, from its start to its end. It dies when this one does, and ends when its message is given up."""
+
+    def __init__(self, held: Held, control: HeldControl, policy: Policy):
+        self._held, self._control, self._policy = held, control, policy
+        self._told_to_stop = False
+        out, into = os.pipe()
+        try:
+            self._process = _start(into)
+        except BaseException:
+            os.close(out)
+            raise
+        finally:
+            os.close(into)
+        self._frames: IO[bytes] = os.fdopen(out, "rb", 0)
+
+    def __enter__(self) -> Child:
+        return self
+
+    def __exit__(self, *_) -> None:
+        try:
+            self._process.wait(LEAVING)
+        except subprocess.TimeoutExpired:
+            self._process.kill()
+            self._process.wait()
+        with suppress(OSError):
+            self._process.stdin.close()
+        self._frames.close()
+
+    def verdict(self) -> Verdict:
+        """What became of the message: what the process says, or what its death means."""
+        held, begun = self._held, False
+        try:
+            lease = replace(held.lease, token=None)
+            thread = threading.current_thread().name
+            self._say(pickle.dumps(Errand(held.queue.alias, lease, self._control.patience, thread)))
+            self._next()
+            begun = True
+            self._say(GO)
+            return self._next().whole()
+        except Lost as death:
+            if self._control.given_up:
+                return Verdict(held.verdict.outcome, held.verdict.reason)  # which counts, as it was the first
+            if not begun:
+                return _not_begun(held, f"its process could not begin: {death}")
+            return self._judged(str(death))
+
+    def _judged(self, how: str) -> Verdict:
+        held = self._held
+        verdict = self._policy.judge_loss(held.lease.entry, how)
+        report(held.queue, held.lease, verdict)
+        return verdict
+
+    def _say(self, text: bytes) -> None:
+        try:
+            self._process.stdin.write(LENGTH.pack(len(text)) + text)
+            self._process.stdin.flush()
+        except OSError:
+            raise Lost(self._death()) from None
+
+    def _next(self) -> Any:
+        """The next thing that it tells of the message, after the records that it logs. Raises Lost if it died."""
+        while True:
+            [size] = LENGTH.unpack(self._read(LENGTH.size))
+            try:
+                frame = pickle.loads(self._read(size))  # from our own child, and no store
+            except Lost:
+                raise
+            except Exception as error:
+                raise Lost(f"what it told could not be read: {error}") from error
+            if not isinstance(frame, logging.LogRecord):
+                return frame
+            _pass_on(frame)
+
+    def _read(self, size: int) -> bytes:
+        found = b""
+        while len(found) < size:
+            self._look_after_it()
+            if select.select([self._frames], [], [], LOOK)[0]:
+                if not (more := self._frames.read(size - len(found))):
+                    raise Lost(self._death())
+                found += more
+            elif self._process.poll() is not None and not select.select([self._frames], [], [], 0)[0]:
+                raise Lost(self._death())
+        return found
+
+    def _look_after_it(self) -> None:
+        """Let it know of a stop; kill it once something else has been decided about its message."""
+        if self._control.given_up:
+            self._process.kill()
+        elif self._control.stopping and not self._told_to_stop:
+            self._told_to_stop = True
+            self._process.send_signal(signal.SIGTERM)
+
+    def _death(self) -> str:
+        """How it ended, which it is about to if it has not."""
+        try:
+            code = self._process.wait(LEAVING)
+        except subprocess.TimeoutExpired:
+            self._process.kill()
+            return "without a word"
+        if code >= 0:
+            return f"exit code {code}"
+        with suppress(ValueError):
+            return signal.Signals(-code).name
+        return f"signal {-code}"
+
+
+def _start(into: int) -> subprocess.Popen:
+    environment = {**os.environ, "PYTHONPATH": os.pathsep.join(path for path in sys.path if path)}
+    return subprocess.Popen(
+        [sys.executable, "-m", "djqueue.consumer.child", str(into)],
+        stdin=subprocess.PIPE,
+        pass_fds=[into],
+        env=environment,
+        start_new_session=True,  # Ctrl-C and what it sends to its group are not for others
+    )
+
+
+def _pass_on(record: logging.LogRecord) -> None:
+    """A record of the process, as if it had been logged here."""
+    target = logging.getLogger(record.name)
+    if target.isEnabledFor(record.levelno):
+        with suppress(BaseException):
+            target.handle(record)
