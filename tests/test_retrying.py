@@ -21,7 +21,7 @@ from djqueue.notes import LONGEST_REASON, notes
 from djqueue.policies import Policy
 from djqueue.queues import queues
 from djqueue.settle import VERBS, settle
-from djqueue.verdicts import Outcome, Verdict
+from djqueue.verdicts import Outcome, Verdict, settled
 from tests.backends import ACROSS
 from tests.life import claim_one, heard, message_for, run_one, serving
 
@@ -649,6 +649,28 @@ def test_df21_as_many_starts_may_be_lost_as_there_are_attempts_unless_it_is_said
     assert policy.refuse(Lease(Entry(b"", "id", lost=most - 1))) is None
     verdict = policy.refuse(Lease(Entry(b"", "id", lost=most)))
     assert (verdict.outcome, verdict.reason) == (Outcome.DEAD, f"worker died: {most} starts never reported")
+
+
+@pytest.mark.parametrize(("most", "seen"), [(1, 1), (2, 6), (3, 9)])
+def test_starts_that_were_lost_unseen_are_borne_for_longer_but_not_if_one_is_the_most(most, seen):
+    policy = Policy.of(max_lost=most)
+    if seen > 1:
+        assert policy.refuse(Lease(Entry(b"", "id", lost=seen - 1)), patience=3) is None
+    assert policy.refuse(Lease(Entry(b"", "id", lost=seen)), patience=3).outcome is Outcome.DEAD
+
+
+def test_a_loss_that_was_seen_counts_and_the_last_one_is_told_with_how_it_ended():
+    policy, entry = Policy.of(max_lost=2, backoff=5), Entry(b"", "id", attempts=1, lost=0)
+    first = policy.judge_loss(entry, "SIGKILL")
+    assert (first.outcome, first.lost, first.delay) == (Outcome.RETRY, 1, 5)
+    back = settled(Lease(entry), first).entry
+    assert (back.lost, back.failures, back.note) == (1, 0, "")
+    last = policy.judge_loss(back, "SIGKILL")
+    assert (last.outcome, last.reason) == (
+        Outcome.DEAD,
+        "worker died: 2 starts never reported; the last one ended by SIGKILL",
+    )
+    assert settled(Lease(back), last).entry.lost == 2
 
 
 # ---- long delays

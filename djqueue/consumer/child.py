@@ -22,7 +22,6 @@ from djqueue.consumer.isolation import GO, LENGTH, Errand, Ready, Told
 from djqueue.notes import text_of
 from djqueue.verdicts import Verdict
 
-
 STDIN = 0
 
 

@@ -82,7 +82,6 @@ def run_isolated(held: Held, control: HeldControl) -> Verdict | None:
     if policy is None or policy.refuse(held.lease, control.patience) is not None:
         return None
     try:
-        control.begin(policy)
         with Child(held, control, policy) as child:
             return child.verdict()
     except Exception as error:  # no process can be had, or the store does not answer
@@ -114,7 +113,9 @@ class Child:
     def __enter__(self) -> Child:
         return self
 
-    def __exit__(self, *_) -> None:
+    def __exit__(self, kind: type[BaseException] | None, *_) -> None:
+        if kind is not None:
+            self._process.kill()
         try:
             self._process.wait(LEAVING)
         except subprocess.TimeoutExpired:
@@ -133,6 +134,7 @@ class Child:
             self._say(pickle.dumps(Errand(held.queue.alias, lease, self._control.patience, thread)))
             self._next()
             begun = True
+            self._control.begin(self._policy)
             self._say(GO)
             return self._next().whole()
         except Lost as death:

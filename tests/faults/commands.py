@@ -102,3 +102,37 @@ def _touch_database(alias):
 def _pass(gate):
     while not Path(gate).exists():
         time.sleep(0.01)
+
+
+class Unpicklable(Exception):
+    def __init__(self):
+        super().__init__("not to be carried anywhere")
+        self.why = lambda: None
+
+
+@queue_command(result_ttl=600)
+@recorded
+def fail(how):
+    raise {"plain": RuntimeError("it fails"), "unpicklable": Unpicklable()}[how]
+
+
+@queue_command(result_ttl=600)
+def tell_pid():
+    record("start")
+    current_message().progress(1, 2)
+    record("end")
+    return os.getpid()
+
+
+@queue_command
+def wait_for_stop():
+    record("start")
+    while not current_message().stopping:
+        time.sleep(0.01)
+    record("end")
+
+
+@queue_command(time_limit=0.5)
+@recorded
+def never_end():
+    time.sleep(600)

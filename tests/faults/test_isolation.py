@@ -1,0 +1,141 @@
+"""What a worker has died with runs in a process of its own, and is in every other way run as ever."""
+
+import os
+
+import pytest
+
+from djqueue.backends.base import Entry
+from djqueue.exceptions import CommandFailed
+from djqueue.message import Message, encode, new_id
+from djqueue.notes import notes
+from djqueue.queues import queues
+from djqueue.results import Result
+from tests.faults.commands import fail, hold, never_end, tell_pid, wait_for_stop, work
+from tests.faults.crew import STORES, at_rest
+from tests.site import until
+
+pytestmark = pytest.mark.slow
+ON_EACH = pytest.mark.backends(*STORES)
+ON_ONE = pytest.mark.backends("redis")
+
+
+def put_lost(command, *args, lost=1) -> str:
+    """A message of which so many starts were lost; its id."""
+    queue, id = queues["default"], new_id()
+    data = encode(Message(id, queue.logical, command.name, args))
+    assert queue.put([Entry(data, id, label=command.name, attempts=lost, lost=lost)]) == [True]
+    return id
+
+
+@ON_EACH
+def test_it_ends_like_any_other_in_another_process_with_its_result(crew):
+    id = put_lost(tell_pid)
+    consumer = crew.hire()
+    crew.ledger.wait("end", ids={id})
+    result = Result(id, tell_pid.name, "default")
+    assert result.get(timeout=30) not in (consumer.pid, os.getpid())
+    assert crew.ledger.pids() == {result.get()}
+    assert result.progress.done == 1
+    assert at_rest().done == 1
+    until(lambda: not is_alive(result.get()))
+    assert crew.dismiss() == [0]
+    assert consumer.wait_for("tell_pid done")
+
+
+@ON_ONE
+def test_fresh_work_goes_on_beside_it(crew, tmp_path):
+    gate = tmp_path / "gate"
+    lost = [put_lost(hold, str(gate)) for _ in range(3)]
+    consumer = crew.hire("-t", 4)
+    crew.ledger.wait_all("start", lost)
+    fresh = [result.id for result in work.enqueue_many([()] * 20)]
+    crew.ledger.wait_all("end", fresh)
+    assert {event.pid for event in crew.ledger.of("end", fresh)} == {consumer.pid}
+    gate.touch()
+    crew.ledger.wait_all("end", lost)
+    assert len({event.pid for event in crew.ledger.of("end", lost)}) == 3
+
+
+@ON_ONE
+@pytest.mark.parametrize(
+    ("how", "named", "text"),
+    [
+        ("plain", "builtins.RuntimeError", "it fails"),
+        ("unpicklable", "builtins.RuntimeError", "Unpicklable: not to be carried anywhere"),
+    ],
+)
+def test_what_it_raises_is_told_with_the_place_where_it_was_raised(crew, how, named, text):
+    id = put_lost(fail, how)
+    crew.hire()
+    until(lambda: len(queues["default"].dead) == 1)
+    entry = queues["default"].dead.find(id).entry
+    [note] = notes(entry.note)
+    assert (note["exception"], note["text"], entry.failures, entry.lost) == (named, text, 1, 1)
+    assert "in fail" in note["traceback"]
+    with pytest.raises(CommandFailed, match=text):
+        Result(id, fail.name, "default").get(timeout=20)
+
+
+@ON_ONE
+def test_it_dies_with_its_consumer_which_counts_as_one_more_lost_start(crew, tmp_path):
+    id = put_lost(hold, str(tmp_path / "gate"))
+    consumer = crew.hire("--lease", 0.5)
+    [start] = crew.ledger.wait("start", ids={id})
+    consumer.kill9()
+    until(lambda: not is_alive(start.pid))
+    until(lambda: queues["default"].reap().count)
+    assert queues["default"].find(id).entry.lost == 2
+
+
+@ON_EACH
+def test_lost_together_with_their_consumers_are_more_starts_than_may_be_seen_to_die(crew):
+    """Who kills consumers from outside kills what they run: that alone puts nothing aside."""
+    ids = [put_lost(work, lost=lost) for lost in (2, 3, 8)]
+    bounded = put_lost(work, lost=9)
+    crew.hire()
+    crew.ledger.wait_all("end", ids)
+    until(lambda: len(queues["default"].dead) == 1)
+    [note] = notes(queues["default"].dead.find(bounded).entry.note)
+    assert note["reason"] == "worker died: 9 starts never reported"
+
+
+@ON_ONE
+def test_it_is_told_of_a_stop_and_may_end_within_the_grace(crew):
+    id = put_lost(wait_for_stop)
+    consumer = crew.hire("--grace", 20)
+    crew.ledger.wait("start", ids={id})
+    consumer.term()
+    assert consumer.wait() == 0
+    assert len(crew.ledger.of("end", {id})) == 1
+
+
+@ON_ONE
+def test_after_the_grace_it_is_ended_and_goes_back(crew, tmp_path):
+    id = put_lost(hold, str(tmp_path / "gate"))
+    consumer = crew.hire("--grace", 0.2)
+    [start] = crew.ledger.wait("start", ids={id})
+    consumer.term()
+    assert consumer.wait() == 1
+    until(lambda: not is_alive(start.pid))
+    entry = queues["default"].find(id).entry
+    assert (entry.attempts, entry.lost, entry.failures) == (2, 1, 0)
+
+
+@ON_ONE
+def test_what_runs_past_its_time_limit_is_ended(crew, settings):
+    crew.site.settings["QUEUE_TIME_LIMIT_GRACE"] = 0.2
+    id = put_lost(never_end)
+    crew.hire()
+    [start] = crew.ledger.wait("start", ids={id})
+    until(lambda: len(queues["default"].dead) == 1)
+    assert notes(queues["default"].dead.find(id).entry.note)[-1]["exception"].endswith("TimeLimitExceeded")
+    until(lambda: not is_alive(start.pid))
+
+
+def is_alive(pid: int) -> bool:
+    """Whether there is such a process that has not ended."""
+    try:
+        with open(f"/proc/{pid}/stat") as file:
+            return file.read().rpartition(")")[2].split()[0] != "Z"
+    except FileNotFoundError:
+        return False
