@@ -10,7 +10,7 @@ from djqueue.backends.base import Entry
 from djqueue.decorators import queue_command
 from djqueue.executor import execute
 from djqueue.notes import noted, notes
-from djqueue.settle import settle
+from djqueue.settle import settle, settle_alike
 from djqueue.verdicts import Outcome, Verdict
 from tests.life import claim_one, heard, run_one
 
@@ -197,3 +197,17 @@ def test_settling_says_what_the_lease_says(queue):
     settle(queue, [(lease, Verdict(Outcome.HANDED_BACK))])
     after = queue.find(handle.id).entry
     assert replace(after, run_at=lease.entry.run_at) == lease.entry
+
+
+def test_what_is_gone_by_a_call_whose_answer_was_lost_was_settled_by_that(queue, caplog):
+    handle = double.using(result_ttl=60).enqueue(4)
+    [lease] = queue.claim(1)
+    finished = [(lease, execute(queue, lease))]
+    settle_alike(queue, "complete", finished)
+    with heard("completed", "lease_lost") as told:
+        settle_alike(queue, "complete", finished, gone_is_ours=[lease])
+    assert [name for name, _ in told] == ["completed"]
+    assert handle.get(timeout=1) == 8
+    with heard("completed", "lease_lost") as told:
+        settle_alike(queue, "complete", finished)
+    assert [name for name, _ in told] == ["lease_lost"]

@@ -1,0 +1,94 @@
+"""What was claimed ahead of a free worker: when the store is told that it begins."""
+
+from dataclasses import replace
+
+import pytest
+
+from djqueue.consumer.courier import Courier, HeldControl
+from djqueue.consumer.holdings import Holdings
+from djqueue.decorators import queue_command
+from djqueue.exceptions import QueueError
+from djqueue.executor import execute
+from djqueue.verdicts import Outcome
+from tests.life import heard, message_for
+
+pytestmark = pytest.mark.backends("memory", "sqlite", "redis")
+
+
+@queue_command
+def work():
+    pass
+
+
+@pytest.fixture
+def courier():
+    courier = Courier(Holdings())
+    courier.start()
+    yield courier
+    courier.stop()
+    courier.join()
+
+
+@pytest.fixture
+def begun(queue, monkeypatch):
+    """How many leases each call of begin() took."""
+    counted, begin = [], queue.begin
+    monkeypatch.setattr(queue, "begin", lambda leases: counted.append(len(leases)) or begin(leases))
+    return counted
+
+
+def claimed(queue, courier, ahead=1, **counts):
+    queue.put([replace(message_for(queue, work.name), **counts)])
+    [held] = Holdings().take(queue, queue.claim(1, 60, "me", ahead), 0.0)
+    return held, HeldControl(held, courier, lambda: None)
+
+
+def run(queue, courier, **how):
+    held, control = claimed(queue, courier, **how)
+    return held, execute(queue, held.lease, control=control)
+
+
+def test_a_command_that_was_not_seen_to_end_here_is_begun_first(queue, courier, begun):
+    held, verdict = run(queue, courier)
+    assert (verdict.outcome, held.lease.begun, begun) == (Outcome.DONE, True, [1])
+
+
+def test_one_that_was_costs_no_round_trip(queue, courier, begun):
+    first, _ = run(queue, courier)
+    courier.saw_through(first)
+    held, verdict = run(queue, courier)
+    assert (verdict.outcome, held.lease.begun, begun) == (Outcome.DONE, False, [1])
+
+
+def test_but_one_that_has_a_start_unaccounted_for_is_begun_first(queue, courier, begun):
+    courier.saw_through(run(queue, courier)[0])
+    run(queue, courier, attempts=1, failures=1)
+    assert begun == [1]
+    run(queue, courier, attempts=1)
+    assert begun == [1, 1]
+
+
+def test_what_was_claimed_for_a_free_worker_has_begun(queue, courier, begun):
+    held, verdict = run(queue, courier, ahead=0)
+    assert (verdict.outcome, held.lease.begun, begun) == (Outcome.DONE, True, [])
+
+
+def test_what_is_not_ours_any_more_is_not_started(queue, courier, begun):
+    held, control = claimed(queue, courier)
+    queue.complete([held.lease])
+    with heard("started") as told:
+        verdict = execute(queue, held.lease, control=control)
+    assert (verdict.outcome, told, begun) == (Outcome.NOT_NOW, [], [1])
+
+
+def test_a_store_that_does_not_answer_starts_nothing(queue, courier, monkeypatch):
+    def away(leases):
+        raise ConnectionError("the store is away")
+
+    held, control = claimed(queue, courier)
+    monkeypatch.setattr(queue, "begin", away)
+    with pytest.raises(QueueError):
+        courier.begin(held)
+    with heard("started") as told:
+        verdict = execute(queue, held.lease, control=control)
+    assert (verdict.outcome, told) == (Outcome.NOT_NOW, [])
