@@ -51,8 +51,8 @@ WITHIN_A_LAYER = {
     ],
     4: [
         "committed", "kept", "results", "running", "settle", "handlers", "eager", "merging", "producer", "registry",
-        "command", "batches", "jobs", "executor", "decorators", "classes", "batch_rules", "batch_commands", "deferrable",
-        "standing", "schedules",
+        "command", "batches", "jobs", "executor", "decorators", "classes", "batch_rules", "batch_commands",
+        "deferrable", "standing", "schedules",
     ],
 }  # fmt: skip
 """Within a layer a module imports only those before it."""
