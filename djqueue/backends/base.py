@@ -6,9 +6,11 @@ import logging
 import threading
 import time
 from collections.abc import Hashable, Iterable, Mapping, Sequence
+from copy import copy
 from dataclasses import replace
 from functools import cached_property
 from math import inf
+from typing import Self
 
 from djqueue import conf
 from djqueue.backends import apart, wire
@@ -361,6 +363,18 @@ class BaseQueue(ItemVerbs, OperatorVerbs):
         if self.name.endswith(DEAD_SUFFIX):
             return None
         return type(self)(self.name + DEAD_SUFFIX, self.connection, **self._given)
+
+    def _sibling(self, backend: type[BaseQueue], name: str, **options) -> Self:
+        """The queue of another name that the ``__init__`` of ``backend`` makes, otherwise as this one.
+
+        The class of this one may be somebody's own, whose ``__init__`` takes other arguments.
+        """
+        other = copy(self)
+        other._told, other._reaping = _Told(), _Reaping()
+        for attribute in [one for one in vars(other) if isinstance(getattr(type(other), one, None), cached_property)]:
+            delattr(other, attribute)
+        backend.__init__(other, name, self.connection, **options)
+        return other
 
 
 class LeasedQueue(BaseQueue):
