@@ -66,9 +66,14 @@ def _said(name: str, options: dict[str, Any], declared: Policy | None) -> bool:
 
 
 def method_of(cls: Any, base: Any) -> Callable:
-    """What it does with a batch. Raises TypeError if that is not written, or takes no batch."""
+    """What it does with a batch. Raises TypeError if that is not written, or twice, or takes no batch."""
     name = "handle" if cls.perform is base.perform else "perform"
     method = getattr(cls, name)
+    if name == "perform" and cls.handle is not base.handle:
+        raise TypeError(
+            f"{cls.__qualname__} has both perform() and handle(), which are two names of the same method: keep the one "
+            "that is given a batch, and give the other one a name of its own."
+        )
     if method is base.handle:
         raise TypeError(f"{cls.__qualname__} has neither perform() nor handle(): write perform(self, *requests).")
     refuse_generator(method)

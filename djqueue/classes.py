@@ -126,7 +126,7 @@ class Invoker:
         What the command raises is raised here, once the message is where that puts it: back in the queue to be tried
         again, or in the error queue.
         """
-        held = self.queue.first_of(self.queue.claim(1, self.queue.lease))
+        held = self.queue.first_of(self.queue.reserve(1, self.queue.lease))
         if held is None:
             return None
         verdict = serve(self.queue, held)

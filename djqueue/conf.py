@@ -24,6 +24,7 @@ DEFAULTS: dict[str, Any] = {
     "QUEUE_MODELS": "pickle",
     "QUEUE_MAX_MESSAGE_SIZE": 2**20,
     "QUEUE_MAX_LOST": 3,
+    "QUEUE_MAX_STARTS": 1000,
     "QUEUE_UNKNOWN_AFTER": 3600,
     "QUEUE_RETRY_ON": (),
     "QUEUE_MAX_ATTEMPTS": 5,

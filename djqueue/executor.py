@@ -15,7 +15,7 @@ from djqueue.command import Command
 from djqueue.exceptions import InvalidMessage
 from djqueue.handlers import Binding
 from djqueue.jobs import Job, attempt, attempt_together
-from djqueue.kept import is_cancelled, packed_end
+from djqueue.kept import packed_end
 from djqueue.logs import about, plain, tell
 from djqueue.message import Envelope
 from djqueue.notes import text_of
@@ -124,7 +124,7 @@ def _opened(queue: BaseQueue, lease: Lease, control: Control) -> Job | Verdict:
         return not_now(lease, f"unknown command {envelope.command!r}")
     policy = policy_of(command, envelope)
     keep = policy.keeps_result
-    verdict = policy.refuse(lease, control.patience) or _cancelled(queue, lease)
+    verdict = policy.refuse(lease, control.patience) or _cancelled(control)
     if verdict is not None:
         return replace(verdict, keep=keep)
     args, kwargs = envelope.arguments()  # reads model instances
@@ -156,10 +156,10 @@ def _with_result(queue: BaseQueue, job: Job, verdict: Verdict) -> Verdict:
     return replace(verdict, keep=job.keep, packed=packed)
 
 
-def _cancelled(queue: BaseQueue, lease: Lease) -> Verdict | None:
+def _cancelled(control: Control) -> Verdict | None:
     """What was cancelled while it ran is not run again. While it waited it would have been removed."""
     try:
-        if lease.entry.attempts > 1 and is_cancelled(queue, lease.entry):
+        if control.called_off:
             return Verdict(Outcome.DISCARDED, "cancelled while it ran")
     except Exception as error:  # to run it is the lesser evil
         tell(logger, logging.ERROR, "It cannot be known whether a message is cancelled", exc_info=error)

@@ -24,6 +24,8 @@ from djqueue.verdicts import Outcome, Verdict, is_ordered
 
 WINDOWS = 10
 """After so many windows an extended debounce runs, unless max_wait says otherwise."""
+LEAST_WAIT = 0.1
+"""Seconds that pass at least before the start that a command asks for: none of them can keep a worker busy alone."""
 _USUAL_BACKOFF = Backoff()
 
 PerCall = float | Callable[[], Any]
@@ -206,11 +208,14 @@ class Policy:
         return self._again(reason, wait_after(self.backoff, failures, exception), exception)
 
     def _retry_as_asked(self, asked: Retry, entry: Entry) -> Verdict:
+        most = conf.get("QUEUE_MAX_STARTS")
+        if most is not None and entry.attempts >= most:
+            return self._dead(entry, f"it asked to be run again at its start number {entry.attempts}", asked)
         if asked.after is None:
             delay = wait_after(self.backoff, entry.attempts, asked.__cause__)
         else:
             delay = seconds(asked.after, "Retry(after=…)")
-        return self._again(asked.reason[:LONGEST_REASON] or "asked to be run again", delay)
+        return self._again(asked.reason[:LONGEST_REASON] or "asked to be run again", max(LEAST_WAIT, delay))
 
     def _throttled(self, asked: Throttled, entry: Entry) -> Verdict:
         """Its start counts as nothing, so all that a backoff can go by is how often it failed before."""
@@ -219,7 +224,7 @@ class Policy:
         else:
             delay = seconds(asked.retry_after, "Throttled(retry_after=…)")
         reason = f"throttled: {asked.reason}" if asked.reason else "throttled"
-        return Verdict(Outcome.THROTTLED, reason[:LONGEST_REASON], delay=delay)
+        return Verdict(Outcome.THROTTLED, reason[:LONGEST_REASON], delay=max(LEAST_WAIT, delay))
 
     def _again(self, reason: str, delay: float, exception: BaseException | None = None) -> Verdict:
         return Verdict(Outcome.RETRY, reason, exception, delay, alone=self.on_failure == "skip")

@@ -16,6 +16,7 @@ from djqueue import conf, events
 from djqueue.backends.base import AnyGuard, BaseQueue, Debounce, Entry, Guard, Unique
 from djqueue.backends.batches import slices
 from djqueue.carriers import carriers
+from djqueue.committed import when_committed
 from djqueue.eager import run_inline
 from djqueue.exceptions import NotSent, NotSupported
 from djqueue.logs import tell
@@ -163,7 +164,7 @@ def _when_committed(queue: BaseQueue, parcels: Sequence[Parcel]) -> None:
         for piece in _pieces(queue, parcels):
             _put(queue, piece)
     else:
-        transaction.on_commit(partial(_put_or_report, queue, parcels), using=alias)
+        when_committed(alias, _put_or_report, queue, parcels)
 
 
 def _pieces(queue: BaseQueue, parcels: Sequence[Parcel]) -> list[Sequence[Parcel]]:
@@ -229,7 +230,7 @@ def _news(parcel: Parcel) -> tuple[Signal, ...]:
 def _tell(queue: BaseQueue, told: Sequence[tuple[Signal, Entry]]) -> None:
     """Signal what came of them, once it is certain: what is part of a transaction may be rolled back with it."""
     if queue.database is not None and transaction.get_connection(queue.database).in_atomic_block:
-        transaction.on_commit(partial(_signal, queue, told), using=queue.database)
+        when_committed(queue.database, _signal, queue, told)
     else:
         _signal(queue, told)
 

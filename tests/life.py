@@ -16,6 +16,7 @@ from djqueue.executor import execute
 from djqueue.message import Message, encode, new_id
 from djqueue.registry import registry
 from djqueue.settle import settle
+from djqueue.testing.patience import eventually
 from djqueue.verdicts import Verdict
 
 PATIENCE = 30.0
@@ -98,7 +99,16 @@ def claim_one(queue: BaseQueue, lease: float = 60.0) -> Lease:
 
 def run_one(queue: BaseQueue) -> Verdict:
     """Claim the next message, run it and settle it, as a worker would."""
-    claimed = claim_one(queue)
+    return _run(queue, claim_one(queue))
+
+
+def run_when_due(queue: BaseQueue) -> Verdict:
+    """The same, once a message is due."""
+    [claimed] = eventually(lambda: queue.claim(1))
+    return _run(queue, claimed)
+
+
+def _run(queue: BaseQueue, claimed: Lease) -> Verdict:
     verdict = execute(queue, claimed)
     settle(queue, [(claimed, verdict)])
     return verdict

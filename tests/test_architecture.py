@@ -29,7 +29,7 @@ LAYERS = {
     # life
     "decorators": 4, "classes": 4, "deferrable": 4, "registry": 4, "command": 4, "producer": 4, "executor": 4,
     "running": 4, "settle": 4, "results": 4, "kept": 4, "eager": 4, "merging": 4, "handlers": 4, "batches": 4,
-    "jobs": 4, "batch_rules": 4, "batch_commands": 4, "standing": 4, "schedules": 4,
+    "jobs": 4, "batch_rules": 4, "batch_commands": 4, "standing": 4, "schedules": 4, "committed": 4,
     # consumer
     "consumer": 5,
     # edges
@@ -50,9 +50,9 @@ WITHIN_A_LAYER = {
         "backends.apart", "backends.base", "lanes", "options", "contradictions", "verdicts", "policies",
     ],
     4: [
-        "kept", "results", "running", "settle", "handlers", "eager", "merging", "producer", "registry", "command",
-        "batches", "jobs", "executor", "decorators", "classes", "batch_rules", "batch_commands", "deferrable",
-        "standing", "schedules",
+        "committed", "kept", "results", "running", "settle", "handlers", "eager", "merging", "producer", "registry",
+        "command", "batches", "jobs", "executor", "decorators", "classes", "batch_rules", "batch_commands",
+        "deferrable", "standing", "schedules",
     ],
 }  # fmt: skip
 """Within a layer a module imports only those before it."""

@@ -664,6 +664,12 @@ class TestRegistration:
         declare(perform=BatchCommand.perform, handle=lambda self, *requests: None)
 
     @MEMORY
+    @pytest.mark.parametrize("helper", [lambda self, *requests: None, lambda self, action: None])
+    def test_one_that_writes_both_perform_and_handle_is_refused(self, helper):
+        with pytest.raises(TypeError, match=r"Written has both perform\(\) and handle\(\), .* a name of its own"):
+            declare(handle=lambda self, *requests: self.perform(1), perform=helper)
+
+    @MEMORY
     @pytest.mark.parametrize("name", ["perform", "handle"])
     @pytest.mark.parametrize(
         "method", [lambda self, request: None, lambda self, one, two=None: None, lambda self, *all, how: None]

@@ -175,7 +175,7 @@ def test_e001_a_throttle_is_a_key_of_queues():
 
 
 def test_w001_a_setting_that_may_be_of_somebody_else():
-    only("W001", found(QUEUE_ZZ_TOP_BEARDS=1), "QUEUE_ZZ_TOP_BEARDS", hint="QUEUE_CODEC")
+    only("W001", found(QUEUE_ZZ_TOP_GUITAR_LICKS=1), "QUEUE_ZZ_TOP_GUITAR_LICKS", hint="QUEUE_CODEC")
 
 
 @pytest.mark.parametrize(

@@ -1,6 +1,7 @@
 """When a call is sent: with the caller's transaction on a database, on its commit beside one."""
 
 import logging
+import sys
 import threading
 
 import pytest
@@ -197,6 +198,80 @@ class TestOnCommit:
         monkeypatch.setattr(queue, "put", _raise)
         with pytest.raises(ConnectionError):
             note(1)
+
+
+class Unrelated(Exception):
+    """Of somebody else's callback."""
+
+
+def unrelated():
+    raise Unrelated
+
+
+@pytest.mark.backends(*OTHERS, database=True)
+class TestBesideCallbacksOfOthers:
+    """Django drops all callbacks behind one that raises; the transaction has committed nevertheless."""
+
+    def test_a_callback_that_raises_drops_no_call(self, queue):
+        with pytest.raises(Unrelated), heard("enqueued") as told, transaction.atomic():
+            before = note("before")
+            transaction.on_commit(unrelated)
+            after = [note("after"), note("last")]
+            Thing.objects.create(name="kept")
+        assert Thing.objects.filter(name="kept").exists()
+        ids = [one.id for one in (before, *after)]
+        assert [lease.entry.id for lease in queue.claim(10)] == ids
+        assert [about["id"] for _, about in told] == ids
+        assert [one.enqueued for one in (before, *after)] == [True] * 3
+
+    def test_nor_does_one_that_ends_the_process(self, queue):
+        with pytest.raises(SystemExit), transaction.atomic():
+            transaction.on_commit(sys.exit)
+            note(1)
+        assert len(queue) == 1
+
+    def test_what_a_savepoint_took_back_is_not_sent(self, queue):
+        with pytest.raises(Unrelated), transaction.atomic():
+            transaction.on_commit(unrelated)
+            kept = note("kept")
+            with pytest.raises(ZeroDivisionError), transaction.atomic():
+                note("taken back")
+                1 / 0  # noqa: B018
+        assert [lease.entry.id for lease in queue.claim(10)] == [kept.id]
+
+    def test_a_rollback_sends_nothing_later_either(self, queue):
+        with pytest.raises(ZeroDivisionError), transaction.atomic():
+            transaction.on_commit(unrelated)
+            note("rolled back")
+            1 / 0  # noqa: B018
+        with pytest.raises(Unrelated), transaction.atomic():
+            transaction.on_commit(unrelated)
+        assert len(queue) == 0
+
+    def test_one_that_is_robust_is_logged_and_drops_nothing(self, queue, caplog):
+        with transaction.atomic():
+            transaction.on_commit(unrelated, robust=True)
+            note(1)
+        assert len(queue) == 1
+        assert [record.name for record in caplog.records] == ["django.db.backends.base"]
+
+    def test_callbacks_of_others_stay_as_they_are(self, queue):
+        with transaction.atomic():
+            transaction.on_commit(ran.clear)
+            note(1)
+            assert [callback for _, callback, _ in connection.run_on_commit][0] == ran.clear
+
+
+@pytest.mark.django_db
+@pytest.mark.backends("memory")
+def test_calls_are_captured_as_callbacks_of_commits(queue, django_capture_on_commit_callbacks):
+    with django_capture_on_commit_callbacks() as callbacks:
+        transaction.on_commit(ran.clear)
+        note(1)
+    assert (len(callbacks), callbacks[0], len(queue)) == (2, ran.clear, 0)
+    with django_capture_on_commit_callbacks(execute=True), django_capture_on_commit_callbacks(execute=True):
+        note(2)
+    assert len(queue) == 1
 
 
 def test_the_base_sends_on_commit_of_the_default_database():

@@ -46,6 +46,28 @@ class TestFeeder:
         bench.feeder.tick()
         assert bench.ids() == {handles[1].id}
 
+    def test_it_asks_once_which_of_those_that_ran_before_were_cancelled(self, queue, monkeypatch):
+        handles = work.enqueue_many([(number,) for number in range(4)])
+        leases = queue.claim(3)
+        assert [handle.cancel() for handle in handles[:2]] == [False] * 2
+        queue.release(leases)
+        read, asked = queue.store.get_many, []
+        monkeypatch.setattr(queue.store, "get_many", lambda keys: asked.append(len(keys)) or read(keys))
+        bench = Bench(queue, threads=4)
+        eventually(lambda: bench.feeder.tick() or len(bench.holdings) == 4)
+        assert sum(asked) == 3
+        assert {held.lease.entry.id for held in bench.holdings if held.cancelled} == {one.id for one in handles[:2]}
+
+    @pytest.mark.backends("memory")
+    def test_if_the_store_cannot_say_so_they_are_run(self, queue, monkeypatch, caplog):
+        work()
+        queue.release(queue.claim(1))
+        monkeypatch.setattr(queue.store, "get_many", lambda keys: 1 / 0)
+        bench = Bench(queue)
+        bench.feeder.tick()
+        assert bench.begin().cancelled is False
+        assert "cannot be known" in caplog.text
+
     @pytest.mark.backends("memory")
     def test_what_may_not_wait_for_a_worker_is_not_asked_for_again_before_one_is_free(self, queue):
         gently.enqueue_many([(number,) for number in range(3)])

@@ -651,6 +651,17 @@ class TestCancel:
             assert consumer.code() == 0
         assert [name for name, _ in told] == ["started", "retried", "discarded"]
 
+    def test_no_worker_asks_a_store_whether_what_it_begins_again_is_cancelled(self, queue, monkeypatch):
+        askers = set()
+        for verb in ("get", "get_many"):
+            ask = getattr(queue.store, verb)
+            noted = lambda key, ask=ask: askers.add(threading.current_thread().name) or ask(key)  # noqa: E731
+            monkeypatch.setattr(queue.store, verb, noted)
+        stumble.using(backoff=False, result_ttl=None).enqueue()
+        with serving(threads=1, drain=True) as consumer:
+            assert consumer.code() == 0
+        assert askers == {"djqueue-feeder-default"}
+
     def test_what_runs_and_is_done_all_the_same_is_done(self, queue):
         handle = echo(1)
         lease = claim_one(queue)

@@ -5,13 +5,14 @@ import importlib
 import logging
 import socket
 import sys
+from dataclasses import replace
 from datetime import timedelta
 
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from djqueue import Backoff, Discard, Fail, Retry, current_message
+from djqueue import Backoff, Discard, Fail, Retry, conf, current_message
 from djqueue.backends.base import Entry, Lease
 from djqueue.backends.memory import MemoryQueue
 from djqueue.decorators import queue_command
@@ -23,7 +24,7 @@ from djqueue.queues import queues
 from djqueue.settle import VERBS, settle
 from djqueue.verdicts import Outcome, Verdict, settled
 from tests.backends import ACROSS
-from tests.life import claim_one, heard, message_for, run_one, serving
+from tests.life import claim_one, heard, message_for, run_one, run_when_due, serving
 
 EVERY = pytest.mark.backends(*ACROSS)
 MEMORY = pytest.mark.backends("memory")
@@ -156,10 +157,10 @@ def _nothing_ran():
 
 
 def run_until_rest(queue):
-    """Run whatever waits, due or not; the outcomes and the delays of the verdicts."""
+    """Run whatever waits, when it is due; the outcomes and the delays of the verdicts."""
     outcomes, delays = [], []
     while len(queue):
-        verdict = run_one(queue)
+        verdict = run_when_due(queue)
         outcomes.append(verdict.outcome)
         delays.append(verdict.delay)
         assert len(outcomes) < 50
@@ -423,10 +424,10 @@ class TestWords:
         handle = command("retry", 0)
         with heard("retried", "failed") as told:
             for _ in range(5):  # more than max_attempts
-                assert run_one(queue).outcome is Outcome.RETRY
+                assert run_when_due(queue).outcome is Outcome.RETRY
         assert {(name, about["exception"]) for name, about in told} == {("retried", None)}
         record = queue.find(handle.id)
-        assert (record.state, counts(record.entry), record.entry.note) == ("ready", (5, 0, 0), "")
+        assert (record.state, counts(record.entry), record.entry.note) == ("delayed", (5, 0, 0), "")
 
     def test_retry_after_a_while(self, queue, command):
         handle = command("retry", 60)
@@ -469,7 +470,7 @@ class TestOddWords:
         assert outcomes == [Outcome.RETRY, Outcome.DEAD]
         assert ran == [1, 2]
 
-    @pytest.mark.parametrize(("after", "delay"), [(timedelta(hours=2), 7200.0), (0, 0.0), (None, 0.0)])
+    @pytest.mark.parametrize(("after", "delay"), [(timedelta(hours=2), 7200.0), (0, 0.1), (1e-320, 0.1), (None, 0.1)])
     def test_waits_that_there_are(self, queue, after, delay):
         say("retry", after)
         assert run_one(queue).delay == delay
@@ -484,7 +485,7 @@ class TestOddWords:
 
     def test_no_wait_is_a_wait_of_its_own(self, queue):
         say.using(backoff=Backoff()).enqueue("retry", 0)
-        assert run_one(queue).delay == 0.0
+        assert run_one(queue).delay == 0.1
 
     def test_words_are_words_even_if_they_are_listed(self, queue):
         say.using(retry_on=[BaseException]).enqueue("fail")
@@ -494,7 +495,23 @@ class TestOddWords:
 
     def test_one_attempt_may_still_be_asked_to_be_run_again(self, queue):
         say.using(max_attempts=1).enqueue("retry", 0)
-        assert [run_one(queue).outcome for _ in range(3)] == [Outcome.RETRY] * 3
+        assert [run_when_due(queue).outcome for _ in range(3)] == [Outcome.RETRY] * 3
+
+    def test_what_asks_for_another_start_too_often_is_put_aside(self, queue, settings):
+        settings.QUEUE_MAX_STARTS = 3
+        handle = say.using(backoff=False).enqueue("retry", 1e-320)
+        assert [run_when_due(queue).outcome for _ in range(3)] == [Outcome.RETRY] * 2 + [Outcome.DEAD]
+        [note] = notes(queue.dead.find(handle.id).entry.note)
+        assert note["reason"] == "it asked to be run again at its start number 3"
+        assert queue.dead.find(handle.id).entry.failures == 1
+
+    def test_the_bound_of_starts_can_be_taken_away(self, queue, settings):
+        assert conf.get("QUEUE_MAX_STARTS") == 1000
+        settings.QUEUE_MAX_STARTS = None
+        say("retry", 0)
+        lease = claim_one(queue)
+        entry = replace(lease.entry, attempts=10_000)
+        assert execute(queue, replace(lease, entry=entry)).outcome is Outcome.RETRY
 
 
 # ---- what is kept of it
@@ -744,6 +761,7 @@ class Life:
             self.verdict = self.policy.judge(MEANT[what], lease.entry) if what in MEANT else Verdict(STANDING[what])
         self.failed += self.verdict.exception is not None
         settle(self.queue, [(lease, self.verdict)])
+        self.time += self.verdict.delay
 
     @property
     def over(self):

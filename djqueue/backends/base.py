@@ -6,9 +6,11 @@ import logging
 import threading
 import time
 from collections.abc import Hashable, Iterable, Mapping, Sequence
+from copy import copy
 from dataclasses import replace
 from functools import cached_property
 from math import inf
+from typing import Self
 
 from djqueue import conf
 from djqueue.backends import apart, wire
@@ -56,12 +58,42 @@ __all__ = [
 logger = logging.getLogger(__name__)
 
 DEAD_SUFFIX = f":{DEAD}"
+REAP_EVERY = 1.0
+"""Seconds between two times that :meth:`BaseQueue.reserve` reaps, at least."""
+REAP_BATCH = 100
 
 
 class _Told(threading.local):
     """What a queue told the calling thread."""
 
     refusal: Refusal | None = None
+
+
+class _Reaping:
+    """When one queue object reaps for the loops that claim from it; moments are monotonic."""
+
+    def __init__(self) -> None:
+        self._due = self._next = -inf
+
+    @property
+    def due(self) -> bool:
+        """Whether the latest time was long enough ago."""
+        return time.monotonic() >= self._due
+
+    @property
+    def left(self) -> float:
+        """Seconds until a lease may run out that was seen the latest time, but not before it is due again."""
+        return max(0.0, self._next - time.monotonic())
+
+    def reap(self, queue: BaseQueue) -> int:
+        """How many leases ran out; their entries can be claimed again."""
+        self._due = self._next = time.monotonic() + REAP_EVERY  # first: of several threads one does it
+        reaped = queue.reap(REAP_BATCH)
+        self._next = max(self._due, time.monotonic() + reaped.next)
+        if reaped.count:
+            text = "%s: %d leases ran out; their holders died or lost touch"
+            tell(logger, logging.WARNING, text, queue.alias, reaped.count)
+        return reaped.count
 
 
 class BaseQueue(ItemVerbs, OperatorVerbs):
@@ -101,7 +133,7 @@ class BaseQueue(ItemVerbs, OperatorVerbs):
         # Here and not in __init__, which a third party need not call, nor pass its own options on to.
         queue = super().__new__(cls)
         queue._given = {name: value for name, value in options.items() if name not in ("name", "connection")}
-        queue._told = _Told()
+        queue._told, queue._reaping = _Told(), _Reaping()
         return queue
 
     def __init__(self, name: str, connection: object = None, **options):
@@ -180,17 +212,27 @@ class BaseQueue(ItemVerbs, OperatorVerbs):
     def reserve(self, limit: int = 1, lease: float = 60.0, owner: str = "", wait: float = 0.0) -> Claimed:
         """Claim; while there is nothing, nap and claim again until ``wait`` seconds are over.
 
+        If there is nothing it reaps, at most once a second, so that loops of one's own take over from those that died.
         A throttle says when the next may leave: until then nobody looks.
         """
         deadline = time.monotonic() + wait
         while True:
-            claimed = self.claim(limit, lease, owner)
+            claimed = self._claim_or_take_over(limit, lease, owner)
             left = deadline - time.monotonic()
             if claimed or left <= 0:
                 self._told.refusal = claimed.refusal
                 return claimed
-            if claimed.again:
-                self.nap_until(min(left, claimed.again), inf if claimed.why else self.poll)
+            if claimed.why:
+                self.nap_until(min(left, claimed.again), inf)
+            elif claimed.again:
+                self.nap_until(min(left, claimed.again, self._reaping.left), self.poll)
+
+    def _claim_or_take_over(self, limit: int, lease: float, owner: str) -> Claimed:
+        claimed = self.claim(limit, lease, owner)
+        is_empty = not claimed and claimed.again > 0 and not claimed.why
+        if is_empty and self._reaping.due and self._reaping.reap(self):
+            return self.claim(limit, lease, owner)
+        return claimed
 
     @property
     def refusal(self) -> Refusal | None:
@@ -322,6 +364,18 @@ class BaseQueue(ItemVerbs, OperatorVerbs):
             return None
         return type(self)(self.name + DEAD_SUFFIX, self.connection, **self._given)
 
+    def _sibling(self, backend: type[BaseQueue], name: str, **options) -> Self:
+        """The queue of another name that the ``__init__`` of ``backend`` makes, otherwise as this one.
+
+        The class of this one may be somebody's own, whose ``__init__`` takes other arguments.
+        """
+        other = copy(self)
+        other._told, other._reaping = _Told(), _Reaping()
+        for attribute in [one for one in vars(other) if isinstance(getattr(type(other), one, None), cached_property)]:
+            delattr(other, attribute)
+        backend.__init__(other, name, self.connection, **options)
+        return other
+
 
 class LeasedQueue(BaseQueue):
     """The mirror image: write the leased verbs (``put`` … ``stats``), get the four for nothing."""
@@ -334,7 +388,7 @@ class LeasedQueue(BaseQueue):
 
     def read(self) -> str | None:
         """Claim and complete the next due entry, at most once; its body, None when nothing is due."""
-        lease = self.first_of(self.claim(1))
+        lease = self.first_of(self.reserve(1))
         if lease is None:
             return None
         self.complete([lease])

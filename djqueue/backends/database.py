@@ -101,7 +101,7 @@ class DatabaseQueue(DatabaseOperators, LeasedQueue):
         """It remembers nothing: what is completed there may come again."""
         if self.name.endswith(DEAD_SUFFIX):
             return None
-        return type(self)(self.name + DEAD_SUFFIX, self.connection, lifo=self._lifo)
+        return self._sibling(DatabaseQueue, self.name + DEAD_SUFFIX, lifo=self._lifo)
 
     # ---- put
 

@@ -11,7 +11,7 @@ from django.db import connections
 
 from djqueue.backends import spending
 from djqueue.backends.base import DEAD_SUFFIX, BaseStore, Budget
-from djqueue.backends.database_rows import batches, micros
+from djqueue.backends.database_rows import batches, chunks, micros
 from djqueue.backends.spending import Grant
 from djqueue.backends.sql import Dialect, dialect_of
 from djqueue.backends.sql.session import Session, run
@@ -54,6 +54,12 @@ class DatabaseStore(BaseStore):
 
     def get(self, key: str) -> bytes | None:
         return self._run(self._sql.get, self.key(key))
+
+    def get_many(self, keys: Sequence[str]) -> list[bytes | None]:
+        names, found = [self.key(key) for key in keys], {}
+        for some in chunks(names):
+            found |= self._run(self._sql.get_many, some)
+        return [found.get(name) for name in names]
 
     def put(self, key: str, value: bytes, ttl: float | None = None) -> None:
         self._run(self._sql.put, [(self.key(key), value, _us(ttl))])

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import logging
+import time
 from collections.abc import Iterable, Sequence
 from dataclasses import replace
 from datetime import timedelta
@@ -15,8 +16,9 @@ from djqueue.durations import priority as checked_priority
 from djqueue.durations import seconds
 from djqueue.exceptions import InvalidMessage, QueueError
 from djqueue.fingerprints import fingerprint
-from djqueue.logs import tell
+from djqueue.logs import about, tell
 from djqueue.message import new_id, pack_item, unpack_item
+from djqueue.notes import noted
 
 logger = logging.getLogger(__name__)
 
@@ -112,22 +114,43 @@ class ItemVerbs:
     ) -> tuple[Lease, object] | tuple[None, None]:
         """The next item with its lease, at least once: then ``complete``, ``touch`` or ``release`` it.
 
-        ``(None, None)`` after ``wait`` without one; both are seconds or timedeltas. An item that does not verify goes
-        to the error queue and raises InvalidMessage; after any other error, as of the database that a model is read
-        from, it is put back. Raises TypeError or ValueError for a lease of less than a tenth of a second, and for what
-        is no duration.
+        ``(None, None)`` after ``wait`` without one; both are seconds or timedeltas. One whose holders died
+        ``QUEUE_MAX_LOST`` times goes to the error queue instead. So does an item that does not verify, and
+        InvalidMessage is raised; in an error queue it stays, and the look counts as nothing. After any other error, as
+        of the database that a model is read from, it is put back. Raises TypeError or ValueError for a lease of less
+        than a tenth of a second, and for what is no duration.
         """
-        held = self.first_of(self.reserve(1, seconds(lease, "lease", least=0.1), wait=seconds(wait, "wait")))
+        held = self._next_held(seconds(lease, "lease", least=0.1), time.monotonic() + seconds(wait, "wait"))
         if held is None:
             return None, None
         try:
             return held, self._open(held.entry)
-        except InvalidMessage:
-            self.bury([held])
+        except InvalidMessage as error:
+            self._put_aside(held, f"invalid message: {error}")
             raise
         except Exception:
             self.release([held])
             raise
+
+    def _next_held(self, lease: float, deadline: float) -> Lease | None:
+        """The next that was not lost too often; those that were are put aside."""
+        while held := self.first_of(self.reserve(1, lease, wait=max(0.0, deadline - time.monotonic()))):
+            if self.dead is None or held.entry.lost < conf.get("QUEUE_MAX_LOST"):
+                return held
+            reason = f"its holder died: {held.entry.lost} starts never reported"
+            self._put_aside(held, reason)
+            text = "An item of %s went to the error queue: %s"
+            tell(logger, logging.ERROR, text, self.name, reason, extra=about(self, held.entry))
+        return None
+
+    def _put_aside(self, held: Lease, reason: str) -> None:
+        """Into the error queue, with the reason; what is there already stays as it is."""
+        entry = held.entry
+        if self.dead is None:
+            self.release([untried(held)])
+            return
+        note = noted(entry.note, at=held.claimed, attempt=entry.attempts, reason=reason)
+        self.bury([replace(held, entry=replace(entry, note=note))])
 
     def first_of(self, claimed: Sequence[Lease]) -> Lease | None:
         """The first of what was claimed, for who serves one at a time: what left its lane with it goes back."""

@@ -55,7 +55,7 @@ class MemoryQueue(MemoryOperators, LeasedQueue):
     def _make_dead(self) -> MemoryQueue | None:
         if self.name.endswith(DEAD_SUFFIX):
             return None
-        dead = type(self)(self.name + DEAD_SUFFIX, self.connection)
+        dead = self._sibling(MemoryQueue, self.name + DEAD_SUFFIX)
         dead._lock, dead._arrivals, dead.clock = self._lock, self._arrivals, self.now
         dead.store._lock = self._lock
         return dead

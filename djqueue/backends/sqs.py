@@ -18,7 +18,7 @@ from functools import cached_property
 from math import inf
 
 from djqueue.backends import sqs_wire
-from djqueue.backends.base import LeasedQueue
+from djqueue.backends.base import DEAD_SUFFIX, LeasedQueue
 from djqueue.backends.entries import Claimed, Entry, Fact, Lease, QueueStats
 from djqueue.backends.guards import AnyGuard
 from djqueue.backends.sqs_checks import check_queue
@@ -72,6 +72,7 @@ class SqsQueue(LeasedQueue):
         create: bool = False,
     ):
         super().__init__(name, connection)
+        self._options = {"prefix": prefix, "suffix": suffix, "fifo": fifo, "create": create}
         sqs_wire.check_options(prefix, suffix, create)
         self.is_fifo = sqs_wire.is_fifo(name, fifo)
         self._link = Link(connection, sqs_wire.sqs_name(name, prefix, suffix, self.is_fifo), self.is_fifo, create)
@@ -84,9 +85,10 @@ class SqsQueue(LeasedQueue):
 
     @cached_property
     def dead(self) -> SqsQueue | None:
-        dead = super().dead
-        if dead is not None:
-            dead.store = self.store
+        if self.name.endswith(DEAD_SUFFIX):
+            return None
+        dead = self._sibling(SqsQueue, self.name + DEAD_SUFFIX, **self._options)
+        dead.store = self.store
         return dead
 
     # ---- what the consumer calls

@@ -48,6 +48,10 @@ class BaseStore:
         """The value, or None if there is none or its time is over."""
         raise NotImplementedError
 
+    def get_many(self, keys: Sequence[str]) -> list[bytes | None]:
+        """Of each key, in their order, what :meth:`get` says."""
+        return [self.get(key) for key in keys]
+
     def put(self, key: str, value: bytes, ttl: float | None = None) -> None:
         """Set, whatever was there."""
         raise NotImplementedError

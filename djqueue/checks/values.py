@@ -71,6 +71,7 @@ VALUES: dict[str, tuple[Callable[[object], bool], str]] = {
     "QUEUE_MODELS": (lambda value: value in ("pickle", "reference"), "'pickle' or 'reference'"),
     "QUEUE_MAX_MESSAGE_SIZE": (_is_count, "a whole number of bytes, at least 1"),
     "QUEUE_MAX_LOST": (_is_count, "a whole number, at least 1"),
+    "QUEUE_MAX_STARTS": (_is_none_or(_is_count), "a whole number, at least 1, or None"),
     "QUEUE_UNKNOWN_AFTER": (_is_duration, "seconds, or a timedelta"),
     "QUEUE_RETRY_ON": (_are_exceptions, "a list of exception classes"),
     "QUEUE_MAX_ATTEMPTS": (_is_count, "a whole number, at least 1"),

@@ -2,19 +2,24 @@
 
 from __future__ import annotations
 
+import logging
 import time
 from collections.abc import Callable, Iterable, Sequence
 from threading import Event
 
 from djqueue import conf
+from djqueue.backends.base import BaseQueue
 from djqueue.consumer.holdings import Held, Holdings
 from djqueue.consumer.loop import Loop, each
 from djqueue.durations import clock, seconds
 from djqueue.exceptions import QueueError
-from djqueue.kept import Progress, is_cancelled, report_progress
+from djqueue.kept import Progress, are_cancelled, is_cancelled, report_progress
+from djqueue.logs import tell
 from djqueue.policies import Policy
 from djqueue.running import Control
 from djqueue.settle import proof_of
+
+logger = logging.getLogger(__name__)
 
 EVERY = 0.25  # seconds between two deliveries, or two questions, for one message
 FIRST_ANSWER = 1.0  # seconds to wait for it at most
@@ -118,6 +123,19 @@ class Courier(Loop):
         return EVERY
 
 
+def note_cancelled(queue: BaseQueue, claimed: Sequence[Held]) -> None:
+    """Ask, before they are begun, which of those that ran before were cancelled then. Workers ask no store."""
+    again = [held for held in claimed if held.lease.entry.attempts > 1]
+    try:
+        cancelled = are_cancelled(queue, [held.lease.entry for held in again]) if again else []
+    except Exception as error:  # to run them is the lesser evil
+        text = "It cannot be known whether messages of %s are cancelled"
+        tell(logger, logging.ERROR, text, queue.alias, exc_info=error, extra={"queue": queue.alias})
+        return
+    for held, was in zip(again, cancelled, strict=True):
+        held.cancelled = was
+
+
 def _by_queue(some: Iterable[Held]) -> list[list[Held]]:
     queues: dict[int, list[Held]] = {}
     for held in some:
@@ -160,6 +178,10 @@ class HeldControl(Control):
     @property
     def cancelled(self) -> bool:
         self._courier.watch(self._held)
+        return self._held.cancelled
+
+    @property
+    def called_off(self) -> bool:
         return self._held.cancelled
 
     def report(self, id: str, progress: Progress) -> None:

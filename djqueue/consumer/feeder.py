@@ -11,6 +11,7 @@ from dataclasses import dataclass
 
 from djqueue import events
 from djqueue.backends.base import BaseQueue, Claimed
+from djqueue.consumer.courier import note_cancelled
 from djqueue.consumer.holdings import Held, Holdings, units_of
 from djqueue.consumer.loop import Loop, Setbacks
 from djqueue.consumer.pace import Budget, Pace, Prefetch
@@ -185,6 +186,7 @@ class Feeder(Loop):
 
     def _take(self, queue: BaseQueue, claimed: Claimed, asked: float, surplus: int = 0) -> None:
         held = self._hands.holdings.take(queue, claimed, asked)
+        note_cancelled(queue, held)
         if surplus:
             self._untried(held[-surplus:], "the limit is reached")
             del held[-surplus:]

@@ -50,7 +50,7 @@ class Held:
         self.reported = 0.0
         """When its progress was last taken to the store (monotonic)."""
         self.cancelled = False
-        """Whether the holder of its result wants it to stop; known only of those that asked."""
+        """Whether the holder of its result wants it to stop; known of what ran before, and of those that asked."""
         self.verdict: Verdict | None = None
         """What is to become of it, once that is known."""
         self.in_doubt = False

@@ -5,7 +5,6 @@ from __future__ import annotations
 import logging
 from collections.abc import Callable, Iterator
 from contextlib import ExitStack, contextmanager, suppress
-from functools import partial
 from unittest import mock
 
 from django.db import DatabaseError, connections, transaction
@@ -13,6 +12,7 @@ from django.db.backends.base.base import BaseDatabaseWrapper
 
 from djqueue import conf
 from djqueue.backends.base import BaseQueue, Entry
+from djqueue.committed import OnceCommitted
 from djqueue.producer import _put_or_report, _signal
 
 logger = logging.getLogger(__name__)
@@ -66,7 +66,7 @@ def _waiting() -> Iterator[Callable]:
 
 
 def _sends(callback: Callable) -> bool:
-    return isinstance(callback, partial) and callback.func is _put_or_report
+    return isinstance(callback, OnceCommitted) and callback.func is _put_or_report
 
 
 Savepoints = list[set]

@@ -10,6 +10,7 @@ from unittest import mock
 from djqueue.backends.base import BaseQueue, Fact, Lease
 from djqueue.testing.contract_errors import ErrorsContract
 from djqueue.testing.contract_inspect import InspectContract
+from djqueue.testing.contract_loops import LoopContract
 from djqueue.testing.contract_order import OrderContract
 from djqueue.testing.contract_puts import AcceptContract
 from djqueue.testing.patience import eventually, together
@@ -324,5 +325,5 @@ class FenceContract(Contract):
         assert sorted(taken, key=int) == [str(number) for number in range(80)]
 
 
-class LeaseContract(FenceContract, OrderContract, AcceptContract, InspectContract, ErrorsContract):
+class LeaseContract(FenceContract, OrderContract, AcceptContract, InspectContract, ErrorsContract, LoopContract):
     """All that a queue with leases keeps."""

@@ -116,6 +116,15 @@ class StoreContract(Contract):
             assert queue.store.get("key") == b"%d" % won.index(True)
             queue.store.put("key", b"first")
 
+    def test_several_are_read_at_once(self):
+        store = self.store()
+        store.put("a", b"1")
+        store.put("b", b"2", 60)
+        store.put("over", b"3", 0.05)
+        eventually(lambda: store.get("over") is None)
+        assert store.get_many(["b", "none", "a", "over", "b", "nul \0"]) == [b"2", None, b"1", None, b"2", None]
+        assert store.get_many([]) == []
+
     def test_several_are_put_at_once(self):
         one, other = self.store(), self.store()
         one.put("old", b"1", ttl=60)

@@ -25,6 +25,11 @@ class Facts:
         found = run.rows(f"SELECT value FROM djqueue_fact WHERE k = %s AND {LIVING}", [key])
         return bytes(found[0][0]) if found else None
 
+    def get_many(self, run: Session, keys: Sequence[str]) -> dict[str, bytes]:
+        """The values of those keys that there are."""
+        found = run.rows(f"SELECT k, value FROM djqueue_fact WHERE k IN ({marks(keys)}) AND {LIVING}", keys)
+        return {key: bytes(value) for key, value in found}
+
     def get_as_of(self, run: Session, key: str) -> tuple[int, bytes | None]:
         """The same, and the moment."""
         sql = f"SELECT NOW, (SELECT value FROM djqueue_fact WHERE k = %s AND {LIVING})"

@@ -1,0 +1,48 @@
+"""Queues of a class of one's own, whose ``__init__`` takes other arguments than that of its backend."""
+
+import pytest
+
+from djqueue.backends.entries import READY
+from djqueue.testing.steps import claim, put
+
+
+def of_a_region(backend):
+    """A subclass as a project writes it, of the backend under test."""
+    config = backend.config()
+    options = {key.lower(): value for key, value in config.get("OPTIONS", {}).items()}
+
+    class Regional(backend.cls):
+        def __init__(self, region: str):
+            self.region = region
+            super().__init__(f"{config['NAME']}-{region}", config["CONNECTION"], **options)
+
+        def describe(self):
+            return f"{self.region}: {super().describe()}"
+
+    return Regional("north")
+
+
+@pytest.mark.backends("memory", "sqlite", "postgres")
+def test_the_error_queue_of_a_subclass_is_made_by_its_backend(backend):
+    queue = of_a_region(backend)
+    made = put(queue, "kept", "failed")
+    queue.complete([claim(queue)[0]])
+    assert queue.stats().done == 1
+    queue.bury(claim(queue))
+    assert type(queue.dead) is type(queue)
+    assert (queue.dead.name, queue.dead.dead, len(queue), len(queue.dead)) == (f"{queue.name}:dead", None, 0, 1)
+    assert queue.dead.describe() == queue.describe()
+    [record] = queue.dead.peek(READY)
+    assert record.entry.id == made["failed"].id
+    assert queue.dead.stats().done == 0
+    assert queue.revive([record.entry.id]) == 1
+    assert (len(queue), len(queue.dead)) == (1, 0)
+
+
+@pytest.mark.backends("sqs")
+def test_so_is_that_of_one_at_sqs(backend):
+    queue = of_a_region(backend)
+    put(queue, "failed")
+    queue.bury(claim(queue))
+    assert (type(queue.dead), queue.dead.name) == (type(queue), f"{queue.name}:dead")
+    assert claim(queue.dead)[0].entry.data == b"failed"
