@@ -73,6 +73,7 @@ class QueueMessage(models.Model):
     attempts = models.IntegerField(_("starts"))
     failures = models.IntegerField(_("failures"))
     lost = models.IntegerField(_("lost starts"))
+    begun = models.SmallIntegerField(db_default=0)  # whether a start is lost if the lease runs out
     created = models.BigIntegerField(_("created"))
     lane = BytewiseCharField(_("lane"), max_length=LABEL_LENGTH)
     gate = BytewiseTextField(_("gate"), db_default="")  # "": it has none, and its lane is only a name

@@ -4,6 +4,7 @@ from django.db import connections
 from django.test.utils import CaptureQueriesContext
 
 from djqueue.backends.database import DatabaseQueue
+from djqueue.testing import together
 
 
 def again(queue, **options):
@@ -14,3 +15,8 @@ def again(queue, **options):
 def statements(queue):
     """Those that are run meanwhile."""
     return CaptureQueriesContext(connections[queue.database])
+
+
+def elsewhere(queue, look):
+    """What another connection sees."""
+    return together(look, last=queue.close)[0]

@@ -6,10 +6,12 @@ Which row changes how is in :mod:`djqueue.backends.sql`; how rows become entries
 
 from __future__ import annotations
 
+import logging
 import os
 import secrets
 import threading
-from collections.abc import Callable, Hashable, Iterable, Sequence
+from collections.abc import Callable, Hashable, Iterable, Mapping, Sequence
+from contextlib import AbstractContextManager, nullcontext
 from dataclasses import replace
 from functools import cached_property, partial
 from types import NoneType
@@ -21,7 +23,7 @@ from djqueue.backends.base import DEAD_SUFFIX, Budget, LeasedQueue
 from djqueue.backends.database_budgets import Looks, claim_paid, claim_within
 from djqueue.backends.database_claims import Claims, claim_of_the_dead
 from djqueue.backends.database_guards import put_guarded
-from djqueue.backends.database_lanes import Say, put_in_lanes, settle
+from djqueue.backends.database_lanes import Say, disown, put_in_lanes, settle
 from djqueue.backends.database_lanes import reap as reap_lanes
 from djqueue.backends.database_operators import DatabaseOperators
 from djqueue.backends.database_rows import (
@@ -33,6 +35,7 @@ from djqueue.backends.database_rows import (
     delay_of,
     in_no_lane,
     is_ours,
+    kept_of,
     lane_of,
     micros,
     pairs_of,
@@ -47,9 +50,15 @@ from djqueue.backends.remembering import Span, remembering
 from djqueue.backends.sql import Dialect, dialect_of
 from djqueue.backends.sql.common import Arrival, Ask, Finish
 from djqueue.backends.sql.session import Session, joined, run
+from djqueue.backends.sql.text import ALL, NONE
+from djqueue.backends.unanswered import Unanswered
 from djqueue.exceptions import InvalidQueueError
+from djqueue.logs import tell
+from djqueue.notes import noted
 
 __all__ = ["DatabaseQueue", "DatabaseStore"]
+
+logger = logging.getLogger(__name__)
 
 LONGEST_NAME, LONGEST_OWNER = 95, 100
 SLOTS = 16
@@ -58,6 +67,9 @@ TRIES = 3
 """So often a claim by a budget tries to be the first to spend, before it waits for its turn."""
 FOR_EVER = 100 * 365 * 86400
 """Seconds for which an id is remembered if only a count bounds it."""
+
+
+REPLAYED = "It was completed before: somebody put it again who writes to the store."
 
 
 class DatabaseQueue(DatabaseOperators, LeasedQueue):
@@ -94,7 +106,7 @@ class DatabaseQueue(DatabaseOperators, LeasedQueue):
         self._remember = micros(min(remember, FOR_EVER))
         self._facts.bound = (self._marks, keep)
         self._unswept, self._lifo, self._claims = 0, lifo, Claims(self._run)
-        self._looks = Looks(self._run)
+        self._looks, self._unanswered = Looks(self._run), Unanswered()
 
     @cached_property
     def dead(self) -> DatabaseQueue | None:
@@ -153,10 +165,12 @@ class DatabaseQueue(DatabaseOperators, LeasedQueue):
     def claim(self, limit: int = 1, lease: float = 60.0, owner: str = "", ahead: int = 0) -> Claimed:
         """At equal priority lanes and entries in none take turns; a claim that is full may not know of lanes that
         others filled or let open in the last 50 milliseconds."""
-        ask = self._ask(limit, lease, owner)
-        claimed = self._claim(ask, ahead)
-        self._claims.look_behind(self._sql, ask)
-        return claimed
+        self._disown()
+        ask = self._ask(limit, lease, owner)._replace(begun=NONE if ahead else ALL)
+        with self._asking(ask, lease):
+            claimed = self._claim(ask, ahead)
+            self._claims.look_behind(self._sql, ask)
+            return self._without_replays(claimed)
 
     def _claim(self, ask: Ask, ahead: int = 0) -> Claimed:
         if self.dead is None:
@@ -169,7 +183,13 @@ class DatabaseQueue(DatabaseOperators, LeasedQueue):
         """One statement or one transaction, if there is something to claim and the budget has room at a glance."""
         if self.store is not self._facts:
             return super().claim_within(budget, limit, lease, owner)
-        ask, at_once = self._ask(limit, lease, owner), partial(self._claims.paid, self._sql)
+        self._disown()
+        ask = self._ask(limit, lease, owner)
+        with self._asking(ask, lease):
+            return self._without_replays(self._claim_within(budget, ask))
+
+    def _claim_within(self, budget: Budget, ask: Ask) -> Claimed:
+        at_once = partial(self._claims.paid, self._sql)
         for _ in range(TRIES if self.dead is not None else 0):
             look = self._looks.look(self._sql, self.name, self._facts.shared, budget)
             if look.nothing is not None:  # it is empty, and so it is false
@@ -188,6 +208,27 @@ class DatabaseQueue(DatabaseOperators, LeasedQueue):
 
         return self._run(claim_within, self._sql, self._facts.shared, budget, ask.limit, claim, self.release)
 
+    def _without_replays(self, claimed: Claimed) -> Claimed:
+        """What is remembered as done can have been put by nobody but who writes to the tables: it has failed."""
+        done = self._run(self._sql.marked, self._marks, [lease.entry.id for lease in claimed]) if self._marks else ()
+        if not done:
+            return claimed
+        replays = [replayed(lease) for lease in claimed if lease.entry.id in done]
+        tell(logger, logging.WARNING, "%d messages were completed before, and have failed now", len(replays))
+        self.bury(replays)
+        return Claimed([lease for lease in claimed if lease.entry.id not in done], claimed.again, claimed.why)
+
+    def _asking(self, ask: Ask, lease: float) -> AbstractContextManager:
+        """Around a claim. In a caller's transaction one that fails is rolled back with that."""
+        is_joined = joined(connections[self.database])
+        return nullcontext() if is_joined else self._unanswered.asking(ask.token, lease)
+
+    def _disown(self) -> None:
+        """Give back what claims took whose answer never came."""
+        tokens = self._unanswered.tokens()
+        if tokens and self._run(disown, self._sql, self.name, tokens):
+            self._claims.stir()
+
     def _ask(self, limit: int, lease: float, owner: str) -> Ask:
         token = secrets.randbits(62) | 1  # 0 is nobody's
         lifo = self._lifo and self.dead is not None
@@ -198,6 +239,7 @@ class DatabaseQueue(DatabaseOperators, LeasedQueue):
             self._claims.settle_in(self._sql, self._ask(0, 0.0, ""))
 
     def reap(self, limit: int = 100) -> Reaped:
+        self._disown()
         count, now, next, laned = self._do(self._sql.reap, limit)
         if laned and count < limit:
             count += self._run(reap_lanes, self._sql, self.name, limit - count)
@@ -209,9 +251,20 @@ class DatabaseQueue(DatabaseOperators, LeasedQueue):
     def complete(self, leases: Sequence[Lease], facts: Sequence[Fact | None] = ()) -> list[Lease]:
         slot = (os.getpid() + threading.get_native_id()) % SLOTS
         finish = Finish(self._counters[slot], self._marks, self._remember)
-        done = self._by_holder(leases, lambda run, held: self._sql.complete(run, pairs_of(held), finish))
+        kept = self._kept(leases, facts)
+
+        def say(run: Session, held: Iterable[Lease]) -> Iterable[tuple]:
+            return self._sql.complete(run, pairs_of(held), finish, kept_of(held, kept))
+
+        done = self._by_holder(leases, say, facts=kept)
         self._sweep(len(done))
         return self._with_facts([lease for lease, _ in done], leases, facts)
+
+    def begin(self, leases: Sequence[Lease]) -> list[Lease]:
+        def say(run: Session, held: Iterable[Lease]) -> Iterable[tuple]:
+            return self._sql.mark_begun(run, pairs_of(held))
+
+        return [replace(lease, begun=True) for lease, _ in self._by_holder(leases, say, in_lanes=False)]
 
     def touch(self, leases: Sequence[Lease], lease: float = 60.0) -> list[Lease]:
         def say(run: Session, held: Iterable[Lease]) -> Iterable[tuple]:
@@ -227,23 +280,38 @@ class DatabaseQueue(DatabaseOperators, LeasedQueue):
         if self.dead is None:
             return self.release(leases)  # what has failed stays here
         into, places = self.dead.name, {id(lease): place for place, lease in enumerate(leases)}
+        kept = self._kept(leases, facts)
 
         def say(run: Session, held: Iterable[Lease]) -> Iterable[tuple]:
-            return self._sql.bury(run, into, said_of(held, lambda lease: places[id(lease)]))
+            return self._sql.bury(run, into, said_of(held, lambda lease: places[id(lease)]), kept_of(held, kept))
 
-        return self._with_facts([lease for lease, _ in self._by_holder(leases, say)], leases, facts)
+        buried = self._by_holder(leases, say, facts=kept)
+        return self._with_facts([lease for lease, _ in buried], leases, facts)
 
-    def _by_holder(self, leases: Sequence[Lease], say: Say, in_lanes: bool = True) -> list[tuple]:
+    def _kept(self, leases: Sequence[Lease], facts: Sequence[Fact | None]) -> dict[Token, tuple]:
+        """The rows of the facts that are kept in the statement that settles: they are in the same tables."""
+        if not facts or self.store is not self._facts:
+            return {}
+        pairs = zip(leases, facts, strict=True)
+        return {lease.token: self._facts.row_of(fact) for lease, fact in pairs if fact is not None and is_ours(lease)}
+
+    def _with_facts(self, ours: list[Lease], leases: Sequence[Lease], facts: Sequence[Fact | None]) -> list[Lease]:
+        """In a step of its own only where the store is another."""
+        return ours if self.store is self._facts else super()._with_facts(ours, leases, facts)
+
+    def _by_holder(
+        self, leases: Sequence[Lease], say: Say, in_lanes: bool = True, facts: Mapping[Token, tuple] | None = None
+    ) -> list[tuple]:
         """Each lease that was still ours, with the row that says so; a row begins with its seq.
 
-        ``in_lanes``: what is said may let lanes open.
+        ``in_lanes``: what is said may let lanes open. ``facts`` are said with it.
         """
         mine = [lease for lease in leases if is_ours(lease)]
         laned = [lease for lease in mine if lease.token.lane and in_lanes]
         rows: dict[Token, tuple] = {}
-        for held in rounds(lease for lease in mine if not (lease.token.lane and in_lanes)):
+        for held in rounds((lease for lease in mine if not (lease.token.lane and in_lanes)), facts):
             rows |= {held[row[0]].token: row for row in self._run(say, held.values())}
-        for held in rounds(laned):
+        for held in rounds(laned, facts):
             said = self._run(settle, self._sql, self.name, [*held.values()], say)
             rows |= {held[row[0]].token: row for row in said}
         if laned:
@@ -297,3 +365,10 @@ class DatabaseQueue(DatabaseOperators, LeasedQueue):
     def _do(self, verb: Callable, *args):
         """The same of a verb that is asked of this queue."""
         return self._run(verb, self.name, *args)
+
+
+def replayed(lease: Lease) -> Lease:
+    """With a note of why it has failed."""
+    entry = lease.entry
+    note = noted(entry.note, at=lease.claimed, attempt=entry.attempts, reason=REPLAYED)
+    return replace(lease, entry=replace(entry, note=note, delay=0.0, hold=""))

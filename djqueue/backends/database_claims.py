@@ -97,7 +97,10 @@ class Claims:
             return Brought([], seconds_to(glance.next, glance.now))
         tickets = self._do(take_tickets, sql, ask.queue, glance)
         units, self._laned_last, held_back = self._do(claim_turns, sql, ask, glance, tickets, ahead, self._laned_last)
-        units = [unit and [lease_of(row, ask, unit[0], row[6]) for row in unit[1]] for unit in units]
+        units = [
+            unit and [lease_of(row, ask, unit[0], row[6], not place) for place, row in enumerate(unit[1])]
+            for unit in units
+        ]
         units = [unit for unit in units if unit is None or unit]
         if held_back or len(units) >= ask.limit:
             return Brought(units, 0.0)

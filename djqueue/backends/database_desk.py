@@ -90,7 +90,7 @@ class Desk:
 
     def _define(self, name: str, gate: str) -> bool:
         """Give a lane its gate; whether that could be done."""
-        one, new = self.held[name], gate_of(gate) if gate else self.held[name].lane.gate
+        one, new = self.held[name], gate_of(gate, name) if gate else self.held[name].lane.gate
         old = one.lane.gate.within
         self.hold_named({old, new.within}, wait=False)
         if not {old, new.within} <= {*self.held, ""}:

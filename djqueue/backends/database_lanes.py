@@ -13,9 +13,9 @@ from djqueue.backends.entries import Lease
 from djqueue.backends.gates import HOLD_LANE, HOLD_ORDER, HOLD_PARK, Lane
 from djqueue.backends.sql.common import Arrival, Ask, Dialect
 from djqueue.backends.sql.gated import gate_of
-from djqueue.backends.sql.lanes import Glance, picked
+from djqueue.backends.sql.lanes import Glance, one_of, picked
 from djqueue.backends.sql.session import Session
-from djqueue.backends.sql.text import BACKWARDS, OPEN, ORDER, OUT, TIMED
+from djqueue.backends.sql.text import ALL, BACKWARDS, LEASED, OPEN, ORDER, OUT, TIMED
 
 TAKEN_IN = 200
 """So many tickets, and so many lanes whose time has come, one claim looks at."""
@@ -104,10 +104,9 @@ def _ranks(run: Session, sql: Dialect, ask: Ask) -> list[int]:
 
 def _lend(run: Session, sql: Dialect, ask: Ask, desk: Desk, turns: list[Turn]) -> list[tuple[str, list[tuple]]]:
     """Of each turn what is still there, up to the first that is not; the rows of that."""
-    seqs = [waiting.seq for turn in turns for waiting in turn.waiting]
     rows = (
-        {row[0]: row for row in sql.take(run, ask._replace(leased=OUT, since=str(desk.now)), picked(seqs))}
-        if seqs
+        _taken(run, sql, ask._replace(leased=OUT, since=str(desk.now)), turns)
+        if any(turn.waiting for turn in turns)
         else {}
     )
     units, stray = [], []
@@ -121,6 +120,13 @@ def _lend(run: Session, sql: Dialect, ask: Ask, desk: Desk, turns: list[Turn]) -
     if stray:
         sql.put_back(run, stray)
     return units
+
+
+def _taken(run: Session, sql: Dialect, ask: Ask, turns: list[Turn]) -> dict[int, tuple]:
+    """The rows of what is still there. Of each turn the first begins, if anything does."""
+    if ask.begun == ALL:
+        ask = ask._replace(begun=one_of(one.seq for turn in turns for one in turn.waiting[:1]))
+    return {row[0]: row for row in sql.take(run, ask, picked(one.seq for turn in turns for one in turn.waiting))}
 
 
 def _forget_nobodys(run: Session, sql: Dialect, queue: str, tickets: list[Ticket]) -> None:
@@ -188,6 +194,28 @@ def reap(run: Session, sql: Dialect, queue: str, limit: int) -> int:
         _bring_back(desk, lanes)
         desk.stand()
     return len(lanes)
+
+
+# ---- what an unanswered claim may have leased
+
+
+def disown(run: Session, sql: Dialect, queue: str, tokens: Sequence[int]) -> bool:
+    """Give back what these tokens hold as if it had never been claimed; whether any of it was of lanes.
+
+    Lanes that somebody has are passed over.
+    """
+    held = sql.leased_by(run, queue, tokens)
+    if own := sorted(seq for seq, state, _ in held if state == LEASED):
+        sql.disown(run, own, tokens)
+    laned = sorted((seq, lane) for seq, state, lane in held if state == OUT)
+    if laned:
+        with at_desk(run, sql, queue) as desk:
+            desk.hold_named({lane for _, lane in laned}, wait=False)
+            desk.hold_outers(wait=False)
+            if seqs := [seq for seq, lane in laned if lane in desk.held]:
+                _bring_back(desk, sql.disown_in_lanes(run, seqs, tokens))
+                desk.stand()
+    return bool(laned)
 
 
 # ---- for operators

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from math import ceil, inf
 from typing import NamedTuple
 
@@ -12,13 +12,15 @@ from djqueue.backends.entries import DELAYED, LEASED, READY, Entry, LaneRecord, 
 from djqueue.backends.guards import AnyGuard, Guard
 from djqueue.backends.sql.common import Arrival, Ask
 from djqueue.backends.sql.gated import gate_of, number_of
-from djqueue.backends.sql.text import FIRST_NUMBER, NOWHERE, OPEN, TIMED
+from djqueue.backends.sql.text import ALL, FIRST_NUMBER, MOST, NOWHERE, OPEN, TIMED
 
 STATES = (READY, DELAYED, LEASED, DELAYED, LEASED)
 """By their number in the table; higher ones are ready in a lane."""
 LANE_STATES = {OPEN: gates.OPEN, NOWHERE: gates.NOWHERE, TIMED: gates.TIMED}
 LONGEST = {"id": 64, "lane": 255, "label": 255}
 BEYOND = 2**31
+FAR = 2**61
+"""µs: a moment plus that still has 64 bits."""
 BATCH, BATCH_BYTES = 1000, 4 * 2**20
 """One statement takes so many entries, of so many bytes, at most. Quoting may double those: MariaDB takes 16 MiB."""
 BODY, DELAY, LANE, NOTE = 1, 3, 5, 7
@@ -36,8 +38,13 @@ class Token(NamedTuple):
 
 
 def micros(seconds: float) -> int:
-    """Microseconds, rounded up: never early."""
-    return ceil(seconds * 1e6)
+    """Microseconds, rounded up: never early. What is further off than a column can say is as far as it can."""
+    return ceil(max(-FAR, min(seconds * 1e6, FAR)))
+
+
+def counts_of(entry: Entry) -> tuple[int, int, int]:
+    """Attempts, failures and lost ones, as far as a column goes."""
+    return tuple(max(-MOST, min(count, MOST)) for count in (entry.attempts, entry.failures, entry.lost))
 
 
 def seconds_to(moment: int | None, now: int) -> float:
@@ -59,10 +66,21 @@ def arrival_of(entry: Entry, key: str = "", guard: AnyGuard | None = None, lifo:
         raise ValueError(f"Entry.priority is {entry.priority}; it may have 32 bits.")
     delay = max(0, micros(entry.delay))
     run_at = 0 if delay else micros(entry.run_at)
-    counts = (entry.attempts, entry.failures, entry.lost)
     home = number_of(entry.lane) if entry.gate else 0
     nprio = entry.priority if lifo and not home else ~entry.priority
-    row = (entry.id, entry.data, nprio, delay, run_at, entry.lane, entry.label, entry.note, *counts, entry.gate, home)
+    row = (
+        entry.id,
+        entry.data,
+        nprio,
+        delay,
+        run_at,
+        entry.lane,
+        entry.label,
+        entry.note,
+        *counts_of(entry),
+        entry.gate,
+        home,
+    )
     return Arrival(row, key, micros(guard.ttl) if isinstance(guard, Guard) else 0, entry, guard)
 
 
@@ -105,8 +123,7 @@ def said_of(leases: Iterable[Lease], delay_of: Callable[[Lease], int]) -> list[t
     """What holders say of their entries; a delay in µs."""
     rows = []
     for lease in leases:
-        entry = lease.entry
-        rows.append((*lease.token[:2], delay_of(lease), entry.attempts, entry.failures, entry.lost, entry.note))
+        rows.append((*lease.token[:2], delay_of(lease), *counts_of(lease.entry), lease.entry.note))
     return rows
 
 
@@ -126,11 +143,15 @@ def entry_of(row: tuple, lifo: bool = False) -> Entry:
     return Entry(bytes(body), id, priority, run_at, 0.0, lane, *counts, created / 1e6, label, note, gate)
 
 
-def lease_of(row: tuple, ask: Ask, run: str = "", lane: str = "") -> Lease:
-    """The lease that a claim brought. It was claimed when the row was changed: later than it began."""
+def lease_of(row: tuple, ask: Ask, run: str = "", lane: str = "", first: bool = True) -> Lease:
+    """The lease that a claim brought. It was claimed when the row was changed: later than it began.
+
+    ``first``: of its unit; those behind have not begun.
+    """
     until = row[12]
     token = Token(row[0], ask.token, row[2], lane)
-    return Lease(entry_of(row, ask.lifo), token, (until - ask.lease) / 1e6, until / 1e6, run)
+    begun = first and ask.begun == ALL
+    return Lease(entry_of(row, ask.lifo), token, (until - ask.lease) / 1e6, until / 1e6, run, begun)
 
 
 def order_of(row: tuple) -> tuple:
@@ -176,17 +197,22 @@ def is_ours(lease: Lease) -> bool:
     return isinstance(lease.token, Token) and lease.token.id == lease.entry.id
 
 
-def rounds(leases: Iterable[Lease]) -> Iterator[dict[int, Lease]]:
+def kept_of(leases: Iterable[Lease], facts: Mapping[Token, tuple]) -> list[tuple]:
+    """Rows of KEPT: of leases the facts of which we know the key, the value and the time in µs."""
+    return [(*lease.token[:2], *facts[lease.token]) for lease in leases if lease.token in facts]
+
+
+def rounds(leases: Iterable[Lease], facts: Mapping[Token, tuple] | None = None) -> Iterator[dict[int, Lease]]:
     """Batches by row, sorted, so that two who change the same rows queue up.
 
     The database answers with rows, so leases of different claims of one row are in different batches.
     """
-    rest = sorted(leases, key=lambda lease: lease.token)
+    rest, none = sorted(leases, key=lambda lease: lease.token), ("", b"", 0)
     while rest:
         batch: dict[int, Lease] = {}
         left, size = [], 0
         for lease in rest:
-            weight = _size(lease.entry.note)
+            weight = _size(lease.entry.note) + (len(facts.get(lease.token, none)[1]) if facts else 0)
             is_full = len(batch) == BATCH or (batch and size + weight > BATCH_BYTES)
             if lease.token.seq in batch or is_full:
                 left.append(lease)

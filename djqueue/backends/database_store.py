@@ -66,9 +66,14 @@ class DatabaseStore(BaseStore):
 
     def put_many(self, facts: Sequence[tuple[str, bytes, float | None]]) -> None:
         """In one statement, or in several if they are very many or very large."""
-        rows = {self.key(key): (self.key(key), value, _us(ttl)) for key, value, ttl in facts}
+        rows = {row[0]: row for row in map(self.row_of, facts)}
         for batch in batches(sorted(rows.values()), lambda row: len(row[1])):
             self._run(self._sql.put, batch)
+
+    def row_of(self, fact: tuple[str, bytes, float | None]) -> tuple[str, bytes, int | None]:
+        """As it is written: the key in the table, the value and the time in µs."""
+        key, value, ttl = fact
+        return self.key(key), value, _us(ttl)
 
     def add(self, key: str, value: bytes, ttl: float) -> bool:
         return self._run(self._sql.add, self.key(key), value, _us(ttl))

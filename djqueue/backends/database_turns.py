@@ -11,7 +11,7 @@ from typing import NamedTuple
 from djqueue.backends import gates
 from djqueue.backends.gates import LINE, Head, Lane, Place
 from djqueue.backends.sql.gated import gate_of, number_of, text_of
-from djqueue.backends.sql.text import NOWHERE, OPEN, TIMED
+from djqueue.backends.sql.text import MOST, NOWHERE, OPEN, TIMED
 from djqueue.backends.windows import Log
 
 MOST_READ = 1000
@@ -49,10 +49,10 @@ class Held:
 
     @classmethod
     def read(cls, row: tuple) -> Held:
-        seq, name, number, gate, away, turn, open_at, parked, logs, *_ = row
-        known = tuple(Log(tuple(map(tuple, grants)), last, warm) for grants, last, warm in json.loads(logs))
-        lane = Lane(name, gate_of(gate), away, turn, open_at, parked, known)
-        return cls(seq, number, lane, (seq, *row[3:]))
+        seq, name, _, gate, away, turn, open_at, parked, logs, *_ = row
+        ours = gate_of(gate, name)
+        lane = Lane(name, ours, max(0, away), turn, open_at, parked, _logs_of(logs, len(ours.windows)))
+        return cls(seq, number_of(name), lane, (seq, *row[3:]))
 
     @property
     def stands(self) -> int:
@@ -64,7 +64,13 @@ class Held:
         lane = self.lane
         state = number_of(lane.gate.within) if place.where == LINE else STANDS[place.where]
         moment = place.at if place.where == gates.TIMED else lane.turn
-        known = (lane.out, lane.turn, lane.open_at, lane.parked, json.dumps(lane.logs, separators=(",", ":")))
+        known = (
+            min(lane.out, MOST),
+            lane.turn,
+            lane.open_at,
+            lane.parked,
+            json.dumps(lane.logs, separators=(",", ":")),
+        )
         return self.seq, text_of(lane.gate), *known, state, place.rank, moment
 
     def most(self, limit: int) -> int:
@@ -74,6 +80,18 @@ class Held:
         room = max(0, gate.most - self.lane.out) if gate.most else most
         slots = min((window.limit for window in gate.windows), default=most)
         return min(most, room, slots) + max(1, gate.least)
+
+
+def _logs_of(text: str, count: int) -> tuple[Log, ...]:
+    """Of so many windows; nothing if it cannot be read, as somebody else wrote it."""
+    try:
+        logs = tuple(
+            Log(tuple((int(at), int(number)) for at, number in grants), int(last), int(warm))
+            for grants, last, warm in json.loads(text)
+        )
+    except (ArithmeticError, TypeError, ValueError, RecursionError):
+        return ()
+    return logs if len(logs) == count else ()
 
 
 class Turns:
@@ -119,7 +137,11 @@ class Turns:
 
     def _chain(self, name: str) -> list[str]:
         within = self._lanes[name].gate.within
-        return [name, within] if within in self._lanes else [name]
+        return [name, within] if self._is_outer(within) else [name]
+
+    def _is_outer(self, name: str) -> bool:
+        """Whether it can have others within it: what is within another cannot, whatever somebody wrote."""
+        return name in self._lanes and not self._lanes[name].gate.within
 
     def _first(self, heap: list[tuple], where: str) -> str | None:
         """The first of a heap that still stands there so."""
@@ -136,7 +158,7 @@ class Turns:
         if place.where in (gates.OPEN, LINE):
             heap = self._open if place.where == gates.OPEN else self._lines.setdefault(lane.gate.within, [])
             heapq.heappush(heap, (place.rank, lane.turn, name))
-        if lane.gate.within in self._places:
+        if lane.gate.within in self._places and self._is_outer(lane.gate.within):
             self._stand(lane.gate.within)
 
     def _head(self, name: str) -> Head | None:

@@ -67,7 +67,10 @@ class Gate:
 
     @classmethod
     def read(cls, text: str) -> Gate:
-        """The inverse of :meth:`written`. Asked several times for each message of a lane, and gates are few."""
+        """The inverse of :meth:`written`. Asked several times for each message of a lane, and gates are few.
+
+        What cannot be read, as somebody else wrote it, is UNREADABLE.
+        """
         return _read(text)
 
     @property
@@ -76,22 +79,46 @@ class Gate:
         return self.ordered or self.run > 1
 
 
+UNREADABLE = Gate(ordered=True)
+"""One at a time, in order: that breaks no promise of any gate."""
+LONGEST_LANE = 255
+
+
 @lru_cache(maxsize=1024)
 def _read(text: str) -> Gate:
-    return _gate(json.loads(text))
+    try:
+        return _gate(json.loads(text))
+    except (ArithmeticError, AttributeError, TypeError, ValueError, RecursionError):
+        return UNREADABLE
 
 
 def _gate(said: dict) -> Gate:
+    outer = _gate(said["by"]) if "by" in said else None
+    if outer is not None and outer.within:
+        raise ValueError("There are two levels and no more.")
     return Gate(
         ordered=bool(said.get("o")),
-        run=said.get("r", 0) + 1,
-        most=said.get("m", 0),
+        run=_count(said, "r") + 1,
+        most=_count(said, "m"),
         windows=tuple(Window.read(*window) for window in said.get("w", ())),
-        least=said.get("l", 0) + 1,
-        wait=said.get("t", 0) / 1e6,
-        within=said.get("in", ""),
-        outer=_gate(said["by"]) if "by" in said else None,
+        least=_count(said, "l") + 1,
+        wait=_count(said, "t") / 1e6,
+        within=_name(said.get("in", "")),
+        outer=outer,
     )
+
+
+def _count(said: dict, name: str) -> int:
+    value = said.get(name, 0)
+    if isinstance(value, bool) or not isinstance(value, int) or not 0 <= value < 2**53:
+        raise ValueError(f"{name} is {value!r}.")
+    return value
+
+
+def _name(value: object) -> str:
+    if not isinstance(value, str) or len(value) > LONGEST_LANE or "\0" in value:
+        raise ValueError(f"{value!r} is no name of a lane.")
+    return value
 
 
 class Head(NamedTuple):

@@ -51,6 +51,7 @@ class Migration(migrations.Migration):
                 ("attempts", models.IntegerField(verbose_name="starts")),
                 ("failures", models.IntegerField(verbose_name="failures")),
                 ("lost", models.IntegerField(verbose_name="lost starts")),
+                ("begun", models.SmallIntegerField(db_default=0)),
                 ("created", models.BigIntegerField(verbose_name="created")),
                 ("lane", djqueue.models.BytewiseCharField(max_length=255, verbose_name="lane")),
                 ("label", djqueue.models.BytewiseCharField(max_length=255, verbose_name="command")),

@@ -21,12 +21,14 @@ from djqueue.backends.sql.lanes import Glance, Lanes
 from djqueue.backends.sql.operators import Operators
 from djqueue.backends.sql.session import Session
 from djqueue.backends.sql.text import (
+    ALL,
     BURIED,
     DELAYED,
     FIRST_READY,
     GIVE_UP,
     LAST_READY,
     LEASED,
+    NEVER,
     OUT,
     PROMOTE,
     PROMOTED,
@@ -62,6 +64,8 @@ class Ask(NamedTuple):
     """Whether a claim that is not full tells what lanes have to do; one that will be full need not ask."""
     since: str = "NOW"
     """When it was claimed, µs; the moment for which a throttle was asked, if one was."""
+    begun: str = ALL
+    """What of it begins with the claim: a condition."""
 
 
 class Payment(NamedTuple):
@@ -188,10 +192,29 @@ class Dialect(Facts, Guarding, Lanes, Operators):
         """Change the first rows of a state whose moment is over; how many."""
         raise NotImplementedError
 
+    def leased_by(self, run: Session, queue: str, tokens: Sequence[int]) -> list[tuple]:
+        """What these tokens hold: rows of seq, state and lane."""
+        sql = (
+            f"SELECT seq, state, lane FROM djqueue_message WHERE queue = %s AND state IN ({LEASED}, {OUT}) AND ord = 0 "
+            f"AND token IN ({marks(tokens)})"
+        )
+        return run.rows(sql, [queue, *tokens])
+
+    def disown(self, run: Session, seqs: Sequence[int], tokens: Sequence[int]) -> None:
+        """Let what is in no lane be as before these tokens had it."""
+        ours = f"seq IN ({marks(seqs)}) AND state = {LEASED} AND token IN ({marks(tokens)})"
+        run.count(f"UPDATE djqueue_message SET {PROMOTED}, {NEVER} WHERE {ours}", [*seqs, *tokens])
+
     # ---- by those who hold leases: (seq, token) pairs, sorted
 
-    def complete(self, run: Session, pairs: Sequence[tuple], finish: Finish) -> Iterable[tuple]:
-        """Delete; rows that begin with the seqs that were ours."""
+    def complete(
+        self, run: Session, pairs: Sequence[tuple], finish: Finish, kept: Sequence[tuple] = ()
+    ) -> Iterable[tuple]:
+        """Delete; rows that begin with the seqs that were ours. Of those the facts are ``kept``, rows of KEPT."""
+        raise NotImplementedError
+
+    def mark_begun(self, run: Session, pairs: Sequence[tuple]) -> Iterable[tuple]:
+        """Note that they run; rows of seq."""
         raise NotImplementedError
 
     def touch(self, run: Session, pairs: Sequence[tuple], lease: int) -> Iterable[tuple]:
@@ -201,20 +224,22 @@ class Dialect(Facts, Guarding, Lanes, Operators):
     def release(self, run: Session, queue: str, said: Sequence[tuple]) -> Iterable[tuple]:
         return self.give_up(run, queue, GIVE_UP, said)
 
-    def give_up(self, run: Session, queue: str, change: str, said: Sequence[tuple]) -> Iterable[tuple]:
-        """Let rows stand in ``queue`` as SAID and changed so; rows that begin with the seqs that were ours."""
+    def give_up(
+        self, run: Session, queue: str, change: str, said: Sequence[tuple], kept: Sequence[tuple] = ()
+    ) -> Iterable[tuple]:
+        """Let rows stand in ``queue`` as SAID and changed so; as ``complete`` otherwise."""
         raise NotImplementedError
 
-    def bury(self, run: Session, dead: str, said: Sequence[tuple]) -> Iterable[tuple]:
+    def bury(self, run: Session, dead: str, said: Sequence[tuple], kept: Sequence[tuple] = ()) -> Iterable[tuple]:
         """``give_up`` into the error queue, where an older entry of the same id gives way."""
         change = BURIED.replace("DIED", self.died)
         try:
             with run.atomic(savepoint=True) if run.joined else nullcontext():
-                return self.give_up(run, dead, change, said)
+                return self.give_up(run, dead, change, said, kept)
         except IntegrityError:
             with run.atomic():
                 self._give_way(run, dead, {row[:2] for row in said})
-                return self.give_up(run, dead, change, said)
+                return self.give_up(run, dead, change, said, kept)
 
     def _give_way(self, run: Session, dead: str, pairs: set[tuple]) -> None:
         sql = f"SELECT seq, token, id FROM djqueue_message WHERE seq IN ({marks(pairs)})"

@@ -5,13 +5,14 @@ from __future__ import annotations
 from functools import lru_cache
 from hashlib import blake2b
 
-from djqueue.backends.gates import Gate
+from djqueue.backends.gates import UNREADABLE, Gate
 from djqueue.backends.sql.text import FIRST_NUMBER
 
 
-def gate_of(text: str) -> Gate:
-    """What was written, but of a lane that nobody defined: a gate that is always open."""
-    return Gate.read(text) if text else Gate()
+def gate_of(text: str, lane: str = "") -> Gate:
+    """What was written, but of a lane that nobody defined: a gate that is always open. No lane is within itself."""
+    gate = Gate.read(text) if text else Gate()
+    return UNREADABLE if lane and gate.within == lane else gate
 
 
 @lru_cache(maxsize=1024)

@@ -16,6 +16,7 @@ from djqueue.backends.sql.text import (
     DELAYED,
     FIRST_NUMBER,
     LATER,
+    NEVER,
     OPEN,
     OUT,
     PROMOTE,
@@ -224,17 +225,23 @@ class Lanes:
 
     def reap_in_lanes(self, run: Session, seqs: Sequence[int]) -> list[str]:
         """Let them return to their lanes if they are out and their leases over; the lanes, one for each."""
-        over = f"seq IN ({marks(seqs)}) AND state = {OUT} AND moment < NOW"
-        rows = run.rows(f"SELECT seq, lane FROM djqueue_message WHERE {over} {self.locking}", seqs)
+        return self._return(run, seqs, "moment < NOW", (), REAPED_IN_LANE)
+
+    def disown_in_lanes(self, run: Session, seqs: Sequence[int], tokens: Sequence[int]) -> list[str]:
+        """The same of those that these tokens hold, as if they had never left."""
+        return self._return(run, seqs, f"token IN ({marks(tokens)})", tokens, f"{RETURNED}, {NEVER}")
+
+    def _return(self, run: Session, seqs: Sequence[int], which: str, params: Sequence, change: str) -> list[str]:
+        out = f"seq IN ({marks(seqs)}) AND state = {OUT} AND {which}"
+        rows = run.rows(f"SELECT seq, lane FROM djqueue_message WHERE {out} {self.locking}", [*seqs, *params])
         if rows:
-            late = [row[0] for row in rows]
-            run.count(f"UPDATE djqueue_message SET {REAPED_IN_LANE} WHERE seq IN ({marks(late)})", late)
+            back = [row[0] for row in rows]
+            run.count(f"UPDATE djqueue_message SET {change} WHERE seq IN ({marks(back)})", back)
         return [row[1] for row in rows]
 
     def put_back(self, run: Session, seqs: Sequence[int]) -> None:
         """What was leased by this transaction was not."""
-        untried = f"{RETURNED}, attempts = attempts - 1, token = 0, owner = ''"
-        run.count(f"UPDATE djqueue_message SET {untried} WHERE seq IN ({marks(seqs)})", seqs)
+        run.count(f"UPDATE djqueue_message SET {RETURNED}, {NEVER} WHERE seq IN ({marks(seqs)})", seqs)
 
     def lanes_of(self, run: Session, queue: str, ids: Sequence[str]) -> list[tuple]:
         """Name, number and gate of the lanes of entries."""
@@ -247,7 +254,12 @@ class Lanes:
 
 def picked(seqs: Iterable[int]) -> str:
     """Those of the entries that wait in their lanes."""
-    return f"SELECT seq FROM djqueue_message WHERE seq IN ({', '.join(map(str, seqs))}) AND state >= {FIRST_NUMBER}"
+    return f"SELECT seq FROM djqueue_message WHERE {one_of(seqs)} AND state >= {FIRST_NUMBER}"
+
+
+def one_of(seqs: Iterable[int]) -> str:
+    """The condition that a row is one of these."""
+    return f"djqueue_message.seq IN ({', '.join(map(str, seqs))})"
 
 
 def _union(part: str, count: int) -> str:

@@ -5,8 +5,9 @@ The session's isolation level is READ COMMITTED, as Django sets it.
 
 from __future__ import annotations
 
+import re
 import secrets
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 
 from djqueue.backends.sql.common import Arrival, Ask, Dialect, Finish, ids_of
 from djqueue.backends.sql.facts import LIVING
@@ -14,17 +15,19 @@ from djqueue.backends.sql.lanes import ASSIGNED, WRITTEN
 from djqueue.backends.sql.operators import NUMBERS, OF_LANE
 from djqueue.backends.sql.session import Session
 from djqueue.backends.sql.text import (
+    BEGIN,
     COLUMNS,
     DELAYED,
     ENTRY,
     EXTEND,
+    KEPT,
     LATER,
-    LEASE,
     REVIVED,
     SAID,
     WAITS,
     first_over,
     flat,
+    leasing,
     marks,
     rows_of_marks,
 )
@@ -35,6 +38,8 @@ BLOCK = (
     "START TRANSACTION; {steps}; COMMIT; END"
 )
 """Several statements in one round trip and one transaction. Without the handler an error would leave it open."""
+
+NAMED = re.compile(r"%\((\w+)\)s")
 
 Step = tuple[str, Sequence]
 
@@ -72,14 +77,16 @@ class MariaDB(Dialect):
     # ---- claim and reap
 
     def take(self, run: Session, ask: Ask, which: str) -> Sequence[tuple]:
-        """Two statements. A worker killed between them leaves leases that run out, as after any claim."""
-        lease = LEASE.replace("SINCE + %(lease)s", f"(@djqueue := {ask.since} + %(lease)s)")
-        sql = f"UPDATE {joined('djqueue_message', 'seq', which)} SET {lease}"
-        params = ask._asdict()
-        if not run.count(sql, params):
-            return []
+        """All or nothing: a worker that is killed before it hears of its leases has none."""
+        lease = leasing(ask.since, ask.begun).replace(f"{ask.since} + %(lease)s", "@djqueue")
         found = "queue = %(queue)s AND state = %(leased)s AND ord = 0 AND moment = @djqueue AND token = %(token)s"
-        return run.rows(f"SELECT {ENTRY} FROM djqueue_message WHERE {found}", params)
+        steps = (
+            f"SET @djqueue = {ask.since} + %(lease)s",
+            f"UPDATE {joined('djqueue_message', 'seq', which)} SET {lease}",
+            f"SELECT {ENTRY} FROM djqueue_message WHERE {found}",
+        )
+        named = ask._asdict()
+        return self._together(run, *(in_order(step, named) for step in steps))
 
     def change_over(self, run: Session, change: str, state: int, queue: str, limit: int) -> int:
         sql = f"UPDATE {joined('djqueue_message', 'seq', first_over(state))} SET {change}"
@@ -87,7 +94,9 @@ class MariaDB(Dialect):
 
     # ---- by those who hold leases
 
-    def complete(self, run: Session, pairs: Sequence[tuple], finish: Finish) -> Iterable[tuple]:
+    def complete(
+        self, run: Session, pairs: Sequence[tuple], finish: Finish, kept: Sequence[tuple] = ()
+    ) -> Iterable[tuple]:
         ours, params = fence(pairs)
         remember = (
             "INSERT INTO djqueue_fact (k, value, until, tally) "
@@ -102,7 +111,12 @@ class MariaDB(Dialect):
             [finish.counter, *params],
         )
         delete = (f"DELETE FROM djqueue_message WHERE {ours}", params)
-        return self._together(run, look(ours, params), *[remember] * bool(finish.remember), count, delete)
+        steps = [*[remember] * bool(finish.remember), *self._keeping(kept), count, delete]
+        return self._together(run, look(ours, params), *steps)
+
+    def mark_begun(self, run: Session, pairs: Sequence[tuple]) -> Iterable[tuple]:
+        ours, params = fence(pairs)
+        return self._together(run, look(ours, params), (f"UPDATE djqueue_message SET {BEGIN} WHERE {ours}", params))
 
     def touch(self, run: Session, pairs: Sequence[tuple], lease: int) -> Iterable[tuple]:
         ours, params = fence(pairs)
@@ -114,7 +128,9 @@ class MariaDB(Dialect):
         sql = f"UPDATE ({selected(WRITTEN, len(rows))}) u STRAIGHT_JOIN djqueue_lane l ON l.seq = u.seq SET "
         run.count(sql + ", ".join(f"l.{one}" for one in ASSIGNED.split(", ")), flat(rows))
 
-    def give_up(self, run: Session, queue: str, change: str, said: Sequence[tuple]) -> Iterable[tuple]:
+    def give_up(
+        self, run: Session, queue: str, change: str, said: Sequence[tuple], kept: Sequence[tuple] = ()
+    ) -> Iterable[tuple]:
         ours, params = fence([row[:2] for row in said])
         update = (
             f"UPDATE ({selected(SAID, len(said))}) u "
@@ -122,7 +138,19 @@ class MariaDB(Dialect):
             f"SET {qualified(f'queue = %s, {change}')}",
             [*flat(said), queue],
         )
-        return self._together(run, look(ours, params), update)
+        return self._together(run, look(ours, params), *self._keeping(kept), update)
+
+    def _keeping(self, kept: Sequence[tuple]) -> list[Step]:
+        """What keeps the facts of those rows that are still ours."""
+        if not kept:
+            return []
+        sql = (
+            "INSERT INTO djqueue_fact (k, value, until, tally) "
+            f"SELECT f.k, f.value, NOW + f.ttl, 0 FROM ({selected(KEPT, len(kept))}) f "
+            "STRAIGHT_JOIN djqueue_message m ON m.seq = f.seq AND m.token = f.token "
+            "ON DUPLICATE KEY UPDATE value = VALUES(value), until = VALUES(until)"
+        )
+        return [(sql, flat(kept))]
 
     def _together(self, run: Session, *steps: Step) -> Sequence[tuple]:
         """All or nothing; the rows of the step that has rows. In a caller's transaction a block would commit that."""
@@ -155,7 +183,7 @@ class MariaDB(Dialect):
         self, run: Session, table: str, key: str, condition: str, order: str, params: list, limit: int
     ) -> int:
         picked = f"SELECT {key} FROM {table} WHERE {condition} ORDER BY {order} LIMIT %s"
-        return run.count(f"DELETE t FROM {joined(table, key, picked)}", [*params, limit])
+        return run.count(f"DELETE {table} FROM {joined(table, key, picked)}", [*params, limit])
 
 
 class MySQL(MariaDB):
@@ -191,6 +219,11 @@ def insertion(queue: str, arrivals: Sequence[Arrival], token: int = 0) -> Step:
     return f"INSERT IGNORE INTO djqueue_message ({COLUMNS}) VALUES {', '.join(rows)}", params
 
 
+def in_order(sql: str, named: Mapping[str, object]) -> Step:
+    """A statement whose parameters have names, with those of the others in a block."""
+    return NAMED.sub("%s", sql), [named[name] for name in NAMED.findall(sql)]
+
+
 def fence(pairs: Sequence[tuple]) -> tuple[str, list]:
     """The condition that a row is one of the pairs. One pair alone would be a scan that locks all it passes."""
     seqs = [seq for seq, _ in pairs]
@@ -219,10 +252,10 @@ def one_by_one(run: Session, steps: Sequence[Step]) -> Sequence[tuple]:
 
 
 def joined(table: str, key: str, picked: str, lock: str = SKIPPING) -> str:
-    """The rows that are picked, as ``t``. They are found by their key because the optimiser must: it would read a small
+    """The rows that are picked. They are found by their key because the optimiser must: it would read a small
     table whole, and wait for every row in it that somebody has locked.
     """
-    return f"({picked} {lock}) x STRAIGHT_JOIN {table} t FORCE INDEX (PRIMARY) ON t.{key} = x.{key}"
+    return f"({picked} {lock}) x STRAIGHT_JOIN {table} FORCE INDEX (PRIMARY) ON {table}.{key} = x.{key}"
 
 
 def qualified(change: str) -> str:

@@ -14,12 +14,14 @@ from djqueue.backends.sql.session import Session
 from djqueue.backends.sql.text import (
     ARRIVED,
     ARRIVING,
+    BEGIN,
     COLUMNS,
     DELAYED,
     DUE,
     ENTRY,
     EXTEND,
     FIRST_READY,
+    KEPT,
     LAST_READY,
     LEASE,
     LEASED,
@@ -31,6 +33,7 @@ from djqueue.backends.sql.text import (
     absent,
     first_over,
     flat,
+    leasing,
     next_of,
     soonest,
 )
@@ -47,6 +50,7 @@ REFUSING = 'ORDER BY id COLLATE "C" ON CONFLICT (queue, id) DO NOTHING RETURNING
 """Numbered in the order of the call, inserted in that of the ids: two puts of the same ids would deadlock otherwise."""
 
 SAID_TYPES = ("bigint", "bigint", "bigint", "int", "int", "int", "text")
+KEPT_TYPES = ("bigint", "bigint", "text", "bytea", "bigint")
 ARRAYS_FROM = 8
 """So many rows are given as arrays, fewer as values."""
 PAIRS = "unnest(%s::bigint[], %s::bigint[]) u (seq, token)"
@@ -101,7 +105,7 @@ class PostgreSQL(Dialect):
         return taken._replace(more=promoted == PROMOTE)
 
     def _claim(self, run: Session, ask: Ask, sql: str) -> tuple[Taken, int]:
-        rows = run.rows(sql.replace("SINCE", ask.since), ask._asdict())
+        rows = run.rows(sql.replace("SINCE", ask.since).replace("BEGUN", ask.begun), ask._asdict())
         now, promoted, next, *of_lanes = rows[0][:GLANCED]
         glance = Glance(now, None, None, next, *of_lanes)
         taken = [row[GLANCED:] for row in rows if row[GLANCED] is not None]
@@ -110,7 +114,7 @@ class PostgreSQL(Dialect):
     def claim_paid(self, run: Session, ask: Ask, payment: Payment) -> tuple[int, Sequence[tuple]]:
         if run.joined:
             return 0, []
-        sql = PAID[ask.lifo].replace("SINCE", str(payment.since))
+        sql = PAID[ask.lifo].replace("SINCE", str(payment.since)).replace("BEGUN", ask.begun)
         try:
             rows = run.rows(sql, ask._asdict() | payment._asdict())
         except DataError:  # somebody has one of them
@@ -118,7 +122,7 @@ class PostgreSQL(Dialect):
         return rows[0][0], [row[PAID_FOR:] for row in rows if row[PAID_FOR] is not None]
 
     def take(self, run: Session, ask: Ask, which: str) -> Sequence[tuple]:
-        return run.rows(f"{change(LEASE.replace('SINCE', ask.since), which)} RETURNING {ENTRY}", ask._asdict())
+        return run.rows(f"{change(leasing(ask.since, ask.begun), which)} RETURNING {ENTRY}", ask._asdict())
 
     def reap(self, run: Session, queue: str, limit: int) -> Reaping:
         sql = (
@@ -158,7 +162,10 @@ class PostgreSQL(Dialect):
         picked = f"SELECT {key} FROM {table} WHERE {condition} ORDER BY {order} LIMIT %s {SKIPPING}"
         return run.count(f"DELETE FROM {table} WHERE {key} = ANY(ARRAY({picked}))", [*params, limit])
 
-    def complete(self, run: Session, pairs: Sequence[tuple], finish: Finish) -> Iterable[tuple]:
+    def complete(
+        self, run: Session, pairs: Sequence[tuple], finish: Finish, kept: Sequence[tuple] = ()
+    ) -> Iterable[tuple]:
+        keeping, facts = self._keeping(kept)
         sql = (
             f"WITH d AS (DELETE FROM djqueue_message m USING {PAIRS} WHERE {OURS} RETURNING m.seq, m.id), "
             "c AS (INSERT INTO djqueue_fact (k, value, until, tally) "
@@ -166,21 +173,42 @@ class PostgreSQL(Dialect):
             "ON CONFLICT (k) DO UPDATE SET tally = djqueue_fact.tally + excluded.tally), "
             "r AS (INSERT INTO djqueue_fact (k, value, until, tally) "
             "SELECT %s::text || id, '', NOW + %s, seq FROM d WHERE %s ORDER BY id "
-            "ON CONFLICT (k) DO UPDATE SET until = excluded.until, tally = excluded.tally) "
+            f"ON CONFLICT (k) DO UPDATE SET until = excluded.until, tally = excluded.tally){keeping} "
             "SELECT seq FROM d"
         )
         params = [finish.counter, finish.marks, finish.remember, finish.remember > 0]
-        return run.rows(sql, [*columns(pairs), *params])
+        return run.rows(sql, [*columns(pairs), *params, *facts])
+
+    def mark_begun(self, run: Session, pairs: Sequence[tuple]) -> Iterable[tuple]:
+        sql = f"UPDATE djqueue_message m SET {BEGIN} FROM {PAIRS} WHERE {OURS} RETURNING m.seq"
+        return run.rows(sql, columns(pairs))
 
     def touch(self, run: Session, pairs: Sequence[tuple], lease: int) -> Iterable[tuple]:
         change = f"UPDATE djqueue_message m SET {EXTEND}, moment = NOW + %s"
         sql = f"{change} FROM {PAIRS} WHERE {OURS} RETURNING m.seq, m.moment"
         return run.rows(sql, [lease, *columns(pairs)])
 
-    def give_up(self, run: Session, queue: str, change: str, said: Sequence[tuple]) -> Iterable[tuple]:
+    def give_up(
+        self, run: Session, queue: str, change: str, said: Sequence[tuple], kept: Sequence[tuple] = ()
+    ) -> Iterable[tuple]:
         rows, params = table(said, SAID_TYPES)
         sql = f"UPDATE djqueue_message m SET queue = %s, {change} FROM {rows} u ({SAID}) WHERE {OURS} RETURNING m.seq"
+        if kept:
+            keeping, facts = self._keeping(kept)
+            sql, params = f"WITH d AS ({sql}){keeping} SELECT seq FROM d", [*params, *facts]
         return run.rows(sql, [queue, *params])
+
+    def _keeping(self, kept: Sequence[tuple]) -> tuple[str, list]:
+        """A further part of a statement, which keeps the facts of those rows that are in its part ``d``."""
+        if not kept:
+            return "", []
+        rows, params = table(kept, KEPT_TYPES)
+        part = (
+            ", f AS (INSERT INTO djqueue_fact (k, value, until, tally) "
+            f"""SELECT DISTINCT ON (k COLLATE "C") k, value, NOW + ttl, 0 FROM {rows} x ({KEPT}) """
+            f"""WHERE seq IN (SELECT seq FROM d) ORDER BY k COLLATE "C" {self.fact_replaces})"""
+        )
+        return part, params
 
 
 def table(rows: Sequence[tuple], types: Sequence[str]) -> tuple[str, list]:

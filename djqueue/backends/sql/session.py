@@ -10,6 +10,8 @@ from typing import Any
 
 from django.db import InterfaceError, OperationalError, connections, transaction
 
+from djqueue.backends.sql.files import leave_replaced
+
 log = logging.getLogger(__name__)
 
 PAUSES = (0.01, 0.03, 0.1, 0.2, 0.4, 0.8)
@@ -58,6 +60,8 @@ def run(alias: str, now: str, work: Callable, *args) -> Any:
     After any other failure the connection is closed, under the same condition, so that the next call finds a new one.
     """
     connection = connections[alias]
+    if connection.vendor == "sqlite" and not joined(connection):
+        leave_replaced(connection)
     for pause in PAUSES:
         try:
             return _once(connection, now, work, args)

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import time
 from collections.abc import Iterable, Sequence
+from contextlib import nullcontext
 
 from djqueue.backends.sql.common import Arrival, Ask, Dialect, Finish
 from djqueue.backends.sql.session import Session
@@ -11,11 +12,11 @@ from djqueue.backends.sql.text import (
     ARRIVED,
     ARRIVING,
     ARRIVING_WIDTH,
+    BEGIN,
     COLUMNS,
     DUE,
     ENTRY,
     EXTEND,
-    LEASE,
     REVIVED,
     SAID,
     SAID_WIDTH,
@@ -23,6 +24,7 @@ from djqueue.backends.sql.text import (
     absent,
     first_over,
     flat,
+    leasing,
     marks,
     rows_of_marks,
 )
@@ -53,21 +55,30 @@ class SQLite(Dialect):
         return {row[0] for row in run.rows(sql, [*flat([arrival.row for arrival in arrivals]), queue])}
 
     def take(self, run: Session, ask: Ask, which: str) -> Sequence[tuple]:
-        sql = f"UPDATE djqueue_message SET {LEASE.replace('SINCE', ask.since)} WHERE seq IN ({which}) RETURNING {ENTRY}"
+        sql = f"UPDATE djqueue_message SET {leasing(ask.since, ask.begun)} WHERE seq IN ({which}) RETURNING {ENTRY}"
         return run.rows(sql, ask._asdict())
 
     def change_over(self, run: Session, change: str, state: int, queue: str, limit: int) -> int:
         sql = f"UPDATE djqueue_message SET {change} WHERE seq IN ({first_over(state)})"
         return run.count(sql, {"queue": queue, "limit": limit})
 
-    def complete(self, run: Session, pairs: Sequence[tuple], finish: Finish) -> Iterable[tuple]:
+    def complete(
+        self, run: Session, pairs: Sequence[tuple], finish: Finish, kept: Sequence[tuple] = ()
+    ) -> Iterable[tuple]:
         ours, params = fence(pairs)
         with run.atomic():
             rows = run.rows(f"DELETE FROM djqueue_message WHERE {ours} RETURNING seq, id", params)
             self._count(run, finish, len(rows))
             if finish.remember:
                 self._remember(run, finish, rows)
+            self._keep(run, rows, kept)
         return rows
+
+    def _keep(self, run: Session, rows: Sequence[tuple], kept: Sequence[tuple]) -> None:
+        """The facts of those rows that were ours."""
+        seqs = {row[0] for row in rows}
+        if facts := {fact[0]: tuple(fact) for seq, _, *fact in kept if seq in seqs}:
+            self.put(run, list(facts.values()))
 
     def _count(self, run: Session, finish: Finish, done: int) -> None:
         sql = (
@@ -84,18 +95,27 @@ class SQLite(Dialect):
         for seq, id in rows:
             run.count(sql, [finish.marks + id, finish.remember, seq])
 
+    def mark_begun(self, run: Session, pairs: Sequence[tuple]) -> Iterable[tuple]:
+        ours, params = fence(pairs)
+        return run.rows(f"UPDATE djqueue_message SET {BEGIN} WHERE {ours} RETURNING seq", params)
+
     def touch(self, run: Session, pairs: Sequence[tuple], lease: int) -> Iterable[tuple]:
         ours, params = fence(pairs)
         sql = f"UPDATE djqueue_message SET {EXTEND}, moment = NOW + %s WHERE {ours} RETURNING seq, moment"
         return run.rows(sql, [lease, *params])
 
-    def give_up(self, run: Session, queue: str, change: str, said: Sequence[tuple]) -> Iterable[tuple]:
+    def give_up(
+        self, run: Session, queue: str, change: str, said: Sequence[tuple], kept: Sequence[tuple] = ()
+    ) -> Iterable[tuple]:
         sql = (
             f"WITH u ({SAID}) AS (VALUES {rows_of_marks(SAID_WIDTH, len(said))}) "
             f"UPDATE djqueue_message AS m SET queue = %s, {change} FROM u WHERE m.seq = u.seq AND m.token = u.token "
             "RETURNING seq"
         )
-        return run.rows(sql, [*flat(said), queue])
+        with run.atomic() if kept else nullcontext():
+            rows = run.rows(sql, [*flat(said), queue])
+            self._keep(run, rows, kept)
+        return rows
 
     # ---- lanes, guards and operators
 

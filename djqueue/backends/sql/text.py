@@ -41,6 +41,9 @@ DUE = "CASE WHEN run_at > 0 THEN run_at ELSE NOW + delay END AS due"
 RANK = "CASE WHEN queue LIKE '%%:dead' THEN 0 ELSE nprio END"
 """What orders what is ready before its place does; an error queue knows no priorities."""
 
+KEPT = "seq, token, k, value, ttl"
+"""A fact that is kept if a row is still ours."""
+
 SAID = "seq, token, delay, attempts, failures, lost, note"
 """What a holder says of an entry on giving it up, and the proof that it may."""
 SAID_WIDTH = 7
@@ -57,21 +60,33 @@ BURIED = (
 )
 """The same in an error queue, whose order is that of the deaths; the delay tells those of one statement apart."""
 
+MOST = 2**31 - 1
+"""What a count goes to, and no further: whoever can write to the table may have set it so."""
 LEASE = (
     "state = %(leased)s, ord = 0, moment = SINCE + %(lease)s, token = %(token)s, owner = %(owner)s, "
-    "attempts = attempts + 1"
+    f"attempts = CASE WHEN attempts < {MOST} THEN attempts + 1 ELSE attempts END, "
+    "begun = CASE WHEN BEGUN THEN 1 ELSE 0 END"
 )
+"""SINCE and BEGUN are said by the ask of a claim: see :func:`leasing`."""
+ALL, NONE = "1 = 1", "1 = 0"
+"""Of what is claimed this has begun: conditions."""
+BEGIN = "begun = CASE WHEN state IN (2, 4) THEN 1 ELSE begun END"
+"""What was reaped has been counted, or not, by what it was."""
 EXTEND = (
-    "lost = lost - CASE WHEN state IN (2, 4) THEN 0 ELSE 1 END, state = CASE WHEN state = 4 THEN 4 ELSE 2 END, ord = 0"
+    "lost = CASE WHEN state NOT IN (2, 4) AND begun <> 0 AND lost > 0 THEN lost - 1 ELSE lost END, "
+    "state = CASE WHEN state = 4 THEN 4 ELSE 2 END, ord = 0"
 )
 """But for moment. What was reaped and not taken was not lost: its holder lives."""
 PROMOTED = f"state = 0, ord = {RANK}, moment = place"
-REAPED = f"lost = lost + 1, {PROMOTED}"
+LOSE = f"lost = CASE WHEN begun <> 0 AND lost < {MOST} THEN lost + 1 ELSE lost END"
+REAPED = f"{LOSE}, {PROMOTED}"
 """The token stays, so that a late worker may finish while nobody else has it."""
 RETURNED = "state = home, ord = nprio, moment = place"
 """Back in its lane, at its place."""
-REAPED_IN_LANE = f"lost = lost + 1, {RETURNED}, token = 0, owner = ''"
+REAPED_IN_LANE = f"{LOSE}, {RETURNED}, token = 0, owner = ''"
 """Its lane goes on, so a late worker may not finish what others may have begun."""
+NEVER = "attempts = CASE WHEN attempts > 0 THEN attempts - 1 ELSE attempts END, token = 0, owner = ''"
+"""A claim that counts as nothing."""
 REVIVED = (
     "home = ABS(home), state = ABS(home), ord = nprio, moment = NOW, place = NOW, created = NOW, "
     "token = 0, owner = '', attempts = 0, failures = 0, lost = 0"
@@ -110,6 +125,11 @@ def soonest(*states: int) -> str:
 def absent(id: str) -> str:
     """That a queue has no such id. Not by NOT EXISTS, which PostgreSQL may turn into a join that reads the queue."""
     return f"(SELECT o.seq FROM djqueue_message o WHERE o.queue = %s AND o.id = {id}) IS NULL"
+
+
+def leasing(since: str, begun: str) -> str:
+    """LEASE, of what was claimed at a moment and of which so much has begun."""
+    return LEASE.replace("SINCE", since).replace("BEGUN", begun)
 
 
 def marks(values: Collection) -> str:

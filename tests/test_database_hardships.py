@@ -1,0 +1,405 @@
+"""Queues in a database whose answers are lost, whose rows somebody else wrote, or whose file was replaced."""
+
+import json
+import os
+import sqlite3
+from contextlib import ExitStack, closing, contextmanager
+from dataclasses import replace
+
+import pytest
+from django.db import OperationalError, connections, transaction
+
+from djqueue import events
+from djqueue.backends import database
+from djqueue.backends.base import Budget, Fact
+from djqueue.backends.database import REPLAYED, DatabaseQueue
+from djqueue.backends.entries import LEASED, READY, untried
+from djqueue.backends.gates import UNREADABLE, Gate
+from djqueue.backends.sql import session as sql_session
+from djqueue.backends.windows import Window
+from djqueue.consumer.holdings import Holdings
+from djqueue.consumer.settler import Settler
+from djqueue.durations import clock
+from djqueue.models import QueueLane, QueueMessage
+from djqueue.notes import notes
+from djqueue.queues import queues
+from djqueue.testing import eventually
+from djqueue.testing.lane_steps import drained, fill, runs_of, unit
+from djqueue.testing.steps import claim, names, put
+from djqueue.verdicts import Outcome, Verdict
+from tests.app.commands import note
+from tests.database_steps import again, elsewhere
+from tests.site import until
+
+pytestmark = pytest.mark.backends("sqlite", "postgres", "mariadb")
+MOST = 2**31 - 1
+SHORT = 0.05
+
+
+@pytest.fixture
+def queue(backend):
+    """A queue that no other test has."""
+    return DatabaseQueue(f"queue-{backend.tag}", backend.alias)
+
+
+@contextmanager
+def unheard(*verbs, times=1):
+    """The first answers of these are lost, when the server has done all that it was asked for."""
+    lost = []
+
+    def losing(alias, now, verb, *args):
+        answer = sql_session.run(alias, now, verb, *args)
+        if verb.__name__ in verbs and len(lost) < times:
+            lost.append(verb)
+            raise OperationalError("the answer was lost")
+        return answer
+
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(database, "run", losing)
+        yield lost
+
+
+def rows(queue):
+    return QueueMessage.objects.using(queue.database).filter(queue=queue.name)
+
+
+def write(queue, name, **columns):
+    """Into the row of the entry with that body."""
+    assert rows(queue).filter(body=name.encode()).update(**columns) == 1
+
+
+def changed(lease, **fields):
+    return replace(lease, entry=replace(lease.entry, **fields))
+
+
+def starts(leases):
+    return [(lease.entry.data.decode(), lease.entry.attempts, lease.entry.lost) for lease in leases]
+
+
+def lose_a_claim(queue, *verbs, **asked):
+    with unheard(*verbs) as lost, pytest.raises(OperationalError):
+        queue.claim(5, **asked)
+    assert lost
+
+
+# ---- answers that are lost
+
+
+def test_a_claim_whose_answer_never_came_counts_as_nothing(queue):
+    put(queue, "a", "b")
+    lose_a_claim(queue, "claim")
+    assert starts(queue.claim(5)) == [("a", 1, 0), ("b", 1, 0)]
+
+
+def test_nor_does_one_of_a_lane_which_lets_go(queue):
+    fill(queue, "lane", *"123", gate=runs_of(10))
+    lose_a_claim(queue, "claim_turns")
+    assert starts(unit(queue)) == [("1", 1, 0), ("2", 1, 0), ("3", 1, 0)]
+
+
+def test_nor_one_of_the_error_queue(queue):
+    put(queue, "a")
+    queue.bury(claim(queue))
+    lose_a_claim(queue.dead, "claim")
+    assert starts(queue.dead.claim(5)) == [("a", 2, 0)]
+
+
+def test_nor_one_by_a_budget(queue):
+    put(queue, "a", "b")
+    budget = Budget("budget", Window(10, 60))
+    with unheard("claim_within", "claim_paid"), pytest.raises(OperationalError):
+        queue.claim_within(budget, 2)
+    assert starts(queue.claim_within(budget, 2)) == [("a", 1, 0), ("b", 1, 0)]
+
+
+def test_reaping_gives_it_back_too(queue):
+    put(queue, "a")
+    lose_a_claim(queue, "claim")
+    queue.reap()
+    assert (queue.stats().leased, starts(again(queue).claim(5))) == (0, [("a", 1, 0)])
+
+
+def test_what_the_server_still_does_for_a_lost_claim_is_given_back_later(queue, monkeypatch):
+    asked = []
+
+    def cut(alias, now, verb, *args):
+        asked.append((alias, now, verb, *args))
+        raise OperationalError("the connection was cut")
+
+    with monkeypatch.context() as patch:
+        patch.setattr(database, "run", cut)
+        with pytest.raises(OperationalError):
+            queue.claim(5)
+    assert queue.claim(5) == []
+    put(queue, "late")
+    sql_session.run(*asked[0])
+    assert queue.stats().leased == 1
+    assert starts(queue.claim(5)) == [("late", 1, 0)]
+
+
+def test_a_lost_claim_is_forgotten_when_its_leases_are_over(queue):
+    put(queue, "a")
+    lose_a_claim(queue, "claim", lease=SHORT)
+    eventually(lambda: not queue._unanswered.tokens())
+    assert eventually(lambda: queue.reap().count) == 1
+    assert starts(claim(queue)) == [("a", 2, 1)]
+
+
+def test_a_claim_that_fails_in_the_callers_transaction_is_the_callers_to_roll_back(queue):
+    put(queue, "a")
+    with pytest.raises(OperationalError), transaction.atomic(using=queue.database), unheard("claim"):
+        queue.claim(5)
+    assert (queue._unanswered.tokens(), starts(claim(queue))) == ([], [("a", 1, 0)])
+
+
+def test_what_others_hold_is_not_given_back(queue):
+    put(queue, "theirs")
+    theirs = again(queue).claim(5)
+    put(queue, "mine")
+    lose_a_claim(queue, "claim")
+    assert starts(queue.claim(5)) == [("mine", 1, 0)]
+    assert queue.complete(theirs) == theirs
+
+
+# ---- results are part of the completion
+
+
+def settled_with_results(queue, count, outcome):
+    """Hand so many to a settler, each with a result; how many results are kept."""
+    put(queue, *map(str, range(count)))
+    leases, holdings = queue.claim(count), Holdings()
+    settler = Settler(holdings)
+    for held in holdings.take(queue, leases, clock()):
+        settler.add(held, Verdict(outcome, "reason", packed=b"result", keep=600))
+    eventually(lambda: settler.tick() and not len(settler))
+    return sum(queue.store.get(f"result:{lease.entry.id}") is not None for lease in leases)
+
+
+@pytest.fixture
+def told():
+    """Lists of what signals carry from now on."""
+    with ExitStack() as receivers:
+
+        def listen(signal):
+            heard = []
+
+            def receive(**carried):
+                heard.append(carried)
+
+            signal.connect(receive)
+            receivers.callback(signal.disconnect, receive)
+            return heard
+
+        yield listen
+
+
+@pytest.mark.parametrize(
+    ("outcome", "signal"), [(Outcome.DONE, events.completed), (Outcome.DEAD, events.failed)], ids=["done", "failed"]
+)
+def test_results_are_kept_though_the_answers_of_those_who_settle_are_lost(queue, outcome, signal, told):
+    heard, late = told(signal), told(events.lease_lost)
+    with unheard("say", times=3) as lost:
+        assert settled_with_results(queue, 40, outcome) == 40
+    assert (len(lost), len(heard), late) == (3, 40, [])
+
+
+@pytest.mark.parametrize("verb", ["complete", "bury"])
+@pytest.mark.parametrize("laned", [False, True])
+def test_a_kill_between_the_end_and_its_result_cannot_be(queue, verb, laned):
+    """The statement that keeps the result fails: the message has not ended either."""
+    fill(queue, "lane", "a") if laned else put(queue, "a")
+    leases = unit(queue)
+
+    def fail(execute, sql, params, many, context):
+        if "djqueue_fact" in sql and "the result" in str(params):
+            raise KeyboardInterrupt
+        return execute(sql, params, many, context)
+
+    with connections[queue.database].execute_wrapper(fail), pytest.raises(KeyboardInterrupt):
+        getattr(queue, verb)(leases, [Fact("kept", b"the result", 60)])
+    assert (queue.store.get("kept"), queue.stats().leased, queue.stats().dead) == (None, 1, 0)
+    assert getattr(queue, verb)(leases, [Fact("kept", b"the result", 60)]) == leases
+    assert queue.store.get("kept") == b"the result"
+
+
+def test_facts_that_are_too_large_together_go_in_several_statements(queue):
+    put(queue, *"abcdef")
+    leases = claim(queue, 6)
+    facts = [Fact(f"of {number}", bytes([number]) * 2**20, 60) for number in range(6)]
+    assert len(queue.complete(leases, facts)) == 6
+    assert [queue.store.get(fact.key) == fact.value for fact in facts] == [True] * 6
+
+
+def test_facts_of_one_key_are_one_fact(queue):
+    put(queue, "a", "b")
+    assert len(queue.complete(claim(queue, 2), [Fact("same", b"1", 60), Fact("same", b"1", 60)])) == 2
+    assert queue.store.get("same") == b"1"
+
+
+# ---- rows that somebody else wrote
+
+
+@pytest.mark.parametrize("value", [MOST, -MOST - 1])
+@pytest.mark.parametrize("laned", [False, True])
+def test_extreme_counts_stop_nothing(queue, value, laned):
+    fill(queue, "lane", "odd") if laned else put(queue, "odd")
+    put(queue, "other")
+    write(queue, "odd", attempts=value, failures=value, lost=value, begun=max(-(2**15), min(value, 2**15 - 1)))
+    assert sorted(names(claim(queue, 2))) == ["odd", "other"]
+    write(queue, "odd", begun=-1, moment=1)
+    assert queue.reap().count == 1
+    (odd,) = unit(queue)
+    assert queue.touch([odd]) and queue.begin([odd]) and queue.release([untried(odd)])
+    (odd,) = unit(queue)
+    more = changed(odd, failures=odd.entry.failures + 1, lost=odd.entry.lost + 1, attempts=odd.entry.attempts + 1)
+    assert queue.release([more]) == [more]
+    assert queue.bury([changed(unit(queue)[0], failures=MOST + 1)])
+    assert queue.revive([odd.entry.id]) == 1
+    assert names(unit(queue)) == ["odd"]
+
+
+@pytest.mark.parametrize("field", ["place", "created", "moment"])
+@pytest.mark.parametrize("value", [2**62, -(2**62)])
+def test_moments_far_out_stop_nothing(queue, field, value):
+    put(queue, "odd", "other")
+    write(queue, "odd", **{field: value})
+    assert sorted(record.entry.data for record in queue.peek(READY)) == [b"odd", b"other"]
+    leases = claim(queue, 2)
+    assert (len(queue.peek(LEASED)), queue.stats().leased) == (2, 2)
+    assert len(queue.release(leases)) == 2
+    assert sorted(names(queue.bury(claim(queue, 2)))) == ["odd", "other"]
+
+
+@pytest.mark.parametrize("delay", [1e300, float("inf")])
+def test_a_delay_without_end_can_be_said(queue, delay):
+    put(queue, "a")
+    assert len(queue.release([changed(claim(queue)[0], delay=delay)])) == 1
+    assert queue.stats().delayed == 1
+
+
+GATES = [
+    "no JSON", "[]", "{}}", "7", "null", '{"r":"x"}', '{"m":-5}', '{"w":[[0,0]]}', '{"w":5}', '{"in":7}', '{"t":NaN}',
+    '{"in":"b","by":{"in":"lane"}}', '{"by":' * 100_000, json.dumps({"in": "x" * 300}),
+]  # fmt: skip
+
+
+def test_a_gate_that_cannot_be_read_lets_one_leave_at_a_time():
+    assert {Gate.read(text) for text in GATES} == {UNREADABLE}
+
+
+@pytest.mark.parametrize("text", ["no JSON", '{"in":"lane"}', '{"in":"other"}', json.dumps({"in": "x" * 300})])
+def test_a_strange_gate_of_an_entry_stops_nothing(queue, text):
+    put(queue, "1", "2", lane="lane", gate=text)
+    fill(queue, "other", "3")
+    put(queue, "4")
+    assert sorted(drained(queue, 4)) == ["1", "2", "3", "4"]
+
+
+@pytest.mark.parametrize("text", ["no JSON", '{"in":"lane"}', '{"in":"other"}'])
+def test_a_strange_gate_of_a_lane_stops_nothing(queue, text):
+    fill(queue, "lane", "1", "2", gate=Gate(most=1))
+    fill(queue, "other", "3", "4", gate=Gate(most=1))
+    first = claim(queue, 2)
+    assert QueueLane.objects.using(queue.database).filter(name="lane", queue=queue.name).update(gate=text) == 1
+    assert len(queue.complete(first)) == 2
+    put(queue, "5")
+    fill(queue, "third", "6")
+    assert sorted(drained(queue, 4)) == ["2", "4", "5", "6"]
+    assert {lane.name for lane in queue.lanes()} <= {"lane", "other", "third"}
+
+
+@pytest.mark.parametrize("logs", ["", "x", "{}", "[1]", '[["a",1,2]]', "[[[[null,1]],0,0]]", "[[],[]]", "null"])
+def test_logs_that_cannot_be_read_are_none(queue, logs):
+    gate = Gate(windows=(Window(10, 60.0),))
+    fill(queue, "lane", "1", "2", gate=gate)
+    assert names(unit(queue)) == ["1"]
+    QueueLane.objects.using(queue.database).filter(queue=queue.name).update(logs=logs, away=MOST, number=0)
+    put(queue, "other")
+    assert {names(unit(queue))[0] for _ in range(2)} == {"2", "other"}
+
+
+# ---- replays
+
+
+def test_what_was_completed_before_and_is_put_again_by_hand_has_failed(backend):
+    queue = DatabaseQueue(f"queue-{backend.tag}", backend.alias, remember_done=60)
+    put(queue, "once", "other")
+    row = rows(queue).get(body=b"once")
+    assert len(queue.complete(queue.claim(1))) == 1
+    row.seq = None
+    row.save(using=queue.database, force_insert=True)
+    assert names(queue.claim(5)) == ["other"]
+    assert [note["reason"] for note in notes(queue.dead.find(row.entry_id).entry.note)] == [REPLAYED]
+    assert (queue.stats().done, queue.stats().leased) == (1, 1)
+
+
+def test_without_the_option_nothing_is_looked_up(queue):
+    put(queue, "once")
+    row = rows(queue).get()
+    queue.complete(claim(queue))
+    row.seq = None
+    row.save(using=queue.database, force_insert=True)
+    assert names(claim(queue)) == ["once"]
+
+
+# ---- an SQLite file that is replaced
+
+
+def copied(path, to):
+    with closing(sqlite3.connect(path)) as here, closing(sqlite3.connect(to)) as there:
+        here.backup(there)
+
+
+def restore(path):
+    """Put a copy of the database in its place."""
+    copied(path, path.with_name("copy"))
+    os.replace(path.with_name("copy"), path)
+    for beside in ("-wal", "-shm"):
+        path.with_name(path.name + beside).unlink(missing_ok=True)
+
+
+@pytest.fixture
+def file(backend, tmp_path, monkeypatch):
+    """A database of the test's own in the place of the usual one."""
+    usual, path = connections["default"], tmp_path / "own.sqlite3"
+    copied(usual.settings_dict["NAME"], path)
+    usual.close()
+    with monkeypatch.context() as patch:
+        patch.setitem(usual.settings_dict, "NAME", str(path))
+        yield path
+        usual.close()
+
+
+def warnings_of(caplog):
+    return [record.levelname for record in caplog.records if "was replaced" in record.message]
+
+
+@pytest.mark.backends("sqlite")
+def test_a_file_that_was_replaced_is_opened_anew(file, queue, caplog):
+    put(queue, "before")
+    restore(file)
+    elsewhere(queue, lambda: put(queue, "after"))
+    assert names(queue.claim(5)) == ["before", "after"]
+    assert warnings_of(caplog) == ["WARNING"]
+
+
+@pytest.mark.backends("sqlite")
+def test_but_not_while_a_transaction_of_the_caller_is_open(file, queue, caplog):
+    put(queue, "before")
+    with transaction.atomic(using=queue.database):
+        restore(file)
+        assert names(queue.claim(5)) == ["before"]
+        assert warnings_of(caplog) == []
+
+
+@pytest.mark.backends("sqlite")
+def test_a_running_consumer_goes_on_with_the_file_that_was_put_in_place(file, site):
+    note.enqueue("before")
+    consumer = site.consumer()
+    until(lambda: site.ledger.exists() and site.ledger.read_text() == "before\n")
+    until(lambda: queues["default"].stats().done == 1)
+    restore(file)
+    connections["default"].close()
+    note.enqueue("after")
+    until(lambda: site.ledger.read_text() == "before\nafter\n")
+    consumer.wait_for("was replaced")
