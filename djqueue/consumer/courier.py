@@ -61,11 +61,11 @@ class Courier(Loop):
     def begin(self, held: Held) -> None:
         """Let the store know that it begins now, unless that is needless. Raises QueueError if it cannot.
 
-        It is needless if this process has seen a start of its command through, and all earlier starts of its own are
-        accounted for: if it kills the process all the same, its next start is not.
+        It is needless for a first start of a command that this process has seen done: if it kills the process all the
+        same, its next start is not the first.
         """
         entry = held.lease.entry
-        if entry.label in self._seen_through and entry.attempts - 1 == entry.failures:
+        if entry.label in self._seen_through and entry.attempts == 1:
             return
         self._beginning[held] = told = Event()
         self.wake()
@@ -74,7 +74,7 @@ class Courier(Loop):
             raise QueueError("the store does not say that it is still ours")
 
     def saw_through(self, held: Held) -> None:
-        """A start of its command has ended, and its process has not."""
+        """Its command has done its work, and the process lives."""
         if held.policy is not None:
             self._seen_through.add(held.lease.entry.label)
 

@@ -161,6 +161,7 @@ class Crew:
             self.budget.give(1)
         else:
             self.budget.ran()
+        if verdict.outcome is Outcome.DONE:
             self.courier.saw_through(held)
         self.settler.add(held, verdict)
 
