@@ -102,7 +102,10 @@ class CommandFailed(QueueError):
 
 
 class Retry(QueueError):
-    """Run me again `after` seconds (or a timedelta; None: as the command's backoff says). Counts as no failure."""
+    """Run me again `after` seconds (or a timedelta; None: as the command's backoff says). Counts as no failure.
+
+    It waits a tenth of a second at least, and QUEUE_MAX_STARTS bounds how often.
+    """
 
     after: float | None = None
     reason = ""  # of a subclass, too, that does not call __init__
