@@ -187,6 +187,8 @@ class Worker:
 
     def _serve(self, queue: BaseQueue, batch: Sequence[Lease]) -> bool:
         """Run and settle what runs at once; whether what is behind it may begin."""
+        if waiting := [lease for lease in batch if not lease.begun]:
+            queue.begin(waiting)
         if dies("claimed", queue, batch):
             return self._lose(queue, batch)
         ended = self._delivered(queue, batch)
