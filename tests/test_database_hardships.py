@@ -225,7 +225,7 @@ def test_a_kill_between_the_end_and_its_result_cannot_be(queue, verb, laned):
 def test_facts_that_are_too_large_together_go_in_several_statements(queue):
     put(queue, *"abcdef")
     leases = claim(queue, 6)
-    facts = [Fact(f"of {number}", bytes([number]) * 2**20, 60) for number in range(6)]
+    facts = [Fact(f"of {number}", bytes(range(number, 256)) * 2**12, 60) for number in range(6)]
     assert len(queue.complete(leases, facts)) == 6
     assert [queue.store.get(fact.key) == fact.value for fact in facts] == [True] * 6
 
