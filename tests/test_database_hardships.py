@@ -236,6 +236,13 @@ def test_facts_of_one_key_are_one_fact(queue):
     assert queue.store.get("same") == b"1"
 
 
+def test_a_long_note_is_kept_whole(queue):
+    put(queue, "a", "b")
+    released, buried = (changed(lease, note="é" * 70_000) for lease in claim(queue, 2))
+    assert (queue.release([released]), queue.bury([buried])) == ([released], [buried])
+    assert [each.peek(READY)[0].entry.note == "é" * 70_000 for each in (queue, queue.dead)] == [True, True]
+
+
 # ---- rows that somebody else wrote
 
 
