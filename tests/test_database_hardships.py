@@ -225,7 +225,7 @@ def test_a_kill_between_the_end_and_its_result_cannot_be(queue, verb, laned):
 def test_facts_that_are_too_large_together_go_in_several_statements(queue):
     put(queue, *"abcdef")
     leases = claim(queue, 6)
-    facts = [Fact(f"of {number}", bytes([number]) * 2**20, 60) for number in range(6)]
+    facts = [Fact(f"of {number}", bytes(range(number, 256)) * 2**12, 60) for number in range(6)]
     assert len(queue.complete(leases, facts)) == 6
     assert [queue.store.get(fact.key) == fact.value for fact in facts] == [True] * 6
 
@@ -234,6 +234,13 @@ def test_facts_of_one_key_are_one_fact(queue):
     put(queue, "a", "b")
     assert len(queue.complete(claim(queue, 2), [Fact("same", b"1", 60), Fact("same", b"1", 60)])) == 2
     assert queue.store.get("same") == b"1"
+
+
+def test_a_long_note_is_kept_whole(queue):
+    put(queue, "a", "b")
+    released, buried = (changed(lease, note="é" * 70_000) for lease in claim(queue, 2))
+    assert (queue.release([released]), queue.bury([buried])) == ([released], [buried])
+    assert [each.peek(READY)[0].entry.note == "é" * 70_000 for each in (queue, queue.dead)] == [True, True]
 
 
 # ---- rows that somebody else wrote
