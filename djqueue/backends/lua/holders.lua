@@ -16,19 +16,25 @@ local function held(first, step, now)
   return ids, at, reply
 end
 
+-- Whether the start that a value of `own` speaks of has begun.
+local function has_begun(owned)
+  return owned and owned:sub(TOKEN + 1, TOKEN + 1) ~= "0"
+end
+
 -- Takes leased entries out of their line, and those out of ready that were reaped and that nobody took; gives the latter.
 local function leave(ids)
   local reaped = {}
   if #ids > 0 and call("ZREM", leases, unpack(ids)) < #ids then
     for _, id in ipairs(ids) do
-      if call("ZREM", ready, member(id, call("HGET", env, id))) == 1 then reaped[#reaped + 1] = id end
+      if call("ZREM", ready, member(id, call("HGET", env, id) or "")) == 1 then reaped[#reaped + 1] = id end
     end
   end
   return reaped
 end
 
 local function add_lost(id, envelope, count)
-  local head, lost, rest = envelope:match("^(%d+ %d+ %d+ %-?%d+ %d+ )(%d+)(.*)$")
+  local head, lost, rest = (envelope or ""):match("^(%d+ %d+ %d+ %-?%d+ %d+ )(%d+)(.*)$")
+  if not head then return envelope end
   envelope = head .. whole(lost + count) .. rest
   call("HSET", env, id, envelope)
   return envelope
