@@ -107,10 +107,9 @@ local function claim(limit, ahead, most, span, token, owner, remember, now)
   if not joined then reply[4] = {} end
   reply[5] = table.concat(flags)
   if #leased > 0 then
-    call("HDEL", own, "") -- a write that takes no memory
+    if not of_lanes then call("ZREMRANGEBYRANK", ready, LIFO and -#ids or 0, LIFO and -1 or #ids - 1) end
     call("ZADD", leases, unpack(leased))
     call("HSET", own, unpack(owned))
-    if not of_lanes then call("ZREMRANGEBYRANK", ready, LIFO and -#ids or 0, LIFO and -1 or #ids - 1) end
     if #envelopes > 0 then call("HSET", env, unpack(envelopes)) end
   end
   if #left > 0 then call("HSET", out, unpack(left)) end

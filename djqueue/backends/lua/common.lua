@@ -8,8 +8,9 @@
 -- its lane instead of in ready; lanes.lua says how.
 -- own holds, by id, the token of the last claim (16 digits), whether that start has begun (1, else 0), and its owner.
 --
--- A script is not rolled back if it fails. So each reads and parses all that it needs before it takes anything out of where
--- it stands; its first command on a key that it writes is one that a key of another type refuses.
+-- A script is not rolled back if it fails. So none takes anything out of where it stands before it has read and parsed it,
+-- and who settles gives up the token last, so that it can be done again. A key of another type than its own may stop any
+-- script half way: it is renamed then (retype), and a sweep puts back what stands nowhere.
 --
 -- A full Redis refuses a script at its first write, if that is one that takes memory, and never later. So put begins with
 -- such a write, and all others begin with one that takes none.
@@ -29,12 +30,12 @@ local function place(at, number)
   return string.format("%016.0f%012.0f", at, number)
 end
 
-local ENVELOPE = "^(" .. ("%d"):rep(DIGITS) .. " %d+ %d+ %-?%d+ )(%d+)( %d+ %d+ %d+ %d+ ?%d*)(\n.*)$"
+local ENVELOPE = "^(%d+ %d+ %d+ %-?%d+ )(%d+)( %d+ %d+ %d+ %d+ ?%d*)(\n.*)$"
 
 -- What stands before the attempts, the attempts, and what follows; nil if it cannot be read. Numbers are of bounded length.
 local function parsed(envelope)
   local head, attempts, counts, words = (envelope or ""):match(ENVELOPE)
-  if not head or #head + #attempts + #counts > 200 then return nil end
+  if not head or #head + #attempts + #counts > 200 or head:byte(DIGITS + 1) ~= 32 then return nil end
   return head, attempts, counts .. words
 end
 

@@ -3,14 +3,14 @@
 -- ARGV from `first` on is id, token, ... by `step`. Gives the ids whose token is still the entry's own, where they stand in
 -- ARGV, and the reply: the time and the numbers of all others.
 local function held(first, step, now)
-  local ids, at, reply, seen = {}, {}, {now}, {}
-  for i = first, #ARGV, step do
-    local id = ARGV[i]
-    local owned = not seen[id] and call("HGET", own, id)
-    if owned and owned:sub(1, TOKEN) == ARGV[i + 1] then
+  local ids, at, reply, seen, asked = {}, {}, {now}, {}, {}
+  for i = first, #ARGV, step do asked[#asked + 1] = ARGV[i] end
+  for number, owned in ipairs(#asked > 0 and call("HMGET", own, unpack(asked)) or {}) do
+    local id, i = asked[number], first + (number - 1) * step
+    if owned and not seen[id] and owned:sub(1, TOKEN) == ARGV[i + 1] then
       ids[#ids + 1], at[#at + 1], seen[id] = id, i, true
     else
-      reply[#reply + 1] = (i - first) / step + 1
+      reply[#reply + 1] = number
     end
   end
   return ids, at, reply

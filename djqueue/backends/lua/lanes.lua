@@ -280,15 +280,21 @@ local function lane_rules(now)
 
   -- An entry that had left its lane is settled, by what `out` has of it.
   function rules.back(had_left, count)
-    local is_sound, inner, outer = pcall(cmsgpack.unpack, had_left)
-    for _, name in ipairs(is_sound and {inner, outer} or {}) do
-      local lane = type(name) == "string" and get(name)
+    for _, name in ipairs({cmsgpack.unpack(had_left)}) do
+      local lane = get(name)
       if lane then
         lane.out = math.max(0, lane.out - count)
         keep(lane)
         lane.is_stale = lane.is_stale or lane.where == "nowhere" -- elsewhere it does not matter how many are out
       end
     end
+  end
+
+  -- The same as `out` has it, of what an entry has left if that cannot be read there.
+  function rules.left_by(envelope)
+    local name, text = lane_of(envelope or "")
+    local within = text and gates.gate(text).within or ""
+    return within ~= "" and cmsgpack.pack(name, within) or cmsgpack.pack(name or "")
   end
 
   -- It is held back with an entry that returns: until a moment, or until somebody opens it ("park"). If that is for the
@@ -361,8 +367,12 @@ end
 local function come_back(ids, now)
   if #ids == 0 or call("EXISTS", out) == 0 then return 0 end
   local count, counts = 0, {}
-  for _, had_left in ipairs(call("HMGET", out, unpack(ids))) do
-    if had_left then count, counts[had_left] = count + 1, (counts[had_left] or 0) + 1 end
+  for i, had_left in ipairs(call("HMGET", out, unpack(ids))) do
+    if had_left then
+      local is_sound, name = pcall(cmsgpack.unpack, had_left)
+      if not is_sound or type(name) ~= "string" then had_left = laned(now).left_by(call("HGET", env, ids[i])) end
+      count, counts[had_left] = count + 1, (counts[had_left] or 0) + 1
+    end
   end
   for had_left, of_these in pairs(counts) do laned(now).back(had_left, of_these) end
   if count > 0 then call("HDEL", out, unpack(ids)) end

@@ -1,10 +1,11 @@
--- keys: body env ready delayed leases own bell meta dead_body dead_env dead_ready dead_delayed dead_leases dead_own wait aged open timed line lanes names out
--- with: windows gates moves lanes places graves
+-- keys: body env ready delayed leases own bell meta recent dead_body dead_env dead_ready dead_delayed dead_leases dead_own wait aged open timed line lanes names out
+-- with: windows gates moves lanes places graves recent
 -- args: rings, "env" or "body", cursor, how many to look at.
--- What stands in no line goes back to its own if it is whole, else to the failed ones. Gives the next cursor ("0": that was
--- all), whether there are more bodies than envelopes or fewer, the ids that went back, and those that failed.
+-- What stands in no line goes back to its own if it is whole, else to the failed ones. The log of completions is cut as well.
+-- Gives the next cursor ("0": that was all), by how many there are more bodies than envelopes, the ids that went back, and those that failed.
 local now, back, failed = clock(), {}, {}
 call("ZREM", ready, "") -- a write that takes no memory
+forget(tonumber(call("HGET", meta, "done") or 0) or 0, now)
 
 local function is_in_line(id, envelope)
   local name = member(id, envelope)
