@@ -207,9 +207,7 @@ def _accepted(client: object) -> object:
     if link_settings.get("decode_responses"):
         raise _invalid("a client with decode_responses", "make it without: bodies are bytes")
     if _repeats(client):
-        hint = (
-            "make it with retry=Retry(NoBackoff(), 0): a claim that ran twice leaves work waiting for its lease to end"
-        )
+        hint = "make it with retry=Retry(NoBackoff(), 0): a claim that ran twice hides what it took first"
         raise _invalid("a client that repeats commands", hint)
     return client
 

@@ -18,6 +18,17 @@ local function lane_rules(now)
   local gates, moves, known, touched, turns = gate_rules(now), line_moves(), {}, {}, nil
   local step_in, step_out, make, rules = moves.step_in, moves.step_out, moves.make, {gates = gates, moves = moves}
 
+  local is_checked = false
+
+  -- Whatever changes something begins with this: a key of another type stops the script before that.
+  local function check()
+    if is_checked then return end
+    is_checked = true
+    for _, line_key in ipairs({wait, aged, open, timed, line, names}) do call("ZCARD", line_key) end
+    call("HLEN", lanes)
+  end
+  rules.check = check
+
   local function first_of(line_key, number, count)
     return call("ZRANGEBYLEX", line_key, "[" .. number, "(" .. number .. ":", "LIMIT", 0, count)
   end
@@ -80,6 +91,7 @@ local function lane_rules(now)
   local function get_or_make(name)
     local lane = get(name)
     if lane then return lane end
+    check()
     local number = string.format("%012.0f", count_up("lane", 1, now / 1000000))
     known[name] = {
       name = name, number = number, gate = "{}", seq = -1, out = 0, turn = next_turn(), open_at = 0, parked = "",
@@ -90,6 +102,7 @@ local function lane_rules(now)
   end
 
   local function keep(lane)
+    check()
     if not lane.is_touched then touched[#touched + 1], lane.is_touched = lane, true end
   end
 
@@ -252,6 +265,7 @@ local function lane_rules(now)
 
   -- An entry that may wait in its lane does no longer; whether it did.
   function rules.leave(id, envelope)
+    check()
     make(aged)
     if call("ZREM", aged, member(id, envelope)) == 0 then return false end
     local name, _, priority, lost = lane_of(envelope)

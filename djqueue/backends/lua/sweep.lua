@@ -30,6 +30,7 @@ local function look(id, envelope)
     bury_unread(id, "it stood in no line, and was not whole", now)
   else
     back[#back + 1] = id
+    come_back({id}, now)
     call("HDEL", own, id)
     stand(id, envelope, tonumber(envelope:match("^%d+ (%d+)")), now)
   end

@@ -83,6 +83,7 @@ local function lane_turns(rules)
 
   -- Lets a run of at most so many leave the lane whose turn it is: ids, what `out` has of them, whether they are one unit.
   function turns.take_turn(lane, most)
+    rules.check()
     local inner, outer = chain_of(lane)
     local number = math.min(most, gates.leaving(inner), outer and gates.leaving(outer) or math.huge)
     local ids, turn = number > 0 and take_first(inner, number) or {}, rules.next_turn()
