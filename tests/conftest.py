@@ -113,7 +113,8 @@ def queue(backend, settings):
 def redis_client():
     """A client of this worker's Redis database. Mark the test with `server("redis")`."""
     redis = pytest.importorskip("redis")
-    with redis.Redis.from_url(f"{backends.redis_url()}/{backends.worker_number()}") as client:
+    once = redis.retry.Retry(redis.backoff.NoBackoff(), 0)
+    with redis.Redis.from_url(f"{backends.redis_url()}/{backends.worker_number()}", retry=once) as client:
         yield client
     flush_redis()
 

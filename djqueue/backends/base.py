@@ -304,6 +304,14 @@ class BaseQueue(ItemVerbs, OperatorVerbs):
         """
         return Reaped()
 
+    def sweep(self, limit: int = 1000) -> int:
+        """Look through about ``limit`` messages for those that stand in no line, on from where the last sweep stopped.
+
+        What is whole goes back to its line, the rest to :attr:`dead`; each is logged. How many these were: none, unless
+        somebody changed the store by hand, or a restore was partial.
+        """
+        return 0
+
     def stats(self) -> QueueStats:
         """Counts; see :class:`QueueStats`."""
         return QueueStats(ready=len(self), dead=None if self.dead is None else len(self.dead))

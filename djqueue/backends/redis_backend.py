@@ -11,9 +11,11 @@ import logging
 import secrets
 import time
 from collections.abc import Callable, Hashable, Iterable, Sequence
+from copy import copy
+from dataclasses import replace
 from functools import cached_property
 
-from redis.exceptions import ConnectionError
+from redis.exceptions import ConnectionError, ResponseError
 
 from djqueue.backends import redis_wire as wire
 from djqueue.backends.base import DEAD_SUFFIX, Budget, LeasedQueue
@@ -36,8 +38,10 @@ from djqueue.backends.redis_checks import check_server
 from djqueue.backends.redis_link import Link, connections
 from djqueue.backends.redis_store import Keys, RedisStore
 from djqueue.backends.remembering import Span, remembering
+from djqueue.backends.unanswered import Unanswered
 from djqueue.durations import priority as checked_priority
 from djqueue.exceptions import InvalidQueueError
+from djqueue.logs import plain, tell
 
 __all__ = ["RedisBlockingQueue", "RedisQueue", "RedisStore", "connections"]
 
@@ -45,6 +49,8 @@ logger = logging.getLogger(__name__)
 
 STATES = (READY, DELAYED, LEASED)
 LATE = 0.15  # seconds by which a nap may outlast its time
+BODIES_AT_ONCE = 10
+"""So many bodies does a sweep look through in one call: each may be large."""
 
 
 class RedisQueue(LeasedQueue):
@@ -76,7 +82,8 @@ class RedisQueue(LeasedQueue):
         if not isinstance(prefix, str):
             raise InvalidQueueError(f"OPTIONS['PREFIX'] of a Redis queue is {prefix!r}: give a text.")
         self.prefix, self._link, self._keys = prefix, Link(connection), Keys(prefix, name)
-        self.store = RedisStore(name, connection, prefix)
+        self.store = self._own_store = RedisStore(name, connection, prefix)
+        self._unanswered, self._swept = Unanswered(), ("env", b"0")
         scripts = LIFO_SCRIPTS if lifo else SCRIPTS
         self._scripts = {one.name: (one, [self._keys.part(key) for key in one.keys]) for one in scripts.values()}
         remember, self._keep = remembering(remember_done, keep_done)
@@ -86,7 +93,10 @@ class RedisQueue(LeasedQueue):
     def dead(self) -> RedisQueue | None:
         if self.name.endswith(DEAD_SUFFIX):
             return None
-        return type(self)(self.name + DEAD_SUFFIX, self.connection, self.prefix)
+        dead = copy(self)  # whatever a subclass was made with
+        dead.__dict__.pop("own_budget", None)
+        RedisQueue.__init__(dead, self.name + DEAD_SUFFIX, self.connection, self.prefix)
+        return dead
 
     # ---- what the consumer calls
 
@@ -98,36 +108,65 @@ class RedisQueue(LeasedQueue):
     def claim(self, limit: int = 1, lease: float = 60.0, owner: str = "", ahead: int = 0) -> Claimed:
         if limit < 1:
             return Claimed((), 0.0)
+        self._disown()
         token, span = secrets.token_hex(wire.TOKEN // 2), wire.microseconds(lease)
-        args = (min(limit, wire.AT_ONCE), ahead, wire.AT_ONCE, span, wire.text(token + owner))
-        return self._claimed(self._run("claim", args), token, span)
+        args = (min(limit, wire.AT_ONCE), ahead, wire.AT_ONCE, span, token, wire.text(owner), self._remember)
+        with self._unanswered.asking(token, lease):
+            found = self._run("claim", args)
+        return self._claimed(found, token, span)
 
     def claim_within(self, budget: Budget, limit: int = 1, lease: float = 60.0, owner: str = "") -> Claimed:
         if limit < 1:
             return Claimed((), 0.0)
         keys = self.store.shared.budget_keys(budget, self._keys.part("meta"))
+        self._disown()
         token, span = secrets.token_hex(wire.TOKEN // 2), wire.microseconds(lease)
-        args = (min(limit, wire.AT_ONCE), wire.AT_ONCE, span, wire.text(token + owner), *wire.window_args(budget))
-        found = self._run("claim_within", args, keys)
+        limits, holder = (min(limit, wire.AT_ONCE), wire.AT_ONCE), (token, wire.text(owner))
+        with self._unanswered.asking(token, lease):
+            args = (*limits, span, *holder, self._remember, *wire.window_args(budget))
+            found = self._run("claim_within", args, keys)
         wire.refuse_another(budget, found)
         return self._claimed(found[1], token, span, found[0].decode())
 
     def _claimed(self, found: list, token: str, span: int, why: str = "") -> Claimed:
-        now, again, lost, units, *rows = found
-        if lost:
-            logger.error("%d entries had no body: does the server evict keys?", lost, extra={"queue_name": self.name})
-        leases = wire.leases_of(rows, units, token, now / 1e6, (now + span) / 1e6)
+        now, again, faults, units, begun, *rows = found
+        if faults:
+            self._put_aside(token, faults)
+        leases = wire.leases_of(rows, units, begun, token, now / 1e6, (now + span) / 1e6)
         return Claimed(leases, wire.until(again), why)
 
+    def _disown(self) -> None:
+        """Give back what was claimed by calls whose answers never came."""
+        cursor, tokens = None, self._unanswered.tokens()
+        while tokens and cursor != b"0":
+            cursor = self._run("disown", (self.rings, cursor or "0", wire.AT_ONCE, *tokens))
+
+    def _put_aside(self, token: str, faults: Sequence[bytes]) -> None:
+        """Move to the failed ones what can be given to nobody: id and reason of each.
+
+        It is leased. So if that fails it comes again when the lease is over, and what else was claimed does not suffer.
+        """
+        for id, why in zip(*[iter(faults)] * 2, strict=True):
+            text, names = "Message %s of queue %s is put aside: %s", (plain(wire.untext(id)), self.name, why.decode())
+            tell(logger, logging.ERROR, text, *names, extra={"queue_name": self.name})
+        try:
+            self._run("aside", (self.rings, token, *faults))
+        except Exception as error:
+            text, extra = "What is to be put aside stays leased", {"queue_name": self.name}
+            tell(logger, logging.ERROR, text, exc_info=error, extra=extra)
+
+    def begin(self, leases: Sequence[Lease]) -> list[Lease]:
+        return [replace(lease, begun=True) for lease in self._settle("begin", leases, (), wire.proof)]
+
     def complete(self, leases: Sequence[Lease], facts: Sequence[Fact | None] = ()) -> list[Lease]:
-        ours = self._settle("complete", leases, (self.rings, self._remember, self._keep), wire.proof)
-        return self._with_facts(ours, leases, facts)
+        return self._end("complete", leases, facts, (self.rings, self._remember, self._keep), wire.proof)
 
     def touch(self, leases: Sequence[Lease], lease: float = 60.0) -> list[Lease]:
         touched, span = [], wire.microseconds(lease)
         for some in wire.slices(leases):
-            ours, now = self._settle_some("touch", some, (span,), wire.proof)
-            touched += [Lease(one.entry, one.token, one.claimed, (now + span) / 1e6, one.run) for one in ours]
+            ours, now = self._settle_some("touch", some, (span,), map(wire.proof, some))
+            until = (now + span) / 1e6
+            touched += [Lease(one.entry, one.token, one.claimed, until, one.run, one.begun) for one in ours]
         return touched
 
     def release(self, leases: Sequence[Lease]) -> list[Lease]:
@@ -136,7 +175,26 @@ class RedisQueue(LeasedQueue):
     def bury(self, leases: Sequence[Lease], facts: Sequence[Fact | None] = ()) -> list[Lease]:
         if self.dead is None:
             return self.release(leases)  # what is dead stays here
-        return self._with_facts(self._settle("bury", leases, (self.rings,), wire.verdict), leases, facts)
+        return self._end("bury", leases, facts, (self.rings,), wire.verdict)
+
+    def _end(
+        self, name: str, leases: Sequence[Lease], facts: Sequence[Fact | None], args: Sequence, tell: Callable
+    ) -> list[Lease]:
+        """Run what ends entries, with the facts in the same step if they are kept in the store that the queue made."""
+        if any(facts) and self.store is self._own_store:
+            portions = wire.portions(zip(leases, facts, strict=True), size=_size_of_fact)
+            return [lease for pairs in portions for lease in self._end_with_facts(name, pairs, args, tell)]
+        step = len(tell(leases[0])) if leases else 0
+        return self._with_facts(self._settle(name, leases, (*args, step), tell), leases, facts)
+
+    def _end_with_facts(self, name: str, pairs: Sequence[tuple], args: Sequence, tell: Callable) -> list[Lease]:
+        before, keys, said = len(self._scripts[name][1]), [], []
+        for lease, fact in pairs:
+            if fact is not None:
+                keys.append(self._keys.fact(fact.key))
+            said.append((*tell(lease), *wire.fact_args(fact, before + len(keys))))
+        ours, _ = self._settle_some(name, [lease for lease, _ in pairs], (*args, len(said[0])), said, keys)
+        return ours
 
     def revive(self, ids: Iterable[str]) -> int:
         if self.dead is None:
@@ -144,8 +202,33 @@ class RedisQueue(LeasedQueue):
         return sum(self._run("revive", [self.rings, *map(wire.text, some)]) for some in wire.slices(ids))
 
     def reap(self, limit: int = 100) -> Reaped:
-        reaped, next = self._run("reap", (max(0, min(limit, wire.AT_ONCE)), self.rings))
+        self._disown()
+        reaped, next, unread = self._run("reap", (max(0, min(limit, wire.AT_ONCE)), self.rings))
+        if unread:
+            self._put_aside("", [word for id in unread for word in (id, b"its envelope cannot be read")])
         return Reaped(reaped, wire.until(next))
+
+    def sweep(self, limit: int = 1000) -> int:
+        """As the contract says; envelopes first, then bodies if these are more."""
+        mended, is_over = 0, False
+        while limit > 0 and not is_over:
+            part, cursor = self._swept
+            at_once = min(limit, wire.AT_ONCE if part == "env" else BODIES_AT_ONCE)
+            cursor, surplus, back, failed = self._run("sweep", (self.rings, part, cursor, at_once))
+            self._tell_of_orphans(back, failed)
+            mended, limit = mended + len(back) + len(failed), limit - at_once
+            if cursor != b"0":
+                self._swept = part, cursor
+            else:
+                self._swept = ("body" if part == "env" and surplus > 0 else "env"), cursor
+                is_over = self._swept[0] == "env"
+        return mended
+
+    def _tell_of_orphans(self, back: Sequence[bytes], failed: Sequence[bytes]) -> None:
+        for ids, text in ((back, "went back to its own"), (failed, "was put among the failed")):
+            for id in ids:
+                names = plain(wire.untext(id)), self.name, text
+                tell(logger, logging.ERROR, "Message %s of queue %s stood in no line and %s", *names)
 
     # ---- for operators
 
@@ -230,15 +313,38 @@ class RedisQueue(LeasedQueue):
     # ---- the calls
 
     def _run(self, name: str, args: Sequence, more: Sequence[bytes] = ()) -> object:
+        try:
+            return self._ask(name, args, more)
+        except ResponseError as error:
+            self._set_right(error)
+        return self._ask(name, args, more)
+
+    def _run_safely(self, name: str, args: Sequence, more: Sequence[bytes] = (), again: str = "") -> tuple[list, bool]:
+        """Run, once more if the connection broke; tells whether it did. Only for what may be done twice."""
+        try:
+            return self._ask(name, args, more), False
+        except ConnectionError:
+            pass
+        except ResponseError as error:
+            self._set_right(error)
+        return self._run(again or name, args, more), True
+
+    def _ask(self, name: str, args: Sequence, more: Sequence[bytes]) -> object:
         script, keys = self._scripts[name]
         return self._link.run(script, [*keys, *more] if more else keys, args)
 
-    def _run_safely(self, name: str, args: Sequence, guards: Sequence[bytes] = ()) -> tuple[list, bool]:
-        """Run, once more if the connection broke; tells whether it did. Only for what may be done twice."""
-        try:
-            return self._run(name, args, guards), False
-        except ConnectionError:
-            return self._run(name, args, guards), True
+    def _set_right(self, error: ResponseError) -> None:
+        """Set keys of another type than their own aside, and put back what stood in them; raises any other error."""
+        if "WRONGTYPE" not in str(error):
+            raise error
+        parts = self._scripts["retype"][0].keys
+        renamed = self._ask("retype", (secrets.token_hex(4), *(wire.TYPES[part] for part in parts)), ())
+        for key, name in zip(*[iter(renamed)] * 2, strict=True):
+            text = "Redis key %s had a type that it cannot have: it is %s now, and the queue goes on without it"
+            tell(logger, logging.CRITICAL, text, wire.untext(key), wire.untext(name), extra={"queue_name": self.name})
+        if renamed:
+            self._swept = "env", b"0"
+            self.sweep(wire.FAR)
 
     def _put(self, pairs: Sequence[tuple[Entry, AnyGuard | None]]) -> list[bool]:
         args, guards = [self.rings, self._remember], []
@@ -246,17 +352,20 @@ class RedisQueue(LeasedQueue):
             if guard is not None:
                 guards.append(self._keys.fact(guard.key))
             args += (wire.text(entry.id), entry.data, wire.accepted(entry, guard))
-        (known, refused), repeated = self._run_safely("put", args, guards)
+        (known, refused), repeated = self._run_safely("put", args, guards, again="put_again")
         # What was there before a repeated call came by the first one, whose reply was lost.
         out = set(refused) if repeated else {*refused, *known}
         return [number not in out for number in range(1, len(pairs) + 1)]
 
     def _settle(self, name: str, leases: Sequence[Lease], args: Sequence, tell: Callable) -> list[Lease]:
-        return [lease for some in wire.slices(leases) for lease in self._settle_some(name, some, args, tell)[0]]
+        each = wire.slices(leases)
+        return [lease for some in each for lease in self._settle_some(name, some, args, map(tell, some))[0]]
 
-    def _settle_some(self, name: str, leases: list[Lease], args: Sequence, tell: Callable) -> tuple[list[Lease], int]:
+    def _settle_some(
+        self, name: str, leases: list[Lease], args: Sequence, said: Iterable[tuple], more: Sequence[bytes] = ()
+    ) -> tuple[list[Lease], int]:
         """Run over leases; gives those that were ours, and the time."""
-        (now, *lost), repeated = self._run_safely(name, [*args, *(value for lease in leases for value in tell(lease))])
+        (now, *lost), repeated = self._run_safely(name, [*args, *(value for one in said for value in one)], more)
         if not lost:
             return leases, now
         # While a lease runs nobody else gets the entry: what is gone by a repeated call was settled by the first one.
@@ -266,6 +375,10 @@ class RedisQueue(LeasedQueue):
 
 def _size(pair: tuple[Entry, AnyGuard | None]) -> int:
     return len(pair[0].data)
+
+
+def _size_of_fact(pair: tuple[Lease, Fact | None]) -> int:
+    return 0 if pair[1] is None else len(pair[1].value)
 
 
 class RedisBlockingQueue(RedisQueue):

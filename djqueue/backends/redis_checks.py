@@ -19,7 +19,7 @@ def check_server(link: Link) -> list[CheckMessage]:
         return [Error(f"{link.where} cannot be reached: {error}", hint=hint, id="djqueue.E101")]
     except RedisError:
         return []
-    return [*_version(link, info), *_eviction(link, info), *_persistence(link, info), *_repeats(link)]
+    return [*_version(link, info), *_eviction(link, info), *_persistence(link, info)]
 
 
 def _version(link: Link, info: dict) -> list[CheckMessage]:
@@ -53,12 +53,3 @@ def _config(link: Link, name: str) -> str | None:
     except RedisError:
         return None
     return value.decode() if isinstance(value, bytes) else value
-
-
-def _repeats(link: Link) -> list[CheckMessage]:
-    """A client that somebody else made may repeat commands."""
-    retry = getattr(link.client, "get_retry", lambda: None)()
-    if link.is_ours or not getattr(retry, "_retries", 0):
-        return []
-    hint = "Make it with retry=Retry(NoBackoff(), 0): a claim that ran twice leaves work waiting for its lease to end."
-    return [Warning(f"The client of {link.where} repeats commands.", hint=hint, id="djqueue.W102")]

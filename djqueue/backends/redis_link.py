@@ -24,6 +24,7 @@ except ImportError as error:
 _FORMS = 'give "host:port:db", or a redis://, rediss:// or unix:// URL'
 _PLAIN = re.compile(r"(?P<host>\[[0-9A-Fa-f:.]+\]|[^\s:/@\[\]]+)(:(?P<port>\d{1,5}))?(:(?P<db>\d{1,5}))?")
 _SCHEMES = ("redis", "rediss", "unix")
+_TCP_ONLY = frozenset({"socket_keepalive", "socket_connect_timeout"})
 _QUERY = frozenset(
     "db username password client_name protocol max_connections socket_timeout socket_connect_timeout socket_keepalive"
     " health_check_interval ssl_ca_certs ssl_ca_path ssl_certfile ssl_keyfile ssl_password ssl_cert_reqs"
@@ -42,8 +43,15 @@ def url_of(connection: str | None) -> str:
         return text
     found = _PLAIN.fullmatch(text)
     if not found or not 0 < int(found["port"] or 6379) < 2**16:
-        raise _invalid("" if "@" in text else repr(text), _FORMS)
+        raise _invalid(_masked(text), _FORMS)
     return f"redis://{found['host']}:{found['port'] or 6379}/{found['db'] or 0}"
+
+
+def _masked(text: str) -> str:
+    """What was given, without what may be a password."""
+    host, *numbers = text.split(":")
+    shown = [part if place < 2 and part.isdigit() and len(part) <= 5 else "***" for place, part in enumerate(numbers)]
+    return "" if "@" in text else repr(":".join([host, *shown]))
 
 
 def _check_url(url: str) -> None:
@@ -54,16 +62,19 @@ def _check_url(url: str) -> None:
         parts, query = urlsplit(url), parse_qs(urlsplit(url).query, keep_blank_values=True)
         parse_url(url)
         host, fragment = parts.hostname, parts.fragment
+        if "@" in parts.query:
+            raise ValueError("half of a password")
     except ValueError:  # what it says may quote the password
         raise _invalid(
             f"a {scheme}:// URL that cannot be read",
             "write '/', '?', '#' and '@' in a password as %2F, %3F, %23 and %40",
         ) from None
-    for name in query.keys() - _QUERY:
-        meant = nearest(name, _QUERY)
+    known = _QUERY - _TCP_ONLY if scheme == "unix" else _QUERY
+    for name in query.keys() - known:
+        meant = nearest(name, known)
         raise _invalid(
             f"a URL with the option {name!r}",
-            f"did you mean {meant!r}?" if meant else f"there are {', '.join(sorted(_QUERY))}",
+            f"did you mean {meant!r}?" if meant else f"there are {', '.join(sorted(known))}",
         )
     if fragment:
         raise _invalid(f"a {scheme}:// URL with a '#'", "write '#' in a password as %23")
@@ -99,12 +110,9 @@ connections = Connections()
 
 def _client(url: str) -> redis.Redis:
     """Never repeats a command: a claim that ran twice would lease two batches, and give one away."""
-    defaults = {
-        "socket_timeout": 5.0,
-        "socket_connect_timeout": 5.0,
-        "socket_keepalive": True,
-        "max_connections": 2**20,
-    }
+    defaults = {"socket_timeout": 5.0, "max_connections": 2**20}
+    if not url.startswith("unix:"):
+        defaults |= {"socket_connect_timeout": 5.0, "socket_keepalive": True}
     return redis.Redis.from_url(url, retry=Retry(NoBackoff(), 0), **defaults)
 
 
@@ -198,4 +206,13 @@ def _accepted(client: object) -> object:
     link_settings = getattr(getattr(client, "connection_pool", None), "connection_kwargs", {})
     if link_settings.get("decode_responses"):
         raise _invalid("a client with decode_responses", "make it without: bodies are bytes")
+    if _repeats(client):
+        hint = "make it with retry=Retry(NoBackoff(), 0): a claim that ran twice hides what it took first"
+        raise _invalid("a client that repeats commands", hint)
     return client
+
+
+def _repeats(client: object) -> bool:
+    """Whether it sends a command once more, by itself, if the connection broke."""
+    retry = getattr(client, "retry", None) or getattr(client, "get_retry", lambda: None)()
+    return getattr(retry, "_retries", 0) > 0

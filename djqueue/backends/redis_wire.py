@@ -6,7 +6,7 @@ from functools import partial
 from math import ceil, inf
 
 from djqueue.backends import batches
-from djqueue.backends.entries import LEASED, READY, Entry, LaneRecord, Lease, Record
+from djqueue.backends.entries import LEASED, READY, Entry, Fact, LaneRecord, Lease, Record
 from djqueue.backends.guards import UNIQUE_FOR, WAITED_FOR, AnyGuard, Debounce, Guard, Unique
 from djqueue.backends.store import Budget
 from djqueue.backends.windows import Window
@@ -18,6 +18,12 @@ BYTES_AT_ONCE = 2**23
 FAR = 2**53 - 1  # microseconds; the last whole number that a script can tell from its neighbours
 MOMENT = 16  # digits with which a place begins
 TOKEN = 16  # characters
+BEGUN = ord("1")
+TYPES = dict.fromkeys(("body", "env", "own", "meta", "lanes", "out"), "hash")
+TYPES |= dict.fromkeys(("ready", "delayed", "leases", "done", "wait", "aged", "open", "timed", "line", "names"), "zset")
+TYPES |= {"recent": "list", "bell": "list", "flip": "string"}
+TYPES |= {f"dead_{part}": TYPES[part] for part in ("body", "env", "ready", "delayed", "leases", "own")}
+"""The type of the key of each part."""
 
 
 def text(value: str) -> bytes:
@@ -26,8 +32,11 @@ def text(value: str) -> bytes:
 
 
 def untext(value: bytes) -> str:
-    """The inverse of ``text``."""
-    return value.decode("utf-8", "surrogatepass")
+    """The inverse of ``text``; what is no text at all is replaced."""
+    try:
+        return value.decode("utf-8", "surrogatepass")
+    except UnicodeDecodeError:
+        return value.decode("utf-8", "replace")
 
 
 def microseconds(seconds: float) -> int:
@@ -96,7 +105,7 @@ def entry_of(id: bytes, envelope: bytes, data: bytes) -> Entry:
     """By position: this runs once for every entry that is claimed."""
     head, words = untext(envelope).split("\n", 1)
     _, run_at, created, priority, attempts, lost, failures, lane, label, *gate = head.split(" ")
-    if gate:
+    if any(gate):
         words, lane, label, gate = _ungated(envelope, int(lane), int(label), int(*gate))
     lane_end = int(lane)
     label_end = lane_end + int(label)
@@ -113,8 +122,16 @@ def entry_of(id: bytes, envelope: bytes, data: bytes) -> Entry:
         int(created) / 1e6,
         words[lane_end:label_end],
         words[label_end:],
-        gate or "",
+        gate if isinstance(gate, str) else "",
     )
+
+
+def shown(id: bytes, envelope: bytes, data: bytes) -> Entry:
+    """The entry as it can be shown; one that cannot be read says so in its note."""
+    try:
+        return entry_of(id, envelope, data)
+    except ValueError:
+        return Entry(data, untext(id), note=f"its envelope cannot be read: {envelope[:300]!r}")
 
 
 def _ungated(envelope: bytes, lane: int, label: int, gate: int) -> tuple[str, int, int, str]:
@@ -124,13 +141,14 @@ def _ungated(envelope: bytes, lane: int, label: int, gate: int) -> tuple[str, in
     return "".join(ends), len(ends[0]), len(ends[1]), untext(words[label_end : label_end + gate])
 
 
-def leases_of(found: list, units: list[int], token: str, claimed: float, until: float) -> list[Lease]:
-    """From id, envelope, data of each; of each too, which unit of several it belongs to, if there are such."""
+def leases_of(found: list, units: list[int], begun: bytes, token: str, claimed: float, until: float) -> list[Lease]:
+    """From id, envelope, data of each; of each too, which unit of several it belongs to, and whether it has begun."""
     rows = zip(*[iter(found)] * 3, strict=True)
-    if not units:
-        return [Lease(entry_of(*row), token, claimed, until) for row in rows]
-    runs = (f"{unit}:{token}" if unit else "" for unit in units)
-    return [Lease(entry_of(*row), token, claimed, until, run) for row, run in zip(rows, runs, strict=True)]
+    runs = [f"{unit}:{token}" if unit else "" for unit in units] or [""] * len(begun)
+    return [
+        Lease(entry_of(*row), token, claimed, until, run, flag == BEGUN)
+        for row, run, flag in zip(rows, runs, begun, strict=True)
+    ]
 
 
 def window_args(budget: Budget) -> tuple[int, int, int, int]:
@@ -157,19 +175,20 @@ def records_of(state: str, found: list) -> list[Record]:
 
 
 def _record(state: str, score: bytes, member: bytes, id: bytes, envelope: bytes, data: bytes, owned: bytes) -> Record:
-    at = int(envelope[:MOMENT]) if state == READY else int(float(score))
+    place = envelope[:MOMENT]
+    at = int(float(score)) if state != READY else int(place) if place.isdigit() else 0
     cursor = f"{score.decode()} {untext(member)}"  # a number and a place, or "lanes" and a place in them
-    return Record(entry_of(id, envelope, data), state, at / 1e6, _owner(owned, state), cursor)
+    return Record(shown(id, envelope, data), state, at / 1e6, _owner(owned, state), cursor)
 
 
 def record_of(state: bytes, at: bytes, id: bytes, envelope: bytes, data: bytes, owned: bytes) -> Record:
     """From what ``find`` replies."""
-    return Record(entry_of(id, envelope, data), state.decode(), int(at) / 1e6, _owner(owned, state.decode()))
+    return Record(shown(id, envelope, data), state.decode(), int(at) / 1e6, _owner(owned, state.decode()))
 
 
 def _owner(owned: bytes, state: str) -> str:
     """An entry that was reaped keeps the token of its last holder, but is nobody's."""
-    return untext(owned[TOKEN:]) if state == LEASED else ""
+    return untext(owned[TOKEN + 1 :]) if state == LEASED else ""
 
 
 def proof(lease: Lease) -> tuple[bytes, str]:
@@ -185,6 +204,11 @@ def verdict(lease: Lease) -> tuple[bytes, str, bytes]:
 def returned(lease: Lease) -> tuple[bytes, str, bytes]:
     """The same of one that goes back: what waits with it stands before when it is due."""
     return text(lease.entry.id), str(lease.token), text(lease.entry.hold) + envelope(lease.entry)
+
+
+def fact_args(fact: Fact | None, place: int) -> tuple[str, bytes]:
+    """A fact as ``lua/facts.lua`` reads it: the number of its key, for how long, its value."""
+    return ("", b"") if fact is None else (f"{place} {milliseconds(fact.ttl)}", fact.value)
 
 
 slices = partial(batches.slices, most=AT_ONCE)

@@ -21,6 +21,7 @@ logger = logging.getLogger(__name__)
 REAP_BATCH = 100
 PRUNE_EVERY = 60.0  # seconds
 PRUNE_BATCH = 1000
+SWEEP_BATCH = 10_000
 
 
 class Heart(Loop):
@@ -85,12 +86,13 @@ class Reaper(Loop):
         self._due: dict[int, float] = {}
         """When each is to be looked at (monotonic)."""
         self._pruned = 0.0
+        self._duties = (self._prune, self._bound, self._sweep)
 
     def tick(self) -> float:
         pause = each(self._queues, self._look)
         if time.monotonic() - self._pruned > PRUNE_EVERY:
             self._pruned = time.monotonic()
-            duties = [partial(duty, queue) for queue in self._queues for duty in (self._prune, self._bound)]
+            duties = [partial(duty, queue) for queue in self._queues for duty in self._duties]
             each(duties, lambda duty: duty())
         return pause
 
@@ -112,6 +114,12 @@ class Reaper(Loop):
     def _prune(self, queue: BaseQueue) -> float:
         while not self.stopped and queue.store.prune(PRUNE_BATCH) >= PRUNE_BATCH:
             pass
+        return inf
+
+    def _sweep(self, queue: BaseQueue) -> float:
+        for one in (queue, queue.dead):
+            if one is not None:
+                one.sweep(SWEEP_BATCH)
         return inf
 
     def _bound(self, queue: BaseQueue) -> float:

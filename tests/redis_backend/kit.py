@@ -2,6 +2,9 @@
 
 from dataclasses import replace
 
+from redis.backoff import NoBackoff
+from redis.retry import Retry
+
 from djqueue.backends.base import Budget, Debounce, Entry, Guard, Unique
 from djqueue.backends.gates import HOLD_PARK, Gate
 from djqueue.backends.windows import Window
@@ -9,12 +12,18 @@ from djqueue.message import new_id
 from djqueue.testing import eventually
 
 
+def once():
+    """For clients that repeat no command."""
+    return Retry(NoBackoff(), 0)
+
+
 def work(count=1, **fields):
     return [Entry(b"work", new_id(), **fields) for _ in range(count)]
 
 
 def keys(client):
-    return {key.decode() for key in client.keys("*")}
+    """All but the log of what has just been completed, which a sweep cuts."""
+    return {key.decode() for key in client.keys("*") if not key.endswith(b":recent")}
 
 
 def left(client):

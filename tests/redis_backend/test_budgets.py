@@ -14,7 +14,7 @@ from djqueue.backends.windows import Window
 from djqueue.exceptions import DifferentBudget, NotSupported
 from djqueue.message import new_id
 from djqueue.testing import eventually
-from tests.redis_backend.kit import keys, work
+from tests.redis_backend.kit import keys, once, work
 
 pytestmark = pytest.mark.server("redis")
 
@@ -124,7 +124,7 @@ def test_a_queue_and_its_store_spend_the_same(make):
 
 
 def test_on_a_cluster_a_queue_has_a_budget_of_its_own_and_no_other(cluster_server):
-    with redis.cluster.RedisCluster("127.0.0.1", cluster_server.port) as cluster:
+    with redis.cluster.RedisCluster("127.0.0.1", cluster_server.port, retry=once()) as cluster:
         queue, window = RedisQueue("mail", cluster), Window(2, 60.0, True)
         queue.put(work(3))
         for budget in (Budget("shared", window), Budget("queue:mail", window, "shared"), Budget("queue:other", window)):

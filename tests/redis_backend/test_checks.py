@@ -2,8 +2,6 @@
 
 import pytest
 import redis
-from redis.backoff import NoBackoff
-from redis.retry import Retry
 
 from djqueue.backends.redis_backend import RedisQueue, connections
 from tests import servers
@@ -51,10 +49,3 @@ def test_versions_have_a_floor(queue, monkeypatch, info, expected):
         assert ids(queue) == expected
     finally:
         connections.reset()
-
-
-@pytest.mark.parametrize("retries, expected", [(0, False), (3, True)])
-def test_a_live_client_that_repeats_commands_is_told(private_server, retries, expected):
-    server = private_server("redis")
-    with redis.Redis(port=server.port, retry=Retry(NoBackoff(), retries)) as client:
-        assert ("djqueue.W102" in ids(RedisQueue("mail", client))) is expected

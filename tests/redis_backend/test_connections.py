@@ -4,14 +4,16 @@ import os
 
 import pytest
 import redis
+from redis.backoff import NoBackoff
 from redis.cluster import RedisCluster
 from redis.exceptions import ConnectionError
+from redis.retry import Retry
 
 from djqueue.backends.base import Guard
 from djqueue.backends.redis_backend import RedisBlockingQueue, RedisQueue, connections
 from djqueue.backends.redis_link import url_of
 from djqueue.exceptions import InvalidQueueError
-from tests.redis_backend.kit import work
+from tests.redis_backend.kit import once, work
 
 pytestmark = pytest.mark.server("redis")
 
@@ -45,6 +47,11 @@ def test_connections_are_understood_without_connecting(text, where):
         ("cache:70000", "host:port:db"),
         ("cache:0", "host:port:db"),
         ("two words", "host:port:db"),
+        (f"cache:6379:0:{SECRET}", "cache:6379:0:***"),
+        (f"cache:6379:{SECRET}:0", "cache:6379:***"),
+        ("cache:6379:0:12345", "cache:6379:0:***"),
+        (f"redis://:12?{SECRET}@cache/0", "%3F"),
+        ("unix:///run/redis.sock?socket_keepalive=1", "socket_keepalive"),
         (f":{SECRET}@cache:6379", "host:port:db"),
         ("http://cache", "'http'"),
         ("redis://cache/first", "redis://host:port/0"),
@@ -81,7 +88,7 @@ def test_on_a_cluster_every_queue_is_a_feed_of_its_own():
         def __init__(self):
             """Does not connect."""
 
-    client, plain = Cluster(), redis.Redis()
+    client, plain = Cluster(), redis.Redis(retry=once())
     one, other, same = (RedisBlockingQueue(name, client) for name in ("mail", "other", "mail"))
     assert one.feed == same.feed != other.feed
     assert RedisBlockingQueue("mail", plain).feed == RedisBlockingQueue("other", plain).feed
@@ -129,6 +136,41 @@ def test_a_live_client_serves(redis_client):
     assert len(queue.complete(queue.claim())) == 1
     assert queue.feed == RedisQueue("other", redis_client).feed
     assert queue.describe().startswith("Redis at 127.0.0.1:")
+
+
+@pytest.mark.parametrize("retry", [None, Retry(NoBackoff(), 3)])
+def test_a_live_client_that_repeats_commands_is_refused(retry):
+    """Those of redis-py do so unless they are told not to."""
+    with pytest.raises(InvalidQueueError, match=r"retry=Retry\(NoBackoff\(\), 0\)"):
+        RedisQueue("mail", redis.Redis(**({"retry": retry} if retry else {})))
+
+
+def test_a_live_client_of_a_cluster_that_repeats_commands_is_refused(cluster_server):
+    with RedisCluster("127.0.0.1", cluster_server.port) as client, pytest.raises(InvalidQueueError, match="retry="):
+        RedisQueue("mail", client)
+
+
+def test_a_queue_lives_behind_a_unix_socket(private_server, tmp_path):
+    path = tmp_path / "redis.sock"
+    private_server("redis", "--unixsocket", str(path))
+    queue = RedisBlockingQueue("mail", f"unix://{path}?db=1")
+    queue.put(work())
+    assert queue.nap(5)
+    assert len(queue.complete(queue.claim())) == 1
+    assert queue.check() is not None
+
+
+def test_a_subclass_may_be_made_with_what_it_likes(redis_client):
+    class Site(RedisQueue):
+        def __init__(self, site, flavour):
+            super().__init__(f"site-{site}", redis_client, "sites")
+            self.flavour = flavour
+
+    queue = Site(7, flavour="plain")
+    queue.put(work())
+    assert len(queue.bury(queue.claim())) == 1
+    assert (len(queue), len(queue.dead), queue.dead.flavour, queue.dead.dead) == (0, 1, "plain", None)
+    assert (queue.dead.own_budget, type(queue.dead)) == ("queue:site-7:dead", Site)
 
 
 def test_a_live_client_that_decodes_is_refused():

@@ -11,7 +11,7 @@ from redis.cluster import RedisCluster
 from djqueue.backends.redis_backend import RedisBlockingQueue
 from djqueue.testing import eventually, together
 from djqueue.throttle import ThrottledQueue
-from tests.redis_backend.kit import calls, work
+from tests.redis_backend.kit import calls, once, work
 
 pytestmark = pytest.mark.server("redis")
 
@@ -105,7 +105,7 @@ def test_a_nap_until_something_falls_due_ends_early_when_work_comes(make):
 
 @pytest.mark.parametrize("make_client", [RedisCluster, partial(redis.Redis, single_connection_client=True)])
 def test_a_client_that_lends_no_connection_sleeps_and_wakes_too(cluster_server, make_client):
-    with make_client(host="127.0.0.1", port=cluster_server.port) as client:
+    with make_client(host="127.0.0.1", port=cluster_server.port, retry=once()) as client:
         queue, began = RedisBlockingQueue("mail", client), time.monotonic()
         assert not queue.nap_until(0.05, 1)
         assert time.monotonic() - began >= 0.05

@@ -7,7 +7,7 @@ from djqueue.backends.base import Entry, Guard
 from djqueue.backends.redis_backend import RedisBlockingQueue, RedisQueue, RedisStore
 from djqueue.testing import eventually
 from tests import backends
-from tests.redis_backend.kit import keys, whole_life, work
+from tests.redis_backend.kit import keys, once, whole_life, work
 
 pytestmark = pytest.mark.server("redis")
 
@@ -72,7 +72,7 @@ def test_a_store_by_itself_is_the_store_of_its_queue(make):
 
 
 def test_one_slot_of_a_cluster_holds_a_queue(cluster_server):
-    with redis.cluster.RedisCluster("127.0.0.1", cluster_server.port) as cluster:
+    with redis.cluster.RedisCluster("127.0.0.1", cluster_server.port, retry=once()) as cluster:
         for connection in (cluster_server.url, cluster):
             whole_life(RedisBlockingQueue(f"mail{type(connection).__name__}", connection))
 

@@ -1,19 +1,20 @@
--- keys: body env ready delayed leases own wait aged open timed line lanes names out flip meta
+-- keys: body env ready delayed leases own wait aged open timed line lanes names out flip meta done
 -- with: windows gates moves lanes places turns claiming budgets
--- args: limit, how many entries at most, microseconds of the lease, token and owner as one; limit, span, ways and buffer of
--- the window. Two more keys are those of the account and of a spacing that others share. Gives why no more may leave now,
--- and what a claim does; or "different" and the window of the others.
+-- args: limit, how many entries at most, microseconds of the lease, token, owner, microseconds for which finished ids are
+-- refused ("" for none); limit, span, ways and buffer of the window. Two more keys are those of the account and of a spacing
+-- that others share. Gives why no more may leave now, and what a claim does; or "different" and the window of the others.
 local now, limit, most = clock(), tonumber(ARGV[1]), tonumber(ARGV[2])
 call("HDEL", own, "") -- a write that takes no memory
-local budget, theirs = account_of(KEYS[17], KEYS[18], numbers(5, 8), now)
+local budget, theirs = account_of(KEYS[18], KEYS[19], numbers(7, 10), now)
 if not budget then return theirs end
 
 local free, wait, why = left_of(budget, now)
 if free == 0 then
   save(budget, now)
-  return {why, {now, wait, 0, {}}}
+  return {why, {now, wait, {}, {}, ""}}
 end
-local reply, count, units = claim(math.min(limit, free), 0, math.min(most, free), ARGV[3], ARGV[4], now)
+local most_ids = math.min(most, free)
+local reply, count, units = claim(math.min(limit, free), 0, most_ids, ARGV[3], ARGV[4], ARGV[5], ARGV[6], now)
 spend(budget, count, now)
 free, wait, why = left_of(budget, now)
 save(budget, now)

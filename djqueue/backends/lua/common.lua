@@ -6,7 +6,11 @@
 -- place .. id is the member of ready (score: -priority, of the dead 0; in a LIFO queue priority) and of delayed (score: the
 -- moment at which it is due). An entry with a gate has three lengths, lane, label and gate, which are of bytes, and waits in
 -- its lane instead of in ready; lanes.lua says how.
--- own holds, by id, the token of the last claim (16 digits) and its owner.
+-- own holds, by id, the token of the last claim (16 digits), whether that start has begun (1, else 0), and its owner.
+--
+-- A script is not rolled back if it fails. So none takes anything out of where it stands before it has read and parsed it,
+-- and who settles gives up the token last, so that it can be done again. A key of another type than its own may stop any
+-- script half way: it is renamed then (retype), and a sweep puts back what stands nowhere.
 --
 -- A full Redis refuses a script at its first write, if that is one that takes memory, and never later. So put begins with
 -- such a write, and all others begin with one that takes none.
@@ -24,6 +28,28 @@ end
 
 local function place(at, number)
   return string.format("%016.0f%012.0f", at, number)
+end
+
+local ENVELOPE = "^(%d+ %d+ %d+ %-?%d+ )(%d+)( %d+ %d+ %d+ %d+ ?%d*)(\n.*)$"
+
+-- What stands before the attempts, the attempts, and what follows; nil if it cannot be read. Numbers are of bounded length.
+local function parsed(envelope)
+  local head, attempts, counts, words = (envelope or ""):match(ENVELOPE)
+  if not head or #head + #attempts + #counts > 200 or head:byte(DIGITS + 1) ~= 32 then return nil end
+  return head, attempts, counts .. words
+end
+
+-- Counts in meta. What is no number there is none to go on from: it begins anew, with `start`.
+local function count_up(field, by, start)
+  local number = redis.pcall("HINCRBY", meta, field, by)
+  if type(number) == "number" then return number end
+  call("HSET", meta, field, whole(start))
+  return call("HINCRBY", meta, field, by)
+end
+
+-- The last of so many numbers of places.
+local function count_places(by, now)
+  return count_up("seq", by, now / 1000000)
 end
 
 local function member(id, envelope)

@@ -1,18 +1,23 @@
--- keys: body env ready leases own meta done bell wait aged open timed line lanes names out
--- with: holders windows gates moves lanes
--- args: rings, microseconds for which finished ids are kept ("" for none), how many of them at most, then id, token of each.
+-- keys: body env ready leases own meta done recent bell wait aged open timed line lanes names out
+-- with: holders windows gates moves lanes facts recent
+-- args: rings, microseconds for which finished ids are kept ("" for none), how many of them at most, how many args there are of
+-- each; then id, token, and what facts.lua says, of each. Their tokens go last, so that it can be done again.
 local now = clock()
-local ids, _, reply = held(4, 2, now)
+local ids, at, reply = held(5, tonumber(ARGV[4]), now)
 if #ids == 0 then return reply end
 
 leave(ids)
-for _, hash in ipairs({own, body, env}) do call("HDEL", hash, unpack(ids)) end
 ring(come_back(ids, now), ARGV[1])
 finish_lanes()
-call("HINCRBY", meta, "done", #ids)
+for _, hash in ipairs({body, env}) do call("HDEL", hash, unpack(ids)) end
+remember(ids, count_up("done", #ids, 0), now)
 if ARGV[2] ~= "" then
-  for _, id in ipairs(ids) do call("ZADD", done, now, id) end
+  local finished = {}
+  for i, id in ipairs(ids) do finished[2 * i - 1], finished[2 * i] = now, id end
+  call("ZADD", done, unpack(finished))
   call("ZREMRANGEBYSCORE", done, "-inf", now - ARGV[2])
   call("ZREMRANGEBYRANK", done, 0, -1 - ARGV[3])
 end
+keep_facts(at, 2)
+call("HDEL", own, unpack(ids))
 return reply

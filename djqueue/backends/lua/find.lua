@@ -1,8 +1,8 @@
 -- keys: body env ready delayed leases own
 -- args: id. Gives nothing, or state, moment, id, envelope, data, token and owner.
 local id, now = ARGV[1], clock()
-local envelope = call("HGET", env, id)
-if not envelope then return {} end
+local envelope = call("HGET", env, id) or ""
+if envelope == "" and call("HEXISTS", env, id) + call("HEXISTS", body, id) == 0 then return {} end
 
 local function record(state, at)
   return {state, whole(at), id, envelope, call("HGET", body, id) or "", call("HGET", own, id) or ""}
@@ -11,4 +11,4 @@ end
 local expires, due = call("ZSCORE", leases, id), call("ZSCORE", delayed, member(id, envelope))
 if expires then return record("leased", expires) end
 if due and tonumber(due) > now then return record("delayed", due) end
-return record("ready", envelope:sub(1, MOMENT))
+return record("ready", envelope:match("^" .. ("%d"):rep(MOMENT)) or now)

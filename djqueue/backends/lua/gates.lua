@@ -15,9 +15,14 @@ local function gate_rules(now)
     return gate
   end
 
+  -- What cannot be read lets one leave at a time, in order: nothing could ask for less.
   function rules.gate(text)
-    local gate = read_gates[text] or understood(text)
-    read_gates[text] = gate
+    local gate = read_gates[text]
+    if not gate then
+      local is_understood, found = pcall(understood, text)
+      gate = is_understood and found or understood('{"o":1}')
+      read_gates[text] = gate
+    end
     return gate
   end
 

@@ -33,7 +33,7 @@ local function guards()
   -- What is delayed is due at another moment, which is its place as well.
   local function postpone(id, at)
     local envelope = call("HGET", env, id)
-    if call("ZREM", delayed, member(id, envelope)) == 0 then return end
+    if not parsed(envelope) or call("ZREM", delayed, member(id, envelope)) == 0 then return end
     local number, rest = envelope:match("^(%d+) %d+ (.*)$")
     envelope = place(at, number:sub(MOMENT + 1)) .. " " .. whole(at) .. " " .. rest
     call("HSET", env, id, envelope)

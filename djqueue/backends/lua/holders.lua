@@ -3,17 +3,22 @@
 -- ARGV from `first` on is id, token, ... by `step`. Gives the ids whose token is still the entry's own, where they stand in
 -- ARGV, and the reply: the time and the numbers of all others.
 local function held(first, step, now)
-  local ids, at, reply, seen = {}, {}, {now}, {}
-  for i = first, #ARGV, step do
-    local id = ARGV[i]
-    local owned = not seen[id] and call("HGET", own, id)
-    if owned and owned:sub(1, TOKEN) == ARGV[i + 1] then
+  local ids, at, reply, seen, asked = {}, {}, {now}, {}, {}
+  for i = first, #ARGV, step do asked[#asked + 1] = ARGV[i] end
+  for number, owned in ipairs(#asked > 0 and call("HMGET", own, unpack(asked)) or {}) do
+    local id, i = asked[number], first + (number - 1) * step
+    if owned and not seen[id] and owned:sub(1, TOKEN) == ARGV[i + 1] then
       ids[#ids + 1], at[#at + 1], seen[id] = id, i, true
     else
-      reply[#reply + 1] = (i - first) / step + 1
+      reply[#reply + 1] = number
     end
   end
   return ids, at, reply
+end
+
+-- Whether the start that a value of `own` speaks of has begun.
+local function has_begun(owned)
+  return owned and owned:sub(TOKEN + 1, TOKEN + 1) ~= "0"
 end
 
 -- Takes leased entries out of their line, and those out of ready that were reaped and that nobody took; gives the latter.
@@ -21,14 +26,15 @@ local function leave(ids)
   local reaped = {}
   if #ids > 0 and call("ZREM", leases, unpack(ids)) < #ids then
     for _, id in ipairs(ids) do
-      if call("ZREM", ready, member(id, call("HGET", env, id))) == 1 then reaped[#reaped + 1] = id end
+      if call("ZREM", ready, member(id, call("HGET", env, id) or "")) == 1 then reaped[#reaped + 1] = id end
     end
   end
   return reaped
 end
 
 local function add_lost(id, envelope, count)
-  local head, lost, rest = envelope:match("^(%d+ %d+ %d+ %-?%d+ %d+ )(%d+)(.*)$")
+  local head, lost, rest = (envelope or ""):match("^(%d+ %d+ %d+ %-?%d+ %d+ )(%d+)(.*)$")
+  if not head then return envelope end
   envelope = head .. whole(lost + count) .. rest
   call("HSET", env, id, envelope)
   return envelope

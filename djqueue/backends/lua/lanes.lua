@@ -18,6 +18,17 @@ local function lane_rules(now)
   local gates, moves, known, touched, turns = gate_rules(now), line_moves(), {}, {}, nil
   local step_in, step_out, make, rules = moves.step_in, moves.step_out, moves.make, {gates = gates, moves = moves}
 
+  local is_checked = false
+
+  -- Whatever changes something begins with this: a key of another type stops the script before that.
+  local function check()
+    if is_checked then return end
+    is_checked = true
+    for _, line_key in ipairs({wait, aged, open, timed, line, names}) do call("ZCARD", line_key) end
+    call("HLEN", lanes)
+  end
+  rules.check = check
+
   local function first_of(line_key, number, count)
     return call("ZRANGEBYLEX", line_key, "[" .. number, "(" .. number .. ":", "LIMIT", 0, count)
   end
@@ -41,6 +52,12 @@ local function lane_rules(now)
     return lane
   end
 
+  -- A record that cannot be read is none: its lane begins anew, and a sweep finds what waits in it.
+  local function read_if_sound(name, value)
+    local is_sound, lane = pcall(read, name, value)
+    return is_sound and type(lane.number) == "string" and type(lane.logs) == "table" and lane
+  end
+
   local function written(lane)
     return cmsgpack.pack(lane.number, lane.gate, lane.seq, lane.out, lane.turn, lane.open_at, lane.parked, lane.where,
       lane.rank, lane.at, lane.line, lane.lined, lane.waiting, lane.head, lane.logs)
@@ -49,7 +66,7 @@ local function lane_rules(now)
   local function get(name)
     if known[name] == nil then
       local value = call("HGET", lanes, name)
-      known[name] = value and read(name, value)
+      known[name] = value and read_if_sound(name, value)
     end
     return known[name] or nil
   end
@@ -61,11 +78,11 @@ local function lane_rules(now)
       if known[name] == nil then wanted[#wanted + 1], known[name] = name, false end
     end
     if #wanted == 0 then return end
-    for i, value in ipairs(call("HMGET", lanes, unpack(wanted))) do known[wanted[i]] = value and read(wanted[i], value) end
+    for i, value in ipairs(call("HMGET", lanes, unpack(wanted))) do known[wanted[i]] = value and read_if_sound(wanted[i], value) end
   end
 
   local function next_turn()
-    turns = (turns or tonumber(call("HGET", meta, "turn") or 0)) + 1
+    turns = (turns or tonumber(call("HGET", meta, "turn") or 0) or now / 1000000) + 1
     return turns
   end
   rules.next_turn = next_turn
@@ -74,7 +91,8 @@ local function lane_rules(now)
   local function get_or_make(name)
     local lane = get(name)
     if lane then return lane end
-    local number = string.format("%012.0f", call("HINCRBY", meta, "lane", 1))
+    check()
+    local number = string.format("%012.0f", count_up("lane", 1, now / 1000000))
     known[name] = {
       name = name, number = number, gate = "{}", seq = -1, out = 0, turn = next_turn(), open_at = 0, parked = "",
       where = "nowhere", rank = 0, at = 0, line = "", lined = 0, waiting = 0, head = "", logs = {},
@@ -84,6 +102,7 @@ local function lane_rules(now)
   end
 
   local function keep(lane)
+    check()
     if not lane.is_touched then touched[#touched + 1], lane.is_touched = lane, true end
   end
 
@@ -115,17 +134,23 @@ local function lane_rules(now)
   -- Where they stand.
 
   local function first_in_line(outer)
-    if not outer.first then
-      make(line)
-      outer.first = first_of(line, outer.number, 1)[1]
+    if outer.first then return outer.first end
+    make(line)
+    outer.first = first_of(line, outer.number, 1)[1]
+    if outer.first and not get(outer.first:sub(LINED + 1)) then -- left by a record that could not be read
+      step_out(line, outer.first)
+      outer.first, outer.lined = nil, outer.lined - 1
+      return first_in_line(outer)
     end
+    if not outer.first then outer.lined = 0 end
     return outer.first
   end
   rules.first_in_line = first_in_line
 
   -- Rank, moment and number of what would leave first: an entry, or of a lane with a line the first lane there.
   local function head_of(lane)
-    if lane.lined > 0 then return unranked(first_in_line(lane):sub(NUMBER + 1, NUMBER + RANK)), 0, math.huge end
+    local first_lane = lane.lined > 0 and first_in_line(lane)
+    if first_lane then return unranked(first_lane:sub(NUMBER + 1, NUMBER + RANK)), 0, math.huge end
     if not lane.head then
       make(wait)
       local first = first_of(wait, lane.number, 1)[1]
@@ -240,16 +265,31 @@ local function lane_rules(now)
 
   -- An entry that may wait in its lane does no longer; whether it did.
   function rules.leave(id, envelope)
+    check()
     make(aged)
     if call("ZREM", aged, member(id, envelope)) == 0 then return false end
     local name, _, priority, lost = lane_of(envelope)
     local lane = get(name)
+    if not lane then return true end
     local stands = place_in(lane.number, envelope, priority, lost, id)
     step_out(wait, stands)
     lane.waiting = lane.waiting - 1
     if lane.head == stands:sub(NUMBER + 1, FLAG - 1) then lane.head = false end
     touch(lane)
     return true
+  end
+
+  -- Whether an entry waits where its lane looks for it.
+  function rules.stands(id, envelope)
+    local name, _, priority, lost = lane_of(envelope)
+    local lane = get(name)
+    make(aged)
+    make(wait)
+    if lane and call("ZSCORE", wait, place_in(lane.number, envelope, priority, lost, id)) then
+      return call("ZSCORE", aged, member(id, envelope))
+    end
+    call("ZREM", aged, member(id, envelope))
+    return false
   end
 
   -- An entry that had left its lane is settled, by what `out` has of it.
@@ -262,6 +302,13 @@ local function lane_rules(now)
         lane.is_stale = lane.is_stale or lane.where == "nowhere" -- elsewhere it does not matter how many are out
       end
     end
+  end
+
+  -- The same as `out` has it, of what an entry has left if that cannot be read there.
+  function rules.left_by(envelope)
+    local name, text = lane_of(envelope or "")
+    local within = text and gates.gate(text).within or ""
+    return within ~= "" and cmsgpack.pack(name, within) or cmsgpack.pack(name or "")
   end
 
   -- It is held back with an entry that returns: until a moment, or until somebody opens it ("park"). If that is for the
@@ -307,7 +354,9 @@ local function lane_rules(now)
     local due = call("ZRANGEBYSCORE", timed, "-inf", now, "LIMIT", 0, limit)
     rules.get_all(due)
     for _, name in ipairs(due) do
-      if get(name) then touch(get(name)) else step_out(timed, name) end
+      local lane = get(name)
+      if lane then touch(lane) end
+      if not lane or lane.where ~= "timed" then step_out(timed, name) end
     end
     stand_all()
     make(wait) -- with what entered before, as turns read it
@@ -332,8 +381,12 @@ end
 local function come_back(ids, now)
   if #ids == 0 or call("EXISTS", out) == 0 then return 0 end
   local count, counts = 0, {}
-  for _, had_left in ipairs(call("HMGET", out, unpack(ids))) do
-    if had_left then count, counts[had_left] = count + 1, (counts[had_left] or 0) + 1 end
+  for i, had_left in ipairs(call("HMGET", out, unpack(ids))) do
+    if had_left then
+      local is_sound, name = pcall(cmsgpack.unpack, had_left)
+      if not is_sound or type(name) ~= "string" then had_left = laned(now).left_by(call("HGET", env, ids[i])) end
+      count, counts[had_left] = count + 1, (counts[had_left] or 0) + 1
+    end
   end
   for had_left, of_these in pairs(counts) do laned(now).back(had_left, of_these) end
   if count > 0 then call("HDEL", out, unpack(ids)) end

@@ -6,7 +6,7 @@ local function delete(line_key, members, now)
   for i, name in ipairs(members) do ids[i] = name:sub(DIGITS + 1) end
   if line_key == aged then
     for i, envelope in ipairs(call("HMGET", env, unpack(ids))) do
-      if envelope then laned(now).leave(ids[i], envelope) end
+      if parsed(envelope) then laned(now).leave(ids[i], envelope) end
     end
   end
   call("ZREM", line_key, unpack(members))

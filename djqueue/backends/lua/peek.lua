@@ -33,8 +33,8 @@ end
 
 local function tell(place, name, id)
   local envelope, data = call("HGET", env, id), call("HGET", body, id)
-  if not envelope or not data then return end
-  for _, value in ipairs({place, name, id, envelope, data, call("HGET", own, id) or ""}) do reply[#reply + 1] = value end
+  if not envelope and not data then return end
+  for _, value in ipairs({place, name, id, envelope or "", data or "", call("HGET", own, id) or ""}) do reply[#reply + 1] = value end
 end
 
 local function tell_of_line()

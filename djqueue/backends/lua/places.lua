@@ -18,22 +18,26 @@ local function step_aside(id, envelope, now)
   return call("ZREM", ready, member(id, envelope)) == 1
 end
 
--- What is due is delayed no longer.
+-- What is due is delayed no longer. What cannot be read is left to the next claim.
 local function promote(now, limit)
   local due = call("ZRANGEBYSCORE", delayed, "-inf", now, "LIMIT", 0, limit)
   if #due == 0 then return end
-  local ids, scored = {}, {}
+  local ids, scored, entering = {}, {}, {}
   for i, name in ipairs(due) do ids[i] = name:sub(DIGITS + 1) end
-  call("ZREM", delayed, unpack(due))
   for i, envelope in ipairs(call("HMGET", env, unpack(ids))) do
-    if envelope and lane_of(envelope) then
-      laned(now).enter(ids[i], envelope)
-    elseif envelope then
-      scored[#scored + 1] = score(envelope)
+    if parsed(envelope) and lane_of(envelope) then
+      entering[#entering + 1] = i
+      entering[#entering + 1] = envelope
+    else
+      scored[#scored + 1] = parsed(envelope) and score(envelope) or 0
       scored[#scored + 1] = due[i]
     end
   end
+  call("ZREM", ready, "") -- a write that takes no memory
   if #scored > 0 then call("ZADD", ready, unpack(scored)) end
+  if #entering > 0 then laned(now) end
+  call("ZREM", delayed, unpack(due))
+  for i = 1, #entering, 2 do laned(now).enter(ids[entering[i]], entering[i + 1]) end
 end
 
 local function until_first(line_key, now)

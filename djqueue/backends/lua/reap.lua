@@ -1,21 +1,30 @@
 -- keys: env ready delayed leases own bell meta wait aged open timed line lanes names out
 -- with: holders windows gates moves lanes places
--- args: limit, rings. Gives how many were reaped, and microseconds to the next expiry (-1: nothing is leased).
+-- args: limit, rings. Gives how many were reaped, microseconds to the next expiry (-1: nothing is leased), and the ids of
+-- those whose envelopes cannot be read: they stay.
 -- The token stays, so a late worker may finish what nobody has taken since; but not in a lane, which goes on.
-local now, reaped = clock(), 0
+local now, reaped, unread = clock(), {}, {}
 local ids = call("ZRANGEBYSCORE", leases, "-inf", now, "LIMIT", 0, ARGV[1])
 if #ids > 0 then
-  call("ZREM", leases, unpack(ids))
-  come_back(ids, now)
+  local owned, envelopes = call("HMGET", own, unpack(ids)), {}
   for i, envelope in ipairs(call("HMGET", env, unpack(ids))) do
-    if envelope then
-      envelope = add_lost(ids[i], envelope, 1)
-      if lane_of(envelope) then call("HDEL", own, ids[i]) end
-      stand(ids[i], envelope, 0, now)
-      reaped = reaped + 1
+    if parsed(envelope) then
+      reaped[#reaped + 1], envelopes[#reaped + 1] = i, envelope
+    else
+      unread[#unread + 1] = ids[i]
     end
   end
+  local back = {}
+  for n, i in ipairs(reaped) do back[n] = ids[i] end
+  call("ZREM", ready, "") -- a write that takes no memory
+  come_back(back, now)
+  for n, i in ipairs(reaped) do
+    local envelope = has_begun(owned[i]) and add_lost(ids[i], envelopes[n], 1) or envelopes[n]
+    stand(ids[i], envelope, 0, now)
+    if lane_of(envelope) then call("HDEL", own, ids[i]) end
+  end
+  if #back > 0 then call("ZREM", leases, unpack(back)) end
   finish_lanes()
-  ring(reaped, ARGV[2])
+  ring(#reaped, ARGV[2])
 end
-return {reaped, until_first(leases, now)}
+return {#reaped, until_first(leases, now), unread}

@@ -5,12 +5,18 @@ local now = clock()
 local ids, at, reply = held(2, 3, now)
 if #ids == 0 then return reply end
 
-leave(ids)
-call("HDEL", own, unpack(ids))
-come_back(ids, now)
+-- What was reaped stands where its envelope said; if that cannot be read by now it stays there, for the next claim to find.
+local envelopes, going = call("HMGET", env, unpack(ids)), {}
 for i, id in ipairs(ids) do
+  if parsed(envelopes[i]) or call("ZSCORE", leases, id) then going[#going + 1] = i end
+end
+leave(ids)
+come_back(ids, now)
+for _, i in ipairs(going) do
+  local id = ids[i]
   local hold, due, rest = ARGV[at[i] + 2]:match("^(%l*)(%S+) (.*)$")
-  local stays, run_at, created = call("HGET", env, id):match("^(%d+) (%d+) (%d+)")
+  local head = parsed(envelopes[i]) or place(now, count_places(1, now)) .. " 0 " .. whole(now)
+  local stays, run_at, created = head:match("^(%d+) (%d+) (%d+)")
   local again = moment(due, now)
   local waits = hold ~= "" and again
   if waits then again = tonumber(run_at) end
@@ -22,5 +28,6 @@ for i, id in ipairs(ids) do
   if waits and is_laned then laned(now).hold(id, envelope, hold, waits) end
 end
 finish_lanes()
+call("HDEL", own, unpack(ids))
 ring(#ids, ARGV[1])
 return reply

@@ -14,7 +14,7 @@ end
 
 for i = 2, #ARGV do
   local envelope = call("HGET", env, ARGV[i])
-  if envelope and not call("ZSCORE", leases, ARGV[i]) then change(ARGV[i], envelope) end
+  if parsed(envelope) and not call("ZSCORE", leases, ARGV[i]) then change(ARGV[i], envelope) end
 end
 finish_lanes()
 return changed

@@ -4,10 +4,10 @@
 local revived, now = 0, clock()
 
 local function revive(id, envelope)
-  for _, line_key in ipairs({dead_ready, dead_delayed}) do call("ZREM", line_key, member(id, envelope)) end
+  for _, line_key in ipairs({dead_delayed, dead_ready}) do call("ZREM", line_key, member(id, envelope)) end
   local run_at, priority, rest = envelope:match("^%d+( %d+ )%d+( %-?%d+ )%d+ %d+ %d+(.*)$")
-  envelope = place(now, call("HINCRBY", meta, "seq", 1)) .. run_at .. whole(now) .. priority .. "0 0 0" .. rest
-  call("HSET", body, id, call("HGET", dead_body, id))
+  envelope = place(now, count_places(1, now)) .. run_at .. whole(now) .. priority .. "0 0 0" .. rest
+  call("HSET", body, id, call("HGET", dead_body, id) or "")
   call("HSET", env, id, envelope)
   stand(id, envelope, 0, now)
   for _, hash in ipairs({dead_own, dead_body, dead_env}) do call("HDEL", hash, id) end
@@ -17,7 +17,7 @@ end
 for i = 2, #ARGV do
   local id = ARGV[i]
   local envelope = call("HGET", dead_env, id)
-  if envelope and not call("ZSCORE", dead_leases, id) and call("HEXISTS", env, id) == 0 then revive(id, envelope) end
+  if parsed(envelope) and not call("ZSCORE", dead_leases, id) and call("HEXISTS", env, id) == 0 then revive(id, envelope) end
 end
 finish_lanes()
 ring(revived, ARGV[1])

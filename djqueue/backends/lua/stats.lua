@@ -9,6 +9,6 @@ return {
   call("ZCARD", delayed) - due,
   call("ZCARD", leases),
   call("ZCARD", dead_ready) + call("ZCARD", dead_delayed),
-  tonumber(call("HGET", meta, "done") or 0),
+  tonumber(call("HGET", meta, "done") or 0) or 0,
   since < FAR and math.max(0, now - since) or -1,
 }

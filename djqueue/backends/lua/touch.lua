@@ -3,8 +3,10 @@
 -- args: microseconds of the lease, then id, token of each.
 local now = clock()
 local ids, _, reply = held(2, 2, now)
+call("ZREM", leases, "") -- a write that takes no memory
 for _, id in ipairs(leave(ids)) do
-  add_lost(id, call("HGET", env, id), -1) -- its holder lives, so that start was not lost
+  -- Its holder lives, so that start was not lost.
+  if has_begun(call("HGET", own, id)) then add_lost(id, call("HGET", env, id), -1) end
 end
 for _, id in ipairs(ids) do call("ZADD", leases, now + ARGV[1], id) end
 return reply

@@ -8,7 +8,7 @@ local surplus = ARGV[1] ~= "" and call("ZCARD", ready) + (IS_DEAD and 0 or call(
 local since = ARGV[2] ~= "" and now - ARGV[2] or -1
 
 local function goes(member, number)
-  return number <= surplus or tonumber(member:sub(1, MOMENT)) < since
+  return number <= surplus or (tonumber(member:sub(1, MOMENT)) or 0) < since
 end
 
 local first = oldest(1)[1]

@@ -11,12 +11,18 @@ local function lane_turns(rules)
     make(open)
     fronts, at, again = call("ZRANGE", open, 0, count - 1, "WITHSCORES"), 1, {}
     is_whole = #fronts < 2 * count
-    local there = {}
-    for i = 1, #fronts, 2 do
-      fronts[i] = fronts[i]:sub(TURN + 1)
-      there[#there + 1] = fronts[i]
-    end
+    local there, stood = {}, {}
+    for i = 1, #fronts, 2 do there[#there + 1] = fronts[i]:sub(TURN + 1) end
     rules.get_all(there)
+    for i, name in ipairs(there) do
+      if get(name) then
+        stood[#stood + 1] = name
+        stood[#stood + 1] = fronts[2 * i]
+      else
+        step_out(open, fronts[2 * i - 1]) -- left by a record that could not be read
+      end
+    end
+    fronts = stood
   end
 
   -- The first of those that stand open again after their turn in this script.
@@ -44,7 +50,8 @@ local function lane_turns(rules)
 
   -- A lane and the one that it is within; of a lane with a line, the first that stands in it.
   local function chain_of(lane)
-    if lane.lined > 0 then lane = get(rules.first_in_line(lane):sub(LINED + 1)) end
+    local first = lane.lined > 0 and rules.first_in_line(lane)
+    if first then lane = get(first:sub(LINED + 1)) end
     return lane, outer_of(lane)
   end
 
@@ -76,6 +83,7 @@ local function lane_turns(rules)
 
   -- Lets a run of at most so many leave the lane whose turn it is: ids, what `out` has of them, whether they are one unit.
   function turns.take_turn(lane, most)
+    rules.check()
     local inner, outer = chain_of(lane)
     local number = math.min(most, gates.leaving(inner), outer and gates.leaving(outer) or math.huge)
     local ids, turn = number > 0 and take_first(inner, number) or {}, rules.next_turn()

@@ -1,0 +1,32 @@
+-- keys: body env ready leases own meta dead_body dead_env dead_ready dead_delayed dead_leases dead_own bell wait aged open timed line lanes names out
+-- with: windows gates moves lanes graves
+-- args: rings, the token by which they are leased ("" for those whose leases ran out), then id, reason of each.
+-- Moves what can be given to nobody to the failed ones, with the reason. In an error queue it stays, behind all others.
+-- Gives the ids of those that it moved.
+local now, moved, gone = clock(), {}, {}
+call("HDEL", own, "") -- a write that takes no memory
+
+local function is_still(id)
+  local expires = call("ZSCORE", leases, id)
+  if not expires then return false end
+  if ARGV[2] ~= "" then return (call("HGET", own, id) or ""):sub(1, TOKEN) == ARGV[2] end
+  return tonumber(expires) <= now and not parsed(call("HGET", env, id))
+end
+
+for i = 3, #ARGV, 2 do
+  local id = ARGV[i]
+  if is_still(id) then
+    gone[#gone + 1] = id
+    if call("HEXISTS", body, id) == 1 or call("HEXISTS", env, id) == 1 then
+      bury_unread(id, ARGV[i + 1], now)
+      moved[#moved + 1] = id
+    end
+  end
+end
+if #gone > 0 then
+  call("ZREM", leases, unpack(gone))
+  call("HDEL", own, unpack(gone))
+end
+ring(come_back(gone, now), ARGV[1])
+finish_lanes()
+return moved

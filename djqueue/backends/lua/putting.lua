@@ -1,0 +1,49 @@
+-- What a put does. Needs guards and places.
+--
+-- args: rings, microseconds for which finished ids are refused ("" for none), then id, data, "guard due envelope" of each.
+-- A guard other than "-" takes the next of the remaining keys; "@" before it says that the entry has a gate.
+-- Gives the numbers of those that were there before, and of those that their guards refused.
+
+-- Whether it waits or is leased, or is refused as one that has finished.
+local function is_there(id, now)
+  if call("HEXISTS", env, id) == 1 then return true end
+  local finished = ARGV[2] ~= "" and call("ZSCORE", done, id)
+  return finished and now - finished < tonumber(ARGV[2])
+end
+
+-- Puts what the args say; `is_known` says which are there already, the keys of guards come after so many others.
+local function put(now, is_known, guard)
+  local decide, known, refused, accepted = nil, {}, {}, 0
+  local number_of = (#ARGV - 2) / 3
+  local seq = count_places(number_of, now) - number_of
+
+  local function accept(id, data, at, rest, gated)
+    local envelope = place(at > 0 and at or now, seq) .. " " .. whole(at) .. " " .. whole(now) .. " " .. rest
+    call("HSET", body, id, data)
+    call("HSET", env, id, envelope)
+    stand(id, envelope, at, now, gated)
+    accepted = accepted + 1
+  end
+
+  for i = 3, #ARGV, 3 do
+    local id, number, given, due, rest = ARGV[i], i / 3, ARGV[i + 2]:match("^(%S+) (%S+) (.*)$")
+    local gated = given:byte() == 64 and not IS_DEAD
+    if given:byte() == 64 then given = given:sub(2) end
+    local at, was_there = moment(due, now), is_known(id, now)
+    if given ~= "-" then
+      guard, decide = guard + 1, decide or guards()
+      if not was_there then at, was_there = decide(given, KEYS[guard], id, at, now) end
+    end
+    if was_there then
+      known[#known + 1] = number
+    elseif at then
+      accept(id, ARGV[i + 1], at, rest, gated)
+    else
+      refused[#refused + 1] = number
+    end
+    seq = seq + 1
+  end
+  finish_lanes()
+  ring(accepted, ARGV[1])
+  return {known, refused}
+end

@@ -1,0 +1,46 @@
+-- keys: body env ready delayed leases own bell meta recent dead_body dead_env dead_ready dead_delayed dead_leases dead_own wait aged open timed line lanes names out
+-- with: windows gates moves lanes places graves recent
+-- args: rings, "env" or "body", cursor, how many to look at.
+-- What stands in no line goes back to its own if it is whole, else to the failed ones. The log of completions is cut as well.
+-- Gives the next cursor ("0": that was all), by how many there are more bodies than envelopes, the ids that went back, and those that failed.
+local now, back, failed = clock(), {}, {}
+call("ZREM", ready, "") -- a write that takes no memory
+forget(tonumber(call("HGET", meta, "done") or 0) or 0, now)
+
+local function is_in_line(id, envelope)
+  local name = member(id, envelope)
+  if call("ZSCORE", leases, id) or call("ZSCORE", delayed, name) then return true end
+  if lane_of(envelope) then return laned(now).stands(id, envelope) end
+  return call("ZSCORE", ready, name)
+end
+
+-- What cannot be read may stand in any line: only if all are empty it stands in none. A claim finds it in the others.
+local function is_unread_in_line(id)
+  if call("ZSCORE", leases, id) then return true end
+  for _, line_key in ipairs({ready, delayed, wait}) do
+    if call("ZCARD", line_key) > 0 then return true end
+  end
+end
+
+local function look(id, envelope)
+  local is_readable = parsed(envelope)
+  if is_readable and is_in_line(id, envelope) or not is_readable and is_unread_in_line(id) then return end
+  if not is_readable or call("HEXISTS", body, id) == 0 then
+    failed[#failed + 1] = id
+    bury_unread(id, "it stood in no line, and was not whole", now)
+  else
+    back[#back + 1] = id
+    come_back({id}, now)
+    call("HDEL", own, id)
+    stand(id, envelope, tonumber(envelope:match("^%d+ (%d+)")), now)
+  end
+end
+
+local cursor, found = unpack(call("HSCAN", ARGV[2] == "env" and env or body, ARGV[3], "COUNT", ARGV[4]))
+for i = 1, #found, 2 do
+  local envelope = call("HGET", env, found[i])
+  if ARGV[2] == "env" or not envelope then look(found[i], envelope) end
+end
+finish_lanes()
+ring(#back, ARGV[1])
+return {cursor, call("HLEN", body) - call("HLEN", env), back, failed}
