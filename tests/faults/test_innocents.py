@@ -19,8 +19,8 @@ SECONDS = float(os.environ.get("DJQUEUE_KILL_SECONDS", full(12, 60)))
 """For so long busy consumers are killed."""
 BETWEEN = 0.7
 """Seconds from the begin of who replaces one to the next kill."""
-BACKLOG = 1000
-"""So many messages wait at least when consumers are killed."""
+BACKLOG = 200
+"""So many messages wait at least while consumers are killed."""
 
 
 @pytest.mark.backends(*STORES)
@@ -56,14 +56,12 @@ def test_consumers_killed_again_and_again_cost_no_message(crew):
     """As often as a message may be lost by default; of duplicates no more than were running."""
     args, chance, ids, kills = ("-t", THREADS, "--lease", 1.0), seeded(), [], 0
     crew.hire_many(3, *args)
-    feed(ids, chance)
     end = ledger.now() + SECONDS
     while ledger.now() < end:
+        go_on(ids, chance)
         crew.kill_busy(chance)
         crew.hire(*args)
         kills += 1
-        feed(ids, chance)
-        pass_on(BETWEEN)
     stats = at_rest()
     found = crew.ledger.check(ids)
     print(f"{kills} kills, {len(ids)} messages, {found.dup_runs} duplicates, {reasons()}")
@@ -72,14 +70,13 @@ def test_consumers_killed_again_and_again_cost_no_message(crew):
     assert stats.done == len(ids)
 
 
-def pass_on(seconds):
-    """Let the consumers go on for so long, so that none is killed at its very first message each time."""
-    end = ledger.now() + seconds
-    until(lambda: ledger.now() > end)
+def go_on(ids, chance):
+    """Let the consumers work for a while with always enough to do, so that none is killed at its first message."""
+    end = ledger.now() + BETWEEN
+    until(lambda: feed(ids, chance) or ledger.now() > end, pause=0.05)
 
 
 def feed(ids, chance):
-    """See to it that there is always enough to do."""
     if queues["default"].stats().ready < BACKLOG:
         sent = work.enqueue_many([(chance.uniform(0, 30),) for _ in range(BACKLOG)])
         ids += [result.id for result in sent]
