@@ -11,7 +11,6 @@ import logging
 import secrets
 import time
 from collections.abc import Callable, Hashable, Iterable, Sequence
-from copy import copy
 from dataclasses import replace
 from functools import cached_property
 
@@ -93,10 +92,7 @@ class RedisQueue(LeasedQueue):
     def dead(self) -> RedisQueue | None:
         if self.name.endswith(DEAD_SUFFIX):
             return None
-        dead = copy(self)  # whatever a subclass was made with
-        dead.__dict__.pop("own_budget", None)
-        RedisQueue.__init__(dead, self.name + DEAD_SUFFIX, self.connection, self.prefix)
-        return dead
+        return self._sibling(RedisQueue, self.name + DEAD_SUFFIX, prefix=self.prefix)
 
     # ---- what the consumer calls
 

@@ -200,6 +200,14 @@ class QueueContract(Contract):
         assert queue.dead.dead is None
         assert type(queue.dead) is type(queue)
 
+    def test_what_is_buried_in_an_error_queue_stays_in_it(self):
+        queue = self.queue()
+        put(queue, "work")
+        queue.bury(claim(queue))
+        assert len(queue.dead.bury(claim(queue.dead))) == 1
+        assert (len(queue), len(queue.dead)) == (0, 1)
+        assert names(claim(queue.dead)) == ["work"]
+
     def test_the_error_queue_is_trimmed_to_a_count(self):
         queue = self.queue()
         put(queue, *"abcde")

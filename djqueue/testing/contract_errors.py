@@ -117,7 +117,7 @@ class ErrorsContract(Contract):
     def test_a_dead_one_that_was_held_goes_back_to_its_place(self):
         queue = self.queue("inspect", "priority")
         died(queue, "cab", b=5)
-        queue.dead.release(claim(queue.dead, 2))
+        queue.dead.release(claim(queue.dead, 3))
         assert dead(queue) == "cab"
 
     def test_one_that_dies_again_stands_last(self):

@@ -143,6 +143,13 @@ class FenceContract(Contract):
         assert nothing_to_claim(queue)
         assert len(queue.complete([held])) == 1
 
+    def test_a_start_whose_late_holder_holds_on_was_not_lost(self):
+        queue = self.queue("lease", "fence", "inspect")
+        (lease,) = lost(queue, "work")
+        assert queue.find(lease.entry.id).entry.lost == 1
+        queue.touch([lease], 60)
+        assert queue.find(lease.entry.id).entry.lost == 0
+
     def test_to5_a_late_holder_whom_nobody_replaced_may_release(self):
         queue = self.queue("lease", "fence")
         (lease,) = lost(queue, "work")
@@ -237,6 +244,13 @@ class FenceContract(Contract):
         leases = claim(queue, 3, 60)
         assert len(queue.complete(leases, [None, Fact("b", b"of b", 60), None])) == 3
         assert queue.store.get("b") == b"of b"
+
+    def test_a_fact_that_is_kept_with_what_it_is_of_ends_with_its_time(self):
+        queue = self.queue("lease", "facts")
+        put(queue, *"ab")
+        queue.complete(claim(queue, 2, 60), [Fact("short", b"", 0.05), Fact("long", b"", 60)])
+        eventually(lambda: queue.store.get("short") is None)
+        assert queue.store.get("long") == b""
 
     def test_work_handed_back_untried_counts_as_nothing(self):
         queue = self.queue("lease", "order")

@@ -16,6 +16,7 @@ from djqueue.testing import (
     StressContract,
     WakeContract,
 )
+from djqueue.testing.patience import eventually
 from tests.backends import EVERY, FULL, SERVED
 from tests.contract.toy import ToyQueue
 
@@ -68,6 +69,17 @@ class TestBudgets(OnEachBackend, BudgetContract):
 @pytest.mark.backends(*SERVED)
 class TestStore(OnEachBackend, StoreContract):
     """Facts."""
+
+
+@pytest.mark.backends(*(id for id in EVERY if not id.startswith("redis")))
+class TestPrune(OnEachBackend):
+    """Stores that forget nothing by themselves, as Redis does."""
+
+    def test_to17_what_is_over_is_deleted(self):
+        store = self.make_queue("prune").store
+        store.put_many([(f"short {number}", b"1", 0.01) for number in range(5)])
+        eventually(lambda: all(store.get(f"short {number}") is None for number in range(5)))
+        assert (store.prune(limit=2), store.prune(), store.prune()) == (2, 3, 0)
 
 
 @pytest.mark.backends(*EVERY)

@@ -8,7 +8,7 @@ from math import inf
 import pytest
 from django.db import OperationalError
 
-from djqueue.backends.base import BaseQueue, Debounce, Guard
+from djqueue.backends.base import BaseQueue, Debounce, Fact, Guard
 from djqueue.backends.database import DatabaseQueue
 from djqueue.backends.memory import MemoryQueue, MemoryStore
 from djqueue.exceptions import EncodeError, InvalidMessage, InvalidQueueError, MessageTooLarge
@@ -232,3 +232,21 @@ def test_a_time_to_remember_may_be_a_timedelta():
     queue.put([one])
     queue.complete(claim(queue))
     assert queue.put([one]) == [False]
+
+
+class FullStore(MemoryStore):
+    """Takes nothing more."""
+
+    def put_many(self, facts):
+        raise OSError("no space left")
+
+
+def test_a_store_that_takes_no_facts_costs_the_facts_and_not_the_work(caplog):
+    queue = ToyQueue("work")
+    queue.store = FullStore("work")
+    put(queue, *"ab")
+    done, failed = claim(queue, 2)
+    assert queue.complete([done], [Fact("done", b"1", 60)]) == [done]
+    assert queue.bury([failed], [Fact("failed", b"1", 60)]) == [failed]
+    assert (len(queue), len(queue.dead)) == (0, 1)
+    assert [record.getMessage() for record in caplog.records] == ["The results of 1 messages could not be kept"] * 2

@@ -17,8 +17,9 @@ def recorded(func):
     @functools.wraps(func)
     def wrapper(*args, **kwargs):
         record("start")
-        func(*args, **kwargs)
+        result = func(*args, **kwargs)
         record("end")
+        return result
 
     return wrapper
 

@@ -3,12 +3,14 @@
 import os
 import signal
 import sqlite3
+from urllib.parse import urlsplit
 
 import pytest
 from django.db import connections
 
-from tests.backends import Backend
+from tests.backends import Backend, redis_url, worker_number
 from tests.faults.crew import Crew
+from tests.faults.proxy import Address, Proxy
 from tests.site import until
 
 APPS = ["django.contrib.contenttypes", "django.contrib.auth", "djqueue", "tests.app", "tests.faults"]
@@ -17,13 +19,67 @@ APPS = ["django.contrib.contenttypes", "django.contrib.auth", "djqueue", "tests.
 @pytest.fixture
 def site(backend: Backend, make_site, settings):
     settings.QUEUES = backend.queues()
-    return make_site(settings.QUEUES, {"default", backend.alias} - {""}, INSTALLED_APPS=APPS)
+    return make_site(settings.QUEUES, aliases_of(backend), INSTALLED_APPS=APPS)
 
 
 @pytest.fixture
 def crew(site):
     """Consumers of a queue "default" on the backend. If the test fails, what they said is shown."""
     yield Crew(site)
+    show(site)
+
+
+@pytest.fixture
+def proxy(backend: Backend):
+    """In front of the server of the backend."""
+    with Proxy(address_of(backend)) as proxy:
+        yield proxy
+
+
+@pytest.fixture
+def far_queues(backend: Backend, proxy):
+    """The setting QUEUES of those who speak through the proxy; databases are far by their own setting."""
+    queues = backend.queues()
+    if backend.kind.server == "redis":
+        queues["default"]["CONNECTION"] = f"127.0.0.1:{proxy.port}:{worker_number()}"
+    return queues
+
+
+@pytest.fixture
+def far_crew(backend: Backend, proxy, far_queues, make_site, settings):
+    """Consumers that speak through the proxy, while the test itself looks at the store."""
+    settings.QUEUES, far = backend.queues(), {"INSTALLED_APPS": [*APPS, "tests.faults.witness"]}
+    if backend.alias:
+        far["DATABASES"] = {alias: settings_of(alias) for alias in aliases_of(backend)}
+        far["DATABASES"][backend.alias] |= {"HOST": "127.0.0.1", "PORT": str(proxy.port)}
+    site = make_site(far_queues, aliases_of(backend), **far)
+    yield Crew(site)
+    show(site)
+
+
+def aliases_of(backend: Backend) -> set[str]:
+    return {"default", backend.alias} - {""}
+
+
+def address_of(backend: Backend) -> Address:
+    """Where the server of a backend listens."""
+    if backend.kind.server == "redis":
+        url = urlsplit(redis_url())
+        return url.hostname, url.port
+    at = settings_of(backend.alias)
+    if not at["HOST"].startswith("/"):
+        return at["HOST"], int(at["PORT"])
+    return f"{at['HOST']}/.s.PGSQL.{at['PORT'] or 5432}" if backend.id == "postgres" else at["HOST"]
+
+
+def settings_of(alias: str) -> dict:
+    """A database of this test, as DATABASES says it."""
+    told = connections[alias].settings_dict
+    names = ("ENGINE", "NAME", "USER", "PASSWORD", "HOST", "PORT", "OPTIONS")
+    return {name: told[name] for name in names} | {"NAME": str(told["NAME"])}
+
+
+def show(site) -> None:
     for process in site.processes:
         print(f"--- process {process.pid} ({process.popen.poll()})\n{process.output[-5000:]}")
 

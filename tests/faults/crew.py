@@ -3,8 +3,10 @@
 import os
 import random
 import sys
+from collections.abc import Callable
 from dataclasses import dataclass, field
 
+from djqueue.notes import notes
 from djqueue.queues import queues
 from tests.backends import FULL
 from tests.faults.ledger import Ledger
@@ -88,3 +90,23 @@ def at_rest(alias: str = "default", timeout: float = PATIENCE):
         return stats if not (stats.ready or stats.delayed or stats.leased) else None
 
     return until(rest, timeout, pause=0.05)
+
+
+def supervise(crew: Crew, over: Callable[[], object]) -> int:
+    """Keep one consumer running, as supervisord would, until it is `over`; how often it died."""
+    deaths, consumer = 0, crew.members[-1] if crew.members else crew.hire("--lease", 0.5)
+
+    def ended_or_over():
+        return consumer.popen.poll() is not None or over()
+
+    while until(ended_or_over, PATIENCE) and consumer.popen.poll() is not None:
+        deaths += 1
+        crew.members.remove(consumer)
+        consumer = crew.hire("--lease", 0.5)
+    return deaths
+
+
+def reasons() -> dict[str, str]:
+    """Why each message is in the error queue."""
+    dead = queues["default"].dead.peek("ready", 500)
+    return {record.entry.id: notes(record.entry.note)[-1]["reason"] for record in dead}

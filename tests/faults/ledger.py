@@ -27,7 +27,12 @@ def now() -> float:
 def record(what: str) -> None:
     """Write one event of the command that is running."""
     message = current_message()
-    line = f"{message.id} {message.attempt} {what} {os.getpid()} {threading.get_native_id()} {now():.6f}\n"
+    write(message.id, message.attempt, what)
+
+
+def write(id: str, attempt: int, what: str) -> None:
+    """Write one event of a message."""
+    line = f"{id} {attempt} {what} {os.getpid()} {threading.get_native_id()} {now():.6f}\n"
     ledger = os.open(os.environ["DJQUEUE_LEDGER"], os.O_WRONLY | os.O_APPEND | os.O_CREAT, 0o644)
     try:
         os.write(ledger, line.encode())

@@ -6,8 +6,7 @@ from djqueue.exceptions import CommandFailed
 from djqueue.notes import notes
 from djqueue.queues import queues
 from tests.faults.commands import die, die_by_abort, die_by_exit, work
-from tests.faults.crew import PATIENCE, STORES, at_rest
-from tests.site import until
+from tests.faults.crew import PATIENCE, STORES, at_rest, reasons, supervise
 
 pytestmark = pytest.mark.slow
 
@@ -63,28 +62,9 @@ def test_df21_what_kills_its_worker_ends_in_the_error_queue_after_its_attempts(c
     assert crew.dismiss() == [0]
 
 
-def supervise(crew, over) -> int:
-    """Keep one consumer running, as supervisord would, until it is `over`; how often it died."""
-    deaths, consumer = 0, crew.members[-1] if crew.members else crew.hire("--lease", 0.5)
-
-    def ended_or_over():
-        return consumer.popen.poll() is not None or over()
-
-    while until(ended_or_over, PATIENCE) and consumer.popen.poll() is not None:
-        deaths += 1
-        crew.members.remove(consumer)
-        consumer = crew.hire("--lease", 0.5)
-    return deaths
-
-
 def starts(crew, id) -> int:
     return len(crew.ledger.of("start", {id}))
 
 
 def reason(count: int, end: str) -> str:
     return f"worker died: {count} starts never reported; the last one ended by {end}"
-
-
-def reasons() -> dict[str, str]:
-    dead = queues["default"].dead.peek("ready")
-    return {record.entry.id: notes(record.entry.note)[-1]["reason"] for record in dead}

@@ -1,0 +1,182 @@
+"""A proxy in front of a server: answers get lost, connections are cut, everything takes longer.
+
+It knows nothing of what passes but that an answer follows each request, which Redis, PostgreSQL and MariaDB have in
+common. Whoever speaks through it is told its address; who speaks to the server itself sees none of this.
+"""
+
+import random
+import socket
+import threading
+import time
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager, suppress
+from dataclasses import dataclass, field
+from math import inf
+
+from tests.site import until
+
+QUIET = 0.05
+"""Seconds without another byte after which an answer is taken to be whole: the server has done what it was asked."""
+CHUNK = 2**16
+
+Address = str | tuple[str, int]
+"""The path of a Unix socket, or host and port."""
+
+
+@dataclass
+class Fault:
+    """What happens to requests that contain all of the texts, with a chance, so often at most."""
+
+    texts: tuple[bytes, ...] = ()
+    chance: float = 1.0
+    most: float = inf
+    seconds: float = 0.0
+    when: Callable[[], object] = lambda: True
+    met: int = 0
+    """To how many it happened."""
+    _lock: threading.Lock = field(default_factory=threading.Lock)
+
+    def meets(self, request: bytes) -> bool:
+        if not all(text in request for text in self.texts):
+            return False
+        with self._lock:
+            hit = self.met < self.most and random.random() < self.chance
+            self.met += hit
+        return hit
+
+
+class Proxy:
+    """Serves on a free port of the loopback address until it is closed; every connection has one to the server."""
+
+    def __init__(self, server: Address):
+        self.server = server
+        self.losses: list[Fault] = []
+        self.cuts: list[Fault] = []
+        self.delays: list[Fault] = []
+        self._passages: set[Passage] = set()
+        self._listener = socket.create_server(("127.0.0.1", 0), backlog=200)
+        self.port: int = self._listener.getsockname()[1]
+        threading.Thread(target=self._serve, daemon=True).start()
+
+    def losing(self, *texts: bytes, chance=1.0, most=inf, when: Callable[[], object] = lambda: True):
+        """Do what is asked, and cut the connection ``when`` something is so, instead of giving the answer."""
+        return _among(self.losses, Fault(texts, chance, most, when=when))
+
+    def cutting(self, *texts: bytes, chance=1.0, most=inf):
+        """Cut the connection instead of passing the request on."""
+        return _among(self.cuts, Fault(texts, chance, most))
+
+    def delaying(self, seconds: float, *texts: bytes, chance=1.0, most=inf):
+        """Pass the request on so much later."""
+        return _among(self.delays, Fault(texts, chance, most, seconds))
+
+    def close(self) -> None:
+        """Cut all connections, and take no more."""
+        with suppress(OSError):
+            self._listener.shutdown(socket.SHUT_RDWR)
+        self._listener.close()
+        for passage in list(self._passages):
+            passage.cut()
+
+    def __enter__(self) -> "Proxy":
+        return self
+
+    def __exit__(self, *exc) -> None:
+        self.close()
+
+    def _serve(self) -> None:
+        with suppress(OSError):
+            while True:
+                client, _ = self._listener.accept()
+                try:
+                    passage = Passage(self, client, connected(self.server))
+                except OSError:
+                    client.close()
+                    continue
+                self._passages.add(passage)
+                passage.open(on_end=self._passages.discard)
+
+
+class Passage:
+    """One connection of a client, and ours to the server."""
+
+    def __init__(self, proxy: Proxy, client: socket.socket, server: socket.socket):
+        self._proxy, self._client, self._server = proxy, client, server
+        self._request, self._judged = b"", []
+        self._lost: Fault | None = None
+
+    def open(self, on_end: Callable[["Passage"], object]) -> None:
+        self._on_end = on_end
+        for pump in (self._pass_requests, self._pass_answers):
+            threading.Thread(target=self._until_cut, args=[pump], daemon=True).start()
+
+    def cut(self) -> None:
+        """For both sides; what neither has read yet is gone."""
+        for end in (self._client, self._server):
+            with suppress(OSError):
+                end.shutdown(socket.SHUT_RDWR)
+        self._on_end(self)
+
+    def _until_cut(self, pump: Callable[[], None]) -> None:
+        try:
+            pump()
+        except OSError:
+            pass
+        finally:
+            self.cut()
+
+    def _pass_requests(self) -> None:
+        for data in chunks(self._client):
+            self._request += data
+            if self._meets(self._proxy.cuts):
+                return
+            if fault := self._meets(self._proxy.delays):
+                time.sleep(fault.seconds)
+            self._lost = self._lost or self._meets(self._proxy.losses)
+            self._server.sendall(data)
+
+    def _pass_answers(self) -> None:
+        for data in chunks(self._server):
+            if self._lost:
+                self._lose(self._lost)
+                return
+            self._request, self._judged = b"", []
+            self._client.sendall(data)
+
+    def _meets(self, faults: list[Fault]) -> Fault | None:
+        """The first fault that happens to this request; each is asked once, when the request has its texts."""
+        for fault in list(faults):
+            if fault not in self._judged and all(text in self._request for text in fault.texts):
+                self._judged.append(fault)
+                if fault.meets(self._request):
+                    return fault
+        return None
+
+    def _lose(self, fault: Fault) -> None:
+        self._server.settimeout(QUIET)
+        with suppress(TimeoutError):
+            for _ in chunks(self._server):
+                continue
+        until(fault.when)
+
+
+def chunks(end: socket.socket) -> Iterator[bytes]:
+    """What comes, as it comes."""
+    return iter(lambda: end.recv(CHUNK), b"")
+
+
+def connected(address: Address) -> socket.socket:
+    if isinstance(address, tuple):
+        return socket.create_connection(address)
+    connection = socket.socket(socket.AF_UNIX)
+    connection.connect(address)
+    return connection
+
+
+@contextmanager
+def _among(faults: list[Fault], fault: Fault) -> Iterator[Fault]:
+    faults.append(fault)
+    try:
+        yield fault
+    finally:
+        faults.remove(fault)

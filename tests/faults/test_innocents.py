@@ -1,0 +1,82 @@
+"""Workers that die take no innocent message with them: who was near is not guilty, with the limits as they are."""
+
+import os
+from collections import Counter
+
+import pytest
+
+from djqueue.queues import queues
+from tests.faults import ledger
+from tests.faults.commands import die_by_exit, work
+from tests.faults.crew import STORES, at_rest, full, reasons, seeded, supervise
+from tests.site import until
+
+pytestmark = pytest.mark.slow
+THREADS = 4
+WHY = "worker died: 3 starts never reported"
+GUILTY, INNOCENT = full(8, 40), full(100, 300)
+SECONDS = float(os.environ.get("DJQUEUE_KILL_SECONDS", full(12, 60)))
+"""For so long busy consumers are killed."""
+BETWEEN = 0.7
+"""Seconds from the begin of who replaces one to the next kill."""
+BACKLOG = 200
+"""So many messages wait at least while consumers are killed."""
+
+
+@pytest.mark.backends(*STORES)
+def test_many_that_kill_their_workers_are_put_aside_and_no_innocent_with_them(crew):
+    """A supervisor restarts the consumer each time; the guilty stand anywhere among the innocent."""
+    guilty, innocent = mixed(seeded())
+    crew.args = (*crew.args, "-t", THREADS)
+    deaths = supervise(crew, lambda: len(queues["default"].dead) >= GUILTY and guilty <= reasons().keys())
+    stats, told = at_rest(), reasons()
+    print(f"{deaths} deaths, {crew.ledger.check(innocent).dup_runs} innocents ran again")
+    assert {id: why for id, why in told.items() if id not in guilty} == {}
+    assert told.keys() == guilty
+    assert (stats.done, stats.dead) == (len(innocent), len(guilty))
+    assert {why[: len(WHY)] for why in told.values()} == {WHY}
+    starts = Counter(event.id for event in crew.ledger.of("start", guilty))
+    assert (starts.keys(), max(starts.values())) == (guilty, 3)
+    assert not crew.ledger.check(innocent).lost
+    assert crew.dismiss() == [0]
+
+
+def mixed(chance) -> tuple[set[str], set[str]]:
+    """Messages that kill and messages that do not, in a chance order; the ids of both."""
+    guilty, innocent = set(), set()
+    calls = [(die_by_exit, guilty)] * GUILTY + [(work, innocent)] * INNOCENT
+    chance.shuffle(calls)
+    for command, ids in calls:
+        ids.add(command().id)
+    return guilty, innocent
+
+
+@pytest.mark.backends("sqlite", "postgres", "mariadb", "redis", "redis-blocking")
+def test_consumers_killed_again_and_again_cost_no_message(crew):
+    """As often as a message may be lost by default; of duplicates no more than were running."""
+    args, chance, ids, kills = ("-t", THREADS, "--lease", 1.0), seeded(), [], 0
+    crew.hire_many(3, *args)
+    end = ledger.now() + SECONDS
+    while ledger.now() < end:
+        go_on(ids, chance)
+        crew.kill_busy(chance)
+        crew.hire(*args)
+        kills += 1
+    stats = at_rest()
+    found = crew.ledger.check(ids)
+    print(f"{kills} kills, {len(ids)} messages, {found.dup_runs} duplicates, {reasons()}")
+    assert (found.lost, stats.dead, found.unexpected) == (set(), 0, set())
+    assert found.dup_runs <= kills * THREADS
+    assert stats.done == len(ids)
+
+
+def go_on(ids, chance):
+    """Let the consumers work for a while with always enough to do, so that none is killed at its first message."""
+    end = ledger.now() + BETWEEN
+    until(lambda: feed(ids, chance) or ledger.now() > end, pause=0.05)
+
+
+def feed(ids, chance):
+    if queues["default"].stats().ready < BACKLOG:
+        sent = work.enqueue_many([(chance.uniform(0, 30),) for _ in range(BACKLOG)])
+        ids += [result.id for result in sent]

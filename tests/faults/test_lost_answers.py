@@ -1,0 +1,80 @@
+"""What the server has done and could not tell: nothing is blamed for it, nothing runs twice, no result is missing."""
+
+import pytest
+
+from djqueue.backends.lua import SCRIPTS
+from djqueue.queues import queues
+from tests.faults import ledger
+from tests.faults.commands import work
+from tests.faults.crew import PATIENCE, at_rest, full, reasons
+from tests.faults.witness.commands import double
+from tests.site import until
+
+pytestmark = pytest.mark.slow
+SERVERS = ("redis", "postgres", "mariadb")
+BY_SQL = {"claim": (b"djqueue_message", b"attempts = attempts + 1"), "complete": (b"DELETE FROM djqueue_message",)}
+"""What is in the request of a verb, and in no other."""
+
+
+def request(backend, verb) -> tuple[bytes, ...]:
+    """Texts by which the request of a verb is known; its arguments are in no script's source."""
+    return BY_SQL[verb] if backend.alias else (b"EVALSHA", SCRIPTS[verb].sha.encode())
+
+
+@pytest.mark.backends(*SERVERS)
+def test_claims_whose_answers_are_lost_cost_no_message(far_crew, proxy, backend):
+    """Four of five answers, for many times the lease: what was claimed so was never begun, and so never lost."""
+    crew = far_crew
+    crew.hire("-t", 4, "--lease", full(0.5, 2))
+    with proxy.losing(*request(backend, "claim"), chance=0.8) as claims:
+        ids = [result.id for result in work.enqueue_many([(5.0,)] * 400)]
+        end = ledger.now() + full(6, 25)
+        until(lambda: ledger.now() > end, timeout=60)
+    stats = at_rest()
+    found = crew.ledger.check(ids)
+    print(f"{claims.met} claims lost, {found.dup_runs} duplicates, {reasons()}")
+    assert claims.met >= 3
+    assert (stats.dead, found.lost, found.dup_runs) == (0, set(), 0)
+    assert stats.done == len(ids)
+    assert crew.dismiss() == [0]
+
+
+@pytest.mark.backends(*SERVERS)
+def test_a_completion_whose_answer_is_lost_has_its_results_and_its_signals(far_crew, proxy, backend):
+    crew = far_crew
+    crew.hire("-t", 4)
+    with proxy.losing(*request(backend, "complete"), most=3) as completions:
+        results = double.enqueue_many([(number,) for number in range(40)])
+        until(lambda: completions.met == 3, PATIENCE)
+    stats = at_rest()
+    assert (stats.done, stats.dead) == (len(results), 0)
+    assert [result.get(timeout=10) for result in results] == [2 * number for number in range(40)]
+    crew.ledger.wait("completed", len(results))
+    assert {event.id for event in crew.ledger.of("completed")} == {result.id for result in results}
+    assert crew.ledger.of("lease_lost") == []
+    assert len(crew.ledger.of("start")) == len(results)
+    assert crew.dismiss() == [0]
+
+
+@pytest.mark.backends("redis", "redis-blocking")
+def test_a_put_whose_answer_is_lost_until_the_message_has_run_is_one_message(
+    crew, proxy, far_queues, backend, settings
+):
+    """Whoever repeats a put does so after a consumer has completed what the first one put."""
+    crew.hire()
+    settings.QUEUES = far_queues
+    sent = []
+    for _ in range(10):
+        with proxy.losing(*request(backend, "put"), most=1, when=lambda: completed() > len(sent)) as puts:
+            sent.append(work().id)
+        assert puts.met == 1
+    crew.ledger.wait_all("end", sent)
+    stats = at_rest()
+    found = crew.ledger.check(sent)
+    assert (stats.done, stats.dead, found.lost, found.dup_runs) == (len(sent), 0, set(), 0)
+    assert crew.dismiss() == [0]
+
+
+def completed() -> int:
+    """Asked by a thread of the proxy, on connections of its own."""
+    return queues["default"].stats().done
