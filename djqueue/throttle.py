@@ -32,7 +32,7 @@ PASSED = (
     # of the four verbs, those that take nothing out
     "flush", "write",
     # of what the consumer calls, all but the claims
-    "begin", "bury", "complete", "put", "reap", "release", "revive", "stats", "touch",
+    "begin", "bury", "complete", "defer", "put", "reap", "release", "revive", "stats", "touch",
     # what operators call
     "amend", "find", "lane", "lanes", "open_lane", "park_lane", "peek", "remove", "reprioritise", "trim",
     # time and connection

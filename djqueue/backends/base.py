@@ -204,6 +204,13 @@ class BaseQueue(ItemVerbs, OperatorVerbs):
         """
         return [replace(lease, begun=True) for lease in leases]
 
+    def defer(self, leases: Sequence[Lease], seconds: float) -> list[Lease]:
+        """Have the windows of their lanes count them as if they left in ``seconds``: so much later they may begin.
+
+        Returns them with that moment as ``claimed``; nothing if one left too long ago to be counted, or in no lane.
+        """
+        return []
+
     def complete(self, leases: Sequence[Lease], facts: Sequence[Fact | None] = ()) -> list[Lease]:
         """Done: forget them. Returns those that were still ours.
 

@@ -21,7 +21,7 @@ from djqueue.backends.base import DEAD_SUFFIX, Budget, LeasedQueue
 from djqueue.backends.database_budgets import Looks, claim_paid, claim_within
 from djqueue.backends.database_claims import Claims, claim_of_the_dead
 from djqueue.backends.database_guards import put_guarded
-from djqueue.backends.database_lanes import Say, put_in_lanes, settle
+from djqueue.backends.database_lanes import Say, defer, put_in_lanes, settle
 from djqueue.backends.database_lanes import reap as reap_lanes
 from djqueue.backends.database_operators import DatabaseOperators
 from djqueue.backends.database_rows import (
@@ -212,6 +212,11 @@ class DatabaseQueue(DatabaseOperators, LeasedQueue):
         done = self._by_holder(leases, lambda run, held: self._sql.complete(run, pairs_of(held), finish))
         self._sweep(len(done))
         return self._with_facts([lease for lease, _ in done], leases, facts)
+
+    def defer(self, leases: Sequence[Lease], seconds: float) -> list[Lease]:
+        laned = [lease for lease in leases if is_ours(lease) and lease.token.lane]
+        to = self._run(defer, self._sql, self.name, laned, micros(seconds)) if laned else None
+        return [] if to is None else [replace(lease, claimed=to / 1e6) for lease in laned]
 
     def touch(self, leases: Sequence[Lease], lease: float = 60.0) -> list[Lease]:
         def say(run: Session, held: Iterable[Lease]) -> Iterable[tuple]:

@@ -11,6 +11,7 @@ import logging
 import secrets
 import time
 from collections.abc import Callable, Hashable, Iterable, Sequence
+from dataclasses import replace
 from functools import cached_property
 
 from redis.exceptions import ConnectionError
@@ -122,6 +123,13 @@ class RedisQueue(LeasedQueue):
     def complete(self, leases: Sequence[Lease], facts: Sequence[Fact | None] = ()) -> list[Lease]:
         ours = self._settle("complete", leases, (self.rings, self._remember, self._keep), wire.proof)
         return self._with_facts(ours, leases, facts)
+
+    def defer(self, leases: Sequence[Lease], seconds: float) -> list[Lease]:
+        if not 0 < len(leases) <= wire.AT_ONCE:
+            return []
+        said = [value for lease in leases for value in (*wire.proof(lease), wire.microseconds(lease.claimed))]
+        to = int(self._run("defer", (wire.microseconds(seconds), *said)))
+        return [replace(lease, claimed=to / 1e6) for lease in leases] if to else []
 
     def touch(self, leases: Sequence[Lease], lease: float = 60.0) -> list[Lease]:
         touched, span = [], wire.microseconds(lease)

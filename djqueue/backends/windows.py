@@ -9,7 +9,7 @@ Spacing and elasticity are those of Scrapy Cluster's throttled queue, but for it
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from math import ceil, inf
 from typing import NamedTuple
 
@@ -18,6 +18,8 @@ from djqueue.durations import seconds, whole
 LIMITED, SPACED = "limited", "spaced"
 FINEST = 1000
 """So many grants of one window are told apart at most, if its limit is higher."""
+MARGIN, LEAST_MARGIN, MOST_MARGIN = 0.05, 0.02, 0.25
+"""The margin of a window that bounds starts: this part of it; seconds, at least and at most."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -26,7 +28,8 @@ class Window:
 
     With ``moderate`` they are evenly spaced, ``seconds / limit`` apart; that means nothing for a limit of one. With
     ``elastic`` too, once ``limit`` of them were granted, spacing is given up while more than ``buffer`` of the slots of
-    the last window are unused. Raises TypeError or ValueError for what makes no sense.
+    the last window are unused. With a ``margin`` (seconds) the interval is so much longer: who begins no later than
+    that after it left may count by its start. Raises TypeError or ValueError for what makes no sense.
     """
 
     limit: int
@@ -34,6 +37,7 @@ class Window:
     moderate: bool = False
     elastic: bool = False
     buffer: int = 0
+    margin: float = 0.0
 
     def __post_init__(self) -> None:
         whole(self.limit, "limit", least=1)
@@ -50,8 +54,12 @@ class Window:
 
     @property
     def span(self) -> int:
-        """Its length in µs."""
-        return round(self.seconds * 1e6)
+        """Its length in µs, with its margin."""
+        return round(self.seconds * 1e6) + self._margin
+
+    @property
+    def _margin(self) -> int:
+        return round(self.margin * 1e6)
 
     @property
     def spacing(self) -> int:
@@ -59,18 +67,25 @@ class Window:
         return -(-self.span // self.limit) if self.moderate and self.limit > 1 else 0
 
     def written(self) -> list[int]:
-        """As whole numbers: limit, span, 1 for moderate + 2 for elastic, buffer."""
-        return [self.limit, self.span, self.moderate + 2 * self.elastic, self.buffer]
+        """As whole numbers: limit, span, 1 for moderate + 2 for elastic, buffer; and the µs of its margin, if any."""
+        numbers = [self.limit, self.span, self.moderate + 2 * self.elastic, self.buffer]
+        return [*numbers, self._margin] if self.margin else numbers
 
     @classmethod
-    def read(cls, limit: int, span: int, ways: int, buffer: int) -> Window:
+    def read(cls, limit: int, span: int, ways: int, buffer: int, margin: int = 0) -> Window:
         """The inverse of :meth:`written`."""
-        return cls(limit, span / 1e6, bool(ways & 1), bool(ways & 2), buffer)
+        return cls(limit, (span - margin) / 1e6, bool(ways & 1), bool(ways & 2), buffer, margin / 1e6)
 
     def __str__(self) -> str:
         ways = [name for name in ("moderate", "elastic") if getattr(self, name)]
         buffer = [f"elastic_buffer={self.buffer}"] if self.buffer else []
         return ", ".join([f"{self.limit} per {self.seconds:g} s", *ways, *buffer])
+
+
+def of_starts(window: Window) -> Window:
+    """The same as a bound of starts: what begins within the margin after it left keeps it."""
+    margin = min(MOST_MARGIN, max(LEAST_MARGIN, MARGIN * window.seconds))
+    return replace(window, margin=round(margin, 6))
 
 
 class Log(NamedTuple):
@@ -151,6 +166,18 @@ def returned(window: Window, log: Log, number: int, at: int) -> Log:
     kept = tuple((moment, had) for moment, had in left if had > 0)
     last = log.last if log.last != at else (kept[-1][0] if kept else 0)
     return Log(kept, last, max(0, log.warm - number) if window.elastic else 0)
+
+
+def moved(window: Window, log: Log, number: int, at: int, to: int, now: int) -> Log | None:
+    """The log if ``number`` of what was granted at ``at`` count from ``to`` on; None if they do not count any more.
+
+    Until then, others may have left in their place.
+    """
+    grain = _grain(window)
+    if sum(had for moment, had in _young(window, log, now) if moment // grain == at // grain) < number:
+        return None
+    grants = sorted([*returned(window, log, number, at).grants, (to, number)])
+    return Log(tuple(grants), to if log.last == at else log.last, log.warm)
 
 
 def _grain(window: Window) -> int:

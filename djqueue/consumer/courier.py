@@ -2,18 +2,24 @@
 
 from __future__ import annotations
 
+import logging
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from threading import Event
 
 from djqueue import conf
+from djqueue.backends.gates import Gate
 from djqueue.consumer.holdings import Held, Holdings
 from djqueue.consumer.loop import Loop, each
 from djqueue.durations import clock, seconds
 from djqueue.kept import Progress, is_cancelled, report_progress
+from djqueue.logs import tell
 from djqueue.policies import Policy
 from djqueue.running import Control
 
+logger = logging.getLogger(__name__)
+
+PROMPT = 0.6  # of the margin of a throttle: what begins within it is prompt; the rest is for the steps to its function
 EVERY = 0.25  # seconds between two deliveries, or two questions, for one message
 FIRST_ANSWER = 1.0  # seconds to wait for it at most
 IDLE = 3600.0  # seconds
@@ -86,6 +92,7 @@ class HeldControl(Control):
         self._held = held
         self._courier = courier
         self._shorten = shorten
+        self._gate, self._counted, self._left = held.lease.entry.gate, held.lease, held.since
 
     def begin(self, policy: Policy) -> None:
         self._held.policy = policy
@@ -98,6 +105,24 @@ class HeldControl(Control):
     @property
     def stopping(self) -> bool:
         return self._courier.stopping
+
+    @property
+    def late(self) -> float:
+        if not self._gate:
+            return 0.0
+        waited = clock() - self._left
+        return waited if waited > PROMPT * Gate.read(self._gate).margin else 0.0
+
+    def defer(self, controls: Sequence[HeldControl], seconds: float) -> bool:
+        asked = clock()
+        try:
+            counted = self.queue.defer([control._counted for control in controls], seconds)
+        except Exception as error:
+            tell(logger, logging.ERROR, "A throttle could not be asked", exc_info=error)
+            return False
+        for control, lease in zip(controls, counted, strict=False):
+            control._counted, control._left = lease, asked + seconds
+        return len(counted) == len(controls)
 
     @property
     def lease_lost(self) -> bool:

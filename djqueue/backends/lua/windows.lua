@@ -106,5 +106,24 @@ local function window_rules()
     log.warm = window.is_elastic and math.max(0, log.warm - asked) or 0
   end
 
+  -- The log if one of what was granted at a moment counts from another one on; nil if it does not count any more.
+  function rules.moved(window, log, granted_at, to, now)
+    local grain, is_young, grants = math.floor(granted_at / window.grain), false, {}
+    log = rules.copy(log)
+    drop_old(window, log, now)
+    for place = 1, #log.text, BYTES do
+      local at, number = grant_at(log, place)
+      if not is_young and math.floor(at / window.grain) == grain then is_young, number = true, number - 1 end
+      if number > 0 then grants[#grants + 1] = {at, number} end
+    end
+    if not is_young then return nil end
+    grants[#grants + 1] = {to, 1}
+    table.sort(grants, function(one, other) return one[1] < other[1] end)
+    for i, grant in ipairs(grants) do grants[i] = struct.pack(FORM, grant[1], grant[2]) end
+    log.text, log.newest = table.concat(grants), math.max(log.newest, to)
+    if log.last == granted_at then log.last = to end
+    return log
+  end
+
   return rules
 end
