@@ -57,6 +57,7 @@ class Throttle:
     """The same as the backends know it: a little longer, as a start comes a little later than it left its lane."""
 
     def __post_init__(self) -> None:
+        whole(self.limit, "limit", least=1)
         window = Window(self.limit, self.window, self.moderate, self.elastic, self.elastic_buffer)
         object.__setattr__(self, "measure", of_starts(window))
         object.__setattr__(self, "window", window.seconds)

@@ -56,6 +56,7 @@ __all__ = [
 logger = logging.getLogger(__name__)
 
 DEAD_SUFFIX = f":{DEAD}"
+NOTICE = 1.0  # seconds after which who waits for a throttle looks whether it has changed
 
 
 class _Told(threading.local):
@@ -180,7 +181,7 @@ class BaseQueue(ItemVerbs, OperatorVerbs):
     def reserve(self, limit: int = 1, lease: float = 60.0, owner: str = "", wait: float = 0.0) -> Claimed:
         """Claim; while there is nothing, nap and claim again until ``wait`` seconds are over.
 
-        A throttle says when the next may leave: until then nobody looks.
+        A throttle says when the next may leave: until then who waits looks once a second, as its limit may change.
         """
         deadline = time.monotonic() + wait
         while True:
@@ -190,7 +191,7 @@ class BaseQueue(ItemVerbs, OperatorVerbs):
                 self._told.refusal = claimed.refusal
                 return claimed
             if claimed.again:
-                self.nap_until(min(left, claimed.again), inf if claimed.why else self.poll)
+                self.nap_until(min(left, claimed.again), NOTICE if claimed.why else self.poll)
 
     @property
     def refusal(self) -> Refusal | None:

@@ -110,7 +110,6 @@ class RedisQueue(LeasedQueue):
         token, span = secrets.token_hex(wire.TOKEN // 2), wire.microseconds(lease)
         args = (min(limit, wire.AT_ONCE), wire.AT_ONCE, span, wire.text(token + owner), *wire.window_args(budget))
         found = self._run("claim_within", args, keys)
-        wire.refuse_another(budget, found)
         return self._claimed(found[1], token, span, found[0].decode())
 
     def _claimed(self, found: list, token: str, span: int, why: str = "") -> Claimed:

@@ -24,7 +24,7 @@ MARGIN, LEAST_MARGIN, MOST_MARGIN = 0.05, 0.02, 0.25
 
 @dataclass(frozen=True, slots=True)
 class Window:
-    """At most ``limit`` in any interval of ``seconds``.
+    """At most ``limit`` in any interval of ``seconds``; a limit of 0 is a pause.
 
     With ``moderate`` they are evenly spaced, ``seconds / limit`` apart; that means nothing for a limit of one. With
     ``elastic`` too, once ``limit`` of them were granted, spacing is given up while more than ``buffer`` of the slots of
@@ -40,7 +40,7 @@ class Window:
     margin: float = 0.0
 
     def __post_init__(self) -> None:
-        whole(self.limit, "limit", least=1)
+        whole(self.limit, "limit", least=0)
         given = seconds(self.seconds, "window", least=0.001)
         # In whole µs, rounded up: what is written and read again is the same window.
         object.__setattr__(self, "seconds", ceil(round(given * 1e6, 3)) / 1e6)
@@ -49,7 +49,7 @@ class Window:
             raise ValueError("elastic=True gives up moderation where it falls behind: give moderate=True as well.")
         if self.buffer and not self.elastic:
             raise ValueError("elastic_buffer bounds elastic=True: give both, or neither.")
-        if self.buffer >= self.limit:
+        if self.limit and self.buffer >= self.limit:
             raise ValueError(f"elastic_buffer is {self.buffer}: with a limit of {self.limit} nothing would be elastic.")
 
     @property
@@ -65,6 +65,11 @@ class Window:
     def spacing(self) -> int:
         """µs between two grants; 0: none."""
         return -(-self.span // self.limit) if self.moderate and self.limit > 1 else 0
+
+    @property
+    def rank(self) -> tuple:
+        """The stricter of two windows has the lower one."""
+        return self.limit / self.span, self.limit, not self.moderate, self.elastic, -self.buffer
 
     def written(self) -> list[int]:
         """As whole numbers: limit, span, 1 for moderate + 2 for elastic, buffer; and the µs of its margin, if any."""
@@ -103,12 +108,14 @@ class Room(NamedTuple):
     """How many may leave now, and if none: why, and in how many µs one may."""
 
     free: float = inf
-    wait: int = 0
+    wait: float = 0
     reason: str = ""
 
 
 def room(window: Window, log: Log, now: int) -> Room:
     """What a window has left at ``now``."""
+    if not window.limit:
+        return Room(0, inf, LIMITED)
     young = _young(window, log, now)
     left = window.limit - sum(number for _, number in young)
     if not window.spacing:
@@ -154,6 +161,11 @@ def granted(window: Window, log: Log, number: int, now: int) -> Log:
         number_now = number
     warm = log.warm + number if window.elastic else 0
     return Log((*young, (now, number_now)), now if window.spacing else 0, warm)
+
+
+def adopted(window: Window, log: Log) -> Log:
+    """The log of another window as that of this one: what left by that counts by this."""
+    return log._replace(last=log.grants[-1][0] if log.grants and window.spacing else log.last)
 
 
 def returned(window: Window, log: Log, number: int, at: int) -> Log:

@@ -12,14 +12,29 @@ local function window_rules()
   function rules.window(limit, span, ways, buffer)
     return {
       limit = limit, span = span, buffer = buffer, is_elastic = ways >= 2,
+      rank = {limit / span, limit, ways % 2 == 1 and 0 or 1, ways >= 2 and 1 or 0, -buffer},
       spacing = ways % 2 == 1 and limit > 1 and math.ceil(span / limit) or 0,
       grain = limit > FINEST and math.max(1, math.floor(span / FINEST)) or 1,
       text = table.concat({whole(limit), whole(span), whole(ways), whole(buffer)}, " "),
     }
   end
 
+  -- The log of another window as that of this one.
+  function rules.adopt(window, log)
+    if window.spacing > 0 then log.last = log.newest end
+    return log
+  end
+
   function rules.log()
     return {text = "", sum = 0, last = 0, warm = 0, newest = 0}
+  end
+
+  -- Whether a window allows less than another.
+  function rules.is_stricter(window, other)
+    for i, own in ipairs(window.rank) do
+      if own ~= other.rank[i] then return own < other.rank[i] end
+    end
+    return false
   end
 
   function rules.copy(log)
@@ -60,6 +75,7 @@ local function window_rules()
 
   -- How many may leave now; if none, in how many microseconds one may, and why.
   function rules.room(window, log, now)
+    if window.limit == 0 then return 0, -1, "limited" end
     log = rules.copy(log)
     drop_old(window, log, now)
     local left = window.limit - log.sum
