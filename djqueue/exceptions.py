@@ -57,16 +57,6 @@ class NotSent(QueueError):
         super().__init__(f"{len(self.accepted)} messages were sent and {len(self.unsent)} were not ({shown})")
 
 
-class DifferentBudget(QueueError, ValueError):
-    """Two who share a budget by its name do not mean the same window; both are named."""
-
-    def __init__(self, name: str = "", theirs: str = "", ours: str = "") -> None:
-        super().__init__(
-            f"The budget {name!r} is {theirs} for others that use it, and {ours} here: say the same everywhere, or "
-            "give it another name; clear() of a queue with the new one forgets the old."
-        )
-
-
 class NotSupported(QueueError):
     """The backend cannot do what was asked of it."""
 

@@ -15,10 +15,12 @@ from djqueue.handlers import Binding, run_items
 from djqueue.logs import plain, tell
 from djqueue.notes import text_of
 from djqueue.policies import Policy
-from djqueue.running import Awaiter, CurrentMessage, run
+from djqueue.running import Awaiter, CurrentMessage, TooLate, run
 from djqueue.verdicts import Outcome, Verdict
 
 logger = logging.getLogger(__name__)
+
+LATE = Verdict(Outcome.UNTRIED, "it left its throttle too long ago to begin now")
 
 
 @dataclass(slots=True)
@@ -67,6 +69,8 @@ def _verdict_of(job: Job, result: object) -> Verdict:
     ran = time.monotonic() - job.message.began
     if not isinstance(result, BaseException):
         return Verdict(Outcome.DONE, value=result, seconds=ran)
+    if isinstance(result, TooLate):
+        return LATE
     if isinstance(result, job.message.control.interrupts):
         return Verdict(Outcome.HANDED_BACK, "interrupted", result)
     return replace(judged(job.policy, result, job.lease.entry), seconds=ran)

@@ -17,7 +17,7 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 
 from djqueue import conf
 from djqueue.backends.gates import Gate
-from djqueue.backends.windows import Window
+from djqueue.backends.windows import Window, of_starts
 from djqueue.durations import priority as checked_priority
 from djqueue.durations import seconds, whole
 from djqueue.fingerprints import fingerprint
@@ -54,11 +54,12 @@ class Throttle:
     elastic_buffer: int = 0
     name: str | None = None
     measure: Window = field(init=False, repr=False, compare=False)
-    """The same as the backends know it."""
+    """The same as the backends know it: a little longer, as a start comes a little later than it left its lane."""
 
     def __post_init__(self) -> None:
+        whole(self.limit, "limit", least=1)
         window = Window(self.limit, self.window, self.moderate, self.elastic, self.elastic_buffer)
-        object.__setattr__(self, "measure", window)
+        object.__setattr__(self, "measure", of_starts(window))
         object.__setattr__(self, "window", window.seconds)
         if self.key is not None and not callable(self.key):
             raise TypeError(f"Throttle(key={self.key!r}): give a function of the arguments.")
@@ -155,7 +156,7 @@ def plan_of(policy: Policy) -> Plan | None:
     wide = Gate(most=0 if policy.key else most, windows=_windows(own, keyed=False))
     narrow = Gate(
         ordered=policy.shard is not None,
-        run=1 if policy.shard is None or policy.batch else policy.run,
+        run=1 if policy.shard is None or policy.batch or policy.throttle else policy.run,  # each start asks its window
         most=most if policy.key else 0,
         windows=_windows(own, keyed=True),
     )

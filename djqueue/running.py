@@ -51,10 +51,16 @@ class Control:
     """How many times ``max_lost`` starts may be lost while nobody saw them end."""
     given_up = False
     """Whether whoever runs it has decided already what becomes of the message."""
+    late = 0.0
+    """For how many seconds it has waited, if it is throttled and that is too long to begin now."""
 
     def __init__(self, queue: BaseQueue, lease: Lease | None):
         self.queue = queue
         self.lease = lease
+
+    def defer(self, controls: Sequence[Control], seconds: float) -> bool:
+        """Have their throttle count all of these from ``seconds`` later on; whether they may begin then."""
+        return False
 
     def begin(self, policy: Policy) -> None:
         """The options of the message are known, and it is about to run."""
@@ -83,6 +89,10 @@ class Control:
         if self.lease is not None:
             self.lease_lost = not self.queue.touch([self.lease], seconds)
         return not self.lease_lost
+
+
+class TooLate(BaseException):
+    """What is throttled left its lane too long ago to begin."""
 
 
 class LoopControl(Control):
@@ -196,11 +206,21 @@ def run_batch(
 def _run(start: Callable[[], Any], messages: Sequence[CurrentMessage], await_: Awaiter) -> Any:
     _current.set(messages)
     carriers.consume(messages[0].metadata, messages[0].queue_name)
+    _begin_in_time([message.control for message in messages if message.control is not None])
     value = start()
     if inspect.iscoroutine(value):  # of an async function, or of one that was wrapped
         limits = [message.time_limit for message in messages if message.time_limit is not None]
         return await_(with_own_thread(value, min(limits, default=None)))
     return value
+
+
+def _begin_in_time(controls: Sequence[Control]) -> None:
+    """See to it that what is throttled counts by its start: a busy thread may be late. Raises TooLate."""
+    seconds = 0.0
+    while late := [control for control in controls if control.late]:
+        seconds = 2 * max(seconds, *(control.late for control in late))
+        if not late[0].defer(late, seconds):
+            raise TooLate
 
 
 async def with_own_thread(coroutine: Coroutine, limit: float | None = None) -> Any:

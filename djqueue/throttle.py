@@ -7,6 +7,7 @@ What finds nothing to claim spends nothing.
 from __future__ import annotations
 
 from collections.abc import Hashable, Sequence
+from dataclasses import replace
 from datetime import timedelta
 from typing import Any
 
@@ -32,7 +33,7 @@ PASSED = (
     # of the four verbs, those that take nothing out
     "flush", "write",
     # of what the consumer calls, all but the claims
-    "begin", "bury", "complete", "put", "reap", "release", "revive", "stats", "sweep", "touch",
+    "begin", "bury", "complete", "defer", "put", "reap", "release", "revive", "stats", "sweep", "touch",
     # what operators call
     "amend", "find", "lane", "lanes", "open_lane", "park_lane", "peek", "remove", "reprioritise", "trim",
     # time and connection
@@ -70,10 +71,12 @@ class ThrottledQueue(BaseQueue):
     ``moderate`` spaces them evenly, ``window / limit`` seconds apart (with a limit of one that is nothing new). With
     ``elastic`` too, once ``limit`` of them left, spacing is given up while more than ``elastic_buffer`` of the slots of
     the last window are unused: what fell behind catches up, within the limit. Queues that have the same ``window_name``
-    share what may leave, if they are on one server or database; those with the same ``mod_name`` share the spacing.
+    share what may leave, if they are on one server or database; those with the same ``mod_name`` share the spacing. Of
+    different settings the stricter hold while both are in use.
 
-    Raises TypeError or ValueError for settings that make no sense, InvalidQueueError for a queue without a store; and
-    DifferentBudget, when it is asked for something, while others that use its ``window_name`` have other settings.
+    ``queue.limit = 10`` and ``queue.window = 2`` hold at once, for all processes, whatever their own settings say; what
+    has left counts. A limit of 0 is a pause. Raises TypeError or ValueError for settings that make no sense,
+    InvalidQueueError for a queue without a store.
     """
 
     def __init__(
@@ -93,7 +96,7 @@ class ThrottledQueue(BaseQueue):
         span = Window(limit, window, moderate, elastic, elastic_buffer)
         if mod_name is not None and not moderate:
             raise ValueError("mod_name shares the spacing that moderate=True makes: give both, or neither.")
-        self.budget = Budget(self.window_name or queue.own_budget, span, self.mod_name or "")
+        self.budget = self._given_budget = Budget(self.window_name or queue.own_budget, span, self.mod_name or "")
 
     # ---- the settings
 
@@ -107,10 +110,23 @@ class ThrottledQueue(BaseQueue):
         """How many may leave in a window."""
         return self.budget.window.limit
 
+    @limit.setter
+    def limit(self, limit: int) -> None:
+        self._change(limit=limit)
+
     @property
     def window(self) -> float:
         """Its length in seconds."""
         return self.budget.window.seconds
+
+    @window.setter
+    def window(self, window: float | timedelta) -> None:
+        self._change(seconds=window)
+
+    def _change(self, **settings) -> None:
+        budget = replace(self.budget, window=replace(self.budget.window, **settings))
+        self.store.shared.change_budget(budget)
+        self.budget = budget
 
     @property
     def moderation(self) -> float | None:
@@ -147,7 +163,15 @@ class ThrottledQueue(BaseQueue):
     def clear(self) -> None:
         """Flush, and forget what was spent: of everybody who has its ``window_name``, if it has one."""
         self.queue.clear()
+        self.reset()
+
+    def reset(self) -> None:
+        """Forget what was spent, and what was set while it was in use; the items stay.
+
+        That is so for everybody who has its ``window_name``, if it has one: settings hold again.
+        """
         self.store.shared.forget_budget(self.budget)
+        self.budget = self._given_budget
 
     # ---- the rest
 

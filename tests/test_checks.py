@@ -433,7 +433,7 @@ def test_a_throttle_is_looked_at():
     only("E003", found(QUEUES={"mail": throttled(name="api")}), "'name'", hint="did you mean 'window_name'")
     misspelt = {"CLASS": MEMORY, "THROTTLE": {"limit": 5, "widnow": 60}}
     only("E003", found(QUEUES={"mail": misspelt}), "'widnow'", hint="'window'")
-    only("E006", found(QUEUES={"mail": throttled(limit=0)}), "QUEUES['mail']['THROTTLE']", "limit is 0")
+    only("E006", found(QUEUES={"mail": throttled(limit=-1)}), "QUEUES['mail']['THROTTLE']", "limit is -1")
     only("E006", found(QUEUES={"mail": throttled(elastic=True)}), "moderate=True")
     only("E006", found(QUEUES={"mail": throttled(mod_name="x")}), "QUEUES['mail']['THROTTLE']", "moderate=True")
     only("E006", found(QUEUES={"mail": {"CLASS": MEMORY, "THROTTLE": {"limit": 5}}}), "['THROTTLE'] lacks 'window'")

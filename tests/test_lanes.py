@@ -8,7 +8,7 @@ import pytest
 from djqueue import Batch, Deferrable, Result, Route, Throttle, Throttled, invoker, periodic_command
 from djqueue.backends.entries import Entry
 from djqueue.backends.gates import Gate
-from djqueue.backends.windows import Window
+from djqueue.backends.windows import Window, of_starts
 from djqueue.command import Call
 from djqueue.crontab import crontab
 from djqueue.decorators import queue_command
@@ -84,7 +84,7 @@ def numbers():
 FAST, DAILY = Throttle(10, 1), Throttle(1000, 86400)
 PER_USER = Throttle(10, 1, key=by_user)
 API = Throttle(50, 1, name="api")
-TEN, THOUSAND, FIFTY = Window(10, 1.0), Window(1000, 86400.0), Window(50, 1.0)
+TEN, THOUSAND, FIFTY = map(of_starts, (Window(10, 1.0), Window(1000, 86400.0), Window(50, 1.0)))
 ORDERED = Gate(ordered=True, run=32)
 
 PLACES = [
@@ -112,12 +112,12 @@ PLACES = [
     (
         {"shard": by_user, "throttle": DAILY},
         "app.send:7",
-        Gate(ordered=True, run=32, within="app.send*", outer=Gate(run=MOST, windows=(THOUSAND,))),
+        Gate(ordered=True, within="app.send*", outer=Gate(run=MOST, windows=(THOUSAND,))),
     ),
     (
         {"shard": by_user, "concurrency": 2, "throttle": [PER_USER, FAST]},
         "app.send:7",
-        Gate(ordered=True, run=32, windows=(TEN,), within="app.send*", outer=Gate(most=2, windows=(TEN,))),
+        Gate(ordered=True, windows=(TEN,), within="app.send*", outer=Gate(most=2, windows=(TEN,))),
     ),
     ({"concurrency": 2, "key": by_user, "throttle": PER_USER}, "app.send:7", Gate(most=2, windows=(TEN,))),
     (
@@ -128,7 +128,7 @@ PLACES = [
     (
         {"shard": by_user, "throttle": API},
         "app.send:7",
-        Gate(ordered=True, run=32, within="throttle:api", outer=Gate(run=MOST, windows=(FIFTY,))),
+        Gate(ordered=True, within="throttle:api", outer=Gate(run=MOST, windows=(FIFTY,))),
     ),
     ({"batch": 100}, "app.send", Gate(run=100)),
     ({"batch": True}, "app.send", Gate(run=128)),
@@ -314,7 +314,7 @@ class TestSharedThrottles:
                 first(1, number)
                 second(1, 10 + number)
             assert len(run_due()) == 2
-            run_due(until=19)
+            run_due(until=20)
             assert len(ran) == 4
             run_due(until=1)
             assert len(ran) == 6
@@ -610,7 +610,7 @@ class TestThrottles:
             for number in range(5):
                 command(1, number)
             assert [run.attempt for run in run_due()] == [1, 1]
-            assert [run.attempt for run in run_due(until=20)] == [1, 1, 1]
+            assert [run.attempt for run in run_due(until=21)] == [1, 1, 1]
 
     def test_two_windows_at_once_both_hold(self, clock):
         command = declared(throttle=[Throttle(2, 1, key=by_user), Throttle(5, 100)])
@@ -620,7 +620,7 @@ class TestThrottles:
             assert len(run_due()) == 4
             assert len(run_due(until=10)) == 1
             assert len(run_due(until=89)) == 0
-            assert len(run_due(until=1)) == 3
+            assert len(run_due(until=2)) == 3
 
     def test_what_is_throttled_holds_up_nothing_else(self, queue, clock):
         command, free = declared(throttle=Throttle(1, 3600)), queue_command(other)
@@ -932,8 +932,8 @@ def test_a_batch_of_a_shard_is_as_large_as_what_all_shards_share_allows(queue, l
     assert len(queue.claim(1)) == 4
 
 
-def test_a_run_is_as_long_as_a_rate_allows_and_leaves_room_under_a_bound_of_how_many_run(queue):
-    for limit, length in (({"concurrency": 3}, 1), ({"throttle": Throttle(3, 60)}, 3)):
+def test_a_run_is_of_one_where_each_start_counts_or_there_is_a_bound_of_how_many_run(queue):
+    for limit, length in (({"concurrency": 3}, 1), ({"throttle": Throttle(3, 60)}, 1)):
         command = declared(shard=by_user, **limit)
         command.enqueue_many([(1, 1)] * 5)
         claimed = queue.claim(1)

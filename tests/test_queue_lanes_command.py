@@ -102,7 +102,7 @@ def test_it_says_what_the_throttle_of_a_queue_lets_through(backend, settings):
     assert out.startswith("The throttle of 'default', 2 per 3600 s: limited, opens in 59 min")
     assert run_json("queue_lanes") == []
     queue.budget = replace(queue.budget, window=Window(3, 3600.0))
-    assert "2 per 3600 s for others that use it, and 3 per 3600 s here" in run("queue_lanes")
+    assert "2 per 3600 s (its settings say 3 per 3600 s): " in run("queue_lanes")
 
 
 def test_a_lane_is_parked_and_opened(queue):

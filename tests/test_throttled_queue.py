@@ -4,6 +4,7 @@ import os
 import socket
 import subprocess
 import sys
+from concurrent.futures import ThreadPoolExecutor
 from datetime import timedelta
 from math import inf
 
@@ -14,7 +15,7 @@ from djqueue.backends.gates import Gate
 from djqueue.backends.memory import MemoryQueue, MemoryStore
 from djqueue.backends.operators import PAGE
 from djqueue.decorators import queue_command
-from djqueue.exceptions import DifferentBudget, InvalidQueueError, QueueError
+from djqueue.exceptions import InvalidQueueError, QueueError
 from djqueue.message import new_id
 from djqueue.queues import queues
 from djqueue.testing.patience import eventually, together
@@ -253,18 +254,76 @@ def test_two_queues_without_a_name_share_nothing(throttled):
     assert [len(popped(queue)) for queue in (one, other, same_name)] == [5, 5, 5]
 
 
-def test_other_settings_under_a_name_are_refused_and_both_are_named(throttled, clock):
+def test_of_two_settings_under_a_name_the_stricter_hold_while_both_are_in_use(throttled, clock):
     name = new_id()
     one = throttled(9, limit=5, window=10, window_name=name)
-    other = throttled(9, limit=6, window=10, moderate=True, window_name=name)
-    assert popped(one, 1) == [0]
-    with pytest.raises(DifferentBudget, match=f"{name}.*5 per 10 s.*6 per 10 s, moderate"):
-        other.pop()
-    assert (len(other), popped(one)) == (9, [1, 2, 3, 4])
+    other = throttled(9, limit=6, window=10, window_name=name)
+    assert (popped(other, 1), popped(one), popped(other)) == ([0], [0, 1, 2, 3], [])
     clock.now += 20
-    assert popped(other) == [0]
-    with pytest.raises(DifferentBudget, match="6 per 10 s.*5 per 10 s"):
-        one.pop()
+    assert popped(other) == [1, 2, 3, 4, 5, 6]
+
+
+def test_the_settings_of_a_deploy_hold_once_nobody_uses_the_old_ones_and_nothing_is_raised(throttled, clock):
+    name = new_id()
+    old = throttled(9, limit=2, window=10, window_name=name)
+    assert len(popped(old)) == 2
+    new = throttled(9, limit=4, window=10, window_name=name)
+    assert popped(new) == []
+    clock.now += 20
+    assert len(popped(new)) == 4
+    stricter = throttled(9, limit=1, window=10, window_name=name)
+    assert popped(stricter) == []
+    clock.now += 10
+    assert (len(popped(new)), len(popped(stricter))) == (1, 0)
+
+
+def test_a_change_of_limit_and_window_holds_at_once_for_all_and_loses_no_item(throttled, clock):
+    name = new_id()
+    one, other = (throttled(9, limit=2, window=60, window_name=name) for _ in range(2))
+    assert len(popped(one)) == 2
+    one.limit = 4
+    assert (one.limit, len(popped(other)), len(popped(one))) == (4, 2, 0)
+    one.window = 10
+    clock.now += 10
+    assert (one.window, len(popped(other)), len(popped(one)), len(other)) == (10, 4, 0, 3)
+    clock.now += 3600
+    assert len(popped(other)) == 3
+
+
+def test_a_limit_of_zero_is_a_pause_until_it_is_changed(throttled):
+    paused, name = throttled(3, limit=0, window=60), new_id()
+    assert (popped(paused), paused.refusal) == ([], ("limited", inf))
+    paused.limit = 2
+    assert popped(paused) == [0, 1]
+    elastic = throttled(3, limit=3, window=60, moderate=True, elastic=True, elastic_buffer=1, window_name=name)
+    elastic.limit = 0
+    assert popped(elastic) == []
+
+
+def test_who_waits_notices_a_change_within_about_a_second():
+    queue = MemoryQueue("pages")
+    throttled = ThrottledQueue(queue, limit=0, window=60)
+    throttled.push("page")
+    with ThreadPoolExecutor(1) as pool:
+        waiting = pool.submit(throttled.pop, timeout=30)
+        throttled.limit = 1
+        assert waiting.result(10) == "page"
+
+
+def test_reset_forgets_what_was_spent_and_set_and_keeps_the_items(throttled):
+    queue = throttled(9, limit=2, window=60)
+    queue.limit = 3
+    assert len(popped(queue)) == 3
+    queue.reset()
+    assert (queue.limit, len(popped(queue)), len(queue)) == (2, 2, 4)
+
+
+def test_a_change_that_makes_no_sense_is_refused_and_changes_nothing(throttled):
+    queue = throttled(9, limit=2, window=60)
+    for name, value in (("limit", -1), ("limit", 1.5), ("window", 0), ("window", "1")):
+        with pytest.raises((TypeError, ValueError), match=name):
+            setattr(queue, name, value)
+    assert (queue.limit, len(popped(queue))) == (2, 2)
 
 
 def test_after_clear_a_name_has_the_settings_of_who_comes_next(throttled):
@@ -340,13 +399,13 @@ class Sleeper(MemoryQueue):
         return False
 
 
-def test_pop_sleeps_until_the_next_may_leave_and_looks_no_sooner(throttled, clock, monkeypatch):
+def test_pop_sleeps_until_the_next_may_leave_and_looks_for_a_change_each_second(throttled, clock, monkeypatch):
     queue = throttled(3, queue=Sleeper("sleeper"), limit=1, window=10)
     monkeypatch.setattr("djqueue.backends.base.time.monotonic", clock)
     assert [queue.pop(timeout=60) for _ in range(3)] == [0, 1, 2]
-    assert queue.queue.naps == [10, 10]
+    assert queue.queue.naps == [1] * 20
     assert (queue.pop(timeout=5), queue.refusal) == (None, Refusal("limited", 5.0))
-    assert queue.queue.naps == [10, 10, 5]
+    assert queue.queue.naps == [1] * 25
 
 
 # ---- claims
@@ -443,7 +502,7 @@ def test_tq19_what_a_throttle_keeps_vanishes_two_windows_after_its_last_use_and_
 
 
 BAD = [
-    ({"limit": 0, "window": 1}, "limit is 0"),
+    ({"limit": -1, "window": 1}, "limit is -1"),
     ({"limit": -5, "window": 1}, "limit is -5"),
     ({"limit": 2.5, "window": 1}, "limit is 2.5"),
     ({"limit": True, "window": 1}, "limit is True"),
@@ -503,7 +562,7 @@ def test_a_setting_throttles_a_queue(settings):
         ({"limit": 2, "window": 1, "name": "api"}, "'name': did you mean 'window_name'"),
         ({"limit": 2}, "lacks 'window': give limit and window"),
         ({}, "lacks 'limit' and 'window'"),
-        ({"limit": 0, "window": 1}, "limit is 0"),
+        ({"limit": -1, "window": 1}, "limit is -1"),
     ],
 )
 def test_a_setting_that_makes_no_sense_is_named(settings, throttle, words):

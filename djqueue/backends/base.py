@@ -61,6 +61,7 @@ DEAD_SUFFIX = f":{DEAD}"
 REAP_EVERY = 1.0
 """Seconds between two times that :meth:`BaseQueue.reserve` reaps, at least."""
 REAP_BATCH = 100
+NOTICE = 1.0  # seconds after which who waits for a throttle looks whether it has changed
 
 
 class _Told(threading.local):
@@ -213,7 +214,7 @@ class BaseQueue(ItemVerbs, OperatorVerbs):
         """Claim; while there is nothing, nap and claim again until ``wait`` seconds are over.
 
         If there is nothing it reaps, at most once a second, so that loops of one's own take over from those that died.
-        A throttle says when the next may leave: until then nobody looks.
+        A throttle says when the next may leave: until then who waits looks once a second, as its limit may change.
         """
         deadline = time.monotonic() + wait
         while True:
@@ -223,7 +224,7 @@ class BaseQueue(ItemVerbs, OperatorVerbs):
                 self._told.refusal = claimed.refusal
                 return claimed
             if claimed.why:
-                self.nap_until(min(left, claimed.again), inf)
+                self.nap_until(min(left, claimed.again), NOTICE)
             elif claimed.again:
                 self.nap_until(min(left, claimed.again, self._reaping.left), self.poll)
 
@@ -245,6 +246,13 @@ class BaseQueue(ItemVerbs, OperatorVerbs):
         Returns those that were still ours.
         """
         return [replace(lease, begun=True) for lease in leases]
+
+    def defer(self, leases: Sequence[Lease], seconds: float) -> list[Lease]:
+        """Have the windows of their lanes count them as if they left in ``seconds``: so much later they may begin.
+
+        Returns them with that moment as ``claimed``; nothing if one left too long ago to be counted, or in no lane.
+        """
+        return []
 
     def complete(self, leases: Sequence[Lease], facts: Sequence[Fact | None] = ()) -> list[Lease]:
         """Done: forget them. Returns those that were still ours.

@@ -23,7 +23,7 @@ from djqueue.backends.base import DEAD_SUFFIX, Budget, LeasedQueue
 from djqueue.backends.database_budgets import Looks, claim_paid, claim_within
 from djqueue.backends.database_claims import Claims, claim_of_the_dead
 from djqueue.backends.database_guards import put_guarded
-from djqueue.backends.database_lanes import Say, disown, put_in_lanes, settle
+from djqueue.backends.database_lanes import Say, defer, disown, put_in_lanes, settle
 from djqueue.backends.database_lanes import reap as reap_lanes
 from djqueue.backends.database_operators import DatabaseOperators
 from djqueue.backends.database_rows import (
@@ -265,6 +265,11 @@ class DatabaseQueue(DatabaseOperators, LeasedQueue):
             return self._sql.mark_begun(run, pairs_of(held))
 
         return [replace(lease, begun=True) for lease, _ in self._by_holder(leases, say, in_lanes=False)]
+
+    def defer(self, leases: Sequence[Lease], seconds: float) -> list[Lease]:
+        laned = [lease for lease in leases if is_ours(lease) and lease.token.lane]
+        to = self._run(defer, self._sql, self.name, laned, micros(seconds)) if laned else None
+        return [] if to is None else [replace(lease, claimed=to / 1e6) for lease in laned]
 
     def touch(self, leases: Sequence[Lease], lease: float = 60.0) -> list[Lease]:
         def say(run: Session, held: Iterable[Lease]) -> Iterable[tuple]:

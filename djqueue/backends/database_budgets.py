@@ -75,10 +75,10 @@ def _moments(claimed: Claimed) -> list[int]:
 
 
 def _write(store: DatabaseStore, ours: Purse, account: Account) -> None:
-    keep, (key, spacing) = spending.kept_for(ours.budget.window), spending.keys_of(ours.budget)
-    store.put(key, account.written(), keep)
+    key, spacing = spending.keys_of(ours.budget)
+    store.put(key, account.written(), spending.keep_of(account))
     if spacing:
-        store.put(spacing, b"%d" % ours.now, keep)
+        store.put(spacing, b"%d" % ours.now, spending.kept_for(account.window))
 
 
 class Look(NamedTuple):
@@ -131,7 +131,7 @@ def claim_paid(look: Look, store: DatabaseStore, budget: Budget, ask: Ask, claim
     if look.value is None or spacing:
         return 0, Claimed()
     grant, account = spending.spend(look.account, budget, ask.limit, look.now)
-    keep = micros(spending.kept_for(budget.window))
+    keep = micros(spending.keep_of(account))
     payment = Payment(store.key(key), look.value, account.written(), keep, look.now)
     there, leases = claim(ask._replace(limit=grant.count, since=str(look.now)), payment)
     return there, Claimed(leases, *((0.0,) if grant.count == ask.limit else (grant.again, grant.why)))

@@ -8,9 +8,9 @@ from dataclasses import replace
 from typing import NamedTuple
 
 from djqueue.backends.database_desk import Desk, Ticket, at_desk, make_lanes, outers_of
-from djqueue.backends.database_turns import Draw, Turn, Turns, after, back
+from djqueue.backends.database_turns import Draw, Held, Turn, Turns, after, back
 from djqueue.backends.entries import Lease
-from djqueue.backends.gates import HOLD_LANE, HOLD_ORDER, HOLD_PARK, Lane
+from djqueue.backends.gates import HOLD_LANE, HOLD_ORDER, HOLD_PARK, Lane, deferred
 from djqueue.backends.sql.common import Arrival, Ask, Dialect
 from djqueue.backends.sql.gated import gate_of
 from djqueue.backends.sql.lanes import Glance, one_of, picked
@@ -157,6 +157,28 @@ def settle(run: Session, sql: Dialect, queue: str, leases: Sequence[Lease], say:
                 _HOLDS[lease.entry.hold](desk, lease, sql.clock(run))
         desk.stand()
     return rows
+
+
+def defer(run: Session, sql: Dialect, queue: str, leases: Sequence[Lease], span: int) -> int | None:
+    """Count what left its lane as if it left in so many µs: when that is; None if one of them counts no more."""
+    with at_desk(run, sql, queue) as desk:
+        desk.hold_named({lease.token.lane for lease in leases}, wait=True)
+        desk.hold_outers(wait=True)
+        now = sql.clock(run)
+        for (name, at), number in Counter((one.token.lane, round(one.claimed * 1e6)) for one in leases).items():
+            if not _deferred(desk.chain(name), number, at, now + span, now):
+                return None
+        desk.stand()
+    return now + span
+
+
+def _deferred(chain: Sequence[Held], number: int, at: int, to: int, now: int) -> bool:
+    lanes = [deferred(one.lane, number, at, to, now) for one in chain]
+    if not lanes or None in lanes:
+        return False
+    for one, lane in zip(chain, lanes, strict=True):
+        one.lane = lane
+    return True
 
 
 def _bring_back(desk: Desk, lanes: Iterable[str]) -> None:

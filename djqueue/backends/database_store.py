@@ -102,6 +102,9 @@ class DatabaseStore(BaseStore):
     def give(self, budget: Budget, grant: Grant, count: int) -> None:
         self._run(self._in_turn, budget, super().give, budget, grant, count)
 
+    def change_budget(self, budget: Budget) -> None:
+        self._run(self._in_turn, budget, super().change_budget, budget)
+
     def keys_of(self, budget: Budget) -> list[str]:
         """The keys in the table of what is known of a budget, in the order in which they are locked."""
         return sorted(self.key(key) for key in spending.keys_of(budget) if key)

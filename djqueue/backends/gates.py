@@ -16,7 +16,7 @@ from functools import lru_cache
 from math import inf
 from typing import NamedTuple
 
-from djqueue.backends.windows import Log, Room, Window, forgettable, granted, room
+from djqueue.backends.windows import Log, Room, Window, forgettable, granted, moved, room
 
 OPEN, TIMED, LINE, NOWHERE = "open", "timed", "line", "nowhere"
 
@@ -72,6 +72,12 @@ class Gate:
         What cannot be read, as somebody else wrote it, is UNREADABLE.
         """
         return _read(text)
+
+    @property
+    def margin(self) -> float:
+        """Within so many seconds of leaving it must begin, by its windows and those of the lane that it is within."""
+        windows = (*self.windows, *(self.outer.windows if self.outer else ()))
+        return min((window.margin for window in windows if window.margin), default=inf)
 
     @property
     def joins(self) -> bool:
@@ -221,6 +227,13 @@ def left(lane: Lane, number: int, turn: int, now: int) -> Lane:
     pairs = zip(lane.gate.windows, _logs(lane), strict=True)
     logs = tuple(granted(window, log, number, now) for window, log in pairs)
     return replace(lane, out=lane.out + number, turn=turn, logs=logs)
+
+
+def deferred(lane: Lane, number: int, at: int, to: int, now: int) -> Lane | None:
+    """The lane if ``number`` of what left it at ``at`` count from ``to`` on; None if its windows forgot them."""
+    pairs = zip(lane.gate.windows, _logs(lane), strict=True)
+    logs = [moved(window, log, number, at, to, now) for window, log in pairs]
+    return None if None in logs else replace(lane, logs=tuple(logs))
 
 
 def _logs(lane: Lane) -> tuple[Log, ...]:

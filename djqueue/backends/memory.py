@@ -113,6 +113,13 @@ class MemoryQueue(MemoryOperators, LeasedQueue):
                 ours.append(replace(lease, begun=True))
             return ours
 
+    def defer(self, leases: Sequence[Lease], seconds: float) -> list[Lease]:
+        with self._lock:
+            now, ours = self.now(), list(self._ours(leases))
+            to = now + seconds
+            done = [self._lanes.defer(item, lease.claimed, to, now) for lease, item in ours]
+            return [replace(lease, claimed=to) for lease in leases] if done and all(done) else []
+
     def complete(self, leases: Sequence[Lease], facts: Sequence[Fact | None] = ()) -> list[Lease]:
         with self._lock:
             now, ours = self.now(), []

@@ -64,6 +64,16 @@ class MemoryLanes:
             self._stand(name, now)
         item.left = []
 
+    def defer(self, item: Item, at: float, to: float, now: float) -> bool:
+        """Count an entry that left at a moment from another one on; whether that could be done."""
+        lanes = {name: gates.deferred(self._lanes[name], 1, _us(at), _us(to), _us(now)) for name in item.left}
+        if not lanes or None in lanes.values():
+            return False
+        self._lanes |= lanes
+        for name in lanes:
+            self._stand(name, now)
+        return True
+
     def hold(self, item: Item, how: str, until: float, now: float) -> None:
         """Hold its lane back with an entry that returns: until a moment, or until somebody opens it."""
         name = item.entry.lane

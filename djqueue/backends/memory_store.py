@@ -103,6 +103,10 @@ class MemoryStore(BaseStore):
         with self._lock:
             super().give(budget, grant, count)
 
+    def change_budget(self, budget: Budget) -> None:
+        with self._lock:
+            super().change_budget(budget)
+
     def prune(self, limit: int = 1000) -> int:
         with self._lock:
             now, pruned = self.now(), 0

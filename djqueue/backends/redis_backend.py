@@ -121,7 +121,6 @@ class RedisQueue(LeasedQueue):
         with self._unanswered.asking(token, lease):
             args = (*limits, span, *holder, self._remember, *wire.window_args(budget))
             found = self._run("claim_within", args, keys)
-        wire.refuse_another(budget, found)
         return self._claimed(found[1], token, span, found[0].decode())
 
     def _claimed(self, found: list, token: str, span: int, why: str = "") -> Claimed:
@@ -156,6 +155,13 @@ class RedisQueue(LeasedQueue):
 
     def complete(self, leases: Sequence[Lease], facts: Sequence[Fact | None] = ()) -> list[Lease]:
         return self._end("complete", leases, facts, (self.rings, self._remember, self._keep), wire.proof)
+
+    def defer(self, leases: Sequence[Lease], seconds: float) -> list[Lease]:
+        if not 0 < len(leases) <= wire.AT_ONCE:
+            return []
+        said = [value for lease in leases for value in (*wire.proof(lease), wire.microseconds(lease.claimed))]
+        to = int(self._run("defer", (wire.microseconds(seconds), *said)))
+        return [replace(lease, claimed=to / 1e6) for lease in leases] if to else []
 
     def touch(self, leases: Sequence[Lease], lease: float = 60.0) -> list[Lease]:
         touched, span = [], wire.microseconds(lease)

@@ -11,8 +11,9 @@ from redis.exceptions import ResponseError
 from djqueue.backends.base import DEAD_SUFFIX, BaseStore, Budget
 from djqueue.backends.lua import SCRIPTS
 from djqueue.backends.redis_link import Link
-from djqueue.backends.redis_wire import milliseconds, portions, refuse_another, slices, window_args
+from djqueue.backends.redis_wire import milliseconds, portions, slices, until, window_args
 from djqueue.backends.spending import KEY, SPACING_KEY, Grant
+from djqueue.backends.windows import Window
 from djqueue.exceptions import NotSupported
 
 OWN = "queue:"
@@ -120,13 +121,16 @@ class RedisStore(BaseStore):
 
     def take(self, budget: Budget, count: int) -> Grant:
         found = self._link.run(SCRIPTS["take"], self.budget_keys(budget), (count, *window_args(budget)))
-        refuse_another(budget, found)
-        granted, wait, why, at, before = found
-        return Grant(granted, int(wait) / 1e6, why.decode(), int(at), int(before))
+        granted, wait, why, at, before, window = found
+        holds = Window.read(*window)
+        return Grant(granted, until(int(wait)), why.decode(), int(at), int(before), holds)
 
     def give(self, budget: Budget, grant: Grant, count: int) -> None:
         if count:
             self._link.run(SCRIPTS["give"], self.budget_keys(budget), (count, grant.count, grant.at, grant.before))
+
+    def change_budget(self, budget: Budget) -> None:
+        self._link.run(SCRIPTS["change"], self.budget_keys(budget), window_args(budget))
 
     def forget_budget(self, budget: Budget) -> None:
         self.drop(KEY + budget.name)

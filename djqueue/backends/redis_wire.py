@@ -9,8 +9,6 @@ from djqueue.backends import batches
 from djqueue.backends.entries import LEASED, READY, Entry, Fact, LaneRecord, Lease, Record
 from djqueue.backends.guards import UNIQUE_FOR, WAITED_FOR, AnyGuard, Debounce, Guard, Unique
 from djqueue.backends.store import Budget
-from djqueue.backends.windows import Window
-from djqueue.exceptions import DifferentBudget
 
 AT_ONCE = 1000
 """Entries in one call of a script; a verb over more of them is several calls."""
@@ -154,12 +152,6 @@ def leases_of(found: list, units: list[int], begun: bytes, token: str, claimed: 
 def window_args(budget: Budget) -> tuple[int, int, int, int]:
     """Its window as ``lua/windows.lua`` reads it."""
     return tuple(budget.window.written())
-
-
-def refuse_another(budget: Budget, found: list) -> None:
-    """Raises DifferentBudget if a script says that others mean another window by that name."""
-    if found[0] == b"different":
-        raise DifferentBudget(budget.name, str(Window.read(*map(int, found[1:]))), str(budget.window))
 
 
 def lane_of(found: list) -> LaneRecord:

@@ -8,15 +8,16 @@ from __future__ import annotations
 import json
 from typing import TYPE_CHECKING, NamedTuple
 
-from djqueue.backends.windows import Log, Window, granted, returned, room
-from djqueue.exceptions import DifferentBudget
+from djqueue.backends.windows import Log, Window, adopted, granted, returned, room
 
 if TYPE_CHECKING:
     from djqueue.backends.store import BaseStore, Budget
 
 KEY, SPACING_KEY = "budget:", "spacing:"
 CLAIMED_FOR = 60.0
-"""Seconds, or two windows if that is less, for which who used a budget last says what it is."""
+"""Seconds, or two windows if that is less, for which the stricter of two holds after those who say so last used it."""
+KEPT = 10 * 365 * 86400.0
+"""Seconds for which a window that was set while it was in use is remembered."""
 
 
 class Grant(NamedTuple):
@@ -31,6 +32,8 @@ class Grant(NamedTuple):
     """When, by the store's clock, µs."""
     before: int = 0
     """The same of the grant before it, for spacing."""
+    window: Window | None = None
+    """The one that holds, whatever was said."""
 
 
 class Account(NamedTuple):
@@ -38,42 +41,59 @@ class Account(NamedTuple):
 
     window: Window
     used: int
-    """When it was last asked, µs."""
+    """When it was last asked by somebody who says this window, µs."""
     log: Log = Log()
+    fixed: bool = False
+    """Whether the window was set while it was in use, whatever those who use it say."""
 
     @classmethod
     def read(cls, value: bytes) -> Account:
-        limit, span, ways, buffer, used, last, warm, *grants = json.loads(value)
+        limit, span, ways, buffer, used, fixed, last, warm, *grants = json.loads(value)
         log = Log(tuple(zip(grants[::2], grants[1::2], strict=True)), last, warm)
-        return cls(Window.read(limit, span, ways, buffer), used, log)
+        return cls(Window.read(limit, span, ways, buffer), used, log, bool(fixed))
 
     def written(self) -> bytes:
-        head = [*self.window.written(), self.used, self.log.last, self.log.warm]
+        head = [*self.window.written(), self.used, int(self.fixed), self.log.last, self.log.warm]
         return json.dumps([*head, *(number for grant in self.log.grants for number in grant)]).encode()
 
 
 def spend(account: Account | None, budget: Budget, count: int, now: int, last: int = 0) -> tuple[Grant, Account]:
     """What a budget allows of ``count`` at ``now`` (µs), and its account then.
 
-    ``last`` is when its spacing was last used by others. Raises DifferentBudget.
+    ``last`` is when its spacing was last used by others.
     """
-    window = budget.window
-    if account is None or account.window != window:
-        _refuse_another(account, budget, now)
-        account = Account(window, now)
+    account = agreed(account, budget.window, now)
+    window = account.window
     log = account.log._replace(last=max(account.log.last, last))
     has = room(window, log, now)
     taken, before = min(count, has.free), log.last
     if not taken:  # what others did to its spacing is theirs, and they may take it back
-        return Grant(0, has.wait / 1e6, has.reason, now), Account(window, now, account.log)
+        return Grant(0, has.wait / 1e6, has.reason, now, 0, window), account
     log = granted(window, log, taken, now)
     has = room(window, log, now)
-    return Grant(taken, has.wait / 1e6, has.reason, now, before), Account(window, now, log)
+    return Grant(taken, has.wait / 1e6, has.reason, now, before, window), account._replace(log=log)
 
 
-def _refuse_another(account: Account | None, budget: Budget, now: int) -> None:
-    if account is not None and now - account.used < min(CLAIMED_FOR * 1e6, 2 * account.window.span):
-        raise DifferentBudget(budget.name, str(account.window), str(budget.window))
+def agreed(account: Account | None, window: Window, now: int) -> Account:
+    """The account as it holds for one who says this window: what was spent counts, whoever said what.
+
+    A window that was set while it was in use holds for all. Of two others the stricter does, as long as somebody who
+    says it uses the budget.
+    """
+    if account is None:
+        return Account(window, now)
+    if account.window == window:
+        return account._replace(used=now)
+    is_in_use = now - account.used < min(CLAIMED_FOR * 1e6, 2 * account.window.span)
+    if account.fixed or is_in_use and account.window.rank < window.rank:
+        return account
+    return Account(window, now, adopted(window, account.log))
+
+
+def changed(account: Account | None, window: Window, now: int) -> Account:
+    """The account when its window is set, for all who use it; what was spent counts."""
+    log = Log() if account is None else adopted(window, account.log)
+    return Account(window, now, log, fixed=True)
 
 
 def refund(account: Account, grant: Grant, count: int) -> Account:
@@ -84,8 +104,13 @@ def refund(account: Account, grant: Grant, count: int) -> Account:
 
 
 def kept_for(window: Window) -> float:
-    """Seconds after its last use for which an account says anything."""
+    """Seconds after its last use for which what was spent says anything."""
     return 2 * window.seconds
+
+
+def keep_of(account: Account) -> float:
+    """The same of an account; a window that was set is not forgotten with what was spent."""
+    return KEPT if account.fixed else kept_for(account.window)
 
 
 def keys_of(budget: Budget) -> tuple[str, str]:
@@ -107,7 +132,7 @@ def take(store: BaseStore, budget: Budget, count: int) -> Grant:
         grant, after = spend(account, budget, count, now, int(mark or 0))
         if spacing and grant.count and not store.swap(spacing, mark, b"%d" % now, ttl):
             continue
-        if store.swap(key, was, after.written(), ttl):
+        if store.swap(key, was, after.written(), keep_of(after)):
             return grant
         _space_as_before(store, budget, grant)
 
@@ -115,10 +140,20 @@ def take(store: BaseStore, budget: Budget, count: int) -> Grant:
 def give(store: BaseStore, budget: Budget, grant: Grant, count: int) -> None:
     if count == grant.count:
         _space_as_before(store, budget, grant)
-    key, ttl = KEY + budget.name, kept_for(budget.window)
+    key = KEY + budget.name
     while count and (was := store.get(key)) is not None:
         after = refund(Account.read(was), grant, count)
-        if store.swap(key, was, after.written(), ttl):
+        if store.swap(key, was, after.written(), keep_of(after)):
+            return
+
+
+def change(store: BaseStore, budget: Budget) -> None:
+    """Let all who use a budget have this window."""
+    key = KEY + budget.name
+    while True:
+        was = store.get(key)
+        after = changed(None if was is None else Account.read(was), budget.window, round(store.now() * 1e6))
+        if store.swap(key, was, after.written(), keep_of(after)):
             return
 
 

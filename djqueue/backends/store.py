@@ -16,8 +16,8 @@ from djqueue.exceptions import NotSupported
 class Budget:
     """A window that everybody who names it shares, on one server or database.
 
-    Whoever names it must mean the same window. ``spacing`` is the name under which the last grant is kept, if queues
-    that share their spacing do not share their window.
+    Of two windows that are said of one name the stricter holds while both are in use. ``spacing`` is the name under
+    which the last grant is kept, if queues that share their spacing do not share their window.
     """
 
     name: str
@@ -78,18 +78,22 @@ class BaseStore:
         raise NotImplementedError
 
     def take(self, budget: Budget, count: int) -> Grant:
-        """Spend up to ``count`` of a budget; exact, whoever else does so.
-
-        Raises DifferentBudget if somebody else means another window by that name just now.
-        """
+        """Spend up to ``count`` of a budget; exact, whoever else does so."""
         return spending.take(self, budget, count)
 
     def give(self, budget: Budget, grant: Grant, count: int) -> None:
         """Hand back ``count`` of what was granted and not used."""
         spending.give(self, budget, grant, count)
 
+    def change_budget(self, budget: Budget) -> None:
+        """Let its window hold at once for all who use it, whatever they say, until it is changed again or forgotten.
+
+        What was spent counts by the new window.
+        """
+        spending.change(self, budget)
+
     def forget_budget(self, budget: Budget) -> None:
-        """As if nobody had ever spent anything of it."""
+        """As if nobody had ever spent anything of it, or changed its window."""
         spending.forget(self, budget)
 
     def prune(self, limit: int = 1000) -> int:

@@ -9,7 +9,7 @@ Spacing and elasticity are those of Scrapy Cluster's throttled queue, but for it
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from math import ceil, inf
 from typing import NamedTuple
 
@@ -18,15 +18,18 @@ from djqueue.durations import seconds, whole
 LIMITED, SPACED = "limited", "spaced"
 FINEST = 1000
 """So many grants of one window are told apart at most, if its limit is higher."""
+MARGIN, LEAST_MARGIN, MOST_MARGIN = 0.05, 0.02, 0.25
+"""The margin of a window that bounds starts: this part of it; seconds, at least and at most."""
 
 
 @dataclass(frozen=True, slots=True)
 class Window:
-    """At most ``limit`` in any interval of ``seconds``.
+    """At most ``limit`` in any interval of ``seconds``; a limit of 0 is a pause.
 
     With ``moderate`` they are evenly spaced, ``seconds / limit`` apart; that means nothing for a limit of one. With
     ``elastic`` too, once ``limit`` of them were granted, spacing is given up while more than ``buffer`` of the slots of
-    the last window are unused. Raises TypeError or ValueError for what makes no sense.
+    the last window are unused. With a ``margin`` (seconds) the interval is so much longer: who begins no later than
+    that after it left may count by its start. Raises TypeError or ValueError for what makes no sense.
     """
 
     limit: int
@@ -34,9 +37,10 @@ class Window:
     moderate: bool = False
     elastic: bool = False
     buffer: int = 0
+    margin: float = 0.0
 
     def __post_init__(self) -> None:
-        whole(self.limit, "limit", least=1)
+        whole(self.limit, "limit", least=0)
         given = seconds(self.seconds, "window", least=0.001)
         # In whole µs, rounded up: what is written and read again is the same window.
         object.__setattr__(self, "seconds", ceil(round(given * 1e6, 3)) / 1e6)
@@ -45,32 +49,48 @@ class Window:
             raise ValueError("elastic=True gives up moderation where it falls behind: give moderate=True as well.")
         if self.buffer and not self.elastic:
             raise ValueError("elastic_buffer bounds elastic=True: give both, or neither.")
-        if self.buffer >= self.limit:
+        if self.limit and self.buffer >= self.limit:
             raise ValueError(f"elastic_buffer is {self.buffer}: with a limit of {self.limit} nothing would be elastic.")
 
     @property
     def span(self) -> int:
-        """Its length in µs."""
-        return round(self.seconds * 1e6)
+        """Its length in µs, with its margin."""
+        return round(self.seconds * 1e6) + self._margin
+
+    @property
+    def _margin(self) -> int:
+        return round(self.margin * 1e6)
 
     @property
     def spacing(self) -> int:
         """µs between two grants; 0: none."""
         return -(-self.span // self.limit) if self.moderate and self.limit > 1 else 0
 
+    @property
+    def rank(self) -> tuple:
+        """The stricter of two windows has the lower one."""
+        return self.limit / self.span, self.limit, not self.moderate, self.elastic, -self.buffer
+
     def written(self) -> list[int]:
-        """As whole numbers: limit, span, 1 for moderate + 2 for elastic, buffer."""
-        return [self.limit, self.span, self.moderate + 2 * self.elastic, self.buffer]
+        """As whole numbers: limit, span, 1 for moderate + 2 for elastic, buffer; and the µs of its margin, if any."""
+        numbers = [self.limit, self.span, self.moderate + 2 * self.elastic, self.buffer]
+        return [*numbers, self._margin] if self.margin else numbers
 
     @classmethod
-    def read(cls, limit: int, span: int, ways: int, buffer: int) -> Window:
+    def read(cls, limit: int, span: int, ways: int, buffer: int, margin: int = 0) -> Window:
         """The inverse of :meth:`written`."""
-        return cls(limit, span / 1e6, bool(ways & 1), bool(ways & 2), buffer)
+        return cls(limit, (span - margin) / 1e6, bool(ways & 1), bool(ways & 2), buffer, margin / 1e6)
 
     def __str__(self) -> str:
         ways = [name for name in ("moderate", "elastic") if getattr(self, name)]
         buffer = [f"elastic_buffer={self.buffer}"] if self.buffer else []
         return ", ".join([f"{self.limit} per {self.seconds:g} s", *ways, *buffer])
+
+
+def of_starts(window: Window) -> Window:
+    """The same as a bound of starts: what begins within the margin after it left keeps it."""
+    margin = min(MOST_MARGIN, max(LEAST_MARGIN, MARGIN * window.seconds))
+    return replace(window, margin=round(margin, 6))
 
 
 class Log(NamedTuple):
@@ -88,12 +108,14 @@ class Room(NamedTuple):
     """How many may leave now, and if none: why, and in how many µs one may."""
 
     free: float = inf
-    wait: int = 0
+    wait: float = 0
     reason: str = ""
 
 
 def room(window: Window, log: Log, now: int) -> Room:
     """What a window has left at ``now``."""
+    if not window.limit:
+        return Room(0, inf, LIMITED)
     young = _young(window, log, now)
     left = window.limit - sum(number for _, number in young)
     if not window.spacing:
@@ -141,6 +163,11 @@ def granted(window: Window, log: Log, number: int, now: int) -> Log:
     return Log((*young, (now, number_now)), now if window.spacing else 0, warm)
 
 
+def adopted(window: Window, log: Log) -> Log:
+    """The log of another window as that of this one: what left by that counts by this."""
+    return log._replace(last=log.grants[-1][0] if log.grants and window.spacing else log.last)
+
+
 def returned(window: Window, log: Log, number: int, at: int) -> Log:
     """The log without ``number`` of what was granted at ``at``: it did not leave after all.
 
@@ -151,6 +178,18 @@ def returned(window: Window, log: Log, number: int, at: int) -> Log:
     kept = tuple((moment, had) for moment, had in left if had > 0)
     last = log.last if log.last != at else (kept[-1][0] if kept else 0)
     return Log(kept, last, max(0, log.warm - number) if window.elastic else 0)
+
+
+def moved(window: Window, log: Log, number: int, at: int, to: int, now: int) -> Log | None:
+    """The log if ``number`` of what was granted at ``at`` count from ``to`` on; None if they do not count any more.
+
+    Until then, others may have left in their place.
+    """
+    grain = _grain(window)
+    if sum(had for moment, had in _young(window, log, now) if moment // grain == at // grain) < number:
+        return None
+    grants = sorted([*returned(window, log, number, at).grants, (to, number)])
+    return Log(tuple(grants), to if log.last == at else log.last, log.warm)
 
 
 def _grain(window: Window) -> int:

@@ -9,6 +9,7 @@ from threading import Event
 
 from djqueue import conf
 from djqueue.backends.base import BaseQueue
+from djqueue.backends.gates import Gate
 from djqueue.consumer.holdings import Held, Holdings
 from djqueue.consumer.loop import Loop, each
 from djqueue.durations import clock, seconds
@@ -21,6 +22,7 @@ from djqueue.settle import proof_of
 
 logger = logging.getLogger(__name__)
 
+PROMPT = 0.6  # of the margin of a throttle: what begins within it is prompt; the rest is for the steps to its function
 EVERY = 0.25  # seconds between two deliveries, or two questions, for one message
 FIRST_ANSWER = 1.0  # seconds to wait for it at most
 BEGINNING = 10.0  # seconds to wait for the store to note that something begins
@@ -152,6 +154,7 @@ class HeldControl(Control):
         self._held = held
         self._courier = courier
         self._shorten = shorten
+        self._gate, self._counted, self._left = held.lease.entry.gate, held.lease, held.since
 
     def begin(self, policy: Policy) -> None:
         if not self._held.lease.begun:
@@ -166,6 +169,24 @@ class HeldControl(Control):
     @property
     def stopping(self) -> bool:
         return self._courier.stopping
+
+    @property
+    def late(self) -> float:
+        if not self._gate:
+            return 0.0
+        waited = clock() - self._left
+        return waited if waited > PROMPT * Gate.read(self._gate).margin else 0.0
+
+    def defer(self, controls: Sequence[HeldControl], seconds: float) -> bool:
+        asked = clock()
+        try:
+            counted = self.queue.defer([control._counted for control in controls], seconds)
+        except Exception as error:
+            tell(logger, logging.ERROR, "A throttle could not be asked", exc_info=error)
+            return False
+        for control, lease in zip(controls, counted, strict=False):
+            control._counted, control._left = lease, asked + seconds
+        return len(counted) == len(controls)
 
     @property
     def lease_lost(self) -> bool:

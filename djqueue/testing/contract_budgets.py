@@ -3,14 +3,13 @@
 from __future__ import annotations
 
 import time
+from math import inf
 from unittest import mock
 
 from djqueue.backends.base import BaseQueue, Budget, Claimed
 from djqueue.backends.gates import Gate
-from djqueue.backends.windows import Window
-from djqueue.exceptions import DifferentBudget
 from djqueue.message import new_id
-from djqueue.testing.contract_budgets_store import WINDOW, SpendContract, a_budget
+from djqueue.testing.contract_budgets_store import WINDOW, SpendContract, a_budget, another
 from djqueue.testing.contract_lanes_windows import gaps
 from djqueue.testing.lane_steps import EARLY, LONG, fill, runs_of
 from djqueue.testing.patience import eventually, together
@@ -204,18 +203,22 @@ class ClaimWithinContract(Contract):
             with mock.patch("time.time", return_value=skewed):
                 assert (within(queue, budget), within(queue, budget).why) == ([], "limited")
 
-    def test_another_window_of_the_same_name_is_refused_and_both_are_named(self):
+    def test_of_two_windows_of_one_name_the_stricter_holds(self):
         queue, budget = self.filled(), a_budget(5)
         within(queue, budget, 1)
-        other = Budget(budget.name, Window(3, 10, moderate=True))
-        try:
-            queue.claim_within(other)
-        except DifferentBudget as error:
-            assert "5 per 60 s" in str(error) and "3 per 10 s, moderate" in str(error) and budget.name in str(error)
-        else:
-            raise AssertionError("two windows under one name")
-        assert len(queue) == 19
-        assert len(within(queue, budget, 1)) == 1
+        assert len(within(queue, another(budget, 3))) == 2
+        assert (within(queue, budget), within(queue, budget).why) == ([], "limited")
+
+    def test_a_change_of_a_budget_holds_at_once_and_no_item_is_lost(self):
+        queue, budget = self.filled(9), a_budget(2)
+        assert len(within(queue, budget)) == 2
+        queue.store.shared.change_budget(another(budget, 5))
+        assert len(within(queue, budget)) == 3
+        queue.store.shared.change_budget(another(budget, 0))
+        claimed = within(queue, budget)
+        assert (claimed, claimed.why, claimed.again) == ([], "limited", inf)
+        queue.store.shared.change_budget(another(budget, 50))
+        assert len(within(queue, budget)) == 4
 
     def test_a_run_spends_what_it_holds_and_the_surplus_goes_back_untried(self):
         queue, budget = self.guarded("lanes"), a_budget(3)

@@ -2,11 +2,12 @@
 
 from __future__ import annotations
 
+from math import inf
+
 from djqueue.backends.base import Budget
 from djqueue.backends.spending import Grant
 from djqueue.backends.store import BaseStore
 from djqueue.backends.windows import Window
-from djqueue.exceptions import DifferentBudget
 from djqueue.message import new_id
 from djqueue.testing.contract_lanes_windows import gaps
 from djqueue.testing.lane_steps import EARLY, LONG
@@ -21,13 +22,9 @@ def a_budget(limit: int, seconds: float = LONG, spacing: str = "", **ways) -> Bu
     return Budget(f"budget {new_id()[-12:]}", Window(limit, seconds, **ways), spacing)
 
 
-def refuses(use: object, *arguments: object) -> bool:
-    """Whether a use is refused since others mean another window."""
-    try:
-        use(*arguments)
-    except DifferentBudget:
-        return True
-    return False
+def another(budget: Budget, limit: int, seconds: float = LONG, **ways) -> Budget:
+    """The same budget, of which somebody says another window."""
+    return Budget(budget.name, Window(limit, seconds, **ways), budget.spacing)
 
 
 class SpendContract(Contract):
@@ -81,23 +78,66 @@ class SpendContract(Contract):
 
     def test_tq19_a_budget_is_forgotten_two_windows_after_its_last_use(self):
         store, budget = self.shared(), a_budget(5, WINDOW)
-        used = store.take(budget, 5).at / 1e6
-        other = Budget(budget.name, Window(3, WINDOW))
-        assert refuses(store.take, other, 1)
-        eventually(lambda: not refuses(store.take, other, 1))
-        assert store.now() - used >= 2 * WINDOW - EARLY
+        used, laxer = store.take(budget, 5).at / 1e6, another(budget, 100, 2 * WINDOW)
+        assert store.take(laxer, 9).count == 0
+        eventually(lambda: store.take(laxer, 9).count == 9)
+        assert store.now() - used >= WINDOW - EARLY
 
-    def test_whoever_asks_uses_it(self):
-        store, budget = self.shared(), a_budget(5, LONG)
-        assert store.take(budget, 0).count == 0
-        assert refuses(store.take, Budget(budget.name, Window(4, LONG)), 1)
+    def test_of_two_windows_the_stricter_holds_while_both_are_in_use(self):
+        store, strict = self.shared(), a_budget(3)
+        lax = another(strict, 5)
+        assert store.take(lax, 2).count == 2
+        assert store.take(strict, 9).count == 1
+        assert (store.take(lax, 9).count, store.take(lax, 9).why) == (0, "limited")
+
+    def test_who_says_a_window_that_allows_more_has_it_once_nobody_says_the_other(self):
+        store, strict = self.shared(), a_budget(2, WINDOW)
+        lax = another(strict, 100, WINDOW)
+        last = store.take(strict, 1).at / 1e6
+        assert store.take(lax, 9).count == 1
+        eventually(lambda: store.take(lax, 9).count == 9)
+        assert store.now() - last >= 2 * WINDOW - EARLY
+
+    def test_a_change_holds_at_once_for_all_and_what_was_spent_counts(self):
+        for ways in ({}, {"moderate": True}):
+            store, budget = self.shared(), a_budget(5)
+            assert store.take(budget, 4).count == 4
+            store.change_budget(another(budget, 6, **ways))
+            if not ways:
+                assert [store.take(budget, 9).count for _ in range(2)] == [2, 0]
+            else:
+                assert store.take(budget, 9).why == "spaced"
+            store.change_budget(another(budget, 3))
+            assert store.take(another(budget, 50), 9).why == "limited"
+
+    def test_a_change_outlives_what_was_spent(self):
+        store, budget = self.shared(), a_budget(5, 0.05)
+        store.change_budget(another(budget, 2, 0.05))
+        end = store.take(budget, 9).at / 1e6 + 0.2
+        eventually(lambda: store.now() > end)
+        assert store.take(budget, 9).count == 2
+
+    def test_a_limit_of_nothing_is_a_pause_until_it_is_changed(self):
+        store, budget = self.shared(), a_budget(5)
+        store.change_budget(another(budget, 0))
+        assert store.take(budget, 1)[:3] == (0, inf, "limited")
+        store.change_budget(budget)
+        assert store.take(budget, 9).count == 5
+
+    def test_what_is_handed_back_keeps_a_change(self):
+        store, budget = self.shared(), a_budget(5)
+        store.change_budget(another(budget, 3))
+        grant = store.take(budget, 3)
+        store.give(budget, grant, 2)
+        assert store.take(budget, 9).count == 2
 
     def test_a_budget_that_was_forgotten_may_be_another(self):
         store, budget = self.shared(), a_budget(5)
+        store.change_budget(another(budget, 1))
         store.take(budget, 5)
-        other = Budget(budget.name, Window(3, 10))
+        other = another(budget, 30, 10)
         store.forget_budget(other)
-        assert store.take(other, 9).count == 3
+        assert store.take(other, 90).count == 30
 
     def test_of_many_who_spend_at_once_as_many_are_granted_as_there_are(self):
         queue, budget = self.guarded(), a_budget(30)

@@ -52,6 +52,37 @@ class WindowsContract(Contract):
         fill(queue, "a", *"1234567", gate=so_many(2, WINDOW))
         assert min(gaps(moments(queue, 7), apart=2)) >= WINDOW - EARLY
 
+    def test_what_begins_later_than_it_left_is_counted_from_then_on(self):
+        queue = self.queue("lanes")
+        fill(queue, "a", *"123456", gate=so_many(2, SLOW))
+        first, second = queue.claim(2)
+        [counted] = queue.defer([first], SLOW / 2)
+        assert counted.claimed >= first.claimed + SLOW / 2
+        (third,) = eventually(lambda: queue.claim(5))
+        assert SLOW - EARLY <= third.claimed - second.claimed
+        (fourth,) = eventually(lambda: queue.claim(5))
+        assert fourth.claimed - counted.claimed >= SLOW - EARLY
+
+    def test_what_is_counted_later_is_so_in_the_lane_that_it_is_within_too(self):
+        queue = self.queue("lanes")
+        outer = Gate(run=1000, windows=(Window(1, SLOW),))
+        for lane in "ab":
+            fill(queue, lane, lane, gate=Gate(ordered=True, within="both", outer=outer))
+        [first] = queue.claim(5)
+        [counted] = queue.defer([first], SLOW)
+        [counted] = queue.defer([counted], SLOW)
+        [second] = eventually(lambda: queue.claim(5))
+        assert second.claimed - counted.claimed >= SLOW - EARLY
+
+    def test_what_left_too_long_ago_to_be_counted_may_not_begin(self):
+        queue = self.queue("lanes")
+        fill(queue, "a", "1", gate=so_many(1, WINDOW))
+        put(queue, "free")
+        claimed = queue.claim(2)
+        leases = dict(zip(names(claimed), claimed, strict=True))
+        until_now_is(queue, leases["1"].claimed + WINDOW)
+        assert queue.defer([leases["1"]], WINDOW) == queue.defer([leases["free"]], WINDOW) == []
+
     def test_tq3_in_no_window_do_more_leave_whoever_asks(self):
         queue = self.queue("lanes")
         fill(queue, "a", *map(str, range(25)), gate=so_many(5, WINDOW))

@@ -1,23 +1,35 @@
 -- Budgets: a window that many share, kept under a key of its own; spending.py has the same. Needs windows.
 --
--- An account is limit, span, ways and buffer of the window, when it was last used, and its log.
+-- An account is limit, span, ways and buffer of the window, when it was last used by somebody who says that window, its log,
+-- and whether the window was set while it was in use.
 
-local CLAIMED_FOR = 60000000
+local CLAIMED_FOR, KEPT = 60000000, 10 * 365 * 86400 * 1000
 
--- The account of a budget, new if there is none; nil and the window of the others if they mean another one just now.
--- `spaced` is the key of the last grant of those who share its spacing, nil if nobody does.
+local function read_account(key)
+  local kept, windows = call("GET", key), window_rules()
+  if not kept then return nil, windows end
+  local limit, span, ways, buffer, used, log, is_fixed = cmsgpack.unpack(kept)
+  local given = {limit, span, ways, buffer}
+  return {given = given, window = windows.window(unpack(given)), used = used, log = log, is_fixed = is_fixed}, windows
+end
+
+-- The account of a budget as it holds for one who says this window. `spaced` is the key of the last grant of those who share
+-- its spacing, nil if nobody does.
 local function account_of(key, spaced, given, now)
-  local windows, kept, account = window_rules(), call("GET", key), {key = key, spaced = spaced, given = given}
-  account.windows, account.window = windows, windows.window(unpack(given))
-  if kept then
-    local limit, span, ways, buffer, used, log = cmsgpack.unpack(kept)
-    if windows.window(limit, span, ways, buffer).text == account.window.text then
-      account.log = log
-    elseif now - used < math.min(CLAIMED_FOR, 2 * span) then
-      return nil, {"different", whole(limit), whole(span), whole(ways), whole(buffer)}
+  local account, windows = read_account(key)
+  local said = windows.window(unpack(given))
+  if not account then
+    account = {given = given, window = said, used = now, log = windows.log()}
+  elseif account.window.text == said.text then
+    account.used = now
+  else
+    local is_in_use = now - account.used < math.min(CLAIMED_FOR, 2 * account.window.span)
+    if not account.is_fixed and not (is_in_use and windows.is_stricter(account.window, said)) then
+      account.given, account.window, account.used = given, said, now
+      windows.adopt(said, account.log)
     end
   end
-  account.log = account.log or windows.log()
+  account.key, account.spaced, account.windows = key, spaced, windows
   account.own_last = account.log.last
   if spaced then account.log.last = math.max(account.log.last, tonumber(call("GET", spaced) or 0)) end
   return account
@@ -33,10 +45,15 @@ local function kept_for(span)
   return math.ceil(2 * span / 1000) + 2
 end
 
-local function save(account, now)
-  account.log.last = account.own_last or account.log.last -- what others spaced is theirs, and they may take it back
+local function write_account(key, account)
   local limit, span, ways, buffer = unpack(account.given)
-  call("SET", account.key, cmsgpack.pack(limit, span, ways, buffer, now, account.log), "PX", kept_for(span))
+  local packed = cmsgpack.pack(limit, span, ways, buffer, account.used, account.log, account.is_fixed or false)
+  call("SET", key, packed, "PX", account.is_fixed and KEPT or kept_for(span))
+end
+
+local function save(account)
+  account.log.last = account.own_last or account.log.last -- what others spaced is theirs, and they may take it back
+  write_account(account.key, account)
 end
 
 local function spend(account, number, now)

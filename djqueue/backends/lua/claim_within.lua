@@ -2,22 +2,21 @@
 -- with: windows gates moves lanes places turns claiming budgets
 -- args: limit, how many entries at most, microseconds of the lease, token, owner, microseconds for which finished ids are
 -- refused ("" for none); limit, span, ways and buffer of the window. Two more keys are those of the account and of a spacing
--- that others share. Gives why no more may leave now, and what a claim does; or "different" and the window of the others.
+-- that others share. Gives why no more may leave now, and what a claim does.
 local now, limit, most = clock(), tonumber(ARGV[1]), tonumber(ARGV[2])
 call("HDEL", own, "") -- a write that takes no memory
-local budget, theirs = account_of(KEYS[18], KEYS[19], numbers(7, 10), now)
-if not budget then return theirs end
+local budget = account_of(KEYS[18], KEYS[19], numbers(7, 10), now)
 
 local free, wait, why = left_of(budget, now)
 if free == 0 then
-  save(budget, now)
+  save(budget)
   return {why, {now, wait, {}, {}, ""}}
 end
 local most_ids = math.min(most, free)
 local reply, count, units = claim(math.min(limit, free), 0, most_ids, ARGV[3], ARGV[4], ARGV[5], ARGV[6], now)
 spend(budget, count, now)
 free, wait, why = left_of(budget, now)
-save(budget, now)
+save(budget)
 -- More is at hand, and what stops it is the budget.
 if reply[2] == 0 and free == 0 and units < limit then
   reply[2] = wait

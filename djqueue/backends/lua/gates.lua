@@ -95,5 +95,15 @@ local function gate_rules(now)
     end
   end
 
+  -- One of what left at a moment counts from another one on; false if the windows have forgotten it.
+  function rules.deferred(lane, left_at, to)
+    local logs = {}
+    for i, window in ipairs(rules.gate(lane.gate).windows) do
+      logs[i] = windows.moved(window, lane.logs[i], left_at, to, now)
+      if not logs[i] then return false end
+    end
+    return logs
+  end
+
   return rules
 end

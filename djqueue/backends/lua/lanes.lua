@@ -311,6 +311,22 @@ local function lane_rules(now)
     return within ~= "" and cmsgpack.pack(name, within) or cmsgpack.pack(name or "")
   end
 
+  -- An entry that left at a moment counts from another one on; whether that could be done.
+  function rules.defer(had_left, left_at, to)
+    local changed = {}
+    for _, name in ipairs({cmsgpack.unpack(had_left)}) do
+      local lane = get(name)
+      local logs = lane and gates.deferred(lane, left_at, to)
+      if not logs then return false end
+      changed[#changed + 1] = {lane, logs}
+    end
+    for _, change in ipairs(changed) do
+      change[1].logs = change[2]
+      touch(change[1])
+    end
+    return true
+  end
+
   -- It is held back with an entry that returns: until a moment, or until somebody opens it ("park"). If that is for the
   -- sake of a rate ("lane", and not "order"), it is what has the windows.
   function rules.hold(id, envelope, how, moment)

@@ -12,14 +12,29 @@ local function window_rules()
   function rules.window(limit, span, ways, buffer)
     return {
       limit = limit, span = span, buffer = buffer, is_elastic = ways >= 2,
+      rank = {limit / span, limit, ways % 2 == 1 and 0 or 1, ways >= 2 and 1 or 0, -buffer},
       spacing = ways % 2 == 1 and limit > 1 and math.ceil(span / limit) or 0,
       grain = limit > FINEST and math.max(1, math.floor(span / FINEST)) or 1,
       text = table.concat({whole(limit), whole(span), whole(ways), whole(buffer)}, " "),
     }
   end
 
+  -- The log of another window as that of this one.
+  function rules.adopt(window, log)
+    if window.spacing > 0 then log.last = log.newest end
+    return log
+  end
+
   function rules.log()
     return {text = "", sum = 0, last = 0, warm = 0, newest = 0}
+  end
+
+  -- Whether a window allows less than another.
+  function rules.is_stricter(window, other)
+    for i, own in ipairs(window.rank) do
+      if own ~= other.rank[i] then return own < other.rank[i] end
+    end
+    return false
   end
 
   function rules.copy(log)
@@ -60,6 +75,7 @@ local function window_rules()
 
   -- How many may leave now; if none, in how many microseconds one may, and why.
   function rules.room(window, log, now)
+    if window.limit == 0 then return 0, -1, "limited" end
     log = rules.copy(log)
     drop_old(window, log, now)
     local left = window.limit - log.sum
@@ -104,6 +120,25 @@ local function window_rules()
     log.text = table.concat(kept)
     if log.last == granted_at then log.last = newest end
     log.warm = window.is_elastic and math.max(0, log.warm - asked) or 0
+  end
+
+  -- The log if one of what was granted at a moment counts from another one on; nil if it does not count any more.
+  function rules.moved(window, log, granted_at, to, now)
+    local grain, is_young, grants = math.floor(granted_at / window.grain), false, {}
+    log = rules.copy(log)
+    drop_old(window, log, now)
+    for place = 1, #log.text, BYTES do
+      local at, number = grant_at(log, place)
+      if not is_young and math.floor(at / window.grain) == grain then is_young, number = true, number - 1 end
+      if number > 0 then grants[#grants + 1] = {at, number} end
+    end
+    if not is_young then return nil end
+    grants[#grants + 1] = {to, 1}
+    table.sort(grants, function(one, other) return one[1] < other[1] end)
+    for i, grant in ipairs(grants) do grants[i] = struct.pack(FORM, grant[1], grant[2]) end
+    log.text, log.newest = table.concat(grants), math.max(log.newest, to)
+    if log.last == granted_at then log.last = to end
+    return log
   end
 
   return rules

@@ -8,6 +8,7 @@ from collections.abc import Callable, Iterator
 from dataclasses import asdict
 from functools import cache, partial
 from itertools import islice
+from math import inf
 from typing import Any, NamedTuple
 
 from django.core.management.base import BaseCommand, CommandError
@@ -16,7 +17,6 @@ from djqueue.backends.base import BaseQueue
 from djqueue.backends.entries import LaneRecord
 from djqueue.backends.gates import LINE, NOWHERE, OPEN, TIMED
 from djqueue.backends.operators import PAGE
-from djqueue.exceptions import DifferentBudget
 from djqueue.management.tables import NONE, asking, chosen, cut, duration, limit, printable, table
 from djqueue.throttle import ThrottledQueue
 
@@ -103,12 +103,11 @@ class Command(BaseCommand):
 def _throttle(queue: ThrottledQueue) -> str:
     """What the throttle of a whole queue says now: it holds up what no lane knows of."""
     with asking(queue):
-        try:
-            grant = queue.store.shared.take(queue.budget, 0)  # spends nothing
-        except DifferentBudget as error:
-            return printable(str(error))
-    now = f"{grant.why}, opens in {duration(grant.again)}" if grant.why else "open"
-    return f"The throttle of {queue.alias!r}, {queue.budget.window}: {now}"
+        grant = queue.store.shared.take(queue.budget, 0)  # spends nothing
+    opens = f", opens in {duration(grant.again)}" if grant.again < inf else ""
+    now = f"{grant.why}{opens}" if grant.why else "open"
+    said = "" if grant.window == queue.budget.window else f" (its settings say {queue.budget.window})"
+    return f"The throttle of {queue.alias!r}, {grant.window}{said}: {now}"
 
 
 class Told(NamedTuple):
