@@ -38,6 +38,7 @@ from djqueue.backends.redis_store import Keys, RedisStore
 from djqueue.backends.remembering import Span, remembering
 from djqueue.durations import priority as checked_priority
 from djqueue.exceptions import InvalidQueueError
+from djqueue.logs import tell
 
 __all__ = ["RedisBlockingQueue", "RedisQueue", "RedisStore", "connections"]
 
@@ -115,7 +116,8 @@ class RedisQueue(LeasedQueue):
     def _claimed(self, found: list, token: str, span: int, why: str = "") -> Claimed:
         now, again, lost, units, *rows = found
         if lost:
-            logger.error("%d entries had no body: does the server evict keys?", lost, extra={"queue_name": self.name})
+            text, extra = "%d entries had no body: does the server evict keys?", {"queue_name": self.name}
+            tell(logger, logging.ERROR, text, lost, extra=extra)
         leases = wire.leases_of(rows, units, token, now / 1e6, (now + span) / 1e6)
         return Claimed(leases, wire.until(again), why)
 

@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 import logging
-import threading
 import time
+from collections.abc import Iterable
 from dataclasses import replace
 from typing import TYPE_CHECKING
 
@@ -13,6 +13,7 @@ from djqueue.consumer.courier import Courier, HeldControl
 from djqueue.consumer.feeder import Feeder, Hands
 from djqueue.consumer.holdings import Held, Holdings
 from djqueue.consumer.loop import Loop
+from djqueue.consumer.member import Member
 from djqueue.consumer.pace import Budget, Pace
 from djqueue.consumer.pool import Pool
 from djqueue.consumer.quarantine import Quarantine
@@ -66,6 +67,17 @@ class Crew:
         ]
         self.scheduler = Scheduler(consumer.queues) if options.periodic else None
 
+    @property
+    def members(self) -> list[Member]:
+        """All threads, those that were left behind excepted."""
+        schedulers = [self.scheduler] if self.scheduler is not None else []
+        return [*self.feeders, *self.keepers, self.settler, *schedulers, *self.pool.workers]
+
+    @property
+    def troubles(self) -> list[str]:
+        """Which threads died or starve, and why."""
+        return [trouble for member in self.members if (trouble := member.trouble)]
+
     def start(self) -> None:
         if self._drain and self.scheduler is not None:
             self.scheduler.guarded_tick()  # what it enqueues is due, and must not come after the end
@@ -92,8 +104,7 @@ class Crew:
         for loop in claimers:
             loop.stop()
             self.pool.room.set()
-        for loop in claimers:
-            loop.join(LAST_WORDS)
+        _join(claimers)
         self.pool.close()
         self.feeders[0].hand_back("the consumer stops")
 
@@ -101,6 +112,15 @@ class Crew:
     def busy(self) -> bool:
         """Whether a worker runs something, or has not parted from its handler."""
         return bool(self.holdings.running()) or self.pool.keeps
+
+    def stand_in(self) -> None:
+        """Do what those who died would do for what is in our hands; what a worker died with goes back as lost."""
+        for held in self.pool.bereave():
+            lost = held.began is not None
+            self.settler.add(held, Verdict(Outcome.LOST if lost else Outcome.UNTRIED, "its worker died"))
+        for loop in (self._heart, self.settler):
+            if loop.is_dead:
+                loop.guarded_tick()
 
     def hand_back_running(self) -> int:
         """Give back what still runs: another consumer may start it now, not when its lease runs out. How many."""
@@ -115,12 +135,12 @@ class Crew:
         """Tell the store, and let the threads go; how many leases it could not be told of."""
         until = time.monotonic() + LAST_WORDS
         while len(self.holdings) and time.monotonic() < until:
-            threading.Event().wait(0.005)
+            self.stand_in()
+            time.sleep(0.005)
         for loop in [*self.keepers, self.settler]:
             loop.stop()
         self.pool.stop()
-        for thread in [*self.keepers, self.settler]:
-            thread.join(LAST_WORDS)
+        _join([*self.keepers, self.settler])
         return len(self.holdings)
 
     def _give_up(self, held: Held) -> None:
@@ -166,6 +186,13 @@ class Crew:
     def _rouse(self) -> None:
         for feeder in self.feeders:
             feeder.rouse()
+
+
+def _join(threads: Iterable[Member]) -> None:
+    """Wait for those that have begun at all."""
+    for thread in threads:
+        if thread.is_alive():
+            thread.join(LAST_WORDS)
 
 
 def _by_feed(queues: list[BaseQueue], strict: bool) -> list[list[BaseQueue]]:

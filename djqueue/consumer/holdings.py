@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import time
 from collections.abc import Iterable, Sequence
+from threading import Thread
 
 from djqueue.backends.base import BaseQueue, Lease
 from djqueue.policies import Policy
@@ -29,6 +30,7 @@ class Held:
         "span",
         "touched",
         "verdict",
+        "worker",
     )
 
     def __init__(self, queue: BaseQueue, lease: Lease, asked: float):
@@ -41,6 +43,8 @@ class Held:
         """The store said that it is not ours any more."""
         self.began: float | None = None
         """When a worker took it."""
+        self.worker: Thread | None = None
+        """That worker."""
         self.first: Held | None = None
         """The first of its unit, which the same worker runs before it; None if it is that itself."""
         self.policy: Policy | None = None
@@ -77,6 +81,11 @@ class Held:
         if self.policy is None:
             return None if self.first is None else self.first.own_lease
         return self.policy.lease
+
+    @property
+    def deserted(self) -> bool:
+        """Whether its worker died before it had a verdict: nobody will say what became of it."""
+        return self.verdict is None and self.worker is not None and not self.worker.is_alive()
 
     @property
     def runs(self) -> bool:

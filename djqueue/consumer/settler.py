@@ -9,7 +9,8 @@ from collections.abc import Callable
 
 from djqueue.backends.base import BaseQueue
 from djqueue.consumer.holdings import Held, Holdings
-from djqueue.consumer.loop import Loop, pause_after
+from djqueue.consumer.loop import FIRST_PAUSE, Loop, pause_after
+from djqueue.consumer.starvation import Starvation
 from djqueue.durations import clock
 from djqueue.logs import tell
 from djqueue.settle import VERBS, settle_alike
@@ -51,6 +52,10 @@ class Settler(Loop):
         lane.waiting.append(held)
         self.wake()
 
+    @property
+    def starves(self) -> bool:
+        return super().starves or any(lane.starvation.lasts for lane in list(self._lanes.values()))
+
     def tick(self) -> float:
         return min((lane.flush(self._done) for lane in list(self._lanes.values())), default=IDLE)
 
@@ -65,6 +70,7 @@ class Lane:
 
     def __init__(self, queue: BaseQueue, verb: str, owner: str):
         self.waiting: deque[Held] = deque()
+        self.starvation = Starvation()
         self._queue = queue
         self._verb = verb
         self._owner = owner
@@ -83,6 +89,7 @@ class Lane:
                 self._put_off(batch, error)
             else:
                 self._failures = 0
+                self.starvation.end()
                 done(batch)
         return max(0.0, self._not_before - clock()) if self.waiting else IDLE
 
@@ -96,7 +103,7 @@ class Lane:
             held.in_doubt = True
         self.waiting.extend(batch)
         self._failures += 1
-        pause = pause_after(self._failures)
+        pause = FIRST_PAUSE if self.starvation.add(error) else pause_after(self._failures)
         self._not_before = clock() + pause
         level, shown = (logging.ERROR, error) if self._failures == 1 else (logging.WARNING, None)
         text = "%s() of %d messages of %s failed: %s; trying again in %.1f s"
