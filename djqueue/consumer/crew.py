@@ -6,6 +6,7 @@ import logging
 import time
 from collections.abc import Iterable
 from dataclasses import replace
+from math import inf
 from typing import TYPE_CHECKING
 
 from djqueue.backends.base import BaseQueue
@@ -36,6 +37,7 @@ logger = logging.getLogger(__name__)
 
 UNRUN = (Outcome.UNTRIED, Outcome.NOT_NOW, Outcome.THROTTLED)
 """What ended like this does not count as run."""
+ON_ITS_WAY = 1.0  # most seconds between the pool and a worker
 LAST_WORDS = 2.0  # seconds to tell the store what we hand back; if it is away the leases run out
 
 
@@ -65,6 +67,7 @@ class Crew:
             Warden(self.holdings, self._give_up),
             self.courier,
         ]
+        self._claimed_last = inf
         self.scheduler = Scheduler(consumer.queues) if options.periodic else None
 
     @property
@@ -107,6 +110,7 @@ class Crew:
         _join(claimers)
         self.pool.close()
         self.feeders[0].hand_back("the consumer stops")
+        self._claimed_last = time.monotonic()
 
     @property
     def busy(self) -> bool:
@@ -115,12 +119,18 @@ class Crew:
 
     def stand_in(self) -> None:
         """Do what those who died would do for what is in our hands; what a worker died with goes back as lost."""
-        for held in self.pool.bereave():
+        for held in [*self.pool.bereave(), *self._strays()]:
             lost = held.began is not None
             self.settler.add(held, Verdict(Outcome.LOST if lost else Outcome.UNTRIED, "its worker died"))
         for loop in (self._heart, self.settler):
             if loop.is_dead:
                 loop.guarded_tick()
+
+    def _strays(self) -> list[Held]:
+        """What was lost on its way to a worker: what waited when the last claim was over went back."""
+        if time.monotonic() - self._claimed_last < ON_ITS_WAY:
+            return []
+        return [held for held in self.holdings.running() if held.worker is None]
 
     def hand_back_running(self) -> int:
         """Give back what still runs: another consumer may start it now, not when its lease runs out. How many."""
