@@ -9,7 +9,7 @@ import sys
 import time
 import traceback
 from collections.abc import Coroutine, Hashable, Iterator, Sequence
-from contextvars import copy_context
+from contextvars import Context, copy_context
 from itertools import takewhile
 from queue import SimpleQueue
 from typing import TYPE_CHECKING
@@ -157,6 +157,7 @@ class Worker(Member):
         """Async commands of one thread share an event loop."""
         if self._runner is None:
             self._runner = asyncio.Runner()
+            Context().run(self._runner.get_loop)  # it keeps the context that it begins in, and what is carried there
         return self._runner.run(coroutine, context=copy_context())  # else they would share the context of the first
 
 
