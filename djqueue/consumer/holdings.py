@@ -11,6 +11,9 @@ from djqueue.policies import Policy
 from djqueue.verdicts import Verdict
 
 
+LONGEST_WAIT = 30.0  # seconds: what waits for a worker goes back much sooner
+
+
 class Held:
     """One lease in our hands; ``asked`` is the moment just before its claim. Moments are of ``durations.clock``."""
 
@@ -82,10 +85,11 @@ class Held:
             return None if self.first is None else self.first.own_lease
         return self.policy.lease
 
-    @property
-    def deserted(self) -> bool:
-        """Whether its worker died before it had a verdict: nobody will say what became of it."""
-        return self.verdict is None and self.worker is not None and not self.worker.is_alive()
+    def deserted(self, now: float) -> bool:
+        """Whether nobody will say what became of it: its worker died, or it never came to one."""
+        if self.verdict is not None:
+            return False
+        return now - self.since > LONGEST_WAIT if self.worker is None else not self.worker.is_alive()
 
     @property
     def runs(self) -> bool:

@@ -6,6 +6,7 @@ import logging
 import threading
 from collections import deque
 from collections.abc import Callable
+from itertools import islice
 
 from djqueue.backends.base import BaseQueue
 from djqueue.consumer.holdings import Held, Holdings
@@ -80,17 +81,19 @@ class Lane:
     def flush(self, done: Callable[[list[Held]], None]) -> float:
         """Settle what waits, unless the store failed just now; seconds until it is worth while to come again."""
         while self.waiting and clock() >= self._not_before:
-            batch = [self.waiting.popleft() for _ in range(min(len(self.waiting), self._size))]
+            batch = [*islice(self.waiting.copy(), self._size)]  # each waits until it is settled, whatever fails
             now = clock()
             said = [held.lease for held in batch if held.in_doubt and not held.lapsed(now)]
             try:
                 settle_alike(self._queue, self._verb, [(held.lease, held.verdict) for held in batch], self._owner, said)
-            except Exception as error:
+            except BaseException as error:
                 self._put_off(batch, error)
             else:
                 self._failures = 0
                 self.starvation.end()
                 done(batch)
+                for _ in batch:
+                    self.waiting.popleft()
         return max(0.0, self._not_before - clock()) if self.waiting else IDLE
 
     @property
@@ -101,7 +104,7 @@ class Lane:
     def _put_off(self, batch: list[Held], error: Exception) -> None:
         for held in batch:
             held.in_doubt = True
-        self.waiting.extend(batch)
+        self.waiting.rotate(-len(batch))
         self._failures += 1
         pause = FIRST_PAUSE if self.starvation.add(error) else pause_after(self._failures)
         self._not_before = clock() + pause

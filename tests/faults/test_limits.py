@@ -79,7 +79,7 @@ def ids_of(handles):
 
 
 @pytest.mark.backends(*STORES)
-@pytest.mark.parametrize("megabytes", [650, 700, 750, 900] if FULL else [700])
+@pytest.mark.parametrize("megabytes", [600, 650, 700, 750, 900] if FULL else [700])
 def test_what_uses_up_all_memory_ends_no_consumer_that_lives_on(crew, megabytes):
     """Each goes on, or says 70, or dies: the work of others is run, and what comes then is run soon."""
     ids = []
