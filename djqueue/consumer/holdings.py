@@ -10,7 +10,6 @@ from djqueue.backends.base import BaseQueue, Lease
 from djqueue.policies import Policy
 from djqueue.verdicts import Verdict
 
-
 LONGEST_WAIT = 30.0  # seconds: what waits for a worker goes back much sooner
 
 
