@@ -13,6 +13,7 @@ from djqueue import events
 from djqueue.backends.base import BaseQueue, Entry, Lease
 from djqueue.command import Command
 from djqueue.exceptions import InvalidMessage
+from djqueue.frames import release
 from djqueue.handlers import Binding
 from djqueue.jobs import Job, attempt, attempt_together
 from djqueue.kept import packed_end
@@ -101,6 +102,8 @@ def are_apart(one: Entry, next: Entry) -> bool:
 def serve(queue: BaseQueue, lease: Lease) -> Verdict:
     """Run what a lease holds and settle it, in a loop of one's own."""
     verdict = execute(queue, lease, control=LoopControl(queue, lease))
+    if verdict.exception is not None:
+        release([verdict.exception])
     settle(queue, [(lease, verdict)])
     return verdict
 

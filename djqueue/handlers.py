@@ -11,6 +11,7 @@ from functools import partial
 from typing import TYPE_CHECKING, Any, Protocol
 
 from djqueue.exceptions import PartialFailure
+from djqueue.forks import ChildrenEnd
 from djqueue.logs import tell
 from djqueue.running import Awaiter, CurrentMessage, run_batch, with_own_thread
 
@@ -61,7 +62,8 @@ class Binding:
             self.shard = None
 
     def _run(self, step: Callable[[], Any]) -> Any:
-        value = step()
+        with ChildrenEnd():
+            value = step()
         return self.await_(with_own_thread(value)) if inspect.iscoroutine(value) else value
 
 

@@ -14,11 +14,19 @@ if TYPE_CHECKING:
 
 
 def tell(logger: logging.Logger, level: int, text: str, *args, **kwargs) -> None:
-    """Log. A handler that raises (its mail server is away, say) must not end a thread nor change a verdict."""
+    """Log, and never raise. A handler whose mail server is away must not end a thread nor change a verdict."""
     try:
         logger.log(level, text, *args, **kwargs)
     except BaseException:
+        _show_trouble()
+
+
+def _show_trouble() -> None:
+    """What a handler has raised, where that can be shown: standard error may be closed."""
+    try:
         traceback.print_exc(file=sys.stderr)
+    except BaseException:
+        pass
 
 
 def about(queue: BaseQueue, entry: Entry) -> dict:

@@ -20,6 +20,7 @@ from djqueue import conf
 from djqueue.backends.base import BaseQueue, Entry, Lease
 from djqueue.carriers import carriers
 from djqueue.exceptions import TimeLimitExceeded
+from djqueue.forks import ChildrenEnd
 from djqueue.kept import Progress, is_cancelled, report_progress
 from djqueue.logs import tell
 from djqueue.message import Envelope, open_envelope
@@ -207,7 +208,8 @@ def _run(start: Callable[[], Any], messages: Sequence[CurrentMessage], await_: A
     _current.set(messages)
     carriers.consume(messages[0].metadata, messages[0].queue_name)
     _begin_in_time([message.control for message in messages if message.control is not None])
-    value = start()
+    with ChildrenEnd():
+        value = start()
     if inspect.iscoroutine(value):  # of an async function, or of one that was wrapped
         limits = [message.time_limit for message in messages if message.time_limit is not None]
         return await_(with_own_thread(value, min(limits, default=None)))
@@ -237,7 +239,8 @@ async def _within_limit(coroutine: Coroutine, limit: float | None) -> Any:
     """A coroutine can be stopped where it waits; a function cannot."""
     try:
         async with asyncio.timeout(limit) as timeout:
-            return await coroutine
+            with ChildrenEnd():
+                return await coroutine
     except TimeoutError as error:
         if timeout.expired():
             raise TimeLimitExceeded(f"it ran for longer than its time_limit of {limit:g} s") from error

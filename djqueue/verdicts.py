@@ -34,6 +34,8 @@ class Outcome(Enum):
     """Back at the head of its lane, which is shut until somebody opens it. Its failures are forgotten."""
     HANDED_BACK = "handed back"
     """Back in the queue while it ran; counts as a start, neither failed nor lost."""
+    LOST = "lost"
+    """Back in the queue, as the thread that ran it died; counts as a lost start."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -64,6 +66,8 @@ def settled(lease: Lease, verdict: Verdict, owner: str = "") -> Lease:
     changes: dict = {"delay": verdict.delay, "run_at": 0.0, "hold": hold_of(entry, verdict)}
     if verdict.outcome in (Outcome.UNTRIED, Outcome.NOT_NOW, Outcome.THROTTLED):
         changes["attempts"] = entry.attempts - 1
+    if verdict.outcome is Outcome.LOST:
+        changes["lost"] = entry.lost + 1
     if verdict.outcome is Outcome.PARKED:
         changes |= {"failures": 0, "lost": 0}  # who opens its lane means it to begin anew
     if verdict.outcome in (Outcome.DEAD, Outcome.RETRY):
@@ -87,6 +91,7 @@ HOLDS = {
     Outcome.UNTRIED: HOLD_ORDER,
     Outcome.NOT_NOW: HOLD_ORDER,
     Outcome.HANDED_BACK: HOLD_ORDER,
+    Outcome.LOST: HOLD_ORDER,
     Outcome.THROTTLED: HOLD_LANE,
     Outcome.PARKED: HOLD_PARK,
 }

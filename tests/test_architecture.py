@@ -16,7 +16,7 @@ LAYERS = {
     # leaves
     "exceptions": 0, "notes": 0, "logs": 0, "crontab": 0, "codecs": 0, "message": 0, "events": 0, "conf": 0,
     "durations": 0, "backoff": 0, "callables": 0, "carriers": 0, "event_consumers": 0, "fingerprints": 0, "hints": 0,
-    "registrations": 0, "requests": 0, "timetables": 0,
+    "forks": 0, "frames": 0, "registrations": 0, "requests": 0, "timetables": 0,
     # contract
     "backends.apart": 1, "backends.base": 1, "backends.batches": 1, "backends.entries": 1, "backends.guards": 1,
     "backends.gates": 1, "backends.items": 1, "backends.operators": 1, "backends.spending": 1, "backends.store": 1,
@@ -42,7 +42,7 @@ WITHIN_A_LAYER = {
     0: [
         "durations", "callables", "hints", "registrations", "exceptions", "notes", "logs", "conf", "events",
         "event_consumers", "crontab", "timetables", "backoff", "codecs", "carriers", "fingerprints", "message",
-        "requests",
+        "requests", "forks", "frames",
     ],
     1: [
         "backends.batches", "backends.entries", "backends.windows", "backends.gates", "backends.guards",

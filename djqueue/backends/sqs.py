@@ -27,6 +27,7 @@ from djqueue.backends.sqs_link import ClientError, Link, clients, code_of
 from djqueue.backends.sqs_messages import Messages, Received
 from djqueue.backends.sqs_wire import AT_ONCE, clock
 from djqueue.exceptions import NotSent, NotSupported, QueueError
+from djqueue.logs import tell
 
 __all__ = ["SqsQueue", "clients"]
 
@@ -136,7 +137,8 @@ class SqsQueue(LeasedQueue):
             except Exception:
                 if not found:
                     raise
-                logger.exception("Receiving stopped half way.", extra={"queue_name": self.name})
+                extra = {"queue_name": self.name}
+                tell(logger, logging.ERROR, "Receiving stopped half way.", exc_info=True, extra=extra)
                 return Claimed(found, 0.0)
             found += received.leases
             found.again, more = min(found.again, received.again), received.count == asked
@@ -225,7 +227,8 @@ class SqsQueue(LeasedQueue):
         while left > 0 and (found := self._messages.receive(min(AT_ONCE, left), LOOK, 0).leases):
             left -= len(self.complete(found))
         if counts.delayed:
-            logger.warning("%s: %d delayed messages stay, as some are leased.", self._link.where, counts.delayed)
+            text = "%s: %d delayed messages stay, as some are leased."
+            tell(logger, logging.WARNING, text, self._link.where, counts.delayed)
 
     def _purge(self) -> None:
         try:

@@ -16,6 +16,7 @@ from djqueue.backends.sqs_fifo import Changes
 from djqueue.backends.sqs_link import Link, Told
 from djqueue.backends.sqs_wire import Receipt, clock
 from djqueue.exceptions import MessageTooLarge, NotSent, QueueError
+from djqueue.logs import tell
 
 logger = logging.getLogger(__name__)
 
@@ -113,7 +114,8 @@ class Messages:
             elif early:
                 self.move(early, self)
         except Exception:  # they come again when their leases end
-            logger.exception("What is not due could not be put off.", extra={"queue_name": self._link.name})
+            extra = {"queue_name": self._link.name}
+            tell(logger, logging.ERROR, "What is not due could not be put off.", exc_info=True, extra=extra)
 
     # ---- back, over, and out of the way
 
@@ -193,7 +195,8 @@ class Messages:
             except Exception:
                 ids = [lease.entry.id for lease in some]
                 extra = {"queue_name": self._link.name, "message_ids": ids}
-                logger.exception("Messages were sent anew, but the old ones are still there.", extra=extra)
+                text = "Messages were sent anew, but the old ones are still there."
+                tell(logger, logging.ERROR, text, exc_info=True, extra=extra)
             self._forget(some)
 
     def _forget(self, leases: Sequence[Lease]) -> None:

@@ -11,6 +11,7 @@ from math import inf
 from typing import Protocol
 
 from djqueue.backends.entries import Entry, Lease
+from djqueue.logs import tell
 from djqueue.message import new_id
 
 logger = logging.getLogger(__name__)
@@ -84,7 +85,7 @@ def write_back(queue: FourVerbs, leases: Sequence[Lease], now: float) -> list[Le
             if not written:
                 raise
             extra = {"queue_name": queue.name, "entry_id": lease.entry.id}
-            logger.exception("An entry could not be put back and is lost.", extra=extra)
+            tell(logger, logging.ERROR, "An entry could not be put back and is lost.", exc_info=True, extra=extra)
         else:
             written.append(lease)
     return written

@@ -29,6 +29,7 @@ __all__ = ["Consumer", "Options"]
 logger = logging.getLogger(__name__)
 say = partial(tell, logger)
 
+LOOK = 0.5  # seconds between two looks at the threads
 DRAINED, CUT_OFF, STUCK, STORE_UNREACHABLE = 0, 1, 70, 75  # exit codes
 
 
@@ -108,8 +109,10 @@ class Consumer:
     def run(self, limit: int | None = None) -> int:
         """Serve until stopped, drained, or ``limit`` messages have been run; returns the exit code.
 
-        0: all that was begun has ended; 1: some was handed back while it ran; 70: as many commands as there are
-        threads ran past their time limit and do not end; 75: a store could not be reached at the start.
+        0: all that was begun has ended; 1: some was handed back while it ran; 70: only a new process can go on, as a
+        thread of the consumer died, or has been without memory, descriptors or threads for a second, or as many
+        commands as there are threads ran past their time limit and do not end; 75: a store could not be reached at
+        the start. After 70 end this process: what it is short of, or cannot end, stays.
         """
         if limit is not None:
             whole(limit, "limit", least=1)
@@ -122,13 +125,12 @@ class Consumer:
         crew = Crew(self, limit)
         events.emit(events.consumer_started, self)
         try:
-            crew.start()
-            self._watch(crew)
+            worn_out = self._serve(crew)
         finally:
             events.emit(events.consumer_stopping, self)
-            code = self._shut_down(crew)
+            code = self._end(crew)
             self._words, self._stops = SimpleQueue(), 0
-        return code
+        return STUCK if worn_out else code
 
     def _run_and_close(self, limit: int | None) -> int:
         """In a thread that nobody else knows, whose connections would stay open."""
@@ -178,14 +180,27 @@ class Consumer:
             for message in queue.check():
                 say(logging.CRITICAL, "%s %s", message.msg, message.hint)
 
-    def _watch(self, crew: Crew) -> None:
+    def _serve(self, crew: Crew) -> bool:
+        """Until all is done, or somebody says so; whether only a new process can go on."""
+        try:
+            crew.start()
+            return self._watch(crew)
+        except Exception as error:  # this thread may be short of memory too
+            say(logging.CRITICAL, "The consumer cannot go on: a new process is needed", exc_info=error)
+            return True
+
+    def _watch(self, crew: Crew) -> bool:
         """Wait for the word to stop, or for the end of the work. Signal handlers run in this thread."""
-        while not self._told_to_stop(0.02 if crew.may_end else 0.5) and not crew.ended():
+        while not self._told_to_stop(0.02 if crew.may_end else LOOK) and not crew.ended():
             if crew.pool.is_stuck:
                 say(logging.CRITICAL, "Too many commands are stuck (%d): a new process is needed", crew.pool.stuck)
-                break
+                return True
+            if troubles := crew.troubles:
+                say(logging.CRITICAL, "%s: a new process is needed", "; ".join(troubles))
+                return True
         if self.options.drain and not crew.budget.spent and crew.ended():
             self._tell_what_stays()
+        return False
 
     def _tell_what_stays(self) -> None:
         """Whoever drains is not to believe that all is done that is due."""
@@ -204,8 +219,17 @@ class Consumer:
         self._stops += 1
         return True
 
+    def _end(self, crew: Crew) -> int:
+        """Shut down; whatever hinders that, it ends."""
+        try:
+            return self._shut_down(crew)
+        except Exception as error:
+            say(logging.CRITICAL, "The consumer cannot hand back what it holds; its leases run out", exc_info=error)
+            return STUCK
+
     def _shut_down(self, crew: Crew) -> int:
         crew.stop_claiming()
+        crew.stand_in()
         running = crew.holdings.running()
         say(
             logging.INFO,
@@ -215,6 +239,7 @@ class Consumer:
         until = time.monotonic() + self.options.grace
         while crew.busy and self._stops < 2 and (left := until - time.monotonic()) > 0:
             self._told_to_stop(min(left, 0.02))
+            crew.stand_in()
         cut_off = crew.hand_back_running()
         unsettled = crew.end()
         if cut_off:

@@ -3,9 +3,10 @@
 from __future__ import annotations
 
 import logging
-import threading
 import time
+from collections.abc import Iterable
 from dataclasses import replace
+from math import inf
 from typing import TYPE_CHECKING
 
 from djqueue.backends.base import BaseQueue
@@ -14,6 +15,7 @@ from djqueue.consumer.feeder import Feeder, Hands
 from djqueue.consumer.holdings import Held, Holdings
 from djqueue.consumer.isolation import run_isolated
 from djqueue.consumer.loop import Loop
+from djqueue.consumer.member import Member
 from djqueue.consumer.pace import Budget, Pace
 from djqueue.consumer.pool import Pool
 from djqueue.consumer.quarantine import Quarantine
@@ -38,6 +40,7 @@ UNRUN = (Outcome.UNTRIED, Outcome.NOT_NOW, Outcome.THROTTLED)
 """What ended like this does not count as run."""
 PATIENCE = 3
 """How many times max_lost starts may be lost together with the whole consumer, if those that were lost run apart."""
+ON_ITS_WAY = 1.0  # most seconds between the pool and a worker
 LAST_WORDS = 2.0  # seconds to tell the store what we hand back; if it is away the leases run out
 
 
@@ -69,7 +72,19 @@ class Crew:
             Warden(self.holdings, self._give_up),
             self.courier,
         ]
+        self._claimed_last = inf
         self.scheduler = Scheduler(consumer.queues) if options.periodic else None
+
+    @property
+    def members(self) -> list[Member]:
+        """All threads, those that were left behind excepted."""
+        schedulers = [self.scheduler] if self.scheduler is not None else []
+        return [*self.feeders, *self.keepers, self.settler, *schedulers, *self.pool.workers]
+
+    @property
+    def troubles(self) -> list[str]:
+        """Which threads died or starve, and why."""
+        return [trouble for member in self.members if (trouble := member.trouble)]
 
     def start(self) -> None:
         if self._drain and self.scheduler is not None:
@@ -97,15 +112,30 @@ class Crew:
         for loop in claimers:
             loop.stop()
             self.pool.room.set()
-        for loop in claimers:
-            loop.join(LAST_WORDS)
+        _join(claimers)
         self.pool.close()
         self.feeders[0].hand_back("the consumer stops")
+        self._claimed_last = time.monotonic()
 
     @property
     def busy(self) -> bool:
         """Whether a worker runs something, or has not parted from its handler."""
         return bool(self.holdings.running()) or self.pool.keeps
+
+    def stand_in(self) -> None:
+        """Do what those who died would do for what is in our hands; what a worker died with goes back as lost."""
+        for held in [*self.pool.bereave(), *self._strays()]:
+            lost = held.began is not None
+            self.settler.add(held, Verdict(Outcome.LOST if lost else Outcome.UNTRIED, "its worker died"))
+        for loop in (self._heart, self.settler):
+            if loop.is_dead:
+                loop.guarded_tick()
+
+    def _strays(self) -> list[Held]:
+        """What was lost on its way to a worker: what waited when the last claim was over went back."""
+        if time.monotonic() - self._claimed_last < ON_ITS_WAY:
+            return []
+        return [held for held in self.holdings.running() if held.worker is None]
 
     def hand_back_running(self) -> int:
         """Give back what still runs: another consumer may start it now, not when its lease runs out. How many."""
@@ -120,12 +150,12 @@ class Crew:
         """Tell the store, and let the threads go; how many leases it could not be told of."""
         until = time.monotonic() + LAST_WORDS
         while len(self.holdings) and time.monotonic() < until:
-            threading.Event().wait(0.005)
+            self.stand_in()
+            time.sleep(0.005)
         for loop in [*self.keepers, self.settler]:
             loop.stop()
         self.pool.stop()
-        for thread in [*self.keepers, self.settler]:
-            thread.join(LAST_WORDS)
+        _join([*self.keepers, self.settler])
         return len(self.holdings)
 
     def _give_up(self, held: Held) -> None:
@@ -174,6 +204,13 @@ class Crew:
     def _rouse(self) -> None:
         for feeder in self.feeders:
             feeder.rouse()
+
+
+def _join(threads: Iterable[Member]) -> None:
+    """Wait for those that have begun at all."""
+    for thread in threads:
+        if thread.is_alive():
+            thread.join(LAST_WORDS)
 
 
 def _by_feed(queues: list[BaseQueue], strict: bool) -> list[list[BaseQueue]]:

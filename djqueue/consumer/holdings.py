@@ -4,10 +4,13 @@ from __future__ import annotations
 
 import time
 from collections.abc import Iterable, Sequence
+from threading import Thread
 
 from djqueue.backends.base import BaseQueue, Lease
 from djqueue.policies import Policy
 from djqueue.verdicts import Verdict
+
+LONGEST_WAIT = 30.0  # seconds: what waits for a worker goes back much sooner
 
 
 class Held:
@@ -29,6 +32,7 @@ class Held:
         "span",
         "touched",
         "verdict",
+        "worker",
     )
 
     def __init__(self, queue: BaseQueue, lease: Lease, asked: float):
@@ -41,6 +45,8 @@ class Held:
         """The store said that it is not ours any more."""
         self.began: float | None = None
         """When a worker took it."""
+        self.worker: Thread | None = None
+        """That worker."""
         self.first: Held | None = None
         """The first of its unit, which the same worker runs before it; None if it is that itself."""
         self.policy: Policy | None = None
@@ -77,6 +83,12 @@ class Held:
         if self.policy is None:
             return None if self.first is None else self.first.own_lease
         return self.policy.lease
+
+    def deserted(self, now: float) -> bool:
+        """Whether nobody will say what became of it: its worker died, or it never came to one."""
+        if self.verdict is not None:
+            return False
+        return now - self.since > LONGEST_WAIT if self.worker is None else not self.worker.is_alive()
 
     @property
     def runs(self) -> bool:

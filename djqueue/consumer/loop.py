@@ -12,6 +12,7 @@ from typing import TypeVar
 
 from django.db import close_old_connections, connections
 
+from djqueue.consumer.member import Member
 from djqueue.logs import tell
 from djqueue.notes import text_of
 
@@ -72,14 +73,14 @@ class Setbacks:
             self.count, self._until = 0, 0.0
 
 
-class Loop(threading.Thread):
+class Loop(Member):
     """Calls :meth:`tick` until it is stopped. A store that goes away is ridden out."""
 
     longest_pause: float = LONGEST_PAUSE
     """The most seconds between two tries while a tick fails."""
 
     def __init__(self, name: str):
-        super().__init__(name=name, daemon=True)
+        super().__init__(name)
         self._stopped = threading.Event()
         self._wake = threading.Event()
         self._setbacks = Setbacks(name)
@@ -102,24 +103,38 @@ class Loop(threading.Thread):
         self._stopped.set()
         self._wake.set()
 
-    def run(self) -> None:
-        while not self.stopped:
-            pause = self.guarded_tick()
-            if pause > 0:
-                self._wake.wait(pause)
-            self._wake.clear()  # whatever woke us is seen by the tick that follows
+    def duty(self) -> None:
+        while True:
+            try:
+                if self.stopped:
+                    break
+                self._turn()
+            except BaseException as error:  # waiting takes a lock, and a lock takes memory
+                self.starvation.add(error)
+                time.sleep(FIRST_PAUSE)
         with suppress(Exception):
             self.farewell()
         connections.close_all()
+
+    def _turn(self) -> None:
+        pause = self.guarded_tick()
+        if pause > 0:
+            self._wake.wait(pause)
+        self._wake.clear()  # whatever woke us is seen by the tick that follows
 
     def farewell(self) -> None:
         """What is left to do when no tick will begin any more."""
 
     def guarded_tick(self) -> float:
-        """A tick; if it raises, the seconds to wait before the next try, longer every time."""
+        """A tick; if it raises, the seconds to wait before the next try, longer every time.
+
+        Where the process itself is at its limits they are not: soon that is over, or another process is needed.
+        """
         try:
             pause = self.tick()
         except BaseException as error:  # nothing may end the thread
-            return self._setbacks.add(error, self.longest_pause)
+            starved = self.starvation.add(error)
+            return self._setbacks.add(error, min(FIRST_PAUSE, self.longest_pause) if starved else self.longest_pause)
         self._setbacks.end()
+        self.starvation.end()
         return pause

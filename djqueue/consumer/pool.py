@@ -58,8 +58,8 @@ class Pool:
 
     @property
     def keeps(self) -> bool:
-        """Whether a worker keeps a handler."""
-        return any(worker.binding.shard is not None for worker in self.workers)
+        """Whether a worker keeps a handler, and will part from it."""
+        return any(worker.binding.shard is not None and not worker.is_dead for worker in self.workers)
 
     @property
     def waiting(self) -> int:
@@ -106,6 +106,17 @@ class Pool:
             self.workers[self.workers.index(worker)], unit, worker.unit = heir, worker.unit, []
             self._left_behind = [*(one for one in self._left_behind if one.is_alive()), worker]
             return worker, unit
+
+    def bereave(self) -> list[Held]:
+        """Take from the workers that died all that they have in hands, and what was put before them alone."""
+        with self._lock:
+            left = []
+            for worker in self.workers:
+                if worker.is_dead:
+                    self._bonds.untie(worker)
+                    left += [*worker.unit, *_mail_of(worker)]
+                    worker.unit = []
+            return left
 
     def let_go(self, worker: Worker, held: Held) -> bool:
         """The worker is done with this; False if it was left behind meanwhile."""
@@ -183,6 +194,14 @@ class Pool:
         """Every unit needs a worker that does not wait for its own shard."""
         if self._bonds.lingering:
             self._bonds.give_up(self._undone + len(self._bonds.lingering) - len(self.workers))
+
+
+def _mail_of(worker: Worker) -> list[Held]:
+    """All that nobody but this worker would take."""
+    mail = []
+    while not worker.mail.empty():
+        mail += worker.mail.get()
+    return mail
 
 
 def _left_in(worker: Worker) -> list[Held]:

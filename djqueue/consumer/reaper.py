@@ -27,6 +27,7 @@ SWEEP_BATCH = 10_000
 class Heart(Loop):
     """Extends every lease that we have held for a quarter of its time, in one round trip per queue and length.
 
+    What a worker died with, or what was lost on its way to one, is not extended: nobody here will end it.
     One that is to be shorter than it was claimed for is made so at once.
     """
 
@@ -44,7 +45,7 @@ class Heart(Loop):
             lease = self._lease_of(held)
             beat = min(beat, lease / 4)
             is_due = lease < held.span or now - held.touched >= min(self._beat, lease / 4)
-            if is_due and not (held.lost or held.settled):
+            if is_due and not (held.lost or held.settled or held.deserted(now)):
                 stale.setdefault((id(held.queue), lease), []).append(held)
         return min(beat / 2, each(stale.items(), lambda group: self._touch(*group, now)))
 

@@ -6,10 +6,12 @@ import logging
 import threading
 from collections import deque
 from collections.abc import Callable
+from itertools import islice
 
 from djqueue.backends.base import BaseQueue
 from djqueue.consumer.holdings import Held, Holdings
-from djqueue.consumer.loop import Loop, pause_after
+from djqueue.consumer.loop import FIRST_PAUSE, Loop, pause_after
+from djqueue.consumer.starvation import Starvation
 from djqueue.durations import clock
 from djqueue.logs import tell
 from djqueue.settle import VERBS, settle_alike
@@ -51,6 +53,10 @@ class Settler(Loop):
         lane.waiting.append(held)
         self.wake()
 
+    @property
+    def starves(self) -> bool:
+        return super().starves or any(lane.starvation.lasts for lane in list(self._lanes.values()))
+
     def tick(self) -> float:
         return min((lane.flush(self._done) for lane in list(self._lanes.values())), default=IDLE)
 
@@ -65,6 +71,7 @@ class Lane:
 
     def __init__(self, queue: BaseQueue, verb: str, owner: str):
         self.waiting: deque[Held] = deque()
+        self.starvation = Starvation()
         self._queue = queue
         self._verb = verb
         self._owner = owner
@@ -74,16 +81,19 @@ class Lane:
     def flush(self, done: Callable[[list[Held]], None]) -> float:
         """Settle what waits, unless the store failed just now; seconds until it is worth while to come again."""
         while self.waiting and clock() >= self._not_before:
-            batch = [self.waiting.popleft() for _ in range(min(len(self.waiting), self._size))]
+            batch = [*islice(self.waiting.copy(), self._size)]  # each waits until it is settled, whatever fails
             now = clock()
             said = [held.lease for held in batch if held.in_doubt and not held.lapsed(now)]
             try:
                 settle_alike(self._queue, self._verb, [(held.lease, held.verdict) for held in batch], self._owner, said)
-            except Exception as error:
+            except BaseException as error:
                 self._put_off(batch, error)
             else:
                 self._failures = 0
+                self.starvation.end()
                 done(batch)
+                for _ in batch:
+                    self.waiting.popleft()
         return max(0.0, self._not_before - clock()) if self.waiting else IDLE
 
     @property
@@ -94,9 +104,9 @@ class Lane:
     def _put_off(self, batch: list[Held], error: Exception) -> None:
         for held in batch:
             held.in_doubt = True
-        self.waiting.extend(batch)
+        self.waiting.rotate(-len(batch))
         self._failures += 1
-        pause = pause_after(self._failures)
+        pause = FIRST_PAUSE if self.starvation.add(error) else pause_after(self._failures)
         self._not_before = clock() + pause
         level, shown = (logging.ERROR, error) if self._failures == 1 else (logging.WARNING, None)
         text = "%s() of %d messages of %s failed: %s; trying again in %.1f s"

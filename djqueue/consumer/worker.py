@@ -3,12 +3,13 @@
 from __future__ import annotations
 
 import asyncio
+import gc
 import logging
 import sys
-import threading
+import time
 import traceback
 from collections.abc import Coroutine, Hashable, Iterator, Sequence
-from contextvars import copy_context
+from contextvars import Context, copy_context
 from itertools import takewhile
 from queue import SimpleQueue
 from typing import TYPE_CHECKING
@@ -16,8 +17,11 @@ from typing import TYPE_CHECKING
 from django.db import connections
 
 from djqueue.consumer.holdings import Held
+from djqueue.consumer.member import Member
+from djqueue.consumer.starvation import is_for_want
 from djqueue.durations import clock
 from djqueue.executor import BEHIND, are_apart, batch_of, execute, execute_batch
+from djqueue.frames import release
 from djqueue.handlers import Binding
 from djqueue.logs import about, tell
 from djqueue.running import Control
@@ -28,14 +32,15 @@ if TYPE_CHECKING:
 
 logger = logging.getLogger(__name__)
 
+LOOK = 0.1  # seconds between two looks whether the process is at its limits still
 LAPSED = Verdict(Outcome.UNTRIED, "its lease ran out before it was begun")
 
 
-class Worker(threading.Thread):
+class Worker(Member):
     """Runs one unit at a time, for ever."""
 
     def __init__(self, pool: Pool, number: int):
-        super().__init__(name=f"djqueue-worker-{number}", daemon=True)
+        super().__init__(f"djqueue-worker-{number}")
         self.number = number
         self.unit: list[Held] = []
         """What it has in hands: what it runs, and what comes after that."""
@@ -49,9 +54,10 @@ class Worker(threading.Thread):
         self._runner: asyncio.Runner | None = None
         self.finished = 0
 
-    def run(self) -> None:
+    def duty(self) -> None:
         while (unit := self._pool.next(self)) is not None and self._serve(unit):
-            pass
+            self._recover([held.verdict for held in unit if held.verdict is not None])
+            unit.clear()  # or it would be kept until the next one comes
         self.part()
         if self._runner is not None:
             self._runner.close()
@@ -71,6 +77,8 @@ class Worker(threading.Thread):
     def _serve(self, unit: list[Held]) -> bool:
         """Run a unit and finish each of it as it ends; whether this thread was not left behind meanwhile."""
         self.unit = list(unit)
+        for held in unit:
+            held.worker = self
         for held, verdict in self._verdicts(unit):
             if not self._pool.let_go(self, held):
                 return False
@@ -106,7 +114,19 @@ class Worker(threading.Thread):
             held.began = now
         ours = [*takewhile(lambda held: not held.lapsed(now), batch)]
         verdicts = self._execute(ours) if ours else []
+        release(_failures(verdicts))  # now, as what failed may have held much
         return verdicts + [LAPSED] * (len(batch) - len(ours))
+
+    def _recover(self, verdicts: Sequence[Verdict]) -> None:
+        """After a failure let nothing live on for it, and begin nothing while this process is at its limits."""
+        if all(verdict.outcome is Outcome.DONE for verdict in verdicts):
+            return
+        failures = _failures(verdicts)
+        release(failures)  # the frames that have ended since
+        if any(map(is_for_want, failures)):
+            gc.collect()
+        while self.starvation.look():
+            time.sleep(LOOK)
 
     def _why_not(self, batch: Sequence[Held], verdicts: Sequence[Verdict], rest: Sequence[Held]) -> Verdict | None:
         """Why what is behind in its unit is not begun."""
@@ -142,7 +162,12 @@ class Worker(threading.Thread):
         """Async commands of one thread share an event loop."""
         if self._runner is None:
             self._runner = asyncio.Runner()
+            Context().run(self._runner.get_loop)  # it keeps the context that it begins in, and what is carried there
         return self._runner.run(coroutine, context=copy_context())  # else they would share the context of the first
+
+
+def _failures(verdicts: Sequence[Verdict]) -> list[BaseException]:
+    return [verdict.exception for verdict in verdicts if verdict.exception is not None]
 
 
 def mend_connections() -> None:

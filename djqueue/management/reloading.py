@@ -15,7 +15,8 @@ from pathlib import Path
 from django.apps import apps
 from django.utils import autoreload
 
-from djqueue.consumer import Consumer
+from djqueue.consumer import STUCK, Consumer
+from djqueue.logs import tell
 
 logger = logging.getLogger(__name__)
 
@@ -48,11 +49,13 @@ def _serve_until_changed(consumer: Consumer) -> None:
 
 
 def _serve(consumer: Consumer, ended: threading.Event) -> None:
-    logger.info(consumer.banner())
+    tell(logger, logging.INFO, consumer.banner())
     try:
-        consumer.run()
+        code = consumer.run()
     finally:
         ended.set()
+    if code == STUCK:
+        os._exit(code)
 
 
 def _hand_back(consumer: Consumer, ended: threading.Event) -> None:

@@ -43,6 +43,7 @@ OUTCOMES = {
     Outcome.THROTTLED: "released",
     Outcome.PARKED: "parked",
     Outcome.HANDED_BACK: "released",
+    Outcome.LOST: "released",
 }
 """How a start ended, in the words of a :class:`Run`."""
 

@@ -11,6 +11,7 @@ from typing import Any
 from django.db import InterfaceError, OperationalError, connections, transaction
 
 from djqueue.backends.sql.files import leave_replaced
+from djqueue.logs import tell
 
 log = logging.getLogger(__name__)
 
@@ -68,7 +69,7 @@ def run(alias: str, now: str, work: Callable, *args) -> Any:
         except OperationalError as error:
             if joined(connection) or not passing(error):
                 raise
-            log.debug("database %s: %s; trying again", alias, error)
+            tell(log, logging.DEBUG, "database %s: %s; trying again", alias, error)
         time.sleep(pause * random.uniform(0.3, 1))
     return _once(connection, now, work, args)
 

@@ -7,14 +7,16 @@ import os
 import signal
 import sys
 from argparse import ArgumentParser
+from contextlib import suppress
 from functools import partial
 from logging.handlers import RotatingFileHandler
 from pathlib import Path
 
 from django.core.management.base import BaseCommand, CommandError
 
-from djqueue.consumer import Consumer, Options
+from djqueue.consumer import CUT_OFF, STUCK, Consumer, Options
 from djqueue.exceptions import InvalidQueueError
+from djqueue.logs import tell
 from djqueue.management import reloading
 
 logger = logging.getLogger("djqueue.consumer")
@@ -26,6 +28,10 @@ LOG_BYTES, LOG_FILES = 1_000_000, 3
 class Command(BaseCommand):
     help = "Runs the commands that wait in the queues, and enqueues the periodic ones, until it is stopped."
     requires_system_checks = "__all__"
+
+    def __init__(self, *args, **kwargs):
+        _open_standard_streams()
+        super().__init__(*args, **kwargs)
 
     def add_arguments(self, parser: ArgumentParser) -> None:
         usual, add = Options(), parser.add_argument
@@ -57,11 +63,13 @@ class Command(BaseCommand):
     def _serve(self, **options) -> None:
         consumer = self._consumer(options)
         _stop_on_signals(consumer)
-        logger.info(consumer.banner())
+        tell(logger, logging.INFO, consumer.banner())
         try:
             code = consumer.run(limit=options["limit"])
         except ValueError as error:
             raise CommandError(str(error), returncode=2) from error
+        except MemoryError:
+            code = STUCK
         _leave(code)
 
     def _consumer(self, options: dict) -> Consumer:
@@ -81,6 +89,17 @@ class Command(BaseCommand):
         if handler is not None:
             handler.setFormatter(logging.Formatter("%(asctime)s %(levelname)s %(threadName)s %(name)s: %(message)s"))
             root.addHandler(handler)
+
+
+def _open_standard_streams() -> None:
+    """No socket is to get the number of a closed one: what is printed would go to a server."""
+    for number, (name, mode) in enumerate([("stdin", "r"), ("stdout", "w"), ("stderr", "w")]):
+        try:
+            os.fstat(number)
+        except OSError:
+            os.open(os.devnull, os.O_RDWR)  # which gets the lowest number that is free: this one
+        if getattr(sys, name) is None:
+            setattr(sys, name, open(number, mode, closefd=False))
 
 
 def _file_handler(logfile: str) -> logging.Handler:
@@ -113,9 +132,9 @@ def _stop_on_signals(consumer: Consumer) -> None:
 
 def _leave(code: int) -> None:
     """End the process, even if a command is still running in a thread that nothing can end."""
-    logging.shutdown()
-    sys.stdout.flush()
-    sys.stderr.flush()
-    if code == 1:
+    for flush in (logging.shutdown, lambda: sys.stdout.flush(), lambda: sys.stderr.flush()):
+        with suppress(Exception):  # a command may have closed them
+            flush()
+    if code in (CUT_OFF, STUCK):
         os._exit(code)
     sys.exit(code)

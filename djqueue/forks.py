@@ -1,0 +1,49 @@
+"""Where the child of a fork ends: it is a copy of its parent, and must not go on as that."""
+
+from __future__ import annotations
+
+import os
+import sys
+import traceback
+from contextlib import suppress
+from types import TracebackType
+
+
+class ChildrenEnd:
+    """Around code of others: a child that was forked within ends where it would leave the block.
+
+    It ends as a child of ``multiprocessing`` does: with 0, with what it gave to ``sys.exit``, or with 1 and a
+    traceback; nothing of what surrounds the block is run in it.
+    """
+
+    __slots__ = ("_parent",)
+
+    def __enter__(self) -> None:
+        self._parent = os.getpid()
+
+    def __exit__(self, kind: object, error: BaseException | None, trace: TracebackType | None) -> None:
+        if os.getpid() != self._parent:
+            _end(error)
+
+
+def _end(error: BaseException | None) -> None:
+    code = 1
+    try:
+        code = _code_of(error)
+        for stream in (sys.stdout, sys.stderr):
+            with suppress(Exception):
+                stream.flush()
+    finally:
+        os._exit(code)
+
+
+def _code_of(error: BaseException | None) -> int:
+    if error is None:
+        return 0
+    if not isinstance(error, SystemExit):
+        traceback.print_exception(error)
+        return 1
+    if error.code is None or isinstance(error.code, int):
+        return (error.code or 0) & 0xFF
+    print(error.code, file=sys.stderr)
+    return 1

@@ -1,0 +1,44 @@
+"""What an exception keeps alive: the frames that it went through, and their callers, with all their locals."""
+
+from __future__ import annotations
+
+import traceback
+from collections.abc import Iterable, Iterator
+from types import FrameType
+
+
+def chained(exceptions: Iterable[BaseException]) -> Iterator[BaseException]:
+    """They, their causes and contexts, and what is in groups; each once."""
+    seen: set[int] = set()
+    left: list[BaseException | None] = [*exceptions]
+    while left:
+        exception = left.pop()
+        if exception is None or id(exception) in seen:
+            continue
+        seen.add(id(exception))
+        left += [exception.__cause__, exception.__context__]
+        if isinstance(exception, BaseExceptionGroup):
+            left += exception.exceptions
+        yield exception
+
+
+def release(exceptions: Iterable[BaseException]) -> None:
+    """Have all frames that have ended let go of their locals; the lines of the tracebacks stay.
+
+    A frame whose locals lead to its own exception, as those of whoever judges it do, would else live until the next
+    full garbage collection, with all that its callees held.
+    """
+    cleared: set[FrameType] = set()
+    for exception in chained(exceptions):
+        for frame, _ in traceback.walk_tb(exception.__traceback__):
+            _clear(frame, cleared)
+
+
+def _clear(frame: FrameType | None, cleared: set[FrameType]) -> None:
+    while frame is not None and frame not in cleared:
+        try:
+            frame.clear()
+        except RuntimeError:  # it still runs, and so do its callers
+            return
+        cleared.add(frame)
+        frame = frame.f_back

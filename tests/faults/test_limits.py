@@ -1,0 +1,221 @@
+"""What befalls a process from inside: no consumer lives on that runs nothing, and what others wait for is run."""
+
+import os
+import re
+import sys
+from pathlib import Path
+
+import pytest
+
+from djqueue.queues import queues
+from tests.backends import FULL
+from tests.faults.conftest import APPS
+from tests.faults.crew import PATIENCE, STORES, Crew, at_rest, full
+from tests.faults.limits.commands import (
+    ForkingHandler,
+    close_streams,
+    end_thread,
+    fail_with,
+    fill,
+    fork_and,
+    fork_async_and,
+    fork_batch_and,
+    innocent,
+    open_all,
+    stay,
+    succeed_with,
+    talk,
+)
+from tests.site import ROOT, Process, until
+
+pytestmark = pytest.mark.slow
+STUCK = 70
+SOON = 15.0
+"""Seconds within which a consumer that lives runs what is new, on a busy machine too."""
+INNOCENTS = full(60, 120)
+
+
+@pytest.fixture
+def crew(make_site, backend, settings):
+    settings.QUEUES = backend.queues()
+    aliases = {"default", backend.alias} - {""}
+    site = make_site(settings.QUEUES, aliases, INSTALLED_APPS=[*APPS, "tests.faults.limits"])
+    yield Crew(site)
+    for process in site.processes:
+        print(f"--- process {process.pid} ({process.popen.poll()})\n{process.output[-3000:]}")
+
+
+class Supervisor:
+    """Keeps one consumer running, and notes how each of them ended."""
+
+    def __init__(self, crew, *args, env=None):
+        self._crew, self._args, self._env = crew, args, env or {}
+        self.codes = []
+        self.consumer = self._start()
+
+    def until(self, condition, timeout=PATIENCE):
+        """Wait for it; whoever ends meanwhile is replaced."""
+        return until(lambda: self._look() or condition(), timeout, pause=0.05)
+
+    def _start(self):
+        return self._crew.site.consumer(*self._crew.args, *self._args, env=self._env)
+
+    def _look(self):
+        if self.consumer.popen.poll() is not None:
+            self.codes.append(self.consumer.wait())
+            self.consumer = self._start()
+
+
+def ended(crew, ids):
+    """Whether each of them has run to its end."""
+    return set(ids) <= {event.id for event in crew.ledger.of("end")}
+
+
+def ids_of(handles):
+    return [handle.id for handle in handles]
+
+
+# ---- memory
+
+
+@pytest.mark.backends(*STORES)
+@pytest.mark.parametrize("megabytes", [625, 650, 700, 750, 900] if FULL else [650])
+def test_what_uses_up_all_memory_ends_no_consumer_that_lives_on(crew, megabytes):
+    """Each goes on, or says 70, or dies: the work of others is run, and what comes then is run soon."""
+    ids = []
+    for number in range(12):
+        fill(20 + number)
+        ids += ids_of(innocent.enqueue_many([(5.0,)] * (INNOCENTS // 12)))
+    supervisor = Supervisor(crew, "--lease", 2, env={"DJQUEUE_TEST_MEMORY": str(megabytes)})
+    supervisor.until(lambda: ended(crew, ids))
+    new = ids_of(innocent.enqueue_many([(5.0,)] * 8))
+    supervisor.until(lambda: ended(crew, new), SOON)
+    print(f"ended with {supervisor.codes}")
+    assert all(code == STUCK or code < 0 for code in supervisor.codes)
+
+
+def resident(pid):
+    """Megabytes of memory in use."""
+    return int(re.search(r"VmRSS:\s+(\d+)", Path(f"/proc/{pid}/status").read_text())[1]) / 1024
+
+
+@pytest.mark.backends("redis")
+def test_what_a_failed_command_held_is_let_go_at_once(crew):
+    """Its locals, as those of one that succeeds: an idle consumer collects no garbage."""
+    consumer = crew.hire("-t", 4)
+    succeed_with.enqueue_many([(100,)] * 4)
+    until(lambda: queues["default"].stats().done == 4)
+    before = resident(consumer.pid)
+    fail_with.enqueue_many([(100,)] * 4)
+    until(lambda: len(queues["default"].dead) == 4)
+    until(lambda: resident(consumer.pid) < before + 50, 5)
+
+
+# ---- descriptors, streams, threads
+
+
+@pytest.mark.backends(*STORES)
+def test_a_consumer_without_descriptors_says_so_and_ends(crew):
+    supervisor = Supervisor(crew, "--lease", 2)
+    ids = ids_of(innocent.enqueue_many([(5.0,)] * 10))
+    open_all()
+    ids += ids_of(innocent.enqueue_many([(5.0,)] * INNOCENTS))
+    supervisor.until(lambda: ended(crew, ids))
+    at_rest()
+    assert set(supervisor.codes) <= {STUCK}
+    assert len(crew.ledger.of("opens")) <= 2
+
+
+@pytest.mark.backends(*STORES)
+def test_a_command_that_closes_the_standard_streams_costs_nothing_else(crew):
+    crew.hire("--lease", 2, "-t", 2)
+    ids = ids_of(innocent.enqueue_many([(5.0,)] * 5))
+    close_streams.enqueue_many([()] * 3)
+    ids += ids_of(innocent.enqueue_many([(5.0,)] * INNOCENTS))
+    crew.ledger.wait_all("end", ids, PATIENCE)
+    stats = at_rest()
+    assert (stats.leased, stats.done + stats.dead) == (0, len(ids) + 3)
+    assert crew.dismiss() == [0]
+
+
+@pytest.mark.backends("redis")
+@pytest.mark.parametrize("closed", ["0<&- 1>&- 2>&-", *(["1>&-", "2>&-"] if FULL else [])])
+def test_a_consumer_that_began_without_standard_streams_speaks_to_nobody_else(crew, tmp_path, closed):
+    """Else what a command prints would go to the socket that has the number of standard output."""
+    talk.enqueue_many([()] * 20)
+    consumer = f"{sys.executable} -m django queue_consumer --drain -n -l {tmp_path / 'log'} {closed}"
+    env = {"DJANGO_SETTINGS_MODULE": "tests.site_settings", "PYTHONPATH": str(ROOT), **crew.site.env}
+    with Process(["sh", "-c", f"exec {consumer}"], env) as process:
+        assert process.wait() == 0
+    assert (queues["default"].stats().done, len(queues["default"].dead)) == (20, 0)
+    assert "failed" not in (tmp_path / "log").read_text()
+
+
+@pytest.mark.backends(*(STORES if FULL else ("redis",)))
+@pytest.mark.parametrize("name", ["djqueue-feeder", "djqueue-settler", "djqueue-heart", "djqueue-reaper"])
+def test_a_consumer_one_of_whose_threads_was_killed_goes_on_or_says_70(crew, name):
+    supervisor = Supervisor(crew, "--lease", 2)
+    ids = ids_of(innocent.enqueue_many([(5.0,)] * 20))
+    killers = ids_of(end_thread.enqueue_many([(name,)] * 2))
+    ids += ids_of(innocent.enqueue_many([(5.0,)] * 20))
+    supervisor.until(lambda: ended(crew, [*ids, *killers]))
+    at_rest()
+    assert set(supervisor.codes) <= {STUCK}
+
+
+@pytest.mark.backends("redis")
+def test_70_ends_the_process_whatever_threads_its_commands_have_begun(crew, tmp_path):
+    consumer = crew.hire("-t", 1)
+    stay(str(tmp_path / "gate"))
+    crew.ledger.wait("stays")
+    open_all()
+    innocent()
+    assert consumer.wait() == STUCK
+
+
+# ---- children
+
+
+@pytest.mark.backends(*STORES)
+def test_a_command_whose_child_returns_exits_or_raises_runs_once(crew):
+    """The child ends there: it settles nothing, runs nothing else, and does not stay."""
+    consumer = crew.hire("-t", 4, "--lease", 5)
+    ids = ids_of(innocent.enqueue_many([(5.0,)] * 20))
+    guilty = []
+    for how in ("return", "exit", "raise"):
+        for command in (fork_and, fork_async_and):
+            guilty += ids_of(command.enqueue_many([(how,)] * 3))
+    guilty.append(fork_batch_and("raise").id)
+    ids += ids_of(innocent.enqueue_many([(5.0,)] * 20))
+    crew.ledger.wait_all("end", ids, PATIENCE)
+    crew.ledger.wait_all("forked", guilty, PATIENCE)
+    stats = at_rest()
+    assert (stats.done, stats.dead) == (len(ids) + len(guilty), 0)
+    assert len(crew.ledger.of("end")) == len(ids)
+    assert len(crew.ledger.of("forked")) == len(guilty)
+    assert crew.ledger.pids() == {consumer.pid}
+    assert crew.dismiss() == [0]
+    assert "the child of a command fails" in consumer.output
+    assert family(consumer.pid) == []
+
+
+@pytest.mark.backends("redis")
+def test_the_children_of_a_handler_end_too(crew):
+    consumer = crew.hire("-t", 2)
+    handles = ForkingHandler.enqueue("a", "b", "c")
+    crew.ledger.wait("performed", 3)
+    assert at_rest().done == len(handles)
+    assert crew.dismiss() == [0]
+    assert family(consumer.pid) == []
+
+
+def family(pid):
+    """The processes that a consumer, which leads a session of its own, has left."""
+    return [one for one in os.listdir("/proc") if one.isdigit() and int(one) != pid and _session(one) == pid]
+
+
+def _session(pid):
+    try:
+        return os.getsid(int(pid))
+    except ProcessLookupError:
+        return None
