@@ -13,6 +13,7 @@ from typing import TypeVar
 from django.db import close_old_connections, connections
 
 from djqueue.consumer.member import Member
+from djqueue.consumer.starvation import PATIENCE
 from djqueue.logs import tell
 from djqueue.notes import text_of
 
@@ -84,10 +85,16 @@ class Loop(Member):
         self._stopped = threading.Event()
         self._wake = threading.Event()
         self._setbacks = Setbacks(name)
+        self._broken_off = 0
+        """How many turns in a row could not even be ended with a pause."""
 
     def tick(self) -> float:
         """Do what is due; seconds until the next tick."""
         raise NotImplementedError
+
+    @property
+    def starves(self) -> bool:
+        return super().starves or self._broken_off * FIRST_PAUSE >= PATIENCE
 
     @property
     def stopped(self) -> bool:
@@ -109,8 +116,9 @@ class Loop(Member):
                 if self.stopped:
                     break
                 self._turn()
-            except BaseException as error:  # waiting takes a lock, and a lock takes memory
-                self.starvation.add(error)
+                self._broken_off = 0
+            except BaseException:  # waiting takes a lock; and memory may be short for all but this
+                self._broken_off += 1
                 time.sleep(FIRST_PAUSE)
         with suppress(Exception):
             self.farewell()

@@ -84,7 +84,7 @@ def test_what_uses_up_all_memory_ends_no_consumer_that_lives_on(crew, megabytes)
     """Each goes on, or says 70, or dies: the work of others is run, and what comes then is run soon."""
     ids = []
     for number in range(12):
-        fill(20 + number)
+        fill(20 + number, 0.2)
         ids += ids_of(innocent.enqueue_many([(5.0,)] * (INNOCENTS // 12)))
     supervisor = Supervisor(crew, "--lease", 2, env={"DJQUEUE_TEST_MEMORY": str(megabytes)})
     supervisor.until(lambda: ended(crew, ids))

@@ -7,6 +7,7 @@ import resource
 import sys
 import threading
 import time
+from contextlib import suppress
 from pathlib import Path
 
 from djqueue import BatchCommand, Route, queue_command
@@ -28,11 +29,15 @@ def innocent(milliseconds=0.0):
 
 
 @queue_command
-def fill(megabytes):
-    """Take all the memory that there is, in pieces of that size, until there is no more."""
+def fill(megabytes, seconds=0.0):
+    """Take all the memory that there is, in ever smaller pieces, keep it for a while, and fail."""
     pieces = []
-    while True:
-        pieces.append(bytearray(megabytes * MEGABYTE))
+    for size in (megabytes * MEGABYTE, MEGABYTE, 65_536, 4_096, 512):
+        with suppress(MemoryError):
+            while True:
+                pieces.append(bytearray(size))
+    time.sleep(seconds)
+    raise MemoryError
 
 
 @queue_command
