@@ -261,6 +261,17 @@ class TestOneThatFails:
         bench.feeder.tick()
         assert bench.feeder.dry is None
 
+    def test_for_want_of_memory_the_feeder_starves_though_others_are_served(self, abc, monkeypatch):
+        def starve(*args):
+            raise MemoryError
+
+        monkeypatch.setattr(abc[0], "claim", starve)
+        bench = Bench(*abc, threads=4)
+        handle = work.using(queue_name="b").enqueue()
+        assert bench.feeder.guarded_tick() > 0
+        assert bench.ids() == {handle.id}
+        eventually(lambda: bench.feeder.guarded_tick() and bench.feeder.starves)
+
     def test_if_all_fail_that_is_told_once(self, abc, monkeypatch, caplog):
         for queue in abc:
             monkeypatch.setattr(queue, "claim", _away)

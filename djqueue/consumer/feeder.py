@@ -18,6 +18,7 @@ from djqueue.consumer.pace import Budget, Pace, Prefetch
 from djqueue.consumer.pool import Pool
 from djqueue.consumer.quarantine import Quarantine
 from djqueue.consumer.settler import Settler
+from djqueue.consumer.starvation import is_for_want
 from djqueue.durations import clock
 from djqueue.verdicts import Outcome, Verdict
 
@@ -157,6 +158,9 @@ class Feeder(Loop):
         if claims[-1]:
             self._had_its_turn(queue)
             self._take(queue, claims[-1], asked, surplus)
+        for _, error in failed:
+            if is_for_want(error):  # that is no trouble of the queue: this process is at its limits
+                raise error
         return claims
 
     def _to_ask(self) -> list[BaseQueue]:
@@ -166,7 +170,7 @@ class Feeder(Loop):
         """One that fails holds up no other; if none answers it is the store, and that is told once."""
         for queue, error in failed:
             self._had_its_turn(queue)
-            if claims:
+            if claims and not is_for_want(error):
                 self._alone[id(queue)].add(error)
         if not claims:
             raise failed[0][1]
