@@ -180,6 +180,13 @@ class Policy:
             return Verdict(Outcome.EXPIRED, f"its ttl of {ttl:g} s is over: it came {waited:.1f} s ago")
         return None
 
+    def suspects(self, entry: Entry) -> bool:
+        """Whether a start of an entry is to be made where it can kill nothing else.
+
+        Once two were lost, or if only one more may be: of a first loss most are innocent.
+        """
+        return entry.lost >= min(2, max(1, self.most_lost - 1))
+
     def judge_loss(self, entry: Entry, how: str) -> Verdict:
         """What it means that the process in which an entry ran alone has died; ``how`` is an exit code, or a signal."""
         lost = entry.lost + 1

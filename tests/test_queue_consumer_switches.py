@@ -29,14 +29,14 @@ class TestOptions:
         settings.QUEUES = backend.queues("default", "mail")
         text = "-t 3 -n -d 0.2 -b 2 -m 5 --lease 7 --grace 9 --strict --drain -q mail -q default"
         consumer = self.options(*text.split())
-        assert consumer.options == Options(3, False, 0.2, 2.0, 5.0, 7.0, 9.0, True, True)
+        assert consumer.options == Options(3, False, 0.2, 2.0, 5.0, 7.0, 9.0, True, True, isolate=True)
         assert [queue.alias for queue in consumer.queues] == ["mail", "default"]
 
     @pytest.mark.backends("memory")
     def test_without_them_it_is_the_usual(self, backend, settings):
         settings.QUEUES = backend.queues("default", "mail")
         consumer = self.options()
-        assert consumer.options == Options()
+        assert consumer.options == Options(isolate=True)
         assert [queue.alias for queue in consumer.queues] == ["default", "mail"]
 
 

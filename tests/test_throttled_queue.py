@@ -760,20 +760,6 @@ def test_the_drawings_of_the_page_are_made_by_their_script():
 
 
 SCRIPT = ROOT / "example_project" / "throttled_queue.py"
-OVER_MEMORY = """
-import sys
-
-sys.path.insert(0, {folder!r})
-import throttled_queue as script
-from djqueue.backends.memory import MemoryQueue
-
-queue, sys.argv[1:] = MemoryQueue("pages"), ["-r", "nowhere"]
-other = script.ThrottledQueue(queue, limit=2, window=60)
-other.push("item")
-assert other.pop() == "item"
-script.make = lambda options: script.ThrottledQueue(queue, limit=3, window=60)
-sys.exit(script.main())
-"""
 
 
 def ended(*command) -> tuple[int, str, str]:
@@ -789,12 +775,6 @@ def test_the_example_script_says_so_if_there_is_no_server():
         code, said, wrong = ended(SCRIPT, "-r", "127.0.0.1", "-p", port)
     assert (code, said) == (1, "Adding 20 items for testing\n")
     assert port in wrong and len(wrong.splitlines()) == 1
-
-
-def test_the_example_script_says_so_if_others_mean_another_window():
-    code, _, wrong = ended("-c", OVER_MEMORY.format(folder=str(SCRIPT.parent)))
-    assert (code, len(wrong.splitlines())) == (1, 1)
-    assert "is 2 per 60 s for others that use it, and 3 per 60 s here" in wrong
 
 
 DAWDLING = """

@@ -126,7 +126,7 @@ class RedisQueue(LeasedQueue):
     def _claimed(self, found: list, token: str, span: int, why: str = "") -> Claimed:
         now, again, faults, units, begun, *rows = found
         if faults:
-            self._put_aside(token, faults)
+            self._put_faults_aside(token, faults)
         leases = wire.leases_of(rows, units, begun, token, now / 1e6, (now + span) / 1e6)
         return Claimed(leases, wire.until(again), why)
 
@@ -136,7 +136,7 @@ class RedisQueue(LeasedQueue):
         while tokens and cursor != b"0":
             cursor = self._run("disown", (self.rings, cursor or "0", wire.AT_ONCE, *tokens))
 
-    def _put_aside(self, token: str, faults: Sequence[bytes]) -> None:
+    def _put_faults_aside(self, token: str, faults: Sequence[bytes]) -> None:
         """Move to the failed ones what can be given to nobody: id and reason of each.
 
         It is leased. So if that fails it comes again when the lease is over, and what else was claimed does not suffer.
@@ -207,7 +207,7 @@ class RedisQueue(LeasedQueue):
         self._disown()
         reaped, next, unread = self._run("reap", (max(0, min(limit, wire.AT_ONCE)), self.rings))
         if unread:
-            self._put_aside("", [word for id in unread for word in (id, b"its envelope cannot be read")])
+            self._put_faults_aside("", [word for id in unread for word in (id, b"its envelope cannot be read")])
         return Reaped(reaped, wire.until(next))
 
     def sweep(self, limit: int = 1000) -> int:

@@ -54,7 +54,7 @@ class Options:
     drain: bool = False
     """Run what is due, then end."""
     isolate: bool = False
-    """Run what a worker has died with in a process of its own, which loads the settings module anew."""
+    """Run what workers have died with in a process of its own, which loads the settings module anew."""
 
     def __post_init__(self) -> None:
         whole(self.threads, "threads", least=1)

@@ -1,4 +1,4 @@
-"""Runs a message that was lost before in a process of its own: if that dies, nothing dies with it, and it is seen."""
+"""Runs a message that was lost again in a process of its own: if that dies, nothing dies with it, and it is seen."""
 
 from __future__ import annotations
 
@@ -72,14 +72,14 @@ class RemoteTraceback(Exception):
 
 
 def run_isolated(held: Held, control: HeldControl) -> Verdict | None:
-    """Run it in a process of its own; None if nothing is to be started, or no other process can reach its queue."""
+    """Run it in a process of its own if it is to be run so, and another process can reach its queue; else None."""
     if "durable" in held.queue.cannot:
         return None
     try:
         policy = declared(held.queue, held.lease)
     except Exception:
         return None
-    if policy is None or policy.refuse(held.lease, control.patience) is not None:
+    if policy is None or not policy.suspects(held.lease.entry) or policy.refuse(held.lease, control.patience):
         return None
     try:
         with Child(held, control, policy) as child:

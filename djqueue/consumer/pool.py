@@ -31,7 +31,7 @@ class Pool:
         self.recall = recall
         """Why what a worker has not begun is to go back to the queue; nothing if it is to go on."""
         self.isolate = isolate
-        """Runs what a worker has died with in a process of its own; None if the workers run it as everything else."""
+        """Runs what workers have died with in a process of its own; None if the workers run it as everything else."""
         self._low_water = 0
         self._lock = threading.Lock()
         self._handed = 0  # to the workers, since the start

@@ -1,6 +1,7 @@
 """Workers that die take no innocent message with them: who was near is not guilty, with the limits as they are."""
 
 import os
+import re
 from collections import Counter
 
 import pytest
@@ -13,7 +14,8 @@ from tests.site import until
 
 pytestmark = pytest.mark.slow
 THREADS = 4
-WHY = "worker died: 3 starts never reported"
+WHY = re.compile(r"worker died: (\d+) starts never reported; the last one ended by exit code 7")
+MOST_LOST, PATIENCE = 3, 3
 GUILTY, INNOCENT = full(8, 40), full(100, 300)
 SECONDS = float(os.environ.get("DJQUEUE_KILL_SECONDS", full(12, 60)))
 """For so long busy consumers are killed."""
@@ -34,9 +36,12 @@ def test_many_that_kill_their_workers_are_put_aside_and_no_innocent_with_them(cr
     assert {id: why for id, why in told.items() if id not in guilty} == {}
     assert told.keys() == guilty
     assert (stats.done, stats.dead) == (len(innocent), len(guilty))
-    assert {why[: len(WHY)] for why in told.values()} == {WHY}
     starts = Counter(event.id for event in crew.ledger.of("start", guilty))
-    assert (starts.keys(), max(starts.values())) == (guilty, 3)
+    assert starts.keys() == guilty
+    assert all(WHY.fullmatch(why) for why in told.values())
+    counted = {id: int(WHY.fullmatch(why)[1]) for id, why in told.items()}
+    # Others may kill the consumer while one runs, which is no proof against that one: so it may be started more often.
+    assert all(MOST_LOST <= count < PATIENCE * MOST_LOST and starts[id] <= count for id, count in counted.items())
     assert not crew.ledger.check(innocent).lost
     assert crew.dismiss() == [0]
 

@@ -10,8 +10,8 @@ from djqueue.message import Message, encode, new_id
 from djqueue.notes import notes
 from djqueue.queues import queues
 from djqueue.results import Result
-from tests.faults.commands import fail, hold, never_end, tell_pid, wait_for_stop, work
-from tests.faults.crew import STORES, at_rest
+from tests.faults.commands import die_by_abort, fail, hold, never_end, tell_pid, wait_for_stop, work
+from tests.faults.crew import STORES, at_rest, reasons
 from tests.site import until
 
 pytestmark = pytest.mark.slow
@@ -19,7 +19,7 @@ ON_EACH = pytest.mark.backends(*STORES)
 ON_ONE = pytest.mark.backends("redis")
 
 
-def put_lost(command, *args, lost=1) -> str:
+def put_lost(command, *args, lost=2) -> str:
     """A message of which so many starts were lost; its id."""
     queue, id = queues["default"], new_id()
     data = encode(Message(id, queue.logical, command.name, args))
@@ -40,6 +40,18 @@ def test_it_ends_like_any_other_in_another_process_with_its_result(crew):
     until(lambda: not is_alive(result.get()))
     assert crew.dismiss() == [0]
     assert consumer.wait_for("tell_pid done")
+
+
+@ON_ONE
+def test_what_was_lost_for_the_first_time_is_run_as_ever_unless_only_one_more_may_be(crew):
+    first, last = put_lost(tell_pid, lost=1), put_lost(die_by_abort, lost=1)  # of that two may be
+    consumer = crew.hire()
+    crew.ledger.wait("end", ids={first})
+    [start] = crew.ledger.wait("start", ids={last})
+    assert crew.ledger.of("end", {first})[0].pid == consumer.pid != start.pid
+    until(lambda: last in reasons())
+    assert reasons()[last] == "worker died: 2 starts never reported; the last one ended by SIGABRT"
+    assert crew.dismiss() == [0]
 
 
 @ON_ONE
@@ -70,7 +82,7 @@ def test_what_it_raises_is_told_with_the_place_where_it_was_raised(crew, how, na
     until(lambda: len(queues["default"].dead) == 1)
     entry = queues["default"].dead.find(id).entry
     [note] = notes(entry.note)
-    assert (note["exception"], note["text"], entry.failures, entry.lost) == (named, text, 1, 1)
+    assert (note["exception"], note["text"], entry.failures, entry.lost) == (named, text, 1, 2)
     assert "in fail" in note["traceback"]
     with pytest.raises(CommandFailed, match=text):
         Result(id, fail.name, "default").get(timeout=20)
@@ -84,7 +96,7 @@ def test_it_dies_with_its_consumer_which_counts_as_one_more_lost_start(crew, tmp
     consumer.kill9()
     until(lambda: not is_alive(start.pid))
     until(lambda: queues["default"].reap().count)
-    assert queues["default"].find(id).entry.lost == 2
+    assert queues["default"].find(id).entry.lost == 3
 
 
 @ON_EACH
@@ -118,7 +130,7 @@ def test_after_the_grace_it_is_ended_and_goes_back(crew, tmp_path):
     assert consumer.wait() == 1
     until(lambda: not is_alive(start.pid))
     entry = queues["default"].find(id).entry
-    assert (entry.attempts, entry.lost, entry.failures) == (2, 1, 0)
+    assert (entry.attempts, entry.lost, entry.failures) == (3, 2, 0)
 
 
 @ON_ONE

@@ -12,7 +12,7 @@ from tests.site import until
 
 pytestmark = pytest.mark.slow
 SERVERS = ("redis", "postgres", "mariadb")
-BY_SQL = {"claim": (b"djqueue_message", b"attempts = attempts + 1"), "complete": (b"DELETE FROM djqueue_message",)}
+BY_SQL = {"claim": (b"djqueue_message", b"THEN attempts + 1 ELSE"), "complete": (b"DELETE FROM djqueue_message",)}
 """What is in the request of a verb, and in no other."""
 
 

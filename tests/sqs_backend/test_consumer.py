@@ -122,4 +122,5 @@ def test_to10_df21_what_kills_its_worker_is_put_aside_and_its_neighbours_are_run
     assert not crew.ledger.check(good).lost
     (dead,) = claim(queue.dead)
     assert (dead.entry.id, dead.entry.lost) == (poison, 3)
-    assert notes(dead.entry.note)[-1]["reason"] == "worker died: 3 starts never reported"
+    why = "worker died: 3 starts never reported; the last one ended by exit code 7"
+    assert notes(dead.entry.note)[-1]["reason"] == why
