@@ -20,7 +20,7 @@ from djqueue.backends.windows import Window
 from djqueue.consumer.holdings import Holdings
 from djqueue.consumer.settler import Settler
 from djqueue.durations import clock
-from djqueue.models import QueueLane, QueueMessage
+from djqueue.models import QueueFact, QueueLane, QueueMessage
 from djqueue.notes import notes
 from djqueue.queues import queues
 from djqueue.testing import eventually
@@ -244,6 +244,22 @@ def test_a_long_note_is_kept_whole(queue):
 
 
 # ---- rows that somebody else wrote
+
+
+def test_an_extreme_count_of_what_is_done_stops_no_completion(queue):
+    put(queue, "a", "b")
+    assert len(queue.complete(claim(queue))) == 1
+    QueueFact.objects.using(queue.database).filter(k__startswith=f"{queue.name} done").update(tally=2**63 - 1)
+    assert queue.stats().done > 0
+    assert len(queue.complete(claim(queue))) == 1
+    assert queue.stats().done >= 1
+
+
+def test_what_stands_in_no_lane_of_its_own_can_be_looked_at(queue):
+    fill(queue, "a", "one", "two")
+    unit(queue)
+    write(queue, "two", home=12345)
+    assert {record.entry.data for record in queue.peek(READY)} <= {b"two"}
 
 
 @pytest.mark.parametrize("value", [MOST, -MOST - 1])

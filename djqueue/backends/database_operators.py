@@ -95,7 +95,7 @@ class DatabaseOperators:
         while limit > len(rows) and (page := self._do(self._sql.lane_page, lane, PAGE)):
             order = {number: order for order, (_, number) in enumerate(page)}
             found = self._do(self._sql.peek_in, [*order], limit - len(rows))
-            rows += sorted(found, key=lambda row: (order[row[14]], row[-3], row[12], row[0]))
+            rows += sorted(found, key=lambda row: (order[row[15]], row[-3], row[12], row[0]))
             lane = page[-1][0]
         return [self._record(row) for row in rows[:limit]]
 

@@ -17,6 +17,7 @@ from djqueue.backends.sql.session import Session
 from djqueue.backends.sql.text import (
     BEGIN,
     COLUMNS,
+    COUNTED,
     DELAYED,
     ENTRY,
     EXTEND,
@@ -106,7 +107,7 @@ class MariaDB(Dialect):
         count = (
             "INSERT INTO djqueue_fact (k, value, until, tally) "
             f"SELECT %s, '', NULL, COUNT(*) FROM djqueue_message WHERE {ours} HAVING COUNT(*) > 0 "
-            "ON DUPLICATE KEY UPDATE tally = tally + VALUES(tally)",
+            f"ON DUPLICATE KEY UPDATE tally = {COUNTED} + VALUES(tally)",
             [finish.counter, *params],
         )
         delete = (f"DELETE FROM djqueue_message WHERE {ours}", params)

@@ -8,6 +8,7 @@ from djqueue.backends.sql.lanes import LANE
 from djqueue.backends.sql.session import Session
 from djqueue.backends.sql.text import (
     BACKWARDS,
+    COUNTED,
     DELAYED,
     FIRST_NUMBER,
     LATER,
@@ -239,7 +240,7 @@ class Operators:
             )
         )
         sql = (
-            f"SELECT {counts}, (SELECT sum(tally) FROM djqueue_fact WHERE k IN ({self._named(counters)})), NOW, "
+            f"SELECT {counts}, (SELECT sum({COUNTED}) FROM djqueue_fact WHERE k IN ({self._named(counters)})), NOW, "
             f"(SELECT min(moment) {mine} {due} < NOW), (SELECT min(moment) {mine} {later} < NOW), "
             f"({self._oldest()}), (SELECT min(moment) FROM (SELECT m.moment {self.in_lanes} LIMIT {CAP}) x)"
         )

@@ -16,6 +16,7 @@ from djqueue.backends.sql.text import (
     ARRIVING,
     BEGIN,
     COLUMNS,
+    COUNTED,
     DELAYED,
     DUE,
     ENTRY,
@@ -170,7 +171,7 @@ class PostgreSQL(Dialect):
             f"WITH d AS (DELETE FROM djqueue_message m USING {PAIRS} WHERE {OURS} RETURNING m.seq, m.id), "
             "c AS (INSERT INTO djqueue_fact (k, value, until, tally) "
             "SELECT %s, '', NULL, count(*) FROM d HAVING count(*) > 0 "
-            "ON CONFLICT (k) DO UPDATE SET tally = djqueue_fact.tally + excluded.tally), "
+            f"ON CONFLICT (k) DO UPDATE SET tally = {COUNTED} + excluded.tally), "
             "r AS (INSERT INTO djqueue_fact (k, value, until, tally) "
             "SELECT %s::text || id, '', NOW + %s, seq FROM d WHERE %s ORDER BY id "
             f"ON CONFLICT (k) DO UPDATE SET until = excluded.until, tally = excluded.tally){keeping} "

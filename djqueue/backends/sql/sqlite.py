@@ -14,6 +14,7 @@ from djqueue.backends.sql.text import (
     ARRIVING_WIDTH,
     BEGIN,
     COLUMNS,
+    COUNTED,
     DUE,
     ENTRY,
     EXTEND,
@@ -83,7 +84,7 @@ class SQLite(Dialect):
     def _count(self, run: Session, finish: Finish, done: int) -> None:
         sql = (
             "INSERT INTO djqueue_fact (k, value, until, tally) VALUES (%s, x'', NULL, %s) "
-            "ON CONFLICT (k) DO UPDATE SET tally = tally + excluded.tally"
+            f"ON CONFLICT (k) DO UPDATE SET tally = {COUNTED} + excluded.tally"
         )
         run.count(sql, [finish.counter, done])
 

@@ -68,6 +68,9 @@ LEASE = (
     "begun = CASE WHEN BEGUN THEN 1 ELSE 0 END"
 )
 """SINCE and BEGUN are said by the ask of a claim: see :func:`leasing`."""
+MOST_DONE = 10**15
+COUNTED = f"CASE WHEN djqueue_fact.tally < {MOST_DONE} THEN djqueue_fact.tally ELSE {MOST_DONE} END"
+"""A count, up to one that may be added to, and that a sum of all counts still takes."""
 ALL, NONE = "1 = 1", "1 = 0"
 """Of what is claimed this has begun: conditions."""
 BEGIN = "begun = CASE WHEN state IN (2, 4) THEN 1 ELSE begun END"
