@@ -255,6 +255,20 @@ def test_an_extreme_count_of_what_is_done_stops_no_completion(queue):
     assert queue.stats().done >= 1
 
 
+@pytest.mark.parametrize("within", ["", "all"])
+def test_a_sweep_lets_a_lane_go_on_whose_running_entry_was_deleted(queue, within):
+    gate = Gate(ordered=True, within=within, outer=Gate(most=1) if within else None)
+    fill(queue, "a", "one", "two", "three", gate=gate)
+    unit(queue)
+    assert (queue.sweep(), queue.claim(1)) == (0, [])
+    rows(queue).filter(body=b"one").delete()
+    assert queue.sweep() == (2 if within else 1)
+    (two,) = unit(queue)
+    assert (names([two]), queue.sweep(), queue.claim(1)) == (["two"], 0, [])
+    queue.complete([two])
+    assert names(unit(queue)) == ["three"]
+
+
 def test_what_stands_in_no_lane_of_its_own_can_be_looked_at(queue):
     fill(queue, "a", "one", "two")
     unit(queue)

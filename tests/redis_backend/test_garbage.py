@@ -122,6 +122,14 @@ def test_counters_that_are_no_numbers_begin_anew(queue, redis_client, field):
     assert queue.stats().done == (1 if field == "done" else 4) or field == "done"
 
 
+def test_lanes_go_on_if_their_turns_have_no_more_room(queue, redis_client):
+    entries = [Entry(b"", new_id(), lane=lane, gate=ORDERED) for lane in "ab" * 4]
+    queue.put(entries[:4])
+    redis_client.hset(f"{TAG}meta", "turn", 2**63 - 1)
+    queue.put(entries[4:])
+    assert len(drain(queue)) == 8
+
+
 @pytest.mark.parametrize("part", ["lanes", "out", "open", "timed"])
 def test_a_record_of_a_lane_that_cannot_be_read_loses_nothing(make, redis_client, part):
     queue = make(cls=RedisBlockingQueue)

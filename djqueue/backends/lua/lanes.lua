@@ -81,8 +81,11 @@ local function lane_rules(now)
     for i, value in ipairs(call("HMGET", lanes, unpack(wanted))) do known[wanted[i]] = value and read_if_sound(wanted[i], value) end
   end
 
+  -- What is no number, or has more digits than a turn may have, was written by somebody else: seconds are large enough.
   local function next_turn()
-    turns = (turns or tonumber(call("HGET", meta, "turn") or 0) or now / 1000000) + 1
+    turns = turns or tonumber(call("HGET", meta, "turn") or 0)
+    if not turns or turns < 0 or turns >= FAR then turns = now / 1000000 end
+    turns = turns + 1
     return turns
   end
   rules.next_turn = next_turn

@@ -174,6 +174,19 @@ class Lanes:
         sql = f"SELECT name FROM djqueue_lane WHERE queue = %s AND name IN ({marks(names)})"
         return {row[0] for row in run.rows(sql, [queue, *names])}
 
+    def lanes_out(self, run: Session, queue: str, after: str, limit: int) -> list[str]:
+        """Names of lanes that count entries as out, in their order."""
+        sql = "SELECT name FROM djqueue_lane WHERE queue = %s AND away > 0 AND name > %s ORDER BY name LIMIT %s"
+        return [row[0] for row in run.rows(sql, [queue, after, limit])]
+
+    def out_of_lanes(self, run: Session, queue: str) -> list[tuple]:
+        """Lane, its gate (None if it is not known) and how many have left it and are not settled."""
+        sql = (
+            "SELECT m.lane, l.gate, count(*) FROM djqueue_message m LEFT JOIN djqueue_lane l "
+            f"ON l.queue = m.queue AND l.name = m.lane WHERE m.queue = %s AND m.state = {OUT} GROUP BY m.lane, l.gate"
+        )
+        return run.rows(sql, [queue])
+
     def make_lanes(self, run: Session, queue: str, lanes: Sequence[tuple]) -> None:
         """Rows of name, number, gate and turn that are not there; they stand nowhere yet."""
         rows = ", ".join(["(%s, %s, %s, %s, 0, %s, 0, '', '[]', 1, 0, 0)"] * len(lanes))
