@@ -83,6 +83,7 @@ class RedisQueue(LeasedQueue):
         self.prefix, self._link, self._keys = prefix, Link(connection), Keys(prefix, name)
         self.store = self._own_store = RedisStore(name, connection, prefix)
         self._unanswered, self._swept = Unanswered(), ("env", b"0")
+        self._recounted: bytes | str = "0"
         scripts = LIFO_SCRIPTS if lifo else SCRIPTS
         self._scripts = {one.name: (one, [self._keys.part(key) for key in one.keys]) for one in scripts.values()}
         remember, self._keep = remembering(remember_done, keep_done)
@@ -224,7 +225,15 @@ class RedisQueue(LeasedQueue):
             else:
                 self._swept = ("body" if part == "env" and surplus > 0 else "env"), cursor
                 is_over = self._swept[0] == "env"
-        return mended
+        return mended + self._recount()
+
+    def _recount(self) -> int:
+        """Put right some lanes that stand elsewhere than they say, or count as out what is not; how many."""
+        self._recounted, wrong = self._run("recount", (self.rings, self._recounted, wire.AT_ONCE))
+        for name in wrong:
+            text, extra = "%s: lane %s stood nowhere or counted wrongly; it goes on", {"queue_name": self.name}
+            tell(logger, logging.ERROR, text, self.name, plain(wire.untext(name)), extra=extra)
+        return len(wrong)
 
     def _tell_of_orphans(self, back: Sequence[bytes], failed: Sequence[bytes]) -> None:
         for ids, text in ((back, "went back to its own"), (failed, "was put among the failed")):

@@ -146,7 +146,7 @@ class Child:
 
     def _judged(self, how: str) -> Verdict:
         held = self._held
-        verdict = self._policy.judge_loss(held.lease.entry, how)
+        verdict = replace(self._policy.judge_loss(held.lease.entry, how), keep=self._policy.keeps_result)
         report(held.queue, held.lease, verdict)
         return verdict
 

@@ -118,9 +118,11 @@ class Reaper(Loop):
         return inf
 
     def _sweep(self, queue: BaseQueue) -> float:
-        for one in (queue, queue.dead):
-            if one is not None:
-                one.sweep(SWEEP_BATCH)
+        """Of the error queue, from which nobody claims all the time, what was claimed and lost comes back here too."""
+        queue.sweep(SWEEP_BATCH)
+        if queue.dead is not None:
+            queue.dead.reap(REAP_BATCH)
+            queue.dead.sweep(SWEEP_BATCH)
         return inf
 
     def _bound(self, queue: BaseQueue) -> float:

@@ -130,6 +130,20 @@ def test_lanes_go_on_if_their_turns_have_no_more_room(queue, redis_client):
     assert len(drain(queue)) == 8
 
 
+@pytest.mark.parametrize("part", ["open", "out"])
+def test_a_sweep_lets_lanes_go_on_whose_line_or_count_was_deleted(queue, redis_client, part):
+    queue.put([Entry(b"", new_id(), lane=lane, gate=ORDERED) for lane in "abc" * 2])
+    leases = queue.claim(1)
+    assert queue.sweep() == 0
+    redis_client.delete(TAG + part)
+    if part == "out":
+        assert queue.complete(leases) == leases
+    assert queue.sweep() > 0
+    drain(queue)
+    queue.complete(leases)
+    assert (queue.stats().done, queue.sweep()) == (6, 0)
+
+
 @pytest.mark.parametrize("part", ["lanes", "out", "open", "timed"])
 def test_a_record_of_a_lane_that_cannot_be_read_loses_nothing(make, redis_client, part):
     queue = make(cls=RedisBlockingQueue)

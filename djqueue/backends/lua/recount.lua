@@ -1,0 +1,31 @@
+-- keys: env ready delayed leases own bell meta wait aged open timed line lanes names out
+-- with: windows gates moves lanes
+-- args: rings, cursor, how many lanes to look at.
+-- Lanes that do not stand where their records say, or that count as out what is not, are put right: somebody may have deleted
+-- a key, or one of another type was set aside. Gives the next cursor ("0": that was all), and their names.
+local now, counts, wrong = clock(), {}, {}
+call("ZREM", ready, "") -- a write that takes no memory
+for _, had_left in ipairs(call("HVALS", out)) do
+  local is_readable, name, within = pcall(cmsgpack.unpack, had_left)
+  if is_readable and name then counts[name] = (counts[name] or 0) + 1 end
+  if is_readable and within then counts[within] = (counts[within] or 0) + 1 end
+end
+
+local function is_missing(lane)
+  if lane.where == "open" then return not call("ZSCORE", open, string.format("%016.0f", lane.turn) .. lane.name) end
+  return lane.where == "timed" and not call("ZSCORE", timed, lane.name)
+end
+
+local cursor, found = unpack(call("HSCAN", lanes, ARGV[2], "COUNT", ARGV[3]))
+for i = 1, #found, 2 do
+  local lane = laned(now).get(found[i])
+  if lane and (is_missing(lane) or lane.out ~= (counts[lane.name] or 0)) then
+    if is_missing(lane) then lane.where = "nowhere" end
+    lane.out = counts[lane.name] or 0
+    laned(now).touch(lane)
+    wrong[#wrong + 1] = lane.name
+  end
+end
+finish_lanes()
+ring(#wrong, ARGV[1])
+return {cursor, wrong}
