@@ -29,6 +29,13 @@ class Beside:
 
     consumer: Consumer
     future: Future
+    before: set[threading.Thread]
+    """The threads that there were when it began."""
+
+    def claims(self) -> bool:
+        """Whether one of its feeders lives."""
+        since = set(threading.enumerate()) - self.before
+        return any(thread.name.startswith("djqueue-feeder") for thread in since)
 
     def stop(self) -> None:
         self.consumer.stop()
@@ -49,8 +56,9 @@ def serving(*aliases: str, limit: int | None = None, **options) -> Iterator[Besi
         finally:
             connections.close_all()
 
+    before = set(threading.enumerate())
     with ThreadPoolExecutor(1) as pool:
-        beside = Beside(consumer, pool.submit(run))
+        beside = Beside(consumer, pool.submit(run), before)
         try:
             yield beside
         finally:

@@ -178,7 +178,7 @@ class TestHowItEnds:
             gate.await_within(1)
             consumer.stop()
             eventually(lambda: told)
-            eventually(lambda: not any(one.name.startswith("djqueue-feeder") for one in threading.enumerate()))
+            eventually(lambda: not consumer.claims())
             gate.open()
             assert consumer.code() == 0
         assert ran == [(0, 1)]
@@ -193,7 +193,7 @@ class TestHowItEnds:
             gate.await_within(1)
             consumer.stop()
             eventually(lambda: told)
-            eventually(lambda: not any(one.name.startswith("djqueue-feeder") for one in threading.enumerate()))
+            eventually(lambda: not consumer.claims())
             work()
             assert not consumer.future.done()
             gate.open()

@@ -160,8 +160,14 @@ class TestDeaths:
             raise MemoryError
 
         monkeypatch.setattr(Consumer, step, starve)
+        before = set(threading.enumerate())
         with serving(drain=True) as consumer:
             assert consumer.code() == STUCK
+        eventually(lambda: not [one for one in threading.enumerate() if is_new_member(one, before)])
+
+
+def is_new_member(thread, before):
+    return thread not in before and thread.name.startswith("djqueue-")
 
 
 def no_memory(*args, **kwargs):

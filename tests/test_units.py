@@ -208,7 +208,7 @@ class TestStops:
         with serving(threads=2) as consumer:
             gate.await_within(1)
             consumer.stop()
-            eventually(lambda: not [one for one in threading.enumerate() if one.name.startswith("djqueue-feeder")])
+            eventually(lambda: not consumer.claims())
             gate.open()
             assert consumer.code() == 0
         assert numbers() == [0]

@@ -225,6 +225,7 @@ class Consumer:
             return self._shut_down(crew)
         except Exception as error:
             say(logging.CRITICAL, "The consumer cannot hand back what it holds; its leases run out", exc_info=error)
+            crew.abandon()
             return STUCK
 
     def _shut_down(self, crew: Crew) -> int:

@@ -158,6 +158,13 @@ class Crew:
         _join([*self.keepers, self.settler])
         return len(self.holdings)
 
+    def abandon(self) -> None:
+        """Let the threads go, and wait for none: nothing can be told to the store."""
+        for loop in (member for member in self.members if isinstance(member, Loop)):
+            loop.stop()
+        self.pool.room.set()
+        self.pool.stop()
+
     def _give_up(self, held: Held) -> None:
         """Judge what does not end as if it had failed, and go on with another thread."""
         left = self.pool.leave_behind(held)
