@@ -47,6 +47,13 @@ def take_all(number):
     raise MemoryError
 
 
+@queue_command(shard=1)
+def take_all_in_order(number):
+    ran.append(number)
+    actions[-1]()
+    raise MemoryError
+
+
 @queue_command
 def pass_the_gate():
     gate()
@@ -281,6 +288,17 @@ class TestStarvation:
             assert consumer.code() == STUCK
         assert 1 <= len(ran) <= 2
         assert queue.stats().leased == 0
+
+    def test_nor_does_it_go_on_with_a_run(self, queue, monkeypatch):
+        """What is behind a failure in its run would fail for want as well."""
+        short = threading.Event()
+        monkeypatch.setattr("djqueue.consumer.starvation.at_limits", short.is_set)
+        take_all_in_order.enqueue_many([(number,) for number in range(20)])
+        actions.append(short.set)
+        with serving(threads=2) as consumer:
+            assert consumer.code() == STUCK
+        assert 1 <= len(ran) <= 2  # one of each thread
+        assert (queue.stats().leased, queue.stats().ready) == (0, 20 - len(ran))
 
 
 # ---- what a failed command held

@@ -13,8 +13,10 @@ import sys
 import threading
 from contextlib import suppress
 from dataclasses import dataclass, replace
+from math import inf
 from typing import IO, Any
 
+from djqueue.backends.gates import Gate
 from djqueue.consumer.courier import HeldControl
 from djqueue.consumer.holdings import Held
 from djqueue.executor import declared, report
@@ -72,8 +74,12 @@ class RemoteTraceback(Exception):
 
 
 def run_isolated(held: Held, control: HeldControl) -> Verdict | None:
-    """Run it in a process of its own if it is to be run so, and another process can reach its queue; else None."""
-    if "durable" in held.queue.cannot:
+    """Run it in a process of its own if it is to be run so, and another process can reach its queue; else None.
+
+    What is throttled is not: the slot that it has would be over before a process has begun.
+    """
+    gate = held.lease.entry.gate
+    if "durable" in held.queue.cannot or (gate and Gate.read(gate).margin < inf):
         return None
     try:
         policy = declared(held.queue, held.lease)

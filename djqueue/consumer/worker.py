@@ -132,6 +132,8 @@ class Worker(Member):
         """Why what is behind in its unit is not begun."""
         if reason := self._pool.recall():
             return Verdict(Outcome.UNTRIED, reason)
+        if _failures(verdicts) and self.starvation.look():
+            return Verdict(Outcome.UNTRIED, "this process is at its limits")
         pairs = zip(batch, verdicts, strict=True)
         if any(held.lost or hold_of(held.lease.entry, verdict) for held, verdict in pairs):
             return BEHIND

@@ -10,7 +10,7 @@ from djqueue.message import Message, encode, new_id
 from djqueue.notes import notes
 from djqueue.queues import queues
 from djqueue.results import Result
-from tests.faults.commands import die_by_abort, fail, hold, never_end, tell_pid, wait_for_stop, work
+from tests.faults.commands import die_by_abort, fail, gently, hold, never_end, tell_pid, wait_for_stop, work
 from tests.faults.crew import STORES, at_rest, reasons
 from tests.site import until
 
@@ -19,11 +19,11 @@ ON_EACH = pytest.mark.backends(*STORES)
 ON_ONE = pytest.mark.backends("redis")
 
 
-def put_lost(command, *args, lost=2) -> str:
+def put_lost(command, *args, lost=2, **fields) -> str:
     """A message of which so many starts were lost; its id."""
     queue, id = queues["default"], new_id()
     data = encode(Message(id, queue.logical, command.name, args))
-    assert queue.put([Entry(data, id, label=command.name, attempts=lost, lost=lost)]) == [True]
+    assert queue.put([Entry(data, id, label=command.name, attempts=lost, lost=lost, **fields)]) == [True]
     return id
 
 
@@ -131,6 +131,21 @@ def test_after_the_grace_it_is_ended_and_goes_back(crew, tmp_path):
     until(lambda: not is_alive(start.pid))
     entry = queues["default"].find(id).entry
     assert (entry.attempts, entry.lost, entry.failures) == (3, 2, 0)
+
+
+@pytest.mark.backends("redis", "postgres")
+def test_what_is_throttled_begins_in_the_consumer_within_the_slot_that_it_has(crew):
+    """A process would begin when that is over, and more than may would begin in a window."""
+    queue = queues["default"]
+    fresh = [result.id for result in gently.enqueue_many([()] * 3)]
+    entry = queue.find(fresh[0]).entry
+    lost = [put_lost(gently, lane=entry.lane, gate=entry.gate, priority=1) for _ in range(3)]
+    consumer = crew.hire("-t", 8)
+    crew.ledger.wait_all("start", [*lost, *fresh])
+    starts = crew.ledger.of("start")
+    moments = sorted(event.at for event in starts)
+    assert all(later - first >= 2 for first, later in zip(moments, moments[3:], strict=False))
+    assert {event.pid for event in starts} == {consumer.pid}
 
 
 @ON_ONE
