@@ -269,6 +269,24 @@ def test_a_sweep_lets_a_lane_go_on_whose_running_entry_was_deleted(queue, within
     assert names(unit(queue)) == ["three"]
 
 
+def test_a_sweep_restores_lanes_whose_rows_are_gone(queue):
+    fill(queue, "a", "one", "two", gate=Gate(ordered=True))
+    fill(queue, "b", "three", "four", gate=Gate(most=1))
+    assert queue.sweep() == 0
+    assert names(queue.claim(1, SHORT)) == ["one"]
+    QueueLane.objects.using(queue.database).filter(queue=queue.name).delete()
+    assert queue.sweep() > 0
+    found = []
+    eventually(lambda: queue.reap() and found.extend(complete_all(queue)) or len(found) == 4)
+    assert (sorted(found), found.index("one") < found.index("two")) == (["four", "one", "three", "two"], True)
+    assert queue.sweep() == 0
+
+
+def complete_all(queue):
+    leases = queue.claim(10)
+    return names(queue.complete(leases))
+
+
 def test_what_stands_in_no_lane_of_its_own_can_be_looked_at(queue):
     fill(queue, "a", "one", "two")
     unit(queue)

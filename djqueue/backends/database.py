@@ -23,7 +23,7 @@ from djqueue.backends.base import DEAD_SUFFIX, Budget, LeasedQueue
 from djqueue.backends.database_budgets import Looks, claim_paid, claim_within
 from djqueue.backends.database_claims import Claims, claim_of_the_dead
 from djqueue.backends.database_guards import put_guarded
-from djqueue.backends.database_lanes import Say, defer, disown, put_in_lanes, recount, settle
+from djqueue.backends.database_lanes import Say, defer, disown, put_in_lanes, recount, restore, settle
 from djqueue.backends.database_lanes import reap as reap_lanes
 from djqueue.backends.database_operators import DatabaseOperators
 from djqueue.backends.database_rows import (
@@ -107,7 +107,7 @@ class DatabaseQueue(DatabaseOperators, LeasedQueue):
         self._facts.bound = (self._marks, keep)
         self._unswept, self._lifo, self._claims = 0, lifo, Claims(self._run)
         self._looks, self._unanswered = Looks(self._run), Unanswered()
-        self._swept = ""
+        self._swept, self._looked_at = "", 0
 
     @cached_property
     def dead(self) -> DatabaseQueue | None:
@@ -248,16 +248,23 @@ class DatabaseQueue(DatabaseOperators, LeasedQueue):
         return Reaped(count, 0.0 if count >= limit else seconds_to(next, now))
 
     def sweep(self, limit: int = 1000) -> int:
-        """Looks through lanes: one that counts entries as out which are not would be shut for ever."""
-        names = self._do(self._sql.lanes_out, self._swept, limit) if self.dead is not None else []
+        """Looks through lanes and what is in them.
+
+        One that counts entries as out which are not would be shut for ever, and those of one whose row is gone would
+        never leave.
+        """
+        if self.dead is None:  # nothing stands in a lane there
+            return 0
+        names = self._do(self._sql.lanes_out, self._swept, limit)
         self._swept = names[-1] if len(names) == limit else ""
         wrong = self._run(recount, self._sql, self.name, names) if names else []
-        for name in wrong:
-            text = "%s: lane %s counted as out what is not in the table; it goes on"
+        self._looked_at, gone = self._run(restore, self._sql, self.name, self._looked_at, limit)
+        for name in [*wrong, *gone]:
+            text = "%s: what is known of lane %s was not what is in the table; it goes on"
             tell(logger, logging.WARNING, text, self.name, plain(name), extra={"queue": self.alias})
-        if wrong:
+        if wrong or gone:
             self._claims.stir()
-        return len(wrong)
+        return len(wrong) + len(gone)
 
     # ---- what a holder does
 

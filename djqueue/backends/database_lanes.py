@@ -249,8 +249,20 @@ def recount(run: Session, sql: Dialect, queue: str, names: Sequence[str]) -> lis
         wrong = [name for name in names if name in desk.held and desk.held[name].lane.out != out[name]]
         for name in wrong:
             desk.held[name].lane = replace(desk.held[name].lane, out=out[name])
-        desk.stand(wrong)
+        desk.stand(desk.held.keys() & set(names))
     return wrong
+
+
+def restore(run: Session, sql: Dialect, queue: str, after: int, limit: int) -> tuple[int, list[str]]:
+    """Make lanes anew of which nothing is known although entries stand in them; where to go on, and which."""
+    last, lanes = sql.in_no_known_lane(run, queue, after, limit)
+    coming = {name for _, name, *_ in sql.tickets(run, queue, limit)}  # the next claim makes those
+    gates = {name: gate for name, gate in lanes if name not in coming}
+    gates |= {name: gate for name, gate in outers_of(map(gate_of, gates.values())).items() if name not in gates}
+    if gates:
+        make_lanes(run, sql, queue, gates)
+        recount(run, sql, queue, list(gates))
+    return last, list(gates)
 
 
 def _out(run: Session, sql: Dialect, queue: str) -> Counter[str]:

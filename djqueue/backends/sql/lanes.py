@@ -187,6 +187,21 @@ class Lanes:
         )
         return run.rows(sql, [queue])
 
+    def in_no_known_lane(self, run: Session, queue: str, after: int, limit: int) -> tuple[int, list[tuple]]:
+        """Lane and gate of entries of lanes of which nothing is known; and the last state that was looked at, 0 if it
+        was the last of all."""
+        some = (
+            "SELECT state, lane, gate FROM djqueue_message WHERE queue = %s AND state > %s AND state >= 3 "
+            "AND gate <> '' ORDER BY state LIMIT %s"
+        )
+        sql = (
+            f"SELECT m.state, m.lane, m.gate, l.seq FROM ({some}) m "
+            "LEFT JOIN djqueue_lane l ON l.queue = %s AND l.name = m.lane"
+        )
+        rows = run.rows(sql, [queue, after, limit, queue])
+        last = max((row[0] for row in rows), default=0) if len(rows) == limit else 0
+        return last, sorted({row[1:3] for row in rows if row[3] is None})
+
     def make_lanes(self, run: Session, queue: str, lanes: Sequence[tuple]) -> None:
         """Rows of name, number, gate and turn that are not there; they stand nowhere yet."""
         rows = ", ".join(["(%s, %s, %s, %s, 0, %s, 0, '', '[]', 1, 0, 0)"] * len(lanes))
