@@ -256,8 +256,10 @@ class TestHowItEnds:
 
     def test_its_threads_are_gone(self, queue):
         work()
+        before = set(threading.enumerate())
         assert Consumer(threads=3).run(limit=1) == 0
-        eventually(lambda: not [one.name for one in threading.enumerate() if one.name.startswith("djqueue-")])
+        since = [one for one in threading.enumerate() if one not in before and one.name.startswith("djqueue-")]
+        eventually(lambda: not [one.name for one in since if one.is_alive()])
 
     @pytest.mark.backends("memory")
     def test_signals_tell_of_its_life(self, queue):
