@@ -11,7 +11,7 @@ import weakref
 
 import pytest
 
-from djqueue.consumer import STUCK, Consumer
+from djqueue.consumer import STUCK, Consumer, starvation
 from djqueue.consumer.courier import Courier
 from djqueue.consumer.feeder import Feeder
 from djqueue.consumer.loop import Loop
@@ -213,6 +213,7 @@ class TestStarvation:
 
     @MEMORY
     def test_what_passes_within_the_second_is_ridden_out(self, queue, monkeypatch):
+        monkeypatch.setattr(starvation, "PATIENCE", 30.0)  # a second of a calm machine
         claim, left = queue.claim, iter(range(3))
 
         def now_and_then(*args):

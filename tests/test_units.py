@@ -225,6 +225,7 @@ class TestStops:
             assert consumer.code() == 1
             assert [queue.find(handle.id).entry.attempts for handle in handles] == [1, 0, 0]
             gate.open()
+            eventually(lambda: ran)  # its thread was left behind, and would note it in the next test
 
 
 class TestWaking:
