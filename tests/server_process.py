@@ -15,12 +15,18 @@ PR_SET_PDEATHSIG = 1
 
 
 def die_with_parent(signum=signal.SIGKILL):
-    """What a child runs before exec, so that it does not outlive a killed parent.
+    """What a child runs before exec, so that it does not outlive a killed parent, and hears SIGINT in any case.
 
     The parent is the *thread* that starts the child, so start servers and consumers from the main thread.
     """
     libc = ctypes.CDLL(None) if sys.platform == "linux" else None
-    return (lambda: libc.prctl(PR_SET_PDEATHSIG, signum)) if libc else None
+
+    def prepare():
+        signal.signal(signal.SIGINT, signal.SIG_DFL)  # a shell has what it runs in the background ignore it
+        if libc:
+            libc.prctl(PR_SET_PDEATHSIG, signum)
+
+    return prepare
 
 
 class Server:

@@ -193,7 +193,8 @@ class BaseQueue(ItemVerbs, OperatorVerbs):
         """Lease up to ``limit`` units of work for ``lease`` seconds; never waits. Their ``attempts`` are one higher.
 
         A unit is a due entry, or a run of a lane. Of the units, ``ahead`` would wait for a worker: what is throttled
-        is none of these. If none would wait, the first entry of each unit begins with the claim (``lease.begun``).
+        is none of these. If none would wait, the first entry of each unit begins with the claim (``lease.begun``),
+        unless it was lost before: that begins when who runs it says so, by :meth:`begin`.
         What a claim took whose answer never came is given back by the next claim or reap, and counts as nothing.
         """
         due, early, now = [], {}, self.now()
@@ -218,7 +219,7 @@ class BaseQueue(ItemVerbs, OperatorVerbs):
         """
         deadline = time.monotonic() + wait
         while True:
-            claimed = self._claim_or_take_over(limit, lease, owner)
+            claimed = self._begin_lost(self._claim_or_take_over(limit, lease, owner))
             left = deadline - time.monotonic()
             if claimed or left <= 0:
                 self._told.refusal = claimed.refusal
@@ -233,6 +234,13 @@ class BaseQueue(ItemVerbs, OperatorVerbs):
         is_empty = not claimed and claimed.again > 0 and not claimed.why
         if is_empty and self._reaping.due and self._reaping.reap(self):
             return self.claim(limit, lease, owner)
+        return claimed
+
+    def _begin_lost(self, claimed: Claimed) -> Claimed:
+        """Say of what was lost before that it begins: who reserves runs it now."""
+        late = [lease for lease in claimed if lease.entry.lost and not lease.begun]
+        begun = {lease.entry.id: lease for lease in self.begin(late)} if late else {}
+        claimed[:] = [begun.get(lease.entry.id, lease) for lease in claimed]
         return claimed
 
     @property

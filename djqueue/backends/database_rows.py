@@ -148,10 +148,10 @@ def lease_of(row: tuple, ask: Ask, run: str = "", lane: str = "", first: bool = 
 
     ``first``: of its unit; those behind have not begun.
     """
-    until = row[12]
+    until, entry = row[12], entry_of(row, ask.lifo)
     token = Token(row[0], ask.token, row[2], lane)
-    begun = first and ask.begun == ALL
-    return Lease(entry_of(row, ask.lifo), token, (until - ask.lease) / 1e6, until / 1e6, run, begun)
+    begun = first and not entry.lost and ask.begun == ALL
+    return Lease(entry, token, (until - ask.lease) / 1e6, until / 1e6, run, begun)
 
 
 def order_of(row: tuple) -> tuple:

@@ -60,7 +60,7 @@ class Lease:
     """Leases of one claim that say the same here are one unit of work: for one worker, in this order."""
     begun: bool = True
     """Whether the store takes the entry to be running: if the lease runs out, that start is lost. What was claimed
-    ahead of a free worker, or behind another entry of its run, has not begun until ``begin`` says so."""
+    ahead of a free worker, or behind another entry of its run, or was lost before, begins when ``begin`` says so."""
 
 
 def untried(lease: Lease) -> Lease:

@@ -251,9 +251,9 @@ class MemoryQueue(MemoryOperators, LeasedQueue):
 
     def _lend(self, item: Item, now: float, seconds: float, owner: str, run: str, begun: bool) -> Lease:
         item.entry = replace(item.entry, attempts=item.entry.attempts + 1)
-        item.token, item.owner, item.begun = secrets.randbits(62), owner, begun
+        item.token, item.owner, item.begun = secrets.randbits(62), owner, begun and not item.entry.lost
         self._stand(item, LEASED, now + seconds)
-        return Lease(item.entry, item.token, now, now + seconds, run, begun)
+        return Lease(item.entry, item.token, now, now + seconds, run, item.begun)
 
     def _return(self, item: Item, says: Entry, now: float) -> None:
         """Back it goes; what waits with it does so too."""

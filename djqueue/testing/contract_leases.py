@@ -24,7 +24,7 @@ def lost(queue: BaseQueue, *new: str) -> list[Lease]:
     """Leases (on new entries, or on the first) that ran out and were reaped: nobody has taken the entries yet."""
     if new:
         put(queue, *new)
-    return run_out(queue, claim(queue, len(new) or 1, SHORT))
+    return run_out(queue, queue.begin(claim(queue, len(new) or 1, SHORT)))
 
 
 def run_out(queue: BaseQueue, leases: list[Lease]) -> list[Lease]:
@@ -212,6 +212,17 @@ class FenceContract(Contract):
         assert (begun.entry, begun.token, begun.begun) == (lease.entry, lease.token, True)
         run_out(queue, [begun])
         assert claim(queue)[0].entry.lost == 1
+
+    def test_what_was_lost_before_begins_when_its_holder_says_so(self):
+        queue = self.queue("lease", "fence", "ahead")
+        lost(queue, "work")
+        (lease,) = claim(queue, lease=SHORT)
+        assert (lease.entry.lost, lease.begun) == (1, False)
+        run_out(queue, [lease])
+        (again,) = queue.reserve(lease=SHORT)
+        assert (again.entry.lost, again.begun) == (1, True)
+        run_out(queue, [again])
+        assert claim(queue)[0].entry.lost == 2
 
     def test_only_the_holder_can_begin(self):
         queue = self.queue("lease", "fence", "ahead")

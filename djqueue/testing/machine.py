@@ -60,6 +60,11 @@ def queue_machine(make_queue: Callable[[], BaseQueue]) -> type:
             return multiple(*leases)
 
         @rule(lease=leases)
+        def begin(self, lease: Lease) -> None:
+            if self._agreed(lease, self.queue.begin([lease])):
+                self.model.begin(lease)
+
+        @rule(lease=leases)
         def complete(self, lease: Lease) -> None:
             if self._agreed(lease, self.queue.complete([lease])):
                 self.model.complete(lease)

@@ -25,6 +25,8 @@ class Known:
     counts: tuple[int, int, int] = (0, 0, 0)
     """Attempts, failures, lost."""
     holder: Lease | None = None
+    begun: bool = False
+    """Whether it is lost if its lease runs out."""
 
     def turn(self) -> tuple:
         return (0 if self.state == DEAD else -self.entry.priority, *self.place)
@@ -97,10 +99,16 @@ class Model:
             known = self.known[lease.entry.id]
             attempts, failures, lost = known.counts
             known.state, known.counts, known.holder = LEASED, (attempts + 1, failures, lost), lease
+            known.begun = lost == 0
+            assert lease.begun == known.begun
 
     def ours(self, lease: Lease) -> bool:
         known = self.known.get(lease.entry.id)
         return known is not None and known.holder is not None and known.holder.token == lease.token
+
+    def begin(self, lease: Lease) -> None:
+        known = self.known[lease.entry.id]
+        known.begun = known.begun or known.state == LEASED
 
     def complete(self, lease: Lease) -> None:
         del self.known[lease.entry.id]
@@ -115,7 +123,7 @@ class Model:
     def lose(self, lease: Lease) -> None:
         known = self.known[lease.entry.id]
         attempts, failures, lost = known.counts
-        known.state, known.counts = READY, (attempts, failures, lost + 1)
+        known.state, known.counts = READY, (attempts, failures, lost + known.begun)
 
     def drop(self, ids: list[str]) -> int:
         waiting = [id for id in ids if self.state(id) in (READY, DELAYED)]

@@ -8,7 +8,7 @@ import sys
 import time
 from pathlib import Path
 
-from djqueue import Throttle, current_message, queue_command
+from djqueue import current_message, queue_command
 from tests.app.models import Thing
 from tests.faults.ledger import record
 
@@ -137,9 +137,3 @@ def wait_for_stop():
 @recorded
 def never_end():
     time.sleep(600)
-
-
-@queue_command(throttle=Throttle(3, 2))
-@recorded
-def gently():
-    pass

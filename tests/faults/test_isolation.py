@@ -4,13 +4,14 @@ import os
 
 import pytest
 
+from djqueue import Throttle
 from djqueue.backends.base import Entry
 from djqueue.exceptions import CommandFailed
 from djqueue.message import Message, encode, new_id
 from djqueue.notes import notes
 from djqueue.queues import queues
 from djqueue.results import Result
-from tests.faults.commands import die_by_abort, fail, gently, hold, never_end, tell_pid, wait_for_stop, work
+from tests.faults.commands import die_by_abort, fail, hold, never_end, tell_pid, wait_for_stop, work
 from tests.faults.crew import STORES, at_rest, reasons
 from tests.site import until
 
@@ -102,13 +103,13 @@ def test_it_dies_with_its_consumer_which_counts_as_one_more_lost_start(crew, tmp
 @ON_EACH
 def test_lost_together_with_their_consumers_are_more_starts_than_may_be_seen_to_die(crew):
     """Who kills consumers from outside kills what they run: that alone puts nothing aside."""
-    ids = [put_lost(work, lost=lost) for lost in (2, 3, 29)]
-    bounded = put_lost(work, lost=30)
+    ids = [put_lost(work, lost=lost) for lost in (2, 3, 8)]
+    bounded = put_lost(work, lost=9)
     crew.hire()
     crew.ledger.wait_all("end", ids)
     until(lambda: len(queues["default"].dead) == 1)
     [note] = notes(queues["default"].dead.find(bounded).entry.note)
-    assert note["reason"] == "worker died: 30 starts never reported"
+    assert note["reason"] == "worker died: 9 starts never reported"
 
 
 @ON_ONE
@@ -137,9 +138,9 @@ def test_after_the_grace_it_is_ended_and_goes_back(crew, tmp_path):
 def test_what_is_throttled_begins_in_the_consumer_within_the_slot_that_it_has(crew):
     """A process would begin when that is over, and more than may would begin in a window."""
     queue = queues["default"]
-    fresh = [result.id for result in gently.enqueue_many([()] * 3)]
+    fresh = [result.id for result in work.using(throttle=Throttle(3, 2)).enqueue_many([()] * 3)]
     entry = queue.find(fresh[0]).entry
-    lost = [put_lost(gently, lane=entry.lane, gate=entry.gate, priority=1) for _ in range(3)]
+    lost = [put_lost(work, lane=entry.lane, gate=entry.gate, priority=1) for _ in range(3)]
     consumer = crew.hire("-t", 8)
     crew.ledger.wait_all("start", [*lost, *fresh])
     starts = crew.ledger.of("start")

@@ -225,6 +225,7 @@ def test_on_a_full_server_a_lane_opens_by_itself_though_its_outer_lane_was_forgo
     queue._link.client.config_set("maxmemory", 0)
 
 
+@pytest.mark.alone  # the server counts the changes of all
 def test_an_idle_claim_writes_nothing_whatever_left_last(make, redis_client):
     queue = make()
     queue.put(of_lane("a", ordered=True))

@@ -65,7 +65,7 @@ MOST = 2**31 - 1
 LEASE = (
     "state = %(leased)s, ord = 0, moment = SINCE + %(lease)s, token = %(token)s, owner = %(owner)s, "
     f"attempts = CASE WHEN attempts < {MOST} THEN attempts + 1 ELSE attempts END, "
-    "begun = CASE WHEN BEGUN THEN 1 ELSE 0 END"
+    "begun = CASE WHEN BEGUN AND lost = 0 THEN 1 ELSE 0 END"
 )
 """SINCE and BEGUN are said by the ask of a claim: see :func:`leasing`."""
 MOST_DONE = 10**15
