@@ -25,7 +25,6 @@ VERBS = {
     Outcome.THROTTLED: "release",
     Outcome.PARKED: "release",
     Outcome.HANDED_BACK: "release",
-    Outcome.LOST: "release",
 }
 """The verb of the queue that each outcome calls for."""
 
@@ -40,7 +39,6 @@ SIGNALS: dict[Outcome, tuple[Signal, tuple[str, ...]]] = {
     Outcome.THROTTLED: (events.released, ("reason",)),
     Outcome.PARKED: (events.parked, ("attempt", "exception", "reason")),
     Outcome.HANDED_BACK: (events.released, ("reason",)),
-    Outcome.LOST: (events.released, ("reason",)),
 }
 """The signal of each outcome, and what it carries beside the id and the queue: the attempt, fields of the verdict."""
 

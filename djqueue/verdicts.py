@@ -33,9 +33,7 @@ class Outcome(Enum):
     PARKED = "parked"
     """Back at the head of its lane, which is shut until somebody opens it. Its failures are forgotten."""
     HANDED_BACK = "handed back"
-    """Back in the queue while it ran; counts as a start, neither failed nor lost."""
-    LOST = "lost"
-    """Back in the queue, as the thread that ran it died; counts as a lost start."""
+    """Back in the queue while it ran; counts as a start, which has not failed, and is lost if its thread died."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -53,7 +51,7 @@ class Verdict:
     seconds: float = 0.0
     """How long it ran."""
     lost: int = 0
-    """1 if its process was seen to die with it."""
+    """1 if the process or the thread that ran it was seen to die."""
     keep: float = 0.0
     """For how many seconds its result is kept; 0 if nobody asked for it."""
     packed: bytes = field(default=b"", repr=False)
@@ -66,13 +64,12 @@ def settled(lease: Lease, verdict: Verdict, owner: str = "") -> Lease:
     changes: dict = {"delay": verdict.delay, "run_at": 0.0, "hold": hold_of(entry, verdict)}
     if verdict.outcome in (Outcome.UNTRIED, Outcome.NOT_NOW, Outcome.THROTTLED):
         changes["attempts"] = entry.attempts - 1
-    if verdict.outcome is Outcome.LOST:
-        changes["lost"] = entry.lost + 1
-    if verdict.outcome is Outcome.PARKED:
-        changes |= {"failures": 0, "lost": 0}  # who opens its lane means it to begin anew
     if verdict.outcome in (Outcome.DEAD, Outcome.RETRY):
         changes["failures"] = entry.failures + (verdict.exception is not None)
+    if verdict.lost:
         changes["lost"] = entry.lost + verdict.lost
+    if verdict.outcome is Outcome.PARKED:
+        changes |= {"failures": 0, "lost": 0}  # who opens its lane means it to begin anew
     if _is_worth_a_note(entry, verdict):
         at = lease.claimed + verdict.seconds  # the store's clock, as near as we know it
         about = {"reason": verdict.reason, "exception": verdict.exception, "owner": owner}
@@ -91,7 +88,6 @@ HOLDS = {
     Outcome.UNTRIED: HOLD_ORDER,
     Outcome.NOT_NOW: HOLD_ORDER,
     Outcome.HANDED_BACK: HOLD_ORDER,
-    Outcome.LOST: HOLD_ORDER,
     Outcome.THROTTLED: HOLD_LANE,
     Outcome.PARKED: HOLD_PARK,
 }

@@ -752,6 +752,8 @@ class Life:
         lease = claim_one(self.queue, lease=10)
         self.verdict = self.policy.refuse(lease)
         self.starts += what != "untried" or self.verdict is not None
+        if self.verdict is None:
+            self.queue.begin([lease])
         if self.verdict is None and what == "lost":
             self.lost += 1
             self.time += 11

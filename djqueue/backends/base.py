@@ -106,7 +106,7 @@ class BaseQueue(ItemVerbs, OperatorVerbs):
     """
 
     cannot: frozenset[str] = frozenset(
-        {"durable", "lease", "priority", "idempotent", "inspect", "transaction", "fence", "lanes", "shards"}
+        {"durable", "lease", "priority", "idempotent", "inspect", "transaction", "fence", "ahead", "lanes", "shards"}
     )
     """What this backend cannot do. Read by checks, the contract suites and the docs; never by the consumer."""
     options: frozenset[str] = frozenset()
@@ -404,7 +404,7 @@ class BaseQueue(ItemVerbs, OperatorVerbs):
 class LeasedQueue(BaseQueue):
     """The mirror image: write the leased verbs (``put`` … ``stats``), get the four for nothing."""
 
-    cannot = frozenset({"transaction", "lanes", "shards"})
+    cannot = frozenset({"transaction", "ahead", "lanes", "shards"})
 
     def write(self, data: str) -> None:
         """Put ``data`` as an entry of its own, behind all others of its priority. Raises QueueFull as ``put`` does."""

@@ -56,7 +56,7 @@ class SqsQueue(LeasedQueue):
     """
 
     cannot = frozenset(
-        {"priority", "idempotent", "inspect", "transaction", "order", "count", "fence", "lanes", "shards"}
+        {"priority", "idempotent", "inspect", "transaction", "order", "count", "fence", "ahead", "lanes", "shards"}
     )
     options = frozenset({"PREFIX", "SUFFIX", "FIFO", "CREATE"})
     wakes = True

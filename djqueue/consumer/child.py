@@ -18,8 +18,9 @@ from typing import IO, Any
 
 import django
 
-from djqueue.consumer.isolation import GO, LENGTH, Errand, Ready, Told
+from djqueue.consumer.isolation import GO, LENGTH, Begins, Errand, Ready, Told
 from djqueue.notes import text_of
+from djqueue.policies import Policy
 from djqueue.verdicts import Verdict
 
 STDIN = 0
@@ -53,7 +54,7 @@ def main() -> None:
 
 
 def _run(errand: Errand, teller: Teller) -> None:
-    """Run the message once the parent says so. A parent that is gone ends this process."""
+    """Run the message; its function begins once the parent says so. A parent that is gone ends this process."""
     from djqueue.executor import execute
     from djqueue.queues import queues
     from djqueue.registry import autodiscover
@@ -61,6 +62,9 @@ def _run(errand: Errand, teller: Teller) -> None:
 
     class ChildControl(Control):
         patience = errand.patience
+
+        def begin(self, policy: Policy) -> None:
+            _await_the_word(teller)
 
         def touch(self, seconds: float) -> bool:
             return True  # the parent extends it
@@ -71,10 +75,14 @@ def _run(errand: Errand, teller: Teller) -> None:
     control = ChildControl(queue, errand.lease)
     signal.signal(signal.SIGTERM, lambda *_: setattr(control, "stopping", True))
     teller.tell(Ready())
-    if _heard() == GO:
-        threading.Thread(target=_end_with_parent, name="djqueue-parent", daemon=True).start()
-        verdict = execute(queue, errand.lease, control=control)
-        teller.tell(_told(verdict))
+    teller.tell(_told(execute(queue, errand.lease, control=control)))
+
+
+def _await_the_word(teller: Teller) -> None:
+    teller.tell(Begins())
+    if _heard() != GO:
+        os._exit(1)
+    threading.Thread(target=_end_with_parent, name="djqueue-parent", daemon=True).start()
 
 
 def _heard() -> bytes:
@@ -124,4 +132,7 @@ def _travels(told: Told) -> bool:
 
 
 if __name__ == "__main__":
-    main()
+    try:
+        main()
+    except BrokenPipeError:  # the parent is gone
+        os._exit(1)

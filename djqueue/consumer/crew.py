@@ -125,8 +125,9 @@ class Crew:
     def stand_in(self) -> None:
         """Do what those who died would do for what is in our hands; what a worker died with goes back as lost."""
         for held in [*self.pool.bereave(), *self._strays()]:
-            lost = held.began is not None
-            self.settler.add(held, Verdict(Outcome.LOST if lost else Outcome.UNTRIED, "its worker died"))
+            begun = held.began is not None
+            outcome = Outcome.HANDED_BACK if begun else Outcome.UNTRIED
+            self.settler.add(held, Verdict(outcome, "its worker died", lost=int(begun)))
         for loop in (self._heart, self.settler):
             if loop.is_dead:
                 loop.guarded_tick()

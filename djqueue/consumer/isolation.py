@@ -29,7 +29,7 @@ LEAVING = 5.0  # seconds for the process to end by itself once it has told its v
 LENGTH = struct.Struct("!Q")
 """Before each frame that the process sends: its bytes."""
 GO = b"go"
-"""What it waits for before it begins: until then nothing has started."""
+"""What it waits for before the function begins: until then nothing has started."""
 
 
 class Lost(Exception):
@@ -48,7 +48,12 @@ class Errand:
 
 @dataclass(frozen=True, slots=True)
 class Ready:
-    """It can run the message, and waits for the word."""
+    """It is about to open the message."""
+
+
+@dataclass(frozen=True, slots=True)
+class Begins:
+    """It is about to run the function, and waits for the word."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -120,8 +125,15 @@ class Child:
         return self
 
     def __exit__(self, kind: type[BaseException] | None, *_) -> None:
+        """What it told is settled while it ends: until then its start would be lost if the consumer died."""
         if kind is not None:
             self._process.kill()
+        try:
+            threading.Thread(target=self._part, name="djqueue-parting", daemon=True).start()
+        except RuntimeError:  # no more threads can be had
+            self._part()
+
+    def _part(self) -> None:
         try:
             self._process.wait(LEAVING)
         except subprocess.TimeoutExpired:
@@ -133,20 +145,23 @@ class Child:
 
     def verdict(self) -> Verdict:
         """What became of the message: what the process says, or what its death means."""
-        held, begun = self._held, False
+        held, is_ready = self._held, False
         try:
             lease = replace(held.lease, token=None)
             thread = threading.current_thread().name
             self._say(pickle.dumps(Errand(held.queue.alias, lease, self._control.patience, thread)))
             self._next()
-            begun = True
-            self._control.begin(self._policy)
-            self._say(GO)
-            return self._next().whole()
+            is_ready = True
+            told = self._next()
+            if isinstance(told, Begins):
+                self._control.begin(self._policy)
+                self._say(GO)
+                told = self._next()
+            return told.whole()
         except Lost as death:
             if self._control.given_up:
                 return Verdict(held.verdict.outcome, held.verdict.reason)  # which counts, as it was the first
-            if not begun:
+            if not is_ready:
                 return _not_begun(held, f"its process could not begin: {death}")
             return self._judged(str(death))
 

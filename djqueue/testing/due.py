@@ -43,7 +43,6 @@ OUTCOMES = {
     Outcome.THROTTLED: "released",
     Outcome.PARKED: "parked",
     Outcome.HANDED_BACK: "released",
-    Outcome.LOST: "released",
 }
 """How a start ended, in the words of a :class:`Run`."""
 

@@ -55,6 +55,22 @@ def test_what_was_lost_for_the_first_time_is_run_as_ever_unless_only_one_more_ma
     assert crew.dismiss() == [0]
 
 
+class Deadly:
+    """An argument that ends the process which reads it."""
+
+    def __reduce__(self):
+        return os._exit, (9,)
+
+
+@ON_ONE
+def test_what_kills_by_its_arguments_is_seen_too(crew):
+    id = put_lost(work, Deadly())
+    crew.hire()
+    until(lambda: id in reasons())
+    assert reasons()[id] == "worker died: 3 starts never reported; the last one ended by exit code 9"
+    assert crew.dismiss() == [0]
+
+
 @ON_ONE
 def test_fresh_work_goes_on_beside_it(crew, tmp_path):
     gate = tmp_path / "gate"
