@@ -34,10 +34,8 @@ class Progress:
                 raise TypeError(f"progress({name}=…) is {getattr(self, name)!r}: give numbers, and a text as the note.")
 
 
-def fact_of(queue: BaseQueue, lease: Lease, verdict: Verdict) -> Fact | None:
-    """What is to be kept of the end of a message, if somebody asked."""
-    if not verdict.keep:
-        return None
+def fact_of(queue: BaseQueue, lease: Lease, verdict: Verdict) -> Fact:
+    """What is to be kept of the end of a message, as somebody asked."""
     return Fact(f"{RESULT}:{lease.entry.id}", verdict.packed or packed_end(queue, lease, verdict), verdict.keep)
 
 

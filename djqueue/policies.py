@@ -171,14 +171,17 @@ class Policy:
         ``patience``: who runs what was lost in a process of its own sees what kills it, and bears that many times as
         many lost starts that nobody saw; but if one may be lost, no more than that.
         """
-        entry, most = lease.entry, self.most_lost
-        if entry.lost >= (most * patience if most > 1 else most):
+        entry = lease.entry
+        if entry.lost and entry.lost >= self._most_unseen(patience):
             return self._dead(entry, _lost(entry.lost))
         ttl, waited = self.ttl, lease.claimed - entry.created
         # A function was asked at the call: a message that carries no answer is older than the function.
         if ttl is not None and not callable(ttl) and waited > ttl:
             return Verdict(Outcome.EXPIRED, f"its ttl of {ttl:g} s is over: it came {waited:.1f} s ago")
         return None
+
+    def _most_unseen(self, patience: int) -> int:
+        return self.most_lost * patience if self.most_lost > 1 else self.most_lost
 
     def suspects(self, entry: Entry) -> bool:
         """Whether a start of an entry is to be made where it can kill nothing else.

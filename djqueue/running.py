@@ -207,7 +207,10 @@ def run_batch(
 def _run(start: Callable[[], Any], messages: Sequence[CurrentMessage], await_: Awaiter) -> Any:
     _current.set(messages)
     carriers.consume(messages[0].metadata, messages[0].queue_name)
-    _begin_in_time([message.control for message in messages if message.control is not None])
+    for message in messages:
+        if message.control is not None and message.control.late:
+            _begin_in_time([one.control for one in messages if one.control is not None])
+            break
     with ChildrenEnd():
         value = start()
     if inspect.iscoroutine(value):  # of an async function, or of one that was wrapped

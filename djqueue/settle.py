@@ -59,12 +59,13 @@ def settle_alike(
     ``gone_is_ours`` has leases that were said before, by a call whose answer never came, and that nobody else can have
     since: if they are gone, that call was heard.
     """
-    ours = {proof_of(lease) for lease in gone_is_ours}
     if verb != "complete":
         finished = [(settled(lease, verdict, owner), verdict) for lease, verdict in finished]
-    ours |= {proof_of(lease) for lease in _act(queue, verb, finished)}
+    told = _act(queue, verb, finished)
+    all_ours = len(told) == len(finished)
+    ours = set() if all_ours else {proof_of(lease) for lease in [*told, *gone_is_ours]}
     for lease, verdict in finished:
-        (_tell if proof_of(lease) in ours else _tell_late)(queue, lease, verdict)
+        (_tell if all_ours or proof_of(lease) in ours else _tell_late)(queue, lease, verdict)
 
 
 def proof_of(lease: Lease) -> tuple[str, object]:
@@ -77,7 +78,7 @@ def _act(queue: BaseQueue, verb: str, finished: Finished) -> Sequence[Lease]:
     leases = [lease for lease, _ in finished]
     if verb == "release":  # more is to come
         return queue.release(leases)
-    facts = [kept.fact_of(queue, lease, verdict) for lease, verdict in finished]
+    facts = [kept.fact_of(queue, lease, verdict) if verdict.keep else None for lease, verdict in finished]
     return getattr(queue, verb)(leases, facts if any(facts) else ())
 
 

@@ -48,8 +48,8 @@ logger = logging.getLogger(__name__)
 
 STATES = (READY, DELAYED, LEASED)
 LATE = 0.15  # seconds by which a nap may outlast its time
-BODIES_AT_ONCE = 10
-"""So many bodies does a sweep look through in one call: each may be large."""
+ENVELOPES_AT_ONCE, BODIES_AT_ONCE = 100, 10
+"""So many does a sweep look through in one call, as the server does nothing else meanwhile; bodies may be large."""
 
 
 class RedisQueue(LeasedQueue):
@@ -216,7 +216,7 @@ class RedisQueue(LeasedQueue):
         mended, is_over = 0, False
         while limit > 0 and not is_over:
             part, cursor = self._swept
-            at_once = min(limit, wire.AT_ONCE if part == "env" else BODIES_AT_ONCE)
+            at_once = min(limit, ENVELOPES_AT_ONCE if part == "env" else BODIES_AT_ONCE)
             cursor, surplus, back, failed = self._run("sweep", (self.rings, part, cursor, at_once))
             self._tell_of_orphans(back, failed)
             mended, limit = mended + len(back) + len(failed), limit - at_once

@@ -21,7 +21,8 @@ logger = logging.getLogger(__name__)
 REAP_BATCH = 100
 PRUNE_EVERY = 60.0  # seconds
 PRUNE_BATCH = 1000
-SWEEP_BATCH = 10_000
+SWEEP_EVERY = 15.0  # seconds, and not before: what it looks for is there for long, and a start has other things to do
+SWEEP_BATCH = 2500
 
 
 class Heart(Loop):
@@ -86,16 +87,21 @@ class Reaper(Loop):
         self._lease_of = lease_of
         self._due: dict[int, float] = {}
         """When each is to be looked at (monotonic)."""
-        self._pruned = 0.0
-        self._duties = (self._prune, self._bound, self._sweep)
+        self._pruned, self._swept = 0.0, time.monotonic()
 
     def tick(self) -> float:
         pause = each(self._queues, self._look)
         if time.monotonic() - self._pruned > PRUNE_EVERY:
             self._pruned = time.monotonic()
-            duties = [partial(duty, queue) for queue in self._queues for duty in self._duties]
-            each(duties, lambda duty: duty())
+            self._do(self._prune, self._bound)
+        if time.monotonic() - self._swept > SWEEP_EVERY:
+            self._swept = time.monotonic()
+            self._do(self._sweep)
         return pause
+
+    def _do(self, *duties: Callable[[BaseQueue], float]) -> None:
+        """Each for each queue; one that fails holds up no other."""
+        each([partial(duty, queue) for queue in self._queues for duty in duties], lambda duty: duty())
 
     def _look(self, queue: BaseQueue) -> float:
         left = self._due.get(id(queue), 0.0) - time.monotonic()

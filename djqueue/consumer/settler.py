@@ -6,7 +6,6 @@ import logging
 import threading
 from collections import deque
 from collections.abc import Callable
-from itertools import islice
 
 from djqueue.backends.base import BaseQueue
 from djqueue.consumer.holdings import Held, Holdings
@@ -49,7 +48,8 @@ class Settler(Loop):
             if held.verdict is not None:
                 return
             held.verdict = verdict
-            lane = self._lanes.setdefault((id(held.queue), verb), Lane(held.queue, verb, self._owner))
+            if (lane := self._lanes.get((id(held.queue), verb))) is None:
+                lane = self._lanes[id(held.queue), verb] = Lane(held.queue, verb, self._owner)
         lane.waiting.append(held)
         self.wake()
 
@@ -81,7 +81,8 @@ class Lane:
     def flush(self, done: Callable[[list[Held]], None]) -> float:
         """Settle what waits, unless the store failed just now; seconds until it is worth while to come again."""
         while self.waiting and clock() >= self._not_before:
-            batch = [*islice(self.waiting.copy(), self._size)]  # each waits until it is settled, whatever fails
+            size = min(self._size, len(self.waiting))
+            batch = [self.waiting[number] for number in range(size)]  # each waits until it is settled, whatever fails
             now = clock()
             said = [held.lease for held in batch if held.in_doubt and not held.lapsed(now)]
             try:

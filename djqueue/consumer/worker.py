@@ -24,7 +24,6 @@ from djqueue.executor import BEHIND, are_apart, batch_of, execute, execute_batch
 from djqueue.frames import release
 from djqueue.handlers import Binding
 from djqueue.logs import about, tell
-from djqueue.running import Control
 from djqueue.verdicts import Outcome, Verdict, hold_of
 
 if TYPE_CHECKING:
@@ -56,7 +55,10 @@ class Worker(Member):
 
     def duty(self) -> None:
         while (unit := self._pool.next(self)) is not None and self._serve(unit):
-            self._recover([held.verdict for held in unit if held.verdict is not None])
+            for held in unit:
+                if held.verdict is not None and held.verdict.outcome is not Outcome.DONE:
+                    self._recover(unit)
+                    break
             unit.clear()  # or it would be kept until the next one comes
         self.part()
         if self._runner is not None:
@@ -114,14 +116,14 @@ class Worker(Member):
             held.began = now
         ours = [*takewhile(lambda held: not held.lapsed(now), batch)]
         verdicts = self._execute(ours) if ours else []
-        release(_failures(verdicts))  # now, as what failed may have held much
+        for verdict in verdicts:
+            if verdict.exception is not None:
+                release([verdict.exception])  # now, as it may have held much
         return verdicts + [LAPSED] * (len(batch) - len(ours))
 
-    def _recover(self, verdicts: Sequence[Verdict]) -> None:
+    def _recover(self, unit: Sequence[Held]) -> None:
         """After a failure let nothing live on for it, and begin nothing while this process is at its limits."""
-        if all(verdict.outcome is Outcome.DONE for verdict in verdicts):
-            return
-        failures = _failures(verdicts)
+        failures = _failures([held.verdict for held in unit if held.verdict is not None])
         release(failures)  # the frames that have ended since
         if any(map(is_for_want, failures)):
             gc.collect()
@@ -146,7 +148,9 @@ class Worker(Member):
         first, controls = batch[0], [self._pool.control(held) for held in batch]
         try:
             if len(batch) == 1:
-                return [self._execute_one(first, controls[0])]
+                isolate = self._pool.isolate
+                isolated = isolate(first, controls[0]) if isolate is not None and first.suspect else None
+                return [isolated or execute(first.queue, first.lease, self._await, controls[0], self.binding)]
             return execute_batch(first.queue, [held.lease for held in batch], controls, self.binding)
         except BaseException as error:  # not the command's, which execute() judges; nothing may end the thread
             extra = about(first.queue, first.lease.entry)
@@ -155,10 +159,6 @@ class Worker(Member):
         finally:
             mend_connections()
             self._pool.keep(self)
-
-    def _execute_one(self, held: Held, control: Control | None) -> Verdict:
-        isolated = self._pool.isolate(held, control) if self._pool.isolate is not None and held.suspect else None
-        return isolated or execute(held.queue, held.lease, self._await, control, self.binding)
 
     def _await(self, coroutine: Coroutine) -> object:
         """Async commands of one thread share an event loop."""

@@ -18,6 +18,6 @@ for i, id in ipairs(ids) do
   call("ZADD", dead_ready, 0, member(id, envelope))
 end
 for _, hash in ipairs({body, env}) do call("HDEL", hash, unpack(ids)) end
-keep_facts(at, 3)
+if tonumber(ARGV[2]) > 3 then keep_facts(at, 3) end
 call("HDEL", own, unpack(ids))
 return reply

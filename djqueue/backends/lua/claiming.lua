@@ -1,5 +1,4 @@
 -- What a claim does. Needs places and turns.
-local NEVER_LOST = " 0 " -- what follows the attempts in an envelope
 
 -- Ids; what `out` will have of them, the number of the unit of each, and whether it is the first of a unit that begins; whether
 -- more is at hand; how many units.
@@ -78,9 +77,9 @@ local function claim(limit, ahead, most, span, token, owner, remember, now)
   local old = #ids > 0 and call("HMGET", env, unpack(ids)) or {}
   local bodies = #ids > 0 and call("HMGET", body, unpack(ids)) or {}
   for i, id in ipairs(ids) do
-    local head, attempts, rest = parsed(old[i])
+    local head, attempts, rest, lost = parsed(old[i])
     local fault = (not head or not bodies[i] or remember ~= "") and fault_of(id, old[i], bodies[i], remember, now)
-    local begins = not fault and rest:sub(1, 3) == NEVER_LOST
+    local begins = not fault and lost == "0"
     if of_lanes then begins = begins and of_lanes.begins[i] else begins = begins and i <= limit - ahead end
     local n = #leased
     leased[n + 1], leased[n + 2] = now + span, id

@@ -30,13 +30,14 @@ local function place(at, number)
   return string.format("%016.0f%012.0f", at, number)
 end
 
-local ENVELOPE, LONGEST = "^%d+ %d+ %d+ %-?%d+ ()%d+() %d+ %d+ %d+ %d+ ?%d*()\n", 200
+local ENVELOPE, LONGEST = "^(%d+ %d+ %d+ %-?%d+ )(%d+)( (%d+) %d+ %d+ %d+ ?%d*()\n.*)$", 200
 
--- What stands before the attempts, the attempts, and what follows; nil if it cannot be read. Numbers are of bounded length.
+-- What stands before the attempts, the attempts, what follows, and how often it was lost; nil if it cannot be read. Numbers are
+-- of bounded length.
 local function parsed(envelope)
-  local first, last, text = (envelope or ""):match(ENVELOPE)
-  if not first or text > LONGEST or envelope:byte(DIGITS + 1) ~= 32 then return nil end
-  return envelope:sub(1, first - 1), envelope:sub(first, last - 1), envelope:sub(last)
+  local head, attempts, rest, lost, text = (envelope or ""):match(ENVELOPE)
+  if not head or text > LONGEST or head:byte(DIGITS + 1) ~= 32 then return nil end
+  return head, attempts, rest, lost
 end
 
 -- Counts in meta. What is no number there is none to go on from: it begins anew, with `start`.

@@ -18,6 +18,6 @@ if ARGV[2] ~= "" then
   call("ZREMRANGEBYSCORE", done, "-inf", now - ARGV[2])
   call("ZREMRANGEBYRANK", done, 0, -1 - ARGV[3])
 end
-keep_facts(at, 2)
+if tonumber(ARGV[4]) > 2 then keep_facts(at, 2) end
 call("HDEL", own, unpack(ids))
 return reply
