@@ -5,18 +5,32 @@ from __future__ import annotations
 import os
 import sys
 import traceback
+from collections.abc import Callable
 from contextlib import suppress
 from types import TracebackType
+from typing import Any
+
+
+def run_in_parent(step: Callable[[], Any]) -> Any:
+    """Run code of others: a child that it forks ends where it would return, or raise.
+
+    It ends as a child of ``multiprocessing`` does: with 0, with what it gave to ``sys.exit``, or with 1 and a
+    traceback; nothing of what called this is run in it.
+    """
+    parent = os.getpid()
+    try:
+        value = step()
+    except BaseException as error:
+        if os.getpid() != parent:
+            _end(error)
+        raise
+    if os.getpid() != parent:
+        _end(None)
+    return value
 
 
 class ChildrenEnd:
-    """Around code of others: a child that was forked within ends where it would leave the block.
-
-    It ends as a child of ``multiprocessing`` does: with 0, with what it gave to ``sys.exit``, or with 1 and a
-    traceback; nothing of what surrounds the block is run in it.
-    """
-
-    __slots__ = ("_parent",)
+    """The same around what is awaited: a child that was forked within ends where it would leave the block."""
 
     def __enter__(self) -> None:
         self._parent = os.getpid()

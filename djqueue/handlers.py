@@ -11,7 +11,7 @@ from functools import partial
 from typing import TYPE_CHECKING, Any, Protocol
 
 from djqueue.exceptions import PartialFailure
-from djqueue.forks import ChildrenEnd
+from djqueue.forks import run_in_parent
 from djqueue.logs import tell
 from djqueue.running import Awaiter, CurrentMessage, run_batch, with_own_thread
 
@@ -62,8 +62,7 @@ class Binding:
             self.shard = None
 
     def _run(self, step: Callable[[], Any]) -> Any:
-        with ChildrenEnd():
-            value = step()
+        value = run_in_parent(step)
         return self.await_(with_own_thread(value)) if inspect.iscoroutine(value) else value
 
 

@@ -20,7 +20,7 @@ from djqueue import conf
 from djqueue.backends.base import BaseQueue, Entry, Lease
 from djqueue.carriers import carriers
 from djqueue.exceptions import TimeLimitExceeded
-from djqueue.forks import ChildrenEnd
+from djqueue.forks import ChildrenEnd, run_in_parent
 from djqueue.kept import Progress, is_cancelled, report_progress
 from djqueue.logs import tell
 from djqueue.message import Envelope, open_envelope
@@ -52,6 +52,8 @@ class Control:
     """How many times ``max_lost`` starts may be lost while nobody saw them end."""
     given_up = False
     """Whether whoever runs it has decided already what becomes of the message."""
+    throttled = False
+    """Whether what it may begin with is bounded in time."""
     late = 0.0
     """For how many seconds it has waited, if it is throttled and that is too long to begin now."""
 
@@ -208,11 +210,10 @@ def _run(start: Callable[[], Any], messages: Sequence[CurrentMessage], await_: A
     _current.set(messages)
     carriers.consume(messages[0].metadata, messages[0].queue_name)
     for message in messages:
-        if message.control is not None and message.control.late:
+        if message.control is not None and message.control.throttled:
             _begin_in_time([one.control for one in messages if one.control is not None])
             break
-    with ChildrenEnd():
-        value = start()
+    value = run_in_parent(start)
     if inspect.iscoroutine(value):  # of an async function, or of one that was wrapped
         limits = [message.time_limit for message in messages if message.time_limit is not None]
         return await_(with_own_thread(value, min(limits, default=None)))

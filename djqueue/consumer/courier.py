@@ -44,7 +44,8 @@ class Courier(Loop):
         self._reports: dict[Held, Progress] = {}
         self._watched: dict[Held, Event] = {}
         self._beginning: dict[Held, Event] = {}
-        self._seen_through: set[str] = set()
+        self.seen_through: set[str] = set()
+        """Commands that have done their work, and the process lives."""
 
     def report(self, held: Held, progress: Progress) -> None:
         """The newest report of each counts."""
@@ -67,18 +68,13 @@ class Courier(Loop):
         same, its next start is not the first.
         """
         entry = held.lease.entry
-        if entry.label in self._seen_through and entry.attempts == 1:
+        if entry.label in self.seen_through and entry.attempts == 1:
             return
         self._beginning[held] = told = Event()
         self.wake()
         if not told.wait(BEGINNING) or not held.lease.begun:
             self._beginning.pop(held, None)
             raise QueueError("the store does not say that it is still ours")
-
-    def saw_through(self, held: Held) -> None:
-        """Its command has done its work, and the process lives."""
-        if held.policy is not None:
-            self._seen_through.add(held.lease.entry.label)
 
     def tick(self) -> float:
         self._begin_all()
@@ -155,6 +151,7 @@ class HeldControl(Control):
         self._courier = courier
         self._shorten = shorten
         self._gate, self._counted, self._left = held.lease.entry.gate, held.lease, held.since
+        self.throttled = bool(self._gate)
 
     def begin(self, policy: Policy) -> None:
         if not self._held.lease.begun:
