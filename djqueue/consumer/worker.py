@@ -55,10 +55,7 @@ class Worker(Member):
 
     def duty(self) -> None:
         while (unit := self._pool.next(self)) is not None and self._serve(unit):
-            for held in unit:
-                if held.verdict is not None and held.verdict.outcome is not Outcome.DONE:
-                    self._recover(unit)
-                    break
+            self._recover(unit)
             unit.clear()  # or it would be kept until the next one comes
         self.part()
         if self._runner is not None:
@@ -123,6 +120,11 @@ class Worker(Member):
 
     def _recover(self, unit: Sequence[Held]) -> None:
         """After a failure let nothing live on for it, and begin nothing while this process is at its limits."""
+        for held in unit:
+            if held.verdict is not None and held.verdict.outcome is not Outcome.DONE:
+                break
+        else:
+            return
         failures = _failures([held.verdict for held in unit if held.verdict is not None])
         release(failures)  # the frames that have ended since
         if any(map(is_for_want, failures)):
