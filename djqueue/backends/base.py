@@ -238,9 +238,9 @@ class BaseQueue(ItemVerbs, OperatorVerbs):
 
     def _begin_lost(self, claimed: Claimed) -> Claimed:
         """Say of what was lost before that it begins: who reserves runs it now."""
-        late = [lease for lease in claimed if lease.entry.lost and not lease.begun]
-        begun = {lease.entry.id: lease for lease in self.begin(late)} if late else {}
-        claimed[:] = [begun.get(lease.entry.id, lease) for lease in claimed]
+        if late := [lease for lease in claimed if lease.entry.lost and not lease.begun]:
+            begun = {lease.entry.id: lease for lease in self.begin(late)}
+            claimed[:] = [begun.get(lease.entry.id, lease) for lease in claimed]
         return claimed
 
     @property
