@@ -47,7 +47,9 @@ def main() -> None:
     descriptor = int(sys.argv[1])
     os.set_inheritable(descriptor, False)
     teller = Teller(os.fdopen(descriptor, "wb"))
-    errand: Errand = pickle.loads(_heard())  # from our own parent, and no store
+    if not (text := _heard()):
+        return
+    errand: Errand = pickle.loads(text)  # from our own parent, and no store
     django.setup()
     _log_to(teller)
     _run(errand, teller)
@@ -79,8 +81,12 @@ def _run(errand: Errand, teller: Teller) -> None:
 
 
 def _await_the_word(teller: Teller) -> None:
-    teller.tell(Begins())
-    if _heard() != GO:
+    try:
+        teller.tell(Begins())
+        word = _heard()
+    except BrokenPipeError:
+        word = b""
+    if word != GO:  # the parent is gone
         os._exit(1)
     threading.Thread(target=_end_with_parent, name="djqueue-parent", daemon=True).start()
 

@@ -38,7 +38,7 @@ logger = logging.getLogger(__name__)
 
 UNRUN = (Outcome.UNTRIED, Outcome.NOT_NOW, Outcome.THROTTLED)
 """What ended like this does not count as run."""
-PATIENCE = 3
+PATIENCE = 5
 """How many times max_lost starts may be lost together with the whole consumer, if those that were lost run apart."""
 ON_ITS_WAY = 1.0  # most seconds between the pool and a worker
 LAST_WORDS = 2.0  # seconds to tell the store what we hand back; if it is away the leases run out

@@ -15,7 +15,7 @@ from tests.site import until
 pytestmark = pytest.mark.slow
 THREADS = 4
 WHY = re.compile(r"worker died: (\d+) starts never reported; the last one ended by exit code 7")
-MOST_LOST, PATIENCE = 3, 3
+MOST_LOST, PATIENCE = 3, 5
 GUILTY, INNOCENT = full(8, 40), full(100, 300)
 SECONDS = float(os.environ.get("DJQUEUE_KILL_SECONDS", full(12, 60)))
 """For so long busy consumers are killed."""

@@ -119,13 +119,13 @@ def test_it_dies_with_its_consumer_which_counts_as_one_more_lost_start(crew, tmp
 @ON_EACH
 def test_lost_together_with_their_consumers_are_more_starts_than_may_be_seen_to_die(crew):
     """Who kills consumers from outside kills what they run: that alone puts nothing aside."""
-    ids = [put_lost(work, lost=lost) for lost in (2, 3, 8)]
-    bounded = put_lost(work, lost=9)
+    ids = [put_lost(work, lost=lost) for lost in (2, 3, 14)]
+    bounded = put_lost(work, lost=15)
     crew.hire()
     crew.ledger.wait_all("end", ids)
     until(lambda: len(queues["default"].dead) == 1)
     [note] = notes(queues["default"].dead.find(bounded).entry.note)
-    assert note["reason"] == "worker died: 9 starts never reported"
+    assert note["reason"] == "worker died: 15 starts never reported"
 
 
 @ON_ONE
