@@ -20,6 +20,11 @@ def work():
     pass
 
 
+@queue_command(max_lost=1)
+def at_most_once():
+    pass
+
+
 @pytest.fixture
 def courier():
     courier = Courier(Holdings())
@@ -37,8 +42,8 @@ def begun(queue, monkeypatch):
     return counted
 
 
-def claimed(queue, courier, ahead=1, **counts):
-    queue.put([replace(message_for(queue, work.name), **counts)])
+def claimed(queue, courier, ahead=1, command=work, **counts):
+    queue.put([replace(message_for(queue, command.name), **counts)])
     [held] = Holdings().take(queue, queue.claim(1, 60, "me", ahead), 0.0)
     return held, HeldControl(held, courier, lambda: None)
 
@@ -54,16 +59,20 @@ def test_a_command_that_was_not_seen_done_here_is_begun_first(queue, courier, be
 
 
 def test_one_that_was_costs_no_round_trip(queue, courier, begun):
-    first, _ = run(queue, courier)
-    courier.seen_through.add(first.lease.entry.label)
+    courier.saw_through(run(queue, courier)[0])
     held, verdict = run(queue, courier)
     assert (verdict.outcome, held.lease.begun, begun) == (Outcome.DONE, False, [1])
 
 
 def test_but_one_that_was_started_before_is_begun_first(queue, courier, begun):
-    first, _ = run(queue, courier)
-    courier.seen_through.add(first.lease.entry.label)
+    courier.saw_through(run(queue, courier)[0])
     run(queue, courier, attempts=1, failures=1)
+    assert begun == [1, 1]
+
+
+def test_one_of_which_one_start_may_be_lost_is_always_begun_first(queue, courier, begun):
+    for _ in range(2):
+        courier.saw_through(run(queue, courier, command=at_most_once)[0])
     assert begun == [1, 1]
 
 

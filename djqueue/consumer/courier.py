@@ -45,7 +45,7 @@ class Courier(Loop):
         self._watched: dict[Held, Event] = {}
         self._beginning: dict[Held, Event] = {}
         self.seen_through: set[str] = set()
-        """Commands that have done their work, and the process lives."""
+        """Commands whose first starts need not be noted."""
 
     def report(self, held: Held, progress: Progress) -> None:
         """The newest report of each counts."""
@@ -75,6 +75,11 @@ class Courier(Loop):
         if not told.wait(BEGINNING) or not held.lease.begun:
             self._beginning.pop(held, None)
             raise QueueError("the store does not say that it is still ours")
+
+    def saw_through(self, held: Held) -> None:
+        """Its command has done its work, and the process lives. If only one start may be lost, each is noted."""
+        if held.policy is not None and held.policy.most_lost > 1:
+            self.seen_through.add(held.lease.entry.label)
 
     def tick(self) -> float:
         self._begin_all()

@@ -199,8 +199,8 @@ class Crew:
             self.budget.give(1)
         else:
             self.budget.ran()
-        if verdict.outcome is Outcome.DONE and held.policy is not None:
-            self.courier.seen_through.add(held.lease.entry.label)
+        if verdict.outcome is Outcome.DONE and held.lease.entry.label not in self.courier.seen_through:
+            self.courier.saw_through(held)
         self.settler.add(held, verdict)
 
     def _recall(self) -> str:
