@@ -203,6 +203,19 @@ def test_results_are_kept_though_the_answers_of_those_who_settle_are_lost(queue,
     assert (len(lost), len(heard), late) == (3, 40, [])
 
 
+def test_a_connection_that_died_without_autocommit_is_not_used_for_ever(queue):
+    """As Django leaves one that is cut before it could be told to commit by itself."""
+    put(queue, "a")
+    [held] = (holdings := Holdings()).take(queue, claim(queue), clock())
+    (settler := Settler(holdings)).add(held, Verdict(Outcome.DONE))
+    connection = connections[queue.database]
+    connection.ensure_connection()
+    connection.connection.close()
+    connection.autocommit = False
+    eventually(lambda: settler.tick() and not len(settler))
+    assert queue.stats().done == 1
+
+
 @pytest.mark.parametrize("verb", ["complete", "bury"])
 @pytest.mark.parametrize("laned", [False, True])
 def test_a_kill_between_the_end_and_its_result_cannot_be(queue, verb, laned):
@@ -246,11 +259,12 @@ def test_a_long_note_is_kept_whole(queue):
 # ---- rows that somebody else wrote
 
 
-def test_an_extreme_count_of_what_is_done_stops_no_completion(queue):
+@pytest.mark.parametrize("count", [2**63 - 1, -(2**63)])
+def test_an_extreme_count_of_what_is_done_stops_no_completion(queue, count):
     put(queue, "a", "b")
     assert len(queue.complete(claim(queue))) == 1
-    QueueFact.objects.using(queue.database).filter(k__startswith=f"{queue.name} done").update(tally=2**63 - 1)
-    assert queue.stats().done > 0
+    QueueFact.objects.using(queue.database).filter(k__startswith=f"{queue.name} done").update(tally=count)
+    assert queue.stats().done >= 0
     assert len(queue.complete(claim(queue))) == 1
     assert queue.stats().done >= 1
 

@@ -42,6 +42,12 @@ def each(things: Iterable[T], do: Callable[[T], float]) -> float:
     return min(answers, default=inf)
 
 
+def recycle_connections() -> None:
+    """After a failure: a database connection that is broken, or was left without autocommit, is not used again."""
+    with suppress(Exception):
+        close_old_connections()
+
+
 class Setbacks:
     """How often something failed in a row, which is told, and when it is to be tried again."""
 
@@ -57,8 +63,7 @@ class Setbacks:
 
     def add(self, error: BaseException, longest_pause: float = LONGEST_PAUSE) -> float:
         """Report the first failure in full and the ones after it in a line; the seconds to wait, longer every time."""
-        with suppress(Exception):
-            close_old_connections()
+        recycle_connections()
         self.count += 1
         pause = min(longest_pause, pause_after(self.count))
         self._until = time.monotonic() + pause

@@ -9,7 +9,7 @@ from collections.abc import Callable
 
 from djqueue.backends.base import BaseQueue
 from djqueue.consumer.holdings import Held, Holdings
-from djqueue.consumer.loop import FIRST_PAUSE, Loop, pause_after
+from djqueue.consumer.loop import FIRST_PAUSE, Loop, pause_after, recycle_connections
 from djqueue.consumer.starvation import Starvation
 from djqueue.durations import clock
 from djqueue.logs import tell
@@ -103,6 +103,7 @@ class Lane:
         return max(1, BATCH >> self._failures)
 
     def _put_off(self, batch: list[Held], error: Exception) -> None:
+        recycle_connections()
         for held in batch:
             held.in_doubt = True
         self.waiting.rotate(-len(batch))

@@ -69,7 +69,10 @@ LEASE = (
 )
 """SINCE and BEGUN are said by the ask of a claim: see :func:`leasing`."""
 MOST_DONE = 10**15
-COUNTED = f"CASE WHEN djqueue_fact.tally < {MOST_DONE} THEN djqueue_fact.tally ELSE {MOST_DONE} END"
+COUNTED = (
+    "CASE WHEN djqueue_fact.tally < 0 THEN 0 "
+    f"WHEN djqueue_fact.tally < {MOST_DONE} THEN djqueue_fact.tally ELSE {MOST_DONE} END"
+)
 """A count, up to one that may be added to, and that a sum of all counts still takes."""
 ALL, NONE = "1 = 1", "1 = 0"
 """Of what is claimed this has begun: conditions."""
