@@ -15,7 +15,7 @@ def run_in_parent(step: Callable[[], Any]) -> Any:
     """Run code of others: a child that it forks ends where it would return, or raise.
 
     It ends as a child of ``multiprocessing`` does: with 0, with what it gave to ``sys.exit``, or with 1 and a
-    traceback; nothing of what called this is run in it.
+    traceback; nothing of what called this is run in it. It is not made of ChildrenEnd, as every message passes here.
     """
     parent = os.getpid()
     try:

@@ -53,7 +53,7 @@ class Control:
     given_up = False
     """Whether whoever runs it has decided already what becomes of the message."""
     throttled = False
-    """Whether what it may begin with is bounded in time."""
+    """Whether it has a slot in which it is to begin."""
     late = 0.0
     """For how many seconds it has waited, if it is throttled and that is too long to begin now."""
 

@@ -278,23 +278,12 @@ class TestStarvation:
         monkeypatch.setattr("os.open", no_descriptor)
         assert starvation.add(ConnectionError("cannot create a socket"))
 
-    @MEMORY
-    def test_a_worker_begins_nothing_while_the_process_is_at_its_limits(self, queue, monkeypatch):
-        """What it began would fail for no fault of its own."""
+    @pytest.mark.parametrize("command", [take_all, take_all_in_order], ids=["apart", "in a run"])
+    def test_a_worker_begins_nothing_while_the_process_is_at_its_limits(self, queue, monkeypatch, command):
+        """What it began would fail for no fault of its own; what is behind a failure in its run would, too."""
         short = threading.Event()
         monkeypatch.setattr("djqueue.consumer.starvation.at_limits", short.is_set)
-        take_all.enqueue_many([(number,) for number in range(20)])
-        actions.append(short.set)
-        with serving(threads=2) as consumer:
-            assert consumer.code() == STUCK
-        assert 1 <= len(ran) <= 2
-        assert queue.stats().leased == 0
-
-    def test_nor_does_it_go_on_with_a_run(self, queue, monkeypatch):
-        """What is behind a failure in its run would fail for want as well."""
-        short = threading.Event()
-        monkeypatch.setattr("djqueue.consumer.starvation.at_limits", short.is_set)
-        take_all_in_order.enqueue_many([(number,) for number in range(20)])
+        command.enqueue_many([(number,) for number in range(20)])
         actions.append(short.set)
         with serving(threads=2) as consumer:
             assert consumer.code() == STUCK

@@ -5,6 +5,7 @@ from __future__ import annotations
 import logging
 import time
 from collections.abc import Callable, Iterable, Sequence
+from math import inf
 from threading import Event
 
 from djqueue import conf
@@ -156,7 +157,7 @@ class HeldControl(Control):
         self._courier = courier
         self._shorten = shorten
         self._gate, self._counted, self._left = held.lease.entry.gate, held.lease, held.since
-        self.throttled = bool(self._gate)
+        self.throttled = bool(self._gate) and Gate.read(self._gate).margin < inf
 
     def begin(self, policy: Policy) -> None:
         if not self._held.lease.begun:
@@ -174,7 +175,7 @@ class HeldControl(Control):
 
     @property
     def late(self) -> float:
-        if not self._gate:
+        if not self.throttled:
             return 0.0
         waited = clock() - self._left
         return waited if waited > PROMPT * Gate.read(self._gate).margin else 0.0

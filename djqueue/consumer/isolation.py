@@ -13,10 +13,8 @@ import sys
 import threading
 from contextlib import suppress
 from dataclasses import dataclass, replace
-from math import inf
 from typing import IO, Any
 
-from djqueue.backends.gates import Gate
 from djqueue.consumer.courier import HeldControl
 from djqueue.consumer.holdings import Held
 from djqueue.executor import declared, report
@@ -83,8 +81,7 @@ def run_isolated(held: Held, control: HeldControl) -> Verdict | None:
 
     What is throttled is not: the slot that it has would be over before a process has begun.
     """
-    gate = held.lease.entry.gate
-    if "durable" in held.queue.cannot or (gate and Gate.read(gate).margin < inf):
+    if "durable" in held.queue.cannot or control.throttled:
         return None
     try:
         policy = declared(held.queue, held.lease)
