@@ -111,7 +111,8 @@ def serve(queue: BaseQueue, lease: Lease) -> Verdict:
 def _begun(queue: BaseQueue, lease: Lease, control: Control) -> Job | Verdict:
     """What is to be run, or why it is not."""
     entry = lease.entry
-    events.emit(events.claimed, entry.label, id=entry.id, queue_name=queue.alias, attempt=entry.attempts)
+    if events.claimed.receivers:
+        events.emit(events.claimed, entry.label, id=entry.id, queue_name=queue.alias, attempt=entry.attempts)
     try:
         return _opened(queue, lease, control)
     except InvalidMessage as error:
@@ -127,7 +128,9 @@ def _opened(queue: BaseQueue, lease: Lease, control: Control) -> Job | Verdict:
         return not_now(lease, f"unknown command {envelope.command!r}")
     policy = policy_of(command, envelope)
     keep = policy.keeps_result
-    verdict = policy.refuse(lease, control.patience) or _cancelled(control)
+    verdict = policy.refuse(lease, control.patience)
+    if verdict is None and lease.entry.attempts > 1:
+        verdict = _cancelled(control)
     if verdict is not None:
         return replace(verdict, keep=keep)
     args, kwargs = envelope.arguments()  # reads model instances

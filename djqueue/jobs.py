@@ -60,6 +60,8 @@ def attempt_together(jobs: Sequence[Job], context: Context, binding: Binding) ->
 
 
 def _tell_started(job: Job) -> None:
+    if not events.started.receivers:
+        return
     message = job.message
     events.emit(events.started, message.command, id=message.id, queue_name=message.queue_name, attempt=message.attempt)
 

@@ -77,8 +77,8 @@ class Control:
 
     @property
     def called_off(self) -> bool:
-        """Whether it was cancelled when it ran before: then it is not to be run again."""
-        return self.lease is not None and self.lease.entry.attempts > 1 and self.cancelled
+        """Whether it was cancelled when it ran before: then it is not to be run again. Asked of no first start."""
+        return self.cancelled
 
     def report(self, id: str, progress: Progress) -> None:
         """Let the holders of its result know how far it is. A store that fails costs the report, not the work."""

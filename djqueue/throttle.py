@@ -28,7 +28,7 @@ LONGEST_NAME = 200
 
 PASSED = (
     # what it is
-    "alias", "bytes_at_once", "connection", "database", "dead", "lease", "logical", "name", "on_commit",
+    "alias", "bytes_at_once", "cannot", "connection", "database", "dead", "lease", "logical", "name", "on_commit",
     "options", "poll", "store", "wakes",
     # of the four verbs, those that take nothing out
     "flush", "write",
@@ -101,11 +101,6 @@ class ThrottledQueue(BaseQueue):
     # ---- the settings
 
     @property
-    def cannot(self) -> frozenset[str]:
-        """What the queue within cannot do; and nothing leaves it ahead of a free worker."""
-        return self.queue.cannot | {"ahead"}
-
-    @property
     def limit(self) -> int:
         """How many may leave in a window."""
         return self.budget.window.limit
@@ -150,11 +145,13 @@ class ThrottledQueue(BaseQueue):
 
     # ---- what is throttled
 
-    def claim(self, limit: int = 1, lease: float = 60.0, owner: str = "", ahead: int = 0) -> Claimed:
+    def claim(
+        self, limit: int = 1, lease: float = 60.0, owner: str = "", ahead: int = 0, begin: bool = True
+    ) -> Claimed:
         """As the contract says, within the throttle; nothing of it waits for a worker. Tells :attr:`refusal`."""
         if limit <= ahead:
             return Claimed((), 0.0)
-        claimed = self.queue.claim_within(self.budget, limit - ahead, lease, owner)
+        claimed = self.queue.claim_within(self.budget, limit - ahead, lease, owner, begin)
         self._told.refusal = claimed.refusal
         return claimed
 

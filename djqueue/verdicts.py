@@ -15,6 +15,8 @@ from djqueue.notes import noted, notes
 class Outcome(Enum):
     """How a claim ended."""
 
+    __hash__ = object.__hash__  # that of Enum is a function of Python, and each message looks up its outcome
+
     DONE = "done"
     RETRY = "retry"
     """Back in the queue, to be run again: after a failure, or because the command asked for it."""

@@ -1,7 +1,6 @@
 """Batches of functions: several calls at once, each settled by itself."""
 
 import asyncio
-import threading
 
 import pytest
 
@@ -272,7 +271,8 @@ class TestStops:
         with serving(threads=1) as consumer:
             gate.await_within(1)
             consumer.stop()
-            threading.Thread(target=gate.open).start()
+            eventually(lambda: not consumer.claims())
+            gate.open()
             assert consumer.code() == 0
         assert items() == [list(range(10))]
         assert (queue.stats().ready, queue.stats().leased) == (5, 0)

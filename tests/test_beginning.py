@@ -1,12 +1,13 @@
-"""What was claimed ahead of a free worker: when the store is told that it begins."""
+"""What was claimed and does not begin with that: when the store is told that it begins."""
 
 from dataclasses import replace
 
 import pytest
 
-from djqueue.consumer.courier import Courier, HeldControl
+from djqueue.consumer.courier import NOTED, Courier, HeldControl
 from djqueue.consumer.holdings import Holdings
 from djqueue.decorators import queue_command
+from djqueue.durations import clock
 from djqueue.exceptions import QueueError
 from djqueue.executor import execute
 from djqueue.verdicts import Outcome
@@ -42,9 +43,9 @@ def begun(queue, monkeypatch):
     return counted
 
 
-def claimed(queue, courier, ahead=1, command=work, **counts):
+def claimed(queue, courier, begin=False, command=work, **counts):
     queue.put([replace(message_for(queue, command.name), **counts)])
-    [held] = Holdings().take(queue, queue.claim(1, 60, "me", ahead), 0.0)
+    [held] = Holdings().take(queue, queue.claim(1, 60, "me", begin=begin), 0.0)
     return held, HeldControl(held, courier, lambda: None)
 
 
@@ -76,9 +77,24 @@ def test_one_of_which_one_start_may_be_lost_is_always_begun_first(queue, courier
     assert begun == [1, 1]
 
 
-def test_what_was_claimed_for_a_free_worker_has_begun(queue, courier, begun):
-    held, verdict = run(queue, courier, ahead=0)
+def test_what_began_with_its_claim_costs_none_either(queue, courier, begun):
+    held, verdict = run(queue, courier, begin=True)
     assert (verdict.outcome, held.lease.begun, begun) == (Outcome.DONE, True, [])
+
+
+def test_what_runs_for_half_a_second_is_begun_then(queue, begun):
+    holdings = Holdings()
+    courier = Courier(holdings)
+    for age in (2 * NOTED, NOTED / 2):
+        queue.put([message_for(queue, work.name)])
+        [held] = holdings.take(queue, queue.claim(1, 60, "me", begin=False), 0.0)
+        held.began, held.policy = clock() - age, work.policy
+    courier.tick()
+    assert sorted((held.lease.begun, clock() - held.began > NOTED) for held in holdings) == [
+        (False, False),
+        (True, True),
+    ]
+    assert (courier.tick() <= NOTED, begun) == (True, [1])
 
 
 def test_what_is_not_ours_any_more_is_not_started(queue, courier, begun):

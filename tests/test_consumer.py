@@ -87,7 +87,7 @@ class TestHowMany:
         """While a claim of an empty queue is on its way, the budget is out but nothing has run."""
         asking, looks, claim, ended = Gate(), Gate(), queue.claim, Crew.ended
         looks.open()
-        monkeypatch.setattr(queue, "claim", lambda *args: asking() or claim(*args))
+        monkeypatch.setattr(queue, "claim", lambda *args, **how: asking() or claim(*args, **how))
         monkeypatch.setattr(Crew, "ended", lambda crew: looks() or ended(crew))
         with serving(threads=1, limit=1) as consumer:
             asking.await_within(1)

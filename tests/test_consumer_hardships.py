@@ -77,7 +77,7 @@ class TestHardships:
         away = threading.Event()
         for name in ("claim", "complete", "reap", "touch"):
             verb = getattr(queue, name)
-            monkeypatch.setattr(queue, name, lambda *args, v=verb: _away() if away.is_set() else v(*args))
+            monkeypatch.setattr(queue, name, lambda *args, v=verb, **how: _away() if away.is_set() else v(*args, **how))
         with serving(threads=2) as consumer:
             pass_the_gate()
             gate.await_within(1)

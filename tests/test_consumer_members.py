@@ -216,8 +216,8 @@ class TestStarvation:
         monkeypatch.setattr(starvation, "PATIENCE", 30.0)  # a second of a calm machine
         claim, left = queue.claim, iter(range(3))
 
-        def now_and_then(*args):
-            return claim(*args) if next(left, None) is None else no_memory()
+        def now_and_then(*args, **how):
+            return claim(*args, **how) if next(left, None) is None else no_memory()
 
         monkeypatch.setattr(queue, "claim", now_and_then)
         work(1)
@@ -231,11 +231,11 @@ class TestStarvation:
         away = threading.Event()
         claim, asked = queue.claim, []
 
-        def ask(*args):
+        def ask(*args, **how):
             asked.append(time.monotonic())
             if not away.is_set():
                 raise ConnectionRefusedError(errno.ECONNREFUSED, "refused")
-            return claim(*args)
+            return claim(*args, **how)
 
         monkeypatch.setattr(queue, "claim", ask)
         work(1)

@@ -9,7 +9,8 @@ import pytest
 from djqueue import events
 from djqueue.backends.base import Entry, Reaped
 from djqueue.consumer import Consumer, reaper
-from djqueue.consumer.courier import HeldControl
+from djqueue.consumer.courier import Courier, HeldControl
+from djqueue.consumer.holdings import Holdings
 from djqueue.consumer.loop import Loop
 from djqueue.consumer.reaper import Heart, Reaper
 from djqueue.decorators import queue_command
@@ -169,6 +170,13 @@ class TestBounds:
 
 
 @pytest.mark.backends("memory", "sqlite", "redis")
+def knowing(command):
+    """A courier in a process that has seen a command done."""
+    courier = Courier(Holdings())
+    courier.seen_through.add(command.name)
+    return courier
+
+
 class TestHeart:
     def bench(self, queue, lease):
         bench = Bench(queue)
@@ -208,7 +216,7 @@ class TestHeart:
         bench.feeder.tick()
         [first, *rest] = bench.pool.next()
         assert len(rest) == 2
-        HeldControl(first, None, lambda: woken.append(1)).begin(in_order.policy)
+        HeldControl(first, knowing(in_order), lambda: woken.append(1)).begin(in_order.policy)
         bench.heart.tick()
         assert woken == [1]
         for held in [first, *rest]:
@@ -221,7 +229,7 @@ class TestHeart:
         bench.feeder.tick()
         [held] = bench.holdings
         for policy in (work.policy, work.policy.using(lease=300)):
-            HeldControl(held, None, lambda: woken.append(1)).begin(policy)
+            HeldControl(held, knowing(work), lambda: woken.append(1)).begin(policy)
         assert woken == []
 
     def test_it_says_when_a_lease_is_lost(self, queue, caplog):

@@ -236,7 +236,7 @@ class TestOneThatFails:
         asked = []
         bench = Bench(*abc, threads=4)
         with monkeypatch.context() as broken:
-            broken.setattr(abc[0], "claim", lambda *args: asked.append(1) or _away())
+            broken.setattr(abc[0], "claim", lambda *args, **how: asked.append(1) or _away())
             for _ in range(10):
                 bench.feeder._nap = lambda *times: None
                 bench.feeder.tick()
@@ -262,7 +262,7 @@ class TestOneThatFails:
         assert bench.feeder.dry is None
 
     def test_for_want_of_memory_the_feeder_starves_though_others_are_served(self, abc, monkeypatch):
-        def starve(*args):
+        def starve(*args, **how):
             raise MemoryError
 
         monkeypatch.setattr(abc[0], "claim", starve)
@@ -294,7 +294,7 @@ class TestOneThatFails:
 
         monkeypatch.setattr("djqueue.consumer.feeder.clock", lambda: now[0])
         for queue in abc:
-            monkeypatch.setattr(queue, "claim", lambda *args, alias=queue.alias: claim(alias))
+            monkeypatch.setattr(queue, "claim", lambda *args, alias=queue.alias, **how: claim(alias))
         bench = Bench(*abc, threads=4)
         for _ in range(4):
             bench.feeder.guarded_tick()

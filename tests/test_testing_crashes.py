@@ -69,11 +69,18 @@ class Crashes:
     def test_what_kills_its_workers_goes_to_the_error_queue(self):
         work()
         for _ in range(3):
-            with crash_at("claimed"):
+            with crash_at("ran"):
                 run_due()
         [run] = run_due()
         assert (run.failed, run.reason) == (True, "worker died: 3 starts never reported")
         assert len(queues["default"].dead) == 1
+
+    def test_what_had_not_begun_is_not_lost(self):
+        work()
+        for _ in range(3):
+            with crash_at("claimed"):
+                run_due()
+        assert [(run.outcome, run.attempt) for run in run_due()] == [("done", 4)]
 
     def test_a_lease_is_held_until_the_block_ends(self):
         work()

@@ -71,7 +71,7 @@ def _set_back(store: BaseStore, key: str, was: bytes | None, ruling: Ruling) -> 
         store.swap(key, mark, was, ruling.ttl)
 
 
-def claim_within(queue: BaseQueue, budget: Budget, limit: int, lease: float, owner: str) -> Claimed:
+def claim_within(queue: BaseQueue, budget: Budget, limit: int, lease: float, owner: str, begin: bool) -> Claimed:
     """Spend first, claim then, hand back what was not used: a crash in between costs slots, and no entry."""
     store = queue.store.shared
     grant = store.take(budget, limit)
@@ -79,7 +79,7 @@ def claim_within(queue: BaseQueue, budget: Budget, limit: int, lease: float, own
         return Claimed((), grant.again, grant.why)
     claimed = Claimed()
     try:
-        claimed = queue.claim(grant.count, lease, owner)
+        claimed = queue.claim(grant.count, lease, owner, begin=begin)
     finally:
         if len(claimed) < grant.count:
             store.give(budget, grant, grant.count - len(claimed))

@@ -106,7 +106,7 @@ class BaseQueue(ItemVerbs, OperatorVerbs):
     """
 
     cannot: frozenset[str] = frozenset(
-        {"durable", "lease", "priority", "idempotent", "inspect", "transaction", "fence", "ahead", "lanes", "shards"}
+        {"durable", "lease", "priority", "idempotent", "inspect", "transaction", "fence", "begin", "lanes", "shards"}
     )
     """What this backend cannot do. Read by checks, the contract suites and the docs; never by the consumer."""
     options: frozenset[str] = frozenset()
@@ -189,12 +189,14 @@ class BaseQueue(ItemVerbs, OperatorVerbs):
         self.write(wire.pack(wire.stamped(entry, self.now())))
         return True
 
-    def claim(self, limit: int = 1, lease: float = 60.0, owner: str = "", ahead: int = 0) -> Claimed:
+    def claim(
+        self, limit: int = 1, lease: float = 60.0, owner: str = "", ahead: int = 0, begin: bool = True
+    ) -> Claimed:
         """Lease up to ``limit`` units of work for ``lease`` seconds; never waits. Their ``attempts`` are one higher.
 
         A unit is a due entry, or a run of a lane. Of the units, ``ahead`` would wait for a worker: what is throttled
-        is none of these. If none would wait, the first entry of each unit begins with the claim (``lease.begun``),
-        unless it was lost before: that begins when who runs it says so, by :meth:`begin`.
+        is none of these. The first entry of each unit begins with the claim (``lease.begun``), unless it was lost
+        before, or ``begin`` is False: then it begins when who runs it says so, by :meth:`begin`.
         What a claim took whose answer never came is given back by the next claim or reap, and counts as nothing.
         """
         due, early, now = [], {}, self.now()
@@ -207,9 +209,11 @@ class BaseQueue(ItemVerbs, OperatorVerbs):
             return Claimed(due, again=0.0)
         return Claimed(due, again=0.0 if len(due) >= limit else min(early.values(), default=inf))
 
-    def claim_within(self, budget: Budget, limit: int = 1, lease: float = 60.0, owner: str = "") -> Claimed:
+    def claim_within(
+        self, budget: Budget, limit: int = 1, lease: float = 60.0, owner: str = "", begin: bool = True
+    ) -> Claimed:
         """Claim what a budget allows. One atomic step where the backend can; what is not there spends nothing."""
-        return apart.claim_within(self, budget, limit, lease, owner)
+        return apart.claim_within(self, budget, limit, lease, owner, begin)
 
     def reserve(self, limit: int = 1, lease: float = 60.0, owner: str = "", wait: float = 0.0) -> Claimed:
         """Claim; while there is nothing, nap and claim again until ``wait`` seconds are over.
@@ -404,7 +408,7 @@ class BaseQueue(ItemVerbs, OperatorVerbs):
 class LeasedQueue(BaseQueue):
     """The mirror image: write the leased verbs (``put`` … ``stats``), get the four for nothing."""
 
-    cannot = frozenset({"transaction", "ahead", "lanes", "shards"})
+    cannot = frozenset({"transaction", "begin", "lanes", "shards"})
 
     def write(self, data: str) -> None:
         """Put ``data`` as an entry of its own, behind all others of its priority. Raises QueueFull as ``put`` does."""

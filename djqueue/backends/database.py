@@ -163,11 +163,13 @@ class DatabaseQueue(DatabaseOperators, LeasedQueue):
 
     # ---- claim and reap
 
-    def claim(self, limit: int = 1, lease: float = 60.0, owner: str = "", ahead: int = 0) -> Claimed:
+    def claim(
+        self, limit: int = 1, lease: float = 60.0, owner: str = "", ahead: int = 0, begin: bool = True
+    ) -> Claimed:
         """At equal priority lanes and entries in none take turns; a claim that is full may not know of lanes that
         others filled or let open in the last 50 milliseconds."""
         self._disown()
-        ask = self._ask(limit, lease, owner)._replace(begun=NONE if ahead else ALL)
+        ask = self._ask(limit, lease, owner, begin)
         with self._asking(ask, lease):
             claimed = self._claim(ask, ahead)
             self._claims.look_behind(self._sql, ask)
@@ -180,12 +182,14 @@ class DatabaseQueue(DatabaseOperators, LeasedQueue):
             units, again = self._claims.claim(self._sql, ask, ahead)
         return Claimed([lease for unit in units for lease in unit], again)
 
-    def claim_within(self, budget: Budget, limit: int = 1, lease: float = 60.0, owner: str = "") -> Claimed:
+    def claim_within(
+        self, budget: Budget, limit: int = 1, lease: float = 60.0, owner: str = "", begin: bool = True
+    ) -> Claimed:
         """One statement or one transaction, if there is something to claim and the budget has room at a glance."""
         if self.store is not self._facts:
-            return super().claim_within(budget, limit, lease, owner)
+            return super().claim_within(budget, limit, lease, owner, begin)
         self._disown()
-        ask = self._ask(limit, lease, owner)
+        ask = self._ask(limit, lease, owner, begin)
         with self._asking(ask, lease):
             return self._without_replays(self._claim_within(budget, ask))
 
@@ -230,10 +234,11 @@ class DatabaseQueue(DatabaseOperators, LeasedQueue):
         if tokens and self._run(disown, self._sql, self.name, tokens):
             self._claims.stir()
 
-    def _ask(self, limit: int, lease: float, owner: str) -> Ask:
+    def _ask(self, limit: int, lease: float, owner: str, begin: bool = True) -> Ask:
         token = secrets.randbits(62) | 1  # 0 is nobody's
         lifo = self._lifo and self.dead is not None
-        return Ask(self.name, limit, micros(lease), token, owner[:LONGEST_OWNER], lifo)
+        begun = ALL if begin else NONE
+        return Ask(self.name, limit, micros(lease), token, owner[:LONGEST_OWNER], lifo, begun=begun)
 
     def _settle_in(self) -> None:
         if self.dead is not None:

@@ -59,8 +59,8 @@ class Lease:
     run: str = ""
     """Leases of one claim that say the same here are one unit of work: for one worker, in this order."""
     begun: bool = True
-    """Whether the store takes the entry to be running: if the lease runs out, that start is lost. What was claimed
-    ahead of a free worker, or behind another entry of its run, or was lost before, begins when ``begin`` says so."""
+    """Whether the store takes the entry to be running: if the lease runs out, that start is lost. What does not
+    begin with its claim, stands behind another entry of its run, or was lost before, begins when ``begin`` says so."""
 
 
 def untried(lease: Lease) -> Lease:

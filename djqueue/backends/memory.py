@@ -72,7 +72,9 @@ class MemoryQueue(MemoryOperators, LeasedQueue):
             self._bell.ring()
         return accepted
 
-    def claim(self, limit: int = 1, lease: float = 60.0, owner: str = "", ahead: int = 0) -> Claimed:
+    def claim(
+        self, limit: int = 1, lease: float = 60.0, owner: str = "", ahead: int = 0, begin: bool = True
+    ) -> Claimed:
         with self._lock:
             now, leases, units = self.now(), [], 0
             self._bell.hear()
@@ -80,15 +82,17 @@ class MemoryQueue(MemoryOperators, LeasedQueue):
             while units < limit and (turn := self._next(now, full=units >= limit - ahead)) is not None:
                 first = turn.items[0]
                 lend = partial(self._lend, now=now, seconds=lease, owner=owner, run=turn.run)
-                leases += [lend(item, begun=item is first and units < limit - ahead) for item in turn.items]
+                leases += [lend(item, begun=begin and item is first) for item in turn.items]
                 units += 1
             more = units == limit or self._lanes.first_rank() is not None
             next = min(self._until_first(DELAYED, now), self._lanes.until_next(now))
             return Claimed(leases, again=0.0 if more else next)
 
-    def claim_within(self, budget: Budget, limit: int = 1, lease: float = 60.0, owner: str = "") -> Claimed:
+    def claim_within(
+        self, budget: Budget, limit: int = 1, lease: float = 60.0, owner: str = "", begin: bool = True
+    ) -> Claimed:
         with self._lock, at_one_moment(self):
-            return super().claim_within(budget, limit, lease, owner)
+            return super().claim_within(budget, limit, lease, owner, begin)
 
     def _next(self, now: float, full: bool) -> Turn | None:
         """The next unit of work. At equal priority entries in no lane and lanes take turns.

@@ -102,25 +102,29 @@ class RedisQueue(LeasedQueue):
         pairs = zip(entries, guards or [None] * len(entries), strict=True)
         return [accepted for some in wire.portions(pairs, size=_size) for accepted in self._put(some)]
 
-    def claim(self, limit: int = 1, lease: float = 60.0, owner: str = "", ahead: int = 0) -> Claimed:
+    def claim(
+        self, limit: int = 1, lease: float = 60.0, owner: str = "", ahead: int = 0, begin: bool = True
+    ) -> Claimed:
         if limit < 1:
             return Claimed((), 0.0)
         self._disown()
         token, span = secrets.token_hex(wire.TOKEN // 2), wire.microseconds(lease)
-        args = (min(limit, wire.AT_ONCE), ahead, wire.AT_ONCE, span, token, wire.text(owner), self._remember)
+        sizes, holder = (min(limit, wire.AT_ONCE), ahead, wire.AT_ONCE), (token, int(begin), wire.text(owner))
         with self._unanswered.asking(token, lease):
-            found = self._run("claim", args)
+            found = self._run("claim", (*sizes, span, *holder, self._remember))
         return self._claimed(found, token, span)
 
-    def claim_within(self, budget: Budget, limit: int = 1, lease: float = 60.0, owner: str = "") -> Claimed:
+    def claim_within(
+        self, budget: Budget, limit: int = 1, lease: float = 60.0, owner: str = "", begin: bool = True
+    ) -> Claimed:
         if limit < 1:
             return Claimed((), 0.0)
         keys = self.store.shared.budget_keys(budget, self._keys.part("meta"))
         self._disown()
         token, span = secrets.token_hex(wire.TOKEN // 2), wire.microseconds(lease)
-        limits, holder = (min(limit, wire.AT_ONCE), wire.AT_ONCE), (token, wire.text(owner))
+        sizes, holder = (min(limit, wire.AT_ONCE), wire.AT_ONCE), (token, int(begin), wire.text(owner))
         with self._unanswered.asking(token, lease):
-            args = (*limits, span, *holder, self._remember, *wire.window_args(budget))
+            args = (*sizes, span, *holder, self._remember, *wire.window_args(budget))
             found = self._run("claim_within", args, keys)
         return self._claimed(found[1], token, span, found[0].decode())
 

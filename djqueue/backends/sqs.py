@@ -56,7 +56,7 @@ class SqsQueue(LeasedQueue):
     """
 
     cannot = frozenset(
-        {"priority", "idempotent", "inspect", "transaction", "order", "count", "fence", "ahead", "lanes", "shards"}
+        {"priority", "idempotent", "inspect", "transaction", "order", "count", "fence", "begin", "lanes", "shards"}
     )
     options = frozenset({"PREFIX", "SUFFIX", "FIFO", "CREATE"})
     wakes = True
@@ -125,7 +125,9 @@ class SqsQueue(LeasedQueue):
         self._messages.send([entry])
         return True
 
-    def claim(self, limit: int = 1, lease: float = 60.0, owner: str = "", ahead: int = 0) -> Claimed:
+    def claim(
+        self, limit: int = 1, lease: float = 60.0, owner: str = "", ahead: int = 0, begin: bool = True
+    ) -> Claimed:
         """As the contract says, but the first that finds nothing takes a second, to be certain."""
         if limit < 1:
             return Claimed((), 0.0)

@@ -27,7 +27,7 @@ PROMPT = 0.6  # of the margin of a throttle: what begins within it is prompt; th
 EVERY = 0.25  # seconds between two deliveries, or two questions, for one message
 FIRST_ANSWER = 1.0  # seconds to wait for it at most
 BEGINNING = 10.0  # seconds to wait for the store to note that something begins
-IDLE = 3600.0  # seconds
+NOTED = 0.5  # seconds after which what runs is noted, if it was begun without
 
 
 class Courier(Loop):
@@ -65,8 +65,8 @@ class Courier(Loop):
     def begin(self, held: Held) -> None:
         """Let the store know that it begins now, unless that is needless. Raises QueueError if it cannot.
 
-        It is needless for a first start of a command that this process has seen done: if it kills the process all the
-        same, its next start is not the first.
+        It is needless for a first start of a command that this process has seen done, which is mostly over before it
+        could be noted: if it kills the process all the same, its next start is not the first.
         """
         entry = held.lease.entry
         if entry.label in self.seen_through and entry.attempts == 1:
@@ -84,12 +84,13 @@ class Courier(Loop):
 
     def tick(self) -> float:
         self._begin_all()
+        self._note_what_lasts()
         for held in [held for held in list(self._watched) if held not in self._holdings]:
             del self._watched[held]
         watched = list(self._watched)  # commands add to it meanwhile
         errands = [*((self._deliver, held) for held in self._due()), *((self._ask, held) for held in watched)]
         each(errands, lambda errand: errand[0](errand[1]))  # one that fails holds up no other
-        return EVERY if self._reports or self._watched else IDLE
+        return EVERY if self._reports or self._watched else NOTED
 
     def _begin_all(self) -> None:
         waiting = {held: told for held in list(self._beginning) if (told := self._beginning.pop(held, None))}
@@ -98,6 +99,12 @@ class Courier(Loop):
         finally:
             for told in waiting.values():
                 told.set()
+
+    def _note_what_lasts(self) -> None:
+        """What was begun without a word to the store, and runs still: from now on it is lost if this process dies."""
+        before = clock() - NOTED
+        lasting = [held for held in self._holdings if held.runs and held.policy and not held.lease.begun]
+        each(_by_queue(held for held in lasting if held.began <= before), self._begin_some)
 
     def _begin_some(self, some: Sequence[Held]) -> float:
         begun = {proof_of(lease): lease for lease in some[0].queue.begin([held.lease for held in some])}

@@ -138,12 +138,12 @@ class Feeder(Loop):
     # ---- from where
 
     def _claim(self, limit: int) -> list[Claimed]:
-        claims, failed, ahead = [], [], max(0, limit - self._idle)
+        claims, failed = [], []
         try:
             for queue in self._to_ask():
                 asked = clock()
                 try:
-                    claims.append(queue.claim(limit, self._hands.lease or queue.lease, self._hands.owner, ahead))
+                    claims.append(self._claim_of(queue, limit))
                 except Exception as error:
                     failed.append((queue, error))
                     if clock() - asked > UNANSWERED:
@@ -162,6 +162,10 @@ class Feeder(Loop):
             if is_for_want(error):  # that is no trouble of the queue: this process is at its limits
                 raise error
         return claims
+
+    def _claim_of(self, queue: BaseQueue, limit: int) -> Claimed:
+        hands, ahead = self._hands, max(0, limit - self._idle)
+        return queue.claim(limit, hands.lease or queue.lease, hands.owner, ahead, begin=False)
 
     def _to_ask(self) -> list[BaseQueue]:
         return [queue for queue in self._queues if not self._alone[id(queue)].left] or list(self._queues)

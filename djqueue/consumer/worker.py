@@ -11,6 +11,7 @@ import traceback
 from collections.abc import Coroutine, Hashable, Iterator, Sequence
 from contextvars import Context, copy_context
 from itertools import takewhile
+from math import inf
 from queue import SimpleQueue
 from typing import TYPE_CHECKING
 
@@ -32,6 +33,7 @@ if TYPE_CHECKING:
 logger = logging.getLogger(__name__)
 
 LOOK = 0.1  # seconds between two looks whether the process is at its limits still
+MENDED = 1.0  # seconds for which a connection that was mended after a command is as good before the next one
 LAPSED = Verdict(Outcome.UNTRIED, "its lease ran out before it was begun")
 
 
@@ -51,6 +53,8 @@ class Worker(Member):
         """The shard for which it has mail."""
         self._pool = pool
         self._runner: asyncio.Runner | None = None
+        self._mended = -inf
+        """When the latest command began after which connections were mended."""
         self.finished = 0
 
     def duty(self) -> None:
@@ -146,8 +150,9 @@ class Worker(Member):
         return None
 
     def _execute(self, batch: Sequence[Held]) -> list[Verdict]:
-        mend_connections()
         first, controls = batch[0], [self._pool.control(held) for held in batch]
+        if first.began - self._mended > MENDED:
+            mend_connections()
         try:
             if len(batch) == 1:
                 isolate = self._pool.isolate
@@ -160,6 +165,7 @@ class Worker(Member):
             return [Verdict(Outcome.HANDED_BACK, f"could not be run: {type(error).__name__}", delay=1.0)] * len(batch)
         finally:
             mend_connections()
+            self._mended = first.began
             self._pool.keep(self)
 
     def _await(self, coroutine: Coroutine) -> object:

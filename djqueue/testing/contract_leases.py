@@ -34,11 +34,11 @@ def run_out(queue: BaseQueue, leases: list[Lease]) -> list[Lease]:
     return leases
 
 
-def one_ahead(queue: BaseQueue) -> Lease:
-    """A new entry, claimed for a short time ahead of a free worker."""
-    put(queue, "ahead")
+def one_waiting(queue: BaseQueue) -> Lease:
+    """A new entry, claimed for a short time, that has not begun."""
+    put(queue, "waiting")
     found: list[Lease] = []
-    eventually(lambda: found.extend(queue.claim(1, SHORT, ahead=1)) or found)
+    eventually(lambda: found.extend(queue.claim(1, SHORT, begin=False)) or found)
     return found[0]
 
 
@@ -193,28 +193,28 @@ class FenceContract(Contract):
         found = queue.find(lease.entry.id).entry
         assert (found.attempts, found.lost) == (3, 3)
 
-    def test_what_is_claimed_for_a_free_worker_has_begun_and_what_is_claimed_ahead_has_not(self):
-        queue = self.queue("lease", "fence", "ahead")
+    def test_what_is_claimed_begins_with_the_claim_or_when_its_holder_says_so(self):
+        queue = self.queue("lease", "fence", "begin")
         put(queue, "work")
         assert claim(queue)[0].begun is True
-        assert one_ahead(queue).begun is False
+        assert one_waiting(queue).begun is False
 
     def test_what_had_not_begun_is_not_lost_when_its_lease_runs_out(self):
-        queue = self.queue("lease", "fence", "ahead")
-        (lease,) = run_out(queue, [one_ahead(queue)])
+        queue = self.queue("lease", "fence", "begin")
+        (lease,) = run_out(queue, [one_waiting(queue)])
         (again,) = claim(queue)
         assert (again.entry.id, again.entry.attempts, again.entry.lost) == (lease.entry.id, 2, 0)
 
     def test_what_has_begun_since_its_claim_is_lost_when_its_lease_runs_out(self):
-        queue = self.queue("lease", "fence", "ahead")
-        lease = one_ahead(queue)
+        queue = self.queue("lease", "fence", "begin")
+        lease = one_waiting(queue)
         (begun,) = queue.begin([lease])
         assert (begun.entry, begun.token, begun.begun) == (lease.entry, lease.token, True)
         run_out(queue, [begun])
         assert claim(queue)[0].entry.lost == 1
 
     def test_what_was_lost_before_begins_when_its_holder_says_so(self):
-        queue = self.queue("lease", "fence", "ahead")
+        queue = self.queue("lease", "fence", "begin")
         lost(queue, "work")
         (lease,) = claim(queue, lease=SHORT)
         assert (lease.entry.lost, lease.begun) == (1, False)
@@ -225,16 +225,16 @@ class FenceContract(Contract):
         assert claim(queue)[0].entry.lost == 2
 
     def test_only_the_holder_can_begin(self):
-        queue = self.queue("lease", "fence", "ahead")
-        lease = run_out(queue, [one_ahead(queue)])[0]
+        queue = self.queue("lease", "fence", "begin")
+        lease = run_out(queue, [one_waiting(queue)])[0]
         (again,) = claim(queue, lease=SHORT)
         assert queue.begin([lease]) == []
         assert queue.complete([again]) == [again]
         assert queue.begin([again]) == []
 
     def test_a_late_holder_whom_nobody_replaced_may_hold_what_had_not_begun(self):
-        queue = self.queue("lease", "fence", "ahead")
-        (late,) = run_out(queue, [one_ahead(queue)])
+        queue = self.queue("lease", "fence", "begin")
+        (late,) = run_out(queue, [one_waiting(queue)])
         (held,) = queue.touch([late], 60)
         assert (nothing_to_claim(queue), queue.find(late.entry.id).entry.lost) == (True, 0)
         assert queue.complete([held]) == [held]

@@ -54,7 +54,7 @@ def crash_at(point: str, command: AnyCommand | None = None, *, times: int = 1) -
 
     :func:`run_due` goes on with other messages, as another worker would. The lease of the dead one stays until it runs
     out: by :func:`virtual_time`, or at the end of the block at the latest. The next :func:`run_due` delivers the
-    message again, with one more attempt and one more start that is counted as lost.
+    message again, with one more attempt, and with one more start that is counted as lost if it had begun.
 
     Raises ValueError for another point, AssertionError if nobody has died when the block ends.
     """

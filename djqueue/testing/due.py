@@ -174,7 +174,7 @@ class Worker:
 
     def _step(self, queue: BaseQueue) -> float:
         """Run one message, a run or a batch, or give back those whose workers died; seconds until there may be more."""
-        claimed = queue.claim(1, queue.lease, OWNER)
+        claimed = queue.claim(1, queue.lease, OWNER, begin=False)
         rest = list(claimed)
         while rest:
             batch, rest = rest[: batch_of(rest)], rest[batch_of(rest) :]
@@ -187,10 +187,9 @@ class Worker:
 
     def _serve(self, queue: BaseQueue, batch: Sequence[Lease]) -> bool:
         """Run and settle what runs at once; whether what is behind it may begin."""
-        if waiting := [lease for lease in batch if not lease.begun]:
-            queue.begin(waiting)
         if dies("claimed", queue, batch):
             return self._lose(queue, batch)
+        queue.begin(batch)
         ended = self._delivered(queue, batch)
         if dies("ran", queue, batch):
             return self._lose(queue, *zip(*ended, strict=True))

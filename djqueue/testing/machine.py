@@ -52,11 +52,11 @@ def queue_machine(make_queue: Callable[[], BaseQueue]) -> type:
             known = self.model.known[self._one(number, READY, DELAYED, LEASED)]
             assert self.queue.put([known.entry], [guard]) == [False]
 
-        @rule(target=leases, limit=st.integers(1, 5))
-        def claim(self, limit: int) -> Any:
-            leases = self.queue.claim(limit, NEVER)
+        @rule(target=leases, limit=st.integers(1, 5), begin=st.booleans())
+        def claim(self, limit: int, begin: bool) -> Any:
+            leases = self.queue.claim(limit, NEVER, begin=begin)
             assert [lease.entry.id for lease in leases] == self.model.ids(READY)[:limit]
-            self.model.claim(leases)
+            self.model.claim(leases, begin)
             return multiple(*leases)
 
         @rule(lease=leases)

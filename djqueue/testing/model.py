@@ -94,12 +94,12 @@ class Model:
         found = sorted((known for known in self.known.values() if known.state == state), key=Known.turn)
         return [known.entry.id for known in found]
 
-    def claim(self, leases: list[Lease]) -> None:
+    def claim(self, leases: list[Lease], begin: bool = True) -> None:
         for lease in leases:
             known = self.known[lease.entry.id]
             attempts, failures, lost = known.counts
             known.state, known.counts, known.holder = LEASED, (attempts + 1, failures, lost), lease
-            known.begun = lost == 0
+            known.begun = begin and lost == 0
             assert lease.begun == known.begun
 
     def ours(self, lease: Lease) -> bool:

@@ -30,6 +30,15 @@ def crew(site):
 
 
 @pytest.fixture
+def witnesses(backend: Backend, make_site, settings):
+    """Consumers that have the app ``witness``."""
+    settings.QUEUES = backend.queues()
+    site = make_site(settings.QUEUES, aliases_of(backend), INSTALLED_APPS=[*APPS, "tests.faults.witness"])
+    yield Crew(site)
+    show(site)
+
+
+@pytest.fixture
 def proxy(backend: Backend):
     """In front of the server of the backend."""
     with Proxy(address_of(backend)) as proxy:

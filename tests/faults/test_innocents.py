@@ -10,6 +10,7 @@ from djqueue.queues import queues
 from tests.faults import ledger
 from tests.faults.commands import die_by_exit, work
 from tests.faults.crew import STORES, at_rest, full, reasons, seeded, supervise
+from tests.faults.witness.commands import start_once
 from tests.site import until
 
 pytestmark = pytest.mark.slow
@@ -44,6 +45,15 @@ def test_many_that_kill_their_workers_are_put_aside_and_no_innocent_with_them(cr
     assert all(MOST_LOST <= count < PATIENCE * MOST_LOST and starts[id] <= count for id, count in counted.items())
     assert not crew.ledger.check(innocent).lost
     assert crew.dismiss() == [0]
+
+
+@pytest.mark.backends("sqlite", "postgres", "mariadb", "redis", "redis-blocking")
+def test_what_no_worker_had_begun_is_not_lost_though_it_was_claimed_for_a_free_one(witnesses):
+    """It may be lost not once; and when two consumers have died with it in hands it runs."""
+    sent = start_once()
+    assert supervise(witnesses, lambda: witnesses.ledger.of("end", [sent.id])) == 2
+    stats, [start] = at_rest(), witnesses.ledger.of("start", [sent.id])
+    assert (stats.done, stats.dead, start.attempt) == (1, 0, 3)
 
 
 def mixed(chance) -> tuple[set[str], set[str]]:

@@ -1,11 +1,11 @@
 -- keys: body env ready delayed leases own wait aged open timed line lanes names out flip meta done
 -- with: windows gates moves lanes places turns claiming budgets
--- args: limit, how many entries at most, microseconds of the lease, token, owner, microseconds for which finished ids are
--- refused ("" for none); limit, span, ways and buffer of the window. Two more keys are those of the account and of a spacing
--- that others share. Gives why no more may leave now, and what a claim does.
+-- args: limit, how many entries at most, microseconds of the lease, token, 1 or 0 for: it begins with the claim, owner,
+-- microseconds for which finished ids are refused ("" for none); limit, span, ways and buffer of the window. Two more keys are
+-- those of the account and of a spacing that others share. Gives why no more may leave now, and what a claim does.
 local now, limit, most = clock(), tonumber(ARGV[1]), tonumber(ARGV[2])
 call("HDEL", own, "") -- a write that takes no memory
-local budget = account_of(KEYS[18], KEYS[19], numbers(7, 10), now)
+local budget = account_of(KEYS[18], KEYS[19], numbers(8, 11), now)
 
 local free, wait, why = left_of(budget, now)
 if free == 0 then
@@ -13,7 +13,7 @@ if free == 0 then
   return {why, {now, wait, {}, {}, ""}}
 end
 local most_ids = math.min(most, free)
-local reply, count, units = claim(math.min(limit, free), 0, most_ids, ARGV[3], ARGV[4], ARGV[5], ARGV[6], now)
+local reply, count, units = claim(math.min(limit, free), 0, most_ids, ARGV[3], ARGV[4], ARGV[5], ARGV[6], ARGV[7], now)
 spend(budget, count, now)
 free, wait, why = left_of(budget, now)
 save(budget)

@@ -1,11 +1,11 @@
 -- What a claim does. Needs places and turns.
 
--- Ids; what `out` will have of them, the number of the unit of each, and whether it is the first of a unit that begins; whether
--- more is at hand; how many units.
+-- Ids; what `out` will have of them, the number of the unit of each, and whether it is the first of a unit; whether more is at
+-- hand; how many units.
 local function pick_from_lanes(limit, ahead, most, now)
   local turns, was_laned = lane_turns(laned(now)), call("EXISTS", flip) == 1
   local fronts = call(LIFO and "ZREVRANGE" or "ZRANGE", ready, 0, limit - 1, "WITHSCORES")
-  local ids, had_left, units, begins, used, count = {}, {}, {}, {}, 0, 0
+  local ids, had_left, units, first, used, count = {}, {}, {}, {}, 0, 0
   local lane
   while count < limit and #ids < most do
     lane = turns.first_open(limit)
@@ -16,20 +16,20 @@ local function pick_from_lanes(limit, ahead, most, now)
     if not is_open or own and (own < lane.rank or own == lane.rank and was_laned) then
       ids[#ids + 1], was_laned = fronts[2 * used + 1]:sub(DIGITS + 1), false
       used = used + 1
-      begins[#ids] = count <= limit - ahead
+      first[#ids] = true
     else
       local run, has_left, joins = turns.take_turn(lane, most - #ids)
       for _, id in ipairs(run) do
         ids[#ids + 1] = id
         had_left[#ids], units[#ids] = has_left, joins and count or 0
-        begins[#ids] = id == run[1] and count <= limit - ahead
+        first[#ids] = id == run[1]
       end
       was_laned = true
     end
   end
   if used > 0 then call(LIFO and "ZPOPMAX" or "ZPOPMIN", ready, used) end
   if count > 0 and was_laned then call("SET", flip, 1, "EX", 60) elseif count > 0 then call("DEL", flip) end
-  return ids, {left = had_left, units = units, begins = begins}, count >= limit or #ids >= most or lane ~= nil, count
+  return ids, {left = had_left, units = units, first = first}, count >= limit or #ids >= most or lane ~= nil, count
 end
 
 local function pick(limit, ahead, most, now)
@@ -64,26 +64,25 @@ local function fault_of(id, envelope, data, remember, now)
   if finished and now - finished < tonumber(remember) then return "it was completed before" end
 end
 
--- Claims up to so many units of work, of up to so many entries. Gives the reply of a claim, how many entries and how many
+-- Claims up to so many units of work, of up to so many entries; `begin` is "1" if the first of each begins with that. Gives the reply of a claim, how many entries and how many
 -- units it is. The reply is now, microseconds until more may come (-1: nothing is known to), id and reason of those that can
 -- be given to nobody, the unit of each that is one of several (none if there are no such units), 1 or 0 for each: whether
 -- it begins; then id, envelope, data of each. What can be given to nobody is leased as the others are, so that it is not
 -- lost if nobody puts it aside.
-local function claim(limit, ahead, most, span, token, owner, remember, now)
+local function claim(limit, ahead, most, span, token, begin, owner, remember, now)
   local ids, of_lanes, has_more, count = pick(limit, ahead, most, now)
   local reply, joined = {now, 0, {}, {}, ""}, false
   local envelopes, leased, owned, left, flags = {}, {}, {}, {}, {}
-  local as_begun, as_ahead = token .. "1" .. owner, token .. "0" .. owner
+  local as_begun, as_waiting = token .. "1" .. owner, token .. "0" .. owner
   local old = #ids > 0 and call("HMGET", env, unpack(ids)) or {}
   local bodies = #ids > 0 and call("HMGET", body, unpack(ids)) or {}
   for i, id in ipairs(ids) do
     local head, attempts, rest, lost = parsed(old[i])
     local fault = (not head or not bodies[i] or remember ~= "") and fault_of(id, old[i], bodies[i], remember, now)
-    local begins = not fault and lost == "0"
-    if of_lanes then begins = begins and of_lanes.begins[i] else begins = begins and i <= limit - ahead end
+    local begins = begin == "1" and not fault and lost == "0" and (not of_lanes or of_lanes.first[i])
     local n = #leased
     leased[n + 1], leased[n + 2] = now + span, id
-    owned[n + 1], owned[n + 2] = id, begins and as_begun or as_ahead
+    owned[n + 1], owned[n + 2] = id, begins and as_begun or as_waiting
     if of_lanes and of_lanes.left[i] then
       left[#left + 1] = id
       left[#left + 1] = of_lanes.left[i]

@@ -1,4 +1,4 @@
-"""In a consumer that has this app, what is told of the end of its command is written into the ledger."""
+"""In a consumer that has this app, its commands are looked at as they begin and end."""
 
 from functools import partial
 
@@ -13,7 +13,8 @@ class WitnessConfig(AppConfig):
     name = "tests.faults.witness"
 
     def ready(self):
-        from tests.faults.witness.commands import note
+        from tests.faults.witness.commands import die_before_it_begins, note
 
+        events.claimed.connect(die_before_it_begins, weak=False)
         for what in TOLD:
             getattr(events, what).connect(partial(note, what), weak=False)
