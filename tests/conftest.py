@@ -4,6 +4,8 @@ import fcntl
 import os
 
 import pytest
+from django.contrib.contenttypes.management import create_contenttypes
+from django.db.models.signals import post_migrate
 
 from tests import backends, servers
 from tests.site import Site
@@ -82,6 +84,13 @@ def _known_servers(django_db_blocker):
     if servers.variable("mariadb") in os.environ:
         with django_db_blocker.unblock():
             connections["mariadb"].mysql_server_data  # noqa: B018
+
+
+@pytest.fixture(scope="session", autouse=True)
+def _bare_tables():
+    """No rows of Django's own after each flush, of which there are thousands: they take most of its time."""
+    post_migrate.disconnect(create_contenttypes)
+    post_migrate.disconnect(dispatch_uid="django.contrib.auth.management.create_permissions")
 
 
 @pytest.fixture(autouse=True)

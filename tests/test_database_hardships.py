@@ -327,6 +327,30 @@ def test_extreme_counts_stop_nothing(queue, value, laned):
     assert names(unit(queue)) == ["odd"]
 
 
+@pytest.mark.backends("sqlite")
+@pytest.mark.parametrize("value", ["odd", "", b"\xff\x00", 1.5e300])
+@pytest.mark.parametrize(
+    "column",
+    ["nprio", "place", "created", "attempts", "failures", "lost", "begun", "moment", "ord", "state", "home", "token"]
+    + ["body", "note", "lane", "label", "owner"],
+)
+def test_a_value_of_another_type_stops_at_most_its_message(queue, column, value):
+    """SQLite takes whatever is written."""
+    put(queue, "odd", "a", "b", "c")
+    odd = queue.peek("ready", 1)[0].entry.id
+    with connections[queue.database].cursor() as cursor:
+        cursor.execute(f"UPDATE djqueue_message SET {column} = %s WHERE id = %s", [value, odd])
+    leases = queue.claim(10)
+    assert {"a", "b", "c"} <= {lease.entry.data.decode(errors="replace") for lease in leases}
+    assert queue.complete(leases) == leases
+    put(queue, "d")
+    with connections[queue.database].cursor() as cursor:
+        cursor.execute("UPDATE djqueue_message SET note = %s", [value])
+    queue.find(odd)
+    assert (queue.peek("ready", 10)[-1].state, queue.stats().leased) == ("ready", 0)
+    assert (queue.reap().count, queue.sweep(), len(queue.claim(10))) == (0, 0, 1)
+
+
 @pytest.mark.parametrize("field", ["place", "created", "moment"])
 @pytest.mark.parametrize("value", [2**62, -(2**62)])
 def test_moments_far_out_stop_nothing(queue, field, value):

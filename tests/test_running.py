@@ -3,7 +3,7 @@
 import asyncio
 
 import pytest
-from django.db import DatabaseError, connection, transaction
+from django.db import DatabaseError, connection, connections, transaction
 from django.utils import timezone, translation
 
 from djqueue import current_message
@@ -124,6 +124,18 @@ class TestSurroundings:
             assert consumer.code() == 0
         assert [(about["id"], about["value"]) for _, about in told] == [(handles[0].id, "a"), (handles[1].id, "b")]
         assert sorted(thing.name for thing in Thing.objects.all()) == ["a", "b"]
+
+
+@pytest.mark.backends("sqlite", "postgres")
+def test_a_transaction_that_was_begun_by_hand_does_not_keep_its_locks(queue, monkeypatch):
+    used = connections[queue.database]
+    used.cursor().execute("BEGIN")
+    mend_connections()
+    assert used.connection is None
+    used.cursor().execute("SELECT 1")
+    monkeypatch.setattr(used, "close_at", None)
+    mend_connections()
+    assert used.connection is not None
 
 
 @pytest.mark.backends("memory", database=True)

@@ -22,7 +22,7 @@ from tests import servers
 VENV, DEMO_VENV = ".venv", ".venv-demo"
 # Many tests wait for something: two for each processor keep them busy.
 PYTEST = ("-m", "pytest", "-n", str(min(8, 2 * (os.cpu_count() or 1))))
-CORE = ("-m", "not slow")
+CORE = ("-m", "not slow and not alone")
 # What depends on the interpreter shows in memory too.
 FEWER = ("-k", "not mariadb and not postgres and not redis and not sqs and not sqlite")
 

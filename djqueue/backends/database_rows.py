@@ -175,10 +175,11 @@ def record_of(row: tuple, lifo: bool = False) -> Record:
     """
     seq, moment, _, _, number, ord, owner, now = row[0], *row[12:]
     entry, state = entry_of(row, lifo), state_of(number)
-    state = READY if state == DELAYED and moment < now else state
+    at = moment if isinstance(moment, int) else 0  # SQLite gives what somebody wrote
+    state = READY if state == DELAYED and at < now else state
     in_lane = entry.lane if number >= FIRST_NUMBER else ""
     holder = owner if state == LEASED else ""
-    return Record(entry, state, moment / 1e6, holder, f"{ord}.{moment}.{seq}.{in_lane}")
+    return Record(entry, state, at / 1e6, holder, f"{ord}.{moment}.{seq}.{in_lane}")
 
 
 def lane_record_of(row: tuple, waiting: int) -> LaneRecord:

@@ -8,14 +8,15 @@ import logging
 import sys
 import time
 import traceback
-from collections.abc import Coroutine, Hashable, Iterator, Sequence
+from collections.abc import Callable, Coroutine, Hashable, Iterator, Sequence
 from contextvars import Context, copy_context
 from itertools import takewhile
 from math import inf
 from queue import SimpleQueue
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 from django.db import connections
+from django.db.backends.base.base import BaseDatabaseWrapper
 
 from djqueue.consumer.holdings import Held
 from djqueue.consumer.member import Member
@@ -32,6 +33,11 @@ if TYPE_CHECKING:
 
 logger = logging.getLogger(__name__)
 
+BEGUN_BY_HAND: dict[str, Callable[[Any], bool]] = {
+    "postgresql": lambda link: link.info.transaction_status != 0,
+    "sqlite": lambda link: link.in_transaction,
+}
+"""Whether there is a transaction of which Django does not know, by vendor; the driver of MySQL cannot tell."""
 LOOK = 0.1  # seconds between two looks whether the process is at its limits still
 MENDED = 1.0  # seconds for which a connection that was mended after a command is as good before the next one
 LAPSED = Verdict(Outcome.UNTRIED, "its lease ran out before it was begun")
@@ -187,10 +193,21 @@ def mend_connections() -> None:
     """
     for connection in connections.all(initialized_only=True):
         try:
-            if connection.in_atomic_block:
-                connection.close()
-                del connections[connection.alias]  # Django holds a connection closed within atomic() to be broken
-            else:
-                connection.close_if_unusable_or_obsolete()
+            _mend(connection)
         except Exception:
             tell(logger, logging.WARNING, "A database connection could not be closed", exc_info=True)
+
+
+def _mend(connection: BaseDatabaseWrapper) -> None:
+    if connection.in_atomic_block:
+        connection.close()
+        del connections[connection.alias]  # Django holds a connection closed within atomic() to be broken
+    else:
+        connection.close_if_unusable_or_obsolete()
+        if _is_begun_by_hand(connection):
+            connection.close()
+
+
+def _is_begun_by_hand(connection: BaseDatabaseWrapper) -> bool:
+    tells = BEGUN_BY_HAND.get(connection.vendor)
+    return tells is not None and connection.connection is not None and tells(connection.connection)

@@ -10,6 +10,7 @@ from djqueue.backends.sql.text import (
     BACKWARDS,
     COUNTED,
     DELAYED,
+    ENTRY,
     FIRST_NUMBER,
     LATER,
     OPEN,
@@ -40,13 +41,15 @@ class Operators:
 
     in_lanes = f"{NUMBERS} CROSS JOIN {OF_LANE}"
     """What waits in the lanes of a queue, lane by lane."""
+    entry, record = ENTRY, RECORD
+    """How these columns are read."""
     behind = "(ord, moment, seq) > (%(ord)s, %(moment)s, %(seq)s)"
     before = "(ord, moment, seq) < (%(ord)s, %(moment)s, %(seq)s)"
     up_to = "(ord, moment, seq) <= ({0}, {1}, {2})"
 
     def find(self, run: Session, queue: str, id: str) -> list[tuple]:
         """Rows of RECORD, with now at the end."""
-        return run.rows(f"SELECT {RECORD}, NOW FROM djqueue_message WHERE queue = %s AND id = %s", [queue, id])
+        return run.rows(f"SELECT {self.record}, NOW FROM djqueue_message WHERE queue = %s AND id = %s", [queue, id])
 
     def peek(
         self, run: Session, queue: str, state: int, limit: int, after: Sequence[int] | None, backwards: bool = False
@@ -57,7 +60,7 @@ class Operators:
         if after:
             params |= zip(("ord", "moment", "seq"), after, strict=True)
         sql = (
-            f"SELECT {RECORD}, NOW FROM djqueue_message WHERE queue = %(queue)s AND state = %(state)s "
+            f"SELECT {self.record}, NOW FROM djqueue_message WHERE queue = %(queue)s AND state = %(state)s "
             f"{f'AND {behind}' if after else ''} {order} LIMIT %(limit)s"
         )
         return run.rows(sql, params)
@@ -159,7 +162,7 @@ class Operators:
         if after:
             params |= zip(("ord", "moment", "seq"), after, strict=True)
         part = (
-            f"SELECT {RECORD}, NOW AS looked FROM djqueue_message WHERE queue = %(queue)s AND state = {{}} "
+            f"SELECT {self.record}, NOW AS looked FROM djqueue_message WHERE queue = %(queue)s AND state = {{}} "
             f"{f'AND {self.behind}' if after else ''} {ORDER} LIMIT %(limit)s"
         )
         parts = [f"SELECT * FROM ({part.format(number)}) x" for number in numbers]

@@ -18,6 +18,7 @@ from djqueue.backends.sql.text import (
     DUE,
     ENTRY,
     EXTEND,
+    RECORD,
     REVIVED,
     SAID,
     SAID_WIDTH,
@@ -30,6 +31,18 @@ from djqueue.backends.sql.text import (
     rows_of_marks,
 )
 
+INTEGERS = ("nprio", "place", "created", "attempts", "failures", "lost", "home", "state")
+OF_ITS_TYPE = {
+    "body": "CAST(body AS BLOB)",
+    "note": "CASE WHEN typeof(note) = 'text' THEN note ELSE '' END",
+    **{name: f"CAST({name} AS INTEGER)" for name in INTEGERS},
+}
+"""A column holds whatever somebody wrote into it; of a wrong type it must not stop a claim."""
+
+
+def of_their_types(columns: str) -> str:
+    return ", ".join(OF_ITS_TYPE.get(name, name) for name in columns.split(", "))
+
 
 class SQLite(Dialect):
     """From version 3.35, which has RETURNING."""
@@ -40,6 +53,8 @@ class SQLite(Dialect):
         "(CAST(strftime('%%s', 'now') AS INTEGER) * 1000000 "
         "+ CAST(substr(strftime('%%f', 'now'), 4) AS INTEGER) * 1000)"
     )
+
+    entry, record = of_their_types(ENTRY), of_their_types(RECORD)
 
     @property
     def died(self) -> str:
@@ -56,8 +71,8 @@ class SQLite(Dialect):
         return {row[0] for row in run.rows(sql, [*flat([arrival.row for arrival in arrivals]), queue])}
 
     def take(self, run: Session, ask: Ask, which: str) -> Sequence[tuple]:
-        sql = f"UPDATE djqueue_message SET {leasing(ask.since, ask.begun)} WHERE seq IN ({which}) RETURNING {ENTRY}"
-        return run.rows(sql, ask._asdict())
+        change = f"UPDATE djqueue_message SET {leasing(ask.since, ask.begun)}"
+        return run.rows(f"{change} WHERE seq IN ({which}) RETURNING {self.entry}", ask._asdict())
 
     def change_over(self, run: Session, change: str, state: int, queue: str, limit: int) -> int:
         sql = f"UPDATE djqueue_message SET {change} WHERE seq IN ({first_over(state)})"
