@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import logging
-from collections.abc import Collection, Sequence
+from collections.abc import Callable, Sequence
 
 from django.dispatch import Signal
 
@@ -52,20 +52,25 @@ def settle(queue: BaseQueue, finished: Finished, owner: str = "") -> None:
 
 
 def settle_alike(
-    queue: BaseQueue, verb: str, finished: Finished, owner: str = "", gone_is_ours: Collection[Lease] = ()
+    queue: BaseQueue,
+    verb: str,
+    finished: Finished,
+    owner: str = "",
+    was_heard: Callable[[Lease], bool] = lambda lease: False,
 ) -> None:
     """The same for verdicts that call for one verb, in one round trip. Repeating it is harmless.
 
-    ``gone_is_ours`` has leases that were said before, by a call whose answer never came, and that nobody else can have
-    since: if they are gone, that call was heard.
+    ``was_heard`` tells of one that is gone whether that was an earlier call of ours, whose answer never came: it was if
+    nobody else can have had the lease by now. It is asked when the answer is there, which may take its time.
     """
     if verb != "complete":
         finished = [(settled(lease, verdict, owner), verdict) for lease, verdict in finished]
     told = _act(queue, verb, finished)
     all_ours = len(told) == len(finished)
-    ours = set() if all_ours else {proof_of(lease) for lease in [*told, *gone_is_ours]}
+    ours = set() if all_ours else {proof_of(lease) for lease in told}
     for lease, verdict in finished:
-        (_tell if all_ours or proof_of(lease) in ours else _tell_late)(queue, lease, verdict)
+        is_ours = all_ours or proof_of(lease) in ours or was_heard(lease)
+        (_tell if is_ours else _tell_late)(queue, lease, verdict)
 
 
 def proof_of(lease: Lease) -> tuple[str, object]:

@@ -8,7 +8,7 @@ import pytest
 
 from djqueue import events
 from djqueue.backends.base import Entry, Reaped
-from djqueue.consumer import Consumer, reaper
+from djqueue.consumer import Consumer, reaper, settler
 from djqueue.consumer.courier import Courier, HeldControl
 from djqueue.consumer.holdings import Holdings
 from djqueue.consumer.loop import Loop
@@ -19,6 +19,7 @@ from djqueue.queues import queues
 from djqueue.testing import eventually
 from djqueue.verdicts import Outcome, Verdict
 from tests.bench import Bench
+from tests.life import heard
 
 
 @queue_command
@@ -242,9 +243,49 @@ class TestHeart:
         bench.heart.tick()
         assert [record.message_id for record in caplog.records if record.levelno == logging.WARNING] == [handle.id]
 
+    def test_what_is_gone_was_heard_only_while_nobody_else_can_have_had_it(self, queue, monkeypatch):
+        """A server that stands still answers when the lease is over."""
+        work.enqueue_many([(1,), (2,)])
+        bench, now, touch = self.bench(queue, 60), [clock()], queue.touch
+        monkeypatch.setattr(reaper, "clock", lambda: now[0])
+        bench.feeder.tick()
+        for waited, is_ours in ((0, True), (61, False)):
+            held = bench.begin()
+            queue.complete([held.lease])
+            held.verdict, held.touched = Verdict(Outcome.DONE), now[0] - 16
+            monkeypatch.setattr(queue, "touch", lambda *args, by=waited: now.append(now.pop() + by) or touch(*args))
+            bench.heart.tick()
+            assert (held.settled, held.lost) == (is_ours, not is_ours)
+            bench.holdings.drop([held])
+
 
 @pytest.mark.backends("memory")
 class TestSettler:
+    @pytest.mark.parametrize(("waited", "told"), [(0, ["completed"]), (61, ["lease_lost"])])
+    def test_what_is_gone_was_heard_only_while_nobody_else_can_have_had_it(self, queue, monkeypatch, waited, told):
+        """A server that stands still answers when the lease is over."""
+        work()
+        bench, now, complete = Bench(queue), [clock()], queue.complete
+        monkeypatch.setattr(settler, "clock", lambda: now[0])
+        bench.feeder.tick()
+
+        def lost(*args):
+            complete(*args)
+            raise ConnectionError("the answer is lost")
+
+        def late(*args):
+            now[0] += waited
+            return complete(*args)
+
+        monkeypatch.setattr(queue, "complete", lost)
+        bench.end(bench.begin())
+        bench.settler.tick()
+        now[0] += 1
+        monkeypatch.setattr(queue, "complete", late)
+        with heard("completed", "lease_lost") as said:
+            bench.settler.tick()
+        assert [name for name, _ in said] == told
+
     def test_what_could_not_be_settled_is_tried_again(self, queue, monkeypatch):
         work()
         bench = Bench(queue)

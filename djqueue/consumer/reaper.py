@@ -60,7 +60,7 @@ class Heart(Loop):
         for held in stale:
             if (held.lease.entry.id, held.lease.token) in ours:
                 held.touched, held.span = now, lease
-            elif held.verdict is not None and not held.lapsed(now):
+            elif held.verdict is not None and not held.lapsed(clock()):
                 held.settled = True  # by what we said of it: nobody else could
             else:
                 self._lose(held)

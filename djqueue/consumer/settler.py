@@ -5,15 +5,16 @@ from __future__ import annotations
 import logging
 import threading
 from collections import deque
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
+from functools import partial
 
-from djqueue.backends.base import BaseQueue
+from djqueue.backends.base import BaseQueue, Lease
 from djqueue.consumer.holdings import Held, Holdings
 from djqueue.consumer.loop import FIRST_PAUSE, Loop, pause_after, recycle_connections
 from djqueue.consumer.starvation import Starvation
 from djqueue.durations import clock
 from djqueue.logs import tell
-from djqueue.settle import VERBS, settle_alike
+from djqueue.settle import VERBS, proof_of, settle_alike
 from djqueue.verdicts import Verdict
 
 logger = logging.getLogger(__name__)
@@ -83,10 +84,10 @@ class Lane:
         while self.waiting and clock() >= self._not_before:
             size = min(self._size, len(self.waiting))
             batch = [self.waiting[number] for number in range(size)]  # each waits until it is settled, whatever fails
-            now = clock()
-            said = [held.lease for held in batch if held.in_doubt and not held.lapsed(now)]
+            finished = [(held.lease, held.verdict) for held in batch]
+            doubtful = {proof_of(held.lease): held for held in batch if held.in_doubt}
             try:
-                settle_alike(self._queue, self._verb, [(held.lease, held.verdict) for held in batch], self._owner, said)
+                settle_alike(self._queue, self._verb, finished, self._owner, partial(_was_heard, doubtful))
             except BaseException as error:
                 self._put_off(batch, error)
             else:
@@ -113,3 +114,9 @@ class Lane:
         level, shown = (logging.ERROR, error) if self._failures == 1 else (logging.WARNING, None)
         text = "%s() of %d messages of %s failed: %s; trying again in %.1f s"
         tell(logger, level, text, self._verb, len(batch), self._queue.alias, error, pause, exc_info=shown)
+
+
+def _was_heard(doubtful: Mapping[tuple[str, object], Held], lease: Lease) -> bool:
+    """Whether the store was told before, and nobody else can have had the lease since."""
+    held = doubtful.get(proof_of(lease))
+    return held is not None and not held.lapsed(clock())

@@ -9,6 +9,7 @@ import sys
 import time
 import traceback
 from collections.abc import Callable, Coroutine, Hashable, Iterator, Sequence
+from contextlib import suppress
 from contextvars import Context, copy_context
 from itertools import takewhile
 from math import inf
@@ -195,7 +196,9 @@ def mend_connections() -> None:
         try:
             _mend(connection)
         except Exception:
-            tell(logger, logging.WARNING, "A database connection could not be closed", exc_info=True)
+            tell(logger, logging.WARNING, "A database connection is broken, and is replaced", exc_info=True)
+            with suppress(Exception):
+                connection.close()
 
 
 def _mend(connection: BaseDatabaseWrapper) -> None:
