@@ -349,6 +349,9 @@ def test_a_value_of_another_type_stops_at_most_its_message(queue, column, value)
     queue.find(odd)
     assert (queue.peek("ready", 10)[-1].state, queue.stats().leased) == ("ready", 0)
     assert (queue.reap().count, queue.sweep(), len(queue.claim(10))) == (0, 0, 1)
+    with connections[queue.database].cursor() as cursor:
+        cursor.execute("UPDATE djqueue_message SET moment = %s", [value])
+    assert (queue.reap().count, len(queue.peek("leased"))) == (0, 1)
 
 
 @pytest.mark.parametrize("field", ["place", "created", "moment"])

@@ -6,15 +6,22 @@ import pytest
 
 from djqueue.consumer.pace import Pace
 from djqueue.decorators import queue_command
+from djqueue.durations import clock
 from djqueue.lanes import Throttle
 from djqueue.queues import queues
 from djqueue.testing import eventually
+from djqueue.verdicts import Outcome, Verdict
 from tests.bench import Bench
 from tests.life import claim_one, heard, message_for
 
 
 @queue_command
 def work(number=0):
+    return number
+
+
+@queue_command(shard="all")
+def in_order(number):
     return number
 
 
@@ -215,6 +222,86 @@ class TestTurns:
 
 
 @pytest.mark.backends("memory")
+class TestWhatComesAgain:
+    """While a store is away what is held cannot be extended, and the reaper of the same process may come first."""
+
+    def lose(self, queue, some):
+        queue.touch([held.lease for held in some], 0.001)
+        for held in some:
+            held.touched -= held.span
+        eventually(lambda: queue.reap().count == len(some))
+
+    def test_what_runs_here_is_not_started_beside_itself(self, queue):
+        work()
+        bench = Bench(queue, limit=2)
+        bench.feeder.tick()
+        held = bench.begin()
+        first = held.lease
+        self.lose(queue, [held])
+        bench.feeder.tick()
+        assert (bench.pool.waiting, len(bench.holdings), bench.budget.take(2)) == (0, 1, 1)
+        assert (held.lease.entry, held.lease.token != first.token, held.lapsed(clock())) == (first.entry, True, False)
+        bench.end(held)
+        bench.settle()
+        assert (queue.stats().done, queue.stats().leased, len(bench.holdings)) == (1, 0, 0)
+
+    def test_what_has_ended_is_not_begun_again(self, queue):
+        work()
+        bench = Bench(queue)
+        bench.feeder.tick()
+        held = bench.begin()
+        bench.end(held)
+        self.lose(queue, [held])
+        bench.feeder.tick()
+        with heard("completed", "lease_lost") as told:
+            bench.settle()
+        assert [name for name, _ in told] == ["completed"]
+        assert (bench.pool.waiting, queue.stats().done, len(bench.holdings)) == (0, 1, 0)
+
+    def test_nor_if_the_store_was_just_being_told(self, queue, monkeypatch):
+        work()
+        bench, complete, comes = Bench(queue), queue.complete, [True]
+        bench.feeder.tick()
+        held = bench.begin()
+        bench.end(held)
+
+        def slowly(*args):
+            while comes:
+                self.lose(queue, [held])
+                bench.feeder.tick()
+                comes.clear()
+            return complete(*args)
+
+        monkeypatch.setattr(queue, "complete", slowly)
+        bench.settle()
+        assert (bench.pool.waiting, queue.stats().done, len(bench.holdings)) == (0, 1, 0)
+
+    def test_what_goes_back_comes_again_as_ever(self, queue):
+        work()
+        bench = Bench(queue)
+        bench.feeder.tick()
+        held = bench.begin()
+        bench.pool.workers[0].finished += 1
+        bench.pool.finish(held, Verdict(Outcome.RETRY, "again"))
+        self.lose(queue, [held])
+        bench.feeder.tick()
+        assert bench.pool.waiting == 1
+        bench.settle()
+        assert queue.stats().leased == 1
+
+    def test_what_is_behind_it_in_its_lane_comes_later(self, queue):
+        handles = in_order.enqueue_many([(number,) for number in range(3)])
+        bench = Bench(queue)
+        bench.feeder.tick()
+        unit = bench.pool.next()
+        unit[0].began = clock()
+        self.lose(queue, unit)
+        bench.feeder.tick()
+        assert bench.pool.waiting == 0
+        bench.settle()
+        assert [queue.find(handle.id).state for handle in handles] == ["leased", "ready", "ready"]
+
+
 class TestOneThatFails:
     """A queue that cannot be asked holds up no other; a store that is away is one failure."""
 

@@ -48,8 +48,11 @@ def counts_of(entry: Entry) -> tuple[int, int, int]:
 
 
 def seconds_to(moment: int | None, now: int) -> float:
-    """Seconds from one to the other, both in µs, never negative; infinity if there is no such moment."""
-    return inf if moment is None else max(0.0, (moment - now) / 1e6)
+    """Seconds from one to the other, both in µs, never negative; infinity if there is no such moment.
+
+    SQLite gives what somebody wrote, of whatever type.
+    """
+    return max(0.0, (moment - now) / 1e6) if isinstance(moment, int) else inf
 
 
 # ---- into rows

@@ -193,7 +193,7 @@ class Feeder(Loop):
             self._queues.append(queue)
 
     def _take(self, queue: BaseQueue, claimed: Claimed, asked: float, surplus: int = 0) -> None:
-        held = self._hands.holdings.take(queue, claimed, asked)
+        held = self._without_begun(self._hands.holdings.take(queue, claimed, asked))
         note_cancelled(queue, held)
         if surplus:
             self._untried(held[-surplus:], "the limit is reached")
@@ -207,6 +207,22 @@ class Feeder(Loop):
         else:
             self._hands.quarantine.cautious = False
             self._submit(held)
+
+    def _without_begun(self, held: list[Held]) -> list[Held]:
+        """But for what comes again although it runs here, or has ended and the store does not know: that was away.
+
+        It goes on under the new lease; what is behind it in its lane comes later.
+        """
+        if all(one.lease.entry.attempts == 1 for one in held):
+            return held
+        again = self._hands.holdings.resume(held)
+        if not again:
+            return held
+        self._hands.budget.give(len(again))
+        rest = units_of([one for one in held if one not in again])
+        behind = [unit for unit in rest if any(one.lease.run == unit[0].lease.run != "" for one in again)]
+        self._put_back([one for unit in behind for one in unit], "what is before it runs")
+        return [one for unit in rest if unit not in behind for one in unit]
 
     def _submit(self, held: list[Held]) -> None:
         self._hands.pool.submit(units_of(held), low_water=self._ahead // 2)

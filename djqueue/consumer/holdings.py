@@ -4,10 +4,13 @@ from __future__ import annotations
 
 import time
 from collections.abc import Iterable, Sequence
+from dataclasses import replace
 from threading import Thread
 
 from djqueue.backends.base import BaseQueue, Lease
+from djqueue.durations import clock
 from djqueue.policies import Policy
+from djqueue.settle import VERBS
 from djqueue.verdicts import Verdict
 
 LONGEST_WAIT = 30.0  # seconds: what waits for a worker goes back much sooner
@@ -95,6 +98,18 @@ class Held:
         """Whether a worker has begun it and not finished."""
         return self.began is not None and self.verdict is None
 
+    def is_overdue(self, now: float) -> bool:
+        """Whether it began, and its lease ran out before the store knew its end; what goes back comes again anyway."""
+        goes_back = self.verdict is not None and VERBS[self.verdict.outcome] != "complete"
+        return self.began is not None and not goes_back and self.lapsed(now)
+
+    def go_on(self, again: Held) -> None:
+        """Under the lease of the same entry, taken again: its start is neither lost nor a further one."""
+        entry = again.lease.entry
+        counted = replace(entry, attempts=entry.attempts - 1, lost=max(0, entry.lost - 1))
+        self.lease = replace(again.lease, entry=counted)
+        self.touched, self.span, self.lost, self.in_doubt = again.touched, again.span, False, False
+
     def lapsed(self, now: float) -> bool:
         """Whether somebody else may hold it by now: what has not begun then is not to be begun."""
         return not self.settled and (self.lost or now - self.touched > self.span)
@@ -131,6 +146,18 @@ class Holdings:
         taken = [Held(queue, lease, asked) for lease in leases]
         self._held.update(taken)
         return taken
+
+    def resume(self, taken: Sequence[Held]) -> set[Held]:
+        """Let what has begun go on under the leases by which the same entries were taken again; those leases."""
+        now, again = clock(), set()
+        begun = {(id(held.queue), held.lease.entry.id): held for held in self if held.is_overdue(now)}
+        for held in taken:
+            start = begun.get((id(held.queue), held.lease.entry.id))
+            if start is not None:
+                start.go_on(held)
+                again.add(held)
+        self._held.difference_update(again)
+        return again
 
     def drop(self, settled: Iterable[Held]) -> None:
         self.changed = time.monotonic()  # first: who sees that nothing is held must see this too

@@ -5,7 +5,7 @@ from __future__ import annotations
 import logging
 import threading
 from collections import deque
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from functools import partial
 
 from djqueue.backends.base import BaseQueue, Lease
@@ -14,7 +14,7 @@ from djqueue.consumer.loop import FIRST_PAUSE, Loop, pause_after, recycle_connec
 from djqueue.consumer.starvation import Starvation
 from djqueue.durations import clock
 from djqueue.logs import tell
-from djqueue.settle import VERBS, proof_of, settle_alike
+from djqueue.settle import VERBS, Finished, proof_of, settle_alike
 from djqueue.verdicts import Verdict
 
 logger = logging.getLogger(__name__)
@@ -93,9 +93,11 @@ class Lane:
             else:
                 self._failures = 0
                 self.starvation.end()
-                done(batch)
+                again = _taken_again(finished, batch)
+                done([held for held in batch if held not in again] if again else batch)
                 for _ in batch:
                     self.waiting.popleft()
+                self.waiting += again
         return max(0.0, self._not_before - clock()) if self.waiting else IDLE
 
     @property
@@ -114,6 +116,11 @@ class Lane:
         level, shown = (logging.ERROR, error) if self._failures == 1 else (logging.WARNING, None)
         text = "%s() of %d messages of %s failed: %s; trying again in %.1f s"
         tell(logger, level, text, self._verb, len(batch), self._queue.alias, error, pause, exc_info=shown)
+
+
+def _taken_again(finished: Finished, batch: Sequence[Held]) -> list[Held]:
+    """Those that this consumer has by another lease now: the store is to be told of that."""
+    return [held for (lease, _), held in zip(finished, batch, strict=True) if held.lease.token != lease.token]
 
 
 def _was_heard(doubtful: Mapping[tuple[str, object], Held], lease: Lease) -> bool:
