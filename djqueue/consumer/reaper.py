@@ -15,6 +15,7 @@ from djqueue.consumer.holdings import Held, Holdings
 from djqueue.consumer.loop import Loop, each
 from djqueue.durations import clock, seconds, whole
 from djqueue.logs import about, plain, tell
+from djqueue.settle import proof_of
 
 logger = logging.getLogger(__name__)
 
@@ -55,10 +56,12 @@ class Heart(Loop):
 
     def _touch(self, alike: tuple[int, float], stale: list[Held], now: float) -> float:
         queue, (_, lease) = stale[0].queue, alike
-        touched = queue.touch([held.lease for held in stale], lease)
-        ours = {(lease.entry.id, lease.token) for lease in touched}
-        for held in stale:
-            if (held.lease.entry.id, held.lease.token) in ours:
+        asked = [held.lease for held in stale]
+        ours = set(map(proof_of, queue.touch(asked, lease)))
+        for held, before in zip(stale, asked, strict=True):
+            if held.lease.token != before.token:  # it was taken again meanwhile
+                continue
+            if proof_of(before) in ours:
                 held.touched, held.span = now, lease
             elif held.verdict is not None and not held.lapsed(clock()):
                 held.settled = True  # by what we said of it: nobody else could
