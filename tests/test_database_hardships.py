@@ -20,6 +20,7 @@ from djqueue.backends.windows import Window
 from djqueue.consumer.holdings import Holdings
 from djqueue.consumer.settler import Settler
 from djqueue.durations import clock
+from djqueue.logs import about
 from djqueue.models import QueueFact, QueueLane, QueueMessage
 from djqueue.notes import notes
 from djqueue.queues import queues
@@ -332,7 +333,7 @@ def test_extreme_counts_stop_nothing(queue, value, laned):
 @pytest.mark.parametrize(
     "column",
     ["nprio", "place", "created", "attempts", "failures", "lost", "begun", "moment", "ord", "state", "home", "token"]
-    + ["body", "note", "lane", "label", "owner"],
+    + ["body", "note", "lane", "label", "owner", "gate", "id"],
 )
 def test_a_value_of_another_type_stops_at_most_its_message(queue, column, value):
     """SQLite takes whatever is written."""
@@ -342,6 +343,7 @@ def test_a_value_of_another_type_stops_at_most_its_message(queue, column, value)
         cursor.execute(f"UPDATE djqueue_message SET {column} = %s WHERE id = %s", [value, odd])
     leases = queue.claim(10)
     assert {"a", "b", "c"} <= {lease.entry.data.decode(errors="replace") for lease in leases}
+    assert [about(queue, lease.entry) for lease in leases]
     assert queue.complete(leases) == leases
     put(queue, "d")
     with connections[queue.database].cursor() as cursor:

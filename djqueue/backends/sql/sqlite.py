@@ -32,9 +32,10 @@ from djqueue.backends.sql.text import (
 )
 
 INTEGERS = ("nprio", "place", "created", "attempts", "failures", "lost", "home", "state")
+TEXTS = ("id", "lane", "label", "note", "gate", "owner")
 OF_ITS_TYPE = {
     "body": "CAST(body AS BLOB)",
-    "note": "CASE WHEN typeof(note) = 'text' THEN note ELSE '' END",
+    **{name: f"CASE WHEN typeof({name}) = 'text' THEN {name} ELSE '' END" for name in TEXTS},
     **{name: f"CAST({name} AS INTEGER)" for name in INTEGERS},
 }
 """A column holds whatever somebody wrote into it; of a wrong type it must not stop a claim."""
