@@ -12,7 +12,7 @@ from tests.life import only, serving
 from tests.site import until
 
 LIMIT, WINDOW = 5, 2.0
-WINDOWS = 4
+WINDOWS = 4 if FULL else 2
 BUSY = 4
 
 pytestmark = [
