@@ -64,11 +64,11 @@ local function fault_of(id, envelope, data, remember, now)
   if finished and now - finished < tonumber(remember) then return "it was completed before" end
 end
 
--- Claims up to so many units of work, of up to so many entries; `begin` is "1" if the first of each begins with that. Gives the reply of a claim, how many entries and how many
--- units it is. The reply is now, microseconds until more may come (-1: nothing is known to), id and reason of those that can
--- be given to nobody, the unit of each that is one of several (none if there are no such units), 1 or 0 for each: whether
--- it begins; then id, envelope, data of each. What can be given to nobody is leased as the others are, so that it is not
--- lost if nobody puts it aside.
+-- Claims up to so many units of work, of up to so many entries; `begin` is "1" if the first of each unit begins with that.
+-- Gives the reply of a claim, how many entries and how many units it is. The reply is now, microseconds until more may come
+-- (-1: nothing is known to), id and reason of those that can be given to nobody, the unit of each that is one of several (none
+-- if there are no such units), 1 or 0 for each: whether it begins; then id, envelope, data of each. What can be given to nobody
+-- is leased as the others are, so that it is not lost if nobody puts it aside.
 local function claim(limit, ahead, most, span, token, begin, owner, remember, now)
   local ids, of_lanes, has_more, count = pick(limit, ahead, most, now)
   local reply, joined = {now, 0, {}, {}, ""}, false
