@@ -197,6 +197,8 @@ class TestHeart:
         bench.heart.tick()
         bench.heart.tick()
         assert touched == [3]
+        for held in bench.holdings:
+            assert held.lease.until == pytest.approx(queue.find(held.lease.entry.id).at, abs=0.001)
 
     def test_df22_a_command_with_a_shorter_lease_makes_it_beat_faster(self, queue):
         work()

@@ -5,6 +5,7 @@ import os
 import sqlite3
 from contextlib import ExitStack, closing, contextmanager
 from dataclasses import replace
+from itertools import islice
 
 import pytest
 from django.db import OperationalError, connections, transaction
@@ -366,6 +367,19 @@ def test_moments_far_out_stop_nothing(queue, field, value):
     assert (len(queue.peek(LEASED)), queue.stats().leased) == (2, 2)
     assert len(queue.release(leases)) == 2
     assert sorted(names(queue.bury(claim(queue, 2)))) == ["odd", "other"]
+
+
+@pytest.mark.parametrize("lane", ["", "other"])
+def test_a_walk_ends_whatever_lane_a_row_names(queue, lane):
+    fill(queue, "lane", *"123", gate=runs_of(10))
+    fill(queue, "other", "4", gate=runs_of(10))
+    write(queue, "2", lane=lane)
+    assert [[record.entry.data for record in islice(queue.walk(READY, most), 10)] for most in (2, 9)] == [
+        [b"1", b"2"],
+        [b"1", b"2", b"3", b"4"],
+    ]
+    cursors = [record.cursor for record in queue.peek(READY)]
+    assert [len(queue.peek(READY, 10, cursor)) for cursor in cursors] == [3, 2, 1, 0]
 
 
 @pytest.mark.parametrize("delay", [1e300, float("inf")])

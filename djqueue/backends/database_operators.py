@@ -92,12 +92,14 @@ class DatabaseOperators:
     def _peek_lanes(self, limit: int, lane: str, place: list[int]) -> list[Record]:
         """From a place in a lane on, in the order of their names."""
         rows = [*self._do(self._sql.peek_in, [number_of(lane)], limit, place)] if lane else []
+        names = {number_of(lane): lane}
         while limit > len(rows) and (page := self._do(self._sql.lane_page, lane, PAGE)):
             order = {number: order for order, (_, number) in enumerate(page)}
             found = self._do(self._sql.peek_in, [*order], limit - len(rows))
             rows += sorted(found, key=lambda row: (order[row[15]], row[-3], row[12], row[0]))
+            names |= {number: name for name, number in page}
             lane = page[-1][0]
-        return [self._record(row) for row in rows[:limit]]
+        return [record_of(row, self._lifo, names[row[15]]) for row in rows[:limit]]
 
     def flush(self) -> None:
         while self._do(self._sql.flush):

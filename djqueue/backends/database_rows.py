@@ -12,7 +12,7 @@ from djqueue.backends.entries import DELAYED, LEASED, READY, Entry, LaneRecord, 
 from djqueue.backends.guards import AnyGuard, Guard
 from djqueue.backends.sql.common import Arrival, Ask
 from djqueue.backends.sql.gated import gate_of, number_of
-from djqueue.backends.sql.text import ALL, FIRST_NUMBER, MOST, NOWHERE, OPEN, TIMED
+from djqueue.backends.sql.text import ALL, MOST, NOWHERE, OPEN, TIMED
 
 STATES = (READY, DELAYED, LEASED, DELAYED, LEASED)
 """By their number in the table; higher ones are ready in a lane."""
@@ -171,8 +171,8 @@ def state_of(number: int) -> str:
     return STATES[number] if number < len(STATES) else READY
 
 
-def record_of(row: tuple, lifo: bool = False) -> Record:
-    """From the columns of RECORD and the time.
+def record_of(row: tuple, lifo: bool = False, lane: str = "") -> Record:
+    """From the columns of RECORD and the time; ``lane`` is the one in which it waits, whatever its row says of it.
 
     A delayed entry that is due is ready for whoever looks; the next claim will write it down.
     """
@@ -180,9 +180,8 @@ def record_of(row: tuple, lifo: bool = False) -> Record:
     entry, state = entry_of(row, lifo), state_of(number)
     at = moment if isinstance(moment, int) else 0  # SQLite gives what somebody wrote
     state = READY if state == DELAYED and at < now else state
-    in_lane = entry.lane if number >= FIRST_NUMBER else ""
     holder = owner if state == LEASED else ""
-    return Record(entry, state, at / 1e6, holder, f"{ord}.{moment}.{seq}.{in_lane}")
+    return Record(entry, state, at / 1e6, holder, f"{ord}.{moment}.{seq}.{lane}")
 
 
 def lane_record_of(row: tuple, waiting: int) -> LaneRecord:

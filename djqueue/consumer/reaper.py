@@ -6,6 +6,7 @@ import logging
 import random
 import time
 from collections.abc import Callable, Sequence
+from dataclasses import replace
 from functools import partial
 from math import inf
 
@@ -57,11 +58,12 @@ class Heart(Loop):
     def _touch(self, alike: tuple[int, float], stale: list[Held], now: float) -> float:
         queue, (_, lease) = stale[0].queue, alike
         asked = [held.lease for held in stale]
-        ours = set(map(proof_of, queue.touch(asked, lease)))
+        until = {proof_of(one): one.until for one in queue.touch(asked, lease)}
         for held, before in zip(stale, asked, strict=True):
             if held.lease.token != before.token:  # it was taken again meanwhile
                 continue
-            if proof_of(before) in ours:
+            if proof_of(before) in until:
+                held.lease = replace(held.lease, until=until[proof_of(before)])  # by which a repeated verb is judged
                 held.touched, held.span = now, lease
             elif held.verdict is not None and not held.lapsed(clock()):
                 held.settled = True  # by what we said of it: nobody else could
