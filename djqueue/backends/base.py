@@ -31,6 +31,7 @@ from djqueue.backends.items import ItemVerbs
 from djqueue.backends.operators import OperatorVerbs
 from djqueue.backends.store import BaseStore, Budget, NoStore
 from djqueue.durations import seconds
+from djqueue.exceptions import InvalidMessage
 from djqueue.logs import tell
 from djqueue.message import new_id
 
@@ -415,12 +416,20 @@ class LeasedQueue(BaseQueue):
         self.put([Entry(data.encode(), new_id())])
 
     def read(self) -> str | None:
-        """Claim and complete the next due entry, at most once; its body, None when nothing is due."""
+        """Claim and complete the next due entry, at most once; its body, None when nothing is due.
+
+        What is no text, as the message of a command, is put aside as ``take`` does it, and InvalidMessage is raised.
+        """
         lease = self.first_of(self.reserve(1))
         if lease is None:
             return None
+        try:
+            text = lease.entry.data.decode()
+        except UnicodeDecodeError as error:
+            self._put_aside(lease, "read() met what is no text")
+            raise InvalidMessage("it is no text that write() put: take() items, have a consumer run calls") from error
         self.complete([lease])
-        return lease.entry.data.decode()
+        return text
 
     def __len__(self) -> int:
         stats = self.stats()

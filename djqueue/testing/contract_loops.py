@@ -5,9 +5,10 @@ from __future__ import annotations
 import threading
 
 from djqueue import conf
-from djqueue.backends.base import BaseQueue, Lease
+from djqueue.backends.base import BaseQueue, Entry, Lease
 from djqueue.backends.entries import READY
 from djqueue.exceptions import InvalidMessage
+from djqueue.message import new_id
 from djqueue.notes import notes
 from djqueue.testing.patience import PATIENCE, eventually, together
 from djqueue.testing.steps import Contract, claim, put
@@ -22,7 +23,7 @@ def taken(queue: BaseQueue, **how: float) -> tuple[Lease, object]:
 
 
 def refused(queue: BaseQueue, verb: str) -> bool:
-    """Whether to ``take`` or ``pop`` raises InvalidMessage."""
+    """Whether to ``take``, ``pop`` or ``read`` raises InvalidMessage."""
     try:
         eventually(getattr(queue, verb))
     except InvalidMessage:
@@ -129,6 +130,14 @@ class LoopContract(Contract):
             assert (len(queue), len(queue.dead)) == (0, 1)
             assert queue.revive([made["failed"].id]) == 1
             assert [lease.entry.data for lease in claim(queue)] == [b"failed"]
+
+    def test_what_is_no_text_is_not_read_away(self):
+        queue = self.queue("lease")
+        queue.put([Entry(b"\xff", new_id(), label="app.commands.work")])
+        assert refused(queue, "read")
+        for _ in range(2):
+            assert (len(queue), len(queue.dead)) == (0, 1)
+            assert refused(queue.dead, "read")
 
     def test_to_look_at_a_failed_message_counts_as_nothing(self):
         queue = self.queue("inspect")
