@@ -266,7 +266,7 @@ def test_an_extreme_count_of_what_is_done_stops_no_completion(queue, count):
     put(queue, "a", "b")
     assert len(queue.complete(claim(queue))) == 1
     QueueFact.objects.using(queue.database).filter(k__startswith=f"{queue.name} done").update(tally=count)
-    assert queue.stats().done >= 0
+    assert queue.stats().done >= (count > 0)
     assert len(queue.complete(claim(queue))) == 1
     assert queue.stats().done >= 1
 

@@ -221,7 +221,6 @@ class TestTurns:
         assert self.served(bench, 2) == ["a", "b"]
 
 
-@pytest.mark.backends("memory")
 class TestWhatComesAgain:
     """While a store is away what is held cannot be extended, and the reaper of the same process may come first."""
 
@@ -302,6 +301,7 @@ class TestWhatComesAgain:
         assert [queue.find(handle.id).state for handle in handles] == ["leased", "ready", "ready"]
 
 
+@pytest.mark.backends("memory")
 class TestOneThatFails:
     """A queue that cannot be asked holds up no other; a store that is away is one failure."""
 
