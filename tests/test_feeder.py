@@ -288,9 +288,10 @@ class TestWhatComesAgain:
         bench.settle()
         assert queue.stats().leased == 1
 
-    def test_what_is_behind_it_in_its_lane_comes_later(self, queue):
+    @pytest.mark.parametrize("limit", [4, 6])
+    def test_what_is_behind_it_in_its_lane_comes_later(self, queue, limit):
         handles = in_order.enqueue_many([(number,) for number in range(3)])
-        bench = Bench(queue)
+        bench = Bench(queue, limit=limit)
         bench.feeder.tick()
         unit = bench.pool.next()
         unit[0].began = clock()
@@ -299,6 +300,7 @@ class TestWhatComesAgain:
         assert bench.pool.waiting == 0
         bench.settle()
         assert [queue.find(handle.id).state for handle in handles] == ["leased", "ready", "ready"]
+        assert bench.budget.take(10) == limit - 3
 
 
 @pytest.mark.backends("memory")

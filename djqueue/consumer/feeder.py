@@ -193,11 +193,10 @@ class Feeder(Loop):
             self._queues.append(queue)
 
     def _take(self, queue: BaseQueue, claimed: Claimed, asked: float, surplus: int = 0) -> None:
-        held = self._without_begun(self._hands.holdings.take(queue, claimed, asked))
+        taken = self._hands.holdings.take(queue, claimed, asked)
+        held = self._without_begun(taken)
+        self._cut(held, surplus - (len(taken) - len(held)))
         note_cancelled(queue, held)
-        if surplus:
-            self._untried(held[-surplus:], "the limit is reached")
-            del held[-surplus:]
         if self.stopped:
             self._put_back(held, "the consumer stops")
         elif self._hands.quarantine is None:
@@ -207,6 +206,14 @@ class Feeder(Loop):
         else:
             self._hands.quarantine.cautious = False
             self._submit(held)
+
+    def _cut(self, held: list[Held], surplus: int) -> None:
+        """Take away what is beyond the budget; what was paid for and is not to begin is given back to it."""
+        if surplus > 0:
+            self._untried(held[-surplus:], "the limit is reached")
+            del held[-surplus:]
+        else:
+            self._hands.budget.give(-surplus)
 
     def _without_begun(self, held: list[Held]) -> list[Held]:
         """But for what comes again although it runs here, or has ended and the store does not know: that was away.
@@ -218,10 +225,9 @@ class Feeder(Loop):
         again = self._hands.holdings.resume(held)
         if not again:
             return held
-        self._hands.budget.give(len(again))
         rest = units_of([one for one in held if one not in again])
         behind = [unit for unit in rest if any(one.lease.run == unit[0].lease.run != "" for one in again)]
-        self._put_back([one for unit in behind for one in unit], "what is before it runs")
+        self._untried([one for unit in behind for one in unit], "what is before it runs")
         return [one for unit in rest if unit not in behind for one in unit]
 
     def _submit(self, held: list[Held]) -> None:
