@@ -32,6 +32,10 @@ def in_order(number):
     return number
 
 
+def _away(limit, by):
+    raise ConnectionError("away")
+
+
 def a_minute(queue):
     return 60.0
 
@@ -43,7 +47,7 @@ class TestReaper:
         [lease] = queue.claim(1, 0.05)
         reaper = Reaper([queue], a_minute)
         pause = reaper.tick()
-        assert 0 < pause <= max(0.06, lease.until - queue.now() + 0.06)
+        assert 0 < pause <= max(0.06, lease.until - queue.now() + 0.06) or queue.find(handle.id).state == "ready"
         eventually(lambda: reaper.tick() and queue.find(handle.id).state != "leased")
         record = queue.find(handle.id)
         assert (record.state, record.entry.lost, record.entry.attempts) == ("ready", 1, 1)
@@ -56,8 +60,27 @@ class TestReaper:
 
     @pytest.mark.backends("memory")
     def test_it_goes_on_at_once_while_there_is_more(self, queue, monkeypatch):
-        monkeypatch.setattr(queue, "reap", lambda limit: Reaped(limit, 5.0))
+        monkeypatch.setattr(queue, "reap", lambda limit, by: Reaped(limit, 5.0))
         assert Reaper([queue], a_minute).tick() <= 0.05
+
+    @pytest.mark.parametrize("fails", [False, True])
+    def test_when_it_comes_late_it_lets_those_speak_who_could_not(self, queue, monkeypatch, fails):
+        """As after an outage of the store, or when this process stood still; but once only."""
+        work()
+        reaper = Reaper([queue], lambda queue: 2.0)
+        assert 0 < reaper.tick() <= 0.5
+        [lease] = queue.claim(1, 0.05)
+        if fails:
+            with monkeypatch.context() as patch:
+                patch.setattr(queue, "reap", _away)
+                with pytest.raises(ConnectionError):
+                    reaper._reap(queue, 2.0)
+        eventually(lambda: queue.now() > lease.until + 1.6)
+        assert 2.0 <= reaper._reap(queue, 2.0) <= 6.0
+        [lease] = queue.touch([lease], 0.05)
+        eventually(lambda: queue.now() > lease.until + 0.1)
+        assert 0 < reaper._reap(queue, 2.0) <= 0.5
+        assert queue.find(lease.entry.id).state == "ready"
 
     @pytest.mark.backends("memory")
     def test_sq9_each_queue_is_looked_at_as_often_as_its_own_lease_asks_for(self, backend, settings, monkeypatch):
@@ -66,7 +89,7 @@ class TestReaper:
         monkeypatch.setattr(reaper.time, "monotonic", lambda: now[0])
         served = [queues["long"], queues["default"]]
         for queue in served:
-            monkeypatch.setattr(queue, "reap", lambda limit, alias=queue.alias: looks.append(alias) or Reaped())
+            monkeypatch.setattr(queue, "reap", lambda limit, by, alias=queue.alias: looks.append(alias) or Reaped())
         loop = Reaper(served, lambda queue: 60.0 if queue.alias == "long" else 2.0)
         for _ in range(10):
             pause = loop.tick()

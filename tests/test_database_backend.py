@@ -185,6 +185,36 @@ def test_what_somebody_is_about_to_lease_counts_as_leased(queue, guard, accepted
 
 
 @pytest.mark.backends("postgres", "mariadb")
+@pytest.mark.parametrize("count", [1, 4, 20])
+def test_nobody_waits_for_a_transaction_that_has_put(queue, count, monkeypatch):
+    """Though it is open for long, and the tables are small: a plan that reads them whole would wait for its rows."""
+    monkeypatch.setattr(sql_session, "PAUSES", ())
+    gate = Gate(most=1).written()
+    waiting = "lock_timeout = 500" if queue.database == "postgres" else "SESSION innodb_lock_wait_timeout = 1"
+
+    def verbs():
+        with connections[queue.database].cursor() as cursor:
+            cursor.execute(f"SET {waiting}")
+        for number, verb in enumerate((queue.complete, queue.release, queue.bury, queue.touch, queue.begin)):
+            laned = [entry(lane=f"{number}/{lane}", gate=gate) for lane in range(count)]
+            queue.put([*laned, *(entry() for _ in range(count)), entry(delay=0.001)])
+            leases = claim(queue, 2 * count)
+            assert len(queue.begin(leases)) == len(queue.touch(leases)) == len(verb(leases)) == len(leases)
+        queue.touch(leases, 0.001)
+        eventually(lambda: queue.reap().count)
+        queue.sweep()
+        dead = [record.entry.id for record in queue.dead.peek(READY)]
+        assert queue.revive(dead[:1]) == queue.reprioritise(dead[:1], 3) == 1
+        assert queue.dead.remove(dead) == len(dead) - 1
+        queue.trim(most=1)
+        return len(queue.lanes()) > 0
+
+    with transaction.atomic(queue.database):
+        queue.put([entry(lane="0", gate=gate), entry(lane="mine", gate=gate), entry(), entry(delay=60)])
+        assert elsewhere(queue, verbs)
+
+
+@pytest.mark.backends("postgres", "mariadb")
 def test_nobody_waits_for_those_who_are_refused_because_it_is_leased(queue):
     put_one(queue, Unique("key"), "first")
     leases = claim(queue)

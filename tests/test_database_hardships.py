@@ -17,6 +17,7 @@ from djqueue.backends.database import REPLAYED, DatabaseQueue
 from djqueue.backends.entries import LEASED, READY, untried
 from djqueue.backends.gates import UNREADABLE, Gate
 from djqueue.backends.sql import session as sql_session
+from djqueue.backends.sql import types as sql_types
 from djqueue.backends.windows import Window
 from djqueue.consumer.holdings import Holdings
 from djqueue.consumer.settler import Settler
@@ -336,8 +337,9 @@ def test_extreme_counts_stop_nothing(queue, value, laned):
     ["nprio", "place", "created", "attempts", "failures", "lost", "begun", "moment", "ord", "state", "home", "token"]
     + ["body", "note", "lane", "label", "owner", "gate", "id"],
 )
-def test_a_value_of_another_type_stops_at_most_its_message(queue, column, value):
+def test_a_value_of_another_type_stops_at_most_its_message(queue, monkeypatch, column, value):
     """SQLite takes whatever is written."""
+    monkeypatch.setattr(sql_types, "EVERY", 0.0)
     put(queue, "odd", "a", "b", "c")
     odd = queue.peek("ready", 1)[0].entry.id
     with connections[queue.database].cursor() as cursor:
@@ -354,7 +356,34 @@ def test_a_value_of_another_type_stops_at_most_its_message(queue, column, value)
     assert (queue.reap().count, queue.sweep(), len(queue.claim(10))) == (0, 0, 1)
     with connections[queue.database].cursor() as cursor:
         cursor.execute("UPDATE djqueue_message SET moment = %s", [value])
-    assert (queue.reap().count, len(queue.peek("leased"))) == (0, 1)
+    queue.reap()
+    assert "d" in {record.entry.data.decode() for state in ("leased", "ready") for record in queue.peek(state)}
+
+
+OF_LANES = {
+    "lane": ["number", "away", "turn", "open_at", "state", "ord", "moment", "gate", "parked", "logs"],
+    "ticket": ["made", "number", "name", "gate"],
+    "message": ["ord", "moment", "lost", "home", "gate"],
+}
+
+
+@pytest.mark.backends("sqlite")
+@pytest.mark.parametrize("value", ["odd", "", b"\xff\x00", 1.5e300])
+@pytest.mark.parametrize("table, column", [(table, column) for table in OF_LANES for column in OF_LANES[table]])
+def test_a_value_of_another_type_stops_at_most_its_lane(queue, monkeypatch, table, column, value):
+    monkeypatch.setattr(sql_types, "EVERY", 0.0)
+    for lane in "abc":
+        fill(queue, lane, f"{lane}1", f"{lane}2", gate=Gate(most=1))
+    if table != "ticket":
+        assert len(queue.complete(claim(queue, 3))) == 3
+    with connections[queue.database].cursor() as cursor:
+        condition = "lane" if table == "message" else "name"
+        cursor.execute(f"UPDATE djqueue_{table} SET {column} = %s WHERE {condition} = 'b'", [value])
+    queue.peek(READY, 1)
+    assert (len(list(queue.walk(READY))) >= 2, len(queue.lanes()) >= 2, queue.stats().leased) == (True, True, 0)
+    queue.sweep()
+    done = []
+    eventually(lambda: done.extend(names(queue.complete(queue.claim(6)))) or {"a2", "c2"} <= set(done))
 
 
 @pytest.mark.parametrize("field", ["place", "created", "moment"])

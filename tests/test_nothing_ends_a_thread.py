@@ -124,7 +124,7 @@ class Away:
     alias = "away"
     lease = 60.0
 
-    def reap(self, limit):
+    def reap(self, limit, by):
         raise ConnectionError("away")
 
     touch = reap
@@ -149,7 +149,7 @@ class TestOneStoreOfSeveral:
 
     def test_the_reaper_reaps_the_others(self, queue, monkeypatch):
         reaped = []
-        monkeypatch.setattr(queue, "reap", lambda limit: reaped.append(limit) or Reaped())
+        monkeypatch.setattr(queue, "reap", lambda limit, by: reaped.append(limit) or Reaped())
         with pytest.raises(ConnectionError):
             Reaper([Away(), queue], lambda queue: 60.0).tick()
         assert len(reaped) == 1

@@ -7,6 +7,7 @@ import sys
 import tempfile
 import time
 import zipfile
+from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 
 if sys.version_info < (3, 11):  # noqa: UP036 - a stranger's machine may have an older one
@@ -20,8 +21,8 @@ from steps import ROOT, Failed, need, run, say, step
 from tests import servers
 
 VENV, DEMO_VENV = ".venv", ".venv-demo"
-# Many tests wait for something: two for each processor keep them busy.
-PYTEST = ("-m", "pytest", "-n", str(min(8, 2 * (os.cpu_count() or 1))))
+# Many tests wait for something: three for each processor keep them busy.
+PYTEST = ("-m", "pytest", "-n", str(min(8, 3 * (os.cpu_count() or 1))))
 CORE = ("-m", "not slow and not alone")
 # What depends on the interpreter shows in memory too.
 FEWER = ("-k", "not mariadb and not postgres and not redis and not sqs and not sqlite")
@@ -31,13 +32,14 @@ def test(full: bool = False):
     """Everything that must hold. The last line is pytest's own."""
     begun = time.monotonic()
     os.environ |= {"DJQUEUE_FULL": "1"} if full else {}
-    python = prepare()
+    others = other_combinations(full)
+    python = prepare(others)
     check_code(python)
     check_documents(python)
     check_package(python)
     with step("demo"):
         run_demo("--once")
-    for combination in other_combinations(full):
+    for combination in others:
         core_suite(combination, full)
     say(f"--- tests on Python {sys.version.split()[0]}, after {time.monotonic() - begun:.0f} s")
     hand_over(python, *PYTEST)
@@ -83,14 +85,24 @@ def demo(once: bool, photos: str | None):
     os.execv(python, [python, "example_project/demo.py", *arguments])  # so that Ctrl-C and SIGTERM reach it
 
 
-def prepare() -> Path:
-    """The virtual environment and the running servers."""
-    with step("virtual environment"):
+def prepare(others: list[venvs.Combination]) -> Path:
+    """The virtual environments and the running servers."""
+    with step("virtual environments"), ThreadPoolExecutor() as pool:
+        demo = pool.submit(venvs.ensure, DEMO_VENV, "demo")
+        made = [demo, *(pool.submit(ensure_venv_of, combination) for combination in others)]
         python = venvs.ensure(VENV, "test")
+        for venv in made:
+            venv.result()
     with step("servers"):
         apt.ensure(servers)
         start_servers()
     return python
+
+
+def ensure_venv_of(combination: venvs.Combination) -> Path:
+    name = f".venv-{combination.python}-django{combination.django}"
+    pins = (f"Django=={combination.django}.*",)
+    return venvs.ensure(name, "test", venvs.interpreter(combination.python), pins)
 
 
 def start_servers():
@@ -163,9 +175,7 @@ def other_combinations(full: bool) -> list[venvs.Combination]:
 
 def core_suite(combination: venvs.Combination, full: bool):
     with step(f"core suite on {combination}"):
-        name = f".venv-{combination.python}-django{combination.django}"
-        python = venvs.ensure(name, "test", venvs.interpreter(combination.python), (f"Django=={combination.django}.*",))
-        run(python, *PYTEST, *CORE, *(() if full else FEWER))
+        run(ensure_venv_of(combination), *PYTEST, *CORE, *(() if full else FEWER))
 
 
 def hand_over(*command):

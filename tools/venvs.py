@@ -6,13 +6,17 @@ import os
 import shutil
 import subprocess
 import sys
+import threading
 from dataclasses import dataclass
 from pathlib import Path
 
 from steps import ROOT, run
 
+PROJECT = "django-djqueue"
 PROBE = "import sys, venv, ensurepip; print('%d.%d' % sys.version_info[:2])"
 REQUIREMENTS = ("setup.cfg", "pyproject.toml")
+BUILDING = threading.Lock()
+"""A build of the project writes into its folder: one at a time."""
 
 
 @dataclass(frozen=True)
@@ -58,13 +62,16 @@ def works(path, version: str) -> bool:
 
 def ensure(name: str, extra: str, python: str = sys.executable, pins: tuple[str, ...] = ()) -> Path:
     """The Python of the virtual environment `name` with this project, editable, and an extra of it. Made anew when the
-    requirements, the pins or the interpreter have changed."""
+    requirements, the pins or the interpreter have changed. Several may be made at the same time, in threads."""
     venv = ROOT / name
     stamp, state = venv / "djqueue-stamp", fingerprint(extra, python, *pins)
     if not stamp.exists() or stamp.read_text() != state:
         shutil.rmtree(venv, ignore_errors=True)
         create(venv, python)
-        run(venv / "bin/python", "-m", "pip", "install", "-q", "-e", f"{ROOT}[{extra}]", *pins, quiet=True)
+        pip = (venv / "bin/python", "-m", "pip", "install", "-q", "--no-compile")
+        with BUILDING:
+            run(*pip, "--no-deps", "-e", ROOT, quiet=True)
+        run(*pip, f"{PROJECT}[{extra}]", *pins, quiet=True)
         stamp.write_text(state)
     return venv / "bin/python"
 

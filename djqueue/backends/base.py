@@ -256,7 +256,7 @@ class BaseQueue(ItemVerbs, OperatorVerbs):
     def begin(self, leases: Sequence[Lease]) -> list[Lease]:
         """Note that they begin to run: from now on that start is lost if their lease runs out.
 
-        Returns those that were still ours.
+        Returns those that were still ours. One whose lease has run out is not to be begun: others may have it soon.
         """
         return [replace(lease, begun=True) for lease in leases]
 
@@ -318,10 +318,11 @@ class BaseQueue(ItemVerbs, OperatorVerbs):
         """Move entries from the error queue back as if they were new, in one atomic step; how many."""
         raise self._cannot("revive")
 
-    def reap(self, limit: int = 100) -> Reaped:
+    def reap(self, limit: int = 100, by: float = inf) -> Reaped:
         """Make up to ``limit`` expired leases claimable again; those that had begun are counted as lost.
 
-        The others cost nothing.
+        The others cost nothing. Later than ``by`` (epoch seconds, by the store's clock) nothing is done: a call that
+        a store answers only after it was away comes too early for those who could not extend their leases meanwhile.
         """
         return Reaped()
 

@@ -14,6 +14,7 @@ from collections.abc import Callable, Hashable, Iterable, Mapping, Sequence
 from contextlib import AbstractContextManager, nullcontext
 from dataclasses import replace
 from functools import cached_property, partial
+from math import inf
 from types import NoneType
 
 from django.db import connections
@@ -244,13 +245,13 @@ class DatabaseQueue(DatabaseOperators, LeasedQueue):
         if self.dead is not None:
             self._claims.settle_in(self._sql, self._ask(0, 0.0, ""))
 
-    def reap(self, limit: int = 100) -> Reaped:
+    def reap(self, limit: int = 100, by: float = inf) -> Reaped:
         self._disown()
-        count, now, next, laned = self._do(self._sql.reap, limit)
+        count, now, next, laned = self._do(self._sql.reap, limit, micros(by))
         if laned and count < limit:
-            count += self._run(reap_lanes, self._sql, self.name, limit - count)
+            count += self._run(reap_lanes, self._sql, self.name, limit - count, micros(by))
             self._claims.stir()
-        return Reaped(count, 0.0 if count >= limit else seconds_to(next, now))
+        return Reaped(count, 0.0 if count >= limit else seconds_to(next, now), now / 1e6)
 
     def sweep(self, limit: int = 1000) -> int:
         """Looks through lanes and what is in them.

@@ -205,14 +205,14 @@ def _hold_park(desk: Desk, lease: Lease, now: int) -> None:
 _HOLDS = {HOLD_ORDER: _hold_lane, HOLD_LANE: _hold_lane, HOLD_PARK: _hold_park}
 
 
-def reap(run: Session, sql: Dialect, queue: str, limit: int) -> int:
-    """Let what is out for too long return to its lane; how many."""
+def reap(run: Session, sql: Dialect, queue: str, limit: int, by: int) -> int:
+    """Let what is out for too long return to its lane, unless it is later than that; how many."""
     late = sql.expired(run, queue, limit)
     with at_desk(run, sql, queue) as desk:
         desk.hold_named({lane for _, lane in late}, wait=False)
         desk.hold_outers(wait=False)
         seqs = sorted(seq for seq, lane in late if lane in desk.held)
-        lanes = sql.reap_in_lanes(run, seqs) if seqs else []
+        lanes = sql.reap_in_lanes(run, seqs, by) if seqs else []
         _bring_back(desk, lanes)
         desk.stand()
     return len(lanes)

@@ -112,6 +112,8 @@ class Reaped:
 
     count: int = 0
     next: float = inf
+    now: float = 0.0
+    """By the store's clock, epoch seconds; 0 where there is none."""
 
 
 @dataclass(frozen=True, slots=True)

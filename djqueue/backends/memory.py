@@ -110,11 +110,11 @@ class MemoryQueue(MemoryOperators, LeasedQueue):
 
     def begin(self, leases: Sequence[Lease]) -> list[Lease]:
         with self._lock:
-            ours = []
+            now, ours = self.now(), []
             for lease, item in self._ours(leases):
-                if item.state == LEASED:
+                if item.state == LEASED and item.at > now:
                     item.begun = True
-                ours.append(replace(lease, begun=True))
+                    ours.append(replace(lease, begun=True))
             return ours
 
     def defer(self, leases: Sequence[Lease], seconds: float) -> list[Lease]:
@@ -175,10 +175,10 @@ class MemoryQueue(MemoryOperators, LeasedQueue):
         self._wake_for(ours)
         return ours
 
-    def reap(self, limit: int = 100) -> Reaped:
+    def reap(self, limit: int = 100, by: float = inf) -> Reaped:
         with self._lock:
             now, reaped = self.now(), 0
-            while reaped < limit and self._until_first(LEASED, now) == 0:
+            while now <= by and reaped < limit and self._until_first(LEASED, now) == 0:
                 item = self._items[self._lines[LEASED].first()]
                 item.entry = replace(item.entry, lost=item.entry.lost + item.begun)
                 if self._is_laned(item):
@@ -190,7 +190,7 @@ class MemoryQueue(MemoryOperators, LeasedQueue):
             next = self._until_first(LEASED, now)
         if reaped:
             self._bell.ring()
-        return Reaped(reaped, next)
+        return Reaped(reaped, next, now)
 
     # ---- time
 

@@ -13,6 +13,7 @@ import time
 from collections.abc import Callable, Hashable, Iterable, Sequence
 from dataclasses import replace
 from functools import cached_property
+from math import inf
 
 from redis.exceptions import ConnectionError, ResponseError
 
@@ -208,12 +209,13 @@ class RedisQueue(LeasedQueue):
             return 0
         return sum(self._run("revive", [self.rings, *map(wire.text, some)]) for some in wire.slices(ids))
 
-    def reap(self, limit: int = 100) -> Reaped:
+    def reap(self, limit: int = 100, by: float = inf) -> Reaped:
         self._disown()
-        reaped, next, unread = self._run("reap", (max(0, min(limit, wire.AT_ONCE)), self.rings))
+        most, until = max(0, min(limit, wire.AT_ONCE)), wire.microseconds(by)
+        reaped, next, unread, now = self._run("reap", (most, self.rings, until))
         if unread:
             self._put_faults_aside("", [word for id in unread for word in (id, b"its envelope cannot be read")])
-        return Reaped(reaped, wire.until(next))
+        return Reaped(reaped, wire.until(next), now / 1e6)
 
     def sweep(self, limit: int = 1000) -> int:
         """As the contract says; envelopes first, then bodies if these are more."""

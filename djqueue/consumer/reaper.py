@@ -13,7 +13,7 @@ from math import inf
 from djqueue import conf, events
 from djqueue.backends.base import BaseQueue
 from djqueue.consumer.holdings import Held, Holdings
-from djqueue.consumer.loop import Loop, each
+from djqueue.consumer.loop import LONGEST_PAUSE, Loop, each
 from djqueue.durations import clock, seconds, whole
 from djqueue.logs import about, plain, tell
 from djqueue.settle import proof_of
@@ -21,6 +21,8 @@ from djqueue.settle import proof_of
 logger = logging.getLogger(__name__)
 
 REAP_BATCH = 100
+PATIENCE = 1.0  # seconds: nothing is called late that is no later than that
+SPEAKING = 1.0  # seconds that all others need once they see that the store is back
 PRUNE_EVERY = 60.0  # seconds
 PRUNE_BATCH = 1000
 SWEEP_EVERY = 15.0  # seconds, and not before: what it looks for is there for long, and a start has other things to do
@@ -84,6 +86,9 @@ class Reaper(Loop):
     Every consumer does it for all; doing it twice is harmless. It comes back to a queue when the next lease that it
     knows of may expire, and after a quarter of the queue's lease at the latest: one that others have taken meanwhile
     has not expired then, unless it is shorter.
+
+    If it comes late by half a lease, the store was away, or this process was: then nobody may have been able to extend
+    what he holds, or to say what became of it, and it lets them speak first.
     """
 
     def __init__(self, queues: Sequence[BaseQueue], lease_of: Callable[[BaseQueue], float]):
@@ -92,6 +97,8 @@ class Reaper(Loop):
         self._lease_of = lease_of
         self._due: dict[int, float] = {}
         """When each is to be looked at (monotonic)."""
+        self._by: dict[int, float] = {}
+        """And until when at the latest, by the clock of its store."""
         self._pruned, self._swept = 0.0, time.monotonic()
 
     def tick(self) -> float:
@@ -111,17 +118,25 @@ class Reaper(Loop):
     def _look(self, queue: BaseQueue) -> float:
         left = self._due.get(id(queue), 0.0) - time.monotonic()
         if left <= 0:
-            longest = self._lease_of(queue) / 4 * random.uniform(0.8, 1.0)  # jitter: not all consumers at once
-            left = min(longest, self._reap(queue))
+            left = self._reap(queue, self._lease_of(queue))
             self._due[id(queue)] = time.monotonic() + left
         return left
 
-    def _reap(self, queue: BaseQueue) -> float:
-        reaped = queue.reap(REAP_BATCH)
+    def _reap(self, queue: BaseQueue, lease: float) -> float:
+        by = self._by.get(id(queue), inf)
+        reaped = queue.reap(REAP_BATCH, by)
+        if reaped.now > by:
+            del self._by[id(queue)]  # the next time is not late, whenever it comes
+            text = "%s: the store or this process was away for a while; leases that ran out are given back later"
+            tell(logger, logging.INFO, text, queue.alias)
+            return min(LONGEST_PAUSE, reaped.now - by + lease / 2) + SPEAKING
         if reaped.count:
             text = "%s: %d leases ran out; their workers died or lost touch"
             tell(logger, logging.WARNING, text, queue.alias, reaped.count)
-        return 0.05 if reaped.count >= REAP_BATCH else max(0.05, reaped.next)
+        longest = lease / 4 * random.uniform(0.8, 1.0)  # jitter: not all consumers at once
+        left = min(longest, 0.05 if reaped.count >= REAP_BATCH else max(0.05, reaped.next))
+        self._by[id(queue)] = reaped.now + left + max(PATIENCE, lease / 2)
+        return left
 
     def _prune(self, queue: BaseQueue) -> float:
         while not self.stopped and queue.store.prune(PRUNE_BATCH) >= PRUNE_BATCH:

@@ -24,7 +24,7 @@ def lost(queue: BaseQueue, *new: str) -> list[Lease]:
     """Leases (on new entries, or on the first) that ran out and were reaped: nobody has taken the entries yet."""
     if new:
         put(queue, *new)
-    return run_out(queue, queue.begin(claim(queue, len(new) or 1, SHORT)))
+    return run_out(queue, queue.touch(queue.begin(claim(queue, len(new) or 1)), SHORT))
 
 
 def run_out(queue: BaseQueue, leases: list[Lease]) -> list[Lease]:
@@ -34,11 +34,11 @@ def run_out(queue: BaseQueue, leases: list[Lease]) -> list[Lease]:
     return leases
 
 
-def one_waiting(queue: BaseQueue) -> Lease:
+def one_waiting(queue: BaseQueue, lease: float = SHORT) -> Lease:
     """A new entry, claimed for a short time, that has not begun."""
     put(queue, "waiting")
     found: list[Lease] = []
-    eventually(lambda: found.extend(queue.claim(1, SHORT, begin=False)) or found)
+    eventually(lambda: found.extend(queue.claim(1, lease, begin=False)) or found)
     return found[0]
 
 
@@ -207,10 +207,10 @@ class FenceContract(Contract):
 
     def test_what_has_begun_since_its_claim_is_lost_when_its_lease_runs_out(self):
         queue = self.queue("lease", "fence", "begin")
-        lease = one_waiting(queue)
+        lease = one_waiting(queue, 60.0)
         (begun,) = queue.begin([lease])
         assert (begun.entry, begun.token, begun.begun) == (lease.entry, lease.token, True)
-        run_out(queue, [begun])
+        run_out(queue, queue.touch([begun], SHORT))
         assert claim(queue)[0].entry.lost == 1
 
     def test_what_was_lost_before_begins_when_its_holder_says_so(self):
@@ -219,10 +219,18 @@ class FenceContract(Contract):
         (lease,) = claim(queue, lease=SHORT)
         assert (lease.entry.lost, lease.begun) == (1, False)
         run_out(queue, [lease])
-        (again,) = queue.reserve(lease=SHORT)
+        (again,) = queue.reserve()
         assert (again.entry.lost, again.begun) == (1, True)
-        run_out(queue, [again])
+        run_out(queue, queue.touch([again], SHORT))
         assert claim(queue)[0].entry.lost == 2
+
+    def test_what_is_held_no_longer_is_not_begun(self):
+        queue = self.queue("lease", "fence", "begin")
+        held, late = one_waiting(queue, 60.0), one_waiting(queue)
+        eventually(lambda: queue.now() > late.until)
+        assert [lease.token for lease in queue.begin([late, held])] == [held.token]
+        run_out(queue, [late])
+        assert claim(queue)[0].entry.lost == 0
 
     def test_only_the_holder_can_begin(self):
         queue = self.queue("lease", "fence", "begin")

@@ -61,8 +61,7 @@ def queue_machine(make_queue: Callable[[], BaseQueue]) -> type:
 
         @rule(lease=leases)
         def begin(self, lease: Lease) -> None:
-            if self._agreed(lease, self.queue.begin([lease])):
-                self.model.begin(lease)
+            assert bool(self.queue.begin([lease])) == self.model.begin(lease)
 
         @rule(lease=leases)
         def complete(self, lease: Lease) -> None:

@@ -106,9 +106,11 @@ class Model:
         known = self.known.get(lease.entry.id)
         return known is not None and known.holder is not None and known.holder.token == lease.token
 
-    def begin(self, lease: Lease) -> None:
-        known = self.known[lease.entry.id]
-        known.begun = known.begun or known.state == LEASED
+    def begin(self, lease: Lease) -> bool:
+        is_held = self.ours(lease) and self.known[lease.entry.id].state == LEASED
+        if is_held:
+            self.known[lease.entry.id].begun = True
+        return is_held
 
     def complete(self, lease: Lease) -> None:
         del self.known[lease.entry.id]

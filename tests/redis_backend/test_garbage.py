@@ -104,7 +104,7 @@ def test_what_its_holder_says_counts_whatever_became_of_the_envelope(queue, redi
     if reaped:
         eventually(lambda: queue.reap().count)
     spoil(redis_client, leases[1].entry.id, "garbage")
-    assert len(getattr(queue, verb)(leases)) == 3
+    assert len(getattr(queue, verb)(leases)) == (0 if reaped and verb == "begin" else 3)
     stats = queue.stats()
     told = {"complete": stats.done, "release": stats.ready, "bury": stats.dead}
     assert told.get(verb, 3) == 3

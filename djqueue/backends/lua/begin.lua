@@ -2,10 +2,14 @@
 -- with: holders
 -- args: id, token of each.
 local now = clock()
-local ids, _, reply = held(1, 2, now)
+local ids, at, reply = held(1, 2, now)
 call("HDEL", own, "") -- a write that takes no memory
-for _, id in ipairs(ids) do
-  local owned = call("HGET", own, id)
-  if call("ZSCORE", leases, id) then call("HSET", own, id, owned:sub(1, TOKEN) .. "1" .. owned:sub(TOKEN + 2)) end
+for n, id in ipairs(ids) do
+  local until_, owned = call("ZSCORE", leases, id), call("HGET", own, id)
+  if until_ and tonumber(until_) > now then
+    call("HSET", own, id, owned:sub(1, TOKEN) .. "1" .. owned:sub(TOKEN + 2))
+  else
+    reply[#reply + 1] = (at[n] + 1) / 2
+  end
 end
 return reply

@@ -1,10 +1,11 @@
 -- keys: env ready delayed leases own bell meta wait aged open timed line lanes names out
 -- with: holders windows gates moves lanes places
--- args: limit, rings. Gives how many were reaped, microseconds to the next expiry (-1: nothing is leased), and the ids of
--- those whose envelopes cannot be read: they stay.
+-- args: limit, rings, by. Gives how many were reaped, microseconds to the next expiry (-1: nothing is leased), the ids of
+-- those whose envelopes cannot be read: they stay, and now. Later than `by` nothing is done.
 -- The token stays, so a late worker may finish what nobody has taken since; but not in a lane, which goes on.
 local now, reaped, unread = clock(), {}, {}
-local ids = call("ZRANGEBYSCORE", leases, "-inf", now, "LIMIT", 0, ARGV[1])
+local late = now > tonumber(ARGV[3])
+local ids = late and {} or call("ZRANGEBYSCORE", leases, "-inf", now, "LIMIT", 0, ARGV[1])
 if #ids > 0 then
   local owned, envelopes = call("HMGET", own, unpack(ids)), {}
   for i, envelope in ipairs(call("HMGET", env, unpack(ids))) do
@@ -27,4 +28,4 @@ if #ids > 0 then
   finish_lanes()
   ring(#reaped, ARGV[2])
 end
-return {#reaped, until_first(leases, now), unread}
+return {#reaped, until_first(leases, now), unread, now}

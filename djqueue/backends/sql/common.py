@@ -7,7 +7,7 @@ table for pairs alone; rows are picked by the hot index and changed by their pri
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from contextlib import nullcontext
 from typing import NamedTuple
 
@@ -35,6 +35,7 @@ from djqueue.backends.sql.text import (
     REAPED,
     first_over,
     marks,
+    over_by,
     soonest,
 )
 
@@ -135,7 +136,7 @@ class Dialect(Facts, Guarding, Lanes, Operators):
         """Insert what was not marked when we looked, and take back what somebody else completed since."""
         accepted = self.insert(run, queue, arrivals) if arrivals else set()
         if late := self.marked(run, done, accepted):
-            run.count(f"DELETE FROM djqueue_message WHERE queue = %s AND id IN ({marks(late)})", [queue, *late])
+            self.delete_ids(run, queue, [*late])
         return accepted - late
 
     def _present(self, run: Session, queue: str, arrivals: Sequence[Arrival]) -> set[str]:
@@ -179,17 +180,18 @@ class Dialect(Facts, Guarding, Lanes, Operators):
 
     def promote(self, run: Session, queue: str) -> int:
         """Make ready what is due; how many."""
-        return self.change_over(run, PROMOTED, DELAYED, queue, PROMOTE)
+        return self.change_first(run, PROMOTED, first_over(DELAYED), {"queue": queue, "limit": PROMOTE})
 
-    def reap(self, run: Session, queue: str, limit: int) -> Reaping:
-        """Make expired leases ready, but for those of lanes."""
+    def reap(self, run: Session, queue: str, limit: int, by: int) -> Reaping:
+        """Make expired leases ready, but for those of lanes; none if it is later than ``by``, µs."""
         sql = f"SELECT NOW, EXISTS({first_over(LEASED, 1)}), ({soonest(LEASED, OUT)}), EXISTS({first_over(OUT, 1)})"
         now, expired, next, laned = run.rows(sql, {"queue": queue})[0]
-        reaped = self.change_over(run, REAPED, LEASED, queue, limit) if expired else 0
+        which = {"queue": queue, "limit": limit, "by": by}
+        reaped = self.change_first(run, REAPED, over_by(LEASED), which) if expired else 0
         return Reaping(reaped, now, next, bool(laned))
 
-    def change_over(self, run: Session, change: str, state: int, queue: str, limit: int) -> int:
-        """Change the first rows of a state whose moment is over; how many."""
+    def change_first(self, run: Session, change: str, which: str, params: Mapping[str, object]) -> int:
+        """Change the rows that a query finds; how many."""
         raise NotImplementedError
 
     def leased_by(self, run: Session, queue: str, tokens: Sequence[int]) -> list[tuple]:
@@ -203,7 +205,7 @@ class Dialect(Facts, Guarding, Lanes, Operators):
     def disown(self, run: Session, seqs: Sequence[int], tokens: Sequence[int]) -> None:
         """Let what is in no lane be as before these tokens had it."""
         ours = f"seq IN ({marks(seqs)}) AND state = {LEASED} AND token IN ({marks(tokens)})"
-        run.count(f"UPDATE djqueue_message SET {PROMOTED}, {NEVER} WHERE {ours}", [*seqs, *tokens])
+        run.count(f"UPDATE djqueue_message {self.by_seq} SET {PROMOTED}, {NEVER} WHERE {ours}", [*seqs, *tokens])
 
     # ---- by those who hold leases: (seq, token) pairs, sorted
 
@@ -244,7 +246,7 @@ class Dialect(Facts, Guarding, Lanes, Operators):
     def _give_way(self, run: Session, dead: str, pairs: set[tuple]) -> None:
         sql = f"SELECT seq, token, id FROM djqueue_message WHERE seq IN ({marks(pairs)})"
         ids = [row[2] for row in run.rows(sql, [seq for seq, _ in pairs]) if row[:2] in pairs]
-        run.count(f"DELETE FROM djqueue_message WHERE queue = %s AND id IN ({marks(ids)})", [dead, *ids])
+        self.delete_ids(run, dead, ids)
 
 
 def ids_of(arrivals: Sequence[Arrival]) -> list[str]:

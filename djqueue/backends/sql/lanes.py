@@ -100,7 +100,7 @@ class Lanes:
     """All of it within one transaction, but for the glance and the tickets."""
 
     locking, skipping = "FOR UPDATE", "FOR UPDATE SKIP LOCKED"
-    by_name = by_place = ""
+    by_place = ""
     """What makes a vendor take the index, though the table is small: only what is looked for is locked."""
     lane_stays = "ON CONFLICT (queue, name) DO NOTHING"
 
@@ -115,13 +115,13 @@ class Lanes:
 
     def glance(self, run: Session, queue: str, lanes: bool = True) -> Glance:
         of_lanes = ", ".join(OF_LANES) if lanes else "NULL, NULL, NULL, NULL"
-        return Glance(*run.rows(f"{GLANCE}, {of_lanes}", {"queue": queue})[0])
+        return Glance(*numbers(run.rows(f"{GLANCE}, {of_lanes}", {"queue": queue})[0]))
 
     def glance_beside(self, run: Session, queue: str, key: str) -> tuple[Glance, bytes | None]:
         """The same, and a fact."""
         sql = f"{GLANCE}, {', '.join(OF_LANES)}, (SELECT value FROM djqueue_fact WHERE k = %(key)s AND {LIVING})"
         *row, value = run.rows(sql, {"queue": queue, "key": key})[0]
-        return Glance(*row), None if value is None else bytes(value)
+        return Glance(*numbers(row)), None if value is None else bytes(value)
 
     def ranks(self, run: Session, queue: str, limit: int, order: str) -> list[int]:
         """Of the first entries in no lane."""
@@ -166,7 +166,7 @@ class Lanes:
         return {row[0] for row in run.rows(f"SELECT seq FROM djqueue_ticket WHERE seq IN ({marks(seqs)})", seqs)}
 
     def drop_tickets(self, run: Session, seqs: Sequence[int]) -> None:
-        run.count(f"DELETE FROM djqueue_ticket WHERE seq IN ({marks(seqs)})", sorted(seqs))
+        self.delete_rows(run, sorted(seqs), table="djqueue_ticket")
 
     # ---- the rows of lanes
 
@@ -210,11 +210,13 @@ class Lanes:
 
     def hold_named(self, run: Session, queue: str, names: Sequence[str], wait: bool) -> list[tuple]:
         """Lock lanes, in the order of their names; of those that somebody has, none unless we wait."""
-        sql = (
-            f"SELECT {LANE} FROM djqueue_lane {self.by_name} WHERE queue = %s AND name IN ({marks(names)}) "
-            f"ORDER BY name {self.locking if wait else self.skipping}"
-        )
-        return run.rows(sql, [queue, *sorted(names)])
+        columns = ", ".join(f"l.{column}" for column in LANE.split(", "))
+        sql = f"SELECT {columns} FROM {self.named_lanes(len(names))} {self.locking if wait else self.skipping}"
+        return run.rows(sql, [*sorted(names), queue])
+
+    def named_lanes(self, count: int) -> str:
+        """So many rows ``l`` by their names, in that order: what stands behind FROM."""
+        return f"djqueue_lane l WHERE name IN ({', '.join(['%s'] * count)}) AND queue = %s ORDER BY name"
 
     def hold_first(self, run: Session, queue: str, state: int, limit: int, due: bool = False) -> list[tuple]:
         """Lock the first that stand somewhere and that nobody has; of timed ones those that are ``due``."""
@@ -230,7 +232,7 @@ class Lanes:
         run.count(f"{table} UPDATE djqueue_lane AS l SET {ASSIGNED} FROM u WHERE l.seq = u.seq", flat(rows))
 
     def drop_lanes(self, run: Session, seqs: Sequence[int]) -> None:
-        run.count(f"DELETE FROM djqueue_lane WHERE seq IN ({marks(seqs)})", sorted(seqs))
+        self.delete_rows(run, sorted(seqs), table="djqueue_lane")
 
     # ---- the entries of lanes
 
@@ -243,7 +245,7 @@ class Lanes:
         rows = run.rows(sql, [queue])
         if rows:
             seqs = [row[0] for row in rows]
-            run.count(f"UPDATE djqueue_message SET {RETURNED} WHERE seq IN ({marks(seqs)})", seqs)
+            run.count(f"UPDATE djqueue_message {self.by_seq} SET {RETURNED} WHERE seq IN ({marks(seqs)})", seqs)
         return rows
 
     def expired(self, run: Session, queue: str, limit: int) -> list[tuple]:
@@ -251,25 +253,26 @@ class Lanes:
         sql = first_over(OUT).replace("SELECT seq", "SELECT seq, lane")
         return run.rows(sql, {"queue": queue, "limit": limit})
 
-    def reap_in_lanes(self, run: Session, seqs: Sequence[int]) -> list[str]:
+    def reap_in_lanes(self, run: Session, seqs: Sequence[int], by: int) -> list[str]:
         """Let them return to their lanes if they are out and their leases over; the lanes, one for each."""
-        return self._return(run, seqs, "moment < NOW", (), REAPED_IN_LANE)
+        return self._return(run, seqs, "moment < NOW AND NOW <= %s", (by,), REAPED_IN_LANE)
 
     def disown_in_lanes(self, run: Session, seqs: Sequence[int], tokens: Sequence[int]) -> list[str]:
         """The same of those that these tokens hold, as if they had never left."""
         return self._return(run, seqs, f"token IN ({marks(tokens)})", tokens, f"{RETURNED}, {NEVER}")
 
     def _return(self, run: Session, seqs: Sequence[int], which: str, params: Sequence, change: str) -> list[str]:
-        out = f"seq IN ({marks(seqs)}) AND state = {OUT} AND {which}"
-        rows = run.rows(f"SELECT seq, lane FROM djqueue_message WHERE {out} {self.locking}", [*seqs, *params])
+        sql = f"SELECT m.seq, lane FROM {self.these(len(seqs))} AND state = {OUT} AND {which} {self.locking}"
+        rows = run.rows(sql, [*seqs, *params])
         if rows:
             back = [row[0] for row in rows]
-            run.count(f"UPDATE djqueue_message SET {change} WHERE seq IN ({marks(back)})", back)
+            run.count(f"UPDATE djqueue_message {self.by_seq} SET {change} WHERE seq IN ({marks(back)})", back)
         return [row[1] for row in rows]
 
     def put_back(self, run: Session, seqs: Sequence[int]) -> None:
         """What was leased by this transaction was not."""
-        run.count(f"UPDATE djqueue_message SET {RETURNED}, {NEVER} WHERE seq IN ({marks(seqs)})", seqs)
+        sql = f"UPDATE djqueue_message {self.by_seq} SET {RETURNED}, {NEVER} WHERE seq IN ({marks(seqs)})"
+        run.count(sql, seqs)
 
     def lanes_of(self, run: Session, queue: str, ids: Sequence[str]) -> list[tuple]:
         """Name, number and gate of the lanes of entries."""
@@ -278,6 +281,14 @@ class Lanes:
             f"WHERE queue = %s AND id IN ({marks(ids)}) AND home <> 0"
         )
         return run.rows(sql, [queue, *ids])
+
+
+def numbers(row: Sequence) -> Sequence:
+    """The row. Raises TypeError for anything else in it, as SQLite keeps what somebody wrote: here it is put right."""
+    for value in row:
+        if not isinstance(value, int | None):
+            raise TypeError(f"{value!r} stands where a number belongs")
+    return row
 
 
 def picked(seqs: Iterable[int]) -> str:

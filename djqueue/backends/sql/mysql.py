@@ -15,21 +15,19 @@ from djqueue.backends.sql.lanes import ASSIGNED, WRITTEN
 from djqueue.backends.sql.operators import NUMBERS, OF_LANE
 from djqueue.backends.sql.session import Session
 from djqueue.backends.sql.text import (
-    BEGIN,
     COLUMNS,
     COUNTED,
     DELAYED,
     ENTRY,
     EXTEND,
+    HOLDS,
     LATER,
     REVIVED,
     SAID,
     WAITS,
-    first_over,
     flat,
     leasing,
     marks,
-    rows_of_marks,
 )
 
 SKIPPING = "FOR UPDATE SKIP LOCKED"
@@ -52,8 +50,9 @@ class MariaDB(Dialect):
     now = "TIMESTAMPDIFF(MICROSECOND, '1970-01-01', UTC_TIMESTAMP(6))"
     fact_replaces = "ON DUPLICATE KEY UPDATE value = VALUES(value), until = VALUES(until)"
     fact_stays = "ON DUPLICATE KEY UPDATE k = k"
-    by_id = "FORCE INDEX (djqueue_message_id)"
-    by_name, by_place = "FORCE INDEX (djqueue_lane_name)", "FORCE INDEX (djqueue_lane_place)"
+    by_seq, by_id = "FORCE INDEX (PRIMARY)", "FORCE INDEX (djqueue_message_id)"
+    by_place = "FORCE INDEX (djqueue_lane_place)"
+    collation = "utf8mb4_nopad_bin"
     lane_stays = "ON DUPLICATE KEY UPDATE seq = djqueue_lane.seq"
     in_lanes = f"{NUMBERS} STRAIGHT_JOIN {OF_LANE}"
     # A comparison of rows is no range for its optimiser.
@@ -88,9 +87,8 @@ class MariaDB(Dialect):
         named = ask._asdict()
         return self._together(run, *(in_order(step, named) for step in steps))
 
-    def change_over(self, run: Session, change: str, state: int, queue: str, limit: int) -> int:
-        sql = f"UPDATE {joined('djqueue_message', 'seq', first_over(state))} SET {change}"
-        return run.count(sql, {"queue": queue, "limit": limit})
+    def change_first(self, run: Session, change: str, which: str, params: Mapping[str, object]) -> int:
+        return run.count(f"UPDATE {joined('djqueue_message', 'seq', which)} SET {change}", params)
 
     # ---- by those who hold leases
 
@@ -100,33 +98,35 @@ class MariaDB(Dialect):
         ours, params = fence(pairs)
         remember = (
             "INSERT INTO djqueue_fact (k, value, until, tally) "
-            f"SELECT CONCAT(%s, id), '', NOW + %s, seq FROM djqueue_message WHERE {ours} "
+            f"SELECT CONCAT(%s, m.id), '', NOW + %s, m.seq FROM {ours} "
             "ON DUPLICATE KEY UPDATE until = VALUES(until), tally = VALUES(tally)",
             [finish.marks, finish.remember, *params],
         )
         count = (
             "INSERT INTO djqueue_fact (k, value, until, tally) "
-            f"SELECT %s, '', NULL, COUNT(*) FROM djqueue_message WHERE {ours} HAVING COUNT(*) > 0 "
+            f"SELECT %s, '', NULL, COUNT(*) FROM {ours} HAVING COUNT(*) > 0 "
             f"ON DUPLICATE KEY UPDATE tally = {COUNTED} + VALUES(tally)",
             [finish.counter, *params],
         )
-        delete = (f"DELETE FROM djqueue_message WHERE {ours}", params)
+        delete = (f"DELETE m FROM {ours}", params)
         steps = [*[remember] * bool(finish.remember), *self._keeping(kept), count, delete]
         return self._together(run, look(ours, params), *steps)
 
     def mark_begun(self, run: Session, pairs: Sequence[tuple]) -> Iterable[tuple]:
         ours, params = fence(pairs)
-        return self._together(run, look(ours, params), (f"UPDATE djqueue_message SET {BEGIN} WHERE {ours}", params))
+        held = f"WHERE {HOLDS.replace('NOW', '@djqueue')}"
+        note = (f"UPDATE {ours} SET begun = 1 {held}", params)
+        return self._together(run, ("SET @djqueue = NOW", []), look(f"{ours} {held}", params), note)
 
     def touch(self, run: Session, pairs: Sequence[tuple], lease: int) -> Iterable[tuple]:
         ours, params = fence(pairs)
         until = ("SET @djqueue = NOW + %s", [lease])
-        extend = (f"UPDATE djqueue_message SET {EXTEND}, moment = @djqueue WHERE {ours}", params)
-        return self._together(run, until, look(ours, params, "seq, @djqueue"), extend)
+        extend = (f"UPDATE {ours} SET {EXTEND}, moment = @djqueue", params)
+        return self._together(run, until, look(ours, params, "m.seq, @djqueue"), extend)
 
     def write_lanes(self, run: Session, rows: Sequence[tuple]) -> None:
-        sql = f"UPDATE ({selected(WRITTEN, len(rows))}) u STRAIGHT_JOIN djqueue_lane l ON l.seq = u.seq SET "
-        run.count(sql + ", ".join(f"l.{one}" for one in ASSIGNED.split(", ")), flat(rows))
+        sql = f"UPDATE ({selected(WRITTEN, len(rows))}) u STRAIGHT_JOIN djqueue_lane l {self.by_seq} ON l.seq = u.seq "
+        run.count(sql + "SET " + ", ".join(f"l.{one}" for one in ASSIGNED.split(", ")), flat(rows))
 
     def give_up(
         self, run: Session, queue: str, change: str, said: Sequence[tuple], kept: Sequence[tuple] = ()
@@ -134,7 +134,7 @@ class MariaDB(Dialect):
         ours, params = fence([row[:2] for row in said])
         update = (
             f"UPDATE ({selected(SAID, len(said))}) u "
-            "STRAIGHT_JOIN djqueue_message m ON m.seq = u.seq AND m.token = u.token "
+            f"STRAIGHT_JOIN djqueue_message m {self.by_seq} ON m.seq = u.seq AND m.token = u.token "
             f"SET {qualified(f'queue = %s, {change}')}",
             [*flat(said), queue],
         )
@@ -177,6 +177,25 @@ class MariaDB(Dialect):
         sql = f"UPDATE {joined('djqueue_message', 'seq', movable, 'FOR UPDATE')} SET queue = %s, {REVIVED}"
         return run.count(sql, [queue, dead, *ids, queue])
 
+    def these(self, count: int, table: str = "djqueue_message") -> str:
+        """Each by its key: a SELECT or a DELETE of a list reads a small table whole, whatever index it is told to take,
+        and waits for every row that somebody has locked or not yet committed."""
+        return f"({selected('seq', count)}) u STRAIGHT_JOIN {table} m FORCE INDEX (PRIMARY) ON m.seq = u.seq WHERE true"
+
+    def delete_rows(self, run: Session, seqs: Sequence[int], condition: str = "true", table: str = "djqueue_message"):
+        return run.count(f"DELETE m FROM {self.these(len(seqs), table)} AND {condition}", seqs)
+
+    def delete_ids(self, run: Session, queue: str, ids: Sequence[str], condition: str = "true") -> int:
+        sql = f"SELECT seq FROM djqueue_message {self.by_id} WHERE queue = %s AND id IN ({marks(ids)}) AND {condition}"
+        seqs = [row[0] for row in run.rows(sql, [queue, *ids])]
+        return self.delete_rows(run, seqs, condition) if seqs else 0
+
+    def named_lanes(self, count: int) -> str:
+        """Each by its key too; what is given compares as the column does."""
+        of_lanes = "STRAIGHT_JOIN djqueue_lane l FORCE INDEX (djqueue_lane_name)"
+        given = " UNION ALL ".join([f"SELECT %s COLLATE {self.collation} AS name"] * count)
+        return f"({given}) u {of_lanes} ON l.name = u.name AND l.queue = %s ORDER BY l.name"
+
     def delete_some(
         self, run: Session, table: str, key: str, condition: str, order: str, params: list, limit: int
     ) -> int:
@@ -188,6 +207,7 @@ class MySQL(MariaDB):
     """MySQL 8: no RETURNING and no blocks."""
 
     name = "mysql"
+    collation = "utf8mb4_0900_bin"
 
     def _insert(self, run: Session, queue: str, arrivals: Sequence[Arrival]) -> set[str]:
         """A random token tells our rows from others; nobody holds it, so it proves nothing."""
@@ -223,14 +243,15 @@ def in_order(sql: str, named: Mapping[str, object]) -> Step:
 
 
 def fence(pairs: Sequence[tuple]) -> tuple[str, list]:
-    """The condition that a row is one of the pairs. One pair alone would be a scan that locks all it passes."""
-    seqs = [seq for seq, _ in pairs]
-    return f"seq IN ({marks(seqs)}) AND (seq, token) IN ({rows_of_marks(2, len(seqs))})", [*seqs, *flat(pairs)]
+    """The rows ``m`` that are one of the pairs, each found by its key."""
+    given = f"({selected('seq, token', len(pairs))}) u"
+    join = "STRAIGHT_JOIN djqueue_message m FORCE INDEX (PRIMARY) ON m.seq = u.seq AND m.token = u.token"
+    return f"{given} {join}", flat(pairs)
 
 
-def look(ours: str, params: list, what: str = "seq") -> Step:
+def look(ours: str, params: list, what: str = "m.seq") -> Step:
     """Which are still ours, locked for the steps that follow. Looking after the change would find the next owner's."""
-    return f"SELECT {what} FROM djqueue_message WHERE {ours} FOR UPDATE", params
+    return f"SELECT {what} FROM {ours} FOR UPDATE", params
 
 
 def selected(columns: str, count: int) -> str:

@@ -4,7 +4,8 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-from djqueue.backends.sql.lanes import LANE
+from djqueue.backends.sql.gated import number_of
+from djqueue.backends.sql.lanes import LANE, numbers
 from djqueue.backends.sql.session import Session
 from djqueue.backends.sql.text import (
     BACKWARDS,
@@ -63,18 +64,18 @@ class Operators:
             f"SELECT {self.record}, NOW FROM djqueue_message WHERE queue = %(queue)s AND state = %(state)s "
             f"{f'AND {behind}' if after else ''} {order} LIMIT %(limit)s"
         )
-        return run.rows(sql, params)
+        return placed(run.rows(sql, params))
 
     def remove(self, run: Session, queue: str, ids: Sequence[str]) -> int:
-        sql = f"DELETE FROM djqueue_message WHERE queue = %s AND id IN ({marks(ids)}) AND {WAITS}"
-        return run.count(sql, [queue, *ids])
+        return self.delete_ids(run, queue, ids, WAITS)
 
     def reprioritise(self, run: Session, queue: str, ids: Sequence[str], own: int, laned: int) -> int:
         """Give entries that wait another rank, in a lane that one."""
         nprio = "CASE WHEN home = 0 THEN %s ELSE %s END"
         sql = (
-            f"UPDATE djqueue_message SET nprio = {nprio}, ord = CASE WHEN state IN (1, 3) OR queue LIKE '%%:dead' "
-            f"THEN 0 ELSE {nprio} END WHERE queue = %s AND id IN ({marks(ids)}) AND {WAITS}"
+            f"UPDATE djqueue_message {self.by_id} SET nprio = {nprio}, "
+            f"ord = CASE WHEN state IN (1, 3) OR queue LIKE '%%:dead' THEN 0 ELSE {nprio} END "
+            f"WHERE queue = %s AND id IN ({marks(ids)}) AND {WAITS}"
         )
         return run.count(sql, [own, laned, own, laned, queue, *ids])
 
@@ -143,16 +144,17 @@ class Operators:
 
     def lane_page(self, run: Session, queue: str, after: str, limit: int) -> list[tuple]:
         """Names and numbers of lanes, in the order of the names."""
-        sql = "SELECT name, number FROM djqueue_lane WHERE queue = %s AND name > %s ORDER BY name LIMIT %s"
-        return run.rows(sql, [queue, after, limit])
+        sql = "SELECT name FROM djqueue_lane WHERE queue = %s AND name > %s ORDER BY name LIMIT %s"
+        return [(name, number_of(name)) for (name,) in run.rows(sql, [queue, after, limit])]
 
     def ticket_page(self, run: Session, queue: str, after: tuple, limit: int) -> list[tuple]:
         """Moments, seqs and numbers of tickets."""
         sql = (
-            "SELECT made, seq, number FROM djqueue_ticket WHERE queue = %s AND made >= %s "
+            "SELECT made, seq, name FROM djqueue_ticket WHERE queue = %s AND made >= %s "
             "AND (made > %s OR seq > %s) ORDER BY made, seq LIMIT %s"
         )
-        return run.rows(sql, [queue, after[0], *after, limit])
+        rows = run.rows(sql, [queue, after[0], *after, limit])
+        return [(*numbers((made, seq)), number_of(name)) for made, seq, name in rows]
 
     def peek_in(
         self, run: Session, queue: str, numbers: Sequence[int], limit: int, after: Sequence[int] | None = None
@@ -166,7 +168,7 @@ class Operators:
             f"{f'AND {self.behind}' if after else ''} {ORDER} LIMIT %(limit)s"
         )
         parts = [f"SELECT * FROM ({part.format(number)}) x" for number in numbers]
-        return run.rows(" UNION ALL ".join(parts), params)
+        return placed(run.rows(" UNION ALL ".join(parts), params))
 
     def flush_lanes(self, run: Session, queue: str, numbers: Sequence[int]) -> int:
         """Delete a chunk of what waits in lanes; how many."""
@@ -198,8 +200,7 @@ class Operators:
         return self._delete_waiting(run, run.rows(sql, params))
 
     def _delete_waiting(self, run: Session, rows: Sequence[tuple]) -> int:
-        condition = f"seq IN ({marks(rows)}) AND {WAITS}"
-        return run.count(f"DELETE FROM djqueue_message WHERE {condition}", [row[0] for row in rows]) if rows else 0
+        return self.delete_rows(run, [row[0] for row in rows], WAITS) if rows else 0
 
     def lane_rows(self, run: Session, queue: str, condition: str, params: list) -> list[tuple]:
         """Lanes: their row of LANE, and how many wait in each."""
@@ -207,12 +208,10 @@ class Operators:
         rows = run.rows(sql, [queue, *params])
         counts = {}
         if rows:
-            numbers = ", ".join(str(row[2]) for row in rows)
-            sql = (
-                f"SELECT state, count(*) FROM djqueue_message WHERE queue = %s AND state IN ({numbers}) GROUP BY state"
-            )
+            states = ", ".join(str(number_of(row[1])) for row in rows)
+            sql = f"SELECT state, count(*) FROM djqueue_message WHERE queue = %s AND state IN ({states}) GROUP BY state"
             counts = dict(run.rows(sql, [queue]))
-        return [(row, counts.get(row[2], 0)) for row in rows]
+        return [(row, counts.get(number_of(row[1]), 0)) for row in rows]
 
     def length(self, run: Session, queue: str) -> int:
         sql = (
@@ -261,3 +260,10 @@ class Operators:
             f"FROM p WHERE p.ord IS NOT NULL AND n < {PRIORITIES}) "
             f"SELECT min((SELECT r.moment {ready} AND r.ord = p.ord ORDER BY r.moment LIMIT 1)) FROM p"
         )
+
+
+def placed(rows: list[tuple]) -> list[tuple]:
+    """Rows of RECORD with now. Raises TypeError where their places are no numbers."""
+    for row in rows:
+        numbers((row[-3], row[12]))
+    return rows

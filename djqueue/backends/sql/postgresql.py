@@ -14,7 +14,6 @@ from djqueue.backends.sql.session import Session
 from djqueue.backends.sql.text import (
     ARRIVED,
     ARRIVING,
-    BEGIN,
     COLUMNS,
     COUNTED,
     DELAYED,
@@ -22,6 +21,7 @@ from djqueue.backends.sql.text import (
     ENTRY,
     EXTEND,
     FIRST_READY,
+    HOLDS,
     KEPT,
     LAST_READY,
     LEASE,
@@ -36,6 +36,7 @@ from djqueue.backends.sql.text import (
     flat,
     leasing,
     next_of,
+    over_by,
     soonest,
 )
 
@@ -125,15 +126,15 @@ class PostgreSQL(Dialect):
     def take(self, run: Session, ask: Ask, which: str) -> Sequence[tuple]:
         return run.rows(f"{change(leasing(ask.since, ask.begun), which)} RETURNING {ENTRY}", ask._asdict())
 
-    def reap(self, run: Session, queue: str, limit: int) -> Reaping:
+    def reap(self, run: Session, queue: str, limit: int, by: int) -> Reaping:
         sql = (
-            f"WITH gone AS ({change(REAPED, first_over(LEASED))} RETURNING 1) "
+            f"WITH gone AS ({change(REAPED, over_by(LEASED))} RETURNING 1) "
             f"SELECT (SELECT count(*) FROM gone), NOW, ({soonest(LEASED, OUT)}), ({first_over(OUT, 1)}) IS NOT NULL"
         )
-        return Reaping(*run.rows(sql, {"queue": queue, "limit": limit})[0])
+        return Reaping(*run.rows(sql, {"queue": queue, "limit": limit, "by": by})[0])
 
-    def change_over(self, run: Session, what: str, state: int, queue: str, limit: int) -> int:
-        return run.count(change(what, first_over(state)), {"queue": queue, "limit": limit})
+    def change_first(self, run: Session, what: str, which: str, params: Mapping[str, object]) -> int:
+        return run.count(change(what, which), params)
 
     def hold_as_of(self, run: Session, keys: Sequence[str]) -> tuple[dict[str, bytes], int]:
         """One statement that writes nothing, if all of them are there. Its clock is read behind the locks."""
@@ -181,7 +182,7 @@ class PostgreSQL(Dialect):
         return run.rows(sql, [*columns(pairs), *params, *facts])
 
     def mark_begun(self, run: Session, pairs: Sequence[tuple]) -> Iterable[tuple]:
-        sql = f"UPDATE djqueue_message m SET {BEGIN} FROM {PAIRS} WHERE {OURS} RETURNING m.seq"
+        sql = f"UPDATE djqueue_message m SET begun = 1 FROM {PAIRS} WHERE {OURS} AND {HOLDS} RETURNING m.seq"
         return run.rows(sql, columns(pairs))
 
     def touch(self, run: Session, pairs: Sequence[tuple], lease: int) -> Iterable[tuple]:

@@ -11,6 +11,7 @@ from typing import Any
 from django.db import InterfaceError, OperationalError, connections, transaction
 
 from djqueue.backends.sql.files import leave_replaced
+from djqueue.backends.sql.types import put_types_right
 from djqueue.logs import tell
 
 log = logging.getLogger(__name__)
@@ -82,6 +83,10 @@ def _once(connection, now: str, work: Callable, args: tuple) -> Any:
         if not (joined(connection) or passing(error)):
             connection.close()
         raise
+    except (TypeError, ValueError, AttributeError):
+        if connection.vendor != "sqlite" or joined(connection) or not put_types_right(connection):
+            raise
+        return _once(connection, now, work, args)
 
 
 def passing(error: Exception) -> bool:

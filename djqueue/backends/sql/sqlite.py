@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from contextlib import nullcontext
 
 from djqueue.backends.sql.common import Arrival, Ask, Dialect, Finish
@@ -12,19 +12,18 @@ from djqueue.backends.sql.text import (
     ARRIVED,
     ARRIVING,
     ARRIVING_WIDTH,
-    BEGIN,
     COLUMNS,
     COUNTED,
     DUE,
     ENTRY,
     EXTEND,
+    HOLDS,
     RECORD,
     REVIVED,
     SAID,
     SAID_WIDTH,
     WAITS,
     absent,
-    first_over,
     flat,
     leasing,
     marks,
@@ -75,9 +74,8 @@ class SQLite(Dialect):
         change = f"UPDATE djqueue_message SET {leasing(ask.since, ask.begun)}"
         return run.rows(f"{change} WHERE seq IN ({which}) RETURNING {self.entry}", ask._asdict())
 
-    def change_over(self, run: Session, change: str, state: int, queue: str, limit: int) -> int:
-        sql = f"UPDATE djqueue_message SET {change} WHERE seq IN ({first_over(state)})"
-        return run.count(sql, {"queue": queue, "limit": limit})
+    def change_first(self, run: Session, change: str, which: str, params: Mapping[str, object]) -> int:
+        return run.count(f"UPDATE djqueue_message SET {change} WHERE seq IN ({which})", params)
 
     def complete(
         self, run: Session, pairs: Sequence[tuple], finish: Finish, kept: Sequence[tuple] = ()
@@ -114,7 +112,7 @@ class SQLite(Dialect):
 
     def mark_begun(self, run: Session, pairs: Sequence[tuple]) -> Iterable[tuple]:
         ours, params = fence(pairs)
-        return run.rows(f"UPDATE djqueue_message SET {BEGIN} WHERE {ours} RETURNING seq", params)
+        return run.rows(f"UPDATE djqueue_message SET begun = 1 WHERE {ours} AND {HOLDS} RETURNING seq", params)
 
     def touch(self, run: Session, pairs: Sequence[tuple], lease: int) -> Iterable[tuple]:
         ours, params = fence(pairs)

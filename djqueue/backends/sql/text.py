@@ -76,8 +76,8 @@ COUNTED = (
 """A count, up to one that may be added to, and that a sum of all counts still takes."""
 ALL, NONE = "1 = 1", "1 = 0"
 """Of what is claimed this has begun: conditions."""
-BEGIN = "begun = CASE WHEN state IN (2, 4) THEN 1 ELSE begun END"
-"""What was reaped has been counted, or not, by what it was."""
+HOLDS = "state IN (2, 4) AND moment > NOW"
+"""Of a lease."""
 EXTEND = (
     "lost = CASE WHEN state NOT IN (2, 4) AND begun <> 0 AND lost > 0 THEN lost - 1 ELSE lost END, "
     "state = CASE WHEN state = 4 THEN 4 ELSE 2 END, ord = 0"
@@ -111,6 +111,11 @@ def first_over(state: int, limit: str | int = "%(limit)s") -> str:
         f"SELECT seq FROM djqueue_message WHERE queue = %(queue)s AND state = {state} AND ord = 0 AND moment < NOW "
         f"ORDER BY moment LIMIT {limit}"
     )
+
+
+def over_by(state: int) -> str:
+    """The same, but none later than ``by``."""
+    return first_over(state).replace("moment < NOW", "moment < NOW AND NOW <= %(by)s")
 
 
 def next_of(state: int) -> str:
