@@ -19,7 +19,7 @@ from djqueue.jobs import Job, attempt, attempt_together
 from djqueue.kept import packed_end
 from djqueue.logs import about, plain, tell
 from djqueue.message import Envelope
-from djqueue.notes import text_of
+from djqueue.notes import kind_of, text_of
 from djqueue.policies import Policy
 from djqueue.registry import registry
 from djqueue.running import Awaiter, Control, CurrentMessage, LoopControl, open_entry
@@ -118,7 +118,7 @@ def _begun(queue: BaseQueue, lease: Lease, control: Control) -> Job | Verdict:
     except InvalidMessage as error:
         return Verdict(Outcome.DEAD, f"invalid message: {error}", error)
     except Exception as error:  # not the command's: the database is away from which its arguments are read, say
-        return not_now(lease, f"could not be run: {type(error).__name__}: {text_of(error)}")
+        return not_now(lease, f"could not be run: {kind_of(error)}: {text_of(error)}")
 
 
 def _opened(queue: BaseQueue, lease: Lease, control: Control) -> Job | Verdict:

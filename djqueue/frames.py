@@ -17,7 +17,7 @@ def chained(exceptions: Iterable[BaseException]) -> Iterator[BaseException]:
             continue
         seen.add(id(exception))
         left += [exception.__cause__, exception.__context__]
-        if isinstance(exception, BaseExceptionGroup):
+        if issubclass(type(exception), BaseExceptionGroup):
             left += exception.exceptions
         yield exception
 

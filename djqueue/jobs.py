@@ -13,7 +13,7 @@ from djqueue.backends.base import Entry, Lease
 from djqueue.command import Command
 from djqueue.handlers import Binding, run_items
 from djqueue.logs import plain, tell
-from djqueue.notes import text_of
+from djqueue.notes import kind_of, text_of
 from djqueue.policies import Policy
 from djqueue.running import Awaiter, CurrentMessage, TooLate, run
 from djqueue.verdicts import Outcome, Verdict
@@ -71,9 +71,10 @@ def _verdict_of(job: Job, result: object) -> Verdict:
     ran = time.monotonic() - job.message.began
     if not isinstance(result, BaseException):
         return Verdict(Outcome.DONE, value=result, seconds=ran)
-    if isinstance(result, TooLate):
+    kind = type(result)  # by which it is known, whatever it says itself
+    if issubclass(kind, TooLate):
         return LATE
-    if isinstance(result, job.message.control.interrupts):
+    if issubclass(kind, job.message.control.interrupts):
         return Verdict(Outcome.HANDED_BACK, "interrupted", result)
     return replace(judged(job.policy, result, job.lease.entry), seconds=ran)
 
@@ -84,4 +85,4 @@ def judged(policy: Policy, error: BaseException, entry: Entry) -> Verdict:
         return policy.judge(error, entry)
     except Exception as trouble:
         tell(logger, logging.ERROR, "%s: its failure cannot be judged", plain(entry.label), exc_info=trouble)
-        return Verdict(Outcome.DEAD, f"{type(error).__name__}: {text_of(error)}", error)
+        return Verdict(Outcome.DEAD, f"{kind_of(error)}: {text_of(error)}", error)

@@ -22,7 +22,7 @@ def noted(
         "at": round(at, 3),
         "attempt": attempt,
         "reason": reason[:LONGEST_REASON],
-        "exception": None if exception is None else f"{type(exception).__module__}.{type(exception).__qualname__}",
+        "exception": None if exception is None else f"{_module_of(exception)}.{kind_of(exception)}",
         "text": None if exception is None else text_of(exception)[:LONGEST_REASON],
         "traceback": None if exception is None else _traceback(exception)[-LONGEST_TRACEBACK:],
         "host": socket.gethostname(),
@@ -45,13 +45,23 @@ def notes(note: str) -> list[dict]:
 def text_of(exception: BaseException) -> str:
     """What an exception says, even if saying it raises."""
     try:
-        return str(exception)
+        return "".join([str(exception)])  # which may be of a class derived from str, with methods of its own
     except BaseException as error:  # nothing that an exception does while it is told may decide what becomes of it
-        return f"(its text raises {type(error).__name__})"
+        return f"(its text raises {kind_of(error)})"
+
+
+def kind_of(exception: BaseException) -> str:
+    """The name of its class, even if that says otherwise."""
+    return type.__dict__["__qualname__"].__get__(type(exception))
+
+
+def _module_of(exception: BaseException) -> str:
+    module = type.__dict__["__module__"].__get__(type(exception))
+    return "".join([module]) if issubclass(type(module), str) else "?"
 
 
 def _traceback(exception: BaseException) -> str:
     try:
-        return "".join(traceback.format_exception(exception))
-    except Exception as error:
-        return f"{type(exception).__qualname__} (its traceback raises {type(error).__name__})"
+        return "".join(["".join([line]) for line in traceback.format_exception(exception)])
+    except BaseException as error:
+        return f"{kind_of(exception)} (its traceback raises {kind_of(error)})"

@@ -18,7 +18,7 @@ from djqueue.durations import seconds, whole
 from djqueue.exceptions import Discard, Fail, Retry, Throttled
 from djqueue.fingerprints import fingerprint
 from djqueue.lanes import USUAL_RUN, Batch, Plan, Throttle, placed, plan_of
-from djqueue.notes import LONGEST_REASON, text_of
+from djqueue.notes import LONGEST_REASON, kind_of, text_of
 from djqueue.options import OPTIONS, changes_of
 from djqueue.verdicts import Outcome, Verdict, is_ordered
 
@@ -211,7 +211,7 @@ class Policy:
                 return self._throttled(exception, entry)
             case Fail():
                 return self._dead(entry, exception.reason[:LONGEST_REASON], exception)
-        reason = f"{type(exception).__name__}: {text_of(exception)}"[:LONGEST_REASON]
+        reason = f"{kind_of(exception)}: {text_of(exception)}"[:LONGEST_REASON]
         failures = entry.failures + 1
         if not _is_of(exception, self.retried) or failures >= self.most_attempts:
             return self._dead(entry, reason, exception)

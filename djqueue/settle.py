@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import logging
 from collections.abc import Callable, Sequence
+from dataclasses import replace
 
 from django.dispatch import Signal
 
@@ -64,13 +65,23 @@ def settle_alike(
     nobody else can have had the lease by now. It is asked when the answer is there, which may take its time.
     """
     if verb != "complete":
-        finished = [(settled(lease, verdict, owner), verdict) for lease, verdict in finished]
+        finished = [(_settled(lease, verdict, owner), verdict) for lease, verdict in finished]
     told = _act(queue, verb, finished)
     all_ours = len(told) == len(finished)
     ours = set() if all_ours else {proof_of(lease) for lease in told}
     for lease, verdict in finished:
         is_ours = all_ours or proof_of(lease) in ours or was_heard(lease)
         (_tell if is_ours else _tell_late)(queue, lease, verdict)
+
+
+def _settled(lease: Lease, verdict: Verdict, owner: str) -> Lease:
+    """As the verdict leaves it; without its exception if that cannot be written down, for the sake of the others."""
+    try:
+        return settled(lease, verdict, owner)
+    except Exception as error:
+        text = "What %s (message %s) failed with cannot be written down"
+        tell(logger, logging.ERROR, text, plain(lease.entry.label), plain(lease.entry.id), exc_info=error)
+        return settled(lease, replace(verdict, exception=None), owner)
 
 
 def proof_of(lease: Lease) -> tuple[str, object]:

@@ -143,8 +143,19 @@ def fact(queue: BaseQueue) -> bytes | None:
 
 
 def texts(kept: bytes | None) -> dict[str, str]:
-    """What is kept of each, by name."""
-    return {} if kept is None else json.loads(kept)
+    """What is kept of each, by name; nothing, and an error in the log, if somebody wrote what cannot be read."""
+    found = _texts(kept)
+    if found is None:
+        tell(logger, logging.ERROR, "Schedules that were made at run time cannot be read, and rest: %.100r", kept)
+    return found or {}
+
+
+def _texts(kept: bytes | None) -> dict[str, str] | None:
+    try:
+        found = {} if kept is None else json.loads(kept)
+    except (ValueError, RecursionError):
+        return None
+    return found if isinstance(found, dict) else None
 
 
 def read(queue: BaseQueue, kept: dict[str, str]) -> dict[str, Schedule]:
@@ -174,9 +185,12 @@ def change(queue: BaseQueue, how: Callable[[dict[str, str]], dict[str, str]]) ->
     """Change what is kept, whoever else does; whether there was something to change."""
     for _ in range(TRIES):
         was = fact(queue)
-        wanted = how(texts(was))
-        if wanted == texts(was):
+        before = texts(was)
+        wanted = how(before)
+        if wanted == before:
             return False
+        if _texts(was) is None:
+            queue.store.put(f"{FACT}:unreadable", was, FOR_EVER)
         if queue.store.swap(FACT, was, json.dumps(wanted).encode(), FOR_EVER):
             return True
     raise QueueError(f"The schedules of {queue.alias!r} could not be changed: others changed them {TRIES} times.")

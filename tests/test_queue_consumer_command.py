@@ -6,7 +6,7 @@ import pytest
 from django.conf import settings as django_settings
 
 from djqueue.queues import queues
-from tests.app.commands import explode, hold, leave, note, note_attempt
+from tests.app.commands import explode, hold, leave, leave_a_thread, note, note_attempt
 from tests.handled.commands import Handled
 from tests.life import message_for
 from tests.site import until
@@ -183,6 +183,11 @@ class TestStops:
         process.wait_for("handed back while it ran: 1")
         record = queues["default"].find(handle.id)
         assert (record.state, record.entry.attempts, record.entry.lost) == ("ready", 1, 0)
+
+    def test_a_thread_that_a_command_left_behind_does_not_keep_the_process(self, site):
+        leave_a_thread()
+        assert site.consumer("--limit", "1").wait() == 0
+        assert written(site) == ["left"]
 
     def test_the_grace_is_bounded(self, site, tmp_path):
         hold("h", str(tmp_path / "never"))

@@ -168,6 +168,15 @@ class TestKept:
         assert "'bad' cannot be read" in caplog.text
         assert schedules.remove("bad")
 
+    @pytest.mark.parametrize("kept", [b"junk", b"null", b"\xff", b"[1]", b'"text"'])
+    def test_if_none_can_be_read_they_rest_until_one_is_added(self, queue, caplog, kept):
+        queue.store.put(standing.FACT, kept)
+        assert (schedules.list(), schedules.remove("any")) == ([], False)
+        assert "cannot be read, and rest" in caplog.text
+        schedules.add("good", report, every=60)
+        assert [schedule.name for schedule in schedules.list()] == ["good"]
+        assert queue.store.get("schedules:unreadable") == kept
+
 
 @pytest.mark.backends("sqlite")
 def test_in_the_database_it_is_part_of_the_transaction(queue):

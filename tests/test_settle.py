@@ -2,10 +2,11 @@
 
 import logging
 from dataclasses import replace
+from pathlib import Path
 
 import pytest
 
-from djqueue import events
+from djqueue import events, verdicts
 from djqueue.backends.base import Entry
 from djqueue.decorators import queue_command
 from djqueue.executor import execute
@@ -188,6 +189,61 @@ class TestNotes:
         assert verdict.outcome is Outcome.DEAD
         assert "Unspeakable" in verdict.reason
         assert notes(noted("", at=0.0, attempt=1, reason=verdict.reason, exception=verdict.exception))
+
+
+class Nameless(type):
+    """Of classes that cannot be named."""
+
+    __name__ = property(lambda cls: 1 / 0)
+
+
+class Unnamed(Exception, metaclass=Nameless):
+    __module__ = Path("anything")
+
+
+class Liar(Exception):
+    __class__ = property(lambda self: 1 / 0)
+
+
+class Odd(str):
+    def __format__(self, how):
+        raise ZeroDivisionError
+
+    __str__ = __len__ = __getitem__ = __format__
+
+
+class OddlyTold(Exception):
+    def __str__(self):
+        return Odd("told")
+
+
+@queue_command
+def fail_oddly(number):
+    raise [Unnamed, Liar, OddlyTold][number]
+
+
+@pytest.mark.parametrize("number", range(3))
+def test_what_cannot_be_told_has_failed_like_anything_else(queue, number):
+    """Nothing that an exception does while it is looked at may decide what becomes of it, or of others."""
+    handles = [fail_oddly(number), explode()]
+    for _ in handles:
+        run_one(queue)
+    assert [notes(queue.dead.find(handle.id).entry.note)[-1]["attempt"] for handle in handles] == [1, 1]
+
+
+def test_what_cannot_be_written_down_holds_up_no_other(queue, monkeypatch, caplog):
+    handles, write = [explode("one"), explode("other")], verdicts.noted
+
+    def refuse(note, **about):
+        if about["reason"] == "one" and about["exception"] is not None:
+            raise ZeroDivisionError
+        return write(note, **about)
+
+    monkeypatch.setattr(verdicts, "noted", refuse)
+    failed = [Verdict(Outcome.DEAD, reason, RuntimeError()) for reason in ("one", "other")]
+    settle(queue, [*zip(queue.claim(2), failed, strict=True)])
+    assert [notes(queue.dead.find(handle.id).entry.note)[-1]["reason"] for handle in handles] == ["one", "other"]
+    assert "cannot be written down" in caplog.text
 
 
 def test_settling_says_what_the_lease_says(queue):

@@ -109,8 +109,11 @@ connections = Connections()
 
 
 def _client(url: str) -> redis.Redis:
-    """Never repeats a command: a claim that ran twice would lease two batches, and give one away."""
-    defaults = {"socket_timeout": 5.0, "max_connections": 2**20}
+    """Never repeats a command: a claim that ran twice would lease two batches, and give one away.
+
+    With RESP 2, as redis-py does not look whether a connection has an answer too many where it is told of maintenance.
+    """
+    defaults = {"socket_timeout": 5.0, "max_connections": 2**20, "protocol": 2}
     if not url.startswith("unix:"):
         defaults |= {"socket_connect_timeout": 5.0, "socket_keepalive": True}
     return redis.Redis.from_url(url, retry=Retry(NoBackoff(), 0), **defaults)

@@ -19,7 +19,7 @@ from typing import IO, Any
 import django
 
 from djqueue.consumer.isolation import GO, LENGTH, Begins, Errand, Ready, Told
-from djqueue.notes import text_of
+from djqueue.notes import kind_of, text_of
 from djqueue.policies import Policy
 from djqueue.verdicts import Verdict
 
@@ -125,7 +125,7 @@ def _told(verdict: Verdict) -> Told:
     if _travels(told):
         return told
     if error is not None:
-        told = replace(told, exception=RuntimeError(f"{type(error).__qualname__}: {text_of(error)}"))
+        told = replace(told, exception=RuntimeError(f"{kind_of(error)}: {text_of(error)}"))
     return told if _travels(told) else replace(told, verdict=replace(told.verdict, value=None))
 
 

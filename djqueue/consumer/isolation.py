@@ -18,7 +18,7 @@ from typing import IO, Any
 from djqueue.consumer.courier import HeldControl
 from djqueue.consumer.holdings import Held
 from djqueue.executor import declared, report
-from djqueue.notes import text_of
+from djqueue.notes import kind_of, text_of
 from djqueue.policies import Policy
 from djqueue.verdicts import Verdict, not_now
 
@@ -93,7 +93,7 @@ def run_isolated(held: Held, control: HeldControl) -> Verdict | None:
         with Child(held, control, policy) as child:
             return child.verdict()
     except Exception as error:  # no process can be had, or the store does not answer
-        return _not_begun(held, f"could not be run: {type(error).__name__}: {text_of(error)}")
+        return _not_begun(held, f"could not be run: {kind_of(error)}: {text_of(error)}")
 
 
 def _not_begun(held: Held, reason: str) -> Verdict:

@@ -27,6 +27,7 @@ from djqueue.executor import BEHIND, are_apart, batch_of, execute, execute_batch
 from djqueue.frames import release
 from djqueue.handlers import Binding
 from djqueue.logs import about, tell
+from djqueue.notes import kind_of
 from djqueue.verdicts import Outcome, Verdict, hold_of
 
 if TYPE_CHECKING:
@@ -41,6 +42,8 @@ BEGUN_BY_HAND: dict[str, Callable[[Any], bool]] = {
 """Whether there is a transaction of which Django does not know, by vendor; the driver of MySQL cannot tell."""
 LOOK = 0.1  # seconds between two looks whether the process is at its limits still
 MENDED = 1.0  # seconds for which a connection that was mended after a command is as good before the next one
+MOST_TRIES = 10
+"""Starts after which what cannot even be run is put aside."""
 LAPSED = Verdict(Outcome.UNTRIED, "its lease ran out before it was begun")
 
 
@@ -169,7 +172,7 @@ class Worker(Member):
         except BaseException as error:  # not the command's, which execute() judges; nothing may end the thread
             extra = about(first.queue, first.lease.entry)
             tell(logger, logging.ERROR, "A message could not be run", exc_info=error, extra=extra)
-            return [Verdict(Outcome.HANDED_BACK, f"could not be run: {type(error).__name__}", delay=1.0)] * len(batch)
+            return [_not_run(held, error) for held in batch]
         finally:
             mend_connections()
             self._mended = first.began
@@ -181,6 +184,14 @@ class Worker(Member):
             self._runner = asyncio.Runner()
             Context().run(self._runner.get_loop)  # it keeps the context that it begins in, and what is carried there
         return self._runner.run(coroutine, context=copy_context())  # else they would share the context of the first
+
+
+def _not_run(held: Held, error: BaseException) -> Verdict:
+    """Again, but not for ever, unless this process is at its limits."""
+    reason = f"could not be run: {kind_of(error)}"
+    if held.lease.entry.attempts >= MOST_TRIES and not is_for_want(error):
+        return Verdict(Outcome.DEAD, reason)
+    return Verdict(Outcome.HANDED_BACK, reason, delay=1.0)
 
 
 def _failures(verdicts: Sequence[Verdict]) -> list[BaseException]:

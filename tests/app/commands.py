@@ -1,5 +1,6 @@
 """The commands of the test app, found by autodiscovery. What they do they write down in the ledger."""
 
+import asyncio
 import logging
 import os
 import sys
@@ -37,6 +38,13 @@ def hold(name, gate):
     while not Path(gate).exists():
         time.sleep(0.005)
     write_down(f"{name} ended")
+
+
+@queue_command
+async def leave_a_thread():
+    """One that nobody ends, in asyncio's executor."""
+    asyncio.get_running_loop().run_in_executor(None, time.sleep, 3600)
+    write_down("left")
 
 
 @queue_command

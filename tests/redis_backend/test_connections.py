@@ -13,6 +13,7 @@ from djqueue.backends.base import Guard
 from djqueue.backends.redis_backend import RedisBlockingQueue, RedisQueue, connections
 from djqueue.backends.redis_link import url_of
 from djqueue.exceptions import InvalidQueueError
+from djqueue.testing import eventually
 from tests.redis_backend.kit import once, work
 
 pytestmark = pytest.mark.server("redis")
@@ -128,6 +129,18 @@ def test_connections_are_made_anew_after_a_reset(make):
 
 def test_commands_are_never_repeated_by_the_client(queue):
     assert queue._link.client.get_retry()._retries == 0
+
+
+def test_a_connection_with_an_answer_too_many_is_not_used_again(queue):
+    """As after a command that wrote into a socket of its process."""
+    pool = queue._link.client.connection_pool
+    stray = pool.get_connection()
+    stray.send_command("PING")
+    eventually(stray.can_read)
+    pool.release(stray)
+    queue.put(work(2))
+    leases = queue.claim(2)
+    assert (len(leases), queue.complete(leases)) == (2, leases)
 
 
 def test_a_live_client_serves(redis_client):

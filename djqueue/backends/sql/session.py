@@ -12,6 +12,7 @@ from django.db import InterfaceError, OperationalError, connections, transaction
 
 from djqueue.backends.sql.files import leave_replaced
 from djqueue.backends.sql.types import put_types_right
+from djqueue.frames import release
 from djqueue.logs import tell
 
 log = logging.getLogger(__name__)
@@ -80,6 +81,7 @@ def _once(connection, now: str, work: Callable, args: tuple) -> Any:
         with connection.cursor() as cursor:
             return work(Session(connection, cursor, now), *args)
     except (OperationalError, InterfaceError) as error:
+        release([error])  # a cursor that another thread frees waits for this connection, which may wait for that thread
         if not (joined(connection) or passing(error)):
             connection.close()
         raise
