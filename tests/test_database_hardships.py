@@ -1,9 +1,10 @@
 """Queues in a database whose answers are lost, whose rows somebody else wrote, or whose file was replaced."""
 
+import gc
 import json
 import os
 import sqlite3
-from contextlib import ExitStack, closing, contextmanager
+from contextlib import ExitStack, closing, contextmanager, suppress
 from dataclasses import replace
 from itertools import islice
 
@@ -14,7 +15,7 @@ from djqueue import events
 from djqueue.backends import database
 from djqueue.backends.base import Budget, Fact
 from djqueue.backends.database import REPLAYED, DatabaseQueue
-from djqueue.backends.entries import LEASED, READY, untried
+from djqueue.backends.entries import LEASED, READY, Entry, untried
 from djqueue.backends.gates import UNREADABLE, Gate
 from djqueue.backends.sql import session as sql_session
 from djqueue.backends.sql import types as sql_types
@@ -23,6 +24,7 @@ from djqueue.consumer.holdings import Holdings
 from djqueue.consumer.settler import Settler
 from djqueue.durations import clock
 from djqueue.logs import about
+from djqueue.message import new_id
 from djqueue.models import QueueFact, QueueLane, QueueMessage
 from djqueue.notes import notes
 from djqueue.queues import queues
@@ -457,6 +459,33 @@ def test_logs_that_cannot_be_read_are_none(queue, logs):
     QueueLane.objects.using(queue.database).filter(queue=queue.name).update(logs=logs, away=MOST, number=0)
     put(queue, "other")
     assert {names(unit(queue))[0] for _ in range(2)} == {"2", "other"}
+
+
+# ---- locks
+
+
+@pytest.mark.backends("sqlite")
+def test_a_statement_that_failed_leaves_no_cursor_to_the_garbage_collection_of_another_thread(queue, monkeypatch):
+    """That would wait for this connection, which may be waiting for a lock that the other thread holds."""
+    monkeypatch.setattr(sql_session, "PAUSES", ())
+    fill(queue, "lane", "1")
+
+    def fail():
+        connections[queue.database].ensure_connection()
+        connections[queue.database].connection.execute("PRAGMA busy_timeout = 0").close()
+        for verb in (lambda: queue.claim(1), lambda: queue.put([Entry(b"", new_id())]), queue.reap, queue.sweep):
+            with suppress(OperationalError):
+                verb()
+        return [one for one in gc.get_objects() if isinstance(one, sqlite3.Cursor)]
+
+    gc.collect()
+    gc.disable()
+    try:
+        with transaction.atomic(queue.database):
+            QueueFact.objects.using(queue.database).create(k="any", value=b"")
+            assert elsewhere(queue, fail) == []
+    finally:
+        gc.enable()
 
 
 # ---- replays
