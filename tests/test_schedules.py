@@ -2,8 +2,9 @@
 
 import json
 import time
+from contextlib import suppress
 from datetime import UTC, datetime, timedelta, timezone
-from itertools import pairwise
+from itertools import count, pairwise
 from typing import NamedTuple
 from zoneinfo import ZoneInfo
 
@@ -13,7 +14,7 @@ from django.db import connections, transaction
 
 from djqueue import BatchCommand, QueueCommand, Route, queue_command, schedules, standing
 from djqueue.consumer import Consumer
-from djqueue.consumer.scheduler import OFTEN, SELDOM, Scheduler
+from djqueue.consumer.scheduler import OFTEN, SELDOM, Scheduler, StandingPlan
 from djqueue.crontab import crontab
 from djqueue.exceptions import EncodeError, NotSupported, UnknownCommand
 from djqueue.queues import queues
@@ -437,6 +438,27 @@ class TestMissed:
         step(late)
         assert sorted(ticks(caplog)) == [1, 2, 3, 4, 5, 6, 7, 8]
         assert queue.stats().ready == 8
+
+    def test_who_goes_on_though_its_store_does_not_always_answer_has_missed_nothing(self, queue, clock, monkeypatch):
+        schedules.add("one", report, every=1)
+        scheduler, sent, send = Scheduler([queue]), count(1), StandingPlan._send
+        step(scheduler)
+
+        def unheard(plan, guard, id):
+            told = send(plan, guard, id)
+            if next(sent) % 3 == 0:
+                raise ConnectionError
+            return told
+
+        with monkeypatch.context() as patch:
+            patch.setattr(StandingPlan, "_send", unheard)
+            for _ in range(10):
+                clock.forward(4)
+                for _ in range(3):
+                    with suppress(ConnectionError):
+                        step(scheduler)
+        step(scheduler)
+        assert queue.stats().ready == 40
 
     def test_nothing_later_than_max_lateness(self, queue, clock, caplog):
         assert self.absent(queue, clock, caplog, 185, missed="all", max_lateness=70) == [65, 5]

@@ -112,6 +112,7 @@ class Plan:
             id = uuid.uuid5(uuid.NAMESPACE_URL, f"djqueue:{name}").hex
             if self._send(Guard(f"tick:{name}", self._mark_for.total_seconds()), id):
                 tell(logger, logging.INFO, "%s is due at %s: enqueued", self.name, tick.isoformat())
+            self._served = tick  # the next one may fail
         self._remember(queue, due[-1])
 
     def _prepare(self) -> None:
@@ -233,7 +234,7 @@ class StandingPlan(Plan):
 
         What fell due before it was there was missed. If others were there they have it, or are about to.
         """
-        there = self._there is not None and now - self._there <= ATTENTIVE
+        there = self._there is not None and now - max(self._there, self._served) <= ATTENTIVE
         return due if there else super()._picked(due, now)
 
     def _tick_name(self, tick: datetime) -> str:
