@@ -192,6 +192,7 @@ def no_lock(*args, **kwargs):
     raise RuntimeError("can't allocate lock")
 
 
+@pytest.mark.slow
 class TestStarvation:
     @MEMORY
     @pytest.mark.parametrize("starve", [no_memory, no_descriptor, no_lock])

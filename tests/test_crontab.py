@@ -555,6 +555,7 @@ def agree_with_walk(chosen, zone, start, count):
     ]
 
 
+@pytest.mark.slow
 @settings(max_examples=60, deadline=None)
 @given(
     a_schedule(),
@@ -577,6 +578,7 @@ CHANGES = [
 ]
 
 
+@pytest.mark.slow
 @settings(max_examples=80, deadline=None)
 @given(
     st.fixed_dictionaries({

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass, field
 
+import pytest
 from hypothesis import HealthCheck, settings
 from hypothesis import strategies as st
 from hypothesis.stateful import (
@@ -234,6 +235,7 @@ class LaneMachine(RuleBasedStateMachine):
             assert any(self.model.run(lane) for lane, gate in GATES.items() if gate and gate.within == name)
 
 
+@pytest.mark.slow
 def test_random_verbs_on_lanes_do_what_they_do_to_the_model():
     how = settings(
         max_examples=150, stateful_step_count=40, deadline=None, database=None, suppress_health_check=list(HealthCheck)

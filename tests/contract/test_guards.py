@@ -141,6 +141,7 @@ def test_marks_that_another_kind_of_guard_left_are_understood(guard: AnyGuard):
 moments = st.integers(1, 2**53)
 
 
+@pytest.mark.slow
 @given(st.text(max_size=64), moments, moments, st.booleans())
 def test_a_mark_is_read_as_it_was_written(id, at, first, scheduled):
     mark = Mark(id, at, first, scheduled)

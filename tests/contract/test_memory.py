@@ -99,6 +99,7 @@ def test_to17_remembered_ids_are_bounded_by_age_and_by_count(clock):
     assert queue.put(list(made.values())) == [False, False, True, True, True]
 
 
+@pytest.mark.slow
 def test_a_hundred_thousand_entries_leave_nothing_behind(queue, clock):
     for start in range(0, 100_000, 10_000):
         queue.put([Entry(b"", str(number), priority=number % 3) for number in range(start, start + 10_000)])
@@ -138,6 +139,7 @@ def test_facts_that_are_renewed_or_dropped_do_not_grow(queue, clock):
     assert held_things(queue) < 10
 
 
+@pytest.mark.slow
 def test_to12_reaping_costs_nothing_for_what_is_not_expired(queue):
     queue.put([Entry(b"", str(number)) for number in range(100_000)])
     assert len(queue.claim(100_000, 60)) == 100_000
@@ -156,6 +158,7 @@ def test_trimming_costs_nothing_for_what_is_within_its_bounds(queue):
     assert time.perf_counter() - started < 0.5  # a look at all of them would take a hundred times as long
 
 
+@pytest.mark.slow
 def test_many_random_verbs_do_what_they_do_to_the_model():
     run_machine(lambda: MemoryQueue("memory"), examples=150, steps=50)
 

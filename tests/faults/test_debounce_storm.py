@@ -45,6 +45,7 @@ def test_df14_df15_runs_keep_their_distance_and_no_call_is_lost(crew):
     assert crew.dismiss() == [0, 0]
 
 
+@pytest.mark.slow
 @pytest.mark.backends("memory")
 def test_df14_df15_in_memory_too(backend, settings, tmp_path, monkeypatch):
     settings.QUEUES = backend.queues()
