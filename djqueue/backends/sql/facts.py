@@ -101,10 +101,12 @@ class Facts:
         """So many rows of a table by their seqs, as ``m``: what stands behind FROM, up to their condition."""
         return f"{table} m WHERE m.seq IN ({', '.join(['%s'] * count)})"
 
-    def delete_rows(self, run: Session, seqs: Sequence[int], condition: str = "true", table: str = "djqueue_message"):
-        """Delete the rows of a table with these seqs, in this order, if they fulfil a condition; how many."""
+    def delete_rows(
+        self, run: Session, table: str, seqs: Sequence[int], condition: str = "true", params: Sequence = ()
+    ) -> int:
+        """Delete the rows of a table with these seqs, if they fulfil a condition; how many."""
         which = f"seq IN ({', '.join(['%s'] * len(seqs))}) AND {condition}"
-        return run.count(f"DELETE FROM {table} WHERE {which}", seqs)
+        return run.count(f"DELETE FROM {table} WHERE {which}", [*seqs, *params])
 
     def delete_ids(self, run: Session, queue: str, ids: Sequence[str], condition: str = "true") -> int:
         """Delete the entries of a queue with these ids, if they fulfil a condition; how many."""

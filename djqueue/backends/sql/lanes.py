@@ -166,7 +166,7 @@ class Lanes:
         return {row[0] for row in run.rows(f"SELECT seq FROM djqueue_ticket WHERE seq IN ({marks(seqs)})", seqs)}
 
     def drop_tickets(self, run: Session, seqs: Sequence[int]) -> None:
-        self.delete_rows(run, sorted(seqs), table="djqueue_ticket")
+        self.delete_rows(run, "djqueue_ticket", sorted(seqs))
 
     # ---- the rows of lanes
 
@@ -232,7 +232,7 @@ class Lanes:
         run.count(f"{table} UPDATE djqueue_lane AS l SET {ASSIGNED} FROM u WHERE l.seq = u.seq", flat(rows))
 
     def drop_lanes(self, run: Session, seqs: Sequence[int]) -> None:
-        self.delete_rows(run, sorted(seqs), table="djqueue_lane")
+        self.delete_rows(run, "djqueue_lane", sorted(seqs))
 
     # ---- the entries of lanes
 

@@ -182,13 +182,15 @@ class MariaDB(Dialect):
         and waits for every row that somebody has locked or not yet committed."""
         return f"({selected('seq', count)}) u STRAIGHT_JOIN {table} m FORCE INDEX (PRIMARY) ON m.seq = u.seq WHERE true"
 
-    def delete_rows(self, run: Session, seqs: Sequence[int], condition: str = "true", table: str = "djqueue_message"):
-        return run.count(f"DELETE m FROM {self.these(len(seqs), table)} AND {condition}", seqs)
+    def delete_rows(
+        self, run: Session, table: str, seqs: Sequence[int], condition: str = "true", params: Sequence = ()
+    ) -> int:
+        return run.count(f"DELETE m FROM {self.these(len(seqs), table)} AND {condition}", [*seqs, *params])
 
     def delete_ids(self, run: Session, queue: str, ids: Sequence[str], condition: str = "true") -> int:
         sql = f"SELECT seq FROM djqueue_message {self.by_id} WHERE queue = %s AND id IN ({marks(ids)}) AND {condition}"
         seqs = [row[0] for row in run.rows(sql, [queue, *ids])]
-        return self.delete_rows(run, seqs, condition) if seqs else 0
+        return self.delete_rows(run, "djqueue_message", seqs, f"queue = %s AND {condition}", [queue]) if seqs else 0
 
     def named_lanes(self, count: int) -> str:
         """Each by its key too; what is given compares as the column does."""

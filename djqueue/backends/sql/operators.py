@@ -200,7 +200,7 @@ class Operators:
         return self._delete_waiting(run, run.rows(sql, params))
 
     def _delete_waiting(self, run: Session, rows: Sequence[tuple]) -> int:
-        return self.delete_rows(run, [row[0] for row in rows], WAITS) if rows else 0
+        return self.delete_rows(run, "djqueue_message", [row[0] for row in rows], WAITS) if rows else 0
 
     def lane_rows(self, run: Session, queue: str, condition: str, params: list) -> list[tuple]:
         """Lanes: their row of LANE, and how many wait in each."""
