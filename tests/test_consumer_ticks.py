@@ -65,7 +65,7 @@ class TestReaper:
 
     @pytest.mark.parametrize("fails", [False, True])
     def test_when_it_comes_late_it_lets_those_speak_who_could_not(self, queue, monkeypatch, fails):
-        """As after an outage of the store, or when this process stood still; but once only."""
+        """As after an outage of the store, or when this process stood still."""
         work()
         reaper = Reaper([queue], lambda queue: 2.0)
         assert 0 < reaper.tick() <= 0.5

@@ -22,6 +22,7 @@ logger = logging.getLogger(__name__)
 
 REAP_BATCH = 100
 PATIENCE = 1.0  # seconds: nothing is called late that is no later than that
+LATE_TIMES = 3  # in a row: then it is what can be had here, and does not wait any more
 SPEAKING = 1.0  # seconds that all others need once they see that the store is back
 PRUNE_EVERY = 60.0  # seconds
 PRUNE_BATCH = 1000
@@ -88,7 +89,7 @@ class Reaper(Loop):
     has not expired then, unless it is shorter.
 
     If it comes late by half a lease, the store was away, or this process was: then nobody may have been able to extend
-    what he holds, or to say what became of it, and it lets them speak first.
+    what he holds, or to say what became of it, and it lets them speak first, up to three times.
     """
 
     def __init__(self, queues: Sequence[BaseQueue], lease_of: Callable[[BaseQueue], float]):
@@ -97,8 +98,8 @@ class Reaper(Loop):
         self._lease_of = lease_of
         self._due: dict[int, float] = {}
         """When each is to be looked at (monotonic)."""
-        self._by: dict[int, float] = {}
-        """And until when at the latest, by the clock of its store."""
+        self._by: dict[int, tuple[float, int]] = {}
+        """And until when at the latest, by the clock of its store; how many times in a row that was too late."""
         self._pruned, self._swept = 0.0, time.monotonic()
 
     def tick(self) -> float:
@@ -123,19 +124,20 @@ class Reaper(Loop):
         return left
 
     def _reap(self, queue: BaseQueue, lease: float) -> float:
-        by = self._by.get(id(queue), inf)
-        reaped = queue.reap(REAP_BATCH, by)
-        if reaped.now > by:
-            del self._by[id(queue)]  # the next time is not late, whenever it comes
-            text = "%s: the store or this process was away for a while; leases that ran out are given back later"
-            tell(logger, logging.INFO, text, queue.alias)
-            return min(LONGEST_PAUSE, reaped.now - by + lease / 2) + SPEAKING
+        by, times = self._by.get(id(queue), (inf, 0))
+        reaped, patience = queue.reap(REAP_BATCH, by), max(PATIENCE, lease / 2)
+        if is_late := reaped.now > by:
+            left = min(LONGEST_PAUSE, reaped.now - by + patience) + SPEAKING
+            text = "%s: the store or this process was away for a while; leases that ran out are given back in %.1f s"
+            tell(logger, logging.INFO, text, queue.alias, left)
+        else:
+            longest = lease / 4 * random.uniform(0.8, 1.0)  # jitter: not all consumers at once
+            left = min(longest, 0.05 if reaped.count >= REAP_BATCH else max(0.05, reaped.next))
         if reaped.count:
             text = "%s: %d leases ran out; their workers died or lost touch"
             tell(logger, logging.WARNING, text, queue.alias, reaped.count)
-        longest = lease / 4 * random.uniform(0.8, 1.0)  # jitter: not all consumers at once
-        left = min(longest, 0.05 if reaped.count >= REAP_BATCH else max(0.05, reaped.next))
-        self._by[id(queue)] = reaped.now + left + max(PATIENCE, lease / 2)
+        times = times + 1 if is_late else 0
+        self._by[id(queue)] = (inf if times >= LATE_TIMES else reaped.now + left + patience), times
         return left
 
     def _prune(self, queue: BaseQueue) -> float:
