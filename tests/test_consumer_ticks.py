@@ -67,20 +67,30 @@ class TestReaper:
     def test_when_it_comes_late_it_lets_those_speak_who_could_not(self, queue, monkeypatch, fails):
         """As after an outage of the store, or when this process stood still."""
         work()
-        reaper = Reaper([queue], lambda queue: 2.0)
-        assert 0 < reaper.tick() <= 0.5
+        keeper = Reaper([queue], lambda queue: 2.0)
+        assert 0 < keeper.tick() <= 0.5
         [lease] = queue.claim(1, 0.05)
         if fails:
             with monkeypatch.context() as patch:
                 patch.setattr(queue, "reap", _away)
                 with pytest.raises(ConnectionError):
-                    reaper._reap(queue, 2.0)
+                    keeper._reap(queue, 2.0)
         eventually(lambda: queue.now() > lease.until + 1.6)
-        assert 2.0 <= reaper._reap(queue, 2.0) <= 6.0
+        assert 2.0 <= keeper._reap(queue, 2.0) <= 6.0
         [lease] = queue.touch([lease], 0.05)
         eventually(lambda: queue.now() > lease.until + 0.1)
-        assert 0 < reaper._reap(queue, 2.0) <= 0.5
+        assert 0 < keeper._reap(queue, 2.0) <= 0.5
         assert queue.find(lease.entry.id).state == "ready"
+
+    def test_who_is_always_late_reaps_all_the_same(self, queue):
+        work()
+        late = Reaper([queue], lambda queue: 2.0)
+        assert queue.claim(1, 0.001)
+        for times in range(reaper.LATE_TIMES):
+            late._by[id(queue)] = (1.0, times)
+            assert late._reap(queue, 2.0) > 1
+        assert queue.stats().leased == 1
+        eventually(lambda: late._reap(queue, 2.0) and queue.stats().leased == 0)
 
     @pytest.mark.backends("memory")
     def test_sq9_each_queue_is_looked_at_as_often_as_its_own_lease_asks_for(self, backend, settings, monkeypatch):
