@@ -12,8 +12,9 @@ from djqueue.decorators import queue_command
 from djqueue.executor import execute
 from djqueue.notes import noted, notes
 from djqueue.settle import settle, settle_alike
+from djqueue.testing import eventually
 from djqueue.verdicts import Outcome, Verdict
-from tests.life import claim_one, heard, run_one
+from tests.life import claim_one, heard, run_one, serving
 
 ALL = ("started", "completed", "failed", "released", "lease_lost")
 
@@ -217,18 +218,35 @@ class OddlyTold(Exception):
         return Odd("told")
 
 
+class Unspeakable(RuntimeError):
+    def __str__(self):
+        raise ZeroDivisionError
+
+
+ODD = [Unnamed, Liar, OddlyTold, Unspeakable]
+
+
 @queue_command
 def fail_oddly(number):
-    raise [Unnamed, Liar, OddlyTold][number]
+    raise ODD[number]
 
 
-@pytest.mark.parametrize("number", range(3))
+@pytest.mark.parametrize("number", range(len(ODD)))
 def test_what_cannot_be_told_has_failed_like_anything_else(queue, number):
     """Nothing that an exception does while it is looked at may decide what becomes of it, or of others."""
     handles = [fail_oddly(number), explode()]
     for _ in handles:
         run_one(queue)
     assert [notes(queue.dead.find(handle.id).entry.note)[-1]["attempt"] for handle in handles] == [1, 1]
+
+
+@pytest.mark.backends("memory")
+def test_nor_does_it_end_a_worker(queue):
+    handles = [fail_oddly(number) for number in [*range(len(ODD))] * 2]
+    last = double.enqueue(2)
+    with serving(threads=1):
+        eventually(lambda: queue.stats().dead == len(handles) and queue.find(last.id) is None)
+    assert {queue.dead.find(handle.id).entry.attempts for handle in handles} == {1}
 
 
 def test_what_cannot_be_written_down_holds_up_no_other(queue, monkeypatch, caplog):

@@ -8,6 +8,7 @@ import os
 import time
 
 from djqueue.frames import chained
+from djqueue.notes import text_of
 
 PATIENCE = 1.0  # seconds after which it will not pass by itself
 ROOM = 2 << 20  # bytes: more than the interpreter asks for at a time
@@ -69,11 +70,7 @@ class Starvation:
 
 
 def _says_so(error: BaseException) -> bool:
-    match error:
-        case MemoryError():
-            return True
-        case OSError():
-            return error.errno in NUMBERS
-        case RuntimeError():
-            return str(error).startswith(WORDS)
-    return False
+    kind = type(error)  # by which it is known, whatever it says itself
+    if issubclass(kind, OSError):
+        return OSError.errno.__get__(error) in NUMBERS
+    return issubclass(kind, MemoryError) or (issubclass(kind, RuntimeError) and text_of(error).startswith(WORDS))

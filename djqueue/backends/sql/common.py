@@ -1,8 +1,8 @@
 """What the vendors have in common of the verbs that move entries.
 
 In every statement NOW stands for the vendor's clock (see :mod:`djqueue.backends.sql.session`). Three rules hold
-throughout: ownership is seq *and* token, with ``seq IN`` beside the pairs, because two of the three vendors scan the
-table for pairs alone; rows are picked by the hot index and changed by their primary key; locks are taken in one order.
+throughout: ownership is seq *and* token; rows are picked by the hot index and found by their primary key, each by
+itself, as a statement that reads a small table whole waits for all who have a row of it; locks are taken in one order.
 """
 
 from __future__ import annotations
