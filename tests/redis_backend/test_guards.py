@@ -93,9 +93,9 @@ def test_a_window_longer_than_all_time_is_kept(queue):
 
 def test_what_is_postponed_moves_its_place(queue, redis_client):
     """It comes behind what fell due before its new moment, and nothing of it stays at the old one."""
-    first, second = work(1)[0], work(1, delay=0.03)[0]
-    assert queue.put([first, second], [Debounce("key", 0.02, extend=True), None]) == [True, True]
-    assert queue.put(work(), [Debounce("key", 0.05, extend=True)]) == [False]
+    first, second = work(1)[0], work(1, delay=0.4)[0]
+    assert queue.put([first, second], [Debounce("key", 0.3, extend=True), None]) == [True, True]
+    assert queue.put(work(), [Debounce("key", 0.5, extend=True)]) == [False]
     due = queue.find(first.id)
     assert due.entry.run_at == due.at
     eventually(lambda: queue.stats().delayed == 0)
