@@ -240,9 +240,15 @@ def test_what_cannot_be_told_has_failed_like_anything_else(queue, number):
     assert [notes(queue.dead.find(handle.id).entry.note)[-1]["attempt"] for handle in handles] == [1, 1]
 
 
+@queue_command
+async def fail_oddly_later(number):
+    raise ODD[number]
+
+
 @pytest.mark.backends("memory")
-def test_nor_does_it_end_a_worker(queue):
-    handles = [fail_oddly(number) for number in [*range(len(ODD))] * 2]
+@pytest.mark.parametrize("command", [fail_oddly, fail_oddly_later], ids=["plain", "async"])
+def test_nor_does_it_end_a_worker(queue, command):
+    handles = [command(number) for number in [*range(len(ODD))] * 2]
     last = double.enqueue(2)
     with serving(threads=1):
         eventually(lambda: queue.stats().dead == len(handles) and queue.find(last.id) is None)
