@@ -288,6 +288,12 @@ def test_a_sweep_lets_a_lane_go_on_whose_running_entry_was_deleted(queue, within
     assert names(unit(queue)) == ["three"]
 
 
+def test_a_sweep_leaves_lanes_alone_in_which_all_is_delayed(queue, caplog):
+    fill(queue, "lane", "later", delay=60)
+    assert queue.claim(1) == []
+    assert (queue.sweep(), queue.sweep(), caplog.text) == (0, 0, "")
+
+
 def test_a_sweep_restores_lanes_whose_rows_are_gone(queue):
     fill(queue, "a", "one", "two", gate=Gate(ordered=True))
     fill(queue, "b", "three", "four", gate=Gate(most=1))

@@ -188,10 +188,10 @@ class Lanes:
         return run.rows(sql, [queue])
 
     def in_no_known_lane(self, run: Session, queue: str, after: int, limit: int) -> tuple[int, list[tuple]]:
-        """Lane and gate of entries of lanes of which nothing is known; and the last state that was looked at, 0 if it
-        was the last of all."""
+        """Lane and gate of entries of lanes of which nothing is known, though they are not delayed; and the last state
+        that was looked at, 0 if it was the last of all."""
         some = (
-            "SELECT state, lane, gate FROM djqueue_message WHERE queue = %s AND state > %s AND state >= 3 "
+            f"SELECT state, lane, gate FROM djqueue_message WHERE queue = %s AND state > %s AND state > {LATER} "
             "AND gate <> '' ORDER BY state LIMIT %s"
         )
         sql = (
