@@ -8,7 +8,7 @@ from types import FrameType
 
 
 def chained(exceptions: Iterable[BaseException]) -> Iterator[BaseException]:
-    """They, their causes and contexts, and what is in groups; each once."""
+    """They, their causes and contexts, and what is in groups; each once, whatever their own classes say of it."""
     seen: set[int] = set()
     left: list[BaseException | None] = [*exceptions]
     while left:
@@ -16,9 +16,9 @@ def chained(exceptions: Iterable[BaseException]) -> Iterator[BaseException]:
         if exception is None or id(exception) in seen:
             continue
         seen.add(id(exception))
-        left += [exception.__cause__, exception.__context__]
+        left += [BaseException.__cause__.__get__(exception), BaseException.__context__.__get__(exception)]
         if issubclass(type(exception), BaseExceptionGroup):
-            left += exception.exceptions
+            left += BaseExceptionGroup.exceptions.__get__(exception)
         yield exception
 
 
@@ -30,7 +30,7 @@ def release(exceptions: Iterable[BaseException]) -> None:
     """
     cleared: set[FrameType] = set()
     for exception in chained(exceptions):
-        for frame, _ in traceback.walk_tb(exception.__traceback__):
+        for frame, _ in traceback.walk_tb(BaseException.__traceback__.__get__(exception)):
             _clear(frame, cleared)
 
 

@@ -223,7 +223,11 @@ class Unspeakable(RuntimeError):
         raise ZeroDivisionError
 
 
-ODD = [Unnamed, Liar, OddlyTold, Unspeakable]
+class Hidden(Exception):
+    __cause__ = __context__ = __traceback__ = args = property(lambda self: 1 / 0)
+
+
+ODD = [Unnamed, Liar, OddlyTold, Unspeakable, Hidden]
 
 
 @queue_command
