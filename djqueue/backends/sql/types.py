@@ -13,7 +13,7 @@ from djqueue.logs import tell
 
 logger = logging.getLogger(__name__)
 
-EVERY = 5.0
+EVERY = 1.0
 """Seconds between two times that one database is looked through, at least: it is read from end to end."""
 KINDS = {models.IntegerField: ("integer", "CAST({0} AS INTEGER)"), models.BinaryField: ("blob", "CAST({0} AS BLOB)")}
 TEXT = ("text", "hex({0})")
