@@ -6,7 +6,7 @@ import pytest
 from django.conf import settings as django_settings
 
 from djqueue.queues import queues
-from tests.app.commands import explode, hold, leave, leave_a_thread, note, note_attempt
+from tests.app.commands import explode, hang_the_log, hold, leave, leave_a_thread, note, note_attempt
 from tests.handled.commands import Handled
 from tests.life import message_for
 from tests.site import until
@@ -184,8 +184,9 @@ class TestStops:
         record = queues["default"].find(handle.id)
         assert (record.state, record.entry.attempts, record.entry.lost) == ("ready", 1, 0)
 
-    def test_a_thread_that_a_command_left_behind_does_not_keep_the_process(self, site):
-        leave_a_thread()
+    @pytest.mark.parametrize("command", [leave_a_thread, hang_the_log], ids=["thread", "log"])
+    def test_what_a_command_left_behind_does_not_keep_the_process(self, site, command):
+        command()
         assert site.consumer("--limit", "1").wait() == 0
         assert written(site) == ["left"]
 

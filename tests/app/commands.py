@@ -47,6 +47,22 @@ async def leave_a_thread():
     write_down("left")
 
 
+class Hanging(logging.Handler):
+    """As one that writes to a server that does not answer."""
+
+    def emit(self, record):
+        pass
+
+    def flush(self):
+        time.sleep(3600)
+
+
+@queue_command
+def hang_the_log():
+    logging.getLogger("elsewhere").addHandler(Hanging())
+    write_down("left")
+
+
 @queue_command
 def explode(text="boom"):
     raise RuntimeError(text)

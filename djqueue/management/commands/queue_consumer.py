@@ -24,7 +24,7 @@ from djqueue.management import reloading
 logger = logging.getLogger("djqueue.consumer")
 
 LEVELS = (logging.WARNING, logging.INFO, logging.DEBUG, logging.DEBUG)
-LEFT_BEHIND = 5.0  # seconds that threads have to end which commands have left behind
+LEFT_BEHIND = 5.0  # seconds that have threads and log handlers which commands have left behind
 LOG_BYTES, LOG_FILES = 1_000_000, 3
 
 
@@ -134,13 +134,14 @@ def _stop_on_signals(consumer: Consumer) -> None:
 
 
 def _leave(code: int) -> None:
-    """End the process, even if a command is still running in a thread that nothing can end, or left one behind."""
+    """End the process within some seconds, whatever its commands have left behind: threads, or handlers that hang."""
+    with suppress(RuntimeError, MemoryError):  # at its limits it may have no thread more
+        threading.Thread(target=_end, args=(code,), daemon=True).start()
     for flush in (logging.shutdown, lambda: sys.stdout.flush(), lambda: sys.stderr.flush()):
         with suppress(Exception):  # a command may have closed them
             flush()
     if code in (CUT_OFF, STUCK):
         os._exit(code)
-    threading.Thread(target=_end, args=(code,), daemon=True).start()  # the end waits for threads of asyncio's executor
     sys.exit(code)
 
 
