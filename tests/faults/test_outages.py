@@ -3,10 +3,11 @@
 import json
 import sqlite3
 import time
+from contextlib import suppress
 
 import pytest
 from django.conf import settings as project
-from django.db import connections
+from django.db import OperationalError, connections
 
 from tests import servers
 from tests.faults.commands import work
@@ -131,10 +132,12 @@ def cut_all(connection) -> int:
             )
             return cursor.fetchone()[0]
         cursor.execute("SELECT id FROM information_schema.processlist WHERE db = database() AND id <> connection_id()")
-        ids = [id for (id,) in cursor.fetchall()]
-        for id in ids:
-            cursor.execute(f"KILL {id}")
-        return len(ids)
+        cut = 0
+        for (id,) in cursor.fetchall():
+            with suppress(OperationalError):  # it has just ended by itself
+                cursor.execute(f"KILL {id}")
+                cut += 1
+        return cut
 
 
 @pytest.mark.backends("sqlite")
