@@ -14,6 +14,7 @@ from contextvars import Context, copy_context
 from itertools import takewhile
 from math import inf
 from queue import SimpleQueue
+from types import FrameType
 from typing import TYPE_CHECKING, Any
 
 from django.db import connections
@@ -78,7 +79,7 @@ class Worker(Member):
 
     def where(self) -> str:
         """What it is doing just now, as a traceback tells it."""
-        frame = sys._current_frames().get(self.ident)
+        frame = _frames().get(self.ident)
         return "".join(traceback.format_stack(frame)) if frame is not None else ""
 
     def part(self) -> None:
@@ -199,6 +200,17 @@ async def _ended(coroutine: Coroutine) -> tuple[object, BaseException | None]:
         return await coroutine, None
     except BaseException as error:
         return None, error
+
+
+def _frames() -> dict[int, FrameType]:
+    """Of all threads. Without a garbage collection meanwhile, in which older Pythons deadlock (CPython gh-106883)."""
+    collects = gc.isenabled()
+    gc.disable()
+    try:
+        return sys._current_frames()
+    finally:
+        if collects:
+            gc.enable()
 
 
 def _not_run(held: Held, error: BaseException) -> Verdict:
