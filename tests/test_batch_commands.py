@@ -452,7 +452,8 @@ class TestLife:
         with serving(threads=2) as consumer:
             gate.await_within(1)
             consumer.stop()
-            threading.Thread(target=gate.open).start()
+            eventually(lambda: not consumer.claims())
+            gate.open()
             assert consumer.code() == 0
         assert words() == ["create", "start", "perform", "stop"]
         assert of_user(0) == [0, 1, 2, 3]
