@@ -15,9 +15,9 @@ class Facts:
     """Keys are whole; values are bytes; times are µs, and None is for ever."""
 
     now = ""
+    """Microseconds since 1970, by the clock of the database."""
     by_seq = by_id = ""
     """What makes a vendor change rows by way of the primary key, or of the index of the ids."""
-    """Microseconds since 1970, by the clock of the database."""
     fact_replaces = "ON CONFLICT (k) DO UPDATE SET value = excluded.value, until = excluded.until"
 
     def clock(self, run: Session) -> int:
@@ -99,16 +99,16 @@ class Facts:
 
     def these(self, count: int, table: str = "djqueue_message") -> str:
         """So many rows of a table by their seqs, as ``m``: what stands behind FROM, up to their condition."""
-        return f"{table} m WHERE m.seq IN ({', '.join(['%s'] * count)})"
+        return f"{table} m WHERE m.seq IN ({marks(range(count))})"
 
     def delete_rows(
         self, run: Session, table: str, seqs: Sequence[int], condition: str = "true", params: Sequence = ()
     ) -> int:
         """Delete the rows of a table with these seqs, if they fulfil a condition; how many."""
-        which = f"seq IN ({', '.join(['%s'] * len(seqs))}) AND {condition}"
+        which = f"seq IN ({marks(seqs)}) AND {condition}"
         return run.count(f"DELETE FROM {table} WHERE {which}", [*seqs, *params])
 
     def delete_ids(self, run: Session, queue: str, ids: Sequence[str], condition: str = "true") -> int:
         """Delete the entries of a queue with these ids, if they fulfil a condition; how many."""
-        sql = f"DELETE FROM djqueue_message WHERE queue = %s AND id IN ({', '.join(['%s'] * len(ids))}) AND {condition}"
+        sql = f"DELETE FROM djqueue_message WHERE queue = %s AND id IN ({marks(ids)}) AND {condition}"
         return run.count(sql, [queue, *ids])

@@ -216,7 +216,7 @@ class Lanes:
 
     def named_lanes(self, count: int) -> str:
         """So many rows ``l`` by their names, in that order: what stands behind FROM."""
-        return f"djqueue_lane l WHERE name IN ({', '.join(['%s'] * count)}) AND queue = %s ORDER BY name"
+        return f"djqueue_lane l WHERE name IN ({marks(range(count))}) AND queue = %s ORDER BY name"
 
     def hold_first(self, run: Session, queue: str, state: int, limit: int, due: bool = False) -> list[tuple]:
         """Lock the first that stand somewhere and that nobody has; of timed ones those that are ``due``."""
