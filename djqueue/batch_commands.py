@@ -24,6 +24,7 @@ from djqueue.policies import Policy
 from djqueue.registry import registry
 from djqueue.requests import astray, is_structured, plain, requested, typed
 from djqueue.results import Result
+from djqueue.running import run_coroutine
 
 
 class BatchCommand:
@@ -154,7 +155,7 @@ class HandlerCommand(BatchFunction):
         binding = Binding()
         try:
             value = self.perform(requests, "", binding)
-            return binding.await_(value) if inspect.iscoroutine(value) else value
+            return run_coroutine(binding.await_, value) if inspect.iscoroutine(value) else value
         finally:
             binding.release()
 

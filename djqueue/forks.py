@@ -3,9 +3,11 @@
 from __future__ import annotations
 
 import os
+import signal
 import sys
+import threading
 import traceback
-from collections.abc import Callable
+from collections.abc import Callable, Collection
 from contextlib import suppress
 from types import TracebackType
 from typing import Any
@@ -27,6 +29,26 @@ def run_in_parent(step: Callable[[], Any]) -> Any:
     if os.getpid() != parent:
         _end(None)
     return value
+
+
+def handle_signals(numbers: Collection[int], handler: Callable[..., None]) -> None:
+    """Handle them in this process; in a forked child they do what they did before, as nobody there hears of ours."""
+    before = {number: signal.signal(number, handler) for number in numbers}
+    mask = threading.local()
+
+    def block() -> None:  # one that comes just behind the fork would be ours
+        mask.was = signal.pthread_sigmask(signal.SIG_BLOCK, numbers)
+
+    def unblock() -> None:
+        signal.pthread_sigmask(signal.SIG_SETMASK, mask.was)
+
+    def restore() -> None:
+        for number, was in before.items():
+            if signal.getsignal(number) is handler:
+                signal.signal(number, signal.SIG_DFL if was is None else was)
+        unblock()
+
+    os.register_at_fork(before=block, after_in_parent=unblock, after_in_child=restore)
 
 
 class ChildrenEnd:

@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, Any, Protocol
 from djqueue.exceptions import PartialFailure
 from djqueue.forks import run_in_parent
 from djqueue.logs import tell
-from djqueue.running import Awaiter, CurrentMessage, run_batch, with_own_thread
+from djqueue.running import Awaiter, CurrentMessage, run_batch, run_coroutine, with_own_thread
 
 if TYPE_CHECKING:
     from djqueue.batches import BatchFunction
@@ -63,7 +63,7 @@ class Binding:
 
     def _run(self, step: Callable[[], Any]) -> Any:
         value = run_in_parent(step)
-        return self.await_(with_own_thread(value)) if inspect.iscoroutine(value) else value
+        return run_coroutine(self.await_, with_own_thread(value)) if inspect.iscoroutine(value) else value
 
 
 def run_items(

@@ -43,8 +43,8 @@ def attempt(job: Job, await_: Awaiter, context: Context) -> Verdict:
     try:
         value = run(job.command, job.args, job.kwargs, job.message, await_, context)
     except BaseException as error:  # sys.exit() in a command must not end the worker
-        return _verdict_of(job, error)
-    return _verdict_of(job, value)
+        return _failed(job, error)
+    return _done(job, value)
 
 
 def attempt_together(jobs: Sequence[Job], context: Context, binding: Binding) -> list[Verdict]:
@@ -56,7 +56,10 @@ def attempt_together(jobs: Sequence[Job], context: Context, binding: Binding) ->
         results = run_items(jobs[0].command, items, messages, jobs[0].lease.entry.lane, binding, context)
     except BaseException as error:  # sys.exit() in a command must not end the worker
         results = [error] * len(jobs)
-    return [_verdict_of(job, result) for job, result in zip(jobs, results, strict=True)]
+    return [
+        _failed(job, result) if issubclass(type(result), BaseException) else _done(job, result)
+        for job, result in zip(jobs, results, strict=True)
+    ]
 
 
 def _tell_started(job: Job) -> None:
@@ -66,17 +69,21 @@ def _tell_started(job: Job) -> None:
     events.emit(events.started, message.command, id=message.id, queue_name=message.queue_name, attempt=message.attempt)
 
 
-def _verdict_of(job: Job, result: object) -> Verdict:
-    """By what it returned or raised."""
-    ran = time.monotonic() - job.message.began
-    if not isinstance(result, BaseException):
-        return Verdict(Outcome.DONE, value=result, seconds=ran)
-    kind = type(result)  # by which it is known, whatever it says itself
+def _done(job: Job, value: object) -> Verdict:
+    return Verdict(Outcome.DONE, value=value, seconds=_ran(job))
+
+
+def _failed(job: Job, error: BaseException) -> Verdict:
+    ran, kind = _ran(job), type(error)  # by which it is known, whatever it says itself
     if issubclass(kind, TooLate):
         return LATE
     if issubclass(kind, job.message.control.interrupts):
-        return Verdict(Outcome.HANDED_BACK, "interrupted", result)
-    return replace(judged(job.policy, result, job.lease.entry), seconds=ran)
+        return Verdict(Outcome.HANDED_BACK, "interrupted", error)
+    return replace(judged(job.policy, error, job.lease.entry), seconds=ran)
+
+
+def _ran(job: Job) -> float:
+    return time.monotonic() - job.message.began
 
 
 def judged(policy: Policy, error: BaseException, entry: Entry) -> Verdict:

@@ -199,9 +199,8 @@ class Policy:
         return replace(self._again(reason, wait_after(self.backoff, lost, None)), lost=1)
 
     def judge(self, exception: BaseException, entry: Entry) -> Verdict:
-        """What an exception of a start means. A group is what is in it, if that is one, or all of it is listed."""
-        if isinstance(exception, BaseExceptionGroup) and len(exception.exceptions) == 1:
-            return self.judge(exception.exceptions[0], entry)
+        """What an exception of a start means. A group of one means what that means, unless it is listed itself."""
+        raised, exception = exception, _sole(exception)
         match exception:
             case Retry():
                 return self._retry_as_asked(exception, entry)
@@ -213,7 +212,8 @@ class Policy:
                 return self._dead(entry, exception.reason[:LONGEST_REASON], exception)
         reason = f"{kind_of(exception)}: {text_of(exception)}"[:LONGEST_REASON]
         failures = entry.failures + 1
-        if not _is_of(exception, self.retried) or failures >= self.most_attempts:
+        is_retried = isinstance(raised, self.retried) or _is_of(exception, self.retried)
+        if not is_retried or failures >= self.most_attempts:
             return self._dead(entry, reason, exception)
         return self._again(reason, wait_after(self.backoff, failures, exception), exception)
 
@@ -276,6 +276,12 @@ class Policy:
 
 def _lost(count: int) -> str:
     return f"worker died: {count} starts never reported"
+
+
+def _sole(exception: BaseException) -> BaseException:
+    while isinstance(exception, BaseExceptionGroup) and len(exception.exceptions) == 1:
+        exception = exception.exceptions[0]
+    return exception
 
 
 def _is_of(exception: BaseException, listed: tuple[type[BaseException], ...]) -> bool:

@@ -216,8 +216,31 @@ def _run(start: Callable[[], Any], messages: Sequence[CurrentMessage], await_: A
     value = run_in_parent(start)
     if inspect.iscoroutine(value):  # of an async function, or of one that was wrapped
         limits = [message.time_limit for message in messages if message.time_limit is not None]
-        return await_(with_own_thread(value, min(limits, default=None)))
+        return run_coroutine(await_, with_own_thread(value, min(limits, default=None)))
     return value
+
+
+def run_coroutine(await_: Awaiter, coroutine: Coroutine) -> Any:
+    """What it returns or raises. Neither goes through asyncio, which waits for ever if the class of an exception lies,
+    and asks a result for its repr() here and there."""
+    ends: list[tuple[Any, BaseException | None]] = []
+    await_(_ended(coroutine, ends))
+    [(value, error)] = ends
+    if error is None:
+        return value
+    try:
+        raise error
+    finally:
+        del error, ends
+
+
+async def _ended(coroutine: Coroutine, ends: list[tuple[Any, BaseException | None]]) -> None:
+    try:
+        ends.append((await coroutine, None))
+    except BaseException as error:
+        if type(error) is asyncio.CancelledError:  # the loop's own
+            raise
+        ends.append((None, error))
 
 
 def _begin_in_time(controls: Sequence[Control]) -> None:

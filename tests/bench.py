@@ -16,7 +16,7 @@ class Bench:
     def __init__(self, *served, threads=4, limit=None, strict=False):
         self.holdings = Holdings()
         self.budget = Budget(limit)
-        self.settler = Settler(self.holdings)
+        self.settler = Settler("default", self.holdings)
         self.pool = Pool(threads, self.finish)
         hands = Hands(self.pool, self.holdings, self.settler, self.budget, Quarantine(self.holdings), "me")
         self.feeder = Feeder(served, hands, Pace(0.001, 1, 0.001), strict)

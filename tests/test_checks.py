@@ -502,7 +502,7 @@ def test_a_consumer_has_as_many_loops_of_its_own_as_the_check_adds():
     from djqueue.consumer.warden import Warden
 
     crew = Crew(Consumer(["default"]), None)
-    loops = [*crew.keepers, *crew.feeders, crew.settler, crew.scheduler]
+    loops = [*crew.keepers, *crew.feeders, *crew.settlers.loops, *crew.schedulers]
     own = [loop for loop in loops if not isinstance(loop, Warden)]  # which speaks to no database
     assert (len(own), len(crew.pool.workers)) == (OWN_LOOPS, Options().threads)
 

@@ -145,7 +145,7 @@ class TestDeaths:
         for held in (dead, alive):
             held.touched -= 30
         before = dead.touched
-        Heart(bench.holdings, lambda queue: 60.0, 60.0).tick()
+        Heart([queue], bench.holdings, lambda queue: 60.0).tick()
         assert dead.touched == before
         assert alive.touched > before
 
@@ -210,7 +210,7 @@ class TestStarvation:
         with serving() as consumer:
             assert consumer.code() == STUCK
         [text] = told(caplog)
-        assert "djqueue-settler starves" in text
+        assert "djqueue-settler-default starves" in text
 
     @MEMORY
     def test_what_passes_within_the_second_is_ridden_out(self, queue, monkeypatch):

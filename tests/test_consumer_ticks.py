@@ -214,7 +214,7 @@ def knowing(command):
 class TestHeart:
     def bench(self, queue, lease):
         bench = Bench(queue)
-        bench.heart = Heart(bench.holdings, lambda queue: lease, lease)
+        bench.heart = Heart([queue], bench.holdings, lambda queue: lease)
         return bench
 
     def test_it_extends_what_was_held_for_a_quarter_of_its_lease(self, queue, monkeypatch):

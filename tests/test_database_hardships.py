@@ -173,7 +173,7 @@ def settled_with_results(queue, count, outcome):
     """Hand so many to a settler, each with a result; how many results are kept."""
     put(queue, *map(str, range(count)))
     leases, holdings = queue.claim(count), Holdings()
-    settler = Settler(holdings)
+    settler = Settler("default", holdings)
     for held in holdings.take(queue, leases, clock()):
         settler.add(held, Verdict(outcome, "reason", packed=b"result", keep=600))
     eventually(lambda: settler.tick() and not len(settler))
@@ -212,7 +212,7 @@ def test_a_connection_that_died_without_autocommit_is_not_used_for_ever(queue):
     """As Django leaves one that is cut before it could be told to commit by itself."""
     put(queue, "a")
     [held] = (holdings := Holdings()).take(queue, claim(queue), clock())
-    (settler := Settler(holdings)).add(held, Verdict(Outcome.DONE))
+    (settler := Settler("default", holdings)).add(held, Verdict(Outcome.DONE))
     connection = connections[queue.database]
     connection.ensure_connection()
     connection.connection.close()
@@ -392,6 +392,49 @@ def test_a_value_of_another_type_stops_at_most_its_lane(queue, monkeypatch, tabl
     queue.sweep()
     done = []
     eventually(lambda: done.extend(names(queue.complete(queue.claim(6)))) or {"a2", "c2"} <= set(done))
+
+
+@pytest.mark.backends("sqlite")
+@pytest.mark.parametrize("first", ["claim", "walk", "sweep"])
+@pytest.mark.parametrize("laned", [False, True])
+@pytest.mark.parametrize("column", ["label", "note", "lane", "gate", "owner", "id", "queue"])
+def test_text_that_cannot_be_decoded_stops_at_most_its_message(queue, monkeypatch, column, laned, first):
+    """Written with another encoding, say: what SQLite takes for text."""
+    monkeypatch.setattr(sql_types, "EVERY", 0.0)
+    for lane in "abc":
+        fill(queue, lane, lane, gate=Gate(most=1)) if laned else put(queue, lane)
+    with connections[queue.database].cursor() as cursor:
+        row = "(SELECT min(seq) FROM djqueue_message)"
+        cursor.execute(f"UPDATE djqueue_message SET {column} = CAST(x'fffe61' AS TEXT) WHERE seq = {row}")
+    for verb in {"claim": (), "walk": (lambda: list(queue.walk(READY)),), "sweep": (queue.sweep, queue.lanes)}[first]:
+        with suppress(OperationalError):  # once
+            verb()
+        verb()
+    done = []
+    with suppress(OperationalError):
+        done += names(queue.complete(queue.claim(3)))
+    eventually(lambda: done.extend(names(queue.complete(queue.claim(3)))) or {"b", "c"} <= set(done))
+    assert queue.stats().leased == 0
+
+
+@pytest.mark.backends("sqlite")
+@pytest.mark.parametrize("table, column", [("lane", "name"), ("lane", "gate"), ("ticket", "name"), ("fact", "k")])
+def test_text_that_cannot_be_decoded_stops_at_most_its_lane(queue, monkeypatch, table, column):
+    monkeypatch.setattr(sql_types, "EVERY", 0.0)
+    for lane in "abc":
+        fill(queue, lane, f"{lane}1", f"{lane}2", gate=Gate(most=1))
+    if table != "ticket":
+        assert len(queue.complete(claim(queue, 3))) == 3
+    queue.store.put("known", b"value")
+    with connections[queue.database].cursor() as cursor:
+        row = f"(SELECT min(rowid) FROM djqueue_{table})"
+        cursor.execute(f"UPDATE djqueue_{table} SET {column} = CAST(x'fffe61' AS TEXT) WHERE rowid = {row}")
+    for verb in (queue.lanes, queue.sweep):
+        with suppress(OperationalError):  # once
+            verb()
+        verb()
+    done = []
+    eventually(lambda: done.extend(names(queue.complete(queue.claim(6)))) or {"b2", "c2"} <= set(done))
 
 
 @pytest.mark.parametrize("field", ["place", "created", "moment"])

@@ -8,25 +8,32 @@ from math import inf
 import pytest
 from django.db import transaction
 
-from djqueue import Consumer, events
+from djqueue import Consumer, events, schedules
 from djqueue.backends.base import Guard, Lease, Reaped
 from djqueue.consumer.loop import Loop, each
 from djqueue.consumer.quarantine import Quarantine
 from djqueue.consumer.reaper import Heart, Reaper
 from djqueue.decorators import queue_command
 from djqueue.notes import noted, notes
+from djqueue.queues import queues
 from djqueue.settle import settle
 from djqueue.testing import eventually
 from djqueue.verdicts import Outcome, Verdict
 from tests.bench import Bench
-from tests.life import claim_one, message_for, run_one, serving
+from tests.life import Gate, claim_one, message_for, run_one, serving
 
 ran = []
+gates = {}
 
 
 @queue_command
 def work(number=0):
     ran.append(number)
+
+
+@queue_command
+def pass_the_gate():
+    gates[0]()
 
 
 @queue_command
@@ -147,6 +154,33 @@ class TestOneStoreOfSeveral:
         assert each([3, 2], do) == 2
         assert each([], do) == inf
 
+    def test_one_that_does_not_answer_holds_up_no_other(self, settings, monkeypatch):
+        """What runs of the others is extended, what ends of them is told, their dead are found, and they have ticks."""
+        path = "djqueue.backends.memory.MemoryQueue"
+        settings.QUEUES = {alias: {"CLASS": path, "CONNECTION": alias} for alias in ("default", "other")}
+        hung, well, store = queues["default"], queues["other"], Gate()
+        there = work.using(queue_name="other")
+        there.enqueue("of the dead")
+        well.claim(1, 0.01)
+        schedules.add("often", there, ("tick",), every=1)
+        for owner, verb in ((hung, "complete"), (hung, "touch"), (hung, "reap"), (hung.store, "get")):
+            do = getattr(owner, verb)
+            monkeypatch.setattr(owner, verb, lambda *args, do=do, **named: store() or do(*args, **named))
+        gate = gates[0] = Gate()
+        work("ends")
+        pass_the_gate.using(queue_name="other").enqueue()
+        with serving("default", "other", threads=3, lease=2.0, periodic=True):
+            store.await_within(4)
+            gate.await_within(1)
+            until = max(record.at for record in well.peek("leased"))
+            done = well.stats().done
+            there.enqueue_many([(number,) for number in range(10)])
+            eventually(lambda: well.stats().done >= done + 10 and {"of the dead", "tick"} <= set(ran))
+            eventually(lambda: max(record.at for record in well.peek("leased")) > until)
+            gate.open()
+            store.open()
+            eventually(lambda: hung.stats().done == 1)
+
     def test_the_reaper_reaps_the_others(self, queue, monkeypatch):
         reaped = []
         monkeypatch.setattr(queue, "reap", lambda limit, by: reaped.append(limit) or Reaped())
@@ -158,10 +192,11 @@ class TestOneStoreOfSeveral:
         bench = Bench(queue)
         work()
         bench.feeder.tick()
-        bench.holdings.take(_AwayQueue(), [Lease(message_for(queue, work.name), 1)], 0.0)
+        away = _AwayQueue()
+        bench.holdings.take(away, [Lease(message_for(queue, work.name), 1)], 0.0)
         for held in bench.holdings:
             held.touched -= 30
-        heart = Heart(bench.holdings, lambda queue: 60.0, 0.4)
+        heart = Heart([away, queue], bench.holdings, lambda asked: 60.0 if asked is queue else 0.4)
         assert heart.guarded_tick() <= 0.1
         [ours] = [held for held in bench.holdings if held.queue is queue]
         assert ours.touched > 0

@@ -1,12 +1,13 @@
 """``queue_consumer`` as a process: its switches, what it says, how it ends."""
 
 import signal
+from dataclasses import replace
 
 import pytest
 from django.conf import settings as django_settings
 
 from djqueue.queues import queues
-from tests.app.commands import explode, hang_the_log, hold, leave, leave_a_thread, note, note_attempt
+from tests.app.commands import end_children, explode, hang_the_log, hold, leave, leave_a_thread, note, note_attempt
 from tests.handled.commands import Handled
 from tests.life import message_for
 from tests.site import until
@@ -189,6 +190,15 @@ class TestStops:
         command()
         assert site.consumer("--limit", "1").wait() == 0
         assert written(site) == ["left"]
+
+    @pytest.mark.parametrize("how", ["thread", "process"])
+    @pytest.mark.parametrize("signum", [signal.SIGTERM, signal.SIGKILL], ids=["term", "kill"])
+    def test_children_that_a_command_forks_are_ended_by_signals_as_ever(self, site, how, signum):
+        queue, lost = queues["default"], 2 if how == "process" else 0  # a suspect
+        entry = message_for(queue, end_children.name, signum)
+        queue.put([replace(entry, attempts=lost, lost=lost)])
+        assert site.consumer("--limit", "1").wait() == 0
+        assert written(site) == [f"ended by {{{-signum}}}"]
 
     def test_the_grace_is_bounded(self, site, tmp_path):
         hold("h", str(tmp_path / "never"))

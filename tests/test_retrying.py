@@ -244,8 +244,19 @@ class TestWhatIsListed:
             ([OSError(), RuntimeError()], Outcome.DEAD),
             ([Discard("no")], Outcome.DISCARDED),
             ([Retry(5)], Outcome.RETRY),
+            ([ExceptionGroup("inner", [Retry(5)])], Outcome.RETRY),
         ]
         for within, outcome in cases:
+            assert policy.judge(ExceptionGroup("outer", within), entry).outcome is outcome, within
+
+    @pytest.mark.parametrize("listed", [ExceptionGroup, Exception])
+    def test_a_group_may_be_listed_itself(self, listed):
+        policy, entry = Policy.of(retry_on=[listed]), Entry(b"", "id", attempts=1)
+        for within, outcome in [
+            ([OSError()], Outcome.RETRY),
+            ([OSError(), KeyError()], Outcome.RETRY),
+            ([Discard("no")], Outcome.DISCARDED),
+        ]:
             assert policy.judge(ExceptionGroup("outer", within), entry).outcome is outcome, within
 
     def test_the_setting_lists_for_commands_that_do_not(self, queue, settings):

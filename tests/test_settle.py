@@ -250,6 +250,14 @@ async def fail_oddly_later(number):
 
 
 @pytest.mark.backends("memory")
+@pytest.mark.parametrize("number", range(len(ODD)))
+def test_nor_does_it_keep_a_loop_of_ones_own(queue, number):
+    fail_oddly_later(number)
+    verdict = run_one(queue)
+    assert (verdict.outcome, type(verdict.exception)) == (Outcome.DEAD, ODD[number])
+
+
+@pytest.mark.backends("memory")
 @pytest.mark.parametrize("command", [fail_oddly, fail_oddly_later], ids=["plain", "async"])
 def test_nor_does_it_end_a_worker(queue, command):
     handles = [command(number) for number in [*range(len(ODD))] * 2]

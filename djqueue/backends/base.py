@@ -364,6 +364,11 @@ class BaseQueue(ItemVerbs, OperatorVerbs):
         """Queues of one feed share a connection, and one thread asks for all of them."""
         return (type(self), self.connection if isinstance(self.connection, str) else id(self.connection))
 
+    @property
+    def server(self) -> Hashable:
+        """Queues of one server are away together: for all of them one thread settles, one extends leases, and so on."""
+        return self.feed
+
     def describe(self) -> str:
         """Where this queue lives, for people; never a password."""
         return type(self).__name__

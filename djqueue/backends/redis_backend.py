@@ -235,11 +235,14 @@ class RedisQueue(LeasedQueue):
 
     def _recount(self) -> int:
         """Put right some lanes that stand elsewhere than they say, or count as out what is not; how many."""
-        self._recounted, wrong = self._run("recount", (self.rings, self._recounted, wire.AT_ONCE))
+        self._recounted, wrong, levelled = self._run("recount", (self.rings, self._recounted, wire.AT_ONCE))
         for name in wrong:
             text, extra = "%s: lane %s stood nowhere or counted wrongly; it goes on", {"queue_name": self.name}
             tell(logger, logging.ERROR, text, self.name, plain(wire.untext(name)), extra=extra)
-        return len(wrong)
+        if levelled:
+            text = "%s: %d members of the lines of its lanes had other scores than 0, behind which nothing was found"
+            tell(logger, logging.ERROR, text, self.name, levelled, extra={"queue_name": self.name})
+        return len(wrong) + levelled
 
     def _tell_of_orphans(self, back: Sequence[bytes], failed: Sequence[bytes]) -> None:
         for ids, text in ((back, "went back to its own"), (failed, "was put among the failed")):
@@ -318,8 +321,11 @@ class RedisQueue(LeasedQueue):
     @property
     def feed(self) -> Hashable:
         """The server; on a cluster the queue itself, as no command takes bells of two slots."""
-        server = (type(self), id(self._link.client))
-        return (*server, self.prefix, self.name) if self._link.is_cluster else server
+        return (*self.server, self.prefix, self.name) if self._link.is_cluster else self.server
+
+    @property
+    def server(self) -> Hashable:
+        return (type(self), id(self._link.client))
 
     def describe(self) -> str:
         return self._link.where

@@ -277,7 +277,11 @@ class SqsQueue(LeasedQueue):
 
     @property
     def feed(self) -> Hashable:
-        return (type(self), self._link.place, self._link.name)
+        return (*self.server, self._link.name)
+
+    @property
+    def server(self) -> Hashable:
+        return (type(self), self._link.place)
 
     def describe(self) -> str:
         return self._link.where

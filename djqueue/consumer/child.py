@@ -19,6 +19,7 @@ from typing import IO, Any
 import django
 
 from djqueue.consumer.isolation import GO, LENGTH, Begins, Errand, Ready, Told
+from djqueue.forks import handle_signals
 from djqueue.notes import kind_of, text_of
 from djqueue.policies import Policy
 from djqueue.verdicts import Verdict
@@ -75,7 +76,7 @@ def _run(errand: Errand, teller: Teller) -> None:
     autodiscover()
     queue = queues[errand.alias]
     control = ChildControl(queue, errand.lease)
-    signal.signal(signal.SIGTERM, lambda *_: setattr(control, "stopping", True))
+    handle_signals([signal.SIGTERM], lambda *_: setattr(control, "stopping", True))
     teller.tell(Ready())
     teller.tell(_told(execute(queue, errand.lease, control=control)))
 

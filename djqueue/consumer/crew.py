@@ -4,9 +4,10 @@ from __future__ import annotations
 
 import logging
 import time
-from collections.abc import Iterable
+from collections.abc import Callable, Hashable, Iterable
 from dataclasses import replace
 from math import inf
+from operator import attrgetter
 from typing import TYPE_CHECKING
 
 from djqueue.backends.base import BaseQueue
@@ -21,7 +22,7 @@ from djqueue.consumer.pool import Pool
 from djqueue.consumer.quarantine import Quarantine
 from djqueue.consumer.reaper import Heart, Reaper
 from djqueue.consumer.scheduler import Scheduler
-from djqueue.consumer.settler import Settler
+from djqueue.consumer.settler import Settlers
 from djqueue.consumer.warden import Warden
 from djqueue.consumer.worker import Worker
 from djqueue.durations import clock
@@ -53,33 +54,33 @@ class Crew:
         self.may_end = options.drain or limit is not None
         self.holdings = Holdings()
         self.budget = Budget(limit)
-        self.settler = Settler(self.holdings, consumer.name, self._rouse)
+        servers = _alike(consumer.queues, attrgetter("server"))
+        self.settlers = Settlers(servers, self.holdings, consumer.name, self._rouse)
         self.courier = Courier(self.holdings)
         self._isolates = options.isolate
         self._quarantine = None if options.isolate else Quarantine(self.holdings)
-        self._heart = Heart(self.holdings, consumer.lease_of, min(map(consumer.lease_of, consumer.queues)))
+        self._hearts = [Heart(queues, self.holdings, consumer.lease_of) for queues in servers]
         isolate = run_isolated if options.isolate else None
         self.pool = Pool(options.threads, self._finish, self._control, self._recall, isolate)
-        shared = self.pool, self.holdings, self.settler, self.budget, self._quarantine
+        shared = self.pool, self.holdings, self.settlers, self.budget, self._quarantine
         hands = Hands(*shared, consumer.name, options.lease)
         self.feeders = [
             Feeder(queues, hands, Pace(options.delay, options.backoff, options.longest_pause), options.strict)
-            for queues in _by_feed(consumer.queues, options.strict)
+            for queues in ([consumer.queues] if options.strict else _alike(consumer.queues, attrgetter("feed")))
         ]
         self.keepers: list[Loop] = [
-            self._heart,
-            Reaper(consumer.queues, consumer.shortest_lease_of),
+            *self._hearts,
+            *(Reaper(queues, consumer.shortest_lease_of) for queues in servers),
             Warden(self.holdings, self._give_up),
             self.courier,
         ]
         self._claimed_last = inf
-        self.scheduler = Scheduler(consumer.queues) if options.periodic else None
+        self.schedulers = [Scheduler(queues) for queues in servers] if options.periodic else []
 
     @property
     def members(self) -> list[Member]:
         """All threads, those that were left behind excepted."""
-        schedulers = [self.scheduler] if self.scheduler is not None else []
-        return [*self.feeders, *self.keepers, self.settler, *schedulers, *self.pool.workers]
+        return [*self.feeders, *self.keepers, *self.settlers.loops, *self.schedulers, *self.pool.workers]
 
     @property
     def troubles(self) -> list[str]:
@@ -87,14 +88,12 @@ class Crew:
         return [trouble for member in self.members if (trouble := member.trouble)]
 
     def start(self) -> None:
-        if self._drain and self.scheduler is not None:
-            self.scheduler.guarded_tick()  # what it enqueues is due, and must not come after the end
+        if self._drain:
+            for scheduler in self.schedulers:
+                scheduler.guarded_tick()  # what it enqueues is due, and must not come after the end
         self.pool.start()
-        self.settler.start()
-        for loop in [*self.keepers, *self.feeders]:
+        for loop in [*self.settlers.loops, *self.keepers, *self.feeders, *self.schedulers]:
             loop.start()
-        if self.scheduler is not None:
-            self.scheduler.start()
 
     def ended(self) -> bool:
         """Whether the limit is reached, or nothing is left to drain."""
@@ -108,7 +107,7 @@ class Crew:
     def stop_claiming(self) -> None:
         """No feeder claims after this; what nobody has begun goes back."""
         self.courier.stopping = True
-        claimers = [*self.feeders, *([self.scheduler] if self.scheduler is not None else [])]
+        claimers = [*self.feeders, *self.schedulers]
         for loop in claimers:
             loop.stop()
             self.pool.room.set()
@@ -127,8 +126,8 @@ class Crew:
         for held in [*self.pool.bereave(), *self._strays()]:
             begun = held.began is not None
             outcome = Outcome.HANDED_BACK if begun else Outcome.UNTRIED
-            self.settler.add(held, Verdict(outcome, "its worker died", lost=int(begun)))
-        for loop in (self._heart, self.settler):
+            self.settlers.add(held, Verdict(outcome, "its worker died", lost=int(begun)))
+        for loop in [*self._hearts, *self.settlers.loops]:
             if loop.is_dead:
                 loop.guarded_tick()
 
@@ -144,7 +143,7 @@ class Crew:
         for held in running:
             begun = not held.behind or held.began is not None
             outcome = Outcome.HANDED_BACK if begun else Outcome.UNTRIED
-            self.settler.add(held, Verdict(outcome, "the consumer stopped while it ran"))
+            self.settlers.add(held, Verdict(outcome, "the consumer stopped while it ran"))
         return len(running)
 
     def end(self) -> int:
@@ -153,10 +152,11 @@ class Crew:
         while len(self.holdings) and time.monotonic() < until:
             self.stand_in()
             time.sleep(0.005)
-        for loop in [*self.keepers, self.settler]:
+        last = [*self.keepers, *self.settlers.loops]
+        for loop in last:
             loop.stop()
         self.pool.stop()
-        _join([*self.keepers, self.settler])
+        _join(last)
         return len(self.holdings)
 
     def abandon(self) -> None:
@@ -192,7 +192,7 @@ class Crew:
         self._finish(held, verdict)
 
     def _control(self, held: Held) -> HeldControl:
-        return HeldControl(held, self.courier, self._heart.wake, PATIENCE if self._isolates else 1)
+        return HeldControl(held, self.courier, self._extend, PATIENCE if self._isolates else 1)
 
     def _finish(self, held: Held, verdict: Verdict) -> None:
         if verdict.outcome in UNRUN:
@@ -201,13 +201,18 @@ class Crew:
             self.budget.ran()
         if verdict.outcome is Outcome.DONE and held.lease.entry.label not in self.courier.seen_through:
             self.courier.saw_through(held)
-        self.settler.add(held, verdict)
+        self.settlers.add(held, verdict)
 
     def _recall(self) -> str:
         if self.courier.stopping:
             return "the consumer stops"
         is_awaited = self._quarantine is not None and self._quarantine.awaited
         return "a suspect is to run alone" if is_awaited else ""
+
+    def _extend(self) -> None:
+        """Have leases extended now."""
+        for heart in self._hearts:
+            heart.wake()
 
     def _rouse(self) -> None:
         for feeder in self.feeders:
@@ -216,16 +221,15 @@ class Crew:
 
 def _join(threads: Iterable[Member]) -> None:
     """Wait for those that have begun at all."""
+    until = time.monotonic() + LAST_WORDS
     for thread in threads:
         if thread.is_alive():
-            thread.join(LAST_WORDS)
+            thread.join(max(0.0, until - time.monotonic()))
 
 
-def _by_feed(queues: list[BaseQueue], strict: bool) -> list[list[BaseQueue]]:
-    """The queues that one thread asks: those of one connection, or all of them if their order matters."""
-    if strict:
-        return [queues]
-    feeds: dict[object, list[BaseQueue]] = {}
+def _alike(queues: list[BaseQueue], kind: Callable[[BaseQueue], Hashable]) -> list[list[BaseQueue]]:
+    """The queues of one kind together."""
+    found: dict[Hashable, list[BaseQueue]] = {}
     for queue in queues:
-        feeds.setdefault(queue.feed, []).append(queue)
-    return list(feeds.values())
+        found.setdefault(kind(queue), []).append(queue)
+    return list(found.values())

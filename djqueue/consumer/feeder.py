@@ -17,7 +17,7 @@ from djqueue.consumer.loop import Loop, Setbacks
 from djqueue.consumer.pace import Budget, Pace, Prefetch
 from djqueue.consumer.pool import Pool
 from djqueue.consumer.quarantine import Quarantine
-from djqueue.consumer.settler import Settler
+from djqueue.consumer.settler import Settlers
 from djqueue.consumer.starvation import is_for_want
 from djqueue.durations import clock
 from djqueue.verdicts import Outcome, Verdict
@@ -40,7 +40,7 @@ class Hands:
 
     pool: Pool
     holdings: Holdings
-    settler: Settler
+    settlers: Settlers
     budget: Budget
     quarantine: Quarantine | None
     """Keeps what a worker has died with apart from all else; None if it runs in a process of its own."""
@@ -116,7 +116,7 @@ class Feeder(Loop):
         self._ahead, self._idle = self._prefetch.measure(time.monotonic()), pool.idle
         if (quarantine := self._hands.quarantine) is not None and (quarantine.occupied or quarantine.cautious):
             return self._idle if quarantine.occupied else min(1, self._idle)
-        if pool.waiting > self._ahead // 2 or len(self._hands.settler) > UNSETTLED:
+        if pool.waiting > self._ahead // 2 or len(self._hands.settlers) > UNSETTLED:
             return 0
         return self._idle + self._ahead - pool.waiting
 
@@ -262,7 +262,7 @@ class Feeder(Loop):
 
     def _untried(self, held: list[Held], reason: str, delay: float = 0.0) -> None:
         for one in held:
-            self._hands.settler.add(one, Verdict(Outcome.UNTRIED, reason, delay=delay))
+            self._hands.settlers.add(one, Verdict(Outcome.UNTRIED, reason, delay=delay))
 
     # ---- waiting
 

@@ -34,20 +34,24 @@ class Heart(Loop):
     """Extends every lease that we have held for a quarter of its time, in one round trip per queue and length.
 
     What a worker died with, or what was lost on its way to one, is not extended: nobody here will end it.
-    One that is to be shorter than it was claimed for is made so at once.
+    One that is to be shorter than it was claimed for is made so at once. The queues are of one store: one that does
+    not answer holds up no other.
     """
 
-    def __init__(self, holdings: Holdings, lease_of: Callable[[BaseQueue], float], shortest: float):
-        super().__init__("djqueue-heart")
+    def __init__(self, queues: Sequence[BaseQueue], holdings: Holdings, lease_of: Callable[[BaseQueue], float]):
+        super().__init__(f"djqueue-heart-{queues[0].alias}")
+        self._ours = {id(queue) for queue in queues}
         self._holdings = holdings
         self._queue_lease = lease_of
-        self._beat = shortest / 4
+        self._beat = min(map(lease_of, queues)) / 4
         self.longest_pause = self._beat
 
     def tick(self) -> float:
         now, beat = clock(), self._beat
         stale: dict[tuple[int, float], list[Held]] = {}
         for held in self._holdings:
+            if id(held.queue) not in self._ours:
+                continue
             lease = self._lease_of(held)
             beat = min(beat, lease / 4)
             is_due = lease < held.span or now - held.touched >= min(self._beat, lease / 4)
@@ -93,7 +97,7 @@ class Reaper(Loop):
     """
 
     def __init__(self, queues: Sequence[BaseQueue], lease_of: Callable[[BaseQueue], float]):
-        super().__init__("djqueue-reaper")
+        super().__init__(f"djqueue-reaper-{queues[0].alias}")
         self._queues = queues
         self._lease_of = lease_of
         self._due: dict[int, float] = {}

@@ -45,7 +45,7 @@ class Scheduler(Loop):
     """Remembers in the store which tick was the last, so that an absence of all schedulers is noticed."""
 
     def __init__(self, served: Sequence[BaseQueue]):
-        super().__init__("djqueue-scheduler")
+        super().__init__(f"djqueue-scheduler-{served[0].alias}")
         aliases = {queue.alias for queue in served}
         periodic = [command for command in registry.periodic() if command.policy.queue_name in aliases]
         self._plans: list[Plan] = [PeriodicPlan(command) for command in periodic]

@@ -30,8 +30,8 @@ class Settler(Loop):
     What could not be settled is tried again; meanwhile its lease is kept alive.
     """
 
-    def __init__(self, holdings: Holdings, owner: str = "", opened: Callable[[], None] = lambda: None):
-        super().__init__("djqueue-settler")
+    def __init__(self, alias: str, holdings: Holdings, owner: str = "", opened: Callable[[], None] = lambda: None):
+        super().__init__(f"djqueue-settler-{alias}")
         self._holdings = holdings
         self._owner = owner
         self._opened = opened
@@ -65,6 +65,21 @@ class Settler(Loop):
         self._holdings.drop(batch)
         if any(held.lease.entry.gate for held in batch):
             self._opened()
+
+
+class Settlers:
+    """One for each server, as one that does not answer holds up no other."""
+
+    def __init__(self, servers: Sequence[Sequence[BaseQueue]], *arguments):
+        self.loops = [Settler(queues[0].alias, *arguments) for queues in servers]
+        self._of = {id(queue): loop for queues, loop in zip(servers, self.loops, strict=True) for queue in queues}
+
+    def __len__(self) -> int:
+        return sum(map(len, self.loops))
+
+    def add(self, held: Held, verdict: Verdict) -> None:
+        """From any thread."""
+        self._of[id(held.queue)].add(held, verdict)
 
 
 class Lane:

@@ -184,22 +184,7 @@ class Worker(Member):
         if self._runner is None:
             self._runner = asyncio.Runner()
             Context().run(self._runner.get_loop)  # it keeps the context that it begins in, and what is carried there
-        context = copy_context()  # else they would share that of the first
-        value, error = self._runner.run(_ended(coroutine), context=context)
-        if error is None:
-            return value
-        try:
-            raise error
-        finally:
-            del error
-
-
-async def _ended(coroutine: Coroutine) -> tuple[object, BaseException | None]:
-    """What it returns or raises. No exception of a command goes through asyncio, which waits for ever if it lies."""
-    try:
-        return await coroutine, None
-    except BaseException as error:
-        return None, error
+        return self._runner.run(coroutine, context=copy_context())  # else they would share that of the first
 
 
 def _frames() -> dict[int, FrameType]:

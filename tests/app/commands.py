@@ -2,6 +2,7 @@
 
 import asyncio
 import logging
+import multiprocessing
 import os
 import sys
 import time
@@ -45,6 +46,22 @@ async def leave_a_thread():
     """One that nobody ends, in asyncio's executor."""
     asyncio.get_running_loop().run_in_executor(None, time.sleep, 3600)
     write_down("left")
+
+
+@queue_command
+def end_children(signum):
+    """As ``multiprocessing.Pool`` does with those that it has forked."""
+    codes = []
+    for number in range(20):
+        child = multiprocessing.get_context("fork").Process(target=time.sleep, args=(3600,))
+        child.start()
+        time.sleep(0.02 if number % 2 else 0)
+        os.kill(child.pid, signum)
+        child.join()
+        codes.append(child.exitcode)
+    with multiprocessing.get_context("fork").Pool(2) as pool:
+        pool.map(abs, [1, 2])
+    write_down(f"ended by {set(codes)}")
 
 
 class Hanging(logging.Handler):

@@ -269,6 +269,35 @@ def test_a_sweep_puts_back_what_is_whole_and_stands_in_no_line(queue, redis_clie
     assert set(drain(queue)) == {entry.id for entry in entries[:5]}
 
 
+@pytest.mark.parametrize("line", ["wait", "line", "names", "aged"])
+@pytest.mark.parametrize("score", [1, -5, "inf", "1e300"])
+@pytest.mark.parametrize("which", [0, 3, -1])
+def test_a_sweep_puts_right_scores_behind_which_nothing_is_found(queue, redis_client, caplog, line, score, which):
+    gates = {
+        "shard": Gate(ordered=True),
+        "conc": Gate(most=2),
+        "inner": Gate(most=1, within="outer", outer=Gate(most=9)),
+    }
+    entries = [
+        Entry(b"", new_id(), lane=f"{kind}{number}", gate=gates[kind].written())
+        for number in range(3)
+        for kind in gates
+        for _ in range(2)
+    ]
+    queue.put(entries)
+    members = redis_client.zrange(f"{TAG}{line}", 0, -1)
+    odd = members[which % len(members)]
+    redis_client.zadd(f"{TAG}{line}", {odd: score})
+    done, stays = drain(queue), redis_client.zscore(f"{TAG}{line}", odd) is not None
+    queue.put([replace(entry, id=new_id()) for entry in entries])
+    for _ in range(4):
+        done += drain(queue)
+        queue.sweep()
+    assert len(done + drain(queue)) == len(set(done)) == 2 * len(entries)
+    assert ("other scores than 0" in caplog.text) == stays
+    assert queue.sweep() == queue.stats().ready == 0
+
+
 def test_a_sweep_takes_nothing_that_is_delayed_leased_or_dead(queue):
     gated = [replace(one, lane="a", gate=ORDERED) for one in work(5)]
     queue.put([*work(5), *gated, *work(2, delay=60)])

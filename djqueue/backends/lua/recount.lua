@@ -2,7 +2,8 @@
 -- with: windows gates moves lanes
 -- args: rings, cursor, how many lanes to look at.
 -- Lanes that do not stand where their records say, or that count as out what is not, are put right: somebody may have deleted
--- a key, or one of another type was set aside. Gives the next cursor ("0": that was all), and their names.
+-- a key, or one of another type was set aside. Gives the next cursor ("0": that was all), their names, and how many members of
+-- lines had a score of their own: what is ordered by its members alone can be read by them only if all scores are one.
 local now, counts, wrong = clock(), {}, {}
 call("ZREM", ready, "") -- a write that takes no memory
 for _, had_left in ipairs(call("HVALS", out)) do
@@ -11,21 +12,42 @@ for _, had_left in ipairs(call("HVALS", out)) do
   if is_readable and within then counts[within] = (counts[within] or 0) + 1 end
 end
 
+local function level(line_key)
+  local odd = 0
+  for _, span in ipairs({{"-inf", "(0"}, {"(0", "+inf"}}) do
+    local scored = {}
+    for _, name in ipairs(call("ZRANGEBYSCORE", line_key, span[1], span[2])) do
+      scored[#scored + 1] = 0
+      scored[#scored + 1] = name
+    end
+    in_parts("ZADD", line_key, scored)
+    odd = odd + #scored / 2
+  end
+  return odd
+end
+
 local function is_missing(lane)
   if lane.where == "open" then return not call("ZSCORE", open, string.format("%016.0f", lane.turn) .. lane.name) end
   return lane.where == "timed" and not call("ZSCORE", timed, lane.name)
 end
 
+-- What waits in it could not be seen when it was last placed.
+local function is_headless(lane)
+  return lane.waiting > 0 and lane.head == "" and laned(now).first_of(wait, lane.number, 1)[1]
+end
+
+local levelled = level(wait) + level(aged) + level(line) + level(names)
 local cursor, found = unpack(call("HSCAN", lanes, ARGV[2], "COUNT", ARGV[3]))
 for i = 1, #found, 2 do
   local lane = laned(now).get(found[i])
-  if lane and (is_missing(lane) or lane.out ~= (counts[lane.name] or 0)) then
+  if lane and (is_missing(lane) or is_headless(lane) or lane.out ~= (counts[lane.name] or 0)) then
     if is_missing(lane) then lane.where = "nowhere" end
+    if is_headless(lane) then lane.head = nil end
     lane.out = counts[lane.name] or 0
     laned(now).touch(lane)
     wrong[#wrong + 1] = lane.name
   end
 end
 finish_lanes()
-ring(#wrong, ARGV[1])
-return {cursor, wrong}
+ring(#wrong + levelled, ARGV[1])
+return {cursor, wrong, levelled}

@@ -11,7 +11,7 @@ from typing import Any
 from django.db import InterfaceError, OperationalError, connections, transaction
 
 from djqueue.backends.sql.files import leave_replaced
-from djqueue.backends.sql.types import put_types_right
+from djqueue.backends.sql.types import is_undecodable, put_types_right
 from djqueue.frames import release
 from djqueue.logs import tell
 
@@ -83,6 +83,8 @@ def _once(connection, now: str, work: Callable, args: tuple) -> Any:
     except (OperationalError, InterfaceError) as error:
         release([error])  # a cursor that another thread frees waits for this connection, which may wait for that thread
         if not (joined(connection) or passing(error)):
+            if is_undecodable(error):  # not repeated, as what could not be read may have been changed
+                put_types_right(connection)
             connection.close()
         raise
     except (TypeError, ValueError, AttributeError):

@@ -1,4 +1,5 @@
-"""The types of the values in SQLite: a column keeps whatever somebody wrote into it by hand, of any type."""
+"""The types of the values in SQLite: a column keeps whatever somebody wrote into it by hand, of any type, and as text
+also what cannot be decoded."""
 
 from __future__ import annotations
 
@@ -15,9 +16,14 @@ logger = logging.getLogger(__name__)
 
 EVERY = 1.0
 """Seconds between two times that one database is looked through, at least: it is read from end to end."""
-KINDS = {models.IntegerField: ("integer", "CAST({0} AS INTEGER)"), models.BinaryField: ("blob", "CAST({0} AS BLOB)")}
-TEXT = ("text", "hex({0})")
-"""What a value of another type becomes: a number that it may begin with, or 0; the bytes that it is written with."""
+IS_TEXT = "djqueue_is_text"
+KINDS = {
+    models.IntegerField: ("typeof({0}) NOT IN ('integer', 'null')", "CAST({0} AS INTEGER)"),
+    models.BinaryField: ("typeof({0}) NOT IN ('blob', 'null')", "CAST({0} AS BLOB)"),
+    models.Field: (f"typeof({{0}}) NOT IN ('text', 'null') OR NOT {IS_TEXT}(CAST({{0}} AS BLOB))", "hex({0})"),
+}
+"""Which values of a column are odd, and what becomes of one: the number that it begins with, or 0; the bytes that it is
+written with."""
 
 _looked: dict[str, float] = {}
 """When each database was looked through, by its alias (monotonic)."""
@@ -29,6 +35,7 @@ def put_types_right(connection) -> int:
         return 0
     _looked[connection.alias] = time.monotonic()
     with connection.cursor() as cursor:
+        connection.connection.create_function(IS_TEXT, 1, _is_text, deterministic=True)
         mended = sum(_mend(cursor, model) for model in apps.get_app_config("djqueue").get_models())
     if mended:
         text = "The database %r had values of other types than their columns in %d rows; they were put right"
@@ -36,15 +43,27 @@ def put_types_right(connection) -> int:
     return mended
 
 
+def is_undecodable(error: Exception) -> bool:
+    """Whether text that SQLite has is none."""
+    return str(error).startswith("Could not decode to")
+
+
 def _mend(cursor, model: type[models.Model]) -> int:
-    kinds = {field.column: _kind_of(field) for field in model._meta.concrete_fields}
-    odd = {column: f"typeof({column}) NOT IN ('{kind}', 'null')" for column, (kind, _) in kinds.items()}
-    changes = (
-        f"{name} = CASE WHEN {odd[name]} THEN {to.format(name)} ELSE {name} END" for name, (_, to) in kinds.items()
-    )
-    cursor.execute(f"UPDATE {model._meta.db_table} SET {', '.join(changes)} WHERE {' OR '.join(odd.values())}")
+    odd, changes = [], []
+    for field in model._meta.concrete_fields:
+        is_odd, put_right = (part.format(field.column) for part in _kind_of(field))
+        odd.append(is_odd)
+        changes.append(f"{field.column} = CASE WHEN {is_odd} THEN {put_right} ELSE {field.column} END")
+    cursor.execute(f"UPDATE {model._meta.db_table} SET {', '.join(changes)} WHERE {' OR '.join(odd)}")
     return cursor.rowcount
 
 
 def _kind_of(field: models.Field) -> tuple[str, str]:
-    return next((kind for base, kind in KINDS.items() if isinstance(field, base)), TEXT)
+    return next(kind for base, kind in KINDS.items() if isinstance(field, base))
+
+
+def _is_text(written: bytes | None) -> bool:
+    try:
+        return written is None or written.decode() is not None
+    except UnicodeDecodeError:
+        return False

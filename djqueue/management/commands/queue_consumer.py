@@ -18,6 +18,7 @@ from django.core.management.base import BaseCommand, CommandError
 
 from djqueue.consumer import CUT_OFF, STUCK, Consumer, Options
 from djqueue.exceptions import InvalidQueueError
+from djqueue.forks import handle_signals
 from djqueue.logs import tell
 from djqueue.management import reloading
 
@@ -129,8 +130,7 @@ def _refuse_an_end(options: dict) -> None:
 
 def _stop_on_signals(consumer: Consumer) -> None:
     """The handler only leaves word: raising from it could hit a commit."""
-    for number in (signal.SIGTERM, signal.SIGINT):
-        signal.signal(number, lambda *_: consumer.stop())
+    handle_signals([signal.SIGTERM, signal.SIGINT], lambda *_: consumer.stop())
 
 
 def _leave(code: int) -> None:
