@@ -7,9 +7,11 @@ name. All of them carry ``id`` (the message's) and ``queue_name`` (the alias), a
 from __future__ import annotations
 
 import logging
+from functools import partial
 
 from django.dispatch import Signal
 
+from djqueue.forks import run_in_parent
 from djqueue.logs import tell
 
 logger = logging.getLogger(__name__)
@@ -57,10 +59,10 @@ consumer_stopping = Signal()
 
 
 def emit(signal: Signal, sender: object, **named) -> None:
-    """Tell the receivers. What they raise is logged, by Django or here, and changes nothing."""
+    """Tell the receivers. What they raise is logged, and changes nothing; a child that they fork ends there."""
     if not signal.receivers:
         return
     try:
-        signal.send_robust(sender, **named)
+        run_in_parent(partial(signal.send_robust, sender, **named))
     except BaseException:  # sys.exit() in a receiver
         tell(logger, logging.ERROR, "A receiver of a signal wanted to end the thread", exc_info=True)

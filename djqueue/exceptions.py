@@ -105,6 +105,9 @@ class Retry(QueueError):
         self.after = None if after is None else seconds(after, "Retry(after=…)")
         self.reason = str(reason)
 
+    def __reduce__(self) -> tuple:
+        return type(self), (self.after, self.reason)
+
 
 class Throttled(QueueError):
     """It is too much just now: run me, and whatever is throttled with me, again in ``retry_after`` seconds.
@@ -119,6 +122,9 @@ class Throttled(QueueError):
         super().__init__(reason or "throttled")
         self.retry_after = None if retry_after is None else seconds(retry_after, "Throttled(retry_after=…)")
         self.reason = str(reason)
+
+    def __reduce__(self) -> tuple:
+        return type(self), (self.retry_after, self.reason)
 
 
 class Discard(QueueError):

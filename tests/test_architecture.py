@@ -40,9 +40,9 @@ LAYERS = {
 
 WITHIN_A_LAYER = {
     0: [
-        "durations", "callables", "hints", "registrations", "exceptions", "notes", "logs", "conf", "events",
+        "durations", "callables", "hints", "registrations", "exceptions", "notes", "logs", "conf", "forks", "events",
         "event_consumers", "crontab", "timetables", "backoff", "codecs", "carriers", "fingerprints", "message",
-        "requests", "forks", "frames",
+        "requests", "frames",
     ],
     1: [
         "backends.batches", "backends.entries", "backends.windows", "backends.gates", "backends.guards",

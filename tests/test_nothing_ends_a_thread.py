@@ -1,6 +1,7 @@
 """What goes wrong beside the work - in handlers, receivers, one store of several - costs no thread and no message."""
 
 import logging
+import os
 from contextlib import contextmanager
 from dataclasses import replace
 from math import inf
@@ -94,6 +95,23 @@ class TestHandlersAndReceivers:
         finally:
             events.completed.disconnect(leave)
         assert queue.stats().done == 5
+
+    @pytest.mark.backends("memory")
+    def test_a_child_that_a_receiver_forks_ends_there(self, queue):
+        parent, children = os.getpid(), []
+
+        def fork(**kwargs):
+            if child := os.fork():
+                children.append(child)
+
+        events.completed.connect(fork)
+        try:
+            events.emit(events.completed, "command", id="id", queue_name="default")
+        finally:
+            if os.getpid() != parent:
+                os._exit(9)
+            events.completed.disconnect(fork)
+        assert [os.waitpid(child, 0)[1] for child in children] == [0]
 
 
 @pytest.mark.backends("memory", "sqlite", "redis")

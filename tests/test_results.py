@@ -100,6 +100,19 @@ def deep(levels):
     return value
 
 
+RETURNED = {"error": ValueError, "retry": Retry, "discard": Discard, "interrupt": KeyboardInterrupt}
+
+
+@queue_command(result_ttl=60, retry_on=[Exception])
+def give_back(name):
+    return RETURNED[name]()
+
+
+@queue_command(result_ttl=60)
+async def agive_back(name):
+    return RETURNED[name]()
+
+
 @queue_command(result_ttl=60)
 def things():
     return Thing.objects.using("no such alias").all()
@@ -165,6 +178,19 @@ def leave(id, queue, value, ttl=60):
 
 
 # ---- where it stands
+
+
+@MEMORY
+@pytest.mark.parametrize("command", [give_back, agive_back], ids=["plain", "async"])
+@pytest.mark.parametrize("name", RETURNED)
+def test_an_exception_that_is_returned_is_no_failure(queue, command, name):
+    handle = command(name)
+    verdict = run_one(queue)
+    assert (verdict.outcome, handle.status, handle.errors, queue.stats().done) == (Outcome.DONE, "done", [], 1)
+    with serving(threads=1):
+        last = command(name)
+        eventually(lambda: last.status == "done")
+    assert isinstance(last.get(), RETURNED[name])
 
 
 @EVERY

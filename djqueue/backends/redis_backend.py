@@ -339,7 +339,7 @@ class RedisQueue(LeasedQueue):
         try:
             return self._ask(name, args, more)
         except ResponseError as error:
-            self._set_right(error)
+            self._set_right(error, more)
         return self._ask(name, args, more)
 
     def _run_safely(self, name: str, args: Sequence, more: Sequence[bytes] = (), again: str = "") -> tuple[list, bool]:
@@ -349,19 +349,20 @@ class RedisQueue(LeasedQueue):
         except ConnectionError:
             pass
         except ResponseError as error:
-            self._set_right(error)
+            self._set_right(error, more)
         return self._run(again or name, args, more), True
 
     def _ask(self, name: str, args: Sequence, more: Sequence[bytes]) -> object:
         script, keys = self._scripts[name]
         return self._link.run(script, [*keys, *more] if more else keys, args)
 
-    def _set_right(self, error: ResponseError) -> None:
+    def _set_right(self, error: ResponseError, facts: Sequence[bytes] = ()) -> None:
         """Set keys of another type than their own aside, and put back what stood in them; raises any other error."""
         if "WRONGTYPE" not in str(error):
             raise error
         parts = self._scripts["retype"][0].keys
-        renamed = self._ask("retype", (secrets.token_hex(4), *(wire.TYPES[part] for part in parts)), ())
+        types = [*(wire.TYPES[part] for part in parts), *["string"] * len(facts)]
+        renamed = self._ask("retype", (secrets.token_hex(4), *types), facts)
         for key, name in zip(*[iter(renamed)] * 2, strict=True):
             text = "Redis key %s had a type that it cannot have: it is %s now, and the queue goes on without it"
             tell(logger, logging.CRITICAL, text, wire.untext(key), wire.untext(name), extra={"queue_name": self.name})

@@ -76,6 +76,8 @@ def _check_url(url: str) -> None:
             f"a URL with the option {name!r}",
             f"did you mean {meant!r}?" if meant else f"there are {', '.join(sorted(known))}",
         )
+    if not int(query.get("max_connections", ["2"])[0]) > 1:
+        raise _invalid("a URL with max_connections=1", "give max_connections=2 or more, as a consumer waits on one")
     if fragment:
         raise _invalid(f"a {scheme}:// URL with a '#'", "write '#' in a password as %23")
     if scheme == "unix" and not parts.path:

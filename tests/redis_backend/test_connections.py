@@ -65,6 +65,7 @@ def test_connections_are_understood_without_connecting(text, where):
         (f"redis://:{SECRET}@cache/0?socket_timout=1", "did you mean 'socket_timeout'"),
         ("redis://cache?decode_responses=1", "decode_responses"),
         ("redis://cache?retry_on_timeout=1", "retry_on_timeout"),
+        ("redis://cache?max_connections=1", "max_connections=2"),
         (7, "a client of redis-py"),
     ],
 )

@@ -5,9 +5,10 @@ from dataclasses import replace
 
 import pytest
 
-from djqueue.backends.base import Entry
+from djqueue.backends.base import Budget, Entry, Guard
 from djqueue.backends.gates import Gate
 from djqueue.backends.redis_backend import RedisBlockingQueue
+from djqueue.backends.windows import Window
 from djqueue.message import new_id
 from djqueue.notes import notes
 from djqueue.testing import eventually
@@ -209,6 +210,23 @@ def test_a_key_of_a_wrong_type_is_set_aside_and_the_queue_goes_on(make, redis_cl
     told = [one for one in caplog.records if one.levelno == logging.CRITICAL]
     assert len(told) == 1 and f"{TAG}{part}" in told[0].getMessage()
     assert len(redis_client.keys(f"{TAG}{part}:*")) == 1
+
+
+@pytest.mark.parametrize("moderate", [False, True])
+def test_what_says_how_much_was_granted_may_be_of_a_wrong_type_too(queue, redis_client, caplog, moderate):
+    budget = Budget("queue:mail", Window(10, 1.0, moderate), "queue:mail too" if moderate else "")
+    queue.put(work(4))
+    [first] = queue.claim_within(budget, 1)
+    for key in redis_client.keys("*fact:*"):
+        redis_client.delete(key)
+        redis_client.hset(key, "x", 1)
+    eventually(lambda: queue.claim_within(budget, 1))
+    assert queue.put(work(), [Guard("key", 60)]) == [True]
+    [key] = redis_client.keys(f"{TAG}fact:key")
+    redis_client.delete(key)
+    redis_client.lpush(key, "x")
+    assert queue.put(work(), [Guard("key", 60)]) == [True]
+    assert "had a type that it cannot have" in caplog.text
 
 
 @pytest.mark.parametrize("part", ["env", "body"])
