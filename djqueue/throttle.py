@@ -179,6 +179,10 @@ class ThrottledQueue(BaseQueue):
     def feed(self) -> Hashable:
         return (type(self), self.queue.feed)
 
+    @property
+    def server(self) -> Hashable:
+        return self.queue.server
+
     def nap(self, seconds: float, beside: Sequence[ThrottledQueue] = ()) -> bool:
         return self.queue.nap(seconds, [other.queue for other in beside])
 

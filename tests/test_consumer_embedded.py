@@ -107,7 +107,7 @@ class TestEmbedded:
         with only(command):
             assert "1 schedules" in Consumer().banner()
             assert "0 schedules" in Consumer(periodic=False).banner()
-            assert Crew(Consumer(periodic=False), None).scheduler is None
+            assert Crew(Consumer(periodic=False), None).schedulers == []
 
 
 def minutely():
