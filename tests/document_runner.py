@@ -1,6 +1,7 @@
 """Runs the Python samples of one document, in order, as the modules and the settings that they say they are."""
 
 import importlib
+import logging
 import sys
 import types
 import unittest
@@ -79,7 +80,7 @@ class Runner:
         """Apply a settings sample: every queue can be made, every check passes, every database can be opened."""
         given = {"QUEUES": {}} | read_settings(block, self.folder)
         self.package("shop")
-        with databases(given.pop("DATABASES", {})), override_settings(**given):
+        with own_logging(), databases(given.pop("DATABASES", {})), override_settings(**given):
             for alias in queues:
                 assert queues[alias].alias == alias
             problems = [message for message in checks.run_checks() if message.level >= checks.WARNING]
@@ -100,6 +101,18 @@ def read_settings(block: Block, folder: Path) -> dict:
     if "djqueue" not in scope["INSTALLED_APPS"]:
         scope["INSTALLED_APPS"] = [*installed, "djqueue"]
     return {name: value for name, value in scope.items() if name.isupper() and name != "BASE_DIR"}
+
+
+@contextmanager
+def own_logging() -> Iterator[None]:
+    """Let what is configured within, as by LOGGING of a sample, end with the block."""
+    logger = logging.getLogger("djqueue")
+    level, handlers, propagate = logger.level, [*logger.handlers], logger.propagate
+    try:
+        yield
+    finally:
+        logger.handlers, logger.propagate = handlers, propagate
+        logger.setLevel(level)
 
 
 @contextmanager

@@ -24,7 +24,7 @@ from djqueue.consumer import Consumer
 from djqueue.decorators import crontab, queue_command
 from djqueue.testing import QueueContract, capture_enqueued
 from tests.contract.toy import ToyQueue
-from tests.document_runner import Runner, read_settings
+from tests.document_runner import Runner, own_logging, read_settings
 from tests.documents import ROOT, Block, blocks, documents
 
 README = ROOT / "README.rst"
@@ -257,13 +257,10 @@ def test_the_logging_sample_sends_one_mail_per_failure(path, tmp_path, settings)
     settings.QUEUES = {"default": {"CLASS": "djqueue.backends.memory.MemoryQueue"}}
     settings.ADMINS = admins()
     given = read_settings(sample(path, "mail_admins"), tmp_path)
-    before = logging_state()
-    try:
+    with own_logging():
         logging.config.dictConfig(given["LOGGING"])
         explode.enqueue_many([("hush",)] * 3)
         assert Consumer(threads=2, periodic=False).run(limit=3) == 0
-    finally:
-        restore(before)
     assert len(mail.outbox) == 3
     for letter in mail.outbox:
         assert "explode" in letter.subject
@@ -274,14 +271,3 @@ def test_the_logging_sample_sends_one_mail_per_failure(path, tmp_path, settings)
 
 def admins() -> list:
     return ["ops@example.com"] if django.VERSION >= (6, 0) else [("Ops", "ops@example.com")]
-
-
-def logging_state() -> tuple:
-    logger = logging.getLogger("djqueue")
-    return logger.level, list(logger.handlers), logger.propagate
-
-
-def restore(state: tuple) -> None:
-    logger = logging.getLogger("djqueue")
-    logger.level, logger.handlers, logger.propagate = state
-    logger.setLevel(state[0])
