@@ -63,7 +63,7 @@ class TestHardships:
     @pytest.mark.backends("memory", "sqlite", "redis")
     def test_work_that_takes_longer_than_its_lease_is_not_given_to_another(self, queue):
         pass_the_gate()
-        with serving(threads=1, lease=2.0), serving(threads=1, lease=2.0), heard("started", "completed") as told:
+        with heard("started", "completed") as told, serving(threads=1, lease=2.0), serving(threads=1, lease=2.0):
             gate.await_within(1)
             over = time.monotonic() + 4.2
             eventually(lambda: time.monotonic() > over)
