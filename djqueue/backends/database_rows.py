@@ -42,9 +42,13 @@ def micros(seconds: float) -> int:
     return ceil(max(-FAR, min(seconds * 1e6, FAR)))
 
 
+NEW = (0, 0, 0)
+
+
 def counts_of(entry: Entry) -> tuple[int, int, int]:
     """Attempts, failures and lost ones, as far as a column goes."""
-    return tuple(max(-MOST, min(count, MOST)) for count in (entry.attempts, entry.failures, entry.lost))
+    counts = entry.attempts, entry.failures, entry.lost
+    return counts if counts == NEW else tuple(max(-MOST, min(count, MOST)) for count in counts)
 
 
 def seconds_to(moment: int | None, now: int) -> float:
