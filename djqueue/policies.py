@@ -212,8 +212,7 @@ class Policy:
                 return self._dead(entry, exception.reason[:LONGEST_REASON], exception)
         reason = f"{kind_of(exception)}: {text_of(exception)}"[:LONGEST_REASON]
         failures = entry.failures + 1
-        is_retried = isinstance(raised, self.retried) or _is_of(exception, self.retried)
-        if not is_retried or failures >= self.most_attempts:
+        if not _is_of(raised, self.retried) or failures >= self.most_attempts:
             return self._dead(entry, reason, exception)
         return self._again(reason, wait_after(self.backoff, failures, exception), exception)
 

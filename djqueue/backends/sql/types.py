@@ -64,6 +64,7 @@ def _kind_of(field: models.Field) -> tuple[str, str]:
 
 def _is_text(written: bytes | None) -> bool:
     try:
-        return written is None or written.decode() is not None
+        (written or b"").decode()
     except UnicodeDecodeError:
         return False
+    return True
