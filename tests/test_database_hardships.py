@@ -4,6 +4,7 @@ import gc
 import json
 import os
 import sqlite3
+import time
 from contextlib import ExitStack, closing, contextmanager, suppress
 from dataclasses import replace
 from itertools import islice
@@ -17,6 +18,7 @@ from djqueue.backends.base import Budget, Fact
 from djqueue.backends.database import REPLAYED, DatabaseQueue
 from djqueue.backends.entries import LEASED, READY, Entry, untried
 from djqueue.backends.gates import UNREADABLE, Gate
+from djqueue.backends.sql import files
 from djqueue.backends.sql import session as sql_session
 from djqueue.backends.sql import types as sql_types
 from djqueue.backends.windows import Window
@@ -577,8 +579,10 @@ def copied(path, to):
 
 
 def restore(path):
-    """Put a copy of the database in its place."""
+    """Put a copy of the database in its place, so late that every connection looks at its file again."""
     copied(path, path.with_name("copy"))
+    copied_at = time.monotonic()
+    until(lambda: time.monotonic() - copied_at > files.EVERY)
     os.replace(path.with_name("copy"), path)
     for beside in ("-wal", "-shm"):
         path.with_name(path.name + beside).unlink(missing_ok=True)

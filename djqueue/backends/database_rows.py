@@ -39,7 +39,8 @@ class Token(NamedTuple):
 
 def micros(seconds: float) -> int:
     """Microseconds, rounded up: never early. What is further off than a column can say is as far as it can."""
-    return ceil(max(-FAR, min(seconds * 1e6, FAR)))
+    moment = seconds * 1e6
+    return ceil(moment) if -FAR < moment < FAR else FAR if moment > 0 else -FAR
 
 
 NEW = (0, 0, 0)

@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import logging
 import os
+import time
+from typing import NamedTuple
 from weakref import WeakKeyDictionary
 
 from django.db.backends.signals import connection_created
@@ -13,23 +15,39 @@ from djqueue.logs import tell
 logger = logging.getLogger(__name__)
 
 File = tuple[int, int]
+EVERY = 0.01
+"""s: how often the file of a connection is looked at, at most. Looking is 8 % of a call that puts one message."""
+
+
+class Opened(NamedTuple):
+    """The connection of the driver that a connection of Django has, and its file when it was opened."""
+
+    raw: object
+    file: File
+    look_at: float
+    """When the file is to be looked at again (monotonic)."""
+
 
 _opened: WeakKeyDictionary = WeakKeyDictionary()
-"""Of each Django connection the one to the database, and what its file was when that was opened."""
+"""By the connection of Django."""
 
 
 def leave_replaced(connection) -> None:
     """Close a connection whose file is another one now, so that the next statement opens that."""
-    raw = connection.connection
-    if raw is None or (now := _file_of(connection)) is None:
+    raw, opened = connection.connection, _opened.get(connection)
+    known = opened is not None and opened.raw is raw
+    if raw is None or (known and time.monotonic() < opened.look_at) or (file := _file_of(connection)) is None:
         return
-    seen, was = _opened.get(connection, (None, None))
-    if seen is not raw:
-        _opened[connection] = raw, now
-    elif now != was:
+    if not known or file == opened.file:
+        _note(connection, file)
+    else:
         text = "The file of the database %r was replaced; this connection is opened anew"
         tell(logger, logging.WARNING, text, connection.alias)
         connection.close()
+
+
+def _note(connection, file: File) -> None:
+    _opened[connection] = Opened(connection.connection, file, time.monotonic() + EVERY)
 
 
 def _file_of(connection) -> File | None:
@@ -44,9 +62,9 @@ def _file_of(connection) -> File | None:
     return found.st_dev, found.st_ino
 
 
-def _note(connection, **kwargs) -> None:
+def _created(connection, **kwargs) -> None:
     if connection.vendor == "sqlite" and (file := _file_of(connection)) is not None:
-        _opened[connection] = connection.connection, file
+        _note(connection, file)
 
 
-connection_created.connect(_note, dispatch_uid="djqueue.backends.sql.files")
+connection_created.connect(_created, dispatch_uid="djqueue.backends.sql.files")
