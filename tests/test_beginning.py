@@ -27,8 +27,8 @@ def at_most_once():
 
 
 @pytest.fixture
-def courier():
-    courier = Courier(Holdings())
+def courier(queue):
+    courier = Courier([queue], Holdings())
     courier.start()
     yield courier
     courier.stop()
@@ -84,7 +84,7 @@ def test_what_began_with_its_claim_costs_none_either(queue, courier, begun):
 
 def test_what_runs_for_half_a_second_is_begun_then(queue, begun):
     holdings = Holdings()
-    courier = Courier(holdings)
+    courier = Courier([queue], holdings)
     for age in (2 * NOTED, NOTED / 2):
         queue.put([message_for(queue, work.name)])
         [held] = holdings.take(queue, queue.claim(1, 60, "me", begin=False), 0.0)

@@ -206,7 +206,7 @@ class TestBounds:
 @pytest.mark.backends("memory", "sqlite", "redis")
 def knowing(command):
     """A courier in a process that has seen a command done."""
-    courier = Courier(Holdings())
+    courier = Courier([queues["default"]], Holdings())
     courier.seen_through.add(command.name)
     return courier
 

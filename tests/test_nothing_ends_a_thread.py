@@ -9,7 +9,7 @@ from math import inf
 import pytest
 from django.db import transaction
 
-from djqueue import Consumer, events, schedules
+from djqueue import Consumer, current_message, events, schedules
 from djqueue.backends.base import Guard, Lease, Reaped
 from djqueue.consumer.loop import Loop, each
 from djqueue.consumer.quarantine import Quarantine
@@ -17,6 +17,7 @@ from djqueue.consumer.reaper import Heart, Reaper
 from djqueue.decorators import queue_command
 from djqueue.notes import noted, notes
 from djqueue.queues import queues
+from djqueue.results import Progress
 from djqueue.settle import settle
 from djqueue.testing import eventually
 from djqueue.verdicts import Outcome, Verdict
@@ -34,6 +35,12 @@ def work(number=0):
 
 @queue_command
 def pass_the_gate():
+    gates[0]()
+
+
+@queue_command(result_ttl=60)
+def half_done():
+    current_message().progress(1, 2)
     gates[0]()
 
 
@@ -195,6 +202,21 @@ class TestOneStoreOfSeveral:
             there.enqueue_many([(number,) for number in range(10)])
             eventually(lambda: well.stats().done >= done + 10 and {"of the dead", "tick"} <= set(ran))
             eventually(lambda: max(record.at for record in well.peek("leased")) > until)
+            gate.open()
+            store.open()
+            eventually(lambda: hung.stats().done == 1)
+
+    def test_nor_does_it_hold_up_what_begins_and_what_is_reported_of_the_others(self, settings, monkeypatch):
+        path = "djqueue.backends.memory.MemoryQueue"
+        settings.QUEUES = {alias: {"CLASS": path, "CONNECTION": alias} for alias in ("default", "other")}
+        hung, store, begin = queues["default"], Gate(), queues["default"].begin
+        monkeypatch.setattr(hung, "begin", lambda leases: store() or begin(leases))
+        gate = gates[0] = Gate()
+        work("begins")
+        with serving("default", "other", threads=2):
+            store.await_within(1)
+            handle = half_done.using(queue_name="other").enqueue()
+            eventually(lambda: handle.progress == Progress(1, 2))
             gate.open()
             store.open()
             eventually(lambda: hung.stats().done == 1)

@@ -31,16 +31,17 @@ NOTED = 0.5  # seconds after which what runs is noted, if it was begun without
 
 
 class Courier(Loop):
-    """Takes progress to the stores, and asks them whether what runs is cancelled, if its command wants to know.
+    """Takes progress to the store, and asks it whether what runs is cancelled, if its command wants to know.
 
-    On connections of its own: what a command reports within a transaction is seen before that ends, and what it asks
-    is not answered from a snapshot.
+    On a connection of its own: what a command reports within a transaction is seen before that ends, and what it asks
+    is not answered from a snapshot. The queues are of one server: one that does not answer holds up no other.
     """
 
-    def __init__(self, holdings: Holdings):
-        super().__init__("djqueue-courier")
+    def __init__(self, queues: Sequence[BaseQueue], holdings: Holdings):
+        super().__init__(f"djqueue-courier-{queues[0].alias}")
         self.stopping = False
         """Whether the consumer wants to stop."""
+        self._ours = {id(queue) for queue in queues}
         self._holdings = holdings
         self._reports: dict[Held, Progress] = {}
         self._watched: dict[Held, Event] = {}
@@ -103,7 +104,8 @@ class Courier(Loop):
     def _note_what_lasts(self) -> None:
         """What was begun without a word to the store, and runs still: from now on it is lost if this process dies."""
         before = clock() - NOTED
-        lasting = [held for held in self._holdings if held.runs and held.policy and not held.lease.begun]
+        ours = [held for held in self._holdings if id(held.queue) in self._ours]
+        lasting = [held for held in ours if held.runs and held.policy and not held.lease.begun]
         each(_by_queue(held for held in lasting if held.began <= before), self._begin_some)
 
     def _begin_some(self, some: Sequence[Held]) -> float:

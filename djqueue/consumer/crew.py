@@ -15,14 +15,14 @@ from djqueue.consumer.courier import Courier, HeldControl
 from djqueue.consumer.feeder import Feeder, Hands
 from djqueue.consumer.holdings import Held, Holdings
 from djqueue.consumer.isolation import run_isolated
-from djqueue.consumer.loop import Loop
+from djqueue.consumer.loop import Loop, PerServer
 from djqueue.consumer.member import Member
 from djqueue.consumer.pace import Budget, Pace
 from djqueue.consumer.pool import Pool
 from djqueue.consumer.quarantine import Quarantine
 from djqueue.consumer.reaper import Heart, Reaper
 from djqueue.consumer.scheduler import Scheduler
-from djqueue.consumer.settler import Settlers
+from djqueue.consumer.settler import Settler, Settlers
 from djqueue.consumer.warden import Warden
 from djqueue.consumer.worker import Worker
 from djqueue.durations import clock
@@ -55,8 +55,10 @@ class Crew:
         self.holdings = Holdings()
         self.budget = Budget(limit)
         servers = _alike(consumer.queues, attrgetter("server"))
-        self.settlers = Settlers(servers, self.holdings, consumer.name, self._rouse)
-        self.courier = Courier(self.holdings)
+        self.settlers = Settlers(
+            servers, lambda queues: Settler(queues[0].alias, self.holdings, consumer.name, self._rouse)
+        )
+        self.couriers = PerServer(servers, lambda queues: Courier(queues, self.holdings))
         self._isolates = options.isolate
         self._quarantine = None if options.isolate else Quarantine(self.holdings)
         self._hearts = [Heart(queues, self.holdings, consumer.lease_of) for queues in servers]
@@ -72,8 +74,9 @@ class Crew:
             *self._hearts,
             *(Reaper(queues, consumer.shortest_lease_of) for queues in servers),
             Warden(self.holdings, self._give_up),
-            self.courier,
+            *self.couriers.loops,
         ]
+        self._stopping = False
         self._claimed_last = inf
         self.schedulers = [Scheduler(queues) for queues in servers] if options.periodic else []
 
@@ -106,7 +109,9 @@ class Crew:
 
     def stop_claiming(self) -> None:
         """No feeder claims after this; what nobody has begun goes back."""
-        self.courier.stopping = True
+        self._stopping = True
+        for courier in self.couriers.loops:
+            courier.stopping = True
         claimers = [*self.feeders, *self.schedulers]
         for loop in claimers:
             loop.stop()
@@ -192,19 +197,19 @@ class Crew:
         self._finish(held, verdict)
 
     def _control(self, held: Held) -> HeldControl:
-        return HeldControl(held, self.courier, self._extend, PATIENCE if self._isolates else 1)
+        return HeldControl(held, self.couriers.of(held.queue), self._extend, PATIENCE if self._isolates else 1)
 
     def _finish(self, held: Held, verdict: Verdict) -> None:
         if verdict.outcome in UNRUN:
             self.budget.give(1)
         else:
             self.budget.ran()
-        if verdict.outcome is Outcome.DONE and held.lease.entry.label not in self.courier.seen_through:
-            self.courier.saw_through(held)
+        if verdict.outcome is Outcome.DONE:
+            self.couriers.of(held.queue).saw_through(held)
         self.settlers.add(held, verdict)
 
     def _recall(self) -> str:
-        if self.courier.stopping:
+        if self._stopping:
             return "the consumer stops"
         is_awaited = self._quarantine is not None and self._quarantine.awaited
         return "a suspect is to run alone" if is_awaited else ""

@@ -5,13 +5,14 @@ from __future__ import annotations
 import logging
 import threading
 import time
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Sequence
 from contextlib import suppress
 from math import inf
-from typing import TypeVar
+from typing import Generic, TypeVar
 
 from django.db import close_old_connections, connections
 
+from djqueue.backends.base import BaseQueue
 from djqueue.consumer.member import Member
 from djqueue.consumer.starvation import PATIENCE
 from djqueue.logs import tell
@@ -22,6 +23,7 @@ logger = logging.getLogger(__name__)
 FIRST_PAUSE, LONGEST_PAUSE = 0.1, 5.0  # seconds between tries while a store is away
 
 T = TypeVar("T")
+L = TypeVar("L", bound="Loop")
 
 
 def pause_after(failures: int) -> float:
@@ -151,3 +153,17 @@ class Loop(Member):
         self._setbacks.end()
         self.starvation.end()
         return pause
+
+
+class PerServer(Generic[L]):
+    """A loop for each server that queues are on, as one that does not answer holds up no other."""
+
+    def __init__(self, servers: Iterable[Sequence[BaseQueue]], loop_for: Callable[[Sequence[BaseQueue]], L]):
+        self._of = {}
+        for queues in servers:
+            self._of.update(dict.fromkeys(map(id, queues), loop_for(queues)))
+        self.loops: list[L] = list(dict.fromkeys(self._of.values()))
+
+    def of(self, queue: BaseQueue) -> L:
+        """The one that serves a queue."""
+        return self._of[id(queue)]

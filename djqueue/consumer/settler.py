@@ -10,7 +10,7 @@ from functools import partial
 
 from djqueue.backends.base import BaseQueue, Lease
 from djqueue.consumer.holdings import Held, Holdings
-from djqueue.consumer.loop import FIRST_PAUSE, Loop, pause_after, recycle_connections
+from djqueue.consumer.loop import FIRST_PAUSE, Loop, PerServer, pause_after, recycle_connections
 from djqueue.consumer.starvation import Starvation
 from djqueue.durations import clock
 from djqueue.logs import tell
@@ -67,19 +67,15 @@ class Settler(Loop):
             self._opened()
 
 
-class Settlers:
-    """One for each server, as one that does not answer holds up no other."""
-
-    def __init__(self, servers: Sequence[Sequence[BaseQueue]], *arguments):
-        self.loops = [Settler(queues[0].alias, *arguments) for queues in servers]
-        self._of = {id(queue): loop for queues, loop in zip(servers, self.loops, strict=True) for queue in queues}
+class Settlers(PerServer[Settler]):
+    """Those of a consumer."""
 
     def __len__(self) -> int:
         return sum(map(len, self.loops))
 
     def add(self, held: Held, verdict: Verdict) -> None:
         """From any thread."""
-        self._of[id(held.queue)].add(held, verdict)
+        self.of(held.queue).add(held, verdict)
 
 
 class Lane:
