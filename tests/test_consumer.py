@@ -5,10 +5,11 @@ import threading
 
 import pytest
 
-from djqueue import Consumer, current_message
+from djqueue import Consumer, consumer, current_message
 from djqueue.consumer import Crew
 from djqueue.decorators import queue_command
 from djqueue.lanes import Throttle
+from djqueue.queues import queues
 from djqueue.testing import eventually
 from tests.life import Gate, heard, message_for, serving
 
@@ -253,6 +254,22 @@ class TestHowItEnds:
         monkeypatch.setattr(queue, "stats", _away)
         assert Consumer().run() == 75
         assert "The store of queue 'default' cannot be used: the store is away" in caplog.text
+
+    @pytest.mark.backends("memory")
+    def test_one_that_says_nothing_at_the_start_holds_up_no_other(self, settings, monkeypatch, caplog):
+        path = "djqueue.backends.memory.MemoryQueue"
+        settings.QUEUES = {alias: {"CLASS": path, "CONNECTION": alias} for alias in ("default", "other")}
+        monkeypatch.setattr(consumer, "FIRST_ANSWER", 0.05)
+        hung, store, stats = queues["default"], Gate(), queues["default"].stats
+        monkeypatch.setattr(hung, "stats", lambda: store() or stats())
+        work.using(queue_name="other").enqueue(1)
+        with serving("default", "other"):
+            store.await_within(1)
+            eventually(lambda: ran == [1])
+            assert "The store of queue 'default' says nothing for 0.05 s" in caplog.text
+            store.open()
+            work(2)
+            eventually(lambda: ran == [1, 2])
 
     def test_its_threads_are_gone(self, queue):
         work()

@@ -7,6 +7,7 @@ import logging
 import os
 import secrets
 import socket
+import threading
 import time
 from collections.abc import Iterable
 from contextlib import suppress
@@ -14,6 +15,7 @@ from dataclasses import dataclass
 from functools import partial
 from queue import Empty, SimpleQueue
 
+from django.core.checks import CheckMessage
 from django.db import connections
 
 from djqueue import conf, events
@@ -30,6 +32,7 @@ logger = logging.getLogger(__name__)
 say = partial(tell, logger)
 
 LOOK = 0.5  # seconds between two looks at the threads
+FIRST_ANSWER = 5.0  # seconds in which a store is to answer at the start
 DRAINED, CUT_OFF, STUCK, STORE_UNREACHABLE = 0, 1, 70, 75  # exit codes
 
 
@@ -166,19 +169,15 @@ class Consumer:
                 )
 
     def _stores_answer(self) -> bool:
-        for queue in self.queues:
-            try:
-                queue.stats()
-            except Exception as error:
-                say(logging.CRITICAL, "The store of queue %r cannot be used: %s", queue.alias, error)
-                self._explain(queue)
-                return False
-        return True
-
-    def _explain(self, queue: BaseQueue) -> None:
-        with suppress(Exception):  # it asks the store, which may be what is away
-            for message in queue.check():
-                say(logging.CRITICAL, "%s %s", message.msg, message.hint)
+        """Whether none is out of reach. One that says nothing holds up no other: it is served once it answers."""
+        questions = [_Question(queue) for queue in self.queues]
+        for question in questions:
+            question.start()
+        until = time.monotonic() + FIRST_ANSWER
+        for question in questions:
+            question.join(max(0.0, until - time.monotonic()))
+            question.tell()
+        return not any(question.error for question in questions)
 
     def _serve(self, crew: Crew) -> bool:
         """Until all is done, or somebody says so; whether only a new process can go on."""
@@ -256,3 +255,33 @@ class Consumer:
         if crew.pool.is_stuck:
             return STUCK
         return CUT_OFF if cut_off or unsettled or self._stops > 1 else DRAINED
+
+
+class _Question(threading.Thread):
+    """Whether the store of a queue can be used, asked on a connection of its own."""
+
+    def __init__(self, queue: BaseQueue):
+        super().__init__(name=f"djqueue-question-{queue.alias}", daemon=True)
+        self.error: Exception | None = None
+        self._queue = queue
+        self._reasons: list[CheckMessage] = []
+
+    def run(self) -> None:
+        try:
+            self._queue.stats()
+        except Exception as error:
+            with suppress(Exception):  # it asks the store, which may be what is away
+                self._reasons = self._queue.check()
+            self.error = error
+        finally:
+            connections.close_all()
+
+    def tell(self) -> None:
+        """Log what is wrong."""
+        if self.is_alive():
+            text = "The store of queue %r says nothing for %g s; the queue is served once it does"
+            say(logging.ERROR, text, self._queue.alias, FIRST_ANSWER)
+        elif self.error is not None:
+            say(logging.CRITICAL, "The store of queue %r cannot be used: %s", self._queue.alias, self.error)
+            for reason in self._reasons:
+                say(logging.CRITICAL, "%s %s", reason.msg, reason.hint)
