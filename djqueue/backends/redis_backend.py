@@ -35,7 +35,7 @@ from djqueue.backends.entries import (
 from djqueue.backends.guards import AnyGuard
 from djqueue.backends.lua import LIFO_SCRIPTS, SCRIPTS
 from djqueue.backends.redis_checks import check_server
-from djqueue.backends.redis_link import Link, connections
+from djqueue.backends.redis_link import Link, connections, is_wrong_type
 from djqueue.backends.redis_store import Keys, RedisStore
 from djqueue.backends.remembering import Span, remembering
 from djqueue.backends.unanswered import Unanswered
@@ -358,14 +358,11 @@ class RedisQueue(LeasedQueue):
 
     def _set_right(self, error: ResponseError, facts: Sequence[bytes] = ()) -> None:
         """Set keys of another type than their own aside, and put back what stood in them; raises any other error."""
-        if "WRONGTYPE" not in str(error):
+        if not is_wrong_type(error):
             raise error
-        parts = self._scripts["retype"][0].keys
-        types = [*(wire.TYPES[part] for part in parts), *["string"] * len(facts)]
-        renamed = self._ask("retype", (secrets.token_hex(4), *types), facts)
-        for key, name in zip(*[iter(renamed)] * 2, strict=True):
-            text = "Redis key %s had a type that it cannot have: it is %s now, and the queue goes on without it"
-            tell(logger, logging.CRITICAL, text, wire.untext(key), wire.untext(name), extra={"queue_name": self.name})
+        retype, keys = self._scripts["retype"]
+        types = [*(wire.TYPES[part] for part in retype.keys), *["string"] * len(facts)]
+        renamed = self._link.set_aside(retype, [*keys, *facts], types, self.name)
         if renamed:
             self._swept = "env", b"0"
             self.sweep(wire.FAR)

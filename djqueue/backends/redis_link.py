@@ -2,14 +2,18 @@
 
 from __future__ import annotations
 
+import logging
 import re
+import secrets
 from collections.abc import Sequence
 from contextlib import suppress
 from urllib.parse import parse_qs, urlsplit
 
 from djqueue.backends.lua import Script
+from djqueue.backends.redis_wire import untext
 from djqueue.exceptions import InvalidQueueError, QueueFull
 from djqueue.hints import nearest
+from djqueue.logs import tell
 
 try:
     import redis
@@ -20,6 +24,8 @@ try:
     from redis.retry import Retry
 except ImportError as error:
     raise ImportError("The Redis backend needs the package redis: pip install 'django-djqueue[redis]'.") from error
+
+logger = logging.getLogger(__name__)
 
 _FORMS = 'give "host:port:db", or a redis://, rediss:// or unix:// URL'
 _PLAIN = re.compile(r"(?P<host>\[[0-9A-Fa-f:.]+\]|[^\s:/@\[\]]+)(:(?P<port>\d{1,5}))?(:(?P<db>\d{1,5}))?")
@@ -90,6 +96,11 @@ def _invalid(what: str, hint: str) -> InvalidQueueError:
     return InvalidQueueError(f"CONNECTION of a Redis queue is {what or 'not one'}: {hint}.")
 
 
+def is_wrong_type(error: ResponseError) -> bool:
+    """Whether a key is of another type than the command takes."""
+    return "WRONGTYPE" in str(error)
+
+
 class Connections:
     """A client for each URL, shared by all queues and threads. Its pool drops what a forked child inherits."""
 
@@ -146,6 +157,14 @@ class Link:
         if isinstance(error, OutOfMemoryError) or "-OOM" in str(error):  # Redis 6 wraps the error of a script
             return QueueFull(f"{self.where} is full (maxmemory) and takes no more.")
         return error
+
+    def set_aside(self, retype: Script, keys: Sequence[bytes], types: Sequence[str], queue_name: str) -> list[bytes]:
+        """Give keys of another type than their own other names, which are told. Their old and new names in turn."""
+        renamed = self.run(retype, keys, (secrets.token_hex(4), *types))
+        for key, name in zip(*[iter(renamed)] * 2, strict=True):
+            text = "Redis key %s had a type that it cannot have: it is %s now, and the queue goes on without it"
+            tell(logger, logging.CRITICAL, text, untext(key), untext(name), extra={"queue_name": queue_name})
+        return renamed
 
     def pop(self, lists: Sequence[bytes], seconds: float, promptly: bool = False) -> bool:
         """Wait for one of the lists to hold something, and take that; whether there was something in time.

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from copy import copy
 from functools import cached_property
 
@@ -10,7 +10,7 @@ from redis.exceptions import ResponseError
 
 from djqueue.backends.base import DEAD_SUFFIX, BaseStore, Budget
 from djqueue.backends.lua import SCRIPTS
-from djqueue.backends.redis_link import Link
+from djqueue.backends.redis_link import Link, is_wrong_type
 from djqueue.backends.redis_wire import milliseconds, portions, slices, until, window_args
 from djqueue.backends.spending import KEY, SPACING_KEY, Grant
 from djqueue.backends.windows import Window
@@ -70,7 +70,8 @@ class RedisStore(BaseStore):
     options = frozenset({"PREFIX"})
 
     def __init__(self, name: str, connection: object = None, prefix: str = "djqueue"):
-        self._keys, self._link, self._prefix = Keys(prefix, name), Link(connection), prefix
+        self._name, self._prefix = name, prefix
+        self._keys, self._link = Keys(prefix, name), Link(connection)
 
     @cached_property
     def shared(self) -> RedisStore:
@@ -84,7 +85,8 @@ class RedisStore(BaseStore):
         return self._link.run(SCRIPTS["now"], [self._keys.part("meta")], ()) / 1e6
 
     def get(self, key: str) -> bytes | None:
-        return self._link.client.execute_command("GET", self._keys.fact(key))
+        name = self._keys.fact(key)
+        return self._righted([name], self._link.client.execute_command, "GET", name)
 
     def get_many(self, keys: Sequence[str]) -> list[bytes | None]:
         """Of facts of one queue, which on a cluster are in one slot."""
@@ -107,30 +109,30 @@ class RedisStore(BaseStore):
     def swap(self, key: str, was: bytes | None, value: bytes, ttl: float) -> bool:
         if was is None:
             return self.add(key, value, ttl)
-        return bool(self._link.run(SCRIPTS["swap"], [self._keys.fact(key)], (was, value, milliseconds(ttl))))
+        return bool(self._run("swap", [self._keys.fact(key)], (was, value, milliseconds(ttl))))
 
     def keep(self, key: str, value: bytes, ttl: float) -> bool:
-        return bool(self._link.run(SCRIPTS["keep"], [self._keys.fact(key)], (value, milliseconds(ttl))))
+        return bool(self._run("keep", [self._keys.fact(key)], (value, milliseconds(ttl))))
 
     def drop(self, key: str, value: bytes | None = None) -> bool:
         if value is None:
             return bool(self._link.client.execute_command("DEL", self._keys.fact(key)))
-        return bool(self._link.run(SCRIPTS["drop"], [self._keys.fact(key)], (value,)))
+        return bool(self._run("drop", [self._keys.fact(key)], (value,)))
 
     # ---- budgets
 
     def take(self, budget: Budget, count: int) -> Grant:
-        found = self._link.run(SCRIPTS["take"], self.budget_keys(budget), (count, *window_args(budget)))
+        found = self._run("take", self.budget_keys(budget), (count, *window_args(budget)))
         granted, wait, why, at, before, window = found
         holds = Window.read(*window)
         return Grant(granted, until(int(wait)), why.decode(), int(at), int(before), holds)
 
     def give(self, budget: Budget, grant: Grant, count: int) -> None:
         if count:
-            self._link.run(SCRIPTS["give"], self.budget_keys(budget), (count, grant.count, grant.at, grant.before))
+            self._run("give", self.budget_keys(budget), (count, grant.count, grant.at, grant.before))
 
     def change_budget(self, budget: Budget) -> None:
-        self._link.run(SCRIPTS["change"], self.budget_keys(budget), window_args(budget))
+        self._run("change", self.budget_keys(budget), window_args(budget))
 
     def forget_budget(self, budget: Budget) -> None:
         self.drop(KEY + budget.name)
@@ -151,6 +153,19 @@ class RedisStore(BaseStore):
                 "step reaches both: let the queue have a throttle of its own, without window_name and mod_name."
             )
         return keys
+
+    def _run(self, name: str, keys: Sequence[bytes], args: Sequence) -> object:
+        return self._righted(keys, self._link.run, SCRIPTS[name], keys, args)
+
+    def _righted(self, keys: Sequence[bytes], ask: Callable, *args) -> object:
+        """The answer; asked once more if a key was of another type than a fact is, which was set aside."""
+        try:
+            return ask(*args)
+        except ResponseError as error:
+            if not is_wrong_type(error):
+                raise
+        self._link.set_aside(SCRIPTS["retype"], keys, ["string"] * len(keys), self._name)
+        return ask(*args)
 
     def _set(self, key: str, value: bytes, *how: str | int) -> bool:
         try:

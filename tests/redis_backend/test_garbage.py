@@ -8,6 +8,7 @@ import pytest
 from djqueue.backends.base import Budget, Entry, Guard
 from djqueue.backends.gates import Gate
 from djqueue.backends.redis_backend import RedisBlockingQueue
+from djqueue.backends.spending import KEY
 from djqueue.backends.windows import Window
 from djqueue.message import new_id
 from djqueue.notes import notes
@@ -226,6 +227,24 @@ def test_what_says_how_much_was_granted_may_be_of_a_wrong_type_too(queue, redis_
     redis_client.delete(key)
     redis_client.lpush(key, "x")
     assert queue.put(work(), [Guard("key", 60)]) == [True]
+    assert "had a type that it cannot have" in caplog.text
+
+
+FACTS = {
+    "get": lambda store: store.get("key") is None,
+    "swap": lambda store: not store.swap("key", b"was", b"is", 60),
+    "keep": lambda store: not store.keep("key", b"value", 60),
+    "drop": lambda store: not store.drop("key", b"value"),
+    "take": lambda store: store.take(Budget("key", Window(10, 60.0)), 10).count == 10,
+    "change": lambda store: store.change_budget(Budget("key", Window(10, 60.0))) is None,
+}
+
+
+@pytest.mark.parametrize("ask", FACTS.values(), ids=FACTS)
+def test_a_fact_may_be_of_a_wrong_type_too(queue, redis_client, caplog, ask):
+    for key in ("key", f"{KEY}key"):
+        redis_client.rpush(f"{TAG}fact:{key}", "x")
+    assert ask(queue.store)
     assert "had a type that it cannot have" in caplog.text
 
 
