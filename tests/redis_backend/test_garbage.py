@@ -5,6 +5,7 @@ from dataclasses import replace
 
 import pytest
 
+from djqueue.backends import redis_wire as wire
 from djqueue.backends.base import Budget, Entry, Guard
 from djqueue.backends.gates import Gate
 from djqueue.backends.redis_backend import RedisBlockingQueue
@@ -246,6 +247,23 @@ def test_a_fact_may_be_of_a_wrong_type_too(queue, redis_client, caplog, ask):
         redis_client.rpush(f"{TAG}fact:{key}", "x")
     assert ask(queue.store)
     assert "had a type that it cannot have" in caplog.text
+
+
+@pytest.mark.parametrize("junk", ["", "x", "0", "nan", b"\xff", "9" * 32, "9" * 32 + "x", "0" * 32 + "\xc1"])
+def test_junk_in_the_log_of_what_was_completed_stops_nothing(queue, redis_client, junk):
+    redis_client.lpush(f"{TAG}recent", junk)
+    queue.put(work(100))
+    for lease in queue.claim(100):
+        assert queue.complete([lease]) == [lease]
+    first = redis_client.lindex(f"{TAG}recent", 0)
+    assert queue.sweep() == 0
+    assert (first, redis_client.llen(f"{TAG}recent")) == (redis_client.lindex(f"{TAG}recent", 0), 100)
+    redis_client.rpush(f"{TAG}recent", junk)
+    [again] = work()
+    queue.put([again])
+    queue.complete(queue.claim(1))
+    args = (queue.rings, queue._remember, wire.text(again.id), again.data, wire.accepted(again, None))
+    assert queue._run("put_again", args)[0] == [1]
 
 
 @pytest.mark.parametrize("part", ["env", "body"])

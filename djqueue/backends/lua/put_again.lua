@@ -3,7 +3,8 @@
 -- args: as putting.lua says. It repeats a put that the server may have heard, and what came of that may have ended by now.
 local now, ended = clock(), {}
 for _, some in ipairs(call("LRANGE", recent, 0, -1)) do
-  for _, id in ipairs(cmsgpack.unpack(some:sub(33))) do ended[id] = true end
+  local is_read, ids = pcall(cmsgpack.unpack, some:sub(33))
+  for _, id in ipairs(is_read and type(ids) == "table" and ids or {}) do ended[tostring(id)] = true end
 end
 
 return put(now, function(id)
