@@ -6,7 +6,7 @@ import threading
 import pytest
 
 from djqueue import Consumer, consumer, current_message
-from djqueue.consumer import Crew
+from djqueue.consumer import Crew, crew
 from djqueue.decorators import queue_command
 from djqueue.lanes import Throttle
 from djqueue.queues import queues
@@ -270,6 +270,36 @@ class TestHowItEnds:
             store.open()
             work(2)
             eventually(lambda: ran == [1, 2])
+
+    @pytest.mark.backends("memory")
+    def test_what_has_ended_is_told_for_as_long_as_its_grace_lasts(self, queue, monkeypatch):
+        store = self.hung(queue, monkeypatch)
+        with serving(grace=60) as consumer:
+            store.await_within(1)
+            consumer.stop()
+            with pytest.raises(TimeoutError):
+                consumer.future.result(0.3)
+            store.open()
+            assert consumer.code() == 0
+        assert queue.stats().done == 1
+
+    @pytest.mark.backends("memory")
+    def test_but_not_after_a_second_stop(self, queue, monkeypatch):
+        store = self.hung(queue, monkeypatch)
+        with serving(grace=60) as consumer:
+            store.await_within(1)
+            consumer.stop()
+            consumer.stop()
+            assert consumer.code() == 1
+            store.open()
+
+    def hung(self, queue, monkeypatch):
+        """A store that does not answer when it is told of something that has ended."""
+        monkeypatch.setattr(crew, "LAST_WORDS", 0.05)
+        store, complete = Gate(), queue.complete
+        monkeypatch.setattr(queue, "complete", lambda *args: store() or complete(*args))
+        work(1)
+        return store
 
     def test_its_threads_are_gone(self, queue):
         work()

@@ -9,7 +9,7 @@ import secrets
 import socket
 import threading
 import time
-from collections.abc import Iterable
+from collections.abc import Callable, Iterable
 from contextlib import suppress
 from dataclasses import dataclass
 from functools import partial
@@ -227,6 +227,12 @@ class Consumer:
             crew.abandon()
             return STUCK
 
+    def _wait_while(self, is_so: Callable[[], bool], until: float, crew: Crew) -> None:
+        """Unless somebody says that there is no time."""
+        while is_so() and self._stops < 2 and (left := until - time.monotonic()) > 0:
+            self._told_to_stop(min(left, 0.02))
+            crew.stand_in()
+
     def _shut_down(self, crew: Crew) -> int:
         crew.stop_claiming()
         crew.stand_in()
@@ -237,10 +243,9 @@ class Consumer:
             f": {len(running)} running, for up to {self.options.grace:g} s" if running else "",
         )
         until = time.monotonic() + self.options.grace
-        while crew.busy and self._stops < 2 and (left := until - time.monotonic()) > 0:
-            self._told_to_stop(min(left, 0.02))
-            crew.stand_in()
+        self._wait_while(lambda: crew.busy, until, crew)
         cut_off = crew.hand_back_running()
+        self._wait_while(lambda: crew.owes_word, until, crew)
         unsettled = crew.end()
         if cut_off:
             say(logging.WARNING, "Stopped; handed back while it ran: %d", cut_off)

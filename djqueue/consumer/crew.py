@@ -126,6 +126,11 @@ class Crew:
         """Whether a worker runs something, or has not parted from its handler."""
         return bool(self.holdings.running()) or self.pool.keeps
 
+    @property
+    def owes_word(self) -> bool:
+        """Whether the store has not heard yet what became of something that was begun."""
+        return any(held.began is not None for held in self.holdings)
+
     def stand_in(self) -> None:
         """Do what those who died would do for what is in our hands; what a worker died with goes back as lost."""
         for held in [*self.pool.bereave(), *self._strays()]:
