@@ -52,6 +52,11 @@ def until(span: int) -> float:
     return inf if span < 0 else span / 1e6
 
 
+def moment(score: bytes) -> float:
+    """A script's moment, in seconds; one that somebody wrote, and no clock ever shows, is as far off as can be."""
+    return int(max(-FAR, min(float(score), FAR))) / 1e6
+
+
 def condition(guard: AnyGuard | None) -> bytes:
     """A guard as ``lua/guards.lua`` reads it."""
     return b"-" if guard is None else _CONDITIONS[type(guard)](guard).encode()
@@ -158,7 +163,7 @@ def lane_of(found: list) -> LaneRecord:
     """From what ``lanes_of`` replies."""
     name, state, waiting, out, opens, parked, within, gate = found
     words = [untext(word) for word in (name, parked, within, gate)]
-    return LaneRecord(words[0], state.decode(), waiting, out, int(opens) / 1e6, *words[1:], cursor=words[0])
+    return LaneRecord(words[0], state.decode(), waiting, out, moment(opens), *words[1:], cursor=words[0])
 
 
 def records_of(state: str, found: list) -> list[Record]:
@@ -168,14 +173,14 @@ def records_of(state: str, found: list) -> list[Record]:
 
 def _record(state: str, score: bytes, member: bytes, id: bytes, envelope: bytes, data: bytes, owned: bytes) -> Record:
     place = envelope[:MOMENT]
-    at = int(float(score)) if state != READY else int(place) if place.isdigit() else 0
+    at = moment(score) if state != READY else moment(place) if place.isdigit() else 0.0
     cursor = f"{score.decode()} {untext(member)}"  # a number and a place, or "lanes" and a place in them
-    return Record(shown(id, envelope, data), state, at / 1e6, _owner(owned, state), cursor)
+    return Record(shown(id, envelope, data), state, at, _owner(owned, state), cursor)
 
 
 def record_of(state: bytes, at: bytes, id: bytes, envelope: bytes, data: bytes, owned: bytes) -> Record:
     """From what ``find`` replies."""
-    return Record(shown(id, envelope, data), state.decode(), int(at) / 1e6, _owner(owned, state.decode()))
+    return Record(shown(id, envelope, data), state.decode(), moment(at), _owner(owned, state.decode()))
 
 
 def _owner(owned: bytes, state: str) -> str:

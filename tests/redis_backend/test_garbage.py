@@ -249,6 +249,21 @@ def test_a_fact_may_be_of_a_wrong_type_too(queue, redis_client, caplog, ask):
     assert "had a type that it cannot have" in caplog.text
 
 
+@pytest.mark.parametrize("score", ["inf", "-inf", "1e300"])
+@pytest.mark.parametrize("state", ["delayed", "leased"])
+def test_what_is_due_at_no_moment_of_any_clock_can_be_looked_at(queue, redis_client, state, score):
+    entries = work(3, delay=60 if state == "delayed" else 0)
+    queue.put(entries)
+    queue.claim(3)
+    key = f"{TAG}{'leases' if state == 'leased' else state}"
+    [member] = [name for name in redis_client.zrange(key, 0, -1) if name.endswith(entries[1].id.encode())]
+    redis_client.zadd(key, {member: score})
+    seen = {record.entry.id for record in queue.walk(state)}
+    assert seen >= {entries[0].id, entries[2].id}
+    assert (entries[1].id in seen) is (score != "-inf" or state == "leased")
+    assert queue.find(entries[1].id).entry.id == entries[1].id
+
+
 @pytest.mark.parametrize("junk", ["", "x", "0", "nan", b"\xff", "9" * 32, "9" * 32 + "x", "0" * 32 + "\xc1"])
 def test_junk_in_the_log_of_what_was_completed_stops_nothing(queue, redis_client, junk):
     redis_client.lpush(f"{TAG}recent", junk)
