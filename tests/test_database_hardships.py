@@ -614,12 +614,16 @@ def test_a_file_that_was_replaced_is_opened_anew(file, queue, caplog):
 
 
 @pytest.mark.backends("sqlite")
-def test_but_not_while_a_transaction_of_the_caller_is_open(file, queue, caplog):
+def test_a_transaction_of_the_caller_is_to_be_begun_anew(file, queue, caplog):
     put(queue, "before")
-    with transaction.atomic(using=queue.database):
+    with pytest.raises(OperationalError, match="begin the transaction anew"), transaction.atomic(using=queue.database):
+        put(queue, "lost with it")
         restore(file)
-        assert names(queue.claim(5)) == ["before"]
-        assert warnings_of(caplog) == []
+        put(queue, "refused")
+    assert warnings_of(caplog) == ["WARNING"]
+    with transaction.atomic(using=queue.database):
+        put(queue, "after")
+    assert elsewhere(queue, lambda: names(queue.claim(5))) == ["before", "after"]
 
 
 @pytest.mark.backends("sqlite")

@@ -5,9 +5,11 @@ from __future__ import annotations
 import logging
 import os
 import time
+from collections.abc import Callable
 from typing import NamedTuple
 from weakref import WeakKeyDictionary
 
+from django.db import OperationalError
 from django.db.backends.signals import connection_created
 
 from djqueue.logs import tell
@@ -32,8 +34,11 @@ _opened: WeakKeyDictionary = WeakKeyDictionary()
 """By the connection of Django."""
 
 
-def leave_replaced(connection) -> None:
-    """Close a connection whose file is another one now, so that the next statement opens that."""
+def leave_replaced(connection, joined: Callable[..., bool]) -> None:
+    """Close a connection whose file is another one now, so that the next statement opens that.
+
+    Raises OperationalError if a transaction of the caller is open (``joined``): what it wrote is in the old file.
+    """
     raw, opened = connection.connection, _opened.get(connection)
     known = opened is not None and opened.raw is raw
     if raw is None or (known and time.monotonic() < opened.look_at) or (file := _file_of(connection)) is None:
@@ -43,7 +48,12 @@ def leave_replaced(connection) -> None:
     else:
         text = "The file of the database %r was replaced; this connection is opened anew"
         tell(logger, logging.WARNING, text, connection.alias)
-        connection.close()
+        is_joined = joined(connection)
+        connection.close()  # of a transaction: it is rolled back, and closed at its end
+        if is_joined:
+            raise OperationalError(
+                f"The file of the database {connection.alias!r} was replaced: begin the transaction anew"
+            )
 
 
 def _note(connection, file: File) -> None:

@@ -63,8 +63,8 @@ def run(alias: str, now: str, work: Callable, *args) -> Any:
     After any other failure the connection is closed, under the same condition, so that the next call finds a new one.
     """
     connection = connections[alias]
-    if connection.vendor == "sqlite" and not joined(connection):
-        leave_replaced(connection)
+    if connection.vendor == "sqlite":
+        leave_replaced(connection, joined)
     for pause in PAUSES:
         try:
             return _once(connection, now, work, args)
