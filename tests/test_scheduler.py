@@ -293,6 +293,15 @@ class TestClockChanges:
         zone = ZoneInfo("Europe/Berlin")
         return [f"{datetime.fromisoformat(text).astimezone(zone):%H:%M}" for text in log(caplog)]
 
+    @pytest.mark.parametrize("kept", [b"\xff\xfea", b"garbage", b"", b"0001-01-01"])
+    def test_a_last_tick_that_cannot_be_read_is_now(self, queue, clock, caplog, kept):
+        queue.store.put(f"last:{tick.__module__}.tick", kept)
+        with only(schedule()):
+            assert Scheduler([queue]).tick() > 0
+            clock.forward(minutes=1)
+            Scheduler([queue]).tick()
+        assert waiting(queue) == 1
+
     @pytest.mark.parametrize("kind", ["crontab", "fixed"])
     def test_a_time_that_is_skipped_runs_at_the_first_moment_after(self, queue, clock, caplog, kind):
         when = crontab(hour=2, minute=30 if kind == "fixed" else "30", time_zone="Europe/Berlin")

@@ -352,6 +352,17 @@ class TestSent:
         step(Scheduler([queue]))
         assert queue.lane(f"{follow.name}:7").waiting == 1
 
+    @pytest.mark.parametrize("kept", [b"\xff\xfea", b"garbage", b"", b"0001-01-01"])
+    def test_a_last_tick_that_cannot_be_read_is_now(self, queue, clock, kept):
+        schedules.add("one", report, ("one",), every=10)
+        queue.store.put(standing.last_key("one"), kept)
+        step(Scheduler([queue]))
+        clock.forward(10)
+        step(Scheduler([queue]))
+        run_one(queue)
+        assert ran == [(("one",), {})]
+        assert queue.stats().ready == 0
+
     def test_what_is_removed_or_replaced_is_not_sent_any_more(self, queue, clock):
         schedules.add("gone", report, ("gone",), every=10)
         schedules.add("changed", report, ("before",), every=10)

@@ -115,6 +115,16 @@ class Plan:
             self._served = tick  # the next one may fail
         self._remember(queue, due[-1])
 
+    def _read(self, kept: bytes, queue: BaseQueue, now: datetime) -> datetime:
+        """The last tick as it is kept; now, and an error in the log, if somebody wrote what cannot be read."""
+        try:
+            return datetime.fromisoformat(kept.decode()).astimezone(UTC)
+        except (ValueError, OverflowError):
+            text = "The last tick of %s cannot be read, so it begins now: %.100r"
+            tell(logger, logging.ERROR, text, self.name, kept)
+            self._remember(queue, now)
+            return now
+
     def _prepare(self) -> None:
         """What may fail through a schedule's own fault, before something of it is enqueued."""
 
@@ -150,7 +160,7 @@ class PeriodicPlan(Plan):
         """The last tick that was enqueued; a schedule seen for the first time begins now."""
         kept = queue.store.get(self._key)
         if kept is not None:
-            return datetime.fromisoformat(kept.decode())
+            return self._read(kept, queue, now)
         self._remember(queue, now)
         return now
 
@@ -247,7 +257,7 @@ class StandingPlan(Plan):
         """The last tick that was enqueued, but never what was before it was made."""
         kept = queue.store.get(self._key)
         since = self._schedule.plan.since
-        last = since if kept is None else max(since, datetime.fromisoformat(kept.decode()))
+        last = since if kept is None else max(since, self._read(kept, queue, now))
         self._there = last if self._was_there else None
         return last
 
