@@ -21,6 +21,7 @@ from django.db import connections
 from djqueue import conf, events
 from djqueue.backends.base import BaseQueue
 from djqueue.consumer.crew import Crew
+from djqueue.consumer.inherited import leave_in_children
 from djqueue.durations import seconds, whole
 from djqueue.logs import tell
 from djqueue.queues import queues as all_queues
@@ -120,6 +121,7 @@ class Consumer:
         if limit is not None:
             whole(limit, "limit", least=1)
         self._refuse_transactions()
+        leave_in_children()
         autodiscover()
         if not registry:
             say(logging.WARNING, "There are no commands: they live in commands.py of the apps in INSTALLED_APPS")

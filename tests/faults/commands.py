@@ -8,6 +8,8 @@ import sys
 import time
 from pathlib import Path
 
+from django.db import transaction
+
 from djqueue import current_message, queue_command
 from tests.app.models import Thing
 from tests.faults.ledger import record
@@ -93,6 +95,19 @@ def fork(alias):
     assert os.waitpid(child, 0)[1] == 0
     _touch_database(alias)
     work()
+
+
+@queue_command
+def lock_beside_a_child(alias, gate):
+    """The child has a connection of its own, and goes on until `gate` exists, whatever becomes of its parent."""
+    with transaction.atomic(using=alias):
+        Thing.objects.using(alias).update(name="locked")
+        if os.fork() == 0:
+            record(Thing.objects.using(alias).get().name)
+            _pass(gate)
+            return
+        record("locked")
+        _pass(gate)
 
 
 def _touch_database(alias):
