@@ -438,7 +438,8 @@ class TestWords:
                 assert run_when_due(queue).outcome is Outcome.RETRY
         assert {(name, about["exception"]) for name, about in told} == {("retried", None)}
         record = queue.find(handle.id)
-        assert (record.state, counts(record.entry), record.entry.note) == ("delayed", (5, 0, 0), "")
+        assert record.state in ("delayed", "ready")  # that is in a tenth of a second
+        assert (counts(record.entry), record.entry.note) == ((5, 0, 0), "")
 
     def test_retry_after_a_while(self, queue, command):
         handle = command("retry", 60)

@@ -131,7 +131,7 @@ def seconds_for_looks(queue: BaseQueue, looks: int = 50) -> float:
             assert queue.claim(1) == []
         return time.perf_counter() - start
 
-    return min(measured() for _ in range(5))
+    return min(measured() for _ in range(15))
 
 
 @pytest.mark.backends("memory")
