@@ -7,7 +7,6 @@ killed would keep the transactions of that open, and what they have locked.
 from __future__ import annotations
 
 import os
-import threading
 from weakref import WeakSet
 
 from django.db import connections
@@ -29,13 +28,14 @@ def _note(connection, **kwargs) -> None:
 
 
 def _leave_all() -> None:
+    ours = connections.all(initialized_only=True)
     for connection in list(_opened):
         if (descriptor := _descriptor_of(connection.connection)) is not None:
             _left.append(connection.connection)
             nowhere = os.open(os.devnull, os.O_RDWR)
             os.dup2(nowhere, descriptor)
             os.close(nowhere)
-            if connection._thread_ident == threading.get_ident():
+            if connection in ours:
                 del connections[connection.alias]  # the next statement of the child opens one of its own
 
 
