@@ -128,8 +128,9 @@ class Crew:
 
     @property
     def owes_word(self) -> bool:
-        """Whether the store has not heard yet what became of something that was begun."""
-        return any(held.began is not None for held in self.holdings)
+        """Whether the store has not heard yet what became of something that was begun, and may still hear it here."""
+        can = not any(settler.starves for settler in self.settlers.loops)
+        return can and any(held.began is not None for held in self.holdings)
 
     def stand_in(self) -> None:
         """Do what those who died would do for what is in our hands; what a worker died with goes back as lost."""
