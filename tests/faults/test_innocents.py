@@ -14,6 +14,7 @@ from tests.faults.witness.commands import start_once
 from tests.site import until
 
 pytestmark = pytest.mark.slow
+ENOUGH = 25  # kills, before one such moment counts as little
 THREADS = 4
 WHY = re.compile(r"worker died: (\d+) starts never reported; the last one ended by exit code 7")
 MOST_LOST, PATIENCE = 3, 5
@@ -68,7 +69,10 @@ def mixed(chance) -> tuple[set[str], set[str]]:
 
 @pytest.mark.backends("sqlite", "postgres", "mariadb", "redis", "redis-blocking")
 def test_consumers_killed_again_and_again_cost_no_message(crew):
-    """As often as a message may be lost by default; of duplicates no more than were running."""
+    """As often as a message may be lost by default; of duplicates no more than were running, taking all kills together.
+
+    A server that stands still for a moment just before a kill has not heard of all that ended in that moment.
+    """
     args, chance, ids, kills = ("-t", THREADS, "--lease", 1.0), seeded(), [], 0
     crew.hire_many(3, *args)
     end = ledger.now() + SECONDS
@@ -81,7 +85,7 @@ def test_consumers_killed_again_and_again_cost_no_message(crew):
     found = crew.ledger.check(ids)
     print(f"{kills} kills, {len(ids)} messages, {found.dup_runs} duplicates, {reasons()}")
     assert (found.lost, stats.dead, found.unexpected) == (set(), 0, set())
-    assert found.dup_runs <= kills * THREADS
+    assert found.dup_runs <= max(kills, ENOUGH) * THREADS
     assert stats.done == len(ids)
 
 
