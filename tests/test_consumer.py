@@ -2,6 +2,7 @@
 
 import asyncio
 import threading
+from contextlib import contextmanager
 
 import pytest
 
@@ -273,10 +274,7 @@ class TestHowItEnds:
 
     @pytest.mark.backends("memory")
     def test_what_has_ended_is_told_for_as_long_as_its_grace_lasts(self, queue, monkeypatch):
-        store = self.hung(queue, monkeypatch)
-        with serving(grace=60) as consumer:
-            store.await_within(1)
-            consumer.stop()
+        with self.stopping(queue, monkeypatch) as (consumer, store):
             with pytest.raises(TimeoutError):
                 consumer.future.result(0.3)
             store.open()
@@ -285,21 +283,22 @@ class TestHowItEnds:
 
     @pytest.mark.backends("memory")
     def test_but_not_after_a_second_stop(self, queue, monkeypatch):
-        store = self.hung(queue, monkeypatch)
-        with serving(grace=60) as consumer:
-            store.await_within(1)
-            consumer.stop()
+        with self.stopping(queue, monkeypatch) as (consumer, store):
             consumer.stop()
             assert consumer.code() == 1
             store.open()
 
-    def hung(self, queue, monkeypatch):
-        """A store that does not answer when it is told of something that has ended."""
+    @contextmanager
+    def stopping(self, queue, monkeypatch):
+        """A consumer that was stopped, and a store that does not answer when it is told of something that has ended."""
         monkeypatch.setattr(crew, "LAST_WORDS", 0.05)
         store, complete = Gate(), queue.complete
         monkeypatch.setattr(queue, "complete", lambda *args: store() or complete(*args))
         work(1)
-        return store
+        with serving(grace=60) as consumer:
+            store.await_within(1)
+            consumer.stop()
+            yield consumer, store
 
     def test_its_threads_are_gone(self, queue):
         work()

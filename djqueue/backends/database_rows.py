@@ -23,6 +23,8 @@ FAR = 2**61
 """µs: a moment plus that still has 64 bits."""
 BATCH, BATCH_BYTES = 1000, 4 * 2**20
 """One statement takes so many entries, of so many bytes, at most. Quoting may double those: MariaDB takes 16 MiB."""
+NEW = (0, 0, 0)
+"""Attempts, failures and lost starts of what was never claimed."""
 BODY, DELAY, LANE, NOTE = 1, 3, 5, 7
 """Their places in the row of an arrival. Behind the delay is the moment."""
 
@@ -41,9 +43,6 @@ def micros(seconds: float) -> int:
     """Microseconds, rounded up: never early. What is further off than a column can say is as far as it can."""
     moment = seconds * 1e6
     return ceil(moment) if -FAR < moment < FAR else FAR if moment > 0 else -FAR
-
-
-NEW = (0, 0, 0)
 
 
 def counts_of(entry: Entry) -> tuple[int, int, int]:

@@ -9,10 +9,11 @@ import secrets
 import socket
 import threading
 import time
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Sequence
 from contextlib import suppress
 from dataclasses import dataclass
 from functools import partial
+from operator import attrgetter
 from queue import Empty, SimpleQueue
 
 from django.core.checks import CheckMessage
@@ -20,7 +21,7 @@ from django.db import connections
 
 from djqueue import conf, events
 from djqueue.backends.base import BaseQueue
-from djqueue.consumer.crew import Crew
+from djqueue.consumer.crew import Crew, alike
 from djqueue.consumer.inherited import leave_in_children
 from djqueue.durations import seconds, whole
 from djqueue.logs import tell
@@ -172,7 +173,7 @@ class Consumer:
 
     def _stores_answer(self) -> bool:
         """Whether none is out of reach. One that says nothing holds up no other: it is served once it answers."""
-        questions = [_Question(queue) for queue in self.queues]
+        questions = [_Question(queues) for queues in alike(self.queues, attrgetter("server"))]
         for question in questions:
             question.start()
         until = time.monotonic() + FIRST_ANSWER
@@ -265,17 +266,21 @@ class Consumer:
 
 
 class _Question(threading.Thread):
-    """Whether the store of a queue can be used, asked on a connection of its own."""
+    """Whether the stores of the queues of one server can be used, asked in turn on a connection of its own."""
 
-    def __init__(self, queue: BaseQueue):
-        super().__init__(name=f"djqueue-question-{queue.alias}", daemon=True)
+    def __init__(self, queues: Sequence[BaseQueue]):
+        super().__init__(name=f"djqueue-question-{queues[0].alias}", daemon=True)
         self.error: Exception | None = None
-        self._queue = queue
+        self._queues = queues
+        self._queue = queues[0]
+        """Which is asked."""
         self._reasons: list[CheckMessage] = []
 
     def run(self) -> None:
         try:
-            self._queue.stats()
+            for queue in self._queues:
+                self._queue = queue
+                queue.stats()
         except Exception as error:
             with suppress(Exception):  # it asks the store, which may be what is away
                 self._reasons = self._queue.check()

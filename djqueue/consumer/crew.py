@@ -54,7 +54,7 @@ class Crew:
         self.may_end = options.drain or limit is not None
         self.holdings = Holdings()
         self.budget = Budget(limit)
-        servers = _alike(consumer.queues, attrgetter("server"))
+        servers = alike(consumer.queues, attrgetter("server"))
         self.settlers = Settlers(
             servers, lambda queues: Settler(queues[0].alias, self.holdings, consumer.name, self._rouse)
         )
@@ -68,7 +68,7 @@ class Crew:
         hands = Hands(*shared, consumer.name, options.lease)
         self.feeders = [
             Feeder(queues, hands, Pace(options.delay, options.backoff, options.longest_pause), options.strict)
-            for queues in ([consumer.queues] if options.strict else _alike(consumer.queues, attrgetter("feed")))
+            for queues in ([consumer.queues] if options.strict else alike(consumer.queues, attrgetter("feed")))
         ]
         self.keepers: list[Loop] = [
             *self._hearts,
@@ -238,7 +238,7 @@ def _join(threads: Iterable[Member]) -> None:
             thread.join(max(0.0, until - time.monotonic()))
 
 
-def _alike(queues: list[BaseQueue], kind: Callable[[BaseQueue], Hashable]) -> list[list[BaseQueue]]:
+def alike(queues: list[BaseQueue], kind: Callable[[BaseQueue], Hashable]) -> list[list[BaseQueue]]:
     """The queues of one kind together."""
     found: dict[Hashable, list[BaseQueue]] = {}
     for queue in queues:
