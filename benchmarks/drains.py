@@ -32,7 +32,7 @@ CASES = {
 
 def entries(count: int, gate: str) -> list:
     from djqueue.backends.base import Entry
-    from djqueue.message import new_id
+    from djqueue.messages.envelope import new_id
 
     if not gate:
         return [Entry(b"x" * 150, new_id()) for _ in range(count)]

@@ -16,7 +16,7 @@ _HOMES = {
     "Deferrable": "djqueue.deferrable",
     "Discard": "djqueue.exceptions",
     "Fail": "djqueue.exceptions",
-    "MetadataProducerConsumer": "djqueue.carriers",
+    "MetadataProducerConsumer": "djqueue.messages.metadata",
     "NoResult": "djqueue.exceptions",
     "PartialFailure": "djqueue.exceptions",
     "PeriodicQueueCommand": "djqueue.classes",
@@ -29,15 +29,15 @@ _HOMES = {
     "Throttled": "djqueue.exceptions",
     "TimeLimitExceeded": "djqueue.exceptions",
     "autodiscover": "djqueue.registry",
-    "clear_event_consumers": "djqueue.event_consumers",
-    "clear_metadata_producer_consumers": "djqueue.carriers",
+    "clear_event_consumers": "djqueue.messages.metadata",
+    "clear_metadata_producer_consumers": "djqueue.messages.metadata",
     "current_batch": "djqueue.running",
     "current_message": "djqueue.running",
     "invoker": "djqueue.classes",
     "periodic_command": "djqueue.decorators",
     "queue_command": "djqueue.decorators",
-    "register_event_consumer": "djqueue.event_consumers",
-    "register_metadata_producer_consumer": "djqueue.carriers",
+    "register_event_consumer": "djqueue.messages.metadata",
+    "register_metadata_producer_consumer": "djqueue.messages.metadata",
 }
 """The public names, and the modules that they live in."""
 
@@ -77,16 +77,10 @@ __all__ = [
 if TYPE_CHECKING:
     from djqueue.backoff import Backoff
     from djqueue.batch_commands import BatchCommand
-    from djqueue.carriers import (
-        MetadataProducerConsumer,
-        clear_metadata_producer_consumers,
-        register_metadata_producer_consumer,
-    )
     from djqueue.classes import PeriodicQueueCommand, QueueCommand, invoker
     from djqueue.consumer import Consumer
     from djqueue.decorators import periodic_command, queue_command
     from djqueue.deferrable import Deferrable
-    from djqueue.event_consumers import clear_event_consumers, register_event_consumer
     from djqueue.exceptions import (
         CommandFailed,
         Discard,
@@ -99,6 +93,13 @@ if TYPE_CHECKING:
         TimeLimitExceeded,
     )
     from djqueue.lanes import Batch, Route, Throttle
+    from djqueue.messages.metadata import (
+        MetadataProducerConsumer,
+        clear_event_consumers,
+        clear_metadata_producer_consumers,
+        register_event_consumer,
+        register_metadata_producer_consumer,
+    )
     from djqueue.registry import autodiscover
     from djqueue.results import Result
     from djqueue.running import current_batch, current_message

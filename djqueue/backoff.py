@@ -10,9 +10,7 @@ from typing import Any
 
 from django.utils.module_loading import import_string
 
-from djqueue.callables import takes
-from djqueue.durations import seconds
-from djqueue.logs import tell
+from djqueue.utils import seconds, takes, tell
 
 logger = logging.getLogger(__name__)
 

@@ -18,11 +18,11 @@ from djqueue.command import Bound, Call, named_after, refuse_nested
 from djqueue.exceptions import InvalidMessage
 from djqueue.handlers import Binding
 from djqueue.lanes import Batch, Route
-from djqueue.notes import text_of
+from djqueue.messages.failures import text_of
+from djqueue.messages.structured import astray, is_structured, plain, requested, typed
 from djqueue.options import CommandOptions
 from djqueue.policies import Policy
 from djqueue.registry import registry
-from djqueue.requests import astray, is_structured, plain, requested, typed
 from djqueue.results import Result
 from djqueue.running import run_coroutine
 

@@ -5,11 +5,11 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import Any
 
-from djqueue.callables import takes
 from djqueue.command import refuse_generator
 from djqueue.lanes import MOST, Batch, Throttle, up_to
 from djqueue.options import OPTIONS
 from djqueue.policies import Policy
+from djqueue.utils import takes
 
 ROUTED = {"shard", "priority", "batch", "batch_size"}
 """Options that have another home here: the shard and the priority are what route() says, batch is batch_size."""

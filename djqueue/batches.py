@@ -6,10 +6,10 @@ import inspect
 from collections.abc import Callable, Sequence
 from typing import Any
 
-from djqueue.callables import takes
 from djqueue.command import Call, Command
 from djqueue.handlers import Binding
 from djqueue.policies import Policy
+from djqueue.utils import takes
 
 
 class BatchFunction(Command):

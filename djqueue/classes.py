@@ -18,7 +18,7 @@ from djqueue.policies import Policy
 from djqueue.queues import queues
 from djqueue.registry import registry
 from djqueue.results import Result
-from djqueue.timetables import Rule
+from djqueue.scheduling.timetables import Rule
 
 
 class QueueCommand:

@@ -11,14 +11,14 @@ from asgiref.sync import sync_to_async
 from django.core.exceptions import SynchronousOnlyOperation
 
 from djqueue import producer
-from djqueue.callables import as_asked, takes
 from djqueue.contradictions import LINGERS
 from djqueue.exceptions import EncodeError, MessageTooLarge
 from djqueue.options import CommandOptions
 from djqueue.policies import Policy
 from djqueue.registry import registered, registry
 from djqueue.results import Result
-from djqueue.timetables import Rule
+from djqueue.scheduling.timetables import Rule
+from djqueue.utils import as_asked, takes
 
 P = ParamSpec("P")
 R = TypeVar("R")

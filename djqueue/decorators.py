@@ -8,13 +8,13 @@ from datetime import datetime, timedelta
 from typing import ParamSpec, TypeVar, Unpack, overload
 
 from djqueue.batches import BatchFunction
-from djqueue.callables import takes
 from djqueue.command import Command, PeriodicCommand, refuse_generator
-from djqueue.crontab import crontab
 from djqueue.options import CommandOptions
 from djqueue.policies import Policy
 from djqueue.registry import registry
-from djqueue.timetables import Rule
+from djqueue.scheduling.crontab import crontab
+from djqueue.scheduling.timetables import Rule
+from djqueue.utils import takes
 
 __all__ = ["crontab", "periodic_command", "queue_command"]
 

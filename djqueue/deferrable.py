@@ -5,17 +5,18 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable
 from typing import Any, ParamSpec, TypeVar, overload
 
-from djqueue import conf, events
+from djqueue import conf, signals
 from djqueue.backends.base import BaseQueue, Lease
-from djqueue.carriers import (
-    MetadataProducerConsumer,
-    clear_metadata_producer_consumers,
-    register_metadata_producer_consumer,
-)
 from djqueue.command import Bound, Command
 from djqueue.decorators import declare
-from djqueue.event_consumers import clear_event_consumers, register_event_consumer
 from djqueue.executor import serve
+from djqueue.messages.metadata import (
+    MetadataProducerConsumer,
+    clear_event_consumers,
+    clear_metadata_producer_consumers,
+    register_event_consumer,
+    register_metadata_producer_consumer,
+)
 from djqueue.policies import Policy
 from djqueue.queues import queues
 from djqueue.results import Result
@@ -106,7 +107,7 @@ class Deferrable:
         """
         held = self.queue.first_of(self.queue.reserve(1, lease or self.queue.lease, wait=wait))
         if held is None:
-            events.emit(events.empty, self.queue.alias, queue_name=self.queue.alias)
+            signals.emit(signals.empty, self.queue.alias, queue_name=self.queue.alias)
         else:
             self.process(held)
         return held is not None

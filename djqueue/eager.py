@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING
 from djqueue import kept
 from djqueue.backends.base import BaseQueue, Entry, Lease
 from djqueue.handlers import Binding, run_items
-from djqueue.message import Envelope
+from djqueue.messages.envelope import Envelope
 from djqueue.policies import Policy
 from djqueue.running import Control, CurrentMessage, open_entry, run
 from djqueue.verdicts import Outcome, Verdict

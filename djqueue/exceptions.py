@@ -6,7 +6,7 @@ from itertools import islice
 
 from django.core.exceptions import ImproperlyConfigured
 
-from djqueue.durations import seconds
+from djqueue.utils import seconds
 
 
 class QueueError(Exception):

@@ -9,21 +9,21 @@ from contextvars import Context, copy_context
 from dataclasses import replace
 from itertools import islice, takewhile
 
-from djqueue import events
+from djqueue import signals
 from djqueue.backends.base import BaseQueue, Entry, Lease
+from djqueue.backends.entries import log_extra
 from djqueue.command import Command
 from djqueue.exceptions import InvalidMessage
-from djqueue.frames import release
 from djqueue.handlers import Binding
 from djqueue.jobs import Job, attempt, attempt_together
 from djqueue.kept import packed_end
-from djqueue.logs import about, plain, tell
-from djqueue.message import Envelope
-from djqueue.notes import kind_of, text_of
+from djqueue.messages.envelope import Envelope
+from djqueue.messages.failures import kind_of, release, text_of
 from djqueue.policies import Policy
 from djqueue.registry import registry
 from djqueue.running import Awaiter, Control, CurrentMessage, LoopControl, open_entry
 from djqueue.settle import settle
+from djqueue.utils import plain, tell
 from djqueue.verdicts import Outcome, Verdict, hold_of, not_now
 
 logger = logging.getLogger(__name__)
@@ -111,8 +111,8 @@ def serve(queue: BaseQueue, lease: Lease) -> Verdict:
 def _begun(queue: BaseQueue, lease: Lease, control: Control) -> Job | Verdict:
     """What is to be run, or why it is not."""
     entry = lease.entry
-    if events.claimed.receivers:
-        events.emit(events.claimed, entry.label, id=entry.id, queue_name=queue.alias, attempt=entry.attempts)
+    if signals.claimed.receivers:
+        signals.emit(signals.claimed, entry.label, id=entry.id, queue_name=queue.alias, attempt=entry.attempts)
     try:
         return _opened(queue, lease, control)
     except InvalidMessage as error:
@@ -220,4 +220,4 @@ def report(queue: BaseQueue, lease: Lease, verdict: Verdict) -> None:
     what = f"{plain(entry.label)} {WORDS.get(verdict.outcome, 'was put back')}{reason}"
     later = f", again in {verdict.delay:.1f} s" if verdict.outcome in (Outcome.RETRY, Outcome.THROTTLED) else ""
     text = f"{what} (message {plain(entry.id)}, attempt {entry.attempts}, {verdict.seconds:.3f} s{later})"
-    tell(logger, level, "%s", text, exc_info=verdict.exception, extra=about(queue, entry))
+    tell(logger, level, "%s", text, exc_info=verdict.exception, extra=log_extra(queue.alias, entry))

@@ -8,14 +8,14 @@ from collections.abc import Sequence
 from contextvars import Context
 from dataclasses import dataclass, replace
 
-from djqueue import events
+from djqueue import signals
 from djqueue.backends.base import Entry, Lease
 from djqueue.command import Command
 from djqueue.handlers import Binding, run_items
-from djqueue.logs import plain, tell
-from djqueue.notes import kind_of, text_of
+from djqueue.messages.failures import kind_of, text_of
 from djqueue.policies import Policy
 from djqueue.running import Awaiter, CurrentMessage, TooLate, run
+from djqueue.utils import plain, tell
 from djqueue.verdicts import Outcome, Verdict
 
 logger = logging.getLogger(__name__)
@@ -63,10 +63,12 @@ def attempt_together(jobs: Sequence[Job], context: Context, binding: Binding) ->
 
 
 def _tell_started(job: Job) -> None:
-    if not events.started.receivers:
+    if not signals.started.receivers:
         return
     message = job.message
-    events.emit(events.started, message.command, id=message.id, queue_name=message.queue_name, attempt=message.attempt)
+    signals.emit(
+        signals.started, message.command, id=message.id, queue_name=message.queue_name, attempt=message.attempt
+    )
 
 
 def _done(job: Job, value: object) -> Verdict:

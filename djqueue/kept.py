@@ -9,8 +9,8 @@ from typing import Any
 from djqueue import conf
 from djqueue.backends.base import BaseQueue, Entry, Fact, Lease
 from djqueue.exceptions import InvalidMessage, NoResult
-from djqueue.message import DEFAULT_MAX_SIZE, pack_item, unpack_item
-from djqueue.notes import LONGEST_REASON, notes, text_of
+from djqueue.messages.envelope import DEFAULT_MAX_SIZE, pack_item, unpack_item
+from djqueue.messages.failures import LONGEST_REASON, notes, text_of
 from djqueue.verdicts import Verdict
 
 KEPT = 86_400.0

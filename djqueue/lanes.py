@@ -16,11 +16,11 @@ from functools import lru_cache
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 from djqueue import conf
-from djqueue.backends.gates import Gate
-from djqueue.backends.windows import Window, of_starts
-from djqueue.durations import priority as checked_priority
-from djqueue.durations import seconds, whole
-from djqueue.fingerprints import fingerprint
+from djqueue.flow.gates import Gate
+from djqueue.flow.windows import Window, of_starts
+from djqueue.messages.fingerprint import fingerprint
+from djqueue.utils import priority as checked_priority
+from djqueue.utils import seconds, whole
 
 if TYPE_CHECKING:
     from djqueue.policies import Policy

@@ -8,9 +8,9 @@ from collections.abc import Callable
 from djqueue.backends.base import BaseQueue, Debounce, Entry
 from djqueue.backends.guards import Mark
 from djqueue.exceptions import EncodeError, InvalidMessage, MessageTooLarge, QueueError
-from djqueue.logs import tell
-from djqueue.message import Message
+from djqueue.messages.envelope import Message
 from djqueue.running import open_entry
+from djqueue.utils import tell
 
 logger = logging.getLogger(__name__)
 

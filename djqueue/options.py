@@ -7,9 +7,8 @@ from datetime import datetime, timedelta
 from typing import Any, Literal, TypedDict
 
 from djqueue.backoff import Backoff, Wait, backoff_of
-from djqueue.durations import moment, priority, seconds, whole
-from djqueue.hints import nearest
 from djqueue.lanes import Batch, Throttle, up_to
+from djqueue.utils import moment, nearest, priority, seconds, whole
 
 Duration = float | timedelta
 

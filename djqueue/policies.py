@@ -14,12 +14,12 @@ from djqueue.backends.entries import Entry, Lease
 from djqueue.backends.guards import AnyGuard, Debounce, Guard, Unique
 from djqueue.backoff import Backoff, Wait, path_of, wait_after
 from djqueue.contradictions import refuse_contradictions
-from djqueue.durations import seconds, whole
 from djqueue.exceptions import Discard, Fail, Retry, Throttled
-from djqueue.fingerprints import fingerprint
 from djqueue.lanes import USUAL_RUN, Batch, Plan, Throttle, placed, plan_of
-from djqueue.notes import LONGEST_REASON, kind_of, text_of
+from djqueue.messages.failures import LONGEST_REASON, kind_of, text_of
+from djqueue.messages.fingerprint import fingerprint
 from djqueue.options import OPTIONS, changes_of
+from djqueue.utils import seconds, whole
 from djqueue.verdicts import Outcome, Verdict, is_ordered
 
 WINDOWS = 10

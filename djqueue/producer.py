@@ -12,19 +12,18 @@ from typing import TYPE_CHECKING
 from django.db import transaction
 from django.dispatch import Signal
 
-from djqueue import conf, events
+from djqueue import conf, signals
 from djqueue.backends.base import AnyGuard, BaseQueue, Debounce, Entry, Guard, Unique
-from djqueue.backends.batches import slices
-from djqueue.carriers import carriers
 from djqueue.committed import when_committed
 from djqueue.eager import run_inline
 from djqueue.exceptions import NotSent, NotSupported
-from djqueue.logs import tell
 from djqueue.merging import put_or_merge
-from djqueue.message import Message, encode, new_id
+from djqueue.messages.envelope import Message, encode, new_id
+from djqueue.messages.metadata import carriers
 from djqueue.policies import Policy
 from djqueue.queues import queues
 from djqueue.results import Result, Sending
+from djqueue.utils import slices, tell
 
 if TYPE_CHECKING:
     from djqueue.command import Call, Command
@@ -35,10 +34,10 @@ CHUNK = 1000
 """Entries per round trip."""
 
 NEWS: dict[type, tuple[tuple[Signal, ...], tuple[Signal, ...]]] = {
-    type(None): ((events.enqueued,), ()),
-    Guard: ((events.enqueued,), (events.refused,)),
-    Unique: ((events.enqueued,), (events.refused,)),
-    Debounce: ((events.debounce_missed, events.enqueued), (events.debounced,)),
+    type(None): ((signals.enqueued,), ()),
+    Guard: ((signals.enqueued,), (signals.refused,)),
+    Unique: ((signals.enqueued,), (signals.refused,)),
+    Debounce: ((signals.debounce_missed, signals.enqueued), (signals.debounced,)),
 }
 """What is told of a call that was put, and of one that was not, by its guard."""
 
@@ -90,7 +89,7 @@ def send_once(command: Command, call: Call, policy: Policy, guard: Guard, id: st
         return _put_marked(queue, parcel, guard)
     [accepted] = queue.put([parcel.entry], [guard])
     if accepted:
-        _tell(queue, [(events.enqueued, parcel.entry)])
+        _tell(queue, [(signals.enqueued, parcel.entry)])
     return accepted
 
 
@@ -237,7 +236,7 @@ def _tell(queue: BaseQueue, told: Sequence[tuple[Signal, Entry]]) -> None:
 
 def _signal(queue: BaseQueue, told: Sequence[tuple[Signal, Entry]]) -> None:
     for signal, entry in told:
-        events.emit(signal, entry.label, id=entry.id, queue_name=queue.alias)
+        signals.emit(signal, entry.label, id=entry.id, queue_name=queue.alias)
 
 
 def _put_or_report(queue: BaseQueue, parcels: Sequence[Parcel]) -> None:
@@ -261,4 +260,4 @@ def _report(queue: BaseQueue, unsent: Sequence[Entry], error: Exception) -> None
     text = "%s: %d messages were not sent although their transaction committed"
     tell(logger, logging.ERROR, text, first.label, len(unsent), exc_info=error, extra=extra)
     for entry in unsent:
-        events.emit(events.enqueue_failed, entry.label, id=entry.id, queue_name=queue.alias, exception=error)
+        signals.emit(signals.enqueue_failed, entry.label, id=entry.id, queue_name=queue.alias, exception=error)

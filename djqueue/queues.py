@@ -12,9 +12,9 @@ from django.utils.module_loading import import_string
 
 from djqueue import conf
 from djqueue.backends.base import BaseQueue, BaseStore, NoStore
-from djqueue.durations import seconds
 from djqueue.exceptions import InvalidQueueError
 from djqueue.throttle import throttled
+from djqueue.utils import seconds
 
 _NAME = re.compile(r"[^\s:{}\x00-\x1f]{1,64}")
 _DESCRIBING = ("QUEUES", "QUEUE_CLASS", "QUEUE_NAME", "QUEUE_CONNECTION", "QUEUE_OPTIONS", "DATABASES")

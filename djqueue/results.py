@@ -15,11 +15,11 @@ from djqueue import conf
 from djqueue.backends.base import BaseQueue, Record
 from djqueue.backends.entries import LEASED
 from djqueue.backends.guards import Mark
-from djqueue.durations import seconds
 from djqueue.exceptions import CommandFailed, NoResult, ResultTimeout
 from djqueue.kept import DONE, FAILED, KEPT, Progress, ask_to_stop, end_of, progress_of, record_cancelled
-from djqueue.notes import notes
+from djqueue.messages.failures import notes
 from djqueue.queues import queues
+from djqueue.utils import seconds
 
 FIRST_LOOK, LAST_LOOK = 0.005, 0.5
 """Seconds between two looks of one who waits for a result: ever longer, up to this."""

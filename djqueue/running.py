@@ -18,13 +18,12 @@ from django.db import connections
 
 from djqueue import conf
 from djqueue.backends.base import BaseQueue, Entry, Lease
-from djqueue.carriers import carriers
 from djqueue.exceptions import TimeLimitExceeded
-from djqueue.forks import ChildrenEnd, run_in_parent
 from djqueue.kept import Progress, is_cancelled, report_progress
-from djqueue.logs import tell
-from djqueue.message import Envelope, open_envelope
-from djqueue.notes import LONGEST_REASON
+from djqueue.messages.envelope import Envelope, open_envelope
+from djqueue.messages.failures import LONGEST_REASON
+from djqueue.messages.metadata import carriers
+from djqueue.utils import ChildrenEnd, run_in_parent, tell
 
 if TYPE_CHECKING:
     from djqueue.command import Command

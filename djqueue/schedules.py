@@ -10,18 +10,19 @@ from typing import Any
 from asgiref.sync import sync_to_async
 from django.utils import timezone
 
-from djqueue import standing, timetables
+from djqueue import standing
 from djqueue.backends.base import BaseQueue
 from djqueue.command import Bound, Call, Command
-from djqueue.crontab import Crontab
-from djqueue.durations import moment
 from djqueue.exceptions import NotSupported
 from djqueue.policies import Policy
 from djqueue.producer import refuse_what_it_cannot
 from djqueue.queues import queues
 from djqueue.registry import registry
+from djqueue.scheduling import timetables
+from djqueue.scheduling.crontab import Crontab
+from djqueue.scheduling.timetables import Rule
 from djqueue.standing import Plan, Schedule
-from djqueue.timetables import Rule
+from djqueue.utils import moment
 
 __all__ = ["Schedule", "aadd", "add", "alist", "aremove", "list", "remove"]
 

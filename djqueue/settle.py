@@ -8,9 +8,10 @@ from dataclasses import replace
 
 from django.dispatch import Signal
 
-from djqueue import events, kept
+from djqueue import kept, signals
 from djqueue.backends.base import BaseQueue, Lease
-from djqueue.logs import about, plain, tell
+from djqueue.backends.entries import log_extra
+from djqueue.utils import plain, tell
 from djqueue.verdicts import Outcome, Verdict, settled
 
 logger = logging.getLogger(__name__)
@@ -30,16 +31,16 @@ VERBS = {
 """The verb of the queue that each outcome calls for."""
 
 SIGNALS: dict[Outcome, tuple[Signal, tuple[str, ...]]] = {
-    Outcome.DONE: (events.completed, ("attempt", "value", "seconds")),
-    Outcome.RETRY: (events.retried, ("attempt", "exception", "reason", "delay")),
-    Outcome.EXPIRED: (events.expired, ("attempt", "reason")),
-    Outcome.DISCARDED: (events.discarded, ("attempt", "reason")),
-    Outcome.DEAD: (events.failed, ("attempt", "exception", "reason")),
-    Outcome.UNTRIED: (events.released, ("reason",)),
-    Outcome.NOT_NOW: (events.released, ("reason",)),
-    Outcome.THROTTLED: (events.released, ("reason",)),
-    Outcome.PARKED: (events.parked, ("attempt", "exception", "reason")),
-    Outcome.HANDED_BACK: (events.released, ("reason",)),
+    Outcome.DONE: (signals.completed, ("attempt", "value", "seconds")),
+    Outcome.RETRY: (signals.retried, ("attempt", "exception", "reason", "delay")),
+    Outcome.EXPIRED: (signals.expired, ("attempt", "reason")),
+    Outcome.DISCARDED: (signals.discarded, ("attempt", "reason")),
+    Outcome.DEAD: (signals.failed, ("attempt", "exception", "reason")),
+    Outcome.UNTRIED: (signals.released, ("reason",)),
+    Outcome.NOT_NOW: (signals.released, ("reason",)),
+    Outcome.THROTTLED: (signals.released, ("reason",)),
+    Outcome.PARKED: (signals.parked, ("attempt", "exception", "reason")),
+    Outcome.HANDED_BACK: (signals.released, ("reason",)),
 }
 """The signal of each outcome, and what it carries beside the id and the queue: the attempt, fields of the verdict."""
 
@@ -103,11 +104,11 @@ def _tell(queue: BaseQueue, lease: Lease, verdict: Verdict) -> None:
     if signal.receivers:
         entry = lease.entry
         named = {name: entry.attempts if name == "attempt" else getattr(verdict, name) for name in carried}
-        events.emit(signal, entry.label, id=entry.id, queue_name=queue.alias, **named)
+        signals.emit(signal, entry.label, id=entry.id, queue_name=queue.alias, **named)
 
 
 def _tell_late(queue: BaseQueue, lease: Lease, verdict: Verdict) -> None:
     text = "%s (message %s): somebody else holds it by now"
     names = plain(lease.entry.label), plain(lease.entry.id)
-    tell(logger, logging.WARNING, text, *names, extra=about(queue, lease.entry))
-    events.emit(events.lease_lost, lease.entry.label, id=lease.entry.id, queue_name=queue.alias)
+    tell(logger, logging.WARNING, text, *names, extra=log_extra(queue.alias, lease.entry))
+    signals.emit(signals.lease_lost, lease.entry.label, id=lease.entry.id, queue_name=queue.alias)

@@ -14,16 +14,16 @@ from dataclasses import dataclass, fields, replace
 from datetime import UTC, datetime, timedelta
 from typing import Any
 
-from djqueue import timetables
 from djqueue.backends.base import BaseQueue, Entry
 from djqueue.command import Call, Command
 from djqueue.exceptions import QueueError
-from djqueue.logs import tell
-from djqueue.message import Envelope, Message
+from djqueue.messages.envelope import Envelope, Message
 from djqueue.policies import Policy
 from djqueue.producer import encoded
 from djqueue.running import open_entry
-from djqueue.timetables import Rule, Timetable
+from djqueue.scheduling import timetables
+from djqueue.scheduling.timetables import Rule, Timetable
+from djqueue.utils import tell
 
 logger = logging.getLogger(__name__)
 

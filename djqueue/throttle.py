@@ -12,9 +12,9 @@ from datetime import timedelta
 from typing import Any
 
 from djqueue.backends.base import BaseQueue, Budget, Claimed, LeasedQueue
-from djqueue.backends.windows import Window
 from djqueue.exceptions import InvalidQueueError
-from djqueue.hints import nearest
+from djqueue.flow.windows import Window
+from djqueue.utils import nearest
 
 SETTINGS = ("limit", "window", "moderate", "elastic", "elastic_buffer", "window_name", "mod_name")
 """What a throttle is told, here and as ``QUEUES[alias]["THROTTLE"]``."""

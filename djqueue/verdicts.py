@@ -7,9 +7,9 @@ from enum import Enum
 
 from djqueue import conf
 from djqueue.backends.entries import Entry, Lease
-from djqueue.backends.gates import HOLD_LANE, HOLD_ORDER, HOLD_PARK, Gate
-from djqueue.durations import seconds
-from djqueue.notes import noted, notes
+from djqueue.flow.gates import HOLD_LANE, HOLD_ORDER, HOLD_PARK, Gate
+from djqueue.messages.failures import noted, notes
+from djqueue.utils import seconds
 
 
 class Outcome(Enum):

@@ -6,7 +6,7 @@ from djqueue.consumer.pace import Budget, Pace
 from djqueue.consumer.pool import Pool
 from djqueue.consumer.quarantine import Quarantine
 from djqueue.consumer.settler import Settler
-from djqueue.durations import clock
+from djqueue.utils import clock
 from djqueue.verdicts import Outcome, Verdict
 
 

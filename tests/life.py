@@ -8,12 +8,12 @@ from dataclasses import dataclass
 
 from django.db import connections
 
-from djqueue import events
+from djqueue import signals
 from djqueue.backends.base import BaseQueue, Entry, Lease
 from djqueue.command import Command
 from djqueue.consumer import Consumer
 from djqueue.executor import execute
-from djqueue.message import Message, encode, new_id
+from djqueue.messages.envelope import Message, encode, new_id
 from djqueue.registry import registry
 from djqueue.settle import settle
 from djqueue.testing.patience import eventually
@@ -91,8 +91,8 @@ def heard(*names: str) -> Iterator[list[tuple[str, dict]]]:
         def ear(sender, signal, name=name, **named):
             told.append((name, {"sender": sender, **named}))
 
-        getattr(events, name).connect(ear)
-        ears.append((getattr(events, name), ear))
+        getattr(signals, name).connect(ear)
+        ears.append((getattr(signals, name), ear))
     try:
         yield told
     finally:

@@ -16,7 +16,7 @@ from uuid import UUID
 import pytest
 from django.core.exceptions import SynchronousOnlyOperation
 
-from djqueue import Batch, BatchCommand, Consumer, PartialFailure, Route, Throttle, current_batch, events
+from djqueue import Batch, BatchCommand, Consumer, PartialFailure, Route, Throttle, current_batch, signals
 from djqueue.decorators import queue_command
 from djqueue.queues import queues
 from djqueue.testing import eventually, memory_queues, run_due
@@ -478,14 +478,14 @@ class TestOthers:
             Lingering.enqueue(Notice(len(batches()) % 3, len(told)))
 
         Lingering.enqueue(*[Notice(user, number) for number in range(8) for user in (0, 1, 2)])
-        events.completed.connect(refill)
+        signals.completed.connect(refill)
         try:
             with heard("completed"), serving(threads=2) as consumer:
                 eventually(lambda: all(len(of_user(user)) > 20 for user in (0, 1, 2)))
                 consumer.stop()
                 assert consumer.code() == 0
         finally:
-            events.completed.disconnect(refill)
+            signals.completed.disconnect(refill)
 
     def test_a_worker_that_keeps_one_gives_it_up_for_other_work_if_no_other_is_idle(self, queue):
         with serving(threads=1) as consumer:

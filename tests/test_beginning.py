@@ -7,9 +7,9 @@ import pytest
 from djqueue.consumer.courier import NOTED, Courier, HeldControl
 from djqueue.consumer.holdings import Holdings
 from djqueue.decorators import queue_command
-from djqueue.durations import clock
 from djqueue.exceptions import QueueError
 from djqueue.executor import execute
+from djqueue.utils import clock
 from djqueue.verdicts import Outcome
 from tests.life import heard, message_for
 

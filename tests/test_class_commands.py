@@ -9,7 +9,7 @@ from djqueue.command import PeriodicCommand
 from djqueue.decorators import crontab, periodic_command
 from djqueue.exceptions import InvalidMessage
 from djqueue.registry import registry
-from djqueue.timetables import Rule
+from djqueue.scheduling.timetables import Rule
 from tests.life import only
 
 ran = []

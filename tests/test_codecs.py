@@ -17,8 +17,8 @@ from django.utils.translation import gettext_lazy, override
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
-from djqueue.codecs import CODECS, MAX_DEPTH, PICKLE_PROTOCOL, from_json, to_json
 from djqueue.exceptions import EncodeError, InvalidMessage
+from djqueue.messages.codecs import CODECS, MAX_DEPTH, PICKLE_PROTOCOL, from_json, to_json
 from tests.app.models import Thing
 
 unhurried = settings(deadline=None, suppress_health_check=[HealthCheck.too_slow])

@@ -22,8 +22,8 @@ from djqueue.consumer.starvation import Starvation, is_for_want
 from djqueue.consumer.warden import Warden
 from djqueue.consumer.worker import Worker
 from djqueue.decorators import queue_command
-from djqueue.logs import tell
 from djqueue.testing import eventually
+from djqueue.utils import tell
 from tests.backends import ACROSS
 from tests.bench import Bench
 from tests.life import Gate, serving

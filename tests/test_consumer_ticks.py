@@ -6,7 +6,7 @@ from datetime import timedelta
 
 import pytest
 
-from djqueue import events
+from djqueue import signals
 from djqueue.backends.base import Entry, Reaped
 from djqueue.consumer import Consumer, reaper, settler
 from djqueue.consumer.courier import Courier, HeldControl
@@ -14,9 +14,9 @@ from djqueue.consumer.holdings import Holdings
 from djqueue.consumer.loop import Loop
 from djqueue.consumer.reaper import Heart, Reaper
 from djqueue.decorators import queue_command
-from djqueue.durations import clock
 from djqueue.queues import queues
 from djqueue.testing import eventually
+from djqueue.utils import clock
 from djqueue.verdicts import Outcome, Verdict
 from tests.bench import Bench
 from tests.life import heard
@@ -135,9 +135,9 @@ class TestBounds:
         def receiver(sender, **named):
             told.append((sender, named["queue_name"], named["count"]))
 
-        events.errors_dropped.connect(receiver)
+        signals.errors_dropped.connect(receiver)
         yield told
-        events.errors_dropped.disconnect(receiver)
+        signals.errors_dropped.disconnect(receiver)
 
     def fill(self, queue, number):
         assert all(queue.put([Entry(b"", f"{place:02}") for place in range(number)]))

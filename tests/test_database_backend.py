@@ -19,13 +19,13 @@ from djqueue.backends.base import Debounce, Entry, Guard, Lease, Unique
 from djqueue.backends.database import DatabaseQueue
 from djqueue.backends.database_rows import BATCH_BYTES, Token, arrival_of, batches, rounds
 from djqueue.backends.entries import DELAYED, READY
-from djqueue.backends.gates import Gate
 from djqueue.backends.guards import Mark
 from djqueue.backends.memory import MemoryStore
 from djqueue.backends.sql import DIALECTS
 from djqueue.backends.sql import session as sql_session
 from djqueue.exceptions import InvalidQueueError, NotSupported
-from djqueue.message import new_id
+from djqueue.flow.gates import Gate
+from djqueue.messages.envelope import new_id
 from djqueue.models import QueueFact, QueueMessage
 from djqueue.testing import eventually, together
 from djqueue.testing.patience import PATIENCE

@@ -9,10 +9,10 @@ from django.db import connections, transaction
 
 from djqueue.backends.base import Budget
 from djqueue.backends.database import DatabaseQueue
-from djqueue.backends.gates import Gate
 from djqueue.backends.sql import postgresql
 from djqueue.backends.sql.postgresql import PostgreSQL
-from djqueue.backends.windows import Window
+from djqueue.flow.gates import Gate
+from djqueue.flow.windows import Window
 from djqueue.models import QueueFact, QueueMessage
 from djqueue.testing import eventually
 from djqueue.testing.patience import PATIENCE

@@ -12,27 +12,26 @@ from itertools import islice
 import pytest
 from django.db import OperationalError, connections, transaction
 
-from djqueue import events
+from djqueue import signals
 from djqueue.backends import database
 from djqueue.backends.base import Budget, Fact
 from djqueue.backends.database import REPLAYED, DatabaseQueue
-from djqueue.backends.entries import LEASED, READY, Entry, untried
-from djqueue.backends.gates import UNREADABLE, Gate
+from djqueue.backends.entries import LEASED, READY, Entry, log_extra, untried
 from djqueue.backends.sql import files
 from djqueue.backends.sql import session as sql_session
 from djqueue.backends.sql import types as sql_types
-from djqueue.backends.windows import Window
 from djqueue.consumer.holdings import Holdings
 from djqueue.consumer.settler import Settler
-from djqueue.durations import clock
-from djqueue.logs import about
-from djqueue.message import new_id
+from djqueue.flow.gates import UNREADABLE, Gate
+from djqueue.flow.windows import Window
+from djqueue.messages.envelope import new_id
+from djqueue.messages.failures import notes
 from djqueue.models import QueueFact, QueueLane, QueueMessage
-from djqueue.notes import notes
 from djqueue.queues import queues
 from djqueue.testing import eventually
 from djqueue.testing.lane_steps import drained, fill, runs_of, unit
 from djqueue.testing.steps import claim, names, put
+from djqueue.utils import clock
 from djqueue.verdicts import Outcome, Verdict
 from tests.app.commands import note
 from tests.backends import FULL
@@ -202,10 +201,10 @@ def told():
 
 
 @pytest.mark.parametrize(
-    ("outcome", "signal"), [(Outcome.DONE, events.completed), (Outcome.DEAD, events.failed)], ids=["done", "failed"]
+    ("outcome", "signal"), [(Outcome.DONE, signals.completed), (Outcome.DEAD, signals.failed)], ids=["done", "failed"]
 )
 def test_results_are_kept_though_the_answers_of_those_who_settle_are_lost(queue, outcome, signal, told):
-    heard, late = told(signal), told(events.lease_lost)
+    heard, late = told(signal), told(signals.lease_lost)
     with unheard("say", times=3) as lost:
         assert settled_with_results(queue, 40, outcome) == 40
     assert (len(lost), len(heard), late) == (3, 40, [])
@@ -360,7 +359,7 @@ def test_a_value_of_another_type_stops_at_most_its_message(queue, monkeypatch, c
         cursor.execute(f"UPDATE djqueue_message SET {column} = %s WHERE id = %s", [value, odd])
     leases = queue.claim(10)
     assert {"a", "b", "c"} <= {lease.entry.data.decode(errors="replace") for lease in leases}
-    assert [about(queue, lease.entry) for lease in leases]
+    assert [log_extra(queue.alias, lease.entry) for lease in leases]
     assert queue.complete(leases) == leases
     put(queue, "d")
     with connections[queue.database].cursor() as cursor:

@@ -10,9 +10,9 @@ from django.db import connections, transaction
 from djqueue.backends import database_claims
 from djqueue.backends.database import DatabaseQueue
 from djqueue.backends.entries import DELAYED, READY
-from djqueue.backends.gates import HOLD_LANE, HOLD_PARK, Gate
 from djqueue.backends.guards import Unique
-from djqueue.backends.windows import Window
+from djqueue.flow.gates import HOLD_LANE, HOLD_PARK, Gate
+from djqueue.flow.windows import Window
 from djqueue.models import QueueLane, QueueMessage, QueueTicket
 from djqueue.testing import eventually, together
 from djqueue.testing.patience import PATIENCE

@@ -9,8 +9,8 @@ from djqueue import Backoff, Deferrable, MetadataProducerConsumer, current_messa
 from djqueue.backends.entries import DELAYED, READY, Entry
 from djqueue.deferrable import OLD_NAMES, DeferrableCommand
 from djqueue.exceptions import EncodeError, InvalidQueueError, MessageTooLarge, NotSupported
-from djqueue.message import new_id
-from djqueue.notes import notes
+from djqueue.messages.envelope import new_id
+from djqueue.messages.failures import notes
 from djqueue.queues import queues
 from djqueue.registry import registry
 from tests.life import heard, only

@@ -9,7 +9,7 @@ from django.core.management import call_command
 
 import djqueue
 from djqueue.backends.base import Entry
-from djqueue.message import new_id
+from djqueue.messages.envelope import new_id
 from djqueue.queues import queues
 from tests import document_commands
 from tests.document_runner import Runner

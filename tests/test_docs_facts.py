@@ -18,7 +18,7 @@ from django.dispatch import Signal
 from django.utils.module_loading import import_string
 from docutils import nodes
 
-from djqueue import conf, events, exceptions, options
+from djqueue import conf, exceptions, options, signals
 from djqueue.checks.catalogue import CATALOGUE
 from djqueue.consumer import Consumer
 from djqueue.decorators import crontab, queue_command
@@ -143,7 +143,7 @@ def test_what_a_backend_cannot_do_is_what_it_declares():
 
 def test_every_signal_is_listed_with_what_it_carries():
     rows = {literals(row[0])[0]: set(literals(row[2])) for row in table(REFERENCE / "signals.rst", "Signals")}
-    assert set(rows) == {name for name, value in vars(events).items() if isinstance(value, Signal)}
+    assert set(rows) == {name for name, value in vars(signals).items() if isinstance(value, Signal)}
     emitters = ("settle.py", "producer.py", "executor.py", "consumer/reaper.py")
     source = "".join((ROOT / "djqueue" / name).read_text() for name in emitters)
     for name in {word for words in rows.values() for word in words}:
@@ -231,13 +231,13 @@ def run_contract_sample(code: str) -> None:
 
 def run_capture_sample(code: str) -> None:
     told = {"id": "1", "queue_name": "default"}
-    client = SimpleNamespace(post=lambda *args: events.emit(events.enqueued, COMMAND, **told))
+    client = SimpleNamespace(post=lambda *args: signals.emit(signals.enqueued, COMMAND, **told))
     exec(code, {"capture_enqueued": capture_enqueued, "self": SimpleNamespace(client=client), "photo": 0})
 
 
 COMMAND = "gallery.commands.make_thumbnails"
 DOCSTRINGS = {
-    "crontab.py:": lambda grammar: crontab(minute="*/5", hour="8-18/2"),
+    "scheduling/crontab.py:": lambda grammar: crontab(minute="*/5", hour="8-18/2"),
     "testing/contract.py:": run_contract_sample,
     "testing/capture.py:capture_enqueued": run_capture_sample,
 }

@@ -14,7 +14,7 @@ from djqueue.backends.base import Guard
 from djqueue.command import Call, Command
 from djqueue.decorators import queue_command
 from djqueue.exceptions import EncodeError, InvalidMessage, InvalidQueueError, MessageTooLarge, NotSupported
-from djqueue.message import new_id
+from djqueue.messages.envelope import new_id
 from djqueue.queues import queues
 from tests.app.models import Thing
 from tests.life import claim_one, heard, run_one

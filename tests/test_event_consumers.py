@@ -5,9 +5,9 @@ import threading
 
 import pytest
 
-from djqueue import events, register_event_consumer
+from djqueue import register_event_consumer, signals
 from djqueue.decorators import queue_command
-from djqueue.event_consumers import METHODS, clear_event_consumers
+from djqueue.messages.metadata import METHODS, clear_event_consumers
 from djqueue.queues import queues
 from tests.documents import ROOT
 from tests.life import run_one, serving
@@ -121,9 +121,9 @@ def test_those_of_one_queue_are_cleared_or_all(queue):
 
 def test_while_nobody_is_registered_nobody_listens(queue):
     register_event_consumer(Pushes())
-    assert all(getattr(events, name).receivers for name in METHODS)
+    assert all(getattr(signals, name).receivers for name in METHODS)
     clear_event_consumers()
-    assert not any(getattr(events, name).receivers for name in METHODS)
+    assert not any(getattr(signals, name).receivers for name in METHODS)
 
 
 def test_one_may_be_registered_while_others_are_told(queue):

@@ -5,9 +5,9 @@ import logging
 import pytest
 from django.db import transaction
 
-from djqueue import Deferrable, Discard, Fail, Retry, events, register_event_consumer
+from djqueue import Deferrable, Discard, Fail, Retry, register_event_consumer, signals
 from djqueue.decorators import queue_command
-from djqueue.event_consumers import clear_event_consumers
+from djqueue.messages.metadata import clear_event_consumers
 from djqueue.testing.patience import eventually
 from tests.life import heard, message_for, serving
 
@@ -244,12 +244,12 @@ class TestRaising:
         def ear(**named):
             raise error
 
-        getattr(events, signal).connect(ear)
+        getattr(signals, signal).connect(ear)
         try:
             assert succeed().enqueued
             assert (run_once(), run_once(), len(queue)) == (True, False, 0)
         finally:
-            getattr(events, signal).disconnect(ear)
+            getattr(signals, signal).disconnect(ear)
         assert names(told)[-1] == "empty"
         assert queue.stats().done == 1
         assert [one.exc_info[1] for one in caplog.records if one.levelno == logging.ERROR] == [error]
@@ -277,7 +277,7 @@ class TestRaising:
             *["on_pop", "on_error", "on_complete"],
             "on_empty",
         ]
-        told = [one for one in caplog.records if one.name == "djqueue.event_consumers"]
+        told = [one for one in caplog.records if one.name == "djqueue.messages.metadata"]
         assert len(told) == len(methods.told)
         assert told[0].getMessage() == "Raises.on_debounce_miss() failed"
         assert (len(queue), len(queue.dead), queue.stats().leased) == (1, 1, 0)
@@ -286,8 +286,8 @@ class TestRaising:
         def ear(**named):
             raise error
 
-        signals = [events.claimed, events.started, events.completed, events.empty]
-        for signal in signals:
+        heard = [signals.claimed, signals.started, signals.completed, signals.empty]
+        for signal in heard:
             signal.connect(ear)
         try:
             with serving(threads=1) as beside:
@@ -295,7 +295,7 @@ class TestRaising:
                 eventually(lambda: queue.stats().done == 5)
                 assert not beside.future.done()
         finally:
-            for signal in signals:
+            for signal in heard:
                 signal.disconnect(ear)
 
     def test_df19_a_command_that_wants_to_end_the_process_fails_like_any_other(self, queue, told):

@@ -12,8 +12,8 @@ from djqueue.backends.base import Entry
 from djqueue.decorators import queue_command
 from djqueue.exceptions import InvalidMessage
 from djqueue.executor import execute
-from djqueue.message import new_id
-from djqueue.notes import noted, notes
+from djqueue.messages.envelope import new_id
+from djqueue.messages.failures import noted, notes
 from djqueue.queues import queues
 from djqueue.registry import registry
 from djqueue.settle import settle

@@ -6,10 +6,10 @@ import pytest
 
 from djqueue.consumer.pace import Pace
 from djqueue.decorators import queue_command
-from djqueue.durations import clock
 from djqueue.lanes import Throttle
 from djqueue.queues import queues
 from djqueue.testing import eventually
+from djqueue.utils import clock
 from djqueue.verdicts import Outcome, Verdict
 from tests.bench import Bench
 from tests.life import claim_one, heard, message_for

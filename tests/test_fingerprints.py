@@ -18,7 +18,7 @@ from hypothesis import strategies as st
 from djqueue.command import Call
 from djqueue.decorators import queue_command
 from djqueue.exceptions import EncodeError
-from djqueue.fingerprints import DEEPEST, fingerprint
+from djqueue.messages.fingerprint import DEEPEST, fingerprint
 from tests.app.models import Thing
 
 Pair = namedtuple("Pair", "a b")
@@ -213,7 +213,9 @@ class TestTypes:
     def test_every_process_gives_the_same(self):
         """Whatever order its sets have."""
         made = "[{'a', 'b', 'c', 'd'}, {'x': {1, 'y'}}, UUID(int=1), deque([{'k', 'l', 'm'}])]"
-        code = "from collections import deque; from uuid import UUID; from djqueue.fingerprints import fingerprint"
+        code = (
+            "from collections import deque; from uuid import UUID; from djqueue.messages.fingerprint import fingerprint"
+        )
         command = [sys.executable, "-c", f"{code}; print(fingerprint({made}))"]
         printed = {
             subprocess.run(command, env={"PYTHONHASHSEED": seed}, capture_output=True, text=True, check=True).stdout

@@ -7,21 +7,8 @@ from dataclasses import replace
 from hypothesis import given
 from hypothesis import strategies as st
 
-from djqueue.backends.gates import (
-    LINE,
-    NOWHERE,
-    OPEN,
-    TIMED,
-    Gate,
-    Head,
-    Lane,
-    is_idle,
-    leaving,
-    left,
-    opens_at,
-    stand,
-)
-from djqueue.backends.windows import Log, Window
+from djqueue.flow.gates import LINE, NOWHERE, OPEN, TIMED, Gate, Head, Lane, is_idle, leaving, left, opens_at, stand
+from djqueue.flow.windows import Log, Window
 from tests.test_windows import START, told
 from tests.test_windows import steps as stories
 from tests.test_windows import windows as any_window

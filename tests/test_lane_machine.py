@@ -18,8 +18,8 @@ from hypothesis.stateful import (
 )
 
 from djqueue.backends.base import Lease
-from djqueue.backends.gates import HOLD_LANE, HOLD_PARK, Gate
 from djqueue.backends.memory import MemoryQueue
+from djqueue.flow.gates import HOLD_LANE, HOLD_PARK, Gate
 from djqueue.testing.steps import entry, with_counts
 
 PAIR, TRIO = Gate(most=2), Gate(run=3, most=3)

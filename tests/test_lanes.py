@@ -7,16 +7,16 @@ import pytest
 
 from djqueue import Batch, Deferrable, Result, Route, Throttle, Throttled, invoker, periodic_command
 from djqueue.backends.entries import Entry
-from djqueue.backends.gates import Gate
-from djqueue.backends.windows import Window, of_starts
 from djqueue.command import Call
-from djqueue.crontab import crontab
 from djqueue.decorators import queue_command
 from djqueue.exceptions import Discard, EncodeError, Fail, InvalidMessage, NotSupported, QueueError, Retry
 from djqueue.executor import execute
+from djqueue.flow.gates import Gate
+from djqueue.flow.windows import Window, of_starts
 from djqueue.lanes import MOST, key_text, placed
 from djqueue.policies import Policy
 from djqueue.registry import registry
+from djqueue.scheduling.crontab import crontab
 from djqueue.settle import settle
 from djqueue.testing import run_due, virtual_time
 from djqueue.verdicts import Outcome, Verdict, hold_of

@@ -17,15 +17,7 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
 from djqueue.exceptions import EncodeError, InvalidMessage, MessageTooLarge, QueueError
-from djqueue.message import (
-    DEFAULT_MAX_SIZE,
-    Message,
-    encode,
-    new_id,
-    open_envelope,
-    pack_item,
-    unpack_item,
-)
+from djqueue.messages.envelope import DEFAULT_MAX_SIZE, Message, encode, new_id, open_envelope, pack_item, unpack_item
 from tests.app.models import Thing
 
 unhurried = settings(deadline=None, suppress_health_check=[HealthCheck.too_slow])
@@ -258,7 +250,7 @@ def test_a_signature_of_django_is_no_signature_here():
     from django.core import signing
 
     with pytest.raises(InvalidMessage):
-        opened(signing.dumps([1], salt="djqueue.message").encode())
+        opened(signing.dumps([1], salt="djqueue.messages.envelope").encode())
 
 
 @pytest.mark.parametrize("prefix", [b"djq2c", b"djq9i", b"djq2"])
@@ -287,10 +279,10 @@ def test_codecs_that_are_not_accepted_are_not_decoded(canary):
 
 
 def test_unknown_header_fields_are_ignored(monkeypatch):
-    from djqueue import message as module
+    from djqueue.messages import envelope
 
-    to_json = module.to_json
-    monkeypatch.setattr(module, "to_json", lambda fields, **options: to_json(fields | {"z": [1], "y": 2}, **options))
+    to_json = envelope.to_json
+    monkeypatch.setattr(envelope, "to_json", lambda fields, **options: to_json(fields | {"z": [1], "y": 2}, **options))
     envelope = opened(encode(message(1, metadata={"a": 1})))
     assert (envelope.command, envelope.metadata, envelope.arguments()) == ("app.commands.churn", {"a": 1}, ((1,), {}))
 
@@ -335,11 +327,11 @@ def test_keys_may_be_bytes():
 
 @pytest.mark.parametrize("empty", ["", b""])
 def test_an_empty_fallback_key_verifies_nothing(monkeypatch, empty, canary):
-    from djqueue import message as module
+    from djqueue.messages import envelope
 
     with monkeypatch.context() as patch:
-        key = module._key(empty)
-        patch.setattr(module, "_key", lambda secret: key)
+        key = envelope._key(empty)
+        patch.setattr(envelope, "_key", lambda secret: key)
         data = encode(message(Touch(canary)))
     with key_settings("good", empty), pytest.raises(InvalidMessage, match="bad signature"):
         opened(data)
@@ -513,7 +505,7 @@ def test_ids_after_a_fork_differ():
 
 def test_messages_need_no_models_to_be_imported():
     program = (
-        "import sys, djqueue.message, djqueue.codecs, djqueue.exceptions as all;"
+        "import sys, djqueue.messages.envelope, djqueue.messages.codecs, djqueue.exceptions as all;"
         "assert all.QueueException is all.QueueError;"
         "sys.exit('django.db.models' in sys.modules)"
     )

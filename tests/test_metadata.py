@@ -8,8 +8,8 @@ import pytest
 from django.db import transaction
 
 from djqueue import MetadataProducerConsumer, current_message, register_metadata_producer_consumer
-from djqueue.carriers import clear_metadata_producer_consumers
 from djqueue.decorators import queue_command
+from djqueue.messages.metadata import clear_metadata_producer_consumers
 from djqueue.queues import queues
 from djqueue.verdicts import Outcome
 from tests.life import message_for, run_one, serving
@@ -290,7 +290,7 @@ class TestRegistering:
 
 
 def errors(caplog):
-    return [one for one in caplog.records if one.levelno == logging.ERROR and one.name == "djqueue.carriers"]
+    return [one for one in caplog.records if one.levelno == logging.ERROR and one.name == "djqueue.messages.metadata"]
 
 
 @pytest.mark.backends("memory")

@@ -9,13 +9,13 @@ from math import inf
 import pytest
 from django.db import transaction
 
-from djqueue import Consumer, current_message, events, schedules
+from djqueue import Consumer, current_message, schedules, signals
 from djqueue.backends.base import Guard, Lease, Reaped
 from djqueue.consumer.loop import Loop, each
 from djqueue.consumer.quarantine import Quarantine
 from djqueue.consumer.reaper import Heart, Reaper
 from djqueue.decorators import queue_command
-from djqueue.notes import noted, notes
+from djqueue.messages.failures import noted, notes
 from djqueue.queues import queues
 from djqueue.results import Progress
 from djqueue.settle import settle
@@ -94,13 +94,13 @@ class TestHandlersAndReceivers:
         def leave(**kwargs):
             raise SystemExit
 
-        events.completed.connect(leave)
+        signals.completed.connect(leave)
         try:
             work.enqueue_many([(number,) for number in range(5)])
             with serving(drain=True) as consumer:
                 assert consumer.code() == 0
         finally:
-            events.completed.disconnect(leave)
+            signals.completed.disconnect(leave)
         assert queue.stats().done == 5
 
     @pytest.mark.backends("memory")
@@ -111,13 +111,13 @@ class TestHandlersAndReceivers:
             if child := os.fork():
                 children.append(child)
 
-        events.completed.connect(fork)
+        signals.completed.connect(fork)
         try:
-            events.emit(events.completed, "command", id="id", queue_name="default")
+            signals.emit(signals.completed, "command", id="id", queue_name="default")
         finally:
             if os.getpid() != parent:
                 os._exit(9)
-            events.completed.disconnect(fork)
+            signals.completed.disconnect(fork)
         assert [os.waitpid(child, 0)[1] for child in children] == [0]
 
 

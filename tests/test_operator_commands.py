@@ -19,7 +19,7 @@ from djqueue.consumer import Consumer
 from djqueue.decorators import queue_command
 from djqueue.management import errors, tables
 from djqueue.management.commands import queue_stats
-from djqueue.notes import noted, notes
+from djqueue.messages.failures import noted, notes
 from djqueue.queues import queues
 from djqueue.settle import settle
 from djqueue.verdicts import Outcome, Verdict

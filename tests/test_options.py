@@ -12,7 +12,7 @@ from djqueue.contradictions import CONTRADICTIONS
 from djqueue.decorators import queue_command
 from djqueue.exceptions import NotSupported
 from djqueue.executor import policy_of
-from djqueue.notes import notes
+from djqueue.messages.failures import notes
 from djqueue.policies import Policy
 from djqueue.running import open_entry
 from djqueue.verdicts import Outcome

@@ -5,9 +5,9 @@ from dataclasses import replace
 import pytest
 
 from djqueue.backends.base import Entry
-from djqueue.backends.gates import Gate
-from djqueue.backends.windows import Window
-from djqueue.message import new_id
+from djqueue.flow.gates import Gate
+from djqueue.flow.windows import Window
+from djqueue.messages.envelope import new_id
 from djqueue.queues import queues
 from tests.test_operator_commands import TOY, failure, run, run_json
 

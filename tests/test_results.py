@@ -16,8 +16,8 @@ from djqueue.backends.base import Entry, NoStore
 from djqueue.decorators import queue_command
 from djqueue.exceptions import CommandFailed, NoResult, ResultTimeout
 from djqueue.executor import execute
-from djqueue.message import pack_item
-from djqueue.notes import LONGEST_REASON
+from djqueue.messages.envelope import pack_item
+from djqueue.messages.failures import LONGEST_REASON
 from djqueue.queues import queues
 from djqueue.results import Progress
 from djqueue.settle import settle

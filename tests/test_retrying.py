@@ -17,8 +17,8 @@ from djqueue.backends.base import Entry, Lease
 from djqueue.backends.memory import MemoryQueue
 from djqueue.decorators import queue_command
 from djqueue.executor import execute
-from djqueue.message import new_id
-from djqueue.notes import LONGEST_REASON, notes
+from djqueue.messages.envelope import new_id
+from djqueue.messages.failures import LONGEST_REASON, notes
 from djqueue.policies import Policy
 from djqueue.queues import queues
 from djqueue.settle import VERBS, settle

@@ -6,11 +6,11 @@ from pathlib import Path
 
 import pytest
 
-from djqueue import events, verdicts
+from djqueue import signals, verdicts
 from djqueue.backends.base import Entry
 from djqueue.decorators import queue_command
 from djqueue.executor import execute
-from djqueue.notes import noted, notes
+from djqueue.messages.failures import noted, notes
 from djqueue.settle import settle, settle_alike
 from djqueue.testing import eventually
 from djqueue.verdicts import Outcome, Verdict
@@ -121,7 +121,7 @@ class TestReceivers:
         def raise_(sender, **named):
             raise ZeroDivisionError
 
-        signals = [getattr(events, name) for name in (*ALL, "enqueued")]
+        signals = [getattr(signals, name) for name in (*ALL, "enqueued")]
         for signal in signals:
             signal.connect(raise_)
         yield

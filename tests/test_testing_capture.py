@@ -8,7 +8,7 @@ import pytest
 from django.db import IntegrityError, transaction
 from django.test import SimpleTestCase, TestCase, override_settings
 
-from djqueue import events
+from djqueue import signals
 from djqueue.decorators import queue_command
 from djqueue.queues import queues
 from djqueue.testing import Enqueued, capture_enqueued, enqueued_on_commit, run_due
@@ -118,12 +118,12 @@ class OnMemory(TestCase):
         def take(**kwargs):
             queues["default"].read()
 
-        events.enqueued.connect(take)
+        signals.enqueued.connect(take)
         try:
             with capture_enqueued() as calls:
                 paint()
         finally:
-            events.enqueued.disconnect(take)
+            signals.enqueued.disconnect(take)
         with self.assertRaisesRegex(LookupError, "gone before"):
             calls[0].args  # noqa: B018
 
@@ -132,12 +132,12 @@ class OnMemory(TestCase):
             capture_enqueued()
 
     def test_it_listens_no_longer_than_its_block(self):
-        before = len(events.enqueued.receivers)
+        before = len(signals.enqueued.receivers)
         with enqueued_on_commit() as enqueued:
             pass
         with enqueued_on_commit():
             paint()
-        assert (enqueued, len(events.enqueued.receivers)) == ([], before)
+        assert (enqueued, len(signals.enqueued.receivers)) == ([], before)
 
 
 @override_settings(QUEUES={"default": MEMORY})

@@ -9,7 +9,7 @@ from django.core.exceptions import SynchronousOnlyOperation
 from django.db import DatabaseError, connection, connections, transaction
 from django.test import SimpleTestCase, TestCase, override_settings
 
-from djqueue import current_message, events
+from djqueue import current_message, signals
 from djqueue.classes import QueueCommand
 from djqueue.decorators import queue_command
 from djqueue.exceptions import CommandFailed, Discard
@@ -276,11 +276,11 @@ class RunDue:
             run_due()
 
     def test_it_leaves_no_ears_and_no_patches(self):
-        ears = {name: len(getattr(events, name).receivers) for name in ("enqueued", "completed", "failed")}
+        ears = {name: len(getattr(signals, name).receivers) for name in ("enqueued", "completed", "failed")}
         explode()
         with self.assertRaises(ValueError):
             run_due(raise_errors=True)
-        assert {name: len(getattr(events, name).receivers) for name in ears} == ears
+        assert {name: len(getattr(signals, name).receivers) for name in ears} == ears
         assert "close" not in vars(connections["default"])
 
 

@@ -11,12 +11,12 @@ from math import inf
 import pytest
 
 from djqueue.backends.entries import Entry, Refusal
-from djqueue.backends.gates import Gate
 from djqueue.backends.memory import MemoryQueue, MemoryStore
 from djqueue.backends.operators import PAGE
 from djqueue.decorators import queue_command
 from djqueue.exceptions import InvalidQueueError, QueueError
-from djqueue.message import new_id
+from djqueue.flow.gates import Gate
+from djqueue.messages.envelope import new_id
 from djqueue.queues import queues
 from djqueue.testing.patience import eventually, together
 from djqueue.testing.steps import put

@@ -6,7 +6,7 @@ import pytest
 
 from djqueue import Throttle
 from djqueue.decorators import queue_command
-from djqueue.durations import clock
+from djqueue.utils import clock
 from tests.backends import FULL
 from tests.life import only, serving
 from tests.site import until

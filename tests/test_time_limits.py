@@ -11,7 +11,7 @@ from djqueue import current_message
 from djqueue.consumer import STUCK
 from djqueue.decorators import queue_command
 from djqueue.exceptions import TimeLimitExceeded
-from djqueue.notes import notes
+from djqueue.messages.failures import notes
 from djqueue.queues import queues
 from djqueue.running import CurrentMessage
 from djqueue.testing import eventually

@@ -7,8 +7,8 @@ import pytest
 
 from djqueue import Retry, current_message
 from djqueue.decorators import queue_command
-from djqueue.event_consumers import clear_event_consumers, register_event_consumer
-from djqueue.notes import notes
+from djqueue.messages.failures import notes
+from djqueue.messages.metadata import clear_event_consumers, register_event_consumer
 from djqueue.policies import Policy
 from djqueue.settle import settle
 from djqueue.verdicts import Outcome, Verdict

@@ -9,7 +9,7 @@ from django.db import connections, transaction
 
 from djqueue.decorators import queue_command
 from djqueue.exceptions import Retry
-from djqueue.fingerprints import fingerprint
+from djqueue.messages.fingerprint import fingerprint
 from djqueue.queues import queues
 from djqueue.testing.patience import eventually, together
 from djqueue.verdicts import Outcome

@@ -11,7 +11,7 @@ from hypothesis import strategies as st
 
 from djqueue.backends.spending import Account, refund, spend
 from djqueue.backends.store import Budget
-from djqueue.backends.windows import FINEST, LIMITED, SPACED, Log, Window, forgettable, granted, returned, room
+from djqueue.flow.windows import FINEST, LIMITED, SPACED, Log, Window, forgettable, granted, returned, room
 
 START = 1_700_000_000_000_000
 spans = st.sampled_from([0.001, 0.1, 0.3333333, 1.0, 86400.0]) | st.floats(0.001, 1000)

@@ -11,10 +11,10 @@ from collections.abc import Callable
 from dataclasses import replace
 from typing import TYPE_CHECKING
 
-from djqueue import events
+from djqueue import signals
 from djqueue.backends.entries import DELAYED, Claimed, Entry, untried
 from djqueue.backends.guards import AnyGuard, Debounce, Mark, Ruling, rule
-from djqueue.logs import tell
+from djqueue.utils import tell
 
 if TYPE_CHECKING:
     from djqueue.backends.base import BaseQueue
@@ -59,7 +59,7 @@ def _put_undecided(queue: BaseQueue, entry: Entry, put: Callable[[Entry], bool],
     """A debounced command bears to be run too often; not to be forgotten."""
     text = "%s: the store of %s cannot say whether a debounced call counts, so it does"
     tell(logger, logging.ERROR, text, entry.label, queue.alias, exc_info=error)
-    events.emit(events.debounce_failed, entry.label, id=entry.id, queue_name=queue.alias, exception=error)
+    signals.emit(signals.debounce_failed, entry.label, id=entry.id, queue_name=queue.alias, exception=error)
     return put(entry)
 
 

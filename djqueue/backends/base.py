@@ -30,10 +30,9 @@ from djqueue.backends.guards import AnyGuard, Debounce, Guard, Unique
 from djqueue.backends.items import ItemVerbs
 from djqueue.backends.operators import OperatorVerbs
 from djqueue.backends.store import BaseStore, Budget, NoStore
-from djqueue.durations import seconds
 from djqueue.exceptions import InvalidMessage
-from djqueue.logs import tell
-from djqueue.message import new_id
+from djqueue.messages.envelope import new_id
+from djqueue.utils import seconds, tell
 
 __all__ = [
     "AnyGuard",

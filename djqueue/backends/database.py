@@ -54,8 +54,8 @@ from djqueue.backends.sql.session import Session, joined, run
 from djqueue.backends.sql.text import ALL, NONE
 from djqueue.backends.unanswered import Unanswered
 from djqueue.exceptions import InvalidQueueError
-from djqueue.logs import plain, tell
-from djqueue.notes import noted
+from djqueue.messages.failures import noted
+from djqueue.utils import plain, tell
 
 __all__ = ["DatabaseQueue", "DatabaseStore"]
 

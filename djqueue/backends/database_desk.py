@@ -1,6 +1,6 @@
 """The rows of lanes, as one transaction holds them: read, changed, and put where they belong.
 
-What is decided is in :mod:`djqueue.backends.gates`, the same on every database; the statements are in
+What is decided is in :mod:`djqueue.flow.gates`, the same on every database; the statements are in
 :mod:`djqueue.backends.sql.lanes`.
 """
 
@@ -10,13 +10,13 @@ from collections.abc import Iterable, Sequence
 from contextlib import contextmanager
 from typing import NamedTuple
 
-from djqueue.backends import gates
 from djqueue.backends.database_rows import chunks
 from djqueue.backends.database_turns import Held, Waiting, back, head_of
-from djqueue.backends.gates import Gate, Head
 from djqueue.backends.sql.common import Dialect
 from djqueue.backends.sql.gated import gate_of, number_of
 from djqueue.backends.sql.session import Session
+from djqueue.flow import gates
+from djqueue.flow.gates import Gate, Head
 
 
 class Ticket(NamedTuple):

@@ -10,12 +10,12 @@ from typing import NamedTuple
 from djqueue.backends.database_desk import Desk, Ticket, at_desk, make_lanes, outers_of
 from djqueue.backends.database_turns import Draw, Held, Turn, Turns, after, back
 from djqueue.backends.entries import Lease
-from djqueue.backends.gates import HOLD_LANE, HOLD_ORDER, HOLD_PARK, Lane, deferred
 from djqueue.backends.sql.common import Arrival, Ask, Dialect
 from djqueue.backends.sql.gated import gate_of
 from djqueue.backends.sql.lanes import Glance, one_of, picked
 from djqueue.backends.sql.session import Session
 from djqueue.backends.sql.text import ALL, BACKWARDS, LEASED, OPEN, ORDER, OUT, TIMED
+from djqueue.flow.gates import HOLD_LANE, HOLD_ORDER, HOLD_PARK, Lane, deferred
 
 TAKEN_IN = 200
 """So many tickets, and so many lanes whose time has come, one claim looks at."""

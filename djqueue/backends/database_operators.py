@@ -9,12 +9,12 @@ from djqueue.backends.database_desk import make_lanes
 from djqueue.backends.database_lanes import change_lane
 from djqueue.backends.database_rows import LONGEST, STATES, chunks, lane_record_of, micros, record_of
 from djqueue.backends.entries import LEASED, READY, LaneRecord, QueueStats, Record
-from djqueue.backends.gates import Lane
 from djqueue.backends.sql.common import Dialect
 from djqueue.backends.sql.gated import number_of
 from djqueue.backends.sql.operators import CAP
 from djqueue.backends.sql.session import Session
-from djqueue.durations import priority as checked_priority
+from djqueue.flow.gates import Lane
+from djqueue.utils import priority as checked_priority
 
 PAGE = 50
 """So many lanes are looked into at once."""

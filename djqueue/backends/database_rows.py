@@ -6,13 +6,13 @@ from collections.abc import Callable, Iterable, Iterator, Mapping
 from math import ceil, inf
 from typing import NamedTuple
 
-from djqueue.backends import gates
-from djqueue.backends.batches import portions, slices
 from djqueue.backends.entries import DELAYED, LEASED, READY, Entry, LaneRecord, Lease, Record
 from djqueue.backends.guards import AnyGuard, Guard
 from djqueue.backends.sql.common import Arrival, Ask
 from djqueue.backends.sql.gated import gate_of, number_of
 from djqueue.backends.sql.text import ALL, MOST, NOWHERE, OPEN, TIMED
+from djqueue.flow import gates
+from djqueue.utils import portions, slices
 
 STATES = (READY, DELAYED, LEASED, DELAYED, LEASED)
 """By their number in the table; higher ones are ready in a lane."""

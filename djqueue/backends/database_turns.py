@@ -8,11 +8,11 @@ from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from typing import NamedTuple
 
-from djqueue.backends import gates
-from djqueue.backends.gates import LINE, Head, Lane, Place
 from djqueue.backends.sql.gated import gate_of, number_of, text_of
 from djqueue.backends.sql.text import MOST, NOWHERE, OPEN, TIMED
-from djqueue.backends.windows import Log
+from djqueue.flow import gates
+from djqueue.flow.gates import LINE, Head, Lane, Place
+from djqueue.flow.windows import Log
 
 MOST_READ = 1000
 """So many entries of one lane are looked at in one claim at most."""

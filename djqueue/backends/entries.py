@@ -2,9 +2,12 @@
 
 from __future__ import annotations
 
+import threading
 from dataclasses import dataclass, replace
 from math import inf
 from typing import NamedTuple
+
+from djqueue.utils import plain
 
 READY, DELAYED, LEASED, DEAD, DONE = "ready", "delayed", "leased", "dead", "done"
 EMPTY = "empty"
@@ -166,3 +169,14 @@ class LaneRecord:
     """As :meth:`Gate.written` has it."""
     cursor: str = ""
     """Pass this as ``after`` to go on behind this record."""
+
+
+def log_extra(queue_alias: str, entry: Entry) -> dict[str, object]:
+    """The ``extra`` of a log record about a message. It never holds the arguments."""
+    return {
+        "message_id": plain(entry.id),
+        "command": plain(entry.label),
+        "queue": queue_alias,
+        "attempt": entry.attempts,
+        "worker": threading.current_thread().name,
+    }

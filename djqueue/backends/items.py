@@ -9,16 +9,15 @@ from dataclasses import replace
 from datetime import timedelta
 
 from djqueue import conf
-from djqueue.backends.entries import DELAYED, LEASED, READY, Entry, Lease, untried
+from djqueue.backends.entries import DELAYED, LEASED, READY, Entry, Lease, log_extra, untried
 from djqueue.backends.guards import Mark, Unique
 from djqueue.backends.operators import PAGE
-from djqueue.durations import priority as checked_priority
-from djqueue.durations import seconds
 from djqueue.exceptions import InvalidMessage, QueueError
-from djqueue.fingerprints import fingerprint
-from djqueue.logs import about, tell
-from djqueue.message import new_id, pack_item, unpack_item
-from djqueue.notes import noted
+from djqueue.messages.envelope import new_id, pack_item, unpack_item
+from djqueue.messages.failures import noted
+from djqueue.messages.fingerprint import fingerprint
+from djqueue.utils import priority as checked_priority
+from djqueue.utils import seconds, tell
 
 logger = logging.getLogger(__name__)
 
@@ -140,7 +139,7 @@ class ItemVerbs:
             reason = f"its holder died: {held.entry.lost} starts never reported"
             self._put_aside(held, reason)
             text = "An item of %s went to the error queue: %s"
-            tell(logger, logging.ERROR, text, self.name, reason, extra=about(self, held.entry))
+            tell(logger, logging.ERROR, text, self.name, reason, extra=log_extra(self.alias, held.entry))
         return None
 
     def _put_aside(self, held: Lease, reason: str) -> None:

@@ -7,11 +7,11 @@ from dataclasses import replace
 from math import inf
 from typing import NamedTuple
 
-from djqueue.backends import gates
 from djqueue.backends.entries import LaneRecord
-from djqueue.backends.gates import HOLD_LANE, HOLD_PARK, LINE, OPEN, TIMED, Gate, Head, Lane, Place
 from djqueue.backends.lines import Line
 from djqueue.backends.memory_operators import Item
+from djqueue.flow import gates
+from djqueue.flow.gates import HOLD_LANE, HOLD_PARK, LINE, OPEN, TIMED, Gate, Head, Lane, Place
 
 
 class Turn(NamedTuple):

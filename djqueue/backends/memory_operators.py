@@ -7,7 +7,7 @@ from collections.abc import Iterable
 from dataclasses import replace
 
 from djqueue.backends.entries import DELAYED, LEASED, READY, Entry, LaneRecord, QueueStats, Record
-from djqueue.durations import priority as checked_priority
+from djqueue.utils import priority as checked_priority
 
 IN_LANES = "lanes"
 """What the cursors begin with of what waits in lanes: numbers and texts do not compare, so it stands alone."""

@@ -39,9 +39,9 @@ from djqueue.backends.redis_link import Link, connections, is_wrong_type
 from djqueue.backends.redis_store import Keys, RedisStore
 from djqueue.backends.remembering import Span, remembering
 from djqueue.backends.unanswered import Unanswered
-from djqueue.durations import priority as checked_priority
 from djqueue.exceptions import InvalidQueueError
-from djqueue.logs import plain, tell
+from djqueue.utils import plain, tell
+from djqueue.utils import priority as checked_priority
 
 __all__ = ["RedisBlockingQueue", "RedisQueue", "RedisStore", "connections"]
 

@@ -12,8 +12,7 @@ from urllib.parse import parse_qs, urlsplit
 from djqueue.backends.lua import Script
 from djqueue.backends.redis_wire import untext
 from djqueue.exceptions import InvalidQueueError, QueueFull
-from djqueue.hints import nearest
-from djqueue.logs import tell
+from djqueue.utils import nearest, tell
 
 try:
     import redis

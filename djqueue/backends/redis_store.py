@@ -13,8 +13,8 @@ from djqueue.backends.lua import SCRIPTS
 from djqueue.backends.redis_link import Link, is_wrong_type
 from djqueue.backends.redis_wire import milliseconds, portions, slices, until, window_args
 from djqueue.backends.spending import KEY, SPACING_KEY, Grant
-from djqueue.backends.windows import Window
 from djqueue.exceptions import NotSupported
+from djqueue.flow.windows import Window
 
 OWN = "queue:"
 """The name of a budget that one queue alone has begins with this; the name of the queue follows."""

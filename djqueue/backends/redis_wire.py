@@ -5,7 +5,7 @@ from __future__ import annotations
 from functools import partial
 from math import ceil, inf
 
-from djqueue.backends import batches
+from djqueue import utils
 from djqueue.backends.entries import LEASED, READY, Entry, Fact, LaneRecord, Lease, Record
 from djqueue.backends.guards import UNIQUE_FOR, WAITED_FOR, AnyGuard, Debounce, Guard, Unique
 from djqueue.backends.store import Budget
@@ -208,9 +208,9 @@ def fact_args(fact: Fact | None, place: int) -> tuple[str, bytes]:
     return ("", b"") if fact is None else (f"{place} {milliseconds(fact.ttl)}", fact.value)
 
 
-slices = partial(batches.slices, most=AT_ONCE)
+slices = partial(utils.slices, most=AT_ONCE)
 """As many as one call should carry."""
 
 
-portions = partial(batches.portions, most=AT_ONCE, most_bytes=BYTES_AT_ONCE)
+portions = partial(utils.portions, most=AT_ONCE, most_bytes=BYTES_AT_ONCE)
 """As many as one call should carry, by number and by bytes."""

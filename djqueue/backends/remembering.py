@@ -6,8 +6,8 @@ from collections import OrderedDict
 from datetime import timedelta
 from math import inf
 
-from djqueue.durations import seconds, whole
 from djqueue.exceptions import InvalidQueueError
+from djqueue.utils import seconds, whole
 
 KEEP_DONE = 100_000
 """So many ids are kept if only a time bounds them."""

@@ -8,7 +8,7 @@ from __future__ import annotations
 import json
 from typing import TYPE_CHECKING, NamedTuple
 
-from djqueue.backends.windows import Log, Window, adopted, granted, returned, room
+from djqueue.flow.windows import Log, Window, adopted, granted, returned, room
 
 if TYPE_CHECKING:
     from djqueue.backends.store import BaseStore, Budget

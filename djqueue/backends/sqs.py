@@ -27,7 +27,7 @@ from djqueue.backends.sqs_link import ClientError, Link, clients, code_of
 from djqueue.backends.sqs_messages import Messages, Received
 from djqueue.backends.sqs_wire import AT_ONCE, clock
 from djqueue.exceptions import NotSent, NotSupported, QueueError
-from djqueue.logs import tell
+from djqueue.utils import tell
 
 __all__ = ["SqsQueue", "clients"]
 

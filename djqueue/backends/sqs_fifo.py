@@ -11,10 +11,10 @@ from math import inf
 
 from djqueue.backends import wire
 from djqueue.backends.entries import Entry, Lease
-from djqueue.backends.gates import Gate
 from djqueue.backends.sqs_wire import LONGEST_KEPT
 from djqueue.backends.store import BaseStore
 from djqueue.exceptions import NotSupported
+from djqueue.flow.gates import Gate
 
 
 class Changes:

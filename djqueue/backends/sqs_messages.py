@@ -16,7 +16,7 @@ from djqueue.backends.sqs_fifo import Changes
 from djqueue.backends.sqs_link import Link, Told
 from djqueue.backends.sqs_wire import Receipt, clock
 from djqueue.exceptions import MessageTooLarge, NotSent, QueueError
-from djqueue.logs import tell
+from djqueue.utils import tell
 
 logger = logging.getLogger(__name__)
 

@@ -10,11 +10,12 @@ from functools import partial
 from hashlib import sha256
 from math import ceil
 
-from djqueue.backends import batches, wire
+from djqueue import utils
+from djqueue.backends import wire
 from djqueue.backends.entries import DEAD, Entry
-from djqueue.durations import clock
 from djqueue.exceptions import InvalidQueueError
-from djqueue.message import new_id
+from djqueue.messages.envelope import new_id
+from djqueue.utils import clock
 
 AT_ONCE = 10
 """Messages in one call, which is all that SQS takes."""
@@ -96,10 +97,10 @@ def _key(text: str) -> str:
 
 def portions(messages: Sequence[dict], most: int) -> Iterator[list[dict]]:
     """As many as one call takes, by number and by bytes."""
-    return batches.portions(messages, AT_ONCE, most, lambda message: len(message["MessageBody"]))
+    return utils.portions(messages, AT_ONCE, most, lambda message: len(message["MessageBody"]))
 
 
-slices = partial(batches.slices, most=AT_ONCE)
+slices = partial(utils.slices, most=AT_ONCE)
 """As many as one call takes."""
 
 

@@ -8,8 +8,8 @@ from dataclasses import dataclass
 
 from djqueue.backends import spending
 from djqueue.backends.spending import Grant
-from djqueue.backends.windows import Window
 from djqueue.exceptions import NotSupported
+from djqueue.flow.windows import Window
 
 
 @dataclass(frozen=True, slots=True)

@@ -6,7 +6,7 @@ import threading
 from collections.abc import Iterator
 from contextlib import contextmanager
 
-from djqueue.durations import clock
+from djqueue.utils import clock
 
 
 class Unanswered:

@@ -11,8 +11,8 @@ from math import inf
 from typing import Protocol
 
 from djqueue.backends.entries import Entry, Lease
-from djqueue.logs import tell
-from djqueue.message import new_id
+from djqueue.messages.envelope import new_id
+from djqueue.utils import tell
 
 logger = logging.getLogger(__name__)
 

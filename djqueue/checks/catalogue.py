@@ -8,7 +8,7 @@ from typing import Any
 
 from django.core.checks import CheckMessage, Error, Warning
 
-from djqueue import hints
+from djqueue import utils
 
 TAG = "djqueue"
 """``manage.py check --tag djqueue`` runs these checks alone."""
@@ -126,7 +126,7 @@ def say(id: str, **named: Any) -> CheckMessage:
     return kind(message, hint=hint, id=f"djqueue.{id}")
 
 
-nearest = partial(hints.nearest, elsewhere=ELSEWHERE)
+nearest = partial(utils.nearest, elsewhere=ELSEWHERE)
 """The valid name that was probably meant, or None."""
 
 

@@ -14,13 +14,13 @@ from djqueue.backends.base import BaseQueue
 from djqueue.backends.memory import MemoryQueue
 from djqueue.checks.catalogue import ELSEWHERE, TAG, near, near_or_moved, say
 from djqueue.checks.values import VALUES
-from djqueue.durations import seconds
 from djqueue.exceptions import InvalidQueueError
 from djqueue.queues import build, load_class
 from djqueue.throttle import ELSEWHERE as THROTTLE_ELSEWHERE
 from djqueue.throttle import REQUIRED as THROTTLE_REQUIRED
 from djqueue.throttle import SETTINGS as THROTTLE_KEYS
 from djqueue.throttle import bare
+from djqueue.utils import seconds
 
 TWINS = ("QUEUE_CLASS", "QUEUE_NAME", "QUEUE_OPTIONS")
 """What the default queue is made of, unless it is in QUEUES."""

@@ -11,9 +11,9 @@ from django.core.exceptions import ImproperlyConfigured
 
 from djqueue import conf
 from djqueue.checks.catalogue import TAG, near_or_moved, nearest, say
-from djqueue.codecs import CODECS
-from djqueue.durations import seconds, whole
+from djqueue.messages.codecs import CODECS
 from djqueue.options import OPTIONS, is_exception
+from djqueue.utils import seconds, whole
 
 
 def _passes(check: Callable[..., object], **bounds: float) -> Callable[[object], bool]:

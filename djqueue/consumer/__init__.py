@@ -19,14 +19,13 @@ from queue import Empty, SimpleQueue
 from django.core.checks import CheckMessage
 from django.db import connections
 
-from djqueue import conf, events
+from djqueue import conf, signals
 from djqueue.backends.base import BaseQueue
 from djqueue.consumer.crew import Crew, alike
 from djqueue.consumer.inherited import leave_in_children
-from djqueue.durations import seconds, whole
-from djqueue.logs import tell
 from djqueue.queues import queues as all_queues
 from djqueue.registry import autodiscover, registry
+from djqueue.utils import seconds, tell, whole
 
 __all__ = ["Consumer", "Options"]
 
@@ -129,11 +128,11 @@ class Consumer:
         if not self._stores_answer():
             return STORE_UNREACHABLE
         crew = Crew(self, limit)
-        events.emit(events.consumer_started, self)
+        signals.emit(signals.consumer_started, self)
         try:
             worn_out = self._serve(crew)
         finally:
-            events.emit(events.consumer_stopping, self)
+            signals.emit(signals.consumer_stopping, self)
             code = self._end(crew)
             self._words, self._stops = SimpleQueue(), 0
         return STUCK if worn_out else code

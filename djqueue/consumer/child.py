@@ -19,9 +19,9 @@ from typing import IO, Any
 import django
 
 from djqueue.consumer.isolation import GO, LENGTH, Begins, Errand, Ready, Told
-from djqueue.forks import handle_signals
-from djqueue.notes import kind_of, text_of
+from djqueue.messages.failures import kind_of, text_of
 from djqueue.policies import Policy
+from djqueue.utils import handle_signals
 from djqueue.verdicts import Verdict
 
 STDIN = 0

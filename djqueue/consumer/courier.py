@@ -10,16 +10,15 @@ from threading import Event
 
 from djqueue import conf
 from djqueue.backends.base import BaseQueue
-from djqueue.backends.gates import Gate
 from djqueue.consumer.holdings import Held, Holdings
 from djqueue.consumer.loop import Loop, each
-from djqueue.durations import clock, seconds
 from djqueue.exceptions import QueueError
+from djqueue.flow.gates import Gate
 from djqueue.kept import Progress, are_cancelled, is_cancelled, report_progress
-from djqueue.logs import tell
 from djqueue.policies import Policy
 from djqueue.running import Control
 from djqueue.settle import proof_of
+from djqueue.utils import clock, seconds, tell
 
 logger = logging.getLogger(__name__)
 

@@ -11,6 +11,7 @@ from operator import attrgetter
 from typing import TYPE_CHECKING
 
 from djqueue.backends.base import BaseQueue
+from djqueue.backends.entries import log_extra
 from djqueue.consumer.courier import Courier, HeldControl
 from djqueue.consumer.feeder import Feeder, Hands
 from djqueue.consumer.holdings import Held, Holdings
@@ -25,11 +26,10 @@ from djqueue.consumer.scheduler import Scheduler
 from djqueue.consumer.settler import Settler, Settlers
 from djqueue.consumer.warden import Warden
 from djqueue.consumer.worker import Worker
-from djqueue.durations import clock
 from djqueue.exceptions import TimeLimitExceeded
 from djqueue.executor import report
 from djqueue.jobs import judged
-from djqueue.logs import about, plain, tell
+from djqueue.utils import clock, plain, tell
 from djqueue.verdicts import Outcome, Verdict
 
 if TYPE_CHECKING:
@@ -197,7 +197,7 @@ class Crew:
         error.add_note(f"It is here:\n{worker.where()}")
         text = "%s is stuck (message %s): %s; its thread is left behind"
         names = plain(entry.label), plain(entry.id)
-        tell(logger, logging.WARNING, text, *names, error, extra=about(held.queue, entry))
+        tell(logger, logging.WARNING, text, *names, error, extra=log_extra(held.queue.alias, entry))
         verdict = replace(judged(policy, error, entry), seconds=ran, keep=policy.keeps_result)
         report(held.queue, held.lease, verdict)
         self._finish(held, verdict)

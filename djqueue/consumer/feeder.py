@@ -9,7 +9,7 @@ from collections.abc import Callable, Sequence
 from contextlib import suppress
 from dataclasses import dataclass
 
-from djqueue import events
+from djqueue import signals
 from djqueue.backends.base import BaseQueue, Claimed
 from djqueue.consumer.courier import note_cancelled
 from djqueue.consumer.holdings import Held, Holdings, units_of
@@ -19,7 +19,7 @@ from djqueue.consumer.pool import Pool
 from djqueue.consumer.quarantine import Quarantine
 from djqueue.consumer.settler import Settlers
 from djqueue.consumer.starvation import is_for_want
-from djqueue.durations import clock
+from djqueue.utils import clock
 from djqueue.verdicts import Outcome, Verdict
 
 logger = logging.getLogger(__name__)
@@ -90,7 +90,7 @@ class Feeder(Loop):
     def _note_dry(self, began: float) -> None:
         if self.dry is None:
             for queue in self._queues:
-                events.emit(events.empty, queue.alias, queue_name=queue.alias)
+                signals.emit(signals.empty, queue.alias, queue_name=queue.alias)
         self.dry = began
 
     def rouse(self) -> None:

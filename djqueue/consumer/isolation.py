@@ -18,7 +18,7 @@ from typing import IO, Any
 from djqueue.consumer.courier import HeldControl
 from djqueue.consumer.holdings import Held
 from djqueue.executor import declared, report
-from djqueue.notes import kind_of, text_of
+from djqueue.messages.failures import kind_of, text_of
 from djqueue.policies import Policy
 from djqueue.verdicts import Verdict, not_now
 

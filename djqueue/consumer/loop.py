@@ -15,8 +15,8 @@ from django.db import close_old_connections, connections
 from djqueue.backends.base import BaseQueue
 from djqueue.consumer.member import Member
 from djqueue.consumer.starvation import PATIENCE
-from djqueue.logs import tell
-from djqueue.notes import text_of
+from djqueue.messages.failures import text_of
+from djqueue.utils import tell
 
 logger = logging.getLogger(__name__)
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 import threading
 
 from djqueue.consumer.starvation import Starvation
-from djqueue.notes import text_of
+from djqueue.messages.failures import text_of
 
 
 class Member(threading.Thread):

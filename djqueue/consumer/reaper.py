@@ -10,13 +10,13 @@ from dataclasses import replace
 from functools import partial
 from math import inf
 
-from djqueue import conf, events
+from djqueue import conf, signals
 from djqueue.backends.base import BaseQueue
+from djqueue.backends.entries import log_extra
 from djqueue.consumer.holdings import Held, Holdings
 from djqueue.consumer.loop import LONGEST_PAUSE, Loop, each
-from djqueue.durations import clock, seconds, whole
-from djqueue.logs import about, plain, tell
 from djqueue.settle import proof_of
+from djqueue.utils import clock, plain, seconds, tell, whole
 
 logger = logging.getLogger(__name__)
 
@@ -82,7 +82,7 @@ class Heart(Loop):
         held.lost = True
         if held.verdict is None:  # else it is being settled, or has just been
             text, entry = "The lease of message %s is lost", held.lease.entry
-            tell(logger, logging.WARNING, text, plain(entry.id), extra=about(held.queue, entry))
+            tell(logger, logging.WARNING, text, plain(entry.id), extra=log_extra(held.queue.alias, entry))
 
 
 class Reaper(Loop):
@@ -176,4 +176,4 @@ class Reaper(Loop):
             if dropped:
                 text = "%s: %d entries left the error queue, beyond QUEUE_MAX_ERRORS or QUEUE_MAX_ERROR_AGE"
                 tell(logger, logging.WARNING, text, queue.alias, dropped, extra={"queue": queue.alias})
-                events.emit(events.errors_dropped, queue.alias, queue_name=queue.alias, count=dropped)
+                signals.emit(signals.errors_dropped, queue.alias, queue_name=queue.alias, count=dropped)

@@ -16,13 +16,12 @@ from djqueue import producer, standing
 from djqueue.backends.base import BaseQueue, Guard
 from djqueue.command import Call, PeriodicCommand
 from djqueue.consumer.loop import Loop, each
-from djqueue.crontab import Crontab
-from djqueue.durations import clock
-from djqueue.logs import tell
 from djqueue.queues import queues
 from djqueue.registry import registry
+from djqueue.scheduling.crontab import Crontab
+from djqueue.scheduling.timetables import Rule
 from djqueue.standing import Schedule
-from djqueue.timetables import Rule
+from djqueue.utils import clock, tell
 
 logger = logging.getLogger(__name__)
 

@@ -7,8 +7,7 @@ import gc
 import os
 import time
 
-from djqueue.frames import chained
-from djqueue.notes import text_of
+from djqueue.messages.failures import chained, text_of
 
 PATIENCE = 1.0  # seconds after which it will not pass by itself
 ROOM = 2 << 20  # bytes: more than the interpreter asks for at a time

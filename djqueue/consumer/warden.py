@@ -6,7 +6,7 @@ from collections.abc import Callable
 
 from djqueue.consumer.holdings import Held, Holdings
 from djqueue.consumer.loop import Loop, each
-from djqueue.durations import clock
+from djqueue.utils import clock
 
 LOOK = 0.5  # seconds between two looks
 

@@ -20,15 +20,14 @@ from typing import TYPE_CHECKING, Any
 from django.db import connections
 from django.db.backends.base.base import BaseDatabaseWrapper
 
+from djqueue.backends.entries import log_extra
 from djqueue.consumer.holdings import Held
 from djqueue.consumer.member import Member
 from djqueue.consumer.starvation import is_for_want
-from djqueue.durations import clock
 from djqueue.executor import BEHIND, are_apart, batch_of, execute, execute_batch
-from djqueue.frames import release
 from djqueue.handlers import Binding
-from djqueue.logs import about, tell
-from djqueue.notes import kind_of
+from djqueue.messages.failures import kind_of, release
+from djqueue.utils import clock, tell
 from djqueue.verdicts import Outcome, Verdict, hold_of
 
 if TYPE_CHECKING:
@@ -171,7 +170,7 @@ class Worker(Member):
                 return [isolated or execute(first.queue, first.lease, self._await, controls[0], self.binding)]
             return execute_batch(first.queue, [held.lease for held in batch], controls, self.binding)
         except BaseException as error:  # not the command's, which execute() judges; nothing may end the thread
-            extra = about(first.queue, first.lease.entry)
+            extra = log_extra(first.queue.alias, first.lease.entry)
             tell(logger, logging.ERROR, "A message could not be run", exc_info=error, extra=extra)
             return [_not_run(held, error) for held in batch]
         finally:

@@ -12,7 +12,7 @@ from typing import Any, NamedTuple
 from djqueue.backends.base import BaseQueue
 from djqueue.backends.entries import DELAYED, READY, Entry, Record
 from djqueue.management.tables import NONE, asking, cut, duration, moment, printable, span
-from djqueue.notes import notes
+from djqueue.messages.failures import notes
 
 HEAD = ("id", "queue", "command", "died", "starts", "reason")
 CHUNK = 500

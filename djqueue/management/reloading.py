@@ -16,7 +16,7 @@ from django.apps import apps
 from django.utils import autoreload
 
 from djqueue.consumer import STUCK, Consumer
-from djqueue.logs import tell
+from djqueue.utils import tell
 
 logger = logging.getLogger(__name__)
 

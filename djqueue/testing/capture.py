@@ -7,7 +7,7 @@ from contextlib import AbstractContextManager, contextmanager
 
 from django.db import connections
 
-from djqueue import events
+from djqueue import signals
 from djqueue.backends.base import Record
 from djqueue.queues import queues
 from djqueue.testing.commits import refuse_eager, registered, run_registered
@@ -45,14 +45,14 @@ def enqueued_on_commit(using: str = "default") -> Iterator[list[Enqueued]]:
 
     used = [connections[alias] for alias in _databases(using)]
     before = [[savepoints for savepoints, *_ in connection.run_on_commit] for connection in used]
-    events.enqueued.connect(note)
+    signals.enqueued.connect(note)
     try:
         yield enqueued
         while any(map(registered, used, before)):
             for connection, earlier in zip(used, before, strict=True):
                 run_registered(connection, earlier)
     finally:
-        events.enqueued.disconnect(note)
+        signals.enqueued.disconnect(note)
 
 
 def _record(queue_name: str, id: str) -> Record | None:

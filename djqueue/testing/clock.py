@@ -10,11 +10,11 @@ from unittest import mock
 
 from djqueue.backends.base import BaseQueue, NoStore
 from djqueue.backends.memory import MemoryQueue, MemoryStore
-from djqueue.durations import moment, seconds
 from djqueue.exceptions import NotSupported
 from djqueue.queues import queues as all_queues
 from djqueue.testing.commits import commit, send
 from djqueue.throttle import bare
+from djqueue.utils import moment, seconds
 
 Follow = Callable[[datetime], object]
 

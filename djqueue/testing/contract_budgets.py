@@ -7,8 +7,8 @@ from math import inf
 from unittest import mock
 
 from djqueue.backends.base import BaseQueue, Budget, Claimed
-from djqueue.backends.gates import Gate
-from djqueue.message import new_id
+from djqueue.flow.gates import Gate
+from djqueue.messages.envelope import new_id
 from djqueue.testing.contract_budgets_store import WINDOW, SpendContract, a_budget, another
 from djqueue.testing.contract_lanes_windows import gaps
 from djqueue.testing.lane_steps import EARLY, LONG, fill, runs_of

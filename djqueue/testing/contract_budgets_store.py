@@ -7,8 +7,8 @@ from math import inf
 from djqueue.backends.base import Budget
 from djqueue.backends.spending import Grant
 from djqueue.backends.store import BaseStore
-from djqueue.backends.windows import Window
-from djqueue.message import new_id
+from djqueue.flow.windows import Window
+from djqueue.messages.envelope import new_id
 from djqueue.testing.contract_lanes_windows import gaps
 from djqueue.testing.lane_steps import EARLY, LONG
 from djqueue.testing.patience import eventually, together

@@ -6,7 +6,7 @@ from dataclasses import replace
 
 from djqueue.backends.base import BaseQueue, Entry
 from djqueue.backends.entries import READY
-from djqueue.message import new_id
+from djqueue.messages.envelope import new_id
 from djqueue.testing.patience import together
 from djqueue.testing.steps import Contract, claim, names, nothing_to_claim, put, until_now_is, with_counts
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import replace
 
 from djqueue.backends.base import Debounce, Guard, Unique
-from djqueue.message import new_id
+from djqueue.messages.envelope import new_id
 from djqueue.testing.contract_debounce import LONG, DebounceContract
 from djqueue.testing.contract_extend import ExtendContract
 from djqueue.testing.patience import eventually, together

@@ -6,7 +6,7 @@ from dataclasses import replace
 
 from djqueue.backends.base import BaseQueue, Record
 from djqueue.backends.entries import DELAYED, LEASED, READY
-from djqueue.message import new_id
+from djqueue.messages.envelope import new_id
 from djqueue.testing.patience import eventually, together
 from djqueue.testing.steps import Contract, claim, entry, names, nothing_to_claim, put, with_counts
 

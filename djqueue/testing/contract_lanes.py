@@ -5,7 +5,7 @@ from __future__ import annotations
 import threading
 from math import inf
 
-from djqueue.backends.gates import Gate
+from djqueue.flow.gates import Gate
 from djqueue.testing.contract_lanes_operators import LaneOperatorsContract
 from djqueue.testing.contract_lanes_order import OrderedContract, lost
 from djqueue.testing.contract_lanes_shared import SharedGateContract

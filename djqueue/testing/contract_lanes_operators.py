@@ -6,7 +6,7 @@ from math import inf
 
 from djqueue.backends.base import BaseQueue, Unique
 from djqueue.backends.entries import LEASED, READY
-from djqueue.backends.gates import HOLD_LANE, Gate
+from djqueue.flow.gates import HOLD_LANE, Gate
 from djqueue.testing.lane_steps import (
     LONG,
     ORDERED,

@@ -5,8 +5,8 @@ from __future__ import annotations
 from dataclasses import replace
 from math import inf
 
-from djqueue.backends.gates import HOLD_PARK, Gate
-from djqueue.backends.windows import Window
+from djqueue.flow.gates import HOLD_PARK, Gate
+from djqueue.flow.windows import Window
 from djqueue.testing.lane_steps import (
     EARLY,
     LONG,

@@ -6,7 +6,7 @@ from dataclasses import replace
 from math import inf
 
 from djqueue.backends.base import BaseQueue, Lease
-from djqueue.backends.gates import HOLD_LANE, HOLD_ORDER, HOLD_PARK, Gate
+from djqueue.flow.gates import HOLD_LANE, HOLD_ORDER, HOLD_PARK, Gate
 from djqueue.testing.contract_lanes_windows import WindowsContract
 from djqueue.testing.lane_steps import (
     EARLY,

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from djqueue.backends.base import BaseQueue
-from djqueue.backends.gates import Gate
+from djqueue.flow.gates import Gate
 from djqueue.testing.lane_steps import LONG, OPEN, all_now, drained, fill, fill_each, lanes_of, runs_of, unit
 from djqueue.testing.steps import Contract, names, put, with_counts
 

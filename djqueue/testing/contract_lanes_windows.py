@@ -5,8 +5,8 @@ from __future__ import annotations
 from dataclasses import replace
 
 from djqueue.backends.base import BaseQueue
-from djqueue.backends.gates import Gate
-from djqueue.backends.windows import Window
+from djqueue.flow.gates import Gate
+from djqueue.flow.windows import Window
 from djqueue.testing.lane_steps import (
     EARLY,
     LONG,

@@ -8,8 +8,8 @@ from djqueue import conf
 from djqueue.backends.base import BaseQueue, Entry, Lease
 from djqueue.backends.entries import READY
 from djqueue.exceptions import InvalidMessage
-from djqueue.message import new_id
-from djqueue.notes import notes
+from djqueue.messages.envelope import new_id
+from djqueue.messages.failures import notes
 from djqueue.testing.patience import PATIENCE, eventually, together
 from djqueue.testing.steps import Contract, claim, put
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from dataclasses import replace
 
-from djqueue.message import new_id
+from djqueue.messages.envelope import new_id
 from djqueue.testing.patience import eventually, together
 from djqueue.testing.steps import Contract, claim, entry, names, nothing_to_claim, put
 

@@ -7,8 +7,8 @@ from contextlib import contextmanager
 
 from djqueue.backends.base import BaseQueue, Lease
 from djqueue.command import Command
-from djqueue.durations import whole
 from djqueue.testing.waiting import AnyCommand, command_of
+from djqueue.utils import whole
 
 POINTS = {
     "claimed": "a worker has the message, and has not begun to run it",

@@ -13,10 +13,9 @@ from typing import Any
 from asgiref.sync import async_to_sync
 from django.utils.asyncio import async_unsafe
 
-from djqueue import events
+from djqueue import signals
 from djqueue.backends.base import BaseQueue, Lease
 from djqueue.consumer.scheduler import Scheduler
-from djqueue.durations import whole
 from djqueue.exceptions import CommandFailed
 from djqueue.executor import are_apart, batch_of, execute, execute_batch
 from djqueue.handlers import Binding
@@ -27,6 +26,7 @@ from djqueue.testing.clock import VirtualClock, the_clock
 from djqueue.testing.commits import commit, one_command, refuse_eager
 from djqueue.testing.crashes import dies
 from djqueue.testing.waiting import Enqueued
+from djqueue.utils import whole
 from djqueue.verdicts import Outcome, Verdict, hold_of, settled
 
 OWNER = "run_due"
@@ -163,7 +163,7 @@ class Worker:
             pauses = [self._step(queue) for queue in self._queues]
         if len(self.runs) > before:
             for queue in self._queues:
-                events.emit(events.empty, queue.alias, queue_name=queue.alias)
+                signals.emit(signals.empty, queue.alias, queue_name=queue.alias)
         return min(*pauses, scheduled)
 
     def _scheduled(self) -> float:

@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 from djqueue.backends.base import BaseQueue, Claimed, Entry, Lease
-from djqueue.backends.gates import Gate
-from djqueue.backends.windows import Window
+from djqueue.flow.gates import Gate
+from djqueue.flow.windows import Window
 from djqueue.testing.patience import eventually
 from djqueue.testing.steps import entry, names, put
 

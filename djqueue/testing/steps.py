@@ -6,7 +6,7 @@ import unittest
 from dataclasses import replace
 
 from djqueue.backends.base import AnyGuard, BaseQueue, Entry, Lease
-from djqueue.message import new_id
+from djqueue.messages.envelope import new_id
 from djqueue.testing.patience import eventually
 
 

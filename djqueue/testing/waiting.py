@@ -11,13 +11,13 @@ from djqueue.backends.base import BaseQueue, Entry, Record
 from djqueue.backends.entries import DELAYED, READY
 from djqueue.classes import QueueCommand
 from djqueue.command import Bound, Call, Command
-from djqueue.durations import seconds
 from djqueue.exceptions import UnknownCommand
 from djqueue.policies import Policy
 from djqueue.queues import queues
 from djqueue.registry import registry
 from djqueue.running import open_entry
 from djqueue.testing.commits import others_waiting, pending, refuse_eager, send
+from djqueue.utils import seconds
 
 NEAR = 1.0
 """Seconds by which a delay may differ from what a test says: some time passes between a call and its arrival."""

@@ -6,7 +6,7 @@ import sys
 from collections.abc import Callable
 from dataclasses import dataclass, field
 
-from djqueue.notes import notes
+from djqueue.messages.failures import notes
 from djqueue.queues import queues
 from tests.backends import FULL
 from tests.faults.ledger import Ledger

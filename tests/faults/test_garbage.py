@@ -7,8 +7,8 @@ import pytest
 from django.test import override_settings
 
 from djqueue.backends.base import Entry
-from djqueue.message import Message, encode, new_id
-from djqueue.notes import notes
+from djqueue.messages.envelope import Message, encode, new_id
+from djqueue.messages.failures import notes
 from djqueue.queues import queues
 from tests.faults.commands import work
 from tests.faults.crew import STORES, at_rest, full, seeded

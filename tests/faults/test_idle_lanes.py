@@ -7,9 +7,9 @@ import pytest
 from django.db import connections
 
 from djqueue.backends.base import Entry
-from djqueue.backends.gates import Gate
-from djqueue.backends.windows import Window
-from djqueue.message import new_id
+from djqueue.flow.gates import Gate
+from djqueue.flow.windows import Window
+from djqueue.messages.envelope import new_id
 from djqueue.queues import queues
 from tests.faults.crew import LANED, full
 from tests.life import serving

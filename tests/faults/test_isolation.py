@@ -7,8 +7,8 @@ import pytest
 from djqueue import Throttle
 from djqueue.backends.base import Entry
 from djqueue.exceptions import CommandFailed
-from djqueue.message import Message, encode, new_id
-from djqueue.notes import notes
+from djqueue.messages.envelope import Message, encode, new_id
+from djqueue.messages.failures import notes
 from djqueue.queues import queues
 from djqueue.results import Result
 from tests.faults.commands import die_by_abort, fail, hold, never_end, tell_pid, wait_for_stop, work

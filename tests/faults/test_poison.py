@@ -3,7 +3,7 @@
 import pytest
 
 from djqueue.exceptions import CommandFailed
-from djqueue.notes import notes
+from djqueue.messages.failures import notes
 from djqueue.queues import queues
 from tests.faults.commands import die, die_by_abort, die_by_exit, work
 from tests.faults.crew import PATIENCE, STORES, at_rest, reasons, supervise

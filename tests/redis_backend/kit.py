@@ -6,9 +6,9 @@ from redis.backoff import NoBackoff
 from redis.retry import Retry
 
 from djqueue.backends.base import Budget, Debounce, Entry, Guard, Unique
-from djqueue.backends.gates import HOLD_PARK, Gate
-from djqueue.backends.windows import Window
-from djqueue.message import new_id
+from djqueue.flow.gates import HOLD_PARK, Gate
+from djqueue.flow.windows import Window
+from djqueue.messages.envelope import new_id
 from djqueue.testing import eventually
 
 

@@ -8,11 +8,11 @@ import redis
 
 from djqueue.backends import spending
 from djqueue.backends.base import Budget, Entry
-from djqueue.backends.gates import Gate
 from djqueue.backends.redis_backend import RedisQueue
-from djqueue.backends.windows import Window
 from djqueue.exceptions import NotSupported
-from djqueue.message import new_id
+from djqueue.flow.gates import Gate
+from djqueue.flow.windows import Window
+from djqueue.messages.envelope import new_id
 from djqueue.testing import eventually
 from tests.redis_backend.kit import keys, once, work
 

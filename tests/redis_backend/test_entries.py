@@ -6,7 +6,7 @@ import pytest
 
 from djqueue.backends.base import Entry, Guard
 from djqueue.backends.redis_backend import RedisBlockingQueue
-from djqueue.message import new_id
+from djqueue.messages.envelope import new_id
 from djqueue.testing import eventually
 from tests import backends
 from tests.redis_backend.kit import calls, whole_life, work

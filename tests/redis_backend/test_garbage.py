@@ -7,12 +7,12 @@ import pytest
 
 from djqueue.backends import redis_wire as wire
 from djqueue.backends.base import Budget, Entry, Guard
-from djqueue.backends.gates import Gate
 from djqueue.backends.redis_backend import RedisBlockingQueue
 from djqueue.backends.spending import KEY
-from djqueue.backends.windows import Window
-from djqueue.message import new_id
-from djqueue.notes import notes
+from djqueue.flow.gates import Gate
+from djqueue.flow.windows import Window
+from djqueue.messages.envelope import new_id
+from djqueue.messages.failures import notes
 from djqueue.testing import eventually
 from tests.redis_backend.kit import work
 

@@ -9,7 +9,7 @@ from djqueue.backends.base import Debounce, Entry, Guard, Unique
 from djqueue.backends.guards import Mark, rule
 from djqueue.backends.redis_backend import RedisBlockingQueue
 from djqueue.backends.redis_wire import FAR
-from djqueue.message import new_id
+from djqueue.messages.envelope import new_id
 from djqueue.testing import eventually
 from tests import backends
 from tests.redis_backend.kit import calls, keys, whole_life, work

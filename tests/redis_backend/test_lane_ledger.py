@@ -9,7 +9,7 @@ import pytest
 
 from djqueue.backends.base import Entry
 from djqueue.backends.entries import untried
-from djqueue.backends.gates import HOLD_LANE, HOLD_PARK, Gate
+from djqueue.flow.gates import HOLD_LANE, HOLD_PARK, Gate
 from tests.redis_backend.kit import left
 
 pytestmark = pytest.mark.server("redis")

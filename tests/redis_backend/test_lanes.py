@@ -8,12 +8,12 @@ from hypothesis import strategies as st
 
 from djqueue.backends.base import Entry
 from djqueue.backends.entries import untried
-from djqueue.backends.gates import HOLD_LANE, HOLD_PARK, Gate
 from djqueue.backends.memory import MemoryQueue
 from djqueue.backends.redis_backend import RedisBlockingQueue
-from djqueue.backends.windows import Window
 from djqueue.exceptions import QueueFull
-from djqueue.message import new_id
+from djqueue.flow.gates import HOLD_LANE, HOLD_PARK, Gate
+from djqueue.flow.windows import Window
+from djqueue.messages.envelope import new_id
 from djqueue.testing import eventually
 from tests.redis_backend.kit import calls, left, work
 

@@ -4,11 +4,11 @@ import pytest
 from redis.exceptions import ConnectionError
 
 from djqueue.backends.base import Budget, Entry, Fact
-from djqueue.backends.gates import Gate
 from djqueue.backends.redis_backend import RedisBlockingQueue, RedisQueue
 from djqueue.backends.store import BaseStore
-from djqueue.backends.windows import Window
-from djqueue.message import new_id
+from djqueue.flow.gates import Gate
+from djqueue.flow.windows import Window
+from djqueue.messages.envelope import new_id
 from djqueue.testing import eventually
 from tests.redis_backend.kit import calls, work
 from tests.redis_backend.test_trouble import LosesReplies, broken

@@ -7,7 +7,7 @@ import pytest
 from djqueue import Deferrable, MetadataProducerConsumer, current_message
 from djqueue.backends.entries import DELAYED, READY
 from djqueue.exceptions import NotSupported
-from djqueue.notes import notes
+from djqueue.messages.failures import notes
 from djqueue.queues import queues
 from djqueue.testing.patience import eventually
 from tests.life import only

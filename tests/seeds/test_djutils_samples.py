@@ -18,7 +18,7 @@ from djqueue import Consumer, QueueCommand, invoker
 from djqueue.backends.base import BaseQueue
 from djqueue.decorators import crontab, periodic_command, queue_command
 from djqueue.exceptions import EncodeError
-from djqueue.notes import notes
+from djqueue.messages.failures import notes
 from djqueue.queues import queues
 from djqueue.registry import registry
 from tests.app.models import Thing

@@ -4,7 +4,7 @@ from collections import defaultdict
 from functools import partial
 
 from djqueue.backends.entries import Entry
-from djqueue.message import new_id
+from djqueue.messages.envelope import new_id
 from djqueue.testing.steps import with_counts
 
 

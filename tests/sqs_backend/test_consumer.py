@@ -8,7 +8,7 @@ from botocore.exceptions import EndpointConnectionError
 
 from djqueue import current_message
 from djqueue.decorators import queue_command
-from djqueue.notes import notes
+from djqueue.messages.failures import notes
 from djqueue.queues import queues
 from djqueue.testing import eventually
 from djqueue.testing.steps import claim

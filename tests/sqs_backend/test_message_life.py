@@ -10,12 +10,11 @@ from djqueue import Deferrable, MetadataProducerConsumer, current_message
 from djqueue.backends import sqs, sqs_wire
 from djqueue.backends.entries import Entry
 from djqueue.backends.guards import Mark
-from djqueue.carriers import register_metadata_producer_consumer
 from djqueue.decorators import queue_command
-from djqueue.event_consumers import register_event_consumer
 from djqueue.exceptions import MessageTooLarge, NotSupported
 from djqueue.executor import execute
-from djqueue.notes import notes
+from djqueue.messages.failures import notes
+from djqueue.messages.metadata import register_event_consumer, register_metadata_producer_consumer
 from djqueue.queues import queues
 from djqueue.settle import settle
 from djqueue.testing.patience import eventually, together

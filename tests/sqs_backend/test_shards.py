@@ -7,9 +7,9 @@ import pytest
 
 from djqueue import current_message, queue_command
 from djqueue.backends.entries import Lease
-from djqueue.backends.gates import HOLD_LANE, Gate
 from djqueue.backends.sqs_fifo import runs, units
 from djqueue.exceptions import NotSupported
+from djqueue.flow.gates import HOLD_LANE, Gate
 from djqueue.queues import queues
 from djqueue.testing.patience import eventually
 from djqueue.testing.steps import claim, entry, names, put, with_counts

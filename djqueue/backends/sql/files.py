@@ -12,7 +12,7 @@ from weakref import WeakKeyDictionary
 from django.db import OperationalError
 from django.db.backends.signals import connection_created
 
-from djqueue.logs import tell
+from djqueue.utils import tell
 
 logger = logging.getLogger(__name__)
 

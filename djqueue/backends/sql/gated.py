@@ -5,8 +5,8 @@ from __future__ import annotations
 from functools import lru_cache
 from hashlib import blake2b
 
-from djqueue.backends.gates import UNREADABLE, Gate
 from djqueue.backends.sql.text import FIRST_NUMBER
+from djqueue.flow.gates import UNREADABLE, Gate
 
 
 def gate_of(text: str, lane: str = "") -> Gate:

@@ -9,7 +9,6 @@ from __future__ import annotations
 from collections.abc import Iterable, Mapping, Sequence
 from typing import NamedTuple
 
-from djqueue.backends.batches import slices
 from djqueue.backends.sql.facts import LIVING
 from djqueue.backends.sql.session import Session
 from djqueue.backends.sql.text import (
@@ -29,6 +28,7 @@ from djqueue.backends.sql.text import (
     next_of,
     rows_of_marks,
 )
+from djqueue.utils import slices
 
 LANE = "seq, name, number, gate, away, turn, open_at, parked, logs, state, ord, moment"
 WRITTEN = "seq, gate, away, turn, open_at, parked, logs, state, ord, moment"

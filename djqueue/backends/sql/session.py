@@ -12,8 +12,8 @@ from django.db import InterfaceError, OperationalError, connections, transaction
 
 from djqueue.backends.sql.files import leave_replaced
 from djqueue.backends.sql.types import is_undecodable, put_types_right
-from djqueue.frames import release
-from djqueue.logs import tell
+from djqueue.messages.failures import release
+from djqueue.utils import tell
 
 log = logging.getLogger(__name__)
 

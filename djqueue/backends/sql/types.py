@@ -10,7 +10,7 @@ from math import inf
 from django.apps import apps
 from django.db import models
 
-from djqueue.logs import tell
+from djqueue.utils import tell
 
 logger = logging.getLogger(__name__)
 

@@ -18,9 +18,8 @@ from django.core.management.base import BaseCommand, CommandError
 
 from djqueue.consumer import CUT_OFF, STUCK, Consumer, Options
 from djqueue.exceptions import InvalidQueueError
-from djqueue.forks import handle_signals
-from djqueue.logs import tell
 from djqueue.management import reloading
+from djqueue.utils import handle_signals, tell
 
 logger = logging.getLogger("djqueue.consumer")
 

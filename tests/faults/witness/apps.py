@@ -4,7 +4,7 @@ from functools import partial
 
 from django.apps import AppConfig
 
-from djqueue import events
+from djqueue import signals
 
 TOLD = ("completed", "lease_lost")
 
@@ -15,6 +15,6 @@ class WitnessConfig(AppConfig):
     def ready(self):
         from tests.faults.witness.commands import die_before_it_begins, note
 
-        events.claimed.connect(die_before_it_begins, weak=False)
+        signals.claimed.connect(die_before_it_begins, weak=False)
         for what in TOLD:
-            getattr(events, what).connect(partial(note, what), weak=False)
+            getattr(signals, what).connect(partial(note, what), weak=False)

@@ -8,8 +8,8 @@ from collections.abc import Iterable, Mapping
 from dataclasses import fields, is_dataclass
 from hashlib import blake2b
 
-from djqueue.codecs import PICKLE_PROTOCOL, is_model, reference_to
 from djqueue.exceptions import EncodeError
+from djqueue.messages.codecs import PICKLE_PROTOCOL, is_model, reference_to
 
 PLAIN = (type(None), bool, int, float, complex, str, bytes)
 DEEPEST = 64

@@ -12,8 +12,8 @@ from datetime import UTC, datetime, timedelta, tzinfo
 from typing import Any, ClassVar, NamedTuple
 from zoneinfo import ZoneInfo
 
-from djqueue.crontab import Crontab
-from djqueue.durations import seconds
+from djqueue.scheduling.crontab import Crontab
+from djqueue.utils import seconds
 
 SHORTEST = 1.0
 """Seconds between two ticks at least."""
@@ -53,7 +53,7 @@ class Interval:
 
 @dataclass(frozen=True, slots=True)
 class Calendar:
-    """As a :func:`~djqueue.crontab.crontab` says, but not before ``start``."""
+    """As a :func:`~djqueue.scheduling.crontab.crontab` says, but not before ``start``."""
 
     crontab: Crontab
     start: datetime

@@ -18,15 +18,15 @@ from typing import Any
 
 from django.conf import settings
 
-from djqueue.codecs import CODECS, TRANSIENT, Codec, from_json, to_json
 from djqueue.exceptions import EncodeError, InvalidMessage, MessageTooLarge
+from djqueue.messages.codecs import CODECS, TRANSIENT, Codec, from_json, to_json
 
 DEFAULT_MAX_SIZE = 2**20
 """Bytes of a whole encoded message, unless the settings say otherwise."""
 
 _COMMAND, _ITEM = b"djq1c", b"djq1i"
 _KINDS = {_COMMAND: "a command", _ITEM: "a plain item"}
-_SALT = b"djqueue.message"
+_SALT = b"djqueue.messages.envelope"
 _MAC_END = len(_COMMAND) + hashlib.sha256().digest_size
 _LENGTH, _LENGTHS = Struct(">I"), Struct(">II")
 

@@ -11,8 +11,7 @@ from functools import partial
 
 from django.dispatch import Signal
 
-from djqueue.forks import run_in_parent
-from djqueue.logs import tell
+from djqueue.utils import run_in_parent, tell
 
 logger = logging.getLogger(__name__)
 

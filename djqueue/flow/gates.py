@@ -16,7 +16,7 @@ from functools import lru_cache
 from math import inf
 from typing import NamedTuple
 
-from djqueue.backends.windows import Log, Room, Window, forgettable, granted, moved, room
+from djqueue.flow.windows import Log, Room, Window, forgettable, granted, moved, room
 
 OPEN, TIMED, LINE, NOWHERE = "open", "timed", "line", "nowhere"
 

@@ -13,7 +13,7 @@ from dataclasses import dataclass, replace
 from math import ceil, inf
 from typing import NamedTuple
 
-from djqueue.durations import seconds, whole
+from djqueue.utils import seconds, whole
 
 LIMITED, SPACED = "limited", "spaced"
 FINEST = 1000

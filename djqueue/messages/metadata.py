@@ -1,0 +1,201 @@
+"""Metadata that travels with every message, and the objects that a project registers for it.
+
+There are two kinds of such objects: one carries a value from the producer to the run of the command, the other has
+methods named ``on_…`` that are called as the signals are sent.
+"""
+
+from __future__ import annotations
+
+import logging
+import threading
+from typing import Generic, TypeVar
+
+from djqueue import signals
+from djqueue.messages.codecs import to_json
+from djqueue.utils import tell
+
+logger = logging.getLogger(__name__)
+
+T = TypeVar("T")
+
+
+class Registrations(Generic[T]):
+    """Objects in the order in which they were registered, each for the queue of an alias, or (None) for all queues."""
+
+    def __init__(self) -> None:
+        self._all: list[tuple[str | None, T]] = []  # replaced and never changed, so that nobody needs to lock to read
+        self._lock = threading.RLock()
+
+    def register(self, one: T, queue_name: str | None = None) -> None:
+        with self._lock:
+            self._all = [*self._all, (queue_name, one)]
+
+    def clear(self, queue_name: str | None = None) -> None:
+        """Forget those of one queue; without a name, all of them."""
+        with self._lock:
+            self._all = [pair for pair in self._all if queue_name not in (None, pair[0])]
+
+    def of(self, queue_name: str) -> list[T]:
+        """Those that serve the queue of that alias."""
+        return [one for alias, one in self._all if alias in (None, queue_name)]
+
+
+# ---- Metadata
+
+DEPTH = 2
+"""How many containers enclose a value of metadata in the header of its message."""
+
+
+class MetadataProducerConsumer:
+    """Carries a value from where a message is enqueued to where it runs: a correlation id, a tenant, a host name.
+
+    Subclass it, name its ``NAMESPACE``, write the two methods, and register an object with
+    :func:`register_metadata_producer_consumer`. Raises ValueError if there is no ``NAMESPACE``.
+    """
+
+    NAMESPACE: str | None = None
+    """Under which its value travels; unique among those of one queue."""
+
+    def __init__(self) -> None:
+        if not self.NAMESPACE:
+            raise ValueError(f"{type(self).__name__} has no NAMESPACE: give it a text of its own.")
+
+    def produce_metadata(self) -> object:
+        """Called for every message that is enqueued: what travels with it, any value that JSON can carry."""
+        return None
+
+    def consume_metadata(self, metadata: object) -> None:
+        """Called before every start, in the context in which the command runs; None if the message carries nothing."""
+
+
+class Carriers(Registrations[MetadataProducerConsumer]):
+    """Those that are registered."""
+
+    def register(self, carrier: MetadataProducerConsumer, queue_name: str | None = None) -> None:
+        """Raises TypeError for what is none, ValueError if another of its NAMESPACE serves the same queue."""
+        if not isinstance(carrier, MetadataProducerConsumer):
+            raise TypeError(f"{carrier!r} carries no metadata: give an object of a MetadataProducerConsumer class.")
+        if not carrier.NAMESPACE:
+            raise ValueError(f"{type(carrier).__name__} has no NAMESPACE: give it a text of its own.")
+        with self._lock:
+            for alias, other in self._all:
+                if other.NAMESPACE == carrier.NAMESPACE and (None in (alias, queue_name) or alias == queue_name):
+                    raise ValueError(f"The NAMESPACE {carrier.NAMESPACE!r} is taken by {type(other).__name__}.")
+            super().register(carrier, queue_name)
+
+    def produce(self, queue_name: str) -> dict[str, object]:
+        """By namespace what a message of that queue carries. One that fails is logged and left out."""
+        values: dict[str, object] = {}
+        for carrier in self.of(queue_name):
+            try:
+                value = carrier.produce_metadata()
+                to_json(value, models=False, depth=DEPTH)  # what cannot travel must not keep the message from it
+                values[carrier.NAMESPACE] = value
+            except BaseException as error:
+                _complain(carrier, "produce_metadata", error)
+        return values
+
+    def consume(self, metadata: dict[str, object], queue_name: str) -> None:
+        """Hand each its value. One that fails is logged, and changes nothing."""
+        for carrier in self.of(queue_name):
+            try:
+                carrier.consume_metadata(metadata.get(carrier.NAMESPACE))
+            except BaseException as error:  # sys.exit() in a carrier
+                _complain(carrier, "consume_metadata", error)
+
+
+def _complain(carrier: MetadataProducerConsumer, method: str, error: BaseException) -> None:
+    tell(logger, logging.ERROR, "%s.%s() failed", type(carrier).__name__, method, exc_info=error)
+
+
+carriers = Carriers()
+
+
+def register_metadata_producer_consumer(carrier: MetadataProducerConsumer, queue_name: str | None = None) -> None:
+    """Have it carry for the queue of that alias, or for all queues. Raises ValueError for a NAMESPACE that is taken."""
+    carriers.register(carrier, queue_name)
+
+
+def clear_metadata_producer_consumers(queue_name: str | None = None) -> None:
+    """Forget those of the queue of that alias; without one, all."""
+    carriers.clear(queue_name)
+
+
+# ---- Objects with methods named ``on_…``, another way to hear the signals
+
+METHODS = {
+    "enqueued": ("on_push",),
+    "claimed": ("on_pop",),
+    "empty": ("on_empty",),
+    "completed": ("on_complete",),
+    "discarded": ("on_complete",),
+    "retried": ("on_retry", "on_complete"),
+    "expired": ("on_expire", "on_complete"),
+    "failed": ("on_error", "on_complete"),
+    "debounced": ("on_debounce_hit",),
+    "debounce_missed": ("on_debounce_miss",),
+    "debounce_failed": ("on_debounce_error",),
+}
+"""The signals, and the methods that each calls, in order. ``on_complete`` ends every settlement."""
+
+
+class EventConsumers(Registrations[object]):
+    """Those that are registered. The signals are heard while there are any."""
+
+    def register(self, consumer: object, queue_name: str | None = None) -> None:
+        """Raises TypeError for a class, and for what has none of the methods."""
+        known = dict.fromkeys(method for methods in METHODS.values() for method in methods)
+        if isinstance(consumer, type) or not any(getattr(consumer, method, None) for method in known):
+            raise TypeError(f"{consumer!r} is no event consumer: give an object with a method of {', '.join(known)}.")
+        with self._lock:
+            super().register(consumer, queue_name)
+            for name, ear in _EARS.items():
+                getattr(signals, name).connect(ear, dispatch_uid="djqueue.messages.metadata")
+
+    def clear(self, queue_name: str | None = None) -> None:
+        with self._lock:
+            super().clear(queue_name)
+            for name in () if self._all else _EARS:
+                getattr(signals, name).disconnect(dispatch_uid="djqueue.messages.metadata")
+
+    def hear(self, event: str, item: dict | None, queue_name: str) -> None:
+        for consumer in self.of(queue_name):
+            for method in METHODS[event]:
+                _call(consumer, method, item)
+
+
+def _call(consumer: object, method: str, item: dict | None) -> None:
+    """What a handler raises is logged, and changes nothing."""
+    try:
+        handler = getattr(consumer, method, None)
+        if handler is not None:
+            handler(item)
+    except BaseException as error:  # sys.exit() in a handler
+        tell(logger, logging.ERROR, "%s.%s() failed", type(consumer).__name__, method, exc_info=error)
+
+
+def _ear(event: str):
+    def ear(sender: object, signal: object, queue_name: str, **named: object) -> None:
+        item = None if event == "empty" else {"command": sender, "queue_name": queue_name, **named}
+        event_consumers.hear(event, item, queue_name)
+
+    return ear
+
+
+_EARS = {event: _ear(event) for event in METHODS}
+event_consumers = EventConsumers()
+
+
+def register_event_consumer(consumer: object, queue_name: str | None = None) -> None:
+    """Tell an object what happens to the messages of the queue of that alias, or of all queues.
+
+    It has any of the methods ``on_push``, ``on_pop``, ``on_empty``, ``on_complete``, ``on_expire``, ``on_retry``,
+    ``on_error``, ``on_debounce_hit``, ``on_debounce_miss`` and ``on_debounce_error``. Each is called with a dictionary
+    of what the signal carries, ``id``, ``command`` and ``queue_name`` first of all; ``on_empty`` with None.
+    """
+    event_consumers.register(consumer, queue_name)
+
+
+def clear_event_consumers(queue_name: str | None = None) -> None:
+    """Forget those of the queue of that alias; without one, all."""
+    event_consumers.clear(queue_name)

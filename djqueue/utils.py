@@ -1,0 +1,257 @@
+"""Small helpers without a layer of their own: checked numbers and durations, functions that users give, names that are
+nearly right, chunks, logging that cannot raise, and forked children.
+"""
+
+from __future__ import annotations
+
+import inspect
+import logging
+import os
+import signal
+import sys
+import threading
+import time
+import traceback
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping
+from contextlib import suppress
+from datetime import datetime, timedelta
+from difflib import get_close_matches
+from functools import lru_cache
+from types import MappingProxyType, TracebackType
+from typing import Any, TypeVar
+
+from django.conf import settings
+from django.utils import timezone
+
+# ---- Numbers, durations and moments that users give; every error names the argument
+
+LONGEST = 10**10
+"""Seconds; three centuries."""
+
+_CLOCK = getattr(time, "CLOCK_BOOTTIME", time.CLOCK_MONOTONIC)
+
+
+def clock() -> float:
+    """Seconds, by a clock that nobody sets, and that goes on while the machine sleeps, as leases do at their store."""
+    return time.clock_gettime(_CLOCK)
+
+
+def seconds(value: object, name: str, *, least: float = 0.0) -> float:
+    """A duration in seconds, from a number or a timedelta. Raises TypeError or ValueError that names the argument."""
+    if isinstance(value, timedelta):
+        value = value.total_seconds()
+    if isinstance(value, bool) or not isinstance(value, int | float):
+        raise TypeError(f"{name} is {value!r}: give seconds or a timedelta.")
+    if not least <= value < LONGEST:
+        raise ValueError(f"{name} is {value!r}: give at least {least:g} seconds, and less than {LONGEST:g}.")
+    return float(value)
+
+
+def whole(value: object, name: str, *, least: int) -> int:
+    """A whole number. Raises ValueError that names the argument."""
+    if isinstance(value, bool) or not isinstance(value, int) or value < least:
+        raise ValueError(f"{name} is {value!r}: give a whole number from {least}.")
+    return value
+
+
+def priority(value: object, name: str = "priority") -> int:
+    """A priority. Raises TypeError or ValueError that names the argument."""
+    if isinstance(value, bool) or not isinstance(value, int):
+        raise TypeError(f"{name} is {value!r}: give a whole number.")
+    if not -(2**31) <= value < 2**31:
+        raise ValueError(f"{name} is {value}: give a 32-bit number.")
+    return value
+
+
+def moment(value: object, name: str) -> float:
+    """An absolute time as epoch seconds. Raises TypeError or ValueError that names the argument."""
+    if not isinstance(value, datetime):
+        raise TypeError(f"{name} is {value!r}: give a datetime.")
+    if timezone.is_naive(value):
+        if settings.USE_TZ:
+            raise ValueError(f"{name} is the naive {value!r}, while USE_TZ is on: give an aware datetime.")
+        value = timezone.make_aware(value)
+    return value.timestamp()
+
+
+# ---- Functions that users give
+
+
+def takes(func: object, count: int) -> bool:
+    """Whether it can be called with so many positional arguments, as far as is known."""
+    try:
+        inspect.signature(func).bind(*[None] * count)
+    except TypeError:  # or not callable at all
+        return False
+    except ValueError:  # it does not say
+        return callable(func)
+    return True
+
+
+def as_asked(func: object, signature: inspect.Signature, call: tuple[tuple, dict]) -> tuple[tuple, dict]:
+    """The arguments of a call of that signature as ``func``, which is asked about them, takes them.
+
+    That is as they came; but ``lambda user, **_: user`` is given all by name, where some came by position.
+    """
+    args, kwargs = call
+    kinds = [parameter.kind for parameter in signature.parameters.values()] if args and callable(func) else []
+    if _VARIOUS in kinds or not _wants_names(func, kinds.count(_EITHER)):
+        return call
+    bound = signature.bind(*args, **kwargs)
+    bound.apply_defaults()
+    return (), bound.arguments
+
+
+@lru_cache(1024)
+def _wants_names(func: object, count: int) -> bool:
+    """Whether it cannot be given so many arguments by position, and takes any by name."""
+    try:
+        kinds = [parameter.kind for parameter in inspect.signature(func).parameters.values()] if count else []
+    except (TypeError, ValueError):  # it does not say
+        return False
+    positional = kinds.count(_EITHER) + kinds.count(inspect.Parameter.POSITIONAL_ONLY)
+    return inspect.Parameter.VAR_KEYWORD in kinds and _VARIOUS not in kinds and positional < count
+
+
+_EITHER, _VARIOUS = inspect.Parameter.POSITIONAL_OR_KEYWORD, inspect.Parameter.VAR_POSITIONAL
+
+
+# ---- Names that are nearly right
+
+NOTHING: Mapping[str, str] = MappingProxyType({})
+
+
+def nearest(name: object, valid: Iterable[str], elsewhere: Mapping[str, str] = NOTHING) -> str | None:
+    """The valid name that was probably meant, in whatever case it was written; None if there is none like it.
+
+    ``elsewhere`` says, in upper case, what other packages call what is meant: difflib would guess something else.
+    """
+    by_upper = {one.upper(): one for one in valid}
+    given = str(name).upper()
+    meant = elsewhere.get(given, "").upper()
+    close = [meant] if meant in by_upper else get_close_matches(given, by_upper, 1)
+    return by_upper[close[0]] if close else None
+
+
+# ---- Chunks
+
+T = TypeVar("T")
+
+
+def slices(values: Iterable[T], most: int) -> Iterator[list[T]]:
+    """So many at a time. What the values are is settled when this is called, not in between."""
+    values = list(values)
+    return (values[first : first + most] for first in range(0, len(values), most))
+
+
+def portions(values: Iterable[T], most: int, most_bytes: int, size: Callable[[T], int]) -> Iterator[list[T]]:
+    """So many, and of so many bytes, at a time; one that is larger goes alone."""
+    some, total = [], 0
+    for value in values:
+        own = size(value)
+        if some and (len(some) == most or total + own > most_bytes):
+            yield some
+            some, total = [], 0
+        some.append(value)
+        total += own
+    if some:
+        yield some
+
+
+# ---- Logging that cannot raise
+
+
+def tell(logger: logging.Logger, level: int, text: str, *args, **kwargs) -> None:
+    """Log, and never raise. A handler whose mail server is away must not end a thread nor change a verdict."""
+    try:
+        logger.log(level, text, *args, **kwargs)
+    except BaseException:
+        _show_trouble()
+
+
+def _show_trouble() -> None:
+    """What a handler has raised, where that can be shown: standard error may be closed."""
+    try:
+        traceback.print_exc(file=sys.stderr)
+    except BaseException:
+        pass
+
+
+def plain(text: str) -> str:
+    """A text that came from a store, without what could forge a line of a log."""
+    return "".join(char if char.isprintable() else "?" for char in text)
+
+
+# ---- Forked children: a child is a copy of its parent, and must not go on as one
+
+
+def run_in_parent(step: Callable[[], Any]) -> Any:
+    """Run code of others: a child that it forks ends where it would return, or raise.
+
+    It ends as a child of ``multiprocessing`` does: with 0, with what it gave to ``sys.exit``, or with 1 and a
+    traceback; nothing of what called this is run in it. It is not made of ChildrenEnd, as every message passes here.
+    """
+    parent = os.getpid()
+    try:
+        value = step()
+    except BaseException as error:
+        if os.getpid() != parent:
+            _end(error)
+        raise
+    if os.getpid() != parent:
+        _end(None)
+    return value
+
+
+def handle_signals(numbers: Collection[int], handler: Callable[..., None]) -> None:
+    """Handle them in this process; in a forked child they do what they did before, as nobody there hears of ours."""
+    before = {number: signal.signal(number, handler) for number in numbers}
+    mask = threading.local()
+
+    def block() -> None:  # one that comes just behind the fork would be ours
+        mask.was = signal.pthread_sigmask(signal.SIG_BLOCK, numbers)
+
+    def unblock() -> None:
+        signal.pthread_sigmask(signal.SIG_SETMASK, mask.was)
+
+    def restore() -> None:
+        for number, was in before.items():
+            if signal.getsignal(number) is handler:
+                signal.signal(number, signal.SIG_DFL if was is None else was)
+        unblock()
+
+    os.register_at_fork(before=block, after_in_parent=unblock, after_in_child=restore)
+
+
+class ChildrenEnd:
+    """The same around what is awaited: a child that was forked within ends where it would leave the block."""
+
+    def __enter__(self) -> None:
+        self._parent = os.getpid()
+
+    def __exit__(self, kind: object, error: BaseException | None, trace: TracebackType | None) -> None:
+        if os.getpid() != self._parent:
+            _end(error)
+
+
+def _end(error: BaseException | None) -> None:
+    code = 1
+    try:
+        code = _code_of(error)
+        for stream in (sys.stdout, sys.stderr):
+            with suppress(Exception):
+                stream.flush()
+    finally:
+        os._exit(code)
+
+
+def _code_of(error: BaseException | None) -> int:
+    if error is None:
+        return 0
+    if not isinstance(error, SystemExit):
+        traceback.print_exception(error)
+        return 1
+    if error.code is None or isinstance(error.code, int):
+        return (error.code or 0) & 0xFF
+    print(error.code, file=sys.stderr)
+    return 1
