@@ -8,8 +8,8 @@ from typing import TYPE_CHECKING
 __version__ = "0.1.0"
 
 _HOMES = {
-    "Backoff": "djqueue.backoff",
-    "Batch": "djqueue.lanes",
+    "Backoff": "djqueue.policies.backoff",
+    "Batch": "djqueue.flow.limits",
     "BatchCommand": "djqueue.batch_commands",
     "CommandFailed": "djqueue.exceptions",
     "Consumer": "djqueue.consumer",
@@ -24,8 +24,8 @@ _HOMES = {
     "Result": "djqueue.results",
     "ResultTimeout": "djqueue.exceptions",
     "Retry": "djqueue.exceptions",
-    "Route": "djqueue.lanes",
-    "Throttle": "djqueue.lanes",
+    "Route": "djqueue.flow.limits",
+    "Throttle": "djqueue.flow.limits",
     "Throttled": "djqueue.exceptions",
     "TimeLimitExceeded": "djqueue.exceptions",
     "autodiscover": "djqueue.registry",
@@ -75,7 +75,6 @@ __all__ = [
 ]
 
 if TYPE_CHECKING:
-    from djqueue.backoff import Backoff
     from djqueue.batch_commands import BatchCommand
     from djqueue.classes import PeriodicQueueCommand, QueueCommand, invoker
     from djqueue.consumer import Consumer
@@ -92,7 +91,7 @@ if TYPE_CHECKING:
         Throttled,
         TimeLimitExceeded,
     )
-    from djqueue.lanes import Batch, Route, Throttle
+    from djqueue.flow.limits import Batch, Route, Throttle
     from djqueue.messages.metadata import (
         MetadataProducerConsumer,
         clear_event_consumers,
@@ -100,6 +99,7 @@ if TYPE_CHECKING:
         register_event_consumer,
         register_metadata_producer_consumer,
     )
+    from djqueue.policies.backoff import Backoff
     from djqueue.registry import autodiscover
     from djqueue.results import Result
     from djqueue.running import current_batch, current_message

@@ -16,12 +16,12 @@ from djqueue.batch_rules import method_of, refuse_disorder, refuse_routed, refus
 from djqueue.batches import BatchFunction
 from djqueue.command import Bound, Call, named_after, refuse_nested
 from djqueue.exceptions import InvalidMessage
+from djqueue.flow.limits import Batch, Route
 from djqueue.handlers import Binding
-from djqueue.lanes import Batch, Route
 from djqueue.messages.failures import text_of
 from djqueue.messages.structured import astray, is_structured, plain, requested, typed
-from djqueue.options import CommandOptions
-from djqueue.policies import Policy
+from djqueue.policies.options import CommandOptions
+from djqueue.policies.policy import Policy
 from djqueue.registry import registry
 from djqueue.results import Result
 from djqueue.running import run_coroutine

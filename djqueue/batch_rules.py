@@ -6,9 +6,9 @@ from collections.abc import Callable
 from typing import Any
 
 from djqueue.command import refuse_generator
-from djqueue.lanes import MOST, Batch, Throttle, up_to
-from djqueue.options import OPTIONS
-from djqueue.policies import Policy
+from djqueue.flow.limits import MOST, Batch, Throttle, up_to
+from djqueue.policies.options import OPTIONS
+from djqueue.policies.policy import Policy
 from djqueue.utils import takes
 
 ROUTED = {"shard", "priority", "batch", "batch_size"}

@@ -8,7 +8,7 @@ from typing import Any
 
 from djqueue.command import Call, Command
 from djqueue.handlers import Binding
-from djqueue.policies import Policy
+from djqueue.policies.policy import Policy
 from djqueue.utils import takes
 
 

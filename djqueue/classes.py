@@ -13,8 +13,8 @@ from django.utils import timezone
 from djqueue.backends.base import BaseQueue
 from djqueue.command import Bound, Command, PeriodicCommand, named_after, refuse_generator, refuse_nested
 from djqueue.executor import serve
-from djqueue.options import CommandOptions
-from djqueue.policies import Policy
+from djqueue.policies.options import CommandOptions
+from djqueue.policies.policy import Policy
 from djqueue.queues import queues
 from djqueue.registry import registry
 from djqueue.results import Result

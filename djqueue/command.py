@@ -11,10 +11,9 @@ from asgiref.sync import sync_to_async
 from django.core.exceptions import SynchronousOnlyOperation
 
 from djqueue import producer
-from djqueue.contradictions import LINGERS
 from djqueue.exceptions import EncodeError, MessageTooLarge
-from djqueue.options import CommandOptions
-from djqueue.policies import Policy
+from djqueue.policies.options import LINGERS, CommandOptions
+from djqueue.policies.policy import Policy
 from djqueue.registry import registered, registry
 from djqueue.results import Result
 from djqueue.scheduling.timetables import Rule

@@ -9,8 +9,8 @@ from typing import ParamSpec, TypeVar, Unpack, overload
 
 from djqueue.batches import BatchFunction
 from djqueue.command import Command, PeriodicCommand, refuse_generator
-from djqueue.options import CommandOptions
-from djqueue.policies import Policy
+from djqueue.policies.options import CommandOptions
+from djqueue.policies.policy import Policy
 from djqueue.registry import registry
 from djqueue.scheduling.crontab import crontab
 from djqueue.scheduling.timetables import Rule

@@ -17,7 +17,7 @@ from djqueue.messages.metadata import (
     register_event_consumer,
     register_metadata_producer_consumer,
 )
-from djqueue.policies import Policy
+from djqueue.policies.policy import Policy
 from djqueue.queues import queues
 from djqueue.results import Result
 

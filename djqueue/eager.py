@@ -13,9 +13,9 @@ from djqueue import kept
 from djqueue.backends.base import BaseQueue, Entry, Lease
 from djqueue.handlers import Binding, run_items
 from djqueue.messages.envelope import Envelope
-from djqueue.policies import Policy
+from djqueue.policies.outcomes import Outcome, Verdict
+from djqueue.policies.policy import Policy
 from djqueue.running import Control, CurrentMessage, open_entry, run
-from djqueue.verdicts import Outcome, Verdict
 
 if TYPE_CHECKING:
     from djqueue.command import Command

@@ -19,12 +19,12 @@ from djqueue.jobs import Job, attempt, attempt_together
 from djqueue.kept import packed_end
 from djqueue.messages.envelope import Envelope
 from djqueue.messages.failures import kind_of, release, text_of
-from djqueue.policies import Policy
+from djqueue.policies.outcomes import Outcome, Verdict, hold_of, not_now
+from djqueue.policies.policy import Policy
 from djqueue.registry import registry
 from djqueue.running import Awaiter, Control, CurrentMessage, LoopControl, open_entry
 from djqueue.settle import settle
 from djqueue.utils import plain, tell
-from djqueue.verdicts import Outcome, Verdict, hold_of, not_now
 
 logger = logging.getLogger(__name__)
 

@@ -13,10 +13,10 @@ from djqueue.backends.base import Entry, Lease
 from djqueue.command import Command
 from djqueue.handlers import Binding, run_items
 from djqueue.messages.failures import kind_of, text_of
-from djqueue.policies import Policy
+from djqueue.policies.outcomes import Outcome, Verdict
+from djqueue.policies.policy import Policy
 from djqueue.running import Awaiter, CurrentMessage, TooLate, run
 from djqueue.utils import plain, tell
-from djqueue.verdicts import Outcome, Verdict
 
 logger = logging.getLogger(__name__)
 

@@ -11,7 +11,7 @@ from djqueue.backends.base import BaseQueue, Entry, Fact, Lease
 from djqueue.exceptions import InvalidMessage, NoResult
 from djqueue.messages.envelope import DEFAULT_MAX_SIZE, pack_item, unpack_item
 from djqueue.messages.failures import LONGEST_REASON, notes, text_of
-from djqueue.verdicts import Verdict
+from djqueue.policies.outcomes import Verdict
 
 KEPT = 86_400.0
 """Seconds for which progress and the wish to cancel are kept."""

@@ -20,7 +20,7 @@ from djqueue.exceptions import NotSent, NotSupported
 from djqueue.merging import put_or_merge
 from djqueue.messages.envelope import Message, encode, new_id
 from djqueue.messages.metadata import carriers
-from djqueue.policies import Policy
+from djqueue.policies.policy import Policy
 from djqueue.queues import queues
 from djqueue.results import Result, Sending
 from djqueue.utils import slices, tell

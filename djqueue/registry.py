@@ -10,11 +10,11 @@ from typing import TYPE_CHECKING
 from django.utils.module_loading import autodiscover_modules
 
 from djqueue.exceptions import QueueError, UnknownCommand
-from djqueue.lanes import disagreement
+from djqueue.policies.placement import disagreement
 
 if TYPE_CHECKING:
     from djqueue.command import Command, PeriodicCommand
-    from djqueue.policies import Policy
+    from djqueue.policies.policy import Policy
 
 
 class Registry:

@@ -27,7 +27,7 @@ from djqueue.utils import ChildrenEnd, run_in_parent, tell
 
 if TYPE_CHECKING:
     from djqueue.command import Command
-    from djqueue.policies import Policy
+    from djqueue.policies.policy import Policy
 
 logger = logging.getLogger(__name__)
 

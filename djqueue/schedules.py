@@ -14,7 +14,7 @@ from djqueue import standing
 from djqueue.backends.base import BaseQueue
 from djqueue.command import Bound, Call, Command
 from djqueue.exceptions import NotSupported
-from djqueue.policies import Policy
+from djqueue.policies.policy import Policy
 from djqueue.producer import refuse_what_it_cannot
 from djqueue.queues import queues
 from djqueue.registry import registry

@@ -11,8 +11,8 @@ from django.dispatch import Signal
 from djqueue import kept, signals
 from djqueue.backends.base import BaseQueue, Lease
 from djqueue.backends.entries import log_extra
+from djqueue.policies.outcomes import Outcome, Verdict, settled
 from djqueue.utils import plain, tell
-from djqueue.verdicts import Outcome, Verdict, settled
 
 logger = logging.getLogger(__name__)
 

@@ -18,7 +18,7 @@ from djqueue.backends.base import BaseQueue, Entry
 from djqueue.command import Call, Command
 from djqueue.exceptions import QueueError
 from djqueue.messages.envelope import Envelope, Message
-from djqueue.policies import Policy
+from djqueue.policies.policy import Policy
 from djqueue.producer import encoded
 from djqueue.running import open_entry
 from djqueue.scheduling import timetables

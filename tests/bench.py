@@ -6,8 +6,8 @@ from djqueue.consumer.pace import Budget, Pace
 from djqueue.consumer.pool import Pool
 from djqueue.consumer.quarantine import Quarantine
 from djqueue.consumer.settler import Settler
+from djqueue.policies.outcomes import Outcome, Verdict
 from djqueue.utils import clock
-from djqueue.verdicts import Outcome, Verdict
 
 
 class Bench:

@@ -14,10 +14,10 @@ from djqueue.command import Command
 from djqueue.consumer import Consumer
 from djqueue.executor import execute
 from djqueue.messages.envelope import Message, encode, new_id
+from djqueue.policies.outcomes import Verdict
 from djqueue.registry import registry
 from djqueue.settle import settle
 from djqueue.testing.patience import eventually
-from djqueue.verdicts import Verdict
 
 PATIENCE = 30.0
 """Seconds after which what should happen at once is taken to never happen."""

@@ -9,8 +9,8 @@ from djqueue.consumer.holdings import Holdings
 from djqueue.decorators import queue_command
 from djqueue.exceptions import QueueError
 from djqueue.executor import execute
+from djqueue.policies.outcomes import Outcome
 from djqueue.utils import clock
-from djqueue.verdicts import Outcome
 from tests.life import heard, message_for
 
 pytestmark = pytest.mark.backends("memory", "sqlite", "redis")

@@ -21,7 +21,7 @@ from djqueue.checks.catalogue import CATALOGUE, ELSEWHERE
 from djqueue.checks.servers import OWN_LOOPS
 from djqueue.consumer import Crew, Options
 from djqueue.decorators import queue_command
-from djqueue.lanes import Throttle
+from djqueue.flow.limits import Throttle
 from djqueue.queues import queues
 from djqueue.registry import registry as commands
 from tests.life import only as registered_only

@@ -9,7 +9,7 @@ import pytest
 from djqueue import Consumer, consumer, current_message
 from djqueue.consumer import Crew, crew
 from djqueue.decorators import queue_command
-from djqueue.lanes import Throttle
+from djqueue.flow.limits import Throttle
 from djqueue.queues import queues
 from djqueue.testing import eventually
 from tests.life import Gate, heard, message_for, serving

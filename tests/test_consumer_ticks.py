@@ -14,10 +14,10 @@ from djqueue.consumer.holdings import Holdings
 from djqueue.consumer.loop import Loop
 from djqueue.consumer.reaper import Heart, Reaper
 from djqueue.decorators import queue_command
+from djqueue.policies.outcomes import Outcome, Verdict
 from djqueue.queues import queues
 from djqueue.testing import eventually
 from djqueue.utils import clock
-from djqueue.verdicts import Outcome, Verdict
 from tests.bench import Bench
 from tests.life import heard
 

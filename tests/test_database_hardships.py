@@ -27,12 +27,12 @@ from djqueue.flow.windows import Window
 from djqueue.messages.envelope import new_id
 from djqueue.messages.failures import notes
 from djqueue.models import QueueFact, QueueLane, QueueMessage
+from djqueue.policies.outcomes import Outcome, Verdict
 from djqueue.queues import queues
 from djqueue.testing import eventually
 from djqueue.testing.lane_steps import drained, fill, runs_of, unit
 from djqueue.testing.steps import claim, names, put
 from djqueue.utils import clock
-from djqueue.verdicts import Outcome, Verdict
 from tests.app.commands import note
 from tests.backends import FULL
 from tests.database_steps import again, elsewhere

@@ -14,7 +14,7 @@ from django.core.exceptions import SynchronousOnlyOperation
 from djqueue.command import Command, PeriodicCommand
 from djqueue.decorators import crontab, periodic_command, queue_command
 from djqueue.exceptions import EncodeError, InvalidQueueError, MessageTooLarge
-from djqueue.options import OPTIONS, CommandOptions
+from djqueue.policies.options import OPTIONS, CommandOptions
 from djqueue.queues import queues
 from djqueue.registry import registry
 

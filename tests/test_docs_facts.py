@@ -18,10 +18,11 @@ from django.dispatch import Signal
 from django.utils.module_loading import import_string
 from docutils import nodes
 
-from djqueue import conf, exceptions, options, signals
+from djqueue import conf, exceptions, signals
 from djqueue.checks.catalogue import CATALOGUE
 from djqueue.consumer import Consumer
 from djqueue.decorators import crontab, queue_command
+from djqueue.policies import options
 from djqueue.testing import QueueContract, capture_enqueued
 from tests.contract.toy import ToyQueue
 from tests.document_runner import Runner, own_logging, read_settings

@@ -14,10 +14,10 @@ from djqueue.exceptions import InvalidMessage
 from djqueue.executor import execute
 from djqueue.messages.envelope import new_id
 from djqueue.messages.failures import noted, notes
+from djqueue.policies.outcomes import Outcome
 from djqueue.queues import queues
 from djqueue.registry import registry
 from djqueue.settle import settle
-from djqueue.verdicts import Outcome
 from tests.life import claim_one, heard, message_for, run_one
 
 ran = []

@@ -6,11 +6,11 @@ import pytest
 
 from djqueue.consumer.pace import Pace
 from djqueue.decorators import queue_command
-from djqueue.lanes import Throttle
+from djqueue.flow.limits import Throttle
+from djqueue.policies.outcomes import Outcome, Verdict
 from djqueue.queues import queues
 from djqueue.testing import eventually
 from djqueue.utils import clock
-from djqueue.verdicts import Outcome, Verdict
 from tests.bench import Bench
 from tests.life import claim_one, heard, message_for
 

@@ -12,14 +12,15 @@ from djqueue.decorators import queue_command
 from djqueue.exceptions import Discard, EncodeError, Fail, InvalidMessage, NotSupported, QueueError, Retry
 from djqueue.executor import execute
 from djqueue.flow.gates import Gate
+from djqueue.flow.limits import MOST
 from djqueue.flow.windows import Window, of_starts
-from djqueue.lanes import MOST, key_text, placed
-from djqueue.policies import Policy
+from djqueue.policies.outcomes import Outcome, Verdict, hold_of
+from djqueue.policies.placement import key_text, placed
+from djqueue.policies.policy import Policy
 from djqueue.registry import registry
 from djqueue.scheduling.crontab import crontab
 from djqueue.settle import settle
 from djqueue.testing import run_due, virtual_time
-from djqueue.verdicts import Outcome, Verdict, hold_of
 from tests.life import heard, only
 
 pytestmark = pytest.mark.backends("memory")

@@ -10,8 +10,8 @@ from django.db import transaction
 from djqueue import MetadataProducerConsumer, current_message, register_metadata_producer_consumer
 from djqueue.decorators import queue_command
 from djqueue.messages.metadata import clear_metadata_producer_consumers
+from djqueue.policies.outcomes import Outcome
 from djqueue.queues import queues
-from djqueue.verdicts import Outcome
 from tests.life import message_for, run_one, serving
 from tests.site import until
 

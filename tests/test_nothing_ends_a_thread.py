@@ -16,11 +16,11 @@ from djqueue.consumer.quarantine import Quarantine
 from djqueue.consumer.reaper import Heart, Reaper
 from djqueue.decorators import queue_command
 from djqueue.messages.failures import noted, notes
+from djqueue.policies.outcomes import Outcome, Verdict
 from djqueue.queues import queues
 from djqueue.results import Progress
 from djqueue.settle import settle
 from djqueue.testing import eventually
-from djqueue.verdicts import Outcome, Verdict
 from tests.bench import Bench
 from tests.life import Gate, claim_one, message_for, run_one, serving
 

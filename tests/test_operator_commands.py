@@ -20,9 +20,9 @@ from djqueue.decorators import queue_command
 from djqueue.management import errors, tables
 from djqueue.management.commands import queue_stats
 from djqueue.messages.failures import noted, notes
+from djqueue.policies.outcomes import Outcome, Verdict
 from djqueue.queues import queues
 from djqueue.settle import settle
-from djqueue.verdicts import Outcome, Verdict
 from tests.contract.toy import ToyQueue
 
 TOY = f"{ToyQueue.__module__}.{ToyQueue.__qualname__}"

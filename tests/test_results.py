@@ -18,11 +18,11 @@ from djqueue.exceptions import CommandFailed, NoResult, ResultTimeout
 from djqueue.executor import execute
 from djqueue.messages.envelope import pack_item
 from djqueue.messages.failures import LONGEST_REASON
+from djqueue.policies.outcomes import Outcome, Verdict
 from djqueue.queues import queues
 from djqueue.results import Progress
 from djqueue.settle import settle
 from djqueue.testing import eventually
-from djqueue.verdicts import Outcome, Verdict
 from tests.app.models import Thing
 from tests.backends import ACROSS
 from tests.life import Gate, claim_one, heard, message_for, run_one, serving

@@ -19,10 +19,10 @@ from djqueue.decorators import queue_command
 from djqueue.executor import execute
 from djqueue.messages.envelope import new_id
 from djqueue.messages.failures import LONGEST_REASON, notes
-from djqueue.policies import Policy
+from djqueue.policies.outcomes import Outcome, Verdict, settled
+from djqueue.policies.policy import Policy
 from djqueue.queues import queues
 from djqueue.settle import VERBS, settle
-from djqueue.verdicts import Outcome, Verdict, settled
 from tests.backends import ACROSS
 from tests.life import claim_one, heard, message_for, run_one, run_when_due, serving
 

@@ -10,8 +10,8 @@ from djqueue import current_message
 from djqueue.consumer.worker import mend_connections
 from djqueue.decorators import queue_command
 from djqueue.executor import execute
+from djqueue.policies.outcomes import Outcome
 from djqueue.testing import eventually
-from djqueue.verdicts import Outcome
 from tests.app.models import Thing
 from tests.life import claim_one, heard, run_one, serving
 

@@ -9,7 +9,7 @@ from django.core.signals import setting_changed
 from djqueue import Batch, Consumer, Route, conf
 from djqueue.consumer import Options
 from djqueue.decorators import queue_command
-from djqueue.policies import Policy
+from djqueue.policies.policy import Policy
 from tests.life import only
 
 pytestmark = pytest.mark.backends("memory")

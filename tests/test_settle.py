@@ -6,14 +6,15 @@ from pathlib import Path
 
 import pytest
 
-from djqueue import signals, verdicts
+from djqueue import signals
 from djqueue.backends.base import Entry
 from djqueue.decorators import queue_command
 from djqueue.executor import execute
 from djqueue.messages.failures import noted, notes
+from djqueue.policies import outcomes
+from djqueue.policies.outcomes import Outcome, Verdict
 from djqueue.settle import settle, settle_alike
 from djqueue.testing import eventually
-from djqueue.verdicts import Outcome, Verdict
 from tests.life import claim_one, heard, run_one, serving
 
 ALL = ("started", "completed", "failed", "released", "lease_lost")
@@ -268,14 +269,14 @@ def test_nor_does_it_end_a_worker(queue, command):
 
 
 def test_what_cannot_be_written_down_holds_up_no_other(queue, monkeypatch, caplog):
-    handles, write = [explode("one"), explode("other")], verdicts.noted
+    handles, write = [explode("one"), explode("other")], outcomes.noted
 
     def refuse(note, **about):
         if about["reason"] == "one" and about["exception"] is not None:
             raise ZeroDivisionError
         return write(note, **about)
 
-    monkeypatch.setattr(verdicts, "noted", refuse)
+    monkeypatch.setattr(outcomes, "noted", refuse)
     failed = [Verdict(Outcome.DEAD, reason, RuntimeError()) for reason in ("one", "other")]
     settle(queue, [*zip(queue.claim(2), failed, strict=True)])
     assert [notes(queue.dead.find(handle.id).entry.note)[-1]["reason"] for handle in handles] == ["one", "other"]

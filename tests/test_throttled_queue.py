@@ -10,9 +10,9 @@ from math import inf
 
 import pytest
 
+from djqueue.backends.base import PAGE
 from djqueue.backends.entries import Entry, Refusal
 from djqueue.backends.memory import MemoryQueue, MemoryStore
-from djqueue.backends.operators import PAGE
 from djqueue.decorators import queue_command
 from djqueue.exceptions import InvalidQueueError, QueueError
 from djqueue.flow.gates import Gate

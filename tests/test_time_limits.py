@@ -12,10 +12,10 @@ from djqueue.consumer import STUCK
 from djqueue.decorators import queue_command
 from djqueue.exceptions import TimeLimitExceeded
 from djqueue.messages.failures import notes
+from djqueue.policies.outcomes import Outcome
 from djqueue.queues import queues
 from djqueue.running import CurrentMessage
 from djqueue.testing import eventually
-from djqueue.verdicts import Outcome
 from tests.backends import ACROSS
 from tests.life import Gate, heard, run_one, serving
 

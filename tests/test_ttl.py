@@ -9,9 +9,9 @@ from djqueue import Retry, current_message
 from djqueue.decorators import queue_command
 from djqueue.messages.failures import notes
 from djqueue.messages.metadata import clear_event_consumers, register_event_consumer
-from djqueue.policies import Policy
+from djqueue.policies.outcomes import Outcome, Verdict
+from djqueue.policies.policy import Policy
 from djqueue.settle import settle
-from djqueue.verdicts import Outcome, Verdict
 from tests.backends import ACROSS
 from tests.life import claim_one, heard, run_one, serving
 

@@ -10,9 +10,9 @@ from django.db import connections, transaction
 from djqueue.decorators import queue_command
 from djqueue.exceptions import Retry
 from djqueue.messages.fingerprint import fingerprint
+from djqueue.policies.outcomes import Outcome
 from djqueue.queues import queues
 from djqueue.testing.patience import eventually, together
-from djqueue.verdicts import Outcome
 from tests.life import claim_one, heard, run_one, serving
 
 LONG = 60.0

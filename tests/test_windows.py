@@ -9,8 +9,7 @@ import pytest
 from hypothesis import assume, example, given
 from hypothesis import strategies as st
 
-from djqueue.backends.spending import Account, refund, spend
-from djqueue.backends.store import Budget
+from djqueue.backends.stores import Account, Budget, refund, spend
 from djqueue.flow.windows import FINEST, LIMITED, SPACED, Log, Window, forgettable, granted, returned, room
 
 START = 1_700_000_000_000_000

@@ -5,7 +5,7 @@ from __future__ import annotations
 import logging
 import threading
 import time
-from collections.abc import Hashable, Iterable, Mapping, Sequence
+from collections.abc import Hashable, Iterable, Iterator, Mapping, Sequence
 from copy import copy
 from dataclasses import replace
 from functools import cached_property
@@ -13,9 +13,10 @@ from math import inf
 from typing import Self
 
 from djqueue import conf
-from djqueue.backends import apart, wire
+from djqueue.backends import fallback
 from djqueue.backends.entries import (
     DEAD,
+    PAGE,
     Claimed,
     Entry,
     Fact,
@@ -28,9 +29,8 @@ from djqueue.backends.entries import (
 )
 from djqueue.backends.guards import AnyGuard, Debounce, Guard, Unique
 from djqueue.backends.items import ItemVerbs
-from djqueue.backends.operators import OperatorVerbs
-from djqueue.backends.store import BaseStore, Budget, NoStore
-from djqueue.exceptions import InvalidMessage
+from djqueue.backends.stores import BaseStore, Budget, NoStore
+from djqueue.exceptions import InvalidMessage, NotSupported
 from djqueue.messages.envelope import new_id
 from djqueue.utils import seconds, tell
 
@@ -62,6 +62,65 @@ REAP_EVERY = 1.0
 """Seconds between two times that :meth:`BaseQueue.reserve` reaps, at least."""
 REAP_BATCH = 100
 NOTICE = 1.0  # seconds after which who waits for a throttle looks whether it has changed
+
+
+class OperatorVerbs:
+    """The part of the contract that no consumer needs."""
+
+    def find(self, id: str) -> Record | None:
+        """The entry of that id, if it waits or is leased."""
+        raise self._cannot("find")
+
+    def remove(self, ids: Iterable[str]) -> int:
+        """Delete entries that wait (never leased ones); how many."""
+        raise self._cannot("remove")
+
+    def amend(self, id: str, was: bytes, data: bytes) -> bool:
+        """Give an entry that waits another body if its body is still ``was``; True if so."""
+        raise self._cannot("amend")
+
+    def trim(self, most: int | None = None, age: float | None = None, limit: int = 1000) -> int:
+        """Delete up to ``limit`` of what came first: what is more than ``most``, or here for over ``age`` seconds.
+
+        That bounds an error queue, which is in the order of its deaths. A backend of four verbs knows no ages.
+        """
+        surplus = 0 if most is None else min(limit, len(self) - most)
+        return sum(self.read() is not None for _ in range(surplus))
+
+    def peek(self, state: str, limit: int = 50, after: str | None = None) -> list[Record]:
+        """Up to ``limit`` records of one state, in the order in which they come up, behind the cursor ``after``."""
+        raise self._cannot("peek")
+
+    def walk(self, state: str, most: float = inf) -> Iterator[Record]:
+        """Up to ``most`` records of one state, looked at page by page."""
+        after = None
+        while most > 0 and (page := self.peek(state, int(min(PAGE, most)), after)):
+            yield from page
+            most, after = most - len(page), page[-1].cursor
+
+    def reprioritise(self, ids: Iterable[str], priority: int) -> int:
+        """Give entries that wait another priority; how many."""
+        raise self._cannot("reprioritise")
+
+    def lanes(self, limit: int = 50, after: str | None = None) -> list[LaneRecord]:
+        """Up to ``limit`` lanes that hold something or remember something, behind the cursor ``after``."""
+        raise self._cannot("lanes")
+
+    def lane(self, name: str) -> LaneRecord | None:
+        """What is known of a lane, if anything is."""
+        raise self._cannot("lane")
+
+    def park_lane(self, name: str, why: str) -> None:
+        """Let nothing more leave a lane until :meth:`open_lane`; what is out goes on."""
+        raise self._cannot("park_lane")
+
+    def open_lane(self, name: str) -> bool:
+        """Open a lane that is parked, or held for a time; whether it was."""
+        raise self._cannot("open_lane")
+
+    def _cannot(self, verb: str) -> NotSupported:
+        own = type(self).__name__
+        return NotSupported(f"{own} has only the four verbs and cannot {verb}(); derive it from LeasedQueue.")
 
 
 class _Told(threading.local):
@@ -181,12 +240,12 @@ class BaseQueue(ItemVerbs, OperatorVerbs):
         decided in one atomic step where the backend can. Raises QueueFull if the store takes no more.
         """
         return [
-            self._put_one(entry) if guard is None else apart.put_guarded(self, entry, guard, self._put_one)
+            self._put_one(entry) if guard is None else fallback.put_guarded(self, entry, guard, self._put_one)
             for entry, guard in zip(entries, guards or [None] * len(entries), strict=True)
         ]
 
     def _put_one(self, entry: Entry) -> bool:
-        self.write(wire.pack(wire.stamped(entry, self.now())))
+        self.write(fallback.pack(fallback.stamped(entry, self.now())))
         return True
 
     def claim(
@@ -201,7 +260,7 @@ class BaseQueue(ItemVerbs, OperatorVerbs):
         """
         due, early, now = [], {}, self.now()
         try:
-            wire.read_due(self, limit, now, due, early)
+            fallback.read_due(self, limit, now, due, early)
         except Exception:
             if not due:
                 raise
@@ -213,7 +272,7 @@ class BaseQueue(ItemVerbs, OperatorVerbs):
         self, budget: Budget, limit: int = 1, lease: float = 60.0, owner: str = "", begin: bool = True
     ) -> Claimed:
         """Claim what a budget allows. One atomic step where the backend can; what is not there spends nothing."""
-        return apart.claim_within(self, budget, limit, lease, owner, begin)
+        return fallback.claim_within(self, budget, limit, lease, owner, begin)
 
     def reserve(self, limit: int = 1, lease: float = 60.0, owner: str = "", wait: float = 0.0) -> Claimed:
         """Claim; while there is nothing, nap and claim again until ``wait`` seconds are over.
@@ -284,7 +343,7 @@ class BaseQueue(ItemVerbs, OperatorVerbs):
         Without a delay an entry goes back to its old place. Of one in a lane ``entry.hold`` says what waits with it.
         Returns those that were still ours.
         """
-        return wire.write_back(self, leases, self.now())
+        return fallback.write_back(self, leases, self.now())
 
     def bury(self, leases: Sequence[Lease], facts: Sequence[Fact | None] = ()) -> list[Lease]:
         """Move them to the end of :attr:`dead`, the error queue, as ``lease.entry`` now says. Returns those still ours.

@@ -47,7 +47,7 @@ from djqueue.backends.database_rows import (
 from djqueue.backends.database_store import DatabaseStore, alias_of
 from djqueue.backends.entries import Claimed, Entry, Fact, Lease, Reaped
 from djqueue.backends.guards import AnyGuard, Guard
-from djqueue.backends.remembering import Span, remembering
+from djqueue.backends.options import Span, remembering
 from djqueue.backends.sql import Dialect, dialect_of
 from djqueue.backends.sql.common import Arrival, Ask, Finish
 from djqueue.backends.sql.session import Session, joined, run

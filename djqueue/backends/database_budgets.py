@@ -9,14 +9,13 @@ from collections.abc import Callable, Sequence
 from contextlib import contextmanager
 from typing import NamedTuple
 
-from djqueue.backends import spending
+from djqueue.backends import stores
 from djqueue.backends.database_rows import micros, seconds_to
 from djqueue.backends.database_store import DatabaseStore
 from djqueue.backends.entries import Claimed, Lease, untried
-from djqueue.backends.spending import Account, Grant
 from djqueue.backends.sql.common import Ask, Dialect, Payment
 from djqueue.backends.sql.session import Session
-from djqueue.backends.store import Budget
+from djqueue.backends.stores import Account, Budget, Grant
 
 
 class Purse(NamedTuple):
@@ -29,7 +28,7 @@ class Purse(NamedTuple):
     """When others who share its spacing used that."""
 
     def spend(self, count: int) -> tuple[Grant, Account]:
-        return spending.spend(self.account, self.budget, count, self.now, self.last)
+        return stores.spend(self.account, self.budget, count, self.now, self.last)
 
 
 @contextmanager
@@ -37,7 +36,7 @@ def purse(run: Session, sql: Dialect, store: DatabaseStore, budget: Budget):
     """A transaction that has a budget to itself."""
     with run.atomic():
         facts, now = sql.hold_as_of(run, store.keys_of(budget))
-        value, mark = (facts.get(store.key(key)) if key else None for key in spending.keys_of(budget))
+        value, mark = (facts.get(store.key(key)) if key else None for key in stores.keys_of(budget))
         account = None if value is None else Account.read(value)
         yield Purse(budget, account, now, int(mark or 0))
 
@@ -75,10 +74,10 @@ def _moments(claimed: Claimed) -> list[int]:
 
 
 def _write(store: DatabaseStore, ours: Purse, account: Account) -> None:
-    key, spacing = spending.keys_of(ours.budget)
-    store.put(key, account.written(), spending.keep_of(account))
+    key, spacing = stores.keys_of(ours.budget)
+    store.put(key, account.written(), stores.keep_of(account))
     if spacing:
-        store.put(spacing, b"%d" % ours.now, spending.kept_for(account.window))
+        store.put(spacing, b"%d" % ours.now, stores.kept_for(account.window))
 
 
 class Look(NamedTuple):
@@ -103,7 +102,7 @@ class Looks:
         self._do, self._was_empty = do, True
 
     def look(self, sql: Dialect, queue: str, store: DatabaseStore, budget: Budget) -> Look:
-        key = store.key(spending.keys_of(budget)[0])
+        key = store.key(stores.keys_of(budget)[0])
         if self._was_empty:
             glance, value = self._do(sql.glance_beside, queue, key)
             now = glance.now
@@ -112,7 +111,7 @@ class Looks:
         else:
             now, value = self._do(sql.get_as_of, key)
         account = None if value is None else Account.read(value)
-        grant, _ = spending.spend(account, budget, 1, now)
+        grant, _ = stores.spend(account, budget, 1, now)
         nothing = None if grant.count else self.found(Claimed((), grant.again, grant.why))
         return Look(now, value, account, nothing)
 
@@ -127,11 +126,11 @@ def claim_paid(look: Look, store: DatabaseStore, budget: Budget, ask: Ask, claim
 
     Of one fact only: whoever shares the spacing of others, or is the first to spend, is told that there are none.
     """
-    key, spacing = spending.keys_of(budget)
+    key, spacing = stores.keys_of(budget)
     if look.value is None or spacing:
         return 0, Claimed()
-    grant, account = spending.spend(look.account, budget, ask.limit, look.now)
-    keep = micros(spending.keep_of(account))
+    grant, account = stores.spend(look.account, budget, ask.limit, look.now)
+    keep = micros(stores.keep_of(account))
     payment = Payment(store.key(key), look.value, account.written(), keep, look.now)
     there, leases = claim(ask._replace(limit=grant.count, since=str(look.now)), payment)
     return there, Claimed(leases, *((0.0,) if grant.count == ask.limit else (grant.again, grant.why)))

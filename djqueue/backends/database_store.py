@@ -9,12 +9,12 @@ from math import inf
 
 from django.db import connections
 
-from djqueue.backends import spending
+from djqueue.backends import stores
 from djqueue.backends.base import DEAD_SUFFIX, BaseStore, Budget
 from djqueue.backends.database_rows import batches, chunks, micros
-from djqueue.backends.spending import Grant
 from djqueue.backends.sql import Dialect, dialect_of
 from djqueue.backends.sql.session import Session, run
+from djqueue.backends.stores import Grant
 from djqueue.exceptions import InvalidQueueError
 
 LONGEST_KEY = 255
@@ -107,7 +107,7 @@ class DatabaseStore(BaseStore):
 
     def keys_of(self, budget: Budget) -> list[str]:
         """The keys in the table of what is known of a budget, in the order in which they are locked."""
-        return sorted(self.key(key) for key in spending.keys_of(budget) if key)
+        return sorted(self.key(key) for key in stores.keys_of(budget) if key)
 
     def _in_turn(self, run: Session, budget: Budget, verb: Callable, *args):
         """One after the other, rather than again and again until nobody was faster."""

@@ -11,6 +11,8 @@ from djqueue.utils import plain
 
 READY, DELAYED, LEASED, DEAD, DONE = "ready", "delayed", "leased", "dead", "done"
 EMPTY = "empty"
+PAGE = 500
+"""Records per call, where all are wanted."""
 
 
 @dataclass(frozen=True, slots=True)

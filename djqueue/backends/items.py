@@ -9,9 +9,8 @@ from dataclasses import replace
 from datetime import timedelta
 
 from djqueue import conf
-from djqueue.backends.entries import DELAYED, LEASED, READY, Entry, Lease, log_extra, untried
+from djqueue.backends.entries import DELAYED, LEASED, PAGE, READY, Entry, Lease, log_extra, untried
 from djqueue.backends.guards import Mark, Unique
-from djqueue.backends.operators import PAGE
 from djqueue.exceptions import InvalidMessage, QueueError
 from djqueue.messages.envelope import new_id, pack_item, unpack_item
 from djqueue.messages.failures import noted

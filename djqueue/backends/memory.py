@@ -11,7 +11,7 @@ from functools import partial
 from itertools import count
 from math import inf
 
-from djqueue.backends import wire
+from djqueue.backends import fallback
 from djqueue.backends.base import DEAD_SUFFIX, Budget, LeasedQueue
 from djqueue.backends.entries import DELAYED, LEASED, READY, Claimed, Entry, Fact, Lease, Reaped
 from djqueue.backends.guards import AnyGuard, Mark, Ruling, rule
@@ -19,7 +19,7 @@ from djqueue.backends.lines import Bell, Line
 from djqueue.backends.memory_lanes import MemoryLanes, Turn
 from djqueue.backends.memory_operators import Item, MemoryOperators
 from djqueue.backends.memory_store import MemoryStore, at_one_moment
-from djqueue.backends.remembering import Finished, Span, remembering
+from djqueue.backends.options import Finished, Span, remembering
 
 __all__ = ["MemoryQueue", "MemoryStore"]
 
@@ -221,7 +221,7 @@ class MemoryQueue(MemoryOperators, LeasedQueue):
                 return False
             # Not by the delay: a sum of moments that is rounded down is due before its mark says so.
             entry = replace(entry, run_at=ruling.mark.at / 1e6, delay=0.0) if ruling.delay else entry
-        self._take_in(Item(wire.stamped(entry, now), next(self._arrivals), now))
+        self._take_in(Item(fallback.stamped(entry, now), next(self._arrivals), now))
         return True
 
     def _rule_on(self, entry: Entry, guard: AnyGuard, now: float) -> Ruling:

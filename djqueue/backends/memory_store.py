@@ -12,7 +12,7 @@ from typing import Any, ClassVar
 
 from djqueue.backends.base import BaseStore, Budget
 from djqueue.backends.lines import Line
-from djqueue.backends.spending import Grant
+from djqueue.backends.stores import Grant
 
 
 @contextmanager

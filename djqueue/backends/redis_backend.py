@@ -34,10 +34,10 @@ from djqueue.backends.entries import (
 )
 from djqueue.backends.guards import AnyGuard
 from djqueue.backends.lua import LIFO_SCRIPTS, SCRIPTS
+from djqueue.backends.options import Span, remembering
 from djqueue.backends.redis_checks import check_server
 from djqueue.backends.redis_link import Link, connections, is_wrong_type
 from djqueue.backends.redis_store import Keys, RedisStore
-from djqueue.backends.remembering import Span, remembering
 from djqueue.backends.unanswered import Unanswered
 from djqueue.exceptions import InvalidQueueError
 from djqueue.utils import plain, tell

@@ -12,7 +12,7 @@ from djqueue.backends.base import DEAD_SUFFIX, BaseStore, Budget
 from djqueue.backends.lua import SCRIPTS
 from djqueue.backends.redis_link import Link, is_wrong_type
 from djqueue.backends.redis_wire import milliseconds, portions, slices, until, window_args
-from djqueue.backends.spending import KEY, SPACING_KEY, Grant
+from djqueue.backends.stores import KEY, SPACING_KEY, Grant
 from djqueue.exceptions import NotSupported
 from djqueue.flow.windows import Window
 

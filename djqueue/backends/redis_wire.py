@@ -8,7 +8,7 @@ from math import ceil, inf
 from djqueue import utils
 from djqueue.backends.entries import LEASED, READY, Entry, Fact, LaneRecord, Lease, Record
 from djqueue.backends.guards import UNIQUE_FOR, WAITED_FOR, AnyGuard, Debounce, Guard, Unique
-from djqueue.backends.store import Budget
+from djqueue.backends.stores import Budget
 
 AT_ONCE = 1000
 """Entries in one call of a script; a verb over more of them is several calls."""

@@ -9,7 +9,7 @@ from django.core.checks import CheckMessage, Error, Warning
 
 from djqueue.backends.sqs_link import Link, is_hidden
 from djqueue.backends.sqs_wire import LONGEST_KEPT
-from djqueue.backends.store import NoStore
+from djqueue.backends.stores import NoStore
 from djqueue.exceptions import InvalidQueueError
 
 if TYPE_CHECKING:

@@ -9,10 +9,10 @@ from collections.abc import Callable, Collection, Sequence
 from dataclasses import replace
 from math import inf
 
-from djqueue.backends import wire
+from djqueue.backends import fallback
 from djqueue.backends.entries import Entry, Lease
 from djqueue.backends.sqs_wire import LONGEST_KEPT
-from djqueue.backends.store import BaseStore
+from djqueue.backends.stores import BaseStore
 from djqueue.exceptions import NotSupported
 from djqueue.flow.gates import Gate
 
@@ -25,7 +25,7 @@ class Changes:
 
     def keep(self, entry: Entry, receives: int) -> None:
         """Write down all of an entry but its body, as it is after that receive."""
-        head = wire.pack(replace(entry, data=b""))
+        head = fallback.pack(replace(entry, data=b""))
         self._needed().put(self._key(entry), f"{receives} {head}".encode(), LONGEST_KEPT)
 
     def of(self, entry: Entry) -> tuple[Entry, int]:
@@ -34,7 +34,7 @@ class Changes:
         if value is None:
             return entry, 0
         counted, _, head = value.decode().partition(" ")
-        return replace(wire.unpack(head), data=entry.data), int(counted)
+        return replace(fallback.unpack(head), data=entry.data), int(counted)
 
     def drop(self, entry: Entry) -> None:
         self._needed().drop(self._key(entry))

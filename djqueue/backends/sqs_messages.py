@@ -10,7 +10,7 @@ from itertools import islice
 from math import inf
 from typing import NamedTuple
 
-from djqueue.backends import sqs_fifo, sqs_wire, wire
+from djqueue.backends import fallback, sqs_fifo, sqs_wire
 from djqueue.backends.entries import Entry, Lease, untried
 from djqueue.backends.sqs_fifo import Changes
 from djqueue.backends.sqs_link import Link, Told
@@ -62,7 +62,7 @@ class Messages:
 
     def _outgoing(self, entries: Sequence[Entry]) -> list[dict]:
         now, most = time.time(), self._link.largest - GROWTH
-        messages = [self._message(wire.stamped(entry, now), now, repeat=False) for entry in entries]
+        messages = [self._message(fallback.stamped(entry, now), now, repeat=False) for entry in entries]
         for entry, message in zip(entries, messages, strict=True):
             if (size := len(message["MessageBody"])) > most:
                 raise MessageTooLarge(
@@ -96,7 +96,7 @@ class Messages:
     def _lease(self, message: dict, since: float, now: float, seconds: float) -> Lease:
         told = message["Attributes"]
         receives, sent = int(told["ApproximateReceiveCount"]), int(told["SentTimestamp"]) / 1000
-        entry, counted = wire.unpack(message["Body"]), 0
+        entry, counted = fallback.unpack(message["Body"]), 0
         if self._is_fifo and receives > 1:
             entry, counted = self._changes.of(entry)
         receipt = Receipt(entry.id, message["ReceiptHandle"], receives, counted, sent, since, seconds)
@@ -153,7 +153,7 @@ class Messages:
         """Let them stay where they are, until they are due. Raises QueueError if SQS could not."""
         now = time.time()
         for some in sqs_wire.slices(leases):
-            entries = [wire.due(lease.entry, now) for lease in some]
+            entries = [fallback.due(lease.entry, now) for lease in some]
             for lease, entry in zip(some, entries, strict=True):
                 self._changes.keep(entry, lease.token.receives)
             spans = [lease.token.span(entry.run_at - now) for lease, entry in zip(some, entries, strict=True)]
@@ -165,7 +165,7 @@ class Messages:
     def move(self, leases: Sequence[Lease], to: Messages) -> None:
         """Send them anew as they are now, then delete the old ones. Raises QueueError if SQS did not take them."""
         now, left = time.time(), iter(leases)
-        messages = [to._anew(wire.due(lease.entry, now), now) for lease in leases]
+        messages = [to._anew(fallback.due(lease.entry, now), now) for lease in leases]
         for some in sqs_wire.portions(messages, to._link.largest):
             theirs = list(islice(left, len(some)))
             told = to._link.batch("send_message_batch", some)

@@ -11,7 +11,7 @@ from hashlib import sha256
 from math import ceil
 
 from djqueue import utils
-from djqueue.backends import wire
+from djqueue.backends import fallback
 from djqueue.backends.entries import DEAD, Entry
 from djqueue.exceptions import InvalidQueueError
 from djqueue.messages.envelope import new_id
@@ -84,10 +84,10 @@ def outgoing(entry: Entry, now: float, group: str, repeat: bool = True) -> dict:
         keys = {"MessageGroupId": _key(group), "MessageDeduplicationId": _key(entry.id)}
         if repeat:
             keys["MessageDeduplicationId"] = new_id()
-        return {"MessageBody": wire.pack(entry), **keys}
+        return {"MessageBody": fallback.pack(entry), **keys}
     # A moment that SQS keeps by its own clock is not written down: the clock of a worker then has no say.
     early = entry if wait == LONGEST_DELAY else replace(entry, run_at=0.0)
-    return {"MessageBody": wire.pack(early), "DelaySeconds": wait}
+    return {"MessageBody": fallback.pack(early), "DelaySeconds": wait}
 
 
 def _key(text: str) -> str:

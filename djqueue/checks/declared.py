@@ -11,7 +11,7 @@ from djqueue.checks.catalogue import TAG, near, say
 from djqueue.checks.queues import configs, made
 from djqueue.checks.values import accepted
 from djqueue.command import Command
-from djqueue.lanes import disagreement
+from djqueue.policies.placement import disagreement
 from djqueue.registry import registry
 from djqueue.throttle import bare
 

@@ -12,7 +12,7 @@ from django.core.exceptions import ImproperlyConfigured
 from djqueue import conf
 from djqueue.checks.catalogue import TAG, near_or_moved, nearest, say
 from djqueue.messages.codecs import CODECS
-from djqueue.options import OPTIONS, is_exception
+from djqueue.policies.options import OPTIONS, is_exception
 from djqueue.utils import seconds, whole
 
 

@@ -20,9 +20,9 @@ import django
 
 from djqueue.consumer.isolation import GO, LENGTH, Begins, Errand, Ready, Told
 from djqueue.messages.failures import kind_of, text_of
-from djqueue.policies import Policy
+from djqueue.policies.outcomes import Verdict
+from djqueue.policies.policy import Policy
 from djqueue.utils import handle_signals
-from djqueue.verdicts import Verdict
 
 STDIN = 0
 

@@ -15,7 +15,7 @@ from djqueue.consumer.loop import Loop, each
 from djqueue.exceptions import QueueError
 from djqueue.flow.gates import Gate
 from djqueue.kept import Progress, are_cancelled, is_cancelled, report_progress
-from djqueue.policies import Policy
+from djqueue.policies.policy import Policy
 from djqueue.running import Control
 from djqueue.settle import proof_of
 from djqueue.utils import clock, seconds, tell

@@ -29,8 +29,8 @@ from djqueue.consumer.worker import Worker
 from djqueue.exceptions import TimeLimitExceeded
 from djqueue.executor import report
 from djqueue.jobs import judged
+from djqueue.policies.outcomes import Outcome, Verdict
 from djqueue.utils import clock, plain, tell
-from djqueue.verdicts import Outcome, Verdict
 
 if TYPE_CHECKING:
     from djqueue.consumer import Consumer

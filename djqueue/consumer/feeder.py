@@ -19,8 +19,8 @@ from djqueue.consumer.pool import Pool
 from djqueue.consumer.quarantine import Quarantine
 from djqueue.consumer.settler import Settlers
 from djqueue.consumer.starvation import is_for_want
+from djqueue.policies.outcomes import Outcome, Verdict
 from djqueue.utils import clock
-from djqueue.verdicts import Outcome, Verdict
 
 logger = logging.getLogger(__name__)
 

@@ -8,10 +8,10 @@ from dataclasses import replace
 from threading import Thread
 
 from djqueue.backends.base import BaseQueue, Lease
-from djqueue.policies import Policy
+from djqueue.policies.outcomes import Verdict
+from djqueue.policies.policy import Policy
 from djqueue.settle import VERBS
 from djqueue.utils import clock
-from djqueue.verdicts import Verdict
 
 LONGEST_WAIT = 30.0  # seconds: what waits for a worker goes back much sooner
 

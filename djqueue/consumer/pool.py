@@ -9,8 +9,8 @@ from queue import Empty, SimpleQueue
 from djqueue.consumer.bonds import Bonds
 from djqueue.consumer.holdings import Held
 from djqueue.consumer.worker import Worker
+from djqueue.policies.outcomes import Verdict
 from djqueue.running import Control
-from djqueue.verdicts import Verdict
 
 
 class Pool:

@@ -12,9 +12,9 @@ from djqueue.backends.base import BaseQueue, Lease
 from djqueue.consumer.holdings import Held, Holdings
 from djqueue.consumer.loop import FIRST_PAUSE, Loop, PerServer, pause_after, recycle_connections
 from djqueue.consumer.starvation import Starvation
+from djqueue.policies.outcomes import Verdict
 from djqueue.settle import VERBS, Finished, proof_of, settle_alike
 from djqueue.utils import clock, tell
-from djqueue.verdicts import Verdict
 
 logger = logging.getLogger(__name__)
 

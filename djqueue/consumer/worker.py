@@ -27,8 +27,8 @@ from djqueue.consumer.starvation import is_for_want
 from djqueue.executor import BEHIND, are_apart, batch_of, execute, execute_batch
 from djqueue.handlers import Binding
 from djqueue.messages.failures import kind_of, release
+from djqueue.policies.outcomes import Outcome, Verdict, hold_of
 from djqueue.utils import clock, tell
-from djqueue.verdicts import Outcome, Verdict, hold_of
 
 if TYPE_CHECKING:
     from djqueue.consumer.pool import Pool

@@ -5,8 +5,7 @@ from __future__ import annotations
 from math import inf
 
 from djqueue.backends.base import Budget
-from djqueue.backends.spending import Grant
-from djqueue.backends.store import BaseStore
+from djqueue.backends.stores import BaseStore, Grant
 from djqueue.flow.windows import Window
 from djqueue.messages.envelope import new_id
 from djqueue.testing.contract_lanes_windows import gaps

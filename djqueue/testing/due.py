@@ -19,6 +19,7 @@ from djqueue.consumer.scheduler import Scheduler
 from djqueue.exceptions import CommandFailed
 from djqueue.executor import are_apart, batch_of, execute, execute_batch
 from djqueue.handlers import Binding
+from djqueue.policies.outcomes import Outcome, Verdict, hold_of, settled
 from djqueue.queues import queues as all_queues
 from djqueue.running import Control
 from djqueue.settle import VERBS, settle
@@ -27,7 +28,6 @@ from djqueue.testing.commits import commit, one_command, refuse_eager
 from djqueue.testing.crashes import dies
 from djqueue.testing.waiting import Enqueued
 from djqueue.utils import whole
-from djqueue.verdicts import Outcome, Verdict, hold_of, settled
 
 OWNER = "run_due"
 LIMIT = 10_000

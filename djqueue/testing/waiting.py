@@ -12,7 +12,7 @@ from djqueue.backends.entries import DELAYED, READY
 from djqueue.classes import QueueCommand
 from djqueue.command import Bound, Call, Command
 from djqueue.exceptions import UnknownCommand
-from djqueue.policies import Policy
+from djqueue.policies.policy import Policy
 from djqueue.queues import queues
 from djqueue.registry import registry
 from djqueue.running import open_entry

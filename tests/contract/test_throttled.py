@@ -2,10 +2,9 @@
 
 import unittest
 
-from djqueue.backends.base import BaseQueue
+from djqueue.backends.base import BaseQueue, OperatorVerbs
 from djqueue.backends.items import ItemVerbs
 from djqueue.backends.memory import MemoryQueue, MemoryStore
-from djqueue.backends.operators import OperatorVerbs
 from djqueue.testing import GuardContract, LeaseContract, QueueContract, StoreContract, StressContract, WakeContract
 from djqueue.throttle import PASSED, ThrottledQueue, bare
 from tests.backends import FULL

@@ -6,7 +6,7 @@ import threading
 import pytest
 import redis
 
-from djqueue.backends import spending
+from djqueue.backends import stores
 from djqueue.backends.base import Budget, Entry
 from djqueue.backends.redis_backend import RedisQueue
 from djqueue.exceptions import NotSupported
@@ -56,20 +56,20 @@ def test_a_budget_is_spent_as_its_rule_says(make, window, spacing):
     store, choose = make().store.shared, random.Random(str(window))
     budget, account, last, latest = Budget(new_id(), window, spacing and new_id()), None, 0, 0
     for _ in range(500):
-        is_gone = store.get(spending.KEY + budget.name) is None
+        is_gone = store.get(stores.KEY + budget.name) is None
         count = choose.randint(1, window.limit)
         grant = store.take(budget, count)
         is_old = is_gone or grant.at - latest >= window.seconds * 1e6
         accounts = [None] if is_gone else [account, *[None] * is_old]
         rules = [(was, before) for was in accounts for before in (last, *[0] * is_old)]
-        told = [spending.spend(was, budget, count, grant.at, before) for was, before in rules]
+        told = [stores.spend(was, budget, count, grant.at, before) for was, before in rules]
         expected, account = next((one for one in told if one[0][2] == grant[2] and one[0][0] == grant[0]), told[0])
         assert grant[:4] == (expected.count, pytest.approx(expected.again), expected.why, expected.at)
         latest = grant.at if grant.count else latest
         if grant.count and choose.random() < 0.3:
             back = choose.randint(1, grant.count)
             store.give(budget, grant, back)
-            account = spending.refund(account, expected, back)
+            account = stores.refund(account, expected, back)
         elif grant.count and spacing:
             last = grant.at
 

@@ -8,7 +8,7 @@ import pytest
 from djqueue.backends import redis_wire as wire
 from djqueue.backends.base import Budget, Entry, Guard
 from djqueue.backends.redis_backend import RedisBlockingQueue
-from djqueue.backends.spending import KEY
+from djqueue.backends.stores import KEY
 from djqueue.flow.gates import Gate
 from djqueue.flow.windows import Window
 from djqueue.messages.envelope import new_id

@@ -5,7 +5,7 @@ from redis.exceptions import ConnectionError
 
 from djqueue.backends.base import Budget, Entry, Fact
 from djqueue.backends.redis_backend import RedisBlockingQueue, RedisQueue
-from djqueue.backends.store import BaseStore
+from djqueue.backends.stores import BaseStore
 from djqueue.flow.gates import Gate
 from djqueue.flow.windows import Window
 from djqueue.messages.envelope import new_id

@@ -15,11 +15,11 @@ from djqueue.exceptions import MessageTooLarge, NotSupported
 from djqueue.executor import execute
 from djqueue.messages.failures import notes
 from djqueue.messages.metadata import register_event_consumer, register_metadata_producer_consumer
+from djqueue.policies.outcomes import Outcome
 from djqueue.queues import queues
 from djqueue.settle import settle
 from djqueue.testing.patience import eventually, together
 from djqueue.testing.steps import claim, nothing_to_claim, put, with_counts
-from djqueue.verdicts import Outcome
 from tests.life import Gate, claim_one, heard, message_for, only, run_one, serving
 from tests.sqs_backend.kit import ids, work
 

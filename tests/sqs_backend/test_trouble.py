@@ -7,7 +7,7 @@ from botocore.config import Config
 from botocore.exceptions import ClientError
 
 from djqueue.backends.sqs import SqsQueue, clients
-from djqueue.backends.store import NoStore
+from djqueue.backends.stores import NoStore
 from djqueue.exceptions import InvalidQueueError
 from djqueue.testing.patience import together
 from djqueue.testing.steps import claim, put

@@ -13,9 +13,8 @@ from typing import Any, NamedTuple
 
 from django.core.management.base import BaseCommand, CommandError
 
-from djqueue.backends.base import BaseQueue
+from djqueue.backends.base import PAGE, BaseQueue
 from djqueue.backends.entries import LaneRecord
-from djqueue.backends.operators import PAGE
 from djqueue.flow.gates import LINE, NOWHERE, OPEN, TIMED
 from djqueue.management.tables import NONE, asking, chosen, cut, duration, limit, printable, table
 from djqueue.throttle import ThrottledQueue

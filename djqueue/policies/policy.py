@@ -8,19 +8,19 @@ from typing import Any
 
 from django.utils.module_loading import import_string
 
-from djqueue import backoff as backoffs
 from djqueue import conf
 from djqueue.backends.entries import Entry, Lease
 from djqueue.backends.guards import AnyGuard, Debounce, Guard, Unique
-from djqueue.backoff import Backoff, Wait, path_of, wait_after
-from djqueue.contradictions import refuse_contradictions
 from djqueue.exceptions import Discard, Fail, Retry, Throttled
-from djqueue.lanes import USUAL_RUN, Batch, Plan, Throttle, placed, plan_of
+from djqueue.flow.limits import Batch, Throttle
 from djqueue.messages.failures import LONGEST_REASON, kind_of, text_of
 from djqueue.messages.fingerprint import fingerprint
-from djqueue.options import OPTIONS, changes_of
+from djqueue.policies import backoff
+from djqueue.policies.backoff import Backoff, Wait, path_of, wait_after
+from djqueue.policies.options import OPTIONS, changes_of, refuse_contradictions
+from djqueue.policies.outcomes import Outcome, Verdict, is_ordered
+from djqueue.policies.placement import USUAL_RUN, Plan, placed, plan_of
 from djqueue.utils import seconds, whole
-from djqueue.verdicts import Outcome, Verdict, is_ordered
 
 WINDOWS = 10
 """After so many windows an extended debounce runs, unless max_wait says otherwise."""
@@ -333,6 +333,6 @@ _CARRIED: dict[str, tuple[Callable[[Any], Any], Callable[[Any], Any]]] = {
         ("ttl", "max_attempts", "max_lost", "lease", "time_limit", "result_ttl", "on_failure"), (_same, _same)
     ),
     "retry_on": (_paths, _classes),
-    "backoff": (backoffs.written, backoffs.read),
+    "backoff": (backoff.written, backoff.read),
 }
 """The options that count at the run, and how a message carries them."""

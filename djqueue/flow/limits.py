@@ -1,0 +1,110 @@
+"""The limits that users give to a command: Throttle and Batch, and the Route of a request."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Callable
+from dataclasses import KW_ONLY, dataclass, field
+from datetime import timedelta
+from typing import Any
+
+from djqueue import conf
+from djqueue.flow.windows import Window, of_starts
+from djqueue.utils import priority as checked_priority
+from djqueue.utils import seconds, whole
+
+MOST = 1000
+"""Entries that may be handed to one worker at once, at most."""
+_NAME = re.compile(r"[^\s:*\x00-\x1f]{1,64}")
+
+
+@dataclass(frozen=True, slots=True)
+class Throttle:
+    """At most ``limit`` starts in any ``window`` (seconds or a timedelta), over all consumers.
+
+    Without ``key`` that is for all calls of the command; with ``key``, a function of the arguments, for each value that
+    it returns, None being free. With a ``name`` it is for the calls of all commands that say the same name; they must
+    say the same of it in all else. ``moderate`` spaces them evenly, ``elastic`` lets them catch up once they are
+    behind, and leaves ``elastic_buffer`` slots unused then. Raises TypeError or ValueError for what makes no sense.
+    """
+
+    limit: int
+    window: float | timedelta
+    _: KW_ONLY
+    key: Callable[..., Any] | None = None
+    moderate: bool = False
+    elastic: bool = False
+    elastic_buffer: int = 0
+    name: str | None = None
+    measure: Window = field(init=False, repr=False, compare=False)
+    """The same as the backends know it: a little longer, as a start comes a little later than it left its lane."""
+
+    def __post_init__(self) -> None:
+        whole(self.limit, "limit", least=1)
+        window = Window(self.limit, self.window, self.moderate, self.elastic, self.elastic_buffer)
+        object.__setattr__(self, "measure", of_starts(window))
+        object.__setattr__(self, "window", window.seconds)
+        if self.key is not None and not callable(self.key):
+            raise TypeError(f"Throttle(key={self.key!r}): give a function of the arguments.")
+        if self.name is not None and not (isinstance(self.name, str) and _NAME.fullmatch(self.name)):
+            raise ValueError(
+                f"Throttle(name={self.name!r}): a name has 1 to 64 characters, without white space, ':' or '*'."
+            )
+
+
+def up_to(value: object, name: str) -> int:
+    """How many may go together. Raises ValueError that names the argument."""
+    if whole(value, name, least=1) > MOST:
+        raise ValueError(f"{name} is {value}: give at most {MOST}.")
+    return value
+
+
+@dataclass(frozen=True, slots=True)
+class Batch:
+    """How many calls the function is given at once: up to ``most``, by default QUEUE_WORKER_BATCH_SIZE.
+
+    Fewer than ``least`` wait for more until the first of them has waited for ``wait`` (seconds or a timedelta). All
+    that wait count, of whatever priority; as a batch is of one priority, it may be smaller. Raises TypeError or
+    ValueError for what makes no sense.
+    """
+
+    most: int | None = None
+    least: int = 1
+    wait: float | timedelta = 0.0
+
+    def __post_init__(self) -> None:
+        if self.most is not None:
+            up_to(self.most, "batch")
+        whole(self.least, "Batch(least=…)", least=1)
+        object.__setattr__(self, "wait", seconds(self.wait, "Batch(wait=…)"))
+        if self.most is not None and self.least > self.most:
+            raise ValueError(f"Batch(least={self.least}) is more than most={self.most}.")
+        if (self.least > 1) != (self.wait > 0):
+            raise ValueError(
+                "Batch(least=…) says for how many to wait, and wait=… for how long: give both, or neither."
+            )
+
+    @property
+    def size(self) -> int:
+        """The most of a batch."""
+        return up_to(conf.get("QUEUE_WORKER_BATCH_SIZE"), "QUEUE_WORKER_BATCH_SIZE") if self.most is None else self.most
+
+
+@dataclass(frozen=True, slots=True)
+class Route:
+    """Where a request of a batch command goes: its shard, and its priority there.
+
+    By default QUEUE_DEFAULT_THREAD and QUEUE_DEFAULT_PRIORITY. Raises TypeError or ValueError for what is neither a
+    whole number nor, as a thread, a text.
+    """
+
+    thread: int | str | None = None
+    priority: int | None = None
+
+    def __post_init__(self) -> None:
+        for name, setting in (("thread", "QUEUE_DEFAULT_THREAD"), ("priority", "QUEUE_DEFAULT_PRIORITY")):
+            if getattr(self, name) is None:
+                object.__setattr__(self, name, conf.get(setting))
+        if isinstance(self.thread, bool) or not isinstance(self.thread, int | str):
+            raise TypeError(f"Route(thread={self.thread!r}): give a whole number or a text.")
+        checked_priority(self.priority, "Route(priority=…)")
