@@ -20,7 +20,7 @@ from djqueue.backends.database import DatabaseQueue
 from djqueue.backends.database_rows import BATCH_BYTES, Token, arrival_of, batches, rounds
 from djqueue.backends.entries import DELAYED, READY
 from djqueue.backends.guards import Mark
-from djqueue.backends.memory import MemoryStore
+from djqueue.backends.memory.queue import MemoryStore
 from djqueue.backends.sql import DIALECTS
 from djqueue.backends.sql import session as sql_session
 from djqueue.exceptions import InvalidQueueError, NotSupported

@@ -18,7 +18,7 @@ from hypothesis.stateful import (
 )
 
 from djqueue.backends.base import Lease
-from djqueue.backends.memory import MemoryQueue
+from djqueue.backends.memory.queue import MemoryQueue
 from djqueue.flow.gates import HOLD_LANE, HOLD_PARK, Gate
 from djqueue.testing.steps import entry, with_counts
 

@@ -13,7 +13,7 @@ from django.db.utils import ConnectionHandler
 from djqueue.backends import database, database_checks
 from djqueue.backends.base import BaseQueue
 from djqueue.backends.entries import Entry, QueueStats
-from djqueue.backends.memory import MemoryQueue
+from djqueue.backends.memory.queue import MemoryQueue
 from djqueue.backends.sql import session
 from djqueue.consumer import Consumer
 from djqueue.decorators import queue_command

@@ -14,7 +14,7 @@ from hypothesis import strategies as st
 
 from djqueue import Backoff, Discard, Fail, Retry, conf, current_message
 from djqueue.backends.base import Entry, Lease
-from djqueue.backends.memory import MemoryQueue
+from djqueue.backends.memory.queue import MemoryQueue
 from djqueue.decorators import queue_command
 from djqueue.executor import execute
 from djqueue.messages.envelope import new_id

@@ -8,7 +8,7 @@ from django.db import transaction
 from django.test import SimpleTestCase, TestCase, override_settings
 from django.utils import timezone
 
-from djqueue.backends.memory import MemoryQueue, MemoryStore
+from djqueue.backends.memory.queue import MemoryQueue, MemoryStore
 from djqueue.decorators import crontab, periodic_command, queue_command
 from djqueue.exceptions import NotSupported
 from djqueue.queues import queues

@@ -9,7 +9,7 @@ from importlib.metadata import entry_points
 import pytest
 
 from djqueue import pytest_plugin, testing
-from djqueue.backends.memory import MemoryQueue
+from djqueue.backends.memory.queue import MemoryQueue
 from djqueue.decorators import queue_command
 from djqueue.queues import queues
 from djqueue.testing import assert_enqueued, assert_not_enqueued

@@ -12,7 +12,7 @@ import pytest
 
 from djqueue.backends.base import PAGE
 from djqueue.backends.entries import Entry, Refusal
-from djqueue.backends.memory import MemoryQueue, MemoryStore
+from djqueue.backends.memory.queue import MemoryQueue, MemoryStore
 from djqueue.decorators import queue_command
 from djqueue.exceptions import InvalidQueueError, QueueError
 from djqueue.flow.gates import Gate

@@ -14,7 +14,7 @@ from django.core.checks.security.base import (
 from django.core.exceptions import ImproperlyConfigured
 
 from djqueue import conf
-from djqueue.backends.memory import MemoryQueue
+from djqueue.backends.memory.queue import MemoryQueue
 from djqueue.checks.catalogue import TAG, say
 from djqueue.checks.queues import made
 from djqueue.checks.values import accepted

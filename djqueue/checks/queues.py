@@ -11,7 +11,7 @@ from django.db import connections
 
 from djqueue import conf
 from djqueue.backends.base import BaseQueue
-from djqueue.backends.memory import MemoryQueue
+from djqueue.backends.memory.queue import MemoryQueue
 from djqueue.checks.catalogue import ELSEWHERE, TAG, near, near_or_moved, say
 from djqueue.checks.values import VALUES
 from djqueue.exceptions import InvalidQueueError

@@ -9,7 +9,7 @@ from math import ceil
 from unittest import mock
 
 from djqueue.backends.base import BaseQueue, NoStore
-from djqueue.backends.memory import MemoryQueue, MemoryStore
+from djqueue.backends.memory.queue import MemoryQueue, MemoryStore
 from djqueue.exceptions import NotSupported
 from djqueue.queues import queues as all_queues
 from djqueue.testing.commits import commit, send

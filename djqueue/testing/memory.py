@@ -9,7 +9,7 @@ from typing import Any
 from django.test import override_settings
 
 from djqueue import conf
-from djqueue.backends.memory import MemoryQueue
+from djqueue.backends.memory.queue import MemoryQueue
 from djqueue.queues import Queues
 from djqueue.queues import queues as all_queues
 

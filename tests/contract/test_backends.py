@@ -5,7 +5,7 @@ import unittest
 import pytest
 
 from djqueue.backends.base import BaseQueue
-from djqueue.backends.memory import MemoryQueue, MemoryStore
+from djqueue.backends.memory.queue import MemoryQueue, MemoryStore
 from djqueue.testing import (
     BudgetContract,
     GuardContract,

@@ -10,7 +10,7 @@ from django.db import OperationalError
 
 from djqueue.backends.base import BaseQueue, Debounce, Fact, Guard
 from djqueue.backends.database import DatabaseQueue
-from djqueue.backends.memory import MemoryQueue, MemoryStore
+from djqueue.backends.memory.queue import MemoryQueue, MemoryStore
 from djqueue.exceptions import EncodeError, InvalidMessage, InvalidQueueError, MessageTooLarge
 from djqueue.testing.steps import claim, entry, names, put, send
 from tests.contract.toy import ToyQueue

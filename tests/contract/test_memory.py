@@ -5,7 +5,7 @@ import time
 import pytest
 
 from djqueue.backends.base import Debounce, Entry, Guard
-from djqueue.backends.memory import MemoryQueue
+from djqueue.backends.memory.queue import MemoryQueue
 from djqueue.testing.machine import run_machine
 from djqueue.testing.patience import together
 from djqueue.testing.steps import claim, entry, names, nothing_to_claim, put, send, with_counts

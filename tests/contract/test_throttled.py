@@ -4,7 +4,7 @@ import unittest
 
 from djqueue.backends.base import BaseQueue, OperatorVerbs
 from djqueue.backends.items import ItemVerbs
-from djqueue.backends.memory import MemoryQueue, MemoryStore
+from djqueue.backends.memory.queue import MemoryQueue, MemoryStore
 from djqueue.testing import GuardContract, LeaseContract, QueueContract, StoreContract, StressContract, WakeContract
 from djqueue.throttle import PASSED, ThrottledQueue, bare
 from tests.backends import FULL

@@ -3,7 +3,7 @@
 import pytest
 
 from djqueue.backends import sqs
-from djqueue.backends.memory import MemoryStore
+from djqueue.backends.memory.queue import MemoryStore
 from djqueue.testing import GuardContract, LeaseContract, QueueContract, WakeContract, eventually
 from djqueue.testing.contract import NOTHING
 from djqueue.testing.patience import PATIENCE

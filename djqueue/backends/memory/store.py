@@ -11,7 +11,7 @@ from math import inf
 from typing import Any, ClassVar
 
 from djqueue.backends.base import BaseStore, Budget
-from djqueue.backends.lines import Line
+from djqueue.backends.memory.structures import Line
 from djqueue.backends.stores import Grant
 
 

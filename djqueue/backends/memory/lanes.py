@@ -8,8 +8,7 @@ from math import inf
 from typing import NamedTuple
 
 from djqueue.backends.entries import LaneRecord
-from djqueue.backends.lines import Line
-from djqueue.backends.memory_operators import Item
+from djqueue.backends.memory.structures import Item, Line
 from djqueue.flow import gates
 from djqueue.flow.gates import HOLD_LANE, HOLD_PARK, LINE, OPEN, TIMED, Gate, Head, Lane, Place
 
