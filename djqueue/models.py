@@ -1,7 +1,7 @@
 """The tables of the database backend: what is still to do, the lanes in which some of it waits, and small facts.
 
-The columns are written and read by :mod:`djqueue.backends.sql`; the models are for migrations, for the admin and for
-looking. All moments are microseconds since 1970 by the clock of the database.
+The columns are written and read by :mod:`djqueue.backends.database.sql`; the models are for migrations, for the admin
+and for looking. All moments are microseconds since 1970 by the clock of the database.
 """
 
 from __future__ import annotations

@@ -3,7 +3,7 @@
 from django.db import connections
 from django.test.utils import CaptureQueriesContext
 
-from djqueue.backends.database import DatabaseQueue
+from djqueue.backends.database.queue import DatabaseQueue
 from djqueue.testing import together
 
 

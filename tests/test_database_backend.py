@@ -14,15 +14,14 @@ from django.db.models import F
 from django.db.utils import ConnectionHandler
 from django.test.utils import CaptureQueriesContext
 
-from djqueue.backends import database_checks
 from djqueue.backends.base import Debounce, Entry, Guard, Lease, Unique
-from djqueue.backends.database import DatabaseQueue
-from djqueue.backends.database_rows import BATCH_BYTES, Token, arrival_of, batches, rounds
+from djqueue.backends.database import checks, session
+from djqueue.backends.database.queue import DatabaseQueue
+from djqueue.backends.database.rows import BATCH_BYTES, Token, arrival_of, batches, rounds
+from djqueue.backends.database.sql.dialects import DIALECTS
 from djqueue.backends.entries import DELAYED, READY
 from djqueue.backends.guards import Mark
 from djqueue.backends.memory.queue import MemoryStore
-from djqueue.backends.sql import DIALECTS
-from djqueue.backends.sql import session as sql_session
 from djqueue.exceptions import InvalidQueueError, NotSupported
 from djqueue.flow.gates import Gate
 from djqueue.messages.envelope import new_id
@@ -145,7 +144,7 @@ def claimed_elsewhere(queue):
         try:
             return names(queue.claim(5))
         except OperationalError as error:
-            assert sql_session.passing(error)
+            assert session.passing(error)
             return []
 
     return elsewhere(queue, look)
@@ -154,7 +153,7 @@ def claimed_elsewhere(queue):
 @pytest.mark.parametrize("promoted", [False, True])
 def test_what_others_are_refused_for_does_not_begin_before_their_callers_commit(queue, monkeypatch, promoted):
     """It would not see what they wrote, and nothing else comes to see it."""
-    monkeypatch.setattr(sql_session, "PAUSES", ())
+    monkeypatch.setattr(session, "PAUSES", ())
     late(queue)
     if promoted:
         assert len(queue.peek(READY)) == 1
@@ -166,7 +165,7 @@ def test_what_others_are_refused_for_does_not_begin_before_their_callers_commit(
 
 @pytest.mark.parametrize("running", [False, True])
 def test_the_same_of_what_is_to_be_unique(queue, monkeypatch, running):
-    monkeypatch.setattr(sql_session, "PAUSES", ())
+    monkeypatch.setattr(session, "PAUSES", ())
     assert put_one(queue, Unique("key"), "first")
     with atomic(queue):
         assert put_one(queue, Unique("key", running)) is False
@@ -188,7 +187,7 @@ def test_what_somebody_is_about_to_lease_counts_as_leased(queue, guard, accepted
 @pytest.mark.parametrize("count", [1, 4, 20])
 def test_nobody_waits_for_a_transaction_that_has_put(queue, count, monkeypatch):
     """Though it is open for long, and the tables are small: a plan that reads them whole would wait for its rows."""
-    monkeypatch.setattr(sql_session, "PAUSES", ())
+    monkeypatch.setattr(session, "PAUSES", ())
     gate = Gate(most=1).written()
     waiting = "lock_timeout = 500" if queue.database == "postgres" else "SESSION innodb_lock_wait_timeout = 1"
 
@@ -291,7 +290,7 @@ def test_df15_of_two_transactions_with_one_key_the_second_waits_for_the_first(qu
 
 @pytest.mark.backends("sqlite")
 def test_df15_of_two_transactions_with_one_key_only_one_can_be_open(queue, monkeypatch):
-    monkeypatch.setattr(sql_session, "PAUSES", ())
+    monkeypatch.setattr(session, "PAUSES", ())
 
     def second():
         be_impatient(queue)
@@ -544,8 +543,8 @@ def test_an_id_is_looked_up_by_itself_though_the_table_was_empty_when_it_was_ana
 
 
 def test_reading_counts_stops_at_the_cap(queue, monkeypatch):
-    monkeypatch.setattr("djqueue.backends.sql.operators.CAP", 10)
-    monkeypatch.setattr("djqueue.backends.database_operators.CAP", 10)
+    monkeypatch.setattr("djqueue.backends.database.sql.inspection.CAP", 10)
+    monkeypatch.setattr("djqueue.backends.database.queue.CAP", 10)
     queue.put([entry() for _ in range(25)])
     stats = queue.stats()
     assert (stats.ready, stats.capped, len(queue)) == (10, 10, 25)
@@ -874,7 +873,7 @@ DEADLOCKS = {"sqlite": ("database is locked",), "postgres": ("40P01",), "mariadb
 
 
 def test_a_deadlock_is_repeated_but_not_inside_the_callers_transaction(backend, queue, monkeypatch):
-    monkeypatch.setattr(sql_session, "PAUSES", (0, 0, 0))
+    monkeypatch.setattr(session, "PAUSES", (0, 0, 0))
     args = DEADLOCKS[backend.id]
     assert queue._run(Failing(3, *args)) == "done"
     with pytest.raises(OperationalError):
@@ -888,7 +887,7 @@ def test_a_deadlock_is_repeated_but_not_inside_the_callers_transaction(backend, 
 
 @pytest.mark.backends("postgres", "mariadb")
 def test_nor_where_the_caller_commits_by_hand(backend, queue, monkeypatch):
-    monkeypatch.setattr(sql_session, "PAUSES", (0, 0, 0))
+    monkeypatch.setattr(session, "PAUSES", (0, 0, 0))
     connection = connections[queue.database]
     connection.set_autocommit(False)
     try:
@@ -907,7 +906,7 @@ def test_nor_where_the_caller_commits_by_hand(backend, queue, monkeypatch):
 
 
 def test_a_lock_that_is_met_on_connecting_is_waited_for(backend, queue, monkeypatch):
-    monkeypatch.setattr(sql_session, "PAUSES", (0, 0, 0))
+    monkeypatch.setattr(session, "PAUSES", (0, 0, 0))
     queue.now()
     connection, failing = connections[queue.database], Failing(2, *DEADLOCKS[backend.id])
     real = connection.get_new_connection
@@ -998,11 +997,11 @@ def test_checks_of_sqlite(backend, tmp_path, monkeypatch):
     handler = ConnectionHandler(
         {"default": {"ENGINE": "django.db.backends.sqlite3", "NAME": tmp_path / "bare.sqlite3"}}
     )
-    monkeypatch.setattr(database_checks, "connections", handler)
-    found = {message.id: message for message in database_checks.check("default")}
+    monkeypatch.setattr(checks, "connections", handler)
+    found = {message.id: message for message in checks.check("default")}
     assert set(found) == {"djqueue.W202", "djqueue.W203", "djqueue.W204"}, "the first migrate runs these as well"
     MigrationRecorder(handler["default"]).ensure_schema()
-    found = {message.id: message for message in database_checks.check("default")}
+    found = {message.id: message for message in checks.check("default")}
     assert set(found) == {"djqueue.W202", "djqueue.W203", "djqueue.W204", "djqueue.W205"}
     assert "manage.py migrate djqueue " in found["djqueue.W205"].hint
     handler["default"].close()
@@ -1023,12 +1022,12 @@ def test_checks_name_a_database_without_autocommit(backend, queue, monkeypatch):
 
 
 def test_checks_of_old_strange_and_absent_servers(backend, queue, monkeypatch):
-    vendor, version = database_checks._vendor(connections[queue.database])
-    assert version >= database_checks.FLOORS[vendor]
+    vendor, version = checks._vendor(connections[queue.database])
+    assert version >= checks.FLOORS[vendor]
     for told, id in (((vendor, (1, 2)), "E203"), (("oracle", ()), "E202"), (("mysql", (8, 0)), "W201")):
-        monkeypatch.setattr(database_checks, "_vendor", lambda connection, told=told: told)
+        monkeypatch.setattr(checks, "_vendor", lambda connection, told=told: told)
         assert f"djqueue.{id}" in [message.id for message in queue.check()]
-    monkeypatch.setattr(database_checks, "_vendor", lambda connection: Failing(1, "gone")(None))
+    monkeypatch.setattr(checks, "_vendor", lambda connection: Failing(1, "gone")(None))
     assert [message.id for message in queue.check()] == ["djqueue.E201"]
 
 

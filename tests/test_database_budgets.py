@@ -8,9 +8,9 @@ import pytest
 from django.db import connections, transaction
 
 from djqueue.backends.base import Budget
-from djqueue.backends.database import DatabaseQueue
-from djqueue.backends.sql import postgresql
-from djqueue.backends.sql.postgresql import PostgreSQL
+from djqueue.backends.database.queue import DatabaseQueue
+from djqueue.backends.database.sql import postgresql
+from djqueue.backends.database.sql.postgresql import PostgreSQL
 from djqueue.flow.gates import Gate
 from djqueue.flow.windows import Window
 from djqueue.models import QueueFact, QueueMessage

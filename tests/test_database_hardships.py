@@ -13,13 +13,11 @@ import pytest
 from django.db import OperationalError, connections, transaction
 
 from djqueue import signals
-from djqueue.backends import database
 from djqueue.backends.base import Budget, Fact
-from djqueue.backends.database import REPLAYED, DatabaseQueue
+from djqueue.backends.database import queue as queue_module
+from djqueue.backends.database import session, sqlite_file
+from djqueue.backends.database.queue import REPLAYED, DatabaseQueue
 from djqueue.backends.entries import LEASED, READY, Entry, log_extra, untried
-from djqueue.backends.sql import files
-from djqueue.backends.sql import session as sql_session
-from djqueue.backends.sql import types as sql_types
 from djqueue.consumer.holdings import Holdings
 from djqueue.consumer.settler import Settler
 from djqueue.flow.gates import UNREADABLE, Gate
@@ -55,14 +53,14 @@ def unheard(*verbs, times=1):
     lost = []
 
     def losing(alias, now, verb, *args):
-        answer = sql_session.run(alias, now, verb, *args)
+        answer = session.run(alias, now, verb, *args)
         if verb.__name__ in verbs and len(lost) < times:
             lost.append(verb)
             raise OperationalError("the answer was lost")
         return answer
 
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(database, "run", losing)
+        patch.setattr(queue_module, "run", losing)
         yield lost
 
 
@@ -134,12 +132,12 @@ def test_what_the_server_still_does_for_a_lost_claim_is_given_back_later(queue, 
         raise OperationalError("the connection was cut")
 
     with monkeypatch.context() as patch:
-        patch.setattr(database, "run", cut)
+        patch.setattr(queue_module, "run", cut)
         with pytest.raises(OperationalError):
             queue.claim(5)
     assert queue.claim(5) == []
     put(queue, "late")
-    sql_session.run(*asked[0])
+    session.run(*asked[0])
     assert queue.stats().leased == 1
     assert starts(queue.claim(5)) == [("late", 1, 0)]
 
@@ -352,7 +350,7 @@ ODD = ["odd", b"\xff\x00", *(["", 1.5e300] if FULL else [])]
 )
 def test_a_value_of_another_type_stops_at_most_its_message(queue, monkeypatch, column, value):
     """SQLite takes whatever is written."""
-    monkeypatch.setattr(sql_types, "EVERY", 0.0)
+    monkeypatch.setattr(sqlite_file, "MEND_EVERY", 0.0)
     put(queue, "odd", "a", "b", "c")
     odd = queue.peek("ready", 1)[0].entry.id
     with connections[queue.database].cursor() as cursor:
@@ -385,7 +383,7 @@ OF_LANES = {
 @pytest.mark.parametrize("value", ODD)
 @pytest.mark.parametrize("table, column", [(table, column) for table in OF_LANES for column in OF_LANES[table]])
 def test_a_value_of_another_type_stops_at_most_its_lane(queue, monkeypatch, table, column, value):
-    monkeypatch.setattr(sql_types, "EVERY", 0.0)
+    monkeypatch.setattr(sqlite_file, "MEND_EVERY", 0.0)
     for lane in "abc":
         fill(queue, lane, f"{lane}1", f"{lane}2", gate=Gate(most=1))
     if table != "ticket":
@@ -408,7 +406,7 @@ def test_a_value_of_another_type_stops_at_most_its_lane(queue, monkeypatch, tabl
 )
 def test_text_that_cannot_be_decoded_stops_at_most_its_message(queue, monkeypatch, column, laned, first):
     """Written with another encoding, say: what SQLite takes for text."""
-    monkeypatch.setattr(sql_types, "EVERY", 0.0)
+    monkeypatch.setattr(sqlite_file, "MEND_EVERY", 0.0)
     for lane in "abc":
         fill(queue, lane, lane, gate=Gate(most=1)) if laned else put(queue, lane)
     with connections[queue.database].cursor() as cursor:
@@ -428,7 +426,7 @@ def test_text_that_cannot_be_decoded_stops_at_most_its_message(queue, monkeypatc
 @pytest.mark.backends("sqlite")
 @pytest.mark.parametrize("table, column", [("lane", "name"), ("lane", "gate"), ("ticket", "name"), ("fact", "k")])
 def test_text_that_cannot_be_decoded_stops_at_most_its_lane(queue, monkeypatch, table, column):
-    monkeypatch.setattr(sql_types, "EVERY", 0.0)
+    monkeypatch.setattr(sqlite_file, "MEND_EVERY", 0.0)
     for lane in "abc":
         fill(queue, lane, f"{lane}1", f"{lane}2", gate=Gate(most=1))
     if table != "ticket":
@@ -524,7 +522,7 @@ def test_logs_that_cannot_be_read_are_none(queue, logs):
 @pytest.mark.backends("sqlite")
 def test_a_statement_that_failed_leaves_no_cursor_to_the_garbage_collection_of_another_thread(queue, monkeypatch):
     """That would wait for this connection, which may be waiting for a lock that the other thread holds."""
-    monkeypatch.setattr(sql_session, "PAUSES", ())
+    monkeypatch.setattr(session, "PAUSES", ())
     fill(queue, "lane", "1")
 
     def fail():
@@ -581,7 +579,7 @@ def restore(path):
     """Put a copy of the database in its place, so late that every connection looks at its file again."""
     copied(path, path.with_name("copy"))
     copied_at = time.monotonic()
-    until(lambda: time.monotonic() - copied_at > files.EVERY)
+    until(lambda: time.monotonic() - copied_at > sqlite_file.EVERY)
     os.replace(path.with_name("copy"), path)
     for beside in ("-wal", "-shm"):
         path.with_name(path.name + beside).unlink(missing_ok=True)

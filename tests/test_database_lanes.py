@@ -7,8 +7,8 @@ from collections import defaultdict
 import pytest
 from django.db import connections, transaction
 
-from djqueue.backends import database_claims
-from djqueue.backends.database import DatabaseQueue
+from djqueue.backends.database import claims
+from djqueue.backends.database.queue import DatabaseQueue
 from djqueue.backends.entries import DELAYED, READY
 from djqueue.backends.guards import Unique
 from djqueue.flow.gates import HOLD_LANE, HOLD_PARK, Gate
@@ -291,17 +291,17 @@ def test_of_two_gates_that_were_put_one_after_the_other_the_last_holds(queue):
 
 def test_a_gate_that_others_took_in_meanwhile_does_not_come_back(queue, monkeypatch):
     fill(queue, "a", "1", gate=ORDERED)
-    read = database_claims.take_tickets
+    read = claims.take_tickets
 
     def read_and_be_late(*args):
         tickets = read(*args)
-        monkeypatch.setattr(database_claims, "take_tickets", read)
+        monkeypatch.setattr(claims, "take_tickets", read)
         other = again(queue)
         fill(other, "a", "2", gate=TWO)
         assert other.lane("a").gate == TWO
         return tickets
 
-    monkeypatch.setattr(database_claims, "take_tickets", read_and_be_late)
+    monkeypatch.setattr(claims, "take_tickets", read_and_be_late)
     assert names(queue.claim(2)) == ["1", "2"]
     assert queue.lane("a").gate == TWO
 

@@ -11,7 +11,7 @@ from django.conf import settings
 sys.path.insert(0, str(Path(__file__).resolve().parent.parent.parent))
 settings.configure(SECRET_KEY="only-for-drawing-timelines-of-djqueue-0123456789-abcdefghij")
 
-from djqueue.backends.memory.queue import MemoryQueue  # noqa: E402
+from djqueue.backends.memory import MemoryQueue  # noqa: E402
 from djqueue.throttle import ThrottledQueue  # noqa: E402
 
 START = 1_000_000_000

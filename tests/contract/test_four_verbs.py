@@ -9,7 +9,7 @@ import pytest
 from django.db import OperationalError
 
 from djqueue.backends.base import BaseQueue, Debounce, Fact, Guard
-from djqueue.backends.database import DatabaseQueue
+from djqueue.backends.database.queue import DatabaseQueue
 from djqueue.backends.memory.queue import MemoryQueue, MemoryStore
 from djqueue.exceptions import EncodeError, InvalidMessage, InvalidQueueError, MessageTooLarge
 from djqueue.testing.steps import claim, entry, names, put, send

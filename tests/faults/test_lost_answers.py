@@ -2,7 +2,7 @@
 
 import pytest
 
-from djqueue.backends.lua import SCRIPTS
+from djqueue.backends.redis.scripts import SCRIPTS
 from djqueue.queues import queues
 from tests.faults import ledger
 from tests.faults.commands import work

@@ -6,7 +6,7 @@ pytest.importorskip("redis")
 
 import redis
 
-from djqueue.backends.redis_backend import RedisQueue
+from djqueue.backends.redis.queue import RedisQueue
 from djqueue.testing import eventually
 from tests import backends
 

@@ -8,7 +8,7 @@ import redis
 
 from djqueue.backends import stores
 from djqueue.backends.base import Budget, Entry
-from djqueue.backends.redis_backend import RedisQueue
+from djqueue.backends.redis.queue import RedisQueue
 from djqueue.exceptions import NotSupported
 from djqueue.flow.gates import Gate
 from djqueue.flow.windows import Window

@@ -3,7 +3,7 @@
 import pytest
 import redis
 
-from djqueue.backends.redis_backend import RedisQueue, connections
+from djqueue.backends.redis.queue import RedisQueue, connections
 from tests import servers
 
 pytestmark = pytest.mark.server("redis")

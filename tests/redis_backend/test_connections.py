@@ -10,8 +10,8 @@ from redis.exceptions import ConnectionError
 from redis.retry import Retry
 
 from djqueue.backends.base import Guard
-from djqueue.backends.redis_backend import RedisBlockingQueue, RedisQueue, connections
-from djqueue.backends.redis_link import url_of
+from djqueue.backends.redis.connection import url_of
+from djqueue.backends.redis.queue import RedisBlockingQueue, RedisQueue, connections
 from djqueue.exceptions import InvalidQueueError
 from djqueue.testing import eventually
 from tests.redis_backend.kit import once, work

@@ -8,7 +8,7 @@ import pytest
 import redis
 from redis.cluster import RedisCluster
 
-from djqueue.backends.redis_backend import RedisBlockingQueue
+from djqueue.backends.redis.queue import RedisBlockingQueue
 from djqueue.testing import eventually, together
 from djqueue.throttle import ThrottledQueue
 from tests.redis_backend.kit import calls, once, work

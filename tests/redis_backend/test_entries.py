@@ -5,7 +5,7 @@ from dataclasses import replace
 import pytest
 
 from djqueue.backends.base import Entry, Guard
-from djqueue.backends.redis_backend import RedisBlockingQueue
+from djqueue.backends.redis.queue import RedisBlockingQueue
 from djqueue.messages.envelope import new_id
 from djqueue.testing import eventually
 from tests import backends

@@ -5,9 +5,9 @@ from dataclasses import replace
 
 import pytest
 
-from djqueue.backends import redis_wire as wire
 from djqueue.backends.base import Budget, Entry, Guard
-from djqueue.backends.redis_backend import RedisBlockingQueue
+from djqueue.backends.redis import protocol
+from djqueue.backends.redis.queue import RedisBlockingQueue
 from djqueue.backends.stores import KEY
 from djqueue.flow.gates import Gate
 from djqueue.flow.windows import Window
@@ -277,7 +277,7 @@ def test_junk_in_the_log_of_what_was_completed_stops_nothing(queue, redis_client
     [again] = work()
     queue.put([again])
     queue.complete(queue.claim(1))
-    args = (queue.rings, queue._remember, wire.text(again.id), again.data, wire.accepted(again, None))
+    args = (queue.rings, queue._remember, protocol.text(again.id), again.data, protocol.accepted(again, None))
     assert queue._run("put_again", args)[0] == [1]
 
 

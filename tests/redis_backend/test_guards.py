@@ -7,8 +7,8 @@ import pytest
 
 from djqueue.backends.base import Debounce, Entry, Guard, Unique
 from djqueue.backends.guards import Mark, rule
-from djqueue.backends.redis_backend import RedisBlockingQueue
-from djqueue.backends.redis_wire import FAR
+from djqueue.backends.redis.protocol import FAR
+from djqueue.backends.redis.queue import RedisBlockingQueue
 from djqueue.messages.envelope import new_id
 from djqueue.testing import eventually
 from tests import backends

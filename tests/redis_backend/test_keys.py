@@ -4,7 +4,7 @@ import pytest
 import redis
 
 from djqueue.backends.base import Entry, Guard
-from djqueue.backends.redis_backend import RedisBlockingQueue, RedisQueue, RedisStore
+from djqueue.backends.redis.queue import RedisBlockingQueue, RedisQueue, RedisStore
 from djqueue.testing import eventually
 from tests import backends
 from tests.redis_backend.kit import keys, once, whole_life, work

@@ -9,7 +9,7 @@ from hypothesis import strategies as st
 from djqueue.backends.base import Entry
 from djqueue.backends.entries import untried
 from djqueue.backends.memory.queue import MemoryQueue
-from djqueue.backends.redis_backend import RedisBlockingQueue
+from djqueue.backends.redis.queue import RedisBlockingQueue
 from djqueue.exceptions import QueueFull
 from djqueue.flow.gates import HOLD_LANE, HOLD_PARK, Gate
 from djqueue.flow.windows import Window

@@ -2,7 +2,7 @@
 
 import pytest
 
-from djqueue.backends.redis_backend import RedisQueue
+from djqueue.backends.redis.queue import RedisQueue
 from djqueue.testing import eventually
 from djqueue.throttle import ThrottledQueue
 from tests.redis_backend.kit import calls, keys

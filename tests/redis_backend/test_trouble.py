@@ -8,7 +8,7 @@ import redis
 from redis.exceptions import ConnectionError
 
 from djqueue.backends.base import Debounce, Guard, Unique
-from djqueue.backends.redis_backend import RedisBlockingQueue, RedisQueue
+from djqueue.backends.redis.queue import RedisBlockingQueue, RedisQueue
 from djqueue.exceptions import QueueFull
 from djqueue.testing import eventually, together
 from tests import servers

@@ -4,7 +4,7 @@ import pytest
 from redis.exceptions import ConnectionError
 
 from djqueue.backends.base import Budget, Entry, Fact
-from djqueue.backends.redis_backend import RedisBlockingQueue, RedisQueue
+from djqueue.backends.redis.queue import RedisBlockingQueue, RedisQueue
 from djqueue.backends.stores import BaseStore
 from djqueue.flow.gates import Gate
 from djqueue.flow.windows import Window

@@ -12,7 +12,7 @@ from threading import Thread
 import pytest
 import redis
 
-from djqueue.backends.redis_backend import RedisQueue
+from djqueue.backends.redis.queue import RedisQueue
 from djqueue.throttle import ThrottledQueue
 from tests.backends import redis_connection
 from tests.site import ROOT, Process, until

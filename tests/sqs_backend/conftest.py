@@ -3,7 +3,7 @@ import pytest
 pytest.importorskip("boto3")
 
 from djqueue.backends.memory.queue import MemoryStore
-from djqueue.backends.sqs import SqsQueue, clients
+from djqueue.backends.sqs.queue import SqsQueue, clients
 from tests.sqs_backend.kit import Faulty
 
 

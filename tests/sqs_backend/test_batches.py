@@ -3,8 +3,8 @@
 import pytest
 from botocore.exceptions import EndpointConnectionError
 
-from djqueue.backends import sqs_link
 from djqueue.backends.base import Guard
+from djqueue.backends.sqs import connection
 from djqueue.exceptions import MessageTooLarge, NotSent, QueueError
 from djqueue.testing.patience import together
 from djqueue.testing.steps import claim, names, put, with_counts
@@ -16,7 +16,7 @@ AWAY = EndpointConnectionError(endpoint_url="http://away")
 
 @pytest.fixture(autouse=True)
 def _no_pauses(monkeypatch):
-    monkeypatch.setattr(sqs_link, "_PAUSE", 0)
+    monkeypatch.setattr(connection, "_PAUSE", 0)
 
 
 @pytest.fixture

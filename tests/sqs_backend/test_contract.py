@@ -2,8 +2,8 @@
 
 import pytest
 
-from djqueue.backends import sqs
 from djqueue.backends.memory.queue import MemoryStore
+from djqueue.backends.sqs import queue as queue_module
 from djqueue.testing import GuardContract, LeaseContract, QueueContract, WakeContract, eventually
 from djqueue.testing.contract import NOTHING
 from djqueue.testing.patience import PATIENCE
@@ -20,7 +20,7 @@ class OnSqs(OnEachBackend):
     @pytest.fixture(autouse=True)
     def _quick(self, monkeypatch):
         """A short poll of moto's misses nothing."""
-        monkeypatch.setattr(sqs, "CERTAIN", 0)
+        monkeypatch.setattr(queue_module, "CERTAIN", 0)
 
     def make_queue(self, name, **options):
         queue = super().make_queue(name, **options)

@@ -7,9 +7,10 @@ import pytest
 from botocore.exceptions import EndpointConnectionError
 
 from djqueue import Deferrable, MetadataProducerConsumer, current_message
-from djqueue.backends import sqs, sqs_wire
 from djqueue.backends.entries import Entry
 from djqueue.backends.guards import Mark
+from djqueue.backends.sqs import protocol
+from djqueue.backends.sqs import queue as queue_module
 from djqueue.decorators import queue_command
 from djqueue.exceptions import MessageTooLarge, NotSupported
 from djqueue.executor import execute
@@ -87,7 +88,7 @@ def says(value):
 def _fresh(monkeypatch):
     ran.clear()
     asked.clear()
-    monkeypatch.setattr(sqs, "CERTAIN", 0)  # a short poll of moto's misses nothing
+    monkeypatch.setattr(queue_module, "CERTAIN", 0)  # a short poll of moto's misses nothing
 
 
 @pytest.fixture
@@ -285,8 +286,8 @@ def test_df9_what_is_delayed_comes_within_a_second_after_it_is_due(queue):
 
 
 def test_df26_a_delay_beyond_what_sqs_knows_is_kept_in_steps(queue, monkeypatch):
-    monkeypatch.setattr(sqs_wire, "LONGEST_DELAY", 1)
-    monkeypatch.setattr(sqs_wire, "LONGEST_HOLD", 2)
+    monkeypatch.setattr(protocol, "LONGEST_DELAY", 1)
+    monkeypatch.setattr(protocol, "LONGEST_HOLD", 2)
     called = time.time()
     count.using(delay=2.2).enqueue()
     [lease] = claim(queue)

@@ -5,7 +5,7 @@ import re
 import boto3
 import pytest
 
-from djqueue.backends.sqs import SqsQueue, clients
+from djqueue.backends.sqs.queue import SqsQueue, clients
 from djqueue.exceptions import InvalidQueueError
 
 AT_SQS = re.compile(r"[A-Za-z0-9_-]{1,80}|[A-Za-z0-9_-]{1,75}\.fifo")

@@ -7,7 +7,7 @@ import pytest
 
 from djqueue import current_message, queue_command
 from djqueue.backends.entries import Lease
-from djqueue.backends.sqs_fifo import runs, units
+from djqueue.backends.sqs.messages import runs, units
 from djqueue.exceptions import NotSupported
 from djqueue.flow.gates import HOLD_LANE, Gate
 from djqueue.queues import queues

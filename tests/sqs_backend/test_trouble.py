@@ -6,7 +6,7 @@ import pytest
 from botocore.config import Config
 from botocore.exceptions import ClientError
 
-from djqueue.backends.sqs import SqsQueue, clients
+from djqueue.backends.sqs.queue import SqsQueue, clients
 from djqueue.backends.stores import NoStore
 from djqueue.exceptions import InvalidQueueError
 from djqueue.testing.patience import together
@@ -73,7 +73,7 @@ def test_a_child_has_clients_of_its_own(make):
 
 def test_e301_sqs_that_is_away(monkeypatch):
     queue = SqsQueue("mail", "http://127.0.0.1:1?region=eu-west-1")
-    monkeypatch.setattr("djqueue.backends.sqs_link.CONFIG", Config(retries={"total_max_attempts": 1}))
+    monkeypatch.setattr("djqueue.backends.sqs.connection.CONFIG", Config(retries={"total_max_attempts": 1}))
     clients.reset()
     assert found(queue) == ["E301", "E301"]
     assert "127.0.0.1:1" in queue.check()[0].msg

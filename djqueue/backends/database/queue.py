@@ -1,0 +1,597 @@
+"""Queues in two tables of a database that Django knows: PostgreSQL, MariaDB or SQLite.
+
+Which row changes how is in :mod:`djqueue.backends.database.sql.dialects`; how rows become entries in
+:mod:`djqueue.backends.database.rows`. Here is what each verb asks of them.
+"""
+
+from __future__ import annotations
+
+import logging
+import os
+import secrets
+import threading
+from collections.abc import Callable, Hashable, Iterable, Iterator, Mapping, Sequence
+from contextlib import AbstractContextManager, nullcontext
+from dataclasses import replace
+from functools import cached_property, partial
+from math import inf
+from types import NoneType
+
+from django.db import connections
+
+from djqueue.backends.base import DEAD_SUFFIX, Budget, LeasedQueue
+from djqueue.backends.database import checks
+from djqueue.backends.database.claims import Claims, Looks, claim_of_the_dead, claim_paid, claim_within
+from djqueue.backends.database.guards import put_guarded
+from djqueue.backends.database.lanes import (
+    Say,
+    change_lane,
+    defer,
+    disown,
+    make_lanes,
+    put_in_lanes,
+    recount,
+    restore,
+    settle,
+)
+from djqueue.backends.database.lanes import reap as reap_lanes
+from djqueue.backends.database.rows import (
+    BATCH,
+    BATCH_BYTES,
+    LONGEST,
+    STATES,
+    Token,
+    arrival_of,
+    batches,
+    chunks,
+    delay_of,
+    in_no_lane,
+    is_ours,
+    kept_of,
+    lane_of,
+    lane_record_of,
+    micros,
+    pairs_of,
+    record_of,
+    rounds,
+    said_of,
+    seconds_to,
+)
+from djqueue.backends.database.session import Session, joined, run
+from djqueue.backends.database.sql.dialects import dialect_of
+from djqueue.backends.database.sql.fragments import ALL, NONE, number_of
+from djqueue.backends.database.sql.inspection import CAP
+from djqueue.backends.database.sql.messages import Arrival, Ask, Dialect, Finish
+from djqueue.backends.database.store import DatabaseStore, alias_of
+from djqueue.backends.entries import LEASED, READY, Claimed, Entry, Fact, LaneRecord, Lease, QueueStats, Reaped, Record
+from djqueue.backends.guards import AnyGuard, Guard
+from djqueue.backends.options import Span, remembering
+from djqueue.backends.unanswered import Unanswered
+from djqueue.exceptions import InvalidQueueError
+from djqueue.flow.gates import Lane
+from djqueue.messages.failures import noted
+from djqueue.utils import plain, tell
+from djqueue.utils import priority as checked_priority
+
+__all__ = ["DatabaseQueue", "DatabaseStore"]
+
+logger = logging.getLogger(__name__)
+
+LONGEST_NAME, LONGEST_OWNER = 95, 100
+SLOTS = 16
+"""What is done is counted in so many rows, so that threads and processes seldom wait for each other."""
+TRIES = 3
+"""So often a claim by a budget tries to be the first to spend, before it waits for its turn."""
+FOR_EVER = 100 * 365 * 86400
+"""Seconds for which an id is remembered if only a count bounds it."""
+
+
+REPLAYED = "It was completed before: somebody put it again who writes to the store."
+
+PAGE = 50
+"""So many lanes are looked into at once."""
+
+
+def _opened(lane: Lane, now: int) -> Lane:
+    return replace(lane, parked="", open_at=0) if lane.parked or lane.open_at > now else lane
+
+
+def _changed(run: Session, sql: Dialect, queue: str, verb: Callable, ids: Sequence[str], *args) -> int:
+    with run.atomic():
+        sql.begin(run)
+        if lanes := sql.lanes_of(run, queue, ids):
+            sql.leave_tickets(run, queue, [(name, number, "") for name, number, _ in lanes])
+        return verb(run, queue, ids, *args)
+
+
+def _revived(run: Session, sql: Dialect, dead: str, queue: str, ids: Sequence[str]) -> int:
+    with run.atomic():
+        sql.begin(run)
+        if lanes := sql.lanes_of(run, dead, ids):
+            sql.leave_tickets(run, queue, lanes)
+        return sql.revive(run, dead, queue, ids)
+
+
+class DatabaseQueue(LeasedQueue):
+    """A queue in the database of the Django alias ``connection`` ("" is the default one).
+
+    ``put`` joins the transaction of its caller: the entry is there if and when that commits. ``remember_done``
+    (seconds or a timedelta) and ``keep_done`` (a count, kept to within a hundredth) say for how long the ids of
+    completed entries are kept and refused; without either they are forgotten at once. With ``remember_done`` alone
+    100,000 are kept. With ``lifo``, of those that are in no lane the last come leave first at equal priority.
+
+    Raises InvalidQueueError if there is no such alias, the name is too long or an option cannot be. Does not connect.
+    """
+
+    cannot = frozenset()
+    options = frozenset({"REMEMBER_DONE", "KEEP_DONE", "LIFO"})
+    on_commit = None
+    bytes_at_once = BATCH_BYTES
+
+    def __init__(
+        self,
+        name: str,
+        connection: str | None = "",
+        remember_done: Span = None,
+        keep_done: int | None = None,
+        lifo: bool = False,
+    ):
+        super().__init__(name, connection)
+        self.database = alias_of(connection)
+        if len(self.logical) > LONGEST_NAME:
+            raise InvalidQueueError(f"The queue NAME {name!r} is too long: it may have {LONGEST_NAME} characters.")
+        self.store = self._facts = DatabaseStore(name, connection)
+        remember, keep = remembering(remember_done, keep_done)
+        self._marks = self._facts.key("done:") if remember else ""
+        self._remember = micros(min(remember, FOR_EVER))
+        self._facts.bound = (self._marks, keep)
+        self._unswept, self._lifo, self._claims = 0, lifo, Claims(self._run)
+        self._looks, self._unanswered = Looks(self._run), Unanswered()
+        self._swept, self._looked_at = "", 0
+
+    @cached_property
+    def dead(self) -> DatabaseQueue | None:
+        """It remembers nothing: what is completed there may come again."""
+        if self.name.endswith(DEAD_SUFFIX):
+            return None
+        return self._sibling(DatabaseQueue, self.name + DEAD_SUFFIX, lifo=self._lifo)
+
+    # ---- put
+
+    def put(self, entries: Sequence[Entry], guards: Sequence[AnyGuard | None] | None = None) -> list[bool]:
+        """Raises ValueError for an id, label or lane that is too long.
+
+        What an entry was refused for because that waits is not claimed before the caller's transaction ends.
+        """
+        if guards and self.store is not self._facts:
+            return super().put(entries, guards)
+        arrivals: dict[str, Arrival] = {}
+        pairs = zip(entries, guards or [None] * len(entries), strict=True)
+        first = [self._arrive(arrivals, entry, guard) for entry, guard in pairs]
+        accepted: set[str] = set()
+        for batch in batches(arrivals.values()):
+            accepted |= self._insert(batch)
+        return [is_first and entry.id in accepted for entry, is_first in zip(entries, first, strict=True)]
+
+    def _put_one(self, entry: Entry) -> bool:
+        return self.put([entry])[0]
+
+    def _arrive(self, arrivals: dict[str, Arrival], entry: Entry, guard: AnyGuard | None) -> bool:
+        """Whether the entry is the first of its id."""
+        if entry.id in arrivals:
+            return False
+        key = "" if guard is None else self._facts.key(guard.key)
+        arrival = arrival_of(entry, key, guard, self._lifo)
+        arrivals[entry.id] = arrival if self.dead is not None else in_no_lane(arrival)
+        return True
+
+    def _insert(self, arrivals: list[Arrival]) -> set[str]:
+        kinds = {type(arrival.guard) for arrival in arrivals} - {NoneType}
+        insert, ruled = self._inserting(kinds), bool(kinds - {Guard})
+        lanes = {arrival.row[0]: lane for arrival in arrivals if (lane := lane_of(arrival, ruled))}
+        if not lanes:
+            return self._run(insert, arrivals)
+        self._claims.stir()
+        return self._run(put_in_lanes, self._sql, self.name, arrivals, lanes, insert)
+
+    def _inserting(self, kinds: set[type]) -> Callable[[Session, list[Arrival]], set[str]]:
+        if kinds - {Guard}:
+            return lambda run, some: put_guarded(run, self._sql, self.name, some, self._marks)
+        if self._marks:
+            return lambda run, some: self._sql.insert_checked(run, self.name, some, self._marks)
+        return lambda run, some: (self._sql.insert_guarded if kinds else self._sql.insert)(run, self.name, some)
+
+    # ---- claim and reap
+
+    def claim(
+        self, limit: int = 1, lease: float = 60.0, owner: str = "", ahead: int = 0, begin: bool = True
+    ) -> Claimed:
+        """At equal priority lanes and entries in none take turns; a claim that is full may not know of lanes that
+        others filled or let open in the last 50 milliseconds."""
+        self._disown()
+        ask = self._ask(limit, lease, owner, begin)
+        with self._asking(ask, lease):
+            claimed = self._claim(ask, ahead)
+            self._claims.look_behind(self._sql, ask)
+            return self._without_replays(claimed)
+
+    def _claim(self, ask: Ask, ahead: int = 0) -> Claimed:
+        if self.dead is None:
+            units, again = claim_of_the_dead(self._run, self._sql, ask)
+        else:
+            units, again = self._claims.claim(self._sql, ask, ahead)
+        return Claimed([lease for unit in units for lease in unit], again)
+
+    def claim_within(
+        self, budget: Budget, limit: int = 1, lease: float = 60.0, owner: str = "", begin: bool = True
+    ) -> Claimed:
+        """One statement or one transaction, if there is something to claim and the budget has room at a glance."""
+        if self.store is not self._facts:
+            return super().claim_within(budget, limit, lease, owner, begin)
+        self._disown()
+        ask = self._ask(limit, lease, owner, begin)
+        with self._asking(ask, lease):
+            return self._without_replays(self._claim_within(budget, ask))
+
+    def _claim_within(self, budget: Budget, ask: Ask) -> Claimed:
+        at_once = partial(self._claims.paid, self._sql)
+        for _ in range(TRIES if self.dead is not None else 0):
+            look = self._looks.look(self._sql, self.name, self._facts.shared, budget)
+            if look.nothing is not None:  # it is empty, and so it is false
+                return look.nothing
+            there, claimed = claim_paid(look, self._facts.shared, budget, ask, at_once)
+            if claimed or not there:
+                break
+            ask = ask._replace(limit=there)
+        claimed = self._looks.found(claimed or self._claim_as_granted(ask, budget))
+        self._claims.look_behind(self._sql, ask)
+        return claimed
+
+    def _claim_as_granted(self, ask: Ask, budget: Budget) -> Claimed:
+        def claim(count: int, now: int) -> Claimed:
+            return self._claim(ask._replace(limit=count, since=str(now)))
+
+        return self._run(claim_within, self._sql, self._facts.shared, budget, ask.limit, claim, self.release)
+
+    def _without_replays(self, claimed: Claimed) -> Claimed:
+        """What is remembered as done can have been put by nobody but who writes to the tables: it has failed."""
+        done = self._run(self._sql.marked, self._marks, [lease.entry.id for lease in claimed]) if self._marks else ()
+        if not done:
+            return claimed
+        replays = [replayed(lease) for lease in claimed if lease.entry.id in done]
+        tell(logger, logging.WARNING, "%d messages were completed before, and have failed now", len(replays))
+        self.bury(replays)
+        return Claimed([lease for lease in claimed if lease.entry.id not in done], claimed.again, claimed.why)
+
+    def _asking(self, ask: Ask, lease: float) -> AbstractContextManager:
+        """Around a claim. In a caller's transaction one that fails is rolled back with that."""
+        is_joined = joined(connections[self.database])
+        return nullcontext() if is_joined else self._unanswered.asking(ask.token, lease)
+
+    def _disown(self) -> None:
+        """Give back what claims took whose answer never came."""
+        tokens = self._unanswered.tokens()
+        if tokens and self._run(disown, self._sql, self.name, tokens):
+            self._claims.stir()
+
+    def _ask(self, limit: int, lease: float, owner: str, begin: bool = True) -> Ask:
+        token = secrets.randbits(62) | 1  # 0 is nobody's
+        lifo = self._lifo and self.dead is not None
+        begun = ALL if begin else NONE
+        return Ask(self.name, limit, micros(lease), token, owner[:LONGEST_OWNER], lifo, begun=begun)
+
+    def _settle_in(self) -> None:
+        if self.dead is not None:
+            self._claims.settle_in(self._sql, self._ask(0, 0.0, ""))
+
+    def reap(self, limit: int = 100, by: float = inf) -> Reaped:
+        self._disown()
+        count, now, next, laned = self._do(self._sql.reap, limit, micros(by))
+        if laned and count < limit:
+            count += self._run(reap_lanes, self._sql, self.name, limit - count, micros(by))
+            self._claims.stir()
+        return Reaped(count, 0.0 if count >= limit else seconds_to(next, now), now / 1e6)
+
+    def sweep(self, limit: int = 1000) -> int:
+        """Looks through lanes and what is in them.
+
+        One that counts entries as out which are not would be shut for ever, and those of one whose row is gone would
+        never leave.
+        """
+        if self.dead is None:  # nothing stands in a lane there
+            return 0
+        names = self._do(self._sql.lanes_out, self._swept, limit)
+        self._swept = names[-1] if len(names) == limit else ""
+        wrong = self._run(recount, self._sql, self.name, names) if names else []
+        self._looked_at, gone = self._run(restore, self._sql, self.name, self._looked_at, limit)
+        for name in [*wrong, *gone]:
+            text = "%s: what is known of lane %s was not what is in the table; it goes on"
+            tell(logger, logging.WARNING, text, self.name, plain(name), extra={"queue": self.alias})
+        if wrong or gone:
+            self._claims.stir()
+        return len(wrong) + len(gone)
+
+    # ---- what a holder does
+
+    def complete(self, leases: Sequence[Lease], facts: Sequence[Fact | None] = ()) -> list[Lease]:
+        slot = (os.getpid() + threading.get_native_id()) % SLOTS
+        finish = Finish(self._counters[slot], self._marks, self._remember)
+        kept = self._kept(leases, facts)
+
+        def say(run: Session, held: Iterable[Lease]) -> Iterable[tuple]:
+            return self._sql.complete(run, pairs_of(held), finish, kept_of(held, kept))
+
+        done = self._by_holder(leases, say, facts=kept)
+        self._sweep(len(done))
+        return self._with_facts([lease for lease, _ in done], leases, facts)
+
+    def begin(self, leases: Sequence[Lease]) -> list[Lease]:
+        def say(run: Session, held: Iterable[Lease]) -> Iterable[tuple]:
+            return self._sql.mark_begun(run, pairs_of(held))
+
+        return [replace(lease, begun=True) for lease, _ in self._by_holder(leases, say, in_lanes=False)]
+
+    def defer(self, leases: Sequence[Lease], seconds: float) -> list[Lease]:
+        laned = [lease for lease in leases if is_ours(lease) and lease.token.lane]
+        to = self._run(defer, self._sql, self.name, laned, micros(seconds)) if laned else None
+        return [] if to is None else [replace(lease, claimed=to / 1e6) for lease in laned]
+
+    def touch(self, leases: Sequence[Lease], lease: float = 60.0) -> list[Lease]:
+        def say(run: Session, held: Iterable[Lease]) -> Iterable[tuple]:
+            return self._sql.touch(run, pairs_of(held), micros(lease))
+
+        return [replace(lease, until=row[1] / 1e6) for lease, row in self._by_holder(leases, say, in_lanes=False)]
+
+    def release(self, leases: Sequence[Lease]) -> list[Lease]:
+        back = self._by_holder(leases, lambda run, held: self._sql.release(run, self.name, said_of(held, delay_of)))
+        return [lease for lease, _ in back]
+
+    def bury(self, leases: Sequence[Lease], facts: Sequence[Fact | None] = ()) -> list[Lease]:
+        if self.dead is None:
+            return self.release(leases)  # what has failed stays here
+        into, places = self.dead.name, {id(lease): place for place, lease in enumerate(leases)}
+        kept = self._kept(leases, facts)
+
+        def say(run: Session, held: Iterable[Lease]) -> Iterable[tuple]:
+            return self._sql.bury(run, into, said_of(held, lambda lease: places[id(lease)]), kept_of(held, kept))
+
+        buried = self._by_holder(leases, say, facts=kept)
+        return self._with_facts([lease for lease, _ in buried], leases, facts)
+
+    def _kept(self, leases: Sequence[Lease], facts: Sequence[Fact | None]) -> dict[Token, tuple]:
+        """The rows of the facts that are kept in the statement that settles: they are in the same tables."""
+        if not facts or self.store is not self._facts:
+            return {}
+        pairs = zip(leases, facts, strict=True)
+        return {lease.token: self._facts.row_of(fact) for lease, fact in pairs if fact is not None and is_ours(lease)}
+
+    def _with_facts(self, ours: list[Lease], leases: Sequence[Lease], facts: Sequence[Fact | None]) -> list[Lease]:
+        """In a step of its own only where the store is another."""
+        return ours if self.store is self._facts else super()._with_facts(ours, leases, facts)
+
+    def _by_holder(
+        self, leases: Sequence[Lease], say: Say, in_lanes: bool = True, facts: Mapping[Token, tuple] | None = None
+    ) -> list[tuple]:
+        """Each lease that was still ours, with the row that says so; a row begins with its seq.
+
+        ``in_lanes``: what is said may let lanes open. ``facts`` are said with it.
+        """
+        mine = [lease for lease in leases if is_ours(lease)]
+        laned = [lease for lease in mine if lease.token.lane and in_lanes]
+        rows: dict[Token, tuple] = {}
+        for held in rounds((lease for lease in mine if not (lease.token.lane and in_lanes)), facts):
+            rows |= {held[row[0]].token: row for row in self._run(say, held.values())}
+        for held in rounds(laned, facts):
+            said = self._run(settle, self._sql, self.name, [*held.values()], say)
+            rows |= {held[row[0]].token: row for row in said}
+        if laned:
+            self._claims.stir()
+        return [(lease, rows[lease.token]) for lease in mine if lease.token in rows]
+
+    def _sweep(self, done: int) -> None:
+        """Forget the oldest ids; now and then only, as that counts them all."""
+        self._unswept += done
+        if self._marks and self._unswept >= max(1, self._facts.bound[1] // 100):
+            self._unswept = 0
+            self._run(self._sql.surplus, *self._facts.bound, BATCH)
+
+    # ---- time and connection
+
+    def now(self) -> float:
+        return self._facts.now()
+
+    @property
+    def feed(self) -> Hashable:
+        return ("database", self.database)
+
+    def describe(self) -> str:
+        connection = connections[self.database]
+        settings = connection.settings_dict
+        host = f" at {settings['HOST']}" if settings.get("HOST") else ""
+        return f"{connection.vendor} database {settings['NAME']}{host} ({self.database})"
+
+    def check(self) -> list:
+        return checks.check(self.database, in_use=True)
+
+    def close(self) -> None:
+        """Close the calling thread's connection, unless a transaction is open on it."""
+        if not joined(connections[self.database]):
+            connections[self.database].close()
+
+    # ---- inside
+
+    @cached_property
+    def _sql(self) -> Dialect:
+        return dialect_of(connections[self.database])
+
+    @cached_property
+    def _counters(self) -> list[str]:
+        """Keys that no fact can have, as no name has a space in it."""
+        return [f"{self.name} done {slot}" for slot in range(SLOTS)]
+
+    def _run(self, verb: Callable, *args):
+        return run(self.database, self._sql.now, verb, *args)
+
+    def _do(self, verb: Callable, *args):
+        """The same of a verb that is asked of this queue."""
+        return self._run(verb, self.name, *args)
+
+    # ---- Inspection
+
+    # ---- entries
+
+    def revive(self, ids: Iterable[str]) -> int:
+        if self.dead is None:
+            return 0
+        return sum(self._run(_revived, self._sql, self.dead.name, self.name, chunk) for chunk in chunks(ids))
+
+    def find(self, id: str) -> Record | None:
+        return next(map(self._record, self._do(self._sql.find, id)), None)
+
+    def remove(self, ids: Iterable[str]) -> int:
+        return sum(self._noted(self._sql.remove, chunk) for chunk in chunks(ids))
+
+    def reprioritise(self, ids: Iterable[str], priority: int) -> int:
+        checked_priority(priority)
+        own = priority if self._lifo else ~priority
+        return sum(self._noted(self._sql.reprioritise, chunk, own, ~priority) for chunk in chunks(ids))
+
+    def _noted(self, verb: Callable, ids: Sequence[str], *args) -> int:
+        """Change entries that wait; their lanes will be looked at."""
+        self._claims.stir()
+        if self.dead is None:  # nothing stands in a lane there
+            return self._do(verb, ids, *args)
+        return self._run(_changed, self._sql, self.name, verb, ids, *args)
+
+    def amend(self, id: str, was: bytes, data: bytes) -> bool:
+        return self._do(self._sql.amend, id, was, data)
+
+    def trim(self, most: int | None = None, age: float | None = None, limit: int = 1000) -> int:
+        """Finds what is too old by a step in the index, and counts no further than to ``most``.
+
+        If something waits in lanes it counts, and orders, all that is ready.
+        """
+        laned = self.dead is not None and self._do(self._sql.is_laned)
+        trimmed = 0 if age is None else self._do(self._sql.trim_older, micros(age), limit)
+        if age is not None and laned and trimmed < limit:
+            trimmed += self._do(self._sql.trim_lanes_older, micros(age), limit - trimmed)
+        if most is not None and trimmed < limit:
+            verb = self._sql.trim_mixed if laned else self._sql.trim_surplus
+            trimmed += self._do(verb, most, limit - trimmed)
+        if laned and trimmed:
+            self._call_lanes()
+        return trimmed
+
+    def peek(self, state: str, limit: int = 50, after: str | None = None) -> list[Record]:
+        """What waits in lanes comes after what is in none, lane by lane."""
+        if state not in STATES:
+            raise ValueError(f"peek(state={state!r}): the states are {', '.join(dict.fromkeys(STATES))}.")
+        if state != LEASED:
+            self._do(self._sql.promote)
+            self._settle_in()
+        *place, lane = after.split(".", 3) if after else ("",)
+        place = [int(part) for part in place]
+        found = [] if lane else self._peek_own(state, limit, place)
+        if state == READY and self.dead is not None:
+            found += self._peek_lanes(limit - len(found), lane, place)
+        return found
+
+    def _peek_own(self, state: str, limit: int, place: list[int]) -> list[Record]:
+        backwards = state == READY and self._lifo and self.dead is not None
+        numbers = [number for number, name in enumerate(STATES) if name == state]
+        rows = [row for n in numbers for row in self._do(self._sql.peek, n, limit, place, backwards)]
+        # By ord, moment, seq, as each of them is.
+        rows.sort(key=lambda row: (row[-3], row[12], row[0]), reverse=backwards)
+        return [self._record(row) for row in rows[:limit]]
+
+    def _peek_lanes(self, limit: int, lane: str, place: list[int]) -> list[Record]:
+        """From a place in a lane on, in the order of their names."""
+        rows = [*self._do(self._sql.peek_in, [number_of(lane)], limit, place)] if lane else []
+        names = {number_of(lane): lane}
+        while limit > len(rows) and (page := self._do(self._sql.lane_page, lane, PAGE)):
+            order = {number: order for order, (_, number) in enumerate(page)}
+            found = self._do(self._sql.peek_in, [*order], limit - len(rows))
+            rows += sorted(found, key=lambda row: (order[row[15]], row[-3], row[12], row[0]))
+            names |= {number: name for name, number in page}
+            lane = page[-1][0]
+        return [record_of(row, self._lifo, names[row[15]]) for row in rows[:limit]]
+
+    def flush(self) -> None:
+        while self._do(self._sql.flush):
+            pass
+        for numbers in self._numbers() if self.dead is not None else ():
+            while self._do(self._sql.flush_lanes, numbers):
+                pass
+        self._call_lanes()
+
+    def _call_lanes(self) -> None:
+        """Some of them may have become empty."""
+        self._do(self._sql.call_lanes)
+        self._claims.stir()
+
+    def _numbers(self) -> Iterator[list[int]]:
+        """The lanes of the queue in which something may wait, some at a time."""
+        name, made = "", (0, 0)
+        while page := self._do(self._sql.lane_page, name, PAGE):
+            yield [number for _, number in page]
+            name = page[-1][0]
+        while page := self._do(self._sql.ticket_page, made, PAGE):
+            yield list({number for *_, number in page})
+            made = page[-1][:2]
+
+    def stats(self) -> QueueStats:
+        """Counts stop at 100,000."""
+        dead = self.dead.name if self.dead is not None else ""
+        row = self._do(self._sql.stats, dead, self._counters)
+        own, laned, due, later_due, delayed, later, leased, out, buried, done, now, *heads = row
+        oldest = min((moment for moment in heads if moment is not None), default=None)
+        return QueueStats(
+            ready=min(own + laned + due + later_due, CAP),
+            delayed=min(delayed + later, CAP),
+            leased=min(leased + out, CAP),
+            dead=buried if dead else None,
+            done=int(done or 0),
+            oldest=None if oldest is None else max(0.0, (now - oldest) / 1e6),
+            capped=CAP,
+        )
+
+    def __len__(self) -> int:
+        """Counts them all: in milliseconds up to some 10,000."""
+        return self._do(self._sql.length)
+
+    def _record(self, row: tuple) -> Record:
+        return record_of(row, self._lifo)
+
+    # ---- lanes
+
+    def lanes(self, limit: int = 50, after: str | None = None) -> list[LaneRecord]:
+        self._settle_in()
+        rows = self._do(self._sql.lane_rows, "name > %s ORDER BY name LIMIT %s", [after or "", limit])
+        return [lane_record_of(row, waiting) for row, waiting in rows]
+
+    def lane(self, name: str) -> LaneRecord | None:
+        self._settle_in()
+        rows = self._do(self._sql.lane_rows, "name = %s", [name])
+        return next((lane_record_of(row, waiting) for row, waiting in rows), None)
+
+    def park_lane(self, name: str, why: str) -> None:
+        """Raises ValueError for a name that no lane can have."""
+        if not 0 < len(name) <= LONGEST["lane"]:
+            raise ValueError(f"A lane's name has {len(name)} characters; it may have 1 to {LONGEST['lane']}.")
+        self._settle_in()
+        self._run(make_lanes, self._sql, self.name, {name: ""})
+        self._change_lane(name, lambda lane, now: replace(lane, parked=why or "parked"))
+
+    def open_lane(self, name: str) -> bool:
+        return self._change_lane(name, _opened)
+
+    def _change_lane(self, name: str, change: Callable[[Lane, int], Lane]) -> bool:
+        self._claims.stir()
+        return self._run(change_lane, self._sql, self.name, name, change)
+
+
+def replayed(lease: Lease) -> Lease:
+    """With a note of why it has failed."""
+    entry = lease.entry
+    note = noted(entry.note, at=lease.claimed, attempt=entry.attempts, reason=REPLAYED)
+    return replace(lease, entry=replace(entry, note=note, delay=0.0, hold=""))

@@ -1,0 +1,183 @@
+"""Pieces of statements that the vendors share."""
+
+from __future__ import annotations
+
+from collections.abc import Collection
+from functools import lru_cache
+from hashlib import blake2b
+
+from djqueue.flow.gates import UNREADABLE, Gate
+
+READY, DELAYED, LEASED, LATER, OUT = range(5)
+"""Of entries. The last two are delayed and leased ones of a lane; what waits in a lane has its number as its state."""
+OPEN, NOWHERE, TIMED = range(3)
+"""Of lanes. One in the line of another has the number of that as its state."""
+FIRST_NUMBER = 16
+"""Of lanes."""
+WAITS = "state NOT IN (2, 4)"
+
+PROMOTE = 500
+"""So many due entries become ready with one claim at most."""
+
+ENTRY = "seq, body, id, nprio, place, created, lane, attempts, failures, lost, label, note, moment, gate, home"
+"""The columns that become an entry."""
+RECORD = f"{ENTRY}, state, ord, owner"
+
+ARRIVING = "id, body, nprio, delay, run_at, lane, label, note, attempts, failures, lost, gate, home"
+"""What is known of an entry that arrives; delay and run_at in µs, and one of them 0.
+
+A home below 0 does not count while it stands in an error queue."""
+ARRIVING_WIDTH = 13
+
+COLUMNS = (
+    "queue, id, body, nprio, lane, label, note, attempts, failures, lost, gate, home, "
+    "token, owner, created, place, state, ord, moment"
+)
+"""What is written of it: every column but seq."""
+ARRIVED = (
+    "id, body, nprio, lane, label, note, attempts, failures, lost, gate, home, 0, '', NOW, due, "
+    "CASE WHEN due > NOW THEN CASE WHEN home > 0 THEN 3 ELSE 1 END WHEN home > 0 THEN home ELSE 0 END, "
+    "CASE WHEN due > NOW THEN 0 ELSE nprio END, due"
+)
+"""The same but for queue, made of ARRIVING and DUE."""
+DUE = "CASE WHEN run_at > 0 THEN run_at ELSE NOW + delay END AS due"
+
+RANK = "CASE WHEN queue LIKE '%%:dead' THEN 0 ELSE nprio END"
+"""What orders what is ready before its place does; an error queue knows no priorities."""
+
+KEPT = "seq, token, k, value, ttl"
+"""A fact that is kept if a row is still ours."""
+
+SAID = "seq, token, delay, attempts, failures, lost, note"
+"""What a holder says of an entry on giving it up, and the proof that it may."""
+SAID_WIDTH = 7
+GIVE_UP = (
+    "state = CASE WHEN state = 4 THEN CASE WHEN u.delay > 0 THEN 3 ELSE home END WHEN u.delay > 0 THEN 1 ELSE 0 END, "
+    f"ord = CASE WHEN u.delay > 0 THEN 0 ELSE {RANK} END, "
+    "moment = CASE WHEN u.delay > 0 THEN NOW + u.delay ELSE place END, token = 0, owner = '', "
+    "attempts = u.attempts, failures = u.failures, lost = u.lost, note = u.note"
+)
+"""What becomes of the row, ``u`` being SAID; without a delay it has its old place."""
+BURIED = (
+    "state = 0, ord = 0, moment = DIED + u.delay, place = DIED + u.delay, token = 0, owner = '', "
+    "attempts = u.attempts, failures = u.failures, lost = u.lost, note = u.note"
+)
+"""The same in an error queue, whose order is that of the deaths; the delay tells those of one statement apart."""
+
+MOST = 2**31 - 1
+"""What a count goes to, and no further: whoever can write to the table may have set it so."""
+LEASE = (
+    "state = %(leased)s, ord = 0, moment = SINCE + %(lease)s, token = %(token)s, owner = %(owner)s, "
+    f"attempts = CASE WHEN attempts < {MOST} THEN attempts + 1 ELSE attempts END, "
+    "begun = CASE WHEN BEGUN AND lost = 0 THEN 1 ELSE 0 END"
+)
+"""SINCE and BEGUN are said by the ask of a claim: see :func:`leasing`."""
+MOST_DONE = 10**15
+COUNTED = (
+    "CASE WHEN djqueue_fact.tally < 0 THEN 0 "
+    f"WHEN djqueue_fact.tally < {MOST_DONE} THEN djqueue_fact.tally ELSE {MOST_DONE} END"
+)
+"""A count, up to one that may be added to, and that a sum of all counts still takes."""
+ALL, NONE = "1 = 1", "1 = 0"
+"""Of what is claimed this has begun: conditions."""
+HOLDS = "state IN (2, 4) AND moment > NOW"
+"""Of a lease."""
+EXTEND = (
+    "lost = CASE WHEN state NOT IN (2, 4) AND begun <> 0 AND lost > 0 THEN lost - 1 ELSE lost END, "
+    "state = CASE WHEN state = 4 THEN 4 ELSE 2 END, ord = 0"
+)
+"""But for moment. What was reaped and not taken was not lost: its holder lives."""
+PROMOTED = f"state = 0, ord = {RANK}, moment = place"
+LOSE = f"lost = CASE WHEN begun <> 0 AND lost < {MOST} THEN lost + 1 ELSE lost END"
+REAPED = f"{LOSE}, {PROMOTED}"
+"""The token stays, so that a late worker may finish while nobody else has it."""
+RETURNED = "state = home, ord = nprio, moment = place"
+"""Back in its lane, at its place."""
+REAPED_IN_LANE = f"{LOSE}, {RETURNED}, token = 0, owner = ''"
+"""Its lane goes on, so a late worker may not finish what others may have begun."""
+NEVER = "attempts = CASE WHEN attempts > 0 THEN attempts - 1 ELSE attempts END, token = 0, owner = ''"
+"""A claim that counts as nothing."""
+REVIVED = (
+    "home = ABS(home), state = ABS(home), ord = nprio, moment = NOW, place = NOW, created = NOW, "
+    "token = 0, owner = '', attempts = 0, failures = 0, lost = 0"
+)
+"""As if put now."""
+
+ORDER, BACKWARDS = "ORDER BY ord, moment, seq", "ORDER BY ord DESC, moment DESC, seq DESC"
+FIRST_READY = f"SELECT seq FROM djqueue_message WHERE queue = %(queue)s AND state = 0 {ORDER} LIMIT %(limit)s"
+LAST_READY = FIRST_READY.replace(ORDER, BACKWARDS)
+"""Of a queue whose last come first: it keeps priorities the other way round."""
+
+
+def first_over(state: int, limit: str | int = "%(limit)s") -> str:
+    """The first of a state whose moment is over: past, not present, as a clock of milliseconds may lag by one."""
+    return (
+        f"SELECT seq FROM djqueue_message WHERE queue = %(queue)s AND state = {state} AND ord = 0 AND moment < NOW "
+        f"ORDER BY moment LIMIT {limit}"
+    )
+
+
+def over_by(state: int) -> str:
+    """The same, but none later than ``by``."""
+    return first_over(state).replace("moment < NOW", "moment < NOW AND NOW <= %(by)s")
+
+
+def next_of(state: int) -> str:
+    """The moment that is the next to be over."""
+    return (
+        f"SELECT moment FROM djqueue_message WHERE queue = %(queue)s AND state = {state} AND ord = 0 AND moment >= NOW "
+        "ORDER BY moment LIMIT 1"
+    )
+
+
+def soonest(*states: int) -> str:
+    """The same of several states."""
+    return (
+        f"SELECT min(moment) FROM ({' UNION ALL '.join(f'SELECT * FROM ({next_of(state)}) x' for state in states)}) y"
+    )
+
+
+def absent(id: str) -> str:
+    """That a queue has no such id. Not by NOT EXISTS, which PostgreSQL may turn into a join that reads the queue."""
+    return f"(SELECT o.seq FROM djqueue_message o WHERE o.queue = %s AND o.id = {id}) IS NULL"
+
+
+def leasing(since: str, begun: str) -> str:
+    """LEASE, of what was claimed at a moment and of which so much has begun."""
+    return LEASE.replace("SINCE", since).replace("BEGUN", begun)
+
+
+def marks(values: Collection) -> str:
+    """Placeholders for that many values."""
+    return ", ".join(["%s"] * len(values))
+
+
+def rows_of_marks(width: int, count: int, mark: str = "%s") -> str:
+    """Placeholders for ``count`` rows of ``width`` values."""
+    return ", ".join([f"({', '.join([mark] * width)})"] * count)
+
+
+def flat(rows: Collection[tuple]) -> list:
+    """The values of all rows, one after the other."""
+    return [value for row in rows for value in row]
+
+
+# ---- The numbers of lanes, and their gates as text
+
+
+def gate_of(text: str, lane: str = "") -> Gate:
+    """What was written, but of a lane that nobody defined: a gate that is always open. No lane is within itself."""
+    gate = Gate.read(text) if text else Gate()
+    return UNREADABLE if lane and gate.within == lane else gate
+
+
+@lru_cache(maxsize=1024)
+def text_of(gate: Gate) -> str:
+    return gate.written()
+
+
+@lru_cache(maxsize=4096)
+def number_of(name: str) -> int:
+    """The state of what waits in a lane: a hash of its name. That two names share one is as good as impossible."""
+    digest = blake2b(name.encode("utf-8", "surrogatepass"), digest_size=8).digest()
+    return int.from_bytes(digest) >> 2 | FIRST_NUMBER

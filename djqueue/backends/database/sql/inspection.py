@@ -1,0 +1,269 @@
+"""The statements by which people look into a queue and change it. All are bounded, but for ``length``."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+from djqueue.backends.database.session import Session
+from djqueue.backends.database.sql.fragments import (
+    BACKWARDS,
+    COUNTED,
+    DELAYED,
+    ENTRY,
+    FIRST_NUMBER,
+    LATER,
+    OPEN,
+    ORDER,
+    READY,
+    RECORD,
+    REVIVED,
+    WAITS,
+    absent,
+    marks,
+    number_of,
+)
+from djqueue.backends.database.sql.lanes import LANE, numbers
+
+CAP = 100_000
+"""Counting stops here."""
+CHUNK = 5000
+"""So many rows one statement of a flush deletes at most."""
+NUMBERS = (
+    "FROM (SELECT number FROM djqueue_lane WHERE queue = %(queue)s "
+    "UNION SELECT number FROM djqueue_ticket WHERE queue = %(queue)s) l"
+)
+OF_LANE = "djqueue_message m ON m.queue = %(queue)s AND m.state = l.number"
+PRIORITIES = 64
+"""The oldest ready entry is looked for among so many priorities, the highest."""
+
+
+class Operators:
+    """What does not hold leases."""
+
+    in_lanes = f"{NUMBERS} CROSS JOIN {OF_LANE}"
+    """What waits in the lanes of a queue, lane by lane."""
+    entry, record = ENTRY, RECORD
+    """How these columns are read."""
+    behind = "(ord, moment, seq) > (%(ord)s, %(moment)s, %(seq)s)"
+    before = "(ord, moment, seq) < (%(ord)s, %(moment)s, %(seq)s)"
+    up_to = "(ord, moment, seq) <= ({0}, {1}, {2})"
+
+    def find(self, run: Session, queue: str, id: str) -> list[tuple]:
+        """Rows of RECORD, with now at the end."""
+        return run.rows(f"SELECT {self.record}, NOW FROM djqueue_message WHERE queue = %s AND id = %s", [queue, id])
+
+    def peek(
+        self, run: Session, queue: str, state: int, limit: int, after: Sequence[int] | None, backwards: bool = False
+    ) -> list[tuple]:
+        """The same, of one state, in order or in the opposite one."""
+        behind, order = (self.before, BACKWARDS) if backwards else (self.behind, ORDER)
+        params = {"queue": queue, "state": state, "limit": limit}
+        if after:
+            params |= zip(("ord", "moment", "seq"), after, strict=True)
+        sql = (
+            f"SELECT {self.record}, NOW FROM djqueue_message WHERE queue = %(queue)s AND state = %(state)s "
+            f"{f'AND {behind}' if after else ''} {order} LIMIT %(limit)s"
+        )
+        return placed(run.rows(sql, params))
+
+    def remove(self, run: Session, queue: str, ids: Sequence[str]) -> int:
+        return self.delete_ids(run, queue, ids, WAITS)
+
+    def reprioritise(self, run: Session, queue: str, ids: Sequence[str], own: int, laned: int) -> int:
+        """Give entries that wait another rank, in a lane that one."""
+        nprio = "CASE WHEN home = 0 THEN %s ELSE %s END"
+        sql = (
+            f"UPDATE djqueue_message {self.by_id} SET nprio = {nprio}, "
+            f"ord = CASE WHEN state IN (1, 3) OR queue LIKE '%%:dead' THEN 0 ELSE {nprio} END "
+            f"WHERE queue = %s AND id IN ({marks(ids)}) AND {WAITS}"
+        )
+        return run.count(sql, [own, laned, own, laned, queue, *ids])
+
+    def amend(self, run: Session, queue: str, id: str, was: bytes, body: bytes) -> bool:
+        sql = f"UPDATE djqueue_message SET body = %s WHERE queue = %s AND id = %s AND {WAITS} AND body = %s"
+        return run.count(sql, [body, queue, id, was]) == 1
+
+    def trim_older(self, run: Session, queue: str, age: int, limit: int) -> int:
+        """Delete what is ready and whose moment was longer ago, µs; how many. Nothing to delete is one read.
+
+        Of other priorities than that of an error queue the foremost are looked at, one after the other.
+        """
+        trimmed = 0
+        while trimmed < limit and (deleted := self._trim_heads(run, queue, age, limit - trimmed)):
+            trimmed += deleted
+        return trimmed
+
+    def _trim_heads(self, run: Session, queue: str, age: int, limit: int) -> int:
+        ready = "FROM djqueue_message WHERE queue = %(queue)s AND state = 0"
+        first, dead = f"SELECT ord, moment {ready} ORDER BY ord, moment, seq", f"SELECT moment {ready} AND ord = 0"
+        sql = (
+            f"SELECT ord FROM ({first} LIMIT 1) f WHERE moment < NOW - %(age)s "
+            f"UNION SELECT 0 FROM ({dead} ORDER BY moment LIMIT 1) d WHERE moment < NOW - %(age)s"
+        )
+        for (ord,) in run.rows(sql, {"queue": queue, "age": age}):
+            old = "queue = %s AND state = 0 AND ord = %s AND moment < NOW - %s"
+            return self._delete_first(run, old, [queue, ord, age], limit)
+        return 0
+
+    def trim_surplus(self, run: Session, queue: str, most: int, limit: int) -> int:
+        """Delete what is ready and stands before the last ``most``; how many. Those who do so at once agree on it."""
+        sql = (
+            "SELECT ord, moment, seq FROM djqueue_message WHERE queue = %s AND state = 0 "
+            "ORDER BY ord DESC, moment DESC, seq DESC LIMIT 1 OFFSET %s"
+        )
+        for last in run.rows(sql, [queue, most]):
+            surplus = f"queue = %s AND state = 0 AND {self.up_to.format(*last)}"
+            return self._delete_first(run, surplus, [queue], limit)
+        return 0
+
+    def _delete_first(self, run: Session, condition: str, params: list, limit: int) -> int:
+        return self.delete_some(run, "djqueue_message", "seq", condition, "ord, moment, seq", params, limit)
+
+    def revive(self, run: Session, dead: str, queue: str, ids: Sequence[str]) -> int:
+        sql = (
+            f"UPDATE djqueue_message AS m SET queue = %s, {REVIVED} "
+            f"WHERE queue = %s AND id IN ({marks(ids)}) AND {WAITS} "
+            f"AND {absent('m.id')}"
+        )
+        return run.count(sql, [queue, dead, *ids, queue])
+
+    def flush(self, run: Session, queue: str) -> int:
+        """Delete a chunk of what is ready in no lane, or else of what is delayed; how many."""
+        for state in (READY, DELAYED, LATER):
+            if deleted := self._delete_first(run, "queue = %s AND state = %s", [queue, state], CHUNK):
+                return deleted
+        return 0
+
+    # ---- lanes
+
+    def is_laned(self, run: Session, queue: str) -> bool:
+        """Whether anything may wait in lanes."""
+        first = "(SELECT 1 FROM djqueue_{} WHERE queue = %(queue)s ORDER BY {} LIMIT 1)"
+        sql = f"SELECT {first.format('lane', 'name')}, {first.format('ticket', 'made')}"
+        return any(run.rows(sql, {"queue": queue})[0])
+
+    def lane_page(self, run: Session, queue: str, after: str, limit: int) -> list[tuple]:
+        """Names and numbers of lanes, in the order of the names."""
+        sql = "SELECT name FROM djqueue_lane WHERE queue = %s AND name > %s ORDER BY name LIMIT %s"
+        return [(name, number_of(name)) for (name,) in run.rows(sql, [queue, after, limit])]
+
+    def ticket_page(self, run: Session, queue: str, after: tuple, limit: int) -> list[tuple]:
+        """Moments, seqs and numbers of tickets."""
+        sql = (
+            "SELECT made, seq, name FROM djqueue_ticket WHERE queue = %s AND made >= %s "
+            "AND (made > %s OR seq > %s) ORDER BY made, seq LIMIT %s"
+        )
+        rows = run.rows(sql, [queue, after[0], *after, limit])
+        return [(*numbers((made, seq)), number_of(name)) for made, seq, name in rows]
+
+    def peek_in(
+        self, run: Session, queue: str, numbers: Sequence[int], limit: int, after: Sequence[int] | None = None
+    ) -> list[tuple]:
+        """Rows of RECORD with now, up to so many of each of these lanes; behind a place, if one is given."""
+        params = {"queue": queue, "limit": limit}
+        if after:
+            params |= zip(("ord", "moment", "seq"), after, strict=True)
+        part = (
+            f"SELECT {self.record}, NOW AS looked FROM djqueue_message WHERE queue = %(queue)s AND state = {{}} "
+            f"{f'AND {self.behind}' if after else ''} {ORDER} LIMIT %(limit)s"
+        )
+        parts = [f"SELECT * FROM ({part.format(number)}) x" for number in numbers]
+        return placed(run.rows(" UNION ALL ".join(parts), params))
+
+    def flush_lanes(self, run: Session, queue: str, numbers: Sequence[int]) -> int:
+        """Delete a chunk of what waits in lanes; how many."""
+        which = f"queue = %s AND state IN ({', '.join(map(str, numbers))})"
+        return self.delete_some(run, "djqueue_message", "seq", which, "state, ord, moment, seq", [queue], CHUNK)
+
+    def call_lanes(self, run: Session, queue: str) -> None:
+        """Leave a ticket for every lane from which something might leave."""
+        run.count(
+            "INSERT INTO djqueue_ticket (queue, made, name, number, gate) SELECT queue, NOW, name, number, '' "
+            f"FROM djqueue_lane WHERE queue = %s AND (state = {OPEN} OR state >= {FIRST_NUMBER})",
+            [queue],
+        )
+
+    def trim_lanes_older(self, run: Session, queue: str, age: int, limit: int) -> int:
+        """Delete what is due for longer in a lane, µs; how many."""
+        sql = f"SELECT m.seq {self.in_lanes} WHERE m.moment < NOW - %(age)s ORDER BY m.moment, m.seq LIMIT %(limit)s"
+        return self._delete_waiting(run, run.rows(sql, {"queue": queue, "age": age, "limit": limit}))
+
+    def trim_mixed(self, run: Session, queue: str, most: int, limit: int) -> int:
+        """Delete what came first, in lanes or not, if there is more than ``most``; reads all that is ready."""
+        ready = (
+            "SELECT seq, place FROM djqueue_message WHERE queue = %(queue)s AND state = 0 "
+            f"UNION ALL SELECT m.seq, m.place {self.in_lanes}"
+        )
+        surplus = run.rows(f"SELECT count(*) FROM ({ready}) x", {"queue": queue})[0][0] - most
+        sql = f"SELECT seq FROM ({ready}) x ORDER BY place, seq LIMIT %(limit)s"
+        params = {"queue": queue, "limit": max(0, min(surplus, limit))}
+        return self._delete_waiting(run, run.rows(sql, params))
+
+    def _delete_waiting(self, run: Session, rows: Sequence[tuple]) -> int:
+        return self.delete_rows(run, "djqueue_message", [row[0] for row in rows], WAITS) if rows else 0
+
+    def lane_rows(self, run: Session, queue: str, condition: str, params: list) -> list[tuple]:
+        """Lanes: their row of LANE, and how many wait in each."""
+        sql = f"SELECT {LANE} FROM djqueue_lane WHERE queue = %s AND {condition}"
+        rows = run.rows(sql, [queue, *params])
+        counts = {}
+        if rows:
+            states = ", ".join(str(number_of(row[1])) for row in rows)
+            sql = f"SELECT state, count(*) FROM djqueue_message WHERE queue = %s AND state IN ({states}) GROUP BY state"
+            counts = dict(run.rows(sql, [queue]))
+        return [(row, counts.get(number_of(row[1]), 0)) for row in rows]
+
+    def length(self, run: Session, queue: str) -> int:
+        sql = (
+            "SELECT (SELECT count(*) FROM djqueue_message WHERE queue = %(queue)s AND state IN (0, 1, 3)) "
+            f"+ (SELECT count(*) {self.in_lanes})"
+        )
+        return run.rows(sql, {"queue": queue})[0][0]
+
+    def stats(self, run: Session, queue: str, dead: str, counters: Sequence[str]) -> tuple:
+        """ready, due, delayed, leased, dead (capped), done, now; first moments of what is due and of what is ready.
+
+        The first three and the moments: in no lane, and then in lanes.
+        """
+        due, later = (f"state = {state} AND ord = 0 AND moment" for state in (DELAYED, LATER))
+        mine = "FROM djqueue_message WHERE queue = %(queue)s AND"
+        counts = ", ".join(
+            f"(SELECT count(*) FROM (SELECT 1 {which} LIMIT {CAP}) x)"
+            for which in (
+                f"{mine} state = 0",
+                self.in_lanes,
+                f"{mine} {due} < NOW",
+                f"{mine} {later} < NOW",
+                f"{mine} {due} >= NOW",
+                f"{mine} {later} >= NOW",
+                f"{mine} state = 2",
+                f"{mine} state = 4",
+                "FROM djqueue_message WHERE queue = %(dead)s AND state = 0",
+            )
+        )
+        sql = (
+            f"SELECT {counts}, (SELECT sum({COUNTED}) FROM djqueue_fact WHERE k IN ({self._named(counters)})), NOW, "
+            f"(SELECT min(moment) {mine} {due} < NOW), (SELECT min(moment) {mine} {later} < NOW), "
+            f"({self._oldest()}), (SELECT min(moment) FROM (SELECT m.moment {self.in_lanes} LIMIT {CAP}) x)"
+        )
+        return run.rows(sql, {"queue": queue, "dead": dead} | {f"k{i}": k for i, k in enumerate(counters)})[0]
+
+    def _named(self, values: Sequence) -> str:
+        return ", ".join(f"%(k{i})s" for i in range(len(values)))
+
+    def _oldest(self) -> str:
+        """The heads of the priorities, a step in the index each; ``min(moment)`` would read all that is ready."""
+        ready = "FROM djqueue_message r WHERE r.queue = %(queue)s AND r.state = 0"
+        return (
+            f"WITH RECURSIVE p (ord, n) AS (SELECT (SELECT r.ord {ready} ORDER BY r.ord LIMIT 1), 1 "
+            f"UNION ALL SELECT (SELECT r.ord {ready} AND r.ord > p.ord ORDER BY r.ord LIMIT 1), n + 1 "
+            f"FROM p WHERE p.ord IS NOT NULL AND n < {PRIORITIES}) "
+            f"SELECT min((SELECT r.moment {ready} AND r.ord = p.ord ORDER BY r.moment LIMIT 1)) FROM p"
+        )
+
+
+def placed(rows: list[tuple]) -> list[tuple]:
+    """Rows of RECORD with now. Raises TypeError where their places are no numbers."""
+    for row in rows:
+        numbers((row[-3], row[12]))
+    return rows

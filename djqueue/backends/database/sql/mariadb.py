@@ -1,0 +1,284 @@
+"""MariaDB, which has no UPDATE … RETURNING, and MySQL 8, which has no RETURNING at all.
+
+The session's isolation level is READ COMMITTED, as Django sets it.
+"""
+
+from __future__ import annotations
+
+import re
+import secrets
+from collections.abc import Iterable, Mapping, Sequence
+
+from djqueue.backends.database.session import Session
+from djqueue.backends.database.sql.facts import LIVING
+from djqueue.backends.database.sql.fragments import (
+    COLUMNS,
+    COUNTED,
+    DELAYED,
+    ENTRY,
+    EXTEND,
+    HOLDS,
+    LATER,
+    REVIVED,
+    SAID,
+    WAITS,
+    flat,
+    leasing,
+    marks,
+)
+from djqueue.backends.database.sql.inspection import NUMBERS, OF_LANE
+from djqueue.backends.database.sql.lanes import ASSIGNED, WRITTEN
+from djqueue.backends.database.sql.messages import Arrival, Ask, Dialect, Finish, ids_of
+
+SKIPPING = "FOR UPDATE SKIP LOCKED"
+BLOCK = (
+    "BEGIN NOT ATOMIC DECLARE EXIT HANDLER FOR SQLEXCEPTION BEGIN ROLLBACK; RESIGNAL; END; "
+    "START TRANSACTION; {steps}; COMMIT; END"
+)
+"""Several statements in one round trip and one transaction. Without the handler an error would leave it open."""
+
+NAMED = re.compile(r"%\((\w+)\)s")
+
+Step = tuple[str, Sequence]
+
+
+class MariaDB(Dialect):
+    """From version 10.6, which has SKIP LOCKED."""
+
+    name = "mariadb"
+    # UNIX_TIMESTAMP(NOW(6)) is an hour wrong in the repeated hour of the session's time zone.
+    now = "TIMESTAMPDIFF(MICROSECOND, '1970-01-01', UTC_TIMESTAMP(6))"
+    fact_replaces = "ON DUPLICATE KEY UPDATE value = VALUES(value), until = VALUES(until)"
+    fact_stays = "ON DUPLICATE KEY UPDATE k = k"
+    by_seq, by_id = "FORCE INDEX (PRIMARY)", "FORCE INDEX (djqueue_message_id)"
+    by_place = "FORCE INDEX (djqueue_lane_place)"
+    collation = "utf8mb4_nopad_bin"
+    lane_stays = "ON DUPLICATE KEY UPDATE seq = djqueue_lane.seq"
+    in_lanes = f"{NUMBERS} STRAIGHT_JOIN {OF_LANE}"
+    # A comparison of rows is no range for its optimiser.
+    behind = "(ord > %(ord)s OR (ord = %(ord)s AND (moment > %(moment)s OR (moment = %(moment)s AND seq > %(seq)s))))"
+    before = "(ord < %(ord)s OR (ord = %(ord)s AND (moment < %(moment)s OR (moment = %(moment)s AND seq < %(seq)s))))"
+    up_to = "(ord < {0} OR (ord = {0} AND (moment < {1} OR (moment = {1} AND seq <= {2}))))"
+
+    # ---- put
+
+    def insert(self, run: Session, queue: str, arrivals: Sequence[Arrival]) -> set[str]:
+        """In the order of the call, which numbers them. Looking first spares deadlocks over ids that are there."""
+        if len(arrivals) > 1:
+            there = self._present(run, queue, arrivals)
+            arrivals = [arrival for arrival in arrivals if arrival.row[0] not in there]
+        return self._insert(run, queue, arrivals) if arrivals else set()
+
+    def _insert(self, run: Session, queue: str, arrivals: Sequence[Arrival]) -> set[str]:
+        sql, params = insertion(queue, arrivals)
+        return {row[0] for row in run.rows(f"{sql} RETURNING id", params)}
+
+    # ---- claim and reap
+
+    def take(self, run: Session, ask: Ask, which: str) -> Sequence[tuple]:
+        """All or nothing: a worker that is killed before it hears of its leases has none."""
+        lease = leasing(ask.since, ask.begun).replace(f"{ask.since} + %(lease)s", "@djqueue")
+        found = "queue = %(queue)s AND state = %(leased)s AND ord = 0 AND moment = @djqueue AND token = %(token)s"
+        steps = (
+            f"SET @djqueue = {ask.since} + %(lease)s",
+            f"UPDATE {joined('djqueue_message', 'seq', which)} SET {lease}",
+            f"SELECT {ENTRY} FROM djqueue_message WHERE {found}",
+        )
+        named = ask._asdict()
+        return self._together(run, *(in_order(step, named) for step in steps))
+
+    def change_first(self, run: Session, change: str, which: str, params: Mapping[str, object]) -> int:
+        return run.count(f"UPDATE {joined('djqueue_message', 'seq', which)} SET {change}", params)
+
+    # ---- by those who hold leases
+
+    def complete(
+        self, run: Session, pairs: Sequence[tuple], finish: Finish, kept: Sequence[tuple] = ()
+    ) -> Iterable[tuple]:
+        ours, params = fence(pairs)
+        remember = (
+            "INSERT INTO djqueue_fact (k, value, until, tally) "
+            f"SELECT CONCAT(%s, m.id), '', NOW + %s, m.seq FROM {ours} "
+            "ON DUPLICATE KEY UPDATE until = VALUES(until), tally = VALUES(tally)",
+            [finish.marks, finish.remember, *params],
+        )
+        count = (
+            "INSERT INTO djqueue_fact (k, value, until, tally) "
+            f"SELECT %s, '', NULL, COUNT(*) FROM {ours} HAVING COUNT(*) > 0 "
+            f"ON DUPLICATE KEY UPDATE tally = {COUNTED} + VALUES(tally)",
+            [finish.counter, *params],
+        )
+        delete = (f"DELETE m FROM {ours}", params)
+        steps = [*[remember] * bool(finish.remember), *self._keeping(kept), count, delete]
+        return self._together(run, look(ours, params), *steps)
+
+    def mark_begun(self, run: Session, pairs: Sequence[tuple]) -> Iterable[tuple]:
+        ours, params = fence(pairs)
+        held = f"WHERE {HOLDS.replace('NOW', '@djqueue')}"
+        note = (f"UPDATE {ours} SET begun = 1 {held}", params)
+        return self._together(run, ("SET @djqueue = NOW", []), look(f"{ours} {held}", params), note)
+
+    def touch(self, run: Session, pairs: Sequence[tuple], lease: int) -> Iterable[tuple]:
+        ours, params = fence(pairs)
+        until = ("SET @djqueue = NOW + %s", [lease])
+        extend = (f"UPDATE {ours} SET {EXTEND}, moment = @djqueue", params)
+        return self._together(run, until, look(ours, params, "m.seq, @djqueue"), extend)
+
+    def write_lanes(self, run: Session, rows: Sequence[tuple]) -> None:
+        sql = f"UPDATE ({selected(WRITTEN, len(rows))}) u STRAIGHT_JOIN djqueue_lane l {self.by_seq} ON l.seq = u.seq "
+        run.count(sql + "SET " + ", ".join(f"l.{one}" for one in ASSIGNED.split(", ")), flat(rows))
+
+    def give_up(
+        self, run: Session, queue: str, change: str, said: Sequence[tuple], kept: Sequence[tuple] = ()
+    ) -> Iterable[tuple]:
+        ours, params = fence([row[:2] for row in said])
+        update = (
+            f"UPDATE ({selected(SAID, len(said))}) u "
+            f"STRAIGHT_JOIN djqueue_message m {self.by_seq} ON m.seq = u.seq AND m.token = u.token "
+            f"SET {qualified(f'queue = %s, {change}')}",
+            [*flat(said), queue],
+        )
+        return self._together(run, look(ours, params), *self._keeping(kept), update)
+
+    def _keeping(self, kept: Sequence[tuple]) -> list[Step]:
+        """What keeps the facts of those rows that are still ours. Each by itself: a table of given rows would silently
+        cut a value of 64 KiB or more."""
+        sql = (
+            "INSERT INTO djqueue_fact (k, value, until, tally) "
+            "SELECT %s, %s, NOW + %s, 0 FROM djqueue_message WHERE seq = %s AND token = %s "
+            f"{self.fact_replaces}"
+        )
+        return [(sql, [*fact, seq, token]) for seq, token, *fact in kept]
+
+    def _together(self, run: Session, *steps: Step) -> Sequence[tuple]:
+        """All or nothing; the rows of the step that has rows. In a caller's transaction a block would commit that."""
+        if run.joined:
+            return one_by_one(run, steps)
+        sql = BLOCK.format(steps="; ".join(sql for sql, _ in steps))
+        rows = run.rows(sql, [param for _, params in steps for param in params])
+        while run.cursor.nextset():
+            pass
+        return rows
+
+    # ---- facts and operators
+
+    def add(self, run: Session, key: str, value: bytes, ttl: int | None) -> bool:
+        """The first sees to it that there is a fact, the second decides. IGNORE would lock it for others too."""
+        sql = "UPDATE djqueue_fact SET value = %s, until = NOW + %s WHERE k = %s AND until <= NOW"
+        with run.atomic():  # or somebody prunes the row in between
+            run.count(self._holding([key]), [key, b"", 0])
+            return run.count(sql, [value, ttl, key]) == 1
+
+    def revive(self, run: Session, dead: str, queue: str, ids: Sequence[str]) -> int:
+        movable = (
+            "SELECT d.seq FROM djqueue_message d LEFT JOIN djqueue_message o ON o.queue = %s AND o.id = d.id "
+            f"WHERE d.queue = %s AND d.id IN ({marks(ids)}) AND d.{WAITS} AND o.seq IS NULL"
+        )
+        sql = f"UPDATE {joined('djqueue_message', 'seq', movable, 'FOR UPDATE')} SET queue = %s, {REVIVED}"
+        return run.count(sql, [queue, dead, *ids, queue])
+
+    def these(self, count: int, table: str = "djqueue_message") -> str:
+        """Each by its key: a SELECT or a DELETE of a list reads a small table whole, whatever index it is told to take,
+        and waits for every row that somebody has locked or not yet committed."""
+        return f"({selected('seq', count)}) u STRAIGHT_JOIN {table} m FORCE INDEX (PRIMARY) ON m.seq = u.seq WHERE true"
+
+    def delete_rows(
+        self, run: Session, table: str, seqs: Sequence[int], condition: str = "true", params: Sequence = ()
+    ) -> int:
+        return run.count(f"DELETE m FROM {self.these(len(seqs), table)} AND {condition}", [*seqs, *params])
+
+    def delete_ids(self, run: Session, queue: str, ids: Sequence[str], condition: str = "true") -> int:
+        sql = f"SELECT seq FROM djqueue_message {self.by_id} WHERE queue = %s AND id IN ({marks(ids)}) AND {condition}"
+        seqs = [row[0] for row in run.rows(sql, [queue, *ids])]
+        return self.delete_rows(run, "djqueue_message", seqs, f"queue = %s AND {condition}", [queue]) if seqs else 0
+
+    def named_lanes(self, count: int) -> str:
+        """Each by its key too; what is given compares as the column does."""
+        of_lanes = "STRAIGHT_JOIN djqueue_lane l FORCE INDEX (djqueue_lane_name)"
+        given = " UNION ALL ".join([f"SELECT %s COLLATE {self.collation} AS name"] * count)
+        return f"({given}) u {of_lanes} ON l.name = u.name AND l.queue = %s ORDER BY l.name"
+
+    def delete_some(
+        self, run: Session, table: str, key: str, condition: str, order: str, params: list, limit: int
+    ) -> int:
+        picked = f"SELECT {key} FROM {table} WHERE {condition} ORDER BY {order} LIMIT %s"
+        return run.count(f"DELETE {table} FROM {joined(table, key, picked)}", [*params, limit])
+
+
+class MySQL(MariaDB):
+    """MySQL 8: no RETURNING and no blocks."""
+
+    name = "mysql"
+    collation = "utf8mb4_0900_bin"
+
+    def _insert(self, run: Session, queue: str, arrivals: Sequence[Arrival]) -> set[str]:
+        """A random token tells our rows from others; nobody holds it, so it proves nothing."""
+        token, ids = secrets.randbits(62) | 1, ids_of(arrivals)
+        run.count(*insertion(queue, arrivals, token))
+        sql = f"SELECT id FROM djqueue_message WHERE queue = %s AND id IN ({marks(ids)}) AND token = %s"
+        return {row[0] for row in run.rows(sql, [queue, *ids, token])}
+
+    def hold(self, run: Session, keys: Sequence[str]) -> dict[str, bytes]:
+        run.count(self._holding(keys), flat([(key, b"", 0) for key in keys]))
+        sql = f"SELECT k, value FROM djqueue_fact WHERE k IN ({marks(keys)}) AND {LIVING} FOR UPDATE"
+        return {key: bytes(value) for key, value in run.rows(sql, keys)}
+
+    def _together(self, run: Session, *steps: Step) -> Sequence[tuple]:
+        with run.atomic():
+            return one_by_one(run, steps)
+
+
+def insertion(queue: str, arrivals: Sequence[Arrival], token: int = 0) -> Step:
+    """VALUES, as SELECT would lock the counter of the whole table. IGNORE cuts what is too long: check before."""
+    rows, params = [], []
+    for id, body, nprio, delay, run_at, *rest in (arrival.row for arrival in arrivals):
+        due, home = f"{run_at:d}" if run_at else f"NOW + {delay:d}", rest[-1]
+        state = f"IF({due} > NOW, {LATER if home > 0 else DELAYED}, {max(home, 0):d})"
+        rows.append(f"(%s, %s, %s, %s, {marks(rest)}, {token}, '', NOW, {due}, {state}, IF({due} > NOW, 0, %s), {due})")
+        params += [queue, id, body, nprio, *rest, nprio]
+    return f"INSERT IGNORE INTO djqueue_message ({COLUMNS}) VALUES {', '.join(rows)}", params
+
+
+def in_order(sql: str, named: Mapping[str, object]) -> Step:
+    """A statement whose parameters have names, with those of the others in a block."""
+    return NAMED.sub("%s", sql), [named[name] for name in NAMED.findall(sql)]
+
+
+def fence(pairs: Sequence[tuple]) -> tuple[str, list]:
+    """The rows ``m`` that are one of the pairs, each found by its key."""
+    given = f"({selected('seq, token', len(pairs))}) u"
+    join = "STRAIGHT_JOIN djqueue_message m FORCE INDEX (PRIMARY) ON m.seq = u.seq AND m.token = u.token"
+    return f"{given} {join}", flat(pairs)
+
+
+def look(ours: str, params: list, what: str = "m.seq") -> Step:
+    """Which are still ours, locked for the steps that follow. Looking after the change would find the next owner's."""
+    return f"SELECT {what} FROM {ours} FOR UPDATE", params
+
+
+def selected(columns: str, count: int) -> str:
+    """Rows that are given, as a table."""
+    names = columns.split(", ")
+    first = "SELECT " + ", ".join(f"%s AS {name}" for name in names)
+    return " UNION ALL ".join([first, *[f"SELECT {marks(names)}"] * (count - 1)])
+
+
+def one_by_one(run: Session, steps: Sequence[Step]) -> Sequence[tuple]:
+    rows: Sequence[tuple] = ()
+    for sql, params in steps:
+        run.count(sql, params)
+        if run.cursor.description:
+            rows = run.cursor.fetchall()
+    return rows
+
+
+def joined(table: str, key: str, picked: str, lock: str = SKIPPING) -> str:
+    """The rows that are picked. They are found by their key because the optimiser must: it would read a small
+    table whole, and wait for every row in it that somebody has locked.
+    """
+    return f"({picked} {lock}) x STRAIGHT_JOIN {table} FORCE INDEX (PRIMARY) ON {table}.{key} = x.{key}"
+
+
+def qualified(change: str) -> str:
+    """The columns that are set, with their table: the other one of the join has some of the same name."""
+    return ", ".join(f"m.{one}" for one in change.split(", "))

@@ -1,0 +1,241 @@
+"""From what a setting says to a Redis server that runs scripts."""
+
+from __future__ import annotations
+
+import logging
+import re
+import secrets
+from collections.abc import Sequence
+from contextlib import suppress
+from urllib.parse import parse_qs, urlsplit
+
+from djqueue.backends.redis.protocol import untext
+from djqueue.backends.redis.scripts import Script
+from djqueue.exceptions import InvalidQueueError, QueueFull
+from djqueue.utils import nearest, tell
+
+try:
+    import redis
+    from redis.backoff import NoBackoff
+    from redis.cluster import RedisCluster
+    from redis.connection import parse_url
+    from redis.exceptions import NoScriptError, OutOfMemoryError, ResponseError
+    from redis.retry import Retry
+except ImportError as error:
+    raise ImportError("The Redis backend needs the package redis: pip install 'django-djqueue[redis]'.") from error
+
+logger = logging.getLogger(__name__)
+
+_FORMS = 'give "host:port:db", or a redis://, rediss:// or unix:// URL'
+_PLAIN = re.compile(r"(?P<host>\[[0-9A-Fa-f:.]+\]|[^\s:/@\[\]]+)(:(?P<port>\d{1,5}))?(:(?P<db>\d{1,5}))?")
+_SCHEMES = ("redis", "rediss", "unix")
+_TCP_ONLY = frozenset({"socket_keepalive", "socket_connect_timeout"})
+_QUERY = frozenset(
+    "db username password client_name protocol max_connections socket_timeout socket_connect_timeout socket_keepalive"
+    " health_check_interval ssl_ca_certs ssl_ca_path ssl_certfile ssl_keyfile ssl_password ssl_cert_reqs"
+    " ssl_check_hostname ssl_min_version".split()
+)
+"""What the query of a URL may say; nothing that lets the client repeat commands or decode replies."""
+
+NUDGES = (0.002, 0.004, 0.008, 0.016)  # seconds to wait after each
+
+
+def url_of(connection: str | None) -> str:
+    """The URL that a CONNECTION means; "" means localhost:6379:0. Raises InvalidQueueError, which tells no password."""
+    text = connection or "localhost"
+    if "://" in text:
+        _check_url(text)
+        return text
+    found = _PLAIN.fullmatch(text)
+    if not found or not 0 < int(found["port"] or 6379) < 2**16:
+        raise _invalid(_masked(text), _FORMS)
+    return f"redis://{found['host']}:{found['port'] or 6379}/{found['db'] or 0}"
+
+
+def _masked(text: str) -> str:
+    """What was given, without what may be a password."""
+    host, *numbers = text.split(":")
+    shown = [part if place < 2 and part.isdigit() and len(part) <= 5 else "***" for place, part in enumerate(numbers)]
+    return "" if "@" in text else repr(":".join([host, *shown]))
+
+
+def _check_url(url: str) -> None:
+    scheme = url.partition("://")[0]
+    if scheme not in _SCHEMES:
+        raise _invalid(f"a URL with the scheme {scheme!r}", _FORMS)
+    try:
+        parts, query = urlsplit(url), parse_qs(urlsplit(url).query, keep_blank_values=True)
+        parse_url(url)
+        host, fragment = parts.hostname, parts.fragment
+        if "@" in parts.query:
+            raise ValueError("half of a password")
+    except ValueError:  # what it says may quote the password
+        raise _invalid(
+            f"a {scheme}:// URL that cannot be read",
+            "write '/', '?', '#' and '@' in a password as %2F, %3F, %23 and %40",
+        ) from None
+    known = _QUERY - _TCP_ONLY if scheme == "unix" else _QUERY
+    for name in query.keys() - known:
+        meant = nearest(name, known)
+        raise _invalid(
+            f"a URL with the option {name!r}",
+            f"did you mean {meant!r}?" if meant else f"there are {', '.join(sorted(known))}",
+        )
+    if not int(query.get("max_connections", ["2"])[0]) > 1:
+        raise _invalid("a URL with max_connections=1", "give max_connections=2 or more, as a consumer waits on one")
+    if fragment:
+        raise _invalid(f"a {scheme}:// URL with a '#'", "write '#' in a password as %23")
+    if scheme == "unix" and not parts.path:
+        raise _invalid("a unix:// URL without a path", "give unix:///path/to/redis.sock")
+    if scheme != "unix" and not (host and re.fullmatch(r"/?\d*", parts.path)):
+        raise _invalid(f"a {scheme}:// URL whose host or database cannot be read", f"give {scheme}://host:port/0")
+
+
+def _invalid(what: str, hint: str) -> InvalidQueueError:
+    return InvalidQueueError(f"CONNECTION of a Redis queue is {what or 'not one'}: {hint}.")
+
+
+def is_wrong_type(error: ResponseError) -> bool:
+    """Whether a key is of another type than the command takes."""
+    return "WRONGTYPE" in str(error)
+
+
+class Connections:
+    """A client for each URL, shared by all queues and threads. Its pool drops what a forked child inherits."""
+
+    def __init__(self) -> None:
+        self._clients: dict[str, redis.Redis] = {}
+
+    def client(self, url: str) -> redis.Redis:
+        """Does not connect."""
+        return self._clients.get(url) or self._clients.setdefault(url, _client(url))
+
+    def reset(self) -> None:
+        """Close all connections, and forget them."""
+        clients, self._clients = self._clients, {}
+        for client in clients.values():
+            client.close()
+
+
+connections = Connections()
+
+
+def _client(url: str) -> redis.Redis:
+    """Never repeats a command: a claim that ran twice would lease two batches, and give one away.
+
+    With RESP 2, as redis-py does not look whether a connection has an answer too many where it is told of maintenance.
+    """
+    defaults = {"socket_timeout": 5.0, "max_connections": 2**20, "protocol": 2}
+    if not url.startswith("unix:"):
+        defaults |= {"socket_connect_timeout": 5.0, "socket_keepalive": True}
+    return redis.Redis.from_url(url, retry=Retry(NoBackoff(), 0), **defaults)
+
+
+class Link:
+    """A server: a client of our own, shared by its URL, or one that somebody made."""
+
+    def __init__(self, connection: object):
+        self.is_ours = connection is None or isinstance(connection, str)
+        self.client = connections.client(url_of(connection)) if self.is_ours else _accepted(connection)
+
+    def run(self, script: Script, keys: Sequence[bytes], args: Sequence) -> object:
+        """The script's reply. Raises QueueFull if the server has no memory for it, else whatever the client raises."""
+        try:
+            return self._evaluate(script, keys, args)
+        except ResponseError as error:
+            raise self.told(error) from error
+
+    def _evaluate(self, script: Script, keys: Sequence[bytes], args: Sequence) -> object:
+        try:
+            return self.client.execute_command("EVALSHA", script.sha, len(keys), *keys, *args)
+        except NoScriptError:  # a server that was restarted, or flushed its scripts; it ran nothing
+            return self.client.execute_command("EVAL", script.source, len(keys), *keys, *args)
+
+    def told(self, error: ResponseError) -> Exception:
+        """The error in our words, if we have any."""
+        if isinstance(error, OutOfMemoryError) or "-OOM" in str(error):  # Redis 6 wraps the error of a script
+            return QueueFull(f"{self.where} is full (maxmemory) and takes no more.")
+        return error
+
+    def set_aside(self, retype: Script, keys: Sequence[bytes], types: Sequence[str], queue_name: str) -> list[bytes]:
+        """Give keys of another type than their own other names, which are told. Their old and new names in turn."""
+        renamed = self.run(retype, keys, (secrets.token_hex(4), *types))
+        for key, name in zip(*[iter(renamed)] * 2, strict=True):
+            text = "Redis key %s had a type that it cannot have: it is %s now, and the queue goes on without it"
+            tell(logger, logging.CRITICAL, text, untext(key), untext(name), extra={"queue_name": queue_name})
+        return renamed
+
+    def pop(self, lists: Sequence[bytes], seconds: float, promptly: bool = False) -> bool:
+        """Wait for one of the lists to hold something, and take that; whether there was something in time.
+
+        Unless it is to end ``promptly``, and the client lends us a connection, it may end up to 0.15 s late.
+        """
+        args = "BLPOP", *lists, max(0.001, seconds)  # 0 would mean for ever
+        # A client that is one connection, or has a pool for each server, lends none.
+        if not promptly or getattr(self.client, "connection", self) is not None:
+            return self.client.execute_command(*args) is not None
+        with self.client.client() as borrowed:
+            return _popped(borrowed.connection, args) is not None
+
+    @property
+    def is_cluster(self) -> bool:
+        """Whether the client sends each command to the server of its slot."""
+        return isinstance(self.client, RedisCluster)
+
+    @property
+    def where(self) -> str:
+        at = self._settings
+        if not at:
+            return type(self.client).__name__
+        place = at.get("path") or f"{at.get('host', 'localhost')}:{at.get('port', 6379)}"
+        return f"Redis at {place}/{at.get('db') or 0}"
+
+    @property
+    def longest_block(self) -> float:
+        """Seconds for which a command may block without running into the client's own time-out."""
+        return min(2.0, (self._settings.get("socket_timeout") or 4.0) / 2)
+
+    @property
+    def _settings(self) -> dict:
+        return getattr(getattr(self.client, "connection_pool", None), "connection_kwargs", {})
+
+
+def _popped(connection: redis.Connection, args: Sequence) -> object:
+    """The reply of a BLPOP. A server looks which of them are over when something comes, else only ten times a second.
+
+    So something comes: what follows on the same connection is answered after it.
+    """
+    try:
+        connection.send_command(*args)
+        nudges = 0
+        for wait in (args[-1], *NUDGES):  # by the server's clock it may have come too soon
+            if connection.can_read(wait):
+                break
+            connection.send_command("PING")
+            nudges += 1
+        reply = connection.read_response()
+        for _ in range(nudges):
+            with suppress(ResponseError):  # a user who may not ask was heard all the same
+                connection.read_response()
+        return reply
+    except BaseException:
+        connection.disconnect()  # what still comes on it is meant for nobody
+        raise
+
+
+def _accepted(client: object) -> object:
+    if not callable(getattr(client, "execute_command", None)):
+        raise _invalid(f"a {type(client).__name__}", f"{_FORMS}, or a client of redis-py")
+    link_settings = getattr(getattr(client, "connection_pool", None), "connection_kwargs", {})
+    if link_settings.get("decode_responses"):
+        raise _invalid("a client with decode_responses", "make it without: bodies are bytes")
+    if _repeats(client):
+        hint = "make it with retry=Retry(NoBackoff(), 0): a claim that ran twice hides what it took first"
+        raise _invalid("a client that repeats commands", hint)
+    return client
+
+
+def _repeats(client: object) -> bool:
+    """Whether it sends a command once more, by itself, if the connection broke."""
+    retry = getattr(client, "retry", None) or getattr(client, "get_retry", lambda: None)()
+    return getattr(retry, "_retries", 0) > 0

@@ -1,0 +1,433 @@
+"""Queues on Redis (6.2 or later) or Valkey (7.2 or later).
+
+Every verb is one script: one round trip, one atomic step. All keys of a queue and of its error queue share the hash
+tag ``{prefix:name}``, so they live in one slot of a cluster; ``lua/common.lua`` says what is in them. Except for
+``put``, which raises QueueFull then, every verb works on a server that is full.
+"""
+
+from __future__ import annotations
+
+import logging
+import secrets
+import time
+from collections.abc import Callable, Hashable, Iterable, Sequence
+from dataclasses import replace
+from functools import cached_property
+from math import inf
+
+from redis.exceptions import ConnectionError, ResponseError
+
+from djqueue.backends.base import DEAD_SUFFIX, Budget, LeasedQueue
+from djqueue.backends.entries import (
+    DELAYED,
+    LEASED,
+    READY,
+    Claimed,
+    Entry,
+    Fact,
+    LaneRecord,
+    Lease,
+    QueueStats,
+    Reaped,
+    Record,
+)
+from djqueue.backends.guards import AnyGuard
+from djqueue.backends.options import Span, remembering
+from djqueue.backends.redis import protocol
+from djqueue.backends.redis.checks import check_server
+from djqueue.backends.redis.connection import Link, connections, is_wrong_type
+from djqueue.backends.redis.scripts import LIFO_SCRIPTS, SCRIPTS
+from djqueue.backends.redis.store import Keys, RedisStore
+from djqueue.backends.unanswered import Unanswered
+from djqueue.exceptions import InvalidQueueError
+from djqueue.utils import plain, tell
+from djqueue.utils import priority as checked_priority
+
+__all__ = ["RedisBlockingQueue", "RedisQueue", "RedisStore", "connections"]
+
+logger = logging.getLogger(__name__)
+
+STATES = (READY, DELAYED, LEASED)
+LATE = 0.15  # seconds by which a nap may outlast its time
+ENVELOPES_AT_ONCE, BODIES_AT_ONCE = 100, 10
+"""So many does a sweep look through in one call, as the server does nothing else meanwhile; bodies may be large."""
+
+
+class RedisQueue(LeasedQueue):
+    """A queue on Redis that is asked for work at intervals.
+
+    ``connection`` is ``"host:port:db"``, a ``redis://``, ``rediss://`` or ``unix://`` URL, or a client of redis-py
+    (without ``decode_responses``, and with its retries off). ``prefix`` keeps two sites on one server apart.
+    ``remember_done`` (seconds or a timedelta) or ``keep_done`` (a count; 100,000 if only the former is given) let the
+    queue remember the ids of completed entries and refuse them; each costs the server about 100 bytes. With ``lifo``,
+    of entries in no lane whose priorities are equal the one that came last leaves first. Raises InvalidQueueError.
+    """
+
+    cannot = frozenset({"transaction"})
+    options = frozenset({"PREFIX", "REMEMBER_DONE", "KEEP_DONE", "LIFO"})
+    bytes_at_once = protocol.BYTES_AT_ONCE
+    rings = 0
+    """How many sleepers one call may wake."""
+
+    def __init__(
+        self,
+        name: str,
+        connection: object = None,
+        prefix: str = "djqueue",
+        remember_done: Span = None,
+        keep_done: int | None = None,
+        lifo: bool = False,
+    ):
+        super().__init__(name, connection)
+        if not isinstance(prefix, str):
+            raise InvalidQueueError(f"OPTIONS['PREFIX'] of a Redis queue is {prefix!r}: give a text.")
+        self.prefix, self._link, self._keys = prefix, Link(connection), Keys(prefix, name)
+        self.store = self._own_store = RedisStore(name, connection, prefix)
+        self._unanswered, self._swept = Unanswered(), ("env", b"0")
+        self._recounted: bytes | str = "0"
+        scripts = LIFO_SCRIPTS if lifo else SCRIPTS
+        self._scripts = {one.name: (one, [self._keys.part(key) for key in one.keys]) for one in scripts.values()}
+        remember, self._keep = remembering(remember_done, keep_done)
+        self._remember = protocol.microseconds(remember) if remember else ""
+
+    @cached_property
+    def dead(self) -> RedisQueue | None:
+        if self.name.endswith(DEAD_SUFFIX):
+            return None
+        return self._sibling(RedisQueue, self.name + DEAD_SUFFIX, prefix=self.prefix)
+
+    # ---- what the consumer calls
+
+    def put(self, entries: Sequence[Entry], guards: Sequence[AnyGuard | None] | None = None) -> list[bool]:
+        """As the contract says. More than 1,000 entries or 8 MiB go in several calls, of which a later may raise."""
+        pairs = zip(entries, guards or [None] * len(entries), strict=True)
+        return [accepted for some in protocol.portions(pairs, size=_size) for accepted in self._put(some)]
+
+    def claim(
+        self, limit: int = 1, lease: float = 60.0, owner: str = "", ahead: int = 0, begin: bool = True
+    ) -> Claimed:
+        if limit < 1:
+            return Claimed((), 0.0)
+        self._disown()
+        token, span = secrets.token_hex(protocol.TOKEN // 2), protocol.microseconds(lease)
+        sizes, holder = (
+            (min(limit, protocol.AT_ONCE), ahead, protocol.AT_ONCE),
+            (token, int(begin), protocol.text(owner)),
+        )
+        with self._unanswered.asking(token, lease):
+            found = self._run("claim", (*sizes, span, *holder, self._remember))
+        return self._claimed(found, token, span)
+
+    def claim_within(
+        self, budget: Budget, limit: int = 1, lease: float = 60.0, owner: str = "", begin: bool = True
+    ) -> Claimed:
+        if limit < 1:
+            return Claimed((), 0.0)
+        keys = self.store.shared.budget_keys(budget, self._keys.part("meta"))
+        self._disown()
+        token, span = secrets.token_hex(protocol.TOKEN // 2), protocol.microseconds(lease)
+        sizes, holder = (min(limit, protocol.AT_ONCE), protocol.AT_ONCE), (token, int(begin), protocol.text(owner))
+        with self._unanswered.asking(token, lease):
+            args = (*sizes, span, *holder, self._remember, *protocol.window_args(budget))
+            found = self._run("claim_within", args, keys)
+        return self._claimed(found[1], token, span, found[0].decode())
+
+    def _claimed(self, found: list, token: str, span: int, why: str = "") -> Claimed:
+        now, again, faults, units, begun, *rows = found
+        if faults:
+            self._put_faults_aside(token, faults)
+        leases = protocol.leases_of(rows, units, begun, token, now / 1e6, (now + span) / 1e6)
+        return Claimed(leases, protocol.until(again), why)
+
+    def _disown(self) -> None:
+        """Give back what was claimed by calls whose answers never came."""
+        cursor, tokens = None, self._unanswered.tokens()
+        while tokens and cursor != b"0":
+            cursor = self._run("disown", (self.rings, cursor or "0", protocol.AT_ONCE, *tokens))
+
+    def _put_faults_aside(self, token: str, faults: Sequence[bytes]) -> None:
+        """Move to the failed ones what can be given to nobody: id and reason of each.
+
+        It is leased. So if that fails it comes again when the lease is over, and what else was claimed does not suffer.
+        """
+        for id, why in zip(*[iter(faults)] * 2, strict=True):
+            text, names = (
+                "Message %s of queue %s is put aside: %s",
+                (plain(protocol.untext(id)), self.name, why.decode()),
+            )
+            tell(logger, logging.ERROR, text, *names, extra={"queue_name": self.name})
+        try:
+            self._run("aside", (self.rings, token, *faults))
+        except Exception as error:
+            text, extra = "What is to be put aside stays leased", {"queue_name": self.name}
+            tell(logger, logging.ERROR, text, exc_info=error, extra=extra)
+
+    def begin(self, leases: Sequence[Lease]) -> list[Lease]:
+        return [replace(lease, begun=True) for lease in self._settle("begin", leases, (), protocol.proof)]
+
+    def complete(self, leases: Sequence[Lease], facts: Sequence[Fact | None] = ()) -> list[Lease]:
+        return self._end("complete", leases, facts, (self.rings, self._remember, self._keep), protocol.proof)
+
+    def defer(self, leases: Sequence[Lease], seconds: float) -> list[Lease]:
+        if not 0 < len(leases) <= protocol.AT_ONCE:
+            return []
+        said = [value for lease in leases for value in (*protocol.proof(lease), protocol.microseconds(lease.claimed))]
+        to = int(self._run("defer", (protocol.microseconds(seconds), *said)))
+        return [replace(lease, claimed=to / 1e6) for lease in leases] if to else []
+
+    def touch(self, leases: Sequence[Lease], lease: float = 60.0) -> list[Lease]:
+        touched, span = [], protocol.microseconds(lease)
+        for some in protocol.slices(leases):
+            ours, now = self._settle_some("touch", some, (span,), map(protocol.proof, some))
+            until = (now + span) / 1e6
+            touched += [Lease(one.entry, one.token, one.claimed, until, one.run, one.begun) for one in ours]
+        return touched
+
+    def release(self, leases: Sequence[Lease]) -> list[Lease]:
+        return self._settle("release", leases, (self.rings,), protocol.returned)
+
+    def bury(self, leases: Sequence[Lease], facts: Sequence[Fact | None] = ()) -> list[Lease]:
+        if self.dead is None:
+            return self.release(leases)  # what is dead stays here
+        return self._end("bury", leases, facts, (self.rings,), protocol.verdict)
+
+    def _end(
+        self, name: str, leases: Sequence[Lease], facts: Sequence[Fact | None], args: Sequence, tell: Callable
+    ) -> list[Lease]:
+        """Run what ends entries, with the facts in the same step if they are kept in the store that the queue made."""
+        if any(facts) and self.store is self._own_store:
+            portions = protocol.portions(zip(leases, facts, strict=True), size=_size_of_fact)
+            return [lease for pairs in portions for lease in self._end_with_facts(name, pairs, args, tell)]
+        step = len(tell(leases[0])) if leases else 0
+        return self._with_facts(self._settle(name, leases, (*args, step), tell), leases, facts)
+
+    def _end_with_facts(self, name: str, pairs: Sequence[tuple], args: Sequence, tell: Callable) -> list[Lease]:
+        before, keys, said = len(self._scripts[name][1]), [], []
+        for lease, fact in pairs:
+            if fact is not None:
+                keys.append(self._keys.fact(fact.key))
+            said.append((*tell(lease), *protocol.fact_args(fact, before + len(keys))))
+        ours, _ = self._settle_some(name, [lease for lease, _ in pairs], (*args, len(said[0])), said, keys)
+        return ours
+
+    def revive(self, ids: Iterable[str]) -> int:
+        if self.dead is None:
+            return 0
+        return sum(self._run("revive", [self.rings, *map(protocol.text, some)]) for some in protocol.slices(ids))
+
+    def reap(self, limit: int = 100, by: float = inf) -> Reaped:
+        self._disown()
+        most, until = max(0, min(limit, protocol.AT_ONCE)), protocol.microseconds(by)
+        reaped, next, unread, now = self._run("reap", (most, self.rings, until))
+        if unread:
+            self._put_faults_aside("", [word for id in unread for word in (id, b"its envelope cannot be read")])
+        return Reaped(reaped, protocol.until(next), now / 1e6)
+
+    def sweep(self, limit: int = 1000) -> int:
+        """As the contract says; envelopes first, then bodies if these are more."""
+        mended, is_over = 0, False
+        while limit > 0 and not is_over:
+            part, cursor = self._swept
+            at_once = min(limit, ENVELOPES_AT_ONCE if part == "env" else BODIES_AT_ONCE)
+            cursor, surplus, back, failed = self._run("sweep", (self.rings, part, cursor, at_once))
+            self._tell_of_orphans(back, failed)
+            mended, limit = mended + len(back) + len(failed), limit - at_once
+            if cursor != b"0":
+                self._swept = part, cursor
+            else:
+                self._swept = ("body" if part == "env" and surplus > 0 else "env"), cursor
+                is_over = self._swept[0] == "env"
+        return mended + self._recount()
+
+    def _recount(self) -> int:
+        """Put right some lanes that stand elsewhere than they say, or count as out what is not; how many."""
+        self._recounted, wrong, levelled = self._run("recount", (self.rings, self._recounted, protocol.AT_ONCE))
+        for name in wrong:
+            text, extra = "%s: lane %s stood nowhere or counted wrongly; it goes on", {"queue_name": self.name}
+            tell(logger, logging.ERROR, text, self.name, plain(protocol.untext(name)), extra=extra)
+        if levelled:
+            text = "%s: %d members of the lines of its lanes had other scores than 0, behind which nothing was found"
+            tell(logger, logging.ERROR, text, self.name, levelled, extra={"queue_name": self.name})
+        return len(wrong) + levelled
+
+    def _tell_of_orphans(self, back: Sequence[bytes], failed: Sequence[bytes]) -> None:
+        for ids, text in ((back, "went back to its own"), (failed, "was put among the failed")):
+            for id in ids:
+                names = plain(protocol.untext(id)), self.name, text
+                tell(logger, logging.ERROR, "Message %s of queue %s stood in no line and %s", *names)
+
+    # ---- for operators
+
+    def find(self, id: str) -> Record | None:
+        found = self._run("find", (protocol.text(id),))
+        return protocol.record_of(*found) if found else None
+
+    def remove(self, ids: Iterable[str]) -> int:
+        return sum(self._run("remove", [*map(protocol.text, some)]) for some in protocol.slices(ids))
+
+    def amend(self, id: str, was: bytes, data: bytes) -> bool:
+        return bool(self._run("amend", (protocol.text(id), was, data)))
+
+    def reprioritise(self, ids: Iterable[str], priority: int) -> int:
+        each = protocol.slices(dict.fromkeys(ids))
+        return sum(self._run("reprioritise", [checked_priority(priority), *map(protocol.text, some)]) for some in each)
+
+    def lanes(self, limit: int = 50, after: str | None = None) -> list[LaneRecord]:
+        if limit < 1:
+            return []
+        behind = "-" if after is None else protocol.text(f"+{after}")
+        return [protocol.lane_of(found) for found in self._run("lanes_of", (min(limit, protocol.AT_ONCE), behind))]
+
+    def lane(self, name: str) -> LaneRecord | None:
+        found = self._run("lanes_of", (0, protocol.text(name)))
+        return protocol.lane_of(*found) if found else None
+
+    def park_lane(self, name: str, why: str) -> None:
+        self._run("park_lane", (protocol.text(name), protocol.text(why or "parked")))
+
+    def open_lane(self, name: str) -> bool:
+        return bool(self._run("open_lane", (self.rings, protocol.text(name))))
+
+    def trim(self, most: int | None = None, age: float | None = None, limit: int = 1000) -> int:
+        """Deletes 1,000 at a time. What came first is looked for in the 32 highest priorities."""
+        bounds = ("" if most is None else most, "" if age is None else protocol.microseconds(age))
+        trimmed = 0
+        while (some := min(limit - trimmed, protocol.AT_ONCE)) > 0:
+            trimmed += (deleted := self._run("trim", (*bounds, some)))
+            if deleted < some:
+                break
+        return trimmed
+
+    def peek(self, state: str, limit: int = 50, after: str | None = None) -> list[Record]:
+        if state not in STATES:
+            raise ValueError(f"peek(state={state!r}): the states are {', '.join(STATES)}.")
+        if limit < 1:
+            return []
+        score, _, member = (after or "").partition(" ")
+        return protocol.records_of(
+            state, self._run("peek", (state, min(limit, protocol.AT_ONCE), score, protocol.text(member)))
+        )
+
+    def stats(self) -> QueueStats:
+        """Exact, whatever the size; the oldest is that of the 32 highest priorities."""
+        ready, delayed, leased, dead, done, oldest = self._run("stats", ())
+        age = None if oldest < 0 else oldest / 1e6
+        return QueueStats(ready, delayed, leased, None if self.dead is None else dead, done, age)
+
+    def flush(self) -> None:
+        """Deletes 1,000 at a time, and no more than waited when it began."""
+        deleted, left = self._run("flush", (protocol.AT_ONCE,))
+        while left > 0 and deleted > 0:
+            deleted, _ = self._run("flush", (min(left, protocol.AT_ONCE),))
+            left -= deleted
+
+    # ---- time and connection
+
+    def now(self) -> float:
+        return self._run("now", ()) / 1e6
+
+    @property
+    def feed(self) -> Hashable:
+        """The server; on a cluster the queue itself, as no command takes bells of two slots."""
+        return (*self.server, self.prefix, self.name) if self._link.is_cluster else self.server
+
+    @property
+    def server(self) -> Hashable:
+        return (type(self), id(self._link.client))
+
+    def describe(self) -> str:
+        return self._link.where
+
+    def check(self) -> list:
+        return check_server(self._link)
+
+    # ---- the calls
+
+    def _run(self, name: str, args: Sequence, more: Sequence[bytes] = ()) -> object:
+        try:
+            return self._ask(name, args, more)
+        except ResponseError as error:
+            self._set_right(error, more)
+        return self._ask(name, args, more)
+
+    def _run_safely(self, name: str, args: Sequence, more: Sequence[bytes] = (), again: str = "") -> tuple[list, bool]:
+        """Run, once more if the connection broke; tells whether it did. Only for what may be done twice."""
+        try:
+            return self._ask(name, args, more), False
+        except ConnectionError:
+            pass
+        except ResponseError as error:
+            self._set_right(error, more)
+        return self._run(again or name, args, more), True
+
+    def _ask(self, name: str, args: Sequence, more: Sequence[bytes]) -> object:
+        script, keys = self._scripts[name]
+        return self._link.run(script, [*keys, *more] if more else keys, args)
+
+    def _set_right(self, error: ResponseError, facts: Sequence[bytes] = ()) -> None:
+        """Set keys of another type than their own aside, and put back what stood in them; raises any other error."""
+        if not is_wrong_type(error):
+            raise error
+        retype, keys = self._scripts["retype"]
+        types = [*(protocol.TYPES[part] for part in retype.keys), *["string"] * len(facts)]
+        renamed = self._link.set_aside(retype, [*keys, *facts], types, self.name)
+        if renamed:
+            self._swept = "env", b"0"
+            self.sweep(protocol.FAR)
+
+    def _put(self, pairs: Sequence[tuple[Entry, AnyGuard | None]]) -> list[bool]:
+        args, guards = [self.rings, self._remember], []
+        for entry, guard in pairs:
+            if guard is not None:
+                guards.append(self._keys.fact(guard.key))
+            args += (protocol.text(entry.id), entry.data, protocol.accepted(entry, guard))
+        (known, refused), repeated = self._run_safely("put", args, guards, again="put_again")
+        # What was there before a repeated call came by the first one, whose reply was lost.
+        out = set(refused) if repeated else {*refused, *known}
+        return [number not in out for number in range(1, len(pairs) + 1)]
+
+    def _settle(self, name: str, leases: Sequence[Lease], args: Sequence, tell: Callable) -> list[Lease]:
+        each = protocol.slices(leases)
+        return [lease for some in each for lease in self._settle_some(name, some, args, map(tell, some))[0]]
+
+    def _settle_some(
+        self, name: str, leases: list[Lease], args: Sequence, said: Iterable[tuple], more: Sequence[bytes] = ()
+    ) -> tuple[list[Lease], int]:
+        """Run over leases; gives those that were ours, and the time."""
+        (now, *lost), repeated = self._run_safely(name, [*args, *(value for one in said for value in one)], more)
+        if not lost:
+            return leases, now
+        # While a lease runs nobody else gets the entry: what is gone by a repeated call was settled by the first one.
+        out = {number for number in lost if not (repeated and leases[number - 1].until > now / 1e6)}
+        return [lease for number, lease in enumerate(leases, 1) if number not in out], now
+
+
+def _size(pair: tuple[Entry, AnyGuard | None]) -> int:
+    return len(pair[0].data)
+
+
+def _size_of_fact(pair: tuple[Lease, Fact | None]) -> int:
+    return 0 if pair[1] is None else len(pair[1].value)
+
+
+class RedisBlockingQueue(RedisQueue):
+    """A queue on Redis whose sleepers wake when work comes. Producers must be of this class too: they ring."""
+
+    rings = 16
+    wakes = True
+
+    def nap(self, seconds: float, beside: Sequence[RedisQueue] = ()) -> bool:
+        """Wait for the bells, which are no more than that: a ring lost or too many costs one look at the queue."""
+        return self._hear(seconds, beside)
+
+    def nap_until(self, due: float, pause: float, beside: Sequence[RedisQueue] = ()) -> bool:
+        """To end in time costs a command more: only near the moment is it worth it."""
+        return self._hear(min(due, pause), beside, promptly=due < pause + LATE)
+
+    def _hear(self, seconds: float, beside: Sequence[RedisQueue], promptly: bool = False) -> bool:
+        bells, end = [queue._keys.part("bell") for queue in (self, *beside)], time.monotonic() + seconds
+        longest = self._link.longest_block
+        while (left := end - time.monotonic()) > 0:
+            if self._link.pop(bells, min(left, longest), promptly and left < longest + LATE):
+                return True
+        return False

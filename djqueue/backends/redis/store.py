@@ -1,0 +1,174 @@
+"""The facts of a queue on Redis: a key each, of the queue's own hash tag."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from copy import copy
+from functools import cached_property
+
+from redis.exceptions import ResponseError
+
+from djqueue.backends.base import DEAD_SUFFIX, BaseStore, Budget
+from djqueue.backends.redis.connection import Link, is_wrong_type
+from djqueue.backends.redis.protocol import milliseconds, portions, slices, until, window_args
+from djqueue.backends.redis.scripts import SCRIPTS
+from djqueue.backends.stores import KEY, SPACING_KEY, Grant
+from djqueue.exceptions import NotSupported
+from djqueue.flow.windows import Window
+
+OWN = "queue:"
+"""The name of a budget that one queue alone has begins with this; the name of the queue follows."""
+_ESCAPED = str.maketrans({"%": "%25", "{": "%7B", "}": "%7D", ":": "%3A"})
+
+
+def tag_of(key: bytes) -> bytes:
+    """What decides in which slot of a cluster a key lives."""
+    return key[: key.index(b"}")]
+
+
+class Keys:
+    """The keys of one queue. No two queues or prefixes have one in common, whatever their names say."""
+
+    def __init__(self, prefix: str, name: str):
+        logical = name.removesuffix(DEAD_SUFFIX)
+        own = "dead:" if name != logical else ""
+        self._base = f"{{{prefix.translate(_ESCAPED)}:{logical.translate(_ESCAPED)}}}:{own}".encode()
+
+    def part(self, part: str) -> bytes:
+        """The key of a part as a script names it; ``dead_…`` is a part of the error queue."""
+        return self._base + part.replace("dead_", "dead:").encode()
+
+    def fact(self, key: str) -> bytes:
+        return self._base + b"fact:" + key.encode("utf-8", "surrogatepass")
+
+
+class SharedKeys:
+    """The keys of what all queues of one prefix share, under one hash tag.
+
+    But what a name gives to one queue alone, as ``queue:mail`` does, is under the tag of that queue, so that on a
+    cluster one script reaches both.
+    """
+
+    def __init__(self, prefix: str):
+        self._prefix = prefix
+        # No name has a colon of its own in a key, so this is the tag of no queue.
+        self._base = f"{{{prefix.translate(_ESCAPED)}::shared}}:".encode()
+
+    def part(self, part: str) -> bytes:
+        return self._base + part.encode()
+
+    def fact(self, key: str) -> bytes:
+        name = key.partition(":")[2]
+        if name.startswith(OWN):
+            return Keys(self._prefix, name.removeprefix(OWN)).fact(key)
+        return self._base + b"fact:" + key.encode("utf-8", "surrogatepass")
+
+
+class RedisStore(BaseStore):
+    """The facts of the queue ``name`` at ``connection``, which is what a RedisQueue takes."""
+
+    options = frozenset({"PREFIX"})
+
+    def __init__(self, name: str, connection: object = None, prefix: str = "djqueue"):
+        self._name, self._prefix = name, prefix
+        self._keys, self._link = Keys(prefix, name), Link(connection)
+
+    @cached_property
+    def shared(self) -> RedisStore:
+        """What all queues of this prefix share on this server."""
+        shared = copy(self)
+        shared.__dict__.pop("shared", None)
+        shared._keys = SharedKeys(self._prefix)
+        return shared
+
+    def now(self) -> float:
+        return self._link.run(SCRIPTS["now"], [self._keys.part("meta")], ()) / 1e6
+
+    def get(self, key: str) -> bytes | None:
+        name = self._keys.fact(key)
+        return self._righted([name], self._link.client.execute_command, "GET", name)
+
+    def get_many(self, keys: Sequence[str]) -> list[bytes | None]:
+        """Of facts of one queue, which on a cluster are in one slot."""
+        read = self._link.client.execute_command
+        return [value for some in slices(map(self._keys.fact, keys)) for value in read("MGET", *some)]
+
+    def put(self, key: str, value: bytes, ttl: float | None = None) -> None:
+        self._set(key, value, *(() if ttl is None else ("PX", milliseconds(ttl))))
+
+    def put_many(self, facts: Sequence[tuple[str, bytes, float | None]]) -> None:
+        """As the contract says. More than 1,000 facts or 8 MiB go in several calls, of which a later may raise."""
+        for some in portions(facts, size=lambda fact: len(fact[1])):
+            keys = [self._keys.fact(key) for key, _, _ in some]
+            ends = [(value, "" if ttl is None else milliseconds(ttl)) for _, value, ttl in some]
+            self._link.run(SCRIPTS["put_many"], keys, [told for end in ends for told in end])
+
+    def add(self, key: str, value: bytes, ttl: float) -> bool:
+        return self._set(key, value, "NX", "PX", milliseconds(ttl))
+
+    def swap(self, key: str, was: bytes | None, value: bytes, ttl: float) -> bool:
+        if was is None:
+            return self.add(key, value, ttl)
+        return bool(self._run("swap", [self._keys.fact(key)], (was, value, milliseconds(ttl))))
+
+    def keep(self, key: str, value: bytes, ttl: float) -> bool:
+        return bool(self._run("keep", [self._keys.fact(key)], (value, milliseconds(ttl))))
+
+    def drop(self, key: str, value: bytes | None = None) -> bool:
+        if value is None:
+            return bool(self._link.client.execute_command("DEL", self._keys.fact(key)))
+        return bool(self._run("drop", [self._keys.fact(key)], (value,)))
+
+    # ---- budgets
+
+    def take(self, budget: Budget, count: int) -> Grant:
+        found = self._run("take", self.budget_keys(budget), (count, *window_args(budget)))
+        granted, wait, why, at, before, window = found
+        holds = Window.read(*window)
+        return Grant(granted, until(int(wait)), why.decode(), int(at), int(before), holds)
+
+    def give(self, budget: Budget, grant: Grant, count: int) -> None:
+        if count:
+            self._run("give", self.budget_keys(budget), (count, grant.count, grant.at, grant.before))
+
+    def change_budget(self, budget: Budget) -> None:
+        self._run("change", self.budget_keys(budget), window_args(budget))
+
+    def forget_budget(self, budget: Budget) -> None:
+        self.drop(KEY + budget.name)
+        self.drop(SPACING_KEY + (budget.spacing or budget.name))
+
+    def budget_keys(self, budget: Budget, *others: bytes) -> list[bytes]:
+        """The keys of its account and, if others share it, of its spacing.
+
+        Raises NotSupported if these and ``others`` live in several slots of a cluster: no step can be atomic there.
+        """
+        names = [KEY + budget.name]
+        if budget.spacing not in ("", budget.name):
+            names.append(SPACING_KEY + budget.spacing)
+        keys = [self._keys.fact(name) for name in names]
+        if self._link.is_cluster and len({tag_of(key) for key in (*keys, *others)}) > 1:
+            raise NotSupported(
+                f"The budget {budget.name!r} and what it bounds live in different slots of the Redis cluster, where no "
+                "step reaches both: let the queue have a throttle of its own, without window_name and mod_name."
+            )
+        return keys
+
+    def _run(self, name: str, keys: Sequence[bytes], args: Sequence) -> object:
+        return self._righted(keys, self._link.run, SCRIPTS[name], keys, args)
+
+    def _righted(self, keys: Sequence[bytes], ask: Callable, *args) -> object:
+        """The answer; asked once more if a key was of another type than a fact is, which was set aside."""
+        try:
+            return ask(*args)
+        except ResponseError as error:
+            if not is_wrong_type(error):
+                raise
+        self._link.set_aside(SCRIPTS["retype"], keys, ["string"] * len(keys), self._name)
+        return ask(*args)
+
+    def _set(self, key: str, value: bytes, *how: str | int) -> bool:
+        try:
+            return bool(self._link.client.execute_command("SET", self._keys.fact(key), value, *how))
+        except ResponseError as error:
+            raise self._link.told(error) from error

@@ -1,0 +1,316 @@
+"""Messages at SQS: sent, received, given back, deleted; and what FIFO queues need besides.
+
+In a FIFO queue messages leave their group together, and what changes about them is noted elsewhere.
+
+Nobody can write on a message at SQS, and SQS itself gives out nothing more of a group while something of it is out.
+"""
+
+from __future__ import annotations
+
+import logging
+import time
+from collections.abc import Callable, Collection, Iterable, Sequence
+from dataclasses import replace
+from itertools import islice
+from math import inf
+from typing import NamedTuple
+
+from djqueue.backends import fallback
+from djqueue.backends.entries import Entry, Lease, untried
+from djqueue.backends.sqs import protocol
+from djqueue.backends.sqs.connection import Link, Told
+from djqueue.backends.sqs.protocol import LONGEST_KEPT, Receipt, clock
+from djqueue.backends.stores import BaseStore
+from djqueue.exceptions import MessageTooLarge, NotSent, NotSupported, QueueError
+from djqueue.flow.gates import Gate
+from djqueue.utils import tell
+
+
+class Changes:
+    """What became of entries since they were sent, in the store of their queue, as of so many receives."""
+
+    def __init__(self, name: str, store: Callable[[], BaseStore | None]):
+        self._name, self._store = name, store
+
+    def keep(self, entry: Entry, receives: int) -> None:
+        """Write down all of an entry but its body, as it is after that receive."""
+        head = fallback.pack(replace(entry, data=b""))
+        self._needed().put(self._key(entry), f"{receives} {head}".encode(), LONGEST_KEPT)
+
+    def of(self, entry: Entry) -> tuple[Entry, int]:
+        """The entry as it is, and how many receives that counts."""
+        value = self._needed().get(self._key(entry))
+        if value is None:
+            return entry, 0
+        counted, _, head = value.decode().partition(" ")
+        return replace(fallback.unpack(head), data=entry.data), int(counted)
+
+    def drop(self, entry: Entry) -> None:
+        self._needed().drop(self._key(entry))
+
+    def _needed(self) -> BaseStore:
+        store = self._store()
+        if store is None:
+            raise NotSupported(f"The SQS queue {self._name} has no store: a FIFO queue notes there what it gives back.")
+        return store
+
+    def _key(self, entry: Entry) -> str:
+        return f"sqs:{self._name}:{entry.id}"
+
+
+def runs(leases: Sequence[Lease], waiting: Collection[str]) -> tuple[list[Lease], list[Lease]]:
+    """Of what was received, the runs of the lanes, and what has to wait behind them or behind what its lane waits for.
+
+    One that was lost once leaves alone.
+    """
+    together: list[Lease] = []
+    behind: list[Lease] = []
+    firsts: dict[str, list[Entry]] = {}
+    for lease in leases:
+        entry, shut = lease.entry, [*waiting, *(one.entry.lane for one in behind)]
+        run = firsts.setdefault(entry.lane, [])
+        if entry.lane and (entry.lane in shut or not _joins(run, entry)):
+            behind.append(lease)
+        else:
+            run.append(entry)
+            together.append(replace(lease, run=entry.lane))
+    return together, behind
+
+
+def units(leases: Sequence[Lease]) -> int:
+    """How many units of work they are."""
+    return sum(not lease.run for lease in leases) + len({lease.run for lease in leases if lease.run})
+
+
+def _joins(run: Sequence[Entry], entry: Entry) -> bool:
+    """Whether an entry may leave behind these."""
+    most = Gate.read(entry.gate).run if entry.gate else inf
+    return not run or (len(run) < most and not entry.lost and not run[0].lost)
+
+
+# ---- The messages of one queue at SQS: sent, received, given back, deleted, ten in a call
+
+logger = logging.getLogger(__name__)
+
+TRAVEL = 1.0  # seconds that an answer may have been on its way: its leases began when it was sent
+GROWTH = 512  # bytes by which the counts of a message may grow on its way through retries
+ASKED_FOR = ["ApproximateReceiveCount", "SentTimestamp"]
+
+
+class Received(NamedTuple):
+    """What a look at the queue gave: how many messages, leases on those that are due, and seconds to the others."""
+
+    count: int
+    leases: list[Lease]
+    again: float
+
+
+class Messages:
+    """Over one link. What is settled is marked in the receipts, so that a call that raised can be repeated."""
+
+    def __init__(self, link: Link, is_fifo: bool, changes: Changes, has_lanes: bool = True):
+        self._link, self._is_fifo, self._changes, self._has_lanes = link, is_fifo, changes, is_fifo and has_lanes
+
+    # ---- out
+
+    def send(self, entries: Sequence[Entry]) -> None:
+        """Raises MessageTooLarge before any is sent, NotSent if SQS takes some and not others."""
+        messages, ids, accepted = self._outgoing(entries), [entry.id for entry in entries], []
+        for some in protocol.portions(messages, self._link.largest):
+            theirs, behind = ids[: len(some)], ids[len(some) :]
+            try:
+                told = self._link.batch("send_message_batch", some)
+            except Exception as error:
+                if not accepted:
+                    raise
+                raise NotSent(accepted, dict.fromkeys(theirs, str(error)), behind) from error
+            accepted += numbered(theirs, told.done)
+            if reasons := told.refused | told.failed:
+                raise NotSent(accepted, {theirs[number]: reason for number, reason in reasons.items()}, behind)
+            ids = behind
+
+    def refuse_large(self, entries: Sequence[Entry]) -> None:
+        self._outgoing(entries)
+
+    def _outgoing(self, entries: Sequence[Entry]) -> list[dict]:
+        now, most = time.time(), self._link.largest - GROWTH
+        messages = [self._message(fallback.stamped(entry, now), now, repeat=False) for entry in entries]
+        for entry, message in zip(entries, messages, strict=True):
+            if (size := len(message["MessageBody"])) > most:
+                raise MessageTooLarge(
+                    f"message {entry.id} ({entry.label}) has {size} bytes as SQS carries it, {most} are allowed; pass "
+                    "a reference to large data"
+                )
+        return messages
+
+    # ---- in
+
+    def receive(self, count: int, seconds: float, wait: int) -> Received:
+        """Up to ``count``, each held for so many seconds; what is not due goes back at once, and counts as nothing."""
+        asked = clock()
+        answer = self._link.call(
+            "receive_message",
+            MaxNumberOfMessages=count,
+            VisibilityTimeout=protocol.whole(seconds),
+            WaitTimeSeconds=wait,
+            AttributeNames=ASKED_FOR,
+        )
+        since, now = max(asked, clock() - TRAVEL), time.time()
+        found = [self._lease(message, since, now, seconds) for message in answer.get("Messages", ())]
+        early = [lease for lease in found if lease.entry.run_at > now]
+        self._put_off(early)
+        due = [self._begun(lease) for lease in found if lease.entry.run_at <= now]
+        if self._has_lanes:
+            due, behind = runs(due, {lease.entry.lane for lease in early})
+            self._put_off([untried(lease) for lease in behind])
+        return Received(len(found), due, min((lease.entry.run_at - now for lease in early), default=inf))
+
+    def _lease(self, message: dict, since: float, now: float, seconds: float) -> Lease:
+        told = message["Attributes"]
+        receives, sent = int(told["ApproximateReceiveCount"]), int(told["SentTimestamp"]) / 1000
+        entry, counted = fallback.unpack(message["Body"]), 0
+        if self._is_fifo and receives > 1:
+            entry, counted = self._changes.of(entry)
+        receipt = Receipt(entry.id, message["ReceiptHandle"], receives, counted, sent, since, seconds)
+        return Lease(entry, receipt, now, now + seconds)
+
+    def _begun(self, lease: Lease) -> Lease:
+        """Each further receive began a start, and only the last of them is not lost."""
+        entry, starts = lease.entry, lease.token.receives - lease.token.counted
+        return replace(lease, entry=replace(entry, attempts=entry.attempts + starts, lost=entry.lost + starts - 1))
+
+    def _put_off(self, early: Sequence[Lease]) -> None:
+        try:
+            if early and self._is_fifo:
+                self.leave(early)
+            elif early:
+                self.move(early, self)
+        except Exception:  # they come again when their leases end
+            extra = {"queue_name": self._link.name}
+            tell(logger, logging.ERROR, "What is not due could not be put off.", exc_info=True, extra=extra)
+
+    # ---- back, over, and out of the way
+
+    def settle(self, leases: Iterable[Lease], act: Callable[[list[Lease]], None], late: bool = False) -> list[Lease]:
+        """Act on those that nobody has settled; returns those of them that were ours.
+
+        With ``late`` also on those whose time is over, which are not returned.
+        """
+        mine = [lease for lease in leases if self._is_ours(lease) and lease.token.begin()]
+        heard = False
+        try:
+            todo = [lease for lease in mine if not lease.token.settled]
+            gone = {lease.token for lease in todo if lease.token.late}
+            act([lease for lease in todo if late or lease.token not in gone])
+            heard = True
+            return [lease for lease in mine if lease.token.settled and lease.token not in gone]
+        finally:
+            for lease in mine:
+                lease.token.end(heard)
+
+    def _is_ours(self, lease: Lease) -> bool:
+        return isinstance(lease.token, Receipt) and lease.token.id == lease.entry.id
+
+    def finish(self, leases: Sequence[Lease]) -> None:
+        """Delete. Raises QueueError if SQS could not."""
+        for some in protocol.slices(leases):
+            told = self._link.batch("delete_message_batch", [{"ReceiptHandle": one.token.handle} for one in some])
+            deleted = numbered(some, told.done)
+            for lease in deleted:
+                lease.token.settled = True
+            self._forget(deleted)
+            complain("deleted", told)
+
+    def leave(self, leases: Sequence[Lease]) -> None:
+        """Let them stay where they are, until they are due. Raises QueueError if SQS could not."""
+        now = time.time()
+        for some in protocol.slices(leases):
+            entries = [fallback.due(lease.entry, now) for lease in some]
+            for lease, entry in zip(some, entries, strict=True):
+                self._changes.keep(entry, lease.token.receives)
+            spans = [lease.token.span(entry.run_at - now) for lease, entry in zip(some, entries, strict=True)]
+            told = self._show(some, spans)
+            for lease in numbered(some, told.done):
+                lease.token.settled = True
+            complain("given back", told)
+
+    def move(self, leases: Sequence[Lease], to: Messages) -> None:
+        """Send them anew as they are now, then delete the old ones. Raises QueueError if SQS did not take them."""
+        now, left = time.time(), iter(leases)
+        messages = [to._anew(fallback.due(lease.entry, now), now) for lease in leases]
+        for some in protocol.portions(messages, to._link.largest):
+            theirs = list(islice(left, len(some)))
+            told = to._link.batch("send_message_batch", some)
+            sent = numbered(theirs, told.done)
+            for lease in sent:
+                lease.token.settled = True
+            self._delete_old(sent)
+            complain("sent", Told(told.done, {}, told.refused | told.failed))
+
+    def _anew(self, entry: Entry, now: float) -> dict:
+        message = self._message(entry, now)
+        if len(message["MessageBody"]) <= self._link.largest:
+            return message
+        return self._message(replace(entry, note=""), now)  # it came without one
+
+    def _message(self, entry: Entry, now: float, repeat: bool = True) -> dict:
+        """In the group of its lane; what has none is a group of its own."""
+        group = entry.lane if self._has_lanes and entry.lane else entry.id
+        return protocol.outgoing(entry, now, group if self._is_fifo else "", repeat)
+
+    def _delete_old(self, sent: Sequence[Lease]) -> None:
+        """What cannot be deleted comes again when its lease ends; to send the new one once more would be worse."""
+        for some in protocol.slices(sent):
+            try:
+                told = self._link.batch("delete_message_batch", [{"ReceiptHandle": one.token.handle} for one in some])
+                complain("deleted", Told(told.done, {}, told.refused | told.failed))
+            except Exception:
+                ids = [lease.entry.id for lease in some]
+                extra = {"queue_name": self._link.name, "message_ids": ids}
+                text = "Messages were sent anew, but the old ones are still there."
+                tell(logger, logging.ERROR, text, exc_info=True, extra=extra)
+            self._forget(some)
+
+    def _forget(self, leases: Sequence[Lease]) -> None:
+        """Drop what was noted about them."""
+        for lease in leases:
+            if lease.token.counted:
+                self._changes.drop(lease.entry)
+
+    # ---- held
+
+    def hold(self, leases: Sequence[Lease], seconds: float) -> list[Lease]:
+        """Hold them for so many seconds from now; those that are still ours."""
+        ours, began, now = [], clock(), time.time()
+        held = [one for one in leases if self._is_ours(one) and not one.token.told and not one.token.late]
+        for some in protocol.slices(lease for lease in held if lease.token.span(seconds)):
+            told = self._show(some, [lease.token.span(seconds) for lease in some])
+            for lease in numbered(some, told.done):
+                lease.token.until = began + seconds
+                ours.append(replace(lease, until=now + seconds))
+            complain("held on to", told)
+        return ours
+
+    def show(self, leases: Iterable[Lease]) -> None:
+        """Let others see them at once, as they were; a receive more is counted."""
+        for some in protocol.slices(leases):
+            self._show(some, [0] * len(some))
+
+    def _show(self, leases: Sequence[Lease], spans: Sequence[int]) -> Told:
+        entries = [
+            {"ReceiptHandle": lease.token.handle, "VisibilityTimeout": span}
+            for lease, span in zip(leases, spans, strict=True)
+        ]
+        return self._link.batch("change_message_visibility_batch", entries)
+
+
+def numbered(values: Sequence, numbers: Iterable[int]) -> list:
+    """The values of these numbers, in their order."""
+    return [values[number] for number in sorted(numbers)]
+
+
+def complain(what: str, told: Told) -> None:
+    """Raise QueueError for what SQS failed to do, after the rest is done."""
+    if told.failed:
+        reason = next(iter(told.failed.values()))
+        raise QueueError(f"{len(told.failed)} messages could not be {what} by SQS ({reason})")

@@ -1,0 +1,297 @@
+"""Queues on Amazon SQS, standard and FIFO.
+
+A message is an entry as text (``wire.pack``). SQS counts how often it gave a message out, and nobody can write on one.
+So on a standard queue whatever goes back goes as a new message, and the count of a message tells exactly how many of
+its starts were lost. On a FIFO queue a new one would lose its place; there it stays, and the store of the queue notes
+what changed about it.
+"""
+
+from __future__ import annotations
+
+import logging
+import time
+from collections import deque
+from collections.abc import Hashable, Iterable, Sequence
+from contextlib import suppress
+from dataclasses import replace
+from functools import cached_property
+from math import inf
+
+from djqueue.backends.base import DEAD_SUFFIX, LeasedQueue
+from djqueue.backends.entries import Claimed, Entry, Fact, Lease, QueueStats
+from djqueue.backends.guards import AnyGuard
+from djqueue.backends.sqs import protocol
+from djqueue.backends.sqs.checks import check_queue
+from djqueue.backends.sqs.connection import ClientError, Link, clients, code_of
+from djqueue.backends.sqs.messages import Changes, Messages, Received, units
+from djqueue.backends.sqs.protocol import AT_ONCE, clock
+from djqueue.exceptions import NotSent, NotSupported, QueueError
+from djqueue.utils import tell
+
+__all__ = ["SqsQueue", "clients"]
+
+logger = logging.getLogger(__name__)
+
+LONGEST_POLL = 20  # seconds
+CERTAIN = 1  # seconds of a poll that asks all servers of SQS, before a queue is taken to be empty
+FRESH = 0.1  # seconds for which what such a poll said is believed
+TOLERANCE = 1.0  # seconds by which the lease of what a nap received may be shorter than was asked for
+LOOKED_THROUGH = 1000  # messages of the error queue at which revive() looks
+LOOK = 60.0  # seconds for which it holds them
+COUNTS = {
+    "ready": "ApproximateNumberOfMessages",
+    "delayed": "ApproximateNumberOfMessagesDelayed",
+    "leased": "ApproximateNumberOfMessagesNotVisible",
+}
+
+
+class SqsQueue(LeasedQueue):
+    """A queue on Amazon SQS.
+
+    ``connection`` is ``"sqs://eu-west-1"``, the address of an endpoint (``"http://127.0.0.1:5000?region=eu-west-1"``),
+    ``""`` for what boto3's own settings say, or a client of boto3. Credentials are found by boto3. The queue at SQS has
+    the name ``prefix`` + name + ``suffix``. It is a FIFO queue if ``fifo`` is true or the name ends in ``.fifo``; its
+    name there ends so. With ``create`` it is made when it is first used. Raises InvalidQueueError.
+    """
+
+    cannot = frozenset(
+        {"priority", "idempotent", "inspect", "transaction", "order", "count", "fence", "begin", "lanes", "shards"}
+    )
+    options = frozenset({"PREFIX", "SUFFIX", "FIFO", "CREATE"})
+    wakes = True
+    poll = float(LONGEST_POLL)
+
+    def __init__(
+        self,
+        name: str,
+        connection: object = None,
+        *,
+        prefix: str = "",
+        suffix: str = "",
+        fifo: bool | None = None,
+        create: bool = False,
+    ):
+        super().__init__(name, connection)
+        self._options = {"prefix": prefix, "suffix": suffix, "fifo": fifo, "create": create}
+        protocol.check_options(prefix, suffix, create)
+        self.is_fifo = protocol.is_fifo(name, fifo)
+        self._link = Link(connection, protocol.sqs_name(name, prefix, suffix, self.is_fifo), self.is_fifo, create)
+        changes = Changes(self._link.name, lambda: self.store)
+        self._messages = Messages(self._link, self.is_fifo, changes, has_lanes=name == self.logical)
+        if self.is_fifo:
+            self.cannot = self.cannot - {"shards"}
+        self._kept: deque[Lease] = deque()
+        self._span, self._empty, self._looked = self.lease, False, -inf
+
+    @cached_property
+    def dead(self) -> SqsQueue | None:
+        if self.name.endswith(DEAD_SUFFIX):
+            return None
+        dead = self._sibling(SqsQueue, self.name + DEAD_SUFFIX, **self._options)
+        dead.store = self.store
+        return dead
+
+    # ---- what the consumer calls
+
+    def put(self, entries: Sequence[Entry], guards: Sequence[AnyGuard | None] | None = None) -> list[bool]:
+        """As the contract says, ten in a call. Raises MessageTooLarge before any is sent, NotSent if only some are.
+
+        The mark of a guard is written first, in the store of the queue: a crash between the two leaves a mark without a
+        message, until its time is over.
+        """
+        self._empty = False
+        if any(guard is not None for guard in guards or ()):
+            self._messages.refuse_large(entries)
+            return self._put_guarded(entries, guards)
+        self._messages.send(entries)
+        return [True] * len(entries)
+
+    def _put_guarded(self, entries: Sequence[Entry], guards: Sequence[AnyGuard | None]) -> list[bool]:
+        told = []
+        for number, (entry, guard) in enumerate(zip(entries, guards, strict=True)):
+            try:
+                told += super().put([entry], [guard])
+            except Exception as error:
+                if not (number or isinstance(error, NotSent)):
+                    raise
+                reasons = error.reasons if isinstance(error, NotSent) else {entry.id: str(error)}
+                accepted = [one.id for one, taken in zip(entries, told, strict=False) if taken]
+                behind = [one.id for one in entries[number + 1 :]]
+                raise NotSent(accepted, reasons, behind) from error
+        return told
+
+    def _put_one(self, entry: Entry) -> bool:
+        self._messages.send([entry])
+        return True
+
+    def claim(
+        self, limit: int = 1, lease: float = 60.0, owner: str = "", ahead: int = 0, begin: bool = True
+    ) -> Claimed:
+        """As the contract says, but the first that finds nothing takes a second, to be certain."""
+        if limit < 1:
+            return Claimed((), 0.0)
+        self._span, found, more = lease, Claimed(self._take_kept(limit, lease)), True
+        while more and (count := units(found)) < limit:
+            asked = min(AT_ONCE, limit - count)
+            try:
+                received = self._look(asked, lease, certain=not found)
+            except Exception:
+                if not found:
+                    raise
+                extra = {"queue_name": self.name}
+                tell(logger, logging.ERROR, "Receiving stopped half way.", exc_info=True, extra=extra)
+                return Claimed(found, 0.0)
+            found += received.leases
+            found.again, more = min(found.again, received.again), received.count == asked
+        return Claimed(found, 0.0 if units(found) >= limit else found.again)
+
+    def _look(self, count: int, lease: float, certain: bool) -> Received:
+        """A short poll, which may miss what is there; then a longer one, unless such a one has said so before."""
+        if self._empty and clock() - self._looked < FRESH:
+            return Received(0, [], inf)
+        received = self._messages.receive(count, lease, 0)
+        if not received.count and certain and not self._empty:
+            received = self._messages.receive(count, lease, CERTAIN)
+            self._looked = clock()
+            self._empty = not received.count
+        elif received.count:
+            self._empty = False
+        return received
+
+    def _take_kept(self, limit: int, lease: float) -> list[Lease]:
+        """What a nap has received, held for as long as is asked for now."""
+        kept = self._no_longer_kept(limit)
+        stale = [one for one in kept if abs(one.until - lease - self.now()) > TOLERANCE]
+        return [one for one in kept if one not in stale] + (self._messages.hold(stale, lease) if stale else [])
+
+    def _no_longer_kept(self, limit: float = inf) -> list[Lease]:
+        taken = []
+        with suppress(IndexError):  # another thread may have taken the last one
+            while len(taken) < limit:
+                taken.append(self._kept.popleft())
+        return taken
+
+    def complete(self, leases: Sequence[Lease], facts: Sequence[Fact | None] = ()) -> list[Lease]:
+        """Done: delete them. If a lease ran out its message is deleted too, as its work is done; but it is not among
+        those returned, as it may be somebody else's by now."""
+        ours = self._messages.settle(leases, self._messages.finish, late=True)
+        return self._with_facts(ours, leases, facts)
+
+    def touch(self, leases: Sequence[Lease], lease: float = 60.0) -> list[Lease]:
+        """As the contract says; but nobody can hold a message for more than twelve hours in all."""
+        return self._messages.hold(leases, lease)
+
+    def release(self, leases: Sequence[Lease]) -> list[Lease]:
+        """As the contract says. A crash between the sending of the new message and the deletion of the old one leaves
+        both, and the entry comes twice; on a FIFO queue there is no new one."""
+        self._empty = False
+        return self._messages.settle(leases, self._messages.leave if self.is_fifo else self._send_back)
+
+    def _send_back(self, leases: Sequence[Lease]) -> None:
+        self._messages.move(leases, self._messages)
+
+    def bury(self, leases: Sequence[Lease], facts: Sequence[Fact | None] = ()) -> list[Lease]:
+        """Send them to the error queue, then delete them here. A crash between the two leaves both."""
+        if self.dead is None:
+            return self.release(leases)
+        ours = self._messages.settle(leases, lambda some: self._messages.move(some, self.dead._messages))
+        return self._with_facts(ours, leases, facts)
+
+    def revive(self, ids: Iterable[str]) -> int:
+        """Send back those that are among the first thousand of the error queue. A crash may leave one in both."""
+        if self.dead is None:
+            return 0
+        wanted, looked, dead = set(ids), [], self.dead._messages
+        while len(looked) < LOOKED_THROUGH and not wanted <= {lease.entry.id for lease in looked}:
+            claimed = self.dead.claim(AT_ONCE, LOOK)
+            if not claimed:
+                break
+            looked += claimed
+        fresh = {"attempts": 0, "failures": 0, "lost": 0, "run_at": 0.0, "created": self.now()}
+        chosen = [replace(one, entry=replace(one.entry, **fresh)) for one in looked if one.entry.id in wanted]
+        dead.show(lease for lease in looked if lease.entry.id not in wanted)
+        self._empty = False
+        return len(dead.settle(chosen, lambda some: dead.move(some, self._messages)))
+
+    # ---- for operators
+
+    def flush(self) -> None:
+        """As the contract says, but what is delayed stays while something is leased: SQS deletes it only with all else.
+
+        If nothing is leased it purges, which takes SQS up to a minute; raises QueueError for another purge meanwhile.
+        """
+        self.complete(self._no_longer_kept())
+        counts = self.stats()
+        if not counts.leased:
+            return self._purge()
+        left = counts.ready
+        while left > 0 and (found := self._messages.receive(min(AT_ONCE, left), LOOK, 0).leases):
+            left -= len(self.complete(found))
+        if counts.delayed:
+            text = "%s: %d delayed messages stay, as some are leased."
+            tell(logger, logging.WARNING, text, self._link.where, counts.delayed)
+
+    def _purge(self) -> None:
+        try:
+            self._link.call("purge_queue")
+        except ClientError as error:
+            if "PurgeQueueInProgress" not in code_of(error):
+                raise
+            raise QueueError(f"{self._link.where} was purged less than a minute ago: try again later.") from error
+
+    def trim(self, most: int | None = None, age: float | None = None, limit: int = 1000) -> int:
+        """As the contract says, by SQS's own approximate count and order."""
+        surplus, deleted = 0 if most is None else len(self) - most, 0
+        before = self.now() - age if age is not None else -inf
+        while deleted < limit and (surplus > deleted or age is not None):
+            found = self._messages.receive(min(AT_ONCE, limit - deleted), LOOK, 0).leases
+            over = [one for number, one in enumerate(found, deleted) if number < surplus or one.token.sent < before]
+            deleted += len(self._messages.settle(over, self._messages.finish))
+            rest = [lease for lease in found if lease not in over]
+            self._messages.show(rest)
+            if rest or not found:
+                break
+        return deleted
+
+    def stats(self) -> QueueStats:
+        """What SQS says: approximate, and up to a minute old. On a FIFO queue what is delayed counts as leased."""
+        found = self._link.attributes(*COUNTS.values())
+        counts = {name: int(found.get(attribute, 0)) for name, attribute in COUNTS.items()}
+        return QueueStats(**counts, dead=None if self.dead is None else len(self.dead))
+
+    # ---- time and connection
+
+    def nap(self, seconds: float, beside: Sequence[SqsQueue] = ()) -> bool:
+        """A long poll of at least a second. What it receives is kept for the next claim, which gets it at once.
+
+        One poll looks at one queue, so nothing has the same feed, and there is nothing ``beside``.
+        """
+        if seconds < FRESH and not self._kept:
+            time.sleep(max(0.0, seconds))
+        elif not self._kept:
+            received = self._messages.receive(1, self._span, min(LONGEST_POLL, max(1, int(seconds))))
+            self._kept += received.leases
+            self._empty, self._looked = not received.count, clock()
+        return bool(self._kept)
+
+    @property
+    def feed(self) -> Hashable:
+        return (*self.server, self._link.name)
+
+    @property
+    def server(self) -> Hashable:
+        return (type(self), self._link.place)
+
+    def describe(self) -> str:
+        return self._link.where
+
+    def check(self) -> list:
+        return check_queue(self)
+
+    def close(self) -> None:
+        """Give back what a nap has received and nobody claimed; it counts as nothing."""
+        kept = self._no_longer_kept()
+        self.release([replace(one, entry=replace(one.entry, attempts=one.entry.attempts - 1)) for one in kept])
+
+    def _cannot(self, verb: str) -> NotSupported:
+        return NotSupported(f"SQS gives nobody a look at what waits: SqsQueue cannot {verb}().")
