@@ -10,7 +10,7 @@ __version__ = "0.1.0"
 _HOMES = {
     "Backoff": "djqueue.policies.backoff",
     "Batch": "djqueue.flow.limits",
-    "BatchCommand": "djqueue.batch_commands",
+    "BatchCommand": "djqueue.enqueueing.batch",
     "CommandFailed": "djqueue.exceptions",
     "Consumer": "djqueue.consumer",
     "Deferrable": "djqueue.deferrable",
@@ -31,8 +31,8 @@ _HOMES = {
     "autodiscover": "djqueue.registry",
     "clear_event_consumers": "djqueue.messages.metadata",
     "clear_metadata_producer_consumers": "djqueue.messages.metadata",
-    "current_batch": "djqueue.running",
-    "current_message": "djqueue.running",
+    "current_batch": "djqueue.running.context",
+    "current_message": "djqueue.running.context",
     "invoker": "djqueue.classes",
     "periodic_command": "djqueue.decorators",
     "queue_command": "djqueue.decorators",
@@ -75,11 +75,11 @@ __all__ = [
 ]
 
 if TYPE_CHECKING:
-    from djqueue.batch_commands import BatchCommand
     from djqueue.classes import PeriodicQueueCommand, QueueCommand, invoker
     from djqueue.consumer import Consumer
     from djqueue.decorators import periodic_command, queue_command
     from djqueue.deferrable import Deferrable
+    from djqueue.enqueueing.batch import BatchCommand
     from djqueue.exceptions import (
         CommandFailed,
         Discard,
@@ -102,7 +102,7 @@ if TYPE_CHECKING:
     from djqueue.policies.backoff import Backoff
     from djqueue.registry import autodiscover
     from djqueue.results import Result
-    from djqueue.running import current_batch, current_message
+    from djqueue.running.context import current_batch, current_message
 
 
 def __dir__() -> list[str]:

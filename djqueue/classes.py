@@ -11,13 +11,13 @@ from django.conf import settings
 from django.utils import timezone
 
 from djqueue.backends.base import BaseQueue
-from djqueue.command import Bound, Command, PeriodicCommand, named_after, refuse_generator, refuse_nested
-from djqueue.executor import serve
+from djqueue.enqueueing.command import Bound, Command, PeriodicCommand, named_after, refuse_generator, refuse_nested
 from djqueue.policies.options import CommandOptions
 from djqueue.policies.policy import Policy
 from djqueue.queues import queues
 from djqueue.registry import registry
 from djqueue.results import Result
+from djqueue.running.executor import serve
 from djqueue.scheduling.timetables import Rule
 
 

@@ -7,8 +7,8 @@ from collections.abc import Callable
 from datetime import datetime, timedelta
 from typing import ParamSpec, TypeVar, Unpack, overload
 
-from djqueue.batches import BatchFunction
-from djqueue.command import Command, PeriodicCommand, refuse_generator
+from djqueue.enqueueing.batch import BatchFunction
+from djqueue.enqueueing.command import Command, PeriodicCommand, refuse_generator
 from djqueue.policies.options import CommandOptions
 from djqueue.policies.policy import Policy
 from djqueue.registry import registry

@@ -7,9 +7,8 @@ from typing import Any, ParamSpec, TypeVar, overload
 
 from djqueue import conf, signals
 from djqueue.backends.base import BaseQueue, Lease
-from djqueue.command import Bound, Command
 from djqueue.decorators import declare
-from djqueue.executor import serve
+from djqueue.enqueueing.command import Bound, Command
 from djqueue.messages.metadata import (
     MetadataProducerConsumer,
     clear_event_consumers,
@@ -20,6 +19,7 @@ from djqueue.messages.metadata import (
 from djqueue.policies.policy import Policy
 from djqueue.queues import queues
 from djqueue.results import Result
+from djqueue.running.executor import serve
 
 P = ParamSpec("P")
 R = TypeVar("R")

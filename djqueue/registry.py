@@ -13,7 +13,7 @@ from djqueue.exceptions import QueueError, UnknownCommand
 from djqueue.policies.placement import disagreement
 
 if TYPE_CHECKING:
-    from djqueue.command import Command, PeriodicCommand
+    from djqueue.enqueueing.command import Command, PeriodicCommand
     from djqueue.policies.policy import Policy
 
 

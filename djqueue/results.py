@@ -16,9 +16,18 @@ from djqueue.backends.base import BaseQueue, Record
 from djqueue.backends.entries import LEASED
 from djqueue.backends.guards import Mark
 from djqueue.exceptions import CommandFailed, NoResult, ResultTimeout
-from djqueue.kept import DONE, FAILED, KEPT, Progress, ask_to_stop, end_of, progress_of, record_cancelled
 from djqueue.messages.failures import notes
 from djqueue.queues import queues
+from djqueue.running.result_store import (
+    DONE,
+    FAILED,
+    KEPT,
+    Progress,
+    ask_to_stop,
+    end_of,
+    progress_of,
+    record_cancelled,
+)
 from djqueue.utils import seconds
 
 FIRST_LOOK, LAST_LOOK = 0.005, 0.5

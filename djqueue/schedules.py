@@ -1,28 +1,38 @@
-"""Schedules that are made at run time: kept in the store of their queue, served by the scheduler of every consumer."""
+"""Schedules that are made at run time: kept in the store of their queue, served by the scheduler of every consumer.
+
+All schedules of a queue are one fact: a JSON object of signed messages by name. A schedule is a message whose options
+say when it is sent again, so nothing of it is decoded before its signature was verified.
+"""
 
 from __future__ import annotations
 
 import builtins
-from collections.abc import Sequence
+import json
+import logging
+from base64 import b64decode, b64encode
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, fields, replace
 from datetime import UTC, datetime, timedelta
 from typing import Any
 
 from asgiref.sync import sync_to_async
 from django.utils import timezone
 
-from djqueue import standing
-from djqueue.backends.base import BaseQueue
-from djqueue.command import Bound, Call, Command
-from djqueue.exceptions import NotSupported
+from djqueue.backends.base import BaseQueue, Entry
+from djqueue.enqueueing.command import Bound, Call, Command
+from djqueue.enqueueing.producer import encoded, refuse_what_it_cannot
+from djqueue.exceptions import NotSupported, QueueError
+from djqueue.messages.envelope import Envelope, Message
 from djqueue.policies.policy import Policy
-from djqueue.producer import refuse_what_it_cannot
 from djqueue.queues import queues
 from djqueue.registry import registry
+from djqueue.running.context import open_entry
 from djqueue.scheduling import timetables
 from djqueue.scheduling.crontab import Crontab
-from djqueue.scheduling.timetables import Rule
-from djqueue.standing import Plan, Schedule
-from djqueue.utils import moment
+from djqueue.scheduling.timetables import Rule, Timetable
+from djqueue.utils import moment, tell
+
+logger = logging.getLogger(__name__)
 
 __all__ = ["Schedule", "aadd", "add", "alist", "aremove", "list", "remove"]
 
@@ -64,7 +74,7 @@ def add(
     call, _ = target.prepared(_call(args, kwargs), policy)
     now = datetime.fromtimestamp(queue.now(), UTC)
     timetable = timetables.timetable({"every": every, "crontab": crontab, "rrule": rrule}, _begin(start, now))
-    plan = Plan(timetable, Rule.of(missed, max_lateness), now, **standing.options_of(target, policy))
+    plan = Plan(timetable, Rule.of(missed, max_lateness), now, **options_of(target, policy))
     if timetable.next(now) is None:
         raise ValueError(f"{timetable} has no tick after {now:%Y-%m-%d %H:%M:%S} UTC.")
     return _keep(queue, _checked(name), (target, call, policy), plan, moves=start is None)
@@ -72,13 +82,13 @@ def add(
 
 def remove(name: str) -> bool:
     """Send nothing more by that name; whether there was something. What was sent already stays in its queue."""
-    return sum(standing.drop(queue, name) for queue in _keepers()) > 0
+    return sum(drop(queue, name) for queue in _keepers()) > 0
 
 
 def list(queue_name: str | None = None) -> Sequence[Schedule]:
     """The schedules of a queue, or of all, by name. What cannot be read is logged and left out."""
     chosen = _keepers() if queue_name is None else [queues[queue_name]]
-    kept = [standing.read(queue, standing.texts(standing.fact(queue))) for queue in chosen]
+    kept = [read(queue, texts(fact(queue))) for queue in chosen]
     found = {name: one for some in kept for name, one in some.items()}
     return [found[name] for name in sorted(found)]
 
@@ -126,17 +136,205 @@ def _keepers() -> Sequence[BaseQueue]:
 
 def _keep(queue: BaseQueue, name: str, what: tuple[Command, Call, Policy], plan: Plan, moves: bool) -> Schedule:
     """Keep a schedule here and nowhere else. It is dropped elsewhere first: one too few is better than one too many."""
-    before, text = standing.texts(standing.fact(queue)).get(name), ""
+    before, text = texts(fact(queue)).get(name), ""
     for other in _keepers():
         if other.alias != queue.alias:
-            standing.drop(other, name)
+            drop(other, name)
 
     def kept(texts: dict[str, str]) -> dict[str, str]:
         nonlocal text
         was = texts.get(name, before)  # two aliases of one queue have one store
-        known = standing.read(queue, {} if was is None else {name: was})
-        text = standing.sealed(queue, name, *what, plan.following(known[name].plan, moves) if known else plan)
+        known = read(queue, {} if was is None else {name: was})
+        text = sealed(queue, name, *what, plan.following(known[name].plan, moves) if known else plan)
         return texts | {name: text}
 
-    standing.change(queue, kept)
-    return standing.opened(queue, name, text)
+    change(queue, kept)
+    return opened(queue, name, text)
+
+
+# ---- How they are kept
+
+FACT = "schedules"
+FOR_EVER = 50 * 365 * 86_400.0  # seconds: what is compared and set needs an end
+TRIES = 1000  # of a change, while others change the same
+
+_NOT_HERE = {
+    "run_at": "start= says when a schedule begins: leave run_after out.",
+}
+
+
+@dataclass(frozen=True, slots=True)
+class Plan:
+    """When a call is sent, and with which options."""
+
+    timetable: Timetable
+    rule: Rule
+    """What becomes of ticks that no consumer was there to see."""
+    since: datetime
+    """When it was added: it has no ticks before."""
+    plain: dict[str, Any]
+    carried: dict[str, Any]
+    """The options in which it differs from its command: those that count at the call, and those of the run."""
+
+    def written(self) -> dict[str, Any]:
+        """As what a message can carry."""
+        since, late = self.since.isoformat(), self.rule.max_lateness.total_seconds()
+        options = {"plain": self.plain, "carried": self.carried}
+        return {"at": self.timetable.written(), "missed": self.rule.missed, "late": late, "since": since, **options}
+
+    @classmethod
+    def of(cls, written: dict[str, Any]) -> Plan:
+        """What :meth:`written` wrote."""
+        rule = Rule(written["missed"], timedelta(seconds=written["late"]))
+        since = datetime.fromisoformat(written["since"])
+        return cls(timetables.read(written["at"]), rule, since, written["plain"], written["carried"])
+
+    def following(self, other: Plan, moves: bool) -> Plan:
+        """This one in the place of another: of the same timetable the ticks stay where they are."""
+        same = replace(self.timetable, start=other.timetable.start) if moves else self.timetable
+        return replace(self, timetable=same, since=other.since) if same == other.timetable else self
+
+
+@dataclass(frozen=True, slots=True)
+class Schedule:
+    """A call that is sent at each tick of a timetable."""
+
+    name: str
+    queue_name: str
+    """The alias of the queue that keeps it."""
+    plan: Plan
+    _envelope: Envelope
+
+    @property
+    def command(self) -> str:
+        """The command's name."""
+        return self._envelope.command
+
+    @property
+    def args(self) -> tuple:
+        """The positional arguments, decoded anew."""
+        return self.call[0]
+
+    @property
+    def kwargs(self) -> dict[str, Any]:
+        """The keyword arguments, decoded anew."""
+        return self.call[1]
+
+    @property
+    def call(self) -> tuple[tuple, dict[str, Any]]:
+        """Both. Raises InvalidMessage."""
+        return self._envelope.arguments()
+
+    @property
+    def timetable(self) -> Timetable:
+        """An Interval (``every``), a Calendar (``crontab``) or a Recurrence (``rrule``), each with its ``start``."""
+        return self.plan.timetable
+
+    @property
+    def next(self) -> datetime | None:
+        """Its next tick, by the clock of this machine; None if there will be none."""
+        return self.timetable.next(max(self.plan.since, datetime.now(UTC)))
+
+    def policy(self, command: Command) -> Policy:
+        """The options of its calls. Raises ImportError, TypeError or ValueError."""
+        return replace(command.policy, **self.plan.plain).carrying(self.plan.carried)
+
+
+def options_of(command: Command, policy: Policy) -> dict[str, dict[str, Any]]:
+    """The options in which a policy differs from its command's, as a plan has them. ValueError for what cannot be."""
+    changed = [field.name for field in fields(policy) if field.init and field.compare]
+    changed = [name for name in changed if getattr(policy, name) != getattr(command.policy, name)]
+    carried = policy.carried(command.policy)
+    plain = {name: getattr(policy, name) for name in changed if name not in carried}
+    for name, value in [*plain.items(), *carried.items()]:
+        if name in _NOT_HERE:
+            raise ValueError(_NOT_HERE[name])
+        if callable(value) or not _is_plain(value):
+            raise ValueError(f"{name} is {value!r}, which cannot be stored with a schedule: declare it on the command.")
+    return {"plain": plain, "carried": carried}
+
+
+def _is_plain(value: Any) -> bool:
+    try:
+        return json.loads(json.dumps(value)) == value
+    except (TypeError, ValueError):
+        return False
+
+
+# ---- kept
+
+
+def fact(queue: BaseQueue) -> bytes | None:
+    """All schedules of a queue as they are kept; None if there are none."""
+    return queue.store.get(FACT)
+
+
+def texts(kept: bytes | None) -> dict[str, str]:
+    """What is kept of each, by name; nothing, and an error in the log, if somebody wrote what cannot be read."""
+    found = _texts(kept)
+    if found is None:
+        tell(logger, logging.ERROR, "Schedules that were made at run time cannot be read, and rest: %.100r", kept)
+    return found or {}
+
+
+def _texts(kept: bytes | None) -> dict[str, str] | None:
+    try:
+        found = {} if kept is None else json.loads(kept)
+    except (ValueError, RecursionError):
+        return None
+    return found if isinstance(found, dict) else None
+
+
+def read(queue: BaseQueue, kept: dict[str, str]) -> dict[str, Schedule]:
+    """Schedules by name. What cannot be read is logged and left out."""
+    found = {}
+    for name, text in kept.items():
+        try:
+            found[name] = opened(queue, name, text)
+        except Exception as error:
+            tell(logger, logging.ERROR, "The schedule %r cannot be read, and rests", name, exc_info=error)
+    return found
+
+
+def opened(queue: BaseQueue, name: str, text: str) -> Schedule:
+    """One of them. Raises InvalidMessage, or whatever is wrong with what is written in it."""
+    envelope = open_entry(queue, Entry(b64decode(text), _id(name)))
+    return Schedule(name, queue.alias, Plan.of(envelope.options), envelope)
+
+
+def sealed(queue: BaseQueue, name: str, command: Command, call: Call, policy: Policy, plan: Plan) -> str:
+    """What is kept of one. Raises EncodeError, MessageTooLarge."""
+    message = Message(_id(name), queue.logical, command.name, *call, options=plan.written())
+    return b64encode(encoded(message, policy)).decode()
+
+
+def change(queue: BaseQueue, how: Callable[[dict[str, str]], dict[str, str]]) -> bool:
+    """Change what is kept, whoever else does; whether there was something to change."""
+    for _ in range(TRIES):
+        was = fact(queue)
+        before = texts(was)
+        wanted = how(before)
+        if wanted == before:
+            return False
+        if _texts(was) is None:
+            queue.store.put(f"{FACT}:unreadable", was, FOR_EVER)
+        if queue.store.swap(FACT, was, json.dumps(wanted).encode(), FOR_EVER):
+            return True
+    raise QueueError(f"The schedules of {queue.alias!r} could not be changed: others changed them {TRIES} times.")
+
+
+def drop(queue: BaseQueue, name: str) -> bool:
+    """Forget one; whether it was there."""
+    dropped = change(queue, lambda kept: {other: text for other, text in kept.items() if other != name})
+    if dropped:
+        queue.store.drop(last_key(name))
+    return dropped
+
+
+def last_key(name: str) -> str:
+    """Under which the store has the last tick that was sent."""
+    return f"last:{_id(name)}"
+
+
+def _id(name: str) -> str:
+    return f"schedule:{name}"

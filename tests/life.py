@@ -10,13 +10,13 @@ from django.db import connections
 
 from djqueue import signals
 from djqueue.backends.base import BaseQueue, Entry, Lease
-from djqueue.command import Command
 from djqueue.consumer import Consumer
-from djqueue.executor import execute
+from djqueue.enqueueing.command import Command
 from djqueue.messages.envelope import Message, encode, new_id
 from djqueue.policies.outcomes import Verdict
 from djqueue.registry import registry
-from djqueue.settle import settle
+from djqueue.running.executor import execute
+from djqueue.running.settle import settle
 from djqueue.testing.patience import eventually
 
 PATIENCE = 30.0

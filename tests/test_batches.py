@@ -5,7 +5,7 @@ import asyncio
 import pytest
 
 from djqueue import Batch, Consumer, Discard, PartialFailure, Retry, current_batch, current_message, queue_command
-from djqueue.command import Call
+from djqueue.enqueueing.command import Call
 from djqueue.registry import registry
 from djqueue.testing import crash_at, eventually, run_due
 from tests.backends import FULL

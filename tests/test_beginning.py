@@ -8,8 +8,8 @@ from djqueue.consumer.courier import NOTED, Courier, HeldControl
 from djqueue.consumer.holdings import Holdings
 from djqueue.decorators import queue_command
 from djqueue.exceptions import QueueError
-from djqueue.executor import execute
 from djqueue.policies.outcomes import Outcome
+from djqueue.running.executor import execute
 from djqueue.utils import clock
 from tests.life import heard, message_for
 

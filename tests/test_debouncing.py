@@ -16,8 +16,8 @@ from django.core.checks import run_checks
 from django.db import connections, transaction
 
 from djqueue.backends.entries import DELAYED, READY
-from djqueue.command import Call, Command
 from djqueue.decorators import queue_command
+from djqueue.enqueueing.command import Call, Command
 from djqueue.exceptions import EncodeError, NotSupported
 from djqueue.queues import queues
 from djqueue.testing.patience import eventually, together

@@ -11,8 +11,8 @@ from textwrap import dedent
 import pytest
 from django.core.exceptions import SynchronousOnlyOperation
 
-from djqueue.command import Command, PeriodicCommand
 from djqueue.decorators import crontab, periodic_command, queue_command
+from djqueue.enqueueing.command import Command, PeriodicCommand
 from djqueue.exceptions import EncodeError, InvalidQueueError, MessageTooLarge
 from djqueue.policies.options import OPTIONS, CommandOptions
 from djqueue.queues import queues

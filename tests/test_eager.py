@@ -7,7 +7,7 @@ import pytest
 
 from djqueue.decorators import queue_command
 from djqueue.exceptions import EncodeError
-from djqueue.running import current_message
+from djqueue.running.context import current_message
 
 ran = []
 

@@ -9,10 +9,10 @@ import pytest
 from django.core.exceptions import ObjectDoesNotExist
 from django.utils import timezone
 
-from djqueue import producer
 from djqueue.backends.base import Guard
-from djqueue.command import Call, Command
 from djqueue.decorators import queue_command
+from djqueue.enqueueing import producer
+from djqueue.enqueueing.command import Call, Command
 from djqueue.exceptions import EncodeError, InvalidMessage, InvalidQueueError, MessageTooLarge, NotSupported
 from djqueue.messages.envelope import new_id
 from djqueue.queues import queues

@@ -11,13 +11,13 @@ from djqueue import current_message
 from djqueue.backends.base import Entry
 from djqueue.decorators import queue_command
 from djqueue.exceptions import InvalidMessage
-from djqueue.executor import execute
 from djqueue.messages.envelope import new_id
 from djqueue.messages.failures import noted, notes
 from djqueue.policies.outcomes import Outcome
 from djqueue.queues import queues
 from djqueue.registry import registry
-from djqueue.settle import settle
+from djqueue.running.executor import execute
+from djqueue.running.settle import settle
 from tests.life import claim_one, heard, message_for, run_one
 
 ran = []

@@ -15,8 +15,8 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from djqueue.command import Call
 from djqueue.decorators import queue_command
+from djqueue.enqueueing.command import Call
 from djqueue.exceptions import EncodeError
 from djqueue.messages.fingerprint import DEEPEST, fingerprint
 from tests.app.models import Thing

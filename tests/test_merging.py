@@ -8,11 +8,11 @@ import pytest
 from django.db import connections, transaction
 
 from djqueue.backends.entries import DELAYED
-from djqueue.command import Call
 from djqueue.decorators import queue_command
+from djqueue.enqueueing.command import Call
 from djqueue.exceptions import MessageTooLarge, QueueError
 from djqueue.queues import queues
-from djqueue.running import open_entry
+from djqueue.running.context import open_entry
 from djqueue.testing.patience import eventually, together
 from tests.life import heard, run_one, serving
 

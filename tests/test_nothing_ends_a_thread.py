@@ -19,7 +19,7 @@ from djqueue.messages.failures import noted, notes
 from djqueue.policies.outcomes import Outcome, Verdict
 from djqueue.queues import queues
 from djqueue.results import Progress
-from djqueue.settle import settle
+from djqueue.running.settle import settle
 from djqueue.testing import eventually
 from tests.bench import Bench
 from tests.life import Gate, claim_one, message_for, run_one, serving
@@ -80,7 +80,7 @@ def a_handler_that_raises(name):
 
 @pytest.mark.backends("memory", "sqlite", "redis")
 class TestHandlersAndReceivers:
-    @pytest.mark.parametrize("name", ["djqueue", "djqueue.executor", "djqueue.consumer"])
+    @pytest.mark.parametrize("name", ["djqueue", "djqueue.running.executor", "djqueue.consumer"])
     def test_a_log_handler_that_raises_costs_no_worker_and_no_verdict(self, queue, name):
         explode.enqueue_many([(number,) for number in range(6)])
         work.enqueue_many([(number,) for number in range(10, 14)])

@@ -22,7 +22,7 @@ from djqueue.management.commands import queue_stats
 from djqueue.messages.failures import noted, notes
 from djqueue.policies.outcomes import Outcome, Verdict
 from djqueue.queues import queues
-from djqueue.settle import settle
+from djqueue.running.settle import settle
 from tests.contract.toy import ToyQueue
 
 TOY = f"{ToyQueue.__module__}.{ToyQueue.__qualname__}"

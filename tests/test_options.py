@@ -9,13 +9,13 @@ from djqueue import Backoff
 from djqueue.backends.base import Debounce, Entry, Guard, Unique
 from djqueue.decorators import queue_command
 from djqueue.exceptions import NotSupported
-from djqueue.executor import policy_of
 from djqueue.messages.failures import notes
 from djqueue.policies.backoff import Constant, read, wait_after, written
 from djqueue.policies.options import CONTRADICTIONS
 from djqueue.policies.outcomes import Outcome
 from djqueue.policies.policy import Policy
-from djqueue.running import open_entry
+from djqueue.running.context import open_entry
+from djqueue.running.executor import policy_of
 from tests.backends import ACROSS
 from tests.life import claim_one, run_one
 

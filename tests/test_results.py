@@ -15,13 +15,13 @@ from djqueue import Discard, Fail, Result, Retry, current_message, results
 from djqueue.backends.base import Entry, NoStore
 from djqueue.decorators import queue_command
 from djqueue.exceptions import CommandFailed, NoResult, ResultTimeout
-from djqueue.executor import execute
 from djqueue.messages.envelope import pack_item
 from djqueue.messages.failures import LONGEST_REASON
 from djqueue.policies.outcomes import Outcome, Verdict
 from djqueue.queues import queues
 from djqueue.results import Progress
-from djqueue.settle import settle
+from djqueue.running.executor import execute
+from djqueue.running.settle import settle
 from djqueue.testing import eventually
 from tests.app.models import Thing
 from tests.backends import ACROSS

@@ -16,13 +16,13 @@ from djqueue import Backoff, Discard, Fail, Retry, conf, current_message
 from djqueue.backends.base import Entry, Lease
 from djqueue.backends.memory.queue import MemoryQueue
 from djqueue.decorators import queue_command
-from djqueue.executor import execute
 from djqueue.messages.envelope import new_id
 from djqueue.messages.failures import LONGEST_REASON, notes
 from djqueue.policies.outcomes import Outcome, Verdict, settled
 from djqueue.policies.policy import Policy
 from djqueue.queues import queues
-from djqueue.settle import VERBS, settle
+from djqueue.running.executor import execute
+from djqueue.running.settle import VERBS, settle
 from tests.backends import ACROSS
 from tests.life import claim_one, heard, message_for, run_one, run_when_due, serving
 

@@ -9,8 +9,8 @@ from django.utils import timezone, translation
 from djqueue import current_message
 from djqueue.consumer.worker import mend_connections
 from djqueue.decorators import queue_command
-from djqueue.executor import execute
 from djqueue.policies.outcomes import Outcome
+from djqueue.running.executor import execute
 from djqueue.testing import eventually
 from tests.app.models import Thing
 from tests.life import claim_one, heard, run_one, serving

@@ -12,7 +12,7 @@ import pytest
 from asgiref.sync import async_to_sync
 from django.db import connections, transaction
 
-from djqueue import BatchCommand, QueueCommand, Route, queue_command, schedules, standing
+from djqueue import BatchCommand, QueueCommand, Route, queue_command, schedules
 from djqueue.consumer import Consumer
 from djqueue.consumer.scheduler import OFTEN, SELDOM, Scheduler, StandingPlan
 from djqueue.exceptions import EncodeError, NotSupported, UnknownCommand
@@ -130,10 +130,10 @@ class TestKept:
 
     def test_to_add_the_same_again_changes_nothing(self, queue, clock):
         schedules.add("one", report.using(priority=3), (1,), every=60)
-        kept = standing.fact(queue)
+        kept = schedules.fact(queue)
         clock.forward(45)
         schedules.add("one", report.using(priority=3), (1,), every=60)
-        assert standing.fact(queue) == kept
+        assert schedules.fact(queue) == kept
 
     def test_other_arguments_leave_the_ticks_where_they_are(self, queue, clock):
         schedules.add("one", report, (1,), every=60)
@@ -163,15 +163,15 @@ class TestKept:
     def test_one_that_was_tampered_with_is_left_out_and_can_be_removed(self, queue, caplog):
         schedules.add("good", report, every=60)
         schedules.add("bad", report, every=60)
-        kept = standing.texts(standing.fact(queue))
-        queue.store.put(standing.FACT, json.dumps(kept | {"bad": kept["good"]}).encode())
+        kept = schedules.texts(schedules.fact(queue))
+        queue.store.put(schedules.FACT, json.dumps(kept | {"bad": kept["good"]}).encode())
         assert [one.name for one in schedules.list()] == ["good"]
         assert "'bad' cannot be read" in caplog.text
         assert schedules.remove("bad")
 
     @pytest.mark.parametrize("kept", [b"junk", b"null", b"\xff", b"[1]", b'"text"'])
     def test_if_none_can_be_read_they_rest_until_one_is_added(self, queue, caplog, kept):
-        queue.store.put(standing.FACT, kept)
+        queue.store.put(schedules.FACT, kept)
         assert (schedules.list(), schedules.remove("any")) == ([], False)
         assert "cannot be read, and rest" in caplog.text
         schedules.add("good", report, every=60)
@@ -355,7 +355,7 @@ class TestSent:
     @pytest.mark.parametrize("kept", [b"\xff\xfea", b"garbage", b"", b"0001-01-01"])
     def test_a_last_tick_that_cannot_be_read_is_now(self, queue, clock, kept):
         schedules.add("one", report, ("one",), every=10)
-        queue.store.put(standing.last_key("one"), kept)
+        queue.store.put(schedules.last_key("one"), kept)
         step(Scheduler([queue]))
         clock.forward(10)
         step(Scheduler([queue]))
@@ -583,7 +583,7 @@ class TestPace:
     def test_where_there_is_none_it_asks_seldom(self, queue, asked):
         scheduler = Scheduler([queue])
         pauses = [scheduler.tick() for _ in range(5)]
-        assert asked == [standing.FACT]
+        assert asked == [schedules.FACT]
         assert all(SELDOM - 1 < pause <= SELDOM for pause in pauses)
 
     def test_where_there_are_some_it_asks_once_a_second(self, queue, asked):

@@ -9,11 +9,11 @@ import pytest
 from djqueue import signals
 from djqueue.backends.base import Entry
 from djqueue.decorators import queue_command
-from djqueue.executor import execute
 from djqueue.messages.failures import noted, notes
 from djqueue.policies import outcomes
 from djqueue.policies.outcomes import Outcome, Verdict
-from djqueue.settle import settle, settle_alike
+from djqueue.running.executor import execute
+from djqueue.running.settle import settle, settle_alike
 from djqueue.testing import eventually
 from tests.life import claim_one, heard, run_one, serving
 

@@ -14,7 +14,7 @@ from djqueue.exceptions import TimeLimitExceeded
 from djqueue.messages.failures import notes
 from djqueue.policies.outcomes import Outcome
 from djqueue.queues import queues
-from djqueue.running import CurrentMessage
+from djqueue.running.context import CurrentMessage
 from djqueue.testing import eventually
 from tests.backends import ACROSS
 from tests.life import Gate, heard, run_one, serving

@@ -11,7 +11,7 @@ from djqueue.messages.failures import notes
 from djqueue.messages.metadata import clear_event_consumers, register_event_consumer
 from djqueue.policies.outcomes import Outcome, Verdict
 from djqueue.policies.policy import Policy
-from djqueue.settle import settle
+from djqueue.running.settle import settle
 from tests.backends import ACROSS
 from tests.life import claim_one, heard, run_one, serving
 

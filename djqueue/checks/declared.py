@@ -10,7 +10,7 @@ from djqueue.backends.base import BaseQueue
 from djqueue.checks.catalogue import TAG, near, say
 from djqueue.checks.queues import configs, made
 from djqueue.checks.values import accepted
-from djqueue.command import Command
+from djqueue.enqueueing.command import Command
 from djqueue.policies.placement import disagreement
 from djqueue.registry import registry
 from djqueue.throttle import bare

@@ -58,10 +58,10 @@ def main() -> None:
 
 def _run(errand: Errand, teller: Teller) -> None:
     """Run the message; its function begins once the parent says so. A parent that is gone ends this process."""
-    from djqueue.executor import execute
     from djqueue.queues import queues
     from djqueue.registry import autodiscover
-    from djqueue.running import Control
+    from djqueue.running.context import Control
+    from djqueue.running.executor import execute
 
     class ChildControl(Control):
         patience = errand.patience

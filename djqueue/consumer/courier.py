@@ -14,10 +14,10 @@ from djqueue.consumer.holdings import Held, Holdings
 from djqueue.consumer.loop import Loop, each
 from djqueue.exceptions import QueueError
 from djqueue.flow.gates import Gate
-from djqueue.kept import Progress, are_cancelled, is_cancelled, report_progress
 from djqueue.policies.policy import Policy
-from djqueue.running import Control
-from djqueue.settle import proof_of
+from djqueue.running.context import Control
+from djqueue.running.result_store import Progress, are_cancelled, is_cancelled, report_progress
+from djqueue.running.settle import proof_of
 from djqueue.utils import clock, seconds, tell
 
 logger = logging.getLogger(__name__)

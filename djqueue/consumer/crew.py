@@ -27,9 +27,8 @@ from djqueue.consumer.settler import Settler, Settlers
 from djqueue.consumer.warden import Warden
 from djqueue.consumer.worker import Worker
 from djqueue.exceptions import TimeLimitExceeded
-from djqueue.executor import report
-from djqueue.jobs import judged
 from djqueue.policies.outcomes import Outcome, Verdict
+from djqueue.running.executor import judged, report
 from djqueue.utils import clock, plain, tell
 
 if TYPE_CHECKING:

@@ -10,7 +10,7 @@ from threading import Thread
 from djqueue.backends.base import BaseQueue, Lease
 from djqueue.policies.outcomes import Verdict
 from djqueue.policies.policy import Policy
-from djqueue.settle import VERBS
+from djqueue.running.settle import VERBS
 from djqueue.utils import clock
 
 LONGEST_WAIT = 30.0  # seconds: what waits for a worker goes back much sooner

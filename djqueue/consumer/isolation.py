@@ -17,10 +17,10 @@ from typing import IO, Any
 
 from djqueue.consumer.courier import HeldControl
 from djqueue.consumer.holdings import Held
-from djqueue.executor import declared, report
 from djqueue.messages.failures import kind_of, text_of
 from djqueue.policies.outcomes import Verdict, not_now
 from djqueue.policies.policy import Policy
+from djqueue.running.executor import declared, report
 
 LOOK = 0.05  # seconds between two looks at whether the process lives, or is to end
 LEAVING = 5.0  # seconds for the process to end by itself once it has told its verdict

@@ -10,7 +10,7 @@ from djqueue.consumer.bonds import Bonds
 from djqueue.consumer.holdings import Held
 from djqueue.consumer.worker import Worker
 from djqueue.policies.outcomes import Verdict
-from djqueue.running import Control
+from djqueue.running.context import Control
 
 
 class Pool:

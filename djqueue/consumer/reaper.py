@@ -15,7 +15,7 @@ from djqueue.backends.base import BaseQueue
 from djqueue.backends.entries import log_extra
 from djqueue.consumer.holdings import Held, Holdings
 from djqueue.consumer.loop import LONGEST_PAUSE, Loop, each
-from djqueue.settle import proof_of
+from djqueue.running.settle import proof_of
 from djqueue.utils import clock, plain, seconds, tell, whole
 
 logger = logging.getLogger(__name__)

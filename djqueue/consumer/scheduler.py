@@ -12,15 +12,16 @@ from math import inf
 from django.conf import settings
 from django.utils import timezone
 
-from djqueue import producer, standing
+from djqueue import schedules
 from djqueue.backends.base import BaseQueue, Guard
-from djqueue.command import Call, PeriodicCommand
 from djqueue.consumer.loop import Loop, each
+from djqueue.enqueueing import producer
+from djqueue.enqueueing.command import Call, PeriodicCommand
 from djqueue.queues import queues
 from djqueue.registry import registry
+from djqueue.schedules import Schedule
 from djqueue.scheduling.crontab import Crontab
 from djqueue.scheduling.timetables import Rule
-from djqueue.standing import Schedule
 from djqueue.utils import clock, tell
 
 logger = logging.getLogger(__name__)
@@ -187,10 +188,10 @@ class Board:
         """See what there is now. What has not changed goes on as it was."""
         queue = queues[self._queue_name]
         there = clock() - self._looked <= ATTENTIVE.total_seconds()
-        texts = standing.texts(standing.fact(queue))
+        texts = schedules.texts(schedules.fact(queue))
         news = {name: text for name, text in texts.items() if self._texts.get(name) != text}
         plans = {name: plan for name, plan in self._plans.items() if name in texts and name not in news}
-        plans |= {name: StandingPlan(schedule, there) for name, schedule in standing.read(queue, news).items()}
+        plans |= {name: StandingPlan(schedule, there) for name, schedule in schedules.read(queue, news).items()}
         self._plans, self._texts, self._looked = plans, texts, clock()
         self._look_at = self._looked + (OFTEN if texts else SELDOM)
 
@@ -211,7 +212,7 @@ class StandingPlan(Plan):
     def __init__(self, schedule: Schedule, was_there: bool):
         rule = schedule.plan.rule
         super().__init__(schedule.name, schedule.queue_name, rule, rule.max_lateness + RACING)
-        self._schedule, self._key = schedule, standing.last_key(schedule.name)
+        self._schedule, self._key = schedule, schedules.last_key(schedule.name)
         self._was_there = was_there
         self._upcoming: datetime | None = None
         self._there: datetime | None = None

@@ -13,7 +13,7 @@ from djqueue.consumer.holdings import Held, Holdings
 from djqueue.consumer.loop import FIRST_PAUSE, Loop, PerServer, pause_after, recycle_connections
 from djqueue.consumer.starvation import Starvation
 from djqueue.policies.outcomes import Verdict
-from djqueue.settle import VERBS, Finished, proof_of, settle_alike
+from djqueue.running.settle import VERBS, Finished, proof_of, settle_alike
 from djqueue.utils import clock, tell
 
 logger = logging.getLogger(__name__)

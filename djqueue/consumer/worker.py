@@ -24,10 +24,10 @@ from djqueue.backends.entries import log_extra
 from djqueue.consumer.holdings import Held
 from djqueue.consumer.member import Member
 from djqueue.consumer.starvation import is_for_want
-from djqueue.executor import BEHIND, are_apart, batch_of, execute, execute_batch
-from djqueue.handlers import Binding
 from djqueue.messages.failures import kind_of, release
 from djqueue.policies.outcomes import Outcome, Verdict, hold_of
+from djqueue.running.executor import BEHIND, are_apart, batch_of, execute, execute_batch
+from djqueue.running.handlers import Binding
 from djqueue.utils import clock, tell
 
 if TYPE_CHECKING:

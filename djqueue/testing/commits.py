@@ -12,8 +12,7 @@ from django.db.backends.base.base import BaseDatabaseWrapper
 
 from djqueue import conf
 from djqueue.backends.base import BaseQueue, Entry
-from djqueue.committed import OnceCommitted
-from djqueue.producer import _put_or_report, _signal
+from djqueue.enqueueing.producer import OnceCommitted, _put_or_report, _signal
 
 logger = logging.getLogger(__name__)
 

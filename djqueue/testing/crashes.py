@@ -6,7 +6,7 @@ from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 
 from djqueue.backends.base import BaseQueue, Lease
-from djqueue.command import Command
+from djqueue.enqueueing.command import Command
 from djqueue.testing.waiting import AnyCommand, command_of
 from djqueue.utils import whole
 

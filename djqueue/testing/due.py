@@ -17,12 +17,12 @@ from djqueue import signals
 from djqueue.backends.base import BaseQueue, Lease
 from djqueue.consumer.scheduler import Scheduler
 from djqueue.exceptions import CommandFailed
-from djqueue.executor import are_apart, batch_of, execute, execute_batch
-from djqueue.handlers import Binding
 from djqueue.policies.outcomes import Outcome, Verdict, hold_of, settled
 from djqueue.queues import queues as all_queues
-from djqueue.running import Control
-from djqueue.settle import VERBS, settle
+from djqueue.running.context import Control
+from djqueue.running.executor import are_apart, batch_of, execute, execute_batch
+from djqueue.running.handlers import Binding
+from djqueue.running.settle import VERBS, settle
 from djqueue.testing.clock import VirtualClock, the_clock
 from djqueue.testing.commits import commit, one_command, refuse_eager
 from djqueue.testing.crashes import dies

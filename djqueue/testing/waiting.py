@@ -10,12 +10,12 @@ from typing import Any
 from djqueue.backends.base import BaseQueue, Entry, Record
 from djqueue.backends.entries import DELAYED, READY
 from djqueue.classes import QueueCommand
-from djqueue.command import Bound, Call, Command
+from djqueue.enqueueing.command import Bound, Call, Command
 from djqueue.exceptions import UnknownCommand
 from djqueue.policies.policy import Policy
 from djqueue.queues import queues
 from djqueue.registry import registry
-from djqueue.running import open_entry
+from djqueue.running.context import open_entry
 from djqueue.testing.commits import others_waiting, pending, refuse_eager, send
 from djqueue.utils import seconds
 

@@ -13,12 +13,12 @@ from djqueue.backends.sqs import protocol
 from djqueue.backends.sqs import queue as queue_module
 from djqueue.decorators import queue_command
 from djqueue.exceptions import MessageTooLarge, NotSupported
-from djqueue.executor import execute
 from djqueue.messages.failures import notes
 from djqueue.messages.metadata import register_event_consumer, register_metadata_producer_consumer
 from djqueue.policies.outcomes import Outcome
 from djqueue.queues import queues
-from djqueue.settle import settle
+from djqueue.running.executor import execute
+from djqueue.running.settle import settle
 from djqueue.testing.patience import eventually, together
 from djqueue.testing.steps import claim, nothing_to_claim, put, with_counts
 from tests.life import Gate, claim_one, heard, message_for, only, run_one, serving

@@ -8,10 +8,11 @@ from dataclasses import replace
 
 from django.dispatch import Signal
 
-from djqueue import kept, signals
+from djqueue import signals
 from djqueue.backends.base import BaseQueue, Lease
 from djqueue.backends.entries import log_extra
 from djqueue.policies.outcomes import Outcome, Verdict, settled
+from djqueue.running import result_store
 from djqueue.utils import plain, tell
 
 logger = logging.getLogger(__name__)
@@ -95,7 +96,7 @@ def _act(queue: BaseQueue, verb: str, finished: Finished) -> Sequence[Lease]:
     leases = [lease for lease, _ in finished]
     if verb == "release":  # more is to come
         return queue.release(leases)
-    facts = [kept.fact_of(queue, lease, verdict) if verdict.keep else None for lease, verdict in finished]
+    facts = [result_store.fact_of(queue, lease, verdict) if verdict.keep else None for lease, verdict in finished]
     return getattr(queue, verb)(leases, facts if any(facts) else ())
 
 

@@ -10,7 +10,7 @@ from typing import Any, Generic, NamedTuple, ParamSpec, TypeVar, Unpack
 from asgiref.sync import sync_to_async
 from django.core.exceptions import SynchronousOnlyOperation
 
-from djqueue import producer
+from djqueue.enqueueing import producer
 from djqueue.exceptions import EncodeError, MessageTooLarge
 from djqueue.policies.options import LINGERS, CommandOptions
 from djqueue.policies.policy import Policy

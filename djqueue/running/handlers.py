@@ -11,11 +11,11 @@ from functools import partial
 from typing import TYPE_CHECKING, Any, Protocol
 
 from djqueue.exceptions import PartialFailure
-from djqueue.running import Awaiter, CurrentMessage, run_batch, run_coroutine, with_own_thread
+from djqueue.running.context import Awaiter, CurrentMessage, run_batch, run_coroutine, with_own_thread
 from djqueue.utils import run_in_parent, tell
 
 if TYPE_CHECKING:
-    from djqueue.batches import BatchFunction
+    from djqueue.enqueueing.batch import BatchFunction
 
 logger = logging.getLogger(__name__)
 

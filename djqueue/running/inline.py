@@ -9,16 +9,16 @@ from contextvars import copy_context
 from dataclasses import replace
 from typing import TYPE_CHECKING
 
-from djqueue import kept
 from djqueue.backends.base import BaseQueue, Entry, Lease
-from djqueue.handlers import Binding, run_items
 from djqueue.messages.envelope import Envelope
 from djqueue.policies.outcomes import Outcome, Verdict
 from djqueue.policies.policy import Policy
-from djqueue.running import Control, CurrentMessage, open_entry, run
+from djqueue.running import result_store
+from djqueue.running.context import Control, CurrentMessage, open_entry, run
+from djqueue.running.handlers import Binding, run_items
 
 if TYPE_CHECKING:
-    from djqueue.command import Command
+    from djqueue.enqueueing.command import Command
 
 
 def run_inline(queue: BaseQueue, entry: Entry, command: Command, policy: Policy) -> None:
@@ -66,7 +66,7 @@ def _judged(policy: Policy, error: Exception, entry: Entry) -> Verdict:
 
 def _record(queue: BaseQueue, entry: Entry, verdict: Verdict, policy: Policy) -> None:
     if keep := policy.keeps_result:
-        queue.store.put_many([kept.fact_of(queue, Lease(entry), replace(verdict, keep=keep))])
+        queue.store.put_many([result_store.fact_of(queue, Lease(entry), replace(verdict, keep=keep))])
 
 
 def _await_anywhere(coroutine: Coroutine) -> object:

@@ -3,30 +3,32 @@
 from __future__ import annotations
 
 import logging
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from contextlib import nullcontext
 from dataclasses import dataclass
 from functools import partial
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 from django.db import transaction
+from django.db.backends.base.base import BaseDatabaseWrapper
 from django.dispatch import Signal
 
 from djqueue import conf, signals
 from djqueue.backends.base import AnyGuard, BaseQueue, Debounce, Entry, Guard, Unique
-from djqueue.committed import when_committed
-from djqueue.eager import run_inline
-from djqueue.exceptions import NotSent, NotSupported
-from djqueue.merging import put_or_merge
+from djqueue.backends.guards import Mark
+from djqueue.exceptions import EncodeError, InvalidMessage, MessageTooLarge, NotSent, NotSupported, QueueError
 from djqueue.messages.envelope import Message, encode, new_id
 from djqueue.messages.metadata import carriers
 from djqueue.policies.policy import Policy
 from djqueue.queues import queues
 from djqueue.results import Result, Sending
+from djqueue.running.context import open_entry
+from djqueue.running.inline import run_inline
 from djqueue.utils import slices, tell
 
 if TYPE_CHECKING:
-    from djqueue.command import Call, Command
+    from djqueue.enqueueing.command import Call, Command
+
 
 logger = logging.getLogger(__name__)
 
@@ -261,3 +263,88 @@ def _report(queue: BaseQueue, unsent: Sequence[Entry], error: Exception) -> None
     tell(logger, logging.ERROR, text, first.label, len(unsent), exc_info=error, extra=extra)
     for entry in unsent:
         signals.emit(signals.enqueue_failed, entry.label, id=entry.id, queue_name=queue.alias, exception=error)
+
+
+# ---- Debounced calls whose arguments are merged: a call that is refused goes into the one that waits
+
+TRIES = 100
+"""So often others may come between before it is an error."""
+
+Arguments = tuple[tuple, dict]
+Merge = Callable[[Arguments, Arguments], Arguments]
+"""Makes of the arguments that wait and those of the new call those that stand for both."""
+
+
+def put_or_merge(
+    queue: BaseQueue, entry: Entry, guard: Debounce, merge: Merge, encode: Callable[[Message], bytes]
+) -> bool:
+    """Put the entry, or else change the one that waits for it; whether it was put. Nothing is lost between the two:
+    whichever fails because of somebody else is tried again. Raises QueueError if that never ends."""
+    for _ in range(TRIES):
+        if queue.put([entry], [guard])[0]:
+            return True
+        try:
+            if _merged(queue, entry, guard, merge, encode):
+                return False
+        except InvalidMessage as error:
+            text = "%s: the waiting call cannot be read, so this one is put beside it"
+            tell(logger, logging.ERROR, text, entry.label, exc_info=error, extra={"message_id": entry.id})
+            return queue.put([entry])[0]
+    raise QueueError(f"{entry.label}: others changed the waiting call {TRIES} times in a row; this one was not put.")
+
+
+def _merged(queue: BaseQueue, entry: Entry, guard: Debounce, merge: Merge, encode: Callable[[Message], bytes]) -> bool:
+    """Whether the entry that waits could be changed: not if it has begun meanwhile, or somebody else changed it."""
+    mark = queue.store.get(guard.key)
+    record = None if mark is None else queue.find(Mark.read(mark).id)
+    if record is None:
+        return False
+    waits = open_entry(queue, record.entry)
+    if waits.command != entry.label:  # marks are not signed: nobody's message is to become another's
+        raise InvalidMessage(f"its mark names a call of {waits.command}")
+    args, kwargs = merge(waits.arguments(), open_entry(queue, entry).arguments())  # as they were at the call
+    message = Message(waits.id, waits.queue, waits.command, args, kwargs, waits.metadata, waits.options)
+    try:
+        data = encode(message)
+    except (EncodeError, MessageTooLarge) as error:
+        error.add_note("That is what merge= made of the waiting call and the new one.")
+        raise
+    return queue.amend(waits.id, record.entry.data, data)
+
+
+# ---- Calls that wait for a commit are made even if the callback of somebody else raises before
+
+
+class OnceCommitted:
+    """A call that waits for a commit, and is made once, whoever makes it."""
+
+    def __init__(self, func: Callable[..., object], *args: Any):
+        self.func, self.args, self._made = func, args, False
+
+    def __call__(self) -> None:
+        if not self._made:
+            self._made = True
+            self.func(*self.args)
+
+
+def when_committed(alias: str, func: Callable[..., object], *args: Any) -> None:
+    """Call this when the open transaction of a database commits; never, if it is rolled back.
+
+    Django drops all callbacks behind one that raises. The transaction has committed nevertheless, so these are called
+    before that exception goes on to who left the transaction.
+    """
+    connection = transaction.get_connection(alias)
+    if "run_and_clear_commit_hooks" not in vars(connection):
+        connection.run_and_clear_commit_hooks = partial(_run_all, connection, connection.run_and_clear_commit_hooks)
+    transaction.on_commit(OnceCommitted(func, *args), using=alias)
+
+
+def _run_all(connection: BaseDatabaseWrapper, run: Callable[[], None]) -> None:
+    connection.validate_no_atomic_block()
+    ours = [callback for _, callback, *_ in connection.run_on_commit if isinstance(callback, OnceCommitted)]
+    try:
+        run()
+    except BaseException:
+        for call in ours:
+            call()
+        raise

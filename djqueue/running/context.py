@@ -19,14 +19,14 @@ from django.db import connections
 from djqueue import conf
 from djqueue.backends.base import BaseQueue, Entry, Lease
 from djqueue.exceptions import TimeLimitExceeded
-from djqueue.kept import Progress, is_cancelled, report_progress
 from djqueue.messages.envelope import Envelope, open_envelope
 from djqueue.messages.failures import LONGEST_REASON
 from djqueue.messages.metadata import carriers
+from djqueue.running.result_store import Progress, is_cancelled, report_progress
 from djqueue.utils import ChildrenEnd, run_in_parent, tell
 
 if TYPE_CHECKING:
-    from djqueue.command import Command
+    from djqueue.enqueueing.command import Command
     from djqueue.policies.policy import Policy
 
 logger = logging.getLogger(__name__)

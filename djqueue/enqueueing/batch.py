@@ -1,10 +1,10 @@
-"""Batch commands as classes, with a life of their own: begun once, used for batch after batch, ended once."""
+"""Commands that are given several calls at once."""
 
 from __future__ import annotations
 
 import asyncio
 import inspect
-from collections.abc import Coroutine, Iterable, Sequence
+from collections.abc import Callable, Coroutine, Iterable, Sequence
 from functools import cached_property
 from typing import Any, ClassVar, Unpack
 
@@ -12,19 +12,129 @@ from asgiref.sync import async_to_sync, sync_to_async
 from django.core.exceptions import SynchronousOnlyOperation
 
 from djqueue import conf
-from djqueue.batch_rules import method_of, refuse_disorder, refuse_routed, refuse_strangers, size_of
-from djqueue.batches import BatchFunction
-from djqueue.command import Bound, Call, named_after, refuse_nested
+from djqueue.enqueueing.command import Bound, Call, Command, named_after, refuse_generator, refuse_nested
 from djqueue.exceptions import InvalidMessage
-from djqueue.flow.limits import Batch, Route
-from djqueue.handlers import Binding
+from djqueue.flow.limits import MOST, Batch, Route, Throttle, up_to
 from djqueue.messages.failures import text_of
 from djqueue.messages.structured import astray, is_structured, plain, requested, typed
-from djqueue.policies.options import CommandOptions
+from djqueue.policies.options import OPTIONS, CommandOptions
 from djqueue.policies.policy import Policy
 from djqueue.registry import registry
 from djqueue.results import Result
-from djqueue.running import run_coroutine
+from djqueue.running.context import run_coroutine
+from djqueue.running.handlers import Binding
+from djqueue.utils import takes
+
+
+class BatchFunction(Command):
+    """A function that is called with a list of calls. Whoever enqueues gives the arguments of one."""
+
+    batched = True
+
+    def __init__(self, func: Callable, policy: Policy):
+        super().__init__(func, policy)
+        if not takes(func, 1):
+            raise TypeError(f"{self.name} is given a list of calls: write it with one parameter.")
+        self._signature, self._simple = inspect.signature(_any_call), range(1 << 30)
+
+    def item(self, args: tuple, kwargs: dict) -> Any:
+        """What stands for one call in the batch: its argument if that is all, else the whole call."""
+        return args[0] if len(args) == 1 and not kwargs else Call(args, kwargs)
+
+    def perform(self, items: Sequence[Any], lane: str, binding: Binding) -> Any:
+        """Run a batch; what it returns, or a coroutine of that."""
+        return self.func(list(items))
+
+
+def _any_call(*args: Any, **kwargs: Any) -> None:
+    """What a call of a batch function may look like: only the function itself knows."""
+
+
+# ---- What may not be written in a batch command as a class, and what to write instead
+
+ROUTED = {"shard", "priority", "batch", "batch_size"}
+"""Options that have another home here: the shard and the priority are what route() says, batch is batch_size."""
+ROUTE_SAYS = (
+    "of a BatchCommand, route() says the thread and the priority of each request, and batch_size, an attribute of its "
+    "class, the most of a batch."
+)
+ROUTE_IS_THE_KEY = (
+    "{given}: route() is the key of a BatchCommand, it says to which thread a request goes, and a thread runs one "
+    "batch at a time. Give only limits without key, which are for the whole command."
+)
+_SQUASHED = {"batchsize": "batch_size", "priorities": "priorities", "option": "options"}
+
+
+def refuse_strangers(cls: type) -> None:
+    """Raises TypeError for attributes of a class that would mean something elsewhere, and nothing here."""
+    for name in vars(cls):
+        meant = _SQUASHED.get(name.replace("_", "").lower(), name)
+        if name in OPTIONS and name in ROUTED:
+            raise TypeError(f"{cls.__qualname__}.{name}: {ROUTE_SAYS}")
+        if name in OPTIONS:
+            raise TypeError(
+                f"{cls.__qualname__}.{name} means nothing: put it into options = {{{name!r}: …}}, or give it another "
+                "name if it is no option."
+            )
+        if meant != name:
+            raise TypeError(f"{cls.__qualname__}.{name} means nothing: did you mean {meant!r}?")
+
+
+def refuse_disorder(cls: Any) -> None:
+    """Raises ValueError for priorities that are no order."""
+    listed = cls.priorities
+    if listed is not None and (not listed or list(listed) != sorted(set(listed), reverse=True)):
+        raise ValueError(f"{cls.__qualname__}.priorities is {listed!r}: list each once, the highest first.")
+
+
+def refuse_routed(options: dict[str, Any], declared: Policy | None = None) -> None:
+    """Raises TypeError for options that have another home, ValueError for limits that would take another key.
+
+    ``declared`` is what they change.
+    """
+    if elsewhere := sorted(ROUTED & options.keys()):
+        raise TypeError(f"{', '.join(elsewhere)}: {ROUTE_SAYS}")
+    given = options.get("throttle")
+    for one in given if isinstance(given, list | tuple) else (given,):
+        if isinstance(one, Throttle) and one.key is not None:
+            raise ValueError(ROUTE_IS_THE_KEY.format(given=f"Throttle({one.limit}, {one.window:g}, key=…)"))
+    if all(_said(name, options, declared) for name in ("key", "concurrency")):
+        raise ValueError(ROUTE_IS_THE_KEY.format(given="key= of concurrency="))
+
+
+def _said(name: str, options: dict[str, Any], declared: Policy | None) -> bool:
+    return options.get(name, getattr(declared, name, None)) is not None
+
+
+def method_of(cls: Any, base: Any) -> Callable:
+    """What it does with a batch. Raises TypeError if that is not written, or twice, or takes no batch."""
+    name = "handle" if cls.perform is base.perform else "perform"
+    method = getattr(cls, name)
+    if name == "perform" and cls.handle is not base.handle:
+        raise TypeError(
+            f"{cls.__qualname__} has both perform() and handle(), which are two names of the same method: keep the one "
+            "that is given a batch, and give the other one a name of its own."
+        )
+    if method is base.handle:
+        raise TypeError(f"{cls.__qualname__} has neither perform() nor handle(): write perform(self, *requests).")
+    refuse_generator(method)
+    if not takes(method, MOST + 1):
+        raise TypeError(
+            f"{cls.__qualname__}.{name}() is given all requests of a batch, each as an argument: write "
+            f"{name}(self, *requests)."
+        )
+    return method
+
+
+def size_of(cls: Any) -> Batch:
+    """Its batch_size. Raises ValueError for one that makes no sense."""
+    size = cls.batch_size
+    if size is None or isinstance(size, Batch):
+        return size or Batch()
+    return Batch(up_to(size, f"{cls.__qualname__}.batch_size"))
+
+
+# ---- Batch commands as classes, with a life of their own: begun once, used for batch after batch, ended once
 
 
 class BatchCommand:
