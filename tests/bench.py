@@ -1,10 +1,8 @@
 """A feeder over a pool whose threads stand still, so that a test moves each message by hand."""
 
-from djqueue.consumer.feeder import Feeder, Hands
-from djqueue.consumer.holdings import Holdings
-from djqueue.consumer.pace import Budget, Pace
+from djqueue.consumer.fetcher import Budget, Feeder, Hands, Pace, Quarantine
+from djqueue.consumer.in_flight import Holdings
 from djqueue.consumer.pool import Pool
-from djqueue.consumer.quarantine import Quarantine
 from djqueue.consumer.settler import Settler
 from djqueue.policies.outcomes import Outcome, Verdict
 from djqueue.utils import clock

@@ -4,8 +4,8 @@ from dataclasses import replace
 
 import pytest
 
-from djqueue.consumer.courier import NOTED, Courier, HeldControl
-from djqueue.consumer.holdings import Holdings
+from djqueue.consumer.control import NOTED, Courier, HeldControl
+from djqueue.consumer.in_flight import Holdings
 from djqueue.decorators import queue_command
 from djqueue.exceptions import QueueError
 from djqueue.policies.outcomes import Outcome

@@ -499,7 +499,7 @@ def test_w005_a_small_pool(monkeypatch, pool, size):
 
 def test_a_consumer_has_as_many_loops_of_its_own_as_the_check_adds():
     from djqueue.consumer import Consumer
-    from djqueue.consumer.warden import Warden
+    from djqueue.consumer.maintenance import Warden
 
     crew = Crew(Consumer(["default"]), None)
     loops = [*crew.keepers, *crew.feeders, *crew.settlers.loops, *crew.schedulers]

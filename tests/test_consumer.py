@@ -7,7 +7,7 @@ from contextlib import contextmanager
 import pytest
 
 from djqueue import Consumer, consumer, current_message
-from djqueue.consumer import Crew, crew
+from djqueue.consumer import Crew, supervisor
 from djqueue.decorators import queue_command
 from djqueue.flow.limits import Throttle
 from djqueue.queues import queues
@@ -291,7 +291,7 @@ class TestHowItEnds:
     @contextmanager
     def stopping(self, queue, monkeypatch):
         """A consumer that was stopped, and a store that does not answer when it is told of something that has ended."""
-        monkeypatch.setattr(crew, "LAST_WORDS", 0.05)
+        monkeypatch.setattr(supervisor, "LAST_WORDS", 0.05)
         store, complete = Gate(), queue.complete
         monkeypatch.setattr(queue, "complete", lambda *args: store() or complete(*args))
         work(1)

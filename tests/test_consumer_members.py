@@ -11,16 +11,14 @@ import weakref
 
 import pytest
 
-from djqueue.consumer import STUCK, Consumer, starvation
-from djqueue.consumer.courier import Courier
-from djqueue.consumer.feeder import Feeder
-from djqueue.consumer.loop import Loop
-from djqueue.consumer.reaper import Heart, Reaper
+from djqueue.consumer import STUCK, Consumer, loop
+from djqueue.consumer.control import Courier
+from djqueue.consumer.fetcher import Feeder
+from djqueue.consumer.loop import Loop, Starvation, is_for_want
+from djqueue.consumer.maintenance import Heart, Reaper, Warden
+from djqueue.consumer.pool import Worker
 from djqueue.consumer.scheduler import Scheduler
 from djqueue.consumer.settler import Settler
-from djqueue.consumer.starvation import Starvation, is_for_want
-from djqueue.consumer.warden import Warden
-from djqueue.consumer.worker import Worker
 from djqueue.decorators import queue_command
 from djqueue.testing import eventually
 from djqueue.utils import tell
@@ -214,7 +212,7 @@ class TestStarvation:
 
     @MEMORY
     def test_what_passes_within_the_second_is_ridden_out(self, queue, monkeypatch):
-        monkeypatch.setattr(starvation, "PATIENCE", 30.0)  # a second of a calm machine
+        monkeypatch.setattr(loop, "PATIENCE", 30.0)  # a second of a calm machine
         claim, left = queue.claim, iter(range(3))
 
         def now_and_then(*args, **how):
@@ -283,8 +281,8 @@ class TestStarvation:
     def test_a_worker_begins_nothing_while_the_process_is_at_its_limits(self, queue, monkeypatch, command):
         """What it began would fail for no fault of its own; what is behind a failure in its run would, too."""
         short = threading.Event()
-        monkeypatch.setattr("djqueue.consumer.starvation.at_limits", short.is_set)
-        monkeypatch.setattr("djqueue.consumer.starvation.gc.collect", int)  # there is much, after many tests
+        monkeypatch.setattr("djqueue.consumer.loop.at_limits", short.is_set)
+        monkeypatch.setattr("djqueue.consumer.loop.gc.collect", int)  # there is much, after many tests
         command.enqueue_many([(number,) for number in range(20)])
         actions.append(short.set)
         with serving(threads=2) as consumer:

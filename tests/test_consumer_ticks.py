@@ -8,11 +8,11 @@ import pytest
 
 from djqueue import signals
 from djqueue.backends.base import Entry, Reaped
-from djqueue.consumer import Consumer, reaper, settler
-from djqueue.consumer.courier import Courier, HeldControl
-from djqueue.consumer.holdings import Holdings
+from djqueue.consumer import Consumer, maintenance, settler
+from djqueue.consumer.control import Courier, HeldControl
+from djqueue.consumer.in_flight import Holdings
 from djqueue.consumer.loop import Loop
-from djqueue.consumer.reaper import Heart, Reaper
+from djqueue.consumer.maintenance import Heart, Reaper
 from djqueue.decorators import queue_command
 from djqueue.policies.outcomes import Outcome, Verdict
 from djqueue.queues import queues
@@ -86,7 +86,7 @@ class TestReaper:
         work()
         late = Reaper([queue], lambda queue: 2.0)
         assert queue.claim(1, 0.001)
-        for times in range(reaper.LATE_TIMES):
+        for times in range(maintenance.LATE_TIMES):
             late._by[id(queue)] = (1.0, times)
             assert late._reap(queue, 2.0) > 1
         assert queue.stats().leased == 1
@@ -96,7 +96,7 @@ class TestReaper:
     def test_sq9_each_queue_is_looked_at_as_often_as_its_own_lease_asks_for(self, backend, settings, monkeypatch):
         settings.QUEUES = backend.queues("default", "long")
         looks, now = [], [1000.0]
-        monkeypatch.setattr(reaper.time, "monotonic", lambda: now[0])
+        monkeypatch.setattr(maintenance.time, "monotonic", lambda: now[0])
         served = [queues["long"], queues["default"]]
         for queue in served:
             monkeypatch.setattr(queue, "reap", lambda limit, by, alias=queue.alias: looks.append(alias) or Reaped())
@@ -171,7 +171,7 @@ class TestBounds:
         assert (len(queue.dead), dropped) == (7, [])
 
     def test_more_than_a_batch_is_told_as_one(self, queue, settings, monkeypatch, dropped):
-        monkeypatch.setattr(reaper, "PRUNE_BATCH", 3)
+        monkeypatch.setattr(maintenance, "PRUNE_BATCH", 3)
         settings.QUEUE_MAX_ERRORS = 1
         self.fill(queue, 8)
         Reaper([queue], a_minute).tick()
@@ -179,7 +179,7 @@ class TestBounds:
 
     @pytest.mark.backends("memory")
     def test_what_has_left_is_told_even_if_the_store_goes_away(self, queue, settings, monkeypatch, dropped):
-        monkeypatch.setattr(reaper, "PRUNE_BATCH", 3)
+        monkeypatch.setattr(maintenance, "PRUNE_BATCH", 3)
         settings.QUEUE_MAX_ERRORS = 1
         answers = iter([3, 3])
         monkeypatch.setattr(queue.dead, "trim", lambda *bounds: next(answers, None) or _away())
@@ -282,7 +282,7 @@ class TestHeart:
         """A server that stands still answers when the lease is over."""
         work.enqueue_many([(1,), (2,)])
         bench, now, touch = self.bench(queue, 60), [clock()], queue.touch
-        monkeypatch.setattr(reaper, "clock", lambda: now[0])
+        monkeypatch.setattr(maintenance, "clock", lambda: now[0])
         bench.feeder.tick()
         for waited, is_ours in ((0, True), (61, False)):
             held = bench.begin()

@@ -18,7 +18,7 @@ from djqueue.backends.database import queue as queue_module
 from djqueue.backends.database import session, sqlite_file
 from djqueue.backends.database.queue import REPLAYED, DatabaseQueue
 from djqueue.backends.entries import LEASED, READY, Entry, log_extra, untried
-from djqueue.consumer.holdings import Holdings
+from djqueue.consumer.in_flight import Holdings
 from djqueue.consumer.settler import Settler
 from djqueue.flow.gates import UNREADABLE, Gate
 from djqueue.flow.windows import Window

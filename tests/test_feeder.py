@@ -4,7 +4,7 @@ from dataclasses import replace
 
 import pytest
 
-from djqueue.consumer.pace import Pace
+from djqueue.consumer.fetcher import Pace
 from djqueue.decorators import queue_command
 from djqueue.flow.limits import Throttle
 from djqueue.policies.outcomes import Outcome, Verdict
@@ -381,7 +381,7 @@ class TestOneThatFails:
             now[0] += 5
             raise ConnectionError("away")
 
-        monkeypatch.setattr("djqueue.consumer.feeder.clock", lambda: now[0])
+        monkeypatch.setattr("djqueue.consumer.fetcher.clock", lambda: now[0])
         for queue in abc:
             monkeypatch.setattr(queue, "claim", lambda *args, alias=queue.alias, **how: claim(alias))
         bench = Bench(*abc, threads=4)

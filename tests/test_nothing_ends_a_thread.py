@@ -11,9 +11,9 @@ from django.db import transaction
 
 from djqueue import Consumer, current_message, schedules, signals
 from djqueue.backends.base import Guard, Lease, Reaped
+from djqueue.consumer.fetcher import Quarantine
 from djqueue.consumer.loop import Loop, each
-from djqueue.consumer.quarantine import Quarantine
-from djqueue.consumer.reaper import Heart, Reaper
+from djqueue.consumer.maintenance import Heart, Reaper
 from djqueue.decorators import queue_command
 from djqueue.messages.failures import noted, notes
 from djqueue.policies.outcomes import Outcome, Verdict

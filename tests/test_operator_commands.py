@@ -10,6 +10,7 @@ import pytest
 from django.core.management import CommandError, call_command, load_command_class
 from django.db.utils import ConnectionHandler
 
+from djqueue import operations
 from djqueue.backends.base import BaseQueue
 from djqueue.backends.database import checks, session
 from djqueue.backends.database import queue as queue_module
@@ -17,7 +18,7 @@ from djqueue.backends.entries import Entry, QueueStats
 from djqueue.backends.memory.queue import MemoryQueue
 from djqueue.consumer import Consumer
 from djqueue.decorators import queue_command
-from djqueue.management import errors, tables
+from djqueue.management import tables
 from djqueue.management.commands import queue_stats
 from djqueue.messages.failures import noted, notes
 from djqueue.policies.outcomes import Outcome, Verdict
@@ -190,7 +191,7 @@ def test_errors_are_listed_with_their_reasons(queue):
     kill(queue, "first", "second")
     kill(queues["mail"], "third", words="no\nstamps")
     head, *lines = run("queue_errors", "list").splitlines()
-    assert head.split() == list(errors.HEAD)
+    assert head.split() == list(operations.HEAD)
     assert [line.split()[:3] for line in lines] == [
         ["first", "default", "app.commands.first"],
         ["second", "default", "app.commands.second"],
@@ -258,7 +259,7 @@ def test_errors_are_deleted_by_their_ids(queue):
 
 @pytest.mark.parametrize(("verb", "waiting"), [("retry", 7), ("delete", 0)])
 def test_all_errors_go_page_by_page(queue, monkeypatch, verb, waiting):
-    monkeypatch.setattr(errors, "CHUNK", 3)
+    monkeypatch.setattr(operations, "CHUNK", 3)
     kill(queue, *"abcdefg")
     kill(queues["mail"], "other")
     assert run("queue_errors", verb, "--all", "-q", "default").startswith("7 ")
@@ -268,7 +269,7 @@ def test_all_errors_go_page_by_page(queue, monkeypatch, verb, waiting):
 @pytest.mark.parametrize("which", [["--all"], ["--command", "app.commands.*"]], ids=["all", "a filter"])
 def test_a_retry_ends_even_if_everything_dies_again(queue, monkeypatch, which):
     """What is retried while the command runs, and dies at once, is not retried for ever."""
-    monkeypatch.setattr(errors, "CHUNK", 2)
+    monkeypatch.setattr(operations, "CHUNK", 2)
     kill(queue, *"abcde")
     revive = type(queue).revive
 
@@ -465,7 +466,7 @@ def test_errors_of_a_filter_are_retried(queue):
 
 
 def test_errors_of_a_filter_are_deleted(queue, monkeypatch):
-    monkeypatch.setattr(errors, "CHUNK", 2)
+    monkeypatch.setattr(operations, "CHUNK", 2)
     for id in "abcde":
         kill(queue, id, f"{id}_")
     assert run("queue_errors", "delete", "--command", "*_") == "5 deleted\n"

@@ -2,7 +2,7 @@
 
 import pytest
 
-from djqueue.consumer.pace import MOST_AHEAD, Budget, Pace, Prefetch
+from djqueue.consumer.fetcher import MOST_AHEAD, Budget, Pace, Prefetch
 from djqueue.consumer.pool import Pool
 from djqueue.decorators import queue_command
 from djqueue.testing import together

@@ -7,7 +7,7 @@ from django.db import DatabaseError, connection, connections, transaction
 from django.utils import timezone, translation
 
 from djqueue import current_message
-from djqueue.consumer.worker import mend_connections
+from djqueue.consumer.pool import mend_connections
 from djqueue.decorators import queue_command
 from djqueue.policies.outcomes import Outcome
 from djqueue.running.executor import execute

@@ -6,7 +6,7 @@ from dataclasses import replace
 import pytest
 
 from djqueue import Consumer, Retry, current_message
-from djqueue.consumer.quarantine import Quarantine
+from djqueue.consumer.fetcher import Quarantine
 from djqueue.decorators import queue_command
 from djqueue.testing import eventually
 from tests.backends import FULL

@@ -21,8 +21,8 @@ from django.db import connections
 
 from djqueue import conf, signals
 from djqueue.backends.base import BaseQueue
-from djqueue.consumer.crew import Crew, alike
-from djqueue.consumer.inherited import leave_in_children
+from djqueue.consumer.forks import leave_in_children
+from djqueue.consumer.supervisor import Crew, alike
 from djqueue.queues import queues as all_queues
 from djqueue.registry import autodiscover, registry
 from djqueue.utils import seconds, tell, whole

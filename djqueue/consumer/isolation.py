@@ -15,8 +15,8 @@ from contextlib import suppress
 from dataclasses import dataclass, replace
 from typing import IO, Any
 
-from djqueue.consumer.courier import HeldControl
-from djqueue.consumer.holdings import Held
+from djqueue.consumer.control import HeldControl
+from djqueue.consumer.in_flight import Held
 from djqueue.messages.failures import kind_of, text_of
 from djqueue.policies.outcomes import Verdict, not_now
 from djqueue.policies.policy import Policy

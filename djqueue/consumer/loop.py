@@ -1,8 +1,11 @@
-"""A duty that comes round: a thread that ticks, and survives what a tick raises."""
+"""Whether this process is at its limits, of memory, descriptors or threads, and for how long."""
 
 from __future__ import annotations
 
+import errno
+import gc
 import logging
+import os
 import threading
 import time
 from collections.abc import Callable, Iterable, Sequence
@@ -13,10 +16,118 @@ from typing import Generic, TypeVar
 from django.db import close_old_connections, connections
 
 from djqueue.backends.base import BaseQueue
-from djqueue.consumer.member import Member
-from djqueue.consumer.starvation import PATIENCE
-from djqueue.messages.failures import text_of
+from djqueue.messages.failures import chained, text_of
 from djqueue.utils import tell
+
+PATIENCE = 1.0  # seconds after which it will not pass by itself
+ROOM = 2 << 20  # bytes: more than the interpreter asks for at a time
+NUMBERS = (errno.EMFILE, errno.ENFILE, errno.ENOMEM)
+WORDS = ("can't start new thread", "can't allocate lock")
+
+
+def is_for_want(error: BaseException) -> bool:
+    """Whether something failed because the process was at its limits, as far as the exceptions say so."""
+    return any(map(_says_so, chained([error])))
+
+
+def at_limits() -> bool:
+    """Whether the process cannot open one file more, or take some memory: drivers tell that in words of their own."""
+    try:
+        os.close(os.open(os.devnull, os.O_RDONLY))
+        bytearray(ROOM)
+    except (OSError, MemoryError):
+        return True
+    return False
+
+
+class Starvation:
+    """For how long a thread has found the process at its limits, whatever it tried."""
+
+    def __init__(self) -> None:
+        self._since: float | None = None
+        self.lasts = False
+        """Whether that is so long that only another process can go on."""
+
+    def add(self, error: BaseException) -> bool:
+        """Something failed; whether for want of what the process has no more of. Then garbage has been collected."""
+        if not (is_for_want(error) or at_limits()):
+            self.end()
+            return False
+        gc.collect()
+        self._note()
+        return True
+
+    def look(self) -> bool:
+        """Whether the process is at its limits just now, without its garbage too."""
+        if at_limits():
+            gc.collect()
+            if at_limits():
+                self._note()
+                return True
+        self.end()
+        return False
+
+    def end(self) -> None:
+        """It has what it needs."""
+        self._since, self.lasts = None, False
+
+    def _note(self) -> None:
+        now = time.monotonic()
+        if self._since is None:
+            self._since = now
+        self.lasts = now - self._since >= PATIENCE
+
+
+def _says_so(error: BaseException) -> bool:
+    kind = type(error)  # by which it is known, whatever it says itself
+    if issubclass(kind, OSError):
+        return OSError.errno.__get__(error) in NUMBERS
+    return issubclass(kind, MemoryError) or (issubclass(kind, RuntimeError) and text_of(error).startswith(WORDS))
+
+
+# ---- A thread that the consumer cannot do without
+
+
+class Member(threading.Thread):
+    """Does its :meth:`duty` until that ends. What ends it otherwise, or keeps it from its duty, is told by it."""
+
+    def __init__(self, name: str):
+        super().__init__(name=name, daemon=True)
+        self.starvation = Starvation()
+        self._died_of = ""
+
+    def duty(self) -> None:
+        """All that it does."""
+        raise NotImplementedError
+
+    def run(self) -> None:
+        try:
+            self.duty()
+        except BaseException as error:
+            self._died_of = f"{type(error).__name__}: {text_of(error)}"
+            raise
+
+    @property
+    def is_dead(self) -> bool:
+        """Whether it has begun, and ended."""
+        return self.ident is not None and not self.is_alive()
+
+    @property
+    def starves(self) -> bool:
+        """Whether the process has been at its limits whenever it tried, for too long to wait."""
+        return self.starvation.lasts
+
+    @property
+    def trouble(self) -> str:
+        """Why only another process can go on; nothing if it does its duty."""
+        if self.is_dead:
+            return f"{self.name} has died of {self._died_of or 'an unknown cause'}"
+        if self.starves:
+            return f"{self.name} starves: this process is at its limits of memory, descriptors or threads"
+        return ""
+
+
+# ---- A thread that ticks, and survives what a tick raises
 
 logger = logging.getLogger(__name__)
 

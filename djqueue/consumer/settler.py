@@ -9,9 +9,8 @@ from collections.abc import Callable, Mapping, Sequence
 from functools import partial
 
 from djqueue.backends.base import BaseQueue, Lease
-from djqueue.consumer.holdings import Held, Holdings
-from djqueue.consumer.loop import FIRST_PAUSE, Loop, PerServer, pause_after, recycle_connections
-from djqueue.consumer.starvation import Starvation
+from djqueue.consumer.in_flight import Held, Holdings
+from djqueue.consumer.loop import FIRST_PAUSE, Loop, PerServer, Starvation, pause_after, recycle_connections
 from djqueue.policies.outcomes import Verdict
 from djqueue.running.settle import VERBS, Finished, proof_of, settle_alike
 from djqueue.utils import clock, tell

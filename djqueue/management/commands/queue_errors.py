@@ -14,8 +14,8 @@ from django.core.management.base import BaseCommand, CommandError, DjangoHelpFor
 
 from djqueue.backends.base import BaseQueue
 from djqueue.backends.entries import Record
-from djqueue.management.errors import HEAD, Filter, brief, chunks, full, page, picked, row
 from djqueue.management.tables import asking, chosen, limit, table
+from djqueue.operations import HEAD, Filter, brief, chunks, full, page, picked, row
 from djqueue.throttle import bare
 
 

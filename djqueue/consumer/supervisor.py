@@ -12,20 +12,15 @@ from typing import TYPE_CHECKING
 
 from djqueue.backends.base import BaseQueue
 from djqueue.backends.entries import log_extra
-from djqueue.consumer.courier import Courier, HeldControl
-from djqueue.consumer.feeder import Feeder, Hands
-from djqueue.consumer.holdings import Held, Holdings
+from djqueue.consumer.control import Courier, HeldControl
+from djqueue.consumer.fetcher import Budget, Feeder, Hands, Pace, Quarantine
+from djqueue.consumer.in_flight import Held, Holdings
 from djqueue.consumer.isolation import run_isolated
-from djqueue.consumer.loop import Loop, PerServer
-from djqueue.consumer.member import Member
-from djqueue.consumer.pace import Budget, Pace
-from djqueue.consumer.pool import Pool
-from djqueue.consumer.quarantine import Quarantine
-from djqueue.consumer.reaper import Heart, Reaper
+from djqueue.consumer.loop import Loop, Member, PerServer
+from djqueue.consumer.maintenance import Heart, Reaper, Warden
+from djqueue.consumer.pool import Pool, Worker
 from djqueue.consumer.scheduler import Scheduler
 from djqueue.consumer.settler import Settler, Settlers
-from djqueue.consumer.warden import Warden
-from djqueue.consumer.worker import Worker
 from djqueue.exceptions import TimeLimitExceeded
 from djqueue.policies.outcomes import Outcome, Verdict
 from djqueue.running.executor import judged, report

@@ -13,7 +13,7 @@ from math import inf
 from djqueue import conf, signals
 from djqueue.backends.base import BaseQueue
 from djqueue.backends.entries import log_extra
-from djqueue.consumer.holdings import Held, Holdings
+from djqueue.consumer.in_flight import Held, Holdings
 from djqueue.consumer.loop import LONGEST_PAUSE, Loop, each
 from djqueue.running.settle import proof_of
 from djqueue.utils import clock, plain, seconds, tell, whole
@@ -177,3 +177,26 @@ class Reaper(Loop):
                 text = "%s: %d entries left the error queue, beyond QUEUE_MAX_ERRORS or QUEUE_MAX_ERROR_AGE"
                 tell(logger, logging.WARNING, text, queue.alias, dropped, extra={"queue": queue.alias})
                 signals.emit(signals.errors_dropped, queue.alias, queue_name=queue.alias, count=dropped)
+
+
+# ---- Time limits
+
+LOOK = 0.5  # seconds between two looks
+
+
+class Warden(Loop):
+    """No exception can be thrown into a running function: its message is taken from it, and its thread left behind."""
+
+    def __init__(self, holdings: Holdings, give_up: Callable[[Held], None]):
+        super().__init__("djqueue-warden")
+        self._holdings = holdings
+        self._give_up = give_up
+
+    def tick(self) -> float:
+        now = clock()
+        late = [held for held in self._holdings.running() if held.ends is not None and held.ends <= now]
+        return min(LOOK, each(late, self._end))
+
+    def _end(self, held: Held) -> float:
+        self._give_up(held)
+        return LOOK

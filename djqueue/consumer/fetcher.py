@@ -1,8 +1,9 @@
-"""Claims what the pool can begin now, and puts it there."""
+"""How fast to ask, how far ahead, and how much in all."""
 
 from __future__ import annotations
 
 import logging
+import math
 import threading
 import time
 from collections.abc import Callable, Sequence
@@ -11,16 +12,134 @@ from dataclasses import dataclass
 
 from djqueue import signals
 from djqueue.backends.base import BaseQueue, Claimed
-from djqueue.consumer.courier import note_cancelled
-from djqueue.consumer.holdings import Held, Holdings, units_of
-from djqueue.consumer.loop import Loop, Setbacks
-from djqueue.consumer.pace import Budget, Pace, Prefetch
+from djqueue.consumer.control import note_cancelled
+from djqueue.consumer.in_flight import Held, Holdings, units_of
+from djqueue.consumer.loop import Loop, Setbacks, is_for_want
 from djqueue.consumer.pool import Pool
-from djqueue.consumer.quarantine import Quarantine
 from djqueue.consumer.settler import Settlers
-from djqueue.consumer.starvation import is_for_want
 from djqueue.policies.outcomes import Outcome, Verdict
 from djqueue.utils import clock
+
+HORIZON = 0.05  # seconds of work that may wait in our hands
+MOST_AHEAD = 200
+
+
+class Pace:
+    """The pauses of an idle poller: ``delay``, then each ``backoff`` times the last, up to ``longest`` (seconds)."""
+
+    def __init__(self, delay: float = 0.1, backoff: float = 1.15, longest: float = 1.0):
+        self._delay, self._backoff, self.longest = min(delay, longest), backoff, longest
+        self._current = self._delay
+
+    def next(self) -> float:
+        """The pause to make now."""
+        current = self._current
+        self._current = min(self.longest, current * self._backoff)
+        return current
+
+    def reset(self) -> None:
+        """There was work: begin again with the shortest pause."""
+        self._current = self._delay
+
+
+class Prefetch:
+    """How many entries to hold beyond those that run: what the pool was seen to finish within the horizon.
+
+    Work that takes long is not claimed ahead at all, so a short one never waits here behind a long one for more than
+    the horizon, unless its nature has just changed.
+    """
+
+    def __init__(self, pool: Pool):
+        self._pool = pool
+        self._at: float | None = None
+        self._finished = 0
+        self._rate = 0.0
+
+    def measure(self, now: float) -> int:
+        """Look at the pool; how many to hold. ``now`` is monotonic seconds."""
+        finished = self._pool.finished
+        if self._at is not None and now > self._at:
+            passed = now - self._at
+            weight = 1 - math.exp(-passed / HORIZON)
+            self._rate += weight * ((finished - self._finished) / passed - self._rate)
+        self._at, self._finished = now, finished
+        return min(MOST_AHEAD, int(self._rate * HORIZON))
+
+
+class Budget:
+    """How many messages may still be claimed and run; None is no bound. Safe to use from any thread."""
+
+    def __init__(self, limit: int | None = None):
+        self._left = self._unrun = math.inf if limit is None else limit
+        self._lock = threading.Lock()
+
+    def take(self, wanted: int) -> int:
+        """As many of those wanted as are left; what is not used must be given back."""
+        with self._lock:
+            taken = int(min(wanted, self._left))
+            self._left -= taken
+        return taken
+
+    def give(self, count: int) -> None:
+        with self._lock:
+            self._left += count
+
+    def ran(self) -> None:
+        """One has been run to its end."""
+        with self._lock:
+            self._unrun -= 1
+
+    @property
+    def spent(self) -> bool:
+        """Whether all have been run; a claim that is on its way may yet give back what it took."""
+        return self._unrun <= 0
+
+
+# ---- Suspects: messages that may have killed their worker
+
+
+class Quarantine:
+    """An entry that was lost once is a *suspect*: it may be what killed its worker.
+
+    It is claimed alone, so that no neighbour waits in our hands while it runs, and only one suspect of this process
+    runs at a time. So no innocent entry is lost with the guilty one more than once.
+    """
+
+    def __init__(self, holdings: Holdings):
+        self._holdings = holdings
+        self._lock = threading.Lock()
+        self._suspect: Held | None = None
+        self.cautious = False
+        """Whether suspects were met in company: the next claim takes one entry only."""
+
+    @property
+    def occupied(self) -> bool:
+        """Until the suspect is settled: if the next one kills the process, it must not count as lost with that."""
+        return self._suspect is not None and self._suspect in self._holdings
+
+    @property
+    def awaited(self) -> bool:
+        """Whether a suspect waits for all else that we hold."""
+        return self.occupied and self._suspect.began is None
+
+    def admit(self, suspect: Held) -> bool:
+        """Let it in, if there is no other."""
+        with self._lock:
+            if self.occupied:
+                return False
+            self._suspect = suspect
+            return True
+
+    def since(self) -> float:
+        """When the suspect that is in was claimed."""
+        return self._suspect.since
+
+    def alone(self) -> bool:
+        """Whether all else that we hold is running: what waits, or is not settled yet, would be lost with it."""
+        return all(held is self._suspect or held.runs for held in self._holdings)
+
+
+# ---- The thread that claims what the pool can begin now
 
 logger = logging.getLogger(__name__)
 

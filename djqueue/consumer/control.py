@@ -10,7 +10,7 @@ from threading import Event
 
 from djqueue import conf
 from djqueue.backends.base import BaseQueue
-from djqueue.consumer.holdings import Held, Holdings
+from djqueue.consumer.in_flight import Held, Holdings
 from djqueue.consumer.loop import Loop, each
 from djqueue.exceptions import QueueError
 from djqueue.flow.gates import Gate
