@@ -5,16 +5,24 @@ from __future__ import annotations
 import inspect
 import sys
 from collections.abc import Callable, Iterator
-from typing import TYPE_CHECKING
+from typing import Any, Protocol
 
 from django.utils.module_loading import autodiscover_modules
 
 from djqueue.exceptions import QueueError, UnknownCommand
 from djqueue.policies.placement import disagreement
+from djqueue.policies.policy import Policy
+from djqueue.scheduling.timetables import Rule
 
-if TYPE_CHECKING:
-    from djqueue.enqueueing.command import Command, PeriodicCommand
-    from djqueue.policies.policy import Policy
+
+class Command(Protocol):
+    """What the registry needs of a command; :class:`djqueue.enqueueing.command.Command` has it."""
+
+    name: str
+    func: Callable[..., Any]
+    policy: Policy
+    rule: Rule | None
+    batched: bool
 
 
 class Registry:
@@ -70,7 +78,7 @@ class Registry:
     def __len__(self) -> int:
         return len(self._commands)
 
-    def periodic(self) -> list[PeriodicCommand]:
+    def periodic(self) -> list[Command]:
         """The commands that have a schedule, in the order of their declaration."""
         return [command for command in self if command.rule is not None]
 

@@ -27,8 +27,8 @@ from djqueue.flow.gates import Gate
 from djqueue.messages.envelope import new_id
 from djqueue.models import QueueFact, QueueMessage
 from djqueue.testing import eventually, together
+from djqueue.testing.contract.steps import claim, entry, names, put, until_now_is, with_counts
 from djqueue.testing.patience import PATIENCE
-from djqueue.testing.steps import claim, entry, names, put, until_now_is, with_counts
 from tests.backends import FULL
 from tests.database_steps import elsewhere
 

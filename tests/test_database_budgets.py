@@ -15,8 +15,8 @@ from djqueue.flow.gates import Gate
 from djqueue.flow.windows import Window
 from djqueue.models import QueueFact, QueueMessage
 from djqueue.testing import eventually
+from djqueue.testing.contract.steps import entry, names, until_now_is
 from djqueue.testing.patience import PATIENCE
-from djqueue.testing.steps import entry, names, until_now_is
 from tests.database_steps import again, statements
 
 pytestmark = pytest.mark.backends("sqlite", "postgres", "mariadb")

@@ -28,8 +28,8 @@ from djqueue.models import QueueFact, QueueLane, QueueMessage
 from djqueue.policies.outcomes import Outcome, Verdict
 from djqueue.queues import queues
 from djqueue.testing import eventually
-from djqueue.testing.lane_steps import drained, fill, runs_of, unit
-from djqueue.testing.steps import claim, names, put
+from djqueue.testing.contract.lane_steps import drained, fill, runs_of, unit
+from djqueue.testing.contract.steps import claim, names, put
 from djqueue.utils import clock
 from tests.app.commands import note
 from tests.backends import FULL

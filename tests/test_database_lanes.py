@@ -15,8 +15,8 @@ from djqueue.flow.gates import HOLD_LANE, HOLD_PARK, Gate
 from djqueue.flow.windows import Window
 from djqueue.models import QueueLane, QueueMessage, QueueTicket
 from djqueue.testing import eventually, together
+from djqueue.testing.contract.steps import entry, names, with_counts
 from djqueue.testing.patience import PATIENCE
-from djqueue.testing.steps import entry, names, with_counts
 from tests.database_steps import again, statements
 
 pytestmark = pytest.mark.backends("sqlite", "postgres", "mariadb")

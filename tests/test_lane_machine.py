@@ -20,7 +20,7 @@ from hypothesis.stateful import (
 from djqueue.backends.base import Lease
 from djqueue.backends.memory.queue import MemoryQueue
 from djqueue.flow.gates import HOLD_LANE, HOLD_PARK, Gate
-from djqueue.testing.steps import entry, with_counts
+from djqueue.testing.contract.steps import entry, with_counts
 
 PAIR, TRIO = Gate(most=2), Gate(run=3, most=3)
 GATES = {

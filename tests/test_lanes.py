@@ -72,7 +72,7 @@ def declared(**options):
 
 def place(*args, **options):
     """The lane and the gate of a call of the command ``app.send``."""
-    lane, gate = placed(Policy.of(**options), "app.send", Call(args))
+    lane, gate = placed(Policy.of(**options).plan, "app.send", Call(args))
     return lane, Gate.read(gate) if gate else None
 
 
@@ -214,7 +214,7 @@ def test_a_key_of_none_is_free_of_what_is_for_each_key():
 
 def test_the_lanes_of_equal_keys_of_two_commands_are_two():
     policy = Policy.of(shard=by_user)
-    assert placed(policy, "app.send", ((7,), {})).lane != placed(policy, "app.call", ((7,), {})).lane
+    assert placed(policy.plan, "app.send", ((7,), {})).lane != placed(policy.plan, "app.call", ((7,), {})).lane
 
 
 def test_keyword_arguments_reach_the_function_that_says_the_shard(queue):

@@ -18,8 +18,8 @@ from djqueue.exceptions import InvalidQueueError, QueueError
 from djqueue.flow.gates import Gate
 from djqueue.messages.envelope import new_id
 from djqueue.queues import queues
+from djqueue.testing.contract.steps import put
 from djqueue.testing.patience import eventually, together
-from djqueue.testing.steps import put
 from djqueue.throttle import ThrottledQueue
 from tests.clock import Clock
 from tests.contract.toy import ToyQueue

@@ -8,18 +8,14 @@ from base64 import b64decode, b64encode
 from collections.abc import Callable, Sequence
 from dataclasses import fields, replace
 from math import inf
-from typing import TYPE_CHECKING, Protocol
+from typing import Protocol
 
 from djqueue import signals
 from djqueue.backends.entries import DELAYED, Claimed, Entry, Lease, untried
 from djqueue.backends.guards import AnyGuard, Debounce, Mark, Ruling, rule
+from djqueue.backends.stores import BaseStore, Budget, Grant
 from djqueue.messages.envelope import new_id
 from djqueue.utils import tell
-
-if TYPE_CHECKING:
-    from djqueue.backends.base import BaseQueue
-    from djqueue.backends.stores import BaseStore, Budget, Grant
-
 
 logger = logging.getLogger(__name__)
 
@@ -56,7 +52,7 @@ def unpack(text: str) -> Entry:
 
 
 class FourVerbs(Protocol):
-    """What is asked of a queue here."""
+    """A queue of texts."""
 
     name: str
 
@@ -104,7 +100,19 @@ def write_back(queue: FourVerbs, leases: Sequence[Lease], now: float) -> list[Le
 logger = logging.getLogger(__name__)
 
 
-def put_guarded(queue: BaseQueue, entry: Entry, guard: AnyGuard, put: Callable[[Entry], bool]) -> bool:
+class QueueWithStore(Protocol):
+    """A queue whose facts are kept somewhere else."""
+
+    alias: str
+    store: BaseStore
+
+    def claim(
+        self, limit: int = 1, lease: float = 60.0, owner: str = "", ahead: int = 0, begin: bool = True
+    ) -> Claimed: ...
+    def release(self, leases: Sequence[Lease]) -> list[Lease]: ...
+
+
+def put_guarded(queue: QueueWithStore, entry: Entry, guard: AnyGuard, put: Callable[[Entry], bool]) -> bool:
     """Put an entry if its guard lets it; whether it did."""
     try:
         ruling, was = _decided(queue.store, entry, guard)
@@ -135,7 +143,7 @@ def _decided(store: BaseStore, entry: Entry, guard: AnyGuard) -> tuple[Ruling, b
             return ruling, was
 
 
-def _put_undecided(queue: BaseQueue, entry: Entry, put: Callable[[Entry], bool], error: Exception) -> bool:
+def _put_undecided(queue: QueueWithStore, entry: Entry, put: Callable[[Entry], bool], error: Exception) -> bool:
     """A debounced command bears to be run too often; not to be forgotten."""
     text = "%s: the store of %s cannot say whether a debounced call counts, so it does"
     tell(logger, logging.ERROR, text, entry.label, queue.alias, exc_info=error)
@@ -151,7 +159,7 @@ def _set_back(store: BaseStore, key: str, was: bytes | None, ruling: Ruling) -> 
         store.swap(key, mark, was, ruling.ttl)
 
 
-def claim_within(queue: BaseQueue, budget: Budget, limit: int, lease: float, owner: str, begin: bool) -> Claimed:
+def claim_within(queue: QueueWithStore, budget: Budget, limit: int, lease: float, owner: str, begin: bool) -> Claimed:
     """Spend first, claim then, hand back what was not used: a crash in between costs slots, and no entry."""
     store = queue.store.shared
     grant = store.take(budget, limit)
@@ -166,7 +174,7 @@ def claim_within(queue: BaseQueue, budget: Budget, limit: int, lease: float, own
     return _as_granted(queue, claimed, grant, budget, limit)
 
 
-def _as_granted(queue: BaseQueue, claimed: Claimed, grant: Grant, budget: Budget, limit: int) -> Claimed:
+def _as_granted(queue: QueueWithStore, claimed: Claimed, grant: Grant, budget: Budget, limit: int) -> Claimed:
     """No more than the budget allows: a run may be longer than the units asked for; and when more may come."""
     spent = grant.count
     if len(claimed) < spent or len(claimed) == spent == limit:

@@ -3,6 +3,6 @@
 :data:`~djqueue.checks.catalogue.CATALOGUE` has every id with its words. Importing this package registers them all.
 """
 
-from djqueue.checks import declared, deployment, queues, servers, throttles, values
+from djqueue.checks import declarations, queues, servers, settings
 
-__all__ = ["declared", "deployment", "queues", "servers", "throttles", "values"]
+__all__ = ["declarations", "queues", "servers", "settings"]

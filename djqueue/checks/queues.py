@@ -1,8 +1,8 @@
-"""What QUEUES says, and whether queues can be made of it. Nothing here connects."""
+"""System checks of QUEUES: can queues be made of it, and do they agree about what they share? Nothing here connects."""
 
 from __future__ import annotations
 
-from collections.abc import Collection, Iterator, Mapping
+from collections.abc import Collection, Hashable, Iterator, Mapping
 from dataclasses import replace
 
 from django.conf import settings
@@ -13,13 +13,13 @@ from djqueue import conf
 from djqueue.backends.base import BaseQueue
 from djqueue.backends.memory.queue import MemoryQueue
 from djqueue.checks.catalogue import ELSEWHERE, TAG, near, near_or_moved, say
-from djqueue.checks.values import VALUES
+from djqueue.checks.settings import VALUES
 from djqueue.exceptions import InvalidQueueError
 from djqueue.queues import build, load_class
 from djqueue.throttle import ELSEWHERE as THROTTLE_ELSEWHERE
 from djqueue.throttle import REQUIRED as THROTTLE_REQUIRED
 from djqueue.throttle import SETTINGS as THROTTLE_KEYS
-from djqueue.throttle import bare
+from djqueue.throttle import ThrottledQueue, bare
 from djqueue.utils import seconds
 
 TWINS = ("QUEUE_CLASS", "QUEUE_NAME", "QUEUE_OPTIONS")
@@ -184,3 +184,41 @@ def check_twins(app_configs=None, **kwargs) -> Iterator[CheckMessage]:
         if place in seen and not isinstance(bare(queue), MemoryQueue):
             yield say("W002", alias=config.alias, other=seen[place])
         seen.setdefault(place, config.alias)
+
+
+# ---- What queues share by name, where they can, and whether they mean the same. Nothing here connects
+
+
+@register(TAG)
+def check_throttles(app_configs=None, **kwargs) -> Iterator[CheckMessage]:
+    """E017, E018: each queue against the first that has the same name."""
+    first: dict[tuple[str, str], tuple[conf.QueueConfig, ThrottledQueue]] = {}
+    for config, queue in made():
+        if not isinstance(queue, ThrottledQueue):
+            continue
+        for kind, name in _names(queue):
+            other, before = first.setdefault((kind, name), (config, queue))
+            named = {"alias": config.alias, "other": other.alias, "name": name}
+            if _place(config, queue) != _place(other, before):
+                yield say("E018", **named)
+            elif kind == "window_name" and before.budget != queue.budget:
+                yield say("E017", **named, ours=_told(queue), theirs=_told(before))
+
+
+def _names(queue: ThrottledQueue) -> Iterator[tuple[str, str]]:
+    for kind in ("window_name", "mod_name"):
+        if name := getattr(queue, kind):
+            yield kind, name
+
+
+def _told(queue: ThrottledQueue) -> str:
+    spacing = f", spaced as {queue.mod_name!r}" if queue.mod_name else ""
+    return f"{queue.budget.window}{spacing}"
+
+
+def _place(config: conf.QueueConfig, queue: ThrottledQueue) -> Hashable:
+    """Queues of one place share facts: a database; a server (of a cluster a slot) and the prefix of all keys there."""
+    if queue.store.database:
+        return (queue.store.database,)
+    _, *server = bare(queue).feed
+    return (*server, config.options.get("PREFIX"))

@@ -11,7 +11,6 @@ import threading
 import time
 from collections.abc import Callable, Iterable, Sequence
 from contextlib import suppress
-from dataclasses import dataclass
 from functools import partial
 from operator import attrgetter
 from queue import Empty, SimpleQueue
@@ -22,10 +21,11 @@ from django.db import connections
 from djqueue import conf, signals
 from djqueue.backends.base import BaseQueue
 from djqueue.consumer.forks import leave_in_children
+from djqueue.consumer.options import Options
 from djqueue.consumer.supervisor import Crew, alike
 from djqueue.queues import queues as all_queues
 from djqueue.registry import autodiscover, registry
-from djqueue.utils import seconds, tell, whole
+from djqueue.utils import tell, whole
 
 __all__ = ["Consumer", "Options"]
 
@@ -35,48 +35,6 @@ say = partial(tell, logger)
 LOOK = 0.5  # seconds between two looks at the threads
 FIRST_ANSWER = 5.0  # seconds in which a store is to answer at the start
 DRAINED, CUT_OFF, STUCK, STORE_UNREACHABLE = 0, 1, 70, 75  # exit codes
-
-
-@dataclass(frozen=True, slots=True)
-class Options:
-    """How a consumer behaves. Durations are seconds."""
-
-    threads: int = 4
-    periodic: bool = True
-    delay: float = 0.1
-    """The first pause of an idle consumer of a polling backend …"""
-    backoff: float = 1.15
-    """… each pause is this many times the last …"""
-    max_delay: float | None = None
-    """… up to this; None for QUEUE_COORDINATOR_DELAY."""
-    lease: float | None = None
-    """How long a claim holds unless it is extended, which it is; None for each queue's own."""
-    grace: float = 25.0
-    """How long what runs may go on after a stop."""
-    strict: bool = False
-    """Serve the queues in the order given, not in turn."""
-    drain: bool = False
-    """Run what is due, then end."""
-    isolate: bool = False
-    """Run what workers have died with in a process of its own, which loads the settings module anew."""
-
-    def __post_init__(self) -> None:
-        whole(self.threads, "threads", least=1)
-        if not self.backoff >= 1:
-            raise ValueError(f"backoff is {self.backoff!r}: give at least 1.")
-        seconds(self.delay, "delay", least=0.001)
-        if self.max_delay is not None:
-            seconds(self.max_delay, "max_delay", least=0.001)
-        seconds(self.grace, "grace")
-        if self.lease is not None:
-            seconds(self.lease, "lease", least=0.1)
-
-    @property
-    def longest_pause(self) -> float:
-        """What ``max_delay`` comes to."""
-        if self.max_delay is not None:
-            return self.max_delay
-        return seconds(conf.get("QUEUE_COORDINATOR_DELAY"), "QUEUE_COORDINATOR_DELAY", least=0.001)
 
 
 class Consumer:

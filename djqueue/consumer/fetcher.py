@@ -1,4 +1,4 @@
-"""How fast to ask, how far ahead, and how much in all."""
+"""The fetcher: how many messages to claim, from which queue, and when; suspects alone."""
 
 from __future__ import annotations
 

@@ -1,4 +1,6 @@
-"""Whether this process is at its limits, of memory, descriptors or threads, and for how long."""
+"""Threads that the consumer cannot do without: they tick, survive what a tick raises, and see when the process is
+at its limits.
+"""
 
 from __future__ import annotations
 

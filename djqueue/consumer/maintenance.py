@@ -1,4 +1,6 @@
-"""Keeps our leases alive, and gives back those of workers that died."""
+"""Leases are extended, those of dead workers given back, time limits kept, and error queues kept within their
+bounds.
+"""
 
 from __future__ import annotations
 

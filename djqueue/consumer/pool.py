@@ -1,4 +1,4 @@
-"""Which workers keep a handler, and for which shard. Called under the lock of the pool."""
+"""The workers: a fixed number of threads that run what is put before them, and which of them keep a handler."""
 
 from __future__ import annotations
 

@@ -8,7 +8,7 @@ from collections.abc import Callable, Hashable, Iterable
 from dataclasses import replace
 from math import inf
 from operator import attrgetter
-from typing import TYPE_CHECKING
+from typing import Protocol
 
 from djqueue.backends.base import BaseQueue
 from djqueue.backends.entries import log_extra
@@ -18,6 +18,7 @@ from djqueue.consumer.in_flight import Held, Holdings
 from djqueue.consumer.isolation import run_isolated
 from djqueue.consumer.loop import Loop, Member, PerServer
 from djqueue.consumer.maintenance import Heart, Reaper, Warden
+from djqueue.consumer.options import Options
 from djqueue.consumer.pool import Pool, Worker
 from djqueue.consumer.scheduler import Scheduler
 from djqueue.consumer.settler import Settler, Settlers
@@ -25,9 +26,6 @@ from djqueue.exceptions import TimeLimitExceeded
 from djqueue.policies.outcomes import Outcome, Verdict
 from djqueue.running.executor import judged, report
 from djqueue.utils import clock, plain, tell
-
-if TYPE_CHECKING:
-    from djqueue.consumer import Consumer
 
 logger = logging.getLogger(__name__)
 
@@ -39,10 +37,21 @@ ON_ITS_WAY = 1.0  # most seconds between the pool and a worker
 LAST_WORDS = 2.0  # seconds to tell the store what we hand back; if it is away the leases run out
 
 
+class Served(Protocol):
+    """What the threads need of their consumer."""
+
+    queues: list[BaseQueue]
+    options: Options
+    name: str
+
+    def lease_of(self, queue: BaseQueue) -> float: ...
+    def shortest_lease_of(self, queue: BaseQueue) -> float: ...
+
+
 class Crew:
     """The threads of one run of a consumer."""
 
-    def __init__(self, consumer: Consumer, limit: int | None):
+    def __init__(self, consumer: Served, limit: int | None):
         options = consumer.options
         self._drain = options.drain
         self.may_end = options.drain or limit is not None

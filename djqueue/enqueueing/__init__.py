@@ -1,0 +1,1 @@
+"""The enqueue side of a call: commands, batch commands, and the producer."""

@@ -5,12 +5,13 @@ from __future__ import annotations
 import inspect
 from collections.abc import Callable, Iterable
 from datetime import datetime
-from typing import Any, Generic, NamedTuple, ParamSpec, TypeVar, Unpack
+from typing import Any, Generic, ParamSpec, TypeVar, Unpack
 
 from asgiref.sync import sync_to_async
 from django.core.exceptions import SynchronousOnlyOperation
 
 from djqueue.enqueueing import producer
+from djqueue.enqueueing.producer import Call
 from djqueue.exceptions import EncodeError, MessageTooLarge
 from djqueue.policies.options import LINGERS, CommandOptions
 from djqueue.policies.policy import Policy
@@ -29,24 +30,6 @@ ELSEWHERE = {
     "send": ": call it, or use .enqueue(...).",
 }
 """What other libraries call it."""
-
-
-class Call(NamedTuple):
-    """The arguments of one call."""
-
-    args: tuple = ()
-    kwargs: dict = {}
-
-    @classmethod
-    def of(cls, given: object) -> Call:
-        """A call from a tuple of positional arguments, a dict of keyword arguments, or a Call."""
-        if isinstance(given, Call):
-            return given
-        if isinstance(given, tuple | list):
-            return cls(tuple(given))
-        if isinstance(given, dict):
-            return cls((), given)
-        raise TypeError(f"enqueue_many() takes tuples (positional arguments) or dicts (keywords), not {given!r}.")
 
 
 class Command(Generic[P, R]):

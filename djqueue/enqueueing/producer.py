@@ -7,7 +7,7 @@ from collections.abc import Callable, Sequence
 from contextlib import nullcontext
 from dataclasses import dataclass
 from functools import partial
-from typing import TYPE_CHECKING, Any
+from typing import Any, NamedTuple, Protocol
 
 from django.db import transaction
 from django.db.backends.base.base import BaseDatabaseWrapper
@@ -26,10 +26,6 @@ from djqueue.running.context import open_entry
 from djqueue.running.inline import run_inline
 from djqueue.utils import slices, tell
 
-if TYPE_CHECKING:
-    from djqueue.enqueueing.command import Call, Command
-
-
 logger = logging.getLogger(__name__)
 
 CHUNK = 1000
@@ -42,6 +38,36 @@ NEWS: dict[type, tuple[tuple[Signal, ...], tuple[Signal, ...]]] = {
     Debounce: ((signals.debounce_missed, signals.enqueued), (signals.debounced,)),
 }
 """What is told of a call that was put, and of one that was not, by its guard."""
+
+
+class Call(NamedTuple):
+    """The arguments of one call."""
+
+    args: tuple = ()
+    kwargs: dict = {}
+
+    @classmethod
+    def of(cls, given: object) -> Call:
+        """A call from a tuple of positional arguments, a dict of keyword arguments, or a Call."""
+        if isinstance(given, Call):
+            return given
+        if isinstance(given, tuple | list):
+            return cls(tuple(given))
+        if isinstance(given, dict):
+            return cls((), given)
+        raise TypeError(f"enqueue_many() takes tuples (positional arguments) or dicts (keywords), not {given!r}.")
+
+
+class Command(Protocol):
+    """What is needed of a command; :class:`djqueue.enqueueing.command.Command` has it."""
+
+    name: str
+    policy: Policy
+    whole: bool
+
+    def as_asked(self, func: object, call: tuple[tuple, dict]) -> tuple[tuple, dict]: ...
+    def identity(self, call: Call, policy: Policy) -> tuple[dict[str, object], object]: ...
+    def merged(self, merge: Callable, waits: tuple[tuple, dict], new: tuple[tuple, dict]) -> Call: ...
 
 
 @dataclass(slots=True)

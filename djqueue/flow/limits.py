@@ -13,6 +13,8 @@ from djqueue.flow.windows import Window, of_starts
 from djqueue.utils import priority as checked_priority
 from djqueue.utils import seconds, whole
 
+USUAL_RUN = 32
+"""Entries of a shard that one worker is given at once, unless the option ``run`` says otherwise."""
 MOST = 1000
 """Entries that may be handed to one worker at once, at most."""
 _NAME = re.compile(r"[^\s:*\x00-\x1f]{1,64}")

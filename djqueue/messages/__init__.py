@@ -1,0 +1,1 @@
+"""Messages: the signed envelope, its codecs, its metadata, and the errors that travel with it."""

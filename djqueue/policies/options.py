@@ -6,9 +6,8 @@ from collections.abc import Callable, Iterable
 from datetime import datetime, timedelta
 from typing import Any, Literal, TypedDict
 
-from djqueue.flow.limits import Batch, Throttle, up_to
+from djqueue.flow.limits import USUAL_RUN, Batch, Throttle, up_to
 from djqueue.policies.backoff import Backoff, Wait, backoff_of
-from djqueue.policies.placement import USUAL_RUN
 from djqueue.utils import moment, nearest, priority, seconds, whole
 
 Duration = float | timedelta

@@ -8,10 +8,10 @@ all commands are within that share the throttle of that name.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import replace
 from functools import lru_cache
-from typing import TYPE_CHECKING, Any, NamedTuple
+from typing import Any, NamedTuple
 
 from djqueue import conf
 from djqueue.flow.gates import Gate
@@ -19,12 +19,8 @@ from djqueue.flow.limits import MOST, Batch, Throttle
 from djqueue.flow.windows import Window
 from djqueue.messages.fingerprint import fingerprint
 
-if TYPE_CHECKING:
-    from djqueue.policies.policy import Policy
-
 LONGEST = 200
 """Characters of a lane's name; of a longer one the end is hashed."""
-USUAL_RUN = 32
 Key = Callable[..., Any] | int | str
 """A function of a call's arguments, or what it would return for all of them."""
 
@@ -48,18 +44,26 @@ class Plan(NamedTuple):
     """Whether what they share there is shared by those of one key only."""
 
 
-def plan_of(policy: Policy) -> Plan | None:
-    """What its options make of lanes, if anything. Raises ValueError for what would take more than two levels."""
-    if policy.shard is None and not (policy.concurrency or policy.throttle or policy.batch):
+def plan_of(
+    shard: Key | None,
+    concurrency: int | None,
+    throttles: Sequence[Throttle],
+    batch: Batch | None,
+    key_of_concurrency: Key | None,
+    run: int,
+) -> Plan | None:
+    """The plan that options make; None: no lane. Raises ValueError for what would take more than two levels."""
+    if shard is None and not (concurrency or throttles or batch):
         return None
-    key, own = _one_key(policy), [one for one in policy.throttle if one.name is None]
-    named = _one_name([one for one in policy.throttle if one.name is not None])
-    most = policy.concurrency or 0
-    wide = Gate(most=0 if policy.key else most, windows=_windows(own, keyed=False))
+    key = _one_key(shard, throttles, key_of_concurrency if concurrency else None)
+    own = [throttle for throttle in throttles if throttle.name is None]
+    named = _one_name([throttle for throttle in throttles if throttle.name is not None])
+    most = concurrency or 0
+    wide = Gate(most=0 if key_of_concurrency else most, windows=_windows(own, keyed=False))
     narrow = Gate(
-        ordered=policy.shard is not None,
-        run=1 if policy.shard is None or policy.batch or policy.throttle else policy.run,  # each start asks its window
-        most=most if policy.key else 0,
+        ordered=shard is not None,
+        run=1 if shard is None or batch or throttles else run,  # each start asks its window
+        most=most if key_of_concurrency else 0,
         windows=_windows(own, keyed=True),
     )
     if key is None:
@@ -70,10 +74,10 @@ def plan_of(policy: Policy) -> Plan | None:
         if outer is not None:
             raise ValueError(THREE_LEVELS.format(name=named[0].name))
         outer = Gate(windows=tuple(one.measure for one in named))
-    if outer is not None and (policy.batch or not outer.most):  # where runs count by their entries, they are of one
+    if outer is not None and (batch or not outer.most):  # where runs count by their entries, they are of one
         outer = replace(outer, run=MOST)
     shared, each = (named[0].name, named[0].key is not None) if named else ("", False)
-    return Plan(key, gate, policy.batch, outer, shared, each)
+    return Plan(key, gate, batch, outer, shared, each)
 
 
 THREE_LEVELS = (
@@ -99,14 +103,14 @@ KEY_OF_ITS_SHARD = (
 )
 
 
-def _one_key(policy: Policy) -> Key | None:
-    """What all that is said for each key agree on. Raises ValueError."""
-    said = [("shard=", policy.shard), ("key= (of concurrency=)", policy.key if policy.concurrency else None)]
-    said += [(f"Throttle({one.limit}, {one.window:g}, key=…)", one.key) for one in policy.throttle]
+def _one_key(shard: Key | None, throttles: Sequence[Throttle], key_of_concurrency: Key | None) -> Key | None:
+    """The key that all options with a key agree on. Raises ValueError."""
+    said = [("shard=", shard), ("key= (of concurrency=)", key_of_concurrency)]
+    said += [(f"Throttle({one.limit}, {one.window:g}, key=…)", one.key) for one in throttles]
     keys = [(name, key) for name, key in said if key is not None]
     if any(key != keys[0][1] for _, key in keys):
         raise ValueError(TWO_KEYS.format(names=" and ".join(name for name, _ in keys)))
-    if policy.shard is not None and policy.concurrency and policy.key:
+    if shard is not None and key_of_concurrency:
         raise ValueError(KEY_OF_ITS_SHARD)
     return keys[0][1] if keys else None
 
@@ -150,9 +154,8 @@ class Place(NamedTuple):
 NOWHERE = Place()
 
 
-def placed(policy: Policy, name: str, call: tuple[tuple, Mapping[str, Any]]) -> Place:
+def placed(plan: Plan | None, name: str, call: tuple[tuple, Mapping[str, Any]]) -> Place:
     """The lane of a call of the command of that name, and its gate as text."""
-    plan = policy.plan
     if plan is None:
         return NOWHERE
     prefix = conf.get("QUEUE_TUBE_PREFIX")

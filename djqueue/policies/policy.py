@@ -12,14 +12,14 @@ from djqueue import conf
 from djqueue.backends.entries import Entry, Lease
 from djqueue.backends.guards import AnyGuard, Debounce, Guard, Unique
 from djqueue.exceptions import Discard, Fail, Retry, Throttled
-from djqueue.flow.limits import Batch, Throttle
+from djqueue.flow.limits import USUAL_RUN, Batch, Throttle
 from djqueue.messages.failures import LONGEST_REASON, kind_of, text_of
 from djqueue.messages.fingerprint import fingerprint
 from djqueue.policies import backoff
 from djqueue.policies.backoff import Backoff, Wait, path_of, wait_after
 from djqueue.policies.options import OPTIONS, changes_of, refuse_contradictions
 from djqueue.policies.outcomes import Outcome, Verdict, is_ordered
-from djqueue.policies.placement import USUAL_RUN, Plan, placed, plan_of
+from djqueue.policies.placement import Plan, placed, plan_of
 from djqueue.utils import seconds, whole
 
 WINDOWS = 10
@@ -81,7 +81,8 @@ class Policy:
         object.__setattr__(self, "guarded", bool(self.debounce or self.unique))
         object.__setattr__(self, "needs", frozenset(name for name, asks in _NEEDS.items() if asks(self)))
         object.__setattr__(self, "asks", tuple(name for name in _PER_CALL if callable(getattr(self, name))))
-        object.__setattr__(self, "plan", plan_of(self))
+        plan = plan_of(self.shard, self.concurrency, self.throttle, self.batch, self.key, self.run)
+        object.__setattr__(self, "plan", plan)
 
     @classmethod
     def of(cls, **given) -> Policy:
@@ -128,7 +129,7 @@ class Policy:
 
     def admit(self, data: bytes, id: str, label: str, call: tuple[tuple, dict] = ((), {})) -> Entry:
         """The entry that a call becomes. Raises what a function of its arguments does that says its shard or key."""
-        lane, gate = placed(self, label, call)
+        lane, gate = placed(self.plan, label, call)
         priority = conf.get("QUEUE_DEFAULT_PRIORITY") if self.priority is None else self.priority
         return Entry(data, id, priority, self.run_at, self.delay, lane, label=label, gate=gate)
 

@@ -11,7 +11,7 @@ from contextvars import Context, ContextVar, copy_context
 from dataclasses import dataclass, field
 from functools import partial
 from math import inf
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 from asgiref.sync import SyncToAsync, ThreadSensitiveContext, sync_to_async
 from django.db import connections
@@ -22,12 +22,10 @@ from djqueue.exceptions import TimeLimitExceeded
 from djqueue.messages.envelope import Envelope, open_envelope
 from djqueue.messages.failures import LONGEST_REASON
 from djqueue.messages.metadata import carriers
+from djqueue.policies.policy import Policy
+from djqueue.registry import Command
 from djqueue.running.result_store import Progress, is_cancelled, report_progress
 from djqueue.utils import ChildrenEnd, run_in_parent, tell
-
-if TYPE_CHECKING:
-    from djqueue.enqueueing.command import Command
-    from djqueue.policies.policy import Policy
 
 logger = logging.getLogger(__name__)
 

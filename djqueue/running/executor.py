@@ -1,4 +1,4 @@
-"""One start of a message, or of several at once, and what its end means."""
+"""From leases to verdicts: verify, look up, refuse, decode, run, judge, report."""
 
 from __future__ import annotations
 
@@ -13,13 +13,12 @@ from itertools import islice, takewhile
 from djqueue import signals
 from djqueue.backends.base import BaseQueue, Entry, Lease
 from djqueue.backends.entries import log_extra
-from djqueue.enqueueing.command import Command
 from djqueue.exceptions import InvalidMessage
 from djqueue.messages.envelope import Envelope
 from djqueue.messages.failures import kind_of, release, text_of
 from djqueue.policies.outcomes import Outcome, Verdict, hold_of, not_now
 from djqueue.policies.policy import Policy
-from djqueue.registry import registry
+from djqueue.registry import Command, registry
 from djqueue.running.context import Awaiter, Control, CurrentMessage, LoopControl, TooLate, open_entry, run
 from djqueue.running.handlers import Binding, run_items
 from djqueue.running.result_store import packed_end

@@ -8,14 +8,11 @@ import logging
 from collections.abc import Callable, Hashable, Sequence
 from contextvars import Context, copy_context
 from functools import partial
-from typing import TYPE_CHECKING, Any, Protocol
+from typing import Any, Protocol
 
 from djqueue.exceptions import PartialFailure
 from djqueue.running.context import Awaiter, CurrentMessage, run_batch, run_coroutine, with_own_thread
 from djqueue.utils import run_in_parent, tell
-
-if TYPE_CHECKING:
-    from djqueue.enqueueing.batch import BatchFunction
 
 logger = logging.getLogger(__name__)
 
@@ -26,6 +23,12 @@ class Handler(Protocol):
     def start(self) -> Any: ...
     def perform(self, *requests: Any) -> Any: ...
     def stop(self) -> Any: ...
+
+
+class BatchCommand(Protocol):
+    """What is needed of a command that is given several calls at once."""
+
+    def perform(self, items: Sequence[object], lane: str, binding: Binding) -> Any: ...
 
 
 class Binding:
@@ -66,7 +69,7 @@ class Binding:
 
 
 def run_items(
-    command: BatchFunction,
+    command: BatchCommand,
     items: Sequence[object],
     messages: Sequence[CurrentMessage],
     lane: str,

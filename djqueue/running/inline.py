@@ -7,18 +7,15 @@ from collections.abc import Coroutine
 from concurrent.futures import ThreadPoolExecutor
 from contextvars import copy_context
 from dataclasses import replace
-from typing import TYPE_CHECKING
 
 from djqueue.backends.base import BaseQueue, Entry, Lease
 from djqueue.messages.envelope import Envelope
 from djqueue.policies.outcomes import Outcome, Verdict
 from djqueue.policies.policy import Policy
+from djqueue.registry import Command
 from djqueue.running import result_store
 from djqueue.running.context import Control, CurrentMessage, open_entry, run
 from djqueue.running.handlers import Binding, run_items
-
-if TYPE_CHECKING:
-    from djqueue.enqueueing.command import Command
 
 
 def run_inline(queue: BaseQueue, entry: Entry, command: Command, policy: Policy) -> None:

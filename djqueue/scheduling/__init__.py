@@ -1,0 +1,1 @@
+"""When something is due: crontab, and timetables that say what becomes of missed ticks."""

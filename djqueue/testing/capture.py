@@ -10,8 +10,7 @@ from django.db import connections
 from djqueue import signals
 from djqueue.backends.base import Record
 from djqueue.queues import queues
-from djqueue.testing.commits import refuse_eager, registered, run_registered
-from djqueue.testing.waiting import Enqueued
+from djqueue.testing.assertions import Enqueued, refuse_eager, registered, run_registered
 
 
 def capture_enqueued(using: str = "default") -> AbstractContextManager[list[Enqueued]]:

@@ -12,7 +12,7 @@ from djqueue.backends.base import BaseQueue, NoStore
 from djqueue.backends.memory.queue import MemoryQueue, MemoryStore
 from djqueue.exceptions import NotSupported
 from djqueue.queues import queues as all_queues
-from djqueue.testing.commits import commit, send
+from djqueue.testing.assertions import commit, send
 from djqueue.throttle import bare
 from djqueue.utils import moment, seconds
 

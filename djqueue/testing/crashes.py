@@ -7,7 +7,7 @@ from contextlib import contextmanager
 
 from djqueue.backends.base import BaseQueue, Lease
 from djqueue.enqueueing.command import Command
-from djqueue.testing.waiting import AnyCommand, command_of
+from djqueue.testing.assertions import AnyCommand, command_of
 from djqueue.utils import whole
 
 POINTS = {

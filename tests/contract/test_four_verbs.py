@@ -12,7 +12,7 @@ from djqueue.backends.base import BaseQueue, Debounce, Fact, Guard
 from djqueue.backends.database.queue import DatabaseQueue
 from djqueue.backends.memory.queue import MemoryQueue, MemoryStore
 from djqueue.exceptions import EncodeError, InvalidMessage, InvalidQueueError, MessageTooLarge
-from djqueue.testing.steps import claim, entry, names, put, send
+from djqueue.testing.contract.steps import claim, entry, names, put, send
 from tests.contract.toy import ToyQueue
 
 

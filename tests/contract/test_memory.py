@@ -6,9 +6,9 @@ import pytest
 
 from djqueue.backends.base import Debounce, Entry, Guard
 from djqueue.backends.memory.queue import MemoryQueue
-from djqueue.testing.machine import run_machine
+from djqueue.testing.contract.machine import run_machine
+from djqueue.testing.contract.steps import claim, entry, names, nothing_to_claim, put, send, with_counts
 from djqueue.testing.patience import together
-from djqueue.testing.steps import claim, entry, names, nothing_to_claim, put, send, with_counts
 from tests.clock import Clock
 
 

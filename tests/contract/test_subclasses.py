@@ -3,7 +3,7 @@
 import pytest
 
 from djqueue.backends.entries import READY
-from djqueue.testing.steps import claim, put
+from djqueue.testing.contract.steps import claim, put
 
 
 def of_a_region(backend):

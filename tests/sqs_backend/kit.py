@@ -5,7 +5,7 @@ from functools import partial
 
 from djqueue.backends.entries import Entry
 from djqueue.messages.envelope import new_id
-from djqueue.testing.steps import with_counts
+from djqueue.testing.contract.steps import with_counts
 
 
 def work(count=1, data=b"work", **fields):

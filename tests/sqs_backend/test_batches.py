@@ -6,8 +6,8 @@ from botocore.exceptions import EndpointConnectionError
 from djqueue.backends.base import Guard
 from djqueue.backends.sqs import connection
 from djqueue.exceptions import MessageTooLarge, NotSent, QueueError
+from djqueue.testing.contract.steps import claim, names, put, with_counts
 from djqueue.testing.patience import together
-from djqueue.testing.steps import claim, names, put, with_counts
 from tests.sqs_backend.kit import ids, work
 
 pytestmark = pytest.mark.backends("sqs", "sqs-fifo")

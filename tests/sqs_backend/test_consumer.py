@@ -11,7 +11,7 @@ from djqueue.decorators import queue_command
 from djqueue.messages.failures import notes
 from djqueue.queues import queues
 from djqueue.testing import eventually
-from djqueue.testing.steps import claim
+from djqueue.testing.contract.steps import claim
 from tests.faults.commands import die_by_exit, work
 from tests.faults.crew import PATIENCE, Crew
 from tests.life import heard, serving

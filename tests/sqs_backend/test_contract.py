@@ -5,9 +5,9 @@ import pytest
 from djqueue.backends.memory.queue import MemoryStore
 from djqueue.backends.sqs import queue as queue_module
 from djqueue.testing import GuardContract, LeaseContract, QueueContract, WakeContract, eventually
-from djqueue.testing.contract import NOTHING
+from djqueue.testing.contract.queue import NOTHING
+from djqueue.testing.contract.steps import put
 from djqueue.testing.patience import PATIENCE
-from djqueue.testing.steps import put
 from tests.backends import FULL
 from tests.contract.test_backends import OnEachBackend
 

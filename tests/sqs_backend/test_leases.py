@@ -11,8 +11,8 @@ from djqueue.backends import fallback
 from djqueue.backends.sqs import protocol
 from djqueue.backends.sqs.queue import SqsQueue
 from djqueue.exceptions import NotSupported, QueueError
+from djqueue.testing.contract.steps import claim, entry, names, nothing_to_claim, put, with_counts
 from djqueue.testing.patience import PATIENCE, eventually, together
-from djqueue.testing.steps import claim, entry, names, nothing_to_claim, put, with_counts
 from tests.sqs_backend.kit import counts, ids, untried, work
 
 pytestmark = pytest.mark.backends("sqs", "sqs-fifo")

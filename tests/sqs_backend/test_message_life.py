@@ -19,8 +19,8 @@ from djqueue.policies.outcomes import Outcome
 from djqueue.queues import queues
 from djqueue.running.executor import execute
 from djqueue.running.settle import settle
+from djqueue.testing.contract.steps import claim, nothing_to_claim, put, with_counts
 from djqueue.testing.patience import eventually, together
-from djqueue.testing.steps import claim, nothing_to_claim, put, with_counts
 from tests.life import Gate, claim_one, heard, message_for, only, run_one, serving
 from tests.sqs_backend.kit import ids, work
 

@@ -11,8 +11,8 @@ from djqueue.backends.sqs.messages import runs, units
 from djqueue.exceptions import NotSupported
 from djqueue.flow.gates import HOLD_LANE, Gate
 from djqueue.queues import queues
+from djqueue.testing.contract.steps import claim, entry, names, put, with_counts
 from djqueue.testing.patience import eventually
-from djqueue.testing.steps import claim, entry, names, put, with_counts
 from tests.life import heard, serving
 from tests.sqs_backend.kit import counts, untried
 

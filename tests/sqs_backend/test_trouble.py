@@ -9,8 +9,8 @@ from botocore.exceptions import ClientError
 from djqueue.backends.sqs.queue import SqsQueue, clients
 from djqueue.backends.stores import NoStore
 from djqueue.exceptions import InvalidQueueError
+from djqueue.testing.contract.steps import claim, put
 from djqueue.testing.patience import together
-from djqueue.testing.steps import claim, put
 from tests.sqs_backend.kit import work
 
 pytestmark = pytest.mark.backends("sqs")

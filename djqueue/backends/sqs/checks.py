@@ -2,24 +2,20 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
+from collections.abc import Iterable
 
 from botocore.exceptions import BotoCoreError, ClientError
 from django.core.checks import CheckMessage, Error, Warning
 
 from djqueue.backends.sqs.connection import Link, is_hidden
 from djqueue.backends.sqs.protocol import LONGEST_KEPT
-from djqueue.backends.stores import NoStore
+from djqueue.backends.stores import BaseStore, NoStore
 from djqueue.exceptions import InvalidQueueError
 
-if TYPE_CHECKING:
-    from djqueue.backends.sqs.queue import SqsQueue
 
-
-def check_queue(queue: SqsQueue) -> list[CheckMessage]:
-    """Of the queue and its error queue. Connects. Says nothing of what SQS lets nobody see."""
-    both = [one for one in (queue, queue.dead) if one is not None]
-    return [*_store(queue), *(message for one in both for message in _check(one._link))]
+def check_links(links: Iterable[Link]) -> list[CheckMessage]:
+    """Of a queue and its error queue. Connects. Says nothing of what SQS lets nobody see."""
+    return [message for link in links for message in _check(link)]
 
 
 def _check(link: Link) -> list[CheckMessage]:
@@ -36,11 +32,12 @@ def _check(link: Link) -> list[CheckMessage]:
     return [*_redrive(link, found), *_retention(link, found)]
 
 
-def _store(queue: SqsQueue) -> list[CheckMessage]:
-    if not queue.is_fifo or (queue.store is not None and not isinstance(queue.store, NoStore)):
+def check_store(described: str, store: BaseStore | None) -> list[CheckMessage]:
+    """Of a FIFO queue."""
+    if store is not None and not isinstance(store, NoStore):
         return []
     hint = "Give it a STORE: there it notes what it gives back, as nobody can write on a message."
-    return [Error(f"{queue.describe()} is a FIFO queue without a store.", hint=hint, id="djqueue.E303")]
+    return [Error(f"{described} is a FIFO queue without a store.", hint=hint, id="djqueue.E303")]
 
 
 def _redrive(link: Link, found: dict) -> list[CheckMessage]:

@@ -21,7 +21,7 @@ from djqueue.backends.base import DEAD_SUFFIX, LeasedQueue
 from djqueue.backends.entries import Claimed, Entry, Fact, Lease, QueueStats
 from djqueue.backends.guards import AnyGuard
 from djqueue.backends.sqs import protocol
-from djqueue.backends.sqs.checks import check_queue
+from djqueue.backends.sqs.checks import check_links, check_store
 from djqueue.backends.sqs.connection import ClientError, Link, clients, code_of
 from djqueue.backends.sqs.messages import Changes, Messages, Received, units
 from djqueue.backends.sqs.protocol import AT_ONCE, clock
@@ -286,7 +286,9 @@ class SqsQueue(LeasedQueue):
         return self._link.where
 
     def check(self) -> list:
-        return check_queue(self)
+        links = [queue._link for queue in (self, self.dead) if queue is not None]
+        stores = check_store(self.describe(), self.store) if self.is_fifo else []
+        return [*stores, *check_links(links)]
 
     def close(self) -> None:
         """Give back what a nap has received and nobody claimed; it counts as nothing."""

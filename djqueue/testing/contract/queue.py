@@ -16,8 +16,8 @@ from math import inf
 from djqueue.backends.base import Claimed, Entry
 from djqueue.exceptions import InvalidMessage
 from djqueue.messages.envelope import new_id
+from djqueue.testing.contract.steps import Contract, claim, entry, names, nothing_to_claim, put, with_counts
 from djqueue.testing.patience import PATIENCE, together
-from djqueue.testing.steps import Contract, claim, entry, names, nothing_to_claim, put, with_counts
 
 TEXTS = [
     "plain",

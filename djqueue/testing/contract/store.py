@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 from djqueue.backends.base import BaseStore
+from djqueue.testing.contract.steps import Contract
 from djqueue.testing.patience import eventually, together
-from djqueue.testing.steps import Contract
 
 
 class StoreContract(Contract):

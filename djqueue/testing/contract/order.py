@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
+from djqueue.testing.contract.steps import Contract, claim, entry, names, put, until_now_is, with_counts
 from djqueue.testing.patience import eventually
-from djqueue.testing.steps import Contract, claim, entry, names, put, until_now_is, with_counts
 
 HIGHEST, LOWEST = 2**31 - 1, -(2**31)
 

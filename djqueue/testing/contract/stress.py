@@ -11,8 +11,9 @@ from dataclasses import dataclass, field
 from math import inf
 
 from djqueue.backends.base import BaseQueue, Lease
+from djqueue.testing.contract.machine import run_machine
+from djqueue.testing.contract.steps import Contract, entry, with_counts
 from djqueue.testing.patience import PATIENCE, together
-from djqueue.testing.steps import entry, with_counts
 
 PAUSE = 0.002
 """Seconds between two looks of a thread that found nothing."""
@@ -158,3 +159,25 @@ class Stress:
         """Whether something is still to do; AssertionError when the time is over."""
         assert time.monotonic() < self._end, f"{self.entries - len(self.ledger.completed)} entries are not done in time"
         return len(self.ledger.completed) < self.entries
+
+
+# ---- The promises of leases under many threads, and against a model
+
+
+class StressContract(Contract):
+    """The slower suites: threads that race, and random sequences of verbs compared with a model."""
+
+    examples = 15
+    """How many random sequences are tried."""
+
+    def test_to6_to8_nothing_is_lost_completed_twice_or_taken_from_a_live_holder(self):
+        queue = self.queue("lease", "fence", "count")
+        ledger = Stress(queue).run()
+        assert ledger.reaped > 0
+        stats = queue.stats()
+        assert (stats.ready, stats.delayed, stats.leased, stats.dead) == (0, 0, 0, 0)
+        assert stats.done == len(ledger.accepted)
+
+    def test_random_verbs_do_what_they_do_to_the_model(self):
+        self.queue("lease", "inspect", "idempotent", "priority", "order", "count", "fence")
+        run_machine(lambda: self.queue(), examples=self.examples)

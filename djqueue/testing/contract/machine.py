@@ -7,9 +7,9 @@ from typing import Any
 
 from djqueue.backends.base import AnyGuard, BaseQueue, Debounce, Entry, Guard, Lease, Unique
 from djqueue.backends.entries import DEAD, DELAYED, LEASED, READY
-from djqueue.testing.model import AGES_AGO, Model
+from djqueue.testing.contract.model import AGES_AGO, Model
+from djqueue.testing.contract.steps import entry, with_counts
 from djqueue.testing.patience import eventually
-from djqueue.testing.steps import entry, with_counts
 
 NEVER = 100_000.0
 """Seconds that no test lasts."""

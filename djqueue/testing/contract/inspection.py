@@ -1,14 +1,23 @@
-"""What operators see and do: find, remove, amend, peek and stats."""
+"""What operators see and do: find, remove, amend, peek, stats, and the queue of failed messages."""
 
 from __future__ import annotations
 
 from dataclasses import replace
 
-from djqueue.backends.base import BaseQueue, Record
+from djqueue.backends.base import BaseQueue, Entry, Record
 from djqueue.backends.entries import DELAYED, LEASED, READY
 from djqueue.messages.envelope import new_id
+from djqueue.testing.contract.steps import (
+    Contract,
+    claim,
+    entry,
+    names,
+    nothing_to_claim,
+    put,
+    until_now_is,
+    with_counts,
+)
 from djqueue.testing.patience import eventually, together
-from djqueue.testing.steps import Contract, claim, entry, names, nothing_to_claim, put, with_counts
 
 
 def pages(queue: BaseQueue, state: str, size: int) -> list[list[Record]]:
@@ -182,3 +191,194 @@ class InspectContract(Contract):
         assert (stats.ready, stats.delayed, stats.leased, stats.dead) == (0, 0, 1, 1)
         assert queue.release([held]) == [held]
         assert names(claim(queue)) == ["held"]
+
+
+# ---- The error queue: the order of deaths, the way back, and its bounds
+
+
+def died(queue: BaseQueue, order: str, **priorities: int) -> dict[str, Entry]:
+    """Entries of one letter that died in this order; their priorities are 0 if not given."""
+    made: dict[str, Entry] = {}
+    for name in sorted(order):
+        made |= put(queue, name, priority=priorities.get(name, 0))
+    leases = {lease.entry.data.decode(): lease for lease in claim(queue, len(order))}
+    for name in order:
+        assert queue.bury([leases[name]]) == [leases[name]]
+    return made
+
+
+def dead(queue: BaseQueue) -> str:
+    """The names of what stands in the error queue, in order."""
+    return "".join(record.entry.data.decode() for record in queue.dead.peek(READY))
+
+
+class ErrorsContract(Contract):
+    """What the error queue of a queue with leases keeps."""
+
+    def test_a_buried_entry_shows_what_went_wrong(self):
+        queue = self.queue("inspect")
+        put(queue, "work", label="app.commands.work", priority=3)
+        (lease,) = claim(queue)
+        queue.bury([with_counts(lease, failures=1, note='["Traceback …"]')])
+        (record,) = queue.dead.peek(READY)
+        assert record == queue.dead.find(lease.entry.id) or record.entry == queue.dead.find(lease.entry.id).entry
+        shown = record.entry
+        assert (shown.data, shown.label, shown.attempts, shown.failures) == (b"work", "app.commands.work", 1, 1)
+        assert shown.note == '["Traceback …"]'
+
+    def test_a_revived_entry_waits_with_its_counts_afresh(self):
+        queue = self.queue("lease")
+        made = put(queue, "work", "other")
+        leases = [with_counts(lease, failures=4, lost=2, attempts=6) for lease in claim(queue, 2)]
+        queue.bury(leases)
+        revived_at = queue.now()
+        assert queue.revive([made["work"].id, new_id()]) == 1
+        assert (len(queue), len(queue.dead)) == (1, 1)
+        (lease,) = claim(queue)
+        assert lease.entry.created >= revived_at  # its age begins anew too
+        fresh = replace(lease.entry, created=0.0, run_at=0.0, note="")
+        assert fresh == replace(made["work"], attempts=1)
+        assert queue.complete([lease]) == [lease]
+
+    def test_an_entry_is_revived_once(self):
+        queue = self.queue("lease")
+        put(queue, *map(str, range(20)))
+        ids = [lease.entry.id for lease in queue.bury(claim(queue, 20))]
+        assert sum(together(*[lambda: queue.revive(ids)] * 6, last=queue.close)) == 20
+        assert queue.revive(ids) == 0
+        assert (len(queue), len(queue.dead)) == (20, 0)
+
+    def test_a_dead_entry_that_somebody_holds_is_not_revived(self):
+        queue = self.queue("lease")
+        put(queue, "work")
+        queue.bury(claim(queue))
+        (held,) = claim(queue.dead)
+        assert queue.revive([held.entry.id]) == 0
+        assert queue.dead.release([held]) == [held]
+        assert queue.revive([held.entry.id]) == 1
+
+    def test_a_revived_entry_is_nobodys(self):
+        queue = self.queue("lease")
+        put(queue, "work")
+        leases = claim(queue)
+        queue.bury(leases)
+        queue.revive([leases[0].entry.id])
+        assert queue.complete(leases) == queue.touch(leases) == []
+        assert names(claim(queue)) == ["work"]
+        assert nothing_to_claim(queue)
+
+    def test_the_error_queue_can_be_removed_from_and_flushed(self):
+        queue = self.queue("inspect")
+        made = put(queue, "a", "b", "c")
+        queue.bury(claim(queue, 3))
+        assert queue.dead.remove([made["a"].id]) == 1
+        assert len(queue.dead) == 2
+        queue.dead.flush()
+        assert (len(queue.dead), queue.stats().dead) == (0, 0)
+
+    def test_the_dead_stand_in_the_order_in_which_they_died(self):
+        queue = self.queue("inspect", "priority")
+        died(queue, "cbdae", a=-3, b=7, d=1, e=9)
+        assert dead(queue) == "cbdae"
+        (first,) = queue.dead.peek(READY, 1)
+        assert [record.entry.data for record in queue.dead.peek(READY, 2, after=first.cursor)] == [b"b", b"d"]
+        assert names(claim(queue.dead, 5)) == list("cbdae")
+
+    def test_the_dead_keep_their_priority(self):
+        queue = self.queue("inspect", "priority")
+        made = died(queue, "ab", a=-3, b=7)
+        assert [queue.dead.find(made[name].id).entry.priority for name in "ab"] == [-3, 7]
+        assert [lease.entry.priority for lease in claim(queue.dead, 2)] == [-3, 7]
+
+    def test_the_moment_of_a_death_is_shown(self):
+        queue = self.queue("inspect")
+        put(queue, "work", run_at=queue.now() - 1000)
+        leases = claim(queue)
+        before = queue.now()
+        queue.bury(leases)
+        (record,) = queue.dead.peek(READY)
+        assert before - 0.01 <= record.at <= queue.now() + 0.01
+
+    def test_a_dead_one_that_was_held_goes_back_to_its_place(self):
+        queue = self.queue("inspect", "priority")
+        died(queue, "cab", b=5)
+        queue.dead.release(claim(queue.dead, 3))
+        assert dead(queue) == "cab"
+
+    def test_one_that_dies_again_stands_last(self):
+        queue = self.queue("inspect")
+        made = died(queue, "abc")
+        queue.revive([made["a"].id])
+        queue.bury(claim(queue))
+        assert dead(queue) == "bca"
+
+    def test_what_is_revived_stands_behind_what_waits(self):
+        queue = self.queue("inspect")
+        made = died(queue, "ab")
+        put(queue, "waits")
+        before = queue.now()
+        assert queue.revive([made["b"].id]) == 1
+        assert queue.revive([made["a"].id]) == 1
+        assert queue.find(made["b"].id).at >= before - 0.01
+        put(queue, "last")
+        assert names(claim(queue, 4)) == ["waits", "b", "a", "last"]
+
+    def test_what_is_revived_has_its_priority_again(self):
+        queue = self.queue("inspect", "priority")
+        made = died(queue, "abc", a=1, b=2, c=-1)
+        put(queue, "waits", priority=1)
+        assert queue.revive([one.id for one in made.values()]) == 3
+        assert names(claim(queue, 4)) == ["b", "waits", "a", "c"]
+
+    # ---- trim
+
+    def test_what_died_first_is_trimmed_first(self):
+        queue = self.queue("inspect", "priority")
+        died(queue, "dbaec", a=4, b=9, d=-2)
+        assert queue.dead.trim(most=3) == 2
+        assert dead(queue) == "aec"
+        assert queue.dead.trim(most=3) == queue.dead.trim(most=100) == queue.dead.trim() == 0
+        assert queue.dead.trim(most=0) == 3
+        assert (dead(queue), queue.stats().dead) == ("", 0)
+
+    def test_what_died_long_ago_is_trimmed(self):
+        queue = self.queue("inspect", "priority")
+        made = died(queue, "ba", a=-1)
+        last = queue.dead.find(made["a"].id).at
+        until_now_is(queue, last + 0.6)
+        died(queue, "c", c=5)
+        assert queue.dead.trim(age=60) == 0
+        assert queue.dead.trim(age=queue.now() - last - 0.01) == 2
+        assert dead(queue) == "c"
+
+    def test_what_was_due_long_ago_and_died_now_is_not_trimmed(self):
+        queue = self.queue("inspect")
+        put(queue, "work", run_at=queue.now() - 1000)
+        queue.bury(claim(queue))
+        assert queue.dead.trim(age=60) == 0
+
+    def test_both_bounds_hold_and_no_more_is_trimmed_than_the_limit(self):
+        queue = self.queue("inspect")
+        died(queue, "abcdefgh")
+        until_now_is(queue.dead, queue.dead.peek(READY)[-1].at + 0.01)
+        assert queue.dead.trim(most=7, age=60) == 1
+        assert queue.dead.trim(most=3, limit=2) == 2
+        assert queue.dead.trim(age=0.005, limit=2) == 2
+        assert dead(queue) == "fgh"
+        assert queue.dead.trim(most=100, age=0.005) == 3
+
+    def test_a_dead_one_that_somebody_holds_is_neither_counted_nor_trimmed(self):
+        queue = self.queue("inspect")
+        died(queue, "abc")
+        (held,) = claim(queue.dead)
+        assert queue.dead.trim(most=2) == 0
+        assert queue.dead.trim(most=1) == 1
+        assert queue.dead.trim(most=0, age=0.0) == 1
+        assert queue.dead.release([held]) == [held]
+        assert dead(queue) == "a"
+
+    def test_several_trim_no_more_than_one_would(self):
+        queue = self.queue("inspect")
+        died(queue, "abcdefghijklmnop")
+        assert sum(together(*[lambda: queue.dead.trim(most=6)] * 4, last=queue.close)) == 10
+        assert dead(queue) == "klmnop"

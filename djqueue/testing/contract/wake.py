@@ -7,9 +7,9 @@ from collections.abc import Callable
 from functools import partial
 
 from djqueue.backends.base import BaseQueue
-from djqueue.testing.lane_steps import fill, unit
+from djqueue.testing.contract.lane_steps import fill, unit
+from djqueue.testing.contract.steps import Contract, put
 from djqueue.testing.patience import PATIENCE, together
-from djqueue.testing.steps import Contract, put
 
 
 class WakeContract(Contract):

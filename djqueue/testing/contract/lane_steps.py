@@ -1,12 +1,12 @@
-"""The steps of which the suites about lanes are made."""
+"""Steps of which the suites about lanes are made."""
 
 from __future__ import annotations
 
 from djqueue.backends.base import BaseQueue, Claimed, Entry, Lease
 from djqueue.flow.gates import Gate
 from djqueue.flow.windows import Window
+from djqueue.testing.contract.steps import entry, names, put
 from djqueue.testing.patience import eventually
-from djqueue.testing.steps import entry, names, put
 
 LONG = 60.0
 """Seconds that no test lasts."""

@@ -1,20 +1,267 @@
-"""What a queue with leases keeps: LeaseContract is fences, order, acceptance, inspection and errors in one."""
+"""What a queue with leases keeps. Mix LeaseContract into a test class, as QueueContract."""
 
 from __future__ import annotations
 
+import threading
 import time
 from dataclasses import replace
 from math import inf
 from unittest import mock
 
-from djqueue.backends.base import BaseQueue, Fact, Lease
-from djqueue.testing.contract_errors import ErrorsContract
-from djqueue.testing.contract_inspect import InspectContract
-from djqueue.testing.contract_loops import LoopContract
-from djqueue.testing.contract_order import OrderContract
-from djqueue.testing.contract_puts import AcceptContract
-from djqueue.testing.patience import eventually, together
-from djqueue.testing.steps import Contract, claim, names, nothing_to_claim, put, until_now_is, with_counts
+from djqueue import conf
+from djqueue.backends.base import BaseQueue, Entry, Fact, Lease
+from djqueue.backends.entries import READY
+from djqueue.exceptions import InvalidMessage
+from djqueue.messages.envelope import new_id
+from djqueue.messages.failures import notes
+from djqueue.testing.contract.inspection import ErrorsContract, InspectContract
+from djqueue.testing.contract.order import OrderContract
+from djqueue.testing.contract.steps import (
+    Contract,
+    claim,
+    entry,
+    names,
+    nothing_to_claim,
+    put,
+    until_now_is,
+    with_counts,
+)
+from djqueue.testing.patience import PATIENCE, eventually, together
+
+HIGHEST, LOWEST = 2**31 - 1, -(2**31)
+
+
+class AcceptContract(Contract):
+    """Idempotent puts, replays, and the limits of an entry."""
+
+    def test_an_id_that_waits_or_is_leased_is_refused(self):
+        queue = self.queue("idempotent")
+        ready, later = entry("ready"), entry("later", delay=60)
+        assert queue.put([ready, later]) == [True, True]
+        assert queue.put([replace(ready, data=b"other"), later, entry("new")]) == [False, False, True]
+        leases = claim(queue, 2)
+        assert names(leases) == ["ready", "new"]
+        assert queue.put([ready]) == [False]
+        assert len(queue) == 1
+
+    def test_an_id_twice_in_one_put_is_one_entry(self):
+        queue = self.queue("idempotent")
+        one = entry("one")
+        assert queue.put([one, entry("two"), one]) == [True, True, False]
+        assert names(claim(queue, 2)) == ["one", "two"]
+
+    def test_of_eight_who_put_one_id_one_succeeds(self):
+        queue = self.queue("idempotent")
+        one = entry("one")
+        assert sorted(together(*[lambda: queue.put([one])] * 8, last=queue.close)) == [[False]] * 7 + [[True]]
+        assert len(queue) == 1
+
+    def test_ids_that_differ_in_case_are_different(self):
+        queue = self.queue("idempotent")
+        base = new_id()[-20:]
+        assert queue.put([entry(id=base + end) for end in ("a", "A", "ä", "a.", "á")]) == [True] * 5
+        assert len(queue) == 5
+
+    def test_the_same_id_in_two_queues_is_two_entries(self):
+        one, other, same = self.queue("idempotent"), self.queue("idempotent"), entry()
+        assert one.put([same]) == other.put([same]) == [True]
+
+    def test_to16_equal_bodies_are_separate_entries(self):
+        queue = self.queue("lease")
+        put(queue, "same")
+        put(queue, "same")
+        leases = claim(queue, 2)
+        assert names(leases) == ["same", "same"]
+        assert queue.complete(leases[:1]) == leases[:1]
+        assert queue.complete(leases[1:]) == leases[1:]
+
+    def test_a_completed_id_is_forgotten(self):
+        queue = self.queue("lease", "idempotent")
+        work = entry()
+        queue.put([work])
+        queue.complete(claim(queue))
+        assert queue.put([work]) == [True]
+
+    def test_to17_a_completed_id_is_refused_for_as_long_as_it_is_remembered(self):
+        queue = self.queue_with("remember_done", 60, "lease")
+        work = entry()
+        queue.put([work])
+        queue.complete(claim(queue))
+        assert queue.put([work, entry("other")]) == [False, True]
+        assert names(claim(queue)) == ["other"]
+
+    def test_to17_what_is_remembered_is_bounded_by_age(self):
+        queue = self.queue_with("remember_done", 0.1, "lease")
+        work = entry()
+        queue.put([work])
+        queue.complete(claim(queue))
+        eventually(lambda: queue.put([work]) == [True])
+
+    def test_to17_what_is_remembered_is_bounded_by_count(self):
+        queue = self.queue_with("keep_done", 2, "lease")
+        works = [entry(str(number)) for number in range(3)]
+        queue.put(works)
+        for _ in works:
+            queue.complete(claim(queue))
+        assert queue.put(works) == [True, False, False]
+
+    def test_a_replay_of_what_was_released_or_buried_is_not_a_replay_of_what_is_done(self):
+        queue = self.queue_with("remember_done", 60, "lease")
+        put(queue, "work")
+        queue.release(claim(queue))
+        queue.bury(claim(queue))
+        assert queue.revive([queue.dead.peek("ready")[0].entry.id]) == 1
+        assert len(queue.complete(claim(queue))) == 1
+
+    def test_to19_fields_at_their_limits_travel_whole(self):
+        queue = self.queue("lease", "priority")
+        whole = entry(id="i" * 64, label="ä" * 255, lane="customer 7", note="[" + '"x"' * 2000 + "]", priority=LOWEST)
+        whole = replace(whole, data=bytes(range(256)) * 400, failures=3, lost=2)
+        assert queue.put([whole, replace(whole, id="j" * 64, data=b"", priority=HIGHEST)]) == [True, True]
+        empty, full = claim(queue, 2)
+        assert empty.entry.data == b""
+        assert replace(full.entry, created=0.0, run_at=0.0) == replace(whole, attempts=1)
+        assert nothing_to_claim(queue)
+
+
+# ---- Loops of one's own, without a consumer: they take over from what died, and lose no failed message
+
+BRIEF = 0.1
+"""Seconds: the shortest lease that ``take`` gives."""
+
+
+def taken(queue: BaseQueue, **how: float) -> tuple[Lease, object]:
+    """The next item, once there is one."""
+    return eventually(lambda: (got := queue.take(**how))[0] and got)
+
+
+def refused(queue: BaseQueue, verb: str) -> bool:
+    """Whether to ``take``, ``pop`` or ``read`` raises InvalidMessage."""
+    try:
+        eventually(getattr(queue, verb))
+    except InvalidMessage:
+        return True
+    return False
+
+
+class LoopContract(Contract):
+    """``take``, ``pop``, ``reserve`` and ``read`` where nobody else reaps, and in the error queue."""
+
+    def test_tq18_what_a_dead_loop_had_taken_is_taken_by_another(self):
+        queue = self.queue("lease")
+        id = queue.push("item")
+        assert queue.take(lease=BRIEF)[1] == "item"
+        lease, item = taken(queue)
+        assert (lease.entry.id, lease.entry.attempts, item) == (id, 2, "item")
+
+    def test_a_loop_that_waits_takes_over_when_a_lease_runs_out(self):
+        queue = self.queue("lease")
+        for verb in (lambda: queue.take(wait=PATIENCE)[1], lambda: queue.pop(timeout=PATIENCE)):
+            queue.push("item")
+            started = queue.now()
+            assert queue.take(lease=BRIEF)[1] == "item"
+            assert verb() == "item"
+            assert queue.now() - started < PATIENCE / 2
+            queue.flush()
+
+    def test_who_reserves_takes_over_what_was_claimed_by_the_dead(self):
+        queue = self.queue("lease")
+        made = put(queue, "work")
+        claim(queue, lease=BRIEF)
+        [lease] = queue.reserve(1, wait=PATIENCE)
+        assert lease.entry.id == made["work"].id
+
+    def test_one_who_waits_wakes_for_the_end_of_a_lease(self):
+        queue = self.queue("lease")
+        queue.poll = 10 * PATIENCE
+        put(queue, "work")
+        claim(queue, lease=1.5)
+        assert queue.reserve(1, wait=PATIENCE)
+
+    def test_who_reads_takes_over_too(self):
+        queue = self.queue("lease")
+        queue.write("text")
+        claim(queue, lease=BRIEF)
+        assert eventually(queue.read) == "text"
+
+    def test_what_the_living_hold_is_not_taken_over(self):
+        queue = self.queue("lease")
+        queue.push("item")
+        assert queue.take(lease=PATIENCE * 2)[1] == "item"
+        assert queue.take(wait=1.2) == (None, None)
+
+    def test_a_loop_reaps_at_most_once_a_second(self):
+        queue, reaped = self.queue("lease"), threading.Semaphore(0)
+        reap = queue.reap
+        queue.reap = lambda limit: reaped.release() or reap(limit)
+        for _ in range(10):
+            assert queue.take() == (None, None)
+        assert (reaped.acquire(blocking=False), reaped.acquire(blocking=False)) == (True, False)
+
+    def test_of_several_loops_one_takes_over(self):
+        queue = self.queue("lease")
+        queue.push("item")
+        queue.take(lease=BRIEF)
+        got = together(*[lambda: queue.take(lease=PATIENCE * 2, wait=2)[1]] * 4, last=queue.close)
+        assert sorted(map(str, got)) == ["None"] * 3 + ["item"]
+
+    def test_to10_an_item_that_is_lost_every_time_is_put_aside(self):
+        queue = self.queue("lease", "fence", "inspect")
+        most = conf.get("QUEUE_MAX_LOST")
+        id = queue.push("poison")
+        for start in range(1, most + 1):
+            lease, item = taken(queue, lease=BRIEF)
+            assert (lease.entry.attempts, item) == (start, "poison")
+        queue.push("next")
+        eventually(lambda: queue.reap().count)
+        assert queue.take()[1] == "next"
+        [record] = queue.dead.peek(READY)
+        assert (record.entry.id, record.entry.lost, len(queue)) == (id, most, 0)
+        assert notes(record.entry.note)[-1]["reason"] == f"its holder died: {most} starts never reported"
+        assert queue.dead.take()[1] == "poison"
+
+    def test_an_item_that_was_put_aside_is_revived_with_its_counts_afresh(self):
+        queue = self.queue("lease", "fence", "inspect")
+        queue.push("poison")
+        for _ in range(conf.get("QUEUE_MAX_LOST")):
+            taken(queue, lease=BRIEF)
+        eventually(lambda: queue.take() == (None, None) and len(queue.dead))
+        [record] = queue.dead.peek(READY)
+        assert queue.revive([record.entry.id]) == 1
+        lease, item = taken(queue)
+        assert (lease.entry.lost, item) == (0, "poison")
+
+    # ---- in the error queue
+
+    def test_a_failed_message_that_is_looked_at_stays_in_the_error_queue(self):
+        for verb in ("take", "pop"):
+            queue = self.queue("lease")
+            made = put(queue, "failed", label="app.commands.work")
+            queue.bury(claim(queue))
+            assert refused(queue.dead, verb)
+            assert refused(queue.dead, verb)
+            assert (len(queue), len(queue.dead)) == (0, 1)
+            assert queue.revive([made["failed"].id]) == 1
+            assert [lease.entry.data for lease in claim(queue)] == [b"failed"]
+
+    def test_what_is_no_text_is_not_read_away(self):
+        queue = self.queue("lease")
+        queue.put([Entry(b"\xff", new_id(), label="app.commands.work")])
+        assert refused(queue, "read")
+        for _ in range(2):
+            assert (len(queue), len(queue.dead)) == (0, 1)
+            assert refused(queue.dead, "read")
+
+    def test_to_look_at_a_failed_message_counts_as_nothing(self):
+        queue = self.queue("inspect")
+        made = put(queue, "failed", label="app.commands.work")
+        queue.bury(claim(queue))
+        before = queue.dead.find(made["failed"].id).entry
+        assert refused(queue.dead, "take")
+        assert queue.dead.find(made["failed"].id).entry == before
+
+
+# ---- What a queue with leases keeps: LeaseContract is fences, order, acceptance, inspection and errors in one
 
 SHORT = 0.05
 """Seconds of a lease that is meant to run out."""

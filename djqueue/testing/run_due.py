@@ -23,10 +23,9 @@ from djqueue.running.context import Control
 from djqueue.running.executor import are_apart, batch_of, execute, execute_batch
 from djqueue.running.handlers import Binding
 from djqueue.running.settle import VERBS, settle
+from djqueue.testing.assertions import Enqueued, commit, one_command, refuse_eager
 from djqueue.testing.clock import VirtualClock, the_clock
-from djqueue.testing.commits import commit, one_command, refuse_eager
 from djqueue.testing.crashes import dies
-from djqueue.testing.waiting import Enqueued
 from djqueue.utils import whole
 
 OWNER = "run_due"

@@ -1,4 +1,4 @@
-"""The settings one by one: their names and what they may be."""
+"""System checks of the settings, one by one: their names and their values."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Operators reach what waits in lanes, and see why it does."""
+"""What operators see and do in lanes."""
 
 from __future__ import annotations
 
@@ -7,7 +7,7 @@ from math import inf
 from djqueue.backends.base import BaseQueue, Unique
 from djqueue.backends.entries import LEASED, READY
 from djqueue.flow.gates import HOLD_LANE, Gate
-from djqueue.testing.lane_steps import (
+from djqueue.testing.contract.lane_steps import (
     LONG,
     ORDERED,
     all_now,
@@ -20,8 +20,17 @@ from djqueue.testing.lane_steps import (
     so_many,
     unit,
 )
+from djqueue.testing.contract.steps import (
+    Contract,
+    claim,
+    entry,
+    names,
+    nothing_to_claim,
+    put,
+    until_now_is,
+    with_counts,
+)
 from djqueue.testing.patience import eventually
-from djqueue.testing.steps import Contract, claim, entry, names, nothing_to_claim, put, until_now_is, with_counts
 
 
 class LanedEntriesContract(Contract):

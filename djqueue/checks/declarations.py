@@ -1,4 +1,4 @@
-"""Whether each command can be sent where its options say, and run there."""
+"""System checks of commands: can each be sent where its options say, and run there?"""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from django.core.checks import CheckMessage, register
 from djqueue.backends.base import BaseQueue
 from djqueue.checks.catalogue import TAG, near, say
 from djqueue.checks.queues import configs, made
-from djqueue.checks.values import accepted
+from djqueue.checks.settings import accepted
 from djqueue.enqueueing.command import Command
 from djqueue.policies.placement import disagreement
 from djqueue.registry import registry

@@ -1,4 +1,4 @@
-"""What a queue is to do, in its simplest form."""
+"""A queue in its simplest form, with which a backend is compared."""
 
 from __future__ import annotations
 

@@ -1,0 +1,1 @@
+"""The contract suites: what a backend has to keep."""

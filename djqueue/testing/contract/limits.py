@@ -1,0 +1,607 @@
+"""Rate limits: of lanes, and of whole queues. Mix BudgetContract into a test class, as QueueContract."""
+
+from __future__ import annotations
+
+import time
+from dataclasses import replace
+from math import inf
+from unittest import mock
+
+from djqueue.backends.base import BaseQueue, Budget, Claimed
+from djqueue.backends.stores import BaseStore, Grant
+from djqueue.flow.gates import Gate
+from djqueue.flow.windows import Window
+from djqueue.messages.envelope import new_id
+from djqueue.testing.contract.lane_steps import (
+    EARLY,
+    LONG,
+    OPEN,
+    all_now,
+    fill,
+    fill_each,
+    nothing_known,
+    refused,
+    runs,
+    runs_of,
+    so_many,
+    unit,
+)
+from djqueue.testing.contract.steps import Contract, names, put, until_now_is
+from djqueue.testing.patience import eventually, together
+
+LANE_WINDOW = 0.3
+"""Seconds of a window whose end is waited for."""
+LANE_SLOW = 1.0
+"""The same, where something has to happen before its end, however slow the machine."""
+
+
+def moments(queue: BaseQueue, count: int, limit: int = 10) -> list[float]:
+    """When each of so many entries left, as soon as they did."""
+    found: list[float] = []
+    while len(found) < count:
+        leases = eventually(lambda: queue.claim(limit))
+        found += [lease.claimed for lease in leases]
+        queue.complete(leases)
+    return found
+
+
+def gaps(moments: list[float], apart: int = 1) -> list[float]:
+    """Seconds between each and the one so many places behind it."""
+    return [later - earlier for earlier, later in zip(moments, moments[apart:], strict=False)]
+
+
+class WindowsContract(Contract):
+    """Lanes of which so many leave in an interval."""
+
+    def test_tq3_in_no_window_do_more_leave_than_its_limit(self):
+        queue = self.queue("lanes")
+        fill(queue, "a", *"1234567", gate=so_many(2, LANE_WINDOW))
+        assert min(gaps(moments(queue, 7), apart=2)) >= LANE_WINDOW - EARLY
+
+    def test_what_begins_later_than_it_left_is_counted_from_then_on(self):
+        queue = self.queue("lanes")
+        fill(queue, "a", *"123456", gate=so_many(2, LANE_SLOW))
+        first, second = queue.claim(2)
+        [counted] = queue.defer([first], LANE_SLOW / 2)
+        assert counted.claimed >= first.claimed + LANE_SLOW / 2
+        (third,) = eventually(lambda: queue.claim(5))
+        assert LANE_SLOW - EARLY <= third.claimed - second.claimed
+        (fourth,) = eventually(lambda: queue.claim(5))
+        assert fourth.claimed - counted.claimed >= LANE_SLOW - EARLY
+
+    def test_what_is_counted_later_is_so_in_the_lane_that_it_is_within_too(self):
+        queue = self.queue("lanes")
+        outer = Gate(run=1000, windows=(Window(1, LANE_SLOW),))
+        for lane in "ab":
+            fill(queue, lane, lane, gate=Gate(ordered=True, within="both", outer=outer))
+        [first] = queue.claim(5)
+        [counted] = queue.defer([first], LANE_SLOW)
+        [counted] = queue.defer([counted], LANE_SLOW)
+        [second] = eventually(lambda: queue.claim(5))
+        assert second.claimed - counted.claimed >= LANE_SLOW - EARLY
+
+    def test_what_left_too_long_ago_to_be_counted_may_not_begin(self):
+        queue = self.queue("lanes")
+        fill(queue, "a", "1", gate=so_many(1, LANE_WINDOW))
+        put(queue, "free")
+        claimed = queue.claim(2)
+        leases = dict(zip(names(claimed), claimed, strict=True))
+        until_now_is(queue, leases["1"].claimed + LANE_WINDOW)
+        assert queue.defer([leases["1"]], LANE_WINDOW) == queue.defer([leases["free"]], LANE_WINDOW) == []
+
+    def test_tq3_in_no_window_do_more_leave_whoever_asks(self):
+        queue = self.queue("lanes")
+        fill(queue, "a", *map(str, range(25)), gate=so_many(5, LANE_WINDOW))
+        found: list[float] = []
+
+        def work() -> None:
+            while len(found) < 25:
+                leases = queue.claim(3)
+                found.extend(lease.claimed for lease in leases)
+                queue.complete(leases)
+
+        together(*[work] * 8, last=queue.close)
+        assert min(gaps(sorted(found), apart=5)) >= LANE_WINDOW - EARLY
+
+    def test_tq2_one_more_leaves_for_each_that_is_too_old_to_count(self):
+        queue = self.queue("lanes")
+        fill(queue, "a", *"1234", gate=so_many(2, LANE_WINDOW))
+        (first,) = unit(queue)
+        until_now_is(queue, first.claimed + LANE_WINDOW / 2)
+        (second,) = unit(queue)
+        (third,) = unit(queue)
+        (fourth,) = unit(queue)
+        assert third.claimed - first.claimed >= LANE_WINDOW - EARLY
+        assert fourth.claimed - second.claimed >= LANE_WINDOW - EARLY
+
+    def test_tq17_a_refusal_says_when_to_come_again_and_then_one_leaves(self):
+        queue = self.queue("lanes")
+        fill(queue, "a", *"12", gate=so_many(1, LANE_SLOW))
+        unit(queue)
+        claimed = refused(queue)
+        assert 0 < claimed.again <= LANE_SLOW
+        until_now_is(queue, queue.now() + claimed.again)
+        assert names(all_now(queue)) == ["2"]
+
+    def test_tq4_what_is_moderated_leaves_evenly_spaced(self):
+        queue = self.queue("lanes")
+        fill(queue, "a", *"12345", gate=so_many(4, 0.4, moderate=True))
+        assert min(gaps(moments(queue, 5))) >= 0.1 - EARLY
+
+    def test_several_windows_hold_at_once(self):
+        queue = self.queue("lanes")
+        fill(queue, "a", *"12345", gate=Gate(windows=(Window(2, LANE_WINDOW), Window(3, LONG))))
+        assert min(gaps(moments(queue, 3), apart=2)) >= LANE_WINDOW - EARLY
+        assert refused(queue).again > LONG - 20
+
+    def test_what_has_left_counts_for_a_window_that_producers_of_two_versions_change_to_and_fro(self):
+        queue, left = self.queue("lanes"), []
+        for number in range(12):
+            fill(queue, "a", str(number), gate=so_many(2 + number % 2, LONG))
+            left += all_now(queue)
+        assert len(left) <= 3
+
+    def test_what_a_shorter_window_has_no_use_for_counts_again_for_a_longer_one(self):
+        queue = self.queue("lanes")
+        fill(queue, "a", *"12345", gate=so_many(2, LONG))
+        assert len(all_now(queue)) == 2
+        until_now_is(queue, queue.now() + 0.02)
+        for name, seconds in (("6", 0.01), ("7", LONG)):
+            fill(queue, "a", name, gate=so_many(2, seconds))
+        assert all_now(queue) == []
+
+    def test_what_has_left_counts_though_it_is_done_and_the_lane_empty(self):
+        queue = self.queue("lanes")
+        gate = so_many(1, LANE_WINDOW)
+        fill(queue, "a", "1", gate=gate)
+        (first,) = unit(queue)
+        queue.complete([first])
+        fill(queue, "a", "2", gate=gate)
+        (second,) = unit(queue)
+        assert second.claimed - first.claimed >= LANE_WINDOW - EARLY
+
+    def test_tq19_a_lane_is_forgotten_two_windows_after_the_last_has_left_it(self):
+        queue = self.queue("lanes")
+        fill(queue, "a", "1", gate=so_many(1, 0.1))
+        (lease,) = unit(queue)
+        queue.complete([lease])
+        assert nothing_known(queue)
+        assert queue.now() - lease.claimed >= 0.1
+
+    def test_what_is_throttled_waits_without_an_attempt_and_holds_up_nobody(self):
+        queue = self.queue("lanes")
+        fill(queue, "a", *"12", gate=so_many(1, LANE_SLOW))
+        fill(queue, "b", *"34", gate=so_many(1, LONG))
+        put(queue, *"xyz")
+        assert sorted(names(all_now(queue))) == ["1", "3", "x", "y", "z"]
+        (lease,) = unit(queue)
+        assert (names([lease]), lease.entry.attempts) == (["2"], 1)
+
+    def test_a_run_is_as_long_as_the_window_allows(self):
+        queue = self.queue("lanes")
+        fill(queue, "a", *"123456", gate=replace(so_many(4, LONG), run=3))
+        assert runs(all_now(queue)) == [["1", "2", "3"], ["4"]]
+
+    def test_what_would_wait_for_a_worker_is_nothing_that_is_throttled(self):
+        queue = self.queue("lanes")
+        fill(queue, "a", *"123456", gate=so_many(5, LONG))
+        assert names(queue.claim(4, ahead=3)) == ["1"]
+        assert queue.claim(2, ahead=2) == []
+        put(queue, "plain")
+        assert names(queue.claim(2, ahead=2)) == ["plain"]
+        assert names(queue.claim(3, ahead=1)) == ["2", "3"]
+
+    def test_what_would_wait_for_a_worker_may_be_of_a_lane_without_windows(self):
+        queue = self.queue("lanes")
+        fill(queue, "a", *"123", gate=OPEN)
+        assert names(queue.claim(3, ahead=2)) == ["1", "2", "3"]
+
+    def test_what_would_wait_for_a_worker_is_nothing_whose_outer_lane_is_throttled(self):
+        queue = self.queue("lanes")
+        fill_each(queue, "abc", 2, Gate(most=5, within="all", outer=so_many(5, LONG)))
+        assert len(queue.claim(3, ahead=2)) == 1
+
+
+# ---- What a store keeps of budgets, the windows that all who name them share
+
+WINDOW = 0.4
+
+
+def a_budget(limit: int, seconds: float = LONG, spacing: str = "", **ways) -> Budget:
+    """A budget that no other test has."""
+    return Budget(f"budget {new_id()[-12:]}", Window(limit, seconds, **ways), spacing)
+
+
+def another(budget: Budget, limit: int, seconds: float = LONG, **ways) -> Budget:
+    """The same budget, of which somebody says another window."""
+    return Budget(budget.name, Window(limit, seconds, **ways), budget.spacing)
+
+
+class SpendContract(Contract):
+    """What a store keeps of budgets."""
+
+    def shared(self) -> BaseStore:
+        return self.guarded().store.shared
+
+    def test_a_store_grants_what_there_is(self):
+        store, budget = self.shared(), a_budget(5)
+        first = store.take(budget, 3)
+        assert (first.count, first.again, first.why) == (3, 0, "")
+        assert abs(first.at / 1e6 - store.now()) < 5
+        second = store.take(budget, 5)
+        assert (second.count, second.why, LONG - 5 < second.again <= LONG) == (2, "limited", True)
+        assert store.take(budget, 1)[:1] == (0,)
+        assert store.take(a_budget(1), 1).count == 1
+
+    def test_what_is_handed_back_may_be_granted_again(self):
+        store, budget = self.shared(), a_budget(5)
+        grant = store.take(budget, 5)
+        store.give(budget, grant, 0)
+        assert store.take(budget, 1).count == 0
+        store.give(budget, grant, 2)
+        assert store.take(budget, 5).count == 2
+
+    def test_what_is_handed_back_does_not_make_the_grants_of_others_older(self):
+        store, budget = self.shared(), a_budget(4, WINDOW)
+        mine = store.take(budget, 2)
+        eventually(lambda: store.now() * 1e6 > mine.at + 1e6 * WINDOW / 2)
+        others = store.take(budget, 2)
+        store.give(budget, mine, 2)
+        assert store.take(budget, 5).count == 2
+        eventually(lambda: store.now() * 1e6 > mine.at + 1e6 * WINDOW)
+        later = store.take(budget, 5)
+        assert later.count == 0 or later.at >= others.at + 1e6 * (WINDOW - EARLY)
+
+    def test_a_grant_of_a_moderated_budget_that_is_handed_back_leaves_no_gap(self):
+        store = self.shared()
+        for spacing in ("", f"spacing {new_id()[-12:]}"):
+            budget = a_budget(5, LONG, spacing, moderate=True)
+            grant = store.take(budget, 1)
+            assert (grant.count, store.take(budget, 1).why) == (1, "spaced")
+            store.give(budget, grant, 1)
+            assert store.take(budget, 1).count == 1
+
+    def test_to_hand_back_to_a_budget_that_nobody_knows_is_nothing(self):
+        store, budget = self.shared(), a_budget(5)
+        store.give(budget, Grant(3, at=1), 3)
+        assert store.take(budget, 9).count == 5
+
+    def test_tq19_a_budget_is_forgotten_two_windows_after_its_last_use(self):
+        store, budget = self.shared(), a_budget(5, WINDOW)
+        used, laxer = store.take(budget, 5).at / 1e6, another(budget, 100, 2 * WINDOW)
+        assert store.take(laxer, 9).count == 0
+        eventually(lambda: store.take(laxer, 9).count == 9)
+        assert store.now() - used >= WINDOW - EARLY
+
+    def test_of_two_windows_the_stricter_holds_while_both_are_in_use(self):
+        store, strict = self.shared(), a_budget(3)
+        lax = another(strict, 5)
+        assert store.take(lax, 2).count == 2
+        assert store.take(strict, 9).count == 1
+        assert (store.take(lax, 9).count, store.take(lax, 9).why) == (0, "limited")
+
+    def test_who_says_a_window_that_allows_more_has_it_once_nobody_says_the_other(self):
+        store, strict = self.shared(), a_budget(2, WINDOW)
+        lax = another(strict, 100, WINDOW)
+        last = store.take(strict, 1).at / 1e6
+        assert store.take(lax, 9).count == 1
+        eventually(lambda: store.take(lax, 9).count == 9)
+        assert store.now() - last >= 2 * WINDOW - EARLY
+
+    def test_a_change_holds_at_once_for_all_and_what_was_spent_counts(self):
+        for ways in ({}, {"moderate": True}):
+            store, budget = self.shared(), a_budget(5)
+            assert store.take(budget, 4).count == 4
+            store.change_budget(another(budget, 6, **ways))
+            if not ways:
+                assert [store.take(budget, 9).count for _ in range(2)] == [2, 0]
+            else:
+                assert store.take(budget, 9).why == "spaced"
+            store.change_budget(another(budget, 3))
+            assert store.take(another(budget, 50), 9).why == "limited"
+
+    def test_a_change_outlives_what_was_spent(self):
+        store, budget = self.shared(), a_budget(5, 0.05)
+        store.change_budget(another(budget, 2, 0.05))
+        end = store.take(budget, 9).at / 1e6 + 0.2
+        eventually(lambda: store.now() > end)
+        assert store.take(budget, 9).count == 2
+
+    def test_a_limit_of_nothing_is_a_pause_until_it_is_changed(self):
+        store, budget = self.shared(), a_budget(5)
+        store.change_budget(another(budget, 0))
+        assert store.take(budget, 1)[:3] == (0, inf, "limited")
+        store.change_budget(budget)
+        assert store.take(budget, 9).count == 5
+
+    def test_what_is_handed_back_keeps_a_change(self):
+        store, budget = self.shared(), a_budget(5)
+        store.change_budget(another(budget, 3))
+        grant = store.take(budget, 3)
+        store.give(budget, grant, 2)
+        assert store.take(budget, 9).count == 2
+
+    def test_a_budget_that_was_forgotten_may_be_another(self):
+        store, budget = self.shared(), a_budget(5)
+        store.change_budget(another(budget, 1))
+        store.take(budget, 5)
+        other = another(budget, 30, 10)
+        store.forget_budget(other)
+        assert store.take(other, 90).count == 30
+
+    def test_of_many_who_spend_at_once_as_many_are_granted_as_there_are(self):
+        queue, budget = self.guarded(), a_budget(30)
+        store = queue.store.shared
+        grants = together(*[lambda: [store.take(budget, 2).count for _ in range(5)]] * 6, last=queue.close)
+        assert sum(map(sum, grants)) == 30
+
+    def test_tq3_tq15_of_many_who_spend_all_slots_are_granted_and_never_more(self):
+        queue, budget = self.guarded(), a_budget(10, WINDOW)
+        store, grants = queue.store.shared, []
+
+        def spend() -> None:
+            while sum(grant.count for grant in grants) < 40:
+                grants.append(store.take(budget, 3))
+
+        together(*[spend] * 6, last=queue.close)
+        moments = sorted(grant.at / 1e6 for grant in grants for _ in range(grant.count))
+        assert min(gaps(moments, apart=10)) >= WINDOW - 1e-5
+        assert moments[39] - moments[0] < 3 * WINDOW + 2
+
+    def test_of_many_who_spend_a_spaced_one_each_slot_is_granted_once(self):
+        queue, spacing = self.guarded(), f"spacing {new_id()[-12:]}"
+        store, budget = queue.store.shared, a_budget(30, LONG, spacing, moderate=True)
+        grants = together(*[lambda: store.take(budget, 1).count] * 8, last=queue.close)
+        assert sum(grants) == 1
+
+    def test_more_than_a_thousand_slots_are_counted_too(self):
+        store, budget = self.shared(), a_budget(2500)
+        assert [store.take(budget, 700).count for _ in range(5)] == [700, 700, 700, 400, 0]
+
+    def test_a_budget_and_a_fact_of_one_name_are_two(self):
+        store, budget = self.shared(), a_budget(5)
+        store.take(budget, 3)
+        store.put(budget.name, b"1", 5)
+        assert (store.get(budget.name), store.take(budget, 5).count) == (b"1", 2)
+
+
+# ---- What leaves a queue by a budget. Mix BudgetContract into a test class, as QueueContract
+
+
+def within(queue: BaseQueue, budget: Budget, limit: int = 10) -> Claimed:
+    """What leaves now. A claim may pass over what another one was looking at: it says so, and is repeated."""
+    while not (claimed := queue.claim_within(budget, limit)) and claimed.again == 0:
+        continue
+    return claimed
+
+
+class ClaimWithinContract(Contract):
+    """What leaves a queue is what a budget allows."""
+
+    early = EARLY
+    """Seconds by which two may be nearer than a budget says. Set more for a queue whose store is another technology:
+    it hands out after the grant, and what counts is the grant."""
+
+    def filled(self, count: int = 20, *abilities: str) -> BaseQueue:
+        queue = self.guarded(*abilities)
+        put(queue, *map(str, range(count)))
+        return queue
+
+    def test_tq1_no_more_leaves_than_the_budget_has_and_the_next_is_told_why(self):
+        queue, budget = self.filled(7), a_budget(5)
+        assert [names(within(queue, budget, 1)) for _ in range(5)] == [[str(number)] for number in range(5)]
+        for _ in range(2):
+            claimed = within(queue, budget)
+            assert (claimed, claimed.why, 0 < claimed.again <= LONG) == ([], "limited", True)
+        assert len(queue) == 2
+
+    def test_what_leaves_at_once_is_cut_to_the_budget(self):
+        queue, budget = self.filled(7), a_budget(5)
+        claimed = within(queue, budget)
+        assert (len(claimed), claimed.why, 0 < claimed.again <= LONG) == (5, "limited", True)
+        assert [lease.entry.attempts for lease in claimed] == [1] * 5
+
+    def test_a_claim_that_was_full_may_be_repeated_at_once(self):
+        queue, budget = self.filled(), a_budget(5)
+        claimed = within(queue, budget, 3)
+        assert (len(claimed), claimed.again, claimed.why) == (3, 0, "")
+
+    def test_tq12_what_is_not_there_spends_nothing(self):
+        queue, budget = self.guarded(), a_budget(5)
+        assert [list(queue.claim_within(budget, 3)) for _ in range(100)] == [[]] * 100
+        put(queue, *"12")
+        assert len(within(queue, budget)) == 2
+        put(queue, *"34567")
+        assert len(within(queue, budget)) == 3
+        assert within(queue, budget) == []
+
+    def test_tq12_what_is_not_there_spends_nothing_of_a_spacing(self):
+        queue, budget = self.guarded(), a_budget(5, spacing=f"spacing {new_id()[-12:]}", moderate=True)
+        for _ in range(20):
+            queue.claim_within(budget, 1)
+        put(queue, *"12")
+        assert names(within(queue, budget)) == ["1"]
+        assert (within(queue, budget), within(queue, budget).why) == ([], "spaced")
+
+    def test_tq12_what_is_not_there_does_not_warm_up_what_is_elastic(self):
+        queue, budget = self.guarded(), a_budget(3, LONG, moderate=True, elastic=True)
+        for _ in range(20):
+            queue.claim_within(budget, 1)
+        put(queue, *"123")
+        assert len(within(queue, budget)) == 1
+        assert within(queue, budget).why == "spaced"
+
+    def test_an_empty_queue_says_nothing_of_its_budget(self):
+        queue, budget = self.guarded(), a_budget(5)
+        claimed = within(queue, budget)
+        assert (claimed, claimed.why) == ([], "")
+
+    def test_tq2_one_more_leaves_for_each_that_is_too_old_to_count(self):
+        queue, budget = self.filled(), a_budget(2, WINDOW)
+        (first,) = within(queue, budget, 1)
+        until_now_is(queue, first.claimed + WINDOW / 2)
+        (second,) = within(queue, budget, 1)
+        for earlier in (first, second):
+            (lease,) = eventually(lambda: queue.claim_within(budget, 1))
+            assert lease.claimed - earlier.claimed >= WINDOW - self.early
+            assert within(queue, budget).why in ("limited", "") or queue.now() > second.claimed + WINDOW
+
+    def test_tq3_tq14_in_no_window_do_more_leave_than_its_limit(self):
+        queue = self.filled(40)
+        for limit, seconds in ((2, 0.1), (5, WINDOW)):
+            budget, moments = a_budget(limit, seconds), []
+            while len(moments) < 3 * limit + 1:
+                moments += [lease.claimed for lease in queue.claim_within(budget, 10)]
+            assert min(gaps(moments, apart=limit)) >= seconds - self.early
+
+    def test_tq3_what_leaves_lanes_counts_from_then_on(self):
+        queue, budget, moments = self.queue("lanes"), a_budget(3, 0.1), []
+        for lane in "abcd":
+            fill(queue, lane, *(f"{lane}{number}" for number in range(4)), gate=Gate(ordered=True))
+        while len(moments) < 16:
+            leases = queue.claim_within(budget, 3)
+            moments += [lease.claimed for lease in leases]
+            queue.complete(leases)
+        assert min(gaps(sorted(moments), apart=3)) >= 0.1 - self.early
+
+    def test_tq3_tq15_eight_who_ask_get_all_slots_and_no_more(self):
+        queue, budget, moments = self.filled(60, "lease"), a_budget(10, WINDOW), []
+
+        def work() -> None:
+            while len(moments) < 40:
+                moments.extend(lease.claimed for lease in queue.claim_within(budget, 3))
+
+        together(*[work] * 8, last=queue.close)
+        moments.sort()
+        assert min(gaps(moments, apart=10)) >= WINDOW - self.early
+        assert moments[39] - moments[0] < 3 * WINDOW + 2
+
+    def test_tq17_who_waits_as_long_as_was_said_is_served(self):
+        queue, budget = self.filled(), a_budget(1, 1.0)
+        within(queue, budget)
+        claimed = within(queue, budget)
+        assert (claimed, claimed.why, 0 < claimed.again <= 1.0) == ([], "limited", True)
+        until_now_is(queue, queue.now() + claimed.again)
+        assert len(within(queue, budget)) == 1
+
+    def test_tq4_what_is_moderated_leaves_evenly_spaced(self):
+        queue, budget, moments = self.filled(), a_budget(4, WINDOW, moderate=True), []
+        claimed = within(queue, budget)
+        assert (len(claimed), claimed.why, 0 < claimed.again <= WINDOW / 4) == (1, "spaced", True)
+        while len(moments) < 6:
+            moments += [lease.claimed for lease in queue.claim_within(budget, 10)]
+        assert min(gaps(moments)) >= WINDOW / 4 - self.early
+
+    def test_tq5_what_is_moderated_is_spaced_whoever_asks(self):
+        queue, budget, moments = self.filled(20, "lease"), a_budget(8, WINDOW, moderate=True), []
+
+        def work() -> None:
+            while len(moments) < 10:
+                moments.extend(lease.claimed for lease in queue.claim_within(budget, 2))
+
+        together(*[work] * 4, last=queue.close)
+        assert min(gaps(sorted(moments))) >= WINDOW / 8 - self.early
+
+    def test_tq6_moderation_means_nothing_for_a_limit_of_one(self):
+        queue, budget = self.filled(), a_budget(1, WINDOW, moderate=True)
+        (first,) = within(queue, budget)
+        assert within(queue, budget).why == "limited"
+        (second,) = eventually(lambda: queue.claim_within(budget, 5))
+        assert second.claimed - first.claimed >= WINDOW - self.early
+
+    def test_tq7_tq8_what_is_elastic_catches_up_once_it_is_warm(self):
+        queue, budget = self.filled(40), a_budget(4, WINDOW, moderate=True, elastic=True, buffer=1)
+        moments: list[float] = []
+        while len(moments) < 4:
+            moments += [lease.claimed for lease in queue.claim_within(budget, 10)]
+        assert min(gaps(moments)) >= WINDOW / 4 - self.early
+        until_now_is(queue, moments[-1] + WINDOW + 0.01)
+        assert len(within(queue, budget)) == 3
+        assert within(queue, budget).why in ("spaced", "limited", "")
+
+    def test_tq9_two_queues_share_a_budget_by_its_name(self):
+        one, other, budget = self.filled(), self.filled(), a_budget(5)
+        assert (len(within(one, budget, 3)), len(within(other, budget))) == (3, 2)
+        assert within(one, budget) == within(other, budget) == []
+
+    def test_two_names_are_two_budgets(self):
+        queue = self.filled()
+        assert [len(within(queue, a_budget(3))) for _ in range(2)] == [3, 3]
+
+    def test_two_windows_may_share_their_spacing(self):
+        queue, spacing = self.filled(), f"spacing {new_id()[-12:]}"
+        one, other = (a_budget(4, LONG, spacing, moderate=True) for _ in range(2))
+        assert len(within(queue, one)) == 1
+        claimed = within(queue, other)
+        assert (claimed, claimed.why, 0 < claimed.again <= LONG / 4) == ([], "spaced", True)
+
+    def test_tq10_puts_are_never_throttled(self):
+        queue, budget = self.filled(3), a_budget(1)
+        within(queue, budget)
+        put(queue, *"abc")
+        assert len(queue) == 5
+
+    def test_tq13_a_budget_that_is_forgotten_is_as_new(self):
+        queue, budget = self.filled(), a_budget(2, LONG, moderate=True)
+        assert len(within(queue, budget)) == 1
+        queue.store.shared.forget_budget(budget)
+        queue.store.shared.forget_budget(budget)
+        assert len(within(queue, budget)) == 1
+
+    def test_tq16_the_clock_of_the_worker_has_no_effect(self):
+        queue, budget = self.filled(), a_budget(3)
+        assert len(within(queue, budget)) == 3
+        for skewed in (time.time() + 5, time.time() - 5):
+            with mock.patch("time.time", return_value=skewed):
+                assert (within(queue, budget), within(queue, budget).why) == ([], "limited")
+
+    def test_of_two_windows_of_one_name_the_stricter_holds(self):
+        queue, budget = self.filled(), a_budget(5)
+        within(queue, budget, 1)
+        assert len(within(queue, another(budget, 3))) == 2
+        assert (within(queue, budget), within(queue, budget).why) == ([], "limited")
+
+    def test_a_change_of_a_budget_holds_at_once_and_no_item_is_lost(self):
+        queue, budget = self.filled(9), a_budget(2)
+        assert len(within(queue, budget)) == 2
+        queue.store.shared.change_budget(another(budget, 5))
+        assert len(within(queue, budget)) == 3
+        queue.store.shared.change_budget(another(budget, 0))
+        claimed = within(queue, budget)
+        assert (claimed, claimed.why, claimed.again) == ([], "limited", inf)
+        queue.store.shared.change_budget(another(budget, 50))
+        assert len(within(queue, budget)) == 4
+
+    def test_a_run_spends_what_it_holds_and_the_surplus_goes_back_untried(self):
+        queue, budget = self.guarded("lanes"), a_budget(3)
+        fill(queue, "a", *"12345", gate=runs_of(5))
+        claimed = within(queue, budget)
+        assert (names(claimed), claimed.why, claimed.again > 0) == (["1", "2", "3"], "limited", True)
+        assert len({lease.run for lease in claimed} - {""}) == 1
+        assert (queue.stats().ready, queue.lane("a").out) == (2, 3)
+        queue.complete(claimed)
+        queue.store.shared.forget_budget(budget)
+        rest = within(queue, budget)
+        assert [(name, lease.entry.attempts) for name, lease in zip(names(rest), rest, strict=True)] == [
+            ("4", 1),
+            ("5", 1),
+        ]
+
+    def test_a_run_may_spend_more_than_one_slot_for_one_unit(self):
+        queue, budget = self.guarded("lanes"), a_budget(10)
+        fill(queue, "a", *"1234567", gate=runs_of(7))
+        assert len(within(queue, budget, 1)) == 7
+        put(queue, *"abcde")
+        assert len(within(queue, budget)) == 3
+
+    def test_lanes_wait_for_their_own_gates_within_a_budget(self):
+        queue, budget = self.guarded("lanes"), a_budget(5)
+        fill(queue, "a", *"12", gate=Gate(most=1))
+        assert names(within(queue, budget)) == ["1"]
+        assert within(queue, budget) == []
+        put(queue, *"12345678")
+        assert len(within(queue, budget)) == 4
+
+
+class BudgetContract(ClaimWithinContract, SpendContract):
+    """All that budgets keep."""
