@@ -122,11 +122,11 @@ class TestReceivers:
         def raise_(sender, **named):
             raise ZeroDivisionError
 
-        signals = [getattr(signals, name) for name in (*ALL, "enqueued")]
-        for signal in signals:
+        heard = [getattr(signals, name) for name in (*ALL, "enqueued")]
+        for signal in heard:
             signal.connect(raise_)
         yield
-        for signal in signals:
+        for signal in heard:
             signal.disconnect(raise_)
 
     def test_done_stays_done(self, queue):
