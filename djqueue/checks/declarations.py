@@ -13,7 +13,6 @@ from djqueue.checks.settings import accepted
 from djqueue.enqueueing.command import Command
 from djqueue.policies.placement import disagreement
 from djqueue.registry import registry
-from djqueue.throttle import bare
 
 
 @register(TAG)
@@ -51,4 +50,5 @@ def _unlike(first: Command, command: Command) -> Iterator[CheckMessage]:
 
 def _lacking(command: Command, queue: BaseQueue) -> Iterator[CheckMessage]:
     if lacking := command.policy.lacking(queue.cannot):
-        yield say("E012", command=command.name, alias=queue.alias, backend=type(bare(queue)).__name__, lacking=lacking)
+        backend = type(queue.unthrottled).__name__
+        yield say("E012", command=command.name, alias=queue.alias, backend=backend, lacking=lacking)

@@ -19,7 +19,7 @@ from djqueue.queues import build, load_class
 from djqueue.throttle import ELSEWHERE as THROTTLE_ELSEWHERE
 from djqueue.throttle import REQUIRED as THROTTLE_REQUIRED
 from djqueue.throttle import SETTINGS as THROTTLE_KEYS
-from djqueue.throttle import ThrottledQueue, bare
+from djqueue.throttle import ThrottledQueue
 from djqueue.utils import seconds
 
 TWINS = ("QUEUE_CLASS", "QUEUE_NAME", "QUEUE_OPTIONS")
@@ -180,8 +180,8 @@ def check_twins(app_configs=None, **kwargs) -> Iterator[CheckMessage]:
     """W002: two aliases of one queue. Queues in memory are apart whatever their names."""
     seen: dict[tuple, str] = {}
     for config, queue in made():
-        place = (bare(queue).feed, config.name, config.options.get("PREFIX"))
-        if place in seen and not isinstance(bare(queue), MemoryQueue):
+        place = (queue.unthrottled.feed, config.name, config.options.get("PREFIX"))
+        if place in seen and not isinstance(queue.unthrottled, MemoryQueue):
             yield say("W002", alias=config.alias, other=seen[place])
         seen.setdefault(place, config.alias)
 
@@ -220,5 +220,5 @@ def _place(config: conf.QueueConfig, queue: ThrottledQueue) -> Hashable:
     """Queues of one place share facts: a database; a server (of a cluster a slot) and the prefix of all keys there."""
     if queue.store.database:
         return (queue.store.database,)
-    _, *server = bare(queue).feed
+    _, *server = queue.unthrottled.feed
     return (*server, config.options.get("PREFIX"))
