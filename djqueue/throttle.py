@@ -19,8 +19,6 @@ from djqueue.utils import nearest
 SETTINGS = ("limit", "window", "moderate", "elastic", "elastic_buffer", "window_name", "mod_name")
 """What a throttle is told, here and as ``QUEUES[alias]["THROTTLE"]``."""
 REQUIRED = ("limit", "window")
-ELSEWHERE = {"NAME": "window_name"}
-"""What a command's Throttle calls them."""
 OWN = "queue:"
 """With this begin the names of budgets that belong to one queue."""
 LONGEST_NAME = 200
@@ -164,7 +162,7 @@ def throttled(queue: BaseQueue, given: dict[str, Any], where: str) -> ThrottledQ
     """The queue with the throttle that a setting describes. Raises InvalidQueueError that names the setting."""
     for key in given:
         if key not in SETTINGS:
-            meant = nearest(key, SETTINGS, ELSEWHERE)
+            meant = nearest(key, SETTINGS)
             hint = f"did you mean {meant!r}?" if meant else f"there are {', '.join(SETTINGS)}."
             raise InvalidQueueError(f"{where} has the unknown key {key!r}: {hint}")
     if lacking := [key for key in REQUIRED if key not in given]:

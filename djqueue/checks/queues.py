@@ -12,11 +12,10 @@ from django.db import connections
 from djqueue import conf
 from djqueue.backends.base import BaseQueue
 from djqueue.backends.memory.queue import MemoryQueue
-from djqueue.checks.catalogue import ELSEWHERE, TAG, near, near_or_moved, say
+from djqueue.checks.catalogue import TAG, near, near_or_moved, say
 from djqueue.checks.settings import VALUES
 from djqueue.exceptions import InvalidQueueError
 from djqueue.queues import build, load_class
-from djqueue.throttle import ELSEWHERE as THROTTLE_ELSEWHERE
 from djqueue.throttle import REQUIRED as THROTTLE_REQUIRED
 from djqueue.throttle import SETTINGS as THROTTLE_KEYS
 from djqueue.throttle import ThrottledQueue
@@ -76,12 +75,12 @@ def _types(where: str, config: Mapping) -> Iterator[CheckMessage]:
         yield from _types(where, {"CLASS": None, **store})
     throttle = config.get("THROTTLE")
     if isinstance(throttle, Mapping):
-        yield from _unknown(f"{where}['THROTTLE']", throttle, THROTTLE_KEYS, THROTTLE_ELSEWHERE)
+        yield from _unknown(f"{where}['THROTTLE']", throttle, THROTTLE_KEYS)
 
 
-def _unknown(where: str, given: Mapping, valid: Collection[str], elsewhere=ELSEWHERE) -> Iterator[CheckMessage]:
+def _unknown(where: str, given: Mapping, valid: Collection[str]) -> Iterator[CheckMessage]:
     unknown = [key for key in given if key not in valid]
-    return (say("E003", where=where, key=key, near=near(key, valid, elsewhere)) for key in unknown)
+    return (say("E003", where=where, key=key, near=near(key, valid)) for key in unknown)
 
 
 def _kind(value: object) -> str:
