@@ -6,7 +6,7 @@ What finds nothing to claim spends nothing.
 
 from __future__ import annotations
 
-from collections.abc import Hashable, Sequence
+from collections.abc import Hashable
 from dataclasses import replace
 from datetime import timedelta
 from typing import Any
@@ -19,52 +19,15 @@ from djqueue.utils import nearest
 SETTINGS = ("limit", "window", "moderate", "elastic", "elastic_buffer", "window_name", "mod_name")
 """What a throttle is told, here and as ``QUEUES[alias]["THROTTLE"]``."""
 REQUIRED = ("limit", "window")
-ELSEWHERE = {"NAME": "window_name"}
-"""What a command's Throttle calls them."""
 OWN = "queue:"
 """With this begin the names of budgets that belong to one queue."""
 LONGEST_NAME = 200
 """Characters of a name that queues share a budget by."""
 
-PASSED = (
-    # what it is
-    "alias", "bytes_at_once", "cannot", "connection", "database", "dead", "lease", "logical", "name", "on_commit",
-    "options", "poll", "store", "wakes",
-    # of the four verbs, those that take nothing out
-    "flush", "write",
-    # of what the consumer calls, all but the claims
-    "begin", "bury", "complete", "defer", "put", "reap", "release", "revive", "stats", "sweep", "touch",
-    # what operators call
-    "amend", "find", "lane", "lanes", "open_lane", "park_lane", "peek", "remove", "reprioritise", "trim",
-    # time and connection
-    "check", "close", "describe", "now",
-)  # fmt: skip
-"""What a throttled queue has and does as the queue within: all of the contract that takes nothing out of it."""
+TAKES_OUT = frozenset({"claim_within", "pop", "refusal", "reserve", "take"})
+"""What BaseQueue makes of ``claim``, and so is throttled too; all the other verbs are the queue's own."""
 
 
-class _Passed:
-    """An attribute or a verb of the queue within."""
-
-    def __init__(self, name: str):
-        self._name = name
-
-    def __get__(self, queue: ThrottledQueue | None, owner: type | None = None) -> Any:
-        return self if queue is None else getattr(queue.queue, self._name)
-
-    def __set__(self, queue: ThrottledQueue, value: object) -> None:
-        setattr(queue.queue, self._name, value)
-
-
-def _passing(names: Sequence[str]):
-    def on(cls: type) -> type:
-        for name in names:
-            setattr(cls, name, _Passed(name))
-        return cls
-
-    return on
-
-
-@_passing(PASSED)
 class ThrottledQueue(BaseQueue):
     """The queue ``queue``, of which at most ``limit`` entries leave in any interval of ``window`` seconds.
 
@@ -175,33 +138,31 @@ class ThrottledQueue(BaseQueue):
     def __len__(self) -> int:
         return len(self.queue)
 
+    def __getattr__(self, name: str) -> Any:
+        """What the class of the queue within has beyond the contract, as the bell that a nap of several listens to."""
+        if name == "queue":
+            raise AttributeError(name)
+        return getattr(self.queue, name)
+
     @property
     def feed(self) -> Hashable:
         return (type(self), self.queue.feed)
 
-    @property
-    def server(self) -> Hashable:
-        return self.queue.server
 
-    def nap(self, seconds: float, beside: Sequence[ThrottledQueue] = ()) -> bool:
-        return self.queue.nap(seconds, [other.queue for other in beside])
-
-    def nap_until(self, due: float, pause: float, beside: Sequence[ThrottledQueue] = ()) -> bool:
-        return self.queue.nap_until(due, pause, [other.queue for other in beside])
+def _of_the_queue_within(name: str) -> property:
+    return property(lambda self: getattr(self.queue, name), lambda self, value: setattr(self.queue, name, value))
 
 
-def bare(queue: BaseQueue) -> BaseQueue:
-    """The queue within all that is around it."""
-    while isinstance(queue, ThrottledQueue):
-        queue = queue.queue
-    return queue
+for _verb in dir(BaseQueue):
+    if not _verb.startswith("_") and _verb not in TAKES_OUT and _verb not in vars(ThrottledQueue):
+        setattr(ThrottledQueue, _verb, _of_the_queue_within(_verb))
 
 
 def throttled(queue: BaseQueue, given: dict[str, Any], where: str) -> ThrottledQueue:
     """The queue with the throttle that a setting describes. Raises InvalidQueueError that names the setting."""
     for key in given:
         if key not in SETTINGS:
-            meant = nearest(key, SETTINGS, ELSEWHERE)
+            meant = nearest(key, SETTINGS)
             hint = f"did you mean {meant!r}?" if meant else f"there are {', '.join(SETTINGS)}."
             raise InvalidQueueError(f"{where} has the unknown key {key!r}: {hint}")
     if lacking := [key for key in REQUIRED if key not in given]:

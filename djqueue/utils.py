@@ -12,12 +12,12 @@ import sys
 import threading
 import time
 import traceback
-from collections.abc import Callable, Collection, Iterable, Iterator, Mapping
+from collections.abc import Callable, Collection, Iterable, Iterator
 from contextlib import suppress
 from datetime import datetime, timedelta
 from difflib import get_close_matches
 from functools import lru_cache
-from types import MappingProxyType, TracebackType
+from types import TracebackType
 from typing import Any, TypeVar
 
 from django.conf import settings
@@ -118,17 +118,43 @@ _EITHER, _VARIOUS = inspect.Parameter.POSITIONAL_OR_KEYWORD, inspect.Parameter.V
 
 # ---- Names that are nearly right
 
-NOTHING: Mapping[str, str] = MappingProxyType({})
+
+ELSEWHERE = {
+    "BACKEND": "CLASS",
+    "COUNTDOWN": "delay",
+    "DELAY_SECONDS": "delay",
+    "ENGINE": "CLASS",
+    "ERROR_CLASSES": "retry_on",
+    "ETA": "run_after",
+    "EXPIRES": "ttl",
+    "HOST": "CONNECTION",
+    "LOCATION": "CONNECTION",
+    "NAME": "window_name",
+    "QUEUES_DEFAULT": "QUEUES",
+    "QUEUE_BACKEND": "QUEUE_CLASS",
+    "QUEUE_EAGER": "QUEUE_ALWAYS_EAGER",
+    "QUEUE_HOST": "QUEUE_CONNECTION",
+    "QUEUE_LOCATION": "QUEUE_CONNECTION",
+    "QUEUE_MAX_RETRIES": "QUEUE_MAX_ATTEMPTS",
+    "QUEUE_RETRIES": "QUEUE_MAX_ATTEMPTS",
+    "QUEUE_SERIALIZER": "QUEUE_CODEC",
+    "QUEUE_THROTTLE": "QUEUES",
+    "QUEUE_URL": "QUEUE_CONNECTION",
+    "RATE": "throttle",
+    "RATE_LIMIT": "throttle",
+    "TIMEOUT": "time_limit",
+    "TTL_SECONDS": "ttl",
+    "URL": "CONNECTION",
+    "VISIBILITY_TIMEOUT": "LEASE",
+}
+"""What other packages, and Django, call a setting, an option or a key; difflib would guess another one."""
 
 
-def nearest(name: object, valid: Iterable[str], elsewhere: Mapping[str, str] = NOTHING) -> str | None:
-    """The valid name that was probably meant, in whatever case it was written; None if there is none like it.
-
-    ``elsewhere`` says, in upper case, what other packages call what is meant: difflib would guess something else.
-    """
+def nearest(name: object, valid: Iterable[str]) -> str | None:
+    """The valid name that was probably meant, in whatever case it was written; None if there is none like it."""
     by_upper = {one.upper(): one for one in valid}
     given = str(name).upper()
-    meant = elsewhere.get(given, "").upper()
+    meant = ELSEWHERE.get(given, "").upper()
     close = [meant] if meant in by_upper else get_close_matches(given, by_upper, 1)
     return by_upper[close[0]] if close else None
 

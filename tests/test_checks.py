@@ -17,13 +17,16 @@ from redis.cluster import RedisCluster
 
 from djqueue import conf
 from djqueue.backends.base import BaseQueue
-from djqueue.checks.catalogue import CATALOGUE, ELSEWHERE
+from djqueue.checks.catalogue import CATALOGUE
 from djqueue.checks.servers import OWN_LOOPS
 from djqueue.consumer import Crew, Options
 from djqueue.decorators import queue_command
 from djqueue.flow.limits import Throttle
+from djqueue.policies.options import OPTIONS
 from djqueue.queues import queues
 from djqueue.registry import registry as commands
+from djqueue.throttle import SETTINGS as THROTTLE_KEYS
+from djqueue.utils import ELSEWHERE
 from tests.life import only as registered_only
 
 MEMORY = "djqueue.backends.memory.MemoryQueue"
@@ -373,15 +376,6 @@ def sharing(throttle, **options):
     return queue_command(throttle=throttle, **options)(draw)
 
 
-def test_e015_one_throttle_of_two_windows():
-    with declared(throttle=Throttle(5, 1, name="api")) as command:
-        other = sharing(Throttle(6, 1, name="api"))
-        message = only("E015", found(), command.name, other.name, "'api'", "5 per 1 s and 6 per 1 s")
-        assert "another name" in message.hint
-        sharing(Throttle(5, 1, name="api"))
-        assert found() == []
-
-
 def test_e016_one_throttle_in_two_queues():
     two = {"default": {"CLASS": MEMORY}, "mail": {"CLASS": MEMORY}}
     with declared(throttle=Throttle(5, 1, name="api")):
@@ -534,7 +528,10 @@ def test_a_missing_migration_is_told_with_its_database_and_stops_no_migrate():
 
 def test_what_other_packages_call_a_setting_is_none_of_ours():
     ours = {*conf.DEFAULTS, *conf.QUEUE_KEYS, "LEASE", "PREFIX"}
-    assert set(ELSEWHERE.values()) <= ours and not ours & set(ELSEWHERE)
+    vocabularies = [ours, {name.upper() for name in OPTIONS}, {name.upper() for name in THROTTLE_KEYS}]
+    assert {name.upper() for name in ELSEWHERE.values()} <= set.union(*vocabularies)
+    for names in vocabularies:
+        assert not any(theirs in names and meant.upper() in names for theirs, meant in ELSEWHERE.items())
 
 
 @pytest.mark.django_db(transaction=True)

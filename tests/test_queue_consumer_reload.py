@@ -2,10 +2,13 @@
 
 import os
 import signal
+import sys
 
 import pytest
 from django.conf import settings
+from django.core.management import CommandError
 
+from djqueue.management import reloading
 from djqueue.queues import queues
 from tests.life import message_for
 from tests.site import ROOT, until
@@ -63,18 +66,11 @@ def code(module):
 
 @pytest.fixture
 def process(site, module):
-    """The parent, whose child watches the module."""
-    watch = {"handlers": ["console"], "level": "DEBUG", "propagate": False}
+    """The parent, which watches the module."""
     site.settings["INSTALLED_APPS"] = [*settings.INSTALLED_APPS, "changing_app"]
-    site.settings["LOGGING"] = {
-        "version": 1,
-        "disable_existing_loggers": False,
-        "handlers": {"console": {"class": "logging.StreamHandler"}},
-        "loggers": {"django.utils.autoreload": watch},
-    }
     path = os.pathsep.join([str(module.parent.parent), str(ROOT)])
     process = site.consumer("--reload", env={"PYTHONPATH": path})
-    process.wait_for(f"File {module} first seen")
+    process.wait_for("threads; queues:")
     return process
 
 
@@ -140,3 +136,11 @@ def test_a_signal_to_all_of_them_as_a_terminal_sends_it_does_the_same(site, proc
     os.killpg(process.pid, signal.SIGINT)
     assert process.wait() == 0
     assert len(queues["default"]) == 1
+    with pytest.raises(ProcessLookupError):
+        os.killpg(process.pid, 0)
+
+
+def test_without_watchfiles_it_says_how_to_install_it(monkeypatch):
+    monkeypatch.setitem(sys.modules, "watchfiles", None)
+    with pytest.raises(CommandError, match=r'pip install "django-djqueue\[dev\]"'):
+        reloading.run()

@@ -441,6 +441,11 @@ class BaseQueue(ItemVerbs, OperatorVerbs):
     # ---- names
 
     @property
+    def unthrottled(self) -> BaseQueue:
+        """The queue of the backend itself: this one, or the queue within a ThrottledQueue."""
+        return self
+
+    @property
     def logical(self) -> str:
         """The name that signatures bind to: an error queue has that of the queue it belongs to."""
         return self.name.removesuffix(DEAD_SUFFIX)

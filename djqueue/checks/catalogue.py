@@ -2,13 +2,12 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping
-from functools import partial
+from collections.abc import Iterable
 from typing import Any
 
 from django.core.checks import CheckMessage, Error, Warning
 
-from djqueue import utils
+from djqueue.utils import nearest
 
 TAG = "djqueue"
 """``manage.py check --tag djqueue`` runs these checks alone."""
@@ -50,10 +49,6 @@ CATALOGUE: dict[str, tuple[str, str]] = {
         "{where} is weak while QUEUE_ACCEPT has 'pickle': who guesses it can run any code here.",
         "Use a long random key, or JSON alone: QUEUE_CODEC = 'json' and QUEUE_ACCEPT = ['json'].",
     ),
-    "E015": (
-        "The commands {command} and {other} share the throttle {key!r}, but say different things of it: {difference}.",
-        "Say the same in both, or give one of them another name.",
-    ),
     "E016": (
         "The commands {command} and {other} share the throttle {key!r}, but go to different queues: {aliases}.",
         "Send both to one queue: what waits in one knows nothing of the other. Or give one of them another name.",
@@ -92,27 +87,6 @@ CATALOGUE: dict[str, tuple[str, str]] = {
 """Id to message and hint; E is an error, W a warning. E1… and W1… come from the Redis backend, E2… and W2… from the
 database backend, E3… and W3… from the SQS backend: what they find on their servers."""
 
-ELSEWHERE = {
-    "BACKEND": "CLASS",
-    "ENGINE": "CLASS",
-    "HOST": "CONNECTION",
-    "LOCATION": "CONNECTION",
-    "QUEUES_DEFAULT": "QUEUES",
-    "QUEUE_BACKEND": "QUEUE_CLASS",
-    "QUEUE_EAGER": "QUEUE_ALWAYS_EAGER",
-    "QUEUE_HOST": "QUEUE_CONNECTION",
-    "QUEUE_LOCATION": "QUEUE_CONNECTION",
-    "QUEUE_MAX_RETRIES": "QUEUE_MAX_ATTEMPTS",
-    "QUEUE_RETRIES": "QUEUE_MAX_ATTEMPTS",
-    "QUEUE_SERIALIZER": "QUEUE_CODEC",
-    "QUEUE_THROTTLE": "QUEUES",
-    "QUEUE_URL": "QUEUE_CONNECTION",
-    "URL": "CONNECTION",
-    "VISIBILITY_TIMEOUT": "LEASE",
-}
-"""What other packages, and Django's own settings, call what is meant; difflib would guess something else."""
-
-
 MOVED = dict.fromkeys(
     ("QUEUE_THROTTLE", "THROTTLE"), "did you mean the key QUEUES[alias]['THROTTLE'], which stands beside OPTIONS?"
 )
@@ -126,13 +100,9 @@ def say(id: str, **named: Any) -> CheckMessage:
     return kind(message, hint=hint, id=f"djqueue.{id}")
 
 
-nearest = partial(utils.nearest, elsewhere=ELSEWHERE)
-"""The valid name that was probably meant, or None."""
-
-
-def near(name: object, valid: Iterable[str], elsewhere: Mapping[str, str] = ELSEWHERE) -> str:
-    """That name as a question, or else all of them."""
-    meant = nearest(name, valid, elsewhere=elsewhere)
+def near(name: object, valid: Iterable[str]) -> str:
+    """The valid name that was probably meant, as a question, or else all of them."""
+    meant = nearest(name, valid)
     return f"did you mean {meant!r}?" if meant else f"there are {', '.join(sorted(valid))}."
 
 

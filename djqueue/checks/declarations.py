@@ -11,9 +11,7 @@ from djqueue.checks.catalogue import TAG, near, say
 from djqueue.checks.queues import configs, made
 from djqueue.checks.settings import accepted
 from djqueue.enqueueing.command import Command
-from djqueue.policies.placement import disagreement
 from djqueue.registry import registry
-from djqueue.throttle import bare
 
 
 @register(TAG)
@@ -33,22 +31,17 @@ def check_commands(app_configs=None, **kwargs) -> Iterator[CheckMessage]:
 
 @register(TAG)
 def check_throttles(app_configs=None, **kwargs) -> Iterator[CheckMessage]:
-    """E015, E016: what is shared by its name must be one thing."""
+    """E016: a throttle that commands share by its name is of one queue."""
     first: dict[str, Command] = {}
     for command in registry:
-        if command.policy.plan and command.policy.plan.shared:
-            yield from _unlike(first.setdefault(command.policy.plan.shared, command), command)
-
-
-def _unlike(first: Command, command: Command) -> Iterator[CheckMessage]:
-    one, other = first.policy, command.policy
-    about = {"command": first.name, "other": command.name, "key": one.plan.shared}
-    if difference := disagreement(one.plan, other.plan):
-        yield say("E015", **about, difference=difference)
-    if one.queue_name != other.queue_name:
-        yield say("E016", **about, aliases=f"{one.queue_name!r} and {other.queue_name!r}")
+        shared = command.policy.plan and command.policy.plan.shared
+        other = first.setdefault(shared, command) if shared else command
+        if other.policy.queue_name != command.policy.queue_name:
+            aliases = f"{other.policy.queue_name!r} and {command.policy.queue_name!r}"
+            yield say("E016", command=other.name, other=command.name, key=shared, aliases=aliases)
 
 
 def _lacking(command: Command, queue: BaseQueue) -> Iterator[CheckMessage]:
     if lacking := command.policy.lacking(queue.cannot):
-        yield say("E012", command=command.name, alias=queue.alias, backend=type(bare(queue)).__name__, lacking=lacking)
+        backend = type(queue.unthrottled).__name__
+        yield say("E012", command=command.name, alias=queue.alias, backend=backend, lacking=lacking)

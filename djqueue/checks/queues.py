@@ -12,14 +12,13 @@ from django.db import connections
 from djqueue import conf
 from djqueue.backends.base import BaseQueue
 from djqueue.backends.memory.queue import MemoryQueue
-from djqueue.checks.catalogue import ELSEWHERE, TAG, near, near_or_moved, say
+from djqueue.checks.catalogue import TAG, near, near_or_moved, say
 from djqueue.checks.settings import VALUES
 from djqueue.exceptions import InvalidQueueError
 from djqueue.queues import build, load_class
-from djqueue.throttle import ELSEWHERE as THROTTLE_ELSEWHERE
 from djqueue.throttle import REQUIRED as THROTTLE_REQUIRED
 from djqueue.throttle import SETTINGS as THROTTLE_KEYS
-from djqueue.throttle import ThrottledQueue, bare
+from djqueue.throttle import ThrottledQueue
 from djqueue.utils import seconds
 
 TWINS = ("QUEUE_CLASS", "QUEUE_NAME", "QUEUE_OPTIONS")
@@ -76,12 +75,12 @@ def _types(where: str, config: Mapping) -> Iterator[CheckMessage]:
         yield from _types(where, {"CLASS": None, **store})
     throttle = config.get("THROTTLE")
     if isinstance(throttle, Mapping):
-        yield from _unknown(f"{where}['THROTTLE']", throttle, THROTTLE_KEYS, THROTTLE_ELSEWHERE)
+        yield from _unknown(f"{where}['THROTTLE']", throttle, THROTTLE_KEYS)
 
 
-def _unknown(where: str, given: Mapping, valid: Collection[str], elsewhere=ELSEWHERE) -> Iterator[CheckMessage]:
+def _unknown(where: str, given: Mapping, valid: Collection[str]) -> Iterator[CheckMessage]:
     unknown = [key for key in given if key not in valid]
-    return (say("E003", where=where, key=key, near=near(key, valid, elsewhere)) for key in unknown)
+    return (say("E003", where=where, key=key, near=near(key, valid)) for key in unknown)
 
 
 def _kind(value: object) -> str:
@@ -180,8 +179,8 @@ def check_twins(app_configs=None, **kwargs) -> Iterator[CheckMessage]:
     """W002: two aliases of one queue. Queues in memory are apart whatever their names."""
     seen: dict[tuple, str] = {}
     for config, queue in made():
-        place = (bare(queue).feed, config.name, config.options.get("PREFIX"))
-        if place in seen and not isinstance(bare(queue), MemoryQueue):
+        place = (queue.unthrottled.feed, config.name, config.options.get("PREFIX"))
+        if place in seen and not isinstance(queue.unthrottled, MemoryQueue):
             yield say("W002", alias=config.alias, other=seen[place])
         seen.setdefault(place, config.alias)
 
@@ -220,5 +219,5 @@ def _place(config: conf.QueueConfig, queue: ThrottledQueue) -> Hashable:
     """Queues of one place share facts: a database; a server (of a cluster a slot) and the prefix of all keys there."""
     if queue.store.database:
         return (queue.store.database,)
-    _, *server = bare(queue).feed
+    _, *server = queue.unthrottled.feed
     return (*server, config.options.get("PREFIX"))

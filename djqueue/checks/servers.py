@@ -24,7 +24,6 @@ from djqueue.backends.memory.queue import MemoryQueue
 from djqueue.checks.catalogue import TAG, say
 from djqueue.checks.queues import made
 from djqueue.checks.settings import accepted
-from djqueue.throttle import bare
 
 OWN_LOOPS = 6
 """Threads of a consumer that use a database beside its workers: a feeder per connection, and the settler, the heart
@@ -99,7 +98,7 @@ def check_deployment(app_configs=None, **kwargs) -> Iterator[CheckMessage]:
     if accepted("pickle"):
         yield from (say("E014", where=name) for name, key in _keys() if _is_weak(key))
     for config, queue in made():
-        if isinstance(bare(queue), MemoryQueue):
+        if isinstance(queue.unthrottled, MemoryQueue):
             yield say("W003", alias=config.alias)
     if conf.get("QUEUE_ALWAYS_EAGER") is True:
         yield say("W004")

@@ -10,10 +10,10 @@ from django.core.checks import CheckMessage, register
 from django.core.exceptions import ImproperlyConfigured
 
 from djqueue import conf
-from djqueue.checks.catalogue import TAG, near_or_moved, nearest, say
+from djqueue.checks.catalogue import TAG, near_or_moved, say
 from djqueue.messages.codecs import CODECS
 from djqueue.policies.options import OPTIONS, is_exception
-from djqueue.utils import seconds, whole
+from djqueue.utils import nearest, seconds, whole
 
 
 def _passes(check: Callable[..., object], **bounds: float) -> Callable[[object], bool]:

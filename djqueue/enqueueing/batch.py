@@ -16,7 +16,7 @@ from djqueue.enqueueing.command import Bound, Call, Command, named_after, refuse
 from djqueue.exceptions import InvalidMessage
 from djqueue.flow.limits import MOST, Batch, Route, Throttle, up_to
 from djqueue.messages.failures import text_of
-from djqueue.messages.structured import astray, is_structured, plain, requested, typed
+from djqueue.messages.structured import is_same, is_structured, plain, requested, typed
 from djqueue.policies.options import OPTIONS, CommandOptions
 from djqueue.policies.policy import Policy
 from djqueue.registry import registry
@@ -329,9 +329,9 @@ class HandlerCommand(BatchFunction):
         return Call((fields, name))
 
     def _refuse_change(self, request: Any, back: Any) -> None:
-        if (place := astray(request, back)) is not None:
+        if not is_same(request, back):
             raise TypeError(
-                f"{self.name}: {type(request).__qualname__}{place} would not arrive as it is: with codec='json' what "
+                f"{self.name}: {type(request).__qualname__} would not arrive as it is: with codec='json' what "
                 "__init__ takes travels, and annotations say what it was. Annotate it with what it holds, or use "
                 "codec='pickle'."
             )

@@ -83,20 +83,23 @@ def _fields(kind: type) -> tuple[str, ...]:
     return kind._fields if _is_named_tuple(kind) else tuple(one.name for one in fields(kind) if one.init)
 
 
-def astray(value: Any, back: Any) -> str | None:
-    """Where a value did not come back as what it was: ``".items.0"``, ``""`` for all of it; None if it did.
+def is_same(value: Any, back: Any) -> bool:
+    """Whether a value came back from its fields as what it was, all the way down.
 
-    Values that know no equality, or whose equality is none, count as the same: nobody could tell.
+    Parts that know no equality, or whose equality raises, count as the same: nobody could tell.
     """
     if value is back:
-        return None
+        return True
     ours, theirs = _parts(value), _parts(back)
-    if not ours and not theirs:
-        return None if _is_same(value, back) else ""
-    if type(value) is not type(back) or ours.keys() != theirs.keys():
-        return ""
-    found = ((name, astray(one, theirs[name])) for name, one in ours.items())
-    return next((f".{name}{lost}" for name, lost in found if lost is not None), None)
+    if ours or theirs:
+        alike = type(value) is type(back) and ours.keys() == theirs.keys()
+        return alike and all(is_same(one, theirs[name]) for name, one in ours.items())
+    if type(value).__eq__ is object.__eq__:
+        return type(value) is type(back)
+    try:
+        return bool(value == back) or bool(value != value)
+    except Exception:
+        return True
 
 
 def _parts(value: Any) -> dict[Any, Any]:
@@ -113,15 +116,6 @@ def _parts(value: Any) -> dict[Any, Any]:
 def _compared(kind: type) -> tuple[str, ...]:
     """Its fields, and those that it makes itself, unless they say that they do not matter."""
     return kind._fields if _is_named_tuple(kind) else tuple(one.name for one in fields(kind) if one.init or one.compare)
-
-
-def _is_same(value: Any, back: Any) -> bool:
-    if type(value).__eq__ is object.__eq__:
-        return type(value) is type(back)
-    try:
-        return bool(value == back) or bool(value != value)
-    except Exception:
-        return True
 
 
 def _is_named_tuple(kind: type) -> bool:

@@ -50,7 +50,7 @@ class CommandOptions(TypedDict, total=False):
 def changes_of(given: dict[str, Any]) -> dict[str, Any]:
     """The fields of a policy that options say. Raises TypeError or ValueError that names the option."""
     for name in sorted(given.keys() - OPTIONS.keys()):
-        meant = nearest(name, OPTIONS, ELSEWHERE)
+        meant = nearest(name, OPTIONS)
         hint = f"did you mean {meant!r}? There are" if meant else "there are"
         raise TypeError(f"Unknown option {name!r}; {hint}: {', '.join(sorted(OPTIONS))}.")
     for one, other in (("delay", "run_after"), ("retries", "max_attempts")):
@@ -158,23 +158,6 @@ def _per_call(check: Callable[[object], dict], name: str) -> Callable[[object], 
     """What may also be a function of no arguments, which is called once per call."""
     return lambda value: {name: value} if callable(value) else check(value)
 
-
-ELSEWHERE = {
-    "QUEUE": "queue_name",
-    "COUNTDOWN": "delay",
-    "ETA": "run_after",
-    "EXPIRES": "ttl",
-    "MAX_RETRIES": "retries",
-    "AUTORETRY_FOR": "retry_on",
-    "ERROR_CLASSES": "retry_on",
-    "DELAY_SECONDS": "delay",
-    "TTL_SECONDS": "ttl",
-    "DEBOUNCE_SECONDS": "debounce",
-    "TIMEOUT": "time_limit",
-    "RATE": "throttle",
-    "RATE_LIMIT": "throttle",
-}
-"""What other libraries call them."""
 
 OPTIONS: dict[str, Callable[[Any], dict]] = {
     "queue_name": _queue_name,

@@ -13,7 +13,6 @@ from djqueue.backends.memory.queue import MemoryQueue, MemoryStore
 from djqueue.exceptions import NotSupported
 from djqueue.queues import queues as all_queues
 from djqueue.testing.assertions import commit, send
-from djqueue.throttle import bare
 from djqueue.utils import moment, seconds
 
 Follow = Callable[[datetime], object]
@@ -105,8 +104,8 @@ def the_clock(queues: Iterable[str]) -> Iterator[VirtualClock]:
 
 
 def _refuse_other_clocks(alias: str, queue: BaseQueue) -> None:
-    if not isinstance(bare(queue), MemoryQueue):
-        raise NotSupported(f"QUEUES[{alias!r}] is a {type(bare(queue)).__name__}, {_FIX}")
+    if not isinstance(queue.unthrottled, MemoryQueue):
+        raise NotSupported(f"QUEUES[{alias!r}] is a {type(queue.unthrottled).__name__}, {_FIX}")
     if not isinstance(queue.store, MemoryStore | NoStore):
         raise NotSupported(f"QUEUES[{alias!r}]['STORE'] is a {type(queue.store).__name__}, {_FIX}")
 

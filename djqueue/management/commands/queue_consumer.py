@@ -57,9 +57,10 @@ class Command(BaseCommand):
 
     def handle(self, *args, **options) -> None:
         self._log_to(options["logfile"], options["verbosity"])
-        if options["reload"]:
+        if options["reload"] and not reloading.is_child():
             _refuse_an_end(options)
-            reloading.run(self._consumer(options))
+            self._consumer(options)  # to refuse what is wrong before anything starts
+            reloading.run()
         else:
             self._serve(**options)
 

@@ -16,7 +16,6 @@ from djqueue.backends.base import BaseQueue
 from djqueue.backends.entries import Record
 from djqueue.management.tables import asking, chosen, limit, table
 from djqueue.operations import HEAD, Filter, brief, chunks, full, page, picked, row
-from djqueue.throttle import bare
 
 
 class Command(BaseCommand):
@@ -52,7 +51,8 @@ class Command(BaseCommand):
     def _inspectable(self, queues: list[BaseQueue], asked_for: bool) -> list[BaseQueue]:
         """Those that can be looked into. Raises CommandError if one that was asked for cannot, or none can."""
         able = [queue for queue in queues if "inspect" not in queue.cannot and queue.dead is not None]
-        unable = ", ".join(f"{queue.alias!r} ({type(bare(queue)).__name__})" for queue in queues if queue not in able)
+        others = [queue for queue in queues if queue not in able]
+        unable = ", ".join(f"{queue.alias!r} ({type(queue.unthrottled).__name__})" for queue in others)
         if unable and (asked_for or not able):
             raise CommandError(f"The error queue of {unable} cannot be looked into: its backend cannot 'inspect'.")
         if unable:
