@@ -204,7 +204,7 @@ def test_nobody_waits_for_a_transaction_that_has_put(queue, count, monkeypatch):
         dead = [record.entry.id for record in queue.dead.peek(READY)]
         assert queue.revive(dead[:1]) == queue.reprioritise(dead[:1], 3) == 1
         assert queue.dead.remove(dead) == len(dead) - 1
-        queue.trim(most=1)
+        queue.dead.trim(most=0)
         return len(queue.lanes()) > 0
 
     with transaction.atomic(queue.database):
@@ -697,8 +697,7 @@ def test_what_died_before_the_error_queue_was_in_order_is_trimmed_too(queue):
     queue.bury(claim(queue))
     assert queue.dead.trim(age=7200) == 0
     assert queue.dead.trim(most=6) == 3
-    assert queue.dead.trim(age=1800, limit=4) == 4
-    assert queue.dead.trim(age=1800) == 1
+    assert [queue.dead.trim(age=1800) for _ in range(4)] == [1, 2, 2, 0], "a priority at a time"
     assert names(claim(queue.dead)) == ["new"]
 
 

@@ -72,7 +72,7 @@ class PostgreSQL(Dialect):
 
     # Or it may read the whole table to join it.
     in_lanes = (
-        f"{NUMBERS} CROSS JOIN LATERAL (SELECT seq, moment, place FROM djqueue_message "
+        f"{NUMBERS} CROSS JOIN LATERAL (SELECT moment FROM djqueue_message "
         "WHERE queue = %(queue)s AND state = l.number ORDER BY ord, moment, seq OFFSET 0) m"
     )
 
