@@ -274,8 +274,7 @@ SELECT seq FROM djqueue_ticket WHERE seq IN (%s);
 DELETE m
 FROM (SELECT %s AS seq) u
 STRAIGHT_JOIN djqueue_ticket m FORCE INDEX (PRIMARY) ON m.seq = u.seq
-WHERE true
-  AND true;
+WHERE true;
 SELECT seq, name, number, gate, away, turn, open_at, parked, logs, state, ord, moment
 FROM djqueue_lane FORCE INDEX (djqueue_lane_place)
 WHERE queue = %s

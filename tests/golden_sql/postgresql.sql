@@ -368,7 +368,7 @@ WHERE name IN (%s)
 ORDER BY name
 FOR UPDATE SKIP LOCKED;
 SELECT seq FROM djqueue_ticket WHERE seq IN (%s);
-DELETE FROM djqueue_ticket WHERE seq IN (%s) AND true;
+DELETE FROM djqueue_ticket WHERE seq IN (%s);
 SELECT seq, name, number, gate, away, turn, open_at, parked, logs, state, ord, moment
 FROM djqueue_lane
 WHERE queue = %s
@@ -440,7 +440,7 @@ ON CONFLICT (queue, name) DO NOTHING;
 BEGIN;
 -- SELECT as in: claim: from a lane, to which something came
 SELECT seq FROM djqueue_ticket WHERE seq IN (%s);
-DELETE FROM djqueue_ticket WHERE seq IN (%s) AND true;
+DELETE FROM djqueue_ticket WHERE seq IN (%s);
 -- SELECT as in: claim: from a lane, to which something came
 -- SELECT as in: claim: from a lane, to which something came
 -- UPDATE as in: claim: from a lane, to which something came
@@ -462,7 +462,7 @@ BEGIN;
 -- SELECT as in: claim: from a lane, to which something came
 -- SELECT as in: claim: from a lane, to which something came
 SELECT seq FROM djqueue_ticket WHERE seq IN (%s);
-DELETE FROM djqueue_ticket WHERE seq IN (%s) AND true;
+DELETE FROM djqueue_ticket WHERE seq IN (%s);
 -- SELECT as in: claim: from a lane, to which something came
 -- SELECT as in: claim: from a lane, to which something came
 -- SELECT as in: claim: from a lane, to which something came
@@ -488,7 +488,7 @@ ON CONFLICT (queue, name) DO NOTHING;
 BEGIN;
 -- SELECT as in: claim: from a lane, to which something came
 SELECT seq FROM djqueue_ticket WHERE seq IN (%s);
-DELETE FROM djqueue_ticket WHERE seq IN (%s) AND true;
+DELETE FROM djqueue_ticket WHERE seq IN (%s);
 -- SELECT as in: claim: from a lane, to which something came
 -- SELECT as in: claim: from a lane, to which something came
 -- UPDATE as in: claim: from a lane, to which something came
@@ -522,7 +522,7 @@ ON CONFLICT (queue, name) DO NOTHING;
 BEGIN;
 -- SELECT as in: claim: from a lane, to which something came
 SELECT seq FROM djqueue_ticket WHERE seq IN (%s);
-DELETE FROM djqueue_ticket WHERE seq IN (%s) AND true;
+DELETE FROM djqueue_ticket WHERE seq IN (%s);
 -- SELECT as in: claim: from a lane, to which something came
 -- SELECT as in: claim: from a lane, to which something came
 -- UPDATE as in: claim: from a lane, to which something came
@@ -1153,7 +1153,7 @@ ON CONFLICT (queue, name) DO NOTHING;
 BEGIN;
 -- SELECT as in: claim: from a lane, to which something came
 SELECT seq FROM djqueue_ticket WHERE seq IN (%s);
-DELETE FROM djqueue_ticket WHERE seq IN (%s) AND true;
+DELETE FROM djqueue_ticket WHERE seq IN (%s);
 -- SELECT as in: claim: from a lane, to which something came
 -- SELECT as in: claim: from a lane, to which something came
 -- SELECT as in: claim: from a lane, to which something came
@@ -1576,7 +1576,7 @@ ON CONFLICT (queue, name) DO NOTHING;
 BEGIN;
 -- SELECT as in: claim: from a lane, to which something came
 SELECT seq FROM djqueue_ticket WHERE seq IN (%s);
-DELETE FROM djqueue_ticket WHERE seq IN (%s) AND true;
+DELETE FROM djqueue_ticket WHERE seq IN (%s);
 -- SELECT as in: claim: from a lane, to which something came
 -- SELECT as in: claim: from a lane, to which something came
 -- SELECT as in: claim: from a lane, to which something came
@@ -1603,7 +1603,7 @@ ON CONFLICT (queue, name) DO NOTHING;
 BEGIN;
 -- SELECT as in: claim: from a lane, to which something came
 SELECT seq FROM djqueue_ticket WHERE seq IN (%s);
-DELETE FROM djqueue_ticket WHERE seq IN (%s) AND true;
+DELETE FROM djqueue_ticket WHERE seq IN (%s);
 -- SELECT as in: claim: from a lane, to which something came
 -- SELECT as in: claim: from a lane, to which something came
 -- SELECT as in: claim: from a lane, to which something came

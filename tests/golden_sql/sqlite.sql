@@ -232,7 +232,7 @@ WHERE name IN (%s)
   AND queue = %s
 ORDER BY name;
 SELECT seq FROM djqueue_ticket WHERE seq IN (%s);
-DELETE FROM djqueue_ticket WHERE seq IN (%s) AND true;
+DELETE FROM djqueue_ticket WHERE seq IN (%s);
 SELECT seq, name, number, gate, away, turn, open_at, parked, logs, state, ord, moment
 FROM djqueue_lane
 WHERE queue = %s
@@ -292,7 +292,7 @@ BEGIN;
 DELETE FROM djqueue_ticket WHERE seq < 0;
 -- SELECT as in: claim: from a lane, to which something came
 SELECT seq FROM djqueue_ticket WHERE seq IN (%s);
-DELETE FROM djqueue_ticket WHERE seq IN (%s) AND true;
+DELETE FROM djqueue_ticket WHERE seq IN (%s);
 -- SELECT as in: claim: from a lane, to which something came
 SELECT NOW;
 -- SELECT as in: claim: from a lane, to which something came
@@ -317,7 +317,7 @@ DELETE FROM djqueue_ticket WHERE seq < 0;
 -- SELECT as in: claim: from a lane, to which something came
 -- SELECT as in: claim: from a lane, to which something came
 SELECT seq FROM djqueue_ticket WHERE seq IN (%s);
-DELETE FROM djqueue_ticket WHERE seq IN (%s) AND true;
+DELETE FROM djqueue_ticket WHERE seq IN (%s);
 -- SELECT as in: claim: from a lane, to which something came
 SELECT NOW;
 SELECT *
@@ -379,7 +379,7 @@ BEGIN;
 DELETE FROM djqueue_ticket WHERE seq < 0;
 -- SELECT as in: claim: from a lane, to which something came
 SELECT seq FROM djqueue_ticket WHERE seq IN (%s);
-DELETE FROM djqueue_ticket WHERE seq IN (%s) AND true;
+DELETE FROM djqueue_ticket WHERE seq IN (%s);
 -- SELECT as in: claim: from a lane, to which something came
 SELECT NOW;
 -- SELECT as in: claim: from a lane, to which something came
@@ -417,7 +417,7 @@ BEGIN;
 DELETE FROM djqueue_ticket WHERE seq < 0;
 -- SELECT as in: claim: from a lane, to which something came
 SELECT seq FROM djqueue_ticket WHERE seq IN (%s);
-DELETE FROM djqueue_ticket WHERE seq IN (%s) AND true;
+DELETE FROM djqueue_ticket WHERE seq IN (%s);
 -- SELECT as in: claim: from a lane, to which something came
 SELECT NOW;
 -- SELECT as in: claim: from a lane, to which something came
@@ -879,7 +879,7 @@ BEGIN;
 DELETE FROM djqueue_ticket WHERE seq < 0;
 -- SELECT as in: claim: from a lane, to which something came
 SELECT seq FROM djqueue_ticket WHERE seq IN (%s);
-DELETE FROM djqueue_ticket WHERE seq IN (%s) AND true;
+DELETE FROM djqueue_ticket WHERE seq IN (%s);
 -- SELECT as in: claim: from a lane, to which something came
 SELECT NOW;
 -- SELECT as in: claim: from a lane, to which something came
@@ -1272,7 +1272,7 @@ BEGIN;
 DELETE FROM djqueue_ticket WHERE seq < 0;
 -- SELECT as in: claim: from a lane, to which something came
 SELECT seq FROM djqueue_ticket WHERE seq IN (%s);
-DELETE FROM djqueue_ticket WHERE seq IN (%s) AND true;
+DELETE FROM djqueue_ticket WHERE seq IN (%s);
 -- SELECT as in: claim: from a lane, to which something came
 SELECT NOW;
 -- SELECT as in: claim: from a lane, to which something came
@@ -1302,7 +1302,7 @@ BEGIN;
 DELETE FROM djqueue_ticket WHERE seq < 0;
 -- SELECT as in: claim: from a lane, to which something came
 SELECT seq FROM djqueue_ticket WHERE seq IN (%s);
-DELETE FROM djqueue_ticket WHERE seq IN (%s) AND true;
+DELETE FROM djqueue_ticket WHERE seq IN (%s);
 -- SELECT as in: claim: from a lane, to which something came
 SELECT NOW;
 -- SELECT as in: claim: from a lane, to which something came

@@ -9,44 +9,29 @@ from djqueue.backends.database.sql.fragments import (
     BACKWARDS,
     COUNTED,
     DELAYED,
-    ENTRY,
     FIRST_NUMBER,
     LATER,
     OPEN,
     ORDER,
     READY,
-    RECORD,
     REVIVED,
     WAITS,
     absent,
     marks,
     number_of,
 )
-from djqueue.backends.database.sql.lanes import LANE, numbers
+from djqueue.backends.database.sql.lanes import LANE, Lanes, numbers
 
 CAP = 100_000
 """Counting stops here."""
 CHUNK = 5000
 """So many rows one statement of a flush deletes at most."""
-NUMBERS = (
-    "FROM (SELECT number FROM djqueue_lane WHERE queue = %(queue)s "
-    "UNION SELECT number FROM djqueue_ticket WHERE queue = %(queue)s) l"
-)
-OF_LANE = "djqueue_message m ON m.queue = %(queue)s AND m.state = l.number"
 PRIORITIES = 64
 """The oldest ready entry is looked for among so many priorities, the highest."""
 
 
-class Operators:
+class Inspection(Lanes):
     """What does not hold leases."""
-
-    in_lanes = f"{NUMBERS} CROSS JOIN {OF_LANE}"
-    """What waits in the lanes of a queue, lane by lane."""
-    entry, record = ENTRY, RECORD
-    """How these columns are read."""
-    behind = "(ord, moment, seq) > (%(ord)s, %(moment)s, %(seq)s)"
-    before = "(ord, moment, seq) < (%(ord)s, %(moment)s, %(seq)s)"
-    up_to = "(ord, moment, seq) <= ({0}, {1}, {2})"
 
     def find(self, run: Session, queue: str, id: str) -> list[tuple]:
         """Rows of RECORD, with now at the end."""

@@ -17,6 +17,8 @@ from djqueue.backends.database.sql.fragments import (
     EXTEND,
     HOLDS,
     LATER,
+    NUMBERS,
+    OF_LANE,
     REVIVED,
     SAID,
     WAITS,
@@ -24,7 +26,6 @@ from djqueue.backends.database.sql.fragments import (
     leasing,
     marks,
 )
-from djqueue.backends.database.sql.inspection import NUMBERS, OF_LANE
 from djqueue.backends.database.sql.lanes import ASSIGNED, WRITTEN
 from djqueue.backends.database.sql.messages import Arrival, Ask, Dialect, Finish
 
@@ -178,15 +179,14 @@ class MariaDB(Dialect):
         and waits for every row that somebody has locked or not yet committed."""
         return f"({selected('seq', count)}) u STRAIGHT_JOIN {table} m FORCE INDEX (PRIMARY) ON m.seq = u.seq WHERE true"
 
-    def delete_rows(
-        self, run: Session, table: str, seqs: Sequence[int], condition: str = "true", params: Sequence = ()
-    ) -> int:
-        return run.count(f"DELETE m FROM {self.these(len(seqs), table)} AND {condition}", [*seqs, *params])
+    def delete_rows(self, run: Session, table: str, seqs: Sequence[int]) -> int:
+        return run.count(f"DELETE m FROM {self.these(len(seqs), table)}", seqs)
 
     def delete_ids(self, run: Session, queue: str, ids: Sequence[str], condition: str = "true") -> int:
         sql = f"SELECT seq FROM djqueue_message {self.by_id} WHERE queue = %s AND id IN ({marks(ids)}) AND {condition}"
         seqs = [row[0] for row in run.rows(sql, [queue, *ids])]
-        return self.delete_rows(run, "djqueue_message", seqs, f"queue = %s AND {condition}", [queue]) if seqs else 0
+        delete = f"DELETE m FROM {self.these(len(seqs))} AND queue = %s AND {condition}"
+        return run.count(delete, [*seqs, queue]) if seqs else 0
 
     def named_lanes(self, count: int) -> str:
         """Each by its key too; what is given compares as the column does."""
