@@ -35,7 +35,10 @@ class Bytewise:
 
 
 def _collation(connection) -> str | None:
-    """None is the database's default, which is bytewise on SQLite."""
+    """None is the database's default, which is bytewise on SQLite.
+
+    MySQL holds no queue, but the migrations run on it in a project whose queues are elsewhere.
+    """
     if connection.vendor == "mysql":
         return "utf8mb4_nopad_bin" if connection.mysql_is_mariadb else "utf8mb4_0900_bin"
     return "C" if connection.vendor == "postgresql" else None

@@ -80,9 +80,10 @@ class OperatorVerbs:
         raise self._cannot("amend")
 
     def trim(self, most: int | None = None, age: float | None = None, limit: int = 1000) -> int:
-        """Delete up to ``limit`` of what came first: what is more than ``most``, or here for over ``age`` seconds.
+        """Delete up to ``limit`` failed messages, the oldest first: the surplus over ``most``, or older than ``age`` s.
 
-        That bounds an error queue, which is in the order of its deaths. A backend of four verbs knows no ages.
+        For queues of failed messages, such as ``queue.dead``: they have no lanes and one priority, and are in the order
+        of the failures. Of any other queue it may pass over what waits in lanes. A backend of four verbs knows no ages.
         """
         surplus = 0 if most is None else min(limit, len(self) - most)
         return sum(self.read() is not None for _ in range(surplus))

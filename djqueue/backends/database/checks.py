@@ -36,20 +36,14 @@ def check(alias: str, in_use: bool = False) -> list[CheckMessage]:
 
 def _server(connection, in_use: bool = False) -> Iterator[CheckMessage]:
     vendor, version = _vendor(connection)
-    if vendor == "mysql":
-        yield Warning(
-            f"The database {connection.alias!r} is MySQL, on which djqueue was not tested.",
-            hint="MariaDB 10.6 or later is tested.",
-            id="djqueue.W201",
-        )
-    elif vendor not in FLOORS:
+    if vendor not in FLOORS:
         yield Error(
             f"The database {connection.alias!r} is {vendor}, which cannot hold a queue.",
             hint="Let CONNECTION name a database on PostgreSQL, MariaDB or SQLite.",
             id="djqueue.E202",
         )
         return
-    elif version < FLOORS[vendor]:
+    if version < FLOORS[vendor]:
         yield Error(
             f"The database {connection.alias!r} is {vendor} {_dotted(version)}.",
             hint=f"djqueue needs {vendor} {_dotted(FLOORS[vendor])} or later.",

@@ -467,19 +467,10 @@ class DatabaseQueue(LeasedQueue):
         return self._do(self._sql.amend, id, was, data)
 
     def trim(self, most: int | None = None, age: float | None = None, limit: int = 1000) -> int:
-        """Finds what is too old by a step in the index, and counts no further than to ``most``.
-
-        If something waits in lanes it counts, and orders, all that is ready.
-        """
-        laned = self.dead is not None and self._do(self._sql.is_laned)
+        """Finds what is too old by a step in the index, and counts no further than to ``most``."""
         trimmed = 0 if age is None else self._do(self._sql.trim_older, micros(age), limit)
-        if age is not None and laned and trimmed < limit:
-            trimmed += self._do(self._sql.trim_lanes_older, micros(age), limit - trimmed)
         if most is not None and trimmed < limit:
-            verb = self._sql.trim_mixed if laned else self._sql.trim_surplus
-            trimmed += self._do(verb, most, limit - trimmed)
-        if laned and trimmed:
-            self._call_lanes()
+            trimmed += self._do(self._sql.trim_surplus, most, limit - trimmed)
         return trimmed
 
     def peek(self, state: str, limit: int = 50, after: str | None = None) -> list[Record]:
@@ -522,11 +513,7 @@ class DatabaseQueue(LeasedQueue):
         for numbers in self._numbers() if self.dead is not None else ():
             while self._do(self._sql.flush_lanes, numbers):
                 pass
-        self._call_lanes()
-
-    def _call_lanes(self) -> None:
-        """Some of them may have become empty."""
-        self._do(self._sql.call_lanes)
+        self._do(self._sql.call_lanes)  # some of them have become empty
         self._claims.stir()
 
     def _numbers(self) -> Iterator[list[int]]:

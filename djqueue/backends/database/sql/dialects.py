@@ -5,7 +5,7 @@ A dialect speaks in rows, integers and microseconds; :mod:`djqueue.backends.data
 
 from __future__ import annotations
 
-from djqueue.backends.database.sql.mariadb import MariaDB, MySQL
+from djqueue.backends.database.sql.mariadb import MariaDB
 from djqueue.backends.database.sql.messages import Dialect
 from djqueue.backends.database.sql.postgresql import PostgreSQL
 from djqueue.backends.database.sql.sqlite import SQLite
@@ -13,7 +13,7 @@ from djqueue.exceptions import NotSupported
 
 __all__ = ["DIALECTS", "Dialect", "dialect_of"]
 
-DIALECTS: dict[str, Dialect] = {dialect.name: dialect() for dialect in (PostgreSQL, SQLite, MariaDB, MySQL)}
+DIALECTS: dict[str, Dialect] = {dialect.name: dialect() for dialect in (PostgreSQL, SQLite, MariaDB)}
 """One of each; they hold no state."""
 
 

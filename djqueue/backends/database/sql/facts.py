@@ -1,27 +1,19 @@
-"""The statements of the facts."""
+"""The statements of the facts, and of the guards that are kept as facts."""
 
 from __future__ import annotations
 
 from collections.abc import Sequence
 
 from djqueue.backends.database.session import Session
+from djqueue.backends.database.sql.base import Statements
 from djqueue.backends.database.sql.fragments import WAITS, flat, marks
 
 LIVING = "(until IS NULL OR until > NOW)"
 FACT = "(%s, %s, NOW + %s, 0)"
 
 
-class Facts:
+class Facts(Statements):
     """Keys are whole; values are bytes; times are µs, and None is for ever."""
-
-    now = ""
-    """Microseconds since 1970, by the clock of the database."""
-    by_seq = by_id = ""
-    """What makes a vendor change rows by way of the primary key, or of the index of the ids."""
-    fact_replaces = "ON CONFLICT (k) DO UPDATE SET value = excluded.value, until = excluded.until"
-
-    def clock(self, run: Session) -> int:
-        return run.rows("SELECT NOW")[0][0]
 
     def get(self, run: Session, key: str) -> bytes | None:
         found = run.rows(f"SELECT value FROM djqueue_fact WHERE k = %s AND {LIVING}", [key])
@@ -90,40 +82,8 @@ class Facts:
         params = [*within, until, until, tally]
         return self.delete_some(run, "djqueue_fact", "k", condition, "until, tally", params, limit)
 
-    def delete_some(
-        self, run: Session, table: str, key: str, condition: str, order: str, params: list, limit: int
-    ) -> int:
-        """Delete the first ``limit`` rows under a condition; how many."""
-        picked = f"SELECT {key} FROM {table} WHERE {condition} ORDER BY {order} LIMIT %s"
-        return run.count(f"DELETE FROM {table} WHERE {key} IN ({picked})", [*params, limit])
-
-    def these(self, count: int, table: str = "djqueue_message") -> str:
-        """So many rows of a table by their seqs, as ``m``: what stands behind FROM, up to their condition."""
-        return f"{table} m WHERE m.seq IN ({marks(range(count))})"
-
-    def delete_rows(
-        self, run: Session, table: str, seqs: Sequence[int], condition: str = "true", params: Sequence = ()
-    ) -> int:
-        """Delete the rows of a table with these seqs, if they fulfil a condition; how many."""
-        which = f"seq IN ({marks(seqs)}) AND {condition}"
-        return run.count(f"DELETE FROM {table} WHERE {which}", [*seqs, *params])
-
-    def delete_ids(self, run: Session, queue: str, ids: Sequence[str], condition: str = "true") -> int:
-        """Delete the entries of a queue with these ids, if they fulfil a condition; how many."""
-        sql = f"DELETE FROM djqueue_message WHERE queue = %s AND id IN ({marks(ids)}) AND {condition}"
-        return run.count(sql, [queue, *ids])
-
-
-# ---- Puts with conditions that Python decides on: what must be known, and locked, for that
-
-
-class Guarding:
-    """All of it within one transaction, which has what it locks until it ends."""
-
-    fact_stays = "ON CONFLICT (k) DO UPDATE SET tally = djqueue_fact.tally"
-    """Nothing changes, but the row is ours."""
-    by_id = ""
-    """What makes a vendor look for ids by their index, though the table is small: only what is looked for is locked."""
+    # ---- Guards: what must be known, and locked, for a put with a condition that Python decides on. All of it is
+    # within one transaction, which has what it locks until it ends.
 
     def hold(self, run: Session, keys: Sequence[str]) -> dict[str, bytes]:
         """Lock facts, made if need be, in the order of the keys, waiting for whoever has them; those that there are."""

@@ -104,6 +104,13 @@ REVIVED = (
 """As if put now."""
 
 ORDER, BACKWARDS = "ORDER BY ord, moment, seq", "ORDER BY ord DESC, moment DESC, seq DESC"
+NUMBERS = (
+    "FROM (SELECT number FROM djqueue_lane WHERE queue = %(queue)s "
+    "UNION SELECT number FROM djqueue_ticket WHERE queue = %(queue)s) l"
+)
+"""The numbers of the lanes of a queue, as ``l``."""
+OF_LANE = "djqueue_message m ON m.queue = %(queue)s AND m.state = l.number"
+"""What waits in one of them, as ``m``."""
 FIRST_READY = f"SELECT seq FROM djqueue_message WHERE queue = %(queue)s AND state = 0 {ORDER} LIMIT %(limit)s"
 LAST_READY = FIRST_READY.replace(ORDER, BACKWARDS)
 """Of a queue whose last come first: it keeps priorities the other way round."""

@@ -9,44 +9,29 @@ from djqueue.backends.database.sql.fragments import (
     BACKWARDS,
     COUNTED,
     DELAYED,
-    ENTRY,
     FIRST_NUMBER,
     LATER,
     OPEN,
     ORDER,
     READY,
-    RECORD,
     REVIVED,
     WAITS,
     absent,
     marks,
     number_of,
 )
-from djqueue.backends.database.sql.lanes import LANE, numbers
+from djqueue.backends.database.sql.lanes import LANE, Lanes, numbers
 
 CAP = 100_000
 """Counting stops here."""
 CHUNK = 5000
 """So many rows one statement of a flush deletes at most."""
-NUMBERS = (
-    "FROM (SELECT number FROM djqueue_lane WHERE queue = %(queue)s "
-    "UNION SELECT number FROM djqueue_ticket WHERE queue = %(queue)s) l"
-)
-OF_LANE = "djqueue_message m ON m.queue = %(queue)s AND m.state = l.number"
 PRIORITIES = 64
 """The oldest ready entry is looked for among so many priorities, the highest."""
 
 
-class Operators:
+class Inspection(Lanes):
     """What does not hold leases."""
-
-    in_lanes = f"{NUMBERS} CROSS JOIN {OF_LANE}"
-    """What waits in the lanes of a queue, lane by lane."""
-    entry, record = ENTRY, RECORD
-    """How these columns are read."""
-    behind = "(ord, moment, seq) > (%(ord)s, %(moment)s, %(seq)s)"
-    before = "(ord, moment, seq) < (%(ord)s, %(moment)s, %(seq)s)"
-    up_to = "(ord, moment, seq) <= ({0}, {1}, {2})"
 
     def find(self, run: Session, queue: str, id: str) -> list[tuple]:
         """Rows of RECORD, with now at the end."""
@@ -84,24 +69,14 @@ class Operators:
         return run.count(sql, [body, queue, id, was]) == 1
 
     def trim_older(self, run: Session, queue: str, age: int, limit: int) -> int:
-        """Delete what is ready and whose moment was longer ago, µs; how many. Nothing to delete is one read.
+        """Delete ready entries of an error queue whose moment is more than ``age`` µs ago; how many.
 
-        Of other priorities than that of an error queue the foremost are looked at, one after the other.
+        All of them have one rank, so the first is the oldest: nothing to delete is one read.
         """
-        trimmed = 0
-        while trimmed < limit and (deleted := self._trim_heads(run, queue, age, limit - trimmed)):
-            trimmed += deleted
-        return trimmed
-
-    def _trim_heads(self, run: Session, queue: str, age: int, limit: int) -> int:
-        ready = "FROM djqueue_message WHERE queue = %(queue)s AND state = 0"
-        first, dead = f"SELECT ord, moment {ready} ORDER BY ord, moment, seq", f"SELECT moment {ready} AND ord = 0"
-        sql = (
-            f"SELECT ord FROM ({first} LIMIT 1) f WHERE moment < NOW - %(age)s "
-            f"UNION SELECT 0 FROM ({dead} ORDER BY moment LIMIT 1) d WHERE moment < NOW - %(age)s"
-        )
-        for (ord,) in run.rows(sql, {"queue": queue, "age": age}):
-            old = "queue = %s AND state = 0 AND ord = %s AND moment < NOW - %s"
+        ready = "queue = %s AND state = 0"
+        first = f"SELECT ord, moment FROM djqueue_message WHERE {ready} {ORDER} LIMIT 1"
+        for (ord,) in run.rows(f"SELECT ord FROM ({first}) f WHERE moment < NOW - %s", [queue, age]):
+            old = f"{ready} AND ord = %s AND moment < NOW - %s"
             return self._delete_first(run, old, [queue, ord, age], limit)
         return 0
 
@@ -135,12 +110,6 @@ class Operators:
         return 0
 
     # ---- lanes
-
-    def is_laned(self, run: Session, queue: str) -> bool:
-        """Whether anything may wait in lanes."""
-        first = "(SELECT 1 FROM djqueue_{} WHERE queue = %(queue)s ORDER BY {} LIMIT 1)"
-        sql = f"SELECT {first.format('lane', 'name')}, {first.format('ticket', 'made')}"
-        return any(run.rows(sql, {"queue": queue})[0])
 
     def lane_page(self, run: Session, queue: str, after: str, limit: int) -> list[tuple]:
         """Names and numbers of lanes, in the order of the names."""
@@ -182,25 +151,6 @@ class Operators:
             f"FROM djqueue_lane WHERE queue = %s AND (state = {OPEN} OR state >= {FIRST_NUMBER})",
             [queue],
         )
-
-    def trim_lanes_older(self, run: Session, queue: str, age: int, limit: int) -> int:
-        """Delete what is due for longer in a lane, µs; how many."""
-        sql = f"SELECT m.seq {self.in_lanes} WHERE m.moment < NOW - %(age)s ORDER BY m.moment, m.seq LIMIT %(limit)s"
-        return self._delete_waiting(run, run.rows(sql, {"queue": queue, "age": age, "limit": limit}))
-
-    def trim_mixed(self, run: Session, queue: str, most: int, limit: int) -> int:
-        """Delete what came first, in lanes or not, if there is more than ``most``; reads all that is ready."""
-        ready = (
-            "SELECT seq, place FROM djqueue_message WHERE queue = %(queue)s AND state = 0 "
-            f"UNION ALL SELECT m.seq, m.place {self.in_lanes}"
-        )
-        surplus = run.rows(f"SELECT count(*) FROM ({ready}) x", {"queue": queue})[0][0] - most
-        sql = f"SELECT seq FROM ({ready}) x ORDER BY place, seq LIMIT %(limit)s"
-        params = {"queue": queue, "limit": max(0, min(surplus, limit))}
-        return self._delete_waiting(run, run.rows(sql, params))
-
-    def _delete_waiting(self, run: Session, rows: Sequence[tuple]) -> int:
-        return self.delete_rows(run, "djqueue_message", [row[0] for row in rows], WAITS) if rows else 0
 
     def lane_rows(self, run: Session, queue: str, condition: str, params: list) -> list[tuple]:
         """Lanes: their row of LANE, and how many wait in each."""

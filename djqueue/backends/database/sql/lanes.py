@@ -10,7 +10,7 @@ from collections.abc import Iterable, Mapping, Sequence
 from typing import NamedTuple
 
 from djqueue.backends.database.session import Session
-from djqueue.backends.database.sql.facts import LIVING
+from djqueue.backends.database.sql.facts import LIVING, Facts
 from djqueue.backends.database.sql.fragments import (
     DELAYED,
     FIRST_NUMBER,
@@ -96,13 +96,8 @@ class Glance(NamedTuple):
         return min((moment for moment in (self.timed, self.later) if moment is not None), default=None)
 
 
-class Lanes:
+class Lanes(Facts):
     """All of it within one transaction, but for the glance and the tickets."""
-
-    locking, skipping = "FOR UPDATE", "FOR UPDATE SKIP LOCKED"
-    by_place = ""
-    """What makes a vendor take the index, though the table is small: only what is looked for is locked."""
-    lane_stays = "ON CONFLICT (queue, name) DO NOTHING"
 
     def turn_at(self, now: int) -> int:
         """A number for the turns of a claim, higher than those before."""
@@ -144,7 +139,7 @@ class Lanes:
     def line_heads(self, run: Session, queue: str, numbers: Iterable[int]) -> dict[int, int]:
         """The rank of the first lane in the line of each of these, where there is one."""
         part = "SELECT state, ord FROM djqueue_lane WHERE queue = %s AND state = %s ORDER BY ord, moment LIMIT 1"
-        found = {}
+        found: dict[int, int] = {}
         for some in slices(numbers, TOGETHER):
             found |= run.rows(_union(part, len(some)), [value for number in some for value in (queue, number)])
         return found

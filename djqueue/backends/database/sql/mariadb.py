@@ -1,4 +1,4 @@
-"""MariaDB, which has no UPDATE … RETURNING, and MySQL 8, which has no RETURNING at all.
+"""MariaDB, which has no UPDATE … RETURNING.
 
 The session's isolation level is READ COMMITTED, as Django sets it.
 """
@@ -6,11 +6,9 @@ The session's isolation level is READ COMMITTED, as Django sets it.
 from __future__ import annotations
 
 import re
-import secrets
 from collections.abc import Iterable, Mapping, Sequence
 
 from djqueue.backends.database.session import Session
-from djqueue.backends.database.sql.facts import LIVING
 from djqueue.backends.database.sql.fragments import (
     COLUMNS,
     COUNTED,
@@ -19,6 +17,8 @@ from djqueue.backends.database.sql.fragments import (
     EXTEND,
     HOLDS,
     LATER,
+    NUMBERS,
+    OF_LANE,
     REVIVED,
     SAID,
     WAITS,
@@ -26,9 +26,8 @@ from djqueue.backends.database.sql.fragments import (
     leasing,
     marks,
 )
-from djqueue.backends.database.sql.inspection import NUMBERS, OF_LANE
 from djqueue.backends.database.sql.lanes import ASSIGNED, WRITTEN
-from djqueue.backends.database.sql.messages import Arrival, Ask, Dialect, Finish, ids_of
+from djqueue.backends.database.sql.messages import Arrival, Ask, Dialect, Finish
 
 SKIPPING = "FOR UPDATE SKIP LOCKED"
 BLOCK = (
@@ -52,7 +51,6 @@ class MariaDB(Dialect):
     fact_stays = "ON DUPLICATE KEY UPDATE k = k"
     by_seq, by_id = "FORCE INDEX (PRIMARY)", "FORCE INDEX (djqueue_message_id)"
     by_place = "FORCE INDEX (djqueue_lane_place)"
-    collation = "utf8mb4_nopad_bin"
     lane_stays = "ON DUPLICATE KEY UPDATE seq = djqueue_lane.seq"
     in_lanes = f"{NUMBERS} STRAIGHT_JOIN {OF_LANE}"
     # A comparison of rows is no range for its optimiser.
@@ -67,9 +65,8 @@ class MariaDB(Dialect):
         if len(arrivals) > 1:
             there = self._present(run, queue, arrivals)
             arrivals = [arrival for arrival in arrivals if arrival.row[0] not in there]
-        return self._insert(run, queue, arrivals) if arrivals else set()
-
-    def _insert(self, run: Session, queue: str, arrivals: Sequence[Arrival]) -> set[str]:
+        if not arrivals:
+            return set()
         sql, params = insertion(queue, arrivals)
         return {row[0] for row in run.rows(f"{sql} RETURNING id", params)}
 
@@ -182,20 +179,19 @@ class MariaDB(Dialect):
         and waits for every row that somebody has locked or not yet committed."""
         return f"({selected('seq', count)}) u STRAIGHT_JOIN {table} m FORCE INDEX (PRIMARY) ON m.seq = u.seq WHERE true"
 
-    def delete_rows(
-        self, run: Session, table: str, seqs: Sequence[int], condition: str = "true", params: Sequence = ()
-    ) -> int:
-        return run.count(f"DELETE m FROM {self.these(len(seqs), table)} AND {condition}", [*seqs, *params])
+    def delete_rows(self, run: Session, table: str, seqs: Sequence[int]) -> int:
+        return run.count(f"DELETE m FROM {self.these(len(seqs), table)}", seqs)
 
     def delete_ids(self, run: Session, queue: str, ids: Sequence[str], condition: str = "true") -> int:
         sql = f"SELECT seq FROM djqueue_message {self.by_id} WHERE queue = %s AND id IN ({marks(ids)}) AND {condition}"
         seqs = [row[0] for row in run.rows(sql, [queue, *ids])]
-        return self.delete_rows(run, "djqueue_message", seqs, f"queue = %s AND {condition}", [queue]) if seqs else 0
+        delete = f"DELETE m FROM {self.these(len(seqs))} AND queue = %s AND {condition}"
+        return run.count(delete, [*seqs, queue]) if seqs else 0
 
     def named_lanes(self, count: int) -> str:
         """Each by its key too; what is given compares as the column does."""
         of_lanes = "STRAIGHT_JOIN djqueue_lane l FORCE INDEX (djqueue_lane_name)"
-        given = " UNION ALL ".join([f"SELECT %s COLLATE {self.collation} AS name"] * count)
+        given = " UNION ALL ".join(["SELECT %s COLLATE utf8mb4_nopad_bin AS name"] * count)
         return f"({given}) u {of_lanes} ON l.name = u.name AND l.queue = %s ORDER BY l.name"
 
     def delete_some(
@@ -205,36 +201,13 @@ class MariaDB(Dialect):
         return run.count(f"DELETE {table} FROM {joined(table, key, picked)}", [*params, limit])
 
 
-class MySQL(MariaDB):
-    """MySQL 8: no RETURNING and no blocks."""
-
-    name = "mysql"
-    collation = "utf8mb4_0900_bin"
-
-    def _insert(self, run: Session, queue: str, arrivals: Sequence[Arrival]) -> set[str]:
-        """A random token tells our rows from others; nobody holds it, so it proves nothing."""
-        token, ids = secrets.randbits(62) | 1, ids_of(arrivals)
-        run.count(*insertion(queue, arrivals, token))
-        sql = f"SELECT id FROM djqueue_message WHERE queue = %s AND id IN ({marks(ids)}) AND token = %s"
-        return {row[0] for row in run.rows(sql, [queue, *ids, token])}
-
-    def hold(self, run: Session, keys: Sequence[str]) -> dict[str, bytes]:
-        run.count(self._holding(keys), flat([(key, b"", 0) for key in keys]))
-        sql = f"SELECT k, value FROM djqueue_fact WHERE k IN ({marks(keys)}) AND {LIVING} FOR UPDATE"
-        return {key: bytes(value) for key, value in run.rows(sql, keys)}
-
-    def _together(self, run: Session, *steps: Step) -> Sequence[tuple]:
-        with run.atomic():
-            return one_by_one(run, steps)
-
-
-def insertion(queue: str, arrivals: Sequence[Arrival], token: int = 0) -> Step:
+def insertion(queue: str, arrivals: Sequence[Arrival]) -> Step:
     """VALUES, as SELECT would lock the counter of the whole table. IGNORE cuts what is too long: check before."""
     rows, params = [], []
     for id, body, nprio, delay, run_at, *rest in (arrival.row for arrival in arrivals):
         due, home = f"{run_at:d}" if run_at else f"NOW + {delay:d}", rest[-1]
         state = f"IF({due} > NOW, {LATER if home > 0 else DELAYED}, {max(home, 0):d})"
-        rows.append(f"(%s, %s, %s, %s, {marks(rest)}, {token}, '', NOW, {due}, {state}, IF({due} > NOW, 0, %s), {due})")
+        rows.append(f"(%s, %s, %s, %s, {marks(rest)}, 0, '', NOW, {due}, {state}, IF({due} > NOW, 0, %s), {due})")
         params += [queue, id, body, nprio, *rest, nprio]
     return f"INSERT IGNORE INTO djqueue_message ({COLUMNS}) VALUES {', '.join(rows)}", params
 

@@ -14,7 +14,6 @@ from typing import NamedTuple
 from django.db import IntegrityError
 
 from djqueue.backends.database.session import Session
-from djqueue.backends.database.sql.facts import Facts, Guarding
 from djqueue.backends.database.sql.fragments import (
     ALL,
     BURIED,
@@ -33,8 +32,8 @@ from djqueue.backends.database.sql.fragments import (
     over_by,
     soonest,
 )
-from djqueue.backends.database.sql.inspection import Operators
-from djqueue.backends.database.sql.lanes import Glance, Lanes
+from djqueue.backends.database.sql.inspection import Inspection
+from djqueue.backends.database.sql.lanes import Glance
 from djqueue.backends.entries import Entry
 from djqueue.backends.guards import AnyGuard
 
@@ -93,7 +92,7 @@ class Taken(NamedTuple):
 class Reaping(NamedTuple):
     """How many expired leases became ready, when the next expires, and whether some of lanes have."""
 
-    count: int
+    reaped: int
     now: int
     next: int | None
     laned: bool
@@ -107,12 +106,8 @@ class Finish(NamedTuple):
     remember: int = 0
 
 
-class Dialect(Facts, Guarding, Lanes, Operators):
+class Dialect(Inspection):
     """The verbs as statements, in rows, integers and microseconds. What no vendor overrides runs on all of them."""
-
-    name = ""
-    died = "NOW"
-    """The moment of a death, which tells it from the one before."""
 
     # ---- put
 

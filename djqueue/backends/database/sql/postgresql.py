@@ -23,6 +23,7 @@ from djqueue.backends.database.sql.fragments import (
     LAST_READY,
     LEASE,
     LEASED,
+    NUMBERS,
     OUT,
     PROMOTE,
     PROMOTED,
@@ -36,7 +37,6 @@ from djqueue.backends.database.sql.fragments import (
     over_by,
     soonest,
 )
-from djqueue.backends.database.sql.inspection import NUMBERS
 from djqueue.backends.database.sql.lanes import ASSIGNED, OF_LANES, WRITTEN, Glance
 from djqueue.backends.database.sql.messages import Arrival, Ask, Dialect, Finish, Payment, Reaping, Taken
 
@@ -72,7 +72,7 @@ class PostgreSQL(Dialect):
 
     # Or it may read the whole table to join it.
     in_lanes = (
-        f"{NUMBERS} CROSS JOIN LATERAL (SELECT seq, moment, place FROM djqueue_message "
+        f"{NUMBERS} CROSS JOIN LATERAL (SELECT moment FROM djqueue_message "
         "WHERE queue = %(queue)s AND state = l.number ORDER BY ord, moment, seq OFFSET 0) m"
     )
 
@@ -86,8 +86,8 @@ class PostgreSQL(Dialect):
 
         Everywhere keys are locked in the order of their bytes.
         """
-        rows = [(*arrival.row, arrival.key, arrival.ttl) for arrival in arrivals]
-        rows, params = table(rows, (*TYPES, "text", "bigint"))
+        guarded = [(*arrival.row, arrival.key, arrival.ttl) for arrival in arrivals]
+        rows, params = table(guarded, (*TYPES, "text", "bigint"))
         sql = (
             f"WITH e AS MATERIALIZED ({ARRIVALS} {rows} a ({ARRIVING}, k, ttl)), "
             "g AS (INSERT INTO djqueue_fact (k, value, until, tally) "

@@ -1,0 +1,1727 @@
+-- mariadb
+-- NOW is TIMESTAMPDIFF(MICROSECOND, '1970-01-01', UTC_TIMESTAMP(6))
+
+
+-- put: two entries
+
+SELECT id FROM djqueue_message WHERE queue = %s AND id IN (%s, %s);
+INSERT IGNORE INTO djqueue_message (
+    queue, id, body, nprio, lane, label, note, attempts, failures, lost, gate, home, token, owner, created,
+    place, state, ord, moment
+)
+VALUES (
+    %s, %s, %s, %s, %s, %s, %s, %s, %s, %s, %s, %s, 0, '', NOW, NOW + 0, IF(NOW + 0 > NOW, 1, 0),
+    IF(NOW + 0 > NOW, 0, %s), NOW + 0
+),
+(
+    %s, %s, %s, %s, %s, %s, %s, %s, %s, %s, %s, %s, 0, '', NOW, NOW + 0, IF(NOW + 0 > NOW, 1, 0),
+    IF(NOW + 0 > NOW, 0, %s), NOW + 0
+)
+RETURNING id;
+
+
+-- put: eight entries
+
+SELECT id FROM djqueue_message WHERE queue = %s AND id IN (%s, %s, %s, %s, %s, %s, %s, %s);
+INSERT IGNORE INTO djqueue_message (
+    queue, id, body, nprio, lane, label, note, attempts, failures, lost, gate, home, token, owner, created,
+    place, state, ord, moment
+)
+VALUES (
+    %s, %s, %s, %s, %s, %s, %s, %s, %s, %s, %s, %s, 0, '', NOW, NOW + 0, IF(NOW + 0 > NOW, 1, 0),
+    IF(NOW + 0 > NOW, 0, %s), NOW + 0
+),
+(
+    %s, %s, %s, %s, %s, %s, %s, %s, %s, %s, %s, %s, 0, '', NOW, NOW + 0, IF(NOW + 0 > NOW, 1, 0),
+    IF(NOW + 0 > NOW, 0, %s), NOW + 0
+),
+(
+    %s, %s, %s, %s, %s, %s, %s, %s, %s, %s, %s, %s, 0, '', NOW, NOW + 0, IF(NOW + 0 > NOW, 1, 0),
+    IF(NOW + 0 > NOW, 0, %s), NOW + 0
+),
+(
+    %s, %s, %s, %s, %s, %s, %s, %s, %s, %s, %s, %s, 0, '', NOW, NOW + 0, IF(NOW + 0 > NOW, 1, 0),
+    IF(NOW + 0 > NOW, 0, %s), NOW + 0
+),
+(
+    %s, %s, %s, %s, %s, %s, %s, %s, %s, %s, %s, %s, 0, '', NOW, NOW + 0, IF(NOW + 0 > NOW, 1, 0),
+    IF(NOW + 0 > NOW, 0, %s), NOW + 0
+),
+(
+    %s, %s, %s, %s, %s, %s, %s, %s, %s, %s, %s, %s, 0, '', NOW, NOW + 0, IF(NOW + 0 > NOW, 1, 0),
+    IF(NOW + 0 > NOW, 0, %s), NOW + 0
+),
+(
+    %s, %s, %s, %s, %s, %s, %s, %s, %s, %s, %s, %s, 0, '', NOW, NOW + 0, IF(NOW + 0 > NOW, 1, 0),
+    IF(NOW + 0 > NOW, 0, %s), NOW + 0
+),
+(
+    %s, %s, %s, %s, %s, %s, %s, %s, %s, %s, %s, %s, 0, '', NOW, NOW + 0, IF(NOW + 0 > NOW, 1, 0),
+    IF(NOW + 0 > NOW, 0, %s), NOW + 0
+)
+RETURNING id;
+
+
+-- put: in a lane
+
+BEGIN;
+INSERT IGNORE INTO djqueue_message (
+    queue, id, body, nprio, lane, label, note, attempts, failures, lost, gate, home, token, owner, created,
+    place, state, ord, moment
+)
+VALUES (
+    %s, %s, %s, %s, %s, %s, %s, %s, %s, %s, %s, %s, 0, '', NOW, NOW + 0, IF(NOW + 0 > NOW, 3, :lane),
+    IF(NOW + 0 > NOW, 0, %s), NOW + 0
+)
+RETURNING id;
+INSERT INTO djqueue_ticket (queue, made, name, number, gate) VALUES (%s, NOW, %s, %s, %s);
+COMMIT;
+
+
+-- put: once in 60 seconds
+
+BEGIN;
+SELECT id FROM djqueue_message WHERE queue = %s AND id IN (%s, %s);
+INSERT INTO djqueue_fact (k, value, until, tally) VALUES (%s, %s, NOW + %s, 0) ON DUPLICATE KEY UPDATE k = k;
+UPDATE djqueue_fact SET value = %s, until = NOW + %s WHERE k = %s AND until <= NOW;
+INSERT INTO djqueue_fact (k, value, until, tally) VALUES (%s, %s, NOW + %s, 0) ON DUPLICATE KEY UPDATE k = k;
+UPDATE djqueue_fact SET value = %s, until = NOW + %s WHERE k = %s AND until <= NOW;
+SELECT id FROM djqueue_message WHERE queue = %s AND id IN (%s, %s);
+-- INSERT as in: put: two entries
+COMMIT;
+
+
+-- put: unique
+
+BEGIN;
+INSERT INTO djqueue_fact (k, value, until, tally)
+VALUES (%s, %s, NOW + %s, 0), (%s, %s, NOW + %s, 0)
+ON DUPLICATE KEY UPDATE k = k
+RETURNING k, value, (until IS NULL OR until > NOW);
+SELECT NOW, m.id, m.state
+FROM (SELECT 1 AS one) x
+LEFT JOIN djqueue_message m ON m.queue = %s
+  AND m.id IN (%s, %s);
+INSERT INTO djqueue_fact (k, value, until, tally)
+VALUES (%s, %s, NOW + %s, 0), (%s, %s, NOW + %s, 0)
+ON DUPLICATE KEY UPDATE value = VALUES(value), until = VALUES(until);
+SELECT id FROM djqueue_message WHERE queue = %s AND id IN (%s, %s);
+INSERT IGNORE INTO djqueue_message (
+    queue, id, body, nprio, lane, label, note, attempts, failures, lost, gate, home, token, owner, created,
+    place, state, ord, moment
+)
+VALUES (
+    %s, %s, %s, %s, %s, %s, %s, %s, %s, %s, %s, %s, 0, '', NOW, :moment, IF(:moment > NOW, 1, 0),
+    IF(:moment > NOW, 0, %s), :moment
+),
+(
+    %s, %s, %s, %s, %s, %s, %s, %s, %s, %s, %s, %s, 0, '', NOW, :moment, IF(:moment > NOW, 1, 0),
+    IF(:moment > NOW, 0, %s), :moment
+)
+RETURNING id;
+COMMIT;
+
+
+-- put: debounced
+
+BEGIN;
+-- INSERT as in: put: unique
+-- SELECT as in: put: unique
+INSERT INTO djqueue_fact (k, value, until, tally)
+VALUES (%s, %s, NOW + %s, 0), (%s, %s, NOW + %s, 0)
+ON DUPLICATE KEY UPDATE value = VALUES(value), until = VALUES(until);
+SELECT id FROM djqueue_message WHERE queue = %s AND id IN (%s, %s);
+-- INSERT as in: put: unique
+COMMIT;
+
+
+-- put: debounced, one waits and is postponed
+
+BEGIN;
+INSERT INTO djqueue_fact (k, value, until, tally)
+VALUES (%s, %s, NOW + %s, 0)
+ON DUPLICATE KEY UPDATE k = k
+RETURNING k, value, (until IS NULL OR until > NOW);
+-- SELECT as in: put: unique
+SELECT id
+FROM djqueue_message FORCE INDEX (djqueue_message_id)
+WHERE queue = %s
+  AND id IN (%s)
+  AND state NOT IN (2, 4)
+FOR UPDATE SKIP LOCKED;
+INSERT INTO djqueue_fact (k, value, until, tally)
+VALUES (%s, %s, NOW + %s, 0)
+ON DUPLICATE KEY UPDATE value = VALUES(value), until = VALUES(until);
+UPDATE djqueue_message SET moment = %s, place = %s WHERE queue = %s AND id = %s AND state IN (1, 3);
+COMMIT;
+
+
+-- claim: nothing is there
+
+SELECT NOW, (SELECT ord FROM djqueue_message WHERE queue = %(queue)s AND state = 0 ORDER BY ord LIMIT 1),
+    (
+        SELECT seq
+        FROM djqueue_message
+        WHERE queue = %(queue)s
+          AND state = 1
+          AND ord = 0
+          AND moment < NOW
+        ORDER BY moment LIMIT 1
+    ),
+    (
+        SELECT moment
+        FROM djqueue_message
+        WHERE queue = %(queue)s
+          AND state = 1
+          AND ord = 0
+          AND moment >= NOW
+        ORDER BY moment LIMIT 1
+    ), (SELECT 1 FROM djqueue_ticket WHERE queue = %(queue)s ORDER BY made LIMIT 1),
+    (SELECT 1 FROM djqueue_lane WHERE queue = %(queue)s AND state = 0 ORDER BY ord, moment LIMIT 1),
+    (
+        SELECT moment
+        FROM djqueue_lane
+        WHERE queue = %(queue)s
+          AND state = 2
+          AND ord = 0
+        ORDER BY moment LIMIT 1
+    ),
+    (
+        SELECT moment
+        FROM djqueue_message
+        WHERE queue = %(queue)s
+          AND state = 3
+          AND ord = 0
+        ORDER BY moment LIMIT 1
+    );
+
+
+-- claim: two are ready
+
+-- SELECT as in: claim: nothing is there
+BEGIN NOT ATOMIC DECLARE EXIT HANDLER FOR SQLEXCEPTION
+BEGIN ROLLBACK;
+RESIGNAL;
+END;
+START TRANSACTION;
+SET @djqueue = NOW + %s;
+UPDATE (
+    SELECT seq
+    FROM djqueue_message
+    WHERE queue = %s
+      AND state = 0
+    ORDER BY ord, moment, seq LIMIT %s
+    FOR UPDATE SKIP LOCKED
+) x
+STRAIGHT_JOIN djqueue_message FORCE INDEX (PRIMARY) ON djqueue_message.seq = x.seq
+SET state = %s, ord = 0, moment = @djqueue, token = %s, owner = %s,
+    attempts = CASE WHEN attempts < 2147483647 THEN attempts + 1 ELSE attempts END,
+    begun = CASE WHEN 1 = 1 AND lost = 0 THEN 1 ELSE 0 END;
+SELECT seq, body, id, nprio, place, created, lane, attempts, failures, lost, label, note, moment, gate, home
+FROM djqueue_message
+WHERE queue = %s
+  AND state = %s
+  AND ord = 0
+  AND moment = @djqueue
+  AND token = %s;
+COMMIT;
+END;
+-- SELECT as in: claim: nothing is there
+
+
+-- claim: more are asked for than are ready
+
+-- SELECT as in: claim: nothing is there
+-- BEGIN as in: claim: two are ready
+
+
+-- claim: one is delayed and due
+
+-- SELECT as in: claim: nothing is there
+UPDATE (
+    SELECT seq
+    FROM djqueue_message
+    WHERE queue = %(queue)s
+      AND state = 1
+      AND ord = 0
+      AND moment < NOW
+    ORDER BY moment LIMIT %(limit)s
+    FOR UPDATE SKIP LOCKED
+) x
+STRAIGHT_JOIN djqueue_message FORCE INDEX (PRIMARY) ON djqueue_message.seq = x.seq
+SET state = 0, ord = CASE WHEN queue LIKE '%:dead' THEN 0 ELSE nprio END, moment = place;
+-- BEGIN as in: claim: two are ready
+-- SELECT as in: claim: nothing is there
+
+
+-- claim: from a lane, to which something came
+
+-- SELECT as in: claim: nothing is there
+SELECT made, seq, name, number, gate FROM djqueue_ticket WHERE queue = %s ORDER BY made LIMIT %s;
+SELECT NOW;
+SELECT name FROM djqueue_lane WHERE queue = %s AND name IN (%s);
+INSERT INTO djqueue_lane (queue, name, number, gate, away, turn, open_at, parked, logs, state, ord, moment)
+VALUES (%s, %s, %s, %s, 0, %s, 0, '', '[]', 1, 0, 0)
+ON DUPLICATE KEY UPDATE seq = djqueue_lane.seq;
+BEGIN;
+SELECT l.seq, l.name, l.number, l.gate, l.away, l.turn, l.open_at, l.parked, l.logs, l.state, l.ord, l.moment
+FROM (SELECT %s COLLATE utf8mb4_nopad_bin AS name) u
+STRAIGHT_JOIN djqueue_lane l FORCE INDEX (djqueue_lane_name) ON l.name = u.name
+  AND l.queue = %s
+ORDER BY l.name
+FOR UPDATE SKIP LOCKED;
+SELECT seq FROM djqueue_ticket WHERE seq IN (%s);
+DELETE m
+FROM (SELECT %s AS seq) u
+STRAIGHT_JOIN djqueue_ticket m FORCE INDEX (PRIMARY) ON m.seq = u.seq
+WHERE true;
+SELECT seq, name, number, gate, away, turn, open_at, parked, logs, state, ord, moment
+FROM djqueue_lane FORCE INDEX (djqueue_lane_place)
+WHERE queue = %s
+  AND state = %s
+ORDER BY ord, moment LIMIT %s
+FOR UPDATE SKIP LOCKED;
+SELECT NOW;
+SELECT *
+FROM (
+    SELECT state, seq, ord, moment, lost
+    FROM djqueue_message
+    WHERE queue = %s
+      AND state = %s
+    ORDER BY ord, moment, seq LIMIT %s
+) x;
+SET @djqueue = :moment + %s;
+UPDATE (
+    SELECT seq
+    FROM djqueue_message
+    WHERE djqueue_message.seq IN (:seqs)
+      AND state >= 16
+    FOR UPDATE SKIP LOCKED
+) x
+STRAIGHT_JOIN djqueue_message FORCE INDEX (PRIMARY) ON djqueue_message.seq = x.seq
+SET state = %s, ord = 0, moment = @djqueue, token = %s, owner = %s,
+    attempts = CASE WHEN attempts < 2147483647 THEN attempts + 1 ELSE attempts END,
+    begun = CASE WHEN djqueue_message.seq IN (:seqs) AND lost = 0 THEN 1 ELSE 0 END;
+SELECT seq, body, id, nprio, place, created, lane, attempts, failures, lost, label, note, moment, gate, home
+FROM djqueue_message
+WHERE queue = %s
+  AND state = %s
+  AND ord = 0
+  AND moment = @djqueue
+  AND token = %s;
+SELECT NOW;
+SELECT *
+FROM (
+    SELECT state, seq, ord, moment, lost
+    FROM djqueue_message
+    WHERE queue = %s
+      AND state = %s
+    ORDER BY ord, moment, seq LIMIT %s
+) x;
+UPDATE (
+    SELECT %s AS seq, %s AS gate, %s AS away, %s AS turn, %s AS open_at, %s AS parked, %s AS logs,
+        %s AS state, %s AS ord, %s AS moment
+) u
+STRAIGHT_JOIN djqueue_lane l FORCE INDEX (PRIMARY) ON l.seq = u.seq
+SET l.gate = u.gate, l.away = u.away, l.turn = u.turn, l.open_at = u.open_at, l.parked = u.parked,
+    l.logs = u.logs, l.state = u.state, l.ord = u.ord, l.moment = u.moment;
+COMMIT;
+-- SELECT as in: claim: nothing is there
+
+
+-- claim: from a lane with a limit and a window
+
+-- SELECT as in: claim: nothing is there
+SELECT made, seq, name, number, gate FROM djqueue_ticket WHERE queue = %s ORDER BY made LIMIT %s;
+SELECT NOW;
+SELECT name FROM djqueue_lane WHERE queue = %s AND name IN (%s);
+INSERT INTO djqueue_lane (queue, name, number, gate, away, turn, open_at, parked, logs, state, ord, moment)
+VALUES (%s, %s, %s, %s, 0, %s, 0, '', '[]', 1, 0, 0)
+ON DUPLICATE KEY UPDATE seq = djqueue_lane.seq;
+BEGIN;
+-- SELECT as in: claim: from a lane, to which something came
+SELECT seq FROM djqueue_ticket WHERE seq IN (%s);
+-- DELETE as in: claim: from a lane, to which something came
+-- SELECT as in: claim: from a lane, to which something came
+SELECT NOW;
+-- SELECT as in: claim: from a lane, to which something came
+SET @djqueue = :moment + %s;
+-- UPDATE as in: claim: from a lane, to which something came
+-- SELECT as in: claim: from a lane, to which something came
+SELECT NOW;
+-- SELECT as in: claim: from a lane, to which something came
+-- UPDATE as in: claim: from a lane, to which something came
+COMMIT;
+
+
+-- claim: from a lane within another
+
+-- SELECT as in: claim: nothing is there
+SELECT made, seq, name, number, gate FROM djqueue_ticket WHERE queue = %s ORDER BY made LIMIT %s;
+SELECT NOW;
+SELECT name FROM djqueue_lane WHERE queue = %s AND name IN (%s, %s);
+INSERT INTO djqueue_lane (queue, name, number, gate, away, turn, open_at, parked, logs, state, ord, moment)
+VALUES (%s, %s, %s, %s, 0, %s, 0, '', '[]', 1, 0, 0), (%s, %s, %s, %s, 0, %s, 0, '', '[]', 1, 0, 0)
+ON DUPLICATE KEY UPDATE seq = djqueue_lane.seq;
+BEGIN;
+-- SELECT as in: claim: from a lane, to which something came
+-- SELECT as in: claim: from a lane, to which something came
+SELECT seq FROM djqueue_ticket WHERE seq IN (%s);
+-- DELETE as in: claim: from a lane, to which something came
+-- SELECT as in: claim: from a lane, to which something came
+SELECT NOW;
+SELECT *
+FROM (
+    SELECT state, seq, ord, moment, lost
+    FROM djqueue_message
+    WHERE queue = %s
+      AND state = %s
+    ORDER BY ord, moment, seq LIMIT %s
+) x
+UNION ALL
+SELECT *
+FROM (
+    SELECT state, seq, ord, moment, lost
+    FROM djqueue_message
+    WHERE queue = %s
+      AND state = %s
+    ORDER BY ord, moment, seq LIMIT %s
+) x;
+-- SELECT as in: claim: from a lane, to which something came
+SET @djqueue = :moment + %s;
+-- UPDATE as in: claim: from a lane, to which something came
+-- SELECT as in: claim: from a lane, to which something came
+SELECT NOW;
+SELECT *
+FROM (
+    SELECT state, seq, ord, moment, lost
+    FROM djqueue_message
+    WHERE queue = %s
+      AND state = %s
+    ORDER BY ord, moment, seq LIMIT %s
+) x
+UNION ALL
+SELECT *
+FROM (
+    SELECT state, seq, ord, moment, lost
+    FROM djqueue_message
+    WHERE queue = %s
+      AND state = %s
+    ORDER BY ord, moment, seq LIMIT %s
+) x;
+-- UPDATE as in: claim: from a lane, to which something came
+SELECT *
+FROM (SELECT state, ord FROM djqueue_lane WHERE queue = %s AND state = %s ORDER BY ord, moment LIMIT 1) x;
+-- UPDATE as in: claim: from a lane, to which something came
+COMMIT;
+-- SELECT as in: claim: nothing is there
+
+
+-- claim: from lanes and in no lane
+
+-- SELECT as in: claim: nothing is there
+-- BEGIN as in: claim: two are ready
+SELECT made, seq, name, number, gate FROM djqueue_ticket WHERE queue = %s ORDER BY made LIMIT %s;
+SELECT NOW;
+SELECT name FROM djqueue_lane WHERE queue = %s AND name IN (%s);
+INSERT INTO djqueue_lane (queue, name, number, gate, away, turn, open_at, parked, logs, state, ord, moment)
+VALUES (%s, %s, %s, %s, 0, %s, 0, '', '[]', 1, 0, 0)
+ON DUPLICATE KEY UPDATE seq = djqueue_lane.seq;
+BEGIN;
+-- SELECT as in: claim: from a lane, to which something came
+SELECT seq FROM djqueue_ticket WHERE seq IN (%s);
+-- DELETE as in: claim: from a lane, to which something came
+-- SELECT as in: claim: from a lane, to which something came
+SELECT NOW;
+-- SELECT as in: claim: from a lane, to which something came
+SELECT ord FROM djqueue_message WHERE queue = %s AND state = 0 ORDER BY ord, moment, seq LIMIT %s;
+SET @djqueue = :moment + %s;
+-- UPDATE as in: claim: from a lane, to which something came
+-- SELECT as in: claim: from a lane, to which something came
+SELECT NOW;
+-- SELECT as in: claim: from a lane, to which something came
+-- UPDATE as in: claim: from a lane, to which something came
+COMMIT;
+-- SELECT as in: claim: nothing is there
+
+
+-- claim: delayed and due in a lane
+
+-- SELECT as in: claim: nothing is there
+BEGIN;
+SELECT seq, lane, home, gate
+FROM djqueue_message
+WHERE queue = %s
+  AND state = 3
+  AND ord = 0
+  AND moment < NOW
+ORDER BY moment LIMIT 500
+FOR UPDATE SKIP LOCKED;
+UPDATE djqueue_message FORCE INDEX (PRIMARY) SET state = home, ord = nprio, moment = place WHERE seq IN (%s);
+INSERT INTO djqueue_ticket (queue, made, name, number, gate) VALUES (%s, NOW, %s, %s, %s);
+COMMIT;
+SELECT made, seq, name, number, gate FROM djqueue_ticket WHERE queue = %s ORDER BY made LIMIT %s;
+SELECT NOW;
+SELECT name FROM djqueue_lane WHERE queue = %s AND name IN (%s);
+INSERT INTO djqueue_lane (queue, name, number, gate, away, turn, open_at, parked, logs, state, ord, moment)
+VALUES (%s, %s, %s, %s, 0, %s, 0, '', '[]', 1, 0, 0)
+ON DUPLICATE KEY UPDATE seq = djqueue_lane.seq;
+BEGIN;
+-- SELECT as in: claim: from a lane, to which something came
+SELECT seq FROM djqueue_ticket WHERE seq IN (%s);
+-- DELETE as in: claim: from a lane, to which something came
+-- SELECT as in: claim: from a lane, to which something came
+SELECT NOW;
+-- SELECT as in: claim: from a lane, to which something came
+SET @djqueue = :moment + %s;
+-- UPDATE as in: claim: from a lane, to which something came
+-- SELECT as in: claim: from a lane, to which something came
+SELECT NOW;
+-- SELECT as in: claim: from a lane, to which something came
+SELECT *
+FROM (SELECT state, ord FROM djqueue_lane WHERE queue = %s AND state = %s ORDER BY ord, moment LIMIT 1) x;
+-- UPDATE as in: claim: from a lane, to which something came
+COMMIT;
+
+
+-- claim: from the error queue
+
+SELECT NOW, (SELECT ord FROM djqueue_message WHERE queue = %(queue)s AND state = 0 ORDER BY ord LIMIT 1),
+    (
+        SELECT seq
+        FROM djqueue_message
+        WHERE queue = %(queue)s
+          AND state = 1
+          AND ord = 0
+          AND moment < NOW
+        ORDER BY moment LIMIT 1
+    ),
+    (
+        SELECT moment
+        FROM djqueue_message
+        WHERE queue = %(queue)s
+          AND state = 1
+          AND ord = 0
+          AND moment >= NOW
+        ORDER BY moment LIMIT 1
+    ), NULL, NULL, NULL, NULL;
+-- BEGIN as in: claim: two are ready
+
+
+-- claim: within a budget
+
+SELECT NOW, (SELECT ord FROM djqueue_message WHERE queue = %(queue)s AND state = 0 ORDER BY ord LIMIT 1),
+    (
+        SELECT seq
+        FROM djqueue_message
+        WHERE queue = %(queue)s
+          AND state = 1
+          AND ord = 0
+          AND moment < NOW
+        ORDER BY moment LIMIT 1
+    ),
+    (
+        SELECT moment
+        FROM djqueue_message
+        WHERE queue = %(queue)s
+          AND state = 1
+          AND ord = 0
+          AND moment >= NOW
+        ORDER BY moment LIMIT 1
+    ), (SELECT 1 FROM djqueue_ticket WHERE queue = %(queue)s ORDER BY made LIMIT 1),
+    (SELECT 1 FROM djqueue_lane WHERE queue = %(queue)s AND state = 0 ORDER BY ord, moment LIMIT 1),
+    (
+        SELECT moment
+        FROM djqueue_lane
+        WHERE queue = %(queue)s
+          AND state = 2
+          AND ord = 0
+        ORDER BY moment LIMIT 1
+    ),
+    (
+        SELECT moment
+        FROM djqueue_message
+        WHERE queue = %(queue)s
+          AND state = 3
+          AND ord = 0
+        ORDER BY moment LIMIT 1
+    ), (SELECT value FROM djqueue_fact WHERE k = %(key)s AND (until IS NULL OR until > NOW));
+BEGIN;
+-- INSERT as in: put: debounced, one waits and is postponed
+SELECT NOW;
+-- SELECT as in: claim: nothing is there
+SET @djqueue = :moment + %s;
+UPDATE (
+    SELECT seq
+    FROM djqueue_message
+    WHERE queue = %s
+      AND state = 0
+    ORDER BY ord, moment, seq LIMIT %s
+    FOR UPDATE SKIP LOCKED
+) x
+STRAIGHT_JOIN djqueue_message FORCE INDEX (PRIMARY) ON djqueue_message.seq = x.seq
+SET state = %s, ord = 0, moment = @djqueue, token = %s, owner = %s,
+    attempts = CASE WHEN attempts < 2147483647 THEN attempts + 1 ELSE attempts END,
+    begun = CASE WHEN 1 = 1 AND lost = 0 THEN 1 ELSE 0 END;
+-- SELECT as in: claim: from a lane, to which something came
+INSERT INTO djqueue_fact (k, value, until, tally)
+VALUES (%s, %s, NOW + %s, 0)
+ON DUPLICATE KEY UPDATE value = VALUES(value), until = VALUES(until);
+COMMIT;
+-- SELECT as in: claim: nothing is there
+
+
+-- claim: within a budget, nothing is there
+
+-- SELECT as in: claim: within a budget
+
+
+-- begin
+
+BEGIN NOT ATOMIC DECLARE EXIT HANDLER FOR SQLEXCEPTION
+BEGIN ROLLBACK;
+RESIGNAL;
+END;
+START TRANSACTION;
+SET @djqueue = NOW;
+SELECT m.seq
+FROM (SELECT %s AS seq, %s AS token UNION ALL SELECT %s, %s) u
+STRAIGHT_JOIN djqueue_message m FORCE INDEX (PRIMARY) ON m.seq = u.seq
+  AND m.token = u.token
+WHERE state IN (2, 4)
+  AND moment > @djqueue
+FOR UPDATE;
+UPDATE (SELECT %s AS seq, %s AS token UNION ALL SELECT %s, %s) u
+STRAIGHT_JOIN djqueue_message m FORCE INDEX (PRIMARY) ON m.seq = u.seq
+  AND m.token = u.token
+SET begun = 1
+WHERE state IN (2, 4)
+  AND moment > @djqueue;
+COMMIT;
+END;
+
+
+-- touch
+
+BEGIN NOT ATOMIC DECLARE EXIT HANDLER FOR SQLEXCEPTION
+BEGIN ROLLBACK;
+RESIGNAL;
+END;
+START TRANSACTION;
+SET @djqueue = NOW + %s;
+SELECT m.seq, @djqueue
+FROM (SELECT %s AS seq, %s AS token UNION ALL SELECT %s, %s) u
+STRAIGHT_JOIN djqueue_message m FORCE INDEX (PRIMARY) ON m.seq = u.seq
+  AND m.token = u.token
+FOR UPDATE;
+UPDATE (SELECT %s AS seq, %s AS token UNION ALL SELECT %s, %s) u
+STRAIGHT_JOIN djqueue_message m FORCE INDEX (PRIMARY) ON m.seq = u.seq
+  AND m.token = u.token
+SET lost = CASE WHEN state NOT IN (2, 4) AND begun <> 0 AND lost > 0 THEN lost - 1 ELSE lost END,
+    state = CASE WHEN state = 4 THEN 4 ELSE 2 END, ord = 0, moment = @djqueue;
+COMMIT;
+END;
+
+
+-- complete
+
+BEGIN NOT ATOMIC DECLARE EXIT HANDLER FOR SQLEXCEPTION
+BEGIN ROLLBACK;
+RESIGNAL;
+END;
+START TRANSACTION;
+SELECT m.seq
+FROM (SELECT %s AS seq, %s AS token UNION ALL SELECT %s, %s) u
+STRAIGHT_JOIN djqueue_message m FORCE INDEX (PRIMARY) ON m.seq = u.seq
+  AND m.token = u.token
+FOR UPDATE;
+INSERT INTO djqueue_fact (k, value, until, tally)
+SELECT %s, '', NULL, COUNT(*)
+FROM (SELECT %s AS seq, %s AS token UNION ALL SELECT %s, %s) u
+STRAIGHT_JOIN djqueue_message m FORCE INDEX (PRIMARY) ON m.seq = u.seq
+  AND m.token = u.token
+HAVING COUNT(*) > 0
+ON DUPLICATE KEY UPDATE tally = CASE WHEN djqueue_fact.tally < 0 THEN 0 WHEN djqueue_fact.tally <
+    1000000000000000 THEN djqueue_fact.tally ELSE 1000000000000000 END + VALUES(tally);
+DELETE m
+FROM (SELECT %s AS seq, %s AS token UNION ALL SELECT %s, %s) u
+STRAIGHT_JOIN djqueue_message m FORCE INDEX (PRIMARY) ON m.seq = u.seq
+  AND m.token = u.token;
+COMMIT;
+END;
+
+
+-- complete: and keep facts
+
+BEGIN NOT ATOMIC DECLARE EXIT HANDLER FOR SQLEXCEPTION
+BEGIN ROLLBACK;
+RESIGNAL;
+END;
+START TRANSACTION;
+SELECT m.seq
+FROM (SELECT %s AS seq, %s AS token UNION ALL SELECT %s, %s) u
+STRAIGHT_JOIN djqueue_message m FORCE INDEX (PRIMARY) ON m.seq = u.seq
+  AND m.token = u.token
+FOR UPDATE;
+INSERT INTO djqueue_fact (k, value, until, tally)
+SELECT %s, %s, NOW + %s, 0
+FROM djqueue_message
+WHERE seq = %s
+  AND token = %s
+ON DUPLICATE KEY UPDATE value = VALUES(value), until = VALUES(until);
+INSERT INTO djqueue_fact (k, value, until, tally)
+SELECT %s, %s, NOW + %s, 0
+FROM djqueue_message
+WHERE seq = %s
+  AND token = %s
+ON DUPLICATE KEY UPDATE value = VALUES(value), until = VALUES(until);
+INSERT INTO djqueue_fact (k, value, until, tally)
+SELECT %s, '', NULL, COUNT(*)
+FROM (SELECT %s AS seq, %s AS token UNION ALL SELECT %s, %s) u
+STRAIGHT_JOIN djqueue_message m FORCE INDEX (PRIMARY) ON m.seq = u.seq
+  AND m.token = u.token
+HAVING COUNT(*) > 0
+ON DUPLICATE KEY UPDATE tally = CASE WHEN djqueue_fact.tally < 0 THEN 0 WHEN djqueue_fact.tally <
+    1000000000000000 THEN djqueue_fact.tally ELSE 1000000000000000 END + VALUES(tally);
+DELETE m
+FROM (SELECT %s AS seq, %s AS token UNION ALL SELECT %s, %s) u
+STRAIGHT_JOIN djqueue_message m FORCE INDEX (PRIMARY) ON m.seq = u.seq
+  AND m.token = u.token;
+COMMIT;
+END;
+
+
+-- complete: in a lane
+
+BEGIN;
+SELECT l.seq, l.name, l.number, l.gate, l.away, l.turn, l.open_at, l.parked, l.logs, l.state, l.ord, l.moment
+FROM (SELECT %s COLLATE utf8mb4_nopad_bin AS name) u
+STRAIGHT_JOIN djqueue_lane l FORCE INDEX (djqueue_lane_name) ON l.name = u.name
+  AND l.queue = %s
+ORDER BY l.name
+FOR UPDATE;
+SELECT m.seq
+FROM (SELECT %s AS seq, %s AS token) u
+STRAIGHT_JOIN djqueue_message m FORCE INDEX (PRIMARY) ON m.seq = u.seq
+  AND m.token = u.token
+FOR UPDATE;
+INSERT INTO djqueue_fact (k, value, until, tally)
+SELECT %s, '', NULL, COUNT(*)
+FROM (SELECT %s AS seq, %s AS token) u
+STRAIGHT_JOIN djqueue_message m FORCE INDEX (PRIMARY) ON m.seq = u.seq
+  AND m.token = u.token
+HAVING COUNT(*) > 0
+ON DUPLICATE KEY UPDATE tally = CASE WHEN djqueue_fact.tally < 0 THEN 0 WHEN djqueue_fact.tally <
+    1000000000000000 THEN djqueue_fact.tally ELSE 1000000000000000 END + VALUES(tally);
+DELETE m
+FROM (SELECT %s AS seq, %s AS token) u
+STRAIGHT_JOIN djqueue_message m FORCE INDEX (PRIMARY) ON m.seq = u.seq
+  AND m.token = u.token;
+SELECT NOW;
+-- SELECT as in: claim: from a lane, to which something came
+-- UPDATE as in: claim: from a lane, to which something came
+COMMIT;
+
+
+-- release
+
+BEGIN NOT ATOMIC DECLARE EXIT HANDLER FOR SQLEXCEPTION
+BEGIN ROLLBACK;
+RESIGNAL;
+END;
+START TRANSACTION;
+SELECT m.seq
+FROM (SELECT %s AS seq, %s AS token UNION ALL SELECT %s, %s) u
+STRAIGHT_JOIN djqueue_message m FORCE INDEX (PRIMARY) ON m.seq = u.seq
+  AND m.token = u.token
+FOR UPDATE;
+UPDATE (
+    SELECT %s AS seq, %s AS token, %s AS delay, %s AS attempts, %s AS failures, %s AS lost, %s AS note
+    UNION ALL
+    SELECT %s, %s, %s, %s, %s, %s, %s
+) u
+STRAIGHT_JOIN djqueue_message m FORCE INDEX (PRIMARY) ON m.seq = u.seq
+  AND m.token = u.token
+SET m.queue = %s,
+    m.state = CASE WHEN state = 4 THEN CASE WHEN u.delay > 0 THEN 3 ELSE home END WHEN u.delay > 0 THEN 1 ELSE
+        0 END,
+    m.ord = CASE WHEN u.delay > 0 THEN 0 ELSE CASE WHEN queue LIKE '%:dead' THEN 0 ELSE nprio END END,
+    m.moment = CASE WHEN u.delay > 0 THEN NOW + u.delay ELSE place END, m.token = 0, m.owner = '',
+    m.attempts = u.attempts, m.failures = u.failures, m.lost = u.lost, m.note = u.note;
+COMMIT;
+END;
+
+
+-- release: with a delay
+
+-- BEGIN as in: release
+
+
+-- release: in a lane
+
+BEGIN;
+-- SELECT as in: complete: in a lane
+-- SELECT as in: complete: in a lane
+UPDATE (SELECT %s AS seq, %s AS token, %s AS delay, %s AS attempts, %s AS failures, %s AS lost, %s AS note) u
+STRAIGHT_JOIN djqueue_message m FORCE INDEX (PRIMARY) ON m.seq = u.seq
+  AND m.token = u.token
+SET m.queue = %s,
+    m.state = CASE WHEN state = 4 THEN CASE WHEN u.delay > 0 THEN 3 ELSE home END WHEN u.delay > 0 THEN 1 ELSE
+        0 END,
+    m.ord = CASE WHEN u.delay > 0 THEN 0 ELSE CASE WHEN queue LIKE '%:dead' THEN 0 ELSE nprio END END,
+    m.moment = CASE WHEN u.delay > 0 THEN NOW + u.delay ELSE place END, m.token = 0, m.owner = '',
+    m.attempts = u.attempts, m.failures = u.failures, m.lost = u.lost, m.note = u.note;
+SELECT NOW;
+-- SELECT as in: claim: from a lane, to which something came
+-- UPDATE as in: claim: from a lane, to which something came
+COMMIT;
+
+
+-- bury
+
+BEGIN NOT ATOMIC DECLARE EXIT HANDLER FOR SQLEXCEPTION
+BEGIN ROLLBACK;
+RESIGNAL;
+END;
+START TRANSACTION;
+SELECT m.seq
+FROM (SELECT %s AS seq, %s AS token UNION ALL SELECT %s, %s) u
+STRAIGHT_JOIN djqueue_message m FORCE INDEX (PRIMARY) ON m.seq = u.seq
+  AND m.token = u.token
+FOR UPDATE;
+UPDATE (
+    SELECT %s AS seq, %s AS token, %s AS delay, %s AS attempts, %s AS failures, %s AS lost, %s AS note
+    UNION ALL
+    SELECT %s, %s, %s, %s, %s, %s, %s
+) u
+STRAIGHT_JOIN djqueue_message m FORCE INDEX (PRIMARY) ON m.seq = u.seq
+  AND m.token = u.token
+SET m.queue = %s, m.state = 0, m.ord = 0, m.moment = NOW + u.delay, m.place = NOW + u.delay, m.token = 0,
+    m.owner = '', m.attempts = u.attempts, m.failures = u.failures, m.lost = u.lost, m.note = u.note;
+COMMIT;
+END;
+
+
+-- bury: and keep facts
+
+BEGIN NOT ATOMIC DECLARE EXIT HANDLER FOR SQLEXCEPTION
+BEGIN ROLLBACK;
+RESIGNAL;
+END;
+START TRANSACTION;
+SELECT m.seq
+FROM (SELECT %s AS seq, %s AS token UNION ALL SELECT %s, %s) u
+STRAIGHT_JOIN djqueue_message m FORCE INDEX (PRIMARY) ON m.seq = u.seq
+  AND m.token = u.token
+FOR UPDATE;
+INSERT INTO djqueue_fact (k, value, until, tally)
+SELECT %s, %s, NOW + %s, 0
+FROM djqueue_message
+WHERE seq = %s
+  AND token = %s
+ON DUPLICATE KEY UPDATE value = VALUES(value), until = VALUES(until);
+INSERT INTO djqueue_fact (k, value, until, tally)
+SELECT %s, %s, NOW + %s, 0
+FROM djqueue_message
+WHERE seq = %s
+  AND token = %s
+ON DUPLICATE KEY UPDATE value = VALUES(value), until = VALUES(until);
+UPDATE (
+    SELECT %s AS seq, %s AS token, %s AS delay, %s AS attempts, %s AS failures, %s AS lost, %s AS note
+    UNION ALL
+    SELECT %s, %s, %s, %s, %s, %s, %s
+) u
+STRAIGHT_JOIN djqueue_message m FORCE INDEX (PRIMARY) ON m.seq = u.seq
+  AND m.token = u.token
+SET m.queue = %s, m.state = 0, m.ord = 0, m.moment = NOW + u.delay, m.place = NOW + u.delay, m.token = 0,
+    m.owner = '', m.attempts = u.attempts, m.failures = u.failures, m.lost = u.lost, m.note = u.note;
+COMMIT;
+END;
+
+
+-- bury: in a lane
+
+BEGIN;
+-- SELECT as in: complete: in a lane
+-- SELECT as in: complete: in a lane
+UPDATE (SELECT %s AS seq, %s AS token, %s AS delay, %s AS attempts, %s AS failures, %s AS lost, %s AS note) u
+STRAIGHT_JOIN djqueue_message m FORCE INDEX (PRIMARY) ON m.seq = u.seq
+  AND m.token = u.token
+SET m.queue = %s, m.state = 0, m.ord = 0, m.moment = NOW + u.delay, m.place = NOW + u.delay, m.token = 0,
+    m.owner = '', m.attempts = u.attempts, m.failures = u.failures, m.lost = u.lost, m.note = u.note;
+SELECT NOW;
+-- SELECT as in: claim: from a lane, to which something came
+-- UPDATE as in: claim: from a lane, to which something came
+COMMIT;
+
+
+-- bury: the error queue has one of the same id
+
+BEGIN NOT ATOMIC DECLARE EXIT HANDLER FOR SQLEXCEPTION
+BEGIN ROLLBACK;
+RESIGNAL;
+END;
+START TRANSACTION;
+SELECT m.seq
+FROM (SELECT %s AS seq, %s AS token) u
+STRAIGHT_JOIN djqueue_message m FORCE INDEX (PRIMARY) ON m.seq = u.seq
+  AND m.token = u.token
+FOR UPDATE;
+UPDATE (SELECT %s AS seq, %s AS token, %s AS delay, %s AS attempts, %s AS failures, %s AS lost, %s AS note) u
+STRAIGHT_JOIN djqueue_message m FORCE INDEX (PRIMARY) ON m.seq = u.seq
+  AND m.token = u.token
+SET m.queue = %s, m.state = 0, m.ord = 0, m.moment = NOW + u.delay, m.place = NOW + u.delay, m.token = 0,
+    m.owner = '', m.attempts = u.attempts, m.failures = u.failures, m.lost = u.lost, m.note = u.note;
+COMMIT;
+END;
+BEGIN;
+SELECT seq, token, id FROM djqueue_message WHERE seq IN (%s);
+SELECT seq FROM djqueue_message FORCE INDEX (djqueue_message_id) WHERE queue = %s AND id IN (%s) AND true;
+DELETE m
+FROM (SELECT %s AS seq) u
+STRAIGHT_JOIN djqueue_message m FORCE INDEX (PRIMARY) ON m.seq = u.seq
+WHERE true
+  AND queue = %s
+  AND true;
+-- SELECT as in: complete: in a lane
+-- UPDATE as in: bury: in a lane
+COMMIT;
+
+
+-- defer: in a lane
+
+BEGIN;
+-- SELECT as in: complete: in a lane
+SELECT NOW;
+SELECT NOW;
+-- SELECT as in: claim: from a lane, to which something came
+COMMIT;
+
+
+-- reap: nothing has expired
+
+SELECT NOW,
+    EXISTS(
+        SELECT seq
+        FROM djqueue_message
+        WHERE queue = %(queue)s
+          AND state = 2
+          AND ord = 0
+          AND moment < NOW
+        ORDER BY moment LIMIT 1
+    ),
+    (
+        SELECT min(moment)
+        FROM (
+            SELECT *
+            FROM (
+                SELECT moment
+                FROM djqueue_message
+                WHERE queue = %(queue)s
+                  AND state = 2
+                  AND ord = 0
+                  AND moment >= NOW
+                ORDER BY moment LIMIT 1
+            ) x
+            UNION ALL
+            SELECT *
+            FROM (
+                SELECT moment
+                FROM djqueue_message
+                WHERE queue = %(queue)s
+                  AND state = 4
+                  AND ord = 0
+                  AND moment >= NOW
+                ORDER BY moment LIMIT 1
+            ) x
+        ) y
+    ),
+    EXISTS(
+        SELECT seq
+        FROM djqueue_message
+        WHERE queue = %(queue)s
+          AND state = 4
+          AND ord = 0
+          AND moment < NOW
+        ORDER BY moment LIMIT 1
+    );
+
+
+-- reap
+
+-- SELECT as in: reap: nothing has expired
+UPDATE (
+    SELECT seq
+    FROM djqueue_message
+    WHERE queue = %(queue)s
+      AND state = 2
+      AND ord = 0
+      AND moment < NOW
+      AND NOW <= %(by)s
+    ORDER BY moment LIMIT %(limit)s
+    FOR UPDATE SKIP LOCKED
+) x
+STRAIGHT_JOIN djqueue_message FORCE INDEX (PRIMARY) ON djqueue_message.seq = x.seq
+SET lost = CASE WHEN begun <> 0 AND lost < 2147483647 THEN lost + 1 ELSE lost END, state = 0,
+    ord = CASE WHEN queue LIKE '%:dead' THEN 0 ELSE nprio END, moment = place;
+
+
+-- reap: in a lane
+
+-- SELECT as in: reap: nothing has expired
+SELECT seq, lane
+FROM djqueue_message
+WHERE queue = %(queue)s
+  AND state = 4
+  AND ord = 0
+  AND moment < NOW
+ORDER BY moment LIMIT %(limit)s;
+BEGIN;
+-- SELECT as in: claim: from a lane, to which something came
+SELECT m.seq, lane
+FROM (SELECT %s AS seq) u
+STRAIGHT_JOIN djqueue_message m FORCE INDEX (PRIMARY) ON m.seq = u.seq
+WHERE true
+  AND state = 4
+  AND moment < NOW
+  AND NOW <= %s
+FOR UPDATE;
+UPDATE djqueue_message FORCE INDEX (PRIMARY)
+SET lost = CASE WHEN begun <> 0 AND lost < 2147483647 THEN lost + 1 ELSE lost END, state = home, ord = nprio,
+    moment = place, token = 0, owner = ''
+WHERE seq IN (%s);
+SELECT NOW;
+-- SELECT as in: claim: from a lane, to which something came
+-- UPDATE as in: claim: from a lane, to which something came
+COMMIT;
+
+
+-- sweep
+
+SELECT name FROM djqueue_lane WHERE queue = %s AND away > 0 AND name > %s ORDER BY name LIMIT %s;
+BEGIN;
+-- SELECT as in: claim: from a lane, to which something came
+SELECT m.lane, l.gate, count(*)
+FROM djqueue_message m
+LEFT JOIN djqueue_lane l ON l.queue = m.queue
+  AND l.name = m.lane
+WHERE m.queue = %s
+  AND m.state = 4
+GROUP BY m.lane, l.gate;
+SELECT NOW;
+-- SELECT as in: claim: from a lane, to which something came
+COMMIT;
+SELECT m.state, m.lane, m.gate, l.seq
+FROM (
+    SELECT state, lane, gate
+    FROM djqueue_message
+    WHERE queue = %s
+      AND state > %s
+      AND state > 3
+      AND gate <> ''
+    ORDER BY state LIMIT %s
+) m
+LEFT JOIN djqueue_lane l ON l.queue = %s
+  AND l.name = m.lane;
+SELECT made, seq, name, number, gate FROM djqueue_ticket WHERE queue = %s ORDER BY made LIMIT %s;
+
+
+-- find
+
+SELECT seq, body, id, nprio, place, created, lane, attempts, failures, lost, label, note, moment, gate, home,
+    state, ord, owner, NOW
+FROM djqueue_message
+WHERE queue = %s
+  AND id = %s;
+
+
+-- peek: ready
+
+-- UPDATE as in: claim: one is delayed and due
+-- SELECT as in: claim: nothing is there
+SELECT seq, body, id, nprio, place, created, lane, attempts, failures, lost, label, note, moment, gate, home,
+    state, ord, owner, NOW
+FROM djqueue_message
+WHERE queue = %(queue)s
+  AND state = %(state)s
+ORDER BY ord, moment, seq LIMIT %(limit)s;
+SELECT name FROM djqueue_lane WHERE queue = %s AND name > %s ORDER BY name LIMIT %s;
+
+
+-- peek: ready, behind a cursor
+
+-- UPDATE as in: claim: one is delayed and due
+-- SELECT as in: claim: nothing is there
+SELECT seq, body, id, nprio, place, created, lane, attempts, failures, lost, label, note, moment, gate, home,
+    state, ord, owner, NOW
+FROM djqueue_message
+WHERE queue = %(queue)s
+  AND state = %(state)s
+  AND (ord > %(ord)s OR (ord = %(ord)s AND (moment > %(moment)s OR (moment = %(moment)s AND seq > %(seq)s))))
+ORDER BY ord, moment, seq LIMIT %(limit)s;
+
+
+-- peek: ready, in lanes
+
+-- UPDATE as in: claim: one is delayed and due
+-- SELECT as in: claim: nothing is there
+SELECT made, seq, name, number, gate FROM djqueue_ticket WHERE queue = %s ORDER BY made LIMIT %s;
+SELECT NOW;
+SELECT name FROM djqueue_lane WHERE queue = %s AND name IN (%s);
+INSERT INTO djqueue_lane (queue, name, number, gate, away, turn, open_at, parked, logs, state, ord, moment)
+VALUES (%s, %s, %s, %s, 0, %s, 0, '', '[]', 1, 0, 0)
+ON DUPLICATE KEY UPDATE seq = djqueue_lane.seq;
+BEGIN;
+-- SELECT as in: claim: from a lane, to which something came
+SELECT seq FROM djqueue_ticket WHERE seq IN (%s);
+-- DELETE as in: claim: from a lane, to which something came
+-- SELECT as in: claim: from a lane, to which something came
+SELECT NOW;
+-- SELECT as in: claim: from a lane, to which something came
+SELECT NOW;
+-- SELECT as in: claim: from a lane, to which something came
+-- UPDATE as in: claim: from a lane, to which something came
+COMMIT;
+-- SELECT as in: claim: nothing is there
+-- SELECT as in: peek: ready
+SELECT name FROM djqueue_lane WHERE queue = %s AND name > %s ORDER BY name LIMIT %s;
+SELECT *
+FROM (
+    SELECT seq, body, id, nprio, place, created, lane, attempts, failures, lost, label, note, moment, gate,
+        home, state, ord, owner, NOW AS looked
+    FROM djqueue_message
+    WHERE queue = %(queue)s
+      AND state = :lane
+    ORDER BY ord, moment, seq LIMIT %(limit)s
+) x;
+SELECT name FROM djqueue_lane WHERE queue = %s AND name > %s ORDER BY name LIMIT %s;
+
+
+-- peek: delayed
+
+-- UPDATE as in: claim: one is delayed and due
+-- SELECT as in: claim: nothing is there
+-- SELECT as in: peek: ready
+-- SELECT as in: peek: ready
+
+
+-- stats
+
+SELECT (
+    SELECT count(*) FROM (SELECT 1 FROM djqueue_message WHERE queue = %(queue)s AND state = 0 LIMIT 100000) x
+),
+    (
+        SELECT count(*)
+        FROM (
+            SELECT 1
+            FROM (
+                SELECT number
+                FROM djqueue_lane
+                WHERE queue = %(queue)s
+                UNION
+                SELECT number
+                FROM djqueue_ticket
+                WHERE queue = %(queue)s
+            ) l
+            STRAIGHT_JOIN djqueue_message m ON m.queue = %(queue)s
+              AND m.state = l.number
+            LIMIT 100000
+        ) x
+    ),
+    (
+        SELECT count(*)
+        FROM (
+            SELECT 1
+            FROM djqueue_message
+            WHERE queue = %(queue)s
+              AND state = 1
+              AND ord = 0
+              AND moment < NOW
+            LIMIT 100000
+        ) x
+    ),
+    (
+        SELECT count(*)
+        FROM (
+            SELECT 1
+            FROM djqueue_message
+            WHERE queue = %(queue)s
+              AND state = 3
+              AND ord = 0
+              AND moment < NOW
+            LIMIT 100000
+        ) x
+    ),
+    (
+        SELECT count(*)
+        FROM (
+            SELECT 1
+            FROM djqueue_message
+            WHERE queue = %(queue)s
+              AND state = 1
+              AND ord = 0
+              AND moment >= NOW
+            LIMIT 100000
+        ) x
+    ),
+    (
+        SELECT count(*)
+        FROM (
+            SELECT 1
+            FROM djqueue_message
+            WHERE queue = %(queue)s
+              AND state = 3
+              AND ord = 0
+              AND moment >= NOW
+            LIMIT 100000
+        ) x
+    ),
+    (
+        SELECT count(*)
+        FROM (SELECT 1 FROM djqueue_message WHERE queue = %(queue)s AND state = 2 LIMIT 100000) x
+    ),
+    (
+        SELECT count(*)
+        FROM (SELECT 1 FROM djqueue_message WHERE queue = %(queue)s AND state = 4 LIMIT 100000) x
+    ),
+    (SELECT count(*) FROM (SELECT 1 FROM djqueue_message WHERE queue = %(dead)s AND state = 0 LIMIT 100000) x),
+    (
+        SELECT sum(
+            CASE WHEN djqueue_fact.tally < 0 THEN 0 WHEN djqueue_fact.tally < 1000000000000000 THEN
+                djqueue_fact.tally ELSE 1000000000000000 END
+        )
+        FROM djqueue_fact
+        WHERE k IN (
+            %(k0)s, %(k1)s, %(k2)s, %(k3)s, %(k4)s, %(k5)s, %(k6)s, %(k7)s, %(k8)s, %(k9)s, %(k10)s, %(k11)s,
+            %(k12)s, %(k13)s, %(k14)s, %(k15)s
+        )
+    ), NOW,
+    (
+        SELECT min(moment)
+        FROM djqueue_message
+        WHERE queue = %(queue)s
+          AND state = 1
+          AND ord = 0
+          AND moment < NOW
+    ),
+    (
+        SELECT min(moment)
+        FROM djqueue_message
+        WHERE queue = %(queue)s
+          AND state = 3
+          AND ord = 0
+          AND moment < NOW
+    ),
+    (
+        WITH RECURSIVE p (ord, n) AS (
+            SELECT (
+                SELECT r.ord
+                FROM djqueue_message r
+                WHERE r.queue = %(queue)s
+                  AND r.state = 0
+                ORDER BY r.ord LIMIT 1
+            ), 1
+            UNION ALL
+            SELECT (
+                SELECT r.ord
+                FROM djqueue_message r
+                WHERE r.queue = %(queue)s
+                  AND r.state = 0
+                  AND r.ord > p.ord
+                ORDER BY r.ord LIMIT 1
+            ), n + 1
+            FROM p
+            WHERE p.ord IS NOT NULL
+              AND n < 64
+        )
+        SELECT min(
+            (
+                SELECT r.moment
+                FROM djqueue_message r
+                WHERE r.queue = %(queue)s
+                  AND r.state = 0
+                  AND r.ord = p.ord
+                ORDER BY r.moment LIMIT 1
+            )
+        )
+        FROM p
+    ),
+    (
+        SELECT min(moment)
+        FROM (
+            SELECT m.moment
+            FROM (
+                SELECT number
+                FROM djqueue_lane
+                WHERE queue = %(queue)s
+                UNION
+                SELECT number
+                FROM djqueue_ticket
+                WHERE queue = %(queue)s
+            ) l
+            STRAIGHT_JOIN djqueue_message m ON m.queue = %(queue)s
+              AND m.state = l.number
+            LIMIT 100000
+        ) x
+    );
+
+
+-- length
+
+SELECT (SELECT count(*) FROM djqueue_message WHERE queue = %(queue)s AND state IN (0, 1, 3)) + (
+    SELECT count(*)
+    FROM (
+        SELECT number
+        FROM djqueue_lane
+        WHERE queue = %(queue)s
+        UNION
+        SELECT number
+        FROM djqueue_ticket
+        WHERE queue = %(queue)s
+    ) l
+    STRAIGHT_JOIN djqueue_message m ON m.queue = %(queue)s
+      AND m.state = l.number
+);
+
+
+-- remove
+
+BEGIN;
+SELECT DISTINCT lane, ABS(home), gate FROM djqueue_message WHERE queue = %s AND id IN (%s, %s) AND home <> 0;
+SELECT seq
+FROM djqueue_message FORCE INDEX (djqueue_message_id)
+WHERE queue = %s
+  AND id IN (%s, %s)
+  AND state NOT IN (2, 4);
+DELETE m
+FROM (SELECT %s AS seq UNION ALL SELECT %s) u
+STRAIGHT_JOIN djqueue_message m FORCE INDEX (PRIMARY) ON m.seq = u.seq
+WHERE true
+  AND queue = %s
+  AND state NOT IN (2, 4);
+COMMIT;
+
+
+-- remove: from a lane
+
+BEGIN;
+SELECT DISTINCT lane, ABS(home), gate FROM djqueue_message WHERE queue = %s AND id IN (%s, %s) AND home <> 0;
+INSERT INTO djqueue_ticket (queue, made, name, number, gate) VALUES (%s, NOW, %s, %s, %s);
+-- SELECT as in: remove
+-- DELETE as in: remove
+COMMIT;
+
+
+-- remove: from the error queue
+
+-- SELECT as in: remove
+-- DELETE as in: remove
+
+
+-- reprioritise
+
+BEGIN;
+SELECT DISTINCT lane, ABS(home), gate FROM djqueue_message WHERE queue = %s AND id IN (%s, %s) AND home <> 0;
+UPDATE djqueue_message FORCE INDEX (djqueue_message_id)
+SET nprio = CASE WHEN home = 0 THEN %s ELSE %s END,
+    ord = CASE WHEN state IN (1, 3) OR queue LIKE '%:dead' THEN 0 ELSE CASE WHEN home = 0 THEN %s ELSE %s END
+        END
+WHERE queue = %s
+  AND id IN (%s, %s)
+  AND state NOT IN (2, 4);
+COMMIT;
+
+
+-- amend
+
+UPDATE djqueue_message SET body = %s WHERE queue = %s AND id = %s AND state NOT IN (2, 4) AND body = %s;
+
+
+-- revive
+
+BEGIN;
+SELECT DISTINCT lane, ABS(home), gate FROM djqueue_message WHERE queue = %s AND id IN (%s, %s) AND home <> 0;
+UPDATE (
+    SELECT d.seq
+    FROM djqueue_message d
+    LEFT JOIN djqueue_message o ON o.queue = %s
+      AND o.id = d.id
+    WHERE d.queue = %s
+      AND d.id IN (%s, %s)
+      AND d.state NOT IN (2, 4)
+      AND o.seq IS NULL
+    FOR UPDATE
+) x
+STRAIGHT_JOIN djqueue_message FORCE INDEX (PRIMARY) ON djqueue_message.seq = x.seq
+SET queue = %s, home = ABS(home), state = ABS(home), ord = nprio, moment = NOW, place = NOW, created = NOW,
+    token = 0, owner = '', attempts = 0, failures = 0, lost = 0;
+COMMIT;
+
+
+-- trim: nothing
+
+SELECT ord
+FROM (
+    SELECT ord, moment FROM djqueue_message WHERE queue = %s AND state = 0 ORDER BY ord, moment, seq LIMIT 1
+) f
+WHERE moment < NOW - %s;
+SELECT ord, moment, seq
+FROM djqueue_message
+WHERE queue = %s
+  AND state = 0
+ORDER BY ord DESC, moment DESC, seq DESC LIMIT 1 OFFSET %s;
+
+
+-- trim: by count
+
+-- SELECT as in: trim: nothing
+DELETE djqueue_message
+FROM (
+    SELECT seq
+    FROM djqueue_message
+    WHERE queue = %s
+      AND state = 0
+      AND (ord < 0 OR (ord = 0 AND (moment < :moment OR (moment = :moment AND seq <= 97))))
+    ORDER BY ord, moment, seq LIMIT %s
+    FOR UPDATE SKIP LOCKED
+) x
+STRAIGHT_JOIN djqueue_message FORCE INDEX (PRIMARY) ON djqueue_message.seq = x.seq;
+
+
+-- trim: by age
+
+-- SELECT as in: trim: nothing
+DELETE djqueue_message
+FROM (
+    SELECT seq
+    FROM djqueue_message
+    WHERE queue = %s
+      AND state = 0
+      AND ord = %s
+      AND moment < NOW - %s
+    ORDER BY ord, moment, seq LIMIT %s
+    FOR UPDATE SKIP LOCKED
+) x
+STRAIGHT_JOIN djqueue_message FORCE INDEX (PRIMARY) ON djqueue_message.seq = x.seq;
+
+
+-- flush
+
+DELETE djqueue_message
+FROM (
+    SELECT seq
+    FROM djqueue_message
+    WHERE queue = %s
+      AND state = %s
+    ORDER BY ord, moment, seq LIMIT %s
+    FOR UPDATE SKIP LOCKED
+) x
+STRAIGHT_JOIN djqueue_message FORCE INDEX (PRIMARY) ON djqueue_message.seq = x.seq;
+DELETE djqueue_message
+FROM (
+    SELECT seq
+    FROM djqueue_message
+    WHERE queue = %s
+      AND state = %s
+    ORDER BY ord, moment, seq LIMIT %s
+    FOR UPDATE SKIP LOCKED
+) x
+STRAIGHT_JOIN djqueue_message FORCE INDEX (PRIMARY) ON djqueue_message.seq = x.seq;
+DELETE djqueue_message
+FROM (
+    SELECT seq
+    FROM djqueue_message
+    WHERE queue = %s
+      AND state = %s
+    ORDER BY ord, moment, seq LIMIT %s
+    FOR UPDATE SKIP LOCKED
+) x
+STRAIGHT_JOIN djqueue_message FORCE INDEX (PRIMARY) ON djqueue_message.seq = x.seq;
+SELECT name FROM djqueue_lane WHERE queue = %s AND name > %s ORDER BY name LIMIT %s;
+SELECT made, seq, name
+FROM djqueue_ticket
+WHERE queue = %s
+  AND made >= %s
+  AND (made > %s OR seq > %s)
+ORDER BY made, seq LIMIT %s;
+DELETE djqueue_message
+FROM (
+    SELECT seq
+    FROM djqueue_message
+    WHERE queue = %s
+      AND state IN (:lane)
+    ORDER BY state, ord, moment, seq LIMIT %s
+    FOR UPDATE SKIP LOCKED
+) x
+STRAIGHT_JOIN djqueue_message FORCE INDEX (PRIMARY) ON djqueue_message.seq = x.seq;
+DELETE djqueue_message
+FROM (
+    SELECT seq
+    FROM djqueue_message
+    WHERE queue = %s
+      AND state IN (:lane)
+    ORDER BY state, ord, moment, seq LIMIT %s
+    FOR UPDATE SKIP LOCKED
+) x
+STRAIGHT_JOIN djqueue_message FORCE INDEX (PRIMARY) ON djqueue_message.seq = x.seq;
+SELECT made, seq, name
+FROM djqueue_ticket
+WHERE queue = %s
+  AND made >= %s
+  AND (made > %s OR seq > %s)
+ORDER BY made, seq LIMIT %s;
+INSERT INTO djqueue_ticket (queue, made, name, number, gate)
+SELECT queue, NOW, name, number, ''
+FROM djqueue_lane
+WHERE queue = %s
+  AND (state = 0 OR state >= 16);
+
+
+-- lanes
+
+-- SELECT as in: claim: nothing is there
+SELECT made, seq, name, number, gate FROM djqueue_ticket WHERE queue = %s ORDER BY made LIMIT %s;
+SELECT NOW;
+SELECT name FROM djqueue_lane WHERE queue = %s AND name IN (%s);
+INSERT INTO djqueue_lane (queue, name, number, gate, away, turn, open_at, parked, logs, state, ord, moment)
+VALUES (%s, %s, %s, %s, 0, %s, 0, '', '[]', 1, 0, 0)
+ON DUPLICATE KEY UPDATE seq = djqueue_lane.seq;
+BEGIN;
+-- SELECT as in: claim: from a lane, to which something came
+SELECT seq FROM djqueue_ticket WHERE seq IN (%s);
+-- DELETE as in: claim: from a lane, to which something came
+-- SELECT as in: claim: from a lane, to which something came
+SELECT NOW;
+-- SELECT as in: claim: from a lane, to which something came
+SELECT NOW;
+-- SELECT as in: claim: from a lane, to which something came
+-- UPDATE as in: claim: from a lane, to which something came
+COMMIT;
+-- SELECT as in: claim: nothing is there
+SELECT seq, name, number, gate, away, turn, open_at, parked, logs, state, ord, moment
+FROM djqueue_lane
+WHERE queue = %s
+  AND name > %s
+ORDER BY name LIMIT %s;
+SELECT state, count(*) FROM djqueue_message WHERE queue = %s AND state IN (:lane) GROUP BY state;
+
+
+-- lane
+
+-- SELECT as in: claim: nothing is there
+SELECT made, seq, name, number, gate FROM djqueue_ticket WHERE queue = %s ORDER BY made LIMIT %s;
+SELECT NOW;
+SELECT name FROM djqueue_lane WHERE queue = %s AND name IN (%s);
+INSERT INTO djqueue_lane (queue, name, number, gate, away, turn, open_at, parked, logs, state, ord, moment)
+VALUES (%s, %s, %s, %s, 0, %s, 0, '', '[]', 1, 0, 0)
+ON DUPLICATE KEY UPDATE seq = djqueue_lane.seq;
+BEGIN;
+-- SELECT as in: claim: from a lane, to which something came
+SELECT seq FROM djqueue_ticket WHERE seq IN (%s);
+-- DELETE as in: claim: from a lane, to which something came
+-- SELECT as in: claim: from a lane, to which something came
+SELECT NOW;
+-- SELECT as in: claim: from a lane, to which something came
+SELECT NOW;
+-- SELECT as in: claim: from a lane, to which something came
+-- UPDATE as in: claim: from a lane, to which something came
+COMMIT;
+-- SELECT as in: claim: nothing is there
+SELECT seq, name, number, gate, away, turn, open_at, parked, logs, state, ord, moment
+FROM djqueue_lane
+WHERE queue = %s
+  AND name = %s;
+SELECT state, count(*) FROM djqueue_message WHERE queue = %s AND state IN (:lane) GROUP BY state;
+
+
+-- park_lane
+
+-- SELECT as in: claim: nothing is there
+SELECT NOW;
+SELECT name FROM djqueue_lane WHERE queue = %s AND name IN (%s);
+BEGIN;
+-- SELECT as in: complete: in a lane
+SELECT NOW;
+SELECT NOW;
+-- SELECT as in: claim: from a lane, to which something came
+-- UPDATE as in: claim: from a lane, to which something came
+COMMIT;
+
+
+-- open_lane
+
+BEGIN;
+-- SELECT as in: complete: in a lane
+SELECT NOW;
+SELECT NOW;
+-- SELECT as in: claim: from a lane, to which something came
+-- UPDATE as in: claim: from a lane, to which something came
+COMMIT;
+
+
+-- facts: now
+
+SELECT NOW;
+
+
+-- facts: get
+
+SELECT value FROM djqueue_fact WHERE k = %s AND (until IS NULL OR until > NOW);
+
+
+-- facts: get_many
+
+SELECT k, value FROM djqueue_fact WHERE k IN (%s, %s) AND (until IS NULL OR until > NOW);
+
+
+-- facts: put
+
+INSERT INTO djqueue_fact (k, value, until, tally)
+VALUES (%s, %s, NOW + %s, 0)
+ON DUPLICATE KEY UPDATE value = VALUES(value), until = VALUES(until);
+
+
+-- facts: put_many
+
+INSERT INTO djqueue_fact (k, value, until, tally)
+VALUES (%s, %s, NOW + %s, 0), (%s, %s, NOW + %s, 0)
+ON DUPLICATE KEY UPDATE value = VALUES(value), until = VALUES(until);
+
+
+-- facts: add
+
+BEGIN;
+INSERT INTO djqueue_fact (k, value, until, tally) VALUES (%s, %s, NOW + %s, 0) ON DUPLICATE KEY UPDATE k = k;
+UPDATE djqueue_fact SET value = %s, until = NOW + %s WHERE k = %s AND until <= NOW;
+COMMIT;
+
+
+-- facts: swap
+
+UPDATE djqueue_fact
+SET value = %s, until = NOW + %s
+WHERE k = %s
+  AND value = %s
+  AND (until IS NULL OR until > NOW);
+
+
+-- facts: keep
+
+UPDATE djqueue_fact SET until = NOW + %s WHERE k = %s AND value = %s AND (until IS NULL OR until > NOW);
+
+
+-- facts: drop
+
+DELETE FROM djqueue_fact WHERE k = %s AND (until IS NULL OR until > NOW);
+
+
+-- facts: drop, if it has this value
+
+DELETE FROM djqueue_fact WHERE k = %s AND (until IS NULL OR until > NOW) AND value = %s;
+
+
+-- facts: take of a budget
+
+BEGIN;
+-- INSERT as in: put: debounced, one waits and is postponed
+SELECT value FROM djqueue_fact WHERE k = %s AND (until IS NULL OR until > NOW);
+SELECT NOW;
+INSERT INTO djqueue_fact (k, value, until, tally) VALUES (%s, %s, NOW + %s, 0) ON DUPLICATE KEY UPDATE k = k;
+UPDATE djqueue_fact SET value = %s, until = NOW + %s WHERE k = %s AND until <= NOW;
+COMMIT;
+
+
+-- facts: give back
+
+BEGIN;
+-- INSERT as in: put: debounced, one waits and is postponed
+SELECT value FROM djqueue_fact WHERE k = %s AND (until IS NULL OR until > NOW);
+-- UPDATE as in: facts: swap
+COMMIT;
+
+
+-- facts: prune
+
+DELETE djqueue_fact
+FROM (SELECT k FROM djqueue_fact WHERE until <= NOW ORDER BY until LIMIT %s FOR UPDATE SKIP LOCKED) x
+STRAIGHT_JOIN djqueue_fact FORCE INDEX (PRIMARY) ON djqueue_fact.k = x.k;
+
+
+-- put: with REMEMBER_DONE
+
+BEGIN;
+SELECT id FROM djqueue_message WHERE queue = %s AND id IN (%s, %s);
+SELECT k FROM djqueue_fact WHERE k IN (%s, %s) AND (until IS NULL OR until > NOW);
+SELECT id FROM djqueue_message WHERE queue = %s AND id IN (%s, %s);
+-- INSERT as in: put: two entries
+SELECT k FROM djqueue_fact WHERE k IN (%s, %s) AND (until IS NULL OR until > NOW);
+COMMIT;
+
+
+-- put: with REMEMBER_DONE, once in 60 seconds
+
+BEGIN;
+SELECT id FROM djqueue_message WHERE queue = %s AND id IN (%s, %s);
+SELECT k FROM djqueue_fact WHERE k IN (%s, %s) AND (until IS NULL OR until > NOW);
+INSERT INTO djqueue_fact (k, value, until, tally) VALUES (%s, %s, NOW + %s, 0) ON DUPLICATE KEY UPDATE k = k;
+UPDATE djqueue_fact SET value = %s, until = NOW + %s WHERE k = %s AND until <= NOW;
+INSERT INTO djqueue_fact (k, value, until, tally) VALUES (%s, %s, NOW + %s, 0) ON DUPLICATE KEY UPDATE k = k;
+UPDATE djqueue_fact SET value = %s, until = NOW + %s WHERE k = %s AND until <= NOW;
+SELECT id FROM djqueue_message WHERE queue = %s AND id IN (%s, %s);
+-- INSERT as in: put: two entries
+SELECT k FROM djqueue_fact WHERE k IN (%s, %s) AND (until IS NULL OR until > NOW);
+COMMIT;
+
+
+-- claim: with REMEMBER_DONE
+
+-- SELECT as in: claim: nothing is there
+-- BEGIN as in: claim: two are ready
+-- SELECT as in: claim: nothing is there
+SELECT k FROM djqueue_fact WHERE k IN (%s, %s) AND (until IS NULL OR until > NOW);
+
+
+-- complete: with REMEMBER_DONE
+
+BEGIN NOT ATOMIC DECLARE EXIT HANDLER FOR SQLEXCEPTION
+BEGIN ROLLBACK;
+RESIGNAL;
+END;
+START TRANSACTION;
+SELECT m.seq
+FROM (SELECT %s AS seq, %s AS token UNION ALL SELECT %s, %s) u
+STRAIGHT_JOIN djqueue_message m FORCE INDEX (PRIMARY) ON m.seq = u.seq
+  AND m.token = u.token
+FOR UPDATE;
+INSERT INTO djqueue_fact (k, value, until, tally)
+SELECT CONCAT(%s, m.id), '', NOW + %s, m.seq
+FROM (SELECT %s AS seq, %s AS token UNION ALL SELECT %s, %s) u
+STRAIGHT_JOIN djqueue_message m FORCE INDEX (PRIMARY) ON m.seq = u.seq
+  AND m.token = u.token
+ON DUPLICATE KEY UPDATE until = VALUES(until), tally = VALUES(tally);
+INSERT INTO djqueue_fact (k, value, until, tally)
+SELECT %s, '', NULL, COUNT(*)
+FROM (SELECT %s AS seq, %s AS token UNION ALL SELECT %s, %s) u
+STRAIGHT_JOIN djqueue_message m FORCE INDEX (PRIMARY) ON m.seq = u.seq
+  AND m.token = u.token
+HAVING COUNT(*) > 0
+ON DUPLICATE KEY UPDATE tally = CASE WHEN djqueue_fact.tally < 0 THEN 0 WHEN djqueue_fact.tally <
+    1000000000000000 THEN djqueue_fact.tally ELSE 1000000000000000 END + VALUES(tally);
+DELETE m
+FROM (SELECT %s AS seq, %s AS token UNION ALL SELECT %s, %s) u
+STRAIGHT_JOIN djqueue_message m FORCE INDEX (PRIMARY) ON m.seq = u.seq
+  AND m.token = u.token;
+COMMIT;
+END;
+
+
+-- facts: prune, with KEEP_DONE
+
+DELETE djqueue_fact
+FROM (SELECT k FROM djqueue_fact WHERE until <= NOW ORDER BY until LIMIT %s FOR UPDATE SKIP LOCKED) x
+STRAIGHT_JOIN djqueue_fact FORCE INDEX (PRIMARY) ON djqueue_fact.k = x.k;
+SELECT until, tally
+FROM djqueue_fact
+WHERE k >= %s
+  AND k < %s
+ORDER BY until DESC, tally DESC LIMIT 1 OFFSET %s;

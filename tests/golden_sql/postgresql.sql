@@ -1,0 +1,1773 @@
+-- postgresql
+-- NOW is (extract(epoch from statement_timestamp()) * 1000000)::bigint
+
+
+-- put: two entries
+
+WITH e AS (
+    SELECT nextval('djqueue_message_seq_seq') AS seq, *,
+        CASE WHEN run_at > 0 THEN run_at ELSE NOW + delay END AS due
+    FROM (
+        VALUES (
+            CAST(%s AS text), CAST(%s AS bytea), CAST(%s AS int), CAST(%s AS bigint), CAST(%s AS bigint),
+            CAST(%s AS text), CAST(%s AS text), CAST(%s AS text), CAST(%s AS int), CAST(%s AS int),
+            CAST(%s AS int), CAST(%s AS text), CAST(%s AS bigint)
+        ),
+        (
+            CAST(%s AS text), CAST(%s AS bytea), CAST(%s AS int), CAST(%s AS bigint), CAST(%s AS bigint),
+            CAST(%s AS text), CAST(%s AS text), CAST(%s AS text), CAST(%s AS int), CAST(%s AS int),
+            CAST(%s AS int), CAST(%s AS text), CAST(%s AS bigint)
+        )
+    ) a (id, body, nprio, delay, run_at, lane, label, note, attempts, failures, lost, gate, home)
+)
+INSERT INTO djqueue_message (
+    seq, queue, id, body, nprio, lane, label, note, attempts, failures, lost, gate, home, token, owner,
+    created, place, state, ord, moment
+)
+SELECT seq, %s, id, body, nprio, lane, label, note, attempts, failures, lost, gate, home, 0, '', NOW, due,
+    CASE WHEN due > NOW THEN CASE WHEN home > 0 THEN 3 ELSE 1 END WHEN home > 0 THEN home ELSE 0 END,
+    CASE WHEN due > NOW THEN 0 ELSE nprio END, due
+FROM e
+ORDER BY id COLLATE "C"
+ON CONFLICT (queue, id) DO NOTHING
+RETURNING id;
+
+
+-- put: eight entries
+
+WITH e AS (
+    SELECT nextval('djqueue_message_seq_seq') AS seq, *,
+        CASE WHEN run_at > 0 THEN run_at ELSE NOW + delay END AS due
+    FROM unnest(
+        %s::text[], %s::bytea[], %s::int[], %s::bigint[], %s::bigint[], %s::text[], %s::text[], %s::text[],
+        %s::int[], %s::int[], %s::int[], %s::text[], %s::bigint[]
+    ) a (id, body, nprio, delay, run_at, lane, label, note, attempts, failures, lost, gate, home)
+)
+INSERT INTO djqueue_message (
+    seq, queue, id, body, nprio, lane, label, note, attempts, failures, lost, gate, home, token, owner,
+    created, place, state, ord, moment
+)
+SELECT seq, %s, id, body, nprio, lane, label, note, attempts, failures, lost, gate, home, 0, '', NOW, due,
+    CASE WHEN due > NOW THEN CASE WHEN home > 0 THEN 3 ELSE 1 END WHEN home > 0 THEN home ELSE 0 END,
+    CASE WHEN due > NOW THEN 0 ELSE nprio END, due
+FROM e
+ORDER BY id COLLATE "C"
+ON CONFLICT (queue, id) DO NOTHING
+RETURNING id;
+
+
+-- put: in a lane
+
+BEGIN;
+WITH e AS (
+    SELECT nextval('djqueue_message_seq_seq') AS seq, *,
+        CASE WHEN run_at > 0 THEN run_at ELSE NOW + delay END AS due
+    FROM (
+        VALUES (
+            CAST(%s AS text), CAST(%s AS bytea), CAST(%s AS int), CAST(%s AS bigint), CAST(%s AS bigint),
+            CAST(%s AS text), CAST(%s AS text), CAST(%s AS text), CAST(%s AS int), CAST(%s AS int),
+            CAST(%s AS int), CAST(%s AS text), CAST(%s AS bigint)
+        )
+    ) a (id, body, nprio, delay, run_at, lane, label, note, attempts, failures, lost, gate, home)
+)
+INSERT INTO djqueue_message (
+    seq, queue, id, body, nprio, lane, label, note, attempts, failures, lost, gate, home, token, owner,
+    created, place, state, ord, moment
+)
+SELECT seq, %s, id, body, nprio, lane, label, note, attempts, failures, lost, gate, home, 0, '', NOW, due,
+    CASE WHEN due > NOW THEN CASE WHEN home > 0 THEN 3 ELSE 1 END WHEN home > 0 THEN home ELSE 0 END,
+    CASE WHEN due > NOW THEN 0 ELSE nprio END, due
+FROM e
+ORDER BY id COLLATE "C"
+ON CONFLICT (queue, id) DO NOTHING
+RETURNING id;
+INSERT INTO djqueue_ticket (queue, made, name, number, gate) VALUES (%s, NOW, %s, %s, %s);
+COMMIT;
+
+
+-- put: once in 60 seconds
+
+WITH e AS MATERIALIZED (
+    SELECT nextval('djqueue_message_seq_seq') AS seq, *,
+        CASE WHEN run_at > 0 THEN run_at ELSE NOW + delay END AS due
+    FROM (
+        VALUES (
+            CAST(%s AS text), CAST(%s AS bytea), CAST(%s AS int), CAST(%s AS bigint), CAST(%s AS bigint),
+            CAST(%s AS text), CAST(%s AS text), CAST(%s AS text), CAST(%s AS int), CAST(%s AS int),
+            CAST(%s AS int), CAST(%s AS text), CAST(%s AS bigint), CAST(%s AS text), CAST(%s AS bigint)
+        ),
+        (
+            CAST(%s AS text), CAST(%s AS bytea), CAST(%s AS int), CAST(%s AS bigint), CAST(%s AS bigint),
+            CAST(%s AS text), CAST(%s AS text), CAST(%s AS text), CAST(%s AS int), CAST(%s AS int),
+            CAST(%s AS int), CAST(%s AS text), CAST(%s AS bigint), CAST(%s AS text), CAST(%s AS bigint)
+        )
+    ) a (id, body, nprio, delay, run_at, lane, label, note, attempts, failures, lost, gate, home, k, ttl)
+),
+g AS (
+    INSERT INTO djqueue_fact (k, value, until, tally)
+    SELECT DISTINCT ON (k COLLATE "C") k, convert_to(id, 'UTF8'), NOW + ttl, 0
+    FROM e
+    WHERE k <> ''
+      AND (SELECT o.seq FROM djqueue_message o WHERE o.queue = %s AND o.id = e.id) IS NULL
+    ORDER BY k COLLATE "C", seq
+    ON CONFLICT (k) DO UPDATE SET value = excluded.value, until = excluded.until
+    WHERE djqueue_fact.until <= NOW
+    RETURNING k, value
+)
+INSERT INTO djqueue_message (
+    seq, queue, id, body, nprio, lane, label, note, attempts, failures, lost, gate, home, token, owner,
+    created, place, state, ord, moment
+)
+SELECT seq, %s, id, body, nprio, lane, label, note, attempts, failures, lost, gate, home, 0, '', NOW, due,
+    CASE WHEN due > NOW THEN CASE WHEN home > 0 THEN 3 ELSE 1 END WHEN home > 0 THEN home ELSE 0 END,
+    CASE WHEN due > NOW THEN 0 ELSE nprio END, due
+FROM e
+WHERE k = '' OR EXISTS (SELECT 1 FROM g WHERE g.k = e.k AND g.value = convert_to(e.id, 'UTF8'))
+ORDER BY id COLLATE "C"
+ON CONFLICT (queue, id) DO NOTHING
+RETURNING id;
+
+
+-- put: unique
+
+BEGIN;
+INSERT INTO djqueue_fact (k, value, until, tally)
+VALUES (%s, %s, NOW + %s, 0), (%s, %s, NOW + %s, 0)
+ON CONFLICT (k) DO UPDATE SET tally = djqueue_fact.tally
+RETURNING k, value, (until IS NULL OR until > NOW);
+SELECT NOW, m.id, m.state
+FROM (SELECT 1 AS one) x
+LEFT JOIN djqueue_message m ON m.queue = %s
+  AND m.id IN (%s, %s);
+INSERT INTO djqueue_fact (k, value, until, tally)
+VALUES (%s, %s, NOW + %s, 0), (%s, %s, NOW + %s, 0)
+ON CONFLICT (k) DO UPDATE SET value = excluded.value, until = excluded.until;
+-- WITH as in: put: two entries
+COMMIT;
+
+
+-- put: debounced
+
+BEGIN;
+-- INSERT as in: put: unique
+-- SELECT as in: put: unique
+INSERT INTO djqueue_fact (k, value, until, tally)
+VALUES (%s, %s, NOW + %s, 0), (%s, %s, NOW + %s, 0)
+ON CONFLICT (k) DO UPDATE SET value = excluded.value, until = excluded.until;
+-- WITH as in: put: two entries
+COMMIT;
+
+
+-- put: debounced, one waits and is postponed
+
+BEGIN;
+INSERT INTO djqueue_fact (k, value, until, tally)
+VALUES (%s, %s, NOW + %s, 0)
+ON CONFLICT (k) DO UPDATE SET tally = djqueue_fact.tally
+RETURNING k, value, (until IS NULL OR until > NOW);
+-- SELECT as in: put: unique
+SELECT id FROM djqueue_message WHERE queue = %s AND id IN (%s) AND state NOT IN (2, 4) FOR UPDATE SKIP LOCKED;
+INSERT INTO djqueue_fact (k, value, until, tally)
+VALUES (%s, %s, NOW + %s, 0)
+ON CONFLICT (k) DO UPDATE SET value = excluded.value, until = excluded.until;
+UPDATE djqueue_message SET moment = %s, place = %s WHERE queue = %s AND id = %s AND state IN (1, 3);
+COMMIT;
+
+
+-- claim: nothing is there
+
+WITH due AS (
+    UPDATE djqueue_message
+    SET state = 0, ord = CASE WHEN queue LIKE '%:dead' THEN 0 ELSE nprio END, moment = place
+    WHERE seq = ANY(
+        ARRAY(
+            SELECT seq
+            FROM djqueue_message
+            WHERE queue = %(queue)s
+              AND state = 1
+              AND ord = 0
+              AND moment < NOW
+            ORDER BY moment LIMIT 500
+            FOR UPDATE SKIP LOCKED
+        )
+    )
+    RETURNING 1
+),
+pick AS MATERIALIZED (
+    SELECT seq
+    FROM djqueue_message
+    WHERE queue = %(queue)s
+      AND state = 0
+      AND NOT EXISTS (SELECT 1 FROM due)
+    ORDER BY ord, moment, seq LIMIT %(limit)s
+    FOR UPDATE SKIP LOCKED
+),
+got AS (
+    UPDATE djqueue_message
+    SET state = %(leased)s, ord = 0, moment = NOW + %(lease)s, token = %(token)s, owner = %(owner)s,
+        attempts = CASE WHEN attempts < 2147483647 THEN attempts + 1 ELSE attempts END,
+        begun = CASE WHEN 1 = 1 AND lost = 0 THEN 1 ELSE 0 END
+    WHERE seq = ANY(ARRAY(SELECT seq FROM pick))
+    RETURNING seq, body, id, nprio, place, created, lane, attempts, failures, lost, label, note, moment, gate,
+        home
+)
+SELECT NOW, (SELECT count(*) FROM due),
+    CASE WHEN (SELECT count(*) FROM got) < %(limit)s THEN (
+        SELECT moment
+        FROM djqueue_message
+        WHERE queue = %(queue)s
+          AND state = 1
+          AND ord = 0
+          AND moment >= NOW
+        ORDER BY moment LIMIT 1
+    ) END,
+    CASE WHEN (SELECT count(*) FROM got) < %(limit)s THEN (
+        SELECT 1 FROM djqueue_ticket WHERE queue = %(queue)s ORDER BY made LIMIT 1
+    ) END,
+    CASE WHEN (SELECT count(*) FROM got) < %(limit)s THEN (
+        SELECT 1 FROM djqueue_lane WHERE queue = %(queue)s AND state = 0 ORDER BY ord, moment LIMIT 1
+    ) END,
+    CASE WHEN (SELECT count(*) FROM got) < %(limit)s THEN (
+        SELECT moment
+        FROM djqueue_lane
+        WHERE queue = %(queue)s
+          AND state = 2
+          AND ord = 0
+        ORDER BY moment LIMIT 1
+    ) END,
+    CASE WHEN (SELECT count(*) FROM got) < %(limit)s THEN (
+        SELECT moment
+        FROM djqueue_message
+        WHERE queue = %(queue)s
+          AND state = 3
+          AND ord = 0
+        ORDER BY moment LIMIT 1
+    ) END, got.*
+FROM (SELECT 1) one
+LEFT JOIN got ON true;
+
+
+-- claim: two are ready
+
+-- WITH as in: claim: nothing is there
+SELECT NOW, (SELECT ord FROM djqueue_message WHERE queue = %(queue)s AND state = 0 ORDER BY ord LIMIT 1),
+    (
+        SELECT seq
+        FROM djqueue_message
+        WHERE queue = %(queue)s
+          AND state = 1
+          AND ord = 0
+          AND moment < NOW
+        ORDER BY moment LIMIT 1
+    ),
+    (
+        SELECT moment
+        FROM djqueue_message
+        WHERE queue = %(queue)s
+          AND state = 1
+          AND ord = 0
+          AND moment >= NOW
+        ORDER BY moment LIMIT 1
+    ), (SELECT 1 FROM djqueue_ticket WHERE queue = %(queue)s ORDER BY made LIMIT 1),
+    (SELECT 1 FROM djqueue_lane WHERE queue = %(queue)s AND state = 0 ORDER BY ord, moment LIMIT 1),
+    (
+        SELECT moment
+        FROM djqueue_lane
+        WHERE queue = %(queue)s
+          AND state = 2
+          AND ord = 0
+        ORDER BY moment LIMIT 1
+    ),
+    (
+        SELECT moment
+        FROM djqueue_message
+        WHERE queue = %(queue)s
+          AND state = 3
+          AND ord = 0
+        ORDER BY moment LIMIT 1
+    );
+
+
+-- claim: more are asked for than are ready
+
+-- WITH as in: claim: nothing is there
+
+
+-- claim: one is delayed and due
+
+-- WITH as in: claim: nothing is there
+WITH due AS (SELECT 1 LIMIT 0),
+pick AS MATERIALIZED (
+    SELECT seq
+    FROM djqueue_message
+    WHERE queue = %(queue)s
+      AND state = 0
+    ORDER BY ord, moment, seq LIMIT %(limit)s
+    FOR UPDATE SKIP LOCKED
+),
+got AS (
+    UPDATE djqueue_message
+    SET state = %(leased)s, ord = 0, moment = NOW + %(lease)s, token = %(token)s, owner = %(owner)s,
+        attempts = CASE WHEN attempts < 2147483647 THEN attempts + 1 ELSE attempts END,
+        begun = CASE WHEN 1 = 1 AND lost = 0 THEN 1 ELSE 0 END
+    WHERE seq = ANY(ARRAY(SELECT seq FROM pick))
+    RETURNING seq, body, id, nprio, place, created, lane, attempts, failures, lost, label, note, moment, gate,
+        home
+)
+SELECT NOW, (SELECT count(*) FROM due),
+    CASE WHEN (SELECT count(*) FROM got) < %(limit)s THEN (
+        SELECT moment
+        FROM djqueue_message
+        WHERE queue = %(queue)s
+          AND state = 1
+          AND ord = 0
+          AND moment >= NOW
+        ORDER BY moment LIMIT 1
+    ) END,
+    CASE WHEN (SELECT count(*) FROM got) < %(limit)s THEN (
+        SELECT 1 FROM djqueue_ticket WHERE queue = %(queue)s ORDER BY made LIMIT 1
+    ) END,
+    CASE WHEN (SELECT count(*) FROM got) < %(limit)s THEN (
+        SELECT 1 FROM djqueue_lane WHERE queue = %(queue)s AND state = 0 ORDER BY ord, moment LIMIT 1
+    ) END,
+    CASE WHEN (SELECT count(*) FROM got) < %(limit)s THEN (
+        SELECT moment
+        FROM djqueue_lane
+        WHERE queue = %(queue)s
+          AND state = 2
+          AND ord = 0
+        ORDER BY moment LIMIT 1
+    ) END,
+    CASE WHEN (SELECT count(*) FROM got) < %(limit)s THEN (
+        SELECT moment
+        FROM djqueue_message
+        WHERE queue = %(queue)s
+          AND state = 3
+          AND ord = 0
+        ORDER BY moment LIMIT 1
+    ) END, got.*
+FROM (SELECT 1) one
+LEFT JOIN got ON true;
+-- SELECT as in: claim: two are ready
+
+
+-- claim: from a lane, to which something came
+
+-- WITH as in: claim: nothing is there
+SELECT made, seq, name, number, gate FROM djqueue_ticket WHERE queue = %s ORDER BY made LIMIT %s;
+SELECT NOW;
+SELECT name FROM djqueue_lane WHERE queue = %s AND name IN (%s);
+INSERT INTO djqueue_lane (queue, name, number, gate, away, turn, open_at, parked, logs, state, ord, moment)
+VALUES (%s, %s, %s, %s, 0, %s, 0, '', '[]', 1, 0, 0)
+ON CONFLICT (queue, name) DO NOTHING;
+BEGIN;
+SELECT l.seq, l.name, l.number, l.gate, l.away, l.turn, l.open_at, l.parked, l.logs, l.state, l.ord, l.moment
+FROM djqueue_lane l
+WHERE name IN (%s)
+  AND queue = %s
+ORDER BY name
+FOR UPDATE SKIP LOCKED;
+SELECT seq FROM djqueue_ticket WHERE seq IN (%s);
+DELETE FROM djqueue_ticket WHERE seq IN (%s);
+SELECT seq, name, number, gate, away, turn, open_at, parked, logs, state, ord, moment
+FROM djqueue_lane
+WHERE queue = %s
+  AND state = %s
+ORDER BY ord, moment LIMIT %s
+FOR UPDATE SKIP LOCKED;
+SELECT NOW, x.*
+FROM (SELECT 1) one
+LEFT JOIN (
+    unnest(%s::bigint[], %s::int[]) n (number, most)
+    CROSS JOIN LATERAL (
+        SELECT state, seq, ord, moment, lost
+        FROM djqueue_message
+        WHERE queue = %s
+          AND state = n.number
+        ORDER BY ord, moment, seq LIMIT n.most
+    ) x
+) ON true;
+UPDATE djqueue_message
+SET state = %(leased)s, ord = 0, moment = :moment + %(lease)s, token = %(token)s, owner = %(owner)s,
+    attempts = CASE WHEN attempts < 2147483647 THEN attempts + 1 ELSE attempts END,
+    begun = CASE WHEN djqueue_message.seq IN (:seqs) AND lost = 0 THEN 1 ELSE 0 END
+WHERE seq = ANY(
+    ARRAY(
+        SELECT seq
+        FROM djqueue_message
+        WHERE djqueue_message.seq IN (:seqs)
+          AND state >= 16
+        FOR UPDATE SKIP LOCKED
+    )
+)
+RETURNING seq, body, id, nprio, place, created, lane, attempts, failures, lost, label, note, moment, gate,
+    home;
+SELECT NOW, x.*
+FROM (SELECT 1) one
+LEFT JOIN (
+    unnest(%s::bigint[], %s::int[]) n (number, most)
+    CROSS JOIN LATERAL (
+        SELECT state, seq, ord, moment, lost
+        FROM djqueue_message
+        WHERE queue = %s
+          AND state = n.number
+        ORDER BY ord, moment, seq LIMIT n.most
+    ) x
+) ON true;
+UPDATE djqueue_lane l
+SET gate = u.gate, away = u.away, turn = u.turn, open_at = u.open_at, parked = u.parked, logs = u.logs,
+    state = u.state, ord = u.ord, moment = u.moment
+FROM (
+    VALUES (
+        CAST(%s AS bigint), CAST(%s AS text), CAST(%s AS int), CAST(%s AS bigint), CAST(%s AS bigint),
+        CAST(%s AS text), CAST(%s AS text), CAST(%s AS bigint), CAST(%s AS int), CAST(%s AS bigint)
+    )
+) u (seq, gate, away, turn, open_at, parked, logs, state, ord, moment)
+WHERE l.seq = u.seq;
+COMMIT;
+-- SELECT as in: claim: two are ready
+
+
+-- claim: from a lane with a limit and a window
+
+-- WITH as in: claim: nothing is there
+SELECT made, seq, name, number, gate FROM djqueue_ticket WHERE queue = %s ORDER BY made LIMIT %s;
+SELECT NOW;
+SELECT name FROM djqueue_lane WHERE queue = %s AND name IN (%s);
+INSERT INTO djqueue_lane (queue, name, number, gate, away, turn, open_at, parked, logs, state, ord, moment)
+VALUES (%s, %s, %s, %s, 0, %s, 0, '', '[]', 1, 0, 0)
+ON CONFLICT (queue, name) DO NOTHING;
+BEGIN;
+-- SELECT as in: claim: from a lane, to which something came
+SELECT seq FROM djqueue_ticket WHERE seq IN (%s);
+DELETE FROM djqueue_ticket WHERE seq IN (%s);
+-- SELECT as in: claim: from a lane, to which something came
+-- SELECT as in: claim: from a lane, to which something came
+-- UPDATE as in: claim: from a lane, to which something came
+-- SELECT as in: claim: from a lane, to which something came
+-- UPDATE as in: claim: from a lane, to which something came
+COMMIT;
+
+
+-- claim: from a lane within another
+
+-- WITH as in: claim: nothing is there
+SELECT made, seq, name, number, gate FROM djqueue_ticket WHERE queue = %s ORDER BY made LIMIT %s;
+SELECT NOW;
+SELECT name FROM djqueue_lane WHERE queue = %s AND name IN (%s, %s);
+INSERT INTO djqueue_lane (queue, name, number, gate, away, turn, open_at, parked, logs, state, ord, moment)
+VALUES (%s, %s, %s, %s, 0, %s, 0, '', '[]', 1, 0, 0), (%s, %s, %s, %s, 0, %s, 0, '', '[]', 1, 0, 0)
+ON CONFLICT (queue, name) DO NOTHING;
+BEGIN;
+-- SELECT as in: claim: from a lane, to which something came
+-- SELECT as in: claim: from a lane, to which something came
+SELECT seq FROM djqueue_ticket WHERE seq IN (%s);
+DELETE FROM djqueue_ticket WHERE seq IN (%s);
+-- SELECT as in: claim: from a lane, to which something came
+-- SELECT as in: claim: from a lane, to which something came
+-- SELECT as in: claim: from a lane, to which something came
+-- UPDATE as in: claim: from a lane, to which something came
+-- SELECT as in: claim: from a lane, to which something came
+-- UPDATE as in: claim: from a lane, to which something came
+SELECT *
+FROM (SELECT state, ord FROM djqueue_lane WHERE queue = %s AND state = %s ORDER BY ord, moment LIMIT 1) x;
+-- UPDATE as in: claim: from a lane, to which something came
+COMMIT;
+-- SELECT as in: claim: two are ready
+
+
+-- claim: from lanes and in no lane
+
+-- WITH as in: claim: nothing is there
+SELECT made, seq, name, number, gate FROM djqueue_ticket WHERE queue = %s ORDER BY made LIMIT %s;
+SELECT NOW;
+SELECT name FROM djqueue_lane WHERE queue = %s AND name IN (%s);
+INSERT INTO djqueue_lane (queue, name, number, gate, away, turn, open_at, parked, logs, state, ord, moment)
+VALUES (%s, %s, %s, %s, 0, %s, 0, '', '[]', 1, 0, 0)
+ON CONFLICT (queue, name) DO NOTHING;
+BEGIN;
+-- SELECT as in: claim: from a lane, to which something came
+SELECT seq FROM djqueue_ticket WHERE seq IN (%s);
+DELETE FROM djqueue_ticket WHERE seq IN (%s);
+-- SELECT as in: claim: from a lane, to which something came
+-- SELECT as in: claim: from a lane, to which something came
+-- UPDATE as in: claim: from a lane, to which something came
+-- SELECT as in: claim: from a lane, to which something came
+-- UPDATE as in: claim: from a lane, to which something came
+COMMIT;
+-- SELECT as in: claim: two are ready
+
+
+-- claim: delayed and due in a lane
+
+-- WITH as in: claim: nothing is there
+BEGIN;
+SELECT seq, lane, home, gate
+FROM djqueue_message
+WHERE queue = %s
+  AND state = 3
+  AND ord = 0
+  AND moment < NOW
+ORDER BY moment LIMIT 500
+FOR UPDATE SKIP LOCKED;
+UPDATE djqueue_message SET state = home, ord = nprio, moment = place WHERE seq IN (%s);
+INSERT INTO djqueue_ticket (queue, made, name, number, gate) VALUES (%s, NOW, %s, %s, %s);
+COMMIT;
+SELECT made, seq, name, number, gate FROM djqueue_ticket WHERE queue = %s ORDER BY made LIMIT %s;
+SELECT NOW;
+SELECT name FROM djqueue_lane WHERE queue = %s AND name IN (%s);
+INSERT INTO djqueue_lane (queue, name, number, gate, away, turn, open_at, parked, logs, state, ord, moment)
+VALUES (%s, %s, %s, %s, 0, %s, 0, '', '[]', 1, 0, 0)
+ON CONFLICT (queue, name) DO NOTHING;
+BEGIN;
+-- SELECT as in: claim: from a lane, to which something came
+SELECT seq FROM djqueue_ticket WHERE seq IN (%s);
+DELETE FROM djqueue_ticket WHERE seq IN (%s);
+-- SELECT as in: claim: from a lane, to which something came
+-- SELECT as in: claim: from a lane, to which something came
+-- UPDATE as in: claim: from a lane, to which something came
+-- SELECT as in: claim: from a lane, to which something came
+SELECT *
+FROM (SELECT state, ord FROM djqueue_lane WHERE queue = %s AND state = %s ORDER BY ord, moment LIMIT 1) x;
+-- UPDATE as in: claim: from a lane, to which something came
+COMMIT;
+
+
+-- claim: from the error queue
+
+WITH due AS (
+    UPDATE djqueue_message
+    SET state = 0, ord = CASE WHEN queue LIKE '%:dead' THEN 0 ELSE nprio END, moment = place
+    WHERE seq = ANY(
+        ARRAY(
+            SELECT seq
+            FROM djqueue_message
+            WHERE queue = %(queue)s
+              AND state = 1
+              AND ord = 0
+              AND moment < NOW
+            ORDER BY moment LIMIT 500
+            FOR UPDATE SKIP LOCKED
+        )
+    )
+    RETURNING 1
+),
+pick AS MATERIALIZED (
+    SELECT seq
+    FROM djqueue_message
+    WHERE queue = %(queue)s
+      AND state = 0
+      AND NOT EXISTS (SELECT 1 FROM due)
+    ORDER BY ord, moment, seq LIMIT %(limit)s
+    FOR UPDATE SKIP LOCKED
+),
+got AS (
+    UPDATE djqueue_message
+    SET state = %(leased)s, ord = 0, moment = NOW + %(lease)s, token = %(token)s, owner = %(owner)s,
+        attempts = CASE WHEN attempts < 2147483647 THEN attempts + 1 ELSE attempts END,
+        begun = CASE WHEN 1 = 1 AND lost = 0 THEN 1 ELSE 0 END
+    WHERE seq = ANY(ARRAY(SELECT seq FROM pick))
+    RETURNING seq, body, id, nprio, place, created, lane, attempts, failures, lost, label, note, moment, gate,
+        home
+)
+SELECT NOW, (SELECT count(*) FROM due),
+    CASE WHEN (SELECT count(*) FROM got) < %(limit)s THEN (
+        SELECT moment
+        FROM djqueue_message
+        WHERE queue = %(queue)s
+          AND state = 1
+          AND ord = 0
+          AND moment >= NOW
+        ORDER BY moment LIMIT 1
+    ) END, NULL, NULL, NULL, NULL, got.*
+FROM (SELECT 1) one
+LEFT JOIN got ON true;
+
+
+-- claim: within a budget
+
+SELECT NOW, (SELECT ord FROM djqueue_message WHERE queue = %(queue)s AND state = 0 ORDER BY ord LIMIT 1),
+    (
+        SELECT seq
+        FROM djqueue_message
+        WHERE queue = %(queue)s
+          AND state = 1
+          AND ord = 0
+          AND moment < NOW
+        ORDER BY moment LIMIT 1
+    ),
+    (
+        SELECT moment
+        FROM djqueue_message
+        WHERE queue = %(queue)s
+          AND state = 1
+          AND ord = 0
+          AND moment >= NOW
+        ORDER BY moment LIMIT 1
+    ), (SELECT 1 FROM djqueue_ticket WHERE queue = %(queue)s ORDER BY made LIMIT 1),
+    (SELECT 1 FROM djqueue_lane WHERE queue = %(queue)s AND state = 0 ORDER BY ord, moment LIMIT 1),
+    (
+        SELECT moment
+        FROM djqueue_lane
+        WHERE queue = %(queue)s
+          AND state = 2
+          AND ord = 0
+        ORDER BY moment LIMIT 1
+    ),
+    (
+        SELECT moment
+        FROM djqueue_message
+        WHERE queue = %(queue)s
+          AND state = 3
+          AND ord = 0
+        ORDER BY moment LIMIT 1
+    ), (SELECT value FROM djqueue_fact WHERE k = %(key)s AND (until IS NULL OR until > NOW));
+BEGIN;
+WITH held AS MATERIALIZED (
+    SELECT k, value, (until IS NULL OR until > NOW) AS lives
+    FROM djqueue_fact
+    WHERE k = ANY(%s)
+    ORDER BY k
+    FOR UPDATE
+)
+SELECT held.*, (extract(epoch from clock_timestamp()) * 1000000)::bigint
+FROM held;
+-- INSERT as in: put: debounced, one waits and is postponed
+SELECT NOW;
+WITH due AS (
+    UPDATE djqueue_message
+    SET state = 0, ord = CASE WHEN queue LIKE '%:dead' THEN 0 ELSE nprio END, moment = place
+    WHERE seq = ANY(
+        ARRAY(
+            SELECT seq
+            FROM djqueue_message
+            WHERE queue = %(queue)s
+              AND state = 1
+              AND ord = 0
+              AND moment < NOW
+            ORDER BY moment LIMIT 500
+            FOR UPDATE SKIP LOCKED
+        )
+    )
+    RETURNING 1
+),
+pick AS MATERIALIZED (
+    SELECT seq
+    FROM djqueue_message
+    WHERE queue = %(queue)s
+      AND state = 0
+      AND NOT EXISTS (SELECT 1 FROM due)
+    ORDER BY ord, moment, seq LIMIT %(limit)s
+    FOR UPDATE SKIP LOCKED
+),
+got AS (
+    UPDATE djqueue_message
+    SET state = %(leased)s, ord = 0, moment = :moment + %(lease)s, token = %(token)s, owner = %(owner)s,
+        attempts = CASE WHEN attempts < 2147483647 THEN attempts + 1 ELSE attempts END,
+        begun = CASE WHEN 1 = 1 AND lost = 0 THEN 1 ELSE 0 END
+    WHERE seq = ANY(ARRAY(SELECT seq FROM pick))
+    RETURNING seq, body, id, nprio, place, created, lane, attempts, failures, lost, label, note, moment, gate,
+        home
+)
+SELECT NOW, (SELECT count(*) FROM due),
+    CASE WHEN (SELECT count(*) FROM got) < %(limit)s THEN (
+        SELECT moment
+        FROM djqueue_message
+        WHERE queue = %(queue)s
+          AND state = 1
+          AND ord = 0
+          AND moment >= NOW
+        ORDER BY moment LIMIT 1
+    ) END,
+    CASE WHEN (SELECT count(*) FROM got) < %(limit)s THEN (
+        SELECT 1 FROM djqueue_ticket WHERE queue = %(queue)s ORDER BY made LIMIT 1
+    ) END,
+    CASE WHEN (SELECT count(*) FROM got) < %(limit)s THEN (
+        SELECT 1 FROM djqueue_lane WHERE queue = %(queue)s AND state = 0 ORDER BY ord, moment LIMIT 1
+    ) END,
+    CASE WHEN (SELECT count(*) FROM got) < %(limit)s THEN (
+        SELECT moment
+        FROM djqueue_lane
+        WHERE queue = %(queue)s
+          AND state = 2
+          AND ord = 0
+        ORDER BY moment LIMIT 1
+    ) END,
+    CASE WHEN (SELECT count(*) FROM got) < %(limit)s THEN (
+        SELECT moment
+        FROM djqueue_message
+        WHERE queue = %(queue)s
+          AND state = 3
+          AND ord = 0
+        ORDER BY moment LIMIT 1
+    ) END, got.*
+FROM (SELECT 1) one
+LEFT JOIN got ON true;
+INSERT INTO djqueue_fact (k, value, until, tally)
+VALUES (%s, %s, NOW + %s, 0)
+ON CONFLICT (k) DO UPDATE SET value = excluded.value, until = excluded.until;
+COMMIT;
+-- SELECT as in: claim: two are ready
+
+
+-- claim: within a budget, nothing is there
+
+-- SELECT as in: claim: within a budget
+
+
+-- begin
+
+UPDATE djqueue_message m
+SET begun = 1
+FROM unnest(%s::bigint[], %s::bigint[]) u (seq, token)
+WHERE m.seq = u.seq
+  AND m.token = u.token
+  AND state IN (2, 4)
+  AND moment > NOW
+RETURNING m.seq;
+
+
+-- touch
+
+UPDATE djqueue_message m
+SET lost = CASE WHEN state NOT IN (2, 4) AND begun <> 0 AND lost > 0 THEN lost - 1 ELSE lost END,
+    state = CASE WHEN state = 4 THEN 4 ELSE 2 END, ord = 0, moment = NOW + %s
+FROM unnest(%s::bigint[], %s::bigint[]) u (seq, token)
+WHERE m.seq = u.seq
+  AND m.token = u.token
+RETURNING m.seq, m.moment;
+
+
+-- complete
+
+WITH d AS (
+    DELETE
+    FROM djqueue_message m USING unnest(%s::bigint[], %s::bigint[]) u (seq, token)
+    WHERE m.seq = u.seq
+      AND m.token = u.token
+    RETURNING m.seq, m.id
+),
+c AS (
+    INSERT INTO djqueue_fact (k, value, until, tally)
+    SELECT %s, '', NULL, count(*)
+    FROM d
+    HAVING count(*) > 0
+    ON CONFLICT (k) DO UPDATE SET tally = CASE WHEN djqueue_fact.tally < 0 THEN 0 WHEN djqueue_fact.tally <
+        1000000000000000 THEN djqueue_fact.tally ELSE 1000000000000000 END + excluded.tally
+),
+r AS (
+    INSERT INTO djqueue_fact (k, value, until, tally)
+    SELECT %s::text || id, '', NOW + %s, seq
+    FROM d
+    WHERE %s
+    ORDER BY id
+    ON CONFLICT (k) DO UPDATE SET until = excluded.until, tally = excluded.tally
+)
+SELECT seq
+FROM d;
+
+
+-- complete: and keep facts
+
+WITH d AS (
+    DELETE
+    FROM djqueue_message m USING unnest(%s::bigint[], %s::bigint[]) u (seq, token)
+    WHERE m.seq = u.seq
+      AND m.token = u.token
+    RETURNING m.seq, m.id
+),
+c AS (
+    INSERT INTO djqueue_fact (k, value, until, tally)
+    SELECT %s, '', NULL, count(*)
+    FROM d
+    HAVING count(*) > 0
+    ON CONFLICT (k) DO UPDATE SET tally = CASE WHEN djqueue_fact.tally < 0 THEN 0 WHEN djqueue_fact.tally <
+        1000000000000000 THEN djqueue_fact.tally ELSE 1000000000000000 END + excluded.tally
+),
+r AS (
+    INSERT INTO djqueue_fact (k, value, until, tally)
+    SELECT %s::text || id, '', NOW + %s, seq
+    FROM d
+    WHERE %s
+    ORDER BY id
+    ON CONFLICT (k) DO UPDATE SET until = excluded.until, tally = excluded.tally
+),
+f AS (
+    INSERT INTO djqueue_fact (k, value, until, tally)
+    SELECT DISTINCT ON (k COLLATE "C") k, value, NOW + ttl, 0
+    FROM (
+        VALUES (
+            CAST(%s AS bigint), CAST(%s AS bigint), CAST(%s AS text), CAST(%s AS bytea), CAST(%s AS bigint)
+        ), (CAST(%s AS bigint), CAST(%s AS bigint), CAST(%s AS text), CAST(%s AS bytea), CAST(%s AS bigint))
+    ) x (seq, token, k, value, ttl)
+    WHERE seq IN (SELECT seq FROM d)
+    ORDER BY k COLLATE "C"
+    ON CONFLICT (k) DO UPDATE SET value = excluded.value, until = excluded.until
+)
+SELECT seq
+FROM d;
+
+
+-- complete: in a lane
+
+BEGIN;
+SELECT l.seq, l.name, l.number, l.gate, l.away, l.turn, l.open_at, l.parked, l.logs, l.state, l.ord, l.moment
+FROM djqueue_lane l
+WHERE name IN (%s)
+  AND queue = %s
+ORDER BY name
+FOR UPDATE;
+-- WITH as in: complete
+-- SELECT as in: claim: from a lane, to which something came
+-- UPDATE as in: claim: from a lane, to which something came
+COMMIT;
+
+
+-- release
+
+UPDATE djqueue_message m
+SET queue = %s,
+    state = CASE WHEN state = 4 THEN CASE WHEN u.delay > 0 THEN 3 ELSE home END WHEN u.delay > 0 THEN 1 ELSE 0
+        END, ord = CASE WHEN u.delay > 0 THEN 0 ELSE CASE WHEN queue LIKE '%:dead' THEN 0 ELSE nprio END END,
+    moment = CASE WHEN u.delay > 0 THEN NOW + u.delay ELSE place END, token = 0, owner = '',
+    attempts = u.attempts, failures = u.failures, lost = u.lost, note = u.note
+FROM (
+    VALUES (
+        CAST(%s AS bigint), CAST(%s AS bigint), CAST(%s AS bigint), CAST(%s AS int), CAST(%s AS int),
+        CAST(%s AS int), CAST(%s AS text)
+    ),
+    (
+        CAST(%s AS bigint), CAST(%s AS bigint), CAST(%s AS bigint), CAST(%s AS int), CAST(%s AS int),
+        CAST(%s AS int), CAST(%s AS text)
+    )
+) u (seq, token, delay, attempts, failures, lost, note)
+WHERE m.seq = u.seq
+  AND m.token = u.token
+RETURNING m.seq;
+
+
+-- release: with a delay
+
+-- UPDATE as in: release
+
+
+-- release: in a lane
+
+BEGIN;
+-- SELECT as in: complete: in a lane
+UPDATE djqueue_message m
+SET queue = %s,
+    state = CASE WHEN state = 4 THEN CASE WHEN u.delay > 0 THEN 3 ELSE home END WHEN u.delay > 0 THEN 1 ELSE 0
+        END, ord = CASE WHEN u.delay > 0 THEN 0 ELSE CASE WHEN queue LIKE '%:dead' THEN 0 ELSE nprio END END,
+    moment = CASE WHEN u.delay > 0 THEN NOW + u.delay ELSE place END, token = 0, owner = '',
+    attempts = u.attempts, failures = u.failures, lost = u.lost, note = u.note
+FROM (
+    VALUES (
+        CAST(%s AS bigint), CAST(%s AS bigint), CAST(%s AS bigint), CAST(%s AS int), CAST(%s AS int),
+        CAST(%s AS int), CAST(%s AS text)
+    )
+) u (seq, token, delay, attempts, failures, lost, note)
+WHERE m.seq = u.seq
+  AND m.token = u.token
+RETURNING m.seq;
+-- SELECT as in: claim: from a lane, to which something came
+-- UPDATE as in: claim: from a lane, to which something came
+COMMIT;
+
+
+-- bury
+
+UPDATE djqueue_message m
+SET queue = %s, state = 0, ord = 0, moment = NOW + u.delay, place = NOW + u.delay, token = 0, owner = '',
+    attempts = u.attempts, failures = u.failures, lost = u.lost, note = u.note
+FROM (
+    VALUES (
+        CAST(%s AS bigint), CAST(%s AS bigint), CAST(%s AS bigint), CAST(%s AS int), CAST(%s AS int),
+        CAST(%s AS int), CAST(%s AS text)
+    ),
+    (
+        CAST(%s AS bigint), CAST(%s AS bigint), CAST(%s AS bigint), CAST(%s AS int), CAST(%s AS int),
+        CAST(%s AS int), CAST(%s AS text)
+    )
+) u (seq, token, delay, attempts, failures, lost, note)
+WHERE m.seq = u.seq
+  AND m.token = u.token
+RETURNING m.seq;
+
+
+-- bury: and keep facts
+
+WITH d AS (
+    UPDATE djqueue_message m
+    SET queue = %s, state = 0, ord = 0, moment = NOW + u.delay, place = NOW + u.delay, token = 0, owner = '',
+        attempts = u.attempts, failures = u.failures, lost = u.lost, note = u.note
+    FROM (
+        VALUES (
+            CAST(%s AS bigint), CAST(%s AS bigint), CAST(%s AS bigint), CAST(%s AS int), CAST(%s AS int),
+            CAST(%s AS int), CAST(%s AS text)
+        ),
+        (
+            CAST(%s AS bigint), CAST(%s AS bigint), CAST(%s AS bigint), CAST(%s AS int), CAST(%s AS int),
+            CAST(%s AS int), CAST(%s AS text)
+        )
+    ) u (seq, token, delay, attempts, failures, lost, note)
+    WHERE m.seq = u.seq
+      AND m.token = u.token
+    RETURNING m.seq
+),
+f AS (
+    INSERT INTO djqueue_fact (k, value, until, tally)
+    SELECT DISTINCT ON (k COLLATE "C") k, value, NOW + ttl, 0
+    FROM (
+        VALUES (
+            CAST(%s AS bigint), CAST(%s AS bigint), CAST(%s AS text), CAST(%s AS bytea), CAST(%s AS bigint)
+        ), (CAST(%s AS bigint), CAST(%s AS bigint), CAST(%s AS text), CAST(%s AS bytea), CAST(%s AS bigint))
+    ) x (seq, token, k, value, ttl)
+    WHERE seq IN (SELECT seq FROM d)
+    ORDER BY k COLLATE "C"
+    ON CONFLICT (k) DO UPDATE SET value = excluded.value, until = excluded.until
+)
+SELECT seq
+FROM d;
+
+
+-- bury: in a lane
+
+BEGIN;
+-- SELECT as in: complete: in a lane
+UPDATE djqueue_message m
+SET queue = %s, state = 0, ord = 0, moment = NOW + u.delay, place = NOW + u.delay, token = 0, owner = '',
+    attempts = u.attempts, failures = u.failures, lost = u.lost, note = u.note
+FROM (
+    VALUES (
+        CAST(%s AS bigint), CAST(%s AS bigint), CAST(%s AS bigint), CAST(%s AS int), CAST(%s AS int),
+        CAST(%s AS int), CAST(%s AS text)
+    )
+) u (seq, token, delay, attempts, failures, lost, note)
+WHERE m.seq = u.seq
+  AND m.token = u.token
+RETURNING m.seq;
+-- SELECT as in: claim: from a lane, to which something came
+-- UPDATE as in: claim: from a lane, to which something came
+COMMIT;
+
+
+-- bury: the error queue has one of the same id
+
+-- UPDATE as in: bury: in a lane
+BEGIN;
+SELECT seq, token, id FROM djqueue_message WHERE seq IN (%s);
+DELETE FROM djqueue_message WHERE queue = %s AND id IN (%s) AND true;
+-- UPDATE as in: bury: in a lane
+COMMIT;
+
+
+-- defer: in a lane
+
+BEGIN;
+-- SELECT as in: complete: in a lane
+SELECT NOW;
+-- SELECT as in: claim: from a lane, to which something came
+COMMIT;
+
+
+-- reap: nothing has expired
+
+WITH gone AS (
+    UPDATE djqueue_message
+    SET lost = CASE WHEN begun <> 0 AND lost < 2147483647 THEN lost + 1 ELSE lost END, state = 0,
+        ord = CASE WHEN queue LIKE '%:dead' THEN 0 ELSE nprio END, moment = place
+    WHERE seq = ANY(
+        ARRAY(
+            SELECT seq
+            FROM djqueue_message
+            WHERE queue = %(queue)s
+              AND state = 2
+              AND ord = 0
+              AND moment < NOW
+              AND NOW <= %(by)s
+            ORDER BY moment LIMIT %(limit)s
+            FOR UPDATE SKIP LOCKED
+        )
+    )
+    RETURNING 1
+)
+SELECT (SELECT count(*) FROM gone), NOW,
+    (
+        SELECT min(moment)
+        FROM (
+            SELECT *
+            FROM (
+                SELECT moment
+                FROM djqueue_message
+                WHERE queue = %(queue)s
+                  AND state = 2
+                  AND ord = 0
+                  AND moment >= NOW
+                ORDER BY moment LIMIT 1
+            ) x
+            UNION ALL
+            SELECT *
+            FROM (
+                SELECT moment
+                FROM djqueue_message
+                WHERE queue = %(queue)s
+                  AND state = 4
+                  AND ord = 0
+                  AND moment >= NOW
+                ORDER BY moment LIMIT 1
+            ) x
+        ) y
+    ),
+    (
+        SELECT seq
+        FROM djqueue_message
+        WHERE queue = %(queue)s
+          AND state = 4
+          AND ord = 0
+          AND moment < NOW
+        ORDER BY moment LIMIT 1
+    ) IS NOT NULL;
+
+
+-- reap
+
+-- WITH as in: reap: nothing has expired
+
+
+-- reap: in a lane
+
+-- WITH as in: reap: nothing has expired
+SELECT seq, lane
+FROM djqueue_message
+WHERE queue = %(queue)s
+  AND state = 4
+  AND ord = 0
+  AND moment < NOW
+ORDER BY moment LIMIT %(limit)s;
+BEGIN;
+-- SELECT as in: claim: from a lane, to which something came
+SELECT m.seq, lane
+FROM djqueue_message m
+WHERE m.seq IN (%s)
+  AND state = 4
+  AND moment < NOW
+  AND NOW <= %s
+FOR UPDATE;
+UPDATE djqueue_message
+SET lost = CASE WHEN begun <> 0 AND lost < 2147483647 THEN lost + 1 ELSE lost END, state = home, ord = nprio,
+    moment = place, token = 0, owner = ''
+WHERE seq IN (%s);
+-- SELECT as in: claim: from a lane, to which something came
+-- UPDATE as in: claim: from a lane, to which something came
+COMMIT;
+
+
+-- sweep
+
+SELECT name FROM djqueue_lane WHERE queue = %s AND away > 0 AND name > %s ORDER BY name LIMIT %s;
+BEGIN;
+-- SELECT as in: claim: from a lane, to which something came
+SELECT m.lane, l.gate, count(*)
+FROM djqueue_message m
+LEFT JOIN djqueue_lane l ON l.queue = m.queue
+  AND l.name = m.lane
+WHERE m.queue = %s
+  AND m.state = 4
+GROUP BY m.lane, l.gate;
+-- SELECT as in: claim: from a lane, to which something came
+COMMIT;
+SELECT m.state, m.lane, m.gate, l.seq
+FROM (
+    SELECT state, lane, gate
+    FROM djqueue_message
+    WHERE queue = %s
+      AND state > %s
+      AND state > 3
+      AND gate <> ''
+    ORDER BY state LIMIT %s
+) m
+LEFT JOIN djqueue_lane l ON l.queue = %s
+  AND l.name = m.lane;
+SELECT made, seq, name, number, gate FROM djqueue_ticket WHERE queue = %s ORDER BY made LIMIT %s;
+
+
+-- find
+
+SELECT seq, body, id, nprio, place, created, lane, attempts, failures, lost, label, note, moment, gate, home,
+    state, ord, owner, NOW
+FROM djqueue_message
+WHERE queue = %s
+  AND id = %s;
+
+
+-- peek: ready
+
+UPDATE djqueue_message
+SET state = 0, ord = CASE WHEN queue LIKE '%:dead' THEN 0 ELSE nprio END, moment = place
+WHERE seq = ANY(
+    ARRAY(
+        SELECT seq
+        FROM djqueue_message
+        WHERE queue = %(queue)s
+          AND state = 1
+          AND ord = 0
+          AND moment < NOW
+        ORDER BY moment LIMIT %(limit)s
+        FOR UPDATE SKIP LOCKED
+    )
+);
+-- SELECT as in: claim: two are ready
+SELECT seq, body, id, nprio, place, created, lane, attempts, failures, lost, label, note, moment, gate, home,
+    state, ord, owner, NOW
+FROM djqueue_message
+WHERE queue = %(queue)s
+  AND state = %(state)s
+ORDER BY ord, moment, seq LIMIT %(limit)s;
+SELECT name FROM djqueue_lane WHERE queue = %s AND name > %s ORDER BY name LIMIT %s;
+
+
+-- peek: ready, behind a cursor
+
+-- UPDATE as in: peek: ready
+-- SELECT as in: claim: two are ready
+SELECT seq, body, id, nprio, place, created, lane, attempts, failures, lost, label, note, moment, gate, home,
+    state, ord, owner, NOW
+FROM djqueue_message
+WHERE queue = %(queue)s
+  AND state = %(state)s
+  AND (ord, moment, seq) > (%(ord)s, %(moment)s, %(seq)s)
+ORDER BY ord, moment, seq LIMIT %(limit)s;
+
+
+-- peek: ready, in lanes
+
+-- UPDATE as in: peek: ready
+-- SELECT as in: claim: two are ready
+SELECT made, seq, name, number, gate FROM djqueue_ticket WHERE queue = %s ORDER BY made LIMIT %s;
+SELECT NOW;
+SELECT name FROM djqueue_lane WHERE queue = %s AND name IN (%s);
+INSERT INTO djqueue_lane (queue, name, number, gate, away, turn, open_at, parked, logs, state, ord, moment)
+VALUES (%s, %s, %s, %s, 0, %s, 0, '', '[]', 1, 0, 0)
+ON CONFLICT (queue, name) DO NOTHING;
+BEGIN;
+-- SELECT as in: claim: from a lane, to which something came
+SELECT seq FROM djqueue_ticket WHERE seq IN (%s);
+DELETE FROM djqueue_ticket WHERE seq IN (%s);
+-- SELECT as in: claim: from a lane, to which something came
+-- SELECT as in: claim: from a lane, to which something came
+-- SELECT as in: claim: from a lane, to which something came
+-- UPDATE as in: claim: from a lane, to which something came
+COMMIT;
+-- SELECT as in: claim: two are ready
+-- SELECT as in: peek: ready
+SELECT name FROM djqueue_lane WHERE queue = %s AND name > %s ORDER BY name LIMIT %s;
+SELECT *
+FROM (
+    SELECT seq, body, id, nprio, place, created, lane, attempts, failures, lost, label, note, moment, gate,
+        home, state, ord, owner, NOW AS looked
+    FROM djqueue_message
+    WHERE queue = %(queue)s
+      AND state = :lane
+    ORDER BY ord, moment, seq LIMIT %(limit)s
+) x;
+SELECT name FROM djqueue_lane WHERE queue = %s AND name > %s ORDER BY name LIMIT %s;
+
+
+-- peek: delayed
+
+-- UPDATE as in: peek: ready
+-- SELECT as in: claim: two are ready
+-- SELECT as in: peek: ready
+-- SELECT as in: peek: ready
+
+
+-- stats
+
+SELECT (
+    SELECT count(*) FROM (SELECT 1 FROM djqueue_message WHERE queue = %(queue)s AND state = 0 LIMIT 100000) x
+),
+    (
+        SELECT count(*)
+        FROM (
+            SELECT 1
+            FROM (
+                SELECT number
+                FROM djqueue_lane
+                WHERE queue = %(queue)s
+                UNION
+                SELECT number
+                FROM djqueue_ticket
+                WHERE queue = %(queue)s
+            ) l
+            CROSS JOIN LATERAL (
+                SELECT moment
+                FROM djqueue_message
+                WHERE queue = %(queue)s
+                  AND state = l.number
+                ORDER BY ord, moment, seq OFFSET 0
+            ) m
+            LIMIT 100000
+        ) x
+    ),
+    (
+        SELECT count(*)
+        FROM (
+            SELECT 1
+            FROM djqueue_message
+            WHERE queue = %(queue)s
+              AND state = 1
+              AND ord = 0
+              AND moment < NOW
+            LIMIT 100000
+        ) x
+    ),
+    (
+        SELECT count(*)
+        FROM (
+            SELECT 1
+            FROM djqueue_message
+            WHERE queue = %(queue)s
+              AND state = 3
+              AND ord = 0
+              AND moment < NOW
+            LIMIT 100000
+        ) x
+    ),
+    (
+        SELECT count(*)
+        FROM (
+            SELECT 1
+            FROM djqueue_message
+            WHERE queue = %(queue)s
+              AND state = 1
+              AND ord = 0
+              AND moment >= NOW
+            LIMIT 100000
+        ) x
+    ),
+    (
+        SELECT count(*)
+        FROM (
+            SELECT 1
+            FROM djqueue_message
+            WHERE queue = %(queue)s
+              AND state = 3
+              AND ord = 0
+              AND moment >= NOW
+            LIMIT 100000
+        ) x
+    ),
+    (
+        SELECT count(*)
+        FROM (SELECT 1 FROM djqueue_message WHERE queue = %(queue)s AND state = 2 LIMIT 100000) x
+    ),
+    (
+        SELECT count(*)
+        FROM (SELECT 1 FROM djqueue_message WHERE queue = %(queue)s AND state = 4 LIMIT 100000) x
+    ),
+    (SELECT count(*) FROM (SELECT 1 FROM djqueue_message WHERE queue = %(dead)s AND state = 0 LIMIT 100000) x),
+    (
+        SELECT sum(
+            CASE WHEN djqueue_fact.tally < 0 THEN 0 WHEN djqueue_fact.tally < 1000000000000000 THEN
+                djqueue_fact.tally ELSE 1000000000000000 END
+        )
+        FROM djqueue_fact
+        WHERE k IN (
+            %(k0)s, %(k1)s, %(k2)s, %(k3)s, %(k4)s, %(k5)s, %(k6)s, %(k7)s, %(k8)s, %(k9)s, %(k10)s, %(k11)s,
+            %(k12)s, %(k13)s, %(k14)s, %(k15)s
+        )
+    ), NOW,
+    (
+        SELECT min(moment)
+        FROM djqueue_message
+        WHERE queue = %(queue)s
+          AND state = 1
+          AND ord = 0
+          AND moment < NOW
+    ),
+    (
+        SELECT min(moment)
+        FROM djqueue_message
+        WHERE queue = %(queue)s
+          AND state = 3
+          AND ord = 0
+          AND moment < NOW
+    ),
+    (
+        WITH RECURSIVE p (ord, n) AS (
+            SELECT (
+                SELECT r.ord
+                FROM djqueue_message r
+                WHERE r.queue = %(queue)s
+                  AND r.state = 0
+                ORDER BY r.ord LIMIT 1
+            ), 1
+            UNION ALL
+            SELECT (
+                SELECT r.ord
+                FROM djqueue_message r
+                WHERE r.queue = %(queue)s
+                  AND r.state = 0
+                  AND r.ord > p.ord
+                ORDER BY r.ord LIMIT 1
+            ), n + 1
+            FROM p
+            WHERE p.ord IS NOT NULL
+              AND n < 64
+        )
+        SELECT min(
+            (
+                SELECT r.moment
+                FROM djqueue_message r
+                WHERE r.queue = %(queue)s
+                  AND r.state = 0
+                  AND r.ord = p.ord
+                ORDER BY r.moment LIMIT 1
+            )
+        )
+        FROM p
+    ),
+    (
+        SELECT min(moment)
+        FROM (
+            SELECT m.moment
+            FROM (
+                SELECT number
+                FROM djqueue_lane
+                WHERE queue = %(queue)s
+                UNION
+                SELECT number
+                FROM djqueue_ticket
+                WHERE queue = %(queue)s
+            ) l
+            CROSS JOIN LATERAL (
+                SELECT moment
+                FROM djqueue_message
+                WHERE queue = %(queue)s
+                  AND state = l.number
+                ORDER BY ord, moment, seq OFFSET 0
+            ) m
+            LIMIT 100000
+        ) x
+    );
+
+
+-- length
+
+SELECT (SELECT count(*) FROM djqueue_message WHERE queue = %(queue)s AND state IN (0, 1, 3)) + (
+    SELECT count(*)
+    FROM (
+        SELECT number
+        FROM djqueue_lane
+        WHERE queue = %(queue)s
+        UNION
+        SELECT number
+        FROM djqueue_ticket
+        WHERE queue = %(queue)s
+    ) l
+    CROSS JOIN LATERAL (
+        SELECT moment
+        FROM djqueue_message
+        WHERE queue = %(queue)s
+          AND state = l.number
+        ORDER BY ord, moment, seq OFFSET 0
+    ) m
+);
+
+
+-- remove
+
+BEGIN;
+SELECT DISTINCT lane, ABS(home), gate FROM djqueue_message WHERE queue = %s AND id IN (%s, %s) AND home <> 0;
+DELETE FROM djqueue_message WHERE queue = %s AND id IN (%s, %s) AND state NOT IN (2, 4);
+COMMIT;
+
+
+-- remove: from a lane
+
+BEGIN;
+SELECT DISTINCT lane, ABS(home), gate FROM djqueue_message WHERE queue = %s AND id IN (%s, %s) AND home <> 0;
+INSERT INTO djqueue_ticket (queue, made, name, number, gate) VALUES (%s, NOW, %s, %s, %s);
+DELETE FROM djqueue_message WHERE queue = %s AND id IN (%s, %s) AND state NOT IN (2, 4);
+COMMIT;
+
+
+-- remove: from the error queue
+
+DELETE FROM djqueue_message WHERE queue = %s AND id IN (%s, %s) AND state NOT IN (2, 4);
+
+
+-- reprioritise
+
+BEGIN;
+SELECT DISTINCT lane, ABS(home), gate FROM djqueue_message WHERE queue = %s AND id IN (%s, %s) AND home <> 0;
+UPDATE djqueue_message
+SET nprio = CASE WHEN home = 0 THEN %s ELSE %s END,
+    ord = CASE WHEN state IN (1, 3) OR queue LIKE '%:dead' THEN 0 ELSE CASE WHEN home = 0 THEN %s ELSE %s END
+        END
+WHERE queue = %s
+  AND id IN (%s, %s)
+  AND state NOT IN (2, 4);
+COMMIT;
+
+
+-- amend
+
+UPDATE djqueue_message SET body = %s WHERE queue = %s AND id = %s AND state NOT IN (2, 4) AND body = %s;
+
+
+-- revive
+
+BEGIN;
+SELECT DISTINCT lane, ABS(home), gate FROM djqueue_message WHERE queue = %s AND id IN (%s, %s) AND home <> 0;
+UPDATE djqueue_message AS m
+SET queue = %s, home = ABS(home), state = ABS(home), ord = nprio, moment = NOW, place = NOW, created = NOW,
+    token = 0, owner = '', attempts = 0, failures = 0, lost = 0
+WHERE queue = %s
+  AND id IN (%s, %s)
+  AND state NOT IN (2, 4)
+  AND (SELECT o.seq FROM djqueue_message o WHERE o.queue = %s AND o.id = m.id) IS NULL;
+COMMIT;
+
+
+-- trim: nothing
+
+SELECT ord
+FROM (
+    SELECT ord, moment FROM djqueue_message WHERE queue = %s AND state = 0 ORDER BY ord, moment, seq LIMIT 1
+) f
+WHERE moment < NOW - %s;
+SELECT ord, moment, seq
+FROM djqueue_message
+WHERE queue = %s
+  AND state = 0
+ORDER BY ord DESC, moment DESC, seq DESC LIMIT 1 OFFSET %s;
+
+
+-- trim: by count
+
+-- SELECT as in: trim: nothing
+DELETE
+FROM djqueue_message
+WHERE seq = ANY(
+    ARRAY(
+        SELECT seq
+        FROM djqueue_message
+        WHERE queue = %s
+          AND state = 0
+          AND (ord, moment, seq) <= (0, :moment, 97)
+        ORDER BY ord, moment, seq LIMIT %s
+        FOR UPDATE SKIP LOCKED
+    )
+);
+
+
+-- trim: by age
+
+-- SELECT as in: trim: nothing
+DELETE
+FROM djqueue_message
+WHERE seq = ANY(
+    ARRAY(
+        SELECT seq
+        FROM djqueue_message
+        WHERE queue = %s
+          AND state = 0
+          AND ord = %s
+          AND moment < NOW - %s
+        ORDER BY ord, moment, seq LIMIT %s
+        FOR UPDATE SKIP LOCKED
+    )
+);
+
+
+-- flush
+
+DELETE
+FROM djqueue_message
+WHERE seq = ANY(
+    ARRAY(
+        SELECT seq
+        FROM djqueue_message
+        WHERE queue = %s
+          AND state = %s
+        ORDER BY ord, moment, seq LIMIT %s
+        FOR UPDATE SKIP LOCKED
+    )
+);
+DELETE
+FROM djqueue_message
+WHERE seq = ANY(
+    ARRAY(
+        SELECT seq
+        FROM djqueue_message
+        WHERE queue = %s
+          AND state = %s
+        ORDER BY ord, moment, seq LIMIT %s
+        FOR UPDATE SKIP LOCKED
+    )
+);
+DELETE
+FROM djqueue_message
+WHERE seq = ANY(
+    ARRAY(
+        SELECT seq
+        FROM djqueue_message
+        WHERE queue = %s
+          AND state = %s
+        ORDER BY ord, moment, seq LIMIT %s
+        FOR UPDATE SKIP LOCKED
+    )
+);
+SELECT name FROM djqueue_lane WHERE queue = %s AND name > %s ORDER BY name LIMIT %s;
+SELECT made, seq, name
+FROM djqueue_ticket
+WHERE queue = %s
+  AND made >= %s
+  AND (made > %s OR seq > %s)
+ORDER BY made, seq LIMIT %s;
+DELETE
+FROM djqueue_message
+WHERE seq = ANY(
+    ARRAY(
+        SELECT seq
+        FROM djqueue_message
+        WHERE queue = %s
+          AND state IN (:lane)
+        ORDER BY state, ord, moment, seq LIMIT %s
+        FOR UPDATE SKIP LOCKED
+    )
+);
+DELETE
+FROM djqueue_message
+WHERE seq = ANY(
+    ARRAY(
+        SELECT seq
+        FROM djqueue_message
+        WHERE queue = %s
+          AND state IN (:lane)
+        ORDER BY state, ord, moment, seq LIMIT %s
+        FOR UPDATE SKIP LOCKED
+    )
+);
+SELECT made, seq, name
+FROM djqueue_ticket
+WHERE queue = %s
+  AND made >= %s
+  AND (made > %s OR seq > %s)
+ORDER BY made, seq LIMIT %s;
+INSERT INTO djqueue_ticket (queue, made, name, number, gate)
+SELECT queue, NOW, name, number, ''
+FROM djqueue_lane
+WHERE queue = %s
+  AND (state = 0 OR state >= 16);
+
+
+-- lanes
+
+-- SELECT as in: claim: two are ready
+SELECT made, seq, name, number, gate FROM djqueue_ticket WHERE queue = %s ORDER BY made LIMIT %s;
+SELECT NOW;
+SELECT name FROM djqueue_lane WHERE queue = %s AND name IN (%s);
+INSERT INTO djqueue_lane (queue, name, number, gate, away, turn, open_at, parked, logs, state, ord, moment)
+VALUES (%s, %s, %s, %s, 0, %s, 0, '', '[]', 1, 0, 0)
+ON CONFLICT (queue, name) DO NOTHING;
+BEGIN;
+-- SELECT as in: claim: from a lane, to which something came
+SELECT seq FROM djqueue_ticket WHERE seq IN (%s);
+DELETE FROM djqueue_ticket WHERE seq IN (%s);
+-- SELECT as in: claim: from a lane, to which something came
+-- SELECT as in: claim: from a lane, to which something came
+-- SELECT as in: claim: from a lane, to which something came
+-- UPDATE as in: claim: from a lane, to which something came
+COMMIT;
+-- SELECT as in: claim: two are ready
+SELECT seq, name, number, gate, away, turn, open_at, parked, logs, state, ord, moment
+FROM djqueue_lane
+WHERE queue = %s
+  AND name > %s
+ORDER BY name LIMIT %s;
+SELECT state, count(*) FROM djqueue_message WHERE queue = %s AND state IN (:lane) GROUP BY state;
+
+
+-- lane
+
+-- SELECT as in: claim: two are ready
+SELECT made, seq, name, number, gate FROM djqueue_ticket WHERE queue = %s ORDER BY made LIMIT %s;
+SELECT NOW;
+SELECT name FROM djqueue_lane WHERE queue = %s AND name IN (%s);
+INSERT INTO djqueue_lane (queue, name, number, gate, away, turn, open_at, parked, logs, state, ord, moment)
+VALUES (%s, %s, %s, %s, 0, %s, 0, '', '[]', 1, 0, 0)
+ON CONFLICT (queue, name) DO NOTHING;
+BEGIN;
+-- SELECT as in: claim: from a lane, to which something came
+SELECT seq FROM djqueue_ticket WHERE seq IN (%s);
+DELETE FROM djqueue_ticket WHERE seq IN (%s);
+-- SELECT as in: claim: from a lane, to which something came
+-- SELECT as in: claim: from a lane, to which something came
+-- SELECT as in: claim: from a lane, to which something came
+-- UPDATE as in: claim: from a lane, to which something came
+COMMIT;
+-- SELECT as in: claim: two are ready
+SELECT seq, name, number, gate, away, turn, open_at, parked, logs, state, ord, moment
+FROM djqueue_lane
+WHERE queue = %s
+  AND name = %s;
+SELECT state, count(*) FROM djqueue_message WHERE queue = %s AND state IN (:lane) GROUP BY state;
+
+
+-- park_lane
+
+-- SELECT as in: claim: two are ready
+SELECT NOW;
+SELECT name FROM djqueue_lane WHERE queue = %s AND name IN (%s);
+BEGIN;
+-- SELECT as in: complete: in a lane
+SELECT NOW;
+-- SELECT as in: claim: from a lane, to which something came
+-- UPDATE as in: claim: from a lane, to which something came
+COMMIT;
+
+
+-- open_lane
+
+BEGIN;
+-- SELECT as in: complete: in a lane
+SELECT NOW;
+-- SELECT as in: claim: from a lane, to which something came
+-- UPDATE as in: claim: from a lane, to which something came
+COMMIT;
+
+
+-- facts: now
+
+SELECT NOW;
+
+
+-- facts: get
+
+SELECT value FROM djqueue_fact WHERE k = %s AND (until IS NULL OR until > NOW);
+
+
+-- facts: get_many
+
+SELECT k, value FROM djqueue_fact WHERE k IN (%s, %s) AND (until IS NULL OR until > NOW);
+
+
+-- facts: put
+
+INSERT INTO djqueue_fact (k, value, until, tally)
+VALUES (%s, %s, NOW + %s, 0)
+ON CONFLICT (k) DO UPDATE SET value = excluded.value, until = excluded.until;
+
+
+-- facts: put_many
+
+INSERT INTO djqueue_fact (k, value, until, tally)
+VALUES (%s, %s, NOW + %s, 0), (%s, %s, NOW + %s, 0)
+ON CONFLICT (k) DO UPDATE SET value = excluded.value, until = excluded.until;
+
+
+-- facts: add
+
+INSERT INTO djqueue_fact (k, value, until, tally)
+VALUES (%s, %s, NOW + %s, 0)
+ON CONFLICT (k) DO UPDATE SET value = excluded.value, until = excluded.until
+WHERE djqueue_fact.until <= NOW;
+
+
+-- facts: swap
+
+UPDATE djqueue_fact
+SET value = %s, until = NOW + %s
+WHERE k = %s
+  AND value = %s
+  AND (until IS NULL OR until > NOW);
+
+
+-- facts: keep
+
+UPDATE djqueue_fact SET until = NOW + %s WHERE k = %s AND value = %s AND (until IS NULL OR until > NOW);
+
+
+-- facts: drop
+
+DELETE FROM djqueue_fact WHERE k = %s AND (until IS NULL OR until > NOW);
+
+
+-- facts: drop, if it has this value
+
+DELETE FROM djqueue_fact WHERE k = %s AND (until IS NULL OR until > NOW) AND value = %s;
+
+
+-- facts: take of a budget
+
+BEGIN;
+-- INSERT as in: put: debounced, one waits and is postponed
+SELECT value FROM djqueue_fact WHERE k = %s AND (until IS NULL OR until > NOW);
+SELECT NOW;
+-- INSERT as in: facts: add
+COMMIT;
+
+
+-- facts: give back
+
+BEGIN;
+-- INSERT as in: put: debounced, one waits and is postponed
+SELECT value FROM djqueue_fact WHERE k = %s AND (until IS NULL OR until > NOW);
+-- UPDATE as in: facts: swap
+COMMIT;
+
+
+-- facts: prune
+
+DELETE
+FROM djqueue_fact
+WHERE k = ANY(
+    ARRAY(SELECT k FROM djqueue_fact WHERE until <= NOW ORDER BY until LIMIT %s FOR UPDATE SKIP LOCKED)
+);
+
+
+-- put: with REMEMBER_DONE
+
+BEGIN;
+SELECT id FROM djqueue_message WHERE queue = %s AND id IN (%s, %s);
+SELECT k FROM djqueue_fact WHERE k IN (%s, %s) AND (until IS NULL OR until > NOW);
+-- WITH as in: put: two entries
+SELECT k FROM djqueue_fact WHERE k IN (%s, %s) AND (until IS NULL OR until > NOW);
+COMMIT;
+
+
+-- put: with REMEMBER_DONE, once in 60 seconds
+
+BEGIN;
+SELECT id FROM djqueue_message WHERE queue = %s AND id IN (%s, %s);
+SELECT k FROM djqueue_fact WHERE k IN (%s, %s) AND (until IS NULL OR until > NOW);
+-- INSERT as in: facts: add
+-- INSERT as in: facts: add
+-- WITH as in: put: two entries
+SELECT k FROM djqueue_fact WHERE k IN (%s, %s) AND (until IS NULL OR until > NOW);
+COMMIT;
+
+
+-- claim: with REMEMBER_DONE
+
+-- WITH as in: claim: nothing is there
+-- SELECT as in: claim: two are ready
+SELECT k FROM djqueue_fact WHERE k IN (%s, %s) AND (until IS NULL OR until > NOW);
+
+
+-- complete: with REMEMBER_DONE
+
+-- WITH as in: complete
+
+
+-- facts: prune, with KEEP_DONE
+
+-- DELETE as in: facts: prune
+SELECT until, tally
+FROM djqueue_fact
+WHERE k >= %s
+  AND k < %s
+ORDER BY until DESC, tally DESC LIMIT 1 OFFSET %s;

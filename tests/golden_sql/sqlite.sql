@@ -1,0 +1,1481 @@
+-- sqlite
+-- NOW is (CAST(strftime('%s', 'now') AS INTEGER) * 1000000 + CAST(substr(strftime('%f', 'now'), 4) AS INTEGER) * 1000)
+
+
+-- put: two entries
+
+WITH a (id, body, nprio, delay, run_at, lane, label, note, attempts, failures, lost, gate, home) AS (
+    VALUES (%s, %s, %s, %s, %s, %s, %s, %s, %s, %s, %s, %s, %s),
+    (%s, %s, %s, %s, %s, %s, %s, %s, %s, %s, %s, %s, %s)
+)
+INSERT INTO djqueue_message (
+    queue, id, body, nprio, lane, label, note, attempts, failures, lost, gate, home, token, owner, created,
+    place, state, ord, moment
+)
+SELECT %s, id, body, nprio, lane, label, note, attempts, failures, lost, gate, home, 0, '', NOW, due,
+    CASE WHEN due > NOW THEN CASE WHEN home > 0 THEN 3 ELSE 1 END WHEN home > 0 THEN home ELSE 0 END,
+    CASE WHEN due > NOW THEN 0 ELSE nprio END, due
+FROM (SELECT *, CASE WHEN run_at > 0 THEN run_at ELSE NOW + delay END AS due FROM a)
+WHERE true
+ON CONFLICT (queue, id) DO NOTHING
+RETURNING id;
+
+
+-- put: eight entries
+
+WITH a (id, body, nprio, delay, run_at, lane, label, note, attempts, failures, lost, gate, home) AS (
+    VALUES (%s, %s, %s, %s, %s, %s, %s, %s, %s, %s, %s, %s, %s),
+    (%s, %s, %s, %s, %s, %s, %s, %s, %s, %s, %s, %s, %s),
+    (%s, %s, %s, %s, %s, %s, %s, %s, %s, %s, %s, %s, %s),
+    (%s, %s, %s, %s, %s, %s, %s, %s, %s, %s, %s, %s, %s),
+    (%s, %s, %s, %s, %s, %s, %s, %s, %s, %s, %s, %s, %s),
+    (%s, %s, %s, %s, %s, %s, %s, %s, %s, %s, %s, %s, %s),
+    (%s, %s, %s, %s, %s, %s, %s, %s, %s, %s, %s, %s, %s), (%s, %s, %s, %s, %s, %s, %s, %s, %s, %s, %s, %s, %s)
+)
+INSERT INTO djqueue_message (
+    queue, id, body, nprio, lane, label, note, attempts, failures, lost, gate, home, token, owner, created,
+    place, state, ord, moment
+)
+SELECT %s, id, body, nprio, lane, label, note, attempts, failures, lost, gate, home, 0, '', NOW, due,
+    CASE WHEN due > NOW THEN CASE WHEN home > 0 THEN 3 ELSE 1 END WHEN home > 0 THEN home ELSE 0 END,
+    CASE WHEN due > NOW THEN 0 ELSE nprio END, due
+FROM (SELECT *, CASE WHEN run_at > 0 THEN run_at ELSE NOW + delay END AS due FROM a)
+WHERE true
+ON CONFLICT (queue, id) DO NOTHING
+RETURNING id;
+
+
+-- put: in a lane
+
+BEGIN;
+DELETE FROM djqueue_ticket WHERE seq < 0;
+WITH a (id, body, nprio, delay, run_at, lane, label, note, attempts, failures, lost, gate, home) AS (
+    VALUES (%s, %s, %s, %s, %s, %s, %s, %s, %s, %s, %s, %s, %s)
+)
+INSERT INTO djqueue_message (
+    queue, id, body, nprio, lane, label, note, attempts, failures, lost, gate, home, token, owner, created,
+    place, state, ord, moment
+)
+SELECT %s, id, body, nprio, lane, label, note, attempts, failures, lost, gate, home, 0, '', NOW, due,
+    CASE WHEN due > NOW THEN CASE WHEN home > 0 THEN 3 ELSE 1 END WHEN home > 0 THEN home ELSE 0 END,
+    CASE WHEN due > NOW THEN 0 ELSE nprio END, due
+FROM (SELECT *, CASE WHEN run_at > 0 THEN run_at ELSE NOW + delay END AS due FROM a)
+WHERE true
+ON CONFLICT (queue, id) DO NOTHING
+RETURNING id;
+INSERT INTO djqueue_ticket (queue, made, name, number, gate) VALUES (%s, NOW, %s, %s, %s);
+COMMIT;
+
+
+-- put: once in 60 seconds
+
+BEGIN;
+SELECT id FROM djqueue_message WHERE queue = %s AND id IN (%s, %s);
+INSERT INTO djqueue_fact (k, value, until, tally)
+VALUES (%s, %s, NOW + %s, 0)
+ON CONFLICT (k) DO UPDATE SET value = excluded.value, until = excluded.until
+WHERE djqueue_fact.until <= NOW;
+INSERT INTO djqueue_fact (k, value, until, tally)
+VALUES (%s, %s, NOW + %s, 0)
+ON CONFLICT (k) DO UPDATE SET value = excluded.value, until = excluded.until
+WHERE djqueue_fact.until <= NOW;
+-- WITH as in: put: two entries
+COMMIT;
+
+
+-- put: unique
+
+BEGIN;
+INSERT INTO djqueue_fact (k, value, until, tally)
+VALUES (%s, %s, NOW + %s, 0), (%s, %s, NOW + %s, 0)
+ON CONFLICT (k) DO UPDATE SET tally = djqueue_fact.tally
+RETURNING k, value, (until IS NULL OR until > NOW);
+SELECT NOW, m.id, m.state
+FROM (SELECT 1 AS one) x
+LEFT JOIN djqueue_message m ON m.queue = %s
+  AND m.id IN (%s, %s);
+INSERT INTO djqueue_fact (k, value, until, tally)
+VALUES (%s, %s, NOW + %s, 0), (%s, %s, NOW + %s, 0)
+ON CONFLICT (k) DO UPDATE SET value = excluded.value, until = excluded.until;
+-- WITH as in: put: two entries
+COMMIT;
+
+
+-- put: debounced
+
+BEGIN;
+-- INSERT as in: put: unique
+-- SELECT as in: put: unique
+INSERT INTO djqueue_fact (k, value, until, tally)
+VALUES (%s, %s, NOW + %s, 0), (%s, %s, NOW + %s, 0)
+ON CONFLICT (k) DO UPDATE SET value = excluded.value, until = excluded.until;
+-- WITH as in: put: two entries
+COMMIT;
+
+
+-- put: debounced, one waits and is postponed
+
+BEGIN;
+INSERT INTO djqueue_fact (k, value, until, tally)
+VALUES (%s, %s, NOW + %s, 0)
+ON CONFLICT (k) DO UPDATE SET tally = djqueue_fact.tally
+RETURNING k, value, (until IS NULL OR until > NOW);
+-- SELECT as in: put: unique
+INSERT INTO djqueue_fact (k, value, until, tally)
+VALUES (%s, %s, NOW + %s, 0)
+ON CONFLICT (k) DO UPDATE SET value = excluded.value, until = excluded.until;
+UPDATE djqueue_message SET moment = %s, place = %s WHERE queue = %s AND id = %s AND state IN (1, 3);
+COMMIT;
+
+
+-- claim: nothing is there
+
+SELECT NOW, (SELECT ord FROM djqueue_message WHERE queue = %(queue)s AND state = 0 ORDER BY ord LIMIT 1),
+    (
+        SELECT seq
+        FROM djqueue_message
+        WHERE queue = %(queue)s
+          AND state = 1
+          AND ord = 0
+          AND moment < NOW
+        ORDER BY moment LIMIT 1
+    ),
+    (
+        SELECT moment
+        FROM djqueue_message
+        WHERE queue = %(queue)s
+          AND state = 1
+          AND ord = 0
+          AND moment >= NOW
+        ORDER BY moment LIMIT 1
+    ), (SELECT 1 FROM djqueue_ticket WHERE queue = %(queue)s ORDER BY made LIMIT 1),
+    (SELECT 1 FROM djqueue_lane WHERE queue = %(queue)s AND state = 0 ORDER BY ord, moment LIMIT 1),
+    (
+        SELECT moment
+        FROM djqueue_lane
+        WHERE queue = %(queue)s
+          AND state = 2
+          AND ord = 0
+        ORDER BY moment LIMIT 1
+    ),
+    (
+        SELECT moment
+        FROM djqueue_message
+        WHERE queue = %(queue)s
+          AND state = 3
+          AND ord = 0
+        ORDER BY moment LIMIT 1
+    );
+
+
+-- claim: two are ready
+
+-- SELECT as in: claim: nothing is there
+UPDATE djqueue_message
+SET state = %(leased)s, ord = 0, moment = NOW + %(lease)s, token = %(token)s, owner = %(owner)s,
+    attempts = CASE WHEN attempts < 2147483647 THEN attempts + 1 ELSE attempts END,
+    begun = CASE WHEN 1 = 1 AND lost = 0 THEN 1 ELSE 0 END
+WHERE seq IN (
+    SELECT seq
+    FROM djqueue_message
+    WHERE queue = %(queue)s
+      AND state = 0
+    ORDER BY ord, moment, seq LIMIT %(limit)s
+)
+RETURNING seq, CAST(body AS BLOB), CASE WHEN typeof(id) = 'text' THEN id ELSE '' END, CAST(nprio AS INTEGER),
+    CAST(place AS INTEGER), CAST(created AS INTEGER), CASE WHEN typeof(lane) = 'text' THEN lane ELSE '' END,
+    CAST(attempts AS INTEGER), CAST(failures AS INTEGER), CAST(lost AS INTEGER),
+    CASE WHEN typeof(label) = 'text' THEN label ELSE '' END,
+    CASE WHEN typeof(note) = 'text' THEN note ELSE '' END, moment,
+    CASE WHEN typeof(gate) = 'text' THEN gate ELSE '' END, CAST(home AS INTEGER);
+-- SELECT as in: claim: nothing is there
+
+
+-- claim: more are asked for than are ready
+
+-- SELECT as in: claim: nothing is there
+-- UPDATE as in: claim: two are ready
+
+
+-- claim: one is delayed and due
+
+-- SELECT as in: claim: nothing is there
+UPDATE djqueue_message
+SET state = 0, ord = CASE WHEN queue LIKE '%:dead' THEN 0 ELSE nprio END, moment = place
+WHERE seq IN (
+    SELECT seq
+    FROM djqueue_message
+    WHERE queue = %(queue)s
+      AND state = 1
+      AND ord = 0
+      AND moment < NOW
+    ORDER BY moment LIMIT %(limit)s
+);
+-- UPDATE as in: claim: two are ready
+-- SELECT as in: claim: nothing is there
+
+
+-- claim: from a lane, to which something came
+
+-- SELECT as in: claim: nothing is there
+SELECT made, seq, name, number, gate FROM djqueue_ticket WHERE queue = %s ORDER BY made LIMIT %s;
+SELECT NOW;
+SELECT name FROM djqueue_lane WHERE queue = %s AND name IN (%s);
+INSERT INTO djqueue_lane (queue, name, number, gate, away, turn, open_at, parked, logs, state, ord, moment)
+VALUES (%s, %s, %s, %s, 0, %s, 0, '', '[]', 1, 0, 0)
+ON CONFLICT (queue, name) DO NOTHING;
+BEGIN;
+DELETE FROM djqueue_ticket WHERE seq < 0;
+SELECT l.seq, l.name, l.number, l.gate, l.away, l.turn, l.open_at, l.parked, l.logs, l.state, l.ord, l.moment
+FROM djqueue_lane l
+WHERE name IN (%s)
+  AND queue = %s
+ORDER BY name;
+SELECT seq FROM djqueue_ticket WHERE seq IN (%s);
+DELETE FROM djqueue_ticket WHERE seq IN (%s);
+SELECT seq, name, number, gate, away, turn, open_at, parked, logs, state, ord, moment
+FROM djqueue_lane
+WHERE queue = %s
+  AND state = %s
+ORDER BY ord, moment LIMIT %s;
+SELECT NOW;
+SELECT *
+FROM (
+    SELECT state, seq, ord, moment, lost
+    FROM djqueue_message
+    WHERE queue = %s
+      AND state = %s
+    ORDER BY ord, moment, seq LIMIT %s
+) x;
+UPDATE djqueue_message
+SET state = %(leased)s, ord = 0, moment = :moment + %(lease)s, token = %(token)s, owner = %(owner)s,
+    attempts = CASE WHEN attempts < 2147483647 THEN attempts + 1 ELSE attempts END,
+    begun = CASE WHEN djqueue_message.seq IN (:seqs) AND lost = 0 THEN 1 ELSE 0 END
+WHERE seq IN (SELECT seq FROM djqueue_message WHERE djqueue_message.seq IN (:seqs) AND state >= 16)
+RETURNING seq, CAST(body AS BLOB), CASE WHEN typeof(id) = 'text' THEN id ELSE '' END, CAST(nprio AS INTEGER),
+    CAST(place AS INTEGER), CAST(created AS INTEGER), CASE WHEN typeof(lane) = 'text' THEN lane ELSE '' END,
+    CAST(attempts AS INTEGER), CAST(failures AS INTEGER), CAST(lost AS INTEGER),
+    CASE WHEN typeof(label) = 'text' THEN label ELSE '' END,
+    CASE WHEN typeof(note) = 'text' THEN note ELSE '' END, moment,
+    CASE WHEN typeof(gate) = 'text' THEN gate ELSE '' END, CAST(home AS INTEGER);
+SELECT NOW;
+SELECT *
+FROM (
+    SELECT state, seq, ord, moment, lost
+    FROM djqueue_message
+    WHERE queue = %s
+      AND state = %s
+    ORDER BY ord, moment, seq LIMIT %s
+) x;
+WITH u (seq, gate, away, turn, open_at, parked, logs, state, ord, moment) AS (
+    VALUES (%s, %s, %s, %s, %s, %s, %s, %s, %s, %s)
+)
+UPDATE djqueue_lane AS l
+SET gate = u.gate, away = u.away, turn = u.turn, open_at = u.open_at, parked = u.parked, logs = u.logs,
+    state = u.state, ord = u.ord, moment = u.moment
+FROM u
+WHERE l.seq = u.seq;
+COMMIT;
+-- SELECT as in: claim: nothing is there
+
+
+-- claim: from a lane with a limit and a window
+
+-- SELECT as in: claim: nothing is there
+SELECT made, seq, name, number, gate FROM djqueue_ticket WHERE queue = %s ORDER BY made LIMIT %s;
+SELECT NOW;
+SELECT name FROM djqueue_lane WHERE queue = %s AND name IN (%s);
+INSERT INTO djqueue_lane (queue, name, number, gate, away, turn, open_at, parked, logs, state, ord, moment)
+VALUES (%s, %s, %s, %s, 0, %s, 0, '', '[]', 1, 0, 0)
+ON CONFLICT (queue, name) DO NOTHING;
+BEGIN;
+DELETE FROM djqueue_ticket WHERE seq < 0;
+-- SELECT as in: claim: from a lane, to which something came
+SELECT seq FROM djqueue_ticket WHERE seq IN (%s);
+DELETE FROM djqueue_ticket WHERE seq IN (%s);
+-- SELECT as in: claim: from a lane, to which something came
+SELECT NOW;
+-- SELECT as in: claim: from a lane, to which something came
+-- UPDATE as in: claim: from a lane, to which something came
+SELECT NOW;
+-- SELECT as in: claim: from a lane, to which something came
+-- WITH as in: claim: from a lane, to which something came
+COMMIT;
+
+
+-- claim: from a lane within another
+
+-- SELECT as in: claim: nothing is there
+SELECT made, seq, name, number, gate FROM djqueue_ticket WHERE queue = %s ORDER BY made LIMIT %s;
+SELECT NOW;
+SELECT name FROM djqueue_lane WHERE queue = %s AND name IN (%s, %s);
+INSERT INTO djqueue_lane (queue, name, number, gate, away, turn, open_at, parked, logs, state, ord, moment)
+VALUES (%s, %s, %s, %s, 0, %s, 0, '', '[]', 1, 0, 0), (%s, %s, %s, %s, 0, %s, 0, '', '[]', 1, 0, 0)
+ON CONFLICT (queue, name) DO NOTHING;
+BEGIN;
+DELETE FROM djqueue_ticket WHERE seq < 0;
+-- SELECT as in: claim: from a lane, to which something came
+-- SELECT as in: claim: from a lane, to which something came
+SELECT seq FROM djqueue_ticket WHERE seq IN (%s);
+DELETE FROM djqueue_ticket WHERE seq IN (%s);
+-- SELECT as in: claim: from a lane, to which something came
+SELECT NOW;
+SELECT *
+FROM (
+    SELECT state, seq, ord, moment, lost
+    FROM djqueue_message
+    WHERE queue = %s
+      AND state = %s
+    ORDER BY ord, moment, seq LIMIT %s
+) x
+UNION ALL
+SELECT *
+FROM (
+    SELECT state, seq, ord, moment, lost
+    FROM djqueue_message
+    WHERE queue = %s
+      AND state = %s
+    ORDER BY ord, moment, seq LIMIT %s
+) x;
+-- SELECT as in: claim: from a lane, to which something came
+-- UPDATE as in: claim: from a lane, to which something came
+SELECT NOW;
+SELECT *
+FROM (
+    SELECT state, seq, ord, moment, lost
+    FROM djqueue_message
+    WHERE queue = %s
+      AND state = %s
+    ORDER BY ord, moment, seq LIMIT %s
+) x
+UNION ALL
+SELECT *
+FROM (
+    SELECT state, seq, ord, moment, lost
+    FROM djqueue_message
+    WHERE queue = %s
+      AND state = %s
+    ORDER BY ord, moment, seq LIMIT %s
+) x;
+-- WITH as in: claim: from a lane, to which something came
+SELECT *
+FROM (SELECT state, ord FROM djqueue_lane WHERE queue = %s AND state = %s ORDER BY ord, moment LIMIT 1) x;
+-- WITH as in: claim: from a lane, to which something came
+COMMIT;
+-- SELECT as in: claim: nothing is there
+
+
+-- claim: from lanes and in no lane
+
+-- SELECT as in: claim: nothing is there
+-- UPDATE as in: claim: two are ready
+SELECT made, seq, name, number, gate FROM djqueue_ticket WHERE queue = %s ORDER BY made LIMIT %s;
+SELECT NOW;
+SELECT name FROM djqueue_lane WHERE queue = %s AND name IN (%s);
+INSERT INTO djqueue_lane (queue, name, number, gate, away, turn, open_at, parked, logs, state, ord, moment)
+VALUES (%s, %s, %s, %s, 0, %s, 0, '', '[]', 1, 0, 0)
+ON CONFLICT (queue, name) DO NOTHING;
+BEGIN;
+DELETE FROM djqueue_ticket WHERE seq < 0;
+-- SELECT as in: claim: from a lane, to which something came
+SELECT seq FROM djqueue_ticket WHERE seq IN (%s);
+DELETE FROM djqueue_ticket WHERE seq IN (%s);
+-- SELECT as in: claim: from a lane, to which something came
+SELECT NOW;
+-- SELECT as in: claim: from a lane, to which something came
+SELECT ord FROM djqueue_message WHERE queue = %s AND state = 0 ORDER BY ord, moment, seq LIMIT %s;
+-- UPDATE as in: claim: from a lane, to which something came
+SELECT NOW;
+-- SELECT as in: claim: from a lane, to which something came
+-- WITH as in: claim: from a lane, to which something came
+COMMIT;
+-- SELECT as in: claim: nothing is there
+
+
+-- claim: delayed and due in a lane
+
+-- SELECT as in: claim: nothing is there
+BEGIN;
+DELETE FROM djqueue_ticket WHERE seq < 0;
+SELECT seq, lane, home, gate
+FROM djqueue_message
+WHERE queue = %s
+  AND state = 3
+  AND ord = 0
+  AND moment < NOW
+ORDER BY moment LIMIT 500;
+UPDATE djqueue_message SET state = home, ord = nprio, moment = place WHERE seq IN (%s);
+INSERT INTO djqueue_ticket (queue, made, name, number, gate) VALUES (%s, NOW, %s, %s, %s);
+COMMIT;
+SELECT made, seq, name, number, gate FROM djqueue_ticket WHERE queue = %s ORDER BY made LIMIT %s;
+SELECT NOW;
+SELECT name FROM djqueue_lane WHERE queue = %s AND name IN (%s);
+INSERT INTO djqueue_lane (queue, name, number, gate, away, turn, open_at, parked, logs, state, ord, moment)
+VALUES (%s, %s, %s, %s, 0, %s, 0, '', '[]', 1, 0, 0)
+ON CONFLICT (queue, name) DO NOTHING;
+BEGIN;
+DELETE FROM djqueue_ticket WHERE seq < 0;
+-- SELECT as in: claim: from a lane, to which something came
+SELECT seq FROM djqueue_ticket WHERE seq IN (%s);
+DELETE FROM djqueue_ticket WHERE seq IN (%s);
+-- SELECT as in: claim: from a lane, to which something came
+SELECT NOW;
+-- SELECT as in: claim: from a lane, to which something came
+-- UPDATE as in: claim: from a lane, to which something came
+SELECT NOW;
+-- SELECT as in: claim: from a lane, to which something came
+SELECT *
+FROM (SELECT state, ord FROM djqueue_lane WHERE queue = %s AND state = %s ORDER BY ord, moment LIMIT 1) x;
+-- WITH as in: claim: from a lane, to which something came
+COMMIT;
+
+
+-- claim: from the error queue
+
+SELECT NOW, (SELECT ord FROM djqueue_message WHERE queue = %(queue)s AND state = 0 ORDER BY ord LIMIT 1),
+    (
+        SELECT seq
+        FROM djqueue_message
+        WHERE queue = %(queue)s
+          AND state = 1
+          AND ord = 0
+          AND moment < NOW
+        ORDER BY moment LIMIT 1
+    ),
+    (
+        SELECT moment
+        FROM djqueue_message
+        WHERE queue = %(queue)s
+          AND state = 1
+          AND ord = 0
+          AND moment >= NOW
+        ORDER BY moment LIMIT 1
+    ), NULL, NULL, NULL, NULL;
+-- UPDATE as in: claim: two are ready
+
+
+-- claim: within a budget
+
+SELECT NOW, (SELECT ord FROM djqueue_message WHERE queue = %(queue)s AND state = 0 ORDER BY ord LIMIT 1),
+    (
+        SELECT seq
+        FROM djqueue_message
+        WHERE queue = %(queue)s
+          AND state = 1
+          AND ord = 0
+          AND moment < NOW
+        ORDER BY moment LIMIT 1
+    ),
+    (
+        SELECT moment
+        FROM djqueue_message
+        WHERE queue = %(queue)s
+          AND state = 1
+          AND ord = 0
+          AND moment >= NOW
+        ORDER BY moment LIMIT 1
+    ), (SELECT 1 FROM djqueue_ticket WHERE queue = %(queue)s ORDER BY made LIMIT 1),
+    (SELECT 1 FROM djqueue_lane WHERE queue = %(queue)s AND state = 0 ORDER BY ord, moment LIMIT 1),
+    (
+        SELECT moment
+        FROM djqueue_lane
+        WHERE queue = %(queue)s
+          AND state = 2
+          AND ord = 0
+        ORDER BY moment LIMIT 1
+    ),
+    (
+        SELECT moment
+        FROM djqueue_message
+        WHERE queue = %(queue)s
+          AND state = 3
+          AND ord = 0
+        ORDER BY moment LIMIT 1
+    ), (SELECT value FROM djqueue_fact WHERE k = %(key)s AND (until IS NULL OR until > NOW));
+BEGIN;
+-- INSERT as in: put: debounced, one waits and is postponed
+SELECT NOW;
+-- SELECT as in: claim: nothing is there
+UPDATE djqueue_message
+SET state = %(leased)s, ord = 0, moment = :moment + %(lease)s, token = %(token)s, owner = %(owner)s,
+    attempts = CASE WHEN attempts < 2147483647 THEN attempts + 1 ELSE attempts END,
+    begun = CASE WHEN 1 = 1 AND lost = 0 THEN 1 ELSE 0 END
+WHERE seq IN (
+    SELECT seq
+    FROM djqueue_message
+    WHERE queue = %(queue)s
+      AND state = 0
+    ORDER BY ord, moment, seq LIMIT %(limit)s
+)
+RETURNING seq, CAST(body AS BLOB), CASE WHEN typeof(id) = 'text' THEN id ELSE '' END, CAST(nprio AS INTEGER),
+    CAST(place AS INTEGER), CAST(created AS INTEGER), CASE WHEN typeof(lane) = 'text' THEN lane ELSE '' END,
+    CAST(attempts AS INTEGER), CAST(failures AS INTEGER), CAST(lost AS INTEGER),
+    CASE WHEN typeof(label) = 'text' THEN label ELSE '' END,
+    CASE WHEN typeof(note) = 'text' THEN note ELSE '' END, moment,
+    CASE WHEN typeof(gate) = 'text' THEN gate ELSE '' END, CAST(home AS INTEGER);
+INSERT INTO djqueue_fact (k, value, until, tally)
+VALUES (%s, %s, NOW + %s, 0)
+ON CONFLICT (k) DO UPDATE SET value = excluded.value, until = excluded.until;
+COMMIT;
+-- SELECT as in: claim: nothing is there
+
+
+-- claim: within a budget, nothing is there
+
+-- SELECT as in: claim: within a budget
+
+
+-- begin
+
+UPDATE djqueue_message
+SET begun = 1
+WHERE seq IN (%s, %s)
+  AND (seq, token) IN (VALUES (%s, %s), (%s, %s))
+  AND state IN (2, 4)
+  AND moment > NOW
+RETURNING seq;
+
+
+-- touch
+
+UPDATE djqueue_message
+SET lost = CASE WHEN state NOT IN (2, 4) AND begun <> 0 AND lost > 0 THEN lost - 1 ELSE lost END,
+    state = CASE WHEN state = 4 THEN 4 ELSE 2 END, ord = 0, moment = NOW + %s
+WHERE seq IN (%s, %s)
+  AND (seq, token) IN (VALUES (%s, %s), (%s, %s))
+RETURNING seq, moment;
+
+
+-- complete
+
+BEGIN;
+DELETE
+FROM djqueue_message
+WHERE seq IN (%s, %s)
+  AND (seq, token) IN (VALUES (%s, %s), (%s, %s))
+RETURNING seq, id;
+INSERT INTO djqueue_fact (k, value, until, tally)
+VALUES (%s, x'', NULL, %s)
+ON CONFLICT (k) DO UPDATE SET tally = CASE WHEN djqueue_fact.tally < 0 THEN 0 WHEN djqueue_fact.tally <
+    1000000000000000 THEN djqueue_fact.tally ELSE 1000000000000000 END + excluded.tally;
+COMMIT;
+
+
+-- complete: and keep facts
+
+BEGIN;
+-- DELETE as in: complete
+-- INSERT as in: complete
+INSERT INTO djqueue_fact (k, value, until, tally)
+VALUES (%s, %s, NOW + %s, 0), (%s, %s, NOW + %s, 0)
+ON CONFLICT (k) DO UPDATE SET value = excluded.value, until = excluded.until;
+COMMIT;
+
+
+-- complete: in a lane
+
+BEGIN;
+DELETE FROM djqueue_ticket WHERE seq < 0;
+-- SELECT as in: claim: from a lane, to which something came
+DELETE FROM djqueue_message WHERE seq IN (%s) AND (seq, token) IN (VALUES (%s, %s)) RETURNING seq, id;
+-- INSERT as in: complete
+SELECT NOW;
+-- SELECT as in: claim: from a lane, to which something came
+-- WITH as in: claim: from a lane, to which something came
+COMMIT;
+
+
+-- release
+
+WITH u (seq, token, delay, attempts, failures, lost, note) AS (
+    VALUES (%s, %s, %s, %s, %s, %s, %s), (%s, %s, %s, %s, %s, %s, %s)
+)
+UPDATE djqueue_message AS m
+SET queue = %s,
+    state = CASE WHEN state = 4 THEN CASE WHEN u.delay > 0 THEN 3 ELSE home END WHEN u.delay > 0 THEN 1 ELSE 0
+        END, ord = CASE WHEN u.delay > 0 THEN 0 ELSE CASE WHEN queue LIKE '%:dead' THEN 0 ELSE nprio END END,
+    moment = CASE WHEN u.delay > 0 THEN NOW + u.delay ELSE place END, token = 0, owner = '',
+    attempts = u.attempts, failures = u.failures, lost = u.lost, note = u.note
+FROM u
+WHERE m.seq = u.seq
+  AND m.token = u.token
+RETURNING seq;
+
+
+-- release: with a delay
+
+-- WITH as in: release
+
+
+-- release: in a lane
+
+BEGIN;
+DELETE FROM djqueue_ticket WHERE seq < 0;
+-- SELECT as in: claim: from a lane, to which something came
+WITH u (seq, token, delay, attempts, failures, lost, note) AS (VALUES (%s, %s, %s, %s, %s, %s, %s))
+UPDATE djqueue_message AS m
+SET queue = %s,
+    state = CASE WHEN state = 4 THEN CASE WHEN u.delay > 0 THEN 3 ELSE home END WHEN u.delay > 0 THEN 1 ELSE 0
+        END, ord = CASE WHEN u.delay > 0 THEN 0 ELSE CASE WHEN queue LIKE '%:dead' THEN 0 ELSE nprio END END,
+    moment = CASE WHEN u.delay > 0 THEN NOW + u.delay ELSE place END, token = 0, owner = '',
+    attempts = u.attempts, failures = u.failures, lost = u.lost, note = u.note
+FROM u
+WHERE m.seq = u.seq
+  AND m.token = u.token
+RETURNING seq;
+SELECT NOW;
+-- SELECT as in: claim: from a lane, to which something came
+-- WITH as in: claim: from a lane, to which something came
+COMMIT;
+
+
+-- bury
+
+WITH u (seq, token, delay, attempts, failures, lost, note) AS (
+    VALUES (%s, %s, %s, %s, %s, %s, %s), (%s, %s, %s, %s, %s, %s, %s)
+)
+UPDATE djqueue_message AS m
+SET queue = %s, state = 0, ord = 0, moment = :moment + u.delay, place = :moment + u.delay, token = 0,
+    owner = '', attempts = u.attempts, failures = u.failures, lost = u.lost, note = u.note
+FROM u
+WHERE m.seq = u.seq
+  AND m.token = u.token
+RETURNING seq;
+
+
+-- bury: and keep facts
+
+BEGIN;
+-- WITH as in: bury
+INSERT INTO djqueue_fact (k, value, until, tally)
+VALUES (%s, %s, NOW + %s, 0), (%s, %s, NOW + %s, 0)
+ON CONFLICT (k) DO UPDATE SET value = excluded.value, until = excluded.until;
+COMMIT;
+
+
+-- bury: in a lane
+
+BEGIN;
+DELETE FROM djqueue_ticket WHERE seq < 0;
+-- SELECT as in: claim: from a lane, to which something came
+WITH u (seq, token, delay, attempts, failures, lost, note) AS (VALUES (%s, %s, %s, %s, %s, %s, %s))
+UPDATE djqueue_message AS m
+SET queue = %s, state = 0, ord = 0, moment = :moment + u.delay, place = :moment + u.delay, token = 0,
+    owner = '', attempts = u.attempts, failures = u.failures, lost = u.lost, note = u.note
+FROM u
+WHERE m.seq = u.seq
+  AND m.token = u.token
+RETURNING seq;
+SELECT NOW;
+-- SELECT as in: claim: from a lane, to which something came
+-- WITH as in: claim: from a lane, to which something came
+COMMIT;
+
+
+-- bury: the error queue has one of the same id
+
+-- WITH as in: bury: in a lane
+BEGIN;
+SELECT seq, token, id FROM djqueue_message WHERE seq IN (%s);
+DELETE FROM djqueue_message WHERE queue = %s AND id IN (%s) AND true;
+-- WITH as in: bury: in a lane
+COMMIT;
+
+
+-- defer: in a lane
+
+BEGIN;
+DELETE FROM djqueue_ticket WHERE seq < 0;
+-- SELECT as in: claim: from a lane, to which something came
+SELECT NOW;
+SELECT NOW;
+-- SELECT as in: claim: from a lane, to which something came
+COMMIT;
+
+
+-- reap: nothing has expired
+
+SELECT NOW,
+    EXISTS(
+        SELECT seq
+        FROM djqueue_message
+        WHERE queue = %(queue)s
+          AND state = 2
+          AND ord = 0
+          AND moment < NOW
+        ORDER BY moment LIMIT 1
+    ),
+    (
+        SELECT min(moment)
+        FROM (
+            SELECT *
+            FROM (
+                SELECT moment
+                FROM djqueue_message
+                WHERE queue = %(queue)s
+                  AND state = 2
+                  AND ord = 0
+                  AND moment >= NOW
+                ORDER BY moment LIMIT 1
+            ) x
+            UNION ALL
+            SELECT *
+            FROM (
+                SELECT moment
+                FROM djqueue_message
+                WHERE queue = %(queue)s
+                  AND state = 4
+                  AND ord = 0
+                  AND moment >= NOW
+                ORDER BY moment LIMIT 1
+            ) x
+        ) y
+    ),
+    EXISTS(
+        SELECT seq
+        FROM djqueue_message
+        WHERE queue = %(queue)s
+          AND state = 4
+          AND ord = 0
+          AND moment < NOW
+        ORDER BY moment LIMIT 1
+    );
+
+
+-- reap
+
+-- SELECT as in: reap: nothing has expired
+UPDATE djqueue_message
+SET lost = CASE WHEN begun <> 0 AND lost < 2147483647 THEN lost + 1 ELSE lost END, state = 0,
+    ord = CASE WHEN queue LIKE '%:dead' THEN 0 ELSE nprio END, moment = place
+WHERE seq IN (
+    SELECT seq
+    FROM djqueue_message
+    WHERE queue = %(queue)s
+      AND state = 2
+      AND ord = 0
+      AND moment < NOW
+      AND NOW <= %(by)s
+    ORDER BY moment LIMIT %(limit)s
+);
+
+
+-- reap: in a lane
+
+-- SELECT as in: reap: nothing has expired
+SELECT seq, lane
+FROM djqueue_message
+WHERE queue = %(queue)s
+  AND state = 4
+  AND ord = 0
+  AND moment < NOW
+ORDER BY moment LIMIT %(limit)s;
+BEGIN;
+DELETE FROM djqueue_ticket WHERE seq < 0;
+-- SELECT as in: claim: from a lane, to which something came
+SELECT m.seq, lane FROM djqueue_message m WHERE m.seq IN (%s) AND state = 4 AND moment < NOW AND NOW <= %s;
+UPDATE djqueue_message
+SET lost = CASE WHEN begun <> 0 AND lost < 2147483647 THEN lost + 1 ELSE lost END, state = home, ord = nprio,
+    moment = place, token = 0, owner = ''
+WHERE seq IN (%s);
+SELECT NOW;
+-- SELECT as in: claim: from a lane, to which something came
+-- WITH as in: claim: from a lane, to which something came
+COMMIT;
+
+
+-- sweep
+
+SELECT name FROM djqueue_lane WHERE queue = %s AND away > 0 AND name > %s ORDER BY name LIMIT %s;
+BEGIN;
+DELETE FROM djqueue_ticket WHERE seq < 0;
+-- SELECT as in: claim: from a lane, to which something came
+SELECT m.lane, l.gate, count(*)
+FROM djqueue_message m
+LEFT JOIN djqueue_lane l ON l.queue = m.queue
+  AND l.name = m.lane
+WHERE m.queue = %s
+  AND m.state = 4
+GROUP BY m.lane, l.gate;
+SELECT NOW;
+-- SELECT as in: claim: from a lane, to which something came
+COMMIT;
+SELECT m.state, m.lane, m.gate, l.seq
+FROM (
+    SELECT state, lane, gate
+    FROM djqueue_message
+    WHERE queue = %s
+      AND state > %s
+      AND state > 3
+      AND gate <> ''
+    ORDER BY state LIMIT %s
+) m
+LEFT JOIN djqueue_lane l ON l.queue = %s
+  AND l.name = m.lane;
+SELECT made, seq, name, number, gate FROM djqueue_ticket WHERE queue = %s ORDER BY made LIMIT %s;
+
+
+-- find
+
+SELECT seq, CAST(body AS BLOB), CASE WHEN typeof(id) = 'text' THEN id ELSE '' END, CAST(nprio AS INTEGER),
+    CAST(place AS INTEGER), CAST(created AS INTEGER), CASE WHEN typeof(lane) = 'text' THEN lane ELSE '' END,
+    CAST(attempts AS INTEGER), CAST(failures AS INTEGER), CAST(lost AS INTEGER),
+    CASE WHEN typeof(label) = 'text' THEN label ELSE '' END,
+    CASE WHEN typeof(note) = 'text' THEN note ELSE '' END, moment,
+    CASE WHEN typeof(gate) = 'text' THEN gate ELSE '' END, CAST(home AS INTEGER), CAST(state AS INTEGER), ord,
+    CASE WHEN typeof(owner) = 'text' THEN owner ELSE '' END, NOW
+FROM djqueue_message
+WHERE queue = %s
+  AND id = %s;
+
+
+-- peek: ready
+
+-- UPDATE as in: claim: one is delayed and due
+-- SELECT as in: claim: nothing is there
+SELECT seq, CAST(body AS BLOB), CASE WHEN typeof(id) = 'text' THEN id ELSE '' END, CAST(nprio AS INTEGER),
+    CAST(place AS INTEGER), CAST(created AS INTEGER), CASE WHEN typeof(lane) = 'text' THEN lane ELSE '' END,
+    CAST(attempts AS INTEGER), CAST(failures AS INTEGER), CAST(lost AS INTEGER),
+    CASE WHEN typeof(label) = 'text' THEN label ELSE '' END,
+    CASE WHEN typeof(note) = 'text' THEN note ELSE '' END, moment,
+    CASE WHEN typeof(gate) = 'text' THEN gate ELSE '' END, CAST(home AS INTEGER), CAST(state AS INTEGER), ord,
+    CASE WHEN typeof(owner) = 'text' THEN owner ELSE '' END, NOW
+FROM djqueue_message
+WHERE queue = %(queue)s
+  AND state = %(state)s
+ORDER BY ord, moment, seq LIMIT %(limit)s;
+SELECT name FROM djqueue_lane WHERE queue = %s AND name > %s ORDER BY name LIMIT %s;
+
+
+-- peek: ready, behind a cursor
+
+-- UPDATE as in: claim: one is delayed and due
+-- SELECT as in: claim: nothing is there
+SELECT seq, CAST(body AS BLOB), CASE WHEN typeof(id) = 'text' THEN id ELSE '' END, CAST(nprio AS INTEGER),
+    CAST(place AS INTEGER), CAST(created AS INTEGER), CASE WHEN typeof(lane) = 'text' THEN lane ELSE '' END,
+    CAST(attempts AS INTEGER), CAST(failures AS INTEGER), CAST(lost AS INTEGER),
+    CASE WHEN typeof(label) = 'text' THEN label ELSE '' END,
+    CASE WHEN typeof(note) = 'text' THEN note ELSE '' END, moment,
+    CASE WHEN typeof(gate) = 'text' THEN gate ELSE '' END, CAST(home AS INTEGER), CAST(state AS INTEGER), ord,
+    CASE WHEN typeof(owner) = 'text' THEN owner ELSE '' END, NOW
+FROM djqueue_message
+WHERE queue = %(queue)s
+  AND state = %(state)s
+  AND (ord, moment, seq) > (%(ord)s, %(moment)s, %(seq)s)
+ORDER BY ord, moment, seq LIMIT %(limit)s;
+
+
+-- peek: ready, in lanes
+
+-- UPDATE as in: claim: one is delayed and due
+-- SELECT as in: claim: nothing is there
+SELECT made, seq, name, number, gate FROM djqueue_ticket WHERE queue = %s ORDER BY made LIMIT %s;
+SELECT NOW;
+SELECT name FROM djqueue_lane WHERE queue = %s AND name IN (%s);
+INSERT INTO djqueue_lane (queue, name, number, gate, away, turn, open_at, parked, logs, state, ord, moment)
+VALUES (%s, %s, %s, %s, 0, %s, 0, '', '[]', 1, 0, 0)
+ON CONFLICT (queue, name) DO NOTHING;
+BEGIN;
+DELETE FROM djqueue_ticket WHERE seq < 0;
+-- SELECT as in: claim: from a lane, to which something came
+SELECT seq FROM djqueue_ticket WHERE seq IN (%s);
+DELETE FROM djqueue_ticket WHERE seq IN (%s);
+-- SELECT as in: claim: from a lane, to which something came
+SELECT NOW;
+-- SELECT as in: claim: from a lane, to which something came
+SELECT NOW;
+-- SELECT as in: claim: from a lane, to which something came
+-- WITH as in: claim: from a lane, to which something came
+COMMIT;
+-- SELECT as in: claim: nothing is there
+-- SELECT as in: peek: ready
+SELECT name FROM djqueue_lane WHERE queue = %s AND name > %s ORDER BY name LIMIT %s;
+SELECT *
+FROM (
+    SELECT seq, CAST(body AS BLOB), CASE WHEN typeof(id) = 'text' THEN id ELSE '' END, CAST(nprio AS INTEGER),
+        CAST(place AS INTEGER), CAST(created AS INTEGER),
+        CASE WHEN typeof(lane) = 'text' THEN lane ELSE '' END, CAST(attempts AS INTEGER),
+        CAST(failures AS INTEGER), CAST(lost AS INTEGER),
+        CASE WHEN typeof(label) = 'text' THEN label ELSE '' END,
+        CASE WHEN typeof(note) = 'text' THEN note ELSE '' END, moment,
+        CASE WHEN typeof(gate) = 'text' THEN gate ELSE '' END, CAST(home AS INTEGER), CAST(state AS INTEGER),
+        ord, CASE WHEN typeof(owner) = 'text' THEN owner ELSE '' END, NOW AS looked
+    FROM djqueue_message
+    WHERE queue = %(queue)s
+      AND state = :lane
+    ORDER BY ord, moment, seq LIMIT %(limit)s
+) x;
+SELECT name FROM djqueue_lane WHERE queue = %s AND name > %s ORDER BY name LIMIT %s;
+
+
+-- peek: delayed
+
+-- UPDATE as in: claim: one is delayed and due
+-- SELECT as in: claim: nothing is there
+-- SELECT as in: peek: ready
+-- SELECT as in: peek: ready
+
+
+-- stats
+
+SELECT (
+    SELECT count(*) FROM (SELECT 1 FROM djqueue_message WHERE queue = %(queue)s AND state = 0 LIMIT 100000) x
+),
+    (
+        SELECT count(*)
+        FROM (
+            SELECT 1
+            FROM (
+                SELECT number
+                FROM djqueue_lane
+                WHERE queue = %(queue)s
+                UNION
+                SELECT number
+                FROM djqueue_ticket
+                WHERE queue = %(queue)s
+            ) l
+            CROSS JOIN djqueue_message m ON m.queue = %(queue)s
+              AND m.state = l.number
+            LIMIT 100000
+        ) x
+    ),
+    (
+        SELECT count(*)
+        FROM (
+            SELECT 1
+            FROM djqueue_message
+            WHERE queue = %(queue)s
+              AND state = 1
+              AND ord = 0
+              AND moment < NOW
+            LIMIT 100000
+        ) x
+    ),
+    (
+        SELECT count(*)
+        FROM (
+            SELECT 1
+            FROM djqueue_message
+            WHERE queue = %(queue)s
+              AND state = 3
+              AND ord = 0
+              AND moment < NOW
+            LIMIT 100000
+        ) x
+    ),
+    (
+        SELECT count(*)
+        FROM (
+            SELECT 1
+            FROM djqueue_message
+            WHERE queue = %(queue)s
+              AND state = 1
+              AND ord = 0
+              AND moment >= NOW
+            LIMIT 100000
+        ) x
+    ),
+    (
+        SELECT count(*)
+        FROM (
+            SELECT 1
+            FROM djqueue_message
+            WHERE queue = %(queue)s
+              AND state = 3
+              AND ord = 0
+              AND moment >= NOW
+            LIMIT 100000
+        ) x
+    ),
+    (
+        SELECT count(*)
+        FROM (SELECT 1 FROM djqueue_message WHERE queue = %(queue)s AND state = 2 LIMIT 100000) x
+    ),
+    (
+        SELECT count(*)
+        FROM (SELECT 1 FROM djqueue_message WHERE queue = %(queue)s AND state = 4 LIMIT 100000) x
+    ),
+    (SELECT count(*) FROM (SELECT 1 FROM djqueue_message WHERE queue = %(dead)s AND state = 0 LIMIT 100000) x),
+    (
+        SELECT sum(
+            CASE WHEN djqueue_fact.tally < 0 THEN 0 WHEN djqueue_fact.tally < 1000000000000000 THEN
+                djqueue_fact.tally ELSE 1000000000000000 END
+        )
+        FROM djqueue_fact
+        WHERE k IN (
+            %(k0)s, %(k1)s, %(k2)s, %(k3)s, %(k4)s, %(k5)s, %(k6)s, %(k7)s, %(k8)s, %(k9)s, %(k10)s, %(k11)s,
+            %(k12)s, %(k13)s, %(k14)s, %(k15)s
+        )
+    ), NOW,
+    (
+        SELECT min(moment)
+        FROM djqueue_message
+        WHERE queue = %(queue)s
+          AND state = 1
+          AND ord = 0
+          AND moment < NOW
+    ),
+    (
+        SELECT min(moment)
+        FROM djqueue_message
+        WHERE queue = %(queue)s
+          AND state = 3
+          AND ord = 0
+          AND moment < NOW
+    ),
+    (
+        WITH RECURSIVE p (ord, n) AS (
+            SELECT (
+                SELECT r.ord
+                FROM djqueue_message r
+                WHERE r.queue = %(queue)s
+                  AND r.state = 0
+                ORDER BY r.ord LIMIT 1
+            ), 1
+            UNION ALL
+            SELECT (
+                SELECT r.ord
+                FROM djqueue_message r
+                WHERE r.queue = %(queue)s
+                  AND r.state = 0
+                  AND r.ord > p.ord
+                ORDER BY r.ord LIMIT 1
+            ), n + 1
+            FROM p
+            WHERE p.ord IS NOT NULL
+              AND n < 64
+        )
+        SELECT min(
+            (
+                SELECT r.moment
+                FROM djqueue_message r
+                WHERE r.queue = %(queue)s
+                  AND r.state = 0
+                  AND r.ord = p.ord
+                ORDER BY r.moment LIMIT 1
+            )
+        )
+        FROM p
+    ),
+    (
+        SELECT min(moment)
+        FROM (
+            SELECT m.moment
+            FROM (
+                SELECT number
+                FROM djqueue_lane
+                WHERE queue = %(queue)s
+                UNION
+                SELECT number
+                FROM djqueue_ticket
+                WHERE queue = %(queue)s
+            ) l
+            CROSS JOIN djqueue_message m ON m.queue = %(queue)s
+              AND m.state = l.number
+            LIMIT 100000
+        ) x
+    );
+
+
+-- length
+
+SELECT (SELECT count(*) FROM djqueue_message WHERE queue = %(queue)s AND state IN (0, 1, 3)) + (
+    SELECT count(*)
+    FROM (
+        SELECT number
+        FROM djqueue_lane
+        WHERE queue = %(queue)s
+        UNION
+        SELECT number
+        FROM djqueue_ticket
+        WHERE queue = %(queue)s
+    ) l
+    CROSS JOIN djqueue_message m ON m.queue = %(queue)s
+      AND m.state = l.number
+);
+
+
+-- remove
+
+BEGIN;
+DELETE FROM djqueue_ticket WHERE seq < 0;
+SELECT DISTINCT lane, ABS(home), gate FROM djqueue_message WHERE queue = %s AND id IN (%s, %s) AND home <> 0;
+DELETE FROM djqueue_message WHERE queue = %s AND id IN (%s, %s) AND state NOT IN (2, 4);
+COMMIT;
+
+
+-- remove: from a lane
+
+BEGIN;
+DELETE FROM djqueue_ticket WHERE seq < 0;
+SELECT DISTINCT lane, ABS(home), gate FROM djqueue_message WHERE queue = %s AND id IN (%s, %s) AND home <> 0;
+INSERT INTO djqueue_ticket (queue, made, name, number, gate) VALUES (%s, NOW, %s, %s, %s);
+DELETE FROM djqueue_message WHERE queue = %s AND id IN (%s, %s) AND state NOT IN (2, 4);
+COMMIT;
+
+
+-- remove: from the error queue
+
+DELETE FROM djqueue_message WHERE queue = %s AND id IN (%s, %s) AND state NOT IN (2, 4);
+
+
+-- reprioritise
+
+BEGIN;
+DELETE FROM djqueue_ticket WHERE seq < 0;
+SELECT DISTINCT lane, ABS(home), gate FROM djqueue_message WHERE queue = %s AND id IN (%s, %s) AND home <> 0;
+UPDATE djqueue_message
+SET nprio = CASE WHEN home = 0 THEN %s ELSE %s END,
+    ord = CASE WHEN state IN (1, 3) OR queue LIKE '%:dead' THEN 0 ELSE CASE WHEN home = 0 THEN %s ELSE %s END
+        END
+WHERE queue = %s
+  AND id IN (%s, %s)
+  AND state NOT IN (2, 4);
+COMMIT;
+
+
+-- amend
+
+UPDATE djqueue_message SET body = %s WHERE queue = %s AND id = %s AND state NOT IN (2, 4) AND body = %s;
+
+
+-- revive
+
+BEGIN;
+DELETE FROM djqueue_ticket WHERE seq < 0;
+SELECT DISTINCT lane, ABS(home), gate FROM djqueue_message WHERE queue = %s AND id IN (%s, %s) AND home <> 0;
+UPDATE djqueue_message AS m
+SET seq = x.last, queue = %s, home = ABS(home), state = ABS(home), ord = nprio, moment = NOW, place = NOW,
+    created = NOW, token = 0, owner = '', attempts = 0, failures = 0, lost = 0
+FROM (
+    SELECT seq, (SELECT max(seq) FROM djqueue_message) + row_number() OVER (ORDER BY moment, seq) AS last
+    FROM djqueue_message d
+    WHERE queue = %s
+      AND id IN (%s, %s)
+      AND state NOT IN (2, 4)
+      AND (SELECT o.seq FROM djqueue_message o WHERE o.queue = %s AND o.id = d.id) IS NULL
+) x
+WHERE m.seq = x.seq;
+COMMIT;
+
+
+-- trim: nothing
+
+SELECT ord
+FROM (
+    SELECT ord, moment FROM djqueue_message WHERE queue = %s AND state = 0 ORDER BY ord, moment, seq LIMIT 1
+) f
+WHERE moment < NOW - %s;
+SELECT ord, moment, seq
+FROM djqueue_message
+WHERE queue = %s
+  AND state = 0
+ORDER BY ord DESC, moment DESC, seq DESC LIMIT 1 OFFSET %s;
+
+
+-- trim: by count
+
+-- SELECT as in: trim: nothing
+DELETE
+FROM djqueue_message
+WHERE seq IN (
+    SELECT seq
+    FROM djqueue_message
+    WHERE queue = %s
+      AND state = 0
+      AND (ord, moment, seq) <= (0, :moment, 99)
+    ORDER BY ord, moment, seq LIMIT %s
+);
+
+
+-- trim: by age
+
+-- SELECT as in: trim: nothing
+DELETE
+FROM djqueue_message
+WHERE seq IN (
+    SELECT seq
+    FROM djqueue_message
+    WHERE queue = %s
+      AND state = 0
+      AND ord = %s
+      AND moment < NOW - %s
+    ORDER BY ord, moment, seq LIMIT %s
+);
+
+
+-- flush
+
+DELETE
+FROM djqueue_message
+WHERE seq IN (
+    SELECT seq FROM djqueue_message WHERE queue = %s AND state = %s ORDER BY ord, moment, seq LIMIT %s
+);
+DELETE
+FROM djqueue_message
+WHERE seq IN (
+    SELECT seq FROM djqueue_message WHERE queue = %s AND state = %s ORDER BY ord, moment, seq LIMIT %s
+);
+DELETE
+FROM djqueue_message
+WHERE seq IN (
+    SELECT seq FROM djqueue_message WHERE queue = %s AND state = %s ORDER BY ord, moment, seq LIMIT %s
+);
+SELECT name FROM djqueue_lane WHERE queue = %s AND name > %s ORDER BY name LIMIT %s;
+SELECT made, seq, name
+FROM djqueue_ticket
+WHERE queue = %s
+  AND made >= %s
+  AND (made > %s OR seq > %s)
+ORDER BY made, seq LIMIT %s;
+DELETE
+FROM djqueue_message
+WHERE seq IN (
+    SELECT seq
+    FROM djqueue_message
+    WHERE queue = %s
+      AND state IN (:lane)
+    ORDER BY state, ord, moment, seq LIMIT %s
+);
+DELETE
+FROM djqueue_message
+WHERE seq IN (
+    SELECT seq
+    FROM djqueue_message
+    WHERE queue = %s
+      AND state IN (:lane)
+    ORDER BY state, ord, moment, seq LIMIT %s
+);
+SELECT made, seq, name
+FROM djqueue_ticket
+WHERE queue = %s
+  AND made >= %s
+  AND (made > %s OR seq > %s)
+ORDER BY made, seq LIMIT %s;
+INSERT INTO djqueue_ticket (queue, made, name, number, gate)
+SELECT queue, NOW, name, number, ''
+FROM djqueue_lane
+WHERE queue = %s
+  AND (state = 0 OR state >= 16);
+
+
+-- lanes
+
+-- SELECT as in: claim: nothing is there
+SELECT made, seq, name, number, gate FROM djqueue_ticket WHERE queue = %s ORDER BY made LIMIT %s;
+SELECT NOW;
+SELECT name FROM djqueue_lane WHERE queue = %s AND name IN (%s);
+INSERT INTO djqueue_lane (queue, name, number, gate, away, turn, open_at, parked, logs, state, ord, moment)
+VALUES (%s, %s, %s, %s, 0, %s, 0, '', '[]', 1, 0, 0)
+ON CONFLICT (queue, name) DO NOTHING;
+BEGIN;
+DELETE FROM djqueue_ticket WHERE seq < 0;
+-- SELECT as in: claim: from a lane, to which something came
+SELECT seq FROM djqueue_ticket WHERE seq IN (%s);
+DELETE FROM djqueue_ticket WHERE seq IN (%s);
+-- SELECT as in: claim: from a lane, to which something came
+SELECT NOW;
+-- SELECT as in: claim: from a lane, to which something came
+SELECT NOW;
+-- SELECT as in: claim: from a lane, to which something came
+-- WITH as in: claim: from a lane, to which something came
+COMMIT;
+-- SELECT as in: claim: nothing is there
+SELECT seq, name, number, gate, away, turn, open_at, parked, logs, state, ord, moment
+FROM djqueue_lane
+WHERE queue = %s
+  AND name > %s
+ORDER BY name LIMIT %s;
+SELECT state, count(*) FROM djqueue_message WHERE queue = %s AND state IN (:lane) GROUP BY state;
+
+
+-- lane
+
+-- SELECT as in: claim: nothing is there
+SELECT made, seq, name, number, gate FROM djqueue_ticket WHERE queue = %s ORDER BY made LIMIT %s;
+SELECT NOW;
+SELECT name FROM djqueue_lane WHERE queue = %s AND name IN (%s);
+INSERT INTO djqueue_lane (queue, name, number, gate, away, turn, open_at, parked, logs, state, ord, moment)
+VALUES (%s, %s, %s, %s, 0, %s, 0, '', '[]', 1, 0, 0)
+ON CONFLICT (queue, name) DO NOTHING;
+BEGIN;
+DELETE FROM djqueue_ticket WHERE seq < 0;
+-- SELECT as in: claim: from a lane, to which something came
+SELECT seq FROM djqueue_ticket WHERE seq IN (%s);
+DELETE FROM djqueue_ticket WHERE seq IN (%s);
+-- SELECT as in: claim: from a lane, to which something came
+SELECT NOW;
+-- SELECT as in: claim: from a lane, to which something came
+SELECT NOW;
+-- SELECT as in: claim: from a lane, to which something came
+-- WITH as in: claim: from a lane, to which something came
+COMMIT;
+-- SELECT as in: claim: nothing is there
+SELECT seq, name, number, gate, away, turn, open_at, parked, logs, state, ord, moment
+FROM djqueue_lane
+WHERE queue = %s
+  AND name = %s;
+SELECT state, count(*) FROM djqueue_message WHERE queue = %s AND state IN (:lane) GROUP BY state;
+
+
+-- park_lane
+
+-- SELECT as in: claim: nothing is there
+SELECT NOW;
+SELECT name FROM djqueue_lane WHERE queue = %s AND name IN (%s);
+BEGIN;
+DELETE FROM djqueue_ticket WHERE seq < 0;
+-- SELECT as in: claim: from a lane, to which something came
+SELECT NOW;
+SELECT NOW;
+-- SELECT as in: claim: from a lane, to which something came
+-- WITH as in: claim: from a lane, to which something came
+COMMIT;
+
+
+-- open_lane
+
+BEGIN;
+DELETE FROM djqueue_ticket WHERE seq < 0;
+-- SELECT as in: claim: from a lane, to which something came
+SELECT NOW;
+SELECT NOW;
+-- SELECT as in: claim: from a lane, to which something came
+-- WITH as in: claim: from a lane, to which something came
+COMMIT;
+
+
+-- facts: now
+
+SELECT NOW;
+
+
+-- facts: get
+
+SELECT value FROM djqueue_fact WHERE k = %s AND (until IS NULL OR until > NOW);
+
+
+-- facts: get_many
+
+SELECT k, value FROM djqueue_fact WHERE k IN (%s, %s) AND (until IS NULL OR until > NOW);
+
+
+-- facts: put
+
+INSERT INTO djqueue_fact (k, value, until, tally)
+VALUES (%s, %s, NOW + %s, 0)
+ON CONFLICT (k) DO UPDATE SET value = excluded.value, until = excluded.until;
+
+
+-- facts: put_many
+
+INSERT INTO djqueue_fact (k, value, until, tally)
+VALUES (%s, %s, NOW + %s, 0), (%s, %s, NOW + %s, 0)
+ON CONFLICT (k) DO UPDATE SET value = excluded.value, until = excluded.until;
+
+
+-- facts: add
+
+-- INSERT as in: put: once in 60 seconds
+
+
+-- facts: swap
+
+UPDATE djqueue_fact
+SET value = %s, until = NOW + %s
+WHERE k = %s
+  AND value = %s
+  AND (until IS NULL OR until > NOW);
+
+
+-- facts: keep
+
+UPDATE djqueue_fact SET until = NOW + %s WHERE k = %s AND value = %s AND (until IS NULL OR until > NOW);
+
+
+-- facts: drop
+
+DELETE FROM djqueue_fact WHERE k = %s AND (until IS NULL OR until > NOW);
+
+
+-- facts: drop, if it has this value
+
+DELETE FROM djqueue_fact WHERE k = %s AND (until IS NULL OR until > NOW) AND value = %s;
+
+
+-- facts: take of a budget
+
+BEGIN;
+-- INSERT as in: put: debounced, one waits and is postponed
+SELECT value FROM djqueue_fact WHERE k = %s AND (until IS NULL OR until > NOW);
+SELECT NOW;
+-- INSERT as in: put: once in 60 seconds
+COMMIT;
+
+
+-- facts: give back
+
+BEGIN;
+-- INSERT as in: put: debounced, one waits and is postponed
+SELECT value FROM djqueue_fact WHERE k = %s AND (until IS NULL OR until > NOW);
+-- UPDATE as in: facts: swap
+COMMIT;
+
+
+-- facts: prune
+
+DELETE FROM djqueue_fact WHERE k IN (SELECT k FROM djqueue_fact WHERE until <= NOW ORDER BY until LIMIT %s);
+
+
+-- put: with REMEMBER_DONE
+
+BEGIN;
+SELECT id FROM djqueue_message WHERE queue = %s AND id IN (%s, %s);
+SELECT k FROM djqueue_fact WHERE k IN (%s, %s) AND (until IS NULL OR until > NOW);
+-- WITH as in: put: two entries
+SELECT k FROM djqueue_fact WHERE k IN (%s, %s) AND (until IS NULL OR until > NOW);
+COMMIT;
+
+
+-- put: with REMEMBER_DONE, once in 60 seconds
+
+BEGIN;
+SELECT id FROM djqueue_message WHERE queue = %s AND id IN (%s, %s);
+SELECT k FROM djqueue_fact WHERE k IN (%s, %s) AND (until IS NULL OR until > NOW);
+-- INSERT as in: put: once in 60 seconds
+-- INSERT as in: put: once in 60 seconds
+-- WITH as in: put: two entries
+SELECT k FROM djqueue_fact WHERE k IN (%s, %s) AND (until IS NULL OR until > NOW);
+COMMIT;
+
+
+-- claim: with REMEMBER_DONE
+
+-- SELECT as in: claim: nothing is there
+-- UPDATE as in: claim: two are ready
+-- SELECT as in: claim: nothing is there
+SELECT k FROM djqueue_fact WHERE k IN (%s, %s) AND (until IS NULL OR until > NOW);
+
+
+-- complete: with REMEMBER_DONE
+
+BEGIN;
+-- DELETE as in: complete
+-- INSERT as in: complete
+INSERT INTO djqueue_fact (k, value, until, tally)
+VALUES (%s, x'', NOW + %s, %s)
+ON CONFLICT (k) DO UPDATE SET until = excluded.until, tally = excluded.tally;
+INSERT INTO djqueue_fact (k, value, until, tally)
+VALUES (%s, x'', NOW + %s, %s)
+ON CONFLICT (k) DO UPDATE SET until = excluded.until, tally = excluded.tally;
+COMMIT;
+
+
+-- facts: prune, with KEEP_DONE
+
+DELETE FROM djqueue_fact WHERE k IN (SELECT k FROM djqueue_fact WHERE until <= NOW ORDER BY until LIMIT %s);
+SELECT until, tally
+FROM djqueue_fact
+WHERE k >= %s
+  AND k < %s
+ORDER BY until DESC, tally DESC LIMIT 1 OFFSET %s;
