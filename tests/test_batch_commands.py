@@ -656,7 +656,7 @@ class TestRegistration:
 
     def test_a_request_is_one_argument(self, queue):
         with pytest.raises(TypeError, match="a request is one argument"):
-            Notify.command().enqueue(1, 2)
+            Notify.command().enqueue_many([(1, 2)])
 
     @MEMORY
     def test_one_that_writes_neither_perform_nor_handle_is_refused(self):

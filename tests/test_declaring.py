@@ -136,6 +136,32 @@ def test_a_command_pickles_by_name():
     assert pickle.loads(pickle.dumps(bare)) is bare
 
 
+@pytest.mark.parametrize("command", [bare, later, nightly], ids=["function", "async", "periodic"])
+def test_using_returns_a_changed_copy_of_the_same_class(command):
+    copy = command.using(priority=7).using(max_lost=2)
+    assert (type(copy), copy.name, copy.func, copy.inline) == (
+        type(command),
+        command.name,
+        command.func,
+        command.inline,
+    )
+    assert (copy.policy.priority, copy.policy.max_lost) == (7, 2)
+    assert (copy.declared, command.declared) == (command, command)
+    assert command.policy.priority is None
+    assert registry[command.name] is command
+
+
+def test_a_changed_copy_pickles_with_its_options():
+    copy = pickle.loads(pickle.dumps(bare.using(priority=7)))
+    assert (type(copy), copy.declared, copy.policy) == (Command, bare, bare.using(priority=7).policy)
+
+
+def test_a_changed_copy_is_not_registered():
+    with pytest.raises(TypeError, match="bare is declared already: what using"):
+        registry.register(bare.using(priority=7))
+    assert registry[bare.name] is bare
+
+
 @pytest.mark.parametrize(
     ("options", "error", "words"),
     [

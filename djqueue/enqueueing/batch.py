@@ -4,15 +4,15 @@ from __future__ import annotations
 
 import asyncio
 import inspect
-from collections.abc import Callable, Coroutine, Iterable, Sequence
+from collections.abc import Callable, Coroutine, Sequence
 from functools import cached_property
-from typing import Any, ClassVar, Unpack
+from typing import Any, ClassVar, Self, Unpack
 
 from asgiref.sync import async_to_sync, sync_to_async
 from django.core.exceptions import SynchronousOnlyOperation
 
 from djqueue import conf
-from djqueue.enqueueing.command import Bound, Call, Command, named_after, refuse_generator, refuse_nested
+from djqueue.enqueueing.command import Call, Command, named_after, refuse_generator, refuse_nested
 from djqueue.exceptions import InvalidMessage
 from djqueue.flow.limits import MOST, Batch, Route, Throttle, up_to
 from djqueue.messages.failures import text_of
@@ -206,7 +206,7 @@ class BatchCommand:
         :attr:`priorities`, or if they are more than the queue takes in one step; and what :meth:`Command.enqueue`
         raises.
         """
-        return cls.command().send(requests)
+        return cls.command().enqueue(*requests)
 
     @classmethod
     async def aenqueue(cls, *requests: Any) -> list[Result]:
@@ -214,7 +214,7 @@ class BatchCommand:
         return await sync_to_async(cls.enqueue)(*requests)
 
     @classmethod
-    def using(cls, **options: Unpack[CommandOptions]) -> HandlerBound:
+    def using(cls, **options: Unpack[CommandOptions]) -> HandlerCommand:
         """This command with other options: ``Notify.using(delay=30).enqueue(one, two)``."""
         return cls.command().using(**options)
 
@@ -238,13 +238,13 @@ class HandlerCommand(BatchFunction):
         """The classes of its requests, if it says so, by their names."""
         return requested(self.func.__wrapped__)
 
-    def using(self, **options: Unpack[CommandOptions]) -> HandlerBound:
+    def using(self, **options: Unpack[CommandOptions]) -> Self:
         refuse_routed(options, self.policy)
-        return HandlerBound(self, self.policy.using(**options))
+        return super().using(**options)
 
-    def send(self, requests: Iterable[Any], policy: Policy | None = None) -> list[Result]:
+    def enqueue(self, /, *requests: Any) -> list[Result]:
         """As :meth:`BatchCommand.enqueue`."""
-        return self._send([Call((request,)) for request in requests], policy or self.policy)
+        return self.enqueue_many([(request,) for request in requests])
 
     def item(self, args: tuple, kwargs: dict) -> Any:
         """The request that a call carries: itself, or its fields and the name of its class. Raises InvalidMessage."""
@@ -335,23 +335,6 @@ class HandlerCommand(BatchFunction):
                 "__init__ takes travels, and annotations say what it was. Annotate it with what it holds, or use "
                 "codec='pickle'."
             )
-
-
-class HandlerBound(Bound):
-    """A batch command with options of its own; made by :meth:`BatchCommand.using`."""
-
-    def enqueue(self, /, *requests: Any) -> list[Result]:
-        """As :meth:`BatchCommand.enqueue`."""
-        return self.command.send(requests, self.policy)
-
-    async def aenqueue(self, /, *requests: Any) -> list[Result]:
-        """As :meth:`BatchCommand.aenqueue`."""
-        return await sync_to_async(self.enqueue)(*requests)
-
-    def using(self, **options: Unpack[CommandOptions]) -> HandlerBound:
-        """As :meth:`BatchCommand.using`, on top of what this one says."""
-        refuse_routed(options, self.policy)
-        return HandlerBound(self.command, self.policy.using(**options))
 
 
 class _Routed(dict[Route, Policy]):
