@@ -1,6 +1,7 @@
 """Functions and classes become commands, or are refused with a reason."""
 
 import asyncio
+import dataclasses
 import functools
 import importlib
 import pickle
@@ -15,6 +16,7 @@ from djqueue.decorators import crontab, periodic_command, queue_command
 from djqueue.enqueueing.command import Command, PeriodicCommand
 from djqueue.exceptions import EncodeError, InvalidQueueError, MessageTooLarge
 from djqueue.policies.options import OPTIONS, CommandOptions
+from djqueue.policies.policy import Policy
 from djqueue.queues import queues
 from djqueue.registry import registry
 
@@ -249,6 +251,14 @@ def test_a_generator_is_refused(decorate, func):
 
 def test_type_checkers_see_the_options_that_there_are():
     assert CommandOptions.__annotations__.keys() == OPTIONS.keys()
+
+
+def test_the_options_set_the_fields_of_a_policy_and_no_others():
+    told = set().union(*(option.fields for option in OPTIONS.values()))
+    assert told == {field.name for field in dataclasses.fields(Policy) if field.init}
+    known = {name for option in OPTIONS.values() for name in (*option.part_of, *option.requires, option.instead)}
+    assert known - {""} <= OPTIONS.keys()
+    assert {name for option in OPTIONS.values() for name in option.excludes} <= told
 
 
 # ---- arguments

@@ -14,7 +14,7 @@ from django.core.exceptions import SynchronousOnlyOperation
 from djqueue import conf
 from djqueue.enqueueing.command import Call, Command, named_after, refuse_generator, refuse_nested
 from djqueue.exceptions import InvalidMessage
-from djqueue.flow.limits import MOST, Batch, Route, Throttle, up_to
+from djqueue.flow.limits import MOST, Batch, Concurrency, Route, Throttle, up_to
 from djqueue.messages.failures import text_of
 from djqueue.messages.structured import astray, is_structured, plain, requested, typed
 from djqueue.policies.options import OPTIONS, CommandOptions
@@ -98,6 +98,9 @@ def refuse_routed(options: dict[str, Any], declared: Policy | None = None) -> No
     for one in given if isinstance(given, list | tuple) else (given,):
         if isinstance(one, Throttle) and one.key is not None:
             raise ValueError(ROUTE_IS_THE_KEY.format(given=f"Throttle({one.limit}, {one.window:g}, key=…)"))
+    concurrency = options.get("concurrency")
+    if isinstance(concurrency, Concurrency) and concurrency.key is not None:
+        raise ValueError(ROUTE_IS_THE_KEY.format(given=f"Concurrency({concurrency.limit}, key=…)"))
     if all(_said(name, options, declared) for name in ("key", "concurrency")):
         raise ValueError(ROUTE_IS_THE_KEY.format(given="key= of concurrency="))
 
@@ -256,7 +259,7 @@ class HandlerCommand(BatchFunction):
 
     def identity(self, call: Call, policy: Policy) -> tuple[dict[str, object], object]:
         request = self.item(*call)
-        return {"request": plain(request)}, policy.key(request) if policy.key else None
+        return {"request": plain(request)}, policy.guard_key(request) if policy.guard_key else None
 
     def perform(self, items: Sequence[Any], lane: str, binding: Binding) -> Any:
         return binding.bind((self.name, lane), self.handler.create, self.policy.lingers).perform(*items)

@@ -22,6 +22,7 @@ from djqueue.utils import as_asked, takes
 
 P = ParamSpec("P")
 R = TypeVar("R")
+C = TypeVar("C", bound="Command")
 
 ELSEWHERE = {
     "later": ": call it, or use .enqueue(...); .later(...) is for functions of a Deferrable.",
@@ -121,11 +122,12 @@ class Command(Generic[P, R]):
         return self.func(*args, **kwargs)
 
     def identity(self, call: Call, policy: Policy) -> tuple[dict[str, object], object]:
-        """The arguments of a call by name, defaults too, and what the option ``key`` makes of them."""
+        """The arguments of a call by name, defaults too, and what their key makes of them, if there is one."""
         bound = self._signature.bind(*call.args, **call.kwargs)
         bound.apply_defaults()
-        args, kwargs = self.as_asked(policy.key, call) if policy.key else call
-        return bound.arguments, policy.key(*args, **kwargs) if policy.key else None
+        key = policy.guard_key
+        args, kwargs = self.as_asked(key, call) if key else call
+        return bound.arguments, key(*args, **kwargs) if key else None
 
     def as_asked(self, func: object, call: tuple[tuple, dict]) -> tuple[tuple, dict]:
         """The arguments of a call as a function of them takes them: as they came, or all by name."""
@@ -186,7 +188,7 @@ class Command(Generic[P, R]):
             raise TypeError(f"{self.name}: {error}") from None
 
 
-def with_policy(command: Command[P, R], policy: Policy) -> Command[P, R]:
+def with_policy(command: C, policy: Policy) -> C:
     """A copy of a command with these options, unchecked; pickles refer to this function."""
     changed = object.__new__(type(command))
     changed.__dict__.update(command.__dict__, policy=policy)
