@@ -12,7 +12,9 @@ _HOMES = {
     "Batch": "djqueue.flow.limits",
     "BatchCommand": "djqueue.enqueueing.batch",
     "CommandFailed": "djqueue.exceptions",
+    "Concurrency": "djqueue.flow.limits",
     "Consumer": "djqueue.consumer",
+    "Debounce": "djqueue.flow.limits",
     "Deferrable": "djqueue.deferrable",
     "Discard": "djqueue.exceptions",
     "Fail": "djqueue.exceptions",
@@ -28,6 +30,7 @@ _HOMES = {
     "Throttle": "djqueue.flow.limits",
     "Throttled": "djqueue.exceptions",
     "TimeLimitExceeded": "djqueue.exceptions",
+    "Unique": "djqueue.flow.limits",
     "autodiscover": "djqueue.registry",
     "clear_event_consumers": "djqueue.messages.metadata",
     "clear_metadata_producer_consumers": "djqueue.messages.metadata",
@@ -46,7 +49,9 @@ __all__ = [
     "Batch",
     "BatchCommand",
     "CommandFailed",
+    "Concurrency",
     "Consumer",
+    "Debounce",
     "Deferrable",
     "Discard",
     "Fail",
@@ -62,6 +67,7 @@ __all__ = [
     "Throttle",
     "Throttled",
     "TimeLimitExceeded",
+    "Unique",
     "autodiscover",
     "clear_event_consumers",
     "clear_metadata_producer_consumers",
@@ -91,7 +97,7 @@ if TYPE_CHECKING:
         Throttled,
         TimeLimitExceeded,
     )
-    from djqueue.flow.limits import Batch, Route, Throttle
+    from djqueue.flow.limits import Batch, Concurrency, Debounce, Route, Throttle, Unique
     from djqueue.messages.metadata import (
         MetadataProducerConsumer,
         clear_event_consumers,

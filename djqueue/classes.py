@@ -11,7 +11,7 @@ from django.conf import settings
 from django.utils import timezone
 
 from djqueue.backends.base import BaseQueue
-from djqueue.enqueueing.command import Bound, Command, PeriodicCommand, named_after, refuse_generator, refuse_nested
+from djqueue.enqueueing.command import Command, PeriodicCommand, named_after, refuse_generator, refuse_nested
 from djqueue.policies.options import CommandOptions
 from djqueue.policies.policy import Policy
 from djqueue.queues import queues
@@ -160,7 +160,7 @@ class Invoker:
 def _instead(command: object) -> str:
     if isinstance(command, type) and issubclass(command, QueueCommand):
         return f"the class itself: make an object of it, {command.__name__}(data)."
-    if isinstance(command, Command | Bound):
+    if isinstance(command, Command):
         return "the command of a function: call it, or use its .enqueue()."
     return f"{command!r}."
 

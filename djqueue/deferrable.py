@@ -3,12 +3,12 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable
-from typing import Any, ParamSpec, TypeVar, overload
+from typing import Any, ParamSpec, Self, TypeVar, overload
 
 from djqueue import conf, signals
 from djqueue.backends.base import BaseQueue, Lease
 from djqueue.decorators import declare
-from djqueue.enqueueing.command import Bound, Command
+from djqueue.enqueueing.command import Command
 from djqueue.messages.metadata import (
     MetadataProducerConsumer,
     clear_event_consumers,
@@ -36,21 +36,9 @@ class DeferrableCommand(Command[P, R]):
         """Send one call to the queue. Raises what :meth:`Command.enqueue` raises."""
         return self.enqueue(*args, **kwargs)
 
-    def using(self, **options: Any) -> DeferrableBound[P, R]:
-        """This function with other options, under their old names too: ``func.using(delay_seconds=3).later(...)``."""
-        return DeferrableBound(self, self.policy.using(**_translated(options)))
-
-
-class DeferrableBound(Bound[P, R]):
-    """A deferrable function with options of its own."""
-
-    def later(self, /, *args: P.args, **kwargs: P.kwargs) -> Result:
-        """As :meth:`DeferrableCommand.later`."""
-        return self.enqueue(*args, **kwargs)
-
-    def using(self, **options: Any) -> DeferrableBound[P, R]:
-        """As :meth:`DeferrableCommand.using`, on top of what this one says."""
-        return DeferrableBound(self.command, self.policy.using(**_translated(options)))
+    def using(self, **options: Any) -> Self:
+        """A copy with other options, under their old names too: ``func.using(delay_seconds=3).later(...)``."""
+        return super().using(**_translated(options))
 
 
 class Deferrable:

@@ -23,6 +23,7 @@ class Command(Protocol):
     policy: Policy
     rule: Rule | None
     batched: bool
+    declared: Command
 
 
 class Registry:
@@ -34,8 +35,11 @@ class Registry:
     def register(self, command: Command) -> None:
         """Add a command. Executing a module again replaces its commands.
 
-        Raises QueueError for two of one name, and for two that mean different throttles by one name.
+        Raises QueueError for two of one name, and for two that mean different throttles by one name; TypeError for a
+        copy that ``using()`` made.
         """
+        if command.declared is not command:
+            raise TypeError(f"{command.name} is declared already: what using() returns is a copy of it for calls.")
         known = self._commands.get(command.name)
         if known is not None and _both_stand(known.func, command.func):
             raise QueueError(

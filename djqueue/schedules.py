@@ -19,7 +19,7 @@ from asgiref.sync import sync_to_async
 from django.utils import timezone
 
 from djqueue.backends.base import BaseQueue, Entry
-from djqueue.enqueueing.command import Bound, Call, Command
+from djqueue.enqueueing.command import Call, Command
 from djqueue.enqueueing.producer import encoded, refuse_what_it_cannot
 from djqueue.exceptions import NotSupported, QueueError
 from djqueue.messages.envelope import Envelope, Message
@@ -38,7 +38,7 @@ __all__ = ["Schedule", "aadd", "add", "alist", "aremove", "list", "remove"]
 
 LONGEST_NAME = 150
 
-AnyCommand = Command | Bound | type | str
+AnyCommand = Command | type | str
 
 
 def add(
@@ -102,11 +102,9 @@ def _meant(command: AnyCommand) -> tuple[Command, Policy]:
         command = registry[command]
     elif isinstance(command, type):
         command = registry[f"{command.__module__}.{command.__qualname__}"]
-    if isinstance(command, Bound):
-        return command.command, command.policy
     if not isinstance(command, Command):
         raise TypeError(f"{command!r} is no command: give one, with using(...) or without, or its name.")
-    return command, command.policy
+    return command.declared, command.policy
 
 
 def _begin(start: datetime | None, now: datetime) -> datetime:

@@ -54,6 +54,20 @@ def whole(value: object, name: str, *, least: int) -> int:
     return value
 
 
+def flag(value: object, name: str) -> bool:
+    """True or False. Raises TypeError that names the argument."""
+    if not isinstance(value, bool):
+        raise TypeError(f"{name} is {value!r}: give True or False.")
+    return value
+
+
+def function(value: object, name: str) -> Callable[..., Any] | None:
+    """A function, or None. Raises TypeError that names the argument."""
+    if value is not None and not callable(value):
+        raise TypeError(f"{name} is {value!r}: give a function.")
+    return value
+
+
 def priority(value: object, name: str = "priority") -> int:
     """A priority. Raises TypeError or ValueError that names the argument."""
     if isinstance(value, bool) or not isinstance(value, int):

@@ -15,8 +15,9 @@ from uuid import UUID
 import pytest
 from django.core.exceptions import SynchronousOnlyOperation
 
-from djqueue import Batch, BatchCommand, Consumer, PartialFailure, Route, Throttle, current_batch, signals
+from djqueue import Batch, BatchCommand, Concurrency, Consumer, PartialFailure, Route, Throttle, current_batch, signals
 from djqueue.decorators import queue_command
+from djqueue.flow import limits
 from djqueue.queues import queues
 from djqueue.testing import eventually, memory_queues, run_due
 from tests.backends import FULL
@@ -655,7 +656,7 @@ class TestRegistration:
 
     def test_a_request_is_one_argument(self, queue):
         with pytest.raises(TypeError, match="a request is one argument"):
-            Notify.command().enqueue(1, 2)
+            Notify.command().enqueue_many([(1, 2)])
 
     @MEMORY
     def test_one_that_writes_neither_perform_nor_handle_is_refused(self):
@@ -712,7 +713,10 @@ class TestRegistration:
             Notify.using(**keyed)
         with pytest.raises(ValueError, match=r"key= of concurrency=: route\(\) is the key"):
             Notify.using(concurrency=2).using(key=len)
+        with pytest.raises(ValueError, match=r"Concurrency\(2, key=…\): route\(\) is the key"):
+            Notify.using(concurrency=Concurrency(2, key=len))
         declare(options={"throttle": Throttle(1, 60), "concurrency": 2})
+        declare(options={"unique": limits.Unique(key=len), "concurrency": Concurrency(2)})
 
     def test_a_nested_class_is_refused(self):
         with pytest.raises(TypeError, match="class of a module"):

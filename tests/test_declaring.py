@@ -1,6 +1,7 @@
 """Functions and classes become commands, or are refused with a reason."""
 
 import asyncio
+import dataclasses
 import functools
 import importlib
 import pickle
@@ -15,6 +16,7 @@ from djqueue.decorators import crontab, periodic_command, queue_command
 from djqueue.enqueueing.command import Command, PeriodicCommand
 from djqueue.exceptions import EncodeError, InvalidQueueError, MessageTooLarge
 from djqueue.policies.options import OPTIONS, CommandOptions
+from djqueue.policies.policy import Policy
 from djqueue.queues import queues
 from djqueue.registry import registry
 
@@ -136,6 +138,32 @@ def test_a_command_pickles_by_name():
     assert pickle.loads(pickle.dumps(bare)) is bare
 
 
+@pytest.mark.parametrize("command", [bare, later, nightly], ids=["function", "async", "periodic"])
+def test_using_returns_a_changed_copy_of_the_same_class(command):
+    copy = command.using(priority=7).using(max_lost=2)
+    assert (type(copy), copy.name, copy.func, copy.inline) == (
+        type(command),
+        command.name,
+        command.func,
+        command.inline,
+    )
+    assert (copy.policy.priority, copy.policy.max_lost) == (7, 2)
+    assert (copy.declared, command.declared) == (command, command)
+    assert command.policy.priority is None
+    assert registry[command.name] is command
+
+
+def test_a_changed_copy_pickles_with_its_options():
+    copy = pickle.loads(pickle.dumps(bare.using(priority=7)))
+    assert (type(copy), copy.declared, copy.policy) == (Command, bare, bare.using(priority=7).policy)
+
+
+def test_a_changed_copy_is_not_registered():
+    with pytest.raises(TypeError, match="bare is declared already: what using"):
+        registry.register(bare.using(priority=7))
+    assert registry[bare.name] is bare
+
+
 @pytest.mark.parametrize(
     ("options", "error", "words"),
     [
@@ -223,6 +251,14 @@ def test_a_generator_is_refused(decorate, func):
 
 def test_type_checkers_see_the_options_that_there_are():
     assert CommandOptions.__annotations__.keys() == OPTIONS.keys()
+
+
+def test_the_options_set_the_fields_of_a_policy_and_no_others():
+    told = set().union(*(option.fields for option in OPTIONS.values()))
+    assert told == {field.name for field in dataclasses.fields(Policy) if field.init}
+    known = {name for option in OPTIONS.values() for name in (*option.part_of, *option.requires, option.instead)}
+    assert known - {""} <= OPTIONS.keys()
+    assert {name for option in OPTIONS.values() for name in option.excludes} <= told
 
 
 # ---- arguments

@@ -5,8 +5,9 @@ from datetime import UTC, datetime, timedelta
 
 import pytest
 
-from djqueue import Backoff
-from djqueue.backends.base import Debounce, Entry, Guard, Unique
+from djqueue import Backoff, Concurrency, Debounce, Unique
+from djqueue.backends import guards
+from djqueue.backends.base import Entry
 from djqueue.decorators import queue_command
 from djqueue.exceptions import NotSupported
 from djqueue.messages.failures import notes
@@ -79,6 +80,14 @@ def ask_debounce():
 @queue_command
 def plain(number=0):
     return number
+
+
+@queue_command(
+    unique=Unique(key=lambda document, tenant: document),
+    concurrency=Concurrency(2, key=lambda document, tenant: tenant),
+)
+def publish(document, tenant):
+    raise NotImplementedError
 
 
 @queue_command(delay=ask_delay, ttl=ask_ttl)
@@ -246,6 +255,124 @@ def test_a_backoff_that_makes_no_waits_is_refused(fields):
         Backoff(**fields)
 
 
+# ---- as values
+
+
+def second(*args):
+    raise NotImplementedError
+
+
+VALUES = [
+    ({"unique": Unique()}, {"unique": True}),
+    ({"unique": Unique("finished")}, {"unique": "running"}),
+    ({"unique": Unique("started")}, {"unique": "queued"}),
+    ({"unique": Unique(timedelta(minutes=1))}, {"unique": 60}),
+    ({"concurrency": Concurrency(3)}, {"concurrency": 3}),
+    ({"debounce": Debounce(5)}, {"debounce": 5}),
+    ({"debounce": Debounce(ask_debounce)}, {"debounce": ask_debounce}),
+    (
+        {"debounce": Debounce(timedelta(seconds=5), extend=True, max_wait=9, merge=first, always_delay=True)},
+        {"debounce": 5, "extend": True, "max_wait": 9, "merge": first, "always_delay": True},
+    ),
+]
+
+
+@pytest.mark.parametrize(("value", "options"), VALUES)
+def test_a_value_is_the_same_as_the_options_that_it_stands_for(value, options):
+    assert declared(**value) == declared(**options)
+    assert declared().using(**value) == declared(**options)
+
+
+@pytest.mark.parametrize(
+    ("make", "error", "words"),
+    [
+        (lambda: Unique("queued"), ValueError, r"Unique\(until='queued'\): give 'started', 'finished', or a time"),
+        (lambda: Unique(0), ValueError, r"Unique\(until=…\) is 0"),
+        (lambda: Unique(True), TypeError, r"Unique\(until=…\) is True"),
+        (lambda: Unique(key="document"), TypeError, r"Unique\(key=…\) is 'document': give a function"),
+        (lambda: Concurrency(0), ValueError, r"Concurrency\(limit=…\) is 0"),
+        (lambda: Concurrency(3, key=3), TypeError, r"Concurrency\(key=…\) is 3"),
+        (lambda: Debounce("5"), TypeError, r"Debounce\(seconds=…\) is '5'"),
+        (lambda: Debounce(5, extend=1), TypeError, r"Debounce\(extend=…\) is 1"),
+        (lambda: Debounce(5, always_delay="yes"), TypeError, r"Debounce\(always_delay=…\) is 'yes'"),
+        (lambda: Debounce(5, max_wait=-1), ValueError, r"Debounce\(max_wait=…\) is -1"),
+        (lambda: Debounce(5, merge="collect"), TypeError, r"Debounce\(merge=…\) is 'collect'"),
+        (lambda: Debounce(5, key=1), TypeError, r"Debounce\(key=…\) is 1"),
+    ],
+)
+def test_a_value_that_makes_no_sense_is_refused_with_the_name_of_its_argument(make, error, words):
+    with pytest.raises(error, match=words):
+        make()
+
+
+@pytest.mark.parametrize(
+    ("options", "reason"),
+    [
+        ({"unique": Unique(key=first), "key": second}, "key is for .* no key of their own"),
+        ({"debounce": Debounce(5, key=first), "key": second}, "key is for .* no key of their own"),
+        (
+            {"unique": Unique(key=first), "concurrency": Concurrency(2, key=first), "key": second},
+            "key is for .* no key of their own",
+        ),
+        ({"debounce": Debounce(5), "extend": True}, "extend is an argument of Debounce: give it there"),
+        ({"debounce": Debounce(5, max_wait=9)}, "max_wait bounds extend"),
+        ({"debounce": Debounce(5), "unique": Unique()}, "debounce and unique exclude"),
+        ({"concurrency": Concurrency(2, key=first), "shard": second}, "say different keys for it"),
+    ],
+)
+def test_what_a_value_cannot_be_together_with(options, reason):
+    with pytest.raises(ValueError, match=reason):
+        queue_command(**options)
+    with pytest.raises(ValueError, match=reason):
+        plain.using(**options)
+
+
+def test_key_is_for_what_has_no_key_of_its_own():
+    policy = declared(unique=Unique(key=first), concurrency=3, key=second)
+    assert (policy.guard_key, policy.plan.key) == (first, second)
+    policy = declared(unique=True, concurrency=Concurrency(3, key=first), key=second)
+    assert (policy.guard_key, policy.plan.key) == (second, first)
+    policy = declared(unique=Unique(key=first), concurrency=3)
+    assert (policy.guard_key, policy.plan.key) == (first, None)
+    policy = declared(unique=True, key=second).using(unique=Unique(key=first))
+    assert policy.guard_key is first
+
+
+def test_a_short_form_changes_one_thing_of_a_value_and_none_takes_back_all():
+    policy = declared(debounce=Debounce(5, extend=True, key=first), concurrency=Concurrency(3, key=second))
+    assert policy.using(debounce=2, concurrency=4).debounce_key is first
+    assert policy.using(debounce=2).extend
+    assert policy.using(concurrency=4).plan.key is second
+    assert policy.using(debounce=Debounce(2)) == policy.using(debounce=None).using(debounce=2)
+    assert policy.using(debounce=None, concurrency=None) == declared()
+    assert declared(unique=Unique(key=first)).using(unique=False) == declared()
+
+
+@MEMORY
+def test_unique_and_concurrency_have_keys_of_their_own(queue):
+    """Unique by document, two at once for each tenant."""
+    handles = [publish(document, tenant) for document, tenant in ((1, "a"), (1, "a"), (2, "a"), (3, "a"), (4, "b"))]
+    assert [handle.enqueued for handle in handles] == [True, False, True, True, True]
+    taken = queue.claim(10)
+    assert {lease.entry.lane.rpartition(":")[2]: lease.entry.id for lease in taken}.keys() == {"a", "b"}
+    assert len(taken) == 3
+    held = {lease.entry.id for lease in taken}
+    assert handles[3].id not in held
+    queue.complete(taken)
+    assert [lease.entry.id for lease in queue.claim(10)] == [handles[3].id]
+    assert publish(1, "c").enqueued
+
+
+@MEMORY
+def test_a_debounce_value_works_as_its_options_do(queue):
+    value = plain.using(debounce=Debounce(60, key=lambda number: "one"))
+    options = plain.using(debounce=60, key=lambda number: "other")
+    for often in (value, options):
+        assert [often(number).enqueued for number in (1, 2, 3)] == [True, True, False]
+    bound = listed.using(debounce=Debounce(lambda: 5))
+    assert [bound(1).enqueued for _ in range(3)] == [True, True, False]
+
+
 # ---- together
 
 CONTRARY = [
@@ -291,7 +418,8 @@ def test_a_batch_is_its_own_run():
 
 def test_every_contradiction_is_tried_here():
     tried = [words for _, words in [*CONTRARY, IN_A_BATCH]]
-    assert [reason for _, reason in CONTRADICTIONS if not any(words in reason for words in tried)] == []
+    reasons = [reason for rules in CONTRADICTIONS.values() for _, reason in rules]
+    assert [reason for reason in reasons if not any(words in reason for words in tried)] == []
 
 
 @pytest.mark.parametrize(
@@ -566,10 +694,10 @@ def test_the_guard_is_what_the_options_say():
         return declared(**options).guard("app.f", {"a": 1}, None)
 
     assert guard(unique=True).running and not guard(unique="queued").running
-    assert isinstance(guard(unique=5), Guard) and isinstance(guard(unique=True), Unique)
+    assert isinstance(guard(unique=5), guards.Guard) and isinstance(guard(unique=True), guards.Unique)
     assert guard(unique=5).ttl == 5.0
     one = guard(debounce=2)
-    assert isinstance(one, Debounce)
+    assert isinstance(one, guards.Debounce)
     assert (one.window, one.always_delay, one.extend) == (2.0, False, False)
     assert guard(debounce=2, extend=True).max_wait == 20.0
     assert guard(debounce=2, extend=True, max_wait=3).max_wait == 3.0

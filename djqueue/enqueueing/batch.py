@@ -4,17 +4,17 @@ from __future__ import annotations
 
 import asyncio
 import inspect
-from collections.abc import Callable, Coroutine, Iterable, Sequence
+from collections.abc import Callable, Coroutine, Sequence
 from functools import cached_property
-from typing import Any, ClassVar, Unpack
+from typing import Any, ClassVar, Self, Unpack
 
 from asgiref.sync import async_to_sync, sync_to_async
 from django.core.exceptions import SynchronousOnlyOperation
 
 from djqueue import conf
-from djqueue.enqueueing.command import Bound, Call, Command, named_after, refuse_generator, refuse_nested
+from djqueue.enqueueing.command import Call, Command, named_after, refuse_generator, refuse_nested
 from djqueue.exceptions import InvalidMessage
-from djqueue.flow.limits import MOST, Batch, Route, Throttle, up_to
+from djqueue.flow.limits import MOST, Batch, Concurrency, Route, Throttle, up_to
 from djqueue.messages.failures import text_of
 from djqueue.messages.structured import is_same, is_structured, plain, requested, typed
 from djqueue.policies.options import OPTIONS, CommandOptions
@@ -98,6 +98,9 @@ def refuse_routed(options: dict[str, Any], declared: Policy | None = None) -> No
     for one in given if isinstance(given, list | tuple) else (given,):
         if isinstance(one, Throttle) and one.key is not None:
             raise ValueError(ROUTE_IS_THE_KEY.format(given=f"Throttle({one.limit}, {one.window:g}, key=…)"))
+    concurrency = options.get("concurrency")
+    if isinstance(concurrency, Concurrency) and concurrency.key is not None:
+        raise ValueError(ROUTE_IS_THE_KEY.format(given=f"Concurrency({concurrency.limit}, key=…)"))
     if all(_said(name, options, declared) for name in ("key", "concurrency")):
         raise ValueError(ROUTE_IS_THE_KEY.format(given="key= of concurrency="))
 
@@ -206,7 +209,7 @@ class BatchCommand:
         :attr:`priorities`, or if they are more than the queue takes in one step; and what :meth:`Command.enqueue`
         raises.
         """
-        return cls.command().send(requests)
+        return cls.command().enqueue(*requests)
 
     @classmethod
     async def aenqueue(cls, *requests: Any) -> list[Result]:
@@ -214,7 +217,7 @@ class BatchCommand:
         return await sync_to_async(cls.enqueue)(*requests)
 
     @classmethod
-    def using(cls, **options: Unpack[CommandOptions]) -> HandlerBound:
+    def using(cls, **options: Unpack[CommandOptions]) -> HandlerCommand:
         """This command with other options: ``Notify.using(delay=30).enqueue(one, two)``."""
         return cls.command().using(**options)
 
@@ -238,13 +241,13 @@ class HandlerCommand(BatchFunction):
         """The classes of its requests, if it says so, by their names."""
         return requested(self.func.__wrapped__)
 
-    def using(self, **options: Unpack[CommandOptions]) -> HandlerBound:
+    def using(self, **options: Unpack[CommandOptions]) -> Self:
         refuse_routed(options, self.policy)
-        return HandlerBound(self, self.policy.using(**options))
+        return super().using(**options)
 
-    def send(self, requests: Iterable[Any], policy: Policy | None = None) -> list[Result]:
+    def enqueue(self, /, *requests: Any) -> list[Result]:
         """As :meth:`BatchCommand.enqueue`."""
-        return self._send([Call((request,)) for request in requests], policy or self.policy)
+        return self.enqueue_many([(request,) for request in requests])
 
     def item(self, args: tuple, kwargs: dict) -> Any:
         """The request that a call carries: itself, or its fields and the name of its class. Raises InvalidMessage."""
@@ -256,7 +259,7 @@ class HandlerCommand(BatchFunction):
 
     def identity(self, call: Call, policy: Policy) -> tuple[dict[str, object], object]:
         request = self.item(*call)
-        return {"request": plain(request)}, policy.key(request) if policy.key else None
+        return {"request": plain(request)}, policy.guard_key(request) if policy.guard_key else None
 
     def perform(self, items: Sequence[Any], lane: str, binding: Binding) -> Any:
         return binding.bind((self.name, lane), self.handler.create, self.policy.lingers).perform(*items)
@@ -335,23 +338,6 @@ class HandlerCommand(BatchFunction):
                 "__init__ takes travels, and annotations say what it was. Annotate it with what it holds, or use "
                 "codec='pickle'."
             )
-
-
-class HandlerBound(Bound):
-    """A batch command with options of its own; made by :meth:`BatchCommand.using`."""
-
-    def enqueue(self, /, *requests: Any) -> list[Result]:
-        """As :meth:`BatchCommand.enqueue`."""
-        return self.command.send(requests, self.policy)
-
-    async def aenqueue(self, /, *requests: Any) -> list[Result]:
-        """As :meth:`BatchCommand.aenqueue`."""
-        return await sync_to_async(self.enqueue)(*requests)
-
-    def using(self, **options: Unpack[CommandOptions]) -> HandlerBound:
-        """As :meth:`BatchCommand.using`, on top of what this one says."""
-        refuse_routed(options, self.policy)
-        return HandlerBound(self.command, self.policy.using(**options))
 
 
 class _Routed(dict[Route, Policy]):

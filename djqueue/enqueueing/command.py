@@ -5,7 +5,7 @@ from __future__ import annotations
 import inspect
 from collections.abc import Callable, Iterable
 from datetime import datetime
-from typing import Any, Generic, ParamSpec, TypeVar, Unpack
+from typing import Any, Generic, ParamSpec, Self, TypeVar, Unpack
 
 from asgiref.sync import sync_to_async
 from django.core.exceptions import SynchronousOnlyOperation
@@ -22,6 +22,7 @@ from djqueue.utils import as_asked, takes
 
 P = ParamSpec("P")
 R = TypeVar("R")
+C = TypeVar("C", bound="Command")
 
 ELSEWHERE = {
     "later": ": call it, or use .enqueue(...); .later(...) is for functions of a Deferrable.",
@@ -52,6 +53,8 @@ class Command(Generic[P, R]):
     def __init__(self, func: Callable[P, R], policy: Policy):
         self.func = func
         self.policy = policy
+        self.declared = self
+        """The command as it is declared: of a copy that :meth:`using` made, the one in the registry."""
         self.name = f"{func.__module__}.{func.__qualname__}"
         self._refuse_strange(policy)
         self.is_async = inspect.iscoroutinefunction(func)
@@ -68,7 +71,10 @@ class Command(Generic[P, R]):
         raise AttributeError(f"{type(self).__name__!r} object has no attribute {name!r}{hint}", name=name, obj=self)
 
     def __reduce__(self) -> tuple:
-        return registered, (self.name,)  # commands travel by name, never by value
+        """Commands travel by name, never by value; a changed copy takes its options along."""
+        if self.declared is self:
+            return registered, (self.name,)
+        return with_policy, (self.declared, self.policy)
 
     def __call__(self, /, *args: P.args, **kwargs: P.kwargs) -> Result:
         return self.call(*args, **kwargs) if self.inline else self.enqueue(*args, **kwargs)
@@ -79,7 +85,7 @@ class Command(Generic[P, R]):
         Raises TypeError if the arguments do not fit the signature or cannot be encoded, MessageTooLarge, QueueFull, or
         whatever the store's client raises if the store is out of reach.
         """
-        return self._send([Call(args, kwargs)], self.policy)[0]
+        return self.declared._send([Call(args, kwargs)], self.policy)[0]
 
     async def aenqueue(self, /, *args: P.args, **kwargs: P.kwargs) -> Result:
         """:meth:`enqueue` for async code."""
@@ -91,26 +97,37 @@ class Command(Generic[P, R]):
         On the database all are sent or none. Elsewhere an error of the store may come after the first thousands have
         been sent.
         """
-        return self._send([Call.of(given) for given in calls], self.policy)
+        return self.declared._send([Call.of(given) for given in calls], self.policy)
 
     async def aenqueue_many(self, calls: Iterable[tuple | dict | Call]) -> list[Result]:
         """:meth:`enqueue_many` for async code."""
         return await sync_to_async(self.enqueue_many)(calls)
 
-    def using(self, **options: Unpack[CommandOptions]) -> Bound[P, R]:
-        """This command with other options: ``send.using(delay=30, queue_name="slow").enqueue(...)``."""
-        return Bound(self, self.policy.using(**options))
+    def using(self, **options: Unpack[CommandOptions]) -> Self:
+        """A copy of this command with other options: ``send.using(delay=30, queue_name="slow").enqueue(...)``.
+
+        Raises TypeError or ValueError that names the option, QueueError for another throttle of a name that is taken.
+        """
+        policy = self.policy.using(**options)
+        declared = self.declared.policy
+        policy.carried(declared)  # so that what cannot travel is refused here
+        if policy.linger != declared.linger:
+            raise ValueError(f"{self.name}: {LINGERS}")
+        if policy.throttle != declared.throttle:
+            registry.refuse_another_throttle(f"using() of {self.name}", policy)
+        return with_policy(self, policy)
 
     def call(self, /, *args: P.args, **kwargs: P.kwargs) -> R:
         """Run it here, now; returns what it returns: a coroutine to be awaited if it is async."""
         return self.func(*args, **kwargs)
 
     def identity(self, call: Call, policy: Policy) -> tuple[dict[str, object], object]:
-        """The arguments of a call by name, defaults too, and what the option ``key`` makes of them."""
+        """The arguments of a call by name, defaults too, and what their key makes of them, if there is one."""
         bound = self._signature.bind(*call.args, **call.kwargs)
         bound.apply_defaults()
-        args, kwargs = self.as_asked(policy.key, call) if policy.key else call
-        return bound.arguments, policy.key(*args, **kwargs) if policy.key else None
+        key = policy.guard_key
+        args, kwargs = self.as_asked(key, call) if key else call
+        return bound.arguments, key(*args, **kwargs) if key else None
 
     def as_asked(self, func: object, call: tuple[tuple, dict]) -> tuple[tuple, dict]:
         """The arguments of a call as a function of them takes them: as they came, or all by name."""
@@ -171,44 +188,11 @@ class Command(Generic[P, R]):
             raise TypeError(f"{self.name}: {error}") from None
 
 
-class Bound(Generic[P, R]):
-    """A command with options of its own; made by :meth:`Command.using`."""
-
-    def __init__(self, command: Command[P, R], policy: Policy):
-        policy.carried(command.policy)  # so that what cannot travel is refused here
-        if policy.linger != command.policy.linger:
-            raise ValueError(f"{command.name}: {LINGERS}")
-        if policy.throttle != command.policy.throttle:
-            registry.refuse_another_throttle(f"using() of {command.name}", policy)
-        self.command = command
-        self.policy = policy
-
-    def __call__(self, /, *args: P.args, **kwargs: P.kwargs) -> Result:
-        return self.call(*args, **kwargs) if self.command.inline else self.enqueue(*args, **kwargs)
-
-    def enqueue(self, /, *args: P.args, **kwargs: P.kwargs) -> Result:
-        """As :meth:`Command.enqueue`."""
-        return self.command._send([Call(args, kwargs)], self.policy)[0]
-
-    async def aenqueue(self, /, *args: P.args, **kwargs: P.kwargs) -> Result:
-        """As :meth:`Command.aenqueue`."""
-        return await sync_to_async(self.enqueue)(*args, **kwargs)
-
-    def enqueue_many(self, calls: Iterable[tuple | dict | Call]) -> list[Result]:
-        """As :meth:`Command.enqueue_many`."""
-        return self.command._send([Call.of(given) for given in calls], self.policy)
-
-    async def aenqueue_many(self, calls: Iterable[tuple | dict | Call]) -> list[Result]:
-        """As :meth:`Command.aenqueue_many`."""
-        return await sync_to_async(self.enqueue_many)(calls)
-
-    def using(self, **options: Unpack[CommandOptions]) -> Bound[P, R]:
-        """As :meth:`Command.using`, on top of what this one says."""
-        return Bound(self.command, self.policy.using(**options))
-
-    def call(self, /, *args: P.args, **kwargs: P.kwargs) -> R:
-        """As :meth:`Command.call`."""
-        return self.command.call(*args, **kwargs)
+def with_policy(command: C, policy: Policy) -> C:
+    """A copy of a command with these options, unchecked; pickles refer to this function."""
+    changed = object.__new__(type(command))
+    changed.__dict__.update(command.__dict__, policy=policy)
+    return changed
 
 
 class PeriodicCommand(Command[P, R]):

@@ -1,4 +1,4 @@
-"""The limits that users give to a command: Throttle and Batch, and the Route of a request."""
+"""The values that users give to a command: Unique, Debounce, Concurrency, Throttle, Batch; and where a request goes."""
 
 from __future__ import annotations
 
@@ -6,18 +6,85 @@ import re
 from collections.abc import Callable
 from dataclasses import KW_ONLY, dataclass, field
 from datetime import timedelta
-from typing import Any
+from typing import Any, Literal
 
 from djqueue import conf
 from djqueue.flow.windows import Window, of_starts
+from djqueue.utils import flag, function, seconds, whole
 from djqueue.utils import priority as checked_priority
-from djqueue.utils import seconds, whole
 
 USUAL_RUN = 32
 """Entries of a shard that one worker is given at once, unless the option ``run`` says otherwise."""
 MOST = 1000
 """Entries that may be handed to one worker at once, at most."""
 _NAME = re.compile(r"[^\s:*\x00-\x1f]{1,64}")
+
+
+@dataclass(frozen=True, slots=True)
+class Unique:
+    """A call is refused ``until`` an equal one has ``"started"`` or ``"finished"``, or for a time from the first on.
+
+    A time is in seconds or a timedelta. Calls for which ``key``, a function of the arguments, returns the same are
+    equal; without it, calls with the same arguments. Raises TypeError or ValueError that names the argument.
+    """
+
+    until: Literal["started", "finished"] | float | timedelta = "finished"
+    _: KW_ONLY
+    key: Callable[..., Any] | None = None
+
+    def __post_init__(self) -> None:
+        if not isinstance(self.until, str):
+            object.__setattr__(self, "until", seconds(self.until, "Unique(until=…)", least=0.001))
+        elif self.until not in ("started", "finished"):
+            raise ValueError(f"Unique(until={self.until!r}): give 'started', 'finished', or a time.")
+        function(self.key, "Unique(key=…)")
+
+
+@dataclass(frozen=True, slots=True)
+class Debounce:
+    """Equal calls fall due at most once in ``seconds`` (or a timedelta, or a function of no arguments that says so).
+
+    The first of them is due at once, unless ``always_delay``. With ``extend`` each call postpones the one that waits,
+    for up to ``max_wait`` (seconds or a timedelta; by default ten times ``seconds``). ``merge``, a function of the call
+    that waits and a new one, returns the call that stands for both. Calls for which ``key``, a function of the
+    arguments, returns the same are equal; without it, calls with the same arguments, or with ``merge`` all calls.
+    Raises TypeError or ValueError that names the argument.
+    """
+
+    seconds: float | timedelta | Callable[[], float | timedelta | None]
+    _: KW_ONLY
+    extend: bool = False
+    max_wait: float | timedelta | None = None
+    merge: Callable[[Any, Any], Any] | None = None
+    key: Callable[..., Any] | None = None
+    always_delay: bool = False
+
+    def __post_init__(self) -> None:
+        if not callable(self.seconds):
+            object.__setattr__(self, "seconds", seconds(self.seconds, "Debounce(seconds=…)", least=0.001))
+        if self.max_wait is not None:
+            object.__setattr__(self, "max_wait", seconds(self.max_wait, "Debounce(max_wait=…)"))
+        flag(self.extend, "Debounce(extend=…)")
+        flag(self.always_delay, "Debounce(always_delay=…)")
+        function(self.merge, "Debounce(merge=…)")
+        function(self.key, "Debounce(key=…)")
+
+
+@dataclass(frozen=True, slots=True)
+class Concurrency:
+    """At most ``limit`` calls run at once, over all consumers.
+
+    Without ``key`` that is for all calls of the command; with ``key``, a function of the arguments, for each value that
+    it returns, None being free. Raises TypeError or ValueError that names the argument.
+    """
+
+    limit: int
+    _: KW_ONLY
+    key: Callable[..., Any] | None = None
+
+    def __post_init__(self) -> None:
+        whole(self.limit, "Concurrency(limit=…)", least=1)
+        function(self.key, "Concurrency(key=…)")
 
 
 @dataclass(frozen=True, slots=True)

@@ -1,16 +1,24 @@
-"""The options of a command: what each may be, what it becomes, and which exclude each other."""
+"""The options of a command, one descriptor for each: what it may be, what it becomes, needs, requires and excludes."""
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Iterator, Set
+from dataclasses import KW_ONLY, dataclass, field
 from datetime import datetime, timedelta
+from functools import partial
 from typing import Any, Literal, TypedDict
 
-from djqueue.flow.limits import USUAL_RUN, Batch, Throttle, up_to
-from djqueue.policies.backoff import Backoff, Wait, backoff_of
-from djqueue.utils import moment, nearest, priority, seconds, whole
+from django.utils.module_loading import import_string
+
+from djqueue.flow.limits import Batch, Concurrency, Debounce, Throttle, Unique, up_to
+from djqueue.policies.backoff import Backoff, Wait, backoff_of, path_of, read, written
+from djqueue.utils import flag, function, moment, nearest, priority, seconds, whole
 
 Duration = float | timedelta
+Check = Callable[[Any, str], Any]
+"""Makes a field's value of what was given for the option of that name. Raises TypeError or ValueError that names it."""
+Rule = tuple[Callable[[Any, Set[str]], Any], str]
+"""Whether a policy contradicts itself, by its options and the names of those in use; and the reason that is told."""
 
 
 class CommandOptions(TypedDict, total=False):
@@ -26,18 +34,18 @@ class CommandOptions(TypedDict, total=False):
     max_lost: int
     retry_on: Iterable[type[BaseException]]
     backoff: bool | Duration | Backoff | Wait
-    debounce: Duration | Callable[[], Duration] | None
+    debounce: Duration | Callable[[], Duration] | Debounce | None
     always_delay: bool
     extend: bool
     max_wait: Duration
     merge: Callable[[Any, Any], Any]
-    unique: bool | Literal["queued", "running"] | Duration
+    unique: bool | Literal["queued", "running"] | Duration | Unique | None
     key: Callable[..., Any]
     shard: Callable[..., Any] | int | str | None
     on_failure: Literal["block", "skip", "park"]
     run: int
     linger: Duration | None
-    concurrency: int | None
+    concurrency: int | Concurrency | None
     throttle: Throttle | list[Throttle] | tuple[Throttle, ...] | None
     batch: int | bool | Batch | None
     lease: Duration
@@ -47,36 +55,109 @@ class CommandOptions(TypedDict, total=False):
     models: Literal["pickle", "reference"]
 
 
-def changes_of(given: dict[str, Any]) -> dict[str, Any]:
-    """The fields of a policy that options say. Raises TypeError or ValueError that names the option."""
-    for name in sorted(given.keys() - OPTIONS.keys()):
-        meant = nearest(name, OPTIONS)
-        hint = f"did you mean {meant!r}? There are" if meant else "there are"
-        raise TypeError(f"Unknown option {name!r}; {hint}: {', '.join(sorted(OPTIONS))}.")
-    for one, other in (("delay", "run_after"), ("retries", "max_attempts")):
-        if {one, other} <= given.keys():
-            raise ValueError(f"{one} and {other} exclude each other: give one of them.")
-    changes: dict[str, Any] = {}
-    for name, value in given.items():
-        changes |= OPTIONS[name](value)
-    return changes
+@dataclass(frozen=True, slots=True)
+class Option:
+    """One option of a command, with all that follows from it. A policy has a field of its name, unless it says so."""
+
+    name: str
+    check: Check
+    _: KW_ONLY
+    target: str = ""
+    """The field of the policy that it sets, if that has another name."""
+    also: dict[str, Any] = field(default_factory=dict)
+    """Further fields that it sets, to these values."""
+    value: tuple[type, Callable[[Any], dict[str, Any]]] | None = None
+    """A class whose objects say all of it, and the fields that such an object becomes; ``key`` of it is a field too."""
+    or_none: bool = False
+    """Whether it may be None, and stays None."""
+    per_call: bool = False
+    """Whether it may be a function of no arguments, which is called once per call."""
+    travels: tuple[Callable[[Any], Any], Callable[[Any], Any]] | None = None
+    """If it counts at the run: how a call that changes it writes it into its message, as JSON, and how it is read."""
+    needs: dict[str, Callable[[Any], Any]] = field(default_factory=dict)
+    """The abilities of a backend that it may need, each with the values for which it does."""
+    part_of: Set[str] = frozenset()
+    """Options that it tells more of: when they are taken back, it goes back to its default."""
+    requires: Set[str] = frozenset()
+    """The options of which it requires one, if they are not those that it is a part of."""
+    alone: str = ""
+    """Why it is refused without any of them."""
+    excludes: dict[str, str] = field(default_factory=dict)
+    """The fields that must be at their defaults beside it, each with the reason."""
+    outlives: str = ""
+    """Why it must be shorter than ``ttl``."""
+    rules: tuple[Rule, ...] = ()
+    """What else it is refused for when it is in use."""
+    instead: str = ""
+    """An option that says the same in another way: one of the two may be given."""
+
+    def __call__(self, value: Any) -> dict[str, Any]:
+        """The fields of a policy that a value becomes. Raises TypeError or ValueError that names the option."""
+        if self.value is not None and isinstance(value, self.value[0]):
+            return self.value[1](value)
+        if not ((self.or_none and value is None) or (self.per_call and callable(value))):
+            value = self.check(value, self.name)
+        if self.value is not None and value is None:
+            return {self.name: None, own_key(self.name): None}
+        return {self.target or self.name: value, **self.also}
+
+    @property
+    def fields(self) -> set[str]:
+        """The fields of a policy that it sets."""
+        return {self.target or self.name, *self.also, *((own_key(self.name),) if self.value else ())}
+
+    def contradictions(self) -> Iterator[Rule]:
+        """What it cannot be in use with, or without."""
+        if self.alone:
+            yield partial(_is_alone, self.requires or self.part_of), self.alone
+        for other, reason in self.excludes.items():
+            yield partial(_is_beside, other), reason
+        if self.outlives:
+            yield partial(_outlives, self.name), self.outlives
+        yield from self.rules
 
 
-# ---- one by one
+def own_key(name: str) -> str:
+    """The field of a policy that has the ``key`` of the value of an option."""
+    return f"{name}_key"
 
 
-def _queue_name(value: object) -> dict:
+def _is_alone(required: Set[str], policy: Any, used: Set[str]) -> bool:
+    return used.isdisjoint(required)
+
+
+def _is_beside(other: str, policy: Any, used: Set[str]) -> bool:
+    return other in used
+
+
+def _outlives(name: str, policy: Any, used: Set[str]) -> bool:
+    ttl, value = policy.ttl, getattr(policy, name)
+    return isinstance(ttl, float) and isinstance(value, float) and value >= ttl
+
+
+def _is_short(policy: Any, used: Set[str]) -> bool:
+    return isinstance(policy.debounce, float) and policy.max_wait < policy.debounce
+
+
+def _merges_across_lanes(policy: Any, used: Set[str]) -> bool:
+    return bool(policy.plan) and callable(policy.plan.key) and policy.plan.key != policy.guard_key
+
+
+# ---- What each may be
+
+
+def _alias(value: object, name: str) -> str:
     if not isinstance(value, str) or not value:
-        raise TypeError(f"queue_name is {value!r}: give an alias of QUEUES.")
-    return {"queue_name": value}
+        raise TypeError(f"{name} is {value!r}: give an alias of QUEUES.")
+    return value
 
 
-def _retry_on(value: object) -> dict:
+def _exceptions(value: object, name: str) -> tuple[type[BaseException], ...]:
     if isinstance(value, type):
         value = [value]
     if not isinstance(value, list | tuple | set | frozenset) or not all(map(is_exception, value)):
-        raise TypeError(f"retry_on is {value!r}: give a list of exception classes.")
-    return {"retry_on": tuple(value)}
+        raise TypeError(f"{name} is {value!r}: give a list of exception classes.")
+    return tuple(value)
 
 
 def is_exception(value: object) -> bool:
@@ -84,180 +165,203 @@ def is_exception(value: object) -> bool:
     return isinstance(value, type) and issubclass(value, BaseException)
 
 
-def _unique(value: object) -> dict:
+def _attempts(value: object, name: str) -> int:
+    return whole(value, name, least=0) + 1
+
+
+def _unique(value: object, name: str) -> str | float | None:
     if value is None or value is False:
-        return {"unique": None}
+        return None
     if value is True:
-        return {"unique": "running"}
+        return "running"
     if isinstance(value, str):
         if value not in ("queued", "running"):
-            raise ValueError(f"unique is {value!r}: give 'queued', 'running' or True, or a time.")
-        return {"unique": value}
-    return {"unique": seconds(value, "unique", least=0.001)}
+            raise ValueError(f"{name} is {value!r}: give 'queued', 'running' or True, or a time.")
+        return value
+    return seconds(value, name, least=0.001)
 
 
-def _shard(value: object) -> dict:
+_UNTIL: dict[object, str] = {"started": "queued", "finished": "running"}
+
+
+def _of_unique(value: Unique) -> dict[str, Any]:
+    return {"unique": _UNTIL.get(value.until, value.until), "unique_key": value.key}
+
+
+def _of_concurrency(value: Concurrency) -> dict[str, Any]:
+    return {"concurrency": value.limit, "concurrency_key": value.key}
+
+
+def _of_debounce(value: Debounce) -> dict[str, Any]:
+    ways = {name: getattr(value, name) for name in ("always_delay", "extend", "max_wait", "merge")}
+    return {"debounce": value.seconds, "debounce_key": value.key, **ways}
+
+
+def _shard(value: object, name: str) -> Callable[..., Any] | int | str | None:
     if value is not None and not callable(value) and (isinstance(value, bool) or not isinstance(value, int | str)):
-        raise TypeError(f"shard is {value!r}: give a function of the arguments, or a whole number or a text.")
-    return {"shard": value}
+        raise TypeError(f"{name} is {value!r}: give a function of the arguments, or a whole number or a text.")
+    return value
 
 
-def _throttle(value: object) -> dict:
+def _throttles(value: object, name: str) -> tuple[Throttle, ...]:
     throttles = () if value is None else (value,) if isinstance(value, Throttle) else value
     if not isinstance(throttles, list | tuple) or not all(isinstance(one, Throttle) for one in throttles):
-        raise TypeError(f"throttle is {value!r}: give Throttle(limit, window), or a list of such.")
-    return {"throttle": tuple(throttles)}
+        raise TypeError(f"{name} is {value!r}: give Throttle(limit, window), or a list of such.")
+    return tuple(throttles)
 
 
-def _batch(value: object) -> dict:
+def _batch(value: Any, name: str) -> Batch | None:
     if value is None or value is False:
-        return {"batch": None}
-    return {"batch": value if isinstance(value, Batch) else Batch() if value is True else Batch(value)}
+        return None
+    return value if isinstance(value, Batch) else Batch() if value is True else Batch(value)
 
 
-def _one_of(name: str, *choices: str) -> Callable[[object], dict]:
-    def check(value: object) -> dict:
+def _one_of(*choices: str) -> Check:
+    def check(value: object, name: str) -> object:
         if value not in choices:
             raise ValueError(f"{name} is {value!r}: choose one of {', '.join(map(repr, choices))}.")
-        return {name: value}
+        return value
 
     return check
 
 
-def _flag(name: str) -> Callable[[object], dict]:
-    def check(value: object) -> dict:
-        if not isinstance(value, bool):
-            raise TypeError(f"{name} is {value!r}: give True or False.")
-        return {name: value}
-
-    return check
+# ---- What a backend must be able to do, and what a message carries
 
 
-def _function(name: str) -> Callable[[object], dict]:
-    def check(value: object) -> dict:
-        if value is not None and not callable(value):
-            raise TypeError(f"{name} is {value!r}: give a function.")
-        return {name: value}
-
-    return check
+def _is_given(value: object) -> bool:
+    return value is not None
 
 
-def _count(name: str, least: int) -> Callable[[object], dict]:
-    return lambda value: {name: whole(value, name, least=least)}
+def _is_no_block(value: object) -> bool:
+    return value != "block"
 
 
-def _span(name: str, least: float = 0.0) -> Callable[[object], dict]:
-    return lambda value: {name: seconds(value, name, least=least)}
+def _is_text(value: object) -> bool:
+    return isinstance(value, str)
 
 
-def _span_or_none(name: str, least: float = 0.0) -> Callable[[object], dict]:
-    return lambda value: {name: None if value is None else seconds(value, name, least=least)}
+def _same(value: Any) -> Any:
+    return value
 
 
-def _per_call(check: Callable[[object], dict], name: str) -> Callable[[object], dict]:
-    """What may also be a function of no arguments, which is called once per call."""
-    return lambda value: {name: value} if callable(value) else check(value)
+def _paths(classes: tuple[type, ...] | None) -> list[str] | None:
+    return None if classes is None else [path_of(one, "retry_on") for one in classes]
 
 
-OPTIONS: dict[str, Callable[[Any], dict]] = {
-    "queue_name": _queue_name,
-    "priority": lambda value: {"priority": priority(value)},
-    "delay": lambda value: _per_call(_span("delay"), "delay")(value) | {"run_at": 0.0},
-    "run_after": lambda value: {"run_at": moment(value, "run_after"), "delay": 0.0},
-    "ttl": _per_call(_span_or_none("ttl", 0.001), "ttl"),
-    "max_attempts": _count("max_attempts", 1),
-    "retries": lambda value: {"max_attempts": whole(value, "retries", least=0) + 1},
-    "max_lost": _count("max_lost", 1),
-    "retry_on": _retry_on,
-    "backoff": lambda value: {"backoff": backoff_of(value)},
-    "debounce": _per_call(_span_or_none("debounce", 0.001), "debounce"),
-    "always_delay": _flag("always_delay"),
-    "extend": _flag("extend"),
-    "max_wait": _span_or_none("max_wait"),
-    "merge": _function("merge"),
-    "unique": _unique,
-    "key": _function("key"),
-    "shard": _shard,
-    "on_failure": _one_of("on_failure", "block", "skip", "park"),
-    "run": lambda value: {"run": up_to(value, "run")},
-    "linger": _span_or_none("linger"),
-    "concurrency": lambda value: {"concurrency": None if value is None else whole(value, "concurrency", least=1)},
-    "throttle": _throttle,
-    "batch": _batch,
-    "lease": _span("lease", 0.1),
-    "time_limit": _span_or_none("time_limit", 0.001),
-    "result_ttl": _span_or_none("result_ttl", 0.001),
-    "codec": _one_of("codec", "pickle", "json"),
-    "models": _one_of("models", "pickle", "reference"),
-}
-"""How each option becomes fields of the policy."""
+def _classes(paths: list[str] | None) -> tuple[type, ...] | None:
+    return None if paths is None else tuple(map(import_string, paths))
+
+
+_AS_IT_IS = (_same, _same)
+_count = partial(whole, least=1)
+_time = partial(seconds, least=0.001)
+_WAY = "{} is a way to debounce: give debounce=seconds as well."
+_DUE = "debounce decides when a call is due: it excludes delay and run_after."
+_ONE_LANE = (
+    "merge lets one call stand for several, which may wait in different lanes: give key the same function as shard or "
+    "the throttle, or leave one out."
+)
+_EITHER = "debounce and unique exclude each other: each decides whether a call counts."
+
+# fmt: off
+_ALL = (
+    Option("queue_name", _alias),
+    Option("priority", priority, needs={"priority": bool}),
+    Option("delay", seconds, per_call=True, also={"run_at": 0.0}, instead="run_after",
+           outlives="delay is not shorter than ttl: calls would expire before they are due."),
+    Option("run_after", moment, target="run_at", also={"delay": 0.0}),
+    Option("ttl", _time, or_none=True, per_call=True, travels=_AS_IT_IS),
+    Option("max_attempts", _count, travels=_AS_IT_IS),
+    Option("retries", _attempts, target="max_attempts", instead="max_attempts"),
+    Option("max_lost", _count, travels=_AS_IT_IS),
+    Option("retry_on", _exceptions, travels=(_paths, _classes)),
+    Option("backoff", lambda value, name: backoff_of(value), travels=(written, read)),
+    Option("debounce", _time, value=(Debounce, _of_debounce), or_none=True, per_call=True, needs={"facts": bool},
+           excludes={"delay": _DUE, "run_at": _DUE, "unique": _EITHER},
+           outlives="debounce is not shorter than ttl: calls could expire before they are due."),
+    Option("always_delay", flag, part_of={"debounce"}, alone=_WAY.format("always_delay")),
+    Option("extend", flag, needs={"inspect": bool}, part_of={"debounce"}, alone=_WAY.format("extend")),
+    Option("max_wait", seconds, or_none=True, part_of={"debounce"}, requires={"extend"},
+           alone="max_wait bounds extend=True: give both, or neither.",
+           outlives="max_wait is not shorter than ttl: calls could be postponed until they expire.",
+           rules=((_is_short, "max_wait is shorter than debounce: a call would be due before its window is over."),)),
+    Option("merge", function, needs={"inspect": bool}, part_of={"debounce"},
+           alone="merge collects debounced calls: give debounce=seconds as well.",
+           rules=((_merges_across_lanes, _ONE_LANE),)),
+    Option("unique", _unique, value=(Unique, _of_unique), needs={"inspect": _is_text, "facts": bool}),
+    Option("key", function, part_of={"debounce", "concurrency"}, requires={"debounce", "unique", "concurrency"},
+           alone="key says which calls are the same: give debounce, unique or concurrency."),
+    Option("shard", _shard, needs={"shards": _is_given}),
+    Option("run", up_to, part_of={"shard"},
+           alone="run says how many of a shard go together: give shard as well.",
+           excludes={"batch": "batch says how many go together, in a shard too: leave out run."}),
+    Option("linger", seconds, or_none=True),
+    Option("concurrency", _count, value=(Concurrency, _of_concurrency), or_none=True, needs={"lanes": bool}),
+    Option("throttle", _throttles, needs={"lanes": bool}),
+    Option("batch", _batch, needs={"lanes": bool}),
+    Option("on_failure", _one_of("block", "skip", "park"), travels=_AS_IT_IS, needs={"lanes": _is_no_block},
+           part_of={"shard"}, alone="on_failure says what becomes of a shard: give shard as well."),
+    Option("lease", partial(seconds, least=0.1), travels=_AS_IT_IS),
+    Option("time_limit", _time, or_none=True, travels=_AS_IT_IS),
+    Option("result_ttl", _time, or_none=True, travels=_AS_IT_IS, needs={"facts": bool}),
+    Option("codec", _one_of("pickle", "json")),
+    Option("models", _one_of("pickle", "reference")),
+)
+# fmt: on
+OPTIONS: dict[str, Option] = {option.name: option for option in _ALL}
+"""The options by their names. Their defaults are those of the fields of a policy."""
+PER_CALL = tuple(option.name for option in _ALL if option.per_call)
+TRAVELS = {option.name: option.travels for option in _ALL if option.travels}
+NEEDS = tuple((option.name, ability, asks) for option in _ALL for ability, asks in option.needs.items())
+PARTS = tuple(option for option in _ALL if option.part_of)
+KEYED = frozenset(option.name for option in _ALL if option.value)
+"""The options whose values can have a key of their own; ``key`` is for those that have none."""
+WHOLES = frozenset(name for option in PARTS for name in option.part_of)
+
+
+def changes_of(given: dict[str, Any]) -> dict[str, Any]:
+    """The fields of a policy that options say. Raises TypeError or ValueError that names the option."""
+    for name in sorted(given.keys() - OPTIONS.keys()):
+        meant = nearest(name, OPTIONS)
+        hint = f"did you mean {meant!r}? There are" if meant else "there are"
+        raise TypeError(f"Unknown option {name!r}; {hint}: {', '.join(sorted(OPTIONS))}.")
+    changes: dict[str, Any] = {}
+    for name, value in given.items():
+        if OPTIONS[name].instead in given:
+            raise ValueError(f"{name} and {OPTIONS[name].instead} exclude each other: give one of them.")
+        new = OPTIONS[name](value)
+        if OPTIONS[name].value and (twice := sorted(new.keys() & given.keys() - {name})):
+            raise ValueError(f"{twice[0]} is an argument of {type(value).__name__}: give it there, and not beside it.")
+        changes |= new
+    return changes
 
 
 # ---- Options that cannot be together, and why
 
 LINGERS = "linger is for how long a worker keeps the object of a BatchCommand: give it in the options of such a class."
 """Of other commands nothing is kept, and a worker keeps an object for calls of all options."""
+CONTRADICTIONS: dict[str, tuple[Rule, ...]] = {
+    option.name: rules for option in _ALL if (rules := tuple(option.contradictions()))
+}
+"""What a policy is refused for, by the option. :func:`djqueue.policies.placement.plan_of` refuses too many lanes."""
 
 
-def refuse_contradictions(policy: Any, given: dict[str, Any]) -> None:
+NO_USE_OF_KEY = (
+    "key is for debounce, unique and concurrency where they have no key of their own, and here each has one: leave it "
+    "out."
+)
+
+
+def refuse_contradictions(policy: Any, used: Set[str], given: dict[str, Any]) -> None:
     """Raises ValueError that says why two options of a policy, the last of which are given, cannot be together."""
     if given.get("retries") and not policy.retried:
         raise ValueError(
             "retries without retry_on retries nothing: list exceptions, as in retry_on=[ConnectionError], "
             "or in the setting QUEUE_RETRY_ON."
         )
-    for contradicts, reason in CONTRADICTIONS:
-        if contradicts(policy):
-            raise ValueError(reason)
-
-
-def _later_than_ttl(policy: Any, value: Any) -> bool:
-    return isinstance(policy.ttl, float) and isinstance(value, float) and value >= policy.ttl
-
-
-CONTRADICTIONS: list[tuple[Callable[[Any], Any], str]] = [
-    (
-        lambda p: p.debounce and (p.delay or p.run_at),
-        "debounce decides when a call is due: it excludes delay and run_after.",
-    ),
-    (lambda p: p.debounce and p.unique, "debounce and unique exclude each other: each decides whether a call counts."),
-    (lambda p: p.always_delay and not p.debounce, "always_delay is a way to debounce: give debounce=seconds as well."),
-    (lambda p: p.extend and not p.debounce, "extend is a way to debounce: give debounce=seconds as well."),
-    (lambda p: p.merge and not p.debounce, "merge collects debounced calls: give debounce=seconds as well."),
-    (lambda p: p.max_wait is not None and not p.extend, "max_wait bounds extend=True: give both, or neither."),
-    (
-        lambda p: p.max_wait is not None and isinstance(p.debounce, float) and p.max_wait < p.debounce,
-        "max_wait is shorter than debounce: a call would be due before its window is over.",
-    ),
-    (
-        lambda p: _later_than_ttl(p, p.max_wait),
-        "max_wait is not shorter than ttl: calls could be postponed until they expire.",
-    ),
-    (
-        lambda p: p.key and not (p.debounce or p.unique or p.concurrency),
-        "key says which calls are the same: give debounce, unique or concurrency.",
-    ),
-    (
-        lambda p: _later_than_ttl(p, p.delay),
-        "delay is not shorter than ttl: calls would expire before they are due.",
-    ),
-    (
-        lambda p: _later_than_ttl(p, p.debounce),
-        "debounce is not shorter than ttl: calls could expire before they are due.",
-    ),
-    (
-        lambda p: p.merge and p.plan and callable(p.plan.key) and p.plan.key != p.key,
-        "merge lets one call stand for several, which may wait in different lanes: give key the same function as shard "
-        "or the throttle, or leave one out.",
-    ),
-    (
-        lambda p: p.on_failure != "block" and p.shard is None,
-        "on_failure says what becomes of a shard: give shard as well.",
-    ),
-    (lambda p: p.run != USUAL_RUN and p.shard is None, "run says how many of a shard go together: give shard as well."),
-    (
-        lambda p: p.run != USUAL_RUN and p.batch,
-        "batch says how many go together, in a shard too: leave out run.",
-    ),
-]
-"""Options that cannot be together, and why. :func:`djqueue.policies.placement.plan_of` refuses too many lanes."""
+    if given.get("key") and used & KEYED and not any(name in used and own_key(name) not in used for name in KEYED):
+        raise ValueError(NO_USE_OF_KEY)
+    for name, rules in CONTRADICTIONS.items():
+        for contradicts, reason in rules if name in used else ():
+            if contradicts(policy, used):
+                raise ValueError(reason)

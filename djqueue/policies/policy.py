@@ -3,10 +3,9 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, field, fields, replace
+from operator import attrgetter
 from typing import Any
-
-from django.utils.module_loading import import_string
 
 from djqueue import conf
 from djqueue.backends.entries import Entry, Lease
@@ -15,9 +14,8 @@ from djqueue.exceptions import Discard, Fail, Retry, Throttled
 from djqueue.flow.limits import USUAL_RUN, Batch, Throttle
 from djqueue.messages.failures import LONGEST_REASON, kind_of, text_of
 from djqueue.messages.fingerprint import fingerprint
-from djqueue.policies import backoff
-from djqueue.policies.backoff import Backoff, Wait, path_of, wait_after
-from djqueue.policies.options import OPTIONS, changes_of, refuse_contradictions
+from djqueue.policies.backoff import Backoff, Wait, wait_after
+from djqueue.policies.options import NEEDS, OPTIONS, PARTS, PER_CALL, TRAVELS, WHOLES, changes_of, refuse_contradictions
 from djqueue.policies.outcomes import Outcome, Verdict, is_ordered
 from djqueue.policies.placement import Plan, placed, plan_of
 from djqueue.utils import seconds, whole
@@ -47,18 +45,22 @@ class Policy:
     retry_on: tuple[type[BaseException], ...] | None = None
     backoff: Wait = _USUAL_BACKOFF
     debounce: PerCall | None = None
+    debounce_key: Callable | None = None
     always_delay: bool = False
     extend: bool = False
     max_wait: float | None = None
     merge: Callable | None = None
     unique: str | float | None = None
+    unique_key: Callable | None = None
     key: Callable | None = None
+    """For debounce, unique and concurrency where they have no key of their own."""
     shard: Callable | int | str | None = None
     on_failure: str = "block"
     run: int = USUAL_RUN
     linger: float | None = None
     """None: QUEUE_WORKER_EMPTY_LIMIT times QUEUE_WORKER_EMPTY_PAUSE; see :attr:`lingers`."""
     concurrency: int | None = None
+    concurrency_key: Callable | None = None
     throttle: tuple[Throttle, ...] = ()
     batch: Batch | None = None
     lease: float | None = None
@@ -79,9 +81,11 @@ class Policy:
     def __post_init__(self) -> None:
         """What follows from the options is asked several times per message."""
         object.__setattr__(self, "guarded", bool(self.debounce or self.unique))
-        object.__setattr__(self, "needs", frozenset(name for name, asks in _NEEDS.items() if asks(self)))
-        object.__setattr__(self, "asks", tuple(name for name in _PER_CALL if callable(getattr(self, name))))
-        plan = plan_of(self.shard, self.concurrency, self.throttle, self.batch, self.key, self.run)
+        needs = [need for name, need, asks in NEEDS if asks(getattr(self, name))]
+        object.__setattr__(self, "needs", frozenset(needs))
+        object.__setattr__(self, "asks", tuple(name for name in PER_CALL if callable(getattr(self, name))))
+        key_of_concurrency = self.concurrency_key or self.key
+        plan = plan_of(self.shard, self.concurrency, self.throttle, self.batch, key_of_concurrency, self.run)
         object.__setattr__(self, "plan", plan)
 
     @classmethod
@@ -92,27 +96,34 @@ class Policy:
     def using(self, **given) -> Policy:
         """A changed copy. Raises TypeError or ValueError that names the option."""
         changes = changes_of(given)
-        changed = replace(self, **(self._without_ways(changes) | changes))
-        refuse_contradictions(changed, given)
+        changed = replace(self, **(self._without_parts(changes) | changes))
+        refuse_contradictions(changed, changed.used(), given)
         return changed
 
-    def _without_ways(self, changes: dict[str, Any]) -> dict[str, Any]:
-        """What counts no more when an option is taken back: the ways to do what it says."""
-        taken = [
-            name for name in _WAYS if name in changes and changes[name] is None and getattr(self, name) is not None
-        ]
-        ways = {way: value for name in taken for way, value in _WAYS[name].items()}
-        if taken and not any(changes.get(name, getattr(self, name)) for name in _KEYED):
-            ways["key"] = None
-        return ways
+    def used(self) -> set[str]:
+        """The fields that are not at their defaults."""
+        values = zip(_DEFAULTS, _values(self), _DEFAULTS.values(), strict=True)
+        return {name for name, value, usual in values if value is not usual and value != usual}
+
+    def _without_parts(self, changes: dict[str, Any]) -> dict[str, Any]:
+        """The defaults of options that count no more, because what they are a part of is taken back."""
+        if None not in changes.values():
+            return {}
+        taken = {name for name in WHOLES & changes.keys() if changes[name] is None and getattr(self, name) is not None}
+        left = self.used() - changes.keys() | {name for name, value in changes.items() if value != _DEFAULTS[name]}
+        reset: dict[str, Any] = {}
+        for part in PARTS:
+            if taken & part.part_of and left.isdisjoint(part.part_of | part.requires):
+                reset[part.name] = _DEFAULTS[part.name]
+                left.discard(part.name)
+        return reset
 
     def lacking(self, cannot: frozenset[str]) -> str:
         """What a backend cannot do that is needed, with the options that ask for it."""
-        usual = Policy()
-        asking = {
-            need: [f"{name}=" for name in _ASKING[need] if getattr(self, name) != getattr(usual, name)]
-            for need in self.needs
-        }
+        asking: dict[str, list[str]] = {}
+        for name, need, asks in NEEDS:
+            if asks(getattr(self, name)):
+                asking.setdefault(need, []).append(f"{name}=")
         return ", ".join(f"{need} ({', '.join(asking[need])})" for need in sorted(self.needs & cannot))
 
     # ---- at the call
@@ -134,14 +145,19 @@ class Policy:
         return Entry(data, id, priority, self.run_at, self.delay, lane, label=label, gate=gate)
 
     def guard(self, name: str, arguments: Mapping[str, object], identity: object) -> AnyGuard:
-        """The condition of one call: ``identity`` is what the option ``key`` made of its arguments, if it is given."""
-        same = identity if self.key else None if self.merge else arguments
+        """The condition of one call: ``identity`` is what :attr:`guard_key` made of its arguments, if there is one."""
+        same = identity if self.guard_key else None if self.merge else arguments
         key = f"{name}:{fingerprint(same)}"
         if self.debounce:
             return Debounce(f"debounce:{key}", self.debounce, self.always_delay, self.extend, self._longest_wait)
         if isinstance(self.unique, float):
             return Guard(f"once:{key}", self.unique)
         return Unique(f"unique:{key}", running=self.unique == "running")
+
+    @property
+    def guard_key(self) -> Callable | None:
+        """What says, for debounce or unique, which calls are the same; None: all their arguments do."""
+        return (self.debounce_key if self.debounce else self.unique_key) or self.key
 
     @property
     def _longest_wait(self) -> float:
@@ -153,16 +169,16 @@ class Policy:
         """What the consumer must know of this call's options, where they differ from those of its command; as JSON."""
         if bool(self.batch) != bool(declared.batch):
             raise ValueError("batch= says how the function is called: give it where the command is declared.")
-        changed = (name for name in _CARRIED if getattr(self, name) != getattr(declared, name))
-        return {name: _CARRIED[name][0](getattr(self, name)) for name in changed}
+        changed = (name for name in TRAVELS if getattr(self, name) != getattr(declared, name))
+        return {name: TRAVELS[name][0](getattr(self, name)) for name in changed}
 
     # ---- at the run
 
     def carrying(self, carried: Mapping[str, Any]) -> Policy:
         """The policy of one message. Raises ImportError, TypeError or ValueError."""
         changes: dict[str, Any] = {}
-        for name in carried.keys() & _CARRIED.keys():
-            value = _CARRIED[name][1](carried[name])
+        for name in carried.keys() & TRAVELS.keys():
+            value = TRAVELS[name][1](carried[name])
             changes |= {name: None} if value is None else OPTIONS[name](value)
         return replace(self, **changes)
 
@@ -290,50 +306,5 @@ def _is_of(exception: BaseException, listed: tuple[type[BaseException], ...]) ->
     return isinstance(exception, listed)
 
 
-_PER_CALL = ("delay", "ttl", "debounce")
-_WAYS: dict[str, dict[str, Any]] = {
-    "debounce": {"always_delay": False, "extend": False, "max_wait": None, "merge": None},
-    "shard": {"on_failure": "block", "run": USUAL_RUN},
-    "concurrency": {},
-}
-"""The options that others are ways of, and what these are without."""
-_KEYED = ("debounce", "unique", "concurrency")
-
-_NEEDS: dict[str, Callable[[Policy], Any]] = {
-    "priority": lambda policy: policy.priority,
-    "inspect": lambda policy: isinstance(policy.unique, str) or policy.extend or policy.merge,
-    "shards": lambda policy: policy.shard is not None,
-    "lanes": lambda policy: policy.concurrency or policy.throttle or policy.batch or policy.on_failure != "block",
-    "facts": lambda policy: policy.guarded or policy.result_ttl,
-}
-"""The abilities of a backend that options ask for."""
-_ASKING = {
-    "priority": ("priority",),
-    "inspect": ("unique", "extend", "merge"),
-    "shards": ("shard",),
-    "lanes": ("concurrency", "throttle", "batch", "on_failure"),
-    "facts": ("debounce", "unique", "result_ttl"),
-}
-"""Those options."""
-
-
-def _same(value: Any) -> Any:
-    return value
-
-
-def _paths(classes: tuple[type, ...] | None) -> list[str] | None:
-    return None if classes is None else [path_of(one, "retry_on") for one in classes]
-
-
-def _classes(paths: list[str] | None) -> tuple[type, ...] | None:
-    return None if paths is None else tuple(map(import_string, paths))
-
-
-_CARRIED: dict[str, tuple[Callable[[Any], Any], Callable[[Any], Any]]] = {
-    **dict.fromkeys(
-        ("ttl", "max_attempts", "max_lost", "lease", "time_limit", "result_ttl", "on_failure"), (_same, _same)
-    ),
-    "retry_on": (_paths, _classes),
-    "backoff": (backoff.written, backoff.read),
-}
-"""The options that count at the run, and how a message carries them."""
+_DEFAULTS = {one.name: one.default for one in fields(Policy) if one.init}
+_values = attrgetter(*_DEFAULTS)

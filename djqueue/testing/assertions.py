@@ -17,7 +17,7 @@ from djqueue import conf
 from djqueue.backends.base import BaseQueue, Entry, Record
 from djqueue.backends.entries import DELAYED, READY
 from djqueue.classes import QueueCommand
-from djqueue.enqueueing.command import Bound, Call, Command
+from djqueue.enqueueing.command import Call, Command
 from djqueue.enqueueing.producer import OnceCommitted, _put_or_report, _signal
 from djqueue.exceptions import UnknownCommand
 from djqueue.policies.policy import Policy
@@ -127,7 +127,7 @@ def _records(queue: BaseQueue) -> Iterator[Record]:
 # ---- what a test says
 
 
-AnyCommand = Command | Bound | QueueCommand | type[QueueCommand] | str
+AnyCommand = Command | QueueCommand | type[QueueCommand] | str
 
 
 def assert_enqueued(
@@ -193,9 +193,8 @@ class Wanted:
 
     @classmethod
     def of(cls, command: AnyCommand | None, args, kwargs, queue_name, delay, priority) -> Wanted:
-        if isinstance(command, Bound):
-            queue_name = command.policy.queue_name if queue_name is None else queue_name
-            command = command.command
+        if isinstance(command, Command) and command is not command.declared and queue_name is None:
+            queue_name = command.policy.queue_name
         if isinstance(command, QueueCommand):
             args = (command.get_data(),) if args is None and kwargs is None else args
         call = None if args is None and kwargs is None else Call(tuple(args or ()), dict(kwargs or {}))
@@ -241,10 +240,10 @@ _PLAIN = Policy()
 
 def command_of(given: AnyCommand | None) -> Command | None:
     """The command that is meant. Raises TypeError for what is none, UnknownCommand for a name that nobody has."""
-    if isinstance(given, Bound):
-        return given.command
-    if given is None or isinstance(given, Command):
-        return given
+    if given is None:
+        return None
+    if isinstance(given, Command):
+        return given.declared
     if isinstance(given, str):
         return _named(given)
     if isinstance(given, QueueCommand) or (isinstance(given, type) and issubclass(given, QueueCommand)):
