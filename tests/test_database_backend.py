@@ -1036,7 +1036,7 @@ def test_checks_of_old_strange_and_absent_servers(backend, queue, monkeypatch):
 
 @pytest.mark.backends("mariadb")
 def test_the_statements_for_mysql_need_no_returning_and_no_blocks(queue):
-    queue._sql = queue.dead._sql = queue.store._sql = DIALECTS["mysql"]
+    queue._db.sql = queue.dead._db.sql = queue.store._sql = DIALECTS["mysql"]
     with statements(queue) as found:
         first = entry("first")
         assert queue.put([first, entry("second"), first]) == [True, True, False]

@@ -11,7 +11,6 @@ from dataclasses import dataclass, field, replace
 from typing import NamedTuple
 
 from djqueue.backends.database.rows import chunks
-from djqueue.backends.database.session import Session
 from djqueue.backends.database.sql.fragments import (
     ALL,
     BACKWARDS,
@@ -27,7 +26,8 @@ from djqueue.backends.database.sql.fragments import (
     text_of,
 )
 from djqueue.backends.database.sql.lanes import Glance, one_of, picked
-from djqueue.backends.database.sql.messages import Arrival, Ask, Dialect
+from djqueue.backends.database.sql.messages import Arrival, Ask
+from djqueue.backends.database.work import UnitOfWork
 from djqueue.backends.entries import Lease
 from djqueue.flow import gates
 from djqueue.flow.gates import HOLD_LANE, HOLD_ORDER, HOLD_PARK, LINE, Gate, Head, Lane, Place, deferred
@@ -250,10 +250,10 @@ class Ticket(NamedTuple):
 class Desk:
     """The lanes whose rows a transaction holds."""
 
-    def __init__(self, run: Session, sql: Dialect, queue: str):
+    def __init__(self, work: UnitOfWork):
         self.held: dict[str, Held] = {}
         self.now = 0
-        self._run, self._sql, self._queue = run, sql, queue
+        self._session, self._sql, self._queue = self._work = work
 
     # ---- holding
 
@@ -265,10 +265,10 @@ class Desk:
 
     def hold_named(self, names: Iterable[str], wait: bool) -> None:
         for some in chunks(sorted(set(names) - self.held.keys() - {""})):
-            self.hold(self._sql.hold_named(self._run, self._queue, some, wait))
+            self.hold(self._sql.hold_named(self._session, self._queue, some, wait))
 
     def hold_first(self, state: int, limit: int, due: bool = False) -> list[str]:
-        return self.hold(self._sql.hold_first(self._run, self._queue, state, limit, due))
+        return self.hold(self._sql.hold_first(self._session, self._queue, state, limit, due))
 
     def hold_outers(self, wait: bool) -> None:
         """Of those that are within another lane that one too, made anew if it was forgotten; else they are let go."""
@@ -276,7 +276,7 @@ class Desk:
         self.hold_named({one.lane.gate.within for one in inner}, wait)
         lacking = {one.lane.gate.within: one.lane.gate for one in inner if one.lane.gate.within not in self.held}
         if lacking:
-            make_lanes(self._run, self._sql, self._queue, outers_of(lacking.values()))
+            make_lanes(self._work, outers_of(lacking.values()))
             self.hold_named(lacking, wait)
         for one in inner:
             if one.lane.gate.within not in self.held:
@@ -297,14 +297,14 @@ class Desk:
         self.hold_named({ticket.name for ticket in tickets}, wait=False)
         self.hold_outers(wait=False)
         ours = [ticket for ticket in tickets if ticket.name in self.held]
-        there = self._sql.tickets_there(self._run, [ticket.seq for ticket in ours]) if ours else set()
+        there = self._sql.tickets_there(self._session, [ticket.seq for ticket in ours]) if ours else set()
         gates: dict[str, str] = {}
         for ticket in ours:
             if ticket.seq in there:
                 gates[ticket.name] = ticket.gate or gates.get(ticket.name, "")
         done = {name for name, gate in gates.items() if self._define(name, gate)}
         if over := [ticket.seq for ticket in ours if ticket.seq in there and ticket.name in done]:
-            self._sql.drop_tickets(self._run, over)
+            self._sql.drop_tickets(self._session, over)
         return done
 
     def _define(self, name: str, gate: str) -> bool:
@@ -329,7 +329,7 @@ class Desk:
         """What stands first in lanes, as much as may leave in so many turns and what stands behind it."""
         chosen = {self.held[name].number: self.held[name] for name in (self.held if names is None else names)}
         wants = {number: one.most(limit) for number, one in chosen.items()}
-        self.now, rows = self._sql.heads(self._run, self._queue, wants)
+        self.now, rows = self._sql.heads(self._session, self._queue, wants)
         for one in chosen.values():
             one.waiting = []
         for state, *what in rows:
@@ -346,7 +346,7 @@ class Desk:
         self._write({name: head_of(self.held[name].waiting) for name in inner})
         if rest := chosen - set(inner):
             numbers = {self.held[name].number: name for name in rest}
-            ranks = self._sql.line_heads(self._run, self._queue, numbers)
+            ranks = self._sql.line_heads(self._session, self._queue, numbers)
             self._write({name: Head(ranks[n], 0) if n in ranks else None for n, name in numbers.items()})
 
     def _write(self, heads: dict[str, Head | None]) -> None:
@@ -360,26 +360,26 @@ class Desk:
                 rows.append(row)
                 one.was = row
         if rows:
-            self._sql.write_lanes(self._run, rows)
+            self._sql.write_lanes(self._session, rows)
         if idle:
-            self._sql.drop_lanes(self._run, idle)
+            self._sql.drop_lanes(self._session, idle)
 
 
 @contextmanager
-def at_desk(run: Session, sql: Dialect, queue: str):
+def at_desk(work: UnitOfWork):
     """A transaction, or the caller's."""
-    with run.atomic():
-        sql.begin(run)
-        yield Desk(run, sql, queue)
+    with work.writing():
+        yield Desk(work)
 
 
-def make_lanes(run: Session, sql: Dialect, queue: str, wanted: dict[str, str]) -> None:
+def make_lanes(work: UnitOfWork, wanted: dict[str, str]) -> None:
     """Rows for lanes that have none, each with the gate that is written so, behind those that wait."""
-    turns = {name: turn for turn, name in enumerate(wanted, sql.turn_at(sql.clock(run)))} if wanted else {}
+    session, sql, queue = work
+    turns = {name: turn for turn, name in enumerate(wanted, sql.turn_at(sql.clock(session)))} if wanted else {}
     for some in chunks(sorted(wanted)):
-        there = sql.lanes_there(run, queue, some)
+        there = sql.lanes_there(session, queue, some)
         if missing := [(name, number_of(name), wanted[name], turns[name]) for name in some if name not in there]:
-            sql.make_lanes(run, queue, missing)
+            sql.make_lanes(session, queue, missing)
 
 
 def outers_of(inner: Iterable[Gate]) -> dict[str, str]:
@@ -396,22 +396,19 @@ TAKEN_IN = 200
 
 
 def put_in_lanes(
-    run: Session,
-    sql: Dialect,
-    queue: str,
+    work: UnitOfWork,
     arrivals: Sequence[Arrival],
     lanes: Mapping[str, tuple],
-    insert: Callable[[Session, Sequence[Arrival]], set[str]],
+    insert: Callable[[UnitOfWork, Sequence[Arrival]], set[str]],
 ) -> set[str]:
     """Insert, and leave a ticket for each lane: no lane is touched, so nobody waits for the caller's transaction.
 
     ``lanes`` are those that the arrivals enter, by their ids.
     """
-    with run.atomic():
-        sql.begin(run)
-        accepted = insert(run, arrivals)
+    with work.writing():
+        accepted = insert(work, arrivals)
         if entered := {lane[0]: lane for id, lane in lanes.items() if id in accepted}:
-            sql.leave_tickets(run, queue, list(entered.values()))
+            work.sql.leave_tickets(work.session, work.queue, list(entered.values()))
     return accepted
 
 
@@ -427,24 +424,26 @@ class Laned(NamedTuple):
     """Whether something was held back that may leave."""
 
 
-def take_tickets(run: Session, sql: Dialect, queue: str, glance: Glance) -> list[Ticket]:
+def take_tickets(work: UnitOfWork, glance: Glance) -> list[Ticket]:
     """What came to lanes, when each has a row. Nothing is held meanwhile, as those who make a row may have to wait."""
+    session, sql, queue = work
     if glance.falls_due:
-        with run.atomic():
-            sql.begin(run)
-            if came := {row[1:] for row in sql.come_in(run, queue)}:
-                sql.leave_tickets(run, queue, sorted(came))
-    tickets = [Ticket(*row) for row in sql.tickets(run, queue, TAKEN_IN)] if glance.ticket or glance.falls_due else []
+        with work.writing():
+            if came := {row[1:] for row in sql.come_in(session, queue)}:
+                sql.leave_tickets(session, queue, sorted(came))
+    tickets = (
+        [Ticket(*row) for row in sql.tickets(session, queue, TAKEN_IN)] if glance.ticket or glance.falls_due else []
+    )
     wanted = {ticket.name: ticket.gate for ticket in tickets if ticket.gate}
-    make_lanes(run, sql, queue, outers_of(gate_of(gate) for gate in wanted.values()) | wanted)
+    make_lanes(work, outers_of(gate_of(gate) for gate in wanted.values()) | wanted)
     return tickets
 
 
 def claim_turns(
-    run: Session, sql: Dialect, ask: Ask, glance: Glance, tickets: list[Ticket], ahead: int, laned_last: bool
+    work: UnitOfWork, ask: Ask, glance: Glance, tickets: list[Ticket], ahead: int, laned_last: bool
 ) -> Laned:
     """Lease what may leave its lane. Lanes that somebody has are passed over, and so nobody waits for another."""
-    with at_desk(run, sql, ask.queue) as desk:
+    with at_desk(work) as desk:
         changed = desk.take_in(tickets)
         if glance.rises:
             changed.update(desk.hold_first(TIMED, TAKEN_IN, due=True))
@@ -452,12 +451,12 @@ def claim_turns(
         desk.hold_outers(wait=False)
         desk.read(ask.limit)
         _hold_lines(desk, ask.limit)
-        ranks = _ranks(run, sql, ask) if glance.ready is not None or glance.due else []
-        draw = Draw(Turns(desk.held, desk.now), ranks, ask.limit, ahead, sql.turn_at(desk.now), laned_last)
-        taken = iter(_lend(run, sql, ask, desk, draw.turns))
+        ranks = _ranks(work, ask) if glance.ready is not None or glance.due else []
+        draw = Draw(Turns(desk.held, desk.now), ranks, ask.limit, ahead, work.sql.turn_at(desk.now), laned_last)
+        taken = iter(_lend(work, ask, desk, draw.turns))
         empty = {name for name, one in desk.held.items() if not one.waiting}
         desk.stand((changed | empty | {turn.lane for turn in draw.turns}) & desk.held.keys())
-        _forget_nobodys(run, sql, ask.queue, [ticket for ticket in tickets if ticket.name not in desk.held])
+        _forget_nobodys(work, [ticket for ticket in tickets if ticket.name not in desk.held])
     return Laned([unit and next(taken) for unit in draw.units], draw.laned_last, draw.held_back)
 
 
@@ -468,15 +467,15 @@ def _hold_lines(desk: Desk, limit: int) -> None:
         desk.read(limit, inner)
 
 
-def _ranks(run: Session, sql: Dialect, ask: Ask) -> list[int]:
-    found = sql.ranks(run, ask.queue, ask.limit, BACKWARDS if ask.lifo else ORDER)
+def _ranks(work: UnitOfWork, ask: Ask) -> list[int]:
+    found = work.sql.ranks(work.session, work.queue, ask.limit, BACKWARDS if ask.lifo else ORDER)
     return [~rank for rank in found] if ask.lifo else found
 
 
-def _lend(run: Session, sql: Dialect, ask: Ask, desk: Desk, turns: list[Turn]) -> list[tuple[str, list[tuple]]]:
+def _lend(work: UnitOfWork, ask: Ask, desk: Desk, turns: list[Turn]) -> list[tuple[str, list[tuple]]]:
     """Of each turn what is still there, up to the first that is not; the rows of that."""
     rows = (
-        _taken(run, sql, ask._replace(leased=OUT, since=str(desk.now)), turns)
+        _taken(work, ask._replace(leased=OUT, since=str(desk.now)), turns)
         if any(turn.waiting for turn in turns)
         else {}
     )
@@ -489,53 +488,55 @@ def _lend(run: Session, sql: Dialect, ask: Ask, desk: Desk, turns: list[Turn]) -
             after(desk.chain(turn.lane), turn, number, desk.now)
         units.append((turn.run, [rows[waiting.seq] for waiting in turn.waiting[:number]]))
     if stray:
-        sql.put_back(run, stray)
+        work.sql.put_back(work.session, stray)
     return units
 
 
-def _taken(run: Session, sql: Dialect, ask: Ask, turns: list[Turn]) -> dict[int, tuple]:
+def _taken(work: UnitOfWork, ask: Ask, turns: list[Turn]) -> dict[int, tuple]:
     """The rows of what is still there. Of each turn the first begins, if anything does."""
     if ask.begun == ALL:
         ask = ask._replace(begun=one_of(one.seq for turn in turns for one in turn.waiting[:1]))
-    return {row[0]: row for row in sql.take(run, ask, picked(one.seq for turn in turns for one in turn.waiting))}
+    which = picked(one.seq for turn in turns for one in turn.waiting)
+    return {row[0]: row for row in work.sql.take(work.session, ask, which)}
 
 
-def _forget_nobodys(run: Session, sql: Dialect, queue: str, tickets: list[Ticket]) -> None:
+def _forget_nobodys(work: UnitOfWork, tickets: list[Ticket]) -> None:
     """Tickets that only ask to look at lanes of which nothing is known."""
     asking = [ticket for ticket in tickets if not ticket.gate]
     if asking:
-        there = sql.lanes_there(run, queue, [ticket.name for ticket in asking])
+        session, sql, queue = work
+        there = sql.lanes_there(session, queue, [ticket.name for ticket in asking])
         if gone := [ticket.seq for ticket in asking if ticket.name not in there]:
-            sql.drop_tickets(run, gone)
+            sql.drop_tickets(session, gone)
 
 
 # ---- settling
 
-Say = Callable[[Session, Sequence[Lease]], Iterable[tuple]]
+Say = Callable[[UnitOfWork, Sequence[Lease]], Iterable[tuple]]
 """What holders say of their leases; rows that begin with the seqs of those that were still theirs."""
 
 
-def settle(run: Session, sql: Dialect, queue: str, leases: Sequence[Lease], say: Say) -> list[tuple]:
+def settle(work: UnitOfWork, leases: Sequence[Lease], say: Say) -> list[tuple]:
     """Say it of leases of lanes, which may open by that."""
-    with at_desk(run, sql, queue) as desk:
+    with at_desk(work) as desk:
         desk.hold_named({lease.token.lane for lease in leases}, wait=True)
         desk.hold_outers(wait=True)
-        rows = list(say(run, leases))
+        rows = list(say(work, leases))
         seqs = {row[0] for row in rows}
         _bring_back(desk, [lease.token.lane for lease in leases if lease.token.seq in seqs])
         for lease in leases:
             if lease.entry.hold and lease.token.seq in seqs:
-                _HOLDS[lease.entry.hold](desk, lease, sql.clock(run))
+                _HOLDS[lease.entry.hold](desk, lease, work.sql.clock(work.session))
         desk.stand()
     return rows
 
 
-def defer(run: Session, sql: Dialect, queue: str, leases: Sequence[Lease], span: int) -> int | None:
+def defer(work: UnitOfWork, leases: Sequence[Lease], span: int) -> int | None:
     """Count what left its lane as if it left in so many µs: when that is; None if one of them counts no more."""
-    with at_desk(run, sql, queue) as desk:
+    with at_desk(work) as desk:
         desk.hold_named({lease.token.lane for lease in leases}, wait=True)
         desk.hold_outers(wait=True)
-        now = sql.clock(run)
+        now = work.sql.clock(work.session)
         for (name, at), number in Counter((one.token.lane, round(one.claimed * 1e6)) for one in leases).items():
             if not _deferred(desk.chain(name), number, at, now + span, now):
                 return None
@@ -576,14 +577,15 @@ def _hold_park(desk: Desk, lease: Lease, now: int) -> None:
 _HOLDS = {HOLD_ORDER: _hold_lane, HOLD_LANE: _hold_lane, HOLD_PARK: _hold_park}
 
 
-def reap(run: Session, sql: Dialect, queue: str, limit: int, by: int) -> int:
+def reap(work: UnitOfWork, limit: int, by: int) -> int:
     """Let what is out for too long return to its lane, unless it is later than that; how many."""
-    late = sql.expired(run, queue, limit)
-    with at_desk(run, sql, queue) as desk:
+    session, sql, queue = work
+    late = sql.expired(session, queue, limit)
+    with at_desk(work) as desk:
         desk.hold_named({lane for _, lane in late}, wait=False)
         desk.hold_outers(wait=False)
         seqs = sorted(seq for seq, lane in late if lane in desk.held)
-        lanes = sql.reap_in_lanes(run, seqs, by) if seqs else []
+        lanes = sql.reap_in_lanes(session, seqs, by) if seqs else []
         _bring_back(desk, lanes)
         desk.stand()
     return len(lanes)
@@ -592,31 +594,32 @@ def reap(run: Session, sql: Dialect, queue: str, limit: int, by: int) -> int:
 # ---- what an unanswered claim may have leased
 
 
-def disown(run: Session, sql: Dialect, queue: str, tokens: Sequence[int]) -> bool:
+def disown(work: UnitOfWork, tokens: Sequence[int]) -> bool:
     """Give back what these tokens hold as if it had never been claimed; whether any of it was of lanes.
 
     Lanes that somebody has are passed over.
     """
-    held = sql.leased_by(run, queue, tokens)
+    session, sql, queue = work
+    held = sql.leased_by(session, queue, tokens)
     if own := sorted(seq for seq, state, _ in held if state == LEASED):
-        sql.disown(run, own, tokens)
+        sql.disown(session, own, tokens)
     laned = sorted((seq, lane) for seq, state, lane in held if state == OUT)
     if laned:
-        with at_desk(run, sql, queue) as desk:
+        with at_desk(work) as desk:
             desk.hold_named({lane for _, lane in laned}, wait=False)
             desk.hold_outers(wait=False)
             if seqs := [seq for seq, lane in laned if lane in desk.held]:
-                _bring_back(desk, sql.disown_in_lanes(run, seqs, tokens))
+                _bring_back(desk, sql.disown_in_lanes(session, seqs, tokens))
                 desk.stand()
     return bool(laned)
 
 
-def recount(run: Session, sql: Dialect, queue: str, names: Sequence[str]) -> list[str]:
+def recount(work: UnitOfWork, names: Sequence[str]) -> list[str]:
     """Let lanes count as out what is: somebody may have changed or deleted rows by hand. Those that were wrong."""
-    with at_desk(run, sql, queue) as desk:
+    with at_desk(work) as desk:
         desk.hold_named(names, wait=False)
         desk.hold_outers(wait=False)
-        out = _out(run, sql, queue)
+        out = _out(work)
         wrong = [name for name in names if name in desk.held and desk.held[name].lane.out != out[name]]
         for name in wrong:
             desk.held[name].lane = replace(desk.held[name].lane, out=out[name])
@@ -624,22 +627,23 @@ def recount(run: Session, sql: Dialect, queue: str, names: Sequence[str]) -> lis
     return wrong
 
 
-def restore(run: Session, sql: Dialect, queue: str, after: int, limit: int) -> tuple[int, list[str]]:
+def restore(work: UnitOfWork, after: int, limit: int) -> tuple[int, list[str]]:
     """Make lanes anew of which nothing is known although entries stand in them; where to go on, and which."""
-    last, lanes = sql.in_no_known_lane(run, queue, after, limit)
-    coming = {name for _, name, *_ in sql.tickets(run, queue, limit)}  # the next claim makes those
+    session, sql, queue = work
+    last, lanes = sql.in_no_known_lane(session, queue, after, limit)
+    coming = {name for _, name, *_ in sql.tickets(session, queue, limit)}  # the next claim makes those
     gates = {name: gate for name, gate in lanes if name not in coming}
     gates |= {name: gate for name, gate in outers_of(map(gate_of, gates.values())).items() if name not in gates}
     if gates:
-        make_lanes(run, sql, queue, gates)
-        recount(run, sql, queue, list(gates))
+        make_lanes(work, gates)
+        recount(work, list(gates))
     return last, list(gates)
 
 
-def _out(run: Session, sql: Dialect, queue: str) -> Counter[str]:
+def _out(work: UnitOfWork) -> Counter[str]:
     """How many have left each lane; they have left the one that it is within, too."""
     out: Counter[str] = Counter()
-    for name, gate, number in sql.out_of_lanes(run, queue):
+    for name, gate, number in work.sql.out_of_lanes(work.session, work.queue):
         out[name] += number
         if gate and (within := gate_of(gate, name).within):
             out[within] += number
@@ -649,15 +653,15 @@ def _out(run: Session, sql: Dialect, queue: str) -> Counter[str]:
 # ---- for operators
 
 
-def change_lane(run: Session, sql: Dialect, queue: str, name: str, change: Callable[[Lane, int], Lane]) -> bool:
+def change_lane(work: UnitOfWork, name: str, change: Callable[[Lane, int], Lane]) -> bool:
     """Change what is known of a lane, if anything is; whether that was a change."""
-    with at_desk(run, sql, queue) as desk:
+    with at_desk(work) as desk:
         desk.hold_named([name], wait=True)
         desk.hold_outers(wait=True)
         if name not in desk.held:
             return False
         was = desk.held[name].lane
-        desk.held[name].lane = change(was, sql.clock(run))
+        desk.held[name].lane = change(was, work.sql.clock(work.session))
         changed = desk.held[name].lane != was
         desk.stand()
     return changed
