@@ -68,7 +68,7 @@ from djqueue.backends.guards import AnyGuard, Guard
 from djqueue.backends.options import Span, remembering
 from djqueue.backends.unanswered import Unanswered
 from djqueue.exceptions import InvalidQueueError
-from djqueue.flow.gates import Lane
+from djqueue.flow.gates import Lane, is_shut, opened
 from djqueue.messages.failures import noted
 from djqueue.utils import plain, tell
 from djqueue.utils import priority as checked_priority
@@ -93,7 +93,7 @@ PAGE = 50
 
 
 def _opened(lane: Lane, now: int) -> Lane:
-    return replace(lane, parked="", open_at=0) if lane.parked or lane.open_at > now else lane
+    return opened(lane) if is_shut(lane, now) else lane
 
 
 def _changed(work: UnitOfWork, verb: Callable, ids: Sequence[str], *args) -> int:
