@@ -71,7 +71,7 @@ class Turn(NamedTuple):
     lane: str
     waiting: Sequence[Waiting]
     number: int
-    """Of the turns of a queue; it rises."""
+    """The number of the turn, which rises."""
     run: str
     """What the leases say as ``run``; "" if what leaves is no unit of work."""
     chain: list[str]
@@ -79,7 +79,7 @@ class Turn(NamedTuple):
 
 
 class Board:
-    """The lanes of one queue, and what waits in them. Whoever changes a lane or its entries lets it stand anew."""
+    """The lanes of one queue, and what waits in them. :meth:`stand` follows each change of a lane or its entries."""
 
     def __init__(self, turn: int = 0, laned_last: bool = False):
         self.lanes: dict[str, Lane] = {}
@@ -136,7 +136,7 @@ class Board:
         return self._lines[name].first() if name in self._lines else name
 
     def _run_of(self, name: str, most: int) -> list[Waiting]:
-        """Take so many from the head of a lane; an entry that was lost once leaves alone."""
+        """Take up to ``most`` entries from the head of a lane; one that was lost before leaves alone."""
         taken: list[Waiting] = []
         while len(taken) < most and (first := self._first_of(name)) is not None:
             if taken and (first.lost or taken[0].lost):
@@ -157,13 +157,13 @@ class Board:
         return self.lanes.get(name) or Lane(name, turn=self._next_turn())
 
     def want_outer(self, lane: Lane) -> None:
-        """The record of what a lane is within may have been forgotten while nothing of it was out or in line."""
+        """Make the lane that this one is within, if it was forgotten while nothing of it was out or in its line."""
         within = lane.gate.within
         if within and within not in self.lanes:
             self.lanes[within] = self.known(within).with_gate(lane.gate.outer or Gate())
 
     def fill(self, lanes: Iterable[tuple[Lane, Iterable[Waiting]]], now: int) -> None:
-        """Let lanes with what waits in them stand, all at once: none is forgotten."""
+        """Add lanes with what waits in them, and let them stand once all are there: none is forgotten."""
         for lane, entries in lanes:
             self.lanes[lane.name] = lane
             for one in entries:

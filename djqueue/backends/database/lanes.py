@@ -84,11 +84,12 @@ def take_tickets(work: UnitOfWork, glance: Glance) -> list[Ticket]:
         with work.writing():
             if came := {row[1:] for row in sql.come_in(session, queue)}:
                 sql.leave_tickets(session, queue, sorted(came))
-    tickets = (
-        [Ticket(*row) for row in sql.tickets(session, queue, TAKEN_IN)] if glance.ticket or glance.falls_due else []
-    )
-    wanted = {ticket.name: ticket.gate for ticket in tickets if ticket.gate}
-    make_lanes(work, outers_of(gate_of(gate) for gate in wanted.values()) | wanted)
+    rows = sql.tickets(session, queue, TAKEN_IN) if glance.ticket or glance.falls_due else []
+    tickets = [Ticket(*row) for row in rows]
+    known = {ticket.name for ticket in tickets if ticket.is_known}
+    gates_of = {ticket.name: ticket.gate for ticket in tickets if ticket.gate}
+    fresh = {name: gate for name, gate in gates_of.items() if name not in known}
+    make_lanes(work, outers_of(map(gate_of, gates_of.values())) | fresh)
     return tickets
 
 
@@ -100,7 +101,8 @@ def claim_turns(
         changed = lanes.take_in(tickets)
         if glance.rises:
             changed.update(lanes.hold_first(TIMED, TAKEN_IN, due=True))
-        lanes.hold_first(OPEN, ask.limit)
+        if glance.open:
+            lanes.hold_first(OPEN, ask.limit)
         lanes.hold_outers(wait=False)
         lanes.read(ask.limit)
         lanes.hold_lines(ask.limit)
@@ -184,7 +186,7 @@ def settle(work: UnitOfWork, leases: Sequence[Lease], say: Say) -> list[tuple]:
 
 
 def defer(work: UnitOfWork, leases: Sequence[Lease], span: int) -> int | None:
-    """Count what left its lane as if it left in so many µs: when that is; None if one of them counts no more."""
+    """Count what left its lane as if it left in ``span`` µs: when that is; None if one of them counts no more."""
     with lane_transaction(work) as lanes:
         lanes.hold_named({lease.token.lane for lease in leases}, wait=True)
         lanes.hold_outers(wait=True)
@@ -309,6 +311,8 @@ class Ticket(NamedTuple):
     name: str
     number: int
     gate: str
+    is_known: bool = False
+    """Whether its lane had a row."""
 
 
 class LaneTransaction:
@@ -317,6 +321,8 @@ class LaneTransaction:
     def __init__(self, work: UnitOfWork):
         self.held: dict[str, LockedLane] = {}
         self.now = 0
+        self.is_read = False
+        """Whether what stands first in the lanes is known, so that they may stand without another look."""
         self._session, self._sql, self._queue = self._work = work
 
     # ---- holding
@@ -352,8 +358,8 @@ class LaneTransaction:
         return [] if one is None else [self.held[key] for key in (name, one.lane.gate.within) if key in self.held]
 
     def hold_lines(self, limit: int) -> None:
-        """What stands in the lines of lanes that have no entries of their own."""
-        outers = [one.number for one in self.held.values() if not one.waiting and not one.lane.gate.within]
+        """Lock and read the first lanes in the lines of those that have no entries of their own."""
+        outers = [one.number for one in self.held.values() if not one.waiting and one.line_rank is not None]
         if inner := [name for number in outers for name in self.hold_first(number, limit)]:
             self.read(limit, inner)
 
@@ -366,12 +372,17 @@ class LaneTransaction:
         return board
 
     def leave(self, board: Board, turns: Sequence[Turn], counts: Sequence[int]) -> None:
-        """Let turns leave their lanes: as the board has it, or the first entries of each that were still there."""
+        """Let turns leave their lanes: as the board has it, or the first entries of each that were still there.
+
+        What stands behind these is known if all were there: whatever comes, goes or changes leaves a ticket.
+        """
         whole = all(count == len(turn.waiting) for turn, count in zip(turns, counts, strict=True))
         for turn, count in zip(turns, counts, strict=True):
             for one in self.chain(turn.lane) if count else ():
                 name = one.lane.name
                 one.lane = board.lanes[name] if whole else gates.left(one.lane, count, turn.number, self.now)
+            del self.held[turn.lane].waiting[:count]
+        self.is_read = whole and all(one.knows_its_head for one in self.held.values())
 
     def settled(self, names: Iterable[str]) -> None:
         """One entry that had left is settled for each of these names of lanes."""
@@ -429,29 +440,40 @@ class LaneTransaction:
     # ---- standing
 
     def read(self, limit: int = 0, names: Iterable[str] | None = None) -> None:
-        """What stands first in lanes, as much as may leave in so many turns and what stands behind it."""
+        """Read what stands first in lanes: as much as may leave in ``limit`` turns, and what stands behind it."""
         chosen = {self.held[name].number: self.held[name] for name in (self.held if names is None else names)}
         wants = {number: one.most(limit) for number, one in chosen.items()}
-        self.now, rows = self._sql.heads(self._session, self._queue, wants)
-        for one in chosen.values():
-            one.waiting = []
+        outers = [number for number, one in chosen.items() if not one.lane.gate.within]
+        self.now, rows, ranks = self._sql.heads(self._session, self._queue, wants, outers)
+        for number, one in chosen.items():
+            one.waiting, one.line_rank = [], ranks.get(number)
         for state, *what in rows:
             seq, rank, at, lost = what
             chosen[state].waiting.append(Waiting(rank, at, seq, lost))
-        for one in chosen.values():
+        for number, one in chosen.items():
             one.waiting.sort()
+            one.is_read_whole = len(one.waiting) < wants[number]
 
     def stand(self, names: Iterable[str] | None = None) -> None:
         """Put lanes where they belong, and then those that they are within."""
         chosen = set(self.held if names is None else names)
         chosen |= {one.lane.gate.within for name in chosen for one in self.chain(name)} - {""}
-        self.read(names=chosen)
+        if not self.is_read:
+            self.read(names=chosen)
         inner = [name for name in chosen if self.held[name].waiting or self.held[name].lane.gate.within]
         self._write({name: head_of(self.held[name].waiting) for name in inner})
         if rest := chosen - set(inner):
-            numbers = {self.held[name].number: name for name in rest}
-            ranks = self._sql.line_heads(self._session, self._queue, numbers)
-            self._write({name: Head(ranks[n], 0) if n in ranks else None for n, name in numbers.items()})
+            self._read_lines({self.held[name].lane.gate.within for name in inner} & rest)
+            ranks = {name: self.held[name].line_rank for name in rest}
+            self._write({name: None if rank is None else Head(rank, 0) for name, rank in ranks.items()})
+
+    def _read_lines(self, names: set[str]) -> None:
+        """Read the lines of these lanes anew: this transaction changed them. No other can, as it holds their rows."""
+        if names:
+            numbers = [self.held[name].number for name in names]
+            _, _, ranks = self._sql.heads(self._session, self._queue, {}, numbers)
+            for name in names:
+                self.held[name].line_rank = ranks.get(self.held[name].number)
 
     def _write(self, heads: dict[str, Head | None]) -> None:
         rows, idle = [], []
@@ -492,6 +514,11 @@ class LockedLane:
     lane: Lane
     was: tuple
     waiting: list[Waiting] = field(default_factory=list)
+    """The first of what waits in it, as far as it was read."""
+    is_read_whole: bool = False
+    """Whether nothing waits in it beside what was read."""
+    line_rank: int | None = None
+    """The rank of the first lane in its line, if there is one."""
 
     @classmethod
     def read(cls, row: tuple) -> LockedLane:
@@ -499,11 +526,6 @@ class LockedLane:
         ours = gate_of(gate, name)
         lane = Lane(name, ours, max(0, away), turn, open_at, parked, _logs_of(logs, len(ours.windows)))
         return cls(seq, number_of(name), lane, (seq, *row[3:]))
-
-    @property
-    def stands(self) -> int:
-        """Where, when it was locked."""
-        return self.was[-3]
 
     def written(self, place: Place) -> tuple:
         """Its row, standing there."""
@@ -518,6 +540,11 @@ class LockedLane:
             json.dumps(lane.logs, separators=(",", ":")),
         )
         return self.seq, text_of(lane.gate), *known, state, place.rank, moment
+
+    @property
+    def knows_its_head(self) -> bool:
+        """Whether what was read tells where the lane stands."""
+        return self.is_read_whole or len(self.waiting) >= max(1, self.lane.gate.least)
 
     def most(self, limit: int) -> int:
         """How many may leave in ``limit`` turns, and what stands behind them."""
@@ -543,11 +570,12 @@ def _logs_of(text: str, count: int) -> tuple[Log, ...]:
 def make_lanes(work: UnitOfWork, wanted: dict[str, str]) -> None:
     """Rows for lanes that have none, each with the gate that is written so, behind those that wait."""
     session, sql, queue = work
-    turns = {name: turn for turn, name in enumerate(wanted, sql.turn_at(sql.clock(session)))} if wanted else {}
-    for some in chunks(sorted(wanted)):
-        there = sql.lanes_there(session, queue, some)
-        if missing := [(name, number_of(name), wanted[name], turns[name]) for name in some if name not in there]:
-            sql.make_lanes(session, queue, missing)
+    there = {name for some in chunks(sorted(wanted)) for name in sql.lanes_there(session, queue, some)}
+    if missing := [name for name in wanted if name not in there]:
+        turns = enumerate(missing, sql.turn_at(sql.clock(session)))
+        rows = {name: (name, number_of(name), wanted[name], turn) for turn, name in turns}
+        for some in chunks(sorted(missing)):
+            sql.make_lanes(session, queue, [rows[name] for name in some])
 
 
 def outers_of(inner: Iterable[Gate]) -> dict[str, str]:
