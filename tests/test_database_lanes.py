@@ -7,7 +7,7 @@ from collections import defaultdict
 import pytest
 from django.db import connections, transaction
 
-from djqueue.backends.database import claims
+from djqueue.backends.database import claims, lanes
 from djqueue.backends.database.queue import DatabaseQueue
 from djqueue.backends.entries import DELAYED, READY
 from djqueue.backends.guards import Unique
@@ -304,6 +304,23 @@ def test_a_gate_that_others_took_in_meanwhile_does_not_come_back(queue, monkeypa
     monkeypatch.setattr(claims, "take_tickets", read_and_be_late)
     assert names(queue.claim(2)) == ["1", "2"]
     assert queue.lane("a").gate == TWO
+
+
+def test_a_lane_that_was_not_read_to_its_end_goes_on(queue, monkeypatch):
+    monkeypatch.setattr(lanes, "MOST_READ", 3)
+    fill(queue, "a", *"123456", gate=Gate(run=2).written())
+    assert [names(queue.claim(2)), names(queue.claim(2))] == [[*"1234"], [*"56"]]
+
+
+def test_a_throttled_message_is_claimed_and_settled_by_few_statements(backend, queue):
+    if backend.id != "sqlite":
+        return  # the others have other statements
+    fill(queue, "a", *"123", gate=Gate(windows=(Window(10, 3600),)).written())
+    queue.complete(queue.claim(1))
+    with statements(queue) as queries:
+        assert names(queue.complete(queue.claim(1))) == ["2"]
+    written = [one["sql"] for one in queries if not one["sql"].startswith(("BEGIN", "COMMIT", "DELETE FROM djqueue_t"))]
+    assert len(written) == 10
 
 
 def test_what_is_due_before_it_is_inserted_is_claimed(queue):

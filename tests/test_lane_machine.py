@@ -170,7 +170,7 @@ class LaneMachine(RuleBasedStateMachine):
         if self.held.get(lease.entry.id) is lease and self.queue.touch([lease], 0):
             assert self.queue.reap().count == 1
             known = self.model.known[lease.entry.id]
-            known.out, known.lost = False, known.lost + 1
+            known.out, known.lost = False, known.lost + lease.begun  # behind the first of a unit it had not begun
             if known.lane:
                 del self.held[lease.entry.id]
 

@@ -236,6 +236,33 @@ def deferred(lane: Lane, number: int, at: int, to: int, now: int) -> Lane | None
     return None if None in logs else replace(lane, logs=tuple(logs))
 
 
+def settled(lane: Lane, number: int) -> Lane:
+    """The lane after ``number`` of what had left it are settled."""
+    return replace(lane, out=max(0, lane.out - number))
+
+
+def held_by(lane: Lane, how: str) -> str:
+    """Which lane an entry of this one holds back. A server's refusal is about the lane that has the windows."""
+    gate = lane.gate
+    is_outer = how == HOLD_LANE and gate.outer is not None and gate.outer.windows and not gate.windows
+    return gate.within if is_outer else lane.name
+
+
+def shut_until(lane: Lane, until: int) -> Lane:
+    """The lane, not open before a moment."""
+    return replace(lane, open_at=max(lane.open_at, until))
+
+
+def is_shut(lane: Lane, now: int) -> bool:
+    """Whether somebody may open it."""
+    return bool(lane.parked) or lane.open_at > now
+
+
+def opened(lane: Lane) -> Lane:
+    """The lane when somebody has opened it."""
+    return replace(lane, parked="", open_at=0)
+
+
 def _logs(lane: Lane) -> tuple[Log, ...]:
     return lane.logs or (Log(),) * len(lane.gate.windows)
 

@@ -15,6 +15,7 @@ from djqueue.backends.database.session import Session
 from djqueue.backends.database.sql.lanes import Glance
 from djqueue.backends.database.sql.messages import Ask, Dialect, Payment
 from djqueue.backends.database.store import DatabaseStore
+from djqueue.backends.database.work import Database
 from djqueue.backends.entries import Claimed, Lease, untried
 from djqueue.backends.stores import Account, Budget, Grant
 
@@ -36,72 +37,76 @@ class Brought(NamedTuple):
 
 
 class Claims:
-    """The claims of one queue object. ``do`` runs a verb on the database, and repeats it after a deadlock."""
+    """The claims of one queue object."""
 
-    def __init__(self, do: Callable):
-        self._do, self._stirred, self._look_at, self._laned_last = do, False, 0.0, False
+    def __init__(self, database: Database):
+        self._database = database
+        self._stirred = False
+        self._look_at = 0.0
+        self._laned_last = False
         self._was_full = False
 
     def stir(self) -> None:
         """The next claim looks at the lanes first: something came to one, or one may have opened."""
         self._stirred = True
 
-    def claim(self, sql: Dialect, ask: Ask, ahead: int) -> Brought:
+    def claim(self, ask: Ask, ahead: int) -> Brought:
         """Units of work, the first to leave first. At equal priority lanes and entries in none take turns.
 
         That holds among all that waited when the claim began, but for lanes that others filled, or let open, less than
         UNSEEN ago: a claim that is full without them does not look for them, but in :meth:`look_behind`.
         """
         if self._stirred:
-            laned = self._laned(sql, ask, ahead, self._do(sql.glance, ask.queue))
+            laned = self._laned(ask, ahead, self._glance())
             missing = ask.limit - sum(unit is not None for unit in laned.units)
-            own, _ = self._own(sql, ask, missing) if missing else (Brought([], 0.0), None)
+            own, _ = self._own(ask, missing) if missing else (Brought([], 0.0), None)
             return _together(ask, laned, own, laned.units)
-        own, glance = self._own(sql, ask, ask.limit)
+        own, glance = self._own(ask, ask.limit)
         if len(own.units) >= ask.limit:
             return own
-        glance = glance or self._do(sql.glance, ask.queue)
-        laned = self._laned(sql, ask._replace(limit=ask.limit - len(own.units)), ahead, glance)
+        glance = glance or self._glance()
+        laned = self._laned(ask._replace(limit=ask.limit - len(own.units)), ahead, glance)
         return _together(ask, laned, own, [None] * len(own.units) + [unit for unit in laned.units if unit])
 
-    def paid(self, sql: Dialect, ask: Ask, payment: Payment) -> tuple[int, list[Lease]]:
+    def paid(self, ask: Ask, payment: Payment) -> tuple[int, list[Lease]]:
         """What is in no lane and paid for, if it is as much as was asked for; and how much there is: 0 if that is not
         to be known by one statement."""
         if self._stirred:
             return 0, []
-        there, rows = self._do(sql.claim_paid, ask, payment)
+        there, rows = self._database.run(self._database.sql.claim_paid, ask, payment)
         self._was_full = bool(rows)
         return there, _in_order(rows, ask)
 
-    def settle_in(self, sql: Dialect, ask: Ask) -> None:
+    def settle_in(self, ask: Ask) -> None:
         """Let the lanes stand where they belong, as far as claims have not."""
         for _ in range(ROUNDS):
-            glance = self._do(sql.glance, ask.queue)
+            glance = self._glance()
             if not (glance.ticket or glance.rises or glance.falls_due):
                 break
-            self._do(claim_turns, sql, ask, glance, self._do(take_tickets, sql, ask.queue, glance), 0, False)
+            self._database.work(claim_turns, ask, glance, self._database.work(take_tickets, glance), 0, False)
 
-    def look_behind(self, sql: Dialect, ask: Ask) -> None:
+    def look_behind(self) -> None:
         """After a claim, which may have been full without lanes: now and then only."""
         if self._was_full and not self._stirred and time.monotonic() >= self._look_at:
-            self._stirred = self._do(sql.glance, ask.queue).stirs
+            self._stirred = self._glance().stirs
             self._look_at = time.monotonic() + UNSEEN
 
-    def _own(self, sql: Dialect, ask: Ask, limit: int) -> tuple[Brought, Glance | None]:
+    def _own(self, ask: Ask, limit: int) -> tuple[Brought, Glance | None]:
         """What is in no lane."""
-        rows, now, next, more, glance = self._do(sql.claim, ask._replace(limit=limit, look=not self._was_full))
+        database, ask = self._database, ask._replace(limit=limit, look=not self._was_full)
+        rows, now, next, more, glance = database.run(database.sql.claim, ask)
         self._was_full = len(rows) >= limit
         again = 0.0 if more or len(rows) >= limit else seconds_to(next, now)
         return Brought([[lease] for lease in _in_order(rows, ask)], again), glance
 
-    def _laned(self, sql: Dialect, ask: Ask, ahead: int, glance: Glance) -> Brought:
+    def _laned(self, ask: Ask, ahead: int, glance: Glance) -> Brought:
         """Of lanes; None stands for what is in none and comes before."""
         self._stirred = glance.stirs
         if not glance.stirs:
             self._look_at = time.monotonic() + UNSEEN
             return Brought([], seconds_to(glance.next, glance.now))
-        tickets = self._do(take_tickets, sql, ask.queue, glance)
-        units, self._laned_last, held_back = self._do(claim_turns, sql, ask, glance, tickets, ahead, self._laned_last)
+        tickets, last = self._database.work(take_tickets, glance), self._laned_last
+        units, self._laned_last, held_back = self._database.work(claim_turns, ask, glance, tickets, ahead, last)
         units = [
             unit and [lease_of(row, ask, unit[0], row[6], not place) for place, row in enumerate(unit[1])]
             for unit in units
@@ -109,11 +114,14 @@ class Claims:
         units = [unit for unit in units if unit is None or unit]
         if held_back or len(units) >= ask.limit:
             return Brought(units, 0.0)
-        glance = self._do(sql.glance, ask.queue)
+        glance = self._glance()
         self._stirred = glance.stirs
         if glance.stirs:
             return Brought(units, 0.0 if any(units) else SOON)
         return Brought(units, seconds_to(glance.next, glance.now))
+
+    def _glance(self) -> Glance:
+        return self._database.do(self._database.sql.glance)
 
 
 def _in_order(rows: Iterable[tuple], ask: Ask) -> list[Lease]:
@@ -129,9 +137,9 @@ def _together(ask: Ask, laned: Brought, own: Brought, order: list) -> Brought:
     return Brought(units, 0.0 if len(units) >= ask.limit else min(laned.again, own.again))
 
 
-def claim_of_the_dead(do: Callable, sql: Dialect, ask: Ask) -> Brought:
+def claim_of_the_dead(database: Database, ask: Ask) -> Brought:
     """From an error queue, which knows no lanes and is in the order of the deaths."""
-    rows, now, next, more, _ = do(sql.claim, ask._replace(look=False))
+    rows, now, next, more, _ = database.run(database.sql.claim, ask._replace(look=False))
     again = 0.0 if more or len(rows) >= ask.limit else seconds_to(next, now)
     return Brought([[lease_of(row, ask)] for row in sorted(rows, key=place_of)], again)
 
@@ -213,24 +221,24 @@ class Look(NamedTuple):
 
 
 class Looks:
-    """Looks without a lock, for those who poll: of one queue object. ``do`` runs a verb on the database.
+    """Looks without a lock, for those who poll: of one queue object.
 
     Who found the queue empty may find it so again, and glances at it beside the budget. The others ask the budget
     alone, which takes a sixth of that: the claim finds out whether anything is left.
     """
 
-    def __init__(self, do: Callable):
-        self._do, self._was_empty = do, True
+    def __init__(self, database: Database):
+        self._database, self._was_empty = database, True
 
-    def look(self, sql: Dialect, queue: str, store: DatabaseStore, budget: Budget) -> Look:
-        key = store.key(stores.keys_of(budget)[0])
+    def look(self, store: DatabaseStore, budget: Budget) -> Look:
+        sql, key = self._database.sql, store.key(stores.keys_of(budget)[0])
         if self._was_empty:
-            glance, value = self._do(sql.glance_beside, queue, key)
+            glance, value = self._database.do(sql.glance_beside, key)
             now = glance.now
             if not glance.is_any:
                 return Look(now, nothing=Claimed((), seconds_to(glance.soonest, now)))
         else:
-            now, value = self._do(sql.get_as_of, key)
+            now, value = self._database.run(sql.get_as_of, key)
         account = None if value is None else Account.read(value)
         grant, _ = stores.spend(account, budget, 1, now)
         nothing = None if grant.count else self.found(Claimed((), grant.again, grant.why))

@@ -6,46 +6,48 @@ from collections.abc import Mapping, Sequence
 from math import inf
 
 from djqueue.backends.database.rows import due_at, due_of, micros, state_of
-from djqueue.backends.database.session import Session
-from djqueue.backends.database.sql.messages import Arrival, Dialect, ids_of
+from djqueue.backends.database.sql.messages import Arrival, ids_of
+from djqueue.backends.database.work import UnitOfWork
 from djqueue.backends.entries import DELAYED, LEASED, READY
 from djqueue.backends.guards import Mark, Ruling, rule
 
 
-def put_guarded(run: Session, sql: Dialect, queue: str, arrivals: Sequence[Arrival], done: str) -> set[str]:
+def put_guarded(work: UnitOfWork, arrivals: Sequence[Arrival], done: str) -> set[str]:
     """Insert what its guard accepts and what has none; the ids that went in.
 
     The keys are locked first, in their order: nobody else decides between, and two puts never wait for each other.
     ``done`` is what the keys of remembered ids begin with ("": none are).
     """
+    session, sql, queue = work
     ids = ids_of(arrivals)
-    with run.atomic():
-        held = sql.hold(run, sorted({arrival.key for arrival in arrivals if arrival.key}))
+    with session.atomic():
+        held = sql.hold(session, sorted({arrival.key for arrival in arrivals if arrival.key}))
         marks = {key: Mark.read(value) for key, value in held.items()}
-        now, numbers = sql.look(run, queue, [*ids, *(mark.id for mark in marks.values())])
-        known = {*numbers, *sql.marked(run, done, ids)}
+        now, numbers = sql.look(session, queue, [*ids, *(mark.id for mark in marks.values())])
+        known = {*numbers, *sql.marked(session, done, ids)}
         fresh = [arrival for arrival in arrivals if arrival.row[0] not in known]
         states = {id: state_of(number) for id, number in numbers.items()}
         if any(mark.at > now and states.get(mark.id) not in (READY, DELAYED) for mark in marks.values()):
-            now = sql.clock(run)  # a statement sees what was done after the moment that it calls now
+            now = sql.clock(session)  # a statement sees what was done after the moment that it calls now
         decision = Decision(fresh, now, marks, states)
-        if taken := _taken(run, sql, queue, decision.awaited):
-            decision = Decision(fresh, sql.clock(run), marks, states | dict.fromkeys(taken, LEASED))
-        _write(run, sql, queue, decision)
-        return sql.insert_unmarked(run, queue, list(decision.accepted.values()), done)
+        if taken := _taken(work, decision.awaited):
+            decision = Decision(fresh, sql.clock(session), marks, states | dict.fromkeys(taken, LEASED))
+        _write(work, decision)
+        return sql.insert_unmarked(session, queue, list(decision.accepted.values()), done)
 
 
-def _taken(run: Session, sql: Dialect, queue: str, awaited: set[str]) -> set[str]:
+def _taken(work: UnitOfWork, awaited: set[str]) -> set[str]:
     """Those that somebody is about to lease. The others cannot begin before this transaction ends, and so see what its
     caller wrote: only then may others be refused for their sake."""
-    return awaited - sql.withhold(run, queue, sorted(awaited)) if awaited else awaited
+    return awaited - work.sql.withhold(work.session, work.queue, sorted(awaited)) if awaited else awaited
 
 
-def _write(run: Session, sql: Dialect, queue: str, decision: Decision) -> None:
+def _write(work: UnitOfWork, decision: Decision) -> None:
+    session, sql, queue = work
     if decision.written:
-        sql.put(run, [_fact(key, ruling) for key, ruling in sorted(decision.written.items())])
+        sql.put(session, [_fact(key, ruling) for key, ruling in sorted(decision.written.items())])
     for id, due in sorted(decision.postponed.items()):
-        sql.postpone(run, queue, id, due)
+        sql.postpone(session, queue, id, due)
 
 
 def _fact(key: str, ruling: Ruling) -> tuple[str, bytes, int | None]:

@@ -13,7 +13,7 @@ import threading
 from collections.abc import Callable, Hashable, Iterable, Iterator, Mapping, Sequence
 from contextlib import AbstractContextManager, nullcontext
 from dataclasses import replace
-from functools import cached_property, partial
+from functools import cached_property
 from math import inf
 from types import NoneType
 
@@ -57,18 +57,18 @@ from djqueue.backends.database.rows import (
     said_of,
     seconds_to,
 )
-from djqueue.backends.database.session import Session, joined, run
-from djqueue.backends.database.sql.dialects import dialect_of
+from djqueue.backends.database.session import joined
 from djqueue.backends.database.sql.fragments import ALL, NONE, number_of
 from djqueue.backends.database.sql.inspection import CAP
 from djqueue.backends.database.sql.messages import Arrival, Ask, Dialect, Finish
 from djqueue.backends.database.store import DatabaseStore, alias_of
+from djqueue.backends.database.work import Database, UnitOfWork
 from djqueue.backends.entries import LEASED, READY, Claimed, Entry, Fact, LaneRecord, Lease, QueueStats, Reaped, Record
 from djqueue.backends.guards import AnyGuard, Guard
 from djqueue.backends.options import Span, remembering
 from djqueue.backends.unanswered import Unanswered
 from djqueue.exceptions import InvalidQueueError
-from djqueue.flow.gates import Lane
+from djqueue.flow.gates import Lane, is_shut, opened
 from djqueue.messages.failures import noted
 from djqueue.utils import plain, tell
 from djqueue.utils import priority as checked_priority
@@ -93,23 +93,23 @@ PAGE = 50
 
 
 def _opened(lane: Lane, now: int) -> Lane:
-    return replace(lane, parked="", open_at=0) if lane.parked or lane.open_at > now else lane
+    return opened(lane) if is_shut(lane, now) else lane
 
 
-def _changed(run: Session, sql: Dialect, queue: str, verb: Callable, ids: Sequence[str], *args) -> int:
-    with run.atomic():
-        sql.begin(run)
-        if lanes := sql.lanes_of(run, queue, ids):
-            sql.leave_tickets(run, queue, [(name, number, "") for name, number, _ in lanes])
-        return verb(run, queue, ids, *args)
+def _changed(work: UnitOfWork, verb: Callable, ids: Sequence[str], *args) -> int:
+    session, sql, queue = work
+    with work.writing():
+        if lanes := sql.lanes_of(session, queue, ids):
+            sql.leave_tickets(session, queue, [(name, number, "") for name, number, _ in lanes])
+        return verb(session, queue, ids, *args)
 
 
-def _revived(run: Session, sql: Dialect, dead: str, queue: str, ids: Sequence[str]) -> int:
-    with run.atomic():
-        sql.begin(run)
-        if lanes := sql.lanes_of(run, dead, ids):
-            sql.leave_tickets(run, queue, lanes)
-        return sql.revive(run, dead, queue, ids)
+def _revived(work: UnitOfWork, dead: str, ids: Sequence[str]) -> int:
+    session, sql, queue = work
+    with work.writing():
+        if lanes := sql.lanes_of(session, dead, ids):
+            sql.leave_tickets(session, queue, lanes)
+        return sql.revive(session, dead, queue, ids)
 
 
 class DatabaseQueue(LeasedQueue):
@@ -145,8 +145,9 @@ class DatabaseQueue(LeasedQueue):
         self._marks = self._facts.key("done:") if remember else ""
         self._remember = micros(min(remember, FOR_EVER))
         self._facts.bound = (self._marks, keep)
-        self._unswept, self._lifo, self._claims = 0, lifo, Claims(self._run)
-        self._looks, self._unanswered = Looks(self._run), Unanswered()
+        self._unswept, self._lifo, self._unanswered = 0, lifo, Unanswered()
+        self._db = Database(self.database, self.name)
+        self._claims, self._looks = Claims(self._db), Looks(self._db)
         self._swept, self._looked_at = "", 0
 
     @cached_property
@@ -190,16 +191,17 @@ class DatabaseQueue(LeasedQueue):
         insert, ruled = self._inserting(kinds), bool(kinds - {Guard})
         lanes = {arrival.row[0]: lane for arrival in arrivals if (lane := lane_of(arrival, ruled))}
         if not lanes:
-            return self._run(insert, arrivals)
+            return self._work(insert, arrivals)
         self._claims.stir()
-        return self._run(put_in_lanes, self._sql, self.name, arrivals, lanes, insert)
+        return self._work(put_in_lanes, arrivals, lanes, insert)
 
-    def _inserting(self, kinds: set[type]) -> Callable[[Session, list[Arrival]], set[str]]:
+    def _inserting(self, kinds: set[type]) -> Callable[[UnitOfWork, list[Arrival]], set[str]]:
         if kinds - {Guard}:
-            return lambda run, some: put_guarded(run, self._sql, self.name, some, self._marks)
+            return lambda work, some: put_guarded(work, some, self._marks)
         if self._marks:
-            return lambda run, some: self._sql.insert_checked(run, self.name, some, self._marks)
-        return lambda run, some: (self._sql.insert_guarded if kinds else self._sql.insert)(run, self.name, some)
+            return lambda work, some: self._sql.insert_checked(work.session, self.name, some, self._marks)
+        insert = self._sql.insert_guarded if kinds else self._sql.insert
+        return lambda work, some: insert(work.session, self.name, some)
 
     # ---- claim and reap
 
@@ -212,14 +214,14 @@ class DatabaseQueue(LeasedQueue):
         ask = self._ask(limit, lease, owner, begin)
         with self._asking(ask, lease):
             claimed = self._claim(ask, ahead)
-            self._claims.look_behind(self._sql, ask)
+            self._claims.look_behind()
             return self._without_replays(claimed)
 
     def _claim(self, ask: Ask, ahead: int = 0) -> Claimed:
         if self.dead is None:
-            units, again = claim_of_the_dead(self._run, self._sql, ask)
+            units, again = claim_of_the_dead(self._db, ask)
         else:
-            units, again = self._claims.claim(self._sql, ask, ahead)
+            units, again = self._claims.claim(ask, ahead)
         return Claimed([lease for unit in units for lease in unit], again)
 
     def claim_within(
@@ -234,17 +236,16 @@ class DatabaseQueue(LeasedQueue):
             return self._without_replays(self._claim_within(budget, ask))
 
     def _claim_within(self, budget: Budget, ask: Ask) -> Claimed:
-        at_once = partial(self._claims.paid, self._sql)
         for _ in range(TRIES if self.dead is not None else 0):
-            look = self._looks.look(self._sql, self.name, self._facts.shared, budget)
+            look = self._looks.look(self._facts.shared, budget)
             if look.nothing is not None:  # it is empty, and so it is false
                 return look.nothing
-            there, claimed = claim_paid(look, self._facts.shared, budget, ask, at_once)
+            there, claimed = claim_paid(look, self._facts.shared, budget, ask, self._claims.paid)
             if claimed or not there:
                 break
             ask = ask._replace(limit=there)
         claimed = self._looks.found(claimed or self._claim_as_granted(ask, budget))
-        self._claims.look_behind(self._sql, ask)
+        self._claims.look_behind()
         return claimed
 
     def _claim_as_granted(self, ask: Ask, budget: Budget) -> Claimed:
@@ -271,7 +272,7 @@ class DatabaseQueue(LeasedQueue):
     def _disown(self) -> None:
         """Give back what claims took whose answer never came."""
         tokens = self._unanswered.tokens()
-        if tokens and self._run(disown, self._sql, self.name, tokens):
+        if tokens and self._work(disown, tokens):
             self._claims.stir()
 
     def _ask(self, limit: int, lease: float, owner: str, begin: bool = True) -> Ask:
@@ -282,13 +283,13 @@ class DatabaseQueue(LeasedQueue):
 
     def _settle_in(self) -> None:
         if self.dead is not None:
-            self._claims.settle_in(self._sql, self._ask(0, 0.0, ""))
+            self._claims.settle_in(self._ask(0, 0.0, ""))
 
     def reap(self, limit: int = 100, by: float = inf) -> Reaped:
         self._disown()
         count, now, next, laned = self._do(self._sql.reap, limit, micros(by))
         if laned and count < limit:
-            count += self._run(reap_lanes, self._sql, self.name, limit - count, micros(by))
+            count += self._work(reap_lanes, limit - count, micros(by))
             self._claims.stir()
         return Reaped(count, 0.0 if count >= limit else seconds_to(next, now), now / 1e6)
 
@@ -302,8 +303,8 @@ class DatabaseQueue(LeasedQueue):
             return 0
         names = self._do(self._sql.lanes_out, self._swept, limit)
         self._swept = names[-1] if len(names) == limit else ""
-        wrong = self._run(recount, self._sql, self.name, names) if names else []
-        self._looked_at, gone = self._run(restore, self._sql, self.name, self._looked_at, limit)
+        wrong = self._work(recount, names) if names else []
+        self._looked_at, gone = self._work(restore, self._looked_at, limit)
         for name in [*wrong, *gone]:
             text = "%s: what is known of lane %s was not what is in the table; it goes on"
             tell(logger, logging.WARNING, text, self.name, plain(name), extra={"queue": self.alias})
@@ -318,32 +319,35 @@ class DatabaseQueue(LeasedQueue):
         finish = Finish(self._counters[slot], self._marks, self._remember)
         kept = self._kept(leases, facts)
 
-        def say(run: Session, held: Iterable[Lease]) -> Iterable[tuple]:
-            return self._sql.complete(run, pairs_of(held), finish, kept_of(held, kept))
+        def say(work: UnitOfWork, held: Iterable[Lease]) -> Iterable[tuple]:
+            return self._sql.complete(work.session, pairs_of(held), finish, kept_of(held, kept))
 
         done = self._by_holder(leases, say, facts=kept)
         self._sweep(len(done))
         return self._with_facts([lease for lease, _ in done], leases, facts)
 
     def begin(self, leases: Sequence[Lease]) -> list[Lease]:
-        def say(run: Session, held: Iterable[Lease]) -> Iterable[tuple]:
-            return self._sql.mark_begun(run, pairs_of(held))
+        def say(work: UnitOfWork, held: Iterable[Lease]) -> Iterable[tuple]:
+            return self._sql.mark_begun(work.session, pairs_of(held))
 
         return [replace(lease, begun=True) for lease, _ in self._by_holder(leases, say, in_lanes=False)]
 
     def defer(self, leases: Sequence[Lease], seconds: float) -> list[Lease]:
         laned = [lease for lease in leases if is_ours(lease) and lease.token.lane]
-        to = self._run(defer, self._sql, self.name, laned, micros(seconds)) if laned else None
+        to = self._work(defer, laned, micros(seconds)) if laned else None
         return [] if to is None else [replace(lease, claimed=to / 1e6) for lease in laned]
 
     def touch(self, leases: Sequence[Lease], lease: float = 60.0) -> list[Lease]:
-        def say(run: Session, held: Iterable[Lease]) -> Iterable[tuple]:
-            return self._sql.touch(run, pairs_of(held), micros(lease))
+        def say(work: UnitOfWork, held: Iterable[Lease]) -> Iterable[tuple]:
+            return self._sql.touch(work.session, pairs_of(held), micros(lease))
 
         return [replace(lease, until=row[1] / 1e6) for lease, row in self._by_holder(leases, say, in_lanes=False)]
 
     def release(self, leases: Sequence[Lease]) -> list[Lease]:
-        back = self._by_holder(leases, lambda run, held: self._sql.release(run, self.name, said_of(held, delay_of)))
+        def say(work: UnitOfWork, held: Iterable[Lease]) -> Iterable[tuple]:
+            return self._sql.release(work.session, self.name, said_of(held, delay_of))
+
+        back = self._by_holder(leases, say)
         return [lease for lease, _ in back]
 
     def bury(self, leases: Sequence[Lease], facts: Sequence[Fact | None] = ()) -> list[Lease]:
@@ -352,8 +356,10 @@ class DatabaseQueue(LeasedQueue):
         into, places = self.dead.name, {id(lease): place for place, lease in enumerate(leases)}
         kept = self._kept(leases, facts)
 
-        def say(run: Session, held: Iterable[Lease]) -> Iterable[tuple]:
-            return self._sql.bury(run, into, said_of(held, lambda lease: places[id(lease)]), kept_of(held, kept))
+        def say(work: UnitOfWork, held: Iterable[Lease]) -> Iterable[tuple]:
+            return self._sql.bury(
+                work.session, into, said_of(held, lambda lease: places[id(lease)]), kept_of(held, kept)
+            )
 
         buried = self._by_holder(leases, say, facts=kept)
         return self._with_facts([lease for lease, _ in buried], leases, facts)
@@ -380,9 +386,9 @@ class DatabaseQueue(LeasedQueue):
         laned = [lease for lease in mine if lease.token.lane and in_lanes]
         rows: dict[Token, tuple] = {}
         for held in rounds((lease for lease in mine if not (lease.token.lane and in_lanes)), facts):
-            rows |= {held[row[0]].token: row for row in self._run(say, held.values())}
+            rows |= {held[row[0]].token: row for row in self._work(say, held.values())}
         for held in rounds(laned, facts):
-            said = self._run(settle, self._sql, self.name, [*held.values()], say)
+            said = self._work(settle, [*held.values()], say)
             rows |= {held[row[0]].token: row for row in said}
         if laned:
             self._claims.stir()
@@ -420,9 +426,9 @@ class DatabaseQueue(LeasedQueue):
 
     # ---- inside
 
-    @cached_property
+    @property
     def _sql(self) -> Dialect:
-        return dialect_of(connections[self.database])
+        return self._db.sql
 
     @cached_property
     def _counters(self) -> list[str]:
@@ -430,11 +436,15 @@ class DatabaseQueue(LeasedQueue):
         return [f"{self.name} done {slot}" for slot in range(SLOTS)]
 
     def _run(self, verb: Callable, *args):
-        return run(self.database, self._sql.now, verb, *args)
+        return self._db.run(verb, *args)
 
     def _do(self, verb: Callable, *args):
         """The same of a verb that is asked of this queue."""
-        return self._run(verb, self.name, *args)
+        return self._db.do(verb, *args)
+
+    def _work(self, verb: Callable, *args):
+        """The same of a verb of several statements."""
+        return self._db.work(verb, *args)
 
     # ---- Inspection
 
@@ -443,7 +453,7 @@ class DatabaseQueue(LeasedQueue):
     def revive(self, ids: Iterable[str]) -> int:
         if self.dead is None:
             return 0
-        return sum(self._run(_revived, self._sql, self.dead.name, self.name, chunk) for chunk in chunks(ids))
+        return sum(self._work(_revived, self.dead.name, chunk) for chunk in chunks(ids))
 
     def find(self, id: str) -> Record | None:
         return next(map(self._record, self._do(self._sql.find, id)), None)
@@ -461,7 +471,7 @@ class DatabaseQueue(LeasedQueue):
         self._claims.stir()
         if self.dead is None:  # nothing stands in a lane there
             return self._do(verb, ids, *args)
-        return self._run(_changed, self._sql, self.name, verb, ids, *args)
+        return self._work(_changed, verb, ids, *args)
 
     def amend(self, id: str, was: bytes, data: bytes) -> bool:
         return self._do(self._sql.amend, id, was, data)
@@ -566,7 +576,7 @@ class DatabaseQueue(LeasedQueue):
         if not 0 < len(name) <= LONGEST["lane"]:
             raise ValueError(f"A lane's name has {len(name)} characters; it may have 1 to {LONGEST['lane']}.")
         self._settle_in()
-        self._run(make_lanes, self._sql, self.name, {name: ""})
+        self._work(make_lanes, {name: ""})
         self._change_lane(name, lambda lane, now: replace(lane, parked=why or "parked"))
 
     def open_lane(self, name: str) -> bool:
@@ -574,7 +584,7 @@ class DatabaseQueue(LeasedQueue):
 
     def _change_lane(self, name: str, change: Callable[[Lane, int], Lane]) -> bool:
         self._claims.stir()
-        return self._run(change_lane, self._sql, self.name, name, change)
+        return self._work(change_lane, name, change)
 
 
 def replayed(lease: Lease) -> Lease:

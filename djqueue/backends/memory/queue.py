@@ -28,10 +28,11 @@ from djqueue.backends.entries import (
     Record,
 )
 from djqueue.backends.guards import AnyGuard, Mark, Ruling, rule
-from djqueue.backends.memory.lanes import MemoryLanes, Turn
+from djqueue.backends.memory.lanes import MemoryLanes, us
 from djqueue.backends.memory.store import MemoryStore, at_one_moment
-from djqueue.backends.memory.structures import Bell, Item, Line
+from djqueue.backends.memory.structures import Bell, Item
 from djqueue.backends.options import Finished, Span, remembering
+from djqueue.flow.board import Line
 from djqueue.utils import priority as checked_priority
 
 __all__ = ["MemoryQueue", "MemoryStore"]
@@ -62,7 +63,7 @@ class MemoryQueue(LeasedQueue):
         self._lock, self._arrivals, self._bell = threading.RLock(), count(), Bell()
         self._items: dict[str, Item] = {}
         self._lines = {READY: Line(), DELAYED: Line(), LEASED: Line()}
-        self._oldest, self._lanes, self._laned_last = Line(), MemoryLanes(), False
+        self._oldest, self._lanes = Line(), MemoryLanes()
         self._done, self._finished = 0, Finished(*remembering(remember_done, keep_done))
         self.store = MemoryStore(name)
         self.store._lock, self.store.clock = self._lock, self.now
@@ -95,14 +96,13 @@ class MemoryQueue(LeasedQueue):
             now, leases, units = self.now(), [], 0
             self._bell.hear()
             self._promote(now)
-            while units < limit and (turn := self._next(now, full=units >= limit - ahead)) is not None:
-                first = turn.items[0]
-                lend = partial(self._lend, now=now, seconds=lease, owner=owner, run=turn.run)
-                leases += [lend(item, begun=begin and item is first) for item in turn.items]
+            for turn in self._lanes.units(self._own_rank, limit, ahead, us(now)):
+                items = [self._items[self._lines[READY].first()]] if turn is None else self._lanes.taken(turn)
+                lend = partial(self._lend, now=now, seconds=lease, owner=owner, run=turn.run if turn else "")
+                leases += [lend(item, begun=begin and item is items[0]) for item in items]
                 units += 1
             more = units == limit or self._lanes.first_rank() is not None
-            next = min(self._until_first(DELAYED, now), self._lanes.until_next(now))
-            return Claimed(leases, again=0.0 if more else next)
+            return Claimed(leases, again=0.0 if more else self._until_more(now))
 
     def claim_within(
         self, budget: Budget, limit: int = 1, lease: float = 60.0, owner: str = "", begin: bool = True
@@ -110,19 +110,16 @@ class MemoryQueue(LeasedQueue):
         with self._lock, at_one_moment(self):
             return super().claim_within(budget, limit, lease, owner, begin)
 
-    def _next(self, now: float, full: bool) -> Turn | None:
-        """The next unit of work. At equal priority entries in no lane and lanes take turns.
+    def _own_rank(self) -> int | None:
+        """Of the first entry in no lane."""
+        id = self._lines[READY].first()
+        return None if id is None else self._items[id].rank
 
-        ``full``: it would wait for a worker, and so is nothing that is throttled.
-        """
-        id, rank = self._lines[READY].first(), self._lanes.first_rank()
-        if full and rank is not None and self._lanes.throttled:
-            rank = None
-        if id is None and rank is None:
-            return None
-        own = None if id is None else self._items[id].rank
-        self._laned_last = own is None or (rank is not None and (rank, self._laned_last) < (own, True))
-        return self._lanes.turn(now) if self._laned_last else Turn([self._items[id]], "")
+    def _until_more(self, now: float) -> float:
+        """Seconds until a delayed entry is due or a lane opens by itself."""
+        opens = self._lanes.next_moment()
+        until_open = inf if opens is None else max(0.0, (opens - us(now)) / 1e6)
+        return min(self._until_first(DELAYED, now), until_open)
 
     def begin(self, leases: Sequence[Lease]) -> list[Lease]:
         with self._lock:
@@ -137,7 +134,7 @@ class MemoryQueue(LeasedQueue):
         with self._lock:
             now, ours = self.now(), list(self._ours(leases))
             to = now + seconds
-            done = [self._lanes.defer(item, lease.claimed, to, now) for lease, item in ours]
+            done = [self._lanes.defer(item, us(lease.claimed), us(to), us(now)) for lease, item in ours]
             return [replace(lease, claimed=to) for lease in leases] if done and all(done) else []
 
     def complete(self, leases: Sequence[Lease], facts: Sequence[Fact | None] = ()) -> list[Lease]:
@@ -280,7 +277,7 @@ class MemoryQueue(LeasedQueue):
         due = now + says.delay if says.delay > 0 else 0.0
         laned = self._is_laned(item)
         if laned and says.hold:
-            self._lanes.hold(item, says.hold, due, now)
+            self._lanes.hold(item, says.hold, us(due), us(now))
             due = 0.0
         self._stand(item, DELAYED if due else READY, due or item.place)
 
@@ -290,7 +287,7 @@ class MemoryQueue(LeasedQueue):
     def _let_go(self, item: Item, now: float) -> None:
         """What had left its lane has come back or is gone."""
         if self._is_laned(item):
-            self._lanes.back(item, now)
+            self._lanes.back(item, us(now))
 
     def _wake_for(self, ours: Sequence[Lease]) -> None:
         """Whose lane may have opened."""
@@ -316,13 +313,13 @@ class MemoryQueue(LeasedQueue):
         if state == READY:
             self._oldest.add(item.entry.id, (item.place, item.seq))
         if state == READY and self._is_laned(item):
-            self._lanes.enter(item, self.now())
+            self._lanes.come(item, us(self.now()))
         else:
             self._lines[state].add(item.entry.id, self._key(item))
 
     def _leave(self, item: Item) -> None:
         if item.state == READY and self._is_laned(item):
-            self._lanes.leave(item, self.now())
+            self._lanes.go(item, us(self.now()))
         elif item.state:
             self._lines[item.state].drop(item.entry.id)
         self._oldest.drop(item.entry.id)
@@ -334,7 +331,7 @@ class MemoryQueue(LeasedQueue):
         while self._until_first(DELAYED, now) == 0:
             item = self._items[self._lines[DELAYED].first()]
             self._stand(item, READY, item.place)
-        self._lanes.wake(now)
+        self._lanes.wake(us(now))
 
     def _until_first(self, state: str, now: float) -> float:
         """Seconds until the first in that line is due or runs out; 0 if it has, infinity if there is none."""
@@ -393,11 +390,11 @@ class MemoryQueue(LeasedQueue):
 
     def park_lane(self, name: str, why: str) -> None:
         with self._lock:
-            self._lanes.park(name, why, self.now())
+            self._lanes.park(name, why, us(self.now()))
 
     def open_lane(self, name: str) -> bool:
         with self._lock:
-            opened = self._lanes.open(name, self.now())
+            opened = self._lanes.open(name, us(self.now()))
         self._bell.ring()
         return opened
 

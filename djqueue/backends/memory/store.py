@@ -11,8 +11,8 @@ from math import inf
 from typing import Any, ClassVar
 
 from djqueue.backends.base import BaseStore, Budget
-from djqueue.backends.memory.structures import Line
 from djqueue.backends.stores import Grant
+from djqueue.flow.board import Line
 
 
 @contextmanager

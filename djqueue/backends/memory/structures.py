@@ -1,50 +1,10 @@
-"""What a queue in memory is built of: names in order, a bell for threads that wait, and an entry with its state."""
+"""What a queue in memory is built of: a bell for threads that wait, and an entry with its state."""
 
 from __future__ import annotations
 
-import heapq
 import threading
 
 from djqueue.backends.entries import READY, Entry
-
-
-class Line:
-    """Names in the order of a key, both unique. What left is skipped, and swept once it is the larger part."""
-
-    def __init__(self) -> None:
-        self.keys: dict[str, tuple] = {}
-        self._heap: list[tuple[tuple, str]] = []
-
-    def __len__(self) -> int:
-        return len(self.keys)
-
-    def add(self, name: str, key: tuple) -> None:
-        self.keys[name] = key
-        heapq.heappush(self._heap, (key, name))
-        self._sweep()
-
-    def drop(self, name: str) -> None:
-        if self.keys.pop(name, None) is not None:
-            self._sweep()
-
-    def first(self) -> str | None:
-        """The name that stands first, or None."""
-        while self._heap and not self._stands(self._heap[0]):
-            heapq.heappop(self._heap)
-        return self._heap[0][1] if self._heap else None
-
-    def after(self, key: tuple | None, limit: int) -> list[str]:
-        """Up to ``limit`` names behind a key, in order; looks at every name."""
-        behind = ((own, name) for name, own in self.keys.items() if key is None or own > key)
-        return [name for _, name in heapq.nsmallest(limit, behind)]
-
-    def _stands(self, place: tuple[tuple, str]) -> bool:
-        return self.keys.get(place[1]) == place[0]
-
-    def _sweep(self) -> None:
-        if len(self._heap) > 2 * len(self.keys):
-            self._heap = [(key, name) for name, key in self.keys.items()]
-            heapq.heapify(self._heap)
 
 
 class Bell:

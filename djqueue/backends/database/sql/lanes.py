@@ -6,7 +6,7 @@ who settle wait, in the order of the names, so nobody waits for one who waits. W
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Collection, Iterable, Mapping, Sequence
 from typing import NamedTuple
 
 from djqueue.backends.database.session import Session
@@ -46,6 +46,14 @@ GLANCE = (
     f"SELECT NOW, (SELECT ord {MESSAGE} = 0 ORDER BY ord LIMIT 1), ({first_over(DELAYED, 1)}), ({next_of(DELAYED)})"
 )
 """Its other columns."""
+FIRST_ENTRIES = (
+    "SELECT state, seq, ord, moment, lost FROM djqueue_message WHERE queue = %s AND state = %s "
+    "ORDER BY ord, moment, seq LIMIT %s"
+)
+FIRST_IN_LINE = (
+    "SELECT -state AS state, 0 AS seq, ord, moment, 0 AS lost FROM djqueue_lane WHERE queue = %s AND state = %s "
+    "ORDER BY ord, moment LIMIT 1"
+)
 TOGETHER = 100
 """So many parts one compound statement has at most."""
 
@@ -96,6 +104,16 @@ class Glance(NamedTuple):
         return min((moment for moment in (self.timed, self.later) if moment is not None), default=None)
 
 
+class Heads(NamedTuple):
+    """What stands first in lanes."""
+
+    now: int
+    entries: list[tuple]
+    """Rows of state, seq, ord, moment, lost."""
+    lines: dict[int, int]
+    """The rank of the first lane in the line of each of these, where there is one."""
+
+
 class Lanes(Facts):
     """All of it within one transaction, but for the glance and the tickets."""
 
@@ -123,26 +141,16 @@ class Lanes(Facts):
         sql = f"SELECT ord FROM djqueue_message WHERE queue = %s AND state = 0 {order} LIMIT %s"
         return [row[0] for row in run.rows(sql, [queue, limit])]
 
-    def heads(self, run: Session, queue: str, wants: Mapping[int, int]) -> tuple[int, list[tuple]]:
-        """Now, and so many of the first of each lane, by its number: rows of state, seq, ord, moment, lost."""
-        part = (
-            "SELECT state, seq, ord, moment, lost FROM djqueue_message WHERE queue = %s AND state = %s "
-            "ORDER BY ord, moment, seq LIMIT %s"
-        )
-        now, found = self.clock(run), []
-        for some in slices(wants.items(), TOGETHER):
-            found += run.rows(
-                _union(part, len(some)), [value for number, most in some for value in (queue, number, most)]
-            )
-        return now, found
-
-    def line_heads(self, run: Session, queue: str, numbers: Iterable[int]) -> dict[int, int]:
-        """The rank of the first lane in the line of each of these, where there is one."""
-        part = "SELECT state, ord FROM djqueue_lane WHERE queue = %s AND state = %s ORDER BY ord, moment LIMIT 1"
-        found: dict[int, int] = {}
-        for some in slices(numbers, TOGETHER):
-            found |= run.rows(_union(part, len(some)), [value for number in some for value in (queue, number)])
-        return found
+    def heads(self, run: Session, queue: str, wants: Mapping[int, int], outers: Collection[int]) -> Heads:
+        """What stands first in lanes, by their numbers: of each as many entries as wanted, and the head of its line."""
+        parts = [(FIRST_ENTRIES, (queue, *want)) for want in wants.items()]
+        parts += [(FIRST_IN_LINE, (queue, number)) for number in outers]
+        found = []
+        for some in slices(parts, TOGETHER):
+            sql = " UNION ALL ".join(["SELECT 0, 0, NOW, 0, 0", *(f"SELECT * FROM ({part}) x" for part, _ in some)])
+            found += run.rows(sql, [value for _, values in some for value in values])
+        moments = [row[2] for row in found if not row[0]]
+        return heads_of(moments[0] if moments else self.clock(run), [row for row in found if row[0]])
 
     # ---- tickets
 
@@ -153,8 +161,10 @@ class Lanes(Facts):
         run.count(sql, [value for ticket in tickets for value in (queue, *ticket)])
 
     def tickets(self, run: Session, queue: str, limit: int) -> list[tuple]:
-        """The first: seq, name, number, gate."""
-        sql = "SELECT made, seq, name, number, gate FROM djqueue_ticket WHERE queue = %s ORDER BY made LIMIT %s"
+        """The first: seq, name, number, gate, and whether the lane has a row."""
+        known = "(SELECT l.seq FROM djqueue_lane l WHERE l.queue = t.queue AND l.name = t.name) IS NOT NULL"
+        columns = f"made, seq, name, number, gate, {known}"
+        sql = f"SELECT {columns} FROM djqueue_ticket t WHERE queue = %s ORDER BY made LIMIT %s"
         return [row[1:] for row in sorted(run.rows(sql, [queue, limit]))]
 
     def tickets_there(self, run: Session, seqs: Sequence[int]) -> set[int]:
@@ -296,5 +306,7 @@ def one_of(seqs: Iterable[int]) -> str:
     return f"djqueue_message.seq IN ({', '.join(map(str, seqs))})"
 
 
-def _union(part: str, count: int) -> str:
-    return " UNION ALL ".join([f"SELECT * FROM ({part}) x"] * count)
+def heads_of(now: int, rows: Iterable[tuple]) -> Heads:
+    """Of entries the rows begin with the number of their lane, of lanes in a line with minus that of the outer one."""
+    lines = {-row[0]: row[2] for row in rows if row[0] < 0}
+    return Heads(now, [row for row in rows if row[0] > 0], lines)

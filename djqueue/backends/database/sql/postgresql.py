@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Collection, Iterable, Mapping, Sequence
 
 from django.db import DataError
 
@@ -37,7 +37,16 @@ from djqueue.backends.database.sql.fragments import (
     over_by,
     soonest,
 )
-from djqueue.backends.database.sql.lanes import ASSIGNED, OF_LANES, WRITTEN, Glance
+from djqueue.backends.database.sql.lanes import (
+    ASSIGNED,
+    FIRST_ENTRIES,
+    FIRST_IN_LINE,
+    OF_LANES,
+    WRITTEN,
+    Glance,
+    Heads,
+    heads_of,
+)
 from djqueue.backends.database.sql.messages import Arrival, Ask, Dialect, Finish, Payment, Reaping, Taken
 
 SKIPPING = "FOR UPDATE SKIP LOCKED"
@@ -144,15 +153,16 @@ class PostgreSQL(Dialect):
             return super().hold_as_of(run, keys)
         return {key: bytes(value) for key, value, lives, _ in rows if lives}, rows[-1][-1]
 
-    def heads(self, run: Session, queue: str, wants: Mapping[int, int]) -> tuple[int, list[tuple]]:
+    def heads(self, run: Session, queue: str, wants: Mapping[int, int], outers: Collection[int]) -> Heads:
+        entries = FIRST_ENTRIES.replace("state = %s", "state = n.number").replace("LIMIT %s", "LIMIT n.most")
+        line = FIRST_IN_LINE.replace("state = %s", "state = n.number")
         sql = (
-            "SELECT NOW, x.* FROM (SELECT 1) one LEFT JOIN "
-            "(unnest(%s::bigint[], %s::int[]) n (number, most) CROSS JOIN LATERAL "
-            "(SELECT state, seq, ord, moment, lost FROM djqueue_message WHERE queue = %s AND state = n.number "
-            "ORDER BY ord, moment, seq LIMIT n.most) x) ON true"
+            "SELECT NOW, x.* FROM (SELECT 1) one LEFT JOIN ("
+            f"SELECT e.* FROM unnest(%s::bigint[], %s::int[]) n (number, most) CROSS JOIN LATERAL ({entries}) e "
+            f"UNION ALL SELECT l.* FROM unnest(%s::bigint[]) n (number) CROSS JOIN LATERAL ({line}) l) x ON true"
         )
-        rows = run.rows(sql, [*columns(list(wants.items()) or [(0, 0)]), queue])
-        return rows[0][0], [row[1:] for row in rows if row[1] is not None]
+        rows = run.rows(sql, [list(wants), list(wants.values()), queue, list(outers), queue])
+        return heads_of(rows[0][0], [row[1:] for row in rows if row[1] is not None])
 
     def write_lanes(self, run: Session, rows: Sequence[tuple]) -> None:
         table_of, params = table(rows, LANE_TYPES)

@@ -141,8 +141,12 @@ class SQLite(Dialect):
         return max(now, time.time_ns() // 1000)
 
     def begin(self, run: Session) -> None:
-        """A transaction that writes first waits for its turn; one that reads first may find that it came too late."""
-        run.count("DELETE FROM djqueue_ticket WHERE seq < 0")
+        """A transaction that writes first waits for its turn; one that reads first may find that it came too late.
+
+        One that Django begins as IMMEDIATE or EXCLUSIVE has waited already.
+        """
+        if getattr(run.connection, "transaction_mode", None) not in ("IMMEDIATE", "EXCLUSIVE"):  # from Django 5.1 on
+            run.count("DELETE FROM djqueue_ticket WHERE seq < 0")
 
     def withhold(self, run: Session, queue: str, ids: Sequence[str]) -> set[str]:
         """Whoever holds a key is the one writer until its transaction ends."""

@@ -1,0 +1,252 @@
+"""Many lanes together: where each stands, which of them is next, and what leaves it. No I/O; the time comes in.
+
+A queue in memory keeps one board for life. A database fills one in each claim, and writes the lanes that changed.
+"""
+
+from __future__ import annotations
+
+import heapq
+from collections.abc import Callable, Hashable, Iterable, Iterator, Sequence
+from typing import NamedTuple
+
+from djqueue.flow import gates
+from djqueue.flow.gates import LINE, OPEN, TIMED, Gate, Head, Lane, Place
+
+
+class Line:
+    """Names in the order of a key, both unique. What left is skipped, and swept once it is the larger part."""
+
+    def __init__(self) -> None:
+        self.keys: dict[Hashable, tuple] = {}
+        self._heap: list[tuple[tuple, Hashable]] = []
+
+    def __len__(self) -> int:
+        return len(self.keys)
+
+    def add(self, name: Hashable, key: tuple) -> None:
+        self.keys[name] = key
+        heapq.heappush(self._heap, (key, name))
+        self._sweep()
+
+    def drop(self, name: Hashable) -> None:
+        if self.keys.pop(name, None) is not None:
+            self._sweep()
+
+    def first(self) -> Hashable | None:
+        """The name that stands first, or None."""
+        while self._heap and not self._stands(self._heap[0]):
+            heapq.heappop(self._heap)
+        return self._heap[0][1] if self._heap else None
+
+    def after(self, key: tuple | None, limit: int) -> list:
+        """Up to ``limit`` names behind a key, in order; looks at every name."""
+        behind = ((own, name) for name, own in self.keys.items() if key is None or own > key)
+        return [name for _, name in heapq.nsmallest(limit, behind)]
+
+    def _stands(self, place: tuple[tuple, Hashable]) -> bool:
+        return self.keys.get(place[1]) == place[0]
+
+    def _sweep(self) -> None:
+        if len(self._heap) > 2 * len(self.keys):
+            self._heap = [(key, name) for name, key in self.keys.items()]
+            heapq.heapify(self._heap)
+
+
+class Waiting(NamedTuple):
+    """An entry in its lane; they leave in this order."""
+
+    rank: int
+    """Minus its priority."""
+    at: int
+    """When it fell due, µs."""
+    seq: int
+    """Which it is: a number that rises with each arrival."""
+    lost: int = 0
+    """How often its worker was lost. If it was, it leaves alone."""
+
+
+class Turn(NamedTuple):
+    """What leaves a lane together."""
+
+    lane: str
+    waiting: Sequence[Waiting]
+    number: int
+    """The number of the turn, which rises."""
+    run: str
+    """What the leases say as ``run``; "" if what leaves is no unit of work."""
+    chain: list[str]
+    """The lanes that count it as out."""
+
+
+class Board:
+    """The lanes of one queue, and what waits in them. :meth:`stand` follows each change of a lane or its entries."""
+
+    def __init__(self, turn: int = 0, laned_last: bool = False):
+        self.lanes: dict[str, Lane] = {}
+        self.places: dict[str, Place] = {}
+        self.laned_last = laned_last
+        """Whether the last unit of work came from a lane."""
+        self._turn = turn
+        self._entries: dict[str, Line] = {}
+        self._open = Line()
+        self._timed = Line()
+        self._lines: dict[str, Line] = {}
+
+    # ---- units of work
+
+    def units(self, own: Callable[[], int | None], limit: int, ahead: int, now: int) -> Iterator[Turn | None]:
+        """Up to ``limit`` units of work: a turn of a lane, or None for the first entry in no lane.
+
+        Higher priority first; at equal ones entries in no lane and lanes alternate. ``own`` is the rank of the first
+        entry in no lane, None if there is none. The last ``ahead`` units wait for a worker, and so are not throttled.
+        """
+        for count in range(limit):
+            rank, first = self.first_rank(), own()
+            if rank is not None and count >= limit - ahead and self._is_throttled():
+                rank = None
+            if rank is None and first is None:
+                return
+            self.laned_last = first is None or (rank is not None and (rank, self.laned_last) < (first, True))
+            yield self._take(now) if self.laned_last else None
+
+    def first_rank(self) -> int | None:
+        """Minus the priority of what would leave a lane next; None if nothing may."""
+        name = self._open.first()
+        return None if name is None else self.places[name].rank
+
+    def _is_throttled(self) -> bool:
+        """Whether the lane whose turn it is, or the one that it is within, has windows."""
+        return any(self.lanes[name].gate.windows for name in self.chain(self._next()))
+
+    def _take(self, now: int) -> Turn:
+        """Let a run leave the lane whose turn it is."""
+        name = self._next()
+        chain, number = self.chain(name), self._next_turn()
+        waiting = self._run_of(name, min(gates.leaving(self.lanes[one], now) for one in chain))
+        for one in chain:
+            self.lanes[one] = gates.left(self.lanes[one], len(waiting), number, now)
+        run = f"{number}:{name}" if self.lanes[name].gate.joins else ""
+        for one in chain:
+            self.stand(one, now)
+        return Turn(name, waiting, number, run, chain)
+
+    def _next(self) -> str:
+        """The lane whose turn it is; of a lane with a line, the first that stands in it."""
+        name = self._open.first()
+        return self._lines[name].first() if name in self._lines else name
+
+    def _run_of(self, name: str, most: int) -> list[Waiting]:
+        """Take up to ``most`` entries from the head of a lane; one that was lost before leaves alone."""
+        taken: list[Waiting] = []
+        while len(taken) < most and (first := self._first_of(name)) is not None:
+            if taken and (first.lost or taken[0].lost):
+                break
+            self.remove(name, first.seq)
+            taken.append(first)
+        return taken
+
+    # ---- lanes
+
+    def chain(self, name: str) -> list[str]:
+        """A lane, and the one that it is within."""
+        within = self.lanes[name].gate.within if name in self.lanes else ""
+        return [name, within] if within in self.lanes else [name]
+
+    def known(self, name: str) -> Lane:
+        """A lane as it is; a new one stands behind those that wait, so that new ones cannot hold them up for ever."""
+        return self.lanes.get(name) or Lane(name, turn=self._next_turn())
+
+    def want_outer(self, lane: Lane) -> None:
+        """Make the lane that this one is within, if it was forgotten while nothing of it was out or in its line."""
+        within = lane.gate.within
+        if within and within not in self.lanes:
+            self.lanes[within] = self.known(within).with_gate(lane.gate.outer or Gate())
+
+    def fill(self, lanes: Iterable[tuple[Lane, Iterable[Waiting]]], now: int) -> None:
+        """Add lanes with what waits in them, and let them stand once all are there: none is forgotten."""
+        for lane, entries in lanes:
+            self.lanes[lane.name] = lane
+            for one in entries:
+                self.enter(lane.name, one)
+        for name in sorted(self.lanes, key=lambda name: not self.lanes[name].gate.within):
+            self._place(name, now)
+
+    def stand(self, name: str, now: int) -> None:
+        """Put a lane where it belongs, and then the one that it is within; if nothing is lost by it, forget it."""
+        if name not in self.lanes:
+            return
+        lane, place = self.lanes[name], self._place(name, now)
+        if place.where == LINE:
+            self.want_outer(lane)
+        elif place.where == gates.NOWHERE and gates.is_idle(lane, self._head(name), now):
+            self._forget(name)
+        if self._is_outer(lane.gate.within):
+            self.stand(lane.gate.within, now)
+
+    def wake(self, now: int) -> None:
+        """Let lanes stand anew whose moment has come."""
+        while (at := self.next_moment()) is not None and at <= now:
+            self.stand(self._timed.first(), now)
+
+    def next_moment(self) -> int | None:
+        """When the first lane opens by itself, µs."""
+        name = self._timed.first()
+        return None if name is None else self.places[name].at
+
+    def step_out(self, name: str, within: str) -> None:
+        """Let a lane stand nowhere, neither in the line of another."""
+        self._open.drop(name)
+        self._timed.drop(name)
+        if within in self._lines:
+            self._lines[within].drop(name)
+            if not self._lines[within]:
+                del self._lines[within]
+
+    def _place(self, name: str, now: int) -> Place:
+        lane = self.lanes[name]
+        within = lane.gate.within
+        self.places[name] = place = gates.stand(lane, self._head(name), now)
+        self.step_out(name, within)
+        if place.where == OPEN:
+            self._open.add(name, (place.rank, lane.turn))
+        elif place.where == TIMED:
+            self._timed.add(name, (place.at,))
+        elif place.where == LINE:
+            self._lines.setdefault(within, Line()).add(name, (place.rank, lane.turn))
+        return place
+
+    def _forget(self, name: str) -> None:
+        del self.lanes[name], self.places[name]
+
+    def _is_outer(self, name: str) -> bool:
+        """Whether a lane can have others within it: what is within another cannot, whatever somebody wrote."""
+        return name in self.lanes and not self.lanes[name].gate.within
+
+    def _next_turn(self) -> int:
+        self._turn += 1
+        return self._turn
+
+    # ---- entries
+
+    def enter(self, name: str, waiting: Waiting) -> None:
+        self._entries.setdefault(name, Line()).add(waiting.seq, waiting)
+
+    def remove(self, name: str, seq: int) -> None:
+        self._entries[name].drop(seq)
+        if not self._entries[name]:
+            del self._entries[name]
+
+    def waiting(self, name: str) -> int:
+        """How many entries wait in a lane."""
+        return len(self._entries.get(name, ()))
+
+    def _first_of(self, name: str) -> Waiting | None:
+        line = self._entries.get(name)
+        return None if line is None else line.keys[line.first()]
+
+    def _head(self, name: str) -> Head | None:
+        """What would leave first: an entry, or of a lane with a line the first lane there."""
+        if name in self._lines and self._is_outer(name):
+            return Head(self.places[self._lines[name].first()].rank, 0)
+        first = self._first_of(name)
+        return None if first is None else Head(first.rank, first.at, self.waiting(name), first.lost > 0)
