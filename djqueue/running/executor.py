@@ -273,29 +273,13 @@ def _report(queue: BaseQueue, lease: Lease, verdict: Verdict, control: Control, 
         context.run(report, queue, lease, verdict)
 
 
-LEVELS = {
-    Outcome.DONE: logging.INFO,
-    Outcome.DISCARDED: logging.INFO,
-    Outcome.DEAD: logging.ERROR,
-    Outcome.PARKED: logging.ERROR,
-}
-WORDS = {
-    Outcome.DONE: "done",
-    Outcome.RETRY: "goes back for another try",
-    Outcome.EXPIRED: "expired",
-    Outcome.DISCARDED: "was discarded",
-    Outcome.DEAD: "failed and went to the error queue",
-    Outcome.PARKED: "failed, and its shard is parked",
-}
-
-
 def report(queue: BaseQueue, lease: Lease, verdict: Verdict) -> None:
     """One record for each: whoever mails errors to people sends one mail per failure."""
-    level = LEVELS.get(verdict.outcome, logging.WARNING)
-    if not logger.isEnabledFor(level):
+    effect = verdict.outcome.effect
+    if not logger.isEnabledFor(effect.level):
         return
     entry, reason = lease.entry, f": {plain(verdict.reason)}" if verdict.reason else ""
-    what = f"{plain(entry.label)} {WORDS.get(verdict.outcome, 'was put back')}{reason}"
-    later = f", again in {verdict.delay:.1f} s" if verdict.outcome in (Outcome.RETRY, Outcome.THROTTLED) else ""
+    what = f"{plain(entry.label)} {effect.words}{reason}"
+    later = f", again in {verdict.delay:.1f} s" if effect.again else ""
     text = f"{what} (message {plain(entry.id)}, attempt {entry.attempts}, {verdict.seconds:.3f} s{later})"
-    tell(logger, level, "%s", text, exc_info=verdict.exception, extra=log_extra(queue.alias, entry))
+    tell(logger, effect.level, "%s", text, exc_info=verdict.exception, extra=log_extra(queue.alias, entry))

@@ -22,7 +22,7 @@ def run_inline(queue: BaseQueue, entry: Entry, command: Command, policy: Policy)
     """Run it here. What is to be retried is, at once; its last exception reaches the caller. Nothing waits in lanes."""
     entry = replace(entry, lane="", gate="")
     envelope, verdict = open_entry(queue, entry), Verdict(Outcome.RETRY)
-    while verdict.outcome in _AGAIN:
+    while verdict.outcome.effect.again:
         entry = replace(entry, attempts=entry.attempts + 1)
         message = CurrentMessage.of(queue, entry, envelope, policy, Control(queue, None))
         try:
@@ -34,9 +34,6 @@ def run_inline(queue: BaseQueue, entry: Entry, command: Command, policy: Policy)
                 _record(queue, entry, verdict, policy)
                 raise
     _record(queue, entry, verdict, policy)
-
-
-_AGAIN = (Outcome.RETRY, Outcome.THROTTLED)
 
 
 def _value_of(command: Command, envelope: Envelope, message: CurrentMessage) -> object:
@@ -56,7 +53,7 @@ def _value_of(command: Command, envelope: Envelope, message: CurrentMessage) -> 
 def _judged(policy: Policy, error: Exception, entry: Entry) -> Verdict:
     """Nobody waits in between, so asking for another run is bounded as failing is."""
     verdict = policy.judge(error, entry)
-    if verdict.outcome in _AGAIN and entry.attempts >= policy.most_attempts:
+    if verdict.outcome.effect.again and entry.attempts >= policy.most_attempts:
         return replace(verdict, outcome=Outcome.DEAD)
     return verdict
 

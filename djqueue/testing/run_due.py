@@ -22,7 +22,7 @@ from djqueue.queues import queues as all_queues
 from djqueue.running.context import Control
 from djqueue.running.executor import are_apart, batch_of, execute, execute_batch
 from djqueue.running.handlers import Binding
-from djqueue.running.settle import VERBS, settle
+from djqueue.running.settle import settle
 from djqueue.testing.assertions import Enqueued, commit, one_command, refuse_eager
 from djqueue.testing.clock import VirtualClock, the_clock
 from djqueue.testing.crashes import dies
@@ -31,20 +31,6 @@ from djqueue.utils import whole
 OWNER = "run_due"
 LIMIT = 10_000
 LOST = "lost"
-OUTCOMES = {
-    Outcome.DONE: "done",
-    Outcome.RETRY: "retried",
-    Outcome.EXPIRED: "expired",
-    Outcome.DISCARDED: "discarded",
-    Outcome.DEAD: "failed",
-    Outcome.UNTRIED: "released",
-    Outcome.NOT_NOW: "released",
-    Outcome.THROTTLED: "released",
-    Outcome.PARKED: "parked",
-    Outcome.HANDED_BACK: "released",
-}
-"""How a start ended, in the words of a :class:`Run`."""
-
 JUDGED = (Exception, SystemExit, CancelledError, NoneType)
 """What a command may raise. All else is meant for whoever runs the test: KeyboardInterrupt, ``pytest.fail()``."""
 
@@ -87,12 +73,12 @@ class Run:
     @property
     def done(self) -> bool:
         """Whether it ran to its end, and the queue knows."""
-        return self.outcome == OUTCOMES[Outcome.DONE]
+        return self.outcome == Outcome.DONE.effect.status
 
     @property
     def failed(self) -> bool:
         """Whether it is in the error queue now."""
-        return self.outcome == OUTCOMES[Outcome.DEAD]
+        return self.outcome == Outcome.DEAD.effect.status
 
 
 @async_unsafe("run_due() runs commands in this thread. In an async test: await sync_to_async(run_due)(...)")
@@ -198,13 +184,13 @@ class Worker:
         return not any(hold_of(lease.entry, verdict) for lease, verdict in ended)
 
     def _settle(self, queue: BaseQueue, lease: Lease, verdict: Verdict, told: bool) -> None:
+        effect = verdict.outcome.effect
         if told:
             settle(queue, [(lease, verdict)], OWNER)
         else:
-            getattr(queue, VERBS[verdict.outcome])([settled(lease, verdict, OWNER)])
-        self._note(queue, lease, verdict, OUTCOMES[verdict.outcome])
-        wanted = self._raise_errors and verdict.outcome in (Outcome.DEAD, Outcome.PARKED)
-        if wanted or not isinstance(verdict.exception, JUDGED):
+            getattr(queue, effect.verb)([settled(lease, verdict, OWNER)])
+        self._note(queue, lease, verdict, effect.status)
+        if (self._raise_errors and effect.final) or not isinstance(verdict.exception, JUDGED):
             raise verdict.exception or CommandFailed(verdict.reason)
 
     def _delivered(self, queue: BaseQueue, batch: Sequence[Lease]) -> list[tuple[Lease, Verdict]]:
