@@ -148,7 +148,13 @@ def test_what_a_backend_cannot_do_is_what_it_declares():
 def test_every_signal_is_listed_with_what_it_carries():
     rows = {literals(row[0])[0]: set(literals(row[2])) for row in table(REFERENCE / "signals.rst", "Signals")}
     assert set(rows) == {name for name, value in vars(signals).items() if isinstance(value, Signal)}
-    emitters = ("running/settle.py", "enqueueing/producer.py", "running/executor.py", "consumer/maintenance.py")
+    emitters = (
+        "policies/outcomes.py",
+        "running/settle.py",
+        "enqueueing/producer.py",
+        "running/executor.py",
+        "consumer/maintenance.py",
+    )
     source = "".join((ROOT / "djqueue" / name).read_text() for name in emitters)
     for name in {word for words in rows.values() for word in words}:
         assert re.search(rf"\b{name}\b", source), name

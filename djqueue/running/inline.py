@@ -7,6 +7,7 @@ from collections.abc import Coroutine
 from concurrent.futures import ThreadPoolExecutor
 from contextvars import copy_context
 from dataclasses import replace
+from functools import partial
 
 from djqueue.backends.base import BaseQueue, Entry, Lease
 from djqueue.messages.envelope import Envelope
@@ -39,7 +40,7 @@ def run_inline(queue: BaseQueue, entry: Entry, command: Command, policy: Policy)
 def _value_of(command: Command, envelope: Envelope, message: CurrentMessage) -> object:
     args, kwargs = envelope.arguments()
     if not command.batched:
-        return run(command, args, kwargs, message, _await_anywhere)
+        return run(partial(command.func, *args, **kwargs), [message], _await_anywhere)
     binding = Binding(_await_anywhere)
     try:
         [result] = run_items(command, [command.item(args, kwargs)], [message], "", binding)

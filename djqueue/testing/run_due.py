@@ -17,10 +17,10 @@ from djqueue import signals
 from djqueue.backends.base import BaseQueue, Lease
 from djqueue.consumer.scheduler import Scheduler
 from djqueue.exceptions import CommandFailed
-from djqueue.policies.outcomes import Outcome, Verdict, hold_of, settled
+from djqueue.policies.outcomes import Outcome, Verdict, settled
 from djqueue.queues import queues as all_queues
 from djqueue.running.context import Control
-from djqueue.running.executor import are_apart, batch_of, execute, execute_batch
+from djqueue.running.executor import BEHIND, batch_of, execute_batch, why_not
 from djqueue.running.handlers import Binding
 from djqueue.running.settle import settle
 from djqueue.testing.assertions import Enqueued, commit, one_command, refuse_eager
@@ -162,26 +162,29 @@ class Worker:
         claimed = queue.claim(1, queue.lease, OWNER, begin=False)
         rest = list(claimed)
         while rest:
-            batch, rest = rest[: batch_of(rest)], rest[batch_of(rest) :]
-            goes_on = self._serve(queue, batch)
-            if rest and (not goes_on or are_apart(batch[0].entry, rest[0].entry)):
-                settle(queue, [(lease, Verdict(Outcome.UNTRIED)) for lease in rest], OWNER)
-                rest = []
+            size = batch_of(rest)
+            batch, rest = rest[:size], rest[size:]
+            verdicts = self._serve(queue, batch)
+            if rest and (untried := why_not(batch, verdicts, rest[0]) if verdicts else BEHIND) is not None:
+                settle(queue, [(lease, untried) for lease in rest], OWNER)
+                break
         reaped = queue.reap()
         return 0.0 if claimed or reaped.count else min(claimed.again, reaped.next)
 
-    def _serve(self, queue: BaseQueue, batch: Sequence[Lease]) -> bool:
-        """Run and settle what runs at once; whether what is behind it may begin."""
+    def _serve(self, queue: BaseQueue, batch: Sequence[Lease]) -> list[Verdict]:
+        """Run and settle what runs at once; nothing if the worker died with it."""
         if dies("claimed", queue, batch):
-            return self._lose(queue, batch)
+            self._lose(queue, batch)
+            return []
         queue.begin(batch)
         ended = self._delivered(queue, batch)
         if dies("ran", queue, batch):
-            return self._lose(queue, *zip(*ended, strict=True))
+            self._lose(queue, *zip(*ended, strict=True))
+            return []
         told = not dies("settled", queue, batch)
         for lease, verdict in ended:
             self._settle(queue, lease, verdict, told)
-        return not any(hold_of(lease.entry, verdict) for lease, verdict in ended)
+        return [verdict for _, verdict in ended]
 
     def _settle(self, queue: BaseQueue, lease: Lease, verdict: Verdict, told: bool) -> None:
         effect = verdict.outcome.effect
@@ -207,19 +210,15 @@ class Worker:
     def _run(self, queue: BaseQueue, batch: Sequence[Lease]) -> list[tuple[Lease, Verdict]]:
         binding = Binding(async_to_sync(_ended))
         with one_command():
-            if len(batch) == 1:
-                verdicts = [execute(queue, batch[0], binding.await_, binding=binding)]
-            else:
-                verdicts = execute_batch(queue, batch, [Control(queue, lease) for lease in batch], binding)
+            verdicts = execute_batch(queue, batch, [Control(queue, lease) for lease in batch], binding)
             binding.release()
         commit()
         return list(zip(batch, verdicts, strict=True))
 
-    def _lose(self, queue: BaseQueue, batch: Sequence[Lease], verdicts: Sequence[Verdict] = ()) -> bool:
-        """Nothing that is behind them may begin: False."""
+    def _lose(self, queue: BaseQueue, batch: Sequence[Lease], verdicts: Sequence[Verdict] = ()) -> None:
+        """Note that the worker died with these."""
         for lease, verdict in zip(batch, verdicts or [Verdict(Outcome.UNTRIED)] * len(batch), strict=True):
             self._note(queue, lease, verdict, LOST)
-        return False
 
     def _note(self, queue: BaseQueue, lease: Lease, verdict: Verdict, outcome: str) -> None:
         entry, told = lease.entry, (verdict.value, verdict.exception, verdict.reason, verdict.delay)
