@@ -12,37 +12,79 @@ from django.conf import settings
 from django.core.exceptions import ImproperlyConfigured
 from django.core.signals import setting_changed
 
-DEFAULTS: dict[str, Any] = {
-    "QUEUES": {},
-    "QUEUE_CLASS": "djqueue.backends.database.DatabaseQueue",
-    "QUEUE_NAME": "default",
-    "QUEUE_CONNECTION": "",
-    "QUEUE_OPTIONS": {},
-    "QUEUE_ALWAYS_EAGER": False,
-    "QUEUE_CODEC": "pickle",
-    "QUEUE_ACCEPT": ("pickle", "json"),
-    "QUEUE_MODELS": "pickle",
-    "QUEUE_MAX_MESSAGE_SIZE": 2**20,
-    "QUEUE_MAX_LOST": 3,
-    "QUEUE_MAX_STARTS": 1000,
-    "QUEUE_UNKNOWN_AFTER": 3600,
-    "QUEUE_RETRY_ON": (),
-    "QUEUE_MAX_ATTEMPTS": 5,
-    "QUEUE_TIME_LIMIT_GRACE": 5,
-    "QUEUE_RESULT_TTL": None,
-    "QUEUE_MAX_ERRORS": None,
-    "QUEUE_MAX_ERROR_AGE": None,
-    "QUEUE_COORDINATOR_DELAY": 1.0,
-    "QUEUE_COORDINATOR_PREFIX": "",
-    "QUEUE_COORDINATOR_TIMEOUT": 60.0,
-    "QUEUE_DEFAULT_PRIORITY": 0,
-    "QUEUE_DEFAULT_THREAD": 0,
-    "QUEUE_TUBE_PREFIX": "",
-    "QUEUE_WORKER_BATCH_SIZE": 128,
-    "QUEUE_WORKER_EMPTY_LIMIT": 16,
-    "QUEUE_WORKER_EMPTY_PAUSE": 0.1,
-}
-"""Every setting of djqueue, with its default."""
+from djqueue.utils import priority, seconds, whole
+
+# ---- What a setting may be
+
+Check = Callable[[Any], bool]
+
+
+@dataclass(frozen=True, slots=True)
+class Setting:
+    """One setting of djqueue."""
+
+    default: Any
+    is_valid: Check = lambda value: True
+    """Whether the system checks accept a value. QUEUES has checks of its own; a backend judges QUEUE_CONNECTION."""
+    wanted: str = ""
+    """What the system checks ask for instead of any other value."""
+    parse: Callable[[str], Any] | None = None
+    """Reads the environment variable of the same name, which counts where the project has no such setting."""
+
+
+def _is(*types: type) -> Check:
+    return lambda value: isinstance(value, types)
+
+
+def _one_of(*choices: str) -> Check:
+    return lambda value: isinstance(value, str) and value in choices
+
+
+def _list_of(is_valid: Check) -> Check:
+    return lambda value: isinstance(value, list | tuple | set | frozenset) and all(map(is_valid, value))
+
+
+def _or_none(is_valid: Check) -> Check:
+    return lambda value: value is None or is_valid(value)
+
+
+def _passes(check: Callable[..., object], **bounds: float) -> Check:
+    """Whether a check of an argument accepts the value."""
+
+    def passes(value: object) -> bool:
+        try:
+            check(value, "it", **bounds)
+        except (TypeError, ValueError):
+            return False
+        return True
+
+    return passes
+
+
+def _at_least(least: float) -> Check:
+    return _passes(seconds, least=least)
+
+
+def _is_batch_size(value: object) -> bool:
+    return _is_count(value) and value <= 1000
+
+
+def _is_shard(value: object) -> bool:
+    return isinstance(value, int | str) and not isinstance(value, bool)
+
+
+def _are_codecs(value: Any) -> bool:
+    return _list_of(_is_codec)(value) and bool(value)
+
+
+def _is_exception(value: object) -> bool:
+    return isinstance(value, type) and issubclass(value, BaseException)
+
+
+_is_text = _is(str)
+_is_count = _passes(whole, least=1)
+_is_duration = _at_least(0)
+_is_codec = _one_of("pickle", "json")
 
 
 def _thread(text: str) -> int | str:
@@ -52,19 +94,48 @@ def _thread(text: str) -> int | str:
         return text
 
 
-FROM_ENVIRONMENT: dict[str, tuple[Callable[[str], Any], str]] = {
-    "QUEUE_COORDINATOR_DELAY": (float, "seconds"),
-    "QUEUE_COORDINATOR_PREFIX": (str, "a text"),
-    "QUEUE_COORDINATOR_TIMEOUT": (float, "seconds"),
-    "QUEUE_DEFAULT_PRIORITY": (int, "a whole number"),
-    "QUEUE_DEFAULT_THREAD": (_thread, "a whole number, or a text"),
-    "QUEUE_TUBE_PREFIX": (str, "a text"),
-    "QUEUE_WORKER_BATCH_SIZE": (int, "a whole number"),
-    "QUEUE_WORKER_EMPTY_LIMIT": (int, "a whole number"),
-    "QUEUE_WORKER_EMPTY_PAUSE": (float, "seconds"),
+SETTINGS: dict[str, Setting] = {
+    "QUEUES": Setting({}),
+    "QUEUE_CLASS": Setting("djqueue.backends.database.DatabaseQueue", _is_text, "the dotted path of a class"),
+    "QUEUE_NAME": Setting("default", _is_text, "a text"),
+    "QUEUE_CONNECTION": Setting(""),
+    "QUEUE_OPTIONS": Setting({}, _is(Mapping), "a dictionary"),
+    "QUEUE_ALWAYS_EAGER": Setting(False, _is(bool), "True or False"),
+    "QUEUE_CODEC": Setting("pickle", _is_codec, "'pickle' or 'json'"),
+    "QUEUE_ACCEPT": Setting(("pickle", "json"), _are_codecs, "a list of 'pickle', 'json' or both"),
+    "QUEUE_MODELS": Setting("pickle", _one_of("pickle", "reference"), "'pickle' or 'reference'"),
+    "QUEUE_MAX_MESSAGE_SIZE": Setting(2**20, _is_count, "a whole number of bytes, at least 1"),
+    "QUEUE_MAX_LOST": Setting(3, _is_count, "a whole number, at least 1"),
+    "QUEUE_MAX_STARTS": Setting(1000, _or_none(_is_count), "a whole number, at least 1, or None"),
+    "QUEUE_UNKNOWN_AFTER": Setting(3600, _is_duration, "seconds, or a timedelta"),
+    "QUEUE_RETRY_ON": Setting((), _list_of(_is_exception), "a list of exception classes"),
+    "QUEUE_MAX_ATTEMPTS": Setting(5, _is_count, "a whole number, at least 1"),
+    "QUEUE_TIME_LIMIT_GRACE": Setting(5, _is_duration, "seconds, or a timedelta"),
+    "QUEUE_RESULT_TTL": Setting(None, _or_none(_is_duration), "None, seconds, or a timedelta"),
+    "QUEUE_MAX_ERRORS": Setting(None, _or_none(_is_count), "a whole number, at least 1, or None"),
+    "QUEUE_MAX_ERROR_AGE": Setting(
+        None, _or_none(_at_least(1)), "at least a second, as a number or a timedelta, or None"
+    ),
+    "QUEUE_COORDINATOR_DELAY": Setting(
+        1.0, _at_least(0.001), "at least a millisecond, as a number or a timedelta", float
+    ),
+    "QUEUE_COORDINATOR_PREFIX": Setting("", _is_text, "a text", str),
+    "QUEUE_COORDINATOR_TIMEOUT": Setting(
+        60.0, _at_least(0.1), "at least 0.1 seconds, as a number or a timedelta", float
+    ),
+    "QUEUE_DEFAULT_PRIORITY": Setting(0, _passes(priority), "a whole number of 32 bits", int),
+    "QUEUE_DEFAULT_THREAD": Setting(0, _is_shard, "a whole number, or a text", _thread),
+    "QUEUE_TUBE_PREFIX": Setting("", _is_text, "a text", str),
+    "QUEUE_WORKER_BATCH_SIZE": Setting(128, _is_batch_size, "a whole number from 1 to 1000", int),
+    "QUEUE_WORKER_EMPTY_LIMIT": Setting(16, _passes(whole, least=0), "a whole number, at least 0", int),
+    "QUEUE_WORKER_EMPTY_PAUSE": Setting(0.1, _is_duration, "seconds, or a timedelta", float),
 }
-"""The settings that, where the project says nothing, environment variables of the same name say: their types."""
+"""Every setting of djqueue."""
 
+# ---- Reading them
+
+_UNREADABLE: dict[Any, str] = {int: "a whole number", float: "seconds"}
+"""What is asked for if the text of an environment variable cannot be parsed."""
 _UNSAID = object()
 
 DEFAULT_ALIAS = "default"
@@ -85,17 +156,21 @@ def get(name: str) -> Any:
 
 def comes_from_environment(name: str) -> bool:
     """Whether an environment variable says a setting, and the project does not."""
-    return name in FROM_ENVIRONMENT and name in os.environ and getattr(settings, name, _UNSAID) is _UNSAID
+    return _text(name) is not None and getattr(settings, name, _UNSAID) is _UNSAID
+
+
+def _text(name: str) -> str | None:
+    return None if SETTINGS[name].parse is None else os.environ.get(name)
 
 
 def _from_environment(name: str) -> Any:
-    text = os.environ.get(name) if name in FROM_ENVIRONMENT else None
+    setting, text = SETTINGS[name], _text(name)
     if text is None:
-        return DEFAULTS[name]
-    kind, wanted = FROM_ENVIRONMENT[name]
+        return setting.default
     try:
-        return kind(text)
+        return setting.parse(text)
     except ValueError as error:
+        wanted = _UNREADABLE[setting.parse]
         raise ImproperlyConfigured(f"The environment variable {name} is {text!r}: give {wanted}.") from error
 
 

@@ -527,7 +527,7 @@ def test_a_missing_migration_is_told_with_its_database_and_stops_no_migrate():
 
 
 def test_what_other_packages_call_a_setting_is_none_of_ours():
-    ours = {*conf.DEFAULTS, *conf.QUEUE_KEYS, "LEASE", "PREFIX"}
+    ours = {*conf.SETTINGS, *conf.QUEUE_KEYS, "LEASE", "PREFIX"}
     vocabularies = [ours, {name.upper() for name in OPTIONS}, {name.upper() for name in THROTTLE_KEYS}]
     assert {name.upper() for name in ELSEWHERE.values()} <= set.union(*vocabularies)
     for names in vocabularies:

@@ -294,9 +294,10 @@ def errors(caplog):
 
 
 @pytest.mark.backends("memory")
+@pytest.mark.parametrize("around", [contextvars.copy_context, contextvars.Context], ids=["some", "empty"])
 @pytest.mark.parametrize("command", [note, stumble])
-def test_what_is_logged_of_a_start_has_its_context(queue, caplog, command):
-    """A filter of logs finds there what a carrier has set, and which message it is about."""
+def test_what_is_logged_of_a_start_has_its_context(queue, caplog, command, around):
+    """A filter of logs finds there what a carrier has set, and which message it is about. A thread begins with none."""
     seen = []
 
     class Tenant(MetadataProducerConsumer):
@@ -319,7 +320,7 @@ def test_what_is_logged_of_a_start_has_its_context(queue, caplog, command):
     logger.addFilter(listen)
     try:
         with caplog.at_level(logging.INFO, "djqueue"):
-            run_one(queue)
+            around().run(run_one, queue)
     finally:
         logger.removeFilter(listen)
     assert seen == [("ann", handle.id)]

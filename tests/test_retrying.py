@@ -22,7 +22,7 @@ from djqueue.policies.outcomes import Outcome, Verdict, settled
 from djqueue.policies.policy import Policy
 from djqueue.queues import queues
 from djqueue.running.executor import execute
-from djqueue.running.settle import VERBS, settle
+from djqueue.running.settle import settle
 from tests.backends import ACROSS
 from tests.life import claim_one, heard, message_for, run_one, run_when_due, serving
 
@@ -779,7 +779,7 @@ class Life:
 
     @property
     def over(self):
-        return self.verdict is not None and VERBS[self.verdict.outcome] != "release"
+        return self.verdict is not None and self.verdict.outcome.effect.verb != "release"
 
     @property
     def entry(self):

@@ -46,21 +46,21 @@ def environment(monkeypatch):
 
 
 def test_the_nine_settings_of_the_seed_are_there():
-    assert set(conf.FROM_ENVIRONMENT) == set(NINE) <= set(conf.DEFAULTS)
+    assert {name for name, setting in conf.SETTINGS.items() if setting.parse} == set(NINE)
 
 
 @pytest.mark.parametrize("name", NINE)
 def test_a_variable_says_what_no_setting_says_and_has_a_type(environment, settings, name):
     text, value = NINE[name]
-    assert conf.get(name) == conf.DEFAULTS[name]
+    assert conf.get(name) == conf.SETTINGS[name].default
     environment(**{name: text})
     assert conf.get(name) == value
     assert type(conf.get(name)) is type(value)
-    setattr(settings, name, conf.DEFAULTS[name])
-    assert conf.get(name) == conf.DEFAULTS[name]
+    setattr(settings, name, conf.SETTINGS[name].default)
+    assert conf.get(name) == conf.SETTINGS[name].default
 
 
-@pytest.mark.parametrize("name", [name for name, (kind, _) in conf.FROM_ENVIRONMENT.items() if kind in (int, float)])
+@pytest.mark.parametrize("name", [name for name, setting in conf.SETTINGS.items() if setting.parse in (int, float)])
 def test_a_variable_that_cannot_be_read_is_an_error_that_names_it(environment, settings, name):
     environment(**{name: "a lot"})
     with pytest.raises(ImproperlyConfigured, match=f"environment variable {name} is 'a lot': give"):

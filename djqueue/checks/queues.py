@@ -13,7 +13,7 @@ from djqueue import conf
 from djqueue.backends.base import BaseQueue
 from djqueue.backends.memory.queue import MemoryQueue
 from djqueue.checks.catalogue import TAG, near, near_or_moved, say
-from djqueue.checks.settings import VALUES
+from djqueue.checks.settings import is_valid
 from djqueue.exceptions import InvalidQueueError
 from djqueue.queues import build, load_class
 from djqueue.throttle import REQUIRED as THROTTLE_REQUIRED
@@ -93,7 +93,7 @@ def _kind(value: object) -> str:
 def configs() -> list[conf.QueueConfig]:
     """The queues of the settings; none while check_shape or check_values tell that they have the wrong type."""
     types = [message for message in check_shape() if message.id == "djqueue.E002"]
-    if types or not all(VALUES[name][0](conf.get(name)) for name in TWINS):
+    if types or not all(map(is_valid, TWINS)):
         return []
     return list(conf.queue_configs().values())
 

@@ -10,7 +10,6 @@ from threading import Thread
 from djqueue.backends.base import BaseQueue, Lease
 from djqueue.policies.outcomes import Verdict
 from djqueue.policies.policy import Policy
-from djqueue.running.settle import VERBS
 from djqueue.utils import clock
 
 LONGEST_WAIT = 30.0  # seconds: what waits for a worker goes back much sooner
@@ -100,7 +99,7 @@ class Held:
 
     def is_overdue(self, now: float) -> bool:
         """Whether it began, and its lease ran out before the store knew its end; what goes back comes again anyway."""
-        goes_back = self.verdict is not None and VERBS[self.verdict.outcome] != "complete"
+        goes_back = self.verdict is not None and self.verdict.outcome.effect.verb != "complete"
         return self.began is not None and not goes_back and self.lapsed(now)
 
     def go_on(self, again: Held) -> None:

@@ -25,9 +25,9 @@ from djqueue.backends.entries import log_extra
 from djqueue.consumer.in_flight import Held
 from djqueue.consumer.loop import Member, is_for_want
 from djqueue.messages.failures import kind_of, release
-from djqueue.policies.outcomes import Outcome, Verdict, hold_of
+from djqueue.policies.outcomes import Outcome, Verdict
 from djqueue.running.context import Control
-from djqueue.running.executor import BEHIND, are_apart, batch_of, execute, execute_batch
+from djqueue.running.executor import BEHIND, batch_of, execute_batch, why_not
 from djqueue.running.handlers import Binding
 from djqueue.utils import clock, tell
 
@@ -220,24 +220,21 @@ class Worker(Member):
             return Verdict(Outcome.UNTRIED, reason)
         if _failures(verdicts) and self.starvation.look():
             return Verdict(Outcome.UNTRIED, "this process is at its limits")
-        pairs = zip(batch, verdicts, strict=True)
-        if any(held.lost or hold_of(held.lease.entry, verdict) for held, verdict in pairs):
+        if any(held.lost for held in batch):
             return BEHIND
-        if are_apart(batch[-1].lease.entry, rest[0].lease.entry):
-            return Verdict(Outcome.UNTRIED, "a batch is of one priority, and a higher one may have come")
-        return None
+        return why_not([held.lease for held in batch], verdicts, rest[0].lease)
 
     def _execute(self, batch: Sequence[Held]) -> list[Verdict]:
         first, controls = batch[0], [self._pool.control(held) for held in batch]
         if first.began - self._mended > MENDED:
             mend_connections()
         try:
-            if len(batch) == 1:
-                isolate = self._pool.isolate
-                isolated = isolate(first, controls[0]) if isolate is not None and first.suspect else None
-                return [isolated or execute(first.queue, first.lease, self._await, controls[0], self.binding)]
+            isolate = self._pool.isolate
+            if isolate is not None and len(batch) == 1 and first.suspect:
+                if (verdict := isolate(first, controls[0])) is not None:
+                    return [verdict]
             return execute_batch(first.queue, [held.lease for held in batch], controls, self.binding)
-        except BaseException as error:  # not the command's, which execute() judges; nothing may end the thread
+        except BaseException as error:  # not the command's, which execute_batch() judges; nothing may end the thread
             extra = log_extra(first.queue.alias, first.lease.entry)
             tell(logger, logging.ERROR, "A message could not be run", exc_info=error, extra=extra)
             return [_not_run(held, error) for held in batch]
@@ -316,7 +313,7 @@ class Pool:
         self,
         threads: int,
         finish: Callable[[Held, Verdict], None],
-        control: Callable[[Held], Control | None] = lambda held: None,
+        control: Callable[[Held], Control] = lambda held: Control(held.queue, held.lease),
         recall: Callable[[], str] = str,
         isolate: Callable[[Held, Control], Verdict | None] | None = None,
     ):

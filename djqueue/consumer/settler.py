@@ -12,7 +12,7 @@ from djqueue.backends.base import BaseQueue, Lease
 from djqueue.consumer.in_flight import Held, Holdings
 from djqueue.consumer.loop import FIRST_PAUSE, Loop, PerServer, Starvation, pause_after, recycle_connections
 from djqueue.policies.outcomes import Verdict
-from djqueue.running.settle import VERBS, Finished, proof_of, settle_alike
+from djqueue.running.settle import Finished, proof_of, settle_alike
 from djqueue.utils import clock, tell
 
 logger = logging.getLogger(__name__)
@@ -42,7 +42,7 @@ class Settler(Loop):
 
     def add(self, held: Held, verdict: Verdict) -> None:
         """From any thread. The first verdict counts: what was handed back while it ran is not ours to finish."""
-        verb = VERBS[verdict.outcome]
+        verb = verdict.outcome.effect.verb
         with self._lock:
             if held.verdict is not None:
                 return

@@ -29,8 +29,6 @@ from djqueue.utils import clock, plain, tell
 
 logger = logging.getLogger(__name__)
 
-UNRUN = (Outcome.UNTRIED, Outcome.NOT_NOW, Outcome.THROTTLED)
-"""What ended like this does not count as run."""
 PATIENCE = 5
 """How many times max_lost starts may be lost together with the whole consumer, if those that were lost run apart."""
 ON_ITS_WAY = 1.0  # most seconds between the pool and a worker
@@ -209,10 +207,10 @@ class Crew:
         return HeldControl(held, self.couriers.of(held.queue), self._extend, PATIENCE if self._isolates else 1)
 
     def _finish(self, held: Held, verdict: Verdict) -> None:
-        if verdict.outcome in UNRUN:
-            self.budget.give(1)
-        else:
+        if verdict.outcome.effect.counts:
             self.budget.ran()
+        else:
+            self.budget.give(1)
         if verdict.outcome is Outcome.DONE:
             self.couriers.of(held.queue).saw_through(held)
         self.settlers.add(held, verdict)

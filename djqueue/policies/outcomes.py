@@ -2,39 +2,125 @@
 
 from __future__ import annotations
 
+import logging
 from dataclasses import dataclass, field, replace
 from enum import Enum
 
-from djqueue import conf
+from django.dispatch import Signal
+
+from djqueue import conf, signals
 from djqueue.backends.entries import Entry, Lease
 from djqueue.flow.gates import HOLD_LANE, HOLD_ORDER, HOLD_PARK, Gate
 from djqueue.messages.failures import noted, notes
 from djqueue.utils import seconds
 
 
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Effect:
+    """What an outcome does to its message, and how it is reported. The defaults are for a message that goes back."""
+
+    name: str = field(kw_only=False)
+    verb: str = "release"
+    """The method of the queue that settles it."""
+    hold: str = ""
+    """What waits with the message in an ordered lane."""
+    counts: bool = True
+    """Whether the start counts as an attempt."""
+    counts_failure: bool = False
+    """Whether its exception, if there is one, counts as a failure."""
+    again: bool = False
+    """Whether the command is to run again after the delay: by its backoff, or because it asked for that."""
+    final: bool = False
+    """Whether the retries are over: the failure is always noted."""
+    status: str = "released"
+    """The status of a result, and the outcome of a run in tests."""
+    signal: Signal = signals.released
+    carried: tuple[str, ...] = ("reason",)
+    """Arguments of the signal beside the id and the queue: the attempt, and fields of the verdict."""
+    level: int = logging.WARNING
+    words: str = "was put back"
+    """The verb of the log record, whose subject is the command."""
+
+
+ENDED = ("attempt", "reason")
+FAILED = ("attempt", "exception", "reason")
+
+
 class Outcome(Enum):
     """How a claim ended."""
 
-    __hash__ = object.__hash__  # that of Enum is a function of Python, and each message looks up its outcome
+    effect: Effect
 
-    DONE = "done"
-    RETRY = "retry"
+    def __new__(cls, effect: Effect) -> Outcome:
+        outcome = object.__new__(cls)
+        outcome._value_ = effect.name  # members are pickled by their value
+        outcome.effect = effect
+        return outcome
+
+    DONE = Effect(
+        "done",
+        verb="complete",
+        status="done",
+        words="done",
+        level=logging.INFO,
+        signal=signals.completed,
+        carried=("attempt", "value", "seconds"),
+    )
+    RETRY = Effect(
+        "retry",
+        hold=HOLD_ORDER,
+        counts_failure=True,
+        again=True,
+        status="retried",
+        words="goes back for another try",
+        signal=signals.retried,
+        carried=("attempt", "exception", "reason", "delay"),
+    )
     """Back in the queue, to be run again: after a failure, or because the command asked for it."""
-    EXPIRED = "expired"
+    EXPIRED = Effect(
+        "expired", verb="complete", status="expired", words="expired", signal=signals.expired, carried=ENDED
+    )
     """Gone, as its time to live was over before it began."""
-    DISCARDED = "discarded"
+    DISCARDED = Effect(
+        "discarded",
+        verb="complete",
+        status="discarded",
+        words="was discarded",
+        level=logging.INFO,
+        signal=signals.discarded,
+        carried=ENDED,
+    )
     """Gone, by the command's own word."""
-    DEAD = "dead"
+    DEAD = Effect(
+        "dead",
+        verb="bury",
+        counts_failure=True,
+        final=True,
+        status="failed",
+        words="failed and went to the error queue",
+        level=logging.ERROR,
+        signal=signals.failed,
+        carried=FAILED,
+    )
     """In the error queue."""
-    UNTRIED = "untried"
+    UNTRIED = Effect("untried", hold=HOLD_ORDER, counts=False)
     """Back in the queue; counts as nothing."""
-    NOT_NOW = "not now"
+    NOT_NOW = Effect("not now", hold=HOLD_ORDER, counts=False)
     """Back in the queue for a while, as it cannot be run here; counts as nothing, and is noted once."""
-    THROTTLED = "throttled"
+    THROTTLED = Effect("throttled", hold=HOLD_LANE, counts=False, again=True)
     """Back in the queue as its command asked for, with all of its lane; counts as nothing."""
-    PARKED = "parked"
+    PARKED = Effect(
+        "parked",
+        hold=HOLD_PARK,
+        final=True,
+        status="parked",
+        words="failed, and its shard is parked",
+        level=logging.ERROR,
+        signal=signals.parked,
+        carried=FAILED,
+    )
     """Back at the head of its lane, which is shut until somebody opens it. Its failures are forgotten."""
-    HANDED_BACK = "handed back"
+    HANDED_BACK = Effect("handed back", hold=HOLD_ORDER)
     """Back in the queue while it ran; counts as a start, which has not failed, and is lost if its thread died."""
 
 
@@ -62,11 +148,11 @@ class Verdict:
 
 def settled(lease: Lease, verdict: Verdict, owner: str = "") -> Lease:
     """The lease as the verdict leaves it: its counts, its delay and its note."""
-    entry = lease.entry
+    entry, effect = lease.entry, verdict.outcome.effect
     changes: dict = {"delay": verdict.delay, "run_at": 0.0, "hold": hold_of(entry, verdict)}
-    if verdict.outcome in (Outcome.UNTRIED, Outcome.NOT_NOW, Outcome.THROTTLED):
+    if not effect.counts:
         changes["attempts"] = entry.attempts - 1
-    if verdict.outcome in (Outcome.DEAD, Outcome.RETRY):
+    if effect.counts_failure:
         changes["failures"] = entry.failures + (verdict.exception is not None)
     if verdict.lost:
         changes["lost"] = entry.lost + verdict.lost
@@ -82,27 +168,18 @@ def settled(lease: Lease, verdict: Verdict, owner: str = "") -> Lease:
 def _is_worth_a_note(entry: Entry, verdict: Verdict) -> bool:
     if verdict.outcome is Outcome.NOT_NOW:
         return _noted_at(entry, verdict.reason) is None
-    return verdict.outcome in (Outcome.DEAD, Outcome.PARKED) or verdict.exception is not None
-
-
-HOLDS = {
-    Outcome.RETRY: HOLD_ORDER,
-    Outcome.UNTRIED: HOLD_ORDER,
-    Outcome.NOT_NOW: HOLD_ORDER,
-    Outcome.HANDED_BACK: HOLD_ORDER,
-    Outcome.THROTTLED: HOLD_LANE,
-    Outcome.PARKED: HOLD_PARK,
-}
-"""What waits with an entry that comes back to an ordered lane; all but a throttled one leave others alone."""
+    return verdict.outcome.effect.final or verdict.exception is not None
 
 
 def hold_of(entry: Entry, verdict: Verdict) -> str:
-    """What is to wait with an entry; nothing if its lane goes on.
+    """What is to wait with an entry; nothing if its lane goes on. All but a throttled one leave unordered lanes alone.
 
     If it is anything, nothing that left the lane after it may be begun.
     """
-    wanted = entry.gate and not verdict.alone and HOLDS.get(verdict.outcome, "")
-    return wanted if wanted and (verdict.outcome is Outcome.THROTTLED or is_ordered(entry)) else ""
+    hold = verdict.outcome.effect.hold
+    if not hold or not entry.gate or verdict.alone:
+        return ""
+    return hold if hold == HOLD_LANE or is_ordered(entry) else ""
 
 
 def is_ordered(entry: Entry) -> bool:

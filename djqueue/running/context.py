@@ -9,7 +9,6 @@ import time
 from collections.abc import Callable, Coroutine, Sequence
 from contextvars import Context, ContextVar, copy_context
 from dataclasses import dataclass, field
-from functools import partial
 from math import inf
 from typing import Any
 
@@ -23,7 +22,6 @@ from djqueue.messages.envelope import Envelope, open_envelope
 from djqueue.messages.failures import LONGEST_REASON
 from djqueue.messages.metadata import carriers
 from djqueue.policies.policy import Policy
-from djqueue.registry import Command
 from djqueue.running.result_store import Progress, is_cancelled, report_progress
 from djqueue.utils import ChildrenEnd, run_in_parent, tell
 
@@ -182,25 +180,18 @@ def open_entry(queue: BaseQueue, entry: Entry) -> Envelope:
 
 
 def run(
-    command: Command,
-    args: tuple,
-    kwargs: dict,
-    message: CurrentMessage,
-    await_: Awaiter = asyncio.run,
-    context: Context | None = None,
-) -> Any:
-    """Call the command in a context of its own, so that nothing it activates (language, time zone) outlives it."""
-    return run_batch(partial(command.func, *args, **kwargs), (message,), await_, context)
-
-
-def run_batch(
     start: Callable[[], Any],
     messages: Sequence[CurrentMessage],
     await_: Awaiter = asyncio.run,
     context: Context | None = None,
 ) -> Any:
-    """The same for several messages at once. What is carried beside them is taken up from the first."""
-    return (context or copy_context()).run(_run, start, messages, await_)
+    """Call a command for its messages, in a context of its own: nothing it activates (language, time zone) outlives it.
+
+    What is carried beside several messages is taken up from the first.
+    """
+    if context is None:  # one that has no variables yet is false
+        context = copy_context()
+    return context.run(_run, start, messages, await_)
 
 
 def _run(start: Callable[[], Any], messages: Sequence[CurrentMessage], await_: Awaiter) -> Any:

@@ -2,12 +2,12 @@
 
 from __future__ import annotations
 
-import asyncio
 import logging
 import time
 from collections.abc import Sequence
 from contextvars import Context, copy_context
 from dataclasses import dataclass, replace
+from functools import partial
 from itertools import islice, takewhile
 
 from djqueue import signals
@@ -19,7 +19,7 @@ from djqueue.messages.failures import kind_of, release, text_of
 from djqueue.policies.outcomes import Outcome, Verdict, hold_of, not_now
 from djqueue.policies.policy import Policy
 from djqueue.registry import Command, registry
-from djqueue.running.context import Awaiter, Control, CurrentMessage, LoopControl, TooLate, open_entry, run
+from djqueue.running.context import Control, CurrentMessage, LoopControl, TooLate, open_entry, run
 from djqueue.running.handlers import Binding, run_items
 from djqueue.running.result_store import packed_end
 from djqueue.running.settle import settle
@@ -42,57 +42,48 @@ class Job:
     message: CurrentMessage
     keep: float
     """For how many seconds its result is kept."""
+    place: int = 0
+    """Its index among the messages that were claimed together."""
 
 
-def attempt(job: Job, await_: Awaiter, context: Context) -> Verdict:
-    """Run one."""
-    _tell_started(job)
+def attempt(jobs: Sequence[Job], context: Context, binding: Binding) -> list[Verdict]:
+    """Run the messages of a batch, or the one of another command, and judge each by what became of it."""
+    if signals.started.receivers:
+        for job in jobs:
+            _tell_started(job.message)
+    first = jobs[0]
+    command = first.command
     try:
-        value = run(job.command, job.args, job.kwargs, job.message, await_, context)
+        if not command.batched:
+            start = partial(command.func, *first.args, **first.kwargs)
+            return [_done(first, run(start, (first.message,), binding.await_, context))]
+        items, messages = [job.args[0] for job in jobs], [job.message for job in jobs]
+        results = run_items(command, items, messages, first.lease.entry.lane, binding, context)
     except BaseException as error:  # sys.exit() in a command must not end the worker
-        return _failed(job, error)
-    return _done(job, value)
-
-
-def attempt_together(jobs: Sequence[Job], context: Context, binding: Binding) -> list[Verdict]:
-    """Run some as a batch, and judge each by what became of it."""
-    for job in jobs:
-        _tell_started(job)
-    items, messages = [job.args[0] for job in jobs], [job.message for job in jobs]
-    try:
-        results = run_items(jobs[0].command, items, messages, jobs[0].lease.entry.lane, binding, context)
-    except BaseException as error:  # sys.exit() in a command must not end the worker
-        results = [error] * len(jobs)
+        return [_failed(job, error) for job in jobs]
     return [
         _failed(job, result) if issubclass(type(result), BaseException) else _done(job, result)
         for job, result in zip(jobs, results, strict=True)
     ]
 
 
-def _tell_started(job: Job) -> None:
-    if not signals.started.receivers:
-        return
-    message = job.message
+def _tell_started(message: CurrentMessage) -> None:
     signals.emit(
         signals.started, message.command, id=message.id, queue_name=message.queue_name, attempt=message.attempt
     )
 
 
 def _done(job: Job, value: object) -> Verdict:
-    return Verdict(Outcome.DONE, value=value, seconds=_ran(job))
+    return Verdict(Outcome.DONE, value=value, seconds=time.monotonic() - job.message.began)
 
 
 def _failed(job: Job, error: BaseException) -> Verdict:
-    ran, kind = _ran(job), type(error)  # by which it is known, whatever it says itself
+    ran, kind = time.monotonic() - job.message.began, type(error)  # by which it is known, whatever it says itself
     if issubclass(kind, TooLate):
         return LATE
     if issubclass(kind, job.message.control.interrupts):
         return Verdict(Outcome.HANDED_BACK, "interrupted", error)
     return replace(judged(job.policy, error, job.lease.entry), seconds=ran)
-
-
-def _ran(job: Job) -> float:
-    return time.monotonic() - job.message.began
 
 
 def judged(policy: Policy, error: BaseException, entry: Entry) -> Verdict:
@@ -107,58 +98,50 @@ def judged(policy: Policy, error: BaseException, entry: Entry) -> Verdict:
 # ---- From leases to verdicts
 
 BEHIND = Verdict(Outcome.UNTRIED, "what was before it in its lane comes again first")
+APART = Verdict(Outcome.UNTRIED, "a batch is of one priority, and a higher one may have come")
 
 
-def execute(
-    queue: BaseQueue,
-    lease: Lease,
-    await_: Awaiter = asyncio.run,
-    control: Control | None = None,
-    binding: Binding | None = None,
-) -> Verdict:
-    """Run what a lease holds. Whatever that raises becomes part of the verdict, which says what is to be done.
-
-    ``binding`` keeps the handler of a batch command; without one it is stopped at the end.
-    """
-    control, context = control or Control(queue, lease), copy_context()
-    job = _begun(queue, lease, control)
-    if isinstance(job, Verdict):
-        verdict = job
-    elif job.command.batched:
-        kept = binding or Binding(await_)
-        [verdict] = _run_together(queue, [job], context, kept)
-        if binding is None:
-            kept.release()
-    else:
-        verdict = _with_result(queue, job, attempt(job, await_, context))
-    _report(queue, lease, verdict, control, context)
+def execute(queue: BaseQueue, lease: Lease, control: Control | None = None) -> Verdict:
+    """Run what one lease holds, as :func:`execute_batch`. The handler of a batch command is stopped at the end."""
+    binding = Binding()
+    try:
+        [verdict] = execute_batch(queue, [lease], [control or Control(queue, lease)], binding)
+    finally:
+        binding.release()
     return verdict
 
 
 def execute_batch(
     queue: BaseQueue, leases: Sequence[Lease], controls: Sequence[Control], binding: Binding
 ) -> list[Verdict]:
-    """Run at once what several leases of a batch command hold; a verdict for each.
+    """Run what a lease holds, or at once what several leases of a batch command hold; a verdict for each.
 
-    Behind one that comes back to its ordered lane before it began, nothing is begun.
+    Whatever a command raises becomes part of the verdict, which says what is to be done. Behind a message that comes
+    back to its ordered lane before it began, nothing is begun. ``binding`` keeps the handler of a batch command.
     """
     context, verdicts = copy_context(), [BEHIND] * len(leases)
-    jobs: dict[int, Job] = {}
-    for place, (lease, control) in enumerate(zip(leases, controls, strict=True)):
-        job = _of_the_same(_begun(queue, lease, control), jobs)
+    jobs: list[Job] = []
+    for place, lease in enumerate(leases):
+        job = _begun(queue, lease, controls[place])
+        if len(leases) > 1:
+            job = _of_the_same(job, jobs)
         if isinstance(job, Job):
-            jobs[place] = job
+            job.place = place
+            jobs.append(job)
         else:
             verdicts[place] = job
             if hold_of(lease.entry, job):
                 break
     if jobs:
-        ended = _run_together(queue, list(jobs.values()), context, binding)
-        for place, verdict in zip(jobs, ended, strict=True):
-            verdicts[place] = verdict
-    for lease, verdict, control in zip(leases, verdicts, controls, strict=True):
-        _report(queue, lease, verdict, control, context)
+        for job, verdict in zip(jobs, attempt(jobs, context, binding), strict=True):
+            verdicts[job.place] = _with_result(queue, job, verdict) if job.keep else verdict
+    for place, lease in enumerate(leases):
+        if not controls[place].given_up:  # in the context of the run: log filters find what the metadata brought
+            context.run(report, queue, lease, verdicts[place])
     return verdicts
+
+
+# ---- The order within a unit of work: a run of a lane, of which one batch after the other is begun
 
 
 def batch_of(leases: Sequence[Lease]) -> int:
@@ -171,15 +154,22 @@ def batch_of(leases: Sequence[Lease]) -> int:
     return len(list(islice(alike, command.policy.batch.size)))
 
 
-def are_apart(one: Entry, next: Entry) -> bool:
-    """Whether what comes next in a run is for another batch, as it has another priority."""
+def why_not(batch: Sequence[Lease], verdicts: Sequence[Verdict], next: Lease) -> Verdict | None:
+    """Why the next of a run, and all behind it, are not begun after a batch; None if they are."""
+    if any(hold_of(lease.entry, verdict) for lease, verdict in zip(batch, verdicts, strict=True)):
+        return BEHIND
+    one = batch[-1].entry
     command = registry.get(one.label)
-    return command is not None and command.batched and one.priority != next.priority
+    is_apart = command is not None and command.batched and one.priority != next.entry.priority
+    return APART if is_apart else None
+
+
+# ---- In a loop of one's own
 
 
 def serve(queue: BaseQueue, lease: Lease) -> Verdict:
     """Run what a lease holds and settle it, in a loop of one's own."""
-    verdict = execute(queue, lease, control=LoopControl(queue, lease))
+    verdict = execute(queue, lease, LoopControl(queue, lease))
     if verdict.exception is not None:
         release([verdict.exception])
     settle(queue, [(lease, verdict)])
@@ -219,23 +209,16 @@ def _opened(queue: BaseQueue, lease: Lease, control: Control) -> Job | Verdict:
     return Job(lease, command, policy, args, kwargs, message, keep)
 
 
-def _of_the_same(job: Job | Verdict, jobs: dict[int, Job]) -> Job | Verdict:
+def _of_the_same(job: Job | Verdict, jobs: Sequence[Job]) -> Job | Verdict:
     """A label may lie: what is signed decides what can be run together."""
-    first = next(iter(jobs.values()), job)
+    first = jobs[0] if jobs else job
     if isinstance(job, Job) and not (job.command.batched and job.command is first.command):
         return Verdict(Outcome.UNTRIED, "it is no call of the batch command that it was claimed with")
     return job
 
 
-def _run_together(queue: BaseQueue, jobs: Sequence[Job], context: Context, binding: Binding) -> list[Verdict]:
-    verdicts = attempt_together(jobs, context, binding)
-    return [_with_result(queue, job, verdict) for job, verdict in zip(jobs, verdicts, strict=True)]
-
-
 def _with_result(queue: BaseQueue, job: Job, verdict: Verdict) -> Verdict:
-    """If somebody wants it. Of a failure not all is known before it is settled."""
-    if not job.keep:
-        return verdict
+    """The result of a success as bytes. Of a failure not all is known before it is settled."""
     packed = packed_end(queue, job.lease, verdict) if verdict.outcome is Outcome.DONE else b""
     return replace(verdict, keep=job.keep, packed=packed)
 
@@ -267,35 +250,13 @@ def policy_of(command: Command, envelope: Envelope) -> Policy:
         raise InvalidMessage(f"its options cannot be read: {error}") from error
 
 
-def _report(queue: BaseQueue, lease: Lease, verdict: Verdict, control: Control, context: Context) -> None:
-    """In the context of the run, so that a filter of logs finds what the metadata brought."""
-    if not control.given_up:
-        context.run(report, queue, lease, verdict)
-
-
-LEVELS = {
-    Outcome.DONE: logging.INFO,
-    Outcome.DISCARDED: logging.INFO,
-    Outcome.DEAD: logging.ERROR,
-    Outcome.PARKED: logging.ERROR,
-}
-WORDS = {
-    Outcome.DONE: "done",
-    Outcome.RETRY: "goes back for another try",
-    Outcome.EXPIRED: "expired",
-    Outcome.DISCARDED: "was discarded",
-    Outcome.DEAD: "failed and went to the error queue",
-    Outcome.PARKED: "failed, and its shard is parked",
-}
-
-
 def report(queue: BaseQueue, lease: Lease, verdict: Verdict) -> None:
     """One record for each: whoever mails errors to people sends one mail per failure."""
-    level = LEVELS.get(verdict.outcome, logging.WARNING)
-    if not logger.isEnabledFor(level):
+    effect = verdict.outcome.effect
+    if not logger.isEnabledFor(effect.level):
         return
     entry, reason = lease.entry, f": {plain(verdict.reason)}" if verdict.reason else ""
-    what = f"{plain(entry.label)} {WORDS.get(verdict.outcome, 'was put back')}{reason}"
-    later = f", again in {verdict.delay:.1f} s" if verdict.outcome in (Outcome.RETRY, Outcome.THROTTLED) else ""
+    what = f"{plain(entry.label)} {effect.words}{reason}"
+    later = f", again in {verdict.delay:.1f} s" if effect.again else ""
     text = f"{what} (message {plain(entry.id)}, attempt {entry.attempts}, {verdict.seconds:.3f} s{later})"
-    tell(logger, level, "%s", text, exc_info=verdict.exception, extra=log_extra(queue.alias, entry))
+    tell(logger, effect.level, "%s", text, exc_info=verdict.exception, extra=log_extra(queue.alias, entry))

@@ -11,7 +11,7 @@ from functools import partial
 from typing import Any, Protocol
 
 from djqueue.exceptions import PartialFailure
-from djqueue.running.context import Awaiter, CurrentMessage, run_batch, run_coroutine, with_own_thread
+from djqueue.running.context import Awaiter, CurrentMessage, run, run_coroutine, with_own_thread
 from djqueue.utils import run_in_parent, tell
 
 logger = logging.getLogger(__name__)
@@ -82,7 +82,7 @@ def run_items(
     """
     try:
         start = partial(command.perform, items, lane, binding)
-        return _results_of(run_batch(start, messages, binding.await_, context), len(items))
+        return _results_of(run(start, messages, binding.await_, context), len(items))
     except PartialFailure as failure:
         return _results_but(failure, len(items))
     except BaseException:

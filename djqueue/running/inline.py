@@ -7,6 +7,7 @@ from collections.abc import Coroutine
 from concurrent.futures import ThreadPoolExecutor
 from contextvars import copy_context
 from dataclasses import replace
+from functools import partial
 
 from djqueue.backends.base import BaseQueue, Entry, Lease
 from djqueue.messages.envelope import Envelope
@@ -22,7 +23,7 @@ def run_inline(queue: BaseQueue, entry: Entry, command: Command, policy: Policy)
     """Run it here. What is to be retried is, at once; its last exception reaches the caller. Nothing waits in lanes."""
     entry = replace(entry, lane="", gate="")
     envelope, verdict = open_entry(queue, entry), Verdict(Outcome.RETRY)
-    while verdict.outcome in _AGAIN:
+    while verdict.outcome.effect.again:
         entry = replace(entry, attempts=entry.attempts + 1)
         message = CurrentMessage.of(queue, entry, envelope, policy, Control(queue, None))
         try:
@@ -36,13 +37,10 @@ def run_inline(queue: BaseQueue, entry: Entry, command: Command, policy: Policy)
     _record(queue, entry, verdict, policy)
 
 
-_AGAIN = (Outcome.RETRY, Outcome.THROTTLED)
-
-
 def _value_of(command: Command, envelope: Envelope, message: CurrentMessage) -> object:
     args, kwargs = envelope.arguments()
     if not command.batched:
-        return run(command, args, kwargs, message, _await_anywhere)
+        return run(partial(command.func, *args, **kwargs), [message], _await_anywhere)
     binding = Binding(_await_anywhere)
     try:
         [result] = run_items(command, [command.item(args, kwargs)], [message], "", binding)
@@ -56,7 +54,7 @@ def _value_of(command: Command, envelope: Envelope, message: CurrentMessage) -> 
 def _judged(policy: Policy, error: Exception, entry: Entry) -> Verdict:
     """Nobody waits in between, so asking for another run is bounded as failing is."""
     verdict = policy.judge(error, entry)
-    if verdict.outcome in _AGAIN and entry.attempts >= policy.most_attempts:
+    if verdict.outcome.effect.again and entry.attempts >= policy.most_attempts:
         return replace(verdict, outcome=Outcome.DEAD)
     return verdict
 

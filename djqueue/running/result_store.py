@@ -40,15 +40,11 @@ def fact_of(queue: BaseQueue, lease: Lease, verdict: Verdict) -> Fact:
 
 
 def _outcome(lease: Lease, verdict: Verdict) -> dict[str, Any]:
-    status = _STATUS.get(verdict.outcome.value, verdict.outcome.value)
+    status = verdict.outcome.effect.status
     told = {"status": status, "attempt": lease.entry.attempts, "seconds": verdict.seconds}
     if status == DONE:
         return told | {"value": verdict.value}
     return told | {"reason": verdict.reason, "errors": notes(lease.entry.note)}
-
-
-_STATUS = {"dead": FAILED}
-"""Outcomes that holders of results know by another name."""
 
 
 def packed_end(queue: BaseQueue, lease: Lease, verdict: Verdict) -> bytes:

@@ -6,52 +6,22 @@ import logging
 from collections.abc import Callable, Sequence
 from dataclasses import replace
 
-from django.dispatch import Signal
-
 from djqueue import signals
 from djqueue.backends.base import BaseQueue, Lease
 from djqueue.backends.entries import log_extra
-from djqueue.policies.outcomes import Outcome, Verdict, settled
+from djqueue.policies.outcomes import Verdict, settled
 from djqueue.running import result_store
 from djqueue.utils import plain, tell
 
 logger = logging.getLogger(__name__)
-
-VERBS = {
-    Outcome.DONE: "complete",
-    Outcome.RETRY: "release",
-    Outcome.EXPIRED: "complete",
-    Outcome.DISCARDED: "complete",
-    Outcome.DEAD: "bury",
-    Outcome.UNTRIED: "release",
-    Outcome.NOT_NOW: "release",
-    Outcome.THROTTLED: "release",
-    Outcome.PARKED: "release",
-    Outcome.HANDED_BACK: "release",
-}
-"""The verb of the queue that each outcome calls for."""
-
-SIGNALS: dict[Outcome, tuple[Signal, tuple[str, ...]]] = {
-    Outcome.DONE: (signals.completed, ("attempt", "value", "seconds")),
-    Outcome.RETRY: (signals.retried, ("attempt", "exception", "reason", "delay")),
-    Outcome.EXPIRED: (signals.expired, ("attempt", "reason")),
-    Outcome.DISCARDED: (signals.discarded, ("attempt", "reason")),
-    Outcome.DEAD: (signals.failed, ("attempt", "exception", "reason")),
-    Outcome.UNTRIED: (signals.released, ("reason",)),
-    Outcome.NOT_NOW: (signals.released, ("reason",)),
-    Outcome.THROTTLED: (signals.released, ("reason",)),
-    Outcome.PARKED: (signals.parked, ("attempt", "exception", "reason")),
-    Outcome.HANDED_BACK: (signals.released, ("reason",)),
-}
-"""The signal of each outcome, and what it carries beside the id and the queue: the attempt, fields of the verdict."""
 
 Finished = Sequence[tuple[Lease, Verdict]]
 
 
 def settle(queue: BaseQueue, finished: Finished, owner: str = "") -> None:
     """Act on verdicts and tell what came of it, one round trip per verb."""
-    for verb in dict.fromkeys(VERBS[verdict.outcome] for _, verdict in finished):
-        settle_alike(queue, verb, [pair for pair in finished if VERBS[pair[1].outcome] == verb], owner)
+    for verb in dict.fromkeys(verdict.outcome.effect.verb for _, verdict in finished):
+        settle_alike(queue, verb, [pair for pair in finished if pair[1].outcome.effect.verb == verb], owner)
 
 
 def settle_alike(
@@ -101,11 +71,11 @@ def _act(queue: BaseQueue, verb: str, finished: Finished) -> Sequence[Lease]:
 
 
 def _tell(queue: BaseQueue, lease: Lease, verdict: Verdict) -> None:
-    signal, carried = SIGNALS[verdict.outcome]
-    if signal.receivers:
+    effect = verdict.outcome.effect
+    if effect.signal.receivers:
         entry = lease.entry
-        named = {name: entry.attempts if name == "attempt" else getattr(verdict, name) for name in carried}
-        signals.emit(signal, entry.label, id=entry.id, queue_name=queue.alias, **named)
+        named = {name: entry.attempts if name == "attempt" else getattr(verdict, name) for name in effect.carried}
+        signals.emit(effect.signal, entry.label, id=entry.id, queue_name=queue.alias, **named)
 
 
 def _tell_late(queue: BaseQueue, lease: Lease, verdict: Verdict) -> None:

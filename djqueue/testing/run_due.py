@@ -17,12 +17,12 @@ from djqueue import signals
 from djqueue.backends.base import BaseQueue, Lease
 from djqueue.consumer.scheduler import Scheduler
 from djqueue.exceptions import CommandFailed
-from djqueue.policies.outcomes import Outcome, Verdict, hold_of, settled
+from djqueue.policies.outcomes import Outcome, Verdict, settled
 from djqueue.queues import queues as all_queues
 from djqueue.running.context import Control
-from djqueue.running.executor import are_apart, batch_of, execute, execute_batch
+from djqueue.running.executor import BEHIND, batch_of, execute_batch, why_not
 from djqueue.running.handlers import Binding
-from djqueue.running.settle import VERBS, settle
+from djqueue.running.settle import settle
 from djqueue.testing.assertions import Enqueued, commit, one_command, refuse_eager
 from djqueue.testing.clock import VirtualClock, the_clock
 from djqueue.testing.crashes import dies
@@ -31,20 +31,6 @@ from djqueue.utils import whole
 OWNER = "run_due"
 LIMIT = 10_000
 LOST = "lost"
-OUTCOMES = {
-    Outcome.DONE: "done",
-    Outcome.RETRY: "retried",
-    Outcome.EXPIRED: "expired",
-    Outcome.DISCARDED: "discarded",
-    Outcome.DEAD: "failed",
-    Outcome.UNTRIED: "released",
-    Outcome.NOT_NOW: "released",
-    Outcome.THROTTLED: "released",
-    Outcome.PARKED: "parked",
-    Outcome.HANDED_BACK: "released",
-}
-"""How a start ended, in the words of a :class:`Run`."""
-
 JUDGED = (Exception, SystemExit, CancelledError, NoneType)
 """What a command may raise. All else is meant for whoever runs the test: KeyboardInterrupt, ``pytest.fail()``."""
 
@@ -87,12 +73,12 @@ class Run:
     @property
     def done(self) -> bool:
         """Whether it ran to its end, and the queue knows."""
-        return self.outcome == OUTCOMES[Outcome.DONE]
+        return self.outcome == Outcome.DONE.effect.status
 
     @property
     def failed(self) -> bool:
         """Whether it is in the error queue now."""
-        return self.outcome == OUTCOMES[Outcome.DEAD]
+        return self.outcome == Outcome.DEAD.effect.status
 
 
 @async_unsafe("run_due() runs commands in this thread. In an async test: await sync_to_async(run_due)(...)")
@@ -176,35 +162,38 @@ class Worker:
         claimed = queue.claim(1, queue.lease, OWNER, begin=False)
         rest = list(claimed)
         while rest:
-            batch, rest = rest[: batch_of(rest)], rest[batch_of(rest) :]
-            goes_on = self._serve(queue, batch)
-            if rest and (not goes_on or are_apart(batch[0].entry, rest[0].entry)):
-                settle(queue, [(lease, Verdict(Outcome.UNTRIED)) for lease in rest], OWNER)
-                rest = []
+            size = batch_of(rest)
+            batch, rest = rest[:size], rest[size:]
+            verdicts = self._serve(queue, batch)
+            if rest and (untried := why_not(batch, verdicts, rest[0]) if verdicts else BEHIND) is not None:
+                settle(queue, [(lease, untried) for lease in rest], OWNER)
+                break
         reaped = queue.reap()
         return 0.0 if claimed or reaped.count else min(claimed.again, reaped.next)
 
-    def _serve(self, queue: BaseQueue, batch: Sequence[Lease]) -> bool:
-        """Run and settle what runs at once; whether what is behind it may begin."""
+    def _serve(self, queue: BaseQueue, batch: Sequence[Lease]) -> list[Verdict]:
+        """Run and settle what runs at once; nothing if the worker died with it."""
         if dies("claimed", queue, batch):
-            return self._lose(queue, batch)
+            self._lose(queue, batch)
+            return []
         queue.begin(batch)
         ended = self._delivered(queue, batch)
         if dies("ran", queue, batch):
-            return self._lose(queue, *zip(*ended, strict=True))
+            self._lose(queue, *zip(*ended, strict=True))
+            return []
         told = not dies("settled", queue, batch)
         for lease, verdict in ended:
             self._settle(queue, lease, verdict, told)
-        return not any(hold_of(lease.entry, verdict) for lease, verdict in ended)
+        return [verdict for _, verdict in ended]
 
     def _settle(self, queue: BaseQueue, lease: Lease, verdict: Verdict, told: bool) -> None:
+        effect = verdict.outcome.effect
         if told:
             settle(queue, [(lease, verdict)], OWNER)
         else:
-            getattr(queue, VERBS[verdict.outcome])([settled(lease, verdict, OWNER)])
-        self._note(queue, lease, verdict, OUTCOMES[verdict.outcome])
-        wanted = self._raise_errors and verdict.outcome in (Outcome.DEAD, Outcome.PARKED)
-        if wanted or not isinstance(verdict.exception, JUDGED):
+            getattr(queue, effect.verb)([settled(lease, verdict, OWNER)])
+        self._note(queue, lease, verdict, effect.status)
+        if (self._raise_errors and effect.final) or not isinstance(verdict.exception, JUDGED):
             raise verdict.exception or CommandFailed(verdict.reason)
 
     def _delivered(self, queue: BaseQueue, batch: Sequence[Lease]) -> list[tuple[Lease, Verdict]]:
@@ -221,19 +210,15 @@ class Worker:
     def _run(self, queue: BaseQueue, batch: Sequence[Lease]) -> list[tuple[Lease, Verdict]]:
         binding = Binding(async_to_sync(_ended))
         with one_command():
-            if len(batch) == 1:
-                verdicts = [execute(queue, batch[0], binding.await_, binding=binding)]
-            else:
-                verdicts = execute_batch(queue, batch, [Control(queue, lease) for lease in batch], binding)
+            verdicts = execute_batch(queue, batch, [Control(queue, lease) for lease in batch], binding)
             binding.release()
         commit()
         return list(zip(batch, verdicts, strict=True))
 
-    def _lose(self, queue: BaseQueue, batch: Sequence[Lease], verdicts: Sequence[Verdict] = ()) -> bool:
-        """Nothing that is behind them may begin: False."""
+    def _lose(self, queue: BaseQueue, batch: Sequence[Lease], verdicts: Sequence[Verdict] = ()) -> None:
+        """Note that the worker died with these."""
         for lease, verdict in zip(batch, verdicts or [Verdict(Outcome.UNTRIED)] * len(batch), strict=True):
             self._note(queue, lease, verdict, LOST)
-        return False
 
     def _note(self, queue: BaseQueue, lease: Lease, verdict: Verdict, outcome: str) -> None:
         entry, told = lease.entry, (verdict.value, verdict.exception, verdict.reason, verdict.delay)
