@@ -1,5 +1,5 @@
 -- keys: body env ready leases own meta dead_body dead_env dead_ready dead_delayed dead_leases dead_own bell wait aged open timed line lanes names out
--- with: windows gates moves lanes graves
+-- with: lanes graves
 -- args: rings, the token by which they are leased ("" for those whose leases ran out), then id, reason of each.
 -- Moves what can be given to nobody to the failed ones, with the reason. In an error queue it stays, behind all others.
 -- Gives the ids of those that it moved.

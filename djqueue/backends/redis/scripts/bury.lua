@@ -1,5 +1,5 @@
 -- keys: body env ready leases own meta dead_body dead_env dead_ready dead_delayed dead_leases dead_own bell wait aged open timed line lanes names out
--- with: holders windows gates moves lanes graves facts
+-- with: holders lanes graves facts
 -- args: rings, how many args there are of each, then id, token, "due envelope", and what facts.lua says, of each.
 local now = clock()
 local ids, at, reply = held(3, tonumber(ARGV[2]), now)

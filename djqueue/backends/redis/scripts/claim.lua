@@ -1,5 +1,5 @@
 -- keys: body env ready delayed leases own wait aged open timed line lanes names out flip meta done
--- with: windows gates moves lanes places turns claiming
+-- with: lanes places claiming
 -- args: limit, how many of it would wait for a worker, how many entries at most, microseconds of the lease, token, 1 or 0
 -- for: it begins with the claim, owner, microseconds for which finished ids are refused ("" for none). Gives what claiming.lua
 -- says.

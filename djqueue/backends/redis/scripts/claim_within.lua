@@ -1,5 +1,5 @@
 -- keys: body env ready delayed leases own wait aged open timed line lanes names out flip meta done
--- with: windows gates moves lanes places turns claiming budgets
+-- with: lanes places claiming windows budgets
 -- args: limit, how many entries at most, microseconds of the lease, token, 1 or 0 for: it begins with the claim, owner,
 -- microseconds for which finished ids are refused ("" for none); limit, span, ways and buffer of the window. Two more keys are
 -- those of the account and of a spacing that others share. Gives why no more may leave now, and what a claim does.

@@ -1,9 +1,9 @@
--- What a claim does. Needs places and turns.
+-- What a claim does. Needs places.
 
 -- Ids; what `out` will have of them, the number of the unit of each, and whether it is the first of a unit; whether more is at
 -- hand; how many units.
 local function pick_from_lanes(limit, ahead, most, now)
-  local turns, was_laned = lane_turns(laned(now)), call("EXISTS", flip) == 1
+  local turns, was_laned = laned(now).turns(), call("EXISTS", flip) == 1
   local fronts = call(LIFO and "ZREVRANGE" or "ZRANGE", ready, 0, limit - 1, "WITHSCORES")
   local ids, had_left, units, first, used, count = {}, {}, {}, {}, 0, 0
   local lane

@@ -1,5 +1,5 @@
 -- keys: body env ready leases own meta done recent bell wait aged open timed line lanes names out
--- with: holders windows gates moves lanes facts recent
+-- with: holders lanes facts recent
 -- args: rings, microseconds for which finished ids are kept ("" for none), how many of them at most, how many args there are of
 -- each; then id, token, and what facts.lua says, of each. Their tokens go last, so that it can be done again.
 local now = clock()

@@ -1,5 +1,5 @@
 -- keys: env ready leases own wait aged open timed line lanes names out flip meta
--- with: holders windows gates moves lanes places
+-- with: holders lanes places
 -- args: microseconds, then id, token, claimed of each. Gives the moment from which on they count, so many microseconds from
 -- now; 0 if one of them counts no more.
 local now = clock()

@@ -1,5 +1,5 @@
 -- keys: env ready delayed leases own bell meta wait aged open timed line lanes names out
--- with: holders windows gates moves lanes places
+-- with: holders lanes places
 -- args: rings, cursor, how many of own to look at, tokens of claims whose answers never came.
 -- What these hold goes back to its place, as if it had not been claimed. Gives the next cursor ("0": that was all of own).
 local now, ids, envelopes, tokens = clock(), {}, {}, {}

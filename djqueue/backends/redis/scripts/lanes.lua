@@ -11,12 +11,13 @@
 --
 -- No key is made of a name, so all are known before a script runs.
 
--- Where in a member of wait or line these end; the flag is what stands before the id.
-local NUMBER, RANK, TURN, LINED, FLAG = 12, 10, 16, 38, WAITING
-
 local function lane_rules(now)
+  -- Where in a member of wait or line these end; the flag is what stands before the id.
+  local NUMBER, RANK, TURN, LINED, FLAG = 12, 10, 16, 38, WAITING
+
+  -- with: windows gates moves turns
   local gates, moves, known, touched, turns = gate_rules(now), line_moves(), {}, {}, nil
-  local step_in, step_out, make, rules = moves.step_in, moves.step_out, moves.make, {gates = gates, moves = moves}
+  local step_in, step_out, make, rules = moves.step_in, moves.step_out, moves.make, {gates = gates, moves = moves, in_parts = in_parts}
 
   local is_checked = false
 
@@ -379,6 +380,10 @@ local function lane_rules(now)
     end
     stand_all()
     make(wait) -- with what entered before, as turns read it
+  end
+
+  function rules.turns()
+    return lane_turns(rules)
   end
 
   return rules

@@ -1,5 +1,5 @@
 -- keys: env ready delayed own meta wait aged open timed line lanes names
--- with: windows gates moves lanes places
+-- with: lanes places
 -- args: limit, name behind which they stand ("-" for none), or 0 and the one name that is meant.
 -- Gives what is known of each.
 local now, wanted = clock(), {ARGV[2]}

@@ -1,5 +1,5 @@
 -- keys: own bell meta wait aged open timed line lanes names
--- with: windows gates moves lanes
+-- with: lanes
 -- args: rings, name. Gives 1 if it was shut, else 0.
 call("HDEL", own, "") -- a write that takes no memory
 local opened = laned(clock()).open(ARGV[2])

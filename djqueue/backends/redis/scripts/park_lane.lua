@@ -1,5 +1,5 @@
 -- keys: own meta wait aged open timed line lanes names
--- with: windows gates moves lanes
+-- with: lanes
 -- args: name, why.
 call("HDEL", own, "") -- a write that takes no memory
 laned(clock()).park(ARGV[1], ARGV[2])

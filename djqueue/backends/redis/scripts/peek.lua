@@ -1,5 +1,5 @@
 -- keys: body env ready delayed leases own meta wait aged open timed line lanes names
--- with: windows gates moves lanes places
+-- with: lanes places
 -- args: state, limit, score and member of the cursor ("" and "" for none; "lanes" as score of what waits in lanes).
 -- Gives score, member, id, envelope, data, token and owner of each. What waits in lanes comes last, lane by lane.
 local state, limit, now, reply = ARGV[1], tonumber(ARGV[2]), clock(), {}

@@ -1,5 +1,5 @@
 -- keys: body env ready delayed leases meta done bell wait aged open timed line lanes names recent dead_env
--- with: guards windows gates moves lanes places putting
+-- with: guards lanes places putting
 -- args: as putting.lua says. It repeats a put that the server may have heard, and what came of that may have ended by now.
 local now, ended = clock(), {}
 for _, some in ipairs(call("LRANGE", recent, 0, -1)) do

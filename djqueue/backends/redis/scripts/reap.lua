@@ -1,5 +1,5 @@
 -- keys: env ready delayed leases own bell meta wait aged open timed line lanes names out
--- with: holders windows gates moves lanes places
+-- with: holders lanes places
 -- args: limit, rings, by. Gives how many were reaped, microseconds to the next expiry (-1: nothing is leased), the ids of
 -- those whose envelopes cannot be read: they stay, and now. Later than `by` nothing is done.
 -- The token stays, so a late worker may finish what nobody has taken since; but not in a lane, which goes on.

@@ -1,5 +1,5 @@
 -- keys: env ready delayed leases own bell meta wait aged open timed line lanes names out
--- with: windows gates moves lanes
+-- with: lanes
 -- args: rings, cursor, how many lanes to look at.
 -- Lanes that do not stand where their records say, or that count as out what is not, are put right: somebody may have deleted
 -- a key, or one of another type was set aside. Gives the next cursor ("0": that was all), their names, and how many members of
@@ -20,7 +20,7 @@ local function level(line_key)
       scored[#scored + 1] = 0
       scored[#scored + 1] = name
     end
-    in_parts("ZADD", line_key, scored)
+    laned(now).in_parts("ZADD", line_key, scored)
     odd = odd + #scored / 2
   end
   return odd

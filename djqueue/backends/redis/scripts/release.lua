@@ -1,5 +1,5 @@
 -- keys: env ready delayed leases own bell meta wait aged open timed line lanes names out
--- with: holders windows gates moves lanes places
+-- with: holders lanes places
 -- args: rings, then id, token, "due envelope" of each; "order", "lane" or "park" before "due" of one with which its lane waits.
 local now = clock()
 local ids, at, reply = held(2, 3, now)

@@ -1,5 +1,5 @@
 -- keys: body env ready delayed leases own meta wait aged open timed line lanes names
--- with: windows gates moves lanes places
+-- with: lanes places
 -- args: ids. Gives how many were deleted.
 local removed, now = 0, clock()
 for _, id in ipairs(ARGV) do

@@ -1,5 +1,5 @@
 -- keys: env ready delayed leases meta wait aged open timed line lanes names
--- with: windows gates moves lanes places
+-- with: lanes places
 -- args: the priority, then ids. Gives how many have it now.
 local changed, now = 0, clock()
 

@@ -1,5 +1,5 @@
 -- keys: body env ready delayed meta bell dead_body dead_env dead_ready dead_delayed dead_leases dead_own wait aged open timed line lanes names
--- with: windows gates moves lanes places
+-- with: lanes places
 -- args: rings, then ids. Gives how many were moved.
 local revived, now = 0, clock()
 

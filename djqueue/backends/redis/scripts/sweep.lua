@@ -1,5 +1,5 @@
 -- keys: body env ready delayed leases own bell meta recent dead_body dead_env dead_ready dead_delayed dead_leases dead_own wait aged open timed line lanes names out
--- with: windows gates moves lanes places graves recent
+-- with: lanes places graves recent
 -- args: rings, "env" or "body", cursor, how many to look at.
 -- What stands in no line goes back to its own if it is whole, else to the failed ones. The log of completions is cut as well.
 -- Gives the next cursor ("0": that was all), by how many there are more bodies than envelopes, the ids that went back, and those that failed.

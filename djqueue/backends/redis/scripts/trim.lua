@@ -1,5 +1,5 @@
 -- keys: body env ready delayed own meta wait aged open timed line lanes names
--- with: windows gates moves lanes places lines
+-- with: lanes places lines
 -- args: how many may stay, microseconds for which each may ("" for any), limit. Gives how many of ready were deleted.
 local now, limit = clock(), tonumber(ARGV[3])
 promote(now, limit + 32)
