@@ -376,12 +376,15 @@ class RedisQueue(LeasedQueue):
             self.sweep(protocol.FAR)
 
     def _put(self, pairs: Sequence[tuple[Entry, AnyGuard | None]]) -> list[bool]:
-        args, guards = [self.rings, self._remember], []
+        name, args, guards = "put", [self.rings, self._remember], []
         for entry, guard in pairs:
+            if entry.gate:
+                name = "put_guarded"
             if guard is not None:
+                name = "put_guarded"
                 guards.append(self._keys.fact(guard.key))
             args += (protocol.text(entry.id), entry.data, protocol.accepted(entry, guard))
-        (known, refused), repeated = self._run_safely("put", args, guards, again="put_again")
+        (known, refused), repeated = self._run_safely(name, args, guards, again="put_again")
         # What was there before a repeated call came by the first one, whose reply was lost.
         out = set(refused) if repeated else {*refused, *known}
         return [number not in out for number in range(1, len(pairs) + 1)]

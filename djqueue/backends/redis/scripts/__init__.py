@@ -1,7 +1,7 @@
 """The scripts of the Redis backend: one file per verb, each of which names its keys in its first line.
 
-A file that names no keys is a part. The part ``common`` stands before every script; another part stands where a line says
-``-- with:``. That line may be inside a function: the definitions of the part are executed only if the function is called.
+A file that names no keys is a part. The part ``common`` stands before every script; another part stands where a line
+says ``-- with:``. In a function such a line saves time: the part is defined only when that function is called.
 """
 
 from __future__ import annotations

@@ -1,5 +1,5 @@
 -- keys: body env ready leases own meta done recent bell wait aged open timed line lanes names out
--- with: holders lanes facts recent
+-- with: holders facts recent
 -- args: rings, microseconds for which finished ids are kept ("" for none), how many of them at most, how many args there are of
 -- each; then id, token, and what facts.lua says, of each. Their tokens go last, so that it can be done again.
 local now = clock()
@@ -7,8 +7,11 @@ local ids, at, reply = held(5, tonumber(ARGV[4]), now)
 if #ids == 0 then return reply end
 
 leave(ids)
-ring(come_back(ids, now), ARGV[1])
-finish_lanes()
+if call("EXISTS", out) == 1 then
+  -- with: lanes
+  ring(come_back(ids, now), ARGV[1])
+  finish_lanes()
+end
 for _, hash in ipairs({body, env}) do call("HDEL", hash, unpack(ids)) end
 remember(ids, count_up("done", #ids, 0), now)
 if ARGV[2] ~= "" then
