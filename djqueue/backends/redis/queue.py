@@ -289,7 +289,7 @@ class RedisQueue(LeasedQueue):
         return bool(self._run("open_lane", (self.rings, protocol.text(name))))
 
     def trim(self, most: int | None = None, age: float | None = None, limit: int = 1000) -> int:
-        """Deletes 1,000 at a time. What came first is looked for in the 32 highest priorities."""
+        """Deletes 1,000 at a time, of the 32 highest priorities. What waits in lanes it does not see: error queues have none."""
         bounds = ("" if most is None else most, "" if age is None else protocol.microseconds(age))
         trimmed = 0
         while (some := min(limit - trimmed, protocol.AT_ONCE)) > 0:

@@ -118,16 +118,6 @@ class LanedEntriesContract(Contract):
         assert queue.amend(made["2"].id, b"2", b"new") is True
         assert drained(queue, 2) == ["1", "new"]
 
-    def test_what_waits_in_lanes_is_trimmed_the_oldest_first(self):
-        queue = self.queue("lanes")
-        fill(queue, "a", *"12", run_at=queue.now() - 60)
-        put(queue, "plain", run_at=queue.now() - 30)
-        fill(queue, "b", "3")
-        assert queue.trim(age=45) == 2
-        assert queue.trim(most=1) == 1
-        assert drained(queue, 1) == ["3"]
-        assert nothing_known(queue)
-
     def test_a_unique_entry_in_a_lane_keeps_others_out(self):
         queue = self.queue("lanes", "inspect")
         if queue.store is None:
