@@ -1,8 +1,11 @@
 -- keys: body env ready delayed leases own wait aged open timed line lanes names out flip meta done
 -- with: windows budgets
--- args: limit, how many entries at most, microseconds of the lease, token, 1 or 0 for: it begins with the claim, owner,
--- microseconds for which finished ids are refused ("" for none); limit, span, ways and buffer of the window. Two more keys are
--- those of the account and of a spacing that others share. Gives why no more may leave now, and what a claim does.
+-- Leases entries to a worker, and takes as many from a budget. Two more keys are the account of the budget, and the
+-- spacing that it shares with other budgets.
+-- Arguments: the number of units of work at most; the number of entries at most; the microseconds of the lease; its
+-- token; 1 if the entries begin with the claim, else 0; its owner; the microseconds for which finished ids are refused
+-- ("" for none); limit, span, ways and buffer of the window.
+-- Answer: why the budget lets no more leave now, and the reply of a claim, as claiming.lua says.
 local now, limit, ahead, most = clock(), tonumber(ARGV[1]), 0, tonumber(ARGV[2])
 local span, token, begin, owner, remember = unpack(ARGV, 3)
 call("HDEL", own, "") -- a write that takes no memory

@@ -1,7 +1,11 @@
 -- keys: body env ready leases own meta done recent bell wait aged open timed line lanes names out
 -- with: holders facts recent
--- args: rings, microseconds for which finished ids are kept ("" for none), how many of them at most, how many args there are of
--- each; then id, token, and what facts.lua says, of each. Their tokens go last, so that it can be done again.
+-- Deletes leased entries that are done, and stores a fact for each entry that has one. The tokens go last, so that a
+-- script which failed can run again.
+-- Arguments: the number of sleeping consumers to wake at most; the microseconds for which finished ids are kept ("" for
+-- none); the number of ids kept at most; the number of arguments for each lease; then id, token, and the fact as
+-- facts.lua reads it, of each.
+-- Answer: the time, then the numbers of the leases that are not held any more.
 local now = clock()
 local ids, at, reply = held(5, tonumber(ARGV[4]), now)
 if #ids == 0 then return reply end

@@ -1,5 +1,6 @@
--- The lanes of a queue: what stands in them, and where they stand, as gates.py and memory_lanes.py have it. Needs gates and
--- moves.
+-- The lanes of a queue: what stands in them, and where they stand, as gates.py and the lanes in memory have it.
+--
+-- The parts that it needs stand in a function, so a script defines them only if an entry in a lane asks.
 --
 -- wait   all that waits in lanes: number of the lane (12 digits), rank (10), place, 1 if it was lost once else 0, id.
 -- aged   the same by age: place, id.

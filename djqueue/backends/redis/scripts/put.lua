@@ -1,9 +1,9 @@
 -- keys: body env ready delayed meta done bell
 -- Puts entries that are in no lane and have no guard.
---
--- Arguments: the number of sleepers that may wake; the microseconds for which finished ids are refused ("" for none); then
--- id, data and "- due envelope" of each entry.
--- Answer: the numbers of the entries that were in the queue before, or finished; and an empty list, as no guard refuses.
+-- Arguments: the number of sleeping consumers to wake at most; the microseconds for which finished ids are refused (""
+-- for none); then id, data and "- due envelope" of each entry.
+-- Answer: the numbers of the entries that were in the queue before or have finished, and an empty list, as no guard
+-- refuses any.
 local now, ids, here, known = clock(), {}, {}, {}
 for i = 3, #ARGV, 3 do ids[#ids + 1] = ARGV[i] end
 local seq = count_places(#ids, now) - #ids

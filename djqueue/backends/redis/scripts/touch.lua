@@ -1,6 +1,8 @@
 -- keys: env ready leases own
 -- with: holders
--- args: microseconds of the lease, then id, token of each.
+-- Prolongs leases.
+-- Arguments: the microseconds; then id and token of each lease.
+-- Answer: the time, then the numbers of the leases that are not held any more.
 local now = clock()
 local ids, _, reply = held(2, 2, now)
 call("ZREM", leases, "") -- a write that takes no memory

@@ -1,9 +1,9 @@
 -- keys: body env ready delayed own
 -- with: lanes places lines
--- Deletes the oldest entries of ready. It is meant for error queues; what waits in lanes it does not see.
---
--- Arguments: the number of entries that may stay ("" for any); the microseconds for which each may ("" for any); the number of
--- entries to delete at most.
+-- Deletes the oldest entries that are ready. It is meant for error queues, which have no lanes: it does not see entries
+-- in lanes.
+-- Arguments: the number of entries that may stay ("" for any); the microseconds for which each may ("" for any); the
+-- number of entries to delete at most.
 -- Answer: the number of entries that were deleted.
 local now, limit = clock(), tonumber(ARGV[3])
 if IS_DEAD then promote(now, limit + 32) end
