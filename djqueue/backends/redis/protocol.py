@@ -1,4 +1,4 @@
-"""What travels between a Redis queue and its scripts. The form of an envelope is in ``lua/common.lua``."""
+"""What travels between a Redis queue and its scripts. The form of an envelope is in ``scripts/common.lua``."""
 
 from __future__ import annotations
 
@@ -58,7 +58,7 @@ def moment(score: bytes) -> float:
 
 
 def condition(guard: AnyGuard | None) -> bytes:
-    """A guard as ``lua/guards.lua`` reads it."""
+    """A guard as ``scripts/guards.lua`` reads it."""
     return b"-" if guard is None else _CONDITIONS[type(guard)](guard).encode()
 
 
@@ -155,7 +155,7 @@ def leases_of(found: list, units: list[int], begun: bytes, token: str, claimed: 
 
 
 def window_args(budget: Budget) -> tuple[int, int, int, int]:
-    """Its window as ``lua/windows.lua`` reads it."""
+    """Its window as ``scripts/windows.lua`` reads it."""
     return tuple(budget.window.written())
 
 
@@ -204,7 +204,7 @@ def returned(lease: Lease) -> tuple[bytes, str, bytes]:
 
 
 def fact_args(fact: Fact | None, place: int) -> tuple[str, bytes]:
-    """A fact as ``lua/facts.lua`` reads it: the number of its key, for how long, its value."""
+    """A fact as ``scripts/facts.lua`` reads it: the number of its key, for how long, its value."""
     return ("", b"") if fact is None else (f"{place} {milliseconds(fact.ttl)}", fact.value)
 
 

@@ -1,7 +1,7 @@
 """Queues on Redis (6.2 or later) or Valkey (7.2 or later).
 
 Every verb is one script: one round trip, one atomic step. All keys of a queue and of its error queue share the hash
-tag ``{prefix:name}``, so they live in one slot of a cluster; ``lua/common.lua`` says what is in them. Except for
+tag ``{prefix:name}``, so they live in one slot of a cluster; ``scripts/common.lua`` says what is in them. Except for
 ``put``, which raises QueueFull then, every verb works on a server that is full.
 """
 
@@ -289,7 +289,7 @@ class RedisQueue(LeasedQueue):
         return bool(self._run("open_lane", (self.rings, protocol.text(name))))
 
     def trim(self, most: int | None = None, age: float | None = None, limit: int = 1000) -> int:
-        """Deletes 1,000 at a time. What came first is looked for in the 32 highest priorities."""
+        """Deletes 1,000 at a time, of the 32 highest priorities. Entries in lanes stay: an error queue has none."""
         bounds = ("" if most is None else most, "" if age is None else protocol.microseconds(age))
         trimmed = 0
         while (some := min(limit - trimmed, protocol.AT_ONCE)) > 0:
@@ -376,12 +376,15 @@ class RedisQueue(LeasedQueue):
             self.sweep(protocol.FAR)
 
     def _put(self, pairs: Sequence[tuple[Entry, AnyGuard | None]]) -> list[bool]:
-        args, guards = [self.rings, self._remember], []
+        name, args, guards = "put", [self.rings, self._remember], []
         for entry, guard in pairs:
+            if entry.gate:
+                name = "put_guarded"
             if guard is not None:
+                name = "put_guarded"
                 guards.append(self._keys.fact(guard.key))
             args += (protocol.text(entry.id), entry.data, protocol.accepted(entry, guard))
-        (known, refused), repeated = self._run_safely("put", args, guards, again="put_again")
+        (known, refused), repeated = self._run_safely(name, args, guards, again="put_again")
         # What was there before a repeated call came by the first one, whose reply was lost.
         out = set(refused) if repeated else {*refused, *known}
         return [number not in out for number in range(1, len(pairs) + 1)]

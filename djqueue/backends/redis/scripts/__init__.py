@@ -1,6 +1,7 @@
 """The scripts of the Redis backend: one file per verb, each of which names its keys in its first line.
 
-A file that names no keys is a part: ``common`` stands before every script, others before those that say ``with``.
+A file that names no keys is a part. The part ``common`` stands before every script; another part stands where a line
+says ``-- with:``. In a function such a line saves time: the part is defined only when that function is called.
 """
 
 from __future__ import annotations
@@ -9,9 +10,10 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from hashlib import sha1
 from importlib.resources import files
+from re import MULTILINE, compile
 
 _KEYS = "-- keys:"
-_WITH = "-- with:"
+_WITH = compile(r"^ *-- with: (.*)$", MULTILINE)
 _COMMON = "common"
 
 
@@ -38,14 +40,14 @@ def _script(name: str, text: str, texts: Mapping[str, str], lifo: bool) -> Scrip
     first, _, body = text.partition("\n")
     keys = tuple(first.removeprefix(_KEYS).split())
     places = ", ".join(f"KEYS[{place}]" for place in range(1, len(keys) + 1))
-    parts = "\n".join(texts[part] for part in (_COMMON, *_parts(body)))
-    source = f"local {', '.join(keys)} = {places}\nlocal LIFO = {str(lifo).lower()}\n{parts}\n{body}"
+    head = f"local {', '.join(keys)} = {places}\nlocal LIFO = {str(lifo).lower()}"
+    source = f"{head}\n{texts[_COMMON]}\n{_joined(body, texts)}"
     return Script(name, keys, source, sha1(source.encode(), usedforsecurity=False).hexdigest())
 
 
-def _parts(body: str) -> list[str]:
-    second = body.partition("\n")[0]
-    return second.removeprefix(_WITH).split() if second.startswith(_WITH) else []
+def _joined(text: str, texts: Mapping[str, str]) -> str:
+    """The text, with the parts in the places of the lines that name them."""
+    return _WITH.sub(lambda line: "\n".join(_joined(texts[part], texts) for part in line[1].split()), text)
 
 
 SCRIPTS = _load(lifo=False)

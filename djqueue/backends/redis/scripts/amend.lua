@@ -1,5 +1,7 @@
 -- keys: body env leases
--- args: id, its body, its new body. Gives 1 if the entry waits and had that body, else 0.
+-- Replaces the body of an entry that waits.
+-- Arguments: its id; its body; its new body.
+-- Answer: 1, or 0 if the entry does not wait or has another body.
 local id = ARGV[1]
 if call("HGET", body, id) ~= ARGV[2] or call("HEXISTS", env, id) == 0 or call("ZSCORE", leases, id) then return 0 end
 call("HDEL", body, id)

@@ -1,8 +1,9 @@
 -- keys: body env ready leases own meta dead_body dead_env dead_ready dead_delayed dead_leases dead_own bell wait aged open timed line lanes names out
--- with: windows gates moves lanes graves
--- args: rings, the token by which they are leased ("" for those whose leases ran out), then id, reason of each.
--- Moves what can be given to nobody to the failed ones, with the reason. In an error queue it stays, behind all others.
--- Gives the ids of those that it moved.
+-- with: lanes graves
+-- Moves leased entries that can be given to nobody to the error queue. In an error queue they stay, behind all others.
+-- Arguments: the number of sleeping consumers to wake at most; the token of their leases ("" for leases that ran out);
+-- then id and reason of each entry.
+-- Answer: the ids of the entries that were moved.
 local now, moved, gone = clock(), {}, {}
 call("HDEL", own, "") -- a write that takes no memory
 

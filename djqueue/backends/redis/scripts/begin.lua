@@ -1,6 +1,8 @@
 -- keys: leases own
 -- with: holders
--- args: id, token of each.
+-- Notes that the starts of leased entries have begun.
+-- Arguments: id and token of each lease.
+-- Answer: the time, then the numbers of the leases that are not held any more.
 local now = clock()
 local ids, at, reply = held(1, 2, now)
 call("HDEL", own, "") -- a write that takes no memory

@@ -1,6 +1,9 @@
 -- keys: body env ready leases own meta dead_body dead_env dead_ready dead_delayed dead_leases dead_own bell wait aged open timed line lanes names out
--- with: holders windows gates moves lanes graves facts
--- args: rings, how many args there are of each, then id, token, "due envelope", and what facts.lua says, of each.
+-- with: holders lanes graves facts
+-- Moves leased entries to the error queue, and stores a fact for each entry that has one.
+-- Arguments: the number of sleeping consumers to wake at most; the number of arguments for each lease; then id, token,
+-- "due envelope", and the fact as facts.lua reads it, of each.
+-- Answer: the time, then the numbers of the leases that are not held any more.
 local now = clock()
 local ids, at, reply = held(3, tonumber(ARGV[2]), now)
 if #ids == 0 then return reply end

@@ -1,6 +1,8 @@
 -- keys: account
 -- with: windows budgets
--- args: limit, span, ways and buffer of the window that holds from now on for all who use the budget.
+-- Sets the window of a budget, for all who use that budget.
+-- Arguments: limit, span, ways and buffer of the window.
+-- Answer: nothing.
 local kept, windows = read_account(account)
 local given = numbers(1, 4)
 local log = kept and windows.adopt(windows.window(unpack(given)), kept.log) or windows.log()

@@ -1,6 +1,10 @@
 -- keys: body env ready delayed leases own wait aged open timed line lanes names out flip meta done
--- with: windows gates moves lanes places turns claiming
--- args: limit, how many of it would wait for a worker, how many entries at most, microseconds of the lease, token, 1 or 0
--- for: it begins with the claim, owner, microseconds for which finished ids are refused ("" for none). Gives what claiming.lua
--- says.
-return (claim(tonumber(ARGV[1]), tonumber(ARGV[2]), tonumber(ARGV[3]), ARGV[4], ARGV[5], ARGV[6], ARGV[7], ARGV[8], clock()))
+-- Leases entries to a worker.
+-- Arguments: the number of units of work at most; the number of these that would wait for a worker; the number of
+-- entries at most; the microseconds of the lease; its token; 1 if the entries begin with the claim, else 0; its owner;
+-- the microseconds for which finished ids are refused ("" for none).
+-- Answer: as claiming.lua says.
+local now, limit, ahead, most = clock(), tonumber(ARGV[1]), tonumber(ARGV[2]), tonumber(ARGV[3])
+local span, token, begin, owner, remember = unpack(ARGV, 4)
+-- with: claiming
+return reply

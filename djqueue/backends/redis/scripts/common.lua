@@ -59,7 +59,7 @@ end
 
 local function score(envelope)
   if IS_DEAD then return 0 end
-  local priority = tonumber(envelope:match("^%d+ %d+ %d+ (%-?%d+)"))
+  local priority = tonumber(envelope:match("^%d+ %d+ (%-?%d+)", DIGITS + 2))
   return LIFO and priority or -priority
 end
 
@@ -82,7 +82,7 @@ end
 
 -- Whoever sleeps wakes; rings beyond those who sleep are kept, a few of them, for those about to.
 local function ring(times, most)
-  times = math.min(times, tonumber(most))
-  for _ = 1, times do call("LPUSH", bell, "1") end
-  if times > 0 then call("LTRIM", bell, 0, most - 1) end
+  local rings = {}
+  for i = 1, math.min(times, tonumber(most)) do rings[i] = "1" end
+  if #rings > 0 and call("LPUSH", bell, unpack(rings)) > tonumber(most) then call("LTRIM", bell, 0, most - 1) end
 end

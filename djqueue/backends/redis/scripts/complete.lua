@@ -1,14 +1,21 @@
 -- keys: body env ready leases own meta done recent bell wait aged open timed line lanes names out
--- with: holders windows gates moves lanes facts recent
--- args: rings, microseconds for which finished ids are kept ("" for none), how many of them at most, how many args there are of
--- each; then id, token, and what facts.lua says, of each. Their tokens go last, so that it can be done again.
+-- with: holders facts recent
+-- Deletes leased entries that are done, and stores a fact for each entry that has one. The tokens go last, so that a
+-- script which failed can run again.
+-- Arguments: the number of sleeping consumers to wake at most; the microseconds for which finished ids are kept ("" for
+-- none); the number of ids kept at most; the number of arguments for each lease; then id, token, and the fact as
+-- facts.lua reads it, of each.
+-- Answer: the time, then the numbers of the leases that are not held any more.
 local now = clock()
 local ids, at, reply = held(5, tonumber(ARGV[4]), now)
 if #ids == 0 then return reply end
 
 leave(ids)
-ring(come_back(ids, now), ARGV[1])
-finish_lanes()
+if call("EXISTS", out) == 1 then
+  -- with: lanes
+  ring(come_back(ids, now), ARGV[1])
+  finish_lanes()
+end
 for _, hash in ipairs({body, env}) do call("HDEL", hash, unpack(ids)) end
 remember(ids, count_up("done", #ids, 0), now)
 if ARGV[2] ~= "" then

@@ -1,7 +1,8 @@
 -- keys: env ready leases own wait aged open timed line lanes names out flip meta
--- with: holders windows gates moves lanes places
--- args: microseconds, then id, token, claimed of each. Gives the moment from which on they count, so many microseconds from
--- now; 0 if one of them counts no more.
+-- with: holders lanes places
+-- Lets the starts of leased entries count from a later moment on, in the windows of their lanes.
+-- Arguments: the microseconds until that moment; then id, token and moment of the claim, of each lease.
+-- Answer: the moment, or 0 if one of the leases counts no more: then none is changed.
 local now = clock()
 call("HDEL", own, "") -- a write that takes no memory
 local to, ids = now + tonumber(ARGV[1]), held(2, 3, now)

@@ -1,7 +1,9 @@
 -- keys: env ready delayed leases own bell meta wait aged open timed line lanes names out
--- with: holders windows gates moves lanes places
--- args: rings, cursor, how many of own to look at, tokens of claims whose answers never came.
--- What these hold goes back to its place, as if it had not been claimed. Gives the next cursor ("0": that was all of own).
+-- with: holders lanes places
+-- Gives back the entries of claims whose answers never came, as if they had not been claimed.
+-- Arguments: the number of sleeping consumers to wake at most; a cursor; the number of holders to look at; then the
+-- tokens of those claims.
+-- Answer: the next cursor ("0": that was all).
 local now, ids, envelopes, tokens = clock(), {}, {}, {}
 for i = 4, #ARGV do tokens[ARGV[i]] = true end
 local cursor, found = unpack(call("HSCAN", own, ARGV[2], "COUNT", ARGV[3]))

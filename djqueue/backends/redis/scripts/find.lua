@@ -1,5 +1,7 @@
 -- keys: body env ready delayed leases own
--- args: id. Gives nothing, or state, moment, id, envelope, data, token and owner.
+-- Reads one entry.
+-- Arguments: its id.
+-- Answer: nothing, or state, moment, id, envelope, data, and token with owner.
 local id, now = ARGV[1], clock()
 local envelope = call("HGET", env, id) or ""
 if envelope == "" and call("HEXISTS", env, id) + call("HEXISTS", body, id) == 0 then return {} end

@@ -1,4 +1,4 @@
--- What may leave a lane, as gates.py has it: there stands why. Needs windows.
+-- What may leave a lane, as gates.py has it: there stands why. A part of lanes, as are windows and moves.
 
 local function gate_rules(now)
   local OFFSET = 2147483648 -- makes every rank a number of ten digits

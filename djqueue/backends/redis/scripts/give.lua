@@ -1,7 +1,9 @@
 -- keys: account
 -- with: windows budgets
--- args: how many go back, of how many, when they were granted, when the grant before was. A second key is that of a spacing
--- that others share.
+-- Gives back what was taken from a budget. A second key is the spacing that it shares with other budgets.
+-- Arguments: the number to give back; the number that was granted; the moment of that grant; the moment of the grant
+-- before.
+-- Answer: the number that was given back.
 local kept, windows = read_account(account)
 local count, at = tonumber(ARGV[1]), tonumber(ARGV[3])
 if not kept then return 0 end

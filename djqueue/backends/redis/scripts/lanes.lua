@@ -1,5 +1,6 @@
--- The lanes of a queue: what stands in them, and where they stand, as gates.py and memory_lanes.py have it. Needs gates and
--- moves.
+-- The lanes of a queue: what stands in them, and where they stand, as gates.py and the lanes in memory have it.
+--
+-- The parts that it needs stand in a function, so a script defines them only if an entry in a lane asks.
 --
 -- wait   all that waits in lanes: number of the lane (12 digits), rank (10), place, 1 if it was lost once else 0, id.
 -- aged   the same by age: place, id.
@@ -11,12 +12,13 @@
 --
 -- No key is made of a name, so all are known before a script runs.
 
--- Where in a member of wait or line these end; the flag is what stands before the id.
-local NUMBER, RANK, TURN, LINED, FLAG = 12, 10, 16, 38, WAITING
-
 local function lane_rules(now)
+  -- Where in a member of wait or line these end; the flag is what stands before the id.
+  local NUMBER, RANK, TURN, LINED, FLAG = 12, 10, 16, 38, WAITING
+
+  -- with: windows gates moves turns
   local gates, moves, known, touched, turns = gate_rules(now), line_moves(), {}, {}, nil
-  local step_in, step_out, make, rules = moves.step_in, moves.step_out, moves.make, {gates = gates, moves = moves}
+  local step_in, step_out, make, rules = moves.step_in, moves.step_out, moves.make, {gates = gates, moves = moves, in_parts = in_parts}
 
   local is_checked = false
 
@@ -379,6 +381,10 @@ local function lane_rules(now)
     end
     stand_all()
     make(wait) -- with what entered before, as turns read it
+  end
+
+  function rules.turns()
+    return lane_turns(rules)
   end
 
   return rules

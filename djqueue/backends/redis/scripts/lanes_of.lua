@@ -1,7 +1,9 @@
 -- keys: env ready delayed own meta wait aged open timed line lanes names
--- with: windows gates moves lanes places
--- args: limit, name behind which they stand ("-" for none), or 0 and the one name that is meant.
--- Gives what is known of each.
+-- with: lanes places
+-- Reads lanes.
+-- Arguments: the number of lanes at most, and the name behind which they stand ("-" for none); or 0, and the name of
+-- one lane.
+-- Answer: the records of the lanes.
 local now, wanted = clock(), {ARGV[2]}
 call("HDEL", own, "") -- a write that takes no memory
 promote(now, 1000)

@@ -1,21 +1,16 @@
--- What stands in the lines. Needs places.
+-- The entries of a line.
 
--- Deletes entries that wait, by their members of a line.
-local function delete(line_key, members, now)
+-- Deletes entries by their members of a line.
+local function delete(line_key, members)
   local ids = {}
   for i, name in ipairs(members) do ids[i] = name:sub(DIGITS + 1) end
-  if line_key == aged then
-    for i, envelope in ipairs(call("HMGET", env, unpack(ids))) do
-      if parsed(envelope) then laned(now).leave(ids[i], envelope) end
-    end
-  end
   call("ZREM", line_key, unpack(members))
   for _, hash in ipairs({own, body, env}) do call("HDEL", hash, unpack(ids)) end
 end
 
--- Up to so many members of ready of each of the first 32 priorities, and of what waits in lanes, the oldest first.
+-- Members of ready, the oldest first: up to `limit` of each of the first 32 priorities.
 local function oldest(limit)
-  local members, above = IS_DEAD and {} or call("ZRANGE", aged, 0, limit - 1), "-inf"
+  local members, above = {}, "-inf"
   for _ = 1, 32 do
     local first = call("ZRANGEBYSCORE", ready, above, "+inf", "WITHSCORES", "LIMIT", 0, 1)
     if #first == 0 then break end

@@ -1,3 +1,5 @@
 -- keys: meta
--- The key says which server's clock it is.
+-- Reads the clock of the server that has the key.
+-- Arguments: none.
+-- Answer: the time.
 return clock()

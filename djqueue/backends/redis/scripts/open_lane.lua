@@ -1,6 +1,8 @@
 -- keys: own bell meta wait aged open timed line lanes names
--- with: windows gates moves lanes
--- args: rings, name. Gives 1 if it was shut, else 0.
+-- with: lanes
+-- Opens a lane that was parked, or that is held back until a moment.
+-- Arguments: the number of sleeping consumers to wake at most; the name of the lane.
+-- Answer: 1, or 0 if it was open.
 call("HDEL", own, "") -- a write that takes no memory
 local opened = laned(clock()).open(ARGV[2])
 finish_lanes()

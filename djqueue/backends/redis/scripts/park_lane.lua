@@ -1,6 +1,8 @@
 -- keys: own meta wait aged open timed line lanes names
--- with: windows gates moves lanes
--- args: name, why.
+-- with: lanes
+-- Parks a lane: nothing leaves it until it is opened.
+-- Arguments: the name of the lane; the reason.
+-- Answer: nothing.
 call("HDEL", own, "") -- a write that takes no memory
 laned(clock()).park(ARGV[1], ARGV[2])
 finish_lanes()

@@ -1,7 +1,9 @@
 -- keys: body env ready delayed leases own meta wait aged open timed line lanes names
--- with: windows gates moves lanes places
--- args: state, limit, score and member of the cursor ("" and "" for none; "lanes" as score of what waits in lanes).
--- Gives score, member, id, envelope, data, token and owner of each. What waits in lanes comes last, lane by lane.
+-- with: lanes places
+-- Reads entries of one state, in their order. Entries that wait in lanes come last, lane by lane.
+-- Arguments: the state; the number of entries at most; score and member of the cursor ("" and "" for none; the score of
+-- entries that wait in lanes is "lanes").
+-- Answer: score, member, id, envelope, data, and token with owner, of each entry.
 local state, limit, now, reply = ARGV[1], tonumber(ARGV[2]), clock(), {}
 local among, is_last_first = ({ready = ready, delayed = delayed, leased = leases})[state], LIFO and state == "ready"
 local range, seen_first = is_last_first and "ZREVRANGE" or "ZRANGE", is_last_first and -1 or 1

@@ -1,6 +1,9 @@
 -- keys: body env ready delayed leases meta done bell wait aged open timed line lanes names recent dead_env
--- with: guards windows gates moves lanes places putting
--- args: as putting.lua says. It repeats a put that the server may have heard, and what came of that may have ended by now.
+-- with: guards lanes places putting
+-- Repeats a put that the server may have done already. An entry that it put then may have ended by now, so such are
+-- known as well.
+-- Arguments: as putting.lua says.
+-- Answer: as putting.lua says.
 local now, ended = clock(), {}
 for _, some in ipairs(call("LRANGE", recent, 0, -1)) do
   local is_read, ids = pcall(cmsgpack.unpack, some:sub(33))

@@ -1,8 +1,8 @@
--- What a put does. Needs guards and places.
---
--- args: rings, microseconds for which finished ids are refused ("" for none), then id, data, "guard due envelope" of each.
--- A guard other than "-" takes the next of the remaining keys; "@" before it says that the entry has a gate.
--- Gives the numbers of those that were there before, and of those that their guards refused.
+-- How entries are put of which some are in lanes or have guards. Needs guards and places.
+-- Arguments: the number of sleeping consumers to wake at most; the microseconds for which finished ids are refused (""
+-- for none); then id, data and "guard due envelope" of each entry. A guard other than "-" takes the next of the remaining
+-- keys; "@" before it says that the entry has a gate.
+-- Answer: the numbers of the entries that were in the queue before or have finished; those that their guards refused.
 
 -- Whether it waits or is leased, or is refused as one that has finished.
 local function is_there(id, now)

@@ -1,8 +1,11 @@
 -- keys: env ready delayed leases own bell meta wait aged open timed line lanes names out
--- with: holders windows gates moves lanes places
--- args: limit, rings, by. Gives how many were reaped, microseconds to the next expiry (-1: nothing is leased), the ids of
--- those whose envelopes cannot be read: they stay, and now. Later than `by` nothing is done.
--- The token stays, so a late worker may finish what nobody has taken since; but not in a lane, which goes on.
+-- with: holders lanes places
+-- Puts entries whose leases ran out back where they waited. Their tokens stay, so a late worker may still finish an
+-- entry that nobody has taken since; but not in a lane, which goes on.
+-- Arguments: the number of entries at most; the number of sleeping consumers to wake at most; the moment after which
+-- nothing is done.
+-- Answer: the number of entries; the microseconds until the next lease runs out (-1: nothing is leased); the ids of
+-- entries whose envelopes cannot be read, which stay; the time.
 local now, reaped, unread = clock(), {}, {}
 local late = now > tonumber(ARGV[3])
 local ids = late and {} or call("ZRANGEBYSCORE", leases, "-inf", now, "LIMIT", 0, ARGV[1])

@@ -1,9 +1,10 @@
 -- keys: env ready delayed leases own bell meta wait aged open timed line lanes names out
--- with: windows gates moves lanes
--- args: rings, cursor, how many lanes to look at.
--- Lanes that do not stand where their records say, or that count as out what is not, are put right: somebody may have deleted
--- a key, or one of another type was set aside. Gives the next cursor ("0": that was all), their names, and how many members of
--- lines had a score of their own: what is ordered by its members alone can be read by them only if all scores are one.
+-- with: lanes
+-- Puts right the lanes that do not stand where their records say, or that count as out what is not: a key may have been
+-- deleted, or set aside for its type.
+-- Arguments: the number of sleeping consumers to wake at most; a cursor; the number of lanes to look at.
+-- Answer: the next cursor ("0": that was all); the names of the lanes; the number of members that had a score of their
+-- own, in lines that are ordered by member and can be read only if all scores are equal.
 local now, counts, wrong = clock(), {}, {}
 call("ZREM", ready, "") -- a write that takes no memory
 for _, had_left in ipairs(call("HVALS", out)) do
@@ -20,7 +21,7 @@ local function level(line_key)
       scored[#scored + 1] = 0
       scored[#scored + 1] = name
     end
-    in_parts("ZADD", line_key, scored)
+    laned(now).in_parts("ZADD", line_key, scored)
     odd = odd + #scored / 2
   end
   return odd

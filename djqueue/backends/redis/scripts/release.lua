@@ -1,6 +1,9 @@
 -- keys: env ready delayed leases own bell meta wait aged open timed line lanes names out
--- with: holders windows gates moves lanes places
--- args: rings, then id, token, "due envelope" of each; "order", "lane" or "park" before "due" of one with which its lane waits.
+-- with: holders lanes places
+-- Gives leased entries back, each with a new envelope.
+-- Arguments: the number of sleeping consumers to wake at most; then id, token and "due envelope" of each. A word
+-- "order", "lane" or "park" before the due moment says that the lane of the entry waits with it.
+-- Answer: the time, then the numbers of the leases that are not held any more.
 local now = clock()
 local ids, at, reply = held(2, 3, now)
 if #ids == 0 then return reply end

@@ -1,6 +1,8 @@
 -- keys: body env ready delayed leases own meta wait aged open timed line lanes names
--- with: windows gates moves lanes places
--- args: ids. Gives how many were deleted.
+-- with: lanes places
+-- Deletes entries that wait.
+-- Arguments: their ids.
+-- Answer: the number of entries that were deleted.
 local removed, now = 0, clock()
 for _, id in ipairs(ARGV) do
   local envelope = call("HGET", env, id)

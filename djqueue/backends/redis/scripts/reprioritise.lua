@@ -1,6 +1,8 @@
 -- keys: env ready delayed leases meta wait aged open timed line lanes names
--- with: windows gates moves lanes places
--- args: the priority, then ids. Gives how many have it now.
+-- with: lanes places
+-- Gives entries that wait another priority.
+-- Arguments: the priority; then their ids.
+-- Answer: the number of entries that have it now.
 local changed, now = 0, clock()
 
 local function change(id, envelope)

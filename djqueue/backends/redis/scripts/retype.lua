@@ -1,6 +1,7 @@
 -- keys: body env ready delayed leases own meta done recent bell wait aged open timed line lanes names out flip dead_body dead_env dead_ready dead_delayed dead_leases dead_own
--- args: a word that makes new names, then the type of each key, and of any more that there are.
--- Keys of another type than their own get other names, under which they stay. Gives old and new name of each.
+-- Renames keys of another type than their own. They stay under their new names.
+-- Arguments: a word that makes new names; then the type of each key.
+-- Answer: old and new name of each key that was renamed.
 local renamed = {}
 for i, key in ipairs(KEYS) do
   local type = call("TYPE", key).ok

@@ -1,6 +1,8 @@
 -- keys: body env ready delayed meta bell dead_body dead_env dead_ready dead_delayed dead_leases dead_own wait aged open timed line lanes names
--- with: windows gates moves lanes places
--- args: rings, then ids. Gives how many were moved.
+-- with: lanes places
+-- Moves entries of the error queue back to the queue.
+-- Arguments: the number of sleeping consumers to wake at most; then their ids.
+-- Answer: the number of entries that were moved.
 local revived, now = 0, clock()
 
 local function revive(id, envelope)

@@ -1,8 +1,13 @@
 -- keys: env ready delayed leases own body aged meta dead_ready dead_delayed
 -- with: lines
--- Gives ready, delayed, leased, dead, done, and the age of the oldest that is ready (-1 for none).
-local now, first = clock(), oldest(1)[1]
-local due, since = call("ZCOUNT", delayed, "-inf", now), first and tonumber(first:sub(1, MOMENT)) or FAR
+-- Counts the entries.
+-- Arguments: none.
+-- Answer: the numbers of ready, delayed, leased, failed and completed entries; the microseconds for which the oldest
+-- ready entry has been ready (-1: there is none).
+local now, since, oldest_ones = clock(), FAR, call("ZRANGE", aged, 0, 0)
+local due = call("ZCOUNT", delayed, "-inf", now)
+oldest_ones[#oldest_ones + 1] = oldest(1)[1]
+for _, name in ipairs(oldest_ones) do since = math.min(since, tonumber(name:sub(1, MOMENT)) or FAR) end
 if due > 0 then since = math.min(since, tonumber(call("ZRANGE", delayed, 0, 0, "WITHSCORES")[2])) end
 return {
   call("ZCARD", ready) + call("ZCARD", aged) + due,

@@ -1,8 +1,11 @@
 -- keys: body env ready delayed leases own bell meta recent dead_body dead_env dead_ready dead_delayed dead_leases dead_own wait aged open timed line lanes names out
--- with: windows gates moves lanes places graves recent
--- args: rings, "env" or "body", cursor, how many to look at.
--- What stands in no line goes back to its own if it is whole, else to the failed ones. The log of completions is cut as well.
--- Gives the next cursor ("0": that was all), by how many there are more bodies than envelopes, the ids that went back, and those that failed.
+-- with: lanes places graves recent
+-- Puts entries that stand in no line back to their lines, or moves them to the error queue if they are not whole.
+-- Shortens the log of completions.
+-- Arguments: the number of sleeping consumers to wake at most; "env" or "body", the hash to look at; a cursor; the
+-- number of entries to look at.
+-- Answer: the next cursor ("0": that was all); the number by which bodies are more than envelopes; the ids that went
+-- back; the ids that went to the error queue.
 local now, back, failed = clock(), {}, {}
 call("ZREM", ready, "") -- a write that takes no memory
 forget(tonumber(call("HGET", meta, "done") or 0) or 0, now)

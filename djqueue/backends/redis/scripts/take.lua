@@ -1,8 +1,9 @@
 -- keys: account
 -- with: windows budgets
--- args: how many are wanted; limit, span, ways and buffer of the window. A second key is that of a spacing that others
--- share. Gives how many were granted, microseconds until the next may be, why none may now, when it was, and when the grant
--- before was; and the window that holds.
+-- Takes from a budget. A second key is the spacing that it shares with other budgets.
+-- Arguments: the number that is wanted; limit, span, ways and buffer of the window.
+-- Answer: the number that was granted; the microseconds until the next grant; why none can be now; the moment of this
+-- grant; the moment of the grant before; the window that holds.
 local now = clock()
 local budget = account_of(account, KEYS[2], numbers(2, 5), now)
 local before, free = budget.log.last, left_of(budget, now)

@@ -1,4 +1,4 @@
--- Whose turn it is. Needs lanes.
+-- Whose turn it is. A part of lanes.
 
 local function lane_turns(rules)
   local gates, get, stand, touch, outer_of = rules.gates, rules.get, rules.stand, rules.touch, rules.outer_of

@@ -1,0 +1,6 @@
+-- keys: body env ready delayed leases meta done bell wait aged open timed line lanes names
+-- with: guards lanes places putting
+-- Puts entries of which some are in lanes or have guards.
+-- Arguments: as putting.lua says.
+-- Answer: as putting.lua says. An entry that is not in the queue is new.
+return put(clock(), is_there, 15)
