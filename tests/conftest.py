@@ -2,6 +2,7 @@
 
 import fcntl
 import os
+from collections import deque
 
 import pytest
 from django.contrib.contenttypes.management import create_contenttypes
@@ -56,6 +57,26 @@ def _lock():
     """A lock file, shared by all xdist workers."""
     with (servers.run_dir() / "room").open("w") as room:
         yield room
+
+
+NOTES = ("ran", "asked", "seen", "told", "done", "batches", "fail", "opened", "once", "DONE", "SENT")
+"""What test modules call the collections in which their commands write down what happened."""
+
+
+@pytest.fixture(autouse=True)
+def _nothing_noted(request):
+    """These collections begin empty, and the module's `gate`, if it has one, shut; those who stand in it are let go."""
+    from tests.life import Gate
+
+    names = vars(request.module)
+    for notes in (names.get(name) for name in NOTES):
+        if isinstance(notes, (list, dict, set, deque)):
+            notes.clear()
+    if isinstance(names.get("gate"), Gate):
+        names["gate"] = Gate()
+    yield
+    if isinstance(names.get("gate"), Gate):
+        names["gate"].open()
 
 
 @pytest.fixture(autouse=True)

@@ -76,12 +76,6 @@ def publish(alias):
     ran.append(list(Thing.objects.using(alias).order_by("pk").values_list("number", flat=True)))
 
 
-@pytest.fixture(autouse=True)
-def _nothing_ran():
-    ran.clear()
-    asked.clear()
-
-
 def put(results) -> list:
     """Of each call whether it was put."""
     return [result.enqueued for result in results]

@@ -65,11 +65,6 @@ def nightly(word="night"):
 
 
 @pytest.fixture(autouse=True)
-def _nothing_ran():
-    ran.clear()
-
-
-@pytest.fixture(autouse=True)
 def memory(settings):
     settings.QUEUES = {"default": {"CLASS": "djqueue.backends.memory.MemoryQueue"}}
     return queues["default"]

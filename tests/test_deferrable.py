@@ -68,11 +68,6 @@ def hold(seconds):
         assert current_message().touch(seconds)
 
 
-@pytest.fixture(autouse=True)
-def _nothing_ran():
-    ran.clear()
-
-
 @pytest.fixture
 def queue(backend, settings):
     settings.QUEUES = backend.queues("default", "mail")

@@ -83,11 +83,6 @@ class Says(MetadataProducerConsumer):
             raise self.heard
 
 
-@pytest.fixture(autouse=True)
-def _nothing_ran():
-    ran.clear()
-
-
 @pytest.fixture
 def carrier():
     carrier = Tenant()

@@ -161,12 +161,6 @@ def other_wait(failures, exception):
     return 11.0
 
 
-@pytest.fixture(autouse=True)
-def _nothing_ran():
-    ran.clear()
-    asked.clear()
-
-
 def run_until_rest(queue):
     """Run whatever waits, when it is due; the outcomes and the delays of the verdicts."""
     outcomes, delays = [], []

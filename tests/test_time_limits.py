@@ -138,11 +138,6 @@ def hold_short(gate):
     gates[gate]()
 
 
-@pytest.fixture(autouse=True)
-def _nothing_seen():
-    seen.clear()
-
-
 class LateGate(Gate):
     """It also tells whether it was opened, and whether a command has left it."""
 

@@ -51,11 +51,6 @@ def linger():
     raise Retry(40)
 
 
-@pytest.fixture(autouse=True)
-def _nothing_ran():
-    ran.clear()
-
-
 class Ear:
     """An event consumer that notes what it is told."""
 
