@@ -1,8 +1,11 @@
 """Servers for those tests that need them, backends for those that run on each, processes that die with the test."""
 
 import fcntl
+import importlib
 import os
+import sys
 from collections import deque
+from textwrap import dedent
 
 import pytest
 from django.contrib.contenttypes.management import create_contenttypes
@@ -141,6 +144,27 @@ def queue(backend, settings):
 
     settings.QUEUES = backend.queues()
     return queues["default"]
+
+
+@pytest.fixture
+def write_module(tmp_path, monkeypatch):
+    """Write a module and import it; gone with what it registered when the test ends."""
+    from djqueue.registry import registry
+    from tests.life import only
+
+    monkeypatch.syspath_prepend(str(tmp_path))
+    written = []
+
+    def write(name: str, text: str):
+        (tmp_path / f"{name}.py").write_text(dedent(text))
+        importlib.invalidate_caches()
+        written.append(name)
+        return importlib.import_module(name)
+
+    with only(*registry):
+        yield write
+    for name in written:
+        sys.modules.pop(name, None)
 
 
 @pytest.fixture
