@@ -27,19 +27,27 @@ class Kind:
     server: str = ""
     alias: str = ""
     options: dict = field(default_factory=dict)
+    base: dict = field(default_factory=dict)
+    """What else its value of the setting QUEUES says."""
     everywhere: bool = True
 
     def marks(self, database: bool) -> list:
         """What pytest must know: the databases to open and the server that has to be there."""
         aliases = {self.alias} - {""} | ({"default"} if database else set())
         marks = [pytest.mark.server(self.server)] if self.server else []
+        marks += [pytest.mark.slow] if self.server == "sqs" else []  # it is reached over HTTP
         return marks + ([pytest.mark.django_db(transaction=True, databases=sorted(aliases))] if aliases else [])
 
 
 FULL = os.environ.get("DJQUEUE_FULL") == "1"
 """Whether everything runs on everything. In the small size PostgreSQL, MariaDB and the blocking Redis queue, which is
 the other one with another nap, serve the contract suites and the tests that name them."""
-SQS = "djqueue.backends.sqs.SqsQueue"
+SQS = {
+    "path": "djqueue.backends.sqs.SqsQueue",
+    "server": "sqs",
+    "base": {"STORE": "djqueue.backends.memory.MemoryStore"},
+    "everywhere": False,
+}
 KINDS = {
     kind.id: kind
     for kind in (
@@ -51,8 +59,8 @@ KINDS = {
         Kind("mariadb", "djqueue.backends.database.DatabaseQueue", server="mariadb", alias="mariadb", everywhere=FULL),
         Kind("redis", "djqueue.backends.redis_backend.RedisQueue", server="redis"),
         Kind("redis-blocking", "djqueue.backends.redis_backend.RedisBlockingQueue", server="redis", everywhere=FULL),
-        Kind("sqs", SQS, server="sqs", options={"CREATE": True}, everywhere=False),
-        Kind("sqs-fifo", SQS, server="sqs", options={"CREATE": True, "FIFO": True}, everywhere=False),
+        Kind("sqs", options={"CREATE": True}, **SQS),
+        Kind("sqs-fifo", options={"CREATE": True, "FIFO": True}, **SQS),
     )
 }
 
@@ -92,7 +100,7 @@ class Backend:
     def config(self, name: str = "default", **options) -> dict:
         """One value of the setting QUEUES. The same `name` is the same queue all through the test."""
         options = {**self.options, **options}
-        base = {"CLASS": self.kind.path, "NAME": f"{name}-{self.tag}", "CONNECTION": self.connection}
+        base = {"CLASS": self.kind.path, "NAME": f"{name}-{self.tag}", "CONNECTION": self.connection, **self.kind.base}
         return {**base, "OPTIONS": options} if options else base
 
     def queues(self, *names: str, **options) -> dict:
@@ -124,6 +132,9 @@ EVERY = ("memory", "sqlite", "postgres", "mariadb", "redis", *(["redis-blocking"
 """The backends that keep the whole contract."""
 ACROSS = ("memory", "sqlite", "redis", *(["postgres", "mariadb"] if FULL else []))
 """Where commands are seen to mean the same: in the small size once on each kind of backend."""
+ON_SQS = ("sqs", "sqs-fifo")
+WITH_SQS = (*(id for id, kind in KINDS.items() if kind.everywhere), *ON_SQS)
+"""The same, and SQS, which cannot look up what waits: see `can_look` in tests/life.py."""
 SERVED = tuple(id for id in EVERY if FULL or id != "memory")
 """The same, but for memory in the small size, where it keeps the contract under unittest."""
 

@@ -1,7 +1,11 @@
 """Servers for those tests that need them, backends for those that run on each, processes that die with the test."""
 
 import fcntl
+import importlib
 import os
+import sys
+from collections import deque
+from textwrap import dedent
 
 import pytest
 from django.contrib.contenttypes.management import create_contenttypes
@@ -58,6 +62,26 @@ def _lock():
         yield room
 
 
+NOTES = ("ran", "asked", "seen", "told", "done", "batches", "fail", "opened", "once", "DONE", "SENT")
+"""What test modules call the collections in which their commands write down what happened."""
+
+
+@pytest.fixture(autouse=True)
+def _nothing_noted(request):
+    """These collections begin empty, and the module's `gate`, if it has one, shut; those who stand in it are let go."""
+    from tests.life import Gate
+
+    names = vars(request.module)
+    for notes in (names.get(name) for name in NOTES):
+        if isinstance(notes, (list, dict, set, deque)):
+            notes.clear()
+    if isinstance(names.get("gate"), Gate):
+        names["gate"] = Gate()
+    yield
+    if isinstance(names.get("gate"), Gate):
+        names["gate"].open()
+
+
 @pytest.fixture(autouse=True)
 def _nothing_registered():
     """What a test registers for its queues ends with it."""
@@ -102,8 +126,12 @@ def _room(request, _lock):
 
 
 @pytest.fixture
-def backend(request):
+def backend(request, monkeypatch):
     """Each queue backend in turn; what it leaves on the server goes after the test."""
+    if request.param.server == "sqs":
+        from djqueue.backends.sqs import queue
+
+        monkeypatch.setattr(queue, "CERTAIN", 0)  # a short poll of moto's misses nothing
     yield backends.Backend(request.param)
     if request.param.server == "redis":
         flush_redis()
@@ -116,6 +144,27 @@ def queue(backend, settings):
 
     settings.QUEUES = backend.queues()
     return queues["default"]
+
+
+@pytest.fixture
+def write_module(tmp_path, monkeypatch):
+    """Write a module and import it; gone with what it registered when the test ends."""
+    from djqueue.registry import registry
+    from tests.life import only
+
+    monkeypatch.syspath_prepend(str(tmp_path))
+    written = []
+
+    def write(name: str, text: str):
+        (tmp_path / f"{name}.py").write_text(dedent(text))
+        importlib.invalidate_caches()
+        written.append(name)
+        return importlib.import_module(name)
+
+    with only(*registry):
+        yield write
+    for name in written:
+        sys.modules.pop(name, None)
 
 
 @pytest.fixture

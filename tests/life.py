@@ -10,6 +10,7 @@ from django.db import connections
 
 from djqueue import signals
 from djqueue.backends.base import BaseQueue, Entry, Lease
+from djqueue.backends.entries import DELAYED, untried
 from djqueue.consumer import Consumer
 from djqueue.enqueueing.command import Command
 from djqueue.messages.envelope import Message, encode, new_id
@@ -17,6 +18,7 @@ from djqueue.policies.outcomes import Verdict
 from djqueue.registry import registry
 from djqueue.running.executor import execute
 from djqueue.running.settle import settle
+from djqueue.testing.contract.steps import claim, nothing_to_claim
 from djqueue.testing.patience import eventually
 
 PATIENCE = 30.0
@@ -120,6 +122,30 @@ def _run(queue: BaseQueue, claimed: Lease) -> Verdict:
     verdict = execute(queue, claimed)
     settle(queue, [(claimed, verdict)])
     return verdict
+
+
+def can_look(queue: BaseQueue) -> bool:
+    """Whether it can look up what waits."""
+    return "inspect" not in queue.cannot
+
+
+def entry_of(queue: BaseQueue, id: str) -> Entry:
+    """The waiting entry of this id. A queue that cannot look it up is claimed from, and all goes back untried."""
+    if can_look(queue):
+        return queue.find(id).entry
+    leases = [untried(lease) for lease in claim(queue, len(queue))]
+    queue.release(leases)
+    [entry] = [lease.entry for lease in leases if lease.entry.id == id]
+    return entry
+
+
+def is_delayed(queue: BaseQueue, id: str) -> bool:
+    """Whether the only entry is there and not due. A FIFO queue of SQS has no delays: there the consumer holds it."""
+    if can_look(queue):
+        return queue.find(id).state == DELAYED
+    assert nothing_to_claim(queue)
+    stats = queue.stats()
+    return (stats.ready, stats.delayed, stats.leased) == ((0, 0, 1) if queue.is_fifo else (0, 1, 0))
 
 
 def message_for(queue: BaseQueue, command: str, *args, id: str | None = None, **kwargs) -> Entry:

@@ -85,16 +85,6 @@ def answer_badly(numbers):
     return ["one too many", *numbers]
 
 
-@pytest.fixture(autouse=True)
-def _fresh():
-    global gate
-    gate = Gate()
-    batches.clear()
-    fail.clear()
-    yield
-    gate.open()
-
-
 def items():
     return [list(items) for items, _ in batches]
 

@@ -72,11 +72,6 @@ def half_hour():
     ran.append("half")
 
 
-@pytest.fixture(autouse=True)
-def _nothing_ran():
-    ran.clear()
-
-
 def labels(queue):
     """The commands that wait, in order."""
     return [record.entry.label.rpartition(".")[2] for record in queue.peek("ready")]

@@ -57,15 +57,6 @@ async def work_async():
     ran.append((threading.get_ident(), id(asyncio.get_running_loop())))
 
 
-@pytest.fixture(autouse=True)
-def _fresh():
-    global gate
-    gate = Gate()
-    ran.clear()
-    yield
-    gate.open()
-
-
 class TestHowMany:
     def test_limit_is_exact(self, queue):
         work.enqueue_many([(number,) for number in range(12)])

@@ -28,15 +28,6 @@ def pass_the_gate(number=0):
     ran.append((number, current_message().attempt))
 
 
-@pytest.fixture(autouse=True)
-def _fresh():
-    global gate
-    gate = Gate()
-    ran.clear()
-    yield
-    gate.open()
-
-
 @pytest.mark.backends("memory")
 class TestSeveral:
     def test_one_consumer_serves_several_queues(self, backend, settings):

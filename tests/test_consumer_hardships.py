@@ -40,15 +40,6 @@ def leave():
     raise SystemExit(3)
 
 
-@pytest.fixture(autouse=True)
-def _fresh():
-    global gate
-    gate = Gate()
-    ran.clear()
-    yield
-    gate.open()
-
-
 class TestHardships:
     def test_dj15_the_work_of_a_dead_worker_is_run_by_another(self, queue):
         handle = work(1)

@@ -57,15 +57,6 @@ def pass_the_gate():
     gate()
 
 
-@pytest.fixture(autouse=True)
-def _fresh():
-    global gate
-    gate = Gate()
-    ran.clear()
-    yield
-    gate.open()
-
-
 def die(*args):
     raise SystemExit("the thread is to end")
 

@@ -1,8 +1,6 @@
 """Lanes in a database: under threads, beside open transactions, and what they leave behind."""
 
-import random
 import threading
-from collections import defaultdict
 
 import pytest
 from django.db import connections, transaction
@@ -11,11 +9,11 @@ from djqueue.backends.database import claims, lanes
 from djqueue.backends.database.queue import DatabaseQueue
 from djqueue.backends.entries import DELAYED, READY
 from djqueue.backends.guards import Unique
-from djqueue.flow.gates import HOLD_LANE, HOLD_PARK, Gate
+from djqueue.flow.gates import Gate
 from djqueue.flow.windows import Window
 from djqueue.models import QueueLane, QueueMessage, QueueTicket
 from djqueue.testing import eventually, together
-from djqueue.testing.contract.steps import entry, names, with_counts
+from djqueue.testing.contract.steps import entry, names
 from djqueue.testing.patience import PATIENCE
 from tests.database_steps import again, statements
 
@@ -51,80 +49,7 @@ def rows_left(queue) -> list[int]:
     ]
 
 
-# ---- the ledger
-
-
-class Ledger:
-    """What left and what was settled, in the order in which it happened, under one lock beside the claims."""
-
-    def __init__(self, seed):
-        self.random, self.lock = random.Random(seed), threading.Lock()
-        self.done = defaultdict(list)
-
-    def complete(self, queue, lease):
-        """Written down before: as soon as it is completed the next may be, by others."""
-        with self.lock:
-            self.done[lease.entry.lane].append(lease)
-        if not queue.complete([lease]):
-            with self.lock:
-                self.done[lease.entry.lane].remove(lease)
-
-    def numbers(self):
-        """Of what was completed in each lane, in that order."""
-        return {lane: [int(lease.entry.data.partition(b"-")[2]) for lease in done] for lane, done in self.done.items()}
-
-    def chance(self, share):
-        with self.lock:
-            return self.random.random() < share
-
-
-def serve(queue, ledger, total):
-    """Claim, and complete, fail, hold, park or drop what was claimed, until all is done."""
-    while sum(map(len, ledger.done.values())) < total:
-        for unit in units(queue.claim(4, lease=0.3)):
-            if not ledger.chance(0.05):  # a worker that died
-                settle(queue, ledger, unit)
-        queue.reap()
-        for record in queue.lanes(100):
-            if record.parked:
-                queue.open_lane(record.name)
-
-
-def units(claimed):
-    found = defaultdict(list)
-    for lease in claimed:
-        found[lease.run or lease.entry.id].append(lease)
-    return found.values()
-
-
-def settle(queue, ledger, unit):
-    """In order; after a failure what is left of a run goes back untried, and its lane waits."""
-    for place, lease in enumerate(unit):
-        if ledger.chance(0.05):
-            hold = HOLD_PARK if ledger.chance(0.3) else HOLD_LANE
-            delay = 0.0 if hold == HOLD_PARK else 0.02
-            failed = with_counts(lease, failures=lease.entry.failures + 1, hold=hold, delay=delay)
-            untried = [with_counts(one, attempts=one.entry.attempts - 1) for one in unit[place + 1 :]]
-            queue.release([failed, *untried])
-            return
-        ledger.complete(queue, lease)
-
-
-@pytest.mark.parametrize("seed", [1, 2])
-def test_every_entry_is_done_once_and_in_the_order_of_its_lane_whatever_happens_to_workers(backend, queue, seed):
-    lanes = [f"{kind} {number}" for kind in GATES for number in range(4)]
-    total, ledger = 12 * len(lanes) + 20, Ledger(seed)
-    for number in range(12):
-        queue.put([entry(f"{lane}-{number}", lane=lane, gate=GATES[lane.split()[0]]) for lane in lanes])
-    queue.put([entry(f"-{number}") for number in range(20)])
-    queues = [again(queue) for _ in range(8)]
-    together(*[lambda one=one: serve(one, ledger, total) for one in queues], last=connections.close_all)
-    completed = ledger.numbers()
-    assert {lane: sorted(done) for lane, done in completed.items()} == {
-        lane: list(range(20 if not lane else 12)) for lane in ["", *lanes]
-    }
-    assert all(done == sorted(done) for lane, done in completed.items() if lane.startswith(("runs", "one", "shared")))
-    assert rows_left(queue) == [0, 0, 0]
+# ---- threads
 
 
 def test_no_more_are_out_than_a_gate_lets_while_many_claim(queue):

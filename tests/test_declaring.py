@@ -3,11 +3,8 @@
 import asyncio
 import dataclasses
 import functools
-import importlib
 import pickle
-import sys
 from datetime import datetime, timedelta
-from textwrap import dedent
 
 import pytest
 from django.core.exceptions import SynchronousOnlyOperation
@@ -67,34 +64,9 @@ def nightly(word="night"):
 
 
 @pytest.fixture(autouse=True)
-def _nothing_ran():
-    ran.clear()
-
-
-@pytest.fixture(autouse=True)
 def memory(settings):
     settings.QUEUES = {"default": {"CLASS": "djqueue.backends.memory.MemoryQueue"}}
     return queues["default"]
-
-
-@pytest.fixture
-def write_module(tmp_path, monkeypatch):
-    """Write a module and import it; gone with what it registered when the test ends."""
-    monkeypatch.syspath_prepend(str(tmp_path))
-    written, before = [], list(registry)
-
-    def write(name, text):
-        (tmp_path / f"{name}.py").write_text(dedent(text))
-        importlib.invalidate_caches()
-        written.append(name)
-        return importlib.import_module(name)
-
-    yield write
-    for name in written:
-        sys.modules.pop(name, None)
-    registry.reset()
-    for command in before:
-        registry.register(command)
 
 
 # ---- the decorator

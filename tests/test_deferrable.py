@@ -13,7 +13,10 @@ from djqueue.messages.envelope import new_id
 from djqueue.messages.failures import notes
 from djqueue.queues import queues
 from djqueue.registry import registry
-from tests.life import heard, only
+from tests.backends import WITH_SQS
+from tests.life import can_look, heard, only
+
+AND_SQS = pytest.mark.backends(*WITH_SQS)
 
 LONG = 60.0
 """Seconds that no test outlasts."""
@@ -65,11 +68,6 @@ def hold(seconds):
         assert current_message().touch(seconds)
 
 
-@pytest.fixture(autouse=True)
-def _nothing_ran():
-    ran.clear()
-
-
 @pytest.fixture
 def queue(backend, settings):
     settings.QUEUES = backend.queues("default", "mail")
@@ -81,19 +79,21 @@ def plain():
 
 
 class TestFunctions:
+    @AND_SQS
     def test_df1_called_it_runs_inline_and_later_queues_it(self, queue):
         assert count(1, 2) == 2
         assert (ran, len(queue)) == ([((1, 2), {})], 0)
         result = count.later(3)
-        assert (len(ran), len(queue), result.status) == (1, 1, READY)
+        assert (len(ran), len(queue), result.status) == (1, 1, READY if can_look(queue) else "unknown")
         assert stats.run_once()
         assert (ran[1:], len(queue)) == ([((3,), {})], 0)
 
+    @AND_SQS
     @pytest.mark.parametrize(
         "args, kwargs",
         [
             ((), {}),
-            ((1, 2.5, None, True, "x" * 10_000), {}),
+            ((1, 2.5, None, True, "x" * 100_000), {}),
             (("žluťoučký kůň", "日本語", "🐎", "\x00 \\ ' \" \n"), {"ключ": "ключ"}),
             ((b"\x00\xff\x80", bytearray(b"\xfe")), {"deep": [{"a": ({1, 2}, frozenset("ab"))}]}),
             ((), {"a": 1, "self": 2, "func": 3, "args": 4, "kwargs": 5}),
@@ -251,6 +251,7 @@ class TestLoop:
         assert [stats.run_once() for _ in range(3)] == [True, True, False]
         assert ran == [((1,), {}), ((2,), {})]
 
+    @AND_SQS
     def test_df3_listed_errors_are_tried_again_and_then_put_aside(self, queue):
         divide_at_once.later()
         assert [stats.run_once() for _ in range(4)] == [True, True, True, False]
@@ -392,23 +393,28 @@ class TestTheQueueItself:
             count.enqueue_many([(1,), ("x" * 1000,)])
         assert len(queues["default"]) == 0
 
+    @AND_SQS
     def test_df27_completing_out_of_order_takes_the_right_ones(self, queue):
         for item in ("a", "b", "c"):
             queue.push(item)
-        (a, _), (b, _), (c, _) = (queue.take() for _ in range(3))
-        assert queue.complete([b]) == [b]
-        assert (queue.stats().leased, queue.find(b.entry.id)) == (2, None)
-        assert {queue.find(lease.entry.id).state for lease in (a, c)} == {"leased"}
-        assert queue.complete([c]) == [c]
-        queue.release([a])
-        assert queue.take()[1] == "a"
+        a, b, c = sorted((queue.take() for _ in range(3)), key=lambda taken: taken[1])
+        assert queue.complete([b[0]]) == [b[0]]
+        assert queue.stats().leased == 2
+        if can_look(queue):
+            assert queue.find(b[0].entry.id) is None
+            assert {queue.find(lease.entry.id).state for lease, _ in (a, c)} == {"leased"}
+        assert queue.complete([c[0]]) == [c[0]]
+        queue.release([a[0]])
+        assert (queue.take()[1], queue.take()) == ("a", (None, None))
 
+    @AND_SQS
     def test_df27_completing_twice_is_harmless_and_says_so(self, queue):
         queue.push("a"), queue.push("b")
         (a, _), (b, _) = queue.take(), queue.take()
         assert [queue.complete([a]), queue.complete([a])] == [[a], []]
         assert queue.complete([b, a, b]) in ([b], [b, b])
-        assert (queue.stats().done, queue.stats().leased) == (2, 0)
+        assert (len(queue), queue.stats().leased) == (0, 0)
+        assert not can_look(queue) or queue.stats().done == 2
 
     def test_the_error_queue_is_a_queue_too(self, queue):
         divide.using(max_attempts=1).enqueue()

@@ -30,11 +30,6 @@ def explode(text="boom"):
     raise KeyError(text)
 
 
-@pytest.fixture(autouse=True)
-def _nothing_ran():
-    ran.clear()
-
-
 class TestEager:
     """DJ-2: eager mode runs inline, nothing is queued, exceptions reach the caller."""
 

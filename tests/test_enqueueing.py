@@ -39,11 +39,6 @@ def rename(thing, name):
     thing.save()
 
 
-@pytest.fixture(autouse=True)
-def _nothing_ran():
-    ran.clear()
-
-
 @pytest.fixture
 def puts(queue, monkeypatch):
     """How many entries each round trip took."""

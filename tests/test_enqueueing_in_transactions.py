@@ -30,11 +30,6 @@ def refresh(*args):
     ran.append(args)
 
 
-@pytest.fixture(autouse=True)
-def _nothing_ran():
-    ran.clear()
-
-
 @pytest.mark.backends(*DATABASES)
 class TestOnADatabase:
     """An enqueue is part of the caller's transaction."""

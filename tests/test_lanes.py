@@ -38,12 +38,6 @@ def by_tenant(user, tenant=None):
     return tenant
 
 
-@pytest.fixture(autouse=True)
-def _nothing_ran():
-    ran.clear()
-    told.clear()
-
-
 @pytest.fixture
 def clock(queue):
     with virtual_time(datetime(2030, 1, 1, tzinfo=UTC)) as clock:

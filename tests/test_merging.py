@@ -45,11 +45,6 @@ def deliver(items):
     ran.append(items)
 
 
-@pytest.fixture(autouse=True)
-def _nothing_ran():
-    ran.clear()
-
-
 def waiting(queue, result):
     """The arguments of a call that waits, as they are by now."""
     record = queue.find(result.id)

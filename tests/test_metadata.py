@@ -12,9 +12,12 @@ from djqueue.decorators import queue_command
 from djqueue.messages.metadata import clear_metadata_producer_consumers
 from djqueue.policies.outcomes import Outcome
 from djqueue.queues import queues
+from tests.backends import ON_SQS, WITH_SQS
 from tests.life import message_for, run_one, serving
 from tests.site import until
 
+AND_SQS = pytest.mark.backends(*WITH_SQS)
+MEMORY_AND_SQS = pytest.mark.backends("memory", *ON_SQS)
 ran = []
 tenant: contextvars.ContextVar = contextvars.ContextVar("tenant", default="nobody")
 
@@ -80,11 +83,6 @@ class Says(MetadataProducerConsumer):
             raise self.heard
 
 
-@pytest.fixture(autouse=True)
-def _nothing_ran():
-    ran.clear()
-
-
 @pytest.fixture
 def carrier():
     carrier = Tenant()
@@ -93,6 +91,7 @@ def carrier():
 
 
 class TestTravel:
+    @AND_SQS
     def test_df23_it_reaches_the_consumer_of_the_same_namespace(self, queue, carrier):
         other = Says("other", {"b": [1, 2.5, None], "ü": ("tuple", b"bytes")})
         register_metadata_producer_consumer(other)
@@ -102,6 +101,7 @@ class TestTravel:
         assert ran == [("ann", {"tenant": "ann", "other": other.value})]
         assert tenant.get() == "nobody"  # it ends with the run
 
+    @AND_SQS
     def test_df23_it_is_carried_through_retries(self, queue, carrier):
         contextvars.copy_context().run(lambda: (tenant.set("ann"), stumble()))
         outcomes = [run_one(queue).outcome for _ in range(3)]
@@ -121,7 +121,7 @@ class TestTravel:
             until(lambda: len(ran) == 6)
         assert ran == [("ann", {"tenant": "ann"})] * 6
 
-    @pytest.mark.backends("memory")
+    @MEMORY_AND_SQS
     def test_df23_where_the_message_carries_none_it_is_none(self, queue, carrier):
         queue.put([message_for(queue, note.name)])
         run_one(queue)
@@ -189,6 +189,7 @@ class TestFailures:
     """DF-19."""
 
     @ERRORS
+    @MEMORY_AND_SQS
     def test_df19_a_consumer_of_metadata_that_raises_stops_nothing(self, queue, caplog, error):
         first, second = Says("first", 1, error), Says("second", 2)
         for carrier in (first, second):

@@ -55,11 +55,6 @@ def explode_unspeakably():
     raise SyntaxError("bad", ("f", 1, "x", "y"))  # whose traceback cannot be formatted
 
 
-@pytest.fixture(autouse=True)
-def _fresh():
-    ran.clear()
-
-
 class Raising(logging.Handler):
     def emit(self, record):
         raise OSError("the mail server is away")

@@ -105,11 +105,6 @@ def listed(number=0):
     raise Hiccup
 
 
-@pytest.fixture(autouse=True)
-def _nothing_asked():
-    asked.clear()
-
-
 def declared(**options):
     return Policy.of(**options)
 

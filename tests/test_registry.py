@@ -2,7 +2,6 @@
 
 import importlib
 import sys
-from textwrap import dedent
 
 import pytest
 from django.conf import settings
@@ -31,26 +30,6 @@ def plain():
 @periodic_command(crontab(hour=0, minute=0))
 def nightly(word="night"):
     return word
-
-
-@pytest.fixture
-def write_module(tmp_path, monkeypatch):
-    """Write a module and import it; gone with what it registered when the test ends."""
-    monkeypatch.syspath_prepend(str(tmp_path))
-    written, before = [], list(registry)
-
-    def write(name, text):
-        (tmp_path / f"{name}.py").write_text(dedent(text))
-        importlib.invalidate_caches()
-        written.append(name)
-        return importlib.import_module(name)
-
-    yield write
-    for name in written:
-        sys.modules.pop(name, None)
-    registry.reset()
-    for command in before:
-        registry.register(command)
 
 
 def test_dj24_two_functions_of_one_name_in_a_module_are_refused(write_module):

@@ -159,11 +159,6 @@ def fail_until_cancelled():
     raise Hiccup("and does not listen")
 
 
-@pytest.fixture(autouse=True)
-def _nothing_opened():
-    opened.clear()
-
-
 @pytest.fixture
 def gate(monkeypatch):
     made = Gate()

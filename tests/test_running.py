@@ -68,11 +68,6 @@ def leave_a_transaction_open():
     Thing.objects.create(name="never committed")
 
 
-@pytest.fixture(autouse=True)
-def _nothing_ran():
-    ran.clear()
-
-
 @pytest.mark.backends("memory")
 class TestCurrentMessage:
     def test_a_command_knows_its_message(self, queue):

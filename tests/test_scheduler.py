@@ -14,11 +14,6 @@ from tests.life import only, run_one
 ran = []
 
 
-@pytest.fixture(autouse=True)
-def _nothing_ran():
-    ran.clear()
-
-
 class Clock:
     """Stands still, until it is set."""
 

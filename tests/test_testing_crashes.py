@@ -25,11 +25,6 @@ def other():
     """Nothing."""
 
 
-@pytest.fixture(autouse=True)
-def _nothing_ran():
-    ran.clear()
-
-
 class Crashes:
     """What holds on every backend."""
 

@@ -112,11 +112,6 @@ class SendMail(QueueCommand):
         return f"to {self.data}"
 
 
-@pytest.fixture(autouse=True)
-def _nothing_done():
-    done.clear()
-
-
 def names() -> set[str]:
     return set(Thing.objects.values_list("name", flat=True))
 

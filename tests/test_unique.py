@@ -55,11 +55,6 @@ def crowd():
     ran.append((begun, time.monotonic()))
 
 
-@pytest.fixture(autouse=True)
-def _nothing_ran():
-    ran.clear()
-
-
 def put(results) -> list:
     return [result.enqueued for result in results]
 

@@ -68,16 +68,6 @@ def plain(number):
     note(None, number)
 
 
-@pytest.fixture(autouse=True)
-def _fresh():
-    global gate
-    gate = Gate()
-    ran.clear()
-    once.clear()
-    yield
-    gate.open()
-
-
 def numbers(user=1):
     return [number for who, number, _, _ in ran if who == user]
 

@@ -86,6 +86,8 @@ class TestPrune(OnEachBackend):
 class TestStress(OnEachBackend, StressContract):
     """Threads and models."""
 
+    examples = 60 if FULL else 10
+
 
 @pytest.mark.backends("memory", "redis-blocking")
 class TestWake(OnEachBackend, WakeContract):

@@ -6,7 +6,7 @@ import pytest
 
 from djqueue.backends.base import Debounce, Entry, Guard
 from djqueue.backends.memory.queue import MemoryQueue
-from djqueue.testing.contract.machine import run_machine
+from djqueue.testing.contract.machine import lane_machine, queue_machine, run_machine
 from djqueue.testing.contract.steps import claim, entry, names, nothing_to_claim, put, send, with_counts
 from djqueue.testing.patience import together
 from tests.clock import Clock
@@ -160,7 +160,18 @@ def test_trimming_costs_nothing_for_what_is_within_its_bounds(queue):
 
 @pytest.mark.slow
 def test_many_random_verbs_do_what_they_do_to_the_model():
-    run_machine(lambda: MemoryQueue("memory"), examples=150, steps=50)
+    run_machine(queue_machine(lambda: MemoryQueue("memory")), examples=150, steps=50)
+
+
+@pytest.mark.slow
+def test_many_random_verbs_on_lanes_do_what_they_do_to_the_model_while_time_goes_by():
+    """Here the clock can be moved: delays, windows and holds end."""
+
+    def move(queue: MemoryQueue, seconds: float) -> None:
+        clock = queue.clock
+        queue.clock = lambda: clock() + seconds
+
+    run_machine(lane_machine(lambda: MemoryQueue("memory"), move), examples=150, steps=50)
 
 
 def test_a_nap_is_woken_by_what_is_given_back():

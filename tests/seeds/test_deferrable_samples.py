@@ -20,11 +20,6 @@ stats = Deferrable()
 tournaments = Deferrable("tournaments")
 
 
-@pytest.fixture(autouse=True)
-def _nothing_done():
-    DONE.clear()
-
-
 @pytest.fixture
 def queue(backend, settings):
     settings.QUEUES = backend.queues("default", "tournaments")

@@ -29,11 +29,6 @@ SENT: deque = deque()
 """What the commands of these samples did; each test begins with none."""
 
 
-@pytest.fixture(autouse=True)
-def _nothing_sent():
-    SENT.clear()
-
-
 # ---- executing tasks out of process
 
 

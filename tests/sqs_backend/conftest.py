@@ -7,13 +7,6 @@ from djqueue.backends.sqs.queue import SqsQueue, clients
 from tests.sqs_backend.kit import Faulty
 
 
-def pytest_collection_modifyitems(items):
-    """SQS is reached over HTTP: that takes its time, and tells nothing new on another interpreter."""
-    for item in items:
-        if item.path.parent.name == "sqs_backend":
-            item.add_marker(pytest.mark.slow)
-
-
 @pytest.fixture
 def make(backend):
     """Queues of the backend under test, with facts in memory."""

@@ -18,7 +18,6 @@ from tests.life import heard, serving
 from tests.site import until
 
 pytestmark = pytest.mark.backends("sqs", "sqs-fifo")
-STORE = "djqueue.backends.memory.MemoryStore"
 
 ran, gate = [], threading.Event()
 
@@ -49,7 +48,7 @@ def _fresh():
 
 @pytest.fixture
 def queue(backend, settings):
-    settings.QUEUES = {"default": {**backend.config(), "STORE": STORE}}
+    settings.QUEUES = {"default": backend.config()}
     return queues["default"]
 
 
@@ -93,7 +92,7 @@ def test_what_nobody_has_begun_at_a_stop_goes_back_and_counts_as_nothing(queue):
 
 
 def test_an_sqs_that_is_away_for_a_while_is_ridden_out(backend, settings, faulty):
-    settings.QUEUES = {"default": {**backend.config(), "STORE": STORE, "CONNECTION": faulty}}
+    settings.QUEUES = {"default": {**backend.config(), "CONNECTION": faulty}}
     away = EndpointConnectionError(endpoint_url="http://away")
     with heard("completed") as told, serving(threads=2):
         faulty.fail("delete_message_batch", away)

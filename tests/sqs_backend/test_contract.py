@@ -3,7 +3,6 @@
 import pytest
 
 from djqueue.backends.memory.queue import MemoryStore
-from djqueue.backends.sqs import queue as queue_module
 from djqueue.testing import GuardContract, LeaseContract, QueueContract, WakeContract, eventually
 from djqueue.testing.contract.queue import NOTHING
 from djqueue.testing.contract.steps import put
@@ -16,11 +15,6 @@ pytestmark = pytest.mark.backends("sqs", *(["sqs-fifo"] if FULL else []))
 
 class OnSqs(OnEachBackend):
     """Makes queues at SQS, whose facts are in memory."""
-
-    @pytest.fixture(autouse=True)
-    def _quick(self, monkeypatch):
-        """A short poll of moto's misses nothing."""
-        monkeypatch.setattr(queue_module, "CERTAIN", 0)
 
     def make_queue(self, name, **options):
         queue = super().make_queue(name, **options)

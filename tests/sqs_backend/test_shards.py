@@ -170,7 +170,7 @@ moving, beside, moved = threading.Lock(), {}, []
 
 @pytest.fixture
 def served(backend, settings):
-    settings.QUEUES = {"default": {**backend.config(), "STORE": "djqueue.backends.memory.MemoryStore"}}
+    settings.QUEUES = {"default": backend.config()}
     moved.clear()
     beside.clear()
     return queues["default"]

@@ -3,8 +3,11 @@
 from __future__ import annotations
 
 import time
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import replace
+from functools import partial
 from math import inf
+from typing import NamedTuple
 from unittest import mock
 
 from djqueue.backends.base import BaseQueue, Budget, Claimed
@@ -53,11 +56,6 @@ def gaps(moments: list[float], apart: int = 1) -> list[float]:
 class WindowsContract(Contract):
     """Lanes of which so many leave in an interval."""
 
-    def test_tq3_in_no_window_do_more_leave_than_its_limit(self):
-        queue = self.queue("lanes")
-        fill(queue, "a", *"1234567", gate=so_many(2, LANE_WINDOW))
-        assert min(gaps(moments(queue, 7), apart=2)) >= LANE_WINDOW - EARLY
-
     def test_what_begins_later_than_it_left_is_counted_from_then_on(self):
         queue = self.queue("lanes")
         fill(queue, "a", *"123456", gate=so_many(2, LANE_SLOW))
@@ -88,45 +86,6 @@ class WindowsContract(Contract):
         leases = dict(zip(names(claimed), claimed, strict=True))
         until_now_is(queue, leases["1"].claimed + LANE_WINDOW)
         assert queue.defer([leases["1"]], LANE_WINDOW) == queue.defer([leases["free"]], LANE_WINDOW) == []
-
-    def test_tq3_in_no_window_do_more_leave_whoever_asks(self):
-        queue = self.queue("lanes")
-        fill(queue, "a", *map(str, range(25)), gate=so_many(5, LANE_WINDOW))
-        found: list[float] = []
-
-        def work() -> None:
-            while len(found) < 25:
-                leases = queue.claim(3)
-                found.extend(lease.claimed for lease in leases)
-                queue.complete(leases)
-
-        together(*[work] * 8, last=queue.close)
-        assert min(gaps(sorted(found), apart=5)) >= LANE_WINDOW - EARLY
-
-    def test_tq2_one_more_leaves_for_each_that_is_too_old_to_count(self):
-        queue = self.queue("lanes")
-        fill(queue, "a", *"1234", gate=so_many(2, LANE_WINDOW))
-        (first,) = unit(queue)
-        until_now_is(queue, first.claimed + LANE_WINDOW / 2)
-        (second,) = unit(queue)
-        (third,) = unit(queue)
-        (fourth,) = unit(queue)
-        assert third.claimed - first.claimed >= LANE_WINDOW - EARLY
-        assert fourth.claimed - second.claimed >= LANE_WINDOW - EARLY
-
-    def test_tq17_a_refusal_says_when_to_come_again_and_then_one_leaves(self):
-        queue = self.queue("lanes")
-        fill(queue, "a", *"12", gate=so_many(1, LANE_SLOW))
-        unit(queue)
-        claimed = refused(queue)
-        assert 0 < claimed.again <= LANE_SLOW
-        until_now_is(queue, queue.now() + claimed.again)
-        assert names(all_now(queue)) == ["2"]
-
-    def test_tq4_what_is_moderated_leaves_evenly_spaced(self):
-        queue = self.queue("lanes")
-        fill(queue, "a", *"12345", gate=so_many(4, 0.4, moderate=True))
-        assert min(gaps(moments(queue, 5))) >= 0.1 - EARLY
 
     def test_several_windows_hold_at_once(self):
         queue = self.queue("lanes")
@@ -375,17 +334,118 @@ def within(queue: BaseQueue, budget: Budget, limit: int = 10) -> Claimed:
     return claimed
 
 
-class ClaimWithinContract(Contract):
-    """What leaves a queue is what a budget allows."""
+class Rate(NamedTuple):
+    """A full queue of which so many leave in an interval."""
+
+    queue: BaseQueue
+    claim: Callable[[int], Claimed]
+    """Ask for at most so many."""
+    why: Sequence[str]
+    """What a claim says that is refused because of the limit, and what because of the spacing."""
+
+    def now(self, limit: int = 10) -> Claimed:
+        """What leaves now. A claim may pass over what another one was looking at: it says so, and is repeated."""
+        while not (claimed := self.claim(limit)) and claimed.again == 0:
+            continue
+        return claimed
+
+    def moments(self, count: int, limit: int = 10) -> list[float]:
+        """When each of so many left, as soon as they did."""
+        found: list[float] = []
+        while len(found) < count:
+            found += [lease.claimed for lease in self.claim(limit)]
+        return found
+
+    def moments_of_many(self, threads: int, count: int, limit: int) -> list[float]:
+        """The same, where many threads ask."""
+        found: list[float] = []
+
+        def work() -> None:
+            while len(found) < count:
+                found.extend(lease.claimed for lease in self.claim(limit))
+
+        together(*[work] * threads, last=self.queue.close)
+        return sorted(found)
+
+
+class RateContract(Contract):
+    """So many leave in an interval, whether a budget says so or the window of a lane."""
 
     early = EARLY
-    """Seconds by which two may be nearer than a budget says. Set more for a queue whose store is another technology:
+    """Seconds by which two may be nearer than a rate says. Set more for a queue whose store is another technology:
     it hands out after the grant, and what counts is the grant."""
 
     def filled(self, count: int = 20, *abilities: str) -> BaseQueue:
         queue = self.guarded(*abilities)
         put(queue, *map(str, range(count)))
         return queue
+
+    def rates(self, count: int, limit: int, seconds: float, *abilities: str, **ways) -> Iterator[Rate]:
+        """A queue with a budget, and one whose entries are in a lane, if it has lanes."""
+        queue = self.filled(count, *abilities)
+        yield Rate(queue, partial(queue.claim_within, a_budget(limit, seconds, **ways)), ("limited", "spaced"))
+        if "lanes" not in queue.cannot:
+            queue = self.queue()
+            fill(queue, "a", *map(str, range(count)), gate=so_many(limit, seconds, **ways))
+            yield Rate(queue, queue.claim, ("", ""))
+
+    def test_tq2_one_more_leaves_for_each_that_is_too_old_to_count(self):
+        for rate in self.rates(20, 2, WINDOW):
+            (first,) = rate.now(1)
+            until_now_is(rate.queue, first.claimed + WINDOW / 2)
+            (second,) = rate.now(1)
+            for earlier in (first, second):
+                (lease,) = eventually(lambda: rate.claim(1))  # noqa: B023
+                assert lease.claimed - earlier.claimed >= WINDOW - self.early
+                assert rate.now().why in (rate.why[0], "") or rate.queue.now() > second.claimed + WINDOW
+
+    def test_tq3_tq14_in_no_window_do_more_leave_than_its_limit(self):
+        for limit, seconds in ((2, 0.1), (5, WINDOW)):
+            for rate in self.rates(40, limit, seconds):
+                assert min(gaps(rate.moments(3 * limit + 1), apart=limit)) >= seconds - self.early
+
+    def test_tq3_tq15_eight_who_ask_get_all_slots_and_no_more(self):
+        for rate in self.rates(60, 10, WINDOW, "lease"):
+            moments = rate.moments_of_many(8, 40, limit=3)
+            assert min(gaps(moments, apart=10)) >= WINDOW - self.early
+            assert moments[39] - moments[0] < 3 * WINDOW + 2
+
+    def test_tq17_who_waits_as_long_as_was_said_is_served(self):
+        for rate in self.rates(20, 1, 1.0):
+            rate.now()
+            claimed = rate.now()
+            assert (claimed, claimed.why, 0 < claimed.again <= 1.0) == ([], rate.why[0], True)
+            until_now_is(rate.queue, rate.queue.now() + claimed.again)
+            assert len(rate.now()) == 1
+
+    def test_tq4_what_is_moderated_leaves_evenly_spaced(self):
+        for rate in self.rates(20, 4, WINDOW, moderate=True):
+            claimed = rate.now()
+            assert (len(claimed), claimed.why, 0 < claimed.again <= WINDOW / 4) == (1, rate.why[1], True)
+            assert min(gaps([claimed[0].claimed, *rate.moments(6)])) >= WINDOW / 4 - self.early
+
+    def test_tq5_what_is_moderated_is_spaced_whoever_asks(self):
+        for rate in self.rates(20, 8, WINDOW, "lease", moderate=True):
+            assert min(gaps(rate.moments_of_many(4, 10, limit=2))) >= WINDOW / 8 - self.early
+
+    def test_tq6_moderation_means_nothing_for_a_limit_of_one(self):
+        for rate in self.rates(20, 1, WINDOW, moderate=True):
+            (first,) = rate.now()
+            assert rate.now().why == rate.why[0]
+            (second,) = eventually(lambda: rate.claim(5))  # noqa: B023
+            assert second.claimed - first.claimed >= WINDOW - self.early
+
+    def test_tq7_tq8_what_is_elastic_catches_up_once_it_is_warm(self):
+        for rate in self.rates(40, 4, WINDOW, moderate=True, elastic=True, buffer=1):
+            moments = rate.moments(4)
+            assert min(gaps(moments)) >= WINDOW / 4 - self.early
+            until_now_is(rate.queue, moments[-1] + WINDOW + 0.01)
+            assert len(rate.now()) == 3
+            assert rate.now().why in (*rate.why, "")
+
+
+class ClaimWithinContract(RateContract):
+    """What leaves a queue is what a budget allows."""
 
     def test_tq1_no_more_leaves_than_the_budget_has_and_the_next_is_told_why(self):
         queue, budget = self.filled(7), a_budget(5)
@@ -436,24 +496,6 @@ class ClaimWithinContract(Contract):
         claimed = within(queue, budget)
         assert (claimed, claimed.why) == ([], "")
 
-    def test_tq2_one_more_leaves_for_each_that_is_too_old_to_count(self):
-        queue, budget = self.filled(), a_budget(2, WINDOW)
-        (first,) = within(queue, budget, 1)
-        until_now_is(queue, first.claimed + WINDOW / 2)
-        (second,) = within(queue, budget, 1)
-        for earlier in (first, second):
-            (lease,) = eventually(lambda: queue.claim_within(budget, 1))
-            assert lease.claimed - earlier.claimed >= WINDOW - self.early
-            assert within(queue, budget).why in ("limited", "") or queue.now() > second.claimed + WINDOW
-
-    def test_tq3_tq14_in_no_window_do_more_leave_than_its_limit(self):
-        queue = self.filled(40)
-        for limit, seconds in ((2, 0.1), (5, WINDOW)):
-            budget, moments = a_budget(limit, seconds), []
-            while len(moments) < 3 * limit + 1:
-                moments += [lease.claimed for lease in queue.claim_within(budget, 10)]
-            assert min(gaps(moments, apart=limit)) >= seconds - self.early
-
     def test_tq3_what_leaves_lanes_counts_from_then_on(self):
         queue, budget, moments = self.queue("lanes"), a_budget(3, 0.1), []
         for lane in "abcd":
@@ -463,61 +505,6 @@ class ClaimWithinContract(Contract):
             moments += [lease.claimed for lease in leases]
             queue.complete(leases)
         assert min(gaps(sorted(moments), apart=3)) >= 0.1 - self.early
-
-    def test_tq3_tq15_eight_who_ask_get_all_slots_and_no_more(self):
-        queue, budget, moments = self.filled(60, "lease"), a_budget(10, WINDOW), []
-
-        def work() -> None:
-            while len(moments) < 40:
-                moments.extend(lease.claimed for lease in queue.claim_within(budget, 3))
-
-        together(*[work] * 8, last=queue.close)
-        moments.sort()
-        assert min(gaps(moments, apart=10)) >= WINDOW - self.early
-        assert moments[39] - moments[0] < 3 * WINDOW + 2
-
-    def test_tq17_who_waits_as_long_as_was_said_is_served(self):
-        queue, budget = self.filled(), a_budget(1, 1.0)
-        within(queue, budget)
-        claimed = within(queue, budget)
-        assert (claimed, claimed.why, 0 < claimed.again <= 1.0) == ([], "limited", True)
-        until_now_is(queue, queue.now() + claimed.again)
-        assert len(within(queue, budget)) == 1
-
-    def test_tq4_what_is_moderated_leaves_evenly_spaced(self):
-        queue, budget, moments = self.filled(), a_budget(4, WINDOW, moderate=True), []
-        claimed = within(queue, budget)
-        assert (len(claimed), claimed.why, 0 < claimed.again <= WINDOW / 4) == (1, "spaced", True)
-        while len(moments) < 6:
-            moments += [lease.claimed for lease in queue.claim_within(budget, 10)]
-        assert min(gaps(moments)) >= WINDOW / 4 - self.early
-
-    def test_tq5_what_is_moderated_is_spaced_whoever_asks(self):
-        queue, budget, moments = self.filled(20, "lease"), a_budget(8, WINDOW, moderate=True), []
-
-        def work() -> None:
-            while len(moments) < 10:
-                moments.extend(lease.claimed for lease in queue.claim_within(budget, 2))
-
-        together(*[work] * 4, last=queue.close)
-        assert min(gaps(sorted(moments))) >= WINDOW / 8 - self.early
-
-    def test_tq6_moderation_means_nothing_for_a_limit_of_one(self):
-        queue, budget = self.filled(), a_budget(1, WINDOW, moderate=True)
-        (first,) = within(queue, budget)
-        assert within(queue, budget).why == "limited"
-        (second,) = eventually(lambda: queue.claim_within(budget, 5))
-        assert second.claimed - first.claimed >= WINDOW - self.early
-
-    def test_tq7_tq8_what_is_elastic_catches_up_once_it_is_warm(self):
-        queue, budget = self.filled(40), a_budget(4, WINDOW, moderate=True, elastic=True, buffer=1)
-        moments: list[float] = []
-        while len(moments) < 4:
-            moments += [lease.claimed for lease in queue.claim_within(budget, 10)]
-        assert min(gaps(moments)) >= WINDOW / 4 - self.early
-        until_now_is(queue, moments[-1] + WINDOW + 0.01)
-        assert len(within(queue, budget)) == 3
-        assert within(queue, budget).why in ("spaced", "limited", "")
 
     def test_tq9_two_queues_share_a_budget_by_its_name(self):
         one, other, budget = self.filled(), self.filled(), a_budget(5)

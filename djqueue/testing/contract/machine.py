@@ -7,6 +7,8 @@ from typing import Any
 
 from djqueue.backends.base import AnyGuard, BaseQueue, Debounce, Entry, Guard, Lease, Unique
 from djqueue.backends.entries import DEAD, DELAYED, LEASED, READY
+from djqueue.flow.gates import HOLD_LANE, HOLD_ORDER, HOLD_PARK, Gate
+from djqueue.flow.windows import Window
 from djqueue.testing.contract.model import AGES_AGO, Model
 from djqueue.testing.contract.steps import entry, with_counts
 from djqueue.testing.patience import eventually
@@ -15,6 +17,26 @@ NEVER = 100_000.0
 """Seconds that no test lasts."""
 SOON = 0.002
 """Seconds of a window whose end is waited for."""
+EVER = 1e8
+"""Seconds of a lease that outlasts even what a test moves the clock by."""
+PAIR, TRIO = Gate(most=2), Gate(run=3, most=3)
+HOURLY = Gate(run=9, windows=(Window(3, NEVER),))
+GATES = {
+    "one": Gate(ordered=True),
+    "runs": Gate(ordered=True, run=3),
+    "pair": PAIR,
+    "batch": Gate(run=2, most=3),
+    "batches": Gate(run=4),
+    "gather": Gate(run=4, least=2, wait=1.5 * NEVER),
+    "slow": Gate(windows=(Window(2, NEVER),)),
+    "slower": Gate(ordered=True, run=2, windows=(Window(2, NEVER), Window(3, 2 * NEVER))),
+    "in 1": Gate(ordered=True, within="outer", outer=PAIR),
+    "in 2": Gate(ordered=True, within="outer", outer=PAIR),
+    "in 3": Gate(run=2, within="wide", outer=TRIO),
+    "in 4": Gate(ordered=True, run=3, within="wide", outer=TRIO),
+    "in 5": Gate(ordered=True, within="hourly", outer=HOURLY),
+    "in 6": Gate(run=2, within="hourly", outer=HOURLY),
+}
 
 
 def queue_machine(make_queue: Callable[[], BaseQueue]) -> type:
@@ -54,9 +76,9 @@ def queue_machine(make_queue: Callable[[], BaseQueue]) -> type:
 
         @rule(target=leases, limit=st.integers(1, 5), begin=st.booleans())
         def claim(self, limit: int, begin: bool) -> Any:
-            leases = self.queue.claim(limit, NEVER, begin=begin)
+            leases = self.queue.claim(limit, EVER, begin=begin)
             assert [lease.entry.id for lease in leases] == self.model.ids(READY)[:limit]
-            self.model.claim(leases, begin)
+            self.model.claim(leases, limit, begin)
             return multiple(*leases)
 
         @rule(lease=leases)
@@ -150,8 +172,97 @@ def queue_machine(make_queue: Callable[[], BaseQueue]) -> type:
     return QueueMachine
 
 
-def run_machine(make_queue: Callable[[], BaseQueue], examples: int = 20, steps: int = 30) -> None:
-    """Try that many random sequences of verbs; the shortest that goes wrong is raised."""
+def lane_machine(make_queue: Callable[[], BaseQueue], move: Callable[[BaseQueue, float], None] | None = None) -> type:
+    """The same over lanes: ordered ones, runs, numbers, batches, windows, lanes within lanes.
+
+    ``move`` moves the clock of a queue by so many seconds, if that can be done.
+    """
+    from hypothesis import strategies as st
+    from hypothesis.stateful import initialize, invariant, multiple, precondition, rule
+
+    machine: Any = queue_machine(make_queue)
+    leases, numbers = machine.leases, st.integers(0, 20)
+    few = st.lists(st.sampled_from(list(GATES)), min_size=1, max_size=3)
+    priorities = st.lists(st.integers(-1, 1), min_size=1, max_size=6)
+
+    class LaneMachine(machine):
+        put_delayed_until_it_is_due = put_again_what_is_there = None  # they have guards, which know no lanes
+
+        @initialize(lanes=few)
+        def choose_lanes(self, lanes: list[str]) -> None:
+            """Few of them, so that much happens in each."""
+            self.lanes = ["", *lanes]
+            self.gated = list(dict.fromkeys(name for lane in lanes for name in (lane, GATES[lane].within) if name))
+
+        @rule(number=numbers, priorities=priorities, is_late=st.booleans())
+        def put(self, number: int, priorities: list[int], is_late: bool) -> None:
+            lane, delay = self.lanes[number % len(self.lanes)], NEVER * (is_late and len(priorities) == 1)
+            gate = GATES[lane].written() if lane else ""
+            entries = [entry(lane=lane, gate=gate, priority=priority, delay=delay) for priority in priorities]
+            self._put(entries, [None] * len(entries))
+
+        @rule(target=leases, limit=st.integers(1, 9), ahead=st.sampled_from([0, 0, 1, 2]), begin=st.booleans())
+        def claim(self, limit: int, ahead: int, begin: bool) -> Any:
+            ahead = min(ahead, limit - 1)
+            claimed = self.queue.claim(limit, EVER, ahead=ahead, begin=begin)
+            while not claimed and claimed.again == 0 and self.model.next_units(full=False):
+                claimed = self.queue.claim(limit, EVER, ahead=ahead, begin=begin)
+            self.model.claim(claimed, limit, begin, ahead)
+            return multiple(*claimed)
+
+        @rule(lease=leases, delay=st.sampled_from([0, NEVER]), how=st.sampled_from([HOLD_ORDER, HOLD_LANE, HOLD_PARK]))
+        def release_and_hold(self, lease: Lease, delay: float, how: str) -> None:
+            lane, held = lease.entry.lane, with_counts(lease, delay=delay, hold=how)
+            if self._agreed(lease, self.queue.release([held])):
+                self.model.give_up(held, DELAYED if delay and not lane else READY)
+                if lane:
+                    self.model.hold(lane, how, delay)
+
+        @rule(number=numbers)
+        def park(self, number: int) -> None:
+            lane = self.gated[number % len(self.gated)]
+            self.queue.park_lane(lane, "closed")
+            self.model.parked.add(lane)
+
+        @rule(number=numbers)
+        def open(self, number: int) -> None:
+            lane = self.gated[number % len(self.gated)]
+            assert self.queue.open_lane(lane) == self.model.open(lane)
+
+        @precondition(lambda self: self.model.known)
+        @rule(number=numbers, priority=st.integers(-1, 1))
+        def reprioritise(self, number: int, priority: int) -> None:
+            id = self._one(number, READY, DELAYED, LEASED, DEAD)
+            assert self.queue.reprioritise([id], priority) == self.model.reprioritise(id, priority)
+
+        @precondition(lambda self: move is not None)
+        @rule(times=st.integers(1, 2))
+        def wait(self, times: int) -> None:
+            move(self.queue, times * NEVER)
+            self.model.wait(times * NEVER)
+
+        @invariant()
+        def order_bodies_and_counts_agree(self) -> None:
+            shown = {record.entry.id: record.entry for record in self.queue.peek(READY, 1000)}
+            assert shown.keys() == set(self.model.ids(READY))
+            for id, one in shown.items():
+                assert (one.attempts, one.failures, one.lost) == self.model.known[id].counts
+
+        @invariant()
+        def records_agree(self) -> None:
+            records = {record.name: record for record in self.queue.lanes(100)}
+            for lane in self.model.gates:
+                known = (len(self.model.waiting(lane)), self.model.out(lane), lane in self.model.parked)
+                record = records.get(lane)
+                assert known == ((record.waiting, record.out, bool(record.parked)) if record else (0, 0, False))
+                within = [one for one, gate in self.model.gates.items() if lane in (one, gate.within)]
+                assert record is None or record.state != "open" or any(map(self.model.run, within))
+
+    return LaneMachine
+
+
+def run_machine(machine: type, examples: int = 20, steps: int = 30) -> None:
+    """Try that many random sequences of a machine's verbs; the shortest that goes wrong is raised."""
     from hypothesis import HealthCheck, settings
     from hypothesis.stateful import run_state_machine_as_test
 
@@ -162,4 +273,4 @@ def run_machine(make_queue: Callable[[], BaseQueue], examples: int = 20, steps: 
         database=None,
         suppress_health_check=list(HealthCheck),
     )
-    run_state_machine_as_test(queue_machine(make_queue), settings=how)
+    run_state_machine_as_test(machine, settings=how)

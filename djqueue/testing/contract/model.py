@@ -2,12 +2,15 @@
 
 from __future__ import annotations
 
+from collections import defaultdict
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
+from math import inf
 
 from djqueue.backends.base import AnyGuard, Entry, Lease
 from djqueue.backends.entries import DEAD, DELAYED, LEASED, READY
 from djqueue.backends.guards import Mark, rule
+from djqueue.flow.gates import HOLD_LANE, HOLD_PARK, Gate
 
 AGES_AGO = 1_000_000_000.0
 """A moment in the past: entries that fell due then go before those that fall due on arrival."""
@@ -27,17 +30,39 @@ class Known:
     holder: Lease | None = None
     begun: bool = False
     """Whether it is lost if its lease runs out."""
+    due: float = 0.0
+    """When it is due, if it is delayed."""
 
     def turn(self) -> tuple:
         return (0 if self.state == DEAD else -self.entry.priority, *self.place)
 
 
+def units_of(leases: Sequence[Lease]) -> list[list[Lease]]:
+    """The leases of one claim, those of one run together."""
+    units: dict[object, list[Lease]] = defaultdict(list)
+    for lease in leases:
+        units[lease.run or lease.entry.id].append(lease)
+    return list(units.values())
+
+
 class Model:
-    """A queue as a plain dictionary. Delays end only by :meth:`fall_due`, leases only by :meth:`lose`, marks never."""
+    """A queue as a plain dictionary, of which every question is answered by a look at all entries.
+
+    Delays end only by :meth:`fall_due` and :meth:`wait`, leases only by :meth:`lose`, marks never.
+    """
 
     def __init__(self) -> None:
         self.known: dict[str, Known] = {}
         self.marks: dict[str, Mark] = {}
+        self.gates: dict[str, Gate] = {}
+        """The gate of each lane; every entry of a lane says the same one."""
+        self.parked: set[str] = set()
+        self.held: dict[str, float] = {}
+        """Until when a lane does not open by itself."""
+        self.left: dict[str, list[float]] = defaultdict(list)
+        """When entries left a lane; its windows count them."""
+        self.now = 0.0
+        """Seconds that were waited."""
         self.arrivals = 0
         self.done = 0
 
@@ -54,13 +79,18 @@ class Model:
             if not ruling.accept:
                 return False
             one = replace(one, delay=ruling.delay or one.delay)
-        self.known[one.id] = Known(one, self._last(one.run_at or ON_ARRIVAL), DELAYED if one.delay else READY)
+        if one.lane:
+            self.gates[one.lane] = gate = Gate.read(one.gate)
+            self.gates |= {gate.within: gate.outer} if gate.outer else {}
+        due = self.now + one.delay
+        place = self._last(one.run_at or ON_ARRIVAL + due)
+        self.known[one.id] = Known(one, place, DELAYED if one.delay else READY, due=due)
         return True
 
-    def _last(self, moment: float = ON_ARRIVAL) -> tuple[float, int]:
+    def _last(self, moment: float | None = None) -> tuple[float, int]:
         """The place behind all others of that moment."""
         self.arrivals += 1
-        return moment, self.arrivals
+        return ON_ARRIVAL + self.now if moment is None else moment, self.arrivals
 
     def state(self, id: str) -> str | None:
         """Its state in this queue, where the dead are not."""
@@ -69,6 +99,12 @@ class Model:
 
     def fall_due(self, id: str) -> None:
         self.known[id].state, self.known[id].place = READY, self._last()
+
+    def wait(self, seconds: float) -> None:
+        self.now += seconds
+        for known in self.known.values():
+            if known.state == DELAYED and known.due <= self.now:
+                known.state = READY
 
     def amend(self, id: str, was: bytes, data: bytes) -> bool:
         same = self.state(id) in (READY, DELAYED) and self.known[id].entry.data == was
@@ -94,13 +130,25 @@ class Model:
         found = sorted((known for known in self.known.values() if known.state == state), key=Known.turn)
         return [known.entry.id for known in found]
 
-    def claim(self, leases: list[Lease], begin: bool = True) -> None:
-        for lease in leases:
-            known = self.known[lease.entry.id]
-            attempts, failures, lost = known.counts
-            known.state, known.counts, known.holder = LEASED, (attempts + 1, failures, lost), lease
-            known.begun = begin and lost == 0
-            assert lease.begun == known.begun
+    def claim(self, leases: Sequence[Lease], limit: int, begin: bool = True, ahead: int = 0) -> None:
+        """What was claimed is what may leave, in the order in which it may, and no less than that."""
+        units = units_of(leases)
+        assert len(units) <= limit
+        for number, unit in enumerate(units):
+            ids = [lease.entry.id for lease in unit]
+            assert ids in self.next_units(full=number >= limit - ahead)
+            for lane in self._chain(unit[0].entry.lane):
+                self.left[lane] += [self.now] * len(unit)
+            for lease in unit:
+                self._lend(lease, begin and lease is unit[0])
+        assert len(units) == limit or not self.next_units(full=len(units) >= limit - ahead)
+
+    def _lend(self, lease: Lease, begin: bool) -> None:
+        known = self.known[lease.entry.id]
+        attempts, failures, lost = known.counts
+        known.state, known.counts, known.holder = LEASED, (attempts + 1, failures, lost), lease
+        known.begun = begin and lost == 0
+        assert lease.begun == known.begun
 
     def ours(self, lease: Lease) -> bool:
         known = self.known.get(lease.entry.id)
@@ -120,15 +168,90 @@ class Model:
         says, known = lease.entry, self.known[lease.entry.id]
         known.state, known.holder = state, None
         known.counts = (says.attempts, says.failures, says.lost)
-        known.place = self._last() if state == DEAD else known.place
+        known.place, known.due = self._last() if state == DEAD else known.place, self.now + says.delay
+
+    def hold(self, lane: str, how: str, delay: float) -> None:
+        """Hold a lane back with an entry that returned."""
+        gate = self.gates[lane]
+        if how == HOLD_PARK:
+            self.parked.add(lane)
+            return
+        if how == HOLD_LANE and gate.outer and gate.outer.windows and not gate.windows:
+            lane = gate.within
+        self.held[lane] = max(self.is_held(lane), self.now + delay)
+
+    def is_held(self, lane: str) -> float:
+        """Until when it is held back; 0 if it is not."""
+        until = self.held.get(lane, 0.0)
+        return until if until > self.now else 0.0
+
+    def open(self, lane: str) -> bool:
+        was_shut = lane in self.parked or self.is_held(lane) > 0
+        self.parked.discard(lane)
+        self.held.pop(lane, None)
+        return was_shut
 
     def lose(self, lease: Lease) -> None:
+        """In a lane the others go on at once, so that its holder has lost it; elsewhere until it is claimed again."""
         known = self.known[lease.entry.id]
         attempts, failures, lost = known.counts
         known.state, known.counts = READY, (attempts, failures, lost + known.begun)
+        known.holder = None if known.entry.lane else known.holder
+
+    def reprioritise(self, id: str, priority: int) -> bool:
+        waits = self.state(id) in (READY, DELAYED)
+        if waits:
+            self.known[id].entry = replace(self.known[id].entry, priority=priority)
+        return waits
 
     def drop(self, ids: list[str]) -> int:
         waiting = [id for id in ids if self.state(id) in (READY, DELAYED)]
         for id in waiting:
             del self.known[id]
         return len(waiting)
+
+    # ---- lanes
+
+    def waiting(self, lane: str) -> list[Known]:
+        """What is due in a lane, or in none, in its order."""
+        mine = (one for one in self.known.values() if one.entry.lane == lane and one.state == READY)
+        return sorted(mine, key=Known.turn)
+
+    def out(self, lane: str) -> int:
+        """How many have left a lane, or those within it, and are not settled."""
+        held = (one.entry.lane for one in self.known.values() if one.state == LEASED and one.entry.lane)
+        return sum(lane in self._chain(one) for one in held)
+
+    def next_units(self, full: bool = False) -> list[list[str]]:
+        """What may leave next: one of these, each of which leaves together. If ``full``, nothing that is throttled."""
+        lanes = {known.entry.lane for known in self.known.values()}
+        runs = [run for lane in lanes if not (full and self._is_throttled(lane)) and (run := self.run(lane))]
+        best = max((run[0].entry.priority for run in runs), default=0)
+        return [[one.entry.id for one in run] for run in runs if run[0].entry.priority == best]
+
+    def run(self, lane: str) -> list[Known]:
+        """What may leave a lane now, together."""
+        heads = self.waiting(lane)
+        if not lane or not heads:
+            return heads[:1]
+        gate = self.gates[lane]
+        gathers = len(heads) < gate.least and heads[0].place[0] + gate.wait > ON_ARRIVAL + self.now
+        number = 0 if gathers else min(self._room(one) for one in self._chain(lane))
+        alone = next((place for place, one in enumerate(heads) if one.counts[2]), len(heads))
+        return heads[: min(number, max(1, alone))]
+
+    def _room(self, lane: str) -> int:
+        """How many its own gate lets leave together."""
+        gate, out = self.gates[lane], self.out(lane)
+        if lane in self.parked or self.is_held(lane) or (gate.ordered and out):
+            return 0
+        counts = [sum(at > self.now - window.seconds for at in self.left[lane]) for window in gate.windows]
+        free = (window.limit - count for window, count in zip(gate.windows, counts, strict=True))
+        return int(max(0, min(gate.run, gate.most - out if gate.most else inf, *free)))
+
+    def _chain(self, lane: str) -> list[str]:
+        """A lane, and the one that it is within; none for what is in no lane."""
+        return [name for name in (lane, self.gates[lane].within) if name] if lane else []
+
+    def _is_throttled(self, lane: str) -> bool:
+        return any(self.gates[one].windows for one in self._chain(lane))

@@ -11,7 +11,11 @@ from dataclasses import dataclass, field
 from math import inf
 
 from djqueue.backends.base import BaseQueue, Lease
-from djqueue.testing.contract.machine import run_machine
+from djqueue.backends.entries import untried
+from djqueue.flow.gates import HOLD_LANE, HOLD_PARK, Gate
+from djqueue.testing.contract.lane_steps import nothing_known
+from djqueue.testing.contract.machine import lane_machine, queue_machine, run_machine
+from djqueue.testing.contract.model import units_of
 from djqueue.testing.contract.steps import Contract, entry, with_counts
 from djqueue.testing.patience import PATIENCE, together
 
@@ -34,6 +38,10 @@ class Hold:
     done: bool = False
     """The queue accepted its completion."""
 
+    def overlaps(self, other: Hold) -> bool:
+        """Whether both were out at some time, unless one of them was given up before."""
+        return self.until > other.lease.claimed and other.until > self.lease.claimed
+
 
 @dataclass
 class Ledger:
@@ -42,6 +50,12 @@ class Ledger:
     holds: dict[str, list[Hold]] = field(default_factory=lambda: defaultdict(list))
     accepted: list[str] = field(default_factory=list)
     completed: list[str] = field(default_factory=list)
+    lanes: dict[str, list[Hold]] = field(default_factory=lambda: defaultdict(list))
+    """What left each lane, in the order of the claims."""
+    finished: dict[str, list[Hold]] = field(default_factory=lambda: defaultdict(list))
+    """What was to be completed in each lane, in that order."""
+    wrong: list[str] = field(default_factory=list)
+    """What left a lane although its gate forbids it."""
     reaped: int = 0
     lock: threading.Lock = field(default_factory=threading.Lock)
 
@@ -50,10 +64,26 @@ class Ledger:
         with self.lock:
             for hold in holds:
                 self.holds[hold.lease.entry.id].append(hold)
+                self._leaves_its_lane(hold)
         return holds
 
+    def _leaves_its_lane(self, hold: Hold) -> None:
+        entry = hold.lease.entry
+        gate = Gate.read(entry.gate)
+        for lane, its in ((entry.lane, gate), (gate.within, gate.outer)):
+            if lane and its:
+                others = [one for one in self.lanes[lane] if not one.given_up and one.overlaps(hold)]
+                if its.ordered and any(one.lease.run != hold.lease.run for one in others):
+                    self.wrong.append(f"{lane}: two runs at once")
+                if its.most and len(others) >= its.most:
+                    self.wrong.append(f"{lane}: {len(others) + 1} at once")
+                self.lanes[lane].append(hold)
+
     def complete(self, queue: BaseQueue, hold: Hold) -> None:
-        hold.given_up = True
+        """Written down before: as soon as it is completed the next of its lane may be, by others."""
+        with self.lock:
+            hold.given_up = True
+            self.finished[hold.lease.entry.lane].append(hold)
         hold.done = bool(queue.complete([hold.lease]))
         if hold.done:
             with self.lock:
@@ -68,7 +98,15 @@ class Ledger:
             hold.until = held.until
 
     def check(self) -> None:
-        """Nothing lost, nothing completed twice, nobody robbed before the end of a lease, nothing run after its end."""
+        """Nothing lost, nothing completed twice, nobody robbed before the end of a lease, nothing run after its end.
+
+        Of lanes: no more are out than their gate lets, and what is ordered is completed in its order.
+        """
+        assert self.wrong == []
+        for lane, finished in self.finished.items():
+            arrived = [self.accepted.index(hold.lease.entry.id) for hold in finished if hold.done]
+            if lane and Gate.read(finished[0].lease.entry.gate).ordered:
+                assert arrived == sorted(arrived), f"{lane} was overtaken"
         assert len(set(self.accepted)) == len(self.accepted), "an id was accepted twice"
         assert sorted(self.completed) == sorted(self.accepted), "an entry was lost, or completed twice"
         for id, holds in self.holds.items():
@@ -161,6 +199,60 @@ class Stress:
         return len(self.ledger.completed) < self.entries
 
 
+LANES = {
+    "ordered": Gate(ordered=True),
+    "runs": Gate(ordered=True, run=4),
+    "three": Gate(most=3),
+    "shared": Gate(ordered=True, run=2, within="outer", outer=Gate(most=6, run=2)),
+    "": None,
+}
+
+
+@dataclass
+class LaneStress(Stress):
+    """The same over lanes. Claimers complete what left together in order, until one is abandoned or fails."""
+
+    lease: float = 0.4
+    producers: int = 1
+
+    def _produce(self, chance: random.Random) -> None:
+        for _ in range(self.entries):
+            kind, number = chance.choice(list(LANES)), chance.randint(1, 6)
+            gate = LANES[kind]
+            self._put([entry(lane=f"{kind} {number}", gate=gate.written()) if gate else entry()])
+
+    def _claim(self, chance: random.Random) -> None:
+        while self._going():
+            leases = self.queue.claim(chance.randint(1, 6), self.lease)
+            holds = {hold.lease.entry.id: hold for hold in self.ledger.claimed(leases, self.queue.now())}
+            for unit in units_of(leases):
+                self._settle_unit([holds[lease.entry.id] for lease in unit], chance)
+            if not leases:
+                self._open_what_is_parked()
+                time.sleep(PAUSE)
+
+    def _settle_unit(self, unit: list[Hold], chance: random.Random) -> None:
+        for place, hold in enumerate(unit):
+            fate = chance.random()
+            if fate < 0.02:
+                return  # its lease, and those of the rest, run out
+            if fate < 0.08:
+                return self._fail(unit[place:], HOLD_LANE if fate < 0.06 else HOLD_PARK)
+            self.ledger.complete(self.queue, hold)
+
+    def _fail(self, unit: list[Hold], how: str) -> None:
+        """Its lane waits, and the rest of the run goes back untried."""
+        for hold in unit:
+            hold.given_up = True
+        failed, *rest = (hold.lease for hold in unit)
+        self.queue.release([with_counts(failed, hold=how, delay=0.005), *map(untried, rest)])
+
+    def _open_what_is_parked(self) -> None:
+        for record in self.queue.lanes(100):
+            if record.parked:
+                self.queue.open_lane(record.name)
+
+
 # ---- The promises of leases under many threads, and against a model
 
 
@@ -178,6 +270,17 @@ class StressContract(Contract):
         assert (stats.ready, stats.delayed, stats.leased, stats.dead) == (0, 0, 0, 0)
         assert stats.done == len(ledger.accepted)
 
+    def test_no_lane_is_overtaken_and_nothing_is_lost_whatever_happens_to_workers(self):
+        queue = self.queue("lease", "fence", "count", "lanes")
+        ledger = LaneStress(queue).run()
+        assert ledger.reaped > 0
+        assert (len(queue), queue.stats().leased, len(queue.dead)) == (0, 0, 0)
+        assert nothing_known(queue)
+
     def test_random_verbs_do_what_they_do_to_the_model(self):
         self.queue("lease", "inspect", "idempotent", "priority", "order", "count", "fence")
-        run_machine(lambda: self.queue(), examples=self.examples)
+        run_machine(queue_machine(self.queue), examples=self.examples)
+
+    def test_random_verbs_on_lanes_do_what_they_do_to_the_model(self):
+        self.queue("lease", "inspect", "lanes", "priority", "order", "count", "fence")
+        run_machine(lane_machine(self.queue), examples=self.examples)
