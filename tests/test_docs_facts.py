@@ -145,7 +145,7 @@ def test_what_a_backend_cannot_do_is_what_it_declares():
 def test_every_signal_is_listed_with_what_it_carries():
     rows = {literals(row[0])[0]: set(literals(row[2])) for row in table(REFERENCE / "signals.rst", "Signals")}
     assert set(rows) == {name for name, value in vars(signals).items() if isinstance(value, Signal)}
-    emitters = ("settle.py", "producer.py", "executor.py", "consumer/reaper.py")
+    emitters = ("running/settle.py", "enqueueing/producer.py", "running/executor.py", "consumer/maintenance.py")
     source = "".join((ROOT / "djqueue" / name).read_text() for name in emitters)
     for name in {word for words in rows.values() for word in words}:
         assert re.search(rf"\b{name}\b", source), name
@@ -239,7 +239,7 @@ def run_capture_sample(code: str) -> None:
 COMMAND = "gallery.commands.make_thumbnails"
 DOCSTRINGS = {
     "scheduling/crontab.py:": lambda grammar: crontab(minute="*/5", hour="8-18/2"),
-    "testing/contract.py:": run_contract_sample,
+    "testing/contract/queue.py:": run_contract_sample,
     "testing/capture.py:capture_enqueued": run_capture_sample,
 }
 
