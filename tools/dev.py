@@ -70,10 +70,10 @@ def docs():
 
 def bench():
     """Measure throughput and latency beside a bare loop."""
-    need("benchmarks/run.py")
+    need("tests/benchmarks/run.py")
     python = venvs.ensure(VENV, "test")
     start_servers()
-    hand_over(python, "benchmarks/run.py")
+    hand_over(python, "tests/benchmarks/run.py")
 
 
 def demo(once: bool, photos: str | None):

@@ -5,12 +5,12 @@ from __future__ import annotations
 import logging
 import threading
 import time
-from collections.abc import Hashable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Hashable, Iterable, Iterator, Mapping, Sequence
 from copy import copy
 from dataclasses import replace
 from functools import cached_property
 from math import inf
-from typing import Self
+from typing import NoReturn, Self
 
 from djqueue import conf
 from djqueue.backends import fallback
@@ -476,10 +476,39 @@ class BaseQueue(ItemVerbs, OperatorVerbs):
         return other
 
 
+REQUIRED = ("put", "claim", "complete", "touch", "release", "bury", "stats", "flush")
+"""The verbs that every :class:`LeasedQueue` has to write."""
+
+
+def _missing(verb: str) -> Callable[..., NoReturn]:
+    def refuse(self: BaseQueue, *args: object, **kwargs: object) -> NoReturn:
+        raise self._cannot(verb)
+
+    return refuse
+
+
 class LeasedQueue(BaseQueue):
-    """The mirror image: write the leased verbs (``put`` … ``stats``), get the four for nothing."""
+    """A queue with leases, at least once: the base of a backend that writes the leased verbs.
+
+    Required are ``put``, ``claim``, ``complete``, ``touch``, ``release``, ``bury``, ``stats`` and ``flush``, and
+    ``reap`` unless leases run out by themselves in the store. Without "inspect" in :attr:`cannot`, operators need
+    ``revive``, ``find``, ``remove``, ``amend``, ``peek``, ``reprioritise`` and ``trim`` too. ``write``, ``read`` and
+    ``__len__`` come with this class, and all else has a working default. A call of a required verb that is missing
+    raises NotSupported, which names it.
+    """
 
     cannot = frozenset({"transaction", "begin", "lanes", "shards"})
+
+    def __init_subclass__(cls, **kwargs):
+        super().__init_subclass__(**kwargs)
+        for verb in REQUIRED:
+            if getattr(cls, verb) is getattr(BaseQueue, verb):
+                setattr(cls, verb, _missing(verb))
+
+    def _cannot(self, verb: str) -> NotSupported:
+        return NotSupported(
+            f"{type(self).__name__} lacks {verb}(): write it, as its LeasedQueue has no default for it."
+        )
 
     def write(self, data: str) -> None:
         """Put ``data`` as an entry of its own, behind all others of its priority. Raises QueueFull as ``put`` does."""

@@ -1,6 +1,6 @@
 """What lanes cost: how fast a queue is drained whose entries wait for each other, beside one whose do not.
 
-    python benchmarks/lanes.py [--count N] [--rounds N] [--before CHECKOUT] [BACKEND …]
+    python tests/benchmarks/lanes.py [--count N] [--rounds N] [--before CHECKOUT] [BACKEND …]
 
 Entries per second of four threads that claim and complete, the median of some rounds in which the cases take turns, and
 the ratio to the first of them. ``--before`` is a checkout of a djqueue that knew no lanes yet. Figures of one run
@@ -16,11 +16,11 @@ import sys
 from pathlib import Path
 from statistics import median
 
-ROOT = Path(__file__).resolve().parent.parent
+ROOT = Path(__file__).resolve().parents[2]
 sys.path.insert(0, str(ROOT))
 
-from benchmarks.drains import CASES  # noqa: E402  after the path is known
-from benchmarks.run import address  # noqa: E402
+from tests.benchmarks.drains import CASES  # noqa: E402  after the path is known
+from tests.benchmarks.run import address  # noqa: E402
 
 BACKENDS = ("memory", "sqlite", "postgres", "mariadb", "redis")
 
@@ -28,7 +28,7 @@ BACKENDS = ("memory", "sqlite", "postgres", "mariadb", "redis")
 def rate(backend: str, case: str, count: int, checkout: Path) -> float:
     """Entries per second of one case, in a process of its own."""
     env = os.environ | {"BENCH_BACKEND": backend, "BENCH_CONNECTION": address(backend), "PYTHONPATH": str(checkout)}
-    command = [sys.executable, str(ROOT / "benchmarks" / "drains.py"), case, str(count)]
+    command = [sys.executable, str(ROOT / "tests" / "benchmarks" / "drains.py"), case, str(count)]
     output = subprocess.run(command, cwd=checkout, env=env, check=True, capture_output=True, text=True).stdout
     return float(output.split()[-1])
 

@@ -58,11 +58,11 @@ def latency(note_latency, count: int) -> dict:
 
 
 def main(count: int) -> None:
-    os.environ["DJANGO_SETTINGS_MODULE"] = "benchmarks.settings"
+    os.environ["DJANGO_SETTINGS_MODULE"] = "tests.benchmarks.settings"
     django.setup()
     call_command("migrate", verbosity=0)
-    from benchmarks.commands import note_latency, nothing, stamps
     from djqueue.queues import queues
+    from tests.benchmarks.commands import note_latency, nothing, stamps
 
     singles = min(count, 3000)
     figures = {"single": enqueue_single(nothing, singles)}

@@ -6,6 +6,7 @@ import os
 import sys
 import threading
 import time
+import uuid
 
 import django
 from django.core.management import call_command
@@ -32,11 +33,10 @@ CASES = {
 
 def entries(count: int, gate: str) -> list:
     from djqueue.backends.base import Entry
-    from djqueue.messages.envelope import new_id
 
     if not gate:
-        return [Entry(b"x" * 150, new_id()) for _ in range(count)]
-    return [Entry(b"x" * 150, new_id(), lane=f"lane {number % LANES}", gate=gate) for number in range(count)]
+        return [Entry(b"x" * 150, uuid.uuid4().hex) for _ in range(count)]
+    return [Entry(b"x" * 150, uuid.uuid4().hex, lane=f"lane {number % LANES}", gate=gate) for number in range(count)]
 
 
 def put(queue, all_entries: list) -> None:
@@ -65,7 +65,7 @@ def drain(queue, count: int, limit: int) -> float:
 
 
 def main(case: str, count: int) -> None:
-    os.environ["DJANGO_SETTINGS_MODULE"] = "benchmarks.settings"
+    os.environ["DJANGO_SETTINGS_MODULE"] = "settings"  # beside this file: djqueue may be of another checkout
     django.setup()
     call_command("migrate", verbosity=0)
     from djqueue.queues import queues

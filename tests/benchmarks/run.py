@@ -1,6 +1,6 @@
 """How fast djqueue is here, on each backend, beside a bare loop in the same run: ``make bench``.
 
-    python benchmarks/run.py [--count N] [BACKEND …]
+    python tests/benchmarks/run.py [--count N] [BACKEND …]
 
 No-op messages per second: one call each, in bulk, and drained by one consumer process with four threads (median of
 three, with the least and the most); milliseconds from the call to the start of a lone message. Figures of one run
@@ -16,7 +16,7 @@ import subprocess
 import sys
 from pathlib import Path
 
-ROOT = Path(__file__).resolve().parent.parent
+ROOT = Path(__file__).resolve().parents[2]
 sys.path.insert(0, str(ROOT))
 
 from tests import servers  # noqa: E402  after the path is known
@@ -47,7 +47,7 @@ def measure(backend: str, count: int) -> dict:
     env = os.environ | {"BENCH_BACKEND": backend, "BENCH_CONNECTION": address(backend)}
     figures = {}
     for module in ("measure", "floor"):
-        command = [sys.executable, "-m", f"benchmarks.{module}", str(count)]
+        command = [sys.executable, "-m", f"tests.benchmarks.{module}", str(count)]
         output = subprocess.run(command, cwd=ROOT, env=env, check=True, capture_output=True, text=True).stdout
         figures |= json.loads(output.strip().splitlines()[-1]) if output.strip() else {}
     return figures
