@@ -188,15 +188,20 @@ def lane_machine(make_queue: Callable[[], BaseQueue], move: Callable[[BaseQueue,
     class LaneMachine(machine):
         put_delayed_until_it_is_due = put_again_what_is_there = None  # they have guards, which know no lanes
 
-        @initialize(lanes=few)
-        def choose_lanes(self, lanes: list[str]) -> None:
+        @initialize(lanes=few, priorities=priorities)
+        def fill_some_lanes(self, lanes: list[str], priorities: list[int]) -> None:
             """Few of them, so that much happens in each."""
             self.lanes = ["", *lanes]
             self.gated = list(dict.fromkeys(name for lane in lanes for name in (lane, GATES[lane].within) if name))
+            for lane in self.lanes:
+                self._fill(lane, [*priorities, 0, 0])
 
         @rule(number=numbers, priorities=priorities, is_late=st.booleans())
         def put(self, number: int, priorities: list[int], is_late: bool) -> None:
-            lane, delay = self.lanes[number % len(self.lanes)], NEVER * (is_late and len(priorities) == 1)
+            delay = NEVER * (is_late and len(priorities) == 1)
+            self._fill(self.lanes[number % len(self.lanes)], priorities, delay)
+
+        def _fill(self, lane: str, priorities: list[int], delay: float = 0.0) -> None:
             gate = GATES[lane].written() if lane else ""
             entries = [entry(lane=lane, gate=gate, priority=priority, delay=delay) for priority in priorities]
             self._put(entries, [None] * len(entries))
