@@ -41,7 +41,7 @@ class QueueFull(QueueError):
     """The store refuses to take more."""
 
 
-class NotSent(QueueError):
+class PartialEnqueueError(QueueError):
     """The store took some messages of a call, and not all of them.
 
     `accepted` are the ids that it took, `reasons` says by id why it did not take others, and `unsent` are the ids of

@@ -10,9 +10,9 @@ from django.db import models
 from django.utils.translation import gettext_lazy as _
 
 NAME_LENGTH = 100
-"""The longest name of a queue, with the ``:dead`` of an error queue."""
+"""The longest name of a queue, with the ``:failed`` of an error queue."""
 ID_LENGTH = 64
-LABEL_LENGTH = 255
+COMMAND_LENGTH = 255
 KEY_LENGTH = 255
 
 
@@ -53,7 +53,7 @@ class BytewiseTextField(Bytewise, models.TextField):
 
 
 class QueueMessage(models.Model):
-    """An entry that waits or is leased, in its queue or in its error queue (``<name>:dead``); deleted when done."""
+    """An entry that waits or is leased, in its queue or in its error queue (``<name>:failed``); deleted when done."""
 
     class State(models.IntegerChoices):
         READY = 0, _("ready")
@@ -68,22 +68,22 @@ class QueueMessage(models.Model):
     entry_id = BytewiseCharField(_("id"), max_length=ID_LENGTH, db_column="id")
     state = models.BigIntegerField(_("state"), choices=State.choices)
     # The two key columns that change their meaning with the state, so that one index orders all three.
-    ord = models.IntegerField()  # ready: nprio; delayed and leased: 0
-    moment = models.BigIntegerField()  # ready: place; delayed: when due; leased: when the lease runs out
-    nprio = models.IntegerField()  # -1 - priority, which turns the order round and still has 32 bits
-    place = models.BigIntegerField()  # when it first fell due: its place in the order, for life
+    sort_key = models.IntegerField()  # ready: neg_priority; delayed and leased: 0
+    sort_at = models.BigIntegerField()  # ready: due_since; delayed: when due; leased: when the lease runs out
+    neg_priority = models.IntegerField()  # -1 - priority, which turns the order round and still has 32 bits
+    due_since = models.BigIntegerField()  # when it first fell due: its place in the order, for life
     token = models.BigIntegerField()  # new and random at every claim; 0 when given up
-    attempts = models.IntegerField(_("starts"))
+    attempts = models.IntegerField(_("attempts"))
     failures = models.IntegerField(_("failures"))
-    lost = models.IntegerField(_("lost starts"))
+    lost = models.IntegerField(_("lost attempts"))
     begun = models.SmallIntegerField(db_default=0)  # whether a start is lost if the lease runs out
     created = models.BigIntegerField(_("created"))
-    lane = BytewiseCharField(_("lane"), max_length=LABEL_LENGTH)
+    lane = BytewiseCharField(_("lane"), max_length=COMMAND_LENGTH)
     gate = BytewiseTextField(_("gate"), db_default="")  # "": it has none, and its lane is only a name
-    home = models.BigIntegerField(db_default=0)  # its state when it is ready: 0, or the number of its lane
-    label = BytewiseCharField(_("command"), max_length=LABEL_LENGTH)
+    lane_number = models.BigIntegerField(db_default=0)  # its state when it is ready: 0, or the number of its lane
+    command = BytewiseCharField(_("command"), max_length=COMMAND_LENGTH)
     owner = BytewiseCharField(_("held by"), max_length=NAME_LENGTH)
-    note = BytewiseTextField(_("what went wrong"))
+    errors = BytewiseTextField(_("what went wrong"))
     body = models.BinaryField()
 
     class Meta:
@@ -93,7 +93,7 @@ class QueueMessage(models.Model):
         # Neither index begins with the queue. PostgreSQL would look for an id by way of the queue alone, and read all
         # of it, whenever it last counted the rows while the table was all but empty, as a queue mostly is.
         constraints = [models.UniqueConstraint(fields=["entry_id", "queue"], name="djqueue_message_id")]
-        indexes = [models.Index(fields=["state", "queue", "ord", "moment", "seq"], name="djqueue_message_hot")]
+        indexes = [models.Index(fields=["state", "queue", "sort_key", "sort_at", "seq"], name="djqueue_message_hot")]
 
     def __str__(self) -> str:
         return f"{self.queue}/{self.entry_id}"
@@ -110,24 +110,24 @@ class QueueLane(models.Model):
 
     seq = models.BigAutoField(primary_key=True)
     queue = BytewiseCharField(_("queue"), max_length=NAME_LENGTH)
-    name = BytewiseCharField(_("name"), max_length=LABEL_LENGTH)
+    name = BytewiseCharField(_("name"), max_length=COMMAND_LENGTH)
     number = models.BigIntegerField()  # a hash of its name
     gate = BytewiseTextField(_("gate"))
-    away = models.IntegerField(_("out"), default=0)  # how many have left and are not settled
+    in_flight = models.IntegerField(_("in flight"), default=0)  # how many have left and are not settled
     turn = models.BigIntegerField(default=0)
-    open_at = models.BigIntegerField(_("not before"), default=0)
-    parked = BytewiseTextField(_("parked"), default="")
+    not_before = models.BigIntegerField(_("not before"), default=0)
+    paused_reason = BytewiseTextField(_("paused"), default="")
     logs = BytewiseTextField(default="[]")  # of its windows, JSON
     state = models.BigIntegerField(_("state"), choices=State.choices, default=State.NOWHERE)
-    ord = models.IntegerField(default=0)  # open and in a line: nprio of its first; timed: 0
-    moment = models.BigIntegerField(default=0)  # open and in a line: turn; timed: when to look again
+    sort_key = models.IntegerField(default=0)  # open and in a line: neg_priority of its first; timed: 0
+    sort_at = models.BigIntegerField(default=0)  # open and in a line: turn; timed: when to look again
 
     class Meta:
         db_table = "djqueue_lane"
         verbose_name = _("lane")
         verbose_name_plural = _("lanes")
         constraints = [models.UniqueConstraint(fields=["queue", "name"], name="djqueue_lane_name")]
-        indexes = [models.Index(fields=["state", "queue", "ord", "moment"], name="djqueue_lane_place")]
+        indexes = [models.Index(fields=["state", "queue", "sort_key", "sort_at"], name="djqueue_lane_place")]
 
     def __str__(self) -> str:
         return f"{self.queue}/{self.name}"
@@ -138,8 +138,8 @@ class QueueTicket(models.Model):
 
     seq = models.BigAutoField(primary_key=True)
     queue = BytewiseCharField(_("queue"), max_length=NAME_LENGTH)
-    made = models.BigIntegerField(_("made"))
-    name = BytewiseCharField(_("lane"), max_length=LABEL_LENGTH)
+    created = models.BigIntegerField(_("created"))
+    name = BytewiseCharField(_("lane"), max_length=COMMAND_LENGTH)
     number = models.BigIntegerField()
     gate = BytewiseTextField(_("gate"))  # "": only look at the lane, if there is one
 
@@ -147,7 +147,7 @@ class QueueTicket(models.Model):
         db_table = "djqueue_ticket"
         verbose_name = _("ticket")
         verbose_name_plural = _("tickets")
-        indexes = [models.Index(fields=["queue", "made"], name="djqueue_ticket_made")]
+        indexes = [models.Index(fields=["queue", "created"], name="djqueue_ticket_created")]
 
     def __str__(self) -> str:
         return f"{self.queue}/{self.name}"
@@ -156,10 +156,10 @@ class QueueTicket(models.Model):
 class QueueFact(models.Model):
     """A small fact shared by all processes: a mark, a lock, a tick, a result, a counter."""
 
-    k = BytewiseCharField(_("key"), max_length=KEY_LENGTH, primary_key=True)
+    name = BytewiseCharField(_("key"), max_length=KEY_LENGTH, primary_key=True)
     value = models.BinaryField()
     until = models.BigIntegerField(_("until"), null=True)  # null: for ever
-    tally = models.BigIntegerField(_("tally"), default=0)  # the number, where the fact is a counter
+    counter = models.BigIntegerField(_("counter"), default=0)  # the number, where the fact is a counter
 
     class Meta:
         db_table = "djqueue_fact"
@@ -168,4 +168,4 @@ class QueueFact(models.Model):
         indexes = [models.Index(fields=["until"], name="djqueue_fact_until")]
 
     def __str__(self) -> str:
-        return self.k
+        return self.name

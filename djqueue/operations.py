@@ -12,7 +12,7 @@ from typing import Any, NamedTuple
 from djqueue.backends.base import BaseQueue
 from djqueue.backends.entries import DELAYED, READY, Entry, Record
 from djqueue.management.tables import NONE, asking, cut, duration, moment, printable, span
-from djqueue.messages.failures import notes
+from djqueue.messages.failures import errors_of
 
 HEAD = ("id", "queue", "command", "died", "starts", "reason")
 CHUNK = 500
@@ -50,7 +50,7 @@ _TESTS = {
         "NAME",
         _text,
         "only of this command: its name, dotted or bare, in whatever case; * stands for any text, ? for a character",
-        lambda wanted, record, now: _is_named(record.entry.label, wanted),
+        lambda wanted, record, now: _is_named(record.entry.command, wanted),
     ),
     "exception": _Test(
         "CLASS",
@@ -126,7 +126,7 @@ def chunks(queues: Iterable[BaseQueue], asked: Filter) -> Iterator[tuple[BaseQue
 def _records(queue: BaseQueue) -> Iterator[Record]:
     """All that is in the error queue when this begins, page by page; a delayed one is there by somebody's hand."""
     for state in (READY, DELAYED):
-        yield from queue.dead.walk(state, len(queue.dead))  # bounded, as what is retried meanwhile may die again
+        yield from queue.failed.walk(state, len(queue.failed))  # bounded, as what is retried meanwhile may die again
 
 
 def died(record: Record) -> float:
@@ -142,7 +142,7 @@ def last(entry: Entry, key: str) -> str:
 
 
 def _last(entry: Entry) -> dict:
-    told = notes(entry.note)
+    told = errors_of(entry.errors)
     return told[-1] if told else {}
 
 
@@ -152,7 +152,7 @@ def _last(entry: Entry) -> dict:
 def row(queue: BaseQueue, record: Record) -> list[str]:
     """The cells below :data:`HEAD`."""
     entry, reason = record.entry, cut(last(record.entry, "reason") or NONE, REASON)
-    names = [printable(name) for name in (entry.id, queue.alias, entry.label or NONE)]
+    names = [printable(name) for name in (entry.id, queue.alias, entry.command or NONE)]
     return [*names, moment(died(record)), str(entry.attempts), reason]
 
 
@@ -163,15 +163,15 @@ def brief(queue: BaseQueue, record: Record) -> dict:
 
 def full(queue: BaseQueue, record: Record, with_body: bool = False) -> dict:
     """All that is known of it, for JSON. The body is encoded arguments, in base64."""
-    body = {"body": b64encode(record.entry.data).decode()} if with_body else {}
-    return _told(queue, record) | {"notes": notes(record.entry.note)} | body
+    body = {"body": b64encode(record.entry.body).decode()} if with_body else {}
+    return _told(queue, record) | {"notes": errors_of(record.entry.errors)} | body
 
 
 def _told(queue: BaseQueue, record: Record) -> dict:
     entry = record.entry
     counts = {name: getattr(entry, name) for name in ("priority", "attempts", "failures", "lost", "created")}
-    names = {"id": entry.id, "queue": queue.alias, "command": entry.label}
-    return {**names, **counts, "died": died(record), "bytes": len(entry.data)}
+    names = {"id": entry.id, "queue": queue.alias, "command": entry.command}
+    return {**names, **counts, "died": died(record), "bytes": len(entry.body)}
 
 
 def page(queue: BaseQueue, record: Record) -> str:
@@ -180,14 +180,14 @@ def page(queue: BaseQueue, record: Record) -> str:
     lines = [
         f"id        {entry.id}",
         f"queue     {queue.alias}",
-        f"command   {entry.label or NONE}",
+        f"command   {entry.command or NONE}",
         f"priority  {entry.priority}",
         f"created   {moment(entry.created)}",
         f"died      {moment(died(record))}",
         f"starts    {entry.attempts} (failed: {entry.failures}, lost: {entry.lost})",
-        f"size      {len(entry.data)} bytes",
+        f"size      {len(entry.body)} bytes",
     ]
-    return printable("\n".join([*lines, *map(_note, notes(entry.note))]))
+    return printable("\n".join([*lines, *map(_note, errors_of(entry.errors))]))
 
 
 def _note(note: dict) -> str:

@@ -14,9 +14,9 @@ from django.db import transaction
 from djqueue import conf
 from djqueue.backends.base import BaseQueue, Record
 from djqueue.backends.entries import LEASED
-from djqueue.backends.guards import Mark
+from djqueue.backends.guards import DedupMark
 from djqueue.exceptions import CommandFailed, NoResult, ResultTimeout
-from djqueue.messages.failures import notes
+from djqueue.messages.failures import errors_of
 from djqueue.queues import queues
 from djqueue.running.result_store import (
     DONE,
@@ -37,7 +37,7 @@ GONE_AFTER = 3.0
 RUNNING, UNKNOWN = "running", "unknown"
 
 
-class Sending:
+class EnqueueStatus:
     """What came of sending a call: its handle learns it from whoever sends it."""
 
     __slots__ = ("accepted", "guard")
@@ -61,7 +61,7 @@ class Result:
     """The alias of its queue."""
     kept: bool = True
     """Whether what it returns is kept: its ``result_ttl``, or the setting, says for how long."""
-    sending: Sending | None = field(default=None, repr=False, compare=False)
+    sending: EnqueueStatus | None = field(default=None, repr=False, compare=False)
 
     def __post_init__(self) -> None:
         if not isinstance(self.id, str) or not self.id:
@@ -76,10 +76,10 @@ class Result:
         return True if self.sending is None else self.sending.accepted
 
     @property
-    def stand_in(self) -> Result | None:
+    def duplicate_of(self) -> Result | None:
         """The handle of the call that stands for this one, if this one was not put; None if there is none any more."""
         mark = self._queue.store.get(self.sending.guard) if self.enqueued is False else None
-        return None if mark is None else Result(Mark.read(mark).id, self.command, self.queue_name, self.kept)
+        return None if mark is None else Result(DedupMark.read(mark).id, self.command, self.queue_name, self.kept)
 
     @property
     def status(self) -> str:
@@ -96,7 +96,7 @@ class Result:
         record = self._record()
         if record is not None:
             return RUNNING if record.state == LEASED else record.state
-        return FAILED if self._dead() is not None else UNKNOWN
+        return FAILED if self._failed() is not None else UNKNOWN
 
     @property
     def progress(self) -> Progress | None:
@@ -106,9 +106,9 @@ class Result:
     @property
     def errors(self) -> list[dict]:
         """What each failed start left: at, attempt, reason, exception, traceback, host; the oldest first."""
-        record = self._record() or self._dead()
+        record = self._record() or self._failed()
         if record is not None:
-            return notes(record.entry.note)
+            return errors_of(record.entry.errors)
         return (self._kept() or {}).get("errors", [])
 
     def get(self, timeout: float | None = None) -> Any:
@@ -169,16 +169,16 @@ class Result:
     def _end(self, thoroughly: bool = False) -> dict | None:
         """What is told of its end, or None. What was kept of a failure counts no more once it is retried."""
         kept = self._kept()
-        if kept is None and thoroughly and (dead := self._dead()) is not None:
-            told = notes(dead.entry.note)
+        if kept is None and thoroughly and (dead := self._failed()) is not None:
+            told = errors_of(dead.entry.errors)
             return {"status": FAILED, "reason": told[-1]["reason"] if told else "", "errors": told}
         return None if kept is not None and kept["status"] == FAILED and self._record() is not None else kept
 
     def _record(self) -> Record | None:
         return None if "inspect" in self._queue.cannot else self._queue.find(self.id)
 
-    def _dead(self) -> Record | None:
-        dead = self._queue.dead
+    def _failed(self) -> Record | None:
+        dead = self._queue.failed
         return None if dead is None or "inspect" in dead.cannot else dead.find(self.id)
 
     def _is_gone(self) -> bool:
@@ -189,7 +189,7 @@ class Result:
         if not self.kept:
             raise NoResult(f"the result of message {self.id} is not kept: give {self.command} a result_ttl.")
         if self.enqueued is False:
-            raise NoResult(f"message {self.id} was not put: another call stands for it, see stand_in.")
+            raise NoResult(f"message {self.id} was not put: another call stands for it, see duplicate_of.")
         queue = self._queue
         aliases = {queue.database, queue.on_commit if self.enqueued is None else None} - {None}
         if any(transaction.get_connection(alias).in_atomic_block for alias in aliases):

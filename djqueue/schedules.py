@@ -235,14 +235,14 @@ class Schedule:
 
     def policy(self, command: Command) -> Policy:
         """The options of its calls. Raises ImportError, TypeError or ValueError."""
-        return replace(command.policy, **self.plan.plain).carrying(self.plan.carried)
+        return replace(command.policy, **self.plan.plain).with_overrides(self.plan.carried)
 
 
 def options_of(command: Command, policy: Policy) -> dict[str, dict[str, Any]]:
     """The options in which a policy differs from its command's, as a plan has them. ValueError for what cannot be."""
     changed = [field.name for field in fields(policy) if field.init and field.compare]
     changed = [name for name in changed if getattr(policy, name) != getattr(command.policy, name)]
-    carried = policy.carried(command.policy)
+    carried = policy.overrides(command.policy)
     plain = {name: getattr(policy, name) for name in changed if name not in carried}
     for name, value in [*plain.items(), *carried.items()]:
         if name in _NOT_HERE:
@@ -302,7 +302,7 @@ def opened(queue: BaseQueue, name: str, text: str) -> Schedule:
 
 def sealed(queue: BaseQueue, name: str, command: Command, call: Call, policy: Policy, plan: Plan) -> str:
     """What is kept of one. Raises EncodeError, MessageTooLarge."""
-    message = Message(_id(name), queue.logical, command.name, *call, options=plan.written())
+    message = Message(_id(name), queue.base_name, command.name, *call, options=plan.written())
     return b64encode(encoded(message, policy)).decode()
 
 

@@ -43,7 +43,7 @@ discarded = Signal()
 """The command had it forgotten: ``attempt``, ``reason``."""
 failed = Signal()
 """It went to the error queue: ``attempt``, ``exception`` (or None), ``reason``."""
-parked = Signal()
+paused = Signal()
 """Its retries are over, and its shard waits at it until somebody opens it: ``attempt``, ``exception``, ``reason``."""
 released = Signal()
 """It was given back to run later, for no reason of its own: ``reason``."""

@@ -139,14 +139,14 @@ class ThrottledQueue(BaseQueue):
         return len(self.queue)
 
     def __getattr__(self, name: str) -> Any:
-        """What the class of the queue within has beyond the contract, as the bell that a nap of several listens to."""
+        """Attributes of the queue within beyond the contract, such as the bell that a wait for several queues uses."""
         if name == "queue":
             raise AttributeError(name)
         return getattr(self.queue, name)
 
     @property
-    def feed(self) -> Hashable:
-        return (type(self), self.queue.feed)
+    def connection_key(self) -> Hashable:
+        return (type(self), self.queue.connection_key)
 
 
 def _of_the_queue_within(name: str) -> property:

@@ -1,7 +1,7 @@
-"""A feeder over a pool whose threads stand still, so that a test moves each message by hand."""
+"""A fetcher over a pool whose threads stand still, so that a test moves each message by hand."""
 
-from djqueue.consumer.fetcher import Budget, Feeder, Hands, Pace, Quarantine
-from djqueue.consumer.in_flight import Holdings
+from djqueue.consumer.fetcher import Budget, Fetcher, Hands, Pace, Quarantine
+from djqueue.consumer.in_flight import InFlight
 from djqueue.consumer.pool import Pool
 from djqueue.consumer.settler import Settler
 from djqueue.policies.outcomes import Outcome, Verdict
@@ -12,12 +12,12 @@ class Bench:
     """What it holds stays where it was put; `begin` and `end` are what a worker would do."""
 
     def __init__(self, *served, threads=4, limit=None, strict=False):
-        self.holdings = Holdings()
+        self.in_flight = InFlight()
         self.budget = Budget(limit)
-        self.settler = Settler("default", self.holdings)
+        self.settler = Settler("default", self.in_flight)
         self.pool = Pool(threads, self.finish)
-        hands = Hands(self.pool, self.holdings, self.settler, self.budget, Quarantine(self.holdings), "me")
-        self.feeder = Feeder(served, hands, Pace(0.001, 1, 0.001), strict)
+        hands = Hands(self.pool, self.in_flight, self.settler, self.budget, Quarantine(self.in_flight), "me")
+        self.fetcher = Fetcher(served, hands, Pace(0.001, 1, 0.001), strict)
 
     def finish(self, held, verdict):
         self.settler.add(held, verdict)
@@ -33,7 +33,7 @@ class Bench:
         self.pool.finish(held, Verdict(Outcome.DONE))
 
     def ids(self):
-        return {held.lease.entry.id for held in self.holdings if held.verdict is None}
+        return {held.lease.entry.id for held in self.in_flight if held.verdict is None}
 
     def settle(self):
         while len(self.settler):

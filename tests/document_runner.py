@@ -151,7 +151,7 @@ def drain() -> None:
     """Run what the sample has enqueued."""
     assert Consumer(threads=1, periodic=False, drain=True).run() == 0
     for alias in queues:
-        dead = queues[alias].dead
-        notes = [lease.entry.note for lease in dead.claim(10)]
+        dead = queues[alias].failed
+        notes = [lease.entry.errors for lease in dead.claim(10)]
         assert not notes, f"a command of the sample failed: {notes}"
         queues[alias].flush()

@@ -35,9 +35,9 @@ class Beside:
     """The threads that there were when it began."""
 
     def claims(self) -> bool:
-        """Whether one of its feeders lives."""
+        """Whether one of its fetchers lives."""
         since = set(threading.enumerate()) - self.before
-        return any(thread.name.startswith("djqueue-feeder") for thread in since)
+        return any(thread.name.startswith("djqueue-fetcher") for thread in since)
 
     def stop(self) -> None:
         self.consumer.stop()
@@ -151,7 +151,7 @@ def is_delayed(queue: BaseQueue, id: str) -> bool:
 def message_for(queue: BaseQueue, command: str, *args, id: str | None = None, **kwargs) -> Entry:
     """An entry as a producer that knows the command would make it."""
     id = id or new_id()
-    return Entry(encode(Message(id, queue.logical, command, args, kwargs)), id, label=command)
+    return Entry(encode(Message(id, queue.base_name, command, args, kwargs)), id, command=command)
 
 
 class Gate:

@@ -13,7 +13,7 @@ from moto.server import main
 from moto.sqs.models import SQSBackend
 
 LOCK = threading.RLock()
-LOOK = 0.05  # seconds between two looks of a long poll that nothing wakes
+LOOK = 0.05  # seconds between two looks of a long poll that nothing notifies
 ALONE = (
     "create_queue",
     "get_queue_attributes",

@@ -58,7 +58,7 @@ class Address:
 
 
 @dataclass
-class Parcel:
+class PendingCall:
     weight: Decimal
     to: Address
     via: list[Address] = field(default_factory=list)
@@ -159,7 +159,7 @@ class Recorded(BatchCommand, abstract=True):
 
 class Notify(Recorded):
     batch_size = 4
-    options = {"linger": 0}
+    options = {"idle_timeout": 0}
 
     @classmethod
     def route(cls, *requests: Notice) -> list[Route]:
@@ -172,12 +172,12 @@ class Notify(Recorded):
 
 
 class Lingering(Notify):
-    options = {"linger": 1000}
+    options = {"idle_timeout": 1000}
 
 
 class Ranked(Recorded):
     priorities = [3, 2, 1]
-    options = {"linger": 0}
+    options = {"idle_timeout": 0}
 
     @classmethod
     def route(cls, *requests):
@@ -189,7 +189,7 @@ class Patient(Ranked):
 
 
 class Failing(Recorded):
-    options = {"linger": 1000, "retry_on": [KeyError], "backoff": 0.01, "max_attempts": 2}
+    options = {"idle_timeout": 1000, "retry_on": [KeyError], "backoff": 0.01, "max_attempts": 2}
 
     def perform(self, *requests):
         tell("perform", self, list(requests))
@@ -198,7 +198,7 @@ class Failing(Recorded):
 
 
 class Partial(Recorded):
-    options = {"linger": 1000}
+    options = {"idle_timeout": 1000}
 
     def perform(self, *requests):
         tell("perform", self, list(requests))
@@ -207,7 +207,7 @@ class Partial(Recorded):
 
 
 class Asynchronous(BatchCommand):
-    options = {"linger": 1000}
+    options = {"idle_timeout": 1000}
 
     @classmethod
     async def create(cls):
@@ -248,7 +248,7 @@ class Stubborn(Recorded):
 
 
 class Carry(Recorded):
-    def perform(self, *requests: Notice | Parcel | Event | None):
+    def perform(self, *requests: Notice | PendingCall | Event | None):
         tell("perform", self, list(requests))
 
 
@@ -280,7 +280,7 @@ class Untold(Recorded):
 
 class Gathering(Recorded):
     batch_size = Batch(most=5, least=3, wait=0.2)
-    options = {"linger": 0}
+    options = {"idle_timeout": 0}
 
 
 @pytest.fixture(autouse=True)
@@ -400,7 +400,7 @@ class TestLife:
     def test_a_partial_failure_is_an_answer_after_which_it_is_kept(self, queue):
         Partial.enqueue("good", "bad")
         with serving(threads=1) as consumer:
-            eventually(lambda: queue.stats().dead == 1)
+            eventually(lambda: queue.stats().failed == 1)
             Partial.enqueue("late")
             eventually(lambda: len(batches()) == 2)
             consumer.stop()
@@ -636,19 +636,27 @@ class TestRegistration:
 
     @MEMORY
     @pytest.mark.parametrize(
-        "options", [{"linger": 5}, {"linger": 5, "shard": 1}, {"linger": 5, "batch": 5}, {"linger": 0, "shard": len}]
+        "options",
+        [
+            {"idle_timeout": 5},
+            {"idle_timeout": 5, "shard": 1},
+            {"idle_timeout": 5, "batch": 5},
+            {"idle_timeout": 0, "shard": len},
+        ],
     )
     def test_who_keeps_nothing_has_no_linger(self, options):
-        with pytest.raises(ValueError, match=r"plain: linger is for how long a worker keeps the object of a BatchComm"):
+        with pytest.raises(
+            ValueError, match=r"plain: idle_timeout is for how long a worker keeps the object of a BatchComm"
+        ):
             queue_command(**options)(plain)
 
     @MEMORY
     def test_linger_is_the_same_for_all_requests(self):
-        declare(options={"linger": 5})
+        declare(options={"idle_timeout": 5})
         for bound in (Written, Written.using(delay=3), Notify.command()):
             with pytest.raises(ValueError, match="give it in the options of such a class"):
-                bound.using(linger=6)
-        assert Written.using(linger=5)
+                bound.using(idle_timeout=6)
+        assert Written.using(idle_timeout=5)
 
     def test_priorities_are_listed_from_the_highest(self):
         with pytest.raises(ValueError, match="the highest first"):
@@ -684,7 +692,7 @@ class TestRegistration:
         ("name", "words"),
         [
             ("queue_name", r"Written.queue_name means nothing: put it into options = \{'queue_name': …\}"),
-            ("linger", r"options = \{'linger'"),
+            ("idle_timeout", r"options = \{'idle_timeout'"),
             ("priority", r"Written.priority: of a BatchCommand, route\(\) says"),
             ("batch", "batch_size, an attribute of its class"),
             ("batchsize", "did you mean 'batch_size'"),
@@ -738,7 +746,7 @@ def declare(abstract=False, **attributes):
 NOON = datetime(2026, 1, 2, 12, tzinfo=UTC)
 REQUESTS = [
     Notice(1, 2),
-    Parcel(
+    PendingCall(
         Decimal("1.50"), Address("Bern", UUID(int=7)), [Address("Ulm", UUID(int=8))], datetime(2026, 1, 2, tzinfo=UTC)
     ),
     Event(name="push", at=NOON, parts=[1, 2]),
@@ -830,4 +838,4 @@ class TestRequests:
         queue.put([bad])
         assert Consumer(periodic=False, threads=1).run(limit=2) == 0
         assert batches() == [[Notice(2)]]
-        assert queue.dead.find(bad.id) is not None
+        assert queue.failed.find(bad.id) is not None

@@ -157,7 +157,7 @@ class TestCalls:
         queue.put([replace(one.entry, attempts=0) if one is not claimed[1] else spoilt for one in claimed])
         drain()
         assert items() == [[0, 2]]
-        assert queue.dead.find(handles[1].id) is not None
+        assert queue.failed.find(handles[1].id) is not None
 
     def test_other_commands_are_never_in_it(self, queue):
         for number in range(3):
@@ -178,7 +178,7 @@ class TestSizes:
     def test_fewer_than_the_least_wait_for_more(self, queue):
         gather(1)
         claimed = queue.claim(1)
-        assert (len(claimed), 0 < claimed.again <= 0.2) == (0, True)
+        assert (len(claimed), 0 < claimed.retry_after <= 0.2) == (0, True)
         with serving(threads=1, limit=3) as consumer:
             gather(2)
             gather(3)
@@ -224,7 +224,7 @@ class TestWhatBecomesOfEach:
         handles = fail_some.enqueue_many([(number,) for number in range(6)])
         drain()
         assert [handle.status for handle in handles] == ["done", "done", "failed", "done", "failed", "done"]
-        assert queue.stats().dead == 2
+        assert queue.stats().failed == 2
 
     def test_an_exception_fails_all_of_them(self, queue):
         fail_all.enqueue_many([(number,) for number in range(3)])

@@ -43,7 +43,7 @@ def test_lanes_and_entries_in_none_alternate():
 def test_of_an_ordered_lane_one_run_is_out():
     board = board_of(a=(Gate(ordered=True, run=2), entries(1, 2, 3)))
     assert left(board) == [[1, 2]]
-    assert board.lanes["a"].out == 2
+    assert board.lanes["a"].in_flight == 2
     assert board.waiting("a") == 1
 
 
@@ -55,7 +55,7 @@ def test_lanes_within_another_share_its_gate():
     inner = Gate(within="all", outer=Gate(most=2))
     board = board_of(a=(inner, entries(1, 2)), b=(inner, entries(3, 4)), all=(Gate(most=2), ()))
     assert left(board) == [[1], [3]]
-    assert {name: lane.out for name, lane in board.lanes.items()} == {"a": 1, "b": 1, "all": 2}
+    assert {name: lane.in_flight for name, lane in board.lanes.items()} == {"a": 1, "b": 1, "all": 2}
 
 
 def test_what_waits_for_a_worker_is_not_throttled():

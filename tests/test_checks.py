@@ -19,7 +19,7 @@ from djqueue import conf
 from djqueue.backends.base import BaseQueue
 from djqueue.checks.catalogue import CATALOGUE
 from djqueue.checks.servers import OWN_LOOPS
-from djqueue.consumer import Crew, Options
+from djqueue.consumer import Options, Supervisor
 from djqueue.decorators import queue_command
 from djqueue.flow.limits import Throttle
 from djqueue.policies.options import OPTIONS
@@ -493,12 +493,12 @@ def test_w005_a_small_pool(monkeypatch, pool, size):
 
 def test_a_consumer_has_as_many_loops_of_its_own_as_the_check_adds():
     from djqueue.consumer import Consumer
-    from djqueue.consumer.maintenance import Warden
+    from djqueue.consumer.maintenance import TimeLimits
 
-    crew = Crew(Consumer(["default"]), None)
-    loops = [*crew.keepers, *crew.feeders, *crew.settlers.loops, *crew.schedulers]
-    own = [loop for loop in loops if not isinstance(loop, Warden)]  # which speaks to no database
-    assert (len(own), len(crew.pool.workers)) == (OWN_LOOPS, Options().threads)
+    supervisor = Supervisor(Consumer(["default"]), None)
+    loops = [*supervisor.keepers, *supervisor.fetchers, *supervisor.settlers.loops, *supervisor.schedulers]
+    own = [loop for loop in loops if not isinstance(loop, TimeLimits)]  # which speaks to no database
+    assert (len(own), len(supervisor.pool.workers)) == (OWN_LOOPS, Options().threads)
 
 
 # ---- servers

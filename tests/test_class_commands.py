@@ -74,7 +74,7 @@ def half_hour():
 
 def labels(queue):
     """The commands that wait, in order."""
-    return [record.entry.label.rpartition(".")[2] for record in queue.peek("ready")]
+    return [record.entry.command.rpartition(".")[2] for record in queue.peek("ready")]
 
 
 @pytest.mark.backends("memory")
@@ -177,7 +177,7 @@ class TestInvoker:
         with pytest.raises(KeyError, match="why"):
             invoker.dequeue()
         assert len(queue) == 0
-        assert queue.dead.find(handle.id).entry.failures == 1
+        assert queue.failed.find(handle.id).entry.failures == 1
 
     def test_messages_come_out_in_order(self, queue):
         for number in range(5):
@@ -203,7 +203,7 @@ class TestInvoker:
         invoker.write("os.system:rm")
         with pytest.raises(InvalidMessage):
             invoker.dequeue()
-        assert len(queue.dead) == 1
+        assert len(queue.failed) == 1
 
 
 class TestPeriodic:

@@ -7,7 +7,7 @@ from contextlib import contextmanager
 import pytest
 
 from djqueue import Consumer, consumer, current_message
-from djqueue.consumer import Crew, supervisor
+from djqueue.consumer import Supervisor, supervisor
 from djqueue.decorators import queue_command
 from djqueue.flow.limits import Throttle
 from djqueue.queues import queues
@@ -73,15 +73,15 @@ class TestHowMany:
         explode()
         work()
         assert Consumer(periodic=False).run(limit=2) == 0
-        assert (ran, len(queue), len(queue.dead)) == ([0], 1, 1)
+        assert (ran, len(queue), len(queue.failed)) == ([0], 1, 1)
 
     @pytest.mark.backends("memory")
     def test_a_limit_is_not_reached_by_asking(self, queue, monkeypatch):
         """While a claim of an empty queue is on its way, the budget is out but nothing has run."""
-        asking, looks, claim, ended = Gate(), Gate(), queue.claim, Crew.ended
+        asking, looks, claim, ended = Gate(), Gate(), queue.claim, Supervisor.ended
         looks.open()
         monkeypatch.setattr(queue, "claim", lambda *args, **how: asking() or claim(*args, **how))
-        monkeypatch.setattr(Crew, "ended", lambda crew: looks() or ended(crew))
+        monkeypatch.setattr(Supervisor, "ended", lambda supervisor: looks() or ended(supervisor))
         with serving(threads=1, limit=1) as consumer:
             asking.await_within(1)
             looks.await_passed(looks.passed + 3)
@@ -152,7 +152,7 @@ class TestHowMany:
             gate.await_within(4)
             gate.open()
             assert consumer.code() == 0
-        assert (len(queue.dead), gate.most) == (8, 4)
+        assert (len(queue.failed), gate.most) == (8, 4)
 
     @pytest.mark.backends("memory")
     def test_async_commands_of_a_thread_share_its_loop(self, queue):

@@ -6,7 +6,7 @@ import time
 import pytest
 
 from djqueue import Consumer, current_message
-from djqueue.consumer import Crew, Options
+from djqueue.consumer import Options, Supervisor
 from djqueue.decorators import crontab, periodic_command, queue_command
 from djqueue.exceptions import InvalidQueueError
 from djqueue.queues import queues
@@ -98,7 +98,7 @@ class TestEmbedded:
         with only(command):
             assert "1 schedules" in Consumer().banner()
             assert "0 schedules" in Consumer(periodic=False).banner()
-            assert Crew(Consumer(periodic=False), None).schedulers == []
+            assert Supervisor(Consumer(periodic=False), None).schedulers == []
 
 
 def minutely():

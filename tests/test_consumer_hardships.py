@@ -43,7 +43,7 @@ def leave():
 class TestHardships:
     def test_dj15_the_work_of_a_dead_worker_is_run_by_another(self, queue):
         handle = work(1)
-        [lease] = queue.claim(1, 0.2, "dead")
+        [lease] = queue.claim(1, 0.2, "failed")
         with serving(threads=1, limit=1) as consumer, heard("completed") as told:
             assert consumer.code() == 0
         assert [(about["id"], about["attempt"]) for _, about in told] == [(handle.id, 2)]

@@ -12,10 +12,10 @@ import weakref
 import pytest
 
 from djqueue.consumer import STUCK, Consumer, loop
-from djqueue.consumer.control import Courier
-from djqueue.consumer.fetcher import Feeder
+from djqueue.consumer.control import ControlChannel
+from djqueue.consumer.fetcher import Fetcher
 from djqueue.consumer.loop import Loop, Starvation, is_for_want
-from djqueue.consumer.maintenance import Heart, Reaper, Warden
+from djqueue.consumer.maintenance import Heartbeat, Reaper, TimeLimits
 from djqueue.consumer.pool import Worker
 from djqueue.consumer.scheduler import Scheduler
 from djqueue.consumer.settler import Settler
@@ -106,7 +106,7 @@ class TestDeaths:
         assert (queue.stats().ready, entry.attempts, entry.lost) == (1, 0, 0)
 
     @MEMORY
-    @pytest.mark.parametrize("kind", [Feeder, Heart, Reaper, Warden, Courier, Settler, Scheduler])
+    @pytest.mark.parametrize("kind", [Fetcher, Heartbeat, Reaper, TimeLimits, ControlChannel, Settler, Scheduler])
     def test_any_thread_that_ends_is_noticed(self, queue, monkeypatch, caplog, kind):
         monkeypatch.setattr(kind, "duty", die, raising=False)
         with serving(threads=2, periodic=True) as consumer:
@@ -128,13 +128,13 @@ class TestDeaths:
     def test_the_lease_of_what_a_worker_died_with_is_not_extended(self, queue):
         bench = Bench(queue)
         work.enqueue_many([(number,) for number in range(2)])
-        bench.feeder.tick()
+        bench.fetcher.tick()
         dead, alive = bench.begin(), bench.begin()
         dead.worker, alive.worker = threading.Thread(), threading.current_thread()
         for held in (dead, alive):
             held.touched -= 30
         before = dead.touched
-        Heart([queue], bench.holdings, lambda queue: 60.0).tick()
+        Heartbeat([queue], bench.in_flight, lambda queue: 60.0).tick()
         assert dead.touched == before
         assert alive.touched > before
 
@@ -190,7 +190,7 @@ class TestStarvation:
         with serving() as consumer:
             assert consumer.code() == STUCK
         [text] = told(caplog)
-        assert "djqueue-feeder-default starves" in text
+        assert "djqueue-fetcher-default starves" in text
 
     @MEMORY
     def test_a_settler_that_starves_for_a_second_does_too(self, queue, monkeypatch, caplog):
@@ -373,7 +373,7 @@ def test_what_a_failed_command_held_goes_with_it(queue, no_collection, command, 
     try:
         command(how)
         with serving(threads=1) as consumer:
-            eventually(lambda: len(queue.dead) == 1)
+            eventually(lambda: len(queue.failed) == 1)
             eventually(lambda: held and not [one for one in held if one() is not None], 5)
             consumer.stop()
             assert consumer.code() == 0
@@ -385,11 +385,11 @@ def test_what_a_failed_command_held_goes_with_it(queue, no_collection, command, 
 def test_the_lines_of_a_traceback_stay(queue):
     fail_holding("from_another")
     with serving(threads=1) as consumer:
-        record = eventually(lambda: queue.dead.peek("ready"))[0]
+        record = eventually(lambda: queue.failed.peek("ready"))[0]
         consumer.stop()
         consumer.code()
     for words in ("in plainly", "in from_another", "in fail_holding", "because of it", "boom"):
-        assert words in record.entry.note
+        assert words in record.entry.errors
 
 
 # ---- logs

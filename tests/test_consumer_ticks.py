@@ -9,10 +9,10 @@ import pytest
 from djqueue import signals
 from djqueue.backends.base import Entry, Reaped
 from djqueue.consumer import Consumer, maintenance, settler
-from djqueue.consumer.control import Courier, HeldControl
-from djqueue.consumer.in_flight import Holdings
+from djqueue.consumer.control import ConsumerControl, ControlChannel
+from djqueue.consumer.in_flight import InFlight
 from djqueue.consumer.loop import Loop
-from djqueue.consumer.maintenance import Heart, Reaper
+from djqueue.consumer.maintenance import Heartbeat, Reaper
 from djqueue.decorators import queue_command
 from djqueue.policies.outcomes import Outcome, Verdict
 from djqueue.queues import queues
@@ -141,10 +141,10 @@ class TestBounds:
 
     def fill(self, queue, number):
         assert all(queue.put([Entry(b"", f"{place:02}") for place in range(number)]))
-        queue.bury(queue.claim(number))
+        queue.fail(queue.claim(number))
 
     def ids(self, queue):
-        return [int(record.entry.id) for record in queue.dead.peek("ready", 100)]
+        return [int(record.entry.id) for record in queue.failed.peek("ready", 100)]
 
     def test_what_died_first_leaves_a_full_error_queue(self, queue, settings, caplog, dropped):
         settings.QUEUE_MAX_ERRORS = 4
@@ -156,19 +156,19 @@ class TestBounds:
         assert (record.levelname, record.queue) == ("WARNING", "default")
         assert record.getMessage().startswith("default: 3 entries left the error queue")
         Reaper([queue], a_minute).tick()
-        assert (len(queue.dead), len(dropped)) == (4, 1)
+        assert (len(queue.failed), len(dropped)) == (4, 1)
 
     def test_what_died_long_ago_leaves_too(self, queue, settings, dropped):
         settings.QUEUE_MAX_ERROR_AGE = timedelta(seconds=1)
         self.fill(queue, 2)
-        eventually(lambda: Reaper([queue], a_minute).tick() and not len(queue.dead))
+        eventually(lambda: Reaper([queue], a_minute).tick() and not len(queue.failed))
         assert sum(count for _, _, count in dropped) == 2
         assert len(queue) == 0
 
     def test_without_bounds_nothing_leaves(self, queue, dropped):
         self.fill(queue, 7)
         Reaper([queue], a_minute).tick()
-        assert (len(queue.dead), dropped) == (7, [])
+        assert (len(queue.failed), dropped) == (7, [])
 
     def test_more_than_a_batch_is_told_as_one(self, queue, settings, monkeypatch, dropped):
         monkeypatch.setattr(maintenance, "PRUNE_BATCH", 3)
@@ -182,7 +182,7 @@ class TestBounds:
         monkeypatch.setattr(maintenance, "PRUNE_BATCH", 3)
         settings.QUEUE_MAX_ERRORS = 1
         answers = iter([3, 3])
-        monkeypatch.setattr(queue.dead, "trim", lambda *bounds: next(answers, None) or _away())
+        monkeypatch.setattr(queue.failed, "trim", lambda *bounds: next(answers, None) or _away())
         with pytest.raises(ConnectionError):
             Reaper([queue], a_minute).tick()
         assert dropped == [("default", "default", 6)]
@@ -194,50 +194,50 @@ class TestBounds:
         self.fill(queue, 2)
         with pytest.raises(ValueError, match=name):
             Reaper([queue], a_minute).tick()
-        assert len(queue.dead) == 2
+        assert len(queue.failed) == 2
 
     @pytest.mark.backends("memory")
     def test_a_queue_without_an_error_queue_has_no_bounds(self, queue, settings, dropped):
         settings.QUEUE_MAX_ERRORS = 1
-        assert queue.dead.dead is None
-        assert Reaper([queue.dead], a_minute).tick() > 0
+        assert queue.failed.failed is None
+        assert Reaper([queue.failed], a_minute).tick() > 0
 
 
 @pytest.mark.backends("memory", "sqlite", "redis")
 def knowing(command):
-    """A courier in a process that has seen a command done."""
-    courier = Courier([queues["default"]], Holdings())
-    courier.seen_through.add(command.name)
-    return courier
+    """A control_channel in a process that has seen a command done."""
+    control_channel = ControlChannel([queues["default"]], InFlight())
+    control_channel.seen_through.add(command.name)
+    return control_channel
 
 
 class TestHeart:
     def bench(self, queue, lease):
         bench = Bench(queue)
-        bench.heart = Heart([queue], bench.holdings, lambda queue: lease)
+        bench.heart = Heartbeat([queue], bench.in_flight, lambda queue: lease)
         return bench
 
     def test_it_extends_what_was_held_for_a_quarter_of_its_lease(self, queue, monkeypatch):
         work.enqueue_many([(number,) for number in range(3)])
         bench, touched = self.bench(queue, 60), []
-        bench.feeder.tick()
+        bench.fetcher.tick()
         touch = queue.touch
         monkeypatch.setattr(queue, "touch", lambda some, lease: touched.append(len(some)) or touch(some, lease))
         assert 0 < bench.heart.tick() <= 15
         assert touched == []
-        for held in bench.holdings:
+        for held in bench.in_flight:
             held.touched -= 16
         bench.heart.tick()
         bench.heart.tick()
         assert touched == [3]
-        for held in bench.holdings:
+        for held in bench.in_flight:
             assert held.lease.until == pytest.approx(queue.find(held.lease.entry.id).at, abs=0.001)
 
     def test_df22_a_command_with_a_shorter_lease_makes_it_beat_faster(self, queue):
         work()
         bench = self.bench(queue, 60)
-        bench.feeder.tick()
-        [held] = bench.holdings
+        bench.fetcher.tick()
+        [held] = bench.in_flight
         assert bench.heart.tick() > 1
         held.policy = work.policy.using(lease=1)
         held.touched -= 0.3
@@ -249,10 +249,10 @@ class TestHeart:
         """When their worker dies they come back together."""
         in_order.enqueue_many([(number,) for number in range(3)])
         bench, woken = self.bench(queue, 60), []
-        bench.feeder.tick()
+        bench.fetcher.tick()
         [first, *rest] = bench.pool.next()
         assert len(rest) == 2
-        HeldControl(first, knowing(in_order), lambda: woken.append(1)).begin(in_order.policy)
+        ConsumerControl(first, knowing(in_order), lambda: woken.append(1)).begin(in_order.policy)
         bench.heart.tick()
         assert woken == [1]
         for held in [first, *rest]:
@@ -262,17 +262,17 @@ class TestHeart:
     def test_it_is_not_woken_for_what_is_held_for_long_enough(self, queue):
         work()
         bench, woken = self.bench(queue, 60), []
-        bench.feeder.tick()
-        [held] = bench.holdings
+        bench.fetcher.tick()
+        [held] = bench.in_flight
         for policy in (work.policy, work.policy.using(lease=300)):
-            HeldControl(held, knowing(work), lambda: woken.append(1)).begin(policy)
+            ConsumerControl(held, knowing(work), lambda: woken.append(1)).begin(policy)
         assert woken == []
 
     def test_it_says_when_a_lease_is_lost(self, queue, caplog):
         handle = work()
         bench = self.bench(queue, 60)
-        bench.feeder.tick()
-        [held] = bench.holdings
+        bench.fetcher.tick()
+        [held] = bench.in_flight
         queue.complete([held.lease])
         held.touched -= 16
         bench.heart.tick()
@@ -283,7 +283,7 @@ class TestHeart:
         work.enqueue_many([(1,), (2,)])
         bench, now, touch = self.bench(queue, 60), [clock()], queue.touch
         monkeypatch.setattr(maintenance, "clock", lambda: now[0])
-        bench.feeder.tick()
+        bench.fetcher.tick()
         for waited, is_ours in ((0, True), (61, False)):
             held = bench.begin()
             queue.complete([held.lease])
@@ -291,7 +291,7 @@ class TestHeart:
             monkeypatch.setattr(queue, "touch", lambda *args, by=waited: now.append(now.pop() + by) or touch(*args))
             bench.heart.tick()
             assert (held.settled, held.lost) == (is_ours, not is_ours)
-            bench.holdings.drop([held])
+            bench.in_flight.drop([held])
 
 
 @pytest.mark.backends("memory")
@@ -302,7 +302,7 @@ class TestSettler:
         work()
         bench, now, complete = Bench(queue), [clock()], queue.complete
         monkeypatch.setattr(settler, "clock", lambda: now[0])
-        bench.feeder.tick()
+        bench.fetcher.tick()
 
         def lost(*args):
             complete(*args)
@@ -324,15 +324,15 @@ class TestSettler:
     def test_what_could_not_be_settled_is_tried_again(self, queue, monkeypatch):
         work()
         bench = Bench(queue)
-        bench.feeder.tick()
+        bench.fetcher.tick()
         with monkeypatch.context() as patch:
             patch.setattr(queue, "complete", _away)
             bench.end(bench.begin())
             assert bench.settler.guarded_tick() > 0
             assert bench.settler.guarded_tick() > 0  # not at once, however often it is woken
-        assert (len(bench.settler), len(bench.holdings)) == (1, 1)
+        assert (len(bench.settler), len(bench.in_flight)) == (1, 1)
         eventually(lambda: bench.settler.guarded_tick() and not len(bench.settler))
-        assert (len(bench.settler), len(bench.holdings), queue.stats().done) == (0, 0, 1)
+        assert (len(bench.settler), len(bench.in_flight), queue.stats().done) == (0, 0, 1)
 
     def test_a_store_that_is_away_does_not_hold_up_another(self, backend, settings, monkeypatch):
         settings.QUEUES = backend.queues("default", "other")
@@ -340,7 +340,7 @@ class TestSettler:
             work.using(queue_name=alias).enqueue()
         bench = Bench(queues["default"], queues["other"])
         for _ in range(2):
-            bench.feeder.tick()
+            bench.fetcher.tick()
             bench.end(bench.begin())
         monkeypatch.setattr(queues["default"], "complete", _away)
         bench.settler.guarded_tick()
@@ -350,9 +350,9 @@ class TestSettler:
     def test_the_first_verdict_counts(self, queue):
         work()
         bench = Bench(queue)
-        bench.feeder.tick()
+        bench.fetcher.tick()
         held = bench.begin()
-        bench.settler.add(held, Verdict(Outcome.HANDED_BACK))
+        bench.settler.add(held, Verdict(Outcome.INTERRUPTED))
         bench.settler.add(held, Verdict(Outcome.DONE))
         assert len(bench.settler) == 1
         bench.settle()

@@ -19,7 +19,7 @@ from djqueue.backends.database import checks, session
 from djqueue.backends.database.queue import DatabaseQueue
 from djqueue.backends.database.rows import BATCH_BYTES, Token, arrival_of, batches, rounds
 from djqueue.backends.entries import DELAYED, READY
-from djqueue.backends.guards import Mark
+from djqueue.backends.guards import DedupMark
 from djqueue.backends.memory.queue import MemoryStore
 from djqueue.exceptions import InvalidQueueError, NotSupported
 from djqueue.flow.gates import Gate
@@ -89,9 +89,9 @@ def test_every_verb_works_inside_a_transaction_and_leaves_it_to_its_owner(queue)
         leases = claim(queue, 5)
         assert len(queue.touch(leases, 30)) == 5
         assert len(queue.release(leases[:2])) == 2
-        assert len(queue.bury(leases[2:3])) == 1
+        assert len(queue.fail(leases[2:3])) == 1
         assert len(queue.complete(leases[3:])) == 2
-        assert queue.revive([leases[2].entry.id]) == 1
+        assert queue.requeue([leases[2].entry.id]) == 1
         assert queue.reap().count == 0
         assert [len(queue.peek(state)) for state in ("ready", "delayed", "leased")] == [3, 1, 0]
         assert queue.store.add("key", b"1", 60)
@@ -193,7 +193,7 @@ def test_nobody_waits_for_a_transaction_that_has_put(queue, count, monkeypatch):
     def verbs():
         with connections[queue.database].cursor() as cursor:
             cursor.execute(f"SET {waiting}")
-        for number, verb in enumerate((queue.complete, queue.release, queue.bury, queue.touch, queue.begin)):
+        for number, verb in enumerate((queue.complete, queue.release, queue.fail, queue.touch, queue.begin)):
             laned = [entry(lane=f"{number}/{lane}", gate=gate) for lane in range(count)]
             queue.put([*laned, *(entry() for _ in range(count)), entry(delay=0.001)])
             leases = claim(queue, 2 * count)
@@ -201,10 +201,10 @@ def test_nobody_waits_for_a_transaction_that_has_put(queue, count, monkeypatch):
         queue.touch(leases, 0.001)
         eventually(lambda: queue.reap().count)
         queue.sweep()
-        dead = [record.entry.id for record in queue.dead.peek(READY)]
-        assert queue.revive(dead[:1]) == queue.reprioritise(dead[:1], 3) == 1
-        assert queue.dead.remove(dead) == len(dead) - 1
-        queue.dead.trim(most=0)
+        dead = [record.entry.id for record in queue.failed.peek(READY)]
+        assert queue.requeue(dead[:1]) == queue.reprioritise(dead[:1], 3) == 1
+        assert queue.failed.remove(dead) == len(dead) - 1
+        queue.failed.trim(most=0)
         return len(queue.lanes()) > 0
 
     with transaction.atomic(queue.database):
@@ -249,7 +249,7 @@ def test_df16_nor_a_postponement(queue):
         assert put_one(queue, Debounce("key", 90, extend=True)) is False
         assert queue.find(was.entry.id).at > was.at
     assert queue.find(was.entry.id) == was
-    assert Mark.read(queue.store.get("key")).at == round(was.at * 1e6)
+    assert DedupMark.read(queue.store.get("key")).at == round(was.at * 1e6)
 
 
 WAITING = {
@@ -284,7 +284,7 @@ def test_df15_of_two_transactions_with_one_key_the_second_waits_for_the_first(qu
             eventually(lambda: somebody_waits_for_us(queue))
             assert not told.done()
         assert told.result(PATIENCE) is True
-    assert [record.entry.data for record in queue.peek(DELAYED)] == [b"second"]
+    assert [record.entry.body for record in queue.peek(DELAYED)] == [b"second"]
 
 
 @pytest.mark.backends("sqlite")
@@ -314,9 +314,9 @@ def test_an_idle_claim_does_not_wait_for_a_writer(queue):
 # ---- statements
 
 STATEMENTS = {
-    "sqlite": {"put": 1, "claim": 2, "idle": 1, "complete": 2, "touch": 1, "release": 1, "bury": 1, "reap": 1},
-    "postgres": {"put": 1, "claim": 1, "idle": 1, "complete": 1, "touch": 1, "release": 1, "bury": 1, "reap": 1},
-    "mariadb": {"put": 2, "claim": 2, "idle": 1, "complete": 1, "touch": 1, "release": 1, "bury": 1, "reap": 1},
+    "sqlite": {"put": 1, "claim": 2, "idle": 1, "complete": 2, "touch": 1, "release": 1, "fail": 1, "reap": 1},
+    "postgres": {"put": 1, "claim": 1, "idle": 1, "complete": 1, "touch": 1, "release": 1, "fail": 1, "reap": 1},
+    "mariadb": {"put": 2, "claim": 2, "idle": 1, "complete": 1, "touch": 1, "release": 1, "fail": 1, "reap": 1},
 }
 
 
@@ -344,7 +344,7 @@ def verbs(queue):
         "touch": lambda: queue.touch(leases),
         "reap": lambda: queue.reap(),
         "release": lambda: queue.release(leases[:30]),
-        "bury": lambda: queue.bury(leases[30:60]),
+        "fail": lambda: queue.fail(leases[30:60]),
         "complete": lambda: queue.complete(leases[60:]),
     }
 
@@ -357,7 +357,7 @@ def test_to22_a_hundred_entries_are_one_statement_of_each_verb(backend, queue):
             call()
         counts[verb] = len(found)
     assert counts == STATEMENTS[backend.id]
-    assert (len(queue), len(queue.dead), queue.stats().done) == (30, 30, 40)
+    assert (len(queue), len(queue.failed), queue.stats().done) == (30, 30, 40)
 
 
 def test_a_single_put_is_one_statement(queue):
@@ -407,9 +407,9 @@ def test_several_facts_are_one_statement(queue):
 
 def test_trimming_nothing_is_a_read_for_each_bound(queue):
     put(queue, *"abc")
-    queue.bury(claim(queue, 3))
+    queue.fail(claim(queue, 3))
     with statements(queue) as found:
-        assert queue.dead.trim(most=3, age=60) == 0
+        assert queue.failed.trim(most=3, age=60) == 0
     assert [sql.split()[0] for sql in found] == ["SELECT", "SELECT"]
 
 
@@ -426,7 +426,7 @@ def crowd(queue):
         while len(other.claim(100)) == 100:
             pass
     other.put([entry(lane=f"lane {number}", gate=Gate(ordered=True).written()) for number in range(2000)])
-    facts = [QueueFact(k=f"{queue.name}:{number}", value=b"", until=2**60) for number in range(3000)]
+    facts = [QueueFact(name=f"{queue.name}:{number}", value=b"", until=2**60) for number in range(3000)]
     QueueFact.objects.using(queue.database).bulk_create(facts, 500)
     tables = " TABLE djqueue_message, djqueue_fact, djqueue_lane, djqueue_ticket" if queue.database == "mariadb" else ""
     with connections[queue.database].cursor() as cursor:
@@ -471,12 +471,12 @@ def test_to12_no_statement_reads_a_table_from_end_to_end(backend, queue):
         "touch one": lambda: queue.touch(leases[:1]),
         "touch": lambda: queue.touch(leases),
         "release one": lambda: queue.release(leases[:1]),
-        "bury one": lambda: queue.bury(leases[1:2]),
+        "fail one": lambda: queue.fail(leases[1:2]),
         "complete one": lambda: queue.complete(leases[2:]),
         "find": lambda: queue.find("none"),
         "peek": lambda: queue.peek("ready", 10, after=queue.peek("delayed", 10)[-1].cursor),
         "remove": lambda: queue.remove([leases[0].entry.id]),
-        "revive": lambda: queue.revive([leases[1].entry.id]),
+        "requeue": lambda: queue.requeue([leases[1].entry.id]),
         "fact": lambda: (queue.store.get("key"), queue.store.keep("key", b"1", 9), queue.store.drop("key")),
         "prune": lambda: queue.store.prune(),
         "debounced": lambda: queue.put([entry(), entry()], [Debounce("a", 60), Debounce("b", 60)]),
@@ -599,8 +599,8 @@ def test_dj21_names_and_ids_are_compared_byte_by_byte(backend):
     for text in texts:
         queue = DatabaseQueue(f"{backend.tag}{text}", backend.alias)
         assert [lease.entry.id for lease in queue.claim(99)] == texts
-        queue.store.put("k", text.encode())
-    assert [DatabaseQueue(f"{backend.tag}{text}", backend.alias).store.get("k") for text in texts] == [
+        queue.store.put("name", text.encode())
+    assert [DatabaseQueue(f"{backend.tag}{text}", backend.alias).store.get("name") for text in texts] == [
         text.encode() for text in texts
     ]
 
@@ -632,26 +632,26 @@ def test_bodies_that_are_too_large_together_go_in_several_statements(queue):
 def test_notes_that_are_too_large_together_go_in_several_statements(queue):
     """MariaDB takes 16 MiB, in which quotes count twice."""
     note = json.dumps(['say "no"\n' * 2000])
-    queue.put([entry(note=note) for _ in range(1000)])
-    leases = [with_counts(lease, note=note) for lease in claim(queue, 1000)]
+    queue.put([entry(errors=note) for _ in range(1000)])
+    leases = [with_counts(lease, errors=note) for lease in claim(queue, 1000)]
     assert len(queue.release(leases[:500])) == 500
-    assert len(queue.bury(leases[500:])) == 500
-    assert queue.peek("ready", 1)[0].entry.note == queue.dead.peek("ready", 1)[0].entry.note == note
+    assert len(queue.fail(leases[500:])) == 500
+    assert queue.peek("ready", 1)[0].entry.errors == queue.failed.peek("ready", 1)[0].entry.errors == note
 
 
 @pytest.mark.backends("sqlite")
 def test_batches_count_notes_and_never_leave_one_out(queue):
     sizes = [1, BATCH_BYTES, 10, BATCH_BYTES + 1, 5]
-    arrivals = [arrival_of(entry(note="x" * size)) for size in sizes]
+    arrivals = [arrival_of(entry(errors="x" * size)) for size in sizes]
     assert [[len(one.row[7]) for one in batch] for batch in batches(arrivals)] == [[size] for size in sizes]
-    leases = [Lease(entry(note="x" * size), Token(seq, 1, "id")) for seq, size in enumerate(sizes)]
+    leases = [Lease(entry(errors="x" * size), Token(seq, 1, "id")) for seq, size in enumerate(sizes)]
     assert [list(batch) for batch in rounds(leases)] == [[0, 2, 4], [1], [3]]
 
 
 def test_entries_due_at_one_moment_come_in_the_order_of_their_arrival(queue):
     """Whatever their ids, in whose order some databases insert them."""
     due = queue.now() - 5
-    ids = ["m", "z", "a", "k"]
+    ids = ["m", "z", "a", "name"]
     queue.put([entry(id, id=id, run_at=due) for id in ids])
     put(queue, "last", run_at=due)
     assert names(claim(queue, 5)) == [*ids, "last"]
@@ -666,12 +666,12 @@ def test_an_entry_that_was_due_on_arrival_has_no_moment_of_its_own(queue):
 def test_a_buried_entry_replaces_an_older_one_of_its_id(queue):
     first = entry("first")
     queue.put([first])
-    queue.bury(claim(queue))
+    queue.fail(claim(queue))
     queue.put([entry("second", id=first.id)])
     leases = [with_counts(lease, failures=7) for lease in claim(queue)]
-    assert len(queue.bury(leases)) == 1
-    (record,) = queue.dead.peek("ready")
-    assert (record.entry.data, record.entry.failures, len(queue.dead)) == (b"second", 7, 1)
+    assert len(queue.fail(leases)) == 1
+    (record,) = queue.failed.peek("ready")
+    assert (record.entry.body, record.entry.failures, len(queue.failed)) == (b"second", 7, 1)
 
 
 def test_the_same_inside_a_transaction(queue):
@@ -682,23 +682,23 @@ def test_the_same_inside_a_transaction(queue):
 def test_those_that_are_buried_together_stand_in_the_order_of_the_call(queue):
     put(queue, *"abcde")
     a, b, c, d, e = claim(queue, 5)
-    queue.bury([c, e, a])
-    queue.bury([d, b])
-    assert names(claim(queue.dead, 5)) == list("ceadb")
+    queue.fail([c, e, a])
+    queue.fail([d, b])
+    assert names(claim(queue.failed, 5)) == list("ceadb")
 
 
 def test_what_died_before_the_error_queue_was_in_order_is_trimmed_too(queue):
     """Then it stood at its priority and at its old place, before all that died since."""
     queue.put([entry("old", priority=number % 4) for number in range(8)])
-    queue.bury(claim(queue, 8))
-    rows = QueueMessage.objects.using(queue.database).filter(queue=queue.dead.name)
-    rows.update(ord=F("nprio"), moment=F("moment") - 3_600_000_000)
+    queue.fail(claim(queue, 8))
+    rows = QueueMessage.objects.using(queue.database).filter(queue=queue.failed.name)
+    rows.update(sort_key=F("neg_priority"), sort_at=F("sort_at") - 3_600_000_000)
     put(queue, "new")
-    queue.bury(claim(queue))
-    assert queue.dead.trim(age=7200) == 0
-    assert queue.dead.trim(most=6) == 3
-    assert [queue.dead.trim(age=1800) for _ in range(4)] == [1, 2, 2, 0], "a priority at a time"
-    assert names(claim(queue.dead)) == ["new"]
+    queue.fail(claim(queue))
+    assert queue.failed.trim(age=7200) == 0
+    assert queue.failed.trim(most=6) == 3
+    assert [queue.failed.trim(age=1800) for _ in range(4)] == [1, 2, 2, 0], "a priority at a time"
+    assert names(claim(queue.failed)) == ["new"]
 
 
 def test_df17_moments_are_exact_to_the_microsecond(queue):
@@ -706,8 +706,8 @@ def test_df17_moments_are_exact_to_the_microsecond(queue):
     rows = QueueMessage.objects.using(queue.database)
     for accepted in (True, False):
         assert put_one(queue, guard) is accepted
-        mark, row = Mark.read(queue.store.get("key")), rows.get()
-        assert (row.place, row.moment) == (mark.at, mark.at)
+        mark, row = DedupMark.read(queue.store.get("key")), rows.get()
+        assert (row.due_since, row.sort_at) == (mark.at, mark.at)
         if accepted:
             assert mark.at - mark.first == 1_000_001
 
@@ -715,10 +715,10 @@ def test_df17_moments_are_exact_to_the_microsecond(queue):
 def test_an_entry_is_not_revived_over_one_of_its_id(queue):
     first = entry("first")
     queue.put([first])
-    queue.bury(claim(queue))
+    queue.fail(claim(queue))
     queue.put([entry("second", id=first.id)])
-    assert queue.revive([first.id]) == 0
-    assert (len(queue), len(queue.dead)) == (1, 1)
+    assert queue.requeue([first.id]) == 0
+    assert (len(queue), len(queue.failed)) == (1, 1)
 
 
 def test_peek_refuses_a_state_that_is_none(queue):
@@ -733,11 +733,11 @@ def test_the_mark_of_a_guard_is_a_fact_of_the_queue(queue):
     one = entry()
     queue.put([one], [Guard("tick:digest:1", 60)])
     assert queue.store.get("tick:digest:1") == one.id.encode()
-    assert queue.dead.store.get("tick:digest:1") == one.id.encode()
+    assert queue.failed.store.get("tick:digest:1") == one.id.encode()
 
 
 def test_keys_of_any_length_are_told_apart(queue):
-    keys = ["k" * 300, "k" * 301, "K" * 300, "nul\0", "nul"]
+    keys = ["name" * 300, "name" * 301, "K" * 300, "nul\0", "nul"]
     for key in keys:
         queue.store.put(key, key.encode())
     assert [queue.store.get(key) for key in keys] == [key.encode() for key in keys]
@@ -801,7 +801,7 @@ def test_to20_the_time_zone_of_the_session_does_not_matter(queue, zone):
     put(queue, "later", delay=3600)
     (lease,) = claim(queue)
     assert abs(lease.entry.created - time.time()) < 5
-    assert 3590 < queue.claim(1).again <= 3600
+    assert 3590 < queue.claim(1).retry_after <= 3600
 
 
 def test_the_clock_moves_inside_a_transaction(queue):
@@ -924,7 +924,7 @@ def test_describe_tells_where_and_no_password(queue, monkeypatch):
 
 
 def test_queues_of_one_database_are_one_feed(backend, queue):
-    assert queue.feed == make(backend, "other").feed == ("database", backend.alias)
+    assert queue.connection_key == make(backend, "other").connection_key == ("database", backend.alias)
     assert (queue.cannot, queue.on_commit) == (frozenset(), None)
 
 
@@ -939,7 +939,7 @@ def test_an_unknown_connection_is_refused_by_name(backend):
         DatabaseQueue("mail", "nowhere")
     with pytest.raises(InvalidQueueError, match="NAME .* is too long: it may have 95 characters"):
         DatabaseQueue("x" * 96)
-    assert DatabaseQueue("x" * 95, None).dead.database == "default"
+    assert DatabaseQueue("x" * 95, None).failed.database == "default"
 
 
 @pytest.mark.backends("sqlite")
@@ -957,7 +957,7 @@ def test_a_database_of_another_kind_is_refused_at_the_first_verb(queue, monkeypa
 @pytest.mark.backends("sqlite")
 def test_migrations_are_complete(backend, capsys):
     call_command("makemigrations", "djqueue", check=True, dry_run=True)
-    assert "No changes" in capsys.readouterr().out
+    assert "No changes" in capsys.readouterr().in_flight
 
 
 def test_tables_and_their_indexes(queue):
@@ -966,7 +966,7 @@ def test_tables_and_their_indexes(queue):
         hot = connection.introspection.get_constraints(cursor, "djqueue_message")
         facts = connection.introspection.get_constraints(cursor, "djqueue_fact")
     hot_index, unique = hot["djqueue_message_hot"], hot["djqueue_message_id"]
-    assert hot_index["columns"] == ["state", "queue", "ord", "moment", "seq"]
+    assert hot_index["columns"] == ["state", "queue", "sort_key", "sort_at", "seq"]
     assert (unique["columns"], unique["unique"]) == (["id", "queue"], True)
     assert len([one for one in hot.values() if one["index"] or one["unique"]]) == 3 - (connection.vendor == "sqlite")
     assert facts["djqueue_fact_until"]["columns"] == ["until"]

@@ -50,7 +50,7 @@ def test_who_is_refused_asks_for_the_budget_and_nothing_else(queue):
     assert names(queue.claim_within(budget)) == ["1"]
     for _ in range(2):
         with statements(queue) as log:
-            assert queue.claim_within(budget).why == "limited"
+            assert queue.claim_within(budget).reason == "limited"
         assert len(log) == 1
         assert "djqueue_message" not in log[0]["sql"]
 
@@ -128,10 +128,10 @@ class TestAtOnce:
         filled(queue, 8, budget)
         with statements(queue) as log:
             claimed = queue.claim_within(budget, 2)
-        assert (names(claimed), claimed.again, len(log)) == (["1", "2"], 0, 2)
+        assert (names(claimed), claimed.retry_after, len(log)) == (["1", "2"], 0, 2)
         with statements(queue) as log:
             claimed = queue.claim_within(budget, 9)
-        assert (names(claimed), claimed.why, len(log)) == (["3", "4", "5"], "limited", 2)
+        assert (names(claimed), claimed.reason, len(log)) == (["3", "4", "5"], "limited", 2)
         assert {lease.claimed for lease in claimed} == {claimed[0].claimed}
         assert len(queue.complete(claimed)) == 3
 
@@ -139,7 +139,7 @@ class TestAtOnce:
         budget = a_budget(queue, 9)
         filled(queue, 4, budget)
         claimed = queue.claim_within(budget, 5)
-        assert (names(claimed), claimed.again) == (["1", "2", "3"], 0)
+        assert (names(claimed), claimed.retry_after) == (["1", "2", "3"], 0)
         assert queue.claim_within(budget) == []
         queue.put([entry(str(number)) for number in range(4, 12)])
         assert len(queue.claim_within(budget, 9)) == 5
@@ -152,14 +152,14 @@ class TestAtOnce:
             taken += names(queue.claim_within(budget, 5))
         assert sorted(taken) == ["1", "2"]
         assert tried == [2, 1, 1]
-        assert queue.claim_within(budget, 5).why == "limited"
+        assert queue.claim_within(budget, 5).reason == "limited"
 
     def test_who_is_overtaken_and_finds_the_window_full_is_told_so(self, queue, monkeypatch):
         budget, other = a_budget(queue, 2), again(queue)
         filled(queue, 9, budget)
         with meanwhile(monkeypatch, lambda: other.claim_within(budget)):
             claimed = queue.claim_within(budget)
-        assert (claimed, claimed.why) == ([], "limited")
+        assert (claimed, claimed.reason) == ([], "limited")
 
     def test_what_somebody_else_has_is_passed_over_and_not_paid_for(self, queue):
         budget = a_budget(queue, 4)
@@ -169,7 +169,7 @@ class TestAtOnce:
             assert set(names(claimed)) <= {"3", "4"}
         rest = eventually(lambda: queue.claim_within(budget, 9))
         assert len(claimed) + len(rest) == 3
-        assert queue.claim_within(budget).why == "limited"
+        assert queue.claim_within(budget).reason == "limited"
 
     def test_what_falls_due_keeps_its_rank(self, queue):
         budget = a_budget(queue, 9)
@@ -213,7 +213,7 @@ class TestLate:
         def hold():
             with transaction.atomic(queue.database):
                 facts = QueueFact.objects.using(queue.database).select_for_update()
-                assert len(facts.filter(k__endswith=queue.own_budget)) == 1
+                assert len(facts.filter(name__endswith=queue.own_budget)) == 1
                 has_it.set()
                 until_now_is(queue, queue.now() + 0.1)
                 let_go.append(queue.now())

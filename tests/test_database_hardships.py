@@ -18,12 +18,12 @@ from djqueue.backends.database import session, sqlite_file
 from djqueue.backends.database import work as work_module
 from djqueue.backends.database.queue import REPLAYED, DatabaseQueue
 from djqueue.backends.entries import LEASED, READY, Entry, log_extra, untried
-from djqueue.consumer.in_flight import Holdings
+from djqueue.consumer.in_flight import InFlight
 from djqueue.consumer.settler import Settler
 from djqueue.flow.gates import UNREADABLE, Gate
 from djqueue.flow.windows import Window
 from djqueue.messages.envelope import new_id
-from djqueue.messages.failures import notes
+from djqueue.messages.failures import errors_of
 from djqueue.models import QueueFact, QueueLane, QueueMessage
 from djqueue.policies.outcomes import Outcome, Verdict
 from djqueue.queues import queues
@@ -79,7 +79,7 @@ def changed(lease, **fields):
 
 
 def starts(leases):
-    return [(lease.entry.data.decode(), lease.entry.attempts, lease.entry.lost) for lease in leases]
+    return [(lease.entry.body.decode(), lease.entry.attempts, lease.entry.lost) for lease in leases]
 
 
 def lose_a_claim(queue, *verbs, **asked):
@@ -105,9 +105,9 @@ def test_nor_does_one_of_a_lane_which_lets_go(queue):
 
 def test_nor_one_of_the_error_queue(queue):
     put(queue, "a")
-    queue.bury(claim(queue))
-    lose_a_claim(queue.dead, "claim")
-    assert starts(queue.dead.claim(5)) == [("a", 2, 0)]
+    queue.fail(claim(queue))
+    lose_a_claim(queue.failed, "claim")
+    assert starts(queue.failed.claim(5)) == [("a", 2, 0)]
 
 
 def test_nor_one_by_a_budget(queue):
@@ -173,9 +173,9 @@ def test_what_others_hold_is_not_given_back(queue):
 def settled_with_results(queue, count, outcome):
     """Hand so many to a settler, each with a result; how many results are kept."""
     put(queue, *map(str, range(count)))
-    leases, holdings = queue.claim(count), Holdings()
-    settler = Settler("default", holdings)
-    for held in holdings.take(queue, leases, clock()):
+    leases, in_flight = queue.claim(count), InFlight()
+    settler = Settler("default", in_flight)
+    for held in in_flight.take(queue, leases, clock()):
         settler.add(held, Verdict(outcome, "reason", packed=b"result", keep=600))
     eventually(lambda: settler.tick() and not len(settler))
     return sum(queue.store.get(f"result:{lease.entry.id}") is not None for lease in leases)
@@ -200,7 +200,7 @@ def told():
 
 
 @pytest.mark.parametrize(
-    ("outcome", "signal"), [(Outcome.DONE, signals.completed), (Outcome.DEAD, signals.failed)], ids=["done", "failed"]
+    ("outcome", "signal"), [(Outcome.DONE, signals.completed), (Outcome.FAILED, signals.failed)], ids=["done", "failed"]
 )
 def test_results_are_kept_though_the_answers_of_those_who_settle_are_lost(queue, outcome, signal, told):
     heard, late = told(signal), told(signals.lease_lost)
@@ -212,8 +212,8 @@ def test_results_are_kept_though_the_answers_of_those_who_settle_are_lost(queue,
 def test_a_connection_that_died_without_autocommit_is_not_used_for_ever(queue):
     """As Django leaves one that is cut before it could be told to commit by itself."""
     put(queue, "a")
-    [held] = (holdings := Holdings()).take(queue, claim(queue), clock())
-    (settler := Settler("default", holdings)).add(held, Verdict(Outcome.DONE))
+    [held] = (in_flight := InFlight()).take(queue, claim(queue), clock())
+    (settler := Settler("default", in_flight)).add(held, Verdict(Outcome.DONE))
     connection = connections[queue.database]
     connection.ensure_connection()
     connection.connection.close()
@@ -222,7 +222,7 @@ def test_a_connection_that_died_without_autocommit_is_not_used_for_ever(queue):
     assert queue.stats().done == 1
 
 
-@pytest.mark.parametrize("verb", ["complete", "bury"])
+@pytest.mark.parametrize("verb", ["complete", "fail"])
 @pytest.mark.parametrize("laned", [False, True])
 def test_a_kill_between_the_end_and_its_result_cannot_be(queue, verb, laned):
     """The statement that keeps the result fails: the message has not ended either."""
@@ -236,7 +236,7 @@ def test_a_kill_between_the_end_and_its_result_cannot_be(queue, verb, laned):
 
     with connections[queue.database].execute_wrapper(fail), pytest.raises(KeyboardInterrupt):
         getattr(queue, verb)(leases, [Fact("kept", b"the result", 60)])
-    assert (queue.store.get("kept"), queue.stats().leased, queue.stats().dead) == (None, 1, 0)
+    assert (queue.store.get("kept"), queue.stats().leased, queue.stats().failed) == (None, 1, 0)
     assert getattr(queue, verb)(leases, [Fact("kept", b"the result", 60)]) == leases
     assert queue.store.get("kept") == b"the result"
 
@@ -257,9 +257,9 @@ def test_facts_of_one_key_are_one_fact(queue):
 
 def test_a_long_note_is_kept_whole(queue):
     put(queue, "a", "b")
-    released, buried = (changed(lease, note="é" * 70_000) for lease in claim(queue, 2))
-    assert (queue.release([released]), queue.bury([buried])) == ([released], [buried])
-    assert [each.peek(READY)[0].entry.note == "é" * 70_000 for each in (queue, queue.dead)] == [True, True]
+    released, failed = (changed(lease, errors="é" * 70_000) for lease in claim(queue, 2))
+    assert (queue.release([released]), queue.fail([failed])) == ([released], [failed])
+    assert [each.peek(READY)[0].entry.errors == "é" * 70_000 for each in (queue, queue.failed)] == [True, True]
 
 
 # ---- rows that somebody else wrote
@@ -269,7 +269,7 @@ def test_a_long_note_is_kept_whole(queue):
 def test_an_extreme_count_of_what_is_done_stops_no_completion(queue, count):
     put(queue, "a", "b")
     assert len(queue.complete(claim(queue))) == 1
-    QueueFact.objects.using(queue.database).filter(k__startswith=f"{queue.name} done").update(tally=count)
+    QueueFact.objects.using(queue.database).filter(name__startswith=f"{queue.name} done").update(counter=count)
     assert queue.stats().done >= (count > 0)
     assert len(queue.complete(claim(queue))) == 1
     assert queue.stats().done >= 1
@@ -316,8 +316,8 @@ def complete_all(queue):
 def test_what_stands_in_no_lane_of_its_own_can_be_looked_at(queue):
     fill(queue, "a", "one", "two")
     unit(queue)
-    write(queue, "two", home=12345)
-    assert {record.entry.data for record in queue.peek(READY)} <= {b"two"}
+    write(queue, "two", lane_number=12345)
+    assert {record.entry.body for record in queue.peek(READY)} <= {b"two"}
 
 
 @pytest.mark.parametrize("value", [MOST, -MOST - 1])
@@ -327,15 +327,15 @@ def test_extreme_counts_stop_nothing(queue, value, laned):
     put(queue, "other")
     write(queue, "odd", attempts=value, failures=value, lost=value, begun=max(-(2**15), min(value, 2**15 - 1)))
     assert sorted(names(claim(queue, 2))) == ["odd", "other"]
-    write(queue, "odd", begun=-1, moment=1)
+    write(queue, "odd", begun=-1, sort_at=1)
     assert queue.reap().count == 1
     (odd,) = unit(queue)
     assert queue.touch([odd]) and queue.begin([odd]) and queue.release([untried(odd)])
     (odd,) = unit(queue)
     more = changed(odd, failures=odd.entry.failures + 1, lost=odd.entry.lost + 1, attempts=odd.entry.attempts + 1)
     assert queue.release([more]) == [more]
-    assert queue.bury([changed(unit(queue)[0], failures=MOST + 1)])
-    assert queue.revive([odd.entry.id]) == 1
+    assert queue.fail([changed(unit(queue)[0], failures=MOST + 1)])
+    assert queue.requeue([odd.entry.id]) == 1
     assert names(unit(queue)) == ["odd"]
 
 
@@ -346,7 +346,20 @@ ODD = ["odd", b"\xff\x00", *(["", 1.5e300] if FULL else [])]
 @pytest.mark.parametrize("value", ODD)
 @pytest.mark.parametrize(
     "column",
-    ["nprio", "place", "created", "attempts", "failures", "lost", "begun", "moment", "ord", "state", "home", "token"]
+    [
+        "neg_priority",
+        "due_since",
+        "created",
+        "attempts",
+        "failures",
+        "lost",
+        "begun",
+        "sort_at",
+        "sort_key",
+        "state",
+        "lane_number",
+        "token",
+    ]
     + ["body", "note", "lane", "label", "owner", "gate", "id"],
 )
 def test_a_value_of_another_type_stops_at_most_its_message(queue, monkeypatch, column, value):
@@ -357,7 +370,7 @@ def test_a_value_of_another_type_stops_at_most_its_message(queue, monkeypatch, c
     with connections[queue.database].cursor() as cursor:
         cursor.execute(f"UPDATE djqueue_message SET {column} = %s WHERE id = %s", [value, odd])
     leases = queue.claim(10)
-    assert {"a", "b", "c"} <= {lease.entry.data.decode(errors="replace") for lease in leases}
+    assert {"a", "b", "c"} <= {lease.entry.body.decode(errors="replace") for lease in leases}
     assert [log_extra(queue.alias, lease.entry) for lease in leases]
     assert queue.complete(leases) == leases
     put(queue, "d")
@@ -367,16 +380,16 @@ def test_a_value_of_another_type_stops_at_most_its_message(queue, monkeypatch, c
     assert (queue.peek("ready", 10)[-1].state, queue.stats().leased) == ("ready", 0)
     assert (queue.reap().count, queue.sweep(), len(queue.claim(10))) == (0, 0, 1)
     with connections[queue.database].cursor() as cursor:
-        cursor.execute("UPDATE djqueue_message SET moment = %s", [value])
+        cursor.execute("UPDATE djqueue_message SET sort_at = %s", [value])
     queue.reap()
-    assert "d" in {record.entry.data.decode() for state in ("leased", "ready") for record in queue.peek(state)}
+    assert "d" in {record.entry.body.decode() for state in ("leased", "ready") for record in queue.peek(state)}
 
 
 OF_TEXT = ["label", "note", "lane", "gate", "owner", "id", "queue"]
 OF_LANES = {
-    "lane": ["number", "away", "turn", "open_at", "state", "ord", "moment", "gate", "parked", "logs"],
+    "lane": ["number", "in_flight", "turn", "not_before", "state", "sort_key", "sort_at", "gate", "paused", "logs"],
     "ticket": ["made", "number", "name", "gate"],
-    "message": ["ord", "moment", "lost", "home", "gate"],
+    "message": ["sort_key", "sort_at", "lost", "lane_number", "gate"],
 }
 
 
@@ -425,7 +438,7 @@ def test_text_that_cannot_be_decoded_stops_at_most_its_message(queue, monkeypatc
 
 
 @pytest.mark.backends("sqlite")
-@pytest.mark.parametrize("table, column", [("lane", "name"), ("lane", "gate"), ("ticket", "name"), ("fact", "k")])
+@pytest.mark.parametrize("table, column", [("lane", "name"), ("lane", "gate"), ("ticket", "name"), ("fact", "name")])
 def test_text_that_cannot_be_decoded_stops_at_most_its_lane(queue, monkeypatch, table, column):
     monkeypatch.setattr(sqlite_file, "MEND_EVERY", 0.0)
     for lane in "abc":
@@ -444,16 +457,16 @@ def test_text_that_cannot_be_decoded_stops_at_most_its_lane(queue, monkeypatch, 
     eventually(lambda: done.extend(names(queue.complete(queue.claim(6)))) or {"b2", "c2"} <= set(done))
 
 
-@pytest.mark.parametrize("field", ["place", "created", "moment"])
+@pytest.mark.parametrize("field", ["due_since", "created", "sort_at"])
 @pytest.mark.parametrize("value", [2**62, -(2**62)])
 def test_moments_far_out_stop_nothing(queue, field, value):
     put(queue, "odd", "other")
     write(queue, "odd", **{field: value})
-    assert sorted(record.entry.data for record in queue.peek(READY)) == [b"odd", b"other"]
+    assert sorted(record.entry.body for record in queue.peek(READY)) == [b"odd", b"other"]
     leases = claim(queue, 2)
     assert (len(queue.peek(LEASED)), queue.stats().leased) == (2, 2)
     assert len(queue.release(leases)) == 2
-    assert sorted(names(queue.bury(claim(queue, 2)))) == ["odd", "other"]
+    assert sorted(names(queue.fail(claim(queue, 2)))) == ["odd", "other"]
 
 
 @pytest.mark.parametrize("lane", ["", "other"])
@@ -461,7 +474,7 @@ def test_a_walk_ends_whatever_lane_a_row_names(queue, lane):
     fill(queue, "lane", *"123", gate=runs_of(10))
     fill(queue, "other", "4", gate=runs_of(10))
     write(queue, "2", lane=lane)
-    assert [[record.entry.data for record in islice(queue.walk(READY, most), 10)] for most in (2, 9)] == [
+    assert [[record.entry.body for record in islice(queue.walk(READY, most), 10)] for most in (2, 9)] == [
         [b"1", b"2"],
         [b"1", b"2", b"3", b"4"],
     ]
@@ -512,7 +525,7 @@ def test_logs_that_cannot_be_read_are_none(queue, logs):
     gate = Gate(windows=(Window(10, 60.0),))
     fill(queue, "lane", "1", "2", gate=gate)
     assert names(unit(queue)) == ["1"]
-    QueueLane.objects.using(queue.database).filter(queue=queue.name).update(logs=logs, away=MOST, number=0)
+    QueueLane.objects.using(queue.database).filter(queue=queue.name).update(logs=logs, in_flight=MOST, number=0)
     put(queue, "other")
     assert {names(unit(queue))[0] for _ in range(2)} == {"2", "other"}
 
@@ -538,7 +551,7 @@ def test_a_statement_that_failed_leaves_no_cursor_to_the_garbage_collection_of_a
     gc.disable()
     try:
         with transaction.atomic(queue.database):
-            QueueFact.objects.using(queue.database).create(k="any", value=b"")
+            QueueFact.objects.using(queue.database).create(name="any", value=b"")
             assert elsewhere(queue, fail) == []
     finally:
         gc.enable()
@@ -555,7 +568,7 @@ def test_what_was_completed_before_and_is_put_again_by_hand_has_failed(backend):
     row.seq = None
     row.save(using=queue.database, force_insert=True)
     assert names(queue.claim(5)) == ["other"]
-    assert [note["reason"] for note in notes(queue.dead.find(row.entry_id).entry.note)] == [REPLAYED]
+    assert [note["reason"] for note in errors_of(queue.failed.find(row.entry_id).entry.errors)] == [REPLAYED]
     assert (queue.stats().done, queue.stats().leased) == (1, 1)
 
 

@@ -37,7 +37,7 @@ def fill(queue, lane, *ids, gate=ORDERED, **fields):
 
 
 def seen(records) -> list[str]:
-    return [record.entry.data.decode() for record in records]
+    return [record.entry.body.decode() for record in records]
 
 
 def rows_left(queue) -> list[int]:
@@ -113,7 +113,7 @@ def test_what_a_transaction_settled_is_out_again_when_it_is_rolled_back(queue):
     with transaction.atomic(using=queue.database):
         assert queue.complete(claimed) == claimed
         transaction.set_rollback(True, using=queue.database)
-    assert (queue.claim(1), queue.lane("a").out) == ([], 1)
+    assert (queue.claim(1), queue.lane("a").in_flight) == ([], 1)
     queue.complete(claimed)
     assert names(queue.claim(2)) == ["2"]
 
@@ -133,17 +133,17 @@ def test_a_delayed_entry_enters_its_lane_when_it_is_due(queue):
     fill(queue, "a", "late", delay=0.5, priority=5)
     fill(queue, "a", "now")
     assert seen(queue.peek(DELAYED)) == ["late"]
-    first = eventually(lambda: [one for one in queue.peek(READY) if one.entry.data == b"late"])
+    first = eventually(lambda: [one for one in queue.peek(READY) if one.entry.body == b"late"])
     assert first[0].entry.gate == ORDERED
     assert names(queue.claim(2)) == ["late"]
 
 
 def test_what_is_revived_enters_its_lane_behind(queue):
     fill(queue, "a", *"12")
-    (lease,) = queue.bury(queue.claim(1))
-    assert names(queue.dead.claim(1, lease=0.001)) == ["1"]
-    eventually(lambda: queue.dead.reap().count)
-    assert queue.revive([lease.entry.id]) == 1
+    (lease,) = queue.fail(queue.claim(1))
+    assert names(queue.failed.claim(1, lease=0.001)) == ["1"]
+    eventually(lambda: queue.failed.reap().count)
+    assert queue.requeue([lease.entry.id]) == 1
     found = []
     while claimed := queue.claim(2):
         found += names(queue.complete(claimed))
@@ -154,7 +154,7 @@ def test_what_is_revived_enters_its_lane_behind(queue):
 def test_an_idle_claim_is_as_cheap_beside_a_thousand_lanes_that_may_not_open(queue):
     shut = Gate(within="all", outer=Gate(windows=(Window(1, 3600),))).written()
     queue.put([entry(lane=f"lane {number}", gate=shut) for number in range(1000)])
-    while queue.claim(10) or queue.claim(10).again < 60:
+    while queue.claim(10) or queue.claim(10).retry_after < 60:
         continue
     with statements(queue) as log:
         assert queue.claim(10) == []
@@ -201,7 +201,7 @@ def test_a_lane_whose_outer_lane_is_forgotten_is_looked_at_and_does_not_lock_out
     (waits,) = queue.peek(READY)
     assert queue.remove([waits.entry.id]) == 1
     queue.claim(1)
-    assert queue.claim(1).again > 60
+    assert queue.claim(1).retry_after > 60
     assert rows_left(queue)[1:] == [0, 0]
     fill(queue, "b", "3")
     assert names(queue.claim(1)) == ["3"]
@@ -257,8 +257,8 @@ def test_what_is_due_before_it_is_inserted_is_claimed(queue):
 
 def test_what_is_removed_from_an_error_queue_leaves_no_ticket(queue):
     fill(queue, "a", "1")
-    (lease,) = queue.bury(queue.claim(1))
-    assert queue.dead.reprioritise([lease.entry.id], 5) == queue.dead.remove([lease.entry.id]) == 1
+    (lease,) = queue.fail(queue.claim(1))
+    assert queue.failed.reprioritise([lease.entry.id], 5) == queue.failed.remove([lease.entry.id]) == 1
     assert rows_left(queue) == [0, 0, 0]
 
 

@@ -216,7 +216,7 @@ class TestSameness:
         [
             (({"a": 1, "b": 2},), ({"b": 2, "a": 1},)),
             (({1, 2, "x"},), ({"x", 2, 1},)),
-            ((["ü", {"k": ({3, 4},)}],), (["ü", {"k": ({4, 3},)}],)),
+            ((["ü", {"name": ({3, 4},)}],), (["ü", {"name": ({4, 3},)}],)),
         ],
     )
     @pytest.mark.backends("memory")
@@ -362,7 +362,7 @@ class TestOptions:
     def test_extend_keeps_within_the_ttl(self, queue):
         """Or it would be postponed until it has expired: a window is left for it to begin."""
         policy = refresh.using(extend=True, ttl=3 * LONG).policy
-        assert policy.guard("name", {}, None).max_wait == 2 * LONG
+        assert policy.condition("name", {}, None).max_wait == 2 * LONG
 
     @pytest.mark.backends("memory", *ON_SQS)
     def test_df11_without_a_store_it_is_refused(self, backend, settings):
@@ -551,7 +551,7 @@ def test_df14_the_last_run_sees_what_every_transaction_has_changed(queue, option
     with serving(threads=1, delay=0.005, max_delay=0.02):
         together(*[partial(produce, row) for row in rows], last=lambda: (queue.close(), connections.close_all()))
         eventually(lambda: len(queue) == queue.stats().leased == 0)
-    assert (ran[-1], len(queue.dead), len(ran) < 100) == ([25] * 4, 0, True)
+    assert (ran[-1], len(queue.failed), len(ran) < 100) == ([25] * 4, 0, True)
 
 
 def test_the_drawings_of_the_page_are_made_by_their_script():
@@ -566,16 +566,16 @@ STORE = "djqueue.backends.memory.MemoryStore"
 
 def mark_of(command) -> str:
     """The key of the mark of a call without arguments."""
-    return command.policy.guard(command.name, *command.identity(Call(), command.policy)).key
+    return command.policy.condition(command.name, *command.identity(Call(), command.policy)).key
 
 
 def _fail(*args):
-    raise ConnectionError("the store is away")
+    raise ConnectionError("the store is in_flight")
 
 
 def _fail_to_insert(execute, sql, params, many, context):
     if "INSERT" in sql.upper() and "djqueue_message" in sql:
-        raise ConnectionError("the store is away")
+        raise ConnectionError("the store is in_flight")
     return execute(sql, params, many, context)
 
 

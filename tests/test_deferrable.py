@@ -10,7 +10,7 @@ from djqueue.backends.entries import DELAYED, READY, Entry
 from djqueue.deferrable import OLD_NAMES, DeferrableCommand
 from djqueue.exceptions import EncodeError, InvalidQueueError, MessageTooLarge, NotSupported
 from djqueue.messages.envelope import new_id
-from djqueue.messages.failures import notes
+from djqueue.messages.failures import errors_of
 from djqueue.queues import queues
 from djqueue.registry import registry
 from tests.backends import WITH_SQS
@@ -255,7 +255,7 @@ class TestLoop:
     def test_df3_listed_errors_are_tried_again_and_then_put_aside(self, queue):
         divide_at_once.later()
         assert [stats.run_once() for _ in range(4)] == [True, True, True, False]
-        assert (ran, len(queue), len(queue.dead)) == ([1, 2, 3], 0, 1)
+        assert (ran, len(queue), len(queue.failed)) == ([1, 2, 3], 0, 1)
 
     @pytest.mark.backends("memory")
     def test_df5_in_between_it_waits_longer_and_longer(self, queue):
@@ -301,7 +301,7 @@ class TestLoop:
         with caplog.at_level(logging.WARNING, "djqueue"):
             assert stats.run_once()
         assert "ZeroDivisionError" in caplog.text
-        assert notes(queue.peek("delayed")[0].entry.note)[0]["reason"] == "ZeroDivisionError: division by zero"
+        assert errors_of(queue.peek("delayed")[0].entry.errors)[0]["reason"] == "ZeroDivisionError: division by zero"
 
 
 class TestHooks:
@@ -420,13 +420,13 @@ class TestTheQueueItself:
         divide.using(max_attempts=1).enqueue()
         with heard("failed") as told:
             stats.run_once()
-        dead = stats.queue.dead
-        assert (len(dead), dead.dead, told[0][0]) == (1, None, "failed")
+        dead = stats.queue.failed
+        assert (len(dead), dead.failed, told[0][0]) == (1, None, "failed")
         [record] = dead.peek("ready")
-        [note] = notes(record.entry.note)
+        [note] = errors_of(record.entry.errors)
         assert note["reason"] == "ZeroDivisionError: division by zero"
         assert "return 1 / 0" in note["traceback"]
-        assert stats.queue.revive([record.entry.id]) == 1
+        assert stats.queue.requeue([record.entry.id]) == 1
         assert (len(dead), len(stats.queue)) == (0, 1)
 
     def test_touch_flush_and_stats(self, queue):

@@ -94,9 +94,9 @@ def test_the_commands_that_look_inside_run_as_they_are_shown(words, settings, ca
     monkeypatch.chdir(tmp_path)  # where they may write files
     settings.QUEUES = dict.fromkeys(ALIASES, DATABASE)
     shown = re.findall(r"\b[0-9a-f]{32}\b", shlex.join(words))
-    queues["default"].dead.put([Entry(b"", id, label="shop.commands.charge") for id in shown or [new_id()]])
+    queues["default"].failed.put([Entry(b"", id, command="shop.commands.charge") for id in shown or [new_id()]])
     call_command(*words)
-    assert capsys.readouterr().out
+    assert capsys.readouterr().in_flight
 
 
 def test_no_sample_can_hide():

@@ -47,7 +47,7 @@ class TestEager:
     def test_dj2_exceptions_reach_the_caller(self, queue):
         with pytest.raises(KeyError, match="boom"):
             explode()
-        assert len(queue.dead) == 0
+        assert len(queue.failed) == 0
 
     @pytest.mark.backends("memory")
     def test_dj2_what_would_not_travel_does_not_run(self, queue):

@@ -54,7 +54,7 @@ class TestVerbs:
         assert (ran, len(queue)) == ([], 1)
         assert (handle.command, handle.queue_name) == (f"{__name__}.note", "default")
         assert told == [("enqueued", {"sender": note.name, "id": handle.id, "queue_name": "default"})]
-        assert queue.find(handle.id).entry.label == note.name
+        assert queue.find(handle.id).entry.command == note.name
         run_one(queue)
         assert (ran, len(queue)) == ([((1, 2), {"word": "x"})], 0)
 
@@ -206,7 +206,7 @@ class TestArguments:
     def test_json_carries_the_usual_types(self, queue):
         args = (1, "ü", None, [1.5], {"a": (1, 2)}, {3}, b"\x00", Decimal("1.10"), datetime(2026, 1, 1, tzinfo=UTC))
         handle = note_json(*args, span=timedelta(hours=1))
-        assert b"pickle" not in queue.find(handle.id).entry.data
+        assert b"pickle" not in queue.find(handle.id).entry.body
         run_one(queue)
         assert ran == [(args, {"span": timedelta(hours=1)})]
 

@@ -9,7 +9,7 @@ from django.db import connection, transaction
 
 from djqueue.backends.base import BaseQueue
 from djqueue.decorators import queue_command
-from djqueue.exceptions import EncodeError, NotSent
+from djqueue.exceptions import EncodeError, PartialEnqueueError
 from djqueue.queues import queues
 from tests.app.models import Thing
 from tests.life import claim_one, heard, run_one
@@ -183,7 +183,10 @@ class TestOnCommit:
     def test_outside_a_transaction_what_the_store_took_in_part_is_told_too(self, queue, monkeypatch):
         monkeypatch.setattr(queue, "put", _put_in_part(queue.put))
         names = ("debounce_missed", "enqueued", "debounced", "enqueue_failed")
-        with heard(*names) as told, pytest.raises(NotSent, match="1 messages were sent and 2 were not") as caught:
+        with (
+            heard(*names) as told,
+            pytest.raises(PartialEnqueueError, match="1 messages were sent and 2 were not") as caught,
+        ):
             refresh.enqueue_many([("page",), ("page",), ("other",), ("third",)])
         assert [name for name, _ in told] == ["debounce_missed", "enqueued", "debounced"]
         assert {about["id"] for _, about in told}.isdisjoint(caught.value.unsent)
@@ -279,7 +282,7 @@ def _put_in_part(put):
     def put_in_part(entries, guards=None):
         told = zip(entries, put(entries[:2], guards and guards[:2]), strict=False)
         accepted = [entry.id for entry, taken in told if taken]
-        raise NotSent(accepted, {entries[2].id: "no more"}, [entry.id for entry in entries[3:]])
+        raise PartialEnqueueError(accepted, {entries[2].id: "no more"}, [entry.id for entry in entries[3:]])
 
     return put_in_part
 

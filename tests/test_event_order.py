@@ -143,7 +143,7 @@ class TestOrder:
         run_once()
         assert names(told) == ["enqueued", "claimed", "expired"]
         assert methods.names == ["on_push", "on_pop", "on_expire", "on_complete"]
-        assert (len(queue), len(queue.dead)) == (0, 0)
+        assert (len(queue), len(queue.failed)) == (0, 0)
 
     @AND_SQS
     def test_df18_nothing_there(self, queue, told, methods):
@@ -290,7 +290,7 @@ class TestRaising:
         told = [one for one in caplog.records if one.name == "djqueue.messages.metadata"]
         assert len(told) == len(methods.told)
         assert told[0].getMessage() == "Raises.on_debounce_miss() failed"
-        assert (len(queue), len(queue.dead)) == (1, 1)
+        assert (len(queue), len(queue.failed)) == (1, 1)
         assert not can_look(queue) or queue.stats().leased == 0
 
     def test_df19_in_a_consumer_no_thread_ends(self, queue, methods, error):

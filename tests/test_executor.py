@@ -12,7 +12,7 @@ from djqueue.backends.base import Entry
 from djqueue.decorators import queue_command
 from djqueue.exceptions import InvalidMessage
 from djqueue.messages.envelope import new_id
-from djqueue.messages.failures import noted, notes
+from djqueue.messages.failures import errors_of, with_error
 from djqueue.policies.outcomes import Outcome
 from djqueue.queues import queues
 from djqueue.registry import registry
@@ -75,7 +75,7 @@ class TestVerdicts:
         about = {"sender": double.name, "id": handle.id, "queue_name": "default", "attempt": 1}
         assert told == [("started", about), ("completed", {**about, "value": 8, "seconds": verdict.seconds})]
         stats = queue.stats()
-        assert (stats.ready, stats.delayed, stats.leased, stats.dead, stats.done) == (0, 0, 0, 0, 1)
+        assert (stats.ready, stats.delayed, stats.leased, stats.failed, stats.done) == (0, 0, 0, 0, 1)
 
     @pytest.mark.parametrize(
         ("command", "error"),
@@ -85,13 +85,13 @@ class TestVerdicts:
         handle = command()
         with heard("started", "completed", "failed") as told:
             verdict = run_one(queue)
-        assert verdict.outcome is Outcome.DEAD
+        assert verdict.outcome is Outcome.FAILED
         assert isinstance(verdict.exception, error)
         assert [name for name, _ in told] == ["started", "failed"]
         assert told[1][1]["exception"] is verdict.exception
-        entry = queue.dead.find(handle.id).entry
+        entry = queue.failed.find(handle.id).entry
         assert (entry.attempts, entry.failures, entry.lost) == (1, 1, 0)
-        [record] = notes(entry.note)
+        [record] = errors_of(entry.errors)
         assert record["attempt"] == 1
         assert record["exception"].endswith(error.__name__)
         assert "Traceback" in record["traceback"]
@@ -101,7 +101,7 @@ class TestVerdicts:
     @pytest.mark.backends("memory")
     def test_a_cancelled_error_is_an_exception_like_any(self, queue):
         bury_me()
-        assert run_one(queue).outcome is Outcome.DEAD
+        assert run_one(queue).outcome is Outcome.FAILED
 
     def test_what_went_wrong_is_logged_once_with_all_that_identifies_it(self, queue, caplog):
         handle = explode()
@@ -134,27 +134,27 @@ class TestInvalid:
 
     def check(self, queue, id, data, reason):
         verdict = run_one(queue)
-        assert verdict.outcome is Outcome.DEAD
+        assert verdict.outcome is Outcome.FAILED
         assert isinstance(verdict.exception, InvalidMessage)
-        entry = queue.dead.find(id).entry
-        assert entry.data == data
-        assert reason in notes(entry.note)[0]["reason"]
+        entry = queue.failed.find(id).entry
+        assert entry.body == data
+        assert reason in errors_of(entry.errors)[0]["reason"]
         assert (len(queue), ran) == (0, [])
 
     @pytest.mark.parametrize("data", [b"", b"\xff\x00junk", b"os.system:rm -rf"])
     def test_rubbish(self, queue, data):
-        self.check(queue, put(queue, Entry(data, new_id(), label="x")), data, "not a message of djqueue")
+        self.check(queue, put(queue, Entry(data, new_id(), command="x")), data, "not a message of djqueue")
 
     def test_one_changed_bit(self, queue):
         entry = message_for(queue, double.name, 4)
-        data = entry.data[:-1] + bytes([entry.data[-1] ^ 1])
-        self.check(queue, put(queue, replace(entry, data=data)), data, "bad signature")
+        data = entry.body[:-1] + bytes([entry.body[-1] ^ 1])
+        self.check(queue, put(queue, replace(entry, body=data)), data, "bad signature")
 
     @pytest.mark.backends("memory")
     def test_a_message_of_another_site(self, queue, settings):
         entry = message_for(queue, double.name, 4)
         settings.SECRET_KEY = "another-secret-key-of-another-site-0123456789"
-        self.check(queue, put(queue, entry), entry.data, "bad signature")
+        self.check(queue, put(queue, entry), entry.body, "bad signature")
 
     @pytest.mark.backends("memory")
     def test_a_retired_key_still_verifies(self, queue, settings):
@@ -167,19 +167,19 @@ class TestInvalid:
     @pytest.mark.backends("memory")
     def test_a_replay_under_another_id(self, queue):
         entry = replace(message_for(queue, double.name, 4), id="another")
-        self.check(queue, put(queue, entry), entry.data, "bad signature")
+        self.check(queue, put(queue, entry), entry.body, "bad signature")
 
     @pytest.mark.backends("memory")
     def test_a_message_of_another_queue(self, backend, settings):
         settings.QUEUES = backend.queues("default", "other")
         entry = message_for(queues["other"], double.name, 4)
-        self.check(queues["default"], put(queues["default"], entry), entry.data, "bad signature")
+        self.check(queues["default"], put(queues["default"], entry), entry.body, "bad signature")
 
     @pytest.mark.backends("memory")
     def test_arguments_that_cannot_be_decoded(self, queue):
         entry = message_for(queue, double.name, Vanishing())
         del globals()["Vanishing"]
-        self.check(queue, put(queue, entry), entry.data, "cannot be decoded")
+        self.check(queue, put(queue, entry), entry.body, "cannot be decoded")
 
 
 class Vanishing:
@@ -189,8 +189,8 @@ class Vanishing:
 def aged(lease, age):
     """The lease as it were, had it been noted so many seconds before the claim that nobody knows the command."""
     at = lease.entry.created
-    note = noted("", at=at, attempt=1, reason="unknown command 'no.such.command'")
-    return replace(lease, claimed=at + age, entry=replace(lease.entry, note=note))
+    note = with_error("", at=at, attempt=1, reason="unknown command 'no.such.command'")
+    return replace(lease, claimed=at + age, entry=replace(lease.entry, errors=note))
 
 
 @pytest.mark.backends("memory", "sqlite", "redis")
@@ -203,7 +203,7 @@ class TestUnknown:
         pauses = []
         for age in (0, 40, 400):
             verdict = execute(queue, aged(lease, age))
-            assert verdict.outcome is Outcome.NOT_NOW
+            assert verdict.outcome is Outcome.POSTPONED
             assert "no.such.command" in verdict.reason
             pauses.append(verdict.delay)
         assert pauses == pytest.approx([1, 10, 60], abs=0.01)
@@ -216,17 +216,17 @@ class TestUnknown:
         record = queue.find(id)
         assert record.state == "delayed"
         assert (record.entry.attempts, record.entry.failures, record.entry.lost) == (0, 0, 0)
-        assert len(queue.dead) == 0
+        assert len(queue.failed) == 0
 
     def test_dj18_after_an_hour_it_is_kept_aside(self, queue, settings):
         id = put(queue, message_for(queue, "no.such.command", 1))
         lease = claim_one(queue)
-        assert execute(queue, aged(lease, 3599)).outcome is Outcome.NOT_NOW
+        assert execute(queue, aged(lease, 3599)).outcome is Outcome.POSTPONED
         verdict = execute(queue, aged(lease, 3601))
-        assert (verdict.outcome, verdict.reason) == (Outcome.DEAD, "unknown command 'no.such.command'")
+        assert (verdict.outcome, verdict.reason) == (Outcome.FAILED, "unknown command 'no.such.command'")
         settle(queue, [(lease, verdict)])
-        entry = queue.dead.find(id).entry
-        assert "unknown command" in notes(entry.note)[0]["reason"]
+        entry = queue.failed.find(id).entry
+        assert "unknown command" in errors_of(entry.errors)[0]["reason"]
         assert entry.failures == 0
 
     @pytest.mark.backends("memory")
@@ -237,11 +237,11 @@ class TestUnknown:
         start = queue.now()
         put(queue, message_for(queue, "no.such.command"))
         queue.clock = lambda: start + 7200  # it waited long, but not because nobody knew it
-        assert run_one(queue).outcome is Outcome.NOT_NOW
+        assert run_one(queue).outcome is Outcome.POSTPONED
         queue.clock = lambda: start + 7209
-        assert run_one(queue).outcome is Outcome.NOT_NOW
+        assert run_one(queue).outcome is Outcome.POSTPONED
         queue.clock = lambda: start + 7220
-        assert run_one(queue).outcome is Outcome.DEAD
+        assert run_one(queue).outcome is Outcome.FAILED
 
     @pytest.mark.backends("memory")
     def test_the_command_that_a_deploy_brings_runs(self, queue):
@@ -273,6 +273,6 @@ class TestLost:
             verdict = run_one(queue)
         assert verdict.reason == f"worker died: {most} starts never reported"
         assert (ran, [name for name, _ in told]) == ([], ["failed"])
-        entry = queue.dead.find(id).entry
+        entry = queue.failed.find(id).entry
         assert (entry.lost, entry.failures) == (most, 0)
-        assert "worker died" in notes(entry.note)[0]["reason"]
+        assert "worker died" in errors_of(entry.errors)[0]["reason"]

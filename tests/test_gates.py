@@ -44,8 +44,8 @@ def lanes(draw):
         logs.append(story.log)
         now = max(now, story.now)
     held = draw(st.sampled_from([0, START - 1, START + 10, START + 10**13]))
-    parked = draw(st.sampled_from(["", "", "", "closed"]))
-    return Lane("lane", gate, draw(st.integers(0, 5)), draw(st.integers(0, 9)), held, parked, tuple(logs)), now
+    paused = draw(st.sampled_from(["", "", "", "closed"]))
+    return Lane("lane", gate, draw(st.integers(0, 5)), draw(st.integers(0, 9)), held, paused, tuple(logs)), now
 
 
 heads = st.builds(Head, st.integers(-2, 2), st.integers(START - 10**6, START), st.integers(1, 4))
@@ -96,7 +96,7 @@ def test_what_stands_nowhere_waits_for_no_moment(pair, head):
     lane, now = pair
     if stand(lane, head, now).where == NOWHERE:
         assert stand(lane, head, now + 10**15).where == NOWHERE
-        assert lane.parked or lane.out
+        assert lane.paused_reason or lane.in_flight
 
 
 @given(lanes(), heads)
@@ -107,15 +107,15 @@ def test_so_many_may_leave_as_its_run_its_number_and_its_windows_allow(pair, hea
     if not number:
         return
     after = left(lane, number, 7, now)
-    assert (after.out, after.turn) == (lane.out + number, 7)
-    assert not lane.gate.most or after.out <= lane.gate.most
-    assert not lane.gate.ordered or (lane.out == 0 and leaving(after, now) == 0)
+    assert (after.in_flight, after.turn) == (lane.in_flight + number, 7)
+    assert not lane.gate.most or after.in_flight <= lane.gate.most
+    assert not lane.gate.ordered or (lane.in_flight == 0 and leaving(after, now) == 0)
 
 
 @given(lanes())
 def test_a_lane_is_forgotten_only_if_a_new_one_would_do_the_same(pair):
     lane, now = pair
-    lane = replace(lane, out=0, parked="")
+    lane = replace(lane, in_flight=0, paused_reason="")
     now = now if is_idle(lane, None, now) else stand(lane, None, now).at
     head = Head(0, now)
     cold = replace(lane, logs=tuple(log._replace(warm=0) for log in lane.logs))
@@ -137,7 +137,12 @@ def test_an_empty_lane_that_remembers_something_is_looked_at_when_it_does_no_lon
 def test_another_gate_keeps_what_the_lane_knows(pair, gate):
     lane, _ = pair
     after = lane.with_gate(gate)
-    assert (after.gate, after.out, after.open_at, after.parked) == (gate, lane.out, lane.open_at, lane.parked)
+    assert (after.gate, after.in_flight, after.not_before, after.paused_reason) == (
+        gate,
+        lane.in_flight,
+        lane.not_before,
+        lane.paused_reason,
+    )
     known = dict(zip(lane.gate.windows, lane.logs, strict=True))
     assert len(after.logs) == len(gate.windows)
     for window, log in zip(gate.windows, after.logs, strict=True):

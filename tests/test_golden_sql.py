@@ -64,7 +64,7 @@ def held_in_lane(queue: DatabaseQueue, lease: float = 60.0) -> list:
 
 def failed(queue: DatabaseQueue, count: int = 2) -> list[str]:
     leases = held(queue, count)
-    queue.bury(leases)
+    queue.fail(leases)
     return [lease.entry.id for lease in leases]
 
 
@@ -129,7 +129,7 @@ def fail_again(one, two):
     (id,) = failed(one, 1)
     one.put([entry(id=id)])
     leases = claim(one)
-    return lambda: two.bury(leases)
+    return lambda: two.fail(leases)
 
 
 def reap(prepare: Callable) -> Case:
@@ -167,7 +167,7 @@ def trim(**bounds) -> Case:
     def case(one, two):
         failed(one)
         until_now_is(one, one.now() + 0.01)
-        return lambda: two.dead.trim(**bounds)
+        return lambda: two.failed.trim(**bounds)
 
     return case
 
@@ -212,7 +212,7 @@ CASES: dict[str, Case] = {
     "claim: from a lane within another": on("claim", 2, prepare=lambda queue: laned(queue, 2, SHARED)),
     "claim: from lanes and in no lane": on("claim", 4, prepare=lambda queue: (laned(queue), put(queue, *"ab"))),
     "claim: delayed and due in a lane": on("claim", 1, prepare=lambda queue: due(queue, lane="lane", gate=ORDERED)),
-    "claim: from the error queue": lambda one, two: (failed(one), lambda: two.dead.claim(2))[1],
+    "claim: from the error queue": lambda one, two: (failed(one), lambda: two.failed.claim(2))[1],
     "claim: within a budget": on("claim_within", BUDGET, 2, prepare=lambda queue: put(queue, *"abc")),
     "claim: within a budget, nothing is there": on("claim_within", BUDGET, 2),
     "begin": on_held("begin"),
@@ -223,10 +223,10 @@ CASES: dict[str, Case] = {
     "release": on_held("release"),
     "release: with a delay": on_held("release", said=delayed),
     "release: in a lane": on_held("release", held_in_lane),
-    "bury": on_held("bury"),
-    "bury: and keep facts": keep_with("bury"),
-    "bury: in a lane": on_held("bury", held_in_lane),
-    "bury: the error queue has one of the same id": fail_again,
+    "fail": on_held("fail"),
+    "fail: and keep facts": keep_with("fail"),
+    "fail: in a lane": on_held("fail", held_in_lane),
+    "fail: the error queue has one of the same id": fail_again,
     "defer: in a lane": on_held("defer", held_in_lane, seconds=5.0),
     "reap: nothing has expired": on("reap", prepare=held),
     "reap": reap(held),
@@ -241,18 +241,20 @@ CASES: dict[str, Case] = {
     "length": on("__len__"),
     "remove": on_waiting("remove", ids),
     "remove: from a lane": on_waiting("remove", laned),
-    "remove: from the error queue": lambda one, two: (lambda gone: lambda: two.dead.remove(gone))(failed(one)),
+    "remove: from the error queue": lambda one, two: (lambda gone: lambda: two.failed.remove(gone))(failed(one)),
     "reprioritise": on_waiting("reprioritise", ids, 5),
     "amend": amend,
-    "revive": on_waiting("revive", failed),
+    "requeue": on_waiting("requeue", failed),
     "trim: nothing": trim(most=5, age=60.0),
     "trim: by count": trim(most=1),
     "trim: by age": trim(age=0.001),
     "flush": on("flush", prepare=laned),
     "lanes": on("lanes", prepare=laned),
     "lane": on("lane", "lane", prepare=laned),
-    "park_lane": on("park_lane", "lane", "why", prepare=held_in_lane),
-    "open_lane": on("open_lane", "lane", prepare=lambda queue: (held_in_lane(queue), queue.park_lane("lane", "why"))),
+    "pause_lane": on("pause_lane", "lane", "why", prepare=held_in_lane),
+    "resume_lane": on(
+        "resume_lane", "lane", prepare=lambda queue: (held_in_lane(queue), queue.pause_lane("lane", "why"))
+    ),
     "facts: now": on_store("now"),
     "facts: get": on_store("get", "there"),
     "facts: get_many": on_store("get_many", ["there", "none"]),

@@ -230,7 +230,7 @@ def test_the_prefix_of_lanes_and_the_size_of_batches_are_settings_read_at_the_ca
 
 
 def test_options_may_change_the_shard_of_one_call(queue):
-    command = declared(shard=by_user, on_failure="skip", run=5)
+    command = declared(shard=by_user, failure_policy="skip", run=5)
     command.using(shard="other")(1, 2)
     command.using(shard=None)(1, 2)
     assert {record.entry.lane for record in queue.peek("ready")} == {"tests.test_lanes.work:other", ""}
@@ -395,7 +395,7 @@ class TestShards:
                 command(1, number)
             run_due(until=10)
         assert numbers() == [1, 1, 2]
-        assert len(queue.dead) == 1
+        assert len(queue.failed) == 1
 
     def test_a_shard_that_waits_for_a_retry_does_not_hold_up_others_under_one_throttle(self, clock):
         command = declared(shard=by_user, throttle=Throttle(100, 1), retry_on=[OSError], retries=1, backoff=10)
@@ -409,7 +409,7 @@ class TestShards:
         assert numbers()[-2:] == [1, 2]
 
     def test_with_skip_only_the_failed_one_waits(self, clock):
-        command = declared(shard=by_user, retry_on=[OSError], retries=1, backoff=10, on_failure="skip")
+        command = declared(shard=by_user, retry_on=[OSError], retries=1, backoff=10, failure_policy="skip")
         told[1] = [OSError()]
         with only(command):
             for number in (1, 2, 3):
@@ -438,7 +438,7 @@ class TestShards:
                 command(1, number)
             run_due()
         assert numbers() == [1, 2, 3, 4]
-        assert len(queue.dead) == 2
+        assert len(queue.failed) == 2
 
     def test_what_nobody_can_run_here_holds_its_shard(self, queue, clock):
         command = declared(shard=by_user)
@@ -470,7 +470,7 @@ class TestShards:
             first = command(1, 1)
             run_due()
             command(1, 2)
-            assert queue.revive([first.id]) == 1
+            assert queue.requeue([first.id]) == 1
             assert [record.entry.lane for record in queue.peek("ready")] == ["tests.test_lanes.work:1"] * 2
             run_due()
         assert numbers() == [1, 2, 1]
@@ -486,7 +486,7 @@ class TestShards:
 class TestParking:
     @pytest.fixture
     def command(self, clock):
-        command = declared(shard=by_user, retry_on=[OSError], retries=1, backoff=10, on_failure="park")
+        command = declared(shard=by_user, retry_on=[OSError], retries=1, backoff=10, failure_policy="pause")
         told[1] = [OSError(), OSError()]
         with only(command):
             for number in (1, 2):
@@ -494,31 +494,31 @@ class TestParking:
             yield command
 
     def test_when_its_retries_are_over_a_message_stays_at_the_head_of_its_shard_which_is_shut(self, queue, command):
-        assert [run.outcome for run in run_due(until=10)] == ["retried", "parked"]
+        assert [run.outcome for run in run_due(until=10)] == ["retried", "paused"]
         run_due(until=3600)
         assert numbers() == [1, 1]
-        assert (len(queue.dead), len(queue)) == (0, 2)
-        assert queue.lane("tests.test_lanes.work:1").parked
+        assert (len(queue.failed), len(queue)) == (0, 2)
+        assert queue.lane("tests.test_lanes.work:1").paused_reason
 
     def test_opened_by_somebody_it_begins_anew_with_its_retries(self, queue, command):
         run_due(until=10)
         told[1] = [OSError(), OSError()]
-        assert queue.open_lane("tests.test_lanes.work:1")
-        assert [run.outcome for run in run_due(until=10)] == ["retried", "parked"]
-        queue.open_lane("tests.test_lanes.work:1")
+        assert queue.resume_lane("tests.test_lanes.work:1")
+        assert [run.outcome for run in run_due(until=10)] == ["retried", "paused"]
+        queue.resume_lane("tests.test_lanes.work:1")
         assert [run.outcome for run in run_due()] == ["done", "done"]
         assert numbers() == [1, 1, 1, 1, 1, 2]
 
     def test_a_message_whose_worker_died_too_often_parks_its_shard_too(self, queue, command):
         lease, _ = queue.claim(1)
         verdict = execute(queue, replace(lease, entry=replace(lease.entry, lost=3)))
-        assert (verdict.outcome, hold_of(lease.entry, verdict)) == (Outcome.PARKED, "park")
+        assert (verdict.outcome, hold_of(lease.entry, verdict)) == (Outcome.PAUSED, "pause")
 
     def test_cancelled_it_gives_way_when_its_shard_is_opened(self, queue, command):
         run_due(until=10)
         [first, _] = queue.peek("ready")
         assert Result(first.entry.id, command.name, "default").cancel()
-        queue.open_lane("tests.test_lanes.work:1")
+        queue.resume_lane("tests.test_lanes.work:1")
         run_due()
         assert numbers() == [1, 1, 2]
 
@@ -531,41 +531,41 @@ class TestParking:
         told.clear()
         told[5] = [OSError("gone"), OSError("gone")]
         result = command.using(result_ttl=60)(5, 5)
-        with heard("parked", "failed", "retried") as signals:
+        with heard("paused", "failed", "retried") as signals:
             run_due(until=10)
         assert [(name, named["attempt"], named["reason"]) for name, named in signals] == [
             ("retried", 1, "OSError: gone"),
-            ("parked", 2, "OSError: gone"),
+            ("paused", 2, "OSError: gone"),
         ]
         assert result.status == "ready"
 
     def test_what_was_noted_of_it_stays_for_the_operator(self, queue, command):
         run_due(until=10)
         [head, _] = queue.peek("ready")
-        assert "OSError" in head.entry.note
+        assert "OSError" in head.entry.errors
         assert (head.entry.failures, head.entry.lost) == (0, 0)
 
     def test_fail_parks_as_well(self, queue, clock):
-        command = declared(shard=by_user, on_failure="park")
+        command = declared(shard=by_user, failure_policy="pause")
         told[1] = [Fail("no")]
         with only(command):
             command(1, 1)
-            assert [run.outcome for run in run_due()] == ["parked"]
+            assert [run.outcome for run in run_due()] == ["paused"]
 
     def test_of_one_call_it_can_be_said(self, queue, clock):
         command = declared(shard=by_user)
         told[1] = [ValueError()]
         with only(command):
-            command.using(on_failure="park")(1, 1)
-            assert [run.outcome for run in run_due()] == ["parked"]
+            command.using(failure_policy="pause")(1, 1)
+            assert [run.outcome for run in run_due()] == ["paused"]
 
     def test_what_is_in_no_shard_fails_as_usual(self, queue, clock):
-        command = declared(shard=lambda user, number: None, on_failure="park")
+        command = declared(shard=lambda user, number: None, failure_policy="pause")
         told[1] = [ValueError()]
         with only(command):
             command(1, 1)
             assert [run.outcome for run in run_due()] == ["failed"]
-        assert len(queue.dead) == 1
+        assert len(queue.failed) == 1
 
 
 # ---- concurrency and rates
@@ -684,7 +684,7 @@ class TestThrottled:
         assert runs[-1].done
 
     def test_it_holds_a_shard_too(self, clock):
-        command = declared(shard=by_user, on_failure="skip")
+        command = declared(shard=by_user, failure_policy="skip")
         told[1] = [Throttled(5)]
         with only(command):
             for number in (1, 2):
@@ -780,7 +780,7 @@ class TestOneAtATime:
     def test_an_item_takes_nothing_along(self, queue, command):
         with pytest.raises(InvalidMessage):
             queue.take()
-        assert (len(queue.dead), len(queue)) == (1, 2)
+        assert (len(queue.failed), len(queue)) == (1, 2)
 
 
 class TestPeriodic:
@@ -819,7 +819,7 @@ class TestEager:
         assert numbers() == [1, 1, 2, 2, 2]
 
     def test_what_would_park_its_shard_reaches_the_caller(self):
-        command = declared(shard=by_user, on_failure="park")
+        command = declared(shard=by_user, failure_policy="pause")
         told[1] = [KeyError("gone")]
         with only(command), pytest.raises(KeyError):
             command(1, 1)
@@ -830,13 +830,13 @@ class TestEager:
 HOLDS = [
     (Outcome.RETRY, False, "order"),
     (Outcome.RETRY, True, ""),
-    (Outcome.NOT_NOW, False, "order"),
-    (Outcome.HANDED_BACK, False, "order"),
+    (Outcome.POSTPONED, False, "order"),
+    (Outcome.INTERRUPTED, False, "order"),
     (Outcome.THROTTLED, False, "lane"),
-    (Outcome.PARKED, False, "park"),
-    (Outcome.UNTRIED, False, "order"),
+    (Outcome.PAUSED, False, "pause"),
+    (Outcome.RETURNED, False, "order"),
     (Outcome.DONE, False, ""),
-    (Outcome.DEAD, False, ""),
+    (Outcome.FAILED, False, ""),
 ]
 
 
@@ -861,7 +861,7 @@ def test_what_is_put_back_unbegun_for_a_while_holds_its_shard_for_as_long(queue,
         command(1, 1)
         command(1, 2)
         [lease] = queue.claim(1)
-        settle(queue, [(lease, Verdict(Outcome.UNTRIED, delay=10))])
+        settle(queue, [(lease, Verdict(Outcome.RETURNED, delay=10))])
         run_due(until=9)
         assert numbers() == []
         run_due(until=1)
@@ -874,7 +874,7 @@ def test_what_is_put_back_for_want_of_time_keeps_its_place_in_its_shard(queue):
         for number in range(3):
             command(1, number)
         leases = queue.claim(1)
-        settle(queue, [(lease, Verdict(Outcome.UNTRIED)) for lease in leases])
+        settle(queue, [(lease, Verdict(Outcome.RETURNED)) for lease in leases])
         run_due()
     assert numbers() == [0, 1, 2]
 
@@ -892,7 +892,7 @@ def test_who_says_no_priority_has_the_usual_one(queue, settings):
     [
         ({"shard": by_user}, {"shards"}),
         ({"shard": 0}, {"shards"}),
-        ({"shard": by_user, "on_failure": "skip"}, {"shards", "lanes"}),
+        ({"shard": by_user, "failure_policy": "skip"}, {"shards", "lanes"}),
         ({"concurrency": 1}, {"lanes"}),
         ({"throttle": FAST}, {"lanes"}),
         ({"batch": 5}, {"lanes"}),

@@ -186,7 +186,7 @@ class TestTheFunction:
         second = as_json([(2,)])
         as_json([{3}])
         assert waiting(queue, second)[0] == ([(2,), {3}],)
-        assert b"$tuple" in queue.find(second.id).entry.data
+        assert b"$tuple" in queue.find(second.id).entry.body
 
 
 def test_what_the_call_that_waits_carries_stays_with_it(queue):

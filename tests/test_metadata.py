@@ -225,7 +225,7 @@ class TestFailures:
         note.enqueue_many([()] * 4)
         with serving(threads=1):
             until(lambda: len(ran) == 4)
-        assert (len(queue), len(queue.dead)) == (0, 0)
+        assert (len(queue), len(queue.failed)) == (0, 0)
 
 
 @pytest.mark.backends("memory")

@@ -13,9 +13,9 @@ from djqueue import Consumer, current_message, schedules, signals
 from djqueue.backends.base import Guard, Lease, Reaped
 from djqueue.consumer.fetcher import Quarantine
 from djqueue.consumer.loop import Loop, each
-from djqueue.consumer.maintenance import Heart, Reaper
+from djqueue.consumer.maintenance import Heartbeat, Reaper
 from djqueue.decorators import queue_command
-from djqueue.messages.failures import noted, notes
+from djqueue.messages.failures import errors_of, with_error
 from djqueue.policies.outcomes import Outcome, Verdict
 from djqueue.queues import queues
 from djqueue.results import Progress
@@ -80,7 +80,7 @@ class TestHandlersAndReceivers:
         explode.enqueue_many([(number,) for number in range(6)])
         work.enqueue_many([(number,) for number in range(10, 14)])
         with a_handler_that_raises(name), serving(threads=2) as consumer:
-            eventually(lambda: len(queue.dead) == 6 and queue.stats().done == 4)
+            eventually(lambda: len(queue.failed) == 6 and queue.stats().done == 4)
             consumer.stop()
             assert consumer.code() == 0
         assert sorted(ran) == [*range(6), *range(10, 14)]
@@ -121,16 +121,16 @@ class TestNotes:
     @pytest.mark.parametrize("note", ["5", "{}", "null", "[" * 5000, '[1, "two"]', '"text"', "not json"])
     def test_whatever_stands_in_a_note_a_message_can_be_buried(self, queue, note):
         claimed = _with_note(queue, message_for(queue, explode.name), note)
-        settle(queue, [(claimed, Verdict(Outcome.DEAD, "boom"))])
-        [record] = queue.dead.peek("ready")
-        assert notes(record.entry.note)[-1]["reason"] == "boom"
-        assert all(isinstance(one, dict) for one in notes(record.entry.note))
+        settle(queue, [(claimed, Verdict(Outcome.FAILED, "boom"))])
+        [record] = queue.failed.peek("ready")
+        assert errors_of(record.entry.errors)[-1]["reason"] == "boom"
+        assert all(isinstance(one, dict) for one in errors_of(record.entry.errors))
 
     def test_an_exception_whose_traceback_cannot_be_shown(self, queue):
         explode_unspeakably()
-        assert run_one(queue).outcome is Outcome.DEAD
-        [record] = queue.dead.peek("ready")
-        assert "SyntaxError" in notes(record.entry.note)[0]["traceback"]
+        assert run_one(queue).outcome is Outcome.FAILED
+        [record] = queue.failed.peek("ready")
+        assert "SyntaxError" in errors_of(record.entry.errors)[0]["traceback"]
 
 
 def _with_note(queue, entry, note) -> Lease:
@@ -142,7 +142,7 @@ def _with_note(queue, entry, note) -> Lease:
 
 
 def _noted(entry, note):
-    return replace(entry, attempts=0, note=note)
+    return replace(entry, attempts=0, errors=note)
 
 
 class Away:
@@ -226,14 +226,14 @@ class TestOneStoreOfSeveral:
     def test_the_heart_beats_for_the_others_and_soon_again(self, queue):
         bench = Bench(queue)
         work()
-        bench.feeder.tick()
+        bench.fetcher.tick()
         away = _AwayQueue()
-        bench.holdings.take(away, [Lease(message_for(queue, work.name), 1)], 0.0)
-        for held in bench.holdings:
+        bench.in_flight.take(away, [Lease(message_for(queue, work.name), 1)], 0.0)
+        for held in bench.in_flight:
             held.touched -= 30
-        heart = Heart([away, queue], bench.holdings, lambda asked: 60.0 if asked is queue else 0.4)
+        heart = Heartbeat([away, queue], bench.in_flight, lambda asked: 60.0 if asked is queue else 0.4)
         assert heart.guarded_tick() <= 0.1
-        [ours] = [held for held in bench.holdings if held.queue is queue]
+        [ours] = [held for held in bench.in_flight if held.queue is queue]
         assert ours.touched > 0
         assert queue.peek("leased")[0].at > queue.now() + 59
 
@@ -241,7 +241,7 @@ class TestOneStoreOfSeveral:
         bench = Bench(queue)
         work(1)
         explode(2)
-        bench.feeder.tick()
+        bench.fetcher.tick()
         attempts = []
 
         def away(leases, facts=()):
@@ -251,10 +251,10 @@ class TestOneStoreOfSeveral:
         monkeypatch.setattr(queue, "complete", away)
         first, second = bench.begin(), bench.begin()
         bench.settler.add(first, Verdict(Outcome.DONE))
-        bench.settler.add(second, Verdict(Outcome.DEAD, "boom"))
+        bench.settler.add(second, Verdict(Outcome.FAILED, "boom"))
         for _ in range(50):
             bench.settler.tick()
-        assert len(queue.dead) == 1
+        assert len(queue.failed) == 1
         assert attempts == [1]  # the next try comes when its pause is over
 
     def test_a_stop_says_what_the_store_was_not_told(self, queue, monkeypatch, caplog):
@@ -289,11 +289,11 @@ def test_nothing_ends_a_loop():
 @pytest.mark.backends("memory")
 def test_one_suspect_runs_at_a_time_whoever_claimed_it(queue):
     bench = Bench(queue)
-    first, second = bench.holdings.take(queue, [Lease(message_for(queue, work.name), n) for n in (1, 2)], 0.0)
-    quarantine = Quarantine(bench.holdings)
+    first, second = bench.in_flight.take(queue, [Lease(message_for(queue, work.name), n) for n in (1, 2)], 0.0)
+    quarantine = Quarantine(bench.in_flight)
     assert quarantine.admit(first)
     assert not quarantine.admit(second)
-    bench.holdings.drop([first])
+    bench.in_flight.drop([first])
     assert quarantine.admit(second)
 
 
@@ -328,5 +328,5 @@ def test_a_guard_and_its_mark(queue):
 
 
 def test_notes_keep_what_was_there():
-    note = noted("[1]", at=1.0, attempt=1, reason="new")
-    assert [record["reason"] for record in notes(note)] == ["[1]", "new"]
+    note = with_error("[1]", at=1.0, attempt=1, reason="new")
+    assert [record["reason"] for record in errors_of(note)] == ["[1]", "new"]

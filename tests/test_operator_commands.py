@@ -20,7 +20,7 @@ from djqueue.consumer import Consumer
 from djqueue.decorators import queue_command
 from djqueue.management import tables
 from djqueue.management.commands import queue_stats
-from djqueue.messages.failures import noted, notes
+from djqueue.messages.failures import errors_of, with_error
 from djqueue.policies.outcomes import Outcome, Verdict
 from djqueue.queues import queues
 from djqueue.running.settle import settle
@@ -49,21 +49,21 @@ def failure(*args, out=None) -> CommandError:
 
 
 def fill(queue, *ids, **fields):
-    assert all(queue.put([Entry(NOT_DECODABLE, id, label=f"app.commands.{id}", **fields) for id in ids]))
+    assert all(queue.put([Entry(NOT_DECODABLE, id, command=f"app.commands.{id}", **fields) for id in ids]))
 
 
 def kill(queue, *ids, words="out of paint", kind=ValueError):
     """Let them die of an exception, in that order."""
     for id in ids:
         fill(queue, id)
-        verdict = Verdict(Outcome.DEAD, f"{kind.__name__}: {words}", raised(kind, words))
+        verdict = Verdict(Outcome.FAILED, f"{kind.__name__}: {words}", raised(kind, words))
         settle(queue, [(queue.claim(1)[0], verdict)], owner="web-1:42:beef")
 
 
 def lose(queue, id):
     """Let one die of nothing that was ever raised."""
     fill(queue, id)
-    settle(queue, [(queue.claim(1)[0], Verdict(Outcome.DEAD, "worker died: 3 starts never reported"))])
+    settle(queue, [(queue.claim(1)[0], Verdict(Outcome.FAILED, "worker died: 3 starts never reported"))])
 
 
 def raised(kind, words) -> Exception:
@@ -117,7 +117,7 @@ def test_stats_count_every_state(queue):
         "ready": 2,
         "delayed": 1,
         "leased": 1,
-        "dead": 1,
+        "failed": 1,
         "done": 1,
     }
     assert (here["backend"], other["ready"], other["oldest"]) == (queue.describe(), 0, None)
@@ -147,7 +147,7 @@ def test_stats_say_what_a_four_method_queue_cannot_tell(toy):
 
 
 def test_stats_say_at_least_where_counting_stopped(toy, monkeypatch):
-    capped = QueueStats(ready=100_000, delayed=7, dead=100_000, done=200_000, capped=100_000)
+    capped = QueueStats(ready=100_000, delayed=7, failed=100_000, done=200_000, capped=100_000)
     monkeypatch.setattr(MemoryQueue, "stats", lambda self: capped)
     line = run("queue_stats", "-q", "default").splitlines()[1]
     assert line.split()[-6:] == ["100000+", "7", "-", "100000+", "200000", "-"]
@@ -165,18 +165,18 @@ def test_stats_show_the_others_if_a_store_is_away(toy, monkeypatch):
 
 
 def test_stats_are_watched_until_ctrl_c(toy, monkeypatch):
-    naps = []
+    waits = []
 
-    def nap(seconds):
-        naps.append(seconds)
-        fill(toy, str(len(naps)))
-        if len(naps) == 3:
+    def wait_for_work(seconds):
+        waits.append(seconds)
+        fill(toy, str(len(waits)))
+        if len(waits) == 3:
             raise KeyboardInterrupt
 
-    monkeypatch.setattr(queue_stats.time, "sleep", nap)
+    monkeypatch.setattr(queue_stats.time, "sleep", wait_for_work)
     lines = run("queue_stats", "-q", "toy", "--watch", "2.5", "--json").splitlines()
     assert [json.loads(line)[0]["ready"] for line in lines] == [0, 1, 2]
-    assert naps == [2.5] * 3
+    assert waits == [2.5] * 3
 
 
 @pytest.mark.parametrize("pause", ["0", "-1", "soon", "nan"])
@@ -247,7 +247,7 @@ def test_errors_are_retried_by_their_ids_with_counts_afresh(queue):
     assert [one["id"] for one in run_json("queue_errors", "list")] == ["b"]
     [lease] = queue.claim(10)
     assert (lease.entry.id, lease.entry.attempts, lease.entry.failures) == ("a", 1, 0)
-    assert (lease.entry.data, len(queues["mail"])) == (NOT_DECODABLE, 1)
+    assert (lease.entry.body, len(queues["mail"])) == (NOT_DECODABLE, 1)
 
 
 def test_errors_are_deleted_by_their_ids(queue):
@@ -263,7 +263,7 @@ def test_all_errors_go_page_by_page(queue, monkeypatch, verb, waiting):
     kill(queue, *"abcdefg")
     kill(queues["mail"], "other")
     assert run("queue_errors", verb, "--all", "-q", "default").startswith("7 ")
-    assert (len(queue), len(queue.dead), len(queues["mail"].dead)) == (waiting, 0, 1)
+    assert (len(queue), len(queue.failed), len(queues["mail"].failed)) == (waiting, 0, 1)
 
 
 @pytest.mark.parametrize("which", [["--all"], ["--command", "app.commands.*"]], ids=["all", "a filter"])
@@ -271,17 +271,17 @@ def test_a_retry_ends_even_if_everything_dies_again(queue, monkeypatch, which):
     """What is retried while the command runs, and dies at once, is not retried for ever."""
     monkeypatch.setattr(operations, "CHUNK", 2)
     kill(queue, *"abcde")
-    revive = type(queue).revive
+    requeue = type(queue).requeue
 
     def revive_and_die(self, ids):
-        count = revive(self, ids)
+        count = requeue(self, ids)
         for lease in self.claim(100):
-            settle(self, [(lease, Verdict(Outcome.DEAD, "again"))])
+            settle(self, [(lease, Verdict(Outcome.FAILED, "again"))])
         return count
 
-    monkeypatch.setattr(type(queue), "revive", revive_and_die)
+    monkeypatch.setattr(type(queue), "requeue", revive_and_die)
     assert run("queue_errors", "retry", *which) == "5 retried\n"
-    assert len(queue.dead) == 5
+    assert len(queue.failed) == 5
 
 
 @pytest.mark.parametrize("verb", ["retry", "delete", "show"])
@@ -292,7 +292,7 @@ def test_an_unknown_id_is_an_error_after_the_others_are_done(queue, verb):
     error = failure("queue_errors", verb, *ids, out=out)
     assert out.getvalue() == {"retry": "1 retried\n", "delete": "1 deleted\n"}.get(verb, "")
     assert "nope" in str(error) and "'default', 'mail'" in str(error) and error.returncode == 1
-    assert len(queue.dead) == (1 if verb == "show" else 0)
+    assert len(queue.failed) == (1 if verb == "show" else 0)
 
 
 @pytest.mark.parametrize(
@@ -372,7 +372,7 @@ def test_what_was_done_is_told_even_if_the_next_store_is_away(settings, monkeypa
     settings.QUEUES = {alias: {"CLASS": MEMORY} for alias in ("default", "mail")}
     kill(queues["default"], "a")
     kill(queues["mail"], "b")
-    monkeypatch.setattr(queues["mail"], "revive", away)
+    monkeypatch.setattr(queues["mail"], "requeue", away)
     out = io.StringIO()
     assert "nobody there" in str(failure("queue_errors", "retry", "--all", out=out))
     assert out.getvalue() == "1 retried\n"
@@ -451,16 +451,16 @@ def test_an_empty_text_picks_nothing_by_accident(toy, filter):
     assert "empty" in str(failure("queue_errors", "delete", filter, ""))
     with pytest.raises(CommandError, match="--all"):
         call_command("queue_errors", "delete", **{filter[2:]: ""})
-    assert len(queues["default"].dead) == 1
+    assert len(queues["default"].failed) == 1
 
 
 def test_errors_of_a_filter_are_retried(queue):
     kill(queue, "charge", "send")
     kill(queues["mail"], "charge", words="no stamps")
     assert run("queue_errors", "retry", "--command", "charge", "-q", "default") == "1 retried\n"
-    assert (len(queue), len(queue.dead), len(queues["mail"].dead)) == (1, 1, 1)
+    assert (len(queue), len(queue.failed), len(queues["mail"].failed)) == (1, 1, 1)
     assert run("queue_errors", "retry", "--exception", "ValueError", "--all") == "2 retried\n"
-    assert (len(queue), len(queue.dead), len(queues["mail"])) == (2, 0, 1)
+    assert (len(queue), len(queue.failed), len(queues["mail"])) == (2, 0, 1)
     told = run("queue_errors", "retry", "--exception", "ValueError", "--reason", "x")
     assert told == "0 retried: no error matches --exception 'ValueError', --reason 'x'\n"
 
@@ -482,7 +482,7 @@ def test_a_dry_run_says_how_many_and_leaves_them(queue, verb):
     assert run("queue_errors", verb, "--dry-run", "--command", "a") == f"1 would be {done}\n"
     assert run("queue_errors", verb, "--dry-run", "a", "b") == f"2 would be {done}\n"
     assert "nope" in str(failure("queue_errors", verb, "--dry-run", "nope"))
-    assert (len(queue), len(queue.dead)) == (0, 3)
+    assert (len(queue), len(queue.failed)) == (0, 3)
 
 
 # ---- export
@@ -500,7 +500,7 @@ def test_errors_are_exported_as_lines_of_json(queue):
     assert first["created"] <= first["died"] <= queue.now() and first["bytes"] == len(NOT_DECODABLE)
     [record] = second["notes"]
     assert (second["queue"], record["text"]) == ("mail", "no\nstamps \x1b")
-    assert "Traceback" in record["traceback"] and len(queue.dead) == 1
+    assert "Traceback" in record["traceback"] and len(queue.failed) == 1
     assert [json.loads(line)["id"] for line in run("queue_errors", "export", "-q", "mail").splitlines()] == ["b"]
 
 
@@ -540,7 +540,7 @@ def test_df6_an_error_tells_all_of_a_call_that_failed(queue):
     assert (record["consumer"], record["attempt"]) == (consumer.name, 1)
     assert record["host"] == consumer.name.partition(":")[0]
     assert before - 1 <= record["at"] <= queue.now() + 1
-    assert base64.b64decode(told["body"]) == queue.dead.find(handle.id).entry.data
+    assert base64.b64decode(told["body"]) == queue.failed.find(handle.id).entry.body
     assert f"on {consumer.name}: OutOfStock: no ann" in run("queue_errors", "show", handle.id)
 
 
@@ -553,7 +553,7 @@ def test_df25_an_error_is_replayed_by_its_id_with_its_attempts_afresh(queue):
     assert (entry.attempts, entry.failures, entry.lost) == (0, 0, 0)
     Consumer(threads=1, periodic=False, drain=True).run()
     assert paid == [(5, "ann")] * 2
-    assert (len(queue), len(queue.dead), queue.stats().done) == (0, 0, 1)
+    assert (len(queue), len(queue.failed), queue.stats().done) == (0, 0, 1)
 
 
 @pytest.mark.parametrize(
@@ -571,7 +571,7 @@ def test_notes_of_others_are_shown(toy, note, shown):
     queue = queues["default"]
     fill(queue, "a")
     [lease] = queue.claim(1)
-    queue.bury([replace(lease, entry=replace(lease.entry, note=note))])
+    queue.fail([replace(lease, entry=replace(lease.entry, errors=note))])
     assert shown in run("queue_errors", "show", "a")
     assert run_json("queue_errors", "show", "a")["id"] == "a"
     assert run("queue_errors", "list", "-q", "default").splitlines()[1].startswith("a ")
@@ -583,20 +583,20 @@ def test_the_text_of_an_exception_is_kept_within_bounds():
         def __str__(self):
             raise KeyError
 
-    note = noted("", at=1.0, attempt=1, reason="long", exception=ValueError("x" * 10_000))
-    [long, mute] = notes(noted(note, at=2.0, attempt=2, reason="mute", exception=Mute()))
+    note = with_error("", at=1.0, attempt=1, reason="long", exception=ValueError("x" * 10_000))
+    [long, mute] = errors_of(with_error(note, at=2.0, attempt=2, reason="mute", exception=Mute()))
     assert long["text"] == "x" * 1000
     assert "KeyError" in mute["text"] and (mute["consumer"], mute["attempt"]) == ("", 2)
-    [silent] = notes(noted("", at=1.0, attempt=1, reason="lost"))
+    [silent] = errors_of(with_error("", at=1.0, attempt=1, reason="lost"))
     assert (silent["exception"], silent["text"], silent["traceback"]) == (None, None, None)
 
 
 def test_the_death_of_one_that_was_put_off_is_in_its_note(queue):
     kill(queue, "a")
     [died] = [one["died"] for one in run_json("queue_errors", "list")]
-    [lease] = queue.dead.claim(1)
+    [lease] = queue.failed.claim(1)
     assert abs(run_json("queue_errors", "show", "a")["died"] - died) < 1, "while somebody holds it"
-    queue.dead.release([replace(lease, entry=replace(lease.entry, delay=600))])
+    queue.failed.release([replace(lease, entry=replace(lease.entry, delay=600))])
     [told] = run_json("queue_errors", "list", "--newer", "1m")
     assert told["id"] == "a" and abs(told["died"] - died) < 1
 
@@ -627,4 +627,4 @@ def test_exit_codes_as_the_shell_sees_them(site):
     assert site.start("queue_errors", "retry").wait() == 2
     assert site.start("queue_errors", "paint").wait() == 2
     assert "1 deleted" in site.run("queue_errors", "delete", "--all")
-    assert json.loads(site.run("queue_stats", "--json"))[0]["dead"] == 0
+    assert json.loads(site.run("queue_stats", "--json"))[0]["failed"] == 0

@@ -10,7 +10,7 @@ from djqueue.backends import guards
 from djqueue.backends.base import Entry
 from djqueue.decorators import queue_command
 from djqueue.exceptions import NotSupported
-from djqueue.messages.failures import notes
+from djqueue.messages.failures import errors_of
 from djqueue.policies.backoff import Constant, read, wait_after, written
 from djqueue.policies.options import CONTRADICTIONS
 from djqueue.policies.outcomes import Outcome
@@ -209,10 +209,10 @@ BAD = [(name, value, error) for name in SPANS for value, error in NO_SECONDS] + 
     ("run_after", datetime(2100, 1, 1), ValueError),
     ("shard", 1.5, TypeError),
     ("shard", True, TypeError),
-    ("on_failure", "stop", ValueError),
+    ("failure_policy", "stop", ValueError),
     ("run", 0, ValueError),
     ("run", 1001, ValueError),
-    ("linger", -1, ValueError),
+    ("idle_timeout", -1, ValueError),
     ("concurrency", 0, ValueError),
     ("concurrency", True, ValueError),
     ("throttle", 5, TypeError),
@@ -391,7 +391,7 @@ CONTRARY = [
     ({"retries": 1, "retry_on": []}, "retries without retry_on"),
     ({"debounce": 1, "merge": first, "shard": shard_of}, "merge lets one call stand for several"),
     ({"debounce": 1, "merge": first, "key": first, "shard": shard_of}, "merge lets one call stand for several"),
-    ({"on_failure": "skip"}, "on_failure says what becomes of a shard"),
+    ({"failure_policy": "skip"}, "failure_policy says what becomes of a shard"),
     ({"run": 5}, "run says how many of a shard"),
 ]
 IN_A_BATCH = ({"batch": 5, "run": 6, "shard": 0}, "batch says how many go together, in a shard too")
@@ -604,8 +604,8 @@ class TestCarried:
     def test_an_exception_that_is_gone_is_waited_for_as_a_command_is(self, queue, monkeypatch):
         handle = listed.using(retry_on=[Hiccup]).using(max_attempts=9, retry_on=[Hiccup, OSError]).enqueue()
         monkeypatch.delattr(f"{__name__}.Hiccup")
-        assert run_one(queue).outcome is Outcome.NOT_NOW
-        [note] = notes(queue.find(handle.id).entry.note)
+        assert run_one(queue).outcome is Outcome.POSTPONED
+        [note] = errors_of(queue.find(handle.id).entry.errors)
         assert "Hiccup" in note["reason"]
 
     def test_a_later_declaration_counts_for_what_a_call_did_not_say(self, queue, monkeypatch):
@@ -700,8 +700,8 @@ def test_the_guard_is_what_the_options_say():
 
 def test_the_entry_is_what_the_options_say():
     policy = declared(priority=3, delay=2)
-    assert policy.admit(b"data", "id", "label") == Entry(b"data", "id", 3, 0.0, 2.0, label="label")
-    assert declared(run_after=SOON).admit(b"", "id", "").run_at == SOON.timestamp()
+    assert policy.to_entry(b"data", "id", "label") == Entry(b"data", "id", 3, 0.0, 2.0, command="label")
+    assert declared(run_after=SOON).to_entry(b"", "id", "").run_at == SOON.timestamp()
 
 
 def test_any_callable_may_be_the_backoff_of_a_declaration():

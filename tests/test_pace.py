@@ -39,46 +39,46 @@ class TestPace:
 
     @pytest.mark.backends("memory")
     def test_dj14_the_feeder_keeps_it(self, queue, monkeypatch):
-        bench, naps = Bench(queue), []
-        bench.feeder._pace = Pace(0.1, 2, 0.4)
-        monkeypatch.setattr(bench.feeder, "_nap", lambda *times: naps.append(min(times)))
-        monkeypatch.setattr(queue, "wakes", False)  # as a queue is that can only be asked
+        bench, waits = Bench(queue), []
+        bench.fetcher._pace = Pace(0.1, 2, 0.4)
+        monkeypatch.setattr(bench.fetcher, "_nap", lambda *times: waits.append(min(times)))
+        monkeypatch.setattr(queue, "notifies", False)  # as a queue is that can only be asked
         for _ in range(4):
-            bench.feeder.tick()
+            bench.fetcher.tick()
         work()
-        bench.feeder.tick()
+        bench.fetcher.tick()
         bench.end(bench.begin())
-        bench.feeder.tick()
-        assert naps == [0.1, 0.2, 0.4, 0.4, 0.1]
+        bench.fetcher.tick()
+        assert waits == [0.1, 0.2, 0.4, 0.4, 0.1]
 
     @pytest.mark.backends("memory", "redis-blocking")
     def test_a_queue_that_wakes_its_sleepers_is_looked_at_seldom(self, queue, monkeypatch):
-        bench, naps = Bench(queue), []
-        bench.feeder._pace = Pace(0.1, 2, 0.4)
-        monkeypatch.setattr(bench.feeder, "_nap", lambda *times: naps.append(min(times)))
+        bench, waits = Bench(queue), []
+        bench.fetcher._pace = Pace(0.1, 2, 0.4)
+        monkeypatch.setattr(bench.fetcher, "_nap", lambda *times: waits.append(min(times)))
         for _ in range(3):
-            bench.feeder.tick()
-        assert naps == [0.4] * 3
+            bench.fetcher.tick()
+        assert waits == [0.4] * 3
 
     @pytest.mark.backends("memory")
     def test_it_never_sleeps_past_the_next_due_entry(self, queue, monkeypatch):
-        bench, naps, now = Bench(queue), [], queue.now()
+        bench, waits, now = Bench(queue), [], queue.now()
         queue.clock = lambda: now
-        bench.feeder._pace = Pace(0.5, 1, 0.5)
-        monkeypatch.setattr(bench.feeder, "_nap", lambda *times: naps.append(min(times)))
+        bench.fetcher._pace = Pace(0.5, 1, 0.5)
+        monkeypatch.setattr(bench.fetcher, "_nap", lambda *times: waits.append(min(times)))
         work.using(delay=0.2).enqueue()
-        bench.feeder.tick()
-        assert naps == [pytest.approx(0.2)]
+        bench.fetcher.tick()
+        assert waits == [pytest.approx(0.2)]
 
     @pytest.mark.backends("memory")
     def test_what_wakes_us_is_told_when_something_is_due(self, queue, monkeypatch):
         """A sleep that may end late is to end in time then."""
-        bench, naps = Bench(queue), []
-        bench.feeder._pace = Pace(60, 1, 60)
-        monkeypatch.setattr(queue, "nap_until", lambda due, pause, beside: naps.append((due, pause)) or True)
+        bench, waits = Bench(queue), []
+        bench.fetcher._pace = Pace(60, 1, 60)
+        monkeypatch.setattr(queue, "wait_until", lambda due, pause, beside: waits.append((due, pause)) or True)
         work.using(delay=30).enqueue()
-        bench.feeder.tick()
-        assert naps == [(pytest.approx(30, abs=10), 0.5)]
+        bench.fetcher.tick()
+        assert waits == [(pytest.approx(30, abs=10), 0.5)]
 
 
 class TestPrefetch:

@@ -76,7 +76,7 @@ class TestWork:
             assert "djqueue-worker-1" in line
         assert process.wait_for("RuntimeError: boom")
         assert process.wait_for("SystemExit: 3")
-        assert queues["default"].stats().dead == 2
+        assert queues["default"].stats().failed == 2
 
     def test_dj18_an_unknown_command_does_no_harm(self, site):
         queues["default"].put([message_for(queues["default"], "no.such.command")])
@@ -85,7 +85,7 @@ class TestWork:
         assert process.wait() == 0
         assert "no.such.command" in process.output
         stats = queues["default"].stats()
-        assert (stats.ready + stats.delayed, stats.dead) == (1, 0)
+        assert (stats.ready + stats.delayed, stats.failed) == (1, 0)
 
     @pytest.mark.backends("sqlite", "redis")
     def test_lease_says_how_soon_the_work_of_the_dead_is_given_to_others(self, site, tmp_path):

@@ -115,7 +115,7 @@ def test_what_runs_is_handed_back_and_run_by_the_new_child(site, process, code):
     until(lambda: written(site) == ["old 1", "new 2"])
     until(lambda: len(queues["default"]) == 0 and queues["default"].stats().leased == 0)
     stats = queues["default"].stats()
-    assert (stats.dead, stats.done) == (0, 1)
+    assert (stats.failed, stats.done) == (0, 1)
     process.term()
     assert process.wait() == 0
 

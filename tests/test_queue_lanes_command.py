@@ -17,7 +17,7 @@ THROTTLED = Gate(windows=(Window(1, 3600.0),)).written()
 
 
 def put(queue, lane, *ids, gate=ORDERED):
-    assert all(queue.put([Entry(b"", id, lane=lane, gate=gate, label="app.ship") for id in ids]))
+    assert all(queue.put([Entry(b"", id, lane=lane, gate=gate, command="app.ship") for id in ids]))
 
 
 def cells(out):
@@ -32,15 +32,15 @@ def test_it_says_of_each_lane_how_it_stands(queue):
     assert [lease.entry.id for lease in queue.claim(1)] == ["s1"]
     put(queue, "open", "o1")
     put(queue, "shut", "x1", "x2")
-    queue.park_lane("shut", "no paper")
-    queue.park_lane("void", "nothing\nhere yet")
+    queue.pause_lane("shut", "no paper")
+    queue.pause_lane("void", "nothing\nhere yet")
     out = run("queue_lanes")
     assert out.split()[:8] == ["lane", "queue", "state", "waiting", "out", "opens", "in", "why"]
     found = cells(out)
     assert found["busy"] == ["default", "busy", "1", "1", "-", "-"]
     assert found["open"] == ["default", "open", "1", "0", "-", "-"]
-    assert found["shut"] == ["default", "parked", "2", "0", "-", "no", "paper"]
-    assert found["void"] == ["default", "parked", "0", "0", "-", "nothing", "here", "yet"]
+    assert found["shut"] == ["default", "paused", "2", "0", "-", "no", "paper"]
+    assert found["void"] == ["default", "paused", "0", "0", "-", "nothing", "here", "yet"]
     assert found["slow"][:4] == ["default", "timed", "1", "1"]
     assert found["slow"][4:6] == ["59", "min"]
 
@@ -66,12 +66,12 @@ def test_one_is_not_empty_while_others_wait_in_its_line(queue):
 
 def test_json_has_all_that_is_known(queue):
     put(queue, "shut", "x1")
-    queue.park_lane("shut", "no paper")
+    queue.pause_lane("shut", "no paper")
     [lane] = run_json("queue_lanes")
     gate = queue.lane("shut").gate
     assert lane == {
-        "name": "shut", "queue": "default", "state": "parked", "waiting": 1, "out": 0, "opens": None,
-        "parked": "no paper", "within": "", "gate": gate,
+        "name": "shut", "queue": "default", "state": "paused", "waiting": 1, "out": 0, "opens": None,
+        "paused": "no paper", "within": "", "gate": gate,
     }  # fmt: skip
 
 
@@ -107,12 +107,12 @@ def test_it_says_what_the_throttle_of_a_queue_lets_through(backend, settings):
 
 def test_a_lane_is_parked_and_opened(queue):
     put(queue, "ship:7", "s1")
-    assert run("queue_lanes", "--park", "ship:7", "--why", "no paper") == "ship:7 is parked\n"
-    assert queue.lane("ship:7").parked == "no paper"
+    assert run("queue_lanes", "--pause", "ship:7", "--reason", "no paper") == "ship:7 is paused\n"
+    assert queue.lane("ship:7").paused_reason == "no paper"
     assert queue.claim(1) == []
-    assert run("queue_lanes", "--open", "ship:7") == "ship:7 is open in 'default'\n"
+    assert run("queue_lanes", "--resume", "ship:7") == "ship:7 is open in 'default'\n"
     assert [lease.entry.id for lease in queue.claim(1)] == ["s1"]
-    assert "neither parked nor held" in str(failure("queue_lanes", "--open", "ship:7"))
+    assert "neither paused nor held" in str(failure("queue_lanes", "--resume", "ship:7"))
 
 
 def test_what_a_stranger_named_cannot_command_the_terminal(queue):
@@ -123,8 +123,8 @@ def test_what_a_stranger_named_cannot_command_the_terminal(queue):
 @pytest.mark.parametrize(
     ("given", "words"),
     [
-        (["--why", "x"], "give --park NAME too"),
-        (["--park", "a", "--open", "b"], "not allowed with"),
+        (["--reason", "x"], "give --pause NAME too"),
+        (["--pause", "a", "--resume", "b"], "not allowed with"),
         (["--limit", "0"], "no limit"),
         (["-q", "nowhere"], "nowhere"),
     ],
@@ -136,24 +136,24 @@ def test_wrong_usage_is_refused(queue, given, words):
 
 def test_which_queue_must_be_said_where_there_are_several(backend, settings):
     settings.QUEUES = backend.queues("default", "slow")
-    assert failure("queue_lanes", "--park", "a").returncode == 2
-    run("queue_lanes", "-q", "slow", "--park", "a")
-    assert (queues["default"].lane("a"), queues["slow"].lane("a").parked) == (None, "parked by hand")
-    assert run("queue_lanes", "--open", "a") == "a is open in 'slow'\n"
+    assert failure("queue_lanes", "--pause", "a").returncode == 2
+    run("queue_lanes", "-q", "slow", "--pause", "a")
+    assert (queues["default"].lane("a"), queues["slow"].lane("a").paused_reason) == (None, "paused by hand")
+    assert run("queue_lanes", "--resume", "a") == "a is open in 'slow'\n"
 
 
 @pytest.mark.backends("memory")
 def test_a_lane_that_is_shut_in_several_queues_is_opened_in_the_one_that_is_said(backend, settings):
     settings.QUEUES = backend.queues("default", "slow")
     put(queues["slow"], "a", "s1")
-    run("queue_lanes", "-q", "default", "--park", "a")
-    assert run("queue_lanes", "--open", "a") == "a is open in 'default'\n"
+    run("queue_lanes", "-q", "default", "--pause", "a")
+    assert run("queue_lanes", "--resume", "a") == "a is open in 'default'\n"
     for alias in ("default", "slow"):
-        run("queue_lanes", "-q", alias, "--park", "a")
-    error = failure("queue_lanes", "--open", "a")
+        run("queue_lanes", "-q", alias, "--pause", "a")
+    error = failure("queue_lanes", "--resume", "a")
     assert (error.returncode, str(error)) == (2, "a is shut in 'default', 'slow': say which is to open, -q ALIAS.")
-    assert run("queue_lanes", "-q", "slow", "--open", "a") == "a is open in 'slow'\n"
-    assert queues["default"].lane("a").parked == "parked by hand"
+    assert run("queue_lanes", "-q", "slow", "--resume", "a") == "a is open in 'slow'\n"
+    assert queues["default"].lane("a").paused_reason == "paused by hand"
 
 
 def test_a_queue_without_lanes_is_named(backend, settings):

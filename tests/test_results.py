@@ -248,7 +248,7 @@ class TestStatus:
     def test_what_is_retried_from_the_error_queue_lives_again(self, queue):
         handle = say("fail", "first")
         run_one(queue)
-        assert queue.revive([handle.id]) == 1
+        assert queue.requeue([handle.id]) == 1
         assert handle.status == "ready"
         with pytest.raises(ResultTimeout):
             handle.get(timeout=0.02)
@@ -370,7 +370,7 @@ def test_a_setting_that_is_no_time_lets_nothing_run_nor_be_sent(settings, backen
     assert len(queue) == 0
     queue.put([message_for(queue, forgetful.name, 1)])
     with heard("started") as told:
-        assert run_one(queue).outcome is Outcome.NOT_NOW
+        assert run_one(queue).outcome is Outcome.POSTPONED
     assert told == []
 
 
@@ -548,7 +548,7 @@ class TestSigned:
     def test_a_forged_one_is_refused_unread(self, queue, settings, backend):
         handle = echo(1)
         told = {"status": "done", "value": Bomb()}
-        with_other_key = {"id": handle.id, "queue": f"{queue.logical}:result"}
+        with_other_key = {"id": handle.id, "queue": f"{queue.base_name}:result"}
         with override_settings(SECRET_KEY="the key of somebody else" * 3):
             leave(handle.id, queue, pack_item(told, **with_other_key))
         self.refused(handle)
@@ -570,9 +570,9 @@ class TestSigned:
 
     def test_progress_does_not_pass_for_a_result_nor_a_message_nor_an_item(self, queue):
         handle = tell(1, 2)
-        message = queue.find(handle.id).entry.data
+        message = queue.find(handle.id).entry.body
         run_one(queue)
-        item = pack_item({"status": "done", "value": 1}, id=handle.id, queue=queue.logical)
+        item = pack_item({"status": "done", "value": 1}, id=handle.id, queue=queue.base_name)
         for value in (queue.store.get(f"progress:{handle.id}"), message, item):
             leave(handle.id, queue, value)
             self.refused(handle)
@@ -683,7 +683,7 @@ class TestCancel:
         stumble.using(backoff=False, result_ttl=None).enqueue()
         with serving(threads=1, drain=True) as consumer:
             assert consumer.code() == 0
-        assert askers == {"djqueue-feeder-default"}
+        assert askers == {"djqueue-fetcher-default"}
 
     def test_what_runs_and_is_done_all_the_same_is_done(self, queue):
         handle = echo(1)
@@ -713,7 +713,7 @@ class TestCancel:
 
         def remove_late(ids):
             removed = remove(ids)
-            settle(queue, [(lease, Verdict(Outcome.UNTRIED))])
+            settle(queue, [(lease, Verdict(Outcome.RETURNED))])
             return removed
 
         monkeypatch.setattr(queue, "remove", remove_late)
@@ -725,8 +725,8 @@ class TestCancel:
         lease = claim_one(queue)
         assert handle.cancel() is False
         settle(queue, [(lease, execute(queue, lease))])
-        assert queue.revive([handle.id]) == 1
-        settle(queue, [(claim_one(queue), Verdict(Outcome.HANDED_BACK))])
+        assert queue.requeue([handle.id]) == 1
+        settle(queue, [(claim_one(queue), Verdict(Outcome.INTERRUPTED))])
         assert run_one(queue).reason == "because"
 
     def test_a_command_without_a_result_can_be_cancelled_too(self, queue):
@@ -776,12 +776,12 @@ class TestEager:
 def test_looking_never_asks_more_often_than_it_should(settings, monkeypatch):
     """From milliseconds at first to half a second in the end."""
     settings.QUEUES = {"default": {"CLASS": "djqueue.backends.memory.MemoryQueue"}}
-    naps = []
-    monkeypatch.setattr(results.time, "sleep", lambda seconds: naps.append(seconds))
+    waits = []
+    monkeypatch.setattr(results.time, "sleep", lambda seconds: waits.append(seconds))
     moments = iter(range(1000))
     monkeypatch.setattr(results.time, "monotonic", lambda: next(moments) / 10)
     with pytest.raises(ResultTimeout):
         echo(1).get(timeout=5)
-    assert naps[0] <= 2 * results.FIRST_LOOK
-    assert max(naps) <= results.LAST_LOOK
-    assert naps[:10] == sorted(naps[:10])
+    assert waits[0] <= 2 * results.FIRST_LOOK
+    assert max(waits) <= results.LAST_LOOK
+    assert waits[:10] == sorted(waits[:10])

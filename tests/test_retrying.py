@@ -17,7 +17,7 @@ from djqueue.backends.base import Entry, Lease
 from djqueue.backends.memory.queue import MemoryQueue
 from djqueue.decorators import queue_command
 from djqueue.messages.envelope import new_id
-from djqueue.messages.failures import LONGEST_REASON, notes
+from djqueue.messages.failures import LONGEST_REASON, errors_of
 from djqueue.policies.outcomes import Outcome, Verdict, settled
 from djqueue.policies.policy import Policy
 from djqueue.queues import queues
@@ -196,18 +196,18 @@ class TestListed:
         handle = flaky("Hiccup", "Worse", "Hiccup")
         with heard("started", "retried", "failed", "completed") as told:
             outcomes, _ = run_until_rest(queue)
-        assert outcomes == [Outcome.RETRY, Outcome.RETRY, Outcome.DEAD]
+        assert outcomes == [Outcome.RETRY, Outcome.RETRY, Outcome.FAILED]
         assert ran == [1, 2, 3]
         assert [name for name, _ in told] == ["started", "retried"] * 2 + ["started", "failed"]
         stats = queue.stats()
-        assert (stats.ready, stats.delayed, stats.leased, stats.dead, stats.done or 0) == (0, 0, 0, 1, 0)
-        assert counts(entry_of(queue.dead, handle.id)) == (3, 3, 0)
+        assert (stats.ready, stats.delayed, stats.leased, stats.failed, stats.done or 0) == (0, 0, 0, 1, 0)
+        assert counts(entry_of(queue.failed, handle.id)) == (3, 3, 0)
 
     def test_a_retry_that_works_is_done(self, queue):
         handle = flaky("Hiccup", "Hiccup")
         outcomes, _ = run_until_rest(queue)
         assert (outcomes[-1], ran) == (Outcome.DONE, [1, 2, 3])
-        assert (len(queue), len(queue.dead)) == (0, 0)
+        assert (len(queue), len(queue.failed)) == (0, 0)
         if can_look(queue):
             assert (queue.stats().done, queue.find(handle.id)) == (1, None)
 
@@ -215,12 +215,12 @@ class TestListed:
         handle = flaky("ValueError")
         with heard("retried", "failed") as told:
             outcomes, _ = run_until_rest(queue)
-        assert (outcomes, ran, [name for name, _ in told]) == ([Outcome.DEAD], [1], ["failed"])
-        assert counts(entry_of(queue.dead, handle.id)) == (1, 1, 0)
+        assert (outcomes, ran, [name for name, _ in told]) == ([Outcome.FAILED], [1], ["failed"])
+        assert counts(entry_of(queue.failed, handle.id)) == (1, 1, 0)
 
     def test_df4_nothing_is_retried_that_nobody_listed(self, queue):
         unlisted.using(max_attempts=5).enqueue("Hiccup")
-        assert run_until_rest(queue)[0] == [Outcome.DEAD]
+        assert run_until_rest(queue)[0] == [Outcome.FAILED]
 
     def test_async_commands_are_retried_alike(self, queue):
         flaky_async("Hiccup")
@@ -236,7 +236,7 @@ class TestWhatIsListed:
     @pytest.mark.parametrize("name", ["SystemExit", "Stop"])
     def test_what_is_no_exception_is_retried_only_if_it_is_listed(self, queue, name):
         flaky.using(retry_on=[Exception]).enqueue(name)
-        assert run_until_rest(queue)[0] == [Outcome.DEAD]
+        assert run_until_rest(queue)[0] == [Outcome.FAILED]
         flaky.using(retry_on=[ERRORS[name]]).enqueue(name)
         assert run_until_rest(queue)[0] == [Outcome.RETRY, Outcome.DONE]
         flaky.using(retry_on=[BaseException]).enqueue(name)
@@ -248,13 +248,13 @@ class TestWhatIsListed:
             ([OSError()], Outcome.RETRY),
             ([OSError(), KeyError()], Outcome.RETRY),
             ([OSError(), ExceptionGroup("inner", [KeyError(), OSError()])], Outcome.RETRY),
-            ([OSError(), RuntimeError()], Outcome.DEAD),
+            ([OSError(), RuntimeError()], Outcome.FAILED),
             ([Discard("no")], Outcome.DISCARDED),
             ([Retry(5)], Outcome.RETRY),
             ([ExceptionGroup("inner", [Retry(5)])], Outcome.RETRY),
         ]
         for within, outcome in cases:
-            assert policy.judge(ExceptionGroup("outer", within), entry).outcome is outcome, within
+            assert policy.on_exception(ExceptionGroup("outer", within), entry).outcome is outcome, within
 
     @pytest.mark.parametrize("listed", [ExceptionGroup, Exception])
     def test_a_group_may_be_listed_itself(self, listed):
@@ -264,31 +264,31 @@ class TestWhatIsListed:
             ([OSError(), KeyError()], Outcome.RETRY),
             ([Discard("no")], Outcome.DISCARDED),
         ]:
-            assert policy.judge(ExceptionGroup("outer", within), entry).outcome is outcome, within
+            assert policy.on_exception(ExceptionGroup("outer", within), entry).outcome is outcome, within
 
     def test_the_setting_lists_for_commands_that_do_not(self, queue, settings):
         settings.QUEUE_RETRY_ON = [Hiccup]
         settings.QUEUE_MAX_ATTEMPTS = 2
         queue = queues["default"]
         unlisted.using(backoff=False).enqueue("Hiccup", "Hiccup")
-        assert run_until_rest(queue)[0] == [Outcome.RETRY, Outcome.DEAD]
+        assert run_until_rest(queue)[0] == [Outcome.RETRY, Outcome.FAILED]
         unlisted.using(retry_on=[]).enqueue("Hiccup")
-        assert run_until_rest(queue)[0] == [Outcome.DEAD]
+        assert run_until_rest(queue)[0] == [Outcome.FAILED]
         flaky.using(retry_on=[KeyError]).enqueue("Hiccup")
-        assert run_until_rest(queue)[0] == [Outcome.DEAD]
+        assert run_until_rest(queue)[0] == [Outcome.FAILED]
 
     def test_five_attempts_are_usual(self, queue):
         unlisted.using(retry_on=[Hiccup], backoff=False).enqueue(*["Hiccup"] * 9)
-        assert run_until_rest(queue)[0] == [Outcome.RETRY] * 4 + [Outcome.DEAD]
+        assert run_until_rest(queue)[0] == [Outcome.RETRY] * 4 + [Outcome.FAILED]
 
     @pytest.mark.parametrize("setting", [["tests.test_retrying.Hiccup"], Hiccup, 5])
     def test_a_setting_that_lists_no_exceptions_lets_nothing_run_for_ever(self, queue, settings, setting, caplog):
         settings.QUEUE_RETRY_ON = setting
         queue = queues["default"]
         unlisted("Hiccup")
-        assert run_until_rest(queue)[0] == [Outcome.DEAD]
+        assert run_until_rest(queue)[0] == [Outcome.FAILED]
         assert "cannot be judged" in caplog.text
-        assert len(queue.dead) == 1
+        assert len(queue.failed) == 1
 
 
 @EVERY
@@ -303,11 +303,11 @@ class TestPerCall:
         flaky.using(retries=1).enqueue(*["Hiccup"] * 9)
         flaky.using(retries=0).enqueue("Hiccup")
         outcomes, _ = run_until_rest(queue)
-        assert (outcomes.count(Outcome.RETRY), outcomes.count(Outcome.DEAD)) == (1, 2)
+        assert (outcomes.count(Outcome.RETRY), outcomes.count(Outcome.FAILED)) == (1, 2)
 
     def test_a_call_may_list_other_exceptions(self, queue):
         flaky.using(retry_on=[ValueError]).enqueue("ValueError", "Hiccup")
-        assert run_until_rest(queue)[0] == [Outcome.RETRY, Outcome.DEAD]
+        assert run_until_rest(queue)[0] == [Outcome.RETRY, Outcome.FAILED]
 
     @pytest.mark.parametrize("backoff", [60, Backoff(2, 60, 0), other_wait], ids=["seconds", "Backoff", "function"])
     def test_a_call_may_have_another_backoff(self, queue, backoff):
@@ -426,15 +426,15 @@ class TestWords:
             assert run_one(queue).outcome is Outcome.DISCARDED
         assert [(name, about["reason"]) for name, about in told] == [("discarded", "nobody wants it")]
         stats = queue.stats()
-        assert (stats.ready, stats.leased, stats.dead) == (0, 0, 0)
+        assert (stats.ready, stats.leased, stats.failed) == (0, 0, 0)
 
     def test_fail_puts_it_aside_at_once(self, queue, command):
         handle = command("fail", "hopeless")
         with heard("failed", "retried") as told:
-            assert run_one(queue).outcome is Outcome.DEAD
+            assert run_one(queue).outcome is Outcome.FAILED
         assert [(name, about["reason"]) for name, about in told] == [("failed", "hopeless")]
-        entry = queue.dead.find(handle.id).entry
-        [note] = notes(entry.note)
+        entry = queue.failed.find(handle.id).entry
+        [note] = errors_of(entry.errors)
         assert (note["reason"], note["exception"]) == ("hopeless", "djqueue.exceptions.Fail")
         assert counts(entry) == (1, 1, 0)
 
@@ -446,7 +446,7 @@ class TestWords:
         assert {(name, about["exception"]) for name, about in told} == {("retried", None)}
         record = queue.find(handle.id)
         assert record.state in ("delayed", "ready")  # that is in a tenth of a second
-        assert (counts(record.entry), record.entry.note) == ((5, 0, 0), "")
+        assert (counts(record.entry), record.entry.errors) == ((5, 0, 0), "")
 
     def test_retry_after_a_while(self, queue, command):
         handle = command("retry", 60)
@@ -460,14 +460,14 @@ class TestWords:
 def test_what_asked_to_be_run_again_has_all_its_failures_left(queue):
     handle = again_and_again(0, 0, 0)
     outcomes, _ = run_until_rest(queue)
-    assert outcomes == [Outcome.RETRY] * 4 + [Outcome.DEAD]
+    assert outcomes == [Outcome.RETRY] * 4 + [Outcome.FAILED]
     assert ran == [1, 2, 3, 4, 5]
-    assert counts(queue.dead.find(handle.id).entry) == (5, 2, 0)
+    assert counts(queue.failed.find(handle.id).entry) == (5, 2, 0)
 
 
 @MEMORY
 class TestOddWords:
-    @pytest.mark.parametrize(("kind", "outcome"), [("fail", Outcome.DEAD), ("discard", Outcome.DISCARDED)])
+    @pytest.mark.parametrize(("kind", "outcome"), [("fail", Outcome.FAILED), ("discard", Outcome.DISCARDED)])
     def test_a_reason_may_be_an_exception(self, queue, kind, outcome):
         say_oddly(kind)
         verdict = run_one(queue)
@@ -486,7 +486,7 @@ class TestOddWords:
     def test_a_nonsensical_wait_is_a_failure_like_any(self, queue, after):
         say("retry", after)
         outcomes, _ = run_until_rest(queue)
-        assert outcomes == [Outcome.RETRY, Outcome.DEAD]
+        assert outcomes == [Outcome.RETRY, Outcome.FAILED]
         assert ran == [1, 2]
 
     @pytest.mark.parametrize(("after", "delay"), [(timedelta(hours=2), 7200.0), (0, 0.1), (1e-320, 0.1), (None, 0.1)])
@@ -508,7 +508,7 @@ class TestOddWords:
 
     def test_words_are_words_even_if_they_are_listed(self, queue):
         say.using(retry_on=[BaseException]).enqueue("fail")
-        assert run_one(queue).outcome is Outcome.DEAD
+        assert run_one(queue).outcome is Outcome.FAILED
         say.using(retry_on=[BaseException]).enqueue("discard")
         assert run_one(queue).outcome is Outcome.DISCARDED
 
@@ -519,10 +519,10 @@ class TestOddWords:
     def test_what_asks_for_another_start_too_often_is_put_aside(self, queue, settings):
         settings.QUEUE_MAX_STARTS = 3
         handle = say.using(backoff=False).enqueue("retry", 1e-320)
-        assert [run_when_due(queue).outcome for _ in range(3)] == [Outcome.RETRY] * 2 + [Outcome.DEAD]
-        [note] = notes(queue.dead.find(handle.id).entry.note)
+        assert [run_when_due(queue).outcome for _ in range(3)] == [Outcome.RETRY] * 2 + [Outcome.FAILED]
+        [note] = errors_of(queue.failed.find(handle.id).entry.errors)
         assert note["reason"] == "it asked to be run again at its start number 3"
-        assert queue.dead.find(handle.id).entry.failures == 1
+        assert queue.failed.find(handle.id).entry.failures == 1
 
     def test_the_bound_of_starts_can_be_taken_away(self, queue, settings):
         assert conf.get("QUEUE_MAX_STARTS") == 1000
@@ -544,8 +544,8 @@ class TestErrorQueue:
         for _ in range(3):
             lease = claim_one(queue)
             settle(queue, [(lease, execute(queue, lease))], owner="me:1")
-        entry = entry_of(queue.dead, handle.id)
-        told = notes(entry.note)
+        entry = entry_of(queue.failed, handle.id)
+        told = errors_of(entry.errors)
         assert [note["attempt"] for note in told] == [1, 2, 3]
         names = [f"{__name__}.Hiccup", f"{__name__}.Worse", "builtins.ValueError"]
         assert [note["exception"] for note in told] == names
@@ -557,28 +557,28 @@ class TestErrorQueue:
             assert (note["host"], note["consumer"]) == (socket.gethostname(), "me:1")
             assert before - 1 <= note["at"] <= queue.now() + 1
         assert entry.id == handle.id
-        assert entry.label == flaky.name
+        assert entry.command == flaky.name
 
     def test_df6_the_original_call_is_kept(self, queue):
         handle = flaky("ValueError", "ä\x00\N{PILE OF POO}")
-        data = claim_and_release(queue).data
+        data = claim_and_release(queue).body
         run_one(queue)
-        assert entry_of(queue.dead, handle.id).data == data
-        assert queue.revive([handle.id]) == 1
-        assert claim_and_release(queue).data == data
+        assert entry_of(queue.failed, handle.id).body == data
+        assert queue.requeue([handle.id]) == 1
+        assert claim_and_release(queue).body == data
 
     def test_a_text_of_any_sort_is_kept(self, queue, caplog):
         caplog.set_level(logging.CRITICAL, "djqueue")  # xdist cannot carry half a pair in what it captured
         handle = speak(ODD)
-        assert run_until_rest(queue)[0] == [Outcome.RETRY, Outcome.DEAD]
-        told = notes(entry_of(queue.dead, handle.id).note)
+        assert run_until_rest(queue)[0] == [Outcome.RETRY, Outcome.FAILED]
+        told = errors_of(entry_of(queue.failed, handle.id).errors)
         assert [note["reason"] for note in told] == [f"Hiccup: {ODD}"] * 2
 
     def test_a_text_of_megabytes_is_cut(self, queue, caplog):
         caplog.set_level(logging.CRITICAL, "djqueue")  # a log shows the whole of it
         handle = speak("ä", 2**21)
         run_until_rest(queue)
-        told = notes(entry_of(queue.dead, handle.id).note)
+        told = errors_of(entry_of(queue.failed, handle.id).errors)
         assert len(told) == 2
         assert all(len(note["reason"]) <= LONGEST_REASON for note in told)
         assert all(len(note["traceback"]) <= 16_384 for note in told)
@@ -586,35 +586,35 @@ class TestErrorQueue:
     @pytest.mark.parametrize("name", ["Unspeakable", "Unspeaking"])
     def test_a_text_that_cannot_be_told_is_no_obstacle(self, queue, name):
         handle = flaky(name, name, name)
-        assert run_until_rest(queue)[0] == [Outcome.RETRY, Outcome.RETRY, Outcome.DEAD]
-        assert name in notes(entry_of(queue.dead, handle.id).note)[-1]["reason"]
+        assert run_until_rest(queue)[0] == [Outcome.RETRY, Outcome.RETRY, Outcome.FAILED]
+        assert name in errors_of(entry_of(queue.failed, handle.id).errors)[-1]["reason"]
 
     def test_df25_what_is_retried_by_its_id_starts_afresh(self, queue):
         first, second = flaky("ValueError"), flaky("ValueError")
         run_until_rest(queue)
         ran.clear()
-        assert queue.revive([second.id]) == 1
+        assert queue.requeue([second.id]) == 1
         entry = entry_of(queue, second.id)
         assert counts(entry) == (0, 0, 0)
-        assert len(notes(entry.note)) == 1
-        assert (len(queue.dead), entry_of(queue.dead, first.id).id) == (1, first.id)
+        assert len(errors_of(entry.errors)) == 1
+        assert (len(queue.failed), entry_of(queue.failed, first.id).id) == (1, first.id)
         run_until_rest(queue)
         assert ran == [1]
-        told = notes(entry_of(queue.dead, second.id).note)
+        told = errors_of(entry_of(queue.failed, second.id).errors)
         assert [note["attempt"] for note in told] == [1, 1]
 
     def test_df25_it_has_all_its_attempts_again(self, queue):
         handle = flaky(*["Hiccup"] * 9)
         run_until_rest(queue)
-        queue.revive([handle.id])
-        assert run_until_rest(queue)[0] == [Outcome.RETRY, Outcome.RETRY, Outcome.DEAD]
+        queue.requeue([handle.id])
+        assert run_until_rest(queue)[0] == [Outcome.RETRY, Outcome.RETRY, Outcome.FAILED]
         assert ran == [1, 2, 3] * 2
-        assert counts(entry_of(queue.dead, handle.id)) == (3, 3, 0)
+        assert counts(entry_of(queue.failed, handle.id)) == (3, 3, 0)
 
 
 def claim_and_release(queue):
     lease = claim_one(queue)
-    settle(queue, [(lease, Verdict(Outcome.UNTRIED))])
+    settle(queue, [(lease, Verdict(Outcome.RETURNED))])
     return lease.entry
 
 
@@ -629,8 +629,8 @@ class TestUnreadable:
         module = _module(tmp_path, monkeypatch, "class Cargo: pass\n")
         handle = flaky(module.Cargo())
         _forget(tmp_path, module)
-        assert run_one(queue).outcome is Outcome.DEAD
-        [note] = notes(entry_of(queue.dead, handle.id).note)
+        assert run_one(queue).outcome is Outcome.FAILED
+        [note] = errors_of(entry_of(queue.failed, handle.id).errors)
         assert "ModuleNotFoundError" in note["reason"]
         assert "ModuleNotFoundError" in note["traceback"]
         assert (ran, len(queue)) == ([], 0)
@@ -640,23 +640,23 @@ class TestUnreadable:
         queue, module = queues["default"], _module(tmp_path, monkeypatch, "class Trouble(Exception): pass\n")
         handle = flaky.using(retry_on=[module.Trouble]).enqueue()
         _forget(tmp_path, module)
-        assert run_twice(queue) == [Outcome.NOT_NOW, Outcome.DEAD]
-        assert "vanishing" in notes(entry_of(queue.dead, handle.id).note)[-1]["reason"]
+        assert run_twice(queue) == [Outcome.POSTPONED, Outcome.FAILED]
+        assert "vanishing" in errors_of(entry_of(queue.failed, handle.id).errors)[-1]["reason"]
         assert ran == []
 
     @pytest.mark.parametrize("data", [b"", b"djq1c", b"\x80\x05rubbish", b"djq1c" + b"\x00" * 100])
     def test_df20_so_does_what_is_no_message(self, queue, data):
         id = new_id()
-        assert queue.put([Entry(data, id, label=flaky.name)]) == [True]
-        assert run_one(queue).outcome is Outcome.DEAD
-        assert "invalid message" in notes(entry_of(queue.dead, id).note)[0]["reason"]
+        assert queue.put([Entry(data, id, command=flaky.name)]) == [True]
+        assert run_one(queue).outcome is Outcome.FAILED
+        assert "invalid message" in errors_of(entry_of(queue.failed, id).errors)[0]["reason"]
 
     def test_df20_a_command_that_nobody_knows_waits_and_ends_there_too(self, queue, settings):
         settings.QUEUE_UNKNOWN_AFTER = 0
         entry = message_for(queue, "no.such.command")
         queue.put([entry])
-        assert run_twice(queue) == [Outcome.NOT_NOW, Outcome.DEAD]
-        assert "no.such.command" in notes(entry_of(queue.dead, entry.id).note)[-1]["reason"]
+        assert run_twice(queue) == [Outcome.POSTPONED, Outcome.FAILED]
+        assert "no.such.command" in errors_of(entry_of(queue.failed, entry.id).errors)[-1]["reason"]
 
 
 def _module(folder, monkeypatch, text):
@@ -681,17 +681,17 @@ def _forget(folder, module):
 )
 def test_df21_as_many_starts_may_be_lost_as_there_are_attempts_unless_it_is_said(options, most):
     policy = Policy.of(**options)
-    assert policy.refuse(Lease(Entry(b"", "id", lost=most - 1))) is None
-    verdict = policy.refuse(Lease(Entry(b"", "id", lost=most)))
-    assert (verdict.outcome, verdict.reason) == (Outcome.DEAD, f"worker died: {most} starts never reported")
+    assert policy.reject(Lease(Entry(b"", "id", lost=most - 1))) is None
+    verdict = policy.reject(Lease(Entry(b"", "id", lost=most)))
+    assert (verdict.outcome, verdict.reason) == (Outcome.FAILED, f"worker died: {most} starts never reported")
 
 
 @pytest.mark.parametrize(("most", "seen"), [(1, 1), (2, 6), (3, 9)])
 def test_starts_that_were_lost_unseen_are_borne_for_longer_but_not_if_one_is_the_most(most, seen):
     policy = Policy.of(max_lost=most)
     if seen > 1:
-        assert policy.refuse(Lease(Entry(b"", "id", lost=seen - 1)), patience=3) is None
-    assert policy.refuse(Lease(Entry(b"", "id", lost=seen)), patience=3).outcome is Outcome.DEAD
+        assert policy.reject(Lease(Entry(b"", "id", lost=seen - 1)), patience=3) is None
+    assert policy.reject(Lease(Entry(b"", "id", lost=seen)), patience=3).outcome is Outcome.FAILED
 
 
 def test_a_loss_that_was_seen_counts_and_the_last_one_is_told_with_how_it_ended():
@@ -699,10 +699,10 @@ def test_a_loss_that_was_seen_counts_and_the_last_one_is_told_with_how_it_ended(
     first = policy.judge_loss(entry, "SIGKILL")
     assert (first.outcome, first.lost, first.delay) == (Outcome.RETRY, 1, 5)
     back = settled(Lease(entry), first).entry
-    assert (back.lost, back.failures, back.note) == (1, 0, "")
+    assert (back.lost, back.failures, back.errors) == (1, 0, "")
     last = policy.judge_loss(back, "SIGKILL")
     assert (last.outcome, last.reason) == (
-        Outcome.DEAD,
+        Outcome.FAILED,
         "worker died: 2 starts never reported; the last one ended by SIGKILL",
     )
     assert settled(Lease(back), last).entry.lost == 2
@@ -738,7 +738,7 @@ def test_df3_a_consumer_retries_until_it_works_or_is_given_up(queue):
     with serving(threads=2, drain=True) as consumer:
         assert consumer.code() == 0
     stats = queue.stats()
-    assert (stats.done, stats.dead, len(queue)) == (1, 1, 0)
+    assert (stats.done, stats.failed, len(queue)) == (1, 1, 0)
     assert sorted(ran) == [1, 1, 2, 2, 3, 3]
 
 
@@ -751,7 +751,7 @@ MEANT = {
     "discard": Discard(),
     "fail": Fail(),
 }
-STANDING = {"done": Outcome.DONE, "hand back": Outcome.HANDED_BACK, "untried": Outcome.UNTRIED}
+STANDING = {"done": Outcome.DONE, "hand back": Outcome.INTERRUPTED, "returned": Outcome.RETURNED}
 
 
 class Life:
@@ -768,8 +768,8 @@ class Life:
     def happens(self, what):
         """The verdict; None for a start that never reports."""
         lease = claim_one(self.queue, lease=10)
-        self.verdict = self.policy.refuse(lease)
-        self.starts += what != "untried" or self.verdict is not None
+        self.verdict = self.policy.reject(lease)
+        self.starts += what != "returned" or self.verdict is not None
         if self.verdict is None:
             self.queue.begin([lease])
         if self.verdict is None and what == "lost":
@@ -778,7 +778,9 @@ class Life:
             assert self.queue.reap().count == 1
             return
         if self.verdict is None:
-            self.verdict = self.policy.judge(MEANT[what], lease.entry) if what in MEANT else Verdict(STANDING[what])
+            self.verdict = (
+                self.policy.on_exception(MEANT[what], lease.entry) if what in MEANT else Verdict(STANDING[what])
+            )
         self.failed += self.verdict.exception is not None
         settle(self.queue, [(lease, self.verdict)])
         self.time += self.verdict.delay
@@ -789,7 +791,7 @@ class Life:
 
     @property
     def entry(self):
-        record = self.queue.find("id") or self.queue.dead.find("id")
+        record = self.queue.find("id") or self.queue.failed.find("id")
         return record and record.entry
 
 
@@ -806,12 +808,14 @@ def test_whatever_happens_the_counts_are_right_and_the_end_comes_in_time(story, 
         if life.entry is not None:
             assert counts(life.entry) == (life.starts, life.failed, life.lost)
             assert life.failed + life.lost <= life.starts
-            assert len(notes(life.entry.note)) == min(10, life.failed + (life.over and not life.verdict.exception))
+            assert len(errors_of(life.entry.errors)) == min(
+                10, life.failed + (life.over and not life.verdict.exception)
+            )
         if life.over:
             break
         assert life.failed < most
-    dead = len(life.queue.dead) == 1
-    assert dead == (life.over and life.verdict.outcome is Outcome.DEAD)
+    dead = len(life.queue.failed) == 1
+    assert dead == (life.over and life.verdict.outcome is Outcome.FAILED)
     if dead:
         assert life.failed == most or life.lost == most_lost or what in ("unlisted", "fail")
     assert len(life.queue) == (not life.over)

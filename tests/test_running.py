@@ -143,7 +143,7 @@ class TestConnections:
         with serving(threads=1, limit=3) as consumer:
             assert consumer.code() == 0
         assert ran == [0, 0]
-        assert len(queue.dead) == 1
+        assert len(queue.failed) == 1
 
     def test_a_transaction_left_open_does_not_swallow_the_next_command(self, queue):
         leave_a_transaction_open()
@@ -153,7 +153,7 @@ class TestConnections:
             assert consumer.code() == 0
         assert ran[-1] == 1
         assert [thing.name for thing in Thing.objects.all()] == ["next"]
-        assert len(queue.dead) == 0
+        assert len(queue.failed) == 0
 
     def test_a_connection_that_is_too_old_is_closed(self, queue, monkeypatch):
         connection.ensure_connection()
@@ -169,14 +169,14 @@ class TestConnections:
         note_name(thing)
         lease = claim_one(queue)
         monkeypatch.setattr("django.db.models.query.QuerySet.get", _database_is_away)
-        assert execute(queue, lease).outcome is Outcome.NOT_NOW
+        assert execute(queue, lease).outcome is Outcome.POSTPONED
         queue.release([lease])
         with serving(threads=1) as consumer, heard("released") as told:
             eventually(lambda: told)
             consumer.stop()
             assert consumer.code() == 0
         assert "database is away" in told[0][1]["reason"]
-        assert (len(queue), len(queue.dead)) == (1, 0)
+        assert (len(queue), len(queue.failed)) == (1, 0)
 
     def test_the_callers_transaction_is_not_touched(self, queue):
         count_things()

@@ -107,7 +107,7 @@ class TestOnce:
             for minutes in (0, 15, 1, 14):
                 clock.forward(minutes=minutes)
                 scheduler.tick()
-                found.append([record.entry.label.rpartition(".")[2] for record in queue.peek("ready")])
+                found.append([record.entry.command.rpartition(".")[2] for record in queue.peek("ready")])
                 queue.flush()
         assert found == [[], ["tick"], [], ["tick", "other"]]
 

@@ -14,7 +14,7 @@ from django.db import connections, transaction
 
 from djqueue import BatchCommand, QueueCommand, Route, queue_command, schedules
 from djqueue.consumer import Consumer
-from djqueue.consumer.scheduler import OFTEN, SELDOM, Scheduler, StandingPlan
+from djqueue.consumer.scheduler import OFTEN, SELDOM, Scheduler, ScheduleTracker
 from djqueue.exceptions import EncodeError, NotSupported, UnknownCommand
 from djqueue.queues import queues
 from djqueue.registry import registry
@@ -452,7 +452,7 @@ class TestMissed:
 
     def test_who_goes_on_though_its_store_does_not_always_answer_has_missed_nothing(self, queue, clock, monkeypatch):
         schedules.add("one", report, every=1)
-        scheduler, sent, send = Scheduler([queue]), count(1), StandingPlan._send
+        scheduler, sent, send = Scheduler([queue]), count(1), ScheduleTracker._send
         step(scheduler)
 
         def unheard(plan, guard, id):
@@ -462,7 +462,7 @@ class TestMissed:
             return told
 
         with monkeypatch.context() as patch:
-            patch.setattr(StandingPlan, "_send", unheard)
+            patch.setattr(ScheduleTracker, "_send", unheard)
             for _ in range(10):
                 clock.forward(4)
                 for _ in range(3):
@@ -490,7 +490,7 @@ class TestMissed:
         try:
             clock.forward(10)
             step(scheduler)
-            assert [record.entry.label for record in queue.peek("ready")] == [report.name]
+            assert [record.entry.command for record in queue.peek("ready")] == [report.name]
             [failure] = [record for record in caplog.records if record.levelname == "ERROR"]
             assert "lost" in failure.getMessage()
         finally:
@@ -499,7 +499,7 @@ class TestMissed:
         clock.forward(60)
         schedules.remove("fine")
         step(scheduler)
-        assert [record.entry.label for record in queue.peek("ready")] == [greet.name]
+        assert [record.entry.command for record in queue.peek("ready")] == [greet.name]
 
 
 class TestRules:

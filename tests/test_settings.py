@@ -81,16 +81,16 @@ def test_no_other_setting_comes_from_the_environment(environment):
 
 def test_what_a_test_overrides_counts_at_once_and_is_over_with_it(settings):
     policy, batch = Policy(), Batch()
-    assert (policy.lingers, batch.size, Options().longest_pause, Route()) == (1.6, 128, 1.0, Route(0, 0))
+    assert (policy.idle_seconds, batch.size, Options().longest_pause, Route()) == (1.6, 128, 1.0, Route(0, 0))
     settings.QUEUE_WORKER_EMPTY_LIMIT, settings.QUEUE_WORKER_EMPTY_PAUSE = 4, 2
     settings.QUEUE_WORKER_BATCH_SIZE, settings.QUEUE_COORDINATOR_DELAY = 5, 3
     settings.QUEUE_DEFAULT_THREAD, settings.QUEUE_DEFAULT_PRIORITY = "mail", 2
-    assert (policy.lingers, batch.size, Options().longest_pause, Route()) == (8.0, 5, 3.0, Route("mail", 2))
+    assert (policy.idle_seconds, batch.size, Options().longest_pause, Route()) == (8.0, 5, 3.0, Route("mail", 2))
 
 
 def test_what_is_said_goes_before_the_setting(settings):
     settings.QUEUE_WORKER_EMPTY_LIMIT = settings.QUEUE_WORKER_BATCH_SIZE = settings.QUEUE_COORDINATOR_DELAY = 9
-    assert Policy.of(linger=2, batch=True).lingers == 2.0
+    assert Policy.of(idle_timeout=2, batch=True).idle_seconds == 2.0
     assert Batch(6).size == 6
     assert Options(max_delay=2.0).longest_pause == 2.0
 
@@ -98,7 +98,7 @@ def test_what_is_said_goes_before_the_setting(settings):
 def test_the_lease_of_a_queue_that_says_none_is_a_setting(queue, settings):
     assert queue.lease == 60.0
     settings.QUEUE_COORDINATOR_TIMEOUT = 300
-    assert (queue.lease, queue.claim().again) == (300.0, float("inf"))
+    assert (queue.lease, queue.claim().retry_after) == (300.0, float("inf"))
     queue.lease = 5.0
     assert queue.lease == 5.0
 
@@ -122,8 +122,8 @@ def test_the_usual_priority_counts_at_the_call(queue, settings):
     [
         ("QUEUE_WORKER_BATCH_SIZE", 0, lambda queue: Batch().size),
         ("QUEUE_WORKER_BATCH_SIZE", 1001, lambda queue: Batch().size),
-        ("QUEUE_WORKER_EMPTY_LIMIT", -1, lambda queue: Policy().lingers),
-        ("QUEUE_WORKER_EMPTY_PAUSE", "1", lambda queue: Policy().lingers),
+        ("QUEUE_WORKER_EMPTY_LIMIT", -1, lambda queue: Policy().idle_seconds),
+        ("QUEUE_WORKER_EMPTY_PAUSE", "1", lambda queue: Policy().idle_seconds),
         ("QUEUE_COORDINATOR_DELAY", "1", lambda queue: Options().longest_pause),
         ("QUEUE_COORDINATOR_TIMEOUT", 0, lambda queue: queue.lease),
     ],

@@ -9,7 +9,7 @@ import pytest
 from djqueue import signals
 from djqueue.backends.base import Entry
 from djqueue.decorators import queue_command
-from djqueue.messages.failures import noted, notes
+from djqueue.messages.failures import errors_of, with_error
 from djqueue.policies import outcomes
 from djqueue.policies.outcomes import Outcome, Verdict
 from djqueue.running.executor import execute
@@ -34,7 +34,7 @@ def explode(text="boom"):
 def verbs(queue, monkeypatch):
     """The round trips that settle, and how many leases each took."""
     called = []
-    for name in ("complete", "release", "bury"):
+    for name in ("complete", "release", "fail"):
         monkeypatch.setattr(queue, name, _noting(called, name, getattr(queue, name)))
     return called
 
@@ -49,10 +49,10 @@ def _noting(called, name, verb):
 
 def test_a_round_trip_per_verb(queue, verbs):
     double.enqueue_many([(number,) for number in range(8)])
-    outcomes = [Outcome.DONE, Outcome.DEAD, Outcome.UNTRIED, Outcome.HANDED_BACK] * 2
+    outcomes = [Outcome.DONE, Outcome.FAILED, Outcome.RETURNED, Outcome.INTERRUPTED] * 2
     settle(queue, [(lease, Verdict(outcome)) for lease, outcome in zip(queue.claim(8), outcomes, strict=True)])
-    assert sorted(verbs) == [("bury", 2), ("complete", 2), ("release", 4)]
-    assert (len(queue), len(queue.dead)) == (4, 2)
+    assert sorted(verbs) == [("fail", 2), ("complete", 2), ("release", 4)]
+    assert (len(queue), len(queue.failed)) == (4, 2)
 
 
 def test_nothing_to_settle_is_no_round_trip(queue, verbs):
@@ -61,7 +61,7 @@ def test_nothing_to_settle_is_no_round_trip(queue, verbs):
 
 
 @pytest.mark.parametrize(
-    ("outcome", "attempts"), [(Outcome.UNTRIED, 0), (Outcome.HANDED_BACK, 1)], ids=["unstarted", "running"]
+    ("outcome", "attempts"), [(Outcome.RETURNED, 0), (Outcome.INTERRUPTED, 1)], ids=["unstarted", "running"]
 )
 def test_work_that_goes_back_keeps_its_place(queue, outcome, attempts):
     first, second = double(1), double(2)
@@ -78,7 +78,7 @@ def test_work_that_goes_back_keeps_its_place(queue, outcome, attempts):
 
 def test_work_that_goes_back_with_a_pause_waits(queue):
     handle = double(1)
-    settle(queue, [(claim_one(queue), Verdict(Outcome.UNTRIED, delay=600))])
+    settle(queue, [(claim_one(queue), Verdict(Outcome.RETURNED, delay=600))])
     record = queue.find(handle.id)
     assert record.state == "delayed"
     assert record.at == pytest.approx(queue.now() + 600, abs=30)
@@ -96,7 +96,7 @@ def test_what_was_given_to_somebody_else_is_not_ours_to_finish(queue, command, c
     assert [name for name, _ in told] == ["started", "lease_lost"]
     assert told[-1][1] == {"sender": command.name, "id": handle.id, "queue_name": "default"}
     assert queue.stats().leased == 1
-    assert len(queue.dead) == 0
+    assert len(queue.failed) == 0
     assert any(getattr(record, "message_id", "") == handle.id for record in caplog.records)
     assert [lease.token for lease in queue.complete([theirs])] == [theirs.token]
 
@@ -136,8 +136,8 @@ class TestReceivers:
 
     def test_dead_stays_dead(self, queue):
         handle = explode()
-        assert run_one(queue).outcome is Outcome.DEAD
-        [record] = notes(queue.dead.find(handle.id).entry.note)
+        assert run_one(queue).outcome is Outcome.FAILED
+        [record] = errors_of(queue.failed.find(handle.id).entry.errors)
         assert record["exception"] == "builtins.RuntimeError"
 
     def test_lost_stays_lost(self, queue):
@@ -154,21 +154,21 @@ class TestNotes:
     def test_the_latest_ten_are_kept(self):
         note = ""
         for attempt in range(1, 15):
-            note = noted(note, at=1000.0 + attempt, attempt=attempt, reason=f"try {attempt}")
-        assert [record["attempt"] for record in notes(note)] == list(range(5, 15))
-        assert notes(note)[-1]["at"] == 1014.0
-        assert notes(note)[-1]["exception"] is None
+            note = with_error(note, at=1000.0 + attempt, attempt=attempt, reason=f"try {attempt}")
+        assert [record["attempt"] for record in errors_of(note)] == list(range(5, 15))
+        assert errors_of(note)[-1]["at"] == 1014.0
+        assert errors_of(note)[-1]["exception"] is None
 
     def test_a_long_traceback_keeps_its_end(self):
         error = ValueError("x" * 10**6 + "the end")
-        [record] = notes(noted("", at=0.0, attempt=1, reason=f"ValueError: {error}", exception=error))
+        [record] = errors_of(with_error("", at=0.0, attempt=1, reason=f"ValueError: {error}", exception=error))
         assert len(record["traceback"]) <= 16_384
         assert "the end" in record["traceback"]
         assert len(record["reason"]) <= 1000
 
     def test_a_note_that_is_no_json_is_a_record_of_its_own(self):
-        assert notes("not json") == [{"reason": "not json"}]
-        assert [record["reason"] for record in notes(noted("not json", at=0.0, attempt=1, reason="new"))] == [
+        assert errors_of("not json") == [{"reason": "not json"}]
+        assert [record["reason"] for record in errors_of(with_error("not json", at=0.0, attempt=1, reason="new"))] == [
             "not json",
             "new",
         ]
@@ -179,7 +179,7 @@ class TestNotes:
         text = "nul \x00, half a pair \ud800, \N{PILE OF POO}, \x1b[31m"
         handle = explode(text)
         run_one(queue)
-        [record] = notes(queue.dead.find(handle.id).entry.note)
+        [record] = errors_of(queue.failed.find(handle.id).entry.errors)
         assert record["reason"].startswith("RuntimeError: nul")
 
     def test_an_exception_that_cannot_be_shown_is_still_a_verdict(self):
@@ -187,10 +187,10 @@ class TestNotes:
             def __str__(self):
                 raise ZeroDivisionError
 
-        verdict = double.policy.judge(Unspeakable(), Entry(b"", "id"))
-        assert verdict.outcome is Outcome.DEAD
+        verdict = double.policy.on_exception(Unspeakable(), Entry(b"", "id"))
+        assert verdict.outcome is Outcome.FAILED
         assert "Unspeakable" in verdict.reason
-        assert notes(noted("", at=0.0, attempt=1, reason=verdict.reason, exception=verdict.exception))
+        assert errors_of(with_error("", at=0.0, attempt=1, reason=verdict.reason, exception=verdict.exception))
 
 
 class Nameless(type):
@@ -242,7 +242,7 @@ def test_what_cannot_be_told_has_failed_like_anything_else(queue, number):
     handles = [fail_oddly(number), explode()]
     for _ in handles:
         run_one(queue)
-    assert [notes(queue.dead.find(handle.id).entry.note)[-1]["attempt"] for handle in handles] == [1, 1]
+    assert [errors_of(queue.failed.find(handle.id).entry.errors)[-1]["attempt"] for handle in handles] == [1, 1]
 
 
 @queue_command
@@ -255,7 +255,7 @@ async def fail_oddly_later(number):
 def test_nor_does_it_keep_a_loop_of_ones_own(queue, number):
     fail_oddly_later(number)
     verdict = run_one(queue)
-    assert (verdict.outcome, type(verdict.exception)) == (Outcome.DEAD, ODD[number])
+    assert (verdict.outcome, type(verdict.exception)) == (Outcome.FAILED, ODD[number])
 
 
 @pytest.mark.backends("memory")
@@ -264,22 +264,25 @@ def test_nor_does_it_end_a_worker(queue, command):
     handles = [command(number) for number in [*range(len(ODD))] * 2]
     last = double.enqueue(2)
     with serving(threads=1):
-        eventually(lambda: queue.stats().dead == len(handles) and queue.find(last.id) is None)
-    assert {queue.dead.find(handle.id).entry.attempts for handle in handles} == {1}
+        eventually(lambda: queue.stats().failed == len(handles) and queue.find(last.id) is None)
+    assert {queue.failed.find(handle.id).entry.attempts for handle in handles} == {1}
 
 
 def test_what_cannot_be_written_down_holds_up_no_other(queue, monkeypatch, caplog):
-    handles, write = [explode("one"), explode("other")], outcomes.noted
+    handles, write = [explode("one"), explode("other")], outcomes.with_error
 
     def refuse(note, **about):
         if about["reason"] == "one" and about["exception"] is not None:
             raise ZeroDivisionError
         return write(note, **about)
 
-    monkeypatch.setattr(outcomes, "noted", refuse)
-    failed = [Verdict(Outcome.DEAD, reason, RuntimeError()) for reason in ("one", "other")]
+    monkeypatch.setattr(outcomes, "with_error", refuse)
+    failed = [Verdict(Outcome.FAILED, reason, RuntimeError()) for reason in ("one", "other")]
     settle(queue, [*zip(queue.claim(2), failed, strict=True)])
-    assert [notes(queue.dead.find(handle.id).entry.note)[-1]["reason"] for handle in handles] == ["one", "other"]
+    assert [errors_of(queue.failed.find(handle.id).entry.errors)[-1]["reason"] for handle in handles] == [
+        "one",
+        "other",
+    ]
     assert "cannot be written down" in caplog.text
 
 
@@ -287,7 +290,7 @@ def test_settling_says_what_the_lease_says(queue):
     """Only counts, note and delay of an entry change in its life."""
     handle = double.using(priority=3).enqueue(1)
     lease = claim_one(queue)
-    settle(queue, [(lease, Verdict(Outcome.HANDED_BACK))])
+    settle(queue, [(lease, Verdict(Outcome.INTERRUPTED))])
     after = queue.find(handle.id).entry
     assert replace(after, run_at=lease.entry.run_at) == lease.entry
 

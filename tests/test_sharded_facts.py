@@ -97,7 +97,7 @@ class TestDefer:
         notify.using(delay=60).enqueue("later")
         claimed = queue.claim(1)
         assert claimed == []
-        assert 59 < claimed.again <= 60
+        assert 59 < claimed.retry_after <= 60
         assert (queue.stats().ready, queue.stats().delayed) == (0, 1)
 
     @pytest.mark.alone
@@ -113,7 +113,7 @@ class TestDefer:
         """However many wait, as many claims find nothing in as long: no look goes through them."""
         empty = seconds_for_looks(queue)
         put_off(queue, 10_000)
-        assert queue.claim(1).again > 3000
+        assert queue.claim(1).retry_after > 3000
         assert seconds_for_looks(queue) < 5 * empty + 0.05
 
 

@@ -73,7 +73,7 @@ class Timed(SimpleTestCase):
             clock.move(timedelta(minutes=1))
             assert clock.now == START + timedelta(seconds=90)
             clock.move_to(START + timedelta(days=1))
-            assert queues["default"].dead.now() == queues["default"].dead.store.now() == START.timestamp() + 86400
+            assert queues["default"].failed.now() == queues["default"].failed.store.now() == START.timestamp() + 86400
 
     def test_time_does_not_go_back(self):
         with virtual_time(START) as clock:

@@ -68,7 +68,7 @@ class Crashes:
                 run_due()
         [run] = run_due()
         assert (run.failed, run.reason) == (True, "worker died: 3 starts never reported")
-        assert len(queues["default"].dead) == 1
+        assert len(queues["default"].failed) == 1
 
     def test_what_had_not_begun_is_not_lost(self):
         work()

@@ -142,14 +142,14 @@ class RunDue:
         [run] = run_due()
         assert (run.outcome, run.failed, run.done, str(run.exception)) == ("failed", True, False, "boom")
         assert run.reason == "ValueError: boom"
-        assert len(queues["default"].dead) == 1
+        assert len(queues["default"].failed) == 1
 
     def test_what_fails_is_raised_if_that_is_wanted_and_settled_before(self):
         explode("boom")
         build("fence")
         with self.assertRaisesRegex(ValueError, "boom"):
             run_due(raise_errors=True)
-        assert (len(queues["default"].dead), len(queues["default"])) == (1, 1)
+        assert (len(queues["default"].failed), len(queues["default"])) == (1, 1)
         assert [run.done for run in run_due(raise_errors=True)] == [True]
 
     def test_what_is_meant_for_the_test_is_raised_anyway(self):
@@ -258,7 +258,7 @@ class RunDue:
             ((2,), "done", 2),
         ]
         assert_not_enqueued()
-        assert len(queues["default"].dead) == 0
+        assert len(queues["default"].failed) == 0
 
     def test_what_may_not_be_repeated_fails_instead(self):
         charge()
@@ -317,7 +317,7 @@ def test_on_every_backend(backend, settings):
         ((), "failed"),
         (("fence.0",), "done"),
     ]
-    assert len(queues["default"].dead) == 1
+    assert len(queues["default"].failed) == 1
 
 
 @pytest.mark.backends("postgres")

@@ -387,14 +387,14 @@ def test_each_thread_has_its_own_refusal(throttled):
 
 
 class Sleeper(MemoryQueue):
-    """Its naps turn the clock, and are remembered."""
+    """Its waits turn the clock, and are remembered."""
 
     def __init__(self, *args):
         super().__init__(*args)
-        self.naps = []
+        self.waits = []
 
-    def nap(self, seconds, beside=()):
-        self.naps.append(round(seconds, 6))
+    def wait_for_work(self, seconds, beside=()):
+        self.waits.append(round(seconds, 6))
         self.clock.now += seconds
         return False
 
@@ -403,9 +403,9 @@ def test_pop_sleeps_until_the_next_may_leave_and_looks_for_a_change_each_second(
     queue = throttled(3, queue=Sleeper("sleeper"), limit=1, window=10)
     monkeypatch.setattr("djqueue.backends.base.time.monotonic", clock)
     assert [queue.pop(timeout=60) for _ in range(3)] == [0, 1, 2]
-    assert queue.queue.naps == [1] * 20
+    assert queue.queue.waits == [1] * 20
     assert (queue.pop(timeout=5), queue.refusal) == (None, Refusal("limited", 5.0))
-    assert queue.queue.naps == [1] * 25
+    assert queue.queue.waits == [1] * 25
 
 
 # ---- claims
@@ -414,12 +414,12 @@ def test_pop_sleeps_until_the_next_may_leave_and_looks_for_a_change_each_second(
 def test_a_claim_of_many_gives_what_is_left_and_says_when_there_is_more(throttled, clock):
     queue = throttled(9, limit=5, window=10)
     claimed = queue.claim(3)
-    assert (len(claimed), claimed.again, claimed.why) == (3, 0.0, "")
+    assert (len(claimed), claimed.retry_after, claimed.reason) == (3, 0.0, "")
     clock.now += 1
     claimed = queue.claim(4)
-    assert (len(claimed), claimed.again, claimed.why) == (2, 9.0, "limited")
+    assert (len(claimed), claimed.retry_after, claimed.reason) == (2, 9.0, "limited")
     claimed = queue.claim(4)
-    assert (claimed, claimed.again, claimed.why) == ([], 9.0, "limited")
+    assert (claimed, claimed.retry_after, claimed.reason) == ([], 9.0, "limited")
 
 
 def test_nothing_of_it_waits_for_a_worker(throttled):
@@ -747,9 +747,9 @@ def test_tq16_it_is_the_clock_of_the_store_that_counts(throttled, clock, monkeyp
 
 def test_a_sleeper_of_a_throttled_queue_wakes_for_all_beside_it():
     one, other = (ThrottledQueue(MemoryQueue(name), limit=5, window=1) for name in ("one", "other"))
-    assert one.feed == other.feed != one.queue.feed
+    assert one.connection_key == other.connection_key != one.queue.connection_key
     put(other, "work")
-    assert one.nap(60, beside=[other]) is True
+    assert one.wait_for_work(60, beside=[other]) is True
 
 
 def test_the_drawings_of_the_page_are_made_by_their_script():

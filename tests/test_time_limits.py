@@ -11,7 +11,7 @@ from djqueue import current_message
 from djqueue.consumer import STUCK
 from djqueue.decorators import queue_command
 from djqueue.exceptions import TimeLimitExceeded
-from djqueue.messages.failures import notes
+from djqueue.messages.failures import errors_of
 from djqueue.policies.outcomes import Outcome
 from djqueue.queues import queues
 from djqueue.running.context import CurrentMessage
@@ -175,12 +175,12 @@ def test_an_async_command_is_cancelled_at_its_limit(queue):
     began = time.monotonic()
     verdict = run_one(queue)
     assert LIMIT * 0.9 <= time.monotonic() - began < 20
-    assert verdict.outcome is Outcome.DEAD
+    assert verdict.outcome is Outcome.FAILED
     assert isinstance(verdict.exception, TimeLimitExceeded)
     assert isinstance(verdict.exception, TimeoutError)
     assert 0 < seen[0] <= LIMIT
     assert seen[1] == "cancelled"
-    [note] = notes(queue.dead.find(handle.id).entry.note)
+    [note] = errors_of(queue.failed.find(handle.id).entry.errors)
     assert note["exception"] == "djqueue.exceptions.TimeLimitExceeded"
     assert "longer than its time_limit of 0.1 s" in note["reason"]
 
@@ -190,8 +190,8 @@ class TestCoroutines:
     @pytest.mark.parametrize("listed", [TimeLimitExceeded, TimeoutError])
     def test_it_is_retried_if_that_is_listed(self, queue, listed):
         handle = sleep_long.using(retry_on=[listed], max_attempts=2, backoff=False).enqueue()
-        assert [run_one(queue).outcome for _ in range(2)] == [Outcome.RETRY, Outcome.DEAD]
-        assert queue.dead.find(handle.id).entry.failures == 2
+        assert [run_one(queue).outcome for _ in range(2)] == [Outcome.RETRY, Outcome.FAILED]
+        assert queue.failed.find(handle.id).entry.failures == 2
 
     def test_a_call_may_have_another_limit_or_none(self, queue):
         never_yield.using(time_limit=None).enqueue()
@@ -208,7 +208,7 @@ class TestCoroutines:
     def test_what_it_raises_instead_is_its_own_failure(self, queue):
         fail_when_cancelled()
         verdict = run_one(queue)
-        assert (verdict.outcome, type(verdict.exception)) == (Outcome.DEAD, ValueError)
+        assert (verdict.outcome, type(verdict.exception)) == (Outcome.FAILED, ValueError)
 
     def test_a_timeout_of_its_own_is_not_the_limit(self, queue):
         time_out_by_itself()
@@ -220,7 +220,7 @@ class TestCoroutines:
             breathe()
         with serving(threads=1, drain=True) as consumer:
             assert consumer.code() == 0
-        assert (queue.stats().done, len(queue.dead)) == (2, 2)
+        assert (queue.stats().done, len(queue.failed)) == (2, 2)
 
 
 # ---- what a command knows
@@ -260,14 +260,14 @@ class TestStuck:
         with heard("failed", "completed", "lease_lost") as told, serving(threads=2) as consumer:
             gate.await_within(1)
             quick.enqueue_many([(number,) for number in range(10)])
-            entry = eventually(lambda: queue.dead.find(handle.id)).entry
+            entry = eventually(lambda: queue.failed.find(handle.id)).entry
             eventually(lambda: queue.stats().done == 10)
             assert gate.within == 1  # it still hangs
             quick.enqueue_many([(number,) for number in range(10, 20)])
             eventually(lambda: queue.stats().done == 20)
             consumer.stop()
             assert consumer.code() == 0
-        [note] = notes(entry.note)
+        [note] = errors_of(entry.errors)
         assert note["exception"] == "djqueue.exceptions.TimeLimitExceeded"
         assert "does not end" in note["reason"]
         assert "in hang" in note["traceback"]  # where it hangs
@@ -279,7 +279,7 @@ class TestStuck:
         handle = command.using(result_ttl=60).enqueue("gate")
         with heard("failed", "completed", "lease_lost") as told, serving(threads=2) as consumer:
             eventually(lambda: handle.status == "failed")
-            before = queue.dead.find(handle.id).entry
+            before = queue.failed.find(handle.id).entry
             gate.open()
             eventually(gate.left.is_set)
             quick(1)
@@ -287,14 +287,14 @@ class TestStuck:
             consumer.stop()
             assert consumer.code() == 0
         assert [name for name, about in told if about["id"] == handle.id] == ["failed"]
-        assert queue.dead.find(handle.id).entry == before
+        assert queue.failed.find(handle.id).entry == before
         assert handle.status == "failed"
         assert queue.stats().done == 1
 
     def test_it_is_retried_on_another_thread_if_that_is_listed(self, queue, gate):
         handle = hang.using(retry_on=[TimeLimitExceeded], max_attempts=2, backoff=False).enqueue("gate")
         with serving(threads=3) as consumer:
-            entry = eventually(lambda: queue.dead.find(handle.id)).entry
+            entry = eventually(lambda: queue.failed.find(handle.id)).entry
             assert gate.within == 2
             consumer.stop()
             assert consumer.code() == 0
@@ -305,7 +305,7 @@ class TestStuck:
         handles = hang.enqueue_many([("gate",)] * 2)
         with serving(threads=2) as consumer:
             assert consumer.code() == STUCK == 70
-        assert {queue.dead.find(handle.id) is not None for handle in handles} == {True}
+        assert {queue.failed.find(handle.id) is not None for handle in handles} == {True}
         assert queue.stats().leased == 0
 
     def test_those_that_ended_after_all_count_no_more(self, queue, gate, monkeypatch):
@@ -313,7 +313,7 @@ class TestStuck:
             for number in range(3):
                 monkeypatch.setitem(gates, f"gate {number}", gate := LateGate())
                 handle = hang(f"gate {number}")
-                eventually(lambda handle=handle: queue.dead.find(handle.id))
+                eventually(lambda handle=handle: queue.failed.find(handle.id))
                 gate.open()
                 eventually(gate.left.is_set)
             quick(1)
@@ -327,12 +327,12 @@ class TestStuckOddly:
     def test_a_coroutine_that_swallows_for_ever_is_left_behind_too(self, queue, gate):
         handle = swallow_for_ever("gate")
         with serving(threads=2) as consumer:
-            entry = eventually(lambda: queue.dead.find(handle.id)).entry
+            entry = eventually(lambda: queue.failed.find(handle.id)).entry
             quick(1)
             eventually(lambda: queue.stats().done == 1)
             consumer.stop()
             assert consumer.code() == 0
-        assert "does not end" in notes(entry.note)[0]["reason"]
+        assert "does not end" in errors_of(entry.errors)[0]["reason"]
 
     def test_one_that_ends_within_the_grace_is_done(self, queue, settings):
         settings.QUEUE_TIME_LIMIT_GRACE = 30
@@ -340,14 +340,14 @@ class TestStuckOddly:
         never_yield()
         with serving(threads=1, limit=1) as consumer:
             assert consumer.code() == 0
-        assert (queue.stats().done, len(queue.dead)) == (1, 0)
+        assert (queue.stats().done, len(queue.failed)) == (1, 0)
 
     def test_one_without_a_limit_may_run(self, queue, gate):
         hold("gate")
         with serving(threads=1, limit=1) as consumer:
             gate.await_within(1)
-            threading.Event().wait(0.8)  # longer than the warden looks
-            assert len(queue.dead) == 0
+            threading.Event().wait(0.8)  # longer than the time limits looks
+            assert len(queue.failed) == 0
             gate.open()
             assert consumer.code() == 0
         assert queue.stats().done == 1

@@ -7,7 +7,7 @@ import pytest
 
 from djqueue import Retry, current_message
 from djqueue.decorators import queue_command
-from djqueue.messages.failures import notes
+from djqueue.messages.failures import errors_of
 from djqueue.messages.metadata import clear_event_consumers, register_event_consumer
 from djqueue.policies.outcomes import Outcome, Verdict
 from djqueue.policies.policy import Policy
@@ -46,7 +46,7 @@ def limp():
 
 
 @queue_command(ttl=100)
-def linger():
+def idle_timeout():
     ran.append(current_message().attempt)
     raise Retry(40)
 
@@ -89,10 +89,10 @@ class TestExpiry:
         assert told[1][1] == {**about, "reason": verdict.reason}
         assert ear.heard == [(name, handle.id) for name in ("on_push", "on_pop", "on_expire", "on_complete")]
         stats = queue.stats()
-        assert (stats.ready, stats.delayed, stats.leased, stats.dead) == (0, 0, 0, 0)
-        assert (ran, len(queue), len(queue.dead)) == ([], 0, 0)
+        assert (stats.ready, stats.delayed, stats.leased, stats.failed) == (0, 0, 0, 0)
+        assert (ran, len(queue), len(queue.failed)) == ([], 0, 0)
         if can_look(queue):
-            assert (queue.find(handle.id), queue.dead.find(handle.id)) == (None, None)
+            assert (queue.find(handle.id), queue.failed.find(handle.id)) == (None, None)
 
     def test_what_is_young_enough_runs(self, queue):
         work.using(ttl=60).enqueue(3)
@@ -104,11 +104,11 @@ class TestExpiry:
         assert run_one(queue).outcome is Outcome.RETRY
         time.sleep(1.1)
         assert run_one(queue).outcome is Outcome.EXPIRED
-        assert (ran, len(queue), len(queue.dead)) == ([1], 0, 0)
+        assert (ran, len(queue), len(queue.failed)) == ([1], 0, 0)
 
     def test_df8_handing_back_changes_nothing(self, queue):
         work.using(ttl=SHORT).enqueue()
-        for outcome in (Outcome.UNTRIED, Outcome.HANDED_BACK):
+        for outcome in (Outcome.RETURNED, Outcome.INTERRUPTED):
             settle(queue, [(claim_one(queue), Verdict(outcome))])
         time.sleep(1.5 * SHORT)
         assert run_one(queue).outcome is Outcome.EXPIRED
@@ -116,9 +116,9 @@ class TestExpiry:
     def test_df8_what_is_revived_from_the_error_queue_begins_anew(self, queue):
         handle = stumble.using(retry_on=[]).enqueue()
         put = queue.find(handle.id).entry.created
-        assert run_one(queue).outcome is Outcome.DEAD
+        assert run_one(queue).outcome is Outcome.FAILED
         time.sleep(SHORT)
-        assert queue.revive([handle.id]) == 1
+        assert queue.requeue([handle.id]) == 1
         assert queue.find(handle.id).entry.created >= put + SHORT
 
     def test_an_expired_message_leaves_its_status_and_reason(self, queue):
@@ -155,7 +155,7 @@ class TestMoments:
         assert outcomes == [Outcome.RETRY] * 3 + [Outcome.EXPIRED]
 
     def test_df8_so_does_the_wait_that_the_command_asked_for(self, queue, clock):
-        linger()
+        idle_timeout()
         outcomes = []
         for _ in range(4):
             outcomes.append(run_one(queue).outcome)
@@ -183,8 +183,8 @@ class TestMoments:
         claim_one(queue, lease=5)
         clock[0] += 20
         queue.reap()
-        assert run_one(queue).outcome is Outcome.DEAD
-        assert "worker died" in notes(queue.dead.find(handle.id).entry.note)[-1]["reason"]
+        assert run_one(queue).outcome is Outcome.FAILED
+        assert "worker died" in errors_of(queue.failed.find(handle.id).entry.errors)[-1]["reason"]
 
     def test_a_clock_that_went_back_expires_nothing(self, queue, clock):
         work.using(ttl=10).enqueue(1)
@@ -212,7 +212,7 @@ def test_df7_a_consumer_lets_expire_what_is_too_old_and_runs_the_rest(queue):
         assert consumer.code() == 0
     names = [name for name, _ in told]
     assert sorted(names) == ["completed", *["expired"] * 5, "started"]
-    assert (ran, len(queue), len(queue.dead)) == ([7], 0, 0)
+    assert (ran, len(queue), len(queue.failed)) == ([7], 0, 0)
 
 
 # ---- delay

@@ -72,7 +72,7 @@ def test_while_one_waits_an_equal_one_is_refused(queue, unique):
 @EACH
 def test_who_stands_for_a_refused_one_is_known(queue, unique):
     first, second = sync.using(unique=unique)(), sync.using(unique=unique)()
-    assert (first.stand_in, second.stand_in.id, second.stand_in.status) == (None, first.id, "ready")
+    assert (first.duplicate_of, second.duplicate_of.id, second.duplicate_of.status) == (None, first.id, "ready")
 
 
 @pytest.mark.backends("memory", "redis", database=True)
@@ -127,9 +127,9 @@ def test_one_that_is_to_run_again_still_stands_for_others(queue, command):
 def test_one_that_failed_for_good_stands_for_none(queue):
     once = stumble.using(max_attempts=1)
     once()
-    assert run_one(queue).outcome is Outcome.DEAD
+    assert run_one(queue).outcome is Outcome.FAILED
     assert once().enqueued
-    assert len(queue.dead) == 1
+    assert len(queue.failed) == 1
 
 
 def test_one_that_was_cancelled_stands_for_none(queue):

@@ -51,13 +51,13 @@ def stumble(user, number):
     fail_once(user, number)
 
 
-@queue_command(shard=by_user, on_failure="skip")
+@queue_command(shard=by_user, failure_policy="skip")
 def stumble_and_go_on(user, number):
     fail_once(user, number)
 
 
-@queue_command(shard=by_user, retry_on=[KeyError], retries=1, backoff=0.01, on_failure="park")
-def park(user, number):
+@queue_command(shard=by_user, retry_on=[KeyError], retries=1, backoff=0.01, failure_policy="pause")
+def pause(user, number):
     note(user, number)
     if number == 2:
         raise KeyError(number)
@@ -76,8 +76,8 @@ class TestRuns:
     def test_a_run_is_one_unit_for_one_worker_in_order(self, queue):
         work.enqueue_many([(1, number) for number in range(20)])
         bench = Bench(queue)
-        bench.feeder.tick()
-        assert (bench.pool.waiting, len(bench.holdings)) == (1, 20)
+        bench.fetcher.tick()
+        assert (bench.pool.waiting, len(bench.in_flight)) == (1, 20)
 
     def test_sq1_a_shard_runs_in_order_whatever_the_number_of_threads(self, queue):
         """SQ-1: and never two at once."""
@@ -124,8 +124,8 @@ class TestRuns:
         work.enqueue_many([(1, number) for number in range(5)])
         plain.enqueue_many([(number,) for number in range(5)])
         bench = Bench(queue, threads=8)
-        bench.feeder.tick()
-        assert (bench.pool.waiting, len(bench.holdings)) == (6, 10)
+        bench.fetcher.tick()
+        assert (bench.pool.waiting, len(bench.in_flight)) == (6, 10)
 
 
 class TestFailures:
@@ -145,16 +145,16 @@ class TestFailures:
         assert told == []
 
     def test_a_parked_shard_goes_on_where_it_stopped(self, queue):
-        park.enqueue_many([(1, number) for number in (1, 2, 3)])
-        park.enqueue_many([(2, 1)])
-        with heard("parked") as told, serving(threads=2) as consumer:
+        pause.enqueue_many([(1, number) for number in (1, 2, 3)])
+        pause.enqueue_many([(2, 1)])
+        with heard("paused") as told, serving(threads=2) as consumer:
             eventually(lambda: told)
             eventually(lambda: numbers(2) == [1])
             consumer.stop()
             assert consumer.code() == 0
         assert numbers() == [1, 2, 2]
-        [parked] = [record for record in queue.lanes() if record.parked]
-        assert (parked.waiting, parked.out) == (2, 0)
+        [paused] = [record for record in queue.lanes() if record.paused_reason]
+        assert (paused.waiting, paused.out) == (2, 0)
 
     def test_a_lost_lease_takes_the_rest_with_it(self, queue, monkeypatch, caplog):
         """What was lost is at the head of its shard again, for whoever comes."""
@@ -221,7 +221,7 @@ class TestStops:
 class TestWaking:
     def test_a_feeder_that_found_only_closed_shards_asks_again_when_one_is_settled(self, queue, monkeypatch):
         """And not after its pause, which may be long."""
-        monkeypatch.setattr(queue, "wakes", False)
+        monkeypatch.setattr(queue, "notifies", False)
         pass_the_gate.using(run=1).enqueue_many([(1, number) for number in range(3)])
         with serving(threads=2, delay=1000.0, max_delay=1000.0, limit=3) as consumer:
             gate.await_within(1)

@@ -10,7 +10,7 @@ from hypothesis import assume, example, given
 from hypothesis import strategies as st
 
 from djqueue.backends.stores import Account, Budget, refund, spend
-from djqueue.flow.windows import FINEST, LIMITED, SPACED, Log, Window, forgettable, granted, returned, room
+from djqueue.flow.windows import FINEST, LIMITED, SPACED, Log, Window, expires_at, granted, returned, room
 
 START = 1_700_000_000_000_000
 spans = st.sampled_from([0.001, 0.1, 0.3333333, 1.0, 86400.0]) | st.floats(0.001, 1000)
@@ -175,7 +175,7 @@ def test_windows_of_many_slots_keep_a_short_log_and_their_limit(thousands, steps
 @given(windows(), steps)
 def test_two_windows_after_the_last_grant_a_log_says_nothing(window, steps):
     story = told(window, steps)
-    later = forgettable(window, story.log) or story.now
+    later = expires_at(window, story.log) or story.now
     cold = story.log._replace(warm=0)
     assert room(window, cold, later) == room(window, Log(), later)
 
@@ -238,5 +238,5 @@ def test_the_stricter_window_holds_for_a_minute_or_two_windows_after_it_was_last
 def test_a_spacing_that_others_used_counts():
     budget = Budget("name", Window(4, 2.0, moderate=True), "spacing")
     grant, account = spend(None, budget, 1, START, last=START - 100_000)
-    assert (grant.count, grant.why, grant.again) == (0, SPACED, pytest.approx(0.4))
+    assert (grant.count, grant.reason, grant.retry_after) == (0, SPACED, pytest.approx(0.4))
     assert spend(account, budget, 1, START + 400_000, last=START - 100_000)[0].count == 1

@@ -15,7 +15,7 @@ from typing import NoReturn, Self
 from djqueue import conf
 from djqueue.backends import fallback
 from djqueue.backends.entries import (
-    DEAD,
+    FAILED,
     PAGE,
     Claimed,
     Entry,
@@ -57,7 +57,7 @@ __all__ = [
 
 logger = logging.getLogger(__name__)
 
-DEAD_SUFFIX = f":{DEAD}"
+FAILED_SUFFIX = f":{FAILED}"
 REAP_EVERY = 1.0
 """Seconds between two times that :meth:`BaseQueue.reserve` reaps, at least."""
 REAP_BATCH = 100
@@ -82,7 +82,7 @@ class OperatorVerbs:
     def trim(self, most: int | None = None, age: float | None = None, limit: int = 1000) -> int:
         """Delete up to ``limit`` failed messages, the oldest first: the surplus over ``most``, or older than ``age`` s.
 
-        For queues of failed messages, such as ``queue.dead``: they have no lanes and one priority, and are in the order
+        For queues of failed messages, as ``queue.failed``: they have no lanes and one priority, and are in the order
         of the failures. Of any other queue it may pass over what waits in lanes. A backend of four verbs knows no ages.
         """
         surplus = 0 if most is None else min(limit, len(self) - most)
@@ -111,13 +111,13 @@ class OperatorVerbs:
         """What is known of a lane, if anything is."""
         raise self._cannot("lane")
 
-    def park_lane(self, name: str, why: str) -> None:
-        """Let nothing more leave a lane until :meth:`open_lane`; what is out goes on."""
-        raise self._cannot("park_lane")
+    def pause_lane(self, name: str, why: str) -> None:
+        """Let nothing more leave a lane until :meth:`resume_lane`; what is out goes on."""
+        raise self._cannot("pause_lane")
 
-    def open_lane(self, name: str) -> bool:
-        """Open a lane that is parked, or held for a time; whether it was."""
-        raise self._cannot("open_lane")
+    def resume_lane(self, name: str) -> bool:
+        """Open a lane that is paused, or held for a time; whether it was."""
+        raise self._cannot("resume_lane")
 
     def _cannot(self, verb: str) -> NotSupported:
         own = type(self).__name__
@@ -173,8 +173,8 @@ class BaseQueue(ItemVerbs, OperatorVerbs):
     """The names (upper case) that this class takes in ``OPTIONS``, beside those that every queue has."""
     on_commit: str | None = "default"
     """The database alias whose commit an enqueue waits for; None sends at once (``OPTIONS["ON_COMMIT"]``)."""
-    wakes: bool = False
-    """Whether :meth:`nap` ends early when work comes, so that an idle consumer need not look often."""
+    notifies: bool = False
+    """Whether :meth:`wait_for_work` ends early when work comes, so that an idle consumer need not look often."""
     poll: float = 0.1
     """Seconds between two looks of :meth:`reserve` at an empty queue."""
     bytes_at_once: float = inf
@@ -266,8 +266,8 @@ class BaseQueue(ItemVerbs, OperatorVerbs):
             if not due:
                 raise
             tell(logger, logging.ERROR, "Reading stopped half way.", exc_info=True, extra={"queue_name": self.name})
-            return Claimed(due, again=0.0)
-        return Claimed(due, again=0.0 if len(due) >= limit else min(early.values(), default=inf))
+            return Claimed(due, retry_after=0.0)
+        return Claimed(due, retry_after=0.0 if len(due) >= limit else min(early.values(), default=inf))
 
     def claim_within(
         self, budget: Budget, limit: int = 1, lease: float = 60.0, owner: str = "", begin: bool = True
@@ -276,7 +276,7 @@ class BaseQueue(ItemVerbs, OperatorVerbs):
         return fallback.claim_within(self, budget, limit, lease, owner, begin)
 
     def reserve(self, limit: int = 1, lease: float = 60.0, owner: str = "", wait: float = 0.0) -> Claimed:
-        """Claim; while there is nothing, nap and claim again until ``wait`` seconds are over.
+        """Claim; while there is nothing, wait_for_work and claim again until ``wait`` seconds are over.
 
         If there is nothing it reaps, at most once a second, so that loops of one's own take over from those that died.
         A throttle says when the next may leave: until then who waits looks once a second, as its limit may change.
@@ -288,14 +288,14 @@ class BaseQueue(ItemVerbs, OperatorVerbs):
             if claimed or left <= 0:
                 self._told.refusal = claimed.refusal
                 return claimed
-            if claimed.why:
-                self.nap_until(min(left, claimed.again), NOTICE)
-            elif claimed.again:
-                self.nap_until(min(left, claimed.again, self._reaping.left), self.poll)
+            if claimed.reason:
+                self.wait_until(min(left, claimed.retry_after), NOTICE)
+            elif claimed.retry_after:
+                self.wait_until(min(left, claimed.retry_after, self._reaping.left), self.poll)
 
     def _claim_or_take_over(self, limit: int, lease: float, owner: str) -> Claimed:
         claimed = self.claim(limit, lease, owner)
-        is_empty = not claimed and claimed.again > 0 and not claimed.why
+        is_empty = not claimed and claimed.retry_after > 0 and not claimed.reason
         if is_empty and self._reaping.due and self._reaping.reap(self):
             return self.claim(limit, lease, owner)
         return claimed
@@ -339,22 +339,22 @@ class BaseQueue(ItemVerbs, OperatorVerbs):
         return list(leases)
 
     def release(self, leases: Sequence[Lease]) -> list[Lease]:
-        """Put them back as ``lease.entry`` now says: counts, note, and a delay if it has one.
+        """Put them back as ``lease.entry`` now says: counts, errors, and a delay if it has one.
 
         Without a delay an entry goes back to its old place. Of one in a lane ``entry.hold`` says what waits with it.
         Returns those that were still ours.
         """
         return fallback.write_back(self, leases, self.now())
 
-    def bury(self, leases: Sequence[Lease], facts: Sequence[Fact | None] = ()) -> list[Lease]:
+    def fail(self, leases: Sequence[Lease], facts: Sequence[Fact | None] = ()) -> list[Lease]:
         """Move them to the end of :attr:`dead`, the error queue, as ``lease.entry`` now says. Returns those still ours.
 
         There they stand in the order in which they died, whatever their priorities. ``facts`` are kept as ``complete``
         keeps them. In an error queue itself, which has no other, it puts them back.
         """
-        if self.dead is None:
+        if self.failed is None:
             return self.release(leases)
-        self.dead.put([lease.entry for lease in leases])
+        self.failed.put([lease.entry for lease in leases])
         return self._with_facts(list(leases), leases, facts)
 
     def _with_facts(self, ours: list[Lease], leases: Sequence[Lease], facts: Sequence[Fact | None]) -> list[Lease]:
@@ -373,9 +373,9 @@ class BaseQueue(ItemVerbs, OperatorVerbs):
             tell(logger, logging.ERROR, text, len(kept), exc_info=error, extra=extra)
         return ours
 
-    def revive(self, ids: Iterable[str]) -> int:
+    def requeue(self, ids: Iterable[str]) -> int:
         """Move entries from the error queue back as if they were new, in one atomic step; how many."""
-        raise self._cannot("revive")
+        raise self._cannot("requeue")
 
     def reap(self, limit: int = 100, by: float = inf) -> Reaped:
         """Make up to ``limit`` expired leases claimable again; those that had begun are counted as lost.
@@ -395,7 +395,7 @@ class BaseQueue(ItemVerbs, OperatorVerbs):
 
     def stats(self) -> QueueStats:
         """Counts; see :class:`QueueStats`."""
-        return QueueStats(ready=len(self), dead=None if self.dead is None else len(self.dead))
+        return QueueStats(ready=len(self), failed=None if self.failed is None else len(self.failed))
 
     # ---- time and connection
 
@@ -403,7 +403,7 @@ class BaseQueue(ItemVerbs, OperatorVerbs):
         """The store's clock, epoch seconds. Raises whatever the client raises if the store is out of reach."""
         return time.time()
 
-    def nap(self, seconds: float, beside: Sequence[BaseQueue] = ()) -> bool:
+    def wait_for_work(self, seconds: float, beside: Sequence[BaseQueue] = ()) -> bool:
         """Sleep for up to ``seconds``; True if woken because work may have come.
 
         A blocking backend wakes for this queue and for those ``beside`` it, which have the same :attr:`feed`.
@@ -411,22 +411,22 @@ class BaseQueue(ItemVerbs, OperatorVerbs):
         time.sleep(seconds)
         return False
 
-    def nap_until(self, due: float, pause: float, beside: Sequence[BaseQueue] = ()) -> bool:
-        """:meth:`nap` for ``pause`` seconds, or for the ``due`` ones after which something may leave, if they are less.
+    def wait_until(self, due: float, pause: float, beside: Sequence[BaseQueue] = ()) -> bool:
+        """:meth:`wait_for_work` for ``pause`` seconds, or until something may leave in ``due`` seconds, if that is sooner.
 
-        Then it is to end in time: override it where a nap may be late.
+        Then it is to end in time: override it where a wait_for_work may be late.
         """
-        return self.nap(min(due, pause), beside)
+        return self.wait_for_work(min(due, pause), beside)
 
     @property
-    def feed(self) -> Hashable:
+    def connection_key(self) -> Hashable:
         """Queues of one feed share a connection, and one thread asks for all of them."""
         return (type(self), self.connection if isinstance(self.connection, str) else id(self.connection))
 
     @property
     def server(self) -> Hashable:
         """Queues of one server are away together: for all of them one thread settles, one extends leases, and so on."""
-        return self.feed
+        return self.connection_key
 
     def describe(self) -> str:
         """Where this queue lives, for people; never a password."""
@@ -447,9 +447,9 @@ class BaseQueue(ItemVerbs, OperatorVerbs):
         return self
 
     @property
-    def logical(self) -> str:
+    def base_name(self) -> str:
         """The name that signatures bind to: an error queue has that of the queue it belongs to."""
-        return self.name.removesuffix(DEAD_SUFFIX)
+        return self.name.removesuffix(FAILED_SUFFIX)
 
     @cached_property
     def own_budget(self) -> str:
@@ -457,11 +457,11 @@ class BaseQueue(ItemVerbs, OperatorVerbs):
         return f"queue:{self.name}"
 
     @cached_property
-    def dead(self) -> BaseQueue | None:
+    def failed(self) -> BaseQueue | None:
         """The error queue, a queue of the same kind; it has none itself."""
-        if self.name.endswith(DEAD_SUFFIX):
+        if self.name.endswith(FAILED_SUFFIX):
             return None
-        return type(self)(self.name + DEAD_SUFFIX, self.connection, **self._given)
+        return type(self)(self.name + FAILED_SUFFIX, self.connection, **self._given)
 
     def _sibling(self, backend: type[BaseQueue], name: str, **options) -> Self:
         """The queue of another name that the ``__init__`` of ``backend`` makes, otherwise as this one.
@@ -476,7 +476,7 @@ class BaseQueue(ItemVerbs, OperatorVerbs):
         return other
 
 
-REQUIRED = ("put", "claim", "complete", "touch", "release", "bury", "stats", "flush")
+REQUIRED = ("put", "claim", "complete", "touch", "release", "fail", "stats", "flush")
 """The verbs that every :class:`LeasedQueue` has to write."""
 
 
@@ -490,9 +490,9 @@ def _missing(verb: str) -> Callable[..., NoReturn]:
 class LeasedQueue(BaseQueue):
     """A queue with leases, at least once: the base of a backend that writes the leased verbs.
 
-    Required are ``put``, ``claim``, ``complete``, ``touch``, ``release``, ``bury``, ``stats`` and ``flush``, and
+    Required are ``put``, ``claim``, ``complete``, ``touch``, ``release``, ``fail``, ``stats`` and ``flush``, and
     ``reap`` unless leases run out by themselves in the store. Without "inspect" in :attr:`cannot`, operators need
-    ``revive``, ``find``, ``remove``, ``amend``, ``peek``, ``reprioritise`` and ``trim`` too. ``write``, ``read`` and
+    ``requeue``, ``find``, ``remove``, ``amend``, ``peek``, ``reprioritise`` and ``trim`` too. ``write``, ``read`` and
     ``__len__`` come with this class, and all else has a working default. A call of a required verb that is missing
     raises NotSupported, which names it.
     """
@@ -523,7 +523,7 @@ class LeasedQueue(BaseQueue):
         if lease is None:
             return None
         try:
-            text = lease.entry.data.decode()
+            text = lease.entry.body.decode()
         except UnicodeDecodeError as error:
             self._put_aside(lease, "read() met what is no text")
             raise InvalidMessage("it is no text that write() put: take() items, have a consumer run calls") from error

@@ -9,7 +9,7 @@ from typing import NamedTuple
 
 from djqueue.utils import plain
 
-READY, DELAYED, LEASED, DEAD, DONE = "ready", "delayed", "leased", "dead", "done"
+READY, DELAYED, LEASED, FAILED, DONE = "ready", "delayed", "leased", "failed", "done"
 EMPTY = "empty"
 PAGE = 500
 """Records per call, where all are wanted."""
@@ -19,7 +19,7 @@ PAGE = 500
 class Entry:
     """What a queue holds. The body is written once; only the envelope around it changes."""
 
-    data: bytes
+    body: bytes
     """Opaque: no queue ever reads it."""
     id: str
     """At most 64 characters, made by the producer and never reused. Identity only, never order."""
@@ -39,15 +39,15 @@ class Entry:
     """Starts that never reported: they had begun, and their lease ran out. Counted by ``reap``."""
     created: float = 0.0
     """When the store accepted it (epoch seconds, the store's clock)."""
-    label: str = ""
+    command: str = ""
     """The command's name, or the key that marks a unique item; at most 255 characters. For operators; the signed body
     decides what runs."""
-    note: str = ""
+    errors: str = ""
     """What went wrong so far, a JSON list; it travels with retries and into the error queue."""
     gate: str = ""
     """What may leave its lane, as :meth:`Gate.written` has it. Without one a lane is a name and holds nothing up."""
     hold: str = ""
-    """What waits with it when it is released: HOLD_ORDER or HOLD_LANE for the delay, HOLD_PARK for somebody."""
+    """What waits with it when it is released: HOLD_ORDER or HOLD_LANE for the delay, HOLD_PAUSE for somebody."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -99,16 +99,16 @@ class Claimed(list):
     for: "limited", "spaced" or nothing.
     """
 
-    __slots__ = ("again", "why")
+    __slots__ = ("retry_after", "reason")
 
-    def __init__(self, leases=(), again: float = inf, why: str = ""):
+    def __init__(self, leases=(), retry_after: float = inf, reason: str = ""):
         super().__init__(leases)
-        self.again, self.why = again, why
+        self.retry_after, self.reason = retry_after, reason
 
     @property
     def refusal(self) -> Refusal | None:
         """Why it is empty, if it is."""
-        return None if self else Refusal(self.why or EMPTY, self.again)
+        return None if self else Refusal(self.reason or EMPTY, self.retry_after)
 
 
 @dataclass(frozen=True, slots=True)
@@ -143,7 +143,7 @@ class QueueStats:
     ready: int = 0
     delayed: int | None = None
     leased: int | None = None
-    dead: int | None = None
+    failed: int | None = None
     done: int | None = None
     oldest: float | None = None
     """Seconds that the longest waiting ready entry has been due."""
@@ -160,11 +160,11 @@ class LaneRecord:
     """open (its first may leave), timed (it opens by itself), line (it waits for the lane ``within``), or nowhere."""
     waiting: int
     """How many wait in it, due ones only."""
-    out: int
+    in_flight: int
     """How many have left it and are not settled."""
     opens: float = 0.0
     """When it opens by itself (epoch seconds, the store's clock); 0 if that is no matter of time."""
-    parked: str = ""
+    paused_reason: str = ""
     """Why it waits for somebody to open it, if it does."""
     within: str = ""
     gate: str = ""
@@ -177,7 +177,7 @@ def log_extra(queue_alias: str, entry: Entry) -> dict[str, object]:
     """The ``extra`` of a log record about a message. It never holds the arguments."""
     return {
         "message_id": plain(entry.id),
-        "command": plain(entry.label),
+        "command": plain(entry.command),
         "queue": queue_alias,
         "attempt": entry.attempts,
         "worker": threading.current_thread().name,

@@ -12,7 +12,7 @@ from typing import Protocol
 
 from djqueue import signals
 from djqueue.backends.entries import DELAYED, Claimed, Entry, Lease, untried
-from djqueue.backends.guards import AnyGuard, Debounce, Mark, Ruling, rule
+from djqueue.backends.guards import AnyGuard, Debounce, Decision, DedupMark, rule
 from djqueue.backends.stores import BaseStore, Budget, Grant
 from djqueue.messages.envelope import new_id
 from djqueue.utils import tell
@@ -20,7 +20,7 @@ from djqueue.utils import tell
 logger = logging.getLogger(__name__)
 
 _MARK = "djq:"
-_FIELDS = {field.name: field.default for field in fields(Entry) if field.name not in ("data", "delay", "hold")}
+_FIELDS = {field.name: field.default for field in fields(Entry) if field.name not in ("body", "delay", "hold")}
 
 
 def due(entry: Entry, now: float) -> Entry:
@@ -36,7 +36,7 @@ def stamped(entry: Entry, now: float) -> Entry:
 def pack(entry: Entry) -> str:
     """An entry as one text; what a field says by default is left out."""
     head = {name: value for name, default in _FIELDS.items() if (value := getattr(entry, name)) != default}
-    return f"{_MARK}{json.dumps(head)}\n{b64encode(entry.data).decode()}"
+    return f"{_MARK}{json.dumps(head)}\n{b64encode(entry.body).decode()}"
 
 
 def unpack(text: str) -> Entry:
@@ -115,48 +115,48 @@ class QueueWithStore(Protocol):
 def put_guarded(queue: QueueWithStore, entry: Entry, guard: AnyGuard, put: Callable[[Entry], bool]) -> bool:
     """Put an entry if its guard lets it; whether it did."""
     try:
-        ruling, was = _decided(queue.store, entry, guard)
+        decision, was = _decided(queue.store, entry, guard)
     except Exception as error:
         if not isinstance(guard, Debounce):
             raise
         return _put_undecided(queue, entry, put, error)
-    if not ruling.accept:
+    if not decision.accept:
         return False
     accepted = False
     try:
-        accepted = put(replace(entry, run_at=0.0, delay=ruling.delay) if ruling.delay else entry)
+        accepted = put(replace(entry, run_at=0.0, delay=decision.delay) if decision.delay else entry)
     finally:
         if not accepted:
-            _set_back(queue.store, guard.key, was, ruling)
+            _set_back(queue.store, guard.key, was, decision)
     return accepted
 
 
-def _decided(store: BaseStore, entry: Entry, guard: AnyGuard) -> tuple[Ruling, bytes | None]:
+def _decided(store: BaseStore, entry: Entry, guard: AnyGuard) -> tuple[Decision, bytes | None]:
     """What the guard decides, once its mark is written, and the mark before. Nobody else came between."""
     while True:
         now, was = store.now(), store.get(guard.key)
-        mark = None if was is None else Mark.read(was)
+        mark = None if was is None else DedupMark.read(was)
         # Nobody can tell here what became of an entry, nor postpone it: it waits until it was to be due.
         state = DELAYED if mark is not None and mark.at > now * 1e6 else None
-        ruling = rule(guard, entry, mark, state, now)
-        if not ruling.accept or store.swap(guard.key, was, ruling.mark.written(), ruling.ttl):
-            return ruling, was
+        decision = rule(guard, entry, mark, state, now)
+        if not decision.accept or store.swap(guard.key, was, decision.mark.written(), decision.ttl):
+            return decision, was
 
 
 def _put_undecided(queue: QueueWithStore, entry: Entry, put: Callable[[Entry], bool], error: Exception) -> bool:
     """A debounced command bears to be run too often; not to be forgotten."""
     text = "%s: the store of %s cannot say whether a debounced call counts, so it does"
-    tell(logger, logging.ERROR, text, entry.label, queue.alias, exc_info=error)
-    signals.emit(signals.debounce_failed, entry.label, id=entry.id, queue_name=queue.alias, exception=error)
+    tell(logger, logging.ERROR, text, entry.command, queue.alias, exc_info=error)
+    signals.emit(signals.debounce_failed, entry.command, id=entry.id, queue_name=queue.alias, exception=error)
     return put(entry)
 
 
-def _set_back(store: BaseStore, key: str, was: bytes | None, ruling: Ruling) -> None:
-    mark = ruling.mark.written()
+def _set_back(store: BaseStore, key: str, was: bytes | None, decision: Decision) -> None:
+    mark = decision.mark.written()
     if was is None:
         store.drop(key, mark)
     else:
-        store.swap(key, mark, was, ruling.ttl)
+        store.swap(key, mark, was, decision.ttl)
 
 
 def claim_within(queue: QueueWithStore, budget: Budget, limit: int, lease: float, owner: str, begin: bool) -> Claimed:
@@ -164,7 +164,7 @@ def claim_within(queue: QueueWithStore, budget: Budget, limit: int, lease: float
     store = queue.store.shared
     grant = store.take(budget, limit)
     if not grant.count:
-        return Claimed((), grant.again, grant.why)
+        return Claimed((), grant.retry_after, grant.reason)
     claimed = Claimed()
     try:
         claimed = queue.claim(grant.count, lease, owner, begin=begin)
@@ -184,4 +184,4 @@ def _as_granted(queue: QueueWithStore, claimed: Claimed, grant: Grant, budget: B
         spent += grant.count
     if surplus := claimed[spent:]:
         queue.release([untried(lease) for lease in surplus])
-    return Claimed(claimed[:spent], grant.again, grant.why)
+    return Claimed(claimed[:spent], grant.retry_after, grant.reason)

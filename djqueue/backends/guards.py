@@ -2,7 +2,7 @@
 
 A guard leaves a *mark* under its key in the store of its queue. Decision, mark and entry are one atomic step where
 queue and store are one technology. Everything here is a pure function of the mark, of what became of the entry that it
-names, and of the time; Redis does the same in ``lua/guards.lua``.
+names, and of the time; Redis does the same in ``scripts/guards.lua``.
 """
 
 from __future__ import annotations
@@ -55,7 +55,7 @@ class Debounce:
 AnyGuard = Guard | Unique | Debounce
 
 
-class Mark(NamedTuple):
+class DedupMark(NamedTuple):
     """What is known under a key: the entry last accepted. Moments are microseconds since 1970."""
 
     id: str
@@ -67,7 +67,7 @@ class Mark(NamedTuple):
     """Whether it was delayed: then it stands for the calls that come while it waits."""
 
     @classmethod
-    def read(cls, value: bytes) -> Mark:
+    def read(cls, value: bytes) -> DedupMark:
         """From its bytes; a mark of another form is nothing but an id."""
         head, _, id = value.decode("utf-8", "surrogatepass").partition(" +")
         try:
@@ -83,11 +83,11 @@ class Mark(NamedTuple):
         return f"{self.at} {self.first} {self.scheduled:d} +{self.id}".encode("utf-8", "surrogatepass")
 
 
-class Ruling(NamedTuple):
+class Decision(NamedTuple):
     """What a guard decides."""
 
     accept: bool
-    mark: Mark | None = None
+    mark: DedupMark | None = None
     """The mark to write; None leaves the old one."""
     ttl: float = inf
     """Seconds for which to keep it."""
@@ -97,45 +97,45 @@ class Ruling(NamedTuple):
     """Of a refused one: when the waiting entry of the mark is due instead, µs; 0: unchanged."""
 
 
-def rule(guard: AnyGuard, entry: Entry, mark: Mark | None, state: str | None, now: float) -> Ruling:
+def rule(guard: AnyGuard, entry: Entry, mark: DedupMark | None, state: str | None, now: float) -> Decision:
     """Decide at ``now`` (epoch seconds); ``state`` is that of the entry which the mark names, None if it is gone."""
     return _RULES[type(guard)](guard, entry, mark, state, now)
 
 
-def _once(guard: Guard, entry: Entry, mark: Mark | None, state: str | None, now: float) -> Ruling:
-    return Ruling(True, Mark(entry.id), guard.ttl) if mark is None else Ruling(False)
+def _once(guard: Guard, entry: Entry, mark: DedupMark | None, state: str | None, now: float) -> Decision:
+    return Decision(True, DedupMark(entry.id), guard.ttl) if mark is None else Decision(False)
 
 
-def _unique(guard: Unique, entry: Entry, mark: Mark | None, state: str | None, now: float) -> Ruling:
+def _unique(guard: Unique, entry: Entry, mark: DedupMark | None, state: str | None, now: float) -> Decision:
     if mark is not None and (state in (READY, DELAYED) or (guard.running and state == LEASED)):
-        return Ruling(False, mark, max(0.0, mark.at / 1e6 - now) + UNIQUE_FOR)
+        return Decision(False, mark, max(0.0, mark.at / 1e6 - now) + UNIQUE_FOR)
     due = now + entry.delay if entry.delay else max(now, entry.run_at)
-    return Ruling(True, Mark(entry.id, _micros(due) if due > now else 0), due - now + UNIQUE_FOR)
+    return Decision(True, DedupMark(entry.id, _micros(due) if due > now else 0), due - now + UNIQUE_FOR)
 
 
-def _debounce(guard: Debounce, entry: Entry, mark: Mark | None, state: str | None, now: float) -> Ruling:
+def _debounce(guard: Debounce, entry: Entry, mark: DedupMark | None, state: str | None, now: float) -> Decision:
     at, window = _micros(now), _micros(guard.window)
     if mark is not None and mark.scheduled and state in (READY, DELAYED):
-        return _postponed(guard, mark, at, window) if guard.extend else Ruling(False)
+        return _postponed(guard, mark, at, window) if guard.extend else Decision(False)
     if guard.always_delay or guard.extend:
         return _scheduled(guard, entry, at + window, at)
     if mark is None or at - mark.at >= window:
-        return Ruling(True, Mark(entry.id, at, at), guard.window)
+        return Decision(True, DedupMark(entry.id, at, at), guard.window)
     # A scheduled entry that is gone before it was due was removed by somebody: this one takes its place.
     return _scheduled(guard, entry, mark.at if mark.scheduled and mark.at > at else mark.at + window, at)
 
 
-def _scheduled(guard: Debounce, entry: Entry, due: int, at: int) -> Ruling:
+def _scheduled(guard: Debounce, entry: Entry, due: int, at: int) -> Decision:
     delay = (due - at) / 1e6
-    return Ruling(True, Mark(entry.id, due, at, True), delay + max(guard.window, WAITED_FOR), delay)
+    return Decision(True, DedupMark(entry.id, due, at, True), delay + max(guard.window, WAITED_FOR), delay)
 
 
-def _postponed(guard: Debounce, mark: Mark, at: int, window: int) -> Ruling:
+def _postponed(guard: Debounce, mark: DedupMark, at: int, window: int) -> Decision:
     latest = inf if guard.max_wait == inf else mark.first + _micros(guard.max_wait)
     due = int(min(at + window, latest))
     if mark.at <= at or due <= mark.at:
-        return Ruling(False)
-    return Ruling(False, mark._replace(at=due), (due - at) / 1e6 + max(guard.window, WAITED_FOR), postpone=due)
+        return Decision(False)
+    return Decision(False, mark._replace(at=due), (due - at) / 1e6 + max(guard.window, WAITED_FOR), postpone=due)
 
 
 def _micros(seconds: float) -> int:

@@ -10,10 +10,10 @@ from datetime import timedelta
 
 from djqueue import conf
 from djqueue.backends.entries import DELAYED, LEASED, PAGE, READY, Entry, Lease, log_extra, untried
-from djqueue.backends.guards import Mark, Unique
+from djqueue.backends.guards import DedupMark, Unique
 from djqueue.exceptions import InvalidMessage, QueueError
 from djqueue.messages.envelope import new_id, pack_item, unpack_item
-from djqueue.messages.failures import noted
+from djqueue.messages.failures import with_error
 from djqueue.messages.fingerprint import fingerprint
 from djqueue.utils import priority as checked_priority
 from djqueue.utils import seconds, tell
@@ -21,7 +21,7 @@ from djqueue.utils import seconds, tell
 logger = logging.getLogger(__name__)
 
 MARK = "item:"
-"""So begins the key that marks a unique item, which is the label of its entry."""
+"""So begins the key that marks a unique item, which is the command of its entry."""
 TRIES = 100
 """So often an equal item may come or go between two looks at it, before that is an error."""
 
@@ -42,7 +42,7 @@ class ItemVerbs:
         if not unique:
             return self.push_many([item], priority, delay)[0]
         [entry], key = self._entries([item], priority, delay), f"{MARK}{fingerprint(item)}"
-        return self._push_unique(replace(entry, label=key), Unique(key, running=False))
+        return self._push_unique(replace(entry, command=key), Unique(key, running=False))
 
     def _push_unique(self, entry: Entry, guard: Unique) -> str:
         for _ in range(TRIES):
@@ -55,7 +55,7 @@ class ItemVerbs:
     def _raised(self, key: str, priority: int) -> str | None:
         """The id of the item that waits under a key, once it has this priority; None if it left meanwhile."""
         mark = self.store.get(key)
-        record = None if mark is None else self.find(Mark.read(mark).id)
+        record = None if mark is None else self.find(DedupMark.read(mark).id)
         if record is None or record.state == LEASED:
             return None
         same = record.entry.priority == priority or self.reprioritise([record.entry.id], priority)
@@ -79,7 +79,7 @@ class ItemVerbs:
         data = pack_item(
             item,
             id=id,
-            queue=self.logical,
+            queue=self.base_name,
             codec=conf.get("QUEUE_CODEC"),
             models=conf.get("QUEUE_MODELS"),
             max_size=conf.get("QUEUE_MAX_MESSAGE_SIZE"),
@@ -96,14 +96,14 @@ class ItemVerbs:
         lease, item = self.take(wait=seconds(timeout, "timeout"))
         if lease is None:
             return default
-        if self.complete([lease]) and lease.entry.label.startswith(MARK):
+        if self.complete([lease]) and lease.entry.command.startswith(MARK):
             self._unmark(lease.entry)
         return item
 
     def _unmark(self, entry: Entry) -> None:
         """Forget the mark of a unique item, unless an equal one was put since. The item is gone: nothing may fail."""
         try:
-            self.store.drop(entry.label, Mark(entry.id).written())
+            self.store.drop(entry.command, DedupMark(entry.id).written())
         except Exception as error:
             tell(logger, logging.WARNING, "The mark of an item in %s is kept for a day", self.name, exc_info=error)
 
@@ -133,7 +133,7 @@ class ItemVerbs:
     def _next_held(self, lease: float, deadline: float) -> Lease | None:
         """The next that was not lost too often; those that were are put aside."""
         while held := self.first_of(self.reserve(1, lease, wait=max(0.0, deadline - time.monotonic()))):
-            if self.dead is None or held.entry.lost < conf.get("QUEUE_MAX_LOST"):
+            if self.failed is None or held.entry.lost < conf.get("QUEUE_MAX_LOST"):
                 return held
             reason = f"its holder died: {held.entry.lost} starts never reported"
             self._put_aside(held, reason)
@@ -144,11 +144,11 @@ class ItemVerbs:
     def _put_aside(self, held: Lease, reason: str) -> None:
         """Into the error queue, with the reason; what is there already stays as it is."""
         entry = held.entry
-        if self.dead is None:
+        if self.failed is None:
             self.release([untried(held)])
             return
-        note = noted(entry.note, at=held.claimed, attempt=entry.attempts, reason=reason)
-        self.bury([replace(held, entry=replace(entry, note=note))])
+        errors = with_error(entry.errors, at=held.claimed, attempt=entry.attempts, reason=reason)
+        self.fail([replace(held, entry=replace(entry, errors=errors))])
 
     def first_of(self, claimed: Sequence[Lease]) -> Lease | None:
         """The first of what was claimed, for who serves one at a time: what left its lane with it goes back."""
@@ -158,9 +158,9 @@ class ItemVerbs:
 
     def _open(self, entry: Entry) -> object:
         return unpack_item(
-            entry.data,
+            entry.body,
             id=entry.id,
-            queue=self.logical,
+            queue=self.base_name,
             accept=conf.get("QUEUE_ACCEPT"),
             max_size=conf.get("QUEUE_MAX_MESSAGE_SIZE"),
         )
@@ -176,7 +176,7 @@ class ItemVerbs:
         """Page by page, up to one without unique items: where they are pushed, most are."""
         after, marks = None, [""]
         while marks and (page := self.peek(state, PAGE, after)):
-            marks = [record.entry.label for record in page if record.entry.label.startswith(MARK)]
+            marks = [record.entry.command for record in page if record.entry.command.startswith(MARK)]
             self.store.put_many([(key, b"", 0.0) for key in marks])  # one call, where to drop them is one for each
             self.store.prune(len(marks))
             after = page[-1].cursor

@@ -136,9 +136,9 @@ class Grant(NamedTuple):
     """What a budget allowed."""
 
     count: int
-    again: float = 0.0
+    retry_after: float = 0.0
     """Seconds until it allows more; 0 if it may at once."""
-    why: str = ""
+    reason: str = ""
     """"limited" or "spaced", if it allows no more now."""
     at: int = 0
     """When, by the store's clock, µs."""

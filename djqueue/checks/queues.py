@@ -179,7 +179,7 @@ def check_twins(app_configs=None, **kwargs) -> Iterator[CheckMessage]:
     """W002: two aliases of one queue. Queues in memory are apart whatever their names."""
     seen: dict[tuple, str] = {}
     for config, queue in made():
-        place = (queue.unthrottled.feed, config.name, config.options.get("PREFIX"))
+        place = (queue.unthrottled.connection_key, config.name, config.options.get("PREFIX"))
         if place in seen and not isinstance(queue.unthrottled, MemoryQueue):
             yield say("W002", alias=config.alias, other=seen[place])
         seen.setdefault(place, config.alias)
@@ -219,5 +219,5 @@ def _place(config: conf.QueueConfig, queue: ThrottledQueue) -> Hashable:
     """Queues of one place share facts: a database; a server (of a cluster a slot) and the prefix of all keys there."""
     if queue.store.database:
         return (queue.store.database,)
-    _, *server = queue.unthrottled.feed
+    _, *server = queue.unthrottled.connection_key
     return (*server, config.options.get("PREFIX"))

@@ -22,7 +22,7 @@ from djqueue import conf, signals
 from djqueue.backends.base import BaseQueue
 from djqueue.consumer.forks import leave_in_children
 from djqueue.consumer.options import Options
-from djqueue.consumer.supervisor import Crew, alike
+from djqueue.consumer.supervisor import Supervisor, alike
 from djqueue.queues import queues as all_queues
 from djqueue.registry import autodiscover, registry
 from djqueue.utils import tell, whole
@@ -85,13 +85,13 @@ class Consumer:
             say(logging.WARNING, "There are no commands: they live in commands.py of the apps in INSTALLED_APPS")
         if not self._stores_answer():
             return STORE_UNREACHABLE
-        crew = Crew(self, limit)
+        supervisor = Supervisor(self, limit)
         signals.emit(signals.consumer_started, self)
         try:
-            worn_out = self._serve(crew)
+            worn_out = self._serve(supervisor)
         finally:
             signals.emit(signals.consumer_stopping, self)
-            code = self._end(crew)
+            code = self._end(supervisor)
             self._words, self._stops = SimpleQueue(), 0
         return STUCK if worn_out else code
 
@@ -139,25 +139,27 @@ class Consumer:
             question.tell()
         return not any(question.error for question in questions)
 
-    def _serve(self, crew: Crew) -> bool:
+    def _serve(self, supervisor: Supervisor) -> bool:
         """Until all is done, or somebody says so; whether only a new process can go on."""
         try:
-            crew.start()
-            return self._watch(crew)
+            supervisor.start()
+            return self._watch(supervisor)
         except Exception as error:  # this thread may be short of memory too
             say(logging.CRITICAL, "The consumer cannot go on: a new process is needed", exc_info=error)
             return True
 
-    def _watch(self, crew: Crew) -> bool:
+    def _watch(self, supervisor: Supervisor) -> bool:
         """Wait for the word to stop, or for the end of the work. Signal handlers run in this thread."""
-        while not self._told_to_stop(0.02 if crew.may_end else LOOK) and not crew.ended():
-            if crew.pool.is_stuck:
-                say(logging.CRITICAL, "Too many commands are stuck (%d): a new process is needed", crew.pool.stuck)
+        while not self._told_to_stop(0.02 if supervisor.may_end else LOOK) and not supervisor.ended():
+            if supervisor.pool.is_stuck:
+                say(
+                    logging.CRITICAL, "Too many commands are stuck (%d): a new process is needed", supervisor.pool.stuck
+                )
                 return True
-            if troubles := crew.troubles:
+            if troubles := supervisor.troubles:
                 say(logging.CRITICAL, "%s: a new process is needed", "; ".join(troubles))
                 return True
-        if self.options.drain and not crew.budget.spent and crew.ended():
+        if self.options.drain and not supervisor.budget.spent and supervisor.ended():
             self._tell_what_stays()
         return False
 
@@ -178,35 +180,35 @@ class Consumer:
         self._stops += 1
         return True
 
-    def _end(self, crew: Crew) -> int:
+    def _end(self, supervisor: Supervisor) -> int:
         """Shut down; whatever hinders that, it ends."""
         try:
-            return self._shut_down(crew)
+            return self._shut_down(supervisor)
         except Exception as error:
             say(logging.CRITICAL, "The consumer cannot hand back what it holds; its leases run out", exc_info=error)
-            crew.abandon()
+            supervisor.abandon()
             return STUCK
 
-    def _wait_while(self, is_so: Callable[[], bool], until: float, crew: Crew) -> None:
+    def _wait_while(self, is_so: Callable[[], bool], until: float, supervisor: Supervisor) -> None:
         """Unless somebody says that there is no time."""
         while is_so() and self._stops < 2 and (left := until - time.monotonic()) > 0:
             self._told_to_stop(min(left, 0.02))
-            crew.stand_in()
+            supervisor.duplicate_of()
 
-    def _shut_down(self, crew: Crew) -> int:
-        crew.stop_claiming()
-        crew.stand_in()
-        running = crew.holdings.running()
+    def _shut_down(self, supervisor: Supervisor) -> int:
+        supervisor.stop_claiming()
+        supervisor.duplicate_of()
+        running = supervisor.in_flight.running()
         say(
             logging.INFO,
             "Stopping%s",
             f": {len(running)} running, for up to {self.options.grace:g} s" if running else "",
         )
         until = time.monotonic() + self.options.grace
-        self._wait_while(lambda: crew.busy, until, crew)
-        cut_off = crew.hand_back_running()
-        self._wait_while(lambda: crew.owes_word, until, crew)
-        unsettled = crew.end()
+        self._wait_while(lambda: supervisor.busy, until, supervisor)
+        cut_off = supervisor.hand_back_running()
+        self._wait_while(lambda: supervisor.owes_word, until, supervisor)
+        unsettled = supervisor.end()
         if cut_off:
             say(logging.WARNING, "Stopped; handed back while it ran: %d", cut_off)
         if unsettled:
@@ -217,7 +219,7 @@ class Consumer:
             )
         if not (cut_off or unsettled):
             say(logging.INFO, "Stopped")
-        if crew.pool.is_stuck:
+        if supervisor.pool.is_stuck:
             return STUCK
         return CUT_OFF if cut_off or unsettled or self._stops > 1 else DRAINED
 

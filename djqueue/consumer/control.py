@@ -10,7 +10,7 @@ from threading import Event
 
 from djqueue import conf
 from djqueue.backends.base import BaseQueue
-from djqueue.consumer.in_flight import Held, Holdings
+from djqueue.consumer.in_flight import Held, InFlight
 from djqueue.consumer.loop import Loop, each
 from djqueue.exceptions import QueueError
 from djqueue.flow.gates import Gate
@@ -29,19 +29,19 @@ BEGINNING = 10.0  # seconds to wait for the store to note that something begins
 NOTED = 0.5  # seconds after which what runs is noted, if it was begun without
 
 
-class Courier(Loop):
+class ControlChannel(Loop):
     """Takes progress to the store, and asks it whether what runs is cancelled, if its command wants to know.
 
     On a connection of its own: what a command reports within a transaction is seen before that ends, and what it asks
     is not answered from a snapshot. The queues are of one server: one that does not answer holds up no other.
     """
 
-    def __init__(self, queues: Sequence[BaseQueue], holdings: Holdings):
-        super().__init__(f"djqueue-courier-{queues[0].alias}")
+    def __init__(self, queues: Sequence[BaseQueue], in_flight: InFlight):
+        super().__init__(f"djqueue-control_channel-{queues[0].alias}")
         self.stopping = False
         """Whether the consumer wants to stop."""
         self._ours = {id(queue) for queue in queues}
-        self._holdings = holdings
+        self._in_flight = in_flight
         self._reports: dict[Held, Progress] = {}
         self._watched: dict[Held, Event] = {}
         self._beginning: dict[Held, Event] = {}
@@ -69,7 +69,7 @@ class Courier(Loop):
         could be noted: if it kills the process all the same, its next start is not the first.
         """
         entry = held.lease.entry
-        if entry.label in self.seen_through and entry.attempts == 1:
+        if entry.command in self.seen_through and entry.attempts == 1:
             return
         self._beginning[held] = told = Event()
         self.wake()
@@ -80,12 +80,12 @@ class Courier(Loop):
     def saw_through(self, held: Held) -> None:
         """Its command has done its work, and the process lives. If only one start may be lost, each is noted."""
         if held.policy is not None and held.policy.most_lost > 1:
-            self.seen_through.add(held.lease.entry.label)
+            self.seen_through.add(held.lease.entry.command)
 
     def tick(self) -> float:
         self._begin_all()
         self._note_what_lasts()
-        for held in [held for held in list(self._watched) if held not in self._holdings]:
+        for held in [held for held in list(self._watched) if held not in self._in_flight]:
             del self._watched[held]
         watched = list(self._watched)  # commands add to it meanwhile
         errands = [*((self._deliver, held) for held in self._due()), *((self._ask, held) for held in watched)]
@@ -103,7 +103,7 @@ class Courier(Loop):
     def _note_what_lasts(self) -> None:
         """What was begun without a word to the store, and runs still: from now on it is lost if this process dies."""
         before = clock() - NOTED
-        ours = [held for held in self._holdings if id(held.queue) in self._ours]
+        ours = [held for held in self._in_flight if id(held.queue) in self._ours]
         lasting = [held for held in ours if held.runs and held.policy and not held.lease.begun]
         each(_by_queue(held for held in lasting if held.began <= before), self._begin_some)
 
@@ -155,14 +155,14 @@ def _by_queue(some: Iterable[Held]) -> list[list[Held]]:
     return list(queues.values())
 
 
-class HeldControl(Control):
+class ConsumerControl(Control):
     """What a command in a consumer can ask: it is answered at once, from what the consumer knows."""
 
-    def __init__(self, held: Held, courier: Courier, shorten: Callable[[], None], patience: int = 1):
+    def __init__(self, held: Held, control_channel: ControlChannel, shorten: Callable[[], None], patience: int = 1):
         super().__init__(held.queue, held.lease)
         self.patience = patience
         self._held = held
-        self._courier = courier
+        self._courier = control_channel
         self._shorten = shorten
         self._gate, self._counted, self._left = held.lease.entry.gate, held.lease, held.since
         self.throttled = bool(self._gate) and Gate.read(self._gate).margin < inf
@@ -188,7 +188,7 @@ class HeldControl(Control):
         waited = clock() - self._left
         return waited if waited > PROMPT * Gate.read(self._gate).margin else 0.0
 
-    def defer(self, controls: Sequence[HeldControl], seconds: float) -> bool:
+    def defer(self, controls: Sequence[ConsumerControl], seconds: float) -> bool:
         asked = clock()
         try:
             counted = self.queue.defer([control._counted for control in controls], seconds)

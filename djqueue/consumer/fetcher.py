@@ -13,8 +13,8 @@ from dataclasses import dataclass
 from djqueue import signals
 from djqueue.backends.base import BaseQueue, Claimed
 from djqueue.consumer.control import note_cancelled
-from djqueue.consumer.in_flight import Held, Holdings, units_of
-from djqueue.consumer.loop import Loop, Setbacks, is_for_want
+from djqueue.consumer.in_flight import Held, InFlight, units_of
+from djqueue.consumer.loop import FailureBackoff, Loop, is_for_want
 from djqueue.consumer.pool import Pool
 from djqueue.consumer.settler import Settlers
 from djqueue.policies.outcomes import Outcome, Verdict
@@ -105,8 +105,8 @@ class Quarantine:
     runs at a time. So no innocent entry is lost with the guilty one more than once.
     """
 
-    def __init__(self, holdings: Holdings):
-        self._holdings = holdings
+    def __init__(self, in_flight: InFlight):
+        self._in_flight = in_flight
         self._lock = threading.Lock()
         self._suspect: Held | None = None
         self.cautious = False
@@ -115,7 +115,7 @@ class Quarantine:
     @property
     def occupied(self) -> bool:
         """Until the suspect is settled: if the next one kills the process, it must not count as lost with that."""
-        return self._suspect is not None and self._suspect in self._holdings
+        return self._suspect is not None and self._suspect in self._in_flight
 
     @property
     def awaited(self) -> bool:
@@ -136,7 +136,7 @@ class Quarantine:
 
     def alone(self) -> bool:
         """Whether all else that we hold is running: what waits, or is not settled yet, would be lost with it."""
-        return all(held is self._suspect or held.runs for held in self._holdings)
+        return all(held is self._suspect or held.runs for held in self._in_flight)
 
 
 # ---- The thread that claims what the pool can begin now
@@ -155,10 +155,10 @@ UNSETTLED = 500  # verdicts waiting for the store above which nothing more is cl
 
 @dataclass(slots=True)
 class Hands:
-    """What the feeders of one consumer share."""
+    """What the fetchers of one consumer share."""
 
     pool: Pool
-    holdings: Holdings
+    in_flight: InFlight
     settlers: Settlers
     budget: Budget
     quarantine: Quarantine | None
@@ -167,14 +167,14 @@ class Hands:
     lease: float | None = None
 
 
-class Feeder(Loop):
+class Fetcher(Loop):
     """Feeds one pool from queues that share a connection."""
 
     def __init__(self, queues: Sequence[BaseQueue], hands: Hands, pace: Pace, strict: bool = False):
-        super().__init__(f"djqueue-feeder-{queues[0].alias}")
+        super().__init__(f"djqueue-fetcher-{queues[0].alias}")
         self._queues = list(queues)
-        self._alone = {id(queue): Setbacks(f"claim() of {queue.alias}") for queue in queues}
-        """Of queues that fail while others of this feeder answer."""
+        self._alone = {id(queue): FailureBackoff(f"claim() of {queue.alias}") for queue in queues}
+        """Of queues that fail while others of this fetcher answer."""
         self._hands = hands
         self._pace = pace
         self._strict = strict
@@ -196,11 +196,11 @@ class Feeder(Loop):
             self.dry = None
             self._pace.reset()
             return 0
-        again = min(claimed.again for claimed in claims)
+        again = min(claimed.retry_after for claimed in claims)
         if not again and not self._idle:  # there is something, and it is not to wait for a worker
             self._await_room()
             return 0
-        failing = [setbacks.left for setbacks in self._alone.values() if setbacks.count]
+        failing = [failure_backoff.left for failure_backoff in self._alone.values() if failure_backoff.count]
         if again > PRESENTLY and not failing:
             self._note_dry(began)
         self._nap(min([self._pause(), *failing]), again)
@@ -224,7 +224,7 @@ class Feeder(Loop):
 
     def _pause(self) -> float:
         """When nothing is in our hands, queues that wake us need no looking at, but for a bell that was lost."""
-        sleeps = not len(self._hands.holdings) and all(queue.wakes for queue in self._queues)
+        sleeps = not len(self._hands.in_flight) and all(queue.notifies for queue in self._queues)
         return self._pace.longest if sleeps else self._pace.next()
 
     # ---- how much
@@ -245,7 +245,7 @@ class Feeder(Loop):
         waiting_since = clock() - STALE
         if any(
             held.began is None and held.verdict is None and not held.behind and held.since < waiting_since
-            for held in self._hands.holdings
+            for held in self._hands.in_flight
         ):
             self.hand_back("every worker is busy")
 
@@ -312,7 +312,7 @@ class Feeder(Loop):
             self._queues.append(queue)
 
     def _take(self, queue: BaseQueue, claimed: Claimed, asked: float, surplus: int = 0) -> None:
-        taken = self._hands.holdings.take(queue, claimed, asked)
+        taken = self._hands.in_flight.take(queue, claimed, asked)
         held = self._without_begun(taken)
         self._cut(held, surplus - (len(taken) - len(held)))
         note_cancelled(queue, held)
@@ -341,7 +341,7 @@ class Feeder(Loop):
         """
         if all(one.lease.entry.attempts == 1 for one in held):
             return held
-        again = self._hands.holdings.resume(held)
+        again = self._hands.in_flight.resume(held)
         if not again:
             return held
         rest = units_of([one for one in held if one not in again])
@@ -381,19 +381,19 @@ class Feeder(Loop):
 
     def _untried(self, held: list[Held], reason: str, delay: float = 0.0) -> None:
         for one in held:
-            self._hands.settlers.add(one, Verdict(Outcome.UNTRIED, reason, delay=delay))
+            self._hands.settlers.add(one, Verdict(Outcome.RETURNED, reason, delay=delay))
 
     # ---- waiting
 
     def _nap(self, pause: float, again: float) -> None:
         """Sleep in the store's way, in slices, so that a stop is noticed; not past what is due in ``again`` seconds."""
         first, *others = self._queues
-        beside = [queue for queue in others if queue.feed == first.feed]
+        beside = [queue for queue in others if queue.connection_key == first.connection_key]
         due = time.monotonic() + again
         until = min(due, time.monotonic() + pause)
         while not (self.stopped or self._roused.is_set()) and (left := until - time.monotonic()) > 0:
-            if first.wakes:  # also when a lane opens
-                woken = first.nap_until(due - time.monotonic(), min(left, NAP_SLICE), beside)
+            if first.notifies:  # also when a lane opens
+                woken = first.wait_until(due - time.monotonic(), min(left, NAP_SLICE), beside)
             else:
                 woken = self._roused.wait(min(left, NAP_SLICE))
             if woken:

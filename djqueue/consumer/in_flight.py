@@ -124,7 +124,7 @@ def units_of(taken: Sequence[Held]) -> list[list[Held]]:
     return list(units.values())
 
 
-class Holdings:
+class InFlight:
     """A set of :class:`Held`; its single operations are safe to call from any thread."""
 
     def __init__(self) -> None:

@@ -15,7 +15,7 @@ from contextlib import suppress
 from dataclasses import dataclass, replace
 from typing import IO, Any
 
-from djqueue.consumer.control import HeldControl
+from djqueue.consumer.control import ConsumerControl
 from djqueue.consumer.in_flight import Held
 from djqueue.messages.failures import kind_of, text_of
 from djqueue.policies.outcomes import Verdict, not_now
@@ -76,7 +76,7 @@ class RemoteTraceback(Exception):
         return f'\n"""\n{self.args[0]}"""'
 
 
-def run_isolated(held: Held, control: HeldControl) -> Verdict | None:
+def run_isolated(held: Held, control: ConsumerControl) -> Verdict | None:
     """Run it in a process of its own if it is to be run so, and another process can reach its queue; else None.
 
     What is throttled is not: the slot that it has would be over before a process has begun.
@@ -87,7 +87,7 @@ def run_isolated(held: Held, control: HeldControl) -> Verdict | None:
         policy = declared(held.queue, held.lease)
     except Exception:
         return None
-    if policy is None or not policy.suspects(held.lease.entry) or policy.refuse(held.lease, control.patience):
+    if policy is None or not policy.suspects(held.lease.entry) or policy.reject(held.lease, control.patience):
         return None
     try:
         with Child(held, control, policy) as child:
@@ -105,7 +105,7 @@ def _not_begun(held: Held, reason: str) -> Verdict:
 class Child:
     """The process, from its start to its end. It dies when this one does, and ends when its message is given up."""
 
-    def __init__(self, held: Held, control: HeldControl, policy: Policy):
+    def __init__(self, held: Held, control: ConsumerControl, policy: Policy):
         self._held, self._control, self._policy = held, control, policy
         self._told_to_stop = False
         out, into = os.pipe()

@@ -163,7 +163,7 @@ def recycle_connections() -> None:
         close_old_connections()
 
 
-class Setbacks:
+class FailureBackoff:
     """How often something failed in a row, which is told, and when it is to be tried again."""
 
     def __init__(self, name: str):
@@ -204,7 +204,7 @@ class Loop(Member):
         super().__init__(name)
         self._stopped = threading.Event()
         self._wake = threading.Event()
-        self._setbacks = Setbacks(name)
+        self._failure_backoff = FailureBackoff(name)
         self._broken_off = 0
         """How many turns in a row could not even be ended with a pause."""
 
@@ -262,8 +262,10 @@ class Loop(Member):
             pause = self.tick()
         except BaseException as error:  # nothing may end the thread
             starved = self.starvation.add(error)
-            return self._setbacks.add(error, min(FIRST_PAUSE, self.longest_pause) if starved else self.longest_pause)
-        self._setbacks.end()
+            return self._failure_backoff.add(
+                error, min(FIRST_PAUSE, self.longest_pause) if starved else self.longest_pause
+            )
+        self._failure_backoff.end()
         self.starvation.end()
         return pause
 

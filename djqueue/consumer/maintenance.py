@@ -15,7 +15,7 @@ from math import inf
 from djqueue import conf, signals
 from djqueue.backends.base import BaseQueue
 from djqueue.backends.entries import log_extra
-from djqueue.consumer.in_flight import Held, Holdings
+from djqueue.consumer.in_flight import Held, InFlight
 from djqueue.consumer.loop import LONGEST_PAUSE, Loop, each
 from djqueue.running.settle import proof_of
 from djqueue.utils import clock, plain, seconds, tell, whole
@@ -32,7 +32,7 @@ SWEEP_EVERY = 15.0  # seconds, and not before: what it looks for is there for lo
 SWEEP_BATCH = 2500
 
 
-class Heart(Loop):
+class Heartbeat(Loop):
     """Extends every lease that we have held for a quarter of its time, in one round trip per queue and length.
 
     What a worker died with, or what was lost on its way to one, is not extended: nobody here will end it.
@@ -40,10 +40,10 @@ class Heart(Loop):
     not answer holds up no other.
     """
 
-    def __init__(self, queues: Sequence[BaseQueue], holdings: Holdings, lease_of: Callable[[BaseQueue], float]):
+    def __init__(self, queues: Sequence[BaseQueue], in_flight: InFlight, lease_of: Callable[[BaseQueue], float]):
         super().__init__(f"djqueue-heart-{queues[0].alias}")
         self._ours = {id(queue) for queue in queues}
-        self._holdings = holdings
+        self._in_flight = in_flight
         self._queue_lease = lease_of
         self._beat = min(map(lease_of, queues)) / 4
         self.longest_pause = self._beat
@@ -51,7 +51,7 @@ class Heart(Loop):
     def tick(self) -> float:
         now, beat = clock(), self._beat
         stale: dict[tuple[int, float], list[Held]] = {}
-        for held in self._holdings:
+        for held in self._in_flight:
             if id(held.queue) not in self._ours:
                 continue
             lease = self._lease_of(held)
@@ -154,14 +154,14 @@ class Reaper(Loop):
     def _sweep(self, queue: BaseQueue) -> float:
         """Of the error queue, from which nobody claims all the time, what was claimed and lost comes back here too."""
         queue.sweep(SWEEP_BATCH)
-        if queue.dead is not None:
-            queue.dead.reap(REAP_BATCH)
-            queue.dead.sweep(SWEEP_BATCH)
+        if queue.failed is not None:
+            queue.failed.reap(REAP_BATCH)
+            queue.failed.sweep(SWEEP_BATCH)
         return inf
 
     def _bound(self, queue: BaseQueue) -> float:
         most, age = conf.get("QUEUE_MAX_ERRORS"), conf.get("QUEUE_MAX_ERROR_AGE")
-        if queue.dead is not None and (most, age) != (None, None):
+        if queue.failed is not None and (most, age) != (None, None):
             # A 0 that was to mean "no bound" must not empty it.
             most = None if most is None else whole(most, "QUEUE_MAX_ERRORS", least=1)
             age = None if age is None else seconds(age, "QUEUE_MAX_ERROR_AGE", least=1.0)
@@ -172,7 +172,7 @@ class Reaper(Loop):
         dropped, more = 0, True
         try:
             while more and not self.stopped:
-                count = queue.dead.trim(most, age, PRUNE_BATCH)
+                count = queue.failed.trim(most, age, PRUNE_BATCH)
                 dropped, more = dropped + count, count >= PRUNE_BATCH
         finally:  # those that are gone are told even if the store is away by now
             if dropped:
@@ -186,17 +186,17 @@ class Reaper(Loop):
 LOOK = 0.5  # seconds between two looks
 
 
-class Warden(Loop):
+class TimeLimits(Loop):
     """No exception can be thrown into a running function: its message is taken from it, and its thread left behind."""
 
-    def __init__(self, holdings: Holdings, give_up: Callable[[Held], None]):
-        super().__init__("djqueue-warden")
-        self._holdings = holdings
+    def __init__(self, in_flight: InFlight, give_up: Callable[[Held], None]):
+        super().__init__("djqueue-time limits")
+        self._in_flight = in_flight
         self._give_up = give_up
 
     def tick(self) -> float:
         now = clock()
-        late = [held for held in self._holdings.running() if held.ends is not None and held.ends <= now]
+        late = [held for held in self._in_flight.running() if held.ends is not None and held.ends <= now]
         return min(LOOK, each(late, self._end))
 
     def _end(self, held: Held) -> float:

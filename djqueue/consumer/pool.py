@@ -28,15 +28,15 @@ from djqueue.messages.failures import kind_of, release
 from djqueue.policies.outcomes import Outcome, Verdict
 from djqueue.running.context import Control
 from djqueue.running.executor import BEHIND, batch_of, execute_batch, why_not
-from djqueue.running.handlers import Binding
+from djqueue.running.handlers import HandlerSlot
 from djqueue.utils import clock, tell
 
 if TYPE_CHECKING:
     from djqueue.consumer.in_flight import Held
 
 
-class Bonds:
-    """A worker that keeps a handler is tied to its shard, and *lingers* while nothing comes for that."""
+class Affinity:
+    """A worker that keeps a handler is tied to its shard, and *idle_seconds* while nothing comes for that."""
 
     def __init__(self) -> None:
         self._tied: dict[Hashable, Worker] = {}
@@ -47,7 +47,7 @@ class Bonds:
     def tie(self, worker: Worker) -> None:
         """Have what comes for the shard of its handler go to this worker, if it keeps one."""
         self.untie(worker)
-        worker.tied = worker.binding.shard
+        worker.tied = worker.slot.shard
         if worker.tied is not None:
             self._tied[worker.tied] = worker
 
@@ -63,13 +63,13 @@ class Bonds:
         if not self._tied:
             return inbox
         entry = unit[0].lease.entry
-        worker = self._tied.get((entry.label, entry.lane))
+        worker = self._tied.get((entry.command, entry.lane))
         if worker is None or worker.unit:
             return inbox
         self.lingering.pop(worker, None)
         return worker.mail
 
-    def linger(self, worker: Worker) -> None:
+    def idle_timeout(self, worker: Worker) -> None:
         """From now on it looks at its mail only, until its time is over."""
         if self._dissolved:
             self._send_away(worker)
@@ -85,12 +85,12 @@ class Bonds:
             return []
 
     def give_up(self, count: int) -> None:
-        """Have so many of those that linger keep their handlers no longer: those that did so for longest."""
+        """Have so many of those that idle_timeout keep their handlers no longer: those that did so for longest."""
         for worker in list(self.lingering)[: max(0, count)]:
             self._send_away(worker)
 
     def dissolve(self) -> None:
-        """Have nobody linger any more."""
+        """Have nobody idle_timeout any more."""
         self._dissolved = True
         self.give_up(len(self.lingering))
 
@@ -112,7 +112,7 @@ LOOK = 0.1  # seconds between two looks whether the process is at its limits sti
 MENDED = 1.0  # seconds for which a connection that was mended after a command is as good before the next one
 MOST_TRIES = 10
 """Starts after which what cannot even be run is put aside."""
-LAPSED = Verdict(Outcome.UNTRIED, "its lease ran out before it was begun")
+LAPSED = Verdict(Outcome.RETURNED, "its lease ran out before it was begun")
 
 
 class Worker(Member):
@@ -123,7 +123,7 @@ class Worker(Member):
         self.number = number
         self.unit: list[Held] = []
         """What it has in hands: what it runs, and what comes after that."""
-        self.binding = Binding(self._await)
+        self.slot = HandlerSlot(self._await)
         """The handler that it keeps, if it does."""
         self.mail: SimpleQueue[list[Held]] = SimpleQueue()
         """What comes for the shard of that handler; nothing, if others need the worker more."""
@@ -151,8 +151,8 @@ class Worker(Member):
 
     def part(self) -> None:
         """Keep no handler any more."""
-        if self.binding.shard is not None:
-            self.binding.release()
+        if self.slot.shard is not None:
+            self.slot.release()
             mend_connections()
 
     def _serve(self, unit: list[Held]) -> bool:
@@ -217,9 +217,9 @@ class Worker(Member):
     def _why_not(self, batch: Sequence[Held], verdicts: Sequence[Verdict], rest: Sequence[Held]) -> Verdict | None:
         """Why what is behind in its unit is not begun."""
         if reason := self._pool.recall():
-            return Verdict(Outcome.UNTRIED, reason)
+            return Verdict(Outcome.RETURNED, reason)
         if _failures(verdicts) and self.starvation.look():
-            return Verdict(Outcome.UNTRIED, "this process is at its limits")
+            return Verdict(Outcome.RETURNED, "this process is at its limits")
         if any(held.lost for held in batch):
             return BEHIND
         return why_not([held.lease for held in batch], verdicts, rest[0].lease)
@@ -233,7 +233,7 @@ class Worker(Member):
             if isolate is not None and len(batch) == 1 and first.suspect:
                 if (verdict := isolate(first, controls[0])) is not None:
                     return [verdict]
-            return execute_batch(first.queue, [held.lease for held in batch], controls, self.binding)
+            return execute_batch(first.queue, [held.lease for held in batch], controls, self.slot)
         except BaseException as error:  # not the command's, which execute_batch() judges; nothing may end the thread
             extra = log_extra(first.queue.alias, first.lease.entry)
             tell(logger, logging.ERROR, "A message could not be run", exc_info=error, extra=extra)
@@ -266,8 +266,8 @@ def _not_run(held: Held, error: BaseException) -> Verdict:
     """Again, but not for ever, unless this process is at its limits."""
     reason = f"could not be run: {kind_of(error)}"
     if held.lease.entry.attempts >= MOST_TRIES and not is_for_want(error):
-        return Verdict(Outcome.DEAD, reason)
-    return Verdict(Outcome.HANDED_BACK, reason, delay=1.0)
+        return Verdict(Outcome.FAILED, reason)
+    return Verdict(Outcome.INTERRUPTED, reason, delay=1.0)
 
 
 def _failures(verdicts: Sequence[Verdict]) -> list[BaseException]:
@@ -331,7 +331,7 @@ class Pool:
         self.room = threading.Event()
         """Set when few enough are waiting that it is worth while to claim more."""
         self.workers = [Worker(self, number) for number in range(1, threads + 1)]
-        self._bonds = Bonds()
+        self._affinity = Affinity()
         self._left_behind: list[Worker] = []
 
     def start(self) -> None:
@@ -341,7 +341,7 @@ class Pool:
     def close(self) -> None:
         """Let no worker keep a handler beyond what it is running."""
         with self._lock:
-            self._bonds.dissolve()
+            self._affinity.dissolve()
 
     def stop(self) -> None:
         """Let each worker end after what it is running."""
@@ -352,7 +352,7 @@ class Pool:
     @property
     def keeps(self) -> bool:
         """Whether a worker keeps a handler, and will part from it."""
-        return any(worker.binding.shard is not None and not worker.is_dead for worker in self.workers)
+        return any(worker.slot.shard is not None and not worker.is_dead for worker in self.workers)
 
     @property
     def waiting(self) -> int:
@@ -395,7 +395,7 @@ class Pool:
             heir = Worker(self, worker.number)
             heir.finished = worker.finished + 1
             heir.start()  # which may fail: then nothing has changed
-            self._bonds.untie(worker)
+            self._affinity.untie(worker)
             self.workers[self.workers.index(worker)], unit, worker.unit = heir, worker.unit, []
             self._left_behind = [*(one for one in self._left_behind if one.is_alive()), worker]
             return worker, unit
@@ -406,7 +406,7 @@ class Pool:
             left = []
             for worker in self.workers:
                 if worker.is_dead:
-                    self._bonds.untie(worker)
+                    self._affinity.untie(worker)
                     left += [*worker.unit, *_mail_of(worker)]
                     worker.unit = []
             return left
@@ -427,7 +427,7 @@ class Pool:
             self._handed += len(units)
             crowded = self._undone > len(self.workers)  # then each in its turn, whoever keeps a handler for it
             for unit in units:
-                (self._inbox if crowded else self._bonds.inbox_of(unit, self._inbox)).put(unit)
+                (self._inbox if crowded else self._affinity.inbox_of(unit, self._inbox)).put(unit)
             self._call_up()
 
     def take_back(self) -> list[list[Held]]:
@@ -462,31 +462,31 @@ class Pool:
 
     def keep(self, worker: Worker) -> None:
         """Have what comes for the shard of its handler go to this worker, if it keeps one."""
-        if worker.binding.shard != worker.tied:
+        if worker.slot.shard != worker.tied:
             with self._lock:
                 if worker in self.workers:
-                    self._bonds.tie(worker)
+                    self._affinity.tie(worker)
 
     def _for_its_shard(self, worker: Worker) -> list[Held]:
-        """What comes while the worker lingers; nothing if it is to run something else, without its handler."""
-        if worker.binding.shard is None:
+        """What comes while the worker idle_seconds; nothing if it is to run something else, without its handler."""
+        if worker.slot.shard is None:
             return []
         with self._lock:
-            self._bonds.linger(worker)
+            self._affinity.idle_timeout(worker)
             self._call_up()
         try:
-            unit = worker.mail.get(timeout=min(worker.binding.linger, threading.TIMEOUT_MAX))
+            unit = worker.mail.get(timeout=min(worker.slot.idle_timeout, threading.TIMEOUT_MAX))
         except Empty:
             with self._lock:
-                unit = self._bonds.last_word(worker)
+                unit = self._affinity.last_word(worker)
         if not unit:
             worker.part()
         return unit
 
     def _call_up(self) -> None:
         """Every unit needs a worker that does not wait for its own shard."""
-        if self._bonds.lingering:
-            self._bonds.give_up(self._undone + len(self._bonds.lingering) - len(self.workers))
+        if self._affinity.lingering:
+            self._affinity.give_up(self._undone + len(self._affinity.lingering) - len(self.workers))
 
 
 def _mail_of(worker: Worker) -> list[Held]:

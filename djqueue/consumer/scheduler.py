@@ -173,7 +173,7 @@ class Board:
 
     def __init__(self, queue_name: str):
         self._queue_name = queue_name
-        self._plans: dict[str, StandingPlan] = {}
+        self._plans: dict[str, ScheduleTracker] = {}
         self._texts: dict[str, str] = {}
         self._looked = self._look_at = -inf
 
@@ -191,7 +191,7 @@ class Board:
         texts = schedules.texts(schedules.fact(queue))
         news = {name: text for name, text in texts.items() if self._texts.get(name) != text}
         plans = {name: plan for name, plan in self._plans.items() if name in texts and name not in news}
-        plans |= {name: StandingPlan(schedule, there) for name, schedule in schedules.read(queue, news).items()}
+        plans |= {name: ScheduleTracker(schedule, there) for name, schedule in schedules.read(queue, news).items()}
         self._plans, self._texts, self._looked = plans, texts, clock()
         self._look_at = self._looked + (OFTEN if texts else SELDOM)
 
@@ -206,7 +206,7 @@ class Board:
         return each(self._plans.values(), lambda plan: plan.serve(queue, now))
 
 
-class StandingPlan(Plan):
+class ScheduleTracker(Plan):
     """One schedule that was made at run time. ``was_there``: who sees it now has looked a short time before, too."""
 
     def __init__(self, schedule: Schedule, was_there: bool):

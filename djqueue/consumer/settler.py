@@ -9,7 +9,7 @@ from collections.abc import Callable, Mapping, Sequence
 from functools import partial
 
 from djqueue.backends.base import BaseQueue, Lease
-from djqueue.consumer.in_flight import Held, Holdings
+from djqueue.consumer.in_flight import Held, InFlight
 from djqueue.consumer.loop import FIRST_PAUSE, Loop, PerServer, Starvation, pause_after, recycle_connections
 from djqueue.policies.outcomes import Verdict
 from djqueue.running.settle import Finished, proof_of, settle_alike
@@ -28,9 +28,9 @@ class Settler(Loop):
     What could not be settled is tried again; meanwhile its lease is kept alive.
     """
 
-    def __init__(self, alias: str, holdings: Holdings, owner: str = "", opened: Callable[[], None] = lambda: None):
+    def __init__(self, alias: str, in_flight: InFlight, owner: str = "", opened: Callable[[], None] = lambda: None):
         super().__init__(f"djqueue-settler-{alias}")
-        self._holdings = holdings
+        self._in_flight = in_flight
         self._owner = owner
         self._opened = opened
         """Called when something of a lane was settled: what waits in it may be claimed now."""
@@ -60,7 +60,7 @@ class Settler(Loop):
         return min((lane.flush(self._done) for lane in list(self._lanes.values())), default=IDLE)
 
     def _done(self, batch: list[Held]) -> None:
-        self._holdings.drop(batch)
+        self._in_flight.drop(batch)
         if any(held.lease.entry.gate for held in batch):
             self._opened()
 

@@ -12,12 +12,12 @@ from typing import Protocol
 
 from djqueue.backends.base import BaseQueue
 from djqueue.backends.entries import log_extra
-from djqueue.consumer.control import Courier, HeldControl
-from djqueue.consumer.fetcher import Budget, Feeder, Hands, Pace, Quarantine
-from djqueue.consumer.in_flight import Held, Holdings
+from djqueue.consumer.control import ConsumerControl, ControlChannel
+from djqueue.consumer.fetcher import Budget, Fetcher, Hands, Pace, Quarantine
+from djqueue.consumer.in_flight import Held, InFlight
 from djqueue.consumer.isolation import run_isolated
 from djqueue.consumer.loop import Loop, Member, PerServer
-from djqueue.consumer.maintenance import Heart, Reaper, Warden
+from djqueue.consumer.maintenance import Heartbeat, Reaper, TimeLimits
 from djqueue.consumer.options import Options
 from djqueue.consumer.pool import Pool, Worker
 from djqueue.consumer.scheduler import Scheduler
@@ -46,36 +46,38 @@ class Served(Protocol):
     def shortest_lease_of(self, queue: BaseQueue) -> float: ...
 
 
-class Crew:
+class Supervisor:
     """The threads of one run of a consumer."""
 
     def __init__(self, consumer: Served, limit: int | None):
         options = consumer.options
         self._drain = options.drain
         self.may_end = options.drain or limit is not None
-        self.holdings = Holdings()
+        self.in_flight = InFlight()
         self.budget = Budget(limit)
         servers = alike(consumer.queues, attrgetter("server"))
         self.settlers = Settlers(
-            servers, lambda queues: Settler(queues[0].alias, self.holdings, consumer.name, self._rouse)
+            servers, lambda queues: Settler(queues[0].alias, self.in_flight, consumer.name, self._rouse)
         )
-        self.couriers = PerServer(servers, lambda queues: Courier(queues, self.holdings))
+        self.control_channels = PerServer(servers, lambda queues: ControlChannel(queues, self.in_flight))
         self._isolates = options.isolate
-        self._quarantine = None if options.isolate else Quarantine(self.holdings)
-        self._hearts = [Heart(queues, self.holdings, consumer.lease_of) for queues in servers]
+        self._quarantine = None if options.isolate else Quarantine(self.in_flight)
+        self._hearts = [Heartbeat(queues, self.in_flight, consumer.lease_of) for queues in servers]
         isolate = run_isolated if options.isolate else None
         self.pool = Pool(options.threads, self._finish, self._control, self._recall, isolate)
-        shared = self.pool, self.holdings, self.settlers, self.budget, self._quarantine
+        shared = self.pool, self.in_flight, self.settlers, self.budget, self._quarantine
         hands = Hands(*shared, consumer.name, options.lease)
-        self.feeders = [
-            Feeder(queues, hands, Pace(options.delay, options.backoff, options.longest_pause), options.strict)
-            for queues in ([consumer.queues] if options.strict else alike(consumer.queues, attrgetter("feed")))
+        self.fetchers = [
+            Fetcher(queues, hands, Pace(options.delay, options.backoff, options.longest_pause), options.strict)
+            for queues in (
+                [consumer.queues] if options.strict else alike(consumer.queues, attrgetter("connection_key"))
+            )
         ]
         self.keepers: list[Loop] = [
             *self._hearts,
             *(Reaper(queues, consumer.shortest_lease_of) for queues in servers),
-            Warden(self.holdings, self._give_up),
-            *self.couriers.loops,
+            TimeLimits(self.in_flight, self._give_up),
+            *self.control_channels.loops,
         ]
         self._stopping = False
         self._claimed_last = inf
@@ -84,7 +86,7 @@ class Crew:
     @property
     def members(self) -> list[Member]:
         """All threads, those that were left behind excepted."""
-        return [*self.feeders, *self.keepers, *self.settlers.loops, *self.schedulers, *self.pool.workers]
+        return [*self.fetchers, *self.keepers, *self.settlers.loops, *self.schedulers, *self.pool.workers]
 
     @property
     def troubles(self) -> list[str]:
@@ -96,48 +98,48 @@ class Crew:
             for scheduler in self.schedulers:
                 scheduler.guarded_tick()  # what it enqueues is due, and must not come after the end
         self.pool.start()
-        for loop in [*self.settlers.loops, *self.keepers, *self.feeders, *self.schedulers]:
+        for loop in [*self.settlers.loops, *self.keepers, *self.fetchers, *self.schedulers]:
             loop.start()
 
     def ended(self) -> bool:
         """Whether the limit is reached, or nothing is left to drain."""
-        if len(self.holdings):
+        if len(self.in_flight):
             return False
         if self.budget.spent:
             return True
-        changed = self.holdings.changed
-        return self._drain and all(feeder.dry is not None and feeder.dry >= changed for feeder in self.feeders)
+        changed = self.in_flight.changed
+        return self._drain and all(fetcher.dry is not None and fetcher.dry >= changed for fetcher in self.fetchers)
 
     def stop_claiming(self) -> None:
-        """No feeder claims after this; what nobody has begun goes back."""
+        """No fetcher claims after this; what nobody has begun goes back."""
         self._stopping = True
-        for courier in self.couriers.loops:
-            courier.stopping = True
-        claimers = [*self.feeders, *self.schedulers]
+        for control_channel in self.control_channels.loops:
+            control_channel.stopping = True
+        claimers = [*self.fetchers, *self.schedulers]
         for loop in claimers:
             loop.stop()
             self.pool.room.set()
         _join(claimers)
         self.pool.close()
-        self.feeders[0].hand_back("the consumer stops")
+        self.fetchers[0].hand_back("the consumer stops")
         self._claimed_last = time.monotonic()
 
     @property
     def busy(self) -> bool:
         """Whether a worker runs something, or has not parted from its handler."""
-        return bool(self.holdings.running()) or self.pool.keeps
+        return bool(self.in_flight.running()) or self.pool.keeps
 
     @property
     def owes_word(self) -> bool:
         """Whether the store has not heard yet what became of something that was begun, and may still hear it here."""
         can = not any(settler.starves for settler in self.settlers.loops)
-        return can and any(held.began is not None for held in self.holdings)
+        return can and any(held.began is not None for held in self.in_flight)
 
-    def stand_in(self) -> None:
+    def duplicate_of(self) -> None:
         """Do what those who died would do for what is in our hands; what a worker died with goes back as lost."""
         for held in [*self.pool.bereave(), *self._strays()]:
             begun = held.began is not None
-            outcome = Outcome.HANDED_BACK if begun else Outcome.UNTRIED
+            outcome = Outcome.INTERRUPTED if begun else Outcome.RETURNED
             self.settlers.add(held, Verdict(outcome, "its worker died", lost=int(begun)))
         for loop in [*self._hearts, *self.settlers.loops]:
             if loop.is_dead:
@@ -147,29 +149,29 @@ class Crew:
         """What was lost on its way to a worker: what waited when the last claim was over went back."""
         if time.monotonic() - self._claimed_last < ON_ITS_WAY:
             return []
-        return [held for held in self.holdings.running() if held.worker is None]
+        return [held for held in self.in_flight.running() if held.worker is None]
 
     def hand_back_running(self) -> int:
         """Give back what still runs: another consumer may start it now, not when its lease runs out. How many."""
-        running = self.holdings.running()
+        running = self.in_flight.running()
         for held in running:
             begun = not held.behind or held.began is not None
-            outcome = Outcome.HANDED_BACK if begun else Outcome.UNTRIED
+            outcome = Outcome.INTERRUPTED if begun else Outcome.RETURNED
             self.settlers.add(held, Verdict(outcome, "the consumer stopped while it ran"))
         return len(running)
 
     def end(self) -> int:
         """Tell the store, and let the threads go; how many leases it could not be told of."""
         until = time.monotonic() + LAST_WORDS
-        while len(self.holdings) and time.monotonic() < until:
-            self.stand_in()
+        while len(self.in_flight) and time.monotonic() < until:
+            self.duplicate_of()
             time.sleep(0.005)
         last = [*self.keepers, *self.settlers.loops]
         for loop in last:
             loop.stop()
         self.pool.stop()
         _join(last)
-        return len(self.holdings)
+        return len(self.in_flight)
 
     def abandon(self) -> None:
         """Let the threads go, and wait for none: nothing can be told to the store."""
@@ -188,7 +190,7 @@ class Crew:
             if one.began is not None and one.policy is not None:
                 self._judge_stuck(one, worker)
             else:
-                self._finish(one, Verdict(Outcome.UNTRIED, "what ran before it does not end"))
+                self._finish(one, Verdict(Outcome.RETURNED, "what ran before it does not end"))
 
     def _judge_stuck(self, held: Held, worker: Worker) -> None:
         entry, policy, ran = held.lease.entry, held.policy, clock() - held.began
@@ -197,14 +199,16 @@ class Crew:
         )
         error.add_note(f"It is here:\n{worker.where()}")
         text = "%s is stuck (message %s): %s; its thread is left behind"
-        names = plain(entry.label), plain(entry.id)
+        names = plain(entry.command), plain(entry.id)
         tell(logger, logging.WARNING, text, *names, error, extra=log_extra(held.queue.alias, entry))
         verdict = replace(judged(policy, error, entry), seconds=ran, keep=policy.keeps_result)
         report(held.queue, held.lease, verdict)
         self._finish(held, verdict)
 
-    def _control(self, held: Held) -> HeldControl:
-        return HeldControl(held, self.couriers.of(held.queue), self._extend, PATIENCE if self._isolates else 1)
+    def _control(self, held: Held) -> ConsumerControl:
+        return ConsumerControl(
+            held, self.control_channels.of(held.queue), self._extend, PATIENCE if self._isolates else 1
+        )
 
     def _finish(self, held: Held, verdict: Verdict) -> None:
         if verdict.outcome.effect.counts:
@@ -212,7 +216,7 @@ class Crew:
         else:
             self.budget.give(1)
         if verdict.outcome is Outcome.DONE:
-            self.couriers.of(held.queue).saw_through(held)
+            self.control_channels.of(held.queue).saw_through(held)
         self.settlers.add(held, verdict)
 
     def _recall(self) -> str:
@@ -227,8 +231,8 @@ class Crew:
             heart.wake()
 
     def _rouse(self) -> None:
-        for feeder in self.feeders:
-            feeder.rouse()
+        for fetcher in self.fetchers:
+            fetcher.rouse()
 
 
 def _join(threads: Iterable[Member]) -> None:

@@ -22,7 +22,7 @@ from djqueue.policies.policy import Policy
 from djqueue.registry import registry
 from djqueue.results import Result
 from djqueue.running.context import run_coroutine
-from djqueue.running.handlers import Binding
+from djqueue.running.handlers import HandlerSlot
 from djqueue.utils import takes
 
 
@@ -41,7 +41,7 @@ class BatchFunction(Command):
         """What stands for one call in the batch: its argument if that is all, else the whole call."""
         return args[0] if len(args) == 1 and not kwargs else Call(args, kwargs)
 
-    def perform(self, items: Sequence[Any], lane: str, binding: Binding) -> Any:
+    def perform(self, items: Sequence[Any], lane: str, slot: HandlerSlot) -> Any:
         """Run a batch; what it returns, or a coroutine of that."""
         return self.func(list(items))
 
@@ -151,7 +151,7 @@ class BatchCommand:
 
     options: ClassVar[dict[str, Any]] = {}
     """Those of :func:`~djqueue.decorators.queue_command`, but for ``shard``, ``priority`` and ``batch``. Here
-    ``linger`` counts too: how long a worker keeps an object when nothing comes for its thread."""
+    ``idle_timeout`` counts too: how long a worker keeps an object when nothing comes for its thread."""
     priorities: ClassVar[Sequence[int] | None] = None
     """The priorities that :meth:`route` may say, the highest first; None for any."""
     batch_size: ClassVar[int | Batch | None] = None
@@ -261,16 +261,16 @@ class HandlerCommand(BatchFunction):
         request = self.item(*call)
         return {"request": plain(request)}, policy.guard_key(request) if policy.guard_key else None
 
-    def perform(self, items: Sequence[Any], lane: str, binding: Binding) -> Any:
-        return binding.bind((self.name, lane), self.handler.create, self.policy.lingers).perform(*items)
+    def perform(self, items: Sequence[Any], lane: str, slot: HandlerSlot) -> Any:
+        return slot.bind((self.name, lane), self.handler.create, self.policy.idle_seconds).perform(*items)
 
     def _run_here(self, requests: Sequence[Any]) -> Any:
-        binding = Binding()
+        slot = HandlerSlot()
         try:
-            value = self.perform(requests, "", binding)
-            return run_coroutine(binding.await_, value) if inspect.iscoroutine(value) else value
+            value = self.perform(requests, "", slot)
+            return run_coroutine(slot.await_, value) if inspect.iscoroutine(value) else value
         finally:
-            binding.release()
+            slot.release()
 
     def prepared(self, call: Call, policy: Policy) -> tuple[Call, Policy]:
         return self._placed([call], policy)[0]

@@ -13,7 +13,7 @@ from django.core.exceptions import SynchronousOnlyOperation
 from djqueue.enqueueing import producer
 from djqueue.enqueueing.producer import Call
 from djqueue.exceptions import EncodeError, MessageTooLarge
-from djqueue.policies.options import LINGERS, CommandOptions
+from djqueue.policies.options import IDLE_TIMEOUT, CommandOptions
 from djqueue.policies.policy import Policy
 from djqueue.registry import registered, registry
 from djqueue.results import Result
@@ -110,9 +110,9 @@ class Command(Generic[P, R]):
         """
         policy = self.policy.using(**options)
         declared = self.declared.policy
-        policy.carried(declared)  # so that what cannot travel is refused here
-        if policy.linger != declared.linger:
-            raise ValueError(f"{self.name}: {LINGERS}")
+        policy.overrides(declared)  # so that what cannot travel is refused here
+        if policy.idle_timeout != declared.idle_timeout:
+            raise ValueError(f"{self.name}: {IDLE_TIMEOUT}")
         if policy.throttle != declared.throttle:
             registry.refuse_another_throttle(f"using() of {self.name}", policy)
         return with_policy(self, policy)
@@ -178,8 +178,8 @@ class Command(Generic[P, R]):
     def _refuse_strange(self, policy: Policy) -> None:
         if policy.batch and not self.batched:
             raise ValueError(f"{self.name} is given one call at a time: batch is for queue_command and BatchCommand.")
-        if policy.linger is not None and not self.kept:
-            raise ValueError(f"{self.name}: {LINGERS}")
+        if policy.idle_timeout is not None and not self.kept:
+            raise ValueError(f"{self.name}: {IDLE_TIMEOUT}")
 
     def _fit(self, args: tuple, kwargs: dict) -> None:
         try:

@@ -15,13 +15,20 @@ from django.dispatch import Signal
 
 from djqueue import conf, signals
 from djqueue.backends.base import AnyGuard, BaseQueue, Debounce, Entry, Guard, Unique
-from djqueue.backends.guards import Mark
-from djqueue.exceptions import EncodeError, InvalidMessage, MessageTooLarge, NotSent, NotSupported, QueueError
+from djqueue.backends.guards import DedupMark
+from djqueue.exceptions import (
+    EncodeError,
+    InvalidMessage,
+    MessageTooLarge,
+    NotSupported,
+    PartialEnqueueError,
+    QueueError,
+)
 from djqueue.messages.envelope import Message, encode, new_id
 from djqueue.messages.metadata import carriers
 from djqueue.policies.policy import Policy
 from djqueue.queues import queues
-from djqueue.results import Result, Sending
+from djqueue.results import EnqueueStatus, Result
 from djqueue.running.context import open_entry
 from djqueue.running.inline import run_inline
 from djqueue.utils import slices, tell
@@ -71,13 +78,13 @@ class Command(Protocol):
 
 
 @dataclass(slots=True)
-class Parcel:
+class PendingCall:
     """A call on its way."""
 
     command: Command
     policy: Policy
     entry: Entry
-    sending: Sending
+    sending: EnqueueStatus
     guard: AnyGuard | None = None
     kept: bool = False
     """Whether its result will be kept."""
@@ -93,15 +100,15 @@ def send(command: Command, calls: Sequence[tuple[Call, Policy]]) -> list[Result]
     queue = queues[calls[0][1].queue_name]
     for policy in {id(policy): policy for _, policy in calls}.values():
         refuse_what_it_cannot(queue, policy)
-    parcels = [_parcel(command, call, policy.resolved(queue.now), queue) for call, policy in calls]
-    _refuse_too_many(queue, command, parcels)
+    pending = [_pending_call(command, call, policy.resolved(queue.now), queue) for call, policy in calls]
+    _refuse_too_many(queue, command, pending)
     if conf.get("QUEUE_ALWAYS_EAGER"):
-        for parcel in parcels:
-            run_inline(queue, parcel.entry, command, parcel.policy)
-            parcel.sending.accepted = True
+        for pending_call in pending:
+            run_inline(queue, pending_call.entry, command, pending_call.policy)
+            pending_call.sending.accepted = True
     else:
-        _when_committed(queue, parcels)
-    return [Result(one.entry.id, command.name, one.policy.queue_name, one.kept, one.sending) for one in parcels]
+        _when_committed(queue, pending)
+    return [Result(one.entry.id, command.name, one.policy.queue_name, one.kept, one.sending) for one in pending]
 
 
 def send_once(command: Command, call: Call, policy: Policy, guard: Guard, id: str) -> bool:
@@ -112,39 +119,39 @@ def send_once(command: Command, call: Call, policy: Policy, guard: Guard, id: st
     """
     queue = queues[policy.queue_name]
     refuse_what_it_cannot(queue, policy)
-    parcel = _parcel(command, call, policy.resolved(queue.now), queue, id)
-    if parcel.guard is not None:
-        return _put_marked(queue, parcel, guard)
-    [accepted] = queue.put([parcel.entry], [guard])
+    pending_call = _pending_call(command, call, policy.resolved(queue.now), queue, id)
+    if pending_call.guard is not None:
+        return _put_marked(queue, pending_call, guard)
+    [accepted] = queue.put([pending_call.entry], [guard])
     if accepted:
-        _tell(queue, [(signals.enqueued, parcel.entry)])
+        _tell(queue, [(signals.enqueued, pending_call.entry)])
     return accepted
 
 
-def _put_marked(queue: BaseQueue, parcel: Parcel, guard: Guard) -> bool:
+def _put_marked(queue: BaseQueue, pending_call: PendingCall, guard: Guard) -> bool:
     if not queue.store.add(guard.key, b"", guard.ttl):
         return False
     try:
-        _put(queue, [parcel])
+        _put(queue, [pending_call])
     except Exception:
         queue.store.drop(guard.key)
         raise
-    return bool(parcel.sending.accepted)
+    return bool(pending_call.sending.accepted)
 
 
-def _parcel(command: Command, call: Call, policy: Policy, queue: BaseQueue, id: str = "") -> Parcel:
+def _pending_call(command: Command, call: Call, policy: Policy, queue: BaseQueue, id: str = "") -> PendingCall:
     id = id or new_id()
     data = encoded(_message(command, id, call, policy, queue), policy)
     asked = call if policy.plan is None else command.as_asked(policy.plan.key, call)
-    entry = policy.admit(data, id, command.name, asked)
-    guard = policy.guard(command.name, *command.identity(call, policy)) if policy.guarded else None
-    sending = Sending("" if guard is None else guard.key)
-    return Parcel(command, policy, entry, sending, guard, kept=policy.keeps_result > 0)
+    entry = policy.to_entry(data, id, command.name, asked)
+    guard = policy.condition(command.name, *command.identity(call, policy)) if policy.guarded else None
+    sending = EnqueueStatus("" if guard is None else guard.key)
+    return PendingCall(command, policy, entry, sending, guard, kept=policy.keeps_result > 0)
 
 
 def _message(command: Command, id: str, call: tuple[tuple, dict], policy: Policy, queue: BaseQueue) -> Message:
-    carried = {} if policy is command.policy else policy.carried(command.policy)
-    return Message(id, queue.logical, command.name, *call, carriers.produce(queue.alias), carried)
+    carried = {} if policy is command.policy else policy.overrides(command.policy)
+    return Message(id, queue.base_name, command.name, *call, carriers.produce(queue.alias), carried)
 
 
 def encoded(message: Message, policy: Policy) -> bytes:
@@ -160,98 +167,104 @@ def encoded(message: Message, policy: Policy) -> bytes:
 def refuse_what_it_cannot(queue: BaseQueue, policy: Policy) -> None:
     """Raises NotSupported if the options ask for more than the queue's backend can do."""
     if policy.needs & queue.cannot:
-        lacking = policy.lacking(queue.cannot)
+        lacking = policy.unsupported(queue.cannot)
         raise NotSupported(f"{type(queue).__name__} ({policy.queue_name!r}) cannot do: {lacking}.")
 
 
-def _refuse_too_many(queue: BaseQueue, command: Command, parcels: Sequence[Parcel]) -> None:
+def _refuse_too_many(queue: BaseQueue, command: Command, pending: Sequence[PendingCall]) -> None:
     if not command.whole or queue.database is not None:
         return
-    if len(parcels) > CHUNK:
-        raise ValueError(f"{command.name}: {len(parcels)} requests; this queue takes up to {CHUNK} together.")
-    if _takes_several_steps(queue, parcels):
+    if len(pending) > CHUNK:
+        raise ValueError(f"{command.name}: {len(pending)} requests; this queue takes up to {CHUNK} together.")
+    if _takes_several_steps(queue, pending):
         raise ValueError(
-            f"{command.name}: {len(parcels)} requests of {_bytes_of(parcels)} bytes; this queue takes up to "
+            f"{command.name}: {len(pending)} requests of {_bytes_of(pending)} bytes; this queue takes up to "
             f"{queue.bytes_at_once} bytes together. Enqueue fewer at a time, or pass references to large data."
         )
 
 
-def _takes_several_steps(queue: BaseQueue, parcels: Sequence[Parcel]) -> bool:
+def _takes_several_steps(queue: BaseQueue, pending: Sequence[PendingCall]) -> bool:
     """Whether one call of ``put`` would be several of the store; one entry is always one."""
-    return len(parcels) > 1 and _bytes_of(parcels) > queue.bytes_at_once
+    return len(pending) > 1 and _bytes_of(pending) > queue.bytes_at_once
 
 
-def _bytes_of(parcels: Sequence[Parcel]) -> int:
-    return sum(len(parcel.entry.data) for parcel in parcels)
+def _bytes_of(pending: Sequence[PendingCall]) -> int:
+    return sum(len(pending_call.entry.body) for pending_call in pending)
 
 
-def _when_committed(queue: BaseQueue, parcels: Sequence[Parcel]) -> None:
+def _when_committed(queue: BaseQueue, pending: Sequence[PendingCall]) -> None:
     alias = queue.on_commit
     if alias is None or not transaction.get_connection(alias).in_atomic_block:
-        for piece in _pieces(queue, parcels):
+        for piece in _pieces(queue, pending):
             _put(queue, piece)
     else:
-        when_committed(alias, _put_or_report, queue, parcels)
+        when_committed(alias, _put_or_report, queue, pending)
 
 
-def _pieces(queue: BaseQueue, parcels: Sequence[Parcel]) -> list[Sequence[Parcel]]:
+def _pieces(queue: BaseQueue, pending: Sequence[PendingCall]) -> list[Sequence[PendingCall]]:
     """What is sent as a whole or not at all: everything in a database, elsewhere what is put at once."""
-    return _chunks(parcels) if queue.database is None else [parcels]
+    return _chunks(pending) if queue.database is None else [pending]
 
 
-def _chunks(parcels: Sequence[Parcel]) -> list[Sequence[Parcel]]:
+def _chunks(pending: Sequence[PendingCall]) -> list[Sequence[PendingCall]]:
     """What is put at once: calls that are merged go one by one."""
-    size = 1 if parcels and parcels[0].policy.merge else CHUNK
-    return list(slices(parcels, size))
+    size = 1 if pending and pending[0].policy.merge else CHUNK
+    return list(slices(pending, size))
 
 
-def _put(queue: BaseQueue, piece: Sequence[Parcel]) -> None:
+def _put(queue: BaseQueue, piece: Sequence[PendingCall]) -> None:
     chunks = _chunks(piece)
     several = queue.database is not None and (len(chunks) > 1 or _takes_several_steps(queue, piece))
     with transaction.atomic(using=queue.database) if several else nullcontext():
         for chunk in chunks:
             try:
                 _put_chunk(queue, chunk)
-            except NotSent as error:
+            except PartialEnqueueError as error:
                 _announce(queue, _decided(chunk, error))
                 raise
             _announce(queue, chunk)
 
 
-def _put_chunk(queue: BaseQueue, chunk: Sequence[Parcel]) -> None:
+def _put_chunk(queue: BaseQueue, chunk: Sequence[PendingCall]) -> None:
     if chunk[0].policy.merge:
         chunk[0].sending.accepted = _put_or_merge(queue, chunk[0])
         return
-    guards = [parcel.guard for parcel in chunk] if any(parcel.guard for parcel in chunk) else None
-    answers = queue.put([parcel.entry for parcel in chunk], guards)
-    for parcel, accepted in zip(chunk, answers, strict=True):
-        parcel.sending.accepted = accepted
+    guards = (
+        [pending_call.guard for pending_call in chunk] if any(pending_call.guard for pending_call in chunk) else None
+    )
+    answers = queue.put([pending_call.entry for pending_call in chunk], guards)
+    for pending_call, accepted in zip(chunk, answers, strict=True):
+        pending_call.sending.accepted = accepted
 
 
-def _put_or_merge(queue: BaseQueue, parcel: Parcel) -> bool:
-    collect = partial(parcel.command.merged, parcel.policy.merge)
-    return put_or_merge(queue, parcel.entry, parcel.guard, collect, partial(encoded, policy=parcel.policy))
+def _put_or_merge(queue: BaseQueue, pending_call: PendingCall) -> bool:
+    collect = partial(pending_call.command.merged, pending_call.policy.merge)
+    return put_or_merge(
+        queue, pending_call.entry, pending_call.guard, collect, partial(encoded, policy=pending_call.policy)
+    )
 
 
-def _decided(piece: Sequence[Parcel], error: Exception) -> list[Parcel]:
+def _decided(piece: Sequence[PendingCall], error: Exception) -> list[PendingCall]:
     """Those that were put, or refused by their guards, before an error: none, unless it says so."""
-    if not isinstance(error, NotSent):
+    if not isinstance(error, PartialEnqueueError):
         return []
     accepted, unsent = set(error.accepted), set(error.unsent)
-    for parcel in piece:
-        parcel.sending.accepted = parcel.entry.id in accepted
-    return [parcel for parcel in piece if parcel.entry.id not in unsent]
+    for pending_call in piece:
+        pending_call.sending.accepted = pending_call.entry.id in accepted
+    return [pending_call for pending_call in piece if pending_call.entry.id not in unsent]
 
 
-def _announce(queue: BaseQueue, parcels: Sequence[Parcel]) -> None:
-    told = [(signal, parcel.entry) for parcel in parcels for signal in _news(parcel) if signal.receivers]
+def _announce(queue: BaseQueue, pending: Sequence[PendingCall]) -> None:
+    told = [
+        (signal, pending_call.entry) for pending_call in pending for signal in _news(pending_call) if signal.receivers
+    ]
     if told:
         _tell(queue, told)
 
 
-def _news(parcel: Parcel) -> tuple[Signal, ...]:
-    accepted, refused = NEWS[type(parcel.guard)]
-    return accepted if parcel.sending.accepted else refused
+def _news(pending_call: PendingCall) -> tuple[Signal, ...]:
+    accepted, refused = NEWS[type(pending_call.guard)]
+    return accepted if pending_call.sending.accepted else refused
 
 
 def _tell(queue: BaseQueue, told: Sequence[tuple[Signal, Entry]]) -> None:
@@ -264,19 +277,19 @@ def _tell(queue: BaseQueue, told: Sequence[tuple[Signal, Entry]]) -> None:
 
 def _signal(queue: BaseQueue, told: Sequence[tuple[Signal, Entry]]) -> None:
     for signal, entry in told:
-        signals.emit(signal, entry.label, id=entry.id, queue_name=queue.alias)
+        signals.emit(signal, entry.command, id=entry.id, queue_name=queue.alias)
 
 
-def _put_or_report(queue: BaseQueue, parcels: Sequence[Parcel]) -> None:
+def _put_or_report(queue: BaseQueue, pending: Sequence[PendingCall]) -> None:
     """After the commit nobody is left to raise to: what cannot be sent is logged and signalled."""
-    pieces, alone = _pieces(queue, parcels), bool(parcels and parcels[0].policy.merge)
+    pieces, alone = _pieces(queue, pending), bool(pending and pending[0].policy.merge)
     for number, piece in enumerate(pieces):
         try:
             _put(queue, piece)
         except Exception as error:
             lost = [piece] if alone else pieces[number:]  # a merge may fail for one call and not for the next
-            decided = {parcel.entry.id for parcel in _decided(piece, error)}
-            left = (parcel.entry for some in lost for parcel in some)
+            decided = {pending_call.entry.id for pending_call in _decided(piece, error)}
+            left = (pending_call.entry for some in lost for pending_call in some)
             _report(queue, [entry for entry in left if entry.id not in decided], error)
             if not alone:
                 return
@@ -284,11 +297,11 @@ def _put_or_report(queue: BaseQueue, parcels: Sequence[Parcel]) -> None:
 
 def _report(queue: BaseQueue, unsent: Sequence[Entry], error: Exception) -> None:
     first, ids = unsent[0], [entry.id for entry in unsent]
-    extra = {"message_id": first.id, "message_ids": ids, "command": first.label, "queue": queue.alias}
+    extra = {"message_id": first.id, "message_ids": ids, "command": first.command, "queue": queue.alias}
     text = "%s: %d messages were not sent although their transaction committed"
-    tell(logger, logging.ERROR, text, first.label, len(unsent), exc_info=error, extra=extra)
+    tell(logger, logging.ERROR, text, first.command, len(unsent), exc_info=error, extra=extra)
     for entry in unsent:
-        signals.emit(signals.enqueue_failed, entry.label, id=entry.id, queue_name=queue.alias, exception=error)
+        signals.emit(signals.enqueue_failed, entry.command, id=entry.id, queue_name=queue.alias, exception=error)
 
 
 # ---- Debounced calls whose arguments are merged: a call that is refused goes into the one that waits
@@ -314,19 +327,19 @@ def put_or_merge(
                 return False
         except InvalidMessage as error:
             text = "%s: the waiting call cannot be read, so this one is put beside it"
-            tell(logger, logging.ERROR, text, entry.label, exc_info=error, extra={"message_id": entry.id})
+            tell(logger, logging.ERROR, text, entry.command, exc_info=error, extra={"message_id": entry.id})
             return queue.put([entry])[0]
-    raise QueueError(f"{entry.label}: others changed the waiting call {TRIES} times in a row; this one was not put.")
+    raise QueueError(f"{entry.command}: others changed the waiting call {TRIES} times in a row; this one was not put.")
 
 
 def _merged(queue: BaseQueue, entry: Entry, guard: Debounce, merge: Merge, encode: Callable[[Message], bytes]) -> bool:
     """Whether the entry that waits could be changed: not if it has begun meanwhile, or somebody else changed it."""
     mark = queue.store.get(guard.key)
-    record = None if mark is None else queue.find(Mark.read(mark).id)
+    record = None if mark is None else queue.find(DedupMark.read(mark).id)
     if record is None:
         return False
     waits = open_entry(queue, record.entry)
-    if waits.command != entry.label:  # marks are not signed: nobody's message is to become another's
+    if waits.command != entry.command:  # marks are not signed: nobody's message is to become another's
         raise InvalidMessage(f"its mark names a call of {waits.command}")
     args, kwargs = merge(waits.arguments(), open_entry(queue, entry).arguments())  # as they were at the call
     message = Message(waits.id, waits.queue, waits.command, args, kwargs, waits.metadata, waits.options)
@@ -335,7 +348,7 @@ def _merged(queue: BaseQueue, entry: Entry, guard: Debounce, merge: Merge, encod
     except (EncodeError, MessageTooLarge) as error:
         error.add_note("That is what merge= made of the waiting call and the new one.")
         raise
-    return queue.amend(waits.id, record.entry.data, data)
+    return queue.amend(waits.id, record.entry.body, data)
 
 
 # ---- Calls that wait for a commit are made even if the callback of somebody else raises before

@@ -1,7 +1,7 @@
 """Lanes and gates: entries that share a key wait in a *lane*, and its *gate* says when the first of them may leave.
 
-Order, concurrency, rates, pauses and parking are one mechanism. Everything here is a pure function of what is known of
-a lane and of the time in µs; memory and the databases act on it, Redis has it as ``lua/lanes.lua``.
+Order, concurrency, rates, pauses and pausing are one mechanism. Everything here is a pure function of what is known of
+a lane and of the time in µs; memory and the databases act on it, Redis has it as ``scripts/lanes.lua``.
 
 A lane stands in one place at a time: *open* (its first may leave), *timed* (it opens by itself at a moment), in the
 *line* of the lane that it is within, or *nowhere*. :func:`stand` says which, and is asked after every change. So what
@@ -16,11 +16,11 @@ from functools import lru_cache
 from math import inf
 from typing import NamedTuple
 
-from djqueue.flow.windows import Log, Room, Window, forgettable, granted, moved, room
+from djqueue.flow.windows import Capacity, Log, Window, expires_at, granted, moved, room
 
 OPEN, TIMED, LINE, NOWHERE = "open", "timed", "line", "nowhere"
 
-HOLD_ORDER, HOLD_LANE, HOLD_PARK = "order", "lane", "park"
+HOLD_ORDER, HOLD_LANE, HOLD_PAUSE = "order", "lane", "pause"
 """What waits with an entry that is released: its own lane until the delay is over, as it keeps an order; what is
 throttled until then, that is its lane, or the one that it is within if only that has windows; its own lane until
 somebody opens it."""
@@ -146,13 +146,13 @@ class Lane:
 
     name: str
     gate: Gate = Gate()
-    out: int = 0
+    in_flight: int = 0
     """How many have left and are not settled."""
     turn: int = 0
     """When it was last its turn: a number of the queue that rises."""
-    open_at: int = 0
+    not_before: int = 0
     """It does not open before this, µs; a retry of its first, or a server that asked for patience."""
-    parked: str = ""
+    paused_reason: str = ""
     """Why it waits for somebody to open it, if it does."""
     logs: tuple[Log, ...] = field(default=())
     """One per window of its gate."""
@@ -184,11 +184,11 @@ class Place(NamedTuple):
 
 def stand(lane: Lane, head: Head | None, now: int) -> Place:
     """Where a lane belongs. One that stands nowhere with no head and :func:`is_idle` may be forgotten."""
-    if lane.parked:
+    if lane.paused_reason:
         return Place(NOWHERE)
     if head is None:
         until = remembered_until(lane)
-        return Place(TIMED, at=until) if not lane.out and until > now else Place(NOWHERE)
+        return Place(TIMED, at=until) if not lane.in_flight and until > now else Place(NOWHERE)
     if _is_full(lane):
         return Place(NOWHERE)
     opens = opens_at(lane, head, now)
@@ -199,26 +199,26 @@ def stand(lane: Lane, head: Head | None, now: int) -> Place:
 
 def is_idle(lane: Lane, head: Head | None, now: int) -> bool:
     """Whether nothing would be lost with its record."""
-    return head is None and not lane.out and not lane.parked and remembered_until(lane) <= now
+    return head is None and not lane.in_flight and not lane.paused_reason and remembered_until(lane) <= now
 
 
 def remembered_until(lane: Lane) -> int:
     """Until when its record matters although it is empty."""
     pairs = zip(lane.gate.windows, lane.logs, strict=False)
-    return max([lane.open_at, *(forgettable(window, log) for window, log in pairs)])
+    return max([lane.not_before, *(expires_at(window, log) for window, log in pairs)])
 
 
 def opens_at(lane: Lane, head: Head, now: int) -> int:
     """When its first may leave as far as time decides; not after ``now`` if it may."""
     gathering = head.at + round(lane.gate.wait * 1e6) if head.waiting < lane.gate.least else 0
-    return max(lane.open_at, gathering, now + _narrowest(lane, now).wait)
+    return max(lane.not_before, gathering, now + _narrowest(lane, now).wait)
 
 
 def leaving(lane: Lane, now: int) -> int:
     """How many may leave at ``now`` in one turn."""
-    if lane.parked or _is_full(lane) or lane.open_at > now:
+    if lane.paused_reason or _is_full(lane) or lane.not_before > now:
         return 0
-    most = lane.gate.most - lane.out if lane.gate.most else inf
+    most = lane.gate.most - lane.in_flight if lane.gate.most else inf
     return int(min(lane.gate.run, most, _narrowest(lane, now).free))
 
 
@@ -226,7 +226,7 @@ def left(lane: Lane, number: int, turn: int, now: int) -> Lane:
     """The lane after ``number`` left it at ``now``."""
     pairs = zip(lane.gate.windows, _logs(lane), strict=True)
     logs = tuple(granted(window, log, number, now) for window, log in pairs)
-    return replace(lane, out=lane.out + number, turn=turn, logs=logs)
+    return replace(lane, in_flight=lane.in_flight + number, turn=turn, logs=logs)
 
 
 def deferred(lane: Lane, number: int, at: int, to: int, now: int) -> Lane | None:
@@ -238,7 +238,7 @@ def deferred(lane: Lane, number: int, at: int, to: int, now: int) -> Lane | None
 
 def settled(lane: Lane, number: int) -> Lane:
     """The lane after ``number`` of what had left it are settled."""
-    return replace(lane, out=max(0, lane.out - number))
+    return replace(lane, in_flight=max(0, lane.in_flight - number))
 
 
 def held_by(lane: Lane, how: str) -> str:
@@ -250,17 +250,17 @@ def held_by(lane: Lane, how: str) -> str:
 
 def shut_until(lane: Lane, until: int) -> Lane:
     """The lane, not open before a moment."""
-    return replace(lane, open_at=max(lane.open_at, until))
+    return replace(lane, not_before=max(lane.not_before, until))
 
 
 def is_shut(lane: Lane, now: int) -> bool:
     """Whether somebody may open it."""
-    return bool(lane.parked) or lane.open_at > now
+    return bool(lane.paused_reason) or lane.not_before > now
 
 
 def opened(lane: Lane) -> Lane:
     """The lane when somebody has opened it."""
-    return replace(lane, parked="", open_at=0)
+    return replace(lane, paused_reason="", not_before=0)
 
 
 def _logs(lane: Lane) -> tuple[Log, ...]:
@@ -268,10 +268,10 @@ def _logs(lane: Lane) -> tuple[Log, ...]:
 
 
 def _is_full(lane: Lane) -> bool:
-    return lane.out > 0 if lane.gate.ordered else bool(lane.gate.most) and lane.out >= lane.gate.most
+    return lane.in_flight > 0 if lane.gate.ordered else bool(lane.gate.most) and lane.in_flight >= lane.gate.most
 
 
-def _narrowest(lane: Lane, now: int) -> Room:
+def _narrowest(lane: Lane, now: int) -> Capacity:
     """The window that lets the fewest leave; of several that let none, the one that takes longest."""
     rooms = [room(window, log, now) for window, log in zip(lane.gate.windows, _logs(lane), strict=True)]
-    return min(rooms, key=lambda one: (one.free, -one.wait), default=Room())
+    return min(rooms, key=lambda one: (one.free, -one.wait), default=Capacity())

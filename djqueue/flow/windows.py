@@ -104,7 +104,7 @@ class Log(NamedTuple):
     """How many were granted so far; of elastic windows only."""
 
 
-class Room(NamedTuple):
+class Capacity(NamedTuple):
     """How many may leave now, and if none: why, and in how many µs one may."""
 
     free: float = inf
@@ -112,20 +112,22 @@ class Room(NamedTuple):
     reason: str = ""
 
 
-def room(window: Window, log: Log, now: int) -> Room:
+def room(window: Window, log: Log, now: int) -> Capacity:
     """What a window has left at ``now``."""
     if not window.limit:
-        return Room(0, inf, LIMITED)
+        return Capacity(0, inf, LIMITED)
     young = _young(window, log, now)
     left = window.limit - sum(number for _, number in young)
     if not window.spacing:
-        return Room(left) if left > 0 else Room(0, _until(young, 1 - left, window, now), LIMITED)
+        return Capacity(left) if left > 0 else Capacity(0, _until(young, 1 - left, window, now), LIMITED)
     if window.elastic and log.warm >= window.limit and left > window.buffer:
-        return Room(left - window.buffer)
+        return Capacity(left - window.buffer)
     spaced = max(0, log.last + window.spacing - now)
     if left <= 0:
-        return Room(0, max(_until(young, 1 - left, window, now), _next(window, log, young, left, spaced, now)), LIMITED)
-    return Room(1) if not spaced else Room(0, _next(window, log, young, left, spaced, now), SPACED)
+        return Capacity(
+            0, max(_until(young, 1 - left, window, now), _next(window, log, young, left, spaced, now)), LIMITED
+        )
+    return Capacity(1) if not spaced else Capacity(0, _next(window, log, young, left, spaced, now), SPACED)
 
 
 def _next(window: Window, log: Log, young: tuple, left: int, spaced: int, now: int) -> int:
@@ -197,6 +199,6 @@ def _grain(window: Window) -> int:
     return max(1, window.span // FINEST) if window.limit > FINEST else 1
 
 
-def forgettable(window: Window, log: Log) -> int:
+def expires_at(window: Window, log: Log) -> int:
     """The moment (µs) from which on a log says nothing that matters: two windows after the last grant."""
     return log.grants[-1][0] + 2 * window.span if log.grants else 0

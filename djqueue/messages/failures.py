@@ -13,10 +13,10 @@ LONGEST_REASON = 1000  # characters, also of an exception's own text
 MOST_RECORDS = 10
 
 
-def noted(
-    note: str, *, at: float, attempt: int, reason: str, exception: BaseException | None = None, owner: str = ""
+def with_error(
+    errors: str, *, at: float, attempt: int, reason: str, exception: BaseException | None = None, owner: str = ""
 ) -> str:
-    """The note with one more record; the oldest ones give way.
+    """The errors with one more record; the oldest ones give way.
 
     ``at`` is epoch seconds, ``attempt`` the number of the start, ``owner`` the name of the consumer that ran it.
     """
@@ -30,18 +30,18 @@ def noted(
         "host": socket.gethostname(),
         "consumer": owner,
     }
-    return json.dumps([*notes(note)[1 - MOST_RECORDS :], record])
+    return json.dumps([*errors_of(errors)[1 - MOST_RECORDS :], record])
 
 
-def notes(note: str) -> list[dict]:
-    """The records in a note, oldest first. Whatever else somebody wrote there is one record with that reason."""
+def errors_of(errors: str) -> list[dict]:
+    """The records in the errors of an entry, oldest first. Text of another form is one record with it as reason."""
     try:
-        records = json.loads(note) if note else []
+        records = json.loads(errors) if errors else []
         if all(isinstance(record, dict) for record in records):
             return list(records)
     except (ValueError, TypeError, RecursionError):
         pass
-    return [{"reason": note[:LONGEST_REASON]}]
+    return [{"reason": errors[:LONGEST_REASON]}]
 
 
 def text_of(exception: BaseException) -> str:

@@ -42,9 +42,9 @@ class CommandOptions(TypedDict, total=False):
     unique: bool | Literal["queued", "running"] | Duration | Unique | None
     key: Callable[..., Any]
     shard: Callable[..., Any] | int | str | None
-    on_failure: Literal["block", "skip", "park"]
+    failure_policy: Literal["block", "skip", "pause"]
     run: int
-    linger: Duration | None
+    idle_timeout: Duration | None
     concurrency: int | Concurrency | None
     throttle: Throttle | list[Throttle] | tuple[Throttle, ...] | None
     batch: int | bool | Batch | None
@@ -295,12 +295,12 @@ _ALL = (
     Option("run", up_to, part_of={"shard"},
            alone="run says how many of a shard go together: give shard as well.",
            excludes={"batch": "batch says how many go together, in a shard too: leave out run."}),
-    Option("linger", seconds, or_none=True),
+    Option("idle_timeout", seconds, or_none=True),
     Option("concurrency", _count, value=(Concurrency, _of_concurrency), or_none=True, needs={"lanes": bool}),
     Option("throttle", _throttles, needs={"lanes": bool}),
     Option("batch", _batch, needs={"lanes": bool}),
-    Option("on_failure", _one_of("block", "skip", "park"), travels=_AS_IT_IS, needs={"lanes": _is_no_block},
-           part_of={"shard"}, alone="on_failure says what becomes of a shard: give shard as well."),
+    Option("failure_policy", _one_of("block", "skip", "pause"), travels=_AS_IT_IS, needs={"lanes": _is_no_block},
+           part_of={"shard"}, alone="failure_policy says what becomes of a shard: give shard as well."),
     Option("lease", partial(seconds, least=0.1), travels=_AS_IT_IS),
     Option("time_limit", _time, or_none=True, travels=_AS_IT_IS),
     Option("result_ttl", _time, or_none=True, travels=_AS_IT_IS, needs={"facts": bool}),
@@ -338,7 +338,9 @@ def changes_of(given: dict[str, Any]) -> dict[str, Any]:
 
 # ---- Options that cannot be together, and why
 
-LINGERS = "linger is for how long a worker keeps the object of a BatchCommand: give it in the options of such a class."
+IDLE_TIMEOUT = (
+    "idle_timeout is for how long a worker keeps the object of a BatchCommand: give it in the options of such a class."
+)
 """Of other commands nothing is kept, and a worker keeps an object for calls of all options."""
 CONTRADICTIONS: dict[str, tuple[Rule, ...]] = {
     option.name: rules for option in _ALL if (rules := tuple(option.contradictions()))

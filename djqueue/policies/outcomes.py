@@ -10,8 +10,8 @@ from django.dispatch import Signal
 
 from djqueue import conf, signals
 from djqueue.backends.entries import Entry, Lease
-from djqueue.flow.gates import HOLD_LANE, HOLD_ORDER, HOLD_PARK, Gate
-from djqueue.messages.failures import noted, notes
+from djqueue.flow.gates import HOLD_LANE, HOLD_ORDER, HOLD_PAUSE, Gate
+from djqueue.messages.failures import errors_of, with_error
 from djqueue.utils import seconds
 
 
@@ -91,9 +91,9 @@ class Outcome(Enum):
         carried=ENDED,
     )
     """Gone, by the command's own word."""
-    DEAD = Effect(
-        "dead",
-        verb="bury",
+    FAILED = Effect(
+        "failed",
+        verb="fail",
         counts_failure=True,
         final=True,
         status="failed",
@@ -103,24 +103,24 @@ class Outcome(Enum):
         carried=FAILED,
     )
     """In the error queue."""
-    UNTRIED = Effect("untried", hold=HOLD_ORDER, counts=False)
+    RETURNED = Effect("returned", hold=HOLD_ORDER, counts=False)
     """Back in the queue; counts as nothing."""
-    NOT_NOW = Effect("not now", hold=HOLD_ORDER, counts=False)
+    POSTPONED = Effect("postponed", hold=HOLD_ORDER, counts=False)
     """Back in the queue for a while, as it cannot be run here; counts as nothing, and is noted once."""
     THROTTLED = Effect("throttled", hold=HOLD_LANE, counts=False, again=True)
     """Back in the queue as its command asked for, with all of its lane; counts as nothing."""
-    PARKED = Effect(
-        "parked",
-        hold=HOLD_PARK,
+    PAUSED = Effect(
+        "paused",
+        hold=HOLD_PAUSE,
         final=True,
-        status="parked",
-        words="failed, and its shard is parked",
+        status="paused",
+        words="failed, and its shard is paused",
         level=logging.ERROR,
-        signal=signals.parked,
+        signal=signals.paused,
         carried=FAILED,
     )
     """Back at the head of its lane, which is shut until somebody opens it. Its failures are forgotten."""
-    HANDED_BACK = Effect("handed back", hold=HOLD_ORDER)
+    INTERRUPTED = Effect("interrupted", hold=HOLD_ORDER)
     """Back in the queue while it ran; counts as a start, which has not failed, and is lost if its thread died."""
 
 
@@ -156,17 +156,17 @@ def settled(lease: Lease, verdict: Verdict, owner: str = "") -> Lease:
         changes["failures"] = entry.failures + (verdict.exception is not None)
     if verdict.lost:
         changes["lost"] = entry.lost + verdict.lost
-    if verdict.outcome is Outcome.PARKED:
+    if verdict.outcome is Outcome.PAUSED:
         changes |= {"failures": 0, "lost": 0}  # who opens its lane means it to begin anew
     if _is_worth_a_note(entry, verdict):
         at = lease.claimed + verdict.seconds  # the store's clock, as near as we know it
         about = {"reason": verdict.reason, "exception": verdict.exception, "owner": owner}
-        changes["note"] = noted(entry.note, at=at, attempt=entry.attempts, **about)
+        changes["errors"] = with_error(entry.errors, at=at, attempt=entry.attempts, **about)
     return replace(lease, entry=replace(entry, **changes))
 
 
 def _is_worth_a_note(entry: Entry, verdict: Verdict) -> bool:
-    if verdict.outcome is Outcome.NOT_NOW:
+    if verdict.outcome is Outcome.POSTPONED:
         return _noted_at(entry, verdict.reason) is None
     return verdict.outcome.effect.final or verdict.exception is not None
 
@@ -196,13 +196,13 @@ def not_now(lease: Lease, reason: str) -> Verdict:
     since = _noted_at(lease.entry, reason)
     waited = 0.0 if since is None else max(0.0, lease.claimed - since)
     if waited > seconds(conf.get("QUEUE_UNKNOWN_AFTER"), "QUEUE_UNKNOWN_AFTER"):
-        return Verdict(Outcome.DEAD, reason)
-    return Verdict(Outcome.NOT_NOW, reason, delay=min(60.0, max(1.0, waited / 4)))
+        return Verdict(Outcome.FAILED, reason)
+    return Verdict(Outcome.POSTPONED, reason, delay=min(60.0, max(1.0, waited / 4)))
 
 
 def _noted_at(entry: Entry, reason: str) -> float | None:
     """When a reason was first noted of this start, or None: what was noted of others counts no more."""
-    for record in notes(entry.note):
+    for record in errors_of(entry.errors):
         at, same = record.get("at"), (record.get("reason"), record.get("attempt")) == (reason, entry.attempts)
         if same and isinstance(at, int | float) and at >= round(entry.created, 3):
             return at

@@ -55,10 +55,10 @@ class Policy:
     key: Callable | None = None
     """For debounce, unique and concurrency where they have no key of their own."""
     shard: Callable | int | str | None = None
-    on_failure: str = "block"
+    failure_policy: str = "block"
     run: int = USUAL_RUN
-    linger: float | None = None
-    """None: QUEUE_WORKER_EMPTY_LIMIT times QUEUE_WORKER_EMPTY_PAUSE; see :attr:`lingers`."""
+    idle_timeout: float | None = None
+    """None: QUEUE_WORKER_EMPTY_LIMIT times QUEUE_WORKER_EMPTY_PAUSE; see :attr:`idle_seconds`."""
     concurrency: int | None = None
     concurrency_key: Callable | None = None
     throttle: tuple[Throttle, ...] = ()
@@ -118,7 +118,7 @@ class Policy:
                 left.discard(part.name)
         return reset
 
-    def lacking(self, cannot: frozenset[str]) -> str:
+    def unsupported(self, cannot: frozenset[str]) -> str:
         """What a backend cannot do that is needed, with the options that ask for it."""
         asking: dict[str, list[str]] = {}
         for name, need, asks in NEEDS:
@@ -138,13 +138,13 @@ class Policy:
             raise ValueError("run_after is later than ttl: the call would have expired when it is due.")
         return policy
 
-    def admit(self, data: bytes, id: str, label: str, call: tuple[tuple, dict] = ((), {})) -> Entry:
+    def to_entry(self, data: bytes, id: str, command: str, call: tuple[tuple, dict] = ((), {})) -> Entry:
         """The entry that a call becomes. Raises what a function of its arguments does that says its shard or key."""
-        lane, gate = placed(self.plan, label, call)
+        lane, gate = placed(self.plan, command, call)
         priority = conf.get("QUEUE_DEFAULT_PRIORITY") if self.priority is None else self.priority
-        return Entry(data, id, priority, self.run_at, self.delay, lane, label=label, gate=gate)
+        return Entry(data, id, priority, self.run_at, self.delay, lane, command=command, gate=gate)
 
-    def guard(self, name: str, arguments: Mapping[str, object], identity: object) -> AnyGuard:
+    def condition(self, name: str, arguments: Mapping[str, object], identity: object) -> AnyGuard:
         """The condition of one call: ``identity`` is what :attr:`guard_key` made of its arguments, if there is one."""
         same = identity if self.guard_key else None if self.merge else arguments
         key = f"{name}:{fingerprint(same)}"
@@ -165,7 +165,7 @@ class Policy:
         longest = self.debounce * WINDOWS if self.max_wait is None else self.max_wait
         return longest if self.ttl is None else min(longest, max(self.debounce, self.ttl - self.debounce))
 
-    def carried(self, declared: Policy) -> dict[str, Any]:
+    def overrides(self, declared: Policy) -> dict[str, Any]:
         """What the consumer must know of this call's options, where they differ from those of its command; as JSON."""
         if bool(self.batch) != bool(declared.batch):
             raise ValueError("batch= says how the function is called: give it where the command is declared.")
@@ -174,7 +174,7 @@ class Policy:
 
     # ---- at the run
 
-    def carrying(self, carried: Mapping[str, Any]) -> Policy:
+    def with_overrides(self, carried: Mapping[str, Any]) -> Policy:
         """The policy of one message. Raises ImportError, TypeError or ValueError."""
         changes: dict[str, Any] = {}
         for name in carried.keys() & TRAVELS.keys():
@@ -182,7 +182,7 @@ class Policy:
             changes |= {name: None} if value is None else OPTIONS[name](value)
         return replace(self, **changes)
 
-    def refuse(self, lease: Lease, patience: int = 1) -> Verdict | None:
+    def reject(self, lease: Lease, patience: int = 1) -> Verdict | None:
         """A verdict for an entry that must not be started once more, or None.
 
         ``patience``: who runs what was lost in a process of its own sees what kills it, and bears that many times as
@@ -190,7 +190,7 @@ class Policy:
         """
         entry = lease.entry
         if entry.lost and entry.lost >= self._most_unseen(patience):
-            return self._dead(entry, _lost(entry.lost))
+            return self._failed(entry, _lost(entry.lost))
         ttl, waited = self.ttl, lease.claimed - entry.created
         # A function was asked at the call: a message that carries no answer is older than the function.
         if ttl is not None and not callable(ttl) and waited > ttl:
@@ -212,10 +212,10 @@ class Policy:
         lost = entry.lost + 1
         reason = f"{_lost(lost)}; the last one ended by {how}"
         if lost >= self.most_lost:
-            return replace(self._dead(entry, reason), lost=1)
+            return replace(self._failed(entry, reason), lost=1)
         return replace(self._again(reason, wait_after(self.backoff, lost, None)), lost=1)
 
-    def judge(self, exception: BaseException, entry: Entry) -> Verdict:
+    def on_exception(self, exception: BaseException, entry: Entry) -> Verdict:
         """What an exception of a start means. A group of one means what that means, unless it is listed itself."""
         raised, exception = exception, _sole(exception)
         match exception:
@@ -226,17 +226,17 @@ class Policy:
             case Throttled():
                 return self._throttled(exception, entry)
             case Fail():
-                return self._dead(entry, exception.reason[:LONGEST_REASON], exception)
+                return self._failed(entry, exception.reason[:LONGEST_REASON], exception)
         reason = f"{kind_of(exception)}: {text_of(exception)}"[:LONGEST_REASON]
         failures = entry.failures + 1
         if not _is_of(raised, self.retried) or failures >= self.most_attempts:
-            return self._dead(entry, reason, exception)
+            return self._failed(entry, reason, exception)
         return self._again(reason, wait_after(self.backoff, failures, exception), exception)
 
     def _retry_as_asked(self, asked: Retry, entry: Entry) -> Verdict:
         most = conf.get("QUEUE_MAX_STARTS")
         if most is not None and entry.attempts >= most:
-            return self._dead(entry, f"it asked to be run again at its start number {entry.attempts}", asked)
+            return self._failed(entry, f"it asked to be run again at its start number {entry.attempts}", asked)
         if asked.after is None:
             delay = wait_after(self.backoff, entry.attempts, asked.__cause__)
         else:
@@ -253,12 +253,12 @@ class Policy:
         return Verdict(Outcome.THROTTLED, reason[:LONGEST_REASON], delay=max(LEAST_WAIT, delay))
 
     def _again(self, reason: str, delay: float, exception: BaseException | None = None) -> Verdict:
-        return Verdict(Outcome.RETRY, reason, exception, delay, alone=self.on_failure == "skip")
+        return Verdict(Outcome.RETRY, reason, exception, delay, alone=self.failure_policy == "skip")
 
-    def _dead(self, entry: Entry, reason: str, exception: BaseException | None = None) -> Verdict:
+    def _failed(self, entry: Entry, reason: str, exception: BaseException | None = None) -> Verdict:
         """The end of a message, unless its shard is to wait for somebody who looks at it."""
-        parks = self.on_failure == "park" and is_ordered(entry)
-        return Verdict(Outcome.PARKED if parks else Outcome.DEAD, reason, exception)
+        pauses = self.failure_policy == "pause" and is_ordered(entry)
+        return Verdict(Outcome.PAUSED if pauses else Outcome.FAILED, reason, exception)
 
     @property
     def retried(self) -> tuple[type[BaseException], ...]:
@@ -266,10 +266,10 @@ class Policy:
         return tuple(conf.get("QUEUE_RETRY_ON")) if self.retry_on is None else self.retry_on
 
     @property
-    def lingers(self) -> float:
+    def idle_seconds(self) -> float:
         """For how many seconds of emptiness a worker keeps to a shard whose handler it has."""
-        if self.linger is not None:
-            return self.linger
+        if self.idle_timeout is not None:
+            return self.idle_timeout
         pause = seconds(conf.get("QUEUE_WORKER_EMPTY_PAUSE"), "QUEUE_WORKER_EMPTY_PAUSE")
         return pause * whole(conf.get("QUEUE_WORKER_EMPTY_LIMIT"), "QUEUE_WORKER_EMPTY_LIMIT", least=0)
 

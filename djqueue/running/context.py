@@ -171,9 +171,9 @@ def current_batch() -> list[CurrentMessage]:
 def open_entry(queue: BaseQueue, entry: Entry) -> Envelope:
     """What an entry says, verified. Raises InvalidMessage."""
     return open_envelope(
-        entry.data,
+        entry.body,
         id=entry.id,
-        queue=queue.logical,
+        queue=queue.base_name,
         accept=conf.get("QUEUE_ACCEPT"),
         max_size=conf.get("QUEUE_MAX_MESSAGE_SIZE"),
     )

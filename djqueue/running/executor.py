@@ -20,14 +20,14 @@ from djqueue.policies.outcomes import Outcome, Verdict, hold_of, not_now
 from djqueue.policies.policy import Policy
 from djqueue.registry import Command, registry
 from djqueue.running.context import Control, CurrentMessage, LoopControl, TooLate, open_entry, run
-from djqueue.running.handlers import Binding, run_items
+from djqueue.running.handlers import HandlerSlot, run_items
 from djqueue.running.result_store import packed_end
 from djqueue.running.settle import settle
 from djqueue.utils import plain, tell
 
 logger = logging.getLogger(__name__)
 
-LATE = Verdict(Outcome.UNTRIED, "it left its throttle too long ago to begin now")
+LATE = Verdict(Outcome.RETURNED, "it left its throttle too long ago to begin now")
 
 
 @dataclass(slots=True)
@@ -46,7 +46,7 @@ class Job:
     """Its index among the messages that were claimed together."""
 
 
-def attempt(jobs: Sequence[Job], context: Context, binding: Binding) -> list[Verdict]:
+def attempt(jobs: Sequence[Job], context: Context, slot: HandlerSlot) -> list[Verdict]:
     """Run the messages of a batch, or the one of another command, and judge each by what became of it."""
     if signals.started.receivers:
         for job in jobs:
@@ -56,9 +56,9 @@ def attempt(jobs: Sequence[Job], context: Context, binding: Binding) -> list[Ver
     try:
         if not command.batched:
             start = partial(command.func, *first.args, **first.kwargs)
-            return [_done(first, run(start, (first.message,), binding.await_, context))]
+            return [_done(first, run(start, (first.message,), slot.await_, context))]
         items, messages = [job.args[0] for job in jobs], [job.message for job in jobs]
-        results = run_items(command, items, messages, first.lease.entry.lane, binding, context)
+        results = run_items(command, items, messages, first.lease.entry.lane, slot, context)
     except BaseException as error:  # sys.exit() in a command must not end the worker
         return [_failed(job, error) for job in jobs]
     return [
@@ -82,42 +82,42 @@ def _failed(job: Job, error: BaseException) -> Verdict:
     if issubclass(kind, TooLate):
         return LATE
     if issubclass(kind, job.message.control.interrupts):
-        return Verdict(Outcome.HANDED_BACK, "interrupted", error)
+        return Verdict(Outcome.INTERRUPTED, "interrupted", error)
     return replace(judged(job.policy, error, job.lease.entry), seconds=ran)
 
 
 def judged(policy: Policy, error: BaseException, entry: Entry) -> Verdict:
     """What an exception means; where nobody can tell (QUEUE_RETRY_ON lists no exceptions, say), no further start."""
     try:
-        return policy.judge(error, entry)
+        return policy.on_exception(error, entry)
     except Exception as trouble:
-        tell(logger, logging.ERROR, "%s: its failure cannot be judged", plain(entry.label), exc_info=trouble)
-        return Verdict(Outcome.DEAD, f"{kind_of(error)}: {text_of(error)}", error)
+        tell(logger, logging.ERROR, "%s: its failure cannot be judged", plain(entry.command), exc_info=trouble)
+        return Verdict(Outcome.FAILED, f"{kind_of(error)}: {text_of(error)}", error)
 
 
 # ---- From leases to verdicts
 
-BEHIND = Verdict(Outcome.UNTRIED, "what was before it in its lane comes again first")
-APART = Verdict(Outcome.UNTRIED, "a batch is of one priority, and a higher one may have come")
+BEHIND = Verdict(Outcome.RETURNED, "what was before it in its lane comes again first")
+APART = Verdict(Outcome.RETURNED, "a batch is of one priority, and a higher one may have come")
 
 
 def execute(queue: BaseQueue, lease: Lease, control: Control | None = None) -> Verdict:
     """Run what one lease holds, as :func:`execute_batch`. The handler of a batch command is stopped at the end."""
-    binding = Binding()
+    slot = HandlerSlot()
     try:
-        [verdict] = execute_batch(queue, [lease], [control or Control(queue, lease)], binding)
+        [verdict] = execute_batch(queue, [lease], [control or Control(queue, lease)], slot)
     finally:
-        binding.release()
+        slot.release()
     return verdict
 
 
 def execute_batch(
-    queue: BaseQueue, leases: Sequence[Lease], controls: Sequence[Control], binding: Binding
+    queue: BaseQueue, leases: Sequence[Lease], controls: Sequence[Control], slot: HandlerSlot
 ) -> list[Verdict]:
     """Run what a lease holds, or at once what several leases of a batch command hold; a verdict for each.
 
     Whatever a command raises becomes part of the verdict, which says what is to be done. Behind a message that comes
-    back to its ordered lane before it began, nothing is begun. ``binding`` keeps the handler of a batch command.
+    back to its ordered lane before it began, nothing is begun. ``slot`` keeps the handler of a batch command.
     """
     context, verdicts = copy_context(), [BEHIND] * len(leases)
     jobs: list[Job] = []
@@ -133,7 +133,7 @@ def execute_batch(
             if hold_of(lease.entry, job):
                 break
     if jobs:
-        for job, verdict in zip(jobs, attempt(jobs, context, binding), strict=True):
+        for job, verdict in zip(jobs, attempt(jobs, context, slot), strict=True):
             verdicts[job.place] = _with_result(queue, job, verdict) if job.keep else verdict
     for place, lease in enumerate(leases):
         if not controls[place].given_up:  # in the context of the run: log filters find what the metadata brought
@@ -147,10 +147,10 @@ def execute_batch(
 def batch_of(leases: Sequence[Lease]) -> int:
     """How many of a run begin together: one, but of a batch command all of one priority, up to its most."""
     first = leases[0].entry
-    command = registry.get(first.label)
+    command = registry.get(first.command)
     if command is None or not command.batched:
         return 1
-    alike = takewhile(lambda one: (one.entry.label, one.entry.priority) == (first.label, first.priority), leases)
+    alike = takewhile(lambda one: (one.entry.command, one.entry.priority) == (first.command, first.priority), leases)
     return len(list(islice(alike, command.policy.batch.size)))
 
 
@@ -159,7 +159,7 @@ def why_not(batch: Sequence[Lease], verdicts: Sequence[Verdict], next: Lease) ->
     if any(hold_of(lease.entry, verdict) for lease, verdict in zip(batch, verdicts, strict=True)):
         return BEHIND
     one = batch[-1].entry
-    command = registry.get(one.label)
+    command = registry.get(one.command)
     is_apart = command is not None and command.batched and one.priority != next.entry.priority
     return APART if is_apart else None
 
@@ -180,11 +180,11 @@ def _begun(queue: BaseQueue, lease: Lease, control: Control) -> Job | Verdict:
     """What is to be run, or why it is not."""
     entry = lease.entry
     if signals.claimed.receivers:
-        signals.emit(signals.claimed, entry.label, id=entry.id, queue_name=queue.alias, attempt=entry.attempts)
+        signals.emit(signals.claimed, entry.command, id=entry.id, queue_name=queue.alias, attempt=entry.attempts)
     try:
         return _opened(queue, lease, control)
     except InvalidMessage as error:
-        return Verdict(Outcome.DEAD, f"invalid message: {error}", error)
+        return Verdict(Outcome.FAILED, f"invalid message: {error}", error)
     except Exception as error:  # not the command's: the database is away from which its arguments are read, say
         return not_now(lease, f"could not be run: {kind_of(error)}: {text_of(error)}")
 
@@ -196,7 +196,7 @@ def _opened(queue: BaseQueue, lease: Lease, control: Control) -> Job | Verdict:
         return not_now(lease, f"unknown command {envelope.command!r}")
     policy = policy_of(command, envelope)
     keep = policy.keeps_result
-    verdict = policy.refuse(lease, control.patience)
+    verdict = policy.reject(lease, control.patience)
     if verdict is None and lease.entry.attempts > 1:
         verdict = _cancelled(control)
     if verdict is not None:
@@ -213,7 +213,7 @@ def _of_the_same(job: Job | Verdict, jobs: Sequence[Job]) -> Job | Verdict:
     """A label may lie: what is signed decides what can be run together."""
     first = jobs[0] if jobs else job
     if isinstance(job, Job) and not (job.command.batched and job.command is first.command):
-        return Verdict(Outcome.UNTRIED, "it is no call of the batch command that it was claimed with")
+        return Verdict(Outcome.RETURNED, "it is no call of the batch command that it was claimed with")
     return job
 
 
@@ -245,7 +245,7 @@ def policy_of(command: Command, envelope: Envelope) -> Policy:
     if not envelope.options:
         return command.policy
     try:
-        return command.policy.carrying(envelope.options)
+        return command.policy.with_overrides(envelope.options)
     except (TypeError, ValueError) as error:  # not ImportError: the next deploy may have it
         raise InvalidMessage(f"its options cannot be read: {error}") from error
 
@@ -256,7 +256,7 @@ def report(queue: BaseQueue, lease: Lease, verdict: Verdict) -> None:
     if not logger.isEnabledFor(effect.level):
         return
     entry, reason = lease.entry, f": {plain(verdict.reason)}" if verdict.reason else ""
-    what = f"{plain(entry.label)} {effect.words}{reason}"
+    what = f"{plain(entry.command)} {effect.words}{reason}"
     later = f", again in {verdict.delay:.1f} s" if effect.again else ""
     text = f"{what} (message {plain(entry.id)}, attempt {entry.attempts}, {verdict.seconds:.3f} s{later})"
     tell(logger, effect.level, "%s", text, exc_info=verdict.exception, extra=log_extra(queue.alias, entry))

@@ -28,10 +28,10 @@ class Handler(Protocol):
 class BatchCommand(Protocol):
     """What is needed of a command that is given several calls at once."""
 
-    def perform(self, items: Sequence[object], lane: str, binding: Binding) -> Any: ...
+    def perform(self, items: Sequence[object], lane: str, slot: HandlerSlot) -> Any: ...
 
 
-class Binding:
+class HandlerSlot:
     """At most one handler, of one shard. Belongs to one thread."""
 
     def __init__(self, await_: Awaiter = asyncio.run):
@@ -39,17 +39,17 @@ class Binding:
         self._handler: Handler | None = None
         self.shard: Hashable = None
         """What the handler is kept for; None if there is none."""
-        self.linger = 0.0
+        self.idle_timeout = 0.0
         """For how many seconds it is kept while nothing comes for it."""
 
-    def bind(self, shard: Hashable, create: Callable[[], Any], linger: float) -> Handler:
+    def bind(self, shard: Hashable, create: Callable[[], Any], idle_timeout: float) -> Handler:
         """The handler of a shard: the one that is kept, or a new one, started. Raises what these two steps raise."""
         if self._handler is None or self.shard != shard:
             self.release()
             handler = self._run(create)
             self._run(handler.start)
             self._handler, self.shard = handler, shard
-        self.linger = linger
+        self.idle_timeout = idle_timeout
         return self._handler
 
     def release(self) -> None:
@@ -73,7 +73,7 @@ def run_items(
     items: Sequence[object],
     messages: Sequence[CurrentMessage],
     lane: str,
-    binding: Binding,
+    slot: HandlerSlot,
     context: Context | None = None,
 ) -> Sequence[object]:
     """Run a batch; of each item what it returned, or the exception that it failed with.
@@ -81,12 +81,12 @@ def run_items(
     Raises what makes all of them fail; then no handler is kept.
     """
     try:
-        start = partial(command.perform, items, lane, binding)
-        return _results_of(run(start, messages, binding.await_, context), len(items))
+        start = partial(command.perform, items, lane, slot)
+        return _results_of(run(start, messages, slot.await_, context), len(items))
     except PartialFailure as failure:
         return _results_but(failure, len(items))
     except BaseException:
-        binding.release()
+        slot.release()
         raise
 
 

@@ -16,7 +16,7 @@ from djqueue.policies.policy import Policy
 from djqueue.registry import Command
 from djqueue.running import result_store
 from djqueue.running.context import Control, CurrentMessage, open_entry, run
-from djqueue.running.handlers import Binding, run_items
+from djqueue.running.handlers import HandlerSlot, run_items
 
 
 def run_inline(queue: BaseQueue, entry: Entry, command: Command, policy: Policy) -> None:
@@ -31,7 +31,7 @@ def run_inline(queue: BaseQueue, entry: Entry, command: Command, policy: Policy)
         except Exception as error:
             verdict = _judged(policy, error, entry)
             entry = replace(entry, failures=entry.failures + (verdict.exception is not None))
-            if verdict.outcome is Outcome.DEAD:
+            if verdict.outcome is Outcome.FAILED:
                 _record(queue, entry, verdict, policy)
                 raise
     _record(queue, entry, verdict, policy)
@@ -41,11 +41,11 @@ def _value_of(command: Command, envelope: Envelope, message: CurrentMessage) -> 
     args, kwargs = envelope.arguments()
     if not command.batched:
         return run(partial(command.func, *args, **kwargs), [message], _await_anywhere)
-    binding = Binding(_await_anywhere)
+    slot = HandlerSlot(_await_anywhere)
     try:
-        [result] = run_items(command, [command.item(args, kwargs)], [message], "", binding)
+        [result] = run_items(command, [command.item(args, kwargs)], [message], "", slot)
     finally:
-        binding.release()
+        slot.release()
     if isinstance(result, BaseException):
         raise result
     return result
@@ -53,9 +53,9 @@ def _value_of(command: Command, envelope: Envelope, message: CurrentMessage) -> 
 
 def _judged(policy: Policy, error: Exception, entry: Entry) -> Verdict:
     """Nobody waits in between, so asking for another run is bounded as failing is."""
-    verdict = policy.judge(error, entry)
+    verdict = policy.on_exception(error, entry)
     if verdict.outcome.effect.again and entry.attempts >= policy.most_attempts:
-        return replace(verdict, outcome=Outcome.DEAD)
+        return replace(verdict, outcome=Outcome.FAILED)
     return verdict
 
 

@@ -10,7 +10,7 @@ from djqueue import conf
 from djqueue.backends.base import BaseQueue, Entry, Fact, Lease
 from djqueue.exceptions import InvalidMessage, NoResult
 from djqueue.messages.envelope import DEFAULT_MAX_SIZE, pack_item, unpack_item
-from djqueue.messages.failures import LONGEST_REASON, notes, text_of
+from djqueue.messages.failures import LONGEST_REASON, errors_of, text_of
 from djqueue.policies.outcomes import Verdict
 
 KEPT = 86_400.0
@@ -44,7 +44,7 @@ def _outcome(lease: Lease, verdict: Verdict) -> dict[str, Any]:
     told = {"status": status, "attempt": lease.entry.attempts, "seconds": verdict.seconds}
     if status == DONE:
         return told | {"value": verdict.value}
-    return told | {"reason": verdict.reason, "errors": notes(lease.entry.note)}
+    return told | {"reason": verdict.reason, "errors": errors_of(lease.entry.errors)}
 
 
 def packed_end(queue: BaseQueue, lease: Lease, verdict: Verdict) -> bytes:
@@ -75,7 +75,7 @@ def ask_to_stop(queue: BaseQueue, id: str) -> None:
 
 
 def is_cancelled(queue: BaseQueue, entry: Entry) -> bool:
-    """Whether somebody wants it to stop; not if that was before it was put, or revived from the error queue."""
+    """Whether somebody wants it to stop; not if that was before it was put, or requeued from the error queue."""
     return _is_since(queue.store.get(f"{CANCEL}:{entry.id}"), entry)
 
 
@@ -126,4 +126,4 @@ def _unpacked(queue: BaseQueue, kind: str, id: str, value: bytes) -> dict[str, A
 
 def _bound_to(queue: BaseQueue, kind: str) -> str:
     """No queue can have this name: a result can never pass for a message, nor an item or a progress for a result."""
-    return f"{queue.logical}:{kind}"
+    return f"{queue.base_name}:{kind}"

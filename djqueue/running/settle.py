@@ -52,7 +52,7 @@ def _settled(lease: Lease, verdict: Verdict, owner: str) -> Lease:
         return settled(lease, verdict, owner)
     except Exception as error:
         text = "What %s (message %s) failed with cannot be written down"
-        tell(logger, logging.ERROR, text, plain(lease.entry.label), plain(lease.entry.id), exc_info=error)
+        tell(logger, logging.ERROR, text, plain(lease.entry.command), plain(lease.entry.id), exc_info=error)
         return settled(lease, replace(verdict, exception=None), owner)
 
 
@@ -75,11 +75,11 @@ def _tell(queue: BaseQueue, lease: Lease, verdict: Verdict) -> None:
     if effect.signal.receivers:
         entry = lease.entry
         named = {name: entry.attempts if name == "attempt" else getattr(verdict, name) for name in effect.carried}
-        signals.emit(effect.signal, entry.label, id=entry.id, queue_name=queue.alias, **named)
+        signals.emit(effect.signal, entry.command, id=entry.id, queue_name=queue.alias, **named)
 
 
 def _tell_late(queue: BaseQueue, lease: Lease, verdict: Verdict) -> None:
     text = "%s (message %s): somebody else holds it by now"
-    names = plain(lease.entry.label), plain(lease.entry.id)
+    names = plain(lease.entry.command), plain(lease.entry.id)
     tell(logger, logging.WARNING, text, *names, extra=log_extra(queue.alias, lease.entry))
-    signals.emit(signals.lease_lost, lease.entry.label, id=lease.entry.id, queue_name=queue.alias)
+    signals.emit(signals.lease_lost, lease.entry.command, id=lease.entry.id, queue_name=queue.alias)

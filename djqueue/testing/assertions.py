@@ -49,7 +49,7 @@ class Enqueued:
     @classmethod
     def of(cls, queue: BaseQueue, entry: Entry, at: float | None = None) -> Enqueued:
         """What an entry of a queue is, due at a moment."""
-        return cls(entry.id, entry.label, queue.alias, entry, at)
+        return cls(entry.id, entry.command, queue.alias, entry, at)
 
     @property
     def args(self) -> tuple:
@@ -312,8 +312,8 @@ def pending() -> Iterator[tuple[BaseQueue, Entry]]:
     """What is to be sent when a transaction commits, in the order of the calls, database by database."""
     for callback in _waiting():
         if _sends(callback):
-            queue, parcels = callback.args
-            yield from ((queue, parcel.entry) for parcel in parcels)
+            queue, pending = callback.args
+            yield from ((queue, pending_call.entry) for pending_call in pending)
 
 
 def others_waiting() -> int:

@@ -34,7 +34,7 @@ class Crash:
         return dies
 
     def _means(self, lease: Lease) -> bool:
-        return self._command is None or lease.entry.label == self._command.name
+        return self._command is None or lease.entry.command == self._command.name
 
     def expire(self) -> None:
         """Have the leases of the dead run out. Those of what somebody else holds by now are theirs."""

@@ -21,7 +21,7 @@ from djqueue.policies.outcomes import Outcome, Verdict, settled
 from djqueue.queues import queues as all_queues
 from djqueue.running.context import Control
 from djqueue.running.executor import BEHIND, batch_of, execute_batch, why_not
-from djqueue.running.handlers import Binding
+from djqueue.running.handlers import HandlerSlot
 from djqueue.running.settle import settle
 from djqueue.testing.assertions import Enqueued, commit, one_command, refuse_eager
 from djqueue.testing.clock import VirtualClock, the_clock
@@ -49,7 +49,7 @@ class Run:
     """1 at the first start."""
     outcome: str
     """``done``, ``retried``, ``failed`` (it is in the error queue), ``expired``, ``discarded``; ``released``: nobody
-    knows its command, say, or it asked for patience; ``parked``: its shard waits at it until somebody opens it;
+    knows its command, say, or it asked for patience; ``paused``: its shard waits at it until somebody opens it;
     ``lost``: the worker died, and the message is delivered again."""
     value: Any = None
     """What the command returned."""
@@ -78,7 +78,7 @@ class Run:
     @property
     def failed(self) -> bool:
         """Whether it is in the error queue now."""
-        return self.outcome == Outcome.DEAD.effect.status
+        return self.outcome == Outcome.FAILED.effect.status
 
 
 @async_unsafe("run_due() runs commands in this thread. In an async test: await sync_to_async(run_due)(...)")
@@ -169,7 +169,7 @@ class Worker:
                 settle(queue, [(lease, untried) for lease in rest], OWNER)
                 break
         reaped = queue.reap()
-        return 0.0 if claimed or reaped.count else min(claimed.again, reaped.next)
+        return 0.0 if claimed or reaped.count else min(claimed.retry_after, reaped.next)
 
     def _serve(self, queue: BaseQueue, batch: Sequence[Lease]) -> list[Verdict]:
         """Run and settle what runs at once; nothing if the worker died with it."""
@@ -208,22 +208,22 @@ class Worker:
         return ended
 
     def _run(self, queue: BaseQueue, batch: Sequence[Lease]) -> list[tuple[Lease, Verdict]]:
-        binding = Binding(async_to_sync(_ended))
+        slot = HandlerSlot(async_to_sync(_ended))
         with one_command():
-            verdicts = execute_batch(queue, batch, [Control(queue, lease) for lease in batch], binding)
-            binding.release()
+            verdicts = execute_batch(queue, batch, [Control(queue, lease) for lease in batch], slot)
+            slot.release()
         commit()
         return list(zip(batch, verdicts, strict=True))
 
     def _lose(self, queue: BaseQueue, batch: Sequence[Lease], verdicts: Sequence[Verdict] = ()) -> None:
         """Note that the worker died with these."""
-        for lease, verdict in zip(batch, verdicts or [Verdict(Outcome.UNTRIED)] * len(batch), strict=True):
+        for lease, verdict in zip(batch, verdicts or [Verdict(Outcome.RETURNED)] * len(batch), strict=True):
             self._note(queue, lease, verdict, LOST)
 
     def _note(self, queue: BaseQueue, lease: Lease, verdict: Verdict, outcome: str) -> None:
         entry, told = lease.entry, (verdict.value, verdict.exception, verdict.reason, verdict.delay)
         message = Enqueued.of(queue, entry, entry.run_at or entry.created)
-        self.runs.append(Run(message, entry.id, entry.label, queue.alias, entry.attempts, outcome, *told))
+        self.runs.append(Run(message, entry.id, entry.command, queue.alias, entry.attempts, outcome, *told))
         if len(self.runs) >= self._limit:
             raise RuntimeError(
                 f"run_due() has run {self._limit} messages and is not at the end. Does a command enqueue itself, or "

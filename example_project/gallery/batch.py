@@ -105,5 +105,5 @@ def _queues() -> Iterator[str]:
         print("Queue " + ", ".join(f"{name}: {count}" for name, count in row.items()))
         if row["ready"] or row["delayed"] or row["leased"]:
             yield f"the rest of the queue {row['alias']}"
-        if row["dead"] and not (broken and row["alias"] == "pictures"):
-            yield f"{row['dead']} messages of the queue {row['alias']}, which failed"
+        if row["failed"] and not (broken and row["alias"] == "pictures"):
+            yield f"{row['failed']} messages of the queue {row['alias']}, which failed"

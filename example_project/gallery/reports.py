@@ -9,7 +9,7 @@ from djqueue.queues import queues
 from gallery.models import Comment, Photo
 
 NEWEST = 60
-COUNTS = ("ready", "delayed", "leased", "dead", "done")
+COUNTS = ("ready", "delayed", "leased", "failed", "done")
 
 
 def gallery() -> dict:

@@ -32,7 +32,7 @@ def picture(size=(900, 600), kind="JPEG", mode="RGB", **options) -> bytes:
 
 def waiting(alias: str) -> list[str]:
     """The commands that wait in a queue."""
-    return sorted(record.entry.label.rpartition(".")[2] for record in queues[alias].peek("ready"))
+    return sorted(record.entry.command.rpartition(".")[2] for record in queues[alias].peek("ready"))
 
 
 class SiteTestCase(TestCase):

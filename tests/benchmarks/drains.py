@@ -74,7 +74,7 @@ def main(case: str, count: int) -> None:
     try:
         if beside:
             put(queue, entries(2 * LANES, HOURLY))
-            while (claimed := queue.claim(LANES)) or claimed.again == 0:
+            while (claimed := queue.claim(LANES)) or claimed.retry_after == 0:
                 queue.complete(claimed)
         put(queue, entries(count, gate))
         print(count / drain(queue, count, limit))

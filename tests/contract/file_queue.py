@@ -60,7 +60,7 @@ class FileQueue(LeasedQueue):
                 self._write(item)
             leases = [Lease(item.entry, item.token, now, item.until) for item in due]
             next = min((item.due - now for item in self._items(DELAYED, now)), default=inf)
-            return Claimed(leases, again=0.0 if len(due) == limit else next)
+            return Claimed(leases, retry_after=0.0 if len(due) == limit else next)
 
     def complete(self, leases, facts=()):
         with self._locked():
@@ -81,14 +81,14 @@ class FileQueue(LeasedQueue):
         with self._locked() as now:
             return [lease for lease, item in self._ours(leases) if self._give_back(item, lease.entry, now)]
 
-    def bury(self, leases, facts=()):
-        if self.dead is None:
+    def fail(self, leases, facts=()):
+        if self.failed is None:
             return self.release(leases)
         with self._locked() as now:
             ours = []
             for lease, item in self._ours(leases):
                 self._give_back(item, replace(lease.entry, delay=0.0), now)
-                self._move(item, self.dead, now)
+                self._move(item, self.failed, now)
                 ours.append(lease)
             return ours
 
@@ -107,7 +107,7 @@ class FileQueue(LeasedQueue):
             items = self._items(None, now)
         states = [item.state(now) for item in items]
         oldest = max((now - item.place[0] for item in items if item.state(now) == READY), default=None)
-        dead = None if self.dead is None else len(self.dead)
+        dead = None if self.failed is None else len(self.failed)
         return QueueStats(states.count(READY), states.count(DELAYED), states.count(LEASED), dead, oldest=oldest)
 
     def now(self):
@@ -115,12 +115,12 @@ class FileQueue(LeasedQueue):
 
     # ---- what operators call
 
-    def revive(self, ids):
+    def requeue(self, ids):
         with self._locked() as now:
-            moved = [item for item in self.dead._waiting(ids) if not self._path(item.entry.id).exists()]
+            moved = [item for item in self.failed._waiting(ids) if not self._path(item.entry.id).exists()]
             for item in moved:
                 item.entry = replace(item.entry, attempts=0, failures=0, lost=0, created=now)
-                self.dead._move(item, self, now)
+                self.failed._move(item, self, now)
             return len(moved)
 
     def find(self, id):
@@ -141,9 +141,9 @@ class FileQueue(LeasedQueue):
 
     def amend(self, id, was, data):
         with self._locked():
-            same = [item for item in self._waiting([id]) if item.entry.data == was]
+            same = [item for item in self._waiting([id]) if item.entry.body == was]
             for item in same:
-                item.entry = replace(item.entry, data=data)
+                item.entry = replace(item.entry, body=data)
                 self._write(item)
             return bool(same)
 
@@ -198,7 +198,7 @@ class FileQueue(LeasedQueue):
         items = [item for item in map(self._read, files) if state in (None, item.state(now))]
         if state in (LEASED, DELAYED):
             return sorted(items, key=lambda item: (item.until or item.due, item.place))
-        return sorted(items, key=lambda item: (self.dead is not None and -item.entry.priority, item.place))
+        return sorted(items, key=lambda item: (self.failed is not None and -item.entry.priority, item.place))
 
     def _waiting(self, ids):
         items = [self._read(self._path(id)) for id in dict.fromkeys(ids)]

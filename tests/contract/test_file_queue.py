@@ -27,6 +27,6 @@ def test_a_required_verb_that_is_missing_is_named():
     class Unfinished(LeasedQueue):
         """Writes nothing yet."""
 
-    for verb, given in [("claim", ()), ("stats", ()), ("complete", ([],)), ("revive", ([],)), ("find", ("id",))]:
+    for verb, given in [("claim", ()), ("stats", ()), ("complete", ([],)), ("requeue", ([],)), ("find", ("id",))]:
         with pytest.raises(NotSupported, match=rf"Unfinished lacks {verb}\(\): write it"):
             getattr(Unfinished("mail"), verb)(*given)

@@ -52,7 +52,7 @@ def test_what_was_read_before_an_error_is_claimed(queue, caplog):
     put(queue, *"abc")
     with queue.fails_at(3):
         claimed = queue.claim(3)
-    assert (names(claimed), claimed.again) == (["a", "b"], 0)
+    assert (names(claimed), claimed.retry_after) == (["a", "b"], 0)
     assert ("Reading stopped half way" in caplog.text, len(queue)) == (True, 1)
     with queue.fails_at(1), pytest.raises(ConnectionError):
         queue.claim(3)
@@ -70,10 +70,10 @@ def test_due_work_is_found_behind_any_number_of_delayed_entries(queue):
     put(queue, *map(str, range(20)), delay=60)
     put(queue, *"abc")
     first = queue.claim(2)
-    assert (names(first), first.again) == (["a", "b"], 0)
+    assert (names(first), first.retry_after) == (["a", "b"], 0)
     rest = queue.claim(2)
     assert names(rest) == ["c"]
-    assert 0 < rest.again <= 60
+    assert 0 < rest.retry_after <= 60
     assert len(queue) == 20
 
 
@@ -83,9 +83,9 @@ def test_a_look_at_delayed_entries_ends(queue):
     with queue.fails_at():
         claimed = queue.claim(5)
     assert (claimed, queue.calls, len(queue)) == ([], 4, 2)
-    assert 50 < claimed.again <= 60
+    assert 50 < claimed.retry_after <= 60
     queue.flush()
-    assert queue.claim(5).again == inf
+    assert queue.claim(5).retry_after == inf
 
 
 def test_a_release_that_fails_half_way_tells_what_it_wrote(queue, caplog):
@@ -111,8 +111,8 @@ def test_an_error_queue_has_the_options_of_its_queue():
             self.name, self.connection, self.region = name, connection, region
 
     for cls in (Own, WithoutSuper):
-        assert cls("mail", {}, region="north").dead.region == "north"
-        assert cls(name="mail", connection={}).dead.region == "none"
+        assert cls("mail", {}, region="north").failed.region == "north"
+        assert cls(name="mail", connection={}).failed.region == "none"
 
 
 # ---- guards
@@ -210,7 +210,7 @@ def test_only_what_cannot_be_read_is_buried(queue, monkeypatch, error, waits):
     monkeypatch.setattr("djqueue.backends.items.unpack_item", unpack)
     with pytest.raises(type(error)):
         queue.take()
-    assert (len(queue), len(queue.dead)) == (waits, 1 - waits)
+    assert (len(queue), len(queue.failed)) == (waits, 1 - waits)
 
 
 # ---- options
@@ -247,6 +247,6 @@ def test_a_store_that_takes_no_facts_costs_the_facts_and_not_the_work(caplog):
     put(queue, *"ab")
     done, failed = claim(queue, 2)
     assert queue.complete([done], [Fact("done", b"1", 60)]) == [done]
-    assert queue.bury([failed], [Fact("failed", b"1", 60)]) == [failed]
-    assert (len(queue), len(queue.dead)) == (0, 1)
+    assert queue.fail([failed], [Fact("failed", b"1", 60)]) == [failed]
+    assert (len(queue), len(queue.failed)) == (0, 1)
     assert [record.getMessage() for record in caplog.records] == ["The results of 1 messages could not be kept"] * 2

@@ -11,7 +11,7 @@ from hypothesis import strategies as st
 
 from djqueue.backends.base import AnyGuard, Debounce, Entry, Guard, Unique
 from djqueue.backends.entries import DELAYED, LEASED, READY
-from djqueue.backends.guards import UNIQUE_FOR, WAITED_FOR, Mark, Ruling, rule
+from djqueue.backends.guards import UNIQUE_FOR, WAITED_FOR, Decision, DedupMark, rule
 
 START = 1_700_000_000.0
 ROUNDED = 1e-5
@@ -23,7 +23,7 @@ class Line:
     """One key in a queue and its store, on paper."""
 
     now: float = START
-    mark: Mark | None = None
+    mark: DedupMark | None = None
     ends: float = inf
     waiting: dict[str, bool] = field(default_factory=dict)
     """Whether each was delayed."""
@@ -39,14 +39,14 @@ class Line:
         id = str(len(self.calls))
         self.calls.append(self.now)
         mark = self.mark if self.ends > self.now else None
-        ruling = rule(guard, Entry(b"", id), mark, mark and self.state(mark.id), self.now)
-        if ruling.mark is not None:
-            self.mark, self.ends = ruling.mark, self.now + ruling.ttl
-        if ruling.postpone:
-            self.due[mark.id] = ruling.postpone / 1e6
-        if ruling.accept:
-            self.waiting[id] = ruling.delay > 0
-            self.due[id] = ruling.mark.at / 1e6 if ruling.delay else self.now
+        decision = rule(guard, Entry(b"", id), mark, mark and self.state(mark.id), self.now)
+        if decision.mark is not None:
+            self.mark, self.ends = decision.mark, self.now + decision.ttl
+        if decision.postpone:
+            self.due[mark.id] = decision.postpone / 1e6
+        if decision.accept:
+            self.waiting[id] = decision.delay > 0
+            self.due[id] = decision.mark.at / 1e6 if decision.delay else self.now
 
     def claim(self) -> None:
         for id in [id for id in self.waiting if self.state(id) == READY]:
@@ -114,10 +114,10 @@ def test_what_is_extended_waits_for_its_longest_wait_at_most(window, share, step
 @pytest.mark.parametrize("state", [READY, DELAYED, LEASED, None])
 @pytest.mark.parametrize("running", [True, False])
 def test_what_is_unique_lets_pass_what_nothing_stands_against(state, running):
-    ruling = rule(Unique("key", running), Entry(b"", "new"), Mark("old"), state, START)
-    assert ruling.accept == (state is None or (state == LEASED and not running))
-    assert ruling.mark.id == ("new" if ruling.accept else "old")
-    assert ruling.ttl >= UNIQUE_FOR
+    decision = rule(Unique("key", running), Entry(b"", "new"), DedupMark("old"), state, START)
+    assert decision.accept == (state is None or (state == LEASED and not running))
+    assert decision.mark.id == ("new" if decision.accept else "old")
+    assert decision.ttl >= UNIQUE_FOR
 
 
 @given(st.floats(0, 1e6), st.booleans())
@@ -127,15 +127,15 @@ def test_the_mark_of_a_unique_entry_outlives_its_delay(seconds, by_moment):
 
 
 def test_a_guard_accepts_once():
-    assert rule(Guard("key", 5), Entry(b"", "new"), None, None, START) == Ruling(True, Mark("new"), 5)
-    assert rule(Guard("key", 5), Entry(b"", "new"), Mark("old"), None, START) == Ruling(False)
+    assert rule(Guard("key", 5), Entry(b"", "new"), None, None, START) == Decision(True, DedupMark("new"), 5)
+    assert rule(Guard("key", 5), Entry(b"", "new"), DedupMark("old"), None, START) == Decision(False)
 
 
 @pytest.mark.parametrize("guard", [Guard("key", 5), Unique("key"), Debounce("key", 5)])
 def test_marks_that_another_kind_of_guard_left_are_understood(guard: AnyGuard):
-    for mark in (Mark("old"), Mark("old", int(START * 1e6), int(START * 1e6), True)):
-        ruling = rule(guard, Entry(b"", "new"), mark, None, START + 1)
-        assert ruling.accept == (type(guard) is not Guard)
+    for mark in (DedupMark("old"), DedupMark("old", int(START * 1e6), int(START * 1e6), True)):
+        decision = rule(guard, Entry(b"", "new"), mark, None, START + 1)
+        assert decision.accept == (type(guard) is not Guard)
 
 
 moments = st.integers(1, 2**53)
@@ -144,11 +144,11 @@ moments = st.integers(1, 2**53)
 @pytest.mark.slow
 @given(st.text(max_size=64), moments, moments, st.booleans())
 def test_a_mark_is_read_as_it_was_written(id, at, first, scheduled):
-    mark = Mark(id, at, first, scheduled)
-    assert Mark.read(mark.written()) == mark
+    mark = DedupMark(id, at, first, scheduled)
+    assert DedupMark.read(mark.written()) == mark
 
 
 @given(st.text(max_size=64).filter(lambda id: " +" not in id))
 def test_a_mark_of_nothing_but_an_id_is_read_as_it_was_written(id):
-    assert Mark.read(Mark(id).written()) == Mark(id)
-    assert Mark(id).written() == id.encode("utf-8", "surrogatepass")
+    assert DedupMark.read(DedupMark(id).written()) == DedupMark(id)
+    assert DedupMark(id).written() == id.encode("utf-8", "surrogatepass")

@@ -44,7 +44,7 @@ def test_a_lease_runs_out_at_its_moment_and_not_before(queue, clock):
 
 def test_a_delay_ends_at_its_moment_and_not_before(queue, clock):
     put(queue, "work", delay=10)
-    assert queue.claim().again == 10
+    assert queue.claim().retry_after == 10
     clock.now += 9.999
     assert queue.claim() == []
     clock.now += 0.001
@@ -54,13 +54,13 @@ def test_a_delay_ends_at_its_moment_and_not_before(queue, clock):
 def test_guards_facts_and_the_error_queue_go_by_the_same_clock(queue, clock):
     assert queue.put([entry()], [Guard("key", 10)]) == [True]
     queue.store.put("fact", b"1", ttl=10)
-    queue.bury(claim(queue))
-    (lease,) = queue.dead.claim(1, 10)
+    queue.fail(claim(queue))
+    (lease,) = queue.failed.claim(1, 10)
     assert queue.put([entry()], [Guard("key", 10)]) == [False]
     clock.now += 10
     assert queue.store.get("fact") is None
     assert queue.put([entry()], [Guard("key", 10)]) == [True]
-    assert (lease.until, queue.dead.reap().count) == (clock.now, 1)
+    assert (lease.until, queue.failed.reap().count) == (clock.now, 1)
 
 
 def test_a_window_is_over_at_its_moment_and_not_before(queue, clock):
@@ -80,13 +80,13 @@ def test_a_window_is_over_at_its_moment_and_not_before(queue, clock):
 
 def test_the_dead_are_trimmed_once_they_are_older_than_that_and_not_before(queue, clock):
     put(queue, "first", "second")
-    queue.bury(claim(queue))
+    queue.fail(claim(queue))
     clock.now += 1
-    queue.bury(claim(queue))
+    queue.fail(claim(queue))
     clock.now += 9
-    assert queue.dead.trim(age=10) == 0
+    assert queue.failed.trim(age=10) == 0
     clock.now += 0.001
-    assert (queue.dead.trim(age=10), len(queue.dead)) == (1, 1)
+    assert (queue.failed.trim(age=10), len(queue.failed)) == (1, 1)
 
 
 def test_to17_remembered_ids_are_bounded_by_age_and_by_count(clock):
@@ -151,10 +151,10 @@ def test_to12_reaping_costs_nothing_for_what_is_not_expired(queue):
 
 @pytest.mark.alone
 def test_trimming_costs_nothing_for_what_is_within_its_bounds(queue):
-    queue.dead.put([Entry(b"", str(number)) for number in range(100_000)])
+    queue.failed.put([Entry(b"", str(number)) for number in range(100_000)])
     started = time.perf_counter()
     for _ in range(100):
-        assert queue.dead.trim(most=100_000, age=60) == 0
+        assert queue.failed.trim(most=100_000, age=60) == 0
     assert time.perf_counter() - started < 0.5  # a look at all of them would take a hundred times as long
 
 
@@ -179,15 +179,15 @@ def test_a_nap_is_woken_by_what_is_given_back():
     put(queue, "work")
     (lease,) = claim(queue)
     assert nothing_to_claim(queue)
-    woken, _ = together(lambda: queue.nap(20), lambda: queue.release([lease]))
+    woken, _ = together(lambda: queue.wait_for_work(20), lambda: queue.release([lease]))
     assert woken
 
 
 def test_its_error_queue_and_facts_are_its_own():
     one, other = MemoryQueue("same"), MemoryQueue("same")
     put(one, "work")
-    one.bury(claim(one))
-    assert (len(one.dead), len(other.dead), one.dead is one.dead) == (1, 0, True)
+    one.fail(claim(one))
+    assert (len(one.failed), len(other.failed), one.failed is one.failed) == (1, 0, True)
 
 
 def test_peek_names_the_states_it_knows(queue):

@@ -28,21 +28,26 @@ def test_the_error_queue_of_a_subclass_is_made_by_its_backend(backend):
     made = put(queue, "kept", "failed")
     queue.complete([claim(queue)[0]])
     assert queue.stats().done == 1
-    queue.bury(claim(queue))
-    assert type(queue.dead) is type(queue)
-    assert (queue.dead.name, queue.dead.dead, len(queue), len(queue.dead)) == (f"{queue.name}:dead", None, 0, 1)
-    assert queue.dead.describe() == queue.describe()
-    [record] = queue.dead.peek(READY)
+    queue.fail(claim(queue))
+    assert type(queue.failed) is type(queue)
+    assert (queue.failed.name, queue.failed.failed, len(queue), len(queue.failed)) == (
+        f"{queue.name}:failed",
+        None,
+        0,
+        1,
+    )
+    assert queue.failed.describe() == queue.describe()
+    [record] = queue.failed.peek(READY)
     assert record.entry.id == made["failed"].id
-    assert queue.dead.stats().done == 0
-    assert queue.revive([record.entry.id]) == 1
-    assert (len(queue), len(queue.dead)) == (1, 0)
+    assert queue.failed.stats().done == 0
+    assert queue.requeue([record.entry.id]) == 1
+    assert (len(queue), len(queue.failed)) == (1, 0)
 
 
 @pytest.mark.backends("sqs")
 def test_so_is_that_of_one_at_sqs(backend):
     queue = of_a_region(backend)
     put(queue, "failed")
-    queue.bury(claim(queue))
-    assert (type(queue.dead), queue.dead.name) == (type(queue), f"{queue.name}:dead")
-    assert claim(queue.dead)[0].entry.data == b"failed"
+    queue.fail(claim(queue))
+    assert (type(queue.failed), queue.failed.name) == (type(queue), f"{queue.name}:failed")
+    assert claim(queue.failed)[0].entry.body == b"failed"

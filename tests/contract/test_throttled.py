@@ -11,7 +11,7 @@ from tests.backends import FULL
 from tests.contract.toy import ToyQueue
 
 WIDE = {"limit": 10**6, "window": 0.5}
-OWN = {"claim", "clear", "feed", "own_budget", "read", "reset"}
+OWN = {"claim", "clear", "connection_key", "own_budget", "read", "reset"}
 """What a throttled queue does itself; beside that it has the settings of its window."""
 
 
@@ -19,8 +19,8 @@ class Within:
     def test_the_error_queue_bears_the_name_of_its_queue_and_has_none_itself(self):
         """It is that of the queue within, which nothing throttles."""
         queue = self.make_queue("mail")
-        assert (queue.dead.name, queue.dead.logical, queue.dead.dead) == ("mail:dead", "mail", None)
-        assert type(queue.dead) is type(queue.unthrottled)
+        assert (queue.failed.name, queue.failed.base_name, queue.failed.failed) == ("mail:failed", "mail", None)
+        assert type(queue.failed) is type(queue.unthrottled)
 
 
 class AroundMemoryTest(

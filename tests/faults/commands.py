@@ -123,7 +123,7 @@ def _pass(gate):
 class Unpicklable(Exception):
     def __init__(self):
         super().__init__("not to be carried anywhere")
-        self.why = lambda: None
+        self.reason = lambda: None
 
 
 @queue_command(result_ttl=600)

@@ -6,7 +6,7 @@ import sys
 from collections.abc import Callable
 from dataclasses import dataclass, field
 
-from djqueue.messages.failures import notes
+from djqueue.messages.failures import errors_of
 from djqueue.queues import queues
 from tests.backends import FULL
 from tests.faults.ledger import Ledger
@@ -108,5 +108,5 @@ def supervise(crew: Crew, over: Callable[[], object]) -> int:
 
 def reasons() -> dict[str, str]:
     """Why each message is in the error queue."""
-    dead = queues["default"].dead.peek("ready", 500)
-    return {record.entry.id: notes(record.entry.note)[-1]["reason"] for record in dead}
+    dead = queues["default"].failed.peek("ready", 500)
+    return {record.entry.id: errors_of(record.entry.errors)[-1]["reason"] for record in dead}

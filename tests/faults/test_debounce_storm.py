@@ -70,4 +70,4 @@ def check(kept, told):
     assert nearest >= WINDOW - ROUNDED
     assert max(event.at for event in starts) >= max(last for _, last, _ in told)
     assert SECONDS / WINDOW / 3 <= len(put) <= (due[-1] - due[0]) / WINDOW + 2
-    assert queues["default"].stats().dead == 0
+    assert queues["default"].stats().failed == 0

@@ -22,7 +22,7 @@ def test_three_consumers_run_each_message_exactly_once_dj19(crew):
     ids = send(full(1000, 20_000), seeded(), longest=full(10, 5))
     crew.ledger.wait_all("end", ids, PATIENCE)
     stats = at_rest()
-    assert (stats.done, stats.dead) == (len(ids), 0)
+    assert (stats.done, stats.failed) == (len(ids), 0)
     assert len(crew.ledger.of("start")) == len(crew.ledger.of("end")) == len(ids)
     assert not crew.ledger.check(ids).lost
     assert crew.ledger.pids() == {member.pid for member in crew.members}
@@ -51,7 +51,7 @@ def test_kill9_loses_nothing_and_repeats_little_dj15_to8(crew):
     print(f"{kills} kills, {found.dup_runs} duplicates, {len(crew.ledger.running())} runs cut off")
     assert (found.lost, found.unexpected, found.overlaps) == (set(), set(), set())
     assert found.dup_runs <= kills * THREADS
-    assert (stats.done, stats.dead) == (len(ids), 0)
+    assert (stats.done, stats.failed) == (len(ids), 0)
 
 
 def milestones(count):

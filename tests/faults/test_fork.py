@@ -18,7 +18,7 @@ def test_a_command_may_fork(crew, backend):
     ids = [result.id for result in fork.enqueue_many([(backend.alias,)] * 16)]
     crew.ledger.wait("end", 2 * len(ids))
     stats = at_rest()
-    assert (stats.done, stats.dead) == (2 * len(ids), 0)
+    assert (stats.done, stats.failed) == (2 * len(ids), 0)
     assert len(crew.ledger.of("start")) == len(crew.ledger.of("end")) == 2 * len(ids)
     assert not crew.ledger.check(ids).lost
     assert crew.ledger.pids() == {consumer.pid}

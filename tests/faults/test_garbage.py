@@ -8,7 +8,7 @@ from django.test import override_settings
 
 from djqueue.backends.base import Entry
 from djqueue.messages.envelope import Message, encode, new_id
-from djqueue.messages.failures import notes
+from djqueue.messages.failures import errors_of
 from djqueue.queues import queues
 from tests.faults.commands import work
 from tests.faults.crew import STORES, at_rest, full, seeded
@@ -39,14 +39,14 @@ def test_garbage_in_the_store_is_put_aside_unread_to19(crew, tmp_path):
         bad += [entry.id for entry in entries]
         good += [result.id for result in work.enqueue_many([()] * 3)]
     crew.ledger.wait_all("end", good)
-    until(lambda: queue.stats().dead == len(bad))
+    until(lambda: queue.stats().failed == len(bad))
     stats = at_rest()
-    assert (stats.done, stats.dead) == (len(good), len(bad))
+    assert (stats.done, stats.failed) == (len(good), len(bad))
     assert not canary.exists()
     assert crew.ledger.pids() == {consumer.pid}
-    records = queue.dead.peek("ready", 50)
+    records = queue.failed.peek("ready", 50)
     assert {record.entry.id for record in records} <= set(bad)
-    assert all("invalid message" in notes(record.entry.note)[-1]["reason"] for record in records)
+    assert all("invalid message" in errors_of(record.entry.errors)[-1]["reason"] for record in records)
     assert crew.dismiss() == [0]
 
 
@@ -54,18 +54,18 @@ def garbage(queue, chance, canary) -> list[Entry]:
     """One entry of each sort."""
     name, bomb = work.name, Bomb(canary)
     first, second, third = new_id(), new_id(), new_id()
-    valid = encode(Message(first, queue.logical, name, (0,)))
+    valid = encode(Message(first, queue.base_name, name, (0,)))
     place = chance.randrange(len(valid))
     flipped = valid[:place] + bytes([valid[place] ^ 1 << chance.randrange(8)]) + valid[place + 1 :]
     with override_settings(SECRET_KEY="the key of somebody else" * 3, SECRET_KEY_FALLBACKS=[]):
-        forged = encode(Message(second, queue.logical, name, (bomb,)))
+        forged = encode(Message(second, queue.base_name, name, (bomb,)))
     return [
         Entry(b"", new_id()),
         Entry(chance.randbytes(chance.randrange(1, 2000)), new_id()),
-        Entry(pickle.dumps(bomb), new_id(), label=name),
-        Entry(flipped, first, label=name),
-        Entry(forged, second, label=name),
+        Entry(pickle.dumps(bomb), new_id(), command=name),
+        Entry(flipped, first, command=name),
+        Entry(forged, second, command=name),
         Entry(encode(Message(third, "another-queue", name, (bomb,))), third),
-        Entry(encode(Message(third, queue.logical, name, (bomb,))), new_id()),
-        Entry(encode(Message(third, queue.logical, name, (0,)))[: chance.randrange(60)], new_id()),
+        Entry(encode(Message(third, queue.base_name, name, (bomb,))), new_id()),
+        Entry(encode(Message(third, queue.base_name, name, (0,)))[: chance.randrange(60)], new_id()),
     ]

@@ -25,7 +25,7 @@ KINDS = {
     "throttled by many keys": (WAITING, Gate(within="all", outer=HOURLY)),
     "blocked": (WAITING // 100, Gate(ordered=True)),
     "full": (1, Gate(most=1)),
-    "parked": (WAITING // 100, Gate(ordered=True)),
+    "paused": (WAITING // 100, Gate(ordered=True)),
 }
 """Over how many lanes they wait, and by which gate."""
 
@@ -39,14 +39,14 @@ def queue(backend, settings, private_server):
     return queues["default"]
 
 
-def fill(queue, lanes, gate, parked):
+def fill(queue, lanes, gate, paused):
     text = gate.written()
     for start in range(0, WAITING, 1000):
         queue.put([Entry(b"", new_id(), lane=f"{number % lanes}", gate=text) for number in range(start, start + 1000)])
-    if parked:
+    if paused:
         for number in range(lanes):
-            queue.park_lane(f"{number}", "closed")
-    while (claimed := queue.claim(500, LEASE)) or claimed.again < 1:  # not yet all of it is where it waits
+            queue.pause_lane(f"{number}", "closed")
+    while (claimed := queue.claim(500, LEASE)) or claimed.retry_after < 1:  # not yet all of it is where it waits
         continue
 
 
@@ -94,7 +94,7 @@ def test_what_waits_for_its_lane_costs_an_idle_claim_nothing(queue, kind):
     assert len(queue.complete(queue.claim(1))) == 1
     empty, quick = idle_cost(queue)
     lanes, gate = KINDS[kind]
-    fill(queue, lanes, gate, kind == "parked")
+    fill(queue, lanes, gate, kind == "paused")
     waiting, took = idle_cost(queue)
     print(f"{kind}: {empty} and {waiting} commands, {quick / LOOKS * 1e6:.0f} and {took / LOOKS * 1e6:.0f} µs a look")
     assert len(queue) >= WAITING * 0.9
@@ -120,7 +120,7 @@ def test_a_consumer_beside_what_waits_looks_no_more_often_than_beside_nothing(qu
 
     monkeypatch.setattr(type(queue), "claim", look)
     beside_nothing = in_a_second()
-    fill(queue, *KINDS[kind], parked=False)
+    fill(queue, *KINDS[kind], paused=False)
     assert min(in_a_second() for _ in range(3)) <= beside_nothing + 3  # a second of a busy machine is a long one
 
 

@@ -32,12 +32,12 @@ def test_many_that_kill_their_workers_are_put_aside_and_no_innocent_with_them(cr
     """A supervisor restarts the consumer each time; the guilty stand anywhere among the innocent."""
     guilty, innocent = mixed(seeded())
     crew.args = (*crew.args, "-t", THREADS)
-    deaths = supervise(crew, lambda: len(queues["default"].dead) >= GUILTY and guilty <= reasons().keys())
+    deaths = supervise(crew, lambda: len(queues["default"].failed) >= GUILTY and guilty <= reasons().keys())
     stats, told = at_rest(), reasons()
     print(f"{deaths} deaths, {crew.ledger.check(innocent).dup_runs} innocents ran again")
     assert {id: why for id, why in told.items() if id not in guilty} == {}
     assert told.keys() == guilty
-    assert (stats.done, stats.dead) == (len(innocent), len(guilty))
+    assert (stats.done, stats.failed) == (len(innocent), len(guilty))
     starts = Counter(event.id for event in crew.ledger.of("start", guilty))
     assert starts.keys() == guilty
     assert all(WHY.fullmatch(why) for why in told.values())
@@ -54,7 +54,7 @@ def test_what_no_worker_had_begun_is_not_lost_though_it_was_claimed_for_a_free_o
     sent = start_once()
     assert supervise(witnesses, lambda: witnesses.ledger.of("end", [sent.id])) == 2
     stats, [start] = at_rest(), witnesses.ledger.of("start", [sent.id])
-    assert (stats.done, stats.dead, start.attempt) == (1, 0, 3)
+    assert (stats.done, stats.failed, start.attempt) == (1, 0, 3)
 
 
 def mixed(chance) -> tuple[set[str], set[str]]:
@@ -87,7 +87,7 @@ def test_consumers_killed_again_and_again_cost_no_message(crew):
         if found.dup_runs <= kills * THREADS or kills >= ENOUGH:
             break
     print(f"{kills} kills, {len(ids)} messages, {found.dup_runs} duplicates, {reasons()}")
-    assert (found.lost, stats.dead, found.unexpected) == (set(), 0, set())
+    assert (found.lost, stats.failed, found.unexpected) == (set(), 0, set())
     assert found.dup_runs <= kills * THREADS
     assert stats.done == len(ids)
 

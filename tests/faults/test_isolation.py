@@ -8,7 +8,7 @@ from djqueue import Throttle
 from djqueue.backends.base import Entry
 from djqueue.exceptions import CommandFailed
 from djqueue.messages.envelope import Message, encode, new_id
-from djqueue.messages.failures import notes
+from djqueue.messages.failures import errors_of
 from djqueue.queues import queues
 from djqueue.results import Result
 from tests.faults.commands import die_by_abort, fail, hold, never_end, tell_pid, wait_for_stop, work
@@ -23,8 +23,8 @@ ON_ONE = pytest.mark.backends("redis")
 def put_lost(command, *args, lost=2, **fields) -> str:
     """A message of which so many starts were lost; its id."""
     queue, id = queues["default"], new_id()
-    data = encode(Message(id, queue.logical, command.name, args))
-    assert queue.put([Entry(data, id, label=command.name, attempts=lost, lost=lost, **fields)]) == [True]
+    data = encode(Message(id, queue.base_name, command.name, args))
+    assert queue.put([Entry(data, id, command=command.name, attempts=lost, lost=lost, **fields)]) == [True]
     return id
 
 
@@ -96,9 +96,9 @@ def test_fresh_work_goes_on_beside_it(crew, tmp_path):
 def test_what_it_raises_is_told_with_the_place_where_it_was_raised(crew, how, named, text):
     id = put_lost(fail, how)
     crew.hire()
-    until(lambda: len(queues["default"].dead) == 1)
-    entry = queues["default"].dead.find(id).entry
-    [note] = notes(entry.note)
+    until(lambda: len(queues["default"].failed) == 1)
+    entry = queues["default"].failed.find(id).entry
+    [note] = errors_of(entry.errors)
     assert (note["exception"], note["text"], entry.failures, entry.lost) == (named, text, 1, 2)
     assert "in fail" in note["traceback"]
     with pytest.raises(CommandFailed, match=text):
@@ -123,8 +123,8 @@ def test_lost_together_with_their_consumers_are_more_starts_than_may_be_seen_to_
     bounded = put_lost(work, lost=15)
     crew.hire()
     crew.ledger.wait_all("end", ids)
-    until(lambda: len(queues["default"].dead) == 1)
-    [note] = notes(queues["default"].dead.find(bounded).entry.note)
+    until(lambda: len(queues["default"].failed) == 1)
+    [note] = errors_of(queues["default"].failed.find(bounded).entry.errors)
     assert note["reason"] == "worker died: 15 starts never reported"
 
 
@@ -171,8 +171,8 @@ def test_what_runs_past_its_time_limit_is_ended(crew, settings):
     id = put_lost(never_end)
     crew.hire()
     [start] = crew.ledger.wait("start", ids={id})
-    until(lambda: len(queues["default"].dead) == 1)
-    assert notes(queues["default"].dead.find(id).entry.note)[-1]["exception"].endswith("TimeLimitExceeded")
+    until(lambda: len(queues["default"].failed) == 1)
+    assert errors_of(queues["default"].failed.find(id).entry.errors)[-1]["exception"].endswith("TimeLimitExceeded")
     until(lambda: not is_alive(start.pid))
 
 

@@ -107,7 +107,7 @@ def test_what_a_failed_command_held_is_let_go_at_once(crew):
     until(lambda: queues["default"].stats().done == 4)
     before = resident(consumer.pid)
     fail_with.enqueue_many([(100,)] * 4)
-    until(lambda: len(queues["default"].dead) == 4)
+    until(lambda: len(queues["default"].failed) == 4)
     until(lambda: resident(consumer.pid) < before + 50, 5)
 
 
@@ -134,7 +134,7 @@ def test_a_command_that_closes_the_standard_streams_costs_nothing_else(crew):
     ids += ids_of(innocent.enqueue_many([(5.0,)] * INNOCENTS))
     crew.ledger.wait_all("end", ids, PATIENCE)
     stats = at_rest()
-    assert (stats.leased, stats.done + stats.dead) == (0, len(ids) + 3)
+    assert (stats.leased, stats.done + stats.failed) == (0, len(ids) + 3)
     assert crew.dismiss() == [0]
 
 
@@ -147,7 +147,7 @@ def test_a_consumer_that_began_without_standard_streams_speaks_to_nobody_else(cr
     env = {"DJANGO_SETTINGS_MODULE": "tests.site_settings", "PYTHONPATH": str(ROOT), **crew.site.env}
     with Process(["sh", "-c", f"exec {consumer}"], env) as process:
         assert process.wait() == 0
-    assert (queues["default"].stats().done, len(queues["default"].dead)) == (20, 0)
+    assert (queues["default"].stats().done, len(queues["default"].failed)) == (20, 0)
     assert "failed" not in (tmp_path / "log").read_text()
 
 
@@ -192,7 +192,7 @@ def test_a_command_whose_child_returns_exits_or_raises_runs_once(crew):
     crew.ledger.wait_all("end", ids, PATIENCE)
     crew.ledger.wait_all("forked", guilty, PATIENCE)
     stats = at_rest()
-    assert (stats.done, stats.dead) == (len(ids) + len(guilty), 0)
+    assert (stats.done, stats.failed) == (len(ids) + len(guilty), 0)
     assert len(crew.ledger.of("end")) == len(ids)
     assert len(crew.ledger.of("forked")) == len(guilty)
     assert crew.ledger.pids() == {consumer.pid}

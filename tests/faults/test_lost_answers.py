@@ -34,7 +34,7 @@ def test_claims_whose_answers_are_lost_cost_no_message(far_crew, proxy, backend)
     found = crew.ledger.check(ids)
     print(f"{claims.met} claims lost, {found.dup_runs} duplicates, {reasons()}")
     assert claims.met >= 3
-    assert (stats.dead, found.lost, found.dup_runs) == (0, set(), 0)
+    assert (stats.failed, found.lost, found.dup_runs) == (0, set(), 0)
     assert stats.done == len(ids)
     assert crew.dismiss() == [0]
 
@@ -47,7 +47,7 @@ def test_a_completion_whose_answer_is_lost_has_its_results_and_its_signals(far_c
         results = double.enqueue_many([(number,) for number in range(40)])
         until(lambda: completions.met == 3, PATIENCE)
     stats = at_rest()
-    assert (stats.done, stats.dead) == (len(results), 0)
+    assert (stats.done, stats.failed) == (len(results), 0)
     assert [result.get(timeout=10) for result in results] == [2 * number for number in range(40)]
     crew.ledger.wait("completed", len(results))
     assert {event.id for event in crew.ledger.of("completed")} == {result.id for result in results}
@@ -72,7 +72,7 @@ def test_a_put_whose_answer_is_lost_until_the_message_has_run_is_one_message(
     crew.ledger.wait_all("end", sent)
     stats = at_rest()
     found = crew.ledger.check(sent)
-    assert (stats.done, stats.dead, found.lost, found.dup_runs) == (len(sent), 0, set(), 0)
+    assert (stats.done, stats.failed, found.lost, found.dup_runs) == (len(sent), 0, set(), 0)
     assert crew.dismiss() == [0]
 
 

@@ -117,7 +117,7 @@ def test_cut_connections_are_made_anew_dj22(crew, backend):
     stats = at_rest()
     found = crew.ledger.check(ids)
     assert cut >= 5
-    assert (stats.done, stats.dead, found.lost) == (len(ids), 0, set())
+    assert (stats.done, stats.failed, found.lost) == (len(ids), 0, set())
     assert found.dup_runs <= cut
     assert crew.dismiss() == [0, 0]
 
@@ -159,5 +159,5 @@ def test_a_long_writer_on_sqlite_is_waited_for_dj22(backend, make_site, settings
     crew.ledger.wait_all("end", ids)
     stats = at_rest()
     found = crew.ledger.check(ids)
-    assert (stats.done, stats.dead, found.lost, found.dup_runs) == (len(ids), 0, set(), 0)
+    assert (stats.done, stats.failed, found.lost, found.dup_runs) == (len(ids), 0, set(), 0)
     assert crew.dismiss() == [0, 0]

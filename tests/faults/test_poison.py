@@ -3,7 +3,7 @@
 import pytest
 
 from djqueue.exceptions import CommandFailed
-from djqueue.messages.failures import notes
+from djqueue.messages.failures import errors_of
 from djqueue.queues import queues
 from tests.faults.commands import die, die_by_abort, die_by_exit, work
 from tests.faults.crew import PATIENCE, STORES, at_rest, reasons, supervise
@@ -20,12 +20,12 @@ def test_what_kills_its_worker_is_put_aside_and_its_neighbours_are_not_to10(crew
     good = [result.id for result in work.enqueue_many([(1.0,)] * 100)]
     poison = {die_by_exit().id: 3}
     good += [result.id for result in work.enqueue_many([(1.0,)] * 100)]
-    deaths = supervise(crew, lambda: len(queues["default"].dead) == 1)
+    deaths = supervise(crew, lambda: len(queues["default"].failed) == 1)
     poison |= {die_by_abort().id: 2}
-    deaths += supervise(crew, lambda: len(queues["default"].dead) == 2)
+    deaths += supervise(crew, lambda: len(queues["default"].failed) == 2)
     crew.ledger.wait_all("end", good, PATIENCE)
     stats = at_rest()
-    assert (stats.done, stats.dead) == (len(good), len(poison))
+    assert (stats.done, stats.failed) == (len(good), len(poison))
     assert {id: starts(crew, id) for id in poison} == poison
     ends = dict(zip(poison, ("exit code 7", "SIGABRT"), strict=True))
     assert reasons() == {id: reason(count, ends[id]) for id, count in poison.items()}
@@ -44,15 +44,15 @@ def test_df21_what_kills_its_worker_ends_in_the_error_queue_after_its_attempts(c
     good = [result.id for result in work.enqueue_many([(1.0,)] * 20)]
     poison = die(how)
     good += [result.id for result in work.enqueue_many([(1.0,)] * 20)]
-    deaths = supervise(crew, lambda: len(queues["default"].dead) == 1)
+    deaths = supervise(crew, lambda: len(queues["default"].failed) == 1)
     crew.ledger.wait_all("end", good, PATIENCE)
     stats = at_rest()
-    assert (stats.done, stats.dead) == (len(good), 1)
+    assert (stats.done, stats.failed) == (len(good), 1)
     assert (starts(crew, poison.id), deaths) == (3 + failed, 2)
     assert not crew.ledger.check(good).lost
-    entry = queues["default"].dead.find(poison.id).entry
+    entry = queues["default"].failed.find(poison.id).entry
     assert (entry.lost, entry.failures) == (3, failed)
-    assert [note["reason"] for note in notes(entry.note)] == [
+    assert [note["reason"] for note in errors_of(entry.errors)] == [
         *["RuntimeError: it begins like this"] * failed,
         reason(3, "SIGABRT" if how == "abort" else "exit code 7"),
     ]

@@ -138,7 +138,7 @@ def test_sq1_sq9_shards_keep_their_order_while_consumers_are_killed(crew, comman
     events = crew.ledger.look()
     found = crew.ledger.check(shards.of)
     print(f"{len(shards.deaths)} kills, {found.dup_runs} duplicates, {len(crew.ledger.running())} runs cut off")
-    assert (stats.done, stats.dead, found.lost, found.unexpected) == (ENTRIES, 0, set(), set())
+    assert (stats.done, stats.failed, found.lost, found.unexpected) == (ENTRIES, 0, set(), set())
     assert (shards.out_of_order(events), shards.overlaps(events)) == ([], [])
     assert len({event.thread for event in events}) > THREADS
     assert queues["default"].lanes() == []
@@ -176,7 +176,7 @@ def test_sq9_a_dead_workers_shard_is_taken_over_within_its_lease(crew, tmp_path)
     assert again.at - dead < 1 + 2  # the lease, and what a loaded machine takes to look
     crew.ledger.wait_all("end", ids)
     assert [event.id for event in crew.ledger.of("end", ids)] == ids
-    assert at_rest().dead == 0
+    assert at_rest().failed == 0
 
 
 @pytest.mark.backends(*LANED)
@@ -197,7 +197,7 @@ def test_sq10_who_stood_still_removes_nothing_of_the_new_owner_and_begins_nothin
     sleeper.wait_for(GONE)
     crew.ledger.wait_all("end", later)
     stats = at_rest()
-    assert (stats.done, stats.dead) == (len(ids + later), 0)
+    assert (stats.done, stats.failed) == (len(ids + later), 0)
     begun = [event.id for event in crew.ledger.of("start") if event.pid == sleeper.pid and event.id in ids]
     assert begun == ids[:1]
     first = list(dict.fromkeys(event.id for event in crew.ledger.of("end")))

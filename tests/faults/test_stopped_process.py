@@ -34,7 +34,7 @@ def test_completion_of_a_zombie_is_refused_to4(crew, gate, freeze):
     crew.ledger.wait("end", 2, {id})
     sleeper.wait_for(GONE)
     stats = at_rest()
-    assert (stats.done, stats.dead) == (1, 0)
+    assert (stats.done, stats.failed) == (1, 0)
     assert crew.dismiss() == [0, 0]
 
 
@@ -54,7 +54,7 @@ def test_failure_of_a_zombie_changes_nothing_to4(crew, gate, freeze, tmp_path):
     [end] = crew.ledger.wait("end", ids={id})
     assert end.attempt == 2
     stats = at_rest()
-    assert (stats.done, stats.dead, len(crew.ledger.of("start"))) == (1, 0, 2)
+    assert (stats.done, stats.failed, len(crew.ledger.of("start"))) == (1, 0, 2)
 
 
 @pytest.mark.backends(*STORES)
@@ -70,7 +70,7 @@ def test_late_completion_is_accepted_if_nobody_took_over_to5(crew, gate, freeze)
     sleeper.send(signal.SIGCONT)
     assert sleeper.wait() == 0
     stats = at_rest()
-    assert (stats.done, stats.dead, len(crew.ledger.of("start"))) == (1, 0, 1)
+    assert (stats.done, stats.failed, len(crew.ledger.of("start"))) == (1, 0, 1)
     assert GONE not in sleeper.output
 
 
@@ -88,7 +88,7 @@ def test_a_short_stop_repeats_nothing_to6(crew, gate, freeze):
     gate.touch()
     crew.ledger.wait("end", ids={id})
     stats = at_rest()
-    assert (stats.done, stats.dead, len(crew.ledger.of("start"))) == (1, 0, 1)
+    assert (stats.done, stats.failed, len(crew.ledger.of("start"))) == (1, 0, 1)
 
 
 @pytest.mark.backends(*STORES)

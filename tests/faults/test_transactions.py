@@ -35,7 +35,7 @@ def assert_ran_if_kept(crew, kept):
     assert 0 < len(kept)
     crew.ledger.wait_all("end", kept)
     stats = at_rest()
-    assert (stats.done, stats.dead) == (len(kept), 0)
+    assert (stats.done, stats.failed) == (len(kept), 0)
     assert {event.id for event in crew.ledger.of("seen")} == kept.keys()
     assert crew.ledger.of("absent") == []
     assert len(crew.ledger.of("start")) == len(kept)

@@ -6,8 +6,8 @@
 
 SELECT id FROM djqueue_message WHERE queue = %s AND id IN (%s, %s);
 INSERT IGNORE INTO djqueue_message (
-    queue, id, body, nprio, lane, label, note, attempts, failures, lost, gate, home, token, owner, created,
-    place, state, ord, moment
+    queue, id, body, neg_priority, lane, label, note, attempts, failures, lost, gate, lane_number, token, owner, created,
+    place, state, sort_key, moment
 )
 VALUES (
     %s, %s, %s, %s, %s, %s, %s, %s, %s, %s, %s, %s, 0, '', NOW, NOW + 0, IF(NOW + 0 > NOW, 1, 0),
@@ -24,8 +24,8 @@ RETURNING id;
 
 SELECT id FROM djqueue_message WHERE queue = %s AND id IN (%s, %s, %s, %s, %s, %s, %s, %s);
 INSERT IGNORE INTO djqueue_message (
-    queue, id, body, nprio, lane, label, note, attempts, failures, lost, gate, home, token, owner, created,
-    place, state, ord, moment
+    queue, id, body, neg_priority, lane, label, note, attempts, failures, lost, gate, lane_number, token, owner, created,
+    place, state, sort_key, moment
 )
 VALUES (
     %s, %s, %s, %s, %s, %s, %s, %s, %s, %s, %s, %s, 0, '', NOW, NOW + 0, IF(NOW + 0 > NOW, 1, 0),
@@ -66,8 +66,8 @@ RETURNING id;
 
 BEGIN;
 INSERT IGNORE INTO djqueue_message (
-    queue, id, body, nprio, lane, label, note, attempts, failures, lost, gate, home, token, owner, created,
-    place, state, ord, moment
+    queue, id, body, neg_priority, lane, label, note, attempts, failures, lost, gate, lane_number, token, owner, created,
+    place, state, sort_key, moment
 )
 VALUES (
     %s, %s, %s, %s, %s, %s, %s, %s, %s, %s, %s, %s, 0, '', NOW, NOW + 0, IF(NOW + 0 > NOW, 3, :lane),
@@ -82,9 +82,9 @@ COMMIT;
 
 BEGIN;
 SELECT id FROM djqueue_message WHERE queue = %s AND id IN (%s, %s);
-INSERT INTO djqueue_fact (k, value, until, tally) VALUES (%s, %s, NOW + %s, 0) ON DUPLICATE KEY UPDATE k = k;
+INSERT INTO djqueue_fact (k, value, until, counter) VALUES (%s, %s, NOW + %s, 0) ON DUPLICATE KEY UPDATE k = k;
 UPDATE djqueue_fact SET value = %s, until = NOW + %s WHERE k = %s AND until <= NOW;
-INSERT INTO djqueue_fact (k, value, until, tally) VALUES (%s, %s, NOW + %s, 0) ON DUPLICATE KEY UPDATE k = k;
+INSERT INTO djqueue_fact (k, value, until, counter) VALUES (%s, %s, NOW + %s, 0) ON DUPLICATE KEY UPDATE k = k;
 UPDATE djqueue_fact SET value = %s, until = NOW + %s WHERE k = %s AND until <= NOW;
 SELECT id FROM djqueue_message WHERE queue = %s AND id IN (%s, %s);
 -- INSERT as in: put: two entries
@@ -94,7 +94,7 @@ COMMIT;
 -- put: unique
 
 BEGIN;
-INSERT INTO djqueue_fact (k, value, until, tally)
+INSERT INTO djqueue_fact (k, value, until, counter)
 VALUES (%s, %s, NOW + %s, 0), (%s, %s, NOW + %s, 0)
 ON DUPLICATE KEY UPDATE k = k
 RETURNING k, value, (until IS NULL OR until > NOW);
@@ -102,13 +102,13 @@ SELECT NOW, m.id, m.state
 FROM (SELECT 1 AS one) x
 LEFT JOIN djqueue_message m ON m.queue = %s
   AND m.id IN (%s, %s);
-INSERT INTO djqueue_fact (k, value, until, tally)
+INSERT INTO djqueue_fact (k, value, until, counter)
 VALUES (%s, %s, NOW + %s, 0), (%s, %s, NOW + %s, 0)
 ON DUPLICATE KEY UPDATE value = VALUES(value), until = VALUES(until);
 SELECT id FROM djqueue_message WHERE queue = %s AND id IN (%s, %s);
 INSERT IGNORE INTO djqueue_message (
-    queue, id, body, nprio, lane, label, note, attempts, failures, lost, gate, home, token, owner, created,
-    place, state, ord, moment
+    queue, id, body, neg_priority, lane, label, note, attempts, failures, lost, gate, lane_number, token, owner, created,
+    place, state, sort_key, moment
 )
 VALUES (
     %s, %s, %s, %s, %s, %s, %s, %s, %s, %s, %s, %s, 0, '', NOW, :moment, IF(:moment > NOW, 1, 0),
@@ -127,7 +127,7 @@ COMMIT;
 BEGIN;
 -- INSERT as in: put: unique
 -- SELECT as in: put: unique
-INSERT INTO djqueue_fact (k, value, until, tally)
+INSERT INTO djqueue_fact (k, value, until, counter)
 VALUES (%s, %s, NOW + %s, 0), (%s, %s, NOW + %s, 0)
 ON DUPLICATE KEY UPDATE value = VALUES(value), until = VALUES(until);
 SELECT id FROM djqueue_message WHERE queue = %s AND id IN (%s, %s);
@@ -138,7 +138,7 @@ COMMIT;
 -- put: debounced, one waits and is postponed
 
 BEGIN;
-INSERT INTO djqueue_fact (k, value, until, tally)
+INSERT INTO djqueue_fact (k, value, until, counter)
 VALUES (%s, %s, NOW + %s, 0)
 ON DUPLICATE KEY UPDATE k = k
 RETURNING k, value, (until IS NULL OR until > NOW);
@@ -149,7 +149,7 @@ WHERE queue = %s
   AND id IN (%s)
   AND state NOT IN (2, 4)
 FOR UPDATE SKIP LOCKED;
-INSERT INTO djqueue_fact (k, value, until, tally)
+INSERT INTO djqueue_fact (k, value, until, counter)
 VALUES (%s, %s, NOW + %s, 0)
 ON DUPLICATE KEY UPDATE value = VALUES(value), until = VALUES(until);
 UPDATE djqueue_message SET moment = %s, place = %s WHERE queue = %s AND id = %s AND state IN (1, 3);
@@ -158,13 +158,13 @@ COMMIT;
 
 -- claim: nothing is there
 
-SELECT NOW, (SELECT ord FROM djqueue_message WHERE queue = %(queue)s AND state = 0 ORDER BY ord LIMIT 1),
+SELECT NOW, (SELECT sort_key FROM djqueue_message WHERE queue = %(queue)s AND state = 0 ORDER BY sort_key LIMIT 1),
     (
         SELECT seq
         FROM djqueue_message
         WHERE queue = %(queue)s
           AND state = 1
-          AND ord = 0
+          AND sort_key = 0
           AND moment < NOW
         ORDER BY moment LIMIT 1
     ),
@@ -173,17 +173,17 @@ SELECT NOW, (SELECT ord FROM djqueue_message WHERE queue = %(queue)s AND state =
         FROM djqueue_message
         WHERE queue = %(queue)s
           AND state = 1
-          AND ord = 0
+          AND sort_key = 0
           AND moment >= NOW
         ORDER BY moment LIMIT 1
     ), (SELECT 1 FROM djqueue_ticket WHERE queue = %(queue)s ORDER BY made LIMIT 1),
-    (SELECT 1 FROM djqueue_lane WHERE queue = %(queue)s AND state = 0 ORDER BY ord, moment LIMIT 1),
+    (SELECT 1 FROM djqueue_lane WHERE queue = %(queue)s AND state = 0 ORDER BY sort_key, moment LIMIT 1),
     (
         SELECT moment
         FROM djqueue_lane
         WHERE queue = %(queue)s
           AND state = 2
-          AND ord = 0
+          AND sort_key = 0
         ORDER BY moment LIMIT 1
     ),
     (
@@ -191,7 +191,7 @@ SELECT NOW, (SELECT ord FROM djqueue_message WHERE queue = %(queue)s AND state =
         FROM djqueue_message
         WHERE queue = %(queue)s
           AND state = 3
-          AND ord = 0
+          AND sort_key = 0
         ORDER BY moment LIMIT 1
     );
 
@@ -210,18 +210,18 @@ UPDATE (
     FROM djqueue_message
     WHERE queue = %s
       AND state = 0
-    ORDER BY ord, moment, seq LIMIT %s
+    ORDER BY sort_key, moment, seq LIMIT %s
     FOR UPDATE SKIP LOCKED
 ) x
 STRAIGHT_JOIN djqueue_message FORCE INDEX (PRIMARY) ON djqueue_message.seq = x.seq
-SET state = %s, ord = 0, moment = @djqueue, token = %s, owner = %s,
+SET state = %s, sort_key = 0, moment = @djqueue, token = %s, owner = %s,
     attempts = CASE WHEN attempts < 2147483647 THEN attempts + 1 ELSE attempts END,
     begun = CASE WHEN 1 = 1 AND lost = 0 THEN 1 ELSE 0 END;
-SELECT seq, body, id, nprio, place, created, lane, attempts, failures, lost, label, note, moment, gate, home
+SELECT seq, body, id, neg_priority, place, created, lane, attempts, failures, lost, label, note, moment, gate, lane_number
 FROM djqueue_message
 WHERE queue = %s
   AND state = %s
-  AND ord = 0
+  AND sort_key = 0
   AND moment = @djqueue
   AND token = %s;
 COMMIT;
@@ -243,13 +243,13 @@ UPDATE (
     FROM djqueue_message
     WHERE queue = %(queue)s
       AND state = 1
-      AND ord = 0
+      AND sort_key = 0
       AND moment < NOW
     ORDER BY moment LIMIT %(limit)s
     FOR UPDATE SKIP LOCKED
 ) x
 STRAIGHT_JOIN djqueue_message FORCE INDEX (PRIMARY) ON djqueue_message.seq = x.seq
-SET state = 0, ord = CASE WHEN queue LIKE '%:dead' THEN 0 ELSE nprio END, moment = place;
+SET state = 0, sort_key = CASE WHEN queue LIKE '%:failed' THEN 0 ELSE neg_priority END, moment = place;
 -- BEGIN as in: claim: two are ready
 -- SELECT as in: claim: nothing is there
 
@@ -260,11 +260,11 @@ SET state = 0, ord = CASE WHEN queue LIKE '%:dead' THEN 0 ELSE nprio END, moment
 SELECT made, seq, name, number, gate FROM djqueue_ticket WHERE queue = %s ORDER BY made LIMIT %s;
 SELECT NOW;
 SELECT name FROM djqueue_lane WHERE queue = %s AND name IN (%s);
-INSERT INTO djqueue_lane (queue, name, number, gate, away, turn, open_at, parked, logs, state, ord, moment)
+INSERT INTO djqueue_lane (queue, name, number, gate, in_flight, turn, not_before, paused, logs, state, sort_key, moment)
 VALUES (%s, %s, %s, %s, 0, %s, 0, '', '[]', 1, 0, 0)
 ON DUPLICATE KEY UPDATE seq = djqueue_lane.seq;
 BEGIN;
-SELECT l.seq, l.name, l.number, l.gate, l.away, l.turn, l.open_at, l.parked, l.logs, l.state, l.ord, l.moment
+SELECT l.seq, l.name, l.number, l.gate, l.in_flight, l.turn, l.not_before, l.paused_reason, l.logs, l.state, l.sort_key, l.sort_at
 FROM (SELECT %s COLLATE utf8mb4_nopad_bin AS name) u
 STRAIGHT_JOIN djqueue_lane l FORCE INDEX (djqueue_lane_name) ON l.name = u.name
   AND l.queue = %s
@@ -275,20 +275,20 @@ DELETE m
 FROM (SELECT %s AS seq) u
 STRAIGHT_JOIN djqueue_ticket m FORCE INDEX (PRIMARY) ON m.seq = u.seq
 WHERE true;
-SELECT seq, name, number, gate, away, turn, open_at, parked, logs, state, ord, moment
+SELECT seq, name, number, gate, in_flight, turn, not_before, paused, logs, state, sort_key, moment
 FROM djqueue_lane FORCE INDEX (djqueue_lane_place)
 WHERE queue = %s
   AND state = %s
-ORDER BY ord, moment LIMIT %s
+ORDER BY sort_key, moment LIMIT %s
 FOR UPDATE SKIP LOCKED;
 SELECT NOW;
 SELECT *
 FROM (
-    SELECT state, seq, ord, moment, lost
+    SELECT state, seq, sort_key, moment, lost
     FROM djqueue_message
     WHERE queue = %s
       AND state = %s
-    ORDER BY ord, moment, seq LIMIT %s
+    ORDER BY sort_key, moment, seq LIMIT %s
 ) x;
 SET @djqueue = :moment + %s;
 UPDATE (
@@ -299,32 +299,32 @@ UPDATE (
     FOR UPDATE SKIP LOCKED
 ) x
 STRAIGHT_JOIN djqueue_message FORCE INDEX (PRIMARY) ON djqueue_message.seq = x.seq
-SET state = %s, ord = 0, moment = @djqueue, token = %s, owner = %s,
+SET state = %s, sort_key = 0, moment = @djqueue, token = %s, owner = %s,
     attempts = CASE WHEN attempts < 2147483647 THEN attempts + 1 ELSE attempts END,
     begun = CASE WHEN djqueue_message.seq IN (:seqs) AND lost = 0 THEN 1 ELSE 0 END;
-SELECT seq, body, id, nprio, place, created, lane, attempts, failures, lost, label, note, moment, gate, home
+SELECT seq, body, id, neg_priority, place, created, lane, attempts, failures, lost, label, note, moment, gate, lane_number
 FROM djqueue_message
 WHERE queue = %s
   AND state = %s
-  AND ord = 0
+  AND sort_key = 0
   AND moment = @djqueue
   AND token = %s;
 SELECT NOW;
 SELECT *
 FROM (
-    SELECT state, seq, ord, moment, lost
+    SELECT state, seq, sort_key, moment, lost
     FROM djqueue_message
     WHERE queue = %s
       AND state = %s
-    ORDER BY ord, moment, seq LIMIT %s
+    ORDER BY sort_key, moment, seq LIMIT %s
 ) x;
 UPDATE (
-    SELECT %s AS seq, %s AS gate, %s AS away, %s AS turn, %s AS open_at, %s AS parked, %s AS logs,
-        %s AS state, %s AS ord, %s AS moment
+    SELECT %s AS seq, %s AS gate, %s AS in_flight, %s AS turn, %s AS not_before, %s AS paused, %s AS logs,
+        %s AS state, %s AS sort_key, %s AS moment
 ) u
 STRAIGHT_JOIN djqueue_lane l FORCE INDEX (PRIMARY) ON l.seq = u.seq
-SET l.gate = u.gate, l.away = u.away, l.turn = u.turn, l.open_at = u.open_at, l.parked = u.parked,
-    l.logs = u.logs, l.state = u.state, l.ord = u.ord, l.moment = u.moment;
+SET l.gate = u.gate, l.in_flight = u.in_flight, l.turn = u.turn, l.not_before = u.not_before, l.paused_reason = u.paused_reason,
+    l.logs = u.logs, l.state = u.state, l.sort_key = u.sort_key, l.sort_at = u.sort_at;
 COMMIT;
 -- SELECT as in: claim: nothing is there
 
@@ -335,7 +335,7 @@ COMMIT;
 SELECT made, seq, name, number, gate FROM djqueue_ticket WHERE queue = %s ORDER BY made LIMIT %s;
 SELECT NOW;
 SELECT name FROM djqueue_lane WHERE queue = %s AND name IN (%s);
-INSERT INTO djqueue_lane (queue, name, number, gate, away, turn, open_at, parked, logs, state, ord, moment)
+INSERT INTO djqueue_lane (queue, name, number, gate, in_flight, turn, not_before, paused, logs, state, sort_key, moment)
 VALUES (%s, %s, %s, %s, 0, %s, 0, '', '[]', 1, 0, 0)
 ON DUPLICATE KEY UPDATE seq = djqueue_lane.seq;
 BEGIN;
@@ -360,7 +360,7 @@ COMMIT;
 SELECT made, seq, name, number, gate FROM djqueue_ticket WHERE queue = %s ORDER BY made LIMIT %s;
 SELECT NOW;
 SELECT name FROM djqueue_lane WHERE queue = %s AND name IN (%s, %s);
-INSERT INTO djqueue_lane (queue, name, number, gate, away, turn, open_at, parked, logs, state, ord, moment)
+INSERT INTO djqueue_lane (queue, name, number, gate, in_flight, turn, not_before, paused, logs, state, sort_key, moment)
 VALUES (%s, %s, %s, %s, 0, %s, 0, '', '[]', 1, 0, 0), (%s, %s, %s, %s, 0, %s, 0, '', '[]', 1, 0, 0)
 ON DUPLICATE KEY UPDATE seq = djqueue_lane.seq;
 BEGIN;
@@ -372,20 +372,20 @@ SELECT seq FROM djqueue_ticket WHERE seq IN (%s);
 SELECT NOW;
 SELECT *
 FROM (
-    SELECT state, seq, ord, moment, lost
+    SELECT state, seq, sort_key, moment, lost
     FROM djqueue_message
     WHERE queue = %s
       AND state = %s
-    ORDER BY ord, moment, seq LIMIT %s
+    ORDER BY sort_key, moment, seq LIMIT %s
 ) x
 UNION ALL
 SELECT *
 FROM (
-    SELECT state, seq, ord, moment, lost
+    SELECT state, seq, sort_key, moment, lost
     FROM djqueue_message
     WHERE queue = %s
       AND state = %s
-    ORDER BY ord, moment, seq LIMIT %s
+    ORDER BY sort_key, moment, seq LIMIT %s
 ) x;
 -- SELECT as in: claim: from a lane, to which something came
 SET @djqueue = :moment + %s;
@@ -394,24 +394,24 @@ SET @djqueue = :moment + %s;
 SELECT NOW;
 SELECT *
 FROM (
-    SELECT state, seq, ord, moment, lost
+    SELECT state, seq, sort_key, moment, lost
     FROM djqueue_message
     WHERE queue = %s
       AND state = %s
-    ORDER BY ord, moment, seq LIMIT %s
+    ORDER BY sort_key, moment, seq LIMIT %s
 ) x
 UNION ALL
 SELECT *
 FROM (
-    SELECT state, seq, ord, moment, lost
+    SELECT state, seq, sort_key, moment, lost
     FROM djqueue_message
     WHERE queue = %s
       AND state = %s
-    ORDER BY ord, moment, seq LIMIT %s
+    ORDER BY sort_key, moment, seq LIMIT %s
 ) x;
 -- UPDATE as in: claim: from a lane, to which something came
 SELECT *
-FROM (SELECT state, ord FROM djqueue_lane WHERE queue = %s AND state = %s ORDER BY ord, moment LIMIT 1) x;
+FROM (SELECT state, sort_key FROM djqueue_lane WHERE queue = %s AND state = %s ORDER BY sort_key, moment LIMIT 1) x;
 -- UPDATE as in: claim: from a lane, to which something came
 COMMIT;
 -- SELECT as in: claim: nothing is there
@@ -424,7 +424,7 @@ COMMIT;
 SELECT made, seq, name, number, gate FROM djqueue_ticket WHERE queue = %s ORDER BY made LIMIT %s;
 SELECT NOW;
 SELECT name FROM djqueue_lane WHERE queue = %s AND name IN (%s);
-INSERT INTO djqueue_lane (queue, name, number, gate, away, turn, open_at, parked, logs, state, ord, moment)
+INSERT INTO djqueue_lane (queue, name, number, gate, in_flight, turn, not_before, paused, logs, state, sort_key, moment)
 VALUES (%s, %s, %s, %s, 0, %s, 0, '', '[]', 1, 0, 0)
 ON DUPLICATE KEY UPDATE seq = djqueue_lane.seq;
 BEGIN;
@@ -434,7 +434,7 @@ SELECT seq FROM djqueue_ticket WHERE seq IN (%s);
 -- SELECT as in: claim: from a lane, to which something came
 SELECT NOW;
 -- SELECT as in: claim: from a lane, to which something came
-SELECT ord FROM djqueue_message WHERE queue = %s AND state = 0 ORDER BY ord, moment, seq LIMIT %s;
+SELECT sort_key FROM djqueue_message WHERE queue = %s AND state = 0 ORDER BY sort_key, moment, seq LIMIT %s;
 SET @djqueue = :moment + %s;
 -- UPDATE as in: claim: from a lane, to which something came
 -- SELECT as in: claim: from a lane, to which something came
@@ -449,21 +449,21 @@ COMMIT;
 
 -- SELECT as in: claim: nothing is there
 BEGIN;
-SELECT seq, lane, home, gate
+SELECT seq, lane, lane_number, gate
 FROM djqueue_message
 WHERE queue = %s
   AND state = 3
-  AND ord = 0
+  AND sort_key = 0
   AND moment < NOW
 ORDER BY moment LIMIT 500
 FOR UPDATE SKIP LOCKED;
-UPDATE djqueue_message FORCE INDEX (PRIMARY) SET state = home, ord = nprio, moment = place WHERE seq IN (%s);
+UPDATE djqueue_message FORCE INDEX (PRIMARY) SET state = lane_number, sort_key = neg_priority, moment = place WHERE seq IN (%s);
 INSERT INTO djqueue_ticket (queue, made, name, number, gate) VALUES (%s, NOW, %s, %s, %s);
 COMMIT;
 SELECT made, seq, name, number, gate FROM djqueue_ticket WHERE queue = %s ORDER BY made LIMIT %s;
 SELECT NOW;
 SELECT name FROM djqueue_lane WHERE queue = %s AND name IN (%s);
-INSERT INTO djqueue_lane (queue, name, number, gate, away, turn, open_at, parked, logs, state, ord, moment)
+INSERT INTO djqueue_lane (queue, name, number, gate, in_flight, turn, not_before, paused, logs, state, sort_key, moment)
 VALUES (%s, %s, %s, %s, 0, %s, 0, '', '[]', 1, 0, 0)
 ON DUPLICATE KEY UPDATE seq = djqueue_lane.seq;
 BEGIN;
@@ -479,20 +479,20 @@ SET @djqueue = :moment + %s;
 SELECT NOW;
 -- SELECT as in: claim: from a lane, to which something came
 SELECT *
-FROM (SELECT state, ord FROM djqueue_lane WHERE queue = %s AND state = %s ORDER BY ord, moment LIMIT 1) x;
+FROM (SELECT state, sort_key FROM djqueue_lane WHERE queue = %s AND state = %s ORDER BY sort_key, moment LIMIT 1) x;
 -- UPDATE as in: claim: from a lane, to which something came
 COMMIT;
 
 
 -- claim: from the error queue
 
-SELECT NOW, (SELECT ord FROM djqueue_message WHERE queue = %(queue)s AND state = 0 ORDER BY ord LIMIT 1),
+SELECT NOW, (SELECT sort_key FROM djqueue_message WHERE queue = %(queue)s AND state = 0 ORDER BY sort_key LIMIT 1),
     (
         SELECT seq
         FROM djqueue_message
         WHERE queue = %(queue)s
           AND state = 1
-          AND ord = 0
+          AND sort_key = 0
           AND moment < NOW
         ORDER BY moment LIMIT 1
     ),
@@ -501,7 +501,7 @@ SELECT NOW, (SELECT ord FROM djqueue_message WHERE queue = %(queue)s AND state =
         FROM djqueue_message
         WHERE queue = %(queue)s
           AND state = 1
-          AND ord = 0
+          AND sort_key = 0
           AND moment >= NOW
         ORDER BY moment LIMIT 1
     ), NULL, NULL, NULL, NULL;
@@ -510,13 +510,13 @@ SELECT NOW, (SELECT ord FROM djqueue_message WHERE queue = %(queue)s AND state =
 
 -- claim: within a budget
 
-SELECT NOW, (SELECT ord FROM djqueue_message WHERE queue = %(queue)s AND state = 0 ORDER BY ord LIMIT 1),
+SELECT NOW, (SELECT sort_key FROM djqueue_message WHERE queue = %(queue)s AND state = 0 ORDER BY sort_key LIMIT 1),
     (
         SELECT seq
         FROM djqueue_message
         WHERE queue = %(queue)s
           AND state = 1
-          AND ord = 0
+          AND sort_key = 0
           AND moment < NOW
         ORDER BY moment LIMIT 1
     ),
@@ -525,17 +525,17 @@ SELECT NOW, (SELECT ord FROM djqueue_message WHERE queue = %(queue)s AND state =
         FROM djqueue_message
         WHERE queue = %(queue)s
           AND state = 1
-          AND ord = 0
+          AND sort_key = 0
           AND moment >= NOW
         ORDER BY moment LIMIT 1
     ), (SELECT 1 FROM djqueue_ticket WHERE queue = %(queue)s ORDER BY made LIMIT 1),
-    (SELECT 1 FROM djqueue_lane WHERE queue = %(queue)s AND state = 0 ORDER BY ord, moment LIMIT 1),
+    (SELECT 1 FROM djqueue_lane WHERE queue = %(queue)s AND state = 0 ORDER BY sort_key, moment LIMIT 1),
     (
         SELECT moment
         FROM djqueue_lane
         WHERE queue = %(queue)s
           AND state = 2
-          AND ord = 0
+          AND sort_key = 0
         ORDER BY moment LIMIT 1
     ),
     (
@@ -543,7 +543,7 @@ SELECT NOW, (SELECT ord FROM djqueue_message WHERE queue = %(queue)s AND state =
         FROM djqueue_message
         WHERE queue = %(queue)s
           AND state = 3
-          AND ord = 0
+          AND sort_key = 0
         ORDER BY moment LIMIT 1
     ), (SELECT value FROM djqueue_fact WHERE k = %(key)s AND (until IS NULL OR until > NOW));
 BEGIN;
@@ -556,15 +556,15 @@ UPDATE (
     FROM djqueue_message
     WHERE queue = %s
       AND state = 0
-    ORDER BY ord, moment, seq LIMIT %s
+    ORDER BY sort_key, moment, seq LIMIT %s
     FOR UPDATE SKIP LOCKED
 ) x
 STRAIGHT_JOIN djqueue_message FORCE INDEX (PRIMARY) ON djqueue_message.seq = x.seq
-SET state = %s, ord = 0, moment = @djqueue, token = %s, owner = %s,
+SET state = %s, sort_key = 0, moment = @djqueue, token = %s, owner = %s,
     attempts = CASE WHEN attempts < 2147483647 THEN attempts + 1 ELSE attempts END,
     begun = CASE WHEN 1 = 1 AND lost = 0 THEN 1 ELSE 0 END;
 -- SELECT as in: claim: from a lane, to which something came
-INSERT INTO djqueue_fact (k, value, until, tally)
+INSERT INTO djqueue_fact (k, value, until, counter)
 VALUES (%s, %s, NOW + %s, 0)
 ON DUPLICATE KEY UPDATE value = VALUES(value), until = VALUES(until);
 COMMIT;
@@ -618,7 +618,7 @@ UPDATE (SELECT %s AS seq, %s AS token UNION ALL SELECT %s, %s) u
 STRAIGHT_JOIN djqueue_message m FORCE INDEX (PRIMARY) ON m.seq = u.seq
   AND m.token = u.token
 SET lost = CASE WHEN state NOT IN (2, 4) AND begun <> 0 AND lost > 0 THEN lost - 1 ELSE lost END,
-    state = CASE WHEN state = 4 THEN 4 ELSE 2 END, ord = 0, moment = @djqueue;
+    state = CASE WHEN state = 4 THEN 4 ELSE 2 END, sort_key = 0, moment = @djqueue;
 COMMIT;
 END;
 
@@ -635,14 +635,14 @@ FROM (SELECT %s AS seq, %s AS token UNION ALL SELECT %s, %s) u
 STRAIGHT_JOIN djqueue_message m FORCE INDEX (PRIMARY) ON m.seq = u.seq
   AND m.token = u.token
 FOR UPDATE;
-INSERT INTO djqueue_fact (k, value, until, tally)
+INSERT INTO djqueue_fact (k, value, until, counter)
 SELECT %s, '', NULL, COUNT(*)
 FROM (SELECT %s AS seq, %s AS token UNION ALL SELECT %s, %s) u
 STRAIGHT_JOIN djqueue_message m FORCE INDEX (PRIMARY) ON m.seq = u.seq
   AND m.token = u.token
 HAVING COUNT(*) > 0
-ON DUPLICATE KEY UPDATE tally = CASE WHEN djqueue_fact.tally < 0 THEN 0 WHEN djqueue_fact.tally <
-    1000000000000000 THEN djqueue_fact.tally ELSE 1000000000000000 END + VALUES(tally);
+ON DUPLICATE KEY UPDATE counter = CASE WHEN djqueue_fact.counter < 0 THEN 0 WHEN djqueue_fact.counter <
+    1000000000000000 THEN djqueue_fact.counter ELSE 1000000000000000 END + VALUES(counter);
 DELETE m
 FROM (SELECT %s AS seq, %s AS token UNION ALL SELECT %s, %s) u
 STRAIGHT_JOIN djqueue_message m FORCE INDEX (PRIMARY) ON m.seq = u.seq
@@ -663,26 +663,26 @@ FROM (SELECT %s AS seq, %s AS token UNION ALL SELECT %s, %s) u
 STRAIGHT_JOIN djqueue_message m FORCE INDEX (PRIMARY) ON m.seq = u.seq
   AND m.token = u.token
 FOR UPDATE;
-INSERT INTO djqueue_fact (k, value, until, tally)
+INSERT INTO djqueue_fact (k, value, until, counter)
 SELECT %s, %s, NOW + %s, 0
 FROM djqueue_message
 WHERE seq = %s
   AND token = %s
 ON DUPLICATE KEY UPDATE value = VALUES(value), until = VALUES(until);
-INSERT INTO djqueue_fact (k, value, until, tally)
+INSERT INTO djqueue_fact (k, value, until, counter)
 SELECT %s, %s, NOW + %s, 0
 FROM djqueue_message
 WHERE seq = %s
   AND token = %s
 ON DUPLICATE KEY UPDATE value = VALUES(value), until = VALUES(until);
-INSERT INTO djqueue_fact (k, value, until, tally)
+INSERT INTO djqueue_fact (k, value, until, counter)
 SELECT %s, '', NULL, COUNT(*)
 FROM (SELECT %s AS seq, %s AS token UNION ALL SELECT %s, %s) u
 STRAIGHT_JOIN djqueue_message m FORCE INDEX (PRIMARY) ON m.seq = u.seq
   AND m.token = u.token
 HAVING COUNT(*) > 0
-ON DUPLICATE KEY UPDATE tally = CASE WHEN djqueue_fact.tally < 0 THEN 0 WHEN djqueue_fact.tally <
-    1000000000000000 THEN djqueue_fact.tally ELSE 1000000000000000 END + VALUES(tally);
+ON DUPLICATE KEY UPDATE counter = CASE WHEN djqueue_fact.counter < 0 THEN 0 WHEN djqueue_fact.counter <
+    1000000000000000 THEN djqueue_fact.counter ELSE 1000000000000000 END + VALUES(counter);
 DELETE m
 FROM (SELECT %s AS seq, %s AS token UNION ALL SELECT %s, %s) u
 STRAIGHT_JOIN djqueue_message m FORCE INDEX (PRIMARY) ON m.seq = u.seq
@@ -694,7 +694,7 @@ END;
 -- complete: in a lane
 
 BEGIN;
-SELECT l.seq, l.name, l.number, l.gate, l.away, l.turn, l.open_at, l.parked, l.logs, l.state, l.ord, l.moment
+SELECT l.seq, l.name, l.number, l.gate, l.in_flight, l.turn, l.not_before, l.paused_reason, l.logs, l.state, l.sort_key, l.sort_at
 FROM (SELECT %s COLLATE utf8mb4_nopad_bin AS name) u
 STRAIGHT_JOIN djqueue_lane l FORCE INDEX (djqueue_lane_name) ON l.name = u.name
   AND l.queue = %s
@@ -705,14 +705,14 @@ FROM (SELECT %s AS seq, %s AS token) u
 STRAIGHT_JOIN djqueue_message m FORCE INDEX (PRIMARY) ON m.seq = u.seq
   AND m.token = u.token
 FOR UPDATE;
-INSERT INTO djqueue_fact (k, value, until, tally)
+INSERT INTO djqueue_fact (k, value, until, counter)
 SELECT %s, '', NULL, COUNT(*)
 FROM (SELECT %s AS seq, %s AS token) u
 STRAIGHT_JOIN djqueue_message m FORCE INDEX (PRIMARY) ON m.seq = u.seq
   AND m.token = u.token
 HAVING COUNT(*) > 0
-ON DUPLICATE KEY UPDATE tally = CASE WHEN djqueue_fact.tally < 0 THEN 0 WHEN djqueue_fact.tally <
-    1000000000000000 THEN djqueue_fact.tally ELSE 1000000000000000 END + VALUES(tally);
+ON DUPLICATE KEY UPDATE counter = CASE WHEN djqueue_fact.counter < 0 THEN 0 WHEN djqueue_fact.counter <
+    1000000000000000 THEN djqueue_fact.counter ELSE 1000000000000000 END + VALUES(counter);
 DELETE m
 FROM (SELECT %s AS seq, %s AS token) u
 STRAIGHT_JOIN djqueue_message m FORCE INDEX (PRIMARY) ON m.seq = u.seq
@@ -743,10 +743,10 @@ UPDATE (
 STRAIGHT_JOIN djqueue_message m FORCE INDEX (PRIMARY) ON m.seq = u.seq
   AND m.token = u.token
 SET m.queue = %s,
-    m.state = CASE WHEN state = 4 THEN CASE WHEN u.delay > 0 THEN 3 ELSE home END WHEN u.delay > 0 THEN 1 ELSE
+    m.state = CASE WHEN state = 4 THEN CASE WHEN u.delay > 0 THEN 3 ELSE lane_number END WHEN u.delay > 0 THEN 1 ELSE
         0 END,
-    m.ord = CASE WHEN u.delay > 0 THEN 0 ELSE CASE WHEN queue LIKE '%:dead' THEN 0 ELSE nprio END END,
-    m.moment = CASE WHEN u.delay > 0 THEN NOW + u.delay ELSE place END, m.token = 0, m.owner = '',
+    m.sort_key = CASE WHEN u.delay > 0 THEN 0 ELSE CASE WHEN queue LIKE '%:failed' THEN 0 ELSE neg_priority END END,
+    m.sort_at = CASE WHEN u.delay > 0 THEN NOW + u.delay ELSE place END, m.token = 0, m.owner = '',
     m.attempts = u.attempts, m.failures = u.failures, m.lost = u.lost, m.note = u.note;
 COMMIT;
 END;
@@ -766,10 +766,10 @@ UPDATE (SELECT %s AS seq, %s AS token, %s AS delay, %s AS attempts, %s AS failur
 STRAIGHT_JOIN djqueue_message m FORCE INDEX (PRIMARY) ON m.seq = u.seq
   AND m.token = u.token
 SET m.queue = %s,
-    m.state = CASE WHEN state = 4 THEN CASE WHEN u.delay > 0 THEN 3 ELSE home END WHEN u.delay > 0 THEN 1 ELSE
+    m.state = CASE WHEN state = 4 THEN CASE WHEN u.delay > 0 THEN 3 ELSE lane_number END WHEN u.delay > 0 THEN 1 ELSE
         0 END,
-    m.ord = CASE WHEN u.delay > 0 THEN 0 ELSE CASE WHEN queue LIKE '%:dead' THEN 0 ELSE nprio END END,
-    m.moment = CASE WHEN u.delay > 0 THEN NOW + u.delay ELSE place END, m.token = 0, m.owner = '',
+    m.sort_key = CASE WHEN u.delay > 0 THEN 0 ELSE CASE WHEN queue LIKE '%:failed' THEN 0 ELSE neg_priority END END,
+    m.sort_at = CASE WHEN u.delay > 0 THEN NOW + u.delay ELSE place END, m.token = 0, m.owner = '',
     m.attempts = u.attempts, m.failures = u.failures, m.lost = u.lost, m.note = u.note;
 SELECT NOW;
 -- SELECT as in: claim: from a lane, to which something came
@@ -777,7 +777,7 @@ SELECT NOW;
 COMMIT;
 
 
--- bury
+-- fail
 
 BEGIN NOT ATOMIC DECLARE EXIT HANDLER FOR SQLEXCEPTION
 BEGIN ROLLBACK;
@@ -796,13 +796,13 @@ UPDATE (
 ) u
 STRAIGHT_JOIN djqueue_message m FORCE INDEX (PRIMARY) ON m.seq = u.seq
   AND m.token = u.token
-SET m.queue = %s, m.state = 0, m.ord = 0, m.moment = NOW + u.delay, m.place = NOW + u.delay, m.token = 0,
+SET m.queue = %s, m.state = 0, m.sort_key = 0, m.sort_at = NOW + u.delay, m.place = NOW + u.delay, m.token = 0,
     m.owner = '', m.attempts = u.attempts, m.failures = u.failures, m.lost = u.lost, m.note = u.note;
 COMMIT;
 END;
 
 
--- bury: and keep facts
+-- fail: and keep facts
 
 BEGIN NOT ATOMIC DECLARE EXIT HANDLER FOR SQLEXCEPTION
 BEGIN ROLLBACK;
@@ -814,13 +814,13 @@ FROM (SELECT %s AS seq, %s AS token UNION ALL SELECT %s, %s) u
 STRAIGHT_JOIN djqueue_message m FORCE INDEX (PRIMARY) ON m.seq = u.seq
   AND m.token = u.token
 FOR UPDATE;
-INSERT INTO djqueue_fact (k, value, until, tally)
+INSERT INTO djqueue_fact (k, value, until, counter)
 SELECT %s, %s, NOW + %s, 0
 FROM djqueue_message
 WHERE seq = %s
   AND token = %s
 ON DUPLICATE KEY UPDATE value = VALUES(value), until = VALUES(until);
-INSERT INTO djqueue_fact (k, value, until, tally)
+INSERT INTO djqueue_fact (k, value, until, counter)
 SELECT %s, %s, NOW + %s, 0
 FROM djqueue_message
 WHERE seq = %s
@@ -833,13 +833,13 @@ UPDATE (
 ) u
 STRAIGHT_JOIN djqueue_message m FORCE INDEX (PRIMARY) ON m.seq = u.seq
   AND m.token = u.token
-SET m.queue = %s, m.state = 0, m.ord = 0, m.moment = NOW + u.delay, m.place = NOW + u.delay, m.token = 0,
+SET m.queue = %s, m.state = 0, m.sort_key = 0, m.sort_at = NOW + u.delay, m.place = NOW + u.delay, m.token = 0,
     m.owner = '', m.attempts = u.attempts, m.failures = u.failures, m.lost = u.lost, m.note = u.note;
 COMMIT;
 END;
 
 
--- bury: in a lane
+-- fail: in a lane
 
 BEGIN;
 -- SELECT as in: complete: in a lane
@@ -847,7 +847,7 @@ BEGIN;
 UPDATE (SELECT %s AS seq, %s AS token, %s AS delay, %s AS attempts, %s AS failures, %s AS lost, %s AS note) u
 STRAIGHT_JOIN djqueue_message m FORCE INDEX (PRIMARY) ON m.seq = u.seq
   AND m.token = u.token
-SET m.queue = %s, m.state = 0, m.ord = 0, m.moment = NOW + u.delay, m.place = NOW + u.delay, m.token = 0,
+SET m.queue = %s, m.state = 0, m.sort_key = 0, m.sort_at = NOW + u.delay, m.place = NOW + u.delay, m.token = 0,
     m.owner = '', m.attempts = u.attempts, m.failures = u.failures, m.lost = u.lost, m.note = u.note;
 SELECT NOW;
 -- SELECT as in: claim: from a lane, to which something came
@@ -855,7 +855,7 @@ SELECT NOW;
 COMMIT;
 
 
--- bury: the error queue has one of the same id
+-- fail: the error queue has one of the same id
 
 BEGIN NOT ATOMIC DECLARE EXIT HANDLER FOR SQLEXCEPTION
 BEGIN ROLLBACK;
@@ -870,7 +870,7 @@ FOR UPDATE;
 UPDATE (SELECT %s AS seq, %s AS token, %s AS delay, %s AS attempts, %s AS failures, %s AS lost, %s AS note) u
 STRAIGHT_JOIN djqueue_message m FORCE INDEX (PRIMARY) ON m.seq = u.seq
   AND m.token = u.token
-SET m.queue = %s, m.state = 0, m.ord = 0, m.moment = NOW + u.delay, m.place = NOW + u.delay, m.token = 0,
+SET m.queue = %s, m.state = 0, m.sort_key = 0, m.sort_at = NOW + u.delay, m.place = NOW + u.delay, m.token = 0,
     m.owner = '', m.attempts = u.attempts, m.failures = u.failures, m.lost = u.lost, m.note = u.note;
 COMMIT;
 END;
@@ -884,7 +884,7 @@ WHERE true
   AND queue = %s
   AND true;
 -- SELECT as in: complete: in a lane
--- UPDATE as in: bury: in a lane
+-- UPDATE as in: fail: in a lane
 COMMIT;
 
 
@@ -906,7 +906,7 @@ SELECT NOW,
         FROM djqueue_message
         WHERE queue = %(queue)s
           AND state = 2
-          AND ord = 0
+          AND sort_key = 0
           AND moment < NOW
         ORDER BY moment LIMIT 1
     ),
@@ -919,7 +919,7 @@ SELECT NOW,
                 FROM djqueue_message
                 WHERE queue = %(queue)s
                   AND state = 2
-                  AND ord = 0
+                  AND sort_key = 0
                   AND moment >= NOW
                 ORDER BY moment LIMIT 1
             ) x
@@ -930,7 +930,7 @@ SELECT NOW,
                 FROM djqueue_message
                 WHERE queue = %(queue)s
                   AND state = 4
-                  AND ord = 0
+                  AND sort_key = 0
                   AND moment >= NOW
                 ORDER BY moment LIMIT 1
             ) x
@@ -941,7 +941,7 @@ SELECT NOW,
         FROM djqueue_message
         WHERE queue = %(queue)s
           AND state = 4
-          AND ord = 0
+          AND sort_key = 0
           AND moment < NOW
         ORDER BY moment LIMIT 1
     );
@@ -955,7 +955,7 @@ UPDATE (
     FROM djqueue_message
     WHERE queue = %(queue)s
       AND state = 2
-      AND ord = 0
+      AND sort_key = 0
       AND moment < NOW
       AND NOW <= %(by)s
     ORDER BY moment LIMIT %(limit)s
@@ -963,7 +963,7 @@ UPDATE (
 ) x
 STRAIGHT_JOIN djqueue_message FORCE INDEX (PRIMARY) ON djqueue_message.seq = x.seq
 SET lost = CASE WHEN begun <> 0 AND lost < 2147483647 THEN lost + 1 ELSE lost END, state = 0,
-    ord = CASE WHEN queue LIKE '%:dead' THEN 0 ELSE nprio END, moment = place;
+    sort_key = CASE WHEN queue LIKE '%:failed' THEN 0 ELSE neg_priority END, moment = place;
 
 
 -- reap: in a lane
@@ -973,7 +973,7 @@ SELECT seq, lane
 FROM djqueue_message
 WHERE queue = %(queue)s
   AND state = 4
-  AND ord = 0
+  AND sort_key = 0
   AND moment < NOW
 ORDER BY moment LIMIT %(limit)s;
 BEGIN;
@@ -987,7 +987,7 @@ WHERE true
   AND NOW <= %s
 FOR UPDATE;
 UPDATE djqueue_message FORCE INDEX (PRIMARY)
-SET lost = CASE WHEN begun <> 0 AND lost < 2147483647 THEN lost + 1 ELSE lost END, state = home, ord = nprio,
+SET lost = CASE WHEN begun <> 0 AND lost < 2147483647 THEN lost + 1 ELSE lost END, state = lane_number, sort_key = neg_priority,
     moment = place, token = 0, owner = ''
 WHERE seq IN (%s);
 SELECT NOW;
@@ -998,7 +998,7 @@ COMMIT;
 
 -- sweep
 
-SELECT name FROM djqueue_lane WHERE queue = %s AND away > 0 AND name > %s ORDER BY name LIMIT %s;
+SELECT name FROM djqueue_lane WHERE queue = %s AND in_flight > 0 AND name > %s ORDER BY name LIMIT %s;
 BEGIN;
 -- SELECT as in: claim: from a lane, to which something came
 SELECT m.lane, l.gate, count(*)
@@ -1028,8 +1028,8 @@ SELECT made, seq, name, number, gate FROM djqueue_ticket WHERE queue = %s ORDER 
 
 -- find
 
-SELECT seq, body, id, nprio, place, created, lane, attempts, failures, lost, label, note, moment, gate, home,
-    state, ord, owner, NOW
+SELECT seq, body, id, neg_priority, place, created, lane, attempts, failures, lost, label, note, moment, gate, lane_number,
+    state, sort_key, owner, NOW
 FROM djqueue_message
 WHERE queue = %s
   AND id = %s;
@@ -1039,12 +1039,12 @@ WHERE queue = %s
 
 -- UPDATE as in: claim: one is delayed and due
 -- SELECT as in: claim: nothing is there
-SELECT seq, body, id, nprio, place, created, lane, attempts, failures, lost, label, note, moment, gate, home,
-    state, ord, owner, NOW
+SELECT seq, body, id, neg_priority, place, created, lane, attempts, failures, lost, label, note, moment, gate, lane_number,
+    state, sort_key, owner, NOW
 FROM djqueue_message
 WHERE queue = %(queue)s
   AND state = %(state)s
-ORDER BY ord, moment, seq LIMIT %(limit)s;
+ORDER BY sort_key, moment, seq LIMIT %(limit)s;
 SELECT name FROM djqueue_lane WHERE queue = %s AND name > %s ORDER BY name LIMIT %s;
 
 
@@ -1052,13 +1052,13 @@ SELECT name FROM djqueue_lane WHERE queue = %s AND name > %s ORDER BY name LIMIT
 
 -- UPDATE as in: claim: one is delayed and due
 -- SELECT as in: claim: nothing is there
-SELECT seq, body, id, nprio, place, created, lane, attempts, failures, lost, label, note, moment, gate, home,
-    state, ord, owner, NOW
+SELECT seq, body, id, neg_priority, place, created, lane, attempts, failures, lost, label, note, moment, gate, lane_number,
+    state, sort_key, owner, NOW
 FROM djqueue_message
 WHERE queue = %(queue)s
   AND state = %(state)s
-  AND (ord > %(ord)s OR (ord = %(ord)s AND (moment > %(moment)s OR (moment = %(moment)s AND seq > %(seq)s))))
-ORDER BY ord, moment, seq LIMIT %(limit)s;
+  AND (sort_key > %(sort_key)s OR (sort_key = %(sort_key)s AND (moment > %(moment)s OR (moment = %(moment)s AND seq > %(seq)s))))
+ORDER BY sort_key, moment, seq LIMIT %(limit)s;
 
 
 -- peek: ready, in lanes
@@ -1068,7 +1068,7 @@ ORDER BY ord, moment, seq LIMIT %(limit)s;
 SELECT made, seq, name, number, gate FROM djqueue_ticket WHERE queue = %s ORDER BY made LIMIT %s;
 SELECT NOW;
 SELECT name FROM djqueue_lane WHERE queue = %s AND name IN (%s);
-INSERT INTO djqueue_lane (queue, name, number, gate, away, turn, open_at, parked, logs, state, ord, moment)
+INSERT INTO djqueue_lane (queue, name, number, gate, in_flight, turn, not_before, paused, logs, state, sort_key, moment)
 VALUES (%s, %s, %s, %s, 0, %s, 0, '', '[]', 1, 0, 0)
 ON DUPLICATE KEY UPDATE seq = djqueue_lane.seq;
 BEGIN;
@@ -1087,12 +1087,12 @@ COMMIT;
 SELECT name FROM djqueue_lane WHERE queue = %s AND name > %s ORDER BY name LIMIT %s;
 SELECT *
 FROM (
-    SELECT seq, body, id, nprio, place, created, lane, attempts, failures, lost, label, note, moment, gate,
-        home, state, ord, owner, NOW AS looked
+    SELECT seq, body, id, neg_priority, place, created, lane, attempts, failures, lost, label, note, moment, gate,
+        lane_number, state, sort_key, owner, NOW AS looked
     FROM djqueue_message
     WHERE queue = %(queue)s
       AND state = :lane
-    ORDER BY ord, moment, seq LIMIT %(limit)s
+    ORDER BY sort_key, moment, seq LIMIT %(limit)s
 ) x;
 SELECT name FROM djqueue_lane WHERE queue = %s AND name > %s ORDER BY name LIMIT %s;
 
@@ -1135,7 +1135,7 @@ SELECT (
             FROM djqueue_message
             WHERE queue = %(queue)s
               AND state = 1
-              AND ord = 0
+              AND sort_key = 0
               AND moment < NOW
             LIMIT 100000
         ) x
@@ -1147,7 +1147,7 @@ SELECT (
             FROM djqueue_message
             WHERE queue = %(queue)s
               AND state = 3
-              AND ord = 0
+              AND sort_key = 0
               AND moment < NOW
             LIMIT 100000
         ) x
@@ -1159,7 +1159,7 @@ SELECT (
             FROM djqueue_message
             WHERE queue = %(queue)s
               AND state = 1
-              AND ord = 0
+              AND sort_key = 0
               AND moment >= NOW
             LIMIT 100000
         ) x
@@ -1171,7 +1171,7 @@ SELECT (
             FROM djqueue_message
             WHERE queue = %(queue)s
               AND state = 3
-              AND ord = 0
+              AND sort_key = 0
               AND moment >= NOW
             LIMIT 100000
         ) x
@@ -1187,8 +1187,8 @@ SELECT (
     (SELECT count(*) FROM (SELECT 1 FROM djqueue_message WHERE queue = %(dead)s AND state = 0 LIMIT 100000) x),
     (
         SELECT sum(
-            CASE WHEN djqueue_fact.tally < 0 THEN 0 WHEN djqueue_fact.tally < 1000000000000000 THEN
-                djqueue_fact.tally ELSE 1000000000000000 END
+            CASE WHEN djqueue_fact.counter < 0 THEN 0 WHEN djqueue_fact.counter < 1000000000000000 THEN
+                djqueue_fact.counter ELSE 1000000000000000 END
         )
         FROM djqueue_fact
         WHERE k IN (
@@ -1201,7 +1201,7 @@ SELECT (
         FROM djqueue_message
         WHERE queue = %(queue)s
           AND state = 1
-          AND ord = 0
+          AND sort_key = 0
           AND moment < NOW
     ),
     (
@@ -1209,39 +1209,39 @@ SELECT (
         FROM djqueue_message
         WHERE queue = %(queue)s
           AND state = 3
-          AND ord = 0
+          AND sort_key = 0
           AND moment < NOW
     ),
     (
-        WITH RECURSIVE p (ord, n) AS (
+        WITH RECURSIVE p (sort_key, n) AS (
             SELECT (
-                SELECT r.ord
+                SELECT r.sort_key
                 FROM djqueue_message r
                 WHERE r.queue = %(queue)s
                   AND r.state = 0
-                ORDER BY r.ord LIMIT 1
+                ORDER BY r.sort_key LIMIT 1
             ), 1
             UNION ALL
             SELECT (
-                SELECT r.ord
+                SELECT r.sort_key
                 FROM djqueue_message r
                 WHERE r.queue = %(queue)s
                   AND r.state = 0
-                  AND r.ord > p.ord
-                ORDER BY r.ord LIMIT 1
+                  AND r.sort_key > p.sort_key
+                ORDER BY r.sort_key LIMIT 1
             ), n + 1
             FROM p
-            WHERE p.ord IS NOT NULL
+            WHERE p.sort_key IS NOT NULL
               AND n < 64
         )
         SELECT min(
             (
-                SELECT r.moment
+                SELECT r.sort_at
                 FROM djqueue_message r
                 WHERE r.queue = %(queue)s
                   AND r.state = 0
-                  AND r.ord = p.ord
-                ORDER BY r.moment LIMIT 1
+                  AND r.sort_key = p.sort_key
+                ORDER BY r.sort_at LIMIT 1
             )
         )
         FROM p
@@ -1249,7 +1249,7 @@ SELECT (
     (
         SELECT min(moment)
         FROM (
-            SELECT m.moment
+            SELECT m.sort_at
             FROM (
                 SELECT number
                 FROM djqueue_lane
@@ -1287,7 +1287,7 @@ SELECT (SELECT count(*) FROM djqueue_message WHERE queue = %(queue)s AND state I
 -- remove
 
 BEGIN;
-SELECT DISTINCT lane, ABS(home), gate FROM djqueue_message WHERE queue = %s AND id IN (%s, %s) AND home <> 0;
+SELECT DISTINCT lane, ABS(lane_number), gate FROM djqueue_message WHERE queue = %s AND id IN (%s, %s) AND lane_number <> 0;
 SELECT seq
 FROM djqueue_message FORCE INDEX (djqueue_message_id)
 WHERE queue = %s
@@ -1305,7 +1305,7 @@ COMMIT;
 -- remove: from a lane
 
 BEGIN;
-SELECT DISTINCT lane, ABS(home), gate FROM djqueue_message WHERE queue = %s AND id IN (%s, %s) AND home <> 0;
+SELECT DISTINCT lane, ABS(lane_number), gate FROM djqueue_message WHERE queue = %s AND id IN (%s, %s) AND lane_number <> 0;
 INSERT INTO djqueue_ticket (queue, made, name, number, gate) VALUES (%s, NOW, %s, %s, %s);
 -- SELECT as in: remove
 -- DELETE as in: remove
@@ -1321,10 +1321,10 @@ COMMIT;
 -- reprioritise
 
 BEGIN;
-SELECT DISTINCT lane, ABS(home), gate FROM djqueue_message WHERE queue = %s AND id IN (%s, %s) AND home <> 0;
+SELECT DISTINCT lane, ABS(lane_number), gate FROM djqueue_message WHERE queue = %s AND id IN (%s, %s) AND lane_number <> 0;
 UPDATE djqueue_message FORCE INDEX (djqueue_message_id)
-SET nprio = CASE WHEN home = 0 THEN %s ELSE %s END,
-    ord = CASE WHEN state IN (1, 3) OR queue LIKE '%:dead' THEN 0 ELSE CASE WHEN home = 0 THEN %s ELSE %s END
+SET neg_priority = CASE WHEN lane_number = 0 THEN %s ELSE %s END,
+    sort_key = CASE WHEN state IN (1, 3) OR queue LIKE '%:failed' THEN 0 ELSE CASE WHEN lane_number = 0 THEN %s ELSE %s END
         END
 WHERE queue = %s
   AND id IN (%s, %s)
@@ -1337,10 +1337,10 @@ COMMIT;
 UPDATE djqueue_message SET body = %s WHERE queue = %s AND id = %s AND state NOT IN (2, 4) AND body = %s;
 
 
--- revive
+-- requeue
 
 BEGIN;
-SELECT DISTINCT lane, ABS(home), gate FROM djqueue_message WHERE queue = %s AND id IN (%s, %s) AND home <> 0;
+SELECT DISTINCT lane, ABS(lane_number), gate FROM djqueue_message WHERE queue = %s AND id IN (%s, %s) AND lane_number <> 0;
 UPDATE (
     SELECT d.seq
     FROM djqueue_message d
@@ -1353,23 +1353,23 @@ UPDATE (
     FOR UPDATE
 ) x
 STRAIGHT_JOIN djqueue_message FORCE INDEX (PRIMARY) ON djqueue_message.seq = x.seq
-SET queue = %s, home = ABS(home), state = ABS(home), ord = nprio, moment = NOW, place = NOW, created = NOW,
+SET queue = %s, lane_number = ABS(lane_number), state = ABS(lane_number), sort_key = neg_priority, moment = NOW, place = NOW, created = NOW,
     token = 0, owner = '', attempts = 0, failures = 0, lost = 0;
 COMMIT;
 
 
 -- trim: nothing
 
-SELECT ord
+SELECT sort_key
 FROM (
-    SELECT ord, moment FROM djqueue_message WHERE queue = %s AND state = 0 ORDER BY ord, moment, seq LIMIT 1
+    SELECT sort_key, moment FROM djqueue_message WHERE queue = %s AND state = 0 ORDER BY sort_key, moment, seq LIMIT 1
 ) f
 WHERE moment < NOW - %s;
-SELECT ord, moment, seq
+SELECT sort_key, moment, seq
 FROM djqueue_message
 WHERE queue = %s
   AND state = 0
-ORDER BY ord DESC, moment DESC, seq DESC LIMIT 1 OFFSET %s;
+ORDER BY sort_key DESC, moment DESC, seq DESC LIMIT 1 OFFSET %s;
 
 
 -- trim: by count
@@ -1381,8 +1381,8 @@ FROM (
     FROM djqueue_message
     WHERE queue = %s
       AND state = 0
-      AND (ord < 0 OR (ord = 0 AND (moment < :moment OR (moment = :moment AND seq <= 97))))
-    ORDER BY ord, moment, seq LIMIT %s
+      AND (sort_key < 0 OR (sort_key = 0 AND (moment < :moment OR (moment = :moment AND seq <= 97))))
+    ORDER BY sort_key, moment, seq LIMIT %s
     FOR UPDATE SKIP LOCKED
 ) x
 STRAIGHT_JOIN djqueue_message FORCE INDEX (PRIMARY) ON djqueue_message.seq = x.seq;
@@ -1397,9 +1397,9 @@ FROM (
     FROM djqueue_message
     WHERE queue = %s
       AND state = 0
-      AND ord = %s
+      AND sort_key = %s
       AND moment < NOW - %s
-    ORDER BY ord, moment, seq LIMIT %s
+    ORDER BY sort_key, moment, seq LIMIT %s
     FOR UPDATE SKIP LOCKED
 ) x
 STRAIGHT_JOIN djqueue_message FORCE INDEX (PRIMARY) ON djqueue_message.seq = x.seq;
@@ -1413,7 +1413,7 @@ FROM (
     FROM djqueue_message
     WHERE queue = %s
       AND state = %s
-    ORDER BY ord, moment, seq LIMIT %s
+    ORDER BY sort_key, moment, seq LIMIT %s
     FOR UPDATE SKIP LOCKED
 ) x
 STRAIGHT_JOIN djqueue_message FORCE INDEX (PRIMARY) ON djqueue_message.seq = x.seq;
@@ -1423,7 +1423,7 @@ FROM (
     FROM djqueue_message
     WHERE queue = %s
       AND state = %s
-    ORDER BY ord, moment, seq LIMIT %s
+    ORDER BY sort_key, moment, seq LIMIT %s
     FOR UPDATE SKIP LOCKED
 ) x
 STRAIGHT_JOIN djqueue_message FORCE INDEX (PRIMARY) ON djqueue_message.seq = x.seq;
@@ -1433,7 +1433,7 @@ FROM (
     FROM djqueue_message
     WHERE queue = %s
       AND state = %s
-    ORDER BY ord, moment, seq LIMIT %s
+    ORDER BY sort_key, moment, seq LIMIT %s
     FOR UPDATE SKIP LOCKED
 ) x
 STRAIGHT_JOIN djqueue_message FORCE INDEX (PRIMARY) ON djqueue_message.seq = x.seq;
@@ -1450,7 +1450,7 @@ FROM (
     FROM djqueue_message
     WHERE queue = %s
       AND state IN (:lane)
-    ORDER BY state, ord, moment, seq LIMIT %s
+    ORDER BY state, sort_key, moment, seq LIMIT %s
     FOR UPDATE SKIP LOCKED
 ) x
 STRAIGHT_JOIN djqueue_message FORCE INDEX (PRIMARY) ON djqueue_message.seq = x.seq;
@@ -1460,7 +1460,7 @@ FROM (
     FROM djqueue_message
     WHERE queue = %s
       AND state IN (:lane)
-    ORDER BY state, ord, moment, seq LIMIT %s
+    ORDER BY state, sort_key, moment, seq LIMIT %s
     FOR UPDATE SKIP LOCKED
 ) x
 STRAIGHT_JOIN djqueue_message FORCE INDEX (PRIMARY) ON djqueue_message.seq = x.seq;
@@ -1483,7 +1483,7 @@ WHERE queue = %s
 SELECT made, seq, name, number, gate FROM djqueue_ticket WHERE queue = %s ORDER BY made LIMIT %s;
 SELECT NOW;
 SELECT name FROM djqueue_lane WHERE queue = %s AND name IN (%s);
-INSERT INTO djqueue_lane (queue, name, number, gate, away, turn, open_at, parked, logs, state, ord, moment)
+INSERT INTO djqueue_lane (queue, name, number, gate, in_flight, turn, not_before, paused, logs, state, sort_key, moment)
 VALUES (%s, %s, %s, %s, 0, %s, 0, '', '[]', 1, 0, 0)
 ON DUPLICATE KEY UPDATE seq = djqueue_lane.seq;
 BEGIN;
@@ -1498,7 +1498,7 @@ SELECT NOW;
 -- UPDATE as in: claim: from a lane, to which something came
 COMMIT;
 -- SELECT as in: claim: nothing is there
-SELECT seq, name, number, gate, away, turn, open_at, parked, logs, state, ord, moment
+SELECT seq, name, number, gate, in_flight, turn, not_before, paused, logs, state, sort_key, moment
 FROM djqueue_lane
 WHERE queue = %s
   AND name > %s
@@ -1512,7 +1512,7 @@ SELECT state, count(*) FROM djqueue_message WHERE queue = %s AND state IN (:lane
 SELECT made, seq, name, number, gate FROM djqueue_ticket WHERE queue = %s ORDER BY made LIMIT %s;
 SELECT NOW;
 SELECT name FROM djqueue_lane WHERE queue = %s AND name IN (%s);
-INSERT INTO djqueue_lane (queue, name, number, gate, away, turn, open_at, parked, logs, state, ord, moment)
+INSERT INTO djqueue_lane (queue, name, number, gate, in_flight, turn, not_before, paused, logs, state, sort_key, moment)
 VALUES (%s, %s, %s, %s, 0, %s, 0, '', '[]', 1, 0, 0)
 ON DUPLICATE KEY UPDATE seq = djqueue_lane.seq;
 BEGIN;
@@ -1527,14 +1527,14 @@ SELECT NOW;
 -- UPDATE as in: claim: from a lane, to which something came
 COMMIT;
 -- SELECT as in: claim: nothing is there
-SELECT seq, name, number, gate, away, turn, open_at, parked, logs, state, ord, moment
+SELECT seq, name, number, gate, in_flight, turn, not_before, paused, logs, state, sort_key, moment
 FROM djqueue_lane
 WHERE queue = %s
   AND name = %s;
 SELECT state, count(*) FROM djqueue_message WHERE queue = %s AND state IN (:lane) GROUP BY state;
 
 
--- park_lane
+-- pause_lane
 
 -- SELECT as in: claim: nothing is there
 SELECT NOW;
@@ -1548,7 +1548,7 @@ SELECT NOW;
 COMMIT;
 
 
--- open_lane
+-- resume_lane
 
 BEGIN;
 -- SELECT as in: complete: in a lane
@@ -1576,14 +1576,14 @@ SELECT k, value FROM djqueue_fact WHERE k IN (%s, %s) AND (until IS NULL OR unti
 
 -- facts: put
 
-INSERT INTO djqueue_fact (k, value, until, tally)
+INSERT INTO djqueue_fact (k, value, until, counter)
 VALUES (%s, %s, NOW + %s, 0)
 ON DUPLICATE KEY UPDATE value = VALUES(value), until = VALUES(until);
 
 
 -- facts: put_many
 
-INSERT INTO djqueue_fact (k, value, until, tally)
+INSERT INTO djqueue_fact (k, value, until, counter)
 VALUES (%s, %s, NOW + %s, 0), (%s, %s, NOW + %s, 0)
 ON DUPLICATE KEY UPDATE value = VALUES(value), until = VALUES(until);
 
@@ -1591,7 +1591,7 @@ ON DUPLICATE KEY UPDATE value = VALUES(value), until = VALUES(until);
 -- facts: add
 
 BEGIN;
-INSERT INTO djqueue_fact (k, value, until, tally) VALUES (%s, %s, NOW + %s, 0) ON DUPLICATE KEY UPDATE k = k;
+INSERT INTO djqueue_fact (k, value, until, counter) VALUES (%s, %s, NOW + %s, 0) ON DUPLICATE KEY UPDATE k = k;
 UPDATE djqueue_fact SET value = %s, until = NOW + %s WHERE k = %s AND until <= NOW;
 COMMIT;
 
@@ -1626,7 +1626,7 @@ BEGIN;
 -- INSERT as in: put: debounced, one waits and is postponed
 SELECT value FROM djqueue_fact WHERE k = %s AND (until IS NULL OR until > NOW);
 SELECT NOW;
-INSERT INTO djqueue_fact (k, value, until, tally) VALUES (%s, %s, NOW + %s, 0) ON DUPLICATE KEY UPDATE k = k;
+INSERT INTO djqueue_fact (k, value, until, counter) VALUES (%s, %s, NOW + %s, 0) ON DUPLICATE KEY UPDATE k = k;
 UPDATE djqueue_fact SET value = %s, until = NOW + %s WHERE k = %s AND until <= NOW;
 COMMIT;
 
@@ -1663,9 +1663,9 @@ COMMIT;
 BEGIN;
 SELECT id FROM djqueue_message WHERE queue = %s AND id IN (%s, %s);
 SELECT k FROM djqueue_fact WHERE k IN (%s, %s) AND (until IS NULL OR until > NOW);
-INSERT INTO djqueue_fact (k, value, until, tally) VALUES (%s, %s, NOW + %s, 0) ON DUPLICATE KEY UPDATE k = k;
+INSERT INTO djqueue_fact (k, value, until, counter) VALUES (%s, %s, NOW + %s, 0) ON DUPLICATE KEY UPDATE k = k;
 UPDATE djqueue_fact SET value = %s, until = NOW + %s WHERE k = %s AND until <= NOW;
-INSERT INTO djqueue_fact (k, value, until, tally) VALUES (%s, %s, NOW + %s, 0) ON DUPLICATE KEY UPDATE k = k;
+INSERT INTO djqueue_fact (k, value, until, counter) VALUES (%s, %s, NOW + %s, 0) ON DUPLICATE KEY UPDATE k = k;
 UPDATE djqueue_fact SET value = %s, until = NOW + %s WHERE k = %s AND until <= NOW;
 SELECT id FROM djqueue_message WHERE queue = %s AND id IN (%s, %s);
 -- INSERT as in: put: two entries
@@ -1693,20 +1693,20 @@ FROM (SELECT %s AS seq, %s AS token UNION ALL SELECT %s, %s) u
 STRAIGHT_JOIN djqueue_message m FORCE INDEX (PRIMARY) ON m.seq = u.seq
   AND m.token = u.token
 FOR UPDATE;
-INSERT INTO djqueue_fact (k, value, until, tally)
+INSERT INTO djqueue_fact (k, value, until, counter)
 SELECT CONCAT(%s, m.id), '', NOW + %s, m.seq
 FROM (SELECT %s AS seq, %s AS token UNION ALL SELECT %s, %s) u
 STRAIGHT_JOIN djqueue_message m FORCE INDEX (PRIMARY) ON m.seq = u.seq
   AND m.token = u.token
-ON DUPLICATE KEY UPDATE until = VALUES(until), tally = VALUES(tally);
-INSERT INTO djqueue_fact (k, value, until, tally)
+ON DUPLICATE KEY UPDATE until = VALUES(until), counter = VALUES(counter);
+INSERT INTO djqueue_fact (k, value, until, counter)
 SELECT %s, '', NULL, COUNT(*)
 FROM (SELECT %s AS seq, %s AS token UNION ALL SELECT %s, %s) u
 STRAIGHT_JOIN djqueue_message m FORCE INDEX (PRIMARY) ON m.seq = u.seq
   AND m.token = u.token
 HAVING COUNT(*) > 0
-ON DUPLICATE KEY UPDATE tally = CASE WHEN djqueue_fact.tally < 0 THEN 0 WHEN djqueue_fact.tally <
-    1000000000000000 THEN djqueue_fact.tally ELSE 1000000000000000 END + VALUES(tally);
+ON DUPLICATE KEY UPDATE counter = CASE WHEN djqueue_fact.counter < 0 THEN 0 WHEN djqueue_fact.counter <
+    1000000000000000 THEN djqueue_fact.counter ELSE 1000000000000000 END + VALUES(counter);
 DELETE m
 FROM (SELECT %s AS seq, %s AS token UNION ALL SELECT %s, %s) u
 STRAIGHT_JOIN djqueue_message m FORCE INDEX (PRIMARY) ON m.seq = u.seq
@@ -1720,8 +1720,8 @@ END;
 DELETE djqueue_fact
 FROM (SELECT k FROM djqueue_fact WHERE until <= NOW ORDER BY until LIMIT %s FOR UPDATE SKIP LOCKED) x
 STRAIGHT_JOIN djqueue_fact FORCE INDEX (PRIMARY) ON djqueue_fact.k = x.k;
-SELECT until, tally
+SELECT until, counter
 FROM djqueue_fact
 WHERE k >= %s
   AND k < %s
-ORDER BY until DESC, tally DESC LIMIT 1 OFFSET %s;
+ORDER BY until DESC, counter DESC LIMIT 1 OFFSET %s;

@@ -18,15 +18,15 @@ WITH e AS (
             CAST(%s AS text), CAST(%s AS text), CAST(%s AS text), CAST(%s AS int), CAST(%s AS int),
             CAST(%s AS int), CAST(%s AS text), CAST(%s AS bigint)
         )
-    ) a (id, body, nprio, delay, run_at, lane, label, note, attempts, failures, lost, gate, home)
+    ) a (id, body, neg_priority, delay, run_at, lane, label, note, attempts, failures, lost, gate, lane_number)
 )
 INSERT INTO djqueue_message (
-    seq, queue, id, body, nprio, lane, label, note, attempts, failures, lost, gate, home, token, owner,
-    created, place, state, ord, moment
+    seq, queue, id, body, neg_priority, lane, label, note, attempts, failures, lost, gate, lane_number, token, owner,
+    created, place, state, sort_key, moment
 )
-SELECT seq, %s, id, body, nprio, lane, label, note, attempts, failures, lost, gate, home, 0, '', NOW, due,
-    CASE WHEN due > NOW THEN CASE WHEN home > 0 THEN 3 ELSE 1 END WHEN home > 0 THEN home ELSE 0 END,
-    CASE WHEN due > NOW THEN 0 ELSE nprio END, due
+SELECT seq, %s, id, body, neg_priority, lane, label, note, attempts, failures, lost, gate, lane_number, 0, '', NOW, due,
+    CASE WHEN due > NOW THEN CASE WHEN lane_number > 0 THEN 3 ELSE 1 END WHEN lane_number > 0 THEN lane_number ELSE 0 END,
+    CASE WHEN due > NOW THEN 0 ELSE neg_priority END, due
 FROM e
 ORDER BY id COLLATE "C"
 ON CONFLICT (queue, id) DO NOTHING
@@ -41,15 +41,15 @@ WITH e AS (
     FROM unnest(
         %s::text[], %s::bytea[], %s::int[], %s::bigint[], %s::bigint[], %s::text[], %s::text[], %s::text[],
         %s::int[], %s::int[], %s::int[], %s::text[], %s::bigint[]
-    ) a (id, body, nprio, delay, run_at, lane, label, note, attempts, failures, lost, gate, home)
+    ) a (id, body, neg_priority, delay, run_at, lane, label, note, attempts, failures, lost, gate, lane_number)
 )
 INSERT INTO djqueue_message (
-    seq, queue, id, body, nprio, lane, label, note, attempts, failures, lost, gate, home, token, owner,
-    created, place, state, ord, moment
+    seq, queue, id, body, neg_priority, lane, label, note, attempts, failures, lost, gate, lane_number, token, owner,
+    created, place, state, sort_key, moment
 )
-SELECT seq, %s, id, body, nprio, lane, label, note, attempts, failures, lost, gate, home, 0, '', NOW, due,
-    CASE WHEN due > NOW THEN CASE WHEN home > 0 THEN 3 ELSE 1 END WHEN home > 0 THEN home ELSE 0 END,
-    CASE WHEN due > NOW THEN 0 ELSE nprio END, due
+SELECT seq, %s, id, body, neg_priority, lane, label, note, attempts, failures, lost, gate, lane_number, 0, '', NOW, due,
+    CASE WHEN due > NOW THEN CASE WHEN lane_number > 0 THEN 3 ELSE 1 END WHEN lane_number > 0 THEN lane_number ELSE 0 END,
+    CASE WHEN due > NOW THEN 0 ELSE neg_priority END, due
 FROM e
 ORDER BY id COLLATE "C"
 ON CONFLICT (queue, id) DO NOTHING
@@ -68,15 +68,15 @@ WITH e AS (
             CAST(%s AS text), CAST(%s AS text), CAST(%s AS text), CAST(%s AS int), CAST(%s AS int),
             CAST(%s AS int), CAST(%s AS text), CAST(%s AS bigint)
         )
-    ) a (id, body, nprio, delay, run_at, lane, label, note, attempts, failures, lost, gate, home)
+    ) a (id, body, neg_priority, delay, run_at, lane, label, note, attempts, failures, lost, gate, lane_number)
 )
 INSERT INTO djqueue_message (
-    seq, queue, id, body, nprio, lane, label, note, attempts, failures, lost, gate, home, token, owner,
-    created, place, state, ord, moment
+    seq, queue, id, body, neg_priority, lane, label, note, attempts, failures, lost, gate, lane_number, token, owner,
+    created, place, state, sort_key, moment
 )
-SELECT seq, %s, id, body, nprio, lane, label, note, attempts, failures, lost, gate, home, 0, '', NOW, due,
-    CASE WHEN due > NOW THEN CASE WHEN home > 0 THEN 3 ELSE 1 END WHEN home > 0 THEN home ELSE 0 END,
-    CASE WHEN due > NOW THEN 0 ELSE nprio END, due
+SELECT seq, %s, id, body, neg_priority, lane, label, note, attempts, failures, lost, gate, lane_number, 0, '', NOW, due,
+    CASE WHEN due > NOW THEN CASE WHEN lane_number > 0 THEN 3 ELSE 1 END WHEN lane_number > 0 THEN lane_number ELSE 0 END,
+    CASE WHEN due > NOW THEN 0 ELSE neg_priority END, due
 FROM e
 ORDER BY id COLLATE "C"
 ON CONFLICT (queue, id) DO NOTHING
@@ -101,10 +101,10 @@ WITH e AS MATERIALIZED (
             CAST(%s AS text), CAST(%s AS text), CAST(%s AS text), CAST(%s AS int), CAST(%s AS int),
             CAST(%s AS int), CAST(%s AS text), CAST(%s AS bigint), CAST(%s AS text), CAST(%s AS bigint)
         )
-    ) a (id, body, nprio, delay, run_at, lane, label, note, attempts, failures, lost, gate, home, k, ttl)
+    ) a (id, body, neg_priority, delay, run_at, lane, label, note, attempts, failures, lost, gate, lane_number, k, ttl)
 ),
 g AS (
-    INSERT INTO djqueue_fact (k, value, until, tally)
+    INSERT INTO djqueue_fact (k, value, until, counter)
     SELECT DISTINCT ON (k COLLATE "C") k, convert_to(id, 'UTF8'), NOW + ttl, 0
     FROM e
     WHERE k <> ''
@@ -115,12 +115,12 @@ g AS (
     RETURNING k, value
 )
 INSERT INTO djqueue_message (
-    seq, queue, id, body, nprio, lane, label, note, attempts, failures, lost, gate, home, token, owner,
-    created, place, state, ord, moment
+    seq, queue, id, body, neg_priority, lane, label, note, attempts, failures, lost, gate, lane_number, token, owner,
+    created, place, state, sort_key, moment
 )
-SELECT seq, %s, id, body, nprio, lane, label, note, attempts, failures, lost, gate, home, 0, '', NOW, due,
-    CASE WHEN due > NOW THEN CASE WHEN home > 0 THEN 3 ELSE 1 END WHEN home > 0 THEN home ELSE 0 END,
-    CASE WHEN due > NOW THEN 0 ELSE nprio END, due
+SELECT seq, %s, id, body, neg_priority, lane, label, note, attempts, failures, lost, gate, lane_number, 0, '', NOW, due,
+    CASE WHEN due > NOW THEN CASE WHEN lane_number > 0 THEN 3 ELSE 1 END WHEN lane_number > 0 THEN lane_number ELSE 0 END,
+    CASE WHEN due > NOW THEN 0 ELSE neg_priority END, due
 FROM e
 WHERE k = '' OR EXISTS (SELECT 1 FROM g WHERE g.k = e.k AND g.value = convert_to(e.id, 'UTF8'))
 ORDER BY id COLLATE "C"
@@ -131,15 +131,15 @@ RETURNING id;
 -- put: unique
 
 BEGIN;
-INSERT INTO djqueue_fact (k, value, until, tally)
+INSERT INTO djqueue_fact (k, value, until, counter)
 VALUES (%s, %s, NOW + %s, 0), (%s, %s, NOW + %s, 0)
-ON CONFLICT (k) DO UPDATE SET tally = djqueue_fact.tally
+ON CONFLICT (k) DO UPDATE SET counter = djqueue_fact.counter
 RETURNING k, value, (until IS NULL OR until > NOW);
 SELECT NOW, m.id, m.state
 FROM (SELECT 1 AS one) x
 LEFT JOIN djqueue_message m ON m.queue = %s
   AND m.id IN (%s, %s);
-INSERT INTO djqueue_fact (k, value, until, tally)
+INSERT INTO djqueue_fact (k, value, until, counter)
 VALUES (%s, %s, NOW + %s, 0), (%s, %s, NOW + %s, 0)
 ON CONFLICT (k) DO UPDATE SET value = excluded.value, until = excluded.until;
 -- WITH as in: put: two entries
@@ -151,7 +151,7 @@ COMMIT;
 BEGIN;
 -- INSERT as in: put: unique
 -- SELECT as in: put: unique
-INSERT INTO djqueue_fact (k, value, until, tally)
+INSERT INTO djqueue_fact (k, value, until, counter)
 VALUES (%s, %s, NOW + %s, 0), (%s, %s, NOW + %s, 0)
 ON CONFLICT (k) DO UPDATE SET value = excluded.value, until = excluded.until;
 -- WITH as in: put: two entries
@@ -161,13 +161,13 @@ COMMIT;
 -- put: debounced, one waits and is postponed
 
 BEGIN;
-INSERT INTO djqueue_fact (k, value, until, tally)
+INSERT INTO djqueue_fact (k, value, until, counter)
 VALUES (%s, %s, NOW + %s, 0)
-ON CONFLICT (k) DO UPDATE SET tally = djqueue_fact.tally
+ON CONFLICT (k) DO UPDATE SET counter = djqueue_fact.counter
 RETURNING k, value, (until IS NULL OR until > NOW);
 -- SELECT as in: put: unique
 SELECT id FROM djqueue_message WHERE queue = %s AND id IN (%s) AND state NOT IN (2, 4) FOR UPDATE SKIP LOCKED;
-INSERT INTO djqueue_fact (k, value, until, tally)
+INSERT INTO djqueue_fact (k, value, until, counter)
 VALUES (%s, %s, NOW + %s, 0)
 ON CONFLICT (k) DO UPDATE SET value = excluded.value, until = excluded.until;
 UPDATE djqueue_message SET moment = %s, place = %s WHERE queue = %s AND id = %s AND state IN (1, 3);
@@ -178,14 +178,14 @@ COMMIT;
 
 WITH due AS (
     UPDATE djqueue_message
-    SET state = 0, ord = CASE WHEN queue LIKE '%:dead' THEN 0 ELSE nprio END, moment = place
+    SET state = 0, sort_key = CASE WHEN queue LIKE '%:failed' THEN 0 ELSE neg_priority END, moment = place
     WHERE seq = ANY(
         ARRAY(
             SELECT seq
             FROM djqueue_message
             WHERE queue = %(queue)s
               AND state = 1
-              AND ord = 0
+              AND sort_key = 0
               AND moment < NOW
             ORDER BY moment LIMIT 500
             FOR UPDATE SKIP LOCKED
@@ -199,17 +199,17 @@ pick AS MATERIALIZED (
     WHERE queue = %(queue)s
       AND state = 0
       AND NOT EXISTS (SELECT 1 FROM due)
-    ORDER BY ord, moment, seq LIMIT %(limit)s
+    ORDER BY sort_key, moment, seq LIMIT %(limit)s
     FOR UPDATE SKIP LOCKED
 ),
 got AS (
     UPDATE djqueue_message
-    SET state = %(leased)s, ord = 0, moment = NOW + %(lease)s, token = %(token)s, owner = %(owner)s,
+    SET state = %(leased)s, sort_key = 0, moment = NOW + %(lease)s, token = %(token)s, owner = %(owner)s,
         attempts = CASE WHEN attempts < 2147483647 THEN attempts + 1 ELSE attempts END,
         begun = CASE WHEN 1 = 1 AND lost = 0 THEN 1 ELSE 0 END
     WHERE seq = ANY(ARRAY(SELECT seq FROM pick))
-    RETURNING seq, body, id, nprio, place, created, lane, attempts, failures, lost, label, note, moment, gate,
-        home
+    RETURNING seq, body, id, neg_priority, place, created, lane, attempts, failures, lost, label, note, moment, gate,
+        lane_number
 )
 SELECT NOW, (SELECT count(*) FROM due),
     CASE WHEN (SELECT count(*) FROM got) < %(limit)s THEN (
@@ -217,7 +217,7 @@ SELECT NOW, (SELECT count(*) FROM due),
         FROM djqueue_message
         WHERE queue = %(queue)s
           AND state = 1
-          AND ord = 0
+          AND sort_key = 0
           AND moment >= NOW
         ORDER BY moment LIMIT 1
     ) END,
@@ -225,14 +225,14 @@ SELECT NOW, (SELECT count(*) FROM due),
         SELECT 1 FROM djqueue_ticket WHERE queue = %(queue)s ORDER BY made LIMIT 1
     ) END,
     CASE WHEN (SELECT count(*) FROM got) < %(limit)s THEN (
-        SELECT 1 FROM djqueue_lane WHERE queue = %(queue)s AND state = 0 ORDER BY ord, moment LIMIT 1
+        SELECT 1 FROM djqueue_lane WHERE queue = %(queue)s AND state = 0 ORDER BY sort_key, moment LIMIT 1
     ) END,
     CASE WHEN (SELECT count(*) FROM got) < %(limit)s THEN (
         SELECT moment
         FROM djqueue_lane
         WHERE queue = %(queue)s
           AND state = 2
-          AND ord = 0
+          AND sort_key = 0
         ORDER BY moment LIMIT 1
     ) END,
     CASE WHEN (SELECT count(*) FROM got) < %(limit)s THEN (
@@ -240,7 +240,7 @@ SELECT NOW, (SELECT count(*) FROM due),
         FROM djqueue_message
         WHERE queue = %(queue)s
           AND state = 3
-          AND ord = 0
+          AND sort_key = 0
         ORDER BY moment LIMIT 1
     ) END, got.*
 FROM (SELECT 1) one
@@ -250,13 +250,13 @@ LEFT JOIN got ON true;
 -- claim: two are ready
 
 -- WITH as in: claim: nothing is there
-SELECT NOW, (SELECT ord FROM djqueue_message WHERE queue = %(queue)s AND state = 0 ORDER BY ord LIMIT 1),
+SELECT NOW, (SELECT sort_key FROM djqueue_message WHERE queue = %(queue)s AND state = 0 ORDER BY sort_key LIMIT 1),
     (
         SELECT seq
         FROM djqueue_message
         WHERE queue = %(queue)s
           AND state = 1
-          AND ord = 0
+          AND sort_key = 0
           AND moment < NOW
         ORDER BY moment LIMIT 1
     ),
@@ -265,17 +265,17 @@ SELECT NOW, (SELECT ord FROM djqueue_message WHERE queue = %(queue)s AND state =
         FROM djqueue_message
         WHERE queue = %(queue)s
           AND state = 1
-          AND ord = 0
+          AND sort_key = 0
           AND moment >= NOW
         ORDER BY moment LIMIT 1
     ), (SELECT 1 FROM djqueue_ticket WHERE queue = %(queue)s ORDER BY made LIMIT 1),
-    (SELECT 1 FROM djqueue_lane WHERE queue = %(queue)s AND state = 0 ORDER BY ord, moment LIMIT 1),
+    (SELECT 1 FROM djqueue_lane WHERE queue = %(queue)s AND state = 0 ORDER BY sort_key, moment LIMIT 1),
     (
         SELECT moment
         FROM djqueue_lane
         WHERE queue = %(queue)s
           AND state = 2
-          AND ord = 0
+          AND sort_key = 0
         ORDER BY moment LIMIT 1
     ),
     (
@@ -283,7 +283,7 @@ SELECT NOW, (SELECT ord FROM djqueue_message WHERE queue = %(queue)s AND state =
         FROM djqueue_message
         WHERE queue = %(queue)s
           AND state = 3
-          AND ord = 0
+          AND sort_key = 0
         ORDER BY moment LIMIT 1
     );
 
@@ -302,17 +302,17 @@ pick AS MATERIALIZED (
     FROM djqueue_message
     WHERE queue = %(queue)s
       AND state = 0
-    ORDER BY ord, moment, seq LIMIT %(limit)s
+    ORDER BY sort_key, moment, seq LIMIT %(limit)s
     FOR UPDATE SKIP LOCKED
 ),
 got AS (
     UPDATE djqueue_message
-    SET state = %(leased)s, ord = 0, moment = NOW + %(lease)s, token = %(token)s, owner = %(owner)s,
+    SET state = %(leased)s, sort_key = 0, moment = NOW + %(lease)s, token = %(token)s, owner = %(owner)s,
         attempts = CASE WHEN attempts < 2147483647 THEN attempts + 1 ELSE attempts END,
         begun = CASE WHEN 1 = 1 AND lost = 0 THEN 1 ELSE 0 END
     WHERE seq = ANY(ARRAY(SELECT seq FROM pick))
-    RETURNING seq, body, id, nprio, place, created, lane, attempts, failures, lost, label, note, moment, gate,
-        home
+    RETURNING seq, body, id, neg_priority, place, created, lane, attempts, failures, lost, label, note, moment, gate,
+        lane_number
 )
 SELECT NOW, (SELECT count(*) FROM due),
     CASE WHEN (SELECT count(*) FROM got) < %(limit)s THEN (
@@ -320,7 +320,7 @@ SELECT NOW, (SELECT count(*) FROM due),
         FROM djqueue_message
         WHERE queue = %(queue)s
           AND state = 1
-          AND ord = 0
+          AND sort_key = 0
           AND moment >= NOW
         ORDER BY moment LIMIT 1
     ) END,
@@ -328,14 +328,14 @@ SELECT NOW, (SELECT count(*) FROM due),
         SELECT 1 FROM djqueue_ticket WHERE queue = %(queue)s ORDER BY made LIMIT 1
     ) END,
     CASE WHEN (SELECT count(*) FROM got) < %(limit)s THEN (
-        SELECT 1 FROM djqueue_lane WHERE queue = %(queue)s AND state = 0 ORDER BY ord, moment LIMIT 1
+        SELECT 1 FROM djqueue_lane WHERE queue = %(queue)s AND state = 0 ORDER BY sort_key, moment LIMIT 1
     ) END,
     CASE WHEN (SELECT count(*) FROM got) < %(limit)s THEN (
         SELECT moment
         FROM djqueue_lane
         WHERE queue = %(queue)s
           AND state = 2
-          AND ord = 0
+          AND sort_key = 0
         ORDER BY moment LIMIT 1
     ) END,
     CASE WHEN (SELECT count(*) FROM got) < %(limit)s THEN (
@@ -343,7 +343,7 @@ SELECT NOW, (SELECT count(*) FROM due),
         FROM djqueue_message
         WHERE queue = %(queue)s
           AND state = 3
-          AND ord = 0
+          AND sort_key = 0
         ORDER BY moment LIMIT 1
     ) END, got.*
 FROM (SELECT 1) one
@@ -357,11 +357,11 @@ LEFT JOIN got ON true;
 SELECT made, seq, name, number, gate FROM djqueue_ticket WHERE queue = %s ORDER BY made LIMIT %s;
 SELECT NOW;
 SELECT name FROM djqueue_lane WHERE queue = %s AND name IN (%s);
-INSERT INTO djqueue_lane (queue, name, number, gate, away, turn, open_at, parked, logs, state, ord, moment)
+INSERT INTO djqueue_lane (queue, name, number, gate, in_flight, turn, not_before, paused, logs, state, sort_key, moment)
 VALUES (%s, %s, %s, %s, 0, %s, 0, '', '[]', 1, 0, 0)
 ON CONFLICT (queue, name) DO NOTHING;
 BEGIN;
-SELECT l.seq, l.name, l.number, l.gate, l.away, l.turn, l.open_at, l.parked, l.logs, l.state, l.ord, l.moment
+SELECT l.seq, l.name, l.number, l.gate, l.in_flight, l.turn, l.not_before, l.paused_reason, l.logs, l.state, l.sort_key, l.sort_at
 FROM djqueue_lane l
 WHERE name IN (%s)
   AND queue = %s
@@ -369,26 +369,26 @@ ORDER BY name
 FOR UPDATE SKIP LOCKED;
 SELECT seq FROM djqueue_ticket WHERE seq IN (%s);
 DELETE FROM djqueue_ticket WHERE seq IN (%s);
-SELECT seq, name, number, gate, away, turn, open_at, parked, logs, state, ord, moment
+SELECT seq, name, number, gate, in_flight, turn, not_before, paused, logs, state, sort_key, moment
 FROM djqueue_lane
 WHERE queue = %s
   AND state = %s
-ORDER BY ord, moment LIMIT %s
+ORDER BY sort_key, moment LIMIT %s
 FOR UPDATE SKIP LOCKED;
 SELECT NOW, x.*
 FROM (SELECT 1) one
 LEFT JOIN (
     unnest(%s::bigint[], %s::int[]) n (number, most)
     CROSS JOIN LATERAL (
-        SELECT state, seq, ord, moment, lost
+        SELECT state, seq, sort_key, moment, lost
         FROM djqueue_message
         WHERE queue = %s
           AND state = n.number
-        ORDER BY ord, moment, seq LIMIT n.most
+        ORDER BY sort_key, moment, seq LIMIT n.most
     ) x
 ) ON true;
 UPDATE djqueue_message
-SET state = %(leased)s, ord = 0, moment = :moment + %(lease)s, token = %(token)s, owner = %(owner)s,
+SET state = %(leased)s, sort_key = 0, moment = :moment + %(lease)s, token = %(token)s, owner = %(owner)s,
     attempts = CASE WHEN attempts < 2147483647 THEN attempts + 1 ELSE attempts END,
     begun = CASE WHEN djqueue_message.seq IN (:seqs) AND lost = 0 THEN 1 ELSE 0 END
 WHERE seq = ANY(
@@ -400,29 +400,29 @@ WHERE seq = ANY(
         FOR UPDATE SKIP LOCKED
     )
 )
-RETURNING seq, body, id, nprio, place, created, lane, attempts, failures, lost, label, note, moment, gate,
-    home;
+RETURNING seq, body, id, neg_priority, place, created, lane, attempts, failures, lost, label, note, moment, gate,
+    lane_number;
 SELECT NOW, x.*
 FROM (SELECT 1) one
 LEFT JOIN (
     unnest(%s::bigint[], %s::int[]) n (number, most)
     CROSS JOIN LATERAL (
-        SELECT state, seq, ord, moment, lost
+        SELECT state, seq, sort_key, moment, lost
         FROM djqueue_message
         WHERE queue = %s
           AND state = n.number
-        ORDER BY ord, moment, seq LIMIT n.most
+        ORDER BY sort_key, moment, seq LIMIT n.most
     ) x
 ) ON true;
 UPDATE djqueue_lane l
-SET gate = u.gate, away = u.away, turn = u.turn, open_at = u.open_at, parked = u.parked, logs = u.logs,
-    state = u.state, ord = u.ord, moment = u.moment
+SET gate = u.gate, in_flight = u.in_flight, turn = u.turn, not_before = u.not_before, paused = u.paused_reason, logs = u.logs,
+    state = u.state, sort_key = u.sort_key, moment = u.sort_at
 FROM (
     VALUES (
         CAST(%s AS bigint), CAST(%s AS text), CAST(%s AS int), CAST(%s AS bigint), CAST(%s AS bigint),
         CAST(%s AS text), CAST(%s AS text), CAST(%s AS bigint), CAST(%s AS int), CAST(%s AS bigint)
     )
-) u (seq, gate, away, turn, open_at, parked, logs, state, ord, moment)
+) u (seq, gate, in_flight, turn, not_before, paused, logs, state, sort_key, moment)
 WHERE l.seq = u.seq;
 COMMIT;
 -- SELECT as in: claim: two are ready
@@ -434,7 +434,7 @@ COMMIT;
 SELECT made, seq, name, number, gate FROM djqueue_ticket WHERE queue = %s ORDER BY made LIMIT %s;
 SELECT NOW;
 SELECT name FROM djqueue_lane WHERE queue = %s AND name IN (%s);
-INSERT INTO djqueue_lane (queue, name, number, gate, away, turn, open_at, parked, logs, state, ord, moment)
+INSERT INTO djqueue_lane (queue, name, number, gate, in_flight, turn, not_before, paused, logs, state, sort_key, moment)
 VALUES (%s, %s, %s, %s, 0, %s, 0, '', '[]', 1, 0, 0)
 ON CONFLICT (queue, name) DO NOTHING;
 BEGIN;
@@ -455,7 +455,7 @@ COMMIT;
 SELECT made, seq, name, number, gate FROM djqueue_ticket WHERE queue = %s ORDER BY made LIMIT %s;
 SELECT NOW;
 SELECT name FROM djqueue_lane WHERE queue = %s AND name IN (%s, %s);
-INSERT INTO djqueue_lane (queue, name, number, gate, away, turn, open_at, parked, logs, state, ord, moment)
+INSERT INTO djqueue_lane (queue, name, number, gate, in_flight, turn, not_before, paused, logs, state, sort_key, moment)
 VALUES (%s, %s, %s, %s, 0, %s, 0, '', '[]', 1, 0, 0), (%s, %s, %s, %s, 0, %s, 0, '', '[]', 1, 0, 0)
 ON CONFLICT (queue, name) DO NOTHING;
 BEGIN;
@@ -470,7 +470,7 @@ DELETE FROM djqueue_ticket WHERE seq IN (%s);
 -- SELECT as in: claim: from a lane, to which something came
 -- UPDATE as in: claim: from a lane, to which something came
 SELECT *
-FROM (SELECT state, ord FROM djqueue_lane WHERE queue = %s AND state = %s ORDER BY ord, moment LIMIT 1) x;
+FROM (SELECT state, sort_key FROM djqueue_lane WHERE queue = %s AND state = %s ORDER BY sort_key, moment LIMIT 1) x;
 -- UPDATE as in: claim: from a lane, to which something came
 COMMIT;
 -- SELECT as in: claim: two are ready
@@ -482,7 +482,7 @@ COMMIT;
 SELECT made, seq, name, number, gate FROM djqueue_ticket WHERE queue = %s ORDER BY made LIMIT %s;
 SELECT NOW;
 SELECT name FROM djqueue_lane WHERE queue = %s AND name IN (%s);
-INSERT INTO djqueue_lane (queue, name, number, gate, away, turn, open_at, parked, logs, state, ord, moment)
+INSERT INTO djqueue_lane (queue, name, number, gate, in_flight, turn, not_before, paused, logs, state, sort_key, moment)
 VALUES (%s, %s, %s, %s, 0, %s, 0, '', '[]', 1, 0, 0)
 ON CONFLICT (queue, name) DO NOTHING;
 BEGIN;
@@ -502,21 +502,21 @@ COMMIT;
 
 -- WITH as in: claim: nothing is there
 BEGIN;
-SELECT seq, lane, home, gate
+SELECT seq, lane, lane_number, gate
 FROM djqueue_message
 WHERE queue = %s
   AND state = 3
-  AND ord = 0
+  AND sort_key = 0
   AND moment < NOW
 ORDER BY moment LIMIT 500
 FOR UPDATE SKIP LOCKED;
-UPDATE djqueue_message SET state = home, ord = nprio, moment = place WHERE seq IN (%s);
+UPDATE djqueue_message SET state = lane_number, sort_key = neg_priority, moment = place WHERE seq IN (%s);
 INSERT INTO djqueue_ticket (queue, made, name, number, gate) VALUES (%s, NOW, %s, %s, %s);
 COMMIT;
 SELECT made, seq, name, number, gate FROM djqueue_ticket WHERE queue = %s ORDER BY made LIMIT %s;
 SELECT NOW;
 SELECT name FROM djqueue_lane WHERE queue = %s AND name IN (%s);
-INSERT INTO djqueue_lane (queue, name, number, gate, away, turn, open_at, parked, logs, state, ord, moment)
+INSERT INTO djqueue_lane (queue, name, number, gate, in_flight, turn, not_before, paused, logs, state, sort_key, moment)
 VALUES (%s, %s, %s, %s, 0, %s, 0, '', '[]', 1, 0, 0)
 ON CONFLICT (queue, name) DO NOTHING;
 BEGIN;
@@ -528,7 +528,7 @@ DELETE FROM djqueue_ticket WHERE seq IN (%s);
 -- UPDATE as in: claim: from a lane, to which something came
 -- SELECT as in: claim: from a lane, to which something came
 SELECT *
-FROM (SELECT state, ord FROM djqueue_lane WHERE queue = %s AND state = %s ORDER BY ord, moment LIMIT 1) x;
+FROM (SELECT state, sort_key FROM djqueue_lane WHERE queue = %s AND state = %s ORDER BY sort_key, moment LIMIT 1) x;
 -- UPDATE as in: claim: from a lane, to which something came
 COMMIT;
 
@@ -537,14 +537,14 @@ COMMIT;
 
 WITH due AS (
     UPDATE djqueue_message
-    SET state = 0, ord = CASE WHEN queue LIKE '%:dead' THEN 0 ELSE nprio END, moment = place
+    SET state = 0, sort_key = CASE WHEN queue LIKE '%:failed' THEN 0 ELSE neg_priority END, moment = place
     WHERE seq = ANY(
         ARRAY(
             SELECT seq
             FROM djqueue_message
             WHERE queue = %(queue)s
               AND state = 1
-              AND ord = 0
+              AND sort_key = 0
               AND moment < NOW
             ORDER BY moment LIMIT 500
             FOR UPDATE SKIP LOCKED
@@ -558,17 +558,17 @@ pick AS MATERIALIZED (
     WHERE queue = %(queue)s
       AND state = 0
       AND NOT EXISTS (SELECT 1 FROM due)
-    ORDER BY ord, moment, seq LIMIT %(limit)s
+    ORDER BY sort_key, moment, seq LIMIT %(limit)s
     FOR UPDATE SKIP LOCKED
 ),
 got AS (
     UPDATE djqueue_message
-    SET state = %(leased)s, ord = 0, moment = NOW + %(lease)s, token = %(token)s, owner = %(owner)s,
+    SET state = %(leased)s, sort_key = 0, moment = NOW + %(lease)s, token = %(token)s, owner = %(owner)s,
         attempts = CASE WHEN attempts < 2147483647 THEN attempts + 1 ELSE attempts END,
         begun = CASE WHEN 1 = 1 AND lost = 0 THEN 1 ELSE 0 END
     WHERE seq = ANY(ARRAY(SELECT seq FROM pick))
-    RETURNING seq, body, id, nprio, place, created, lane, attempts, failures, lost, label, note, moment, gate,
-        home
+    RETURNING seq, body, id, neg_priority, place, created, lane, attempts, failures, lost, label, note, moment, gate,
+        lane_number
 )
 SELECT NOW, (SELECT count(*) FROM due),
     CASE WHEN (SELECT count(*) FROM got) < %(limit)s THEN (
@@ -576,7 +576,7 @@ SELECT NOW, (SELECT count(*) FROM due),
         FROM djqueue_message
         WHERE queue = %(queue)s
           AND state = 1
-          AND ord = 0
+          AND sort_key = 0
           AND moment >= NOW
         ORDER BY moment LIMIT 1
     ) END, NULL, NULL, NULL, NULL, got.*
@@ -586,13 +586,13 @@ LEFT JOIN got ON true;
 
 -- claim: within a budget
 
-SELECT NOW, (SELECT ord FROM djqueue_message WHERE queue = %(queue)s AND state = 0 ORDER BY ord LIMIT 1),
+SELECT NOW, (SELECT sort_key FROM djqueue_message WHERE queue = %(queue)s AND state = 0 ORDER BY sort_key LIMIT 1),
     (
         SELECT seq
         FROM djqueue_message
         WHERE queue = %(queue)s
           AND state = 1
-          AND ord = 0
+          AND sort_key = 0
           AND moment < NOW
         ORDER BY moment LIMIT 1
     ),
@@ -601,17 +601,17 @@ SELECT NOW, (SELECT ord FROM djqueue_message WHERE queue = %(queue)s AND state =
         FROM djqueue_message
         WHERE queue = %(queue)s
           AND state = 1
-          AND ord = 0
+          AND sort_key = 0
           AND moment >= NOW
         ORDER BY moment LIMIT 1
     ), (SELECT 1 FROM djqueue_ticket WHERE queue = %(queue)s ORDER BY made LIMIT 1),
-    (SELECT 1 FROM djqueue_lane WHERE queue = %(queue)s AND state = 0 ORDER BY ord, moment LIMIT 1),
+    (SELECT 1 FROM djqueue_lane WHERE queue = %(queue)s AND state = 0 ORDER BY sort_key, moment LIMIT 1),
     (
         SELECT moment
         FROM djqueue_lane
         WHERE queue = %(queue)s
           AND state = 2
-          AND ord = 0
+          AND sort_key = 0
         ORDER BY moment LIMIT 1
     ),
     (
@@ -619,7 +619,7 @@ SELECT NOW, (SELECT ord FROM djqueue_message WHERE queue = %(queue)s AND state =
         FROM djqueue_message
         WHERE queue = %(queue)s
           AND state = 3
-          AND ord = 0
+          AND sort_key = 0
         ORDER BY moment LIMIT 1
     ), (SELECT value FROM djqueue_fact WHERE k = %(key)s AND (until IS NULL OR until > NOW));
 BEGIN;
@@ -636,14 +636,14 @@ FROM held;
 SELECT NOW;
 WITH due AS (
     UPDATE djqueue_message
-    SET state = 0, ord = CASE WHEN queue LIKE '%:dead' THEN 0 ELSE nprio END, moment = place
+    SET state = 0, sort_key = CASE WHEN queue LIKE '%:failed' THEN 0 ELSE neg_priority END, moment = place
     WHERE seq = ANY(
         ARRAY(
             SELECT seq
             FROM djqueue_message
             WHERE queue = %(queue)s
               AND state = 1
-              AND ord = 0
+              AND sort_key = 0
               AND moment < NOW
             ORDER BY moment LIMIT 500
             FOR UPDATE SKIP LOCKED
@@ -657,17 +657,17 @@ pick AS MATERIALIZED (
     WHERE queue = %(queue)s
       AND state = 0
       AND NOT EXISTS (SELECT 1 FROM due)
-    ORDER BY ord, moment, seq LIMIT %(limit)s
+    ORDER BY sort_key, moment, seq LIMIT %(limit)s
     FOR UPDATE SKIP LOCKED
 ),
 got AS (
     UPDATE djqueue_message
-    SET state = %(leased)s, ord = 0, moment = :moment + %(lease)s, token = %(token)s, owner = %(owner)s,
+    SET state = %(leased)s, sort_key = 0, moment = :moment + %(lease)s, token = %(token)s, owner = %(owner)s,
         attempts = CASE WHEN attempts < 2147483647 THEN attempts + 1 ELSE attempts END,
         begun = CASE WHEN 1 = 1 AND lost = 0 THEN 1 ELSE 0 END
     WHERE seq = ANY(ARRAY(SELECT seq FROM pick))
-    RETURNING seq, body, id, nprio, place, created, lane, attempts, failures, lost, label, note, moment, gate,
-        home
+    RETURNING seq, body, id, neg_priority, place, created, lane, attempts, failures, lost, label, note, moment, gate,
+        lane_number
 )
 SELECT NOW, (SELECT count(*) FROM due),
     CASE WHEN (SELECT count(*) FROM got) < %(limit)s THEN (
@@ -675,7 +675,7 @@ SELECT NOW, (SELECT count(*) FROM due),
         FROM djqueue_message
         WHERE queue = %(queue)s
           AND state = 1
-          AND ord = 0
+          AND sort_key = 0
           AND moment >= NOW
         ORDER BY moment LIMIT 1
     ) END,
@@ -683,14 +683,14 @@ SELECT NOW, (SELECT count(*) FROM due),
         SELECT 1 FROM djqueue_ticket WHERE queue = %(queue)s ORDER BY made LIMIT 1
     ) END,
     CASE WHEN (SELECT count(*) FROM got) < %(limit)s THEN (
-        SELECT 1 FROM djqueue_lane WHERE queue = %(queue)s AND state = 0 ORDER BY ord, moment LIMIT 1
+        SELECT 1 FROM djqueue_lane WHERE queue = %(queue)s AND state = 0 ORDER BY sort_key, moment LIMIT 1
     ) END,
     CASE WHEN (SELECT count(*) FROM got) < %(limit)s THEN (
         SELECT moment
         FROM djqueue_lane
         WHERE queue = %(queue)s
           AND state = 2
-          AND ord = 0
+          AND sort_key = 0
         ORDER BY moment LIMIT 1
     ) END,
     CASE WHEN (SELECT count(*) FROM got) < %(limit)s THEN (
@@ -698,12 +698,12 @@ SELECT NOW, (SELECT count(*) FROM due),
         FROM djqueue_message
         WHERE queue = %(queue)s
           AND state = 3
-          AND ord = 0
+          AND sort_key = 0
         ORDER BY moment LIMIT 1
     ) END, got.*
 FROM (SELECT 1) one
 LEFT JOIN got ON true;
-INSERT INTO djqueue_fact (k, value, until, tally)
+INSERT INTO djqueue_fact (k, value, until, counter)
 VALUES (%s, %s, NOW + %s, 0)
 ON CONFLICT (k) DO UPDATE SET value = excluded.value, until = excluded.until;
 COMMIT;
@@ -731,11 +731,11 @@ RETURNING m.seq;
 
 UPDATE djqueue_message m
 SET lost = CASE WHEN state NOT IN (2, 4) AND begun <> 0 AND lost > 0 THEN lost - 1 ELSE lost END,
-    state = CASE WHEN state = 4 THEN 4 ELSE 2 END, ord = 0, moment = NOW + %s
+    state = CASE WHEN state = 4 THEN 4 ELSE 2 END, sort_key = 0, moment = NOW + %s
 FROM unnest(%s::bigint[], %s::bigint[]) u (seq, token)
 WHERE m.seq = u.seq
   AND m.token = u.token
-RETURNING m.seq, m.moment;
+RETURNING m.seq, m.sort_at;
 
 
 -- complete
@@ -748,20 +748,20 @@ WITH d AS (
     RETURNING m.seq, m.id
 ),
 c AS (
-    INSERT INTO djqueue_fact (k, value, until, tally)
+    INSERT INTO djqueue_fact (k, value, until, counter)
     SELECT %s, '', NULL, count(*)
     FROM d
     HAVING count(*) > 0
-    ON CONFLICT (k) DO UPDATE SET tally = CASE WHEN djqueue_fact.tally < 0 THEN 0 WHEN djqueue_fact.tally <
-        1000000000000000 THEN djqueue_fact.tally ELSE 1000000000000000 END + excluded.tally
+    ON CONFLICT (k) DO UPDATE SET counter = CASE WHEN djqueue_fact.counter < 0 THEN 0 WHEN djqueue_fact.counter <
+        1000000000000000 THEN djqueue_fact.counter ELSE 1000000000000000 END + excluded.counter
 ),
 r AS (
-    INSERT INTO djqueue_fact (k, value, until, tally)
+    INSERT INTO djqueue_fact (k, value, until, counter)
     SELECT %s::text || id, '', NOW + %s, seq
     FROM d
     WHERE %s
     ORDER BY id
-    ON CONFLICT (k) DO UPDATE SET until = excluded.until, tally = excluded.tally
+    ON CONFLICT (k) DO UPDATE SET until = excluded.until, counter = excluded.counter
 )
 SELECT seq
 FROM d;
@@ -777,23 +777,23 @@ WITH d AS (
     RETURNING m.seq, m.id
 ),
 c AS (
-    INSERT INTO djqueue_fact (k, value, until, tally)
+    INSERT INTO djqueue_fact (k, value, until, counter)
     SELECT %s, '', NULL, count(*)
     FROM d
     HAVING count(*) > 0
-    ON CONFLICT (k) DO UPDATE SET tally = CASE WHEN djqueue_fact.tally < 0 THEN 0 WHEN djqueue_fact.tally <
-        1000000000000000 THEN djqueue_fact.tally ELSE 1000000000000000 END + excluded.tally
+    ON CONFLICT (k) DO UPDATE SET counter = CASE WHEN djqueue_fact.counter < 0 THEN 0 WHEN djqueue_fact.counter <
+        1000000000000000 THEN djqueue_fact.counter ELSE 1000000000000000 END + excluded.counter
 ),
 r AS (
-    INSERT INTO djqueue_fact (k, value, until, tally)
+    INSERT INTO djqueue_fact (k, value, until, counter)
     SELECT %s::text || id, '', NOW + %s, seq
     FROM d
     WHERE %s
     ORDER BY id
-    ON CONFLICT (k) DO UPDATE SET until = excluded.until, tally = excluded.tally
+    ON CONFLICT (k) DO UPDATE SET until = excluded.until, counter = excluded.counter
 ),
 f AS (
-    INSERT INTO djqueue_fact (k, value, until, tally)
+    INSERT INTO djqueue_fact (k, value, until, counter)
     SELECT DISTINCT ON (k COLLATE "C") k, value, NOW + ttl, 0
     FROM (
         VALUES (
@@ -811,7 +811,7 @@ FROM d;
 -- complete: in a lane
 
 BEGIN;
-SELECT l.seq, l.name, l.number, l.gate, l.away, l.turn, l.open_at, l.parked, l.logs, l.state, l.ord, l.moment
+SELECT l.seq, l.name, l.number, l.gate, l.in_flight, l.turn, l.not_before, l.paused_reason, l.logs, l.state, l.sort_key, l.sort_at
 FROM djqueue_lane l
 WHERE name IN (%s)
   AND queue = %s
@@ -827,8 +827,8 @@ COMMIT;
 
 UPDATE djqueue_message m
 SET queue = %s,
-    state = CASE WHEN state = 4 THEN CASE WHEN u.delay > 0 THEN 3 ELSE home END WHEN u.delay > 0 THEN 1 ELSE 0
-        END, ord = CASE WHEN u.delay > 0 THEN 0 ELSE CASE WHEN queue LIKE '%:dead' THEN 0 ELSE nprio END END,
+    state = CASE WHEN state = 4 THEN CASE WHEN u.delay > 0 THEN 3 ELSE lane_number END WHEN u.delay > 0 THEN 1 ELSE 0
+        END, sort_key = CASE WHEN u.delay > 0 THEN 0 ELSE CASE WHEN queue LIKE '%:failed' THEN 0 ELSE neg_priority END END,
     moment = CASE WHEN u.delay > 0 THEN NOW + u.delay ELSE place END, token = 0, owner = '',
     attempts = u.attempts, failures = u.failures, lost = u.lost, note = u.note
 FROM (
@@ -857,8 +857,8 @@ BEGIN;
 -- SELECT as in: complete: in a lane
 UPDATE djqueue_message m
 SET queue = %s,
-    state = CASE WHEN state = 4 THEN CASE WHEN u.delay > 0 THEN 3 ELSE home END WHEN u.delay > 0 THEN 1 ELSE 0
-        END, ord = CASE WHEN u.delay > 0 THEN 0 ELSE CASE WHEN queue LIKE '%:dead' THEN 0 ELSE nprio END END,
+    state = CASE WHEN state = 4 THEN CASE WHEN u.delay > 0 THEN 3 ELSE lane_number END WHEN u.delay > 0 THEN 1 ELSE 0
+        END, sort_key = CASE WHEN u.delay > 0 THEN 0 ELSE CASE WHEN queue LIKE '%:failed' THEN 0 ELSE neg_priority END END,
     moment = CASE WHEN u.delay > 0 THEN NOW + u.delay ELSE place END, token = 0, owner = '',
     attempts = u.attempts, failures = u.failures, lost = u.lost, note = u.note
 FROM (
@@ -875,10 +875,10 @@ RETURNING m.seq;
 COMMIT;
 
 
--- bury
+-- fail
 
 UPDATE djqueue_message m
-SET queue = %s, state = 0, ord = 0, moment = NOW + u.delay, place = NOW + u.delay, token = 0, owner = '',
+SET queue = %s, state = 0, sort_key = 0, moment = NOW + u.delay, place = NOW + u.delay, token = 0, owner = '',
     attempts = u.attempts, failures = u.failures, lost = u.lost, note = u.note
 FROM (
     VALUES (
@@ -895,11 +895,11 @@ WHERE m.seq = u.seq
 RETURNING m.seq;
 
 
--- bury: and keep facts
+-- fail: and keep facts
 
 WITH d AS (
     UPDATE djqueue_message m
-    SET queue = %s, state = 0, ord = 0, moment = NOW + u.delay, place = NOW + u.delay, token = 0, owner = '',
+    SET queue = %s, state = 0, sort_key = 0, moment = NOW + u.delay, place = NOW + u.delay, token = 0, owner = '',
         attempts = u.attempts, failures = u.failures, lost = u.lost, note = u.note
     FROM (
         VALUES (
@@ -916,7 +916,7 @@ WITH d AS (
     RETURNING m.seq
 ),
 f AS (
-    INSERT INTO djqueue_fact (k, value, until, tally)
+    INSERT INTO djqueue_fact (k, value, until, counter)
     SELECT DISTINCT ON (k COLLATE "C") k, value, NOW + ttl, 0
     FROM (
         VALUES (
@@ -931,12 +931,12 @@ SELECT seq
 FROM d;
 
 
--- bury: in a lane
+-- fail: in a lane
 
 BEGIN;
 -- SELECT as in: complete: in a lane
 UPDATE djqueue_message m
-SET queue = %s, state = 0, ord = 0, moment = NOW + u.delay, place = NOW + u.delay, token = 0, owner = '',
+SET queue = %s, state = 0, sort_key = 0, moment = NOW + u.delay, place = NOW + u.delay, token = 0, owner = '',
     attempts = u.attempts, failures = u.failures, lost = u.lost, note = u.note
 FROM (
     VALUES (
@@ -952,13 +952,13 @@ RETURNING m.seq;
 COMMIT;
 
 
--- bury: the error queue has one of the same id
+-- fail: the error queue has one of the same id
 
--- UPDATE as in: bury: in a lane
+-- UPDATE as in: fail: in a lane
 BEGIN;
 SELECT seq, token, id FROM djqueue_message WHERE seq IN (%s);
 DELETE FROM djqueue_message WHERE queue = %s AND id IN (%s) AND true;
--- UPDATE as in: bury: in a lane
+-- UPDATE as in: fail: in a lane
 COMMIT;
 
 
@@ -976,14 +976,14 @@ COMMIT;
 WITH gone AS (
     UPDATE djqueue_message
     SET lost = CASE WHEN begun <> 0 AND lost < 2147483647 THEN lost + 1 ELSE lost END, state = 0,
-        ord = CASE WHEN queue LIKE '%:dead' THEN 0 ELSE nprio END, moment = place
+        sort_key = CASE WHEN queue LIKE '%:failed' THEN 0 ELSE neg_priority END, moment = place
     WHERE seq = ANY(
         ARRAY(
             SELECT seq
             FROM djqueue_message
             WHERE queue = %(queue)s
               AND state = 2
-              AND ord = 0
+              AND sort_key = 0
               AND moment < NOW
               AND NOW <= %(by)s
             ORDER BY moment LIMIT %(limit)s
@@ -1002,7 +1002,7 @@ SELECT (SELECT count(*) FROM gone), NOW,
                 FROM djqueue_message
                 WHERE queue = %(queue)s
                   AND state = 2
-                  AND ord = 0
+                  AND sort_key = 0
                   AND moment >= NOW
                 ORDER BY moment LIMIT 1
             ) x
@@ -1013,7 +1013,7 @@ SELECT (SELECT count(*) FROM gone), NOW,
                 FROM djqueue_message
                 WHERE queue = %(queue)s
                   AND state = 4
-                  AND ord = 0
+                  AND sort_key = 0
                   AND moment >= NOW
                 ORDER BY moment LIMIT 1
             ) x
@@ -1024,7 +1024,7 @@ SELECT (SELECT count(*) FROM gone), NOW,
         FROM djqueue_message
         WHERE queue = %(queue)s
           AND state = 4
-          AND ord = 0
+          AND sort_key = 0
           AND moment < NOW
         ORDER BY moment LIMIT 1
     ) IS NOT NULL;
@@ -1042,7 +1042,7 @@ SELECT seq, lane
 FROM djqueue_message
 WHERE queue = %(queue)s
   AND state = 4
-  AND ord = 0
+  AND sort_key = 0
   AND moment < NOW
 ORDER BY moment LIMIT %(limit)s;
 BEGIN;
@@ -1055,7 +1055,7 @@ WHERE m.seq IN (%s)
   AND NOW <= %s
 FOR UPDATE;
 UPDATE djqueue_message
-SET lost = CASE WHEN begun <> 0 AND lost < 2147483647 THEN lost + 1 ELSE lost END, state = home, ord = nprio,
+SET lost = CASE WHEN begun <> 0 AND lost < 2147483647 THEN lost + 1 ELSE lost END, state = lane_number, sort_key = neg_priority,
     moment = place, token = 0, owner = ''
 WHERE seq IN (%s);
 -- SELECT as in: claim: from a lane, to which something came
@@ -1065,7 +1065,7 @@ COMMIT;
 
 -- sweep
 
-SELECT name FROM djqueue_lane WHERE queue = %s AND away > 0 AND name > %s ORDER BY name LIMIT %s;
+SELECT name FROM djqueue_lane WHERE queue = %s AND in_flight > 0 AND name > %s ORDER BY name LIMIT %s;
 BEGIN;
 -- SELECT as in: claim: from a lane, to which something came
 SELECT m.lane, l.gate, count(*)
@@ -1094,8 +1094,8 @@ SELECT made, seq, name, number, gate FROM djqueue_ticket WHERE queue = %s ORDER 
 
 -- find
 
-SELECT seq, body, id, nprio, place, created, lane, attempts, failures, lost, label, note, moment, gate, home,
-    state, ord, owner, NOW
+SELECT seq, body, id, neg_priority, place, created, lane, attempts, failures, lost, label, note, moment, gate, lane_number,
+    state, sort_key, owner, NOW
 FROM djqueue_message
 WHERE queue = %s
   AND id = %s;
@@ -1104,26 +1104,26 @@ WHERE queue = %s
 -- peek: ready
 
 UPDATE djqueue_message
-SET state = 0, ord = CASE WHEN queue LIKE '%:dead' THEN 0 ELSE nprio END, moment = place
+SET state = 0, sort_key = CASE WHEN queue LIKE '%:failed' THEN 0 ELSE neg_priority END, moment = place
 WHERE seq = ANY(
     ARRAY(
         SELECT seq
         FROM djqueue_message
         WHERE queue = %(queue)s
           AND state = 1
-          AND ord = 0
+          AND sort_key = 0
           AND moment < NOW
         ORDER BY moment LIMIT %(limit)s
         FOR UPDATE SKIP LOCKED
     )
 );
 -- SELECT as in: claim: two are ready
-SELECT seq, body, id, nprio, place, created, lane, attempts, failures, lost, label, note, moment, gate, home,
-    state, ord, owner, NOW
+SELECT seq, body, id, neg_priority, place, created, lane, attempts, failures, lost, label, note, moment, gate, lane_number,
+    state, sort_key, owner, NOW
 FROM djqueue_message
 WHERE queue = %(queue)s
   AND state = %(state)s
-ORDER BY ord, moment, seq LIMIT %(limit)s;
+ORDER BY sort_key, moment, seq LIMIT %(limit)s;
 SELECT name FROM djqueue_lane WHERE queue = %s AND name > %s ORDER BY name LIMIT %s;
 
 
@@ -1131,13 +1131,13 @@ SELECT name FROM djqueue_lane WHERE queue = %s AND name > %s ORDER BY name LIMIT
 
 -- UPDATE as in: peek: ready
 -- SELECT as in: claim: two are ready
-SELECT seq, body, id, nprio, place, created, lane, attempts, failures, lost, label, note, moment, gate, home,
-    state, ord, owner, NOW
+SELECT seq, body, id, neg_priority, place, created, lane, attempts, failures, lost, label, note, moment, gate, lane_number,
+    state, sort_key, owner, NOW
 FROM djqueue_message
 WHERE queue = %(queue)s
   AND state = %(state)s
-  AND (ord, moment, seq) > (%(ord)s, %(moment)s, %(seq)s)
-ORDER BY ord, moment, seq LIMIT %(limit)s;
+  AND (sort_key, moment, seq) > (%(sort_key)s, %(moment)s, %(seq)s)
+ORDER BY sort_key, moment, seq LIMIT %(limit)s;
 
 
 -- peek: ready, in lanes
@@ -1147,7 +1147,7 @@ ORDER BY ord, moment, seq LIMIT %(limit)s;
 SELECT made, seq, name, number, gate FROM djqueue_ticket WHERE queue = %s ORDER BY made LIMIT %s;
 SELECT NOW;
 SELECT name FROM djqueue_lane WHERE queue = %s AND name IN (%s);
-INSERT INTO djqueue_lane (queue, name, number, gate, away, turn, open_at, parked, logs, state, ord, moment)
+INSERT INTO djqueue_lane (queue, name, number, gate, in_flight, turn, not_before, paused, logs, state, sort_key, moment)
 VALUES (%s, %s, %s, %s, 0, %s, 0, '', '[]', 1, 0, 0)
 ON CONFLICT (queue, name) DO NOTHING;
 BEGIN;
@@ -1164,12 +1164,12 @@ COMMIT;
 SELECT name FROM djqueue_lane WHERE queue = %s AND name > %s ORDER BY name LIMIT %s;
 SELECT *
 FROM (
-    SELECT seq, body, id, nprio, place, created, lane, attempts, failures, lost, label, note, moment, gate,
-        home, state, ord, owner, NOW AS looked
+    SELECT seq, body, id, neg_priority, place, created, lane, attempts, failures, lost, label, note, moment, gate,
+        lane_number, state, sort_key, owner, NOW AS looked
     FROM djqueue_message
     WHERE queue = %(queue)s
       AND state = :lane
-    ORDER BY ord, moment, seq LIMIT %(limit)s
+    ORDER BY sort_key, moment, seq LIMIT %(limit)s
 ) x;
 SELECT name FROM djqueue_lane WHERE queue = %s AND name > %s ORDER BY name LIMIT %s;
 
@@ -1205,7 +1205,7 @@ SELECT (
                 FROM djqueue_message
                 WHERE queue = %(queue)s
                   AND state = l.number
-                ORDER BY ord, moment, seq OFFSET 0
+                ORDER BY sort_key, moment, seq OFFSET 0
             ) m
             LIMIT 100000
         ) x
@@ -1217,7 +1217,7 @@ SELECT (
             FROM djqueue_message
             WHERE queue = %(queue)s
               AND state = 1
-              AND ord = 0
+              AND sort_key = 0
               AND moment < NOW
             LIMIT 100000
         ) x
@@ -1229,7 +1229,7 @@ SELECT (
             FROM djqueue_message
             WHERE queue = %(queue)s
               AND state = 3
-              AND ord = 0
+              AND sort_key = 0
               AND moment < NOW
             LIMIT 100000
         ) x
@@ -1241,7 +1241,7 @@ SELECT (
             FROM djqueue_message
             WHERE queue = %(queue)s
               AND state = 1
-              AND ord = 0
+              AND sort_key = 0
               AND moment >= NOW
             LIMIT 100000
         ) x
@@ -1253,7 +1253,7 @@ SELECT (
             FROM djqueue_message
             WHERE queue = %(queue)s
               AND state = 3
-              AND ord = 0
+              AND sort_key = 0
               AND moment >= NOW
             LIMIT 100000
         ) x
@@ -1269,8 +1269,8 @@ SELECT (
     (SELECT count(*) FROM (SELECT 1 FROM djqueue_message WHERE queue = %(dead)s AND state = 0 LIMIT 100000) x),
     (
         SELECT sum(
-            CASE WHEN djqueue_fact.tally < 0 THEN 0 WHEN djqueue_fact.tally < 1000000000000000 THEN
-                djqueue_fact.tally ELSE 1000000000000000 END
+            CASE WHEN djqueue_fact.counter < 0 THEN 0 WHEN djqueue_fact.counter < 1000000000000000 THEN
+                djqueue_fact.counter ELSE 1000000000000000 END
         )
         FROM djqueue_fact
         WHERE k IN (
@@ -1283,7 +1283,7 @@ SELECT (
         FROM djqueue_message
         WHERE queue = %(queue)s
           AND state = 1
-          AND ord = 0
+          AND sort_key = 0
           AND moment < NOW
     ),
     (
@@ -1291,39 +1291,39 @@ SELECT (
         FROM djqueue_message
         WHERE queue = %(queue)s
           AND state = 3
-          AND ord = 0
+          AND sort_key = 0
           AND moment < NOW
     ),
     (
-        WITH RECURSIVE p (ord, n) AS (
+        WITH RECURSIVE p (sort_key, n) AS (
             SELECT (
-                SELECT r.ord
+                SELECT r.sort_key
                 FROM djqueue_message r
                 WHERE r.queue = %(queue)s
                   AND r.state = 0
-                ORDER BY r.ord LIMIT 1
+                ORDER BY r.sort_key LIMIT 1
             ), 1
             UNION ALL
             SELECT (
-                SELECT r.ord
+                SELECT r.sort_key
                 FROM djqueue_message r
                 WHERE r.queue = %(queue)s
                   AND r.state = 0
-                  AND r.ord > p.ord
-                ORDER BY r.ord LIMIT 1
+                  AND r.sort_key > p.sort_key
+                ORDER BY r.sort_key LIMIT 1
             ), n + 1
             FROM p
-            WHERE p.ord IS NOT NULL
+            WHERE p.sort_key IS NOT NULL
               AND n < 64
         )
         SELECT min(
             (
-                SELECT r.moment
+                SELECT r.sort_at
                 FROM djqueue_message r
                 WHERE r.queue = %(queue)s
                   AND r.state = 0
-                  AND r.ord = p.ord
-                ORDER BY r.moment LIMIT 1
+                  AND r.sort_key = p.sort_key
+                ORDER BY r.sort_at LIMIT 1
             )
         )
         FROM p
@@ -1331,7 +1331,7 @@ SELECT (
     (
         SELECT min(moment)
         FROM (
-            SELECT m.moment
+            SELECT m.sort_at
             FROM (
                 SELECT number
                 FROM djqueue_lane
@@ -1346,7 +1346,7 @@ SELECT (
                 FROM djqueue_message
                 WHERE queue = %(queue)s
                   AND state = l.number
-                ORDER BY ord, moment, seq OFFSET 0
+                ORDER BY sort_key, moment, seq OFFSET 0
             ) m
             LIMIT 100000
         ) x
@@ -1371,7 +1371,7 @@ SELECT (SELECT count(*) FROM djqueue_message WHERE queue = %(queue)s AND state I
         FROM djqueue_message
         WHERE queue = %(queue)s
           AND state = l.number
-        ORDER BY ord, moment, seq OFFSET 0
+        ORDER BY sort_key, moment, seq OFFSET 0
     ) m
 );
 
@@ -1379,7 +1379,7 @@ SELECT (SELECT count(*) FROM djqueue_message WHERE queue = %(queue)s AND state I
 -- remove
 
 BEGIN;
-SELECT DISTINCT lane, ABS(home), gate FROM djqueue_message WHERE queue = %s AND id IN (%s, %s) AND home <> 0;
+SELECT DISTINCT lane, ABS(lane_number), gate FROM djqueue_message WHERE queue = %s AND id IN (%s, %s) AND lane_number <> 0;
 DELETE FROM djqueue_message WHERE queue = %s AND id IN (%s, %s) AND state NOT IN (2, 4);
 COMMIT;
 
@@ -1387,7 +1387,7 @@ COMMIT;
 -- remove: from a lane
 
 BEGIN;
-SELECT DISTINCT lane, ABS(home), gate FROM djqueue_message WHERE queue = %s AND id IN (%s, %s) AND home <> 0;
+SELECT DISTINCT lane, ABS(lane_number), gate FROM djqueue_message WHERE queue = %s AND id IN (%s, %s) AND lane_number <> 0;
 INSERT INTO djqueue_ticket (queue, made, name, number, gate) VALUES (%s, NOW, %s, %s, %s);
 DELETE FROM djqueue_message WHERE queue = %s AND id IN (%s, %s) AND state NOT IN (2, 4);
 COMMIT;
@@ -1401,10 +1401,10 @@ DELETE FROM djqueue_message WHERE queue = %s AND id IN (%s, %s) AND state NOT IN
 -- reprioritise
 
 BEGIN;
-SELECT DISTINCT lane, ABS(home), gate FROM djqueue_message WHERE queue = %s AND id IN (%s, %s) AND home <> 0;
+SELECT DISTINCT lane, ABS(lane_number), gate FROM djqueue_message WHERE queue = %s AND id IN (%s, %s) AND lane_number <> 0;
 UPDATE djqueue_message
-SET nprio = CASE WHEN home = 0 THEN %s ELSE %s END,
-    ord = CASE WHEN state IN (1, 3) OR queue LIKE '%:dead' THEN 0 ELSE CASE WHEN home = 0 THEN %s ELSE %s END
+SET neg_priority = CASE WHEN lane_number = 0 THEN %s ELSE %s END,
+    sort_key = CASE WHEN state IN (1, 3) OR queue LIKE '%:failed' THEN 0 ELSE CASE WHEN lane_number = 0 THEN %s ELSE %s END
         END
 WHERE queue = %s
   AND id IN (%s, %s)
@@ -1417,12 +1417,12 @@ COMMIT;
 UPDATE djqueue_message SET body = %s WHERE queue = %s AND id = %s AND state NOT IN (2, 4) AND body = %s;
 
 
--- revive
+-- requeue
 
 BEGIN;
-SELECT DISTINCT lane, ABS(home), gate FROM djqueue_message WHERE queue = %s AND id IN (%s, %s) AND home <> 0;
+SELECT DISTINCT lane, ABS(lane_number), gate FROM djqueue_message WHERE queue = %s AND id IN (%s, %s) AND lane_number <> 0;
 UPDATE djqueue_message AS m
-SET queue = %s, home = ABS(home), state = ABS(home), ord = nprio, moment = NOW, place = NOW, created = NOW,
+SET queue = %s, lane_number = ABS(lane_number), state = ABS(lane_number), sort_key = neg_priority, moment = NOW, place = NOW, created = NOW,
     token = 0, owner = '', attempts = 0, failures = 0, lost = 0
 WHERE queue = %s
   AND id IN (%s, %s)
@@ -1433,16 +1433,16 @@ COMMIT;
 
 -- trim: nothing
 
-SELECT ord
+SELECT sort_key
 FROM (
-    SELECT ord, moment FROM djqueue_message WHERE queue = %s AND state = 0 ORDER BY ord, moment, seq LIMIT 1
+    SELECT sort_key, moment FROM djqueue_message WHERE queue = %s AND state = 0 ORDER BY sort_key, moment, seq LIMIT 1
 ) f
 WHERE moment < NOW - %s;
-SELECT ord, moment, seq
+SELECT sort_key, moment, seq
 FROM djqueue_message
 WHERE queue = %s
   AND state = 0
-ORDER BY ord DESC, moment DESC, seq DESC LIMIT 1 OFFSET %s;
+ORDER BY sort_key DESC, moment DESC, seq DESC LIMIT 1 OFFSET %s;
 
 
 -- trim: by count
@@ -1456,8 +1456,8 @@ WHERE seq = ANY(
         FROM djqueue_message
         WHERE queue = %s
           AND state = 0
-          AND (ord, moment, seq) <= (0, :moment, 97)
-        ORDER BY ord, moment, seq LIMIT %s
+          AND (sort_key, moment, seq) <= (0, :moment, 97)
+        ORDER BY sort_key, moment, seq LIMIT %s
         FOR UPDATE SKIP LOCKED
     )
 );
@@ -1474,9 +1474,9 @@ WHERE seq = ANY(
         FROM djqueue_message
         WHERE queue = %s
           AND state = 0
-          AND ord = %s
+          AND sort_key = %s
           AND moment < NOW - %s
-        ORDER BY ord, moment, seq LIMIT %s
+        ORDER BY sort_key, moment, seq LIMIT %s
         FOR UPDATE SKIP LOCKED
     )
 );
@@ -1492,7 +1492,7 @@ WHERE seq = ANY(
         FROM djqueue_message
         WHERE queue = %s
           AND state = %s
-        ORDER BY ord, moment, seq LIMIT %s
+        ORDER BY sort_key, moment, seq LIMIT %s
         FOR UPDATE SKIP LOCKED
     )
 );
@@ -1504,7 +1504,7 @@ WHERE seq = ANY(
         FROM djqueue_message
         WHERE queue = %s
           AND state = %s
-        ORDER BY ord, moment, seq LIMIT %s
+        ORDER BY sort_key, moment, seq LIMIT %s
         FOR UPDATE SKIP LOCKED
     )
 );
@@ -1516,7 +1516,7 @@ WHERE seq = ANY(
         FROM djqueue_message
         WHERE queue = %s
           AND state = %s
-        ORDER BY ord, moment, seq LIMIT %s
+        ORDER BY sort_key, moment, seq LIMIT %s
         FOR UPDATE SKIP LOCKED
     )
 );
@@ -1535,7 +1535,7 @@ WHERE seq = ANY(
         FROM djqueue_message
         WHERE queue = %s
           AND state IN (:lane)
-        ORDER BY state, ord, moment, seq LIMIT %s
+        ORDER BY state, sort_key, moment, seq LIMIT %s
         FOR UPDATE SKIP LOCKED
     )
 );
@@ -1547,7 +1547,7 @@ WHERE seq = ANY(
         FROM djqueue_message
         WHERE queue = %s
           AND state IN (:lane)
-        ORDER BY state, ord, moment, seq LIMIT %s
+        ORDER BY state, sort_key, moment, seq LIMIT %s
         FOR UPDATE SKIP LOCKED
     )
 );
@@ -1570,7 +1570,7 @@ WHERE queue = %s
 SELECT made, seq, name, number, gate FROM djqueue_ticket WHERE queue = %s ORDER BY made LIMIT %s;
 SELECT NOW;
 SELECT name FROM djqueue_lane WHERE queue = %s AND name IN (%s);
-INSERT INTO djqueue_lane (queue, name, number, gate, away, turn, open_at, parked, logs, state, ord, moment)
+INSERT INTO djqueue_lane (queue, name, number, gate, in_flight, turn, not_before, paused, logs, state, sort_key, moment)
 VALUES (%s, %s, %s, %s, 0, %s, 0, '', '[]', 1, 0, 0)
 ON CONFLICT (queue, name) DO NOTHING;
 BEGIN;
@@ -1583,7 +1583,7 @@ DELETE FROM djqueue_ticket WHERE seq IN (%s);
 -- UPDATE as in: claim: from a lane, to which something came
 COMMIT;
 -- SELECT as in: claim: two are ready
-SELECT seq, name, number, gate, away, turn, open_at, parked, logs, state, ord, moment
+SELECT seq, name, number, gate, in_flight, turn, not_before, paused, logs, state, sort_key, moment
 FROM djqueue_lane
 WHERE queue = %s
   AND name > %s
@@ -1597,7 +1597,7 @@ SELECT state, count(*) FROM djqueue_message WHERE queue = %s AND state IN (:lane
 SELECT made, seq, name, number, gate FROM djqueue_ticket WHERE queue = %s ORDER BY made LIMIT %s;
 SELECT NOW;
 SELECT name FROM djqueue_lane WHERE queue = %s AND name IN (%s);
-INSERT INTO djqueue_lane (queue, name, number, gate, away, turn, open_at, parked, logs, state, ord, moment)
+INSERT INTO djqueue_lane (queue, name, number, gate, in_flight, turn, not_before, paused, logs, state, sort_key, moment)
 VALUES (%s, %s, %s, %s, 0, %s, 0, '', '[]', 1, 0, 0)
 ON CONFLICT (queue, name) DO NOTHING;
 BEGIN;
@@ -1610,14 +1610,14 @@ DELETE FROM djqueue_ticket WHERE seq IN (%s);
 -- UPDATE as in: claim: from a lane, to which something came
 COMMIT;
 -- SELECT as in: claim: two are ready
-SELECT seq, name, number, gate, away, turn, open_at, parked, logs, state, ord, moment
+SELECT seq, name, number, gate, in_flight, turn, not_before, paused, logs, state, sort_key, moment
 FROM djqueue_lane
 WHERE queue = %s
   AND name = %s;
 SELECT state, count(*) FROM djqueue_message WHERE queue = %s AND state IN (:lane) GROUP BY state;
 
 
--- park_lane
+-- pause_lane
 
 -- SELECT as in: claim: two are ready
 SELECT NOW;
@@ -1630,7 +1630,7 @@ SELECT NOW;
 COMMIT;
 
 
--- open_lane
+-- resume_lane
 
 BEGIN;
 -- SELECT as in: complete: in a lane
@@ -1657,21 +1657,21 @@ SELECT k, value FROM djqueue_fact WHERE k IN (%s, %s) AND (until IS NULL OR unti
 
 -- facts: put
 
-INSERT INTO djqueue_fact (k, value, until, tally)
+INSERT INTO djqueue_fact (k, value, until, counter)
 VALUES (%s, %s, NOW + %s, 0)
 ON CONFLICT (k) DO UPDATE SET value = excluded.value, until = excluded.until;
 
 
 -- facts: put_many
 
-INSERT INTO djqueue_fact (k, value, until, tally)
+INSERT INTO djqueue_fact (k, value, until, counter)
 VALUES (%s, %s, NOW + %s, 0), (%s, %s, NOW + %s, 0)
 ON CONFLICT (k) DO UPDATE SET value = excluded.value, until = excluded.until;
 
 
 -- facts: add
 
-INSERT INTO djqueue_fact (k, value, until, tally)
+INSERT INTO djqueue_fact (k, value, until, counter)
 VALUES (%s, %s, NOW + %s, 0)
 ON CONFLICT (k) DO UPDATE SET value = excluded.value, until = excluded.until
 WHERE djqueue_fact.until <= NOW;
@@ -1766,8 +1766,8 @@ SELECT k FROM djqueue_fact WHERE k IN (%s, %s) AND (until IS NULL OR until > NOW
 -- facts: prune, with KEEP_DONE
 
 -- DELETE as in: facts: prune
-SELECT until, tally
+SELECT until, counter
 FROM djqueue_fact
 WHERE k >= %s
   AND k < %s
-ORDER BY until DESC, tally DESC LIMIT 1 OFFSET %s;
+ORDER BY until DESC, counter DESC LIMIT 1 OFFSET %s;

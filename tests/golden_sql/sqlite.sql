@@ -4,17 +4,17 @@
 
 -- put: two entries
 
-WITH a (id, body, nprio, delay, run_at, lane, label, note, attempts, failures, lost, gate, home) AS (
+WITH a (id, body, neg_priority, delay, run_at, lane, label, note, attempts, failures, lost, gate, lane_number) AS (
     VALUES (%s, %s, %s, %s, %s, %s, %s, %s, %s, %s, %s, %s, %s),
     (%s, %s, %s, %s, %s, %s, %s, %s, %s, %s, %s, %s, %s)
 )
 INSERT INTO djqueue_message (
-    queue, id, body, nprio, lane, label, note, attempts, failures, lost, gate, home, token, owner, created,
-    place, state, ord, moment
+    queue, id, body, neg_priority, lane, label, note, attempts, failures, lost, gate, lane_number, token, owner, created,
+    place, state, sort_key, moment
 )
-SELECT %s, id, body, nprio, lane, label, note, attempts, failures, lost, gate, home, 0, '', NOW, due,
-    CASE WHEN due > NOW THEN CASE WHEN home > 0 THEN 3 ELSE 1 END WHEN home > 0 THEN home ELSE 0 END,
-    CASE WHEN due > NOW THEN 0 ELSE nprio END, due
+SELECT %s, id, body, neg_priority, lane, label, note, attempts, failures, lost, gate, lane_number, 0, '', NOW, due,
+    CASE WHEN due > NOW THEN CASE WHEN lane_number > 0 THEN 3 ELSE 1 END WHEN lane_number > 0 THEN lane_number ELSE 0 END,
+    CASE WHEN due > NOW THEN 0 ELSE neg_priority END, due
 FROM (SELECT *, CASE WHEN run_at > 0 THEN run_at ELSE NOW + delay END AS due FROM a)
 WHERE true
 ON CONFLICT (queue, id) DO NOTHING
@@ -23,7 +23,7 @@ RETURNING id;
 
 -- put: eight entries
 
-WITH a (id, body, nprio, delay, run_at, lane, label, note, attempts, failures, lost, gate, home) AS (
+WITH a (id, body, neg_priority, delay, run_at, lane, label, note, attempts, failures, lost, gate, lane_number) AS (
     VALUES (%s, %s, %s, %s, %s, %s, %s, %s, %s, %s, %s, %s, %s),
     (%s, %s, %s, %s, %s, %s, %s, %s, %s, %s, %s, %s, %s),
     (%s, %s, %s, %s, %s, %s, %s, %s, %s, %s, %s, %s, %s),
@@ -33,12 +33,12 @@ WITH a (id, body, nprio, delay, run_at, lane, label, note, attempts, failures, l
     (%s, %s, %s, %s, %s, %s, %s, %s, %s, %s, %s, %s, %s), (%s, %s, %s, %s, %s, %s, %s, %s, %s, %s, %s, %s, %s)
 )
 INSERT INTO djqueue_message (
-    queue, id, body, nprio, lane, label, note, attempts, failures, lost, gate, home, token, owner, created,
-    place, state, ord, moment
+    queue, id, body, neg_priority, lane, label, note, attempts, failures, lost, gate, lane_number, token, owner, created,
+    place, state, sort_key, moment
 )
-SELECT %s, id, body, nprio, lane, label, note, attempts, failures, lost, gate, home, 0, '', NOW, due,
-    CASE WHEN due > NOW THEN CASE WHEN home > 0 THEN 3 ELSE 1 END WHEN home > 0 THEN home ELSE 0 END,
-    CASE WHEN due > NOW THEN 0 ELSE nprio END, due
+SELECT %s, id, body, neg_priority, lane, label, note, attempts, failures, lost, gate, lane_number, 0, '', NOW, due,
+    CASE WHEN due > NOW THEN CASE WHEN lane_number > 0 THEN 3 ELSE 1 END WHEN lane_number > 0 THEN lane_number ELSE 0 END,
+    CASE WHEN due > NOW THEN 0 ELSE neg_priority END, due
 FROM (SELECT *, CASE WHEN run_at > 0 THEN run_at ELSE NOW + delay END AS due FROM a)
 WHERE true
 ON CONFLICT (queue, id) DO NOTHING
@@ -49,16 +49,16 @@ RETURNING id;
 
 BEGIN;
 DELETE FROM djqueue_ticket WHERE seq < 0;
-WITH a (id, body, nprio, delay, run_at, lane, label, note, attempts, failures, lost, gate, home) AS (
+WITH a (id, body, neg_priority, delay, run_at, lane, label, note, attempts, failures, lost, gate, lane_number) AS (
     VALUES (%s, %s, %s, %s, %s, %s, %s, %s, %s, %s, %s, %s, %s)
 )
 INSERT INTO djqueue_message (
-    queue, id, body, nprio, lane, label, note, attempts, failures, lost, gate, home, token, owner, created,
-    place, state, ord, moment
+    queue, id, body, neg_priority, lane, label, note, attempts, failures, lost, gate, lane_number, token, owner, created,
+    place, state, sort_key, moment
 )
-SELECT %s, id, body, nprio, lane, label, note, attempts, failures, lost, gate, home, 0, '', NOW, due,
-    CASE WHEN due > NOW THEN CASE WHEN home > 0 THEN 3 ELSE 1 END WHEN home > 0 THEN home ELSE 0 END,
-    CASE WHEN due > NOW THEN 0 ELSE nprio END, due
+SELECT %s, id, body, neg_priority, lane, label, note, attempts, failures, lost, gate, lane_number, 0, '', NOW, due,
+    CASE WHEN due > NOW THEN CASE WHEN lane_number > 0 THEN 3 ELSE 1 END WHEN lane_number > 0 THEN lane_number ELSE 0 END,
+    CASE WHEN due > NOW THEN 0 ELSE neg_priority END, due
 FROM (SELECT *, CASE WHEN run_at > 0 THEN run_at ELSE NOW + delay END AS due FROM a)
 WHERE true
 ON CONFLICT (queue, id) DO NOTHING
@@ -71,11 +71,11 @@ COMMIT;
 
 BEGIN;
 SELECT id FROM djqueue_message WHERE queue = %s AND id IN (%s, %s);
-INSERT INTO djqueue_fact (k, value, until, tally)
+INSERT INTO djqueue_fact (k, value, until, counter)
 VALUES (%s, %s, NOW + %s, 0)
 ON CONFLICT (k) DO UPDATE SET value = excluded.value, until = excluded.until
 WHERE djqueue_fact.until <= NOW;
-INSERT INTO djqueue_fact (k, value, until, tally)
+INSERT INTO djqueue_fact (k, value, until, counter)
 VALUES (%s, %s, NOW + %s, 0)
 ON CONFLICT (k) DO UPDATE SET value = excluded.value, until = excluded.until
 WHERE djqueue_fact.until <= NOW;
@@ -86,15 +86,15 @@ COMMIT;
 -- put: unique
 
 BEGIN;
-INSERT INTO djqueue_fact (k, value, until, tally)
+INSERT INTO djqueue_fact (k, value, until, counter)
 VALUES (%s, %s, NOW + %s, 0), (%s, %s, NOW + %s, 0)
-ON CONFLICT (k) DO UPDATE SET tally = djqueue_fact.tally
+ON CONFLICT (k) DO UPDATE SET counter = djqueue_fact.counter
 RETURNING k, value, (until IS NULL OR until > NOW);
 SELECT NOW, m.id, m.state
 FROM (SELECT 1 AS one) x
 LEFT JOIN djqueue_message m ON m.queue = %s
   AND m.id IN (%s, %s);
-INSERT INTO djqueue_fact (k, value, until, tally)
+INSERT INTO djqueue_fact (k, value, until, counter)
 VALUES (%s, %s, NOW + %s, 0), (%s, %s, NOW + %s, 0)
 ON CONFLICT (k) DO UPDATE SET value = excluded.value, until = excluded.until;
 -- WITH as in: put: two entries
@@ -106,7 +106,7 @@ COMMIT;
 BEGIN;
 -- INSERT as in: put: unique
 -- SELECT as in: put: unique
-INSERT INTO djqueue_fact (k, value, until, tally)
+INSERT INTO djqueue_fact (k, value, until, counter)
 VALUES (%s, %s, NOW + %s, 0), (%s, %s, NOW + %s, 0)
 ON CONFLICT (k) DO UPDATE SET value = excluded.value, until = excluded.until;
 -- WITH as in: put: two entries
@@ -116,12 +116,12 @@ COMMIT;
 -- put: debounced, one waits and is postponed
 
 BEGIN;
-INSERT INTO djqueue_fact (k, value, until, tally)
+INSERT INTO djqueue_fact (k, value, until, counter)
 VALUES (%s, %s, NOW + %s, 0)
-ON CONFLICT (k) DO UPDATE SET tally = djqueue_fact.tally
+ON CONFLICT (k) DO UPDATE SET counter = djqueue_fact.counter
 RETURNING k, value, (until IS NULL OR until > NOW);
 -- SELECT as in: put: unique
-INSERT INTO djqueue_fact (k, value, until, tally)
+INSERT INTO djqueue_fact (k, value, until, counter)
 VALUES (%s, %s, NOW + %s, 0)
 ON CONFLICT (k) DO UPDATE SET value = excluded.value, until = excluded.until;
 UPDATE djqueue_message SET moment = %s, place = %s WHERE queue = %s AND id = %s AND state IN (1, 3);
@@ -130,13 +130,13 @@ COMMIT;
 
 -- claim: nothing is there
 
-SELECT NOW, (SELECT ord FROM djqueue_message WHERE queue = %(queue)s AND state = 0 ORDER BY ord LIMIT 1),
+SELECT NOW, (SELECT sort_key FROM djqueue_message WHERE queue = %(queue)s AND state = 0 ORDER BY sort_key LIMIT 1),
     (
         SELECT seq
         FROM djqueue_message
         WHERE queue = %(queue)s
           AND state = 1
-          AND ord = 0
+          AND sort_key = 0
           AND moment < NOW
         ORDER BY moment LIMIT 1
     ),
@@ -145,17 +145,17 @@ SELECT NOW, (SELECT ord FROM djqueue_message WHERE queue = %(queue)s AND state =
         FROM djqueue_message
         WHERE queue = %(queue)s
           AND state = 1
-          AND ord = 0
+          AND sort_key = 0
           AND moment >= NOW
         ORDER BY moment LIMIT 1
     ), (SELECT 1 FROM djqueue_ticket WHERE queue = %(queue)s ORDER BY made LIMIT 1),
-    (SELECT 1 FROM djqueue_lane WHERE queue = %(queue)s AND state = 0 ORDER BY ord, moment LIMIT 1),
+    (SELECT 1 FROM djqueue_lane WHERE queue = %(queue)s AND state = 0 ORDER BY sort_key, moment LIMIT 1),
     (
         SELECT moment
         FROM djqueue_lane
         WHERE queue = %(queue)s
           AND state = 2
-          AND ord = 0
+          AND sort_key = 0
         ORDER BY moment LIMIT 1
     ),
     (
@@ -163,7 +163,7 @@ SELECT NOW, (SELECT ord FROM djqueue_message WHERE queue = %(queue)s AND state =
         FROM djqueue_message
         WHERE queue = %(queue)s
           AND state = 3
-          AND ord = 0
+          AND sort_key = 0
         ORDER BY moment LIMIT 1
     );
 
@@ -172,7 +172,7 @@ SELECT NOW, (SELECT ord FROM djqueue_message WHERE queue = %(queue)s AND state =
 
 -- SELECT as in: claim: nothing is there
 UPDATE djqueue_message
-SET state = %(leased)s, ord = 0, moment = NOW + %(lease)s, token = %(token)s, owner = %(owner)s,
+SET state = %(leased)s, sort_key = 0, moment = NOW + %(lease)s, token = %(token)s, owner = %(owner)s,
     attempts = CASE WHEN attempts < 2147483647 THEN attempts + 1 ELSE attempts END,
     begun = CASE WHEN 1 = 1 AND lost = 0 THEN 1 ELSE 0 END
 WHERE seq IN (
@@ -180,14 +180,14 @@ WHERE seq IN (
     FROM djqueue_message
     WHERE queue = %(queue)s
       AND state = 0
-    ORDER BY ord, moment, seq LIMIT %(limit)s
+    ORDER BY sort_key, moment, seq LIMIT %(limit)s
 )
-RETURNING seq, CAST(body AS BLOB), CASE WHEN typeof(id) = 'text' THEN id ELSE '' END, CAST(nprio AS INTEGER),
+RETURNING seq, CAST(body AS BLOB), CASE WHEN typeof(id) = 'text' THEN id ELSE '' END, CAST(neg_priority AS INTEGER),
     CAST(place AS INTEGER), CAST(created AS INTEGER), CASE WHEN typeof(lane) = 'text' THEN lane ELSE '' END,
     CAST(attempts AS INTEGER), CAST(failures AS INTEGER), CAST(lost AS INTEGER),
     CASE WHEN typeof(label) = 'text' THEN label ELSE '' END,
     CASE WHEN typeof(note) = 'text' THEN note ELSE '' END, moment,
-    CASE WHEN typeof(gate) = 'text' THEN gate ELSE '' END, CAST(home AS INTEGER);
+    CASE WHEN typeof(gate) = 'text' THEN gate ELSE '' END, CAST(lane_number AS INTEGER);
 -- SELECT as in: claim: nothing is there
 
 
@@ -201,13 +201,13 @@ RETURNING seq, CAST(body AS BLOB), CASE WHEN typeof(id) = 'text' THEN id ELSE ''
 
 -- SELECT as in: claim: nothing is there
 UPDATE djqueue_message
-SET state = 0, ord = CASE WHEN queue LIKE '%:dead' THEN 0 ELSE nprio END, moment = place
+SET state = 0, sort_key = CASE WHEN queue LIKE '%:failed' THEN 0 ELSE neg_priority END, moment = place
 WHERE seq IN (
     SELECT seq
     FROM djqueue_message
     WHERE queue = %(queue)s
       AND state = 1
-      AND ord = 0
+      AND sort_key = 0
       AND moment < NOW
     ORDER BY moment LIMIT %(limit)s
 );
@@ -221,58 +221,58 @@ WHERE seq IN (
 SELECT made, seq, name, number, gate FROM djqueue_ticket WHERE queue = %s ORDER BY made LIMIT %s;
 SELECT NOW;
 SELECT name FROM djqueue_lane WHERE queue = %s AND name IN (%s);
-INSERT INTO djqueue_lane (queue, name, number, gate, away, turn, open_at, parked, logs, state, ord, moment)
+INSERT INTO djqueue_lane (queue, name, number, gate, in_flight, turn, not_before, paused, logs, state, sort_key, moment)
 VALUES (%s, %s, %s, %s, 0, %s, 0, '', '[]', 1, 0, 0)
 ON CONFLICT (queue, name) DO NOTHING;
 BEGIN;
 DELETE FROM djqueue_ticket WHERE seq < 0;
-SELECT l.seq, l.name, l.number, l.gate, l.away, l.turn, l.open_at, l.parked, l.logs, l.state, l.ord, l.moment
+SELECT l.seq, l.name, l.number, l.gate, l.in_flight, l.turn, l.not_before, l.paused_reason, l.logs, l.state, l.sort_key, l.sort_at
 FROM djqueue_lane l
 WHERE name IN (%s)
   AND queue = %s
 ORDER BY name;
 SELECT seq FROM djqueue_ticket WHERE seq IN (%s);
 DELETE FROM djqueue_ticket WHERE seq IN (%s);
-SELECT seq, name, number, gate, away, turn, open_at, parked, logs, state, ord, moment
+SELECT seq, name, number, gate, in_flight, turn, not_before, paused, logs, state, sort_key, moment
 FROM djqueue_lane
 WHERE queue = %s
   AND state = %s
-ORDER BY ord, moment LIMIT %s;
+ORDER BY sort_key, moment LIMIT %s;
 SELECT NOW;
 SELECT *
 FROM (
-    SELECT state, seq, ord, moment, lost
+    SELECT state, seq, sort_key, moment, lost
     FROM djqueue_message
     WHERE queue = %s
       AND state = %s
-    ORDER BY ord, moment, seq LIMIT %s
+    ORDER BY sort_key, moment, seq LIMIT %s
 ) x;
 UPDATE djqueue_message
-SET state = %(leased)s, ord = 0, moment = :moment + %(lease)s, token = %(token)s, owner = %(owner)s,
+SET state = %(leased)s, sort_key = 0, moment = :moment + %(lease)s, token = %(token)s, owner = %(owner)s,
     attempts = CASE WHEN attempts < 2147483647 THEN attempts + 1 ELSE attempts END,
     begun = CASE WHEN djqueue_message.seq IN (:seqs) AND lost = 0 THEN 1 ELSE 0 END
 WHERE seq IN (SELECT seq FROM djqueue_message WHERE djqueue_message.seq IN (:seqs) AND state >= 16)
-RETURNING seq, CAST(body AS BLOB), CASE WHEN typeof(id) = 'text' THEN id ELSE '' END, CAST(nprio AS INTEGER),
+RETURNING seq, CAST(body AS BLOB), CASE WHEN typeof(id) = 'text' THEN id ELSE '' END, CAST(neg_priority AS INTEGER),
     CAST(place AS INTEGER), CAST(created AS INTEGER), CASE WHEN typeof(lane) = 'text' THEN lane ELSE '' END,
     CAST(attempts AS INTEGER), CAST(failures AS INTEGER), CAST(lost AS INTEGER),
     CASE WHEN typeof(label) = 'text' THEN label ELSE '' END,
     CASE WHEN typeof(note) = 'text' THEN note ELSE '' END, moment,
-    CASE WHEN typeof(gate) = 'text' THEN gate ELSE '' END, CAST(home AS INTEGER);
+    CASE WHEN typeof(gate) = 'text' THEN gate ELSE '' END, CAST(lane_number AS INTEGER);
 SELECT NOW;
 SELECT *
 FROM (
-    SELECT state, seq, ord, moment, lost
+    SELECT state, seq, sort_key, moment, lost
     FROM djqueue_message
     WHERE queue = %s
       AND state = %s
-    ORDER BY ord, moment, seq LIMIT %s
+    ORDER BY sort_key, moment, seq LIMIT %s
 ) x;
-WITH u (seq, gate, away, turn, open_at, parked, logs, state, ord, moment) AS (
+WITH u (seq, gate, in_flight, turn, not_before, paused, logs, state, sort_key, moment) AS (
     VALUES (%s, %s, %s, %s, %s, %s, %s, %s, %s, %s)
 )
 UPDATE djqueue_lane AS l
-SET gate = u.gate, away = u.away, turn = u.turn, open_at = u.open_at, parked = u.parked, logs = u.logs,
-    state = u.state, ord = u.ord, moment = u.moment
+SET gate = u.gate, in_flight = u.in_flight, turn = u.turn, not_before = u.not_before, paused = u.paused_reason, logs = u.logs,
+    state = u.state, sort_key = u.sort_key, moment = u.sort_at
 FROM u
 WHERE l.seq = u.seq;
 COMMIT;
@@ -285,7 +285,7 @@ COMMIT;
 SELECT made, seq, name, number, gate FROM djqueue_ticket WHERE queue = %s ORDER BY made LIMIT %s;
 SELECT NOW;
 SELECT name FROM djqueue_lane WHERE queue = %s AND name IN (%s);
-INSERT INTO djqueue_lane (queue, name, number, gate, away, turn, open_at, parked, logs, state, ord, moment)
+INSERT INTO djqueue_lane (queue, name, number, gate, in_flight, turn, not_before, paused, logs, state, sort_key, moment)
 VALUES (%s, %s, %s, %s, 0, %s, 0, '', '[]', 1, 0, 0)
 ON CONFLICT (queue, name) DO NOTHING;
 BEGIN;
@@ -309,7 +309,7 @@ COMMIT;
 SELECT made, seq, name, number, gate FROM djqueue_ticket WHERE queue = %s ORDER BY made LIMIT %s;
 SELECT NOW;
 SELECT name FROM djqueue_lane WHERE queue = %s AND name IN (%s, %s);
-INSERT INTO djqueue_lane (queue, name, number, gate, away, turn, open_at, parked, logs, state, ord, moment)
+INSERT INTO djqueue_lane (queue, name, number, gate, in_flight, turn, not_before, paused, logs, state, sort_key, moment)
 VALUES (%s, %s, %s, %s, 0, %s, 0, '', '[]', 1, 0, 0), (%s, %s, %s, %s, 0, %s, 0, '', '[]', 1, 0, 0)
 ON CONFLICT (queue, name) DO NOTHING;
 BEGIN;
@@ -322,44 +322,44 @@ DELETE FROM djqueue_ticket WHERE seq IN (%s);
 SELECT NOW;
 SELECT *
 FROM (
-    SELECT state, seq, ord, moment, lost
+    SELECT state, seq, sort_key, moment, lost
     FROM djqueue_message
     WHERE queue = %s
       AND state = %s
-    ORDER BY ord, moment, seq LIMIT %s
+    ORDER BY sort_key, moment, seq LIMIT %s
 ) x
 UNION ALL
 SELECT *
 FROM (
-    SELECT state, seq, ord, moment, lost
+    SELECT state, seq, sort_key, moment, lost
     FROM djqueue_message
     WHERE queue = %s
       AND state = %s
-    ORDER BY ord, moment, seq LIMIT %s
+    ORDER BY sort_key, moment, seq LIMIT %s
 ) x;
 -- SELECT as in: claim: from a lane, to which something came
 -- UPDATE as in: claim: from a lane, to which something came
 SELECT NOW;
 SELECT *
 FROM (
-    SELECT state, seq, ord, moment, lost
+    SELECT state, seq, sort_key, moment, lost
     FROM djqueue_message
     WHERE queue = %s
       AND state = %s
-    ORDER BY ord, moment, seq LIMIT %s
+    ORDER BY sort_key, moment, seq LIMIT %s
 ) x
 UNION ALL
 SELECT *
 FROM (
-    SELECT state, seq, ord, moment, lost
+    SELECT state, seq, sort_key, moment, lost
     FROM djqueue_message
     WHERE queue = %s
       AND state = %s
-    ORDER BY ord, moment, seq LIMIT %s
+    ORDER BY sort_key, moment, seq LIMIT %s
 ) x;
 -- WITH as in: claim: from a lane, to which something came
 SELECT *
-FROM (SELECT state, ord FROM djqueue_lane WHERE queue = %s AND state = %s ORDER BY ord, moment LIMIT 1) x;
+FROM (SELECT state, sort_key FROM djqueue_lane WHERE queue = %s AND state = %s ORDER BY sort_key, moment LIMIT 1) x;
 -- WITH as in: claim: from a lane, to which something came
 COMMIT;
 -- SELECT as in: claim: nothing is there
@@ -372,7 +372,7 @@ COMMIT;
 SELECT made, seq, name, number, gate FROM djqueue_ticket WHERE queue = %s ORDER BY made LIMIT %s;
 SELECT NOW;
 SELECT name FROM djqueue_lane WHERE queue = %s AND name IN (%s);
-INSERT INTO djqueue_lane (queue, name, number, gate, away, turn, open_at, parked, logs, state, ord, moment)
+INSERT INTO djqueue_lane (queue, name, number, gate, in_flight, turn, not_before, paused, logs, state, sort_key, moment)
 VALUES (%s, %s, %s, %s, 0, %s, 0, '', '[]', 1, 0, 0)
 ON CONFLICT (queue, name) DO NOTHING;
 BEGIN;
@@ -383,7 +383,7 @@ DELETE FROM djqueue_ticket WHERE seq IN (%s);
 -- SELECT as in: claim: from a lane, to which something came
 SELECT NOW;
 -- SELECT as in: claim: from a lane, to which something came
-SELECT ord FROM djqueue_message WHERE queue = %s AND state = 0 ORDER BY ord, moment, seq LIMIT %s;
+SELECT sort_key FROM djqueue_message WHERE queue = %s AND state = 0 ORDER BY sort_key, moment, seq LIMIT %s;
 -- UPDATE as in: claim: from a lane, to which something came
 SELECT NOW;
 -- SELECT as in: claim: from a lane, to which something came
@@ -397,20 +397,20 @@ COMMIT;
 -- SELECT as in: claim: nothing is there
 BEGIN;
 DELETE FROM djqueue_ticket WHERE seq < 0;
-SELECT seq, lane, home, gate
+SELECT seq, lane, lane_number, gate
 FROM djqueue_message
 WHERE queue = %s
   AND state = 3
-  AND ord = 0
+  AND sort_key = 0
   AND moment < NOW
 ORDER BY moment LIMIT 500;
-UPDATE djqueue_message SET state = home, ord = nprio, moment = place WHERE seq IN (%s);
+UPDATE djqueue_message SET state = lane_number, sort_key = neg_priority, moment = place WHERE seq IN (%s);
 INSERT INTO djqueue_ticket (queue, made, name, number, gate) VALUES (%s, NOW, %s, %s, %s);
 COMMIT;
 SELECT made, seq, name, number, gate FROM djqueue_ticket WHERE queue = %s ORDER BY made LIMIT %s;
 SELECT NOW;
 SELECT name FROM djqueue_lane WHERE queue = %s AND name IN (%s);
-INSERT INTO djqueue_lane (queue, name, number, gate, away, turn, open_at, parked, logs, state, ord, moment)
+INSERT INTO djqueue_lane (queue, name, number, gate, in_flight, turn, not_before, paused, logs, state, sort_key, moment)
 VALUES (%s, %s, %s, %s, 0, %s, 0, '', '[]', 1, 0, 0)
 ON CONFLICT (queue, name) DO NOTHING;
 BEGIN;
@@ -425,20 +425,20 @@ SELECT NOW;
 SELECT NOW;
 -- SELECT as in: claim: from a lane, to which something came
 SELECT *
-FROM (SELECT state, ord FROM djqueue_lane WHERE queue = %s AND state = %s ORDER BY ord, moment LIMIT 1) x;
+FROM (SELECT state, sort_key FROM djqueue_lane WHERE queue = %s AND state = %s ORDER BY sort_key, moment LIMIT 1) x;
 -- WITH as in: claim: from a lane, to which something came
 COMMIT;
 
 
 -- claim: from the error queue
 
-SELECT NOW, (SELECT ord FROM djqueue_message WHERE queue = %(queue)s AND state = 0 ORDER BY ord LIMIT 1),
+SELECT NOW, (SELECT sort_key FROM djqueue_message WHERE queue = %(queue)s AND state = 0 ORDER BY sort_key LIMIT 1),
     (
         SELECT seq
         FROM djqueue_message
         WHERE queue = %(queue)s
           AND state = 1
-          AND ord = 0
+          AND sort_key = 0
           AND moment < NOW
         ORDER BY moment LIMIT 1
     ),
@@ -447,7 +447,7 @@ SELECT NOW, (SELECT ord FROM djqueue_message WHERE queue = %(queue)s AND state =
         FROM djqueue_message
         WHERE queue = %(queue)s
           AND state = 1
-          AND ord = 0
+          AND sort_key = 0
           AND moment >= NOW
         ORDER BY moment LIMIT 1
     ), NULL, NULL, NULL, NULL;
@@ -456,13 +456,13 @@ SELECT NOW, (SELECT ord FROM djqueue_message WHERE queue = %(queue)s AND state =
 
 -- claim: within a budget
 
-SELECT NOW, (SELECT ord FROM djqueue_message WHERE queue = %(queue)s AND state = 0 ORDER BY ord LIMIT 1),
+SELECT NOW, (SELECT sort_key FROM djqueue_message WHERE queue = %(queue)s AND state = 0 ORDER BY sort_key LIMIT 1),
     (
         SELECT seq
         FROM djqueue_message
         WHERE queue = %(queue)s
           AND state = 1
-          AND ord = 0
+          AND sort_key = 0
           AND moment < NOW
         ORDER BY moment LIMIT 1
     ),
@@ -471,17 +471,17 @@ SELECT NOW, (SELECT ord FROM djqueue_message WHERE queue = %(queue)s AND state =
         FROM djqueue_message
         WHERE queue = %(queue)s
           AND state = 1
-          AND ord = 0
+          AND sort_key = 0
           AND moment >= NOW
         ORDER BY moment LIMIT 1
     ), (SELECT 1 FROM djqueue_ticket WHERE queue = %(queue)s ORDER BY made LIMIT 1),
-    (SELECT 1 FROM djqueue_lane WHERE queue = %(queue)s AND state = 0 ORDER BY ord, moment LIMIT 1),
+    (SELECT 1 FROM djqueue_lane WHERE queue = %(queue)s AND state = 0 ORDER BY sort_key, moment LIMIT 1),
     (
         SELECT moment
         FROM djqueue_lane
         WHERE queue = %(queue)s
           AND state = 2
-          AND ord = 0
+          AND sort_key = 0
         ORDER BY moment LIMIT 1
     ),
     (
@@ -489,7 +489,7 @@ SELECT NOW, (SELECT ord FROM djqueue_message WHERE queue = %(queue)s AND state =
         FROM djqueue_message
         WHERE queue = %(queue)s
           AND state = 3
-          AND ord = 0
+          AND sort_key = 0
         ORDER BY moment LIMIT 1
     ), (SELECT value FROM djqueue_fact WHERE k = %(key)s AND (until IS NULL OR until > NOW));
 BEGIN;
@@ -497,7 +497,7 @@ BEGIN;
 SELECT NOW;
 -- SELECT as in: claim: nothing is there
 UPDATE djqueue_message
-SET state = %(leased)s, ord = 0, moment = :moment + %(lease)s, token = %(token)s, owner = %(owner)s,
+SET state = %(leased)s, sort_key = 0, moment = :moment + %(lease)s, token = %(token)s, owner = %(owner)s,
     attempts = CASE WHEN attempts < 2147483647 THEN attempts + 1 ELSE attempts END,
     begun = CASE WHEN 1 = 1 AND lost = 0 THEN 1 ELSE 0 END
 WHERE seq IN (
@@ -505,15 +505,15 @@ WHERE seq IN (
     FROM djqueue_message
     WHERE queue = %(queue)s
       AND state = 0
-    ORDER BY ord, moment, seq LIMIT %(limit)s
+    ORDER BY sort_key, moment, seq LIMIT %(limit)s
 )
-RETURNING seq, CAST(body AS BLOB), CASE WHEN typeof(id) = 'text' THEN id ELSE '' END, CAST(nprio AS INTEGER),
+RETURNING seq, CAST(body AS BLOB), CASE WHEN typeof(id) = 'text' THEN id ELSE '' END, CAST(neg_priority AS INTEGER),
     CAST(place AS INTEGER), CAST(created AS INTEGER), CASE WHEN typeof(lane) = 'text' THEN lane ELSE '' END,
     CAST(attempts AS INTEGER), CAST(failures AS INTEGER), CAST(lost AS INTEGER),
     CASE WHEN typeof(label) = 'text' THEN label ELSE '' END,
     CASE WHEN typeof(note) = 'text' THEN note ELSE '' END, moment,
-    CASE WHEN typeof(gate) = 'text' THEN gate ELSE '' END, CAST(home AS INTEGER);
-INSERT INTO djqueue_fact (k, value, until, tally)
+    CASE WHEN typeof(gate) = 'text' THEN gate ELSE '' END, CAST(lane_number AS INTEGER);
+INSERT INTO djqueue_fact (k, value, until, counter)
 VALUES (%s, %s, NOW + %s, 0)
 ON CONFLICT (k) DO UPDATE SET value = excluded.value, until = excluded.until;
 COMMIT;
@@ -540,7 +540,7 @@ RETURNING seq;
 
 UPDATE djqueue_message
 SET lost = CASE WHEN state NOT IN (2, 4) AND begun <> 0 AND lost > 0 THEN lost - 1 ELSE lost END,
-    state = CASE WHEN state = 4 THEN 4 ELSE 2 END, ord = 0, moment = NOW + %s
+    state = CASE WHEN state = 4 THEN 4 ELSE 2 END, sort_key = 0, moment = NOW + %s
 WHERE seq IN (%s, %s)
   AND (seq, token) IN (VALUES (%s, %s), (%s, %s))
 RETURNING seq, moment;
@@ -554,10 +554,10 @@ FROM djqueue_message
 WHERE seq IN (%s, %s)
   AND (seq, token) IN (VALUES (%s, %s), (%s, %s))
 RETURNING seq, id;
-INSERT INTO djqueue_fact (k, value, until, tally)
+INSERT INTO djqueue_fact (k, value, until, counter)
 VALUES (%s, x'', NULL, %s)
-ON CONFLICT (k) DO UPDATE SET tally = CASE WHEN djqueue_fact.tally < 0 THEN 0 WHEN djqueue_fact.tally <
-    1000000000000000 THEN djqueue_fact.tally ELSE 1000000000000000 END + excluded.tally;
+ON CONFLICT (k) DO UPDATE SET counter = CASE WHEN djqueue_fact.counter < 0 THEN 0 WHEN djqueue_fact.counter <
+    1000000000000000 THEN djqueue_fact.counter ELSE 1000000000000000 END + excluded.counter;
 COMMIT;
 
 
@@ -566,7 +566,7 @@ COMMIT;
 BEGIN;
 -- DELETE as in: complete
 -- INSERT as in: complete
-INSERT INTO djqueue_fact (k, value, until, tally)
+INSERT INTO djqueue_fact (k, value, until, counter)
 VALUES (%s, %s, NOW + %s, 0), (%s, %s, NOW + %s, 0)
 ON CONFLICT (k) DO UPDATE SET value = excluded.value, until = excluded.until;
 COMMIT;
@@ -592,8 +592,8 @@ WITH u (seq, token, delay, attempts, failures, lost, note) AS (
 )
 UPDATE djqueue_message AS m
 SET queue = %s,
-    state = CASE WHEN state = 4 THEN CASE WHEN u.delay > 0 THEN 3 ELSE home END WHEN u.delay > 0 THEN 1 ELSE 0
-        END, ord = CASE WHEN u.delay > 0 THEN 0 ELSE CASE WHEN queue LIKE '%:dead' THEN 0 ELSE nprio END END,
+    state = CASE WHEN state = 4 THEN CASE WHEN u.delay > 0 THEN 3 ELSE lane_number END WHEN u.delay > 0 THEN 1 ELSE 0
+        END, sort_key = CASE WHEN u.delay > 0 THEN 0 ELSE CASE WHEN queue LIKE '%:failed' THEN 0 ELSE neg_priority END END,
     moment = CASE WHEN u.delay > 0 THEN NOW + u.delay ELSE place END, token = 0, owner = '',
     attempts = u.attempts, failures = u.failures, lost = u.lost, note = u.note
 FROM u
@@ -615,8 +615,8 @@ DELETE FROM djqueue_ticket WHERE seq < 0;
 WITH u (seq, token, delay, attempts, failures, lost, note) AS (VALUES (%s, %s, %s, %s, %s, %s, %s))
 UPDATE djqueue_message AS m
 SET queue = %s,
-    state = CASE WHEN state = 4 THEN CASE WHEN u.delay > 0 THEN 3 ELSE home END WHEN u.delay > 0 THEN 1 ELSE 0
-        END, ord = CASE WHEN u.delay > 0 THEN 0 ELSE CASE WHEN queue LIKE '%:dead' THEN 0 ELSE nprio END END,
+    state = CASE WHEN state = 4 THEN CASE WHEN u.delay > 0 THEN 3 ELSE lane_number END WHEN u.delay > 0 THEN 1 ELSE 0
+        END, sort_key = CASE WHEN u.delay > 0 THEN 0 ELSE CASE WHEN queue LIKE '%:failed' THEN 0 ELSE neg_priority END END,
     moment = CASE WHEN u.delay > 0 THEN NOW + u.delay ELSE place END, token = 0, owner = '',
     attempts = u.attempts, failures = u.failures, lost = u.lost, note = u.note
 FROM u
@@ -629,13 +629,13 @@ SELECT NOW;
 COMMIT;
 
 
--- bury
+-- fail
 
 WITH u (seq, token, delay, attempts, failures, lost, note) AS (
     VALUES (%s, %s, %s, %s, %s, %s, %s), (%s, %s, %s, %s, %s, %s, %s)
 )
 UPDATE djqueue_message AS m
-SET queue = %s, state = 0, ord = 0, moment = :moment + u.delay, place = :moment + u.delay, token = 0,
+SET queue = %s, state = 0, sort_key = 0, moment = :moment + u.delay, place = :moment + u.delay, token = 0,
     owner = '', attempts = u.attempts, failures = u.failures, lost = u.lost, note = u.note
 FROM u
 WHERE m.seq = u.seq
@@ -643,24 +643,24 @@ WHERE m.seq = u.seq
 RETURNING seq;
 
 
--- bury: and keep facts
+-- fail: and keep facts
 
 BEGIN;
--- WITH as in: bury
-INSERT INTO djqueue_fact (k, value, until, tally)
+-- WITH as in: fail
+INSERT INTO djqueue_fact (k, value, until, counter)
 VALUES (%s, %s, NOW + %s, 0), (%s, %s, NOW + %s, 0)
 ON CONFLICT (k) DO UPDATE SET value = excluded.value, until = excluded.until;
 COMMIT;
 
 
--- bury: in a lane
+-- fail: in a lane
 
 BEGIN;
 DELETE FROM djqueue_ticket WHERE seq < 0;
 -- SELECT as in: claim: from a lane, to which something came
 WITH u (seq, token, delay, attempts, failures, lost, note) AS (VALUES (%s, %s, %s, %s, %s, %s, %s))
 UPDATE djqueue_message AS m
-SET queue = %s, state = 0, ord = 0, moment = :moment + u.delay, place = :moment + u.delay, token = 0,
+SET queue = %s, state = 0, sort_key = 0, moment = :moment + u.delay, place = :moment + u.delay, token = 0,
     owner = '', attempts = u.attempts, failures = u.failures, lost = u.lost, note = u.note
 FROM u
 WHERE m.seq = u.seq
@@ -672,13 +672,13 @@ SELECT NOW;
 COMMIT;
 
 
--- bury: the error queue has one of the same id
+-- fail: the error queue has one of the same id
 
--- WITH as in: bury: in a lane
+-- WITH as in: fail: in a lane
 BEGIN;
 SELECT seq, token, id FROM djqueue_message WHERE seq IN (%s);
 DELETE FROM djqueue_message WHERE queue = %s AND id IN (%s) AND true;
--- WITH as in: bury: in a lane
+-- WITH as in: fail: in a lane
 COMMIT;
 
 
@@ -701,7 +701,7 @@ SELECT NOW,
         FROM djqueue_message
         WHERE queue = %(queue)s
           AND state = 2
-          AND ord = 0
+          AND sort_key = 0
           AND moment < NOW
         ORDER BY moment LIMIT 1
     ),
@@ -714,7 +714,7 @@ SELECT NOW,
                 FROM djqueue_message
                 WHERE queue = %(queue)s
                   AND state = 2
-                  AND ord = 0
+                  AND sort_key = 0
                   AND moment >= NOW
                 ORDER BY moment LIMIT 1
             ) x
@@ -725,7 +725,7 @@ SELECT NOW,
                 FROM djqueue_message
                 WHERE queue = %(queue)s
                   AND state = 4
-                  AND ord = 0
+                  AND sort_key = 0
                   AND moment >= NOW
                 ORDER BY moment LIMIT 1
             ) x
@@ -736,7 +736,7 @@ SELECT NOW,
         FROM djqueue_message
         WHERE queue = %(queue)s
           AND state = 4
-          AND ord = 0
+          AND sort_key = 0
           AND moment < NOW
         ORDER BY moment LIMIT 1
     );
@@ -747,13 +747,13 @@ SELECT NOW,
 -- SELECT as in: reap: nothing has expired
 UPDATE djqueue_message
 SET lost = CASE WHEN begun <> 0 AND lost < 2147483647 THEN lost + 1 ELSE lost END, state = 0,
-    ord = CASE WHEN queue LIKE '%:dead' THEN 0 ELSE nprio END, moment = place
+    sort_key = CASE WHEN queue LIKE '%:failed' THEN 0 ELSE neg_priority END, moment = place
 WHERE seq IN (
     SELECT seq
     FROM djqueue_message
     WHERE queue = %(queue)s
       AND state = 2
-      AND ord = 0
+      AND sort_key = 0
       AND moment < NOW
       AND NOW <= %(by)s
     ORDER BY moment LIMIT %(limit)s
@@ -767,7 +767,7 @@ SELECT seq, lane
 FROM djqueue_message
 WHERE queue = %(queue)s
   AND state = 4
-  AND ord = 0
+  AND sort_key = 0
   AND moment < NOW
 ORDER BY moment LIMIT %(limit)s;
 BEGIN;
@@ -775,7 +775,7 @@ DELETE FROM djqueue_ticket WHERE seq < 0;
 -- SELECT as in: claim: from a lane, to which something came
 SELECT m.seq, lane FROM djqueue_message m WHERE m.seq IN (%s) AND state = 4 AND moment < NOW AND NOW <= %s;
 UPDATE djqueue_message
-SET lost = CASE WHEN begun <> 0 AND lost < 2147483647 THEN lost + 1 ELSE lost END, state = home, ord = nprio,
+SET lost = CASE WHEN begun <> 0 AND lost < 2147483647 THEN lost + 1 ELSE lost END, state = lane_number, sort_key = neg_priority,
     moment = place, token = 0, owner = ''
 WHERE seq IN (%s);
 SELECT NOW;
@@ -786,7 +786,7 @@ COMMIT;
 
 -- sweep
 
-SELECT name FROM djqueue_lane WHERE queue = %s AND away > 0 AND name > %s ORDER BY name LIMIT %s;
+SELECT name FROM djqueue_lane WHERE queue = %s AND in_flight > 0 AND name > %s ORDER BY name LIMIT %s;
 BEGIN;
 DELETE FROM djqueue_ticket WHERE seq < 0;
 -- SELECT as in: claim: from a lane, to which something came
@@ -817,12 +817,12 @@ SELECT made, seq, name, number, gate FROM djqueue_ticket WHERE queue = %s ORDER 
 
 -- find
 
-SELECT seq, CAST(body AS BLOB), CASE WHEN typeof(id) = 'text' THEN id ELSE '' END, CAST(nprio AS INTEGER),
+SELECT seq, CAST(body AS BLOB), CASE WHEN typeof(id) = 'text' THEN id ELSE '' END, CAST(neg_priority AS INTEGER),
     CAST(place AS INTEGER), CAST(created AS INTEGER), CASE WHEN typeof(lane) = 'text' THEN lane ELSE '' END,
     CAST(attempts AS INTEGER), CAST(failures AS INTEGER), CAST(lost AS INTEGER),
     CASE WHEN typeof(label) = 'text' THEN label ELSE '' END,
     CASE WHEN typeof(note) = 'text' THEN note ELSE '' END, moment,
-    CASE WHEN typeof(gate) = 'text' THEN gate ELSE '' END, CAST(home AS INTEGER), CAST(state AS INTEGER), ord,
+    CASE WHEN typeof(gate) = 'text' THEN gate ELSE '' END, CAST(lane_number AS INTEGER), CAST(state AS INTEGER), sort_key,
     CASE WHEN typeof(owner) = 'text' THEN owner ELSE '' END, NOW
 FROM djqueue_message
 WHERE queue = %s
@@ -833,17 +833,17 @@ WHERE queue = %s
 
 -- UPDATE as in: claim: one is delayed and due
 -- SELECT as in: claim: nothing is there
-SELECT seq, CAST(body AS BLOB), CASE WHEN typeof(id) = 'text' THEN id ELSE '' END, CAST(nprio AS INTEGER),
+SELECT seq, CAST(body AS BLOB), CASE WHEN typeof(id) = 'text' THEN id ELSE '' END, CAST(neg_priority AS INTEGER),
     CAST(place AS INTEGER), CAST(created AS INTEGER), CASE WHEN typeof(lane) = 'text' THEN lane ELSE '' END,
     CAST(attempts AS INTEGER), CAST(failures AS INTEGER), CAST(lost AS INTEGER),
     CASE WHEN typeof(label) = 'text' THEN label ELSE '' END,
     CASE WHEN typeof(note) = 'text' THEN note ELSE '' END, moment,
-    CASE WHEN typeof(gate) = 'text' THEN gate ELSE '' END, CAST(home AS INTEGER), CAST(state AS INTEGER), ord,
+    CASE WHEN typeof(gate) = 'text' THEN gate ELSE '' END, CAST(lane_number AS INTEGER), CAST(state AS INTEGER), sort_key,
     CASE WHEN typeof(owner) = 'text' THEN owner ELSE '' END, NOW
 FROM djqueue_message
 WHERE queue = %(queue)s
   AND state = %(state)s
-ORDER BY ord, moment, seq LIMIT %(limit)s;
+ORDER BY sort_key, moment, seq LIMIT %(limit)s;
 SELECT name FROM djqueue_lane WHERE queue = %s AND name > %s ORDER BY name LIMIT %s;
 
 
@@ -851,18 +851,18 @@ SELECT name FROM djqueue_lane WHERE queue = %s AND name > %s ORDER BY name LIMIT
 
 -- UPDATE as in: claim: one is delayed and due
 -- SELECT as in: claim: nothing is there
-SELECT seq, CAST(body AS BLOB), CASE WHEN typeof(id) = 'text' THEN id ELSE '' END, CAST(nprio AS INTEGER),
+SELECT seq, CAST(body AS BLOB), CASE WHEN typeof(id) = 'text' THEN id ELSE '' END, CAST(neg_priority AS INTEGER),
     CAST(place AS INTEGER), CAST(created AS INTEGER), CASE WHEN typeof(lane) = 'text' THEN lane ELSE '' END,
     CAST(attempts AS INTEGER), CAST(failures AS INTEGER), CAST(lost AS INTEGER),
     CASE WHEN typeof(label) = 'text' THEN label ELSE '' END,
     CASE WHEN typeof(note) = 'text' THEN note ELSE '' END, moment,
-    CASE WHEN typeof(gate) = 'text' THEN gate ELSE '' END, CAST(home AS INTEGER), CAST(state AS INTEGER), ord,
+    CASE WHEN typeof(gate) = 'text' THEN gate ELSE '' END, CAST(lane_number AS INTEGER), CAST(state AS INTEGER), sort_key,
     CASE WHEN typeof(owner) = 'text' THEN owner ELSE '' END, NOW
 FROM djqueue_message
 WHERE queue = %(queue)s
   AND state = %(state)s
-  AND (ord, moment, seq) > (%(ord)s, %(moment)s, %(seq)s)
-ORDER BY ord, moment, seq LIMIT %(limit)s;
+  AND (sort_key, moment, seq) > (%(sort_key)s, %(moment)s, %(seq)s)
+ORDER BY sort_key, moment, seq LIMIT %(limit)s;
 
 
 -- peek: ready, in lanes
@@ -872,7 +872,7 @@ ORDER BY ord, moment, seq LIMIT %(limit)s;
 SELECT made, seq, name, number, gate FROM djqueue_ticket WHERE queue = %s ORDER BY made LIMIT %s;
 SELECT NOW;
 SELECT name FROM djqueue_lane WHERE queue = %s AND name IN (%s);
-INSERT INTO djqueue_lane (queue, name, number, gate, away, turn, open_at, parked, logs, state, ord, moment)
+INSERT INTO djqueue_lane (queue, name, number, gate, in_flight, turn, not_before, paused, logs, state, sort_key, moment)
 VALUES (%s, %s, %s, %s, 0, %s, 0, '', '[]', 1, 0, 0)
 ON CONFLICT (queue, name) DO NOTHING;
 BEGIN;
@@ -892,18 +892,18 @@ COMMIT;
 SELECT name FROM djqueue_lane WHERE queue = %s AND name > %s ORDER BY name LIMIT %s;
 SELECT *
 FROM (
-    SELECT seq, CAST(body AS BLOB), CASE WHEN typeof(id) = 'text' THEN id ELSE '' END, CAST(nprio AS INTEGER),
+    SELECT seq, CAST(body AS BLOB), CASE WHEN typeof(id) = 'text' THEN id ELSE '' END, CAST(neg_priority AS INTEGER),
         CAST(place AS INTEGER), CAST(created AS INTEGER),
         CASE WHEN typeof(lane) = 'text' THEN lane ELSE '' END, CAST(attempts AS INTEGER),
         CAST(failures AS INTEGER), CAST(lost AS INTEGER),
         CASE WHEN typeof(label) = 'text' THEN label ELSE '' END,
         CASE WHEN typeof(note) = 'text' THEN note ELSE '' END, moment,
-        CASE WHEN typeof(gate) = 'text' THEN gate ELSE '' END, CAST(home AS INTEGER), CAST(state AS INTEGER),
-        ord, CASE WHEN typeof(owner) = 'text' THEN owner ELSE '' END, NOW AS looked
+        CASE WHEN typeof(gate) = 'text' THEN gate ELSE '' END, CAST(lane_number AS INTEGER), CAST(state AS INTEGER),
+        sort_key, CASE WHEN typeof(owner) = 'text' THEN owner ELSE '' END, NOW AS looked
     FROM djqueue_message
     WHERE queue = %(queue)s
       AND state = :lane
-    ORDER BY ord, moment, seq LIMIT %(limit)s
+    ORDER BY sort_key, moment, seq LIMIT %(limit)s
 ) x;
 SELECT name FROM djqueue_lane WHERE queue = %s AND name > %s ORDER BY name LIMIT %s;
 
@@ -946,7 +946,7 @@ SELECT (
             FROM djqueue_message
             WHERE queue = %(queue)s
               AND state = 1
-              AND ord = 0
+              AND sort_key = 0
               AND moment < NOW
             LIMIT 100000
         ) x
@@ -958,7 +958,7 @@ SELECT (
             FROM djqueue_message
             WHERE queue = %(queue)s
               AND state = 3
-              AND ord = 0
+              AND sort_key = 0
               AND moment < NOW
             LIMIT 100000
         ) x
@@ -970,7 +970,7 @@ SELECT (
             FROM djqueue_message
             WHERE queue = %(queue)s
               AND state = 1
-              AND ord = 0
+              AND sort_key = 0
               AND moment >= NOW
             LIMIT 100000
         ) x
@@ -982,7 +982,7 @@ SELECT (
             FROM djqueue_message
             WHERE queue = %(queue)s
               AND state = 3
-              AND ord = 0
+              AND sort_key = 0
               AND moment >= NOW
             LIMIT 100000
         ) x
@@ -998,8 +998,8 @@ SELECT (
     (SELECT count(*) FROM (SELECT 1 FROM djqueue_message WHERE queue = %(dead)s AND state = 0 LIMIT 100000) x),
     (
         SELECT sum(
-            CASE WHEN djqueue_fact.tally < 0 THEN 0 WHEN djqueue_fact.tally < 1000000000000000 THEN
-                djqueue_fact.tally ELSE 1000000000000000 END
+            CASE WHEN djqueue_fact.counter < 0 THEN 0 WHEN djqueue_fact.counter < 1000000000000000 THEN
+                djqueue_fact.counter ELSE 1000000000000000 END
         )
         FROM djqueue_fact
         WHERE k IN (
@@ -1012,7 +1012,7 @@ SELECT (
         FROM djqueue_message
         WHERE queue = %(queue)s
           AND state = 1
-          AND ord = 0
+          AND sort_key = 0
           AND moment < NOW
     ),
     (
@@ -1020,39 +1020,39 @@ SELECT (
         FROM djqueue_message
         WHERE queue = %(queue)s
           AND state = 3
-          AND ord = 0
+          AND sort_key = 0
           AND moment < NOW
     ),
     (
-        WITH RECURSIVE p (ord, n) AS (
+        WITH RECURSIVE p (sort_key, n) AS (
             SELECT (
-                SELECT r.ord
+                SELECT r.sort_key
                 FROM djqueue_message r
                 WHERE r.queue = %(queue)s
                   AND r.state = 0
-                ORDER BY r.ord LIMIT 1
+                ORDER BY r.sort_key LIMIT 1
             ), 1
             UNION ALL
             SELECT (
-                SELECT r.ord
+                SELECT r.sort_key
                 FROM djqueue_message r
                 WHERE r.queue = %(queue)s
                   AND r.state = 0
-                  AND r.ord > p.ord
-                ORDER BY r.ord LIMIT 1
+                  AND r.sort_key > p.sort_key
+                ORDER BY r.sort_key LIMIT 1
             ), n + 1
             FROM p
-            WHERE p.ord IS NOT NULL
+            WHERE p.sort_key IS NOT NULL
               AND n < 64
         )
         SELECT min(
             (
-                SELECT r.moment
+                SELECT r.sort_at
                 FROM djqueue_message r
                 WHERE r.queue = %(queue)s
                   AND r.state = 0
-                  AND r.ord = p.ord
-                ORDER BY r.moment LIMIT 1
+                  AND r.sort_key = p.sort_key
+                ORDER BY r.sort_at LIMIT 1
             )
         )
         FROM p
@@ -1060,7 +1060,7 @@ SELECT (
     (
         SELECT min(moment)
         FROM (
-            SELECT m.moment
+            SELECT m.sort_at
             FROM (
                 SELECT number
                 FROM djqueue_lane
@@ -1099,7 +1099,7 @@ SELECT (SELECT count(*) FROM djqueue_message WHERE queue = %(queue)s AND state I
 
 BEGIN;
 DELETE FROM djqueue_ticket WHERE seq < 0;
-SELECT DISTINCT lane, ABS(home), gate FROM djqueue_message WHERE queue = %s AND id IN (%s, %s) AND home <> 0;
+SELECT DISTINCT lane, ABS(lane_number), gate FROM djqueue_message WHERE queue = %s AND id IN (%s, %s) AND lane_number <> 0;
 DELETE FROM djqueue_message WHERE queue = %s AND id IN (%s, %s) AND state NOT IN (2, 4);
 COMMIT;
 
@@ -1108,7 +1108,7 @@ COMMIT;
 
 BEGIN;
 DELETE FROM djqueue_ticket WHERE seq < 0;
-SELECT DISTINCT lane, ABS(home), gate FROM djqueue_message WHERE queue = %s AND id IN (%s, %s) AND home <> 0;
+SELECT DISTINCT lane, ABS(lane_number), gate FROM djqueue_message WHERE queue = %s AND id IN (%s, %s) AND lane_number <> 0;
 INSERT INTO djqueue_ticket (queue, made, name, number, gate) VALUES (%s, NOW, %s, %s, %s);
 DELETE FROM djqueue_message WHERE queue = %s AND id IN (%s, %s) AND state NOT IN (2, 4);
 COMMIT;
@@ -1123,10 +1123,10 @@ DELETE FROM djqueue_message WHERE queue = %s AND id IN (%s, %s) AND state NOT IN
 
 BEGIN;
 DELETE FROM djqueue_ticket WHERE seq < 0;
-SELECT DISTINCT lane, ABS(home), gate FROM djqueue_message WHERE queue = %s AND id IN (%s, %s) AND home <> 0;
+SELECT DISTINCT lane, ABS(lane_number), gate FROM djqueue_message WHERE queue = %s AND id IN (%s, %s) AND lane_number <> 0;
 UPDATE djqueue_message
-SET nprio = CASE WHEN home = 0 THEN %s ELSE %s END,
-    ord = CASE WHEN state IN (1, 3) OR queue LIKE '%:dead' THEN 0 ELSE CASE WHEN home = 0 THEN %s ELSE %s END
+SET neg_priority = CASE WHEN lane_number = 0 THEN %s ELSE %s END,
+    sort_key = CASE WHEN state IN (1, 3) OR queue LIKE '%:failed' THEN 0 ELSE CASE WHEN lane_number = 0 THEN %s ELSE %s END
         END
 WHERE queue = %s
   AND id IN (%s, %s)
@@ -1139,13 +1139,13 @@ COMMIT;
 UPDATE djqueue_message SET body = %s WHERE queue = %s AND id = %s AND state NOT IN (2, 4) AND body = %s;
 
 
--- revive
+-- requeue
 
 BEGIN;
 DELETE FROM djqueue_ticket WHERE seq < 0;
-SELECT DISTINCT lane, ABS(home), gate FROM djqueue_message WHERE queue = %s AND id IN (%s, %s) AND home <> 0;
+SELECT DISTINCT lane, ABS(lane_number), gate FROM djqueue_message WHERE queue = %s AND id IN (%s, %s) AND lane_number <> 0;
 UPDATE djqueue_message AS m
-SET seq = x.last, queue = %s, home = ABS(home), state = ABS(home), ord = nprio, moment = NOW, place = NOW,
+SET seq = x.last, queue = %s, lane_number = ABS(lane_number), state = ABS(lane_number), sort_key = neg_priority, moment = NOW, place = NOW,
     created = NOW, token = 0, owner = '', attempts = 0, failures = 0, lost = 0
 FROM (
     SELECT seq, (SELECT max(seq) FROM djqueue_message) + row_number() OVER (ORDER BY moment, seq) AS last
@@ -1161,16 +1161,16 @@ COMMIT;
 
 -- trim: nothing
 
-SELECT ord
+SELECT sort_key
 FROM (
-    SELECT ord, moment FROM djqueue_message WHERE queue = %s AND state = 0 ORDER BY ord, moment, seq LIMIT 1
+    SELECT sort_key, moment FROM djqueue_message WHERE queue = %s AND state = 0 ORDER BY sort_key, moment, seq LIMIT 1
 ) f
 WHERE moment < NOW - %s;
-SELECT ord, moment, seq
+SELECT sort_key, moment, seq
 FROM djqueue_message
 WHERE queue = %s
   AND state = 0
-ORDER BY ord DESC, moment DESC, seq DESC LIMIT 1 OFFSET %s;
+ORDER BY sort_key DESC, moment DESC, seq DESC LIMIT 1 OFFSET %s;
 
 
 -- trim: by count
@@ -1183,8 +1183,8 @@ WHERE seq IN (
     FROM djqueue_message
     WHERE queue = %s
       AND state = 0
-      AND (ord, moment, seq) <= (0, :moment, 99)
-    ORDER BY ord, moment, seq LIMIT %s
+      AND (sort_key, moment, seq) <= (0, :moment, 99)
+    ORDER BY sort_key, moment, seq LIMIT %s
 );
 
 
@@ -1198,9 +1198,9 @@ WHERE seq IN (
     FROM djqueue_message
     WHERE queue = %s
       AND state = 0
-      AND ord = %s
+      AND sort_key = %s
       AND moment < NOW - %s
-    ORDER BY ord, moment, seq LIMIT %s
+    ORDER BY sort_key, moment, seq LIMIT %s
 );
 
 
@@ -1209,17 +1209,17 @@ WHERE seq IN (
 DELETE
 FROM djqueue_message
 WHERE seq IN (
-    SELECT seq FROM djqueue_message WHERE queue = %s AND state = %s ORDER BY ord, moment, seq LIMIT %s
+    SELECT seq FROM djqueue_message WHERE queue = %s AND state = %s ORDER BY sort_key, moment, seq LIMIT %s
 );
 DELETE
 FROM djqueue_message
 WHERE seq IN (
-    SELECT seq FROM djqueue_message WHERE queue = %s AND state = %s ORDER BY ord, moment, seq LIMIT %s
+    SELECT seq FROM djqueue_message WHERE queue = %s AND state = %s ORDER BY sort_key, moment, seq LIMIT %s
 );
 DELETE
 FROM djqueue_message
 WHERE seq IN (
-    SELECT seq FROM djqueue_message WHERE queue = %s AND state = %s ORDER BY ord, moment, seq LIMIT %s
+    SELECT seq FROM djqueue_message WHERE queue = %s AND state = %s ORDER BY sort_key, moment, seq LIMIT %s
 );
 SELECT name FROM djqueue_lane WHERE queue = %s AND name > %s ORDER BY name LIMIT %s;
 SELECT made, seq, name
@@ -1235,7 +1235,7 @@ WHERE seq IN (
     FROM djqueue_message
     WHERE queue = %s
       AND state IN (:lane)
-    ORDER BY state, ord, moment, seq LIMIT %s
+    ORDER BY state, sort_key, moment, seq LIMIT %s
 );
 DELETE
 FROM djqueue_message
@@ -1244,7 +1244,7 @@ WHERE seq IN (
     FROM djqueue_message
     WHERE queue = %s
       AND state IN (:lane)
-    ORDER BY state, ord, moment, seq LIMIT %s
+    ORDER BY state, sort_key, moment, seq LIMIT %s
 );
 SELECT made, seq, name
 FROM djqueue_ticket
@@ -1265,7 +1265,7 @@ WHERE queue = %s
 SELECT made, seq, name, number, gate FROM djqueue_ticket WHERE queue = %s ORDER BY made LIMIT %s;
 SELECT NOW;
 SELECT name FROM djqueue_lane WHERE queue = %s AND name IN (%s);
-INSERT INTO djqueue_lane (queue, name, number, gate, away, turn, open_at, parked, logs, state, ord, moment)
+INSERT INTO djqueue_lane (queue, name, number, gate, in_flight, turn, not_before, paused, logs, state, sort_key, moment)
 VALUES (%s, %s, %s, %s, 0, %s, 0, '', '[]', 1, 0, 0)
 ON CONFLICT (queue, name) DO NOTHING;
 BEGIN;
@@ -1281,7 +1281,7 @@ SELECT NOW;
 -- WITH as in: claim: from a lane, to which something came
 COMMIT;
 -- SELECT as in: claim: nothing is there
-SELECT seq, name, number, gate, away, turn, open_at, parked, logs, state, ord, moment
+SELECT seq, name, number, gate, in_flight, turn, not_before, paused, logs, state, sort_key, moment
 FROM djqueue_lane
 WHERE queue = %s
   AND name > %s
@@ -1295,7 +1295,7 @@ SELECT state, count(*) FROM djqueue_message WHERE queue = %s AND state IN (:lane
 SELECT made, seq, name, number, gate FROM djqueue_ticket WHERE queue = %s ORDER BY made LIMIT %s;
 SELECT NOW;
 SELECT name FROM djqueue_lane WHERE queue = %s AND name IN (%s);
-INSERT INTO djqueue_lane (queue, name, number, gate, away, turn, open_at, parked, logs, state, ord, moment)
+INSERT INTO djqueue_lane (queue, name, number, gate, in_flight, turn, not_before, paused, logs, state, sort_key, moment)
 VALUES (%s, %s, %s, %s, 0, %s, 0, '', '[]', 1, 0, 0)
 ON CONFLICT (queue, name) DO NOTHING;
 BEGIN;
@@ -1311,14 +1311,14 @@ SELECT NOW;
 -- WITH as in: claim: from a lane, to which something came
 COMMIT;
 -- SELECT as in: claim: nothing is there
-SELECT seq, name, number, gate, away, turn, open_at, parked, logs, state, ord, moment
+SELECT seq, name, number, gate, in_flight, turn, not_before, paused, logs, state, sort_key, moment
 FROM djqueue_lane
 WHERE queue = %s
   AND name = %s;
 SELECT state, count(*) FROM djqueue_message WHERE queue = %s AND state IN (:lane) GROUP BY state;
 
 
--- park_lane
+-- pause_lane
 
 -- SELECT as in: claim: nothing is there
 SELECT NOW;
@@ -1333,7 +1333,7 @@ SELECT NOW;
 COMMIT;
 
 
--- open_lane
+-- resume_lane
 
 BEGIN;
 DELETE FROM djqueue_ticket WHERE seq < 0;
@@ -1362,14 +1362,14 @@ SELECT k, value FROM djqueue_fact WHERE k IN (%s, %s) AND (until IS NULL OR unti
 
 -- facts: put
 
-INSERT INTO djqueue_fact (k, value, until, tally)
+INSERT INTO djqueue_fact (k, value, until, counter)
 VALUES (%s, %s, NOW + %s, 0)
 ON CONFLICT (k) DO UPDATE SET value = excluded.value, until = excluded.until;
 
 
 -- facts: put_many
 
-INSERT INTO djqueue_fact (k, value, until, tally)
+INSERT INTO djqueue_fact (k, value, until, counter)
 VALUES (%s, %s, NOW + %s, 0), (%s, %s, NOW + %s, 0)
 ON CONFLICT (k) DO UPDATE SET value = excluded.value, until = excluded.until;
 
@@ -1462,20 +1462,20 @@ SELECT k FROM djqueue_fact WHERE k IN (%s, %s) AND (until IS NULL OR until > NOW
 BEGIN;
 -- DELETE as in: complete
 -- INSERT as in: complete
-INSERT INTO djqueue_fact (k, value, until, tally)
+INSERT INTO djqueue_fact (k, value, until, counter)
 VALUES (%s, x'', NOW + %s, %s)
-ON CONFLICT (k) DO UPDATE SET until = excluded.until, tally = excluded.tally;
-INSERT INTO djqueue_fact (k, value, until, tally)
+ON CONFLICT (k) DO UPDATE SET until = excluded.until, counter = excluded.counter;
+INSERT INTO djqueue_fact (k, value, until, counter)
 VALUES (%s, x'', NOW + %s, %s)
-ON CONFLICT (k) DO UPDATE SET until = excluded.until, tally = excluded.tally;
+ON CONFLICT (k) DO UPDATE SET until = excluded.until, counter = excluded.counter;
 COMMIT;
 
 
 -- facts: prune, with KEEP_DONE
 
 DELETE FROM djqueue_fact WHERE k IN (SELECT k FROM djqueue_fact WHERE until <= NOW ORDER BY until LIMIT %s);
-SELECT until, tally
+SELECT until, counter
 FROM djqueue_fact
 WHERE k >= %s
   AND k < %s
-ORDER BY until DESC, tally DESC LIMIT 1 OFFSET %s;
+ORDER BY until DESC, counter DESC LIMIT 1 OFFSET %s;

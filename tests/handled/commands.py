@@ -11,7 +11,7 @@ class Handled(BatchCommand):
     """As `hold`, in batches; what it does when, it writes down."""
 
     batch_size = 2
-    options = {"linger": 600}
+    options = {"idle_timeout": 600}
 
     def start(self):
         write_down("started")

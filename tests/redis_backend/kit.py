@@ -6,7 +6,7 @@ from redis.backoff import NoBackoff
 from redis.retry import Retry
 
 from djqueue.backends.base import Budget, Debounce, Entry, Guard, Unique
-from djqueue.flow.gates import HOLD_PARK, Gate
+from djqueue.flow.gates import HOLD_PAUSE, Gate
 from djqueue.flow.windows import Window
 from djqueue.messages.envelope import new_id
 from djqueue.testing import eventually
@@ -41,16 +41,16 @@ def whole_life(queue):
     """Every verb once."""
     assert queue.put([*work(5), *work(delay=60)], [Guard("a", 60), Guard("b", 60), *[None] * 4]) == [True] * 6
     done, held, again, dead, late = queue.claim(5)
-    assert queue.nap(0.01)
+    assert queue.wait_for_work(0.01)
     assert len(queue.complete([done])) == len(queue.touch([held])) == len(queue.release([again])) == 1
-    assert len(queue.bury([dead])) == 1
+    assert len(queue.fail([dead])) == 1
     assert queue.find(held.entry.id).state == "leased"
-    assert len(queue.peek("ready")) == len(queue.peek("delayed")) == queue.revive([dead.entry.id]) == 1
+    assert len(queue.peek("ready")) == len(queue.peek("delayed")) == queue.requeue([dead.entry.id]) == 1
     queue.touch([late], 0.001)
     eventually(lambda: queue.reap().count)
     assert queue.remove([late.entry.id]) == 1
     stats = queue.stats()
-    assert (stats.ready, stats.delayed, stats.leased, stats.dead, stats.done) == (2, 1, 1, 0, 1)
+    assert (stats.ready, stats.delayed, stats.leased, stats.failed, stats.done) == (2, 1, 1, 0, 1)
     assert queue.store.keep("a", done.entry.id.encode(), 60)
     assert queue.store.swap("a", done.entry.id.encode(), b"1", 60)
     assert queue.store.drop("a")
@@ -60,7 +60,7 @@ def whole_life(queue):
     guards = [Unique("u"), Unique("u"), Debounce("d", 60), Debounce("d", 60), *[Debounce("e", 60, extend=True)] * 2]
     assert queue.put(work(6), guards) == [True, False, True, True, True, False]
     (dead, last) = queue.claim(2)
-    assert len(queue.bury([dead])) == queue.dead.trim(most=0) == len(queue.release([last])) == 1
+    assert len(queue.fail([dead])) == queue.failed.trim(most=0) == len(queue.release([last])) == 1
     assert queue.amend(last.entry.id, b"work", b"other")
     queue.flush()
     lanes_and_budgets(queue)
@@ -74,15 +74,15 @@ def lanes_and_budgets(queue):
     queue.put([Entry(b"work", id, lane="a", gate=gate) for id in ids], [Guard(id, 60) for id in ids])
     own = Budget(f"queue:{queue.name}", Window(3, 60.0))
     run = queue.claim_within(own, 9)
-    assert (queue.lane("a").out, [one.name for one in queue.lanes()]) == (2, ["a", "outer"])
+    assert (queue.lane("a").in_flight, [one.name for one in queue.lanes()]) == (2, ["a", "outer"])
     queue.complete(run[:1])
-    queue.release([replace(run[1], entry=replace(run[1].entry, hold=HOLD_PARK))])
-    assert (queue.lane("a").parked, queue.open_lane("a")) == (f"{run[1].entry.id} failed", True)
-    queue.park_lane("outer", "")
-    assert (queue.claim(), queue.open_lane("outer"), queue.reprioritise(ids[2:], 5)) == ([], True, 3)
+    queue.release([replace(run[1], entry=replace(run[1].entry, hold=HOLD_PAUSE))])
+    assert (queue.lane("a").paused_reason, queue.resume_lane("a")) == (f"{run[1].entry.id} failed", True)
+    queue.pause_lane("outer", "")
+    assert (queue.claim(), queue.resume_lane("outer"), queue.reprioritise(ids[2:], 5)) == ([], True, 3)
     assert [one.entry.id for one in queue.claim_within(own, 9)] == ids[2:3]
     grant = queue.store.shared.take(own, 1)
-    assert (grant.count, grant.why) == (0, "limited")
+    assert (grant.count, grant.reason) == (0, "limited")
     queue.store.shared.forget_budget(own)
     grant = queue.store.shared.take(own, 2)
     queue.store.shared.give(own, grant, 1)

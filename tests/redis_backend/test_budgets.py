@@ -31,8 +31,8 @@ def test_claimers_of_several_queues_never_take_more_than_a_window_and_lose_no_sl
             claimed = queue.claim_within(budget, 7)
             moments.extend(one.claimed for one in claimed)
             queue.complete(claimed)
-            if claimed.again:
-                end.wait(min(claimed.again, 0.05))
+            if claimed.retry_after:
+                end.wait(min(claimed.retry_after, 0.05))
 
     threads = [threading.Thread(target=claims, args=(queue,)) for queue in queues]
     for thread in threads:
@@ -64,7 +64,7 @@ def test_a_budget_is_spent_as_its_rule_says(make, window, spacing):
         rules = [(was, before) for was in accounts for before in (last, *[0] * is_old)]
         told = [stores.spend(was, budget, count, grant.at, before) for was, before in rules]
         expected, account = next((one for one in told if one[0][2] == grant[2] and one[0][0] == grant[0]), told[0])
-        assert grant[:4] == (expected.count, pytest.approx(expected.again), expected.why, expected.at)
+        assert grant[:4] == (expected.count, pytest.approx(expected.retry_after), expected.reason, expected.at)
         latest = grant.at if grant.count else latest
         if grant.count and choose.random() < 0.3:
             back = choose.randint(1, grant.count)
@@ -80,9 +80,9 @@ def test_a_run_gives_what_the_budget_allows_and_the_rest_keeps_its_place(make):
     queue.put([Entry(b"", f"{lane}{number}", lane=lane, gate=gate) for lane in "ab" for number in range(4)])
     claimed = queue.claim_within(budget, 5)
     assert [one.entry.id for one in claimed] == ["a0", "a1", "a2", "a3", "b0"]
-    assert (claimed.why, 59 < claimed.again <= 60) == ("limited", True)
+    assert (claimed.reason, 59 < claimed.retry_after <= 60) == ("limited", True)
     refused = queue.claim_within(budget, 5)
-    assert (refused, refused.why, 59 < refused.again <= 60) == ([], "limited", True)
+    assert (refused, refused.reason, 59 < refused.retry_after <= 60) == ([], "limited", True)
     queue.complete(claimed)
     assert [one.entry.id for one in queue.claim(1)] == ["b1", "b2", "b3"]
 
@@ -91,10 +91,10 @@ def test_what_finds_nothing_spends_nothing(make):
     queue, budget = make(), Budget("b", Window(2, 60.0, True))
     for _ in range(3):
         claimed = queue.claim_within(budget, 2)
-        assert (claimed, claimed.why) == ([], "")
+        assert (claimed, claimed.reason) == ([], "")
     queue.put(work(3))
     assert len(queue.claim_within(budget, 2)) == 1
-    assert queue.claim_within(budget, 2).why == "spaced"
+    assert queue.claim_within(budget, 2).reason == "spaced"
 
 
 def test_of_two_windows_under_a_name_the_stricter_holds_until_it_is_forgotten(make):
@@ -102,7 +102,7 @@ def test_of_two_windows_under_a_name_the_stricter_holds_until_it_is_forgotten(ma
     queue.put(work(1))
     queue.claim_within(Budget("b", Window(2, 60.0)))
     assert other.store.shared.take(lax, 9).count == 1
-    assert other.claim_within(lax).why == "limited"
+    assert other.claim_within(lax).reason == "limited"
     other.store.shared.forget_budget(lax)
     assert other.store.shared.take(lax, 9).count == 3
 

@@ -84,7 +84,7 @@ def test_options_that_cannot_be_are_refused_by_name(options):
 
 
 def test_on_a_cluster_every_queue_is_a_feed_of_its_own():
-    """One command may not take keys of two slots, and a nap is one command."""
+    """One command may not take keys of two slots, and a wait_for_work is one command."""
 
     class Cluster(RedisCluster):
         def __init__(self):
@@ -92,8 +92,8 @@ def test_on_a_cluster_every_queue_is_a_feed_of_its_own():
 
     client, plain = Cluster(), redis.Redis(retry=once())
     one, other, same = (RedisBlockingQueue(name, client) for name in ("mail", "other", "mail"))
-    assert one.feed == same.feed != other.feed
-    assert RedisBlockingQueue("mail", plain).feed == RedisBlockingQueue("other", plain).feed
+    assert one.connection_key == same.connection_key != other.connection_key
+    assert RedisBlockingQueue("mail", plain).connection_key == RedisBlockingQueue("other", plain).connection_key
 
 
 def test_passwords_are_told_nowhere(private_server):
@@ -102,7 +102,7 @@ def test_passwords_are_told_nowhere(private_server):
         client.config_set("requirepass", SECRET)
     for password in (SECRET, f"wrong-{SECRET}"):
         queue = RedisQueue("mail", f"redis://:{password}@127.0.0.1:{server.port}/0")
-        told = [queue.describe(), repr(queue), repr(queue.feed), repr(queue.store), *map(str, queue.check())]
+        told = [queue.describe(), repr(queue), repr(queue.connection_key), repr(queue.store), *map(str, queue.check())]
         try:
             queue.now()
         except ConnectionError as error:
@@ -113,11 +113,11 @@ def test_passwords_are_told_nowhere(private_server):
 def test_queues_of_one_connection_share_a_client_and_a_feed(make):
     one, other = make("one"), make("other")
     away = RedisQueue("mail", "localhost:6379:63")
-    assert one._link.client is other._link.client is one.dead._link.client is one.store._link.client
+    assert one._link.client is other._link.client is one.failed._link.client is one.store._link.client
     assert one._link.client is not away._link.client
-    assert one.feed == other.feed != away.feed
-    assert one.feed != make(cls=RedisBlockingQueue).feed
-    hash(one.feed)
+    assert one.connection_key == other.connection_key != away.connection_key
+    assert one.connection_key != make(cls=RedisBlockingQueue).connection_key
+    hash(one.connection_key)
 
 
 def test_connections_are_made_anew_after_a_reset(make):
@@ -148,7 +148,7 @@ def test_a_live_client_serves(redis_client):
     queue = RedisQueue("mail", redis_client)
     queue.put(work(), [Guard("key", 60)])
     assert len(queue.complete(queue.claim())) == 1
-    assert queue.feed == RedisQueue("other", redis_client).feed
+    assert queue.connection_key == RedisQueue("other", redis_client).connection_key
     assert queue.describe().startswith("Redis at 127.0.0.1:")
 
 
@@ -169,7 +169,7 @@ def test_a_queue_lives_behind_a_unix_socket(private_server, tmp_path):
     private_server("redis", "--unixsocket", str(path))
     queue = RedisBlockingQueue("mail", f"unix://{path}?db=1")
     queue.put(work())
-    assert queue.nap(5)
+    assert queue.wait_for_work(5)
     assert len(queue.complete(queue.claim())) == 1
     assert queue.check() is not None
 
@@ -182,9 +182,9 @@ def test_a_subclass_may_be_made_with_what_it_likes(redis_client):
 
     queue = Site(7, flavour="plain")
     queue.put(work())
-    assert len(queue.bury(queue.claim())) == 1
-    assert (len(queue), len(queue.dead), queue.dead.flavour, queue.dead.dead) == (0, 1, "plain", None)
-    assert (queue.dead.own_budget, type(queue.dead)) == ("queue:site-7:dead", Site)
+    assert len(queue.fail(queue.claim())) == 1
+    assert (len(queue), len(queue.failed), queue.failed.flavour, queue.failed.failed) == (0, 1, "plain", None)
+    assert (queue.failed.own_budget, type(queue.failed)) == ("queue:site-7:failed", Site)
 
 
 def test_a_live_client_that_decodes_is_refused():

@@ -25,11 +25,11 @@ def test_to19_bodies_are_any_bytes_and_texts_any_text(queue, words):
     assert lease.entry == replace(sent, attempts=4, created=lease.entry.created)
     assert queue.find(sent.id).owner == f"host {words}"
     assert queue.peek("leased")[0].entry == lease.entry
-    again = replace(lease.entry, note="n" + words, priority=9)
+    again = replace(lease.entry, errors="n" + words, priority=9)
     queue.release([replace(lease, entry=again)])
     assert queue.find(sent.id).entry == again
-    queue.bury(queue.claim())
-    assert queue.dead.find(sent.id).entry == replace(again, attempts=5)
+    queue.fail(queue.claim())
+    assert queue.failed.find(sent.id).entry == replace(again, attempts=5)
 
 
 def test_moments_too_far_to_count_are_kept_delayed(queue):
@@ -46,7 +46,7 @@ def test_a_large_put_goes_in_portions_and_keeps_its_order(queue, redis_client):
     assert queue.put(entries) == [True] * 2500
     assert calls(redis_client, "evalsha") == {"evalsha": 3}
     claimed = [*queue.claim(2000), *queue.claim(2000), *queue.claim(2000)]
-    assert [lease.entry.data for lease in claimed] == [entry.data for entry in entries]
+    assert [lease.entry.body for lease in claimed] == [entry.body for entry in entries]
     assert len(queue.touch(claimed)) == len(queue.release(claimed)) == 2500
     queue.flush()
     assert len(queue) == 0
@@ -55,7 +55,7 @@ def test_a_large_put_goes_in_portions_and_keeps_its_order(queue, redis_client):
 def test_large_bodies_go_in_portions(queue):
     entries = [Entry(b"x" * 3_000_000, new_id()) for _ in range(5)]
     assert queue.put(entries) == [True] * 5
-    assert [len(lease.entry.data) for lease in queue.claim(5)] == [3_000_000] * 5
+    assert [len(lease.entry.body) for lease in queue.claim(5)] == [3_000_000] * 5
 
 
 def test_bodies_that_the_server_lost_are_told_and_given_up(queue, redis_client, caplog):
@@ -102,37 +102,37 @@ def test_trimming_goes_by_age_whatever_the_priorities(queue):
 def test_more_are_trimmed_than_one_call_carries(queue):
     queue.put(work(2500))
     while leases := queue.claim(1000):
-        queue.bury(leases)
-    order = [record.entry.id for record in queue.dead.peek("ready", 1000)]
-    assert queue.dead.trim(most=2499, limit=0) == 0
-    assert queue.dead.trim(most=100, limit=2300) == 2300
-    assert queue.dead.peek("ready", 1)[0].entry.id not in order
-    assert queue.dead.trim(most=100, limit=2300) == 100
-    assert len(queue.dead) == 100
+        queue.fail(leases)
+    order = [record.entry.id for record in queue.failed.peek("ready", 1000)]
+    assert queue.failed.trim(most=2499, limit=0) == 0
+    assert queue.failed.trim(most=100, limit=2300) == 2300
+    assert queue.failed.peek("ready", 1)[0].entry.id not in order
+    assert queue.failed.trim(most=100, limit=2300) == 100
+    assert len(queue.failed) == 100
 
 
 def test_the_dead_of_one_call_stand_in_its_order(queue):
     queue.put(work(50, priority=3))
     leases = queue.claim(50)[::-1]
-    queue.bury(leases)
-    assert [record.entry.id for record in queue.dead.peek("ready")] == [lease.entry.id for lease in leases]
+    queue.fail(leases)
+    assert [record.entry.id for record in queue.failed.peek("ready")] == [lease.entry.id for lease in leases]
     ids = [lease.entry.id for lease in leases[::3]]
-    assert queue.revive(ids) == len(ids)
+    assert queue.requeue(ids) == len(ids)
     assert [lease.entry.id for lease in queue.claim(50)] == ids
 
 
 def test_a_dead_one_that_is_due_later_goes_back_to_its_place(queue):
     queue.put([*work(2, priority=1), *work(priority=5)])
-    queue.bury(queue.claim(3)[::-1])
-    order = [record.entry.id for record in queue.dead.peek("ready")]
-    leases = queue.dead.claim(3)
-    queue.dead.release([replace(lease, entry=replace(lease.entry, delay=0.01)) for lease in leases[1:]])
-    queue.dead.release(leases[:1])
-    eventually(lambda: queue.dead.stats().ready == 3)
-    assert [record.entry.id for record in queue.dead.peek("ready")] == order
-    queue.dead.touch(queue.dead.claim(3), 0.001)
-    eventually(lambda: queue.dead.reap() and queue.dead.stats().ready == 3)
-    assert [lease.entry.id for lease in queue.dead.claim(3)] == order
+    queue.fail(queue.claim(3)[::-1])
+    order = [record.entry.id for record in queue.failed.peek("ready")]
+    leases = queue.failed.claim(3)
+    queue.failed.release([replace(lease, entry=replace(lease.entry, delay=0.01)) for lease in leases[1:]])
+    queue.failed.release(leases[:1])
+    eventually(lambda: queue.failed.stats().ready == 3)
+    assert [record.entry.id for record in queue.failed.peek("ready")] == order
+    queue.failed.touch(queue.failed.claim(3), 0.001)
+    eventually(lambda: queue.failed.reap() and queue.failed.stats().ready == 3)
+    assert [lease.entry.id for lease in queue.failed.claim(3)] == order
 
 
 def test_the_oldest_is_found_behind_higher_priorities(queue):
@@ -178,7 +178,7 @@ def test_to22_a_hundred_items_are_one_round_trip(queue, redis_client):
     assert len(queue.complete(queue.claim(100))) == 100
     queue.put(work(100))
     assert len(queue.release(queue.touch(queue.claim(100)))) == 100
-    assert len(queue.bury(queue.claim(100))) == 100
+    assert len(queue.fail(queue.claim(100))) == 100
     assert calls(redis_client, "evalsha", "eval") == {"evalsha": 9, "eval": 0}
 
 
@@ -186,10 +186,10 @@ def test_to22_a_hundred_items_are_one_round_trip(queue, redis_client):
 def test_an_idle_trim_looks_at_one_of_the_dead_however_many_there_are(queue, redis_client):
     for priority in (0, 5):
         queue.put(work(1000, priority=priority))
-        assert len(queue.bury(queue.claim(1000))) == 1000
-    queue.dead.trim(most=2000)
+        assert len(queue.fail(queue.claim(1000))) == 1000
+    queue.failed.trim(most=2000)
     redis_client.config_resetstat()
-    assert queue.dead.trim(most=2000, age=60) == 0
+    assert queue.failed.trim(most=2000, age=60) == 0
     counted = {name: count for name, count in calls(redis_client).items() if name[:4] not in ("info", "conf")}
     assert counted == {"evalsha": 1, "time": 1, "zcard": 1, "zrangebyscore": 3}
 

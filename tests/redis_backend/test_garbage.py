@@ -12,7 +12,7 @@ from djqueue.backends.stores import KEY
 from djqueue.flow.gates import Gate
 from djqueue.flow.windows import Window
 from djqueue.messages.envelope import new_id
-from djqueue.messages.failures import notes
+from djqueue.messages.failures import errors_of
 from djqueue.testing import eventually
 from tests.redis_backend.kit import work
 
@@ -52,15 +52,15 @@ def test_an_envelope_that_cannot_be_read_costs_its_message_alone(queue, redis_cl
     bad = entries[7]
     spoil(redis_client, bad.id, envelope)
     assert drain(queue) + drain(queue) == [entry.id for entry in entries if entry is not bad]
-    (record,) = queue.dead.peek("ready")
-    (note,) = notes(record.entry.note)
-    assert (record.entry.id, record.entry.data, queue.stats().dead) == (bad.id, b"work", 1)
+    (record,) = queue.failed.peek("ready")
+    (note,) = errors_of(record.entry.errors)
+    assert (record.entry.id, record.entry.body, queue.stats().failed) == (bad.id, b"work", 1)
     assert note["reason"].startswith("its envelope cannot be read")
     assert envelope[:20].strip("\x00\xff\n") in note["reason"]
     assert any(bad.id in one.getMessage() for one in caplog.records if one.levelno == logging.ERROR)
     assert queue.find(bad.id) is None
-    assert queue.dead.find(bad.id).entry == record.entry
-    assert queue.revive([bad.id]) == 1
+    assert queue.failed.find(bad.id).entry == record.entry
+    assert queue.requeue([bad.id]) == 1
     assert drain(queue) == [bad.id]
 
 
@@ -72,7 +72,7 @@ def test_what_has_lost_half_of_itself_is_put_aside(queue, redis_client, gate, pa
     redis_client.hdel(f"{TAG}{part}", entries[2].id)
     found = drain(queue) + drain(queue)
     assert found == [entry.id for entry in entries if entry is not entries[2]]
-    assert [one.entry.id for one in queue.dead.peek("ready")] == [entries[2].id]
+    assert [one.entry.id for one in queue.failed.peek("ready")] == [entries[2].id]
     assert (queue.stats().leased, len(queue), queue.lane("a")) == (0, 0, None)
 
 
@@ -85,7 +85,7 @@ def test_garbage_among_the_delayed_and_in_lanes_holds_up_nobody(queue, redis_cli
         spoil(redis_client, bad.id, "garbage")
     found = drain(queue) + drain(queue)
     assert sorted(found) == sorted(one.id for one in entries if one not in (entries[1], entries[6]))
-    assert {one.entry.id for one in queue.dead.peek("ready")} == {entries[1].id, entries[6].id}
+    assert {one.entry.id for one in queue.failed.peek("ready")} == {entries[1].id, entries[6].id}
     assert (queue.stats().leased, len(queue)) == (0, 0)
 
 
@@ -96,10 +96,10 @@ def test_a_lease_that_runs_out_over_garbage_costs_its_message_alone(queue, redis
     spoil(redis_client, entries[2].id, "garbage")
     eventually(lambda: queue.reap().count == 0 and queue.stats().leased == 0)
     assert drain(queue) == [entry.id for entry in entries if entry is not entries[2]]
-    assert [one.entry.id for one in queue.dead.peek("ready")] == [entries[2].id]
+    assert [one.entry.id for one in queue.failed.peek("ready")] == [entries[2].id]
 
 
-@pytest.mark.parametrize("verb", ["complete", "release", "bury", "touch", "begin"])
+@pytest.mark.parametrize("verb", ["complete", "release", "fail", "touch", "begin"])
 @pytest.mark.parametrize("reaped", [False, True])
 def test_what_its_holder_says_counts_whatever_became_of_the_envelope(queue, redis_client, verb, reaped):
     queue.put(work(3))
@@ -109,11 +109,11 @@ def test_what_its_holder_says_counts_whatever_became_of_the_envelope(queue, redi
     spoil(redis_client, leases[1].entry.id, "garbage")
     assert len(getattr(queue, verb)(leases)) == (0 if reaped and verb == "begin" else 3)
     stats = queue.stats()
-    told = {"complete": stats.done, "release": stats.ready, "bury": stats.dead}
+    told = {"complete": stats.done, "release": stats.ready, "fail": stats.failed}
     assert told.get(verb, 3) == 3
-    if verb in ("release", "bury") and not reaped:
-        place = queue if verb == "release" else queue.dead
-        assert {one.entry.note for one in place.peek("ready")} == {""}
+    if verb in ("release", "fail") and not reaped:
+        place = queue if verb == "release" else queue.failed
+        assert {one.entry.errors for one in place.peek("ready")} == {""}
 
 
 @pytest.mark.parametrize("field", ["done", "seq", "turn", "lane"])
@@ -169,7 +169,7 @@ def test_operators_see_and_remove_what_cannot_be_read(queue, redis_client, value
     entries = work(4)
     queue.put(entries)
     spoil(redis_client, entries[1].id, value)
-    assert queue.find(entries[1].id).entry.data == b"work"
+    assert queue.find(entries[1].id).entry.body == b"work"
     assert {one.entry.id for one in queue.peek("ready")} == {entry.id for entry in entries}
     assert queue.stats().ready == 4
     assert queue.reprioritise([entry.id for entry in entries], 5) == 3
@@ -177,16 +177,16 @@ def test_operators_see_and_remove_what_cannot_be_read(queue, redis_client, value
     assert queue.remove([entries[1].id]) == 1
     assert queue.find(entries[1].id) is None
     assert set(drain(queue)) == {entry.id for entry in entries} - {entries[1].id}
-    assert queue.stats().dead == 0
+    assert queue.stats().failed == 0
 
 
 def test_garbage_in_an_error_queue_stays_there(queue, redis_client):
     queue.put(work(3))
-    ids = [lease.entry.id for lease in queue.bury(queue.claim(3))]
+    ids = [lease.entry.id for lease in queue.fail(queue.claim(3))]
     redis_client.hset(f"{TAG}dead:env", ids[1], "garbage")
-    assert {lease.entry.id for lease in queue.dead.claim(3)} == {ids[0], ids[2]}
-    assert queue.dead.find(ids[1]).entry.data == b"work"
-    assert queue.revive([ids[1]]) == 1
+    assert {lease.entry.id for lease in queue.failed.claim(3)} == {ids[0], ids[2]}
+    assert queue.failed.find(ids[1]).entry.body == b"work"
+    assert queue.requeue([ids[1]]) == 1
 
 
 @pytest.mark.parametrize("part", WRONG)
@@ -277,7 +277,7 @@ def test_junk_in_the_log_of_what_was_completed_stops_nothing(queue, redis_client
     [again] = work()
     queue.put([again])
     queue.complete(queue.claim(1))
-    args = (queue.rings, queue._remember, protocol.text(again.id), again.data, protocol.accepted(again, None))
+    args = (queue.rings, queue._remember, protocol.text(again.id), again.body, protocol.accepted(again, None))
     assert queue._run("put_again", args)[0] == [1]
 
 
@@ -288,7 +288,7 @@ def test_what_a_key_of_a_wrong_type_stood_for_is_among_the_failed(queue, redis_c
     redis_client.rename(TAG + part, TAG + "kept")
     redis_client.set(TAG + part, "x")
     assert drain(queue) == []
-    eventually(lambda: drain(queue) == [] and queue.stats().dead == 10)
+    eventually(lambda: drain(queue) == [] and queue.stats().failed == 10)
     assert queue.put(work()) == [True]
     assert len(drain(queue)) == 1
 
@@ -307,7 +307,7 @@ def test_what_nobody_can_read_is_given_up_though_the_put_aside_fails(queue, redi
     monkeypatch.setattr(queue, "_ask", fails)
     assert len(queue.claim(3, lease=0.001)) == 2
     monkeypatch.undo()
-    eventually(lambda: queue.reap() and queue.stats().dead == 1)
+    eventually(lambda: queue.reap() and queue.stats().failed == 1)
 
 
 def test_a_completed_message_that_comes_back_by_hand_is_refused(make, redis_client):
@@ -321,9 +321,9 @@ def test_a_completed_message_that_comes_back_by_hand_is_refused(make, redis_clie
         redis_client.hset(TAG + part, mapping=fields)
     redis_client.zadd(f"{TAG}ready", dict(ready))
     assert queue.claim(5) == []
-    (record,) = queue.dead.peek("ready")
+    (record,) = queue.failed.peek("ready")
     assert record.entry.id == id.decode()
-    assert "completed before" in notes(record.entry.note)[0]["reason"]
+    assert "completed before" in errors_of(record.entry.errors)[0]["reason"]
 
 
 @pytest.mark.parametrize("gate", ["", ORDERED])
@@ -372,12 +372,12 @@ def test_a_sweep_puts_right_scores_behind_which_nothing_is_found(queue, redis_cl
 def test_a_sweep_takes_nothing_that_is_delayed_leased_or_dead(queue):
     gated = [replace(one, lane="a", gate=ORDERED) for one in work(5)]
     queue.put([*work(5), *gated, *work(2, delay=60)])
-    queue.bury(queue.claim(1))
+    queue.fail(queue.claim(1))
     leases = queue.claim(3)
     queue.touch(leases[:1], 0.001)
     eventually(lambda: queue.reap().count)
     before = queue.stats()
-    assert (queue.sweep(), queue.dead.sweep()) == (0, 0)
+    assert (queue.sweep(), queue.failed.sweep()) == (0, 0)
     assert replace(queue.stats(), oldest=0) == replace(before, oldest=0)
     assert len(queue.complete(leases)) == len(leases)
 
@@ -388,8 +388,8 @@ def test_a_sweep_puts_among_the_failed_what_is_not_whole(queue, redis_client, pa
     (id,) = redis_client.hkeys(f"{TAG}env")
     redis_client.delete(f"{TAG}ready", TAG + part)
     eventually(lambda: queue.sweep() == 1)
-    assert [one.entry.id for one in queue.dead.peek("ready")] == [id.decode()]
-    assert queue.sweep() == queue.dead.sweep() == 0
+    assert [one.entry.id for one in queue.failed.peek("ready")] == [id.decode()]
+    assert queue.sweep() == queue.failed.sweep() == 0
 
 
 def test_a_sweep_looks_at_some_and_goes_on_from_there(queue, redis_client):

@@ -6,7 +6,7 @@ from math import inf
 import pytest
 
 from djqueue.backends.base import Debounce, Entry, Guard, Unique
-from djqueue.backends.guards import Mark, rule
+from djqueue.backends.guards import DedupMark, rule
 from djqueue.backends.redis.protocol import FAR
 from djqueue.backends.redis.queue import RedisBlockingQueue
 from djqueue.messages.envelope import new_id
@@ -41,23 +41,23 @@ def test_marks_are_those_of_the_rules_in_form_and_in_time(queue, redis_client, g
         was = redis_client.get(MARK)
         state = mark and queue.find(mark.id).state
         began, [accepted], ended = queue.now(), queue.put([entry], [guard]), queue.now()
-        ruling = rule(guard, entry, mark, state, queue.find(entry.id).entry.created if accepted else ended)
-        assert ruling.accept is accepted
-        mark, stored = Mark.read(redis_client.get(MARK)), redis_client.get(MARK)
+        decision = rule(guard, entry, mark, state, queue.find(entry.id).entry.created if accepted else ended)
+        assert decision.accept is accepted
+        mark, stored = DedupMark.read(redis_client.get(MARK)), redis_client.get(MARK)
         assert stored == mark.written()
-        if ruling.mark is None:
+        if decision.mark is None:
             assert stored == was
             continue
-        assert mark._replace(at=0, first=0) == ruling.mark._replace(at=0, first=0)
-        assert ruling.mark.at - (ended - began) * 1e6 - 1 <= mark.at <= ruling.mark.at + 1
-        assert ruling.ttl - 5 < redis_client.pttl(MARK) / 1000 <= ruling.ttl + 0.005
+        assert mark._replace(at=0, first=0) == decision.mark._replace(at=0, first=0)
+        assert decision.mark.at - (ended - began) * 1e6 - 1 <= mark.at <= decision.mark.at + 1
+        assert decision.ttl - 5 < redis_client.pttl(MARK) / 1000 <= decision.ttl + 0.005
 
 
 @pytest.mark.parametrize("id", ["plain", "5 6 1 +other", " +", "two\nlines +x", "žluťoučký 🐎", "\ud800 alone"])
 @pytest.mark.parametrize("guard", GUARDS)
 def test_any_id_is_told_from_its_mark(queue, redis_client, guard, id):
     assert queue.put([Entry(b"work", id)], [guard]) == [True]
-    assert Mark.read(redis_client.get(MARK)).id == id
+    assert DedupMark.read(redis_client.get(MARK)).id == id
     assert queue.put(work(2), [guard, guard])[1] is False
 
 
@@ -86,7 +86,7 @@ def test_a_window_longer_than_all_time_is_kept(queue):
     entries = work(3)
     assert queue.put(entries, [Debounce("key", inf)] * 3) == [True, True, False]
     assert states(queue, entries[:2]) == ["ready", "delayed"]
-    assert Mark.read(queue.store.get("key")).at == FAR
+    assert DedupMark.read(queue.store.get("key")).at == FAR
     assert queue.put(work(2), [Debounce("other", 1e15, extend=True, max_wait=inf)] * 2) == [True, False]
     assert queue.stats().delayed == 2
 

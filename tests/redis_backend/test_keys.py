@@ -16,7 +16,7 @@ def test_to19_all_keys_are_under_one_hash_tag(make, redis_client):
     queue = make(cls=RedisBlockingQueue, prefix="site", remember_done=60)
     queue.put([*work(6), *work(delay=60)], [Guard("a", 60), *[None] * 6])
     leases = queue.claim(4)
-    queue.bury(leases[:1])
+    queue.fail(leases[:1])
     queue.complete(leases[1:2])
     queue.store.put("fact", b"1")
     found = keys(redis_client)
@@ -34,8 +34,8 @@ def test_what_is_left_of_a_drained_queue_is_constant(make, redis_client, cls, le
         queue.put(work(count))
         queue.reap()
         queue.release(queue.claim(count // 3))
-        queue.bury(queue.claim(1))
-        queue.revive([record.entry.id for record in queue.dead.peek("ready")])
+        queue.fail(queue.claim(1))
+        queue.requeue([record.entry.id for record in queue.failed.peek("ready")])
         while queue.complete(queue.claim(100)):
             pass
         assert keys(redis_client) == {f"{{djqueue:mail}}:{part}" for part in left}
@@ -44,7 +44,7 @@ def test_what_is_left_of_a_drained_queue_is_constant(make, redis_client, cls, le
 
 def test_no_job_has_a_time_to_live(queue, redis_client):
     queue.put([*work(3), *work(delay=60)])
-    queue.bury(queue.claim(1))
+    queue.fail(queue.claim(1))
     queue.claim(1)
     assert {redis_client.ttl(key) for key in keys(redis_client)} == {-1}
 
@@ -60,7 +60,7 @@ def test_dj21_no_two_names_or_prefixes_meet(make):
         queue.put([Entry(str(number).encode(), "same-id")], [Guard("x}:body", 60)])
         queue.store.put("x", str(number).encode())
     assert [len(queue) for queue in made] == [1] * len(made)
-    assert [queue.claim()[0].entry.data for queue in made] == [queue.store.get("x") for queue in made]
+    assert [queue.claim()[0].entry.body for queue in made] == [queue.store.get("x") for queue in made]
 
 
 def test_a_store_by_itself_is_the_store_of_its_queue(make):

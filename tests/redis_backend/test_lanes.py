@@ -8,7 +8,7 @@ from djqueue.backends.base import Entry
 from djqueue.backends.memory.queue import MemoryQueue
 from djqueue.backends.redis.queue import RedisBlockingQueue
 from djqueue.exceptions import QueueFull
-from djqueue.flow.gates import HOLD_PARK, Gate
+from djqueue.flow.gates import HOLD_PAUSE, Gate
 from djqueue.flow.windows import Window
 from djqueue.messages.envelope import new_id
 from djqueue.testing import eventually
@@ -26,15 +26,15 @@ def test_when_all_is_done_no_key_of_a_lane_is_left(make, redis_client):
     outer = Gate(most=5, windows=(Window(1000, 0.001),))
     entries = [one for n in range(30) for one in of_lane(f"{n}", 4, ordered=True, run=3, within="o", outer=outer)]
     queue.put([*entries, *work(10)])
-    queue.park_lane("empty", "by hand")
-    queue.bury(queue.claim())
+    queue.pause_lane("empty", "by hand")
+    queue.fail(queue.claim())
     done = 0
     while done < len(entries) + 9:
         queue.reap()
         done += len(queue.complete(queue.claim(7)))
     assert [one.name for one in queue.lanes()] in (["empty"], ["empty", "o"])
-    queue.open_lane("empty")
-    queue.dead.flush()
+    queue.resume_lane("empty")
+    queue.failed.flush()
     eventually(lambda: not queue.claim() and left(redis_client) == {"meta"})
 
 
@@ -81,12 +81,12 @@ def test_on_a_full_server_lanes_go_on(private_server):
     with pytest.raises(QueueFull):
         queue.put(of_lane("new"))
     first, second, third, *_ = queue.claim(5)
-    assert len(queue.complete([first])) == len(queue.bury([second])) == 1
-    assert len(queue.release([replace(third, entry=replace(third.entry, hold=HOLD_PARK))])) == 1
-    queue.park_lane("0", "by hand")
-    assert queue.open_lane("0")
+    assert len(queue.complete([first])) == len(queue.fail([second])) == 1
+    assert len(queue.release([replace(third, entry=replace(third.entry, hold=HOLD_PAUSE))])) == 1
+    queue.pause_lane("0", "by hand")
+    assert queue.resume_lane("0")
     assert queue.reprioritise([one.entry.id for one in queue.peek("ready", 3)], 9) == 3
-    assert queue.revive([second.entry.id]) == 1
+    assert queue.requeue([second.entry.id]) == 1
     assert queue.claim(5)
     queue.flush()
     assert len(queue) == 0
@@ -169,11 +169,11 @@ def test_with_lifo_of_equals_the_last_leaves_first(make, make_queue):
     first = queue.claim(2)
     assert [one.entry.id for one in first] == ["c", "b"]
     queue.release(first[:1])
-    queue.bury(first[1:])
+    queue.fail(first[1:])
     queue.complete(queue.claim(1))
     assert queue.remove("xy") == 2
     assert queue.trim(most=3, limit=1) == 0
     assert queue.trim(most=2) == 1  # the oldest
     assert [one.entry.id for one in queue.peek("ready")] == [*"de"]
     assert queue.remove(["e"]) == 1
-    assert (queue.revive(["b"]), queue.claim()[0].entry.id) == (1, "b")
+    assert (queue.requeue(["b"]), queue.claim()[0].entry.id) == (1, "b")

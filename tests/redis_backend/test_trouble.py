@@ -24,7 +24,7 @@ def test_a_full_server_refuses_work_and_lets_go_of_what_it_has(private_server):
     queue.put(work(3, delay=0.001))
     queue.store.put("fact", b"1", 60)
     dead = queue.claim()[0]
-    queue.bury([dead])
+    queue.fail([dead])
     client = redis.Redis(port=server.port)
     client.config_set("maxmemory", 1)
     before = keys(client), queue.stats()
@@ -41,7 +41,7 @@ def test_a_full_server_refuses_work_and_lets_go_of_what_it_has(private_server):
     queue.touch([lost], 0.001)
     eventually(lambda: queue.reap().count)
     assert len(queue.touch([lost])) == 1
-    assert len(queue.bury([bad])) == queue.revive([dead.entry.id]) == queue.remove([again.entry.id]) == 1
+    assert len(queue.fail([bad])) == queue.requeue([dead.entry.id]) == queue.remove([again.entry.id]) == 1
     assert queue.store.keep("fact", b"1", 60)
     assert queue.store.drop("fact", b"1")
     assert len(queue.peek("ready", 100)) == queue.stats().ready
@@ -78,12 +78,12 @@ def test_on_a_full_server_entries_are_amended_and_trimmed_and_facts_are_not_set(
     (first, second) = work(2)
     queue.put([first, second])
     queue.store.put("fact", b"1", 60)
-    queue.bury(queue.claim())
+    queue.fail(queue.claim())
     with redis.Redis(port=server.port) as client:
         client.config_set("maxmemory", 1)
         assert queue.amend(second.id, b"work", b"x" * 1000)
-        assert queue.find(second.id).entry.data == b"x" * 1000
-        assert queue.dead.trim(most=0) == 1
+        assert queue.find(second.id).entry.body == b"x" * 1000
+        assert queue.failed.trim(most=0) == 1
         facts = [("other", b"1", 60), ("fact", b"2", None)]
         for write in (lambda: queue.store.put_many(facts), lambda: queue.store.swap("fact", b"1", b"2", 60)):
             with pytest.raises(QueueFull):
@@ -119,7 +119,7 @@ def test_a_server_that_restarts_is_ridden_out(private_server):
     queue.put(work(3))
     held, *_ = queue.claim(2)
     server.kill9()
-    for call in (queue.claim, queue.now, lambda: queue.nap(5), lambda: queue.put(work())):
+    for call in (queue.claim, queue.now, lambda: queue.wait_for_work(5), lambda: queue.put(work())):
         with pytest.raises(ConnectionError):
             call()
     server.restart()
@@ -216,10 +216,10 @@ def test_a_settlement_whose_reply_was_lost_is_still_ours(lossy):
     one, two, three, four = queue.claim(4)
     assert broken(client, lambda: queue.complete([one])) == [one]
     assert broken(client, lambda: queue.release([two])) == [two]
-    assert broken(client, lambda: queue.bury([three])) == [three]
+    assert broken(client, lambda: queue.fail([three])) == [three]
     assert [lease.entry.id for lease in broken(client, lambda: queue.touch([four]))] == [four.entry.id]
     stats = queue.stats()
-    assert (stats.done, stats.ready, stats.dead, stats.leased) == (1, 1, 1, 1)
+    assert (stats.done, stats.ready, stats.failed, stats.leased) == (1, 1, 1, 1)
 
 
 def test_a_settlement_whose_lease_ran_out_is_not_ours_by_repetition(lossy):

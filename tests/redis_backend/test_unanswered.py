@@ -109,7 +109,7 @@ def test_who_lost_no_answer_pays_nothing(lossy, redis_client):
     assert calls(redis_client, "evalsha", "hscan") == {"evalsha": 1, "hscan": 0}
 
 
-@pytest.mark.parametrize("verb", ["complete", "bury"])
+@pytest.mark.parametrize("verb", ["complete", "fail"])
 def test_what_ended_before_its_put_was_repeated_is_not_put_again(lossy, verb):
     """Whatever is left of it: no id is remembered for longer."""
     queue, client = lossy
@@ -144,7 +144,7 @@ def test_so_many_that_were_completed_are_known_at_most(queue, redis_client):
     assert redis_client.llen("{djqueue:mail}:recent") == 1
 
 
-@pytest.mark.parametrize("verb", ["complete", "bury"])
+@pytest.mark.parametrize("verb", ["complete", "fail"])
 @pytest.mark.alone  # the server counts the commands of all
 def test_results_are_kept_by_the_script_that_settles(lossy, redis_client, verb):
     queue, client = lossy

@@ -7,7 +7,7 @@ import pytest
 from djqueue import Deferrable, MetadataProducerConsumer, current_message
 from djqueue.backends.entries import DELAYED, READY
 from djqueue.exceptions import NotSupported
-from djqueue.messages.failures import notes
+from djqueue.messages.failures import errors_of
 from djqueue.queues import queues
 from djqueue.testing.patience import eventually
 from tests.life import only
@@ -78,9 +78,9 @@ def test_two_groups_share_a_connection_and_nothing_else(queue):
     run_some_stats.later(1)
     close_tournament.later(2)
     assert (len(stats.queue), len(tournaments.queue)) == (1, 1)
-    assert stats.queue.feed == tournaments.queue.feed
+    assert stats.queue.connection_key == tournaments.queue.connection_key
     tournaments.run_once()
-    assert (len(tournaments.queue), len(tournaments.queue.dead), len(stats.queue.dead)) == (0, 1, 0)
+    assert (len(tournaments.queue), len(tournaments.queue.failed), len(stats.queue.failed)) == (0, 1, 0)
     stats.run_once()
     assert DONE == [1]
 
@@ -127,15 +127,15 @@ def test_df3_without_backoff_it_is_tried_twice_more_at_once_and_put_aside(queue)
     job_without_backoff.later()
     while stats.run_once():
         continue
-    assert (DONE, len(queue), len(queue.dead)) == ([1, 2, 3], 0, 1)
+    assert (DONE, len(queue), len(queue.failed)) == ([1, 2, 3], 0, 1)
 
 
 def test_df4_df6_another_error_is_put_aside_at_once_with_all_there_is_to_know(queue):
     result = fails_otherwise.later()
     stats.run_once()
-    error = queue.dead.find(result.id)
-    [note] = notes(error.entry.note)
-    assert (DONE, len(queue), error.entry.label) == ([1], 0, fails_otherwise.name)
+    error = queue.failed.find(result.id)
+    [note] = errors_of(error.entry.errors)
+    assert (DONE, len(queue), error.entry.command) == ([1], 0, fails_otherwise.name)
     assert (note["exception"], note["text"]) == ("builtins.ZeroDivisionError", "division by zero")
     assert ("return 1 / 0" in note["traceback"], note["host"]) == (True, socket.gethostname())
     assert note["at"] == pytest.approx(queue.now(), abs=30)
@@ -156,7 +156,7 @@ def test_df7_in_time_it_is_sent_and_too_late_it_is_not(queue):
     came = queue.find(late.id).entry.created
     eventually(lambda: queue.now() > came + 0.1)
     assert stats.run_once()
-    assert (DONE, len(queue), len(queue.dead)) == (["in time"], 0, 0)
+    assert (DONE, len(queue), len(queue.failed)) == (["in time"], 0, 0)
 
 
 # ---- delay

@@ -18,7 +18,7 @@ from djqueue import Consumer, QueueCommand, invoker
 from djqueue.backends.base import BaseQueue
 from djqueue.decorators import crontab, periodic_command, queue_command
 from djqueue.exceptions import EncodeError
-from djqueue.messages.failures import notes
+from djqueue.messages.failures import errors_of
 from djqueue.queues import queues
 from djqueue.registry import registry
 from tests.app.models import Thing
@@ -262,10 +262,10 @@ def test_dj17_a_failing_task_is_logged_and_kept_and_its_worker_works_on(backend,
     told = [record for record in caplog.records if record.levelno == logging.ERROR]
     assert sorted(str(record.exc_info[1]) for record in told) == sorted(f"number {n}" for n in (1, 3, 5, 7, 9, 11))
     assert {record.worker for record in told} <= {"djqueue-worker-1", "djqueue-worker-2"}
-    dead = queues["default"].dead.claim(10)
+    dead = queues["default"].failed.claim(10)
     assert {lease.entry.id for lease in dead} == {record.message_id for record in told}
     for lease in dead:
-        assert 'raise RuntimeError(f"number {number}")' in notes(lease.entry.note)[-1]["traceback"]
+        assert 'raise RuntimeError(f"number {number}")' in errors_of(lease.entry.errors)[-1]["traceback"]
 
 
 # ---- backends
@@ -299,7 +299,7 @@ def test_a_backend_of_four_methods_works_with_the_consumer(settings, tmp_path):
     blow_up.enqueue_many([(number,) for number in range(4)])
     assert len(queues["default"]) == 4
     consume(4, threads=2)
-    assert (sorted(SENT), len(queues["default"]), len(queues["default"].dead)) == ([0, 2], 0, 2)
+    assert (sorted(SENT), len(queues["default"]), len(queues["default"].failed)) == ([0, 2], 0, 2)
     blow_up(6)
     invoker.flush()
     assert len(invoker.queue) == 0

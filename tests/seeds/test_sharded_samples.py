@@ -40,7 +40,7 @@ class NotifyRequest(NamedTuple):
 
 class NotifyHandler(BatchCommand):
     batches: list[list[int]] = []
-    options = {"linger": 0.01}
+    options = {"idle_timeout": 0.01}
 
     @classmethod
     async def route(cls, *requests: NotifyRequest) -> list[Route]:
@@ -101,7 +101,7 @@ class ParseEventRequest(NamedTuple):
 
 class ParseEventHandler(BatchCommand):
     life: list = []
-    options = {"linger": 0.05, "retry_on": [KeyError], "backoff": False, "max_attempts": 2}
+    options = {"idle_timeout": 0.05, "retry_on": [KeyError], "backoff": False, "max_attempts": 2}
 
     @classmethod
     async def create(cls) -> Self:
@@ -135,7 +135,7 @@ def test_a_handler_that_raised_is_stopped_and_made_anew(queue):
     ParseEventHandler.enqueue(ParseEventRequest(13))
     assert Consumer(threads=1, drain=True, periodic=False).run() == 0
     assert ParseEventHandler.life == ["create", "start", [13], "stop"] * 2
-    assert (len(queue), len(queue.dead)) == (0, 1)
+    assert (len(queue), len(queue.failed)) == (0, 1)
 
 
 # ---- settings: by the environment, and changed at run time

@@ -5,7 +5,7 @@ from botocore.exceptions import EndpointConnectionError
 
 from djqueue.backends.base import Guard
 from djqueue.backends.sqs import connection
-from djqueue.exceptions import MessageTooLarge, NotSent, QueueError
+from djqueue.exceptions import MessageTooLarge, PartialEnqueueError, QueueError
 from djqueue.testing.contract.steps import claim, names, put, with_counts
 from djqueue.testing.patience import together
 from tests.sqs_backend.kit import ids, work
@@ -34,11 +34,11 @@ def test_to22_every_verb_takes_any_number(queue, faulty):
     leases = claim(queue, 34)
     assert sorted(names(leases), key=int) == [str(number) for number in range(34)]
     assert len(queue.touch(leases)) == 34
-    assert len(queue.release(leases[:12])) == len(queue.bury(leases[12:24])) == 12
+    assert len(queue.release(leases[:12])) == len(queue.fail(leases[12:24])) == 12
     assert len(queue.complete(leases[24:])) == 10
     again = claim(queue, 12)
     assert queue.complete(again) == again
-    assert (len(queue), len(queue.dead)) == (0, 12)
+    assert (len(queue), len(queue.failed)) == (0, 12)
     assert all(size <= 10 for name, given in faulty.calls for size in [len(given.get("Entries", ()))])
 
 
@@ -48,7 +48,7 @@ def test_a_call_carries_no_more_bytes_than_a_message_may_have(queue, faulty):
 
 
 def test_a_message_that_is_too_large_is_refused_before_any_is_sent(queue, faulty):
-    small, large = work(12), work(1, b"x" * 800_000, label="shop.commands.huge")
+    small, large = work(12), work(1, b"x" * 800_000, command="shop.commands.huge")
     for guards in (None, [Guard("key", 60)] * 13):
         with pytest.raises(MessageTooLarge, match="shop.commands.huge.*1048064 are allowed"):
             queue.put([*small, *large], guards)
@@ -69,17 +69,17 @@ def test_the_limit_is_that_of_the_queue(queue):
 
 def test_what_grew_too_large_goes_back_without_its_notes(queue):
     narrow(queue)
-    narrow(queue.dead)
+    narrow(queue.failed)
     queue.put(work(1, b"x" * 900))
-    assert len(queue.bury([with_counts(lease, note="n" * 2000, failures=1) for lease in claim(queue)])) == 1
-    (dead,) = claim(queue.dead)
-    assert (dead.entry.data, dead.entry.failures, dead.entry.note) == (b"x" * 900, 1, "")
+    assert len(queue.fail([with_counts(lease, errors="n" * 2000, failures=1) for lease in claim(queue)])) == 1
+    (dead,) = claim(queue.failed)
+    assert (dead.entry.body, dead.entry.failures, dead.entry.errors) == (b"x" * 900, 1, "")
 
 
 def test_a_put_says_which_were_taken_and_which_not(queue, faulty):
     entries = work(25)
     faulty.fail("send_message_batch", {}, {3: True, 5: True})
-    with pytest.raises(NotSent, match="18 messages were sent and 7 were not") as caught:
+    with pytest.raises(PartialEnqueueError, match="18 messages were sent and 7 were not") as caught:
         queue.put(entries)
     assert caught.value.accepted == ids(entries[:13]) + ids([entries[14]]) + ids(entries[16:20])
     assert list(caught.value.reasons) == ids([entries[13], entries[15]])
@@ -90,7 +90,7 @@ def test_a_put_says_which_were_taken_and_which_not(queue, faulty):
 def test_a_put_that_is_cut_off_half_way_says_so(queue, faulty):
     entries = work(25)
     faulty.fail("send_message_batch", {}, AWAY)
-    with pytest.raises(NotSent) as caught:
+    with pytest.raises(PartialEnqueueError) as caught:
         queue.put(entries)
     assert (caught.value.accepted, caught.value.unsent) == (ids(entries[:10]), ids(entries[10:]))
     assert set(caught.value.reasons.values()) == {str(AWAY)}
@@ -99,7 +99,7 @@ def test_a_put_that_is_cut_off_half_way_says_so(queue, faulty):
 def test_a_guarded_put_that_is_cut_off_half_way_says_so(queue, faulty):
     entries, guards = work(4), [Guard("a", 60), Guard("a", 60), None, Guard("b", 60)]
     faulty.fail("send_message_batch", {}, AWAY)
-    with pytest.raises(NotSent) as caught:
+    with pytest.raises(PartialEnqueueError) as caught:
         queue.put(entries, guards)
     assert (caught.value.accepted, caught.value.unsent) == (ids(entries[:1]), ids(entries[2:]))
     assert queue.put(entries[2:], guards[2:]) == [True, True]
@@ -108,7 +108,7 @@ def test_a_guarded_put_that_is_cut_off_half_way_says_so(queue, faulty):
 def test_a_guarded_put_whose_first_is_refused_says_so_of_all(queue, faulty):
     entries, guards = work(3), [Guard(key, 60) for key in "abc"]
     faulty.fail("send_message_batch", {0: True})
-    with pytest.raises(NotSent, match="0 messages were sent and 3 were not .*Bad") as caught:
+    with pytest.raises(PartialEnqueueError, match="0 messages were sent and 3 were not .*Bad") as caught:
         queue.put(entries, guards)
     assert (list(caught.value.reasons), caught.value.unsent) == (ids(entries[:1]), ids(entries))
 
@@ -122,7 +122,7 @@ def test_what_sqs_fails_to_take_is_sent_again_alone(queue, faulty):
 
 def test_what_sqs_fails_to_take_three_times_is_told(queue, faulty):
     faulty.fail("send_message_batch", *[{0: False}] * 3)
-    with pytest.raises(NotSent) as caught:
+    with pytest.raises(PartialEnqueueError) as caught:
         queue.put(work(2))
     assert (len(caught.value.accepted), len(caught.value.reasons)) == (1, 1)
 
@@ -134,12 +134,12 @@ def test_a_guard_whose_entry_is_not_taken_leaves_no_mark(queue, faulty):
     assert queue.put(work(2), [Guard("key", 60)] * 2) == [True, False]
 
 
-@pytest.mark.parametrize("verb", ["complete", "release", "bury"])
+@pytest.mark.parametrize("verb", ["complete", "release", "fail"])
 def test_a_report_that_fails_for_some_is_repeated_and_then_true_of_all(queue, faulty, verb):
     put(queue, *map(str, range(15)))
     leases = claim(queue, 15)
-    queue.dead.stats()
-    operation = {"complete": "delete_message_batch", "bury": "send_message_batch"}.get(
+    queue.failed.stats()
+    operation = {"complete": "delete_message_batch", "fail": "send_message_batch"}.get(
         verb, "change_message_visibility_batch" if queue.is_fifo else "send_message_batch"
     )
     faulty.fail(operation, *[{2: False, 3: False}, {0: False}, {0: False}])
@@ -147,8 +147,8 @@ def test_a_report_that_fails_for_some_is_repeated_and_then_true_of_all(queue, fa
         getattr(queue, verb)(leases)
     assert getattr(queue, verb)(leases) == leases
     assert getattr(queue, verb)(leases) == []
-    expected = {"complete": (0, 0), "release": (15, 0), "bury": (0, 15)}[verb]
-    assert (len(queue), len(queue.dead)) == expected
+    expected = {"complete": (0, 0), "release": (15, 0), "fail": (0, 15)}[verb]
+    assert (len(queue), len(queue.failed)) == expected
 
 
 def test_a_report_that_raises_may_be_repeated(queue, faulty):
@@ -171,8 +171,8 @@ def test_what_was_sent_anew_counts_even_if_the_old_one_cannot_be_deleted(queue, 
     put(queue, "work")
     leases = claim(queue)
     faulty.fail("delete_message_batch", AWAY)
-    assert queue.bury(leases) == leases
-    assert len(queue.dead) == 1
+    assert queue.fail(leases) == leases
+    assert len(queue.failed) == 1
     assert "old ones are still there" in caplog.text
     assert caplog.records[-1].message_ids == ids(leases)
 
@@ -181,7 +181,7 @@ def test_a_claim_that_fails_half_way_gives_what_it_has(queue, faulty, caplog):
     put(queue, *map(str, range(15)))
     faulty.fail("receive_message", {}, AWAY)
     claimed = queue.claim(15)
-    assert (len(claimed), claimed.again) == (10, 0)
+    assert (len(claimed), claimed.retry_after) == (10, 0)
     assert "Receiving stopped half way" in caplog.text
     faulty.fail("receive_message", AWAY)
     with pytest.raises(EndpointConnectionError):
@@ -191,5 +191,5 @@ def test_a_claim_that_fails_half_way_gives_what_it_has(queue, faulty, caplog):
 def test_of_eight_threads_that_settle_one_lease_one_does(queue):
     put(queue, "work")
     leases = claim(queue)
-    told = together(*[lambda: queue.complete(leases)] * 4, *[lambda: queue.bury(leases)] * 4, last=queue.close)
+    told = together(*[lambda: queue.complete(leases)] * 4, *[lambda: queue.fail(leases)] * 4, last=queue.close)
     assert sorted(map(len, told)) == [0] * 7 + [1]

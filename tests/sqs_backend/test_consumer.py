@@ -8,12 +8,12 @@ from botocore.exceptions import EndpointConnectionError
 
 from djqueue import current_message
 from djqueue.decorators import queue_command
-from djqueue.messages.failures import notes
+from djqueue.messages.failures import errors_of
 from djqueue.queues import queues
 from djqueue.testing import eventually
 from djqueue.testing.contract.steps import claim
 from tests.faults.commands import die_by_exit, work
-from tests.faults.crew import PATIENCE, Crew
+from tests.faults.supervisor import PATIENCE, Supervisor
 from tests.life import heard, serving
 from tests.site import until
 
@@ -58,8 +58,8 @@ def test_what_is_called_is_run_once_and_what_fails_is_put_aside(queue):
         explode.enqueue_many([(number,) for number in range(3)])
         eventually(lambda: len(told) == 38)
     assert sorted(ran) == [(number, 1) for number in range(35)]
-    assert (len(queue), len(queue.dead)) == (0, 3)
-    reasons = [notes(lease.entry.note)[-1]["reason"] for lease in claim(queue.dead, 3)]
+    assert (len(queue), len(queue.failed)) == (0, 3)
+    reasons = [errors_of(lease.entry.errors)[-1]["reason"] for lease in claim(queue.failed, 3)]
     assert sorted(reasons) == [f"RuntimeError: boom {number}" for number in range(3)]
 
 
@@ -108,18 +108,20 @@ def test_an_sqs_that_is_away_for_a_while_is_ridden_out(backend, settings, faulty
 def test_to10_df21_what_kills_its_worker_is_put_aside_and_its_neighbours_are_run(backend, make_site, settings):
     apps = [*settings.INSTALLED_APPS, "tests.faults"]
     settings.QUEUES = backend.queues(LEASE=1)
-    crew = Crew(make_site(json.loads(json.dumps(settings.QUEUES)), {"default"}, INSTALLED_APPS=apps), args=("-n",))
+    supervisor = Supervisor(
+        make_site(json.loads(json.dumps(settings.QUEUES)), {"default"}, INSTALLED_APPS=apps), args=("-n",)
+    )
     good = [result.id for result in work.enqueue_many([(1.0,)] * 20)]
     poison = die_by_exit().id
     good += [result.id for result in work.enqueue_many([(1.0,)] * 20)]
     queue = queues["default"]
-    while not len(queue.dead):
-        consumer = crew.hire()
-        until(lambda consumer=consumer: consumer.popen.poll() is not None or len(queue.dead), PATIENCE)
-    crew.ledger.wait_all("end", good, PATIENCE)
-    assert len(crew.ledger.of("start", {poison})) == 3
-    assert not crew.ledger.check(good).lost
-    (dead,) = claim(queue.dead)
+    while not len(queue.failed):
+        consumer = supervisor.hire()
+        until(lambda consumer=consumer: consumer.popen.poll() is not None or len(queue.failed), PATIENCE)
+    supervisor.ledger.wait_all("end", good, PATIENCE)
+    assert len(supervisor.ledger.of("start", {poison})) == 3
+    assert not supervisor.ledger.check(good).lost
+    (dead,) = claim(queue.failed)
     assert (dead.entry.id, dead.entry.lost) == (poison, 3)
     why = "worker died: 3 starts never reported; the last one ended by exit code 7"
-    assert notes(dead.entry.note)[-1]["reason"] == why
+    assert errors_of(dead.entry.errors)[-1]["reason"] == why

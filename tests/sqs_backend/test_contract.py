@@ -45,8 +45,8 @@ class TestWake(OnSqs, WakeContract):
     """Naps that end when work comes."""
 
     def test_to21_a_nap_ends_when_work_comes_to_a_queue_beside(self):
-        """One poll looks at one queue: no other has its feed, so each has a feeder."""
+        """One poll looks at one queue: no other has its feed, so each has a fetcher."""
         queue, other = self.queue(), self.queue()
-        assert queue.feed != other.feed
+        assert queue.connection_key != other.connection_key
         put(other, "work")
-        assert eventually(lambda: other.nap(1, beside=[queue]))
+        assert eventually(lambda: other.wait_for_work(1, beside=[queue]))

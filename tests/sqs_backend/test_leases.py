@@ -1,4 +1,4 @@
-"""What SQS counts and what we count; what is not due; what a nap keeps."""
+"""What SQS counts and what we count; what is not due; what a wait_for_work keeps."""
 
 import random
 import threading
@@ -37,21 +37,21 @@ def test_what_was_handed_back_is_not_lost_and_what_was_lost_stays_counted(queue)
     queue.release([untried(second)])
     (again,) = claim(queue)
     assert counts(again) == (2, 0, 1)
-    queue.release([with_counts(again, failures=1, note='["no"]')])
+    queue.release([with_counts(again, failures=1, errors='["no"]')])
     (third,) = claim(queue, lease=0.2)
-    assert (counts(third), third.entry.note) == ((3, 1, 1), '["no"]')
+    assert (counts(third), third.entry.errors) == ((3, 1, 1), '["no"]')
     (fourth,) = claim(queue)
-    assert (counts(fourth), fourth.entry.note) == ((4, 1, 2), '["no"]')
+    assert (counts(fourth), fourth.entry.errors) == ((4, 1, 2), '["no"]')
 
 
 def test_after_its_lease_a_report_is_not_taken_but_what_is_done_is_deleted(queue):
-    put(queue, "done", "back", "dead")
+    put(queue, "done", "back", "failed")
     done, back, dead = claim(queue, 3, lease=0.1)
     eventually(lambda: done.token.late and back.token.late and dead.token.late)
     assert (
-        queue.touch([done, back, dead]) == queue.complete([done]) == queue.release([back]) == queue.bury([dead]) == []
+        queue.touch([done, back, dead]) == queue.complete([done]) == queue.release([back]) == queue.fail([dead]) == []
     )
-    assert sorted(names(claim(queue, 2))) == ["back", "dead"]
+    assert sorted(names(claim(queue, 2))) == ["back", "failed"]
     assert nothing_to_claim(queue)
 
 
@@ -88,7 +88,7 @@ def test_to6_to8_nothing_is_lost_and_nothing_is_completed_twice(queue):
     assert len(completed) == len(set(completed))
     assert {*completed, *late} == set(ids(made))
     stats = queue.stats()
-    assert (stats.ready, stats.delayed, stats.leased, stats.dead) == (0, 0, 0, 0)
+    assert (stats.ready, stats.delayed, stats.leased, stats.failed) == (0, 0, 0, 0)
 
 
 # ---- what is not due
@@ -106,10 +106,10 @@ def send_early(queue, **fields):
 def test_what_comes_early_waits_on_and_reaches_nobody(queue):
     early = send_early(queue, run_at=queue.now() + 3600, attempts=2)
     claimed = queue.claim(10)
-    assert (claimed, 3500 < claimed.again <= 3600) == ([], True)
+    assert (claimed, 3500 < claimed.retry_after <= 3600) == ([], True)
     stats = queue.stats()
     assert (stats.ready, stats.leased if queue.is_fifo else stats.delayed) == (0, 1)
-    assert not queue.nap(0.5)
+    assert not queue.wait_for_work(0.5)
     queue.flush()
     assert early.attempts == 2
 
@@ -142,13 +142,13 @@ def test_a_delay_that_sqs_keeps_is_kept_by_its_clock(make):
     assert (message["DelaySeconds"], fallback.unpack(message["MessageBody"]).run_at) == (900, 2000.0)
 
 
-# ---- naps
+# ---- waits
 
 
 def test_a_nap_keeps_what_it_received_for_the_next_claim(queue, faulty, make):
     queue = make(connection=faulty)
     put(queue, "a", "b")
-    assert queue.nap(5) and queue.nap(5)
+    assert queue.wait_for_work(5) and queue.wait_for_work(5)
     assert len(faulty.named("receive_message")) == 1
     leases = queue.claim(2)
     assert (sorted(names(leases)), [counts(lease) for lease in leases]) == (["a", "b"], [(1, 0, 0)] * 2)
@@ -158,7 +158,7 @@ def test_a_nap_keeps_what_it_received_for_the_next_claim(queue, faulty, make):
 
 def test_what_a_nap_kept_is_held_for_as_long_as_the_claim_says(queue):
     put(queue, "work")
-    assert queue.nap(5)
+    assert queue.wait_for_work(5)
     (lease,) = queue.claim(1, lease=1)
     assert 0.5 < lease.until - queue.now() <= 1
     (again,) = claim(queue)
@@ -167,7 +167,7 @@ def test_what_a_nap_kept_is_held_for_as_long_as_the_claim_says(queue):
 
 def test_close_gives_back_what_a_nap_kept_and_it_counts_as_nothing(queue):
     put(queue, "work")
-    assert queue.nap(5)
+    assert queue.wait_for_work(5)
     queue.close()
     (lease,) = claim(queue)
     assert counts(lease) == (1, 0, 0)
@@ -188,7 +188,7 @@ def test_an_idle_queue_is_asked_once_a_second(make, faulty):
     before, began = len(faulty.named("receive_message")), time.monotonic()
     for _ in range(3):
         assert queue.claim(1) == []
-        assert not queue.nap(0.5)
+        assert not queue.wait_for_work(0.5)
     assert len(faulty.named("receive_message")) - before == 3
     assert time.monotonic() - began > 2.5
 
@@ -219,24 +219,24 @@ def test_to21_work_is_there_at_once_for_who_reserves(queue):
 def test_what_is_dead_is_revived_by_its_ids(queue):
     put(queue, *map(str, range(25)))
     leases = claim(queue, 25)
-    queue.bury([with_counts(lease, failures=2) for lease in leases])
+    queue.fail([with_counts(lease, failures=2) for lease in leases])
     wanted = ids(leases[3:15])
-    assert queue.revive([*wanted, "no such id"]) == 12
-    assert queue.revive([]) == 0
+    assert queue.requeue([*wanted, "no such id"]) == 12
+    assert queue.requeue([]) == 0
     again = claim(queue, 12)
     assert (sorted(ids(again)), {counts(lease) for lease in again}) == (sorted(wanted), {(1, 0, 0)})
-    assert len(claim(queue.dead, 13)) == 13
-    assert queue.dead.revive(wanted) == 0
+    assert len(claim(queue.failed, 13)) == 13
+    assert queue.failed.requeue(wanted) == 0
 
 
 def test_an_error_queue_is_trimmed_by_age(queue):
     put(queue, "old")
-    queue.bury(claim(queue))
-    eventually(lambda: queue.dead.trim(age=0.5) == 1)
+    queue.fail(claim(queue))
+    eventually(lambda: queue.failed.trim(age=0.5) == 1)
     put(queue, "new")
-    queue.bury(claim(queue))
-    assert queue.dead.trim(age=60) == 0
-    assert names(claim(queue.dead)) == ["new"]
+    queue.fail(claim(queue))
+    assert queue.failed.trim(age=60) == 0
+    assert names(claim(queue.failed)) == ["new"]
 
 
 def test_a_second_purge_within_a_minute_is_told(make, faulty):

@@ -5,11 +5,11 @@ import time
 import pytest
 from botocore.exceptions import EndpointConnectionError
 
-from djqueue.backends.guards import Mark
+from djqueue.backends.guards import DedupMark
 from djqueue.backends.sqs import protocol
 from djqueue.decorators import queue_command
 from djqueue.exceptions import MessageTooLarge, NotSupported
-from djqueue.messages.failures import notes
+from djqueue.messages.failures import errors_of
 from djqueue.policies.outcomes import Outcome
 from djqueue.queues import queues
 from djqueue.testing.contract.steps import claim, nothing_to_claim
@@ -57,7 +57,7 @@ def test_what_needs_a_look_at_what_waits_is_refused(queue, options):
     with pytest.raises(NotSupported):
         handle.cancel()
     with pytest.raises(NotSupported):  # there is no list of errors to take an id from
-        queue.dead.peek("ready")
+        queue.failed.peek("ready")
 
 
 def test_df21_what_never_reports_ends_in_the_error_queue_after_its_attempts(queue):
@@ -65,10 +65,10 @@ def test_df21_what_never_reports_ends_in_the_error_queue_after_its_attempts(queu
     handle = count.using(max_attempts=3).enqueue()
     for _ in range(3):
         claim(queue, lease=0.2)
-    assert run_when_due(queue).outcome is Outcome.DEAD
-    entry = entry_of(queue.dead, handle.id)
+    assert run_when_due(queue).outcome is Outcome.FAILED
+    entry = entry_of(queue.failed, handle.id)
     assert (entry.attempts, entry.failures, entry.lost) == (4, 0, 3)
-    assert notes(entry.note)[-1]["reason"] == "worker died: 3 starts never reported"
+    assert errors_of(entry.errors)[-1]["reason"] == "worker died: 3 starts never reported"
 
 
 # ---- time
@@ -133,7 +133,7 @@ def test_df17_windows_are_exact_and_equal_calls_are_equal(queue):
     called, first = time.time(), exact({"a": 1, "b": 2})
     assert [first.enqueued, exact({"b": 2, "a": 1}).enqueued] == [True, False]
     assert exact.using(queue_name="mail").enqueue({"a": 1, "b": 2}).enqueued
-    [mark] = map(Mark.read, queue.store._facts.values())
+    [mark] = map(DedupMark.read, queue.store._facts.values())
     assert mark.at - mark.first == 1_005_000
     assert begun(queue) >= called + 1.005
 

@@ -24,14 +24,14 @@ def test_a_plain_name_stays_as_it_is():
 
 def test_the_error_queue_is_named_after_its_queue():
     for options, name in (({}, "mail-dead"), ({"fifo": True, "suffix": "-x"}, "mail-dead-x.fifo")):
-        dead = SqsQueue("mail", "", **options).dead
-        assert (dead.name, dead._link.name, dead.is_fifo) == ("mail:dead", name, "fifo" in options)
-    assert SqsQueue("mail.fifo").dead._link.name == "mail-dead.fifo"
+        dead = SqsQueue("mail", "", **options).failed
+        assert (dead.name, dead._link.name, dead.is_fifo) == ("mail:failed", name, "fifo" in options)
+    assert SqsQueue("mail.fifo").failed._link.name == "mail-dead.fifo"
 
 
 def test_no_two_names_are_one_at_sqs():
     names = ["mail", "Mail", "mail.", "mail,", "mäil", "m%il", "m-il", "x" * 64, "x" * 63, "mail-dead", ".", "-", "é"]
-    found = [name_of(name + end, prefix="p" * 20, suffix="s" * 20) for name in names for end in ("", ":dead")]
+    found = [name_of(name + end, prefix="p" * 20, suffix="s" * 20) for name in names for end in ("", ":failed")]
     assert len(set(found)) == 2 * len(names)
     assert all(AT_SQS.fullmatch(name) for name in found)
     assert all(AT_SQS.fullmatch(name_of(name, fifo=True, prefix="p" * 40)) for name in names)
@@ -94,7 +94,7 @@ def test_anything_else_is_refused_and_no_secret_is_told(connection):
 def test_one_client_serves_all_queues_of_a_connection():
     one, other = SqsQueue("mail", "sqs://eu-west-1"), SqsQueue("slow", "sqs://eu-west-1")
     assert one._link.client is other._link.client is not SqsQueue("mail", "sqs://eu-west-2")._link.client
-    assert one.feed == SqsQueue("mail", "sqs://eu-west-1").feed != other.feed
+    assert one.connection_key == SqsQueue("mail", "sqs://eu-west-1").connection_key != other.connection_key
 
 
 def test_a_live_client_of_sqs_is_taken_and_no_other():

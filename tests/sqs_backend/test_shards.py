@@ -39,7 +39,7 @@ def drained(queue):
 def test_only_a_fifo_queue_can_shard(queue):
     assert ("shards" in queue.cannot) == (not queue.is_fifo)
     assert "lanes" in queue.cannot
-    assert ("shards" in queue.dead.cannot) == (not queue.is_fifo)
+    assert ("shards" in queue.failed.cannot) == (not queue.is_fifo)
 
 
 def test_what_is_claimed_of_one_shard_is_one_unit_in_its_order(queue):
@@ -131,17 +131,17 @@ def test_what_was_lost_once_leaves_alone_and_nothing_overtakes(told, waiting, le
 
 def test_what_is_buried_and_revived_goes_behind(queue):
     gone = fill(queue, "a", ["a1", "a2"])
-    queue.bury(claim(queue, 2))
+    queue.fail(claim(queue, 2))
     fill(queue, "a", ["a3"])
-    assert queue.revive([one.id for one in gone.values()]) == 2
+    assert queue.requeue([one.id for one in gone.values()]) == 2
     order = drained(queue)
     assert (order[0], sorted(order[1:])) == ("a3", ["a1", "a2"])
 
 
 def test_the_error_queue_knows_no_shards(queue):
     fill(queue, "a", ["a1", "a2"])
-    queue.bury(claim(queue, 2))
-    found = claim(queue.dead, 2)
+    queue.fail(claim(queue, 2))
+    found = claim(queue.failed, 2)
     assert sorted(names(found)) == ["a1", "a2"]
     assert {lease.run for lease in found} == {""}
     assert {lease.entry.lane for lease in found} == {"a"}
@@ -190,7 +190,7 @@ def test_a_consumer_keeps_each_shard_in_order_through_retries(served):
 @pytest.mark.backends("sqs", "sqs-fifo")
 def test_what_sqs_cannot_is_refused_at_the_call(served):
     with pytest.raises(NotSupported, match="lanes"):
-        move.using(on_failure="skip").enqueue("a", 1)
+        move.using(failure_policy="skip").enqueue("a", 1)
     with pytest.raises(NotSupported, match="lanes"):
         move.using(shard=None, concurrency=2).enqueue("a", 1)
     if not served.is_fifo:

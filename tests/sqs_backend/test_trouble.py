@@ -22,7 +22,7 @@ def found(queue):
 
 def test_a_queue_that_is_not_there_is_named_and_not_made(make):
     queue = make("nowhere", create=False)
-    for verb in (lambda: queue.put(work()), lambda: queue.claim(1), queue.stats, lambda: queue.nap(1)):
+    for verb in (lambda: queue.put(work()), lambda: queue.claim(1), queue.stats, lambda: queue.wait_for_work(1)):
         with pytest.raises(InvalidQueueError, match=r"no SQS queue t-\w+nowhere at http.*OPTIONS\['CREATE'\]"):
             verb()
 
@@ -94,7 +94,7 @@ def test_e302_a_missing_queue(make):
     [first, second] = queue.check()
     assert (first.id, second.id) == ("djqueue.E302", "djqueue.E302")
     assert f"{queue.describe()}." in first.msg and "CREATE" in first.hint
-    assert f"{queue.dead.describe()}." in second.msg
+    assert f"{queue.failed.describe()}." in second.msg
 
 
 def test_e303_fifo_without_a_store(make):
@@ -125,7 +125,7 @@ def test_what_sqs_shows_nobody_is_no_trouble(make, faulty):
     hidden = ClientError({"Error": {"Code": "AccessDenied"}}, "GetQueueAttributes")
     queue = make("mail", connection=faulty)
     put(queue, "work")
-    assert queue.dead.stats().ready == 0
+    assert queue.failed.stats().ready == 0
     faulty.fail("get_queue_attributes", hidden, hidden)
     assert found(queue) == []
     fresh = make("mail", connection=faulty)

@@ -33,7 +33,7 @@ class Brought(NamedTuple):
     """The leases of each unit, and seconds until there may be more."""
 
     units: list[list[Lease]]
-    again: float = inf
+    retry_after: float = inf
 
 
 class Claims:
@@ -134,10 +134,10 @@ def _together(ask: Ask, laned: Brought, own: Brought, order: list) -> Brought:
     rest = iter(own.units)
     units = [unit for one in order if (unit := one or next(rest, None))]
     units += rest
-    return Brought(units, 0.0 if len(units) >= ask.limit else min(laned.again, own.again))
+    return Brought(units, 0.0 if len(units) >= ask.limit else min(laned.retry_after, own.retry_after))
 
 
-def claim_of_the_dead(database: Database, ask: Ask) -> Brought:
+def claim_failed(database: Database, ask: Ask) -> Brought:
     """From an error queue, which knows no lanes and is in the order of the deaths."""
     rows, now, next, more, _ = database.run(database.sql.claim, ask._replace(look=False))
     again = 0.0 if more or len(rows) >= ask.limit else seconds_to(next, now)
@@ -183,7 +183,7 @@ def claim_within(
     with purse(run, sql, store, budget) as ours:
         granted, _ = ours.spend(limit)
         if not granted.count:
-            return Claimed((), granted.again, granted.why)
+            return Claimed((), granted.retry_after, granted.reason)
         claimed = claim(granted.count, ours.now)
         if not claimed:
             return claimed
@@ -194,7 +194,7 @@ def claim_within(
             release([untried(lease) for lease in surplus])
     if len(claimed) < granted.count or len(claimed) == limit == spent.count:
         return claimed
-    return Claimed(claimed[: spent.count], spent.again, spent.why)
+    return Claimed(claimed[: spent.count], spent.retry_after, spent.reason)
 
 
 def _moments(claimed: Claimed) -> list[int]:
@@ -241,12 +241,12 @@ class Looks:
             now, value = self._database.run(sql.get_as_of, key)
         account = None if value is None else Account.read(value)
         grant, _ = stores.spend(account, budget, 1, now)
-        nothing = None if grant.count else self.found(Claimed((), grant.again, grant.why))
+        nothing = None if grant.count else self.found(Claimed((), grant.retry_after, grant.reason))
         return Look(now, value, account, nothing)
 
     def found(self, claimed: Claimed) -> Claimed:
         """Remember for the next look whether the queue is empty."""
-        self._was_empty = not claimed and not claimed.why
+        self._was_empty = not claimed and not claimed.reason
         return claimed
 
 
@@ -262,4 +262,4 @@ def claim_paid(look: Look, store: DatabaseStore, budget: Budget, ask: Ask, claim
     keep = micros(stores.keep_of(account))
     payment = Payment(store.key(key), look.value, account.written(), keep, look.now)
     there, leases = claim(ask._replace(limit=grant.count, since=str(look.now)), payment)
-    return there, Claimed(leases, *((0.0,) if grant.count == ask.limit else (grant.again, grant.why)))
+    return there, Claimed(leases, *((0.0,) if grant.count == ask.limit else (grant.retry_after, grant.reason)))

@@ -35,7 +35,7 @@ from djqueue.backends.database.work import UnitOfWork
 from djqueue.backends.entries import Lease
 from djqueue.flow import gates
 from djqueue.flow.board import Board, Turn, Waiting
-from djqueue.flow.gates import HOLD_PARK, LINE, Gate, Head, Lane, Place
+from djqueue.flow.gates import HOLD_PAUSE, LINE, Gate, Head, Lane, Place
 from djqueue.flow.windows import Log
 
 MOST_READ = 1000
@@ -203,9 +203,9 @@ def _hold(lanes: LaneTransaction, lease: Lease, now: int) -> None:
     name, how = lease.token.lane, lease.entry.hold
     if name not in lanes.held:
         return
-    if how == HOLD_PARK:
+    if how == HOLD_PAUSE:
         one = lanes.held[name]
-        one.lane = replace(one.lane, parked=f"{lease.entry.id} failed")
+        one.lane = replace(one.lane, paused_reason=f"{lease.entry.id} failed")
     elif lease.entry.delay > 0:
         one = lanes.held[gates.held_by(lanes.held[name].lane, how)]
         one.lane = gates.shut_until(one.lane, now + round(lease.entry.delay * 1e6))
@@ -254,9 +254,9 @@ def recount(work: UnitOfWork, names: Sequence[str]) -> list[str]:
         lanes.hold_named(names, wait=False)
         lanes.hold_outers(wait=False)
         out = _out(work)
-        wrong = [name for name in names if name in lanes.held and lanes.held[name].lane.out != out[name]]
+        wrong = [name for name in names if name in lanes.held and lanes.held[name].lane.in_flight != out[name]]
         for name in wrong:
-            lanes.held[name].lane = replace(lanes.held[name].lane, out=out[name])
+            lanes.held[name].lane = replace(lanes.held[name].lane, in_flight=out[name])
         lanes.stand(lanes.held.keys() & set(names))
     return wrong
 
@@ -427,8 +427,8 @@ class LaneTransaction:
         self.hold_named({old, new.within}, wait=False)
         if not {old, new.within} <= {*self.held, ""}:
             return False
-        if old != new.within and one.lane.out:
-            for key, number in ((old, one.lane.out), (new.within, -one.lane.out)):
+        if old != new.within and one.lane.in_flight:
+            for key, number in ((old, one.lane.in_flight), (new.within, -one.lane.in_flight)):
                 if key:
                     self.held[key].lane = gates.settled(self.held[key].lane, number)
         one.lane = one.lane.with_gate(new)
@@ -522,9 +522,9 @@ class LockedLane:
 
     @classmethod
     def read(cls, row: tuple) -> LockedLane:
-        seq, name, _, gate, away, turn, open_at, parked, logs, *_ = row
+        seq, name, _, gate, in_flight, turn, not_before, paused, logs, *_ = row
         ours = gate_of(gate, name)
-        lane = Lane(name, ours, max(0, away), turn, open_at, parked, _logs_of(logs, len(ours.windows)))
+        lane = Lane(name, ours, max(0, in_flight), turn, not_before, paused, _logs_of(logs, len(ours.windows)))
         return cls(seq, number_of(name), lane, (seq, *row[3:]))
 
     def written(self, place: Place) -> tuple:
@@ -533,10 +533,10 @@ class LockedLane:
         state = number_of(lane.gate.within) if place.where == LINE else STANDS[place.where]
         moment = place.at if place.where == gates.TIMED else lane.turn
         known = (
-            min(lane.out, MOST),
+            min(lane.in_flight, MOST),
             lane.turn,
-            lane.open_at,
-            lane.parked,
+            lane.not_before,
+            lane.paused_reason,
             json.dumps(lane.logs, separators=(",", ":")),
         )
         return self.seq, text_of(lane.gate), *known, state, place.rank, moment
@@ -550,7 +550,7 @@ class LockedLane:
         """How many may leave in ``limit`` turns, and what stands behind them."""
         gate = self.lane.gate
         most = gate.run * min(limit, 1) if gate.ordered else min(gate.run * limit, MOST_READ)
-        room = max(0, gate.most - self.lane.out) if gate.most else most
+        room = max(0, gate.most - self.lane.in_flight) if gate.most else most
         slots = min((window.limit for window in gate.windows), default=most)
         return min(most, room, slots) + max(1, gate.least)
 

@@ -19,9 +19,9 @@ from types import NoneType
 
 from django.db import connections
 
-from djqueue.backends.base import DEAD_SUFFIX, Budget, LeasedQueue
+from djqueue.backends.base import FAILED_SUFFIX, Budget, LeasedQueue
 from djqueue.backends.database import checks
-from djqueue.backends.database.claims import Claims, Looks, claim_of_the_dead, claim_paid, claim_within
+from djqueue.backends.database.claims import Claims, Looks, claim_failed, claim_paid, claim_within
 from djqueue.backends.database.guards import put_guarded
 from djqueue.backends.database.lanes import (
     Say,
@@ -69,7 +69,7 @@ from djqueue.backends.options import Span, remembering
 from djqueue.backends.unanswered import Unanswered
 from djqueue.exceptions import InvalidQueueError
 from djqueue.flow.gates import Lane, is_shut, opened
-from djqueue.messages.failures import noted
+from djqueue.messages.failures import with_error
 from djqueue.utils import plain, tell
 from djqueue.utils import priority as checked_priority
 
@@ -109,7 +109,7 @@ def _revived(work: UnitOfWork, dead: str, ids: Sequence[str]) -> int:
     with work.writing():
         if lanes := sql.lanes_of(session, dead, ids):
             sql.leave_tickets(session, queue, lanes)
-        return sql.revive(session, dead, queue, ids)
+        return sql.requeue(session, dead, queue, ids)
 
 
 class DatabaseQueue(LeasedQueue):
@@ -138,7 +138,7 @@ class DatabaseQueue(LeasedQueue):
     ):
         super().__init__(name, connection)
         self.database = alias_of(connection)
-        if len(self.logical) > LONGEST_NAME:
+        if len(self.base_name) > LONGEST_NAME:
             raise InvalidQueueError(f"The queue NAME {name!r} is too long: it may have {LONGEST_NAME} characters.")
         self.store = self._facts = DatabaseStore(name, connection)
         remember, keep = remembering(remember_done, keep_done)
@@ -151,16 +151,16 @@ class DatabaseQueue(LeasedQueue):
         self._swept, self._looked_at = "", 0
 
     @cached_property
-    def dead(self) -> DatabaseQueue | None:
+    def failed(self) -> DatabaseQueue | None:
         """It remembers nothing: what is completed there may come again."""
-        if self.name.endswith(DEAD_SUFFIX):
+        if self.name.endswith(FAILED_SUFFIX):
             return None
-        return self._sibling(DatabaseQueue, self.name + DEAD_SUFFIX, lifo=self._lifo)
+        return self._sibling(DatabaseQueue, self.name + FAILED_SUFFIX, lifo=self._lifo)
 
     # ---- put
 
     def put(self, entries: Sequence[Entry], guards: Sequence[AnyGuard | None] | None = None) -> list[bool]:
-        """Raises ValueError for an id, label or lane that is too long.
+        """Raises ValueError for an id, command or lane that is too long.
 
         What an entry was refused for because that waits is not claimed before the caller's transaction ends.
         """
@@ -183,7 +183,7 @@ class DatabaseQueue(LeasedQueue):
             return False
         key = "" if guard is None else self._facts.key(guard.key)
         arrival = arrival_of(entry, key, guard, self._lifo)
-        arrivals[entry.id] = arrival if self.dead is not None else in_no_lane(arrival)
+        arrivals[entry.id] = arrival if self.failed is not None else in_no_lane(arrival)
         return True
 
     def _insert(self, arrivals: list[Arrival]) -> set[str]:
@@ -218,8 +218,8 @@ class DatabaseQueue(LeasedQueue):
             return self._without_replays(claimed)
 
     def _claim(self, ask: Ask, ahead: int = 0) -> Claimed:
-        if self.dead is None:
-            units, again = claim_of_the_dead(self._db, ask)
+        if self.failed is None:
+            units, again = claim_failed(self._db, ask)
         else:
             units, again = self._claims.claim(ask, ahead)
         return Claimed([lease for unit in units for lease in unit], again)
@@ -236,7 +236,7 @@ class DatabaseQueue(LeasedQueue):
             return self._without_replays(self._claim_within(budget, ask))
 
     def _claim_within(self, budget: Budget, ask: Ask) -> Claimed:
-        for _ in range(TRIES if self.dead is not None else 0):
+        for _ in range(TRIES if self.failed is not None else 0):
             look = self._looks.look(self._facts.shared, budget)
             if look.nothing is not None:  # it is empty, and so it is false
                 return look.nothing
@@ -261,8 +261,8 @@ class DatabaseQueue(LeasedQueue):
             return claimed
         replays = [replayed(lease) for lease in claimed if lease.entry.id in done]
         tell(logger, logging.WARNING, "%d messages were completed before, and have failed now", len(replays))
-        self.bury(replays)
-        return Claimed([lease for lease in claimed if lease.entry.id not in done], claimed.again, claimed.why)
+        self.fail(replays)
+        return Claimed([lease for lease in claimed if lease.entry.id not in done], claimed.retry_after, claimed.reason)
 
     def _asking(self, ask: Ask, lease: float) -> AbstractContextManager:
         """Around a claim. In a caller's transaction one that fails is rolled back with that."""
@@ -277,12 +277,12 @@ class DatabaseQueue(LeasedQueue):
 
     def _ask(self, limit: int, lease: float, owner: str, begin: bool = True) -> Ask:
         token = secrets.randbits(62) | 1  # 0 is nobody's
-        lifo = self._lifo and self.dead is not None
+        lifo = self._lifo and self.failed is not None
         begun = ALL if begin else NONE
         return Ask(self.name, limit, micros(lease), token, owner[:LONGEST_OWNER], lifo, begun=begun)
 
     def _settle_in(self) -> None:
-        if self.dead is not None:
+        if self.failed is not None:
             self._claims.settle_in(self._ask(0, 0.0, ""))
 
     def reap(self, limit: int = 100, by: float = inf) -> Reaped:
@@ -299,7 +299,7 @@ class DatabaseQueue(LeasedQueue):
         One that counts entries as out which are not would be shut for ever, and those of one whose row is gone would
         never leave.
         """
-        if self.dead is None:  # nothing stands in a lane there
+        if self.failed is None:  # nothing stands in a lane there
             return 0
         names = self._do(self._sql.lanes_out, self._swept, limit)
         self._swept = names[-1] if len(names) == limit else ""
@@ -350,19 +350,19 @@ class DatabaseQueue(LeasedQueue):
         back = self._by_holder(leases, say)
         return [lease for lease, _ in back]
 
-    def bury(self, leases: Sequence[Lease], facts: Sequence[Fact | None] = ()) -> list[Lease]:
-        if self.dead is None:
+    def fail(self, leases: Sequence[Lease], facts: Sequence[Fact | None] = ()) -> list[Lease]:
+        if self.failed is None:
             return self.release(leases)  # what has failed stays here
-        into, places = self.dead.name, {id(lease): place for place, lease in enumerate(leases)}
+        into, places = self.failed.name, {id(lease): place for place, lease in enumerate(leases)}
         kept = self._kept(leases, facts)
 
         def say(work: UnitOfWork, held: Iterable[Lease]) -> Iterable[tuple]:
-            return self._sql.bury(
+            return self._sql.fail(
                 work.session, into, said_of(held, lambda lease: places[id(lease)]), kept_of(held, kept)
             )
 
-        buried = self._by_holder(leases, say, facts=kept)
-        return self._with_facts([lease for lease, _ in buried], leases, facts)
+        failed = self._by_holder(leases, say, facts=kept)
+        return self._with_facts([lease for lease, _ in failed], leases, facts)
 
     def _kept(self, leases: Sequence[Lease], facts: Sequence[Fact | None]) -> dict[Token, tuple]:
         """The rows of the facts that are kept in the statement that settles: they are in the same tables."""
@@ -407,7 +407,7 @@ class DatabaseQueue(LeasedQueue):
         return self._facts.now()
 
     @property
-    def feed(self) -> Hashable:
+    def connection_key(self) -> Hashable:
         return ("database", self.database)
 
     def describe(self) -> str:
@@ -450,10 +450,10 @@ class DatabaseQueue(LeasedQueue):
 
     # ---- entries
 
-    def revive(self, ids: Iterable[str]) -> int:
-        if self.dead is None:
+    def requeue(self, ids: Iterable[str]) -> int:
+        if self.failed is None:
             return 0
-        return sum(self._work(_revived, self.dead.name, chunk) for chunk in chunks(ids))
+        return sum(self._work(_revived, self.failed.name, chunk) for chunk in chunks(ids))
 
     def find(self, id: str) -> Record | None:
         return next(map(self._record, self._do(self._sql.find, id)), None)
@@ -469,7 +469,7 @@ class DatabaseQueue(LeasedQueue):
     def _noted(self, verb: Callable, ids: Sequence[str], *args) -> int:
         """Change entries that wait; their lanes will be looked at."""
         self._claims.stir()
-        if self.dead is None:  # nothing stands in a lane there
+        if self.failed is None:  # nothing stands in a lane there
             return self._do(verb, ids, *args)
         return self._work(_changed, verb, ids, *args)
 
@@ -493,15 +493,15 @@ class DatabaseQueue(LeasedQueue):
         *place, lane = after.split(".", 3) if after else ("",)
         place = [int(part) for part in place]
         found = [] if lane else self._peek_own(state, limit, place)
-        if state == READY and self.dead is not None:
+        if state == READY and self.failed is not None:
             found += self._peek_lanes(limit - len(found), lane, place)
         return found
 
     def _peek_own(self, state: str, limit: int, place: list[int]) -> list[Record]:
-        backwards = state == READY and self._lifo and self.dead is not None
+        backwards = state == READY and self._lifo and self.failed is not None
         numbers = [number for number, name in enumerate(STATES) if name == state]
         rows = [row for n in numbers for row in self._do(self._sql.peek, n, limit, place, backwards)]
-        # By ord, moment, seq, as each of them is.
+        # By sort_key, moment, seq, as each of them is.
         rows.sort(key=lambda row: (row[-3], row[12], row[0]), reverse=backwards)
         return [self._record(row) for row in rows[:limit]]
 
@@ -520,7 +520,7 @@ class DatabaseQueue(LeasedQueue):
     def flush(self) -> None:
         while self._do(self._sql.flush):
             pass
-        for numbers in self._numbers() if self.dead is not None else ():
+        for numbers in self._numbers() if self.failed is not None else ():
             while self._do(self._sql.flush_lanes, numbers):
                 pass
         self._do(self._sql.call_lanes)  # some of them have become empty
@@ -538,15 +538,15 @@ class DatabaseQueue(LeasedQueue):
 
     def stats(self) -> QueueStats:
         """Counts stop at 100,000."""
-        dead = self.dead.name if self.dead is not None else ""
+        dead = self.failed.name if self.failed is not None else ""
         row = self._do(self._sql.stats, dead, self._counters)
-        own, laned, due, later_due, delayed, later, leased, out, buried, done, now, *heads = row
+        own, laned, due, later_due, delayed, later, leased, out, failed, done, now, *heads = row
         oldest = min((moment for moment in heads if moment is not None), default=None)
         return QueueStats(
             ready=min(own + laned + due + later_due, CAP),
             delayed=min(delayed + later, CAP),
             leased=min(leased + out, CAP),
-            dead=buried if dead else None,
+            failed=failed if dead else None,
             done=int(done or 0),
             oldest=None if oldest is None else max(0.0, (now - oldest) / 1e6),
             capped=CAP,
@@ -571,15 +571,15 @@ class DatabaseQueue(LeasedQueue):
         rows = self._do(self._sql.lane_rows, "name = %s", [name])
         return next((lane_record_of(row, waiting) for row, waiting in rows), None)
 
-    def park_lane(self, name: str, why: str) -> None:
+    def pause_lane(self, name: str, why: str) -> None:
         """Raises ValueError for a name that no lane can have."""
         if not 0 < len(name) <= LONGEST["lane"]:
             raise ValueError(f"A lane's name has {len(name)} characters; it may have 1 to {LONGEST['lane']}.")
         self._settle_in()
         self._work(make_lanes, {name: ""})
-        self._change_lane(name, lambda lane, now: replace(lane, parked=why or "parked"))
+        self._change_lane(name, lambda lane, now: replace(lane, paused_reason=why or "paused"))
 
-    def open_lane(self, name: str) -> bool:
+    def resume_lane(self, name: str) -> bool:
         return self._change_lane(name, _opened)
 
     def _change_lane(self, name: str, change: Callable[[Lane, int], Lane]) -> bool:
@@ -588,7 +588,7 @@ class DatabaseQueue(LeasedQueue):
 
 
 def replayed(lease: Lease) -> Lease:
-    """With a note of why it has failed."""
+    """With a errors of why it has failed."""
     entry = lease.entry
-    note = noted(entry.note, at=lease.claimed, attempt=entry.attempts, reason=REPLAYED)
-    return replace(lease, entry=replace(entry, note=note, delay=0.0, hold=""))
+    errors = with_error(entry.errors, at=lease.claimed, attempt=entry.attempts, reason=REPLAYED)
+    return replace(lease, entry=replace(entry, errors=errors, delay=0.0, hold=""))

@@ -16,7 +16,7 @@ from djqueue.utils import portions, slices
 STATES = (READY, DELAYED, LEASED, DELAYED, LEASED)
 """By their number in the table; higher ones are ready in a lane."""
 LANE_STATES = {OPEN: gates.OPEN, NOWHERE: gates.NOWHERE, TIMED: gates.TIMED}
-LONGEST = {"id": 64, "lane": 255, "label": 255}
+LONGEST = {"id": 64, "lane": 255, "command": 255}
 BEYOND = 2**31
 FAR = 2**61
 """µs: a moment plus that still has 64 bits."""
@@ -66,26 +66,26 @@ def arrival_of(entry: Entry, key: str = "", guard: AnyGuard | None = None, lifo:
 
     Where the last come first (``lifo``), priorities are the other way round, but in lanes.
     """
-    if len(entry.id) > 64 or len(entry.label) > 255 or len(entry.lane) > 255:
+    if len(entry.id) > 64 or len(entry.command) > 255 or len(entry.lane) > 255:
         raise ValueError(_too_long(entry))
     if not -BEYOND <= entry.priority < BEYOND:
         raise ValueError(f"Entry.priority is {entry.priority}; it may have 32 bits.")
     delay = max(0, micros(entry.delay))
     run_at = 0 if delay else micros(entry.run_at)
-    home = number_of(entry.lane) if entry.gate else 0
-    nprio = entry.priority if lifo and not home else ~entry.priority
+    lane_number = number_of(entry.lane) if entry.gate else 0
+    neg_priority = entry.priority if lifo and not lane_number else ~entry.priority
     row = (
         entry.id,
-        entry.data,
-        nprio,
+        entry.body,
+        neg_priority,
         delay,
         run_at,
         entry.lane,
-        entry.label,
-        entry.note,
+        entry.command,
+        entry.errors,
         *counts_of(entry),
         entry.gate,
-        home,
+        lane_number,
     )
     return Arrival(row, key, micros(guard.ttl) if isinstance(guard, Guard) else 0, entry, guard)
 
@@ -95,8 +95,8 @@ def lane_of(arrival: Arrival, ruled: bool) -> tuple | None:
 
     Where guards are ruled on (``ruled``) a delay begins before the entry is inserted, and may be over by then.
     """
-    name, gate, home = arrival.row[LANE], *arrival.row[-2:]
-    return (name, home, gate) if home > 0 and (ruled or not arrival.row[DELAY]) else None
+    name, gate, lane_number = arrival.row[LANE], *arrival.row[-2:]
+    return (name, lane_number, gate) if lane_number > 0 and (ruled or not arrival.row[DELAY]) else None
 
 
 def in_no_lane(arrival: Arrival) -> Arrival:
@@ -129,7 +129,7 @@ def said_of(leases: Iterable[Lease], delay_of: Callable[[Lease], int]) -> list[t
     """What holders say of their entries; a delay in µs."""
     rows = []
     for lease in leases:
-        rows.append((*lease.token[:2], delay_of(lease), *counts_of(lease.entry), lease.entry.note))
+        rows.append((*lease.token[:2], delay_of(lease), *counts_of(lease.entry), lease.entry.errors))
     return rows
 
 
@@ -143,10 +143,29 @@ def delay_of(lease: Lease) -> int:
 
 def entry_of(row: tuple, lifo: bool = False) -> Entry:
     """From the columns of ENTRY. ``place`` is what ``created`` is unless the entry had a moment of its own."""
-    _, body, id, nprio, place, created, lane, attempts, failures, lost, label, note, _, gate, home = row[:15]
-    run_at, priority = 0.0 if place == created else place / 1e6, nprio if lifo and not home else ~nprio
+    (
+        _,
+        body,
+        id,
+        neg_priority,
+        due_since,
+        created,
+        lane,
+        attempts,
+        failures,
+        lost,
+        command,
+        errors,
+        _,
+        gate,
+        lane_number,
+    ) = row[:15]
+    run_at, priority = (
+        0.0 if due_since == created else due_since / 1e6,
+        neg_priority if lifo and not lane_number else ~neg_priority,
+    )
     counts = attempts, failures, lost
-    return Entry(bytes(body), id, priority, run_at, 0.0, lane, *counts, created / 1e6, label, note, gate)
+    return Entry(bytes(body), id, priority, run_at, 0.0, lane, *counts, created / 1e6, command, errors, gate)
 
 
 def lease_of(row: tuple, ask: Ask, run: str = "", lane: str = "", first: bool = True) -> Lease:
@@ -179,20 +198,20 @@ def record_of(row: tuple, lifo: bool = False, lane: str = "") -> Record:
 
     A delayed entry that is due is ready for whoever looks; the next claim will write it down.
     """
-    seq, moment, _, _, number, ord, owner, now = row[0], *row[12:]
+    seq, moment, _, _, number, sort_key, owner, now = row[0], *row[12:]
     entry, state = entry_of(row, lifo), state_of(number)
     at = moment if isinstance(moment, int) else 0  # SQLite gives what somebody wrote
     state = READY if state == DELAYED and at < now else state
     holder = owner if state == LEASED else ""
-    return Record(entry, state, at / 1e6, holder, f"{ord}.{moment}.{seq}.{lane}")
+    return Record(entry, state, at / 1e6, holder, f"{sort_key}.{moment}.{seq}.{lane}")
 
 
 def lane_record_of(row: tuple, waiting: int) -> LaneRecord:
     """From the columns of LANE."""
-    _, name, _, gate, away, _, _, parked, _, number, _, moment = row
+    _, name, _, gate, in_flight, _, _, paused, _, number, _, moment = row
     state, opens = LANE_STATES.get(number, gates.LINE), moment / 1e6 if number == TIMED else 0.0
     within = gate_of(gate).within
-    return LaneRecord(name, state, waiting, away, opens, parked, within, gate, name)
+    return LaneRecord(name, state, waiting, in_flight, opens, paused, within, gate, name)
 
 
 # ---- batches
@@ -218,7 +237,7 @@ def rounds(leases: Iterable[Lease], facts: Mapping[Token, tuple] | None = None) 
         batch: dict[int, Lease] = {}
         left, size = [], 0
         for lease in rest:
-            weight = _size(lease.entry.note) + (len(facts.get(lease.token, none)[1]) if facts else 0)
+            weight = _size(lease.entry.errors) + (len(facts.get(lease.token, none)[1]) if facts else 0)
             is_full = len(batch) == BATCH or (batch and size + weight > BATCH_BYTES)
             if lease.token.seq in batch or is_full:
                 left.append(lease)

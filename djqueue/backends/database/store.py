@@ -10,7 +10,7 @@ from math import inf
 from django.db import connections
 
 from djqueue.backends import stores
-from djqueue.backends.base import DEAD_SUFFIX, BaseStore, Budget
+from djqueue.backends.base import FAILED_SUFFIX, BaseStore, Budget
 from djqueue.backends.database.rows import batches, chunks, micros
 from djqueue.backends.database.session import Session, run
 from djqueue.backends.database.sql.dialects import dialect_of
@@ -38,7 +38,7 @@ class DatabaseStore(BaseStore):
     """
 
     def __init__(self, name: str, connection: str | None = ""):
-        self.prefix = f"{name.removesuffix(DEAD_SUFFIX)}:"
+        self.prefix = f"{name.removesuffix(FAILED_SUFFIX)}:"
         self.database = alias_of(connection)
         self.bound = ("", 0)
         """What the keys of facts begin with of which only so many are kept; "" if there are none."""

@@ -8,7 +8,7 @@ from djqueue.backends.entries import LaneRecord
 from djqueue.backends.memory.structures import Item
 from djqueue.flow import gates
 from djqueue.flow.board import Board, Turn, Waiting
-from djqueue.flow.gates import HOLD_PARK, TIMED, Gate
+from djqueue.flow.gates import HOLD_PAUSE, TIMED, Gate
 
 
 class MemoryLanes(Board):
@@ -71,8 +71,8 @@ class MemoryLanes(Board):
         """Hold its lane back with an entry that returns: until a moment, or until somebody opens it."""
         self._define(item, now)
         lane = self.lanes[item.entry.lane]
-        if how == HOLD_PARK:
-            self.park(lane.name, f"{item.entry.id} failed", now)
+        if how == HOLD_PAUSE:
+            self.pause(lane.name, f"{item.entry.id} failed", now)
         else:
             self.want_outer(lane)
             name = gates.held_by(lane, how)
@@ -90,10 +90,12 @@ class MemoryLanes(Board):
         lane, place = self.lanes[name], self.places[name]
         opens, gate = place.at / 1e6 if place.where == TIMED else 0.0, lane.gate
         waiting = self.waiting(name)
-        return LaneRecord(name, place.where, waiting, lane.out, opens, lane.parked, gate.within, gate.written(), name)
+        return LaneRecord(
+            name, place.where, waiting, lane.in_flight, opens, lane.paused_reason, gate.within, gate.written(), name
+        )
 
-    def park(self, name: str, why: str, now: int) -> None:
-        self.lanes[name] = replace(self.known(name), parked=why or "parked")
+    def pause(self, name: str, why: str, now: int) -> None:
+        self.lanes[name] = replace(self.known(name), paused_reason=why or "paused")
         self.stand(name, now)
 
     def open(self, name: str, now: int) -> bool:

@@ -13,7 +13,7 @@ from itertools import count
 from math import inf
 
 from djqueue.backends import fallback
-from djqueue.backends.base import DEAD_SUFFIX, Budget, LeasedQueue
+from djqueue.backends.base import FAILED_SUFFIX, Budget, LeasedQueue
 from djqueue.backends.entries import (
     DELAYED,
     LEASED,
@@ -27,7 +27,7 @@ from djqueue.backends.entries import (
     Reaped,
     Record,
 )
-from djqueue.backends.guards import AnyGuard, Mark, Ruling, rule
+from djqueue.backends.guards import AnyGuard, Decision, DedupMark, rule
 from djqueue.backends.memory.lanes import MemoryLanes, us
 from djqueue.backends.memory.store import MemoryStore, at_one_moment
 from djqueue.backends.memory.structures import Bell, Item
@@ -53,7 +53,7 @@ class MemoryQueue(LeasedQueue):
 
     cannot = frozenset({"durable", "transaction"})
     options = frozenset({"REMEMBER_DONE", "KEEP_DONE", "LIFO"})
-    wakes = True
+    notifies = True
     clock: Callable[[], float] = staticmethod(time.time)
     """The clock by which leases, delays and facts are judged; tests put their own here."""
 
@@ -67,12 +67,12 @@ class MemoryQueue(LeasedQueue):
         self._done, self._finished = 0, Finished(*remembering(remember_done, keep_done))
         self.store = MemoryStore(name)
         self.store._lock, self.store.clock = self._lock, self.now
-        self.dead = self._make_dead()
+        self.failed = self._make_failed()
 
-    def _make_dead(self) -> MemoryQueue | None:
-        if self.name.endswith(DEAD_SUFFIX):
+    def _make_failed(self) -> MemoryQueue | None:
+        if self.name.endswith(FAILED_SUFFIX):
             return None
-        dead = self._sibling(MemoryQueue, self.name + DEAD_SUFFIX)
+        dead = self._sibling(MemoryQueue, self.name + FAILED_SUFFIX)
         dead._lock, dead._arrivals, dead.clock = self._lock, self._arrivals, self.now
         dead.store._lock = self._lock
         return dead
@@ -102,7 +102,7 @@ class MemoryQueue(LeasedQueue):
                 leases += [lend(item, begun=begin and item is items[0]) for item in items]
                 units += 1
             more = units == limit or self._lanes.first_rank() is not None
-            return Claimed(leases, again=0.0 if more else self._until_more(now))
+            return Claimed(leases, retry_after=0.0 if more else self._until_more(now))
 
     def claim_within(
         self, budget: Budget, limit: int = 1, lease: float = 60.0, owner: str = "", begin: bool = True
@@ -173,8 +173,8 @@ class MemoryQueue(LeasedQueue):
             self._bell.ring()
         return ours
 
-    def bury(self, leases: Sequence[Lease], facts: Sequence[Fact | None] = ()) -> list[Lease]:
-        if self.dead is None:
+    def fail(self, leases: Sequence[Lease], facts: Sequence[Fact | None] = ()) -> list[Lease]:
+        if self.failed is None:
             return self.release(leases)  # what has failed stays here
         with self._lock:
             now, ours = self.now(), []
@@ -182,7 +182,7 @@ class MemoryQueue(LeasedQueue):
                 self._give_up(item, lease.entry)
                 self._take_out(item)
                 self._let_go(item, now)
-                self.dead._take_in(item.anew(next(self._arrivals), now))
+                self.failed._take_in(item.anew(next(self._arrivals), now))
                 ours.append(lease)
             self._with_facts(ours, leases, facts)
         self._wake_for(ours)
@@ -210,7 +210,7 @@ class MemoryQueue(LeasedQueue):
     def now(self) -> float:
         return self.clock()
 
-    def nap(self, seconds: float, beside: Sequence[MemoryQueue] = ()) -> bool:
+    def wait_for_work(self, seconds: float, beside: Sequence[MemoryQueue] = ()) -> bool:
         bells, sleeper = [queue._bell for queue in (self, *beside)], threading.Event()
         for bell in bells:
             bell.wake(sleeper)
@@ -229,27 +229,27 @@ class MemoryQueue(LeasedQueue):
         if entry.id in self._items or entry.id in self._finished:
             return False
         if guard is not None:
-            ruling = self._rule_on(entry, guard, now)
-            if not ruling.accept:
+            decision = self._rule_on(entry, guard, now)
+            if not decision.accept:
                 return False
             # Not by the delay: a sum of moments that is rounded down is due before its mark says so.
-            entry = replace(entry, run_at=ruling.mark.at / 1e6, delay=0.0) if ruling.delay else entry
+            entry = replace(entry, run_at=decision.mark.at / 1e6, delay=0.0) if decision.delay else entry
         self._take_in(Item(fallback.stamped(entry, now), next(self._arrivals), now))
         return True
 
-    def _rule_on(self, entry: Entry, guard: AnyGuard, now: float) -> Ruling:
+    def _rule_on(self, entry: Entry, guard: AnyGuard, now: float) -> Decision:
         """What the guard decides; its mark is written, and what it postpones stands at its new place."""
         was = self.store.get(guard.key)
-        mark = None if was is None else Mark.read(was)
+        mark = None if was is None else DedupMark.read(was)
         named = None if mark is None else self._items.get(mark.id)
-        ruling = rule(guard, entry, mark, None if named is None else named.state, now)
-        if ruling.mark is not None:
-            self.store.put(guard.key, ruling.mark.written(), ruling.ttl)
-        if ruling.postpone and named.state == DELAYED:
-            named.place = ruling.postpone / 1e6
+        decision = rule(guard, entry, mark, None if named is None else named.state, now)
+        if decision.mark is not None:
+            self.store.put(guard.key, decision.mark.written(), decision.ttl)
+        if decision.postpone and named.state == DELAYED:
+            named.place = decision.postpone / 1e6
             named.entry = replace(named.entry, run_at=named.place)
             self._stand(named, DELAYED, named.place)
-        return ruling
+        return decision
 
     def _take_in(self, item: Item) -> None:
         """Let an item stand among those that wait; one of its id that waited or was leased here gives way."""
@@ -260,7 +260,7 @@ class MemoryQueue(LeasedQueue):
         self._stand(item, DELAYED if item.place > self.now() else READY, item.place)
 
     def _rank(self, item: Item) -> int:
-        return 0 if self.dead is None else -item.entry.priority
+        return 0 if self.failed is None else -item.entry.priority
 
     def _take_out(self, item: Item) -> None:
         self._leave(item)
@@ -282,7 +282,7 @@ class MemoryQueue(LeasedQueue):
         self._stand(item, DELAYED if due else READY, due or item.place)
 
     def _is_laned(self, item: Item) -> bool:
-        return bool(item.entry.gate) and self.dead is not None
+        return bool(item.entry.gate) and self.failed is not None
 
     def _let_go(self, item: Item, now: float) -> None:
         """What had left its lane has come back or is gone."""
@@ -296,7 +296,7 @@ class MemoryQueue(LeasedQueue):
 
     def _give_up(self, item: Item, says: Entry) -> None:
         """What its holder says of an entry becomes true, and the holder's token void."""
-        counts = {name: getattr(says, name) for name in ("attempts", "failures", "lost", "note")}
+        counts = {name: getattr(says, name) for name in ("attempts", "failures", "lost", "errors")}
         item.entry, item.token, item.owner = replace(item.entry, **counts), None, ""
 
     def _ours(self, leases: Sequence[Lease]) -> Iterable[tuple[Lease, Item]]:
@@ -361,9 +361,9 @@ class MemoryQueue(LeasedQueue):
 
     def amend(self, id: str, was: bytes, data: bytes) -> bool:
         with self._lock:
-            same = [item for item in self._waiting([id]) if item.entry.data == was]
+            same = [item for item in self._waiting([id]) if item.entry.body == was]
             for item in same:
-                item.entry = replace(item.entry, data=data)
+                item.entry = replace(item.entry, body=data)
             return bool(same)
 
     def reprioritise(self, ids: Iterable[str], priority: int) -> int:
@@ -388,24 +388,24 @@ class MemoryQueue(LeasedQueue):
             self._promote(self.now())
             return self._lanes.record(name)
 
-    def park_lane(self, name: str, why: str) -> None:
+    def pause_lane(self, name: str, why: str) -> None:
         with self._lock:
-            self._lanes.park(name, why, us(self.now()))
+            self._lanes.pause(name, why, us(self.now()))
 
-    def open_lane(self, name: str) -> bool:
+    def resume_lane(self, name: str) -> bool:
         with self._lock:
             opened = self._lanes.open(name, us(self.now()))
         self._bell.ring()
         return opened
 
-    def revive(self, ids: Iterable[str]) -> int:
-        if self.dead is None:
+    def requeue(self, ids: Iterable[str]) -> int:
+        if self.failed is None:
             return 0
         with self._lock:
             now = self.now()
-            moved = [item for item in self.dead._waiting(ids) if item.entry.id not in self._items]
+            moved = [item for item in self.failed._waiting(ids) if item.entry.id not in self._items]
             for item in moved:
-                self.dead._take_out(item)
+                self.failed._take_out(item)
                 item.entry = replace(item.entry, attempts=0, failures=0, lost=0, created=now)
                 self._take_in(item.anew(next(self._arrivals), now))
         if moved:
@@ -448,9 +448,9 @@ class MemoryQueue(LeasedQueue):
             self._promote(now)
             sizes = {state: len(line) for state, line in self._lines.items()}
             sizes[READY] += len(self._lanes)
-            oldest, dead = self._oldest.first(), None if self.dead is None else len(self.dead)
+            oldest, dead = self._oldest.first(), None if self.failed is None else len(self.failed)
             age = None if oldest is None else max(0.0, now - self._items[oldest].place)
-            return QueueStats(**sizes, dead=dead, done=self._done, oldest=age)
+            return QueueStats(**sizes, failed=dead, done=self._done, oldest=age)
 
     # ---- under the lock
 

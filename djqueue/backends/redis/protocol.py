@@ -20,7 +20,7 @@ BEGUN = ord("1")
 TYPES = dict.fromkeys(("body", "env", "own", "meta", "lanes", "out"), "hash")
 TYPES |= dict.fromkeys(("ready", "delayed", "leases", "done", "wait", "aged", "open", "timed", "line", "names"), "zset")
 TYPES |= {"recent": "list", "bell": "list", "flip": "string"}
-TYPES |= {f"dead_{part}": TYPES[part] for part in ("body", "env", "ready", "delayed", "leases", "own")}
+TYPES |= {f"failed_{part}": TYPES[part] for part in ("body", "env", "ready", "delayed", "leases", "own")}
 """The type of the key of each part."""
 
 
@@ -89,14 +89,14 @@ def envelope(entry: Entry) -> bytes:
     counts = f"{entry.priority:d} {entry.attempts} {entry.lost} {entry.failures}"
     if entry.gate:
         return text(f"{due} {counts} ") + _gated(entry)
-    lengths = f"{len(entry.lane)} {len(entry.label)}"
-    return text(f"{due} {counts} {lengths}\n{entry.lane}{entry.label}{entry.note}")
+    lengths = f"{len(entry.lane)} {len(entry.command)}"
+    return text(f"{due} {counts} {lengths}\n{entry.lane}{entry.command}{entry.errors}")
 
 
 def _gated(entry: Entry) -> bytes:
     """A script reads the lane and the gate, so the lengths are of bytes."""
-    words = [text(word) for word in (entry.lane, entry.label, entry.gate)]
-    return b" ".join(b"%d" % len(word) for word in words) + b"\n" + b"".join(words) + text(entry.note)
+    words = [text(word) for word in (entry.lane, entry.command, entry.gate)]
+    return b" ".join(b"%d" % len(word) for word in words) + b"\n" + b"".join(words) + text(entry.errors)
 
 
 def accepted(entry: Entry, guard: AnyGuard | None) -> bytes:
@@ -107,11 +107,11 @@ def accepted(entry: Entry, guard: AnyGuard | None) -> bytes:
 def entry_of(id: bytes, envelope: bytes, data: bytes) -> Entry:
     """By position: this runs once for every entry that is claimed."""
     head, words = untext(envelope).split("\n", 1)
-    _, run_at, created, priority, attempts, lost, failures, lane, label, *gate = head.split(" ")
+    _, run_at, created, priority, attempts, lost, failures, lane, command, *gate = head.split(" ")
     if any(gate):
-        words, lane, label, gate = _ungated(envelope, int(lane), int(label), int(*gate))
+        words, lane, command, gate = _ungated(envelope, int(lane), int(command), int(*gate))
     lane_end = int(lane)
-    label_end = lane_end + int(label)
+    command_end = lane_end + int(command)
     return Entry(
         data,
         untext(id),
@@ -123,25 +123,25 @@ def entry_of(id: bytes, envelope: bytes, data: bytes) -> Entry:
         int(failures),
         int(lost),
         int(created) / 1e6,
-        words[lane_end:label_end],
-        words[label_end:],
+        words[lane_end:command_end],
+        words[command_end:],
         gate if isinstance(gate, str) else "",
     )
 
 
 def shown(id: bytes, envelope: bytes, data: bytes) -> Entry:
-    """The entry as it can be shown; one that cannot be read says so in its note."""
+    """The entry as it can be shown; one that cannot be read says so in its errors."""
     try:
         return entry_of(id, envelope, data)
     except ValueError:
-        return Entry(data, untext(id), note=f"its envelope cannot be read: {envelope[:300]!r}")
+        return Entry(data, untext(id), errors=f"its envelope cannot be read: {envelope[:300]!r}")
 
 
-def _ungated(envelope: bytes, lane: int, label: int, gate: int) -> tuple[str, int, int, str]:
+def _ungated(envelope: bytes, lane: int, command: int, gate: int) -> tuple[str, int, int, str]:
     """The words of an envelope with a gate as those of one without: what they are, two lengths; and the gate."""
-    words, label_end = envelope.split(b"\n", 1)[1], lane + label
-    ends = [untext(words[:lane]), untext(words[lane:label_end]), untext(words[label_end + gate :])]
-    return "".join(ends), len(ends[0]), len(ends[1]), untext(words[label_end : label_end + gate])
+    words, command_end = envelope.split(b"\n", 1)[1], lane + command
+    ends = [untext(words[:lane]), untext(words[lane:command_end]), untext(words[command_end + gate :])]
+    return "".join(ends), len(ends[0]), len(ends[1]), untext(words[command_end : command_end + gate])
 
 
 def leases_of(found: list, units: list[int], begun: bytes, token: str, claimed: float, until: float) -> list[Lease]:
@@ -161,8 +161,8 @@ def window_args(budget: Budget) -> tuple[int, int, int, int]:
 
 def lane_of(found: list) -> LaneRecord:
     """From what ``lanes_of`` replies."""
-    name, state, waiting, out, opens, parked, within, gate = found
-    words = [untext(word) for word in (name, parked, within, gate)]
+    name, state, waiting, out, opens, paused, within, gate = found
+    words = [untext(word) for word in (name, paused, within, gate)]
     return LaneRecord(words[0], state.decode(), waiting, out, moment(opens), *words[1:], cursor=words[0])
 
 

@@ -17,7 +17,7 @@ from math import inf
 
 from redis.exceptions import ConnectionError, ResponseError
 
-from djqueue.backends.base import DEAD_SUFFIX, Budget, LeasedQueue
+from djqueue.backends.base import FAILED_SUFFIX, Budget, LeasedQueue
 from djqueue.backends.entries import (
     DELAYED,
     LEASED,
@@ -48,7 +48,7 @@ __all__ = ["RedisBlockingQueue", "RedisQueue", "RedisStore", "connections"]
 logger = logging.getLogger(__name__)
 
 STATES = (READY, DELAYED, LEASED)
-LATE = 0.15  # seconds by which a nap may outlast its time
+LATE = 0.15  # seconds by which a wait_for_work may outlast its time
 ENVELOPES_AT_ONCE, BODIES_AT_ONCE = 100, 10
 """So many does a sweep look through in one call, as the server does nothing else meanwhile; bodies may be large."""
 
@@ -91,10 +91,10 @@ class RedisQueue(LeasedQueue):
         self._remember = protocol.microseconds(remember) if remember else ""
 
     @cached_property
-    def dead(self) -> RedisQueue | None:
-        if self.name.endswith(DEAD_SUFFIX):
+    def failed(self) -> RedisQueue | None:
+        if self.name.endswith(FAILED_SUFFIX):
             return None
-        return self._sibling(RedisQueue, self.name + DEAD_SUFFIX, prefix=self.prefix)
+        return self._sibling(RedisQueue, self.name + FAILED_SUFFIX, prefix=self.prefix)
 
     # ---- what the consumer calls
 
@@ -186,10 +186,10 @@ class RedisQueue(LeasedQueue):
     def release(self, leases: Sequence[Lease]) -> list[Lease]:
         return self._settle("release", leases, (self.rings,), protocol.returned)
 
-    def bury(self, leases: Sequence[Lease], facts: Sequence[Fact | None] = ()) -> list[Lease]:
-        if self.dead is None:
+    def fail(self, leases: Sequence[Lease], facts: Sequence[Fact | None] = ()) -> list[Lease]:
+        if self.failed is None:
             return self.release(leases)  # what is dead stays here
-        return self._end("bury", leases, facts, (self.rings,), protocol.verdict)
+        return self._end("fail", leases, facts, (self.rings,), protocol.verdict)
 
     def _end(
         self, name: str, leases: Sequence[Lease], facts: Sequence[Fact | None], args: Sequence, tell: Callable
@@ -210,10 +210,10 @@ class RedisQueue(LeasedQueue):
         ours, _ = self._settle_some(name, [lease for lease, _ in pairs], (*args, len(said[0])), said, keys)
         return ours
 
-    def revive(self, ids: Iterable[str]) -> int:
-        if self.dead is None:
+    def requeue(self, ids: Iterable[str]) -> int:
+        if self.failed is None:
             return 0
-        return sum(self._run("revive", [self.rings, *map(protocol.text, some)]) for some in protocol.slices(ids))
+        return sum(self._run("requeue", [self.rings, *map(protocol.text, some)]) for some in protocol.slices(ids))
 
     def reap(self, limit: int = 100, by: float = inf) -> Reaped:
         self._disown()
@@ -282,11 +282,11 @@ class RedisQueue(LeasedQueue):
         found = self._run("lanes_of", (0, protocol.text(name)))
         return protocol.lane_of(*found) if found else None
 
-    def park_lane(self, name: str, why: str) -> None:
-        self._run("park_lane", (protocol.text(name), protocol.text(why or "parked")))
+    def pause_lane(self, name: str, why: str) -> None:
+        self._run("pause_lane", (protocol.text(name), protocol.text(why or "paused")))
 
-    def open_lane(self, name: str) -> bool:
-        return bool(self._run("open_lane", (self.rings, protocol.text(name))))
+    def resume_lane(self, name: str) -> bool:
+        return bool(self._run("resume_lane", (self.rings, protocol.text(name))))
 
     def trim(self, most: int | None = None, age: float | None = None, limit: int = 1000) -> int:
         """Deletes 1,000 at a time, of the 32 highest priorities. Entries in lanes stay: an error queue has none."""
@@ -312,7 +312,7 @@ class RedisQueue(LeasedQueue):
         """Exact, whatever the size; the oldest is that of the 32 highest priorities."""
         ready, delayed, leased, dead, done, oldest = self._run("stats", ())
         age = None if oldest < 0 else oldest / 1e6
-        return QueueStats(ready, delayed, leased, None if self.dead is None else dead, done, age)
+        return QueueStats(ready, delayed, leased, None if self.failed is None else dead, done, age)
 
     def flush(self) -> None:
         """Deletes 1,000 at a time, and no more than waited when it began."""
@@ -327,7 +327,7 @@ class RedisQueue(LeasedQueue):
         return self._run("now", ()) / 1e6
 
     @property
-    def feed(self) -> Hashable:
+    def connection_key(self) -> Hashable:
         """The server; on a cluster the queue itself, as no command takes bells of two slots."""
         return (*self.server, self.prefix, self.name) if self._link.is_cluster else self.server
 
@@ -383,7 +383,7 @@ class RedisQueue(LeasedQueue):
             if guard is not None:
                 name = "put_guarded"
                 guards.append(self._keys.fact(guard.key))
-            args += (protocol.text(entry.id), entry.data, protocol.accepted(entry, guard))
+            args += (protocol.text(entry.id), entry.body, protocol.accepted(entry, guard))
         (known, refused), repeated = self._run_safely(name, args, guards, again="put_again")
         # What was there before a repeated call came by the first one, whose reply was lost.
         out = set(refused) if repeated else {*refused, *known}
@@ -406,7 +406,7 @@ class RedisQueue(LeasedQueue):
 
 
 def _size(pair: tuple[Entry, AnyGuard | None]) -> int:
-    return len(pair[0].data)
+    return len(pair[0].body)
 
 
 def _size_of_fact(pair: tuple[Lease, Fact | None]) -> int:
@@ -417,13 +417,13 @@ class RedisBlockingQueue(RedisQueue):
     """A queue on Redis whose sleepers wake when work comes. Producers must be of this class too: they ring."""
 
     rings = 16
-    wakes = True
+    notifies = True
 
-    def nap(self, seconds: float, beside: Sequence[RedisQueue] = ()) -> bool:
+    def wait_for_work(self, seconds: float, beside: Sequence[RedisQueue] = ()) -> bool:
         """Wait for the bells, which are no more than that: a ring lost or too many costs one look at the queue."""
         return self._hear(seconds, beside)
 
-    def nap_until(self, due: float, pause: float, beside: Sequence[RedisQueue] = ()) -> bool:
+    def wait_until(self, due: float, pause: float, beside: Sequence[RedisQueue] = ()) -> bool:
         """To end in time costs a command more: only near the moment is it worth it."""
         return self._hear(min(due, pause), beside, promptly=due < pause + LATE)
 

@@ -8,7 +8,7 @@ from functools import cached_property
 
 from redis.exceptions import ResponseError
 
-from djqueue.backends.base import DEAD_SUFFIX, BaseStore, Budget
+from djqueue.backends.base import FAILED_SUFFIX, BaseStore, Budget
 from djqueue.backends.redis.connection import Link, is_wrong_type
 from djqueue.backends.redis.protocol import milliseconds, portions, slices, until, window_args
 from djqueue.backends.redis.scripts import SCRIPTS
@@ -30,13 +30,13 @@ class Keys:
     """The keys of one queue. No two queues or prefixes have one in common, whatever their names say."""
 
     def __init__(self, prefix: str, name: str):
-        logical = name.removesuffix(DEAD_SUFFIX)
+        logical = name.removesuffix(FAILED_SUFFIX)
         own = "dead:" if name != logical else ""
         self._base = f"{{{prefix.translate(_ESCAPED)}:{logical.translate(_ESCAPED)}}}:{own}".encode()
 
     def part(self, part: str) -> bytes:
         """The key of a part as a script names it; ``dead_…`` is a part of the error queue."""
-        return self._base + part.replace("dead_", "dead:").encode()
+        return self._base + part.replace("failed_", "dead:").encode()
 
     def fact(self, key: str) -> bytes:
         return self._base + b"fact:" + key.encode("utf-8", "surrogatepass")

@@ -21,7 +21,7 @@ from djqueue.backends.sqs import protocol
 from djqueue.backends.sqs.connection import Link, Told
 from djqueue.backends.sqs.protocol import LONGEST_KEPT, Receipt, clock
 from djqueue.backends.stores import BaseStore
-from djqueue.exceptions import MessageTooLarge, NotSent, NotSupported, QueueError
+from djqueue.exceptions import MessageTooLarge, NotSupported, PartialEnqueueError, QueueError
 from djqueue.flow.gates import Gate
 from djqueue.utils import tell
 
@@ -34,7 +34,7 @@ class Changes:
 
     def keep(self, entry: Entry, receives: int) -> None:
         """Write down all of an entry but its body, as it is after that receive."""
-        head = fallback.pack(replace(entry, data=b""))
+        head = fallback.pack(replace(entry, body=b""))
         self._needed().put(self._key(entry), f"{receives} {head}".encode(), LONGEST_KEPT)
 
     def of(self, entry: Entry) -> tuple[Entry, int]:
@@ -43,7 +43,7 @@ class Changes:
         if value is None:
             return entry, 0
         counted, _, head = value.decode().partition(" ")
-        return replace(fallback.unpack(head), data=entry.data), int(counted)
+        return replace(fallback.unpack(head), body=entry.body), int(counted)
 
     def drop(self, entry: Entry) -> None:
         self._needed().drop(self._key(entry))
@@ -102,7 +102,7 @@ class Received(NamedTuple):
 
     count: int
     leases: list[Lease]
-    again: float
+    retry_after: float
 
 
 class Messages:
@@ -114,7 +114,7 @@ class Messages:
     # ---- out
 
     def send(self, entries: Sequence[Entry]) -> None:
-        """Raises MessageTooLarge before any is sent, NotSent if SQS takes some and not others."""
+        """Raises MessageTooLarge before any is sent, PartialEnqueueError if SQS takes some and not others."""
         messages, ids, accepted = self._outgoing(entries), [entry.id for entry in entries], []
         for some in protocol.portions(messages, self._link.largest):
             theirs, behind = ids[: len(some)], ids[len(some) :]
@@ -123,10 +123,12 @@ class Messages:
             except Exception as error:
                 if not accepted:
                     raise
-                raise NotSent(accepted, dict.fromkeys(theirs, str(error)), behind) from error
+                raise PartialEnqueueError(accepted, dict.fromkeys(theirs, str(error)), behind) from error
             accepted += numbered(theirs, told.done)
             if reasons := told.refused | told.failed:
-                raise NotSent(accepted, {theirs[number]: reason for number, reason in reasons.items()}, behind)
+                raise PartialEnqueueError(
+                    accepted, {theirs[number]: reason for number, reason in reasons.items()}, behind
+                )
             ids = behind
 
     def refuse_large(self, entries: Sequence[Entry]) -> None:
@@ -138,7 +140,8 @@ class Messages:
         for entry, message in zip(entries, messages, strict=True):
             if (size := len(message["MessageBody"])) > most:
                 raise MessageTooLarge(
-                    f"message {entry.id} ({entry.label}) has {size} bytes as SQS carries it, {most} are allowed; pass "
+                    f"message {entry.id} ({entry.command}) has {size} bytes as SQS carries it, {most} "
+                    "are allowed; pass "
                     "a reference to large data"
                 )
         return messages
@@ -251,7 +254,7 @@ class Messages:
         message = self._message(entry, now)
         if len(message["MessageBody"]) <= self._link.largest:
             return message
-        return self._message(replace(entry, note=""), now)  # it came without one
+        return self._message(replace(entry, errors=""), now)  # it came without one
 
     def _message(self, entry: Entry, now: float, repeat: bool = True) -> dict:
         """In the group of its lane; what has none is a group of its own."""

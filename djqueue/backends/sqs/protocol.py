@@ -12,7 +12,7 @@ from math import ceil
 
 from djqueue import utils
 from djqueue.backends import fallback
-from djqueue.backends.entries import DEAD, Entry
+from djqueue.backends.entries import FAILED, Entry
 from djqueue.exceptions import InvalidQueueError
 from djqueue.messages.envelope import new_id
 from djqueue.utils import clock
@@ -30,7 +30,7 @@ FIFO = ".fifo"
 _LONGEST_NAME = 80
 _AFFIXES = 40  # characters that PREFIX and SUFFIX may have together, so that names stay readable
 _DIGEST = 16
-_DEAD_END = f"-{DEAD}"
+_DEAD_END = f"-{FAILED}"
 _UNSAFE = re.compile(r"[^A-Za-z0-9_-]")
 _KEY = re.compile(r"[!-~]{1,128}")
 
@@ -40,7 +40,7 @@ _KEY = re.compile(r"[!-~]{1,128}")
 
 def is_fifo(name: str, fifo: object) -> bool:
     """Whether a name and the option FIFO mean a FIFO queue. Raises InvalidQueueError if they contradict each other."""
-    by_name = name.removesuffix(f":{DEAD}").endswith(FIFO)
+    by_name = name.removesuffix(f":{FAILED}").endswith(FIFO)
     if not (fifo is None or isinstance(fifo, bool)) or (by_name and fifo is False):
         raise InvalidQueueError(f"OPTIONS['FIFO'] of the SQS queue {name!r} is {fifo!r}: give True, or leave it out.")
     return by_name or bool(fifo)
@@ -48,7 +48,7 @@ def is_fifo(name: str, fifo: object) -> bool:
 
 def sqs_name(name: str, prefix: str, suffix: str, fifo: bool) -> str:
     """The name at SQS. Names that SQS cannot have, or that could be taken for another's, get a digest at their end."""
-    logical = name.removesuffix(f":{DEAD}")
+    logical = name.removesuffix(f":{FAILED}")
     base = logical.removesuffix(FIFO)
     room = _LONGEST_NAME - len(prefix) - len(suffix) - len(_DEAD_END) - len(FIFO)
     plain = _UNSAFE.sub("-", base)

@@ -17,7 +17,7 @@ from dataclasses import replace
 from functools import cached_property
 from math import inf
 
-from djqueue.backends.base import DEAD_SUFFIX, LeasedQueue
+from djqueue.backends.base import FAILED_SUFFIX, LeasedQueue
 from djqueue.backends.entries import Claimed, Entry, Fact, Lease, QueueStats
 from djqueue.backends.guards import AnyGuard
 from djqueue.backends.sqs import protocol
@@ -25,7 +25,7 @@ from djqueue.backends.sqs.checks import check_links, check_store
 from djqueue.backends.sqs.connection import ClientError, Link, clients, code_of
 from djqueue.backends.sqs.messages import Changes, Messages, Received, units
 from djqueue.backends.sqs.protocol import AT_ONCE, clock
-from djqueue.exceptions import NotSent, NotSupported, QueueError
+from djqueue.exceptions import NotSupported, PartialEnqueueError, QueueError
 from djqueue.utils import tell
 
 __all__ = ["SqsQueue", "clients"]
@@ -35,8 +35,8 @@ logger = logging.getLogger(__name__)
 LONGEST_POLL = 20  # seconds
 CERTAIN = 1  # seconds of a poll that asks all servers of SQS, before a queue is taken to be empty
 FRESH = 0.1  # seconds for which what such a poll said is believed
-TOLERANCE = 1.0  # seconds by which the lease of what a nap received may be shorter than was asked for
-LOOKED_THROUGH = 1000  # messages of the error queue at which revive() looks
+TOLERANCE = 1.0  # seconds by which the lease of what a wait_for_work received may be shorter than was asked for
+LOOKED_THROUGH = 1000  # messages of the error queue at which requeue() looks
 LOOK = 60.0  # seconds for which it holds them
 COUNTS = {
     "ready": "ApproximateNumberOfMessages",
@@ -58,7 +58,7 @@ class SqsQueue(LeasedQueue):
         {"priority", "idempotent", "inspect", "transaction", "order", "count", "fence", "begin", "lanes", "shards"}
     )
     options = frozenset({"PREFIX", "SUFFIX", "FIFO", "CREATE"})
-    wakes = True
+    notifies = True
     poll = float(LONGEST_POLL)
 
     def __init__(
@@ -77,24 +77,24 @@ class SqsQueue(LeasedQueue):
         self.is_fifo = protocol.is_fifo(name, fifo)
         self._link = Link(connection, protocol.sqs_name(name, prefix, suffix, self.is_fifo), self.is_fifo, create)
         changes = Changes(self._link.name, lambda: self.store)
-        self._messages = Messages(self._link, self.is_fifo, changes, has_lanes=name == self.logical)
+        self._messages = Messages(self._link, self.is_fifo, changes, has_lanes=name == self.base_name)
         if self.is_fifo:
             self.cannot = self.cannot - {"shards"}
         self._kept: deque[Lease] = deque()
         self._span, self._empty, self._looked = self.lease, False, -inf
 
     @cached_property
-    def dead(self) -> SqsQueue | None:
-        if self.name.endswith(DEAD_SUFFIX):
+    def failed(self) -> SqsQueue | None:
+        if self.name.endswith(FAILED_SUFFIX):
             return None
-        dead = self._sibling(SqsQueue, self.name + DEAD_SUFFIX, **self._options)
+        dead = self._sibling(SqsQueue, self.name + FAILED_SUFFIX, **self._options)
         dead.store = self.store
         return dead
 
     # ---- what the consumer calls
 
     def put(self, entries: Sequence[Entry], guards: Sequence[AnyGuard | None] | None = None) -> list[bool]:
-        """As the contract says, ten in a call. Raises MessageTooLarge before any is sent, NotSent if only some are.
+        """Ten in a call. Raises MessageTooLarge before any is sent, and PartialEnqueueError if only some are.
 
         The mark of a guard is written first, in the store of the queue: a crash between the two leaves a mark without a
         message, until its time is over.
@@ -112,12 +112,12 @@ class SqsQueue(LeasedQueue):
             try:
                 told += super().put([entry], [guard])
             except Exception as error:
-                if not (number or isinstance(error, NotSent)):
+                if not (number or isinstance(error, PartialEnqueueError)):
                     raise
-                reasons = error.reasons if isinstance(error, NotSent) else {entry.id: str(error)}
+                reasons = error.reasons if isinstance(error, PartialEnqueueError) else {entry.id: str(error)}
                 accepted = [one.id for one, taken in zip(entries, told, strict=False) if taken]
                 behind = [one.id for one in entries[number + 1 :]]
-                raise NotSent(accepted, reasons, behind) from error
+                raise PartialEnqueueError(accepted, reasons, behind) from error
         return told
 
     def _put_one(self, entry: Entry) -> bool:
@@ -142,8 +142,8 @@ class SqsQueue(LeasedQueue):
                 tell(logger, logging.ERROR, "Receiving stopped half way.", exc_info=True, extra=extra)
                 return Claimed(found, 0.0)
             found += received.leases
-            found.again, more = min(found.again, received.again), received.count == asked
-        return Claimed(found, 0.0 if units(found) >= limit else found.again)
+            found.retry_after, more = min(found.retry_after, received.retry_after), received.count == asked
+        return Claimed(found, 0.0 if units(found) >= limit else found.retry_after)
 
     def _look(self, count: int, lease: float, certain: bool) -> Received:
         """A short poll, which may miss what is there; then a longer one, unless such a one has said so before."""
@@ -159,7 +159,7 @@ class SqsQueue(LeasedQueue):
         return received
 
     def _take_kept(self, limit: int, lease: float) -> list[Lease]:
-        """What a nap has received, held for as long as is asked for now."""
+        """What a wait_for_work has received, held for as long as is asked for now."""
         kept = self._no_longer_kept(limit)
         stale = [one for one in kept if abs(one.until - lease - self.now()) > TOLERANCE]
         return [one for one in kept if one not in stale] + (self._messages.hold(stale, lease) if stale else [])
@@ -190,20 +190,20 @@ class SqsQueue(LeasedQueue):
     def _send_back(self, leases: Sequence[Lease]) -> None:
         self._messages.move(leases, self._messages)
 
-    def bury(self, leases: Sequence[Lease], facts: Sequence[Fact | None] = ()) -> list[Lease]:
+    def fail(self, leases: Sequence[Lease], facts: Sequence[Fact | None] = ()) -> list[Lease]:
         """Send them to the error queue, then delete them here. A crash between the two leaves both."""
-        if self.dead is None:
+        if self.failed is None:
             return self.release(leases)
-        ours = self._messages.settle(leases, lambda some: self._messages.move(some, self.dead._messages))
+        ours = self._messages.settle(leases, lambda some: self._messages.move(some, self.failed._messages))
         return self._with_facts(ours, leases, facts)
 
-    def revive(self, ids: Iterable[str]) -> int:
+    def requeue(self, ids: Iterable[str]) -> int:
         """Send back those that are among the first thousand of the error queue. A crash may leave one in both."""
-        if self.dead is None:
+        if self.failed is None:
             return 0
-        wanted, looked, dead = set(ids), [], self.dead._messages
+        wanted, looked, dead = set(ids), [], self.failed._messages
         while len(looked) < LOOKED_THROUGH and not wanted <= {lease.entry.id for lease in looked}:
-            claimed = self.dead.claim(AT_ONCE, LOOK)
+            claimed = self.failed.claim(AT_ONCE, LOOK)
             if not claimed:
                 break
             looked += claimed
@@ -257,11 +257,11 @@ class SqsQueue(LeasedQueue):
         """What SQS says: approximate, and up to a minute old. On a FIFO queue what is delayed counts as leased."""
         found = self._link.attributes(*COUNTS.values())
         counts = {name: int(found.get(attribute, 0)) for name, attribute in COUNTS.items()}
-        return QueueStats(**counts, dead=None if self.dead is None else len(self.dead))
+        return QueueStats(**counts, failed=None if self.failed is None else len(self.failed))
 
     # ---- time and connection
 
-    def nap(self, seconds: float, beside: Sequence[SqsQueue] = ()) -> bool:
+    def wait_for_work(self, seconds: float, beside: Sequence[SqsQueue] = ()) -> bool:
         """A long poll of at least a second. What it receives is kept for the next claim, which gets it at once.
 
         One poll looks at one queue, so nothing has the same feed, and there is nothing ``beside``.
@@ -275,7 +275,7 @@ class SqsQueue(LeasedQueue):
         return bool(self._kept)
 
     @property
-    def feed(self) -> Hashable:
+    def connection_key(self) -> Hashable:
         return (*self.server, self._link.name)
 
     @property
@@ -286,12 +286,12 @@ class SqsQueue(LeasedQueue):
         return self._link.where
 
     def check(self) -> list:
-        links = [queue._link for queue in (self, self.dead) if queue is not None]
+        links = [queue._link for queue in (self, self.failed) if queue is not None]
         stores = check_store(self.describe(), self.store) if self.is_fifo else []
         return [*stores, *check_links(links)]
 
     def close(self) -> None:
-        """Give back what a nap has received and nobody claimed; it counts as nothing."""
+        """Give back what a wait_for_work has received and nobody claimed; it counts as nothing."""
         kept = self._no_longer_kept()
         self.release([replace(one, entry=replace(one.entry, attempts=one.entry.attempts - 1)) for one in kept])
 

@@ -50,7 +50,7 @@ class Command(BaseCommand):
 
     def _inspectable(self, queues: list[BaseQueue], asked_for: bool) -> list[BaseQueue]:
         """Those that can be looked into. Raises CommandError if one that was asked for cannot, or none can."""
-        able = [queue for queue in queues if "inspect" not in queue.cannot and queue.dead is not None]
+        able = [queue for queue in queues if "inspect" not in queue.cannot and queue.failed is not None]
         others = [queue for queue in queues if queue not in able]
         unable = ", ".join(f"{queue.alias!r} ({type(queue.unthrottled).__name__})" for queue in others)
         if unable and (asked_for or not able):
@@ -90,10 +90,10 @@ class Command(BaseCommand):
     # ---- the verbs that change
 
     def _retry(self, queues: list[BaseQueue], options: dict) -> None:
-        self._change(queues, options, "retried", lambda queue, ids: queue.revive(ids))
+        self._change(queues, options, "retried", lambda queue, ids: queue.requeue(ids))
 
     def _delete(self, queues: list[BaseQueue], options: dict) -> None:
-        self._change(queues, options, "deleted", lambda queue, ids: queue.dead.remove(ids))
+        self._change(queues, options, "deleted", lambda queue, ids: queue.failed.remove(ids))
 
     def _change(self, queues: list[BaseQueue], options: dict, done: str, change: Callable) -> None:
         wanted, asked = list(dict.fromkeys(options["ids"])), Filter(options)
@@ -135,7 +135,7 @@ def _refuse_none_or_both(wanted: Sequence[str], others: object) -> None:
 def _of(queues: Sequence[BaseQueue], wanted: Sequence[str]) -> Iterator[tuple[BaseQueue, list[str]]]:
     for queue in queues:
         with asking(queue):
-            ids = [id for id in wanted if queue.dead.find(id) is not None]
+            ids = [id for id in wanted if queue.failed.find(id) is not None]
         if ids:
             yield queue, ids
 
@@ -143,7 +143,7 @@ def _of(queues: Sequence[BaseQueue], wanted: Sequence[str]) -> Iterator[tuple[Ba
 def _find(queues: Sequence[BaseQueue], id: str) -> tuple[BaseQueue, Record]:
     for queue in queues:
         with asking(queue):
-            record = queue.dead.find(id)
+            record = queue.failed.find(id)
         if record is not None:
             return queue, record
     raise _missing(queues, [id])

@@ -1,4 +1,4 @@
-"""``django-admin queue_lanes``: why a lane does not run, and parking and opening it."""
+"""``django-admin queue_lanes``: why a lane does not run, and pausing and opening it."""
 
 from __future__ import annotations
 
@@ -24,8 +24,8 @@ LONGEST_WHY = 80
 EMPTY = "empty"
 
 STATES: tuple[tuple[Callable[[LaneRecord], Any], str], ...] = (
-    (lambda lane: lane.parked, "parked"),
-    (lambda lane: not (lane.waiting or lane.out) and lane.state not in (OPEN, LINE), EMPTY),
+    (lambda lane: lane.paused_reason, "paused"),
+    (lambda lane: not (lane.waiting or lane.in_flight) and lane.state not in (OPEN, LINE), EMPTY),
     (lambda lane: lane.state != NOWHERE, "{0.state}"),
     (lambda lane: True, "busy"),
 )
@@ -38,7 +38,7 @@ class Command(BaseCommand):
     help = (
         "Lists the lanes (shards, throttles, concurrency limits) that hold or remember something: open ones may go on, "
         "timed ones open by themselves, those in a line wait for the lane that they are within, busy ones for what has "
-        "left them, parked ones for --open. Of a queue with a THROTTLE it says how that stands."
+        "left them, paused ones for --resume. Of a queue with a THROTTLE it says how that stands."
     )
 
     def add_arguments(self, parser: ArgumentParser) -> None:
@@ -47,15 +47,15 @@ class Command(BaseCommand):
         add("--limit", type=limit, default=50, help="show so many at most (default: %(default)s)")
         add("--json", action="store_true", help="a list of objects")
         verbs = parser.add_mutually_exclusive_group()
-        verbs.add_argument("--park", metavar="NAME", help="let nothing more leave this lane; what is out goes on")
-        verbs.add_argument("--open", metavar="NAME", help="let this lane go on: it is parked, or held for a time")
-        add("--why", metavar="TEXT", help="beside --park: what others will read")
+        verbs.add_argument("--pause", metavar="NAME", help="let nothing more leave this lane; what is out goes on")
+        verbs.add_argument("--resume", metavar="NAME", help="let this lane go on: it is paused, or held for a time")
+        add("--reason", metavar="TEXT", help="beside --pause: what others will read")
 
     def handle(self, *args: Any, **options: Any) -> None:
-        if options["why"] is not None and options["park"] is None:
-            raise CommandError("--why says why a lane is parked: give --park NAME too.", returncode=2)
+        if options["why"] is not None and options["pause"] is None:
+            raise CommandError("--reason says why a lane is paused: give --pause NAME too.", returncode=2)
         queues = self._able(chosen(options["queues"]), asked_for=bool(options["queues"]))
-        for verb, act in (("park", self._park), ("open", self._open)):
+        for verb, act in (("pause", self._park), ("open", self._open)):
             if options[verb] is not None:
                 return act(queues, options[verb], options["why"])
         self._list(queues, options["limit"], options["json"])
@@ -83,10 +83,10 @@ class Command(BaseCommand):
 
     def _park(self, queues: list[BaseQueue], name: str, why: str | None) -> None:
         if len(queues) > 1:
-            raise CommandError("Say in which queue it is to be parked: -q ALIAS.", returncode=2)
+            raise CommandError("Say in which queue it is to be paused: -q ALIAS.", returncode=2)
         with asking(queues[0]):
-            queues[0].park_lane(name, why or "parked by hand")
-        self.stdout.write(f"{printable(name)} is parked")
+            queues[0].pause_lane(name, why or "paused by hand")
+        self.stdout.write(f"{printable(name)} is paused")
 
     def _open(self, queues: list[BaseQueue], name: str, why: None) -> None:
         shut = [queue for queue in queues if len(queues) > 1 and _is_shut(queue, name)]
@@ -95,7 +95,7 @@ class Command(BaseCommand):
             raise CommandError(f"{printable(name)} is shut in {where}: say which is to open, -q ALIAS.", returncode=2)
         opened = [repr(queue.alias) for queue in shut or queues if _opened(queue, name)]
         if not opened:
-            raise CommandError(f"{printable(name)} is neither parked nor held for a time.")
+            raise CommandError(f"{printable(name)} is neither paused nor held for a time.")
         self.stdout.write(f"{printable(name)} is open in {', '.join(opened)}")
 
 
@@ -103,8 +103,8 @@ def _throttle(queue: ThrottledQueue) -> str:
     """What the throttle of a whole queue says now: it holds up what no lane knows of."""
     with asking(queue):
         grant = queue.store.shared.take(queue.budget, 0)  # spends nothing
-    opens = f", opens in {duration(grant.again)}" if grant.again < inf else ""
-    now = f"{grant.why}{opens}" if grant.why else "open"
+    opens = f", opens in {duration(grant.retry_after)}" if grant.retry_after < inf else ""
+    now = f"{grant.reason}{opens}" if grant.reason else "open"
     said = "" if grant.window == queue.budget.window else f" (its settings say {queue.budget.window})"
     return f"The throttle of {queue.alias!r}, {grant.window}{said}: {now}"
 
@@ -152,19 +152,19 @@ def _is_shut(queue: BaseQueue, name: str) -> bool:
     """As far as a look tells: one that is busy or empty may be held for a time too."""
     with asking(queue):
         lane = queue.lane(name)
-    return lane is not None and (bool(lane.parked) or lane.state == TIMED)
+    return lane is not None and (bool(lane.paused_reason) or lane.state == TIMED)
 
 
 def _opened(queue: BaseQueue, name: str) -> bool:
     with asking(queue):
-        return queue.open_lane(name)
+        return queue.resume_lane(name)
 
 
 def _row(told: Told) -> list[str]:
     queue, lane, state, opens = told
     wait = NONE if opens is None else duration(max(0.0, opens))
     names = [printable(lane.name), printable(queue.alias)]
-    return [*names, state, str(lane.waiting), str(lane.out), wait, cut(lane.parked or NONE, LONGEST_WHY)]
+    return [*names, state, str(lane.waiting), str(lane.in_flight), wait, cut(lane.paused_reason or NONE, LONGEST_WHY)]
 
 
 def _object(told: Told) -> dict:

@@ -14,7 +14,7 @@ from djqueue.backends.base import BaseQueue
 from djqueue.backends.entries import QueueStats
 from djqueue.management.tables import NONE, asking, chosen, count, duration, table
 
-COUNTS = ("ready", "delayed", "leased", "dead", "done")
+COUNTS = ("ready", "delayed", "leased", "failed", "done")
 HEAD = ("queue", "backend", *COUNTS, "oldest")
 CLEAR = "\033[H\033[2J"
 

@@ -6,7 +6,7 @@ from dataclasses import replace
 
 from djqueue.backends.base import BaseQueue, Debounce, Entry, Guard, Unique
 from djqueue.backends.entries import DELAYED, READY
-from djqueue.backends.guards import Mark
+from djqueue.backends.guards import DedupMark
 from djqueue.messages.envelope import new_id
 from djqueue.testing.contract.steps import (
     Contract,
@@ -178,7 +178,7 @@ class DebounceContract(Contract):
     def test_df17_a_window_is_exact_to_the_millisecond(self):
         queue = self.guarded("inspect")
         sent = send(queue, Debounce("key", 1.005, always_delay=True), "work")["work"]
-        mark = Mark.read(queue.store.get("key"))
+        mark = DedupMark.read(queue.store.get("key"))
         assert (mark.id, mark.at - mark.first, mark.scheduled) == (sent.id, 1_005_000, True)
         assert abs(due(queue, sent) - mark.at / 1e6) < ROUNDED
 
@@ -252,7 +252,7 @@ class ExtendContract(Contract):
             assert send(queue, guard, "refused") == {}
             assert max(called + LONG, was + 0.01) - ROUNDED <= due(queue, first) <= queue.now() + LONG + ROUNDED
         record = queue.find(first.id)
-        assert (record.state, record.entry.data, len(queue)) == (DELAYED, b"first", 1)
+        assert (record.state, record.entry.body, len(queue)) == (DELAYED, b"first", 1)
 
     def test_what_is_postponed_comes_at_its_new_moment(self):
         queue = self.guarded("inspect")
@@ -261,9 +261,9 @@ class ExtendContract(Contract):
         second = send(queue, Debounce("other", 40, extend=True), "second")["second"]
         send(queue, Debounce("key", LONG, extend=True), "refused")
         assert [record.entry.id for record in queue.peek(DELAYED)] == [second.id, first.id]
-        assert 30 < queue.claim(1).again <= 40
+        assert 30 < queue.claim(1).retry_after <= 40
         queue.remove([second.id])
-        assert 50 < queue.claim(1).again <= LONG
+        assert 50 < queue.claim(1).retry_after <= LONG
 
     def test_what_is_postponed_is_not_claimed_before(self):
         queue = self.guarded("inspect")
@@ -335,7 +335,7 @@ class ExtendContract(Contract):
         assert sorted(sent) == [0] * 19 + [1]
         (record,) = queue.peek(DELAYED)
         assert started + LONG - ROUNDED <= record.at <= queue.now() + LONG
-        assert abs(record.at - Mark.read(queue.store.get("key")).at / 1e6) < ROUNDED
+        assert abs(record.at - DedupMark.read(queue.store.get("key")).at / 1e6) < ROUNDED
 
 
 # ---- What may stand beside an entry in a put. Mix GuardContract into a test class, as QueueContract
@@ -395,7 +395,7 @@ class OnceContract(Contract):
         queue = self.guarded("inspect")
         guards = [Guard("g", LONG), Unique("u"), Debounce("d", LONG), None, Debounce("a", LONG, always_delay=True)]
         entries = [entry(name) for name in ("guard", "unique", "first", "none", "later")]
-        again = [replace(one, id=new_id(), data=b"again " + one.data) for one in entries]
+        again = [replace(one, id=new_id(), body=b"again " + one.body) for one in entries]
         told = queue.put(entries + again, guards + guards)
         assert told == [True] * 5 + [False, False, True, True, False]
         assert names(claim(queue, 5)) == ["guard", "unique", "first", "none", "again none"]
@@ -463,7 +463,7 @@ class UniqueContract(Contract):
         queue = self.guarded("inspect")
         ends = [
             lambda: queue.complete(claim(queue)),
-            lambda: queue.bury(claim(queue)),
+            lambda: queue.fail(claim(queue)),
             lambda: queue.remove([queue.peek("ready")[0].entry.id]),
             queue.flush,
         ]
@@ -499,8 +499,8 @@ class UniqueContract(Contract):
     def test_what_is_revived_keeps_others_out_again(self):
         queue = self.guarded("inspect")
         work = send(queue, Unique("key"), "work")["work"]
-        queue.bury(claim(queue))
-        queue.revive([work.id])
+        queue.fail(claim(queue))
+        queue.requeue([work.id])
         assert send(queue, Unique("key"), "refused") == {}
 
     def test_of_twenty_unique_entries_put_at_once_exactly_one_is_accepted(self):

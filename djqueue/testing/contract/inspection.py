@@ -29,7 +29,7 @@ def pages(queue: BaseQueue, state: str, size: int) -> list[list[Record]]:
 
 
 def bodies(records: list[Record]) -> list[str]:
-    return [record.entry.data.decode() for record in records]
+    return [record.entry.body.decode() for record in records]
 
 
 class InspectContract(Contract):
@@ -38,11 +38,11 @@ class InspectContract(Contract):
     def test_find_tells_state_and_moment(self):
         queue = self.queue("inspect")
         now = queue.now()
-        made = put(queue, "held", label="app.commands.held") | put(queue, "ready") | put(queue, "later", delay=60)
+        made = put(queue, "held", command="app.commands.held") | put(queue, "ready") | put(queue, "later", delay=60)
         (lease,) = queue.claim(1, 30, owner="host:1")
         held, ready, later = (queue.find(made[name].id) for name in ("held", "ready", "later"))
         assert (held.state, ready.state, later.state) == (LEASED, READY, DELAYED)
-        assert (held.entry.data, held.entry.label, held.entry.attempts) == (b"held", "app.commands.held", 1)
+        assert (held.entry.body, held.entry.command, held.entry.attempts) == (b"held", "app.commands.held", 1)
         assert held.owner == "host:1"
         assert abs(held.at - lease.until) < 0.01
         assert now - 1 <= ready.at <= queue.now()
@@ -62,14 +62,14 @@ class InspectContract(Contract):
 
     def test_what_waits_is_amended_if_its_body_is_still_that_one(self):
         queue = self.queue("inspect")
-        made = put(queue, "ready", label="app.commands.ready") | put(queue, "later", delay=0.05)
+        made = put(queue, "ready", command="app.commands.ready") | put(queue, "later", delay=0.05)
         assert queue.amend(made["ready"].id, b"other", b"new") is False
         assert queue.amend(made["ready"].id, b"ready", bytes(range(256))) is True
         assert queue.amend(made["ready"].id, b"ready", b"again") is False
         assert queue.amend(made["later"].id, b"later", b"") is True
         leases = claim(queue, 2)
-        assert [lease.entry.data for lease in leases] == [bytes(range(256)), b""]
-        assert (leases[0].entry.id, leases[0].entry.label) == (made["ready"].id, "app.commands.ready")
+        assert [lease.entry.body for lease in leases] == [bytes(range(256)), b""]
+        assert (leases[0].entry.id, leases[0].entry.command) == (made["ready"].id, "app.commands.ready")
 
     def test_what_is_leased_done_or_unknown_is_not_amended(self):
         queue = self.queue("inspect")
@@ -84,12 +84,12 @@ class InspectContract(Contract):
     def test_what_is_amended_keeps_its_place_and_its_counts(self):
         queue = self.queue("inspect", "priority")
         made = put(queue, "a", "b", "c", priority=1)
-        leases = [with_counts(lease, failures=2, lost=1, note='["no"]') for lease in claim(queue, 2)]
+        leases = [with_counts(lease, failures=2, lost=1, errors='["no"]') for lease in claim(queue, 2)]
         queue.release(leases)
         before = queue.find(made["b"].id)
         assert queue.amend(made["b"].id, b"b", b"new") is True
         after = queue.find(made["b"].id)
-        assert (replace(after.entry, data=b"b"), after.state, after.at) == (before.entry, before.state, before.at)
+        assert (replace(after.entry, body=b"b"), after.state, after.at) == (before.entry, before.state, before.at)
         assert names(claim(queue, 3)) == ["a", "new", "c"]
 
     def test_what_came_back_from_a_holder_can_be_amended(self):
@@ -114,10 +114,10 @@ class InspectContract(Contract):
         made = list(put(queue, *map(str, range(30))).values())
 
         def amend() -> list[str]:
-            return [one.id for one in made if queue.amend(one.id, one.data, b"new")]
+            return [one.id for one in made if queue.amend(one.id, one.body, b"new")]
 
         amended, leases = together(amend, lambda: claim(queue, 30), last=queue.close)
-        assert {lease.entry.id for lease in leases if lease.entry.data == b"new"} == set(amended)
+        assert {lease.entry.id for lease in leases if lease.entry.body == b"new"} == set(amended)
 
     def test_peek_pages_through_what_is_ready_in_its_order(self):
         queue = self.queue("inspect", "priority")
@@ -160,14 +160,14 @@ class InspectContract(Contract):
         put(queue, "x", "y", "z", delay=60)
         leases = claim(queue, 5)
         queue.complete(leases[:2])
-        queue.bury(leases[2:3])
+        queue.fail(leases[2:3])
         stats = queue.stats()
-        assert (stats.ready, stats.delayed, stats.leased, stats.dead, stats.done) == (5, 3, 2, 1, 2)
+        assert (stats.ready, stats.delayed, stats.leased, stats.failed, stats.done) == (5, 3, 2, 1, 2)
         assert len(queue) == 8
         queue.release(leases[3:4])
         queue.complete(leases[4:])
         stats = queue.stats()
-        assert (stats.ready, stats.delayed, stats.leased, stats.dead, stats.done) == (6, 3, 0, 1, 3)
+        assert (stats.ready, stats.delayed, stats.leased, stats.failed, stats.done) == (6, 3, 0, 1, 3)
 
     def test_the_age_of_the_oldest_is_not_that_of_the_first(self):
         queue = self.queue("priority")
@@ -182,13 +182,13 @@ class InspectContract(Contract):
 
     def test_flush_leaves_what_is_leased_or_dead(self):
         queue = self.queue("lease", "count")
-        put(queue, "dead", "held", "ready")
+        put(queue, "failed", "held", "ready")
         put(queue, "later", delay=60)
         dead, held = claim(queue, 2)
-        queue.bury([dead])
+        queue.fail([dead])
         queue.flush()
         stats = queue.stats()
-        assert (stats.ready, stats.delayed, stats.leased, stats.dead) == (0, 0, 1, 1)
+        assert (stats.ready, stats.delayed, stats.leased, stats.failed) == (0, 0, 1, 1)
         assert queue.release([held]) == [held]
         assert names(claim(queue)) == ["held"]
 
@@ -201,15 +201,15 @@ def died(queue: BaseQueue, order: str, **priorities: int) -> dict[str, Entry]:
     made: dict[str, Entry] = {}
     for name in sorted(order):
         made |= put(queue, name, priority=priorities.get(name, 0))
-    leases = {lease.entry.data.decode(): lease for lease in claim(queue, len(order))}
+    leases = {lease.entry.body.decode(): lease for lease in claim(queue, len(order))}
     for name in order:
-        assert queue.bury([leases[name]]) == [leases[name]]
+        assert queue.fail([leases[name]]) == [leases[name]]
     return made
 
 
 def dead(queue: BaseQueue) -> str:
     """The names of what stands in the error queue, in order."""
-    return "".join(record.entry.data.decode() for record in queue.dead.peek(READY))
+    return "".join(record.entry.body.decode() for record in queue.failed.peek(READY))
 
 
 class ErrorsContract(Contract):
@@ -217,52 +217,52 @@ class ErrorsContract(Contract):
 
     def test_a_buried_entry_shows_what_went_wrong(self):
         queue = self.queue("inspect")
-        put(queue, "work", label="app.commands.work", priority=3)
+        put(queue, "work", command="app.commands.work", priority=3)
         (lease,) = claim(queue)
-        queue.bury([with_counts(lease, failures=1, note='["Traceback …"]')])
-        (record,) = queue.dead.peek(READY)
-        assert record == queue.dead.find(lease.entry.id) or record.entry == queue.dead.find(lease.entry.id).entry
+        queue.fail([with_counts(lease, failures=1, errors='["Traceback …"]')])
+        (record,) = queue.failed.peek(READY)
+        assert record == queue.failed.find(lease.entry.id) or record.entry == queue.failed.find(lease.entry.id).entry
         shown = record.entry
-        assert (shown.data, shown.label, shown.attempts, shown.failures) == (b"work", "app.commands.work", 1, 1)
-        assert shown.note == '["Traceback …"]'
+        assert (shown.body, shown.command, shown.attempts, shown.failures) == (b"work", "app.commands.work", 1, 1)
+        assert shown.errors == '["Traceback …"]'
 
     def test_a_revived_entry_waits_with_its_counts_afresh(self):
         queue = self.queue("lease")
         made = put(queue, "work", "other")
         leases = [with_counts(lease, failures=4, lost=2, attempts=6) for lease in claim(queue, 2)]
-        queue.bury(leases)
+        queue.fail(leases)
         revived_at = queue.now()
-        assert queue.revive([made["work"].id, new_id()]) == 1
-        assert (len(queue), len(queue.dead)) == (1, 1)
+        assert queue.requeue([made["work"].id, new_id()]) == 1
+        assert (len(queue), len(queue.failed)) == (1, 1)
         (lease,) = claim(queue)
         assert lease.entry.created >= revived_at  # its age begins anew too
-        fresh = replace(lease.entry, created=0.0, run_at=0.0, note="")
+        fresh = replace(lease.entry, created=0.0, run_at=0.0, errors="")
         assert fresh == replace(made["work"], attempts=1)
         assert queue.complete([lease]) == [lease]
 
     def test_an_entry_is_revived_once(self):
         queue = self.queue("lease")
         put(queue, *map(str, range(20)))
-        ids = [lease.entry.id for lease in queue.bury(claim(queue, 20))]
-        assert sum(together(*[lambda: queue.revive(ids)] * 6, last=queue.close)) == 20
-        assert queue.revive(ids) == 0
-        assert (len(queue), len(queue.dead)) == (20, 0)
+        ids = [lease.entry.id for lease in queue.fail(claim(queue, 20))]
+        assert sum(together(*[lambda: queue.requeue(ids)] * 6, last=queue.close)) == 20
+        assert queue.requeue(ids) == 0
+        assert (len(queue), len(queue.failed)) == (20, 0)
 
     def test_a_dead_entry_that_somebody_holds_is_not_revived(self):
         queue = self.queue("lease")
         put(queue, "work")
-        queue.bury(claim(queue))
-        (held,) = claim(queue.dead)
-        assert queue.revive([held.entry.id]) == 0
-        assert queue.dead.release([held]) == [held]
-        assert queue.revive([held.entry.id]) == 1
+        queue.fail(claim(queue))
+        (held,) = claim(queue.failed)
+        assert queue.requeue([held.entry.id]) == 0
+        assert queue.failed.release([held]) == [held]
+        assert queue.requeue([held.entry.id]) == 1
 
     def test_a_revived_entry_is_nobodys(self):
         queue = self.queue("lease")
         put(queue, "work")
         leases = claim(queue)
-        queue.bury(leases)
-        queue.revive([leases[0].entry.id])
+        queue.fail(leases)
+        queue.requeue([leases[0].entry.id])
         assert queue.complete(leases) == queue.touch(leases) == []
         assert names(claim(queue)) == ["work"]
         assert nothing_to_claim(queue)
@@ -270,46 +270,46 @@ class ErrorsContract(Contract):
     def test_the_error_queue_can_be_removed_from_and_flushed(self):
         queue = self.queue("inspect")
         made = put(queue, "a", "b", "c")
-        queue.bury(claim(queue, 3))
-        assert queue.dead.remove([made["a"].id]) == 1
-        assert len(queue.dead) == 2
-        queue.dead.flush()
-        assert (len(queue.dead), queue.stats().dead) == (0, 0)
+        queue.fail(claim(queue, 3))
+        assert queue.failed.remove([made["a"].id]) == 1
+        assert len(queue.failed) == 2
+        queue.failed.flush()
+        assert (len(queue.failed), queue.stats().failed) == (0, 0)
 
     def test_the_dead_stand_in_the_order_in_which_they_died(self):
         queue = self.queue("inspect", "priority")
         died(queue, "cbdae", a=-3, b=7, d=1, e=9)
         assert dead(queue) == "cbdae"
-        (first,) = queue.dead.peek(READY, 1)
-        assert [record.entry.data for record in queue.dead.peek(READY, 2, after=first.cursor)] == [b"b", b"d"]
-        assert names(claim(queue.dead, 5)) == list("cbdae")
+        (first,) = queue.failed.peek(READY, 1)
+        assert [record.entry.body for record in queue.failed.peek(READY, 2, after=first.cursor)] == [b"b", b"d"]
+        assert names(claim(queue.failed, 5)) == list("cbdae")
 
     def test_the_dead_keep_their_priority(self):
         queue = self.queue("inspect", "priority")
         made = died(queue, "ab", a=-3, b=7)
-        assert [queue.dead.find(made[name].id).entry.priority for name in "ab"] == [-3, 7]
-        assert [lease.entry.priority for lease in claim(queue.dead, 2)] == [-3, 7]
+        assert [queue.failed.find(made[name].id).entry.priority for name in "ab"] == [-3, 7]
+        assert [lease.entry.priority for lease in claim(queue.failed, 2)] == [-3, 7]
 
     def test_the_moment_of_a_death_is_shown(self):
         queue = self.queue("inspect")
         put(queue, "work", run_at=queue.now() - 1000)
         leases = claim(queue)
         before = queue.now()
-        queue.bury(leases)
-        (record,) = queue.dead.peek(READY)
+        queue.fail(leases)
+        (record,) = queue.failed.peek(READY)
         assert before - 0.01 <= record.at <= queue.now() + 0.01
 
     def test_a_dead_one_that_was_held_goes_back_to_its_place(self):
         queue = self.queue("inspect", "priority")
         died(queue, "cab", b=5)
-        queue.dead.release(claim(queue.dead, 3))
+        queue.failed.release(claim(queue.failed, 3))
         assert dead(queue) == "cab"
 
     def test_one_that_dies_again_stands_last(self):
         queue = self.queue("inspect")
         made = died(queue, "abc")
-        queue.revive([made["a"].id])
-        queue.bury(claim(queue))
+        queue.requeue([made["a"].id])
+        queue.fail(claim(queue))
         assert dead(queue) == "bca"
 
     def test_what_is_revived_stands_behind_what_waits(self):
@@ -317,8 +317,8 @@ class ErrorsContract(Contract):
         made = died(queue, "ab")
         put(queue, "waits")
         before = queue.now()
-        assert queue.revive([made["b"].id]) == 1
-        assert queue.revive([made["a"].id]) == 1
+        assert queue.requeue([made["b"].id]) == 1
+        assert queue.requeue([made["a"].id]) == 1
         assert queue.find(made["b"].id).at >= before - 0.01
         put(queue, "last")
         assert names(claim(queue, 4)) == ["waits", "b", "a", "last"]
@@ -327,7 +327,7 @@ class ErrorsContract(Contract):
         queue = self.queue("inspect", "priority")
         made = died(queue, "abc", a=1, b=2, c=-1)
         put(queue, "waits", priority=1)
-        assert queue.revive([one.id for one in made.values()]) == 3
+        assert queue.requeue([one.id for one in made.values()]) == 3
         assert names(claim(queue, 4)) == ["b", "waits", "a", "c"]
 
     # ---- trim
@@ -335,50 +335,50 @@ class ErrorsContract(Contract):
     def test_what_died_first_is_trimmed_first(self):
         queue = self.queue("inspect", "priority")
         died(queue, "dbaec", a=4, b=9, d=-2)
-        assert queue.dead.trim(most=3) == 2
+        assert queue.failed.trim(most=3) == 2
         assert dead(queue) == "aec"
-        assert queue.dead.trim(most=3) == queue.dead.trim(most=100) == queue.dead.trim() == 0
-        assert queue.dead.trim(most=0) == 3
-        assert (dead(queue), queue.stats().dead) == ("", 0)
+        assert queue.failed.trim(most=3) == queue.failed.trim(most=100) == queue.failed.trim() == 0
+        assert queue.failed.trim(most=0) == 3
+        assert (dead(queue), queue.stats().failed) == ("", 0)
 
     def test_what_died_long_ago_is_trimmed(self):
         queue = self.queue("inspect", "priority")
         made = died(queue, "ba", a=-1)
-        last = queue.dead.find(made["a"].id).at
+        last = queue.failed.find(made["a"].id).at
         until_now_is(queue, last + 0.6)
         died(queue, "c", c=5)
-        assert queue.dead.trim(age=60) == 0
-        assert queue.dead.trim(age=queue.now() - last - 0.01) == 2
+        assert queue.failed.trim(age=60) == 0
+        assert queue.failed.trim(age=queue.now() - last - 0.01) == 2
         assert dead(queue) == "c"
 
     def test_what_was_due_long_ago_and_died_now_is_not_trimmed(self):
         queue = self.queue("inspect")
         put(queue, "work", run_at=queue.now() - 1000)
-        queue.bury(claim(queue))
-        assert queue.dead.trim(age=60) == 0
+        queue.fail(claim(queue))
+        assert queue.failed.trim(age=60) == 0
 
     def test_both_bounds_hold_and_no_more_is_trimmed_than_the_limit(self):
         queue = self.queue("inspect")
         died(queue, "abcdefgh")
-        until_now_is(queue.dead, queue.dead.peek(READY)[-1].at + 0.01)
-        assert queue.dead.trim(most=7, age=60) == 1
-        assert queue.dead.trim(most=3, limit=2) == 2
-        assert queue.dead.trim(age=0.005, limit=2) == 2
+        until_now_is(queue.failed, queue.failed.peek(READY)[-1].at + 0.01)
+        assert queue.failed.trim(most=7, age=60) == 1
+        assert queue.failed.trim(most=3, limit=2) == 2
+        assert queue.failed.trim(age=0.005, limit=2) == 2
         assert dead(queue) == "fgh"
-        assert queue.dead.trim(most=100, age=0.005) == 3
+        assert queue.failed.trim(most=100, age=0.005) == 3
 
     def test_a_dead_one_that_somebody_holds_is_neither_counted_nor_trimmed(self):
         queue = self.queue("inspect")
         died(queue, "abc")
-        (held,) = claim(queue.dead)
-        assert queue.dead.trim(most=2) == 0
-        assert queue.dead.trim(most=1) == 1
-        assert queue.dead.trim(most=0, age=0.0) == 1
-        assert queue.dead.release([held]) == [held]
+        (held,) = claim(queue.failed)
+        assert queue.failed.trim(most=2) == 0
+        assert queue.failed.trim(most=1) == 1
+        assert queue.failed.trim(most=0, age=0.0) == 1
+        assert queue.failed.release([held]) == [held]
         assert dead(queue) == "a"
 
     def test_several_trim_no_more_than_one_would(self):
         queue = self.queue("inspect")
         died(queue, "abcdefghijklmnop")
-        assert sum(together(*[lambda: queue.dead.trim(most=6)] * 4, last=queue.close)) == 10
+        assert sum(together(*[lambda: queue.failed.trim(most=6)] * 4, last=queue.close)) == 10
         assert dead(queue) == "klmnop"

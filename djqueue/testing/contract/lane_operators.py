@@ -48,11 +48,11 @@ class LanedEntriesContract(Contract):
 
     def test_what_waits_in_lanes_is_found(self):
         queue = self.queue("lanes")
-        made = fill(queue, "a", *"12", label="app.commands.work")
+        made = fill(queue, "a", *"12", command="app.commands.work")
         unit(queue)
         held, ready = queue.find(made["1"].id), queue.find(made["2"].id)
         assert (held.state, ready.state, ready.entry.lane) == (LEASED, READY, "a")
-        assert (ready.entry.gate, ready.entry.label) == (ORDERED.written(), "app.commands.work")
+        assert (ready.entry.gate, ready.entry.command) == (ORDERED.written(), "app.commands.work")
         assert abs(ready.at - queue.now()) < LONG
 
     def test_what_waits_in_lanes_is_put_only_once(self):
@@ -67,11 +67,11 @@ class LanedEntriesContract(Contract):
         queue = self.queue("lanes")
         fill_each(queue, "abc", 4)
         put(queue, *"12345")
-        seen = [record.entry.data.decode() for record in queue.walk(READY)]
+        seen = [record.entry.body.decode() for record in queue.walk(READY)]
         assert len(seen) == len(set(seen)) == len(queue) == 17
         found, after = [], None
         while page := queue.peek(READY, 2, after=after):
-            found += [record.entry.data.decode() for record in page]
+            found += [record.entry.body.decode() for record in page]
             after = page[-1].cursor
         assert found == seen
         for lane in "abc":
@@ -132,16 +132,16 @@ class LanedEntriesContract(Contract):
         queue = self.queue("lanes")
         fill(queue, "a", *"123")
         for _ in range(3):
-            queue.bury(unit(queue))
-        assert (names(claim(queue.dead, 3)), queue.dead.lanes()) == (["1", "2", "3"], [])
+            queue.fail(unit(queue))
+        assert (names(claim(queue.failed, 3)), queue.failed.lanes()) == (["1", "2", "3"], [])
         assert nothing_known(queue)
 
     def test_what_is_revived_enters_its_lane_behind_what_waits(self):
         queue = self.queue("lanes")
         made = fill(queue, "a", *"123")
-        queue.bury(unit(queue))
-        assert queue.dead.find(made["1"].id).entry.gate == ORDERED.written()
-        assert queue.revive([made["1"].id]) == 1
+        queue.fail(unit(queue))
+        assert queue.failed.find(made["1"].id).entry.gate == ORDERED.written()
+        assert queue.requeue([made["1"].id]) == 1
         held = unit(queue)
         assert (names(held), nothing_to_claim(queue)) == (["2"], True)
         queue.complete(held)
@@ -197,14 +197,14 @@ class LaneRecordsContract(Contract):
         fill(queue, "a", *"12345", gate=gate)
         unit(queue)
         record = queue.lane("a")
-        assert (record.name, record.state, record.waiting, record.out) == ("a", "nowhere", 3, 2)
-        assert (record.opens, record.parked, record.within, record.gate) == (0, "", "", gate.written())
+        assert (record.name, record.state, record.waiting, record.in_flight) == ("a", "nowhere", 3, 2)
+        assert (record.opens, record.paused_reason, record.within, record.gate) == (0, "", "", gate.written())
 
     def test_a_lane_says_that_it_is_open(self):
         queue = self.queue("lanes")
         fill(queue, "a", *"12", gate=Gate(most=2))
         unit(queue)
-        assert (queue.lane("a").state, queue.lane("a").out) == ("open", 1)
+        assert (queue.lane("a").state, queue.lane("a").in_flight) == ("open", 1)
 
     def test_a_lane_says_when_it_opens(self):
         queue = self.queue("lanes")
@@ -219,8 +219,8 @@ class LaneRecordsContract(Contract):
         (lease,) = unit(queue)
         (other,) = {"a", "b"} - {lease.entry.lane}
         record, outer = queue.lane(other), queue.lane("all")
-        assert (record.state, record.within, record.waiting, record.out) == ("line", "all", 2, 0)
-        assert (outer.state, outer.out) == ("nowhere", 1)
+        assert (record.state, record.within, record.waiting, record.in_flight) == ("line", "all", 2, 0)
+        assert (outer.state, outer.in_flight) == ("nowhere", 1)
 
     def test_lanes_are_listed_page_by_page(self):
         queue = self.queue("lanes")
@@ -232,35 +232,35 @@ class LaneRecordsContract(Contract):
             found += page
             after = page[-1].cursor
         assert sorted(record.name for record in found) == list("abcdefg")
-        assert {(record.waiting, record.out) for record in found} == {(1, 1)}
+        assert {(record.waiting, record.in_flight) for record in found} == {(1, 1)}
 
     def test_nothing_leaves_a_lane_that_an_operator_has_parked(self):
         queue = self.queue("lanes")
         fill(queue, "a", *"123")
         held = unit(queue)
-        queue.park_lane("a", "the bank is closed")
+        queue.pause_lane("a", "the bank is closed")
         assert queue.touch(held) != []
         assert len(queue.complete(held)) == 1
-        assert (refused(queue).again, queue.lane("a").parked) == (inf, "the bank is closed")
-        assert queue.open_lane("a") is True
+        assert (refused(queue).retry_after, queue.lane("a").paused_reason) == (inf, "the bank is closed")
+        assert queue.resume_lane("a") is True
         assert drained(queue, 2) == ["2", "3"]
 
     def test_a_lane_is_parked_before_anything_is_in_it(self):
         queue = self.queue("lanes")
-        queue.park_lane("a", "not yet")
+        queue.pause_lane("a", "not yet")
         fill(queue, "a", "1")
         assert (nothing_to_claim(queue), queue.lane("a").waiting) == (True, 1)
-        assert queue.open_lane("a") is True
+        assert queue.resume_lane("a") is True
         assert drained(queue, 1) == ["1"]
         assert nothing_known(queue)
 
     def test_a_parked_lane_is_remembered_though_it_is_empty(self):
         queue = self.queue("lanes")
         made = fill(queue, "a", "1")
-        queue.park_lane("a", "closed")
+        queue.pause_lane("a", "closed")
         queue.remove([made["1"].id])
-        assert (nothing_to_claim(queue), queue.lane("a").parked) == (True, "closed")
-        assert queue.open_lane("a") is True
+        assert (nothing_to_claim(queue), queue.lane("a").paused_reason) == (True, "closed")
+        assert queue.resume_lane("a") is True
         assert nothing_known(queue)
 
     def test_an_operator_opens_a_lane_that_is_held_for_a_time(self):
@@ -268,13 +268,13 @@ class LaneRecordsContract(Contract):
         fill(queue, "a", *"12")
         queue.release([with_counts(lease, delay=LONG, hold=HOLD_LANE) for lease in unit(queue)])
         assert nothing_to_claim(queue)
-        assert queue.open_lane("a") is True
+        assert queue.resume_lane("a") is True
         assert drained(queue, 2) == ["1", "2"]
 
     def test_to_open_what_is_not_shut_says_so(self):
         queue = self.queue("lanes")
         fill(queue, "a", "1")
-        assert (queue.open_lane("a"), queue.open_lane("nobody")) == (False, False)
+        assert (queue.resume_lane("a"), queue.resume_lane("nobody")) == (False, False)
         self._settled(queue)
 
     def test_lanes_that_are_done_leave_no_record(self):

@@ -55,7 +55,7 @@ def drained(queue: BaseQueue, count: int) -> list[str]:
 
 def refused(queue: BaseQueue, limit: int = 10) -> Claimed:
     """The answer of a claim that finds nothing."""
-    while not (claimed := queue.claim(limit)) and claimed.again == 0:
+    while not (claimed := queue.claim(limit)) and claimed.retry_after == 0:
         continue
     assert claimed == []
     return claimed
@@ -64,7 +64,7 @@ def refused(queue: BaseQueue, limit: int = 10) -> Claimed:
 def all_now(queue: BaseQueue, limit: int = 100) -> list[Lease]:
     """What may leave now, in the order in which it does."""
     found: list[Lease] = []
-    while (claimed := queue.claim(limit - len(found))) or claimed.again == 0:
+    while (claimed := queue.claim(limit - len(found))) or claimed.retry_after == 0:
         found += claimed
         if len(found) >= limit:
             break

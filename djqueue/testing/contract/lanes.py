@@ -7,7 +7,7 @@ from dataclasses import replace
 from math import inf
 
 from djqueue.backends.base import BaseQueue, Lease
-from djqueue.flow.gates import HOLD_LANE, HOLD_ORDER, HOLD_PARK, Gate
+from djqueue.flow.gates import HOLD_LANE, HOLD_ORDER, HOLD_PAUSE, Gate
 from djqueue.flow.windows import Window
 from djqueue.testing.contract.lane_operators import LaneOperatorsContract
 from djqueue.testing.contract.lane_steps import (
@@ -58,7 +58,7 @@ class OrderedContract(Contract):
         queue = self.queue("lanes")
         fill_each(queue, "abc", 2)
         assert sorted(names(all_now(queue))) == ["a0", "b0", "c0"]
-        assert refused(queue).again == inf
+        assert refused(queue).retry_after == inf
 
     def test_an_entry_whose_lane_has_no_gate_waits_for_nobody(self):
         queue = self.queue("lanes")
@@ -81,7 +81,7 @@ class OrderedContract(Contract):
         queue = self.queue("lanes")
         settle = [
             queue.complete,
-            queue.bury,
+            queue.fail,
             lambda leases: queue.release([with_counts(lease, delay=LONG) for lease in leases]),
             lambda leases: queue.touch(leases, SHORT) and eventually(lambda: queue.reap().count == 1) and leases,
         ]
@@ -111,10 +111,10 @@ class OrderedContract(Contract):
         fill(queue, "a", *"12")
         old = lost(queue)
         late = [with_counts(lease, failures=1) for lease in old]
-        assert queue.touch(old) == queue.complete(old) == queue.release(late) == queue.bury(old) == []
+        assert queue.touch(old) == queue.complete(old) == queue.release(late) == queue.fail(old) == []
         new = unit(queue)
         assert (names(new), new[0].entry.failures, new[0].entry.lost) == (["1"], 0, 1)
-        assert queue.touch(old) == queue.complete(old) == queue.release(late) == queue.bury(old) == []
+        assert queue.touch(old) == queue.complete(old) == queue.release(late) == queue.fail(old) == []
         assert (nothing_to_claim(queue), len(queue.complete(new))) == (True, 1)
         assert drained(queue, 1) == ["2"]
 
@@ -281,11 +281,11 @@ class WithinContract(Contract):
         queue = self.queue("lanes")
         fill_each(queue, "abc", 2, within(Gate(most=2)))
         leases = all_now(queue)
-        assert (len(set(lanes_of(leases))), len(leases), refused(queue).again) == (2, 2, inf)
-        assert queue.lane("all").out == 2
+        assert (len(set(lanes_of(leases))), len(leases), refused(queue).retry_after) == (2, 2, inf)
+        assert queue.lane("all").in_flight == 2
         queue.complete(leases[:1])
         assert len(all_now(queue)) == 1
-        assert (queue.lane("all").out, queue.lane("a").within) == (2, "all")
+        assert (queue.lane("all").in_flight, queue.lane("a").within) == (2, "all")
 
     def test_whoever_settles_what_counted_on_both_frees_both(self):
         queue = self.queue("lanes")
@@ -300,7 +300,7 @@ class WithinContract(Contract):
         queue = self.queue("lanes")
         fill_each(queue, "abc", 3, within(so_many(4, 1.0), Gate(most=3)))
         leases = all_now(queue)
-        assert (len(leases), 0 < refused(queue).again <= 1.0) == (4, True)
+        assert (len(leases), 0 < refused(queue).retry_after <= 1.0) == (4, True)
         later = eventually(lambda: queue.claim(10))
         assert later[0].claimed - leases[0].claimed >= 1.0 - EARLY
 
@@ -364,20 +364,20 @@ class WithinContract(Contract):
     def test_a_parked_lane_does_not_hold_up_its_line(self):
         queue = self.queue("lanes")
         fill_each(queue, "ab", 2, within(Gate(most=1)))
-        parked = unit(queue)
-        queue.release([with_counts(lease, hold=HOLD_PARK) for lease in parked])
-        (other,) = {"a", "b"} - set(lanes_of(parked))
+        paused = unit(queue)
+        queue.release([with_counts(lease, hold=HOLD_PAUSE) for lease in paused])
+        (other,) = {"a", "b"} - set(lanes_of(paused))
         assert drained(queue, 2) == [f"{other}0", f"{other}1"]
         assert nothing_to_claim(queue)
-        assert queue.open_lane(parked[0].entry.lane)
-        assert drained(queue, 2) == [f"{parked[0].entry.lane}{number}" for number in range(2)]
+        assert queue.resume_lane(paused[0].entry.lane)
+        assert drained(queue, 2) == [f"{paused[0].entry.lane}{number}" for number in range(2)]
 
     def test_a_parked_outer_lane_holds_up_its_line(self):
         queue = self.queue("lanes")
         fill_each(queue, "ab", 2, within(Gate(most=2)))
-        queue.park_lane("all", "maintenance")
-        assert refused(queue).again == inf
-        assert queue.open_lane("all") is True
+        queue.pause_lane("all", "maintenance")
+        assert refused(queue).retry_after == inf
+        assert queue.resume_lane("all") is True
         assert sorted(names(all_now(queue))) == ["a0", "b0"]
 
     def test_what_is_lost_counts_on_neither_any_more(self):
@@ -435,7 +435,7 @@ class DeployContract(Contract):
         fill(queue, "a", "3", gate=Gate(most=5))
         assert names(all_now(queue)) == ["1", "2", "3"]
         queue.complete(leases)
-        assert queue.lane("all") is None or queue.lane("all").out == 0
+        assert queue.lane("all") is None or queue.lane("all").in_flight == 0
 
     def test_a_lane_that_moves_to_another_line_leaves_nothing_behind(self):
         queue = self.queue("lanes")
@@ -461,7 +461,7 @@ class GatherContract(Contract):
         queue = self.queue("lanes")
         started = queue.now()
         fill(queue, "a", *"12", gate=Gate(run=5, least=3, wait=0.5))
-        assert 0 < refused(queue).again <= 0.5
+        assert 0 < refused(queue).retry_after <= 0.5
         leases = unit(queue)
         assert (runs(leases), leases[0].claimed - started >= 0.5 - EARLY) == ([["1", "2"]], True)
 
@@ -469,7 +469,7 @@ class GatherContract(Contract):
         queue = self.queue("lanes")
         gate = Gate(run=5, least=3, wait=LONG)
         fill(queue, "a", *"12", gate=gate)
-        assert refused(queue).again > 1
+        assert refused(queue).retry_after > 1
         fill(queue, "a", "3", gate=gate)
         assert runs(unit(queue)) == [["1", "2", "3"]]
 
@@ -477,7 +477,7 @@ class GatherContract(Contract):
         queue = self.queue("lanes")
         fill(queue, "a", *"1234", gate=Gate(run=3, least=3, wait=LONG))
         assert runs(all_now(queue)) == [["1", "2", "3"]]
-        assert refused(queue).again > 1
+        assert refused(queue).retry_after > 1
 
     def test_a_batch_of_an_ordered_lane_gathers_too(self):
         queue = self.queue("lanes")
@@ -541,9 +541,9 @@ class HoldContract(Contract):
         fill(queue, "a", *"12")
         released = queue.now()
         self._release(queue, unit(queue), delay=0.5, hold=HOLD_LANE)
-        assert 0 < refused(queue).again <= 0.5
+        assert 0 < refused(queue).retry_after <= 0.5
         stats, record = queue.stats(), queue.lane("a")
-        assert (stats.ready, stats.delayed, record.waiting, record.out) == (2, 0, 2, 0)
+        assert (stats.ready, stats.delayed, record.waiting, record.in_flight) == (2, 0, 2, 0)
         assert released < record.opens <= released + 0.5 + 1
         (lease,) = unit(queue)
         assert (names([lease]), lease.claimed - released >= 0.5 - EARLY) == (["1"], True)
@@ -564,7 +564,7 @@ class HoldContract(Contract):
         fill(queue, "a", *"12")
         self._release(queue, unit(queue), delay=LONG, hold=HOLD_LANE)
         fill(queue, "a", "3", priority=5)
-        assert refused(queue).again > 1
+        assert refused(queue).retry_after > 1
 
     def test_of_two_who_hold_a_lane_the_longer_counts(self):
         queue = self.queue("lanes")
@@ -572,14 +572,14 @@ class HoldContract(Contract):
         one, two = all_now(queue)
         self._release(queue, [one], delay=LONG, hold=HOLD_LANE)
         self._release(queue, [two], delay=0.01, hold=HOLD_LANE)
-        assert refused(queue).again > 1
+        assert refused(queue).retry_after > 1
 
     def test_who_slows_down_a_shared_throttle_slows_down_all_that_share_it(self):
         queue = self.queue("lanes")
         fill_each(queue, "ab", 3, Gate(most=1, within="all", outer=so_many(100, LONG)))
         held = unit(queue)
         self._release(queue, held, delay=0.5, hold=HOLD_LANE)
-        assert 0 < refused(queue).again <= 0.5
+        assert 0 < refused(queue).retry_after <= 0.5
         assert len(all_now(queue)) == 0 or queue.now() > held[0].claimed + 0.5
         assert sorted(lanes_of(eventually(lambda: queue.claim(10)))) == ["a", "b"]
 
@@ -601,7 +601,7 @@ class HoldContract(Contract):
     def test_a_hold_means_nothing_for_what_is_in_no_lane(self):
         queue = self.queue("lanes")
         put(queue, "work")
-        for hold in (HOLD_LANE, HOLD_PARK):
+        for hold in (HOLD_LANE, HOLD_PAUSE):
             (lease,) = unit(queue)
             released = queue.now()
             self._release(queue, [lease], delay=0.05, hold=hold)
@@ -612,13 +612,13 @@ class HoldContract(Contract):
     def test_sq8_a_parked_lane_waits_until_somebody_opens_it(self):
         queue = self.queue("lanes")
         fill(queue, "a", *"12")
-        self._release(queue, unit(queue), hold=HOLD_PARK)
-        assert refused(queue).again == inf
+        self._release(queue, unit(queue), hold=HOLD_PAUSE)
+        assert refused(queue).retry_after == inf
         record = queue.lane("a")
-        assert (record.parked != "", record.state, record.waiting, record.out) == (True, "nowhere", 2, 0)
+        assert (record.paused_reason != "", record.state, record.waiting, record.in_flight) == (True, "nowhere", 2, 0)
         fill(queue, "b", "other")
         assert drained(queue, 1) == ["other"]
-        assert (queue.open_lane("a"), queue.open_lane("a")) == (True, False)
+        assert (queue.resume_lane("a"), queue.resume_lane("a")) == (True, False)
         assert drained(queue, 2) == ["1", "2"]
 
     def _release(self, queue: BaseQueue, leases: list[Lease], **fields) -> None:
@@ -651,7 +651,7 @@ class RunsContract(Contract):
         fill_each(queue, "abc", 3, runs_of(3))
         claimed = eventually(lambda: queue.claim(2))
         assert [len(run) for run in runs(claimed)] == [3, 3]
-        assert (claimed.again, len({lease.run for lease in claimed})) == (0, 2)
+        assert (claimed.retry_after, len({lease.run for lease in claimed})) == (0, 2)
         assert runs(claimed) == [names(claimed)[:3], names(claimed)[3:]]
         assert [len(run) for run in runs(all_now(queue))] == [3]
 
@@ -710,7 +710,7 @@ class ConcurrencyContract(Contract):
         queue = self.queue("lanes")
         fill(queue, "a", *"12345", gate=Gate(most=2))
         leases = all_now(queue)
-        assert (runs(leases), refused(queue).again) == ([["1"], ["2"]], inf)
+        assert (runs(leases), refused(queue).retry_after) == ([["1"], ["2"]], inf)
         queue.complete(leases[1:])
         assert names(all_now(queue)) == ["3"]
         queue.release([with_counts(leases[0], delay=LONG)])

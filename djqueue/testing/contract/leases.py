@@ -13,7 +13,7 @@ from djqueue.backends.base import BaseQueue, Entry, Fact, Lease
 from djqueue.backends.entries import READY
 from djqueue.exceptions import InvalidMessage
 from djqueue.messages.envelope import new_id
-from djqueue.messages.failures import notes
+from djqueue.messages.failures import errors_of
 from djqueue.testing.contract.inspection import ErrorsContract, InspectContract
 from djqueue.testing.contract.order import OrderContract
 from djqueue.testing.contract.steps import (
@@ -38,7 +38,7 @@ class AcceptContract(Contract):
         queue = self.queue("idempotent")
         ready, later = entry("ready"), entry("later", delay=60)
         assert queue.put([ready, later]) == [True, True]
-        assert queue.put([replace(ready, data=b"other"), later, entry("new")]) == [False, False, True]
+        assert queue.put([replace(ready, body=b"other"), later, entry("new")]) == [False, False, True]
         leases = claim(queue, 2)
         assert names(leases) == ["ready", "new"]
         assert queue.put([ready]) == [False]
@@ -109,17 +109,19 @@ class AcceptContract(Contract):
         queue = self.queue_with("remember_done", 60, "lease")
         put(queue, "work")
         queue.release(claim(queue))
-        queue.bury(claim(queue))
-        assert queue.revive([queue.dead.peek("ready")[0].entry.id]) == 1
+        queue.fail(claim(queue))
+        assert queue.requeue([queue.failed.peek("ready")[0].entry.id]) == 1
         assert len(queue.complete(claim(queue))) == 1
 
     def test_to19_fields_at_their_limits_travel_whole(self):
         queue = self.queue("lease", "priority")
-        whole = entry(id="i" * 64, label="ä" * 255, lane="customer 7", note="[" + '"x"' * 2000 + "]", priority=LOWEST)
-        whole = replace(whole, data=bytes(range(256)) * 400, failures=3, lost=2)
-        assert queue.put([whole, replace(whole, id="j" * 64, data=b"", priority=HIGHEST)]) == [True, True]
+        whole = entry(
+            id="i" * 64, command="ä" * 255, lane="customer 7", errors="[" + '"x"' * 2000 + "]", priority=LOWEST
+        )
+        whole = replace(whole, body=bytes(range(256)) * 400, failures=3, lost=2)
+        assert queue.put([whole, replace(whole, id="j" * 64, body=b"", priority=HIGHEST)]) == [True, True]
         empty, full = claim(queue, 2)
-        assert empty.entry.data == b""
+        assert empty.entry.body == b""
         assert replace(full.entry, created=0.0, run_at=0.0) == replace(whole, attempts=1)
         assert nothing_to_claim(queue)
 
@@ -215,19 +217,19 @@ class LoopContract(Contract):
         queue.push("next")
         eventually(lambda: queue.reap().count)
         assert queue.take()[1] == "next"
-        [record] = queue.dead.peek(READY)
+        [record] = queue.failed.peek(READY)
         assert (record.entry.id, record.entry.lost, len(queue)) == (id, most, 0)
-        assert notes(record.entry.note)[-1]["reason"] == f"its holder died: {most} starts never reported"
-        assert queue.dead.take()[1] == "poison"
+        assert errors_of(record.entry.errors)[-1]["reason"] == f"its holder died: {most} starts never reported"
+        assert queue.failed.take()[1] == "poison"
 
     def test_an_item_that_was_put_aside_is_revived_with_its_counts_afresh(self):
         queue = self.queue("lease", "fence", "inspect")
         queue.push("poison")
         for _ in range(conf.get("QUEUE_MAX_LOST")):
             taken(queue, lease=BRIEF)
-        eventually(lambda: queue.take() == (None, None) and len(queue.dead))
-        [record] = queue.dead.peek(READY)
-        assert queue.revive([record.entry.id]) == 1
+        eventually(lambda: queue.take() == (None, None) and len(queue.failed))
+        [record] = queue.failed.peek(READY)
+        assert queue.requeue([record.entry.id]) == 1
         lease, item = taken(queue)
         assert (lease.entry.lost, item) == (0, "poison")
 
@@ -236,29 +238,29 @@ class LoopContract(Contract):
     def test_a_failed_message_that_is_looked_at_stays_in_the_error_queue(self):
         for verb in ("take", "pop"):
             queue = self.queue("lease")
-            made = put(queue, "failed", label="app.commands.work")
-            queue.bury(claim(queue))
-            assert refused(queue.dead, verb)
-            assert refused(queue.dead, verb)
-            assert (len(queue), len(queue.dead)) == (0, 1)
-            assert queue.revive([made["failed"].id]) == 1
-            assert [lease.entry.data for lease in claim(queue)] == [b"failed"]
+            made = put(queue, "failed", command="app.commands.work")
+            queue.fail(claim(queue))
+            assert refused(queue.failed, verb)
+            assert refused(queue.failed, verb)
+            assert (len(queue), len(queue.failed)) == (0, 1)
+            assert queue.requeue([made["failed"].id]) == 1
+            assert [lease.entry.body for lease in claim(queue)] == [b"failed"]
 
     def test_what_is_no_text_is_not_read_away(self):
         queue = self.queue("lease")
-        queue.put([Entry(b"\xff", new_id(), label="app.commands.work")])
+        queue.put([Entry(b"\xff", new_id(), command="app.commands.work")])
         assert refused(queue, "read")
         for _ in range(2):
-            assert (len(queue), len(queue.dead)) == (0, 1)
-            assert refused(queue.dead, "read")
+            assert (len(queue), len(queue.failed)) == (0, 1)
+            assert refused(queue.failed, "read")
 
     def test_to_look_at_a_failed_message_counts_as_nothing(self):
         queue = self.queue("inspect")
-        made = put(queue, "failed", label="app.commands.work")
-        queue.bury(claim(queue))
-        before = queue.dead.find(made["failed"].id).entry
-        assert refused(queue.dead, "take")
-        assert queue.dead.find(made["failed"].id).entry == before
+        made = put(queue, "failed", command="app.commands.work")
+        queue.fail(claim(queue))
+        before = queue.failed.find(made["failed"].id).entry
+        assert refused(queue.failed, "take")
+        assert queue.failed.find(made["failed"].id).entry == before
 
 
 # ---- What a queue with leases keeps: LeaseContract is fences, order, acceptance, inspection and errors in one
@@ -305,7 +307,7 @@ class FenceContract(Contract):
         (first,) = lost(queue, "work")
         assert len(queue) == 1
         (second,) = claim(queue)
-        assert (second.entry.id, second.entry.data) == (first.entry.id, b"work")
+        assert (second.entry.id, second.entry.body) == (first.entry.id, b"work")
         assert second.token != first.token
 
     def test_a_lease_lasts_as_long_as_was_asked_for(self):
@@ -321,9 +323,9 @@ class FenceContract(Contract):
         put(queue, "work")
         (lease,) = claim(queue)
         assert queue.complete([lease]) == [lease]
-        assert queue.complete([lease]) == queue.touch([lease]) == queue.release([lease]) == queue.bury([lease]) == []
+        assert queue.complete([lease]) == queue.touch([lease]) == queue.release([lease]) == queue.fail([lease]) == []
         assert nothing_to_claim(queue)
-        assert len(queue) == len(queue.dead) == 0
+        assert len(queue) == len(queue.failed) == 0
 
     def test_leases_are_completed_in_any_order(self):
         queue = self.queue("lease", "count")
@@ -337,9 +339,9 @@ class FenceContract(Contract):
         queue = self.queue("lease", "fence", "count")
         (old,) = lost(queue, "work")
         (new,) = claim(queue)
-        assert queue.complete([old]) == queue.touch([old]) == queue.release([old]) == queue.bury([old]) == []
+        assert queue.complete([old]) == queue.touch([old]) == queue.release([old]) == queue.fail([old]) == []
         assert queue.complete([new]) == [new]
-        assert (len(queue), len(queue.dead), queue.stats().done) == (0, 0, 1)
+        assert (len(queue), len(queue.failed), queue.stats().done) == (0, 0, 1)
 
     def test_to4_a_replaced_holder_is_told_among_others_who_were_not(self):
         queue = self.queue("lease", "fence")
@@ -362,7 +364,7 @@ class FenceContract(Contract):
         put(queue, "work")
         (lease,) = claim(queue)
         assert queue.release([lease]) == [lease]
-        assert queue.release([lease]) == queue.complete([lease]) == queue.touch([lease]) == queue.bury([lease]) == []
+        assert queue.release([lease]) == queue.complete([lease]) == queue.touch([lease]) == queue.fail([lease]) == []
         assert names(claim(queue)) == ["work"]
 
     def test_to5_a_late_holder_may_complete_before_anybody_reaped(self):
@@ -408,8 +410,8 @@ class FenceContract(Contract):
     def test_to5_a_late_holder_whom_nobody_replaced_may_bury(self):
         queue = self.queue("lease", "fence")
         (lease,) = lost(queue, "work")
-        assert queue.bury([lease]) != []
-        assert (len(queue), len(queue.dead)) == (0, 1)
+        assert queue.fail([lease]) != []
+        assert (len(queue), len(queue.failed)) == (0, 1)
         assert nothing_to_claim(queue)
 
     def test_to9_a_holder_extends_its_lease(self):
@@ -501,7 +503,7 @@ class FenceContract(Contract):
         assert queue.complete([late]) == [late]
         facts = [Fact(name, name.encode(), 60) for name in ("stolen", "done")]
         assert queue.complete([late, done], facts) == [done]
-        assert queue.bury([failed], [Fact("failed", b"failed", 60)]) == [failed]
+        assert queue.fail([failed], [Fact("failed", b"failed", 60)]) == [failed]
         assert [queue.store.get(name) for name in ("done", "failed", "stolen")] == [b"done", b"failed", None]
 
     def test_facts_are_kept_of_those_only_that_have_one(self):

@@ -91,7 +91,7 @@ class WindowsContract(Contract):
         queue = self.queue("lanes")
         fill(queue, "a", *"12345", gate=Gate(windows=(Window(2, LANE_WINDOW), Window(3, LONG))))
         assert min(gaps(moments(queue, 3), apart=2)) >= LANE_WINDOW - EARLY
-        assert refused(queue).again > LONG - 20
+        assert refused(queue).retry_after > LONG - 20
 
     def test_what_has_left_counts_for_a_window_that_producers_of_two_versions_change_to_and_fro(self):
         queue, left = self.queue("lanes"), []
@@ -185,10 +185,10 @@ class SpendContract(Contract):
     def test_a_store_grants_what_there_is(self):
         store, budget = self.shared(), a_budget(5)
         first = store.take(budget, 3)
-        assert (first.count, first.again, first.why) == (3, 0, "")
+        assert (first.count, first.retry_after, first.reason) == (3, 0, "")
         assert abs(first.at / 1e6 - store.now()) < 5
         second = store.take(budget, 5)
-        assert (second.count, second.why, LONG - 5 < second.again <= LONG) == (2, "limited", True)
+        assert (second.count, second.reason, LONG - 5 < second.retry_after <= LONG) == (2, "limited", True)
         assert store.take(budget, 1)[:1] == (0,)
         assert store.take(a_budget(1), 1).count == 1
 
@@ -216,7 +216,7 @@ class SpendContract(Contract):
         for spacing in ("", f"spacing {new_id()[-12:]}"):
             budget = a_budget(5, LONG, spacing, moderate=True)
             grant = store.take(budget, 1)
-            assert (grant.count, store.take(budget, 1).why) == (1, "spaced")
+            assert (grant.count, store.take(budget, 1).reason) == (1, "spaced")
             store.give(budget, grant, 1)
             assert store.take(budget, 1).count == 1
 
@@ -237,7 +237,7 @@ class SpendContract(Contract):
         lax = another(strict, 5)
         assert store.take(lax, 2).count == 2
         assert store.take(strict, 9).count == 1
-        assert (store.take(lax, 9).count, store.take(lax, 9).why) == (0, "limited")
+        assert (store.take(lax, 9).count, store.take(lax, 9).reason) == (0, "limited")
 
     def test_who_says_a_window_that_allows_more_has_it_once_nobody_says_the_other(self):
         store, strict = self.shared(), a_budget(2, WINDOW)
@@ -255,9 +255,9 @@ class SpendContract(Contract):
             if not ways:
                 assert [store.take(budget, 9).count for _ in range(2)] == [2, 0]
             else:
-                assert store.take(budget, 9).why == "spaced"
+                assert store.take(budget, 9).reason == "spaced"
             store.change_budget(another(budget, 3))
-            assert store.take(another(budget, 50), 9).why == "limited"
+            assert store.take(another(budget, 50), 9).reason == "limited"
 
     def test_a_change_outlives_what_was_spent(self):
         store, budget = self.shared(), a_budget(5, 0.05)
@@ -329,7 +329,7 @@ class SpendContract(Contract):
 
 def within(queue: BaseQueue, budget: Budget, limit: int = 10) -> Claimed:
     """What leaves now. A claim may pass over what another one was looking at: it says so, and is repeated."""
-    while not (claimed := queue.claim_within(budget, limit)) and claimed.again == 0:
+    while not (claimed := queue.claim_within(budget, limit)) and claimed.retry_after == 0:
         continue
     return claimed
 
@@ -345,7 +345,7 @@ class Rate(NamedTuple):
 
     def now(self, limit: int = 10) -> Claimed:
         """What leaves now. A claim may pass over what another one was looking at: it says so, and is repeated."""
-        while not (claimed := self.claim(limit)) and claimed.again == 0:
+        while not (claimed := self.claim(limit)) and claimed.retry_after == 0:
             continue
         return claimed
 
@@ -397,7 +397,7 @@ class RateContract(Contract):
             for earlier in (first, second):
                 (lease,) = eventually(lambda: rate.claim(1))  # noqa: B023
                 assert lease.claimed - earlier.claimed >= WINDOW - self.early
-                assert rate.now().why in (rate.why[0], "") or rate.queue.now() > second.claimed + WINDOW
+                assert rate.now().reason in (rate.why[0], "") or rate.queue.now() > second.claimed + WINDOW
 
     def test_tq3_tq14_in_no_window_do_more_leave_than_its_limit(self):
         for limit, seconds in ((2, 0.1), (5, WINDOW)):
@@ -414,14 +414,14 @@ class RateContract(Contract):
         for rate in self.rates(20, 1, 1.0):
             rate.now()
             claimed = rate.now()
-            assert (claimed, claimed.why, 0 < claimed.again <= 1.0) == ([], rate.why[0], True)
-            until_now_is(rate.queue, rate.queue.now() + claimed.again)
+            assert (claimed, claimed.reason, 0 < claimed.retry_after <= 1.0) == ([], rate.why[0], True)
+            until_now_is(rate.queue, rate.queue.now() + claimed.retry_after)
             assert len(rate.now()) == 1
 
     def test_tq4_what_is_moderated_leaves_evenly_spaced(self):
         for rate in self.rates(20, 4, WINDOW, moderate=True):
             claimed = rate.now()
-            assert (len(claimed), claimed.why, 0 < claimed.again <= WINDOW / 4) == (1, rate.why[1], True)
+            assert (len(claimed), claimed.reason, 0 < claimed.retry_after <= WINDOW / 4) == (1, rate.why[1], True)
             assert min(gaps([claimed[0].claimed, *rate.moments(6)])) >= WINDOW / 4 - self.early
 
     def test_tq5_what_is_moderated_is_spaced_whoever_asks(self):
@@ -431,7 +431,7 @@ class RateContract(Contract):
     def test_tq6_moderation_means_nothing_for_a_limit_of_one(self):
         for rate in self.rates(20, 1, WINDOW, moderate=True):
             (first,) = rate.now()
-            assert rate.now().why == rate.why[0]
+            assert rate.now().reason == rate.why[0]
             (second,) = eventually(lambda: rate.claim(5))  # noqa: B023
             assert second.claimed - first.claimed >= WINDOW - self.early
 
@@ -441,7 +441,7 @@ class RateContract(Contract):
             assert min(gaps(moments)) >= WINDOW / 4 - self.early
             until_now_is(rate.queue, moments[-1] + WINDOW + 0.01)
             assert len(rate.now()) == 3
-            assert rate.now().why in (*rate.why, "")
+            assert rate.now().reason in (*rate.why, "")
 
 
 class ClaimWithinContract(RateContract):
@@ -452,19 +452,19 @@ class ClaimWithinContract(RateContract):
         assert [names(within(queue, budget, 1)) for _ in range(5)] == [[str(number)] for number in range(5)]
         for _ in range(2):
             claimed = within(queue, budget)
-            assert (claimed, claimed.why, 0 < claimed.again <= LONG) == ([], "limited", True)
+            assert (claimed, claimed.reason, 0 < claimed.retry_after <= LONG) == ([], "limited", True)
         assert len(queue) == 2
 
     def test_what_leaves_at_once_is_cut_to_the_budget(self):
         queue, budget = self.filled(7), a_budget(5)
         claimed = within(queue, budget)
-        assert (len(claimed), claimed.why, 0 < claimed.again <= LONG) == (5, "limited", True)
+        assert (len(claimed), claimed.reason, 0 < claimed.retry_after <= LONG) == (5, "limited", True)
         assert [lease.entry.attempts for lease in claimed] == [1] * 5
 
     def test_a_claim_that_was_full_may_be_repeated_at_once(self):
         queue, budget = self.filled(), a_budget(5)
         claimed = within(queue, budget, 3)
-        assert (len(claimed), claimed.again, claimed.why) == (3, 0, "")
+        assert (len(claimed), claimed.retry_after, claimed.reason) == (3, 0, "")
 
     def test_tq12_what_is_not_there_spends_nothing(self):
         queue, budget = self.guarded(), a_budget(5)
@@ -481,7 +481,7 @@ class ClaimWithinContract(RateContract):
             queue.claim_within(budget, 1)
         put(queue, *"12")
         assert names(within(queue, budget)) == ["1"]
-        assert (within(queue, budget), within(queue, budget).why) == ([], "spaced")
+        assert (within(queue, budget), within(queue, budget).reason) == ([], "spaced")
 
     def test_tq12_what_is_not_there_does_not_warm_up_what_is_elastic(self):
         queue, budget = self.guarded(), a_budget(3, LONG, moderate=True, elastic=True)
@@ -489,12 +489,12 @@ class ClaimWithinContract(RateContract):
             queue.claim_within(budget, 1)
         put(queue, *"123")
         assert len(within(queue, budget)) == 1
-        assert within(queue, budget).why == "spaced"
+        assert within(queue, budget).reason == "spaced"
 
     def test_an_empty_queue_says_nothing_of_its_budget(self):
         queue, budget = self.guarded(), a_budget(5)
         claimed = within(queue, budget)
-        assert (claimed, claimed.why) == ([], "")
+        assert (claimed, claimed.reason) == ([], "")
 
     def test_tq3_what_leaves_lanes_counts_from_then_on(self):
         queue, budget, moments = self.queue("lanes"), a_budget(3, 0.1), []
@@ -520,7 +520,7 @@ class ClaimWithinContract(RateContract):
         one, other = (a_budget(4, LONG, spacing, moderate=True) for _ in range(2))
         assert len(within(queue, one)) == 1
         claimed = within(queue, other)
-        assert (claimed, claimed.why, 0 < claimed.again <= LONG / 4) == ([], "spaced", True)
+        assert (claimed, claimed.reason, 0 < claimed.retry_after <= LONG / 4) == ([], "spaced", True)
 
     def test_tq10_puts_are_never_throttled(self):
         queue, budget = self.filled(3), a_budget(1)
@@ -540,13 +540,13 @@ class ClaimWithinContract(RateContract):
         assert len(within(queue, budget)) == 3
         for skewed in (time.time() + 5, time.time() - 5):
             with mock.patch("time.time", return_value=skewed):
-                assert (within(queue, budget), within(queue, budget).why) == ([], "limited")
+                assert (within(queue, budget), within(queue, budget).reason) == ([], "limited")
 
     def test_of_two_windows_of_one_name_the_stricter_holds(self):
         queue, budget = self.filled(), a_budget(5)
         within(queue, budget, 1)
         assert len(within(queue, another(budget, 3))) == 2
-        assert (within(queue, budget), within(queue, budget).why) == ([], "limited")
+        assert (within(queue, budget), within(queue, budget).reason) == ([], "limited")
 
     def test_a_change_of_a_budget_holds_at_once_and_no_item_is_lost(self):
         queue, budget = self.filled(9), a_budget(2)
@@ -555,7 +555,7 @@ class ClaimWithinContract(RateContract):
         assert len(within(queue, budget)) == 3
         queue.store.shared.change_budget(another(budget, 0))
         claimed = within(queue, budget)
-        assert (claimed, claimed.why, claimed.again) == ([], "limited", inf)
+        assert (claimed, claimed.reason, claimed.retry_after) == ([], "limited", inf)
         queue.store.shared.change_budget(another(budget, 50))
         assert len(within(queue, budget)) == 4
 
@@ -563,9 +563,9 @@ class ClaimWithinContract(RateContract):
         queue, budget = self.guarded("lanes"), a_budget(3)
         fill(queue, "a", *"12345", gate=runs_of(5))
         claimed = within(queue, budget)
-        assert (names(claimed), claimed.why, claimed.again > 0) == (["1", "2", "3"], "limited", True)
+        assert (names(claimed), claimed.reason, claimed.retry_after > 0) == (["1", "2", "3"], "limited", True)
         assert len({lease.run for lease in claimed} - {""}) == 1
-        assert (queue.stats().ready, queue.lane("a").out) == (2, 3)
+        assert (queue.stats().ready, queue.lane("a").in_flight) == (2, 3)
         queue.complete(claimed)
         queue.store.shared.forget_budget(budget)
         rest = within(queue, budget)

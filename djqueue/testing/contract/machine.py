@@ -6,8 +6,8 @@ from collections.abc import Callable
 from typing import Any
 
 from djqueue.backends.base import AnyGuard, BaseQueue, Debounce, Entry, Guard, Lease, Unique
-from djqueue.backends.entries import DEAD, DELAYED, LEASED, READY
-from djqueue.flow.gates import HOLD_LANE, HOLD_ORDER, HOLD_PARK, Gate
+from djqueue.backends.entries import DELAYED, FAILED, LEASED, READY
+from djqueue.flow.gates import HOLD_LANE, HOLD_ORDER, HOLD_PAUSE, Gate
 from djqueue.flow.windows import Window
 from djqueue.testing.contract.model import AGES_AGO, Model
 from djqueue.testing.contract.steps import entry, with_counts
@@ -68,7 +68,7 @@ def queue_machine(make_queue: Callable[[], BaseQueue]) -> type:
                 eventually(lambda id=id: self.queue.find(id).state == READY)
                 self.model.fall_due(id)
 
-        @precondition(lambda self: len(self.model.ids(DEAD)) < len(self.model.known))
+        @precondition(lambda self: len(self.model.ids(FAILED)) < len(self.model.known))
         @rule(number=numbers, guard=guards)
         def put_again_what_is_there(self, number: int, guard: AnyGuard | None) -> None:
             known = self.model.known[self._one(number, READY, DELAYED, LEASED)]
@@ -97,9 +97,9 @@ def queue_machine(make_queue: Callable[[], BaseQueue]) -> type:
                 self.model.give_up(lease, DELAYED if delay else READY)
 
         @rule(lease=leases)
-        def bury(self, lease: Lease) -> None:
-            if self._agreed(lease, self.queue.bury([lease])):
-                self.model.give_up(lease, DEAD)
+        def fail(self, lease: Lease) -> None:
+            if self._agreed(lease, self.queue.fail([lease])):
+                self.model.give_up(lease, FAILED)
 
         @rule(lease=leases)
         def lose(self, lease: Lease) -> None:
@@ -108,27 +108,27 @@ def queue_machine(make_queue: Callable[[], BaseQueue]) -> type:
                 eventually(lambda: self.queue.reap().count == 1)
                 self.model.lose(lease)
 
-        @precondition(lambda self: self.model.ids(DEAD))
+        @precondition(lambda self: self.model.ids(FAILED))
         @rule(number=numbers)
-        def revive(self, number: int) -> None:
-            id = self._one(number, DEAD)
-            assert self.queue.revive([id, id]) == self.model.revive(id)
+        def requeue(self, number: int) -> None:
+            id = self._one(number, FAILED)
+            assert self.queue.requeue([id, id]) == self.model.requeue(id)
 
-        @precondition(lambda self: self.model.ids(DEAD))
+        @precondition(lambda self: self.model.ids(FAILED))
         @rule(most=st.integers(0, 3))
         def trim(self, most: int) -> None:
-            assert self.queue.dead.trim(most=most) == self.model.trim(most)
+            assert self.queue.failed.trim(most=most) == self.model.trim(most)
 
         @precondition(lambda self: self.model.known)
         @rule(number=numbers, was=st.sampled_from([b"work", b"work", b"new"]), data=st.sampled_from([b"work", b"new"]))
         def amend(self, number: int, was: bytes, data: bytes) -> None:
-            id = self._one(number, READY, DELAYED, LEASED, DEAD)
+            id = self._one(number, READY, DELAYED, LEASED, FAILED)
             assert self.queue.amend(id, was, data) == self.model.amend(id, was, data)
 
         @precondition(lambda self: self.model.known)
         @rule(number=numbers)
         def remove(self, number: int) -> None:
-            id = self._one(number, READY, DELAYED, LEASED, DEAD)
+            id = self._one(number, READY, DELAYED, LEASED, FAILED)
             assert self.queue.remove([id]) == self.model.drop([id])
 
         @rule(sure=st.sampled_from([False, False, False, True]))
@@ -140,18 +140,18 @@ def queue_machine(make_queue: Callable[[], BaseQueue]) -> type:
         @invariant()
         def counts_agree(self) -> None:
             stats = self.queue.stats()
-            states = (READY, DELAYED, LEASED, DEAD)
+            states = (READY, DELAYED, LEASED, FAILED)
             assert [getattr(stats, state) for state in states] == [len(self.model.ids(state)) for state in states]
             assert stats.done == self.model.done
 
         @invariant()
         def order_bodies_and_counts_agree(self) -> None:
-            for queue, state in ((self.queue, READY), (self.queue.dead, DEAD)):
+            for queue, state in ((self.queue, READY), (self.queue.failed, FAILED)):
                 shown = [record.entry for record in queue.peek(READY, 1000)]
                 assert [one.id for one in shown] == self.model.ids(state)
-                told = [(one.data, (one.attempts, one.failures, one.lost)) for one in shown]
+                told = [(one.body, (one.attempts, one.failures, one.lost)) for one in shown]
                 known = [self.model.known[one.id] for one in shown]
-                assert told == [(one.entry.data, one.counts) for one in known]
+                assert told == [(one.entry.body, one.counts) for one in known]
 
         def _one(self, number: int, *states: str) -> str:
             """The id of one of those that are in these states."""
@@ -210,12 +210,12 @@ def lane_machine(make_queue: Callable[[], BaseQueue], move: Callable[[BaseQueue,
         def claim(self, limit: int, ahead: int, begin: bool) -> Any:
             ahead = min(ahead, limit - 1)
             claimed = self.queue.claim(limit, EVER, ahead=ahead, begin=begin)
-            while not claimed and claimed.again == 0 and self.model.next_units(full=False):
+            while not claimed and claimed.retry_after == 0 and self.model.next_units(full=False):
                 claimed = self.queue.claim(limit, EVER, ahead=ahead, begin=begin)
             self.model.claim(claimed, limit, begin, ahead)
             return multiple(*claimed)
 
-        @rule(lease=leases, delay=st.sampled_from([0, NEVER]), how=st.sampled_from([HOLD_ORDER, HOLD_LANE, HOLD_PARK]))
+        @rule(lease=leases, delay=st.sampled_from([0, NEVER]), how=st.sampled_from([HOLD_ORDER, HOLD_LANE, HOLD_PAUSE]))
         def release_and_hold(self, lease: Lease, delay: float, how: str) -> None:
             lane, held = lease.entry.lane, with_counts(lease, delay=delay, hold=how)
             if self._agreed(lease, self.queue.release([held])):
@@ -224,20 +224,20 @@ def lane_machine(make_queue: Callable[[], BaseQueue], move: Callable[[BaseQueue,
                     self.model.hold(lane, how, delay)
 
         @rule(number=numbers)
-        def park(self, number: int) -> None:
+        def pause(self, number: int) -> None:
             lane = self.gated[number % len(self.gated)]
-            self.queue.park_lane(lane, "closed")
-            self.model.parked.add(lane)
+            self.queue.pause_lane(lane, "closed")
+            self.model.paused_reason.add(lane)
 
         @rule(number=numbers)
         def open(self, number: int) -> None:
             lane = self.gated[number % len(self.gated)]
-            assert self.queue.open_lane(lane) == self.model.open(lane)
+            assert self.queue.resume_lane(lane) == self.model.open(lane)
 
         @precondition(lambda self: self.model.known)
         @rule(number=numbers, priority=st.integers(-1, 1))
         def reprioritise(self, number: int, priority: int) -> None:
-            id = self._one(number, READY, DELAYED, LEASED, DEAD)
+            id = self._one(number, READY, DELAYED, LEASED, FAILED)
             assert self.queue.reprioritise([id], priority) == self.model.reprioritise(id, priority)
 
         @precondition(lambda self: move is not None)
@@ -257,9 +257,11 @@ def lane_machine(make_queue: Callable[[], BaseQueue], move: Callable[[BaseQueue,
         def records_agree(self) -> None:
             records = {record.name: record for record in self.queue.lanes(100)}
             for lane in self.model.gates:
-                known = (len(self.model.waiting(lane)), self.model.out(lane), lane in self.model.parked)
+                known = (len(self.model.waiting(lane)), self.model.out(lane), lane in self.model.paused_reason)
                 record = records.get(lane)
-                assert known == ((record.waiting, record.out, bool(record.parked)) if record else (0, 0, False))
+                assert known == (
+                    (record.waiting, record.in_flight, bool(record.paused_reason)) if record else (0, 0, False)
+                )
                 within = [one for one, gate in self.model.gates.items() if lane in (one, gate.within)]
                 assert record is None or record.state != "open" or any(map(self.model.run, within))
 

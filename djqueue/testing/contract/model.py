@@ -8,9 +8,9 @@ from dataclasses import dataclass, replace
 from math import inf
 
 from djqueue.backends.base import AnyGuard, Entry, Lease
-from djqueue.backends.entries import DEAD, DELAYED, LEASED, READY
-from djqueue.backends.guards import Mark, rule
-from djqueue.flow.gates import HOLD_LANE, HOLD_PARK, Gate
+from djqueue.backends.entries import DELAYED, FAILED, LEASED, READY
+from djqueue.backends.guards import DedupMark, rule
+from djqueue.flow.gates import HOLD_LANE, HOLD_PAUSE, Gate
 
 AGES_AGO = 1_000_000_000.0
 """A moment in the past: entries that fell due then go before those that fall due on arrival."""
@@ -34,7 +34,7 @@ class Known:
     """When it is due, if it is delayed."""
 
     def turn(self) -> tuple:
-        return (0 if self.state == DEAD else -self.entry.priority, *self.place)
+        return (0 if self.state == FAILED else -self.entry.priority, *self.place)
 
 
 def units_of(leases: Sequence[Lease]) -> list[list[Lease]]:
@@ -53,10 +53,10 @@ class Model:
 
     def __init__(self) -> None:
         self.known: dict[str, Known] = {}
-        self.marks: dict[str, Mark] = {}
+        self.marks: dict[str, DedupMark] = {}
         self.gates: dict[str, Gate] = {}
         """The gate of each lane; every entry of a lane says the same one."""
-        self.parked: set[str] = set()
+        self.paused_reason: set[str] = set()
         self.held: dict[str, float] = {}
         """Until when a lane does not open by itself."""
         self.left: dict[str, list[float]] = defaultdict(list)
@@ -74,11 +74,11 @@ class Model:
             return False
         if guard is not None:
             mark = self.marks.get(guard.key)
-            ruling = rule(guard, one, mark, mark and self.state(mark.id), now)
-            self.marks[guard.key] = ruling.mark or mark
-            if not ruling.accept:
+            decision = rule(guard, one, mark, mark and self.state(mark.id), now)
+            self.marks[guard.key] = decision.mark or mark
+            if not decision.accept:
                 return False
-            one = replace(one, delay=ruling.delay or one.delay)
+            one = replace(one, delay=decision.delay or one.delay)
         if one.lane:
             self.gates[one.lane] = gate = Gate.read(one.gate)
             self.gates |= {gate.within: gate.outer} if gate.outer else {}
@@ -95,7 +95,7 @@ class Model:
     def state(self, id: str) -> str | None:
         """Its state in this queue, where the dead are not."""
         known = self.known.get(id)
-        return None if known is None or known.state == DEAD else known.state
+        return None if known is None or known.state == FAILED else known.state
 
     def fall_due(self, id: str) -> None:
         self.known[id].state, self.known[id].place = READY, self._last()
@@ -107,20 +107,20 @@ class Model:
                 known.state = READY
 
     def amend(self, id: str, was: bytes, data: bytes) -> bool:
-        same = self.state(id) in (READY, DELAYED) and self.known[id].entry.data == was
+        same = self.state(id) in (READY, DELAYED) and self.known[id].entry.body == was
         if same:
-            self.known[id].entry = replace(self.known[id].entry, data=data)
+            self.known[id].entry = replace(self.known[id].entry, body=data)
         return same
 
-    def revive(self, id: str) -> bool:
+    def requeue(self, id: str) -> bool:
         known = self.known.get(id)
-        dead = known is not None and known.state == DEAD
+        dead = known is not None and known.state == FAILED
         if dead:
             known.state, known.counts, known.place = READY, (0, 0, 0), self._last()
         return dead
 
     def trim(self, most: int) -> int:
-        dead = self.ids(DEAD)
+        dead = self.ids(FAILED)
         surplus = dead[: max(0, len(dead) - most)]
         for id in surplus:
             del self.known[id]
@@ -168,13 +168,13 @@ class Model:
         says, known = lease.entry, self.known[lease.entry.id]
         known.state, known.holder = state, None
         known.counts = (says.attempts, says.failures, says.lost)
-        known.place, known.due = self._last() if state == DEAD else known.place, self.now + says.delay
+        known.place, known.due = self._last() if state == FAILED else known.place, self.now + says.delay
 
     def hold(self, lane: str, how: str, delay: float) -> None:
         """Hold a lane back with an entry that returned."""
         gate = self.gates[lane]
-        if how == HOLD_PARK:
-            self.parked.add(lane)
+        if how == HOLD_PAUSE:
+            self.paused_reason.add(lane)
             return
         if how == HOLD_LANE and gate.outer and gate.outer.windows and not gate.windows:
             lane = gate.within
@@ -186,8 +186,8 @@ class Model:
         return until if until > self.now else 0.0
 
     def open(self, lane: str) -> bool:
-        was_shut = lane in self.parked or self.is_held(lane) > 0
-        self.parked.discard(lane)
+        was_shut = lane in self.paused_reason or self.is_held(lane) > 0
+        self.paused_reason.discard(lane)
         self.held.pop(lane, None)
         return was_shut
 
@@ -243,7 +243,7 @@ class Model:
     def _room(self, lane: str) -> int:
         """How many its own gate lets leave together."""
         gate, out = self.gates[lane], self.out(lane)
-        if lane in self.parked or self.is_held(lane) or (gate.ordered and out):
+        if lane in self.paused_reason or self.is_held(lane) or (gate.ordered and out):
             return 0
         counts = [sum(at > self.now - window.seconds for at in self.left[lane]) for window in gate.windows]
         free = (window.limit - count for window, count in zip(gate.windows, counts, strict=True))

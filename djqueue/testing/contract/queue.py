@@ -91,17 +91,17 @@ class QueueContract(Contract):
         read = together(*[drain] * 4, last=queue.close)
         assert sorted(sum(read, [])) == sorted(map(str, range(60)))
 
-    # ---- put, claim, complete, release, bury
+    # ---- put, claim, complete, release, fail
 
     def test_what_is_put_is_claimed_and_completed(self):
         queue = self.queue()
         started = queue.now()
-        first = Entry(bytes(range(256)), new_id(), label="app.commands.churn", failures=2, attempts=3, note='["x"]')
+        first = Entry(bytes(range(256)), new_id(), command="app.commands.churn", failures=2, attempts=3, errors='["x"]')
         assert queue.put([first, entry("second")]) == [True, True]
         assert len(queue) == 2
         leases = claim(queue, 2)
         got = leases[0].entry
-        assert (got.data, got.id, got.label, got.note) == (first.data, first.id, first.label, first.note)
+        assert (got.body, got.id, got.command, got.errors) == (first.body, first.id, first.command, first.errors)
         assert (got.attempts, got.failures, got.lost, leases[1].entry.attempts) == (4, 2, 0, 1)
         assert started - 1 <= got.created <= leases[0].claimed <= queue.now()
         assert leases[0].until > leases[0].claimed
@@ -113,9 +113,9 @@ class QueueContract(Contract):
         queue = self.queue()
         claimed = queue.claim(2)
         assert isinstance(claimed, Claimed)
-        assert (claimed, claimed.again) == ([], inf)
+        assert (claimed, claimed.retry_after) == ([], inf)
         put(queue, "a", "b", "c")
-        assert queue.claim(2).again == 0
+        assert queue.claim(2).retry_after == 0
 
     def test_a_claim_gives_no_more_than_its_limit(self):
         queue = self.queue()
@@ -125,7 +125,7 @@ class QueueContract(Contract):
     def test_an_empty_put_is_accepted(self):
         queue = self.queue()
         assert queue.put([]) == []
-        assert queue.complete([]) == queue.release([]) == queue.bury([]) == queue.touch([]) == []
+        assert queue.complete([]) == queue.release([]) == queue.fail([]) == queue.touch([]) == []
 
     def test_a_delay_is_kept(self):
         queue = self.queue()
@@ -136,7 +136,7 @@ class QueueContract(Contract):
     def test_what_is_delayed_is_counted_and_a_claim_says_when_it_is_due(self):
         queue = self.queue("count")
         put(queue, "later", delay=60)
-        assert 0 < queue.claim(1).again <= 60
+        assert 0 < queue.claim(1).retry_after <= 60
         assert len(queue) == 1
 
     def test_a_delayed_entry_comes_when_it_is_due(self):
@@ -166,11 +166,11 @@ class QueueContract(Contract):
         queue = self.queue()
         put(queue, "work")
         (lease,) = claim(queue)
-        assert len(queue.release([with_counts(lease, failures=1, note='["no"]')])) == 1
+        assert len(queue.release([with_counts(lease, failures=1, errors='["no"]')])) == 1
         assert len(queue) == 1
         (again,) = claim(queue)
-        assert (again.entry.id, again.entry.data) == (lease.entry.id, b"work")
-        assert (again.entry.attempts, again.entry.failures, again.entry.note) == (2, 1, '["no"]')
+        assert (again.entry.id, again.entry.body) == (lease.entry.id, b"work")
+        assert (again.entry.attempts, again.entry.failures, again.entry.errors) == (2, 1, '["no"]')
 
     def test_to11_what_is_released_with_a_delay_comes_after_it(self):
         queue = self.queue()
@@ -187,42 +187,42 @@ class QueueContract(Contract):
         queue = self.queue()
         put(queue, "work")
         (lease,) = claim(queue)
-        assert len(queue.bury([with_counts(lease, failures=1, note='["boom"]')])) == 1
-        assert (len(queue), len(queue.dead)) == (0, 1)
+        assert len(queue.fail([with_counts(lease, failures=1, errors='["boom"]')])) == 1
+        assert (len(queue), len(queue.failed)) == (0, 1)
         assert nothing_to_claim(queue)
-        (dead,) = claim(queue.dead)
-        assert (dead.entry.id, dead.entry.data, dead.entry.failures) == (lease.entry.id, b"work", 1)
-        assert dead.entry.note == '["boom"]'
+        (dead,) = claim(queue.failed)
+        assert (dead.entry.id, dead.entry.body, dead.entry.failures) == (lease.entry.id, b"work", 1)
+        assert dead.entry.errors == '["boom"]'
 
     def test_the_error_queue_bears_the_name_of_its_queue_and_has_none_itself(self):
         queue = self.queue()
-        assert (queue.dead.name, queue.dead.logical) == (f"{queue.name}:dead", queue.name)
-        assert queue.dead.dead is None
-        assert type(queue.dead) is type(queue)
+        assert (queue.failed.name, queue.failed.base_name) == (f"{queue.name}:failed", queue.name)
+        assert queue.failed.failed is None
+        assert type(queue.failed) is type(queue)
 
     def test_what_is_buried_in_an_error_queue_stays_in_it(self):
         queue = self.queue()
         put(queue, "work")
-        queue.bury(claim(queue))
-        assert len(queue.dead.bury(claim(queue.dead))) == 1
-        assert (len(queue), len(queue.dead)) == (0, 1)
-        assert names(claim(queue.dead)) == ["work"]
+        queue.fail(claim(queue))
+        assert len(queue.failed.fail(claim(queue.failed))) == 1
+        assert (len(queue), len(queue.failed)) == (0, 1)
+        assert names(claim(queue.failed)) == ["work"]
 
     def test_the_error_queue_is_trimmed_to_a_count(self):
         queue = self.queue()
         put(queue, *"abcde")
-        queue.bury(claim(queue, 5))
-        assert queue.dead.trim() == queue.dead.trim(most=5) == 0
-        assert queue.dead.trim(most=3, limit=1) == 1
-        assert queue.dead.trim(most=1) == 3
-        assert (queue.dead.trim(most=1), len(queue.dead)) == (0, 1)
-        assert queue.dead.trim(most=0) == 1
+        queue.fail(claim(queue, 5))
+        assert queue.failed.trim() == queue.failed.trim(most=5) == 0
+        assert queue.failed.trim(most=3, limit=1) == 1
+        assert queue.failed.trim(most=1) == 3
+        assert (queue.failed.trim(most=1), len(queue.failed)) == (0, 1)
+        assert queue.failed.trim(most=0) == 1
 
     def test_stats_count_what_waits(self):
         queue = self.queue()
         put(queue, "a", "b")
         stats = queue.stats()
-        assert (stats.ready, stats.dead) == (2, 0)
+        assert (stats.ready, stats.failed) == (2, 0)
 
     def test_close_is_not_the_end(self):
         queue = self.queue()
@@ -233,8 +233,8 @@ class QueueContract(Contract):
 
     def test_a_nap_ends(self):
         one, other = self.queue(), self.queue()
-        assert one.nap(0.01) in (True, False)
-        assert one.nap(0.01, beside=[other]) in (True, False)
+        assert one.wait_for_work(0.01) in (True, False)
+        assert one.wait_for_work(0.01, beside=[other]) in (True, False)
         assert one.describe()
 
     # ---- items
@@ -277,7 +277,7 @@ class QueueContract(Contract):
         try:
             queue.take()
         except InvalidMessage:
-            assert (len(queue), len(queue.dead)) == (0, 1)
+            assert (len(queue), len(queue.failed)) == (0, 1)
         else:
             raise AssertionError("an unsigned item was accepted")
 

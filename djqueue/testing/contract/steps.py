@@ -73,7 +73,7 @@ def claim(queue: BaseQueue, count: int = 1, lease: float = 60.0) -> list[Lease]:
 
 def names(leases: list[Lease]) -> list[str]:
     """What ``put`` called the entries of these leases."""
-    return [lease.entry.data.decode() for lease in leases]
+    return [lease.entry.body.decode() for lease in leases]
 
 
 def until_now_is(queue: BaseQueue, moment: float) -> None:
@@ -83,11 +83,11 @@ def until_now_is(queue: BaseQueue, moment: float) -> None:
 
 def nothing_to_claim(queue: BaseQueue) -> bool:
     """Whether nothing is due; asks again for as long as the queue says that it should be asked at once."""
-    while not (claimed := queue.claim(1)) and claimed.again == 0:
+    while not (claimed := queue.claim(1)) and claimed.retry_after == 0:
         continue
     return not claimed
 
 
 def with_counts(lease: Lease, **fields) -> Lease:
-    """The lease with other counts, another note or a delay in its entry."""
+    """The lease with other counts, another errors or a delay in its entry."""
     return replace(lease, entry=replace(lease.entry, **fields))

@@ -12,7 +12,7 @@ from math import inf
 
 from djqueue.backends.base import BaseQueue, Lease
 from djqueue.backends.entries import untried
-from djqueue.flow.gates import HOLD_LANE, HOLD_PARK, Gate
+from djqueue.flow.gates import HOLD_LANE, HOLD_PAUSE, Gate
 from djqueue.testing.contract.lane_steps import nothing_known
 from djqueue.testing.contract.machine import lane_machine, queue_machine, run_machine
 from djqueue.testing.contract.model import units_of
@@ -237,7 +237,7 @@ class LaneStress(Stress):
             if fate < 0.02:
                 return  # its lease, and those of the rest, run out
             if fate < 0.08:
-                return self._fail(unit[place:], HOLD_LANE if fate < 0.06 else HOLD_PARK)
+                return self._fail(unit[place:], HOLD_LANE if fate < 0.06 else HOLD_PAUSE)
             self.ledger.complete(self.queue, hold)
 
     def _fail(self, unit: list[Hold], how: str) -> None:
@@ -249,8 +249,8 @@ class LaneStress(Stress):
 
     def _open_what_is_parked(self) -> None:
         for record in self.queue.lanes(100):
-            if record.parked:
-                self.queue.open_lane(record.name)
+            if record.paused_reason:
+                self.queue.resume_lane(record.name)
 
 
 # ---- The promises of leases under many threads, and against a model
@@ -267,14 +267,14 @@ class StressContract(Contract):
         ledger = Stress(queue).run()
         assert ledger.reaped > 0
         stats = queue.stats()
-        assert (stats.ready, stats.delayed, stats.leased, stats.dead) == (0, 0, 0, 0)
+        assert (stats.ready, stats.delayed, stats.leased, stats.failed) == (0, 0, 0, 0)
         assert stats.done == len(ledger.accepted)
 
     def test_no_lane_is_overtaken_and_nothing_is_lost_whatever_happens_to_workers(self):
         queue = self.queue("lease", "fence", "count", "lanes")
         ledger = LaneStress(queue).run()
         assert ledger.reaped > 0
-        assert (len(queue), queue.stats().leased, len(queue.dead)) == (0, 0, 0)
+        assert (len(queue), queue.stats().leased, len(queue.failed)) == (0, 0, 0)
         assert nothing_known(queue)
 
     def test_random_verbs_do_what_they_do_to_the_model(self):

@@ -1,4 +1,4 @@
-"""What a queue keeps whose ``nap`` ends when work comes."""
+"""What a queue keeps whose ``wait_for_work`` ends when work comes."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from djqueue.testing.patience import PATIENCE, together
 
 
 class WakeContract(Contract):
-    """For queues whose ``nap`` ends when work comes."""
+    """For queues whose ``wait_for_work`` ends when work comes."""
 
     def test_to21_a_nap_ends_when_work_comes(self):
         queue = self.queue()
@@ -21,7 +21,7 @@ class WakeContract(Contract):
 
     def test_to21_a_nap_ends_when_work_comes_to_a_queue_beside(self):
         queue, beside = self.queue(), self.queue()
-        assert queue.feed == beside.feed
+        assert queue.connection_key == beside.connection_key
         self._wakes(queue, beside)
 
     def test_work_that_comes_between_the_look_and_the_nap_is_not_missed(self):
@@ -29,11 +29,11 @@ class WakeContract(Contract):
         assert queue.claim(1) == []
         put(queue, "work")
         started = queue.now()
-        assert queue.nap(PATIENCE) is True
+        assert queue.wait_for_work(PATIENCE) is True
         assert queue.now() - started < PATIENCE / 2
 
     def test_a_nap_ends_when_what_is_settled_may_have_opened_its_lane(self):
-        for verb in ("complete", "bury", "release"):
+        for verb in ("complete", "fail", "release"):
             queue = self.queue("lanes")
             fill(queue, "a", *"12")
             leases = unit(queue)
@@ -41,14 +41,14 @@ class WakeContract(Contract):
 
     def test_a_nap_ends_when_an_operator_opens_a_lane(self):
         queue = self.queue("lanes")
-        queue.park_lane("a", "closed")
+        queue.pause_lane("a", "closed")
         fill(queue, "a", "1")
-        self._woken(queue, queue, lambda: queue.open_lane("a"))
+        self._woken(queue, queue, lambda: queue.resume_lane("a"))
 
     def test_a_nap_without_work_lasts(self):
         queue = self.queue()
         started = queue.now()
-        assert not queue.nap(0.2)
+        assert not queue.wait_for_work(0.2)
         assert queue.now() - started >= 0.15
 
     def _wakes(self, queue: BaseQueue, fed: BaseQueue) -> None:
@@ -60,7 +60,7 @@ class WakeContract(Contract):
         def sleep() -> bool:
             assert queue.claim(1) == fed.claim(1) == []
             looked.set()
-            woken = queue.nap(PATIENCE, beside=[fed] if fed is not queue else [])
+            woken = queue.wait_for_work(PATIENCE, beside=[fed] if fed is not queue else [])
             moments.append(queue.now())
             return woken
 

@@ -28,8 +28,8 @@ class Statements:
     locking: str = "FOR UPDATE"
     skipping: str = "FOR UPDATE SKIP LOCKED"
 
-    fact_replaces: str = "ON CONFLICT (k) DO UPDATE SET value = excluded.value, until = excluded.until"
-    fact_stays: str = "ON CONFLICT (k) DO UPDATE SET tally = djqueue_fact.tally"
+    fact_replaces: str = "ON CONFLICT (name) DO UPDATE SET value = excluded.value, until = excluded.until"
+    fact_stays: str = "ON CONFLICT (name) DO UPDATE SET counter = djqueue_fact.counter"
     """Nothing changes, but the row is locked."""
     lane_stays: str = "ON CONFLICT (queue, name) DO NOTHING"
 
@@ -37,9 +37,9 @@ class Statements:
     """How these columns are read."""
     in_lanes: str = f"{NUMBERS} CROSS JOIN {OF_LANE}"
     """What waits in the lanes of a queue, lane by lane."""
-    behind: str = "(ord, moment, seq) > (%(ord)s, %(moment)s, %(seq)s)"
-    before: str = "(ord, moment, seq) < (%(ord)s, %(moment)s, %(seq)s)"
-    up_to: str = "(ord, moment, seq) <= ({0}, {1}, {2})"
+    behind: str = "(sort_key, sort_at, seq) > (%(sort_key)s, %(sort_at)s, %(seq)s)"
+    before: str = "(sort_key, sort_at, seq) < (%(sort_key)s, %(sort_at)s, %(seq)s)"
+    up_to: str = "(sort_key, sort_at, seq) <= ({0}, {1}, {2})"
 
     @property
     def died(self) -> str:

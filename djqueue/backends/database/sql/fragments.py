@@ -19,91 +19,97 @@ WAITS = "state NOT IN (2, 4)"
 PROMOTE = 500
 """So many due entries become ready with one claim at most."""
 
-ENTRY = "seq, body, id, nprio, place, created, lane, attempts, failures, lost, label, note, moment, gate, home"
+ENTRY = (
+    "seq, body, id, neg_priority, due_since, created, lane, attempts, failures, lost, command, errors, "
+    "sort_at, gate, lane_number"
+)
 """The columns that become an entry."""
-RECORD = f"{ENTRY}, state, ord, owner"
+RECORD = f"{ENTRY}, state, sort_key, owner"
 
-ARRIVING = "id, body, nprio, delay, run_at, lane, label, note, attempts, failures, lost, gate, home"
+ARRIVING = "id, body, neg_priority, delay, run_at, lane, command, errors, attempts, failures, lost, gate, lane_number"
 """What is known of an entry that arrives; delay and run_at in µs, and one of them 0.
 
-A home below 0 does not count while it stands in an error queue."""
+A lane_number below 0 does not count while it stands in an error queue."""
 ARRIVING_WIDTH = 13
 
 COLUMNS = (
-    "queue, id, body, nprio, lane, label, note, attempts, failures, lost, gate, home, "
-    "token, owner, created, place, state, ord, moment"
+    "queue, id, body, neg_priority, lane, command, errors, attempts, failures, lost, gate, lane_number, "
+    "token, owner, created, due_since, state, sort_key, sort_at"
 )
 """What is written of it: every column but seq."""
 ARRIVED = (
-    "id, body, nprio, lane, label, note, attempts, failures, lost, gate, home, 0, '', NOW, due, "
-    "CASE WHEN due > NOW THEN CASE WHEN home > 0 THEN 3 ELSE 1 END WHEN home > 0 THEN home ELSE 0 END, "
-    "CASE WHEN due > NOW THEN 0 ELSE nprio END, due"
+    "id, body, neg_priority, lane, command, errors, attempts, failures, lost, gate, lane_number, 0, '', NOW, due, "
+    "CASE WHEN due > NOW THEN CASE WHEN lane_number > 0 THEN 3 ELSE 1 END WHEN lane_number > 0 THEN "
+    "lane_number ELSE 0 END, "
+    "CASE WHEN due > NOW THEN 0 ELSE neg_priority END, due"
 )
 """The same but for queue, made of ARRIVING and DUE."""
 DUE = "CASE WHEN run_at > 0 THEN run_at ELSE NOW + delay END AS due"
 
-RANK = "CASE WHEN queue LIKE '%%:dead' THEN 0 ELSE nprio END"
+RANK = "CASE WHEN queue LIKE '%%:failed' THEN 0 ELSE neg_priority END"
 """What orders what is ready before its place does; an error queue knows no priorities."""
 
-KEPT = "seq, token, k, value, ttl"
+KEPT = "seq, token, name, value, ttl"
 """A fact that is kept if a row is still ours."""
 
-SAID = "seq, token, delay, attempts, failures, lost, note"
+SAID = "seq, token, delay, attempts, failures, lost, errors"
 """What a holder says of an entry on giving it up, and the proof that it may."""
 SAID_WIDTH = 7
 GIVE_UP = (
-    "state = CASE WHEN state = 4 THEN CASE WHEN u.delay > 0 THEN 3 ELSE home END WHEN u.delay > 0 THEN 1 ELSE 0 END, "
-    f"ord = CASE WHEN u.delay > 0 THEN 0 ELSE {RANK} END, "
-    "moment = CASE WHEN u.delay > 0 THEN NOW + u.delay ELSE place END, token = 0, owner = '', "
-    "attempts = u.attempts, failures = u.failures, lost = u.lost, note = u.note"
+    "state = CASE WHEN state = 4 THEN CASE WHEN u.delay > 0 THEN 3 ELSE lane_number END WHEN u.delay "
+    "> 0 THEN 1 ELSE 0 END, "
+    f"sort_key = CASE WHEN u.delay > 0 THEN 0 ELSE {RANK} END, "
+    "sort_at = CASE WHEN u.delay > 0 THEN NOW + u.delay ELSE due_since END, token = 0, owner = '', "
+    "attempts = u.attempts, failures = u.failures, lost = u.lost, errors = u.errors"
 )
 """What becomes of the row, ``u`` being SAID; without a delay it has its old place."""
-BURIED = (
-    "state = 0, ord = 0, moment = DIED + u.delay, place = DIED + u.delay, token = 0, owner = '', "
-    "attempts = u.attempts, failures = u.failures, lost = u.lost, note = u.note"
+FAIL = (
+    "state = 0, sort_key = 0, sort_at = FAILED_AT + u.delay, due_since = FAILED_AT + u.delay, token = 0, owner = '', "
+    "attempts = u.attempts, failures = u.failures, lost = u.lost, errors = u.errors"
 )
 """The same in an error queue, whose order is that of the deaths; the delay tells those of one statement apart."""
 
 MOST = 2**31 - 1
 """What a count goes to, and no further: whoever can write to the table may have set it so."""
 LEASE = (
-    "state = %(leased)s, ord = 0, moment = SINCE + %(lease)s, token = %(token)s, owner = %(owner)s, "
+    "state = %(leased)s, sort_key = 0, sort_at = SINCE + %(lease)s, token = %(token)s, owner = %(owner)s, "
     f"attempts = CASE WHEN attempts < {MOST} THEN attempts + 1 ELSE attempts END, "
     "begun = CASE WHEN BEGUN AND lost = 0 THEN 1 ELSE 0 END"
 )
 """SINCE and BEGUN are said by the ask of a claim: see :func:`leasing`."""
 MOST_DONE = 10**15
 COUNTED = (
-    "CASE WHEN djqueue_fact.tally < 0 THEN 0 "
-    f"WHEN djqueue_fact.tally < {MOST_DONE} THEN djqueue_fact.tally ELSE {MOST_DONE} END"
+    "CASE WHEN djqueue_fact.counter < 0 THEN 0 "
+    f"WHEN djqueue_fact.counter < {MOST_DONE} THEN djqueue_fact.counter ELSE {MOST_DONE} END"
 )
 """A count, up to one that may be added to, and that a sum of all counts still takes."""
 ALL, NONE = "1 = 1", "1 = 0"
 """Of what is claimed this has begun: conditions."""
-HOLDS = "state IN (2, 4) AND moment > NOW"
+HOLDS = "state IN (2, 4) AND sort_at > NOW"
 """Of a lease."""
 EXTEND = (
     "lost = CASE WHEN state NOT IN (2, 4) AND begun <> 0 AND lost > 0 THEN lost - 1 ELSE lost END, "
-    "state = CASE WHEN state = 4 THEN 4 ELSE 2 END, ord = 0"
+    "state = CASE WHEN state = 4 THEN 4 ELSE 2 END, sort_key = 0"
 )
 """But for moment. What was reaped and not taken was not lost: its holder lives."""
-PROMOTED = f"state = 0, ord = {RANK}, moment = place"
+PROMOTED = f"state = 0, sort_key = {RANK}, sort_at = due_since"
 LOSE = f"lost = CASE WHEN begun <> 0 AND lost < {MOST} THEN lost + 1 ELSE lost END"
 REAPED = f"{LOSE}, {PROMOTED}"
 """The token stays, so that a late worker may finish while nobody else has it."""
-RETURNED = "state = home, ord = nprio, moment = place"
+RETURNED = "state = lane_number, sort_key = neg_priority, sort_at = due_since"
 """Back in its lane, at its place."""
 REAPED_IN_LANE = f"{LOSE}, {RETURNED}, token = 0, owner = ''"
 """Its lane goes on, so a late worker may not finish what others may have begun."""
 NEVER = "attempts = CASE WHEN attempts > 0 THEN attempts - 1 ELSE attempts END, token = 0, owner = ''"
 """A claim that counts as nothing."""
-REVIVED = (
-    "home = ABS(home), state = ABS(home), ord = nprio, moment = NOW, place = NOW, created = NOW, "
+REQUEUED = (
+    "lane_number = ABS(lane_number), state = ABS(lane_number), sort_key = neg_priority, sort_at = "
+    "NOW, due_since = NOW, created = NOW, "
     "token = 0, owner = '', attempts = 0, failures = 0, lost = 0"
 )
 """As if put now."""
 
-ORDER, BACKWARDS = "ORDER BY ord, moment, seq", "ORDER BY ord DESC, moment DESC, seq DESC"
+ORDER, BACKWARDS = "ORDER BY sort_key, sort_at, seq", "ORDER BY sort_key DESC, sort_at DESC, seq DESC"
 NUMBERS = (
     "FROM (SELECT number FROM djqueue_lane WHERE queue = %(queue)s "
     "UNION SELECT number FROM djqueue_ticket WHERE queue = %(queue)s) l"
@@ -119,28 +125,30 @@ LAST_READY = FIRST_READY.replace(ORDER, BACKWARDS)
 def first_over(state: int, limit: str | int = "%(limit)s") -> str:
     """The first of a state whose moment is over: past, not present, as a clock of milliseconds may lag by one."""
     return (
-        f"SELECT seq FROM djqueue_message WHERE queue = %(queue)s AND state = {state} AND ord = 0 AND moment < NOW "
-        f"ORDER BY moment LIMIT {limit}"
+        f"SELECT seq FROM djqueue_message WHERE queue = %(queue)s AND state = {state} AND sort_key = "
+        "0 AND sort_at < NOW "
+        f"ORDER BY sort_at LIMIT {limit}"
     )
 
 
 def over_by(state: int) -> str:
     """The same, but none later than ``by``."""
-    return first_over(state).replace("moment < NOW", "moment < NOW AND NOW <= %(by)s")
+    return first_over(state).replace("sort_at < NOW", "sort_at < NOW AND NOW <= %(by)s")
 
 
 def next_of(state: int) -> str:
     """The moment that is the next to be over."""
     return (
-        f"SELECT moment FROM djqueue_message WHERE queue = %(queue)s AND state = {state} AND ord = 0 AND moment >= NOW "
-        "ORDER BY moment LIMIT 1"
+        f"SELECT sort_at FROM djqueue_message WHERE queue = %(queue)s AND state = {state} AND "
+        "sort_key = 0 AND sort_at >= NOW "
+        "ORDER BY sort_at LIMIT 1"
     )
 
 
 def soonest(*states: int) -> str:
     """The same of several states."""
     return (
-        f"SELECT min(moment) FROM ({' UNION ALL '.join(f'SELECT * FROM ({next_of(state)}) x' for state in states)}) y"
+        f"SELECT min(sort_at) FROM ({' UNION ALL '.join(f'SELECT * FROM ({next_of(state)}) x' for state in states)}) y"
     )
 
 

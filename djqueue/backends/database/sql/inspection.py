@@ -14,7 +14,7 @@ from djqueue.backends.database.sql.fragments import (
     OPEN,
     ORDER,
     READY,
-    REVIVED,
+    REQUEUED,
     WAITS,
     absent,
     marks,
@@ -44,7 +44,7 @@ class Inspection(Lanes):
         behind, order = (self.before, BACKWARDS) if backwards else (self.behind, ORDER)
         params = {"queue": queue, "state": state, "limit": limit}
         if after:
-            params |= zip(("ord", "moment", "seq"), after, strict=True)
+            params |= zip(("sort_key", "sort_at", "seq"), after, strict=True)
         sql = (
             f"SELECT {self.record}, NOW FROM djqueue_message WHERE queue = %(queue)s AND state = %(state)s "
             f"{f'AND {behind}' if after else ''} {order} LIMIT %(limit)s"
@@ -56,10 +56,10 @@ class Inspection(Lanes):
 
     def reprioritise(self, run: Session, queue: str, ids: Sequence[str], own: int, laned: int) -> int:
         """Give entries that wait another rank, in a lane that one."""
-        nprio = "CASE WHEN home = 0 THEN %s ELSE %s END"
+        neg_priority = "CASE WHEN lane_number = 0 THEN %s ELSE %s END"
         sql = (
-            f"UPDATE djqueue_message {self.by_id} SET nprio = {nprio}, "
-            f"ord = CASE WHEN state IN (1, 3) OR queue LIKE '%%:dead' THEN 0 ELSE {nprio} END "
+            f"UPDATE djqueue_message {self.by_id} SET neg_priority = {neg_priority}, "
+            f"sort_key = CASE WHEN state IN (1, 3) OR queue LIKE '%%:failed' THEN 0 ELSE {neg_priority} END "
             f"WHERE queue = %s AND id IN ({marks(ids)}) AND {WAITS}"
         )
         return run.count(sql, [own, laned, own, laned, queue, *ids])
@@ -74,17 +74,17 @@ class Inspection(Lanes):
         All of them have one rank, so the first is the oldest: nothing to delete is one read.
         """
         ready = "queue = %s AND state = 0"
-        first = f"SELECT ord, moment FROM djqueue_message WHERE {ready} {ORDER} LIMIT 1"
-        for (ord,) in run.rows(f"SELECT ord FROM ({first}) f WHERE moment < NOW - %s", [queue, age]):
-            old = f"{ready} AND ord = %s AND moment < NOW - %s"
-            return self._delete_first(run, old, [queue, ord, age], limit)
+        first = f"SELECT sort_key, sort_at FROM djqueue_message WHERE {ready} {ORDER} LIMIT 1"
+        for (sort_key,) in run.rows(f"SELECT sort_key FROM ({first}) f WHERE sort_at < NOW - %s", [queue, age]):
+            old = f"{ready} AND sort_key = %s AND sort_at < NOW - %s"
+            return self._delete_first(run, old, [queue, sort_key, age], limit)
         return 0
 
     def trim_surplus(self, run: Session, queue: str, most: int, limit: int) -> int:
         """Delete what is ready and stands before the last ``most``; how many. Those who do so at once agree on it."""
         sql = (
-            "SELECT ord, moment, seq FROM djqueue_message WHERE queue = %s AND state = 0 "
-            "ORDER BY ord DESC, moment DESC, seq DESC LIMIT 1 OFFSET %s"
+            "SELECT sort_key, sort_at, seq FROM djqueue_message WHERE queue = %s AND state = 0 "
+            "ORDER BY sort_key DESC, sort_at DESC, seq DESC LIMIT 1 OFFSET %s"
         )
         for last in run.rows(sql, [queue, most]):
             surplus = f"queue = %s AND state = 0 AND {self.up_to.format(*last)}"
@@ -92,11 +92,11 @@ class Inspection(Lanes):
         return 0
 
     def _delete_first(self, run: Session, condition: str, params: list, limit: int) -> int:
-        return self.delete_some(run, "djqueue_message", "seq", condition, "ord, moment, seq", params, limit)
+        return self.delete_some(run, "djqueue_message", "seq", condition, "sort_key, sort_at, seq", params, limit)
 
-    def revive(self, run: Session, dead: str, queue: str, ids: Sequence[str]) -> int:
+    def requeue(self, run: Session, dead: str, queue: str, ids: Sequence[str]) -> int:
         sql = (
-            f"UPDATE djqueue_message AS m SET queue = %s, {REVIVED} "
+            f"UPDATE djqueue_message AS m SET queue = %s, {REQUEUED} "
             f"WHERE queue = %s AND id IN ({marks(ids)}) AND {WAITS} "
             f"AND {absent('m.id')}"
         )
@@ -119,8 +119,8 @@ class Inspection(Lanes):
     def ticket_page(self, run: Session, queue: str, after: tuple, limit: int) -> list[tuple]:
         """Moments, seqs and numbers of tickets."""
         sql = (
-            "SELECT made, seq, name FROM djqueue_ticket WHERE queue = %s AND made >= %s "
-            "AND (made > %s OR seq > %s) ORDER BY made, seq LIMIT %s"
+            "SELECT created, seq, name FROM djqueue_ticket WHERE queue = %s AND created >= %s "
+            "AND (created > %s OR seq > %s) ORDER BY created, seq LIMIT %s"
         )
         rows = run.rows(sql, [queue, after[0], *after, limit])
         return [(*numbers((made, seq)), number_of(name)) for made, seq, name in rows]
@@ -131,7 +131,7 @@ class Inspection(Lanes):
         """Rows of RECORD with now, up to so many of each of these lanes; behind a place, if one is given."""
         params = {"queue": queue, "limit": limit}
         if after:
-            params |= zip(("ord", "moment", "seq"), after, strict=True)
+            params |= zip(("sort_key", "sort_at", "seq"), after, strict=True)
         part = (
             f"SELECT {self.record}, NOW AS looked FROM djqueue_message WHERE queue = %(queue)s AND state = {{}} "
             f"{f'AND {self.behind}' if after else ''} {ORDER} LIMIT %(limit)s"
@@ -142,12 +142,12 @@ class Inspection(Lanes):
     def flush_lanes(self, run: Session, queue: str, numbers: Sequence[int]) -> int:
         """Delete a chunk of what waits in lanes; how many."""
         which = f"queue = %s AND state IN ({', '.join(map(str, numbers))})"
-        return self.delete_some(run, "djqueue_message", "seq", which, "state, ord, moment, seq", [queue], CHUNK)
+        return self.delete_some(run, "djqueue_message", "seq", which, "state, sort_key, sort_at, seq", [queue], CHUNK)
 
     def call_lanes(self, run: Session, queue: str) -> None:
         """Leave a ticket for every lane from which something might leave."""
         run.count(
-            "INSERT INTO djqueue_ticket (queue, made, name, number, gate) SELECT queue, NOW, name, number, '' "
+            "INSERT INTO djqueue_ticket (queue, created, name, number, gate) SELECT queue, NOW, name, number, '' "
             f"FROM djqueue_lane WHERE queue = %s AND (state = {OPEN} OR state >= {FIRST_NUMBER})",
             [queue],
         )
@@ -175,7 +175,7 @@ class Inspection(Lanes):
 
         The first three and the moments: in no lane, and then in lanes.
         """
-        due, later = (f"state = {state} AND ord = 0 AND moment" for state in (DELAYED, LATER))
+        due, later = (f"state = {state} AND sort_key = 0 AND sort_at" for state in (DELAYED, LATER))
         mine = "FROM djqueue_message WHERE queue = %(queue)s AND"
         counts = ", ".join(
             f"(SELECT count(*) FROM (SELECT 1 {which} LIMIT {CAP}) x)"
@@ -188,15 +188,15 @@ class Inspection(Lanes):
                 f"{mine} {later} >= NOW",
                 f"{mine} state = 2",
                 f"{mine} state = 4",
-                "FROM djqueue_message WHERE queue = %(dead)s AND state = 0",
+                "FROM djqueue_message WHERE queue = %(failed)s AND state = 0",
             )
         )
         sql = (
-            f"SELECT {counts}, (SELECT sum({COUNTED}) FROM djqueue_fact WHERE k IN ({self._named(counters)})), NOW, "
-            f"(SELECT min(moment) {mine} {due} < NOW), (SELECT min(moment) {mine} {later} < NOW), "
-            f"({self._oldest()}), (SELECT min(moment) FROM (SELECT m.moment {self.in_lanes} LIMIT {CAP}) x)"
+            f"SELECT {counts}, (SELECT sum({COUNTED}) FROM djqueue_fact WHERE name IN ({self._named(counters)})), NOW, "
+            f"(SELECT min(sort_at) {mine} {due} < NOW), (SELECT min(sort_at) {mine} {later} < NOW), "
+            f"({self._oldest()}), (SELECT min(sort_at) FROM (SELECT m.sort_at {self.in_lanes} LIMIT {CAP}) x)"
         )
-        return run.rows(sql, {"queue": queue, "dead": dead} | {f"k{i}": k for i, k in enumerate(counters)})[0]
+        return run.rows(sql, {"queue": queue, "failed": dead} | {f"k{i}": k for i, k in enumerate(counters)})[0]
 
     def _named(self, values: Sequence) -> str:
         return ", ".join(f"%(k{i})s" for i in range(len(values)))
@@ -205,10 +205,11 @@ class Inspection(Lanes):
         """The heads of the priorities, a step in the index each; ``min(moment)`` would read all that is ready."""
         ready = "FROM djqueue_message r WHERE r.queue = %(queue)s AND r.state = 0"
         return (
-            f"WITH RECURSIVE p (ord, n) AS (SELECT (SELECT r.ord {ready} ORDER BY r.ord LIMIT 1), 1 "
-            f"UNION ALL SELECT (SELECT r.ord {ready} AND r.ord > p.ord ORDER BY r.ord LIMIT 1), n + 1 "
-            f"FROM p WHERE p.ord IS NOT NULL AND n < {PRIORITIES}) "
-            f"SELECT min((SELECT r.moment {ready} AND r.ord = p.ord ORDER BY r.moment LIMIT 1)) FROM p"
+            f"WITH RECURSIVE p (sort_key, n) AS (SELECT (SELECT r.sort_key {ready} ORDER BY r.sort_key LIMIT 1), 1 "
+            f"UNION ALL SELECT (SELECT r.sort_key {ready} AND r.sort_key > p.sort_key ORDER BY "
+            "r.sort_key LIMIT 1), n + 1 "
+            f"FROM p WHERE p.sort_key IS NOT NULL AND n < {PRIORITIES}) "
+            f"SELECT min((SELECT r.sort_at {ready} AND r.sort_key = p.sort_key ORDER BY r.sort_at LIMIT 1)) FROM p"
         )
 
 

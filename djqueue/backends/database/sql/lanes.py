@@ -30,29 +30,30 @@ from djqueue.backends.database.sql.fragments import (
 )
 from djqueue.utils import slices
 
-LANE = "seq, name, number, gate, away, turn, open_at, parked, logs, state, ord, moment"
-WRITTEN = "seq, gate, away, turn, open_at, parked, logs, state, ord, moment"
+LANE = "seq, name, number, gate, in_flight, turn, not_before, paused_reason, logs, state, sort_key, sort_at"
+WRITTEN = "seq, gate, in_flight, turn, not_before, paused_reason, logs, state, sort_key, sort_at"
 """What is written of a lane that there is."""
 ASSIGNED = ", ".join(f"{name} = u.{name}" for name in WRITTEN.split(", ")[1:])
 LANE_THAT, MESSAGE = (f"FROM djqueue_{table} WHERE queue = %(queue)s AND state" for table in ("lane", "message"))
 OF_LANES = (
-    "(SELECT 1 FROM djqueue_ticket WHERE queue = %(queue)s ORDER BY made LIMIT 1)",
-    f"(SELECT 1 {LANE_THAT} = {OPEN} ORDER BY ord, moment LIMIT 1)",
-    f"(SELECT moment {LANE_THAT} = {TIMED} AND ord = 0 ORDER BY moment LIMIT 1)",
-    f"(SELECT moment {MESSAGE} = {LATER} AND ord = 0 ORDER BY moment LIMIT 1)",
+    "(SELECT 1 FROM djqueue_ticket WHERE queue = %(queue)s ORDER BY created LIMIT 1)",
+    f"(SELECT 1 {LANE_THAT} = {OPEN} ORDER BY sort_key, sort_at LIMIT 1)",
+    f"(SELECT sort_at {LANE_THAT} = {TIMED} AND sort_key = 0 ORDER BY sort_at LIMIT 1)",
+    f"(SELECT sort_at {MESSAGE} = {LATER} AND sort_key = 0 ORDER BY sort_at LIMIT 1)",
 )
 """The last four columns of a glance, by a step in an index each."""
 GLANCE = (
-    f"SELECT NOW, (SELECT ord {MESSAGE} = 0 ORDER BY ord LIMIT 1), ({first_over(DELAYED, 1)}), ({next_of(DELAYED)})"
+    f"SELECT NOW, (SELECT sort_key {MESSAGE} = 0 ORDER BY sort_key LIMIT 1), ({first_over(DELAYED, 1)}), "
+    f"({next_of(DELAYED)})"
 )
 """Its other columns."""
 FIRST_ENTRIES = (
-    "SELECT state, seq, ord, moment, lost FROM djqueue_message WHERE queue = %s AND state = %s "
-    "ORDER BY ord, moment, seq LIMIT %s"
+    "SELECT state, seq, sort_key, sort_at, lost FROM djqueue_message WHERE queue = %s AND state = %s "
+    "ORDER BY sort_key, sort_at, seq LIMIT %s"
 )
 FIRST_IN_LINE = (
-    "SELECT -state AS state, 0 AS seq, ord, moment, 0 AS lost FROM djqueue_lane WHERE queue = %s AND state = %s "
-    "ORDER BY ord, moment LIMIT 1"
+    "SELECT -state AS state, 0 AS seq, sort_key, sort_at, 0 AS lost FROM djqueue_lane WHERE queue = %s AND state = %s "
+    "ORDER BY sort_key, sort_at LIMIT 1"
 )
 TOGETHER = 100
 """So many parts one compound statement has at most."""
@@ -109,7 +110,7 @@ class Heads(NamedTuple):
 
     now: int
     entries: list[tuple]
-    """Rows of state, seq, ord, moment, lost."""
+    """Rows of state, seq, sort_key, moment, lost."""
     lines: dict[int, int]
     """The rank of the first lane in the line of each of these, where there is one."""
 
@@ -132,13 +133,13 @@ class Lanes(Facts):
 
     def glance_beside(self, run: Session, queue: str, key: str) -> tuple[Glance, bytes | None]:
         """The same, and a fact."""
-        sql = f"{GLANCE}, {', '.join(OF_LANES)}, (SELECT value FROM djqueue_fact WHERE k = %(key)s AND {LIVING})"
+        sql = f"{GLANCE}, {', '.join(OF_LANES)}, (SELECT value FROM djqueue_fact WHERE name = %(key)s AND {LIVING})"
         *row, value = run.rows(sql, {"queue": queue, "key": key})[0]
         return Glance(*numbers(row)), None if value is None else bytes(value)
 
     def ranks(self, run: Session, queue: str, limit: int, order: str) -> list[int]:
         """Of the first entries in no lane."""
-        sql = f"SELECT ord FROM djqueue_message WHERE queue = %s AND state = 0 {order} LIMIT %s"
+        sql = f"SELECT sort_key FROM djqueue_message WHERE queue = %s AND state = 0 {order} LIMIT %s"
         return [row[0] for row in run.rows(sql, [queue, limit])]
 
     def heads(self, run: Session, queue: str, wants: Mapping[int, int], outers: Collection[int]) -> Heads:
@@ -157,14 +158,14 @@ class Lanes(Facts):
     def leave_tickets(self, run: Session, queue: str, tickets: Sequence[tuple]) -> None:
         """For lanes: name, number, and the gate that it has from now on ("": as it is)."""
         rows = ", ".join(["(%s, NOW, %s, %s, %s)"] * len(tickets))
-        sql = f"INSERT INTO djqueue_ticket (queue, made, name, number, gate) VALUES {rows}"
+        sql = f"INSERT INTO djqueue_ticket (queue, created, name, number, gate) VALUES {rows}"
         run.count(sql, [value for ticket in tickets for value in (queue, *ticket)])
 
     def tickets(self, run: Session, queue: str, limit: int) -> list[tuple]:
         """The first: seq, name, number, gate, and whether the lane has a row."""
         known = "(SELECT l.seq FROM djqueue_lane l WHERE l.queue = t.queue AND l.name = t.name) IS NOT NULL"
-        columns = f"made, seq, name, number, gate, {known}"
-        sql = f"SELECT {columns} FROM djqueue_ticket t WHERE queue = %s ORDER BY made LIMIT %s"
+        columns = f"created, seq, name, number, gate, {known}"
+        sql = f"SELECT {columns} FROM djqueue_ticket t WHERE queue = %s ORDER BY created LIMIT %s"
         return [row[1:] for row in sorted(run.rows(sql, [queue, limit]))]
 
     def tickets_there(self, run: Session, seqs: Sequence[int]) -> set[int]:
@@ -181,7 +182,7 @@ class Lanes(Facts):
 
     def lanes_out(self, run: Session, queue: str, after: str, limit: int) -> list[str]:
         """Names of lanes that count entries as out, in their order."""
-        sql = "SELECT name FROM djqueue_lane WHERE queue = %s AND away > 0 AND name > %s ORDER BY name LIMIT %s"
+        sql = "SELECT name FROM djqueue_lane WHERE queue = %s AND in_flight > 0 AND name > %s ORDER BY name LIMIT %s"
         return [row[0] for row in run.rows(sql, [queue, after, limit])]
 
     def out_of_lanes(self, run: Session, queue: str) -> list[tuple]:
@@ -227,7 +228,8 @@ class Lanes(Facts):
         """Lock the first that stand somewhere and that nobody has; of timed ones those that are ``due``."""
         sql = (
             f"SELECT {LANE} FROM djqueue_lane {self.by_place} WHERE queue = %s AND state = %s "
-            f"{'AND ord = 0 AND moment <= NOW' if due else ''} ORDER BY ord, moment LIMIT %s {self.skipping}"
+            f"{'AND sort_key = 0 AND sort_at <= NOW' if due else ''} ORDER BY sort_key, sort_at LIMIT "
+            f"%s {self.skipping}"
         )
         return run.rows(sql, [queue, state, limit])
 
@@ -244,8 +246,9 @@ class Lanes(Facts):
     def come_in(self, run: Session, queue: str) -> list[tuple]:
         """Let delayed entries that are due wait in their lanes; of each lane and gate."""
         sql = (
-            f"SELECT seq, lane, home, gate FROM djqueue_message WHERE queue = %s AND state = {LATER} AND ord = 0 "
-            f"AND moment < NOW ORDER BY moment LIMIT {PROMOTE} {self.skipping}"
+            "SELECT seq, lane, lane_number, gate FROM djqueue_message WHERE queue = %s AND state = "
+            f"{LATER} AND sort_key = 0 "
+            f"AND sort_at < NOW ORDER BY sort_at LIMIT {PROMOTE} {self.skipping}"
         )
         rows = run.rows(sql, [queue])
         if rows:
@@ -260,7 +263,7 @@ class Lanes(Facts):
 
     def reap_in_lanes(self, run: Session, seqs: Sequence[int], by: int) -> list[str]:
         """Let them return to their lanes if they are out and their leases over; the lanes, one for each."""
-        return self._return(run, seqs, "moment < NOW AND NOW <= %s", (by,), REAPED_IN_LANE)
+        return self._return(run, seqs, "sort_at < NOW AND NOW <= %s", (by,), REAPED_IN_LANE)
 
     def disown_in_lanes(self, run: Session, seqs: Sequence[int], tokens: Sequence[int]) -> list[str]:
         """The same of those that these tokens hold, as if they had never left."""
@@ -282,8 +285,8 @@ class Lanes(Facts):
     def lanes_of(self, run: Session, queue: str, ids: Sequence[str]) -> list[tuple]:
         """Name, number and gate of the lanes of entries."""
         sql = (
-            "SELECT DISTINCT lane, ABS(home), gate FROM djqueue_message "
-            f"WHERE queue = %s AND id IN ({marks(ids)}) AND home <> 0"
+            "SELECT DISTINCT lane, ABS(lane_number), gate FROM djqueue_message "
+            f"WHERE queue = %s AND id IN ({marks(ids)}) AND lane_number <> 0"
         )
         return run.rows(sql, [queue, *ids])
 

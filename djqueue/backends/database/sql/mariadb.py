@@ -19,7 +19,7 @@ from djqueue.backends.database.sql.fragments import (
     LATER,
     NUMBERS,
     OF_LANE,
-    REVIVED,
+    REQUEUED,
     SAID,
     WAITS,
     flat,
@@ -48,15 +48,21 @@ class MariaDB(Dialect):
     # UNIX_TIMESTAMP(NOW(6)) is an hour wrong in the repeated hour of the session's time zone.
     now = "TIMESTAMPDIFF(MICROSECOND, '1970-01-01', UTC_TIMESTAMP(6))"
     fact_replaces = "ON DUPLICATE KEY UPDATE value = VALUES(value), until = VALUES(until)"
-    fact_stays = "ON DUPLICATE KEY UPDATE k = k"
+    fact_stays = "ON DUPLICATE KEY UPDATE name = name"
     by_seq, by_id = "FORCE INDEX (PRIMARY)", "FORCE INDEX (djqueue_message_id)"
     by_place = "FORCE INDEX (djqueue_lane_place)"
     lane_stays = "ON DUPLICATE KEY UPDATE seq = djqueue_lane.seq"
     in_lanes = f"{NUMBERS} STRAIGHT_JOIN {OF_LANE}"
     # A comparison of rows is no range for its optimiser.
-    behind = "(ord > %(ord)s OR (ord = %(ord)s AND (moment > %(moment)s OR (moment = %(moment)s AND seq > %(seq)s))))"
-    before = "(ord < %(ord)s OR (ord = %(ord)s AND (moment < %(moment)s OR (moment = %(moment)s AND seq < %(seq)s))))"
-    up_to = "(ord < {0} OR (ord = {0} AND (moment < {1} OR (moment = {1} AND seq <= {2}))))"
+    behind = (
+        "(sort_key > %(sort_key)s OR (sort_key = %(sort_key)s AND (sort_at > %(sort_at)s OR (sort_at = "
+        "%(sort_at)s AND seq > %(seq)s))))"
+    )
+    before = (
+        "(sort_key < %(sort_key)s OR (sort_key = %(sort_key)s AND (sort_at < %(sort_at)s OR (sort_at = "
+        "%(sort_at)s AND seq < %(seq)s))))"
+    )
+    up_to = "(sort_key < {0} OR (sort_key = {0} AND (sort_at < {1} OR (sort_at = {1} AND seq <= {2}))))"
 
     # ---- put
 
@@ -75,7 +81,7 @@ class MariaDB(Dialect):
     def take(self, run: Session, ask: Ask, which: str) -> Sequence[tuple]:
         """All or nothing: a worker that is killed before it hears of its leases has none."""
         lease = leasing(ask.since, ask.begun).replace(f"{ask.since} + %(lease)s", "@djqueue")
-        found = "queue = %(queue)s AND state = %(leased)s AND ord = 0 AND moment = @djqueue AND token = %(token)s"
+        found = "queue = %(queue)s AND state = %(leased)s AND sort_key = 0 AND sort_at = @djqueue AND token = %(token)s"
         steps = (
             f"SET @djqueue = {ask.since} + %(lease)s",
             f"UPDATE {joined('djqueue_message', 'seq', which)} SET {lease}",
@@ -94,15 +100,15 @@ class MariaDB(Dialect):
     ) -> Iterable[tuple]:
         ours, params = fence(pairs)
         remember = (
-            "INSERT INTO djqueue_fact (k, value, until, tally) "
+            "INSERT INTO djqueue_fact (name, value, until, counter) "
             f"SELECT CONCAT(%s, m.id), '', NOW + %s, m.seq FROM {ours} "
-            "ON DUPLICATE KEY UPDATE until = VALUES(until), tally = VALUES(tally)",
+            "ON DUPLICATE KEY UPDATE until = VALUES(until), counter = VALUES(counter)",
             [finish.marks, finish.remember, *params],
         )
         count = (
-            "INSERT INTO djqueue_fact (k, value, until, tally) "
+            "INSERT INTO djqueue_fact (name, value, until, counter) "
             f"SELECT %s, '', NULL, COUNT(*) FROM {ours} HAVING COUNT(*) > 0 "
-            f"ON DUPLICATE KEY UPDATE tally = {COUNTED} + VALUES(tally)",
+            f"ON DUPLICATE KEY UPDATE counter = {COUNTED} + VALUES(counter)",
             [finish.counter, *params],
         )
         delete = (f"DELETE m FROM {ours}", params)
@@ -112,13 +118,13 @@ class MariaDB(Dialect):
     def mark_begun(self, run: Session, pairs: Sequence[tuple]) -> Iterable[tuple]:
         ours, params = fence(pairs)
         held = f"WHERE {HOLDS.replace('NOW', '@djqueue')}"
-        note = (f"UPDATE {ours} SET begun = 1 {held}", params)
-        return self._together(run, ("SET @djqueue = NOW", []), look(f"{ours} {held}", params), note)
+        errors = (f"UPDATE {ours} SET begun = 1 {held}", params)
+        return self._together(run, ("SET @djqueue = NOW", []), look(f"{ours} {held}", params), errors)
 
     def touch(self, run: Session, pairs: Sequence[tuple], lease: int) -> Iterable[tuple]:
         ours, params = fence(pairs)
         until = ("SET @djqueue = NOW + %s", [lease])
-        extend = (f"UPDATE {ours} SET {EXTEND}, moment = @djqueue", params)
+        extend = (f"UPDATE {ours} SET {EXTEND}, sort_at = @djqueue", params)
         return self._together(run, until, look(ours, params, "m.seq, @djqueue"), extend)
 
     def write_lanes(self, run: Session, rows: Sequence[tuple]) -> None:
@@ -141,7 +147,7 @@ class MariaDB(Dialect):
         """What keeps the facts of those rows that are still ours. Each by itself: a table of given rows would silently
         cut a value of 64 KiB or more."""
         sql = (
-            "INSERT INTO djqueue_fact (k, value, until, tally) "
+            "INSERT INTO djqueue_fact (name, value, until, counter) "
             "SELECT %s, %s, NOW + %s, 0 FROM djqueue_message WHERE seq = %s AND token = %s "
             f"{self.fact_replaces}"
         )
@@ -161,17 +167,17 @@ class MariaDB(Dialect):
 
     def add(self, run: Session, key: str, value: bytes, ttl: int | None) -> bool:
         """The first sees to it that there is a fact, the second decides. IGNORE would lock it for others too."""
-        sql = "UPDATE djqueue_fact SET value = %s, until = NOW + %s WHERE k = %s AND until <= NOW"
+        sql = "UPDATE djqueue_fact SET value = %s, until = NOW + %s WHERE name = %s AND until <= NOW"
         with run.atomic():  # or somebody prunes the row in between
             run.count(self._holding([key]), [key, b"", 0])
             return run.count(sql, [value, ttl, key]) == 1
 
-    def revive(self, run: Session, dead: str, queue: str, ids: Sequence[str]) -> int:
+    def requeue(self, run: Session, dead: str, queue: str, ids: Sequence[str]) -> int:
         movable = (
             "SELECT d.seq FROM djqueue_message d LEFT JOIN djqueue_message o ON o.queue = %s AND o.id = d.id "
             f"WHERE d.queue = %s AND d.id IN ({marks(ids)}) AND d.{WAITS} AND o.seq IS NULL"
         )
-        sql = f"UPDATE {joined('djqueue_message', 'seq', movable, 'FOR UPDATE')} SET queue = %s, {REVIVED}"
+        sql = f"UPDATE {joined('djqueue_message', 'seq', movable, 'FOR UPDATE')} SET queue = %s, {REQUEUED}"
         return run.count(sql, [queue, dead, *ids, queue])
 
     def these(self, count: int, table: str = "djqueue_message") -> str:
@@ -204,11 +210,11 @@ class MariaDB(Dialect):
 def insertion(queue: str, arrivals: Sequence[Arrival]) -> Step:
     """VALUES, as SELECT would lock the counter of the whole table. IGNORE cuts what is too long: check before."""
     rows, params = [], []
-    for id, body, nprio, delay, run_at, *rest in (arrival.row for arrival in arrivals):
-        due, home = f"{run_at:d}" if run_at else f"NOW + {delay:d}", rest[-1]
-        state = f"IF({due} > NOW, {LATER if home > 0 else DELAYED}, {max(home, 0):d})"
+    for id, body, neg_priority, delay, run_at, *rest in (arrival.row for arrival in arrivals):
+        due, lane_number = f"{run_at:d}" if run_at else f"NOW + {delay:d}", rest[-1]
+        state = f"IF({due} > NOW, {LATER if lane_number > 0 else DELAYED}, {max(lane_number, 0):d})"
         rows.append(f"(%s, %s, %s, %s, {marks(rest)}, 0, '', NOW, {due}, {state}, IF({due} > NOW, 0, %s), {due})")
-        params += [queue, id, body, nprio, *rest, nprio]
+        params += [queue, id, body, neg_priority, *rest, neg_priority]
     return f"INSERT IGNORE INTO djqueue_message ({COLUMNS}) VALUES {', '.join(rows)}", params
 
 

@@ -16,8 +16,8 @@ from django.db import IntegrityError
 from djqueue.backends.database.session import Session
 from djqueue.backends.database.sql.fragments import (
     ALL,
-    BURIED,
     DELAYED,
+    FAIL,
     FIRST_READY,
     GIVE_UP,
     LAST_READY,
@@ -191,7 +191,8 @@ class Dialect(Inspection):
     def leased_by(self, run: Session, queue: str, tokens: Sequence[int]) -> list[tuple]:
         """What these tokens hold: rows of seq, state and lane."""
         sql = (
-            f"SELECT seq, state, lane FROM djqueue_message WHERE queue = %s AND state IN ({LEASED}, {OUT}) AND ord = 0 "
+            f"SELECT seq, state, lane FROM djqueue_message WHERE queue = %s AND state IN ({LEASED}, "
+            f"{OUT}) AND sort_key = 0 "
             f"AND token IN ({marks(tokens)})"
         )
         return run.rows(sql, [queue, *tokens])
@@ -226,9 +227,9 @@ class Dialect(Inspection):
         """Let rows stand in ``queue`` as SAID and changed so; as ``complete`` otherwise."""
         raise NotImplementedError
 
-    def bury(self, run: Session, dead: str, said: Sequence[tuple], kept: Sequence[tuple] = ()) -> Iterable[tuple]:
+    def fail(self, run: Session, dead: str, said: Sequence[tuple], kept: Sequence[tuple] = ()) -> Iterable[tuple]:
         """``give_up`` into the error queue, where an older entry of the same id gives way."""
-        change = BURIED.replace("DIED", self.died)
+        change = FAIL.replace("FAILED_AT", self.died)
         try:
             with run.atomic(savepoint=True) if run.joined else nullcontext():
                 return self.give_up(run, dead, change, said, kept)

@@ -81,8 +81,8 @@ class PostgreSQL(Dialect):
 
     # Or it may read the whole table to join it.
     in_lanes = (
-        f"{NUMBERS} CROSS JOIN LATERAL (SELECT moment FROM djqueue_message "
-        "WHERE queue = %(queue)s AND state = l.number ORDER BY ord, moment, seq OFFSET 0) m"
+        f"{NUMBERS} CROSS JOIN LATERAL (SELECT sort_at FROM djqueue_message "
+        "WHERE queue = %(queue)s AND state = l.number ORDER BY sort_key, sort_at, seq OFFSET 0) m"
     )
 
     def insert(self, run: Session, queue: str, arrivals: Sequence[Arrival]) -> set[str]:
@@ -98,12 +98,14 @@ class PostgreSQL(Dialect):
         guarded = [(*arrival.row, arrival.key, arrival.ttl) for arrival in arrivals]
         rows, params = table(guarded, (*TYPES, "text", "bigint"))
         sql = (
-            f"WITH e AS MATERIALIZED ({ARRIVALS} {rows} a ({ARRIVING}, k, ttl)), "
-            "g AS (INSERT INTO djqueue_fact (k, value, until, tally) "
-            """SELECT DISTINCT ON (k COLLATE "C") k, convert_to(id, 'UTF8'), NOW + ttl, 0 FROM e WHERE k <> '' """
-            f'AND {absent("e.id")} ORDER BY k COLLATE "C", seq '
-            f"{self.fact_replaces} WHERE djqueue_fact.until <= NOW RETURNING k, value) "
-            f"{INSERT} WHERE k = '' OR EXISTS (SELECT 1 FROM g WHERE g.k = e.k AND g.value = convert_to(e.id, 'UTF8')) "
+            f"WITH e AS MATERIALIZED ({ARRIVALS} {rows} a ({ARRIVING}, name, ttl)), "
+            "g AS (INSERT INTO djqueue_fact (name, value, until, counter) "
+            """SELECT DISTINCT ON (name COLLATE "C") name, convert_to(id, 'UTF8'), NOW + ttl, 0 FROM e """
+            """WHERE name <> '' """
+            f'AND {absent("e.id")} ORDER BY name COLLATE "C", seq '
+            f"{self.fact_replaces} WHERE djqueue_fact.until <= NOW RETURNING name, value) "
+            f"{INSERT} WHERE name = '' OR EXISTS (SELECT 1 FROM g WHERE g.name = e.name AND g.value = "
+            "convert_to(e.id, 'UTF8')) "
             f"{REFUSING}"
         )
         return {row[0] for row in run.rows(sql, [*params, queue, queue])}
@@ -147,7 +149,7 @@ class PostgreSQL(Dialect):
 
     def hold_as_of(self, run: Session, keys: Sequence[str]) -> tuple[dict[str, bytes], int]:
         """One statement that writes nothing, if all of them are there. Its clock is read behind the locks."""
-        held = f"SELECT k, value, {LIVING} AS lives FROM djqueue_fact WHERE k = ANY(%s) ORDER BY k FOR UPDATE"
+        held = f"SELECT name, value, {LIVING} AS lives FROM djqueue_fact WHERE name = ANY(%s) ORDER BY name FOR UPDATE"
         rows = run.rows(f"WITH held AS MATERIALIZED ({held}) SELECT held.*, {INSTANT} FROM held", [sorted(keys)])
         if len(rows) < len(keys):
             return super().hold_as_of(run, keys)
@@ -180,12 +182,12 @@ class PostgreSQL(Dialect):
         keeping, facts = self._keeping(kept)
         sql = (
             f"WITH d AS (DELETE FROM djqueue_message m USING {PAIRS} WHERE {OURS} RETURNING m.seq, m.id), "
-            "c AS (INSERT INTO djqueue_fact (k, value, until, tally) "
+            "c AS (INSERT INTO djqueue_fact (name, value, until, counter) "
             "SELECT %s, '', NULL, count(*) FROM d HAVING count(*) > 0 "
-            f"ON CONFLICT (k) DO UPDATE SET tally = {COUNTED} + excluded.tally), "
-            "r AS (INSERT INTO djqueue_fact (k, value, until, tally) "
+            f"ON CONFLICT (name) DO UPDATE SET counter = {COUNTED} + excluded.counter), "
+            "r AS (INSERT INTO djqueue_fact (name, value, until, counter) "
             "SELECT %s::text || id, '', NOW + %s, seq FROM d WHERE %s ORDER BY id "
-            f"ON CONFLICT (k) DO UPDATE SET until = excluded.until, tally = excluded.tally){keeping} "
+            f"ON CONFLICT (name) DO UPDATE SET until = excluded.until, counter = excluded.counter){keeping} "
             "SELECT seq FROM d"
         )
         params = [finish.counter, finish.marks, finish.remember, finish.remember > 0]
@@ -196,8 +198,8 @@ class PostgreSQL(Dialect):
         return run.rows(sql, columns(pairs))
 
     def touch(self, run: Session, pairs: Sequence[tuple], lease: int) -> Iterable[tuple]:
-        change = f"UPDATE djqueue_message m SET {EXTEND}, moment = NOW + %s"
-        sql = f"{change} FROM {PAIRS} WHERE {OURS} RETURNING m.seq, m.moment"
+        change = f"UPDATE djqueue_message m SET {EXTEND}, sort_at = NOW + %s"
+        sql = f"{change} FROM {PAIRS} WHERE {OURS} RETURNING m.seq, m.sort_at"
         return run.rows(sql, [lease, *columns(pairs)])
 
     def give_up(
@@ -216,9 +218,9 @@ class PostgreSQL(Dialect):
             return "", []
         rows, params = table(kept, KEPT_TYPES)
         part = (
-            ", f AS (INSERT INTO djqueue_fact (k, value, until, tally) "
-            f"""SELECT DISTINCT ON (k COLLATE "C") k, value, NOW + ttl, 0 FROM {rows} x ({KEPT}) """
-            f"""WHERE seq IN (SELECT seq FROM d) ORDER BY k COLLATE "C" {self.fact_replaces})"""
+            ", f AS (INSERT INTO djqueue_fact (name, value, until, counter) "
+            f"""SELECT DISTINCT ON (name COLLATE "C") name, value, NOW + ttl, 0 FROM {rows} x ({KEPT}) """
+            f"""WHERE seq IN (SELECT seq FROM d) ORDER BY name COLLATE "C" {self.fact_replaces})"""
         )
         return part, params
 
@@ -268,7 +270,7 @@ def paying(ready: str) -> str:
     return (
         f"WITH there AS MATERIALIZED ({ready.replace(' ORDER', f' AND ({first_over(DELAYED, 1)}) IS NULL ORDER')}), "
         "paid AS (UPDATE djqueue_fact SET value = %(value)s, until = NOW + %(keep)s "
-        f"WHERE k = %(key)s AND value = %(was)s AND {LIVING} AND NOW < SINCE + {STALE} "
+        f"WHERE name = %(key)s AND value = %(was)s AND {LIVING} AND NOW < SINCE + {STALE} "
         "AND (SELECT count(*) FROM there) = %(limit)s RETURNING 1), "
         "pick AS MATERIALIZED (SELECT seq FROM djqueue_message WHERE seq = ANY(ARRAY(SELECT seq FROM there)) "
         f"AND state = 0 AND EXISTS (SELECT 1 FROM paid) AND {INSTANT} < SINCE + {LATE} {SKIPPING}), "

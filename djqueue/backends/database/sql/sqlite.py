@@ -18,7 +18,7 @@ from djqueue.backends.database.sql.fragments import (
     EXTEND,
     HOLDS,
     RECORD,
-    REVIVED,
+    REQUEUED,
     SAID,
     SAID_WIDTH,
     WAITS,
@@ -30,8 +30,8 @@ from djqueue.backends.database.sql.fragments import (
 )
 from djqueue.backends.database.sql.messages import Arrival, Ask, Dialect, Finish
 
-INTEGERS = ("nprio", "place", "created", "attempts", "failures", "lost", "home", "state")
-TEXTS = ("id", "lane", "label", "note", "gate", "owner")
+INTEGERS = ("neg_priority", "due_since", "created", "attempts", "failures", "lost", "lane_number", "state")
+TEXTS = ("id", "lane", "command", "errors", "gate", "owner")
 OF_ITS_TYPE = {
     "body": "CAST(body AS BLOB)",
     **{name: f"CASE WHEN typeof({name}) = 'text' THEN {name} ELSE '' END" for name in TEXTS},
@@ -97,15 +97,15 @@ class SQLite(Dialect):
 
     def _count(self, run: Session, finish: Finish, done: int) -> None:
         sql = (
-            "INSERT INTO djqueue_fact (k, value, until, tally) VALUES (%s, x'', NULL, %s) "
-            f"ON CONFLICT (k) DO UPDATE SET tally = {COUNTED} + excluded.tally"
+            "INSERT INTO djqueue_fact (name, value, until, counter) VALUES (%s, x'', NULL, %s) "
+            f"ON CONFLICT (name) DO UPDATE SET counter = {COUNTED} + excluded.counter"
         )
         run.count(sql, [finish.counter, done])
 
     def _remember(self, run: Session, finish: Finish, rows: Sequence[tuple]) -> None:
         sql = (
-            "INSERT INTO djqueue_fact (k, value, until, tally) VALUES (%s, x'', NOW + %s, %s) "
-            "ON CONFLICT (k) DO UPDATE SET until = excluded.until, tally = excluded.tally"
+            "INSERT INTO djqueue_fact (name, value, until, counter) VALUES (%s, x'', NOW + %s, %s) "
+            "ON CONFLICT (name) DO UPDATE SET until = excluded.until, counter = excluded.counter"
         )
         for seq, id in rows:
             run.count(sql, [finish.marks + id, finish.remember, seq])
@@ -116,7 +116,7 @@ class SQLite(Dialect):
 
     def touch(self, run: Session, pairs: Sequence[tuple], lease: int) -> Iterable[tuple]:
         ours, params = fence(pairs)
-        sql = f"UPDATE djqueue_message SET {EXTEND}, moment = NOW + %s WHERE {ours} RETURNING seq, moment"
+        sql = f"UPDATE djqueue_message SET {EXTEND}, sort_at = NOW + %s WHERE {ours} RETURNING seq, sort_at"
         return run.rows(sql, [lease, *params])
 
     def give_up(
@@ -152,13 +152,13 @@ class SQLite(Dialect):
         """Whoever holds a key is the one writer until its transaction ends."""
         return set(ids)
 
-    def revive(self, run: Session, dead: str, queue: str, ids: Sequence[str]) -> int:
+    def requeue(self, run: Session, dead: str, queue: str, ids: Sequence[str]) -> int:
         """With a new seq, as this clock is too coarse to tell it from a put."""
         moving = (
-            "SELECT seq, (SELECT max(seq) FROM djqueue_message) + row_number() OVER (ORDER BY moment, seq) AS last "
+            "SELECT seq, (SELECT max(seq) FROM djqueue_message) + row_number() OVER (ORDER BY sort_at, seq) AS last "
             f"FROM djqueue_message d WHERE queue = %s AND id IN ({marks(ids)}) AND {WAITS} AND {absent('d.id')}"
         )
-        change = f"seq = x.last, queue = %s, {REVIVED}"
+        change = f"seq = x.last, queue = %s, {REQUEUED}"
         sql = f"UPDATE djqueue_message AS m SET {change} FROM ({moving}) x WHERE m.seq = x.seq"
         return run.count(sql, [queue, dead, *ids, queue])
 

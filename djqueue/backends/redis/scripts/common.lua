@@ -1,10 +1,10 @@
 -- Stands before every script. Times are microseconds by the server's clock.
 --
--- An envelope is "place run_at created priority attempts lost failures lane label\ntext". The place is 28 digits, the
--- moment at which the entry first fell due (16) and its number; lane and label are lengths within the text. The place
--- changes when the entry is postponed; who dies or is revived gets a new one, of that moment.
--- place .. id is the member of ready (score: -priority, of the dead 0; in a LIFO queue priority) and of delayed (score: the
--- moment at which it is due). An entry with a gate has three lengths, lane, label and gate, which are of bytes, and waits in
+-- An envelope is "place run_at created priority attempts lost failures lane command\ntext". The place is 28 digits, the
+-- moment at which the entry first fell due (16) and its number; lane and command are lengths within the text. The place
+-- changes when the entry is postponed; who dies or is requeued gets a new one, of that moment.
+-- place .. id is the member of ready (score: -priority, of the failed 0; in a LIFO queue priority) and of delayed (score: the
+-- moment at which it is due). An entry with a gate has three lengths, lane, command and gate, which are of bytes, and waits in
 -- its lane instead of in ready; lanes.lua says how.
 -- own holds, by id, the token of the last claim (16 digits), whether that start has begun (1, else 0), and its owner.
 --
@@ -15,7 +15,7 @@
 -- A full Redis refuses a script at its first write, if that is one that takes memory, and never later. So put begins with
 -- such a write, and all others begin with one that takes none.
 local call, FAR, DIGITS, MOMENT, TOKEN, WAITING = redis.call, 9007199254740991, 28, 16, 16, 51
-local IS_DEAD = KEYS[1]:find("}:dead:", 1, true) -- names have no braces of their own in a key
+local IS_FAILED = KEYS[1]:find("}:failed:", 1, true) -- names have no braces of their own in a key
 
 local function clock()
   local time = call("TIME")
@@ -58,18 +58,18 @@ local function member(id, envelope)
 end
 
 local function score(envelope)
-  if IS_DEAD then return 0 end
+  if IS_FAILED then return 0 end
   local priority = tonumber(envelope:match("^%d+ %d+ (%-?%d+)", DIGITS + 2))
   return LIFO and priority or -priority
 end
 
 -- Lane and gate of an entry that waits for others, its priority, and how often it was lost. Error queues know no gates.
 local function lane_of(envelope)
-  if IS_DEAD then return nil end
-  local priority, lost, lane, label, gate, first =
+  if IS_FAILED then return nil end
+  local priority, lost, lane, command, gate, first =
     envelope:match("^%d+ %d+ %d+ (%-?%d+) %d+ (%d+) %d+ (%d+) (%d+) (%d+)\n()")
   if not gate then return nil end
-  local at = first + lane + label
+  local at = first + lane + command
   return envelope:sub(first, first + lane - 1), envelope:sub(at, at + gate - 1), priority, lost
 end
 

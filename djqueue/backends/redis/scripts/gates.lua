@@ -40,21 +40,21 @@ local function gate_rules(now)
   end
 
   local function is_full(lane, gate)
-    if gate.is_ordered then return lane.out > 0 end
-    return gate.most > 0 and lane.out >= gate.most
+    if gate.is_ordered then return lane.in_flight > 0 end
+    return gate.most > 0 and lane.in_flight >= gate.most
   end
 
   local function narrowest(lane, gate)
     local free, wait = math.huge, 0
     for i, window in ipairs(gate.windows) do
-      local own, until_next = windows.room(window, lane.logs[i], now)
+      local own, until_next = windows.capacity(window, lane.logs[i], now)
       if own < free or own == free and until_next > wait then free, wait = own, until_next end
     end
     return free, wait
   end
 
   local function remembered_until(lane, gate)
-    local latest = lane.open_at
+    local latest = lane.not_before
     for i, window in ipairs(gate.windows) do
       local newest = lane.logs[i].newest
       if newest > 0 then latest = math.max(latest, newest + 2 * window.span) end
@@ -66,15 +66,15 @@ local function gate_rules(now)
   -- Gives the place, the rank, the moment of a timed one; and whether nothing would be lost with its record.
   function rules.place(lane, rank, due, waiting)
     local gate = rules.gate(lane.gate)
-    if lane.parked ~= "" then return "nowhere", 0, 0, false end
+    if lane.paused_reason ~= "" then return "nowhere", 0, 0, false end
     if not rank then
       local latest = remembered_until(lane, gate)
-      if lane.out == 0 and latest > now then return "timed", 0, latest, false end
-      return "nowhere", 0, 0, lane.out == 0
+      if lane.in_flight == 0 and latest > now then return "timed", 0, latest, false end
+      return "nowhere", 0, 0, lane.in_flight == 0
     end
     if is_full(lane, gate) then return "nowhere", 0, 0, false end
     local _, wait = narrowest(lane, gate)
-    local opens = math.max(lane.open_at, now + wait)
+    local opens = math.max(lane.not_before, now + wait)
     if waiting < gate.least then opens = math.max(opens, due + gate.wait) end
     if opens > now then return "timed", 0, opens, false end
     return gate.within ~= "" and "line" or "open", rank, 0, false
@@ -83,13 +83,13 @@ local function gate_rules(now)
   -- How many may leave in one turn.
   function rules.leaving(lane)
     local gate = rules.gate(lane.gate)
-    if lane.parked ~= "" or is_full(lane, gate) or lane.open_at > now then return 0 end
-    local most = gate.most > 0 and gate.most - lane.out or gate.run
+    if lane.paused_reason ~= "" or is_full(lane, gate) or lane.not_before > now then return 0 end
+    local most = gate.most > 0 and gate.most - lane.in_flight or gate.run
     return math.min(gate.run, most, (narrowest(lane, gate)))
   end
 
   function rules.left(lane, number, turn)
-    lane.out, lane.turn = lane.out + number, turn
+    lane.in_flight, lane.turn = lane.in_flight + number, turn
     for i, window in ipairs(rules.gate(lane.gate).windows) do
       windows.grant(window, lane.logs[i], number, now)
     end

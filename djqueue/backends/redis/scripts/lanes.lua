@@ -48,7 +48,7 @@ local function lane_rules(now)
 
   local function read(name, value)
     local lane = {name = name}
-    lane.number, lane.gate, lane.seq, lane.out, lane.turn, lane.open_at, lane.parked, lane.where, lane.rank, lane.at,
+    lane.number, lane.gate, lane.seq, lane.in_flight, lane.turn, lane.not_before, lane.paused_reason, lane.where, lane.rank, lane.at,
       lane.line, lane.lined, lane.waiting, lane.head, lane.logs = cmsgpack.unpack(value)
     lane.stood_at = lane.turn
     return lane
@@ -61,7 +61,7 @@ local function lane_rules(now)
   end
 
   local function written(lane)
-    return cmsgpack.pack(lane.number, lane.gate, lane.seq, lane.out, lane.turn, lane.open_at, lane.parked, lane.where,
+    return cmsgpack.pack(lane.number, lane.gate, lane.seq, lane.in_flight, lane.turn, lane.not_before, lane.paused_reason, lane.where,
       lane.rank, lane.at, lane.line, lane.lined, lane.waiting, lane.head, lane.logs)
   end
 
@@ -99,7 +99,7 @@ local function lane_rules(now)
     check()
     local number = string.format("%012.0f", count_up("lane", 1, now / 1000000))
     known[name] = {
-      name = name, number = number, gate = "{}", seq = -1, out = 0, turn = next_turn(), open_at = 0, parked = "",
+      name = name, number = number, gate = "{}", seq = -1, out = 0, turn = next_turn(), not_before = 0, paused = "",
       where = "nowhere", rank = 0, at = 0, line = "", lined = 0, waiting = 0, head = "", logs = {},
     }
     step_in(names, name, 0)
@@ -302,7 +302,7 @@ local function lane_rules(now)
     for _, name in ipairs({cmsgpack.unpack(had_left)}) do
       local lane = get(name)
       if lane then
-        lane.out = math.max(0, lane.out - count)
+        lane.in_flight = math.max(0, lane.in_flight - count)
         keep(lane)
         lane.is_stale = lane.is_stale or lane.where == "nowhere" -- elsewhere it does not matter how many are out
       end
@@ -332,31 +332,31 @@ local function lane_rules(now)
     return true
   end
 
-  -- It is held back with an entry that returns: until a moment, or until somebody opens it ("park"). If that is for the
+  -- It is held back with an entry that returns: until a moment, or until somebody opens it ("pause"). If that is for the
   -- sake of a rate ("lane", and not "order"), it is what has the windows.
   function rules.hold(id, envelope, how, moment)
     local lane = get_or_make((lane_of(envelope)))
-    if how == "park" then
-      lane.parked = id .. " failed"
+    if how == "pause" then
+      lane.paused_reason = id .. " failed"
     else
       local outer = how == "lane" and #gates.gate(lane.gate).windows == 0 and outer_of(lane)
       if outer and #gates.gate(outer.gate).windows > 0 then lane = outer end
-      lane.open_at = math.max(lane.open_at, moment)
+      lane.not_before = math.max(lane.not_before, moment)
     end
     touch(lane)
   end
 
-  function rules.park(name, why)
+  function rules.pause(name, why)
     local lane = get_or_make(name)
-    lane.parked = why
+    lane.paused_reason = why
     touch(lane)
   end
 
   -- Whether it was shut.
   function rules.open(name)
     local lane = get(name)
-    if not lane or (lane.parked == "" and lane.open_at <= now) then return false end
-    lane.parked, lane.open_at = "", 0
+    if not lane or (lane.paused_reason == "" and lane.not_before <= now) then return false end
+    lane.paused_reason, lane.not_before = "", 0
     touch(lane)
     return true
   end
@@ -365,7 +365,7 @@ local function lane_rules(now)
     local lane = get(name)
     if not lane then return nil end
     return {
-      name, lane.where, lane.waiting, lane.out, whole(lane.where == "timed" and lane.at or 0), lane.parked,
+      name, lane.where, lane.waiting, lane.in_flight, whole(lane.where == "timed" and lane.at or 0), lane.paused_reason,
       gates.gate(lane.gate).within, lane.gate,
     }
   end

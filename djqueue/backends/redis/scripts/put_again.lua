@@ -1,4 +1,4 @@
--- keys: body env ready delayed leases meta done bell wait aged open timed line lanes names recent dead_env
+-- keys: body env ready delayed leases meta done bell wait aged open timed line lanes names recent failed_env
 -- with: guards lanes places putting
 -- Repeats a put that the server may have done already. An entry that it put then may have ended by now, so such are
 -- known as well.
@@ -11,5 +11,5 @@ for _, some in ipairs(call("LRANGE", recent, 0, -1)) do
 end
 
 return put(now, function(id)
-  return ended[id] or call("HEXISTS", dead_env, id) == 1 or is_there(id, now)
+  return ended[id] or call("HEXISTS", failed_env, id) == 1 or is_there(id, now)
 end, 17)

@@ -27,7 +27,7 @@ local function put(now, is_known, guard)
 
   for i = 3, #ARGV, 3 do
     local id, number, given, due, rest = ARGV[i], i / 3, ARGV[i + 2]:match("^(%S+) (%S+) (.*)$")
-    local gated = given:byte() == 64 and not IS_DEAD
+    local gated = given:byte() == 64 and not IS_FAILED
     if given:byte() == 64 then given = given:sub(2) end
     local at, was_there = moment(due, now), is_known(id, now)
     if given ~= "-" then

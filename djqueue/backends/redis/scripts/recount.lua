@@ -41,10 +41,10 @@ local levelled = level(wait) + level(aged) + level(line) + level(names)
 local cursor, found = unpack(call("HSCAN", lanes, ARGV[2], "COUNT", ARGV[3]))
 for i = 1, #found, 2 do
   local lane = laned(now).get(found[i])
-  if lane and (is_missing(lane) or is_headless(lane) or lane.out ~= (counts[lane.name] or 0)) then
+  if lane and (is_missing(lane) or is_headless(lane) or lane.in_flight ~= (counts[lane.name] or 0)) then
     if is_missing(lane) then lane.where = "nowhere" end
     if is_headless(lane) then lane.head = nil end
-    lane.out = counts[lane.name] or 0
+    lane.in_flight = counts[lane.name] or 0
     laned(now).touch(lane)
     wrong[#wrong + 1] = lane.name
   end

@@ -2,7 +2,7 @@
 -- with: holders lanes places
 -- Gives leased entries back, each with a new envelope.
 -- Arguments: the number of sleeping consumers to wake at most; then id, token and "due envelope" of each. A word
--- "order", "lane" or "park" before the due moment says that the lane of the entry waits with it.
+-- "order", "lane" or "pause" before the due moment says that the lane of the entry waits with it.
 -- Answer: the time, then the numbers of the leases that are not held any more.
 local now = clock()
 local ids, at, reply = held(2, 3, now)

@@ -1,4 +1,4 @@
--- keys: env ready delayed leases own body aged meta dead_ready dead_delayed
+-- keys: env ready delayed leases own body aged meta failed_ready failed_delayed
 -- with: lines
 -- Counts the entries.
 -- Arguments: none.
@@ -13,7 +13,7 @@ return {
   call("ZCARD", ready) + call("ZCARD", aged) + due,
   call("ZCARD", delayed) - due,
   call("ZCARD", leases),
-  call("ZCARD", dead_ready) + call("ZCARD", dead_delayed),
+  call("ZCARD", failed_ready) + call("ZCARD", failed_delayed),
   tonumber(call("HGET", meta, "done") or 0) or 0,
   since < FAR and math.max(0, now - since) or -1,
 }

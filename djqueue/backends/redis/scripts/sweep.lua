@@ -1,5 +1,5 @@
--- keys: body env ready delayed leases own bell meta recent dead_body dead_env dead_ready dead_delayed dead_leases dead_own wait aged open timed line lanes names out
--- with: lanes places graves recent
+-- keys: body env ready delayed leases own bell meta recent failed_body failed_env failed_ready failed_delayed failed_leases failed_own wait aged open timed line lanes names out
+-- with: lanes places failing recent
 -- Puts entries that stand in no line back to their lines, or moves them to the error queue if they are not whole.
 -- Shortens the log of completions.
 -- Arguments: the number of sleeping consumers to wake at most; "env" or "body", the hash to look at; a cursor; the

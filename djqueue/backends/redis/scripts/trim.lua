@@ -6,7 +6,7 @@
 -- number of entries to delete at most.
 -- Answer: the number of entries that were deleted.
 local now, limit = clock(), tonumber(ARGV[3])
-if IS_DEAD then promote(now, limit + 32) end
+if IS_FAILED then promote(now, limit + 32) end
 local surplus = ARGV[1] ~= "" and call("ZCARD", ready) - ARGV[1] or 0
 local since = ARGV[2] ~= "" and now - ARGV[2] or -1
 

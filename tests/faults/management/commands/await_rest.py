@@ -10,4 +10,4 @@ class Command(BaseCommand):
 
     def handle(self, *args, **options):
         stats = at_rest()
-        self.stdout.write(json.dumps([stats.done, stats.dead]))
+        self.stdout.write(json.dumps([stats.done, stats.failed]))

@@ -4,5 +4,5 @@
 -- Arguments: the name of the lane; the reason.
 -- Answer: nothing.
 call("HDEL", own, "") -- a write that takes no memory
-laned(clock()).park(ARGV[1], ARGV[2])
+laned(clock()).pause(ARGV[1], ARGV[2])
 finish_lanes()

@@ -1,5 +1,5 @@
--- keys: body env ready leases own meta dead_body dead_env dead_ready dead_delayed dead_leases dead_own bell wait aged open timed line lanes names out
--- with: holders lanes graves facts
+-- keys: body env ready leases own meta failed_body failed_env failed_ready failed_delayed failed_leases failed_own bell wait aged open timed line lanes names out
+-- with: holders lanes failing facts
 -- Moves leased entries to the error queue, and stores a fact for each entry that has one.
 -- Arguments: the number of sleeping consumers to wake at most; the number of arguments for each lease; then id, token,
 -- "due envelope", and the fact as facts.lua reads it, of each.
@@ -16,9 +16,9 @@ for i, id in ipairs(ids) do
   local stays = (call("HGET", env, id) or ""):match("^%d+( %d+ %d+ )") or " 0 " .. whole(now) .. " "
   local envelope = place(now, last - #ids + i) .. stays .. ARGV[at[i] + 2]:match("^%S+ (.*)$")
   make_room(id)
-  call("HSET", dead_body, id, call("HGET", body, id) or "")
-  call("HSET", dead_env, id, envelope)
-  call("ZADD", dead_ready, 0, member(id, envelope))
+  call("HSET", failed_body, id, call("HGET", body, id) or "")
+  call("HSET", failed_env, id, envelope)
+  call("ZADD", failed_ready, 0, member(id, envelope))
 end
 for _, hash in ipairs({body, env}) do call("HDEL", hash, unpack(ids)) end
 if tonumber(ARGV[2]) > 3 then keep_facts(at, 3) end

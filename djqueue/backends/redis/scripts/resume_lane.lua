@@ -1,6 +1,6 @@
 -- keys: own bell meta wait aged open timed line lanes names
 -- with: lanes
--- Opens a lane that was parked, or that is held back until a moment.
+-- Opens a lane that was paused, or that is held back until a moment.
 -- Arguments: the number of sleeping consumers to wake at most; the name of the lane.
 -- Answer: 1, or 0 if it was open.
 call("HDEL", own, "") -- a write that takes no memory
