@@ -152,7 +152,7 @@ class TestCalls:
         claimed = queue.claim(1)
         from dataclasses import replace
 
-        spoilt = replace(claimed[1].entry, data=b"djq1c" + b"x" * 60)
+        spoilt = replace(claimed[1].entry, body=b"djq1c" + b"x" * 60)
         queue.complete(claimed)
         queue.put([replace(one.entry, attempts=0) if one is not claimed[1] else spoilt for one in claimed])
         drain()

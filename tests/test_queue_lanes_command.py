@@ -35,7 +35,7 @@ def test_it_says_of_each_lane_how_it_stands(queue):
     queue.pause_lane("shut", "no paper")
     queue.pause_lane("void", "nothing\nhere yet")
     out = run("queue_lanes")
-    assert out.split()[:8] == ["lane", "queue", "state", "waiting", "out", "opens", "in", "why"]
+    assert out.split()[:8] == ["lane", "queue", "state", "waiting", "out", "opens", "in", "reason"]
     found = cells(out)
     assert found["busy"] == ["default", "busy", "1", "1", "-", "-"]
     assert found["open"] == ["default", "open", "1", "0", "-", "-"]

@@ -12,7 +12,7 @@ from djqueue.deferrable import Deferrable
 from djqueue.enqueueing.command import Command
 from djqueue.exceptions import NotSupported, UnknownCommand
 from djqueue.queues import queues
-from djqueue.testing import assert_enqueued, assert_not_enqueued, assertions, memory_queues, run_due
+from djqueue.testing import assert_enqueued, assert_not_enqueued, memory_queues, run_due, waiting
 from tests.app.models import Thing
 from tests.life import only
 
@@ -186,8 +186,8 @@ class Assertions:
     def test_looking_changes_nothing(self):
         paint("fence")
         for _ in range(2):
-            assert [str(one) for one in assertions()] == [f"{paint.name}('fence') in 'default'"]
-        assert assertions("mail") == []
+            assert [str(one) for one in waiting()] == [f"{paint.name}('fence') in 'default'"]
+        assert waiting("mail") == []
 
     def test_what_makes_no_sense_is_refused(self):
         with self.assertRaisesRegex(TypeError, "missing a required argument: 'thing'"):

@@ -37,7 +37,7 @@ class ControlChannel(Loop):
     """
 
     def __init__(self, queues: Sequence[BaseQueue], in_flight: InFlight):
-        super().__init__(f"djqueue-control_channel-{queues[0].alias}")
+        super().__init__(f"djqueue-controlchannel-{queues[0].alias}")
         self.stopping = False
         """Whether the consumer wants to stop."""
         self._ours = {id(queue) for queue in queues}

@@ -41,7 +41,7 @@ class Heartbeat(Loop):
     """
 
     def __init__(self, queues: Sequence[BaseQueue], in_flight: InFlight, lease_of: Callable[[BaseQueue], float]):
-        super().__init__(f"djqueue-heart-{queues[0].alias}")
+        super().__init__(f"djqueue-heartbeat-{queues[0].alias}")
         self._ours = {id(queue) for queue in queues}
         self._in_flight = in_flight
         self._queue_lease = lease_of
@@ -190,7 +190,7 @@ class TimeLimits(Loop):
     """No exception can be thrown into a running function: its message is taken from it, and its thread left behind."""
 
     def __init__(self, in_flight: InFlight, give_up: Callable[[Held], None]):
-        super().__init__("djqueue-time limits")
+        super().__init__("djqueue-timelimits")
         self._in_flight = in_flight
         self._give_up = give_up
 

@@ -43,7 +43,7 @@ class Effect:
 
 
 ENDED = ("attempt", "reason")
-FAILED = ("attempt", "exception", "reason")
+RAISED = ("attempt", "exception", "reason")
 
 
 class Outcome(Enum):
@@ -100,7 +100,7 @@ class Outcome(Enum):
         words="failed and went to the error queue",
         level=logging.ERROR,
         signal=signals.failed,
-        carried=FAILED,
+        carried=RAISED,
     )
     """In the error queue."""
     RETURNED = Effect("returned", hold=HOLD_ORDER, counts=False)
@@ -117,7 +117,7 @@ class Outcome(Enum):
         words="failed, and its shard is paused",
         level=logging.ERROR,
         signal=signals.paused,
-        carried=FAILED,
+        carried=RAISED,
     )
     """Back at the head of its lane, which is shut until somebody opens it. Its failures are forgotten."""
     INTERRUPTED = Effect("interrupted", hold=HOLD_ORDER)

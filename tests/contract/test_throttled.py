@@ -27,6 +27,8 @@ class AroundMemoryTest(
     Within, QueueContract, LeaseContract, GuardContract, StoreContract, StressContract, WakeContract,
     unittest.TestCase,
 ):  # fmt: skip
+    most_ahead = 0
+
     def make_queue(self, name, **options):
         return ThrottledQueue(MemoryQueue(name, **options), **WIDE)
 

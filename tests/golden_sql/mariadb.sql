@@ -6,8 +6,8 @@
 
 SELECT id FROM djqueue_message WHERE queue = %s AND id IN (%s, %s);
 INSERT IGNORE INTO djqueue_message (
-    queue, id, body, neg_priority, lane, label, note, attempts, failures, lost, gate, lane_number, token, owner, created,
-    place, state, sort_key, moment
+    queue, id, body, neg_priority, lane, command, errors, attempts, failures, lost, gate, lane_number, token,
+    owner, created, due_since, state, sort_key, sort_at
 )
 VALUES (
     %s, %s, %s, %s, %s, %s, %s, %s, %s, %s, %s, %s, 0, '', NOW, NOW + 0, IF(NOW + 0 > NOW, 1, 0),
@@ -24,8 +24,8 @@ RETURNING id;
 
 SELECT id FROM djqueue_message WHERE queue = %s AND id IN (%s, %s, %s, %s, %s, %s, %s, %s);
 INSERT IGNORE INTO djqueue_message (
-    queue, id, body, neg_priority, lane, label, note, attempts, failures, lost, gate, lane_number, token, owner, created,
-    place, state, sort_key, moment
+    queue, id, body, neg_priority, lane, command, errors, attempts, failures, lost, gate, lane_number, token,
+    owner, created, due_since, state, sort_key, sort_at
 )
 VALUES (
     %s, %s, %s, %s, %s, %s, %s, %s, %s, %s, %s, %s, 0, '', NOW, NOW + 0, IF(NOW + 0 > NOW, 1, 0),
@@ -66,15 +66,15 @@ RETURNING id;
 
 BEGIN;
 INSERT IGNORE INTO djqueue_message (
-    queue, id, body, neg_priority, lane, label, note, attempts, failures, lost, gate, lane_number, token, owner, created,
-    place, state, sort_key, moment
+    queue, id, body, neg_priority, lane, command, errors, attempts, failures, lost, gate, lane_number, token,
+    owner, created, due_since, state, sort_key, sort_at
 )
 VALUES (
     %s, %s, %s, %s, %s, %s, %s, %s, %s, %s, %s, %s, 0, '', NOW, NOW + 0, IF(NOW + 0 > NOW, 3, :lane),
     IF(NOW + 0 > NOW, 0, %s), NOW + 0
 )
 RETURNING id;
-INSERT INTO djqueue_ticket (queue, made, name, number, gate) VALUES (%s, NOW, %s, %s, %s);
+INSERT INTO djqueue_ticket (queue, created, name, number, gate) VALUES (%s, NOW, %s, %s, %s);
 COMMIT;
 
 
@@ -82,10 +82,14 @@ COMMIT;
 
 BEGIN;
 SELECT id FROM djqueue_message WHERE queue = %s AND id IN (%s, %s);
-INSERT INTO djqueue_fact (k, value, until, counter) VALUES (%s, %s, NOW + %s, 0) ON DUPLICATE KEY UPDATE k = k;
-UPDATE djqueue_fact SET value = %s, until = NOW + %s WHERE k = %s AND until <= NOW;
-INSERT INTO djqueue_fact (k, value, until, counter) VALUES (%s, %s, NOW + %s, 0) ON DUPLICATE KEY UPDATE k = k;
-UPDATE djqueue_fact SET value = %s, until = NOW + %s WHERE k = %s AND until <= NOW;
+INSERT INTO djqueue_fact (name, value, until, counter)
+VALUES (%s, %s, NOW + %s, 0)
+ON DUPLICATE KEY UPDATE name = name;
+UPDATE djqueue_fact SET value = %s, until = NOW + %s WHERE name = %s AND until <= NOW;
+INSERT INTO djqueue_fact (name, value, until, counter)
+VALUES (%s, %s, NOW + %s, 0)
+ON DUPLICATE KEY UPDATE name = name;
+UPDATE djqueue_fact SET value = %s, until = NOW + %s WHERE name = %s AND until <= NOW;
 SELECT id FROM djqueue_message WHERE queue = %s AND id IN (%s, %s);
 -- INSERT as in: put: two entries
 COMMIT;
@@ -94,21 +98,21 @@ COMMIT;
 -- put: unique
 
 BEGIN;
-INSERT INTO djqueue_fact (k, value, until, counter)
+INSERT INTO djqueue_fact (name, value, until, counter)
 VALUES (%s, %s, NOW + %s, 0), (%s, %s, NOW + %s, 0)
-ON DUPLICATE KEY UPDATE k = k
-RETURNING k, value, (until IS NULL OR until > NOW);
+ON DUPLICATE KEY UPDATE name = name
+RETURNING name, value, (until IS NULL OR until > NOW);
 SELECT NOW, m.id, m.state
 FROM (SELECT 1 AS one) x
 LEFT JOIN djqueue_message m ON m.queue = %s
   AND m.id IN (%s, %s);
-INSERT INTO djqueue_fact (k, value, until, counter)
+INSERT INTO djqueue_fact (name, value, until, counter)
 VALUES (%s, %s, NOW + %s, 0), (%s, %s, NOW + %s, 0)
 ON DUPLICATE KEY UPDATE value = VALUES(value), until = VALUES(until);
 SELECT id FROM djqueue_message WHERE queue = %s AND id IN (%s, %s);
 INSERT IGNORE INTO djqueue_message (
-    queue, id, body, neg_priority, lane, label, note, attempts, failures, lost, gate, lane_number, token, owner, created,
-    place, state, sort_key, moment
+    queue, id, body, neg_priority, lane, command, errors, attempts, failures, lost, gate, lane_number, token,
+    owner, created, due_since, state, sort_key, sort_at
 )
 VALUES (
     %s, %s, %s, %s, %s, %s, %s, %s, %s, %s, %s, %s, 0, '', NOW, :moment, IF(:moment > NOW, 1, 0),
@@ -127,7 +131,7 @@ COMMIT;
 BEGIN;
 -- INSERT as in: put: unique
 -- SELECT as in: put: unique
-INSERT INTO djqueue_fact (k, value, until, counter)
+INSERT INTO djqueue_fact (name, value, until, counter)
 VALUES (%s, %s, NOW + %s, 0), (%s, %s, NOW + %s, 0)
 ON DUPLICATE KEY UPDATE value = VALUES(value), until = VALUES(until);
 SELECT id FROM djqueue_message WHERE queue = %s AND id IN (%s, %s);
@@ -138,10 +142,10 @@ COMMIT;
 -- put: debounced, one waits and is postponed
 
 BEGIN;
-INSERT INTO djqueue_fact (k, value, until, counter)
+INSERT INTO djqueue_fact (name, value, until, counter)
 VALUES (%s, %s, NOW + %s, 0)
-ON DUPLICATE KEY UPDATE k = k
-RETURNING k, value, (until IS NULL OR until > NOW);
+ON DUPLICATE KEY UPDATE name = name
+RETURNING name, value, (until IS NULL OR until > NOW);
 -- SELECT as in: put: unique
 SELECT id
 FROM djqueue_message FORCE INDEX (djqueue_message_id)
@@ -149,50 +153,51 @@ WHERE queue = %s
   AND id IN (%s)
   AND state NOT IN (2, 4)
 FOR UPDATE SKIP LOCKED;
-INSERT INTO djqueue_fact (k, value, until, counter)
+INSERT INTO djqueue_fact (name, value, until, counter)
 VALUES (%s, %s, NOW + %s, 0)
 ON DUPLICATE KEY UPDATE value = VALUES(value), until = VALUES(until);
-UPDATE djqueue_message SET moment = %s, place = %s WHERE queue = %s AND id = %s AND state IN (1, 3);
+UPDATE djqueue_message SET sort_at = %s, due_since = %s WHERE queue = %s AND id = %s AND state IN (1, 3);
 COMMIT;
 
 
 -- claim: nothing is there
 
-SELECT NOW, (SELECT sort_key FROM djqueue_message WHERE queue = %(queue)s AND state = 0 ORDER BY sort_key LIMIT 1),
+SELECT NOW,
+    (SELECT sort_key FROM djqueue_message WHERE queue = %(queue)s AND state = 0 ORDER BY sort_key LIMIT 1),
     (
         SELECT seq
         FROM djqueue_message
         WHERE queue = %(queue)s
           AND state = 1
           AND sort_key = 0
-          AND moment < NOW
-        ORDER BY moment LIMIT 1
+          AND sort_at < NOW
+        ORDER BY sort_at LIMIT 1
     ),
     (
-        SELECT moment
+        SELECT sort_at
         FROM djqueue_message
         WHERE queue = %(queue)s
           AND state = 1
           AND sort_key = 0
-          AND moment >= NOW
-        ORDER BY moment LIMIT 1
-    ), (SELECT 1 FROM djqueue_ticket WHERE queue = %(queue)s ORDER BY made LIMIT 1),
-    (SELECT 1 FROM djqueue_lane WHERE queue = %(queue)s AND state = 0 ORDER BY sort_key, moment LIMIT 1),
+          AND sort_at >= NOW
+        ORDER BY sort_at LIMIT 1
+    ), (SELECT 1 FROM djqueue_ticket WHERE queue = %(queue)s ORDER BY created LIMIT 1),
+    (SELECT 1 FROM djqueue_lane WHERE queue = %(queue)s AND state = 0 ORDER BY sort_key, sort_at LIMIT 1),
     (
-        SELECT moment
+        SELECT sort_at
         FROM djqueue_lane
         WHERE queue = %(queue)s
           AND state = 2
           AND sort_key = 0
-        ORDER BY moment LIMIT 1
+        ORDER BY sort_at LIMIT 1
     ),
     (
-        SELECT moment
+        SELECT sort_at
         FROM djqueue_message
         WHERE queue = %(queue)s
           AND state = 3
           AND sort_key = 0
-        ORDER BY moment LIMIT 1
+        ORDER BY sort_at LIMIT 1
     );
 
 
@@ -210,19 +215,20 @@ UPDATE (
     FROM djqueue_message
     WHERE queue = %s
       AND state = 0
-    ORDER BY sort_key, moment, seq LIMIT %s
+    ORDER BY sort_key, sort_at, seq LIMIT %s
     FOR UPDATE SKIP LOCKED
 ) x
 STRAIGHT_JOIN djqueue_message FORCE INDEX (PRIMARY) ON djqueue_message.seq = x.seq
-SET state = %s, sort_key = 0, moment = @djqueue, token = %s, owner = %s,
+SET state = %s, sort_key = 0, sort_at = @djqueue, token = %s, owner = %s,
     attempts = CASE WHEN attempts < 2147483647 THEN attempts + 1 ELSE attempts END,
     begun = CASE WHEN 1 = 1 AND lost = 0 THEN 1 ELSE 0 END;
-SELECT seq, body, id, neg_priority, place, created, lane, attempts, failures, lost, label, note, moment, gate, lane_number
+SELECT seq, body, id, neg_priority, due_since, created, lane, attempts, failures, lost, command, errors,
+    sort_at, gate, lane_number
 FROM djqueue_message
 WHERE queue = %s
   AND state = %s
   AND sort_key = 0
-  AND moment = @djqueue
+  AND sort_at = @djqueue
   AND token = %s;
 COMMIT;
 END;
@@ -244,12 +250,12 @@ UPDATE (
     WHERE queue = %(queue)s
       AND state = 1
       AND sort_key = 0
-      AND moment < NOW
-    ORDER BY moment LIMIT %(limit)s
+      AND sort_at < NOW
+    ORDER BY sort_at LIMIT %(limit)s
     FOR UPDATE SKIP LOCKED
 ) x
 STRAIGHT_JOIN djqueue_message FORCE INDEX (PRIMARY) ON djqueue_message.seq = x.seq
-SET state = 0, sort_key = CASE WHEN queue LIKE '%:failed' THEN 0 ELSE neg_priority END, moment = place;
+SET state = 0, sort_key = CASE WHEN queue LIKE '%:failed' THEN 0 ELSE neg_priority END, sort_at = due_since;
 -- BEGIN as in: claim: two are ready
 -- SELECT as in: claim: nothing is there
 
@@ -257,14 +263,21 @@ SET state = 0, sort_key = CASE WHEN queue LIKE '%:failed' THEN 0 ELSE neg_priori
 -- claim: from a lane, to which something came
 
 -- SELECT as in: claim: nothing is there
-SELECT made, seq, name, number, gate FROM djqueue_ticket WHERE queue = %s ORDER BY made LIMIT %s;
-SELECT NOW;
+SELECT created, seq, name, number, gate,
+    (SELECT l.seq FROM djqueue_lane l WHERE l.queue = t.queue AND l.name = t.name) IS NOT NULL
+FROM djqueue_ticket t
+WHERE queue = %s
+ORDER BY created LIMIT %s;
 SELECT name FROM djqueue_lane WHERE queue = %s AND name IN (%s);
-INSERT INTO djqueue_lane (queue, name, number, gate, in_flight, turn, not_before, paused, logs, state, sort_key, moment)
+SELECT NOW;
+INSERT INTO djqueue_lane (
+    queue, name, number, gate, in_flight, turn, not_before, paused_reason, logs, state, sort_key, sort_at
+)
 VALUES (%s, %s, %s, %s, 0, %s, 0, '', '[]', 1, 0, 0)
 ON DUPLICATE KEY UPDATE seq = djqueue_lane.seq;
 BEGIN;
-SELECT l.seq, l.name, l.number, l.gate, l.in_flight, l.turn, l.not_before, l.paused_reason, l.logs, l.state, l.sort_key, l.sort_at
+SELECT l.seq, l.name, l.number, l.gate, l.in_flight, l.turn, l.not_before, l.paused_reason, l.logs, l.state,
+    l.sort_key, l.sort_at
 FROM (SELECT %s COLLATE utf8mb4_nopad_bin AS name) u
 STRAIGHT_JOIN djqueue_lane l FORCE INDEX (djqueue_lane_name) ON l.name = u.name
   AND l.queue = %s
@@ -275,20 +288,24 @@ DELETE m
 FROM (SELECT %s AS seq) u
 STRAIGHT_JOIN djqueue_ticket m FORCE INDEX (PRIMARY) ON m.seq = u.seq
 WHERE true;
-SELECT seq, name, number, gate, in_flight, turn, not_before, paused, logs, state, sort_key, moment
-FROM djqueue_lane FORCE INDEX (djqueue_lane_place)
-WHERE queue = %s
-  AND state = %s
-ORDER BY sort_key, moment LIMIT %s
-FOR UPDATE SKIP LOCKED;
-SELECT NOW;
+SELECT 0, 0, NOW, 0, 0
+UNION ALL
 SELECT *
 FROM (
-    SELECT state, seq, sort_key, moment, lost
+    SELECT state, seq, sort_key, sort_at, lost
     FROM djqueue_message
     WHERE queue = %s
       AND state = %s
-    ORDER BY sort_key, moment, seq LIMIT %s
+    ORDER BY sort_key, sort_at, seq LIMIT %s
+) x
+UNION ALL
+SELECT *
+FROM (
+    SELECT -state AS state, 0 AS seq, sort_key, sort_at, 0 AS lost
+    FROM djqueue_lane
+    WHERE queue = %s
+      AND state = %s
+    ORDER BY sort_key, sort_at LIMIT 1
 ) x;
 SET @djqueue = :moment + %s;
 UPDATE (
@@ -299,32 +316,25 @@ UPDATE (
     FOR UPDATE SKIP LOCKED
 ) x
 STRAIGHT_JOIN djqueue_message FORCE INDEX (PRIMARY) ON djqueue_message.seq = x.seq
-SET state = %s, sort_key = 0, moment = @djqueue, token = %s, owner = %s,
+SET state = %s, sort_key = 0, sort_at = @djqueue, token = %s, owner = %s,
     attempts = CASE WHEN attempts < 2147483647 THEN attempts + 1 ELSE attempts END,
     begun = CASE WHEN djqueue_message.seq IN (:seqs) AND lost = 0 THEN 1 ELSE 0 END;
-SELECT seq, body, id, neg_priority, place, created, lane, attempts, failures, lost, label, note, moment, gate, lane_number
+SELECT seq, body, id, neg_priority, due_since, created, lane, attempts, failures, lost, command, errors,
+    sort_at, gate, lane_number
 FROM djqueue_message
 WHERE queue = %s
   AND state = %s
   AND sort_key = 0
-  AND moment = @djqueue
+  AND sort_at = @djqueue
   AND token = %s;
-SELECT NOW;
-SELECT *
-FROM (
-    SELECT state, seq, sort_key, moment, lost
-    FROM djqueue_message
-    WHERE queue = %s
-      AND state = %s
-    ORDER BY sort_key, moment, seq LIMIT %s
-) x;
 UPDATE (
-    SELECT %s AS seq, %s AS gate, %s AS in_flight, %s AS turn, %s AS not_before, %s AS paused, %s AS logs,
-        %s AS state, %s AS sort_key, %s AS moment
+    SELECT %s AS seq, %s AS gate, %s AS in_flight, %s AS turn, %s AS not_before, %s AS paused_reason,
+        %s AS logs, %s AS state, %s AS sort_key, %s AS sort_at
 ) u
 STRAIGHT_JOIN djqueue_lane l FORCE INDEX (PRIMARY) ON l.seq = u.seq
-SET l.gate = u.gate, l.in_flight = u.in_flight, l.turn = u.turn, l.not_before = u.not_before, l.paused_reason = u.paused_reason,
-    l.logs = u.logs, l.state = u.state, l.sort_key = u.sort_key, l.sort_at = u.sort_at;
+SET l.gate = u.gate, l.in_flight = u.in_flight, l.turn = u.turn, l.not_before = u.not_before,
+    l.paused_reason = u.paused_reason, l.logs = u.logs, l.state = u.state, l.sort_key = u.sort_key,
+    l.sort_at = u.sort_at;
 COMMIT;
 -- SELECT as in: claim: nothing is there
 
@@ -332,23 +342,17 @@ COMMIT;
 -- claim: from a lane with a limit and a window
 
 -- SELECT as in: claim: nothing is there
-SELECT made, seq, name, number, gate FROM djqueue_ticket WHERE queue = %s ORDER BY made LIMIT %s;
-SELECT NOW;
+-- SELECT as in: claim: from a lane, to which something came
 SELECT name FROM djqueue_lane WHERE queue = %s AND name IN (%s);
-INSERT INTO djqueue_lane (queue, name, number, gate, in_flight, turn, not_before, paused, logs, state, sort_key, moment)
-VALUES (%s, %s, %s, %s, 0, %s, 0, '', '[]', 1, 0, 0)
-ON DUPLICATE KEY UPDATE seq = djqueue_lane.seq;
+SELECT NOW;
+-- INSERT as in: claim: from a lane, to which something came
 BEGIN;
 -- SELECT as in: claim: from a lane, to which something came
 SELECT seq FROM djqueue_ticket WHERE seq IN (%s);
 -- DELETE as in: claim: from a lane, to which something came
 -- SELECT as in: claim: from a lane, to which something came
-SELECT NOW;
--- SELECT as in: claim: from a lane, to which something came
 SET @djqueue = :moment + %s;
 -- UPDATE as in: claim: from a lane, to which something came
--- SELECT as in: claim: from a lane, to which something came
-SELECT NOW;
 -- SELECT as in: claim: from a lane, to which something came
 -- UPDATE as in: claim: from a lane, to which something came
 COMMIT;
@@ -357,10 +361,12 @@ COMMIT;
 -- claim: from a lane within another
 
 -- SELECT as in: claim: nothing is there
-SELECT made, seq, name, number, gate FROM djqueue_ticket WHERE queue = %s ORDER BY made LIMIT %s;
-SELECT NOW;
+-- SELECT as in: claim: from a lane, to which something came
 SELECT name FROM djqueue_lane WHERE queue = %s AND name IN (%s, %s);
-INSERT INTO djqueue_lane (queue, name, number, gate, in_flight, turn, not_before, paused, logs, state, sort_key, moment)
+SELECT NOW;
+INSERT INTO djqueue_lane (
+    queue, name, number, gate, in_flight, turn, not_before, paused_reason, logs, state, sort_key, sort_at
+)
 VALUES (%s, %s, %s, %s, 0, %s, 0, '', '[]', 1, 0, 0), (%s, %s, %s, %s, 0, %s, 0, '', '[]', 1, 0, 0)
 ON DUPLICATE KEY UPDATE seq = djqueue_lane.seq;
 BEGIN;
@@ -368,50 +374,48 @@ BEGIN;
 -- SELECT as in: claim: from a lane, to which something came
 SELECT seq FROM djqueue_ticket WHERE seq IN (%s);
 -- DELETE as in: claim: from a lane, to which something came
--- SELECT as in: claim: from a lane, to which something came
-SELECT NOW;
+SELECT 0, 0, NOW, 0, 0
+UNION ALL
 SELECT *
 FROM (
-    SELECT state, seq, sort_key, moment, lost
+    SELECT state, seq, sort_key, sort_at, lost
     FROM djqueue_message
     WHERE queue = %s
       AND state = %s
-    ORDER BY sort_key, moment, seq LIMIT %s
+    ORDER BY sort_key, sort_at, seq LIMIT %s
 ) x
 UNION ALL
 SELECT *
 FROM (
-    SELECT state, seq, sort_key, moment, lost
+    SELECT state, seq, sort_key, sort_at, lost
     FROM djqueue_message
     WHERE queue = %s
       AND state = %s
-    ORDER BY sort_key, moment, seq LIMIT %s
+    ORDER BY sort_key, sort_at, seq LIMIT %s
+) x
+UNION ALL
+SELECT *
+FROM (
+    SELECT -state AS state, 0 AS seq, sort_key, sort_at, 0 AS lost
+    FROM djqueue_lane
+    WHERE queue = %s
+      AND state = %s
+    ORDER BY sort_key, sort_at LIMIT 1
 ) x;
--- SELECT as in: claim: from a lane, to which something came
 SET @djqueue = :moment + %s;
 -- UPDATE as in: claim: from a lane, to which something came
 -- SELECT as in: claim: from a lane, to which something came
-SELECT NOW;
-SELECT *
-FROM (
-    SELECT state, seq, sort_key, moment, lost
-    FROM djqueue_message
-    WHERE queue = %s
-      AND state = %s
-    ORDER BY sort_key, moment, seq LIMIT %s
-) x
+-- UPDATE as in: claim: from a lane, to which something came
+SELECT 0, 0, NOW, 0, 0
 UNION ALL
 SELECT *
 FROM (
-    SELECT state, seq, sort_key, moment, lost
-    FROM djqueue_message
+    SELECT -state AS state, 0 AS seq, sort_key, sort_at, 0 AS lost
+    FROM djqueue_lane
     WHERE queue = %s
       AND state = %s
-    ORDER BY sort_key, moment, seq LIMIT %s
+    ORDER BY sort_key, sort_at LIMIT 1
 ) x;
--- UPDATE as in: claim: from a lane, to which something came
-SELECT *
-FROM (SELECT state, sort_key FROM djqueue_lane WHERE queue = %s AND state = %s ORDER BY sort_key, moment LIMIT 1) x;
 -- UPDATE as in: claim: from a lane, to which something came
 COMMIT;
 -- SELECT as in: claim: nothing is there
@@ -421,24 +425,18 @@ COMMIT;
 
 -- SELECT as in: claim: nothing is there
 -- BEGIN as in: claim: two are ready
-SELECT made, seq, name, number, gate FROM djqueue_ticket WHERE queue = %s ORDER BY made LIMIT %s;
-SELECT NOW;
+-- SELECT as in: claim: from a lane, to which something came
 SELECT name FROM djqueue_lane WHERE queue = %s AND name IN (%s);
-INSERT INTO djqueue_lane (queue, name, number, gate, in_flight, turn, not_before, paused, logs, state, sort_key, moment)
-VALUES (%s, %s, %s, %s, 0, %s, 0, '', '[]', 1, 0, 0)
-ON DUPLICATE KEY UPDATE seq = djqueue_lane.seq;
+SELECT NOW;
+-- INSERT as in: claim: from a lane, to which something came
 BEGIN;
 -- SELECT as in: claim: from a lane, to which something came
 SELECT seq FROM djqueue_ticket WHERE seq IN (%s);
 -- DELETE as in: claim: from a lane, to which something came
 -- SELECT as in: claim: from a lane, to which something came
-SELECT NOW;
--- SELECT as in: claim: from a lane, to which something came
-SELECT sort_key FROM djqueue_message WHERE queue = %s AND state = 0 ORDER BY sort_key, moment, seq LIMIT %s;
+SELECT sort_key FROM djqueue_message WHERE queue = %s AND state = 0 ORDER BY sort_key, sort_at, seq LIMIT %s;
 SET @djqueue = :moment + %s;
 -- UPDATE as in: claim: from a lane, to which something came
--- SELECT as in: claim: from a lane, to which something came
-SELECT NOW;
 -- SELECT as in: claim: from a lane, to which something came
 -- UPDATE as in: claim: from a lane, to which something came
 COMMIT;
@@ -454,98 +452,94 @@ FROM djqueue_message
 WHERE queue = %s
   AND state = 3
   AND sort_key = 0
-  AND moment < NOW
-ORDER BY moment LIMIT 500
+  AND sort_at < NOW
+ORDER BY sort_at LIMIT 500
 FOR UPDATE SKIP LOCKED;
-UPDATE djqueue_message FORCE INDEX (PRIMARY) SET state = lane_number, sort_key = neg_priority, moment = place WHERE seq IN (%s);
-INSERT INTO djqueue_ticket (queue, made, name, number, gate) VALUES (%s, NOW, %s, %s, %s);
+UPDATE djqueue_message FORCE INDEX (PRIMARY)
+SET state = lane_number, sort_key = neg_priority, sort_at = due_since
+WHERE seq IN (%s);
+INSERT INTO djqueue_ticket (queue, created, name, number, gate) VALUES (%s, NOW, %s, %s, %s);
 COMMIT;
-SELECT made, seq, name, number, gate FROM djqueue_ticket WHERE queue = %s ORDER BY made LIMIT %s;
-SELECT NOW;
+-- SELECT as in: claim: from a lane, to which something came
 SELECT name FROM djqueue_lane WHERE queue = %s AND name IN (%s);
-INSERT INTO djqueue_lane (queue, name, number, gate, in_flight, turn, not_before, paused, logs, state, sort_key, moment)
-VALUES (%s, %s, %s, %s, 0, %s, 0, '', '[]', 1, 0, 0)
-ON DUPLICATE KEY UPDATE seq = djqueue_lane.seq;
+SELECT NOW;
+-- INSERT as in: claim: from a lane, to which something came
 BEGIN;
 -- SELECT as in: claim: from a lane, to which something came
 SELECT seq FROM djqueue_ticket WHERE seq IN (%s);
 -- DELETE as in: claim: from a lane, to which something came
 -- SELECT as in: claim: from a lane, to which something came
-SELECT NOW;
--- SELECT as in: claim: from a lane, to which something came
 SET @djqueue = :moment + %s;
 -- UPDATE as in: claim: from a lane, to which something came
 -- SELECT as in: claim: from a lane, to which something came
-SELECT NOW;
--- SELECT as in: claim: from a lane, to which something came
-SELECT *
-FROM (SELECT state, sort_key FROM djqueue_lane WHERE queue = %s AND state = %s ORDER BY sort_key, moment LIMIT 1) x;
 -- UPDATE as in: claim: from a lane, to which something came
 COMMIT;
 
 
 -- claim: from the error queue
 
-SELECT NOW, (SELECT sort_key FROM djqueue_message WHERE queue = %(queue)s AND state = 0 ORDER BY sort_key LIMIT 1),
+SELECT NOW,
+    (SELECT sort_key FROM djqueue_message WHERE queue = %(queue)s AND state = 0 ORDER BY sort_key LIMIT 1),
     (
         SELECT seq
         FROM djqueue_message
         WHERE queue = %(queue)s
           AND state = 1
           AND sort_key = 0
-          AND moment < NOW
-        ORDER BY moment LIMIT 1
+          AND sort_at < NOW
+        ORDER BY sort_at LIMIT 1
     ),
     (
-        SELECT moment
+        SELECT sort_at
         FROM djqueue_message
         WHERE queue = %(queue)s
           AND state = 1
           AND sort_key = 0
-          AND moment >= NOW
-        ORDER BY moment LIMIT 1
+          AND sort_at >= NOW
+        ORDER BY sort_at LIMIT 1
     ), NULL, NULL, NULL, NULL;
 -- BEGIN as in: claim: two are ready
 
 
 -- claim: within a budget
 
-SELECT NOW, (SELECT sort_key FROM djqueue_message WHERE queue = %(queue)s AND state = 0 ORDER BY sort_key LIMIT 1),
+SELECT NOW,
+    (SELECT sort_key FROM djqueue_message WHERE queue = %(queue)s AND state = 0 ORDER BY sort_key LIMIT 1),
     (
         SELECT seq
         FROM djqueue_message
         WHERE queue = %(queue)s
           AND state = 1
           AND sort_key = 0
-          AND moment < NOW
-        ORDER BY moment LIMIT 1
+          AND sort_at < NOW
+        ORDER BY sort_at LIMIT 1
     ),
     (
-        SELECT moment
+        SELECT sort_at
         FROM djqueue_message
         WHERE queue = %(queue)s
           AND state = 1
           AND sort_key = 0
-          AND moment >= NOW
-        ORDER BY moment LIMIT 1
-    ), (SELECT 1 FROM djqueue_ticket WHERE queue = %(queue)s ORDER BY made LIMIT 1),
-    (SELECT 1 FROM djqueue_lane WHERE queue = %(queue)s AND state = 0 ORDER BY sort_key, moment LIMIT 1),
+          AND sort_at >= NOW
+        ORDER BY sort_at LIMIT 1
+    ), (SELECT 1 FROM djqueue_ticket WHERE queue = %(queue)s ORDER BY created LIMIT 1),
+    (SELECT 1 FROM djqueue_lane WHERE queue = %(queue)s AND state = 0 ORDER BY sort_key, sort_at LIMIT 1),
     (
-        SELECT moment
+        SELECT sort_at
         FROM djqueue_lane
         WHERE queue = %(queue)s
           AND state = 2
           AND sort_key = 0
-        ORDER BY moment LIMIT 1
+        ORDER BY sort_at LIMIT 1
     ),
     (
-        SELECT moment
+        SELECT sort_at
         FROM djqueue_message
         WHERE queue = %(queue)s
           AND state = 3
           AND sort_key = 0
-        ORDER BY moment LIMIT 1
-    ), (SELECT value FROM djqueue_fact WHERE k = %(key)s AND (until IS NULL OR until > NOW));
+        ORDER BY sort_at LIMIT 1
+    ), (SELECT value FROM djqueue_fact WHERE name = %(key)s AND (until IS NULL OR until > NOW));
 BEGIN;
 -- INSERT as in: put: debounced, one waits and is postponed
 SELECT NOW;
@@ -556,15 +550,15 @@ UPDATE (
     FROM djqueue_message
     WHERE queue = %s
       AND state = 0
-    ORDER BY sort_key, moment, seq LIMIT %s
+    ORDER BY sort_key, sort_at, seq LIMIT %s
     FOR UPDATE SKIP LOCKED
 ) x
 STRAIGHT_JOIN djqueue_message FORCE INDEX (PRIMARY) ON djqueue_message.seq = x.seq
-SET state = %s, sort_key = 0, moment = @djqueue, token = %s, owner = %s,
+SET state = %s, sort_key = 0, sort_at = @djqueue, token = %s, owner = %s,
     attempts = CASE WHEN attempts < 2147483647 THEN attempts + 1 ELSE attempts END,
     begun = CASE WHEN 1 = 1 AND lost = 0 THEN 1 ELSE 0 END;
 -- SELECT as in: claim: from a lane, to which something came
-INSERT INTO djqueue_fact (k, value, until, counter)
+INSERT INTO djqueue_fact (name, value, until, counter)
 VALUES (%s, %s, NOW + %s, 0)
 ON DUPLICATE KEY UPDATE value = VALUES(value), until = VALUES(until);
 COMMIT;
@@ -589,14 +583,14 @@ FROM (SELECT %s AS seq, %s AS token UNION ALL SELECT %s, %s) u
 STRAIGHT_JOIN djqueue_message m FORCE INDEX (PRIMARY) ON m.seq = u.seq
   AND m.token = u.token
 WHERE state IN (2, 4)
-  AND moment > @djqueue
+  AND sort_at > @djqueue
 FOR UPDATE;
 UPDATE (SELECT %s AS seq, %s AS token UNION ALL SELECT %s, %s) u
 STRAIGHT_JOIN djqueue_message m FORCE INDEX (PRIMARY) ON m.seq = u.seq
   AND m.token = u.token
 SET begun = 1
 WHERE state IN (2, 4)
-  AND moment > @djqueue;
+  AND sort_at > @djqueue;
 COMMIT;
 END;
 
@@ -618,7 +612,7 @@ UPDATE (SELECT %s AS seq, %s AS token UNION ALL SELECT %s, %s) u
 STRAIGHT_JOIN djqueue_message m FORCE INDEX (PRIMARY) ON m.seq = u.seq
   AND m.token = u.token
 SET lost = CASE WHEN state NOT IN (2, 4) AND begun <> 0 AND lost > 0 THEN lost - 1 ELSE lost END,
-    state = CASE WHEN state = 4 THEN 4 ELSE 2 END, sort_key = 0, moment = @djqueue;
+    state = CASE WHEN state = 4 THEN 4 ELSE 2 END, sort_key = 0, sort_at = @djqueue;
 COMMIT;
 END;
 
@@ -635,7 +629,7 @@ FROM (SELECT %s AS seq, %s AS token UNION ALL SELECT %s, %s) u
 STRAIGHT_JOIN djqueue_message m FORCE INDEX (PRIMARY) ON m.seq = u.seq
   AND m.token = u.token
 FOR UPDATE;
-INSERT INTO djqueue_fact (k, value, until, counter)
+INSERT INTO djqueue_fact (name, value, until, counter)
 SELECT %s, '', NULL, COUNT(*)
 FROM (SELECT %s AS seq, %s AS token UNION ALL SELECT %s, %s) u
 STRAIGHT_JOIN djqueue_message m FORCE INDEX (PRIMARY) ON m.seq = u.seq
@@ -663,19 +657,19 @@ FROM (SELECT %s AS seq, %s AS token UNION ALL SELECT %s, %s) u
 STRAIGHT_JOIN djqueue_message m FORCE INDEX (PRIMARY) ON m.seq = u.seq
   AND m.token = u.token
 FOR UPDATE;
-INSERT INTO djqueue_fact (k, value, until, counter)
+INSERT INTO djqueue_fact (name, value, until, counter)
 SELECT %s, %s, NOW + %s, 0
 FROM djqueue_message
 WHERE seq = %s
   AND token = %s
 ON DUPLICATE KEY UPDATE value = VALUES(value), until = VALUES(until);
-INSERT INTO djqueue_fact (k, value, until, counter)
+INSERT INTO djqueue_fact (name, value, until, counter)
 SELECT %s, %s, NOW + %s, 0
 FROM djqueue_message
 WHERE seq = %s
   AND token = %s
 ON DUPLICATE KEY UPDATE value = VALUES(value), until = VALUES(until);
-INSERT INTO djqueue_fact (k, value, until, counter)
+INSERT INTO djqueue_fact (name, value, until, counter)
 SELECT %s, '', NULL, COUNT(*)
 FROM (SELECT %s AS seq, %s AS token UNION ALL SELECT %s, %s) u
 STRAIGHT_JOIN djqueue_message m FORCE INDEX (PRIMARY) ON m.seq = u.seq
@@ -694,7 +688,8 @@ END;
 -- complete: in a lane
 
 BEGIN;
-SELECT l.seq, l.name, l.number, l.gate, l.in_flight, l.turn, l.not_before, l.paused_reason, l.logs, l.state, l.sort_key, l.sort_at
+SELECT l.seq, l.name, l.number, l.gate, l.in_flight, l.turn, l.not_before, l.paused_reason, l.logs, l.state,
+    l.sort_key, l.sort_at
 FROM (SELECT %s COLLATE utf8mb4_nopad_bin AS name) u
 STRAIGHT_JOIN djqueue_lane l FORCE INDEX (djqueue_lane_name) ON l.name = u.name
   AND l.queue = %s
@@ -705,7 +700,7 @@ FROM (SELECT %s AS seq, %s AS token) u
 STRAIGHT_JOIN djqueue_message m FORCE INDEX (PRIMARY) ON m.seq = u.seq
   AND m.token = u.token
 FOR UPDATE;
-INSERT INTO djqueue_fact (k, value, until, counter)
+INSERT INTO djqueue_fact (name, value, until, counter)
 SELECT %s, '', NULL, COUNT(*)
 FROM (SELECT %s AS seq, %s AS token) u
 STRAIGHT_JOIN djqueue_message m FORCE INDEX (PRIMARY) ON m.seq = u.seq
@@ -717,7 +712,6 @@ DELETE m
 FROM (SELECT %s AS seq, %s AS token) u
 STRAIGHT_JOIN djqueue_message m FORCE INDEX (PRIMARY) ON m.seq = u.seq
   AND m.token = u.token;
-SELECT NOW;
 -- SELECT as in: claim: from a lane, to which something came
 -- UPDATE as in: claim: from a lane, to which something came
 COMMIT;
@@ -736,18 +730,18 @@ STRAIGHT_JOIN djqueue_message m FORCE INDEX (PRIMARY) ON m.seq = u.seq
   AND m.token = u.token
 FOR UPDATE;
 UPDATE (
-    SELECT %s AS seq, %s AS token, %s AS delay, %s AS attempts, %s AS failures, %s AS lost, %s AS note
+    SELECT %s AS seq, %s AS token, %s AS delay, %s AS attempts, %s AS failures, %s AS lost, %s AS errors
     UNION ALL
     SELECT %s, %s, %s, %s, %s, %s, %s
 ) u
 STRAIGHT_JOIN djqueue_message m FORCE INDEX (PRIMARY) ON m.seq = u.seq
   AND m.token = u.token
 SET m.queue = %s,
-    m.state = CASE WHEN state = 4 THEN CASE WHEN u.delay > 0 THEN 3 ELSE lane_number END WHEN u.delay > 0 THEN 1 ELSE
-        0 END,
-    m.sort_key = CASE WHEN u.delay > 0 THEN 0 ELSE CASE WHEN queue LIKE '%:failed' THEN 0 ELSE neg_priority END END,
-    m.sort_at = CASE WHEN u.delay > 0 THEN NOW + u.delay ELSE place END, m.token = 0, m.owner = '',
-    m.attempts = u.attempts, m.failures = u.failures, m.lost = u.lost, m.note = u.note;
+    m.state = CASE WHEN state = 4 THEN CASE WHEN u.delay > 0 THEN 3 ELSE lane_number END WHEN u.delay > 0 THEN
+        1 ELSE 0 END,
+    m.sort_key = CASE WHEN u.delay > 0 THEN 0 ELSE CASE WHEN queue LIKE '%:failed' THEN 0 ELSE neg_priority
+        END END, m.sort_at = CASE WHEN u.delay > 0 THEN NOW + u.delay ELSE due_since END, m.token = 0,
+    m.owner = '', m.attempts = u.attempts, m.failures = u.failures, m.lost = u.lost, m.errors = u.errors;
 COMMIT;
 END;
 
@@ -762,16 +756,16 @@ END;
 BEGIN;
 -- SELECT as in: complete: in a lane
 -- SELECT as in: complete: in a lane
-UPDATE (SELECT %s AS seq, %s AS token, %s AS delay, %s AS attempts, %s AS failures, %s AS lost, %s AS note) u
+UPDATE (SELECT %s AS seq, %s AS token, %s AS delay, %s AS attempts, %s AS failures, %s AS lost, %s AS errors)
+    u
 STRAIGHT_JOIN djqueue_message m FORCE INDEX (PRIMARY) ON m.seq = u.seq
   AND m.token = u.token
 SET m.queue = %s,
-    m.state = CASE WHEN state = 4 THEN CASE WHEN u.delay > 0 THEN 3 ELSE lane_number END WHEN u.delay > 0 THEN 1 ELSE
-        0 END,
-    m.sort_key = CASE WHEN u.delay > 0 THEN 0 ELSE CASE WHEN queue LIKE '%:failed' THEN 0 ELSE neg_priority END END,
-    m.sort_at = CASE WHEN u.delay > 0 THEN NOW + u.delay ELSE place END, m.token = 0, m.owner = '',
-    m.attempts = u.attempts, m.failures = u.failures, m.lost = u.lost, m.note = u.note;
-SELECT NOW;
+    m.state = CASE WHEN state = 4 THEN CASE WHEN u.delay > 0 THEN 3 ELSE lane_number END WHEN u.delay > 0 THEN
+        1 ELSE 0 END,
+    m.sort_key = CASE WHEN u.delay > 0 THEN 0 ELSE CASE WHEN queue LIKE '%:failed' THEN 0 ELSE neg_priority
+        END END, m.sort_at = CASE WHEN u.delay > 0 THEN NOW + u.delay ELSE due_since END, m.token = 0,
+    m.owner = '', m.attempts = u.attempts, m.failures = u.failures, m.lost = u.lost, m.errors = u.errors;
 -- SELECT as in: claim: from a lane, to which something came
 -- UPDATE as in: claim: from a lane, to which something came
 COMMIT;
@@ -790,14 +784,15 @@ STRAIGHT_JOIN djqueue_message m FORCE INDEX (PRIMARY) ON m.seq = u.seq
   AND m.token = u.token
 FOR UPDATE;
 UPDATE (
-    SELECT %s AS seq, %s AS token, %s AS delay, %s AS attempts, %s AS failures, %s AS lost, %s AS note
+    SELECT %s AS seq, %s AS token, %s AS delay, %s AS attempts, %s AS failures, %s AS lost, %s AS errors
     UNION ALL
     SELECT %s, %s, %s, %s, %s, %s, %s
 ) u
 STRAIGHT_JOIN djqueue_message m FORCE INDEX (PRIMARY) ON m.seq = u.seq
   AND m.token = u.token
-SET m.queue = %s, m.state = 0, m.sort_key = 0, m.sort_at = NOW + u.delay, m.place = NOW + u.delay, m.token = 0,
-    m.owner = '', m.attempts = u.attempts, m.failures = u.failures, m.lost = u.lost, m.note = u.note;
+SET m.queue = %s, m.state = 0, m.sort_key = 0, m.sort_at = NOW + u.delay, m.due_since = NOW + u.delay,
+    m.token = 0, m.owner = '', m.attempts = u.attempts, m.failures = u.failures, m.lost = u.lost,
+    m.errors = u.errors;
 COMMIT;
 END;
 
@@ -814,27 +809,28 @@ FROM (SELECT %s AS seq, %s AS token UNION ALL SELECT %s, %s) u
 STRAIGHT_JOIN djqueue_message m FORCE INDEX (PRIMARY) ON m.seq = u.seq
   AND m.token = u.token
 FOR UPDATE;
-INSERT INTO djqueue_fact (k, value, until, counter)
+INSERT INTO djqueue_fact (name, value, until, counter)
 SELECT %s, %s, NOW + %s, 0
 FROM djqueue_message
 WHERE seq = %s
   AND token = %s
 ON DUPLICATE KEY UPDATE value = VALUES(value), until = VALUES(until);
-INSERT INTO djqueue_fact (k, value, until, counter)
+INSERT INTO djqueue_fact (name, value, until, counter)
 SELECT %s, %s, NOW + %s, 0
 FROM djqueue_message
 WHERE seq = %s
   AND token = %s
 ON DUPLICATE KEY UPDATE value = VALUES(value), until = VALUES(until);
 UPDATE (
-    SELECT %s AS seq, %s AS token, %s AS delay, %s AS attempts, %s AS failures, %s AS lost, %s AS note
+    SELECT %s AS seq, %s AS token, %s AS delay, %s AS attempts, %s AS failures, %s AS lost, %s AS errors
     UNION ALL
     SELECT %s, %s, %s, %s, %s, %s, %s
 ) u
 STRAIGHT_JOIN djqueue_message m FORCE INDEX (PRIMARY) ON m.seq = u.seq
   AND m.token = u.token
-SET m.queue = %s, m.state = 0, m.sort_key = 0, m.sort_at = NOW + u.delay, m.place = NOW + u.delay, m.token = 0,
-    m.owner = '', m.attempts = u.attempts, m.failures = u.failures, m.lost = u.lost, m.note = u.note;
+SET m.queue = %s, m.state = 0, m.sort_key = 0, m.sort_at = NOW + u.delay, m.due_since = NOW + u.delay,
+    m.token = 0, m.owner = '', m.attempts = u.attempts, m.failures = u.failures, m.lost = u.lost,
+    m.errors = u.errors;
 COMMIT;
 END;
 
@@ -844,12 +840,13 @@ END;
 BEGIN;
 -- SELECT as in: complete: in a lane
 -- SELECT as in: complete: in a lane
-UPDATE (SELECT %s AS seq, %s AS token, %s AS delay, %s AS attempts, %s AS failures, %s AS lost, %s AS note) u
+UPDATE (SELECT %s AS seq, %s AS token, %s AS delay, %s AS attempts, %s AS failures, %s AS lost, %s AS errors)
+    u
 STRAIGHT_JOIN djqueue_message m FORCE INDEX (PRIMARY) ON m.seq = u.seq
   AND m.token = u.token
-SET m.queue = %s, m.state = 0, m.sort_key = 0, m.sort_at = NOW + u.delay, m.place = NOW + u.delay, m.token = 0,
-    m.owner = '', m.attempts = u.attempts, m.failures = u.failures, m.lost = u.lost, m.note = u.note;
-SELECT NOW;
+SET m.queue = %s, m.state = 0, m.sort_key = 0, m.sort_at = NOW + u.delay, m.due_since = NOW + u.delay,
+    m.token = 0, m.owner = '', m.attempts = u.attempts, m.failures = u.failures, m.lost = u.lost,
+    m.errors = u.errors;
 -- SELECT as in: claim: from a lane, to which something came
 -- UPDATE as in: claim: from a lane, to which something came
 COMMIT;
@@ -867,11 +864,13 @@ FROM (SELECT %s AS seq, %s AS token) u
 STRAIGHT_JOIN djqueue_message m FORCE INDEX (PRIMARY) ON m.seq = u.seq
   AND m.token = u.token
 FOR UPDATE;
-UPDATE (SELECT %s AS seq, %s AS token, %s AS delay, %s AS attempts, %s AS failures, %s AS lost, %s AS note) u
+UPDATE (SELECT %s AS seq, %s AS token, %s AS delay, %s AS attempts, %s AS failures, %s AS lost, %s AS errors)
+    u
 STRAIGHT_JOIN djqueue_message m FORCE INDEX (PRIMARY) ON m.seq = u.seq
   AND m.token = u.token
-SET m.queue = %s, m.state = 0, m.sort_key = 0, m.sort_at = NOW + u.delay, m.place = NOW + u.delay, m.token = 0,
-    m.owner = '', m.attempts = u.attempts, m.failures = u.failures, m.lost = u.lost, m.note = u.note;
+SET m.queue = %s, m.state = 0, m.sort_key = 0, m.sort_at = NOW + u.delay, m.due_since = NOW + u.delay,
+    m.token = 0, m.owner = '', m.attempts = u.attempts, m.failures = u.failures, m.lost = u.lost,
+    m.errors = u.errors;
 COMMIT;
 END;
 BEGIN;
@@ -893,7 +892,6 @@ COMMIT;
 BEGIN;
 -- SELECT as in: complete: in a lane
 SELECT NOW;
-SELECT NOW;
 -- SELECT as in: claim: from a lane, to which something came
 COMMIT;
 
@@ -907,32 +905,32 @@ SELECT NOW,
         WHERE queue = %(queue)s
           AND state = 2
           AND sort_key = 0
-          AND moment < NOW
-        ORDER BY moment LIMIT 1
+          AND sort_at < NOW
+        ORDER BY sort_at LIMIT 1
     ),
     (
-        SELECT min(moment)
+        SELECT min(sort_at)
         FROM (
             SELECT *
             FROM (
-                SELECT moment
+                SELECT sort_at
                 FROM djqueue_message
                 WHERE queue = %(queue)s
                   AND state = 2
                   AND sort_key = 0
-                  AND moment >= NOW
-                ORDER BY moment LIMIT 1
+                  AND sort_at >= NOW
+                ORDER BY sort_at LIMIT 1
             ) x
             UNION ALL
             SELECT *
             FROM (
-                SELECT moment
+                SELECT sort_at
                 FROM djqueue_message
                 WHERE queue = %(queue)s
                   AND state = 4
                   AND sort_key = 0
-                  AND moment >= NOW
-                ORDER BY moment LIMIT 1
+                  AND sort_at >= NOW
+                ORDER BY sort_at LIMIT 1
             ) x
         ) y
     ),
@@ -942,8 +940,8 @@ SELECT NOW,
         WHERE queue = %(queue)s
           AND state = 4
           AND sort_key = 0
-          AND moment < NOW
-        ORDER BY moment LIMIT 1
+          AND sort_at < NOW
+        ORDER BY sort_at LIMIT 1
     );
 
 
@@ -956,14 +954,14 @@ UPDATE (
     WHERE queue = %(queue)s
       AND state = 2
       AND sort_key = 0
-      AND moment < NOW
+      AND sort_at < NOW
       AND NOW <= %(by)s
-    ORDER BY moment LIMIT %(limit)s
+    ORDER BY sort_at LIMIT %(limit)s
     FOR UPDATE SKIP LOCKED
 ) x
 STRAIGHT_JOIN djqueue_message FORCE INDEX (PRIMARY) ON djqueue_message.seq = x.seq
 SET lost = CASE WHEN begun <> 0 AND lost < 2147483647 THEN lost + 1 ELSE lost END, state = 0,
-    sort_key = CASE WHEN queue LIKE '%:failed' THEN 0 ELSE neg_priority END, moment = place;
+    sort_key = CASE WHEN queue LIKE '%:failed' THEN 0 ELSE neg_priority END, sort_at = due_since;
 
 
 -- reap: in a lane
@@ -974,8 +972,8 @@ FROM djqueue_message
 WHERE queue = %(queue)s
   AND state = 4
   AND sort_key = 0
-  AND moment < NOW
-ORDER BY moment LIMIT %(limit)s;
+  AND sort_at < NOW
+ORDER BY sort_at LIMIT %(limit)s;
 BEGIN;
 -- SELECT as in: claim: from a lane, to which something came
 SELECT m.seq, lane
@@ -983,14 +981,13 @@ FROM (SELECT %s AS seq) u
 STRAIGHT_JOIN djqueue_message m FORCE INDEX (PRIMARY) ON m.seq = u.seq
 WHERE true
   AND state = 4
-  AND moment < NOW
+  AND sort_at < NOW
   AND NOW <= %s
 FOR UPDATE;
 UPDATE djqueue_message FORCE INDEX (PRIMARY)
-SET lost = CASE WHEN begun <> 0 AND lost < 2147483647 THEN lost + 1 ELSE lost END, state = lane_number, sort_key = neg_priority,
-    moment = place, token = 0, owner = ''
+SET lost = CASE WHEN begun <> 0 AND lost < 2147483647 THEN lost + 1 ELSE lost END, state = lane_number,
+    sort_key = neg_priority, sort_at = due_since, token = 0, owner = ''
 WHERE seq IN (%s);
-SELECT NOW;
 -- SELECT as in: claim: from a lane, to which something came
 -- UPDATE as in: claim: from a lane, to which something came
 COMMIT;
@@ -1008,7 +1005,6 @@ LEFT JOIN djqueue_lane l ON l.queue = m.queue
 WHERE m.queue = %s
   AND m.state = 4
 GROUP BY m.lane, l.gate;
-SELECT NOW;
 -- SELECT as in: claim: from a lane, to which something came
 COMMIT;
 SELECT m.state, m.lane, m.gate, l.seq
@@ -1023,13 +1019,13 @@ FROM (
 ) m
 LEFT JOIN djqueue_lane l ON l.queue = %s
   AND l.name = m.lane;
-SELECT made, seq, name, number, gate FROM djqueue_ticket WHERE queue = %s ORDER BY made LIMIT %s;
+-- SELECT as in: claim: from a lane, to which something came
 
 
 -- find
 
-SELECT seq, body, id, neg_priority, place, created, lane, attempts, failures, lost, label, note, moment, gate, lane_number,
-    state, sort_key, owner, NOW
+SELECT seq, body, id, neg_priority, due_since, created, lane, attempts, failures, lost, command, errors,
+    sort_at, gate, lane_number, state, sort_key, owner, NOW
 FROM djqueue_message
 WHERE queue = %s
   AND id = %s;
@@ -1039,12 +1035,12 @@ WHERE queue = %s
 
 -- UPDATE as in: claim: one is delayed and due
 -- SELECT as in: claim: nothing is there
-SELECT seq, body, id, neg_priority, place, created, lane, attempts, failures, lost, label, note, moment, gate, lane_number,
-    state, sort_key, owner, NOW
+SELECT seq, body, id, neg_priority, due_since, created, lane, attempts, failures, lost, command, errors,
+    sort_at, gate, lane_number, state, sort_key, owner, NOW
 FROM djqueue_message
 WHERE queue = %(queue)s
   AND state = %(state)s
-ORDER BY sort_key, moment, seq LIMIT %(limit)s;
+ORDER BY sort_key, sort_at, seq LIMIT %(limit)s;
 SELECT name FROM djqueue_lane WHERE queue = %s AND name > %s ORDER BY name LIMIT %s;
 
 
@@ -1052,33 +1048,31 @@ SELECT name FROM djqueue_lane WHERE queue = %s AND name > %s ORDER BY name LIMIT
 
 -- UPDATE as in: claim: one is delayed and due
 -- SELECT as in: claim: nothing is there
-SELECT seq, body, id, neg_priority, place, created, lane, attempts, failures, lost, label, note, moment, gate, lane_number,
-    state, sort_key, owner, NOW
+SELECT seq, body, id, neg_priority, due_since, created, lane, attempts, failures, lost, command, errors,
+    sort_at, gate, lane_number, state, sort_key, owner, NOW
 FROM djqueue_message
 WHERE queue = %(queue)s
   AND state = %(state)s
-  AND (sort_key > %(sort_key)s OR (sort_key = %(sort_key)s AND (moment > %(moment)s OR (moment = %(moment)s AND seq > %(seq)s))))
-ORDER BY sort_key, moment, seq LIMIT %(limit)s;
+  AND (
+      sort_key > %(sort_key)s OR (
+          sort_key = %(sort_key)s AND (sort_at > %(sort_at)s OR (sort_at = %(sort_at)s AND seq > %(seq)s))
+      )
+  )
+ORDER BY sort_key, sort_at, seq LIMIT %(limit)s;
 
 
 -- peek: ready, in lanes
 
 -- UPDATE as in: claim: one is delayed and due
 -- SELECT as in: claim: nothing is there
-SELECT made, seq, name, number, gate FROM djqueue_ticket WHERE queue = %s ORDER BY made LIMIT %s;
-SELECT NOW;
+-- SELECT as in: claim: from a lane, to which something came
 SELECT name FROM djqueue_lane WHERE queue = %s AND name IN (%s);
-INSERT INTO djqueue_lane (queue, name, number, gate, in_flight, turn, not_before, paused, logs, state, sort_key, moment)
-VALUES (%s, %s, %s, %s, 0, %s, 0, '', '[]', 1, 0, 0)
-ON DUPLICATE KEY UPDATE seq = djqueue_lane.seq;
+SELECT NOW;
+-- INSERT as in: claim: from a lane, to which something came
 BEGIN;
 -- SELECT as in: claim: from a lane, to which something came
 SELECT seq FROM djqueue_ticket WHERE seq IN (%s);
 -- DELETE as in: claim: from a lane, to which something came
--- SELECT as in: claim: from a lane, to which something came
-SELECT NOW;
--- SELECT as in: claim: from a lane, to which something came
-SELECT NOW;
 -- SELECT as in: claim: from a lane, to which something came
 -- UPDATE as in: claim: from a lane, to which something came
 COMMIT;
@@ -1087,12 +1081,12 @@ COMMIT;
 SELECT name FROM djqueue_lane WHERE queue = %s AND name > %s ORDER BY name LIMIT %s;
 SELECT *
 FROM (
-    SELECT seq, body, id, neg_priority, place, created, lane, attempts, failures, lost, label, note, moment, gate,
-        lane_number, state, sort_key, owner, NOW AS looked
+    SELECT seq, body, id, neg_priority, due_since, created, lane, attempts, failures, lost, command, errors,
+        sort_at, gate, lane_number, state, sort_key, owner, NOW AS looked
     FROM djqueue_message
     WHERE queue = %(queue)s
       AND state = :lane
-    ORDER BY sort_key, moment, seq LIMIT %(limit)s
+    ORDER BY sort_key, sort_at, seq LIMIT %(limit)s
 ) x;
 SELECT name FROM djqueue_lane WHERE queue = %s AND name > %s ORDER BY name LIMIT %s;
 
@@ -1136,7 +1130,7 @@ SELECT (
             WHERE queue = %(queue)s
               AND state = 1
               AND sort_key = 0
-              AND moment < NOW
+              AND sort_at < NOW
             LIMIT 100000
         ) x
     ),
@@ -1148,7 +1142,7 @@ SELECT (
             WHERE queue = %(queue)s
               AND state = 3
               AND sort_key = 0
-              AND moment < NOW
+              AND sort_at < NOW
             LIMIT 100000
         ) x
     ),
@@ -1160,7 +1154,7 @@ SELECT (
             WHERE queue = %(queue)s
               AND state = 1
               AND sort_key = 0
-              AND moment >= NOW
+              AND sort_at >= NOW
             LIMIT 100000
         ) x
     ),
@@ -1172,7 +1166,7 @@ SELECT (
             WHERE queue = %(queue)s
               AND state = 3
               AND sort_key = 0
-              AND moment >= NOW
+              AND sort_at >= NOW
             LIMIT 100000
         ) x
     ),
@@ -1184,33 +1178,36 @@ SELECT (
         SELECT count(*)
         FROM (SELECT 1 FROM djqueue_message WHERE queue = %(queue)s AND state = 4 LIMIT 100000) x
     ),
-    (SELECT count(*) FROM (SELECT 1 FROM djqueue_message WHERE queue = %(dead)s AND state = 0 LIMIT 100000) x),
+    (
+        SELECT count(*)
+        FROM (SELECT 1 FROM djqueue_message WHERE queue = %(failed)s AND state = 0 LIMIT 100000) x
+    ),
     (
         SELECT sum(
             CASE WHEN djqueue_fact.counter < 0 THEN 0 WHEN djqueue_fact.counter < 1000000000000000 THEN
                 djqueue_fact.counter ELSE 1000000000000000 END
         )
         FROM djqueue_fact
-        WHERE k IN (
+        WHERE name IN (
             %(k0)s, %(k1)s, %(k2)s, %(k3)s, %(k4)s, %(k5)s, %(k6)s, %(k7)s, %(k8)s, %(k9)s, %(k10)s, %(k11)s,
             %(k12)s, %(k13)s, %(k14)s, %(k15)s
         )
     ), NOW,
     (
-        SELECT min(moment)
+        SELECT min(sort_at)
         FROM djqueue_message
         WHERE queue = %(queue)s
           AND state = 1
           AND sort_key = 0
-          AND moment < NOW
+          AND sort_at < NOW
     ),
     (
-        SELECT min(moment)
+        SELECT min(sort_at)
         FROM djqueue_message
         WHERE queue = %(queue)s
           AND state = 3
           AND sort_key = 0
-          AND moment < NOW
+          AND sort_at < NOW
     ),
     (
         WITH RECURSIVE p (sort_key, n) AS (
@@ -1247,7 +1244,7 @@ SELECT (
         FROM p
     ),
     (
-        SELECT min(moment)
+        SELECT min(sort_at)
         FROM (
             SELECT m.sort_at
             FROM (
@@ -1287,7 +1284,11 @@ SELECT (SELECT count(*) FROM djqueue_message WHERE queue = %(queue)s AND state I
 -- remove
 
 BEGIN;
-SELECT DISTINCT lane, ABS(lane_number), gate FROM djqueue_message WHERE queue = %s AND id IN (%s, %s) AND lane_number <> 0;
+SELECT DISTINCT lane, ABS(lane_number), gate
+FROM djqueue_message
+WHERE queue = %s
+  AND id IN (%s, %s)
+  AND lane_number <> 0;
 SELECT seq
 FROM djqueue_message FORCE INDEX (djqueue_message_id)
 WHERE queue = %s
@@ -1305,8 +1306,8 @@ COMMIT;
 -- remove: from a lane
 
 BEGIN;
-SELECT DISTINCT lane, ABS(lane_number), gate FROM djqueue_message WHERE queue = %s AND id IN (%s, %s) AND lane_number <> 0;
-INSERT INTO djqueue_ticket (queue, made, name, number, gate) VALUES (%s, NOW, %s, %s, %s);
+-- SELECT as in: remove
+INSERT INTO djqueue_ticket (queue, created, name, number, gate) VALUES (%s, NOW, %s, %s, %s);
 -- SELECT as in: remove
 -- DELETE as in: remove
 COMMIT;
@@ -1321,11 +1322,11 @@ COMMIT;
 -- reprioritise
 
 BEGIN;
-SELECT DISTINCT lane, ABS(lane_number), gate FROM djqueue_message WHERE queue = %s AND id IN (%s, %s) AND lane_number <> 0;
+-- SELECT as in: remove
 UPDATE djqueue_message FORCE INDEX (djqueue_message_id)
 SET neg_priority = CASE WHEN lane_number = 0 THEN %s ELSE %s END,
-    sort_key = CASE WHEN state IN (1, 3) OR queue LIKE '%:failed' THEN 0 ELSE CASE WHEN lane_number = 0 THEN %s ELSE %s END
-        END
+    sort_key = CASE WHEN state IN (1, 3) OR queue LIKE '%:failed' THEN 0 ELSE CASE WHEN lane_number = 0 THEN
+        %s ELSE %s END END
 WHERE queue = %s
   AND id IN (%s, %s)
   AND state NOT IN (2, 4);
@@ -1340,7 +1341,7 @@ UPDATE djqueue_message SET body = %s WHERE queue = %s AND id = %s AND state NOT 
 -- requeue
 
 BEGIN;
-SELECT DISTINCT lane, ABS(lane_number), gate FROM djqueue_message WHERE queue = %s AND id IN (%s, %s) AND lane_number <> 0;
+-- SELECT as in: remove
 UPDATE (
     SELECT d.seq
     FROM djqueue_message d
@@ -1353,8 +1354,8 @@ UPDATE (
     FOR UPDATE
 ) x
 STRAIGHT_JOIN djqueue_message FORCE INDEX (PRIMARY) ON djqueue_message.seq = x.seq
-SET queue = %s, lane_number = ABS(lane_number), state = ABS(lane_number), sort_key = neg_priority, moment = NOW, place = NOW, created = NOW,
-    token = 0, owner = '', attempts = 0, failures = 0, lost = 0;
+SET queue = %s, lane_number = ABS(lane_number), state = ABS(lane_number), sort_key = neg_priority,
+    sort_at = NOW, due_since = NOW, created = NOW, token = 0, owner = '', attempts = 0, failures = 0, lost = 0;
 COMMIT;
 
 
@@ -1362,14 +1363,18 @@ COMMIT;
 
 SELECT sort_key
 FROM (
-    SELECT sort_key, moment FROM djqueue_message WHERE queue = %s AND state = 0 ORDER BY sort_key, moment, seq LIMIT 1
+    SELECT sort_key, sort_at
+    FROM djqueue_message
+    WHERE queue = %s
+      AND state = 0
+    ORDER BY sort_key, sort_at, seq LIMIT 1
 ) f
-WHERE moment < NOW - %s;
-SELECT sort_key, moment, seq
+WHERE sort_at < NOW - %s;
+SELECT sort_key, sort_at, seq
 FROM djqueue_message
 WHERE queue = %s
   AND state = 0
-ORDER BY sort_key DESC, moment DESC, seq DESC LIMIT 1 OFFSET %s;
+ORDER BY sort_key DESC, sort_at DESC, seq DESC LIMIT 1 OFFSET %s;
 
 
 -- trim: by count
@@ -1381,8 +1386,8 @@ FROM (
     FROM djqueue_message
     WHERE queue = %s
       AND state = 0
-      AND (sort_key < 0 OR (sort_key = 0 AND (moment < :moment OR (moment = :moment AND seq <= 97))))
-    ORDER BY sort_key, moment, seq LIMIT %s
+      AND (sort_key < 0 OR (sort_key = 0 AND (sort_at < :moment OR (sort_at = :moment AND seq <= 97))))
+    ORDER BY sort_key, sort_at, seq LIMIT %s
     FOR UPDATE SKIP LOCKED
 ) x
 STRAIGHT_JOIN djqueue_message FORCE INDEX (PRIMARY) ON djqueue_message.seq = x.seq;
@@ -1398,8 +1403,8 @@ FROM (
     WHERE queue = %s
       AND state = 0
       AND sort_key = %s
-      AND moment < NOW - %s
-    ORDER BY sort_key, moment, seq LIMIT %s
+      AND sort_at < NOW - %s
+    ORDER BY sort_key, sort_at, seq LIMIT %s
     FOR UPDATE SKIP LOCKED
 ) x
 STRAIGHT_JOIN djqueue_message FORCE INDEX (PRIMARY) ON djqueue_message.seq = x.seq;
@@ -1413,7 +1418,7 @@ FROM (
     FROM djqueue_message
     WHERE queue = %s
       AND state = %s
-    ORDER BY sort_key, moment, seq LIMIT %s
+    ORDER BY sort_key, sort_at, seq LIMIT %s
     FOR UPDATE SKIP LOCKED
 ) x
 STRAIGHT_JOIN djqueue_message FORCE INDEX (PRIMARY) ON djqueue_message.seq = x.seq;
@@ -1423,7 +1428,7 @@ FROM (
     FROM djqueue_message
     WHERE queue = %s
       AND state = %s
-    ORDER BY sort_key, moment, seq LIMIT %s
+    ORDER BY sort_key, sort_at, seq LIMIT %s
     FOR UPDATE SKIP LOCKED
 ) x
 STRAIGHT_JOIN djqueue_message FORCE INDEX (PRIMARY) ON djqueue_message.seq = x.seq;
@@ -1433,24 +1438,24 @@ FROM (
     FROM djqueue_message
     WHERE queue = %s
       AND state = %s
-    ORDER BY sort_key, moment, seq LIMIT %s
+    ORDER BY sort_key, sort_at, seq LIMIT %s
     FOR UPDATE SKIP LOCKED
 ) x
 STRAIGHT_JOIN djqueue_message FORCE INDEX (PRIMARY) ON djqueue_message.seq = x.seq;
 SELECT name FROM djqueue_lane WHERE queue = %s AND name > %s ORDER BY name LIMIT %s;
-SELECT made, seq, name
+SELECT created, seq, name
 FROM djqueue_ticket
 WHERE queue = %s
-  AND made >= %s
-  AND (made > %s OR seq > %s)
-ORDER BY made, seq LIMIT %s;
+  AND created >= %s
+  AND (created > %s OR seq > %s)
+ORDER BY created, seq LIMIT %s;
 DELETE djqueue_message
 FROM (
     SELECT seq
     FROM djqueue_message
     WHERE queue = %s
       AND state IN (:lane)
-    ORDER BY state, sort_key, moment, seq LIMIT %s
+    ORDER BY state, sort_key, sort_at, seq LIMIT %s
     FOR UPDATE SKIP LOCKED
 ) x
 STRAIGHT_JOIN djqueue_message FORCE INDEX (PRIMARY) ON djqueue_message.seq = x.seq;
@@ -1460,17 +1465,17 @@ FROM (
     FROM djqueue_message
     WHERE queue = %s
       AND state IN (:lane)
-    ORDER BY state, sort_key, moment, seq LIMIT %s
+    ORDER BY state, sort_key, sort_at, seq LIMIT %s
     FOR UPDATE SKIP LOCKED
 ) x
 STRAIGHT_JOIN djqueue_message FORCE INDEX (PRIMARY) ON djqueue_message.seq = x.seq;
-SELECT made, seq, name
+SELECT created, seq, name
 FROM djqueue_ticket
 WHERE queue = %s
-  AND made >= %s
-  AND (made > %s OR seq > %s)
-ORDER BY made, seq LIMIT %s;
-INSERT INTO djqueue_ticket (queue, made, name, number, gate)
+  AND created >= %s
+  AND (created > %s OR seq > %s)
+ORDER BY created, seq LIMIT %s;
+INSERT INTO djqueue_ticket (queue, created, name, number, gate)
 SELECT queue, NOW, name, number, ''
 FROM djqueue_lane
 WHERE queue = %s
@@ -1480,25 +1485,19 @@ WHERE queue = %s
 -- lanes
 
 -- SELECT as in: claim: nothing is there
-SELECT made, seq, name, number, gate FROM djqueue_ticket WHERE queue = %s ORDER BY made LIMIT %s;
-SELECT NOW;
+-- SELECT as in: claim: from a lane, to which something came
 SELECT name FROM djqueue_lane WHERE queue = %s AND name IN (%s);
-INSERT INTO djqueue_lane (queue, name, number, gate, in_flight, turn, not_before, paused, logs, state, sort_key, moment)
-VALUES (%s, %s, %s, %s, 0, %s, 0, '', '[]', 1, 0, 0)
-ON DUPLICATE KEY UPDATE seq = djqueue_lane.seq;
+SELECT NOW;
+-- INSERT as in: claim: from a lane, to which something came
 BEGIN;
 -- SELECT as in: claim: from a lane, to which something came
 SELECT seq FROM djqueue_ticket WHERE seq IN (%s);
 -- DELETE as in: claim: from a lane, to which something came
 -- SELECT as in: claim: from a lane, to which something came
-SELECT NOW;
--- SELECT as in: claim: from a lane, to which something came
-SELECT NOW;
--- SELECT as in: claim: from a lane, to which something came
 -- UPDATE as in: claim: from a lane, to which something came
 COMMIT;
 -- SELECT as in: claim: nothing is there
-SELECT seq, name, number, gate, in_flight, turn, not_before, paused, logs, state, sort_key, moment
+SELECT seq, name, number, gate, in_flight, turn, not_before, paused_reason, logs, state, sort_key, sort_at
 FROM djqueue_lane
 WHERE queue = %s
   AND name > %s
@@ -1509,25 +1508,19 @@ SELECT state, count(*) FROM djqueue_message WHERE queue = %s AND state IN (:lane
 -- lane
 
 -- SELECT as in: claim: nothing is there
-SELECT made, seq, name, number, gate FROM djqueue_ticket WHERE queue = %s ORDER BY made LIMIT %s;
-SELECT NOW;
+-- SELECT as in: claim: from a lane, to which something came
 SELECT name FROM djqueue_lane WHERE queue = %s AND name IN (%s);
-INSERT INTO djqueue_lane (queue, name, number, gate, in_flight, turn, not_before, paused, logs, state, sort_key, moment)
-VALUES (%s, %s, %s, %s, 0, %s, 0, '', '[]', 1, 0, 0)
-ON DUPLICATE KEY UPDATE seq = djqueue_lane.seq;
+SELECT NOW;
+-- INSERT as in: claim: from a lane, to which something came
 BEGIN;
 -- SELECT as in: claim: from a lane, to which something came
 SELECT seq FROM djqueue_ticket WHERE seq IN (%s);
 -- DELETE as in: claim: from a lane, to which something came
 -- SELECT as in: claim: from a lane, to which something came
-SELECT NOW;
--- SELECT as in: claim: from a lane, to which something came
-SELECT NOW;
--- SELECT as in: claim: from a lane, to which something came
 -- UPDATE as in: claim: from a lane, to which something came
 COMMIT;
 -- SELECT as in: claim: nothing is there
-SELECT seq, name, number, gate, in_flight, turn, not_before, paused, logs, state, sort_key, moment
+SELECT seq, name, number, gate, in_flight, turn, not_before, paused_reason, logs, state, sort_key, sort_at
 FROM djqueue_lane
 WHERE queue = %s
   AND name = %s;
@@ -1537,11 +1530,9 @@ SELECT state, count(*) FROM djqueue_message WHERE queue = %s AND state IN (:lane
 -- pause_lane
 
 -- SELECT as in: claim: nothing is there
-SELECT NOW;
 SELECT name FROM djqueue_lane WHERE queue = %s AND name IN (%s);
 BEGIN;
 -- SELECT as in: complete: in a lane
-SELECT NOW;
 SELECT NOW;
 -- SELECT as in: claim: from a lane, to which something came
 -- UPDATE as in: claim: from a lane, to which something came
@@ -1552,7 +1543,6 @@ COMMIT;
 
 BEGIN;
 -- SELECT as in: complete: in a lane
-SELECT NOW;
 SELECT NOW;
 -- SELECT as in: claim: from a lane, to which something came
 -- UPDATE as in: claim: from a lane, to which something came
@@ -1566,24 +1556,24 @@ SELECT NOW;
 
 -- facts: get
 
-SELECT value FROM djqueue_fact WHERE k = %s AND (until IS NULL OR until > NOW);
+SELECT value FROM djqueue_fact WHERE name = %s AND (until IS NULL OR until > NOW);
 
 
 -- facts: get_many
 
-SELECT k, value FROM djqueue_fact WHERE k IN (%s, %s) AND (until IS NULL OR until > NOW);
+SELECT name, value FROM djqueue_fact WHERE name IN (%s, %s) AND (until IS NULL OR until > NOW);
 
 
 -- facts: put
 
-INSERT INTO djqueue_fact (k, value, until, counter)
+INSERT INTO djqueue_fact (name, value, until, counter)
 VALUES (%s, %s, NOW + %s, 0)
 ON DUPLICATE KEY UPDATE value = VALUES(value), until = VALUES(until);
 
 
 -- facts: put_many
 
-INSERT INTO djqueue_fact (k, value, until, counter)
+INSERT INTO djqueue_fact (name, value, until, counter)
 VALUES (%s, %s, NOW + %s, 0), (%s, %s, NOW + %s, 0)
 ON DUPLICATE KEY UPDATE value = VALUES(value), until = VALUES(until);
 
@@ -1591,8 +1581,10 @@ ON DUPLICATE KEY UPDATE value = VALUES(value), until = VALUES(until);
 -- facts: add
 
 BEGIN;
-INSERT INTO djqueue_fact (k, value, until, counter) VALUES (%s, %s, NOW + %s, 0) ON DUPLICATE KEY UPDATE k = k;
-UPDATE djqueue_fact SET value = %s, until = NOW + %s WHERE k = %s AND until <= NOW;
+INSERT INTO djqueue_fact (name, value, until, counter)
+VALUES (%s, %s, NOW + %s, 0)
+ON DUPLICATE KEY UPDATE name = name;
+UPDATE djqueue_fact SET value = %s, until = NOW + %s WHERE name = %s AND until <= NOW;
 COMMIT;
 
 
@@ -1600,34 +1592,36 @@ COMMIT;
 
 UPDATE djqueue_fact
 SET value = %s, until = NOW + %s
-WHERE k = %s
+WHERE name = %s
   AND value = %s
   AND (until IS NULL OR until > NOW);
 
 
 -- facts: keep
 
-UPDATE djqueue_fact SET until = NOW + %s WHERE k = %s AND value = %s AND (until IS NULL OR until > NOW);
+UPDATE djqueue_fact SET until = NOW + %s WHERE name = %s AND value = %s AND (until IS NULL OR until > NOW);
 
 
 -- facts: drop
 
-DELETE FROM djqueue_fact WHERE k = %s AND (until IS NULL OR until > NOW);
+DELETE FROM djqueue_fact WHERE name = %s AND (until IS NULL OR until > NOW);
 
 
 -- facts: drop, if it has this value
 
-DELETE FROM djqueue_fact WHERE k = %s AND (until IS NULL OR until > NOW) AND value = %s;
+DELETE FROM djqueue_fact WHERE name = %s AND (until IS NULL OR until > NOW) AND value = %s;
 
 
 -- facts: take of a budget
 
 BEGIN;
 -- INSERT as in: put: debounced, one waits and is postponed
-SELECT value FROM djqueue_fact WHERE k = %s AND (until IS NULL OR until > NOW);
+SELECT value FROM djqueue_fact WHERE name = %s AND (until IS NULL OR until > NOW);
 SELECT NOW;
-INSERT INTO djqueue_fact (k, value, until, counter) VALUES (%s, %s, NOW + %s, 0) ON DUPLICATE KEY UPDATE k = k;
-UPDATE djqueue_fact SET value = %s, until = NOW + %s WHERE k = %s AND until <= NOW;
+INSERT INTO djqueue_fact (name, value, until, counter)
+VALUES (%s, %s, NOW + %s, 0)
+ON DUPLICATE KEY UPDATE name = name;
+UPDATE djqueue_fact SET value = %s, until = NOW + %s WHERE name = %s AND until <= NOW;
 COMMIT;
 
 
@@ -1635,7 +1629,7 @@ COMMIT;
 
 BEGIN;
 -- INSERT as in: put: debounced, one waits and is postponed
-SELECT value FROM djqueue_fact WHERE k = %s AND (until IS NULL OR until > NOW);
+SELECT value FROM djqueue_fact WHERE name = %s AND (until IS NULL OR until > NOW);
 -- UPDATE as in: facts: swap
 COMMIT;
 
@@ -1643,18 +1637,18 @@ COMMIT;
 -- facts: prune
 
 DELETE djqueue_fact
-FROM (SELECT k FROM djqueue_fact WHERE until <= NOW ORDER BY until LIMIT %s FOR UPDATE SKIP LOCKED) x
-STRAIGHT_JOIN djqueue_fact FORCE INDEX (PRIMARY) ON djqueue_fact.k = x.k;
+FROM (SELECT name FROM djqueue_fact WHERE until <= NOW ORDER BY until LIMIT %s FOR UPDATE SKIP LOCKED) x
+STRAIGHT_JOIN djqueue_fact FORCE INDEX (PRIMARY) ON djqueue_fact.name = x.name;
 
 
 -- put: with REMEMBER_DONE
 
 BEGIN;
 SELECT id FROM djqueue_message WHERE queue = %s AND id IN (%s, %s);
-SELECT k FROM djqueue_fact WHERE k IN (%s, %s) AND (until IS NULL OR until > NOW);
+SELECT name FROM djqueue_fact WHERE name IN (%s, %s) AND (until IS NULL OR until > NOW);
 SELECT id FROM djqueue_message WHERE queue = %s AND id IN (%s, %s);
 -- INSERT as in: put: two entries
-SELECT k FROM djqueue_fact WHERE k IN (%s, %s) AND (until IS NULL OR until > NOW);
+SELECT name FROM djqueue_fact WHERE name IN (%s, %s) AND (until IS NULL OR until > NOW);
 COMMIT;
 
 
@@ -1662,14 +1656,18 @@ COMMIT;
 
 BEGIN;
 SELECT id FROM djqueue_message WHERE queue = %s AND id IN (%s, %s);
-SELECT k FROM djqueue_fact WHERE k IN (%s, %s) AND (until IS NULL OR until > NOW);
-INSERT INTO djqueue_fact (k, value, until, counter) VALUES (%s, %s, NOW + %s, 0) ON DUPLICATE KEY UPDATE k = k;
-UPDATE djqueue_fact SET value = %s, until = NOW + %s WHERE k = %s AND until <= NOW;
-INSERT INTO djqueue_fact (k, value, until, counter) VALUES (%s, %s, NOW + %s, 0) ON DUPLICATE KEY UPDATE k = k;
-UPDATE djqueue_fact SET value = %s, until = NOW + %s WHERE k = %s AND until <= NOW;
+SELECT name FROM djqueue_fact WHERE name IN (%s, %s) AND (until IS NULL OR until > NOW);
+INSERT INTO djqueue_fact (name, value, until, counter)
+VALUES (%s, %s, NOW + %s, 0)
+ON DUPLICATE KEY UPDATE name = name;
+UPDATE djqueue_fact SET value = %s, until = NOW + %s WHERE name = %s AND until <= NOW;
+INSERT INTO djqueue_fact (name, value, until, counter)
+VALUES (%s, %s, NOW + %s, 0)
+ON DUPLICATE KEY UPDATE name = name;
+UPDATE djqueue_fact SET value = %s, until = NOW + %s WHERE name = %s AND until <= NOW;
 SELECT id FROM djqueue_message WHERE queue = %s AND id IN (%s, %s);
 -- INSERT as in: put: two entries
-SELECT k FROM djqueue_fact WHERE k IN (%s, %s) AND (until IS NULL OR until > NOW);
+SELECT name FROM djqueue_fact WHERE name IN (%s, %s) AND (until IS NULL OR until > NOW);
 COMMIT;
 
 
@@ -1678,7 +1676,7 @@ COMMIT;
 -- SELECT as in: claim: nothing is there
 -- BEGIN as in: claim: two are ready
 -- SELECT as in: claim: nothing is there
-SELECT k FROM djqueue_fact WHERE k IN (%s, %s) AND (until IS NULL OR until > NOW);
+SELECT name FROM djqueue_fact WHERE name IN (%s, %s) AND (until IS NULL OR until > NOW);
 
 
 -- complete: with REMEMBER_DONE
@@ -1693,13 +1691,13 @@ FROM (SELECT %s AS seq, %s AS token UNION ALL SELECT %s, %s) u
 STRAIGHT_JOIN djqueue_message m FORCE INDEX (PRIMARY) ON m.seq = u.seq
   AND m.token = u.token
 FOR UPDATE;
-INSERT INTO djqueue_fact (k, value, until, counter)
+INSERT INTO djqueue_fact (name, value, until, counter)
 SELECT CONCAT(%s, m.id), '', NOW + %s, m.seq
 FROM (SELECT %s AS seq, %s AS token UNION ALL SELECT %s, %s) u
 STRAIGHT_JOIN djqueue_message m FORCE INDEX (PRIMARY) ON m.seq = u.seq
   AND m.token = u.token
 ON DUPLICATE KEY UPDATE until = VALUES(until), counter = VALUES(counter);
-INSERT INTO djqueue_fact (k, value, until, counter)
+INSERT INTO djqueue_fact (name, value, until, counter)
 SELECT %s, '', NULL, COUNT(*)
 FROM (SELECT %s AS seq, %s AS token UNION ALL SELECT %s, %s) u
 STRAIGHT_JOIN djqueue_message m FORCE INDEX (PRIMARY) ON m.seq = u.seq
@@ -1718,10 +1716,10 @@ END;
 -- facts: prune, with KEEP_DONE
 
 DELETE djqueue_fact
-FROM (SELECT k FROM djqueue_fact WHERE until <= NOW ORDER BY until LIMIT %s FOR UPDATE SKIP LOCKED) x
-STRAIGHT_JOIN djqueue_fact FORCE INDEX (PRIMARY) ON djqueue_fact.k = x.k;
+FROM (SELECT name FROM djqueue_fact WHERE until <= NOW ORDER BY until LIMIT %s FOR UPDATE SKIP LOCKED) x
+STRAIGHT_JOIN djqueue_fact FORCE INDEX (PRIMARY) ON djqueue_fact.name = x.name;
 SELECT until, counter
 FROM djqueue_fact
-WHERE k >= %s
-  AND k < %s
+WHERE name >= %s
+  AND name < %s
 ORDER BY until DESC, counter DESC LIMIT 1 OFFSET %s;

@@ -18,15 +18,19 @@ WITH e AS (
             CAST(%s AS text), CAST(%s AS text), CAST(%s AS text), CAST(%s AS int), CAST(%s AS int),
             CAST(%s AS int), CAST(%s AS text), CAST(%s AS bigint)
         )
-    ) a (id, body, neg_priority, delay, run_at, lane, label, note, attempts, failures, lost, gate, lane_number)
+    ) a (
+        id, body, neg_priority, delay, run_at, lane, command, errors, attempts, failures, lost, gate,
+        lane_number
+    )
 )
 INSERT INTO djqueue_message (
-    seq, queue, id, body, neg_priority, lane, label, note, attempts, failures, lost, gate, lane_number, token, owner,
-    created, place, state, sort_key, moment
+    seq, queue, id, body, neg_priority, lane, command, errors, attempts, failures, lost, gate, lane_number,
+    token, owner, created, due_since, state, sort_key, sort_at
 )
-SELECT seq, %s, id, body, neg_priority, lane, label, note, attempts, failures, lost, gate, lane_number, 0, '', NOW, due,
-    CASE WHEN due > NOW THEN CASE WHEN lane_number > 0 THEN 3 ELSE 1 END WHEN lane_number > 0 THEN lane_number ELSE 0 END,
-    CASE WHEN due > NOW THEN 0 ELSE neg_priority END, due
+SELECT seq, %s, id, body, neg_priority, lane, command, errors, attempts, failures, lost, gate, lane_number, 0,
+    '', NOW, due,
+    CASE WHEN due > NOW THEN CASE WHEN lane_number > 0 THEN 3 ELSE 1 END WHEN lane_number > 0 THEN lane_number
+        ELSE 0 END, CASE WHEN due > NOW THEN 0 ELSE neg_priority END, due
 FROM e
 ORDER BY id COLLATE "C"
 ON CONFLICT (queue, id) DO NOTHING
@@ -41,15 +45,19 @@ WITH e AS (
     FROM unnest(
         %s::text[], %s::bytea[], %s::int[], %s::bigint[], %s::bigint[], %s::text[], %s::text[], %s::text[],
         %s::int[], %s::int[], %s::int[], %s::text[], %s::bigint[]
-    ) a (id, body, neg_priority, delay, run_at, lane, label, note, attempts, failures, lost, gate, lane_number)
+    ) a (
+        id, body, neg_priority, delay, run_at, lane, command, errors, attempts, failures, lost, gate,
+        lane_number
+    )
 )
 INSERT INTO djqueue_message (
-    seq, queue, id, body, neg_priority, lane, label, note, attempts, failures, lost, gate, lane_number, token, owner,
-    created, place, state, sort_key, moment
+    seq, queue, id, body, neg_priority, lane, command, errors, attempts, failures, lost, gate, lane_number,
+    token, owner, created, due_since, state, sort_key, sort_at
 )
-SELECT seq, %s, id, body, neg_priority, lane, label, note, attempts, failures, lost, gate, lane_number, 0, '', NOW, due,
-    CASE WHEN due > NOW THEN CASE WHEN lane_number > 0 THEN 3 ELSE 1 END WHEN lane_number > 0 THEN lane_number ELSE 0 END,
-    CASE WHEN due > NOW THEN 0 ELSE neg_priority END, due
+SELECT seq, %s, id, body, neg_priority, lane, command, errors, attempts, failures, lost, gate, lane_number, 0,
+    '', NOW, due,
+    CASE WHEN due > NOW THEN CASE WHEN lane_number > 0 THEN 3 ELSE 1 END WHEN lane_number > 0 THEN lane_number
+        ELSE 0 END, CASE WHEN due > NOW THEN 0 ELSE neg_priority END, due
 FROM e
 ORDER BY id COLLATE "C"
 ON CONFLICT (queue, id) DO NOTHING
@@ -68,20 +76,24 @@ WITH e AS (
             CAST(%s AS text), CAST(%s AS text), CAST(%s AS text), CAST(%s AS int), CAST(%s AS int),
             CAST(%s AS int), CAST(%s AS text), CAST(%s AS bigint)
         )
-    ) a (id, body, neg_priority, delay, run_at, lane, label, note, attempts, failures, lost, gate, lane_number)
+    ) a (
+        id, body, neg_priority, delay, run_at, lane, command, errors, attempts, failures, lost, gate,
+        lane_number
+    )
 )
 INSERT INTO djqueue_message (
-    seq, queue, id, body, neg_priority, lane, label, note, attempts, failures, lost, gate, lane_number, token, owner,
-    created, place, state, sort_key, moment
+    seq, queue, id, body, neg_priority, lane, command, errors, attempts, failures, lost, gate, lane_number,
+    token, owner, created, due_since, state, sort_key, sort_at
 )
-SELECT seq, %s, id, body, neg_priority, lane, label, note, attempts, failures, lost, gate, lane_number, 0, '', NOW, due,
-    CASE WHEN due > NOW THEN CASE WHEN lane_number > 0 THEN 3 ELSE 1 END WHEN lane_number > 0 THEN lane_number ELSE 0 END,
-    CASE WHEN due > NOW THEN 0 ELSE neg_priority END, due
+SELECT seq, %s, id, body, neg_priority, lane, command, errors, attempts, failures, lost, gate, lane_number, 0,
+    '', NOW, due,
+    CASE WHEN due > NOW THEN CASE WHEN lane_number > 0 THEN 3 ELSE 1 END WHEN lane_number > 0 THEN lane_number
+        ELSE 0 END, CASE WHEN due > NOW THEN 0 ELSE neg_priority END, due
 FROM e
 ORDER BY id COLLATE "C"
 ON CONFLICT (queue, id) DO NOTHING
 RETURNING id;
-INSERT INTO djqueue_ticket (queue, made, name, number, gate) VALUES (%s, NOW, %s, %s, %s);
+INSERT INTO djqueue_ticket (queue, created, name, number, gate) VALUES (%s, NOW, %s, %s, %s);
 COMMIT;
 
 
@@ -101,28 +113,32 @@ WITH e AS MATERIALIZED (
             CAST(%s AS text), CAST(%s AS text), CAST(%s AS text), CAST(%s AS int), CAST(%s AS int),
             CAST(%s AS int), CAST(%s AS text), CAST(%s AS bigint), CAST(%s AS text), CAST(%s AS bigint)
         )
-    ) a (id, body, neg_priority, delay, run_at, lane, label, note, attempts, failures, lost, gate, lane_number, k, ttl)
+    ) a (
+        id, body, neg_priority, delay, run_at, lane, command, errors, attempts, failures, lost, gate,
+        lane_number, name, ttl
+    )
 ),
 g AS (
-    INSERT INTO djqueue_fact (k, value, until, counter)
-    SELECT DISTINCT ON (k COLLATE "C") k, convert_to(id, 'UTF8'), NOW + ttl, 0
+    INSERT INTO djqueue_fact (name, value, until, counter)
+    SELECT DISTINCT ON (name COLLATE "C") name, convert_to(id, 'UTF8'), NOW + ttl, 0
     FROM e
-    WHERE k <> ''
+    WHERE name <> ''
       AND (SELECT o.seq FROM djqueue_message o WHERE o.queue = %s AND o.id = e.id) IS NULL
-    ORDER BY k COLLATE "C", seq
-    ON CONFLICT (k) DO UPDATE SET value = excluded.value, until = excluded.until
+    ORDER BY name COLLATE "C", seq
+    ON CONFLICT (name) DO UPDATE SET value = excluded.value, until = excluded.until
     WHERE djqueue_fact.until <= NOW
-    RETURNING k, value
+    RETURNING name, value
 )
 INSERT INTO djqueue_message (
-    seq, queue, id, body, neg_priority, lane, label, note, attempts, failures, lost, gate, lane_number, token, owner,
-    created, place, state, sort_key, moment
+    seq, queue, id, body, neg_priority, lane, command, errors, attempts, failures, lost, gate, lane_number,
+    token, owner, created, due_since, state, sort_key, sort_at
 )
-SELECT seq, %s, id, body, neg_priority, lane, label, note, attempts, failures, lost, gate, lane_number, 0, '', NOW, due,
-    CASE WHEN due > NOW THEN CASE WHEN lane_number > 0 THEN 3 ELSE 1 END WHEN lane_number > 0 THEN lane_number ELSE 0 END,
-    CASE WHEN due > NOW THEN 0 ELSE neg_priority END, due
+SELECT seq, %s, id, body, neg_priority, lane, command, errors, attempts, failures, lost, gate, lane_number, 0,
+    '', NOW, due,
+    CASE WHEN due > NOW THEN CASE WHEN lane_number > 0 THEN 3 ELSE 1 END WHEN lane_number > 0 THEN lane_number
+        ELSE 0 END, CASE WHEN due > NOW THEN 0 ELSE neg_priority END, due
 FROM e
-WHERE k = '' OR EXISTS (SELECT 1 FROM g WHERE g.k = e.k AND g.value = convert_to(e.id, 'UTF8'))
+WHERE name = '' OR EXISTS (SELECT 1 FROM g WHERE g.name = e.name AND g.value = convert_to(e.id, 'UTF8'))
 ORDER BY id COLLATE "C"
 ON CONFLICT (queue, id) DO NOTHING
 RETURNING id;
@@ -131,17 +147,17 @@ RETURNING id;
 -- put: unique
 
 BEGIN;
-INSERT INTO djqueue_fact (k, value, until, counter)
+INSERT INTO djqueue_fact (name, value, until, counter)
 VALUES (%s, %s, NOW + %s, 0), (%s, %s, NOW + %s, 0)
-ON CONFLICT (k) DO UPDATE SET counter = djqueue_fact.counter
-RETURNING k, value, (until IS NULL OR until > NOW);
+ON CONFLICT (name) DO UPDATE SET counter = djqueue_fact.counter
+RETURNING name, value, (until IS NULL OR until > NOW);
 SELECT NOW, m.id, m.state
 FROM (SELECT 1 AS one) x
 LEFT JOIN djqueue_message m ON m.queue = %s
   AND m.id IN (%s, %s);
-INSERT INTO djqueue_fact (k, value, until, counter)
+INSERT INTO djqueue_fact (name, value, until, counter)
 VALUES (%s, %s, NOW + %s, 0), (%s, %s, NOW + %s, 0)
-ON CONFLICT (k) DO UPDATE SET value = excluded.value, until = excluded.until;
+ON CONFLICT (name) DO UPDATE SET value = excluded.value, until = excluded.until;
 -- WITH as in: put: two entries
 COMMIT;
 
@@ -151,9 +167,9 @@ COMMIT;
 BEGIN;
 -- INSERT as in: put: unique
 -- SELECT as in: put: unique
-INSERT INTO djqueue_fact (k, value, until, counter)
+INSERT INTO djqueue_fact (name, value, until, counter)
 VALUES (%s, %s, NOW + %s, 0), (%s, %s, NOW + %s, 0)
-ON CONFLICT (k) DO UPDATE SET value = excluded.value, until = excluded.until;
+ON CONFLICT (name) DO UPDATE SET value = excluded.value, until = excluded.until;
 -- WITH as in: put: two entries
 COMMIT;
 
@@ -161,16 +177,16 @@ COMMIT;
 -- put: debounced, one waits and is postponed
 
 BEGIN;
-INSERT INTO djqueue_fact (k, value, until, counter)
+INSERT INTO djqueue_fact (name, value, until, counter)
 VALUES (%s, %s, NOW + %s, 0)
-ON CONFLICT (k) DO UPDATE SET counter = djqueue_fact.counter
-RETURNING k, value, (until IS NULL OR until > NOW);
+ON CONFLICT (name) DO UPDATE SET counter = djqueue_fact.counter
+RETURNING name, value, (until IS NULL OR until > NOW);
 -- SELECT as in: put: unique
 SELECT id FROM djqueue_message WHERE queue = %s AND id IN (%s) AND state NOT IN (2, 4) FOR UPDATE SKIP LOCKED;
-INSERT INTO djqueue_fact (k, value, until, counter)
+INSERT INTO djqueue_fact (name, value, until, counter)
 VALUES (%s, %s, NOW + %s, 0)
-ON CONFLICT (k) DO UPDATE SET value = excluded.value, until = excluded.until;
-UPDATE djqueue_message SET moment = %s, place = %s WHERE queue = %s AND id = %s AND state IN (1, 3);
+ON CONFLICT (name) DO UPDATE SET value = excluded.value, until = excluded.until;
+UPDATE djqueue_message SET sort_at = %s, due_since = %s WHERE queue = %s AND id = %s AND state IN (1, 3);
 COMMIT;
 
 
@@ -178,7 +194,8 @@ COMMIT;
 
 WITH due AS (
     UPDATE djqueue_message
-    SET state = 0, sort_key = CASE WHEN queue LIKE '%:failed' THEN 0 ELSE neg_priority END, moment = place
+    SET state = 0, sort_key = CASE WHEN queue LIKE '%:failed' THEN 0 ELSE neg_priority END,
+        sort_at = due_since
     WHERE seq = ANY(
         ARRAY(
             SELECT seq
@@ -186,8 +203,8 @@ WITH due AS (
             WHERE queue = %(queue)s
               AND state = 1
               AND sort_key = 0
-              AND moment < NOW
-            ORDER BY moment LIMIT 500
+              AND sort_at < NOW
+            ORDER BY sort_at LIMIT 500
             FOR UPDATE SKIP LOCKED
         )
     )
@@ -199,49 +216,49 @@ pick AS MATERIALIZED (
     WHERE queue = %(queue)s
       AND state = 0
       AND NOT EXISTS (SELECT 1 FROM due)
-    ORDER BY sort_key, moment, seq LIMIT %(limit)s
+    ORDER BY sort_key, sort_at, seq LIMIT %(limit)s
     FOR UPDATE SKIP LOCKED
 ),
 got AS (
     UPDATE djqueue_message
-    SET state = %(leased)s, sort_key = 0, moment = NOW + %(lease)s, token = %(token)s, owner = %(owner)s,
+    SET state = %(leased)s, sort_key = 0, sort_at = NOW + %(lease)s, token = %(token)s, owner = %(owner)s,
         attempts = CASE WHEN attempts < 2147483647 THEN attempts + 1 ELSE attempts END,
         begun = CASE WHEN 1 = 1 AND lost = 0 THEN 1 ELSE 0 END
     WHERE seq = ANY(ARRAY(SELECT seq FROM pick))
-    RETURNING seq, body, id, neg_priority, place, created, lane, attempts, failures, lost, label, note, moment, gate,
-        lane_number
+    RETURNING seq, body, id, neg_priority, due_since, created, lane, attempts, failures, lost, command,
+        errors, sort_at, gate, lane_number
 )
 SELECT NOW, (SELECT count(*) FROM due),
     CASE WHEN (SELECT count(*) FROM got) < %(limit)s THEN (
-        SELECT moment
+        SELECT sort_at
         FROM djqueue_message
         WHERE queue = %(queue)s
           AND state = 1
           AND sort_key = 0
-          AND moment >= NOW
-        ORDER BY moment LIMIT 1
+          AND sort_at >= NOW
+        ORDER BY sort_at LIMIT 1
     ) END,
     CASE WHEN (SELECT count(*) FROM got) < %(limit)s THEN (
-        SELECT 1 FROM djqueue_ticket WHERE queue = %(queue)s ORDER BY made LIMIT 1
+        SELECT 1 FROM djqueue_ticket WHERE queue = %(queue)s ORDER BY created LIMIT 1
     ) END,
     CASE WHEN (SELECT count(*) FROM got) < %(limit)s THEN (
-        SELECT 1 FROM djqueue_lane WHERE queue = %(queue)s AND state = 0 ORDER BY sort_key, moment LIMIT 1
+        SELECT 1 FROM djqueue_lane WHERE queue = %(queue)s AND state = 0 ORDER BY sort_key, sort_at LIMIT 1
     ) END,
     CASE WHEN (SELECT count(*) FROM got) < %(limit)s THEN (
-        SELECT moment
+        SELECT sort_at
         FROM djqueue_lane
         WHERE queue = %(queue)s
           AND state = 2
           AND sort_key = 0
-        ORDER BY moment LIMIT 1
+        ORDER BY sort_at LIMIT 1
     ) END,
     CASE WHEN (SELECT count(*) FROM got) < %(limit)s THEN (
-        SELECT moment
+        SELECT sort_at
         FROM djqueue_message
         WHERE queue = %(queue)s
           AND state = 3
           AND sort_key = 0
-        ORDER BY moment LIMIT 1
+        ORDER BY sort_at LIMIT 1
     ) END, got.*
 FROM (SELECT 1) one
 LEFT JOIN got ON true;
@@ -250,41 +267,42 @@ LEFT JOIN got ON true;
 -- claim: two are ready
 
 -- WITH as in: claim: nothing is there
-SELECT NOW, (SELECT sort_key FROM djqueue_message WHERE queue = %(queue)s AND state = 0 ORDER BY sort_key LIMIT 1),
+SELECT NOW,
+    (SELECT sort_key FROM djqueue_message WHERE queue = %(queue)s AND state = 0 ORDER BY sort_key LIMIT 1),
     (
         SELECT seq
         FROM djqueue_message
         WHERE queue = %(queue)s
           AND state = 1
           AND sort_key = 0
-          AND moment < NOW
-        ORDER BY moment LIMIT 1
+          AND sort_at < NOW
+        ORDER BY sort_at LIMIT 1
     ),
     (
-        SELECT moment
+        SELECT sort_at
         FROM djqueue_message
         WHERE queue = %(queue)s
           AND state = 1
           AND sort_key = 0
-          AND moment >= NOW
-        ORDER BY moment LIMIT 1
-    ), (SELECT 1 FROM djqueue_ticket WHERE queue = %(queue)s ORDER BY made LIMIT 1),
-    (SELECT 1 FROM djqueue_lane WHERE queue = %(queue)s AND state = 0 ORDER BY sort_key, moment LIMIT 1),
+          AND sort_at >= NOW
+        ORDER BY sort_at LIMIT 1
+    ), (SELECT 1 FROM djqueue_ticket WHERE queue = %(queue)s ORDER BY created LIMIT 1),
+    (SELECT 1 FROM djqueue_lane WHERE queue = %(queue)s AND state = 0 ORDER BY sort_key, sort_at LIMIT 1),
     (
-        SELECT moment
+        SELECT sort_at
         FROM djqueue_lane
         WHERE queue = %(queue)s
           AND state = 2
           AND sort_key = 0
-        ORDER BY moment LIMIT 1
+        ORDER BY sort_at LIMIT 1
     ),
     (
-        SELECT moment
+        SELECT sort_at
         FROM djqueue_message
         WHERE queue = %(queue)s
           AND state = 3
           AND sort_key = 0
-        ORDER BY moment LIMIT 1
+        ORDER BY sort_at LIMIT 1
     );
 
 
@@ -302,49 +320,49 @@ pick AS MATERIALIZED (
     FROM djqueue_message
     WHERE queue = %(queue)s
       AND state = 0
-    ORDER BY sort_key, moment, seq LIMIT %(limit)s
+    ORDER BY sort_key, sort_at, seq LIMIT %(limit)s
     FOR UPDATE SKIP LOCKED
 ),
 got AS (
     UPDATE djqueue_message
-    SET state = %(leased)s, sort_key = 0, moment = NOW + %(lease)s, token = %(token)s, owner = %(owner)s,
+    SET state = %(leased)s, sort_key = 0, sort_at = NOW + %(lease)s, token = %(token)s, owner = %(owner)s,
         attempts = CASE WHEN attempts < 2147483647 THEN attempts + 1 ELSE attempts END,
         begun = CASE WHEN 1 = 1 AND lost = 0 THEN 1 ELSE 0 END
     WHERE seq = ANY(ARRAY(SELECT seq FROM pick))
-    RETURNING seq, body, id, neg_priority, place, created, lane, attempts, failures, lost, label, note, moment, gate,
-        lane_number
+    RETURNING seq, body, id, neg_priority, due_since, created, lane, attempts, failures, lost, command,
+        errors, sort_at, gate, lane_number
 )
 SELECT NOW, (SELECT count(*) FROM due),
     CASE WHEN (SELECT count(*) FROM got) < %(limit)s THEN (
-        SELECT moment
+        SELECT sort_at
         FROM djqueue_message
         WHERE queue = %(queue)s
           AND state = 1
           AND sort_key = 0
-          AND moment >= NOW
-        ORDER BY moment LIMIT 1
+          AND sort_at >= NOW
+        ORDER BY sort_at LIMIT 1
     ) END,
     CASE WHEN (SELECT count(*) FROM got) < %(limit)s THEN (
-        SELECT 1 FROM djqueue_ticket WHERE queue = %(queue)s ORDER BY made LIMIT 1
+        SELECT 1 FROM djqueue_ticket WHERE queue = %(queue)s ORDER BY created LIMIT 1
     ) END,
     CASE WHEN (SELECT count(*) FROM got) < %(limit)s THEN (
-        SELECT 1 FROM djqueue_lane WHERE queue = %(queue)s AND state = 0 ORDER BY sort_key, moment LIMIT 1
+        SELECT 1 FROM djqueue_lane WHERE queue = %(queue)s AND state = 0 ORDER BY sort_key, sort_at LIMIT 1
     ) END,
     CASE WHEN (SELECT count(*) FROM got) < %(limit)s THEN (
-        SELECT moment
+        SELECT sort_at
         FROM djqueue_lane
         WHERE queue = %(queue)s
           AND state = 2
           AND sort_key = 0
-        ORDER BY moment LIMIT 1
+        ORDER BY sort_at LIMIT 1
     ) END,
     CASE WHEN (SELECT count(*) FROM got) < %(limit)s THEN (
-        SELECT moment
+        SELECT sort_at
         FROM djqueue_message
         WHERE queue = %(queue)s
           AND state = 3
           AND sort_key = 0
-        ORDER BY moment LIMIT 1
+        ORDER BY sort_at LIMIT 1
     ) END, got.*
 FROM (SELECT 1) one
 LEFT JOIN got ON true;
@@ -354,14 +372,21 @@ LEFT JOIN got ON true;
 -- claim: from a lane, to which something came
 
 -- WITH as in: claim: nothing is there
-SELECT made, seq, name, number, gate FROM djqueue_ticket WHERE queue = %s ORDER BY made LIMIT %s;
-SELECT NOW;
+SELECT created, seq, name, number, gate,
+    (SELECT l.seq FROM djqueue_lane l WHERE l.queue = t.queue AND l.name = t.name) IS NOT NULL
+FROM djqueue_ticket t
+WHERE queue = %s
+ORDER BY created LIMIT %s;
 SELECT name FROM djqueue_lane WHERE queue = %s AND name IN (%s);
-INSERT INTO djqueue_lane (queue, name, number, gate, in_flight, turn, not_before, paused, logs, state, sort_key, moment)
+SELECT NOW;
+INSERT INTO djqueue_lane (
+    queue, name, number, gate, in_flight, turn, not_before, paused_reason, logs, state, sort_key, sort_at
+)
 VALUES (%s, %s, %s, %s, 0, %s, 0, '', '[]', 1, 0, 0)
 ON CONFLICT (queue, name) DO NOTHING;
 BEGIN;
-SELECT l.seq, l.name, l.number, l.gate, l.in_flight, l.turn, l.not_before, l.paused_reason, l.logs, l.state, l.sort_key, l.sort_at
+SELECT l.seq, l.name, l.number, l.gate, l.in_flight, l.turn, l.not_before, l.paused_reason, l.logs, l.state,
+    l.sort_key, l.sort_at
 FROM djqueue_lane l
 WHERE name IN (%s)
   AND queue = %s
@@ -369,26 +394,31 @@ ORDER BY name
 FOR UPDATE SKIP LOCKED;
 SELECT seq FROM djqueue_ticket WHERE seq IN (%s);
 DELETE FROM djqueue_ticket WHERE seq IN (%s);
-SELECT seq, name, number, gate, in_flight, turn, not_before, paused, logs, state, sort_key, moment
-FROM djqueue_lane
-WHERE queue = %s
-  AND state = %s
-ORDER BY sort_key, moment LIMIT %s
-FOR UPDATE SKIP LOCKED;
 SELECT NOW, x.*
 FROM (SELECT 1) one
 LEFT JOIN (
-    unnest(%s::bigint[], %s::int[]) n (number, most)
+    SELECT e.*
+    FROM unnest(%s::bigint[], %s::int[]) n (number, most)
     CROSS JOIN LATERAL (
-        SELECT state, seq, sort_key, moment, lost
+        SELECT state, seq, sort_key, sort_at, lost
         FROM djqueue_message
         WHERE queue = %s
           AND state = n.number
-        ORDER BY sort_key, moment, seq LIMIT n.most
-    ) x
-) ON true;
+        ORDER BY sort_key, sort_at, seq LIMIT n.most
+    ) e
+    UNION ALL
+    SELECT l.*
+    FROM unnest(%s::bigint[]) n (number)
+    CROSS JOIN LATERAL (
+        SELECT -state AS state, 0 AS seq, sort_key, sort_at, 0 AS lost
+        FROM djqueue_lane
+        WHERE queue = %s
+          AND state = n.number
+        ORDER BY sort_key, sort_at LIMIT 1
+    ) l
+) x ON true;
 UPDATE djqueue_message
-SET state = %(leased)s, sort_key = 0, moment = :moment + %(lease)s, token = %(token)s, owner = %(owner)s,
+SET state = %(leased)s, sort_key = 0, sort_at = :moment + %(lease)s, token = %(token)s, owner = %(owner)s,
     attempts = CASE WHEN attempts < 2147483647 THEN attempts + 1 ELSE attempts END,
     begun = CASE WHEN djqueue_message.seq IN (:seqs) AND lost = 0 THEN 1 ELSE 0 END
 WHERE seq = ANY(
@@ -400,29 +430,18 @@ WHERE seq = ANY(
         FOR UPDATE SKIP LOCKED
     )
 )
-RETURNING seq, body, id, neg_priority, place, created, lane, attempts, failures, lost, label, note, moment, gate,
-    lane_number;
-SELECT NOW, x.*
-FROM (SELECT 1) one
-LEFT JOIN (
-    unnest(%s::bigint[], %s::int[]) n (number, most)
-    CROSS JOIN LATERAL (
-        SELECT state, seq, sort_key, moment, lost
-        FROM djqueue_message
-        WHERE queue = %s
-          AND state = n.number
-        ORDER BY sort_key, moment, seq LIMIT n.most
-    ) x
-) ON true;
+RETURNING seq, body, id, neg_priority, due_since, created, lane, attempts, failures, lost, command, errors,
+    sort_at, gate, lane_number;
 UPDATE djqueue_lane l
-SET gate = u.gate, in_flight = u.in_flight, turn = u.turn, not_before = u.not_before, paused = u.paused_reason, logs = u.logs,
-    state = u.state, sort_key = u.sort_key, moment = u.sort_at
+SET gate = u.gate, in_flight = u.in_flight, turn = u.turn, not_before = u.not_before,
+    paused_reason = u.paused_reason, logs = u.logs, state = u.state, sort_key = u.sort_key,
+    sort_at = u.sort_at
 FROM (
     VALUES (
         CAST(%s AS bigint), CAST(%s AS text), CAST(%s AS int), CAST(%s AS bigint), CAST(%s AS bigint),
         CAST(%s AS text), CAST(%s AS text), CAST(%s AS bigint), CAST(%s AS int), CAST(%s AS bigint)
     )
-) u (seq, gate, in_flight, turn, not_before, paused, logs, state, sort_key, moment)
+) u (seq, gate, in_flight, turn, not_before, paused_reason, logs, state, sort_key, sort_at)
 WHERE l.seq = u.seq;
 COMMIT;
 -- SELECT as in: claim: two are ready
@@ -431,20 +450,16 @@ COMMIT;
 -- claim: from a lane with a limit and a window
 
 -- WITH as in: claim: nothing is there
-SELECT made, seq, name, number, gate FROM djqueue_ticket WHERE queue = %s ORDER BY made LIMIT %s;
-SELECT NOW;
+-- SELECT as in: claim: from a lane, to which something came
 SELECT name FROM djqueue_lane WHERE queue = %s AND name IN (%s);
-INSERT INTO djqueue_lane (queue, name, number, gate, in_flight, turn, not_before, paused, logs, state, sort_key, moment)
-VALUES (%s, %s, %s, %s, 0, %s, 0, '', '[]', 1, 0, 0)
-ON CONFLICT (queue, name) DO NOTHING;
+SELECT NOW;
+-- INSERT as in: claim: from a lane, to which something came
 BEGIN;
 -- SELECT as in: claim: from a lane, to which something came
 SELECT seq FROM djqueue_ticket WHERE seq IN (%s);
 DELETE FROM djqueue_ticket WHERE seq IN (%s);
 -- SELECT as in: claim: from a lane, to which something came
--- SELECT as in: claim: from a lane, to which something came
 -- UPDATE as in: claim: from a lane, to which something came
--- SELECT as in: claim: from a lane, to which something came
 -- UPDATE as in: claim: from a lane, to which something came
 COMMIT;
 
@@ -452,10 +467,12 @@ COMMIT;
 -- claim: from a lane within another
 
 -- WITH as in: claim: nothing is there
-SELECT made, seq, name, number, gate FROM djqueue_ticket WHERE queue = %s ORDER BY made LIMIT %s;
-SELECT NOW;
+-- SELECT as in: claim: from a lane, to which something came
 SELECT name FROM djqueue_lane WHERE queue = %s AND name IN (%s, %s);
-INSERT INTO djqueue_lane (queue, name, number, gate, in_flight, turn, not_before, paused, logs, state, sort_key, moment)
+SELECT NOW;
+INSERT INTO djqueue_lane (
+    queue, name, number, gate, in_flight, turn, not_before, paused_reason, logs, state, sort_key, sort_at
+)
 VALUES (%s, %s, %s, %s, 0, %s, 0, '', '[]', 1, 0, 0), (%s, %s, %s, %s, 0, %s, 0, '', '[]', 1, 0, 0)
 ON CONFLICT (queue, name) DO NOTHING;
 BEGIN;
@@ -464,13 +481,9 @@ BEGIN;
 SELECT seq FROM djqueue_ticket WHERE seq IN (%s);
 DELETE FROM djqueue_ticket WHERE seq IN (%s);
 -- SELECT as in: claim: from a lane, to which something came
--- SELECT as in: claim: from a lane, to which something came
--- SELECT as in: claim: from a lane, to which something came
+-- UPDATE as in: claim: from a lane, to which something came
 -- UPDATE as in: claim: from a lane, to which something came
 -- SELECT as in: claim: from a lane, to which something came
--- UPDATE as in: claim: from a lane, to which something came
-SELECT *
-FROM (SELECT state, sort_key FROM djqueue_lane WHERE queue = %s AND state = %s ORDER BY sort_key, moment LIMIT 1) x;
 -- UPDATE as in: claim: from a lane, to which something came
 COMMIT;
 -- SELECT as in: claim: two are ready
@@ -479,20 +492,16 @@ COMMIT;
 -- claim: from lanes and in no lane
 
 -- WITH as in: claim: nothing is there
-SELECT made, seq, name, number, gate FROM djqueue_ticket WHERE queue = %s ORDER BY made LIMIT %s;
-SELECT NOW;
+-- SELECT as in: claim: from a lane, to which something came
 SELECT name FROM djqueue_lane WHERE queue = %s AND name IN (%s);
-INSERT INTO djqueue_lane (queue, name, number, gate, in_flight, turn, not_before, paused, logs, state, sort_key, moment)
-VALUES (%s, %s, %s, %s, 0, %s, 0, '', '[]', 1, 0, 0)
-ON CONFLICT (queue, name) DO NOTHING;
+SELECT NOW;
+-- INSERT as in: claim: from a lane, to which something came
 BEGIN;
 -- SELECT as in: claim: from a lane, to which something came
 SELECT seq FROM djqueue_ticket WHERE seq IN (%s);
 DELETE FROM djqueue_ticket WHERE seq IN (%s);
 -- SELECT as in: claim: from a lane, to which something came
--- SELECT as in: claim: from a lane, to which something came
 -- UPDATE as in: claim: from a lane, to which something came
--- SELECT as in: claim: from a lane, to which something came
 -- UPDATE as in: claim: from a lane, to which something came
 COMMIT;
 -- SELECT as in: claim: two are ready
@@ -507,28 +516,22 @@ FROM djqueue_message
 WHERE queue = %s
   AND state = 3
   AND sort_key = 0
-  AND moment < NOW
-ORDER BY moment LIMIT 500
+  AND sort_at < NOW
+ORDER BY sort_at LIMIT 500
 FOR UPDATE SKIP LOCKED;
-UPDATE djqueue_message SET state = lane_number, sort_key = neg_priority, moment = place WHERE seq IN (%s);
-INSERT INTO djqueue_ticket (queue, made, name, number, gate) VALUES (%s, NOW, %s, %s, %s);
+UPDATE djqueue_message SET state = lane_number, sort_key = neg_priority, sort_at = due_since WHERE seq IN (%s);
+INSERT INTO djqueue_ticket (queue, created, name, number, gate) VALUES (%s, NOW, %s, %s, %s);
 COMMIT;
-SELECT made, seq, name, number, gate FROM djqueue_ticket WHERE queue = %s ORDER BY made LIMIT %s;
-SELECT NOW;
+-- SELECT as in: claim: from a lane, to which something came
 SELECT name FROM djqueue_lane WHERE queue = %s AND name IN (%s);
-INSERT INTO djqueue_lane (queue, name, number, gate, in_flight, turn, not_before, paused, logs, state, sort_key, moment)
-VALUES (%s, %s, %s, %s, 0, %s, 0, '', '[]', 1, 0, 0)
-ON CONFLICT (queue, name) DO NOTHING;
+SELECT NOW;
+-- INSERT as in: claim: from a lane, to which something came
 BEGIN;
 -- SELECT as in: claim: from a lane, to which something came
 SELECT seq FROM djqueue_ticket WHERE seq IN (%s);
 DELETE FROM djqueue_ticket WHERE seq IN (%s);
 -- SELECT as in: claim: from a lane, to which something came
--- SELECT as in: claim: from a lane, to which something came
 -- UPDATE as in: claim: from a lane, to which something came
--- SELECT as in: claim: from a lane, to which something came
-SELECT *
-FROM (SELECT state, sort_key FROM djqueue_lane WHERE queue = %s AND state = %s ORDER BY sort_key, moment LIMIT 1) x;
 -- UPDATE as in: claim: from a lane, to which something came
 COMMIT;
 
@@ -537,7 +540,8 @@ COMMIT;
 
 WITH due AS (
     UPDATE djqueue_message
-    SET state = 0, sort_key = CASE WHEN queue LIKE '%:failed' THEN 0 ELSE neg_priority END, moment = place
+    SET state = 0, sort_key = CASE WHEN queue LIKE '%:failed' THEN 0 ELSE neg_priority END,
+        sort_at = due_since
     WHERE seq = ANY(
         ARRAY(
             SELECT seq
@@ -545,8 +549,8 @@ WITH due AS (
             WHERE queue = %(queue)s
               AND state = 1
               AND sort_key = 0
-              AND moment < NOW
-            ORDER BY moment LIMIT 500
+              AND sort_at < NOW
+            ORDER BY sort_at LIMIT 500
             FOR UPDATE SKIP LOCKED
         )
     )
@@ -558,27 +562,27 @@ pick AS MATERIALIZED (
     WHERE queue = %(queue)s
       AND state = 0
       AND NOT EXISTS (SELECT 1 FROM due)
-    ORDER BY sort_key, moment, seq LIMIT %(limit)s
+    ORDER BY sort_key, sort_at, seq LIMIT %(limit)s
     FOR UPDATE SKIP LOCKED
 ),
 got AS (
     UPDATE djqueue_message
-    SET state = %(leased)s, sort_key = 0, moment = NOW + %(lease)s, token = %(token)s, owner = %(owner)s,
+    SET state = %(leased)s, sort_key = 0, sort_at = NOW + %(lease)s, token = %(token)s, owner = %(owner)s,
         attempts = CASE WHEN attempts < 2147483647 THEN attempts + 1 ELSE attempts END,
         begun = CASE WHEN 1 = 1 AND lost = 0 THEN 1 ELSE 0 END
     WHERE seq = ANY(ARRAY(SELECT seq FROM pick))
-    RETURNING seq, body, id, neg_priority, place, created, lane, attempts, failures, lost, label, note, moment, gate,
-        lane_number
+    RETURNING seq, body, id, neg_priority, due_since, created, lane, attempts, failures, lost, command,
+        errors, sort_at, gate, lane_number
 )
 SELECT NOW, (SELECT count(*) FROM due),
     CASE WHEN (SELECT count(*) FROM got) < %(limit)s THEN (
-        SELECT moment
+        SELECT sort_at
         FROM djqueue_message
         WHERE queue = %(queue)s
           AND state = 1
           AND sort_key = 0
-          AND moment >= NOW
-        ORDER BY moment LIMIT 1
+          AND sort_at >= NOW
+        ORDER BY sort_at LIMIT 1
     ) END, NULL, NULL, NULL, NULL, got.*
 FROM (SELECT 1) one
 LEFT JOIN got ON true;
@@ -586,48 +590,49 @@ LEFT JOIN got ON true;
 
 -- claim: within a budget
 
-SELECT NOW, (SELECT sort_key FROM djqueue_message WHERE queue = %(queue)s AND state = 0 ORDER BY sort_key LIMIT 1),
+SELECT NOW,
+    (SELECT sort_key FROM djqueue_message WHERE queue = %(queue)s AND state = 0 ORDER BY sort_key LIMIT 1),
     (
         SELECT seq
         FROM djqueue_message
         WHERE queue = %(queue)s
           AND state = 1
           AND sort_key = 0
-          AND moment < NOW
-        ORDER BY moment LIMIT 1
+          AND sort_at < NOW
+        ORDER BY sort_at LIMIT 1
     ),
     (
-        SELECT moment
+        SELECT sort_at
         FROM djqueue_message
         WHERE queue = %(queue)s
           AND state = 1
           AND sort_key = 0
-          AND moment >= NOW
-        ORDER BY moment LIMIT 1
-    ), (SELECT 1 FROM djqueue_ticket WHERE queue = %(queue)s ORDER BY made LIMIT 1),
-    (SELECT 1 FROM djqueue_lane WHERE queue = %(queue)s AND state = 0 ORDER BY sort_key, moment LIMIT 1),
+          AND sort_at >= NOW
+        ORDER BY sort_at LIMIT 1
+    ), (SELECT 1 FROM djqueue_ticket WHERE queue = %(queue)s ORDER BY created LIMIT 1),
+    (SELECT 1 FROM djqueue_lane WHERE queue = %(queue)s AND state = 0 ORDER BY sort_key, sort_at LIMIT 1),
     (
-        SELECT moment
+        SELECT sort_at
         FROM djqueue_lane
         WHERE queue = %(queue)s
           AND state = 2
           AND sort_key = 0
-        ORDER BY moment LIMIT 1
+        ORDER BY sort_at LIMIT 1
     ),
     (
-        SELECT moment
+        SELECT sort_at
         FROM djqueue_message
         WHERE queue = %(queue)s
           AND state = 3
           AND sort_key = 0
-        ORDER BY moment LIMIT 1
-    ), (SELECT value FROM djqueue_fact WHERE k = %(key)s AND (until IS NULL OR until > NOW));
+        ORDER BY sort_at LIMIT 1
+    ), (SELECT value FROM djqueue_fact WHERE name = %(key)s AND (until IS NULL OR until > NOW));
 BEGIN;
 WITH held AS MATERIALIZED (
-    SELECT k, value, (until IS NULL OR until > NOW) AS lives
+    SELECT name, value, (until IS NULL OR until > NOW) AS lives
     FROM djqueue_fact
-    WHERE k = ANY(%s)
-    ORDER BY k
+    WHERE name = ANY(%s)
+    ORDER BY name
     FOR UPDATE
 )
 SELECT held.*, (extract(epoch from clock_timestamp()) * 1000000)::bigint
@@ -636,7 +641,8 @@ FROM held;
 SELECT NOW;
 WITH due AS (
     UPDATE djqueue_message
-    SET state = 0, sort_key = CASE WHEN queue LIKE '%:failed' THEN 0 ELSE neg_priority END, moment = place
+    SET state = 0, sort_key = CASE WHEN queue LIKE '%:failed' THEN 0 ELSE neg_priority END,
+        sort_at = due_since
     WHERE seq = ANY(
         ARRAY(
             SELECT seq
@@ -644,8 +650,8 @@ WITH due AS (
             WHERE queue = %(queue)s
               AND state = 1
               AND sort_key = 0
-              AND moment < NOW
-            ORDER BY moment LIMIT 500
+              AND sort_at < NOW
+            ORDER BY sort_at LIMIT 500
             FOR UPDATE SKIP LOCKED
         )
     )
@@ -657,55 +663,55 @@ pick AS MATERIALIZED (
     WHERE queue = %(queue)s
       AND state = 0
       AND NOT EXISTS (SELECT 1 FROM due)
-    ORDER BY sort_key, moment, seq LIMIT %(limit)s
+    ORDER BY sort_key, sort_at, seq LIMIT %(limit)s
     FOR UPDATE SKIP LOCKED
 ),
 got AS (
     UPDATE djqueue_message
-    SET state = %(leased)s, sort_key = 0, moment = :moment + %(lease)s, token = %(token)s, owner = %(owner)s,
+    SET state = %(leased)s, sort_key = 0, sort_at = :moment + %(lease)s, token = %(token)s, owner = %(owner)s,
         attempts = CASE WHEN attempts < 2147483647 THEN attempts + 1 ELSE attempts END,
         begun = CASE WHEN 1 = 1 AND lost = 0 THEN 1 ELSE 0 END
     WHERE seq = ANY(ARRAY(SELECT seq FROM pick))
-    RETURNING seq, body, id, neg_priority, place, created, lane, attempts, failures, lost, label, note, moment, gate,
-        lane_number
+    RETURNING seq, body, id, neg_priority, due_since, created, lane, attempts, failures, lost, command,
+        errors, sort_at, gate, lane_number
 )
 SELECT NOW, (SELECT count(*) FROM due),
     CASE WHEN (SELECT count(*) FROM got) < %(limit)s THEN (
-        SELECT moment
+        SELECT sort_at
         FROM djqueue_message
         WHERE queue = %(queue)s
           AND state = 1
           AND sort_key = 0
-          AND moment >= NOW
-        ORDER BY moment LIMIT 1
+          AND sort_at >= NOW
+        ORDER BY sort_at LIMIT 1
     ) END,
     CASE WHEN (SELECT count(*) FROM got) < %(limit)s THEN (
-        SELECT 1 FROM djqueue_ticket WHERE queue = %(queue)s ORDER BY made LIMIT 1
+        SELECT 1 FROM djqueue_ticket WHERE queue = %(queue)s ORDER BY created LIMIT 1
     ) END,
     CASE WHEN (SELECT count(*) FROM got) < %(limit)s THEN (
-        SELECT 1 FROM djqueue_lane WHERE queue = %(queue)s AND state = 0 ORDER BY sort_key, moment LIMIT 1
+        SELECT 1 FROM djqueue_lane WHERE queue = %(queue)s AND state = 0 ORDER BY sort_key, sort_at LIMIT 1
     ) END,
     CASE WHEN (SELECT count(*) FROM got) < %(limit)s THEN (
-        SELECT moment
+        SELECT sort_at
         FROM djqueue_lane
         WHERE queue = %(queue)s
           AND state = 2
           AND sort_key = 0
-        ORDER BY moment LIMIT 1
+        ORDER BY sort_at LIMIT 1
     ) END,
     CASE WHEN (SELECT count(*) FROM got) < %(limit)s THEN (
-        SELECT moment
+        SELECT sort_at
         FROM djqueue_message
         WHERE queue = %(queue)s
           AND state = 3
           AND sort_key = 0
-        ORDER BY moment LIMIT 1
+        ORDER BY sort_at LIMIT 1
     ) END, got.*
 FROM (SELECT 1) one
 LEFT JOIN got ON true;
-INSERT INTO djqueue_fact (k, value, until, counter)
+INSERT INTO djqueue_fact (name, value, until, counter)
 VALUES (%s, %s, NOW + %s, 0)
-ON CONFLICT (k) DO UPDATE SET value = excluded.value, until = excluded.until;
+ON CONFLICT (name) DO UPDATE SET value = excluded.value, until = excluded.until;
 COMMIT;
 -- SELECT as in: claim: two are ready
 
@@ -723,7 +729,7 @@ FROM unnest(%s::bigint[], %s::bigint[]) u (seq, token)
 WHERE m.seq = u.seq
   AND m.token = u.token
   AND state IN (2, 4)
-  AND moment > NOW
+  AND sort_at > NOW
 RETURNING m.seq;
 
 
@@ -731,7 +737,7 @@ RETURNING m.seq;
 
 UPDATE djqueue_message m
 SET lost = CASE WHEN state NOT IN (2, 4) AND begun <> 0 AND lost > 0 THEN lost - 1 ELSE lost END,
-    state = CASE WHEN state = 4 THEN 4 ELSE 2 END, sort_key = 0, moment = NOW + %s
+    state = CASE WHEN state = 4 THEN 4 ELSE 2 END, sort_key = 0, sort_at = NOW + %s
 FROM unnest(%s::bigint[], %s::bigint[]) u (seq, token)
 WHERE m.seq = u.seq
   AND m.token = u.token
@@ -748,20 +754,21 @@ WITH d AS (
     RETURNING m.seq, m.id
 ),
 c AS (
-    INSERT INTO djqueue_fact (k, value, until, counter)
+    INSERT INTO djqueue_fact (name, value, until, counter)
     SELECT %s, '', NULL, count(*)
     FROM d
     HAVING count(*) > 0
-    ON CONFLICT (k) DO UPDATE SET counter = CASE WHEN djqueue_fact.counter < 0 THEN 0 WHEN djqueue_fact.counter <
-        1000000000000000 THEN djqueue_fact.counter ELSE 1000000000000000 END + excluded.counter
+    ON CONFLICT (name) DO UPDATE SET counter = CASE WHEN djqueue_fact.counter < 0 THEN 0 WHEN
+        djqueue_fact.counter < 1000000000000000 THEN djqueue_fact.counter ELSE 1000000000000000 END +
+        excluded.counter
 ),
 r AS (
-    INSERT INTO djqueue_fact (k, value, until, counter)
+    INSERT INTO djqueue_fact (name, value, until, counter)
     SELECT %s::text || id, '', NOW + %s, seq
     FROM d
     WHERE %s
     ORDER BY id
-    ON CONFLICT (k) DO UPDATE SET until = excluded.until, counter = excluded.counter
+    ON CONFLICT (name) DO UPDATE SET until = excluded.until, counter = excluded.counter
 )
 SELECT seq
 FROM d;
@@ -777,32 +784,33 @@ WITH d AS (
     RETURNING m.seq, m.id
 ),
 c AS (
-    INSERT INTO djqueue_fact (k, value, until, counter)
+    INSERT INTO djqueue_fact (name, value, until, counter)
     SELECT %s, '', NULL, count(*)
     FROM d
     HAVING count(*) > 0
-    ON CONFLICT (k) DO UPDATE SET counter = CASE WHEN djqueue_fact.counter < 0 THEN 0 WHEN djqueue_fact.counter <
-        1000000000000000 THEN djqueue_fact.counter ELSE 1000000000000000 END + excluded.counter
+    ON CONFLICT (name) DO UPDATE SET counter = CASE WHEN djqueue_fact.counter < 0 THEN 0 WHEN
+        djqueue_fact.counter < 1000000000000000 THEN djqueue_fact.counter ELSE 1000000000000000 END +
+        excluded.counter
 ),
 r AS (
-    INSERT INTO djqueue_fact (k, value, until, counter)
+    INSERT INTO djqueue_fact (name, value, until, counter)
     SELECT %s::text || id, '', NOW + %s, seq
     FROM d
     WHERE %s
     ORDER BY id
-    ON CONFLICT (k) DO UPDATE SET until = excluded.until, counter = excluded.counter
+    ON CONFLICT (name) DO UPDATE SET until = excluded.until, counter = excluded.counter
 ),
 f AS (
-    INSERT INTO djqueue_fact (k, value, until, counter)
-    SELECT DISTINCT ON (k COLLATE "C") k, value, NOW + ttl, 0
+    INSERT INTO djqueue_fact (name, value, until, counter)
+    SELECT DISTINCT ON (name COLLATE "C") name, value, NOW + ttl, 0
     FROM (
         VALUES (
             CAST(%s AS bigint), CAST(%s AS bigint), CAST(%s AS text), CAST(%s AS bytea), CAST(%s AS bigint)
         ), (CAST(%s AS bigint), CAST(%s AS bigint), CAST(%s AS text), CAST(%s AS bytea), CAST(%s AS bigint))
-    ) x (seq, token, k, value, ttl)
+    ) x (seq, token, name, value, ttl)
     WHERE seq IN (SELECT seq FROM d)
-    ORDER BY k COLLATE "C"
-    ON CONFLICT (k) DO UPDATE SET value = excluded.value, until = excluded.until
+    ORDER BY name COLLATE "C"
+    ON CONFLICT (name) DO UPDATE SET value = excluded.value, until = excluded.until
 )
 SELECT seq
 FROM d;
@@ -811,7 +819,8 @@ FROM d;
 -- complete: in a lane
 
 BEGIN;
-SELECT l.seq, l.name, l.number, l.gate, l.in_flight, l.turn, l.not_before, l.paused_reason, l.logs, l.state, l.sort_key, l.sort_at
+SELECT l.seq, l.name, l.number, l.gate, l.in_flight, l.turn, l.not_before, l.paused_reason, l.logs, l.state,
+    l.sort_key, l.sort_at
 FROM djqueue_lane l
 WHERE name IN (%s)
   AND queue = %s
@@ -827,10 +836,11 @@ COMMIT;
 
 UPDATE djqueue_message m
 SET queue = %s,
-    state = CASE WHEN state = 4 THEN CASE WHEN u.delay > 0 THEN 3 ELSE lane_number END WHEN u.delay > 0 THEN 1 ELSE 0
-        END, sort_key = CASE WHEN u.delay > 0 THEN 0 ELSE CASE WHEN queue LIKE '%:failed' THEN 0 ELSE neg_priority END END,
-    moment = CASE WHEN u.delay > 0 THEN NOW + u.delay ELSE place END, token = 0, owner = '',
-    attempts = u.attempts, failures = u.failures, lost = u.lost, note = u.note
+    state = CASE WHEN state = 4 THEN CASE WHEN u.delay > 0 THEN 3 ELSE lane_number END WHEN u.delay > 0 THEN 1
+        ELSE 0 END,
+    sort_key = CASE WHEN u.delay > 0 THEN 0 ELSE CASE WHEN queue LIKE '%:failed' THEN 0 ELSE neg_priority END
+        END, sort_at = CASE WHEN u.delay > 0 THEN NOW + u.delay ELSE due_since END, token = 0, owner = '',
+    attempts = u.attempts, failures = u.failures, lost = u.lost, errors = u.errors
 FROM (
     VALUES (
         CAST(%s AS bigint), CAST(%s AS bigint), CAST(%s AS bigint), CAST(%s AS int), CAST(%s AS int),
@@ -840,7 +850,7 @@ FROM (
         CAST(%s AS bigint), CAST(%s AS bigint), CAST(%s AS bigint), CAST(%s AS int), CAST(%s AS int),
         CAST(%s AS int), CAST(%s AS text)
     )
-) u (seq, token, delay, attempts, failures, lost, note)
+) u (seq, token, delay, attempts, failures, lost, errors)
 WHERE m.seq = u.seq
   AND m.token = u.token
 RETURNING m.seq;
@@ -857,16 +867,17 @@ BEGIN;
 -- SELECT as in: complete: in a lane
 UPDATE djqueue_message m
 SET queue = %s,
-    state = CASE WHEN state = 4 THEN CASE WHEN u.delay > 0 THEN 3 ELSE lane_number END WHEN u.delay > 0 THEN 1 ELSE 0
-        END, sort_key = CASE WHEN u.delay > 0 THEN 0 ELSE CASE WHEN queue LIKE '%:failed' THEN 0 ELSE neg_priority END END,
-    moment = CASE WHEN u.delay > 0 THEN NOW + u.delay ELSE place END, token = 0, owner = '',
-    attempts = u.attempts, failures = u.failures, lost = u.lost, note = u.note
+    state = CASE WHEN state = 4 THEN CASE WHEN u.delay > 0 THEN 3 ELSE lane_number END WHEN u.delay > 0 THEN 1
+        ELSE 0 END,
+    sort_key = CASE WHEN u.delay > 0 THEN 0 ELSE CASE WHEN queue LIKE '%:failed' THEN 0 ELSE neg_priority END
+        END, sort_at = CASE WHEN u.delay > 0 THEN NOW + u.delay ELSE due_since END, token = 0, owner = '',
+    attempts = u.attempts, failures = u.failures, lost = u.lost, errors = u.errors
 FROM (
     VALUES (
         CAST(%s AS bigint), CAST(%s AS bigint), CAST(%s AS bigint), CAST(%s AS int), CAST(%s AS int),
         CAST(%s AS int), CAST(%s AS text)
     )
-) u (seq, token, delay, attempts, failures, lost, note)
+) u (seq, token, delay, attempts, failures, lost, errors)
 WHERE m.seq = u.seq
   AND m.token = u.token
 RETURNING m.seq;
@@ -878,8 +889,8 @@ COMMIT;
 -- fail
 
 UPDATE djqueue_message m
-SET queue = %s, state = 0, sort_key = 0, moment = NOW + u.delay, place = NOW + u.delay, token = 0, owner = '',
-    attempts = u.attempts, failures = u.failures, lost = u.lost, note = u.note
+SET queue = %s, state = 0, sort_key = 0, sort_at = NOW + u.delay, due_since = NOW + u.delay, token = 0,
+    owner = '', attempts = u.attempts, failures = u.failures, lost = u.lost, errors = u.errors
 FROM (
     VALUES (
         CAST(%s AS bigint), CAST(%s AS bigint), CAST(%s AS bigint), CAST(%s AS int), CAST(%s AS int),
@@ -889,7 +900,7 @@ FROM (
         CAST(%s AS bigint), CAST(%s AS bigint), CAST(%s AS bigint), CAST(%s AS int), CAST(%s AS int),
         CAST(%s AS int), CAST(%s AS text)
     )
-) u (seq, token, delay, attempts, failures, lost, note)
+) u (seq, token, delay, attempts, failures, lost, errors)
 WHERE m.seq = u.seq
   AND m.token = u.token
 RETURNING m.seq;
@@ -899,8 +910,8 @@ RETURNING m.seq;
 
 WITH d AS (
     UPDATE djqueue_message m
-    SET queue = %s, state = 0, sort_key = 0, moment = NOW + u.delay, place = NOW + u.delay, token = 0, owner = '',
-        attempts = u.attempts, failures = u.failures, lost = u.lost, note = u.note
+    SET queue = %s, state = 0, sort_key = 0, sort_at = NOW + u.delay, due_since = NOW + u.delay, token = 0,
+        owner = '', attempts = u.attempts, failures = u.failures, lost = u.lost, errors = u.errors
     FROM (
         VALUES (
             CAST(%s AS bigint), CAST(%s AS bigint), CAST(%s AS bigint), CAST(%s AS int), CAST(%s AS int),
@@ -910,22 +921,22 @@ WITH d AS (
             CAST(%s AS bigint), CAST(%s AS bigint), CAST(%s AS bigint), CAST(%s AS int), CAST(%s AS int),
             CAST(%s AS int), CAST(%s AS text)
         )
-    ) u (seq, token, delay, attempts, failures, lost, note)
+    ) u (seq, token, delay, attempts, failures, lost, errors)
     WHERE m.seq = u.seq
       AND m.token = u.token
     RETURNING m.seq
 ),
 f AS (
-    INSERT INTO djqueue_fact (k, value, until, counter)
-    SELECT DISTINCT ON (k COLLATE "C") k, value, NOW + ttl, 0
+    INSERT INTO djqueue_fact (name, value, until, counter)
+    SELECT DISTINCT ON (name COLLATE "C") name, value, NOW + ttl, 0
     FROM (
         VALUES (
             CAST(%s AS bigint), CAST(%s AS bigint), CAST(%s AS text), CAST(%s AS bytea), CAST(%s AS bigint)
         ), (CAST(%s AS bigint), CAST(%s AS bigint), CAST(%s AS text), CAST(%s AS bytea), CAST(%s AS bigint))
-    ) x (seq, token, k, value, ttl)
+    ) x (seq, token, name, value, ttl)
     WHERE seq IN (SELECT seq FROM d)
-    ORDER BY k COLLATE "C"
-    ON CONFLICT (k) DO UPDATE SET value = excluded.value, until = excluded.until
+    ORDER BY name COLLATE "C"
+    ON CONFLICT (name) DO UPDATE SET value = excluded.value, until = excluded.until
 )
 SELECT seq
 FROM d;
@@ -936,14 +947,14 @@ FROM d;
 BEGIN;
 -- SELECT as in: complete: in a lane
 UPDATE djqueue_message m
-SET queue = %s, state = 0, sort_key = 0, moment = NOW + u.delay, place = NOW + u.delay, token = 0, owner = '',
-    attempts = u.attempts, failures = u.failures, lost = u.lost, note = u.note
+SET queue = %s, state = 0, sort_key = 0, sort_at = NOW + u.delay, due_since = NOW + u.delay, token = 0,
+    owner = '', attempts = u.attempts, failures = u.failures, lost = u.lost, errors = u.errors
 FROM (
     VALUES (
         CAST(%s AS bigint), CAST(%s AS bigint), CAST(%s AS bigint), CAST(%s AS int), CAST(%s AS int),
         CAST(%s AS int), CAST(%s AS text)
     )
-) u (seq, token, delay, attempts, failures, lost, note)
+) u (seq, token, delay, attempts, failures, lost, errors)
 WHERE m.seq = u.seq
   AND m.token = u.token
 RETURNING m.seq;
@@ -976,7 +987,7 @@ COMMIT;
 WITH gone AS (
     UPDATE djqueue_message
     SET lost = CASE WHEN begun <> 0 AND lost < 2147483647 THEN lost + 1 ELSE lost END, state = 0,
-        sort_key = CASE WHEN queue LIKE '%:failed' THEN 0 ELSE neg_priority END, moment = place
+        sort_key = CASE WHEN queue LIKE '%:failed' THEN 0 ELSE neg_priority END, sort_at = due_since
     WHERE seq = ANY(
         ARRAY(
             SELECT seq
@@ -984,9 +995,9 @@ WITH gone AS (
             WHERE queue = %(queue)s
               AND state = 2
               AND sort_key = 0
-              AND moment < NOW
+              AND sort_at < NOW
               AND NOW <= %(by)s
-            ORDER BY moment LIMIT %(limit)s
+            ORDER BY sort_at LIMIT %(limit)s
             FOR UPDATE SKIP LOCKED
         )
     )
@@ -994,28 +1005,28 @@ WITH gone AS (
 )
 SELECT (SELECT count(*) FROM gone), NOW,
     (
-        SELECT min(moment)
+        SELECT min(sort_at)
         FROM (
             SELECT *
             FROM (
-                SELECT moment
+                SELECT sort_at
                 FROM djqueue_message
                 WHERE queue = %(queue)s
                   AND state = 2
                   AND sort_key = 0
-                  AND moment >= NOW
-                ORDER BY moment LIMIT 1
+                  AND sort_at >= NOW
+                ORDER BY sort_at LIMIT 1
             ) x
             UNION ALL
             SELECT *
             FROM (
-                SELECT moment
+                SELECT sort_at
                 FROM djqueue_message
                 WHERE queue = %(queue)s
                   AND state = 4
                   AND sort_key = 0
-                  AND moment >= NOW
-                ORDER BY moment LIMIT 1
+                  AND sort_at >= NOW
+                ORDER BY sort_at LIMIT 1
             ) x
         ) y
     ),
@@ -1025,8 +1036,8 @@ SELECT (SELECT count(*) FROM gone), NOW,
         WHERE queue = %(queue)s
           AND state = 4
           AND sort_key = 0
-          AND moment < NOW
-        ORDER BY moment LIMIT 1
+          AND sort_at < NOW
+        ORDER BY sort_at LIMIT 1
     ) IS NOT NULL;
 
 
@@ -1043,20 +1054,20 @@ FROM djqueue_message
 WHERE queue = %(queue)s
   AND state = 4
   AND sort_key = 0
-  AND moment < NOW
-ORDER BY moment LIMIT %(limit)s;
+  AND sort_at < NOW
+ORDER BY sort_at LIMIT %(limit)s;
 BEGIN;
 -- SELECT as in: claim: from a lane, to which something came
 SELECT m.seq, lane
 FROM djqueue_message m
 WHERE m.seq IN (%s)
   AND state = 4
-  AND moment < NOW
+  AND sort_at < NOW
   AND NOW <= %s
 FOR UPDATE;
 UPDATE djqueue_message
-SET lost = CASE WHEN begun <> 0 AND lost < 2147483647 THEN lost + 1 ELSE lost END, state = lane_number, sort_key = neg_priority,
-    moment = place, token = 0, owner = ''
+SET lost = CASE WHEN begun <> 0 AND lost < 2147483647 THEN lost + 1 ELSE lost END, state = lane_number,
+    sort_key = neg_priority, sort_at = due_since, token = 0, owner = ''
 WHERE seq IN (%s);
 -- SELECT as in: claim: from a lane, to which something came
 -- UPDATE as in: claim: from a lane, to which something came
@@ -1089,13 +1100,13 @@ FROM (
 ) m
 LEFT JOIN djqueue_lane l ON l.queue = %s
   AND l.name = m.lane;
-SELECT made, seq, name, number, gate FROM djqueue_ticket WHERE queue = %s ORDER BY made LIMIT %s;
+-- SELECT as in: claim: from a lane, to which something came
 
 
 -- find
 
-SELECT seq, body, id, neg_priority, place, created, lane, attempts, failures, lost, label, note, moment, gate, lane_number,
-    state, sort_key, owner, NOW
+SELECT seq, body, id, neg_priority, due_since, created, lane, attempts, failures, lost, command, errors,
+    sort_at, gate, lane_number, state, sort_key, owner, NOW
 FROM djqueue_message
 WHERE queue = %s
   AND id = %s;
@@ -1104,7 +1115,7 @@ WHERE queue = %s
 -- peek: ready
 
 UPDATE djqueue_message
-SET state = 0, sort_key = CASE WHEN queue LIKE '%:failed' THEN 0 ELSE neg_priority END, moment = place
+SET state = 0, sort_key = CASE WHEN queue LIKE '%:failed' THEN 0 ELSE neg_priority END, sort_at = due_since
 WHERE seq = ANY(
     ARRAY(
         SELECT seq
@@ -1112,18 +1123,18 @@ WHERE seq = ANY(
         WHERE queue = %(queue)s
           AND state = 1
           AND sort_key = 0
-          AND moment < NOW
-        ORDER BY moment LIMIT %(limit)s
+          AND sort_at < NOW
+        ORDER BY sort_at LIMIT %(limit)s
         FOR UPDATE SKIP LOCKED
     )
 );
 -- SELECT as in: claim: two are ready
-SELECT seq, body, id, neg_priority, place, created, lane, attempts, failures, lost, label, note, moment, gate, lane_number,
-    state, sort_key, owner, NOW
+SELECT seq, body, id, neg_priority, due_since, created, lane, attempts, failures, lost, command, errors,
+    sort_at, gate, lane_number, state, sort_key, owner, NOW
 FROM djqueue_message
 WHERE queue = %(queue)s
   AND state = %(state)s
-ORDER BY sort_key, moment, seq LIMIT %(limit)s;
+ORDER BY sort_key, sort_at, seq LIMIT %(limit)s;
 SELECT name FROM djqueue_lane WHERE queue = %s AND name > %s ORDER BY name LIMIT %s;
 
 
@@ -1131,31 +1142,27 @@ SELECT name FROM djqueue_lane WHERE queue = %s AND name > %s ORDER BY name LIMIT
 
 -- UPDATE as in: peek: ready
 -- SELECT as in: claim: two are ready
-SELECT seq, body, id, neg_priority, place, created, lane, attempts, failures, lost, label, note, moment, gate, lane_number,
-    state, sort_key, owner, NOW
+SELECT seq, body, id, neg_priority, due_since, created, lane, attempts, failures, lost, command, errors,
+    sort_at, gate, lane_number, state, sort_key, owner, NOW
 FROM djqueue_message
 WHERE queue = %(queue)s
   AND state = %(state)s
-  AND (sort_key, moment, seq) > (%(sort_key)s, %(moment)s, %(seq)s)
-ORDER BY sort_key, moment, seq LIMIT %(limit)s;
+  AND (sort_key, sort_at, seq) > (%(sort_key)s, %(sort_at)s, %(seq)s)
+ORDER BY sort_key, sort_at, seq LIMIT %(limit)s;
 
 
 -- peek: ready, in lanes
 
 -- UPDATE as in: peek: ready
 -- SELECT as in: claim: two are ready
-SELECT made, seq, name, number, gate FROM djqueue_ticket WHERE queue = %s ORDER BY made LIMIT %s;
-SELECT NOW;
+-- SELECT as in: claim: from a lane, to which something came
 SELECT name FROM djqueue_lane WHERE queue = %s AND name IN (%s);
-INSERT INTO djqueue_lane (queue, name, number, gate, in_flight, turn, not_before, paused, logs, state, sort_key, moment)
-VALUES (%s, %s, %s, %s, 0, %s, 0, '', '[]', 1, 0, 0)
-ON CONFLICT (queue, name) DO NOTHING;
+SELECT NOW;
+-- INSERT as in: claim: from a lane, to which something came
 BEGIN;
 -- SELECT as in: claim: from a lane, to which something came
 SELECT seq FROM djqueue_ticket WHERE seq IN (%s);
 DELETE FROM djqueue_ticket WHERE seq IN (%s);
--- SELECT as in: claim: from a lane, to which something came
--- SELECT as in: claim: from a lane, to which something came
 -- SELECT as in: claim: from a lane, to which something came
 -- UPDATE as in: claim: from a lane, to which something came
 COMMIT;
@@ -1164,12 +1171,12 @@ COMMIT;
 SELECT name FROM djqueue_lane WHERE queue = %s AND name > %s ORDER BY name LIMIT %s;
 SELECT *
 FROM (
-    SELECT seq, body, id, neg_priority, place, created, lane, attempts, failures, lost, label, note, moment, gate,
-        lane_number, state, sort_key, owner, NOW AS looked
+    SELECT seq, body, id, neg_priority, due_since, created, lane, attempts, failures, lost, command, errors,
+        sort_at, gate, lane_number, state, sort_key, owner, NOW AS looked
     FROM djqueue_message
     WHERE queue = %(queue)s
       AND state = :lane
-    ORDER BY sort_key, moment, seq LIMIT %(limit)s
+    ORDER BY sort_key, sort_at, seq LIMIT %(limit)s
 ) x;
 SELECT name FROM djqueue_lane WHERE queue = %s AND name > %s ORDER BY name LIMIT %s;
 
@@ -1201,11 +1208,11 @@ SELECT (
                 WHERE queue = %(queue)s
             ) l
             CROSS JOIN LATERAL (
-                SELECT moment
+                SELECT sort_at
                 FROM djqueue_message
                 WHERE queue = %(queue)s
                   AND state = l.number
-                ORDER BY sort_key, moment, seq OFFSET 0
+                ORDER BY sort_key, sort_at, seq OFFSET 0
             ) m
             LIMIT 100000
         ) x
@@ -1218,7 +1225,7 @@ SELECT (
             WHERE queue = %(queue)s
               AND state = 1
               AND sort_key = 0
-              AND moment < NOW
+              AND sort_at < NOW
             LIMIT 100000
         ) x
     ),
@@ -1230,7 +1237,7 @@ SELECT (
             WHERE queue = %(queue)s
               AND state = 3
               AND sort_key = 0
-              AND moment < NOW
+              AND sort_at < NOW
             LIMIT 100000
         ) x
     ),
@@ -1242,7 +1249,7 @@ SELECT (
             WHERE queue = %(queue)s
               AND state = 1
               AND sort_key = 0
-              AND moment >= NOW
+              AND sort_at >= NOW
             LIMIT 100000
         ) x
     ),
@@ -1254,7 +1261,7 @@ SELECT (
             WHERE queue = %(queue)s
               AND state = 3
               AND sort_key = 0
-              AND moment >= NOW
+              AND sort_at >= NOW
             LIMIT 100000
         ) x
     ),
@@ -1266,33 +1273,36 @@ SELECT (
         SELECT count(*)
         FROM (SELECT 1 FROM djqueue_message WHERE queue = %(queue)s AND state = 4 LIMIT 100000) x
     ),
-    (SELECT count(*) FROM (SELECT 1 FROM djqueue_message WHERE queue = %(dead)s AND state = 0 LIMIT 100000) x),
+    (
+        SELECT count(*)
+        FROM (SELECT 1 FROM djqueue_message WHERE queue = %(failed)s AND state = 0 LIMIT 100000) x
+    ),
     (
         SELECT sum(
             CASE WHEN djqueue_fact.counter < 0 THEN 0 WHEN djqueue_fact.counter < 1000000000000000 THEN
                 djqueue_fact.counter ELSE 1000000000000000 END
         )
         FROM djqueue_fact
-        WHERE k IN (
+        WHERE name IN (
             %(k0)s, %(k1)s, %(k2)s, %(k3)s, %(k4)s, %(k5)s, %(k6)s, %(k7)s, %(k8)s, %(k9)s, %(k10)s, %(k11)s,
             %(k12)s, %(k13)s, %(k14)s, %(k15)s
         )
     ), NOW,
     (
-        SELECT min(moment)
+        SELECT min(sort_at)
         FROM djqueue_message
         WHERE queue = %(queue)s
           AND state = 1
           AND sort_key = 0
-          AND moment < NOW
+          AND sort_at < NOW
     ),
     (
-        SELECT min(moment)
+        SELECT min(sort_at)
         FROM djqueue_message
         WHERE queue = %(queue)s
           AND state = 3
           AND sort_key = 0
-          AND moment < NOW
+          AND sort_at < NOW
     ),
     (
         WITH RECURSIVE p (sort_key, n) AS (
@@ -1329,7 +1339,7 @@ SELECT (
         FROM p
     ),
     (
-        SELECT min(moment)
+        SELECT min(sort_at)
         FROM (
             SELECT m.sort_at
             FROM (
@@ -1342,11 +1352,11 @@ SELECT (
                 WHERE queue = %(queue)s
             ) l
             CROSS JOIN LATERAL (
-                SELECT moment
+                SELECT sort_at
                 FROM djqueue_message
                 WHERE queue = %(queue)s
                   AND state = l.number
-                ORDER BY sort_key, moment, seq OFFSET 0
+                ORDER BY sort_key, sort_at, seq OFFSET 0
             ) m
             LIMIT 100000
         ) x
@@ -1367,11 +1377,11 @@ SELECT (SELECT count(*) FROM djqueue_message WHERE queue = %(queue)s AND state I
         WHERE queue = %(queue)s
     ) l
     CROSS JOIN LATERAL (
-        SELECT moment
+        SELECT sort_at
         FROM djqueue_message
         WHERE queue = %(queue)s
           AND state = l.number
-        ORDER BY sort_key, moment, seq OFFSET 0
+        ORDER BY sort_key, sort_at, seq OFFSET 0
     ) m
 );
 
@@ -1379,7 +1389,11 @@ SELECT (SELECT count(*) FROM djqueue_message WHERE queue = %(queue)s AND state I
 -- remove
 
 BEGIN;
-SELECT DISTINCT lane, ABS(lane_number), gate FROM djqueue_message WHERE queue = %s AND id IN (%s, %s) AND lane_number <> 0;
+SELECT DISTINCT lane, ABS(lane_number), gate
+FROM djqueue_message
+WHERE queue = %s
+  AND id IN (%s, %s)
+  AND lane_number <> 0;
 DELETE FROM djqueue_message WHERE queue = %s AND id IN (%s, %s) AND state NOT IN (2, 4);
 COMMIT;
 
@@ -1387,8 +1401,8 @@ COMMIT;
 -- remove: from a lane
 
 BEGIN;
-SELECT DISTINCT lane, ABS(lane_number), gate FROM djqueue_message WHERE queue = %s AND id IN (%s, %s) AND lane_number <> 0;
-INSERT INTO djqueue_ticket (queue, made, name, number, gate) VALUES (%s, NOW, %s, %s, %s);
+-- SELECT as in: remove
+INSERT INTO djqueue_ticket (queue, created, name, number, gate) VALUES (%s, NOW, %s, %s, %s);
 DELETE FROM djqueue_message WHERE queue = %s AND id IN (%s, %s) AND state NOT IN (2, 4);
 COMMIT;
 
@@ -1401,11 +1415,11 @@ DELETE FROM djqueue_message WHERE queue = %s AND id IN (%s, %s) AND state NOT IN
 -- reprioritise
 
 BEGIN;
-SELECT DISTINCT lane, ABS(lane_number), gate FROM djqueue_message WHERE queue = %s AND id IN (%s, %s) AND lane_number <> 0;
+-- SELECT as in: remove
 UPDATE djqueue_message
 SET neg_priority = CASE WHEN lane_number = 0 THEN %s ELSE %s END,
-    sort_key = CASE WHEN state IN (1, 3) OR queue LIKE '%:failed' THEN 0 ELSE CASE WHEN lane_number = 0 THEN %s ELSE %s END
-        END
+    sort_key = CASE WHEN state IN (1, 3) OR queue LIKE '%:failed' THEN 0 ELSE CASE WHEN lane_number = 0 THEN
+        %s ELSE %s END END
 WHERE queue = %s
   AND id IN (%s, %s)
   AND state NOT IN (2, 4);
@@ -1420,10 +1434,10 @@ UPDATE djqueue_message SET body = %s WHERE queue = %s AND id = %s AND state NOT 
 -- requeue
 
 BEGIN;
-SELECT DISTINCT lane, ABS(lane_number), gate FROM djqueue_message WHERE queue = %s AND id IN (%s, %s) AND lane_number <> 0;
+-- SELECT as in: remove
 UPDATE djqueue_message AS m
-SET queue = %s, lane_number = ABS(lane_number), state = ABS(lane_number), sort_key = neg_priority, moment = NOW, place = NOW, created = NOW,
-    token = 0, owner = '', attempts = 0, failures = 0, lost = 0
+SET queue = %s, lane_number = ABS(lane_number), state = ABS(lane_number), sort_key = neg_priority,
+    sort_at = NOW, due_since = NOW, created = NOW, token = 0, owner = '', attempts = 0, failures = 0, lost = 0
 WHERE queue = %s
   AND id IN (%s, %s)
   AND state NOT IN (2, 4)
@@ -1435,14 +1449,18 @@ COMMIT;
 
 SELECT sort_key
 FROM (
-    SELECT sort_key, moment FROM djqueue_message WHERE queue = %s AND state = 0 ORDER BY sort_key, moment, seq LIMIT 1
+    SELECT sort_key, sort_at
+    FROM djqueue_message
+    WHERE queue = %s
+      AND state = 0
+    ORDER BY sort_key, sort_at, seq LIMIT 1
 ) f
-WHERE moment < NOW - %s;
-SELECT sort_key, moment, seq
+WHERE sort_at < NOW - %s;
+SELECT sort_key, sort_at, seq
 FROM djqueue_message
 WHERE queue = %s
   AND state = 0
-ORDER BY sort_key DESC, moment DESC, seq DESC LIMIT 1 OFFSET %s;
+ORDER BY sort_key DESC, sort_at DESC, seq DESC LIMIT 1 OFFSET %s;
 
 
 -- trim: by count
@@ -1456,8 +1474,8 @@ WHERE seq = ANY(
         FROM djqueue_message
         WHERE queue = %s
           AND state = 0
-          AND (sort_key, moment, seq) <= (0, :moment, 97)
-        ORDER BY sort_key, moment, seq LIMIT %s
+          AND (sort_key, sort_at, seq) <= (0, :moment, 97)
+        ORDER BY sort_key, sort_at, seq LIMIT %s
         FOR UPDATE SKIP LOCKED
     )
 );
@@ -1475,8 +1493,8 @@ WHERE seq = ANY(
         WHERE queue = %s
           AND state = 0
           AND sort_key = %s
-          AND moment < NOW - %s
-        ORDER BY sort_key, moment, seq LIMIT %s
+          AND sort_at < NOW - %s
+        ORDER BY sort_key, sort_at, seq LIMIT %s
         FOR UPDATE SKIP LOCKED
     )
 );
@@ -1492,7 +1510,7 @@ WHERE seq = ANY(
         FROM djqueue_message
         WHERE queue = %s
           AND state = %s
-        ORDER BY sort_key, moment, seq LIMIT %s
+        ORDER BY sort_key, sort_at, seq LIMIT %s
         FOR UPDATE SKIP LOCKED
     )
 );
@@ -1504,7 +1522,7 @@ WHERE seq = ANY(
         FROM djqueue_message
         WHERE queue = %s
           AND state = %s
-        ORDER BY sort_key, moment, seq LIMIT %s
+        ORDER BY sort_key, sort_at, seq LIMIT %s
         FOR UPDATE SKIP LOCKED
     )
 );
@@ -1516,17 +1534,17 @@ WHERE seq = ANY(
         FROM djqueue_message
         WHERE queue = %s
           AND state = %s
-        ORDER BY sort_key, moment, seq LIMIT %s
+        ORDER BY sort_key, sort_at, seq LIMIT %s
         FOR UPDATE SKIP LOCKED
     )
 );
 SELECT name FROM djqueue_lane WHERE queue = %s AND name > %s ORDER BY name LIMIT %s;
-SELECT made, seq, name
+SELECT created, seq, name
 FROM djqueue_ticket
 WHERE queue = %s
-  AND made >= %s
-  AND (made > %s OR seq > %s)
-ORDER BY made, seq LIMIT %s;
+  AND created >= %s
+  AND (created > %s OR seq > %s)
+ORDER BY created, seq LIMIT %s;
 DELETE
 FROM djqueue_message
 WHERE seq = ANY(
@@ -1535,7 +1553,7 @@ WHERE seq = ANY(
         FROM djqueue_message
         WHERE queue = %s
           AND state IN (:lane)
-        ORDER BY state, sort_key, moment, seq LIMIT %s
+        ORDER BY state, sort_key, sort_at, seq LIMIT %s
         FOR UPDATE SKIP LOCKED
     )
 );
@@ -1547,17 +1565,17 @@ WHERE seq = ANY(
         FROM djqueue_message
         WHERE queue = %s
           AND state IN (:lane)
-        ORDER BY state, sort_key, moment, seq LIMIT %s
+        ORDER BY state, sort_key, sort_at, seq LIMIT %s
         FOR UPDATE SKIP LOCKED
     )
 );
-SELECT made, seq, name
+SELECT created, seq, name
 FROM djqueue_ticket
 WHERE queue = %s
-  AND made >= %s
-  AND (made > %s OR seq > %s)
-ORDER BY made, seq LIMIT %s;
-INSERT INTO djqueue_ticket (queue, made, name, number, gate)
+  AND created >= %s
+  AND (created > %s OR seq > %s)
+ORDER BY created, seq LIMIT %s;
+INSERT INTO djqueue_ticket (queue, created, name, number, gate)
 SELECT queue, NOW, name, number, ''
 FROM djqueue_lane
 WHERE queue = %s
@@ -1567,23 +1585,19 @@ WHERE queue = %s
 -- lanes
 
 -- SELECT as in: claim: two are ready
-SELECT made, seq, name, number, gate FROM djqueue_ticket WHERE queue = %s ORDER BY made LIMIT %s;
-SELECT NOW;
+-- SELECT as in: claim: from a lane, to which something came
 SELECT name FROM djqueue_lane WHERE queue = %s AND name IN (%s);
-INSERT INTO djqueue_lane (queue, name, number, gate, in_flight, turn, not_before, paused, logs, state, sort_key, moment)
-VALUES (%s, %s, %s, %s, 0, %s, 0, '', '[]', 1, 0, 0)
-ON CONFLICT (queue, name) DO NOTHING;
+SELECT NOW;
+-- INSERT as in: claim: from a lane, to which something came
 BEGIN;
 -- SELECT as in: claim: from a lane, to which something came
 SELECT seq FROM djqueue_ticket WHERE seq IN (%s);
 DELETE FROM djqueue_ticket WHERE seq IN (%s);
 -- SELECT as in: claim: from a lane, to which something came
--- SELECT as in: claim: from a lane, to which something came
--- SELECT as in: claim: from a lane, to which something came
 -- UPDATE as in: claim: from a lane, to which something came
 COMMIT;
 -- SELECT as in: claim: two are ready
-SELECT seq, name, number, gate, in_flight, turn, not_before, paused, logs, state, sort_key, moment
+SELECT seq, name, number, gate, in_flight, turn, not_before, paused_reason, logs, state, sort_key, sort_at
 FROM djqueue_lane
 WHERE queue = %s
   AND name > %s
@@ -1594,23 +1608,19 @@ SELECT state, count(*) FROM djqueue_message WHERE queue = %s AND state IN (:lane
 -- lane
 
 -- SELECT as in: claim: two are ready
-SELECT made, seq, name, number, gate FROM djqueue_ticket WHERE queue = %s ORDER BY made LIMIT %s;
-SELECT NOW;
+-- SELECT as in: claim: from a lane, to which something came
 SELECT name FROM djqueue_lane WHERE queue = %s AND name IN (%s);
-INSERT INTO djqueue_lane (queue, name, number, gate, in_flight, turn, not_before, paused, logs, state, sort_key, moment)
-VALUES (%s, %s, %s, %s, 0, %s, 0, '', '[]', 1, 0, 0)
-ON CONFLICT (queue, name) DO NOTHING;
+SELECT NOW;
+-- INSERT as in: claim: from a lane, to which something came
 BEGIN;
 -- SELECT as in: claim: from a lane, to which something came
 SELECT seq FROM djqueue_ticket WHERE seq IN (%s);
 DELETE FROM djqueue_ticket WHERE seq IN (%s);
 -- SELECT as in: claim: from a lane, to which something came
--- SELECT as in: claim: from a lane, to which something came
--- SELECT as in: claim: from a lane, to which something came
 -- UPDATE as in: claim: from a lane, to which something came
 COMMIT;
 -- SELECT as in: claim: two are ready
-SELECT seq, name, number, gate, in_flight, turn, not_before, paused, logs, state, sort_key, moment
+SELECT seq, name, number, gate, in_flight, turn, not_before, paused_reason, logs, state, sort_key, sort_at
 FROM djqueue_lane
 WHERE queue = %s
   AND name = %s;
@@ -1620,7 +1630,6 @@ SELECT state, count(*) FROM djqueue_message WHERE queue = %s AND state IN (:lane
 -- pause_lane
 
 -- SELECT as in: claim: two are ready
-SELECT NOW;
 SELECT name FROM djqueue_lane WHERE queue = %s AND name IN (%s);
 BEGIN;
 -- SELECT as in: complete: in a lane
@@ -1647,33 +1656,33 @@ SELECT NOW;
 
 -- facts: get
 
-SELECT value FROM djqueue_fact WHERE k = %s AND (until IS NULL OR until > NOW);
+SELECT value FROM djqueue_fact WHERE name = %s AND (until IS NULL OR until > NOW);
 
 
 -- facts: get_many
 
-SELECT k, value FROM djqueue_fact WHERE k IN (%s, %s) AND (until IS NULL OR until > NOW);
+SELECT name, value FROM djqueue_fact WHERE name IN (%s, %s) AND (until IS NULL OR until > NOW);
 
 
 -- facts: put
 
-INSERT INTO djqueue_fact (k, value, until, counter)
+INSERT INTO djqueue_fact (name, value, until, counter)
 VALUES (%s, %s, NOW + %s, 0)
-ON CONFLICT (k) DO UPDATE SET value = excluded.value, until = excluded.until;
+ON CONFLICT (name) DO UPDATE SET value = excluded.value, until = excluded.until;
 
 
 -- facts: put_many
 
-INSERT INTO djqueue_fact (k, value, until, counter)
+INSERT INTO djqueue_fact (name, value, until, counter)
 VALUES (%s, %s, NOW + %s, 0), (%s, %s, NOW + %s, 0)
-ON CONFLICT (k) DO UPDATE SET value = excluded.value, until = excluded.until;
+ON CONFLICT (name) DO UPDATE SET value = excluded.value, until = excluded.until;
 
 
 -- facts: add
 
-INSERT INTO djqueue_fact (k, value, until, counter)
+INSERT INTO djqueue_fact (name, value, until, counter)
 VALUES (%s, %s, NOW + %s, 0)
-ON CONFLICT (k) DO UPDATE SET value = excluded.value, until = excluded.until
+ON CONFLICT (name) DO UPDATE SET value = excluded.value, until = excluded.until
 WHERE djqueue_fact.until <= NOW;
 
 
@@ -1681,31 +1690,31 @@ WHERE djqueue_fact.until <= NOW;
 
 UPDATE djqueue_fact
 SET value = %s, until = NOW + %s
-WHERE k = %s
+WHERE name = %s
   AND value = %s
   AND (until IS NULL OR until > NOW);
 
 
 -- facts: keep
 
-UPDATE djqueue_fact SET until = NOW + %s WHERE k = %s AND value = %s AND (until IS NULL OR until > NOW);
+UPDATE djqueue_fact SET until = NOW + %s WHERE name = %s AND value = %s AND (until IS NULL OR until > NOW);
 
 
 -- facts: drop
 
-DELETE FROM djqueue_fact WHERE k = %s AND (until IS NULL OR until > NOW);
+DELETE FROM djqueue_fact WHERE name = %s AND (until IS NULL OR until > NOW);
 
 
 -- facts: drop, if it has this value
 
-DELETE FROM djqueue_fact WHERE k = %s AND (until IS NULL OR until > NOW) AND value = %s;
+DELETE FROM djqueue_fact WHERE name = %s AND (until IS NULL OR until > NOW) AND value = %s;
 
 
 -- facts: take of a budget
 
 BEGIN;
 -- INSERT as in: put: debounced, one waits and is postponed
-SELECT value FROM djqueue_fact WHERE k = %s AND (until IS NULL OR until > NOW);
+SELECT value FROM djqueue_fact WHERE name = %s AND (until IS NULL OR until > NOW);
 SELECT NOW;
 -- INSERT as in: facts: add
 COMMIT;
@@ -1715,7 +1724,7 @@ COMMIT;
 
 BEGIN;
 -- INSERT as in: put: debounced, one waits and is postponed
-SELECT value FROM djqueue_fact WHERE k = %s AND (until IS NULL OR until > NOW);
+SELECT value FROM djqueue_fact WHERE name = %s AND (until IS NULL OR until > NOW);
 -- UPDATE as in: facts: swap
 COMMIT;
 
@@ -1724,8 +1733,8 @@ COMMIT;
 
 DELETE
 FROM djqueue_fact
-WHERE k = ANY(
-    ARRAY(SELECT k FROM djqueue_fact WHERE until <= NOW ORDER BY until LIMIT %s FOR UPDATE SKIP LOCKED)
+WHERE name = ANY(
+    ARRAY(SELECT name FROM djqueue_fact WHERE until <= NOW ORDER BY until LIMIT %s FOR UPDATE SKIP LOCKED)
 );
 
 
@@ -1733,9 +1742,9 @@ WHERE k = ANY(
 
 BEGIN;
 SELECT id FROM djqueue_message WHERE queue = %s AND id IN (%s, %s);
-SELECT k FROM djqueue_fact WHERE k IN (%s, %s) AND (until IS NULL OR until > NOW);
+SELECT name FROM djqueue_fact WHERE name IN (%s, %s) AND (until IS NULL OR until > NOW);
 -- WITH as in: put: two entries
-SELECT k FROM djqueue_fact WHERE k IN (%s, %s) AND (until IS NULL OR until > NOW);
+SELECT name FROM djqueue_fact WHERE name IN (%s, %s) AND (until IS NULL OR until > NOW);
 COMMIT;
 
 
@@ -1743,11 +1752,11 @@ COMMIT;
 
 BEGIN;
 SELECT id FROM djqueue_message WHERE queue = %s AND id IN (%s, %s);
-SELECT k FROM djqueue_fact WHERE k IN (%s, %s) AND (until IS NULL OR until > NOW);
+SELECT name FROM djqueue_fact WHERE name IN (%s, %s) AND (until IS NULL OR until > NOW);
 -- INSERT as in: facts: add
 -- INSERT as in: facts: add
 -- WITH as in: put: two entries
-SELECT k FROM djqueue_fact WHERE k IN (%s, %s) AND (until IS NULL OR until > NOW);
+SELECT name FROM djqueue_fact WHERE name IN (%s, %s) AND (until IS NULL OR until > NOW);
 COMMIT;
 
 
@@ -1755,7 +1764,7 @@ COMMIT;
 
 -- WITH as in: claim: nothing is there
 -- SELECT as in: claim: two are ready
-SELECT k FROM djqueue_fact WHERE k IN (%s, %s) AND (until IS NULL OR until > NOW);
+SELECT name FROM djqueue_fact WHERE name IN (%s, %s) AND (until IS NULL OR until > NOW);
 
 
 -- complete: with REMEMBER_DONE
@@ -1768,6 +1777,6 @@ SELECT k FROM djqueue_fact WHERE k IN (%s, %s) AND (until IS NULL OR until > NOW
 -- DELETE as in: facts: prune
 SELECT until, counter
 FROM djqueue_fact
-WHERE k >= %s
-  AND k < %s
+WHERE name >= %s
+  AND name < %s
 ORDER BY until DESC, counter DESC LIMIT 1 OFFSET %s;

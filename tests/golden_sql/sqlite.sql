@@ -4,17 +4,20 @@
 
 -- put: two entries
 
-WITH a (id, body, neg_priority, delay, run_at, lane, label, note, attempts, failures, lost, gate, lane_number) AS (
+WITH a (
+    id, body, neg_priority, delay, run_at, lane, command, errors, attempts, failures, lost, gate, lane_number
+) AS (
     VALUES (%s, %s, %s, %s, %s, %s, %s, %s, %s, %s, %s, %s, %s),
     (%s, %s, %s, %s, %s, %s, %s, %s, %s, %s, %s, %s, %s)
 )
 INSERT INTO djqueue_message (
-    queue, id, body, neg_priority, lane, label, note, attempts, failures, lost, gate, lane_number, token, owner, created,
-    place, state, sort_key, moment
+    queue, id, body, neg_priority, lane, command, errors, attempts, failures, lost, gate, lane_number, token,
+    owner, created, due_since, state, sort_key, sort_at
 )
-SELECT %s, id, body, neg_priority, lane, label, note, attempts, failures, lost, gate, lane_number, 0, '', NOW, due,
-    CASE WHEN due > NOW THEN CASE WHEN lane_number > 0 THEN 3 ELSE 1 END WHEN lane_number > 0 THEN lane_number ELSE 0 END,
-    CASE WHEN due > NOW THEN 0 ELSE neg_priority END, due
+SELECT %s, id, body, neg_priority, lane, command, errors, attempts, failures, lost, gate, lane_number, 0, '',
+    NOW, due,
+    CASE WHEN due > NOW THEN CASE WHEN lane_number > 0 THEN 3 ELSE 1 END WHEN lane_number > 0 THEN lane_number
+        ELSE 0 END, CASE WHEN due > NOW THEN 0 ELSE neg_priority END, due
 FROM (SELECT *, CASE WHEN run_at > 0 THEN run_at ELSE NOW + delay END AS due FROM a)
 WHERE true
 ON CONFLICT (queue, id) DO NOTHING
@@ -23,7 +26,9 @@ RETURNING id;
 
 -- put: eight entries
 
-WITH a (id, body, neg_priority, delay, run_at, lane, label, note, attempts, failures, lost, gate, lane_number) AS (
+WITH a (
+    id, body, neg_priority, delay, run_at, lane, command, errors, attempts, failures, lost, gate, lane_number
+) AS (
     VALUES (%s, %s, %s, %s, %s, %s, %s, %s, %s, %s, %s, %s, %s),
     (%s, %s, %s, %s, %s, %s, %s, %s, %s, %s, %s, %s, %s),
     (%s, %s, %s, %s, %s, %s, %s, %s, %s, %s, %s, %s, %s),
@@ -33,12 +38,13 @@ WITH a (id, body, neg_priority, delay, run_at, lane, label, note, attempts, fail
     (%s, %s, %s, %s, %s, %s, %s, %s, %s, %s, %s, %s, %s), (%s, %s, %s, %s, %s, %s, %s, %s, %s, %s, %s, %s, %s)
 )
 INSERT INTO djqueue_message (
-    queue, id, body, neg_priority, lane, label, note, attempts, failures, lost, gate, lane_number, token, owner, created,
-    place, state, sort_key, moment
+    queue, id, body, neg_priority, lane, command, errors, attempts, failures, lost, gate, lane_number, token,
+    owner, created, due_since, state, sort_key, sort_at
 )
-SELECT %s, id, body, neg_priority, lane, label, note, attempts, failures, lost, gate, lane_number, 0, '', NOW, due,
-    CASE WHEN due > NOW THEN CASE WHEN lane_number > 0 THEN 3 ELSE 1 END WHEN lane_number > 0 THEN lane_number ELSE 0 END,
-    CASE WHEN due > NOW THEN 0 ELSE neg_priority END, due
+SELECT %s, id, body, neg_priority, lane, command, errors, attempts, failures, lost, gate, lane_number, 0, '',
+    NOW, due,
+    CASE WHEN due > NOW THEN CASE WHEN lane_number > 0 THEN 3 ELSE 1 END WHEN lane_number > 0 THEN lane_number
+        ELSE 0 END, CASE WHEN due > NOW THEN 0 ELSE neg_priority END, due
 FROM (SELECT *, CASE WHEN run_at > 0 THEN run_at ELSE NOW + delay END AS due FROM a)
 WHERE true
 ON CONFLICT (queue, id) DO NOTHING
@@ -48,22 +54,22 @@ RETURNING id;
 -- put: in a lane
 
 BEGIN;
-DELETE FROM djqueue_ticket WHERE seq < 0;
-WITH a (id, body, neg_priority, delay, run_at, lane, label, note, attempts, failures, lost, gate, lane_number) AS (
-    VALUES (%s, %s, %s, %s, %s, %s, %s, %s, %s, %s, %s, %s, %s)
-)
+WITH a (
+    id, body, neg_priority, delay, run_at, lane, command, errors, attempts, failures, lost, gate, lane_number
+) AS (VALUES (%s, %s, %s, %s, %s, %s, %s, %s, %s, %s, %s, %s, %s))
 INSERT INTO djqueue_message (
-    queue, id, body, neg_priority, lane, label, note, attempts, failures, lost, gate, lane_number, token, owner, created,
-    place, state, sort_key, moment
+    queue, id, body, neg_priority, lane, command, errors, attempts, failures, lost, gate, lane_number, token,
+    owner, created, due_since, state, sort_key, sort_at
 )
-SELECT %s, id, body, neg_priority, lane, label, note, attempts, failures, lost, gate, lane_number, 0, '', NOW, due,
-    CASE WHEN due > NOW THEN CASE WHEN lane_number > 0 THEN 3 ELSE 1 END WHEN lane_number > 0 THEN lane_number ELSE 0 END,
-    CASE WHEN due > NOW THEN 0 ELSE neg_priority END, due
+SELECT %s, id, body, neg_priority, lane, command, errors, attempts, failures, lost, gate, lane_number, 0, '',
+    NOW, due,
+    CASE WHEN due > NOW THEN CASE WHEN lane_number > 0 THEN 3 ELSE 1 END WHEN lane_number > 0 THEN lane_number
+        ELSE 0 END, CASE WHEN due > NOW THEN 0 ELSE neg_priority END, due
 FROM (SELECT *, CASE WHEN run_at > 0 THEN run_at ELSE NOW + delay END AS due FROM a)
 WHERE true
 ON CONFLICT (queue, id) DO NOTHING
 RETURNING id;
-INSERT INTO djqueue_ticket (queue, made, name, number, gate) VALUES (%s, NOW, %s, %s, %s);
+INSERT INTO djqueue_ticket (queue, created, name, number, gate) VALUES (%s, NOW, %s, %s, %s);
 COMMIT;
 
 
@@ -71,13 +77,13 @@ COMMIT;
 
 BEGIN;
 SELECT id FROM djqueue_message WHERE queue = %s AND id IN (%s, %s);
-INSERT INTO djqueue_fact (k, value, until, counter)
+INSERT INTO djqueue_fact (name, value, until, counter)
 VALUES (%s, %s, NOW + %s, 0)
-ON CONFLICT (k) DO UPDATE SET value = excluded.value, until = excluded.until
+ON CONFLICT (name) DO UPDATE SET value = excluded.value, until = excluded.until
 WHERE djqueue_fact.until <= NOW;
-INSERT INTO djqueue_fact (k, value, until, counter)
+INSERT INTO djqueue_fact (name, value, until, counter)
 VALUES (%s, %s, NOW + %s, 0)
-ON CONFLICT (k) DO UPDATE SET value = excluded.value, until = excluded.until
+ON CONFLICT (name) DO UPDATE SET value = excluded.value, until = excluded.until
 WHERE djqueue_fact.until <= NOW;
 -- WITH as in: put: two entries
 COMMIT;
@@ -86,17 +92,17 @@ COMMIT;
 -- put: unique
 
 BEGIN;
-INSERT INTO djqueue_fact (k, value, until, counter)
+INSERT INTO djqueue_fact (name, value, until, counter)
 VALUES (%s, %s, NOW + %s, 0), (%s, %s, NOW + %s, 0)
-ON CONFLICT (k) DO UPDATE SET counter = djqueue_fact.counter
-RETURNING k, value, (until IS NULL OR until > NOW);
+ON CONFLICT (name) DO UPDATE SET counter = djqueue_fact.counter
+RETURNING name, value, (until IS NULL OR until > NOW);
 SELECT NOW, m.id, m.state
 FROM (SELECT 1 AS one) x
 LEFT JOIN djqueue_message m ON m.queue = %s
   AND m.id IN (%s, %s);
-INSERT INTO djqueue_fact (k, value, until, counter)
+INSERT INTO djqueue_fact (name, value, until, counter)
 VALUES (%s, %s, NOW + %s, 0), (%s, %s, NOW + %s, 0)
-ON CONFLICT (k) DO UPDATE SET value = excluded.value, until = excluded.until;
+ON CONFLICT (name) DO UPDATE SET value = excluded.value, until = excluded.until;
 -- WITH as in: put: two entries
 COMMIT;
 
@@ -106,9 +112,9 @@ COMMIT;
 BEGIN;
 -- INSERT as in: put: unique
 -- SELECT as in: put: unique
-INSERT INTO djqueue_fact (k, value, until, counter)
+INSERT INTO djqueue_fact (name, value, until, counter)
 VALUES (%s, %s, NOW + %s, 0), (%s, %s, NOW + %s, 0)
-ON CONFLICT (k) DO UPDATE SET value = excluded.value, until = excluded.until;
+ON CONFLICT (name) DO UPDATE SET value = excluded.value, until = excluded.until;
 -- WITH as in: put: two entries
 COMMIT;
 
@@ -116,55 +122,56 @@ COMMIT;
 -- put: debounced, one waits and is postponed
 
 BEGIN;
-INSERT INTO djqueue_fact (k, value, until, counter)
+INSERT INTO djqueue_fact (name, value, until, counter)
 VALUES (%s, %s, NOW + %s, 0)
-ON CONFLICT (k) DO UPDATE SET counter = djqueue_fact.counter
-RETURNING k, value, (until IS NULL OR until > NOW);
+ON CONFLICT (name) DO UPDATE SET counter = djqueue_fact.counter
+RETURNING name, value, (until IS NULL OR until > NOW);
 -- SELECT as in: put: unique
-INSERT INTO djqueue_fact (k, value, until, counter)
+INSERT INTO djqueue_fact (name, value, until, counter)
 VALUES (%s, %s, NOW + %s, 0)
-ON CONFLICT (k) DO UPDATE SET value = excluded.value, until = excluded.until;
-UPDATE djqueue_message SET moment = %s, place = %s WHERE queue = %s AND id = %s AND state IN (1, 3);
+ON CONFLICT (name) DO UPDATE SET value = excluded.value, until = excluded.until;
+UPDATE djqueue_message SET sort_at = %s, due_since = %s WHERE queue = %s AND id = %s AND state IN (1, 3);
 COMMIT;
 
 
 -- claim: nothing is there
 
-SELECT NOW, (SELECT sort_key FROM djqueue_message WHERE queue = %(queue)s AND state = 0 ORDER BY sort_key LIMIT 1),
+SELECT NOW,
+    (SELECT sort_key FROM djqueue_message WHERE queue = %(queue)s AND state = 0 ORDER BY sort_key LIMIT 1),
     (
         SELECT seq
         FROM djqueue_message
         WHERE queue = %(queue)s
           AND state = 1
           AND sort_key = 0
-          AND moment < NOW
-        ORDER BY moment LIMIT 1
+          AND sort_at < NOW
+        ORDER BY sort_at LIMIT 1
     ),
     (
-        SELECT moment
+        SELECT sort_at
         FROM djqueue_message
         WHERE queue = %(queue)s
           AND state = 1
           AND sort_key = 0
-          AND moment >= NOW
-        ORDER BY moment LIMIT 1
-    ), (SELECT 1 FROM djqueue_ticket WHERE queue = %(queue)s ORDER BY made LIMIT 1),
-    (SELECT 1 FROM djqueue_lane WHERE queue = %(queue)s AND state = 0 ORDER BY sort_key, moment LIMIT 1),
+          AND sort_at >= NOW
+        ORDER BY sort_at LIMIT 1
+    ), (SELECT 1 FROM djqueue_ticket WHERE queue = %(queue)s ORDER BY created LIMIT 1),
+    (SELECT 1 FROM djqueue_lane WHERE queue = %(queue)s AND state = 0 ORDER BY sort_key, sort_at LIMIT 1),
     (
-        SELECT moment
+        SELECT sort_at
         FROM djqueue_lane
         WHERE queue = %(queue)s
           AND state = 2
           AND sort_key = 0
-        ORDER BY moment LIMIT 1
+        ORDER BY sort_at LIMIT 1
     ),
     (
-        SELECT moment
+        SELECT sort_at
         FROM djqueue_message
         WHERE queue = %(queue)s
           AND state = 3
           AND sort_key = 0
-        ORDER BY moment LIMIT 1
+        ORDER BY sort_at LIMIT 1
     );
 
 
@@ -172,7 +179,7 @@ SELECT NOW, (SELECT sort_key FROM djqueue_message WHERE queue = %(queue)s AND st
 
 -- SELECT as in: claim: nothing is there
 UPDATE djqueue_message
-SET state = %(leased)s, sort_key = 0, moment = NOW + %(lease)s, token = %(token)s, owner = %(owner)s,
+SET state = %(leased)s, sort_key = 0, sort_at = NOW + %(lease)s, token = %(token)s, owner = %(owner)s,
     attempts = CASE WHEN attempts < 2147483647 THEN attempts + 1 ELSE attempts END,
     begun = CASE WHEN 1 = 1 AND lost = 0 THEN 1 ELSE 0 END
 WHERE seq IN (
@@ -180,13 +187,14 @@ WHERE seq IN (
     FROM djqueue_message
     WHERE queue = %(queue)s
       AND state = 0
-    ORDER BY sort_key, moment, seq LIMIT %(limit)s
+    ORDER BY sort_key, sort_at, seq LIMIT %(limit)s
 )
-RETURNING seq, CAST(body AS BLOB), CASE WHEN typeof(id) = 'text' THEN id ELSE '' END, CAST(neg_priority AS INTEGER),
-    CAST(place AS INTEGER), CAST(created AS INTEGER), CASE WHEN typeof(lane) = 'text' THEN lane ELSE '' END,
-    CAST(attempts AS INTEGER), CAST(failures AS INTEGER), CAST(lost AS INTEGER),
-    CASE WHEN typeof(label) = 'text' THEN label ELSE '' END,
-    CASE WHEN typeof(note) = 'text' THEN note ELSE '' END, moment,
+RETURNING seq, CAST(body AS BLOB), CASE WHEN typeof(id) = 'text' THEN id ELSE '' END,
+    CAST(neg_priority AS INTEGER), CAST(due_since AS INTEGER), CAST(created AS INTEGER),
+    CASE WHEN typeof(lane) = 'text' THEN lane ELSE '' END, CAST(attempts AS INTEGER),
+    CAST(failures AS INTEGER), CAST(lost AS INTEGER),
+    CASE WHEN typeof(command) = 'text' THEN command ELSE '' END,
+    CASE WHEN typeof(errors) = 'text' THEN errors ELSE '' END, sort_at,
     CASE WHEN typeof(gate) = 'text' THEN gate ELSE '' END, CAST(lane_number AS INTEGER);
 -- SELECT as in: claim: nothing is there
 
@@ -201,15 +209,15 @@ RETURNING seq, CAST(body AS BLOB), CASE WHEN typeof(id) = 'text' THEN id ELSE ''
 
 -- SELECT as in: claim: nothing is there
 UPDATE djqueue_message
-SET state = 0, sort_key = CASE WHEN queue LIKE '%:failed' THEN 0 ELSE neg_priority END, moment = place
+SET state = 0, sort_key = CASE WHEN queue LIKE '%:failed' THEN 0 ELSE neg_priority END, sort_at = due_since
 WHERE seq IN (
     SELECT seq
     FROM djqueue_message
     WHERE queue = %(queue)s
       AND state = 1
       AND sort_key = 0
-      AND moment < NOW
-    ORDER BY moment LIMIT %(limit)s
+      AND sort_at < NOW
+    ORDER BY sort_at LIMIT %(limit)s
 );
 -- UPDATE as in: claim: two are ready
 -- SELECT as in: claim: nothing is there
@@ -218,61 +226,65 @@ WHERE seq IN (
 -- claim: from a lane, to which something came
 
 -- SELECT as in: claim: nothing is there
-SELECT made, seq, name, number, gate FROM djqueue_ticket WHERE queue = %s ORDER BY made LIMIT %s;
-SELECT NOW;
+SELECT created, seq, name, number, gate,
+    (SELECT l.seq FROM djqueue_lane l WHERE l.queue = t.queue AND l.name = t.name) IS NOT NULL
+FROM djqueue_ticket t
+WHERE queue = %s
+ORDER BY created LIMIT %s;
 SELECT name FROM djqueue_lane WHERE queue = %s AND name IN (%s);
-INSERT INTO djqueue_lane (queue, name, number, gate, in_flight, turn, not_before, paused, logs, state, sort_key, moment)
+SELECT NOW;
+INSERT INTO djqueue_lane (
+    queue, name, number, gate, in_flight, turn, not_before, paused_reason, logs, state, sort_key, sort_at
+)
 VALUES (%s, %s, %s, %s, 0, %s, 0, '', '[]', 1, 0, 0)
 ON CONFLICT (queue, name) DO NOTHING;
 BEGIN;
-DELETE FROM djqueue_ticket WHERE seq < 0;
-SELECT l.seq, l.name, l.number, l.gate, l.in_flight, l.turn, l.not_before, l.paused_reason, l.logs, l.state, l.sort_key, l.sort_at
+SELECT l.seq, l.name, l.number, l.gate, l.in_flight, l.turn, l.not_before, l.paused_reason, l.logs, l.state,
+    l.sort_key, l.sort_at
 FROM djqueue_lane l
 WHERE name IN (%s)
   AND queue = %s
 ORDER BY name;
 SELECT seq FROM djqueue_ticket WHERE seq IN (%s);
 DELETE FROM djqueue_ticket WHERE seq IN (%s);
-SELECT seq, name, number, gate, in_flight, turn, not_before, paused, logs, state, sort_key, moment
-FROM djqueue_lane
-WHERE queue = %s
-  AND state = %s
-ORDER BY sort_key, moment LIMIT %s;
-SELECT NOW;
+SELECT 0, 0, NOW, 0, 0
+UNION ALL
 SELECT *
 FROM (
-    SELECT state, seq, sort_key, moment, lost
+    SELECT state, seq, sort_key, sort_at, lost
     FROM djqueue_message
     WHERE queue = %s
       AND state = %s
-    ORDER BY sort_key, moment, seq LIMIT %s
+    ORDER BY sort_key, sort_at, seq LIMIT %s
+) x
+UNION ALL
+SELECT *
+FROM (
+    SELECT -state AS state, 0 AS seq, sort_key, sort_at, 0 AS lost
+    FROM djqueue_lane
+    WHERE queue = %s
+      AND state = %s
+    ORDER BY sort_key, sort_at LIMIT 1
 ) x;
 UPDATE djqueue_message
-SET state = %(leased)s, sort_key = 0, moment = :moment + %(lease)s, token = %(token)s, owner = %(owner)s,
+SET state = %(leased)s, sort_key = 0, sort_at = :moment + %(lease)s, token = %(token)s, owner = %(owner)s,
     attempts = CASE WHEN attempts < 2147483647 THEN attempts + 1 ELSE attempts END,
     begun = CASE WHEN djqueue_message.seq IN (:seqs) AND lost = 0 THEN 1 ELSE 0 END
 WHERE seq IN (SELECT seq FROM djqueue_message WHERE djqueue_message.seq IN (:seqs) AND state >= 16)
-RETURNING seq, CAST(body AS BLOB), CASE WHEN typeof(id) = 'text' THEN id ELSE '' END, CAST(neg_priority AS INTEGER),
-    CAST(place AS INTEGER), CAST(created AS INTEGER), CASE WHEN typeof(lane) = 'text' THEN lane ELSE '' END,
-    CAST(attempts AS INTEGER), CAST(failures AS INTEGER), CAST(lost AS INTEGER),
-    CASE WHEN typeof(label) = 'text' THEN label ELSE '' END,
-    CASE WHEN typeof(note) = 'text' THEN note ELSE '' END, moment,
+RETURNING seq, CAST(body AS BLOB), CASE WHEN typeof(id) = 'text' THEN id ELSE '' END,
+    CAST(neg_priority AS INTEGER), CAST(due_since AS INTEGER), CAST(created AS INTEGER),
+    CASE WHEN typeof(lane) = 'text' THEN lane ELSE '' END, CAST(attempts AS INTEGER),
+    CAST(failures AS INTEGER), CAST(lost AS INTEGER),
+    CASE WHEN typeof(command) = 'text' THEN command ELSE '' END,
+    CASE WHEN typeof(errors) = 'text' THEN errors ELSE '' END, sort_at,
     CASE WHEN typeof(gate) = 'text' THEN gate ELSE '' END, CAST(lane_number AS INTEGER);
-SELECT NOW;
-SELECT *
-FROM (
-    SELECT state, seq, sort_key, moment, lost
-    FROM djqueue_message
-    WHERE queue = %s
-      AND state = %s
-    ORDER BY sort_key, moment, seq LIMIT %s
-) x;
-WITH u (seq, gate, in_flight, turn, not_before, paused, logs, state, sort_key, moment) AS (
+WITH u (seq, gate, in_flight, turn, not_before, paused_reason, logs, state, sort_key, sort_at) AS (
     VALUES (%s, %s, %s, %s, %s, %s, %s, %s, %s, %s)
 )
 UPDATE djqueue_lane AS l
-SET gate = u.gate, in_flight = u.in_flight, turn = u.turn, not_before = u.not_before, paused = u.paused_reason, logs = u.logs,
-    state = u.state, sort_key = u.sort_key, moment = u.sort_at
+SET gate = u.gate, in_flight = u.in_flight, turn = u.turn, not_before = u.not_before,
+    paused_reason = u.paused_reason, logs = u.logs, state = u.state, sort_key = u.sort_key,
+    sort_at = u.sort_at
 FROM u
 WHERE l.seq = u.seq;
 COMMIT;
@@ -282,23 +294,16 @@ COMMIT;
 -- claim: from a lane with a limit and a window
 
 -- SELECT as in: claim: nothing is there
-SELECT made, seq, name, number, gate FROM djqueue_ticket WHERE queue = %s ORDER BY made LIMIT %s;
-SELECT NOW;
+-- SELECT as in: claim: from a lane, to which something came
 SELECT name FROM djqueue_lane WHERE queue = %s AND name IN (%s);
-INSERT INTO djqueue_lane (queue, name, number, gate, in_flight, turn, not_before, paused, logs, state, sort_key, moment)
-VALUES (%s, %s, %s, %s, 0, %s, 0, '', '[]', 1, 0, 0)
-ON CONFLICT (queue, name) DO NOTHING;
+SELECT NOW;
+-- INSERT as in: claim: from a lane, to which something came
 BEGIN;
-DELETE FROM djqueue_ticket WHERE seq < 0;
 -- SELECT as in: claim: from a lane, to which something came
 SELECT seq FROM djqueue_ticket WHERE seq IN (%s);
 DELETE FROM djqueue_ticket WHERE seq IN (%s);
 -- SELECT as in: claim: from a lane, to which something came
-SELECT NOW;
--- SELECT as in: claim: from a lane, to which something came
 -- UPDATE as in: claim: from a lane, to which something came
-SELECT NOW;
--- SELECT as in: claim: from a lane, to which something came
 -- WITH as in: claim: from a lane, to which something came
 COMMIT;
 
@@ -306,60 +311,59 @@ COMMIT;
 -- claim: from a lane within another
 
 -- SELECT as in: claim: nothing is there
-SELECT made, seq, name, number, gate FROM djqueue_ticket WHERE queue = %s ORDER BY made LIMIT %s;
-SELECT NOW;
+-- SELECT as in: claim: from a lane, to which something came
 SELECT name FROM djqueue_lane WHERE queue = %s AND name IN (%s, %s);
-INSERT INTO djqueue_lane (queue, name, number, gate, in_flight, turn, not_before, paused, logs, state, sort_key, moment)
+SELECT NOW;
+INSERT INTO djqueue_lane (
+    queue, name, number, gate, in_flight, turn, not_before, paused_reason, logs, state, sort_key, sort_at
+)
 VALUES (%s, %s, %s, %s, 0, %s, 0, '', '[]', 1, 0, 0), (%s, %s, %s, %s, 0, %s, 0, '', '[]', 1, 0, 0)
 ON CONFLICT (queue, name) DO NOTHING;
 BEGIN;
-DELETE FROM djqueue_ticket WHERE seq < 0;
 -- SELECT as in: claim: from a lane, to which something came
 -- SELECT as in: claim: from a lane, to which something came
 SELECT seq FROM djqueue_ticket WHERE seq IN (%s);
 DELETE FROM djqueue_ticket WHERE seq IN (%s);
--- SELECT as in: claim: from a lane, to which something came
-SELECT NOW;
+SELECT 0, 0, NOW, 0, 0
+UNION ALL
 SELECT *
 FROM (
-    SELECT state, seq, sort_key, moment, lost
+    SELECT state, seq, sort_key, sort_at, lost
     FROM djqueue_message
     WHERE queue = %s
       AND state = %s
-    ORDER BY sort_key, moment, seq LIMIT %s
+    ORDER BY sort_key, sort_at, seq LIMIT %s
 ) x
 UNION ALL
 SELECT *
 FROM (
-    SELECT state, seq, sort_key, moment, lost
+    SELECT state, seq, sort_key, sort_at, lost
     FROM djqueue_message
     WHERE queue = %s
       AND state = %s
-    ORDER BY sort_key, moment, seq LIMIT %s
+    ORDER BY sort_key, sort_at, seq LIMIT %s
+) x
+UNION ALL
+SELECT *
+FROM (
+    SELECT -state AS state, 0 AS seq, sort_key, sort_at, 0 AS lost
+    FROM djqueue_lane
+    WHERE queue = %s
+      AND state = %s
+    ORDER BY sort_key, sort_at LIMIT 1
 ) x;
--- SELECT as in: claim: from a lane, to which something came
 -- UPDATE as in: claim: from a lane, to which something came
-SELECT NOW;
-SELECT *
-FROM (
-    SELECT state, seq, sort_key, moment, lost
-    FROM djqueue_message
-    WHERE queue = %s
-      AND state = %s
-    ORDER BY sort_key, moment, seq LIMIT %s
-) x
+-- WITH as in: claim: from a lane, to which something came
+SELECT 0, 0, NOW, 0, 0
 UNION ALL
 SELECT *
 FROM (
-    SELECT state, seq, sort_key, moment, lost
-    FROM djqueue_message
+    SELECT -state AS state, 0 AS seq, sort_key, sort_at, 0 AS lost
+    FROM djqueue_lane
     WHERE queue = %s
       AND state = %s
-    ORDER BY sort_key, moment, seq LIMIT %s
+    ORDER BY sort_key, sort_at LIMIT 1
 ) x;
--- WITH as in: claim: from a lane, to which something came
-SELECT *
-FROM (SELECT state, sort_key FROM djqueue_lane WHERE queue = %s AND state = %s ORDER BY sort_key, moment LIMIT 1) x;
 -- WITH as in: claim: from a lane, to which something came
 COMMIT;
 -- SELECT as in: claim: nothing is there
@@ -369,24 +373,17 @@ COMMIT;
 
 -- SELECT as in: claim: nothing is there
 -- UPDATE as in: claim: two are ready
-SELECT made, seq, name, number, gate FROM djqueue_ticket WHERE queue = %s ORDER BY made LIMIT %s;
-SELECT NOW;
+-- SELECT as in: claim: from a lane, to which something came
 SELECT name FROM djqueue_lane WHERE queue = %s AND name IN (%s);
-INSERT INTO djqueue_lane (queue, name, number, gate, in_flight, turn, not_before, paused, logs, state, sort_key, moment)
-VALUES (%s, %s, %s, %s, 0, %s, 0, '', '[]', 1, 0, 0)
-ON CONFLICT (queue, name) DO NOTHING;
+SELECT NOW;
+-- INSERT as in: claim: from a lane, to which something came
 BEGIN;
-DELETE FROM djqueue_ticket WHERE seq < 0;
 -- SELECT as in: claim: from a lane, to which something came
 SELECT seq FROM djqueue_ticket WHERE seq IN (%s);
 DELETE FROM djqueue_ticket WHERE seq IN (%s);
 -- SELECT as in: claim: from a lane, to which something came
-SELECT NOW;
--- SELECT as in: claim: from a lane, to which something came
-SELECT sort_key FROM djqueue_message WHERE queue = %s AND state = 0 ORDER BY sort_key, moment, seq LIMIT %s;
+SELECT sort_key FROM djqueue_message WHERE queue = %s AND state = 0 ORDER BY sort_key, sort_at, seq LIMIT %s;
 -- UPDATE as in: claim: from a lane, to which something came
-SELECT NOW;
--- SELECT as in: claim: from a lane, to which something came
 -- WITH as in: claim: from a lane, to which something came
 COMMIT;
 -- SELECT as in: claim: nothing is there
@@ -396,108 +393,100 @@ COMMIT;
 
 -- SELECT as in: claim: nothing is there
 BEGIN;
-DELETE FROM djqueue_ticket WHERE seq < 0;
 SELECT seq, lane, lane_number, gate
 FROM djqueue_message
 WHERE queue = %s
   AND state = 3
   AND sort_key = 0
-  AND moment < NOW
-ORDER BY moment LIMIT 500;
-UPDATE djqueue_message SET state = lane_number, sort_key = neg_priority, moment = place WHERE seq IN (%s);
-INSERT INTO djqueue_ticket (queue, made, name, number, gate) VALUES (%s, NOW, %s, %s, %s);
+  AND sort_at < NOW
+ORDER BY sort_at LIMIT 500;
+UPDATE djqueue_message SET state = lane_number, sort_key = neg_priority, sort_at = due_since WHERE seq IN (%s);
+INSERT INTO djqueue_ticket (queue, created, name, number, gate) VALUES (%s, NOW, %s, %s, %s);
 COMMIT;
-SELECT made, seq, name, number, gate FROM djqueue_ticket WHERE queue = %s ORDER BY made LIMIT %s;
-SELECT NOW;
+-- SELECT as in: claim: from a lane, to which something came
 SELECT name FROM djqueue_lane WHERE queue = %s AND name IN (%s);
-INSERT INTO djqueue_lane (queue, name, number, gate, in_flight, turn, not_before, paused, logs, state, sort_key, moment)
-VALUES (%s, %s, %s, %s, 0, %s, 0, '', '[]', 1, 0, 0)
-ON CONFLICT (queue, name) DO NOTHING;
+SELECT NOW;
+-- INSERT as in: claim: from a lane, to which something came
 BEGIN;
-DELETE FROM djqueue_ticket WHERE seq < 0;
 -- SELECT as in: claim: from a lane, to which something came
 SELECT seq FROM djqueue_ticket WHERE seq IN (%s);
 DELETE FROM djqueue_ticket WHERE seq IN (%s);
 -- SELECT as in: claim: from a lane, to which something came
-SELECT NOW;
--- SELECT as in: claim: from a lane, to which something came
 -- UPDATE as in: claim: from a lane, to which something came
-SELECT NOW;
--- SELECT as in: claim: from a lane, to which something came
-SELECT *
-FROM (SELECT state, sort_key FROM djqueue_lane WHERE queue = %s AND state = %s ORDER BY sort_key, moment LIMIT 1) x;
 -- WITH as in: claim: from a lane, to which something came
 COMMIT;
 
 
 -- claim: from the error queue
 
-SELECT NOW, (SELECT sort_key FROM djqueue_message WHERE queue = %(queue)s AND state = 0 ORDER BY sort_key LIMIT 1),
+SELECT NOW,
+    (SELECT sort_key FROM djqueue_message WHERE queue = %(queue)s AND state = 0 ORDER BY sort_key LIMIT 1),
     (
         SELECT seq
         FROM djqueue_message
         WHERE queue = %(queue)s
           AND state = 1
           AND sort_key = 0
-          AND moment < NOW
-        ORDER BY moment LIMIT 1
+          AND sort_at < NOW
+        ORDER BY sort_at LIMIT 1
     ),
     (
-        SELECT moment
+        SELECT sort_at
         FROM djqueue_message
         WHERE queue = %(queue)s
           AND state = 1
           AND sort_key = 0
-          AND moment >= NOW
-        ORDER BY moment LIMIT 1
+          AND sort_at >= NOW
+        ORDER BY sort_at LIMIT 1
     ), NULL, NULL, NULL, NULL;
 -- UPDATE as in: claim: two are ready
 
 
 -- claim: within a budget
 
-SELECT NOW, (SELECT sort_key FROM djqueue_message WHERE queue = %(queue)s AND state = 0 ORDER BY sort_key LIMIT 1),
+SELECT NOW,
+    (SELECT sort_key FROM djqueue_message WHERE queue = %(queue)s AND state = 0 ORDER BY sort_key LIMIT 1),
     (
         SELECT seq
         FROM djqueue_message
         WHERE queue = %(queue)s
           AND state = 1
           AND sort_key = 0
-          AND moment < NOW
-        ORDER BY moment LIMIT 1
+          AND sort_at < NOW
+        ORDER BY sort_at LIMIT 1
     ),
     (
-        SELECT moment
+        SELECT sort_at
         FROM djqueue_message
         WHERE queue = %(queue)s
           AND state = 1
           AND sort_key = 0
-          AND moment >= NOW
-        ORDER BY moment LIMIT 1
-    ), (SELECT 1 FROM djqueue_ticket WHERE queue = %(queue)s ORDER BY made LIMIT 1),
-    (SELECT 1 FROM djqueue_lane WHERE queue = %(queue)s AND state = 0 ORDER BY sort_key, moment LIMIT 1),
+          AND sort_at >= NOW
+        ORDER BY sort_at LIMIT 1
+    ), (SELECT 1 FROM djqueue_ticket WHERE queue = %(queue)s ORDER BY created LIMIT 1),
+    (SELECT 1 FROM djqueue_lane WHERE queue = %(queue)s AND state = 0 ORDER BY sort_key, sort_at LIMIT 1),
     (
-        SELECT moment
+        SELECT sort_at
         FROM djqueue_lane
         WHERE queue = %(queue)s
           AND state = 2
           AND sort_key = 0
-        ORDER BY moment LIMIT 1
+        ORDER BY sort_at LIMIT 1
     ),
     (
-        SELECT moment
+        SELECT sort_at
         FROM djqueue_message
         WHERE queue = %(queue)s
           AND state = 3
           AND sort_key = 0
-        ORDER BY moment LIMIT 1
-    ), (SELECT value FROM djqueue_fact WHERE k = %(key)s AND (until IS NULL OR until > NOW));
+        ORDER BY sort_at LIMIT 1
+    ), (SELECT value FROM djqueue_fact WHERE name = %(key)s AND (until IS NULL OR until > NOW));
 BEGIN;
 -- INSERT as in: put: debounced, one waits and is postponed
 SELECT NOW;
 -- SELECT as in: claim: nothing is there
 UPDATE djqueue_message
-SET state = %(leased)s, sort_key = 0, moment = :moment + %(lease)s, token = %(token)s, owner = %(owner)s,
+SET state = %(leased)s, sort_key = 0, sort_at = :moment + %(lease)s, token = %(token)s, owner = %(owner)s,
     attempts = CASE WHEN attempts < 2147483647 THEN attempts + 1 ELSE attempts END,
     begun = CASE WHEN 1 = 1 AND lost = 0 THEN 1 ELSE 0 END
 WHERE seq IN (
@@ -505,17 +494,18 @@ WHERE seq IN (
     FROM djqueue_message
     WHERE queue = %(queue)s
       AND state = 0
-    ORDER BY sort_key, moment, seq LIMIT %(limit)s
+    ORDER BY sort_key, sort_at, seq LIMIT %(limit)s
 )
-RETURNING seq, CAST(body AS BLOB), CASE WHEN typeof(id) = 'text' THEN id ELSE '' END, CAST(neg_priority AS INTEGER),
-    CAST(place AS INTEGER), CAST(created AS INTEGER), CASE WHEN typeof(lane) = 'text' THEN lane ELSE '' END,
-    CAST(attempts AS INTEGER), CAST(failures AS INTEGER), CAST(lost AS INTEGER),
-    CASE WHEN typeof(label) = 'text' THEN label ELSE '' END,
-    CASE WHEN typeof(note) = 'text' THEN note ELSE '' END, moment,
+RETURNING seq, CAST(body AS BLOB), CASE WHEN typeof(id) = 'text' THEN id ELSE '' END,
+    CAST(neg_priority AS INTEGER), CAST(due_since AS INTEGER), CAST(created AS INTEGER),
+    CASE WHEN typeof(lane) = 'text' THEN lane ELSE '' END, CAST(attempts AS INTEGER),
+    CAST(failures AS INTEGER), CAST(lost AS INTEGER),
+    CASE WHEN typeof(command) = 'text' THEN command ELSE '' END,
+    CASE WHEN typeof(errors) = 'text' THEN errors ELSE '' END, sort_at,
     CASE WHEN typeof(gate) = 'text' THEN gate ELSE '' END, CAST(lane_number AS INTEGER);
-INSERT INTO djqueue_fact (k, value, until, counter)
+INSERT INTO djqueue_fact (name, value, until, counter)
 VALUES (%s, %s, NOW + %s, 0)
-ON CONFLICT (k) DO UPDATE SET value = excluded.value, until = excluded.until;
+ON CONFLICT (name) DO UPDATE SET value = excluded.value, until = excluded.until;
 COMMIT;
 -- SELECT as in: claim: nothing is there
 
@@ -532,7 +522,7 @@ SET begun = 1
 WHERE seq IN (%s, %s)
   AND (seq, token) IN (VALUES (%s, %s), (%s, %s))
   AND state IN (2, 4)
-  AND moment > NOW
+  AND sort_at > NOW
 RETURNING seq;
 
 
@@ -540,10 +530,10 @@ RETURNING seq;
 
 UPDATE djqueue_message
 SET lost = CASE WHEN state NOT IN (2, 4) AND begun <> 0 AND lost > 0 THEN lost - 1 ELSE lost END,
-    state = CASE WHEN state = 4 THEN 4 ELSE 2 END, sort_key = 0, moment = NOW + %s
+    state = CASE WHEN state = 4 THEN 4 ELSE 2 END, sort_key = 0, sort_at = NOW + %s
 WHERE seq IN (%s, %s)
   AND (seq, token) IN (VALUES (%s, %s), (%s, %s))
-RETURNING seq, moment;
+RETURNING seq, sort_at;
 
 
 -- complete
@@ -554,10 +544,10 @@ FROM djqueue_message
 WHERE seq IN (%s, %s)
   AND (seq, token) IN (VALUES (%s, %s), (%s, %s))
 RETURNING seq, id;
-INSERT INTO djqueue_fact (k, value, until, counter)
+INSERT INTO djqueue_fact (name, value, until, counter)
 VALUES (%s, x'', NULL, %s)
-ON CONFLICT (k) DO UPDATE SET counter = CASE WHEN djqueue_fact.counter < 0 THEN 0 WHEN djqueue_fact.counter <
-    1000000000000000 THEN djqueue_fact.counter ELSE 1000000000000000 END + excluded.counter;
+ON CONFLICT (name) DO UPDATE SET counter = CASE WHEN djqueue_fact.counter < 0 THEN 0 WHEN djqueue_fact.counter
+    < 1000000000000000 THEN djqueue_fact.counter ELSE 1000000000000000 END + excluded.counter;
 COMMIT;
 
 
@@ -566,20 +556,18 @@ COMMIT;
 BEGIN;
 -- DELETE as in: complete
 -- INSERT as in: complete
-INSERT INTO djqueue_fact (k, value, until, counter)
+INSERT INTO djqueue_fact (name, value, until, counter)
 VALUES (%s, %s, NOW + %s, 0), (%s, %s, NOW + %s, 0)
-ON CONFLICT (k) DO UPDATE SET value = excluded.value, until = excluded.until;
+ON CONFLICT (name) DO UPDATE SET value = excluded.value, until = excluded.until;
 COMMIT;
 
 
 -- complete: in a lane
 
 BEGIN;
-DELETE FROM djqueue_ticket WHERE seq < 0;
 -- SELECT as in: claim: from a lane, to which something came
 DELETE FROM djqueue_message WHERE seq IN (%s) AND (seq, token) IN (VALUES (%s, %s)) RETURNING seq, id;
 -- INSERT as in: complete
-SELECT NOW;
 -- SELECT as in: claim: from a lane, to which something came
 -- WITH as in: claim: from a lane, to which something came
 COMMIT;
@@ -587,15 +575,16 @@ COMMIT;
 
 -- release
 
-WITH u (seq, token, delay, attempts, failures, lost, note) AS (
+WITH u (seq, token, delay, attempts, failures, lost, errors) AS (
     VALUES (%s, %s, %s, %s, %s, %s, %s), (%s, %s, %s, %s, %s, %s, %s)
 )
 UPDATE djqueue_message AS m
 SET queue = %s,
-    state = CASE WHEN state = 4 THEN CASE WHEN u.delay > 0 THEN 3 ELSE lane_number END WHEN u.delay > 0 THEN 1 ELSE 0
-        END, sort_key = CASE WHEN u.delay > 0 THEN 0 ELSE CASE WHEN queue LIKE '%:failed' THEN 0 ELSE neg_priority END END,
-    moment = CASE WHEN u.delay > 0 THEN NOW + u.delay ELSE place END, token = 0, owner = '',
-    attempts = u.attempts, failures = u.failures, lost = u.lost, note = u.note
+    state = CASE WHEN state = 4 THEN CASE WHEN u.delay > 0 THEN 3 ELSE lane_number END WHEN u.delay > 0 THEN 1
+        ELSE 0 END,
+    sort_key = CASE WHEN u.delay > 0 THEN 0 ELSE CASE WHEN queue LIKE '%:failed' THEN 0 ELSE neg_priority END
+        END, sort_at = CASE WHEN u.delay > 0 THEN NOW + u.delay ELSE due_since END, token = 0, owner = '',
+    attempts = u.attempts, failures = u.failures, lost = u.lost, errors = u.errors
 FROM u
 WHERE m.seq = u.seq
   AND m.token = u.token
@@ -610,20 +599,19 @@ RETURNING seq;
 -- release: in a lane
 
 BEGIN;
-DELETE FROM djqueue_ticket WHERE seq < 0;
 -- SELECT as in: claim: from a lane, to which something came
-WITH u (seq, token, delay, attempts, failures, lost, note) AS (VALUES (%s, %s, %s, %s, %s, %s, %s))
+WITH u (seq, token, delay, attempts, failures, lost, errors) AS (VALUES (%s, %s, %s, %s, %s, %s, %s))
 UPDATE djqueue_message AS m
 SET queue = %s,
-    state = CASE WHEN state = 4 THEN CASE WHEN u.delay > 0 THEN 3 ELSE lane_number END WHEN u.delay > 0 THEN 1 ELSE 0
-        END, sort_key = CASE WHEN u.delay > 0 THEN 0 ELSE CASE WHEN queue LIKE '%:failed' THEN 0 ELSE neg_priority END END,
-    moment = CASE WHEN u.delay > 0 THEN NOW + u.delay ELSE place END, token = 0, owner = '',
-    attempts = u.attempts, failures = u.failures, lost = u.lost, note = u.note
+    state = CASE WHEN state = 4 THEN CASE WHEN u.delay > 0 THEN 3 ELSE lane_number END WHEN u.delay > 0 THEN 1
+        ELSE 0 END,
+    sort_key = CASE WHEN u.delay > 0 THEN 0 ELSE CASE WHEN queue LIKE '%:failed' THEN 0 ELSE neg_priority END
+        END, sort_at = CASE WHEN u.delay > 0 THEN NOW + u.delay ELSE due_since END, token = 0, owner = '',
+    attempts = u.attempts, failures = u.failures, lost = u.lost, errors = u.errors
 FROM u
 WHERE m.seq = u.seq
   AND m.token = u.token
 RETURNING seq;
-SELECT NOW;
 -- SELECT as in: claim: from a lane, to which something came
 -- WITH as in: claim: from a lane, to which something came
 COMMIT;
@@ -631,12 +619,12 @@ COMMIT;
 
 -- fail
 
-WITH u (seq, token, delay, attempts, failures, lost, note) AS (
+WITH u (seq, token, delay, attempts, failures, lost, errors) AS (
     VALUES (%s, %s, %s, %s, %s, %s, %s), (%s, %s, %s, %s, %s, %s, %s)
 )
 UPDATE djqueue_message AS m
-SET queue = %s, state = 0, sort_key = 0, moment = :moment + u.delay, place = :moment + u.delay, token = 0,
-    owner = '', attempts = u.attempts, failures = u.failures, lost = u.lost, note = u.note
+SET queue = %s, state = 0, sort_key = 0, sort_at = :moment + u.delay, due_since = :moment + u.delay,
+    token = 0, owner = '', attempts = u.attempts, failures = u.failures, lost = u.lost, errors = u.errors
 FROM u
 WHERE m.seq = u.seq
   AND m.token = u.token
@@ -647,26 +635,24 @@ RETURNING seq;
 
 BEGIN;
 -- WITH as in: fail
-INSERT INTO djqueue_fact (k, value, until, counter)
+INSERT INTO djqueue_fact (name, value, until, counter)
 VALUES (%s, %s, NOW + %s, 0), (%s, %s, NOW + %s, 0)
-ON CONFLICT (k) DO UPDATE SET value = excluded.value, until = excluded.until;
+ON CONFLICT (name) DO UPDATE SET value = excluded.value, until = excluded.until;
 COMMIT;
 
 
 -- fail: in a lane
 
 BEGIN;
-DELETE FROM djqueue_ticket WHERE seq < 0;
 -- SELECT as in: claim: from a lane, to which something came
-WITH u (seq, token, delay, attempts, failures, lost, note) AS (VALUES (%s, %s, %s, %s, %s, %s, %s))
+WITH u (seq, token, delay, attempts, failures, lost, errors) AS (VALUES (%s, %s, %s, %s, %s, %s, %s))
 UPDATE djqueue_message AS m
-SET queue = %s, state = 0, sort_key = 0, moment = :moment + u.delay, place = :moment + u.delay, token = 0,
-    owner = '', attempts = u.attempts, failures = u.failures, lost = u.lost, note = u.note
+SET queue = %s, state = 0, sort_key = 0, sort_at = :moment + u.delay, due_since = :moment + u.delay,
+    token = 0, owner = '', attempts = u.attempts, failures = u.failures, lost = u.lost, errors = u.errors
 FROM u
 WHERE m.seq = u.seq
   AND m.token = u.token
 RETURNING seq;
-SELECT NOW;
 -- SELECT as in: claim: from a lane, to which something came
 -- WITH as in: claim: from a lane, to which something came
 COMMIT;
@@ -685,9 +671,7 @@ COMMIT;
 -- defer: in a lane
 
 BEGIN;
-DELETE FROM djqueue_ticket WHERE seq < 0;
 -- SELECT as in: claim: from a lane, to which something came
-SELECT NOW;
 SELECT NOW;
 -- SELECT as in: claim: from a lane, to which something came
 COMMIT;
@@ -702,32 +686,32 @@ SELECT NOW,
         WHERE queue = %(queue)s
           AND state = 2
           AND sort_key = 0
-          AND moment < NOW
-        ORDER BY moment LIMIT 1
+          AND sort_at < NOW
+        ORDER BY sort_at LIMIT 1
     ),
     (
-        SELECT min(moment)
+        SELECT min(sort_at)
         FROM (
             SELECT *
             FROM (
-                SELECT moment
+                SELECT sort_at
                 FROM djqueue_message
                 WHERE queue = %(queue)s
                   AND state = 2
                   AND sort_key = 0
-                  AND moment >= NOW
-                ORDER BY moment LIMIT 1
+                  AND sort_at >= NOW
+                ORDER BY sort_at LIMIT 1
             ) x
             UNION ALL
             SELECT *
             FROM (
-                SELECT moment
+                SELECT sort_at
                 FROM djqueue_message
                 WHERE queue = %(queue)s
                   AND state = 4
                   AND sort_key = 0
-                  AND moment >= NOW
-                ORDER BY moment LIMIT 1
+                  AND sort_at >= NOW
+                ORDER BY sort_at LIMIT 1
             ) x
         ) y
     ),
@@ -737,8 +721,8 @@ SELECT NOW,
         WHERE queue = %(queue)s
           AND state = 4
           AND sort_key = 0
-          AND moment < NOW
-        ORDER BY moment LIMIT 1
+          AND sort_at < NOW
+        ORDER BY sort_at LIMIT 1
     );
 
 
@@ -747,16 +731,16 @@ SELECT NOW,
 -- SELECT as in: reap: nothing has expired
 UPDATE djqueue_message
 SET lost = CASE WHEN begun <> 0 AND lost < 2147483647 THEN lost + 1 ELSE lost END, state = 0,
-    sort_key = CASE WHEN queue LIKE '%:failed' THEN 0 ELSE neg_priority END, moment = place
+    sort_key = CASE WHEN queue LIKE '%:failed' THEN 0 ELSE neg_priority END, sort_at = due_since
 WHERE seq IN (
     SELECT seq
     FROM djqueue_message
     WHERE queue = %(queue)s
       AND state = 2
       AND sort_key = 0
-      AND moment < NOW
+      AND sort_at < NOW
       AND NOW <= %(by)s
-    ORDER BY moment LIMIT %(limit)s
+    ORDER BY sort_at LIMIT %(limit)s
 );
 
 
@@ -768,17 +752,15 @@ FROM djqueue_message
 WHERE queue = %(queue)s
   AND state = 4
   AND sort_key = 0
-  AND moment < NOW
-ORDER BY moment LIMIT %(limit)s;
+  AND sort_at < NOW
+ORDER BY sort_at LIMIT %(limit)s;
 BEGIN;
-DELETE FROM djqueue_ticket WHERE seq < 0;
 -- SELECT as in: claim: from a lane, to which something came
-SELECT m.seq, lane FROM djqueue_message m WHERE m.seq IN (%s) AND state = 4 AND moment < NOW AND NOW <= %s;
+SELECT m.seq, lane FROM djqueue_message m WHERE m.seq IN (%s) AND state = 4 AND sort_at < NOW AND NOW <= %s;
 UPDATE djqueue_message
-SET lost = CASE WHEN begun <> 0 AND lost < 2147483647 THEN lost + 1 ELSE lost END, state = lane_number, sort_key = neg_priority,
-    moment = place, token = 0, owner = ''
+SET lost = CASE WHEN begun <> 0 AND lost < 2147483647 THEN lost + 1 ELSE lost END, state = lane_number,
+    sort_key = neg_priority, sort_at = due_since, token = 0, owner = ''
 WHERE seq IN (%s);
-SELECT NOW;
 -- SELECT as in: claim: from a lane, to which something came
 -- WITH as in: claim: from a lane, to which something came
 COMMIT;
@@ -788,7 +770,6 @@ COMMIT;
 
 SELECT name FROM djqueue_lane WHERE queue = %s AND in_flight > 0 AND name > %s ORDER BY name LIMIT %s;
 BEGIN;
-DELETE FROM djqueue_ticket WHERE seq < 0;
 -- SELECT as in: claim: from a lane, to which something came
 SELECT m.lane, l.gate, count(*)
 FROM djqueue_message m
@@ -797,7 +778,6 @@ LEFT JOIN djqueue_lane l ON l.queue = m.queue
 WHERE m.queue = %s
   AND m.state = 4
 GROUP BY m.lane, l.gate;
-SELECT NOW;
 -- SELECT as in: claim: from a lane, to which something came
 COMMIT;
 SELECT m.state, m.lane, m.gate, l.seq
@@ -812,18 +792,19 @@ FROM (
 ) m
 LEFT JOIN djqueue_lane l ON l.queue = %s
   AND l.name = m.lane;
-SELECT made, seq, name, number, gate FROM djqueue_ticket WHERE queue = %s ORDER BY made LIMIT %s;
+-- SELECT as in: claim: from a lane, to which something came
 
 
 -- find
 
-SELECT seq, CAST(body AS BLOB), CASE WHEN typeof(id) = 'text' THEN id ELSE '' END, CAST(neg_priority AS INTEGER),
-    CAST(place AS INTEGER), CAST(created AS INTEGER), CASE WHEN typeof(lane) = 'text' THEN lane ELSE '' END,
-    CAST(attempts AS INTEGER), CAST(failures AS INTEGER), CAST(lost AS INTEGER),
-    CASE WHEN typeof(label) = 'text' THEN label ELSE '' END,
-    CASE WHEN typeof(note) = 'text' THEN note ELSE '' END, moment,
-    CASE WHEN typeof(gate) = 'text' THEN gate ELSE '' END, CAST(lane_number AS INTEGER), CAST(state AS INTEGER), sort_key,
-    CASE WHEN typeof(owner) = 'text' THEN owner ELSE '' END, NOW
+SELECT seq, CAST(body AS BLOB), CASE WHEN typeof(id) = 'text' THEN id ELSE '' END,
+    CAST(neg_priority AS INTEGER), CAST(due_since AS INTEGER), CAST(created AS INTEGER),
+    CASE WHEN typeof(lane) = 'text' THEN lane ELSE '' END, CAST(attempts AS INTEGER),
+    CAST(failures AS INTEGER), CAST(lost AS INTEGER),
+    CASE WHEN typeof(command) = 'text' THEN command ELSE '' END,
+    CASE WHEN typeof(errors) = 'text' THEN errors ELSE '' END, sort_at,
+    CASE WHEN typeof(gate) = 'text' THEN gate ELSE '' END, CAST(lane_number AS INTEGER),
+    CAST(state AS INTEGER), sort_key, CASE WHEN typeof(owner) = 'text' THEN owner ELSE '' END, NOW
 FROM djqueue_message
 WHERE queue = %s
   AND id = %s;
@@ -833,17 +814,18 @@ WHERE queue = %s
 
 -- UPDATE as in: claim: one is delayed and due
 -- SELECT as in: claim: nothing is there
-SELECT seq, CAST(body AS BLOB), CASE WHEN typeof(id) = 'text' THEN id ELSE '' END, CAST(neg_priority AS INTEGER),
-    CAST(place AS INTEGER), CAST(created AS INTEGER), CASE WHEN typeof(lane) = 'text' THEN lane ELSE '' END,
-    CAST(attempts AS INTEGER), CAST(failures AS INTEGER), CAST(lost AS INTEGER),
-    CASE WHEN typeof(label) = 'text' THEN label ELSE '' END,
-    CASE WHEN typeof(note) = 'text' THEN note ELSE '' END, moment,
-    CASE WHEN typeof(gate) = 'text' THEN gate ELSE '' END, CAST(lane_number AS INTEGER), CAST(state AS INTEGER), sort_key,
-    CASE WHEN typeof(owner) = 'text' THEN owner ELSE '' END, NOW
+SELECT seq, CAST(body AS BLOB), CASE WHEN typeof(id) = 'text' THEN id ELSE '' END,
+    CAST(neg_priority AS INTEGER), CAST(due_since AS INTEGER), CAST(created AS INTEGER),
+    CASE WHEN typeof(lane) = 'text' THEN lane ELSE '' END, CAST(attempts AS INTEGER),
+    CAST(failures AS INTEGER), CAST(lost AS INTEGER),
+    CASE WHEN typeof(command) = 'text' THEN command ELSE '' END,
+    CASE WHEN typeof(errors) = 'text' THEN errors ELSE '' END, sort_at,
+    CASE WHEN typeof(gate) = 'text' THEN gate ELSE '' END, CAST(lane_number AS INTEGER),
+    CAST(state AS INTEGER), sort_key, CASE WHEN typeof(owner) = 'text' THEN owner ELSE '' END, NOW
 FROM djqueue_message
 WHERE queue = %(queue)s
   AND state = %(state)s
-ORDER BY sort_key, moment, seq LIMIT %(limit)s;
+ORDER BY sort_key, sort_at, seq LIMIT %(limit)s;
 SELECT name FROM djqueue_lane WHERE queue = %s AND name > %s ORDER BY name LIMIT %s;
 
 
@@ -851,39 +833,33 @@ SELECT name FROM djqueue_lane WHERE queue = %s AND name > %s ORDER BY name LIMIT
 
 -- UPDATE as in: claim: one is delayed and due
 -- SELECT as in: claim: nothing is there
-SELECT seq, CAST(body AS BLOB), CASE WHEN typeof(id) = 'text' THEN id ELSE '' END, CAST(neg_priority AS INTEGER),
-    CAST(place AS INTEGER), CAST(created AS INTEGER), CASE WHEN typeof(lane) = 'text' THEN lane ELSE '' END,
-    CAST(attempts AS INTEGER), CAST(failures AS INTEGER), CAST(lost AS INTEGER),
-    CASE WHEN typeof(label) = 'text' THEN label ELSE '' END,
-    CASE WHEN typeof(note) = 'text' THEN note ELSE '' END, moment,
-    CASE WHEN typeof(gate) = 'text' THEN gate ELSE '' END, CAST(lane_number AS INTEGER), CAST(state AS INTEGER), sort_key,
-    CASE WHEN typeof(owner) = 'text' THEN owner ELSE '' END, NOW
+SELECT seq, CAST(body AS BLOB), CASE WHEN typeof(id) = 'text' THEN id ELSE '' END,
+    CAST(neg_priority AS INTEGER), CAST(due_since AS INTEGER), CAST(created AS INTEGER),
+    CASE WHEN typeof(lane) = 'text' THEN lane ELSE '' END, CAST(attempts AS INTEGER),
+    CAST(failures AS INTEGER), CAST(lost AS INTEGER),
+    CASE WHEN typeof(command) = 'text' THEN command ELSE '' END,
+    CASE WHEN typeof(errors) = 'text' THEN errors ELSE '' END, sort_at,
+    CASE WHEN typeof(gate) = 'text' THEN gate ELSE '' END, CAST(lane_number AS INTEGER),
+    CAST(state AS INTEGER), sort_key, CASE WHEN typeof(owner) = 'text' THEN owner ELSE '' END, NOW
 FROM djqueue_message
 WHERE queue = %(queue)s
   AND state = %(state)s
-  AND (sort_key, moment, seq) > (%(sort_key)s, %(moment)s, %(seq)s)
-ORDER BY sort_key, moment, seq LIMIT %(limit)s;
+  AND (sort_key, sort_at, seq) > (%(sort_key)s, %(sort_at)s, %(seq)s)
+ORDER BY sort_key, sort_at, seq LIMIT %(limit)s;
 
 
 -- peek: ready, in lanes
 
 -- UPDATE as in: claim: one is delayed and due
 -- SELECT as in: claim: nothing is there
-SELECT made, seq, name, number, gate FROM djqueue_ticket WHERE queue = %s ORDER BY made LIMIT %s;
-SELECT NOW;
+-- SELECT as in: claim: from a lane, to which something came
 SELECT name FROM djqueue_lane WHERE queue = %s AND name IN (%s);
-INSERT INTO djqueue_lane (queue, name, number, gate, in_flight, turn, not_before, paused, logs, state, sort_key, moment)
-VALUES (%s, %s, %s, %s, 0, %s, 0, '', '[]', 1, 0, 0)
-ON CONFLICT (queue, name) DO NOTHING;
+SELECT NOW;
+-- INSERT as in: claim: from a lane, to which something came
 BEGIN;
-DELETE FROM djqueue_ticket WHERE seq < 0;
 -- SELECT as in: claim: from a lane, to which something came
 SELECT seq FROM djqueue_ticket WHERE seq IN (%s);
 DELETE FROM djqueue_ticket WHERE seq IN (%s);
--- SELECT as in: claim: from a lane, to which something came
-SELECT NOW;
--- SELECT as in: claim: from a lane, to which something came
-SELECT NOW;
 -- SELECT as in: claim: from a lane, to which something came
 -- WITH as in: claim: from a lane, to which something came
 COMMIT;
@@ -892,18 +868,19 @@ COMMIT;
 SELECT name FROM djqueue_lane WHERE queue = %s AND name > %s ORDER BY name LIMIT %s;
 SELECT *
 FROM (
-    SELECT seq, CAST(body AS BLOB), CASE WHEN typeof(id) = 'text' THEN id ELSE '' END, CAST(neg_priority AS INTEGER),
-        CAST(place AS INTEGER), CAST(created AS INTEGER),
+    SELECT seq, CAST(body AS BLOB), CASE WHEN typeof(id) = 'text' THEN id ELSE '' END,
+        CAST(neg_priority AS INTEGER), CAST(due_since AS INTEGER), CAST(created AS INTEGER),
         CASE WHEN typeof(lane) = 'text' THEN lane ELSE '' END, CAST(attempts AS INTEGER),
         CAST(failures AS INTEGER), CAST(lost AS INTEGER),
-        CASE WHEN typeof(label) = 'text' THEN label ELSE '' END,
-        CASE WHEN typeof(note) = 'text' THEN note ELSE '' END, moment,
-        CASE WHEN typeof(gate) = 'text' THEN gate ELSE '' END, CAST(lane_number AS INTEGER), CAST(state AS INTEGER),
-        sort_key, CASE WHEN typeof(owner) = 'text' THEN owner ELSE '' END, NOW AS looked
+        CASE WHEN typeof(command) = 'text' THEN command ELSE '' END,
+        CASE WHEN typeof(errors) = 'text' THEN errors ELSE '' END, sort_at,
+        CASE WHEN typeof(gate) = 'text' THEN gate ELSE '' END, CAST(lane_number AS INTEGER),
+        CAST(state AS INTEGER), sort_key, CASE WHEN typeof(owner) = 'text' THEN owner ELSE '' END,
+        NOW AS looked
     FROM djqueue_message
     WHERE queue = %(queue)s
       AND state = :lane
-    ORDER BY sort_key, moment, seq LIMIT %(limit)s
+    ORDER BY sort_key, sort_at, seq LIMIT %(limit)s
 ) x;
 SELECT name FROM djqueue_lane WHERE queue = %s AND name > %s ORDER BY name LIMIT %s;
 
@@ -947,7 +924,7 @@ SELECT (
             WHERE queue = %(queue)s
               AND state = 1
               AND sort_key = 0
-              AND moment < NOW
+              AND sort_at < NOW
             LIMIT 100000
         ) x
     ),
@@ -959,7 +936,7 @@ SELECT (
             WHERE queue = %(queue)s
               AND state = 3
               AND sort_key = 0
-              AND moment < NOW
+              AND sort_at < NOW
             LIMIT 100000
         ) x
     ),
@@ -971,7 +948,7 @@ SELECT (
             WHERE queue = %(queue)s
               AND state = 1
               AND sort_key = 0
-              AND moment >= NOW
+              AND sort_at >= NOW
             LIMIT 100000
         ) x
     ),
@@ -983,7 +960,7 @@ SELECT (
             WHERE queue = %(queue)s
               AND state = 3
               AND sort_key = 0
-              AND moment >= NOW
+              AND sort_at >= NOW
             LIMIT 100000
         ) x
     ),
@@ -995,33 +972,36 @@ SELECT (
         SELECT count(*)
         FROM (SELECT 1 FROM djqueue_message WHERE queue = %(queue)s AND state = 4 LIMIT 100000) x
     ),
-    (SELECT count(*) FROM (SELECT 1 FROM djqueue_message WHERE queue = %(dead)s AND state = 0 LIMIT 100000) x),
+    (
+        SELECT count(*)
+        FROM (SELECT 1 FROM djqueue_message WHERE queue = %(failed)s AND state = 0 LIMIT 100000) x
+    ),
     (
         SELECT sum(
             CASE WHEN djqueue_fact.counter < 0 THEN 0 WHEN djqueue_fact.counter < 1000000000000000 THEN
                 djqueue_fact.counter ELSE 1000000000000000 END
         )
         FROM djqueue_fact
-        WHERE k IN (
+        WHERE name IN (
             %(k0)s, %(k1)s, %(k2)s, %(k3)s, %(k4)s, %(k5)s, %(k6)s, %(k7)s, %(k8)s, %(k9)s, %(k10)s, %(k11)s,
             %(k12)s, %(k13)s, %(k14)s, %(k15)s
         )
     ), NOW,
     (
-        SELECT min(moment)
+        SELECT min(sort_at)
         FROM djqueue_message
         WHERE queue = %(queue)s
           AND state = 1
           AND sort_key = 0
-          AND moment < NOW
+          AND sort_at < NOW
     ),
     (
-        SELECT min(moment)
+        SELECT min(sort_at)
         FROM djqueue_message
         WHERE queue = %(queue)s
           AND state = 3
           AND sort_key = 0
-          AND moment < NOW
+          AND sort_at < NOW
     ),
     (
         WITH RECURSIVE p (sort_key, n) AS (
@@ -1058,7 +1038,7 @@ SELECT (
         FROM p
     ),
     (
-        SELECT min(moment)
+        SELECT min(sort_at)
         FROM (
             SELECT m.sort_at
             FROM (
@@ -1098,8 +1078,11 @@ SELECT (SELECT count(*) FROM djqueue_message WHERE queue = %(queue)s AND state I
 -- remove
 
 BEGIN;
-DELETE FROM djqueue_ticket WHERE seq < 0;
-SELECT DISTINCT lane, ABS(lane_number), gate FROM djqueue_message WHERE queue = %s AND id IN (%s, %s) AND lane_number <> 0;
+SELECT DISTINCT lane, ABS(lane_number), gate
+FROM djqueue_message
+WHERE queue = %s
+  AND id IN (%s, %s)
+  AND lane_number <> 0;
 DELETE FROM djqueue_message WHERE queue = %s AND id IN (%s, %s) AND state NOT IN (2, 4);
 COMMIT;
 
@@ -1107,9 +1090,8 @@ COMMIT;
 -- remove: from a lane
 
 BEGIN;
-DELETE FROM djqueue_ticket WHERE seq < 0;
-SELECT DISTINCT lane, ABS(lane_number), gate FROM djqueue_message WHERE queue = %s AND id IN (%s, %s) AND lane_number <> 0;
-INSERT INTO djqueue_ticket (queue, made, name, number, gate) VALUES (%s, NOW, %s, %s, %s);
+-- SELECT as in: remove
+INSERT INTO djqueue_ticket (queue, created, name, number, gate) VALUES (%s, NOW, %s, %s, %s);
 DELETE FROM djqueue_message WHERE queue = %s AND id IN (%s, %s) AND state NOT IN (2, 4);
 COMMIT;
 
@@ -1122,12 +1104,11 @@ DELETE FROM djqueue_message WHERE queue = %s AND id IN (%s, %s) AND state NOT IN
 -- reprioritise
 
 BEGIN;
-DELETE FROM djqueue_ticket WHERE seq < 0;
-SELECT DISTINCT lane, ABS(lane_number), gate FROM djqueue_message WHERE queue = %s AND id IN (%s, %s) AND lane_number <> 0;
+-- SELECT as in: remove
 UPDATE djqueue_message
 SET neg_priority = CASE WHEN lane_number = 0 THEN %s ELSE %s END,
-    sort_key = CASE WHEN state IN (1, 3) OR queue LIKE '%:failed' THEN 0 ELSE CASE WHEN lane_number = 0 THEN %s ELSE %s END
-        END
+    sort_key = CASE WHEN state IN (1, 3) OR queue LIKE '%:failed' THEN 0 ELSE CASE WHEN lane_number = 0 THEN
+        %s ELSE %s END END
 WHERE queue = %s
   AND id IN (%s, %s)
   AND state NOT IN (2, 4);
@@ -1142,13 +1123,13 @@ UPDATE djqueue_message SET body = %s WHERE queue = %s AND id = %s AND state NOT 
 -- requeue
 
 BEGIN;
-DELETE FROM djqueue_ticket WHERE seq < 0;
-SELECT DISTINCT lane, ABS(lane_number), gate FROM djqueue_message WHERE queue = %s AND id IN (%s, %s) AND lane_number <> 0;
+-- SELECT as in: remove
 UPDATE djqueue_message AS m
-SET seq = x.last, queue = %s, lane_number = ABS(lane_number), state = ABS(lane_number), sort_key = neg_priority, moment = NOW, place = NOW,
-    created = NOW, token = 0, owner = '', attempts = 0, failures = 0, lost = 0
+SET seq = x.last, queue = %s, lane_number = ABS(lane_number), state = ABS(lane_number),
+    sort_key = neg_priority, sort_at = NOW, due_since = NOW, created = NOW, token = 0, owner = '',
+    attempts = 0, failures = 0, lost = 0
 FROM (
-    SELECT seq, (SELECT max(seq) FROM djqueue_message) + row_number() OVER (ORDER BY moment, seq) AS last
+    SELECT seq, (SELECT max(seq) FROM djqueue_message) + row_number() OVER (ORDER BY sort_at, seq) AS last
     FROM djqueue_message d
     WHERE queue = %s
       AND id IN (%s, %s)
@@ -1163,14 +1144,18 @@ COMMIT;
 
 SELECT sort_key
 FROM (
-    SELECT sort_key, moment FROM djqueue_message WHERE queue = %s AND state = 0 ORDER BY sort_key, moment, seq LIMIT 1
+    SELECT sort_key, sort_at
+    FROM djqueue_message
+    WHERE queue = %s
+      AND state = 0
+    ORDER BY sort_key, sort_at, seq LIMIT 1
 ) f
-WHERE moment < NOW - %s;
-SELECT sort_key, moment, seq
+WHERE sort_at < NOW - %s;
+SELECT sort_key, sort_at, seq
 FROM djqueue_message
 WHERE queue = %s
   AND state = 0
-ORDER BY sort_key DESC, moment DESC, seq DESC LIMIT 1 OFFSET %s;
+ORDER BY sort_key DESC, sort_at DESC, seq DESC LIMIT 1 OFFSET %s;
 
 
 -- trim: by count
@@ -1183,8 +1168,8 @@ WHERE seq IN (
     FROM djqueue_message
     WHERE queue = %s
       AND state = 0
-      AND (sort_key, moment, seq) <= (0, :moment, 99)
-    ORDER BY sort_key, moment, seq LIMIT %s
+      AND (sort_key, sort_at, seq) <= (0, :moment, 99)
+    ORDER BY sort_key, sort_at, seq LIMIT %s
 );
 
 
@@ -1199,8 +1184,8 @@ WHERE seq IN (
     WHERE queue = %s
       AND state = 0
       AND sort_key = %s
-      AND moment < NOW - %s
-    ORDER BY sort_key, moment, seq LIMIT %s
+      AND sort_at < NOW - %s
+    ORDER BY sort_key, sort_at, seq LIMIT %s
 );
 
 
@@ -1209,25 +1194,25 @@ WHERE seq IN (
 DELETE
 FROM djqueue_message
 WHERE seq IN (
-    SELECT seq FROM djqueue_message WHERE queue = %s AND state = %s ORDER BY sort_key, moment, seq LIMIT %s
+    SELECT seq FROM djqueue_message WHERE queue = %s AND state = %s ORDER BY sort_key, sort_at, seq LIMIT %s
 );
 DELETE
 FROM djqueue_message
 WHERE seq IN (
-    SELECT seq FROM djqueue_message WHERE queue = %s AND state = %s ORDER BY sort_key, moment, seq LIMIT %s
+    SELECT seq FROM djqueue_message WHERE queue = %s AND state = %s ORDER BY sort_key, sort_at, seq LIMIT %s
 );
 DELETE
 FROM djqueue_message
 WHERE seq IN (
-    SELECT seq FROM djqueue_message WHERE queue = %s AND state = %s ORDER BY sort_key, moment, seq LIMIT %s
+    SELECT seq FROM djqueue_message WHERE queue = %s AND state = %s ORDER BY sort_key, sort_at, seq LIMIT %s
 );
 SELECT name FROM djqueue_lane WHERE queue = %s AND name > %s ORDER BY name LIMIT %s;
-SELECT made, seq, name
+SELECT created, seq, name
 FROM djqueue_ticket
 WHERE queue = %s
-  AND made >= %s
-  AND (made > %s OR seq > %s)
-ORDER BY made, seq LIMIT %s;
+  AND created >= %s
+  AND (created > %s OR seq > %s)
+ORDER BY created, seq LIMIT %s;
 DELETE
 FROM djqueue_message
 WHERE seq IN (
@@ -1235,7 +1220,7 @@ WHERE seq IN (
     FROM djqueue_message
     WHERE queue = %s
       AND state IN (:lane)
-    ORDER BY state, sort_key, moment, seq LIMIT %s
+    ORDER BY state, sort_key, sort_at, seq LIMIT %s
 );
 DELETE
 FROM djqueue_message
@@ -1244,15 +1229,15 @@ WHERE seq IN (
     FROM djqueue_message
     WHERE queue = %s
       AND state IN (:lane)
-    ORDER BY state, sort_key, moment, seq LIMIT %s
+    ORDER BY state, sort_key, sort_at, seq LIMIT %s
 );
-SELECT made, seq, name
+SELECT created, seq, name
 FROM djqueue_ticket
 WHERE queue = %s
-  AND made >= %s
-  AND (made > %s OR seq > %s)
-ORDER BY made, seq LIMIT %s;
-INSERT INTO djqueue_ticket (queue, made, name, number, gate)
+  AND created >= %s
+  AND (created > %s OR seq > %s)
+ORDER BY created, seq LIMIT %s;
+INSERT INTO djqueue_ticket (queue, created, name, number, gate)
 SELECT queue, NOW, name, number, ''
 FROM djqueue_lane
 WHERE queue = %s
@@ -1262,26 +1247,19 @@ WHERE queue = %s
 -- lanes
 
 -- SELECT as in: claim: nothing is there
-SELECT made, seq, name, number, gate FROM djqueue_ticket WHERE queue = %s ORDER BY made LIMIT %s;
-SELECT NOW;
+-- SELECT as in: claim: from a lane, to which something came
 SELECT name FROM djqueue_lane WHERE queue = %s AND name IN (%s);
-INSERT INTO djqueue_lane (queue, name, number, gate, in_flight, turn, not_before, paused, logs, state, sort_key, moment)
-VALUES (%s, %s, %s, %s, 0, %s, 0, '', '[]', 1, 0, 0)
-ON CONFLICT (queue, name) DO NOTHING;
+SELECT NOW;
+-- INSERT as in: claim: from a lane, to which something came
 BEGIN;
-DELETE FROM djqueue_ticket WHERE seq < 0;
 -- SELECT as in: claim: from a lane, to which something came
 SELECT seq FROM djqueue_ticket WHERE seq IN (%s);
 DELETE FROM djqueue_ticket WHERE seq IN (%s);
 -- SELECT as in: claim: from a lane, to which something came
-SELECT NOW;
--- SELECT as in: claim: from a lane, to which something came
-SELECT NOW;
--- SELECT as in: claim: from a lane, to which something came
 -- WITH as in: claim: from a lane, to which something came
 COMMIT;
 -- SELECT as in: claim: nothing is there
-SELECT seq, name, number, gate, in_flight, turn, not_before, paused, logs, state, sort_key, moment
+SELECT seq, name, number, gate, in_flight, turn, not_before, paused_reason, logs, state, sort_key, sort_at
 FROM djqueue_lane
 WHERE queue = %s
   AND name > %s
@@ -1292,26 +1270,19 @@ SELECT state, count(*) FROM djqueue_message WHERE queue = %s AND state IN (:lane
 -- lane
 
 -- SELECT as in: claim: nothing is there
-SELECT made, seq, name, number, gate FROM djqueue_ticket WHERE queue = %s ORDER BY made LIMIT %s;
-SELECT NOW;
+-- SELECT as in: claim: from a lane, to which something came
 SELECT name FROM djqueue_lane WHERE queue = %s AND name IN (%s);
-INSERT INTO djqueue_lane (queue, name, number, gate, in_flight, turn, not_before, paused, logs, state, sort_key, moment)
-VALUES (%s, %s, %s, %s, 0, %s, 0, '', '[]', 1, 0, 0)
-ON CONFLICT (queue, name) DO NOTHING;
+SELECT NOW;
+-- INSERT as in: claim: from a lane, to which something came
 BEGIN;
-DELETE FROM djqueue_ticket WHERE seq < 0;
 -- SELECT as in: claim: from a lane, to which something came
 SELECT seq FROM djqueue_ticket WHERE seq IN (%s);
 DELETE FROM djqueue_ticket WHERE seq IN (%s);
 -- SELECT as in: claim: from a lane, to which something came
-SELECT NOW;
--- SELECT as in: claim: from a lane, to which something came
-SELECT NOW;
--- SELECT as in: claim: from a lane, to which something came
 -- WITH as in: claim: from a lane, to which something came
 COMMIT;
 -- SELECT as in: claim: nothing is there
-SELECT seq, name, number, gate, in_flight, turn, not_before, paused, logs, state, sort_key, moment
+SELECT seq, name, number, gate, in_flight, turn, not_before, paused_reason, logs, state, sort_key, sort_at
 FROM djqueue_lane
 WHERE queue = %s
   AND name = %s;
@@ -1321,12 +1292,9 @@ SELECT state, count(*) FROM djqueue_message WHERE queue = %s AND state IN (:lane
 -- pause_lane
 
 -- SELECT as in: claim: nothing is there
-SELECT NOW;
 SELECT name FROM djqueue_lane WHERE queue = %s AND name IN (%s);
 BEGIN;
-DELETE FROM djqueue_ticket WHERE seq < 0;
 -- SELECT as in: claim: from a lane, to which something came
-SELECT NOW;
 SELECT NOW;
 -- SELECT as in: claim: from a lane, to which something came
 -- WITH as in: claim: from a lane, to which something came
@@ -1336,9 +1304,7 @@ COMMIT;
 -- resume_lane
 
 BEGIN;
-DELETE FROM djqueue_ticket WHERE seq < 0;
 -- SELECT as in: claim: from a lane, to which something came
-SELECT NOW;
 SELECT NOW;
 -- SELECT as in: claim: from a lane, to which something came
 -- WITH as in: claim: from a lane, to which something came
@@ -1352,26 +1318,26 @@ SELECT NOW;
 
 -- facts: get
 
-SELECT value FROM djqueue_fact WHERE k = %s AND (until IS NULL OR until > NOW);
+SELECT value FROM djqueue_fact WHERE name = %s AND (until IS NULL OR until > NOW);
 
 
 -- facts: get_many
 
-SELECT k, value FROM djqueue_fact WHERE k IN (%s, %s) AND (until IS NULL OR until > NOW);
+SELECT name, value FROM djqueue_fact WHERE name IN (%s, %s) AND (until IS NULL OR until > NOW);
 
 
 -- facts: put
 
-INSERT INTO djqueue_fact (k, value, until, counter)
+INSERT INTO djqueue_fact (name, value, until, counter)
 VALUES (%s, %s, NOW + %s, 0)
-ON CONFLICT (k) DO UPDATE SET value = excluded.value, until = excluded.until;
+ON CONFLICT (name) DO UPDATE SET value = excluded.value, until = excluded.until;
 
 
 -- facts: put_many
 
-INSERT INTO djqueue_fact (k, value, until, counter)
+INSERT INTO djqueue_fact (name, value, until, counter)
 VALUES (%s, %s, NOW + %s, 0), (%s, %s, NOW + %s, 0)
-ON CONFLICT (k) DO UPDATE SET value = excluded.value, until = excluded.until;
+ON CONFLICT (name) DO UPDATE SET value = excluded.value, until = excluded.until;
 
 
 -- facts: add
@@ -1383,31 +1349,31 @@ ON CONFLICT (k) DO UPDATE SET value = excluded.value, until = excluded.until;
 
 UPDATE djqueue_fact
 SET value = %s, until = NOW + %s
-WHERE k = %s
+WHERE name = %s
   AND value = %s
   AND (until IS NULL OR until > NOW);
 
 
 -- facts: keep
 
-UPDATE djqueue_fact SET until = NOW + %s WHERE k = %s AND value = %s AND (until IS NULL OR until > NOW);
+UPDATE djqueue_fact SET until = NOW + %s WHERE name = %s AND value = %s AND (until IS NULL OR until > NOW);
 
 
 -- facts: drop
 
-DELETE FROM djqueue_fact WHERE k = %s AND (until IS NULL OR until > NOW);
+DELETE FROM djqueue_fact WHERE name = %s AND (until IS NULL OR until > NOW);
 
 
 -- facts: drop, if it has this value
 
-DELETE FROM djqueue_fact WHERE k = %s AND (until IS NULL OR until > NOW) AND value = %s;
+DELETE FROM djqueue_fact WHERE name = %s AND (until IS NULL OR until > NOW) AND value = %s;
 
 
 -- facts: take of a budget
 
 BEGIN;
 -- INSERT as in: put: debounced, one waits and is postponed
-SELECT value FROM djqueue_fact WHERE k = %s AND (until IS NULL OR until > NOW);
+SELECT value FROM djqueue_fact WHERE name = %s AND (until IS NULL OR until > NOW);
 SELECT NOW;
 -- INSERT as in: put: once in 60 seconds
 COMMIT;
@@ -1417,23 +1383,25 @@ COMMIT;
 
 BEGIN;
 -- INSERT as in: put: debounced, one waits and is postponed
-SELECT value FROM djqueue_fact WHERE k = %s AND (until IS NULL OR until > NOW);
+SELECT value FROM djqueue_fact WHERE name = %s AND (until IS NULL OR until > NOW);
 -- UPDATE as in: facts: swap
 COMMIT;
 
 
 -- facts: prune
 
-DELETE FROM djqueue_fact WHERE k IN (SELECT k FROM djqueue_fact WHERE until <= NOW ORDER BY until LIMIT %s);
+DELETE
+FROM djqueue_fact
+WHERE name IN (SELECT name FROM djqueue_fact WHERE until <= NOW ORDER BY until LIMIT %s);
 
 
 -- put: with REMEMBER_DONE
 
 BEGIN;
 SELECT id FROM djqueue_message WHERE queue = %s AND id IN (%s, %s);
-SELECT k FROM djqueue_fact WHERE k IN (%s, %s) AND (until IS NULL OR until > NOW);
+SELECT name FROM djqueue_fact WHERE name IN (%s, %s) AND (until IS NULL OR until > NOW);
 -- WITH as in: put: two entries
-SELECT k FROM djqueue_fact WHERE k IN (%s, %s) AND (until IS NULL OR until > NOW);
+SELECT name FROM djqueue_fact WHERE name IN (%s, %s) AND (until IS NULL OR until > NOW);
 COMMIT;
 
 
@@ -1441,11 +1409,11 @@ COMMIT;
 
 BEGIN;
 SELECT id FROM djqueue_message WHERE queue = %s AND id IN (%s, %s);
-SELECT k FROM djqueue_fact WHERE k IN (%s, %s) AND (until IS NULL OR until > NOW);
+SELECT name FROM djqueue_fact WHERE name IN (%s, %s) AND (until IS NULL OR until > NOW);
 -- INSERT as in: put: once in 60 seconds
 -- INSERT as in: put: once in 60 seconds
 -- WITH as in: put: two entries
-SELECT k FROM djqueue_fact WHERE k IN (%s, %s) AND (until IS NULL OR until > NOW);
+SELECT name FROM djqueue_fact WHERE name IN (%s, %s) AND (until IS NULL OR until > NOW);
 COMMIT;
 
 
@@ -1454,7 +1422,7 @@ COMMIT;
 -- SELECT as in: claim: nothing is there
 -- UPDATE as in: claim: two are ready
 -- SELECT as in: claim: nothing is there
-SELECT k FROM djqueue_fact WHERE k IN (%s, %s) AND (until IS NULL OR until > NOW);
+SELECT name FROM djqueue_fact WHERE name IN (%s, %s) AND (until IS NULL OR until > NOW);
 
 
 -- complete: with REMEMBER_DONE
@@ -1462,20 +1430,22 @@ SELECT k FROM djqueue_fact WHERE k IN (%s, %s) AND (until IS NULL OR until > NOW
 BEGIN;
 -- DELETE as in: complete
 -- INSERT as in: complete
-INSERT INTO djqueue_fact (k, value, until, counter)
+INSERT INTO djqueue_fact (name, value, until, counter)
 VALUES (%s, x'', NOW + %s, %s)
-ON CONFLICT (k) DO UPDATE SET until = excluded.until, counter = excluded.counter;
-INSERT INTO djqueue_fact (k, value, until, counter)
+ON CONFLICT (name) DO UPDATE SET until = excluded.until, counter = excluded.counter;
+INSERT INTO djqueue_fact (name, value, until, counter)
 VALUES (%s, x'', NOW + %s, %s)
-ON CONFLICT (k) DO UPDATE SET until = excluded.until, counter = excluded.counter;
+ON CONFLICT (name) DO UPDATE SET until = excluded.until, counter = excluded.counter;
 COMMIT;
 
 
 -- facts: prune, with KEEP_DONE
 
-DELETE FROM djqueue_fact WHERE k IN (SELECT k FROM djqueue_fact WHERE until <= NOW ORDER BY until LIMIT %s);
+DELETE
+FROM djqueue_fact
+WHERE name IN (SELECT name FROM djqueue_fact WHERE until <= NOW ORDER BY until LIMIT %s);
 SELECT until, counter
 FROM djqueue_fact
-WHERE k >= %s
-  AND k < %s
+WHERE name >= %s
+  AND name < %s
 ORDER BY until DESC, counter DESC LIMIT 1 OFFSET %s;

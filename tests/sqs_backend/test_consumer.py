@@ -13,7 +13,7 @@ from djqueue.queues import queues
 from djqueue.testing import eventually
 from djqueue.testing.contract.steps import claim
 from tests.faults.commands import die_by_exit, work
-from tests.faults.supervisor import PATIENCE, Supervisor
+from tests.faults.crew import PATIENCE, Crew
 from tests.life import heard, serving
 from tests.site import until
 
@@ -108,19 +108,17 @@ def test_an_sqs_that_is_away_for_a_while_is_ridden_out(backend, settings, faulty
 def test_to10_df21_what_kills_its_worker_is_put_aside_and_its_neighbours_are_run(backend, make_site, settings):
     apps = [*settings.INSTALLED_APPS, "tests.faults"]
     settings.QUEUES = backend.queues(LEASE=1)
-    supervisor = Supervisor(
-        make_site(json.loads(json.dumps(settings.QUEUES)), {"default"}, INSTALLED_APPS=apps), args=("-n",)
-    )
+    crew = Crew(make_site(json.loads(json.dumps(settings.QUEUES)), {"default"}, INSTALLED_APPS=apps), args=("-n",))
     good = [result.id for result in work.enqueue_many([(1.0,)] * 20)]
     poison = die_by_exit().id
     good += [result.id for result in work.enqueue_many([(1.0,)] * 20)]
     queue = queues["default"]
     while not len(queue.failed):
-        consumer = supervisor.hire()
+        consumer = crew.hire()
         until(lambda consumer=consumer: consumer.popen.poll() is not None or len(queue.failed), PATIENCE)
-    supervisor.ledger.wait_all("end", good, PATIENCE)
-    assert len(supervisor.ledger.of("start", {poison})) == 3
-    assert not supervisor.ledger.check(good).lost
+    crew.ledger.wait_all("end", good, PATIENCE)
+    assert len(crew.ledger.of("start", {poison})) == 3
+    assert not crew.ledger.check(good).lost
     (dead,) = claim(queue.failed)
     assert (dead.entry.id, dead.entry.lost) == (poison, 3)
     why = "worker died: 3 starts never reported; the last one ended by exit code 7"

@@ -19,7 +19,7 @@ from djqueue.flow.gates import LINE, NOWHERE, OPEN, TIMED
 from djqueue.management.tables import NONE, asking, chosen, cut, duration, limit, printable, table
 from djqueue.throttle import ThrottledQueue
 
-HEAD = ("lane", "queue", "state", "waiting", "out", "opens in", "why")
+HEAD = ("lane", "queue", "state", "waiting", "out", "opens in", "reason")
 LONGEST_WHY = 80
 EMPTY = "empty"
 
@@ -52,12 +52,12 @@ class Command(BaseCommand):
         add("--reason", metavar="TEXT", help="beside --pause: what others will read")
 
     def handle(self, *args: Any, **options: Any) -> None:
-        if options["why"] is not None and options["pause"] is None:
+        if options["reason"] is not None and options["pause"] is None:
             raise CommandError("--reason says why a lane is paused: give --pause NAME too.", returncode=2)
         queues = self._able(chosen(options["queues"]), asked_for=bool(options["queues"]))
-        for verb, act in (("pause", self._park), ("open", self._open)):
+        for verb, act in (("pause", self._pause), ("open", self._resume)):
             if options[verb] is not None:
-                return act(queues, options[verb], options["why"])
+                return act(queues, options[verb], options["reason"])
         self._list(queues, options["limit"], options["json"])
 
     def _able(self, queues: list[BaseQueue], asked_for: bool) -> list[BaseQueue]:
@@ -81,19 +81,19 @@ class Command(BaseCommand):
         else:
             self.stdout.write("No lane holds or remembers anything.")
 
-    def _park(self, queues: list[BaseQueue], name: str, why: str | None) -> None:
+    def _pause(self, queues: list[BaseQueue], name: str, reason: str | None) -> None:
         if len(queues) > 1:
             raise CommandError("Say in which queue it is to be paused: -q ALIAS.", returncode=2)
         with asking(queues[0]):
-            queues[0].pause_lane(name, why or "paused by hand")
+            queues[0].pause_lane(name, reason or "paused by hand")
         self.stdout.write(f"{printable(name)} is paused")
 
-    def _open(self, queues: list[BaseQueue], name: str, why: None) -> None:
+    def _resume(self, queues: list[BaseQueue], name: str, reason: None) -> None:
         shut = [queue for queue in queues if len(queues) > 1 and _is_shut(queue, name)]
         if len(shut) > 1:
             where = ", ".join(repr(queue.alias) for queue in shut)
             raise CommandError(f"{printable(name)} is shut in {where}: say which is to open, -q ALIAS.", returncode=2)
-        opened = [repr(queue.alias) for queue in shut or queues if _opened(queue, name)]
+        opened = [repr(queue.alias) for queue in shut or queues if _resumeed(queue, name)]
         if not opened:
             raise CommandError(f"{printable(name)} is neither paused nor held for a time.")
         self.stdout.write(f"{printable(name)} is open in {', '.join(opened)}")
@@ -155,7 +155,7 @@ def _is_shut(queue: BaseQueue, name: str) -> bool:
     return lane is not None and (bool(lane.paused_reason) or lane.state == TIMED)
 
 
-def _opened(queue: BaseQueue, name: str) -> bool:
+def _resumeed(queue: BaseQueue, name: str) -> bool:
     with asking(queue):
         return queue.resume_lane(name)
 

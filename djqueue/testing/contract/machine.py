@@ -172,10 +172,15 @@ def queue_machine(make_queue: Callable[[], BaseQueue]) -> type:
     return QueueMachine
 
 
-def lane_machine(make_queue: Callable[[], BaseQueue], move: Callable[[BaseQueue, float], None] | None = None) -> type:
-    """The same over lanes: ordered ones, runs, numbers, batches, windows, lanes within lanes.
+def lane_machine(
+    make_queue: Callable[[], BaseQueue],
+    move: Callable[[BaseQueue, float], None] | None = None,
+    most_ahead: int = 2,
+) -> type:
+    """A machine over lanes: ordered ones, runs, numbers, batches, windows, lanes within lanes.
 
-    ``move`` moves the clock of a queue by so many seconds, if that can be done.
+    ``move`` moves the clock of a queue by some seconds, if that can be done. ``most_ahead`` bounds what a claim may
+    take ahead of a free worker: 0 for a queue that is throttled as a whole.
     """
     from hypothesis import strategies as st
     from hypothesis.stateful import initialize, invariant, multiple, precondition, rule
@@ -208,7 +213,7 @@ def lane_machine(make_queue: Callable[[], BaseQueue], move: Callable[[BaseQueue,
 
         @rule(target=leases, limit=st.integers(1, 9), ahead=st.sampled_from([0, 0, 1, 2]), begin=st.booleans())
         def claim(self, limit: int, ahead: int, begin: bool) -> Any:
-            ahead = min(ahead, limit - 1)
+            ahead = min(ahead, limit - 1, most_ahead)
             claimed = self.queue.claim(limit, EVER, ahead=ahead, begin=begin)
             while not claimed and claimed.retry_after == 0 and self.model.next_units(full=False):
                 claimed = self.queue.claim(limit, EVER, ahead=ahead, begin=begin)
