@@ -83,7 +83,7 @@ def work_on(queue: BaseQueue, lease: Lease, item: dict, place: Place, reports: C
 # ---- the process that watches over them
 
 
-class Supervisor:
+class Crew:
     """Worker processes, and what they say."""
 
     def __init__(self, place: Place, size: int):
@@ -143,7 +143,7 @@ class Watch:
     """Reaper, killer and teller of one run."""
 
     queue: BaseQueue
-    supervisor: Supervisor
+    crew: Crew
     items: int
     kills: int
     given_again: int = 0
@@ -159,20 +159,18 @@ class Watch:
             seen = now if counts != last else seen
             if now - seen > GIVE_UP:
                 return False
-            self.supervisor.listen(0.25, kill=self._is_time_to_kill(counts[-1]))
+            self.crew.listen(0.25, kill=self._is_time_to_kill(counts[-1]))
         return counts[-1] == self.items and not any(counts[:-1])
 
     def _is_time_to_kill(self, done: int) -> bool:
         """Spread over the run."""
-        return self.supervisor.killed < self.kills and done >= self.items * (self.supervisor.killed + 1) // (
-            self.kills + 2
-        )
+        return self.crew.killed < self.kills and done >= self.items * (self.crew.killed + 1) // (self.kills + 2)
 
     def _tell(self, seconds: float) -> tuple[int, int, int]:
         stats = self.queue.stats()
         print(
             f"{seconds:6.1f} s   ready {stats.ready:5}   leased {stats.leased:3}   done {stats.done:5}   "
-            f"killed {self.supervisor.killed}   given again {self.given_again}",
+            f"killed {self.crew.killed}   given again {self.given_again}",
             flush=True,
         )
         return stats.ready, stats.leased, stats.done
@@ -194,15 +192,15 @@ def run(options: argparse.Namespace) -> int:
     """Items, workers, and a watch over them; 0 if all came to be done."""
     with place(options) as here:
         queue = open_with_items(here, options.items)
-        supervisor = Supervisor(here, options.workers)
+        crew = Crew(here, options.workers)
         try:
-            watch = Watch(queue, supervisor, options.items, options.kill)
+            watch = Watch(queue, crew, options.items, options.kill)
             good = watch.until_done()
         finally:
-            supervisor.dismiss()
+            crew.dismiss()
     print(
-        f"{'All' if good else 'NOT all'} {options.items} items are done: {supervisor.said['took']} starts, "
-        f"{supervisor.killed} workers killed, {watch.given_again} items given again, {supervisor.said['late']} reports too late."
+        f"{'All' if good else 'NOT all'} {options.items} items are done: {crew.said['took']} starts, "
+        f"{crew.killed} workers killed, {watch.given_again} items given again, {crew.said['late']} reports too late."
     )
     return 0 if good else 1
 

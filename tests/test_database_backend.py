@@ -957,7 +957,7 @@ def test_a_database_of_another_kind_is_refused_at_the_first_verb(queue, monkeypa
 @pytest.mark.backends("sqlite")
 def test_migrations_are_complete(backend, capsys):
     call_command("makemigrations", "djqueue", check=True, dry_run=True)
-    assert "No changes" in capsys.readouterr().in_flight
+    assert "No changes" in capsys.readouterr().out
 
 
 def test_tables_and_their_indexes(queue):

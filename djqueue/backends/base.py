@@ -412,9 +412,9 @@ class BaseQueue(ItemVerbs, OperatorVerbs):
         return False
 
     def wait_until(self, due: float, pause: float, beside: Sequence[BaseQueue] = ()) -> bool:
-        """:meth:`wait_for_work` for ``pause`` seconds, or until something may leave in ``due`` seconds, if that is sooner.
+        """:meth:`wait_for_work` for ``pause`` seconds, or until something may leave in ``due`` seconds, if sooner.
 
-        Then it is to end in time: override it where a wait_for_work may be late.
+        It is to end in time: override it where a wait may be late.
         """
         return self.wait_for_work(min(due, pause), beside)
 
