@@ -72,7 +72,7 @@ def build(config: conf.QueueConfig) -> BaseQueue:
     if "ON_COMMIT" in config.options:
         queue.on_commit = config.options["ON_COMMIT"]
     if config.store is False:
-        queue.store, queue.cannot = NoStore(), queue.cannot | {"facts"}
+        queue.store, queue.features = NoStore(), queue.features - {"facts"}
     elif config.store is not None or queue.store is None:
         queue.store = _store(config)
     if config.throttle is None:

@@ -175,15 +175,15 @@ class Result:
         return None if kept is not None and kept["status"] == FAILED and self._record() is not None else kept
 
     def _record(self) -> Record | None:
-        return None if "inspect" in self._queue.cannot else self._queue.find(self.id)
+        return None if "inspect" not in self._queue.features else self._queue.find(self.id)
 
     def _failed(self) -> Record | None:
         dead = self._queue.failed
-        return None if dead is None or "inspect" in dead.cannot else dead.find(self.id)
+        return None if dead is None or "inspect" not in dead.features else dead.find(self.id)
 
     def _is_gone(self) -> bool:
         """Whether it is nowhere, as far as the backend can tell."""
-        return "inspect" not in self._queue.cannot and self._record() is None
+        return "inspect" in self._queue.features and self._record() is None
 
     def _refuse_to_wait_for_ever(self) -> None:
         if not self.kept:

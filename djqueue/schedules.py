@@ -68,7 +68,7 @@ def add(
     """
     target, policy = _meant(command)
     queue = queues[policy.queue_name]
-    if "facts" in queue.cannot:
+    if "facts" not in queue.features:
         raise NotSupported(f"QUEUES[{queue.alias!r}] has no store, and there its schedules would be kept.")
     refuse_what_it_cannot(queue, policy)
     call, _ = target.prepared(_call(args, kwargs), policy)
@@ -129,7 +129,7 @@ def _checked(name: object) -> str:
 
 
 def _keepers() -> Sequence[BaseQueue]:
-    return [queue for queue in map(queues.__getitem__, queues) if "facts" not in queue.cannot]
+    return [queue for queue in map(queues.__getitem__, queues) if "facts" in queue.features]
 
 
 def _keep(queue: BaseQueue, name: str, what: tuple[Command, Call, Policy], plan: Plan, moves: bool) -> Schedule:

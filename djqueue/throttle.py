@@ -176,7 +176,7 @@ def throttled(queue: BaseQueue, given: dict[str, Any], where: str) -> ThrottledQ
 def _with_store(queue: object) -> BaseQueue:
     if not isinstance(queue, BaseQueue):
         raise TypeError(f"A ThrottledQueue goes around a queue, not around {queue!r}.")
-    if queue.store is None or "facts" in queue.cannot:
+    if queue.store is None or "facts" not in queue.features:
         raise InvalidQueueError(
             f"The queue {queue.name!r} has no store to keep in what has left: a throttled queue needs one."
         )

@@ -126,7 +126,7 @@ def _run(queue: BaseQueue, claimed: Lease) -> Verdict:
 
 def can_look(queue: BaseQueue) -> bool:
     """Whether it can look up what waits."""
-    return "inspect" not in queue.cannot
+    return "inspect" in queue.features
 
 
 def entry_of(queue: BaseQueue, id: str) -> Entry:

@@ -14,7 +14,7 @@ from django.db.models import F
 from django.db.utils import ConnectionHandler
 from django.test.utils import CaptureQueriesContext
 
-from djqueue.backends.base import Debounce, Entry, Guard, Lease, Unique
+from djqueue.backends.base import FEATURES, Debounce, Entry, Guard, Lease, Unique
 from djqueue.backends.database import checks, session
 from djqueue.backends.database.queue import DatabaseQueue
 from djqueue.backends.database.rows import BATCH_BYTES, Token, arrival_of, batches, rounds
@@ -605,7 +605,7 @@ def test_dj21_names_and_ids_are_compared_byte_by_byte(backend):
     ]
 
 
-@pytest.mark.parametrize("field", ["id", "label", "lane"])
+@pytest.mark.parametrize("field", ["id", "command", "lane"])
 def test_what_a_column_would_cut_is_refused(queue, field):
     with pytest.raises(ValueError, match=f"Entry.{field} has 256 characters"):
         queue.put([entry(**{field: "x" * 256})])
@@ -925,7 +925,7 @@ def test_describe_tells_where_and_no_password(queue, monkeypatch):
 
 def test_queues_of_one_database_are_one_feed(backend, queue):
     assert queue.connection_key == make(backend, "other").connection_key == ("database", backend.alias)
-    assert (queue.cannot, queue.on_commit) == (frozenset(), None)
+    assert (queue.features, queue.on_commit) == (FEATURES, None)
 
 
 # ---- settings

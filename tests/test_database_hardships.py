@@ -360,7 +360,7 @@ ODD = ["odd", b"\xff\x00", *(["", 1.5e300] if FULL else [])]
         "lane_number",
         "token",
     ]
-    + ["body", "note", "lane", "label", "owner", "gate", "id"],
+    + ["body", "errors", "lane", "command", "owner", "gate", "id"],
 )
 def test_a_value_of_another_type_stops_at_most_its_message(queue, monkeypatch, column, value):
     """SQLite takes whatever is written."""
@@ -375,7 +375,7 @@ def test_a_value_of_another_type_stops_at_most_its_message(queue, monkeypatch, c
     assert queue.complete(leases) == leases
     put(queue, "d")
     with connections[queue.database].cursor() as cursor:
-        cursor.execute("UPDATE djqueue_message SET note = %s", [value])
+        cursor.execute("UPDATE djqueue_message SET errors = %s", [value])
     queue.find(odd)
     assert (queue.peek("ready", 10)[-1].state, queue.stats().leased) == ("ready", 0)
     assert (queue.reap().count, queue.sweep(), len(queue.claim(10))) == (0, 0, 1)
@@ -385,10 +385,21 @@ def test_a_value_of_another_type_stops_at_most_its_message(queue, monkeypatch, c
     assert "d" in {record.entry.body.decode() for state in ("leased", "ready") for record in queue.peek(state)}
 
 
-OF_TEXT = ["label", "note", "lane", "gate", "owner", "id", "queue"]
+OF_TEXT = ["command", "errors", "lane", "gate", "owner", "id", "queue"]
 OF_LANES = {
-    "lane": ["number", "in_flight", "turn", "not_before", "state", "sort_key", "sort_at", "gate", "paused", "logs"],
-    "ticket": ["made", "number", "name", "gate"],
+    "lane": [
+        "number",
+        "in_flight",
+        "turn",
+        "not_before",
+        "state",
+        "sort_key",
+        "sort_at",
+        "gate",
+        "paused_reason",
+        "logs",
+    ],
+    "ticket": ["created", "number", "name", "gate"],
     "message": ["sort_key", "sort_at", "lost", "lane_number", "gate"],
 }
 
@@ -416,7 +427,7 @@ def test_a_value_of_another_type_stops_at_most_its_lane(queue, monkeypatch, tabl
 @pytest.mark.parametrize(
     "column, laned, first",
     [(column, laned, "claim") for column in OF_TEXT for laned in (False, True)]
-    + [(column, True, first) for column in ("label", "lane", "gate") for first in ("walk", "sweep")],
+    + [(column, True, first) for column in ("command", "lane", "gate") for first in ("walk", "sweep")],
 )
 def test_text_that_cannot_be_decoded_stops_at_most_its_message(queue, monkeypatch, column, laned, first):
     """Written with another encoding, say: what SQLite takes for text."""

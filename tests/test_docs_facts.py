@@ -19,6 +19,7 @@ from django.utils.module_loading import import_string
 from docutils import nodes
 
 from djqueue import conf, exceptions, signals
+from djqueue.backends.base import FEATURES
 from djqueue.checks.catalogue import CATALOGUE
 from djqueue.consumer import Consumer
 from djqueue.decorators import crontab, queue_command
@@ -138,11 +139,10 @@ def backends() -> dict[str, type]:
 def test_what_a_backend_cannot_do_is_what_it_declares():
     rows = table(REFERENCE / "backends.rst", "What they can do")
     abilities = [literals(row[0])[0] for row in rows]
-    declared = set().union(*(cls.cannot for cls in backends().values()))
-    assert declared <= set(abilities)
+    assert set(abilities) == FEATURES - {"facts"}, "that one a queue lacks only by its settings"
     for column, (title, cls) in enumerate(backends().items(), start=2):
-        cannot = {name for name, row in zip(abilities, rows, strict=True) if row[column].astext() == "no"}
-        assert cannot == set(cls.cannot), title
+        lacks = {name for name, row in zip(abilities, rows, strict=True) if row[column].astext() == "no"}
+        assert lacks == FEATURES - cls.features, title
 
 
 def test_every_signal_is_listed_with_what_it_carries():

@@ -184,7 +184,7 @@ class TestRefusals:
 
     def test_what_the_backend_cannot_do_is_refused(self, settings):
         settings.QUEUES = {"default": {"CLASS": "tests.contract.toy.ToyQueue", "CONNECTION": {}, "STORE": MEMORY_STORE}}
-        assert "priority" in queues["default"].cannot
+        assert "priority" not in queues["default"].features
         with pytest.raises(NotSupported, match=r"ToyQueue \('default'\) cannot do: priority"):
             note.using(priority=1).enqueue()
         urgent = Command(note.func, note.policy.using(priority=1))

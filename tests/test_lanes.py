@@ -904,7 +904,7 @@ def test_what_a_backend_must_be_able_to_do_follows_from_the_options(options, nee
 
 
 def test_a_backend_that_knows_no_lanes_refuses_the_call(queue, monkeypatch):
-    monkeypatch.setattr(type(queue), "cannot", queue.cannot | {"lanes"})
+    monkeypatch.setattr(type(queue), "features", queue.features - {"lanes"})
     with pytest.raises(NotSupported, match="lanes"):
         declared(throttle=FAST)(1, 1)
 

@@ -70,8 +70,8 @@ def test_json_has_all_that_is_known(queue):
     [lane] = run_json("queue_lanes")
     gate = queue.lane("shut").gate
     assert lane == {
-        "name": "shut", "queue": "default", "state": "paused", "waiting": 1, "out": 0, "opens": None,
-        "paused": "no paper", "within": "", "gate": gate,
+        "name": "shut", "queue": "default", "state": "paused", "waiting": 1, "in_flight": 0, "opens": None,
+        "paused_reason": "no paper", "within": "", "gate": gate,
     }  # fmt: skip
 
 

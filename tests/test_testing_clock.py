@@ -305,7 +305,11 @@ def test_memory_queues_are_empty_each_time_and_keep_their_options():
     ):
         with memory_queues() as own:
             assert {alias: type(own[alias]) for alias in own} == {"default": MemoryQueue, "mail": MemoryQueue}
-            assert (own["default"].name, own["default"].lease, "facts" in own["mail"].cannot) == ("own", 7.0, True)
+            assert (own["default"].name, own["default"].lease, "facts" not in own["mail"].features) == (
+                "own",
+                7.0,
+                True,
+            )
             assert_not_enqueued()
             look()
             assert_enqueued(look, count=1)

@@ -58,6 +58,24 @@ __all__ = [
 logger = logging.getLogger(__name__)
 
 FAILED_SUFFIX = f":{FAILED}"
+FEATURES = frozenset(
+    {
+        "durable",
+        "lease",
+        "fence",
+        "begin",
+        "idempotent",
+        "transaction",
+        "priority",
+        "order",
+        "lanes",
+        "shards",
+        "inspect",
+        "count",
+        "facts",
+    }
+)
+"""What backends can do; docs/reference/backends.rst says what each means."""
 REAP_EVERY = 1.0
 """Seconds between two times that :meth:`BaseQueue.reserve` reaps, at least."""
 REAP_BATCH = 100
@@ -165,10 +183,8 @@ class BaseQueue(ItemVerbs, OperatorVerbs):
     derives from :class:`LeasedQueue`.
     """
 
-    cannot: frozenset[str] = frozenset(
-        {"durable", "lease", "priority", "idempotent", "inspect", "transaction", "fence", "begin", "lanes", "shards"}
-    )
-    """What this backend cannot do. Read by checks, the contract suites and the docs; never by the consumer."""
+    features: frozenset[str] = frozenset({"order", "count", "facts"})
+    """What this backend can do, of :data:`FEATURES`. Commands that need another feature are refused."""
     options: frozenset[str] = frozenset()
     """The names (upper case) that this class takes in ``OPTIONS``, beside those that every queue has."""
     on_commit: str | None = "default"
@@ -491,13 +507,13 @@ class LeasedQueue(BaseQueue):
     """A queue with leases, at least once: the base of a backend that writes the leased verbs.
 
     Required are ``put``, ``claim``, ``complete``, ``touch``, ``release``, ``fail``, ``stats`` and ``flush``, and
-    ``reap`` unless leases run out by themselves in the store. Without "inspect" in :attr:`cannot`, operators need
+    ``reap`` unless leases run out by themselves in the store. With "inspect" in :attr:`features`, operators need
     ``requeue``, ``find``, ``remove``, ``amend``, ``peek``, ``reprioritise`` and ``trim`` too. ``write``, ``read`` and
     ``__len__`` come with this class, and all else has a working default. A call of a required verb that is missing
     raises NotSupported, which names it.
     """
 
-    cannot = frozenset({"transaction", "begin", "lanes", "shards"})
+    features = FEATURES - {"transaction", "begin", "lanes", "shards"}
 
     def __init_subclass__(cls, **kwargs):
         super().__init_subclass__(**kwargs)

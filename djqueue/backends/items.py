@@ -167,7 +167,7 @@ class ItemVerbs:
 
     def clear(self) -> None:
         """Flush, and forget the marks of unique items that waited; a throttled queue forgets what was spent, too."""
-        if "inspect" not in self.cannot:
+        if "inspect" in self.features:
             self._unmark_waiting(READY)
             self._unmark_waiting(DELAYED)
         self.flush()

@@ -42,6 +42,6 @@ def check_throttles(app_configs=None, **kwargs) -> Iterator[CheckMessage]:
 
 
 def _lacking(command: Command, queue: BaseQueue) -> Iterator[CheckMessage]:
-    if lacking := command.policy.unsupported(queue.cannot):
+    if lacking := command.policy.unsupported(queue.features):
         backend = type(queue.unthrottled).__name__
         yield say("E012", command=command.name, alias=queue.alias, backend=backend, lacking=lacking)

@@ -26,8 +26,8 @@ from djqueue.checks.queues import made
 from djqueue.checks.settings import accepted
 
 OWN_LOOPS = 6
-"""Threads of a consumer that use a database beside its workers: a fetcher per connection, the settler, the heartbeat, the
-reaper, the control channel and the scheduler. Any of them may want a connection while every worker holds one."""
+"""Threads of a consumer that use a database beside its workers: a fetcher per connection, the settler, the heartbeat,
+the reaper, the control channel and the scheduler. Any of them may want a connection while every worker holds one."""
 
 USUAL_POOL = 4
 """The ``min_size`` of psycopg's pool, which is its ``max_size`` too unless that is given."""

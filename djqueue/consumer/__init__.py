@@ -168,7 +168,7 @@ class Consumer:
         for queue in self.queues:
             with suppress(Exception):
                 stats = queue.stats()
-                if stats.ready and stats.delayed is not None and "count" not in queue.cannot:
+                if stats.ready and stats.delayed is not None and "count" in queue.features:
                     text = "%s: %d are due and may not run yet: they wait for a throttle, or in a lane that is shut"
                     say(logging.INFO, text, queue.alias, stats.ready)
 

@@ -81,7 +81,7 @@ def run_isolated(held: Held, control: ConsumerControl) -> Verdict | None:
 
     What is throttled is not: the slot that it has would be over before a process has begun.
     """
-    if "durable" in held.queue.cannot or control.throttled:
+    if "durable" not in held.queue.features or control.throttled:
         return None
     try:
         policy = declared(held.queue, held.lease)

@@ -49,7 +49,7 @@ class Scheduler(Loop):
         aliases = {queue.alias for queue in served}
         periodic = [command for command in registry.periodic() if command.policy.queue_name in aliases]
         self._plans: list[Plan] = [PeriodicPlan(command) for command in periodic]
-        self._boards = [Board(queue.alias) for queue in served if "facts" not in queue.cannot]
+        self._boards = [Board(queue.alias) for queue in served if "facts" in queue.features]
 
     def tick(self) -> float:
         return self._all([board.keep_up for board in self._boards])

@@ -166,8 +166,8 @@ def encoded(message: Message, policy: Policy) -> bytes:
 
 def refuse_what_it_cannot(queue: BaseQueue, policy: Policy) -> None:
     """Raises NotSupported if the options ask for more than the queue's backend can do."""
-    if policy.needs & queue.cannot:
-        lacking = policy.unsupported(queue.cannot)
+    if not policy.needs <= queue.features:
+        lacking = policy.unsupported(queue.features)
         raise NotSupported(f"{type(queue).__name__} ({policy.queue_name!r}) cannot do: {lacking}.")
 
 

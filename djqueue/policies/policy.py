@@ -118,13 +118,13 @@ class Policy:
                 left.discard(part.name)
         return reset
 
-    def unsupported(self, cannot: frozenset[str]) -> str:
-        """What a backend cannot do that is needed, with the options that ask for it."""
+    def unsupported(self, features: frozenset[str]) -> str:
+        """The features that are needed and that a backend lacks, with the options that need them."""
         asking: dict[str, list[str]] = {}
         for name, need, asks in NEEDS:
             if asks(getattr(self, name)):
                 asking.setdefault(need, []).append(f"{name}=")
-        return ", ".join(f"{need} ({', '.join(asking[need])})" for need in sorted(self.needs & cannot))
+        return ", ".join(f"{need} ({', '.join(asking[need])})" for need in sorted(self.needs - features))
 
     # ---- at the call
 

@@ -56,7 +56,7 @@ def enqueued_on_commit(using: str = "default") -> Iterator[list[Enqueued]]:
 
 def _record(queue_name: str, id: str) -> Record | None:
     queue = queues[queue_name]
-    return None if "inspect" in queue.cannot else queue.find(id)
+    return None if "inspect" not in queue.features else queue.find(id)
 
 
 def _databases(using: str) -> list[str]:

@@ -37,7 +37,7 @@ class Item:
 class FileQueue(LeasedQueue):
     """CONNECTION is a folder, which all processes of one machine share."""
 
-    cannot = LeasedQueue.cannot | {"count", "facts"}
+    features = LeasedQueue.features - {"count", "facts"}
     on_commit = None
 
     def __init__(self, name, connection):

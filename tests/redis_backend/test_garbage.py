@@ -183,7 +183,7 @@ def test_operators_see_and_remove_what_cannot_be_read(queue, redis_client, value
 def test_garbage_in_an_error_queue_stays_there(queue, redis_client):
     queue.put(work(3))
     ids = [lease.entry.id for lease in queue.fail(queue.claim(3))]
-    redis_client.hset(f"{TAG}dead:env", ids[1], "garbage")
+    redis_client.hset(f"{TAG}failed:env", ids[1], "garbage")
     assert {lease.entry.id for lease in queue.failed.claim(3)} == {ids[0], ids[2]}
     assert queue.failed.find(ids[1]).entry.body == b"work"
     assert queue.requeue([ids[1]]) == 1

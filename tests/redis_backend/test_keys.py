@@ -23,7 +23,7 @@ def test_to19_all_keys_are_under_one_hash_tag(make, redis_client):
     assert all(key.startswith("{site:mail}:") for key in found)
     assert {key.removeprefix("{site:mail}:") for key in found} == {
         *("body", "env", "ready", "delayed", "leases", "own", "meta", "done", "bell", "fact:a", "fact:fact"),
-        *("dead:body", "dead:env", "dead:ready"),
+        *("failed:body", "failed:env", "failed:ready"),
     }
 
 

@@ -37,9 +37,9 @@ def drained(queue):
 
 @pytest.mark.backends("sqs", "sqs-fifo")
 def test_only_a_fifo_queue_can_shard(queue):
-    assert ("shards" in queue.cannot) == (not queue.is_fifo)
-    assert "lanes" in queue.cannot
-    assert ("shards" in queue.failed.cannot) == (not queue.is_fifo)
+    assert ("shards" not in queue.features) == (not queue.is_fifo)
+    assert "lanes" not in queue.features
+    assert ("shards" not in queue.failed.features) == (not queue.is_fifo)
 
 
 def test_what_is_claimed_of_one_shard_is_one_unit_in_its_order(queue):

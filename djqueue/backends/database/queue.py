@@ -19,7 +19,7 @@ from types import NoneType
 
 from django.db import connections
 
-from djqueue.backends.base import FAILED_SUFFIX, Budget, LeasedQueue
+from djqueue.backends.base import FAILED_SUFFIX, FEATURES, Budget, LeasedQueue
 from djqueue.backends.database import checks
 from djqueue.backends.database.claims import Claims, Looks, claim_failed, claim_paid, claim_within
 from djqueue.backends.database.guards import put_guarded
@@ -123,7 +123,7 @@ class DatabaseQueue(LeasedQueue):
     Raises InvalidQueueError if there is no such alias, the name is too long or an option cannot be. Does not connect.
     """
 
-    cannot = frozenset()
+    features = FEATURES
     options = frozenset({"REMEMBER_DONE", "KEEP_DONE", "LIFO"})
     on_commit = None
     bytes_at_once = BATCH_BYTES

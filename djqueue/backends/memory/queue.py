@@ -13,7 +13,7 @@ from itertools import count
 from math import inf
 
 from djqueue.backends import fallback
-from djqueue.backends.base import FAILED_SUFFIX, Budget, LeasedQueue
+from djqueue.backends.base import FAILED_SUFFIX, FEATURES, Budget, LeasedQueue
 from djqueue.backends.entries import (
     DELAYED,
     LEASED,
@@ -51,7 +51,7 @@ class MemoryQueue(LeasedQueue):
     ``peek``, which looks at all entries of its state, and ``flush``.
     """
 
-    cannot = frozenset({"durable", "transaction"})
+    features = FEATURES - {"durable", "transaction"}
     options = frozenset({"REMEMBER_DONE", "KEEP_DONE", "LIFO"})
     notifies = True
     clock: Callable[[], float] = staticmethod(time.time)

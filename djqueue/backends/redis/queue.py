@@ -17,7 +17,7 @@ from math import inf
 
 from redis.exceptions import ConnectionError, ResponseError
 
-from djqueue.backends.base import FAILED_SUFFIX, Budget, LeasedQueue
+from djqueue.backends.base import FAILED_SUFFIX, FEATURES, Budget, LeasedQueue
 from djqueue.backends.entries import (
     DELAYED,
     LEASED,
@@ -63,7 +63,7 @@ class RedisQueue(LeasedQueue):
     of entries in no lane whose priorities are equal the one that came last leaves first. Raises InvalidQueueError.
     """
 
-    cannot = frozenset({"transaction"})
+    features = FEATURES - {"transaction"}
     options = frozenset({"PREFIX", "REMEMBER_DONE", "KEEP_DONE", "LIFO"})
     bytes_at_once = protocol.BYTES_AT_ONCE
     rings = 0

@@ -31,12 +31,12 @@ class Keys:
 
     def __init__(self, prefix: str, name: str):
         logical = name.removesuffix(FAILED_SUFFIX)
-        own = "dead:" if name != logical else ""
+        own = "failed:" if name != logical else ""
         self._base = f"{{{prefix.translate(_ESCAPED)}:{logical.translate(_ESCAPED)}}}:{own}".encode()
 
     def part(self, part: str) -> bytes:
         """The key of a part as a script names it; ``dead_…`` is a part of the error queue."""
-        return self._base + part.replace("failed_", "dead:").encode()
+        return self._base + part.replace("failed_", "failed:").encode()
 
     def fact(self, key: str) -> bytes:
         return self._base + b"fact:" + key.encode("utf-8", "surrogatepass")

@@ -54,9 +54,7 @@ class SqsQueue(LeasedQueue):
     name there ends so. With ``create`` it is made when it is first used. Raises InvalidQueueError.
     """
 
-    cannot = frozenset(
-        {"priority", "idempotent", "inspect", "transaction", "order", "count", "fence", "begin", "lanes", "shards"}
-    )
+    features = frozenset({"durable", "lease", "facts"})
     options = frozenset({"PREFIX", "SUFFIX", "FIFO", "CREATE"})
     notifies = True
     poll = float(LONGEST_POLL)
@@ -79,7 +77,7 @@ class SqsQueue(LeasedQueue):
         changes = Changes(self._link.name, lambda: self.store)
         self._messages = Messages(self._link, self.is_fifo, changes, has_lanes=name == self.base_name)
         if self.is_fifo:
-            self.cannot = self.cannot - {"shards"}
+            self.features = self.features | {"shards"}
         self._kept: deque[Lease] = deque()
         self._span, self._empty, self._looked = self.lease, False, -inf
 

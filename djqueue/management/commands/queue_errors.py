@@ -50,7 +50,7 @@ class Command(BaseCommand):
 
     def _inspectable(self, queues: list[BaseQueue], asked_for: bool) -> list[BaseQueue]:
         """Those that can be looked into. Raises CommandError if one that was asked for cannot, or none can."""
-        able = [queue for queue in queues if "inspect" not in queue.cannot and queue.failed is not None]
+        able = [queue for queue in queues if "inspect" in queue.features and queue.failed is not None]
         others = [queue for queue in queues if queue not in able]
         unable = ", ".join(f"{queue.alias!r} ({type(queue.unthrottled).__name__})" for queue in others)
         if unable and (asked_for or not able):

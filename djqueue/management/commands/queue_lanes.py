@@ -55,14 +55,14 @@ class Command(BaseCommand):
         if options["reason"] is not None and options["pause"] is None:
             raise CommandError("--reason says why a lane is paused: give --pause NAME too.", returncode=2)
         queues = self._able(chosen(options["queues"]), asked_for=bool(options["queues"]))
-        for verb, act in (("pause", self._pause), ("open", self._resume)):
+        for verb, act in (("pause", self._pause), ("resume", self._resume)):
             if options[verb] is not None:
                 return act(queues, options[verb], options["reason"])
         self._list(queues, options["limit"], options["json"])
 
     def _able(self, queues: list[BaseQueue], asked_for: bool) -> list[BaseQueue]:
         """Those that have lanes. Raises CommandError if one that was asked for has none, or nobody has."""
-        able = [queue for queue in queues if "lanes" not in queue.cannot]
+        able = [queue for queue in queues if "lanes" in queue.features]
         unable = ", ".join(f"{queue.alias!r} ({type(queue).__name__})" for queue in queues if queue not in able)
         if unable and (asked_for or not able):
             raise CommandError(f"There are no lanes to look at in {unable}: its backend has none of its own.")

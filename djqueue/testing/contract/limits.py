@@ -384,7 +384,7 @@ class RateContract(Contract):
         """A queue with a budget, and one whose entries are in a lane, if it has lanes."""
         queue = self.filled(count, *abilities)
         yield Rate(queue, partial(queue.claim_within, a_budget(limit, seconds, **ways)), ("limited", "spaced"))
-        if "lanes" not in queue.cannot:
+        if "lanes" in queue.features:
             queue = self.queue()
             fill(queue, "a", *map(str, range(count)), gate=so_many(limit, seconds, **ways))
             yield Rate(queue, queue.claim, ("", ""))

@@ -148,7 +148,7 @@ class Stress:
 
     def _produce(self, chance: random.Random) -> None:
         left = self.entries // self.producers
-        repeats = "idempotent" not in self.queue.cannot
+        repeats = "idempotent" in self.queue.features
         while left:
             batch = [entry(priority=chance.choice((0, 0, 1))) for _ in range(min(left, chance.randint(1, 10)))]
             self._put(batch * 2 if repeats and chance.random() < 0.3 else batch)

@@ -37,7 +37,7 @@ end
 
 -- How many may leave now; if none, in how many microseconds one may, and why.
 local function left_of(account, now)
-  return account.windows.capacity(account.window, account.log, now)
+  return account.windows.room(account.window, account.log, now)
 end
 
 -- Two milliseconds more: Redis counts whole ones, from a moment before now.

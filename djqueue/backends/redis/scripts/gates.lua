@@ -47,7 +47,7 @@ local function gate_rules(now)
   local function narrowest(lane, gate)
     local free, wait = math.huge, 0
     for i, window in ipairs(gate.windows) do
-      local own, until_next = windows.capacity(window, lane.logs[i], now)
+      local own, until_next = windows.room(window, lane.logs[i], now)
       if own < free or own == free and until_next > wait then free, wait = own, until_next end
     end
     return free, wait

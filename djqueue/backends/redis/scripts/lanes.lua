@@ -99,7 +99,7 @@ local function lane_rules(now)
     check()
     local number = string.format("%012.0f", count_up("lane", 1, now / 1000000))
     known[name] = {
-      name = name, number = number, gate = "{}", seq = -1, out = 0, turn = next_turn(), not_before = 0, paused = "",
+      name = name, number = number, gate = "{}", seq = -1, in_flight = 0, turn = next_turn(), not_before = 0, paused_reason = "",
       where = "nowhere", rank = 0, at = 0, line = "", lined = 0, waiting = 0, head = "", logs = {},
     }
     step_in(names, name, 0)
