@@ -91,6 +91,7 @@ def test_on_a_full_server_entries_are_amended_and_trimmed_and_facts_are_not_set(
         assert (queue.store.get("fact"), queue.store.get("other")) == (b"1", None)
 
 
+@pytest.mark.alone  # it flushes the scripts of all
 def test_scripts_may_be_flushed_under_load(queue, redis_client):
     done, stop = [], threading.Event()
 

@@ -48,7 +48,7 @@ __all__ = ["RedisBlockingQueue", "RedisQueue", "RedisStore", "connections"]
 logger = logging.getLogger(__name__)
 
 STATES = (READY, DELAYED, LEASED)
-LATE = 0.15  # seconds by which a wait_for_work may outlast its time
+LATE = 0.15  # seconds by which a wait may outlast its time
 ENVELOPES_AT_ONCE, BODIES_AT_ONCE = 100, 10
 """So many does a sweep look through in one call, as the server does nothing else meanwhile; bodies may be large."""
 

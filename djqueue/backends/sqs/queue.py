@@ -35,7 +35,7 @@ logger = logging.getLogger(__name__)
 LONGEST_POLL = 20  # seconds
 CERTAIN = 1  # seconds of a poll that asks all servers of SQS, before a queue is taken to be empty
 FRESH = 0.1  # seconds for which what such a poll said is believed
-TOLERANCE = 1.0  # seconds by which the lease of what a wait_for_work received may be shorter than was asked for
+TOLERANCE = 1.0  # seconds by which the lease of messages that a wait received may be shorter than was asked for
 LOOKED_THROUGH = 1000  # messages of the error queue at which requeue() looks
 LOOK = 60.0  # seconds for which it holds them
 COUNTS = {
@@ -157,7 +157,7 @@ class SqsQueue(LeasedQueue):
         return received
 
     def _take_kept(self, limit: int, lease: float) -> list[Lease]:
-        """What a wait_for_work has received, held for as long as is asked for now."""
+        """Messages that a wait has received, held for as long as is asked for now."""
         kept = self._no_longer_kept(limit)
         stale = [one for one in kept if abs(one.until - lease - self.now()) > TOLERANCE]
         return [one for one in kept if one not in stale] + (self._messages.hold(stale, lease) if stale else [])
@@ -289,7 +289,7 @@ class SqsQueue(LeasedQueue):
         return [*stores, *check_links(links)]
 
     def close(self) -> None:
-        """Give back what a wait_for_work has received and nobody claimed; it counts as nothing."""
+        """Give back messages that a wait has received and nobody claimed; it counts as nothing."""
         kept = self._no_longer_kept()
         self.release([replace(one, entry=replace(one.entry, attempts=one.entry.attempts - 1)) for one in kept])
 
