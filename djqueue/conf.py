@@ -30,6 +30,8 @@ class Setting:
     """What the system checks ask for instead of any other value."""
     parse: Callable[[str], Any] | None = None
     """Reads the environment variable of the same name, which counts where the project has no such setting."""
+    alias: str = ""
+    """Another name that the environment variable may have, as sharded-queue calls it."""
 
 
 def _is(*types: type) -> Check:
@@ -73,8 +75,8 @@ def _is_shard(value: object) -> bool:
     return isinstance(value, int | str) and not isinstance(value, bool)
 
 
-def _are_codecs(value: Any) -> bool:
-    return _list_of(_is_codec)(value) and bool(value)
+def _are_serializers(value: Any) -> bool:
+    return _list_of(_is_serializer)(value) and bool(value)
 
 
 def _is_exception(value: object) -> bool:
@@ -84,7 +86,7 @@ def _is_exception(value: object) -> bool:
 _is_text = _is(str)
 _is_count = _passes(whole, least=1)
 _is_duration = _at_least(0)
-_is_codec = _one_of("pickle", "json")
+_is_serializer = _one_of("pickle", "json")
 
 
 def _thread(text: str) -> int | str:
@@ -101,8 +103,8 @@ SETTINGS: dict[str, Setting] = {
     "QUEUE_CONNECTION": Setting(""),
     "QUEUE_OPTIONS": Setting({}, _is(Mapping), "a dictionary"),
     "QUEUE_ALWAYS_EAGER": Setting(False, _is(bool), "True or False"),
-    "QUEUE_CODEC": Setting("pickle", _is_codec, "'pickle' or 'json'"),
-    "QUEUE_ACCEPT": Setting(("pickle", "json"), _are_codecs, "a list of 'pickle', 'json' or both"),
+    "QUEUE_SERIALIZER": Setting("pickle", _is_serializer, "'pickle' or 'json'"),
+    "QUEUE_ACCEPT": Setting(("pickle", "json"), _are_serializers, "a list of 'pickle', 'json' or both"),
     "QUEUE_MODELS": Setting("pickle", _one_of("pickle", "reference"), "'pickle' or 'reference'"),
     "QUEUE_MAX_MESSAGE_SIZE": Setting(2**20, _is_count, "a whole number of bytes, at least 1"),
     "QUEUE_MAX_LOST": Setting(3, _is_count, "a whole number, at least 1"),
@@ -116,17 +118,17 @@ SETTINGS: dict[str, Setting] = {
     "QUEUE_MAX_ERROR_AGE": Setting(
         None, _or_none(_at_least(1)), "at least a second, as a number or a timedelta, or None"
     ),
-    "QUEUE_COORDINATOR_DELAY": Setting(
-        1.0, _at_least(0.001), "at least a millisecond, as a number or a timedelta", float
+    "QUEUE_MAX_POLL_INTERVAL": Setting(
+        1.0, _at_least(0.001), "at least a millisecond, as a number or a timedelta", float, "QUEUE_COORDINATOR_DELAY"
     ),
-    "QUEUE_COORDINATOR_PREFIX": Setting("", _is_text, "a text", str),
-    "QUEUE_COORDINATOR_TIMEOUT": Setting(
-        60.0, _at_least(0.1), "at least 0.1 seconds, as a number or a timedelta", float
+    "QUEUE_CONSUMER_PREFIX": Setting("", _is_text, "a text", str, "QUEUE_COORDINATOR_PREFIX"),
+    "QUEUE_LEASE": Setting(
+        60.0, _at_least(0.1), "at least 0.1 seconds, as a number or a timedelta", float, "QUEUE_COORDINATOR_TIMEOUT"
     ),
     "QUEUE_DEFAULT_PRIORITY": Setting(0, _passes(priority), "a whole number of 32 bits", int),
     "QUEUE_DEFAULT_THREAD": Setting(0, _is_shard, "a whole number, or a text", _thread),
-    "QUEUE_TUBE_PREFIX": Setting("", _is_text, "a text", str),
-    "QUEUE_WORKER_BATCH_SIZE": Setting(128, _is_batch_size, "a whole number from 1 to 1000", int),
+    "QUEUE_LANE_PREFIX": Setting("", _is_text, "a text", str, "QUEUE_TUBE_PREFIX"),
+    "QUEUE_BATCH_SIZE": Setting(128, _is_batch_size, "a whole number from 1 to 1000", int, "QUEUE_WORKER_BATCH_SIZE"),
     "QUEUE_WORKER_EMPTY_LIMIT": Setting(16, _passes(whole, least=0), "a whole number, at least 0", int),
     "QUEUE_WORKER_EMPTY_PAUSE": Setting(0.1, _is_duration, "seconds, or a timedelta", float),
 }
@@ -156,22 +158,26 @@ def get(name: str) -> Any:
 
 def comes_from_environment(name: str) -> bool:
     """Whether an environment variable says a setting, and the project does not."""
-    return _text(name) is not None and getattr(settings, name, _UNSAID) is _UNSAID
+    return variable_of(name) is not None and getattr(settings, name, _UNSAID) is _UNSAID
 
 
-def _text(name: str) -> str | None:
-    return None if SETTINGS[name].parse is None else os.environ.get(name)
+def variable_of(name: str) -> str | None:
+    """The environment variable that is set for a setting, by its own name or by its alias; None if none is."""
+    setting = SETTINGS[name]
+    names = (name, setting.alias) if setting.parse else ()
+    return next((variable for variable in names if variable in os.environ), None)
 
 
 def _from_environment(name: str) -> Any:
-    setting, text = SETTINGS[name], _text(name)
-    if text is None:
+    setting, variable = SETTINGS[name], variable_of(name)
+    if variable is None:
         return setting.default
+    text = os.environ[variable]
     try:
         return setting.parse(text)
     except ValueError as error:
         wanted = _UNREADABLE[setting.parse]
-        raise ImproperlyConfigured(f"The environment variable {name} is {text!r}: give {wanted}.") from error
+        raise ImproperlyConfigured(f"The environment variable {variable} is {text!r}: give {wanted}.") from error
 
 
 def _forget(**kwargs) -> None:

@@ -41,8 +41,8 @@ def queue_command(func=None, /, **options):
     In which order and how many: ``shard`` (with ``failure_policy`` and ``run``), ``concurrency`` (for each
     ``key`` if there is one), ``throttle`` (a Throttle or several), ``batch`` (a number or a Batch).
     As it runs: ``time_limit``, ``lease``, ``result_ttl`` (for how long its result is kept).
-    As it travels: ``codec`` ("pickle" or "json"), ``models`` ("pickle", or "reference" to read model instances again
-    when the command runs).
+    In the message: ``serializer`` ("pickle", "json"), ``models`` ("pickle", or "reference" to read model instances
+    again when the command runs).
 
     ``delay``, ``ttl`` and ``debounce`` may be functions without arguments: they are called once per call.
 

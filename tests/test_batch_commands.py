@@ -253,29 +253,29 @@ class Carry(Recorded):
 
 
 class CarryJson(Carry):
-    options = {"codec": "json"}
+    options = {"serializer": "json"}
 
 
 class Unique(Carry):
-    options = {"codec": "json", "unique": "queued", "key": lambda notice: notice.user}
+    options = {"serializer": "json", "unique": "queued", "key": lambda notice: notice.user}
 
 
 class Either(Recorded):
-    options = {"codec": "json"}
+    options = {"serializer": "json"}
 
     def perform(self, *requests: Both):
         tell("perform", self, list(requests))
 
 
 class Lossy(Recorded):
-    options = {"codec": "json"}
+    options = {"serializer": "json"}
 
     def perform(self, *requests: Basket | Counted | Strange | Aliased | Address):
         tell("perform", self, list(requests))
 
 
 class Untold(Recorded):
-    options = {"codec": "json"}
+    options = {"serializer": "json"}
 
 
 class Gathering(Recorded):
@@ -345,7 +345,7 @@ class TestOrder:
 
     def test_sq4_the_size_of_a_batch_is_a_setting_unless_the_command_says_it(self, queue, settings):
         """SQ-4"""
-        settings.QUEUE_WORKER_BATCH_SIZE = 2
+        settings.QUEUE_BATCH_SIZE = 2
         Failing.enqueue("a", "b", "c")
         Notify.enqueue(*[Notice(0, number) for number in range(3)])
         assert Consumer(periodic=False, threads=1).run(limit=6) == 0
@@ -812,7 +812,7 @@ class TestRequests:
     def test_sq24_what_json_would_not_bring_back_is_refused(self, queue, request_):
         """SQ-24"""
         with pytest.raises(
-            TypeError, match=rf"Lossy: {type(request_).__name__} would not arrive .* use codec='pickle'"
+            TypeError, match=rf"Lossy: {type(request_).__name__} would not arrive .* use serializer='pickle'"
         ):
             Lossy.enqueue(request_)
         assert len(queue) == 0

@@ -140,7 +140,7 @@ def test_every_setting_and_option_at_once_is_clean():
             },
         },
         QUEUE_ALWAYS_EAGER=True,
-        QUEUE_CODEC="json",
+        QUEUE_SERIALIZER="json",
         QUEUE_ACCEPT=["json"],
         QUEUE_MODELS="reference",
         QUEUE_MAX_MESSAGE_SIZE=1000,
@@ -178,7 +178,7 @@ def test_e001_a_throttle_is_a_key_of_queues():
 
 
 def test_w001_a_setting_that_may_be_of_somebody_else():
-    only("W001", found(QUEUE_ZZ_TOP_GUITAR_LICKS=1), "QUEUE_ZZ_TOP_GUITAR_LICKS", hint="QUEUE_CODEC")
+    only("W001", found(QUEUE_ZZ_TOP_GUITAR_LICKS=1), "QUEUE_ZZ_TOP_GUITAR_LICKS", hint="QUEUE_SERIALIZER")
 
 
 @pytest.mark.parametrize(
@@ -259,8 +259,8 @@ def test_e006_a_queue_that_cannot_be_made(config, word):
         ("QUEUE_NAME", None),
         ("QUEUE_OPTIONS", "LEASE=5"),
         ("QUEUE_ALWAYS_EAGER", "no"),
-        ("QUEUE_CODEC", "yaml"),
-        ("QUEUE_CODEC", ["json"]),
+        ("QUEUE_SERIALIZER", "yaml"),
+        ("QUEUE_SERIALIZER", ["json"]),
         ("QUEUE_ACCEPT", "json"),
         ("QUEUE_ACCEPT", []),
         ("QUEUE_ACCEPT", ["json", "yaml"]),
@@ -275,16 +275,16 @@ def test_e006_a_queue_that_cannot_be_made(config, word):
         ("QUEUE_MAX_ERRORS", 1.5),
         ("QUEUE_MAX_ERROR_AGE", 0),
         ("QUEUE_MAX_ERROR_AGE", "7d"),
-        ("QUEUE_COORDINATOR_DELAY", 0),
-        ("QUEUE_COORDINATOR_PREFIX", None),
-        ("QUEUE_COORDINATOR_TIMEOUT", "60"),
+        ("QUEUE_MAX_POLL_INTERVAL", 0),
+        ("QUEUE_CONSUMER_PREFIX", None),
+        ("QUEUE_LEASE", "60"),
         ("QUEUE_DEFAULT_PRIORITY", 2**40),
         ("QUEUE_DEFAULT_PRIORITY", None),
         ("QUEUE_DEFAULT_THREAD", 1.5),
         ("QUEUE_DEFAULT_THREAD", len),
-        ("QUEUE_TUBE_PREFIX", 5),
-        ("QUEUE_WORKER_BATCH_SIZE", 0),
-        ("QUEUE_WORKER_BATCH_SIZE", 1001),
+        ("QUEUE_LANE_PREFIX", 5),
+        ("QUEUE_BATCH_SIZE", 0),
+        ("QUEUE_BATCH_SIZE", 1001),
         ("QUEUE_WORKER_EMPTY_LIMIT", -1),
         ("QUEUE_WORKER_EMPTY_PAUSE", "0.1"),
     ],
@@ -295,14 +295,14 @@ def test_e007_a_bad_value(name, value):
 
 
 def test_e007_an_environment_variable_that_cannot_be_read(monkeypatch):
-    monkeypatch.setenv("QUEUE_WORKER_BATCH_SIZE", "many")
-    only("E007", found(), "The environment variable QUEUE_WORKER_BATCH_SIZE is 'many'", hint="a whole number")
+    monkeypatch.setenv("QUEUE_BATCH_SIZE", "many")
+    only("E007", found(), "The environment variable QUEUE_BATCH_SIZE is 'many'", hint="a whole number")
 
 
 def test_e007_an_environment_variable_that_can_be_read_and_makes_no_sense(monkeypatch):
-    monkeypatch.setenv("QUEUE_WORKER_BATCH_SIZE", "0")
-    only("E007", found(), "The environment variable QUEUE_WORKER_BATCH_SIZE is '0'", hint="from 1 to 1000")
-    only("E007", found(QUEUE_WORKER_BATCH_SIZE=1001), "QUEUE_WORKER_BATCH_SIZE is 1001", hint="from 1 to 1000")
+    monkeypatch.setenv("QUEUE_BATCH_SIZE", "0")
+    only("E007", found(), "The environment variable QUEUE_BATCH_SIZE is '0'", hint="from 1 to 1000")
+    only("E007", found(QUEUE_BATCH_SIZE=1001), "QUEUE_BATCH_SIZE is 1001", hint="from 1 to 1000")
 
 
 @pytest.mark.parametrize("lease", [0, -5, "60", None, True, timedelta(0)])
@@ -352,8 +352,8 @@ def test_e012_a_command_that_needs_what_its_backend_cannot():
 
 
 def test_e013_a_codec_that_nobody_accepts():
-    only("E013", found(QUEUE_ACCEPT=["json"]), "QUEUE_CODEC is 'pickle'", hint="Add 'pickle' to QUEUE_ACCEPT")
-    with declared(codec="json") as command:
+    only("E013", found(QUEUE_ACCEPT=["json"]), "QUEUE_SERIALIZER is 'pickle'", hint="Add 'pickle' to QUEUE_ACCEPT")
+    with declared(serializer="json") as command:
         only("E013", found(QUEUE_ACCEPT=["pickle"]), command.name, "'json'")
 
 
@@ -394,7 +394,7 @@ SAFE = {"default": {"CLASS": DATABASE}}
 def test_e014_pickle_under_a_weak_key(key):
     assert found(SECRET_KEY=key, QUEUES=SAFE) == []
     only("E014", found(deploy=True, SECRET_KEY=key, QUEUES=SAFE), "SECRET_KEY is weak", hint="JSON")
-    assert found(deploy=True, SECRET_KEY=key, QUEUES=SAFE, QUEUE_CODEC="json", QUEUE_ACCEPT=["json"]) == []
+    assert found(deploy=True, SECRET_KEY=key, QUEUES=SAFE, QUEUE_SERIALIZER="json", QUEUE_ACCEPT=["json"]) == []
 
 
 def test_e014_weak_fallbacks_and_no_key_at_all():

@@ -18,11 +18,11 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
 from djqueue.exceptions import EncodeError, InvalidMessage
-from djqueue.messages.codecs import CODECS, MAX_DEPTH, PICKLE_PROTOCOL, from_json, to_json
+from djqueue.messages.codecs import MAX_DEPTH, PICKLE_PROTOCOL, SERIALIZERS, from_json, to_json
 from tests.app.models import Thing
 
 unhurried = settings(deadline=None, suppress_health_check=[HealthCheck.too_slow])
-JSON, PICKLE = CODECS["json"], CODECS["pickle"]
+JSON, PICKLE = SERIALIZERS["json"], SERIALIZERS["pickle"]
 ZONES = ["UTC", "Europe/Zurich", "America/New_York", "Australia/Lord_Howe"]
 Point = namedtuple("Point", "x y")
 
@@ -246,13 +246,13 @@ def test_json_lazy_and_safe_keys_become_str():
     assert shape(read) == shape({"a": 1, "b": 2})
 
 
-@pytest.mark.parametrize(("codec", "lock"), [(JSON, threading.Lock()), (PICKLE, threading.Lock())])
-def test_the_argument_at_fault_is_named(codec, lock):
+@pytest.mark.parametrize(("serializer", "lock"), [(JSON, threading.Lock()), (PICKLE, threading.Lock())])
+def test_the_argument_at_fault_is_named(serializer, lock):
     with pytest.raises(EncodeError, match=r"positional argument 3 \(of type lock\)") as caught:
-        codec.dumps((1, "two", lock), {"fine": 1})
+        serializer.dumps((1, "two", lock), {"fine": 1})
     assert caught.value.argument == 2
     with pytest.raises(EncodeError, match=r"argument 'worse' \(of type list\)") as caught:
-        codec.dumps((1,), {"fine": 1, "worse": [lock]})
+        serializer.dumps((1,), {"fine": 1, "worse": [lock]})
     assert caught.value.argument == "worse"
     assert isinstance(caught.value, TypeError)
     assert isinstance(caught.value.__cause__, TypeError)
@@ -285,17 +285,17 @@ def test_a_database_error_while_encoding_is_not_the_arguments_fault(models):
         PICKLE.dumps((Unreachable(),), {}, models)
 
 
-BY_REFERENCE = pytest.mark.parametrize(("codec", "models"), [(JSON, "pickle"), (PICKLE, "reference")])
+BY_REFERENCE = pytest.mark.parametrize(("serializer", "models"), [(JSON, "pickle"), (PICKLE, "reference")])
 
 
 @BY_REFERENCE
 @pytest.mark.django_db
-def test_models_by_reference_are_read_afresh_wherever_they_are(codec, models):
+def test_models_by_reference_are_read_afresh_wherever_they_are(serializer, models):
     user, thing = User.objects.create(username="before"), Thing.objects.create(name="before")
-    data = codec.dumps((user, [{"deep": (thing,)}]), {"by": {"user": user}}, models)
+    data = serializer.dumps((user, [{"deep": (thing,)}]), {"by": {"user": user}}, models)
     User.objects.update(username="after")
     Thing.objects.update(name="after")
-    (read, [deep]), kwargs = codec.loads(data)
+    (read, [deep]), kwargs = serializer.loads(data)
     assert type(read) is User and type(deep["deep"][0]) is Thing
     assert (read.pk, read.username) == (user.pk, "after")
     assert (deep["deep"][0].pk, deep["deep"][0].name) == (thing.pk, "after")
@@ -304,56 +304,56 @@ def test_models_by_reference_are_read_afresh_wherever_they_are(codec, models):
 
 @BY_REFERENCE
 @pytest.mark.django_db
-def test_models_by_reference_hold_no_fields(codec, models):
+def test_models_by_reference_hold_no_fields(serializer, models):
     user = User.objects.create(username="somebody", password="a hash of it")
-    assert b"a hash of it" not in codec.dumps((user,), {}, models)
+    assert b"a hash of it" not in serializer.dumps((user,), {}, models)
 
 
 @BY_REFERENCE
 @pytest.mark.django_db
-def test_lazy_objects_around_models_go_by_reference(codec, models):
+def test_lazy_objects_around_models_go_by_reference(serializer, models):
     user = User.objects.create(username="somebody")
-    (read,), _ = codec.loads(codec.dumps((SimpleLazyObject(lambda: user),), {}, models))
+    (read,), _ = serializer.loads(serializer.dumps((SimpleLazyObject(lambda: user),), {}, models))
     assert type(read) is User and read == user
 
 
 @BY_REFERENCE
 @pytest.mark.django_db
-def test_a_set_of_models_by_reference(codec, models):
+def test_a_set_of_models_by_reference(serializer, models):
     things = {Thing.objects.create(name=name) for name in "abc"}
-    (read,), _ = codec.loads(codec.dumps((things,), {}, models))
+    (read,), _ = serializer.loads(serializer.dumps((things,), {}, models))
     assert read == things
 
 
 @BY_REFERENCE
 @pytest.mark.django_db
-def test_a_model_without_a_row_cannot_go_by_reference(codec, models):
+def test_a_model_without_a_row_cannot_go_by_reference(serializer, models):
     deleted = Thing.objects.create(name="gone")
     deleted.delete()
     for thing in (Thing(name="new"), Thing(pk=7, name="with a key of its own"), deleted):
         with pytest.raises(EncodeError, match=r"argument 'thing' .*app\.Thing is not in the database; save it"):
-            codec.dumps((), {"thing": thing}, models)
+            serializer.dumps((), {"thing": thing}, models)
 
 
 @BY_REFERENCE
 @pytest.mark.django_db
-def test_a_row_deleted_since_says_which(codec, models):
+def test_a_row_deleted_since_says_which(serializer, models):
     thing = Thing.objects.create(name="gone")
-    data, pk = codec.dumps((thing,), {}, models), thing.pk
+    data, pk = serializer.dumps((thing,), {}, models), thing.pk
     thing.delete()
     with pytest.raises(InvalidMessage, match=rf"app\.Thing {pk} is gone from the database 'default'") as caught:
-        codec.loads(data)
+        serializer.loads(data)
     assert isinstance(caught.value.__cause__, Thing.DoesNotExist)
 
 
 @BY_REFERENCE
 @pytest.mark.django_db
-def test_the_database_alias_of_a_model_is_kept(codec, models):
+def test_the_database_alias_of_a_model_is_kept(serializer, models):
     thing = Thing.objects.create(name="elsewhere")
     thing._state.db = "nowhere"
-    data = codec.dumps((thing,), {}, models)
+    data = serializer.dumps((thing,), {}, models)
     with pytest.raises(db.utils.ConnectionDoesNotExist, match="nowhere"):
-        codec.loads(data)
+        serializer.loads(data)
 
 
 @pytest.mark.django_db

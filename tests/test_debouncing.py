@@ -246,7 +246,7 @@ class TestSameness:
 
     @pytest.mark.backends("memory", "redis")
     def test_the_json_codec_makes_no_difference(self, queue):
-        as_json = refresh.using(codec="json")
+        as_json = refresh.using(serializer="json")
         assert put([as_json({"a": (1, 2)}), refresh({"a": (1, 2)}), as_json({"a": (1, 2)})]) == [True, True, False]
         assert as_json({"a": [1, 2]}).enqueued  # a list is no tuple
         run_one(queue)

@@ -28,7 +28,9 @@ def bare(number, *, word="x"):
     return number * 2
 
 
-@queue_command(queue_name="default", priority=3, delay=timedelta(minutes=1), max_lost=5, codec="json", models="pickle")
+@queue_command(
+    queue_name="default", priority=3, delay=timedelta(minutes=1), max_lost=5, serializer="json", models="pickle"
+)
 def optioned():
     ran.append("optioned")
 
@@ -151,7 +153,7 @@ def test_a_changed_copy_is_not_registered():
         ({"queue_name": 3}, TypeError, "queue_name is 3"),
         ({"max_lost": 0}, ValueError, "max_lost is 0"),
         ({"max_lost": True}, ValueError, "max_lost is True"),
-        ({"codec": "yaml"}, ValueError, "codec is 'yaml'.*'pickle', 'json'"),
+        ({"serializer": "yaml"}, ValueError, "serializer is 'yaml'.*'pickle', 'json'"),
         ({"models": "values"}, ValueError, "models is 'values'"),
         ({"run_after": datetime(2030, 1, 1)}, ValueError, "run_after.*aware"),
         ({"run_after": 3}, TypeError, "run_after is 3"),

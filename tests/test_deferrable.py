@@ -160,8 +160,10 @@ class TestFunctions:
     @pytest.mark.backends("memory")
     def test_all_new_names_too(self, queue):
         with only():
-            policy = stats.deferrable(priority=3, unique=True, time_limit=5, result_ttl=60, codec="json")(plain).policy
-            assert (policy.priority, policy.unique, policy.time_limit, policy.codec) == (3, "running", 5.0, "json")
+            policy = stats.deferrable(priority=3, unique=True, time_limit=5, result_ttl=60, serializer="json")(
+                plain
+            ).policy
+            assert (policy.priority, policy.unique, policy.time_limit, policy.serializer) == (3, "running", 5.0, "json")
         with only():
             assert mail.deferrable(retries=7)(plain).policy.max_attempts == 8
         with only():

@@ -28,7 +28,7 @@ def note(*args, **kwargs):
     return args
 
 
-@queue_command(codec="json")
+@queue_command(serializer="json")
 def note_json(*args, **kwargs):
     ran.append((args, kwargs))
 
@@ -211,7 +211,7 @@ class TestArguments:
         assert ran == [(args, {"span": timedelta(hours=1)})]
 
     def test_the_codec_may_be_a_setting(self, queue, settings):
-        settings.QUEUE_CODEC, settings.QUEUE_ACCEPT = "json", ("json",)
+        settings.QUEUE_SERIALIZER, settings.QUEUE_ACCEPT = "json", ("json",)
         note("by setting")
         run_one(queues["default"])  # a setting that changes lets the queues be made anew
         assert ran == [(("by setting",), {})]

@@ -219,13 +219,13 @@ def test_keyword_arguments_reach_the_function_that_says_the_shard(queue):
 
 
 def test_the_prefix_of_lanes_and_the_size_of_batches_are_settings_read_at_the_call(settings):
-    settings.QUEUE_TUBE_PREFIX = "tube_"
-    settings.QUEUE_WORKER_BATCH_SIZE = 5
+    settings.QUEUE_LANE_PREFIX = "tube_"
+    settings.QUEUE_BATCH_SIZE = 5
     assert place(7, shard=by_user)[0] == "tube_app.send:7"
     assert place(7, throttle=[PER_USER, DAILY])[1].within == "tube_app.send*"
     assert place(7, throttle=API)[1].within == "tube_throttle:api"
     assert place(7, batch=True)[1].run == 5
-    settings.QUEUE_WORKER_BATCH_SIZE = 6
+    settings.QUEUE_BATCH_SIZE = 6
     assert place(7, batch=True)[1].run == 6
 
 

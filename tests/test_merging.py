@@ -181,7 +181,7 @@ class TestTheFunction:
         assert len(queues["default"]) == 2
 
     def test_the_codec_of_the_call_is_kept(self, queue):
-        as_json = collect.using(codec="json")
+        as_json = collect.using(serializer="json")
         as_json([1])
         second = as_json([(2,)])
         as_json([{3}])

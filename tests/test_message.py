@@ -21,7 +21,7 @@ from djqueue.messages.envelope import DEFAULT_MAX_SIZE, Message, encode, new_id,
 from tests.app.models import Thing
 
 unhurried = settings(deadline=None, suppress_health_check=[HealthCheck.too_slow])
-CODECS = ("pickle", "json")
+SERIALIZERS = ("pickle", "json")
 AT = {"id": "0123456789abcdef0123456789abcdef", "queue": "default"}
 
 
@@ -73,12 +73,12 @@ def canary(tmp_path):
 # Round trips
 
 
-@pytest.mark.parametrize("codec", CODECS)
-def test_dj1_what_was_encoded_is_what_is_opened(codec):
+@pytest.mark.parametrize("serializer", SERIALIZERS)
+def test_dj1_what_was_encoded_is_what_is_opened(serializer):
     metadata = {"language": "de", "n": [1, (2, None)], "ключ": "\ud800"}
-    envelope = opened(encode(message(1, "two", key={"a": {3}}, metadata=metadata), codec=codec))
+    envelope = opened(encode(message(1, "two", key={"a": {3}}, metadata=metadata), serializer=serializer))
     assert (envelope.id, envelope.queue) == (AT["id"], AT["queue"])
-    assert (envelope.command, envelope.codec) == ("app.commands.churn", codec)
+    assert (envelope.command, envelope.serializer) == ("app.commands.churn", serializer)
     assert envelope.metadata == metadata
     assert envelope.arguments() == ((1, "two"), {"key": {"a": {3}}})
 
@@ -98,10 +98,10 @@ json_values = st.recursive(
     args=st.lists(json_values, max_size=3).map(tuple),
     kwargs=st.dictionaries(st.text(), json_values, max_size=3),
     metadata=st.dictionaries(st.text(st.characters()), json_values, max_size=3),
-    codec=st.sampled_from(CODECS),
+    serializer=st.sampled_from(SERIALIZERS),
 )
-def test_any_message_comes_back(id, queue, command, args, kwargs, metadata, codec):
-    data = encode(Message(id, queue, command, args, kwargs, metadata), codec=codec)
+def test_any_message_comes_back(id, queue, command, args, kwargs, metadata, serializer):
+    data = encode(Message(id, queue, command, args, kwargs, metadata), serializer=serializer)
     envelope = open_envelope(data, id=id, queue=queue)
     assert (envelope.command, envelope.metadata, envelope.arguments()) == (command, metadata, (args, kwargs))
 
@@ -119,9 +119,9 @@ def test_bytes_as_database_drivers_give_them(kind):
 
 
 @pytest.mark.parametrize("item", [None, 0, "text", ("a", "tuple"), {"a": [1]}, b"\xff", {1, 2}])
-@pytest.mark.parametrize("codec", CODECS)
-def test_items_come_back(item, codec):
-    assert unpack_item(pack_item(item, codec=codec, **AT), **AT) == item
+@pytest.mark.parametrize("serializer", SERIALIZERS)
+def test_items_come_back(item, serializer):
+    assert unpack_item(pack_item(item, serializer=serializer, **AT), **AT) == item
 
 
 def test_a_small_call_is_a_small_message():
@@ -136,9 +136,9 @@ def test_arguments_are_in_no_repr():
 # Forged and tampered
 
 
-@pytest.mark.parametrize("codec", CODECS)
-def test_every_changed_byte_is_refused(codec):
-    data = encode(message(1, "two", metadata={"language": "de"}), codec=codec)
+@pytest.mark.parametrize("serializer", SERIALIZERS)
+def test_every_changed_byte_is_refused(serializer):
+    data = encode(message(1, "two", metadata={"language": "de"}), serializer=serializer)
     for position in range(len(data)):
         for flip in range(1, 256):
             with pytest.raises(InvalidMessage):
@@ -274,8 +274,8 @@ def test_codecs_that_are_not_accepted_are_not_decoded(canary):
     with pytest.raises(InvalidMessage, match="'pickle' is not accepted"):
         unpack_item(pack_item(Touch(canary), **AT), accept=("json",), **AT)
     with pytest.raises(InvalidMessage, match="'json' is not accepted"):
-        opened(encode(message(1), codec="json"), accept=("pickle",))
-    assert opened(encode(message(1), codec="json"), accept=("json",)).arguments() == ((1,), {})
+        opened(encode(message(1), serializer="json"), accept=("pickle",))
+    assert opened(encode(message(1), serializer="json"), accept=("json",)).arguments() == ((1,), {})
 
 
 def test_unknown_header_fields_are_ignored(monkeypatch):
@@ -288,8 +288,8 @@ def test_unknown_header_fields_are_ignored(monkeypatch):
 
 
 def test_a_codec_or_way_of_models_that_is_not_there():
-    with pytest.raises(ValueError, match="no codec is called 'yaml'; choose from pickle, json"):
-        encode(message(1), codec="yaml")
+    with pytest.raises(ValueError, match="no serializer is called 'yaml'; choose from pickle, json"):
+        encode(message(1), serializer="yaml")
     with pytest.raises(ValueError, match="models='whole'; choose from pickle, reference"):
         encode(message(1), models="whole")
 
@@ -340,16 +340,19 @@ def test_an_empty_fallback_key_verifies_nothing(monkeypatch, empty, canary):
 # Size
 
 
-@pytest.mark.parametrize("codec", CODECS)
-def test_size_limit_at_the_byte(codec):
+@pytest.mark.parametrize("serializer", SERIALIZERS)
+def test_size_limit_at_the_byte(serializer):
     call = message("x" * 1000, metadata={"language": "de"})
-    size = len(encode(call, codec=codec))
+    size = len(encode(call, serializer=serializer))
     for limit in (size, size + 1):
-        assert opened(encode(call, codec=codec, max_size=limit), max_size=limit).arguments() == (call.args, {})
+        assert opened(encode(call, serializer=serializer, max_size=limit), max_size=limit).arguments() == (
+            call.args,
+            {},
+        )
     with pytest.raises(MessageTooLarge, match=f"has {size} bytes, {size - 1} are allowed"):
-        encode(call, codec=codec, max_size=size - 1)
+        encode(call, serializer=serializer, max_size=size - 1)
     with pytest.raises(InvalidMessage, match=f"{size} bytes, {size - 1} are allowed"):
-        opened(encode(call, codec=codec), max_size=size - 1)
+        opened(encode(call, serializer=serializer), max_size=size - 1)
 
 
 def test_size_limit_of_items():
@@ -375,17 +378,17 @@ def test_size_limit_is_one_mebibyte_by_default():
 # What cannot be carried
 
 
-@pytest.mark.parametrize("codec", CODECS)
-def test_the_argument_that_cannot_be_carried_is_named(codec):
+@pytest.mark.parametrize("serializer", SERIALIZERS)
+def test_the_argument_that_cannot_be_carried_is_named(serializer):
     with pytest.raises(EncodeError, match="positional argument 2 ") as caught:
-        encode(message(1, lambda: None), codec=codec)
+        encode(message(1, lambda: None), serializer=serializer)
     assert caught.value.argument == 1
     with pytest.raises(EncodeError, match="argument 'worse' ") as caught:
-        encode(message(1, worse=object if codec == "json" else (i for i in ())), codec=codec)
+        encode(message(1, worse=object if serializer == "json" else (i for i in ())), serializer=serializer)
     assert caught.value.argument == "worse"
     assert isinstance(caught.value, TypeError)
     with pytest.raises(EncodeError, match="^the item "):
-        pack_item(lambda: None, codec=codec, **AT)
+        pack_item(lambda: None, serializer=serializer, **AT)
 
 
 @pytest.mark.parametrize("value", [object(), float("nan"), {1, object()}, User(pk=1)])
@@ -433,7 +436,7 @@ def test_long_reasons_are_cut(monkeypatch):
     assert len(caught.value.reason) <= 300
 
 
-BY_REFERENCE = pytest.mark.parametrize("options", [{"codec": "json"}, {"models": "reference"}], ids=str)
+BY_REFERENCE = pytest.mark.parametrize("options", [{"serializer": "json"}, {"models": "reference"}], ids=str)
 
 
 @BY_REFERENCE

@@ -165,9 +165,9 @@ class TestTravel:
         assert carrier.consumed == ["ann"]
 
     @pytest.mark.backends("memory")
-    @pytest.mark.parametrize("codec", ["pickle", "json"])
-    def test_whichever_codec_the_arguments_have(self, queue, carrier, codec):
-        note.using(codec=codec)(1)
+    @pytest.mark.parametrize("serializer", ["pickle", "json"])
+    def test_whichever_codec_the_arguments_have(self, queue, carrier, serializer):
+        note.using(serializer=serializer)(1)
         run_one(queue)
         assert carrier.consumed == ["nobody"]
 

@@ -144,7 +144,7 @@ GOOD = [
     ("time_limit", timedelta(seconds=3), {"time_limit": 3.0}),
     ("time_limit", None, {"time_limit": None}),
     ("result_ttl", 10**9, {"result_ttl": 1e9}),
-    ("codec", "json", {"codec": "json"}),
+    ("serializer", "json", {"serializer": "json"}),
     ("models", "reference", {"models": "reference"}),
 ]
 
@@ -204,7 +204,7 @@ BAD = [(name, value, error) for name in SPANS for value, error in NO_SECONDS] + 
     ("unique", "always", ValueError),
     ("unique", 0, ValueError),
     ("unique", [1], TypeError),
-    ("codec", ["json"], ValueError),
+    ("serializer", ["json"], ValueError),
     ("run_after", 5.0, TypeError),
     ("run_after", datetime(2100, 1, 1), ValueError),
     ("shard", 1.5, TypeError),
@@ -583,7 +583,7 @@ class TestCarried:
             "time_limit": None,
             "result_ttl": None,
         }
-        given = listed.using(**changes, priority=3, delay=0, unique=True, codec="json")
+        given = listed.using(**changes, priority=3, delay=0, unique=True, serializer="json")
         given.enqueue()
         entry = claim_one(queue).entry
         envelope = open_entry(queue, entry)

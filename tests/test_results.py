@@ -440,7 +440,7 @@ class TestKept:
         assert (handle.status, handle.get(timeout=0)) == ("done", None)
 
     def test_json_keeps_what_json_can(self, queue, settings):
-        settings.QUEUE_CODEC = "json"
+        settings.QUEUE_SERIALIZER = "json"
         settings.QUEUE_ACCEPT = ("json",)
         queue = queues["default"]
         handle, other = echo([1, "ä", None]), unkeepable("lock")

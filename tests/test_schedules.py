@@ -334,11 +334,11 @@ class TestSent:
         assert ran == [("Ada", True), {"deep": True}]
 
     @pytest.mark.backends("memory")
-    @pytest.mark.parametrize("codec", ["pickle", "json"])
-    def test_a_request_of_a_batch_command_is_routed_at_each_tick(self, queue, clock, codec):
+    @pytest.mark.parametrize("serializer", ["pickle", "json"])
+    def test_a_request_of_a_batch_command_is_routed_at_each_tick(self, queue, clock, serializer):
         with pytest.raises(TypeError, match="a request is one argument"):
             schedules.add("one", Sorted, (1, 2), every=10)
-        schedules.add("one", Sorted.using(codec=codec), (Point(7, 8),), every=10)
+        schedules.add("one", Sorted.using(serializer=serializer), (Point(7, 8),), every=10)
         clock.forward(10)
         step(Scheduler([queue]))
         assert queue.lane(f"{Sorted.command().name}:7").waiting == 1

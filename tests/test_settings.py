@@ -15,13 +15,13 @@ from tests.life import only
 pytestmark = pytest.mark.backends("memory")
 
 NINE = {
-    "QUEUE_COORDINATOR_DELAY": ("0.25", 0.25),
-    "QUEUE_COORDINATOR_PREFIX": ("lock_", "lock_"),
-    "QUEUE_COORDINATOR_TIMEOUT": ("86400", 86400.0),
+    "QUEUE_MAX_POLL_INTERVAL": ("0.25", 0.25),
+    "QUEUE_CONSUMER_PREFIX": ("lock_", "lock_"),
+    "QUEUE_LEASE": ("86400", 86400.0),
     "QUEUE_DEFAULT_PRIORITY": ("-3", -3),
     "QUEUE_DEFAULT_THREAD": ("7", 7),
-    "QUEUE_TUBE_PREFIX": ("tube_", "tube_"),
-    "QUEUE_WORKER_BATCH_SIZE": ("64", 64),
+    "QUEUE_LANE_PREFIX": ("tube_", "tube_"),
+    "QUEUE_BATCH_SIZE": ("64", 64),
     "QUEUE_WORKER_EMPTY_LIMIT": ("8", 8),
     "QUEUE_WORKER_EMPTY_PAUSE": ("0.5", 0.5),
 }
@@ -83,13 +83,13 @@ def test_what_a_test_overrides_counts_at_once_and_is_over_with_it(settings):
     policy, batch = Policy(), Batch()
     assert (policy.idle_seconds, batch.size, Options().longest_pause, Route()) == (1.6, 128, 1.0, Route(0, 0))
     settings.QUEUE_WORKER_EMPTY_LIMIT, settings.QUEUE_WORKER_EMPTY_PAUSE = 4, 2
-    settings.QUEUE_WORKER_BATCH_SIZE, settings.QUEUE_COORDINATOR_DELAY = 5, 3
+    settings.QUEUE_BATCH_SIZE, settings.QUEUE_MAX_POLL_INTERVAL = 5, 3
     settings.QUEUE_DEFAULT_THREAD, settings.QUEUE_DEFAULT_PRIORITY = "mail", 2
     assert (policy.idle_seconds, batch.size, Options().longest_pause, Route()) == (8.0, 5, 3.0, Route("mail", 2))
 
 
 def test_what_is_said_goes_before_the_setting(settings):
-    settings.QUEUE_WORKER_EMPTY_LIMIT = settings.QUEUE_WORKER_BATCH_SIZE = settings.QUEUE_COORDINATOR_DELAY = 9
+    settings.QUEUE_WORKER_EMPTY_LIMIT = settings.QUEUE_BATCH_SIZE = settings.QUEUE_MAX_POLL_INTERVAL = 9
     assert Policy.of(idle_timeout=2, batch=True).idle_seconds == 2.0
     assert Batch(6).size == 6
     assert Options(max_delay=2.0).longest_pause == 2.0
@@ -97,14 +97,14 @@ def test_what_is_said_goes_before_the_setting(settings):
 
 def test_the_lease_of_a_queue_that_says_none_is_a_setting(queue, settings):
     assert queue.lease == 60.0
-    settings.QUEUE_COORDINATOR_TIMEOUT = 300
+    settings.QUEUE_LEASE = 300
     assert (queue.lease, queue.claim().retry_after) == (300.0, float("inf"))
     queue.lease = 5.0
     assert queue.lease == 5.0
 
 
 def test_what_a_consumer_holds_is_held_under_a_name_with_the_prefix(queue, settings):
-    settings.QUEUE_COORDINATOR_PREFIX = "lock_"
+    settings.QUEUE_CONSUMER_PREFIX = "lock_"
     assert Consumer().name.startswith(f"lock_{os.uname().nodename}:")
 
 
@@ -120,12 +120,12 @@ def test_the_usual_priority_counts_at_the_call(queue, settings):
 @pytest.mark.parametrize(
     ("name", "value", "use"),
     [
-        ("QUEUE_WORKER_BATCH_SIZE", 0, lambda queue: Batch().size),
-        ("QUEUE_WORKER_BATCH_SIZE", 1001, lambda queue: Batch().size),
+        ("QUEUE_BATCH_SIZE", 0, lambda queue: Batch().size),
+        ("QUEUE_BATCH_SIZE", 1001, lambda queue: Batch().size),
         ("QUEUE_WORKER_EMPTY_LIMIT", -1, lambda queue: Policy().idle_seconds),
         ("QUEUE_WORKER_EMPTY_PAUSE", "1", lambda queue: Policy().idle_seconds),
-        ("QUEUE_COORDINATOR_DELAY", "1", lambda queue: Options().longest_pause),
-        ("QUEUE_COORDINATOR_TIMEOUT", 0, lambda queue: queue.lease),
+        ("QUEUE_MAX_POLL_INTERVAL", "1", lambda queue: Options().longest_pause),
+        ("QUEUE_LEASE", 0, lambda queue: queue.lease),
     ],
 )
 def test_a_bad_value_is_refused_by_its_name_where_it_is_used(queue, settings, name, value, use):
@@ -139,5 +139,5 @@ def test_other_settings_do_not_forget_what_waits(queue):
     command = queue_command(work)
     with only(command):
         command(1)
-        setting_changed.send(sender=None, setting="QUEUE_TUBE_PREFIX", value="x", enter=True)
+        setting_changed.send(sender=None, setting="QUEUE_LANE_PREFIX", value="x", enter=True)
         assert len(queue) == 1

@@ -218,10 +218,10 @@ class BaseQueue(ItemVerbs, OperatorVerbs):
 
     @property
     def lease(self) -> float:
-        """Seconds for which a claim holds unless it is extended: ``OPTIONS["LEASE"]``, or QUEUE_COORDINATOR_TIMEOUT."""
+        """Seconds for which a claim holds unless it is extended: ``OPTIONS["LEASE"]``, or QUEUE_LEASE."""
         if self._lease is not None:
             return self._lease
-        return seconds(conf.get("QUEUE_COORDINATOR_TIMEOUT"), "QUEUE_COORDINATOR_TIMEOUT", least=0.1)
+        return seconds(conf.get("QUEUE_LEASE"), "QUEUE_LEASE", least=0.1)
 
     @lease.setter
     def lease(self, seconds: float) -> None:

@@ -30,7 +30,7 @@ class ItemVerbs:
     """What a queue offers beside the contract, over its verbs. Items are signed, as messages are."""
 
     def push(self, item: object, priority: int = 0, delay: float | timedelta = 0.0, unique: bool = False) -> str:
-        """Put one item that the codec can carry, due after ``delay``; returns its id.
+        """Put one item that the serializer can carry, due after ``delay``; returns its id.
 
         ``unique``: while an equal item waits, that one takes the new priority instead, and keeps its place among those
         of its own. One that was taken and is not completed does not count. Needs a backend that can look into its
@@ -80,7 +80,7 @@ class ItemVerbs:
             item,
             id=id,
             queue=self.base_name,
-            codec=conf.get("QUEUE_CODEC"),
+            serializer=conf.get("QUEUE_SERIALIZER"),
             models=conf.get("QUEUE_MODELS"),
             max_size=conf.get("QUEUE_MAX_MESSAGE_SIZE"),
         )

@@ -42,12 +42,12 @@ CATALOGUE: dict[str, tuple[str, str]] = {
         "Drop the option that needs it, or let queue_name or QUEUES name another backend.",
     ),
     "E013": (
-        "{where} is {codec!r}, which QUEUE_ACCEPT lacks: no consumer would run it.",
-        "Add {codec!r} to QUEUE_ACCEPT.",
+        "{where} is {serializer!r}, which QUEUE_ACCEPT lacks: no consumer would run it.",
+        "Add {serializer!r} to QUEUE_ACCEPT.",
     ),
     "E014": (
         "{where} is weak while QUEUE_ACCEPT has 'pickle': who guesses it can run any code here.",
-        "Use a long random key, or JSON alone: QUEUE_CODEC = 'json' and QUEUE_ACCEPT = ['json'].",
+        "Use a long random key, or JSON alone: QUEUE_SERIALIZER = 'json' and QUEUE_ACCEPT = ['json'].",
     ),
     "E016": (
         "The commands {command} and {other} share the throttle {key!r}, but go to different queues: {aliases}.",

@@ -25,8 +25,10 @@ def check_commands(app_configs=None, **kwargs) -> Iterator[CheckMessage]:
             yield say("E011", command=command.name, key=alias, near=near(alias, aliases))
         if alias in queues:
             yield from _lacking(command, queues[alias])
-        if command.policy.codec and not accepted(command.policy.codec):
-            yield say("E013", where=f"The codec of the command {command.name}", codec=command.policy.codec)
+        if command.policy.serializer and not accepted(command.policy.serializer):
+            yield say(
+                "E013", where=f"The serializer of the command {command.name}", serializer=command.policy.serializer
+            )
 
 
 @register(TAG)

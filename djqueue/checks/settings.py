@@ -30,8 +30,8 @@ def check_values(app_configs=None, **kwargs) -> Iterator[CheckMessage]:
         if not is_valid(name):
             where, value = _said(name)
             yield say("E007", where=where, value=repr(value), wanted=setting.wanted)
-    if is_valid("QUEUE_CODEC") and not accepted(conf.get("QUEUE_CODEC")):
-        yield say("E013", where="QUEUE_CODEC", codec=conf.get("QUEUE_CODEC"))
+    if is_valid("QUEUE_SERIALIZER") and not accepted(conf.get("QUEUE_SERIALIZER")):
+        yield say("E013", where="QUEUE_SERIALIZER", serializer=conf.get("QUEUE_SERIALIZER"))
 
 
 def is_valid(name: str) -> bool:
@@ -45,10 +45,11 @@ def is_valid(name: str) -> bool:
 def _said(name: str) -> tuple[str, object]:
     """Who says a setting, and what."""
     if conf.comes_from_environment(name):
-        return f"The environment variable {name}", os.environ[name]
+        variable = conf.variable_of(name)
+        return f"The environment variable {variable}", os.environ[variable]
     return name, conf.get(name)
 
 
-def accepted(codec: str) -> bool:
+def accepted(serializer: str) -> bool:
     """Whether a consumer would decode it; yes while QUEUE_ACCEPT itself is wrong."""
-    return not is_valid("QUEUE_ACCEPT") or codec in conf.get("QUEUE_ACCEPT")
+    return not is_valid("QUEUE_ACCEPT") or serializer in conf.get("QUEUE_ACCEPT")

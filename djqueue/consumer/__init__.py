@@ -49,7 +49,7 @@ class Consumer:
             raise TypeError(f"Consumer({queues!r}): give a list of aliases.")
         self.options = Options(**options)
         self.queues: list[BaseQueue] = [all_queues[alias] for alias in queues or all_queues]
-        prefix = conf.get("QUEUE_COORDINATOR_PREFIX")
+        prefix = conf.get("QUEUE_CONSUMER_PREFIX")
         self.name = f"{prefix}{socket.gethostname()}:{os.getpid()}:{secrets.token_hex(3)}"
         self._words: SimpleQueue[str] = SimpleQueue()
         self._stops = 0

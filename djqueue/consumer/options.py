@@ -19,7 +19,7 @@ class Options:
     backoff: float = 1.15
     """… each pause is this many times the last …"""
     max_delay: float | None = None
-    """… up to this; None for QUEUE_COORDINATOR_DELAY."""
+    """… up to this; None for QUEUE_MAX_POLL_INTERVAL."""
     lease: float | None = None
     """How long a claim holds unless it is extended, which it is; None for each queue's own."""
     grace: float = 25.0
@@ -47,4 +47,4 @@ class Options:
         """What ``max_delay`` comes to."""
         if self.max_delay is not None:
             return self.max_delay
-        return seconds(conf.get("QUEUE_COORDINATOR_DELAY"), "QUEUE_COORDINATOR_DELAY", least=0.001)
+        return seconds(conf.get("QUEUE_MAX_POLL_INTERVAL"), "QUEUE_MAX_POLL_INTERVAL", least=0.001)

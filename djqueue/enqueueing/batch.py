@@ -155,7 +155,7 @@ class BatchCommand:
     priorities: ClassVar[Sequence[int] | None] = None
     """The priorities that :meth:`route` may say, the highest first; None for any."""
     batch_size: ClassVar[int | Batch | None] = None
-    """The most requests of a batch, or a Batch that also says for how many to wait; None: QUEUE_WORKER_BATCH_SIZE."""
+    """The most requests of a batch, or a Batch that also says for how many to wait; None: QUEUE_BATCH_SIZE."""
 
     def __init_subclass__(cls, abstract: bool = False, **kwargs: Any) -> None:
         super().__init_subclass__(**kwargs)
@@ -289,8 +289,8 @@ class HandlerCommand(BatchFunction):
         requests = [call.args[0] for call in calls]
         policies = _Routed(policy)
         routed = [policies[route] for route in self._routes(requests)]
-        codec = policy.codec or conf.get("QUEUE_CODEC")
-        carried = [Call((one,)) if codec == "pickle" else self._in_fields(one) for one in requests]
+        serializer = policy.serializer or conf.get("QUEUE_SERIALIZER")
+        carried = [Call((one,)) if serializer == "pickle" else self._in_fields(one) for one in requests]
         return list(zip(carried, routed, strict=True))
 
     def _routes(self, requests: Sequence[Any]) -> list[Route]:
@@ -318,7 +318,7 @@ class HandlerCommand(BatchFunction):
         return async_to_sync(_waited_for)(routes)
 
     def _in_fields(self, request: Any) -> Call:
-        """For a codec that carries no classes."""
+        """For a serializer that carries no classes."""
         name, fields = type(request).__qualname__, plain(request)
         if not is_structured(type(request)):
             self._refuse_change(request, fields)
@@ -326,7 +326,7 @@ class HandlerCommand(BatchFunction):
         if self.kinds.get(name) is not type(request):
             raise TypeError(
                 f"{self.name}: perform() does not say that it takes {name}, so nobody could know what to make of its "
-                f"fields: write *requests: {name}, or use codec='pickle'."
+                f"fields: write *requests: {name}, or use serializer='pickle'."
             )
         self._refuse_change(request, typed(self.kinds[name], fields))
         return Call((fields, name))
@@ -334,9 +334,9 @@ class HandlerCommand(BatchFunction):
     def _refuse_change(self, request: Any, back: Any) -> None:
         if not is_same(request, back):
             raise TypeError(
-                f"{self.name}: {type(request).__qualname__} would not arrive as it is: with codec='json' what "
+                f"{self.name}: {type(request).__qualname__} would not arrive as it is: with serializer='json' what "
                 "__init__ takes travels, and annotations say what it was. Annotate it with what it holds, or use "
-                "codec='pickle'."
+                "serializer='pickle'."
             )
 
 

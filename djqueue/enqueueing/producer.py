@@ -158,7 +158,7 @@ def encoded(message: Message, policy: Policy) -> bytes:
     """A message as the options say. Raises EncodeError, MessageTooLarge."""
     return encode(
         message,
-        codec=policy.codec or conf.get("QUEUE_CODEC"),
+        serializer=policy.serializer or conf.get("QUEUE_SERIALIZER"),
         models=policy.models or conf.get("QUEUE_MODELS"),
         max_size=conf.get("QUEUE_MAX_MESSAGE_SIZE"),
     )

@@ -130,7 +130,7 @@ def up_to(value: object, name: str) -> int:
 
 @dataclass(frozen=True, slots=True)
 class Batch:
-    """How many calls the function is given at once: up to ``most``, by default QUEUE_WORKER_BATCH_SIZE.
+    """How many calls the function is given at once: up to ``most``, by default QUEUE_BATCH_SIZE.
 
     Fewer than ``least`` wait for more until the first of them has waited for ``wait`` (seconds or a timedelta). All
     that wait count, of whatever priority; as a batch is of one priority, it may be smaller. Raises TypeError or
@@ -156,7 +156,7 @@ class Batch:
     @property
     def size(self) -> int:
         """The most of a batch."""
-        return up_to(conf.get("QUEUE_WORKER_BATCH_SIZE"), "QUEUE_WORKER_BATCH_SIZE") if self.most is None else self.most
+        return up_to(conf.get("QUEUE_BATCH_SIZE"), "QUEUE_BATCH_SIZE") if self.most is None else self.most
 
 
 @dataclass(frozen=True, slots=True)

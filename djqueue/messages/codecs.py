@@ -1,8 +1,8 @@
 """How the arguments of a call become bytes and come back.
 
-Two codecs, by name in `CODECS`: `pickle` takes whatever pickles; `json` takes a closed list of types and gives back
-exactly those. Both raise EncodeError that names the argument which cannot be carried. Neither checks who wrote the
-bytes: only djqueue.messages.envelope calls `loads`, after it verified the signature.
+Two serializers, by name in `SERIALIZERS`: `pickle` takes whatever pickles; `json` takes a closed list of types and
+gives back exactly those. Both raise EncodeError that names the argument which cannot be carried. Neither checks who
+wrote the bytes: only djqueue.messages.envelope calls `loads`, after it verified the signature.
 """
 
 import io
@@ -173,7 +173,7 @@ class _Writer:
             return str(value)
         if is_model(value):
             return self.reference(value, depth)
-        raise TypeError(f"the JSON codec has no form for {type(value).__module__}.{type(value).__qualname__}")
+        raise TypeError(f"the JSON serializer has no form for {type(value).__module__}.{type(value).__qualname__}")
 
     def reference(self, value: Any, depth: int) -> dict:
         if not self.models:
@@ -297,4 +297,4 @@ class JsonCodec:
         return tuple(args), kwargs
 
 
-CODECS: dict[str, Codec] = {"pickle": PickleCodec(), "json": JsonCodec()}
+SERIALIZERS: dict[str, Codec] = {"pickle": PickleCodec(), "json": JsonCodec()}

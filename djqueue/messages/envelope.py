@@ -1,7 +1,7 @@
 """What a call is, and the signed envelope in which it travels.
 
 An envelope is `djq1`, a byte for its kind, 32 bytes of HMAC-SHA256, the length of the header (4 bytes), the header
-(JSON), and the body (the arguments, in the codec that the header names). The signature covers all of it, and also the
+(JSON), and the body (the arguments, by the serializer that the header names). The signature covers all of it, and the
 message's id and its queue's logical name, which are not inside: a message is good in one queue, under one id. Nothing
 is decoded before the signature was verified.
 """
@@ -19,7 +19,7 @@ from typing import Any
 from django.conf import settings
 
 from djqueue.exceptions import EncodeError, InvalidMessage, MessageTooLarge
-from djqueue.messages.codecs import CODECS, TRANSIENT, Codec, from_json, to_json
+from djqueue.messages.codecs import SERIALIZERS, TRANSIENT, Codec, from_json, to_json
 
 DEFAULT_MAX_SIZE = 2**20
 """Bytes of a whole encoded message, unless the settings say otherwise."""
@@ -41,7 +41,7 @@ def new_id() -> str:
 class Message:
     """One call of a command. `queue` is the queue's logical name.
 
-    `metadata` takes what the JSON codec takes, whichever codec the arguments have, but no model instances. `options`
+    `metadata` takes what the JSON serializer takes, whatever the arguments have, but no model instances. `options`
     are those of this call that differ from its command's.
     """
 
@@ -61,7 +61,7 @@ class Envelope:
     id: str
     queue: str
     command: str
-    codec: str
+    serializer: str
     metadata: dict[str, Any] = field(repr=False)
     options: dict[str, Any]
     body: bytes = field(repr=False)
@@ -72,20 +72,20 @@ class Envelope:
         Model references are read from the database here. Raises InvalidMessage, with what went wrong as its cause.
         Errors of the database itself say nothing about the message, and are raised as they are.
         """
-        return _decode_body(self.codec, self.body)
+        return _decode_body(self.serializer, self.body)
 
 
 def encode(
-    message: Message, *, codec: str = "pickle", models: str = "pickle", max_size: int = DEFAULT_MAX_SIZE
+    message: Message, *, serializer: str = "pickle", models: str = "pickle", max_size: int = DEFAULT_MAX_SIZE
 ) -> bytes:
     """Return the signed bytes of a message.
 
-    `codec` is "pickle" or "json"; `models` is "pickle" (instances whole) or "reference" (re-read at run time; always
-    so in JSON). Raises EncodeError that names the argument which cannot be carried, MessageTooLarge beyond `max_size`
-    bytes.
+    `serializer` is "pickle" or "json"; `models` is "pickle" (instances whole) or "reference" (re-read at run time;
+    always so in JSON). Raises EncodeError that names the argument which cannot be carried, MessageTooLarge beyond
+    `max_size` bytes.
     """
-    body = _codec(codec).dumps(message.args, message.kwargs, models)
-    header = _header(codec, message.command, {"m": message.metadata, "o": message.options})
+    body = _serializer(serializer).dumps(message.args, message.kwargs, models)
+    header = _header(serializer, message.command, {"m": message.metadata, "o": message.options})
     return _seal(_COMMAND, message.id, message.queue, header, body, max_size)
 
 
@@ -102,19 +102,25 @@ def open_envelope(
     `accept` names the codecs that may be decoded. Raises InvalidMessage whatever the data is.
     """
     header, body = _unseal(_COMMAND, data, id, queue, max_size)
-    codec, metadata, options = _accepted(header, accept), header.get("m") or {}, header.get("o") or {}
-    return Envelope(id, queue, header.get("c", ""), codec, metadata, options, body)
+    serializer, metadata, options = _accepted(header, accept), header.get("m") or {}, header.get("o") or {}
+    return Envelope(id, queue, header.get("c", ""), serializer, metadata, options, body)
 
 
 def pack_item(
-    item: Any, *, id: str, queue: str, codec: str = "pickle", models: str = "pickle", max_size: int = DEFAULT_MAX_SIZE
+    item: Any,
+    *,
+    id: str,
+    queue: str,
+    serializer: str = "pickle",
+    models: str = "pickle",
+    max_size: int = DEFAULT_MAX_SIZE,
 ) -> bytes:
     """Return the signed bytes of a plain item; raises as `encode` does."""
     try:
-        body = _codec(codec).dumps((item,), {}, models)
+        body = _serializer(serializer).dumps((item,), {}, models)
     except EncodeError as error:
         raise EncodeError(str(error).replace("positional argument 1", "the item", 1), 0) from error.__cause__
-    return _seal(_ITEM, id, queue, _header(codec), body, max_size)
+    return _seal(_ITEM, id, queue, _header(serializer), body, max_size)
 
 
 def unpack_item(
@@ -134,26 +140,26 @@ def unpack_item(
 # The header: short names, defaults left out, unknown fields ignored.
 
 
-def _header(codec: str, command: str = "", more: dict[str, dict] | None = None) -> bytes:
+def _header(serializer: str, command: str = "", more: dict[str, dict] | None = None) -> bytes:
     own = {name: values for name, values in (more or {}).items() if values}
     if not own:
-        return _plain_header(codec, command)
+        return _plain_header(serializer, command)
     try:
-        return to_json(_fields(codec, command) | own, models=False)
+        return to_json(_fields(serializer, command) | own, models=False)
     except (TypeError, ValueError) as error:
         raise EncodeError(f"the metadata cannot be encoded: {error}") from error
 
 
 @lru_cache(maxsize=1024)
-def _plain_header(codec: str, command: str) -> bytes:
+def _plain_header(serializer: str, command: str) -> bytes:
     """All messages of a command that carry nothing of their own have the same header."""
-    fields = _fields(codec, command)
+    fields = _fields(serializer, command)
     return to_json(fields, models=False) if fields else b""
 
 
-def _fields(codec: str, command: str) -> dict[str, Any]:
+def _fields(serializer: str, command: str) -> dict[str, Any]:
     fields = {"c": command} if command else {}
-    return fields if codec == "pickle" else fields | {"e": codec}
+    return fields if serializer == "pickle" else fields | {"e": serializer}
 
 
 def _read_header(header: bytes) -> dict[str, Any]:
@@ -176,23 +182,23 @@ def _parsed(header: bytes) -> dict[str, Any]:
     return fields
 
 
-def _codec(name: str) -> Codec:
+def _serializer(name: str) -> Codec:
     try:
-        return CODECS[name]
+        return SERIALIZERS[name]
     except KeyError:
-        raise ValueError(f"no codec is called {name!r}; choose from {', '.join(CODECS)}") from None
+        raise ValueError(f"no serializer is called {name!r}; choose from {', '.join(SERIALIZERS)}") from None
 
 
 def _accepted(header: dict[str, Any], accept: Collection[str]) -> str:
-    codec = header.get("e", "pickle")
-    if codec not in accept or codec not in CODECS:
-        raise InvalidMessage(f"the codec {codec!r} is not accepted here")
-    return codec
+    serializer = header.get("e", "pickle")
+    if serializer not in accept or serializer not in SERIALIZERS:
+        raise InvalidMessage(f"the serializer {serializer!r} is not accepted here")
+    return serializer
 
 
-def _decode_body(codec: str, body: bytes) -> tuple[tuple, dict[str, Any]]:
+def _decode_body(serializer: str, body: bytes) -> tuple[tuple, dict[str, Any]]:
     try:
-        return CODECS[codec].loads(body)
+        return SERIALIZERS[serializer].loads(body)
     except (InvalidMessage, *TRANSIENT):
         raise
     except Exception as error:

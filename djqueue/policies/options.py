@@ -51,7 +51,7 @@ class CommandOptions(TypedDict, total=False):
     lease: Duration
     time_limit: Duration | None
     result_ttl: Duration | None
-    codec: Literal["pickle", "json"]
+    serializer: Literal["pickle", "json"]
     models: Literal["pickle", "reference"]
 
 
@@ -304,7 +304,7 @@ _ALL = (
     Option("lease", partial(seconds, least=0.1), travels=_AS_IT_IS),
     Option("time_limit", _time, or_none=True, travels=_AS_IT_IS),
     Option("result_ttl", _time, or_none=True, travels=_AS_IT_IS, needs={"facts": bool}),
-    Option("codec", _one_of("pickle", "json")),
+    Option("serializer", _one_of("pickle", "json")),
     Option("models", _one_of("pickle", "reference")),
 )
 # fmt: on

@@ -158,7 +158,7 @@ def placed(plan: Plan | None, name: str, call: tuple[tuple, Mapping[str, Any]]) 
     """The lane of a call of the command of that name, and its gate as text."""
     if plan is None:
         return NOWHERE
-    prefix = conf.get("QUEUE_TUBE_PREFIX")
+    prefix = conf.get("QUEUE_LANE_PREFIX")
     key = None if plan.key is None else _asked(plan.key, call, name)
     if key is None and plan.key is not None:  # free of what is for each key
         plan = plan._replace(gate=Gate(), outer=None if plan.each else plan.outer)

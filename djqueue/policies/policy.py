@@ -66,7 +66,7 @@ class Policy:
     lease: float | None = None
     time_limit: float | None = None
     result_ttl: float | None = None
-    codec: str | None = None
+    serializer: str | None = None
     models: str | None = None
 
     needs: frozenset[str] = field(init=False, repr=False, compare=False)

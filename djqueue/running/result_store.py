@@ -102,8 +102,8 @@ def record_cancelled(queue: BaseQueue, id: str, keep: float) -> None:
 
 
 def _packed(queue: BaseQueue, kind: str, id: str, told: dict[str, Any], **limits: int) -> bytes:
-    codec, models = conf.get("QUEUE_CODEC"), conf.get("QUEUE_MODELS")
-    return pack_item(told, id=id, queue=_bound_to(queue, kind), codec=codec, models=models, **limits)
+    serializer, models = conf.get("QUEUE_SERIALIZER"), conf.get("QUEUE_MODELS")
+    return pack_item(told, id=id, queue=_bound_to(queue, kind), serializer=serializer, models=models, **limits)
 
 
 def _packed_end(queue: BaseQueue, id: str, told: dict[str, Any]) -> bytes:

@@ -142,21 +142,21 @@ def test_a_handler_that_raised_is_stopped_and_made_anew(queue):
 
 
 @pytest.mark.parametrize(
-    ("name", "text", "value"),
+    ("variable", "name", "text", "value"),
     [
-        ("QUEUE_COORDINATOR_DELAY", "5", 5.0),
-        ("QUEUE_COORDINATOR_PREFIX", "lock_", "lock_"),
-        ("QUEUE_COORDINATOR_TIMEOUT", "86400", 86400.0),
-        ("QUEUE_DEFAULT_PRIORITY", "2", 2),
-        ("QUEUE_DEFAULT_THREAD", "7", 7),
-        ("QUEUE_TUBE_PREFIX", "tube_", "tube_"),
-        ("QUEUE_WORKER_BATCH_SIZE", "64", 64),
-        ("QUEUE_WORKER_EMPTY_LIMIT", "16", 16),
-        ("QUEUE_WORKER_EMPTY_PAUSE", "0.2", 0.2),
+        ("QUEUE_COORDINATOR_DELAY", "QUEUE_MAX_POLL_INTERVAL", "5", 5.0),
+        ("QUEUE_COORDINATOR_PREFIX", "QUEUE_CONSUMER_PREFIX", "lock_", "lock_"),
+        ("QUEUE_COORDINATOR_TIMEOUT", "QUEUE_LEASE", "86400", 86400.0),
+        ("QUEUE_DEFAULT_PRIORITY", "QUEUE_DEFAULT_PRIORITY", "2", 2),
+        ("QUEUE_DEFAULT_THREAD", "QUEUE_DEFAULT_THREAD", "7", 7),
+        ("QUEUE_TUBE_PREFIX", "QUEUE_LANE_PREFIX", "tube_", "tube_"),
+        ("QUEUE_WORKER_BATCH_SIZE", "QUEUE_BATCH_SIZE", "64", 64),
+        ("QUEUE_WORKER_EMPTY_LIMIT", "QUEUE_WORKER_EMPTY_LIMIT", "16", 16),
+        ("QUEUE_WORKER_EMPTY_PAUSE", "QUEUE_WORKER_EMPTY_PAUSE", "0.2", 0.2),
     ],
 )
-def test_the_variables_of_the_environment_are_read(queue, monkeypatch, name, text, value):
-    monkeypatch.setitem(os.environ, name, text)
+def test_the_variables_of_the_environment_are_read(queue, monkeypatch, variable, name, text, value):
+    monkeypatch.setitem(os.environ, variable, text)
     conf.get.cache_clear()
     try:
         assert conf.get(name) == value
@@ -166,8 +166,8 @@ def test_the_variables_of_the_environment_are_read(queue, monkeypatch, name, tex
 
 
 def test_settings_can_be_changed_while_it_runs(queue, settings):
-    settings.QUEUE_WORKER_BATCH_SIZE = 2
-    settings.QUEUE_TUBE_PREFIX = "tube_"
+    settings.QUEUE_BATCH_SIZE = 2
+    settings.QUEUE_LANE_PREFIX = "tube_"
     ParseEventHandler.enqueue(*map(ParseEventRequest, range(5)))
     assert [lane.name.startswith("tube_") for lane in queue.lanes()] == [True]
     assert Consumer(threads=1, drain=True, periodic=False).run() == 0

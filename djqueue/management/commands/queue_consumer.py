@@ -47,7 +47,7 @@ class Command(BaseCommand):
         seconds("-d", "--delay", default=usual.delay, help="first pause of an idle poller (default: %(default)s)")
         times = "each pause is this many times the last (default: %(default)s)"
         add("-b", "--backoff", type=float, default=usual.backoff, help=times)
-        seconds("-m", "--max-delay", default=usual.max_delay, help="longest pause (default: QUEUE_COORDINATOR_DELAY)")
+        seconds("-m", "--max-delay", default=usual.max_delay, help="longest pause (default: QUEUE_MAX_POLL_INTERVAL)")
         seconds("--lease", help="after this the work of a dead consumer is given to another (default: the queue's)")
         seconds("--grace", default=usual.grace, help="what running commands get after a stop (default: %(default)s)")
         add("--strict", action="store_true", help="serve the queues in the order given, not in turn")
