@@ -65,7 +65,7 @@ def _at_least(least: float) -> Check:
     return _passes(seconds, least=least)
 
 
-def _is_batch_size(value: object) -> bool:
+def _is_batch_size(value: Any) -> bool:
     return _is_count(value) and value <= 1000
 
 
@@ -165,7 +165,7 @@ def _text(name: str) -> str | None:
 
 def _from_environment(name: str) -> Any:
     setting, text = SETTINGS[name], _text(name)
-    if text is None:
+    if text is None or setting.parse is None:
         return setting.default
     try:
         return setting.parse(text)
