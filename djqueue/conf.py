@@ -67,7 +67,7 @@ def _at_least(least: float) -> Check:
     return _passes(seconds, least=least)
 
 
-def _is_batch_size(value: object) -> bool:
+def _is_batch_size(value: Any) -> bool:
     return _is_count(value) and value <= 1000
 
 
@@ -170,7 +170,7 @@ def variable_of(name: str) -> str | None:
 
 def _from_environment(name: str) -> Any:
     setting, variable = SETTINGS[name], variable_of(name)
-    if variable is None:
+    if variable is None or setting.parse is None:
         return setting.default
     text = os.environ[variable]
     try:

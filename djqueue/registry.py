@@ -52,16 +52,20 @@ class Registry:
 
     def refuse_another_throttle(self, name: str, policy: Policy) -> None:
         """Raises QueueError if these options mean another throttle than some command does by the same name."""
-        for other in self if policy.plan and policy.plan.shared else ():
-            if difference := disagreement(policy.plan, other.policy.plan):
+        plan = policy.plan
+        if plan is None or not plan.shared:
+            return
+        for other in self:
+            if difference := disagreement(plan, other.policy.plan):
                 raise QueueError(
-                    f"{name} and {other.name} share the throttle {policy.plan.shared!r}, but say different things of "
+                    f"{name} and {other.name} share the throttle {plan.shared!r}, but say different things of "
                     f"it: {difference}. Say the same in both, or give one of them another name."
                 )
 
     def unregister(self, command: Command | str) -> None:
         """Remove a command; one that is not there is no error."""
-        self._commands.pop(getattr(command, "name", command), None)
+        name: Any = getattr(command, "name", command)
+        self._commands.pop(name, None)
 
     def get(self, name: str) -> Command | None:
         """The command of that name, or None."""

@@ -77,7 +77,7 @@ def priority(value: object, name: str = "priority") -> int:
     return value
 
 
-def moment(value: object, name: str) -> float:
+def moment(value: Any, name: str) -> float:
     """An absolute time as epoch seconds. Raises TypeError or ValueError that names the argument."""
     if not isinstance(value, datetime):
         raise TypeError(f"{name} is {value!r}: give a datetime.")
@@ -91,7 +91,7 @@ def moment(value: object, name: str) -> float:
 # ---- Functions that users give
 
 
-def takes(func: object, count: int) -> bool:
+def takes(func: Any, count: int) -> bool:
     """Whether it can be called with so many positional arguments, as far as is known."""
     try:
         inspect.signature(func).bind(*[None] * count)
@@ -117,7 +117,7 @@ def as_asked(func: object, signature: inspect.Signature, call: tuple[tuple, dict
 
 
 @lru_cache(1024)
-def _wants_names(func: object, count: int) -> bool:
+def _wants_names(func: Any, count: int) -> bool:
     """Whether it cannot be given so many arguments by position, and takes any by name."""
     try:
         kinds = [parameter.kind for parameter in inspect.signature(func).parameters.values()] if count else []
@@ -191,7 +191,8 @@ def slices(values: Iterable[T], most: int) -> Iterator[list[T]]:
 
 def portions(values: Iterable[T], most: int, most_bytes: int, size: Callable[[T], int]) -> Iterator[list[T]]:
     """So many, and of so many bytes, at a time; one that is larger goes alone."""
-    some, total = [], 0
+    some: list[T] = []
+    total = 0
     for value in values:
         own = size(value)
         if some and (len(some) == most or total + own > most_bytes):

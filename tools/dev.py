@@ -51,9 +51,12 @@ def test_all():
 
 
 def lint():
-    """Style of the code, and its formatting."""
+    """Style of the code, its formatting, and its types."""
+    python = venvs.ensure(VENV, "test")
     with step("lint"):
-        run_lint(venvs.ensure(VENV, "test"))
+        run_lint(python)
+    with step("types"):
+        run_types(python)
 
 
 def format_code():
@@ -118,6 +121,8 @@ def check_code(python: Path):
     settings = {"DJANGO_SETTINGS_MODULE": "tests.settings", "PYTHONPATH": str(ROOT)}
     with step("lint"):
         run_lint(python)
+    with step("types"):
+        run_types(python)
     with step("migrations"):
         run(*django, "makemigrations", "--check", "--dry-run", env=settings)
     with step("system checks"):
@@ -129,6 +134,11 @@ def check_code(python: Path):
 def run_lint(python: Path):
     run(python, "-m", "ruff", "check", ".")
     run(python, "-m", "ruff", "format", "--check", ".")
+
+
+def run_types(python: Path):
+    """Of the files that setup.cfg names."""
+    run(python, "-m", "mypy")
 
 
 def check_documents(python: Path):

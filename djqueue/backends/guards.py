@@ -7,6 +7,7 @@ names, and of the time; Redis does the same in ``scripts/guards.lua``.
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from dataclasses import dataclass
 from math import ceil, inf
 from typing import NamedTuple
@@ -142,4 +143,4 @@ def _micros(seconds: float) -> int:
     return ceil(round(seconds * 1e6, 3))
 
 
-_RULES = {Guard: _once, Unique: _unique, Debounce: _debounce}
+_RULES: dict[type, Callable[..., Decision]] = {Guard: _once, Unique: _unique, Debounce: _debounce}

@@ -6,7 +6,7 @@ import json
 import time
 from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import NamedTuple
+from typing import NamedTuple, NoReturn
 
 from djqueue.exceptions import NotSupported
 from djqueue.flow.windows import Log, Window, adopted, granted, returned, room
@@ -107,7 +107,7 @@ class NoStore(BaseStore):
     def get(self, key: str) -> bytes | None:
         return None
 
-    def put(self, key: str, value: bytes, ttl: float | None = None) -> None:
+    def put(self, key: str, value: bytes, ttl: float | None = None) -> NoReturn:
         raise NotSupported('This queue has no store, by QUEUES[…]["STORE"] = False: it keeps no facts.')
 
     def add(self, key: str, value: bytes, ttl: float) -> bool:
@@ -135,7 +135,7 @@ KEPT = 10 * 365 * 86400.0
 class Grant(NamedTuple):
     """What a budget allowed."""
 
-    count: int
+    count: int  # type: ignore[assignment]  # tuples have a method of this name, which nobody calls here
     retry_after: float = 0.0
     """Seconds until it allows more; 0 if it may at once."""
     reason: str = ""

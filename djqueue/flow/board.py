@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import heapq
 from collections.abc import Callable, Hashable, Iterable, Iterator, Sequence
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 from djqueue.flow import gates
 from djqueue.flow.gates import LINE, OPEN, TIMED, Gate, Head, Lane, Place
@@ -17,7 +17,7 @@ class Line:
     """Names in the order of a key, both unique. What left is skipped, and swept once it is the larger part."""
 
     def __init__(self) -> None:
-        self.keys: dict[Hashable, tuple] = {}
+        self.keys: dict[Hashable, Any] = {}
         self._heap: list[tuple[tuple, Hashable]] = []
 
     def __len__(self) -> int:
@@ -32,7 +32,7 @@ class Line:
         if self.keys.pop(name, None) is not None:
             self._sweep()
 
-    def first(self) -> Hashable | None:
+    def first(self) -> Any:
         """The name that stands first, or None."""
         while self._heap and not self._stands(self._heap[0]):
             heapq.heappop(self._heap)

@@ -14,7 +14,7 @@ import json
 from dataclasses import dataclass, field, replace
 from functools import lru_cache
 from math import inf
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 from djqueue.flow.windows import Capacity, Log, Window, expires_at, granted, moved, room
 
@@ -232,7 +232,7 @@ def left(lane: Lane, number: int, turn: int, now: int) -> Lane:
 def deferred(lane: Lane, number: int, at: int, to: int, now: int) -> Lane | None:
     """The lane if ``number`` of what left it at ``at`` count from ``to`` on; None if its windows forgot them."""
     pairs = zip(lane.gate.windows, _logs(lane), strict=True)
-    logs = [moved(window, log, number, at, to, now) for window, log in pairs]
+    logs: list[Any] = [moved(window, log, number, at, to, now) for window, log in pairs]
     return None if None in logs else replace(lane, logs=tuple(logs))
 
 

@@ -110,7 +110,8 @@ class Throttle:
 
     def __post_init__(self) -> None:
         whole(self.limit, "limit", least=1)
-        window = Window(self.limit, self.window, self.moderate, self.elastic, self.elastic_buffer)
+        given: Any = self.window  # a Window takes a timedelta, too, and keeps seconds
+        window = Window(self.limit, given, self.moderate, self.elastic, self.elastic_buffer)
         object.__setattr__(self, "measure", of_starts(window))
         object.__setattr__(self, "window", window.seconds)
         if self.key is not None and not callable(self.key):
@@ -121,7 +122,7 @@ class Throttle:
             )
 
 
-def up_to(value: object, name: str) -> int:
+def up_to(value: Any, name: str) -> int:
     """How many may go together. Raises ValueError that names the argument."""
     if whole(value, name, least=1) > MOST:
         raise ValueError(f"{name} is {value}: give at most {MOST}.")
@@ -145,10 +146,11 @@ class Batch:
         if self.most is not None:
             up_to(self.most, "batch")
         whole(self.least, "Batch(least=…)", least=1)
-        object.__setattr__(self, "wait", seconds(self.wait, "Batch(wait=…)"))
+        wait = seconds(self.wait, "Batch(wait=…)")
+        object.__setattr__(self, "wait", wait)
         if self.most is not None and self.least > self.most:
             raise ValueError(f"Batch(least={self.least}) is more than most={self.most}.")
-        if (self.least > 1) != (self.wait > 0):
+        if (self.least > 1) != (wait > 0):
             raise ValueError(
                 "Batch(least=…) says for how many to wait, and wait=… for how long: give both, or neither."
             )

@@ -9,9 +9,10 @@ Spacing and elasticity are those of Scrapy Cluster's throttled queue, but for it
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from math import ceil, inf
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 from djqueue.utils import seconds, whole
 
@@ -107,8 +108,9 @@ class Log(NamedTuple):
 class Capacity(NamedTuple):
     """How many may leave now, and if none: why, and in how many µs one may."""
 
-    free: float = inf
-    wait: float = 0
+    free: Any = inf
+    """A whole number, or infinity; so is ``wait``."""
+    wait: Any = 0
     reason: str = ""
 
 
@@ -130,7 +132,7 @@ def room(window: Window, log: Log, now: int) -> Capacity:
     return Capacity(1) if not spaced else Capacity(0, _next(window, log, young, left, spaced, now), SPACED)
 
 
-def _next(window: Window, log: Log, young: tuple, left: int, spaced: int, now: int) -> int:
+def _next(window: Window, log: Log, young: Sequence[tuple[int, int]], left: int, spaced: int, now: int) -> int:
     """When spacing lets one leave: at its time, or when so many slots are unused that it is given up."""
     missing = window.buffer + 1 - left
     if window.elastic and log.warm >= window.limit and missing > 0:
@@ -138,7 +140,7 @@ def _next(window: Window, log: Log, young: tuple, left: int, spaced: int, now: i
     return spaced
 
 
-def _until(young: tuple[tuple[int, int], ...], missing: int, window: Window, now: int) -> int:
+def _until(young: Sequence[tuple[int, int]], missing: int, window: Window, now: int) -> int:
     """µs until so many grants are too old to count."""
     for at, number in young:
         missing -= number
@@ -147,7 +149,7 @@ def _until(young: tuple[tuple[int, int], ...], missing: int, window: Window, now
     return 0
 
 
-def _young(window: Window, log: Log, now: int) -> tuple[tuple[int, int], ...]:
+def _young(window: Window, log: Log, now: int) -> Sequence[tuple[int, int]]:
     since = now - window.span
     first = next((place for place, (at, _) in enumerate(log.grants) if at > since), len(log.grants))
     return log.grants[first:]

@@ -10,7 +10,7 @@ import json
 import math
 import pickle
 from binascii import a2b_base64, b2a_base64
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 from datetime import date, datetime, time, timedelta, timezone
 from decimal import Decimal
 from functools import partial
@@ -69,6 +69,7 @@ def read_reference(label: str, pk: Any, alias: str) -> Any:
 
 def _encode_error(dump: Callable[[Any], Any], args: tuple, kwargs: dict[str, Any], error: Exception) -> EncodeError:
     """Try each argument alone, to say which one failed."""
+    positional: Iterable[tuple[int | str, str, Any]]
     positional = ((index, f"positional argument {index + 1}", value) for index, value in enumerate(args))
     by_name = ((name, f"argument {name!r}", value) for name, value in kwargs.items())
     for argument, title, value in chain(positional, by_name):
@@ -96,7 +97,10 @@ def _dump_references(value: Any) -> bytes:
     return buffer.getvalue()
 
 
-_PICKLERS = {"pickle": partial(pickle.dumps, protocol=PICKLE_PROTOCOL), "reference": _dump_references}
+_PICKLERS: dict[str, Callable[[Any], bytes]] = {
+    "pickle": partial(pickle.dumps, protocol=PICKLE_PROTOCOL),
+    "reference": _dump_references,
+}
 
 
 class PickleCodec:
@@ -208,7 +212,7 @@ _WRITERS: dict[type, Callable[[_Writer, Any, int], Any]] = {
 }
 
 
-def _read_moment(kind: type, value: str | list) -> Any:
+def _read_moment(kind: type[datetime] | type[time], value: str | list) -> Any:
     if isinstance(value, str):
         return kind.fromisoformat(value)
     text, zone, fold = value

@@ -7,10 +7,16 @@ import socket
 import traceback
 from collections.abc import Iterable, Iterator
 from types import FrameType
+from typing import Any
 
 LONGEST_TRACEBACK = 16_384  # characters kept of one attempt
 LONGEST_REASON = 1000  # characters, also of an exception's own text
 MOST_RECORDS = 10
+
+_CAUSE: Any = BaseException.__cause__
+_CONTEXT: Any = BaseException.__context__
+_TRACEBACK: Any = BaseException.__traceback__
+"""The descriptors themselves: what they get is what there is, whatever the class of an exception says."""
 
 
 def with_error(
@@ -81,7 +87,7 @@ def chained(exceptions: Iterable[BaseException]) -> Iterator[BaseException]:
         if exception is None or id(exception) in seen:
             continue
         seen.add(id(exception))
-        left += [BaseException.__cause__.__get__(exception), BaseException.__context__.__get__(exception)]
+        left += [_CAUSE.__get__(exception), _CONTEXT.__get__(exception)]
         if issubclass(type(exception), BaseExceptionGroup):
             left += BaseExceptionGroup.exceptions.__get__(exception)
         yield exception
@@ -95,7 +101,7 @@ def release(exceptions: Iterable[BaseException]) -> None:
     """
     cleared: set[FrameType] = set()
     for exception in chained(exceptions):
-        for frame, _ in traceback.walk_tb(BaseException.__traceback__.__get__(exception)):
+        for frame, _ in traceback.walk_tb(_TRACEBACK.__get__(exception)):
             _clear(frame, cleared)
 
 

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import logging
 import threading
-from typing import Generic, TypeVar
+from typing import Any, Generic, TypeVar
 
 from djqueue import signals
 from djqueue.messages.codecs import to_json
@@ -85,7 +85,7 @@ class Carriers(Registrations[MetadataProducerConsumer]):
 
     def produce(self, queue_name: str) -> dict[str, object]:
         """By namespace what a message of that queue carries. One that fails is logged and left out."""
-        values: dict[str, object] = {}
+        values: dict[Any, object] = {}  # those that are registered have a NAMESPACE
         for carrier in self.of(queue_name):
             try:
                 value = carrier.produce_metadata()
@@ -95,7 +95,7 @@ class Carriers(Registrations[MetadataProducerConsumer]):
                 _complain(carrier, "produce_metadata", error)
         return values
 
-    def consume(self, metadata: dict[str, object], queue_name: str) -> None:
+    def consume(self, metadata: dict[Any, object], queue_name: str) -> None:
         """Hand each its value. One that fails is logged, and changes nothing."""
         for carrier in self.of(queue_name):
             try:

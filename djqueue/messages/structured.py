@@ -77,7 +77,7 @@ def _items(kind: Any, count: int) -> tuple[Any, ...]:
     return said if get_origin(kind) is tuple and Ellipsis not in said else (said[0],) * count
 
 
-def _fields(kind: type) -> tuple[str, ...]:
+def _fields(kind: Any) -> tuple[str, ...]:
     if _is_model(kind):
         return tuple(kind.model_fields)
     return kind._fields if _is_named_tuple(kind) else tuple(one.name for one in fields(kind) if one.init)
@@ -113,7 +113,7 @@ def _parts(value: Any) -> dict[Any, Any]:
     return value if kind is dict else {}
 
 
-def _compared(kind: type) -> tuple[str, ...]:
+def _compared(kind: Any) -> tuple[str, ...]:
     """Its fields, and those that it makes itself, unless they say that they do not matter."""
     return kind._fields if _is_named_tuple(kind) else tuple(one.name for one in fields(kind) if one.init or one.compare)
 

@@ -5,6 +5,7 @@ from __future__ import annotations
 import logging
 from dataclasses import dataclass, field, replace
 from enum import Enum
+from typing import Any
 
 from django.dispatch import Signal
 
@@ -160,7 +161,7 @@ def settled(lease: Lease, verdict: Verdict, owner: str = "") -> Lease:
         changes |= {"failures": 0, "lost": 0}  # who opens its lane means it to begin anew
     if _is_worth_a_note(entry, verdict):
         at = lease.claimed + verdict.seconds  # the store's clock, as near as we know it
-        about = {"reason": verdict.reason, "exception": verdict.exception, "owner": owner}
+        about: dict[str, Any] = {"reason": verdict.reason, "exception": verdict.exception, "owner": owner}
         changes["errors"] = with_error(entry.errors, at=at, attempt=entry.attempts, **about)
     return replace(lease, entry=replace(entry, **changes))
 

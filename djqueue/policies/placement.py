@@ -76,6 +76,7 @@ def plan_of(
         outer = Gate(windows=tuple(one.measure for one in named))
     if outer is not None and (batch or not outer.most):  # where runs count by their entries, they are of one
         outer = replace(outer, run=MOST)
+    shared: Any  # a text: those that are named have a name
     shared, each = (named[0].name, named[0].key is not None) if named else ("", False)
     return Plan(key, gate, batch, outer, shared, each)
 
@@ -137,7 +138,8 @@ def disagreement(one: Plan | None, other: Plan | None) -> str:
 
 
 def _shared_budget(plan: Plan) -> str:
-    windows = " and ".join(sorted(map(str, plan.outer.windows)))
+    outer: Any = plan.outer  # there is one, as it is shared
+    windows = " and ".join(sorted(map(str, outer.windows)))
     return f"{windows} for each key" if plan.each else windows
 
 
@@ -198,5 +200,6 @@ def _short(name: str, key: str | None) -> str:
 
 @lru_cache(4096)
 def _written(gate: Gate, outer: Gate | None, within: str, batch: Batch | None, run: int) -> str:
+    wait: Any  # a number: a batch makes one of a timedelta
     least, wait = (batch.least, batch.wait) if batch else (1, 0.0)
     return replace(gate, run=run, least=min(least, run), wait=wait, within=within, outer=outer).written()

@@ -26,8 +26,8 @@ LEAST_WAIT = 0.1
 """Seconds that pass at least before the start that a command asks for: none of them can keep a worker busy alone."""
 _USUAL_BACKOFF = Backoff()
 
-PerCall = float | Callable[[], Any]
-"""A number, or a function that is asked for one at each call."""
+PerCall = float | Any
+"""A number, or a function that is asked for one at each call: what reads it later finds a number."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -162,8 +162,9 @@ class Policy:
     @property
     def _longest_wait(self) -> float:
         """For how long calls can be postponed: a window less than until they expire."""
-        longest = self.debounce * WINDOWS if self.max_wait is None else self.max_wait
-        return longest if self.ttl is None else min(longest, max(self.debounce, self.ttl - self.debounce))
+        debounce: Any = self.debounce
+        longest = debounce * WINDOWS if self.max_wait is None else self.max_wait
+        return longest if self.ttl is None else min(longest, max(debounce, self.ttl - debounce))
 
     def overrides(self, declared: Policy) -> dict[str, Any]:
         """What the consumer must know of this call's options, where they differ from those of its command; as JSON."""

@@ -30,7 +30,7 @@ from copy import copy
 from dataclasses import dataclass, field, fields
 from datetime import UTC, datetime, timedelta, tzinfo
 from functools import cached_property
-from typing import NamedTuple
+from typing import Any, NamedTuple
 from zoneinfo import ZoneInfo
 
 from croniter import croniter
@@ -76,7 +76,8 @@ def crontab(
     looked up at each use. ValueError, which names the field, the piece and what is legal, for anything that is
     not understood, and for dates that no year has (31 February).
     """
-    return Crontab(month, day, day_of_week, hour, minute, time_zone)
+    given: tuple[Any, ...] = (month, day, day_of_week, hour, minute, time_zone)  # it makes of them what its fields say
+    return Crontab(*given)
 
 
 @dataclass(frozen=True, repr=False)
@@ -120,7 +121,8 @@ class Crontab:
         """
         if not isinstance(after, datetime) or after.utcoffset() is None:
             raise ValueError(f"next() needs an aware datetime, not {after!r}")
-        zone, found = self._zone, []
+        zone = self._zone
+        found: list[datetime] = []
         for wall in self._walls(after.astimezone(zone)):
             once, again = (wall.replace(tzinfo=zone, fold=fold).astimezone(UTC) for fold in (0, 1))
             if found and min(once, again) >= min(found):  # no later wall time can tick before this one
@@ -184,7 +186,7 @@ class Crontab:
 def _reach(local: datetime, within: timedelta) -> timedelta:
     """By how much the clocks change within that time before or after a moment."""
     moments = (local.astimezone(UTC) + shift for shift in (-within, timedelta(0), within))
-    offsets = [moment.astimezone(local.tzinfo).utcoffset() for moment in moments]
+    offsets: list[Any] = [moment.astimezone(local.tzinfo).utcoffset() for moment in moments]
     return max(offsets) - min(offsets)
 
 

@@ -6,7 +6,7 @@ they do not drift. A Rule says what becomes of those that nobody was there to se
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass, field
 from datetime import UTC, datetime, timedelta, tzinfo
 from typing import Any, ClassVar, NamedTuple
@@ -96,6 +96,7 @@ class Recurrence:
 
     def next(self, after: datetime) -> datetime | None:
         """The first tick after a moment."""
+        ticks: Any
         before, found, ticks = self._walk or (None, None, None)
         if before is None or before > after:
             before, found, ticks = _EARLIEST, _EARLIEST, self._ticks()
@@ -189,7 +190,7 @@ def _recurrence(given: object, start: datetime) -> Recurrence:
     return made
 
 
-MAKERS = {
+MAKERS: dict[str, Callable[[Any, datetime], Timetable]] = {
     "every": lambda value, start: Interval(seconds(value, "every", least=SHORTEST), start.astimezone(UTC)),
     "crontab": _calendar,
     "rrule": _recurrence,
@@ -207,7 +208,7 @@ def _rule(text: str, start: datetime) -> Any:
     return rrulestr(text, dtstart=start)
 
 
-def _zone_name(zone: tzinfo, what: str = "crontab time_zone") -> str:
+def _zone_name(zone: tzinfo | None, what: str = "crontab time_zone") -> str:
     name = "UTC" if zone is UTC else getattr(zone, "key", None)
     if name is None:
         raise ValueError(

@@ -144,7 +144,7 @@ class Lanes(Facts):
 
     def heads(self, run: Session, queue: str, wants: Mapping[int, int], outers: Collection[int]) -> Heads:
         """What stands first in lanes, by their numbers: of each as many entries as wanted, and the head of its line."""
-        parts = [(FIRST_ENTRIES, (queue, *want)) for want in wants.items()]
+        parts: list[tuple[str, tuple]] = [(FIRST_ENTRIES, (queue, *want)) for want in wants.items()]
         parts += [(FIRST_IN_LINE, (queue, number)) for number in outers]
         found = []
         for some in slices(parts, TOGETHER):
