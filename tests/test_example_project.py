@@ -83,7 +83,7 @@ def test_the_demo_with_pictures_of_ones_own(start, tmp_path):
     assert len(thumbnails(demo)) == 2 * 3
     assert "Skipped notes.txt: not a picture." in demo.lines
     demo.wait_for("Cut off: This file is not a picture that can be read.")
-    assert "Queue alias: pictures, ready: 0, delayed: 0, leased: 0, dead: 3, done: 6" in demo.lines
+    assert "Queue alias: pictures, ready: 0, delayed: 0, leased: 0, failed: 3, done: 6" in demo.lines
 
 
 def test_the_demo_says_what_is_wrong(start):

@@ -34,6 +34,7 @@ VARYING = {
     r"\b(1[6-9]|2\d)\d{14}\b": ":moment",
     r"\b\d{17,19}\b": ":lane",
     r"\bseq IN \(\d[\d, ]*\)": "seq IN (:seqs)",
+    r"(<= \(-?\d+, :moment), \d+\)": r"\1, :seq)",
 }
 """Numbers that are part of the text of a statement, and what is written instead."""
 ORDERED = Gate(ordered=True).written()

@@ -686,7 +686,7 @@ def test_a_backoff_that_cannot_be_read_raises(value):
 
 def test_the_guard_is_what_the_options_say():
     def guard(**options):
-        return declared(**options).guard("app.f", {"a": 1}, None)
+        return declared(**options).condition("app.f", {"a": 1}, None)
 
     assert guard(unique=True).running and not guard(unique="queued").running
     assert isinstance(guard(unique=5), guards.Guard) and isinstance(guard(unique=True), guards.Unique)

@@ -154,7 +154,7 @@ class TestFailures:
             assert consumer.code() == 0
         assert numbers() == [1, 2, 2]
         [paused] = [record for record in queue.lanes() if record.paused_reason]
-        assert (paused.waiting, paused.out) == (2, 0)
+        assert (paused.waiting, paused.in_flight) == (2, 0)
 
     def test_a_lost_lease_takes_the_rest_with_it(self, queue, monkeypatch, caplog):
         """What was lost is at the head of its shard again, for whoever comes."""

@@ -16,7 +16,7 @@ class PhotoForm(forms.Form):
 
     title = forms.CharField(max_length=200, required=False, help_text="By default the name of the file.")
     file = forms.FileField(
-        command="Picture",
+        label="Picture",
         validators=[FileExtensionValidator(EXTENSIONS)],
         widget=forms.ClearableFileInput(attrs={"accept": ",".join(f".{extension}" for extension in EXTENSIONS)}),
     )

@@ -218,7 +218,7 @@ class FileQueue(LeasedQueue):
         return True
 
     def _give_back(self, item, says, now):
-        counts = {name: getattr(says, name) for name in ("attempts", "failures", "lost", "note")}
+        counts = {name: getattr(says, name) for name in ("attempts", "failures", "lost", "errors")}
         item.entry, item.until, item.token, item.owner = replace(item.entry, **counts), 0.0, "", ""
         item.due = now + says.delay
         self._write(item)

@@ -152,7 +152,7 @@ def test_a_consumer_that_began_without_standard_streams_speaks_to_nobody_else(cr
 
 
 @pytest.mark.backends(*(STORES if FULL else ("redis",)))
-@pytest.mark.parametrize("name", ["djqueue-feeder", "djqueue-settler", "djqueue-heart", "djqueue-reaper"])
+@pytest.mark.parametrize("name", ["djqueue-fetcher", "djqueue-settler", "djqueue-heartbeat", "djqueue-reaper"])
 def test_a_consumer_one_of_whose_threads_was_killed_goes_on_or_says_70(crew, name):
     """One after the other: what kills a thread while that logs its first end would leave the lock of the log taken."""
     supervisor = Supervisor(crew, "--lease", 2)

@@ -1474,7 +1474,7 @@ WHERE seq = ANY(
         FROM djqueue_message
         WHERE queue = %s
           AND state = 0
-          AND (sort_key, sort_at, seq) <= (0, :moment, 97)
+          AND (sort_key, sort_at, seq) <= (0, :moment, :seq)
         ORDER BY sort_key, sort_at, seq LIMIT %s
         FOR UPDATE SKIP LOCKED
     )

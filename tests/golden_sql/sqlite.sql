@@ -1168,7 +1168,7 @@ WHERE seq IN (
     FROM djqueue_message
     WHERE queue = %s
       AND state = 0
-      AND (sort_key, sort_at, seq) <= (0, :moment, 99)
+      AND (sort_key, sort_at, seq) <= (0, :moment, :seq)
     ORDER BY sort_key, sort_at, seq LIMIT %s
 );
 

@@ -23,14 +23,14 @@ def test_a_plain_name_stays_as_it_is():
 
 
 def test_the_error_queue_is_named_after_its_queue():
-    for options, name in (({}, "mail-dead"), ({"fifo": True, "suffix": "-x"}, "mail-dead-x.fifo")):
+    for options, name in (({}, "mail-failed"), ({"fifo": True, "suffix": "-x"}, "mail-failed-x.fifo")):
         dead = SqsQueue("mail", "", **options).failed
         assert (dead.name, dead._link.name, dead.is_fifo) == ("mail:failed", name, "fifo" in options)
-    assert SqsQueue("mail.fifo").failed._link.name == "mail-dead.fifo"
+    assert SqsQueue("mail.fifo").failed._link.name == "mail-failed.fifo"
 
 
 def test_no_two_names_are_one_at_sqs():
-    names = ["mail", "Mail", "mail.", "mail,", "mäil", "m%il", "m-il", "x" * 64, "x" * 63, "mail-dead", ".", "-", "é"]
+    names = ["mail", "Mail", "mail.", "mail,", "mäil", "m%il", "m-il", "x" * 64, "x" * 63, "mail-failed", ".", "-", "é"]
     found = [name_of(name + end, prefix="p" * 20, suffix="s" * 20) for name in names for end in ("", ":failed")]
     assert len(set(found)) == 2 * len(names)
     assert all(AT_SQS.fullmatch(name) for name in found)
