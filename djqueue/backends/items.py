@@ -21,7 +21,7 @@ from djqueue.utils import seconds, tell
 logger = logging.getLogger(__name__)
 
 MARK = "item:"
-"""So begins the key that marks a unique item, which is the command of its entry."""
+"""Prefix of the deduplication key of a unique item; the key is also the command of its entry."""
 TRIES = 100
 """So often an equal item may come or go between two looks at it, before that is an error."""
 

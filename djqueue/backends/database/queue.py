@@ -588,7 +588,7 @@ class DatabaseQueue(LeasedQueue):
 
 
 def replayed(lease: Lease) -> Lease:
-    """With a errors of why it has failed."""
+    """With an error that says why it has failed."""
     entry = lease.entry
     errors = with_error(entry.errors, at=lease.claimed, attempt=entry.attempts, reason=REPLAYED)
     return replace(lease, entry=replace(entry, errors=errors, delay=0.0, hold=""))

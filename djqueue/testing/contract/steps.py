@@ -90,5 +90,5 @@ def nothing_to_claim(queue: BaseQueue) -> bool:
 
 
 def with_counts(lease: Lease, **fields) -> Lease:
-    """The lease with other counts, another errors or a delay in its entry."""
+    """The lease with other counts, other errors or a delay in its entry."""
     return replace(lease, entry=replace(lease.entry, **fields))
