@@ -35,6 +35,7 @@ VARYING = {
     r"\b\d{17,19}\b": ":lane",
     r"\bseq IN \(\d[\d, ]*\)": "seq IN (:seqs)",
     r"(<= \(-?\d+, :moment), \d+\)": r"\1, :seq)",
+    r"\bseq <= \d+": "seq <= :seq",
 }
 """Numbers that are part of the text of a statement, and what is written instead."""
 ORDERED = Gate(ordered=True).written()

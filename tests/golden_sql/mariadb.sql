@@ -1386,7 +1386,7 @@ FROM (
     FROM djqueue_message
     WHERE queue = %s
       AND state = 0
-      AND (sort_key < 0 OR (sort_key = 0 AND (sort_at < :moment OR (sort_at = :moment AND seq <= 97))))
+      AND (sort_key < 0 OR (sort_key = 0 AND (sort_at < :moment OR (sort_at = :moment AND seq <= :seq))))
     ORDER BY sort_key, sort_at, seq LIMIT %s
     FOR UPDATE SKIP LOCKED
 ) x
