@@ -12,7 +12,7 @@ from django.conf import settings
 from django.core.exceptions import ImproperlyConfigured
 from django.core.signals import setting_changed
 
-from djqueue.utils import priority, seconds, whole
+from djqueue.utils import is_exception, priority, seconds, whole
 
 # ---- What a setting may be
 
@@ -79,10 +79,6 @@ def _are_serializers(value: Any) -> bool:
     return _list_of(_is_serializer)(value) and bool(value)
 
 
-def _is_exception(value: object) -> bool:
-    return isinstance(value, type) and issubclass(value, BaseException)
-
-
 _is_text = _is(str)
 _is_count = _passes(whole, least=1)
 _is_duration = _at_least(0)
@@ -110,7 +106,7 @@ SETTINGS: dict[str, Setting] = {
     "QUEUE_MAX_LOST": Setting(3, _is_count, "a whole number, at least 1"),
     "QUEUE_MAX_STARTS": Setting(1000, _or_none(_is_count), "a whole number, at least 1, or None"),
     "QUEUE_UNKNOWN_AFTER": Setting(3600, _is_duration, "seconds, or a timedelta"),
-    "QUEUE_RETRY_ON": Setting((), _list_of(_is_exception), "a list of exception classes"),
+    "QUEUE_RETRY_ON": Setting((), _list_of(is_exception), "a list of exception classes"),
     "QUEUE_MAX_ATTEMPTS": Setting(5, _is_count, "a whole number, at least 1"),
     "QUEUE_TIME_LIMIT_GRACE": Setting(5, _is_duration, "seconds, or a timedelta"),
     "QUEUE_RESULT_TTL": Setting(None, _or_none(_is_duration), "None, seconds, or a timedelta"),

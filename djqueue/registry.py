@@ -15,7 +15,7 @@ from djqueue.policies.policy import Policy
 from djqueue.scheduling.timetables import Rule
 
 
-class Command(Protocol):
+class Runnable(Protocol):
     """What the registry needs of a command; :class:`djqueue.enqueueing.command.Command` has it."""
 
     name: str
@@ -23,16 +23,16 @@ class Command(Protocol):
     policy: Policy
     rule: Rule | None
     batched: bool
-    declared: Command
+    declared: Runnable
 
 
 class Registry:
     """All commands of this process by name, ``"app.commands.churn_data"``."""
 
     def __init__(self) -> None:
-        self._commands: dict[str, Command] = {}
+        self._commands: dict[str, Runnable] = {}
 
-    def register(self, command: Command) -> None:
+    def register(self, command: Runnable) -> None:
         """Add a command. Executing a module again replaces its commands.
 
         Raises QueueError for two of one name, and for two that mean different throttles by one name; TypeError for a
@@ -62,16 +62,16 @@ class Registry:
                     f"it: {difference}. Say the same in both, or give one of them another name."
                 )
 
-    def unregister(self, command: Command | str) -> None:
+    def unregister(self, command: Runnable | str) -> None:
         """Remove a command; one that is not there is no error."""
         name: Any = getattr(command, "name", command)
         self._commands.pop(name, None)
 
-    def get(self, name: str) -> Command | None:
+    def get(self, name: str) -> Runnable | None:
         """The command of that name, or None."""
         return self._commands.get(name)
 
-    def __getitem__(self, name: str) -> Command:
+    def __getitem__(self, name: str) -> Runnable:
         """Raises UnknownCommand."""
         if name not in self._commands:
             raise UnknownCommand(f"{name} is not a registered command. Is its module imported?")
@@ -80,13 +80,13 @@ class Registry:
     def __contains__(self, command: object) -> bool:
         return getattr(command, "name", command) in self._commands
 
-    def __iter__(self) -> Iterator[Command]:
+    def __iter__(self) -> Iterator[Runnable]:
         return iter(list(self._commands.values()))
 
     def __len__(self) -> int:
         return len(self._commands)
 
-    def periodic(self) -> list[Command]:
+    def periodic(self) -> list[Runnable]:
         """The commands that have a schedule, in the order of their declaration."""
         return [command for command in self if command.rule is not None]
 
@@ -113,7 +113,7 @@ def _line(func: Callable) -> int:
 registry = Registry()
 
 
-def registered(name: str) -> Command:
+def registered(name: str) -> Runnable:
     """The command of that name; pickles refer to this function. Raises UnknownCommand."""
     return registry[name]
 

@@ -88,6 +88,11 @@ def moment(value: Any, name: str) -> float:
     return value.timestamp()
 
 
+def is_exception(value: object) -> bool:
+    """Whether a value is a class of exceptions."""
+    return isinstance(value, type) and issubclass(value, BaseException)
+
+
 # ---- Functions that users give
 
 

@@ -1,6 +1,7 @@
 """The codecs: what they carry comes back the same, what they cannot carry is refused by name."""
 
 import enum
+import pickle
 import threading
 from collections import OrderedDict, namedtuple
 from datetime import UTC, date, datetime, time, timedelta, timezone, tzinfo
@@ -384,3 +385,21 @@ def test_date_and_datetime_are_not_confused():
     assert shape(from_json(to_json([date(2024, 1, 1), datetime(2024, 1, 1)]))) == shape(
         [date(2024, 1, 1), datetime(2024, 1, 1)]
     )
+
+
+# ---- names in pickles that were stored
+
+
+@pytest.mark.parametrize(
+    "path",
+    [
+        "djqueue.codecs.read_reference",
+        "djqueue.registry.registered",
+        "djqueue.results.Result",
+        "djqueue.crontab.Crontab",
+    ],
+)
+def test_a_name_that_stored_pickles_have_goes_on_resolving(path):
+    module, _, name = path.rpartition(".")
+    found = pickle.loads(f"c{module}\n{name}\n.".encode())
+    assert (found.__name__, pickle.loads(pickle.dumps(found))) == (name, found)

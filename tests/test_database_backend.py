@@ -873,13 +873,13 @@ DEADLOCKS = {"sqlite": ("database is locked",), "postgres": ("40P01",), "mariadb
 def test_a_deadlock_is_repeated_but_not_inside_the_callers_transaction(backend, queue, monkeypatch):
     monkeypatch.setattr(session, "PAUSES", (0, 0, 0))
     args = DEADLOCKS[backend.id]
-    assert queue._run(Failing(3, *args)) == "done"
+    assert queue._db.run(Failing(3, *args)) == "done"
     with pytest.raises(OperationalError):
-        queue._run(Failing(4, *args))
+        queue._db.run(Failing(4, *args))
     with pytest.raises(OperationalError), atomic(queue):
-        queue._run(Failing(1, *args))
+        queue._db.run(Failing(1, *args))
     with pytest.raises(OperationalError):
-        queue._run(Failing(1, "the disk is full"))
+        queue._db.run(Failing(1, "the disk is full"))
     assert len(queue) == 0
 
 
@@ -892,9 +892,9 @@ def test_nor_where_the_caller_commits_by_hand(backend, queue, monkeypatch):
         held = connection.connection
         put(queue, "never")
         with pytest.raises(OperationalError):
-            queue._run(Failing(1, *DEADLOCKS[backend.id]))
+            queue._db.run(Failing(1, *DEADLOCKS[backend.id]))
         with pytest.raises(OperationalError):
-            queue._run(Failing(1, "the disk is full"))
+            queue._db.run(Failing(1, "the disk is full"))
         queue.close()
         assert connection.connection is held
         connection.rollback()

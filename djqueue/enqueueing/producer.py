@@ -65,7 +65,7 @@ class Call(NamedTuple):
         raise TypeError(f"enqueue_many() takes tuples (positional arguments) or dicts (keywords), not {given!r}.")
 
 
-class Command(Protocol):
+class Enqueueable(Protocol):
     """What is needed of a command; :class:`djqueue.enqueueing.command.Command` has it."""
 
     name: str
@@ -81,7 +81,7 @@ class Command(Protocol):
 class PendingCall:
     """A call on its way."""
 
-    command: Command
+    command: Enqueueable
     policy: Policy
     entry: Entry
     sending: EnqueueStatus
@@ -90,7 +90,7 @@ class PendingCall:
     """Whether its result will be kept."""
 
 
-def send(command: Command, calls: Sequence[tuple[Call, Policy]]) -> list[Result]:
+def send(command: Enqueueable, calls: Sequence[tuple[Call, Policy]]) -> list[Result]:
     """Encode calls, each with its options, and put them, within the caller's transaction or when it commits.
 
     All go to the queue of the first.
@@ -111,7 +111,7 @@ def send(command: Command, calls: Sequence[tuple[Call, Policy]]) -> list[Result]
     return [Result(one.entry.id, command.name, one.policy.queue_name, one.kept, one.sending) for one in pending]
 
 
-def send_once(command: Command, call: Call, policy: Policy, guard: Guard, id: str) -> bool:
+def send_once(command: Enqueueable, call: Call, policy: Policy, guard: Guard, id: str) -> bool:
     """Put one call unless the guard's key was used; whether it was put.
 
     That is one atomic step, unless the call has a condition of its own. Then the key is used first, so that a crash
@@ -139,7 +139,7 @@ def _put_marked(queue: BaseQueue, pending_call: PendingCall, guard: Guard) -> bo
     return bool(pending_call.sending.accepted)
 
 
-def _pending_call(command: Command, call: Call, policy: Policy, queue: BaseQueue, id: str = "") -> PendingCall:
+def _pending_call(command: Enqueueable, call: Call, policy: Policy, queue: BaseQueue, id: str = "") -> PendingCall:
     id = id or new_id()
     data = encoded(_message(command, id, call, policy, queue), policy)
     asked = call if policy.plan is None else command.as_asked(policy.plan.key, call)
@@ -149,7 +149,7 @@ def _pending_call(command: Command, call: Call, policy: Policy, queue: BaseQueue
     return PendingCall(command, policy, entry, sending, guard, kept=policy.keeps_result > 0)
 
 
-def _message(command: Command, id: str, call: tuple[tuple, dict], policy: Policy, queue: BaseQueue) -> Message:
+def _message(command: Enqueueable, id: str, call: tuple[tuple, dict], policy: Policy, queue: BaseQueue) -> Message:
     carried = {} if policy is command.policy else policy.overrides(command.policy)
     return Message(id, queue.base_name, command.name, *call, carriers.produce(queue.alias), carried)
 
@@ -171,7 +171,7 @@ def refuse_what_it_cannot(queue: BaseQueue, policy: Policy) -> None:
         raise NotSupported(f"{type(queue).__name__} ({policy.queue_name!r}) cannot do: {lacking}.")
 
 
-def _refuse_too_many(queue: BaseQueue, command: Command, pending: Sequence[PendingCall]) -> None:
+def _refuse_too_many(queue: BaseQueue, command: Enqueueable, pending: Sequence[PendingCall]) -> None:
     if not command.whole or queue.database is not None:
         return
     if len(pending) > CHUNK:

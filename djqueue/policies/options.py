@@ -12,7 +12,7 @@ from django.utils.module_loading import import_string
 
 from djqueue.flow.limits import Batch, Concurrency, Debounce, Throttle, Unique, up_to
 from djqueue.policies.backoff import Backoff, Wait, backoff_of, path_of, read, written
-from djqueue.utils import flag, function, moment, nearest, priority, seconds, whole
+from djqueue.utils import flag, function, is_exception, moment, nearest, priority, seconds, whole
 
 Duration = float | timedelta
 Check = Callable[[Any, str], Any]
@@ -158,11 +158,6 @@ def _exceptions(value: object, name: str) -> tuple[type[BaseException], ...]:
     if not isinstance(value, list | tuple | set | frozenset) or not all(map(is_exception, value)):
         raise TypeError(f"{name} is {value!r}: give a list of exception classes.")
     return tuple(value)
-
-
-def is_exception(value: object) -> bool:
-    """Whether it is a class of exceptions."""
-    return isinstance(value, type) and issubclass(value, BaseException)
 
 
 def _attempts(value: object, name: str) -> int:

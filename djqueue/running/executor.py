@@ -18,7 +18,7 @@ from djqueue.messages.envelope import Envelope
 from djqueue.messages.failures import kind_of, release, text_of
 from djqueue.policies.outcomes import Outcome, Verdict, hold_of, not_now
 from djqueue.policies.policy import Policy
-from djqueue.registry import Command, registry
+from djqueue.registry import Runnable, registry
 from djqueue.running.context import Control, CurrentMessage, LoopControl, TooLate, open_entry, run
 from djqueue.running.handlers import HandlerSlot, run_items
 from djqueue.running.result_store import packed_end
@@ -35,7 +35,7 @@ class Job:
     """A message that is about to run; the one argument of a batch command is what stands for it in the batch."""
 
     lease: Lease
-    command: Command
+    command: Runnable
     policy: Policy
     args: tuple
     kwargs: dict
@@ -141,41 +141,6 @@ def execute_batch(
     return verdicts
 
 
-# ---- The order within a unit of work: a run of a lane, of which one batch after the other is begun
-
-
-def batch_of(leases: Sequence[Lease]) -> int:
-    """How many of a run begin together: one, but of a batch command all of one priority, up to its most."""
-    first = leases[0].entry
-    command = registry.get(first.command)
-    if command is None or not command.batched:
-        return 1
-    alike = takewhile(lambda one: (one.entry.command, one.entry.priority) == (first.command, first.priority), leases)
-    return len(list(islice(alike, command.policy.batch.size)))
-
-
-def why_not(batch: Sequence[Lease], verdicts: Sequence[Verdict], next: Lease) -> Verdict | None:
-    """Why the next of a run, and all behind it, are not begun after a batch; None if they are."""
-    if any(hold_of(lease.entry, verdict) for lease, verdict in zip(batch, verdicts, strict=True)):
-        return BEHIND
-    one = batch[-1].entry
-    command = registry.get(one.command)
-    is_apart = command is not None and command.batched and one.priority != next.entry.priority
-    return APART if is_apart else None
-
-
-# ---- In a loop of one's own
-
-
-def serve(queue: BaseQueue, lease: Lease) -> Verdict:
-    """Run what a lease holds and settle it, in a loop of one's own."""
-    verdict = execute(queue, lease, LoopControl(queue, lease))
-    if verdict.exception is not None:
-        release([verdict.exception])
-    settle(queue, [(lease, verdict)])
-    return verdict
-
-
 def _begun(queue: BaseQueue, lease: Lease, control: Control) -> Job | Verdict:
     """What is to be run, or why it is not."""
     entry = lease.entry
@@ -210,7 +175,7 @@ def _opened(queue: BaseQueue, lease: Lease, control: Control) -> Job | Verdict:
 
 
 def _of_the_same(job: Job | Verdict, jobs: Sequence[Job]) -> Job | Verdict:
-    """A label may lie: what is signed decides what can be run together."""
+    """The command that an entry names may lie: what is signed decides what can be run together."""
     first = jobs[0] if jobs else job
     if isinstance(job, Job) and not (job.command.batched and job.command is first.command):
         return Verdict(Outcome.RETURNED, "it is no call of the batch command that it was claimed with")
@@ -240,7 +205,7 @@ def declared(queue: BaseQueue, lease: Lease) -> Policy | None:
     return None if command is None else policy_of(command, envelope)
 
 
-def policy_of(command: Command, envelope: Envelope) -> Policy:
+def policy_of(command: Runnable, envelope: Envelope) -> Policy:
     """The options of one message. Raises InvalidMessage if they cannot be read."""
     if not envelope.options:
         return command.policy
@@ -260,3 +225,38 @@ def report(queue: BaseQueue, lease: Lease, verdict: Verdict) -> None:
     later = f", again in {verdict.delay:.1f} s" if effect.again else ""
     text = f"{what} (message {plain(entry.id)}, attempt {entry.attempts}, {verdict.seconds:.3f} s{later})"
     tell(logger, effect.level, "%s", text, exc_info=verdict.exception, extra=log_extra(queue.alias, entry))
+
+
+# ---- The order within a unit of work: a run of a lane, of which one batch after the other is begun
+
+
+def batch_of(leases: Sequence[Lease]) -> int:
+    """How many of a run begin together: one, but of a batch command all of one priority, up to its most."""
+    first = leases[0].entry
+    command = registry.get(first.command)
+    if command is None or not command.batched:
+        return 1
+    alike = takewhile(lambda one: (one.entry.command, one.entry.priority) == (first.command, first.priority), leases)
+    return len(list(islice(alike, command.policy.batch.size)))
+
+
+def why_not(batch: Sequence[Lease], verdicts: Sequence[Verdict], next: Lease) -> Verdict | None:
+    """Why the next of a run, and all behind it, are not begun after a batch; None if they are."""
+    if any(hold_of(lease.entry, verdict) for lease, verdict in zip(batch, verdicts, strict=True)):
+        return BEHIND
+    one = batch[-1].entry
+    command = registry.get(one.command)
+    is_apart = command is not None and command.batched and one.priority != next.entry.priority
+    return APART if is_apart else None
+
+
+# ---- In a loop of one's own
+
+
+def serve(queue: BaseQueue, lease: Lease) -> Verdict:
+    """Run what a lease holds and settle it, in a loop of one's own."""
+    verdict = execute(queue, lease, LoopControl(queue, lease))
+    if verdict.exception is not None:
+        release([verdict.exception])
+    settle(queue, [(lease, verdict)])
+    return verdict

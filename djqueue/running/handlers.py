@@ -25,7 +25,7 @@ class Handler(Protocol):
     def stop(self) -> Any: ...
 
 
-class BatchCommand(Protocol):
+class BatchRunnable(Protocol):
     """What is needed of a command that is given several calls at once."""
 
     def perform(self, items: Sequence[object], lane: str, slot: HandlerSlot) -> Any: ...
@@ -69,7 +69,7 @@ class HandlerSlot:
 
 
 def run_items(
-    command: BatchCommand,
+    command: BatchRunnable,
     items: Sequence[object],
     messages: Sequence[CurrentMessage],
     lane: str,

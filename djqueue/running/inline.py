@@ -13,13 +13,13 @@ from djqueue.backends.base import BaseQueue, Entry, Lease
 from djqueue.messages.envelope import Envelope
 from djqueue.policies.outcomes import Outcome, Verdict
 from djqueue.policies.policy import Policy
-from djqueue.registry import Command
+from djqueue.registry import Runnable
 from djqueue.running import result_store
 from djqueue.running.context import Control, CurrentMessage, open_entry, run
 from djqueue.running.handlers import HandlerSlot, run_items
 
 
-def run_inline(queue: BaseQueue, entry: Entry, command: Command, policy: Policy) -> None:
+def run_inline(queue: BaseQueue, entry: Entry, command: Runnable, policy: Policy) -> None:
     """Run it here. What is to be retried is, at once; its last exception reaches the caller. Nothing waits in lanes."""
     entry = replace(entry, lane="", gate="")
     envelope, verdict = open_entry(queue, entry), Verdict(Outcome.RETRY)
@@ -37,7 +37,7 @@ def run_inline(queue: BaseQueue, entry: Entry, command: Command, policy: Policy)
     _record(queue, entry, verdict, policy)
 
 
-def _value_of(command: Command, envelope: Envelope, message: CurrentMessage) -> object:
+def _value_of(command: Runnable, envelope: Envelope, message: CurrentMessage) -> object:
     args, kwargs = envelope.arguments()
     if not command.batched:
         return run(partial(command.func, *args, **kwargs), [message], _await_anywhere)

@@ -60,7 +60,7 @@ from djqueue.backends.database.rows import (
 from djqueue.backends.database.session import joined
 from djqueue.backends.database.sql.fragments import ALL, NONE, number_of
 from djqueue.backends.database.sql.inspection import CAP
-from djqueue.backends.database.sql.messages import Arrival, Ask, Dialect, Finish
+from djqueue.backends.database.sql.messages import Arrival, Ask, Finish
 from djqueue.backends.database.store import DatabaseStore, alias_of
 from djqueue.backends.database.work import Database, UnitOfWork
 from djqueue.backends.entries import LEASED, READY, Claimed, Entry, Fact, LaneRecord, Lease, QueueStats, Reaped, Record
@@ -191,16 +191,16 @@ class DatabaseQueue(LeasedQueue):
         insert, ruled = self._inserting(kinds), bool(kinds - {Guard})
         lanes = {arrival.row[0]: lane for arrival in arrivals if (lane := lane_of(arrival, ruled))}
         if not lanes:
-            return self._work(insert, arrivals)
+            return self._db.work(insert, arrivals)
         self._claims.stir()
-        return self._work(put_in_lanes, arrivals, lanes, insert)
+        return self._db.work(put_in_lanes, arrivals, lanes, insert)
 
     def _inserting(self, kinds: set[type]) -> Callable[[UnitOfWork, list[Arrival]], set[str]]:
         if kinds - {Guard}:
             return lambda work, some: put_guarded(work, some, self._marks)
         if self._marks:
-            return lambda work, some: self._sql.insert_checked(work.session, self.name, some, self._marks)
-        insert = self._sql.insert_guarded if kinds else self._sql.insert
+            return lambda work, some: self._db.sql.insert_checked(work.session, self.name, some, self._marks)
+        insert = self._db.sql.insert_guarded if kinds else self._db.sql.insert
         return lambda work, some: insert(work.session, self.name, some)
 
     # ---- claim and reap
@@ -252,11 +252,14 @@ class DatabaseQueue(LeasedQueue):
         def claim(count: int, now: int) -> Claimed:
             return self._claim(ask._replace(limit=count, since=str(now)))
 
-        return self._run(claim_within, self._sql, self._facts.shared, budget, ask.limit, claim, self.release)
+        return self._db.run(claim_within, self._db.sql, self._facts.shared, budget, ask.limit, claim, self.release)
 
     def _without_replays(self, claimed: Claimed) -> Claimed:
         """What is remembered as done can have been put by nobody but who writes to the tables: it has failed."""
-        done = self._run(self._sql.marked, self._marks, [lease.entry.id for lease in claimed]) if self._marks else ()
+        if not self._marks:
+            return claimed
+        ids = [lease.entry.id for lease in claimed]
+        done = self._db.run(self._db.sql.marked, self._marks, ids)
         if not done:
             return claimed
         replays = [replayed(lease) for lease in claimed if lease.entry.id in done]
@@ -272,7 +275,7 @@ class DatabaseQueue(LeasedQueue):
     def _disown(self) -> None:
         """Give back what claims took whose answer never came."""
         tokens = self._unanswered.tokens()
-        if tokens and self._work(disown, tokens):
+        if tokens and self._db.work(disown, tokens):
             self._claims.stir()
 
     def _ask(self, limit: int, lease: float, owner: str, begin: bool = True) -> Ask:
@@ -287,9 +290,9 @@ class DatabaseQueue(LeasedQueue):
 
     def reap(self, limit: int = 100, by: float = inf) -> Reaped:
         self._disown()
-        count, now, next, laned = self._do(self._sql.reap, limit, micros(by))
+        count, now, next, laned = self._db.do(self._db.sql.reap, limit, micros(by))
         if laned and count < limit:
-            count += self._work(reap_lanes, limit - count, micros(by))
+            count += self._db.work(reap_lanes, limit - count, micros(by))
             self._claims.stir()
         return Reaped(count, 0.0 if count >= limit else seconds_to(next, now), now / 1e6)
 
@@ -301,10 +304,10 @@ class DatabaseQueue(LeasedQueue):
         """
         if self.failed is None:  # nothing stands in a lane there
             return 0
-        names = self._do(self._sql.lanes_out, self._swept, limit)
+        names = self._db.do(self._db.sql.lanes_out, self._swept, limit)
         self._swept = names[-1] if len(names) == limit else ""
-        wrong = self._work(recount, names) if names else []
-        self._looked_at, gone = self._work(restore, self._looked_at, limit)
+        wrong = self._db.work(recount, names) if names else []
+        self._looked_at, gone = self._db.work(restore, self._looked_at, limit)
         for name in [*wrong, *gone]:
             text = "%s: what is known of lane %s was not what is in the table; it goes on"
             tell(logger, logging.WARNING, text, self.name, plain(name), extra={"queue": self.alias})
@@ -320,7 +323,7 @@ class DatabaseQueue(LeasedQueue):
         kept = self._kept(leases, facts)
 
         def say(work: UnitOfWork, held: Iterable[Lease]) -> Iterable[tuple]:
-            return self._sql.complete(work.session, pairs_of(held), finish, kept_of(held, kept))
+            return self._db.sql.complete(work.session, pairs_of(held), finish, kept_of(held, kept))
 
         done = self._by_holder(leases, say, facts=kept)
         self._sweep(len(done))
@@ -328,24 +331,24 @@ class DatabaseQueue(LeasedQueue):
 
     def begin(self, leases: Sequence[Lease]) -> list[Lease]:
         def say(work: UnitOfWork, held: Iterable[Lease]) -> Iterable[tuple]:
-            return self._sql.mark_begun(work.session, pairs_of(held))
+            return self._db.sql.mark_begun(work.session, pairs_of(held))
 
         return [replace(lease, begun=True) for lease, _ in self._by_holder(leases, say, in_lanes=False)]
 
     def defer(self, leases: Sequence[Lease], seconds: float) -> list[Lease]:
         laned = [lease for lease in leases if is_ours(lease) and lease.token.lane]
-        to = self._work(defer, laned, micros(seconds)) if laned else None
+        to = self._db.work(defer, laned, micros(seconds)) if laned else None
         return [] if to is None else [replace(lease, claimed=to / 1e6) for lease in laned]
 
     def touch(self, leases: Sequence[Lease], lease: float = 60.0) -> list[Lease]:
         def say(work: UnitOfWork, held: Iterable[Lease]) -> Iterable[tuple]:
-            return self._sql.touch(work.session, pairs_of(held), micros(lease))
+            return self._db.sql.touch(work.session, pairs_of(held), micros(lease))
 
         return [replace(lease, until=row[1] / 1e6) for lease, row in self._by_holder(leases, say, in_lanes=False)]
 
     def release(self, leases: Sequence[Lease]) -> list[Lease]:
         def say(work: UnitOfWork, held: Iterable[Lease]) -> Iterable[tuple]:
-            return self._sql.release(work.session, self.name, said_of(held, delay_of))
+            return self._db.sql.release(work.session, self.name, said_of(held, delay_of))
 
         back = self._by_holder(leases, say)
         return [lease for lease, _ in back]
@@ -357,7 +360,7 @@ class DatabaseQueue(LeasedQueue):
         kept = self._kept(leases, facts)
 
         def say(work: UnitOfWork, held: Iterable[Lease]) -> Iterable[tuple]:
-            return self._sql.fail(
+            return self._db.sql.fail(
                 work.session, into, said_of(held, lambda lease: places[id(lease)]), kept_of(held, kept)
             )
 
@@ -386,9 +389,9 @@ class DatabaseQueue(LeasedQueue):
         laned = [lease for lease in mine if lease.token.lane and in_lanes]
         rows: dict[Token, tuple] = {}
         for held in rounds((lease for lease in mine if not (lease.token.lane and in_lanes)), facts):
-            rows |= {held[row[0]].token: row for row in self._work(say, held.values())}
+            rows |= {held[row[0]].token: row for row in self._db.work(say, held.values())}
         for held in rounds(laned, facts):
-            said = self._work(settle, [*held.values()], say)
+            said = self._db.work(settle, [*held.values()], say)
             rows |= {held[row[0]].token: row for row in said}
         if laned:
             self._claims.stir()
@@ -399,7 +402,7 @@ class DatabaseQueue(LeasedQueue):
         self._unswept += done
         if self._marks and self._unswept >= max(1, self._facts.bound[1] // 100):
             self._unswept = 0
-            self._run(self._sql.surplus, *self._facts.bound, BATCH)
+            self._db.run(self._db.sql.surplus, *self._facts.bound, BATCH)
 
     # ---- time and connection
 
@@ -426,25 +429,10 @@ class DatabaseQueue(LeasedQueue):
 
     # ---- inside
 
-    @property
-    def _sql(self) -> Dialect:
-        return self._db.sql
-
     @cached_property
     def _counters(self) -> list[str]:
         """Keys that no fact can have, as no name has a space in it."""
         return [f"{self.name} done {slot}" for slot in range(SLOTS)]
-
-    def _run(self, verb: Callable, *args):
-        return self._db.run(verb, *args)
-
-    def _do(self, verb: Callable, *args):
-        """The same of a verb that is asked of this queue."""
-        return self._db.do(verb, *args)
-
-    def _work(self, verb: Callable, *args):
-        """The same of a verb of several statements."""
-        return self._db.work(verb, *args)
 
     # ---- Inspection
 
@@ -453,34 +441,34 @@ class DatabaseQueue(LeasedQueue):
     def requeue(self, ids: Iterable[str]) -> int:
         if self.failed is None:
             return 0
-        return sum(self._work(_revived, self.failed.name, chunk) for chunk in chunks(ids))
+        return sum(self._db.work(_revived, self.failed.name, chunk) for chunk in chunks(ids))
 
     def find(self, id: str) -> Record | None:
-        return next(map(self._record, self._do(self._sql.find, id)), None)
+        return next(map(self._record, self._db.do(self._db.sql.find, id)), None)
 
     def remove(self, ids: Iterable[str]) -> int:
-        return sum(self._noted(self._sql.remove, chunk) for chunk in chunks(ids))
+        return sum(self._noted(self._db.sql.remove, chunk) for chunk in chunks(ids))
 
     def reprioritise(self, ids: Iterable[str], priority: int) -> int:
         checked_priority(priority)
         own = priority if self._lifo else ~priority
-        return sum(self._noted(self._sql.reprioritise, chunk, own, ~priority) for chunk in chunks(ids))
+        return sum(self._noted(self._db.sql.reprioritise, chunk, own, ~priority) for chunk in chunks(ids))
 
     def _noted(self, verb: Callable, ids: Sequence[str], *args) -> int:
         """Change entries that wait; their lanes will be looked at."""
         self._claims.stir()
         if self.failed is None:  # nothing stands in a lane there
-            return self._do(verb, ids, *args)
-        return self._work(_changed, verb, ids, *args)
+            return self._db.do(verb, ids, *args)
+        return self._db.work(_changed, verb, ids, *args)
 
     def amend(self, id: str, was: bytes, data: bytes) -> bool:
-        return self._do(self._sql.amend, id, was, data)
+        return self._db.do(self._db.sql.amend, id, was, data)
 
     def trim(self, most: int | None = None, age: float | None = None, limit: int = 1000) -> int:
         """Finds what is too old by a step in the index, and counts no further than to ``most``."""
-        trimmed = 0 if age is None else self._do(self._sql.trim_older, micros(age), limit)
+        trimmed = 0 if age is None else self._db.do(self._db.sql.trim_older, micros(age), limit)
         if most is not None and trimmed < limit:
-            trimmed += self._do(self._sql.trim_surplus, most, limit - trimmed)
+            trimmed += self._db.do(self._db.sql.trim_surplus, most, limit - trimmed)
         return trimmed
 
     def peek(self, state: str, limit: int = 50, after: str | None = None) -> list[Record]:
@@ -488,7 +476,7 @@ class DatabaseQueue(LeasedQueue):
         if state not in STATES:
             raise ValueError(f"peek(state={state!r}): the states are {', '.join(dict.fromkeys(STATES))}.")
         if state != LEASED:
-            self._do(self._sql.promote)
+            self._db.do(self._db.sql.promote)
             self._settle_in()
         *place, lane = after.split(".", 3) if after else ("",)
         place = [int(part) for part in place]
@@ -500,46 +488,46 @@ class DatabaseQueue(LeasedQueue):
     def _peek_own(self, state: str, limit: int, place: list[int]) -> list[Record]:
         backwards = state == READY and self._lifo and self.failed is not None
         numbers = [number for number, name in enumerate(STATES) if name == state]
-        rows = [row for n in numbers for row in self._do(self._sql.peek, n, limit, place, backwards)]
-        # By sort_key, moment, seq, as each of them is.
+        rows = [row for n in numbers for row in self._db.do(self._db.sql.peek, n, limit, place, backwards)]
+        # By sort_key, sort_at, seq, as each of them is.
         rows.sort(key=lambda row: (row[-3], row[12], row[0]), reverse=backwards)
         return [self._record(row) for row in rows[:limit]]
 
     def _peek_lanes(self, limit: int, lane: str, place: list[int]) -> list[Record]:
         """From a place in a lane on, in the order of their names."""
-        rows = [*self._do(self._sql.peek_in, [number_of(lane)], limit, place)] if lane else []
+        rows = [*self._db.do(self._db.sql.peek_in, [number_of(lane)], limit, place)] if lane else []
         names = {number_of(lane): lane}
-        while limit > len(rows) and (page := self._do(self._sql.lane_page, lane, PAGE)):
+        while limit > len(rows) and (page := self._db.do(self._db.sql.lane_page, lane, PAGE)):
             order = {number: order for order, (_, number) in enumerate(page)}
-            found = self._do(self._sql.peek_in, [*order], limit - len(rows))
+            found = self._db.do(self._db.sql.peek_in, [*order], limit - len(rows))
             rows += sorted(found, key=lambda row: (order[row[15]], row[-3], row[12], row[0]))
             names |= {number: name for name, number in page}
             lane = page[-1][0]
         return [record_of(row, self._lifo, names[row[15]]) for row in rows[:limit]]
 
     def flush(self) -> None:
-        while self._do(self._sql.flush):
+        while self._db.do(self._db.sql.flush):
             pass
         for numbers in self._numbers() if self.failed is not None else ():
-            while self._do(self._sql.flush_lanes, numbers):
+            while self._db.do(self._db.sql.flush_lanes, numbers):
                 pass
-        self._do(self._sql.call_lanes)  # some of them have become empty
+        self._db.do(self._db.sql.call_lanes)  # some of them have become empty
         self._claims.stir()
 
     def _numbers(self) -> Iterator[list[int]]:
         """The lanes of the queue in which something may wait, some at a time."""
         name, made = "", (0, 0)
-        while page := self._do(self._sql.lane_page, name, PAGE):
+        while page := self._db.do(self._db.sql.lane_page, name, PAGE):
             yield [number for _, number in page]
             name = page[-1][0]
-        while page := self._do(self._sql.ticket_page, made, PAGE):
+        while page := self._db.do(self._db.sql.ticket_page, made, PAGE):
             yield list({number for *_, number in page})
             made = page[-1][:2]
 
     def stats(self) -> QueueStats:
         """Counts stop at 100,000."""
         dead = self.failed.name if self.failed is not None else ""
-        row = self._do(self._sql.stats, dead, self._counters)
+        row = self._db.do(self._db.sql.stats, dead, self._counters)
         own, laned, due, later_due, delayed, later, leased, out, failed, done, now, *heads = row
         oldest = min((moment for moment in heads if moment is not None), default=None)
         return QueueStats(
@@ -554,7 +542,7 @@ class DatabaseQueue(LeasedQueue):
 
     def __len__(self) -> int:
         """Counts them all: in milliseconds up to some 10,000."""
-        return self._do(self._sql.length)
+        return self._db.do(self._db.sql.length)
 
     def _record(self, row: tuple) -> Record:
         return record_of(row, self._lifo)
@@ -563,12 +551,12 @@ class DatabaseQueue(LeasedQueue):
 
     def lanes(self, limit: int = 50, after: str | None = None) -> list[LaneRecord]:
         self._settle_in()
-        rows = self._do(self._sql.lane_rows, "name > %s ORDER BY name LIMIT %s", [after or "", limit])
+        rows = self._db.do(self._db.sql.lane_rows, "name > %s ORDER BY name LIMIT %s", [after or "", limit])
         return [lane_record_of(row, waiting) for row, waiting in rows]
 
     def lane(self, name: str) -> LaneRecord | None:
         self._settle_in()
-        rows = self._do(self._sql.lane_rows, "name = %s", [name])
+        rows = self._db.do(self._db.sql.lane_rows, "name = %s", [name])
         return next((lane_record_of(row, waiting) for row, waiting in rows), None)
 
     def pause_lane(self, name: str, why: str) -> None:
@@ -576,7 +564,7 @@ class DatabaseQueue(LeasedQueue):
         if not 0 < len(name) <= LONGEST["lane"]:
             raise ValueError(f"A lane's name has {len(name)} characters; it may have 1 to {LONGEST['lane']}.")
         self._settle_in()
-        self._work(make_lanes, {name: ""})
+        self._db.work(make_lanes, {name: ""})
         self._change_lane(name, lambda lane, now: replace(lane, paused_reason=why or "paused"))
 
     def resume_lane(self, name: str) -> bool:
@@ -584,7 +572,7 @@ class DatabaseQueue(LeasedQueue):
 
     def _change_lane(self, name: str, change: Callable[[Lane, int], Lane]) -> bool:
         self._claims.stir()
-        return self._work(change_lane, name, change)
+        return self._db.work(change_lane, name, change)
 
 
 def replayed(lease: Lease) -> Lease:

@@ -1,8 +1,7 @@
 """Messages at SQS: sent, received, given back, deleted; and what FIFO queues need besides.
 
-In a FIFO queue messages leave their group together, and what changes about them is noted elsewhere.
-
-Nobody can write on a message at SQS, and SQS itself gives out nothing more of a group while something of it is out.
+SQS lets nobody write on a message, so changes are noted in the store. It gives out nothing more of a FIFO group while a
+message of it is in flight.
 """
 
 from __future__ import annotations

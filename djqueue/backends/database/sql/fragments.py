@@ -62,7 +62,7 @@ GIVE_UP = (
     "sort_at = CASE WHEN u.delay > 0 THEN NOW + u.delay ELSE due_since END, token = 0, owner = '', "
     "attempts = u.attempts, failures = u.failures, lost = u.lost, errors = u.errors"
 )
-"""What becomes of the row, ``u`` being SAID; without a delay it has its old place."""
+"""What becomes of the row, ``u`` being SAID; without a delay it has its old ``due_since``."""
 FAIL = (
     "state = 0, sort_key = 0, sort_at = FAILED_AT + u.delay, due_since = FAILED_AT + u.delay, token = 0, owner = '', "
     "attempts = u.attempts, failures = u.failures, lost = u.lost, errors = u.errors"
@@ -91,7 +91,7 @@ EXTEND = (
     "lost = CASE WHEN state NOT IN (2, 4) AND begun <> 0 AND lost > 0 THEN lost - 1 ELSE lost END, "
     "state = CASE WHEN state = 4 THEN 4 ELSE 2 END, sort_key = 0"
 )
-"""But for moment. What was reaped and not taken was not lost: its holder lives."""
+"""But for sort_at. What was reaped and not taken was not lost: its holder lives."""
 PROMOTED = f"state = 0, sort_key = {RANK}, sort_at = due_since"
 LOSE = f"lost = CASE WHEN begun <> 0 AND lost < {MOST} THEN lost + 1 ELSE lost END"
 REAPED = f"{LOSE}, {PROMOTED}"

@@ -202,7 +202,7 @@ class Inspection(Lanes):
         return ", ".join(f"%(k{i})s" for i in range(len(values)))
 
     def _oldest(self) -> str:
-        """The heads of the priorities, a step in the index each; ``min(moment)`` would read all that is ready."""
+        """The heads of the priorities, a step in the index each; ``min(sort_at)`` would read all that is ready."""
         ready = "FROM djqueue_message r WHERE r.queue = %(queue)s AND r.state = 0"
         return (
             f"WITH RECURSIVE p (sort_key, n) AS (SELECT (SELECT r.sort_key {ready} ORDER BY r.sort_key LIMIT 1), 1 "

@@ -110,7 +110,7 @@ class Heads(NamedTuple):
 
     now: int
     entries: list[tuple]
-    """Rows of state, seq, sort_key, moment, lost."""
+    """Rows of state, seq, sort_key, sort_at, lost."""
     lines: dict[int, int]
     """The rank of the first lane in the line of each of these, where there is one."""
 
