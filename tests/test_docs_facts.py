@@ -138,10 +138,10 @@ def backends() -> dict[str, type]:
 
 def test_what_a_backend_cannot_do_is_what_it_declares():
     rows = table(REFERENCE / "backends.rst", "What they can do")
-    abilities = [literals(row[0])[0] for row in rows]
-    assert set(abilities) == FEATURES - {"facts"}, "that one a queue lacks only by its settings"
+    features = [literals(row[0])[0] for row in rows]
+    assert set(features) == FEATURES - {"facts"}, "that one a queue lacks only by its settings"
     for column, (title, cls) in enumerate(backends().items(), start=2):
-        lacks = {name for name, row in zip(abilities, rows, strict=True) if row[column].astext() == "no"}
+        lacks = {name for name, row in zip(features, rows, strict=True) if row[column].astext() == "no"}
         assert lacks == FEATURES - cls.features, title
 
 

@@ -476,10 +476,10 @@ def test_retries_of_one_call_need_no_second_list_of_exceptions(settings):
 
 @MEMORY
 @pytest.mark.parametrize(
-    ("options", "ability"),
+    ("options", "feature"),
     [({"unique": True}, "facts, inspect"), ({"debounce": 1}, "facts"), ({"result_ttl": 1}, "facts")],
 )
-def test_df11_a_queue_without_a_store_refuses_what_needs_one(backend, settings, options, ability):
+def test_df11_a_queue_without_a_store_refuses_what_needs_one(backend, settings, options, feature):
     settings.QUEUES = {"default": {**backend.config(), "STORE": False}}
     with pytest.raises(NotSupported, match="facts"):
         plain.using(**options).enqueue()

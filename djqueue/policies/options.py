@@ -75,7 +75,7 @@ class Option:
     travels: tuple[Callable[[Any], Any], Callable[[Any], Any]] | None = None
     """If it counts at the run: how a call that changes it writes it into its message, as JSON, and how it is read."""
     needs: dict[str, Callable[[Any], Any]] = field(default_factory=dict)
-    """The abilities of a backend that it may need, each with the values for which it does."""
+    """The features of a backend that it may need, each with the values for which it does."""
     part_of: Set[str] = frozenset()
     """Options that it tells more of: when they are taken back, it goes back to its default."""
     requires: Set[str] = frozenset()
@@ -307,7 +307,7 @@ OPTIONS: dict[str, Option] = {option.name: option for option in _ALL}
 """The options by their names. Their defaults are those of the fields of a policy."""
 PER_CALL = tuple(option.name for option in _ALL if option.per_call)
 TRAVELS = {option.name: option.travels for option in _ALL if option.travels}
-NEEDS = tuple((option.name, ability, asks) for option in _ALL for ability, asks in option.needs.items())
+NEEDS = tuple((option.name, feature, asks) for option in _ALL for feature, asks in option.needs.items())
 PARTS = tuple(option for option in _ALL if option.part_of)
 KEYED = frozenset(option.name for option in _ALL if option.value)
 """The options whose values can have a key of their own; ``key`` is for those that have none."""

@@ -375,14 +375,14 @@ class RateContract(Contract):
     """Seconds by which two may be nearer than a rate says. Set more for a queue whose store is another technology:
     it hands out after the grant, and what counts is the grant."""
 
-    def filled(self, count: int = 20, *abilities: str) -> BaseQueue:
-        queue = self.guarded(*abilities)
+    def filled(self, count: int = 20, *features: str) -> BaseQueue:
+        queue = self.guarded(*features)
         put(queue, *map(str, range(count)))
         return queue
 
-    def rates(self, count: int, limit: int, seconds: float, *abilities: str, **ways) -> Iterator[Rate]:
+    def rates(self, count: int, limit: int, seconds: float, *features: str, **ways) -> Iterator[Rate]:
         """A queue with a budget, and one whose entries are in a lane, if it has lanes."""
-        queue = self.filled(count, *abilities)
+        queue = self.filled(count, *features)
         yield Rate(queue, partial(queue.claim_within, a_budget(limit, seconds, **ways)), ("limited", "spaced"))
         if "lanes" in queue.features:
             queue = self.queue()

@@ -17,25 +17,25 @@ class Contract:
         """An empty queue of this name. ``options`` are arguments of the backend's class, in lower case."""
         raise NotImplementedError("A contract suite needs make_queue(self, name, **options) that returns a queue.")
 
-    def queue(self, *abilities: str, **options) -> BaseQueue:
-        """A queue that no other test has; skips the test if it declares that it cannot do one of the ``abilities``."""
+    def queue(self, *features: str, **options) -> BaseQueue:
+        """A queue that no other test has; skips the test if it lacks one of the ``features``."""
         queue = self.make_queue(f"contract-{new_id()[-12:]}", **options)
-        for ability in abilities:
-            assert ability in FEATURES, ability
-            if ability not in queue.features:
-                raise unittest.SkipTest(f"{type(queue).__name__} lacks the feature {ability!r}")
+        for feature in features:
+            assert feature in FEATURES, feature
+            if feature not in queue.features:
+                raise unittest.SkipTest(f"{type(queue).__name__} lacks the feature {feature!r}")
         return queue
 
-    def guarded(self, *abilities: str, **options) -> BaseQueue:
+    def guarded(self, *features: str, **options) -> BaseQueue:
         """The same; skips the test if the queue has no store, for guards to leave their marks in."""
-        queue = self.queue(*abilities, **options)
+        queue = self.queue(*features, **options)
         if queue.store is None:
             raise unittest.SkipTest("this queue was made without a store")
         return queue
 
-    def queue_with(self, option: str, value: object, *abilities: str) -> BaseQueue:
+    def queue_with(self, option: str, value: object, *features: str) -> BaseQueue:
         """A queue with an option; skips the test if the backend has no such option."""
-        if option.upper() not in self.queue(*abilities).options:
+        if option.upper() not in self.queue(*features).options:
             raise unittest.SkipTest(f"there is no option {option.upper()}")
         return self.queue(**{option: value})
 
