@@ -281,7 +281,7 @@ class BaseQueue(ItemVerbs, OperatorVerbs):
         except Exception:
             if not due:
                 raise
-            tell(logger, logging.ERROR, "Reading stopped half way.", exc_info=True, extra={"queue_name": self.name})
+            tell(logger, logging.ERROR, "Reading stopped half way.", exc_info=True, extra={"queue": self.alias})
             return Claimed(due, retry_after=0.0)
         return Claimed(due, retry_after=0.0 if len(due) >= limit else min(early.values(), default=inf))
 

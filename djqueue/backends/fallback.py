@@ -54,7 +54,7 @@ def unpack(text: str) -> Entry:
 class FourVerbs(Protocol):
     """A queue of texts."""
 
-    name: str
+    alias: str
 
     def write(self, data: str) -> None: ...
     def read(self) -> str | None: ...
@@ -87,7 +87,7 @@ def write_back(queue: FourVerbs, leases: Sequence[Lease], now: float) -> list[Le
         except Exception:
             if not written:
                 raise
-            extra = {"queue_name": queue.name, "entry_id": lease.entry.id}
+            extra = {"queue": queue.alias, "message_id": lease.entry.id}
             tell(logger, logging.ERROR, "An entry could not be put back and is lost.", exc_info=True, extra=extra)
         else:
             written.append(lease)

@@ -96,7 +96,7 @@ def test_a_release_that_fails_half_way_tells_what_it_wrote(queue, caplog):
     assert len(queue) == 0
     with queue.fails_at(2), caplog.at_level(logging.ERROR):
         assert names(queue.release(leases)) == ["a", "c"]
-    assert [record.entry_id for record in caplog.records] == [leases[1].entry.id]
+    assert [record.message_id for record in caplog.records] == [leases[1].entry.id]
     assert sorted(names(claim(queue, 2))) == ["a", "c"]
 
 

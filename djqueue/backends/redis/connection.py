@@ -157,12 +157,15 @@ class Link:
             return QueueFull(f"{self.where} is full (maxmemory) and takes no more.")
         return error
 
-    def set_aside(self, retype: Script, keys: Sequence[bytes], types: Sequence[str], queue_name: str) -> list[bytes]:
-        """Give keys of another type than their own other names, which are told. Their old and new names in turn."""
+    def set_aside(self, retype: Script, keys: Sequence[bytes], types: Sequence[str], alias: str = "") -> list[bytes]:
+        """Give keys of another type than their own other names, which are logged; the old and new names in turn.
+
+        ``alias`` is that of the queue, for the log record; a store serves none.
+        """
         renamed = self.run(retype, keys, (secrets.token_hex(4), *types))
         for key, name in zip(*[iter(renamed)] * 2, strict=True):
             text = "Redis key %s had a type that it cannot have: it is %s now, and the queue goes on without it"
-            tell(logger, logging.CRITICAL, text, untext(key), untext(name), extra={"queue_name": queue_name})
+            tell(logger, logging.CRITICAL, text, untext(key), untext(name), extra={"queue": alias})
         return renamed
 
     def pop(self, lists: Sequence[bytes], seconds: float, promptly: bool = False) -> bool:

@@ -110,10 +110,8 @@ class RedisQueue(LeasedQueue):
             return Claimed((), 0.0)
         self._disown()
         token, span = secrets.token_hex(protocol.TOKEN // 2), protocol.microseconds(lease)
-        sizes, holder = (
-            (min(limit, protocol.AT_ONCE), ahead, protocol.AT_ONCE),
-            (token, int(begin), protocol.text(owner)),
-        )
+        sizes = (min(limit, protocol.AT_ONCE), ahead, protocol.AT_ONCE)
+        holder = (token, int(begin), protocol.text(owner))
         with self._unanswered.asking(token, lease):
             found = self._run("claim", (*sizes, span, *holder, self._remember))
         return self._claimed(found, token, span)
@@ -151,15 +149,13 @@ class RedisQueue(LeasedQueue):
         It is leased. So if that fails it comes again when the lease is over, and what else was claimed does not suffer.
         """
         for id, why in zip(*[iter(faults)] * 2, strict=True):
-            text, names = (
-                "Message %s of queue %s is put aside: %s",
-                (plain(protocol.untext(id)), self.name, why.decode()),
-            )
-            tell(logger, logging.ERROR, text, *names, extra={"queue_name": self.name})
+            text = "Message %s of queue %s is put aside: %s"
+            names = plain(protocol.untext(id)), self.name, why.decode()
+            tell(logger, logging.ERROR, text, *names, extra={"queue": self.alias})
         try:
             self._run("aside", (self.rings, token, *faults))
         except Exception as error:
-            text, extra = "What is to be put aside stays leased", {"queue_name": self.name}
+            text, extra = "What is to be put aside stays leased", {"queue": self.alias}
             tell(logger, logging.ERROR, text, exc_info=error, extra=extra)
 
     def begin(self, leases: Sequence[Lease]) -> list[Lease]:
@@ -188,7 +184,7 @@ class RedisQueue(LeasedQueue):
 
     def fail(self, leases: Sequence[Lease], facts: Sequence[Fact | None] = ()) -> list[Lease]:
         if self.failed is None:
-            return self.release(leases)  # what is dead stays here
+            return self.release(leases)  # a failed message stays here
         return self._end("fail", leases, facts, (self.rings,), protocol.verdict)
 
     def _end(
@@ -243,11 +239,11 @@ class RedisQueue(LeasedQueue):
         """Put right some lanes that stand elsewhere than they say, or count as out what is not; how many."""
         self._recounted, wrong, levelled = self._run("recount", (self.rings, self._recounted, protocol.AT_ONCE))
         for name in wrong:
-            text, extra = "%s: lane %s stood nowhere or counted wrongly; it goes on", {"queue_name": self.name}
+            text, extra = "%s: lane %s stood nowhere or counted wrongly; it goes on", {"queue": self.alias}
             tell(logger, logging.ERROR, text, self.name, plain(protocol.untext(name)), extra=extra)
         if levelled:
             text = "%s: %d members of the lines of its lanes had other scores than 0, behind which nothing was found"
-            tell(logger, logging.ERROR, text, self.name, levelled, extra={"queue_name": self.name})
+            tell(logger, logging.ERROR, text, self.name, levelled, extra={"queue": self.alias})
         return len(wrong) + levelled
 
     def _tell_of_orphans(self, back: Sequence[bytes], failed: Sequence[bytes]) -> None:
@@ -370,7 +366,7 @@ class RedisQueue(LeasedQueue):
             raise error
         retype, keys = self._scripts["retype"]
         types = [*(protocol.TYPES[part] for part in retype.keys), *["string"] * len(facts)]
-        renamed = self._link.set_aside(retype, [*keys, *facts], types, self.name)
+        renamed = self._link.set_aside(retype, [*keys, *facts], types, self.alias)
         if renamed:
             self._swept = "env", b"0"
             self.sweep(protocol.FAR)

@@ -70,7 +70,7 @@ class RedisStore(BaseStore):
     options = frozenset({"PREFIX"})
 
     def __init__(self, name: str, connection: object = None, prefix: str = "djqueue"):
-        self._name, self._prefix = name, prefix
+        self._prefix = prefix
         self._keys, self._link = Keys(prefix, name), Link(connection)
 
     @cached_property
@@ -164,7 +164,7 @@ class RedisStore(BaseStore):
         except ResponseError as error:
             if not is_wrong_type(error):
                 raise
-        self._link.set_aside(SCRIPTS["retype"], keys, ["string"] * len(keys), self._name)
+        self._link.set_aside(SCRIPTS["retype"], keys, ["string"] * len(keys))
         return ask(*args)
 
     def _set(self, key: str, value: bytes, *how: str | int) -> bool:

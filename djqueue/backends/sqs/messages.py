@@ -107,8 +107,12 @@ class Received(NamedTuple):
 class Messages:
     """Over one link. What is settled is marked in the receipts, so that a call that raised can be repeated."""
 
-    def __init__(self, link: Link, is_fifo: bool, changes: Changes, has_lanes: bool = True):
-        self._link, self._is_fifo, self._changes, self._has_lanes = link, is_fifo, changes, is_fifo and has_lanes
+    def __init__(self, link: Link, is_fifo: bool, changes: Changes, alias: Callable[[], str], has_lanes: bool):
+        self._link = link
+        self._is_fifo = is_fifo
+        self._changes = changes
+        self._alias = alias
+        self._has_lanes = is_fifo and has_lanes
 
     # ---- out
 
@@ -188,7 +192,7 @@ class Messages:
             elif early:
                 self.move(early, self)
         except Exception:  # they come again when their leases end
-            extra = {"queue_name": self._link.name}
+            extra = {"queue": self._alias()}
             tell(logger, logging.ERROR, "What is not due could not be put off.", exc_info=True, extra=extra)
 
     # ---- back, over, and out of the way
@@ -268,7 +272,7 @@ class Messages:
                 complain("deleted", Told(told.done, {}, told.refused | told.failed))
             except Exception:
                 ids = [lease.entry.id for lease in some]
-                extra = {"queue_name": self._link.name, "message_ids": ids}
+                extra = {"queue": self._alias(), "message_ids": ids}
                 text = "Messages were sent anew, but the old ones are still there."
                 tell(logger, logging.ERROR, text, exc_info=True, extra=extra)
             self._forget(some)

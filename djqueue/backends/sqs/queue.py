@@ -75,7 +75,7 @@ class SqsQueue(LeasedQueue):
         self.is_fifo = protocol.is_fifo(name, fifo)
         self._link = Link(connection, protocol.sqs_name(name, prefix, suffix, self.is_fifo), self.is_fifo, create)
         changes = Changes(self._link.name, lambda: self.store)
-        self._messages = Messages(self._link, self.is_fifo, changes, has_lanes=name == self.base_name)
+        self._messages = Messages(self._link, self.is_fifo, changes, lambda: self.alias, name == self.base_name)
         if self.is_fifo:
             self.features = self.features | {"shards"}
         self._kept: deque[Lease] = deque()
@@ -136,7 +136,7 @@ class SqsQueue(LeasedQueue):
             except Exception:
                 if not found:
                     raise
-                extra = {"queue_name": self.name}
+                extra = {"queue": self.alias}
                 tell(logger, logging.ERROR, "Receiving stopped half way.", exc_info=True, extra=extra)
                 return Claimed(found, 0.0)
             found += received.leases
