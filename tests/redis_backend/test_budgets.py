@@ -108,7 +108,7 @@ def test_of_two_windows_under_a_name_the_stricter_holds_until_it_is_forgotten(ma
 
 
 def test_a_budget_is_gone_two_windows_after_its_last_use(make, redis_client):
-    queue, budget = make(), Budget("b", Window(2, 0.02, True), "spaced")
+    queue, budget = make(), Budget("b", Window(2, 0.5, True), "spaced")
     queue.put(work(1))
     queue.complete(queue.claim_within(budget))
     assert {key.partition("}:")[0] for key in keys(redis_client) if "fact" in key} == {"{djqueue::shared"}
