@@ -193,11 +193,11 @@ class Consumer:
         """Unless somebody says that there is no time."""
         while is_so() and self._stops < 2 and (left := until - time.monotonic()) > 0:
             self._told_to_stop(min(left, 0.02))
-            supervisor.duplicate_of()
+            supervisor.tick_for_dead_threads()
 
     def _shut_down(self, supervisor: Supervisor) -> int:
         supervisor.stop_claiming()
-        supervisor.duplicate_of()
+        supervisor.tick_for_dead_threads()
         running = supervisor.in_flight.running()
         say(
             logging.INFO,

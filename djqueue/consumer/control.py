@@ -162,14 +162,14 @@ class ConsumerControl(Control):
         super().__init__(held.queue, held.lease)
         self.patience = patience
         self._held = held
-        self._courier = control_channel
+        self._channel = control_channel
         self._shorten = shorten
         self._gate, self._counted, self._left = held.lease.entry.gate, held.lease, held.since
         self.throttled = bool(self._gate) and Gate.read(self._gate).margin < inf
 
     def begin(self, policy: Policy) -> None:
         if not self._held.lease.begun:
-            self._courier.begin(self._held)
+            self._channel.begin(self._held)
         self._held.policy = policy
         if policy.lease is not None and policy.lease < self._held.span:
             self._shorten()
@@ -179,7 +179,7 @@ class ConsumerControl(Control):
 
     @property
     def stopping(self) -> bool:
-        return self._courier.stopping
+        return self._channel.stopping
 
     @property
     def late(self) -> float:
@@ -209,7 +209,7 @@ class ConsumerControl(Control):
 
     @property
     def cancelled(self) -> bool:
-        self._courier.watch(self._held)
+        self._channel.watch(self._held)
         return self._held.cancelled
 
     @property
@@ -218,7 +218,7 @@ class ConsumerControl(Control):
 
     def report(self, id: str, progress: Progress) -> None:
         if not self.lease_lost:
-            self._courier.report(self._held, progress)
+            self._channel.report(self._held, progress)
 
     def touch(self, seconds: float) -> bool:
         return not self.lease_lost  # the heart extends it anyway

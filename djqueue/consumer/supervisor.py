@@ -62,7 +62,7 @@ class Supervisor:
         self.control_channels = PerServer(servers, lambda queues: ControlChannel(queues, self.in_flight))
         self._isolates = options.isolate
         self._quarantine = None if options.isolate else Quarantine(self.in_flight)
-        self._hearts = [Heartbeat(queues, self.in_flight, consumer.lease_of) for queues in servers]
+        self._heartbeats = [Heartbeat(queues, self.in_flight, consumer.lease_of) for queues in servers]
         isolate = run_isolated if options.isolate else None
         self.pool = Pool(options.threads, self._finish, self._control, self._recall, isolate)
         shared = self.pool, self.in_flight, self.settlers, self.budget, self._quarantine
@@ -74,7 +74,7 @@ class Supervisor:
             )
         ]
         self.keepers: list[Loop] = [
-            *self._hearts,
+            *self._heartbeats,
             *(Reaper(queues, consumer.shortest_lease_of) for queues in servers),
             TimeLimits(self.in_flight, self._give_up),
             *self.control_channels.loops,
@@ -135,13 +135,13 @@ class Supervisor:
         can = not any(settler.starves for settler in self.settlers.loops)
         return can and any(held.began is not None for held in self.in_flight)
 
-    def duplicate_of(self) -> None:
-        """Do what those who died would do for what is in our hands; what a worker died with goes back as lost."""
+    def tick_for_dead_threads(self) -> None:
+        """Do once the work of heartbeats and settlers that died; what a worker died with goes back as lost."""
         for held in [*self.pool.bereave(), *self._strays()]:
             begun = held.began is not None
             outcome = Outcome.INTERRUPTED if begun else Outcome.RETURNED
             self.settlers.add(held, Verdict(outcome, "its worker died", lost=int(begun)))
-        for loop in [*self._hearts, *self.settlers.loops]:
+        for loop in [*self._heartbeats, *self.settlers.loops]:
             if loop.is_dead:
                 loop.guarded_tick()
 
@@ -164,7 +164,7 @@ class Supervisor:
         """Tell the store, and let the threads go; how many leases it could not be told of."""
         until = time.monotonic() + LAST_WORDS
         while len(self.in_flight) and time.monotonic() < until:
-            self.duplicate_of()
+            self.tick_for_dead_threads()
             time.sleep(0.005)
         last = [*self.keepers, *self.settlers.loops]
         for loop in last:
@@ -227,8 +227,8 @@ class Supervisor:
 
     def _extend(self) -> None:
         """Have leases extended now."""
-        for heart in self._hearts:
-            heart.wake()
+        for heartbeat in self._heartbeats:
+            heartbeat.wake()
 
     def _rouse(self) -> None:
         for fetcher in self.fetchers:

@@ -1,6 +1,6 @@
--- How entries come to the failed ones.
+-- Moves entries to the queue of failed messages.
 
--- An entry of that id that is failed already gives way.
+-- An entry of that id which stands there already gives way.
 local function make_room(id)
   local envelope = call("HGET", failed_env, id)
   if not envelope then return end
