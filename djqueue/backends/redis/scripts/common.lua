@@ -3,8 +3,8 @@
 -- An envelope is "place run_at created priority attempts lost failures lane command\ntext". The place is 28 digits, the
 -- moment at which the entry first fell due (16) and its number; lane and command are lengths within the text. The place
 -- changes when the entry is postponed; who dies or is requeued gets a new one, of that moment.
--- place .. id is the member of ready (score: -priority, in a queue of failed messages 0; in a LIFO queue priority) and of delayed (score: the
--- moment at which it is due). An entry with a gate has three lengths, lane, command and gate, which are of bytes, and waits in
+-- place .. id is the member of ready (score: -priority, in a queue of failed messages 0; in a LIFO queue priority) and of
+-- delayed (score: the moment at which it is due). An entry with a gate has three lengths, lane, command and gate, which are of bytes, and waits in
 -- its lane instead of in ready; lanes.lua says how.
 -- own holds, by id, the token of the last claim (16 digits), whether that start has begun (1, else 0), and its owner.
 --
