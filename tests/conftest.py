@@ -11,8 +11,8 @@ import pytest
 from django.contrib.contenttypes.management import create_contenttypes
 from django.db.models.signals import post_migrate
 
-from tests import backends, servers
-from tests.site import Site
+from tests.support import backends, servers
+from tests.support.processes import Site
 
 NOBODY = {"AWS_ACCESS_KEY_ID": "nobody", "AWS_SECRET_ACCESS_KEY": "none", "AWS_EC2_METADATA_DISABLED": "true"}
 """So that no test can reach an account of whoever runs it."""
@@ -69,7 +69,7 @@ NOTES = ("ran", "asked", "seen", "told", "done", "batches", "fail", "opened", "o
 @pytest.fixture(autouse=True)
 def _nothing_noted(request):
     """These collections begin empty, and the module's `gate`, if it has one, shut; those who stand in it are let go."""
-    from tests.life import Gate
+    from tests.support.consumer import Gate
 
     names = vars(request.module)
     for notes in (names.get(name) for name in NOTES):
@@ -150,7 +150,7 @@ def queue(backend, settings):
 def write_module(tmp_path, monkeypatch):
     """Write a module and import it; gone with what it registered when the test ends."""
     from djqueue.registry import registry
-    from tests.life import only
+    from tests.support.consumer import only
 
     monkeypatch.syspath_prepend(str(tmp_path))
     written = []

@@ -1,9 +1,9 @@
-"""The settings of the test suite. A database alias exists where its server and its driver do; see tests/servers.py."""
+"""The settings of the test suite. A database alias exists where its server and driver do (tests/support/servers.py)."""
 
 from importlib.util import find_spec
 from urllib.parse import parse_qs, unquote, urlsplit
 
-from tests import servers
+from tests.support import servers
 
 if find_spec("pymysql"):
     import pymysql

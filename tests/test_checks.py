@@ -27,7 +27,7 @@ from djqueue.queues import queues
 from djqueue.registry import registry as commands
 from djqueue.throttle import SETTINGS as THROTTLE_KEYS
 from djqueue.utils import ELSEWHERE
-from tests.life import only as registered_only
+from tests.support.consumer import only as registered_only
 
 MEMORY = "djqueue.backends.memory.MemoryQueue"
 MEMORY_STORE = "djqueue.backends.memory.MemoryStore"

@@ -13,8 +13,8 @@ from djqueue.messages.envelope import new_id
 from djqueue.messages.failures import errors_of
 from djqueue.queues import queues
 from djqueue.registry import registry
-from tests.backends import WITH_SQS
-from tests.life import can_look, heard, only
+from tests.support.backends import WITH_SQS
+from tests.support.consumer import can_look, heard, only
 
 AND_SQS = pytest.mark.backends(*WITH_SQS)
 

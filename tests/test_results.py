@@ -24,8 +24,8 @@ from djqueue.running.executor import execute
 from djqueue.running.settle import settle
 from djqueue.testing import eventually
 from tests.app.models import Thing
-from tests.backends import ACROSS
-from tests.life import Gate, claim_one, heard, message_for, run_one, serving
+from tests.support.backends import ACROSS
+from tests.support.consumer import Gate, claim_one, heard, message_for, run_one, serving
 
 EVERY = pytest.mark.backends(*ACROSS)
 MEMORY = pytest.mark.backends("memory")

@@ -21,7 +21,7 @@ from djqueue.registry import registry
 from djqueue.scheduling.crontab import crontab
 from djqueue.testing import run_due, together, virtual_time
 from djqueue.testing.patience import eventually
-from tests.life import heard, run_one, serving
+from tests.support.consumer import heard, run_one, serving
 
 NOON = datetime(2026, 3, 2, 12, tzinfo=UTC)
 PLUS_ONE = timezone(timedelta(hours=1))

@@ -10,7 +10,7 @@ from djqueue import Batch, Consumer, Route, conf
 from djqueue.consumer import Options
 from djqueue.decorators import queue_command
 from djqueue.policies.policy import Policy
-from tests.life import only
+from tests.support.consumer import only
 
 pytestmark = pytest.mark.backends("memory")
 

@@ -14,7 +14,7 @@ REFUSE_ALL = "#!/bin/sh\nexit 101\n"
 def ensure(servers):
     """Install what is missing, as root on Debian; elsewhere a missing server fails under CI=true and is said at home.
 
-    `servers` is the module tests.servers."""
+    `servers` is the module tests.support.servers."""
     wanted = absent(servers)
     if wanted and os.geteuid() == 0 and shutil.which("apt-get"):
         install([servers.KINDS[kind].package for kind in wanted])

@@ -18,7 +18,7 @@ import apt
 import venvs
 from steps import ROOT, Failed, need, run, say, step
 
-from tests import servers
+from tests.support import servers
 
 VENV, DEMO_VENV = ".venv", ".venv-demo"
 # Many tests wait for something: three for each processor keep them busy.

@@ -8,10 +8,10 @@ from urllib.parse import urlsplit
 import pytest
 from django.db import connections
 
-from tests.backends import Backend, redis_url, worker_number
-from tests.faults.crew import Crew
+from tests.faults.processes import Consumers
 from tests.faults.proxy import Address, Proxy
-from tests.site import until
+from tests.support.backends import Backend, redis_url, worker_number
+from tests.support.processes import until
 
 APPS = ["django.contrib.contenttypes", "django.contrib.auth", "djqueue", "tests.app", "tests.faults"]
 
@@ -23,9 +23,9 @@ def site(backend: Backend, make_site, settings):
 
 
 @pytest.fixture
-def crew(site):
+def consumers(site):
     """Consumers of a queue "default" on the backend. If the test fails, what they said is shown."""
-    yield Crew(site)
+    yield Consumers(site)
     show(site)
 
 
@@ -34,7 +34,7 @@ def witnesses(backend: Backend, make_site, settings):
     """Consumers that have the app ``witness``."""
     settings.QUEUES = backend.queues()
     site = make_site(settings.QUEUES, aliases_of(backend), INSTALLED_APPS=[*APPS, "tests.faults.witness"])
-    yield Crew(site)
+    yield Consumers(site)
     show(site)
 
 
@@ -62,7 +62,7 @@ def far_crew(backend: Backend, proxy, far_queues, make_site, settings):
         far["DATABASES"] = {alias: settings_of(alias) for alias in aliases_of(backend)}
         far["DATABASES"][backend.alias] |= {"HOST": "127.0.0.1", "PORT": str(proxy.port)}
     site = make_site(far_queues, aliases_of(backend), **far)
-    yield Crew(site)
+    yield Consumers(site)
     show(site)
 
 

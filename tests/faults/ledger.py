@@ -14,7 +14,7 @@ from pathlib import Path
 from typing import NamedTuple
 
 from djqueue import current_message
-from tests.site import until
+from tests.support.processes import until
 
 CLOCK = getattr(time, "CLOCK_BOOTTIME", time.CLOCK_MONOTONIC)
 

@@ -13,7 +13,7 @@ from contextlib import contextmanager, suppress
 from dataclasses import dataclass, field
 from math import inf
 
-from tests.site import until
+from tests.support.processes import until
 
 QUIET = 0.05
 """Seconds without another byte after which an answer is taken to be whole: the server has done what it was asked."""

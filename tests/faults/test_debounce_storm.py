@@ -10,10 +10,10 @@ import pytest
 from djqueue.queues import queues
 from tests.faults import ledger
 from tests.faults.conftest import APPS
-from tests.faults.crew import PATIENCE, STORES, Crew, at_rest, full, seeded
+from tests.faults.processes import PATIENCE, STORES, Consumers, at_rest, full, seeded
 from tests.faults.storm.commands import WINDOW, gust
 from tests.faults.storm.management.commands.blow import blow
-from tests.life import only, serving
+from tests.support.consumer import only, serving
 
 PROCESSES, THREADS = 5, 10
 SECONDS = full(3, 60)
@@ -22,27 +22,27 @@ ROUNDED = 0.001
 
 
 @pytest.fixture
-def crew(make_site, backend, settings):
+def consumers(make_site, backend, settings):
     settings.QUEUES = backend.queues()
     apps = [*APPS, "tests.faults.storm"]
-    crew = Crew(make_site(settings.QUEUES, {"default", backend.alias} - {""}, INSTALLED_APPS=apps))
-    yield crew
-    for process in crew.site.processes:
+    consumers = Consumers(make_site(settings.QUEUES, {"default", backend.alias} - {""}, INSTALLED_APPS=apps))
+    yield consumers
+    for process in consumers.site.processes:
         print(f"--- process {process.pid} ({process.popen.poll()})\n{process.output[-5000:]}")
 
 
 @pytest.mark.slow
 @pytest.mark.backends(*STORES)
-def test_df14_df15_runs_keep_their_distance_and_no_call_is_lost(crew):
+def test_df14_df15_runs_keep_their_distance_and_no_call_is_lost(consumers):
     """From five processes, with two consumers."""
-    crew.hire_many(2, "-t", 2)
+    consumers.start_many(2, "-t", 2)
     chance = seeded()
-    producers = [crew.site.start("blow", THREADS, SECONDS, chance.random()) for _ in range(PROCESSES)]
+    producers = [consumers.site.start("blow", THREADS, SECONDS, chance.random()) for _ in range(PROCESSES)]
     assert [producer.wait(SECONDS + PATIENCE) for producer in producers] == [0] * PROCESSES
     told = [one for producer in producers for one in json.loads(producer.lines[-1])]
     at_rest()
-    check(crew.ledger, told)
-    assert crew.dismiss() == [0, 0]
+    check(consumers.ledger, told)
+    assert consumers.stop() == [0, 0]
 
 
 @pytest.mark.slow

@@ -3,7 +3,7 @@
 import pytest
 
 from tests.faults.commands import work
-from tests.faults.crew import KILLED, PATIENCE, at_rest, full, seeded
+from tests.faults.processes import KILLED, PATIENCE, at_rest, full, seeded
 
 pytestmark = pytest.mark.slow
 THREADS = 4
@@ -16,39 +16,39 @@ def send(count, chance, longest):
 
 
 @pytest.mark.backends(*KILLED)
-def test_three_consumers_run_each_message_exactly_once_dj19(crew):
+def test_three_consumers_run_each_message_exactly_once_dj19(consumers):
     """DJ-19, TO-13, TO-14: 3 processes of 4 threads, each with a reaper of its own."""
-    crew.hire_many(3, "-t", THREADS, "--lease", 10)
+    consumers.start_many(3, "-t", THREADS, "--lease", 10)
     ids = send(full(1000, 20_000), seeded(), longest=full(10, 5))
-    crew.ledger.wait_all("end", ids, PATIENCE)
+    consumers.ledger.wait_all("end", ids, PATIENCE)
     stats = at_rest()
     assert (stats.done, stats.failed) == (len(ids), 0)
-    assert len(crew.ledger.of("start")) == len(crew.ledger.of("end")) == len(ids)
-    assert not crew.ledger.check(ids).lost
-    assert crew.ledger.pids() == {member.pid for member in crew.members}
-    assert crew.dismiss() == [0, 0, 0]
+    assert len(consumers.ledger.of("start")) == len(consumers.ledger.of("end")) == len(ids)
+    assert not consumers.ledger.check(ids).lost
+    assert consumers.ledger.pids() == {member.pid for member in consumers.members}
+    assert consumers.stop() == [0, 0, 0]
 
 
 @pytest.mark.backends(*KILLED)
-def test_kill9_loses_nothing_and_repeats_little_dj15_to8(crew):
+def test_kill9_loses_nothing_and_repeats_little_dj15_to8(consumers):
     """DJ-15, TO-6, TO-8: a consumer at work is killed again and again, and replaced.
 
     So often that a message may well be in three dead hands in turn, which would put it aside: here ten are allowed.
     """
-    crew.site.settings["QUEUE_MAX_LOST"] = 10
+    consumers.site.settings["QUEUE_MAX_LOST"] = 10
     chance, kills = seeded(), 0
     args = ("-t", THREADS, "--lease", LEASE)
-    crew.hire_many(3, *args)
+    consumers.start_many(3, *args)
     ids = send(full(1000, 20_000), chance, longest=30)
     for share in milestones(len(ids)):
-        crew.ledger.wait("end", share, timeout=PATIENCE)
-        crew.kill_busy(chance)
-        crew.hire(*args, up=False)
+        consumers.ledger.wait("end", share, timeout=PATIENCE)
+        consumers.kill_busy(chance)
+        consumers.start(*args, up=False)
         kills += 1
-    crew.ledger.wait_all("end", ids, PATIENCE)
+    consumers.ledger.wait_all("end", ids, PATIENCE)
     stats = at_rest()
-    found = crew.ledger.check(ids)
-    print(f"{kills} kills, {found.dup_runs} duplicates, {len(crew.ledger.running())} runs cut off")
+    found = consumers.ledger.check(ids)
+    print(f"{kills} kills, {found.dup_runs} duplicates, {len(consumers.ledger.running())} runs cut off")
     assert (found.lost, found.unexpected, found.overlaps) == (set(), set(), set())
     assert found.dup_runs <= kills * THREADS
     assert (stats.done, stats.failed) == (len(ids), 0)

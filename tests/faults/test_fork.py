@@ -5,37 +5,37 @@ from django.db import OperationalError, transaction
 
 from tests.app.models import Thing
 from tests.faults.commands import fork, lock_beside_a_child
-from tests.faults.crew import STORES, at_rest
-from tests.site import until
+from tests.faults.processes import STORES, at_rest
+from tests.support.processes import until
 
 pytestmark = pytest.mark.slow
 
 
 @pytest.mark.backends(*STORES)
-def test_a_command_may_fork(crew, backend):
+def test_a_command_may_fork(consumers, backend):
     """Children by os.fork and by subprocess leave the sockets of their parent alone, and settle nothing."""
-    consumer = crew.hire("-t", 4, "--lease", 5)
+    consumer = consumers.start("-t", 4, "--lease", 5)
     ids = [result.id for result in fork.enqueue_many([(backend.alias,)] * 16)]
-    crew.ledger.wait("end", 2 * len(ids))
+    consumers.ledger.wait("end", 2 * len(ids))
     stats = at_rest()
     assert (stats.done, stats.failed) == (2 * len(ids), 0)
-    assert len(crew.ledger.of("start")) == len(crew.ledger.of("end")) == 2 * len(ids)
-    assert not crew.ledger.check(ids).lost
-    assert crew.ledger.pids() == {consumer.pid}
+    assert len(consumers.ledger.of("start")) == len(consumers.ledger.of("end")) == 2 * len(ids)
+    assert not consumers.ledger.check(ids).lost
+    assert consumers.ledger.pids() == {consumer.pid}
     assert "failed" not in consumer.output
-    assert crew.dismiss() == [0]
+    assert consumers.stop() == [0]
 
 
 @pytest.mark.backends("postgres", "mariadb")
-def test_what_a_consumer_has_locked_is_free_once_it_is_killed_though_its_child_lives(crew, backend, tmp_path):
+def test_what_a_consumer_has_locked_is_free_once_it_is_killed_though_its_child_lives(consumers, backend, tmp_path):
     things = Thing.objects.using(backend.alias)
     things.create(name="free")
-    consumer, gate = crew.hire(), tmp_path / "gate"
+    consumer, gate = consumers.start(), tmp_path / "gate"
     lock_beside_a_child(backend.alias, str(gate))
-    crew.ledger.wait("locked", 1)
-    crew.ledger.wait("free", 1)
+    consumers.ledger.wait("locked", 1)
+    consumers.ledger.wait("free", 1)
     consumer.kill9()
-    crew.members.remove(consumer)
+    consumers.members.remove(consumer)
     try:
         until(lambda: _may_lock(things))
     finally:

@@ -11,8 +11,8 @@ from djqueue.messages.envelope import Message, encode, new_id
 from djqueue.messages.failures import errors_of
 from djqueue.queues import queues
 from tests.faults.commands import work
-from tests.faults.crew import STORES, at_rest, full, seeded
-from tests.site import until
+from tests.faults.processes import STORES, at_rest, full, seeded
+from tests.support.processes import until
 
 pytestmark = pytest.mark.slow
 
@@ -28,26 +28,26 @@ class Bomb:
 
 
 @pytest.mark.backends(*STORES)
-def test_garbage_in_the_store_is_put_aside_unread_to19(crew, tmp_path):
+def test_garbage_in_the_store_is_put_aside_unread_to19(consumers, tmp_path):
     """DJ-18, TO-19: random, cut, forged, flipped and misplaced messages beside valid ones."""
     queue, chance, canary = queues["default"], seeded(), tmp_path / "canary"
-    consumer = crew.hire()
+    consumer = consumers.start()
     good, bad = [], []
     for _ in range(full(30, 2000)):
         entries = garbage(queue, chance, canary)
         assert all(queue.put(entries))
         bad += [entry.id for entry in entries]
         good += [result.id for result in work.enqueue_many([()] * 3)]
-    crew.ledger.wait_all("end", good)
+    consumers.ledger.wait_all("end", good)
     until(lambda: queue.stats().failed == len(bad))
     stats = at_rest()
     assert (stats.done, stats.failed) == (len(good), len(bad))
     assert not canary.exists()
-    assert crew.ledger.pids() == {consumer.pid}
+    assert consumers.ledger.pids() == {consumer.pid}
     records = queue.failed.peek("ready", 50)
     assert {record.entry.id for record in records} <= set(bad)
     assert all("invalid message" in errors_of(record.entry.errors)[-1]["reason"] for record in records)
-    assert crew.dismiss() == [0]
+    assert consumers.stop() == [0]
 
 
 def garbage(queue, chance, canary) -> list[Entry]:

@@ -11,9 +11,9 @@ from djqueue.flow.gates import Gate
 from djqueue.flow.windows import Window
 from djqueue.messages.envelope import new_id
 from djqueue.queues import queues
-from tests.faults.crew import LANED, full
-from tests.life import serving
-from tests.site import until
+from tests.faults.processes import LANED, full
+from tests.support.consumer import serving
+from tests.support.processes import until
 
 pytestmark = pytest.mark.slow
 WAITING = full(2_000, 100_000)

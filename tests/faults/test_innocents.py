@@ -9,9 +9,9 @@ import pytest
 from djqueue.queues import queues
 from tests.faults import ledger
 from tests.faults.commands import die_by_exit, work
-from tests.faults.crew import STORES, at_rest, full, reasons, seeded, supervise
+from tests.faults.processes import STORES, at_rest, full, reasons, seeded, supervise
 from tests.faults.witness.commands import start_once
-from tests.site import until
+from tests.support.processes import until
 
 pytestmark = pytest.mark.slow
 ENOUGH = 25  # kills, before one such moment counts as little
@@ -28,24 +28,24 @@ BACKLOG = 200
 
 
 @pytest.mark.backends(*STORES)
-def test_many_that_kill_their_workers_are_put_aside_and_no_innocent_with_them(crew):
+def test_many_that_kill_their_workers_are_put_aside_and_no_innocent_with_them(consumers):
     """A supervisor restarts the consumer each time; the guilty stand anywhere among the innocent."""
     guilty, innocent = mixed(seeded())
-    crew.args = (*crew.args, "-t", THREADS)
-    deaths = supervise(crew, lambda: len(queues["default"].failed) >= GUILTY and guilty <= reasons().keys())
+    consumers.args = (*consumers.args, "-t", THREADS)
+    deaths = supervise(consumers, lambda: len(queues["default"].failed) >= GUILTY and guilty <= reasons().keys())
     stats, told = at_rest(), reasons()
-    print(f"{deaths} deaths, {crew.ledger.check(innocent).dup_runs} innocents ran again")
+    print(f"{deaths} deaths, {consumers.ledger.check(innocent).dup_runs} innocents ran again")
     assert {id: why for id, why in told.items() if id not in guilty} == {}
     assert told.keys() == guilty
     assert (stats.done, stats.failed) == (len(innocent), len(guilty))
-    starts = Counter(event.id for event in crew.ledger.of("start", guilty))
+    starts = Counter(event.id for event in consumers.ledger.of("start", guilty))
     assert starts.keys() == guilty
     assert all(WHY.fullmatch(why) for why in told.values())
     counted = {id: int(WHY.fullmatch(why)[1]) for id, why in told.items()}
     # Others may kill the consumer while one runs, which is no proof against that one: so it may be started more often.
     assert all(MOST_LOST <= count < PATIENCE * MOST_LOST and starts[id] <= count for id, count in counted.items())
-    assert not crew.ledger.check(innocent).lost
-    assert crew.dismiss() == [0]
+    assert not consumers.ledger.check(innocent).lost
+    assert consumers.stop() == [0]
 
 
 @pytest.mark.backends("sqlite", "postgres", "mariadb", "redis", "redis-blocking")
@@ -68,22 +68,22 @@ def mixed(chance) -> tuple[set[str], set[str]]:
 
 
 @pytest.mark.backends("sqlite", "postgres", "mariadb", "redis", "redis-blocking")
-def test_consumers_killed_again_and_again_cost_no_message(crew):
+def test_consumers_killed_again_and_again_cost_no_message(consumers):
     """As often as a message may be lost by default; of duplicates no more than were running, taking all kills together.
 
     A server that stands still for a moment just before a kill has not heard of all that ended in that moment: then
     there are more kills.
     """
     args, chance, ids, kills = ("-t", THREADS, "--lease", 1.0), seeded(), [], 0
-    crew.hire_many(3, *args)
+    consumers.start_many(3, *args)
     while True:
         end = ledger.now() + SECONDS
         while ledger.now() < end:
             go_on(ids, chance)
-            crew.kill_busy(chance)
-            crew.hire(*args)
+            consumers.kill_busy(chance)
+            consumers.start(*args)
             kills += 1
-        stats, found = at_rest(), crew.ledger.check(ids)
+        stats, found = at_rest(), consumers.ledger.check(ids)
         if found.dup_runs <= kills * THREADS or kills >= ENOUGH:
             break
     print(f"{kills} kills, {len(ids)} messages, {found.dup_runs} duplicates, {reasons()}")

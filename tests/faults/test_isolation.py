@@ -12,8 +12,8 @@ from djqueue.messages.failures import errors_of
 from djqueue.queues import queues
 from djqueue.results import Result
 from tests.faults.commands import die_by_abort, fail, hold, never_end, tell_pid, wait_for_stop, work
-from tests.faults.crew import STORES, at_rest, reasons
-from tests.site import until
+from tests.faults.processes import STORES, at_rest, reasons
+from tests.support.processes import until
 
 pytestmark = pytest.mark.slow
 ON_EACH = pytest.mark.backends(*STORES)
@@ -29,30 +29,30 @@ def put_lost(command, *args, lost=2, **fields) -> str:
 
 
 @ON_EACH
-def test_it_ends_like_any_other_in_another_process_with_its_result(crew):
+def test_it_ends_like_any_other_in_another_process_with_its_result(consumers):
     id = put_lost(tell_pid)
-    consumer = crew.hire()
-    crew.ledger.wait("end", ids={id})
+    consumer = consumers.start()
+    consumers.ledger.wait("end", ids={id})
     result = Result(id, tell_pid.name, "default")
     assert result.get(timeout=30) not in (consumer.pid, os.getpid())
-    assert crew.ledger.pids() == {result.get()}
+    assert consumers.ledger.pids() == {result.get()}
     assert result.progress.done == 1
     assert at_rest().done == 1
     until(lambda: not is_alive(result.get()))
-    assert crew.dismiss() == [0]
+    assert consumers.stop() == [0]
     assert consumer.wait_for("tell_pid done")
 
 
 @ON_ONE
-def test_what_was_lost_for_the_first_time_is_run_as_ever_unless_only_one_more_may_be(crew):
+def test_what_was_lost_for_the_first_time_is_run_as_ever_unless_only_one_more_may_be(consumers):
     first, last = put_lost(tell_pid, lost=1), put_lost(die_by_abort, lost=1)  # of that two may be
-    consumer = crew.hire()
-    crew.ledger.wait("end", ids={first})
-    [start] = crew.ledger.wait("start", ids={last})
-    assert crew.ledger.of("end", {first})[0].pid == consumer.pid != start.pid
+    consumer = consumers.start()
+    consumers.ledger.wait("end", ids={first})
+    [start] = consumers.ledger.wait("start", ids={last})
+    assert consumers.ledger.of("end", {first})[0].pid == consumer.pid != start.pid
     until(lambda: last in reasons())
     assert reasons()[last] == "worker died: 2 starts never reported; the last one ended by SIGABRT"
-    assert crew.dismiss() == [0]
+    assert consumers.stop() == [0]
 
 
 class Deadly:
@@ -63,26 +63,26 @@ class Deadly:
 
 
 @ON_ONE
-def test_what_kills_by_its_arguments_is_seen_too(crew):
+def test_what_kills_by_its_arguments_is_seen_too(consumers):
     id = put_lost(work, Deadly())
-    crew.hire()
+    consumers.start()
     until(lambda: id in reasons())
     assert reasons()[id] == "worker died: 3 starts never reported; the last one ended by exit code 9"
-    assert crew.dismiss() == [0]
+    assert consumers.stop() == [0]
 
 
 @ON_ONE
-def test_fresh_work_goes_on_beside_it(crew, tmp_path):
+def test_fresh_work_goes_on_beside_it(consumers, tmp_path):
     gate = tmp_path / "gate"
     lost = [put_lost(hold, str(gate)) for _ in range(3)]
-    consumer = crew.hire("-t", 4)
-    crew.ledger.wait_all("start", lost)
+    consumer = consumers.start("-t", 4)
+    consumers.ledger.wait_all("start", lost)
     fresh = [result.id for result in work.enqueue_many([()] * 20)]
-    crew.ledger.wait_all("end", fresh)
-    assert {event.pid for event in crew.ledger.of("end", fresh)} == {consumer.pid}
+    consumers.ledger.wait_all("end", fresh)
+    assert {event.pid for event in consumers.ledger.of("end", fresh)} == {consumer.pid}
     gate.touch()
-    crew.ledger.wait_all("end", lost)
-    assert len({event.pid for event in crew.ledger.of("end", lost)}) == 3
+    consumers.ledger.wait_all("end", lost)
+    assert len({event.pid for event in consumers.ledger.of("end", lost)}) == 3
 
 
 @ON_ONE
@@ -93,9 +93,9 @@ def test_fresh_work_goes_on_beside_it(crew, tmp_path):
         ("unpicklable", "builtins.RuntimeError", "Unpicklable: not to be carried anywhere"),
     ],
 )
-def test_what_it_raises_is_told_with_the_place_where_it_was_raised(crew, how, named, text):
+def test_what_it_raises_is_told_with_the_place_where_it_was_raised(consumers, how, named, text):
     id = put_lost(fail, how)
-    crew.hire()
+    consumers.start()
     until(lambda: len(queues["default"].failed) == 1)
     entry = queues["default"].failed.find(id).entry
     [note] = errors_of(entry.errors)
@@ -106,10 +106,10 @@ def test_what_it_raises_is_told_with_the_place_where_it_was_raised(crew, how, na
 
 
 @ON_ONE
-def test_it_dies_with_its_consumer_which_counts_as_one_more_lost_start(crew, tmp_path):
+def test_it_dies_with_its_consumer_which_counts_as_one_more_lost_start(consumers, tmp_path):
     id = put_lost(hold, str(tmp_path / "gate"))
-    consumer = crew.hire("--lease", 0.5)
-    [start] = crew.ledger.wait("start", ids={id})
+    consumer = consumers.start("--lease", 0.5)
+    [start] = consumers.ledger.wait("start", ids={id})
     consumer.kill9()
     until(lambda: not is_alive(start.pid))
     until(lambda: queues["default"].reap().count)
@@ -117,32 +117,32 @@ def test_it_dies_with_its_consumer_which_counts_as_one_more_lost_start(crew, tmp
 
 
 @ON_EACH
-def test_lost_together_with_their_consumers_are_more_starts_than_may_be_seen_to_die(crew):
+def test_lost_together_with_their_consumers_are_more_starts_than_may_be_seen_to_die(consumers):
     """Who kills consumers from outside kills what they run: that alone puts nothing aside."""
     ids = [put_lost(work, lost=lost) for lost in (2, 3, 14)]
     bounded = put_lost(work, lost=15)
-    crew.hire()
-    crew.ledger.wait_all("end", ids)
+    consumers.start()
+    consumers.ledger.wait_all("end", ids)
     until(lambda: len(queues["default"].failed) == 1)
     [note] = errors_of(queues["default"].failed.find(bounded).entry.errors)
     assert note["reason"] == "worker died: 15 starts never reported"
 
 
 @ON_ONE
-def test_it_is_told_of_a_stop_and_may_end_within_the_grace(crew):
+def test_it_is_told_of_a_stop_and_may_end_within_the_grace(consumers):
     id = put_lost(wait_for_stop)
-    consumer = crew.hire("--grace", 20)
-    crew.ledger.wait("start", ids={id})
+    consumer = consumers.start("--grace", 20)
+    consumers.ledger.wait("start", ids={id})
     consumer.term()
     assert consumer.wait() == 0
-    assert len(crew.ledger.of("end", {id})) == 1
+    assert len(consumers.ledger.of("end", {id})) == 1
 
 
 @ON_ONE
-def test_after_the_grace_it_is_ended_and_goes_back(crew, tmp_path):
+def test_after_the_grace_it_is_ended_and_goes_back(consumers, tmp_path):
     id = put_lost(hold, str(tmp_path / "gate"))
-    consumer = crew.hire("--grace", 0.2)
-    [start] = crew.ledger.wait("start", ids={id})
+    consumer = consumers.start("--grace", 0.2)
+    [start] = consumers.ledger.wait("start", ids={id})
     consumer.term()
     assert consumer.wait() == 1
     until(lambda: not is_alive(start.pid))
@@ -151,26 +151,26 @@ def test_after_the_grace_it_is_ended_and_goes_back(crew, tmp_path):
 
 
 @pytest.mark.backends("redis", "postgres")
-def test_what_is_throttled_begins_in_the_consumer_within_the_slot_that_it_has(crew):
+def test_what_is_throttled_begins_in_the_consumer_within_the_slot_that_it_has(consumers):
     """A process would begin when that is over, and more than may would begin in a window."""
     queue = queues["default"]
     fresh = [result.id for result in work.using(throttle=Throttle(3, 2)).enqueue_many([()] * 3)]
     entry = queue.find(fresh[0]).entry
     lost = [put_lost(work, lane=entry.lane, gate=entry.gate, priority=1) for _ in range(3)]
-    consumer = crew.hire("-t", 8)
-    crew.ledger.wait_all("start", [*lost, *fresh])
-    starts = crew.ledger.of("start")
+    consumer = consumers.start("-t", 8)
+    consumers.ledger.wait_all("start", [*lost, *fresh])
+    starts = consumers.ledger.of("start")
     moments = sorted(event.at for event in starts)
     assert all(later - first >= 2 for first, later in zip(moments, moments[3:], strict=False))
     assert {event.pid for event in starts} == {consumer.pid}
 
 
 @ON_ONE
-def test_what_runs_past_its_time_limit_is_ended(crew, settings):
-    crew.site.settings["QUEUE_TIME_LIMIT_GRACE"] = 0.2
+def test_what_runs_past_its_time_limit_is_ended(consumers, settings):
+    consumers.site.settings["QUEUE_TIME_LIMIT_GRACE"] = 0.2
     id = put_lost(never_end)
-    crew.hire()
-    [start] = crew.ledger.wait("start", ids={id})
+    consumers.start()
+    [start] = consumers.ledger.wait("start", ids={id})
     until(lambda: len(queues["default"].failed) == 1)
     assert errors_of(queues["default"].failed.find(id).entry.errors)[-1]["exception"].endswith("TimeLimitExceeded")
     until(lambda: not is_alive(start.pid))

@@ -8,36 +8,36 @@ import pytest
 from tests.faults import ledger
 from tests.faults.commands import work
 from tests.faults.conftest import APPS
-from tests.faults.crew import Crew
+from tests.faults.processes import Consumers
 
 pytestmark = [pytest.mark.slow, pytest.mark.alone]
 
 
-def delays(crew, count):
+def delays(consumers, count):
     """Seconds from the call to the start, each time with an idle consumer."""
     found = []
     for number in range(count):
         called = ledger.now()
         id = work().id
-        crew.ledger.wait("end", number + 1)
-        found.append(crew.ledger.of("start", {id})[0].at - called)
+        consumers.ledger.wait("end", number + 1)
+        found.append(consumers.ledger.of("start", {id})[0].at - called)
     return found
 
 
 @pytest.mark.backends("redis-blocking")
-def test_a_blocking_consumer_begins_at_once_dj23_to21(crew):
+def test_a_blocking_consumer_begins_at_once_dj23_to21(consumers):
     """DJ-23, TO-21: though it may sleep for ten seconds, it wakes within 50 ms, in the middle of many."""
-    crew.args = ("-n", "-d", 10, "-m", 10)
-    crew.hire()
-    assert statistics.median(delays(crew, 25)) < 0.05
+    consumers.args = ("-n", "-d", 10, "-m", 10)
+    consumers.start()
+    assert statistics.median(delays(consumers, 25)) < 0.05
 
 
 @pytest.mark.backends("sqlite", "postgres", "mariadb", "redis")
-def test_a_polling_consumer_begins_within_its_longest_pause_dj14(crew):
+def test_a_polling_consumer_begins_within_its_longest_pause_dj14(consumers):
     """DJ-14, DJ-23"""
-    crew.args = ("-n", "-d", 0.3, "-m", 0.3)
-    crew.hire()
-    assert statistics.median(delays(crew, 5)) < 0.3 + 0.1
+    consumers.args = ("-n", "-d", 0.3, "-m", 0.3)
+    consumers.start()
+    assert statistics.median(delays(consumers, 5)) < 0.3 + 0.1
 
 
 @pytest.mark.server("redis")
@@ -47,10 +47,10 @@ def test_idleness_is_cheap_to21(private_server, make_site):
     server = private_server("redis")
     address = server.url.removeprefix("redis://").replace("/", ":")
     config = {"CLASS": "djqueue.backends.redis_backend.RedisBlockingQueue", "CONNECTION": address}
-    crew = Crew(make_site({"default": config}, INSTALLED_APPS=APPS), args=("-n", "-d", 1, "-m", 1))
-    crew.hire()
-    crew.site.run("send_work", 1, 0)
-    crew.ledger.wait("end")
+    consumers = Consumers(make_site({"default": config}, INSTALLED_APPS=APPS), args=("-n", "-d", 1, "-m", 1))
+    consumers.start()
+    consumers.site.run("send_work", 1, 0)
+    consumers.ledger.wait("end")
     with redis.Redis.from_url(server.url) as client, client.monitor() as monitor:
         time.sleep(5)
         with redis.Redis.from_url(server.url) as other:

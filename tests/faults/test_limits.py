@@ -8,9 +8,7 @@ from pathlib import Path
 import pytest
 
 from djqueue.queues import queues
-from tests.backends import FULL
 from tests.faults.conftest import APPS
-from tests.faults.crew import PATIENCE, STORES, Crew, at_rest, full
 from tests.faults.limits.commands import (
     ForkingHandler,
     close_streams,
@@ -26,7 +24,9 @@ from tests.faults.limits.commands import (
     succeed_with,
     talk,
 )
-from tests.site import ROOT, Process, until
+from tests.faults.processes import PATIENCE, STORES, Consumers, at_rest, full
+from tests.support.backends import FULL
+from tests.support.processes import ROOT, Process, until
 
 pytestmark = pytest.mark.slow
 STUCK = 70
@@ -36,11 +36,11 @@ INNOCENTS = full(60, 120)
 
 
 @pytest.fixture
-def crew(make_site, backend, settings):
+def consumers(make_site, backend, settings):
     settings.QUEUES = backend.queues()
     aliases = {"default", backend.alias} - {""}
     site = make_site(settings.QUEUES, aliases, INSTALLED_APPS=[*APPS, "tests.faults.limits"])
-    yield Crew(site)
+    yield Consumers(site)
     for process in site.processes:
         print(f"--- process {process.pid} ({process.popen.poll()})\n{process.output[-3000:]}")
 
@@ -48,8 +48,8 @@ def crew(make_site, backend, settings):
 class Supervisor:
     """Keeps one consumer running, and notes how each of them ended."""
 
-    def __init__(self, crew, *args, env=None):
-        self._crew, self._args, self._env = crew, args, env or {}
+    def __init__(self, consumers, *args, env=None):
+        self._crew, self._args, self._env = consumers, args, env or {}
         self.codes = []
         self.consumer = self._start()
 
@@ -66,9 +66,9 @@ class Supervisor:
             self.consumer = self._start()
 
 
-def ended(crew, ids):
+def ended(consumers, ids):
     """Whether each of them has run to its end."""
-    return set(ids) <= {event.id for event in crew.ledger.of("end")}
+    return set(ids) <= {event.id for event in consumers.ledger.of("end")}
 
 
 def ids_of(handles):
@@ -80,16 +80,16 @@ def ids_of(handles):
 
 @pytest.mark.backends(*STORES)
 @pytest.mark.parametrize("megabytes", [625, 650, 700, 750, 900] if FULL else [650])
-def test_what_uses_up_all_memory_ends_no_consumer_that_lives_on(crew, megabytes):
+def test_what_uses_up_all_memory_ends_no_consumer_that_lives_on(consumers, megabytes):
     """Each goes on, or says 70, or dies: the work of others is run, and what comes then is run soon."""
     ids = []
     for number in range(12):
         fill(20 + number, 0.2)
         ids += ids_of(innocent.enqueue_many([(5.0,)] * (INNOCENTS // 12)))
-    supervisor = Supervisor(crew, "--lease", 2, env={"DJQUEUE_TEST_MEMORY": str(megabytes)})
-    supervisor.until(lambda: ended(crew, ids))
+    supervisor = Supervisor(consumers, "--lease", 2, env={"DJQUEUE_TEST_MEMORY": str(megabytes)})
+    supervisor.until(lambda: ended(consumers, ids))
     new = ids_of(innocent.enqueue_many([(5.0,)] * 8))
-    supervisor.until(lambda: ended(crew, new), SOON)
+    supervisor.until(lambda: ended(consumers, new), SOON)
     print(f"ended with {supervisor.codes}")
     assert all(code == STUCK or code < 0 for code in supervisor.codes)
 
@@ -100,9 +100,9 @@ def resident(pid):
 
 
 @pytest.mark.backends("redis")
-def test_what_a_failed_command_held_is_let_go_at_once(crew):
+def test_what_a_failed_command_held_is_let_go_at_once(consumers):
     """Its locals, as those of one that succeeds: an idle consumer collects no garbage."""
-    consumer = crew.hire("-t", 4)
+    consumer = consumers.start("-t", 4)
     succeed_with.enqueue_many([(100,)] * 4)
     until(lambda: queues["default"].stats().done == 4)
     before = resident(consumer.pid)
@@ -115,36 +115,36 @@ def test_what_a_failed_command_held_is_let_go_at_once(crew):
 
 
 @pytest.mark.backends(*STORES)
-def test_a_consumer_without_descriptors_says_so_and_ends(crew):
-    supervisor = Supervisor(crew, "--lease", 2)
+def test_a_consumer_without_descriptors_says_so_and_ends(consumers):
+    supervisor = Supervisor(consumers, "--lease", 2)
     ids = ids_of(innocent.enqueue_many([(5.0,)] * 10))
     open_all()
     ids += ids_of(innocent.enqueue_many([(5.0,)] * INNOCENTS))
-    supervisor.until(lambda: ended(crew, ids))
+    supervisor.until(lambda: ended(consumers, ids))
     at_rest()
     assert set(supervisor.codes) <= {STUCK}
-    assert len(crew.ledger.of("opens")) <= 2
+    assert len(consumers.ledger.of("opens")) <= 2
 
 
 @pytest.mark.backends(*STORES)
-def test_a_command_that_closes_the_standard_streams_costs_nothing_else(crew):
-    crew.hire("--lease", 2, "-t", 2)
+def test_a_command_that_closes_the_standard_streams_costs_nothing_else(consumers):
+    consumers.start("--lease", 2, "-t", 2)
     ids = ids_of(innocent.enqueue_many([(5.0,)] * 5))
     close_streams.enqueue_many([()] * 3)
     ids += ids_of(innocent.enqueue_many([(5.0,)] * INNOCENTS))
-    crew.ledger.wait_all("end", ids, PATIENCE)
+    consumers.ledger.wait_all("end", ids, PATIENCE)
     stats = at_rest()
     assert (stats.leased, stats.done + stats.failed) == (0, len(ids) + 3)
-    assert crew.dismiss() == [0]
+    assert consumers.stop() == [0]
 
 
 @pytest.mark.backends("redis")
 @pytest.mark.parametrize("closed", ["0<&- 1>&- 2>&-", *(["1>&-", "2>&-"] if FULL else [])])
-def test_a_consumer_that_began_without_standard_streams_speaks_to_nobody_else(crew, tmp_path, closed):
+def test_a_consumer_that_began_without_standard_streams_speaks_to_nobody_else(consumers, tmp_path, closed):
     """Else what a command prints would go to the socket that has the number of standard output."""
     talk.enqueue_many([()] * 20)
     consumer = f"{sys.executable} -m django queue_consumer --drain -n -l {tmp_path / 'log'} {closed}"
-    env = {"DJANGO_SETTINGS_MODULE": "tests.site_settings", "PYTHONPATH": str(ROOT), **crew.site.env}
+    env = {"DJANGO_SETTINGS_MODULE": "tests.site_settings", "PYTHONPATH": str(ROOT), **consumers.site.env}
     with Process(["sh", "-c", f"exec {consumer}"], env) as process:
         assert process.wait() == 0
     assert (queues["default"].stats().done, len(queues["default"].failed)) == (20, 0)
@@ -153,23 +153,23 @@ def test_a_consumer_that_began_without_standard_streams_speaks_to_nobody_else(cr
 
 @pytest.mark.backends(*(STORES if FULL else ("redis",)))
 @pytest.mark.parametrize("name", ["djqueue-fetcher", "djqueue-settler", "djqueue-heartbeat", "djqueue-reaper"])
-def test_a_consumer_one_of_whose_threads_was_killed_goes_on_or_says_70(crew, name):
+def test_a_consumer_one_of_whose_threads_was_killed_goes_on_or_says_70(consumers, name):
     """One after the other: what kills a thread while that logs its first end would leave the lock of the log taken."""
-    supervisor = Supervisor(crew, "--lease", 2)
+    supervisor = Supervisor(consumers, "--lease", 2)
     for _ in range(2):
         ids = ids_of(innocent.enqueue_many([(5.0,)] * 20))
         ids.append(end_thread(name).id)
         ids += ids_of(innocent.enqueue_many([(5.0,)] * 20))
-        supervisor.until(lambda ids=ids: ended(crew, ids))
+        supervisor.until(lambda ids=ids: ended(consumers, ids))
     at_rest()
     assert set(supervisor.codes) <= {STUCK}
 
 
 @pytest.mark.backends("redis")
-def test_70_ends_the_process_whatever_threads_its_commands_have_begun(crew, tmp_path):
-    consumer = crew.hire("-t", 1)
+def test_70_ends_the_process_whatever_threads_its_commands_have_begun(consumers, tmp_path):
+    consumer = consumers.start("-t", 1)
     stay(str(tmp_path / "gate"))
-    crew.ledger.wait("stays")
+    consumers.ledger.wait("stays")
     open_all()
     innocent()
     assert consumer.wait() == STUCK
@@ -179,9 +179,9 @@ def test_70_ends_the_process_whatever_threads_its_commands_have_begun(crew, tmp_
 
 
 @pytest.mark.backends(*STORES)
-def test_a_command_whose_child_returns_exits_or_raises_runs_once(crew):
+def test_a_command_whose_child_returns_exits_or_raises_runs_once(consumers):
     """The child ends there: it settles nothing, runs nothing else, and does not stay."""
-    consumer = crew.hire("-t", 4, "--lease", 5)
+    consumer = consumers.start("-t", 4, "--lease", 5)
     ids = ids_of(innocent.enqueue_many([(5.0,)] * 20))
     guilty = []
     for how in ("return", "exit", "raise"):
@@ -189,25 +189,25 @@ def test_a_command_whose_child_returns_exits_or_raises_runs_once(crew):
             guilty += ids_of(command.enqueue_many([(how,)] * 3))
     guilty.append(fork_batch_and("raise").id)
     ids += ids_of(innocent.enqueue_many([(5.0,)] * 20))
-    crew.ledger.wait_all("end", ids, PATIENCE)
-    crew.ledger.wait_all("forked", guilty, PATIENCE)
+    consumers.ledger.wait_all("end", ids, PATIENCE)
+    consumers.ledger.wait_all("forked", guilty, PATIENCE)
     stats = at_rest()
     assert (stats.done, stats.failed) == (len(ids) + len(guilty), 0)
-    assert len(crew.ledger.of("end")) == len(ids)
-    assert len(crew.ledger.of("forked")) == len(guilty)
-    assert crew.ledger.pids() == {consumer.pid}
-    assert crew.dismiss() == [0]
+    assert len(consumers.ledger.of("end")) == len(ids)
+    assert len(consumers.ledger.of("forked")) == len(guilty)
+    assert consumers.ledger.pids() == {consumer.pid}
+    assert consumers.stop() == [0]
     assert "the child of a command fails" in consumer.output
     assert family(consumer.pid) == []
 
 
 @pytest.mark.backends("redis")
-def test_the_children_of_a_handler_end_too(crew):
-    consumer = crew.hire("-t", 2)
+def test_the_children_of_a_handler_end_too(consumers):
+    consumer = consumers.start("-t", 2)
     handles = ForkingHandler.enqueue("a", "b", "c")
-    crew.ledger.wait("performed", 3)
+    consumers.ledger.wait("performed", 3)
     assert at_rest().done == len(handles)
-    assert crew.dismiss() == [0]
+    assert consumers.stop() == [0]
     assert family(consumer.pid) == []
 
 

@@ -6,9 +6,9 @@ from djqueue.backends.redis.scripts import SCRIPTS
 from djqueue.queues import queues
 from tests.faults import ledger
 from tests.faults.commands import work
-from tests.faults.crew import PATIENCE, at_rest, full, reasons
+from tests.faults.processes import PATIENCE, at_rest, full, reasons
 from tests.faults.witness.commands import double
-from tests.site import until
+from tests.support.processes import until
 
 pytestmark = pytest.mark.slow
 SERVERS = ("redis", "postgres", "mariadb")
@@ -24,56 +24,56 @@ def request(backend, verb) -> tuple[bytes, ...]:
 @pytest.mark.backends(*SERVERS)
 def test_claims_whose_answers_are_lost_cost_no_message(far_crew, proxy, backend):
     """Four of five answers, for many times the lease: what was claimed so was never begun, and so never lost."""
-    crew = far_crew
-    crew.hire("-t", 4, "--lease", full(0.5, 2))
+    consumers = far_crew
+    consumers.start("-t", 4, "--lease", full(0.5, 2))
     with proxy.losing(*request(backend, "claim"), chance=0.8) as claims:
         ids = [result.id for result in work.enqueue_many([(5.0,)] * 400)]
         end = ledger.now() + full(6, 25)
         until(lambda: ledger.now() > end, timeout=60)
     stats = at_rest()
-    found = crew.ledger.check(ids)
+    found = consumers.ledger.check(ids)
     print(f"{claims.met} claims lost, {found.dup_runs} duplicates, {reasons()}")
     assert claims.met >= 3
     assert (stats.failed, found.lost, found.dup_runs) == (0, set(), 0)
     assert stats.done == len(ids)
-    assert crew.dismiss() == [0]
+    assert consumers.stop() == [0]
 
 
 @pytest.mark.backends(*SERVERS)
 def test_a_completion_whose_answer_is_lost_has_its_results_and_its_signals(far_crew, proxy, backend):
-    crew = far_crew
-    crew.hire("-t", 4)
+    consumers = far_crew
+    consumers.start("-t", 4)
     with proxy.losing(*request(backend, "complete"), most=3) as completions:
         results = double.enqueue_many([(number,) for number in range(40)])
         until(lambda: completions.met == 3, PATIENCE)
     stats = at_rest()
     assert (stats.done, stats.failed) == (len(results), 0)
     assert [result.get(timeout=10) for result in results] == [2 * number for number in range(40)]
-    crew.ledger.wait("completed", len(results))
-    assert {event.id for event in crew.ledger.of("completed")} == {result.id for result in results}
-    assert crew.ledger.of("lease_lost") == []
-    assert len(crew.ledger.of("start")) == len(results)
-    assert crew.dismiss() == [0]
+    consumers.ledger.wait("completed", len(results))
+    assert {event.id for event in consumers.ledger.of("completed")} == {result.id for result in results}
+    assert consumers.ledger.of("lease_lost") == []
+    assert len(consumers.ledger.of("start")) == len(results)
+    assert consumers.stop() == [0]
 
 
 @pytest.mark.backends("redis", "redis-blocking")
 def test_a_put_whose_answer_is_lost_until_the_message_has_run_is_one_message(
-    crew, proxy, far_queues, backend, settings
+    consumers, proxy, far_queues, backend, settings
 ):
     """Whoever repeats a put does so after a consumer has completed what the first one put."""
-    crew.hire()
+    consumers.start()
     sent = [work().id]
-    crew.ledger.wait_all("end", sent)  # the consumer is there
+    consumers.ledger.wait_all("end", sent)  # the consumer is there
     settings.QUEUES = far_queues
     for _ in range(10):
         with proxy.losing(*request(backend, "put"), most=1, when=lambda: completed() > len(sent)) as puts:
             sent.append(work().id)
         assert puts.met == 1
-    crew.ledger.wait_all("end", sent)
+    consumers.ledger.wait_all("end", sent)
     stats = at_rest()
-    found = crew.ledger.check(sent)
+    found = consumers.ledger.check(sent)
     assert (stats.done, stats.failed, found.lost, found.dup_runs) == (len(sent), 0, set(), 0)
-    assert crew.dismiss() == [0]
+    assert consumers.stop() == [0]
 
 
 def completed() -> int:

@@ -9,10 +9,10 @@ import pytest
 from django.conf import settings as project
 from django.db import OperationalError, connections
 
-from tests import servers
 from tests.faults.commands import work
 from tests.faults.conftest import APPS
-from tests.faults.crew import Crew, at_rest, full
+from tests.faults.processes import Consumers, at_rest, full
+from tests.support import servers
 
 pytestmark = pytest.mark.slow
 THREADS, MILLISECONDS, CONSUMERS = 4, 20, 2
@@ -88,38 +88,38 @@ def stand_still(server, seconds):
 def test_consumers_ride_out_an_outage_dj22_to18(private_site, store, fault, seconds):
     """DJ-22, TO-18: in the middle of the work, and again while idle, by the same processes."""
     server, site = private_site(store)
-    crew = Crew(site)
-    crew.hire_many(CONSUMERS, "-t", THREADS, "--lease", 4)
+    consumers = Consumers(site)
+    consumers.start_many(CONSUMERS, "-t", THREADS, "--lease", 4)
     ids = site.run("send_work", 400, MILLISECONDS).split()
-    crew.ledger.wait("end", 80)
+    consumers.ledger.wait("end", 80)
     fault(server, seconds)
-    crew.ledger.wait_all("end", ids)
+    consumers.ledger.wait_all("end", ids)
     ids += site.run("send_work", 20, 0).split()
-    crew.ledger.wait_all("end", ids)
+    consumers.ledger.wait_all("end", ids)
     assert json.loads(site.run("await_rest")) == [len(ids), 0]
-    found = crew.ledger.check(ids)
+    found = consumers.ledger.check(ids)
     assert not found.lost
     assert found.dup_runs <= CONSUMERS * (THREADS + AHEAD)
-    assert crew.ledger.pids() <= {member.pid for member in crew.members}
-    assert crew.dismiss() == [0] * CONSUMERS
+    assert consumers.ledger.pids() <= {member.pid for member in consumers.members}
+    assert consumers.stop() == [0] * CONSUMERS
 
 
 @pytest.mark.backends("postgres", "mariadb")
-def test_cut_connections_are_made_anew_dj22(crew, backend):
+def test_cut_connections_are_made_anew_dj22(consumers, backend):
     """DJ-22: the server ends every connection of the consumers, several times."""
-    crew.hire_many(2, "-t", THREADS, "--lease", 4)
+    consumers.start_many(2, "-t", THREADS, "--lease", 4)
     ids = [result.id for result in work.enqueue_many([(10,)] * full(500, 5000))]
     cut = 0
     for share in range(1, 6):
-        crew.ledger.wait("end", share * len(ids) // 8)
+        consumers.ledger.wait("end", share * len(ids) // 8)
         cut += cut_all(connections[backend.alias])
-    crew.ledger.wait_all("end", ids)
+    consumers.ledger.wait_all("end", ids)
     stats = at_rest()
-    found = crew.ledger.check(ids)
+    found = consumers.ledger.check(ids)
     assert cut >= 5
     assert (stats.done, stats.failed, found.lost) == (len(ids), 0, set())
     assert found.dup_runs <= cut
-    assert crew.dismiss() == [0, 0]
+    assert consumers.stop() == [0, 0]
 
 
 def cut_all(connection) -> int:
@@ -148,16 +148,16 @@ def test_a_long_writer_on_sqlite_is_waited_for_dj22(backend, make_site, settings
     impatient = {**project.DATABASES["default"], "NAME": path, "TEST": {}}
     impatient["OPTIONS"] = {**impatient["OPTIONS"], "timeout": 0.2}
     plain = {key: impatient[key] for key in ("ENGINE", "NAME", "OPTIONS")}
-    crew = Crew(make_site(settings.QUEUES, (), INSTALLED_APPS=APPS, DATABASES={"default": plain}))
-    crew.hire_many(2, "-t", THREADS, "--lease", 20)
+    consumers = Consumers(make_site(settings.QUEUES, (), INSTALLED_APPS=APPS, DATABASES={"default": plain}))
+    consumers.start_many(2, "-t", THREADS, "--lease", 20)
     ids = [result.id for result in work.enqueue_many([(10,)] * 300)]
-    crew.ledger.wait("end", 50)
+    consumers.ledger.wait("end", 50)
     writer = sqlite3.connect(path, isolation_level=None, timeout=20)
     writer.execute("BEGIN IMMEDIATE")
     time.sleep(full(3, 10))
     writer.execute("ROLLBACK")
-    crew.ledger.wait_all("end", ids)
+    consumers.ledger.wait_all("end", ids)
     stats = at_rest()
-    found = crew.ledger.check(ids)
+    found = consumers.ledger.check(ids)
     assert (stats.done, stats.failed, found.lost, found.dup_runs) == (len(ids), 0, set(), 0)
-    assert crew.dismiss() == [0, 0]
+    assert consumers.stop() == [0, 0]

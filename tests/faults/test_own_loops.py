@@ -3,26 +3,26 @@
 import pytest
 
 from tests.faults.commands import hold
-from tests.faults.crew import PATIENCE, Crew
 from tests.faults.ledger import now
-from tests.site import until
+from tests.faults.processes import PATIENCE, Consumers
+from tests.support.processes import until
 
 LEASE = 1.0
 pytestmark = pytest.mark.slow
 
 
 @pytest.mark.backends("sqlite", "postgres", "mariadb", "redis", "redis-blocking")
-def test_what_a_killed_loop_ran_is_run_by_another_loop_soon_after_its_lease(crew: Crew, tmp_path):
-    loops = {loop.pid: loop for loop in [crew.site.start("run_loop", LEASE) for _ in range(2)]}
+def test_what_a_killed_loop_ran_is_run_by_another_loop_soon_after_its_lease(consumers: Consumers, tmp_path):
+    loops = {loop.pid: loop for loop in [consumers.site.start("run_loop", LEASE) for _ in range(2)]}
     for loop in loops.values():
         loop.wait_for("looping")
     gate = tmp_path / "gate"
     message = hold(str(gate))
-    [first] = until(lambda: crew.ledger.of("start", {message.id}), PATIENCE)
+    [first] = until(lambda: consumers.ledger.of("start", {message.id}), PATIENCE)
     loops.pop(first.pid).kill9()
     killed = now()
-    _, second = until(lambda: len(found := crew.ledger.of("start", {message.id})) > 1 and found, PATIENCE)
+    _, second = until(lambda: len(found := consumers.ledger.of("start", {message.id})) > 1 and found, PATIENCE)
     gate.touch()
-    crew.ledger.wait_all("end", [message.id], PATIENCE)
+    consumers.ledger.wait_all("end", [message.id], PATIENCE)
     assert (second.pid, second.attempt) == (*loops, 2)
     assert second.at - killed < 2 * LEASE + 1.0  # its lease, the second between two looks, and a slow machine

@@ -6,13 +6,13 @@ from djqueue.exceptions import CommandFailed
 from djqueue.messages.failures import errors_of
 from djqueue.queues import queues
 from tests.faults.commands import die, die_by_abort, die_by_exit, work
-from tests.faults.crew import PATIENCE, STORES, at_rest, reasons, supervise
+from tests.faults.processes import PATIENCE, STORES, at_rest, reasons, supervise
 
 pytestmark = pytest.mark.slow
 
 
 @pytest.mark.backends(*STORES)
-def test_what_kills_its_worker_is_put_aside_and_its_neighbours_are_not_to10(crew):
+def test_what_kills_its_worker_is_put_aside_and_its_neighbours_are_not_to10(consumers):
     """TO-10: while a supervisor restarts the consumer, poison is started `max_lost` times and 200 good ones run.
 
     The last start is made in a process of its own, and the consumer lives.
@@ -20,23 +20,23 @@ def test_what_kills_its_worker_is_put_aside_and_its_neighbours_are_not_to10(crew
     good = [result.id for result in work.enqueue_many([(1.0,)] * 100)]
     poison = {die_by_exit().id: 3}
     good += [result.id for result in work.enqueue_many([(1.0,)] * 100)]
-    deaths = supervise(crew, lambda: len(queues["default"].failed) == 1)
+    deaths = supervise(consumers, lambda: len(queues["default"].failed) == 1)
     poison |= {die_by_abort().id: 2}
-    deaths += supervise(crew, lambda: len(queues["default"].failed) == 2)
-    crew.ledger.wait_all("end", good, PATIENCE)
+    deaths += supervise(consumers, lambda: len(queues["default"].failed) == 2)
+    consumers.ledger.wait_all("end", good, PATIENCE)
     stats = at_rest()
     assert (stats.done, stats.failed) == (len(good), len(poison))
-    assert {id: starts(crew, id) for id in poison} == poison
+    assert {id: starts(consumers, id) for id in poison} == poison
     ends = dict(zip(poison, ("exit code 7", "SIGABRT"), strict=True))
     assert reasons() == {id: reason(count, ends[id]) for id, count in poison.items()}
-    assert not crew.ledger.check(good).lost
+    assert not consumers.ledger.check(good).lost
     assert deaths == sum(poison.values()) - len(poison)
-    assert crew.dismiss() == [0]
+    assert consumers.stop() == [0]
 
 
 @pytest.mark.backends(*STORES)
 @pytest.mark.parametrize(("how", "failed"), [("exit", 0), ("abort", 0), ("after a failure", 1)])
-def test_df21_what_kills_its_worker_ends_in_the_error_queue_after_its_attempts(crew, how, failed):
+def test_df21_what_kills_its_worker_ends_in_the_error_queue_after_its_attempts(consumers, how, failed):
     """DF-21: three starts that nobody reported, and one that raised does not count among them; its neighbours end.
 
     The last start is made in a process of its own, and the consumer lives.
@@ -44,12 +44,12 @@ def test_df21_what_kills_its_worker_ends_in_the_error_queue_after_its_attempts(c
     good = [result.id for result in work.enqueue_many([(1.0,)] * 20)]
     poison = die(how)
     good += [result.id for result in work.enqueue_many([(1.0,)] * 20)]
-    deaths = supervise(crew, lambda: len(queues["default"].failed) == 1)
-    crew.ledger.wait_all("end", good, PATIENCE)
+    deaths = supervise(consumers, lambda: len(queues["default"].failed) == 1)
+    consumers.ledger.wait_all("end", good, PATIENCE)
     stats = at_rest()
     assert (stats.done, stats.failed) == (len(good), 1)
-    assert (starts(crew, poison.id), deaths) == (3 + failed, 2)
-    assert not crew.ledger.check(good).lost
+    assert (starts(consumers, poison.id), deaths) == (3 + failed, 2)
+    assert not consumers.ledger.check(good).lost
     entry = queues["default"].failed.find(poison.id).entry
     assert (entry.lost, entry.failures) == (3, failed)
     assert [note["reason"] for note in errors_of(entry.errors)] == [
@@ -59,11 +59,11 @@ def test_df21_what_kills_its_worker_ends_in_the_error_queue_after_its_attempts(c
     assert poison.status == "failed"
     with pytest.raises(CommandFailed, match="worker died: 3 starts never reported"):
         poison.get(timeout=20)
-    assert crew.dismiss() == [0]
+    assert consumers.stop() == [0]
 
 
-def starts(crew, id) -> int:
-    return len(crew.ledger.of("start", {id}))
+def starts(consumers, id) -> int:
+    return len(consumers.ledger.of("start", {id}))
 
 
 def reason(count: int, end: str) -> str:

@@ -9,7 +9,7 @@ from djqueue import schedules
 from djqueue.queues import queues
 from tests.faults import ledger
 from tests.faults.conftest import APPS
-from tests.faults.crew import FULL, STORES, Crew, at_rest
+from tests.faults.processes import FULL, STORES, Consumers, at_rest
 from tests.faults.timetable.commands import beat
 
 pytestmark = pytest.mark.slow
@@ -21,35 +21,35 @@ SPEED = 400.0
 
 
 @pytest.fixture
-def crew(make_site, backend, settings):
+def consumers(make_site, backend, settings):
     settings.QUEUES = backend.queues()
     apps = [*APPS, "tests.faults.timetable"]
-    return Crew(make_site(settings.QUEUES, {"default", backend.alias} - {""}, INSTALLED_APPS=apps))
+    return Consumers(make_site(settings.QUEUES, {"default", backend.alias} - {""}, INSTALLED_APPS=apps))
 
 
 @pytest.mark.backends(*STORES)
-def test_each_tick_is_enqueued_once_by_three_schedulers_and_a_restart_dj12(crew):
+def test_each_tick_is_enqueued_once_by_three_schedulers_and_a_restart_dj12(consumers):
     """DJ-12, DJ-13, SQ-19: one of three is killed and replaced. Ticks are run as they come, so none hides another."""
     noon = EPOCH + timedelta(seconds=10)
     schedules.add("beat", beat, every=60, start=noon, missed="all")
-    crew.hire()
+    consumers.start()
     start = ledger.now() + 5.0  # by then all three are there
     end = EPOCH.timestamp() + MINUTES * 60
 
-    def hire():
-        return crew.site.start("keep_schedule", EPOCH.timestamp(), start, SPEED, end)
+    def start_one():
+        return consumers.site.start("keep_schedule", EPOCH.timestamp(), start, SPEED, end)
 
-    keepers = [hire() for _ in range(3)]
+    keepers = [start_one() for _ in range(3)]
     for keeper in keepers:
         keeper.wait_for("begins")
-    crew.ledger.wait("end", 10)
+    consumers.ledger.wait("end", 10)
     keepers.pop().kill9()
-    keepers.append(hire())
+    keepers.append(start_one())
     assert [keeper.wait() for keeper in keepers] == [0] * 3
     at_rest()
-    assert_each_once(crew.ledger, "tick", 1)
-    assert_each_once(crew.ledger, "tock", 2)
-    assert_each_once(crew.ledger, "beat", 1)
+    assert_each_once(consumers.ledger, "tick", 1)
+    assert_each_once(consumers.ledger, "tock", 2)
+    assert_each_once(consumers.ledger, "beat", 1)
 
 
 def assert_each_once(ledger, name, step):
@@ -70,13 +70,13 @@ def tick_id(name, moment):
 
 @pytest.mark.skipif(not FULL, reason="takes two real minutes: DJQUEUE_FULL=1")
 @pytest.mark.backends("postgres", "redis-blocking")
-def test_three_consumers_keep_the_minutes_dj12(crew):
+def test_three_consumers_keep_the_minutes_dj12(consumers):
     """DJ-12, with the clock on the wall."""
-    crew.args = ("-d", "0.02", "-m", "0.1")
-    crew.hire_many(3)
+    consumers.args = ("-d", "0.02", "-m", "0.1")
+    consumers.start_many(3)
     began = datetime.fromtimestamp(queues["default"].now(), UTC).replace(second=0, microsecond=0)
     minutes = [began + timedelta(minutes=n) for n in (1, 2)]
     due = {tick_id("tick", minute) for minute in minutes}
     due |= {tick_id("tock", minute) for minute in minutes if minute.minute % 2 == 0}
-    crew.ledger.wait_all("end", due, timeout=150)
-    assert at_rest().done == len(crew.ledger.of("end")) == len(due)
+    consumers.ledger.wait_all("end", due, timeout=150)
+    assert at_rest().done == len(consumers.ledger.of("end")) == len(due)

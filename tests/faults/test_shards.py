@@ -9,10 +9,10 @@ import pytest
 from djqueue.queues import queues
 from tests.faults import ledger
 from tests.faults.conftest import APPS
-from tests.faults.crew import LANED, PATIENCE, Crew, at_rest, full, seeded
+from tests.faults.processes import LANED, PATIENCE, Consumers, at_rest, full, seeded
 from tests.faults.shards.commands import step, step_alone, wait_for
 from tests.faults.test_stopped_process import GONE
-from tests.site import until
+from tests.support.processes import until
 
 pytestmark = pytest.mark.slow
 CONSUMERS, THREADS = full(2, 4), full(4, 8)
@@ -25,14 +25,14 @@ STANDSTILL = 0.8
 
 
 @pytest.fixture
-def crew(make_site, backend, settings):
+def consumers(make_site, backend, settings):
     settings.QUEUES = backend.queues()
     apps = [*APPS, "tests.faults.shards"]
     aliases = {"default", backend.alias} - {""}
     # A message may well be in several dead hands in turn, which would put it aside.
-    crew = Crew(make_site(settings.QUEUES, aliases, INSTALLED_APPS=apps, QUEUE_MAX_LOST=100))
-    yield crew
-    for process in crew.site.processes:
+    consumers = Consumers(make_site(settings.QUEUES, aliases, INSTALLED_APPS=apps, QUEUE_MAX_LOST=100))
+    yield consumers
+    for process in consumers.site.processes:
         print(f"--- process {process.pid} ({process.popen.poll()})\n{process.output[-3000:]}")
 
 
@@ -55,17 +55,17 @@ class Shards:
             of |= {handle.id: shard for handle, (shard, _) in zip(handles, part, strict=True)}
         return cls(of)
 
-    def kill(self, crew, progress, chance) -> None:
+    def kill(self, consumers, progress, chance) -> None:
         """SIGKILL one that is running something at this moment."""
-        victim = until(lambda: self._busy(crew, progress, chance), PATIENCE)
+        victim = until(lambda: self._busy(consumers, progress, chance), PATIENCE)
         victim.kill9()
         self.deaths.append((victim.pid, ledger.now()))
         progress.forget(victim.pid)
-        crew.members.remove(victim)
+        consumers.members.remove(victim)
 
-    def _busy(self, crew, progress, chance):
+    def _busy(self, consumers, progress, chance):
         pids = {event.pid for event in progress.look().running.values()}
-        busy = [member for member in crew.members if member.pid in pids]
+        busy = [member for member in consumers.members if member.pid in pids]
         return chance.choice(busy) if busy else None
 
     def _death(self, start) -> float:
@@ -123,21 +123,21 @@ class Progress:
 @pytest.mark.timeout(full(300, 3600))
 @pytest.mark.backends(*LANED)
 @pytest.mark.parametrize("command", [step, step_alone], ids=["runs", "alone"])
-def test_sq1_sq9_shards_keep_their_order_while_consumers_are_killed(crew, command):
+def test_sq1_sq9_shards_keep_their_order_while_consumers_are_killed(consumers, command):
     """SQ-1, SQ-2, SQ-9: per shard in order and one at a time; none lost, none run beside another of its shard."""
     chance = seeded()
-    shards, progress = Shards.enqueued(command, chance, longest=full(8, 2)), Progress(crew.ledger)
+    shards, progress = Shards.enqueued(command, chance, longest=full(8, 2)), Progress(consumers.ledger)
     args = ("-t", THREADS, "--lease", LEASE, "-v", 0)
     for _ in range(CONSUMERS):
-        crew.hire(*args, up=False)
+        consumers.start(*args, up=False)
     for _ in moments_to_kill(progress):
-        shards.kill(crew, progress, chance)
-        crew.hire(*args, up=False)
+        shards.kill(consumers, progress, chance)
+        consumers.start(*args, up=False)
     until(lambda: progress.look().done >= shards.of.keys(), 10 * PATIENCE, pause=0.2)
     stats = at_rest()
-    events = crew.ledger.look()
-    found = crew.ledger.check(shards.of)
-    print(f"{len(shards.deaths)} kills, {found.dup_runs} duplicates, {len(crew.ledger.running())} runs cut off")
+    events = consumers.ledger.look()
+    found = consumers.ledger.check(shards.of)
+    print(f"{len(shards.deaths)} kills, {found.dup_runs} duplicates, {len(consumers.ledger.running())} runs cut off")
     assert (stats.done, stats.failed, found.lost, found.unexpected) == (ENTRIES, 0, set(), set())
     assert (shards.out_of_order(events), shards.overlaps(events)) == ([], [])
     assert len({event.thread for event in events}) > THREADS
@@ -160,46 +160,46 @@ def moments_to_kill(progress):
 
 
 @pytest.mark.backends(*LANED)
-def test_sq9_a_dead_workers_shard_is_taken_over_within_its_lease(crew, tmp_path):
+def test_sq9_a_dead_workers_shard_is_taken_over_within_its_lease(consumers, tmp_path):
     """SQ-9: in its order, and before anything that was enqueued since."""
-    first = crew.hire("-t", 1, "--lease", 1)
+    first = consumers.start("-t", 1, "--lease", 1)
     gate = tmp_path / "gate"
     ids = [wait_for(1, str(gate)).id]
-    crew.ledger.wait("start", ids=set(ids))
+    consumers.ledger.wait("start", ids=set(ids))
     ids += [wait_for(1, str(gate)).id for _ in range(2)]
-    crew.hire("-t", 2, "--lease", 1)
+    consumers.start("-t", 2, "--lease", 1)
     first.kill9()
     dead = ledger.now()
-    crew.members.remove(first)
+    consumers.members.remove(first)
     gate.touch()
-    _, again = crew.ledger.wait("start", 2, {ids[0]})
+    _, again = consumers.ledger.wait("start", 2, {ids[0]})
     assert again.at - dead < 1 + 2  # the lease, and what a loaded machine takes to look
-    crew.ledger.wait_all("end", ids)
-    assert [event.id for event in crew.ledger.of("end", ids)] == ids
+    consumers.ledger.wait_all("end", ids)
+    assert [event.id for event in consumers.ledger.of("end", ids)] == ids
     assert at_rest().failed == 0
 
 
 @pytest.mark.backends(*LANED)
-def test_sq10_who_stood_still_removes_nothing_of_the_new_owner_and_begins_nothing(crew, freeze, tmp_path):
+def test_sq10_who_stood_still_removes_nothing_of_the_new_owner_and_begins_nothing(consumers, freeze, tmp_path):
     """SQ-10, SQ-12: stopped in the middle of a run, beyond its lease; another consumer does all of it meanwhile."""
     gate = tmp_path / "gate"
     ids = [wait_for(1, str(gate)).id for _ in range(6)]
-    sleeper = crew.hire("-t", 1, "--lease", STANDSTILL)
-    crew.ledger.wait("start", ids={ids[0]})
+    sleeper = consumers.start("-t", 1, "--lease", STANDSTILL)
+    consumers.ledger.wait("start", ids={ids[0]})
     until(lambda: queues["default"].stats().leased == len(ids))
     freeze(sleeper)
-    crew.hire("-t", 2, "--lease", STANDSTILL)
-    crew.ledger.wait("start", 2, {ids[0]})
+    consumers.start("-t", 2, "--lease", STANDSTILL)
+    consumers.ledger.wait("start", 2, {ids[0]})
     later = [wait_for(1, str(gate)).id for _ in range(3)]
     gate.touch()
-    crew.ledger.wait_all("end", ids)
+    consumers.ledger.wait_all("end", ids)
     sleeper.send(signal.SIGCONT)
     sleeper.wait_for(GONE)
-    crew.ledger.wait_all("end", later)
+    consumers.ledger.wait_all("end", later)
     stats = at_rest()
     assert (stats.done, stats.failed) == (len(ids + later), 0)
-    begun = [event.id for event in crew.ledger.of("start") if event.pid == sleeper.pid and event.id in ids]
+    begun = [event.id for event in consumers.ledger.of("start") if event.pid == sleeper.pid and event.id in ids]
     assert begun == ids[:1]
-    first = list(dict.fromkeys(event.id for event in crew.ledger.of("end")))
+    first = list(dict.fromkeys(event.id for event in consumers.ledger.of("end")))
     assert first == ids + later
-    assert crew.dismiss() == [0, 0]
+    assert consumers.stop() == [0, 0]

@@ -7,8 +7,8 @@ import pytest
 from djqueue.queues import queues
 from tests.faults import ledger
 from tests.faults.commands import hold, work
-from tests.faults.crew import STORES, at_rest
-from tests.site import until
+from tests.faults.processes import STORES, at_rest
+from tests.support.processes import until
 
 pytestmark = pytest.mark.slow
 STOPPING = "Stopping"
@@ -21,15 +21,15 @@ def gate(tmp_path):
 
 @pytest.mark.backends(*STORES)
 @pytest.mark.parametrize("signum", [signal.SIGTERM, signal.SIGINT])
-def test_what_runs_ends_and_nothing_new_begins_dj16(crew, signum):
+def test_what_runs_ends_and_nothing_new_begins_dj16(consumers, signum):
     """DJ-16: one-second commands finish within the grace, no other starts, the exit code is 0."""
-    consumer = crew.hire("-t", 2, "--grace", 20)
+    consumer = consumers.start("-t", 2, "--grace", 20)
     ids = {result.id for result in work.enqueue_many([(1000,)] * 6)}
-    crew.ledger.wait("start", 2)
+    consumers.ledger.wait("start", 2)
     consumer.send(signum)
     told = ledger.now()
     assert consumer.wait() == 0
-    starts, ends = crew.ledger.of("start"), crew.ledger.of("end")
+    starts, ends = consumers.ledger.of("start"), consumers.ledger.of("end")
     assert len(ends) == len(starts) == 2
     assert all(start.at < told for start in starts)
     left = queues["default"].peek("ready")
@@ -38,51 +38,51 @@ def test_what_runs_ends_and_nothing_new_begins_dj16(crew, signum):
 
 
 @pytest.mark.backends(*STORES)
-def test_what_was_claimed_ahead_goes_back_at_once_and_uncounted_dj16(crew, gate):
+def test_what_was_claimed_ahead_goes_back_at_once_and_uncounted_dj16(consumers, gate):
     """DJ-16, TO-11: while one command still runs, another consumer gets what waited in our hands, as first starts."""
-    consumer = crew.hire("-t", 1)
+    consumer = consumers.start("-t", 1)
     work.enqueue_many([()] * 1000)
     blocker = hold(str(gate)).id
     behind = [result.id for result in work.enqueue_many([()] * 300)]
-    crew.ledger.wait("start", ids={blocker})
+    consumers.ledger.wait("start", ids={blocker})
     consumer.term()
     consumer.wait_for(STOPPING)
-    other = crew.hire()
-    crew.ledger.wait_all("end", behind)
-    assert crew.ledger.of("end", {blocker}) == []
-    starts = crew.ledger.of("start", set(behind))
+    other = consumers.start()
+    consumers.ledger.wait_all("end", behind)
+    assert consumers.ledger.of("end", {blocker}) == []
+    starts = consumers.ledger.of("start", set(behind))
     assert {(start.pid, start.attempt) for start in starts} == {(other.pid, 1)}
     gate.touch()
     assert consumer.wait() == 0
     assert at_rest().done == 1301
-    assert len(crew.ledger.of("start")) == 1301
+    assert len(consumers.ledger.of("start")) == 1301
 
 
 @pytest.mark.backends(*STORES)
-def test_what_outlasts_the_grace_is_handed_back_dj16(crew, gate):
+def test_what_outlasts_the_grace_is_handed_back_dj16(consumers, gate):
     """DJ-16, TO-11: another consumer starts it at once, not when the lease of a minute runs out; the exit code is 1."""
-    consumer = crew.hire("-t", 1, "--grace", 0.5)
+    consumer = consumers.start("-t", 1, "--grace", 0.5)
     id = hold(str(gate)).id
-    crew.ledger.wait("start")
-    other = crew.hire("-t", 1)
+    consumers.ledger.wait("start")
+    other = consumers.start("-t", 1)
     consumer.term()
-    first, second = crew.ledger.wait("start", 2, timeout=10)
+    first, second = consumers.ledger.wait("start", 2, timeout=10)
     assert (first.pid, first.attempt, second.pid, second.attempt) == (consumer.pid, 1, other.pid, 2)
     assert consumer.wait() == 1
     [record] = queues["default"].peek("leased")
     assert (record.entry.failures, record.entry.lost) == (0, 0)
     gate.touch()
-    crew.ledger.wait("end", ids={id})
+    consumers.ledger.wait("end", ids={id})
     assert at_rest().done == 1
-    assert [end.pid for end in crew.ledger.of("end")] == [other.pid]
+    assert [end.pid for end in consumers.ledger.of("end")] == [other.pid]
 
 
 @pytest.mark.backends(*STORES)
-def test_a_second_signal_does_not_wait_dj16(crew, gate):
+def test_a_second_signal_does_not_wait_dj16(consumers, gate):
     """DJ-16: told twice, a consumer hands back what runs and goes, whatever the grace."""
-    consumer = crew.hire("-t", 1, "--grace", 600)
+    consumer = consumers.start("-t", 1, "--grace", 600)
     id = hold(str(gate)).id
-    crew.ledger.wait("start")
+    consumers.ledger.wait("start")
     consumer.term()
     consumer.wait_for(STOPPING)
     consumer.term()
@@ -92,11 +92,11 @@ def test_a_second_signal_does_not_wait_dj16(crew, gate):
 
 
 @pytest.mark.backends(*STORES)
-def test_an_idle_consumer_stops_soon_dj23(crew):
+def test_an_idle_consumer_stops_soon_dj23(consumers):
     """DJ-23: a wait for work, blocking or not, honours the signal."""
     work()
-    consumer = crew.hire("-d", 5, "-m", 5)
-    crew.ledger.wait("end")
+    consumer = consumers.start("-d", 5, "-m", 5)
+    consumers.ledger.wait("end")
     told = ledger.now()
     consumer.term()
     assert consumer.wait(timeout=15) == 0

@@ -7,8 +7,8 @@ import pytest
 
 from djqueue.queues import queues
 from tests.faults.commands import hold, hold_and_fail_first, work
-from tests.faults.crew import STORES, at_rest
-from tests.site import until
+from tests.faults.processes import STORES, at_rest
+from tests.support.processes import until
 
 pytestmark = pytest.mark.slow
 LEASE = 0.8
@@ -21,48 +21,48 @@ def gate(tmp_path):
 
 
 @pytest.mark.backends(*STORES)
-def test_completion_of_a_zombie_is_refused_to4(crew, gate, freeze):
+def test_completion_of_a_zombie_is_refused_to4(consumers, gate, freeze):
     """TO-4: A stands still for more than its lease, B takes over and completes; what A says afterwards is nothing."""
-    sleeper = crew.hire("-t", 1, "--lease", LEASE)
+    sleeper = consumers.start("-t", 1, "--lease", LEASE)
     id = hold(str(gate)).id
-    taken_over(crew, sleeper, id, freeze)
+    taken_over(consumers, sleeper, id, freeze)
     gate.touch()
-    [end] = crew.ledger.wait("end", ids={id})
+    [end] = consumers.ledger.wait("end", ids={id})
     assert end.attempt == 2
     assert at_rest().done == 1
     sleeper.send(signal.SIGCONT)
-    crew.ledger.wait("end", 2, {id})
+    consumers.ledger.wait("end", 2, {id})
     sleeper.wait_for(GONE)
     stats = at_rest()
     assert (stats.done, stats.failed) == (1, 0)
-    assert crew.dismiss() == [0, 0]
+    assert consumers.stop() == [0, 0]
 
 
 @pytest.mark.backends(*STORES)
-def test_failure_of_a_zombie_changes_nothing_to4(crew, gate, freeze, tmp_path):
+def test_failure_of_a_zombie_changes_nothing_to4(consumers, gate, freeze, tmp_path):
     """TO-4: the same, but A wakes first and fails, while B is still at it: no error queue, no further start."""
-    sleeper = crew.hire("-t", 1, "--lease", LEASE)
+    sleeper = consumers.start("-t", 1, "--lease", LEASE)
     second = tmp_path / "second"
     id = hold_and_fail_first(str(gate), str(second)).id
-    taken_over(crew, sleeper, id, freeze)
+    taken_over(consumers, sleeper, id, freeze)
     gate.touch()
     sleeper.send(signal.SIGCONT)
-    crew.ledger.wait("fail", ids={id})
+    consumers.ledger.wait("fail", ids={id})
     sleeper.wait_for(GONE)
     assert queues["default"].stats().leased == 1
     second.touch()
-    [end] = crew.ledger.wait("end", ids={id})
+    [end] = consumers.ledger.wait("end", ids={id})
     assert end.attempt == 2
     stats = at_rest()
-    assert (stats.done, stats.failed, len(crew.ledger.of("start"))) == (1, 0, 2)
+    assert (stats.done, stats.failed, len(consumers.ledger.of("start"))) == (1, 0, 2)
 
 
 @pytest.mark.backends(*STORES)
-def test_late_completion_is_accepted_if_nobody_took_over_to5(crew, gate, freeze):
+def test_late_completion_is_accepted_if_nobody_took_over_to5(consumers, gate, freeze):
     """TO-5: reaped, but not given to anybody else: whoever wakes up may finish it. (A limit: no more claims.)"""
-    sleeper = crew.hire("-t", 1, "--lease", LEASE, "--limit", 1)
+    sleeper = consumers.start("-t", 1, "--lease", LEASE, "--limit", 1)
     id = hold(str(gate)).id
-    crew.ledger.wait("start", ids={id})
+    consumers.ledger.wait("start", ids={id})
     freeze(sleeper)
     until(lambda: queues["default"].reap().count == 1)
     assert queues["default"].stats().ready == 1
@@ -70,56 +70,56 @@ def test_late_completion_is_accepted_if_nobody_took_over_to5(crew, gate, freeze)
     sleeper.send(signal.SIGCONT)
     assert sleeper.wait() == 0
     stats = at_rest()
-    assert (stats.done, stats.failed, len(crew.ledger.of("start"))) == (1, 0, 1)
+    assert (stats.done, stats.failed, len(consumers.ledger.of("start"))) == (1, 0, 1)
     assert GONE not in sleeper.output
 
 
 @pytest.mark.backends(*STORES)
-def test_a_short_stop_repeats_nothing_to6(crew, gate, freeze):
+def test_a_short_stop_repeats_nothing_to6(consumers, gate, freeze):
     """TO-6: nobody is robbed before the end of the lease, while another one reaps as hard as it can."""
-    sleeper = crew.hire("-t", 1, "--lease", 4)
+    sleeper = consumers.start("-t", 1, "--lease", 4)
     id = hold(str(gate)).id
-    crew.ledger.wait("start", ids={id})
-    crew.hire("--lease", LEASE)
+    consumers.ledger.wait("start", ids={id})
+    consumers.start("--lease", LEASE)
     freeze(sleeper)
     woken_at = queues["default"].now() + 1.5
     until(lambda: queues["default"].reap().count or queues["default"].now() > woken_at)
     sleeper.send(signal.SIGCONT)
     gate.touch()
-    crew.ledger.wait("end", ids={id})
+    consumers.ledger.wait("end", ids={id})
     stats = at_rest()
-    assert (stats.done, stats.failed, len(crew.ledger.of("start"))) == (1, 0, 1)
+    assert (stats.done, stats.failed, len(consumers.ledger.of("start"))) == (1, 0, 1)
 
 
 @pytest.mark.backends(*STORES)
-def test_what_waited_in_a_zombie_is_not_run_by_it_to6(crew, tmp_path, freeze):
+def test_what_waited_in_a_zombie_is_not_run_by_it_to6(consumers, tmp_path, freeze):
     """TO-6: work that A had claimed ahead runs at B meanwhile; A, awake, does not begin it."""
-    sleeper = crew.hire("-t", 1, "--lease", LEASE)
-    blocker, waiting, gate = hold_with_more_ahead(crew, tmp_path)
+    sleeper = consumers.start("-t", 1, "--lease", LEASE)
+    blocker, waiting, gate = hold_with_more_ahead(consumers, tmp_path)
     freeze(sleeper)
-    crew.hire("--lease", LEASE)
+    consumers.start("--lease", LEASE)
     gate.touch()
-    crew.ledger.wait_all("end", {blocker, *waiting})
+    consumers.ledger.wait_all("end", {blocker, *waiting})
     sleeper.send(signal.SIGCONT)
     sleeper.wait_for(GONE)
     at_rest()
-    assert crew.dismiss() == [0, 0]
-    assert [event for event in crew.ledger.of("start", waiting) if event.pid == sleeper.pid] == []
+    assert consumers.stop() == [0, 0]
+    assert [event for event in consumers.ledger.of("start", waiting) if event.pid == sleeper.pid] == []
 
 
-def not_begun(crew) -> list[str]:
+def not_begun(consumers) -> list[str]:
     """What is leased and was never started."""
     leased = [record.entry.id for record in queues["default"].peek("leased", 500)]
-    return sorted(set(leased) - {event.id for event in crew.ledger.of("start")})
+    return sorted(set(leased) - {event.id for event in consumers.ledger.of("start")})
 
 
-def hold_with_more_ahead(crew, folder) -> tuple[str, list[str], Path]:
+def hold_with_more_ahead(consumers, folder) -> tuple[str, list[str], Path]:
     """What holds, what was claimed with it and waits, and the gate: a claim may end with it, or be given back soon."""
     for number in range(20):
         gate = folder / f"gate {number}"
         blocker = hold_after_many(gate)
-        crew.ledger.wait("start", ids={blocker})
-        if waiting := not_begun(crew):
+        consumers.ledger.wait("start", ids={blocker})
+        if waiting := not_begun(consumers):
             return blocker, waiting, gate
         gate.touch()
     raise AssertionError("nothing was claimed ahead")
@@ -133,9 +133,9 @@ def hold_after_many(gate) -> str:
     return blocker
 
 
-def taken_over(crew, sleeper, id, freeze):
+def taken_over(consumers, sleeper, id, freeze):
     """Stop the one that runs a message, and wait until another has begun it."""
-    crew.ledger.wait("start", ids={id})
+    consumers.ledger.wait("start", ids={id})
     freeze(sleeper)
-    crew.hire("-t", 2, "--lease", LEASE)
-    crew.ledger.wait("start", 2, {id})
+    consumers.start("-t", 2, "--lease", LEASE)
+    consumers.ledger.wait("start", 2, {id})

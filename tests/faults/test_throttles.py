@@ -10,10 +10,10 @@ import pytest
 
 from djqueue.backends.entries import Refusal
 from djqueue.queues import queues
-from tests.backends import FULL
 from tests.faults.conftest import APPS
-from tests.faults.crew import full
-from tests.site import until
+from tests.faults.processes import full
+from tests.support.backends import FULL
+from tests.support.processes import until
 
 LIMIT, WINDOW = full(10, 50), full(0.4, 0.5)
 WINDOWS = full(10, 120)

@@ -5,7 +5,7 @@ from django.db import transaction
 
 from tests.app.models import Thing
 from tests.faults.commands import look_for
-from tests.faults.crew import at_rest, full, seeded
+from tests.faults.processes import at_rest, full, seeded
 
 pytestmark = pytest.mark.slow
 DATABASES = ("sqlite", "postgres", "mariadb")
@@ -31,40 +31,40 @@ def business(chance, alias, count):
     return kept
 
 
-def assert_ran_if_kept(crew, kept):
+def assert_ran_if_kept(consumers, kept):
     assert 0 < len(kept)
-    crew.ledger.wait_all("end", kept)
+    consumers.ledger.wait_all("end", kept)
     stats = at_rest()
     assert (stats.done, stats.failed) == (len(kept), 0)
-    assert {event.id for event in crew.ledger.of("seen")} == kept.keys()
-    assert crew.ledger.of("absent") == []
-    assert len(crew.ledger.of("start")) == len(kept)
+    assert {event.id for event in consumers.ledger.of("seen")} == kept.keys()
+    assert consumers.ledger.of("absent") == []
+    assert len(consumers.ledger.of("start")) == len(kept)
 
 
 @pytest.mark.backends(*DATABASES)
-def test_a_message_belongs_to_its_transaction(crew, backend):
+def test_a_message_belongs_to_its_transaction(consumers, backend):
     """Half of the transactions are rolled back, while consumers poll hard; one producer dies before its commit."""
-    crew.args = ("-n", "-d", 0.001, "-m", 0.002)
-    crew.hire_many(2)
+    consumers.args = ("-n", "-d", 0.001, "-m", 0.002)
+    consumers.start_many(2)
     kept = business(seeded(), backend.alias, full(100, 1000))
-    assert_ran_if_kept(crew, kept)
-    die_before_commit(crew, backend.alias)
-    assert_ran_if_kept(crew, kept)
+    assert_ran_if_kept(consumers, kept)
+    die_before_commit(consumers, backend.alias)
+    assert_ran_if_kept(consumers, kept)
     assert set(Thing.objects.using(backend.alias).values_list("pk", flat=True)) == set(kept.values())
 
 
 @pytest.mark.backends("redis", "redis-blocking", database=True)
-def test_a_message_is_sent_on_commit(crew):
+def test_a_message_is_sent_on_commit(consumers):
     """The same on a store apart from the database."""
-    crew.args = ("-n", "-d", 0.001, "-m", 0.002)
-    crew.hire_many(2)
+    consumers.args = ("-n", "-d", 0.001, "-m", 0.002)
+    consumers.start_many(2)
     kept = business(seeded(), "default", full(100, 1000))
-    assert_ran_if_kept(crew, kept)
-    die_before_commit(crew, "default")
-    assert_ran_if_kept(crew, kept)
+    assert_ran_if_kept(consumers, kept)
+    die_before_commit(consumers, "default")
+    assert_ran_if_kept(consumers, kept)
 
 
-def die_before_commit(crew, alias):
-    producer = crew.site.start("hang_before_commit", alias)
+def die_before_commit(consumers, alias):
+    producer = consumers.site.start("hang_before_commit", alias)
     producer.wait_for("about to commit")
     producer.kill9()

@@ -10,8 +10,8 @@ from djqueue.exceptions import NotSupported
 from djqueue.messages.failures import errors_of
 from djqueue.queues import queues
 from djqueue.testing.patience import eventually
-from tests.life import only
-from tests.site import until
+from tests.support.consumer import only
+from tests.support.processes import until
 
 DONE: list = []
 """What the functions of these samples did; each test begins with none."""

@@ -22,8 +22,8 @@ from djqueue.messages.failures import errors_of
 from djqueue.queues import queues
 from djqueue.registry import registry
 from tests.app.models import Thing
-from tests.life import only
-from tests.site import ROOT, Process
+from tests.support.consumer import only
+from tests.support.processes import ROOT, Process
 
 SENT: deque = deque()
 """What the commands of these samples did; each test begins with none."""
@@ -232,7 +232,7 @@ autorestart=true
 
 
 def test_the_supervisord_program():
-    """tests/test_supervisord.py runs one under the real supervisord."""
+    """tests/consumer/test_supervisord.py runs one under the real supervisord."""
     config = configparser.ConfigParser(interpolation=None)
     config.read_string(SUPERVISOR)
     program, command, *switches = shlex.split(config["program:queue_spiders"]["command"])

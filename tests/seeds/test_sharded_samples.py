@@ -11,8 +11,8 @@ from django.db import connections
 
 from djqueue import BatchCommand, Consumer, Route, conf
 from djqueue.queues import queues
-from tests.backends import FULL
-from tests.life import heard
+from tests.support.backends import FULL
+from tests.support.consumer import heard
 
 pytestmark = pytest.mark.backends("memory", "redis", *(["sqlite", "postgres"] if FULL else []))
 

@@ -14,8 +14,8 @@ import redis
 
 from djqueue.backends.redis.queue import RedisQueue
 from djqueue.throttle import ThrottledQueue
-from tests.backends import redis_connection
-from tests.site import ROOT, Process, until
+from tests.support.backends import redis_connection
+from tests.support.processes import ROOT, Process, until
 
 LINE = re.compile(r"My item (?P<item>item-\d+) My time: (?P<time>\d+\.\d+(?:e-\d+)?)")
 LEASE = 60.0

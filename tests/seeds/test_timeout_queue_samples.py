@@ -11,9 +11,9 @@ import pytest
 
 from djqueue.decorators import queue_command
 from djqueue.queues import queues
-from tests import servers
-from tests.life import serving
-from tests.site import until
+from tests.support import servers
+from tests.support.consumer import serving
+from tests.support.processes import until
 
 pytestmark = pytest.mark.backends()
 URLS = [f"https://example.com/{number}" for number in range(10)]

@@ -5,7 +5,7 @@ from pathlib import Path
 
 from djqueue import current_message
 from djqueue.decorators import queue_command
-from tests.site import until
+from tests.support.processes import until
 
 
 @queue_command

@@ -2,7 +2,7 @@ import json
 
 from django.core.management.base import BaseCommand
 
-from tests.faults.crew import at_rest
+from tests.faults.processes import at_rest
 
 
 class Command(BaseCommand):

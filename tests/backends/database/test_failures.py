@@ -1,0 +1,661 @@
+"""Queues in a database whose answers are lost, whose rows somebody else wrote, or whose file was replaced."""
+
+import gc
+import json
+import os
+import sqlite3
+import time
+from contextlib import ExitStack, closing, contextmanager, suppress
+from dataclasses import replace
+from itertools import islice
+
+import pytest
+from django.db import OperationalError, connections, transaction
+
+from djqueue import signals
+from djqueue.backends.base import Budget, Fact
+from djqueue.backends.database import session, sqlite_file
+from djqueue.backends.database import work as work_module
+from djqueue.backends.database.queue import REPLAYED, DatabaseQueue
+from djqueue.backends.entries import LEASED, READY, Entry, log_extra, untried
+from djqueue.consumer.in_flight import InFlight
+from djqueue.consumer.settler import Settler
+from djqueue.flow.gates import UNREADABLE, Gate
+from djqueue.flow.windows import Window
+from djqueue.messages.envelope import new_id
+from djqueue.messages.failures import errors_of
+from djqueue.models import QueueFact, QueueLane, QueueMessage
+from djqueue.policies.outcomes import Outcome, Verdict
+from djqueue.queues import queues
+from djqueue.testing import eventually
+from djqueue.testing.contract.lane_steps import drained, fill, runs_of, unit
+from djqueue.testing.contract.steps import claim, names, put
+from djqueue.utils import clock
+from tests.app.commands import note
+from tests.support.backends import FULL
+from tests.support.database import again, elsewhere
+from tests.support.processes import until
+
+pytestmark = pytest.mark.backends("sqlite", "postgres", "mariadb")
+MOST = 2**31 - 1
+SHORT = 0.05
+
+
+@pytest.fixture
+def queue(backend):
+    """A queue that no other test has."""
+    return DatabaseQueue(f"queue-{backend.tag}", backend.alias)
+
+
+@contextmanager
+def unheard(*verbs, times=1):
+    """The first answers of these are lost, when the server has done all that it was asked for."""
+    lost = []
+
+    def losing(alias, now, verb, *args):
+        answer = session.run(alias, now, verb, *args)
+        named = {getattr(one, "__name__", "") for one in (verb, *args)}  # a unit of work is begun for the verb
+        if named & set(verbs) and len(lost) < times:
+            lost.append(verb)
+            raise OperationalError("the answer was lost")
+        return answer
+
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(work_module, "run", losing)
+        yield lost
+
+
+def rows(queue):
+    return QueueMessage.objects.using(queue.database).filter(queue=queue.name)
+
+
+def write(queue, name, **columns):
+    """Into the row of the entry with that body."""
+    assert rows(queue).filter(body=name.encode()).update(**columns) == 1
+
+
+def changed(lease, **fields):
+    return replace(lease, entry=replace(lease.entry, **fields))
+
+
+def starts(leases):
+    return [(lease.entry.body.decode(), lease.entry.attempts, lease.entry.lost) for lease in leases]
+
+
+def lose_a_claim(queue, *verbs, **asked):
+    with unheard(*verbs) as lost, pytest.raises(OperationalError):
+        queue.claim(5, **asked)
+    assert lost
+
+
+# ---- answers that are lost
+
+
+def test_a_claim_whose_answer_never_came_counts_as_nothing(queue):
+    put(queue, "a", "b")
+    lose_a_claim(queue, "claim")
+    assert starts(queue.claim(5)) == [("a", 1, 0), ("b", 1, 0)]
+
+
+def test_nor_does_one_of_a_lane_which_lets_go(queue):
+    fill(queue, "lane", *"123", gate=runs_of(10))
+    lose_a_claim(queue, "claim_turns")
+    assert starts(unit(queue)) == [("1", 1, 0), ("2", 1, 0), ("3", 1, 0)]
+
+
+def test_nor_one_of_the_error_queue(queue):
+    put(queue, "a")
+    queue.fail(claim(queue))
+    lose_a_claim(queue.failed, "claim")
+    assert starts(queue.failed.claim(5)) == [("a", 2, 0)]
+
+
+def test_nor_one_by_a_budget(queue):
+    put(queue, "a", "b")
+    budget = Budget("budget", Window(10, 60))
+    with unheard("claim_within", "claim_paid"), pytest.raises(OperationalError):
+        queue.claim_within(budget, 2)
+    assert starts(queue.claim_within(budget, 2)) == [("a", 1, 0), ("b", 1, 0)]
+
+
+def test_reaping_gives_it_back_too(queue):
+    put(queue, "a")
+    lose_a_claim(queue, "claim")
+    queue.reap()
+    assert (queue.stats().leased, starts(again(queue).claim(5))) == (0, [("a", 1, 0)])
+
+
+def test_what_the_server_still_does_for_a_lost_claim_is_given_back_later(queue, monkeypatch):
+    asked = []
+
+    def cut(alias, now, verb, *args):
+        asked.append((alias, now, verb, *args))
+        raise OperationalError("the connection was cut")
+
+    with monkeypatch.context() as patch:
+        patch.setattr(work_module, "run", cut)
+        with pytest.raises(OperationalError):
+            queue.claim(5)
+    assert queue.claim(5) == []
+    put(queue, "late")
+    session.run(*asked[0])
+    assert queue.stats().leased == 1
+    assert starts(queue.claim(5)) == [("late", 1, 0)]
+
+
+def test_a_lost_claim_is_forgotten_when_its_leases_are_over(queue):
+    put(queue, "a")
+    lose_a_claim(queue, "claim", lease=SHORT)
+    eventually(lambda: not queue._unanswered.tokens())
+    assert eventually(lambda: queue.reap().count) == 1
+    assert starts(claim(queue)) == [("a", 2, 1)]
+
+
+def test_a_claim_that_fails_in_the_callers_transaction_is_the_callers_to_roll_back(queue):
+    put(queue, "a")
+    with pytest.raises(OperationalError), transaction.atomic(using=queue.database), unheard("claim"):
+        queue.claim(5)
+    assert (queue._unanswered.tokens(), starts(claim(queue))) == ([], [("a", 1, 0)])
+
+
+def test_what_others_hold_is_not_given_back(queue):
+    put(queue, "theirs")
+    theirs = again(queue).claim(5)
+    put(queue, "mine")
+    lose_a_claim(queue, "claim")
+    assert starts(queue.claim(5)) == [("mine", 1, 0)]
+    assert queue.complete(theirs) == theirs
+
+
+# ---- results are part of the completion
+
+
+def settled_with_results(queue, count, outcome):
+    """Hand so many to a settler, each with a result; how many results are kept."""
+    put(queue, *map(str, range(count)))
+    leases, in_flight = queue.claim(count), InFlight()
+    settler = Settler("default", in_flight)
+    for held in in_flight.take(queue, leases, clock()):
+        settler.add(held, Verdict(outcome, "reason", packed=b"result", keep=600))
+    eventually(lambda: settler.tick() and not len(settler))
+    return sum(queue.store.get(f"result:{lease.entry.id}") is not None for lease in leases)
+
+
+@pytest.fixture
+def told():
+    """Lists of what signals carry from now on."""
+    with ExitStack() as receivers:
+
+        def listen(signal):
+            heard = []
+
+            def receive(**carried):
+                heard.append(carried)
+
+            signal.connect(receive)
+            receivers.callback(signal.disconnect, receive)
+            return heard
+
+        yield listen
+
+
+@pytest.mark.parametrize(
+    ("outcome", "signal"), [(Outcome.DONE, signals.completed), (Outcome.FAILED, signals.failed)], ids=["done", "failed"]
+)
+def test_results_are_kept_though_the_answers_of_those_who_settle_are_lost(queue, outcome, signal, told):
+    heard, late = told(signal), told(signals.lease_lost)
+    with unheard("say", times=3) as lost:
+        assert settled_with_results(queue, 40, outcome) == 40
+    assert (len(lost), len(heard), late) == (3, 40, [])
+
+
+def test_a_connection_that_died_without_autocommit_is_not_used_for_ever(queue):
+    """As Django leaves one that is cut before it could be told to commit by itself."""
+    put(queue, "a")
+    [held] = (in_flight := InFlight()).take(queue, claim(queue), clock())
+    (settler := Settler("default", in_flight)).add(held, Verdict(Outcome.DONE))
+    connection = connections[queue.database]
+    connection.ensure_connection()
+    connection.connection.close()
+    connection.autocommit = False
+    eventually(lambda: settler.tick() and not len(settler))
+    assert queue.stats().done == 1
+
+
+@pytest.mark.parametrize("verb", ["complete", "fail"])
+@pytest.mark.parametrize("laned", [False, True])
+def test_a_kill_between_the_end_and_its_result_cannot_be(queue, verb, laned):
+    """The statement that keeps the result fails: the message has not ended either."""
+    fill(queue, "lane", "a") if laned else put(queue, "a")
+    leases = unit(queue)
+
+    def fail(execute, sql, params, many, context):
+        if "djqueue_fact" in sql and "the result" in str(params):
+            raise KeyboardInterrupt
+        return execute(sql, params, many, context)
+
+    with connections[queue.database].execute_wrapper(fail), pytest.raises(KeyboardInterrupt):
+        getattr(queue, verb)(leases, [Fact("kept", b"the result", 60)])
+    assert (queue.store.get("kept"), queue.stats().leased, queue.stats().failed) == (None, 1, 0)
+    assert getattr(queue, verb)(leases, [Fact("kept", b"the result", 60)]) == leases
+    assert queue.store.get("kept") == b"the result"
+
+
+def test_facts_that_are_too_large_together_go_in_several_statements(queue):
+    put(queue, *"abcdef")
+    leases = claim(queue, 6)
+    facts = [Fact(f"of {number}", bytes(range(number, 256)) * 2**12, 60) for number in range(6)]
+    assert len(queue.complete(leases, facts)) == 6
+    assert [queue.store.get(fact.key) == fact.value for fact in facts] == [True] * 6
+
+
+def test_facts_of_one_key_are_one_fact(queue):
+    put(queue, "a", "b")
+    assert len(queue.complete(claim(queue, 2), [Fact("same", b"1", 60), Fact("same", b"1", 60)])) == 2
+    assert queue.store.get("same") == b"1"
+
+
+def test_a_long_note_is_kept_whole(queue):
+    put(queue, "a", "b")
+    released, failed = (changed(lease, errors="é" * 70_000) for lease in claim(queue, 2))
+    assert (queue.release([released]), queue.fail([failed])) == ([released], [failed])
+    assert [each.peek(READY)[0].entry.errors == "é" * 70_000 for each in (queue, queue.failed)] == [True, True]
+
+
+# ---- rows that somebody else wrote
+
+
+@pytest.mark.parametrize("count", [2**63 - 1, -(2**63)])
+def test_an_extreme_count_of_what_is_done_stops_no_completion(queue, count):
+    put(queue, "a", "b")
+    assert len(queue.complete(claim(queue))) == 1
+    QueueFact.objects.using(queue.database).filter(name__startswith=f"{queue.name} done").update(counter=count)
+    assert queue.stats().done >= (count > 0)
+    assert len(queue.complete(claim(queue))) == 1
+    assert queue.stats().done >= 1
+
+
+@pytest.mark.parametrize("within", ["", "all"])
+def test_a_sweep_lets_a_lane_go_on_whose_running_entry_was_deleted(queue, within):
+    gate = Gate(ordered=True, within=within, outer=Gate(most=1) if within else None)
+    fill(queue, "a", "one", "two", "three", gate=gate)
+    unit(queue)
+    assert (queue.sweep(), queue.claim(1)) == (0, [])
+    rows(queue).filter(body=b"one").delete()
+    assert queue.sweep() == (2 if within else 1)
+    (two,) = unit(queue)
+    assert (names([two]), queue.sweep(), queue.claim(1)) == (["two"], 0, [])
+    queue.complete([two])
+    assert names(unit(queue)) == ["three"]
+
+
+def test_a_sweep_leaves_lanes_alone_in_which_all_is_delayed(queue, caplog):
+    fill(queue, "lane", "later", delay=60)
+    assert queue.claim(1) == []
+    assert (queue.sweep(), queue.sweep(), caplog.text) == (0, 0, "")
+
+
+def test_a_sweep_restores_lanes_whose_rows_are_gone(queue):
+    fill(queue, "a", "one", "two", gate=Gate(ordered=True))
+    fill(queue, "b", "three", "four", gate=Gate(most=1))
+    assert queue.sweep() == 0
+    assert names(queue.claim(1, SHORT)) == ["one"]
+    QueueLane.objects.using(queue.database).filter(queue=queue.name).delete()
+    assert queue.sweep() > 0
+    found = []
+    eventually(lambda: queue.reap() and found.extend(complete_all(queue)) or len(found) == 4)
+    assert (sorted(found), found.index("one") < found.index("two")) == (["four", "one", "three", "two"], True)
+    assert queue.sweep() == 0
+
+
+def complete_all(queue):
+    leases = queue.claim(10)
+    return names(queue.complete(leases))
+
+
+def test_what_stands_in_no_lane_of_its_own_can_be_looked_at(queue):
+    fill(queue, "a", "one", "two")
+    unit(queue)
+    write(queue, "two", lane_number=12345)
+    assert {record.entry.body for record in queue.peek(READY)} <= {b"two"}
+
+
+@pytest.mark.parametrize("value", [MOST, -MOST - 1])
+@pytest.mark.parametrize("laned", [False, True])
+def test_extreme_counts_stop_nothing(queue, value, laned):
+    fill(queue, "lane", "odd") if laned else put(queue, "odd")
+    put(queue, "other")
+    write(queue, "odd", attempts=value, failures=value, lost=value, begun=max(-(2**15), min(value, 2**15 - 1)))
+    assert sorted(names(claim(queue, 2))) == ["odd", "other"]
+    write(queue, "odd", begun=-1, sort_at=1)
+    assert queue.reap().count == 1
+    (odd,) = unit(queue)
+    assert queue.touch([odd]) and queue.begin([odd]) and queue.release([untried(odd)])
+    (odd,) = unit(queue)
+    more = changed(odd, failures=odd.entry.failures + 1, lost=odd.entry.lost + 1, attempts=odd.entry.attempts + 1)
+    assert queue.release([more]) == [more]
+    assert queue.fail([changed(unit(queue)[0], failures=MOST + 1)])
+    assert queue.requeue([odd.entry.id]) == 1
+    assert names(unit(queue)) == ["odd"]
+
+
+ODD = ["odd", b"\xff\x00", *(["", 1.5e300] if FULL else [])]
+
+
+@pytest.mark.backends("sqlite")
+@pytest.mark.parametrize("value", ODD)
+@pytest.mark.parametrize(
+    "column",
+    [
+        "neg_priority",
+        "due_since",
+        "created",
+        "attempts",
+        "failures",
+        "lost",
+        "begun",
+        "sort_at",
+        "sort_key",
+        "state",
+        "lane_number",
+        "token",
+    ]
+    + ["body", "errors", "lane", "command", "owner", "gate", "id"],
+)
+def test_a_value_of_another_type_stops_at_most_its_message(queue, monkeypatch, column, value):
+    """SQLite takes whatever is written."""
+    monkeypatch.setattr(sqlite_file, "MEND_EVERY", 0.0)
+    put(queue, "odd", "a", "b", "c")
+    odd = queue.peek("ready", 1)[0].entry.id
+    with connections[queue.database].cursor() as cursor:
+        cursor.execute(f"UPDATE djqueue_message SET {column} = %s WHERE id = %s", [value, odd])
+    leases = queue.claim(10)
+    assert {"a", "b", "c"} <= {lease.entry.body.decode(errors="replace") for lease in leases}
+    assert [log_extra(queue.alias, lease.entry) for lease in leases]
+    assert queue.complete(leases) == leases
+    put(queue, "d")
+    with connections[queue.database].cursor() as cursor:
+        cursor.execute("UPDATE djqueue_message SET errors = %s", [value])
+    queue.find(odd)
+    assert (queue.peek("ready", 10)[-1].state, queue.stats().leased) == ("ready", 0)
+    assert (queue.reap().count, queue.sweep(), len(queue.claim(10))) == (0, 0, 1)
+    with connections[queue.database].cursor() as cursor:
+        cursor.execute("UPDATE djqueue_message SET sort_at = %s", [value])
+    queue.reap()
+    assert "d" in {record.entry.body.decode() for state in ("leased", "ready") for record in queue.peek(state)}
+
+
+OF_TEXT = ["command", "errors", "lane", "gate", "owner", "id", "queue"]
+OF_LANES = {
+    "lane": [
+        "number",
+        "in_flight",
+        "turn",
+        "not_before",
+        "state",
+        "sort_key",
+        "sort_at",
+        "gate",
+        "paused_reason",
+        "logs",
+    ],
+    "ticket": ["created", "number", "name", "gate"],
+    "message": ["sort_key", "sort_at", "lost", "lane_number", "gate"],
+}
+
+
+@pytest.mark.backends("sqlite")
+@pytest.mark.parametrize("value", ODD)
+@pytest.mark.parametrize("table, column", [(table, column) for table in OF_LANES for column in OF_LANES[table]])
+def test_a_value_of_another_type_stops_at_most_its_lane(queue, monkeypatch, table, column, value):
+    monkeypatch.setattr(sqlite_file, "MEND_EVERY", 0.0)
+    for lane in "abc":
+        fill(queue, lane, f"{lane}1", f"{lane}2", gate=Gate(most=1))
+    if table != "ticket":
+        assert len(queue.complete(claim(queue, 3))) == 3
+    with connections[queue.database].cursor() as cursor:
+        condition = "lane" if table == "message" else "name"
+        cursor.execute(f"UPDATE djqueue_{table} SET {column} = %s WHERE {condition} = 'b'", [value])
+    queue.peek(READY, 1)
+    assert (len(list(queue.walk(READY))) >= 2, len(queue.lanes()) >= 2, queue.stats().leased) == (True, True, 0)
+    queue.sweep()
+    done = []
+    eventually(lambda: done.extend(names(queue.complete(queue.claim(6)))) or {"a2", "c2"} <= set(done))
+
+
+@pytest.mark.backends("sqlite")
+@pytest.mark.parametrize(
+    "column, laned, first",
+    [(column, laned, "claim") for column in OF_TEXT for laned in (False, True)]
+    + [(column, True, first) for column in ("command", "lane", "gate") for first in ("walk", "sweep")],
+)
+def test_text_that_cannot_be_decoded_stops_at_most_its_message(queue, monkeypatch, column, laned, first):
+    """Written with another encoding, say: what SQLite takes for text."""
+    monkeypatch.setattr(sqlite_file, "MEND_EVERY", 0.0)
+    for lane in "abc":
+        fill(queue, lane, lane, gate=Gate(most=1)) if laned else put(queue, lane)
+    with connections[queue.database].cursor() as cursor:
+        row = "(SELECT min(seq) FROM djqueue_message)"
+        cursor.execute(f"UPDATE djqueue_message SET {column} = CAST(x'fffe61' AS TEXT) WHERE seq = {row}")
+    for verb in {"claim": (), "walk": (lambda: list(queue.walk(READY)),), "sweep": (queue.sweep, queue.lanes)}[first]:
+        with suppress(OperationalError):  # once
+            verb()
+        verb()
+    done = []
+    with suppress(OperationalError):
+        done += names(queue.complete(queue.claim(3)))
+    eventually(lambda: done.extend(names(queue.complete(queue.claim(3)))) or {"b", "c"} <= set(done))
+    assert queue.stats().leased == 0
+
+
+@pytest.mark.backends("sqlite")
+@pytest.mark.parametrize("table, column", [("lane", "name"), ("lane", "gate"), ("ticket", "name"), ("fact", "name")])
+def test_text_that_cannot_be_decoded_stops_at_most_its_lane(queue, monkeypatch, table, column):
+    monkeypatch.setattr(sqlite_file, "MEND_EVERY", 0.0)
+    for lane in "abc":
+        fill(queue, lane, f"{lane}1", f"{lane}2", gate=Gate(most=1))
+    if table != "ticket":
+        assert len(queue.complete(claim(queue, 3))) == 3
+    queue.store.put("known", b"value")
+    with connections[queue.database].cursor() as cursor:
+        row = f"(SELECT min(rowid) FROM djqueue_{table})"
+        cursor.execute(f"UPDATE djqueue_{table} SET {column} = CAST(x'fffe61' AS TEXT) WHERE rowid = {row}")
+    for verb in (queue.lanes, queue.sweep):
+        with suppress(OperationalError):  # once
+            verb()
+        verb()
+    done = []
+    eventually(lambda: done.extend(names(queue.complete(queue.claim(6)))) or {"b2", "c2"} <= set(done))
+
+
+@pytest.mark.parametrize("field", ["due_since", "created", "sort_at"])
+@pytest.mark.parametrize("value", [2**62, -(2**62)])
+def test_moments_far_out_stop_nothing(queue, field, value):
+    put(queue, "odd", "other")
+    write(queue, "odd", **{field: value})
+    assert sorted(record.entry.body for record in queue.peek(READY)) == [b"odd", b"other"]
+    leases = claim(queue, 2)
+    assert (len(queue.peek(LEASED)), queue.stats().leased) == (2, 2)
+    assert len(queue.release(leases)) == 2
+    assert sorted(names(queue.fail(claim(queue, 2)))) == ["odd", "other"]
+
+
+@pytest.mark.parametrize("lane", ["", "other"])
+def test_a_walk_ends_whatever_lane_a_row_names(queue, lane):
+    fill(queue, "lane", *"123", gate=runs_of(10))
+    fill(queue, "other", "4", gate=runs_of(10))
+    write(queue, "2", lane=lane)
+    assert [[record.entry.body for record in islice(queue.walk(READY, most), 10)] for most in (2, 9)] == [
+        [b"1", b"2"],
+        [b"1", b"2", b"3", b"4"],
+    ]
+    cursors = [record.cursor for record in queue.peek(READY)]
+    assert [len(queue.peek(READY, 10, cursor)) for cursor in cursors] == [3, 2, 1, 0]
+
+
+@pytest.mark.parametrize("delay", [1e300, float("inf")])
+def test_a_delay_without_end_can_be_said(queue, delay):
+    put(queue, "a")
+    assert len(queue.release([changed(claim(queue)[0], delay=delay)])) == 1
+    assert queue.stats().delayed == 1
+
+
+GATES = [
+    "no JSON", "[]", "{}}", "7", "null", '{"r":"x"}', '{"m":-5}', '{"w":[[0,0]]}', '{"w":5}', '{"in":7}', '{"t":NaN}',
+    '{"in":"b","by":{"in":"lane"}}', '{"by":' * 100_000, json.dumps({"in": "x" * 300}),
+]  # fmt: skip
+
+
+def test_a_gate_that_cannot_be_read_lets_one_leave_at_a_time():
+    assert {Gate.read(text) for text in GATES} == {UNREADABLE}
+
+
+@pytest.mark.parametrize("text", ["no JSON", '{"in":"lane"}', '{"in":"other"}', json.dumps({"in": "x" * 300})])
+def test_a_strange_gate_of_an_entry_stops_nothing(queue, text):
+    put(queue, "1", "2", lane="lane", gate=text)
+    fill(queue, "other", "3")
+    put(queue, "4")
+    assert sorted(drained(queue, 4)) == ["1", "2", "3", "4"]
+
+
+@pytest.mark.parametrize("text", ["no JSON", '{"in":"lane"}', '{"in":"other"}'])
+def test_a_strange_gate_of_a_lane_stops_nothing(queue, text):
+    fill(queue, "lane", "1", "2", gate=Gate(most=1))
+    fill(queue, "other", "3", "4", gate=Gate(most=1))
+    first = claim(queue, 2)
+    assert QueueLane.objects.using(queue.database).filter(name="lane", queue=queue.name).update(gate=text) == 1
+    assert len(queue.complete(first)) == 2
+    put(queue, "5")
+    fill(queue, "third", "6")
+    assert sorted(drained(queue, 4)) == ["2", "4", "5", "6"]
+    assert {lane.name for lane in queue.lanes()} <= {"lane", "other", "third"}
+
+
+@pytest.mark.parametrize("logs", ["", "x", "{}", "[1]", '[["a",1,2]]', "[[[[null,1]],0,0]]", "[[],[]]", "null"])
+def test_logs_that_cannot_be_read_are_none(queue, logs):
+    gate = Gate(windows=(Window(10, 60.0),))
+    fill(queue, "lane", "1", "2", gate=gate)
+    assert names(unit(queue)) == ["1"]
+    QueueLane.objects.using(queue.database).filter(queue=queue.name).update(logs=logs, in_flight=MOST, number=0)
+    put(queue, "other")
+    assert {names(unit(queue))[0] for _ in range(2)} == {"2", "other"}
+
+
+# ---- locks
+
+
+@pytest.mark.backends("sqlite")
+def test_a_statement_that_failed_leaves_no_cursor_to_the_garbage_collection_of_another_thread(queue, monkeypatch):
+    """That would wait for this connection, which may be waiting for a lock that the other thread holds."""
+    monkeypatch.setattr(session, "PAUSES", ())
+    fill(queue, "lane", "1")
+
+    def fail():
+        connections[queue.database].ensure_connection()
+        connections[queue.database].connection.execute("PRAGMA busy_timeout = 0").close()
+        for verb in (lambda: queue.claim(1), lambda: queue.put([Entry(b"", new_id())]), queue.reap, queue.sweep):
+            with suppress(OperationalError):
+                verb()
+        return [one for one in gc.get_objects() if issubclass(type(one), sqlite3.Cursor)]
+
+    gc.collect()
+    gc.disable()
+    try:
+        with transaction.atomic(queue.database):
+            QueueFact.objects.using(queue.database).create(name="any", value=b"")
+            assert elsewhere(queue, fail) == []
+    finally:
+        gc.enable()
+
+
+# ---- replays
+
+
+def test_what_was_completed_before_and_is_put_again_by_hand_has_failed(backend):
+    queue = DatabaseQueue(f"queue-{backend.tag}", backend.alias, remember_done=60)
+    put(queue, "once", "other")
+    row = rows(queue).get(body=b"once")
+    assert len(queue.complete(queue.claim(1))) == 1
+    row.seq = None
+    row.save(using=queue.database, force_insert=True)
+    assert names(queue.claim(5)) == ["other"]
+    assert [note["reason"] for note in errors_of(queue.failed.find(row.entry_id).entry.errors)] == [REPLAYED]
+    assert (queue.stats().done, queue.stats().leased) == (1, 1)
+
+
+def test_without_the_option_nothing_is_looked_up(queue):
+    put(queue, "once")
+    row = rows(queue).get()
+    queue.complete(claim(queue))
+    row.seq = None
+    row.save(using=queue.database, force_insert=True)
+    assert names(claim(queue)) == ["once"]
+
+
+# ---- an SQLite file that is replaced
+
+
+def copied(path, to):
+    with closing(sqlite3.connect(path)) as here, closing(sqlite3.connect(to)) as there:
+        here.backup(there)
+
+
+def restore(path):
+    """Put a copy of the database in its place, so late that every connection looks at its file again."""
+    copied(path, path.with_name("copy"))
+    copied_at = time.monotonic()
+    until(lambda: time.monotonic() - copied_at > sqlite_file.EVERY)
+    os.replace(path.with_name("copy"), path)
+    for beside in ("-wal", "-shm"):
+        path.with_name(path.name + beside).unlink(missing_ok=True)
+
+
+@pytest.fixture
+def file(backend, tmp_path, monkeypatch):
+    """A database of the test's own in the place of the usual one."""
+    usual, path = connections["default"], tmp_path / "own.sqlite3"
+    copied(usual.settings_dict["NAME"], path)
+    usual.close()
+    with monkeypatch.context() as patch:
+        patch.setitem(usual.settings_dict, "NAME", str(path))
+        yield path
+        usual.close()
+
+
+def warnings_of(caplog):
+    return [record.levelname for record in caplog.records if "was replaced" in record.message]
+
+
+@pytest.mark.backends("sqlite")
+def test_a_file_that_was_replaced_is_opened_anew(file, queue, caplog):
+    put(queue, "before")
+    restore(file)
+    elsewhere(queue, lambda: put(queue, "after"))
+    assert names(queue.claim(5)) == ["before", "after"]
+    assert warnings_of(caplog) == ["WARNING"]
+
+
+@pytest.mark.backends("sqlite")
+def test_a_transaction_of_the_caller_is_to_be_begun_anew(file, queue, caplog):
+    put(queue, "before")
+    with pytest.raises(OperationalError, match="begin the transaction anew"), transaction.atomic(using=queue.database):
+        put(queue, "lost with it")
+        restore(file)
+        put(queue, "refused")
+    assert warnings_of(caplog) == ["WARNING"]
+    with transaction.atomic(using=queue.database):
+        put(queue, "after")
+    assert elsewhere(queue, lambda: names(queue.claim(5))) == ["before", "after"]
+
+
+@pytest.mark.backends("sqlite")
+def test_a_running_consumer_goes_on_with_the_file_that_was_put_in_place(file, site):
+    note.enqueue("before")
+    consumer = site.consumer()
+    until(lambda: site.ledger.exists() and site.ledger.read_text() == "before\n")
+    until(lambda: queues["default"].stats().done == 1)
+    restore(file)
+    connections["default"].close()
+    note.enqueue("after")
+    until(lambda: site.ledger.read_text() == "before\nafter\n")
+    consumer.wait_for("was replaced")

@@ -1,0 +1,138 @@
+"""Budgets on Redis: exact, of their own tag, gone by themselves."""
+
+import random
+import threading
+
+import pytest
+import redis
+
+from djqueue.backends import stores
+from djqueue.backends.base import Budget, Entry
+from djqueue.backends.redis.queue import RedisQueue
+from djqueue.exceptions import NotSupported
+from djqueue.flow.gates import Gate
+from djqueue.flow.windows import Window
+from djqueue.messages.envelope import new_id
+from djqueue.testing import eventually
+from tests.backends.redis.support import keys, once, work
+
+pytestmark = pytest.mark.server("redis")
+
+
+def test_claimers_of_several_queues_never_take_more_than_a_window_and_lose_no_slot(make):
+    budget, moments, end = Budget("shared", Window(20, 0.25)), [], threading.Event()
+    queues = [make(f"mail{number % 2}") for number in range(6)]
+    queues[0].put(work(500))
+    queues[1].put(work(500))
+    start = queues[0].now()
+
+    def claims(queue):
+        while not end.is_set():
+            claimed = queue.claim_within(budget, 7)
+            moments.extend(one.claimed for one in claimed)
+            queue.complete(claimed)
+            if claimed.retry_after:
+                end.wait(min(claimed.retry_after, 0.05))
+
+    threads = [threading.Thread(target=claims, args=(queue,)) for queue in queues]
+    for thread in threads:
+        thread.start()
+    eventually(lambda: queues[0].now() > start + 2.0)
+    end.set()
+    for thread in threads:
+        thread.join()
+    moments.sort()
+    assert all(late - early >= 0.25 for early, late in zip(moments, moments[20:], strict=False))
+    assert len(moments) >= 7 * 20  # of the eight or nine windows that were
+
+
+WINDOWS = [Window(5, 0.05), Window(3, 0.06, True), Window(4, 0.04, True, True), Window(6, 0.06, True, True, 2)]
+
+
+@pytest.mark.parametrize("window", [*WINDOWS, Window(2000, 0.05)], ids=str)
+@pytest.mark.parametrize("spacing", ["", "both"])
+def test_a_budget_is_spent_as_its_rule_says(make, window, spacing):
+    """The same calls at the moments at which the server made them; it may forget what is older than the window."""
+    store, choose = make().store.shared, random.Random(str(window))
+    budget, account, last, latest = Budget(new_id(), window, spacing and new_id()), None, 0, 0
+    for _ in range(500):
+        is_gone = store.get(stores.KEY + budget.name) is None
+        count = choose.randint(1, window.limit)
+        grant = store.take(budget, count)
+        is_old = is_gone or grant.at - latest >= window.seconds * 1e6
+        accounts = [None] if is_gone else [account, *[None] * is_old]
+        rules = [(was, before) for was in accounts for before in (last, *[0] * is_old)]
+        told = [stores.spend(was, budget, count, grant.at, before) for was, before in rules]
+        expected, account = next((one for one in told if one[0][2] == grant[2] and one[0][0] == grant[0]), told[0])
+        assert grant[:4] == (expected.count, pytest.approx(expected.retry_after), expected.reason, expected.at)
+        latest = grant.at if grant.count else latest
+        if grant.count and choose.random() < 0.3:
+            back = choose.randint(1, grant.count)
+            store.give(budget, grant, back)
+            account = stores.refund(account, expected, back)
+        elif grant.count and spacing:
+            last = grant.at
+
+
+def test_a_run_gives_what_the_budget_allows_and_the_rest_keeps_its_place(make):
+    queue, budget = make(), Budget("b", Window(5, 60.0))
+    gate = Gate(ordered=True, run=4).written()
+    queue.put([Entry(b"", f"{lane}{number}", lane=lane, gate=gate) for lane in "ab" for number in range(4)])
+    claimed = queue.claim_within(budget, 5)
+    assert [one.entry.id for one in claimed] == ["a0", "a1", "a2", "a3", "b0"]
+    assert (claimed.reason, 59 < claimed.retry_after <= 60) == ("limited", True)
+    refused = queue.claim_within(budget, 5)
+    assert (refused, refused.reason, 59 < refused.retry_after <= 60) == ([], "limited", True)
+    queue.complete(claimed)
+    assert [one.entry.id for one in queue.claim(1)] == ["b1", "b2", "b3"]
+
+
+def test_what_finds_nothing_spends_nothing(make):
+    queue, budget = make(), Budget("b", Window(2, 60.0, True))
+    for _ in range(3):
+        claimed = queue.claim_within(budget, 2)
+        assert (claimed, claimed.reason) == ([], "")
+    queue.put(work(3))
+    assert len(queue.claim_within(budget, 2)) == 1
+    assert queue.claim_within(budget, 2).reason == "spaced"
+
+
+def test_of_two_windows_under_a_name_the_stricter_holds_until_it_is_forgotten(make):
+    queue, other, lax = make(), make("other"), Budget("b", Window(3, 60.0))
+    queue.put(work(1))
+    queue.claim_within(Budget("b", Window(2, 60.0)))
+    assert other.store.shared.take(lax, 9).count == 1
+    assert other.claim_within(lax).reason == "limited"
+    other.store.shared.forget_budget(lax)
+    assert other.store.shared.take(lax, 9).count == 3
+
+
+def test_a_budget_is_gone_two_windows_after_its_last_use(make, redis_client):
+    queue, budget = make(), Budget("b", Window(2, 0.5, True), "spaced")
+    queue.put(work(1))
+    queue.complete(queue.claim_within(budget))
+    assert {key.partition("}:")[0] for key in keys(redis_client) if "fact" in key} == {"{djqueue::shared"}
+    eventually(lambda: keys(redis_client) == {"{djqueue:mail}:meta"})
+
+
+def test_sites_that_are_kept_apart_share_no_budget(make):
+    budget = Budget("b", Window(1, 60.0))
+    assert [make(prefix=prefix).store.shared.take(budget, 1).count for prefix in ("x", "y", "x")] == [1, 1, 0]
+
+
+def test_a_queue_and_its_store_spend_the_same(make):
+    queue, budget = make(), Budget("queue:mail", Window(2, 60.0))
+    queue.put(work(3))
+    assert queue.store.shared.take(budget, 1).count == 1
+    assert len(queue.claim_within(budget, 5)) == 1
+
+
+def test_on_a_cluster_a_queue_has_a_budget_of_its_own_and_no_other(cluster_server):
+    with redis.cluster.RedisCluster("127.0.0.1", cluster_server.port, retry=once()) as cluster:
+        queue, window = RedisQueue("mail", cluster), Window(2, 60.0, True)
+        queue.put(work(3))
+        for budget in (Budget("shared", window), Budget("queue:mail", window, "shared"), Budget("queue:other", window)):
+            with pytest.raises(NotSupported, match="slots of the Redis cluster"):
+                queue.claim_within(budget)
+        assert len(queue.claim_within(Budget("queue:mail", window), 2)) == 1
+        assert queue.store.shared.take(Budget("shared", window, "spaced"), 1).count == 1

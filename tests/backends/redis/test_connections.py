@@ -1,0 +1,207 @@
+"""What a connection may say, and what is shared and told of it."""
+
+import os
+
+import pytest
+import redis
+from redis.backoff import NoBackoff
+from redis.cluster import RedisCluster
+from redis.exceptions import ConnectionError
+from redis.retry import Retry
+
+from djqueue.backends.base import Guard
+from djqueue.backends.redis.connection import url_of
+from djqueue.backends.redis.queue import RedisBlockingQueue, RedisQueue, connections
+from djqueue.exceptions import InvalidQueueError
+from djqueue.testing import eventually
+from tests.backends.redis.support import once, work
+
+pytestmark = pytest.mark.server("redis")
+
+SECRET = "s3cret-word"
+
+
+@pytest.mark.parametrize(
+    "text, where",
+    [
+        ("", "localhost:6379/0"),
+        (None, "localhost:6379/0"),
+        ("10.0.0.75:6379:0", "10.0.0.75:6379/0"),
+        ("cache:6380", "cache:6380/0"),
+        ("cache", "cache:6379/0"),
+        ("[::1]:6380:3", "::1:6380/3"),
+        ("redis://cache/2", "cache:6379/2"),
+        ("redis://me:pw@cache:6380/2?socket_timeout=3", "cache:6380/2"),
+        ("rediss://cache?db=4&ssl_cert_reqs=required", "cache:6379/4"),
+        ("unix:///run/redis.sock?db=1", "/run/redis.sock/1"),
+    ],
+)
+def test_connections_are_understood_without_connecting(text, where):
+    assert RedisQueue("mail", text).describe() == f"Redis at {where}"
+
+
+@pytest.mark.parametrize(
+    "text, told",
+    [
+        ("cache:port:0", "host:port:db"),
+        ("cache:6379:0:1", "host:port:db"),
+        ("cache:70000", "host:port:db"),
+        ("cache:0", "host:port:db"),
+        ("two words", "host:port:db"),
+        (f"cache:6379:0:{SECRET}", "cache:6379:0:***"),
+        (f"cache:6379:{SECRET}:0", "cache:6379:***"),
+        ("cache:6379:0:12345", "cache:6379:0:***"),
+        (f"redis://:12?{SECRET}@cache/0", "%3F"),
+        ("unix:///run/redis.sock?socket_keepalive=1", "socket_keepalive"),
+        (f":{SECRET}@cache:6379", "host:port:db"),
+        ("http://cache", "'http'"),
+        ("redis://cache/first", "redis://host:port/0"),
+        ("redis://", "redis://host:port/0"),
+        ("unix://", "unix:///path"),
+        (f"redis://:{SECRET}/x@cache:6379/0", "%2F"),
+        (f"redis://:{SECRET}#x@cache/0", "%23"),
+        (f"redis://:{SECRET}@cache:port/0", "%2F"),
+        (f"redis://:{SECRET}@cache/0?db=first", "%2F"),
+        (f"redis://:{SECRET}@cache/0?socket_timout=1", "did you mean 'socket_timeout'"),
+        ("redis://cache?decode_responses=1", "decode_responses"),
+        ("redis://cache?retry_on_timeout=1", "retry_on_timeout"),
+        ("redis://cache?max_connections=1", "max_connections=2"),
+        (7, "a client of redis-py"),
+    ],
+)
+def test_a_connection_that_cannot_be_is_refused_without_telling_its_password(text, told):
+    with pytest.raises(InvalidQueueError) as caught:
+        RedisQueue("mail", text)
+    assert "CONNECTION" in str(caught.value)
+    assert told in str(caught.value)
+    assert SECRET not in str(caught.value) + str(caught.value.__cause__)
+
+
+@pytest.mark.parametrize("options", [{"prefix": 5}, {"keep_done": -1}, {"keep_done": "x"}, {"remember_done": "x"}])
+def test_options_that_cannot_be_are_refused_by_name(options):
+    with pytest.raises(InvalidQueueError, match=f"OPTIONS.*{next(iter(options)).upper()}"):
+        RedisQueue("mail", "", **options)
+
+
+def test_on_a_cluster_every_queue_is_a_feed_of_its_own():
+    """One command may not take keys of two slots, and a wait_for_work is one command."""
+
+    class Cluster(RedisCluster):
+        def __init__(self):
+            """Does not connect."""
+
+    client, plain = Cluster(), redis.Redis(retry=once())
+    one, other, same = (RedisBlockingQueue(name, client) for name in ("mail", "other", "mail"))
+    assert one.connection_key == same.connection_key != other.connection_key
+    assert RedisBlockingQueue("mail", plain).connection_key == RedisBlockingQueue("other", plain).connection_key
+
+
+def test_passwords_are_told_nowhere(private_server):
+    server = private_server("redis")
+    with redis.Redis(port=server.port) as client:
+        client.config_set("requirepass", SECRET)
+    for password in (SECRET, f"wrong-{SECRET}"):
+        queue = RedisQueue("mail", f"redis://:{password}@127.0.0.1:{server.port}/0")
+        told = [queue.describe(), repr(queue), repr(queue.connection_key), repr(queue.store), *map(str, queue.check())]
+        try:
+            queue.now()
+        except ConnectionError as error:
+            told.append(str(error))
+        assert SECRET not in "".join(told)
+
+
+def test_queues_of_one_connection_share_a_client_and_a_feed(make):
+    one, other = make("one"), make("other")
+    away = RedisQueue("mail", "localhost:6379:63")
+    assert one._link.client is other._link.client is one.failed._link.client is one.store._link.client
+    assert one._link.client is not away._link.client
+    assert one.connection_key == other.connection_key != away.connection_key
+    assert one.connection_key != make(cls=RedisBlockingQueue).connection_key
+    hash(one.connection_key)
+
+
+def test_connections_are_made_anew_after_a_reset(make):
+    queue = make()
+    queue.put(work())
+    connections.reset()
+    assert make()._link.client is not queue._link.client
+    assert len(make()) == len(queue) == 1
+
+
+def test_commands_are_never_repeated_by_the_client(queue):
+    assert queue._link.client.get_retry()._retries == 0
+
+
+def test_a_connection_with_an_answer_too_many_is_not_used_again(queue):
+    """As after a command that wrote into a socket of its process."""
+    pool = queue._link.client.connection_pool
+    stray = pool.get_connection()
+    stray.send_command("PING")
+    eventually(stray.can_read)
+    pool.release(stray)
+    queue.put(work(2))
+    leases = queue.claim(2)
+    assert (len(leases), queue.complete(leases)) == (2, leases)
+
+
+def test_a_live_client_serves(redis_client):
+    queue = RedisQueue("mail", redis_client)
+    queue.put(work(), [Guard("key", 60)])
+    assert len(queue.complete(queue.claim())) == 1
+    assert queue.connection_key == RedisQueue("other", redis_client).connection_key
+    assert queue.describe().startswith("Redis at 127.0.0.1:")
+
+
+@pytest.mark.parametrize("retry", [None, Retry(NoBackoff(), 3)])
+def test_a_live_client_that_repeats_commands_is_refused(retry):
+    """Those of redis-py do so unless they are told not to."""
+    with pytest.raises(InvalidQueueError, match=r"retry=Retry\(NoBackoff\(\), 0\)"):
+        RedisQueue("mail", redis.Redis(**({"retry": retry} if retry else {})))
+
+
+def test_a_live_client_of_a_cluster_that_repeats_commands_is_refused(cluster_server):
+    with RedisCluster("127.0.0.1", cluster_server.port) as client, pytest.raises(InvalidQueueError, match="retry="):
+        RedisQueue("mail", client)
+
+
+def test_a_queue_lives_behind_a_unix_socket(private_server, tmp_path):
+    path = tmp_path / "redis.sock"
+    private_server("redis", "--unixsocket", str(path))
+    queue = RedisBlockingQueue("mail", f"unix://{path}?db=1")
+    queue.put(work())
+    assert queue.wait_for_work(5)
+    assert len(queue.complete(queue.claim())) == 1
+    assert queue.check() is not None
+
+
+def test_a_subclass_may_be_made_with_what_it_likes(redis_client):
+    class Site(RedisQueue):
+        def __init__(self, site, flavour):
+            super().__init__(f"site-{site}", redis_client, "sites")
+            self.flavour = flavour
+
+    queue = Site(7, flavour="plain")
+    queue.put(work())
+    assert len(queue.fail(queue.claim())) == 1
+    assert (len(queue), len(queue.failed), queue.failed.flavour, queue.failed.failed) == (0, 1, "plain", None)
+    assert (queue.failed.own_budget, type(queue.failed)) == ("queue:site-7:failed", Site)
+
+
+def test_a_live_client_that_decodes_is_refused():
+    with pytest.raises(InvalidQueueError, match="decode_responses"):
+        RedisQueue("mail", redis.Redis(decode_responses=True))
+
+
+def test_a_forked_child_shares_no_socket_with_its_parent(queue):
+    queue.put(work(2))
+    if (child := os.fork()) == 0:
+        os._exit(0 if len(queue.complete(queue.claim())) == 1 else 1)
+    for _ in range(50):
+        assert len(queue) in (1, 2)
+    assert os.waitpid(child, 0)[1] == 0
+    assert len(queue.complete(queue.claim(5))) == 1
+
+
+def test_a_url_is_made_of_each_form():
+    assert url_of("10.0.0.75:6379:0") == url_of("10.0.0.75") == "redis://10.0.0.75:6379/0"
+    assert url_of("unix:///run/redis.sock") == "unix:///run/redis.sock"

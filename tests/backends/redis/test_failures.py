@@ -1,0 +1,241 @@
+"""A server that is full, forgets its scripts, restarts, or loses replies."""
+
+import threading
+from dataclasses import replace
+
+import pytest
+import redis
+from redis.exceptions import ConnectionError
+
+from djqueue.backends.base import Debounce, Guard, Unique
+from djqueue.backends.redis.queue import RedisBlockingQueue, RedisQueue
+from djqueue.exceptions import QueueFull
+from djqueue.testing import eventually, together
+from tests.backends.redis.support import keys, whole_life, work
+from tests.support import servers
+
+pytestmark = pytest.mark.server("redis")
+
+
+def test_a_full_server_refuses_work_and_lets_go_of_what_it_has(private_server):
+    server = private_server("redis")
+    queue = RedisBlockingQueue("mail", server.url, remember_done=60)
+    queue.put(work(30))
+    queue.put(work(3, delay=0.001))
+    queue.store.put("fact", b"1", 60)
+    dead = queue.claim()[0]
+    queue.fail([dead])
+    client = redis.Redis(port=server.port)
+    client.config_set("maxmemory", 1)
+    before = keys(client), queue.stats()
+    for guards in (None, [Guard(f"g{number}", 60) for number in range(3)]):
+        with pytest.raises(QueueFull, match="maxmemory"):
+            queue.put(work(3), guards)
+    for write in (lambda: queue.store.put("other", b"1"), lambda: queue.store.add("other", b"1", 60)):
+        with pytest.raises(QueueFull):
+            write()
+    assert (keys(client), queue.stats().ready, queue.find("x")) == (before[0], before[1].ready, None)
+    done, held, again, sooner, lost, bad = queue.claim(6, owner="me")
+    assert len(queue.complete([done])) == len(queue.touch([held], 120)) == len(queue.release([again])) == 1
+    assert len(queue.release([replace(sooner, entry=replace(sooner.entry, delay=60))])) == 1
+    queue.touch([lost], 0.001)
+    eventually(lambda: queue.reap().count)
+    assert len(queue.touch([lost])) == 1
+    assert len(queue.fail([bad])) == queue.requeue([dead.entry.id]) == queue.remove([again.entry.id]) == 1
+    assert queue.store.keep("fact", b"1", 60)
+    assert queue.store.drop("fact", b"1")
+    assert len(queue.peek("ready", 100)) == queue.stats().ready
+    while queue.complete(queue.claim(5)):
+        pass
+    assert (queue.stats().ready, queue.stats().leased) == (0, 2)
+    client.config_set("maxmemory", 0)
+    assert queue.put(work()) == [True]
+    client.close()
+
+
+def test_a_full_server_decides_no_guard_by_half(private_server):
+    server = private_server("redis")
+    queue = RedisQueue("mail", server.url)
+    extend = Debounce("waits", 60, extend=True)
+    (waits,) = work()
+    queue.put([waits], [extend])
+    was = queue.find(waits.id), queue.store.get("waits")
+    with redis.Redis(port=server.port) as client:
+        client.config_set("maxmemory", 1)
+        before = keys(client)
+        for guard in (extend, Unique("key"), Debounce("key", 60), Debounce("key", 60, always_delay=True)):
+            with pytest.raises(QueueFull):
+                queue.put(work(2), [guard, guard])
+        assert keys(client) == before
+        assert (queue.find(waits.id), queue.store.get("waits")) == was
+        client.config_set("maxmemory", 0)
+    assert queue.put(work(2), [extend, Unique("key")]) == [False, True]
+
+
+def test_on_a_full_server_entries_are_amended_and_trimmed_and_facts_are_not_set(private_server):
+    server = private_server("redis")
+    queue = RedisQueue("mail", server.url)
+    (first, second) = work(2)
+    queue.put([first, second])
+    queue.store.put("fact", b"1", 60)
+    queue.fail(queue.claim())
+    with redis.Redis(port=server.port) as client:
+        client.config_set("maxmemory", 1)
+        assert queue.amend(second.id, b"work", b"x" * 1000)
+        assert queue.find(second.id).entry.body == b"x" * 1000
+        assert queue.failed.trim(most=0) == 1
+        facts = [("other", b"1", 60), ("fact", b"2", None)]
+        for write in (lambda: queue.store.put_many(facts), lambda: queue.store.swap("fact", b"1", b"2", 60)):
+            with pytest.raises(QueueFull):
+                write()
+        assert (queue.store.get("fact"), queue.store.get("other")) == (b"1", None)
+
+
+@pytest.mark.alone  # it flushes the scripts of all
+def test_scripts_may_be_flushed_under_load(queue, redis_client):
+    done, stop = [], threading.Event()
+
+    def flush():
+        while not stop.is_set():
+            redis_client.script_flush()
+
+    def run():
+        for _ in range(100):
+            queue.put(work(2))
+            done.extend(queue.complete(queue.claim(2)))
+
+    def runs():
+        try:
+            together(run, run, run)
+        finally:
+            stop.set()
+
+    together(flush, runs)
+    assert (len(done), queue.stats().done, len(queue)) == (600, 600, 0)
+
+
+def test_a_server_that_restarts_is_ridden_out(private_server):
+    server = private_server("redis", *servers.Redis.DURABLE)
+    queue = RedisBlockingQueue("mail", server.url)
+    queue.put(work(3))
+    held, *_ = queue.claim(2)
+    server.kill9()
+    for call in (queue.claim, queue.now, lambda: queue.wait_for_work(5), lambda: queue.put(work())):
+        with pytest.raises(ConnectionError):
+            call()
+    server.restart()
+    assert len(queue.complete([held])) == 1
+    assert (len(queue), queue.stats().leased) == (1, 1)
+    assert len(queue.claim(5)) == 1
+
+
+class LosesReplies:
+    """A client whose connection breaks after the server did the next command."""
+
+    def __init__(self, client):
+        self.client, self.connection_pool, self.broken, self.sent = client, client.connection_pool, False, 0
+        self.meanwhile = lambda: None
+
+    def execute_command(self, *args):
+        self.sent += 1
+        reply = self.client.execute_command(*args)
+        if self.broken:
+            self.broken = False
+            self.meanwhile()
+            raise ConnectionError("the reply was lost")
+        return reply
+
+
+@pytest.fixture
+def lossy(redis_client):
+    client = LosesReplies(redis_client)
+    queue = RedisQueue("mail", client)
+    whole_life(RedisBlockingQueue("warm", redis_client))
+    return queue, client
+
+
+def broken(client, call):
+    """The call's result, of whose first command the reply is lost."""
+    client.broken = True
+    return call()
+
+
+def test_a_put_whose_reply_was_lost_is_repeated_and_accepted_once(lossy):
+    queue, client = lossy
+    queue.put(work(1), [Guard("used", 60)])
+    guards = [None, Guard("new", 60), Guard("used", 60)]
+    assert broken(client, lambda: queue.put(work(3), guards)) == [True, True, False]
+    assert len(queue) == 3
+
+
+@pytest.mark.parametrize("options", [{}, {"always_delay": True}, {"extend": True}])
+def test_a_debounced_put_whose_reply_was_lost_is_repeated_and_accepted_once(lossy, options):
+    queue, client = lossy
+    guard, entries = Debounce("key", 60, **options), work(4)
+    expected = [True, not options, False]
+    assert broken(client, lambda: queue.put(entries[:3], [guard] * 3)) == expected
+    assert [queue.find(entry.id) is not None for entry in entries[:3]] == expected
+    assert queue.put(entries[3:], [guard]) == [False]
+    assert len(queue) == sum(expected)
+
+
+@pytest.mark.parametrize("guard", [Guard("key", 60), Unique("key"), Debounce("key", 60)])
+def test_what_ran_before_its_put_was_repeated_is_accepted_and_not_put_again(lossy, guard):
+    queue, client = lossy
+    consumer = RedisQueue("mail", client.client)
+    client.meanwhile = lambda: consumer.complete(consumer.claim())
+    assert broken(client, lambda: queue.put(work(), [guard])) == [True]
+    assert (len(queue), queue.stats().done) == (0, 1)
+
+
+def test_a_debounced_put_that_never_arrived_is_put_by_its_repetition(lossy, monkeypatch):
+    queue, client = lossy
+    run, failures = client.client.execute_command, iter([ConnectionError("unreachable")])
+
+    def execute(*args):
+        for error in failures:
+            raise error
+        return run(*args)
+
+    monkeypatch.setattr(client, "execute_command", execute)
+    assert queue.put(work(3), [Debounce("key", 60)] * 3) == [True, True, False]
+
+
+def test_facts_whose_reply_was_lost_are_not_put_again(lossy):
+    queue, client = lossy
+    client.sent = 0
+    with pytest.raises(ConnectionError):
+        broken(client, lambda: queue.store.put_many([("a", b"1", 60), ("b", b"2", 60)]))
+    with pytest.raises(ConnectionError):
+        broken(client, lambda: queue.store.swap("a", b"1", b"3", 60))
+    assert (client.sent, queue.store.get("a"), queue.store.get("b")) == (2, b"3", b"2")
+
+
+def test_a_settlement_whose_reply_was_lost_is_still_ours(lossy):
+    queue, client = lossy
+    queue.put(work(4))
+    one, two, three, four = queue.claim(4)
+    assert broken(client, lambda: queue.complete([one])) == [one]
+    assert broken(client, lambda: queue.release([two])) == [two]
+    assert broken(client, lambda: queue.fail([three])) == [three]
+    assert [lease.entry.id for lease in broken(client, lambda: queue.touch([four]))] == [four.entry.id]
+    stats = queue.stats()
+    assert (stats.done, stats.ready, stats.failed, stats.leased) == (1, 1, 1, 1)
+
+
+def test_a_settlement_whose_lease_ran_out_is_not_ours_by_repetition(lossy):
+    queue, client = lossy
+    queue.put(work())
+    (late,) = queue.claim(1, lease=0.001)
+    eventually(lambda: queue.reap().count)
+    (now,) = queue.claim()
+    assert broken(client, lambda: queue.complete([late])) == []
+    assert queue.complete([now]) == [now]
+
+
+def test_a_claim_whose_reply_was_lost_is_not_repeated(lossy):
+    queue, client = lossy
+    queue.put(work(4))
+    with pytest.raises(ConnectionError):
+        broken(client, lambda: queue.claim(2))
+    assert queue.stats().leased == 2

@@ -1,0 +1,408 @@
+"""What somebody, or an older version, wrote into the keys of a queue costs what it is of, and nothing else."""
+
+import logging
+from dataclasses import replace
+
+import pytest
+
+from djqueue.backends.base import Budget, Entry, Guard
+from djqueue.backends.redis import protocol
+from djqueue.backends.redis.queue import RedisBlockingQueue
+from djqueue.backends.stores import KEY
+from djqueue.flow.gates import Gate
+from djqueue.flow.windows import Window
+from djqueue.messages.envelope import new_id
+from djqueue.messages.failures import errors_of
+from djqueue.testing import eventually
+from tests.backends.redis.support import work
+
+pytestmark = pytest.mark.server("redis")
+
+TAG = "{djqueue:mail}:"
+GARBAGE = [
+    "garbage",
+    "",
+    "2|new-format|x",
+    "1 2 3 4 5 6 7 8 9\n",
+    "0" * 28 + " 1 1 0 0 0 0 0 0",
+    "\x00\xff",
+    "9" * 5000,
+]
+WRONG = ["ready", "delayed", "leases", "own", "open", "timed", "done", "recent", "bell", "meta", "lanes", "names"]
+ORDERED = Gate(ordered=True, run=3).written()
+
+
+def drain(queue):
+    """The ids of all that can be claimed, completed."""
+    found = []
+    while leases := queue.claim(5):
+        found += [lease.entry.id for lease in leases]
+        assert len(queue.complete(leases)) == len(leases)
+    return found
+
+
+def spoil(client, id, envelope):
+    client.hset(f"{TAG}env", id, envelope)
+
+
+@pytest.mark.parametrize("envelope", GARBAGE)
+def test_an_envelope_that_cannot_be_read_costs_its_message_alone(queue, redis_client, caplog, envelope):
+    entries = work(20)
+    queue.put(entries)
+    bad = entries[7]
+    spoil(redis_client, bad.id, envelope)
+    assert drain(queue) + drain(queue) == [entry.id for entry in entries if entry is not bad]
+    (record,) = queue.failed.peek("ready")
+    (note,) = errors_of(record.entry.errors)
+    assert (record.entry.id, record.entry.body, queue.stats().failed) == (bad.id, b"work", 1)
+    assert note["reason"].startswith("its envelope cannot be read")
+    assert envelope[:20].strip("\x00\xff\n") in note["reason"]
+    assert any(bad.id in one.getMessage() for one in caplog.records if one.levelno == logging.ERROR)
+    assert queue.find(bad.id) is None
+    assert queue.failed.find(bad.id).entry == record.entry
+    assert queue.requeue([bad.id]) == 1
+    assert drain(queue) == [bad.id]
+
+
+@pytest.mark.parametrize("gate", ["", ORDERED])
+@pytest.mark.parametrize("part", ["env", "body"])
+def test_what_has_lost_half_of_itself_is_put_aside(queue, redis_client, gate, part):
+    entries = [replace(entry, lane="a" if gate else "", gate=gate) for entry in work(6)]
+    queue.put(entries)
+    redis_client.hdel(f"{TAG}{part}", entries[2].id)
+    found = drain(queue) + drain(queue)
+    assert found == [entry.id for entry in entries if entry is not entries[2]]
+    assert [one.entry.id for one in queue.failed.peek("ready")] == [entries[2].id]
+    assert (queue.stats().leased, len(queue), queue.lane("a")) == (0, 0, None)
+
+
+@pytest.mark.parametrize("gate", ["", ORDERED])
+def test_garbage_among_the_delayed_and_in_lanes_holds_up_nobody(queue, redis_client, gate):
+    entries = [replace(one, lane="a" if gate else "", gate=gate) for one in [*work(5), *work(5, delay=0.001)]]
+    queue.put(entries)
+    eventually(lambda: queue.stats().delayed == 0)
+    for bad in (entries[1], entries[6]):
+        spoil(redis_client, bad.id, "garbage")
+    found = drain(queue) + drain(queue)
+    assert sorted(found) == sorted(one.id for one in entries if one not in (entries[1], entries[6]))
+    assert {one.entry.id for one in queue.failed.peek("ready")} == {entries[1].id, entries[6].id}
+    assert (queue.stats().leased, len(queue)) == (0, 0)
+
+
+def test_a_lease_that_runs_out_over_garbage_costs_its_message_alone(queue, redis_client):
+    entries = work(6)
+    queue.put(entries)
+    queue.claim(6, lease=0.001)
+    spoil(redis_client, entries[2].id, "garbage")
+    eventually(lambda: queue.reap().count == 0 and queue.stats().leased == 0)
+    assert drain(queue) == [entry.id for entry in entries if entry is not entries[2]]
+    assert [one.entry.id for one in queue.failed.peek("ready")] == [entries[2].id]
+
+
+@pytest.mark.parametrize("verb", ["complete", "release", "fail", "touch", "begin"])
+@pytest.mark.parametrize("reaped", [False, True])
+def test_what_its_holder_says_counts_whatever_became_of_the_envelope(queue, redis_client, verb, reaped):
+    queue.put(work(3))
+    leases = queue.claim(3, lease=0.001 if reaped else 60)
+    if reaped:
+        eventually(lambda: queue.reap().count)
+    spoil(redis_client, leases[1].entry.id, "garbage")
+    assert len(getattr(queue, verb)(leases)) == (0 if reaped and verb == "begin" else 3)
+    stats = queue.stats()
+    told = {"complete": stats.done, "release": stats.ready, "fail": stats.failed}
+    assert told.get(verb, 3) == 3
+    if verb in ("release", "fail") and not reaped:
+        place = queue if verb == "release" else queue.failed
+        assert {one.entry.errors for one in place.peek("ready")} == {""}
+
+
+@pytest.mark.parametrize("field", ["done", "seq", "turn", "lane"])
+def test_counters_that_are_no_numbers_begin_anew(queue, redis_client, field):
+    queue.put([Entry(b"", new_id(), lane="first", gate=ORDERED)])
+    redis_client.hset(f"{TAG}meta", field, "garbage")
+    assert queue.put([*work(2), *[Entry(b"", new_id(), lane="a", gate=ORDERED)] * 1]) == [True] * 3
+    assert len(drain(queue)) == 4
+    assert queue.stats().done == (1 if field == "done" else 4) or field == "done"
+
+
+def test_lanes_go_on_if_their_turns_have_no_more_room(queue, redis_client):
+    entries = [Entry(b"", new_id(), lane=lane, gate=ORDERED) for lane in "ab" * 4]
+    queue.put(entries[:4])
+    redis_client.hset(f"{TAG}meta", "turn", 2**63 - 1)
+    queue.put(entries[4:])
+    assert len(drain(queue)) == 8
+
+
+@pytest.mark.parametrize("part", ["open", "out"])
+def test_a_sweep_lets_lanes_go_on_whose_line_or_count_was_deleted(queue, redis_client, part):
+    queue.put([Entry(b"", new_id(), lane=lane, gate=ORDERED) for lane in "abc" * 2])
+    leases = queue.claim(1)
+    assert queue.sweep() == 0
+    redis_client.delete(TAG + part)
+    if part == "out":
+        assert queue.complete(leases) == leases
+    assert queue.sweep() > 0
+    drain(queue)
+    queue.complete(leases)
+    assert (queue.stats().done, queue.sweep()) == (6, 0)
+
+
+@pytest.mark.parametrize("part", ["lanes", "out", "open", "timed"])
+def test_a_record_of_a_lane_that_cannot_be_read_loses_nothing(make, redis_client, part):
+    queue = make(cls=RedisBlockingQueue)
+    entries = [Entry(b"", new_id(), lane=lane, gate=ORDERED) for lane in "ab" * 4]
+    queue.put(entries)
+    held = queue.claim(1)
+    if part in ("lanes", "out"):
+        for name in redis_client.hkeys(TAG + part):
+            redis_client.hset(TAG + part, name, "garbage")
+    else:
+        redis_client.zadd(TAG + part, {"garbage": -1e9, "0" * 16 + "nobody": 1})
+    assert len(queue.complete(held)) == len(held)
+    queue.sweep()
+    assert sorted(drain(queue) + [one.entry.id for one in held]) == sorted(entry.id for entry in entries)
+    assert (queue.stats().ready, queue.stats().leased) == (0, 0)
+
+
+@pytest.mark.parametrize("value", ["garbage", ""])
+def test_operators_see_and_remove_what_cannot_be_read(queue, redis_client, value):
+    entries = work(4)
+    queue.put(entries)
+    spoil(redis_client, entries[1].id, value)
+    assert queue.find(entries[1].id).entry.body == b"work"
+    assert {one.entry.id for one in queue.peek("ready")} == {entry.id for entry in entries}
+    assert queue.stats().ready == 4
+    assert queue.reprioritise([entry.id for entry in entries], 5) == 3
+    assert queue.trim(most=100) == 0
+    assert queue.remove([entries[1].id]) == 1
+    assert queue.find(entries[1].id) is None
+    assert set(drain(queue)) == {entry.id for entry in entries} - {entries[1].id}
+    assert queue.stats().failed == 0
+
+
+def test_garbage_in_an_error_queue_stays_there(queue, redis_client):
+    queue.put(work(3))
+    ids = [lease.entry.id for lease in queue.fail(queue.claim(3))]
+    redis_client.hset(f"{TAG}failed:env", ids[1], "garbage")
+    assert {lease.entry.id for lease in queue.failed.claim(3)} == {ids[0], ids[2]}
+    assert queue.failed.find(ids[1]).entry.body == b"work"
+    assert queue.requeue([ids[1]]) == 1
+
+
+@pytest.mark.parametrize("part", WRONG)
+def test_a_key_of_a_wrong_type_is_set_aside_and_the_queue_goes_on(make, redis_client, caplog, part):
+    queue = make(cls=RedisBlockingQueue, remember_done=60)
+    lane = {"lane": "a", "gate": ORDERED}
+    entries = [*work(10), *work(3, delay=0.001), *work(3, **lane)]
+    queue.put(entries)
+    held = queue.claim(2, lease=0.001)
+    redis_client.set(TAG + part, "x")
+    found = []
+
+    def is_drained():
+        queue.reap()
+        queue.sweep()
+        found.extend(drain(queue))
+        return len(set(found)) == len(entries)
+
+    eventually(is_drained)
+    assert queue.put(work()) == [True]
+    assert queue.stats().ready == 1
+    assert held
+    told = [one for one in caplog.records if one.levelno == logging.CRITICAL]
+    assert len(told) == 1 and f"{TAG}{part}" in told[0].getMessage()
+    assert len(redis_client.keys(f"{TAG}{part}:*")) == 1
+
+
+@pytest.mark.parametrize("moderate", [False, True])
+def test_what_says_how_much_was_granted_may_be_of_a_wrong_type_too(queue, redis_client, caplog, moderate):
+    budget = Budget("queue:mail", Window(10, 1.0, moderate), "queue:mail too" if moderate else "")
+    queue.put(work(4))
+    [first] = queue.claim_within(budget, 1)
+    for key in redis_client.keys("*fact:*"):
+        redis_client.delete(key)
+        redis_client.hset(key, "x", 1)
+    eventually(lambda: queue.claim_within(budget, 1))
+    assert queue.put(work(), [Guard("key", 60)]) == [True]
+    [key] = redis_client.keys(f"{TAG}fact:key")
+    redis_client.delete(key)
+    redis_client.lpush(key, "x")
+    assert queue.put(work(), [Guard("key", 60)]) == [True]
+    assert "had a type that it cannot have" in caplog.text
+
+
+FACTS = {
+    "get": lambda store: store.get("key") is None,
+    "swap": lambda store: not store.swap("key", b"was", b"is", 60),
+    "keep": lambda store: not store.keep("key", b"value", 60),
+    "drop": lambda store: not store.drop("key", b"value"),
+    "take": lambda store: store.take(Budget("key", Window(10, 60.0)), 10).count == 10,
+    "change": lambda store: store.change_budget(Budget("key", Window(10, 60.0))) is None,
+}
+
+
+@pytest.mark.parametrize("ask", FACTS.values(), ids=FACTS)
+def test_a_fact_may_be_of_a_wrong_type_too(queue, redis_client, caplog, ask):
+    for key in ("key", f"{KEY}key"):
+        redis_client.rpush(f"{TAG}fact:{key}", "x")
+    assert ask(queue.store)
+    assert "had a type that it cannot have" in caplog.text
+
+
+@pytest.mark.parametrize("score", ["inf", "-inf", "1e300"])
+@pytest.mark.parametrize("state", ["delayed", "leased"])
+def test_what_is_due_at_no_moment_of_any_clock_can_be_looked_at(queue, redis_client, state, score):
+    entries = work(3, delay=60 if state == "delayed" else 0)
+    queue.put(entries)
+    queue.claim(3)
+    key = f"{TAG}{'leases' if state == 'leased' else state}"
+    [member] = [name for name in redis_client.zrange(key, 0, -1) if name.endswith(entries[1].id.encode())]
+    redis_client.zadd(key, {member: score})
+    seen = {record.entry.id for record in queue.walk(state)}
+    assert seen >= {entries[0].id, entries[2].id}
+    assert (entries[1].id in seen) is (score != "-inf" or state == "leased")
+    assert queue.find(entries[1].id).entry.id == entries[1].id
+
+
+@pytest.mark.parametrize("junk", ["", "x", "0", "nan", b"\xff", "9" * 32, "9" * 32 + "x", "0" * 32 + "\xc1"])
+def test_junk_in_the_log_of_what_was_completed_stops_nothing(queue, redis_client, junk):
+    redis_client.lpush(f"{TAG}recent", junk)
+    queue.put(work(100))
+    for lease in queue.claim(100):
+        assert queue.complete([lease]) == [lease]
+    first = redis_client.lindex(f"{TAG}recent", 0)
+    assert queue.sweep() == 0
+    assert (first, redis_client.llen(f"{TAG}recent")) == (redis_client.lindex(f"{TAG}recent", 0), 100)
+    redis_client.rpush(f"{TAG}recent", junk)
+    [again] = work()
+    queue.put([again])
+    queue.complete(queue.claim(1))
+    args = (queue.rings, queue._remember, protocol.text(again.id), again.body, protocol.accepted(again, None))
+    assert queue._run("put_again", args)[0] == [1]
+
+
+@pytest.mark.parametrize("part", ["env", "body"])
+def test_what_a_key_of_a_wrong_type_stood_for_is_among_the_failed(queue, redis_client, part):
+    entries = work(10)
+    queue.put(entries)
+    redis_client.rename(TAG + part, TAG + "kept")
+    redis_client.set(TAG + part, "x")
+    assert drain(queue) == []
+    eventually(lambda: drain(queue) == [] and queue.stats().failed == 10)
+    assert queue.put(work()) == [True]
+    assert len(drain(queue)) == 1
+
+
+def test_what_nobody_can_read_is_given_up_though_the_put_aside_fails(queue, redis_client, monkeypatch):
+    entries = work(3)
+    queue.put(entries)
+    spoil(redis_client, entries[0].id, "garbage")
+    ask = queue._ask
+
+    def fails(name, *args):
+        if name == "aside":
+            raise OSError("away")
+        return ask(name, *args)
+
+    monkeypatch.setattr(queue, "_ask", fails)
+    assert len(queue.claim(3, lease=0.001)) == 2
+    monkeypatch.undo()
+    eventually(lambda: queue.reap() and queue.stats().failed == 1)
+
+
+def test_a_completed_message_that_comes_back_by_hand_is_refused(make, redis_client):
+    queue = make(remember_done=60)
+    queue.put(work())
+    (id,) = redis_client.hkeys(f"{TAG}env")
+    kept = [(part, redis_client.hgetall(TAG + part)) for part in ("body", "env")]
+    ready = redis_client.zrange(f"{TAG}ready", 0, -1, withscores=True)
+    queue.complete(queue.claim())
+    for part, fields in kept:
+        redis_client.hset(TAG + part, mapping=fields)
+    redis_client.zadd(f"{TAG}ready", dict(ready))
+    assert queue.claim(5) == []
+    (record,) = queue.failed.peek("ready")
+    assert record.entry.id == id.decode()
+    assert "completed before" in errors_of(record.entry.errors)[0]["reason"]
+
+
+@pytest.mark.parametrize("gate", ["", ORDERED])
+def test_a_sweep_puts_back_what_is_whole_and_stands_in_no_line(queue, redis_client, caplog, gate):
+    entries = [replace(one, lane="a" if gate else "", gate=gate) for one in [*work(5), *work(2, delay=60)]]
+    queue.put(entries)
+    assert queue.sweep() == 0
+    redis_client.delete(*(TAG + part for part in ("ready", "delayed", "wait", "aged", "open", "names", "lanes")))
+    assert (queue.stats().ready, queue.claim(5)) == (0, [])
+    assert queue.sweep() == 7
+    assert (queue.stats().ready, queue.stats().delayed, queue.sweep()) == (5, 2, 0)
+    assert entries[0].id in caplog.text
+    assert set(drain(queue)) == {entry.id for entry in entries[:5]}
+
+
+@pytest.mark.parametrize("line", ["wait", "line", "names", "aged"])
+@pytest.mark.parametrize("score", [1, -5, "inf", "1e300"])
+@pytest.mark.parametrize("which", [0, 3, -1])
+def test_a_sweep_puts_right_scores_behind_which_nothing_is_found(queue, redis_client, caplog, line, score, which):
+    gates = {
+        "shard": Gate(ordered=True),
+        "conc": Gate(most=2),
+        "inner": Gate(most=1, within="outer", outer=Gate(most=9)),
+    }
+    entries = [
+        Entry(b"", new_id(), lane=f"{kind}{number}", gate=gates[kind].written())
+        for number in range(3)
+        for kind in gates
+        for _ in range(2)
+    ]
+    queue.put(entries)
+    members = redis_client.zrange(f"{TAG}{line}", 0, -1)
+    odd = members[which % len(members)]
+    redis_client.zadd(f"{TAG}{line}", {odd: score})
+    done, stays = drain(queue), False
+    queue.put([replace(entry, id=new_id()) for entry in entries])
+    for _ in range(4):
+        done += drain(queue)
+        stays = stays or redis_client.zscore(f"{TAG}{line}", odd) not in (None, 0)
+        queue.sweep()
+    assert len(done + drain(queue)) == len(set(done)) == 2 * len(entries)
+    assert ("other scores than 0" in caplog.text) == stays
+    assert queue.sweep() == queue.stats().ready == 0
+
+
+def test_a_sweep_takes_nothing_that_is_delayed_leased_or_dead(queue):
+    gated = [replace(one, lane="a", gate=ORDERED) for one in work(5)]
+    queue.put([*work(5), *gated, *work(2, delay=60)])
+    queue.fail(queue.claim(1))
+    leases = queue.claim(3)
+    queue.touch(leases[:1], 0.001)
+    eventually(lambda: queue.reap().count)
+    before = queue.stats()
+    assert (queue.sweep(), queue.failed.sweep()) == (0, 0)
+    assert replace(queue.stats(), oldest=0) == replace(before, oldest=0)
+    assert len(queue.complete(leases)) == len(leases)
+
+
+@pytest.mark.parametrize("part", ["env", "body"])
+def test_a_sweep_puts_among_the_failed_what_is_not_whole(queue, redis_client, part):
+    queue.put(work())
+    (id,) = redis_client.hkeys(f"{TAG}env")
+    redis_client.delete(f"{TAG}ready", TAG + part)
+    eventually(lambda: queue.sweep() == 1)
+    assert [one.entry.id for one in queue.failed.peek("ready")] == [id.decode()]
+    assert queue.sweep() == queue.failed.sweep() == 0
+
+
+def test_a_sweep_looks_at_some_and_goes_on_from_there(queue, redis_client):
+    queue.put(work(3000))
+    redis_client.delete(f"{TAG}ready")
+    swept = [queue.sweep(1000) for _ in range(6)]
+    assert (sum(swept), max(swept) < 3000) == (3000, True)
+
+
+def test_a_sweep_cuts_the_log_of_what_was_completed(queue, redis_client):
+    queue.put(work(3))
+    drain(queue)
+    (old,) = redis_client.lrange(f"{TAG}recent", 0, -1)
+    redis_client.lset(f"{TAG}recent", 0, old[:16] + b"%016d" % 1 + old[32:])
+    queue.sweep()
+    assert not redis_client.exists(f"{TAG}recent")

@@ -1,0 +1,52 @@
+"""The contract suites on SQS, but for what it declares that it cannot do."""
+
+import pytest
+
+from djqueue.backends.memory.queue import MemoryStore
+from djqueue.testing import GuardContract, LeaseContract, QueueContract, WakeContract, eventually
+from djqueue.testing.contract.queue import NOTHING
+from djqueue.testing.contract.steps import put
+from djqueue.testing.patience import PATIENCE
+from tests.backends.contract.test_backends import OnEachBackend
+from tests.support.backends import FULL
+
+pytestmark = pytest.mark.backends("sqs", *(["sqs-fifo"] if FULL else []))
+
+
+class OnSqs(OnEachBackend):
+    """Makes queues at SQS, whose facts are in memory."""
+
+    def make_queue(self, name, **options):
+        queue = super().make_queue(name, **options)
+        queue.store = MemoryStore(name)
+        return queue
+
+
+class TestQueue(OnSqs, QueueContract):
+    """The four verbs and what stands on them."""
+
+    def test_a_delayed_item_is_waited_for(self):
+        """The first call makes a queue, and takes longer than the delay of the suite."""
+        queue = self.queue()
+        queue.push("later", delay=3)
+        assert queue.pop(default=NOTHING) is NOTHING
+        assert queue.pop(timeout=PATIENCE) == "later"
+
+
+class TestLeases(OnSqs, LeaseContract):
+    """Leases and acceptance."""
+
+
+class TestGuards(OnSqs, GuardContract):
+    """Conditions beside entries."""
+
+
+class TestWake(OnSqs, WakeContract):
+    """Naps that end when work comes."""
+
+    def test_to21_a_nap_ends_when_work_comes_to_a_queue_beside(self):
+        """One poll looks at one queue: no other has its feed, so each has a fetcher."""
+        queue, other = self.queue(), self.queue()
+        assert queue.connection_key != other.connection_key
+        put(other, "work")
+        assert eventually(lambda: other.wait_for_work(1, beside=[queue]))

@@ -1,0 +1,168 @@
+"""The consumer as an object: its options, its queues, beside other tasks."""
+
+import asyncio
+import time
+
+import pytest
+
+from djqueue import Consumer, current_message
+from djqueue.consumer import Options, Supervisor
+from djqueue.decorators import crontab, periodic_command, queue_command
+from djqueue.exceptions import InvalidQueueError
+from djqueue.queues import queues
+from djqueue.registry import registry
+from tests.support.consumer import Gate, only, serving
+
+ran = []
+gate = Gate()
+
+
+@queue_command
+def work(number=0):
+    ran.append(number)
+
+
+@queue_command
+def pass_the_gate(number=0):
+    gate()
+    ran.append((number, current_message().attempt))
+
+
+@pytest.mark.backends("memory")
+class TestSeveral:
+    def test_one_consumer_serves_several_queues(self, backend, settings):
+        settings.QUEUES = backend.queues("default", "mail", "slow")
+        for alias in ("default", "mail", "slow"):
+            work.using(queue_name=alias).enqueue(alias)
+        assert Consumer(periodic=False).run(limit=3) == 0
+        assert sorted(ran) == ["default", "mail", "slow"]
+
+    def test_or_those_that_are_named(self, backend, settings):
+        settings.QUEUES = backend.queues("default", "mail", "slow")
+        for alias in ("default", "mail", "slow"):
+            work.using(queue_name=alias).enqueue(alias)
+        assert Consumer(["slow", "mail"], periodic=False, drain=True).run() == 0
+        assert sorted(ran) == ["mail", "slow"]
+
+    def test_strictly_in_the_order_given(self, backend, settings):
+        settings.QUEUES = backend.queues("default", "mail", "slow")
+        for alias in ("slow", "mail", "slow", "mail"):
+            work.using(queue_name=alias).enqueue(alias)
+        assert Consumer(["mail", "slow"], periodic=False, strict=True, threads=1).run(limit=4) == 0
+        assert ran == ["mail", "mail", "slow", "slow"]
+
+    @pytest.mark.backends("sqlite")
+    def test_queues_of_different_kinds(self, backend, settings):
+        memory = {"CLASS": "djqueue.backends.memory.MemoryQueue"}
+        settings.QUEUES = {**backend.queues(), "memory": memory}
+        for alias in ("default", "memory"):
+            work.using(queue_name=alias).enqueue_many([(alias,)] * 3)
+        assert Consumer(periodic=False, drain=True).run() == 0
+        assert sorted(ran) == ["default"] * 3 + ["memory"] * 3
+
+
+@pytest.mark.backends("memory")
+class TestEmbedded:
+    def test_arun_runs_beside_other_tasks(self, queue):
+        work.enqueue_many([(1,), (2,)])
+        assert asyncio.run(Consumer(periodic=False).arun(limit=2)) == 0
+        assert sorted(ran) == [1, 2]
+
+    def test_cancelling_arun_stops_it(self, queue):
+        async def embed():
+            consumer = asyncio.ensure_future(Consumer(periodic=False).arun())
+            await asyncio.to_thread(gate.await_within, 1)
+            consumer.cancel()
+            await asyncio.sleep(0)
+            gate.open()
+            with pytest.raises(asyncio.CancelledError):
+                await consumer
+
+        pass_the_gate()
+        asyncio.run(embed())
+        assert ran == [(0, 1)]
+        assert queue.stats().done == 1
+
+    def test_it_keeps_the_schedule(self, queue):
+        start, real = 1_772_452_799.8, time.time()  # a fifth of a second before a minute
+        queue.clock = lambda: start + time.time() - real
+        with only():
+            command = periodic_command(crontab())(minutely)
+        with only(command), serving(periodic=True, limit=1) as consumer:
+            assert consumer.code() == 0
+        assert ran == ["minutely"]
+
+    def test_or_not(self, queue):
+        with only():
+            command = periodic_command(crontab())(minutely)
+        with only(command):
+            assert "1 schedules" in Consumer().banner()
+            assert "0 schedules" in Consumer(periodic=False).banner()
+            assert Supervisor(Consumer(periodic=False), None).schedulers == []
+
+
+def minutely():
+    ran.append("minutely")
+
+
+@pytest.mark.backends("memory")
+class TestOptions:
+    @pytest.mark.parametrize(
+        ("options", "error", "words"),
+        [
+            ({"threads": 0}, ValueError, "threads is 0"),
+            ({"threads": -1}, ValueError, "threads is -1"),
+            ({"threads": 2.5}, ValueError, "threads is 2.5"),
+            ({"threads": True}, ValueError, "threads is True"),
+            ({"backoff": 0.99}, ValueError, "backoff is 0.99"),
+            ({"backoff": float("nan")}, ValueError, "backoff is nan"),
+            ({"delay": 0}, ValueError, "delay is 0"),
+            ({"max_delay": -1}, ValueError, "max_delay is -1"),
+            ({"grace": -1}, ValueError, "grace is -1"),
+            ({"lease": 0}, ValueError, "lease is 0"),
+            ({"lease": "long"}, TypeError, "lease is 'long'"),
+            ({"thread": 3}, TypeError, "thread"),
+            ({"queues": ["nowhere"]}, InvalidQueueError, "'nowhere'"),
+        ],
+    )
+    def test_dj14_bad_ones_are_refused(self, queue, options, error, words):
+        with pytest.raises(error, match=words):
+            Consumer(**options)
+
+    @pytest.mark.parametrize("limit", [0, -1, 1.5, True])
+    def test_a_bad_limit_is_refused(self, queue, limit):
+        with pytest.raises(ValueError, match=f"limit is {limit}"):
+            Consumer().run(limit=limit)
+
+    def test_the_usual_ones(self):
+        usual = Options()
+        assert (usual.threads, usual.delay, usual.backoff, usual.longest_pause, usual.grace) == (
+            4,
+            0.1,
+            1.15,
+            1.0,
+            25.0,
+        )
+
+    def test_the_lease_is_the_queues_unless_it_is_given(self, backend, settings):
+        settings.QUEUES = backend.queues(LEASE=7)
+        assert Consumer().lease_of(queues["default"]) == 7
+        assert Consumer(lease=9).lease_of(queues["default"]) == 9
+
+
+@pytest.mark.backends("memory")
+def test_the_banner_says_what_is_served_and_no_password(settings):
+    settings.QUEUES = {
+        "default": {"CLASS": "djqueue.backends.memory.MemoryQueue"},
+        "mail": {
+            "CLASS": "djqueue.backends.redis_backend.RedisQueue",
+            "CONNECTION": "redis://user:s3cr3t@mail.example.com:6380/2",
+        },
+    }
+    banner = Consumer(threads=7).banner()
+    assert "7 threads" in banner
+    assert f"{len(registry)} commands" in banner
+    assert "default (in the memory of this process)" in banner
+    assert "mail (" in banner
+    assert "mail.example.com" in banner
+    assert "s3cr3t" not in banner

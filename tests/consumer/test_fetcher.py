@@ -1,0 +1,445 @@
+"""What the fetcher claims, from which queue, and what it gives back: a tick at a time."""
+
+from dataclasses import replace
+
+import pytest
+
+from djqueue.consumer.fetcher import Pace
+from djqueue.decorators import queue_command
+from djqueue.flow.limits import Throttle
+from djqueue.policies.outcomes import Outcome, Verdict
+from djqueue.queues import queues
+from djqueue.testing import eventually
+from djqueue.utils import clock
+from tests.support.consumer import claim_one, heard, message_for
+from tests.support.fetcher import Bench
+
+
+@queue_command
+def work(number=0):
+    return number
+
+
+@queue_command(shard="all")
+def in_order(number):
+    return number
+
+
+@queue_command(throttle=Throttle(1000, 1))
+def gently(number):
+    return number
+
+
+class TestFeeder:
+    def test_it_claims_what_the_pool_can_begin_now(self, queue):
+        handles = work.enqueue_many([(number,) for number in range(10)])
+        bench = Bench(queue, threads=4)
+        bench.fetcher.tick()
+        assert bench.ids() == {handle.id for handle in handles[:4]}
+        assert bench.pool.waiting == 4
+        bench.fetcher.tick()
+        assert len(bench.in_flight) == 4
+
+    def test_a_worker_that_ends_makes_room(self, queue):
+        handles = work.enqueue_many([(number,) for number in range(3)])
+        bench = Bench(queue, threads=1)
+        bench.fetcher.tick()
+        first = bench.begin()
+        bench.fetcher._prefetch.measure = lambda now: 0
+        bench.fetcher.tick()
+        assert len(bench.in_flight) == 1
+        bench.end(first)
+        bench.settle()
+        bench.fetcher.tick()
+        assert bench.ids() == {handles[1].id}
+
+    def test_it_asks_once_which_of_those_that_ran_before_were_cancelled(self, queue, monkeypatch):
+        handles = work.enqueue_many([(number,) for number in range(4)])
+        leases = queue.claim(3)
+        assert [handle.cancel() for handle in handles[:2]] == [False] * 2
+        queue.release(leases)
+        read, asked = queue.store.get_many, []
+        monkeypatch.setattr(queue.store, "get_many", lambda keys: asked.append(len(keys)) or read(keys))
+        bench = Bench(queue, threads=4)
+        eventually(lambda: bench.fetcher.tick() or len(bench.in_flight) == 4)
+        assert sum(asked) == 3
+        assert {held.lease.entry.id for held in bench.in_flight if held.cancelled} == {one.id for one in handles[:2]}
+
+    @pytest.mark.backends("memory")
+    def test_if_the_store_cannot_say_so_they_are_run(self, queue, monkeypatch, caplog):
+        work()
+        queue.release(queue.claim(1))
+        monkeypatch.setattr(queue.store, "get_many", lambda keys: 1 / 0)
+        bench = Bench(queue)
+        bench.fetcher.tick()
+        assert bench.begin().cancelled is False
+        assert "cannot be known" in caplog.text
+
+    @pytest.mark.backends("memory")
+    def test_what_may_not_wait_for_a_worker_is_not_asked_for_again_before_one_is_free(self, queue):
+        gently.enqueue_many([(number,) for number in range(3)])
+        bench = Bench(queue, threads=1)
+        bench.fetcher._prefetch.measure = lambda now: 5
+        bench.fetcher.tick()
+        held = bench.begin()
+        assert len(bench.in_flight) == 1
+        waits = []
+        bench.fetcher._nap = lambda *times: waits.append(min(times))
+        bench.pool.room.wait = waits.append  # for a worker that ends
+        bench.fetcher.tick()
+        assert (waits, bench.fetcher.dry) == ([0.1], None)
+        bench.end(held)
+        bench.settle()
+        bench.fetcher.tick()
+        assert len(bench.in_flight) == 1
+
+    def test_it_takes_no_more_than_its_budget(self, queue):
+        work.enqueue_many([(number,) for number in range(10)])
+        bench = Bench(queue, threads=4, limit=3)
+        for _ in range(3):
+            bench.fetcher.tick()
+        assert len(bench.in_flight) == 3
+        assert bench.budget.take(1) == 0
+
+    def test_an_empty_claim_costs_no_budget(self, queue):
+        bench = Bench(queue, threads=4, limit=3)
+        bench.fetcher.tick()
+        assert bench.fetcher.dry is not None
+        assert bench.budget.take(10) == 3
+
+    @pytest.mark.backends("memory")
+    def test_a_claim_that_raises_costs_no_budget(self, queue, monkeypatch):
+        bench = Bench(queue, threads=4, limit=3)
+        monkeypatch.setattr(queue, "claim", _away)
+        with pytest.raises(ConnectionError):
+            bench.fetcher.tick()
+        assert bench.budget.take(10) == 3
+
+    def test_work_that_no_worker_begins_goes_back_to_its_place(self, queue, monkeypatch):
+        handles = work.enqueue_many([(number,) for number in range(4)])
+        bench = Bench(queue, threads=2)
+        bench.fetcher.tick()
+        bench.begin()
+        held = next(held for held in bench.in_flight if held.began is None)
+        bench.fetcher._await_room()
+        assert bench.ids() == {handles[0].id, handles[1].id}  # it has not waited for long
+        held.since -= 10
+        bench.pool.room.clear()
+        with heard("released") as told:
+            bench.fetcher._await_room()
+            bench.settle()
+        assert [about["id"] for _, about in told] == [handles[1].id]
+        entry = queue.find(handles[1].id).entry
+        assert entry.attempts == 0
+        assert claim_one(queue).entry.id == handles[1].id
+
+    @pytest.mark.backends("memory")
+    def test_what_a_worker_is_about_to_begin_counts_as_running(self, queue):
+        """Between taking a message and beginning it a worker may stand still; a stop must wait for it."""
+        work()
+        bench = Bench(queue)
+        bench.fetcher.tick()
+        [held] = bench.pool.next()
+        bench.fetcher.hand_back("the consumer stops")
+        assert bench.in_flight.running() == [held]
+        bench.end(held)
+        assert bench.in_flight.running() == []
+
+    @pytest.mark.backends("memory")
+    def test_what_has_lapsed_is_not_begun(self, queue):
+        work()
+        bench = Bench(queue, threads=1)
+        bench.fetcher.tick()
+        [held] = bench.in_flight
+        held.touched -= 1000
+        bench.pool.start()
+        with heard("started", "released") as told:
+            eventually(lambda: len(bench.settler))
+            bench.settle()
+        bench.pool.stop()
+        assert [(name, about["reason"]) for name, about in told] == [
+            ("released", "its lease ran out before it was begun")
+        ]
+        assert claim_one(queue).entry.attempts == 1
+
+    @pytest.mark.backends("memory", "redis")
+    def test_after_a_stop_what_was_claimed_goes_back(self, queue):
+        handle = work()
+        bench = Bench(queue)
+        bench.fetcher.stop()
+        bench.fetcher.tick()
+        bench.settle()
+        assert len(bench.in_flight) == 0
+        assert claim_one(queue).entry.id == handle.id
+
+
+@pytest.fixture
+def abc(backend, settings):
+    """Three queues."""
+    settings.QUEUES = backend.queues("default", "a", "b", "c")
+    return [queues[alias] for alias in "abc"]
+
+
+@pytest.mark.backends("memory")
+class TestTurns:
+    """Several queues are served in turn, or strictly in the order given."""
+
+    def served(self, bench, ticks):
+        order = []
+        for _ in range(ticks):
+            before = set(bench.in_flight)
+            bench.fetcher.tick()
+            [held] = set(bench.in_flight) - before
+            order.append(held.queue.alias)
+            bench.begin()
+            bench.end(held)
+            bench.settle()
+        return order
+
+    def fill(self, *aliases):
+        for alias in aliases:
+            work.using(queue_name=alias).enqueue_many([(number,) for number in range(20)])
+
+    def test_those_with_work_have_fair_turns(self, abc):
+        self.fill("a", "b", "c")
+        bench = Bench(*abc, threads=1)
+        bench.fetcher._prefetch.measure = lambda now: 0
+        assert self.served(bench, 6) == ["a", "b", "c"] * 2
+
+    def test_a_queue_without_work_gives_its_turn_to_all_others_alike(self, abc):
+        self.fill("a", "c")
+        bench = Bench(*abc, threads=1)
+        bench.fetcher._prefetch.measure = lambda now: 0
+        assert self.served(bench, 6) == ["a", "c"] * 3
+
+    def test_strict_is_the_order_given(self, abc):
+        self.fill("b", "c")
+        bench = Bench(*abc, threads=1, strict=True)
+        bench.fetcher._prefetch.measure = lambda now: 0
+        assert self.served(bench, 4) == ["b"] * 4
+        work.using(queue_name="a").enqueue()
+        assert self.served(bench, 2) == ["a", "b"]
+
+
+class TestWhatComesAgain:
+    """While a store is away what is held cannot be extended, and the reaper of the same process may come first."""
+
+    def lose(self, queue, some):
+        queue.touch([held.lease for held in some], 0.001)
+        for held in some:
+            held.touched -= held.span
+        eventually(lambda: queue.reap().count == len(some))
+
+    def test_what_runs_here_is_not_started_beside_itself(self, queue):
+        work()
+        bench = Bench(queue, limit=2)
+        bench.fetcher.tick()
+        held = bench.begin()
+        first = held.lease
+        self.lose(queue, [held])
+        bench.fetcher.tick()
+        assert (bench.pool.waiting, len(bench.in_flight), bench.budget.take(2)) == (0, 1, 1)
+        assert (held.lease.entry, held.lease.token != first.token, held.lapsed(clock())) == (first.entry, True, False)
+        bench.end(held)
+        bench.settle()
+        assert (queue.stats().done, queue.stats().leased, len(bench.in_flight)) == (1, 0, 0)
+
+    def test_what_has_ended_is_not_begun_again(self, queue):
+        work()
+        bench = Bench(queue)
+        bench.fetcher.tick()
+        held = bench.begin()
+        bench.end(held)
+        self.lose(queue, [held])
+        bench.fetcher.tick()
+        with heard("completed", "lease_lost") as told:
+            bench.settle()
+        assert [name for name, _ in told] == ["completed"]
+        assert (bench.pool.waiting, queue.stats().done, len(bench.in_flight)) == (0, 1, 0)
+
+    def test_nor_if_the_store_was_just_being_told(self, queue, monkeypatch):
+        work()
+        bench, complete, comes = Bench(queue), queue.complete, [True]
+        bench.fetcher.tick()
+        held = bench.begin()
+        bench.end(held)
+
+        def slowly(*args):
+            while comes:
+                self.lose(queue, [held])
+                bench.fetcher.tick()
+                comes.clear()
+            return complete(*args)
+
+        monkeypatch.setattr(queue, "complete", slowly)
+        bench.settle()
+        assert (bench.pool.waiting, queue.stats().done, len(bench.in_flight)) == (0, 1, 0)
+
+    def test_what_goes_back_comes_again_as_ever(self, queue):
+        work()
+        bench = Bench(queue)
+        bench.fetcher.tick()
+        held = bench.begin()
+        bench.pool.workers[0].finished += 1
+        bench.pool.finish(held, Verdict(Outcome.RETRY, "again"))
+        self.lose(queue, [held])
+        bench.fetcher.tick()
+        assert bench.pool.waiting == 1
+        bench.settle()
+        assert queue.stats().leased == 1
+
+    @pytest.mark.parametrize("limit", [4, 6])
+    def test_what_is_behind_it_in_its_lane_comes_later(self, queue, limit):
+        handles = in_order.enqueue_many([(number,) for number in range(3)])
+        bench = Bench(queue, limit=limit)
+        bench.fetcher.tick()
+        unit = bench.pool.next()
+        unit[0].began = clock()
+        self.lose(queue, unit)
+        bench.fetcher.tick()
+        assert bench.pool.waiting == 0
+        bench.settle()
+        assert [queue.find(handle.id).state for handle in handles] == ["leased", "ready", "ready"]
+        assert bench.budget.take(10) == limit - 3
+
+
+@pytest.mark.backends("memory")
+class TestOneThatFails:
+    """A queue that cannot be asked holds up no other; a store that is away is one failure."""
+
+    @pytest.mark.parametrize("strict", [False, True])
+    def test_the_others_are_served(self, abc, strict, monkeypatch, caplog):
+        monkeypatch.setattr(abc[0], "claim", _away)
+        bench = Bench(*abc, threads=4, strict=strict)
+        handles = [work.using(queue_name=alias).enqueue() for alias in "bc"]
+        for _ in handles:
+            assert bench.fetcher.guarded_tick() == 0
+            bench.begin()
+        assert bench.ids() == {handle.id for handle in handles}
+        assert [record.getMessage() for record in caplog.records if record.levelname == "ERROR"] == [
+            "claim() of a failed (1 in a row): the store is away; trying again in 0.2 s"
+        ]
+
+    def test_it_is_asked_again_less_and_less_often_and_then_as_ever(self, abc, monkeypatch, caplog):
+        caplog.set_level("INFO", "djqueue")
+        asked = []
+        bench = Bench(*abc, threads=4)
+        with monkeypatch.context() as broken:
+            broken.setattr(abc[0], "claim", lambda *args, **how: asked.append(1) or _away())
+            for _ in range(10):
+                bench.fetcher._nap = lambda *times: None
+                bench.fetcher.tick()
+            assert len(asked) == 1
+            eventually(lambda: bench.fetcher.tick() or len(asked) == 2)
+        handle = work.using(queue_name="a").enqueue()
+        eventually(lambda: bench.fetcher.tick() or bench.ids() == {handle.id})
+        assert "claim() of a goes on" in caplog.text
+
+    def test_nobody_sleeps_past_the_moment_when_it_is_asked_again(self, abc, monkeypatch):
+        waits = []
+        monkeypatch.setattr(abc[0], "claim", _away)
+        bench = Bench(*abc, threads=4)
+        bench.fetcher._pace = Pace(60, 1, 60)
+        bench.fetcher._nap = lambda *times: waits.append(min(times))
+        bench.fetcher.tick()
+        assert 0 < waits[0] <= 0.2
+
+    def test_what_it_may_hold_is_not_drained(self, abc, monkeypatch):
+        monkeypatch.setattr(abc[0], "claim", _away)
+        bench = Bench(*abc, threads=4)
+        bench.fetcher.tick()
+        assert bench.fetcher.dry is None
+
+    def test_for_want_of_memory_the_feeder_starves_though_others_are_served(self, abc, monkeypatch):
+        def starve(*args, **how):
+            raise MemoryError
+
+        monkeypatch.setattr(abc[0], "claim", starve)
+        bench = Bench(*abc, threads=4)
+        handle = work.using(queue_name="b").enqueue()
+        assert bench.fetcher.guarded_tick() > 0
+        assert bench.ids() == {handle.id}
+        eventually(lambda: bench.fetcher.guarded_tick() and bench.fetcher.starves)
+
+    def test_if_all_fail_that_is_told_once(self, abc, monkeypatch, caplog):
+        for queue in abc:
+            monkeypatch.setattr(queue, "claim", _away)
+        bench = Bench(*abc, threads=4, limit=3)
+        assert bench.fetcher.guarded_tick() > 0
+        assert bench.fetcher.guarded_tick() > 0
+        assert [(record.levelname, record.getMessage().partition(":")[0]) for record in caplog.records] == [
+            ("ERROR", f"{bench.fetcher.name} failed (1 in a row)"),
+            ("WARNING", f"{bench.fetcher.name} failed (2 in a row)"),
+        ]
+        assert bench.budget.take(10) == 3
+
+    def test_a_server_that_does_not_answer_is_asked_once_and_then_for_another_queue(self, abc, monkeypatch):
+        asked, now = [], [1000.0]
+
+        def claim(alias):
+            asked.append(alias)
+            now[0] += 5
+            raise ConnectionError("away")
+
+        monkeypatch.setattr("djqueue.consumer.fetcher.clock", lambda: now[0])
+        for queue in abc:
+            monkeypatch.setattr(queue, "claim", lambda *args, alias=queue.alias, **how: claim(alias))
+        bench = Bench(*abc, threads=4)
+        for _ in range(4):
+            bench.fetcher.guarded_tick()
+        assert asked == ["a", "b", "c", "a"]
+
+
+@pytest.mark.backends("memory", "sqlite", "redis")
+class TestSuspects:
+    """What a worker has died with is claimed alone, so that its neighbours are not blamed."""
+
+    def put(self, queue, lost):
+        entry = replace(message_for(queue, work.name), lost=lost)
+        queue.put([entry])
+        return entry.id
+
+    def test_a_suspect_is_claimed_alone(self, queue):
+        before, suspect, after = self.put(queue, 0), self.put(queue, 1), self.put(queue, 0)
+        bench = Bench(queue)
+        bench.fetcher.tick()
+        bench.settle()
+        assert bench.ids() == set()  # all went back, uncounted and in their places
+        assert queue.find(before).entry.attempts == 0
+        seen = []
+        for _ in range(8):
+            bench.fetcher.tick()
+            bench.settle()
+            if bench.ids():
+                seen.append(bench.ids())
+                while bench.pool.waiting:
+                    bench.end(bench.begin())
+                bench.settle()
+        assert seen == [{before}, {suspect}, {after}]
+
+    def test_two_suspects_do_not_run_at_once(self, queue):
+        first, second = self.put(queue, 1), self.put(queue, 2)
+        bench = Bench(queue)
+        for _ in range(4):
+            bench.fetcher.tick()
+            bench.settle()
+        assert bench.ids() == {first}
+        held = bench.begin()
+        bench.fetcher.tick()
+        bench.settle()
+        assert bench.ids() == {first}
+        assert queue.find(second).entry.attempts == 0
+        bench.end(held)
+
+    def test_others_run_beside_a_suspect(self, queue):
+        suspect = self.put(queue, 1)
+        bench = Bench(queue)
+        bench.fetcher.tick()
+        bench.begin()
+        fresh = self.put(queue, 0)
+        bench.fetcher.tick()
+        assert bench.ids() == {suspect, fresh}
+
+
+def _away(*args, **kwargs):
+    raise ConnectionError("the store is away")

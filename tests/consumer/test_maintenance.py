@@ -1,0 +1,420 @@
+"""The other duties of a consumer, a tick at a time: reaper, heart, settler, and what they have in common."""
+
+import logging
+import threading
+from datetime import timedelta
+
+import pytest
+
+from djqueue import signals
+from djqueue.backends.base import Entry, Reaped
+from djqueue.consumer import Consumer, maintenance, settler
+from djqueue.consumer.control import ConsumerControl, ControlChannel
+from djqueue.consumer.in_flight import InFlight
+from djqueue.consumer.loop import Loop
+from djqueue.consumer.maintenance import Heartbeat, Reaper
+from djqueue.decorators import queue_command
+from djqueue.policies.outcomes import Outcome, Verdict
+from djqueue.queues import queues
+from djqueue.testing import eventually
+from djqueue.utils import clock
+from tests.support.consumer import heard
+from tests.support.fetcher import Bench
+
+
+@queue_command
+def work(number=0):
+    return number
+
+
+@queue_command(shard="all", lease=2)
+def in_order(number):
+    return number
+
+
+def _away(limit, by):
+    raise ConnectionError("away")
+
+
+def a_minute(queue):
+    return 60.0
+
+
+@pytest.mark.backends("memory", "sqlite", "redis")
+class TestReaper:
+    def test_an_expired_lease_is_given_back_and_counted_as_lost(self, queue, caplog):
+        handle = work()
+        [lease] = queue.claim(1, 0.05)
+        reaper = Reaper([queue], a_minute)
+        pause = reaper.tick()
+        assert 0 < pause <= max(0.06, lease.until - queue.now() + 0.06) or queue.find(handle.id).state == "ready"
+        eventually(lambda: reaper.tick() and queue.find(handle.id).state != "leased")
+        record = queue.find(handle.id)
+        assert (record.state, record.entry.lost, record.entry.attempts) == ("ready", 1, 1)
+        assert "ran out" in caplog.text
+
+    def test_it_comes_back_within_a_quarter_of_a_lease(self, queue):
+        pauses = {Reaper([queue], a_minute).tick() for _ in range(20)}
+        assert all(12 <= pause <= 15 for pause in pauses)
+        assert len(pauses) > 1  # not all consumers at once
+
+    @pytest.mark.backends("memory")
+    def test_it_goes_on_at_once_while_there_is_more(self, queue, monkeypatch):
+        monkeypatch.setattr(queue, "reap", lambda limit, by: Reaped(limit, 5.0))
+        assert Reaper([queue], a_minute).tick() <= 0.05
+
+    @pytest.mark.parametrize("fails", [False, True])
+    def test_when_it_comes_late_it_lets_those_speak_who_could_not(self, queue, monkeypatch, fails):
+        """As after an outage of the store, or when this process stood still."""
+        work()
+        keeper = Reaper([queue], lambda queue: 2.0)
+        assert 0 < keeper.tick() <= 0.5
+        [lease] = queue.claim(1, 0.05)
+        if fails:
+            with monkeypatch.context() as patch:
+                patch.setattr(queue, "reap", _away)
+                with pytest.raises(ConnectionError):
+                    keeper._reap(queue, 2.0)
+        eventually(lambda: queue.now() > lease.until + 1.6)
+        assert 2.0 <= keeper._reap(queue, 2.0) <= 6.0
+        [lease] = queue.touch([lease], 0.05)
+        eventually(lambda: queue.now() > lease.until + 0.1)
+        assert 0 < keeper._reap(queue, 2.0) <= 0.5
+        assert queue.find(lease.entry.id).state == "ready"
+
+    def test_who_is_always_late_reaps_all_the_same(self, queue):
+        work()
+        late = Reaper([queue], lambda queue: 2.0)
+        assert queue.claim(1, 0.001)
+        for times in range(maintenance.LATE_TIMES):
+            late._by[id(queue)] = (1.0, times)
+            assert late._reap(queue, 2.0) > 1
+        assert queue.stats().leased == 1
+        eventually(lambda: late._reap(queue, 2.0) and queue.stats().leased == 0)
+
+    @pytest.mark.backends("memory")
+    def test_sq9_each_queue_is_looked_at_as_often_as_its_own_lease_asks_for(self, backend, settings, monkeypatch):
+        settings.QUEUES = backend.queues("default", "long")
+        looks, now = [], [1000.0]
+        monkeypatch.setattr(maintenance.time, "monotonic", lambda: now[0])
+        served = [queues["long"], queues["default"]]
+        for queue in served:
+            monkeypatch.setattr(queue, "reap", lambda limit, by, alias=queue.alias: looks.append(alias) or Reaped())
+        loop = Reaper(served, lambda queue: 60.0 if queue.alias == "long" else 2.0)
+        for _ in range(10):
+            pause = loop.tick()
+            assert 0.4 <= pause <= 0.5
+            now[0] += pause
+        assert looks == ["long", *["default"] * 10]
+
+    @pytest.mark.backends("memory")
+    def test_df22_a_command_that_wants_less_has_all_queues_looked_at_more_often(self, queue):
+        assert Consumer(["default"]).shortest_lease_of(queue) <= in_order.policy.lease < queue.lease
+        assert Consumer(["default"], lease=0.1).shortest_lease_of(queue) == 0.1
+
+    @pytest.mark.backends("memory")
+    def test_it_prunes_now_and_then(self, queue, monkeypatch):
+        pruned = []
+        monkeypatch.setattr(queue.store, "prune", lambda limit: pruned.append(1) or 0)
+        reaper = Reaper([queue], a_minute)
+        for _ in range(3):
+            reaper.tick()
+        assert len(pruned) == 1
+        reaper._pruned -= 61
+        reaper.tick()
+        assert len(pruned) == 2
+
+
+class TestBounds:
+    """The reaper keeps the error queues within QUEUE_MAX_ERRORS and QUEUE_MAX_ERROR_AGE."""
+
+    @pytest.fixture
+    def dropped(self):
+        told = []
+
+        def receiver(sender, **named):
+            told.append((sender, named["queue_name"], named["count"]))
+
+        signals.errors_dropped.connect(receiver)
+        yield told
+        signals.errors_dropped.disconnect(receiver)
+
+    def fill(self, queue, number):
+        assert all(queue.put([Entry(b"", f"{place:02}") for place in range(number)]))
+        queue.fail(queue.claim(number))
+
+    def ids(self, queue):
+        return [int(record.entry.id) for record in queue.failed.peek("ready", 100)]
+
+    def test_what_died_first_leaves_a_full_error_queue(self, queue, settings, caplog, dropped):
+        settings.QUEUE_MAX_ERRORS = 4
+        self.fill(queue, 7)
+        Reaper([queue], a_minute).tick()
+        assert self.ids(queue) == [3, 4, 5, 6]
+        assert dropped == [("default", "default", 3)]
+        [record] = [record for record in caplog.records if "error queue" in record.getMessage()]
+        assert (record.levelname, record.queue) == ("WARNING", "default")
+        assert record.getMessage().startswith("default: 3 entries left the error queue")
+        Reaper([queue], a_minute).tick()
+        assert (len(queue.failed), len(dropped)) == (4, 1)
+
+    def test_what_died_long_ago_leaves_too(self, queue, settings, dropped):
+        settings.QUEUE_MAX_ERROR_AGE = timedelta(seconds=1)
+        self.fill(queue, 2)
+        eventually(lambda: Reaper([queue], a_minute).tick() and not len(queue.failed))
+        assert sum(count for _, _, count in dropped) == 2
+        assert len(queue) == 0
+
+    def test_without_bounds_nothing_leaves(self, queue, dropped):
+        self.fill(queue, 7)
+        Reaper([queue], a_minute).tick()
+        assert (len(queue.failed), dropped) == (7, [])
+
+    def test_more_than_a_batch_is_told_as_one(self, queue, settings, monkeypatch, dropped):
+        monkeypatch.setattr(maintenance, "PRUNE_BATCH", 3)
+        settings.QUEUE_MAX_ERRORS = 1
+        self.fill(queue, 8)
+        Reaper([queue], a_minute).tick()
+        assert (self.ids(queue), dropped) == ([7], [("default", "default", 7)])
+
+    @pytest.mark.backends("memory")
+    def test_what_has_left_is_told_even_if_the_store_goes_away(self, queue, settings, monkeypatch, dropped):
+        monkeypatch.setattr(maintenance, "PRUNE_BATCH", 3)
+        settings.QUEUE_MAX_ERRORS = 1
+        answers = iter([3, 3])
+        monkeypatch.setattr(queue.failed, "trim", lambda *bounds: next(answers, None) or _away())
+        with pytest.raises(ConnectionError):
+            Reaper([queue], a_minute).tick()
+        assert dropped == [("default", "default", 6)]
+
+    @pytest.mark.backends("memory")
+    @pytest.mark.parametrize(("name", "value"), [("QUEUE_MAX_ERRORS", 0), ("QUEUE_MAX_ERROR_AGE", 0)])
+    def test_a_nought_that_means_no_bound_empties_no_error_queue(self, queue, settings, name, value):
+        setattr(settings, name, value)
+        self.fill(queue, 2)
+        with pytest.raises(ValueError, match=name):
+            Reaper([queue], a_minute).tick()
+        assert len(queue.failed) == 2
+
+    @pytest.mark.backends("memory")
+    def test_a_queue_without_an_error_queue_has_no_bounds(self, queue, settings, dropped):
+        settings.QUEUE_MAX_ERRORS = 1
+        assert queue.failed.failed is None
+        assert Reaper([queue.failed], a_minute).tick() > 0
+
+
+@pytest.mark.backends("memory", "sqlite", "redis")
+def knowing(command):
+    """A control_channel in a process that has seen a command done."""
+    control_channel = ControlChannel([queues["default"]], InFlight())
+    control_channel.seen_through.add(command.name)
+    return control_channel
+
+
+class TestHeart:
+    def bench(self, queue, lease):
+        bench = Bench(queue)
+        bench.heart = Heartbeat([queue], bench.in_flight, lambda queue: lease)
+        return bench
+
+    def test_it_extends_what_was_held_for_a_quarter_of_its_lease(self, queue, monkeypatch):
+        work.enqueue_many([(number,) for number in range(3)])
+        bench, touched = self.bench(queue, 60), []
+        bench.fetcher.tick()
+        touch = queue.touch
+        monkeypatch.setattr(queue, "touch", lambda some, lease: touched.append(len(some)) or touch(some, lease))
+        assert 0 < bench.heart.tick() <= 15
+        assert touched == []
+        for held in bench.in_flight:
+            held.touched -= 16
+        bench.heart.tick()
+        bench.heart.tick()
+        assert touched == [3]
+        for held in bench.in_flight:
+            assert held.lease.until == pytest.approx(queue.find(held.lease.entry.id).at, abs=0.001)
+
+    def test_df22_a_command_with_a_shorter_lease_makes_it_beat_faster(self, queue):
+        work()
+        bench = self.bench(queue, 60)
+        bench.fetcher.tick()
+        [held] = bench.in_flight
+        assert bench.heart.tick() > 1
+        held.policy = work.policy.using(lease=1)
+        held.touched -= 0.3
+        assert bench.heart.tick() <= 0.125
+        until = queue.find(held.lease.entry.id).at
+        assert until - queue.now() <= 1
+
+    def test_df22_a_command_with_a_shorter_lease_is_held_for_that_at_once_and_so_is_what_waits_behind_it(self, queue):
+        """When their worker dies they come back together."""
+        in_order.enqueue_many([(number,) for number in range(3)])
+        bench, woken = self.bench(queue, 60), []
+        bench.fetcher.tick()
+        [first, *rest] = bench.pool.next()
+        assert len(rest) == 2
+        ConsumerControl(first, knowing(in_order), lambda: woken.append(1)).begin(in_order.policy)
+        bench.heart.tick()
+        assert woken == [1]
+        for held in [first, *rest]:
+            assert queue.find(held.lease.entry.id).at - queue.now() <= 2
+            assert held.lapsed(clock() + 2.1) and not held.lapsed(clock())
+
+    def test_it_is_not_woken_for_what_is_held_for_long_enough(self, queue):
+        work()
+        bench, woken = self.bench(queue, 60), []
+        bench.fetcher.tick()
+        [held] = bench.in_flight
+        for policy in (work.policy, work.policy.using(lease=300)):
+            ConsumerControl(held, knowing(work), lambda: woken.append(1)).begin(policy)
+        assert woken == []
+
+    def test_it_says_when_a_lease_is_lost(self, queue, caplog):
+        handle = work()
+        bench = self.bench(queue, 60)
+        bench.fetcher.tick()
+        [held] = bench.in_flight
+        queue.complete([held.lease])
+        held.touched -= 16
+        bench.heart.tick()
+        assert [record.message_id for record in caplog.records if record.levelno == logging.WARNING] == [handle.id]
+
+    def test_what_is_gone_was_heard_only_while_nobody_else_can_have_had_it(self, queue, monkeypatch):
+        """A server that stands still answers when the lease is over."""
+        work.enqueue_many([(1,), (2,)])
+        bench, now, touch = self.bench(queue, 60), [clock()], queue.touch
+        monkeypatch.setattr(maintenance, "clock", lambda: now[0])
+        bench.fetcher.tick()
+        for waited, is_ours in ((0, True), (61, False)):
+            held = bench.begin()
+            queue.complete([held.lease])
+            held.verdict, held.touched = Verdict(Outcome.DONE), now[0] - 16
+            monkeypatch.setattr(queue, "touch", lambda *args, by=waited: now.append(now.pop() + by) or touch(*args))
+            bench.heart.tick()
+            assert (held.settled, held.lost) == (is_ours, not is_ours)
+            bench.in_flight.drop([held])
+
+
+@pytest.mark.backends("memory")
+class TestSettler:
+    @pytest.mark.parametrize(("waited", "told"), [(0, ["completed"]), (61, ["lease_lost"])])
+    def test_what_is_gone_was_heard_only_while_nobody_else_can_have_had_it(self, queue, monkeypatch, waited, told):
+        """A server that stands still answers when the lease is over."""
+        work()
+        bench, now, complete = Bench(queue), [clock()], queue.complete
+        monkeypatch.setattr(settler, "clock", lambda: now[0])
+        bench.fetcher.tick()
+
+        def lost(*args):
+            complete(*args)
+            raise ConnectionError("the answer is lost")
+
+        def late(*args):
+            now[0] += waited
+            return complete(*args)
+
+        monkeypatch.setattr(queue, "complete", lost)
+        bench.end(bench.begin())
+        bench.settler.tick()
+        now[0] += 1
+        monkeypatch.setattr(queue, "complete", late)
+        with heard("completed", "lease_lost") as said:
+            bench.settler.tick()
+        assert [name for name, _ in said] == told
+
+    def test_what_could_not_be_settled_is_tried_again(self, queue, monkeypatch):
+        work()
+        bench = Bench(queue)
+        bench.fetcher.tick()
+        with monkeypatch.context() as patch:
+            patch.setattr(queue, "complete", _away)
+            bench.end(bench.begin())
+            assert bench.settler.guarded_tick() > 0
+            assert bench.settler.guarded_tick() > 0  # not at once, however often it is woken
+        assert (len(bench.settler), len(bench.in_flight)) == (1, 1)
+        eventually(lambda: bench.settler.guarded_tick() and not len(bench.settler))
+        assert (len(bench.settler), len(bench.in_flight), queue.stats().done) == (0, 0, 1)
+
+    def test_a_store_that_is_away_does_not_hold_up_another(self, backend, settings, monkeypatch):
+        settings.QUEUES = backend.queues("default", "other")
+        for alias in ("default", "other"):
+            work.using(queue_name=alias).enqueue()
+        bench = Bench(queues["default"], queues["other"])
+        for _ in range(2):
+            bench.fetcher.tick()
+            bench.end(bench.begin())
+        monkeypatch.setattr(queues["default"], "complete", _away)
+        bench.settler.guarded_tick()
+        assert queues["other"].stats().done == 1
+        assert len(bench.settler) == 1
+
+    def test_the_first_verdict_counts(self, queue):
+        work()
+        bench = Bench(queue)
+        bench.fetcher.tick()
+        held = bench.begin()
+        bench.settler.add(held, Verdict(Outcome.INTERRUPTED))
+        bench.settler.add(held, Verdict(Outcome.DONE))
+        assert len(bench.settler) == 1
+        bench.settle()
+        assert queue.stats().ready == 1
+
+
+class TestLoop:
+    """A duty survives what its tick raises."""
+
+    class Duty(Loop):
+        def __init__(self, *outcomes):
+            super().__init__("duty")
+            self.outcomes, self.ticks = list(outcomes), 0
+            self.over = threading.Event()
+
+        def tick(self):
+            self.ticks += 1
+            outcome = self.outcomes.pop(0) if self.outcomes else self.over.set() or 3600
+            if isinstance(outcome, Exception):
+                raise outcome
+            return outcome
+
+    def test_it_waits_longer_after_each_failure_up_to_a_bound(self):
+        duty = self.Duty(*[ConnectionError("away")] * 12)
+        pauses = [duty.guarded_tick() for _ in range(12)]
+        assert pauses == sorted(pauses)
+        assert pauses[0] < 1
+        assert pauses[-1] == 5.0
+
+    def test_the_first_failure_is_reported_in_full_and_the_rest_in_a_line(self, caplog):
+        caplog.set_level(logging.INFO, "djqueue")
+        duty = self.Duty(*[ConnectionError("away")] * 3, 7)
+        for _ in range(4):
+            pause = duty.guarded_tick()
+        assert pause == 7
+        assert [(record.levelname, bool(record.exc_info)) for record in caplog.records] == [
+            ("ERROR", True),
+            ("WARNING", False),
+            ("WARNING", False),
+            ("INFO", False),
+        ]
+        assert "goes on" in caplog.records[-1].getMessage()
+
+    def test_its_thread_goes_on_and_stops_when_told(self):
+        duty = self.Duty(ConnectionError("away"), 0, 0.001)
+        duty.start()
+        assert duty.over.wait(20)
+        duty.stop()
+        duty.join(20)
+        assert not duty.is_alive()
+        assert duty.ticks == 4
+
+    def test_a_word_wakes_it(self):
+        duty = self.Duty(3600)
+        duty.start()
+        deadline = timedelta(seconds=20)
+        while not duty.over.wait(0.001) and (deadline := deadline - timedelta(seconds=0.001)):
+            duty.wake()
+        duty.stop()
+        duty.join(20)
+        assert duty.ticks >= 2
+
+
+def _away(*args, **kwargs):
+    raise ConnectionError("the store is away")

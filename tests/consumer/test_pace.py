@@ -1,0 +1,148 @@
+"""How fast a consumer asks, how far ahead it claims, and how much in all."""
+
+import pytest
+
+from djqueue.consumer.fetcher import MOST_AHEAD, Budget, Pace, Prefetch
+from djqueue.consumer.pool import Pool
+from djqueue.decorators import queue_command
+from djqueue.testing import together
+from tests.support.fetcher import Bench
+
+
+@queue_command
+def work(number=0):
+    return number
+
+
+class TestPace:
+    """DJ-14: an idle consumer sleeps delay, delay x backoff, ... up to max, and begins anew after a message."""
+
+    def test_dj14_the_pauses_grow_up_to_the_longest(self):
+        pace = Pace(0.1, 2, 0.4)
+        assert [pace.next() for _ in range(5)] == [0.1, 0.2, 0.4, 0.4, 0.4]
+
+    def test_dj14_a_message_resets_them(self):
+        pace = Pace(0.1, 2, 0.4)
+        pauses = [pace.next(), pace.next(), pace.next()]
+        pace.reset()
+        assert pauses + [pace.next(), pace.next()] == [0.1, 0.2, 0.4, 0.1, 0.2]
+
+    def test_dj14_by_default_it_grows_by_a_seventh_up_to_a_second(self):
+        pace = Pace()
+        pauses = [pace.next() for _ in range(30)]
+        assert pauses[:3] == pytest.approx([0.1, 0.115, 0.13225])
+        assert pauses == sorted(pauses)
+        assert pauses[-1] == 1.0
+
+    def test_dj14_no_pause_is_longer_than_the_longest(self):
+        assert Pace(5, 2, 0.5).next() == 0.5
+
+    @pytest.mark.backends("memory")
+    def test_dj14_the_feeder_keeps_it(self, queue, monkeypatch):
+        bench, waits = Bench(queue), []
+        bench.fetcher._pace = Pace(0.1, 2, 0.4)
+        monkeypatch.setattr(bench.fetcher, "_nap", lambda *times: waits.append(min(times)))
+        monkeypatch.setattr(queue, "notifies", False)  # as a queue is that can only be asked
+        for _ in range(4):
+            bench.fetcher.tick()
+        work()
+        bench.fetcher.tick()
+        bench.end(bench.begin())
+        bench.fetcher.tick()
+        assert waits == [0.1, 0.2, 0.4, 0.4, 0.1]
+
+    @pytest.mark.backends("memory", "redis-blocking")
+    def test_a_queue_that_wakes_its_sleepers_is_looked_at_seldom(self, queue, monkeypatch):
+        bench, waits = Bench(queue), []
+        bench.fetcher._pace = Pace(0.1, 2, 0.4)
+        monkeypatch.setattr(bench.fetcher, "_nap", lambda *times: waits.append(min(times)))
+        for _ in range(3):
+            bench.fetcher.tick()
+        assert waits == [0.4] * 3
+
+    @pytest.mark.backends("memory")
+    def test_it_never_sleeps_past_the_next_due_entry(self, queue, monkeypatch):
+        bench, waits, now = Bench(queue), [], queue.now()
+        queue.clock = lambda: now
+        bench.fetcher._pace = Pace(0.5, 1, 0.5)
+        monkeypatch.setattr(bench.fetcher, "_nap", lambda *times: waits.append(min(times)))
+        work.using(delay=0.2).enqueue()
+        bench.fetcher.tick()
+        assert waits == [pytest.approx(0.2)]
+
+    @pytest.mark.backends("memory")
+    def test_what_wakes_us_is_told_when_something_is_due(self, queue, monkeypatch):
+        """A sleep that may end late is to end in time then."""
+        bench, waits = Bench(queue), []
+        bench.fetcher._pace = Pace(60, 1, 60)
+        monkeypatch.setattr(queue, "wait_until", lambda due, pause, beside: waits.append((due, pause)) or True)
+        work.using(delay=30).enqueue()
+        bench.fetcher.tick()
+        assert waits == [(pytest.approx(30, abs=10), 0.5)]
+
+
+class TestPrefetch:
+    """What is held beyond what runs is what the pool was seen to finish within the horizon."""
+
+    def test_nothing_is_held_ahead_of_slow_work(self):
+        prefetch, now = _prefetch()
+        assert [prefetch.measure(now + second) for second in range(5)] == [0] * 5
+
+    def test_a_fast_pool_is_kept_busy(self):
+        prefetch, now = _prefetch()
+        for step in range(100):
+            prefetch._pool.workers[0].finished += 10  # 1,000 a second
+            ahead = prefetch.measure(now + step / 100)
+        assert ahead == pytest.approx(50, abs=3)
+
+    def test_there_is_a_most(self):
+        prefetch, now = _prefetch()
+        for step in range(100):
+            prefetch._pool.workers[0].finished += 10_000
+            ahead = prefetch.measure(now + step / 100)
+        assert ahead == MOST_AHEAD
+
+    def test_when_work_turns_slow_it_is_let_go(self):
+        prefetch, now = _prefetch()
+        for step in range(100):
+            prefetch._pool.workers[0].finished += 10
+            prefetch.measure(now + step / 100)
+        assert prefetch.measure(now + 2) == 0
+
+
+class TestBudget:
+    def test_no_bound(self):
+        budget = Budget()
+        assert budget.take(10**6) == 10**6
+        assert not budget.spent
+
+    def test_it_is_exact_under_threads(self):
+        budget, taken = Budget(1000), []
+
+        def claim():
+            while (got := budget.take(7)) > 0:
+                budget.give(3 if got > 3 else 0)
+                taken.append(got - (3 if got > 3 else 0))
+
+        together(*[claim] * 8)
+        assert sum(taken) == 1000
+
+    def test_what_was_not_used_can_be_given_back(self):
+        budget = Budget(10)
+        assert (budget.take(8), budget.take(8), budget.take(1)) == (8, 2, 0)
+        budget.give(4)
+        assert budget.take(8) == 4
+
+    def test_it_is_spent_when_all_have_run_and_not_when_they_are_claimed(self):
+        budget = Budget(2)
+        budget.take(2)
+        assert not budget.spent
+        budget.ran()
+        assert not budget.spent
+        budget.ran()
+        assert budget.spent
+
+
+def _prefetch():
+    pool = Pool(2, lambda held, verdict: None)
+    return Prefetch(pool), 1000.0

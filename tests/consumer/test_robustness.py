@@ -1,0 +1,332 @@
+"""What goes wrong beside the work - in handlers, receivers, one store of several - costs no thread and no message."""
+
+import logging
+import os
+from contextlib import contextmanager
+from dataclasses import replace
+from math import inf
+
+import pytest
+from django.db import transaction
+
+from djqueue import Consumer, current_message, schedules, signals
+from djqueue.backends.base import Guard, Lease, Reaped
+from djqueue.consumer.fetcher import Quarantine
+from djqueue.consumer.loop import Loop, each
+from djqueue.consumer.maintenance import Heartbeat, Reaper
+from djqueue.decorators import queue_command
+from djqueue.messages.failures import errors_of, with_error
+from djqueue.policies.outcomes import Outcome, Verdict
+from djqueue.queues import queues
+from djqueue.results import Progress
+from djqueue.running.settle import settle
+from djqueue.testing import eventually
+from tests.support.consumer import Gate, claim_one, message_for, run_one, serving
+from tests.support.fetcher import Bench
+
+ran = []
+gates = {}
+
+
+@queue_command
+def work(number=0):
+    ran.append(number)
+
+
+@queue_command
+def pass_the_gate():
+    gates[0]()
+
+
+@queue_command(result_ttl=60)
+def half_done():
+    current_message().progress(1, 2)
+    gates[0]()
+
+
+@queue_command
+def explode(number=0):
+    ran.append(number)
+    raise RuntimeError("boom")
+
+
+@queue_command
+def explode_unspeakably():
+    raise SyntaxError("bad", ("f", 1, "x", "y"))  # whose traceback cannot be formatted
+
+
+class Raising(logging.Handler):
+    def emit(self, record):
+        raise OSError("the mail server is away")
+
+
+@contextmanager
+def a_handler_that_raises(name):
+    handler, logger = Raising(), logging.getLogger(name)
+    level = logger.level
+    logger.setLevel(logging.DEBUG)  # at every record that there is
+    logger.addHandler(handler)
+    try:
+        yield
+    finally:
+        logger.removeHandler(handler)
+        logger.setLevel(level)
+
+
+@pytest.mark.backends("memory", "sqlite", "redis")
+class TestHandlersAndReceivers:
+    @pytest.mark.parametrize("name", ["djqueue", "djqueue.running.executor", "djqueue.consumer"])
+    def test_a_log_handler_that_raises_costs_no_worker_and_no_verdict(self, queue, name):
+        explode.enqueue_many([(number,) for number in range(6)])
+        work.enqueue_many([(number,) for number in range(10, 14)])
+        with a_handler_that_raises(name), serving(threads=2) as consumer:
+            eventually(lambda: len(queue.failed) == 6 and queue.stats().done == 4)
+            consumer.stop()
+            assert consumer.code() == 0
+        assert sorted(ran) == [*range(6), *range(10, 14)]
+
+    def test_a_receiver_that_calls_exit_changes_nothing(self, queue):
+        def leave(**kwargs):
+            raise SystemExit
+
+        signals.completed.connect(leave)
+        try:
+            work.enqueue_many([(number,) for number in range(5)])
+            with serving(drain=True) as consumer:
+                assert consumer.code() == 0
+        finally:
+            signals.completed.disconnect(leave)
+        assert queue.stats().done == 5
+
+    @pytest.mark.backends("memory")
+    def test_a_child_that_a_receiver_forks_ends_there(self, queue):
+        parent, children = os.getpid(), []
+
+        def fork(**kwargs):
+            if child := os.fork():
+                children.append(child)
+
+        signals.completed.connect(fork)
+        try:
+            signals.emit(signals.completed, "command", id="id", queue_name="default")
+        finally:
+            if os.getpid() != parent:
+                os._exit(9)
+            signals.completed.disconnect(fork)
+        assert [os.waitpid(child, 0)[1] for child in children] == [0]
+
+
+@pytest.mark.backends("memory", "sqlite", "redis")
+class TestNotes:
+    @pytest.mark.parametrize("note", ["5", "{}", "null", "[" * 5000, '[1, "two"]', '"text"', "not json"])
+    def test_whatever_stands_in_a_note_a_message_can_be_buried(self, queue, note):
+        claimed = _with_note(queue, message_for(queue, explode.name), note)
+        settle(queue, [(claimed, Verdict(Outcome.FAILED, "boom"))])
+        [record] = queue.failed.peek("ready")
+        assert errors_of(record.entry.errors)[-1]["reason"] == "boom"
+        assert all(isinstance(one, dict) for one in errors_of(record.entry.errors))
+
+    def test_an_exception_whose_traceback_cannot_be_shown(self, queue):
+        explode_unspeakably()
+        assert run_one(queue).outcome is Outcome.FAILED
+        [record] = queue.failed.peek("ready")
+        assert "SyntaxError" in errors_of(record.entry.errors)[0]["traceback"]
+
+
+def _with_note(queue, entry, note) -> Lease:
+    """A claimed entry in whose envelope somebody has written."""
+    queue.put([entry])
+    lease = claim_one(queue)
+    queue.release([Lease(_noted(lease.entry, note), lease.token)])
+    return claim_one(queue)
+
+
+def _noted(entry, note):
+    return replace(entry, attempts=0, errors=note)
+
+
+class Away:
+    """A queue out of reach, as far as the loops ask it."""
+
+    alias = "away"
+    lease = 60.0
+
+    def reap(self, limit, by):
+        raise ConnectionError("away")
+
+    touch = reap
+
+
+@pytest.mark.backends("memory")
+class TestOneStoreOfSeveral:
+    def test_each_goes_on_after_an_error_and_tells_it(self):
+        done = []
+
+        def do(number):
+            done.append(number)
+            if number == 1:
+                raise ValueError("one")
+            return number
+
+        with pytest.raises(ValueError, match="one"):
+            each([1, 2, 3], do)
+        assert done == [1, 2, 3]
+        assert each([3, 2], do) == 2
+        assert each([], do) == inf
+
+    def test_one_that_does_not_answer_holds_up_no_other(self, settings, monkeypatch):
+        """What runs of the others is extended, what ends of them is told, their dead are found, and they have ticks."""
+        path = "djqueue.backends.memory.MemoryQueue"
+        settings.QUEUES = {alias: {"CLASS": path, "CONNECTION": alias} for alias in ("default", "other")}
+        hung, well, store = queues["default"], queues["other"], Gate()
+        there = work.using(queue_name="other")
+        there.enqueue("of the dead")
+        well.claim(1, 0.01)
+        schedules.add("often", there, ("tick",), every=1)
+        for owner, verb in ((hung, "complete"), (hung, "touch"), (hung, "reap"), (hung.store, "get")):
+            do = getattr(owner, verb)
+            monkeypatch.setattr(owner, verb, lambda *args, do=do, **named: store() or do(*args, **named))
+        gate = gates[0] = Gate()
+        work("ends")
+        pass_the_gate.using(queue_name="other").enqueue()
+        with serving("default", "other", threads=3, lease=2.0, periodic=True):
+            store.await_within(4)
+            gate.await_within(1)
+            until = max(record.at for record in well.peek("leased"))
+            done = well.stats().done
+            there.enqueue_many([(number,) for number in range(10)])
+            eventually(lambda: well.stats().done >= done + 10 and {"of the dead", "tick"} <= set(ran))
+            eventually(lambda: max(record.at for record in well.peek("leased")) > until)
+            gate.open()
+            store.open()
+            eventually(lambda: hung.stats().done == 1)
+
+    def test_nor_does_it_hold_up_what_begins_and_what_is_reported_of_the_others(self, settings, monkeypatch):
+        path = "djqueue.backends.memory.MemoryQueue"
+        settings.QUEUES = {alias: {"CLASS": path, "CONNECTION": alias} for alias in ("default", "other")}
+        hung, store, begin = queues["default"], Gate(), queues["default"].begin
+        monkeypatch.setattr(hung, "begin", lambda leases: store() or begin(leases))
+        gate = gates[0] = Gate()
+        work("begins")
+        with serving("default", "other", threads=2):
+            store.await_within(1)
+            handle = half_done.using(queue_name="other").enqueue()
+            eventually(lambda: handle.progress == Progress(1, 2))
+            gate.open()
+            store.open()
+            eventually(lambda: hung.stats().done == 1)
+
+    def test_the_reaper_reaps_the_others(self, queue, monkeypatch):
+        reaped = []
+        monkeypatch.setattr(queue, "reap", lambda limit, by: reaped.append(limit) or Reaped())
+        with pytest.raises(ConnectionError):
+            Reaper([Away(), queue], lambda queue: 60.0).tick()
+        assert len(reaped) == 1
+
+    def test_the_heart_beats_for_the_others_and_soon_again(self, queue):
+        bench = Bench(queue)
+        work()
+        bench.fetcher.tick()
+        away = _AwayQueue()
+        bench.in_flight.take(away, [Lease(message_for(queue, work.name), 1)], 0.0)
+        for held in bench.in_flight:
+            held.touched -= 30
+        heart = Heartbeat([away, queue], bench.in_flight, lambda asked: 60.0 if asked is queue else 0.4)
+        assert heart.guarded_tick() <= 0.1
+        [ours] = [held for held in bench.in_flight if held.queue is queue]
+        assert ours.touched > 0
+        assert queue.peek("leased")[0].at > queue.now() + 59
+
+    def test_what_cannot_be_settled_holds_up_no_other_verb(self, queue, monkeypatch):
+        bench = Bench(queue)
+        work(1)
+        explode(2)
+        bench.fetcher.tick()
+        attempts = []
+
+        def away(leases, facts=()):
+            attempts.append(len(leases))
+            raise ConnectionError("away")
+
+        monkeypatch.setattr(queue, "complete", away)
+        first, second = bench.begin(), bench.begin()
+        bench.settler.add(first, Verdict(Outcome.DONE))
+        bench.settler.add(second, Verdict(Outcome.FAILED, "boom"))
+        for _ in range(50):
+            bench.settler.tick()
+        assert len(queue.failed) == 1
+        assert attempts == [1]  # the next try comes when its pause is over
+
+    def test_a_stop_says_what_the_store_was_not_told(self, queue, monkeypatch, caplog):
+        def away(leases, facts=()):
+            raise ConnectionError("away")
+
+        monkeypatch.setattr(queue, "complete", away)
+        work()
+        with serving() as consumer:
+            eventually(lambda: ran)
+            consumer.stop()
+            assert consumer.code() == 1
+        assert "the store does not know" in caplog.text
+
+
+class _AwayQueue(Away):
+    def __hash__(self):
+        return 1
+
+
+def test_nothing_ends_a_loop():
+    class Exiting(Loop):
+        def tick(self):
+            raise SystemExit
+
+    loop = Exiting("exiting")
+    assert loop.guarded_tick() > 0
+    with a_handler_that_raises("djqueue"):
+        assert loop.guarded_tick() > 0
+
+
+@pytest.mark.backends("memory")
+def test_one_suspect_runs_at_a_time_whoever_claimed_it(queue):
+    bench = Bench(queue)
+    first, second = bench.in_flight.take(queue, [Lease(message_for(queue, work.name), n) for n in (1, 2)], 0.0)
+    quarantine = Quarantine(bench.in_flight)
+    assert quarantine.admit(first)
+    assert not quarantine.admit(second)
+    bench.in_flight.drop([first])
+    assert quarantine.admit(second)
+
+
+@pytest.mark.backends("sqlite", "postgres")
+def test_a_consumer_within_a_transaction_is_refused(queue):
+    """Its threads would wait for that transaction for ever."""
+    with transaction.atomic(using=queue.database), pytest.raises(RuntimeError, match="TransactionTestCase"):
+        Consumer(drain=True).run()
+
+
+def test_consumer_takes_a_list_of_aliases():
+    with pytest.raises(TypeError, match="list of aliases"):
+        Consumer("default")
+
+
+@pytest.mark.backends("memory")
+def test_a_stop_of_an_earlier_run_does_not_end_the_next(queue):
+    consumer = Consumer(drain=True, periodic=False)
+    consumer.stop()
+    consumer.stop()
+    consumer.run()
+    work(7)
+    assert consumer.run() == 0
+    assert ran == [7]
+
+
+@pytest.mark.backends("memory", "sqlite", "redis")
+def test_a_guard_and_its_mark(queue):
+    """A tick's mark is seen by the queue's own store."""
+    assert queue.put([message_for(queue, work.name)], [Guard("tick:x", 60)]) == [True]
+    assert queue.store.get("tick:x") is not None
+
+
+def test_notes_keep_what_was_there():
+    note = with_error("[1]", at=1.0, attempt=1, reason="new")
+    assert [record["reason"] for record in errors_of(note)] == ["[1]", "new"]

@@ -1,0 +1,320 @@
+"""The schedule, one tick at a time, by the clock of the queue."""
+
+from datetime import UTC, datetime, timedelta
+from zoneinfo import ZoneInfo
+
+import pytest
+
+from djqueue.consumer.scheduler import LONGEST_PAUSE, Scheduler
+from djqueue.decorators import crontab, periodic_command
+from djqueue.queues import queues
+from djqueue.testing import together
+from tests.support.consumer import only, run_one
+
+ran = []
+
+
+class Clock:
+    """Stands still, until it is set."""
+
+    def __init__(self, text):
+        self.set(text)
+
+    def set(self, text):
+        self.moment = datetime.fromisoformat(text).replace(tzinfo=UTC)
+
+    def forward(self, **span):
+        self.moment += timedelta(**span)
+
+    def __call__(self):
+        return self.moment.timestamp()
+
+
+@pytest.fixture
+def clock(queue, monkeypatch):
+    """The clock of the queue, at noon."""
+    clock = Clock("2026-03-02 12:00:00")
+    monkeypatch.setattr(queue, "now", clock)
+    return clock
+
+
+def tick():
+    ran.append("ran")
+
+
+def schedule(when=None, **options):
+    """A periodic command of this module."""
+    with only():
+        return periodic_command(when or crontab(), **options)(tick)
+
+
+def waiting(queue):
+    return queue.stats().ready
+
+
+def log(caplog):
+    """The ticks that were enqueued, as the log tells them."""
+    return [record.args[1] for record in caplog.records if record.name == "djqueue.consumer.scheduler"]
+
+
+class TestOnce:
+    """DJ-12: each due command is enqueued exactly once for its minute."""
+
+    def test_dj12_two_schedulers_and_a_restart_in_one_minute(self, queue, clock):
+        with only(schedule()):
+            one, two = Scheduler([queue]), Scheduler([queue])
+            for scheduler in (one, two):
+                scheduler.tick()
+            assert waiting(queue) == 0  # a schedule seen for the first time begins now
+            clock.forward(seconds=60)
+            for scheduler in (one, two, Scheduler([queue]), one):
+                scheduler.tick()
+            assert waiting(queue) == 1
+            clock.forward(seconds=20)
+            for scheduler in (two, Scheduler([queue])):
+                scheduler.tick()
+            assert waiting(queue) == 1
+            run_one(queue)
+            Scheduler([queue]).tick()
+            assert (waiting(queue), ran) == (0, ["ran"])
+            clock.forward(seconds=40)
+            for scheduler in (one, two):
+                scheduler.tick()
+            assert waiting(queue) == 1
+
+    def test_dj12_many_schedulers_at_once(self, queue, clock):
+        from django.db import connections
+
+        with only(schedule()):
+            schedulers = [Scheduler([queue]) for _ in range(6)]
+            for scheduler in schedulers:
+                scheduler.tick()
+            clock.forward(seconds=60)
+            together(*[scheduler.tick for scheduler in schedulers], last=connections.close_all)
+            assert waiting(queue) == 1
+
+    @pytest.mark.backends("memory")
+    def test_every_command_has_ticks_of_its_own(self, queue, clock):
+        def other():
+            raise NotImplementedError
+
+        other.__qualname__ = "other"
+        with only():
+            pair = [periodic_command(crontab(minute="*/15"))(tick), periodic_command(crontab(minute="*/30"))(other)]
+        with only(*pair):
+            scheduler = Scheduler([queue])
+            found = []
+            for minutes in (0, 15, 1, 14):
+                clock.forward(minutes=minutes)
+                scheduler.tick()
+                found.append([record.entry.command.rpartition(".")[2] for record in queue.peek("ready")])
+                queue.flush()
+        assert found == [[], ["tick"], [], ["tick", "other"]]
+
+    @pytest.mark.backends("memory")
+    def test_a_tick_that_could_not_be_enqueued_is_not_forgotten(self, queue, clock, monkeypatch):
+        with only(schedule()):
+            scheduler = Scheduler([queue])
+            scheduler.tick()
+            clock.forward(seconds=60)
+            with monkeypatch.context() as patch:
+                patch.setattr(queue, "put", _away)
+                assert scheduler.guarded_tick() > 0
+            clock.forward(seconds=30)
+            scheduler.guarded_tick()
+            assert waiting(queue) == 1
+
+    @pytest.mark.backends("memory")
+    def test_a_clock_that_goes_back_repeats_nothing(self, queue, clock):
+        with only(schedule()):
+            scheduler = Scheduler([queue])
+            scheduler.tick()
+            clock.forward(seconds=60)
+            scheduler.tick()
+            clock.forward(seconds=-30)
+            scheduler.tick()
+            clock.forward(seconds=30)
+            scheduler.tick()
+            assert waiting(queue) == 1
+
+
+@pytest.mark.backends("memory")
+class TestPauses:
+    def test_it_comes_back_at_the_next_tick(self, queue, clock):
+        clock.forward(seconds=22.5)
+        with only(schedule()):
+            assert Scheduler([queue]).follow() == 37.5
+
+    def test_it_comes_back_within_a_minute(self, queue, clock):
+        with only(schedule(crontab(month=1, day=1, hour=0, minute=0))):
+            assert Scheduler([queue]).follow() == LONGEST_PAUSE
+
+    def test_a_plain_callable_is_asked_every_minute(self, queue, clock):
+        clock.forward(seconds=20)
+        asked = []
+        with only(schedule(lambda dt: asked.append(dt) or dt.minute == 2)):
+            scheduler = Scheduler([queue])
+            assert scheduler.follow() == 40
+            for _ in range(3):
+                clock.forward(seconds=60)
+                scheduler.tick()
+        assert [dt.minute for dt in asked] == [1, 2, 3]
+        assert waiting(queue) == 1
+
+    def test_a_schedule_that_fails_is_named_and_holds_up_no_other(self, queue, clock, caplog):
+        def broken(dt):
+            raise KeyError("next")
+
+        with only(schedule(broken)):
+            scheduler = Scheduler([queue])
+            scheduler.tick()
+            clock.forward(seconds=60)
+            assert scheduler.follow() == LONGEST_PAUSE
+        [record] = [record for record in caplog.records if record.levelname == "ERROR"]
+        assert f"{__name__}.tick" in record.getMessage()
+        assert record.exc_info[0] is KeyError
+
+    def test_without_a_schedule_it_rests(self, queue):
+        with only():
+            assert Scheduler([queue]).follow() == LONGEST_PAUSE
+
+    def test_a_plain_callable_is_given_local_time(self, queue, clock, settings):
+        asked = []
+        with only(schedule(lambda dt: asked.append(dt) and False)):
+            scheduler = Scheduler([queue])
+            scheduler.tick()
+            for settings.USE_TZ in (True, False):
+                clock.forward(seconds=60)
+                scheduler.tick()
+        assert [dt.tzinfo is not None for dt in asked] == [True, False]
+        assert [dt.minute for dt in asked] == [1, 2]
+
+    def test_schedules_of_queues_that_are_not_served_are_left_to_others(self, backend, settings):
+        settings.QUEUES = backend.queues("default", "slow")
+        with only(schedule(queue_name="slow")):
+            assert len(Scheduler([queues["default"]])._plans) == 0
+            assert len(Scheduler([queues["slow"]])._plans) == 1
+
+
+class TestMissed:
+    """DJ-13: a scheduler that stalled does not die and does not double-fire; what was missed follows its rule."""
+
+    def missed(self, queue, clock, caplog, minutes, restart=True, **options):
+        """The ticks that are enqueued after an absence, as minutes before now."""
+        caplog.set_level("INFO", "djqueue.consumer.scheduler")
+        with only(schedule(**options)):
+            scheduler = Scheduler([queue])
+            scheduler.tick()
+            clock.forward(minutes=1)
+            scheduler.tick()
+            queue.flush()
+            caplog.clear()
+            clock.forward(minutes=minutes, seconds=5)
+            scheduler = Scheduler([queue]) if restart else scheduler
+            scheduler.tick()
+            scheduler.tick()
+            found = [datetime.fromisoformat(text) for text in log(caplog)]
+            assert waiting(queue) == len(found)
+            return [(clock.moment - found_at) // timedelta(minutes=1) for found_at in found]
+
+    @pytest.mark.parametrize("restart", [False, True], ids=["stalled", "restarted"])
+    @pytest.mark.parametrize(
+        ("rule", "expected"), [("latest", [0]), ("skip", [0]), ("all", [2, 1, 0])], ids=["latest", "skip", "all"]
+    )
+    def test_dj13_three_minutes(self, queue, clock, caplog, rule, expected, restart):
+        assert self.missed(queue, clock, caplog, 3, restart, missed=rule) == expected
+
+    @pytest.mark.backends("memory")
+    def test_dj13_the_ticks_after_it_are_on_time(self, queue, clock, caplog):
+        with only(schedule()):
+            scheduler = Scheduler([queue])
+            scheduler.tick()
+            clock.forward(minutes=3, seconds=30)
+            assert scheduler.follow() == 30
+            clock.forward(seconds=30)
+            scheduler.tick()
+            assert waiting(queue) == 2
+
+    @pytest.mark.backends("memory")
+    @pytest.mark.parametrize(
+        ("rule", "expected"), [("latest", [20]), ("skip", []), ("all", [20])], ids=["latest", "skip", "all"]
+    )
+    def test_a_tick_of_some_time_ago(self, queue, clock, caplog, rule, expected):
+        when = crontab(minute=11)
+        assert self.missed(queue, clock, caplog, 30, when=when, missed=rule) == expected
+
+    @pytest.mark.backends("memory")
+    @pytest.mark.parametrize("rule", ["latest", "all"])
+    def test_a_tick_too_late_is_not_run(self, queue, clock, caplog, rule):
+        options = {"when": crontab(minute=11), "missed": rule}
+        assert self.missed(queue, clock, caplog, 30, max_lateness=timedelta(minutes=21), **options) == [20]
+        clock.set("2026-03-02 12:00:00")
+        queue.store.drop(f"last:{tick.__module__}.tick")
+        assert self.missed(queue, clock, caplog, 30, max_lateness=timedelta(minutes=20), **options) == []
+
+    @pytest.mark.backends("memory")
+    def test_after_a_night_the_newest_within_the_hour_runs(self, queue, clock, caplog):
+        assert self.missed(queue, clock, caplog, 10 * 60) == [0]
+
+    @pytest.mark.backends("memory")
+    def test_all_after_a_night_is_bounded_by_max_lateness(self, queue, clock, caplog):
+        assert self.missed(queue, clock, caplog, 10 * 60, missed="all") == list(range(59, -1, -1))
+
+    @pytest.mark.backends("memory")
+    def test_the_newest_of_very_many_is_the_newest(self, queue, clock, caplog):
+        assert self.missed(queue, clock, caplog, 40 * 60, max_lateness=timedelta(days=7)) == [0]
+
+    @pytest.mark.backends("memory")
+    def test_what_nobody_ever_saw_is_not_missed(self, queue, clock):
+        with only(schedule()):
+            clock.forward(minutes=30)
+            Scheduler([queue]).tick()
+            assert waiting(queue) == 0
+
+
+@pytest.mark.backends("memory")
+class TestClockChanges:
+    """A fixed local time runs once a day, an interval goes on by elapsed minutes."""
+
+    def run_through(self, queue, clock, start, when, caplog, hours=6):
+        """The local times at which it is enqueued, minute by minute."""
+        caplog.set_level("INFO", "djqueue.consumer.scheduler")
+        clock.set(start)
+        with only(schedule(when)):
+            scheduler = Scheduler([queue])
+            for _ in range(hours * 60):
+                scheduler.tick()
+                clock.forward(minutes=1)
+        zone = ZoneInfo("Europe/Berlin")
+        return [f"{datetime.fromisoformat(text).astimezone(zone):%H:%M}" for text in log(caplog)]
+
+    @pytest.mark.parametrize("kept", [b"\xff\xfea", b"garbage", b"", b"0001-01-01"])
+    def test_a_last_tick_that_cannot_be_read_is_now(self, queue, clock, caplog, kept):
+        queue.store.put(f"last:{tick.__module__}.tick", kept)
+        with only(schedule()):
+            assert Scheduler([queue]).tick() > 0
+            clock.forward(minutes=1)
+            Scheduler([queue]).tick()
+        assert waiting(queue) == 1
+
+    @pytest.mark.parametrize("kind", ["crontab", "fixed"])
+    def test_a_time_that_is_skipped_runs_at_the_first_moment_after(self, queue, clock, caplog, kind):
+        when = crontab(hour=2, minute=30 if kind == "fixed" else "30", time_zone="Europe/Berlin")
+        assert self.run_through(queue, clock, "2026-03-28 23:00:00", when, caplog) == ["03:00"]
+
+    def test_a_time_that_comes_twice_runs_once(self, queue, clock, caplog):
+        when = crontab(hour=2, minute=30, time_zone="Europe/Berlin")
+        assert self.run_through(queue, clock, "2026-10-24 22:00:00", when, caplog) == ["02:30"]
+
+    def test_an_hourly_schedule_goes_on(self, queue, clock, caplog):
+        when = crontab(minute=15, time_zone="Europe/Berlin")
+        spring = self.run_through(queue, clock, "2026-03-28 23:00:00", when, caplog, hours=4)
+        assert spring == ["00:15", "01:15", "03:15", "04:15"]
+        queue.store.drop(f"last:{tick.__module__}.tick")
+        caplog.clear()
+        autumn = self.run_through(queue, clock, "2026-10-24 22:00:00", when, caplog, hours=5)
+        assert autumn == ["00:15", "01:15", "02:15", "02:15", "03:15"]
+
+
+def _away(*args, **kwargs):
+    raise ConnectionError("the store is away")

@@ -1,0 +1,112 @@
+"""Consumers of one test, and the ledger that their commands keep."""
+
+import os
+import random
+import sys
+from collections.abc import Callable
+from dataclasses import dataclass, field
+
+from djqueue.messages.failures import errors_of
+from djqueue.queues import queues
+from tests.faults.ledger import Ledger
+from tests.support.backends import FULL
+from tests.support.processes import Process, Site, until
+
+PATIENCE = 300.0 if FULL else 60.0
+STORES = ("sqlite", "postgres", "redis", *(["mariadb", "redis-blocking"] if FULL else []))
+KILLED = tuple(dict.fromkeys([*STORES, "mariadb"]))
+"""Where consumers are killed; all the other hardships are seen on MariaDB in the full size only."""
+LANED = STORES if FULL else ("postgres", "redis")
+"""Where lanes are seen with processes that are killed: in the small size on one of each kind."""
+UP = "threads; queues:"
+"""What a consumer says once it is about to begin."""
+
+
+def full(small: int, large: int) -> int:
+    """A size: the small one, or the large one with DJQUEUE_FULL=1."""
+    return large if FULL else small
+
+
+def seeded() -> random.Random:
+    """Chances that a failed test tells, so that DJQUEUE_SEED can repeat them."""
+    seed = os.environ.get("DJQUEUE_SEED") or str(random.SystemRandom().randrange(10**6))
+    print(f"DJQUEUE_SEED={seed}", file=sys.stderr)
+    return random.Random(seed)
+
+
+@dataclass
+class Consumers:
+    """Consumers over one site; those that die may be replaced."""
+
+    site: Site
+    args: tuple = ("-n", "-d", "0.02", "-m", "0.1")
+    members: list[Process] = field(default_factory=list)
+    ledger: Ledger = field(init=False)
+
+    def __post_init__(self):
+        self.ledger = Ledger(self.site.ledger)
+
+    def start(self, *args, up: bool = True) -> Process:
+        """Start one more; `up`: and wait until it is about to serve."""
+        consumer = self.site.consumer(*self.args, *args)
+        self.members.append(consumer)
+        if up:
+            consumer.wait_for(UP)
+        return consumer
+
+    def start_many(self, count: int, *args) -> list[Process]:
+        """Start several at once, and wait until all are up."""
+        started = [self.start(*args, up=False) for _ in range(count)]
+        for consumer in started:
+            consumer.wait_for(UP)
+        return started
+
+    def kill_busy(self, chance: random.Random) -> Process:
+        """SIGKILL one that is running a message at this moment."""
+        victim = until(lambda: self._busy(chance))
+        victim.kill9()
+        self.members.remove(victim)
+        return victim
+
+    def _busy(self, chance: random.Random) -> Process | None:
+        pids = {event.pid for event in self.ledger.running()}
+        busy = [member for member in self.members if member.pid in pids]
+        return chance.choice(busy) if busy else None
+
+    def stop(self) -> list[int]:
+        """SIGTERM to all; their exit codes."""
+        for member in self.members:
+            member.term()
+        codes = [member.wait() for member in self.members]
+        self.members.clear()
+        return codes
+
+
+def at_rest(alias: str = "default", timeout: float = PATIENCE):
+    """Wait until nothing waits and nothing is leased; the queue's counts then."""
+
+    def rest():
+        stats = queues[alias].stats()
+        return stats if not (stats.ready or stats.delayed or stats.leased) else None
+
+    return until(rest, timeout, pause=0.05)
+
+
+def supervise(consumers: Consumers, over: Callable[[], object]) -> int:
+    """Keep one consumer running, as supervisord would, until it is `over`; how often it died."""
+    deaths, consumer = 0, consumers.members[-1] if consumers.members else consumers.start("--lease", 0.5)
+
+    def ended_or_over():
+        return consumer.popen.poll() is not None or over()
+
+    while until(ended_or_over, PATIENCE) and consumer.popen.poll() is not None:
+        deaths += 1
+        consumers.members.remove(consumer)
+        consumer = consumers.start("--lease", 0.5)
+    return deaths
+
+
+def reasons() -> dict[str, str]:
+    """Why each message is in the error queue."""
+    dead = queues["default"].failed.peek("ready", 500)
+    return {record.entry.id: errors_of(record.entry.errors)[-1]["reason"] for record in dead}

@@ -1,0 +1,161 @@
+"""Lanes and their gates, as pure functions."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+
+from hypothesis import given
+from hypothesis import strategies as st
+
+from djqueue.flow.gates import LINE, NOWHERE, OPEN, TIMED, Gate, Head, Lane, is_idle, leaving, left, opens_at, stand
+from djqueue.flow.windows import Log, Window
+from tests.flow.test_windows import START, told
+from tests.flow.test_windows import steps as stories
+from tests.flow.test_windows import windows as any_window
+
+
+@st.composite
+def plain_gates(draw):
+    ordered = draw(st.booleans())
+    return Gate(
+        ordered=ordered,
+        run=draw(st.integers(1, 5)),
+        most=0 if ordered else draw(st.integers(0, 4)),
+        windows=tuple(draw(st.lists(any_window(), max_size=2, unique=True))),
+        least=draw(st.integers(1, 3)),
+        wait=draw(st.sampled_from([0.0, 0.5, 60.0])),
+    )
+
+
+@st.composite
+def any_gate(draw):
+    gate = draw(plain_gates())
+    outer = draw(st.none() | plain_gates())
+    return gate if outer is None else replace(gate, within=draw(st.sampled_from(["a", "ž", '"'])), outer=outer)
+
+
+@st.composite
+def lanes(draw):
+    """A lane with a past, and the moment after it."""
+    gate, now = draw(any_gate()), START
+    logs = []
+    for window in gate.windows:
+        story = told(window, draw(stories))
+        logs.append(story.log)
+        now = max(now, story.now)
+    held = draw(st.sampled_from([0, START - 1, START + 10, START + 10**13]))
+    paused = draw(st.sampled_from(["", "", "", "closed"]))
+    return Lane("lane", gate, draw(st.integers(0, 5)), draw(st.integers(0, 9)), held, paused, tuple(logs)), now
+
+
+heads = st.builds(Head, st.integers(-2, 2), st.integers(START - 10**6, START), st.integers(1, 4))
+
+
+@given(any_gate())
+def test_a_gate_is_read_as_it_was_written(gate):
+    assert Gate.read(gate.written()) == gate
+
+
+@given(any_gate(), any_gate())
+def test_equal_gates_are_equal_texts_and_others_are_not(one, other):
+    assert (one == other) == (one.written() == other.written())
+
+
+def test_what_is_by_default_is_not_written():
+    assert Gate().written() == "{}"
+    assert Gate.read("{}") == Gate()
+    assert len(Gate(ordered=True, run=32).written()) < 20
+
+
+@given(lanes(), heads)
+def test_a_lane_is_open_if_and_only_if_something_may_leave_it(pair, head):
+    lane, now = pair
+    gathered = head.waiting >= lane.gate.least or head.at + round(lane.gate.wait * 1e6) <= now
+    may = leaving(lane, now) > 0 and gathered
+    assert (stand(lane, head, now).where in (OPEN, LINE)) == may
+    assert stand(lane, head, now).where != (OPEN if lane.gate.within else LINE)
+
+
+@given(lanes(), heads)
+def test_a_timed_lane_is_open_at_its_moment_and_not_before(pair, head):
+    lane, now = pair
+    place = stand(lane, head, now)
+    if place.where != TIMED:
+        return
+    at = place.at
+    while (place := stand(lane, head, at)).where == TIMED:
+        assert place.at > at  # of several windows the longest counts, and it may not be the one that is seen first
+        at = place.at
+    assert place.where in (OPEN, LINE)
+    assert stand(lane, head, at - 1).where == TIMED
+    assert opens_at(lane, head, at) <= at
+
+
+@given(lanes(), heads)
+def test_what_stands_nowhere_waits_for_no_moment(pair, head):
+    lane, now = pair
+    if stand(lane, head, now).where == NOWHERE:
+        assert stand(lane, head, now + 10**15).where == NOWHERE
+        assert lane.paused_reason or lane.in_flight
+
+
+@given(lanes(), heads)
+def test_so_many_may_leave_as_its_run_its_number_and_its_windows_allow(pair, head):
+    lane, now = pair
+    number = leaving(lane, now)
+    assert 0 <= number <= lane.gate.run
+    if not number:
+        return
+    after = left(lane, number, 7, now)
+    assert (after.in_flight, after.turn) == (lane.in_flight + number, 7)
+    assert not lane.gate.most or after.in_flight <= lane.gate.most
+    assert not lane.gate.ordered or (lane.in_flight == 0 and leaving(after, now) == 0)
+
+
+@given(lanes())
+def test_a_lane_is_forgotten_only_if_a_new_one_would_do_the_same(pair):
+    lane, now = pair
+    lane = replace(lane, in_flight=0, paused_reason="")
+    now = now if is_idle(lane, None, now) else stand(lane, None, now).at
+    head = Head(0, now)
+    cold = replace(lane, logs=tuple(log._replace(warm=0) for log in lane.logs))
+    assert leaving(cold, now) == leaving(Lane("lane", lane.gate), now)
+    assert stand(cold, head, now) == stand(Lane("lane", lane.gate), head, now)
+
+
+@given(lanes())
+def test_an_empty_lane_that_remembers_something_is_looked_at_when_it_does_no_longer(pair):
+    lane, now = pair
+    place = stand(lane, None, now)
+    if place.where != TIMED:
+        return
+    assert not is_idle(lane, None, place.at - 1)
+    assert is_idle(lane, None, place.at)
+
+
+@given(lanes(), any_gate())
+def test_another_gate_keeps_what_the_lane_knows(pair, gate):
+    lane, _ = pair
+    after = lane.with_gate(gate)
+    assert (after.gate, after.in_flight, after.not_before, after.paused_reason) == (
+        gate,
+        lane.in_flight,
+        lane.not_before,
+        lane.paused_reason,
+    )
+    known = dict(zip(lane.gate.windows, lane.logs, strict=True))
+    assert len(after.logs) == len(gate.windows)
+    for window, log in zip(gate.windows, after.logs, strict=True):
+        assert log == known[window] if window in known else log in (lane.logs or (Log(),))
+
+
+def test_a_place_tells_the_rank_of_the_first():
+    lane = Lane("lane", Gate(most=2))
+    assert stand(lane, Head(-5, START), START) == (OPEN, -5, 0)
+    assert stand(lane.with_gate(Gate(within="all", outer=Gate())), Head(3, START), START) == (LINE, 3, 0)
+
+
+def test_of_several_windows_that_let_none_leave_the_last_to_open_counts():
+    gate = Gate(windows=(Window(1, 10.0), Window(1, 1.0), Window(5, 100.0)))
+    lane = left(Lane("lane", gate), 1, 1, START)
+    assert stand(lane, Head(0, START), START) == (TIMED, 0, START + 10_000_000)

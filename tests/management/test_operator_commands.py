@@ -1,0 +1,630 @@
+"""queue_stats and queue_errors, as an operator uses them, on every backend and on a four-method queue."""
+
+import base64
+import io
+import json
+import stat
+from dataclasses import replace
+
+import pytest
+from django.core.management import CommandError, call_command, load_command_class
+from django.db.utils import ConnectionHandler
+
+from djqueue import operations
+from djqueue.backends.base import BaseQueue
+from djqueue.backends.database import checks, session, work
+from djqueue.backends.database import queue as queue_module
+from djqueue.backends.entries import Entry, QueueStats
+from djqueue.backends.memory.queue import MemoryQueue
+from djqueue.consumer import Consumer
+from djqueue.decorators import queue_command
+from djqueue.management import tables
+from djqueue.management.commands import queue_stats
+from djqueue.messages.failures import errors_of, with_error
+from djqueue.policies.outcomes import Outcome, Verdict
+from djqueue.queues import queues
+from djqueue.running.settle import settle
+from tests.backends.contract.toy import ToyQueue
+
+TOY = f"{ToyQueue.__module__}.{ToyQueue.__qualname__}"
+MEMORY = "djqueue.backends.memory.MemoryQueue"
+REDIS = "djqueue.backends.redis_backend.RedisQueue"
+NOT_DECODABLE = b"\x80\x05never decoded"
+
+
+def run(*args) -> str:
+    out = io.StringIO()
+    call_command(*args, stdout=out)
+    return out.getvalue()
+
+
+def run_json(*args):
+    return json.loads(run(*args, "--json"))
+
+
+def failure(*args, out=None) -> CommandError:
+    with pytest.raises(CommandError) as caught:
+        call_command(*args, stdout=out or io.StringIO(), stderr=io.StringIO())
+    return caught.value
+
+
+def fill(queue, *ids, **fields):
+    assert all(queue.put([Entry(NOT_DECODABLE, id, command=f"app.commands.{id}", **fields) for id in ids]))
+
+
+def kill(queue, *ids, words="out of paint", kind=ValueError):
+    """Let them die of an exception, in that order."""
+    for id in ids:
+        fill(queue, id)
+        verdict = Verdict(Outcome.FAILED, f"{kind.__name__}: {words}", raised(kind, words))
+        settle(queue, [(queue.claim(1)[0], verdict)], owner="web-1:42:beef")
+
+
+def lose(queue, id):
+    """Let one die of nothing that was ever raised."""
+    fill(queue, id)
+    settle(queue, [(queue.claim(1)[0], Verdict(Outcome.FAILED, "worker died: 3 starts never reported"))])
+
+
+def raised(kind, words) -> Exception:
+    try:
+        raise kind(words)
+    except kind as error:
+        return error
+
+
+class OutOfStock(Exception):
+    """An exception of a project."""
+
+
+paid = []
+
+
+@queue_command
+def pay(amount, *, to):
+    paid.append((amount, to))
+    if len(paid) == 1:
+        raise OutOfStock(f"no {to}")
+
+
+@pytest.fixture
+def queue(backend, settings) -> BaseQueue:
+    settings.QUEUES = backend.queues("default", "mail")
+    return queues["default"]
+
+
+@pytest.fixture
+def toy(settings) -> BaseQueue:
+    settings.QUEUES = {
+        "default": {"CLASS": "djqueue.backends.memory.MemoryQueue"},
+        "toy": {"CLASS": TOY, "CONNECTION": {}},
+    }
+    return queues["toy"]
+
+
+# ---- queue_stats
+
+
+def test_stats_count_every_state(queue):
+    kill(queue, "bad")
+    fill(queue, "done", "leased", "ready", "ready too")
+    done, leased = queue.claim(2)
+    queue.complete([done])
+    fill(queue, "delayed", delay=600)
+    here, other = run_json("queue_stats")
+    assert (here["queue"], other["queue"]) == ("default", "mail")
+    assert {name: here[name] for name in queue_stats.COUNTS} == {
+        "ready": 2,
+        "delayed": 1,
+        "leased": 1,
+        "failed": 1,
+        "done": 1,
+    }
+    assert (here["backend"], other["ready"], other["oldest"]) == (queue.describe(), 0, None)
+    assert 0 <= here["oldest"] < 60
+
+
+def test_stats_are_a_table_for_people(queue):
+    fill(queue, "one", "two")
+    head, here, other = run("queue_stats").splitlines()
+    assert head.split() == list(queue_stats.HEAD)
+    assert here.startswith(f"default  {queue.describe()}  ") and other.split()[0] == "mail"
+    assert other.split()[-6:] == ["0", "0", "0", "0", "0", "-"]
+    assert here.split()[-7:-2] == ["2", "0", "0", "0", "0"], "and an age of two words"
+
+
+def test_stats_of_some_queues(queue):
+    assert [one["queue"] for one in run_json("queue_stats", "-q", "mail")] == ["mail"]
+    error = failure("queue_stats", "-q", "mial")
+    assert "'mial'" in str(error) and str(error).count("mail") == 1 and error.returncode == 2
+
+
+def test_stats_say_what_a_four_method_queue_cannot_tell(toy):
+    fill(toy, "one")
+    line = run("queue_stats", "-q", "toy").splitlines()[1]
+    assert line.split() == ["toy", "ToyQueue", "1", "-", "-", "0", "-", "-"]
+    assert run_json("queue_stats", "-q", "toy")[0]["leased"] is None
+
+
+def test_stats_say_at_least_where_counting_stopped(toy, monkeypatch):
+    capped = QueueStats(ready=100_000, delayed=7, failed=100_000, done=200_000, capped=100_000)
+    monkeypatch.setattr(MemoryQueue, "stats", lambda self: capped)
+    line = run("queue_stats", "-q", "default").splitlines()[1]
+    assert line.split()[-6:] == ["100000+", "7", "-", "100000+", "200000", "-"]
+
+
+def test_stats_show_the_others_if_a_store_is_away(toy, monkeypatch):
+    def away(self):
+        raise ConnectionError("nobody there")
+
+    monkeypatch.setattr(ToyQueue, "stats", away)
+    out = io.StringIO()
+    error = failure("queue_stats", out=out)
+    assert "'toy' (ToyQueue)" in str(error) and "nobody there" in str(error) and error.returncode == 1
+    assert out.getvalue().splitlines()[1].startswith("default")
+
+
+def test_stats_are_watched_until_ctrl_c(toy, monkeypatch):
+    waits = []
+
+    def wait_for_work(seconds):
+        waits.append(seconds)
+        fill(toy, str(len(waits)))
+        if len(waits) == 3:
+            raise KeyboardInterrupt
+
+    monkeypatch.setattr(queue_stats.time, "sleep", wait_for_work)
+    lines = run("queue_stats", "-q", "toy", "--watch", "2.5", "--json").splitlines()
+    assert [json.loads(line)[0]["ready"] for line in lines] == [0, 1, 2]
+    assert waits == [2.5] * 3
+
+
+@pytest.mark.parametrize("pause", ["0", "-1", "soon", "nan"])
+def test_stats_refuse_a_bad_pause(pause):
+    assert pause in str(failure("queue_stats", f"--watch={pause}"))
+
+
+# ---- queue_errors
+
+
+def test_errors_are_listed_with_their_reasons(queue):
+    kill(queue, "first", "second")
+    kill(queues["mail"], "third", words="no\nstamps")
+    head, *lines = run("queue_errors", "list").splitlines()
+    assert head.split() == list(operations.HEAD)
+    assert [line.split()[:3] for line in lines] == [
+        ["first", "default", "app.commands.first"],
+        ["second", "default", "app.commands.second"],
+        ["third", "mail", "app.commands.third"],
+    ]
+    assert lines[0].endswith("1  ValueError: out of paint") and lines[2].endswith("ValueError: no stamps")
+
+
+def test_errors_are_listed_as_json(queue):
+    kill(queue, "first")
+    [told] = run_json("queue_errors", "list")
+    assert (told["id"], told["queue"], told["command"]) == ("first", "default", "app.commands.first")
+    assert (told["attempts"], told["failures"], told["lost"], told["bytes"]) == (1, 1, 0, len(NOT_DECODABLE))
+    assert told["reason"] == "ValueError: out of paint" and abs(told["died"] - queue.now()) < 60
+
+
+def test_errors_of_some_queues_and_up_to_a_limit(queue):
+    kill(queue, "a", "b", "c")
+    kill(queues["mail"], "d")
+    assert [one["id"] for one in run_json("queue_errors", "list", "--limit", "2")] == ["a", "b"]
+    assert "--limit" in run("queue_errors", "list", "--limit", "2").splitlines()[-1]
+    assert "--limit" not in run("queue_errors", "list", "--limit", "4")
+    assert [one["id"] for one in run_json("queue_errors", "list", "-q", "mail")] == ["d"]
+    assert "'0'" in str(failure("queue_errors", "list", "--limit=0"))
+
+
+def test_no_errors_are_good_news(queue):
+    assert run("queue_errors", "list") == "There are no errors.\n"
+    assert run_json("queue_errors", "list") == []
+    assert run("queue_errors", "retry", "--all") == "0 retried\n"
+
+
+def test_an_error_is_shown_with_its_traceback(queue):
+    kill(queues["mail"], "bad")
+    text = run("queue_errors", "show", "bad")
+    assert "app.commands.bad" in text and "1 (failed: 1, lost: 0)" in text
+    assert "Traceback (most recent call last)" in text and text.rstrip().endswith("ValueError: out of paint")
+    told = run_json("queue_errors", "show", "bad")
+    assert told["queue"] == "mail" and told["notes"][0]["exception"] == "builtins.ValueError"
+    assert "never decoded" not in text + json.dumps(told)
+
+
+def test_what_a_stranger_sent_does_not_reach_the_terminal(queue):
+    kill(queue, "bad", words="\x1b]0;owned\x07\x9b2J")
+    for text in (run("queue_errors", "list"), run("queue_errors", "show", "bad")):
+        assert "owned" in text and not {"\x1b", "\x07", "\x9b"} & set(text)
+
+
+def test_errors_are_retried_by_their_ids_with_counts_afresh(queue):
+    kill(queue, "a", "b")
+    kill(queues["mail"], "c")
+    assert run("queue_errors", "retry", "c", "a", "a") == "2 retried\n"
+    assert [one["id"] for one in run_json("queue_errors", "list")] == ["b"]
+    [lease] = queue.claim(10)
+    assert (lease.entry.id, lease.entry.attempts, lease.entry.failures) == ("a", 1, 0)
+    assert (lease.entry.body, len(queues["mail"])) == (NOT_DECODABLE, 1)
+
+
+def test_errors_are_deleted_by_their_ids(queue):
+    kill(queue, "a", "b")
+    assert run("queue_errors", "delete", "b") == "1 deleted\n"
+    assert [one["id"] for one in run_json("queue_errors", "list")] == ["a"]
+    assert len(queue) == 0
+
+
+@pytest.mark.parametrize(("verb", "waiting"), [("retry", 7), ("delete", 0)])
+def test_all_errors_go_page_by_page(queue, monkeypatch, verb, waiting):
+    monkeypatch.setattr(operations, "CHUNK", 3)
+    kill(queue, *"abcdefg")
+    kill(queues["mail"], "other")
+    assert run("queue_errors", verb, "--all", "-q", "default").startswith("7 ")
+    assert (len(queue), len(queue.failed), len(queues["mail"].failed)) == (waiting, 0, 1)
+
+
+@pytest.mark.parametrize("which", [["--all"], ["--command", "app.commands.*"]], ids=["all", "a filter"])
+def test_a_retry_ends_even_if_everything_dies_again(queue, monkeypatch, which):
+    """What is retried while the command runs, and dies at once, is not retried for ever."""
+    monkeypatch.setattr(operations, "CHUNK", 2)
+    kill(queue, *"abcde")
+    requeue = type(queue).requeue
+
+    def revive_and_die(self, ids):
+        count = requeue(self, ids)
+        for lease in self.claim(100):
+            settle(self, [(lease, Verdict(Outcome.FAILED, "again"))])
+        return count
+
+    monkeypatch.setattr(type(queue), "requeue", revive_and_die)
+    assert run("queue_errors", "retry", *which) == "5 retried\n"
+    assert len(queue.failed) == 5
+
+
+@pytest.mark.parametrize("verb", ["retry", "delete", "show"])
+def test_an_unknown_id_is_an_error_after_the_others_are_done(queue, verb):
+    kill(queue, "a")
+    ids = ["nope"] if verb == "show" else ["nope", "a"]
+    out = io.StringIO()
+    error = failure("queue_errors", verb, *ids, out=out)
+    assert out.getvalue() == {"retry": "1 retried\n", "delete": "1 deleted\n"}.get(verb, "")
+    assert "nope" in str(error) and "'default', 'mail'" in str(error) and error.returncode == 1
+    assert len(queue.failed) == (1 if verb == "show" else 0)
+
+
+@pytest.mark.parametrize(
+    "args", [["retry"], ["delete", "a", "--all"], ["retry", "a", "--command", "b"], ["delete", "a", "--older", "7d"]]
+)
+def test_ids_or_a_filter_or_all(toy, args):
+    error = failure("queue_errors", *args, "-q", "default")
+    assert "--all" in str(error) and error.returncode == 2
+
+
+def test_nothing_is_said_to_be_retried_beside_the_ids_that_are_not_there(toy):
+    out = io.StringIO()
+    assert "nope" in str(failure("queue_errors", "retry", "nope", "-q", "default", out=out))
+    assert out.getvalue() == ""
+
+
+@pytest.mark.parametrize("args", [["a", "--all"], ["a", "--command", "b"]])
+def test_ids_and_others_are_too_much(toy, args):
+    assert "not both" in str(failure("queue_errors", "retry", *args, "-q", "default"))
+
+
+def test_the_switches_of_django_may_stand_before_and_after_the_verb():
+    parser = load_command_class("djqueue", "queue_errors").create_parser("manage.py", "queue_errors")
+
+    def said(*args):
+        told = parser.parse_args(args)
+        return told.verbosity, told.settings, told.traceback
+
+    assert said("list") == (1, None, False)
+    assert said("-v", "2", "--settings", "a", "--traceback", "list") == (2, "a", True)
+    assert said("list", "-v", "2", "--settings", "a", "--traceback") == (2, "a", True)
+
+
+@pytest.mark.parametrize("args", [["list"], ["show", "a"], ["retry", "--all"], ["delete", "a"]])
+def test_a_four_method_queue_says_that_it_cannot(toy, args):
+    assert "'toy' (ToyQueue)" in str(failure("queue_errors", *args, "-q", "toy"))
+
+
+def test_a_four_method_queue_is_left_out_among_others(toy):
+    kill(queues["default"], "a")
+    out, err = io.StringIO(), io.StringIO()
+    call_command("queue_errors", "list", stdout=out, stderr=err)
+    assert out.getvalue().splitlines()[1].startswith("a ")
+    assert "'toy' (ToyQueue)" in err.getvalue()
+
+
+# ---- a store that is away
+
+EVERY_VERB = [["list"], ["show", "a"], ["retry", "a"], ["retry", "--all"], ["delete", "--command", "a"], ["export"]]
+
+
+@pytest.mark.parametrize("args", EVERY_VERB, ids=" ".join)
+@pytest.mark.backends("redis")
+def test_a_store_that_is_away_is_named(backend, settings, args):
+    settings.QUEUES = backend.queues("mail") | {"default": {"CLASS": REDIS, "CONNECTION": "127.0.0.1:1:0"}}
+    error = failure("queue_errors", *args)
+    assert "'default' (Redis at 127.0.0.1:1/0)" in str(error) and error.returncode == 1
+    assert "Start it, or correct CONNECTION." in str(error)
+
+
+@pytest.mark.parametrize("args", [["queue_stats"], *(["queue_errors", *args] for args in EVERY_VERB)], ids=" ".join)
+@pytest.mark.backends("sqlite")
+def test_missing_tables_lead_to_migrate(queue, monkeypatch, tmp_path, args):
+    bare = ConnectionHandler({"default": {"ENGINE": "django.db.backends.sqlite3", "NAME": tmp_path / "bare.sqlite3"}})
+    for module in (queue_module, work, checks, session):
+        monkeypatch.setattr(module, "connections", bare)
+    told = str(failure(*args))
+    bare["default"].close()
+    assert "no such table" in told and "manage.py migrate djqueue " in told
+    assert (told.count("migrate"), "journal_mode" in told) == (1, False), "said once, and nothing else"
+
+
+def test_what_was_done_is_told_even_if_the_next_store_is_away(settings, monkeypatch):
+    def away(ids):
+        raise ConnectionError("nobody there")
+
+    settings.QUEUES = {alias: {"CLASS": MEMORY} for alias in ("default", "mail")}
+    kill(queues["default"], "a")
+    kill(queues["mail"], "b")
+    monkeypatch.setattr(queues["mail"], "requeue", away)
+    out = io.StringIO()
+    assert "nobody there" in str(failure("queue_errors", "retry", "--all", out=out))
+    assert out.getvalue() == "1 retried\n"
+
+
+# ---- some of the errors
+
+
+@pytest.mark.parametrize(
+    ("args", "ids"),
+    [
+        (["--command", "app.commands.charge"], "charge"),
+        (["--command", "charge"], "charge"),
+        (["--command", "app.*.charge*"], "charge charge_back"),
+        (["--command", "App.*.CHARGE"], "charge"),
+        (["--command", "charge", "--command", "send"], "send"),
+        (["--command", "app"], ""),
+        (["--exception", "ValueError"], "charge charge_back"),
+        (["--exception", "builtins.ValueError"], "charge charge_back"),
+        (["--exception", "OutOfStock"], "send"),
+        (["--exception", "outofstock"], "send"),
+        (["--exception", "tests.*"], "send"),
+        (["--exception", "Exception"], ""),
+        (["--exception", "*"], "charge charge_back send"),
+        (["--reason", "WORKER DIED"], "lost"),
+        (["--reason", "paint"], "charge charge_back"),
+        (["--newer", "1h"], "charge charge_back lost send"),
+        (["--older", "1h"], ""),
+        (["--newer", "1h", "--reason", "paint", "--command", "*_back"], "charge_back"),
+    ],
+    ids=" ".join,
+)
+@pytest.mark.backends("memory", "sqlite")
+def test_errors_are_listed_by_what_they_are(queue, args, ids):
+    kill(queue, "charge", "charge_back")
+    lose(queue, "lost")
+    kill(queues["mail"], "send", words="no stamps", kind=OutOfStock)
+    assert sorted(one["id"] for one in run_json("queue_errors", "list", *args)) == ids.split()
+    assert [json.loads(line)["id"] for line in run("queue_errors", "export", *args).splitlines()] == [
+        one["id"] for one in run_json("queue_errors", "list", *args)
+    ]
+    assert ids or run("queue_errors", "list", *args) == "There are no such errors.\n"
+
+
+def test_errors_are_picked_by_when_they_died(queue):
+    kill(queue, "a", "b")
+    assert [one["id"] for one in run_json("queue_errors", "list", "--newer", "1h", "--older", "0s")] == ["a", "b"]
+    assert run_json("queue_errors", "list", "--older", "1h") == []
+    assert run("queue_errors", "delete", "--older", "4w") == "0 deleted: no error matches --older 28 d\n"
+    assert run("queue_errors", "delete", "--newer", "4w") == "2 deleted\n"
+
+
+@pytest.mark.backends("memory")
+def test_an_age_is_that_of_the_death(queue, monkeypatch):
+    start = queue.now()
+    for id, at in (("a", 0), ("b", 60), ("c", 3600)):
+        monkeypatch.setattr(queue, "clock", lambda at=at: start + at)
+        kill(queue, id)
+
+    def ids(*args):
+        return "".join(one["id"] for one in run_json("queue_errors", "list", *args))
+
+    assert (ids("--older", "59m"), ids("--newer", "59m")) == ("a", "bc")
+    assert (ids("--older", "1h"), ids("--newer", "1h")) == ("", "abc")
+    assert ids("--older", "58m", "--newer", "59m") == "b"
+
+
+@pytest.mark.parametrize("args", [["--older", "7"], ["--newer", "soon"], ["--older", "-1d"], ["--older", "1.5h"]])
+def test_an_age_has_a_unit(toy, args):
+    assert args[1] in str(failure("queue_errors", "list", f"{args[0]}={args[1]}"))
+
+
+@pytest.mark.parametrize("filter", ["--command", "--exception", "--reason"])
+def test_an_empty_text_picks_nothing_by_accident(toy, filter):
+    kill(queues["default"], "a")
+    assert "empty" in str(failure("queue_errors", "delete", filter, ""))
+    with pytest.raises(CommandError, match="--all"):
+        call_command("queue_errors", "delete", **{filter[2:]: ""})
+    assert len(queues["default"].failed) == 1
+
+
+def test_errors_of_a_filter_are_retried(queue):
+    kill(queue, "charge", "send")
+    kill(queues["mail"], "charge", words="no stamps")
+    assert run("queue_errors", "retry", "--command", "charge", "-q", "default") == "1 retried\n"
+    assert (len(queue), len(queue.failed), len(queues["mail"].failed)) == (1, 1, 1)
+    assert run("queue_errors", "retry", "--exception", "ValueError", "--all") == "2 retried\n"
+    assert (len(queue), len(queue.failed), len(queues["mail"])) == (2, 0, 1)
+    told = run("queue_errors", "retry", "--exception", "ValueError", "--reason", "x")
+    assert told == "0 retried: no error matches --exception 'ValueError', --reason 'x'\n"
+
+
+def test_errors_of_a_filter_are_deleted(queue, monkeypatch):
+    monkeypatch.setattr(operations, "CHUNK", 2)
+    for id in "abcde":
+        kill(queue, id, f"{id}_")
+    assert run("queue_errors", "delete", "--command", "*_") == "5 deleted\n"
+    assert [one["id"] for one in run_json("queue_errors", "list")] == list("abcde")
+    assert len(queue) == 0
+
+
+@pytest.mark.parametrize("verb", ["retry", "delete"])
+def test_a_dry_run_says_how_many_and_leaves_them(queue, verb):
+    kill(queue, "a", "b", "c")
+    done = {"retry": "retried", "delete": "deleted"}[verb]
+    assert run("queue_errors", verb, "--dry-run", "--all") == f"3 would be {done}\n"
+    assert run("queue_errors", verb, "--dry-run", "--command", "a") == f"1 would be {done}\n"
+    assert run("queue_errors", verb, "--dry-run", "a", "b") == f"2 would be {done}\n"
+    assert "nope" in str(failure("queue_errors", verb, "--dry-run", "nope"))
+    assert (len(queue), len(queue.failed)) == (0, 3)
+
+
+# ---- export
+
+
+def test_errors_are_exported_as_lines_of_json(queue):
+    kill(queue, "a")
+    kill(queues["mail"], "b", words="no\nstamps \x1b")
+    first, second = map(json.loads, run("queue_errors", "export").splitlines())
+    assert first.keys() == {
+        *("id", "queue", "command", "priority", "attempts", "failures", "lost"),
+        *("created", "died", "bytes", "notes"),
+    }
+    assert (first["id"], first["queue"], first["command"]) == ("a", "default", "app.commands.a")
+    assert first["created"] <= first["died"] <= queue.now() and first["bytes"] == len(NOT_DECODABLE)
+    [record] = second["notes"]
+    assert (second["queue"], record["text"]) == ("mail", "no\nstamps \x1b")
+    assert "Traceback" in record["traceback"] and len(queue.failed) == 1
+    assert [json.loads(line)["id"] for line in run("queue_errors", "export", "-q", "mail").splitlines()] == ["b"]
+
+
+def test_bodies_are_exported_on_demand_only(queue):
+    kill(queue, "a")
+    assert "body" not in json.loads(run("queue_errors", "export"))
+    assert base64.b64decode(json.loads(run("queue_errors", "export", "--with-body"))["body"]) == NOT_DECODABLE
+
+
+def test_errors_are_exported_to_a_new_file_that_only_its_owner_can_read(toy, tmp_path):
+    kill(queues["default"], "a", "b")
+    path = tmp_path / "errors.jsonl"
+    assert run("queue_errors", "export", "-q", "default", "-o", str(path)) == "2 exported\n"
+    assert [json.loads(line)["id"] for line in path.read_text().splitlines()] == ["a", "b"]
+    assert stat.S_IMODE(path.stat().st_mode) == 0o600
+    kept = path.read_text()
+    assert str(path) in str(failure("queue_errors", "export", "-q", "default", "-o", str(path)))
+    assert "nowhere" in str(failure("queue_errors", "export", "-o", str(tmp_path / "nowhere" / "file")))
+    assert path.read_text() == kept
+
+
+# ---- what is known of each
+
+
+def test_df6_an_error_tells_all_of_a_call_that_failed(queue):
+    """Type, text and traceback of the exception, host, time, a unique id, and the call itself."""
+    paid.clear()
+    before = queue.now()
+    handle = pay(5, to="ann")
+    consumer = Consumer(threads=1, periodic=False, drain=True)
+    assert consumer.run() == 0
+    told = json.loads(run("queue_errors", "export", "--with-body"))
+    assert (told["id"], told["command"]) == (handle.id, pay.name)
+    [record] = told["notes"]
+    assert (record["exception"], record["text"]) == (f"{__name__}.OutOfStock", "no ann")
+    assert record["traceback"].startswith("Traceback") and "in pay" in record["traceback"]
+    assert (record["consumer"], record["attempt"]) == (consumer.name, 1)
+    assert record["host"] == consumer.name.partition(":")[0]
+    assert before - 1 <= record["at"] <= queue.now() + 1
+    assert base64.b64decode(told["body"]) == queue.failed.find(handle.id).entry.body
+    assert f"on {consumer.name}: OutOfStock: no ann" in run("queue_errors", "show", handle.id)
+
+
+def test_df25_an_error_is_replayed_by_its_id_with_its_attempts_afresh(queue):
+    paid.clear()
+    handle = pay(5, to="ann")
+    Consumer(threads=1, periodic=False, drain=True).run()
+    assert run("queue_errors", "retry", handle.id) == "1 retried\n"
+    entry = queue.find(handle.id).entry
+    assert (entry.attempts, entry.failures, entry.lost) == (0, 0, 0)
+    Consumer(threads=1, periodic=False, drain=True).run()
+    assert paid == [(5, "ann")] * 2
+    assert (len(queue), len(queue.failed), queue.stats().done) == (0, 0, 1)
+
+
+@pytest.mark.parametrize(
+    ("note", "shown"),
+    [
+        ("", "size"),
+        ("no json", "no json"),
+        ('[{"at": 1750000000.5, "attempt": 2, "reason": "old", "host": "web", "traceback": "T"}]', "2 on web: old"),
+        ('[{"at": "never", "reason": 5, "exception": ["x"], "host": null}]', "5"),
+        ('[{"at": 1e300, "reason": null}]', "start - on -: -"),
+    ],
+    ids=["none", "text", "old", "strange", "more"],
+)
+def test_notes_of_others_are_shown(toy, note, shown):
+    queue = queues["default"]
+    fill(queue, "a")
+    [lease] = queue.claim(1)
+    queue.fail([replace(lease, entry=replace(lease.entry, errors=note))])
+    assert shown in run("queue_errors", "show", "a")
+    assert run_json("queue_errors", "show", "a")["id"] == "a"
+    assert run("queue_errors", "list", "-q", "default").splitlines()[1].startswith("a ")
+    assert run("queue_errors", "list", "-q", "default", "--exception", "Boom") == "There are no such errors.\n"
+
+
+def test_the_text_of_an_exception_is_kept_within_bounds():
+    class Mute(Exception):
+        def __str__(self):
+            raise KeyError
+
+    note = with_error("", at=1.0, attempt=1, reason="long", exception=ValueError("x" * 10_000))
+    [long, mute] = errors_of(with_error(note, at=2.0, attempt=2, reason="mute", exception=Mute()))
+    assert long["text"] == "x" * 1000
+    assert "KeyError" in mute["text"] and (mute["consumer"], mute["attempt"]) == ("", 2)
+    [silent] = errors_of(with_error("", at=1.0, attempt=1, reason="lost"))
+    assert (silent["exception"], silent["text"], silent["traceback"]) == (None, None, None)
+
+
+def test_the_death_of_one_that_was_put_off_is_in_its_note(queue):
+    kill(queue, "a")
+    [died] = [one["died"] for one in run_json("queue_errors", "list")]
+    [lease] = queue.failed.claim(1)
+    assert abs(run_json("queue_errors", "show", "a")["died"] - died) < 1, "while somebody holds it"
+    queue.failed.release([replace(lease, entry=replace(lease.entry, delay=600))])
+    [told] = run_json("queue_errors", "list", "--newer", "1m")
+    assert told["id"] == "a" and abs(told["died"] - died) < 1
+
+
+# ---- formatting
+
+
+@pytest.mark.parametrize(
+    ("seconds", "text"),
+    [(None, "-"), (0.4, "0 s"), (59, "59 s"), (200, "3 min 20 s"), (7200, "2 h"), (93784, "1 d 2 h")],
+)
+def test_durations(seconds, text):
+    assert tables.duration(seconds) == text
+
+
+def test_moments_are_in_the_time_zone_of_the_project(settings):
+    settings.TIME_ZONE = "Europe/Berlin"
+    assert tables.moment(1_750_000_000) == "2025-06-15 17:06:40+02:00"
+    assert tables.moment(0) == "-"
+
+
+@pytest.mark.slow
+@pytest.mark.backends("sqlite")
+def test_exit_codes_as_the_shell_sees_them(site):
+    kill(queues["default"], "a")
+    assert "out of paint" in site.run("queue_errors", "list")
+    assert site.start("queue_errors", "retry", "nope").wait() == 1
+    assert site.start("queue_errors", "retry").wait() == 2
+    assert site.start("queue_errors", "paint").wait() == 2
+    assert "1 deleted" in site.run("queue_errors", "delete", "--all")
+    assert json.loads(site.run("queue_stats", "--json"))[0]["failed"] == 0

@@ -1,0 +1,162 @@
+"""queue_lanes, as an operator uses it."""
+
+from dataclasses import replace
+
+import pytest
+
+from djqueue.backends.base import Entry
+from djqueue.flow.gates import Gate
+from djqueue.flow.windows import Window
+from djqueue.messages.envelope import new_id
+from djqueue.queues import queues
+from tests.management.test_operator_commands import TOY, failure, run, run_json
+
+pytestmark = pytest.mark.backends("memory", "sqlite", "postgres")
+ORDERED = Gate(ordered=True).written()
+THROTTLED = Gate(windows=(Window(1, 3600.0),)).written()
+
+
+def put(queue, lane, *ids, gate=ORDERED):
+    assert all(queue.put([Entry(b"", id, lane=lane, gate=gate, command="app.ship") for id in ids]))
+
+
+def cells(out):
+    """The rows below the head, by lane: their other cells."""
+    return {line.split()[0]: line.split()[1:] for line in out.splitlines()[1:]}
+
+
+def test_it_says_of_each_lane_how_it_stands(queue):
+    put(queue, "busy", "b1", "b2")
+    assert [lease.entry.id for lease in queue.claim(1)] == ["b1"]
+    put(queue, "slow", "s1", "s2", gate=THROTTLED)
+    assert [lease.entry.id for lease in queue.claim(1)] == ["s1"]
+    put(queue, "open", "o1")
+    put(queue, "shut", "x1", "x2")
+    queue.pause_lane("shut", "no paper")
+    queue.pause_lane("void", "nothing\nhere yet")
+    out = run("queue_lanes")
+    assert out.split()[:8] == ["lane", "queue", "state", "waiting", "out", "opens", "in", "reason"]
+    found = cells(out)
+    assert found["busy"] == ["default", "busy", "1", "1", "-", "-"]
+    assert found["open"] == ["default", "open", "1", "0", "-", "-"]
+    assert found["shut"] == ["default", "paused", "2", "0", "-", "no", "paper"]
+    assert found["void"] == ["default", "paused", "0", "0", "-", "nothing", "here", "yet"]
+    assert found["slow"][:4] == ["default", "timed", "1", "1"]
+    assert found["slow"][4:6] == ["59", "min"]
+
+
+@pytest.mark.backends("memory")
+def test_one_that_only_remembers_what_left_it_is_empty_and_opens_at_no_time(queue):
+    put(queue, "slow", "s1", gate=THROTTLED)
+    queue.complete(queue.claim(1))
+    assert cells(run("queue_lanes")) == {"slow": ["default", "empty", "0", "0", "-", "-"]}
+    [lane] = run_json("queue_lanes")
+    assert (lane["state"], lane["opens"]) == ("empty", None)
+
+
+@pytest.mark.backends("memory")
+def test_one_is_not_empty_while_others_wait_in_its_line(queue):
+    put(queue, "own:1", "o1", "o2", gate=Gate(within="shared", outer=Gate(windows=(Window(1, 3600.0),))).written())
+    assert cells(run("queue_lanes"))["shared"][1] == "open"
+    queue.complete(queue.claim(1))
+    found = cells(run("queue_lanes"))
+    assert found["own:1"][:3] == ["default", "line", "1"]
+    assert found["shared"][:6] == ["default", "timed", "0", "0", "59", "min"]
+
+
+def test_json_has_all_that_is_known(queue):
+    put(queue, "shut", "x1")
+    queue.pause_lane("shut", "no paper")
+    [lane] = run_json("queue_lanes")
+    gate = queue.lane("shut").gate
+    assert lane == {
+        "name": "shut", "queue": "default", "state": "paused", "waiting": 1, "in_flight": 0, "opens": None,
+        "paused_reason": "no paper", "within": "", "gate": gate,
+    }  # fmt: skip
+
+
+def test_what_is_too_much_is_cut_and_said(queue):
+    for number in range(4):
+        put(queue, f"lane-{number}", f"id-{number}")
+    out = run("queue_lanes", "--limit", "3")
+    assert len(cells(out)) == 4
+    assert out.endswith("… and more: see --limit")
+    assert "and more" not in run("queue_lanes", "--limit", "4")
+
+
+def test_without_lanes_it_says_so(queue):
+    queue.put([Entry(b"", "plain")])
+    assert run("queue_lanes") == "No lane holds or remembers anything.\n"
+
+
+@pytest.mark.backends("memory", "sqlite", "postgres", "mariadb", "redis")
+def test_it_says_what_the_throttle_of_a_queue_lets_through(backend, settings):
+    settings.QUEUES = backend.queues()
+    settings.QUEUES["default"]["THROTTLE"] = {"limit": 2, "window": 3600, "window_name": new_id()}
+    queue, empty = queues["default"], "No lane holds or remembers anything.\n"
+    queue.push_many("abc")
+    for _ in range(2):  # to ask spends nothing
+        assert run("queue_lanes") == f"The throttle of 'default', 2 per 3600 s: open\n{empty}"
+    assert [queue.pop() for _ in range(3)] == ["a", "b", None]
+    out = run("queue_lanes", "-q", "default")
+    assert out.startswith("The throttle of 'default', 2 per 3600 s: limited, opens in 59 min")
+    assert run_json("queue_lanes") == []
+    queue.budget = replace(queue.budget, window=Window(3, 3600.0))
+    assert "2 per 3600 s (its settings say 3 per 3600 s): " in run("queue_lanes")
+
+
+def test_a_lane_is_parked_and_opened(queue):
+    put(queue, "ship:7", "s1")
+    assert run("queue_lanes", "--pause", "ship:7", "--reason", "no paper") == "ship:7 is paused\n"
+    assert queue.lane("ship:7").paused_reason == "no paper"
+    assert queue.claim(1) == []
+    assert run("queue_lanes", "--resume", "ship:7") == "ship:7 is open in 'default'\n"
+    assert [lease.entry.id for lease in queue.claim(1)] == ["s1"]
+    assert "neither paused nor held" in str(failure("queue_lanes", "--resume", "ship:7"))
+
+
+def test_what_a_stranger_named_cannot_command_the_terminal(queue):
+    put(queue, "\x1b[2J", "s1")
+    assert "\x1b" not in run("queue_lanes")
+
+
+@pytest.mark.parametrize(
+    ("given", "words"),
+    [
+        (["--reason", "x"], "give --pause NAME too"),
+        (["--pause", "a", "--resume", "b"], "not allowed with"),
+        (["--limit", "0"], "no limit"),
+        (["-q", "nowhere"], "nowhere"),
+    ],
+)
+def test_wrong_usage_is_refused(queue, given, words):
+    error = failure("queue_lanes", *given)
+    assert words in str(error)
+
+
+def test_which_queue_must_be_said_where_there_are_several(backend, settings):
+    settings.QUEUES = backend.queues("default", "slow")
+    assert failure("queue_lanes", "--pause", "a").returncode == 2
+    run("queue_lanes", "-q", "slow", "--pause", "a")
+    assert (queues["default"].lane("a"), queues["slow"].lane("a").paused_reason) == (None, "paused by hand")
+    assert run("queue_lanes", "--resume", "a") == "a is open in 'slow'\n"
+
+
+@pytest.mark.backends("memory")
+def test_a_lane_that_is_shut_in_several_queues_is_opened_in_the_one_that_is_said(backend, settings):
+    settings.QUEUES = backend.queues("default", "slow")
+    put(queues["slow"], "a", "s1")
+    run("queue_lanes", "-q", "default", "--pause", "a")
+    assert run("queue_lanes", "--resume", "a") == "a is open in 'default'\n"
+    for alias in ("default", "slow"):
+        run("queue_lanes", "-q", alias, "--pause", "a")
+    error = failure("queue_lanes", "--resume", "a")
+    assert (error.returncode, str(error)) == (2, "a is shut in 'default', 'slow': say which is to open, -q ALIAS.")
+    assert run("queue_lanes", "-q", "slow", "--resume", "a") == "a is open in 'slow'\n"
+    assert queues["default"].lane("a").paused_reason == "paused by hand"
+
+
+def test_a_queue_without_lanes_is_named(backend, settings):
+    settings.QUEUES = backend.queues() | {"toy": {"CLASS": TOY, "CONNECTION": {}, "STORE": False}}
+    assert run("queue_lanes") == "No lane holds or remembers anything.\n"
+    assert "'toy' (ToyQueue)" in str(failure("queue_lanes", "-q", "toy"))

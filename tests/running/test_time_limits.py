@@ -1,0 +1,409 @@
+"""For how long a command may run, what ends it, and for how long its message is held."""
+
+import asyncio
+import threading
+import time
+from math import inf
+
+import pytest
+
+from djqueue import current_message
+from djqueue.consumer import STUCK
+from djqueue.decorators import queue_command
+from djqueue.exceptions import TimeLimitExceeded
+from djqueue.messages.failures import errors_of
+from djqueue.policies.outcomes import Outcome
+from djqueue.queues import queues
+from djqueue.running.context import CurrentMessage
+from djqueue.testing import eventually
+from tests.support.backends import ACROSS, WITH_SQS
+from tests.support.consumer import Gate, can_look, heard, run_one, serving
+
+EVERY = pytest.mark.backends(*ACROSS)
+MEMORY = pytest.mark.backends("memory")
+SOME = pytest.mark.backends("memory", "sqlite", "redis")
+LIMIT = 0.1
+gates: dict[str, Gate] = {}
+seen = []
+
+
+@queue_command(time_limit=LIMIT)
+async def sleep_long():
+    seen.append(current_message().remaining)
+    try:
+        await asyncio.sleep(60)
+    except asyncio.CancelledError:
+        seen.append("cancelled")
+        raise
+
+
+@queue_command(time_limit=LIMIT)
+async def swallow():
+    try:
+        await asyncio.sleep(60)
+    except asyncio.CancelledError:
+        seen.append("cancelled")
+    return "all the same"
+
+
+@queue_command(time_limit=LIMIT)
+async def fail_when_cancelled():
+    try:
+        await asyncio.sleep(60)
+    finally:
+        raise ValueError("its own trouble")
+
+
+@queue_command(time_limit=60)
+async def time_out_by_itself():
+    async with asyncio.timeout(0.01):
+        await asyncio.sleep(60)
+
+
+@queue_command(time_limit=60)
+async def breathe():
+    await asyncio.sleep(2 * LIMIT)
+
+
+@queue_command(time_limit=LIMIT)
+async def never_yield():
+    time.sleep(3 * LIMIT)
+    return "done late"
+
+
+@queue_command(time_limit=LIMIT)
+async def swallow_for_ever(gate):
+    stands_in = gates[gate]
+    while not stands_in.opened:
+        try:
+            await asyncio.sleep(0.01)
+        except asyncio.CancelledError:
+            seen.append("cancelled")
+
+
+@queue_command(time_limit=LIMIT)
+def hang(gate):
+    stands_in = gates[gate]
+    seen.append(current_message().attempt)
+    stands_in()
+    stands_in.left.set()
+    return "late"
+
+
+@queue_command(time_limit=LIMIT)
+def hang_and_fail(gate):
+    stands_in = gates[gate]
+    stands_in()
+    stands_in.left.set()
+    raise ValueError("late")
+
+
+@queue_command(time_limit=60)
+def look():
+    before = current_message().remaining
+    time.sleep(0.02)
+    seen.append((before, current_message().remaining))
+
+
+@queue_command
+def look_without():
+    seen.append(current_message().remaining)
+
+
+@queue_command(time_limit=LIMIT)
+def obey():
+    while current_message().remaining > 0:
+        time.sleep(0.005)
+    return current_message().remaining
+
+
+@queue_command
+def quick(number):
+    seen.append(number)
+
+
+@queue_command
+def hold(gate):
+    seen.append(current_message().attempt)
+    gates[gate]()
+
+
+@queue_command(lease=30)
+def hold_long(gate):
+    gates[gate]()
+
+
+@queue_command(lease=0.8)
+def hold_short(gate):
+    gates[gate]()
+
+
+class LateGate(Gate):
+    """It also tells whether it was opened, and whether a command has left it."""
+
+    def __init__(self):
+        super().__init__()
+        self.opened, self.left = False, threading.Event()
+
+    def open(self):
+        self.opened = True
+        super().open()
+
+
+@pytest.fixture
+def gate(monkeypatch):
+    """A gate by name; those that still stand in it at the end are let go."""
+    made = LateGate()
+    monkeypatch.setitem(gates, "gate", made)
+    yield made
+    made.open()
+
+
+@pytest.fixture
+def queue(backend, settings):
+    settings.QUEUES = backend.queues()
+    settings.QUEUE_TIME_LIMIT_GRACE = 0.1
+    return queues["default"]
+
+
+# ---- coroutines
+
+
+@EVERY
+def test_an_async_command_is_cancelled_at_its_limit(queue):
+    handle = sleep_long()
+    began = time.monotonic()
+    verdict = run_one(queue)
+    assert LIMIT * 0.9 <= time.monotonic() - began < 20
+    assert verdict.outcome is Outcome.FAILED
+    assert isinstance(verdict.exception, TimeLimitExceeded)
+    assert isinstance(verdict.exception, TimeoutError)
+    assert 0 < seen[0] <= LIMIT
+    assert seen[1] == "cancelled"
+    [note] = errors_of(queue.failed.find(handle.id).entry.errors)
+    assert note["exception"] == "djqueue.exceptions.TimeLimitExceeded"
+    assert "longer than its time_limit of 0.1 s" in note["reason"]
+
+
+@MEMORY
+class TestCoroutines:
+    @pytest.mark.parametrize("listed", [TimeLimitExceeded, TimeoutError])
+    def test_it_is_retried_if_that_is_listed(self, queue, listed):
+        handle = sleep_long.using(retry_on=[listed], max_attempts=2, backoff=False).enqueue()
+        assert [run_one(queue).outcome for _ in range(2)] == [Outcome.RETRY, Outcome.FAILED]
+        assert queue.failed.find(handle.id).entry.failures == 2
+
+    def test_a_call_may_have_another_limit_or_none(self, queue):
+        never_yield.using(time_limit=None).enqueue()
+        assert run_one(queue).outcome is Outcome.DONE
+        obey.using(time_limit=0.02).enqueue()
+        assert -0.5 < run_one(queue).value <= 0
+
+    def test_one_that_swallows_the_cancelling_has_ended_by_itself(self, queue):
+        swallow()
+        verdict = run_one(queue)
+        assert (verdict.outcome, verdict.value) == (Outcome.DONE, "all the same")
+        assert seen == ["cancelled"]
+
+    def test_what_it_raises_instead_is_its_own_failure(self, queue):
+        fail_when_cancelled()
+        verdict = run_one(queue)
+        assert (verdict.outcome, type(verdict.exception)) == (Outcome.FAILED, ValueError)
+
+    def test_a_timeout_of_its_own_is_not_the_limit(self, queue):
+        time_out_by_itself()
+        assert type(run_one(queue).exception) is TimeoutError
+
+    def test_the_next_one_on_the_same_loop_is_not_cancelled(self, queue):
+        for _ in range(2):
+            sleep_long()
+            breathe()
+        with serving(threads=1, drain=True) as consumer:
+            assert consumer.code() == 0
+        assert (queue.stats().done, len(queue.failed)) == (2, 2)
+
+
+# ---- what a command knows
+
+
+@MEMORY
+class TestRemaining:
+    def test_a_function_sees_what_remains(self, queue):
+        look()
+        run_one(queue)
+        [(before, after)] = seen
+        assert 59 < after <= before - 0.02 < 60
+
+    def test_without_a_limit_there_is_no_end(self, queue):
+        look_without()
+        run_one(queue)
+        assert seen == [inf]
+
+    def test_a_function_that_ends_late_but_by_itself_is_done(self, queue):
+        obey()
+        verdict = run_one(queue)
+        assert verdict.outcome is Outcome.DONE
+        assert verdict.value <= 0
+
+    def test_what_remains_is_negative_when_it_is_over(self):
+        message = CurrentMessage("id", 1, "c", "default", time_limit=1.0, began=time.monotonic() - 5)
+        assert -4.5 < message.remaining + 0.5 < 0
+
+
+# ---- threads that do not end
+
+
+@SOME
+class TestStuck:
+    def test_its_message_is_taken_from_it_and_the_others_go_on(self, queue, gate):
+        handle = hang("gate")
+        with heard("failed", "completed", "lease_lost") as told, serving(threads=2) as consumer:
+            gate.await_within(1)
+            quick.enqueue_many([(number,) for number in range(10)])
+            entry = eventually(lambda: queue.failed.find(handle.id)).entry
+            eventually(lambda: queue.stats().done == 10)
+            assert gate.within == 1  # it still hangs
+            quick.enqueue_many([(number,) for number in range(10, 20)])
+            eventually(lambda: queue.stats().done == 20)
+            consumer.stop()
+            assert consumer.code() == 0
+        [note] = errors_of(entry.errors)
+        assert note["exception"] == "djqueue.exceptions.TimeLimitExceeded"
+        assert "does not end" in note["reason"]
+        assert "in hang" in note["traceback"]  # where it hangs
+        assert [name for name, _ in told].count("failed") == 1
+        assert (entry.attempts, entry.failures, entry.lost) == (1, 1, 0)
+
+    @pytest.mark.parametrize("command", [hang, hang_and_fail], ids=["returns", "raises"])
+    def test_its_late_return_changes_nothing(self, queue, gate, command):
+        handle = command.using(result_ttl=60).enqueue("gate")
+        with heard("failed", "completed", "lease_lost") as told, serving(threads=2) as consumer:
+            eventually(lambda: handle.status == "failed")
+            before = queue.failed.find(handle.id).entry
+            gate.open()
+            eventually(gate.left.is_set)
+            quick(1)
+            eventually(lambda: queue.stats().done == 1)
+            consumer.stop()
+            assert consumer.code() == 0
+        assert [name for name, about in told if about["id"] == handle.id] == ["failed"]
+        assert queue.failed.find(handle.id).entry == before
+        assert handle.status == "failed"
+        assert queue.stats().done == 1
+
+    def test_it_is_retried_on_another_thread_if_that_is_listed(self, queue, gate):
+        handle = hang.using(retry_on=[TimeLimitExceeded], max_attempts=2, backoff=False).enqueue("gate")
+        with serving(threads=3) as consumer:
+            entry = eventually(lambda: queue.failed.find(handle.id)).entry
+            assert gate.within == 2
+            consumer.stop()
+            assert consumer.code() == 0
+        assert (entry.attempts, entry.failures) == (2, 2)
+        assert seen == [1, 2]
+
+    def test_with_as_many_stuck_as_there_are_threads_the_consumer_ends(self, queue, gate):
+        handles = hang.enqueue_many([("gate",)] * 2)
+        with serving(threads=2) as consumer:
+            assert consumer.code() == STUCK == 70
+        assert {queue.failed.find(handle.id) is not None for handle in handles} == {True}
+        assert queue.stats().leased == 0
+
+    def test_those_that_ended_after_all_count_no_more(self, queue, gate, monkeypatch):
+        with serving(threads=2) as consumer:
+            for number in range(3):
+                monkeypatch.setitem(gates, f"gate {number}", gate := LateGate())
+                handle = hang(f"gate {number}")
+                eventually(lambda handle=handle: queue.failed.find(handle.id))
+                gate.open()
+                eventually(gate.left.is_set)
+            quick(1)
+            eventually(lambda: queue.stats().done == 1)
+            consumer.stop()
+            assert consumer.code() == 0
+
+
+@MEMORY
+class TestStuckOddly:
+    def test_a_coroutine_that_swallows_for_ever_is_left_behind_too(self, queue, gate):
+        handle = swallow_for_ever("gate")
+        with serving(threads=2) as consumer:
+            entry = eventually(lambda: queue.failed.find(handle.id)).entry
+            quick(1)
+            eventually(lambda: queue.stats().done == 1)
+            consumer.stop()
+            assert consumer.code() == 0
+        assert "does not end" in errors_of(entry.errors)[0]["reason"]
+
+    def test_one_that_ends_within_the_grace_is_done(self, queue, settings):
+        settings.QUEUE_TIME_LIMIT_GRACE = 30
+        queue = queues["default"]
+        never_yield()
+        with serving(threads=1, limit=1) as consumer:
+            assert consumer.code() == 0
+        assert (queue.stats().done, len(queue.failed)) == (1, 0)
+
+    def test_one_without_a_limit_may_run(self, queue, gate):
+        hold("gate")
+        with serving(threads=1, limit=1) as consumer:
+            gate.await_within(1)
+            threading.Event().wait(0.8)  # longer than the time limits looks
+            assert len(queue.failed) == 0
+            gate.open()
+            assert consumer.code() == 0
+        assert queue.stats().done == 1
+
+
+# ---- leases
+
+
+@pytest.mark.backends(*WITH_SQS)
+def test_df22_a_job_of_three_leases_runs_once(queue, gate):
+    """Two consumers: the other one would take it if its lease ran out."""
+    handle, lease = hold("gate"), 0.5 if can_look(queue) else 1.0  # SQS leases by whole seconds
+    with (
+        heard("completed", "lease_lost") as told,
+        serving(threads=1, lease=lease) as one,
+        serving(threads=1, lease=lease) as other,
+    ):
+        gate.await_within(1)
+        began = queue.now()
+        eventually(lambda: queue.now() > began + 3 * lease + 0.1)
+        if can_look(queue):
+            record = queue.find(handle.id)
+            assert (record.state, record.entry.attempts, record.entry.lost) == ("leased", 1, 0)
+        gate.open()
+        eventually(lambda: told)
+        for consumer in (one, other):
+            consumer.stop()
+            assert consumer.code() == 0
+    assert (seen, gate.passed, [name for name, _ in told]) == ([1], 1, ["completed"])
+    assert (len(queue), queue.stats().done or 1) == (0, 1)
+
+
+@EVERY
+class TestOwnLease:
+    @pytest.mark.parametrize("command, beyond", [(hold_long, 20), (hold.using(lease=40), 25)], ids=["command", "call"])
+    def test_a_longer_one_is_what_it_is_extended_by(self, queue, gate, command, beyond):
+        handle = command.enqueue("gate")
+        with serving(threads=1, lease=0.4) as consumer:
+            gate.await_within(1)
+            assert eventually(lambda: queue.find(handle.id).at > queue.now() + beyond)
+            gate.open()
+            eventually(lambda: queue.stats().done == 1)
+            consumer.stop()
+            assert consumer.code() == 0
+
+    def test_df22_one_with_a_shorter_lease_is_extended_as_often_as_that_needs(self, queue, gate):
+        hold_short("gate")
+        with heard("lease_lost", "started") as told, serving(threads=1, lease=8.0) as consumer:
+            gate.await_within(1)
+            began = queue.now()
+            while queue.now() < began + 2.5:
+                assert queue.reap().count == 0
+                time.sleep(0.02)
+            assert queue.stats().leased == 1
+            gate.open()
+            eventually(lambda: queue.stats().done == 1)
+            consumer.stop()
+            assert consumer.code() == 0
+        assert [name for name, _ in told] == ["started"]

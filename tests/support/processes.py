@@ -1,0 +1,176 @@
+"""Real processes: `queue_consumer` and other management commands over the queues and databases of a test."""
+
+import json
+import os
+import signal
+import subprocess
+import sys
+import threading
+import time
+from dataclasses import dataclass, field
+from pathlib import Path
+
+from tests.support.backends import database_names
+from tests.support.server_process import die_with_parent
+
+ROOT = Path(__file__).resolve().parents[2]
+
+
+class Process:
+    """A child with its output, line by line as it comes. Leave the `with` block and it is dead.
+
+    Start it from the main thread: the kernel kills it when the thread that started it ends.
+    """
+
+    def __init__(self, command, env=None, cwd=ROOT):
+        self.lines: list[str] = []
+        self._news = threading.Condition()
+        self._ended = False
+        self.popen = subprocess.Popen(
+            command,
+            cwd=cwd,
+            env={**os.environ, "PYTHONUNBUFFERED": "1", **(env or {})},
+            stdin=subprocess.DEVNULL,
+            stdout=subprocess.PIPE,
+            stderr=subprocess.STDOUT,
+            text=True,
+            errors="replace",
+            start_new_session=True,
+            preexec_fn=die_with_parent(),
+        )
+        self._reader = threading.Thread(target=self._read, daemon=True)
+        self._reader.start()
+
+    @property
+    def pid(self) -> int:
+        return self.popen.pid
+
+    @property
+    def output(self) -> str:
+        return "\n".join(self.lines)
+
+    def wait_for(self, text: str, timeout: float = 30.0) -> str:
+        """The first line that contains `text`, as soon as it is there.
+
+        AssertionError with all that was said when the process ends without it or `timeout` seconds pass."""
+        with self._news:
+            self._news.wait_for(lambda: self._ended or self._find(text), timeout)
+            line = self._find(text)
+        assert line is not None, f"no {text!r} in the output:\n{self.output}"
+        return line
+
+    def send(self, signum: int):
+        """Send a signal to the process alone, not to its children."""
+        self.popen.send_signal(signum)
+
+    def term(self):
+        self.send(signal.SIGTERM)
+
+    def interrupt(self):
+        self.send(signal.SIGINT)
+
+    def kill9(self):
+        """SIGKILL, and wait until it is gone."""
+        self.popen.kill()
+        self.wait()
+
+    def wait(self, timeout: float = 30.0) -> int:
+        """The exit code, once all output is in. AssertionError with the output after `timeout` seconds."""
+        try:
+            code = self.popen.wait(timeout)
+        except subprocess.TimeoutExpired:
+            raise AssertionError(f"still running after {timeout} s:\n{self.output}") from None
+        self._reader.join(timeout)
+        return code
+
+    def __enter__(self):
+        return self
+
+    def __exit__(self, *exc):
+        """Kill the whole group, so that nothing it started lives on."""
+        try:
+            os.killpg(self.pid, signal.SIGKILL)
+        except ProcessLookupError:
+            pass
+        self.wait()
+
+    def _find(self, text):
+        return next((line for line in self.lines if text in line), None)
+
+    def _read(self):
+        with self.popen.stdout as stream:
+            for line in stream:
+                self._add(line.rstrip("\n"))
+        with self._news:
+            self._ended = True
+            self._news.notify_all()
+
+    def _add(self, line):
+        with self._news:
+            self.lines.append(line)
+            self._news.notify_all()
+
+
+def django_admin(*args: str, env=None) -> Process:
+    """Start `django-admin ARGS` with the settings of `tests.site_settings`; `env` is added to the environment."""
+    base = {"DJANGO_SETTINGS_MODULE": "tests.site_settings", "PYTHONPATH": str(ROOT)}
+    return Process([sys.executable, "-m", "django", *map(str, args)], {**base, **(env or {})})
+
+
+def run_consumer(*args: str, env=None) -> Process:
+    """Start `django-admin queue_consumer ARGS` as a real process."""
+    return django_admin("queue_consumer", *args, env=env)
+
+
+@dataclass
+class Site:
+    """The queues of one test and the databases behind them, for processes. What it started dies in `close`."""
+
+    queues: dict
+    aliases: tuple[str, ...] = ("default",)
+    ledger: Path | None = None
+    settings: dict = field(default_factory=dict)
+    processes: list[Process] = field(default_factory=list)
+
+    @property
+    def env(self) -> dict[str, str]:
+        ledger = {"DJQUEUE_LEDGER": str(self.ledger)} if self.ledger else {}
+        return ledger | {
+            "DJQUEUE_SITE_DATABASES": json.dumps(database_names(self.aliases)),
+            "DJQUEUE_SITE_SETTINGS": json.dumps({"QUEUES": self.queues, **self.settings}),
+        }
+
+    def consumer(self, *args: str, env=None) -> Process:
+        """Start one more consumer."""
+        return self._keep(run_consumer(*args, env={**self.env, **(env or {})}))
+
+    def start(self, *args: str, env=None) -> Process:
+        """Start any management command."""
+        return self._keep(django_admin(*args, env={**self.env, **(env or {})}))
+
+    def run(self, *args: str, env=None, timeout: float = 60.0) -> str:
+        """Run a management command to its end and return its output. AssertionError unless it exits with 0."""
+        process = self.start(*args, env=env)
+        code = process.wait(timeout)
+        assert code == 0, f"{' '.join(map(str, args))} ended with {code}:\n{process.output}"
+        return process.output
+
+    def close(self):
+        for process in self.processes:
+            process.__exit__()
+        self.processes.clear()
+
+    def _keep(self, process: Process) -> Process:
+        self.processes.append(process)
+        return process
+
+
+def until(condition, timeout: float = 30.0, pause: float = 0.01):
+    """The first true value of `condition()`, asked again and again: for what another process or a server does.
+
+    AssertionError after `timeout` seconds."""
+    deadline = time.monotonic() + timeout
+    while not (value := condition()):
+        assert time.monotonic() < deadline, f"still not so after {timeout} s"
+        time.sleep(pause)
+    return value

@@ -1,0 +1,204 @@
+"""Private Redis, PostgreSQL, MariaDB and SQS servers: real programs in a temporary folder, never on a well-known port.
+
+Standard library only, and no Django: the development tool starts them before there is a virtual environment.
+`start("redis")` starts one for the whole run and puts its address into the environment, where every process of the
+run finds it. A test that hurts its server makes one of its own: `with Redis(tmp_path) as server: server.kill9()`.
+What a server has acknowledged survives the kill of its process (not of the machine: nothing is synced to disk).
+"""
+
+import atexit
+import os
+import shutil
+import signal
+import socket
+import subprocess
+import sys
+import tempfile
+from importlib.util import find_spec
+from pathlib import Path
+
+from tests.support.server_process import PATIENCE, Server
+
+LONGEST_SOCKET = 107
+
+
+def run_dir() -> Path:
+    """The folder of this test run; made once, known to all its processes by DJQUEUE_TEST_DIR, removed at the end."""
+    if "DJQUEUE_TEST_DIR" not in os.environ:
+        path = short_dir()
+        os.environ["DJQUEUE_TEST_DIR"] = str(path)
+        at_exit_of_this_process(shutil.rmtree, path, ignore_errors=True)
+    return Path(os.environ["DJQUEUE_TEST_DIR"])
+
+
+def short_dir() -> Path:
+    """A new temporary folder that other users may pass through, with a path short enough for Unix sockets."""
+    parent = tempfile.gettempdir() if len(tempfile.gettempdir()) < LONGEST_SOCKET - 60 else "/tmp"
+    path = Path(tempfile.mkdtemp(prefix="djq-", dir=parent))
+    path.chmod(0o711)
+    return path
+
+
+def at_exit_of_this_process(function, *args, **kwargs):
+    owner = os.getpid()
+    atexit.register(lambda: function(*args, **kwargs) if os.getpid() == owner else None)
+
+
+class Redis(Server):
+    """On a free port of the loopback address, without persistence; `Redis(path, *Redis.DURABLE)` survives a kill."""
+
+    kind, program, package = "redis", "redis-server", "redis-server"
+    DURABLE = ("--appendonly", "yes", "--appendfsync", "no")
+
+    def __init__(self, folder, *extra):
+        super().__init__(folder, *extra)
+        self.port = _free_port()
+
+    @property
+    def url(self) -> str:
+        return f"redis://127.0.0.1:{self.port}/0"
+
+    def command(self):
+        where = ["--bind", "127.0.0.1", "--port", str(self.port), "--dir", str(self.folder)]
+        return [self.find(), *where, "--save", "", "--databases", "64", "--daemonize", "no", *self.extra]
+
+    def ready(self):
+        try:
+            with socket.create_connection(("127.0.0.1", self.port), 1) as connection:
+                connection.sendall(b"PING\r\n")
+                return connection.recv(5) == b"+PONG"  # "-LOADING …" while it reads its file
+        except OSError:
+            return False
+
+
+class Postgres(Server):
+    """On a Unix socket in its folder; superuser `djqueue` without a password."""
+
+    kind, program, package, account = "postgres", "postgres", "postgresql", "postgres"
+    stop_signal = signal.SIGINT  # "fast": do not wait for clients to leave
+
+    @classmethod
+    def find(cls):
+        """Debian keeps the programs of each version out of PATH; the newest is taken."""
+        versions = sorted(Path("/usr/lib/postgresql").glob("*/bin/postgres"), key=lambda p: float(p.parts[4]))
+        return str(versions[-1]) if versions else super().find()
+
+    @property
+    def url(self):
+        return f"postgresql://djqueue@/postgres?host={self.folder}"
+
+    def initialise(self):
+        options = ["--no-sync", "--auth=trust", "--username=djqueue", "--encoding=UTF8", "--locale=C"]
+        self._run([self._tool("initdb"), "-D", str(self.folder / "data"), *options])
+
+    def command(self):
+        settings = ["listen_addresses=", f"unix_socket_directories={self.folder}", "fsync=off", "max_connections=200"]
+        options = [word for setting in settings for word in ("-c", setting)]
+        return [self.find(), "-D", str(self.folder / "data"), *options, *self.extra]
+
+    def ready(self):
+        command = [self._tool("pg_isready"), "-q", "-h", str(self.folder), "-d", "postgres"]
+        return subprocess.run(command, timeout=PATIENCE).returncode == 0
+
+    def _tool(self, name):
+        return str(Path(self.find()).with_name(name))
+
+
+class MariaDB(Server):
+    """On a Unix socket in its folder; user `root` without a password, an empty database `djqueue`."""
+
+    kind, program, package, account = "mariadb", "mariadbd", "mariadb-server", "mysql"
+
+    @property
+    def url(self):
+        return f"mysql://root@/djqueue?host={self.folder}/sock"
+
+    def initialise(self):
+        (self.folder / "init.sql").write_text("CREATE DATABASE IF NOT EXISTS djqueue CHARACTER SET utf8mb4;\n")
+        (self.folder / "init.sql").chmod(0o644)
+        tool, data = shutil.which("mariadb-install-db"), self.folder / "data"
+        options = ["--auth-root-authentication-method=normal", "--skip-test-db", "--skip-name-resolve"]
+        self._run([tool, "--no-defaults", f"--datadir={data}", *options])
+
+    def command(self):
+        where = [f"--datadir={self.folder}/data", f"--socket={self.folder}/sock", f"--pid-file={self.folder}/pid"]
+        where.append(f"--tmpdir={self.folder}")  # two servers that share /tmp delete each other's tables there
+        cheap = ["--innodb-flush-log-at-trx-commit=2", "--innodb-buffer-pool-size=64M", "--max-connections=200"]
+        network = ["--skip-networking", "--character-set-server=utf8mb4", f"--init-file={self.folder}/init.sql"]
+        return [self.find(), "--no-defaults", *where, *cheap, *network, *self.extra]
+
+    def ready(self):
+        """A server that accepts clients greets them with protocol version 10."""
+        try:
+            with socket.socket(socket.AF_UNIX) as connection:
+                connection.settimeout(1)
+                connection.connect(f"{self.folder}/sock")
+                return connection.recv(5)[4:] == b"\x0a"
+        except OSError:
+            return False
+
+
+class Sqs(Server):
+    """Moto's SQS, on a free port of the loopback address; it takes any credentials. Of the virtual environment."""
+
+    kind, program = "sqs", "moto"
+
+    def __init__(self, folder, *extra):
+        super().__init__(folder, *extra)
+        self.port = _free_port()
+
+    @classmethod
+    def find(cls):
+        return sys.executable if find_spec("moto") and find_spec("flask") else None
+
+    @property
+    def url(self):
+        return f"http://127.0.0.1:{self.port}?region=eu-west-1"
+
+    def command(self):
+        return [self.find(), str(Path(__file__).with_name("sqs_server.py")), "--port", str(self.port), *self.extra]
+
+    def ready(self):
+        try:
+            with socket.create_connection(("127.0.0.1", self.port), 1):
+                return True
+        except OSError:
+            return False
+
+
+KINDS = {server.kind: server for server in (Redis, Postgres, MariaDB, Sqs)}
+
+
+def variable(kind: str) -> str:
+    """The environment variable with the address of that server; set it beforehand to use one of your own."""
+    return f"DJQUEUE_TEST_{kind.upper()}"
+
+
+def missing(kind: str) -> str:
+    """Why there is no such server, in a sentence; "" if there is one."""
+    if variable(kind) in os.environ or KINDS[kind].find():
+        return ""
+    cls = KINDS[kind]
+    how = f"apt-get install {cls.package}" if cls.package else "pip install -e '.[test]'"
+    return f"{cls.program} not found: {how}, or set {variable(kind)} to the address of one"
+
+
+def address(kind: str) -> str:
+    """The URL of the run's server; of one not started yet, the URL it will have (a port is chosen at its start)."""
+    return os.environ.get(variable(kind)) or KINDS[kind](run_dir() / kind).url
+
+
+def start(kind: str):
+    """Start the run's server, unless its address is known already; it stops when this process ends."""
+    if variable(kind) in os.environ:
+        return
+    server = KINDS[kind](run_dir() / kind)
+    at_exit_of_this_process(server.stop)
+    server.start()
+    os.environ[variable(kind)] = server.url
+
+
+def _free_port() -> int:
+    with socket.socket() as probe:
+        probe.bind(("127.0.0.1", 0))
+        return probe.getsockname()[1]

@@ -1,0 +1,316 @@
+"""What is told of a message, in exact order, for each way in which it can end: by signals, and by on_… methods."""
+
+import logging
+import time
+
+import pytest
+from django.db import transaction
+
+from djqueue import Deferrable, Discard, Fail, Retry, register_event_consumer, signals
+from djqueue.decorators import queue_command
+from djqueue.messages.metadata import clear_event_consumers
+from djqueue.testing.patience import eventually
+from tests.support.backends import WITH_SQS
+from tests.support.consumer import can_look, heard, message_for, serving
+
+AND_SQS = pytest.mark.backends(*WITH_SQS)
+LONG = 60.0
+LIFE = (
+    "debounced", "debounce_missed", "debounce_failed", "refused", "enqueued", "enqueue_failed", "empty", "claimed",
+    "started", "completed", "retried", "expired", "discarded", "failed", "released", "lease_lost",
+)  # fmt: skip
+BOOM = KeyError("boom")
+
+
+@queue_command
+def succeed(value=1):
+    return value
+
+
+@queue_command(retry_on=[KeyError], max_attempts=3, backoff=0)
+def stumble():
+    raise BOOM
+
+
+@queue_command
+def fail():
+    raise BOOM
+
+
+@queue_command(ttl=0.01)
+def expire():
+    pass
+
+
+@queue_command(debounce=LONG)
+def refresh():
+    pass
+
+
+@queue_command(unique=True)
+def sync():
+    pass
+
+
+@queue_command
+def tell(outcome):
+    raise {"retry": Retry(after=LONG), "discard": Discard("no more"), "fail": Fail("at once")}[outcome]
+
+
+@queue_command
+def leave():
+    raise SystemExit(3)
+
+
+class Recorder:
+    """Has every on_… method, and writes down which was called with which item."""
+
+    def __init__(self):
+        self.told = []
+
+    def __getattr__(self, name):
+        if not name.startswith("on_"):
+            raise AttributeError(name)
+        return lambda item: self.told.append((name, item))
+
+    @property
+    def names(self) -> list[str]:
+        return [name for name, _ in self.told]
+
+
+@pytest.fixture
+def told(queue):
+    """All signals of the test, in order."""
+    with heard(*LIFE) as told:
+        yield told
+
+
+@pytest.fixture
+def methods(queue):
+    """What an event consumer of this queue is called with, in order."""
+    recorder = Recorder()
+    register_event_consumer(recorder, "default")
+    return recorder
+
+
+def run_once() -> bool:
+    return Deferrable().run_once()
+
+
+def names(told) -> list[str]:
+    return [name for name, _ in told]
+
+
+class TestOrder:
+    """DF-18."""
+
+    @AND_SQS
+    def test_df18_success(self, queue, told, methods):
+        result = succeed(5)
+        run_once()
+        assert names(told) == ["enqueued", "claimed", "started", "completed"]
+        assert methods.names == ["on_push", "on_pop", "on_complete"]
+        assert {about["id"] for _, about in told} == {result.id}
+        assert (told[-1][1]["value"], told[-1][1]["attempt"]) == (5, 1)
+
+    @AND_SQS
+    def test_df18_retries_and_final_failure(self, queue, told, methods):
+        stumble()
+        while run_once():
+            continue
+        again = ["claimed", "started", "retried"]
+        assert names(told) == ["enqueued", *again, *again, "claimed", "started", "failed", "empty"]
+        assert methods.names == [
+            "on_push",
+            *["on_pop", "on_retry", "on_complete"] * 2,
+            *["on_pop", "on_error", "on_complete"],
+            "on_empty",
+        ]
+        carried = [about for name, about in told if name in ("retried", "failed")]
+        assert [(about["attempt"], about["exception"]) for about in carried] == [(1, BOOM), (2, BOOM), (3, BOOM)]
+
+    @AND_SQS
+    def test_df18_failure_without_a_retry(self, queue, told, methods):
+        fail()
+        run_once()
+        assert names(told) == ["enqueued", "claimed", "started", "failed"]
+        assert methods.names == ["on_push", "on_pop", "on_error", "on_complete"]
+
+    @AND_SQS
+    def test_df18_expiry(self, queue, told, methods):
+        expire()
+        time.sleep(0.06)
+        run_once()
+        assert names(told) == ["enqueued", "claimed", "expired"]
+        assert methods.names == ["on_push", "on_pop", "on_expire", "on_complete"]
+        assert (len(queue), len(queue.failed)) == (0, 0)
+
+    @AND_SQS
+    def test_df18_nothing_there(self, queue, told, methods):
+        run_once()
+        assert told == [("empty", {"sender": "default", "queue_name": "default"})]
+        assert methods.told == [("on_empty", None)]
+
+    @AND_SQS
+    def test_df18_a_debounced_call(self, queue, told, methods):
+        first, second, third = refresh(), refresh(), refresh()
+        accepted = ["debounce_missed", "enqueued"]
+        assert names(told) == [*accepted, *accepted, "debounced"]
+        assert [about["id"] for _, about in told] == [first.id, first.id, second.id, second.id, third.id]
+        assert methods.names == [*["on_debounce_miss", "on_push"] * 2, "on_debounce_hit"]
+
+    def test_df18_many_debounced_calls_are_told_in_their_order(self, queue, told):
+        calls = refresh.enqueue_many([()] * 3)
+        assert [about["id"] for name, about in told if name != "debounce_missed"] == [call.id for call in calls]
+
+    def test_a_refused_call_of_a_unique_command(self, queue, told, methods):
+        sync(), sync()
+        assert names(told) == ["enqueued", "refused"]
+        assert methods.names == ["on_push"]
+
+    @pytest.mark.parametrize(
+        "outcome, signal, called",
+        [
+            ("retry", "retried", ["on_retry", "on_complete"]),
+            ("discard", "discarded", ["on_complete"]),
+            ("fail", "failed", ["on_error", "on_complete"]),
+        ],
+    )
+    @pytest.mark.backends("memory", "sqlite")
+    def test_what_the_command_says_itself(self, queue, told, methods, outcome, signal, called):
+        tell(outcome)
+        run_once()
+        assert names(told) == ["enqueued", "claimed", "started", signal]
+        assert methods.names == ["on_push", "on_pop", *called]
+
+    @pytest.mark.backends("memory")
+    def test_what_nobody_can_run_or_read(self, queue, told, methods):
+        queue.put([message_for(queue, "no.such.command")])
+        run_once()
+        assert names(told) == ["claimed", "released"]
+        queue.flush()
+        queue.write("no message of ours")
+        told.clear()
+        run_once()
+        assert names(told) == ["claimed", "failed"]
+        assert methods.names == ["on_pop", "on_pop", "on_error", "on_complete"]
+
+    @pytest.mark.backends("memory")
+    def test_one_whose_lease_is_lost_meanwhile(self, queue, told, methods):
+        succeed()
+        [lease] = queue.claim(1)
+        queue.complete([lease])
+        told.clear()
+        Deferrable().process(lease)
+        assert names(told) == ["claimed", "started", "lease_lost"]
+        assert methods.names == ["on_push", "on_pop"]
+
+    @pytest.mark.backends("memory", database=True)
+    def test_df18_in_a_transaction_it_is_told_at_the_commit(self, queue, told):
+        with transaction.atomic():
+            refresh.enqueue_many([()] * 3)
+            assert told == []
+        assert names(told) == ["debounce_missed", "enqueued"] * 2 + ["debounced"]
+
+    @pytest.mark.backends("memory", "redis", "sqlite")
+    def test_df18_a_consumer_tells_the_same(self, queue, told):
+        # Without a wait the next start may be told of before the retry, which another thread tells.
+        calls = [expire(), succeed(), stumble.using(backoff=0.3).enqueue(), fail()]
+        eventually(lambda: queue.stats().oldest > 0.05)
+        with serving(threads=2, delay=0.02):
+            eventually(lambda: "empty" in names(told) and len(queue) == 0 and names(told).count("retried") == 2)
+            eventually(lambda: names(told).count("failed") == 2 and {"completed", "expired"} <= set(names(told)))
+        of = {call.id: [name for name, about in told if about.get("id") == call.id] for call in calls}
+        again = ["claimed", "started", "retried"]
+        assert list(of.values()) == [
+            ["enqueued", "claimed", "expired"],
+            ["enqueued", "claimed", "started", "completed"],
+            ["enqueued", *again, *again, "claimed", "started", "failed"],
+            ["enqueued", "claimed", "started", "failed"],
+        ]
+
+    @pytest.mark.backends("memory")
+    def test_df18_a_consumer_says_once_that_it_ran_dry(self, queue, told):
+        with serving(threads=1, delay=0.005, max_delay=0.01):
+            eventually(lambda: names(told).count("empty") == 1)
+            succeed()
+            eventually(lambda: names(told).count("empty") == 2)
+            succeed.enqueue_many([()] * 10)
+            eventually(lambda: names(told).count("empty") == 3)
+        assert names(told).count("empty") == 3
+
+
+@pytest.mark.backends("memory")
+class TestRaising:
+    """DF-19."""
+
+    @pytest.fixture(params=[KeyError("k"), SystemExit(3), KeyboardInterrupt()], ids=lambda error: type(error).__name__)
+    def error(self, request):
+        return request.param
+
+    @pytest.mark.parametrize("signal", ["enqueued", "claimed", "started", "completed", "empty"])
+    def test_df19_a_receiver_that_raises_stops_nothing(self, queue, told, error, signal, caplog):
+        def ear(**named):
+            raise error
+
+        getattr(signals, signal).connect(ear)
+        try:
+            assert succeed().enqueued
+            assert (run_once(), run_once(), len(queue)) == (True, False, 0)
+        finally:
+            getattr(signals, signal).disconnect(ear)
+        assert names(told)[-1] == "empty"
+        assert queue.stats().done == 1
+        assert [one.exc_info[1] for one in caplog.records if one.levelno == logging.ERROR] == [error]
+
+    @pytest.mark.backends("memory", "sqs")
+    def test_df19_a_handler_that_raises_stops_nothing(self, queue, methods, error, caplog):
+        class Raises:
+            def __getattr__(self, name):
+                def handler(item):
+                    raise error
+
+                return handler
+
+        clear_event_consumers()
+        register_event_consumer(Raises(), "default")
+        register_event_consumer(methods)
+        refresh(), refresh(), refresh(), stumble.using(max_attempts=2)()
+        while run_once():
+            continue
+        assert methods.names == [
+            *["on_debounce_miss", "on_push"] * 2,
+            "on_debounce_hit",
+            "on_push",
+            *["on_pop", "on_complete"],
+            *["on_pop", "on_retry", "on_complete"],
+            *["on_pop", "on_error", "on_complete"],
+            "on_empty",
+        ]
+        told = [one for one in caplog.records if one.name == "djqueue.messages.metadata"]
+        assert len(told) == len(methods.told)
+        assert told[0].getMessage() == "Raises.on_debounce_miss() failed"
+        assert (len(queue), len(queue.failed)) == (1, 1)
+        assert not can_look(queue) or queue.stats().leased == 0
+
+    def test_df19_in_a_consumer_no_thread_ends(self, queue, methods, error):
+        def ear(**named):
+            raise error
+
+        heard = [signals.claimed, signals.started, signals.completed, signals.empty]
+        for signal in heard:
+            signal.connect(ear)
+        try:
+            with serving(threads=1) as beside:
+                succeed.enqueue_many([()] * 5)
+                eventually(lambda: queue.stats().done == 5)
+                assert not beside.future.done()
+        finally:
+            for signal in heard:
+                signal.disconnect(ear)
+
+    def test_df19_a_command_that_wants_to_end_the_process_fails_like_any_other(self, queue, told):
+        leave()
+        run_once()
+        assert names(told) == ["enqueued", "claimed", "started", "failed"]
+        assert isinstance(told[-1][1]["exception"], SystemExit)
