@@ -19,7 +19,7 @@ from pathlib import Path
 ROOT = Path(__file__).resolve().parents[2]
 sys.path.insert(0, str(ROOT))
 
-from tests import servers  # noqa: E402  after the path is known
+from tests.support import servers  # noqa: E402  after the path is known
 
 SERVERS = {"redis": "redis", "redis-blocking": "redis", "postgres": "postgres", "mariadb": "mariadb"}
 BACKENDS = ("memory", "sqlite", "postgres", "mariadb", "redis", "redis-blocking")
