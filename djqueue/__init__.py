@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING
 __version__ = "0.1.0"
 
 _HOMES = {
-    "Backoff": "djqueue.policies.backoff",
+    "Backoff": "djqueue.policies.outcomes",
     "Batch": "djqueue.flow.limits",
     "BatchCommand": "djqueue.enqueueing.batch",
     "CommandFailed": "djqueue.exceptions",
@@ -105,7 +105,7 @@ if TYPE_CHECKING:
         register_event_consumer,
         register_metadata_producer_consumer,
     )
-    from djqueue.policies.backoff import Backoff
+    from djqueue.policies.outcomes import Backoff
     from djqueue.registry import autodiscover
     from djqueue.results import Result
     from djqueue.running.context import current_batch, current_message

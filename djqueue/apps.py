@@ -11,7 +11,7 @@ class DjqueueConfig(AppConfig):
     default_auto_field = "django.db.models.BigAutoField"
 
     def ready(self) -> None:
-        from djqueue import checks  # noqa: F401  registers them
+        from djqueue.checks import servers, settings  # noqa: F401  registers them
         from djqueue.registry import autodiscover
 
         autodiscover()

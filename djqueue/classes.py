@@ -11,6 +11,7 @@ from django.conf import settings
 from django.utils import timezone
 
 from djqueue.backends.base import BaseQueue
+from djqueue.crontab import Rule
 from djqueue.enqueueing.command import Command, PeriodicCommand, named_after, refuse_generator, refuse_nested
 from djqueue.policies.options import CommandOptions
 from djqueue.policies.policy import Policy
@@ -18,7 +19,6 @@ from djqueue.queues import queues
 from djqueue.registry import registry
 from djqueue.results import Result
 from djqueue.running.executor import serve
-from djqueue.scheduling.timetables import Rule
 
 
 class QueueCommand:

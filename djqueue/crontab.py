@@ -1,5 +1,495 @@
-"""The path under which stored pickles name :class:`Crontab`. Import it from :mod:`djqueue.scheduling.crontab`."""
+"""Schedules: ``crontab()`` makes a predicate on datetimes that also knows its next tick.
 
-from djqueue.scheduling.crontab import Crontab
+A schedule is five fields and a time zone. All five fields must match the local wall time; unlike in cron, ``day``
+and ``day_of_week`` are no exception. A field is a number or a comma list of these pieces::
 
-__all__ = ["Crontab"]
+    *       every value                   a-b     the values from a to b, both included
+    n       that value                    a-b/n   every n-th of them, beginning with a
+    */n     every n-th value, beginning with the first legal one (month */6 is 1 and 7)
+
+Weekdays 0 and 7 are Sunday, so 5-7 is Friday to Sunday. Weekdays and months may be named (``mon``, ``jan``).
+
+When the clocks change, one of two rules holds.
+
+* A schedule is *fixed* when it names its hours and its minutes one by one or as plain ranges (``hour=2, minute=30``).
+  Each of its wall times is one tick, every day: a time that the clocks skip ticks at the first moment after the gap
+  (several skipped times, and that moment itself, are one tick), a time that comes twice ticks the first time.
+* A schedule is *elapsed* when its hour or minute has a step, or admits every value (``minute="*/15"``,
+  ``hour="*", minute=30``, ``hour="*/2", minute=30``, ``hour=5, minute="*/15"``). Its ticks keep their distance in
+  real time: a time that comes twice ticks twice, and a time that the clocks skip ticks when the clock would show it,
+  had it not been put forward (02:30 at 03:30, after a jump from 02:00 to 03:00). For most schedules that is a tick
+  anyway; so an hourly schedule simply goes on, and a two-hourly one never waits for three hours.
+"""
+
+from __future__ import annotations
+
+import re
+from bisect import bisect_left
+from collections.abc import Callable, Iterator
+from copy import copy
+from dataclasses import dataclass, field, fields
+from datetime import UTC, datetime, timedelta, tzinfo
+from functools import cached_property
+from typing import Any, ClassVar, NamedTuple
+from zoneinfo import ZoneInfo
+
+from croniter import croniter
+from django.utils import timezone
+
+from djqueue.utils import seconds
+
+__all__ = ["Crontab", "crontab"]
+
+_MONTHS = "jan feb mar apr may jun jul aug sep oct nov dec".split()
+_WEEKDAYS = "sun mon tue wed thu fri sat".split()
+_PIECE = re.compile(r"(?P<star>\*)|(?P<low>[0-9a-z]+)(?:-(?P<high>[0-9a-z]+))?", re.ASCII)
+_STEP = re.compile(r"[0-9]{1,4}", re.ASCII)
+
+
+class _Field(NamedTuple):
+    every: range
+    numbers: range
+    names: dict[str, int]
+    legal: str
+
+
+_FIELDS = {
+    "minute": _Field(range(60), range(60), {}, "0-59"),
+    "hour": _Field(range(24), range(24), {}, "0-23"),
+    "day": _Field(range(1, 32), range(1, 32), {}, "1-31"),
+    "month": _Field(range(1, 13), range(1, 13), {n: i for i, n in enumerate(_MONTHS, 1)}, "1-12 or jan-dec"),
+    "day_of_week": _Field(
+        range(7), range(8), {n: i for i, n in enumerate(_WEEKDAYS)}, "0-7 or sun-sat, 0 being Sunday"
+    ),
+}  # in the order of a cron expression
+
+
+def crontab(
+    month: str | int = "*",
+    day: str | int = "*",
+    day_of_week: str | int = "*",
+    hour: str | int = "*",
+    minute: str | int = "*",
+    time_zone: str | tzinfo | None = None,
+) -> Crontab:
+    """Return the schedule of these fields.
+
+    ``time_zone`` is an IANA name or a tzinfo; without one the schedule follows Django's default time zone, which is
+    looked up at each use. ValueError, which names the field, the piece and what is legal, for anything that is
+    not understood, and for dates that no year has (31 February).
+    """
+    given: tuple[Any, ...] = (month, day, day_of_week, hour, minute, time_zone)  # it makes of them what its fields say
+    return Crontab(*given)
+
+
+@dataclass(frozen=True, repr=False)
+class Crontab:
+    """A schedule; see ``crontab``. Immutable; two are equal when they were written alike."""
+
+    month: str = "*"
+    day: str = "*"
+    day_of_week: str = "*"
+    hour: str = "*"
+    minute: str = "*"
+    time_zone: tzinfo | None = field(default=None, hash=False)
+
+    def __post_init__(self):
+        for name in _FIELDS:
+            object.__setattr__(self, name, _text(name, getattr(self, name)))
+        object.__setattr__(self, "time_zone", _time_zone(self.time_zone))
+        if not croniter.is_valid(self._expression, strict=True):
+            raise ValueError(f"crontab month={self.month!r}, day={self.day!r}: no year has such a date")
+
+    def __call__(self, dt: datetime) -> bool:
+        """Tell whether the minute of ``dt`` is a tick; seconds do not matter.
+
+        For an aware ``dt`` the answer is that of ``next``, through clock changes too. A naive one is read as local
+        wall time of the schedule's zone, and only compared with the fields: it is true of a time that the clocks
+        skip, and cannot tell the two passes of a time that comes twice. TypeError for anything but a datetime.
+        """
+        if not isinstance(dt, datetime):
+            raise TypeError(f"a schedule is asked about a datetime, not {dt!r}")
+        if dt.utcoffset() is None:
+            return self._matches(dt)
+        local = dt.astimezone(self._zone)
+        minute = local.astimezone(UTC) - timedelta(seconds=local.second, microseconds=local.microsecond)
+        return self.next(minute - timedelta.resolution) == minute
+
+    def next(self, after: datetime) -> datetime | None:
+        """Return the first tick strictly after the aware datetime ``after``, in UTC.
+
+        None when none is left before the calendar ends, with the year 9999. ValueError for a naive ``after``,
+        OverflowError for one in the first or last two days of the calendar.
+        """
+        if not isinstance(after, datetime) or after.utcoffset() is None:
+            raise ValueError(f"next() needs an aware datetime, not {after!r}")
+        zone = self._zone
+        found: list[datetime] = []
+        for wall in self._walls(after.astimezone(zone)):
+            once, again = (wall.replace(tzinfo=zone, fold=fold).astimezone(UTC) for fold in (0, 1))
+            if found and min(once, again) >= min(found):  # no later wall time can tick before this one
+                break
+            found += [tick for tick in self._ticks(once, again) if tick > after]
+        return min(found, default=None)
+
+    def __repr__(self) -> str:
+        given = [
+            f"{f.name}={_shown(getattr(self, f.name))}" for f in fields(self) if getattr(self, f.name) != f.default
+        ]
+        return f"crontab({', '.join(given)})"
+
+    def __reduce__(self):
+        return Crontab, tuple(getattr(self, f.name) for f in fields(self))
+
+    @property
+    def _zone(self) -> tzinfo:
+        return self.time_zone or timezone.get_default_timezone()
+
+    @cached_property
+    def _values(self) -> dict[str, frozenset[int]]:
+        return {name: _values(name, getattr(self, name)) for name in _FIELDS}
+
+    @cached_property
+    def _elapsed(self) -> bool:
+        return any("/" in getattr(self, name) or _is_full(name, self._values[name]) for name in ("hour", "minute"))
+
+    @property
+    def _expression(self) -> str:
+        """The fields as plain lists, so that no notation of croniter's own ever reaches it."""
+        lists = {name: ",".join(map(str, sorted(values))) for name, values in self._values.items()}
+        return " ".join("*" if _is_full(name, self._values[name]) else lists[name] for name in _FIELDS)
+
+    @cached_property
+    def _croniter(self) -> croniter:
+        return croniter(self._expression, datetime(2000, 1, 1), ret_type=datetime, day_or=False)
+
+    def _matches(self, wall: datetime) -> bool:
+        shown = (wall.minute, wall.hour, wall.day, wall.month, wall.isoweekday() % 7)
+        return all(value in values for value, values in zip(shown, self._values.values(), strict=True))
+
+    def _walls(self, local: datetime) -> Iterator[datetime]:
+        """Naive wall times that match, in order, from as far back as a clock change near ``local`` reaches."""
+        steps = copy(self._croniter)  # a croniter has a position, which threads must not share
+        back = _reach(local, _reach(local, timedelta(days=1)))
+        steps.set_current(local.replace(tzinfo=None, second=0, microsecond=0) - back)
+        while True:
+            try:
+                yield steps.get_next()
+            except (ValueError, OverflowError):  # past the year 9999
+                return
+
+    def _ticks(self, once: datetime, again: datetime) -> set[datetime]:
+        """The ticks of a wall time, given its reading by the clock before a change, and by the one after it."""
+        if once <= again:
+            return {once, again} if self._elapsed else {once}
+        return {once} if self._elapsed else {_end_of_gap(again, once, self._zone)}
+
+
+def _reach(local: datetime, within: timedelta) -> timedelta:
+    """By how much the clocks change within that time before or after a moment."""
+    moments = (local.astimezone(UTC) + shift for shift in (-within, timedelta(0), within))
+    offsets: list[Any] = [moment.astimezone(local.tzinfo).utcoffset() for moment in moments]
+    return max(offsets) - min(offsets)
+
+
+def _end_of_gap(before: datetime, after: datetime, zone: tzinfo) -> datetime:
+    """The moment of the one clock change between two times, to the second."""
+
+    def changed(second: int) -> bool:
+        return (before + timedelta(seconds=second)).astimezone(zone).utcoffset() == new
+
+    new = after.astimezone(zone).utcoffset()
+    span = int((after - before).total_seconds())
+    return before + timedelta(seconds=bisect_left(range(span), True, key=changed))
+
+
+def _is_full(name: str, values: frozenset[int]) -> bool:
+    return len(values) == len(_FIELDS[name].every)
+
+
+def _shown(value: str | tzinfo) -> str:
+    return repr(value.key if isinstance(value, ZoneInfo) and value.key else value)
+
+
+def _text(name: str, given: object) -> str:
+    """A field as text; refuses what is neither text nor a whole number."""
+    if isinstance(given, str) or (isinstance(given, int) and not isinstance(given, bool)):
+        return str(given)
+    raise ValueError(f"crontab {name}={given!r}: a field is a str or an int; legal values are {_FIELDS[name].legal}")
+
+
+def _values(name: str, text: str) -> frozenset[int]:
+    """The numbers that a field admits, Sunday as 0."""
+    allowed = _FIELDS[name]
+    try:
+        pieces = [_piece(allowed, piece) for piece in text.split(",")]
+    except ValueError as error:
+        raise ValueError(f"crontab {name}={text!r}: {error}; legal values are {allowed.legal}") from None
+    size = len(allowed.every)
+    first = allowed.every.start
+    return frozenset((value - first) % size + first for piece in pieces for value in piece)
+
+
+def _piece(allowed: _Field, piece: str) -> range:
+    span, slash, step = piece.partition("/")
+    match = _PIECE.fullmatch(span.lower())
+    if not match:
+        raise ValueError(f"{piece!r} is not *, n, a-b, */n or a-b/n" if piece else "there is an empty piece")
+    values = allowed.every if match["star"] else _span(allowed, piece, match["low"], match["high"] or match["low"])
+    if not slash:
+        return values
+    if not match["star"] and not match["high"]:
+        raise ValueError(f"{piece!r} is a step without a range, which */n and a-b/n have")
+    return values[:: _step(piece, step, len(values))]
+
+
+def _span(allowed: _Field, piece: str, low_text: str, high_text: str) -> range:
+    low, high = (_number(allowed, piece, text) for text in (low_text, high_text))
+    if high_text == "sun" and low:  # the Sunday that ends a week
+        high = 7
+    if low > high:
+        raise ValueError(f"{piece!r} is a reversed range")
+    return range(low, high + 1)
+
+
+def _number(allowed: _Field, piece: str, text: str) -> int:
+    if text in allowed.names:
+        return allowed.names[text]
+    if not text.isdigit():
+        raise ValueError(f"{piece!r} is not understood")
+    if len(text) > 4 or int(text) not in allowed.numbers:
+        raise ValueError(f"{piece!r} is out of range")
+    return int(text)
+
+
+def _step(piece: str, text: str, size: int) -> int:
+    if not _STEP.fullmatch(text) or not 1 <= int(text) <= size:
+        raise ValueError(f"the step of {piece!r} is not a number from 1 to {size}")
+    return int(text)
+
+
+def _time_zone(given: object) -> tzinfo | None:
+    if isinstance(given, str):
+        return _named_zone(given)
+    if given is not None and not isinstance(given, tzinfo):
+        raise ValueError(f"crontab time_zone={given!r}: not an IANA name, a tzinfo or None")
+    if given is not None and not _keeps_wall_time(given):
+        raise ValueError(f"crontab time_zone={given!r}: cannot read wall times (as pytz); use zoneinfo or an IANA name")
+    return given
+
+
+def _named_zone(name: str) -> ZoneInfo:
+    try:
+        return ZoneInfo(name)
+    except (KeyError, ValueError, OSError):  # unknown, no relative path, a directory
+        raise ValueError(f"crontab time_zone={name!r}: no such IANA time zone (Europe/Berlin, say) is known") from None
+
+
+def _keeps_wall_time(zone: tzinfo) -> bool:
+    local = datetime(2026, 1, 15, 12, tzinfo=UTC).astimezone(zone)
+    return local.replace(tzinfo=zone).utcoffset() == local.utcoffset()
+
+
+# ---- Timetables: what may be due again and again, written down and read again, each with its next tick
+
+
+SHORTEST = 1.0
+"""Seconds between two ticks at least."""
+
+_EARLIEST = datetime(1, 1, 1, tzinfo=UTC)
+_MICROSECOND = timedelta(microseconds=1)
+
+
+@dataclass(frozen=True, slots=True)
+class Interval:
+    """Every so many seconds: at ``start``, and at each multiple after it."""
+
+    every: float
+    start: datetime
+
+    kind: ClassVar[str] = "every"
+
+    def next(self, after: datetime) -> datetime | None:
+        """The first tick after a moment."""
+        span = timedelta(seconds=self.every)
+        passed = max(0, (after - self.start) // span + 1)
+        try:
+            return self.start + passed * span
+        except OverflowError:  # behind the end of the calendar
+            return None
+
+    def __str__(self) -> str:
+        return f"every {self.every:g} s"
+
+    def written(self) -> list:
+        return [self.kind, self.every, self.start.isoformat()]
+
+    @classmethod
+    def read(cls, every: float, start: str) -> Interval:
+        return cls(every, datetime.fromisoformat(start))
+
+
+@dataclass(frozen=True, slots=True)
+class Calendar:
+    """As a :func:`~djqueue.crontab.crontab` says, but not before ``start``."""
+
+    crontab: Crontab
+    start: datetime
+
+    kind: ClassVar[str] = "crontab"
+
+    def next(self, after: datetime) -> datetime | None:
+        """The first tick after a moment."""
+        return self.crontab.next(max(after, self.start - _MICROSECOND))
+
+    def __str__(self) -> str:
+        return repr(self.crontab)
+
+    def written(self) -> list:
+        fields = [self.crontab.month, self.crontab.day, self.crontab.day_of_week]
+        zone = self.crontab.time_zone
+        name = None if zone is None else _zone_name(zone)
+        return [self.kind, [*fields, self.crontab.hour, self.crontab.minute, name], self.start.isoformat()]
+
+    @classmethod
+    def read(cls, fields: list, start: str) -> Calendar:
+        return cls(Crontab(*fields), datetime.fromisoformat(start))
+
+
+@dataclass(frozen=True, slots=True)
+class Recurrence:
+    """As a recurrence rule of iCalendar says (``FREQ=WEEKLY;BYDAY=MO``), in the wall time of a zone, from ``start``.
+
+    A time that the clocks skip ticks when the clock would show it, had it not been put forward; one that comes twice
+    ticks the first time.
+    """
+
+    rrule: str
+    zone: str
+    start: datetime
+    _walk: list = field(default_factory=list, init=False, repr=False, compare=False)
+    """The last two ticks that were found, and those behind them: a rule can only be followed from its beginning."""
+
+    kind: ClassVar[str] = "rrule"
+
+    def next(self, after: datetime) -> datetime | None:
+        """The first tick after a moment."""
+        ticks: Any
+        before, found, ticks = self._walk or (None, None, None)
+        if before is None or before > after:
+            before, found, ticks = _EARLIEST, _EARLIEST, self._ticks()
+        while found is not None and found <= after:
+            before, found = found, next(ticks, None)
+        self._walk[:] = [before, found, ticks]
+        return found
+
+    def _ticks(self) -> Iterator[datetime]:
+        last = self.start - _MICROSECOND
+        for wall in _rule(self.rrule, self.start.astimezone(ZoneInfo(self.zone))):
+            tick = wall.astimezone(UTC)
+            if tick > last:  # what two wall times have in common is one tick
+                yield tick
+                last = tick
+
+    def __str__(self) -> str:
+        return f"rrule {self.rrule} ({self.zone})"
+
+    def written(self) -> list:
+        return [self.kind, self.rrule, self.zone, self.start.isoformat()]
+
+    @classmethod
+    def read(cls, rrule: str, zone: str, start: str) -> Recurrence:
+        return cls(rrule, zone, datetime.fromisoformat(start))
+
+
+Timetable = Interval | Calendar | Recurrence
+
+ON_TIME = timedelta(minutes=1, microseconds=-1)
+"""A tick that is late by no more than that was not missed, by ``missed="skip"``: crontabs count in minutes."""
+
+
+class Rule(NamedTuple):
+    """What becomes of ticks that nobody was there to see."""
+
+    missed: str = "latest"
+    max_lateness: timedelta = timedelta(hours=1)
+
+    @classmethod
+    def of(cls, missed: str, max_lateness: float | timedelta) -> Rule:
+        """A rule, checked. Raises TypeError or ValueError that names the argument."""
+        if missed not in ("latest", "skip", "all"):
+            raise ValueError(f"missed is {missed!r}: choose 'latest', 'skip' or 'all'.")
+        return cls(missed, timedelta(seconds=seconds(max_lateness, "max_lateness", least=1.0)))
+
+    def pick(self, ticks: list[datetime], now: datetime) -> list[datetime]:
+        """Those of the due ticks that are to run, oldest first."""
+        oldest = now - (ON_TIME if self.missed == "skip" else self.max_lateness)
+        found = [tick for tick in ticks if tick >= oldest]
+        if self.missed == "skip" and len(found) > 1:  # the next one comes soon
+            return []
+        return found if self.missed == "all" else found[-1:]
+
+
+def timetable(given: dict[str, Any], start: datetime) -> Timetable:
+    """The timetable of exactly one of every, crontab and rrule, from an aware ``start``: an rrule is in its wall time.
+
+    Raises TypeError or ValueError that names it.
+    """
+    said = {kind: value for kind, value in given.items() if value is not None}
+    if len(said) != 1:
+        raise TypeError(f"Give one of {', '.join(MAKERS)}; {' and '.join(said) or 'nothing'} was given.")
+    [(kind, value)] = said.items()
+    return MAKERS[kind](value, start)
+
+
+def read(written: list) -> Timetable:
+    """What :meth:`written` wrote."""
+    kind, *values = written
+    return _READERS[kind](*values)
+
+
+def _calendar(given: object, start: datetime) -> Calendar:
+    if not isinstance(given, Crontab):
+        raise TypeError(f"crontab is {given!r}: give crontab(hour=0, minute=0).")
+    if given.time_zone is not None:
+        _zone_name(given.time_zone)
+    return Calendar(given, start.astimezone(UTC))
+
+
+def _recurrence(given: object, start: datetime) -> Recurrence:
+    if not isinstance(given, str) or "DTSTART" in given.upper():
+        raise TypeError(f"rrule is {given!r}: give a rule as text, as in 'FREQ=DAILY;BYHOUR=6', and start= beside it.")
+    zone = _zone_name(start.tzinfo, "the time zone of start")
+    made = Recurrence(given, zone, start.astimezone(UTC).replace(microsecond=0))
+    try:
+        next(made._ticks(), None)
+    except (ValueError, TypeError, AttributeError) as error:  # whatever its parser stumbles over
+        raise ValueError(f"rrule is {given!r}: {error}") from error
+    return made
+
+
+MAKERS: dict[str, Callable[[Any, datetime], Timetable]] = {
+    "every": lambda value, start: Interval(seconds(value, "every", least=SHORTEST), start.astimezone(UTC)),
+    "crontab": _calendar,
+    "rrule": _recurrence,
+}
+"""How each way of saying it becomes a timetable. The start that it keeps is in UTC, and so are its ticks."""
+
+_READERS = {kind.kind: kind.read for kind in (Interval, Calendar, Recurrence)}
+
+
+def _rule(text: str, start: datetime) -> Any:
+    try:
+        from dateutil.rrule import rrulestr
+    except ImportError as error:
+        raise ImportError("rrule= needs python-dateutil: pip install 'django-djqueue[rrule]'") from error
+    return rrulestr(text, dtstart=start)
+
+
+def _zone_name(zone: tzinfo | None, what: str = "crontab time_zone") -> str:
+    name = "UTC" if zone is UTC else getattr(zone, "key", None)
+    if name is None:
+        raise ValueError(
+            f"{what} is {zone!r}, which cannot be written down: give one with an IANA name (Europe/Berlin)."
+        )
+    return name

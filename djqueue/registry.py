@@ -9,10 +9,9 @@ from typing import Any, Protocol
 
 from django.utils.module_loading import autodiscover_modules
 
+from djqueue.crontab import Rule
 from djqueue.exceptions import QueueError, UnknownCommand
-from djqueue.policies.placement import disagreement
-from djqueue.policies.policy import Policy
-from djqueue.scheduling.timetables import Rule
+from djqueue.policies.policy import Policy, disagreement
 
 
 class Runnable(Protocol):

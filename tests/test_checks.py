@@ -17,7 +17,7 @@ from redis.cluster import RedisCluster
 
 from djqueue import conf
 from djqueue.backends.base import BaseQueue
-from djqueue.checks.catalogue import CATALOGUE
+from djqueue.checks import CATALOGUE
 from djqueue.checks.servers import OWN_LOOPS
 from djqueue.consumer import Options, Supervisor
 from djqueue.decorators import queue_command

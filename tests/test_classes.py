@@ -5,11 +5,11 @@ from datetime import datetime, timedelta
 import pytest
 
 from djqueue import PeriodicQueueCommand, QueueCommand, invoker
+from djqueue.crontab import Rule
 from djqueue.decorators import crontab, periodic_command
 from djqueue.enqueueing.command import PeriodicCommand
 from djqueue.exceptions import InvalidMessage
 from djqueue.registry import registry
-from djqueue.scheduling.timetables import Rule
 from tests.support.consumer import only
 
 ran = []

@@ -6,6 +6,7 @@ import logging
 import threading
 import time
 from collections.abc import Callable, Hashable, Iterable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
 from copy import copy
 from dataclasses import replace
 from functools import cached_property
@@ -32,7 +33,7 @@ from djqueue.backends.items import ItemVerbs
 from djqueue.backends.stores import BaseStore, Budget, NoStore
 from djqueue.exceptions import InvalidMessage, NotSupported
 from djqueue.messages.envelope import new_id
-from djqueue.utils import seconds, tell
+from djqueue.utils import clock, seconds, tell
 
 __all__ = [
     "AnyGuard",
@@ -549,3 +550,34 @@ class LeasedQueue(BaseQueue):
     def __len__(self) -> int:
         stats = self.stats()
         return stats.ready + (stats.delayed or 0)
+
+
+class Unanswered:
+    """The tokens of one queue object's claims that raised, each until its leases would have run out.
+
+    They are kept for so long because the server may still be at work on what a lost connection asked of it.
+    """
+
+    def __init__(self):
+        self._lock = threading.Lock()
+        self._until: dict[int, float] = {}
+
+    @contextmanager
+    def asking(self, token: int, lease: float) -> Iterator[None]:
+        """Around a claim of so many seconds: its token is remembered if it raises."""
+        asked = clock()
+        try:
+            yield
+        except BaseException:
+            with self._lock:
+                self._until[token] = asked + lease
+            raise
+
+    def tokens(self) -> list[int]:
+        """Those that are not over yet."""
+        if not self._until:
+            return []
+        with self._lock:
+            now = clock()
+            self._until = {token: until for token, until in self._until.items() if until > now}
+            return list(self._until)

@@ -1,17 +1,28 @@
-"""System checks of the settings, one by one: their names and their values."""
+"""System checks of the settings, of QUEUES, and of the commands that name its queues. Nothing here connects."""
 
 from __future__ import annotations
 
 import os
-from collections.abc import Iterator
+from collections.abc import Collection, Hashable, Iterator, Mapping
+from dataclasses import replace
 
 from django.conf import settings
 from django.core.checks import CheckMessage, register
 from django.core.exceptions import ImproperlyConfigured
+from django.db import connections
 
 from djqueue import conf
-from djqueue.checks.catalogue import TAG, near_or_moved, say
-from djqueue.utils import nearest
+from djqueue.backends.base import BaseQueue
+from djqueue.backends.memory.queue import MemoryQueue
+from djqueue.checks import TAG, near, near_or_moved, say
+from djqueue.enqueueing.command import Command
+from djqueue.exceptions import InvalidQueueError
+from djqueue.queues import build, load_class
+from djqueue.registry import registry
+from djqueue.throttle import REQUIRED as THROTTLE_REQUIRED
+from djqueue.throttle import SETTINGS as THROTTLE_KEYS
+from djqueue.throttle import ThrottledQueue
+from djqueue.utils import nearest, seconds
 
 
 @register(TAG)
@@ -53,3 +64,246 @@ def _said(name: str) -> tuple[str, object]:
 def accepted(serializer: str) -> bool:
     """Whether a consumer would decode it; yes while QUEUE_ACCEPT itself is wrong."""
     return not is_valid("QUEUE_ACCEPT") or serializer in conf.get("QUEUE_ACCEPT")
+
+
+# ---- QUEUES: can queues be made of it, and do they agree about what they share?
+
+
+TWINS = ("QUEUE_CLASS", "QUEUE_NAME", "QUEUE_OPTIONS")
+"""What the default queue is made of, unless it is in QUEUES."""
+
+KEYS: dict[str, tuple[type | tuple[type, ...], str]] = {
+    "CLASS": (str, "the dotted path of a class"),
+    "NAME": (str, "a text"),
+    "STORE": (
+        (str, Mapping, type(None), bool),
+        "a dotted path, a dictionary with CLASS, CONNECTION and OPTIONS, or False for none",
+    ),
+    "OPTIONS": (Mapping, "a dictionary"),
+    "THROTTLE": ((Mapping, type(None)), f"a dictionary with keys of {', '.join(THROTTLE_KEYS)}"),
+}
+"""The types of the keys in QUEUES[alias]; a CONNECTION is what its backend makes of it."""
+
+STORE_KEYS = ("CLASS", "CONNECTION", "OPTIONS")
+
+
+@register(TAG)
+def check_shape(app_configs=None, **kwargs) -> Iterator[CheckMessage]:
+    """E002, E003, E010."""
+    given = conf.get("QUEUES")
+    if not isinstance(given, Mapping):
+        yield say("E002", where="QUEUES", value=_kind(given), wanted="a dictionary of dictionaries, like CACHES")
+        return
+    for alias, config in given.items():
+        yield from _shape(alias, config)
+    if conf.DEFAULT_ALIAS in given:
+        yield from (say("E010", where=name) for name in TWINS if settings.is_overridden(name))
+
+
+def _shape(alias: object, config: object) -> Iterator[CheckMessage]:
+    where = f"QUEUES[{alias!r}]"
+    if not isinstance(alias, str):
+        yield say("E002", where=where, value=f"under {_kind(alias)}", wanted="a text as its alias")
+    elif not isinstance(config, Mapping):
+        wanted = f"a dictionary with keys of {', '.join(conf.QUEUE_KEYS)}"
+        yield say("E002", where=where, value=_kind(config), wanted=wanted)
+    else:
+        yield from _unknown(where, config, conf.QUEUE_KEYS)
+        yield from _types(where, config)
+
+
+def _types(where: str, config: Mapping) -> Iterator[CheckMessage]:
+    for key, (kind, wanted) in KEYS.items():
+        if key in config and not isinstance(config[key], kind):
+            yield say("E002", where=f"{where}[{key!r}]", value=_kind(config[key]), wanted=wanted)
+    store = config.get("STORE")
+    if isinstance(store, Mapping):
+        where = f"{where}['STORE']"
+        yield from _unknown(where, store, STORE_KEYS)
+        yield from _types(where, {"CLASS": None, **store})
+    throttle = config.get("THROTTLE")
+    if isinstance(throttle, Mapping):
+        yield from _unknown(f"{where}['THROTTLE']", throttle, THROTTLE_KEYS)
+
+
+def _unknown(where: str, given: Mapping, valid: Collection[str]) -> Iterator[CheckMessage]:
+    unknown = [key for key in given if key not in valid]
+    return (say("E003", where=where, key=key, near=near(key, valid)) for key in unknown)
+
+
+def _kind(value: object) -> str:
+    return "None" if value is None else f"of the type {type(value).__name__}"
+
+
+# ---- what can be made of them
+
+
+def configs() -> list[conf.QueueConfig]:
+    """The queues of the settings; none while check_shape or check_values tell that they have the wrong type."""
+    types = [message for message in check_shape() if message.id == "djqueue.E002"]
+    if types or not all(map(is_valid, TWINS)):
+        return []
+    return list(conf.queue_configs().values())
+
+
+def made() -> Iterator[tuple[conf.QueueConfig, BaseQueue]]:
+    """The queues that can be made, each with its settings."""
+    for config in configs():
+        queue = _make(config)
+        if isinstance(queue, BaseQueue):
+            yield config, queue
+
+
+def _make(config: conf.QueueConfig) -> BaseQueue | CheckMessage:
+    """A queue without the options that are common to all, and without what is unknown: other checks look at that."""
+    cls = _class(config)
+    if not isinstance(cls, type):
+        return cls
+    own = {key: value for key, value in config.options.items() if key in cls.options}
+    try:
+        return build(replace(config, options=own, throttle=_throttle(config)))
+    except InvalidQueueError as error:
+        return say("E006", alias=config.alias, error=error)
+    except Exception as error:  # a class may raise what it likes
+        return say("E006", alias=config.alias, error=f"{type(error).__name__}: {error}")
+
+
+def _throttle(config: conf.QueueConfig) -> Mapping | None:
+    """None too for one that may lack what its unknown keys were meant to be: that is told already."""
+    given = config.throttle or {}
+    known = {key: value for key, value in given.items() if key in THROTTLE_KEYS}
+    lacks = any(key not in known for key in THROTTLE_REQUIRED)
+    return None if config.throttle is None or (lacks and known != given) else known
+
+
+def _class(config: conf.QueueConfig) -> type[BaseQueue] | CheckMessage:
+    try:
+        return load_class(config)
+    except InvalidQueueError as error:
+        return say("E005", alias=config.alias, error=error)
+    except Exception as error:  # whatever happens in its module
+        return say("E005", alias=config.alias, error=f"importing {config.path} raised {type(error).__name__}: {error}")
+
+
+@register(TAG)
+def check_queues(app_configs=None, **kwargs) -> Iterator[CheckMessage]:
+    """E005, E006."""
+    return (told for told in map(_make, configs()) if isinstance(told, CheckMessage))
+
+
+@register(TAG)
+def check_options(app_configs=None, **kwargs) -> Iterator[CheckMessage]:
+    """E004, E008, E009."""
+    for config in configs():
+        yield from _unknown_options(config)
+        yield from _common_options(config)
+
+
+def _unknown_options(config: conf.QueueConfig) -> Iterator[CheckMessage]:
+    cls = _class(config)
+    if isinstance(cls, type):
+        valid = {*conf.COMMON_OPTIONS, *cls.options}
+        unknown = [key for key in config.options if key not in valid]
+        yield from (say("E004", where=_where(config), key=key, near=near_or_moved(key, valid)) for key in unknown)
+
+
+def _common_options(config: conf.QueueConfig) -> Iterator[CheckMessage]:
+    try:
+        seconds(config.options.get("LEASE", 60), "LEASE", least=0.1)
+    except (TypeError, ValueError) as error:
+        yield say("E008", where=f"{_where(config)}['LEASE']", error=error)
+    alias = config.options.get("ON_COMMIT")
+    if alias is not None and not (isinstance(alias, str) and alias in connections):
+        known = ", ".join(map(repr, connections))
+        yield say("E009", where=f"{_where(config)}['ON_COMMIT']", value=repr(alias), known=known)
+
+
+def _where(config: conf.QueueConfig) -> str:
+    return f"QUEUES[{config.alias!r}]['OPTIONS']" if config.alias in conf.get("QUEUES") else "QUEUE_OPTIONS"
+
+
+@register(TAG)
+def check_twins(app_configs=None, **kwargs) -> Iterator[CheckMessage]:
+    """W002: two aliases of one queue. Queues in memory are apart whatever their names."""
+    seen: dict[tuple, str] = {}
+    for config, queue in made():
+        place = (queue.unthrottled.connection_key, config.name, config.options.get("PREFIX"))
+        if place in seen and not isinstance(queue.unthrottled, MemoryQueue):
+            yield say("W002", alias=config.alias, other=seen[place])
+        seen.setdefault(place, config.alias)
+
+
+# ---- What queues share by name, where they can, and whether they mean the same. Nothing here connects
+
+
+@register(TAG)
+def check_throttles(app_configs=None, **kwargs) -> Iterator[CheckMessage]:
+    """E017, E018: each queue against the first that has the same name."""
+    first: dict[tuple[str, str], tuple[conf.QueueConfig, ThrottledQueue]] = {}
+    for config, queue in made():
+        if not isinstance(queue, ThrottledQueue):
+            continue
+        for kind, name in _names(queue):
+            other, before = first.setdefault((kind, name), (config, queue))
+            named = {"alias": config.alias, "other": other.alias, "name": name}
+            if _place(config, queue) != _place(other, before):
+                yield say("E018", **named)
+            elif kind == "window_name" and before.budget != queue.budget:
+                yield say("E017", **named, ours=_told(queue), theirs=_told(before))
+
+
+def _names(queue: ThrottledQueue) -> Iterator[tuple[str, str]]:
+    for kind in ("window_name", "mod_name"):
+        if name := getattr(queue, kind):
+            yield kind, name
+
+
+def _told(queue: ThrottledQueue) -> str:
+    spacing = f", spaced as {queue.mod_name!r}" if queue.mod_name else ""
+    return f"{queue.budget.window}{spacing}"
+
+
+def _place(config: conf.QueueConfig, queue: ThrottledQueue) -> Hashable:
+    """Queues of one place share facts: a database; a server (of a cluster a slot) and the prefix of all keys there."""
+    if queue.store.database:
+        return (queue.store.database,)
+    _, *server = queue.unthrottled.connection_key
+    return (*server, config.options.get("PREFIX"))
+
+
+# ---- Commands: can each be sent where its options say, and run there?
+
+
+@register(TAG)
+def check_commands(app_configs=None, **kwargs) -> Iterator[CheckMessage]:
+    """E011, E012, E013."""
+    aliases = [config.alias for config in configs()]
+    queues = {config.alias: queue for config, queue in made()}
+    for command in registry:
+        alias = command.policy.queue_name
+        if aliases and alias not in aliases:
+            yield say("E011", command=command.name, key=alias, near=near(alias, aliases))
+        if alias in queues:
+            yield from _lacking(command, queues[alias])
+        if command.policy.serializer and not accepted(command.policy.serializer):
+            yield say(
+                "E013", where=f"The serializer of the command {command.name}", serializer=command.policy.serializer
+            )
+
+
+@register(TAG)
+def check_shared_throttles(app_configs=None, **kwargs) -> Iterator[CheckMessage]:
+    """E016: a throttle that commands share by its name is of one queue."""
+    first: dict[str, Command] = {}
+    for command in registry:
+        shared = command.policy.plan and command.policy.plan.shared
+        other = first.setdefault(shared, command) if shared else command
+        if other.policy.queue_name != command.policy.queue_name:
+            aliases = f"{other.policy.queue_name!r} and {command.policy.queue_name!r}"
+            yield say("E016", command=other.name, other=command.name, key=shared, aliases=aliases)
+
+
+def _lacking(command: Command, queue: BaseQueue) -> Iterator[CheckMessage]:
+    if lacking := command.policy.unsupported(queue.features):
+        backend = type(queue.unthrottled).__name__
+        yield say("E012", command=command.name, alias=queue.alias, backend=backend, lacking=lacking)

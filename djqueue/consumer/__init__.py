@@ -20,8 +20,8 @@ from django.db import connections
 
 from djqueue import conf, signals
 from djqueue.backends.base import BaseQueue
-from djqueue.consumer.forks import leave_in_children
-from djqueue.consumer.options import Options
+from djqueue.consumer.isolation import leave_in_children
+from djqueue.consumer.loop import Options
 from djqueue.consumer.supervisor import Supervisor, alike
 from djqueue.queues import queues as all_queues
 from djqueue.registry import autodiscover, registry

@@ -15,13 +15,12 @@ from django.utils import timezone
 from djqueue import schedules
 from djqueue.backends.base import BaseQueue, Guard
 from djqueue.consumer.loop import Loop, each
+from djqueue.crontab import Crontab, Rule
 from djqueue.enqueueing import producer
 from djqueue.enqueueing.command import Call, PeriodicCommand
 from djqueue.queues import queues
 from djqueue.registry import registry
 from djqueue.schedules import Schedule
-from djqueue.scheduling.crontab import Crontab
-from djqueue.scheduling.timetables import Rule
 from djqueue.utils import clock, tell
 
 logger = logging.getLogger(__name__)

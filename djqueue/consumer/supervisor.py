@@ -16,9 +16,8 @@ from djqueue.consumer.control import ConsumerControl, ControlChannel
 from djqueue.consumer.fetcher import Budget, Fetcher, Hands, Pace, Quarantine
 from djqueue.consumer.in_flight import Held, InFlight
 from djqueue.consumer.isolation import run_isolated
-from djqueue.consumer.loop import Loop, Member, PerServer
+from djqueue.consumer.loop import Loop, Member, Options, PerServer
 from djqueue.consumer.maintenance import Heartbeat, Reaper, TimeLimits
-from djqueue.consumer.options import Options
 from djqueue.consumer.pool import Pool, Worker
 from djqueue.consumer.scheduler import Scheduler
 from djqueue.consumer.settler import Settler, Settlers

@@ -15,8 +15,8 @@ from djqueue import conf
 from djqueue.enqueueing.command import Call, Command, named_after, refuse_generator, refuse_nested
 from djqueue.exceptions import InvalidMessage
 from djqueue.flow.limits import MOST, Batch, Concurrency, Route, Throttle, up_to
+from djqueue.messages.codecs import is_same, is_structured, plain, requested, typed
 from djqueue.messages.failures import text_of
-from djqueue.messages.structured import is_same, is_structured, plain, requested, typed
 from djqueue.policies.options import OPTIONS, CommandOptions
 from djqueue.policies.policy import Policy
 from djqueue.registry import registry

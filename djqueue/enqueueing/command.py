@@ -10,6 +10,7 @@ from typing import Any, Generic, ParamSpec, Self, TypeVar, Unpack
 from asgiref.sync import sync_to_async
 from django.core.exceptions import SynchronousOnlyOperation
 
+from djqueue.crontab import Rule
 from djqueue.enqueueing import producer
 from djqueue.enqueueing.producer import Call
 from djqueue.exceptions import EncodeError, MessageTooLarge
@@ -17,7 +18,6 @@ from djqueue.policies.options import IDLE_TIMEOUT, CommandOptions
 from djqueue.policies.policy import Policy
 from djqueue.registry import registered, registry
 from djqueue.results import Result
-from djqueue.scheduling.timetables import Rule
 from djqueue.utils import as_asked, takes
 
 P = ParamSpec("P")

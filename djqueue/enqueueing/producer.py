@@ -30,7 +30,7 @@ from djqueue.policies.policy import Policy
 from djqueue.queues import queues
 from djqueue.results import EnqueueStatus, Result
 from djqueue.running.context import open_entry
-from djqueue.running.inline import run_inline
+from djqueue.running.executor import run_inline
 from djqueue.utils import slices, tell
 
 logger = logging.getLogger(__name__)

@@ -11,7 +11,7 @@ from typing import Any, Literal, TypedDict
 from django.utils.module_loading import import_string
 
 from djqueue.flow.limits import Batch, Concurrency, Debounce, Throttle, Unique, up_to
-from djqueue.policies.backoff import Backoff, Wait, backoff_of, path_of, read, written
+from djqueue.policies.outcomes import Backoff, Wait, backoff_of, path_of, read, written
 from djqueue.utils import flag, function, is_exception, moment, nearest, priority, seconds, whole
 
 Duration = float | timedelta
@@ -340,7 +340,7 @@ IDLE_TIMEOUT = (
 CONTRADICTIONS: dict[str, tuple[Rule, ...]] = {
     option.name: rules for option in _ALL if (rules := tuple(option.contradictions()))
 }
-"""What a policy is refused for, by the option. :func:`djqueue.policies.placement.plan_of` refuses too many lanes."""
+"""What a policy is refused for, by the option. :func:`djqueue.policies.policy.plan_of` refuses too many lanes."""
 
 
 NO_USE_OF_KEY = (

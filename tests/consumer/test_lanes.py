@@ -7,6 +7,7 @@ import pytest
 
 from djqueue import Batch, Deferrable, Result, Route, Throttle, Throttled, invoker, periodic_command
 from djqueue.backends.entries import Entry
+from djqueue.crontab import crontab
 from djqueue.decorators import queue_command
 from djqueue.enqueueing.command import Call
 from djqueue.exceptions import Discard, EncodeError, Fail, InvalidMessage, NotSupported, QueueError, Retry
@@ -14,12 +15,10 @@ from djqueue.flow.gates import Gate
 from djqueue.flow.limits import MOST
 from djqueue.flow.windows import Window, of_starts
 from djqueue.policies.outcomes import Outcome, Verdict, hold_of
-from djqueue.policies.placement import key_text, placed
-from djqueue.policies.policy import Policy
+from djqueue.policies.policy import Policy, key_text, placed
 from djqueue.registry import registry
 from djqueue.running.executor import execute
 from djqueue.running.settle import settle
-from djqueue.scheduling.crontab import crontab
 from djqueue.testing import run_due, virtual_time
 from tests.support.consumer import heard, only
 

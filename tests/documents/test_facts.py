@@ -20,7 +20,7 @@ from docutils import nodes
 
 from djqueue import conf, exceptions, signals
 from djqueue.backends.base import FEATURES
-from djqueue.checks.catalogue import CATALOGUE
+from djqueue.checks import CATALOGUE
 from djqueue.consumer import Consumer
 from djqueue.decorators import crontab, queue_command
 from djqueue.policies import options
@@ -247,7 +247,7 @@ def run_capture_sample(code: str) -> None:
 
 COMMAND = "gallery.commands.make_thumbnails"
 DOCSTRINGS = {
-    "scheduling/crontab.py:": lambda grammar: crontab(minute="*/5", hour="8-18/2"),
+    "crontab.py:": lambda grammar: crontab(minute="*/5", hour="8-18/2"),
     "testing/contract/queue.py:": run_contract_sample,
     "testing/capture.py:capture_enqueued": run_capture_sample,
 }

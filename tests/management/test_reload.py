@@ -8,7 +8,7 @@ import pytest
 from django.conf import settings
 from django.core.management import CommandError
 
-from djqueue.management import reloading
+from djqueue.management.commands import queue_consumer
 from djqueue.queues import queues
 from tests.support.consumer import message_for
 from tests.support.processes import ROOT, until
@@ -143,4 +143,4 @@ def test_a_signal_to_all_of_them_as_a_terminal_sends_it_does_the_same(site, proc
 def test_without_watchfiles_it_says_how_to_install_it(monkeypatch):
     monkeypatch.setitem(sys.modules, "watchfiles", None)
     with pytest.raises(CommandError, match=r'pip install "django-djqueue\[dev\]"'):
-        reloading.run()
+        queue_consumer.run()

@@ -11,9 +11,8 @@ from djqueue.backends.base import Entry
 from djqueue.decorators import queue_command
 from djqueue.exceptions import NotSupported
 from djqueue.messages.failures import errors_of
-from djqueue.policies.backoff import Constant, read, wait_after, written
 from djqueue.policies.options import CONTRADICTIONS
-from djqueue.policies.outcomes import Outcome
+from djqueue.policies.outcomes import Constant, Outcome, read, wait_after, written
 from djqueue.policies.policy import Policy
 from djqueue.running.context import open_entry
 from djqueue.running.executor import policy_of

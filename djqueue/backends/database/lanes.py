@@ -15,7 +15,9 @@ from itertools import takewhile
 from typing import NamedTuple
 
 from djqueue.backends.database.rows import chunks
-from djqueue.backends.database.sql.fragments import (
+from djqueue.backends.database.sql.lanes import Glance, one_of, picked
+from djqueue.backends.database.sql.messages import Arrival, Ask
+from djqueue.backends.database.sql.statements import (
     ALL,
     BACKWARDS,
     LEASED,
@@ -29,8 +31,6 @@ from djqueue.backends.database.sql.fragments import (
     number_of,
     text_of,
 )
-from djqueue.backends.database.sql.lanes import Glance, one_of, picked
-from djqueue.backends.database.sql.messages import Arrival, Ask
 from djqueue.backends.database.work import UnitOfWork
 from djqueue.backends.entries import Lease
 from djqueue.flow import gates

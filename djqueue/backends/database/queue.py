@@ -1,6 +1,6 @@
 """Queues in two tables of a database that Django knows: PostgreSQL, MariaDB or SQLite.
 
-Which row changes how is in :mod:`djqueue.backends.database.sql.dialects`; how rows become entries in
+Which row changes how is in :mod:`djqueue.backends.database.work`; how rows become entries in
 :mod:`djqueue.backends.database.rows`. Here is what each verb asks of them.
 """
 
@@ -19,10 +19,9 @@ from types import NoneType
 
 from django.db import connections
 
-from djqueue.backends.base import FAILED_SUFFIX, FEATURES, Budget, LeasedQueue
-from djqueue.backends.database import checks
+from djqueue.backends.base import FAILED_SUFFIX, FEATURES, Budget, LeasedQueue, Unanswered
+from djqueue.backends.database import work
 from djqueue.backends.database.claims import Claims, Looks, claim_failed, claim_paid, claim_within
-from djqueue.backends.database.guards import put_guarded
 from djqueue.backends.database.lanes import (
     Say,
     change_lane,
@@ -58,15 +57,12 @@ from djqueue.backends.database.rows import (
     seconds_to,
 )
 from djqueue.backends.database.session import joined
-from djqueue.backends.database.sql.fragments import ALL, NONE, number_of
-from djqueue.backends.database.sql.inspection import CAP
-from djqueue.backends.database.sql.messages import Arrival, Ask, Finish
-from djqueue.backends.database.store import DatabaseStore, alias_of
+from djqueue.backends.database.sql.messages import CAP, Arrival, Ask, Finish
+from djqueue.backends.database.sql.statements import ALL, NONE, number_of
+from djqueue.backends.database.store import DatabaseStore, alias_of, put_guarded
 from djqueue.backends.database.work import Database, UnitOfWork
 from djqueue.backends.entries import LEASED, READY, Claimed, Entry, Fact, LaneRecord, Lease, QueueStats, Reaped, Record
-from djqueue.backends.guards import AnyGuard, Guard
-from djqueue.backends.options import Span, remembering
-from djqueue.backends.unanswered import Unanswered
+from djqueue.backends.guards import AnyGuard, Guard, Span, remembering
 from djqueue.exceptions import InvalidQueueError
 from djqueue.flow.gates import Lane, is_shut, opened
 from djqueue.messages.failures import with_error
@@ -420,7 +416,7 @@ class DatabaseQueue(LeasedQueue):
         return f"{connection.vendor} database {settings['NAME']}{host} ({self.database})"
 
     def check(self) -> list:
-        return checks.check(self.database, in_use=True)
+        return work.check(self.database, in_use=True)
 
     def close(self) -> None:
         """Close the calling thread's connection, unless a transaction is open on it."""

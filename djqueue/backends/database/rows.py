@@ -6,8 +6,8 @@ from collections.abc import Callable, Iterable, Iterator, Mapping
 from math import ceil, inf
 from typing import NamedTuple
 
-from djqueue.backends.database.sql.fragments import ALL, MOST, NOWHERE, OPEN, TIMED, gate_of, number_of
 from djqueue.backends.database.sql.messages import Arrival, Ask
+from djqueue.backends.database.sql.statements import ALL, MOST, NOWHERE, OPEN, TIMED, gate_of, number_of
 from djqueue.backends.entries import DELAYED, LEASED, READY, Entry, LaneRecord, Lease, Record
 from djqueue.backends.guards import AnyGuard, Guard
 from djqueue.flow import gates

@@ -1,4 +1,4 @@
-"""A unit of work, and the database of one queue, which runs units of work and single statements."""
+"""The database of one queue: units of work and single statements in the words of its vendor, and its system checks."""
 
 from __future__ import annotations
 
@@ -7,11 +7,18 @@ from contextlib import contextmanager
 from functools import cached_property
 from typing import Any, NamedTuple
 
-from django.db import connections
+from django.core.checks import CheckMessage, Error, Warning
+from django.db import DatabaseError, connections
+from django.db.migrations.recorder import MigrationRecorder
+from django.db.utils import NotSupportedError
 
 from djqueue.backends.database.session import Session, run
-from djqueue.backends.database.sql.dialects import dialect_of
+from djqueue.backends.database.sql.mariadb import MariaDB
 from djqueue.backends.database.sql.messages import Dialect
+from djqueue.backends.database.sql.postgresql import PostgreSQL
+from djqueue.backends.database.sql.sqlite import SQLite
+from djqueue.exceptions import NotSupported
+from djqueue.models import QueueFact, QueueLane, QueueMessage, QueueTicket
 
 
 class UnitOfWork(NamedTuple):
@@ -55,3 +62,120 @@ class Database:
 
 def _in_unit(session: Session, sql: Dialect, queue: str, verb: Callable, *args) -> Any:
     return verb(UnitOfWork(session, sql, queue), *args)
+
+
+DIALECTS: dict[str, Dialect] = {dialect.name: dialect() for dialect in (PostgreSQL, SQLite, MariaDB)}
+"""One of each; they hold no state."""
+
+
+def dialect_of(connection) -> Dialect:
+    """The dialect of a Django connection; connects if the vendor alone does not tell. Raises NotSupported."""
+    name = connection.vendor
+    if name == "mysql" and connection.mysql_is_mariadb:
+        name = "mariadb"
+    if name not in DIALECTS:
+        raise NotSupported(
+            f"The database {connection.alias!r} is {name}; a queue can be on: {', '.join(sorted(DIALECTS))}."
+        )
+    return DIALECTS[name]
+
+
+# ---- What can be wrong with the database behind a queue
+
+
+FLOORS = {"postgresql": (14,), "mariadb": (10, 6), "sqlite": (3, 35)}
+TABLES = QueueMessage, QueueLane, QueueTicket, QueueFact
+MIGRATIONS = MigrationRecorder.Migration._meta.db_table
+LACKING = "djqueue.W205"
+PATIENCE = 20
+"""Seconds that a writer on SQLite should wait for another one."""
+
+
+def check(alias: str, in_use: bool = False) -> list[CheckMessage]:
+    """Vendor, version, tables, and on SQLite its settings. Connects.
+
+    A database that is ``in_use`` must have its tables; if not, the settings can wait. Another one may still await its
+    first migrate, which runs this very check.
+    """
+    connection = connections[alias]
+    try:
+        with connection.cursor():
+            return [*_server(connection, in_use)]
+    except (DatabaseError, NotSupportedError, OSError) as error:
+        hint = "Start the server, or correct DATABASES or the queue's CONNECTION."
+        return [Error(f"The database {alias!r} of a queue cannot be used: {error}", hint=hint, id="djqueue.E201")]
+
+
+def _server(connection, in_use: bool = False) -> Iterator[CheckMessage]:
+    vendor, version = _vendor(connection)
+    if vendor not in FLOORS:
+        yield Error(
+            f"The database {connection.alias!r} is {vendor}, which cannot hold a queue.",
+            hint="Let CONNECTION name a database on PostgreSQL, MariaDB or SQLite.",
+            id="djqueue.E202",
+        )
+        return
+    if version < FLOORS[vendor]:
+        yield Error(
+            f"The database {connection.alias!r} is {vendor} {_dotted(version)}.",
+            hint=f"djqueue needs {vendor} {_dotted(FLOORS[vendor])} or later.",
+            id="djqueue.E203",
+        )
+    if not connection.settings_dict.get("AUTOCOMMIT", True):
+        yield Warning(
+            f"The database {connection.alias!r} of a queue has AUTOCOMMIT off: djqueue cannot serve it.",
+            hint="Remove AUTOCOMMIT from it, or let CONNECTION name another alias in DATABASES.",
+            id="djqueue.W206",
+        )
+    lacking = [*_tables(connection, in_use)]
+    yield from lacking
+    if vendor == "sqlite" and not (in_use and lacking):
+        yield from _sqlite(connection)
+
+
+def _vendor(connection) -> tuple[str, tuple[int, ...]]:
+    """The name and version of the server. The latter of PostgreSQL is one number, such as 150018."""
+    if connection.vendor == "postgresql":
+        return "postgresql", (connection.pg_version // 10000,)
+    if connection.vendor == "mysql":
+        return ("mariadb" if connection.mysql_is_mariadb else "mysql"), connection.mysql_version
+    if connection.vendor == "sqlite":
+        return "sqlite", connection.Database.sqlite_version_info
+    return connection.vendor, ()
+
+
+def _tables(connection, in_use: bool) -> Iterator[CheckMessage]:
+    there = connection.introspection.table_names()
+    missing = [model._meta.db_table for model in TABLES if model._meta.db_table not in there]
+    if missing and (in_use or MIGRATIONS in there):
+        # A warning only: these checks also run before migrate, which an error would stop.
+        database = "" if connection.alias == "default" else f" --database {connection.alias}"
+        yield Warning(
+            f"The database {connection.alias!r} of a queue lacks: {', '.join(missing)}.",
+            hint=f"Run: manage.py migrate djqueue{database} (and see that DATABASE_ROUTERS allow it).",
+            id=LACKING,
+        )
+
+
+def _sqlite(connection) -> Iterator[CheckMessage]:
+    """A queue has many writers, and SQLite's defaults are for one."""
+    advice = "Put into OPTIONS of this database: "
+    with connection.cursor() as cursor:
+        mode = cursor.execute("PRAGMA journal_mode").fetchone()[0]
+    if mode not in ("wal", "memory"):
+        hint = f'{advice}"init_command": "PRAGMA journal_mode=WAL; PRAGMA synchronous=NORMAL".'
+        yield Warning(
+            f"SQLite database {connection.alias!r}: journal_mode is {mode}, not WAL.", hint=hint, id="djqueue.W202"
+        )
+    if (getattr(connection, "transaction_mode", None) or "").upper() not in ("IMMEDIATE", "EXCLUSIVE"):
+        hint = f'{advice}"transaction_mode": "IMMEDIATE". A transaction that reads before it writes may fail otherwise.'
+        message = f"SQLite database {connection.alias!r}: transaction_mode is not IMMEDIATE."
+        yield Warning(message, hint=hint, id="djqueue.W203")
+    timeout = connection.settings_dict["OPTIONS"].get("timeout", 5)
+    if timeout < PATIENCE:
+        message = f"SQLite database {connection.alias!r}: a writer waits {timeout} seconds for another."
+        yield Warning(message, hint=f'{advice}"timeout": {PATIENCE}.', id="djqueue.W204")
+
+
+def _dotted(version: tuple[int, ...]) -> str:
+    return ".".join(map(str, version))

@@ -27,11 +27,9 @@ from djqueue.backends.entries import (
     Reaped,
     Record,
 )
-from djqueue.backends.guards import AnyGuard, Decision, DedupMark, rule
-from djqueue.backends.memory.lanes import MemoryLanes, us
+from djqueue.backends.guards import AnyGuard, Decision, DedupMark, Finished, Span, remembering, rule
+from djqueue.backends.memory.lanes import Bell, Item, MemoryLanes, us
 from djqueue.backends.memory.store import MemoryStore, at_one_moment
-from djqueue.backends.memory.structures import Bell, Item
-from djqueue.backends.options import Finished, Span, remembering
 from djqueue.flow.board import Line
 from djqueue.utils import priority as checked_priority
 

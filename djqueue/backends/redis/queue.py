@@ -17,7 +17,7 @@ from math import inf
 
 from redis.exceptions import ConnectionError, ResponseError
 
-from djqueue.backends.base import FAILED_SUFFIX, FEATURES, Budget, LeasedQueue
+from djqueue.backends.base import FAILED_SUFFIX, FEATURES, Budget, LeasedQueue, Unanswered
 from djqueue.backends.entries import (
     DELAYED,
     LEASED,
@@ -31,14 +31,11 @@ from djqueue.backends.entries import (
     Reaped,
     Record,
 )
-from djqueue.backends.guards import AnyGuard
-from djqueue.backends.options import Span, remembering
+from djqueue.backends.guards import AnyGuard, Span, remembering
 from djqueue.backends.redis import protocol
-from djqueue.backends.redis.checks import check_server
-from djqueue.backends.redis.connection import Link, connections, is_wrong_type
+from djqueue.backends.redis.connection import Link, check_server, connections, is_wrong_type
 from djqueue.backends.redis.scripts import LIFO_SCRIPTS, SCRIPTS
 from djqueue.backends.redis.store import Keys, RedisStore
-from djqueue.backends.unanswered import Unanswered
 from djqueue.exceptions import InvalidQueueError
 from djqueue.utils import plain, tell
 from djqueue.utils import priority as checked_priority

@@ -16,9 +16,8 @@ from typing import NamedTuple
 
 from djqueue.backends import fallback
 from djqueue.backends.entries import Entry, Lease, untried
-from djqueue.backends.sqs import protocol
-from djqueue.backends.sqs.connection import Link, Told
-from djqueue.backends.sqs.protocol import LONGEST_KEPT, Receipt, clock
+from djqueue.backends.sqs import connection
+from djqueue.backends.sqs.connection import LONGEST_KEPT, Link, Receipt, Told, clock
 from djqueue.backends.stores import BaseStore
 from djqueue.exceptions import MessageTooLarge, NotSupported, PartialEnqueueError, QueueError
 from djqueue.flow.gates import Gate
@@ -119,7 +118,7 @@ class Messages:
     def send(self, entries: Sequence[Entry]) -> None:
         """Raises MessageTooLarge before any is sent, PartialEnqueueError if SQS takes some and not others."""
         messages, ids, accepted = self._outgoing(entries), [entry.id for entry in entries], []
-        for some in protocol.portions(messages, self._link.largest):
+        for some in connection.portions(messages, self._link.largest):
             theirs, behind = ids[: len(some)], ids[len(some) :]
             try:
                 told = self._link.batch("send_message_batch", some)
@@ -157,7 +156,7 @@ class Messages:
         answer = self._link.call(
             "receive_message",
             MaxNumberOfMessages=count,
-            VisibilityTimeout=protocol.whole(seconds),
+            VisibilityTimeout=connection.whole(seconds),
             WaitTimeSeconds=wait,
             AttributeNames=ASKED_FOR,
         )
@@ -219,7 +218,7 @@ class Messages:
 
     def finish(self, leases: Sequence[Lease]) -> None:
         """Delete. Raises QueueError if SQS could not."""
-        for some in protocol.slices(leases):
+        for some in connection.slices(leases):
             told = self._link.batch("delete_message_batch", [{"ReceiptHandle": one.token.handle} for one in some])
             deleted = numbered(some, told.done)
             for lease in deleted:
@@ -230,7 +229,7 @@ class Messages:
     def leave(self, leases: Sequence[Lease]) -> None:
         """Let them stay where they are, until they are due. Raises QueueError if SQS could not."""
         now = time.time()
-        for some in protocol.slices(leases):
+        for some in connection.slices(leases):
             entries = [fallback.due(lease.entry, now) for lease in some]
             for lease, entry in zip(some, entries, strict=True):
                 self._changes.keep(entry, lease.token.receives)
@@ -244,7 +243,7 @@ class Messages:
         """Send them anew as they are now, then delete the old ones. Raises QueueError if SQS did not take them."""
         now, left = time.time(), iter(leases)
         messages = [to._anew(fallback.due(lease.entry, now), now) for lease in leases]
-        for some in protocol.portions(messages, to._link.largest):
+        for some in connection.portions(messages, to._link.largest):
             theirs = list(islice(left, len(some)))
             told = to._link.batch("send_message_batch", some)
             sent = numbered(theirs, told.done)
@@ -262,11 +261,11 @@ class Messages:
     def _message(self, entry: Entry, now: float, repeat: bool = True) -> dict:
         """In the group of its lane; what has none is a group of its own."""
         group = entry.lane if self._has_lanes and entry.lane else entry.id
-        return protocol.outgoing(entry, now, group if self._is_fifo else "", repeat)
+        return connection.outgoing(entry, now, group if self._is_fifo else "", repeat)
 
     def _delete_old(self, sent: Sequence[Lease]) -> None:
         """What cannot be deleted comes again when its lease ends; to send the new one once more would be worse."""
-        for some in protocol.slices(sent):
+        for some in connection.slices(sent):
             try:
                 told = self._link.batch("delete_message_batch", [{"ReceiptHandle": one.token.handle} for one in some])
                 complain("deleted", Told(told.done, {}, told.refused | told.failed))
@@ -289,7 +288,7 @@ class Messages:
         """Hold them for so many seconds from now; those that are still ours."""
         ours, began, now = [], clock(), time.time()
         held = [one for one in leases if self._is_ours(one) and not one.token.told and not one.token.late]
-        for some in protocol.slices(lease for lease in held if lease.token.span(seconds)):
+        for some in connection.slices(lease for lease in held if lease.token.span(seconds)):
             told = self._show(some, [lease.token.span(seconds) for lease in some])
             for lease in numbered(some, told.done):
                 lease.token.until = began + seconds
@@ -299,7 +298,7 @@ class Messages:
 
     def show(self, leases: Iterable[Lease]) -> None:
         """Let others see them at once, as they were; a receive more is counted."""
-        for some in protocol.slices(leases):
+        for some in connection.slices(leases):
             self._show(some, [0] * len(some))
 
     def _show(self, leases: Sequence[Lease], spans: Sequence[int]) -> Told:

@@ -20,11 +20,20 @@ from math import inf
 from djqueue.backends.base import FAILED_SUFFIX, LeasedQueue
 from djqueue.backends.entries import Claimed, Entry, Fact, Lease, QueueStats
 from djqueue.backends.guards import AnyGuard
-from djqueue.backends.sqs import protocol
-from djqueue.backends.sqs.checks import check_links, check_store
-from djqueue.backends.sqs.connection import ClientError, Link, clients, code_of
+from djqueue.backends.sqs.connection import (
+    AT_ONCE,
+    ClientError,
+    Link,
+    check_links,
+    check_options,
+    check_store,
+    clients,
+    clock,
+    code_of,
+    is_fifo,
+    sqs_name,
+)
 from djqueue.backends.sqs.messages import Changes, Messages, Received, units
-from djqueue.backends.sqs.protocol import AT_ONCE, clock
 from djqueue.exceptions import NotSupported, PartialEnqueueError, QueueError
 from djqueue.utils import tell
 
@@ -71,9 +80,9 @@ class SqsQueue(LeasedQueue):
     ):
         super().__init__(name, connection)
         self._options = {"prefix": prefix, "suffix": suffix, "fifo": fifo, "create": create}
-        protocol.check_options(prefix, suffix, create)
-        self.is_fifo = protocol.is_fifo(name, fifo)
-        self._link = Link(connection, protocol.sqs_name(name, prefix, suffix, self.is_fifo), self.is_fifo, create)
+        check_options(prefix, suffix, create)
+        self.is_fifo = is_fifo(name, fifo)
+        self._link = Link(connection, sqs_name(name, prefix, suffix, self.is_fifo), self.is_fifo, create)
         changes = Changes(self._link.name, lambda: self.store)
         self._messages = Messages(self._link, self.is_fifo, changes, lambda: self.alias, name == self.base_name)
         if self.is_fifo:

@@ -14,7 +14,7 @@ from django.db import OperationalError, connections, transaction
 
 from djqueue import signals
 from djqueue.backends.base import Budget, Fact
-from djqueue.backends.database import session, sqlite_file
+from djqueue.backends.database import session
 from djqueue.backends.database import work as work_module
 from djqueue.backends.database.queue import REPLAYED, DatabaseQueue
 from djqueue.backends.entries import LEASED, READY, Entry, log_extra, untried
@@ -364,7 +364,7 @@ ODD = ["odd", b"\xff\x00", *(["", 1.5e300] if FULL else [])]
 )
 def test_a_value_of_another_type_stops_at_most_its_message(queue, monkeypatch, column, value):
     """SQLite takes whatever is written."""
-    monkeypatch.setattr(sqlite_file, "MEND_EVERY", 0.0)
+    monkeypatch.setattr(session, "MEND_EVERY", 0.0)
     put(queue, "odd", "a", "b", "c")
     odd = queue.peek("ready", 1)[0].entry.id
     with connections[queue.database].cursor() as cursor:
@@ -408,7 +408,7 @@ OF_LANES = {
 @pytest.mark.parametrize("value", ODD)
 @pytest.mark.parametrize("table, column", [(table, column) for table in OF_LANES for column in OF_LANES[table]])
 def test_a_value_of_another_type_stops_at_most_its_lane(queue, monkeypatch, table, column, value):
-    monkeypatch.setattr(sqlite_file, "MEND_EVERY", 0.0)
+    monkeypatch.setattr(session, "MEND_EVERY", 0.0)
     for lane in "abc":
         fill(queue, lane, f"{lane}1", f"{lane}2", gate=Gate(most=1))
     if table != "ticket":
@@ -431,7 +431,7 @@ def test_a_value_of_another_type_stops_at_most_its_lane(queue, monkeypatch, tabl
 )
 def test_text_that_cannot_be_decoded_stops_at_most_its_message(queue, monkeypatch, column, laned, first):
     """Written with another encoding, say: what SQLite takes for text."""
-    monkeypatch.setattr(sqlite_file, "MEND_EVERY", 0.0)
+    monkeypatch.setattr(session, "MEND_EVERY", 0.0)
     for lane in "abc":
         fill(queue, lane, lane, gate=Gate(most=1)) if laned else put(queue, lane)
     with connections[queue.database].cursor() as cursor:
@@ -451,7 +451,7 @@ def test_text_that_cannot_be_decoded_stops_at_most_its_message(queue, monkeypatc
 @pytest.mark.backends("sqlite")
 @pytest.mark.parametrize("table, column", [("lane", "name"), ("lane", "gate"), ("ticket", "name"), ("fact", "name")])
 def test_text_that_cannot_be_decoded_stops_at_most_its_lane(queue, monkeypatch, table, column):
-    monkeypatch.setattr(sqlite_file, "MEND_EVERY", 0.0)
+    monkeypatch.setattr(session, "MEND_EVERY", 0.0)
     for lane in "abc":
         fill(queue, lane, f"{lane}1", f"{lane}2", gate=Gate(most=1))
     if table != "ticket":
@@ -604,7 +604,7 @@ def restore(path):
     """Put a copy of the database in its place, so late that every connection looks at its file again."""
     copied(path, path.with_name("copy"))
     copied_at = time.monotonic()
-    until(lambda: time.monotonic() - copied_at > sqlite_file.EVERY)
+    until(lambda: time.monotonic() - copied_at > session.EVERY)
     os.replace(path.with_name("copy"), path)
     for beside in ("-wal", "-shm"):
         path.with_name(path.name + beside).unlink(missing_ok=True)

@@ -8,7 +8,7 @@ import pytest
 from botocore.exceptions import ClientError
 
 from djqueue.backends import fallback
-from djqueue.backends.sqs import protocol
+from djqueue.backends.sqs import connection
 from djqueue.backends.sqs import queue as queue_module
 from djqueue.backends.sqs.queue import SqsQueue
 from djqueue.exceptions import NotSupported, QueueError
@@ -58,10 +58,10 @@ def test_after_its_lease_a_report_is_not_taken_but_what_is_done_is_deleted(queue
 def test_nobody_holds_a_message_for_more_than_twelve_hours(queue, monkeypatch):
     put(queue, "work")
     (lease,) = claim(queue)
-    lease.token.until, now = protocol.clock() + 90_000, protocol.clock()
-    monkeypatch.setattr(protocol, "clock", lambda: now + 43_000)
+    lease.token.until, now = connection.clock() + 90_000, connection.clock()
+    monkeypatch.setattr(connection, "clock", lambda: now + 43_000)
     assert lease.token.span(900) < 200
-    monkeypatch.setattr(protocol, "clock", lambda: now + 43_200)
+    monkeypatch.setattr(connection, "clock", lambda: now + 43_200)
     assert queue.touch([lease], 60) == []
 
 
@@ -102,7 +102,7 @@ def test_to6_to8_nothing_is_lost_and_nothing_is_completed_twice(queue):
 def send_early(queue, **fields):
     """A message that SQS gives out before its entry is due."""
     early = entry("early", **fields)
-    message = protocol.outgoing(fallback.stamped(early, queue.now()), queue.now(), early.id if queue.is_fifo else "")
+    message = connection.outgoing(fallback.stamped(early, queue.now()), queue.now(), early.id if queue.is_fifo else "")
     message = {**message, "MessageBody": fallback.pack(early)} | ({} if queue.is_fifo else {"DelaySeconds": 0})
     queue._link.call("send_message_batch", Entries=[{"Id": "0", **message}])
     return early
@@ -120,8 +120,8 @@ def test_what_comes_early_waits_on_and_reaches_nobody(queue):
 
 
 def test_a_delay_longer_than_sqs_knows_is_kept_in_steps(queue, monkeypatch):
-    monkeypatch.setattr(protocol, "LONGEST_DELAY", 1)
-    monkeypatch.setattr(protocol, "LONGEST_HOLD", 3)
+    monkeypatch.setattr(connection, "LONGEST_DELAY", 1)
+    monkeypatch.setattr(connection, "LONGEST_HOLD", 3)
     due = queue.now() + 3.5
     put(queue, "late", delay=3.5)
     (lease,) = claim(queue)
@@ -132,7 +132,7 @@ def test_a_delay_longer_than_sqs_knows_is_kept_in_steps(queue, monkeypatch):
 
 
 def test_what_is_not_due_keeps_what_was_lost_before(queue, monkeypatch):
-    monkeypatch.setattr(protocol, "LONGEST_DELAY", 1)
+    monkeypatch.setattr(connection, "LONGEST_DELAY", 1)
     put(queue, "work")
     claim(queue, lease=0.2)
     queue.release([with_counts(lease, delay=2.5) for lease in claim(queue)])
@@ -141,9 +141,9 @@ def test_what_is_not_due_keeps_what_was_lost_before(queue, monkeypatch):
 
 
 def test_a_delay_that_sqs_keeps_is_kept_by_its_clock(make):
-    message = protocol.outgoing(entry(run_at=1060.5), 1000.0, group="")
+    message = connection.outgoing(entry(run_at=1060.5), 1000.0, group="")
     assert (message["DelaySeconds"], fallback.unpack(message["MessageBody"]).run_at) == (61, 0)
-    message = protocol.outgoing(entry(run_at=2000.0), 1000.0, group="")
+    message = connection.outgoing(entry(run_at=2000.0), 1000.0, group="")
     assert (message["DelaySeconds"], fallback.unpack(message["MessageBody"]).run_at) == (900, 2000.0)
 
 

@@ -6,7 +6,7 @@ import pytest
 from botocore.exceptions import EndpointConnectionError
 
 from djqueue.backends.guards import DedupMark
-from djqueue.backends.sqs import protocol
+from djqueue.backends.sqs import connection
 from djqueue.decorators import queue_command
 from djqueue.exceptions import MessageTooLarge, NotSupported
 from djqueue.messages.failures import errors_of
@@ -84,8 +84,8 @@ def test_df9_what_is_delayed_comes_within_a_second_after_it_is_due(queue):
 
 
 def test_df26_a_delay_beyond_what_sqs_knows_is_kept_in_steps(queue, monkeypatch):
-    monkeypatch.setattr(protocol, "LONGEST_DELAY", 1)
-    monkeypatch.setattr(protocol, "LONGEST_HOLD", 2)
+    monkeypatch.setattr(connection, "LONGEST_DELAY", 1)
+    monkeypatch.setattr(connection, "LONGEST_HOLD", 2)
     called = time.time()
     count.using(delay=2.2).enqueue()
     [lease] = claim(queue)

@@ -10,11 +10,11 @@ from collections.abc import Collection, Iterable, Mapping, Sequence
 from typing import NamedTuple
 
 from djqueue.backends.database.session import Session
-from djqueue.backends.database.sql.facts import LIVING, Facts
-from djqueue.backends.database.sql.fragments import (
+from djqueue.backends.database.sql.statements import (
     DELAYED,
     FIRST_NUMBER,
     LATER,
+    LIVING,
     NEVER,
     OPEN,
     OUT,
@@ -22,6 +22,7 @@ from djqueue.backends.database.sql.fragments import (
     REAPED_IN_LANE,
     RETURNED,
     TIMED,
+    Facts,
     first_over,
     flat,
     marks,

@@ -9,7 +9,9 @@ import re
 from collections.abc import Iterable, Mapping, Sequence
 
 from djqueue.backends.database.session import Session
-from djqueue.backends.database.sql.fragments import (
+from djqueue.backends.database.sql.lanes import ASSIGNED, WRITTEN
+from djqueue.backends.database.sql.messages import Arrival, Ask, Dialect, Finish
+from djqueue.backends.database.sql.statements import (
     COLUMNS,
     COUNTED,
     DELAYED,
@@ -26,8 +28,6 @@ from djqueue.backends.database.sql.fragments import (
     leasing,
     marks,
 )
-from djqueue.backends.database.sql.lanes import ASSIGNED, WRITTEN
-from djqueue.backends.database.sql.messages import Arrival, Ask, Dialect, Finish
 
 SKIPPING = "FOR UPDATE SKIP LOCKED"
 BLOCK = (

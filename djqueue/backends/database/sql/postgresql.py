@@ -7,8 +7,18 @@ from collections.abc import Collection, Iterable, Mapping, Sequence
 from django.db import DataError
 
 from djqueue.backends.database.session import Session
-from djqueue.backends.database.sql.facts import LIVING
-from djqueue.backends.database.sql.fragments import (
+from djqueue.backends.database.sql.lanes import (
+    ASSIGNED,
+    FIRST_ENTRIES,
+    FIRST_IN_LINE,
+    OF_LANES,
+    WRITTEN,
+    Glance,
+    Heads,
+    heads_of,
+)
+from djqueue.backends.database.sql.messages import Arrival, Ask, Dialect, Finish, Payment, Reaping, Taken
+from djqueue.backends.database.sql.statements import (
     ARRIVED,
     ARRIVING,
     COLUMNS,
@@ -23,6 +33,7 @@ from djqueue.backends.database.sql.fragments import (
     LAST_READY,
     LEASE,
     LEASED,
+    LIVING,
     NUMBERS,
     OUT,
     PROMOTE,
@@ -37,17 +48,6 @@ from djqueue.backends.database.sql.fragments import (
     over_by,
     soonest,
 )
-from djqueue.backends.database.sql.lanes import (
-    ASSIGNED,
-    FIRST_ENTRIES,
-    FIRST_IN_LINE,
-    OF_LANES,
-    WRITTEN,
-    Glance,
-    Heads,
-    heads_of,
-)
-from djqueue.backends.database.sql.messages import Arrival, Ask, Dialect, Finish, Payment, Reaping, Taken
 
 SKIPPING = "FOR UPDATE SKIP LOCKED"
 INSTANT = "(extract(epoch from clock_timestamp()) * 1000000)::bigint"

@@ -7,7 +7,8 @@ from collections.abc import Iterable, Mapping, Sequence
 from contextlib import nullcontext
 
 from djqueue.backends.database.session import Session
-from djqueue.backends.database.sql.fragments import (
+from djqueue.backends.database.sql.messages import Arrival, Ask, Dialect, Finish
+from djqueue.backends.database.sql.statements import (
     ARRIVED,
     ARRIVING,
     ARRIVING_WIDTH,
@@ -28,7 +29,6 @@ from djqueue.backends.database.sql.fragments import (
     marks,
     rows_of_marks,
 )
-from djqueue.backends.database.sql.messages import Arrival, Ask, Dialect, Finish
 
 INTEGERS = ("neg_priority", "due_since", "created", "attempts", "failures", "lost", "lane_number", "state")
 TEXTS = ("id", "lane", "command", "errors", "gate", "owner")

@@ -12,7 +12,7 @@ from cronsim import CronSim
 from hypothesis import example, given, settings
 from hypothesis import strategies as st
 
-from djqueue.scheduling.crontab import Crontab, crontab
+from djqueue.crontab import Crontab, crontab
 
 BERLIN = ZoneInfo("Europe/Berlin")
 MINUTE = timedelta(minutes=1)

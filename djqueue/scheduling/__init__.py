@@ -1,1 +1,0 @@
-"""When something is due: crontab, and timetables that say what becomes of missed ticks."""
