@@ -3,46 +3,29 @@
 from __future__ import annotations
 
 from importlib import import_module
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 __version__ = "0.1.0"
 
-_HOMES = {
-    "Backoff": "djqueue.policies.outcomes",
-    "Batch": "djqueue.flow.limits",
-    "BatchCommand": "djqueue.enqueueing.batch",
-    "CommandFailed": "djqueue.exceptions",
-    "Concurrency": "djqueue.flow.limits",
-    "Consumer": "djqueue.consumer",
-    "Debounce": "djqueue.flow.limits",
-    "Deferrable": "djqueue.deferrable",
-    "Discard": "djqueue.exceptions",
-    "Fail": "djqueue.exceptions",
-    "MetadataProducerConsumer": "djqueue.messages.metadata",
-    "NoResult": "djqueue.exceptions",
-    "PartialFailure": "djqueue.exceptions",
-    "PeriodicQueueCommand": "djqueue.classes",
-    "QueueCommand": "djqueue.classes",
-    "Result": "djqueue.results",
-    "ResultTimeout": "djqueue.exceptions",
-    "Retry": "djqueue.exceptions",
-    "Route": "djqueue.flow.limits",
-    "Throttle": "djqueue.flow.limits",
-    "Throttled": "djqueue.exceptions",
-    "TimeLimitExceeded": "djqueue.exceptions",
-    "Unique": "djqueue.flow.limits",
-    "autodiscover": "djqueue.registry",
-    "clear_event_consumers": "djqueue.messages.metadata",
-    "clear_metadata_producer_consumers": "djqueue.messages.metadata",
-    "current_batch": "djqueue.running.context",
-    "current_message": "djqueue.running.context",
-    "invoker": "djqueue.classes",
-    "periodic_command": "djqueue.decorators",
-    "queue_command": "djqueue.decorators",
-    "register_event_consumer": "djqueue.messages.metadata",
-    "register_metadata_producer_consumer": "djqueue.messages.metadata",
+_NAMES = {
+    "djqueue.classes": "PeriodicQueueCommand QueueCommand invoker",
+    "djqueue.consumer": "Consumer",
+    "djqueue.decorators": "periodic_command queue_command",
+    "djqueue.deferrable": "Deferrable",
+    "djqueue.enqueueing.batch": "BatchCommand",
+    "djqueue.exceptions": "CommandFailed Discard Fail NoResult PartialFailure ResultTimeout Retry Throttled "
+    "TimeLimitExceeded",
+    "djqueue.flow.limits": "Batch Concurrency Debounce Route Throttle Unique",
+    "djqueue.messages.metadata": "MetadataProducerConsumer clear_event_consumers clear_metadata_producer_consumers "
+    "register_event_consumer register_metadata_producer_consumer",
+    "djqueue.policies.outcomes": "Backoff",
+    "djqueue.registry": "autodiscover",
+    "djqueue.results": "Result",
+    "djqueue.running.context": "current_batch current_message",
 }
-"""The public names, and the modules that they live in."""
+"""Modules, and the public names that live in each."""
+
+_HOMES = {name: module for module, names in _NAMES.items() for name in names.split()}
 
 __all__ = [
     "Backoff",
@@ -115,7 +98,7 @@ def __dir__() -> list[str]:
     return sorted({*globals(), *__all__})
 
 
-def __getattr__(name: str):
+def __getattr__(name: str) -> Any:
     if name not in _HOMES:
         raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
     return getattr(import_module(_HOMES[name]), name)

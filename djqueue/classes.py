@@ -5,7 +5,7 @@ from __future__ import annotations
 import inspect
 from collections.abc import Callable
 from datetime import datetime, timedelta
-from typing import Any, ClassVar, Unpack
+from typing import Any, ClassVar, Unpack, cast
 
 from django.conf import settings
 from django.utils import timezone
@@ -46,7 +46,7 @@ class QueueCommand:
     @classmethod
     def command(cls) -> Command:
         """What the registry holds for this class."""
-        return registry[f"{cls.__module__}.{cls.__qualname__}"]
+        return cast(Command, registry[f"{cls.__module__}.{cls.__qualname__}"])
 
     def get_data(self) -> Any:
         """What travels in the message: the one argument. Write this if it is not :attr:`data` as it is."""
@@ -151,9 +151,10 @@ class Invoker:
 
         The scheduler of a consumer does not use this: it sees to it that a tick is enqueued once.
         """
-        dt = dt or _local_now()
+        if dt is None:
+            dt = timezone.localtime() if settings.USE_TZ else datetime.now()
         for command in registry.periodic():
-            if command.validate_datetime(dt):
+            if isinstance(command, PeriodicCommand) and command.validate_datetime(dt):
                 command.enqueue()
 
 
@@ -163,10 +164,6 @@ def _instead(command: object) -> str:
     if isinstance(command, Command):
         return "the command of a function: call it, or use its .enqueue()."
     return f"{command!r}."
-
-
-def _local_now() -> datetime:
-    return timezone.localtime() if settings.USE_TZ else datetime.now()
 
 
 invoker = Invoker()

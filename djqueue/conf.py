@@ -132,8 +132,6 @@ SETTINGS: dict[str, Setting] = {
 
 # ---- Reading them
 
-_UNREADABLE: dict[Any, str] = {int: "a whole number", float: "seconds"}
-"""What is asked for if the text of an environment variable cannot be parsed."""
 _UNSAID = object()
 
 DEFAULT_ALIAS = "default"
@@ -149,22 +147,8 @@ def get(name: str) -> Any:
     Raises ImproperlyConfigured for an environment variable that cannot be read.
     """
     value = getattr(settings, name, _UNSAID)
-    return _from_environment(name) if value is _UNSAID else value
-
-
-def comes_from_environment(name: str) -> bool:
-    """Whether an environment variable says a setting, and the project does not."""
-    return variable_of(name) is not None and getattr(settings, name, _UNSAID) is _UNSAID
-
-
-def variable_of(name: str) -> str | None:
-    """The environment variable that is set for a setting, by its own name or by its alias; None if none is."""
-    setting = SETTINGS[name]
-    names = (name, setting.alias) if setting.parse else ()
-    return next((variable for variable in names if variable in os.environ), None)
-
-
-def _from_environment(name: str) -> Any:
+    if value is not _UNSAID:
+        return value
     setting, variable = SETTINGS[name], variable_of(name)
     if variable is None or setting.parse is None:
         return setting.default
@@ -172,8 +156,16 @@ def _from_environment(name: str) -> Any:
     try:
         return setting.parse(text)
     except ValueError as error:
-        wanted = _UNREADABLE[setting.parse]
+        wanted = "a whole number" if setting.parse is int else "seconds"
         raise ImproperlyConfigured(f"The environment variable {variable} is {text!r}: give {wanted}.") from error
+
+
+def variable_of(name: str) -> str | None:
+    """The environment variable that says a setting, by the setting's name or its alias; None if none counts."""
+    setting = SETTINGS[name]
+    if setting.parse is None or getattr(settings, name, _UNSAID) is not _UNSAID:
+        return None
+    return next((variable for variable in (name, setting.alias) if variable in os.environ), None)
 
 
 def _forget(**kwargs) -> None:
@@ -198,22 +190,13 @@ class QueueConfig:
 
 def queue_configs() -> dict[str, QueueConfig]:
     """The queues of this project by alias. Without ``QUEUES["default"]`` the QUEUE_… settings make the default one."""
-    configs = {alias: _from_dict(alias, given) for alias, given in get("QUEUES").items()}
-    configs.setdefault(DEFAULT_ALIAS, _from_settings())
+    configs = {alias: _config(alias, given) for alias, given in get("QUEUES").items()}
+    if DEFAULT_ALIAS not in configs:
+        configs[DEFAULT_ALIAS] = _config(DEFAULT_ALIAS, {"NAME": get("QUEUE_NAME"), "OPTIONS": get("QUEUE_OPTIONS")})
     return configs
 
 
-def _from_settings() -> QueueConfig:
-    return QueueConfig(
-        DEFAULT_ALIAS,
-        get("QUEUE_CLASS"),
-        get("QUEUE_NAME"),
-        get("QUEUE_CONNECTION"),
-        options=get("QUEUE_OPTIONS"),
-    )
-
-
-def _from_dict(alias: str, given: Mapping[str, Any]) -> QueueConfig:
+def _config(alias: str, given: Mapping[str, Any]) -> QueueConfig:
     return QueueConfig(
         alias,
         given.get("CLASS", get("QUEUE_CLASS")),

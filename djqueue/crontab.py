@@ -42,8 +42,7 @@ __all__ = ["Crontab", "crontab"]
 
 _MONTHS = "jan feb mar apr may jun jul aug sep oct nov dec".split()
 _WEEKDAYS = "sun mon tue wed thu fri sat".split()
-_PIECE = re.compile(r"(?P<star>\*)|(?P<low>[0-9a-z]+)(?:-(?P<high>[0-9a-z]+))?", re.ASCII)
-_STEP = re.compile(r"[0-9]{1,4}", re.ASCII)
+_PIECE = re.compile(r"(?:\*|([0-9]{1,4}|[a-z]{3})(?:-([0-9]{1,4}|[a-z]{3}))?)(?:/([0-9]{1,4}))?")
 
 
 class _Field(NamedTuple):
@@ -225,47 +224,33 @@ def _values(name: str, text: str) -> frozenset[int]:
         pieces = [_piece(allowed, piece) for piece in text.split(",")]
     except ValueError as error:
         raise ValueError(f"crontab {name}={text!r}: {error}; legal values are {allowed.legal}") from None
-    size = len(allowed.every)
-    first = allowed.every.start
-    return frozenset((value - first) % size + first for piece in pieces for value in piece)
+    return frozenset(0 if value == 7 and name == "day_of_week" else value for piece in pieces for value in piece)
 
 
 def _piece(allowed: _Field, piece: str) -> range:
-    span, slash, step = piece.partition("/")
-    match = _PIECE.fullmatch(span.lower())
+    match = _PIECE.fullmatch(piece.lower())
     if not match:
         raise ValueError(f"{piece!r} is not *, n, a-b, */n or a-b/n" if piece else "there is an empty piece")
-    values = allowed.every if match["star"] else _span(allowed, piece, match["low"], match["high"] or match["low"])
-    if not slash:
+    first, last, step = match.groups()
+    values = _span(allowed, piece, first, last or first) if first else allowed.every
+    if step is None:
         return values
-    if not match["star"] and not match["high"]:
+    if first and not last:
         raise ValueError(f"{piece!r} is a step without a range, which */n and a-b/n have")
-    return values[:: _step(piece, step, len(values))]
+    if not 1 <= int(step) <= len(values):
+        raise ValueError(f"the step of {piece!r} is not a number from 1 to {len(values)}")
+    return values[:: int(step)]
 
 
-def _span(allowed: _Field, piece: str, low_text: str, high_text: str) -> range:
-    low, high = (_number(allowed, piece, text) for text in (low_text, high_text))
-    if high_text == "sun" and low:  # the Sunday that ends a week
+def _span(allowed: _Field, piece: str, first: str, last: str) -> range:
+    low, high = (int(text) if text.isdigit() else allowed.names.get(text, -1) for text in (first, last))
+    if last == "sun" and low:  # the Sunday that ends a week
         high = 7
+    if low not in allowed.numbers or high not in allowed.numbers:
+        raise ValueError(f"{piece!r} is out of range")
     if low > high:
         raise ValueError(f"{piece!r} is a reversed range")
     return range(low, high + 1)
-
-
-def _number(allowed: _Field, piece: str, text: str) -> int:
-    if text in allowed.names:
-        return allowed.names[text]
-    if not text.isdigit():
-        raise ValueError(f"{piece!r} is not understood")
-    if len(text) > 4 or int(text) not in allowed.numbers:
-        raise ValueError(f"{piece!r} is out of range")
-    return int(text)
-
-
-def _step(piece: str, text: str, size: int) -> int:
-    if not _STEP.fullmatch(text) or not 1 <= int(text) <= size:
-        raise ValueError(f"the step of {piece!r} is not a number from 1 to {size}")
-    return int(text)
 
 
 def _time_zone(given: object) -> tzinfo | None:

@@ -5,7 +5,7 @@ from __future__ import annotations
 import inspect
 from collections.abc import Callable
 from datetime import datetime, timedelta
-from typing import ParamSpec, TypeVar, Unpack, overload
+from typing import Any, ParamSpec, TypeVar, Unpack, overload
 
 from djqueue.crontab import Rule, crontab
 from djqueue.enqueueing.batch import BatchFunction
@@ -19,6 +19,7 @@ __all__ = ["crontab", "periodic_command", "queue_command"]
 
 P = ParamSpec("P")
 R = TypeVar("R")
+C = TypeVar("C", bound=Command)
 
 
 @overload
@@ -33,7 +34,7 @@ def queue_command(func=None, /, **options):
     Where and when: ``queue_name`` (an alias of QUEUES), ``priority`` (higher first), ``delay`` or ``run_after`` (a
     datetime), ``ttl`` (after which it is not run any more).
     If it fails: ``retry_on`` (exceptions), ``retries`` or ``max_attempts``, ``backoff`` (a wait, a Backoff, or a
-    function of the failures and the exception), ``max_lost`` (how many starts may die with their worker).
+    function of the failures and the exception), ``max_lost`` (how many attempts may be lost with their worker).
     If it is called often: ``debounce`` (with ``always_delay``, ``extend`` and ``max_wait``, ``merge``), ``unique``
     ("queued", "running", or for a time), ``key`` (a function of the arguments that says which calls are the same).
     ``debounce``, ``unique`` and ``concurrency`` may be a Debounce, a Unique and a Concurrency, with a key of their own.
@@ -76,31 +77,30 @@ def periodic_command(
         )
     rule = Rule.of(missed, max_lateness)
     policy = Policy.of(**options)
-    return lambda func: _declare_periodic(func, policy, validate_datetime, rule)
+
+    def decorate(func: Callable[P, R]) -> PeriodicCommand[P, R]:
+        _refuse_arguments(_module_level(func))
+        return declare(func, policy, PeriodicCommand, validate_datetime, rule)
+
+    return decorate
 
 
-def declare(func: Callable, policy: Policy, kind: type[Command] = Command) -> Command:
+def declare(func: Callable, policy: Policy, kind: type[C], *rest: Any) -> C:
     """Make a function a command of a kind, and register it. Raises TypeError for what cannot be one."""
-    command = kind(_module_level(func), policy)
+    command = kind(_module_level(func), policy, *rest)
     registry.register(command)
     return command
 
 
-def _declare_periodic(func: Callable, policy: Policy, validate_datetime: Callable, rule: Rule) -> PeriodicCommand:
-    command = PeriodicCommand(_module_level(func), policy, validate_datetime, rule)
-    required = [p.name for p in inspect.signature(func).parameters.values() if _is_required(p)]
+def _refuse_arguments(func: Callable) -> None:
+    variadic = (inspect.Parameter.VAR_POSITIONAL, inspect.Parameter.VAR_KEYWORD)
+    parameters = inspect.signature(func).parameters.values()
+    required = [p.name for p in parameters if p.default is p.empty and p.kind not in variadic]
     if required:
         raise TypeError(
-            f"{command.name} is periodic and cannot be given arguments, "
+            f"{func.__module__}.{func.__qualname__} is periodic and cannot be given arguments, "
             f"but requires {', '.join(required)}: give defaults, or use queue_command."
         )
-    registry.register(command)
-    return command
-
-
-def _is_required(parameter: inspect.Parameter) -> bool:
-    variadic = parameter.kind in (parameter.VAR_POSITIONAL, parameter.VAR_KEYWORD)
-    return parameter.default is parameter.empty and not variadic
 
 
 def _module_level(func: Callable) -> Callable:

@@ -127,24 +127,24 @@ class Throttled(QueueError):
         return type(self), (self.retry_after, self.reason)
 
 
-class Discard(QueueError):
+class _Ending(QueueError):
+    reason = ""  # of a subclass, too, that does not call __init__
+
+    def __init__(self, reason: str = "") -> None:
+        self.reason = str(reason) or self.reason
+        super().__init__(self.reason)
+
+
+class Discard(_Ending):
     """Forget this message: it is gone, and counts as neither done nor failed."""
 
     reason = "discarded"
 
-    def __init__(self, reason: str = "") -> None:
-        self.reason = str(reason) or self.reason
-        super().__init__(self.reason)
 
-
-class Fail(QueueError):
-    """Put this message into the error queue at once, whatever retries it has left."""
+class Fail(_Ending):
+    """Move this message to the error queue at once, whatever retries it has left."""
 
     reason = "failed by its command"
-
-    def __init__(self, reason: str = "") -> None:
-        self.reason = str(reason) or self.reason
-        super().__init__(self.reason)
 
 
 class PartialFailure(QueueError):

@@ -70,12 +70,7 @@ _TESTS = {
         "only what died longer ago than 90s, 30m, 12h, 7d or 4w",
         lambda wanted, record, now: 0 < died(record) < now - wanted,
     ),
-    "newer": _Test(
-        "AGE",
-        span,
-        "only what died since",
-        lambda wanted, record, now: died(record) >= now - wanted,
-    ),
+    "newer": _Test("AGE", span, "only what died since", lambda wanted, record, now: died(record) >= now - wanted),
 }
 
 

@@ -22,7 +22,9 @@ class Runnable(Protocol):
     policy: Policy
     rule: Rule | None
     batched: bool
-    declared: Runnable
+
+    @property
+    def declared(self) -> Runnable: ...
 
 
 class Registry:

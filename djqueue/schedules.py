@@ -155,9 +155,7 @@ FACT = "schedules"
 FOR_EVER = 50 * 365 * 86_400.0  # seconds: what is compared and set needs an end
 TRIES = 1000  # of a change, while others change the same
 
-_NOT_HERE = {
-    "run_at": "start= says when a schedule begins: leave run_after out.",
-}
+_NOT_HERE = {"run_at": "start= says when a schedule begins: leave run_after out."}
 
 
 @dataclass(frozen=True, slots=True)

@@ -34,7 +34,7 @@ USUAL_POOL = 4
 
 def databases_of(queue: BaseQueue) -> set[str]:
     """The aliases of the databases that a queue lives in, or keeps its facts in."""
-    return {part.database for part in (queue, queue.store) if part.database}
+    return {part.database for part in (queue, queue.store) if part is not None and part.database}
 
 
 @register(TAG)
@@ -43,10 +43,11 @@ def check_pools(app_configs=None, **kwargs) -> Iterator[CheckMessage]:
     from djqueue.consumer import Options  # here, as a web process has no other use for the consumer
 
     threads = Options().threads
-    for alias in sorted(set().union(*(databases_of(queue) for _, queue in made()))):
+    needed = threads + OWN_LOOPS
+    for alias in sorted({alias for _, queue in made() for alias in databases_of(queue)}):
         size = _pool_size(alias)
-        if size is not None and size < threads + OWN_LOOPS:
-            yield say("W005", alias=alias, size=size, threads=threads, needed=threads + OWN_LOOPS, own=OWN_LOOPS)
+        if size is not None and size < needed:
+            yield say("W005", alias=alias, size=size, threads=threads, needed=needed, own=OWN_LOOPS)
 
 
 def _pool_size(alias: str) -> int | None:
@@ -63,10 +64,10 @@ def check_databases(app_configs=None, databases: Collection[str] | None = None, 
     from djqueue.backends.database import work  # here, as it imports models
 
     chosen = set(databases or ())
-    own = [queue for _, queue in made() if databases_of(queue) & chosen]
-    aliases = sorted(set().union(*map(databases_of, own)) & chosen)
+    queues = [queue for _, queue in made()]
+    aliases = sorted({alias for queue in queues for alias in databases_of(queue) & chosen})
     found = [message for alias in aliases for message in work.check(alias)]
-    said = (message for queue in own if queue.database in chosen for message in queue.check())
+    said = (message for queue in queues if queue.database in chosen for message in queue.check())
     # A queue always tells that its tables are missing; before the first migrate that is as it should be.
     return _once([*found, *(message for message in said if message.id != work.LACKING)])
 
@@ -81,7 +82,7 @@ def check_other_servers(app_configs=None, **kwargs) -> list[CheckMessage]:
 def _once(messages: Iterable[CheckMessage]) -> list[CheckMessage]:
     """Queues of one server all say the same."""
     found: list[CheckMessage] = []
-    for message in messages:
+    for message in messages:  # which has no hash
         if message not in found:
             found.append(message)
     return found

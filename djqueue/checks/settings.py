@@ -15,10 +15,9 @@ from djqueue import conf
 from djqueue.backends.base import BaseQueue
 from djqueue.backends.memory.queue import MemoryQueue
 from djqueue.checks import TAG, near, near_or_moved, say
-from djqueue.enqueueing.command import Command
 from djqueue.exceptions import InvalidQueueError
 from djqueue.queues import build, load_class
-from djqueue.registry import registry
+from djqueue.registry import Runnable, registry
 from djqueue.throttle import REQUIRED as THROTTLE_REQUIRED
 from djqueue.throttle import SETTINGS as THROTTLE_KEYS
 from djqueue.throttle import ThrottledQueue
@@ -39,7 +38,9 @@ def check_values(app_configs=None, **kwargs) -> Iterator[CheckMessage]:
     """E007, E013."""
     for name, setting in conf.SETTINGS.items():
         if not is_valid(name):
-            where, value = _said(name)
+            variable = conf.variable_of(name)
+            where = f"The environment variable {variable}" if variable else name
+            value = os.environ[variable] if variable else conf.get(name)
             yield say("E007", where=where, value=repr(value), wanted=setting.wanted)
     if is_valid("QUEUE_SERIALIZER") and not accepted(conf.get("QUEUE_SERIALIZER")):
         yield say("E013", where="QUEUE_SERIALIZER", serializer=conf.get("QUEUE_SERIALIZER"))
@@ -51,14 +52,6 @@ def is_valid(name: str) -> bool:
         return conf.SETTINGS[name].is_valid(conf.get(name))
     except ImproperlyConfigured:
         return False
-
-
-def _said(name: str) -> tuple[str, object]:
-    """Who says a setting, and what."""
-    if conf.comes_from_environment(name):
-        variable = conf.variable_of(name)
-        return f"The environment variable {variable}", os.environ[variable]
-    return name, conf.get(name)
 
 
 def accepted(serializer: str) -> bool:
@@ -116,12 +109,10 @@ def _types(where: str, config: Mapping) -> Iterator[CheckMessage]:
     for key, (kind, wanted) in KEYS.items():
         if key in config and not isinstance(config[key], kind):
             yield say("E002", where=f"{where}[{key!r}]", value=_kind(config[key]), wanted=wanted)
-    store = config.get("STORE")
+    store, throttle = config.get("STORE"), config.get("THROTTLE")
     if isinstance(store, Mapping):
-        where = f"{where}['STORE']"
-        yield from _unknown(where, store, STORE_KEYS)
-        yield from _types(where, {"CLASS": None, **store})
-    throttle = config.get("THROTTLE")
+        yield from _unknown(f"{where}['STORE']", store, STORE_KEYS)
+        yield from _types(f"{where}['STORE']", {"CLASS": None, **store})
     if isinstance(throttle, Mapping):
         yield from _unknown(f"{where}['THROTTLE']", throttle, THROTTLE_KEYS)
 
@@ -157,7 +148,7 @@ def made() -> Iterator[tuple[conf.QueueConfig, BaseQueue]]:
 def _make(config: conf.QueueConfig) -> BaseQueue | CheckMessage:
     """A queue without the options that are common to all, and without what is unknown: other checks look at that."""
     cls = _class(config)
-    if not isinstance(cls, type):
+    if isinstance(cls, CheckMessage):
         return cls
     own = {key: value for key, value in config.options.items() if key in cls.options}
     try:
@@ -201,7 +192,7 @@ def check_options(app_configs=None, **kwargs) -> Iterator[CheckMessage]:
 
 def _unknown_options(config: conf.QueueConfig) -> Iterator[CheckMessage]:
     cls = _class(config)
-    if isinstance(cls, type):
+    if not isinstance(cls, CheckMessage):
         valid = {*conf.COMMON_OPTIONS, *cls.options}
         unknown = [key for key in config.options if key not in valid]
         yield from (say("E004", where=_where(config), key=key, near=near_or_moved(key, valid)) for key in unknown)
@@ -243,19 +234,15 @@ def check_throttles(app_configs=None, **kwargs) -> Iterator[CheckMessage]:
     for config, queue in made():
         if not isinstance(queue, ThrottledQueue):
             continue
-        for kind, name in _names(queue):
+        for kind, name in (("window_name", queue.window_name), ("mod_name", queue.mod_name)):
+            if not name:
+                continue
             other, before = first.setdefault((kind, name), (config, queue))
             named = {"alias": config.alias, "other": other.alias, "name": name}
             if _place(config, queue) != _place(other, before):
                 yield say("E018", **named)
             elif kind == "window_name" and before.budget != queue.budget:
                 yield say("E017", **named, ours=_told(queue), theirs=_told(before))
-
-
-def _names(queue: ThrottledQueue) -> Iterator[tuple[str, str]]:
-    for kind in ("window_name", "mod_name"):
-        if name := getattr(queue, kind):
-            yield kind, name
 
 
 def _told(queue: ThrottledQueue) -> str:
@@ -265,10 +252,11 @@ def _told(queue: ThrottledQueue) -> str:
 
 def _place(config: conf.QueueConfig, queue: ThrottledQueue) -> Hashable:
     """Queues of one place share facts: a database; a server (of a cluster a slot) and the prefix of all keys there."""
-    if queue.store.database:
+    if queue.store is not None and queue.store.database:
         return (queue.store.database,)
-    _, *server = queue.unthrottled.connection_key
-    return (*server, config.options.get("PREFIX"))
+    key = queue.unthrottled.connection_key
+    server = key[1:] if isinstance(key, tuple) else key  # queues of two classes may be on one server
+    return (server, config.options.get("PREFIX"))
 
 
 # ---- Commands: can each be sent where its options say, and run there?
@@ -283,27 +271,21 @@ def check_commands(app_configs=None, **kwargs) -> Iterator[CheckMessage]:
         alias = command.policy.queue_name
         if aliases and alias not in aliases:
             yield say("E011", command=command.name, key=alias, near=near(alias, aliases))
-        if alias in queues:
-            yield from _lacking(command, queues[alias])
-        if command.policy.serializer and not accepted(command.policy.serializer):
-            yield say(
-                "E013", where=f"The serializer of the command {command.name}", serializer=command.policy.serializer
-            )
+        if alias in queues and (lacking := command.policy.unsupported(queues[alias].features)):
+            backend = type(queues[alias].unthrottled).__name__
+            yield say("E012", command=command.name, alias=alias, backend=backend, lacking=lacking)
+        serializer = command.policy.serializer
+        if serializer and not accepted(serializer):
+            yield say("E013", where=f"The serializer of the command {command.name}", serializer=serializer)
 
 
 @register(TAG)
 def check_shared_throttles(app_configs=None, **kwargs) -> Iterator[CheckMessage]:
     """E016: a throttle that commands share by its name is of one queue."""
-    first: dict[str, Command] = {}
+    first: dict[str, Runnable] = {}
     for command in registry:
         shared = command.policy.plan and command.policy.plan.shared
         other = first.setdefault(shared, command) if shared else command
         if other.policy.queue_name != command.policy.queue_name:
             aliases = f"{other.policy.queue_name!r} and {command.policy.queue_name!r}"
             yield say("E016", command=other.name, other=command.name, key=shared, aliases=aliases)
-
-
-def _lacking(command: Command, queue: BaseQueue) -> Iterator[CheckMessage]:
-    if lacking := command.policy.unsupported(queue.features):
-        backend = type(queue.unthrottled).__name__
-        yield say("E012", command=command.name, alias=queue.alias, backend=backend, lacking=lacking)
