@@ -1,4 +1,4 @@
-"""What is in the error queues, which of it is asked for, and how it is told."""
+"""The error queues as people see them: which messages are there, which are asked for, and how they are shown."""
 
 from __future__ import annotations
 
@@ -14,19 +14,24 @@ from djqueue.backends.entries import DELAYED, READY, Entry, Record
 from djqueue.management.tables import NONE, asking, cut, duration, moment, printable, span
 from djqueue.messages.failures import errors_of
 
-HEAD = ("id", "queue", "command", "died", "starts", "reason")
+HEAD = ("id", "queue", "command", "failed", "attempts", "reason")
 CHUNK = 500
 REASON = 80  # characters of it in a table
 
 Found = tuple[BaseQueue, Record]
 
 
-# ---- which are asked for
+def error_queue(queue: BaseQueue) -> BaseQueue:
+    """The error queue of a queue that is none itself."""
+    assert queue.failed is not None
+    return queue.failed
+
+
+# ---- Which are asked for
 
 
 def _text(text: str) -> str:
-    # An empty one, say of a variable that nobody set, would be in every reason.
-    if not text.strip():
+    if not text.strip():  # as of a shell variable that is not set: it would be in every reason
         raise ArgumentTypeError("It is empty.")
     return text
 
@@ -55,7 +60,7 @@ _TESTS = {
     "exception": _Test(
         "CLASS",
         _text,
-        "only what died of this exception: the name of the very class, in the same way",
+        "only what failed with this exception: the name of the very class, in the same way",
         lambda wanted, record, now: _is_named(last(record.entry, "exception"), wanted),
     ),
     "reason": _Test(
@@ -67,15 +72,17 @@ _TESTS = {
     "older": _Test(
         "AGE",
         span,
-        "only what died longer ago than 90s, 30m, 12h, 7d or 4w",
-        lambda wanted, record, now: 0 < died(record) < now - wanted,
+        "only what failed longer ago than 90s, 30m, 12h, 7d or 4w",
+        lambda wanted, record, now: 0 < failed_at(record) < now - wanted,
     ),
-    "newer": _Test("AGE", span, "only what died since", lambda wanted, record, now: died(record) >= now - wanted),
+    "newer": _Test(
+        "AGE", span, "only what failed since", lambda wanted, record, now: failed_at(record) >= now - wanted
+    ),
 }
 
 
 class Filter:
-    """The messages that an operator asks for: those for which all that was said is true. False if nothing was said."""
+    """The messages that an operator asks for: those of which all that was said is true. False if nothing was said."""
 
     def __init__(self, options: Mapping[str, Any]):
         self._asked = {name: options[name] for name in _TESTS if options.get(name) not in (None, "")}
@@ -99,11 +106,11 @@ class Filter:
             parser.add_argument(f"--{name}", metavar=test.metavar, type=test.type, help=test.help)
 
 
-# ---- what is there
+# ---- What is there
 
 
 def picked(queues: Iterable[BaseQueue], asked: Filter) -> Iterator[Found]:
-    """What is asked for, queue by queue, in the order in which it died."""
+    """The messages that are asked for, queue by queue, in the order in which they failed."""
     for queue in queues:
         with asking(queue):
             now = queue.now()
@@ -119,54 +126,54 @@ def chunks(queues: Iterable[BaseQueue], asked: Filter) -> Iterator[tuple[BaseQue
 
 
 def _records(queue: BaseQueue) -> Iterator[Record]:
-    """All that is in the error queue when this begins, page by page; a delayed one is there by somebody's hand."""
+    """All messages of the error queue when this begins, page by page; a delayed one was put off by hand."""
+    errors = error_queue(queue)
     for state in (READY, DELAYED):
-        yield from queue.failed.walk(state, len(queue.failed))  # bounded, as what is retried meanwhile may die again
+        yield from errors.walk(state, len(errors))  # bounded, as what is retried meanwhile may fail again
 
 
-def died(record: Record) -> float:
-    """When it came into the error queue (epoch seconds, the store's clock); 0 if nobody knows."""
-    # Of one that somebody holds there, or has delayed, the record says when that is over.
+def failed_at(record: Record) -> float:
+    """When a message came into the error queue (epoch seconds, the store's clock); 0 if that is not known."""
+    # Of one that is leased or delayed there, the record says when that is over.
     at = record.at if record.state == READY else _last(record.entry).get("at")
     return float(at) if isinstance(at, int | float) else 0.0
 
 
 def last(entry: Entry, key: str) -> str:
-    """What the last record of its note says about something; "" if nothing."""
+    """A value of the last error that an entry carries; "" if there is none."""
     return str(_last(entry).get(key) or "")
 
 
 def _last(entry: Entry) -> dict:
-    told = errors_of(entry.errors)
-    return told[-1] if told else {}
+    errors = errors_of(entry.errors)
+    return errors[-1] if errors else {}
 
 
-# ---- how it is told
+# ---- How they are shown
 
 
 def row(queue: BaseQueue, record: Record) -> list[str]:
     """The cells below :data:`HEAD`."""
     entry, reason = record.entry, cut(last(record.entry, "reason") or NONE, REASON)
     names = [printable(name) for name in (entry.id, queue.alias, entry.command or NONE)]
-    return [*names, moment(died(record)), str(entry.attempts), reason]
+    return [*names, moment(failed_at(record)), str(entry.attempts), reason]
 
 
 def brief(queue: BaseQueue, record: Record) -> dict:
     """A line of the list, for JSON."""
-    return _told(queue, record) | {name: last(record.entry, name) or None for name in ("exception", "reason")}
+    return _known(queue, record) | {name: last(record.entry, name) or None for name in ("exception", "reason")}
 
 
 def full(queue: BaseQueue, record: Record, with_body: bool = False) -> dict:
     """All that is known of it, for JSON. The body is encoded arguments, in base64."""
     body = {"body": b64encode(record.entry.body).decode()} if with_body else {}
-    return _told(queue, record) | {"notes": errors_of(record.entry.errors)} | body
+    return _known(queue, record) | {"errors": errors_of(record.entry.errors)} | body
 
 
-def _told(queue: BaseQueue, record: Record) -> dict:
-    entry = record.entry
-    counts = {name: getattr(entry, name) for name in ("priority", "attempts", "failures", "lost", "created")}
-    names = {"id": entry.id, "queue": queue.alias, "command": entry.command}
-    return {**names, **counts, "died": died(record), "bytes": len(entry.body)}
+def _known(queue: BaseQueue, record: Record) -> dict:
+    names = ("id", "command", "priority", "attempts", "failures", "lost", "created")
+    known = {name: getattr(record.entry, name) for name in names}
+    return {"queue": queue.alias, **known, "failed_at": failed_at(record), "bytes": len(record.entry.body)}
 
 
 def page(queue: BaseQueue, record: Record) -> str:
@@ -178,14 +185,14 @@ def page(queue: BaseQueue, record: Record) -> str:
         f"command   {entry.command or NONE}",
         f"priority  {entry.priority}",
         f"created   {moment(entry.created)}",
-        f"died      {moment(died(record))}",
-        f"starts    {entry.attempts} (failed: {entry.failures}, lost: {entry.lost})",
+        f"failed    {moment(failed_at(record))}",
+        f"attempts  {entry.attempts} (failed: {entry.failures}, lost: {entry.lost})",
         f"size      {len(entry.body)} bytes",
     ]
-    return printable("\n".join([*lines, *map(_note, errors_of(entry.errors))]))
+    return printable("\n".join([*lines, *map(_error, errors_of(entry.errors))]))
 
 
-def _note(note: dict) -> str:
-    at, where = moment(note.get("at")), note.get("consumer") or note.get("host") or NONE
-    head = f"{at}  start {note.get('attempt', NONE)} on {where}: {note.get('reason') or NONE}"
-    return f"\n{head}\n{note.get('traceback') or ''}".rstrip()
+def _error(error: dict) -> str:
+    at, where = moment(error.get("at")), error.get("consumer") or error.get("host") or NONE
+    head = f"{at}  attempt {error.get('attempt', NONE)} on {where}: {error.get('reason') or NONE}"
+    return f"\n{head}\n{error.get('traceback') or ''}".rstrip()

@@ -18,8 +18,8 @@ from typing import Any
 from asgiref.sync import sync_to_async
 from django.utils import timezone
 
-from djqueue import crontab
-from djqueue.backends.base import BaseQueue, Entry
+from djqueue import crontab as timetables
+from djqueue.backends.base import BaseQueue, BaseStore, Entry
 from djqueue.crontab import Crontab, Rule, Timetable
 from djqueue.enqueueing.command import Call, Command
 from djqueue.enqueueing.producer import encoded, refuse_what_it_cannot
@@ -72,11 +72,13 @@ def add(
     refuse_what_it_cannot(queue, policy)
     call, _ = target.prepared(_call(args, kwargs), policy)
     now = datetime.fromtimestamp(queue.now(), UTC)
-    timetable = crontab.timetable({"every": every, "crontab": crontab, "rrule": rrule}, _begin(start, now))
+    timetable = timetables.timetable({"every": every, "crontab": crontab, "rrule": rrule}, _begin(start, now))
     plan = Plan(timetable, Rule.of(missed, max_lateness), now, **options_of(target, policy))
     if timetable.next(now) is None:
         raise ValueError(f"{timetable} has no tick after {now:%Y-%m-%d %H:%M:%S} UTC.")
-    return _keep(queue, _checked(name), (target, call, policy), plan, moves=start is None)
+    if not isinstance(name, str) or not 1 <= len(name) <= LONGEST_NAME:
+        raise ValueError(f"A schedule has a name of 1 to {LONGEST_NAME} characters, not {name!r}.")
+    return _keep(queue, name, (target, call, policy), plan, moves=start is None)
 
 
 def remove(name: str) -> bool:
@@ -86,9 +88,9 @@ def remove(name: str) -> bool:
 
 def list(queue_name: str | None = None) -> Sequence[Schedule]:
     """The schedules of a queue, or of all, by name. What cannot be read is logged and left out."""
-    chosen = _keepers() if queue_name is None else [queues[queue_name]]
-    kept = [read(queue, texts(fact(queue))) for queue in chosen]
-    found = {name: one for some in kept for name, one in some.items()}
+    found: dict[str, Schedule] = {}
+    for queue in _keepers() if queue_name is None else [queues[queue_name]]:
+        found |= read(queue, texts(fact(queue)))
     return [found[name] for name in sorted(found)]
 
 
@@ -97,20 +99,17 @@ aadd, aremove, alist = sync_to_async(add), sync_to_async(remove), sync_to_async(
 
 
 def _meant(command: AnyCommand) -> tuple[Command, Policy]:
-    if isinstance(command, str):
-        command = registry[command]
-    elif isinstance(command, type):
-        command = registry[f"{command.__module__}.{command.__qualname__}"]
-    if not isinstance(command, Command):
-        raise TypeError(f"{command!r} is no command: give one, with using(...) or without, or its name.")
-    return command.declared, command.policy
+    name = f"{command.__module__}.{command.__qualname__}" if isinstance(command, type) else command
+    found = registry[name] if isinstance(name, str) else name
+    if not isinstance(found, Command):
+        raise TypeError(f"{found!r} is no command: give one, with using(...) or without, or its name.")
+    return found.declared, found.policy
 
 
 def _begin(start: datetime | None, now: datetime) -> datetime:
     """The start in its own zone; in Django's, if it has none or is not said."""
-    if start is None:
-        return now.astimezone(timezone.get_default_timezone())
-    return datetime.fromtimestamp(moment(start, "start"), start.tzinfo or timezone.get_default_timezone())
+    zone = (start and start.tzinfo) or timezone.get_default_timezone()
+    return now.astimezone(zone) if start is None else datetime.fromtimestamp(moment(start, "start"), zone)
 
 
 def _call(args: object, kwargs: object) -> Call:
@@ -119,12 +118,6 @@ def _call(args: object, kwargs: object) -> Call:
     if kwargs is not None and not isinstance(kwargs, dict):
         raise TypeError(f"kwargs= is {kwargs!r}: give a dictionary of the arguments by their names.")
     return Call(tuple(args), dict(kwargs or {}))
-
-
-def _checked(name: object) -> str:
-    if not isinstance(name, str) or not 1 <= len(name) <= LONGEST_NAME:
-        raise ValueError(f"A schedule has a name of 1 to {LONGEST_NAME} characters, not {name!r}.")
-    return name
 
 
 def _keepers() -> Sequence[BaseQueue]:
@@ -149,13 +142,11 @@ def _keep(queue: BaseQueue, name: str, what: tuple[Command, Call, Policy], plan:
     return opened(queue, name, text)
 
 
-# ---- How they are kept
+# ---- What is kept of each, signed
 
 FACT = "schedules"
 FOR_EVER = 50 * 365 * 86_400.0  # seconds: what is compared and set needs an end
 TRIES = 1000  # of a change, while others change the same
-
-_NOT_HERE = {"run_at": "start= says when a schedule begins: leave run_after out."}
 
 
 @dataclass(frozen=True, slots=True)
@@ -173,16 +164,21 @@ class Plan:
 
     def written(self) -> dict[str, Any]:
         """As what a message can carry."""
-        since, late = self.since.isoformat(), self.rule.max_lateness.total_seconds()
-        options = {"plain": self.plain, "carried": self.carried}
-        return {"at": self.timetable.written(), "missed": self.rule.missed, "late": late, "since": since, **options}
+        return {
+            "at": self.timetable.written(),
+            "missed": self.rule.missed,
+            "late": self.rule.max_lateness.total_seconds(),
+            "since": self.since.isoformat(),
+            "plain": self.plain,
+            "carried": self.carried,
+        }
 
     @classmethod
     def of(cls, written: dict[str, Any]) -> Plan:
         """What :meth:`written` wrote."""
         rule = Rule(written["missed"], timedelta(seconds=written["late"]))
         since = datetime.fromisoformat(written["since"])
-        return cls(crontab.read(written["at"]), rule, since, written["plain"], written["carried"])
+        return cls(timetables.read(written["at"]), rule, since, written["plain"], written["carried"])
 
     def following(self, other: Plan, moves: bool) -> Plan:
         """This one in the place of another: of the same timetable the ticks stay where they are."""
@@ -242,8 +238,8 @@ def options_of(command: Command, policy: Policy) -> dict[str, dict[str, Any]]:
     carried = policy.overrides(command.policy)
     plain = {name: getattr(policy, name) for name in changed if name not in carried}
     for name, value in [*plain.items(), *carried.items()]:
-        if name in _NOT_HERE:
-            raise ValueError(_NOT_HERE[name])
+        if name == "run_at":
+            raise ValueError("start= says when a schedule begins: leave run_after out.")
         if callable(value) or not _is_plain(value):
             raise ValueError(f"{name} is {value!r}, which cannot be stored with a schedule: declare it on the command.")
     return {"plain": plain, "carried": carried}
@@ -256,16 +252,21 @@ def _is_plain(value: Any) -> bool:
         return False
 
 
-# ---- kept
+# ---- All of a queue: one fact in its store
+
+
+def _store(queue: BaseQueue) -> BaseStore:
+    assert queue.store is not None  # every queue of QUEUES has one
+    return queue.store
 
 
 def fact(queue: BaseQueue) -> bytes | None:
     """All schedules of a queue as they are kept; None if there are none."""
-    return queue.store.get(FACT)
+    return _store(queue).get(FACT)
 
 
 def texts(kept: bytes | None) -> dict[str, str]:
-    """What is kept of each, by name; nothing, and an error in the log, if somebody wrote what cannot be read."""
+    """The text of each schedule by name; none, and an error in the log, if the fact cannot be read."""
     found = _texts(kept)
     if found is None:
         tell(logger, logging.ERROR, "Schedules that were made at run time cannot be read, and rest: %.100r", kept)
@@ -304,16 +305,17 @@ def sealed(queue: BaseQueue, name: str, command: Command, call: Call, policy: Po
 
 
 def change(queue: BaseQueue, how: Callable[[dict[str, str]], dict[str, str]]) -> bool:
-    """Change what is kept, whoever else does; whether there was something to change."""
+    """Change what is kept, while other processes may change it too; whether there was something to change."""
+    store = _store(queue)
     for _ in range(TRIES):
-        was = fact(queue)
+        was = store.get(FACT)
         before = texts(was)
         wanted = how(before)
         if wanted == before:
             return False
-        if _texts(was) is None:
-            queue.store.put(f"{FACT}:unreadable", was, FOR_EVER)
-        if queue.store.swap(FACT, was, json.dumps(wanted).encode(), FOR_EVER):
+        if was is not None and _texts(was) is None:
+            store.put(f"{FACT}:unreadable", was, FOR_EVER)
+        if store.swap(FACT, was, json.dumps(wanted).encode(), FOR_EVER):
             return True
     raise QueueError(f"The schedules of {queue.alias!r} could not be changed: others changed them {TRIES} times.")
 
@@ -322,7 +324,7 @@ def drop(queue: BaseQueue, name: str) -> bool:
     """Forget one; whether it was there."""
     dropped = change(queue, lambda kept: {other: text for other, text in kept.items() if other != name})
     if dropped:
-        queue.store.drop(last_key(name))
+        _store(queue).drop(last_key(name))
     return dropped
 
 

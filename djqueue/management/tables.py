@@ -5,8 +5,9 @@ from __future__ import annotations
 import re
 from argparse import ArgumentTypeError
 from collections.abc import Iterable, Iterator, Sequence
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from datetime import UTC, datetime
+from typing import Any
 
 from django.core.management.base import CommandError
 from django.utils import timezone
@@ -28,36 +29,40 @@ def chosen(aliases: Iterable[str] | None) -> list[BaseQueue]:
         raise CommandError(str(error), returncode=2) from error
 
 
+def able(queues: list[BaseQueue], feature: str, refusal: str, asked_for: bool) -> tuple[list[BaseQueue], str]:
+    """The queues that have a feature, and the names of the others.
+
+    Raises CommandError, the ``refusal`` with these names, if one that was asked for lacks it, or all do.
+    """
+    found = [queue for queue in queues if feature in queue.features]
+    others = ", ".join(f"{one.alias!r} ({type(one.unthrottled).__name__})" for one in queues if one not in found)
+    if others and (asked_for or not found):
+        raise CommandError(refusal.format(others))
+    return found, others
+
+
 @contextmanager
 def asking(queue: BaseQueue) -> Iterator[None]:
-    """What asks a queue. Raises CommandError for whatever the client of its store raises, and says what is wrong."""
+    """Around questions to a queue. Raises CommandError for what its client raises, with what its checks find."""
     try:
         yield
     except Exception as error:
-        told = f"Queue {queue.alias!r} ({queue.describe()}) cannot be asked: {error}"
-        raise CommandError("\n".join([told, *_found(queue)])) from error
-
-
-def _found(queue: BaseQueue) -> list[str]:
-    try:
-        return [f"{message.msg} {message.hint or ''}".rstrip() for message in queue.check()]
-    except Exception:  # it asks the store, which may be what is away
-        return []
+        lines = [f"Queue {queue.alias!r} ({queue.describe()}) cannot be asked: {error}"]
+        with suppress(Exception):  # the checks ask the store too
+            lines += [f"{message.msg} {message.hint or ''}".rstrip() for message in queue.check()]
+        raise CommandError("\n".join(lines)) from error
 
 
 def table(head: Sequence[str], rows: Iterable[Sequence[str]], right: Sequence[str] = ()) -> str:
     """Columns as wide as they must be; those named in ``right`` are aligned to the right."""
-    lines = [tuple(head), *map(tuple, rows)]
+    lines = [head, *rows]
     widths = [max(map(len, column)) for column in zip(*lines, strict=True)]
-    aligned = [str.rjust if name in right else str.ljust for name in head]
-    return "\n".join(
-        "  ".join(align(cell, width) for align, cell, width in zip(aligned, line, widths, strict=True)).rstrip()
-        for line in lines
-    )
+    form = "  ".join(f"{{:{'>' if name in right else ''}{width}}}" for name, width in zip(head, widths, strict=True))
+    return "\n".join(form.format(*line).rstrip() for line in lines)
 
 
 def count(number: int | None, capped: int | None) -> str:
-    """A count, "100000+" where counting stopped, "-" where nobody knows."""
+    """A count, "100000+" where counting stopped, "-" where it is not known."""
     if number is None:
         return NONE
     return f"{number}+" if capped is not None and number >= capped else str(number)
@@ -94,7 +99,7 @@ def limit(text: str) -> int:
     return number
 
 
-def moment(epoch: object) -> str:
+def moment(epoch: Any) -> str:
     """A time in Django's time zone, to the second; "-" for what is none."""
     try:
         return timezone.localtime(datetime.fromtimestamp(epoch, UTC)).isoformat(" ", "seconds") if epoch else NONE

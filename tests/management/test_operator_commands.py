@@ -205,7 +205,7 @@ def test_errors_are_listed_as_json(queue):
     [told] = run_json("queue_errors", "list")
     assert (told["id"], told["queue"], told["command"]) == ("first", "default", "app.commands.first")
     assert (told["attempts"], told["failures"], told["lost"], told["bytes"]) == (1, 1, 0, len(NOT_DECODABLE))
-    assert told["reason"] == "ValueError: out of paint" and abs(told["died"] - queue.now()) < 60
+    assert told["reason"] == "ValueError: out of paint" and abs(told["failed_at"] - queue.now()) < 60
 
 
 def test_errors_of_some_queues_and_up_to_a_limit(queue):
@@ -230,7 +230,7 @@ def test_an_error_is_shown_with_its_traceback(queue):
     assert "app.commands.bad" in text and "1 (failed: 1, lost: 0)" in text
     assert "Traceback (most recent call last)" in text and text.rstrip().endswith("ValueError: out of paint")
     told = run_json("queue_errors", "show", "bad")
-    assert told["queue"] == "mail" and told["notes"][0]["exception"] == "builtins.ValueError"
+    assert told["queue"] == "mail" and told["errors"][0]["exception"] == "builtins.ValueError"
     assert "never decoded" not in text + json.dumps(told)
 
 
@@ -494,11 +494,11 @@ def test_errors_are_exported_as_lines_of_json(queue):
     first, second = map(json.loads, run("queue_errors", "export").splitlines())
     assert first.keys() == {
         *("id", "queue", "command", "priority", "attempts", "failures", "lost"),
-        *("created", "died", "bytes", "notes"),
+        *("created", "failed_at", "bytes", "errors"),
     }
     assert (first["id"], first["queue"], first["command"]) == ("a", "default", "app.commands.a")
-    assert first["created"] <= first["died"] <= queue.now() and first["bytes"] == len(NOT_DECODABLE)
-    [record] = second["notes"]
+    assert first["created"] <= first["failed_at"] <= queue.now() and first["bytes"] == len(NOT_DECODABLE)
+    [record] = second["errors"]
     assert (second["queue"], record["text"]) == ("mail", "no\nstamps \x1b")
     assert "Traceback" in record["traceback"] and len(queue.failed) == 1
     assert [json.loads(line)["id"] for line in run("queue_errors", "export", "-q", "mail").splitlines()] == ["b"]
@@ -534,7 +534,7 @@ def test_df6_an_error_tells_all_of_a_call_that_failed(queue):
     assert consumer.run() == 0
     told = json.loads(run("queue_errors", "export", "--with-body"))
     assert (told["id"], told["command"]) == (handle.id, pay.name)
-    [record] = told["notes"]
+    [record] = told["errors"]
     assert (record["exception"], record["text"]) == (f"{__name__}.OutOfStock", "no ann")
     assert record["traceback"].startswith("Traceback") and "in pay" in record["traceback"]
     assert (record["consumer"], record["attempt"]) == (consumer.name, 1)
@@ -563,7 +563,7 @@ def test_df25_an_error_is_replayed_by_its_id_with_its_attempts_afresh(queue):
         ("no json", "no json"),
         ('[{"at": 1750000000.5, "attempt": 2, "reason": "old", "host": "web", "traceback": "T"}]', "2 on web: old"),
         ('[{"at": "never", "reason": 5, "exception": ["x"], "host": null}]', "5"),
-        ('[{"at": 1e300, "reason": null}]', "start - on -: -"),
+        ('[{"at": 1e300, "reason": null}]', "attempt - on -: -"),
     ],
     ids=["none", "text", "old", "strange", "more"],
 )
@@ -593,12 +593,12 @@ def test_the_text_of_an_exception_is_kept_within_bounds():
 
 def test_the_death_of_one_that_was_put_off_is_in_its_note(queue):
     kill(queue, "a")
-    [died] = [one["died"] for one in run_json("queue_errors", "list")]
+    [died] = [one["failed_at"] for one in run_json("queue_errors", "list")]
     [lease] = queue.failed.claim(1)
-    assert abs(run_json("queue_errors", "show", "a")["died"] - died) < 1, "while somebody holds it"
+    assert abs(run_json("queue_errors", "show", "a")["failed_at"] - died) < 1, "while somebody holds it"
     queue.failed.release([replace(lease, entry=replace(lease.entry, delay=600))])
     [told] = run_json("queue_errors", "list", "--newer", "1m")
-    assert told["id"] == "a" and abs(told["died"] - died) < 1
+    assert told["id"] == "a" and abs(told["failed_at"] - died) < 1
 
 
 # ---- formatting

@@ -8,7 +8,6 @@ import signal
 import subprocess
 import sys
 import threading
-import time
 from argparse import ArgumentParser
 from contextlib import suppress
 from functools import partial
@@ -28,6 +27,7 @@ logger = logging.getLogger("djqueue.consumer")
 LEVELS = (logging.WARNING, logging.INFO, logging.DEBUG, logging.DEBUG)
 LEFT_BEHIND = 5.0  # seconds that have threads and log handlers which commands have left behind
 LOG_BYTES, LOG_FILES = 1_000_000, 3
+ENDING = (signal.SIGTERM, signal.SIGINT)
 
 
 class Command(BaseCommand):
@@ -59,7 +59,7 @@ class Command(BaseCommand):
 
     def handle(self, *args, **options) -> None:
         self._log_to(options["logfile"], options["verbosity"])
-        if options["reload"] and not is_child():
+        if options["reload"] and os.environ.get(autoreload.DJANGO_AUTORELOAD_ENV) != "true":  # which its child has
             _refuse_an_end(options)
             self._consumer(options)  # to refuse what is wrong before anything starts
             run()
@@ -68,7 +68,8 @@ class Command(BaseCommand):
 
     def _serve(self, **options) -> None:
         consumer = self._consumer(options)
-        _stop_on_signals(consumer)
+        # The handler only leaves word: raising from it could hit a commit.
+        handle_signals(ENDING, lambda *_: consumer.stop())
         tell(logger, logging.INFO, consumer.banner())
         try:
             code = consumer.run(limit=options["limit"])
@@ -130,15 +131,12 @@ def _refuse_an_end(options: dict) -> None:
             raise CommandError(f"--reload goes on until it is stopped: leave out --{name}, or --reload.", returncode=2)
 
 
-def _stop_on_signals(consumer: Consumer) -> None:
-    """The handler only leaves word: raising from it could hit a commit."""
-    handle_signals([signal.SIGTERM, signal.SIGINT], lambda *_: consumer.stop())
-
-
 def _leave(code: int) -> None:
     """End the process within some seconds, whatever its commands have left behind: threads, or handlers that hang."""
     with suppress(RuntimeError, MemoryError):  # at its limits it may have no thread more
-        threading.Thread(target=_end, args=(code,), daemon=True).start()
+        timer = threading.Timer(LEFT_BEHIND, os._exit, [code])
+        timer.daemon = True
+        timer.start()
     for flush in (logging.shutdown, lambda: sys.stdout.flush(), lambda: sys.stderr.flush()):
         with suppress(Exception):  # a command may have closed them
             flush()
@@ -147,21 +145,10 @@ def _leave(code: int) -> None:
     sys.exit(code)
 
 
-def _end(code: int) -> None:
-    time.sleep(LEFT_BEHIND)
-    os._exit(code)
-
-
 # ---- --reload: a parent process that starts the consumer again when the code changes, or is mended
 
 PATIENCE = 5.0  # seconds that a consumer gets to hand back what it runs
 PAUSE = 500  # milliseconds between two looks whether the child lives
-ENDING = (signal.SIGTERM, signal.SIGINT)
-
-
-def is_child() -> bool:
-    """Whether this process is the consumer that a parent watches."""
-    return os.environ.get(autoreload.DJANGO_AUTORELOAD_ENV) == "true"
 
 
 def run() -> None:
@@ -183,8 +170,8 @@ def run() -> None:
         for changes in watch(*_folders(), rust_timeout=PAUSE, yield_on_timeout=True):
             if changes:
                 break
-            if child.returncode is None and child.poll() is not None:
-                _has_ended(child.returncode, told_to_end)
+            if child.returncode is None and (code := child.poll()) is not None:
+                _has_ended(code, told_to_end)
         _stop(child)
     sys.exit(0)
 

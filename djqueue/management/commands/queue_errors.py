@@ -14,8 +14,8 @@ from django.core.management.base import BaseCommand, CommandError, DjangoHelpFor
 
 from djqueue.backends.base import BaseQueue
 from djqueue.backends.entries import Record
-from djqueue.management.tables import asking, chosen, limit, table
-from djqueue.operations import HEAD, Filter, brief, chunks, full, page, picked, row
+from djqueue.management.tables import able, asking, chosen, limit, table
+from djqueue.operations import HEAD, Filter, brief, chunks, error_queue, full, page, picked, row
 
 
 class Command(BaseCommand):
@@ -45,19 +45,11 @@ class Command(BaseCommand):
             one.add_argument("--json", action="store_true")
 
     def handle(self, *args: Any, **options: Any) -> None:
-        queues = self._inspectable(chosen(options["queues"]), asked_for=bool(options["queues"]))
+        refusal = "The error queue of {} cannot be looked into: its backend cannot 'inspect'."
+        queues, others = able(chosen(options["queues"]), "inspect", refusal, asked_for=bool(options["queues"]))
+        if others:
+            self.stderr.write(f"Left out, as their backends cannot 'inspect': {others}.")
         getattr(self, f"_{options['verb']}")(queues, options)
-
-    def _inspectable(self, queues: list[BaseQueue], asked_for: bool) -> list[BaseQueue]:
-        """Those that can be looked into. Raises CommandError if one that was asked for cannot, or none can."""
-        able = [queue for queue in queues if "inspect" in queue.features and queue.failed is not None]
-        others = [queue for queue in queues if queue not in able]
-        unable = ", ".join(f"{queue.alias!r} ({type(queue.unthrottled).__name__})" for queue in others)
-        if unable and (asked_for or not able):
-            raise CommandError(f"The error queue of {unable} cannot be looked into: its backend cannot 'inspect'.")
-        if unable:
-            self.stderr.write(f"Left out, as their backends cannot 'inspect': {unable}.")
-        return able
 
     # ---- the verbs that look
 
@@ -67,7 +59,7 @@ class Command(BaseCommand):
         if options["json"]:
             self.stdout.write(json.dumps([brief(*one) for one in found[:most]]))
         elif found:
-            self.stdout.write(table(HEAD, [row(*one) for one in found[:most]], right=("starts",)))
+            self.stdout.write(table(HEAD, [row(*one) for one in found[:most]], right=("attempts",)))
             self.stdout.write("… and more: see --limit" if len(found) > most else "", ending="")
         else:
             self.stdout.write("There are no such errors." if asked else "There are no errors.")
@@ -93,14 +85,15 @@ class Command(BaseCommand):
         self._change(queues, options, "retried", lambda queue, ids: queue.requeue(ids))
 
     def _delete(self, queues: list[BaseQueue], options: dict) -> None:
-        self._change(queues, options, "deleted", lambda queue, ids: queue.failed.remove(ids))
+        self._change(queues, options, "deleted", lambda queue, ids: error_queue(queue).remove(ids))
 
     def _change(self, queues: list[BaseQueue], options: dict, done: str, change: Callable) -> None:
         wanted, asked = list(dict.fromkeys(options["ids"])), Filter(options)
         _refuse_none_or_both(wanted, asked or options["all"])
         if options["dry_run"]:
             done, change = f"would be {done}", lambda queue, ids: len(ids)
-        changed, found = 0, set()
+        changed = 0
+        found: set[str] = set()
         try:
             for queue, ids in _of(queues, wanted) if wanted else chunks(queues, asked):
                 with asking(queue):
@@ -135,7 +128,7 @@ def _refuse_none_or_both(wanted: Sequence[str], others: object) -> None:
 def _of(queues: Sequence[BaseQueue], wanted: Sequence[str]) -> Iterator[tuple[BaseQueue, list[str]]]:
     for queue in queues:
         with asking(queue):
-            ids = [id for id in wanted if queue.failed.find(id) is not None]
+            ids = [id for id in wanted if error_queue(queue).find(id) is not None]
         if ids:
             yield queue, ids
 
@@ -143,7 +136,7 @@ def _of(queues: Sequence[BaseQueue], wanted: Sequence[str]) -> Iterator[tuple[Ba
 def _find(queues: Sequence[BaseQueue], id: str) -> tuple[BaseQueue, Record]:
     for queue in queues:
         with asking(queue):
-            record = queue.failed.find(id)
+            record = error_queue(queue).find(id)
         if record is not None:
             return queue, record
     raise _missing(queues, [id])

@@ -16,22 +16,12 @@ from django.core.management.base import BaseCommand, CommandError
 from djqueue.backends.base import PAGE, BaseQueue
 from djqueue.backends.entries import LaneRecord
 from djqueue.flow.gates import LINE, NOWHERE, OPEN, TIMED
-from djqueue.management.tables import NONE, asking, chosen, cut, duration, limit, printable, table
+from djqueue.management.tables import NONE, able, asking, chosen, cut, duration, limit, printable, table
 from djqueue.throttle import ThrottledQueue
 
 HEAD = ("lane", "queue", "state", "waiting", "out", "opens in", "reason")
 LONGEST_WHY = 80
 EMPTY = "empty"
-
-STATES: tuple[tuple[Callable[[LaneRecord], Any], str], ...] = (
-    (lambda lane: lane.paused_reason, "paused"),
-    (lambda lane: not (lane.waiting or lane.in_flight) and lane.state not in (OPEN, LINE), EMPTY),
-    (lambda lane: lane.state != NOWHERE, "{0.state}"),
-    (lambda lane: True, "busy"),
-)
-"""How a lane is told of: the first that is true of it. An empty one only remembers what left it, and waits for nothing;
-one that is open has others in its line, if not entries of its own; one that stands nowhere waits for what is out of
-it."""
 
 
 class Command(BaseCommand):
@@ -54,19 +44,12 @@ class Command(BaseCommand):
     def handle(self, *args: Any, **options: Any) -> None:
         if options["reason"] is not None and options["pause"] is None:
             raise CommandError("--reason says why a lane is paused: give --pause NAME too.", returncode=2)
-        queues = self._able(chosen(options["queues"]), asked_for=bool(options["queues"]))
+        refusal = "There are no lanes to look at in {}: its backend has none of its own."
+        queues, _ = able(chosen(options["queues"]), "lanes", refusal, asked_for=bool(options["queues"]))
         for verb, act in (("pause", self._pause), ("resume", self._resume)):
             if options[verb] is not None:
                 return act(queues, options[verb], options["reason"])
         self._list(queues, options["limit"], options["json"])
-
-    def _able(self, queues: list[BaseQueue], asked_for: bool) -> list[BaseQueue]:
-        """Those that have lanes. Raises CommandError if one that was asked for has none, or nobody has."""
-        able = [queue for queue in queues if "lanes" in queue.features]
-        unable = ", ".join(f"{queue.alias!r} ({type(queue).__name__})" for queue in queues if queue not in able)
-        if unable and (asked_for or not able):
-            raise CommandError(f"There are no lanes to look at in {unable}: its backend has none of its own.")
-        return able
 
     def _list(self, queues: list[BaseQueue], most: int, as_json: bool) -> None:
         found = list(islice(_lanes(queues), most + 1))
@@ -93,14 +76,15 @@ class Command(BaseCommand):
         if len(shut) > 1:
             where = ", ".join(repr(queue.alias) for queue in shut)
             raise CommandError(f"{printable(name)} is shut in {where}: say which is to open, -q ALIAS.", returncode=2)
-        opened = [repr(queue.alias) for queue in shut or queues if _resumeed(queue, name)]
+        opened = [repr(queue.alias) for queue in shut or queues if _resume_in(queue, name)]
         if not opened:
             raise CommandError(f"{printable(name)} is neither paused nor held for a time.")
         self.stdout.write(f"{printable(name)} is open in {', '.join(opened)}")
 
 
 def _throttle(queue: ThrottledQueue) -> str:
-    """What the throttle of a whole queue says now: it holds up what no lane knows of."""
+    """The state of the throttle of a whole queue, which holds up messages that are in no lane too."""
+    assert queue.store is not None  # no queue without one is throttled
     with asking(queue):
         grant = queue.store.shared.take(queue.budget, 0)  # spends nothing
     opens = f", opens in {duration(grant.retry_after)}" if grant.retry_after < inf else ""
@@ -109,8 +93,8 @@ def _throttle(queue: ThrottledQueue) -> str:
     return f"The throttle of {queue.alias!r}, {grant.window}{said}: {now}"
 
 
-class Told(NamedTuple):
-    """A lane, how it stands there, and in how many seconds it opens by itself; None if that is no matter of time."""
+class Shown(NamedTuple):
+    """A lane, its state as people read it, and the seconds until it opens by itself; None if time does not open it."""
 
     queue: BaseQueue
     lane: LaneRecord
@@ -118,7 +102,7 @@ class Told(NamedTuple):
     opens: float | None
 
 
-def _lanes(queues: list[BaseQueue]) -> Iterator[Told]:
+def _lanes(queues: list[BaseQueue]) -> Iterator[Shown]:
     """Each lane of each queue, page by page."""
     for queue in queues:
         with asking(queue):
@@ -126,7 +110,7 @@ def _lanes(queues: list[BaseQueue]) -> Iterator[Told]:
             for lane in _records(queue):
                 state = _state(lane, lines)
                 opens = lane.opens - now if lane.opens and state != EMPTY else None
-                yield Told(queue, lane, state, opens)
+                yield Shown(queue, lane, state, opens)
 
 
 def _records(queue: BaseQueue) -> Iterator[LaneRecord]:
@@ -142,34 +126,41 @@ def _lines(queue: BaseQueue) -> set[str]:
 
 
 def _state(lane: LaneRecord, lines: Callable[[], set[str]]) -> str:
-    state = next(text for holds, text in STATES if holds(lane)).format(lane)
-    if state == EMPTY and lane.state == TIMED and not lane.within and lane.name in lines():
+    """The state as people read it. A busy lane waits for what is in flight; an empty one only remembers what left it.
+
+    A lane that is open has others in its line, if not entries of its own.
+    """
+    if lane.paused_reason:
+        return "paused"
+    if lane.waiting or lane.in_flight or lane.state in (OPEN, LINE):
+        return "busy" if lane.state == NOWHERE else lane.state
+    if lane.state == TIMED and not lane.within and lane.name in lines():
         return TIMED  # only what is within it waits, and that is not counted
-    return state
+    return EMPTY
 
 
 def _is_shut(queue: BaseQueue, name: str) -> bool:
-    """As far as a look tells: one that is busy or empty may be held for a time too."""
+    """As far as its record tells: a busy or empty lane may be held for a time too."""
     with asking(queue):
         lane = queue.lane(name)
     return lane is not None and (bool(lane.paused_reason) or lane.state == TIMED)
 
 
-def _resumeed(queue: BaseQueue, name: str) -> bool:
+def _resume_in(queue: BaseQueue, name: str) -> bool:
     with asking(queue):
         return queue.resume_lane(name)
 
 
-def _row(told: Told) -> list[str]:
-    queue, lane, state, opens = told
+def _row(shown: Shown) -> list[str]:
+    queue, lane, state, opens = shown
     wait = NONE if opens is None else duration(max(0.0, opens))
     names = [printable(lane.name), printable(queue.alias)]
     return [*names, state, str(lane.waiting), str(lane.in_flight), wait, cut(lane.paused_reason or NONE, LONGEST_WHY)]
 
 
-def _object(told: Told) -> dict:
+def _object(shown: Shown) -> dict:
     """All that is known of it, for JSON."""
-    queue, lane, state, opens = told
+    queue, lane, state, opens = shown
     known = asdict(lane) | {"queue": queue.alias, "state": state, "opens": None if opens is None else lane.opens}
     del known["cursor"]
     return known

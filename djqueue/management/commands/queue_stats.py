@@ -21,7 +21,7 @@ CLEAR = "\033[H\033[2J"
 
 class Command(BaseCommand):
     help = (
-        "Shows how many messages of each queue are ready, delayed, leased (being run), dead (in the error queue) and "
+        "Shows how many messages of each queue are ready, delayed, leased (being run), failed (in the error queue) and "
         "done, and for how long the oldest one has been ready. '-' is what a backend cannot tell."
     )
 
@@ -66,8 +66,10 @@ class Command(BaseCommand):
                     known.append((queue, queue.stats()))
             except CommandError as error:
                 failures += str(error).splitlines()
-        show = [_object(*one) for one in known] if as_json else [_row(*one) for one in known]
-        self.stdout.write(json.dumps(show) if as_json else table(HEAD, show, right=(*COUNTS, "oldest")))
+        if as_json:
+            self.stdout.write(json.dumps([_object(*one) for one in known]))
+        else:
+            self.stdout.write(table(HEAD, [_row(*one) for one in known], right=(*COUNTS, "oldest")))
         if failures:
             raise CommandError("\n".join(dict.fromkeys(failures)))  # queues of one store find the same
 
