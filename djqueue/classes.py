@@ -124,7 +124,7 @@ class Invoker:
         """Run the next message here and now; its id, or None if there is none.
 
         What the command raises is raised here, once the message is where that puts it: back in the queue to be tried
-        again, or in the error queue.
+        again, or in the failed queue.
         """
         held = self.queue.first_of(self.queue.reserve(1, self.queue.lease))
         if held is None:

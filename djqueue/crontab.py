@@ -30,7 +30,7 @@ from copy import copy
 from dataclasses import dataclass, field, fields
 from datetime import UTC, datetime, timedelta, tzinfo
 from functools import cached_property
-from typing import Any, ClassVar, NamedTuple
+from typing import Any, NamedTuple
 from zoneinfo import ZoneInfo
 
 from croniter import croniter
@@ -102,7 +102,7 @@ class Crontab:
     def __call__(self, dt: datetime) -> bool:
         """Tell whether the minute of ``dt`` is a tick; seconds do not matter.
 
-        For an aware ``dt`` the answer is that of ``next``, through clock changes too. A naive one is read as local
+        For an aware ``dt`` the answer agrees with ``next``, through clock changes too. A naive one is read as local
         wall time of the schedule's zone, and only compared with the fields: it is true of a time that the clocks
         skip, and cannot tell the two passes of a time that comes twice. TypeError for anything but a datetime.
         """
@@ -255,31 +255,26 @@ def _span(allowed: _Field, piece: str, first: str, last: str) -> range:
 
 def _time_zone(given: object) -> tzinfo | None:
     if isinstance(given, str):
-        return _named_zone(given)
-    if given is not None and not isinstance(given, tzinfo):
+        try:
+            return ZoneInfo(given)
+        except (KeyError, ValueError, OSError):  # unknown, no relative path, a directory
+            text = f"crontab time_zone={given!r}: no such IANA time zone (Europe/Berlin, say) is known"
+            raise ValueError(text) from None
+    if given is None:
+        return None
+    if not isinstance(given, tzinfo):
         raise ValueError(f"crontab time_zone={given!r}: not an IANA name, a tzinfo or None")
-    if given is not None and not _keeps_wall_time(given):
+    local = datetime(2026, 1, 15, 12, tzinfo=UTC).astimezone(given)
+    if local.replace(tzinfo=given).utcoffset() != local.utcoffset():
         raise ValueError(f"crontab time_zone={given!r}: cannot read wall times (as pytz); use zoneinfo or an IANA name")
     return given
 
 
-def _named_zone(name: str) -> ZoneInfo:
-    try:
-        return ZoneInfo(name)
-    except (KeyError, ValueError, OSError):  # unknown, no relative path, a directory
-        raise ValueError(f"crontab time_zone={name!r}: no such IANA time zone (Europe/Berlin, say) is known") from None
-
-
-def _keeps_wall_time(zone: tzinfo) -> bool:
-    local = datetime(2026, 1, 15, 12, tzinfo=UTC).astimezone(zone)
-    return local.replace(tzinfo=zone).utcoffset() == local.utcoffset()
-
-
-# ---- Timetables: what may be due again and again, written down and read again, each with its next tick
+# ---- Timetables: an interval, a crontab or a recurrence rule, from a start on; stored as lists
 
 
 SHORTEST = 1.0
-"""Seconds between two ticks at least."""
+"""The shortest time between two ticks of an interval, in seconds."""
 
 _EARLIEST = datetime(1, 1, 1, tzinfo=UTC)
 _MICROSECOND = timedelta(microseconds=1)
@@ -287,41 +282,33 @@ _MICROSECOND = timedelta(microseconds=1)
 
 @dataclass(frozen=True, slots=True)
 class Interval:
-    """Every so many seconds: at ``start``, and at each multiple after it."""
+    """Every ``every`` seconds: at ``start``, and at each multiple after it."""
 
     every: float
     start: datetime
 
-    kind: ClassVar[str] = "every"
-
     def next(self, after: datetime) -> datetime | None:
-        """The first tick after a moment."""
+        """The first tick after a moment; None past the end of the calendar."""
         span = timedelta(seconds=self.every)
         passed = max(0, (after - self.start) // span + 1)
         try:
             return self.start + passed * span
-        except OverflowError:  # behind the end of the calendar
+        except OverflowError:
             return None
 
     def __str__(self) -> str:
         return f"every {self.every:g} s"
 
     def written(self) -> list:
-        return [self.kind, self.every, self.start.isoformat()]
-
-    @classmethod
-    def read(cls, every: float, start: str) -> Interval:
-        return cls(every, datetime.fromisoformat(start))
+        return ["every", self.every, self.start.isoformat()]
 
 
 @dataclass(frozen=True, slots=True)
 class Calendar:
-    """As a :func:`~djqueue.crontab.crontab` says, but not before ``start``."""
+    """The ticks of a :func:`~djqueue.crontab.crontab`, but none before ``start``."""
 
     crontab: Crontab
     start: datetime
-
-    kind: ClassVar[str] = "crontab"
 
     def next(self, after: datetime) -> datetime | None:
         """The first tick after a moment."""
@@ -331,19 +318,13 @@ class Calendar:
         return repr(self.crontab)
 
     def written(self) -> list:
-        fields = [self.crontab.month, self.crontab.day, self.crontab.day_of_week]
-        zone = self.crontab.time_zone
-        name = None if zone is None else _zone_name(zone)
-        return [self.kind, [*fields, self.crontab.hour, self.crontab.minute, name], self.start.isoformat()]
-
-    @classmethod
-    def read(cls, fields: list, start: str) -> Calendar:
-        return cls(Crontab(*fields), datetime.fromisoformat(start))
+        _, (*given, zone) = self.crontab.__reduce__()
+        return ["crontab", [*given, zone and _zone_name(zone)], self.start.isoformat()]
 
 
 @dataclass(frozen=True, slots=True)
 class Recurrence:
-    """As a recurrence rule of iCalendar says (``FREQ=WEEKLY;BYDAY=MO``), in the wall time of a zone, from ``start``.
+    """The ticks of a recurrence rule of iCalendar (``FREQ=WEEKLY;BYDAY=MO``), in a zone's wall time, from ``start``.
 
     A time that the clocks skip ticks when the clock would show it, had it not been put forward; one that comes twice
     ticks the first time.
@@ -353,9 +334,7 @@ class Recurrence:
     zone: str
     start: datetime
     _walk: list = field(default_factory=list, init=False, repr=False, compare=False)
-    """The last two ticks that were found, and those behind them: a rule can only be followed from its beginning."""
-
-    kind: ClassVar[str] = "rrule"
+    """The last two ticks found, and the iterator of the next: a rule can only be followed from its beginning."""
 
     def next(self, after: datetime) -> datetime | None:
         """The first tick after a moment."""
@@ -380,21 +359,17 @@ class Recurrence:
         return f"rrule {self.rrule} ({self.zone})"
 
     def written(self) -> list:
-        return [self.kind, self.rrule, self.zone, self.start.isoformat()]
-
-    @classmethod
-    def read(cls, rrule: str, zone: str, start: str) -> Recurrence:
-        return cls(rrule, zone, datetime.fromisoformat(start))
+        return ["rrule", self.rrule, self.zone, self.start.isoformat()]
 
 
 Timetable = Interval | Calendar | Recurrence
 
 ON_TIME = timedelta(minutes=1, microseconds=-1)
-"""A tick that is late by no more than that was not missed, by ``missed="skip"``: crontabs count in minutes."""
+"""With ``missed="skip"`` a tick that is no later than this was not missed: crontabs count in minutes."""
 
 
 class Rule(NamedTuple):
-    """What becomes of ticks that nobody was there to see."""
+    """What becomes of ticks at which no consumer ran."""
 
     missed: str = "latest"
     max_lateness: timedelta = timedelta(hours=1)
@@ -407,7 +382,7 @@ class Rule(NamedTuple):
         return cls(missed, timedelta(seconds=seconds(max_lateness, "max_lateness", least=1.0)))
 
     def pick(self, ticks: list[datetime], now: datetime) -> list[datetime]:
-        """Those of the due ticks that are to run, oldest first."""
+        """The due ticks that are to run, oldest first."""
         oldest = now - (ON_TIME if self.missed == "skip" else self.max_lateness)
         found = [tick for tick in ticks if tick >= oldest]
         if self.missed == "skip" and len(found) > 1:  # the next one comes soon
@@ -428,9 +403,9 @@ def timetable(given: dict[str, Any], start: datetime) -> Timetable:
 
 
 def read(written: list) -> Timetable:
-    """What :meth:`written` wrote."""
-    kind, *values = written
-    return _READERS[kind](*values)
+    """The timetable of which this is the ``written()``."""
+    kind, *values, start = written
+    return _READERS[kind](*values, datetime.fromisoformat(start))
 
 
 def _calendar(given: object, start: datetime) -> Calendar:
@@ -458,9 +433,13 @@ MAKERS: dict[str, Callable[[Any, datetime], Timetable]] = {
     "crontab": _calendar,
     "rrule": _recurrence,
 }
-"""How each way of saying it becomes a timetable. The start that it keeps is in UTC, and so are its ticks."""
+"""Makes a timetable of each argument of ``schedules.add``. The start that it keeps is in UTC, and so are its ticks."""
 
-_READERS = {kind.kind: kind.read for kind in (Interval, Calendar, Recurrence)}
+_READERS: dict[str, Callable[..., Timetable]] = {
+    "every": Interval,
+    "crontab": lambda fields, start: Calendar(Crontab(*fields), start),
+    "rrule": Recurrence,
+}
 
 
 def _rule(text: str, start: datetime) -> Any:

@@ -64,7 +64,7 @@ class Deferrable:
 
     @property
     def queue(self) -> BaseQueue:
-        """The queue: push, take, touch, complete, flush, stats; its error queue is ``queue.failed``."""
+        """The queue: push, take, touch, complete, flush, stats; its failed queue is ``queue.failed``."""
         return queues[self.queue_name]
 
     # ---- functions

@@ -14,7 +14,7 @@ class QueueError(Exception):
 
 
 class UnknownCommand(QueueError):
-    """A message names a command that nobody registered here."""
+    """A message names a command that is not registered in this process."""
 
 
 class InvalidMessage(QueueError):
@@ -73,7 +73,7 @@ class TimeLimitExceeded(QueueError, TimeoutError):
 
 
 class NoResult(QueueError):
-    """There is no result, and none will come: nobody asked for it, or it could not be kept."""
+    """There is no result, and none will come: it was not asked for, or it could not be kept."""
 
 
 class ResultTimeout(QueueError, TimeoutError):
@@ -81,7 +81,7 @@ class ResultTimeout(QueueError, TimeoutError):
 
 
 class CommandFailed(QueueError):
-    """The command ended without a result: `status` and `reason` say how, `errors` lists what each start failed with."""
+    """The command ended without a result: `status` and `reason` say how, `errors` lists what each attempt failed with."""
 
     def __init__(self, reason: str = "", status: str = "failed", errors: list[dict] | None = None) -> None:
         super().__init__(f"{status}: {reason}" if reason else status)
@@ -112,7 +112,7 @@ class Retry(QueueError):
 class Throttled(QueueError):
     """It is too much just now: run me, and whatever is throttled with me, again in ``retry_after`` seconds.
 
-    A timedelta will do too; None: as the command's backoff says. Counts as nothing, neither a start nor a failure.
+    A timedelta will do too; None: as the command's backoff says. Counts as nothing, neither an attempt nor a failure.
     """
 
     retry_after: float | None = None
@@ -127,24 +127,24 @@ class Throttled(QueueError):
         return type(self), (self.retry_after, self.reason)
 
 
-class _Ending(QueueError):
-    reason = ""  # of a subclass, too, that does not call __init__
+class Discard(QueueError):
+    """Forget this message: it is gone, and counts as neither done nor failed."""
+
+    reason = "discarded"
 
     def __init__(self, reason: str = "") -> None:
         self.reason = str(reason) or self.reason
         super().__init__(self.reason)
 
 
-class Discard(_Ending):
-    """Forget this message: it is gone, and counts as neither done nor failed."""
-
-    reason = "discarded"
-
-
-class Fail(_Ending):
-    """Move this message to the error queue at once, whatever retries it has left."""
+class Fail(QueueError):
+    """Move this message to the failed queue at once, whatever retries it has left."""
 
     reason = "failed by its command"
+
+    def __init__(self, reason: str = "") -> None:
+        self.reason = str(reason) or self.reason
+        super().__init__(self.reason)
 
 
 class PartialFailure(QueueError):

@@ -1,4 +1,4 @@
-"""The error queues as people see them: which messages are there, which are asked for, and how they are shown."""
+"""The failed queues as people see them: which messages are there, which are asked for, and how they are shown."""
 
 from __future__ import annotations
 
@@ -21,8 +21,8 @@ REASON = 80  # characters of it in a table
 Found = tuple[BaseQueue, Record]
 
 
-def error_queue(queue: BaseQueue) -> BaseQueue:
-    """The error queue of a queue that is none itself."""
+def failed_queue(queue: BaseQueue) -> BaseQueue:
+    """The failed queue of a queue that is none itself."""
     assert queue.failed is not None
     return queue.failed
 
@@ -126,14 +126,14 @@ def chunks(queues: Iterable[BaseQueue], asked: Filter) -> Iterator[tuple[BaseQue
 
 
 def _records(queue: BaseQueue) -> Iterator[Record]:
-    """All messages of the error queue when this begins, page by page; a delayed one was put off by hand."""
-    errors = error_queue(queue)
+    """All messages of the failed queue when this begins, page by page; a delayed one was put off by hand."""
+    errors = failed_queue(queue)
     for state in (READY, DELAYED):
         yield from errors.walk(state, len(errors))  # bounded, as what is retried meanwhile may fail again
 
 
 def failed_at(record: Record) -> float:
-    """When a message came into the error queue (epoch seconds, the store's clock); 0 if that is not known."""
+    """When a message came into the failed queue (epoch seconds, the store's clock); 0 if that is not known."""
     # Of one that is leased or delayed there, the record says when that is over.
     at = record.at if record.state == READY else _last(record.entry).get("at")
     return float(at) if isinstance(at, int | float) else 0.0

@@ -30,7 +30,7 @@ enqueue_failed = Signal()
 empty = Signal()
 """A consumer found nothing, the first time since it began or found something (sender: the queue's alias; no ``id``)."""
 claimed = Signal()
-"""A worker has it in hands: ``attempt``."""
+"""A worker has taken it: ``attempt``."""
 started = Signal()
 """The worker begins to run it: ``attempt``. What is expired, or cannot be run here, is claimed and not started."""
 completed = Signal()
@@ -42,15 +42,15 @@ expired = Signal()
 discarded = Signal()
 """The command had it forgotten: ``attempt``, ``reason``."""
 failed = Signal()
-"""It went to the error queue: ``attempt``, ``exception`` (or None), ``reason``."""
+"""It went to the failed queue: ``attempt``, ``exception`` (or None), ``reason``."""
 paused = Signal()
-"""Its retries are over, and its shard waits at it until somebody opens it: ``attempt``, ``exception``, ``reason``."""
+"""Its retries are over, and its shard is paused at it until it is resumed: ``attempt``, ``exception``, ``reason``."""
 released = Signal()
-"""It was given back to run later, for no reason of its own: ``reason``."""
+"""It went back to run later, which counts as no failure (shutdown, unknown command, throttled): ``reason``."""
 lease_lost = Signal()
-"""What this worker did with it came too late: somebody else holds it now."""
+"""The worker's lease had run out when it settled the message: another worker may hold it now."""
 errors_dropped = Signal()
-"""Entries left an error queue by its bounds (sender: the queue's alias; no ``id``): ``count``."""
+"""Entries left a failed queue by its bounds (sender: the queue's alias; no ``id``): ``count``."""
 consumer_started = Signal()
 """A consumer has begun (sender: the Consumer)."""
 consumer_stopping = Signal()

@@ -32,7 +32,7 @@ _CLOCK = getattr(time, "CLOCK_BOOTTIME", time.CLOCK_MONOTONIC)
 
 
 def clock() -> float:
-    """Seconds, by a clock that nobody sets, and that goes on while the machine sleeps, as leases do at their store."""
+    """Seconds by a clock that is never set, and that goes on while the machine sleeps, as leases do at their store."""
     return time.clock_gettime(_CLOCK)
 
 
@@ -97,7 +97,7 @@ def is_exception(value: object) -> bool:
 
 
 def takes(func: Any, count: int) -> bool:
-    """Whether it can be called with so many positional arguments, as far as is known."""
+    """Whether a function can be called with ``count`` positional arguments, as far as is known."""
     try:
         inspect.signature(func).bind(*[None] * count)
     except TypeError:  # or not callable at all
@@ -108,9 +108,9 @@ def takes(func: Any, count: int) -> bool:
 
 
 def as_asked(func: object, signature: inspect.Signature, call: tuple[tuple, dict]) -> tuple[tuple, dict]:
-    """The arguments of a call of that signature as ``func``, which is asked about them, takes them.
+    """The arguments of a call of that signature as a function of the arguments, such as a key, takes them.
 
-    That is as they came; but ``lambda user, **_: user`` is given all by name, where some came by position.
+    They are passed on as they came; only ``lambda user, **_: user`` gets all by name, where some came by position.
     """
     args, kwargs = call
     kinds = [parameter.kind for parameter in signature.parameters.values()] if args and callable(func) else []
@@ -123,7 +123,7 @@ def as_asked(func: object, signature: inspect.Signature, call: tuple[tuple, dict
 
 @lru_cache(1024)
 def _wants_names(func: Any, count: int) -> bool:
-    """Whether it cannot be given so many arguments by position, and takes any by name."""
+    """Whether a function takes fewer than ``count`` arguments by position, and any by name."""
     try:
         kinds = [parameter.kind for parameter in inspect.signature(func).parameters.values()] if count else []
     except (TypeError, ValueError):  # it does not say
@@ -171,7 +171,7 @@ ELSEWHERE = {
     "URL": "CONNECTION",
     "VISIBILITY_TIMEOUT": "LEASE",
 }
-"""What other packages, and Django, call a setting, an option or a key; difflib would guess another one."""
+"""Names in other packages and in Django, of settings, options and keys; difflib would guess another one."""
 
 
 def nearest(name: object, valid: Iterable[str]) -> str | None:
@@ -189,13 +189,13 @@ T = TypeVar("T")
 
 
 def slices(values: Iterable[T], most: int) -> Iterator[list[T]]:
-    """So many at a time. What the values are is settled when this is called, not in between."""
+    """Lists of at most ``most`` values. The values are read when this is called, not in between."""
     values = list(values)
     return (values[first : first + most] for first in range(0, len(values), most))
 
 
 def portions(values: Iterable[T], most: int, most_bytes: int, size: Callable[[T], int]) -> Iterator[list[T]]:
-    """So many, and of so many bytes, at a time; one that is larger goes alone."""
+    """Lists of at most ``most`` values and ``most_bytes`` bytes; a larger value goes alone."""
     some: list[T] = []
     total = 0
     for value in values:
@@ -217,15 +217,8 @@ def tell(logger: logging.Logger, level: int, text: str, *args, **kwargs) -> None
     try:
         logger.log(level, text, *args, **kwargs)
     except BaseException:
-        _show_trouble()
-
-
-def _show_trouble() -> None:
-    """What a handler has raised, where that can be shown: standard error may be closed."""
-    try:
-        traceback.print_exc(file=sys.stderr)
-    except BaseException:
-        pass
+        with suppress(BaseException):  # standard error may be closed
+            traceback.print_exc(file=sys.stderr)
 
 
 def plain(text: str) -> str:
@@ -237,7 +230,7 @@ def plain(text: str) -> str:
 
 
 def run_in_parent(step: Callable[[], Any]) -> Any:
-    """Run code of others: a child that it forks ends where it would return, or raise.
+    """Run a project's code: a child that it forks ends where it would return, or raise.
 
     It ends as a child of ``multiprocessing`` does: with 0, with what it gave to ``sys.exit``, or with 1 and a
     traceback; nothing of what called this is run in it. It is not made of ChildrenEnd, as every message passes here.
@@ -255,7 +248,7 @@ def run_in_parent(step: Callable[[], Any]) -> Any:
 
 
 def handle_signals(numbers: Collection[int], handler: Callable[..., None]) -> None:
-    """Handle them in this process; in a forked child they do what they did before, as nobody there hears of ours."""
+    """Handle signals in this process; a forked child gets its earlier handlers back, as it does not run our loops."""
     before = {number: signal.signal(number, handler) for number in numbers}
     mask = threading.local()
 
@@ -275,7 +268,7 @@ def handle_signals(numbers: Collection[int], handler: Callable[..., None]) -> No
 
 
 class ChildrenEnd:
-    """The same around what is awaited: a child that was forked within ends where it would leave the block."""
+    """:func:`run_in_parent` as a block, around an await: a child that is forked within ends at the end of the block."""
 
     def __enter__(self) -> None:
         self._parent = os.getpid()

@@ -48,7 +48,7 @@ class Run:
     attempt: int
     """1 at the first start."""
     outcome: str
-    """``done``, ``retried``, ``failed`` (it is in the error queue), ``expired``, ``discarded``; ``released``: nobody
+    """``done``, ``retried``, ``failed`` (it is in the failed queue), ``expired``, ``discarded``; ``released``: nobody
     knows its command, say, or it asked for patience; ``paused``: its shard waits at it until somebody opens it;
     ``lost``: the worker died, and the message is delivered again."""
     value: Any = None
@@ -77,7 +77,7 @@ class Run:
 
     @property
     def failed(self) -> bool:
-        """Whether it is in the error queue now."""
+        """Whether it is in the failed queue now."""
         return self.outcome == Outcome.FAILED.effect.status
 
 
@@ -94,7 +94,7 @@ def run_due(
     """Run here, in this thread, what is due, and what that makes due, as a consumer would; every start, in order.
 
     ``queues`` are aliases, all by default. Messages are judged, settled and told of as in production: what fails is in
-    the error queue afterwards. With ``raise_errors`` the exception of the first that goes there is raised then.
+    the failed queue afterwards. With ``raise_errors`` the exception of the first that goes there is raised then.
 
     ``until`` (seconds or a timedelta from now, or a datetime) lets time pass, from one due moment to the next, as
     :func:`virtual_time` does. Within such a block it moves that clock; outside, the next call begins at the present

@@ -1,4 +1,4 @@
-"""``django-admin queue_errors``: look into the error queues, and retry, delete or export what is there."""
+"""``django-admin queue_errors``: look into the failed queues, and retry, delete or export what is there."""
 
 from __future__ import annotations
 
@@ -15,16 +15,16 @@ from django.core.management.base import BaseCommand, CommandError, DjangoHelpFor
 from djqueue.backends.base import BaseQueue
 from djqueue.backends.entries import Record
 from djqueue.management.tables import able, asking, chosen, limit, table
-from djqueue.operations import HEAD, Filter, brief, chunks, error_queue, full, page, picked, row
+from djqueue.operations import HEAD, Filter, brief, chunks, failed_queue, full, page, picked, row
 
 
 class Command(BaseCommand):
-    help = "Lists, shows, retries, deletes and exports the messages in the error queues. Arguments are never decoded."
+    help = "Lists, shows, retries, deletes and exports the messages in the failed queues. Arguments are never decoded."
 
     def add_arguments(self, parser: ArgumentParser) -> None:
         verbs = parser.add_subparsers(dest="verb", required=True)
         add = partial(verbs.add_parser, parents=[_usual()], formatter_class=DjangoHelpFormatter)
-        listing = add("list", help="what is in the error queues")
+        listing = add("list", help="what is in the failed queues")
         listing.add_argument("--limit", type=limit, default=50, help="show so many at most (default: %(default)s)")
         show = add("show", help="one message with its tracebacks")
         show.add_argument("id")
@@ -34,7 +34,7 @@ class Command(BaseCommand):
         for verb, what in (("retry", "put back, their counts afresh"), ("delete", "delete")):
             changing = add(verb, help=f"{what}: the messages of these ids, those of a filter, or all")
             changing.add_argument("ids", nargs="*", metavar="id")
-            changing.add_argument("--all", action="store_true", help="every message in the error queues chosen")
+            changing.add_argument("--all", action="store_true", help="every message in the failed queues chosen")
             changing.add_argument("--dry-run", action="store_true", help="say how many, and leave them where they are")
         for verb, one in verbs.choices.items():
             help = "only of this queue; may be repeated (default: all)"
@@ -45,7 +45,7 @@ class Command(BaseCommand):
             one.add_argument("--json", action="store_true")
 
     def handle(self, *args: Any, **options: Any) -> None:
-        refusal = "The error queue of {} cannot be looked into: its backend cannot 'inspect'."
+        refusal = "The failed queue of {} cannot be looked into: its backend cannot 'inspect'."
         queues, others = able(chosen(options["queues"]), "inspect", refusal, asked_for=bool(options["queues"]))
         if others:
             self.stderr.write(f"Left out, as their backends cannot 'inspect': {others}.")
@@ -85,7 +85,7 @@ class Command(BaseCommand):
         self._change(queues, options, "retried", lambda queue, ids: queue.requeue(ids))
 
     def _delete(self, queues: list[BaseQueue], options: dict) -> None:
-        self._change(queues, options, "deleted", lambda queue, ids: error_queue(queue).remove(ids))
+        self._change(queues, options, "deleted", lambda queue, ids: failed_queue(queue).remove(ids))
 
     def _change(self, queues: list[BaseQueue], options: dict, done: str, change: Callable) -> None:
         wanted, asked = list(dict.fromkeys(options["ids"])), Filter(options)
@@ -128,7 +128,7 @@ def _refuse_none_or_both(wanted: Sequence[str], others: object) -> None:
 def _of(queues: Sequence[BaseQueue], wanted: Sequence[str]) -> Iterator[tuple[BaseQueue, list[str]]]:
     for queue in queues:
         with asking(queue):
-            ids = [id for id in wanted if error_queue(queue).find(id) is not None]
+            ids = [id for id in wanted if failed_queue(queue).find(id) is not None]
         if ids:
             yield queue, ids
 
@@ -136,7 +136,7 @@ def _of(queues: Sequence[BaseQueue], wanted: Sequence[str]) -> Iterator[tuple[Ba
 def _find(queues: Sequence[BaseQueue], id: str) -> tuple[BaseQueue, Record]:
     for queue in queues:
         with asking(queue):
-            record = error_queue(queue).find(id)
+            record = failed_queue(queue).find(id)
         if record is not None:
             return queue, record
     raise _missing(queues, [id])
@@ -144,7 +144,7 @@ def _find(queues: Sequence[BaseQueue], id: str) -> tuple[BaseQueue, Record]:
 
 def _missing(queues: Sequence[BaseQueue], ids: Sequence[str]) -> CommandError:
     where = ", ".join(repr(queue.alias) for queue in queues)
-    return CommandError(f"Not in the error queue of {where}: {', '.join(ids)}")
+    return CommandError(f"Not in the failed queue of {where}: {', '.join(ids)}")
 
 
 def _new_file(path: str) -> TextIO:

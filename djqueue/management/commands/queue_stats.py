@@ -21,8 +21,8 @@ CLEAR = "\033[H\033[2J"
 
 class Command(BaseCommand):
     help = (
-        "Shows how many messages of each queue are ready, delayed, leased (being run), failed (in the error queue) and "
-        "done, and for how long the oldest one has been ready. '-' is what a backend cannot tell."
+        "Shows how many messages of each queue are ready, delayed, leased (being run), failed (in the failed queue) "
+        "and done, and for how long the oldest one has been ready. '-' is what a backend cannot tell."
     )
 
     def add_arguments(self, parser: ArgumentParser) -> None:
@@ -50,7 +50,7 @@ class Command(BaseCommand):
             pass
 
     def _try(self, queues: list[BaseQueue], as_json: bool) -> None:
-        """A store that is away may come back while somebody watches."""
+        """Errors go to standard error: a store that is away may come back."""
         try:
             self._show(queues, as_json)
         except CommandError as error:
