@@ -81,7 +81,7 @@ class ResultTimeout(QueueError, TimeoutError):
 
 
 class CommandFailed(QueueError):
-    """The command ended without a result: `status` and `reason` say how, `errors` lists what each attempt failed with."""
+    """The command ended without a result: `status` and `reason` say how, `errors` has what each attempt failed with."""
 
     def __init__(self, reason: str = "", status: str = "failed", errors: list[dict] | None = None) -> None:
         super().__init__(f"{status}: {reason}" if reason else status)

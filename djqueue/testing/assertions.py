@@ -7,7 +7,7 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import ExitStack, contextmanager, suppress
 from dataclasses import dataclass, field
 from datetime import UTC, datetime, timedelta
-from typing import Any
+from typing import Any, TypeGuard, cast
 from unittest import mock
 
 from django.db import DatabaseError, connections, transaction
@@ -147,7 +147,7 @@ def assert_enqueued(
     an object of one (with that data), or a name; None is any. With ``args`` or ``kwargs`` only calls of exactly these
     arguments count, in whichever form they were given; ``delay`` is compared to within a second. ``count`` says how
     many there are; without it, any number but none. Raises TypeError if the arguments do not fit the command, or are
-    given one by one, UnknownCommand for a name that nobody has, and what :func:`waiting` raises.
+    given one by one, UnknownCommand for a name that is not registered, and what :func:`waiting` raises.
     """
     _refuse(args, kwargs, unknown)
     wanted = Wanted.of(command, args, kwargs, queue_name, delay, priority)
@@ -187,6 +187,8 @@ class Wanted:
 
     command: Command | None
     call: Call | None
+    bound: dict[str, object] | None
+    """The arguments of ``call`` by name."""
     queue_name: str | None
     delay: float | None
     priority: int | None
@@ -197,35 +199,28 @@ class Wanted:
             queue_name = command.policy.queue_name
         if isinstance(command, QueueCommand):
             args = (command.get_data(),) if args is None and kwargs is None else args
-        call = None if args is None and kwargs is None else Call(tuple(args or ()), dict(kwargs or {}))
-        if call is not None and command is None:
-            raise TypeError("args and kwargs are those of a command: name it.")
         delay = None if delay is None else seconds(delay, "delay")
-        wanted = cls(command_of(command), call, queue_name, delay, priority)
-        if call is not None:
-            wanted.bound(call)
-        return wanted
+        found = command_of(command)
+        if args is None and kwargs is None:
+            return cls(found, None, None, queue_name, delay, priority)
+        if found is None:
+            raise TypeError("args and kwargs are those of a command: name it.")
+        call = Call(tuple(args or ()), dict(kwargs or {}))
+        return cls(found, call, _bound(found, call), queue_name, delay, priority)
 
     def is_met_by(self, one: Enqueued) -> bool:
         return (
             (self.command is None or one.command == self.command.name)
             and (self.delay is None or abs(one.delay - self.delay) <= NEAR)
             and (self.priority is None or one.priority == self.priority)
-            and (self.call is None or self._is_call(one))
+            and (self.command is None or self.bound is None or self._is_call(one, self.command))
         )
 
-    def _is_call(self, one: Enqueued) -> bool:
+    def _is_call(self, one: Enqueued, command: Command) -> bool:
         try:
-            return self.bound(Call(one.args, one.kwargs)) == self.bound(self.call)
+            return _bound(command, Call(one.args, one.kwargs)) == self.bound
         except Exception:  # what cannot be read, or does not fit any more, is no such call; the complaint shows it
             return False
-
-    def bound(self, call: Call) -> dict[str, object]:
-        """The arguments by name, those with defaults too: of two forms of one call they are the same."""
-        try:
-            return self.command.identity(call, _PLAIN)[0]
-        except TypeError as error:
-            raise TypeError(f"{self.command.name}: {error}") from None
 
     def __str__(self) -> str:
         name = "any command" if self.command is None else self.command.name
@@ -235,11 +230,19 @@ class Wanted:
         return what + where + "".join(f" with {name} {value:g}" for name, value in also.items() if value is not None)
 
 
+def _bound(command: Command, call: Call) -> dict[str, object]:
+    """The arguments by name, defaults too: of two forms of one call they are the same."""
+    try:
+        return command.identity(call, _PLAIN)[0]
+    except TypeError as error:
+        raise TypeError(f"{command.name}: {error}") from None
+
+
 _PLAIN = Policy()
 
 
 def command_of(given: AnyCommand | None) -> Command | None:
-    """The command that is meant. Raises TypeError for what is none, UnknownCommand for a name that nobody has."""
+    """The command that is meant. Raises TypeError for what is none, UnknownCommand for an unknown name."""
     if given is None:
         return None
     if isinstance(given, Command):
@@ -255,7 +258,7 @@ def _named(name: str) -> Command:
     ending_so = [command.name for command in registry if command.name.endswith(f".{name}")]
     if name not in registry and len(ending_so) == 1:
         raise UnknownCommand(f"{name} is not a registered command. Is {ending_so[0]} meant?")
-    return registry[name]
+    return cast(Command, registry[name])
 
 
 def _complaint(wanted: Wanted, count: int | None, found: int, there: list[Enqueued]) -> str:
@@ -327,7 +330,7 @@ def _waiting() -> Iterator[Callable]:
             yield callback
 
 
-def _sends(callback: Callable) -> bool:
+def _sends(callback: Callable) -> TypeGuard[OnceCommitted]:
     return isinstance(callback, OnceCommitted) and callback.func is _put_or_report
 
 
@@ -394,7 +397,7 @@ def _run(callback: Callable[[], object], robust: bool) -> None:
 
 
 def _is_the_tests(connection: BaseDatabaseWrapper) -> bool:
-    """Whether the only transaction that is open is that of the TestCase."""
+    """Whether the transaction of the TestCase is the only one that is open."""
     blocks = connection.atomic_blocks
     return bool(blocks) and all(block._from_testcase for block in blocks)
 

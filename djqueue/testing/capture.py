@@ -8,7 +8,6 @@ from contextlib import AbstractContextManager, contextmanager
 from django.db import connections
 
 from djqueue import signals
-from djqueue.backends.base import Record
 from djqueue.queues import queues
 from djqueue.testing.assertions import Enqueued, refuse_eager, registered, run_registered
 
@@ -39,8 +38,10 @@ def enqueued_on_commit(using: str = "default") -> Iterator[list[Enqueued]]:
     enqueued: list[Enqueued] = []
 
     def note(sender: str, id: str, queue_name: str, **kwargs) -> None:
-        record = _record(queue_name, id)
-        enqueued.append(Enqueued(id, sender, queue_name, record and record.entry, record and record.at))
+        queue = queues[queue_name]
+        record = queue.find(id) if "inspect" in queue.features else None
+        entry, at = (None, None) if record is None else (record.entry, record.at)
+        enqueued.append(Enqueued(id, sender, queue_name, entry, at))
 
     used = [connections[alias] for alias in _databases(using)]
     before = [[savepoints for savepoints, *_ in connection.run_on_commit] for connection in used]
@@ -52,11 +53,6 @@ def enqueued_on_commit(using: str = "default") -> Iterator[list[Enqueued]]:
                 run_registered(connection, earlier)
     finally:
         signals.enqueued.disconnect(note)
-
-
-def _record(queue_name: str, id: str) -> Record | None:
-    queue = queues[queue_name]
-    return None if "inspect" not in queue.features else queue.find(id)
 
 
 def _databases(using: str) -> list[str]:

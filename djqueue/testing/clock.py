@@ -34,7 +34,7 @@ class VirtualClock:
         return datetime.fromtimestamp(self._now, UTC)
 
     def move(self, by: float | timedelta) -> None:
-        """Let so many seconds pass. Nothing is run by that: :func:`run_due` does.
+        """Let ``by`` seconds pass. Nothing is run by that: :func:`run_due` does.
 
         What waits for the commit of a TestCase is sent first: it was called before the time passed.
         """
@@ -59,7 +59,7 @@ class VirtualClock:
 
 
 _clocks: list[VirtualClock] = []
-"""Those of the blocks that are open; the last one counts."""
+"""The clocks of the blocks that are open; the last one counts."""
 
 
 @contextmanager
@@ -92,7 +92,7 @@ def virtual_time(
 
 @contextmanager
 def the_clock(queues: Iterable[str]) -> Iterator[VirtualClock]:
-    """That of the block we are in; outside of any, one for a while."""
+    """The clock of the enclosing :func:`virtual_time`, or a temporary one."""
     if _clocks:
         for alias in queues:
             _refuse_other_clocks(alias, all_queues[alias])

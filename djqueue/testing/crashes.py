@@ -37,7 +37,7 @@ class Crash:
         return self._command is None or lease.entry.command == self._command.name
 
     def expire(self) -> None:
-        """Have the leases of the dead run out. Those of what somebody else holds by now are theirs."""
+        """Have the leases of the dead workers run out; a lease that another worker holds by now stays."""
         for queue, lease in self.died:
             queue.touch([lease], 0.0)
 

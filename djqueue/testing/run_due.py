@@ -37,7 +37,7 @@ JUDGED = (Exception, SystemExit, CancelledError, NoneType)
 
 @dataclass(frozen=True, slots=True)
 class Run:
-    """One start of a message, and how it ended."""
+    """One attempt at a message, and how it ended."""
 
     message: Enqueued = field(repr=False)
     id: str
@@ -46,10 +46,10 @@ class Run:
     queue_name: str
     """The alias of its queue."""
     attempt: int
-    """1 at the first start."""
+    """The number of the attempt, from 1."""
     outcome: str
-    """``done``, ``retried``, ``failed`` (it is in the failed queue), ``expired``, ``discarded``; ``released``: nobody
-    knows its command, say, or it asked for patience; ``paused``: its shard waits at it until somebody opens it;
+    """``done``, ``retried``, ``failed`` (it is in the failed queue), ``expired``, ``discarded``; ``released``: its
+    command is unknown here, say, or asked for patience; ``paused``: its shard waits at it until it is resumed;
     ``lost``: the worker died, and the message is delivered again."""
     value: Any = None
     """What the command returned."""
@@ -91,7 +91,7 @@ def run_due(
     raise_errors: bool = False,
     limit: int = LIMIT,
 ) -> list[Run]:
-    """Run here, in this thread, what is due, and what that makes due, as a consumer would; every start, in order.
+    """Run here, in this thread, what is due, and what that makes due, as a consumer would; every attempt, in order.
 
     ``queues`` are aliases, all by default. Messages are judged, settled and told of as in production: what fails is in
     the failed queue afterwards. With ``raise_errors`` the exception of the first that goes there is raised then.
@@ -106,7 +106,7 @@ def run_due(
     In a TestCase it is taken as committed: callbacks of ``transaction.on_commit`` run first, and after each message. A
     command that breaks the transaction, by an error of the database, is undone in it.
 
-    Raises RuntimeError after ``limit`` starts and while ``QUEUE_ALWAYS_EAGER`` is on, NotSupported for ``until`` with
+    Raises RuntimeError after ``limit`` attempts and while ``QUEUE_ALWAYS_EAGER`` is on, NotSupported for ``until`` with
     queues that are not in memory, SynchronousOnlyOperation in async code.
     """
     refuse_eager()
@@ -133,7 +133,7 @@ class Worker:
         self.runs: list[Run] = []
 
     def work(self, clock: VirtualClock, seconds: float) -> None:
-        """Run what is due within so many seconds, each when it is."""
+        """Run what is due within ``seconds``, each message at its time."""
         end = clock() + seconds
         while (pause := self.drain()) <= end - clock():
             clock.move(pause)
