@@ -24,7 +24,7 @@ from djqueue.running.executor import serve
 class QueueCommand:
     """A command as a class: subclass it and write :meth:`execute`. Subclassing registers.
 
-    ``options`` are those of :func:`~djqueue.decorators.queue_command`.
+    ``options`` are the options of :func:`~djqueue.decorators.queue_command`.
     """
 
     options: ClassVar[dict[str, Any]] = {}
@@ -64,7 +64,7 @@ class QueueCommand:
 class PeriodicQueueCommand(QueueCommand, abstract=True):
     """A command that is enqueued at every minute for which :meth:`validate_datetime` says so.
 
-    ``missed`` and ``max_lateness`` are those of :func:`~djqueue.decorators.periodic_command`.
+    ``missed`` and ``max_lateness``: see :func:`~djqueue.decorators.periodic_command`.
     """
 
     missed: ClassVar[str] = "latest"

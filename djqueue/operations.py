@@ -82,7 +82,7 @@ _TESTS = {
 
 
 class Filter:
-    """The messages that an operator asks for: those of which all that was said is true. False if nothing was said."""
+    """Which messages an operator asks for: all conditions that were given must hold. False if none was given."""
 
     def __init__(self, options: Mapping[str, Any]):
         self._asked = {name: options[name] for name in _TESTS if options.get(name) not in (None, "")}

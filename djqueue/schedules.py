@@ -53,7 +53,7 @@ def add(
     missed: str = "latest",
     max_lateness: float | timedelta = timedelta(hours=1),
 ) -> Schedule:
-    """Send a call again and again: ``every`` so many seconds, by a ``crontab``, or by an ``rrule`` of iCalendar.
+    """Send a call again and again: ``every`` n seconds, by a ``crontab``, or by an ``rrule`` of iCalendar.
 
     ``command`` is a command, its name, or one with options (``report.using(unique="queued")``). The first tick of an
     interval comes after one interval; with ``start`` at that moment, the others at multiples from there. The other two
@@ -233,8 +233,8 @@ class Schedule:
 
 def options_of(command: Command, policy: Policy) -> dict[str, dict[str, Any]]:
     """The options in which a policy differs from its command's, as a plan has them. ValueError for what cannot be."""
-    changed = [field.name for field in fields(policy) if field.init and field.compare]
-    changed = [name for name in changed if getattr(policy, name) != getattr(command.policy, name)]
+    names = [field.name for field in fields(policy) if field.init and field.compare]
+    changed = [name for name in names if getattr(policy, name) != getattr(command.policy, name)]
     carried = policy.overrides(command.policy)
     plain = {name: getattr(policy, name) for name in changed if name not in carried}
     for name, value in [*plain.items(), *carried.items()]:

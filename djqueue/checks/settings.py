@@ -26,7 +26,7 @@ from djqueue.utils import nearest, seconds
 
 @register(TAG)
 def check_names(app_configs=None, **kwargs) -> Iterator[CheckMessage]:
-    """E001, W001: what looks like a setting of ours. Without a similar one of ours it may well be somebody else's."""
+    """E001, W001: names that look like settings of djqueue; without a similar one it may be another package's."""
     for name in dir(settings):
         if name.startswith("QUEUE") and name.isupper() and name not in conf.SETTINGS:
             id = "E001" if nearest(name, conf.SETTINGS) else "W001"
@@ -60,7 +60,6 @@ def accepted(serializer: str) -> bool:
 
 
 # ---- QUEUES: can queues be made of it, and do they agree about what they share?
-
 
 TWINS = ("QUEUE_CLASS", "QUEUE_NAME", "QUEUE_OPTIONS")
 """What the default queue is made of, unless it is in QUEUES."""
@@ -126,15 +125,10 @@ def _kind(value: object) -> str:
     return "None" if value is None else f"of the type {type(value).__name__}"
 
 
-# ---- what can be made of them
-
-
 def configs() -> list[conf.QueueConfig]:
     """The queues of the settings; none while check_shape or check_values tell that they have the wrong type."""
-    types = [message for message in check_shape() if message.id == "djqueue.E002"]
-    if types or not all(map(is_valid, TWINS)):
-        return []
-    return list(conf.queue_configs().values())
+    is_wrong = any(message.id == "djqueue.E002" for message in check_shape()) or not all(map(is_valid, TWINS))
+    return [] if is_wrong else list(conf.queue_configs().values())
 
 
 def made() -> Iterator[tuple[conf.QueueConfig, BaseQueue]]:
@@ -146,7 +140,7 @@ def made() -> Iterator[tuple[conf.QueueConfig, BaseQueue]]:
 
 
 def _make(config: conf.QueueConfig) -> BaseQueue | CheckMessage:
-    """A queue without the options that are common to all, and without what is unknown: other checks look at that."""
+    """The queue, made without common and unknown options, at which other checks look; or why it cannot be made."""
     cls = _class(config)
     if isinstance(cls, CheckMessage):
         return cls
@@ -160,7 +154,7 @@ def _make(config: conf.QueueConfig) -> BaseQueue | CheckMessage:
 
 
 def _throttle(config: conf.QueueConfig) -> Mapping | None:
-    """None too for one that may lack what its unknown keys were meant to be: that is told already."""
+    """The known keys of THROTTLE; None if one that is required may be among the unknown keys, which E003 reports."""
     given = config.throttle or {}
     known = {key: value for key, value in given.items() if key in THROTTLE_KEYS}
     lacks = any(key not in known for key in THROTTLE_REQUIRED)
@@ -186,31 +180,20 @@ def check_queues(app_configs=None, **kwargs) -> Iterator[CheckMessage]:
 def check_options(app_configs=None, **kwargs) -> Iterator[CheckMessage]:
     """E004, E008, E009."""
     for config in configs():
-        yield from _unknown_options(config)
-        yield from _common_options(config)
-
-
-def _unknown_options(config: conf.QueueConfig) -> Iterator[CheckMessage]:
-    cls = _class(config)
-    if not isinstance(cls, CheckMessage):
-        valid = {*conf.COMMON_OPTIONS, *cls.options}
-        unknown = [key for key in config.options if key not in valid]
-        yield from (say("E004", where=_where(config), key=key, near=near_or_moved(key, valid)) for key in unknown)
-
-
-def _common_options(config: conf.QueueConfig) -> Iterator[CheckMessage]:
-    try:
-        seconds(config.options.get("LEASE", 60), "LEASE", least=0.1)
-    except (TypeError, ValueError) as error:
-        yield say("E008", where=f"{_where(config)}['LEASE']", error=error)
-    alias = config.options.get("ON_COMMIT")
-    if alias is not None and not (isinstance(alias, str) and alias in connections):
-        known = ", ".join(map(repr, connections))
-        yield say("E009", where=f"{_where(config)}['ON_COMMIT']", value=repr(alias), known=known)
-
-
-def _where(config: conf.QueueConfig) -> str:
-    return f"QUEUES[{config.alias!r}]['OPTIONS']" if config.alias in conf.get("QUEUES") else "QUEUE_OPTIONS"
+        where = f"QUEUES[{config.alias!r}]['OPTIONS']" if config.alias in conf.get("QUEUES") else "QUEUE_OPTIONS"
+        cls = _class(config)
+        if not isinstance(cls, CheckMessage):
+            valid = {*conf.COMMON_OPTIONS, *cls.options}
+            unknown = [key for key in config.options if key not in valid]
+            yield from (say("E004", where=where, key=key, near=near_or_moved(key, valid)) for key in unknown)
+        try:
+            seconds(config.options.get("LEASE", 60), "LEASE", least=0.1)
+        except (TypeError, ValueError) as error:
+            yield say("E008", where=f"{where}['LEASE']", error=error)
+        alias = config.options.get("ON_COMMIT")
+        if alias is not None and not (isinstance(alias, str) and alias in connections):
+            known = ", ".join(map(repr, connections))
+            yield say("E009", where=f"{where}['ON_COMMIT']", value=repr(alias), known=known)
 
 
 @register(TAG)
@@ -222,9 +205,6 @@ def check_twins(app_configs=None, **kwargs) -> Iterator[CheckMessage]:
         if place in seen and not isinstance(queue.unthrottled, MemoryQueue):
             yield say("W002", alias=config.alias, other=seen[place])
         seen.setdefault(place, config.alias)
-
-
-# ---- What queues share by name, where they can, and whether they mean the same. Nothing here connects
 
 
 @register(TAG)

@@ -108,7 +108,7 @@ def moment(epoch: Any) -> str:
 
 
 def cut(text: str, length: int) -> str:
-    """One line of at most so many characters."""
+    """One line of at most ``length`` characters."""
     line = printable(" ".join(text.split()))
     return line if len(line) <= length else f"{line[: length - 1]}…"
 

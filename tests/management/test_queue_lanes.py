@@ -105,12 +105,12 @@ def test_it_says_what_the_throttle_of_a_queue_lets_through(backend, settings):
     assert "2 per 3600 s (its settings say 3 per 3600 s): " in run("queue_lanes")
 
 
-def test_a_lane_is_parked_and_opened(queue):
+def test_a_lane_is_paused_and_resumed(queue):
     put(queue, "ship:7", "s1")
     assert run("queue_lanes", "--pause", "ship:7", "--reason", "no paper") == "ship:7 is paused\n"
     assert queue.lane("ship:7").paused_reason == "no paper"
     assert queue.claim(1) == []
-    assert run("queue_lanes", "--resume", "ship:7") == "ship:7 is open in 'default'\n"
+    assert run("queue_lanes", "--resume", "ship:7") == "ship:7 is resumed in 'default'\n"
     assert [lease.entry.id for lease in queue.claim(1)] == ["s1"]
     assert "neither paused nor held" in str(failure("queue_lanes", "--resume", "ship:7"))
 
@@ -139,20 +139,20 @@ def test_which_queue_must_be_said_where_there_are_several(backend, settings):
     assert failure("queue_lanes", "--pause", "a").returncode == 2
     run("queue_lanes", "-q", "slow", "--pause", "a")
     assert (queues["default"].lane("a"), queues["slow"].lane("a").paused_reason) == (None, "paused by hand")
-    assert run("queue_lanes", "--resume", "a") == "a is open in 'slow'\n"
+    assert run("queue_lanes", "--resume", "a") == "a is resumed in 'slow'\n"
 
 
 @pytest.mark.backends("memory")
-def test_a_lane_that_is_shut_in_several_queues_is_opened_in_the_one_that_is_said(backend, settings):
+def test_a_lane_that_is_held_in_several_queues_is_resumed_in_the_one_that_is_said(backend, settings):
     settings.QUEUES = backend.queues("default", "slow")
     put(queues["slow"], "a", "s1")
     run("queue_lanes", "-q", "default", "--pause", "a")
-    assert run("queue_lanes", "--resume", "a") == "a is open in 'default'\n"
+    assert run("queue_lanes", "--resume", "a") == "a is resumed in 'default'\n"
     for alias in ("default", "slow"):
         run("queue_lanes", "-q", alias, "--pause", "a")
     error = failure("queue_lanes", "--resume", "a")
-    assert (error.returncode, str(error)) == (2, "a is shut in 'default', 'slow': say which is to open, -q ALIAS.")
-    assert run("queue_lanes", "-q", "slow", "--resume", "a") == "a is open in 'slow'\n"
+    assert (error.returncode, str(error)) == (2, "a is held in 'default', 'slow': say where to resume it, -q ALIAS.")
+    assert run("queue_lanes", "-q", "slow", "--resume", "a") == "a is resumed in 'slow'\n"
     assert queues["default"].lane("a").paused_reason == "paused by hand"
 
 

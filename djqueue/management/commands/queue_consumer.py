@@ -60,7 +60,10 @@ class Command(BaseCommand):
     def handle(self, *args, **options) -> None:
         self._log_to(options["logfile"], options["verbosity"])
         if options["reload"] and os.environ.get(autoreload.DJANGO_AUTORELOAD_ENV) != "true":  # which its child has
-            _refuse_an_end(options)
+            for name in ("drain", "limit"):
+                if options[name]:
+                    text = f"--reload goes on until it is stopped: leave out --{name}, or --reload."
+                    raise CommandError(text, returncode=2)
             self._consumer(options)  # to refuse what is wrong before anything starts
             run()
         else:
@@ -125,12 +128,6 @@ def _console_handler(logger: logging.Logger) -> logging.Handler | None:
     return None if to_console else logging.StreamHandler(sys.stdout)
 
 
-def _refuse_an_end(options: dict) -> None:
-    for name in ("drain", "limit"):
-        if options[name]:
-            raise CommandError(f"--reload goes on until it is stopped: leave out --{name}, or --reload.", returncode=2)
-
-
 def _leave(code: int) -> None:
     """End the process within some seconds, whatever its commands have left behind: threads, or handlers that hang."""
     with suppress(RuntimeError, MemoryError):  # at its limits it may have no thread more
@@ -164,27 +161,25 @@ def run() -> None:
     told_to_end = threading.Event()
     for number in ENDING:
         signal.signal(number, lambda *_: told_to_end.set())
+    environment = {**os.environ, autoreload.DJANGO_AUTORELOAD_ENV: "true"}
     watch = partial(watchfiles.watch, watch_filter=watchfiles.PythonFilter(), recursive=False, stop_event=told_to_end)
     while not told_to_end.is_set():
-        child = _start()
+        child = subprocess.Popen(autoreload.get_child_arguments(), env=environment, close_fds=False)
         for changes in watch(*_folders(), rust_timeout=PAUSE, yield_on_timeout=True):
             if changes:
                 break
-            if child.returncode is None and (code := child.poll()) is not None:
-                _has_ended(code, told_to_end)
+            if child.returncode is not None or (code := child.poll()) is None:
+                continue
+            if code == 0:
+                told_to_end.set()
+            else:
+                logger.error("The consumer ended with code %d; it is started again when a file changes", code)
         _stop(child)
     sys.exit(0)
 
 
-def _has_ended(code: int, told_to_end: threading.Event) -> None:
-    if code == 0:
-        told_to_end.set()
-    else:
-        logger.error("The consumer ended with code %d; it is started again when a file changes", code)
-
-
 def _stop(child: subprocess.Popen) -> None:
-    """Have it give back what runs at once, as two signals do: the next child is to run it, with the new code."""
+    """Two signals, so that it gives back at once what runs: the next child is to run that, with the new code."""
     for number in ENDING:
         child.send_signal(number)
     try:
@@ -194,11 +189,6 @@ def _stop(child: subprocess.Popen) -> None:
         logger.warning(text, PATIENCE)
         child.kill()
         child.wait()
-
-
-def _start() -> subprocess.Popen:
-    environment = {**os.environ, autoreload.DJANGO_AUTORELOAD_ENV: "true"}
-    return subprocess.Popen(autoreload.get_child_arguments(), env=environment, close_fds=False)
 
 
 def _folders() -> set[Path]:

@@ -25,7 +25,7 @@ class Command(BaseCommand):
         verbs = parser.add_subparsers(dest="verb", required=True)
         add = partial(verbs.add_parser, parents=[_usual()], formatter_class=DjangoHelpFormatter)
         listing = add("list", help="what is in the failed queues")
-        listing.add_argument("--limit", type=limit, default=50, help="show so many at most (default: %(default)s)")
+        listing.add_argument("--limit", type=limit, default=50, help="show this many at most (default: %(default)s)")
         show = add("show", help="one message with its tracebacks")
         show.add_argument("id")
         export = add("export", help="all that is known of each message, in lines of JSON")
@@ -105,7 +105,7 @@ class Command(BaseCommand):
         if missing := [id for id in wanted if id not in found]:
             raise _missing(queues, missing)
         if changed < len(found):
-            raise CommandError(f"{len(found) - changed} could not be {done}: somebody holds it, or it waits already.")
+            raise CommandError(f"{len(found) - changed} could not be {done}: they are leased, or wait already.")
         if not changed:
             self.stdout.write(f"0 {done}: no error matches {asked}" if asked else f"0 {done}")
 

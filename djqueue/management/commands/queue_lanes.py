@@ -1,4 +1,4 @@
-"""``django-admin queue_lanes``: why a lane does not run, and pausing and opening it."""
+"""``django-admin queue_lanes``: why a lane does not run; pauses and resumes it."""
 
 from __future__ import annotations
 
@@ -34,7 +34,7 @@ class Command(BaseCommand):
     def add_arguments(self, parser: ArgumentParser) -> None:
         add = parser.add_argument
         add("-q", "--queue", action="append", dest="queues", metavar="ALIAS", help="may be repeated (default: all)")
-        add("--limit", type=limit, default=50, help="show so many at most (default: %(default)s)")
+        add("--limit", type=limit, default=50, help="show this many at most (default: %(default)s)")
         add("--json", action="store_true", help="a list of objects")
         verbs = parser.add_mutually_exclusive_group()
         verbs.add_argument("--pause", metavar="NAME", help="let nothing more leave this lane; what is out goes on")
@@ -72,14 +72,14 @@ class Command(BaseCommand):
         self.stdout.write(f"{printable(name)} is paused")
 
     def _resume(self, queues: list[BaseQueue], name: str, reason: None) -> None:
-        shut = [queue for queue in queues if len(queues) > 1 and _is_shut(queue, name)]
-        if len(shut) > 1:
-            where = ", ".join(repr(queue.alias) for queue in shut)
-            raise CommandError(f"{printable(name)} is shut in {where}: say which is to open, -q ALIAS.", returncode=2)
-        opened = [repr(queue.alias) for queue in shut or queues if _resume_in(queue, name)]
-        if not opened:
+        held = [queue for queue in queues if len(queues) > 1 and _is_held(queue, name)]
+        if len(held) > 1:
+            where = ", ".join(repr(queue.alias) for queue in held)
+            raise CommandError(f"{printable(name)} is held in {where}: say where to resume it, -q ALIAS.", returncode=2)
+        resumed = [repr(queue.alias) for queue in held or queues if _resume_in(queue, name)]
+        if not resumed:
             raise CommandError(f"{printable(name)} is neither paused nor held for a time.")
-        self.stdout.write(f"{printable(name)} is open in {', '.join(opened)}")
+        self.stdout.write(f"{printable(name)} is resumed in {', '.join(resumed)}")
 
 
 def _throttle(queue: ThrottledQueue) -> str:
@@ -139,7 +139,7 @@ def _state(lane: LaneRecord, lines: Callable[[], set[str]]) -> str:
     return EMPTY
 
 
-def _is_shut(queue: BaseQueue, name: str) -> bool:
+def _is_held(queue: BaseQueue, name: str) -> bool:
     """As far as its record tells: a busy or empty lane may be held for a time too."""
     with asking(queue):
         lane = queue.lane(name)

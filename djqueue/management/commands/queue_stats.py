@@ -43,18 +43,14 @@ class Command(BaseCommand):
             while True:
                 if self.stdout.isatty() and not as_json:
                     self.stdout.write(CLEAR, ending="")
-                self._try(queues, as_json)
+                try:
+                    self._show(queues, as_json)
+                except CommandError as error:  # a store that is away may come back
+                    self.stderr.write(str(error))
                 self.stdout.flush()
                 time.sleep(pause)
         except KeyboardInterrupt:
             pass
-
-    def _try(self, queues: list[BaseQueue], as_json: bool) -> None:
-        """Errors go to standard error: a store that is away may come back."""
-        try:
-            self._show(queues, as_json)
-        except CommandError as error:
-            self.stderr.write(str(error))
 
     def _show(self, queues: list[BaseQueue], as_json: bool) -> None:
         """Raises CommandError for those that could not be asked, after it has shown the others."""
