@@ -108,8 +108,10 @@ def _meant(command: AnyCommand) -> tuple[Command, Policy]:
 
 def _begin(start: datetime | None, now: datetime) -> datetime:
     """The start in its own zone; in Django's, if it has none or is not said."""
-    zone = (start and start.tzinfo) or timezone.get_default_timezone()
-    return now.astimezone(zone) if start is None else datetime.fromtimestamp(moment(start, "start"), zone)
+    zone = timezone.get_default_timezone()
+    return (
+        now.astimezone(zone) if start is None else datetime.fromtimestamp(moment(start, "start"), start.tzinfo or zone)
+    )
 
 
 def _call(args: object, kwargs: object) -> Call:
@@ -125,7 +127,7 @@ def _keepers() -> Sequence[BaseQueue]:
 
 
 def _keep(queue: BaseQueue, name: str, what: tuple[Command, Call, Policy], plan: Plan, moves: bool) -> Schedule:
-    """Keep a schedule here and nowhere else. It is dropped elsewhere first: one too few is better than one too many."""
+    """Keep a schedule in this queue alone. Others drop it first: one too few is better than one too many."""
     before, text = texts(fact(queue)).get(name), ""
     for other in _keepers():
         if other.alias != queue.alias:
@@ -155,7 +157,7 @@ class Plan:
 
     timetable: Timetable
     rule: Rule
-    """What becomes of ticks that no consumer was there to see."""
+    """What becomes of ticks at which no consumer ran."""
     since: datetime
     """When it was added: it has no ticks before."""
     plain: dict[str, Any]
@@ -181,7 +183,7 @@ class Plan:
         return cls(timetables.read(written["at"]), rule, since, written["plain"], written["carried"])
 
     def following(self, other: Plan, moves: bool) -> Plan:
-        """This one in the place of another: of the same timetable the ticks stay where they are."""
+        """This plan in the place of another: if the timetable is the same, its ticks stay where they are."""
         same = replace(self.timetable, start=other.timetable.start) if moves else self.timetable
         return replace(self, timetable=same, since=other.since) if same == other.timetable else self
 

@@ -226,6 +226,7 @@ class TestRefused:
             ({"rrule": "FREQ=DAILY;UNTIL=20200101T000000Z"}, ValueError, "has no tick after"),
             ({"rrule": "FREQ=DAILY", "start": NOON.astimezone(PLUS_ONE)}, ValueError, "zone of start is .* IANA name"),
             ({"every": 60, "start": datetime(2026, 1, 1)}, ValueError, "naive"),
+            ({"every": 60, "start": "2026-01-01"}, TypeError, "start is '2026-01-01': give a datetime"),
             ({"every": 60, "missed": "none"}, ValueError, "missed is 'none'"),
             ({"every": 60, "max_lateness": 0}, ValueError, "max_lateness"),
         ],
