@@ -7,7 +7,7 @@ from base64 import b64encode
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from fnmatch import fnmatchcase
 from itertools import islice
-from typing import Any, NamedTuple
+from typing import Any
 
 from djqueue.backends.base import BaseQueue
 from djqueue.backends.entries import DELAYED, READY, Entry, Record
@@ -41,69 +41,50 @@ def _is_named(name: str, wanted: str) -> bool:
     return bool(name) and (fnmatchcase(name, wanted) or fnmatchcase(name.rpartition(".")[2], wanted))
 
 
-class _Test(NamedTuple):
-    """One thing that can be asked: its argument, and whether it is true of a record, by the clock of its queue."""
-
-    metavar: str
-    type: Callable[[str], Any]
-    help: str
-    holds: Callable[[Any, Record, float], bool]
-
-
-_TESTS = {
-    "command": _Test(
+_FILTERS: dict[str, tuple[str, Callable[[str], Any], str]] = {
+    "command": (
         "NAME",
         _text,
         "only of this command: its name, dotted or bare, in whatever case; * stands for any text, ? for a character",
-        lambda wanted, record, now: _is_named(record.entry.command, wanted),
     ),
-    "exception": _Test(
-        "CLASS",
-        _text,
-        "only what failed with this exception: the name of the very class, in the same way",
-        lambda wanted, record, now: _is_named(last(record.entry, "exception"), wanted),
-    ),
-    "reason": _Test(
-        "TEXT",
-        _text,
-        "only with this text in the reason, in whatever case",
-        lambda wanted, record, now: wanted.casefold() in last(record.entry, "reason").casefold(),
-    ),
-    "older": _Test(
-        "AGE",
-        span,
-        "only what failed longer ago than 90s, 30m, 12h, 7d or 4w",
-        lambda wanted, record, now: 0 < failed_at(record) < now - wanted,
-    ),
-    "newer": _Test(
-        "AGE", span, "only what failed since", lambda wanted, record, now: failed_at(record) >= now - wanted
-    ),
+    "exception": ("CLASS", _text, "only what failed with this exception: its very class, named in the same way"),
+    "reason": ("TEXT", _text, "only with this text in the reason, in whatever case"),
+    "older": ("AGE", span, "only what failed longer ago than 90s, 30m, 12h, 7d or 4w"),
+    "newer": ("AGE", span, "only what failed since"),
 }
+"""The arguments of a filter, as argparse knows them: metavar, type and help."""
 
 
 class Filter:
     """Which messages an operator asks for: all conditions that were given must hold. False if none was given."""
 
     def __init__(self, options: Mapping[str, Any]):
-        self._asked = {name: options[name] for name in _TESTS if options.get(name) not in (None, "")}
+        self._asked = {name: options[name] for name in _FILTERS if options.get(name) not in (None, "")}
 
     def __bool__(self) -> bool:
         return bool(self._asked)
 
     def __str__(self) -> str:
         return ", ".join(
-            f"--{name} {duration(wanted) if _TESTS[name].type is span else repr(wanted)}"
+            f"--{name} {duration(wanted) if _FILTERS[name][1] is span else repr(wanted)}"
             for name, wanted in self._asked.items()
         )
 
     def picks(self, record: Record, now: float) -> bool:
         """Whether it is asked for; ``now`` by its queue's clock."""
-        return all(_TESTS[name].holds(wanted, record, now) for name, wanted in self._asked.items())
+        asked, entry = self._asked, record.entry
+        return (
+            ("command" not in asked or _is_named(entry.command, asked["command"]))
+            and ("exception" not in asked or _is_named(last(entry, "exception"), asked["exception"]))
+            and ("reason" not in asked or asked["reason"].casefold() in last(entry, "reason").casefold())
+            and ("older" not in asked or 0 < failed_at(record) < now - asked["older"])
+            and ("newer" not in asked or failed_at(record) >= now - asked["newer"])
+        )
 
     @staticmethod
     def add_arguments(parser: ArgumentParser) -> None:
-        for name, test in _TESTS.items():
-            parser.add_argument(f"--{name}", metavar=test.metavar, type=test.type, help=test.help)
+        for name, (metavar, type, help) in _FILTERS.items():
+            parser.add_argument(f"--{name}", metavar=metavar, type=type, help=help)
 
 
 # ---- What is there
