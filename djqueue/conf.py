@@ -6,7 +6,7 @@ import os
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from functools import cache
-from typing import Any
+from typing import Any, NamedTuple
 
 from django.conf import settings
 from django.core.exceptions import ImproperlyConfigured
@@ -16,7 +16,15 @@ from djqueue.utils import is_exception, priority, seconds, whole
 
 # ---- What a setting may be
 
-Check = Callable[[Any], bool]
+
+class Kind(NamedTuple):
+    """What the system checks accept as the value of a setting, and what they ask for instead of any other."""
+
+    accepts: Callable[[Any], bool]
+    words: str
+
+    def or_none(self) -> Kind:
+        return Kind(lambda value: value is None or self.accepts(value), f"{self.words}, or None")
 
 
 @dataclass(frozen=True, slots=True)
@@ -24,33 +32,22 @@ class Setting:
     """One setting of djqueue."""
 
     default: Any
-    is_valid: Check = lambda value: True
-    """Whether the system checks accept a value. QUEUES has checks of its own; a backend judges QUEUE_CONNECTION."""
-    wanted: str = ""
-    """What the system checks ask for instead of any other value."""
+    kind: Kind
     parse: Callable[[str], Any] | None = None
     """Reads the environment variable of the same name, which counts where the project has no such setting."""
     alias: str = ""
     """Another name that the environment variable may have, as sharded-queue calls it."""
 
 
-def _is(*types: type) -> Check:
-    return lambda value: isinstance(value, types)
-
-
-def _one_of(*choices: str) -> Check:
+def _one_of(*choices: str) -> Callable[[Any], bool]:
     return lambda value: isinstance(value, str) and value in choices
 
 
-def _list_of(is_valid: Check) -> Check:
-    return lambda value: isinstance(value, list | tuple | set | frozenset) and all(map(is_valid, value))
+def _list_of(accepts: Callable[[Any], bool]) -> Callable[[Any], bool]:
+    return lambda value: isinstance(value, list | tuple | set | frozenset) and all(map(accepts, value))
 
 
-def _or_none(is_valid: Check) -> Check:
-    return lambda value: value is None or is_valid(value)
-
-
-def _passes(check: Callable[..., object], **bounds: float) -> Check:
+def _passes(check: Callable[..., object], **bounds: float) -> Callable[[Any], bool]:
     """Whether a check of an argument accepts the value."""
 
     def passes(value: object) -> bool:
@@ -63,12 +60,12 @@ def _passes(check: Callable[..., object], **bounds: float) -> Check:
     return passes
 
 
-def _at_least(least: float) -> Check:
-    return _passes(seconds, least=least)
+def _duration(least: float, words: str) -> Kind:
+    return Kind(_passes(seconds, least=least), f"{words}, as a number or a timedelta")
 
 
 def _is_batch_size(value: Any) -> bool:
-    return _is_count(value) and value <= 1000
+    return _COUNT.accepts(value) and value <= 1000
 
 
 def _is_shard(value: object) -> bool:
@@ -76,13 +73,7 @@ def _is_shard(value: object) -> bool:
 
 
 def _are_serializers(value: Any) -> bool:
-    return _list_of(_is_serializer)(value) and bool(value)
-
-
-_is_text = _is(str)
-_is_count = _passes(whole, least=1)
-_is_duration = _at_least(0)
-_is_serializer = _one_of("pickle", "json")
+    return _list_of(_SERIALIZER.accepts)(value) and bool(value)
 
 
 def _thread(text: str) -> int | str:
@@ -92,41 +83,48 @@ def _thread(text: str) -> int | str:
         return text
 
 
+_ANY = Kind(lambda value: True, "")  # QUEUES has checks of its own; a backend judges its connection
+_TEXT = Kind(lambda value: isinstance(value, str), "a text")
+_PATH = Kind(_TEXT.accepts, "the dotted path of a class")
+_DICT = Kind(lambda value: isinstance(value, Mapping), "a dictionary")
+_FLAG = Kind(lambda value: isinstance(value, bool), "True or False")
+_COUNT = Kind(_passes(whole, least=1), "a whole number, at least 1")
+_SECONDS = Kind(_passes(seconds, least=0), "seconds, or a timedelta")
+_SERIALIZER = Kind(_one_of("pickle", "json"), "'pickle' or 'json'")
+
 SETTINGS: dict[str, Setting] = {
-    "QUEUES": Setting({}),
-    "QUEUE_CLASS": Setting("djqueue.backends.database.DatabaseQueue", _is_text, "the dotted path of a class"),
-    "QUEUE_NAME": Setting("default", _is_text, "a text"),
-    "QUEUE_CONNECTION": Setting(""),
-    "QUEUE_OPTIONS": Setting({}, _is(Mapping), "a dictionary"),
-    "QUEUE_ALWAYS_EAGER": Setting(False, _is(bool), "True or False"),
-    "QUEUE_SERIALIZER": Setting("pickle", _is_serializer, "'pickle' or 'json'"),
-    "QUEUE_ACCEPT": Setting(("pickle", "json"), _are_serializers, "a list of 'pickle', 'json' or both"),
-    "QUEUE_MODELS": Setting("pickle", _one_of("pickle", "reference"), "'pickle' or 'reference'"),
-    "QUEUE_MAX_MESSAGE_SIZE": Setting(2**20, _is_count, "a whole number of bytes, at least 1"),
-    "QUEUE_MAX_LOST": Setting(3, _is_count, "a whole number, at least 1"),
-    "QUEUE_MAX_STARTS": Setting(1000, _or_none(_is_count), "a whole number, at least 1, or None"),
-    "QUEUE_UNKNOWN_AFTER": Setting(3600, _is_duration, "seconds, or a timedelta"),
-    "QUEUE_RETRY_ON": Setting((), _list_of(is_exception), "a list of exception classes"),
-    "QUEUE_MAX_ATTEMPTS": Setting(5, _is_count, "a whole number, at least 1"),
-    "QUEUE_TIME_LIMIT_GRACE": Setting(5, _is_duration, "seconds, or a timedelta"),
-    "QUEUE_RESULT_TTL": Setting(None, _or_none(_is_duration), "None, seconds, or a timedelta"),
-    "QUEUE_MAX_ERRORS": Setting(None, _or_none(_is_count), "a whole number, at least 1, or None"),
-    "QUEUE_MAX_ERROR_AGE": Setting(
-        None, _or_none(_at_least(1)), "at least a second, as a number or a timedelta, or None"
-    ),
+    "QUEUES": Setting({}, _ANY),
+    "QUEUE_CLASS": Setting("djqueue.backends.database.DatabaseQueue", _PATH),
+    "QUEUE_NAME": Setting("default", _TEXT),
+    "QUEUE_CONNECTION": Setting("", _ANY),
+    "QUEUE_OPTIONS": Setting({}, _DICT),
+    "QUEUE_ALWAYS_EAGER": Setting(False, _FLAG),
+    "QUEUE_SERIALIZER": Setting("pickle", _SERIALIZER),
+    "QUEUE_ACCEPT": Setting(("pickle", "json"), Kind(_are_serializers, "a list of 'pickle', 'json' or both")),
+    "QUEUE_MODELS": Setting("pickle", Kind(_one_of("pickle", "reference"), "'pickle' or 'reference'")),
+    "QUEUE_MAX_MESSAGE_SIZE": Setting(2**20, Kind(_COUNT.accepts, "a whole number of bytes, at least 1")),
+    "QUEUE_MAX_LOST": Setting(3, _COUNT),
+    "QUEUE_MAX_STARTS": Setting(1000, _COUNT.or_none()),
+    "QUEUE_UNKNOWN_AFTER": Setting(3600, _SECONDS),
+    "QUEUE_RETRY_ON": Setting((), Kind(_list_of(is_exception), "a list of exception classes")),
+    "QUEUE_MAX_ATTEMPTS": Setting(5, _COUNT),
+    "QUEUE_TIME_LIMIT_GRACE": Setting(5, _SECONDS),
+    "QUEUE_RESULT_TTL": Setting(None, _SECONDS.or_none()),
+    "QUEUE_MAX_ERRORS": Setting(None, _COUNT.or_none()),
+    "QUEUE_MAX_ERROR_AGE": Setting(None, _duration(1, "at least a second").or_none()),
     "QUEUE_MAX_POLL_INTERVAL": Setting(
-        1.0, _at_least(0.001), "at least a millisecond, as a number or a timedelta", float, "QUEUE_COORDINATOR_DELAY"
+        1.0, _duration(0.001, "at least a millisecond"), float, "QUEUE_COORDINATOR_DELAY"
     ),
-    "QUEUE_CONSUMER_PREFIX": Setting("", _is_text, "a text", str, "QUEUE_COORDINATOR_PREFIX"),
-    "QUEUE_LEASE": Setting(
-        60.0, _at_least(0.1), "at least 0.1 seconds, as a number or a timedelta", float, "QUEUE_COORDINATOR_TIMEOUT"
+    "QUEUE_CONSUMER_PREFIX": Setting("", _TEXT, str, "QUEUE_COORDINATOR_PREFIX"),
+    "QUEUE_LEASE": Setting(60.0, _duration(0.1, "at least 0.1 seconds"), float, "QUEUE_COORDINATOR_TIMEOUT"),
+    "QUEUE_DEFAULT_PRIORITY": Setting(0, Kind(_passes(priority), "a whole number of 32 bits"), int),
+    "QUEUE_DEFAULT_THREAD": Setting(0, Kind(_is_shard, "a whole number, or a text"), _thread),
+    "QUEUE_LANE_PREFIX": Setting("", _TEXT, str, "QUEUE_TUBE_PREFIX"),
+    "QUEUE_BATCH_SIZE": Setting(
+        128, Kind(_is_batch_size, "a whole number from 1 to 1000"), int, "QUEUE_WORKER_BATCH_SIZE"
     ),
-    "QUEUE_DEFAULT_PRIORITY": Setting(0, _passes(priority), "a whole number of 32 bits", int),
-    "QUEUE_DEFAULT_THREAD": Setting(0, _is_shard, "a whole number, or a text", _thread),
-    "QUEUE_LANE_PREFIX": Setting("", _is_text, "a text", str, "QUEUE_TUBE_PREFIX"),
-    "QUEUE_BATCH_SIZE": Setting(128, _is_batch_size, "a whole number from 1 to 1000", int, "QUEUE_WORKER_BATCH_SIZE"),
-    "QUEUE_WORKER_EMPTY_LIMIT": Setting(16, _passes(whole, least=0), "a whole number, at least 0", int),
-    "QUEUE_WORKER_EMPTY_PAUSE": Setting(0.1, _is_duration, "seconds, or a timedelta", float),
+    "QUEUE_WORKER_EMPTY_LIMIT": Setting(16, Kind(_passes(whole, least=0), "a whole number, at least 0"), int),
+    "QUEUE_WORKER_EMPTY_PAUSE": Setting(0.1, _SECONDS, float),
 }
 """Every setting of djqueue."""
 

@@ -41,7 +41,7 @@ def check_values(app_configs=None, **kwargs) -> Iterator[CheckMessage]:
             variable = conf.variable_of(name)
             where = f"The environment variable {variable}" if variable else name
             value = os.environ[variable] if variable else conf.get(name)
-            yield say("E007", where=where, value=repr(value), wanted=setting.wanted)
+            yield say("E007", where=where, value=repr(value), wanted=setting.kind.words)
     if is_valid("QUEUE_SERIALIZER") and not accepted(conf.get("QUEUE_SERIALIZER")):
         yield say("E013", where="QUEUE_SERIALIZER", serializer=conf.get("QUEUE_SERIALIZER"))
 
@@ -49,7 +49,7 @@ def check_values(app_configs=None, **kwargs) -> Iterator[CheckMessage]:
 def is_valid(name: str) -> bool:
     """Whether the value of a setting can be read, and is one that it may have."""
     try:
-        return conf.SETTINGS[name].is_valid(conf.get(name))
+        return conf.SETTINGS[name].kind.accepts(conf.get(name))
     except ImproperlyConfigured:
         return False
 
