@@ -6,6 +6,7 @@ import os
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from functools import cache
+from math import prod
 from typing import Any, NamedTuple
 
 from django.conf import settings
@@ -35,8 +36,8 @@ class Setting:
     kind: Kind
     parse: Callable[[str], Any] | None = None
     """Reads the environment variable of the same name, which counts where the project has no such setting."""
-    alias: str = ""
-    """Another name that the environment variable may have, as sharded-queue calls it."""
+    aliases: tuple[str, ...] = ()
+    """Other names that the environment variable may have, as sharded-queue calls it."""
 
 
 def _one_of(*choices: str) -> Callable[[Any], bool]:
@@ -92,6 +93,12 @@ _COUNT = Kind(_passes(whole, least=1), "a whole number, at least 1")
 _SECONDS = Kind(_passes(seconds, least=0), "seconds, or a timedelta")
 _SERIALIZER = Kind(_one_of("pickle", "json"), "'pickle' or 'json'")
 
+WORKER_EMPTY: dict[str, tuple[type, float]] = {
+    "QUEUE_WORKER_EMPTY_LIMIT": (int, 16),
+    "QUEUE_WORKER_EMPTY_PAUSE": (float, 0.1),
+}
+"""sharded-queue's idle timeout: a number of looks, and the seconds between two of them; each with its default."""
+
 SETTINGS: dict[str, Setting] = {
     "QUEUES": Setting({}, _ANY),
     "QUEUE_CLASS": Setting("djqueue.backends.database.DatabaseQueue", _PATH),
@@ -113,18 +120,17 @@ SETTINGS: dict[str, Setting] = {
     "QUEUE_MAX_ERRORS": Setting(None, _COUNT.or_none()),
     "QUEUE_MAX_ERROR_AGE": Setting(None, _duration(1, "at least a second").or_none()),
     "QUEUE_MAX_POLL_INTERVAL": Setting(
-        1.0, _duration(0.001, "at least a millisecond"), float, "QUEUE_COORDINATOR_DELAY"
+        1.0, _duration(0.001, "at least a millisecond"), float, ("QUEUE_COORDINATOR_DELAY",)
     ),
-    "QUEUE_CONSUMER_PREFIX": Setting("", _TEXT, str, "QUEUE_COORDINATOR_PREFIX"),
-    "QUEUE_LEASE": Setting(60.0, _duration(0.1, "at least 0.1 seconds"), float, "QUEUE_COORDINATOR_TIMEOUT"),
+    "QUEUE_CONSUMER_PREFIX": Setting("", _TEXT, str, ("QUEUE_COORDINATOR_PREFIX",)),
+    "QUEUE_LEASE": Setting(60.0, _duration(0.1, "at least 0.1 seconds"), float, ("QUEUE_COORDINATOR_TIMEOUT",)),
     "QUEUE_DEFAULT_PRIORITY": Setting(0, Kind(_passes(priority), "a whole number of 32 bits"), int),
     "QUEUE_DEFAULT_THREAD": Setting(0, Kind(_is_shard, "a whole number, or a text"), _thread),
-    "QUEUE_LANE_PREFIX": Setting("", _TEXT, str, "QUEUE_TUBE_PREFIX"),
+    "QUEUE_LANE_PREFIX": Setting("", _TEXT, str, ("QUEUE_TUBE_PREFIX",)),
     "QUEUE_BATCH_SIZE": Setting(
-        128, Kind(_is_batch_size, "a whole number from 1 to 1000"), int, "QUEUE_WORKER_BATCH_SIZE"
+        128, Kind(_is_batch_size, "a whole number from 1 to 1000"), int, ("QUEUE_WORKER_BATCH_SIZE",)
     ),
-    "QUEUE_WORKER_EMPTY_LIMIT": Setting(16, Kind(_passes(whole, least=0), "a whole number, at least 0"), int),
-    "QUEUE_WORKER_EMPTY_PAUSE": Setting(0.1, _SECONDS, float),
+    "QUEUE_IDLE_TIMEOUT": Setting(1.6, _SECONDS, float, tuple(WORKER_EMPTY)),
 }
 """Every setting of djqueue."""
 
@@ -150,20 +156,28 @@ def get(name: str) -> Any:
     setting, variable = SETTINGS[name], variable_of(name)
     if variable is None or setting.parse is None:
         return setting.default
-    text = os.environ[variable]
+    if variable in WORKER_EMPTY:
+        return prod(_parsed(name, *rest) for name, rest in WORKER_EMPTY.items())
+    return _parsed(variable, setting.parse)
+
+
+def _parsed(variable: str, parse: Callable[[str], Any], default: Any = None) -> Any:
+    text = os.environ.get(variable)
+    if text is None:
+        return default
     try:
-        return setting.parse(text)
+        return parse(text)
     except ValueError as error:
-        wanted = "a whole number" if setting.parse is int else "seconds"
+        wanted = "a whole number" if parse is int else "seconds"
         raise ImproperlyConfigured(f"The environment variable {variable} is {text!r}: give {wanted}.") from error
 
 
 def variable_of(name: str) -> str | None:
-    """The environment variable that says a setting, by the setting's name or its alias; None if none counts."""
+    """The environment variable that says a setting, by the setting's name or an alias; None if none counts."""
     setting = SETTINGS[name]
     if setting.parse is None or getattr(settings, name, _UNSAID) is not _UNSAID:
         return None
-    return next((variable for variable in (name, setting.alias) if variable in os.environ), None)
+    return next((variable for variable in (name, *setting.aliases) if variable in os.environ), None)
 
 
 def _forget(**kwargs) -> None:

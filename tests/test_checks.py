@@ -285,8 +285,8 @@ def test_e006_a_queue_that_cannot_be_made(config, word):
         ("QUEUE_LANE_PREFIX", 5),
         ("QUEUE_BATCH_SIZE", 0),
         ("QUEUE_BATCH_SIZE", 1001),
-        ("QUEUE_WORKER_EMPTY_LIMIT", -1),
-        ("QUEUE_WORKER_EMPTY_PAUSE", "0.1"),
+        ("QUEUE_IDLE_TIMEOUT", -1),
+        ("QUEUE_IDLE_TIMEOUT", "0.1"),
     ],
 )
 def test_e007_a_bad_value(name, value):

@@ -1,4 +1,4 @@
-"""Settings that the environment may say: sharded-queue's nine, with its names, read when they are needed."""
+"""Settings that the environment may say, sharded-queue's under its names too, read when they are needed."""
 
 import os
 
@@ -14,7 +14,7 @@ from tests.support.consumer import only
 
 pytestmark = pytest.mark.backends("memory")
 
-NINE = {
+SAID = {
     "QUEUE_MAX_POLL_INTERVAL": ("0.25", 0.25),
     "QUEUE_CONSUMER_PREFIX": ("lock_", "lock_"),
     "QUEUE_LEASE": ("86400", 86400.0),
@@ -22,8 +22,7 @@ NINE = {
     "QUEUE_DEFAULT_THREAD": ("7", 7),
     "QUEUE_LANE_PREFIX": ("tube_", "tube_"),
     "QUEUE_BATCH_SIZE": ("64", 64),
-    "QUEUE_WORKER_EMPTY_LIMIT": ("8", 8),
-    "QUEUE_WORKER_EMPTY_PAUSE": ("0.5", 0.5),
+    "QUEUE_IDLE_TIMEOUT": ("0.5", 0.5),
 }
 
 
@@ -45,13 +44,13 @@ def environment(monkeypatch):
     conf.get.cache_clear()
 
 
-def test_the_nine_settings_of_the_seed_are_there():
-    assert {name for name, setting in conf.SETTINGS.items() if setting.parse} == set(NINE)
+def test_the_settings_that_the_environment_may_say():
+    assert {name for name, setting in conf.SETTINGS.items() if setting.parse} == set(SAID)
 
 
-@pytest.mark.parametrize("name", NINE)
+@pytest.mark.parametrize("name", SAID)
 def test_a_variable_says_what_no_setting_says_and_has_a_type(environment, settings, name):
-    text, value = NINE[name]
+    text, value = SAID[name]
     assert conf.get(name) == conf.SETTINGS[name].default
     environment(**{name: text})
     assert conf.get(name) == value
@@ -69,6 +68,24 @@ def test_a_variable_that_cannot_be_read_is_an_error_that_names_it(environment, s
     assert conf.get(name) == 1
 
 
+def test_the_idle_timeout_is_the_product_of_the_two_variables_of_sharded_queue(environment):
+    environment(QUEUE_WORKER_EMPTY_LIMIT="4", QUEUE_WORKER_EMPTY_PAUSE="0.5")
+    assert conf.get("QUEUE_IDLE_TIMEOUT") == 2.0
+    environment(QUEUE_IDLE_TIMEOUT="3")
+    assert conf.get("QUEUE_IDLE_TIMEOUT") == 3.0
+
+
+@pytest.mark.parametrize(
+    ("variable", "wanted"),
+    [("QUEUE_WORKER_EMPTY_LIMIT", "a whole number"), ("QUEUE_WORKER_EMPTY_PAUSE", "seconds")],
+)
+def test_which_of_the_two_cannot_be_read_is_said(environment, variable, wanted):
+    environment(QUEUE_WORKER_EMPTY_LIMIT="4", QUEUE_WORKER_EMPTY_PAUSE="0.5")
+    environment(**{variable: "a lot"})
+    with pytest.raises(ImproperlyConfigured, match=f"environment variable {variable} is 'a lot': give {wanted}"):
+        conf.get("QUEUE_IDLE_TIMEOUT")
+
+
 def test_the_usual_shard_may_be_a_text_there_too(environment):
     environment(QUEUE_DEFAULT_THREAD="mail")
     assert Route() == Route("mail", 0)
@@ -82,14 +99,14 @@ def test_no_other_setting_comes_from_the_environment(environment):
 def test_what_a_test_overrides_counts_at_once_and_is_over_with_it(settings):
     policy, batch = Policy(), Batch()
     assert (policy.idle_seconds, batch.size, Options().longest_pause, Route()) == (1.6, 128, 1.0, Route(0, 0))
-    settings.QUEUE_WORKER_EMPTY_LIMIT, settings.QUEUE_WORKER_EMPTY_PAUSE = 4, 2
+    settings.QUEUE_IDLE_TIMEOUT = 8
     settings.QUEUE_BATCH_SIZE, settings.QUEUE_MAX_POLL_INTERVAL = 5, 3
     settings.QUEUE_DEFAULT_THREAD, settings.QUEUE_DEFAULT_PRIORITY = "mail", 2
     assert (policy.idle_seconds, batch.size, Options().longest_pause, Route()) == (8.0, 5, 3.0, Route("mail", 2))
 
 
 def test_what_is_said_goes_before_the_setting(settings):
-    settings.QUEUE_WORKER_EMPTY_LIMIT = settings.QUEUE_BATCH_SIZE = settings.QUEUE_MAX_POLL_INTERVAL = 9
+    settings.QUEUE_IDLE_TIMEOUT = settings.QUEUE_BATCH_SIZE = settings.QUEUE_MAX_POLL_INTERVAL = 9
     assert Policy.of(idle_timeout=2, batch=True).idle_seconds == 2.0
     assert Batch(6).size == 6
     assert Options(max_delay=2.0).longest_pause == 2.0
@@ -122,8 +139,8 @@ def test_the_usual_priority_counts_at_the_call(queue, settings):
     [
         ("QUEUE_BATCH_SIZE", 0, lambda queue: Batch().size),
         ("QUEUE_BATCH_SIZE", 1001, lambda queue: Batch().size),
-        ("QUEUE_WORKER_EMPTY_LIMIT", -1, lambda queue: Policy().idle_seconds),
-        ("QUEUE_WORKER_EMPTY_PAUSE", "1", lambda queue: Policy().idle_seconds),
+        ("QUEUE_IDLE_TIMEOUT", -1, lambda queue: Policy().idle_seconds),
+        ("QUEUE_IDLE_TIMEOUT", "1", lambda queue: Policy().idle_seconds),
         ("QUEUE_MAX_POLL_INTERVAL", "1", lambda queue: Options().longest_pause),
         ("QUEUE_LEASE", 0, lambda queue: queue.lease),
     ],

@@ -26,7 +26,7 @@ from djqueue.messages.failures import LONGEST_REASON, kind_of, text_of
 from djqueue.messages.fingerprint import fingerprint
 from djqueue.policies.options import NEEDS, OPTIONS, PARTS, PER_CALL, TRAVELS, WHOLES, changes_of, refuse_contradictions
 from djqueue.policies.outcomes import Backoff, Outcome, Verdict, Wait, is_ordered, wait_after
-from djqueue.utils import seconds, whole
+from djqueue.utils import seconds
 
 LONGEST = 200
 """Characters of a lane's name; of a longer one the end is hashed."""
@@ -255,7 +255,7 @@ class Policy:
     failure_policy: str = "block"
     run: int = USUAL_RUN
     idle_timeout: float | None = None
-    """None: QUEUE_WORKER_EMPTY_LIMIT times QUEUE_WORKER_EMPTY_PAUSE; see :attr:`idle_seconds`."""
+    """None: QUEUE_IDLE_TIMEOUT; see :attr:`idle_seconds`."""
     concurrency: int | None = None
     concurrency_key: Callable | None = None
     throttle: tuple[Throttle, ...] = ()
@@ -468,8 +468,7 @@ class Policy:
         """For how many seconds of emptiness a worker keeps to a shard whose handler it has."""
         if self.idle_timeout is not None:
             return self.idle_timeout
-        pause = seconds(conf.get("QUEUE_WORKER_EMPTY_PAUSE"), "QUEUE_WORKER_EMPTY_PAUSE")
-        return pause * whole(conf.get("QUEUE_WORKER_EMPTY_LIMIT"), "QUEUE_WORKER_EMPTY_LIMIT", least=0)
+        return seconds(conf.get("QUEUE_IDLE_TIMEOUT"), "QUEUE_IDLE_TIMEOUT")
 
     @property
     def most_lost(self) -> int:

@@ -151,8 +151,8 @@ def test_a_handler_that_raised_is_stopped_and_made_anew(queue):
         ("QUEUE_DEFAULT_THREAD", "QUEUE_DEFAULT_THREAD", "7", 7),
         ("QUEUE_TUBE_PREFIX", "QUEUE_LANE_PREFIX", "tube_", "tube_"),
         ("QUEUE_WORKER_BATCH_SIZE", "QUEUE_BATCH_SIZE", "64", 64),
-        ("QUEUE_WORKER_EMPTY_LIMIT", "QUEUE_WORKER_EMPTY_LIMIT", "16", 16),
-        ("QUEUE_WORKER_EMPTY_PAUSE", "QUEUE_WORKER_EMPTY_PAUSE", "0.2", 0.2),
+        ("QUEUE_WORKER_EMPTY_LIMIT", "QUEUE_IDLE_TIMEOUT", "20", 2.0),
+        ("QUEUE_WORKER_EMPTY_PAUSE", "QUEUE_IDLE_TIMEOUT", "0.2", 3.2),
     ],
 )
 def test_the_variables_of_the_environment_are_read(queue, monkeypatch, variable, name, text, value):
