@@ -11,6 +11,7 @@ from datetime import timedelta
 from djqueue import conf
 from djqueue.backends.entries import DELAYED, LEASED, PAGE, READY, Entry, Lease, log_extra, untried
 from djqueue.backends.guards import DedupMark, Unique
+from djqueue.backends.verbs import QueueVerbs
 from djqueue.exceptions import InvalidMessage, QueueError
 from djqueue.messages.envelope import new_id, pack_item, unpack_item
 from djqueue.messages.failures import with_error
@@ -26,8 +27,8 @@ TRIES = 100
 """So often an equal item may come or go between two looks at it, before that is an error."""
 
 
-class ItemVerbs:
-    """What a queue offers beside the contract, over its verbs. Items are signed, as messages are."""
+class ItemVerbs(QueueVerbs):
+    """A queue of items, over the verbs of the contract. Items are signed, as messages are."""
 
     def push(self, item: object, priority: int = 0, delay: float | timedelta = 0.0, unique: bool = False) -> str:
         """Put one item that the serializer can carry, due after ``delay``; returns its id.

@@ -12,7 +12,7 @@ from functools import partial
 from itertools import count
 from math import inf
 
-from djqueue.backends import fallback
+from djqueue.backends import packing
 from djqueue.backends.base import FAILED_SUFFIX, FEATURES, Budget, LeasedQueue
 from djqueue.backends.entries import (
     DELAYED,
@@ -232,7 +232,7 @@ class MemoryQueue(LeasedQueue):
                 return False
             # Not by the delay: a sum of moments that is rounded down is due before its mark says so.
             entry = replace(entry, run_at=decision.mark.at / 1e6, delay=0.0) if decision.delay else entry
-        self._take_in(Item(fallback.stamped(entry, now), next(self._arrivals), now))
+        self._take_in(Item(packing.stamped(entry, now), next(self._arrivals), now))
         return True
 
     def _rule_on(self, entry: Entry, guard: AnyGuard, now: float) -> Decision:

@@ -18,7 +18,7 @@ from botocore.exceptions import BotoCoreError, ClientError
 from django.core.checks import CheckMessage, Error, Warning
 
 from djqueue import utils
-from djqueue.backends import fallback
+from djqueue.backends import packing
 from djqueue.backends.entries import FAILED, Entry
 from djqueue.backends.stores import BaseStore, NoStore
 from djqueue.exceptions import InvalidQueueError
@@ -92,10 +92,10 @@ def outgoing(entry: Entry, now: float, group: str, repeat: bool = True) -> dict:
         keys = {"MessageGroupId": _key(group), "MessageDeduplicationId": _key(entry.id)}
         if repeat:
             keys["MessageDeduplicationId"] = new_id()
-        return {"MessageBody": fallback.pack(entry), **keys}
+        return {"MessageBody": packing.pack(entry), **keys}
     # A moment that SQS keeps by its own clock is not written down: the clock of a worker then has no say.
     early = entry if wait == LONGEST_DELAY else replace(entry, run_at=0.0)
-    return {"MessageBody": fallback.pack(early), "DelaySeconds": wait}
+    return {"MessageBody": packing.pack(early), "DelaySeconds": wait}
 
 
 def _key(text: str) -> str:

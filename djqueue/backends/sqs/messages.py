@@ -14,7 +14,7 @@ from itertools import islice
 from math import inf
 from typing import NamedTuple
 
-from djqueue.backends import fallback
+from djqueue.backends import packing
 from djqueue.backends.entries import Entry, Lease, untried
 from djqueue.backends.sqs import connection
 from djqueue.backends.sqs.connection import LONGEST_KEPT, Link, Receipt, Told, clock
@@ -32,7 +32,7 @@ class Changes:
 
     def keep(self, entry: Entry, receives: int) -> None:
         """Write down all of an entry but its body, as it is after that receive."""
-        head = fallback.pack(replace(entry, body=b""))
+        head = packing.pack(replace(entry, body=b""))
         self._needed().put(self._key(entry), f"{receives} {head}".encode(), LONGEST_KEPT)
 
     def of(self, entry: Entry) -> tuple[Entry, int]:
@@ -41,7 +41,7 @@ class Changes:
         if value is None:
             return entry, 0
         counted, _, head = value.decode().partition(" ")
-        return replace(fallback.unpack(head), body=entry.body), int(counted)
+        return replace(packing.unpack(head), body=entry.body), int(counted)
 
     def drop(self, entry: Entry) -> None:
         self._needed().drop(self._key(entry))
@@ -138,7 +138,7 @@ class Messages:
 
     def _outgoing(self, entries: Sequence[Entry]) -> list[dict]:
         now, most = time.time(), self._link.largest - GROWTH
-        messages = [self._message(fallback.stamped(entry, now), now, repeat=False) for entry in entries]
+        messages = [self._message(packing.stamped(entry, now), now, repeat=False) for entry in entries]
         for entry, message in zip(entries, messages, strict=True):
             if (size := len(message["MessageBody"])) > most:
                 raise MessageTooLarge(
@@ -173,7 +173,7 @@ class Messages:
     def _lease(self, message: dict, since: float, now: float, seconds: float) -> Lease:
         told = message["Attributes"]
         receives, sent = int(told["ApproximateReceiveCount"]), int(told["SentTimestamp"]) / 1000
-        entry, counted = fallback.unpack(message["Body"]), 0
+        entry, counted = packing.unpack(message["Body"]), 0
         if self._is_fifo and receives > 1:
             entry, counted = self._changes.of(entry)
         receipt = Receipt(entry.id, message["ReceiptHandle"], receives, counted, sent, since, seconds)
@@ -230,7 +230,7 @@ class Messages:
         """Let them stay where they are, until they are due. Raises QueueError if SQS could not."""
         now = time.time()
         for some in connection.slices(leases):
-            entries = [fallback.due(lease.entry, now) for lease in some]
+            entries = [packing.due(lease.entry, now) for lease in some]
             for lease, entry in zip(some, entries, strict=True):
                 self._changes.keep(entry, lease.token.receives)
             spans = [lease.token.span(entry.run_at - now) for lease, entry in zip(some, entries, strict=True)]
@@ -242,7 +242,7 @@ class Messages:
     def move(self, leases: Sequence[Lease], to: Messages) -> None:
         """Send them anew as they are now, then delete the old ones. Raises QueueError if SQS did not take them."""
         now, left = time.time(), iter(leases)
-        messages = [to._anew(fallback.due(lease.entry, now), now) for lease in leases]
+        messages = [to._anew(packing.due(lease.entry, now), now) for lease in leases]
         for some in connection.portions(messages, to._link.largest):
             theirs = list(islice(left, len(some)))
             told = to._link.batch("send_message_batch", some)
