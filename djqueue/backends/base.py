@@ -5,20 +5,9 @@ from __future__ import annotations
 import threading
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
-from typing import NoReturn
+from typing import Any, NoReturn
 
-from djqueue.backends.entries import (
-    PAGE,
-    Claimed,
-    Entry,
-    Fact,
-    LaneRecord,
-    Lease,
-    QueueStats,
-    Reaped,
-    Record,
-    Refusal,
-)
+from djqueue.backends.entries import PAGE, Claimed, Entry, Fact, LaneRecord, Lease, QueueStats, Reaped, Record, Refusal
 from djqueue.backends.guards import AnyGuard, Debounce, Guard, Unique
 from djqueue.backends.items import ItemVerbs
 from djqueue.backends.stores import BaseStore, Budget, NoStore
@@ -124,16 +113,16 @@ class LeasedQueue(BaseQueue):
 class Unanswered:
     """The tokens of one queue object's claims that raised, each until its leases would have run out.
 
-    They are kept for so long because the server may still be at work on what a lost connection asked of it.
+    The server may still be at work on what a lost connection asked for.
     """
 
-    def __init__(self):
+    def __init__(self) -> None:
         self._lock = threading.Lock()
-        self._until: dict[int, float] = {}
+        self._until: dict[Any, float] = {}
 
     @contextmanager
-    def asking(self, token: int, lease: float) -> Iterator[None]:
-        """Around a claim of so many seconds: its token is remembered if it raises."""
+    def asking(self, token: int | str, lease: float) -> Iterator[None]:
+        """Around a claim for ``lease`` seconds: its token is remembered if it raises."""
         asked = clock()
         try:
             yield
@@ -142,7 +131,7 @@ class Unanswered:
                 self._until[token] = asked + lease
             raise
 
-    def tokens(self) -> list[int]:
+    def tokens(self) -> list[Any]:
         """Those that are not over yet."""
         if not self._until:
             return []

@@ -5,7 +5,7 @@ from __future__ import annotations
 import threading
 from dataclasses import dataclass, replace
 from math import inf
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 from djqueue.utils import plain
 
@@ -55,7 +55,7 @@ class Lease:
     """An entry that is ours until a moment, with the proof."""
 
     entry: Entry
-    token: object = None
+    token: Any = None
     """Proof of ownership, new and random at every claim."""
     claimed: float = 0.0
     """When it was claimed (epoch seconds, the store's clock)."""

@@ -11,6 +11,7 @@ from dataclasses import replace
 from functools import partial
 from itertools import count
 from math import inf
+from typing import Self
 
 from djqueue.backends import packing
 from djqueue.backends.base import FAILED_SUFFIX, FEATURES, Budget, LeasedQueue
@@ -63,17 +64,14 @@ class MemoryQueue(LeasedQueue):
         self._lines = {READY: Line(), DELAYED: Line(), LEASED: Line()}
         self._oldest, self._lanes = Line(), MemoryLanes()
         self._done, self._finished = 0, Finished(*remembering(remember_done, keep_done))
-        self.store = MemoryStore(name)
-        self.store._lock, self.store.clock = self._lock, self.now
-        self.failed = self._make_failed()
-
-    def _make_failed(self) -> MemoryQueue | None:
+        self.store = self._own_store = MemoryStore(name)
+        self._own_store._lock, self._own_store.clock = self._lock, self.now
+        self.failed = None
         if self.name.endswith(FAILED_SUFFIX):
-            return None
-        dead = self._sibling(MemoryQueue, self.name + FAILED_SUFFIX)
-        dead._lock, dead._arrivals, dead.clock = self._lock, self._arrivals, self.now
-        dead.store._lock = self._lock
-        return dead
+            return
+        self.failed = failed = self._sibling(MemoryQueue, name + FAILED_SUFFIX)
+        failed._lock, failed._arrivals, failed.clock = self._lock, self._arrivals, self.now
+        failed._own_store._lock = self._lock
 
     # ---- what the consumer calls
 
@@ -94,7 +92,7 @@ class MemoryQueue(LeasedQueue):
             now, leases, units = self.now(), [], 0
             self._bell.hear()
             self._promote(now)
-            for turn in self._lanes.units(self._own_rank, limit, ahead, us(now)):
+            for turn in self._lanes.units(self._rank_in_no_lane, limit, ahead, us(now)):
                 items = [self._items[self._lines[READY].first()]] if turn is None else self._lanes.taken(turn)
                 lend = partial(self._lend, now=now, seconds=lease, owner=owner, run=turn.run if turn else "")
                 leases += [lend(item, begun=begin and item is items[0]) for item in items]
@@ -108,8 +106,7 @@ class MemoryQueue(LeasedQueue):
         with self._lock, at_one_moment(self):
             return super().claim_within(budget, limit, lease, owner, begin)
 
-    def _own_rank(self) -> int | None:
-        """Of the first entry in no lane."""
+    def _rank_in_no_lane(self) -> int | None:
         id = self._lines[READY].first()
         return None if id is None else self._items[id].rank
 
@@ -208,7 +205,7 @@ class MemoryQueue(LeasedQueue):
     def now(self) -> float:
         return self.clock()
 
-    def wait_for_work(self, seconds: float, beside: Sequence[MemoryQueue] = ()) -> bool:
+    def wait_for_work(self, seconds: float, beside: Sequence[Self] = ()) -> bool:
         bells, sleeper = [queue._bell for queue in (self, *beside)], threading.Event()
         for bell in bells:
             bell.wake(sleeper)
@@ -230,8 +227,9 @@ class MemoryQueue(LeasedQueue):
             decision = self._rule_on(entry, guard, now)
             if not decision.accept:
                 return False
-            # Not by the delay: a sum of moments that is rounded down is due before its mark says so.
-            entry = replace(entry, run_at=decision.mark.at / 1e6, delay=0.0) if decision.delay else entry
+            if decision.delay and decision.mark is not None:
+                # Not by the delay: a sum of moments that is rounded down is due before its mark says so.
+                entry = replace(entry, run_at=decision.mark.at / 1e6, delay=0.0)
         self._take_in(Item(packing.stamped(entry, now), next(self._arrivals), now))
         return True
 
@@ -243,7 +241,7 @@ class MemoryQueue(LeasedQueue):
         decision = rule(guard, entry, mark, None if named is None else named.state, now)
         if decision.mark is not None:
             self.store.put(guard.key, decision.mark.written(), decision.ttl)
-        if decision.postpone and named.state == DELAYED:
+        if decision.postpone and named is not None and named.state == DELAYED:
             named.place = decision.postpone / 1e6
             named.entry = replace(named.entry, run_at=named.place)
             self._stand(named, DELAYED, named.place)
@@ -340,9 +338,7 @@ class MemoryQueue(LeasedQueue):
 
     def flush(self) -> None:
         with self._lock:
-            for id in [*self._lines[READY].keys, *self._lines[DELAYED].keys]:
-                self._take_out(self._items[id])
-            for item in self._lanes.items():
+            for item in self._waiting(self._items):
                 self._take_out(item)
 
     def find(self, id: str) -> Record | None:
@@ -379,7 +375,7 @@ class MemoryQueue(LeasedQueue):
     def lanes(self, limit: int = 50, after: str | None = None) -> list[LaneRecord]:
         with self._lock:
             self._promote(self.now())
-            return [one for one in self._lanes.records() if after is None or one.name > after][:limit]
+            return self._lanes.records(limit, after)
 
     def lane(self, name: str) -> LaneRecord | None:
         with self._lock:

@@ -1,7 +1,7 @@
-"""Messages at SQS: sent, received, given back, deleted; and what FIFO queues need besides.
+"""Messages at SQS: sent, received, given back, deleted, ten in a call; and what FIFO queues need besides.
 
-SQS lets nobody write on a message, so changes are noted in the store. It gives out nothing more of a FIFO group while a
-message of it is in flight.
+A message at SQS cannot be changed, so changes are noted in the store. SQS gives out nothing more of a FIFO group while
+a message of it is in flight.
 """
 
 from __future__ import annotations
@@ -12,7 +12,7 @@ from collections.abc import Callable, Collection, Iterable, Sequence
 from dataclasses import replace
 from itertools import islice
 from math import inf
-from typing import NamedTuple
+from typing import NamedTuple, TypeVar
 
 from djqueue.backends import packing
 from djqueue.backends.entries import Entry, Lease, untried
@@ -23,9 +23,11 @@ from djqueue.exceptions import MessageTooLarge, NotSupported, PartialEnqueueErro
 from djqueue.flow.gates import Gate
 from djqueue.utils import tell
 
+T = TypeVar("T")
+
 
 class Changes:
-    """What became of entries since they were sent, in the store of their queue, as of so many receives."""
+    """What became of entries since they were sent, in the store of their queue."""
 
     def __init__(self, name: str, store: Callable[[], BaseStore | None]):
         self._name, self._store = name, store
@@ -57,10 +59,7 @@ class Changes:
 
 
 def runs(leases: Sequence[Lease], waiting: Collection[str]) -> tuple[list[Lease], list[Lease]]:
-    """Of what was received, the runs of the lanes, and what has to wait behind them or behind what its lane waits for.
-
-    One that was lost once leaves alone.
-    """
+    """The runs of the lanes among what was received, and what has to wait. One that was lost once leaves alone."""
     together: list[Lease] = []
     behind: list[Lease] = []
     firsts: dict[str, list[Entry]] = {}
@@ -86,7 +85,7 @@ def _joins(run: Sequence[Entry], entry: Entry) -> bool:
     return not run or (len(run) < most and not entry.lost and not run[0].lost)
 
 
-# ---- The messages of one queue at SQS: sent, received, given back, deleted, ten in a call
+# ---- The messages of one queue
 
 logger = logging.getLogger(__name__)
 
@@ -98,13 +97,13 @@ ASKED_FOR = ["ApproximateReceiveCount", "SentTimestamp"]
 class Received(NamedTuple):
     """What a look at the queue gave: how many messages, leases on those that are due, and seconds to the others."""
 
-    count: int
+    seen: int
     leases: list[Lease]
     retry_after: float
 
 
 class Messages:
-    """Over one link. What is settled is marked in the receipts, so that a call that raised can be repeated."""
+    """Over one link. Receipts note what is settled, so that a call that raised can be repeated."""
 
     def __init__(self, link: Link, is_fifo: bool, changes: Changes, alias: Callable[[], str], has_lanes: bool):
         self._link = link
@@ -117,7 +116,8 @@ class Messages:
 
     def send(self, entries: Sequence[Entry]) -> None:
         """Raises MessageTooLarge before any is sent, PartialEnqueueError if SQS takes some and not others."""
-        messages, ids, accepted = self._outgoing(entries), [entry.id for entry in entries], []
+        messages, ids = self.outgoing(entries), [entry.id for entry in entries]
+        accepted: list[str] = []
         for some in connection.portions(messages, self._link.largest):
             theirs, behind = ids[: len(some)], ids[len(some) :]
             try:
@@ -128,30 +128,24 @@ class Messages:
                 raise PartialEnqueueError(accepted, dict.fromkeys(theirs, str(error)), behind) from error
             accepted += numbered(theirs, told.done)
             if reasons := told.refused | told.failed:
-                raise PartialEnqueueError(
-                    accepted, {theirs[number]: reason for number, reason in reasons.items()}, behind
-                )
+                named = {theirs[number]: reason for number, reason in reasons.items()}
+                raise PartialEnqueueError(accepted, named, behind)
             ids = behind
 
-    def refuse_large(self, entries: Sequence[Entry]) -> None:
-        self._outgoing(entries)
-
-    def _outgoing(self, entries: Sequence[Entry]) -> list[dict]:
+    def outgoing(self, entries: Sequence[Entry]) -> list[dict]:
+        """The messages of new entries. Raises MessageTooLarge."""
         now, most = time.time(), self._link.largest - GROWTH
         messages = [self._message(packing.stamped(entry, now), now, repeat=False) for entry in entries]
         for entry, message in zip(entries, messages, strict=True):
             if (size := len(message["MessageBody"])) > most:
-                raise MessageTooLarge(
-                    f"message {entry.id} ({entry.command}) has {size} bytes as SQS carries it, {most} "
-                    "are allowed; pass "
-                    "a reference to large data"
-                )
+                text = f"message {entry.id} ({entry.command}) has {size} bytes as SQS carries it, {most} are allowed"
+                raise MessageTooLarge(f"{text}; pass a reference to large data")
         return messages
 
     # ---- in
 
     def receive(self, count: int, seconds: float, wait: int) -> Received:
-        """Up to ``count``, each held for so many seconds; what is not due goes back at once, and counts as nothing."""
+        """Up to ``count``, each held for ``seconds``; what is not due goes back at once, and counts as nothing."""
         asked = clock()
         answer = self._link.call(
             "receive_message",
@@ -197,7 +191,7 @@ class Messages:
     # ---- back, over, and out of the way
 
     def settle(self, leases: Iterable[Lease], act: Callable[[list[Lease]], None], late: bool = False) -> list[Lease]:
-        """Act on those that nobody has settled; returns those of them that were ours.
+        """Act on those that are not settled; returns those of them that were ours.
 
         With ``late`` also on those whose time is over, which are not returned.
         """
@@ -219,12 +213,16 @@ class Messages:
     def finish(self, leases: Sequence[Lease]) -> None:
         """Delete. Raises QueueError if SQS could not."""
         for some in connection.slices(leases):
-            told = self._link.batch("delete_message_batch", [{"ReceiptHandle": one.token.handle} for one in some])
+            told = self._delete(some)
             deleted = numbered(some, told.done)
             for lease in deleted:
                 lease.token.settled = True
             self._forget(deleted)
             complain("deleted", told)
+
+    def _delete(self, leases: Sequence[Lease]) -> Told:
+        entries = [{"ReceiptHandle": lease.token.handle} for lease in leases]
+        return self._link.batch("delete_message_batch", entries)
 
     def leave(self, leases: Sequence[Lease]) -> None:
         """Let them stay where they are, until they are due. Raises QueueError if SQS could not."""
@@ -256,7 +254,7 @@ class Messages:
         message = self._message(entry, now)
         if len(message["MessageBody"]) <= self._link.largest:
             return message
-        return self._message(replace(entry, errors=""), now)  # it came without one
+        return self._message(replace(entry, errors=""), now)  # the size is that of the errors, as it came without
 
     def _message(self, entry: Entry, now: float, repeat: bool = True) -> dict:
         """In the group of its lane; what has none is a group of its own."""
@@ -267,7 +265,7 @@ class Messages:
         """What cannot be deleted comes again when its lease ends; to send the new one once more would be worse."""
         for some in connection.slices(sent):
             try:
-                told = self._link.batch("delete_message_batch", [{"ReceiptHandle": one.token.handle} for one in some])
+                told = self._delete(some)
                 complain("deleted", Told(told.done, {}, told.refused | told.failed))
             except Exception:
                 ids = [lease.entry.id for lease in some]
@@ -285,7 +283,7 @@ class Messages:
     # ---- held
 
     def hold(self, leases: Sequence[Lease], seconds: float) -> list[Lease]:
-        """Hold them for so many seconds from now; those that are still ours."""
+        """Hold them for ``seconds`` from now; those that are still ours."""
         ours, began, now = [], clock(), time.time()
         held = [one for one in leases if self._is_ours(one) and not one.token.told and not one.token.late]
         for some in connection.slices(lease for lease in held if lease.token.span(seconds)):
@@ -309,7 +307,7 @@ class Messages:
         return self._link.batch("change_message_visibility_batch", entries)
 
 
-def numbered(values: Sequence, numbers: Iterable[int]) -> list:
+def numbered(values: Sequence[T], numbers: Iterable[int]) -> list[T]:
     """The values of these numbers, in their order."""
     return [values[number] for number in sorted(numbers)]
 

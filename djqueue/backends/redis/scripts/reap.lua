@@ -31,4 +31,5 @@ if #ids > 0 then
   finish_lanes()
   ring(#reaped, ARGV[2])
 end
-return {#reaped, until_first(leases, now), unread, now}
+local first = call("ZRANGE", leases, 0, 0, "WITHSCORES")[2]
+return {#reaped, first and math.max(0, first - now) or -1, unread, now}
