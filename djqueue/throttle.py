@@ -1,7 +1,7 @@
-"""A queue around a queue: what is put is never held up, and so many may leave in a window of time.
+"""A queue around a queue, of which at most a number may leave in a window of time; what is put is never held up.
 
-Whether something may leave is decided by the clock of the store, in one step with the claim where the backend can.
-What finds nothing to claim spends nothing.
+That is decided by the clock of the store, in one step with the claim where the backend can. A claim that finds nothing
+spends nothing.
 """
 
 from __future__ import annotations
@@ -125,15 +125,12 @@ class ThrottledQueue(BaseQueue):
     read = LeasedQueue.read
 
     def clear(self) -> None:
-        """Flush, and forget what was spent: of everybody who has its ``window_name``, if it has one."""
+        """Flush, and forget what was spent, for all queues with the same ``window_name``."""
         self.queue.clear()
         self.reset()
 
     def reset(self) -> None:
-        """Forget what was spent, and what was set while it was in use; the items stay.
-
-        That is so for everybody who has its ``window_name``, if it has one: settings hold again.
-        """
+        """Forget what was spent, and settings that were changed, for all queues with the same ``window_name``."""
         self.store.shared.forget_budget(self.budget)
         self.budget = self._given_budget
 

@@ -255,6 +255,6 @@ def keep_of(account: Account) -> float:
 
 
 def keys_of(budget: Budget) -> tuple[str, str]:
-    """Of its account, and of the mark of its spacing: "" if it shares that with nobody."""
+    """Of its account, and of the mark of its spacing: "" if that is not shared."""
     shared = budget.spacing not in ("", budget.name)
     return KEY + budget.name, SPACING_KEY + budget.spacing if shared else ""

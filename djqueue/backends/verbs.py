@@ -55,33 +55,6 @@ class _Told(threading.local):
     refusal: Refusal | None = None
 
 
-class _Reaping:
-    """When one queue object reaps for the loops that call ``reserve``; moments are monotonic."""
-
-    def __init__(self) -> None:
-        self._due = self._next = -inf
-
-    @property
-    def due(self) -> bool:
-        """Whether the last time was long enough ago."""
-        return time.monotonic() >= self._due
-
-    @property
-    def left(self) -> float:
-        """Seconds until the first lease that was seen the last time may run out, but not before it is due again."""
-        return max(0.0, self._next - time.monotonic())
-
-    def reap(self, queue: QueueVerbs) -> int:
-        """Returns how many leases ran out; their entries can be claimed again."""
-        self._due = self._next = time.monotonic() + REAP_EVERY  # first: of several threads one does it
-        reaped = queue.reap(REAP_BATCH)
-        self._next = max(self._due, time.monotonic() + reaped.next)
-        if reaped.count:
-            text = "%s: %d leases ran out; their holders died or lost touch"
-            tell(logger, logging.WARNING, text, queue.alias, reaped.count)
-        return reaped.count
-
-
 class QueueVerbs:
     """A queue in four verbs; all the others work over them, at most once."""
 
@@ -96,7 +69,7 @@ class QueueVerbs:
     poll: float = 0.1
     """Seconds between two looks of :meth:`reserve` at an empty queue."""
     bytes_at_once: float = inf
-    """So many bytes of entries are put in one step; more of them take several, of which a later one may fail."""
+    """Bytes of entries that are put in one step; more of them take several, of which a later one may fail."""
     alias: str = "default"
     """Its key in QUEUES; given by the composition root."""
     database: str | None = None
@@ -108,13 +81,15 @@ class QueueVerbs:
     _given: Mapping[str, object] = {}
     """The options that it was made with; its error queue has the same."""
     _told: _Told
-    _reaping: _Reaping
+    _reap_at: float
+    _may_expire: float
+    """When :meth:`reserve` may reap again, and when a lease may run out that it saw then (monotonic clock)."""
 
-    def __new__(cls, *args, **options):
+    def __new__(cls, *args: object, **options: object) -> Self:
         # Not in __init__, which a third party need not call, nor pass its own options to.
         queue = super().__new__(cls)
         queue._given = {name: value for name, value in options.items() if name not in ("name", "connection")}
-        queue._told, queue._reaping = _Told(), _Reaping()
+        queue._told, queue._reap_at, queue._may_expire = _Told(), -inf, -inf
         return queue
 
     def __init__(self, name: str, connection: object = None, **options):
@@ -294,14 +269,26 @@ class QueueVerbs:
             if claimed.reason:
                 self.wait_until(min(left, claimed.retry_after), NOTICE)
             elif claimed.retry_after:
-                self.wait_until(min(left, claimed.retry_after, self._reaping.left), self.poll)
+                until_expiry = max(0.0, self._may_expire - time.monotonic())
+                self.wait_until(min(left, claimed.retry_after, until_expiry), self.poll)
 
     def _claim_or_take_over(self, limit: int, lease: float, owner: str) -> Claimed:
         claimed = self.claim(limit, lease, owner)
         is_empty = not claimed and claimed.retry_after > 0 and not claimed.reason
-        if is_empty and self._reaping.due and self._reaping.reap(self):
-            return self.claim(limit, lease, owner)
-        return claimed
+        return self.claim(limit, lease, owner) if is_empty and self._reap_when_due() else claimed
+
+    def _reap_when_due(self) -> int:
+        """Reap, unless that was less than a second ago; how many leases ran out."""
+        now = time.monotonic()
+        if now < self._reap_at:
+            return 0
+        self._reap_at = self._may_expire = now + REAP_EVERY  # first: of several threads one does it
+        reaped = self.reap(REAP_BATCH)
+        self._may_expire = max(self._reap_at, time.monotonic() + reaped.next)
+        if reaped.count:
+            text = "%s: %d leases ran out; their holders died or lost touch"
+            tell(logger, logging.WARNING, text, self.alias, reaped.count)
+        return reaped.count
 
     def _begin_lost(self, claimed: Claimed) -> Claimed:
         """Begin what was lost before: the caller of ``reserve`` runs it now."""
@@ -392,8 +379,8 @@ class QueueVerbs:
     def reap(self, limit: int = 100, by: float = inf) -> Reaped:
         """Make up to ``limit`` expired leases claimable again; those that had begun are counted as lost.
 
-        The others cost nothing. Later than ``by`` (epoch seconds, by the store's clock) nothing is done: a call that
-        a store answers only after it was away comes too early for those who could not extend their leases meanwhile.
+        The others cost nothing. Later than ``by`` (epoch seconds, by the store's clock) nothing is done: a store that
+        was away may run the call late, before consumers could extend their leases again.
         """
         return Reaped()
 
@@ -418,7 +405,7 @@ class QueueVerbs:
     def wait_for_work(self, seconds: float, beside: Sequence[Self] = ()) -> bool:
         """Sleep for up to ``seconds``; True if woken because work may have come.
 
-        A blocking backend wakes for this queue and for those ``beside`` it, which have the same :attr:`feed`.
+        A blocking backend wakes for this queue and for those ``beside`` it, which have the same :attr:`connection_key`.
         """
         time.sleep(seconds)
         return False
@@ -426,18 +413,18 @@ class QueueVerbs:
     def wait_until(self, due: float, pause: float, beside: Sequence[Self] = ()) -> bool:
         """:meth:`wait_for_work` for ``pause`` seconds, or until something may leave in ``due`` seconds, if sooner.
 
-        It is to end in time: override it where a wait may be late.
+        It must end in time: override it where a wait may be late.
         """
         return self.wait_for_work(min(due, pause), beside)
 
     @property
     def connection_key(self) -> Hashable:
-        """Queues of one feed share a connection, and one thread asks for all of them."""
+        """Queues of one key share a connection, and one thread of a consumer claims from all of them."""
         return (type(self), self.connection if isinstance(self.connection, str) else id(self.connection))
 
     @property
     def server(self) -> Hashable:
-        """Queues of one server are away together: for all of them one thread settles, one extends leases, and so on."""
+        """Queues of one server fail together: one thread of a consumer settles for all, and so on."""
         return self.connection_key
 
     def describe(self) -> str:
@@ -478,7 +465,7 @@ class QueueVerbs:
     def _sibling(self, backend: type[QueueVerbs], name: str, **options: object) -> Self:
         """A queue of another name, made by the ``__init__`` of ``backend``: that of a user's subclass may differ."""
         other = copy(self)
-        other._told, other._reaping = _Told(), _Reaping()
+        other._told, other._reap_at, other._may_expire = _Told(), -inf, -inf
         for attribute in [one for one in vars(other) if isinstance(getattr(type(other), one, None), cached_property)]:
             delattr(other, attribute)
         backend.__init__(other, name, self.connection, **options)
@@ -531,7 +518,7 @@ class QueueVerbs:
         raise self._cannot("lane")
 
     def pause_lane(self, name: str, why: str) -> None:
-        """Let nothing more leave a lane until :meth:`resume_lane`; what is out goes on."""
+        """Let nothing more leave a lane until :meth:`resume_lane`; what has left it goes on."""
         raise self._cannot("pause_lane")
 
     def resume_lane(self, name: str) -> bool:

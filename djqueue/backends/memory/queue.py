@@ -37,7 +37,7 @@ from djqueue.utils import priority as checked_priority
 __all__ = ["MemoryQueue", "MemoryStore"]
 
 IN_LANES = "lanes"
-"""What the cursors begin with of what waits in lanes: numbers and texts do not compare, so it stands alone."""
+"""The first word of the cursors of what waits in lanes."""
 
 
 class MemoryQueue(LeasedQueue):
@@ -193,7 +193,7 @@ class MemoryQueue(LeasedQueue):
                     item.token = None  # its lane goes on: a late worker may not finish what others may have begun
                 self._leave(item)
                 self._let_go(item, now)
-                self._stand(item, READY, item.place)  # the token stays: a late worker may finish while nobody has it
+                self._stand(item, READY, item.place)  # the token stays: a late worker may finish it until it is taken
                 reaped += 1
             next = self._until_first(LEASED, now)
         if reaped:
@@ -234,7 +234,7 @@ class MemoryQueue(LeasedQueue):
         return True
 
     def _rule_on(self, entry: Entry, guard: AnyGuard, now: float) -> Decision:
-        """What the guard decides; its mark is written, and what it postpones stands at its new place."""
+        """What the guard decides; its mark is written, and what it postpones is moved."""
         was = self.store.get(guard.key)
         mark = None if was is None else DedupMark.read(was)
         named = None if mark is None else self._items.get(mark.id)
@@ -248,7 +248,7 @@ class MemoryQueue(LeasedQueue):
         return decision
 
     def _take_in(self, item: Item) -> None:
-        """Let an item stand among those that wait; one of its id that waited or was leased here gives way."""
+        """Add an item to those that wait; one of its id that waited or was leased here is removed."""
         if item.entry.id in self._items:
             self._take_out(self._items[item.entry.id])
         item.rank = self._rank(item)
@@ -286,7 +286,7 @@ class MemoryQueue(LeasedQueue):
             self._lanes.back(item, us(now))
 
     def _wake_for(self, ours: Sequence[Lease]) -> None:
-        """Whose lane may have opened."""
+        """Wake what waits if a lane may have opened."""
         if any(lease.entry.gate for lease in ours):
             self._bell.ring()
 
@@ -457,6 +457,6 @@ class MemoryQueue(LeasedQueue):
         return Record(item.entry, item.state, item.at, item.owner, cursor=json.dumps(self._key(item)))
 
     def _key(self, item: Item) -> tuple:
-        """Where it stands in the line of its state."""
+        """Its place in the line of its state."""
         key = item.key()
         return (key[0], -key[1], -key[2]) if self._lifo and item.state == READY else key

@@ -35,7 +35,6 @@ logger = logging.getLogger(__name__)
 
 _FORMS = 'give "host:port:db", or a redis://, rediss:// or unix:// URL'
 _PLAIN = re.compile(r"(?P<host>\[[0-9A-Fa-f:.]+\]|[^\s:/@\[\]]+)(:(?P<port>\d{1,5}))?(:(?P<db>\d{1,5}))?")
-_SCHEMES = ("redis", "rediss", "unix")
 _TCP_ONLY = frozenset({"socket_keepalive", "socket_connect_timeout"})
 _QUERY = frozenset(
     "db username password client_name protocol max_connections socket_timeout socket_connect_timeout socket_keepalive"
@@ -43,8 +42,7 @@ _QUERY = frozenset(
     " ssl_check_hostname ssl_min_version".split()
 )
 """What the query of a URL may say; nothing that lets the client repeat commands or decode replies."""
-
-NUDGES = (0.002, 0.004, 0.008, 0.016)  # seconds to wait after each
+NUDGES = (0.002, 0.004, 0.008, 0.016)  # seconds to wait after each PING
 
 
 def url_of(connection: str | None) -> str:
@@ -68,29 +66,25 @@ def _masked(text: str) -> str:
 
 def _check_url(url: str) -> None:
     scheme = url.partition("://")[0]
-    if scheme not in _SCHEMES:
+    if scheme not in ("redis", "rediss", "unix"):
         raise _invalid(f"a URL with the scheme {scheme!r}", _FORMS)
     try:
         parts, query = urlsplit(url), parse_qs(urlsplit(url).query, keep_blank_values=True)
         parse_url(url)
-        host, fragment = parts.hostname, parts.fragment
+        host = parts.hostname
         if "@" in parts.query:
             raise ValueError("half of a password")
     except ValueError:  # what it says may quote the password
-        raise _invalid(
-            f"a {scheme}:// URL that cannot be read",
-            "write '/', '?', '#' and '@' in a password as %2F, %3F, %23 and %40",
-        ) from None
+        hint = "write '/', '?', '#' and '@' in a password as %2F, %3F, %23 and %40"
+        raise _invalid(f"a {scheme}:// URL that cannot be read", hint) from None
     known = _QUERY - _TCP_ONLY if scheme == "unix" else _QUERY
     for name in query.keys() - known:
         meant = nearest(name, known)
-        raise _invalid(
-            f"a URL with the option {name!r}",
-            f"did you mean {meant!r}?" if meant else f"there are {', '.join(sorted(known))}",
-        )
+        hint = f"did you mean {meant!r}?" if meant else f"there are {', '.join(sorted(known))}"
+        raise _invalid(f"a URL with the option {name!r}", hint)
     if not int(query.get("max_connections", ["2"])[0]) > 1:
         raise _invalid("a URL with max_connections=1", "give max_connections=2 or more, as a consumer waits on one")
-    if fragment:
+    if parts.fragment:
         raise _invalid(f"a {scheme}:// URL with a '#'", "write '#' in a password as %23")
     if scheme == "unix" and not parts.path:
         raise _invalid("a unix:// URL without a path", "give unix:///path/to/redis.sock")
@@ -269,9 +263,7 @@ def check_server(link: Link) -> list[CheckMessage]:
     policy = info.get("maxmemory_policy", "noeviction")
     if policy != "noeviction":
         text = f"{link.where} may delete queues: its maxmemory-policy is {policy}."
-        hint = (
-            "Set maxmemory-policy to noeviction: a full server then refuses new work instead of deleting what it has."
-        )
+        hint = "Set maxmemory-policy to noeviction: then a full server refuses new work instead of deleting old work."
         found.append(Error(text, hint=hint, id="djqueue.E103"))
     if not info.get("aof_enabled", 1) and _config(link, "save") == "":
         hint = "Turn on appendonly, unless queues may be lost when it restarts."

@@ -84,7 +84,7 @@ _CONDITIONS: dict[type, Callable[..., str]] = {Guard: _once, Unique: _unique, De
 
 
 def envelope(entry: Entry) -> bytes:
-    """The envelope that a script completes; before it stands when the entry is due."""
+    """When the entry is due, and the envelope, which a script completes."""
     due = f"+{microseconds(entry.delay)}" if entry.delay > 0 else max(0, microseconds(entry.run_at))
     counts = f"{entry.priority:d} {entry.attempts} {entry.lost} {entry.failures}"
     if entry.gate:
@@ -193,7 +193,7 @@ def verdict(lease: Lease) -> tuple[bytes, str, bytes]:
 
 
 def returned(lease: Lease) -> tuple[bytes, str, bytes]:
-    """The same of one that goes back: what waits with it stands before when it is due."""
+    """The same of one that goes back; first what waits with it."""
     return text(lease.entry.id), str(lease.token), text(lease.entry.hold) + envelope(lease.entry)
 
 

@@ -238,7 +238,7 @@ class RedisQueue(LeasedQueue):
         return mended + self._recount()
 
     def _recount(self) -> int:
-        """Put right some lanes that stand elsewhere than they say, or count as out what is not; how many."""
+        """Correct some lanes that are not where they say, or count as in flight what is not; how many."""
         self._recounted, wrong, levelled = self._run("recount", (self.rings, self._recounted, protocol.AT_ONCE))
         for name in wrong:
             text, extra = "%s: lane %s stood nowhere or counted wrongly; it goes on", {"queue": self.alias}

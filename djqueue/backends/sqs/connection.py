@@ -166,6 +166,7 @@ _FORMS = 'give "sqs://eu-west-1", the http(s):// address of an endpoint, or a cl
 _LARGEST = 2**20  # bytes: the most that a queue may allow
 _TRIES = 3
 _PAUSE = 0.1  # seconds before the second try of what SQS failed to do; twice that before the third
+_CREATE = "create it, or let djqueue do that with OPTIONS['CREATE'] = True."
 _MISSING = ("QueueDoesNotExist", "AWS.SimpleQueueService.NonExistentQueue")
 _HIDDEN = ("AccessDenied", "AccessDeniedException")
 
@@ -323,16 +324,14 @@ class Link:
         name = "MaximumMessageSize"
         try:
             answer = self.client.get_queue_attributes(QueueUrl=url, AttributeNames=[name])
-        except ClientError as error:  # who may only send need not be allowed to look
+        except ClientError as error:  # a user who may only send need not be allowed to look
             if not is_hidden(error):
                 raise
             return _LARGEST
         return min(_LARGEST, int(answer.get("Attributes", {}).get(name, _LARGEST)))
 
     def _missing(self) -> InvalidQueueError:
-        return InvalidQueueError(
-            f"There is no {self.where}: create it, or let djqueue do that with OPTIONS['CREATE'] = True."
-        )
+        return InvalidQueueError(f"There is no {self.where}: {_CREATE}")
 
 
 def code_of(error: ClientError) -> str:
@@ -376,5 +375,5 @@ def check_store(described: str, store: BaseStore | None) -> list[CheckMessage]:
     """Of a FIFO queue."""
     if store is not None and not isinstance(store, NoStore):
         return []
-    hint = "Give it a STORE: there it notes what it gives back, as nobody can write on a message."
+    hint = "Give it a STORE: there it notes what it gives back, as messages cannot be changed."
     return [Error(f"{described} is a FIFO queue without a store.", hint=hint, id="djqueue.E303")]

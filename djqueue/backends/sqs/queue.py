@@ -182,13 +182,12 @@ class SqsQueue(LeasedQueue):
         return taken
 
     def complete(self, leases: Sequence[Lease], facts: Sequence[Fact | None] = ()) -> list[Lease]:
-        """Done: delete them. If a lease ran out its message is deleted too, as its work is done; but it is not among
-        those returned, as it may be somebody else's by now."""
+        """Done: delete them. A message whose lease ran out is deleted too, but not returned."""
         ours = self._messages.settle(leases, self._messages.finish, late=True)
         return self._with_facts(ours, leases, facts)
 
     def touch(self, leases: Sequence[Lease], lease: float = 60.0) -> list[Lease]:
-        """As the contract says; but nobody can hold a message for more than twelve hours in all."""
+        """As the contract says; but no message can be held for more than twelve hours in all."""
         return self._messages.hold(leases, lease)
 
     def release(self, leases: Sequence[Lease]) -> list[Lease]:

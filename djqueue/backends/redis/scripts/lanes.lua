@@ -1,6 +1,5 @@
--- The lanes of a queue: what stands in them, and where they stand, as gates.py and the lanes in memory have it.
---
--- The parts that it needs stand in a function, so a script defines them only if an entry in a lane asks.
+-- The lanes of a queue: what waits in them, and where they are, as in gates.py and the lanes in memory.
+-- All is within one function, so that a script defines it only if an entry is in a lane.
 --
 -- wait   all that waits in lanes: number of the lane (12 digits), rank (10), place, 1 if it was lost once else 0, id.
 -- aged   the same by age: place, id.
@@ -36,13 +35,9 @@ local function lane_rules(now)
   end
   rules.first_of = first_of
 
-  local function ranked(rank)
-    return string.format("%010.0f", rank + gates.OFFSET)
-  end
+  local function ranked(rank) return string.format("%010.0f", rank + gates.OFFSET) end
 
-  local function unranked(digits)
-    return tonumber(digits) - gates.OFFSET
-  end
+  local function unranked(digits) return tonumber(digits) - gates.OFFSET end
 
   -- Records.
 
@@ -83,7 +78,7 @@ local function lane_rules(now)
     for i, value in ipairs(call("HMGET", lanes, unpack(wanted))) do known[wanted[i]] = value and read_if_sound(wanted[i], value) end
   end
 
-  -- What is no number, or has more digits than a turn may have, was written by somebody else: seconds are large enough.
+  -- A value that is no number, or has too many digits, was written by hand: seconds are large enough.
   local function next_turn()
     turns = turns or tonumber(call("HGET", meta, "turn") or 0)
     if not turns or turns < 0 or turns >= FAR then turns = now / 1000000 end
@@ -92,7 +87,7 @@ local function lane_rules(now)
   end
   rules.next_turn = next_turn
 
-  -- A new one stands behind those that wait, else new ones could hold them up for ever.
+  -- A new lane is behind those that wait, else new ones could hold them up for ever.
   local function get_or_make(name)
     local lane = get(name)
     if lane then return lane end
@@ -332,8 +327,8 @@ local function lane_rules(now)
     return true
   end
 
-  -- It is held back with an entry that returns: until a moment, or until somebody opens it ("pause"). If that is for the
-  -- sake of a rate ("lane", and not "order"), it is what has the windows.
+  -- A lane is held back with an entry that returns: until a moment, or until an operator opens it ("pause"). For the sake of a
+  -- rate ("lane", not "order") that is the lane with the windows: itself, or the one that it is within.
   function rules.hold(id, envelope, how, moment)
     local lane = get_or_make((lane_of(envelope)))
     if how == "pause" then
@@ -352,7 +347,7 @@ local function lane_rules(now)
     touch(lane)
   end
 
-  -- Whether it was shut.
+  -- Opens a lane; whether it was shut.
   function rules.open(name)
     local lane = get(name)
     if not lane or (lane.paused_reason == "" and lane.not_before <= now) then return false end
@@ -370,7 +365,7 @@ local function lane_rules(now)
     }
   end
 
-  -- What stood timed and is due stands anew.
+  -- Places timed lanes anew whose moment has come.
   function rules.wake(limit)
     local due = call("ZRANGEBYSCORE", timed, "-inf", now, "LIMIT", 0, limit)
     rules.get_all(due)
@@ -383,16 +378,14 @@ local function lane_rules(now)
     make(wait) -- with what entered before, as turns read it
   end
 
-  function rules.turns()
-    return lane_turns(rules)
-  end
+  function rules.turns() return lane_turns(rules) end
 
   return rules
 end
 
 local kept_rules
 
--- What is known of lanes in this script, once it is asked for: what is in none does not pay for it.
+-- The rules of lanes, defined when a script first needs them.
 local function laned(now)
   kept_rules = kept_rules or lane_rules(now)
   return kept_rules

@@ -1,5 +1,5 @@
--- Changes of lines that are kept back and made together: a script moves many lanes at once. Whoever reads a line lets them
--- be made first.
+-- Changes of lines that are kept back and made together, as a script moves many lanes at once. They are made (`make`) before a
+-- line is read.
 
 -- One command for every thousand pairs: Lua cannot pass many more.
 local function in_parts(verb, key, args)

@@ -25,7 +25,7 @@ local function lane_turns(rules)
     fronts = stood
   end
 
-  -- The first of those that stand open again after their turn in this script.
+  -- The first of those that are open again after their turn in this script.
   local function first_again()
     local first
     for i, lane in ipairs(again) do
@@ -36,7 +36,7 @@ local function lane_turns(rules)
     return first
   end
 
-  -- The open lane whose turn it is. So many are read at once; one that stands open again comes behind its equals.
+  -- The open lane whose turn it is; `count` are read at once. One that is open again comes behind its equals.
   function turns.first_open(count)
     local second = first_again()
     local is_before = fronts[at] and not (second and again[second].rank < tonumber(fronts[at + 1]))
@@ -48,7 +48,7 @@ local function lane_turns(rules)
     return second and again[second]
   end
 
-  -- A lane and the one that it is within; of a lane with a line, the first that stands in it.
+  -- A lane and the one that it is within; of a lane with a line, the first in that line.
   local function chain_of(lane)
     local first = lane.lined > 0 and rules.first_in_line(lane)
     if first then lane = get(first:sub(LINED + 1)) end
@@ -60,7 +60,7 @@ local function lane_turns(rules)
     return #gates.gate(inner.gate).windows > 0 or (outer and #gates.gate(outer.gate).windows > 0)
   end
 
-  -- So many leave from the head; one that was lost once leaves alone.
+  -- Takes entries from the head; one that was lost once leaves alone.
   local function take_first(lane, number)
     if taken[lane] then make(wait) end
     taken[lane] = true
@@ -81,7 +81,7 @@ local function lane_turns(rules)
     return ids
   end
 
-  -- Lets a run of at most so many leave the lane whose turn it is: ids, what `out` has of them, whether they are one unit.
+  -- Lets a run leave the lane whose turn it is: ids, what `out` has of them, whether they are one unit.
   function turns.take_turn(lane, most)
     rules.check()
     local inner, outer = chain_of(lane)
