@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 import threading
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from contextlib import contextmanager
+from functools import partialmethod
 from typing import Any, NoReturn
 
 from djqueue.backends.entries import PAGE, Claimed, Entry, Fact, LaneRecord, Lease, QueueStats, Reaped, Record, Refusal
@@ -55,13 +56,6 @@ REQUIRED = ("put", "claim", "complete", "touch", "release", "fail", "stats", "fl
 """The verbs that every :class:`LeasedQueue` has to write."""
 
 
-def _missing(verb: str) -> Callable[..., NoReturn]:
-    def refuse(self: BaseQueue, *args: object, **kwargs: object) -> NoReturn:
-        raise self._cannot(verb)
-
-    return refuse
-
-
 class LeasedQueue(BaseQueue):
     """A queue with leases, at least once: the base of a backend that writes the leased verbs.
 
@@ -78,12 +72,14 @@ class LeasedQueue(BaseQueue):
         super().__init_subclass__(**kwargs)
         for verb in REQUIRED:
             if getattr(cls, verb) is getattr(BaseQueue, verb):
-                setattr(cls, verb, _missing(verb))
+                setattr(cls, verb, partialmethod(LeasedQueue._refuse, verb))
+
+    def _refuse(self, verb: str, *args: object, **kwargs: object) -> NoReturn:
+        raise self._cannot(verb)
 
     def _cannot(self, verb: str) -> NotSupported:
-        return NotSupported(
-            f"{type(self).__name__} lacks {verb}(): write it, as its LeasedQueue has no default for it."
-        )
+        own = type(self).__name__
+        return NotSupported(f"{own} lacks {verb}(): write it, as its LeasedQueue has no default for it.")
 
     def write(self, data: str) -> None:
         """Put ``data`` as an entry of its own, behind all others of its priority. Raises QueueFull as ``put`` does."""

@@ -19,43 +19,12 @@ from djqueue.backends.entries import Entry, Lease, untried
 from djqueue.backends.sqs import connection
 from djqueue.backends.sqs.connection import LONGEST_KEPT, Link, Receipt, Told, clock
 from djqueue.backends.stores import BaseStore
+from djqueue.backends.verbs import QueueVerbs
 from djqueue.exceptions import MessageTooLarge, NotSupported, PartialEnqueueError, QueueError
 from djqueue.flow.gates import Gate
 from djqueue.utils import tell
 
 T = TypeVar("T")
-
-
-class Changes:
-    """What became of entries since they were sent, in the store of their queue."""
-
-    def __init__(self, name: str, store: Callable[[], BaseStore | None]):
-        self._name, self._store = name, store
-
-    def keep(self, entry: Entry, receives: int) -> None:
-        """Write down all of an entry but its body, as it is after that receive."""
-        head = packing.pack(replace(entry, body=b""))
-        self._needed().put(self._key(entry), f"{receives} {head}".encode(), LONGEST_KEPT)
-
-    def of(self, entry: Entry) -> tuple[Entry, int]:
-        """The entry as it is, and how many receives that counts."""
-        value = self._needed().get(self._key(entry))
-        if value is None:
-            return entry, 0
-        counted, _, head = value.decode().partition(" ")
-        return replace(packing.unpack(head), body=entry.body), int(counted)
-
-    def drop(self, entry: Entry) -> None:
-        self._needed().drop(self._key(entry))
-
-    def _needed(self) -> BaseStore:
-        store = self._store()
-        if store is None:
-            raise NotSupported(f"The SQS queue {self._name} has no store: a FIFO queue notes there what it gives back.")
-        return store
-
-    def _key(self, entry: Entry) -> str:
-        return f"sqs:{self._name}:{entry.id}"
 
 
 def runs(leases: Sequence[Lease], waiting: Collection[str]) -> tuple[list[Lease], list[Lease]]:
@@ -105,12 +74,9 @@ class Received(NamedTuple):
 class Messages:
     """Over one link. Receipts note what is settled, so that a call that raised can be repeated."""
 
-    def __init__(self, link: Link, is_fifo: bool, changes: Changes, alias: Callable[[], str], has_lanes: bool):
-        self._link = link
-        self._is_fifo = is_fifo
-        self._changes = changes
-        self._alias = alias
-        self._has_lanes = is_fifo and has_lanes
+    def __init__(self, queue: QueueVerbs, link: Link, is_fifo: bool):
+        self._queue, self._link, self._is_fifo = queue, link, is_fifo
+        self._has_lanes = is_fifo and queue.name == queue.base_name
 
     # ---- out
 
@@ -169,7 +135,7 @@ class Messages:
         receives, sent = int(told["ApproximateReceiveCount"]), int(told["SentTimestamp"]) / 1000
         entry, counted = packing.unpack(message["Body"]), 0
         if self._is_fifo and receives > 1:
-            entry, counted = self._changes.of(entry)
+            entry, counted = self._noted(entry)
         receipt = Receipt(entry.id, message["ReceiptHandle"], receives, counted, sent, since, seconds)
         return Lease(entry, receipt, now, now + seconds)
 
@@ -185,7 +151,7 @@ class Messages:
             elif early:
                 self.move(early, self)
         except Exception:  # they come again when their leases end
-            extra = {"queue": self._alias()}
+            extra = {"queue": self._queue.alias}
             tell(logger, logging.ERROR, "What is not due could not be put off.", exc_info=True, extra=extra)
 
     # ---- back, over, and out of the way
@@ -230,7 +196,7 @@ class Messages:
         for some in connection.slices(leases):
             entries = [packing.due(lease.entry, now) for lease in some]
             for lease, entry in zip(some, entries, strict=True):
-                self._changes.keep(entry, lease.token.receives)
+                self._note(entry, lease.token.receives)
             spans = [lease.token.span(entry.run_at - now) for lease, entry in zip(some, entries, strict=True)]
             told = self._show(some, spans)
             for lease in numbered(some, told.done):
@@ -269,7 +235,7 @@ class Messages:
                 complain("deleted", Told(told.done, {}, told.refused | told.failed))
             except Exception:
                 ids = [lease.entry.id for lease in some]
-                extra = {"queue": self._alias(), "message_ids": ids}
+                extra = {"queue": self._queue.alias, "message_ids": ids}
                 text = "Messages were sent anew, but the old ones are still there."
                 tell(logger, logging.ERROR, text, exc_info=True, extra=extra)
             self._forget(some)
@@ -278,7 +244,32 @@ class Messages:
         """Drop what was noted about them."""
         for lease in leases:
             if lease.token.counted:
-                self._changes.drop(lease.entry)
+                self._store.drop(self._key(lease.entry))
+
+    # ---- what became of entries since they were sent, in the store of their queue
+
+    def _note(self, entry: Entry, receives: int) -> None:
+        """Write down all of an entry but its body, as it is after that receive."""
+        head = packing.pack(replace(entry, body=b""))
+        self._store.put(self._key(entry), f"{receives} {head}".encode(), LONGEST_KEPT)
+
+    def _noted(self, entry: Entry) -> tuple[Entry, int]:
+        """The entry as it is, and how many receives that counts."""
+        value = self._store.get(self._key(entry))
+        if value is None:
+            return entry, 0
+        counted, _, head = value.decode().partition(" ")
+        return replace(packing.unpack(head), body=entry.body), int(counted)
+
+    @property
+    def _store(self) -> BaseStore:
+        if self._queue.store is None:
+            text = "has no store: a FIFO queue notes there what it gives back."
+            raise NotSupported(f"The SQS queue {self._link.name} {text}")
+        return self._queue.store
+
+    def _key(self, entry: Entry) -> str:
+        return f"sqs:{self._link.name}:{entry.id}"
 
     # ---- held
 

@@ -36,7 +36,7 @@ from djqueue.backends.sqs.connection import (
     is_fifo,
     sqs_name,
 )
-from djqueue.backends.sqs.messages import Changes, Messages, Received, units
+from djqueue.backends.sqs.messages import Messages, Received, units
 from djqueue.exceptions import NotSupported, PartialEnqueueError, QueueError
 from djqueue.utils import tell
 
@@ -86,8 +86,7 @@ class SqsQueue(LeasedQueue):
         check_options(prefix, suffix, create)
         self.is_fifo = is_fifo(name, fifo)
         self._link = Link(connection, sqs_name(name, prefix, suffix, self.is_fifo), self.is_fifo, create)
-        changes = Changes(self._link.name, lambda: self.store)
-        self._messages = Messages(self._link, self.is_fifo, changes, lambda: self.alias, name == self.base_name)
+        self._messages = Messages(self, self._link, self.is_fifo)
         if self.is_fifo:
             self.features = self.features | {"shards"}
         self._kept: deque[Lease] = deque()

@@ -15,12 +15,9 @@ local function lane_rules(now)
   -- Where in a member of wait or line these end; the flag is what stands before the id.
   local NUMBER, RANK, TURN, LINED, FLAG = 12, 10, 16, 38, WAITING
 
-  -- with: windows gates moves turns
-  local gates, moves, known, touched, turns = gate_rules(now), line_moves(), {}, {}, nil
-  local step_in, step_out, make, rules = moves.step_in, moves.step_out, moves.make, {gates = gates, moves = moves, in_parts = in_parts}
-
+  -- with: windows gates moves
+  local gates, known, touched, turns, rules = gate_rules(now), {}, {}, nil, {in_parts = in_parts}
   local is_checked = false
-
   -- Whatever changes something begins with this: a key of another type stops the script before that.
   local function check()
     if is_checked then return end
@@ -28,7 +25,6 @@ local function lane_rules(now)
     for _, line_key in ipairs({wait, aged, open, timed, line, names}) do call("ZCARD", line_key) end
     call("HLEN", lanes)
   end
-  rules.check = check
 
   local function first_of(line_key, number, count)
     return call("ZRANGEBYLEX", line_key, "[" .. number, "(" .. number .. ":", "LIMIT", 0, count)
@@ -69,7 +65,7 @@ local function lane_rules(now)
   end
   rules.get = get
 
-  function rules.get_all(names)
+  local function get_all(names)
     local wanted = {}
     for _, name in ipairs(names) do
       if known[name] == nil then wanted[#wanted + 1], known[name] = name, false end
@@ -85,7 +81,6 @@ local function lane_rules(now)
     turns = turns + 1
     return turns
   end
-  rules.next_turn = next_turn
 
   -- A new lane is behind those that wait, else new ones could hold them up for ever.
   local function get_or_make(name)
@@ -129,7 +124,6 @@ local function lane_rules(now)
     local gate = gates.gate(lane.gate)
     return gate.within ~= "" and (get(gate.within) or define(gate.within, gate.outer, lane.seq)) or nil
   end
-  rules.outer_of = outer_of
 
   -- Where they stand.
 
@@ -145,7 +139,6 @@ local function lane_rules(now)
     if not outer.first then outer.lined = 0 end
     return outer.first
   end
-  rules.first_in_line = first_in_line
 
   -- Rank, moment and number of what would leave first: an entry, or of a lane with a line the first lane there.
   local function head_of(lane)
@@ -208,7 +201,6 @@ local function lane_rules(now)
     lane.stood_at = lane.turn
     if is_idle then known[lane.name] = false end
   end
-  rules.stand = stand
 
   -- Those within others first, which they may move.
   local function stand_all()
@@ -368,7 +360,7 @@ local function lane_rules(now)
   -- Places timed lanes anew whose moment has come.
   function rules.wake(limit)
     local due = call("ZRANGEBYSCORE", timed, "-inf", now, "LIMIT", 0, limit)
-    rules.get_all(due)
+    get_all(due)
     for _, name in ipairs(due) do
       local lane = get(name)
       if lane then touch(lane) end
@@ -378,7 +370,7 @@ local function lane_rules(now)
     make(wait) -- with what entered before, as turns read it
   end
 
-  function rules.turns() return lane_turns(rules) end
+  -- with: turns
 
   return rules
 end
