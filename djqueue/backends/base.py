@@ -2,20 +2,16 @@
 
 from __future__ import annotations
 
-import threading
-from collections.abc import Iterator
-from contextlib import contextmanager
 from functools import partialmethod
-from typing import Any, NoReturn
+from typing import NoReturn
 
 from djqueue.backends.entries import PAGE, Claimed, Entry, Fact, LaneRecord, Lease, QueueStats, Reaped, Record, Refusal
 from djqueue.backends.guards import AnyGuard, Debounce, Guard, Unique
 from djqueue.backends.items import ItemVerbs
 from djqueue.backends.stores import BaseStore, Budget, NoStore
-from djqueue.backends.verbs import FAILED_SUFFIX, FEATURES
+from djqueue.backends.verbs import FAILED_SUFFIX, FEATURES, Unanswered
 from djqueue.exceptions import InvalidMessage, NotSupported
 from djqueue.messages.envelope import new_id
-from djqueue.utils import clock
 
 __all__ = [
     "FAILED_SUFFIX",
@@ -104,34 +100,3 @@ class LeasedQueue(BaseQueue):
     def __len__(self) -> int:
         stats = self.stats()
         return stats.ready + (stats.delayed or 0)
-
-
-class Unanswered:
-    """The tokens of one queue object's claims that raised, each until its leases would have run out.
-
-    The server may still be at work on what a lost connection asked for.
-    """
-
-    def __init__(self) -> None:
-        self._lock = threading.Lock()
-        self._until: dict[Any, float] = {}
-
-    @contextmanager
-    def asking(self, token: int | str, lease: float) -> Iterator[None]:
-        """Around a claim for ``lease`` seconds: its token is remembered if it raises."""
-        asked = clock()
-        try:
-            yield
-        except BaseException:
-            with self._lock:
-                self._until[token] = asked + lease
-            raise
-
-    def tokens(self) -> list[Any]:
-        """Those that are not over yet."""
-        if not self._until:
-            return []
-        with self._lock:
-            now = clock()
-            self._until = {token: until for token, until in self._until.items() if until > now}
-            return list(self._until)

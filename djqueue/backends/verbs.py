@@ -6,11 +6,12 @@ import logging
 import threading
 import time
 from collections.abc import Hashable, Iterable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
 from copy import copy
 from dataclasses import replace
 from functools import cached_property
 from math import inf
-from typing import Self
+from typing import Any, Self
 
 from django.core.checks import CheckMessage
 
@@ -34,7 +35,7 @@ from djqueue.backends.guards import AnyGuard, Debounce, Decision, DedupMark, rul
 from djqueue.backends.packing import due, pack, stamped, unpack
 from djqueue.backends.stores import BaseStore, Budget, Grant
 from djqueue.exceptions import NotSupported
-from djqueue.utils import seconds, tell
+from djqueue.utils import clock, seconds, tell
 
 logger = logging.getLogger(__name__)
 
@@ -528,3 +529,34 @@ class QueueVerbs:
     def _cannot(self, verb: str) -> NotSupported:
         own = type(self).__name__
         return NotSupported(f"{own} has only the four verbs and cannot {verb}(); derive it from LeasedQueue.")
+
+
+class Unanswered:
+    """The tokens of one queue object's claims that raised, each until its leases would have run out.
+
+    The server may still be at work on what a lost connection asked for.
+    """
+
+    def __init__(self) -> None:
+        self._lock = threading.Lock()
+        self._until: dict[Any, float] = {}
+
+    @contextmanager
+    def asking(self, token: int | str, lease: float) -> Iterator[None]:
+        """Around a claim for ``lease`` seconds: its token is remembered if it raises."""
+        asked = clock()
+        try:
+            yield
+        except BaseException:
+            with self._lock:
+                self._until[token] = asked + lease
+            raise
+
+    def tokens(self) -> list[Any]:
+        """Those that are not over yet."""
+        if not self._until:
+            return []
+        with self._lock:
+            now = clock()
+            self._until = {token: until for token, until in self._until.items() if until > now}
+            return list(self._until)
