@@ -100,11 +100,8 @@ class RedisQueue(LeasedQueue):
     def put(self, entries: Sequence[Entry], guards: Sequence[AnyGuard | None] | None = None) -> list[bool]:
         """As the contract says. More than 1,000 entries or 8 MiB go in several calls, of which a later may raise."""
         pairs = zip(entries, guards or [None] * len(entries), strict=True)
-        return [
-            accepted
-            for some in protocol.portions(pairs, size=lambda pair: len(pair[0].body))
-            for accepted in self._put(some)
-        ]
+        portions = protocol.portions(pairs, size=lambda pair: len(pair[0].body))
+        return [accepted for some in portions for accepted in self._put(some)]
 
     def claim(
         self, limit: int = 1, lease: float = 60.0, owner: str = "", ahead: int = 0, begin: bool = True

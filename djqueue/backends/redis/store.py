@@ -137,10 +137,9 @@ class RedisStore(BaseStore):
         """
         keys = [self._keys.fact(name) for name in keys_of(budget) if name]
         if self._link.is_cluster and len({key.partition(b"}")[0] for key in (*keys, *others)}) > 1:
-            raise NotSupported(
-                f"The budget {budget.name!r} and what it bounds live in different slots of the Redis cluster, where no "
-                "step reaches both: let the queue have a throttle of its own, without window_name and mod_name."
-            )
+            text = "live in different slots of the Redis cluster, where no step reaches both"
+            hint = "let the queue have a throttle of its own, without window_name and mod_name."
+            raise NotSupported(f"The budget {budget.name!r} and what it bounds {text}: {hint}")
         return keys
 
     def _run(self, name: str, keys: Sequence[bytes], args: Sequence) -> Any:

@@ -14,7 +14,7 @@ from collections import deque
 from collections.abc import Hashable, Iterable, Sequence
 from contextlib import suppress
 from dataclasses import replace
-from functools import cached_property
+from functools import cached_property, partial
 from math import inf
 from typing import Self
 
@@ -215,12 +215,8 @@ class SqsQueue(LeasedQueue):
             if not claimed:
                 break
             looked += claimed
-        now = self.now()
-        chosen = [
-            replace(one, entry=replace(one.entry, attempts=0, failures=0, lost=0, run_at=0.0, created=now))
-            for one in looked
-            if one.entry.id in wanted
-        ]
+        fresh = partial(replace, attempts=0, failures=0, lost=0, run_at=0.0, created=self.now())
+        chosen = [replace(one, entry=fresh(one.entry)) for one in looked if one.entry.id in wanted]
         dead.show(lease for lease in looked if lease.entry.id not in wanted)
         self._empty = False
         return len(dead.settle(chosen, lambda some: dead.move(some, self._messages)))
