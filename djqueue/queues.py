@@ -6,6 +6,7 @@ import os
 import re
 import threading
 from collections.abc import Iterator
+from typing import Any
 
 from django.core.signals import setting_changed
 from django.utils.module_loading import import_string
@@ -18,7 +19,7 @@ from djqueue.utils import seconds
 
 _NAME = re.compile(r"[^\s:{}\x00-\x1f]{1,64}")
 _DESCRIBING = ("QUEUES", "QUEUE_CLASS", "QUEUE_NAME", "QUEUE_CONNECTION", "QUEUE_OPTIONS", "DATABASES")
-_DEFAULT_STORE = {"CLASS": "djqueue.backends.database.DatabaseStore", "CONNECTION": ""}
+_DEFAULT_STORE: dict[str, Any] = {"CLASS": "djqueue.backends.database.DatabaseStore", "CONNECTION": ""}
 
 
 class Queues:
@@ -47,25 +48,22 @@ class Queues:
     def _make(self, alias: str) -> BaseQueue:
         with self._lock:
             if alias not in self._made:
-                self._made[alias] = build(_config(alias))
+                configs = conf.queue_configs()
+                if alias not in configs:
+                    known = ", ".join(sorted(configs))
+                    raise InvalidQueueError(f"There is no queue {alias!r} in QUEUES; there are: {known}.")
+                self._made[alias] = build(configs[alias])
             return self._made[alias]
-
-
-def _config(alias: str) -> conf.QueueConfig:
-    configs = conf.queue_configs()
-    if alias not in configs:
-        raise InvalidQueueError(f"There is no queue {alias!r} in QUEUES; there are: {', '.join(sorted(configs))}.")
-    return configs[alias]
 
 
 def build(config: conf.QueueConfig) -> BaseQueue:
     """The queue that a configuration describes. Raises InvalidQueueError; does not connect."""
     if not _NAME.fullmatch(config.name):
-        raise InvalidQueueError(
-            f"QUEUES[{config.alias!r}]['NAME'] is {config.name!r}: "
-            "a name has 1 to 64 characters, without white space, ':', '{' or '}'."
-        )
-    queue = load_class(config)(config.name, config.connection, **_own_options(config))
+        rule = "a name has 1 to 64 characters, without white space, ':', '{' or '}'."
+        raise InvalidQueueError(f"QUEUES[{config.alias!r}]['NAME'] is {config.name!r}: {rule}")
+    # Options are passed only when they are set, so that a class may take nothing but name and connection.
+    own = {key.lower(): value for key, value in config.options.items() if key not in conf.COMMON_OPTIONS}
+    queue = load_class(config)(config.name, config.connection, **own)
     queue.alias = config.alias
     if "LEASE" in config.options:
         queue.lease = seconds(config.options["LEASE"], "OPTIONS['LEASE']", least=0.1)
@@ -93,11 +91,6 @@ def _load(path: str, where: str, base: type) -> type:
     if not (isinstance(found, type) and issubclass(found, base)):
         raise InvalidQueueError(f"{where} is {path!r}, which is not a subclass of {base.__module__}.{base.__name__}.")
     return found
-
-
-def _own_options(config: conf.QueueConfig) -> dict:
-    """The options for the class itself, passed only when set, so that ``(name, connection)`` suffices."""
-    return {key.lower(): value for key, value in config.options.items() if key not in conf.COMMON_OPTIONS}
 
 
 def _store(config: conf.QueueConfig) -> BaseStore:

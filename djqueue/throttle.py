@@ -1,12 +1,12 @@
-"""A queue around a queue: what is put is never held up, and so many may leave in a window of time.
+"""A queue around a queue, of which at most a number may leave in a window of time; what is put is never held up.
 
-Whether something may leave is decided by the clock of the store, in one step with the claim where the backend can.
-What finds nothing to claim spends nothing.
+That is decided by the clock of the store, in one step with the claim where the backend can. A claim that finds nothing
+spends nothing.
 """
 
 from __future__ import annotations
 
-from collections.abc import Hashable
+from collections.abc import Hashable, Mapping
 from dataclasses import replace
 from datetime import timedelta
 from typing import Any
@@ -14,7 +14,7 @@ from typing import Any
 from djqueue.backends.base import BaseQueue, Budget, Claimed, LeasedQueue
 from djqueue.exceptions import InvalidQueueError
 from djqueue.flow.windows import Window
-from djqueue.utils import nearest
+from djqueue.utils import nearest, seconds
 
 SETTINGS = ("limit", "window", "moderate", "elastic", "elastic_buffer", "window_name", "mod_name")
 """What a throttle is told, here and as ``QUEUES[alias]["THROTTLE"]``."""
@@ -54,9 +54,13 @@ class ThrottledQueue(BaseQueue):
         window_name: str | None = None,
         mod_name: str | None = None,
     ):
-        self.queue = _with_store(queue)
+        if not isinstance(queue, BaseQueue):
+            raise TypeError(f"A ThrottledQueue goes around a queue, not around {queue!r}.")
+        if queue.store is None or "facts" not in queue.features:
+            raise InvalidQueueError(f"The queue {queue.name!r} has no store, which a throttled queue needs to count.")
+        self.queue = queue
         self.window_name, self.mod_name = _name(window_name, "window_name"), _name(mod_name, "mod_name")
-        span = Window(limit, window, moderate, elastic, elastic_buffer)
+        span = Window(limit, seconds(window, "window", least=0.001), moderate, elastic, elastic_buffer)
         if mod_name is not None and not moderate:
             raise ValueError("mod_name shares the spacing that moderate=True makes: give both, or neither.")
         self.budget = self._given_budget = Budget(self.window_name or queue.own_budget, span, self.mod_name or "")
@@ -121,15 +125,12 @@ class ThrottledQueue(BaseQueue):
     read = LeasedQueue.read
 
     def clear(self) -> None:
-        """Flush, and forget what was spent: of everybody who has its ``window_name``, if it has one."""
+        """Flush, and forget what was spent, for all queues with the same ``window_name``."""
         self.queue.clear()
         self.reset()
 
     def reset(self) -> None:
-        """Forget what was spent, and what was set while it was in use; the items stay.
-
-        That is so for everybody who has its ``window_name``, if it has one: settings hold again.
-        """
+        """Forget what was spent, and settings that were changed, for all queues with the same ``window_name``."""
         self.store.shared.forget_budget(self.budget)
         self.budget = self._given_budget
 
@@ -158,7 +159,7 @@ for _verb in dir(BaseQueue):
         setattr(ThrottledQueue, _verb, _of_the_queue_within(_verb))
 
 
-def throttled(queue: BaseQueue, given: dict[str, Any], where: str) -> ThrottledQueue:
+def throttled(queue: BaseQueue, given: Mapping[str, Any], where: str) -> ThrottledQueue:
     """The queue with the throttle that a setting describes. Raises InvalidQueueError that names the setting."""
     for key in given:
         if key not in SETTINGS:
@@ -171,16 +172,6 @@ def throttled(queue: BaseQueue, given: dict[str, Any], where: str) -> ThrottledQ
         return ThrottledQueue(queue, **given)
     except (TypeError, ValueError) as error:
         raise InvalidQueueError(f"{where}: {error}") from error
-
-
-def _with_store(queue: object) -> BaseQueue:
-    if not isinstance(queue, BaseQueue):
-        raise TypeError(f"A ThrottledQueue goes around a queue, not around {queue!r}.")
-    if queue.store is None or "facts" not in queue.features:
-        raise InvalidQueueError(
-            f"The queue {queue.name!r} has no store to keep in what has left: a throttled queue needs one."
-        )
-    return queue
 
 
 def _name(value: object, what: str) -> str | None:

@@ -72,6 +72,13 @@ def test_using_a_public_name_loads_no_server_and_no_model(name):
     assert heavy & loaded == set()
 
 
+@pytest.mark.parametrize("name, library", [("redis", "redis"), ("sqs", "boto3")])
+def test_a_backend_without_its_library_says_what_to_install(name, library):
+    code = f"import sys; sys.modules[{library!r}] = None; import djqueue.backends.{name}.queue"
+    done = subprocess.run([sys.executable, "-c", code], cwd=PACKAGE.parent, capture_output=True, text=True)
+    assert f"pip install 'django-djqueue[{name}]'" in done.stderr
+
+
 def test_the_public_names_are_there():
     assert {
         "Consumer",

@@ -401,7 +401,7 @@ class Sleeper(MemoryQueue):
 
 def test_pop_sleeps_until_the_next_may_leave_and_looks_for_a_change_each_second(throttled, clock, monkeypatch):
     queue = throttled(3, queue=Sleeper("sleeper"), limit=1, window=10)
-    monkeypatch.setattr("djqueue.backends.base.time.monotonic", clock)
+    monkeypatch.setattr("djqueue.backends.verbs.time.monotonic", clock)
     assert [queue.pop(timeout=60) for _ in range(3)] == [0, 1, 2]
     assert queue.queue.waits == [1] * 20
     assert (queue.pop(timeout=5), queue.refusal) == (None, Refusal("limited", 5.0))

@@ -5,7 +5,7 @@ from __future__ import annotations
 import threading
 from dataclasses import dataclass, replace
 from math import inf
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 from djqueue.utils import plain
 
@@ -47,7 +47,7 @@ class Entry:
     gate: str = ""
     """What may leave its lane, as :meth:`Gate.written` has it. Without one a lane is a name and holds nothing up."""
     hold: str = ""
-    """What waits with it when it is released: HOLD_ORDER or HOLD_LANE for the delay, HOLD_PAUSE for somebody."""
+    """What waits with it when it is released: HOLD_ORDER or HOLD_LANE for the delay, HOLD_PAUSE until it is resumed."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -55,7 +55,7 @@ class Lease:
     """An entry that is ours until a moment, with the proof."""
 
     entry: Entry
-    token: object = None
+    token: Any = None
     """Proof of ownership, new and random at every claim."""
     claimed: float = 0.0
     """When it was claimed (epoch seconds, the store's clock)."""
@@ -92,11 +92,10 @@ class Refusal(NamedTuple):
 
 
 class Claimed(list):
-    """The leases of one claim, and ``again``: seconds until more may be claimable.
+    """The leases of one claim, and ``retry_after``: seconds until more may be claimable.
 
-    0 means ask at once (the claim was full, or stopped early); infinity means that nothing is known to
-    fall due, so whoever waits polls at a pace of their own. ``why`` says what a throttle of the whole queue refused
-    for: "limited", "spaced" or nothing.
+    0 means ask at once (the claim was full, or stopped early); infinity means that nothing is known to come.
+    ``reason`` says what a throttle of the whole queue refused for: "limited", "spaced" or nothing.
     """
 
     __slots__ = ("retry_after", "reason")
@@ -165,7 +164,7 @@ class LaneRecord:
     opens: float = 0.0
     """When it opens by itself (epoch seconds, the store's clock); 0 if that is no matter of time."""
     paused_reason: str = ""
-    """Why it waits for somebody to open it, if it does."""
+    """Why it is paused, if it is."""
     within: str = ""
     gate: str = ""
     """As :meth:`Gate.written` has it."""

@@ -1,4 +1,4 @@
-"""What may stand beside an entry in a put: the condition under which it is accepted, and how that is decided.
+"""Guards: the condition under which an entry is accepted by a put, and how that is decided.
 
 A guard leaves a *mark* under its key in the store of its queue. Decision, mark and entry are one atomic step where
 queue and store are one technology. Everything here is a pure function of the mark, of what became of the entry that it
@@ -126,7 +126,7 @@ def _debounce(guard: Debounce, entry: Entry, mark: DedupMark | None, state: str 
         return _scheduled(guard, entry, at + window, at)
     if mark is None or at - mark.at >= window:
         return Decision(True, DedupMark(entry.id, at, at), guard.window)
-    # A scheduled entry that is gone before it was due was removed by somebody: this one takes its place.
+    # A scheduled entry that is gone before it was due was removed by an operator: this one takes its place.
     return _scheduled(guard, entry, mark.at if mark.scheduled and mark.at > at else mark.at + window, at)
 
 
@@ -154,8 +154,7 @@ _RULES: dict[type, Callable[..., Decision]] = {Guard: _once, Unique: _unique, De
 
 
 KEEP_DONE = 100_000
-"""So many ids are kept if only a time bounds them."""
-
+"""The number of ids that are kept if only a time bounds them."""
 
 Span = float | timedelta | None
 
@@ -195,6 +194,6 @@ class Finished:
             self.forget(now)
 
     def forget(self, now: float) -> None:
-        """They stand in the order in which they ended, so the first to forget is at the front."""
+        """They are in the order in which they ended."""
         while self._ends and (len(self._ends) > self._most or next(iter(self._ends.values())) <= now):
             self._ends.popitem(last=False)

@@ -7,10 +7,12 @@ import time
 from collections.abc import Iterable, Sequence
 from dataclasses import replace
 from datetime import timedelta
+from functools import partial
 
 from djqueue import conf
 from djqueue.backends.entries import DELAYED, LEASED, PAGE, READY, Entry, Lease, log_extra, untried
 from djqueue.backends.guards import DedupMark, Unique
+from djqueue.backends.verbs import QueueVerbs
 from djqueue.exceptions import InvalidMessage, QueueError
 from djqueue.messages.envelope import new_id, pack_item, unpack_item
 from djqueue.messages.failures import with_error
@@ -23,21 +25,20 @@ logger = logging.getLogger(__name__)
 MARK = "item:"
 """Prefix of the deduplication key of a unique item; the key is also the command of its entry."""
 TRIES = 100
-"""So often an equal item may come or go between two looks at it, before that is an error."""
+"""How often an equal item may come or go between two looks at it, before that is an error."""
 
 
-class ItemVerbs:
-    """What a queue offers beside the contract, over its verbs. Items are signed, as messages are."""
+class ItemVerbs(QueueVerbs):
+    """A queue of items, over the verbs of the contract. Items are signed, as messages are."""
 
     def push(self, item: object, priority: int = 0, delay: float | timedelta = 0.0, unique: bool = False) -> str:
         """Put one item that the serializer can carry, due after ``delay``; returns its id.
 
-        ``unique``: while an equal item waits, that one takes the new priority instead, and keeps its place among those
-        of its own. One that was taken and is not completed does not count. Needs a backend that can look into its
-        queue; an item that has waited for a day longer than it was to may come to have an equal beside it. What marks
-        it is gone after its ``pop``; if it was delayed, or taken and completed, a day after it was due. Raises
-        TypeError or ValueError for a priority that is no 32-bit number and for a delay that is no duration, EncodeError
-        for what cannot be carried, MessageTooLarge beyond ``QUEUE_MAX_MESSAGE_SIZE``.
+        ``unique``: while an equal item waits, that one takes the new priority instead. One that was taken and is not
+        completed does not count. Needs a backend with "inspect". Its mark is deleted by ``pop``, or expires a day after
+        the item was due: one that waits longer may get an equal beside it. Raises TypeError or ValueError for a
+        priority that is no 32-bit number and for a delay that is no duration, EncodeError for what cannot be carried,
+        MessageTooLarge beyond ``QUEUE_MAX_MESSAGE_SIZE``.
         """
         if not unique:
             return self.push_many([item], priority, delay)[0]
@@ -71,24 +72,21 @@ class ItemVerbs:
         return [entry.id for entry in entries]
 
     def _entries(self, items: Iterable[object], priority: int, delay: float | timedelta) -> list[Entry]:
-        priority, delay = checked_priority(priority), seconds(delay, "delay")
-        return [self._entry(item, priority, delay) for item in items]
-
-    def _entry(self, item: object, priority: int, delay: float) -> Entry:
-        id = new_id()
-        data = pack_item(
-            item,
-            id=id,
+        priority, delay, entries = checked_priority(priority), seconds(delay, "delay"), []
+        pack = partial(
+            pack_item,
             queue=self.base_name,
             serializer=conf.get("QUEUE_SERIALIZER"),
             models=conf.get("QUEUE_MODELS"),
             max_size=conf.get("QUEUE_MAX_MESSAGE_SIZE"),
         )
-        return Entry(data, id, priority=priority, delay=delay)
+        for item in items:
+            id = new_id()
+            entries.append(Entry(pack(item, id=id), id, priority=priority, delay=delay))
+        return entries
 
     def pop(self, timeout: float | timedelta = 0.0, default: object = None) -> object:
-        """The next item, or ``default`` after ``timeout``, in seconds or as a timedelta. At most once: it is gone when
-        this returns.
+        """The next item, at most once; or ``default`` after ``timeout``, in seconds or as a timedelta.
 
         Then :attr:`refusal` says why there was none, and when there may be one. Raises TypeError or ValueError for a
         timeout that is no duration; no value means for ever.
@@ -101,7 +99,7 @@ class ItemVerbs:
         return item
 
     def _unmark(self, entry: Entry) -> None:
-        """Forget the mark of a unique item, unless an equal one was put since. The item is gone: nothing may fail."""
+        """Delete the mark of a unique item, unless an equal one was put since. Never raises, as the item is gone."""
         try:
             self.store.drop(entry.command, DedupMark(entry.id).written())
         except Exception as error:
@@ -122,7 +120,9 @@ class ItemVerbs:
         if held is None:
             return None, None
         try:
-            return held, self._open(held.entry)
+            accept, max_size = conf.get("QUEUE_ACCEPT"), conf.get("QUEUE_MAX_MESSAGE_SIZE")
+            entry, queue = held.entry, self.base_name
+            return held, unpack_item(entry.body, id=entry.id, queue=queue, accept=accept, max_size=max_size)
         except InvalidMessage as error:
             self._put_aside(held, f"invalid message: {error}")
             raise
@@ -151,19 +151,10 @@ class ItemVerbs:
         self.fail([replace(held, entry=replace(entry, errors=errors))])
 
     def first_of(self, claimed: Sequence[Lease]) -> Lease | None:
-        """The first of what was claimed, for who serves one at a time: what left its lane with it goes back."""
+        """The first of what was claimed; what left its lane with it goes back."""
         if rest := claimed[1:]:
             self.release([untried(lease) for lease in rest])
         return claimed[0] if claimed else None
-
-    def _open(self, entry: Entry) -> object:
-        return unpack_item(
-            entry.body,
-            id=entry.id,
-            queue=self.base_name,
-            accept=conf.get("QUEUE_ACCEPT"),
-            max_size=conf.get("QUEUE_MAX_MESSAGE_SIZE"),
-        )
 
     def clear(self) -> None:
         """Flush, and forget the marks of unique items that waited; a throttled queue forgets what was spent, too."""
@@ -173,7 +164,7 @@ class ItemVerbs:
         self.flush()
 
     def _unmark_waiting(self, state: str) -> None:
-        """Page by page, up to one without unique items: where they are pushed, most are."""
+        """Page by page, up to the first without unique items: where they are used, most items are unique."""
         after, marks = None, [""]
         while marks and (page := self.peek(state, PAGE, after)):
             marks = [record.entry.command for record in page if record.entry.command.startswith(MARK)]

@@ -14,10 +14,10 @@ from djqueue.flow.windows import Log, Window, adopted, granted, returned, room
 
 @dataclass(frozen=True, slots=True)
 class Budget:
-    """A window that everybody who names it shares, on one server or database.
+    """A window that all users of its name share, on one server or database.
 
-    Of two windows that are said of one name the stricter holds while both are in use. ``spacing`` is the name under
-    which the last grant is kept, if queues that share their spacing do not share their window.
+    Of two windows of one name the stricter holds while both are in use. ``spacing`` is the name under which the last
+    grant is kept, if queues share their spacing and not their window.
     """
 
     name: str
@@ -63,7 +63,7 @@ class BaseStore:
 
     def add(self, key: str, value: bytes, ttl: float) -> bool:
         """Set if absent; True if it was. Of any number of simultaneous callers exactly one gets True."""
-        raise NotImplementedError
+        return self.swap(key, None, value, ttl)
 
     def swap(self, key: str, was: bytes | None, value: bytes, ttl: float) -> bool:
         """Set if the value is still ``was`` (None: if there is none); True if it was."""
@@ -71,30 +71,63 @@ class BaseStore:
 
     def keep(self, key: str, value: bytes, ttl: float) -> bool:
         """Give the key ``ttl`` more seconds from now if it still has that value; True if so."""
-        raise NotImplementedError
+        return self.swap(key, value, value, ttl)
 
     def drop(self, key: str, value: bytes | None = None) -> bool:
         """Delete the key (if it has that value, when one is given); True if something was deleted."""
         raise NotImplementedError
 
+    # ---- budgets, over compare-and-set
+
     def take(self, budget: Budget, count: int) -> Grant:
-        """Spend up to ``count`` of a budget; exact, whoever else does so."""
-        return take(self, budget, count)
+        """Spend up to ``count`` of a budget; exact, whatever others do at the same time.
+
+        A spacing that others share is read before and written after.
+        """
+        (key, spacing), ttl = keys_of(budget), kept_for(budget.window)
+        while True:
+            was, now = self.get(key), round(self.now() * 1e6)
+            mark = self.get(spacing) if spacing else None
+            account = None if was is None else Account.read(was)
+            grant, after = spend(account, budget, count, now, int(mark or 0))
+            if spacing and grant.count and not self.swap(spacing, mark, b"%d" % now, ttl):
+                continue
+            if self.swap(key, was, after.written(), keep_of(after)):
+                return grant
+            self._space_as_before(budget, grant)
 
     def give(self, budget: Budget, grant: Grant, count: int) -> None:
         """Hand back ``count`` of what was granted and not used."""
-        give(self, budget, grant, count)
+        if count == grant.count:
+            self._space_as_before(budget, grant)
+        key = KEY + budget.name
+        while count and (was := self.get(key)) is not None:
+            after = refund(Account.read(was), grant, count)
+            if self.swap(key, was, after.written(), keep_of(after)):
+                return
+
+    def _space_as_before(self, budget: Budget, grant: Grant) -> None:
+        """Nothing of a grant was used: the next one may be as near as if it had not been."""
+        _, spacing = keys_of(budget)
+        if spacing and grant.count:
+            self.swap(spacing, b"%d" % grant.at, b"%d" % grant.before, kept_for(budget.window))
 
     def change_budget(self, budget: Budget) -> None:
         """Let its window hold at once for all who use it, whatever they say, until it is changed again or forgotten.
 
         What was spent counts by the new window.
         """
-        change(self, budget)
+        key = KEY + budget.name
+        while True:
+            was = self.get(key)
+            after = changed(None if was is None else Account.read(was), budget.window, round(self.now() * 1e6))
+            if self.swap(key, was, after.written(), keep_of(after)):
+                return
 
     def forget_budget(self, budget: Budget) -> None:
-        """As if nobody had ever spent anything of it, or changed its window."""
-        forget(self, budget)
+        """Forget what was spent of it, and a window that was set."""
+        self.drop(KEY + budget.name)
+        self.drop(SPACING_KEY + (budget.spacing or budget.name))
 
     def prune(self, limit: int = 1000) -> int:
         """Delete up to ``limit`` facts whose time is over; how many. Stores that expire by themselves return 0."""
@@ -110,9 +143,6 @@ class NoStore(BaseStore):
     def put(self, key: str, value: bytes, ttl: float | None = None) -> NoReturn:
         raise NotSupported('This queue has no store, by QUEUES[…]["STORE"] = False: it keeps no facts.')
 
-    def add(self, key: str, value: bytes, ttl: float) -> bool:
-        return self.put(key, value, ttl)
-
     def swap(self, key: str, was: bytes | None, value: bytes, ttl: float) -> bool:
         return self.put(key, value, ttl)
 
@@ -123,11 +153,11 @@ class NoStore(BaseStore):
         return False
 
 
-# ---- Budgets: one window that many share, kept as one fact of a store
+# ---- The account of a budget, kept as one fact of a store
 
 KEY, SPACING_KEY = "budget:", "spacing:"
 CLAIMED_FOR = 60.0
-"""Seconds, or two windows if that is less, for which the stricter of two holds after those who say so last used it."""
+"""Seconds, or two windows if that is less, for which the stricter of two windows holds after its last use."""
 KEPT = 10 * 365 * 86400.0
 """Seconds for which a window that was set while it was in use is remembered."""
 
@@ -135,7 +165,7 @@ KEPT = 10 * 365 * 86400.0
 class Grant(NamedTuple):
     """What a budget allowed."""
 
-    count: int  # type: ignore[assignment]  # tuples have a method of this name, which nobody calls here
+    count: int  # type: ignore[assignment]  # tuples have a method of this name
     retry_after: float = 0.0
     """Seconds until it allows more; 0 if it may at once."""
     reason: str = ""
@@ -153,10 +183,10 @@ class Account(NamedTuple):
 
     window: Window
     used: int
-    """When it was last asked by somebody who says this window, µs."""
+    """When it was last asked with this window, µs."""
     log: Log = Log()
     fixed: bool = False
-    """Whether the window was set while it was in use, whatever those who use it say."""
+    """Whether the window was set while it was in use; then it holds, whatever its users say."""
 
     @classmethod
     def read(cls, value: bytes) -> Account:
@@ -187,10 +217,9 @@ def spend(account: Account | None, budget: Budget, count: int, now: int, last: i
 
 
 def agreed(account: Account | None, window: Window, now: int) -> Account:
-    """The account as it holds for one who says this window: what was spent counts, whoever said what.
+    """The account as it holds for a user with this window; what was spent counts.
 
-    A window that was set while it was in use holds for all. Of two others the stricter does, as long as somebody who
-    says it uses the budget.
+    A window that was set while it was in use holds for all; else the stricter of two, as long as it is in use.
     """
     if account is None:
         return Account(window, now)
@@ -226,56 +255,6 @@ def keep_of(account: Account) -> float:
 
 
 def keys_of(budget: Budget) -> tuple[str, str]:
-    """Of its account, and of the mark of its spacing: "" if it shares that with nobody."""
+    """Of its account, and of the mark of its spacing: "" if that is not shared."""
     shared = budget.spacing not in ("", budget.name)
     return KEY + budget.name, SPACING_KEY + budget.spacing if shared else ""
-
-
-# ---- over compare-and-set
-
-
-def take(store: BaseStore, budget: Budget, count: int) -> Grant:
-    """Spend, whoever else does; a spacing that others share is read before and written after."""
-    (key, spacing), ttl = keys_of(budget), kept_for(budget.window)
-    while True:
-        was, now = store.get(key), round(store.now() * 1e6)
-        mark = store.get(spacing) if spacing else None
-        account = None if was is None else Account.read(was)
-        grant, after = spend(account, budget, count, now, int(mark or 0))
-        if spacing and grant.count and not store.swap(spacing, mark, b"%d" % now, ttl):
-            continue
-        if store.swap(key, was, after.written(), keep_of(after)):
-            return grant
-        _space_as_before(store, budget, grant)
-
-
-def give(store: BaseStore, budget: Budget, grant: Grant, count: int) -> None:
-    if count == grant.count:
-        _space_as_before(store, budget, grant)
-    key = KEY + budget.name
-    while count and (was := store.get(key)) is not None:
-        after = refund(Account.read(was), grant, count)
-        if store.swap(key, was, after.written(), keep_of(after)):
-            return
-
-
-def change(store: BaseStore, budget: Budget) -> None:
-    """Let all who use a budget have this window."""
-    key = KEY + budget.name
-    while True:
-        was = store.get(key)
-        after = changed(None if was is None else Account.read(was), budget.window, round(store.now() * 1e6))
-        if store.swap(key, was, after.written(), keep_of(after)):
-            return
-
-
-def _space_as_before(store: BaseStore, budget: Budget, grant: Grant) -> None:
-    """Nothing of a grant was used: the next one may be as near as if it had not been."""
-    _, spacing = keys_of(budget)
-    if spacing and grant.count:
-        store.swap(spacing, b"%d" % grant.at, b"%d" % grant.before, kept_for(budget.window))
-
-
-def forget(store: BaseStore, budget: Budget) -> None:
-    store.drop(KEY + budget.name)
-    store.drop(SPACING_KEY + (budget.spacing or budget.name))

@@ -8,7 +8,7 @@ from dataclasses import replace
 from djqueue.backends.entries import READY, Entry, LaneRecord
 from djqueue.flow import gates
 from djqueue.flow.board import Board, Turn, Waiting
-from djqueue.flow.gates import HOLD_PAUSE, TIMED, Gate
+from djqueue.flow.gates import HOLD_PAUSE, TIMED, Gate, Lane
 
 
 class Bell:
@@ -43,13 +43,14 @@ class Bell:
 
 
 class Item:
-    """An entry and where it stands. Its place, the moment at which it first fell due, is its own unless it is moved."""
+    """An entry and where it stands. Its place is the moment at which it first fell due."""
 
     __slots__ = ("at", "begun", "entry", "left", "owner", "place", "rank", "seq", "state", "token")
 
     def __init__(self, entry: Entry, seq: int, now: float):
         self.entry, self.rank, self.place, self.seq = entry, 0, entry.run_at or now, seq
-        self.state, self.at, self.token, self.owner, self.begun = "", 0.0, None, "", True
+        self.state, self.at, self.owner, self.begun = "", 0.0, "", True
+        self.token: int | None = None
         self.left: list[str] = []  # the lanes that count it as out
 
     def key(self) -> tuple:
@@ -109,16 +110,19 @@ class MemoryLanes(Board):
 
     def defer(self, item: Item, at: int, to: int, now: int) -> bool:
         """Count an entry that left at a moment from another one on; whether that could be done."""
-        lanes = {name: gates.deferred(self.lanes[name], 1, at, to, now) for name in item.left}
-        if not lanes or None in lanes.values():
-            return False
+        lanes: dict[str, Lane] = {}
+        for name in item.left:
+            lane = gates.deferred(self.lanes[name], 1, at, to, now)
+            if lane is None:
+                return False
+            lanes[name] = lane
         self.lanes |= lanes
         for name in lanes:
             self.stand(name, now)
-        return True
+        return bool(lanes)
 
     def hold(self, item: Item, how: str, until: int, now: int) -> None:
-        """Hold its lane back with an entry that returns: until a moment, or until somebody opens it."""
+        """Hold its lane back with an entry that returns: until a moment, or until an operator opens it."""
         self._define(item, now)
         lane = self.lanes[item.entry.lane]
         if how == HOLD_PAUSE:
@@ -131,18 +135,17 @@ class MemoryLanes(Board):
 
     # ---- operators
 
-    def records(self) -> list[LaneRecord]:
-        return [self.record(name) for name in sorted(self.lanes)]
+    def records(self, limit: int, after: str | None) -> list[LaneRecord]:
+        names = sorted(name for name in self.lanes if after is None or name > after)[:limit]
+        return [record for name in names if (record := self.record(name))]
 
     def record(self, name: str) -> LaneRecord | None:
         if name not in self.lanes:
             return None
-        lane, place = self.lanes[name], self.places[name]
+        lane, place, waiting = self.lanes[name], self.places[name], self.waiting(name)
         opens, gate = place.at / 1e6 if place.where == TIMED else 0.0, lane.gate
-        waiting = self.waiting(name)
-        return LaneRecord(
-            name, place.where, waiting, lane.in_flight, opens, lane.paused_reason, gate.within, gate.written(), name
-        )
+        words = (lane.paused_reason, gate.within, gate.written(), name)
+        return LaneRecord(name, place.where, waiting, lane.in_flight, opens, *words)
 
     def pause(self, name: str, why: str, now: int) -> None:
         self.lanes[name] = replace(self.known(name), paused_reason=why or "paused")
@@ -150,11 +153,11 @@ class MemoryLanes(Board):
 
     def open(self, name: str, now: int) -> bool:
         was = self.lanes.get(name)
-        shut = was is not None and gates.is_shut(was, now)
-        if shut:
-            self.lanes[name] = gates.opened(was)
-            self.stand(name, now)
-        return shut
+        if was is None or not gates.is_shut(was, now):
+            return False
+        self.lanes[name] = gates.opened(was)
+        self.stand(name, now)
+        return True
 
     # ---- inside
 
@@ -164,7 +167,7 @@ class MemoryLanes(Board):
             self._define_one(gate.within, gate.outer or Gate(), item.seq, now)
 
     def _define_one(self, name: str, gate: Gate, seq: int, now: int) -> bool:
-        """Give a lane its gate, unless something that was put later has said what that is; whether it has it."""
+        """Give a lane its gate, unless an entry that was put later has given it one; whether it has it."""
         if seq < self._defined.get(name, 0):
             return False
         was, self._defined[name] = self.known(name), seq

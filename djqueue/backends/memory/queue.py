@@ -11,8 +11,9 @@ from dataclasses import replace
 from functools import partial
 from itertools import count
 from math import inf
+from typing import Self
 
-from djqueue.backends import fallback
+from djqueue.backends import packing
 from djqueue.backends.base import FAILED_SUFFIX, FEATURES, Budget, LeasedQueue
 from djqueue.backends.entries import (
     DELAYED,
@@ -36,7 +37,7 @@ from djqueue.utils import priority as checked_priority
 __all__ = ["MemoryQueue", "MemoryStore"]
 
 IN_LANES = "lanes"
-"""What the cursors begin with of what waits in lanes: numbers and texts do not compare, so it stands alone."""
+"""The first word of the cursors of what waits in lanes."""
 
 
 class MemoryQueue(LeasedQueue):
@@ -63,17 +64,14 @@ class MemoryQueue(LeasedQueue):
         self._lines = {READY: Line(), DELAYED: Line(), LEASED: Line()}
         self._oldest, self._lanes = Line(), MemoryLanes()
         self._done, self._finished = 0, Finished(*remembering(remember_done, keep_done))
-        self.store = MemoryStore(name)
-        self.store._lock, self.store.clock = self._lock, self.now
-        self.failed = self._make_failed()
-
-    def _make_failed(self) -> MemoryQueue | None:
+        self.store = self._own_store = MemoryStore(name)
+        self._own_store._lock, self._own_store.clock = self._lock, self.now
+        self.failed = None
         if self.name.endswith(FAILED_SUFFIX):
-            return None
-        dead = self._sibling(MemoryQueue, self.name + FAILED_SUFFIX)
-        dead._lock, dead._arrivals, dead.clock = self._lock, self._arrivals, self.now
-        dead.store._lock = self._lock
-        return dead
+            return
+        self.failed = failed = self._sibling(MemoryQueue, name + FAILED_SUFFIX)
+        failed._lock, failed._arrivals, failed.clock = self._lock, self._arrivals, self.now
+        failed._own_store._lock = self._lock
 
     # ---- what the consumer calls
 
@@ -94,7 +92,7 @@ class MemoryQueue(LeasedQueue):
             now, leases, units = self.now(), [], 0
             self._bell.hear()
             self._promote(now)
-            for turn in self._lanes.units(self._own_rank, limit, ahead, us(now)):
+            for turn in self._lanes.units(self._rank_in_no_lane, limit, ahead, us(now)):
                 items = [self._items[self._lines[READY].first()]] if turn is None else self._lanes.taken(turn)
                 lend = partial(self._lend, now=now, seconds=lease, owner=owner, run=turn.run if turn else "")
                 leases += [lend(item, begun=begin and item is items[0]) for item in items]
@@ -108,8 +106,7 @@ class MemoryQueue(LeasedQueue):
         with self._lock, at_one_moment(self):
             return super().claim_within(budget, limit, lease, owner, begin)
 
-    def _own_rank(self) -> int | None:
-        """Of the first entry in no lane."""
+    def _rank_in_no_lane(self) -> int | None:
         id = self._lines[READY].first()
         return None if id is None else self._items[id].rank
 
@@ -196,7 +193,7 @@ class MemoryQueue(LeasedQueue):
                     item.token = None  # its lane goes on: a late worker may not finish what others may have begun
                 self._leave(item)
                 self._let_go(item, now)
-                self._stand(item, READY, item.place)  # the token stays: a late worker may finish while nobody has it
+                self._stand(item, READY, item.place)  # the token stays: a late worker may finish it until it is taken
                 reaped += 1
             next = self._until_first(LEASED, now)
         if reaped:
@@ -208,7 +205,7 @@ class MemoryQueue(LeasedQueue):
     def now(self) -> float:
         return self.clock()
 
-    def wait_for_work(self, seconds: float, beside: Sequence[MemoryQueue] = ()) -> bool:
+    def wait_for_work(self, seconds: float, beside: Sequence[Self] = ()) -> bool:
         bells, sleeper = [queue._bell for queue in (self, *beside)], threading.Event()
         for bell in bells:
             bell.wake(sleeper)
@@ -230,27 +227,28 @@ class MemoryQueue(LeasedQueue):
             decision = self._rule_on(entry, guard, now)
             if not decision.accept:
                 return False
-            # Not by the delay: a sum of moments that is rounded down is due before its mark says so.
-            entry = replace(entry, run_at=decision.mark.at / 1e6, delay=0.0) if decision.delay else entry
-        self._take_in(Item(fallback.stamped(entry, now), next(self._arrivals), now))
+            if decision.delay and decision.mark is not None:
+                # Not by the delay: a sum of moments that is rounded down is due before its mark says so.
+                entry = replace(entry, run_at=decision.mark.at / 1e6, delay=0.0)
+        self._take_in(Item(packing.stamped(entry, now), next(self._arrivals), now))
         return True
 
     def _rule_on(self, entry: Entry, guard: AnyGuard, now: float) -> Decision:
-        """What the guard decides; its mark is written, and what it postpones stands at its new place."""
+        """What the guard decides; its mark is written, and what it postpones is moved."""
         was = self.store.get(guard.key)
         mark = None if was is None else DedupMark.read(was)
         named = None if mark is None else self._items.get(mark.id)
         decision = rule(guard, entry, mark, None if named is None else named.state, now)
         if decision.mark is not None:
             self.store.put(guard.key, decision.mark.written(), decision.ttl)
-        if decision.postpone and named.state == DELAYED:
+        if decision.postpone and named is not None and named.state == DELAYED:
             named.place = decision.postpone / 1e6
             named.entry = replace(named.entry, run_at=named.place)
             self._stand(named, DELAYED, named.place)
         return decision
 
     def _take_in(self, item: Item) -> None:
-        """Let an item stand among those that wait; one of its id that waited or was leased here gives way."""
+        """Add an item to those that wait; one of its id that waited or was leased here is removed."""
         if item.entry.id in self._items:
             self._take_out(self._items[item.entry.id])
         item.rank = self._rank(item)
@@ -288,7 +286,7 @@ class MemoryQueue(LeasedQueue):
             self._lanes.back(item, us(now))
 
     def _wake_for(self, ours: Sequence[Lease]) -> None:
-        """Whose lane may have opened."""
+        """Wake what waits if a lane may have opened."""
         if any(lease.entry.gate for lease in ours):
             self._bell.ring()
 
@@ -340,9 +338,7 @@ class MemoryQueue(LeasedQueue):
 
     def flush(self) -> None:
         with self._lock:
-            for id in [*self._lines[READY].keys, *self._lines[DELAYED].keys]:
-                self._take_out(self._items[id])
-            for item in self._lanes.items():
+            for item in self._waiting(self._items):
                 self._take_out(item)
 
     def find(self, id: str) -> Record | None:
@@ -379,7 +375,7 @@ class MemoryQueue(LeasedQueue):
     def lanes(self, limit: int = 50, after: str | None = None) -> list[LaneRecord]:
         with self._lock:
             self._promote(self.now())
-            return [one for one in self._lanes.records() if after is None or one.name > after][:limit]
+            return self._lanes.records(limit, after)
 
     def lane(self, name: str) -> LaneRecord | None:
         with self._lock:
@@ -461,6 +457,6 @@ class MemoryQueue(LeasedQueue):
         return Record(item.entry, item.state, item.at, item.owner, cursor=json.dumps(self._key(item)))
 
     def _key(self, item: Item) -> tuple:
-        """Where it stands in the line of its state."""
+        """Its place in the line of its state."""
         key = item.key()
         return (key[0], -key[1], -key[2]) if self._lifo and item.state == READY else key

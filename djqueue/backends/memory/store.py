@@ -10,14 +10,13 @@ from functools import cached_property
 from math import inf
 from typing import Any, ClassVar
 
-from djqueue.backends.base import BaseStore, Budget
-from djqueue.backends.stores import Grant
+from djqueue.backends.stores import BaseStore
 from djqueue.flow.board import Line
 
 
 @contextmanager
 def at_one_moment(clocked: Any):
-    """What has this clock sees it stand still; its lock must be ours."""
+    """Stop the clock of a queue whose lock is ours."""
     clock, now = clocked.clock, clocked.now()
     clocked.clock = lambda: now
     try:
@@ -66,26 +65,12 @@ class MemoryStore(BaseStore):
         with self._lock:
             super().put_many(facts)
 
-    def add(self, key: str, value: bytes, ttl: float) -> bool:
-        with self._lock:
-            free = self.get(key) is None
-            if free:
-                self.put(key, value, ttl)
-            return free
-
     def swap(self, key: str, was: bytes | None, value: bytes, ttl: float) -> bool:
         with self._lock:
             same = self.get(key) == was
             if same:
                 self.put(key, value, ttl)
             return same
-
-    def keep(self, key: str, value: bytes, ttl: float) -> bool:
-        with self._lock:
-            ours = self.get(key) == value
-            if ours:
-                self.put(key, value, ttl)
-            return ours
 
     def drop(self, key: str, value: bytes | None = None) -> bool:
         with self._lock:
@@ -94,18 +79,6 @@ class MemoryStore(BaseStore):
                 return False
             self._delete(key)
             return True
-
-    def take(self, budget: Budget, count: int) -> Grant:
-        with self._lock:
-            return super().take(budget, count)
-
-    def give(self, budget: Budget, grant: Grant, count: int) -> None:
-        with self._lock:
-            super().give(budget, grant, count)
-
-    def change_budget(self, budget: Budget) -> None:
-        with self._lock:
-            super().change_budget(budget)
 
     def prune(self, limit: int = 1000) -> int:
         with self._lock:

@@ -7,31 +7,34 @@ import re
 import secrets
 from collections.abc import Sequence
 from contextlib import suppress
+from typing import Any
 from urllib.parse import parse_qs, urlsplit
 
 from django.core.checks import CheckMessage, Error, Warning
-from redis.exceptions import ConnectionError, RedisError, TimeoutError
+from redis import Redis
+from redis.backoff import NoBackoff
+from redis.client import Connection
+from redis.cluster import RedisCluster
+from redis.connection import parse_url
+from redis.exceptions import (
+    ConnectionError,
+    NoScriptError,
+    OutOfMemoryError,
+    RedisError,
+    ResponseError,
+    TimeoutError,
+)
+from redis.retry import Retry
 
 from djqueue.backends.redis.protocol import untext
 from djqueue.backends.redis.scripts import Script
 from djqueue.exceptions import InvalidQueueError, QueueFull
 from djqueue.utils import nearest, tell
 
-try:
-    import redis
-    from redis.backoff import NoBackoff
-    from redis.cluster import RedisCluster
-    from redis.connection import parse_url
-    from redis.exceptions import NoScriptError, OutOfMemoryError, ResponseError
-    from redis.retry import Retry
-except ImportError as error:
-    raise ImportError("The Redis backend needs the package redis: pip install 'django-djqueue[redis]'.") from error
-
 logger = logging.getLogger(__name__)
 
 _FORMS = 'give "host:port:db", or a redis://, rediss:// or unix:// URL'
 _PLAIN = re.compile(r"(?P<host>\[[0-9A-Fa-f:.]+\]|[^\s:/@\[\]]+)(:(?P<port>\d{1,5}))?(:(?P<db>\d{1,5}))?")
-_SCHEMES = ("redis", "rediss", "unix")
 _TCP_ONLY = frozenset({"socket_keepalive", "socket_connect_timeout"})
 _QUERY = frozenset(
     "db username password client_name protocol max_connections socket_timeout socket_connect_timeout socket_keepalive"
@@ -39,8 +42,7 @@ _QUERY = frozenset(
     " ssl_check_hostname ssl_min_version".split()
 )
 """What the query of a URL may say; nothing that lets the client repeat commands or decode replies."""
-
-NUDGES = (0.002, 0.004, 0.008, 0.016)  # seconds to wait after each
+NUDGES = (0.002, 0.004, 0.008, 0.016)  # seconds to wait after each PING
 
 
 def url_of(connection: str | None) -> str:
@@ -64,29 +66,25 @@ def _masked(text: str) -> str:
 
 def _check_url(url: str) -> None:
     scheme = url.partition("://")[0]
-    if scheme not in _SCHEMES:
+    if scheme not in ("redis", "rediss", "unix"):
         raise _invalid(f"a URL with the scheme {scheme!r}", _FORMS)
     try:
         parts, query = urlsplit(url), parse_qs(urlsplit(url).query, keep_blank_values=True)
         parse_url(url)
-        host, fragment = parts.hostname, parts.fragment
+        host = parts.hostname
         if "@" in parts.query:
             raise ValueError("half of a password")
     except ValueError:  # what it says may quote the password
-        raise _invalid(
-            f"a {scheme}:// URL that cannot be read",
-            "write '/', '?', '#' and '@' in a password as %2F, %3F, %23 and %40",
-        ) from None
+        hint = "write '/', '?', '#' and '@' in a password as %2F, %3F, %23 and %40"
+        raise _invalid(f"a {scheme}:// URL that cannot be read", hint) from None
     known = _QUERY - _TCP_ONLY if scheme == "unix" else _QUERY
     for name in query.keys() - known:
         meant = nearest(name, known)
-        raise _invalid(
-            f"a URL with the option {name!r}",
-            f"did you mean {meant!r}?" if meant else f"there are {', '.join(sorted(known))}",
-        )
+        hint = f"did you mean {meant!r}?" if meant else f"there are {', '.join(sorted(known))}"
+        raise _invalid(f"a URL with the option {name!r}", hint)
     if not int(query.get("max_connections", ["2"])[0]) > 1:
         raise _invalid("a URL with max_connections=1", "give max_connections=2 or more, as a consumer waits on one")
-    if fragment:
+    if parts.fragment:
         raise _invalid(f"a {scheme}:// URL with a '#'", "write '#' in a password as %23")
     if scheme == "unix" and not parts.path:
         raise _invalid("a unix:// URL without a path", "give unix:///path/to/redis.sock")
@@ -104,12 +102,12 @@ def is_wrong_type(error: ResponseError) -> bool:
 
 
 class Connections:
-    """A client for each URL, shared by all queues and threads. Its pool drops what a forked child inherits."""
+    """A client for each URL, shared by all queues and threads. Its pool drops the connections of a forked child."""
 
     def __init__(self) -> None:
-        self._clients: dict[str, redis.Redis] = {}
+        self._clients: dict[str, Redis] = {}
 
-    def client(self, url: str) -> redis.Redis:
+    def client(self, url: str) -> Redis:
         """Does not connect."""
         return self._clients.get(url) or self._clients.setdefault(url, _client(url))
 
@@ -123,36 +121,37 @@ class Connections:
 connections = Connections()
 
 
-def _client(url: str) -> redis.Redis:
+def _client(url: str) -> Redis:
     """Never repeats a command: a claim that ran twice would lease two batches, and give one away.
 
     With RESP 2, as redis-py does not look whether a connection has an answer too many where it is told of maintenance.
     """
-    defaults = {"socket_timeout": 5.0, "max_connections": 2**20, "protocol": 2}
+    defaults: dict[str, Any] = {"socket_timeout": 5.0, "max_connections": 2**20, "protocol": 2}
     if not url.startswith("unix:"):
         defaults |= {"socket_connect_timeout": 5.0, "socket_keepalive": True}
-    return redis.Redis.from_url(url, retry=Retry(NoBackoff(), 0), **defaults)
+    return Redis.from_url(url, retry=Retry(NoBackoff(), 0), **defaults)
 
 
 class Link:
-    """A server: a client of our own, shared by its URL, or one that somebody made."""
+    """A server: a client of our own, shared by its URL, or one that was given."""
 
     def __init__(self, connection: object):
-        self.is_ours = connection is None or isinstance(connection, str)
-        self.client = connections.client(url_of(connection)) if self.is_ours else _accepted(connection)
+        self.client: Any
+        if connection is None or isinstance(connection, str):
+            self.client = connections.client(url_of(connection))
+        else:
+            self.client = _accepted(connection)
 
-    def run(self, script: Script, keys: Sequence[bytes], args: Sequence) -> object:
+    def run(self, script: Script, keys: Sequence[bytes], args: Sequence) -> Any:
         """The script's reply. Raises QueueFull if the server has no memory for it, else whatever the client raises."""
+        execute = self.client.execute_command
         try:
-            return self._evaluate(script, keys, args)
+            try:
+                return execute("EVALSHA", script.sha, len(keys), *keys, *args)
+            except NoScriptError:  # a server that was restarted, or flushed its scripts; it ran nothing
+                return execute("EVAL", script.source, len(keys), *keys, *args)
         except ResponseError as error:
             raise self.told(error) from error
-
-    def _evaluate(self, script: Script, keys: Sequence[bytes], args: Sequence) -> object:
-        try:
-            return self.client.execute_command("EVALSHA", script.sha, len(keys), *keys, *args)
-        except NoScriptError:  # a server that was restarted, or flushed its scripts; it ran nothing
-            return self.client.execute_command("EVAL", script.source, len(keys), *keys, *args)
 
     def told(self, error: ResponseError) -> Exception:
         """The error in our words, if we have any."""
@@ -161,10 +160,7 @@ class Link:
         return error
 
     def set_aside(self, retype: Script, keys: Sequence[bytes], types: Sequence[str], alias: str = "") -> list[bytes]:
-        """Give keys of another type than their own other names, which are logged; the old and new names in turn.
-
-        ``alias`` is that of the queue, for the log record; a store serves none.
-        """
+        """Give keys of a wrong type other names, which are logged with the alias of the queue; old and new in turn."""
         renamed = self.run(retype, keys, (secrets.token_hex(4), *types))
         for key, name in zip(*[iter(renamed)] * 2, strict=True):
             text = "Redis key %s had a type that it cannot have: it is %s now, and the queue goes on without it"
@@ -206,10 +202,10 @@ class Link:
         return getattr(getattr(self.client, "connection_pool", None), "connection_kwargs", {})
 
 
-def _popped(connection: redis.Connection, args: Sequence) -> object:
-    """The reply of a BLPOP. A server looks which of them are over when something comes, else only ten times a second.
+def _popped(connection: Connection, args: Sequence) -> object:
+    """The reply of a BLPOP. A server looks only ten times a second which of them are over, unless a command comes.
 
-    So something comes: what follows on the same connection is answered after it.
+    So a PING follows on the same connection, where it is answered after the BLPOP.
     """
     try:
         connection.send_command(*args)
@@ -221,11 +217,11 @@ def _popped(connection: redis.Connection, args: Sequence) -> object:
             nudges += 1
         reply = connection.read_response()
         for _ in range(nudges):
-            with suppress(ResponseError):  # a user who may not ask was heard all the same
+            with suppress(ResponseError):  # a user who may not PING: it served its purpose
                 connection.read_response()
         return reply
     except BaseException:
-        connection.disconnect()  # what still comes on it is meant for nobody
+        connection.disconnect()  # what still comes on it would be taken for another reply
         raise
 
 
@@ -235,16 +231,11 @@ def _accepted(client: object) -> object:
     link_settings = getattr(getattr(client, "connection_pool", None), "connection_kwargs", {})
     if link_settings.get("decode_responses"):
         raise _invalid("a client with decode_responses", "make it without: bodies are bytes")
-    if _repeats(client):
+    retry = getattr(client, "retry", None) or getattr(client, "get_retry", lambda: None)()
+    if getattr(retry, "_retries", 0) > 0:
         hint = "make it with retry=Retry(NoBackoff(), 0): a claim that ran twice hides what it took first"
         raise _invalid("a client that repeats commands", hint)
     return client
-
-
-def _repeats(client: object) -> bool:
-    """Whether it sends a command once more, by itself, if the connection broke."""
-    retry = getattr(client, "retry", None) or getattr(client, "get_retry", lambda: None)()
-    return getattr(retry, "_retries", 0) > 0
 
 
 # ---- What can be wrong with a Redis server behind a queue
@@ -262,32 +253,22 @@ def check_server(link: Link) -> list[CheckMessage]:
         return [Error(f"{link.where} cannot be reached: {error}", hint=hint, id="djqueue.E101")]
     except RedisError:
         return []
-    return [*_version(link, info), *_eviction(link, info), *_persistence(link, info)]
-
-
-def _version(link: Link, info: dict) -> list[CheckMessage]:
+    found: list[CheckMessage] = []
     kind = "valkey" if "valkey_version" in info else "redis"
     version = str(info.get(f"{kind}_version", ""))
     numbers = tuple(int(part) for part in version.split(".")[:2] if part.isdigit())
-    if len(numbers) < 2 or numbers >= FLOORS[kind]:
-        return []
-    floor = ".".join(map(str, FLOORS[kind]))
-    return [Error(f"{link.where} is {kind} {version}.", hint=f"Use {kind} {floor} or later.", id="djqueue.E102")]
-
-
-def _eviction(link: Link, info: dict) -> list[CheckMessage]:
+    if len(numbers) == 2 and numbers < FLOORS[kind]:
+        hint = f"Use {kind} {'.'.join(map(str, FLOORS[kind]))} or later."
+        found.append(Error(f"{link.where} is {kind} {version}.", hint=hint, id="djqueue.E102"))
     policy = info.get("maxmemory_policy", "noeviction")
-    if policy == "noeviction":
-        return []
-    hint = "Set maxmemory-policy to noeviction: a full server then refuses new work instead of deleting what it has."
-    return [Error(f"{link.where} may delete queues: its maxmemory-policy is {policy}.", hint=hint, id="djqueue.E103")]
-
-
-def _persistence(link: Link, info: dict) -> list[CheckMessage]:
-    if info.get("aof_enabled", 1) or _config(link, "save") != "":
-        return []
-    hint = "Turn on appendonly, unless queues may be lost when it restarts."
-    return [Warning(f"{link.where} keeps nothing on disk.", hint=hint, id="djqueue.W101")]
+    if policy != "noeviction":
+        text = f"{link.where} may delete queues: its maxmemory-policy is {policy}."
+        hint = "Set maxmemory-policy to noeviction: then a full server refuses new work instead of deleting old work."
+        found.append(Error(text, hint=hint, id="djqueue.E103"))
+    if not info.get("aof_enabled", 1) and _config(link, "save") == "":
+        hint = "Turn on appendonly, unless queues may be lost when it restarts."
+        found.append(Warning(f"{link.where} keeps nothing on disk.", hint=hint, id="djqueue.W101"))
+    return found
 
 
 def _config(link: Link, name: str) -> str | None:

@@ -2,13 +2,13 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from functools import partial
 from math import ceil, inf
 
 from djqueue import utils
 from djqueue.backends.entries import LEASED, READY, Entry, Fact, LaneRecord, Lease, Record
 from djqueue.backends.guards import UNIQUE_FOR, WAITED_FOR, AnyGuard, Debounce, Guard, Unique
-from djqueue.backends.stores import Budget
 
 AT_ONCE = 1000
 """Entries in one call of a script; a verb over more of them is several calls."""
@@ -17,7 +17,7 @@ FAR = 2**53 - 1  # microseconds; the last whole number that a script can tell fr
 MOMENT = 16  # digits with which a place begins
 TOKEN = 16  # characters
 BEGUN = ord("1")
-TYPES = dict.fromkeys(("body", "env", "own", "meta", "lanes", "out"), "hash")
+TYPES: dict[str, str] = dict.fromkeys(("body", "env", "own", "meta", "lanes", "out"), "hash")
 TYPES |= dict.fromkeys(("ready", "delayed", "leases", "done", "wait", "aged", "open", "timed", "line", "names"), "zset")
 TYPES |= {"recent": "list", "bell": "list", "flip": "string"}
 TYPES |= {f"failed_{part}": TYPES[part] for part in ("body", "env", "ready", "delayed", "leases", "own")}
@@ -38,12 +38,12 @@ def untext(value: bytes) -> str:
 
 
 def microseconds(seconds: float) -> int:
-    """As a whole number that a script can tell from its neighbours; what is later than that is as late as can be."""
+    """As a whole number, at most the largest that a script can tell from its neighbours."""
     return min(round(seconds * 1e6), FAR) if seconds < inf else FAR
 
 
 def milliseconds(seconds: float) -> int:
-    """For how long a fact is kept: at least one, as Redis knows no shorter time, and no longer than can be counted."""
+    """For how long a fact is kept: at least one, the shortest time that Redis knows."""
     return max(1, ceil(min(seconds * 1e6, FAR) / 1000))
 
 
@@ -53,7 +53,7 @@ def until(span: int) -> float:
 
 
 def moment(score: bytes) -> float:
-    """A script's moment, in seconds; one that somebody wrote, and no clock ever shows, is as far off as can be."""
+    """A script's moment, in seconds; one that no clock shows, as it was written by hand, is as far off as can be."""
     return int(max(-FAR, min(float(score), FAR))) / 1e6
 
 
@@ -76,15 +76,15 @@ def _debounce(guard: Debounce) -> str:
 
 
 def _span(seconds: float) -> int:
-    """Microseconds, in such a way that no window is shorter than it says."""
+    """Microseconds, rounded up."""
     return ceil(round(min(seconds * 1e6, FAR), 3))
 
 
-_CONDITIONS = {Guard: _once, Unique: _unique, Debounce: _debounce}
+_CONDITIONS: dict[type, Callable[..., str]] = {Guard: _once, Unique: _unique, Debounce: _debounce}
 
 
 def envelope(entry: Entry) -> bytes:
-    """The envelope that a script completes; before it stands when the entry is due."""
+    """When the entry is due, and the envelope, which a script completes."""
     due = f"+{microseconds(entry.delay)}" if entry.delay > 0 else max(0, microseconds(entry.run_at))
     counts = f"{entry.priority:d} {entry.attempts} {entry.lost} {entry.failures}"
     if entry.gate:
@@ -107,11 +107,11 @@ def accepted(entry: Entry, guard: AnyGuard | None) -> bytes:
 def entry_of(id: bytes, envelope: bytes, data: bytes) -> Entry:
     """By position: this runs once for every entry that is claimed."""
     head, words = untext(envelope).split("\n", 1)
-    _, run_at, created, priority, attempts, lost, failures, lane, command, *gate = head.split(" ")
-    if any(gate):
-        words, lane, command, gate = _ungated(envelope, int(lane), int(command), int(*gate))
-    lane_end = int(lane)
-    command_end = lane_end + int(command)
+    _, run_at, created, priority, attempts, lost, failures, lane_size, command_size, *gate_size = head.split(" ")
+    lane_end, gate = int(lane_size), ""
+    command_end = lane_end + int(command_size)
+    if any(gate_size):
+        words, lane_end, command_end, gate = _ungated(envelope, lane_end, command_end, int(*gate_size))
     return Entry(
         data,
         untext(id),
@@ -125,7 +125,7 @@ def entry_of(id: bytes, envelope: bytes, data: bytes) -> Entry:
         int(created) / 1e6,
         words[lane_end:command_end],
         words[command_end:],
-        gate if isinstance(gate, str) else "",
+        gate,
     )
 
 
@@ -137,11 +137,11 @@ def shown(id: bytes, envelope: bytes, data: bytes) -> Entry:
         return Entry(data, untext(id), errors=f"its envelope cannot be read: {envelope[:300]!r}")
 
 
-def _ungated(envelope: bytes, lane: int, command: int, gate: int) -> tuple[str, int, int, str]:
-    """The words of an envelope with a gate as those of one without: what they are, two lengths; and the gate."""
-    words, command_end = envelope.split(b"\n", 1)[1], lane + command
-    ends = [untext(words[:lane]), untext(words[lane:command_end]), untext(words[command_end + gate :])]
-    return "".join(ends), len(ends[0]), len(ends[1]), untext(words[command_end : command_end + gate])
+def _ungated(envelope: bytes, lane_end: int, command_end: int, gate: int) -> tuple[str, int, int, str]:
+    """Of an envelope with a gate: its words without the gate, where lane and command end in them, and the gate."""
+    words, gate_end = envelope.split(b"\n", 1)[1], command_end + gate
+    ends = [untext(words[:lane_end]), untext(words[lane_end:command_end]), untext(words[gate_end:])]
+    return "".join(ends), len(ends[0]), len(ends[0]) + len(ends[1]), untext(words[command_end:gate_end])
 
 
 def leases_of(found: list, units: list[int], begun: bytes, token: str, claimed: float, until: float) -> list[Lease]:
@@ -154,37 +154,31 @@ def leases_of(found: list, units: list[int], begun: bytes, token: str, claimed: 
     ]
 
 
-def window_args(budget: Budget) -> tuple[int, int, int, int]:
-    """Its window as ``scripts/windows.lua`` reads it."""
-    return tuple(budget.window.written())
-
-
-def lane_of(found: list) -> LaneRecord:
+def lane_of(
+    name: bytes, state: bytes, waiting: int, out: int, opens: bytes, paused: bytes, within: bytes, gate: bytes
+) -> LaneRecord:
     """From what ``lanes_of`` replies."""
-    name, state, waiting, out, opens, paused, within, gate = found
-    words = [untext(word) for word in (name, paused, within, gate)]
-    return LaneRecord(words[0], state.decode(), waiting, out, moment(opens), *words[1:], cursor=words[0])
+    words = (untext(paused), untext(within), untext(gate), untext(name))
+    return LaneRecord(untext(name), state.decode(), waiting, out, moment(opens), *words)
 
 
-def records_of(state: str, found: list) -> list[Record]:
-    """From score, member, id, envelope, data, owner of each."""
-    return [_record(state, *row) for row in zip(*[iter(found)] * 6, strict=True)]
-
-
-def _record(state: str, score: bytes, member: bytes, id: bytes, envelope: bytes, data: bytes, owned: bytes) -> Record:
+def seen_record(
+    state: str, score: bytes, member: bytes, id: bytes, envelope: bytes, data: bytes, owned: bytes
+) -> Record:
+    """From what ``peek`` replies."""
     place = envelope[:MOMENT]
     at = moment(score) if state != READY else moment(place) if place.isdigit() else 0.0
     cursor = f"{score.decode()} {untext(member)}"  # a number and a place, or "lanes" and a place in them
     return Record(shown(id, envelope, data), state, at, _owner(owned, state), cursor)
 
 
-def record_of(state: bytes, at: bytes, id: bytes, envelope: bytes, data: bytes, owned: bytes) -> Record:
+def found_record(state: bytes, at: bytes, id: bytes, envelope: bytes, data: bytes, owned: bytes) -> Record:
     """From what ``find`` replies."""
     return Record(shown(id, envelope, data), state.decode(), moment(at), _owner(owned, state.decode()))
 
 
 def _owner(owned: bytes, state: str) -> str:
-    """An entry that was reaped keeps the token of its last holder, but is nobody's."""
+    """An entry that was reaped keeps the token of its last holder, who does not own it."""
     return untext(owned[TOKEN + 1 :]) if state == LEASED else ""
 
 
@@ -199,7 +193,7 @@ def verdict(lease: Lease) -> tuple[bytes, str, bytes]:
 
 
 def returned(lease: Lease) -> tuple[bytes, str, bytes]:
-    """The same of one that goes back: what waits with it stands before when it is due."""
+    """The same of one that goes back; first what waits with it."""
     return text(lease.entry.id), str(lease.token), text(lease.entry.hold) + envelope(lease.entry)
 
 
@@ -210,7 +204,5 @@ def fact_args(fact: Fact | None, place: int) -> tuple[str, bytes]:
 
 slices = partial(utils.slices, most=AT_ONCE)
 """As many as one call should carry."""
-
-
 portions = partial(utils.portions, most=AT_ONCE, most_bytes=BYTES_AT_ONCE)
 """As many as one call should carry, by number and by bytes."""

@@ -14,7 +14,9 @@ from collections.abc import Callable, Hashable, Iterable, Sequence
 from dataclasses import replace
 from functools import cached_property
 from math import inf
+from typing import Any, Self
 
+from django.core.checks import CheckMessage
 from redis.exceptions import ConnectionError, ResponseError
 
 from djqueue.backends.base import FAILED_SUFFIX, FEATURES, Budget, LeasedQueue, Unanswered
@@ -47,7 +49,7 @@ logger = logging.getLogger(__name__)
 STATES = (READY, DELAYED, LEASED)
 LATE = 0.15  # seconds by which a wait may outlast its time
 ENVELOPES_AT_ONCE, BODIES_AT_ONCE = 100, 10
-"""So many does a sweep look through in one call, as the server does nothing else meanwhile; bodies may be large."""
+"""Entries that a sweep looks at in one call, as the server does nothing else meanwhile; bodies may be large."""
 
 
 class RedisQueue(LeasedQueue):
@@ -98,41 +100,40 @@ class RedisQueue(LeasedQueue):
     def put(self, entries: Sequence[Entry], guards: Sequence[AnyGuard | None] | None = None) -> list[bool]:
         """As the contract says. More than 1,000 entries or 8 MiB go in several calls, of which a later may raise."""
         pairs = zip(entries, guards or [None] * len(entries), strict=True)
-        return [accepted for some in protocol.portions(pairs, size=_size) for accepted in self._put(some)]
+        portions = protocol.portions(pairs, size=lambda pair: len(pair[0].body))
+        return [accepted for some in portions for accepted in self._put(some)]
 
     def claim(
         self, limit: int = 1, lease: float = 60.0, owner: str = "", ahead: int = 0, begin: bool = True
     ) -> Claimed:
         if limit < 1:
             return Claimed((), 0.0)
-        self._disown()
-        token, span = secrets.token_hex(protocol.TOKEN // 2), protocol.microseconds(lease)
         sizes = (min(limit, protocol.AT_ONCE), ahead, protocol.AT_ONCE)
-        holder = (token, int(begin), protocol.text(owner))
-        with self._unanswered.asking(token, lease):
-            found = self._run("claim", (*sizes, span, *holder, self._remember))
-        return self._claimed(found, token, span)
+        return self._claim("claim", sizes, lease, (int(begin), protocol.text(owner), self._remember))
 
     def claim_within(
         self, budget: Budget, limit: int = 1, lease: float = 60.0, owner: str = "", begin: bool = True
     ) -> Claimed:
         if limit < 1:
             return Claimed((), 0.0)
-        keys = self.store.shared.budget_keys(budget, self._keys.part("meta"))
+        shared = self.store.shared
+        if not isinstance(shared, RedisStore):
+            return super().claim_within(budget, limit, lease, owner, begin)
+        keys = shared.budget_keys(budget, self._keys.part("meta"))
+        sizes = (min(limit, protocol.AT_ONCE), protocol.AT_ONCE)
+        said = (int(begin), protocol.text(owner), self._remember, *budget.window.written())
+        return self._claim("claim_within", sizes, lease, said, keys)
+
+    def _claim(self, name: str, sizes: tuple, lease: float, said: tuple, keys: Sequence[bytes] = ()) -> Claimed:
         self._disown()
         token, span = secrets.token_hex(protocol.TOKEN // 2), protocol.microseconds(lease)
-        sizes, holder = (min(limit, protocol.AT_ONCE), protocol.AT_ONCE), (token, int(begin), protocol.text(owner))
         with self._unanswered.asking(token, lease):
-            args = (*sizes, span, *holder, self._remember, *protocol.window_args(budget))
-            found = self._run("claim_within", args, keys)
-        return self._claimed(found[1], token, span, found[0].decode())
-
-    def _claimed(self, found: list, token: str, span: int, why: str = "") -> Claimed:
-        now, again, faults, units, begun, *rows = found
+            reply = self._run(name, (*sizes, span, token, *said), keys)
+        now, again, why, faults, units, begun, *rows = reply
         if faults:
             self._put_faults_aside(token, faults)
         leases = protocol.leases_of(rows, units, begun, token, now / 1e6, (now + span) / 1e6)
-        return Claimed(leases, protocol.until(again), why)
+        return Claimed(leases, protocol.until(again), why.decode())
 
     def _disown(self) -> None:
         """Give back what was claimed by calls whose answers never came."""
@@ -141,9 +142,9 @@ class RedisQueue(LeasedQueue):
             cursor = self._run("disown", (self.rings, cursor or "0", protocol.AT_ONCE, *tokens))
 
     def _put_faults_aside(self, token: str, faults: Sequence[bytes]) -> None:
-        """Move to the failed ones what can be given to nobody: id and reason of each.
+        """Move what cannot be run to the error queue: id and reason of each.
 
-        It is leased. So if that fails it comes again when the lease is over, and what else was claimed does not suffer.
+        It is leased, so if that fails it comes again when the lease is over; the rest of the claim does not suffer.
         """
         for id, why in zip(*[iter(faults)] * 2, strict=True):
             text = "Message %s of queue %s is put aside: %s"
@@ -187,7 +188,7 @@ class RedisQueue(LeasedQueue):
     def _end(
         self, name: str, leases: Sequence[Lease], facts: Sequence[Fact | None], args: Sequence, tell: Callable
     ) -> list[Lease]:
-        """Run what ends entries, with the facts in the same step if they are kept in the store that the queue made."""
+        """Run what ends entries, with the facts in the same step if the store is the one that the queue made."""
         if any(facts) and self.store is self._own_store:
             portions = protocol.portions(zip(leases, facts, strict=True), size=_size_of_fact)
             return [lease for pairs in portions for lease in self._end_with_facts(name, pairs, args, tell)]
@@ -195,7 +196,8 @@ class RedisQueue(LeasedQueue):
         return self._with_facts(self._settle(name, leases, (*args, step), tell), leases, facts)
 
     def _end_with_facts(self, name: str, pairs: Sequence[tuple], args: Sequence, tell: Callable) -> list[Lease]:
-        before, keys, said = len(self._scripts[name][1]), [], []
+        before, keys = len(self._scripts[name][1]), []
+        said: list[tuple] = []
         for lease, fact in pairs:
             if fact is not None:
                 keys.append(self._keys.fact(fact.key))
@@ -233,7 +235,7 @@ class RedisQueue(LeasedQueue):
         return mended + self._recount()
 
     def _recount(self) -> int:
-        """Put right some lanes that stand elsewhere than they say, or count as out what is not; how many."""
+        """Correct some lanes that are not where they say, or count as in flight what is not; how many."""
         self._recounted, wrong, levelled = self._run("recount", (self.rings, self._recounted, protocol.AT_ONCE))
         for name in wrong:
             text, extra = "%s: lane %s stood nowhere or counted wrongly; it goes on", {"queue": self.alias}
@@ -253,7 +255,7 @@ class RedisQueue(LeasedQueue):
 
     def find(self, id: str) -> Record | None:
         found = self._run("find", (protocol.text(id),))
-        return protocol.record_of(*found) if found else None
+        return protocol.found_record(*found) if found else None
 
     def remove(self, ids: Iterable[str]) -> int:
         return sum(self._run("remove", [*map(protocol.text, some)]) for some in protocol.slices(ids))
@@ -269,11 +271,10 @@ class RedisQueue(LeasedQueue):
         if limit < 1:
             return []
         behind = "-" if after is None else protocol.text(f"+{after}")
-        return [protocol.lane_of(found) for found in self._run("lanes_of", (min(limit, protocol.AT_ONCE), behind))]
+        return [protocol.lane_of(*found) for found in self._run("lanes_of", (min(limit, protocol.AT_ONCE), behind))]
 
     def lane(self, name: str) -> LaneRecord | None:
-        found = self._run("lanes_of", (0, protocol.text(name)))
-        return protocol.lane_of(*found) if found else None
+        return next((protocol.lane_of(*found) for found in self._run("lanes_of", (0, protocol.text(name)))), None)
 
     def pause_lane(self, name: str, why: str) -> None:
         self._run("pause_lane", (protocol.text(name), protocol.text(why or "paused")))
@@ -297,9 +298,8 @@ class RedisQueue(LeasedQueue):
         if limit < 1:
             return []
         score, _, member = (after or "").partition(" ")
-        return protocol.records_of(
-            state, self._run("peek", (state, min(limit, protocol.AT_ONCE), score, protocol.text(member)))
-        )
+        found = self._run("peek", (state, min(limit, protocol.AT_ONCE), score, protocol.text(member)))
+        return [protocol.seen_record(state, *row) for row in zip(*[iter(found)] * 6, strict=True)]
 
     def stats(self) -> QueueStats:
         """Exact, whatever the size; the oldest is that of the 32 highest priorities."""
@@ -322,7 +322,7 @@ class RedisQueue(LeasedQueue):
     @property
     def connection_key(self) -> Hashable:
         """The server; on a cluster the queue itself, as no command takes bells of two slots."""
-        return (*self.server, self.prefix, self.name) if self._link.is_cluster else self.server
+        return (self.server, self.prefix, self.name) if self._link.is_cluster else self.server
 
     @property
     def server(self) -> Hashable:
@@ -331,12 +331,12 @@ class RedisQueue(LeasedQueue):
     def describe(self) -> str:
         return self._link.where
 
-    def check(self) -> list:
+    def check(self) -> list[CheckMessage]:
         return check_server(self._link)
 
     # ---- the calls
 
-    def _run(self, name: str, args: Sequence, more: Sequence[bytes] = ()) -> object:
+    def _run(self, name: str, args: Sequence, more: Sequence[bytes] = ()) -> Any:
         try:
             return self._ask(name, args, more)
         except ResponseError as error:
@@ -353,12 +353,12 @@ class RedisQueue(LeasedQueue):
             self._set_right(error, more)
         return self._run(again or name, args, more), True
 
-    def _ask(self, name: str, args: Sequence, more: Sequence[bytes]) -> object:
+    def _ask(self, name: str, args: Sequence, more: Sequence[bytes]) -> Any:
         script, keys = self._scripts[name]
         return self._link.run(script, [*keys, *more] if more else keys, args)
 
     def _set_right(self, error: ResponseError, facts: Sequence[bytes] = ()) -> None:
-        """Set keys of another type than their own aside, and put back what stood in them; raises any other error."""
+        """Set keys of a wrong type aside, and put back the entries that were in them; raises any other error."""
         if not is_wrong_type(error):
             raise error
         retype, keys = self._scripts["retype"]
@@ -369,16 +369,16 @@ class RedisQueue(LeasedQueue):
             self.sweep(protocol.FAR)
 
     def _put(self, pairs: Sequence[tuple[Entry, AnyGuard | None]]) -> list[bool]:
-        name, args, guards = "put", [self.rings, self._remember], []
+        name, guards = "put", []
+        args: list[object] = [self.rings, self._remember]
         for entry, guard in pairs:
-            if entry.gate:
+            if entry.gate or guard is not None:
                 name = "put_guarded"
             if guard is not None:
-                name = "put_guarded"
                 guards.append(self._keys.fact(guard.key))
             args += (protocol.text(entry.id), entry.body, protocol.accepted(entry, guard))
         (known, refused), repeated = self._run_safely(name, args, guards, again="put_again")
-        # What was there before a repeated call came by the first one, whose reply was lost.
+        # What was known to a repeated call was put by the first one, whose reply was lost.
         out = set(refused) if repeated else {*refused, *known}
         return [number not in out for number in range(1, len(pairs) + 1)]
 
@@ -393,13 +393,9 @@ class RedisQueue(LeasedQueue):
         (now, *lost), repeated = self._run_safely(name, [*args, *(value for one in said for value in one)], more)
         if not lost:
             return leases, now
-        # While a lease runs nobody else gets the entry: what is gone by a repeated call was settled by the first one.
+        # A lease that runs is still ours: what is gone by a repeated call was settled by the first one.
         out = {number for number in lost if not (repeated and leases[number - 1].until > now / 1e6)}
         return [lease for number, lease in enumerate(leases, 1) if number not in out], now
-
-
-def _size(pair: tuple[Entry, AnyGuard | None]) -> int:
-    return len(pair[0].body)
 
 
 def _size_of_fact(pair: tuple[Lease, Fact | None]) -> int:
@@ -407,20 +403,20 @@ def _size_of_fact(pair: tuple[Lease, Fact | None]) -> int:
 
 
 class RedisBlockingQueue(RedisQueue):
-    """A queue on Redis whose sleepers wake when work comes. Producers must be of this class too: they ring."""
+    """A queue on Redis that wakes waiting consumers when work comes. Producers must be of this class too: they ring."""
 
     rings = 16
     notifies = True
 
-    def wait_for_work(self, seconds: float, beside: Sequence[RedisQueue] = ()) -> bool:
-        """Wait for the bells, which are no more than that: a ring lost or too many costs one look at the queue."""
+    def wait_for_work(self, seconds: float, beside: Sequence[Self] = ()) -> bool:
+        """Wait for a bell. Bells are hints: a ring lost, or one too many, costs a look at the queue."""
         return self._hear(seconds, beside)
 
-    def wait_until(self, due: float, pause: float, beside: Sequence[RedisQueue] = ()) -> bool:
-        """To end in time costs a command more: only near the moment is it worth it."""
+    def wait_until(self, due: float, pause: float, beside: Sequence[Self] = ()) -> bool:
+        """To end in time costs a command more, so that is asked for only near the moment."""
         return self._hear(min(due, pause), beside, promptly=due < pause + LATE)
 
-    def _hear(self, seconds: float, beside: Sequence[RedisQueue], promptly: bool = False) -> bool:
+    def _hear(self, seconds: float, beside: Sequence[Self], promptly: bool = False) -> bool:
         bells, end = [queue._keys.part("bell") for queue in (self, *beside)], time.monotonic() + seconds
         longest = self._link.longest_block
         while (left := end - time.monotonic()) > 0:

@@ -5,25 +5,21 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 from copy import copy
 from functools import cached_property
+from typing import Any
 
 from redis.exceptions import ResponseError
 
 from djqueue.backends.base import FAILED_SUFFIX, BaseStore, Budget
 from djqueue.backends.redis.connection import Link, is_wrong_type
-from djqueue.backends.redis.protocol import milliseconds, portions, slices, until, window_args
+from djqueue.backends.redis.protocol import milliseconds, portions, slices, until
 from djqueue.backends.redis.scripts import SCRIPTS
-from djqueue.backends.stores import KEY, SPACING_KEY, Grant
+from djqueue.backends.stores import Grant, keys_of
 from djqueue.exceptions import NotSupported
 from djqueue.flow.windows import Window
 
 OWN = "queue:"
 """The name of a budget that one queue alone has begins with this; the name of the queue follows."""
 _ESCAPED = str.maketrans({"%": "%25", "{": "%7B", "}": "%7D", ":": "%3A"})
-
-
-def tag_of(key: bytes) -> bytes:
-    """What decides in which slot of a cluster a key lives."""
-    return key[: key.index(b"}")]
 
 
 class Keys:
@@ -42,7 +38,7 @@ class Keys:
         return self._base + b"fact:" + key.encode("utf-8", "surrogatepass")
 
 
-class SharedKeys:
+class SharedKeys(Keys):
     """The keys of what all queues of one prefix share, under one hash tag.
 
     But what a name gives to one queue alone, as ``queue:mail`` does, is under the tag of that queue, so that on a
@@ -54,14 +50,11 @@ class SharedKeys:
         # No name has a colon of its own in a key, so this is the tag of no queue.
         self._base = f"{{{prefix.translate(_ESCAPED)}::shared}}:".encode()
 
-    def part(self, part: str) -> bytes:
-        return self._base + part.encode()
-
     def fact(self, key: str) -> bytes:
         name = key.partition(":")[2]
         if name.startswith(OWN):
             return Keys(self._prefix, name.removeprefix(OWN)).fact(key)
-        return self._base + b"fact:" + key.encode("utf-8", "surrogatepass")
+        return super().fact(key)
 
 
 class RedisStore(BaseStore):
@@ -109,56 +102,51 @@ class RedisStore(BaseStore):
     def swap(self, key: str, was: bytes | None, value: bytes, ttl: float) -> bool:
         if was is None:
             return self.add(key, value, ttl)
-        return bool(self._run("swap", [self._keys.fact(key)], (was, value, milliseconds(ttl))))
+        return self._if_still(key, was, "SET", value, "PX", milliseconds(ttl))
 
     def keep(self, key: str, value: bytes, ttl: float) -> bool:
-        return bool(self._run("keep", [self._keys.fact(key)], (value, milliseconds(ttl))))
+        return self._if_still(key, value, "PEXPIRE", milliseconds(ttl))
 
     def drop(self, key: str, value: bytes | None = None) -> bool:
         if value is None:
             return bool(self._link.client.execute_command("DEL", self._keys.fact(key)))
-        return bool(self._run("drop", [self._keys.fact(key)], (value,)))
+        return self._if_still(key, value, "DEL")
+
+    def _if_still(self, key: str, value: bytes, verb: str, *args: bytes | str | int) -> bool:
+        """Run a command on a fact if it has that value; whether it had."""
+        return bool(self._run("when_equal", [self._keys.fact(key)], (value, verb, *args)))
 
     # ---- budgets
 
     def take(self, budget: Budget, count: int) -> Grant:
-        found = self._run("take", self.budget_keys(budget), (count, *window_args(budget)))
+        found = self._run("take", self.budget_keys(budget), (count, *budget.window.written()))
         granted, wait, why, at, before, window = found
-        holds = Window.read(*window)
-        return Grant(granted, until(int(wait)), why.decode(), int(at), int(before), holds)
+        return Grant(granted, until(int(wait)), why.decode(), int(at), int(before), Window.read(*window))
 
     def give(self, budget: Budget, grant: Grant, count: int) -> None:
         if count:
             self._run("give", self.budget_keys(budget), (count, grant.count, grant.at, grant.before))
 
     def change_budget(self, budget: Budget) -> None:
-        self._run("change", self.budget_keys(budget), window_args(budget))
-
-    def forget_budget(self, budget: Budget) -> None:
-        self.drop(KEY + budget.name)
-        self.drop(SPACING_KEY + (budget.spacing or budget.name))
+        self._run("change", self.budget_keys(budget), budget.window.written())
 
     def budget_keys(self, budget: Budget, *others: bytes) -> list[bytes]:
         """The keys of its account and, if others share it, of its spacing.
 
         Raises NotSupported if these and ``others`` live in several slots of a cluster: no step can be atomic there.
         """
-        names = [KEY + budget.name]
-        if budget.spacing not in ("", budget.name):
-            names.append(SPACING_KEY + budget.spacing)
-        keys = [self._keys.fact(name) for name in names]
-        if self._link.is_cluster and len({tag_of(key) for key in (*keys, *others)}) > 1:
-            raise NotSupported(
-                f"The budget {budget.name!r} and what it bounds live in different slots of the Redis cluster, where no "
-                "step reaches both: let the queue have a throttle of its own, without window_name and mod_name."
-            )
+        keys = [self._keys.fact(name) for name in keys_of(budget) if name]
+        if self._link.is_cluster and len({key.partition(b"}")[0] for key in (*keys, *others)}) > 1:
+            text = "live in different slots of the Redis cluster, where no step reaches both"
+            hint = "let the queue have a throttle of its own, without window_name and mod_name."
+            raise NotSupported(f"The budget {budget.name!r} and what it bounds {text}: {hint}")
         return keys
 
-    def _run(self, name: str, keys: Sequence[bytes], args: Sequence) -> object:
+    def _run(self, name: str, keys: Sequence[bytes], args: Sequence) -> Any:
         return self._righted(keys, self._link.run, SCRIPTS[name], keys, args)
 
-    def _righted(self, keys: Sequence[bytes], ask: Callable, *args) -> object:
-        """The answer; asked once more if a key was of another type than a fact is, which was set aside."""
+    def _righted(self, keys: Sequence[bytes], ask: Callable, *args: object) -> Any:
+        """The answer; asked once more if a key was of a wrong type, which was set aside."""
         try:
             return ask(*args)
         except ResponseError as error:

@@ -6,7 +6,7 @@ import os
 import re
 import threading
 import time
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Hashable, Iterator, Sequence
 from dataclasses import replace
 from functools import partial
 from hashlib import sha256
@@ -14,11 +14,13 @@ from math import ceil
 from typing import NamedTuple
 from urllib.parse import parse_qs, urlsplit
 
+import boto3
+from botocore.config import Config
 from botocore.exceptions import BotoCoreError, ClientError
 from django.core.checks import CheckMessage, Error, Warning
 
 from djqueue import utils
-from djqueue.backends import fallback
+from djqueue.backends import packing
 from djqueue.backends.entries import FAILED, Entry
 from djqueue.backends.stores import BaseStore, NoStore
 from djqueue.exceptions import InvalidQueueError
@@ -67,15 +69,16 @@ def sqs_name(name: str, prefix: str, suffix: str, fifo: bool) -> str:
 
 
 def check_options(prefix: object, suffix: object, create: object) -> None:
-    """Raises InvalidQueueError for a PREFIX or SUFFIX that no name at SQS can have, and a CREATE that says nothing."""
+    """Raises InvalidQueueError for a PREFIX or SUFFIX that no name at SQS can have, and a CREATE that is no bool."""
     if not isinstance(create, bool):
         raise InvalidQueueError(f"OPTIONS['CREATE'] of an SQS queue is {create!r}: give True or False.")
+    size = 0
     for option, value in (("PREFIX", prefix), ("SUFFIX", suffix)):
         if not isinstance(value, str) or _UNSAFE.search(value):
-            raise InvalidQueueError(
-                f"OPTIONS[{option!r}] of an SQS queue is {value!r}: give letters, digits, '-', '_'."
-            )
-    if len(prefix) + len(suffix) > _AFFIXES:
+            hint = "give letters, digits, '-', '_'"
+            raise InvalidQueueError(f"OPTIONS[{option!r}] of an SQS queue is {value!r}: {hint}.")
+        size += len(value)
+    if size > _AFFIXES:
         raise InvalidQueueError(f"OPTIONS['PREFIX'] and ['SUFFIX'] have more than {_AFFIXES} characters together.")
 
 
@@ -89,13 +92,11 @@ def outgoing(entry: Entry, now: float, group: str, repeat: bool = True) -> dict:
     """
     wait = max(0, min(LONGEST_DELAY, ceil(round(entry.run_at - now, 3))))
     if group:
-        keys = {"MessageGroupId": _key(group), "MessageDeduplicationId": _key(entry.id)}
-        if repeat:
-            keys["MessageDeduplicationId"] = new_id()
-        return {"MessageBody": fallback.pack(entry), **keys}
+        keys = {"MessageGroupId": _key(group), "MessageDeduplicationId": new_id() if repeat else _key(entry.id)}
+        return {"MessageBody": packing.pack(entry), **keys}
     # A moment that SQS keeps by its own clock is not written down: the clock of a worker then has no say.
     early = entry if wait == LONGEST_DELAY else replace(entry, run_at=0.0)
-    return {"MessageBody": fallback.pack(early), "DelaySeconds": wait}
+    return {"MessageBody": packing.pack(early), "DelaySeconds": wait}
 
 
 def _key(text: str) -> str:
@@ -118,10 +119,10 @@ def whole(seconds: float) -> int:
 
 
 class Receipt:
-    """The token of a lease: what SQS wants to hear, and what was said already. SQS itself would not tell a late word.
+    """The token of a lease: what SQS needs to settle it, and what was settled, as SQS does not refuse a late call.
 
-    Of several threads, or several calls, that settle one lease the first is heard. A call that raised has not been
-    heard: what it did is remembered, and counts when it comes again.
+    Of several threads, or several calls, that settle one lease the first succeeds. What a call did that raised is
+    remembered, and counts when the call is repeated.
     """
 
     __slots__ = ("_busy", "counted", "handle", "id", "receives", "sent", "settled", "since", "told", "until")
@@ -129,7 +130,7 @@ class Receipt:
     def __init__(self, id: str, handle: str, receives: int, counted: int, sent: float, since: float, seconds: float):
         self.id, self.handle = id, handle
         self.receives, self.counted = receives, counted
-        """How often SQS has given the message out, and how many of these times its entry knows of."""
+        """How often SQS has given the message out, and how many of these times its entry counts."""
         self.sent, self.since, self.until = sent, since, since + seconds
         """When it came to SQS (epoch seconds); from when to when it is ours (by the clock)."""
         self.settled = self.told = False
@@ -137,7 +138,7 @@ class Receipt:
         self._busy = threading.Lock()
 
     def begin(self) -> bool:
-        """Whether nobody has settled it, nor is about to; if so it is the caller's until ``end``."""
+        """Whether it is not settled, nor about to be; if so it is the caller's until ``end``."""
         if self.told or not self._busy.acquire(blocking=False):
             return False
         if self.told:
@@ -150,29 +151,22 @@ class Receipt:
 
     @property
     def late(self) -> bool:
-        """Whether somebody else may hold the message by now."""
+        """Whether another worker may hold the message by now."""
         return clock() >= self.until
 
     def span(self, seconds: float) -> int:
-        """So many more seconds as SQS counts them, up to twelve hours since it was received; 0 if those are over."""
+        """The seconds as SQS counts them, up to twelve hours since it was received; 0 if those are over."""
         left = LONGEST_HOLD - 1 - int(clock() - self.since)
         return max(0, min(ceil(seconds), left))
 
 
-# ---- From what a setting says to calls of Amazon SQS
-
-
-try:
-    import boto3
-    from botocore.config import Config
-    from botocore.exceptions import ClientError
-except ImportError as error:
-    raise ImportError("The SQS backend needs the package boto3: pip install 'django-djqueue[sqs]'.") from error
+# ---- Calls of Amazon SQS
 
 _FORMS = 'give "sqs://eu-west-1", the http(s):// address of an endpoint, or a client of boto3'
 _LARGEST = 2**20  # bytes: the most that a queue may allow
 _TRIES = 3
 _PAUSE = 0.1  # seconds before the second try of what SQS failed to do; twice that before the third
+_CREATE = "create it, or let djqueue do that with OPTIONS['CREATE'] = True."
 _MISSING = ("QueueDoesNotExist", "AWS.SimpleQueueService.NonExistentQueue")
 _HIDDEN = ("AccessDenied", "AccessDeniedException")
 
@@ -236,13 +230,13 @@ os.register_at_fork(after_in_child=clients.reset)
 
 
 class Told(NamedTuple):
-    """What SQS said of the entries of a batch, by their numbers."""
+    """What SQS answered of the entries of a batch, by their numbers."""
 
     done: set[int]
     refused: dict[int, str]
     """For good."""
     failed: dict[int, str]
-    """This time: SQS says that the fault is its own."""
+    """This time, as the fault is that of SQS."""
 
 
 class Link:
@@ -255,7 +249,9 @@ class Link:
         if isinstance(self._connection, str):
             settings_of(self._connection)
         else:
-            _refuse_others(self._connection)
+            model = getattr(getattr(connection, "meta", None), "service_model", None)
+            if getattr(model, "service_name", None) != "sqs":
+                raise _invalid(f"a {type(connection).__name__}")
 
     @property
     def client(self):
@@ -264,17 +260,13 @@ class Link:
 
     @property
     def where(self) -> str:
-        return f"SQS queue {self.name} at {self._connection or 'AWS'}" if self.is_ours else f"SQS queue {self.name}"
+        is_ours = isinstance(self._connection, str)
+        return f"SQS queue {self.name} at {self._connection or 'AWS'}" if is_ours else f"SQS queue {self.name}"
 
     @property
-    def is_ours(self) -> bool:
-        """Whether the client is made here."""
-        return isinstance(self._connection, str)
-
-    @property
-    def place(self) -> object:
+    def place(self) -> Hashable:
         """Equal for equal connections."""
-        return self._connection if self.is_ours else id(self._connection)
+        return self._connection if isinstance(self._connection, str) else id(self._connection)
 
     @property
     def largest(self) -> int:
@@ -332,16 +324,14 @@ class Link:
         name = "MaximumMessageSize"
         try:
             answer = self.client.get_queue_attributes(QueueUrl=url, AttributeNames=[name])
-        except ClientError as error:  # who may only send need not be allowed to look
+        except ClientError as error:  # a user who may only send need not be allowed to look
             if not is_hidden(error):
                 raise
             return _LARGEST
         return min(_LARGEST, int(answer.get("Attributes", {}).get(name, _LARGEST)))
 
     def _missing(self) -> InvalidQueueError:
-        return InvalidQueueError(
-            f"There is no {self.where}: create it, or let djqueue do that with OPTIONS['CREATE'] = True."
-        )
+        return InvalidQueueError(f"There is no {self.where}: {_CREATE}")
 
 
 def code_of(error: ClientError) -> str:
@@ -354,21 +344,11 @@ def is_hidden(error: Exception) -> bool:
     return isinstance(error, ClientError) and code_of(error) in _HIDDEN
 
 
-def _refuse_others(client: object) -> None:
-    model = getattr(getattr(client, "meta", None), "service_model", None)
-    if getattr(model, "service_name", None) != "sqs":
-        raise _invalid(f"a {type(client).__name__}")
-
-
 # ---- What can be wrong with a queue at SQS
 
 
-def check_links(links: Iterable[Link]) -> list[CheckMessage]:
-    """Of a queue and its error queue. Connects. Says nothing of what SQS lets nobody see."""
-    return [message for link in links for message in _check(link)]
-
-
-def _check(link: Link) -> list[CheckMessage]:
+def check_link(link: Link) -> list[CheckMessage]:
+    """Connects. Says nothing of what SQS does not show."""
     try:
         found = link.attributes("RedrivePolicy", "MessageRetentionPeriod")
     except InvalidQueueError:
@@ -379,27 +359,21 @@ def _check(link: Link) -> list[CheckMessage]:
             return []
         hint = "Correct CONNECTION, or what boto3 finds: region, credentials, network."
         return [Error(f"{link.where} cannot be reached: {error}", hint=hint, id="djqueue.E301")]
-    return [*_redrive(link, found), *_retention(link, found)]
+    warnings: list[CheckMessage] = []
+    if found.get("RedrivePolicy"):
+        hint = "Remove its RedrivePolicy: djqueue counts starts itself, and moves to its error queue, with the reason."
+        warnings.append(Warning(f"SQS moves messages out of {link.where} by itself.", hint=hint, id="djqueue.W301"))
+    seconds = int(found.get("MessageRetentionPeriod", LONGEST_KEPT))
+    if seconds < LONGEST_KEPT:
+        text = f"{link.where} forgets what waits longer than {seconds / 86_400:.3g} days."
+        hint = f"Set its MessageRetentionPeriod to {LONGEST_KEPT}."
+        warnings.append(Warning(text, hint=hint, id="djqueue.W302"))
+    return warnings
 
 
 def check_store(described: str, store: BaseStore | None) -> list[CheckMessage]:
     """Of a FIFO queue."""
     if store is not None and not isinstance(store, NoStore):
         return []
-    hint = "Give it a STORE: there it notes what it gives back, as nobody can write on a message."
+    hint = "Give it a STORE: there it notes what it gives back, as messages cannot be changed."
     return [Error(f"{described} is a FIFO queue without a store.", hint=hint, id="djqueue.E303")]
-
-
-def _redrive(link: Link, found: dict) -> list[CheckMessage]:
-    if not found.get("RedrivePolicy"):
-        return []
-    hint = "Remove its RedrivePolicy: djqueue counts starts itself, and moves to its error queue, with the reason."
-    return [Warning(f"SQS moves messages out of {link.where} by itself.", hint=hint, id="djqueue.W301")]
-
-
-def _retention(link: Link, found: dict) -> list[CheckMessage]:
-    seconds = int(found.get("MessageRetentionPeriod", LONGEST_KEPT))
-    if seconds >= LONGEST_KEPT:
-        return []
-    text = f"{link.where} forgets what waits longer than {seconds / 86_400:.3g} days."
-    return [Warning(text, hint=f"Set its MessageRetentionPeriod to {LONGEST_KEPT}.", id="djqueue.W302")]

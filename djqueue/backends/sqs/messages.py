@@ -1,7 +1,7 @@
-"""Messages at SQS: sent, received, given back, deleted; and what FIFO queues need besides.
+"""Messages at SQS: sent, received, given back, deleted, ten in a call; and what FIFO queues need besides.
 
-SQS lets nobody write on a message, so changes are noted in the store. It gives out nothing more of a FIFO group while a
-message of it is in flight.
+A message at SQS cannot be changed, so changes are noted in the store. SQS gives out nothing more of a FIFO group while
+a message of it is in flight.
 """
 
 from __future__ import annotations
@@ -12,55 +12,23 @@ from collections.abc import Callable, Collection, Iterable, Sequence
 from dataclasses import replace
 from itertools import islice
 from math import inf
-from typing import NamedTuple
+from typing import NamedTuple, TypeVar
 
-from djqueue.backends import fallback
+from djqueue.backends import packing
 from djqueue.backends.entries import Entry, Lease, untried
 from djqueue.backends.sqs import connection
 from djqueue.backends.sqs.connection import LONGEST_KEPT, Link, Receipt, Told, clock
 from djqueue.backends.stores import BaseStore
+from djqueue.backends.verbs import QueueVerbs
 from djqueue.exceptions import MessageTooLarge, NotSupported, PartialEnqueueError, QueueError
 from djqueue.flow.gates import Gate
 from djqueue.utils import tell
 
-
-class Changes:
-    """What became of entries since they were sent, in the store of their queue, as of so many receives."""
-
-    def __init__(self, name: str, store: Callable[[], BaseStore | None]):
-        self._name, self._store = name, store
-
-    def keep(self, entry: Entry, receives: int) -> None:
-        """Write down all of an entry but its body, as it is after that receive."""
-        head = fallback.pack(replace(entry, body=b""))
-        self._needed().put(self._key(entry), f"{receives} {head}".encode(), LONGEST_KEPT)
-
-    def of(self, entry: Entry) -> tuple[Entry, int]:
-        """The entry as it is, and how many receives that counts."""
-        value = self._needed().get(self._key(entry))
-        if value is None:
-            return entry, 0
-        counted, _, head = value.decode().partition(" ")
-        return replace(fallback.unpack(head), body=entry.body), int(counted)
-
-    def drop(self, entry: Entry) -> None:
-        self._needed().drop(self._key(entry))
-
-    def _needed(self) -> BaseStore:
-        store = self._store()
-        if store is None:
-            raise NotSupported(f"The SQS queue {self._name} has no store: a FIFO queue notes there what it gives back.")
-        return store
-
-    def _key(self, entry: Entry) -> str:
-        return f"sqs:{self._name}:{entry.id}"
+T = TypeVar("T")
 
 
 def runs(leases: Sequence[Lease], waiting: Collection[str]) -> tuple[list[Lease], list[Lease]]:
-    """Of what was received, the runs of the lanes, and what has to wait behind them or behind what its lane waits for.
-
-    One that was lost once leaves alone.
-    """
+    """The runs of the lanes among what was received, and what has to wait. One that was lost once leaves alone."""
     together: list[Lease] = []
     behind: list[Lease] = []
     firsts: dict[str, list[Entry]] = {}
@@ -86,7 +54,7 @@ def _joins(run: Sequence[Entry], entry: Entry) -> bool:
     return not run or (len(run) < most and not entry.lost and not run[0].lost)
 
 
-# ---- The messages of one queue at SQS: sent, received, given back, deleted, ten in a call
+# ---- The messages of one queue
 
 logger = logging.getLogger(__name__)
 
@@ -98,26 +66,24 @@ ASKED_FOR = ["ApproximateReceiveCount", "SentTimestamp"]
 class Received(NamedTuple):
     """What a look at the queue gave: how many messages, leases on those that are due, and seconds to the others."""
 
-    count: int
+    seen: int
     leases: list[Lease]
     retry_after: float
 
 
 class Messages:
-    """Over one link. What is settled is marked in the receipts, so that a call that raised can be repeated."""
+    """Over one link. Receipts note what is settled, so that a call that raised can be repeated."""
 
-    def __init__(self, link: Link, is_fifo: bool, changes: Changes, alias: Callable[[], str], has_lanes: bool):
-        self._link = link
-        self._is_fifo = is_fifo
-        self._changes = changes
-        self._alias = alias
-        self._has_lanes = is_fifo and has_lanes
+    def __init__(self, queue: QueueVerbs, link: Link, is_fifo: bool):
+        self._queue, self._link, self._is_fifo = queue, link, is_fifo
+        self._has_lanes = is_fifo and queue.name == queue.base_name
 
     # ---- out
 
     def send(self, entries: Sequence[Entry]) -> None:
         """Raises MessageTooLarge before any is sent, PartialEnqueueError if SQS takes some and not others."""
-        messages, ids, accepted = self._outgoing(entries), [entry.id for entry in entries], []
+        messages, ids = self.outgoing(entries), [entry.id for entry in entries]
+        accepted: list[str] = []
         for some in connection.portions(messages, self._link.largest):
             theirs, behind = ids[: len(some)], ids[len(some) :]
             try:
@@ -128,30 +94,24 @@ class Messages:
                 raise PartialEnqueueError(accepted, dict.fromkeys(theirs, str(error)), behind) from error
             accepted += numbered(theirs, told.done)
             if reasons := told.refused | told.failed:
-                raise PartialEnqueueError(
-                    accepted, {theirs[number]: reason for number, reason in reasons.items()}, behind
-                )
+                named = {theirs[number]: reason for number, reason in reasons.items()}
+                raise PartialEnqueueError(accepted, named, behind)
             ids = behind
 
-    def refuse_large(self, entries: Sequence[Entry]) -> None:
-        self._outgoing(entries)
-
-    def _outgoing(self, entries: Sequence[Entry]) -> list[dict]:
+    def outgoing(self, entries: Sequence[Entry]) -> list[dict]:
+        """The messages of new entries. Raises MessageTooLarge."""
         now, most = time.time(), self._link.largest - GROWTH
-        messages = [self._message(fallback.stamped(entry, now), now, repeat=False) for entry in entries]
+        messages = [self._message(packing.stamped(entry, now), now, repeat=False) for entry in entries]
         for entry, message in zip(entries, messages, strict=True):
             if (size := len(message["MessageBody"])) > most:
-                raise MessageTooLarge(
-                    f"message {entry.id} ({entry.command}) has {size} bytes as SQS carries it, {most} "
-                    "are allowed; pass "
-                    "a reference to large data"
-                )
+                text = f"message {entry.id} ({entry.command}) has {size} bytes as SQS carries it, {most} are allowed"
+                raise MessageTooLarge(f"{text}; pass a reference to large data")
         return messages
 
     # ---- in
 
     def receive(self, count: int, seconds: float, wait: int) -> Received:
-        """Up to ``count``, each held for so many seconds; what is not due goes back at once, and counts as nothing."""
+        """Up to ``count``, each held for ``seconds``; what is not due goes back at once, and counts as nothing."""
         asked = clock()
         answer = self._link.call(
             "receive_message",
@@ -173,9 +133,9 @@ class Messages:
     def _lease(self, message: dict, since: float, now: float, seconds: float) -> Lease:
         told = message["Attributes"]
         receives, sent = int(told["ApproximateReceiveCount"]), int(told["SentTimestamp"]) / 1000
-        entry, counted = fallback.unpack(message["Body"]), 0
+        entry, counted = packing.unpack(message["Body"]), 0
         if self._is_fifo and receives > 1:
-            entry, counted = self._changes.of(entry)
+            entry, counted = self._noted(entry)
         receipt = Receipt(entry.id, message["ReceiptHandle"], receives, counted, sent, since, seconds)
         return Lease(entry, receipt, now, now + seconds)
 
@@ -191,13 +151,13 @@ class Messages:
             elif early:
                 self.move(early, self)
         except Exception:  # they come again when their leases end
-            extra = {"queue": self._alias()}
+            extra = {"queue": self._queue.alias}
             tell(logger, logging.ERROR, "What is not due could not be put off.", exc_info=True, extra=extra)
 
     # ---- back, over, and out of the way
 
     def settle(self, leases: Iterable[Lease], act: Callable[[list[Lease]], None], late: bool = False) -> list[Lease]:
-        """Act on those that nobody has settled; returns those of them that were ours.
+        """Act on those that are not settled; returns those of them that were ours.
 
         With ``late`` also on those whose time is over, which are not returned.
         """
@@ -219,20 +179,24 @@ class Messages:
     def finish(self, leases: Sequence[Lease]) -> None:
         """Delete. Raises QueueError if SQS could not."""
         for some in connection.slices(leases):
-            told = self._link.batch("delete_message_batch", [{"ReceiptHandle": one.token.handle} for one in some])
+            told = self._delete(some)
             deleted = numbered(some, told.done)
             for lease in deleted:
                 lease.token.settled = True
             self._forget(deleted)
             complain("deleted", told)
 
+    def _delete(self, leases: Sequence[Lease]) -> Told:
+        entries = [{"ReceiptHandle": lease.token.handle} for lease in leases]
+        return self._link.batch("delete_message_batch", entries)
+
     def leave(self, leases: Sequence[Lease]) -> None:
         """Let them stay where they are, until they are due. Raises QueueError if SQS could not."""
         now = time.time()
         for some in connection.slices(leases):
-            entries = [fallback.due(lease.entry, now) for lease in some]
+            entries = [packing.due(lease.entry, now) for lease in some]
             for lease, entry in zip(some, entries, strict=True):
-                self._changes.keep(entry, lease.token.receives)
+                self._note(entry, lease.token.receives)
             spans = [lease.token.span(entry.run_at - now) for lease, entry in zip(some, entries, strict=True)]
             told = self._show(some, spans)
             for lease in numbered(some, told.done):
@@ -242,7 +206,7 @@ class Messages:
     def move(self, leases: Sequence[Lease], to: Messages) -> None:
         """Send them anew as they are now, then delete the old ones. Raises QueueError if SQS did not take them."""
         now, left = time.time(), iter(leases)
-        messages = [to._anew(fallback.due(lease.entry, now), now) for lease in leases]
+        messages = [to._anew(packing.due(lease.entry, now), now) for lease in leases]
         for some in connection.portions(messages, to._link.largest):
             theirs = list(islice(left, len(some)))
             told = to._link.batch("send_message_batch", some)
@@ -256,7 +220,7 @@ class Messages:
         message = self._message(entry, now)
         if len(message["MessageBody"]) <= self._link.largest:
             return message
-        return self._message(replace(entry, errors=""), now)  # it came without one
+        return self._message(replace(entry, errors=""), now)  # the size is that of the errors, as it came without
 
     def _message(self, entry: Entry, now: float, repeat: bool = True) -> dict:
         """In the group of its lane; what has none is a group of its own."""
@@ -267,11 +231,11 @@ class Messages:
         """What cannot be deleted comes again when its lease ends; to send the new one once more would be worse."""
         for some in connection.slices(sent):
             try:
-                told = self._link.batch("delete_message_batch", [{"ReceiptHandle": one.token.handle} for one in some])
+                told = self._delete(some)
                 complain("deleted", Told(told.done, {}, told.refused | told.failed))
             except Exception:
                 ids = [lease.entry.id for lease in some]
-                extra = {"queue": self._alias(), "message_ids": ids}
+                extra = {"queue": self._queue.alias, "message_ids": ids}
                 text = "Messages were sent anew, but the old ones are still there."
                 tell(logger, logging.ERROR, text, exc_info=True, extra=extra)
             self._forget(some)
@@ -280,12 +244,37 @@ class Messages:
         """Drop what was noted about them."""
         for lease in leases:
             if lease.token.counted:
-                self._changes.drop(lease.entry)
+                self._store.drop(self._key(lease.entry))
+
+    # ---- what became of entries since they were sent, in the store of their queue
+
+    def _note(self, entry: Entry, receives: int) -> None:
+        """Write down all of an entry but its body, as it is after that receive."""
+        head = packing.pack(replace(entry, body=b""))
+        self._store.put(self._key(entry), f"{receives} {head}".encode(), LONGEST_KEPT)
+
+    def _noted(self, entry: Entry) -> tuple[Entry, int]:
+        """The entry as it is, and how many receives that counts."""
+        value = self._store.get(self._key(entry))
+        if value is None:
+            return entry, 0
+        counted, _, head = value.decode().partition(" ")
+        return replace(packing.unpack(head), body=entry.body), int(counted)
+
+    @property
+    def _store(self) -> BaseStore:
+        if self._queue.store is None:
+            text = "has no store: a FIFO queue notes there what it gives back."
+            raise NotSupported(f"The SQS queue {self._link.name} {text}")
+        return self._queue.store
+
+    def _key(self, entry: Entry) -> str:
+        return f"sqs:{self._link.name}:{entry.id}"
 
     # ---- held
 
     def hold(self, leases: Sequence[Lease], seconds: float) -> list[Lease]:
-        """Hold them for so many seconds from now; those that are still ours."""
+        """Hold them for ``seconds`` from now; those that are still ours."""
         ours, began, now = [], clock(), time.time()
         held = [one for one in leases if self._is_ours(one) and not one.token.told and not one.token.late]
         for some in connection.slices(lease for lease in held if lease.token.span(seconds)):
@@ -309,7 +298,7 @@ class Messages:
         return self._link.batch("change_message_visibility_batch", entries)
 
 
-def numbered(values: Sequence, numbers: Iterable[int]) -> list:
+def numbered(values: Sequence[T], numbers: Iterable[int]) -> list[T]:
     """The values of these numbers, in their order."""
     return [values[number] for number in sorted(numbers)]
 

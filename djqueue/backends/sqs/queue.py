@@ -1,9 +1,9 @@
 """Queues on Amazon SQS, standard and FIFO.
 
-A message is an entry as text (``wire.pack``). SQS counts how often it gave a message out, and nobody can write on one.
-So on a standard queue whatever goes back goes as a new message, and the count of a message tells exactly how many of
-its starts were lost. On a FIFO queue a new one would lose its place; there it stays, and the store of the queue notes
-what changed about it.
+A message is an entry as text (``packing.pack``). SQS counts how often it gave a message out, and a message cannot be
+changed. So on a standard queue what goes back is sent as a new message, and the count of a message tells exactly how
+many of its attempts were lost. On a FIFO queue a new one would lose its place; there it stays, and the store of the
+queue notes what changed about it.
 """
 
 from __future__ import annotations
@@ -14,17 +14,20 @@ from collections import deque
 from collections.abc import Hashable, Iterable, Sequence
 from contextlib import suppress
 from dataclasses import replace
-from functools import cached_property
+from functools import cached_property, partial
 from math import inf
+from typing import Self
+
+from django.core.checks import CheckMessage
 
 from djqueue.backends.base import FAILED_SUFFIX, LeasedQueue
-from djqueue.backends.entries import Claimed, Entry, Fact, Lease, QueueStats
+from djqueue.backends.entries import Claimed, Entry, Fact, Lease, QueueStats, untried
 from djqueue.backends.guards import AnyGuard
 from djqueue.backends.sqs.connection import (
     AT_ONCE,
     ClientError,
     Link,
-    check_links,
+    check_link,
     check_options,
     check_store,
     clients,
@@ -33,7 +36,7 @@ from djqueue.backends.sqs.connection import (
     is_fifo,
     sqs_name,
 )
-from djqueue.backends.sqs.messages import Changes, Messages, Received, units
+from djqueue.backends.sqs.messages import Messages, Received, units
 from djqueue.exceptions import NotSupported, PartialEnqueueError, QueueError
 from djqueue.utils import tell
 
@@ -83,8 +86,7 @@ class SqsQueue(LeasedQueue):
         check_options(prefix, suffix, create)
         self.is_fifo = is_fifo(name, fifo)
         self._link = Link(connection, sqs_name(name, prefix, suffix, self.is_fifo), self.is_fifo, create)
-        changes = Changes(self._link.name, lambda: self.store)
-        self._messages = Messages(self._link, self.is_fifo, changes, lambda: self.alias, name == self.base_name)
+        self._messages = Messages(self, self._link, self.is_fifo)
         if self.is_fifo:
             self.features = self.features | {"shards"}
         self._kept: deque[Lease] = deque()
@@ -107,8 +109,8 @@ class SqsQueue(LeasedQueue):
         message, until its time is over.
         """
         self._empty = False
-        if any(guard is not None for guard in guards or ()):
-            self._messages.refuse_large(entries)
+        if guards and any(guard is not None for guard in guards):
+            self._messages.outgoing(entries)  # refuses what is too large before a mark is written
             return self._put_guarded(entries, guards)
         self._messages.send(entries)
         return [True] * len(entries)
@@ -149,7 +151,7 @@ class SqsQueue(LeasedQueue):
                 tell(logger, logging.ERROR, "Receiving stopped half way.", exc_info=True, extra=extra)
                 return Claimed(found, 0.0)
             found += received.leases
-            found.retry_after, more = min(found.retry_after, received.retry_after), received.count == asked
+            found.retry_after, more = min(found.retry_after, received.retry_after), received.seen == asked
         return Claimed(found, 0.0 if units(found) >= limit else found.retry_after)
 
     def _look(self, count: int, lease: float, certain: bool) -> Received:
@@ -157,11 +159,11 @@ class SqsQueue(LeasedQueue):
         if self._empty and clock() - self._looked < FRESH:
             return Received(0, [], inf)
         received = self._messages.receive(count, lease, 0)
-        if not received.count and certain and not self._empty:
+        if not received.seen and certain and not self._empty:
             received = self._messages.receive(count, lease, CERTAIN)
             self._looked = clock()
-            self._empty = not received.count
-        elif received.count:
+            self._empty = not received.seen
+        elif received.seen:
             self._empty = False
         return received
 
@@ -172,50 +174,49 @@ class SqsQueue(LeasedQueue):
         return [one for one in kept if one not in stale] + (self._messages.hold(stale, lease) if stale else [])
 
     def _no_longer_kept(self, limit: float = inf) -> list[Lease]:
-        taken = []
+        taken: list[Lease] = []
         with suppress(IndexError):  # another thread may have taken the last one
             while len(taken) < limit:
                 taken.append(self._kept.popleft())
         return taken
 
     def complete(self, leases: Sequence[Lease], facts: Sequence[Fact | None] = ()) -> list[Lease]:
-        """Done: delete them. If a lease ran out its message is deleted too, as its work is done; but it is not among
-        those returned, as it may be somebody else's by now."""
+        """Done: delete them. A message whose lease ran out is deleted too, but not returned."""
         ours = self._messages.settle(leases, self._messages.finish, late=True)
         return self._with_facts(ours, leases, facts)
 
     def touch(self, leases: Sequence[Lease], lease: float = 60.0) -> list[Lease]:
-        """As the contract says; but nobody can hold a message for more than twelve hours in all."""
+        """As the contract says; but no message can be held for more than twelve hours in all."""
         return self._messages.hold(leases, lease)
 
     def release(self, leases: Sequence[Lease]) -> list[Lease]:
         """As the contract says. A crash between the sending of the new message and the deletion of the old one leaves
         both, and the entry comes twice; on a FIFO queue there is no new one."""
         self._empty = False
-        return self._messages.settle(leases, self._messages.leave if self.is_fifo else self._send_back)
-
-    def _send_back(self, leases: Sequence[Lease]) -> None:
-        self._messages.move(leases, self._messages)
+        mine = self._messages
+        return mine.settle(leases, mine.leave if self.is_fifo else lambda some: mine.move(some, mine))
 
     def fail(self, leases: Sequence[Lease], facts: Sequence[Fact | None] = ()) -> list[Lease]:
         """Send them to the error queue, then delete them here. A crash between the two leaves both."""
         if self.failed is None:
             return self.release(leases)
-        ours = self._messages.settle(leases, lambda some: self._messages.move(some, self.failed._messages))
+        to = self.failed._messages
+        ours = self._messages.settle(leases, lambda some: self._messages.move(some, to))
         return self._with_facts(ours, leases, facts)
 
     def requeue(self, ids: Iterable[str]) -> int:
         """Send back those that are among the first thousand of the error queue. A crash may leave one in both."""
         if self.failed is None:
             return 0
-        wanted, looked, dead = set(ids), [], self.failed._messages
+        wanted, dead = set(ids), self.failed._messages
+        looked: list[Lease] = []
         while len(looked) < LOOKED_THROUGH and not wanted <= {lease.entry.id for lease in looked}:
             claimed = self.failed.claim(AT_ONCE, LOOK)
             if not claimed:
                 break
             looked += claimed
-        fresh = {"attempts": 0, "failures": 0, "lost": 0, "run_at": 0.0, "created": self.now()}
-        chosen = [replace(one, entry=replace(one.entry, **fresh)) for one in looked if one.entry.id in wanted]
+        fresh = partial(replace, attempts=0, failures=0, lost=0, run_at=0.0, created=self.now())
+        chosen = [replace(one, entry=fresh(one.entry)) for one in looked if one.entry.id in wanted]
         dead.show(lease for lease in looked if lease.entry.id not in wanted)
         self._empty = False
         return len(dead.settle(chosen, lambda some: dead.move(some, self._messages)))
@@ -268,7 +269,7 @@ class SqsQueue(LeasedQueue):
 
     # ---- time and connection
 
-    def wait_for_work(self, seconds: float, beside: Sequence[SqsQueue] = ()) -> bool:
+    def wait_for_work(self, seconds: float, beside: Sequence[Self] = ()) -> bool:
         """A long poll of at least a second. What it receives is kept for the next claim, which gets it at once.
 
         One poll looks at one queue, so nothing has the same feed, and there is nothing ``beside``.
@@ -278,12 +279,12 @@ class SqsQueue(LeasedQueue):
         elif not self._kept:
             received = self._messages.receive(1, self._span, min(LONGEST_POLL, max(1, int(seconds))))
             self._kept += received.leases
-            self._empty, self._looked = not received.count, clock()
+            self._empty, self._looked = not received.seen, clock()
         return bool(self._kept)
 
     @property
     def connection_key(self) -> Hashable:
-        return (*self.server, self._link.name)
+        return (self.server, self._link.name)
 
     @property
     def server(self) -> Hashable:
@@ -292,15 +293,14 @@ class SqsQueue(LeasedQueue):
     def describe(self) -> str:
         return self._link.where
 
-    def check(self) -> list:
-        links = [queue._link for queue in (self, self.failed) if queue is not None]
+    def check(self) -> list[CheckMessage]:
+        links = [self._link] if self.failed is None else [self._link, self.failed._link]
         stores = check_store(self.describe(), self.store) if self.is_fifo else []
-        return [*stores, *check_links(links)]
+        return [*stores, *(message for link in links for message in check_link(link))]
 
     def close(self) -> None:
-        """Give back messages that a wait has received and nobody claimed; it counts as nothing."""
-        kept = self._no_longer_kept()
-        self.release([replace(one, entry=replace(one.entry, attempts=one.entry.attempts - 1)) for one in kept])
+        """Give back messages that a wait has received and no claim took; it counts as nothing."""
+        self.release([untried(lease) for lease in self._no_longer_kept()])
 
     def _cannot(self, verb: str) -> NotSupported:
-        return NotSupported(f"SQS gives nobody a look at what waits: SqsQueue cannot {verb}().")
+        return NotSupported(f"SQS does not show what waits: SqsQueue cannot {verb}().")

@@ -158,7 +158,11 @@ STORED = {"hset": 2, "zadd": 1}
 
 @pytest.fixture
 def warm(queue):
-    whole_life(RedisBlockingQueue("warm", backends.redis_connection()))
+    """The server knows the scripts: those of whole_life, and that of puts without guards."""
+    other = RedisBlockingQueue("warm", backends.redis_connection())
+    other.put(work())
+    other.flush()
+    whole_life(other)
     return queue
 
 

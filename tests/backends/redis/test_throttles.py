@@ -2,6 +2,7 @@
 
 import pytest
 
+from djqueue.backends.memory import MemoryStore
 from djqueue.backends.redis.queue import RedisQueue
 from djqueue.testing import eventually
 from djqueue.throttle import ThrottledQueue
@@ -59,3 +60,11 @@ def test_tq19_what_a_throttle_keeps_vanishes_two_windows_after_its_last_use(make
     assert own and all(0 < redis_client.pttl(key) <= 450 for key in own)
     eventually(lambda: not own & keys(redis_client))
     assert len(queue) == 5
+
+
+def test_a_queue_with_a_store_of_another_backend_spends_there(make, redis_client):
+    queue = make()
+    queue.store = MemoryStore("mail")
+    assert len(throttled(queue).claim(5)) == 3
+    assert queue.store.shared._facts
+    assert not [key for key in keys(redis_client) if "budget" in key]

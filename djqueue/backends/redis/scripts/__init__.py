@@ -14,7 +14,6 @@ from re import MULTILINE, compile
 
 _KEYS = "-- keys:"
 _WITH = compile(r"^ *-- with: (.*)$", MULTILINE)
-_COMMON = "common"
 
 
 @dataclass(frozen=True, slots=True)
@@ -28,12 +27,9 @@ class Script:
 
 
 def _load(lifo: bool) -> dict[str, Script]:
-    texts = {file.name.removesuffix(".lua"): file.read_text("utf-8") for file in _files()}
+    folder = [file for file in files(__name__).iterdir() if file.name.endswith(".lua")]
+    texts = {file.name.removesuffix(".lua"): file.read_text("utf-8") for file in folder}
     return {name: _script(name, text, texts, lifo) for name, text in texts.items() if text.startswith(_KEYS)}
-
-
-def _files() -> list:
-    return [file for file in files(__name__).iterdir() if file.name.endswith(".lua")]
 
 
 def _script(name: str, text: str, texts: Mapping[str, str], lifo: bool) -> Script:
@@ -41,7 +37,7 @@ def _script(name: str, text: str, texts: Mapping[str, str], lifo: bool) -> Scrip
     keys = tuple(first.removeprefix(_KEYS).split())
     places = ", ".join(f"KEYS[{place}]" for place in range(1, len(keys) + 1))
     head = f"local {', '.join(keys)} = {places}\nlocal LIFO = {str(lifo).lower()}"
-    source = f"{head}\n{texts[_COMMON]}\n{_joined(body, texts)}"
+    source = f"{head}\n{texts['common']}\n{_joined(body, texts)}"
     return Script(name, keys, source, sha1(source.encode(), usedforsecurity=False).hexdigest())
 
 

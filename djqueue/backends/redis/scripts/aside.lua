@@ -1,6 +1,6 @@
 -- keys: body env ready leases own meta failed_body failed_env failed_ready failed_delayed failed_leases failed_own bell wait aged open timed line lanes names out
 -- with: lanes failing
--- Moves leased entries that can be given to nobody to the error queue. In an error queue they stay, behind all others.
+-- Moves leased entries that cannot be run to the error queue. In an error queue they stay, behind all others.
 -- Arguments: the number of sleeping consumers to wake at most; the token of their leases ("" for leases that ran out);
 -- then id and reason of each entry.
 -- Answer: the ids of the entries that were moved.

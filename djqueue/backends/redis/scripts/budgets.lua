@@ -1,8 +1,7 @@
--- Budgets: a window that many share, kept under a key of its own; spending.py has the same. Needs windows.
+-- Budgets: a window that many share, kept under a key of its own; stores.py has the same. Needs windows.
 --
--- An account is limit, span, ways and buffer of the window, when it was last used by somebody who says that window, its log,
--- and whether the window was set while it was in use.
-
+-- An account is limit, span, ways and buffer of the window, when it was last used with that window, its log, and whether the
+-- window was set while it was in use.
 local CLAIMED_FOR, KEPT = 60000000, 10 * 365 * 86400 * 1000
 
 local function read_account(key)
@@ -13,8 +12,8 @@ local function read_account(key)
   return {given = given, window = windows.window(unpack(given)), used = used, log = log, is_fixed = is_fixed}, windows
 end
 
--- The account of a budget as it holds for one who says this window. `spaced` is the key of the last grant of those who share
--- its spacing, nil if nobody does.
+-- The account of a budget as it holds for a user with this window. `spaced` is the key of the last grant of those who share its
+-- spacing, nil if it is not shared.
 local function account_of(key, spaced, given, now)
   local account, windows = read_account(key)
   local said = windows.window(unpack(given))

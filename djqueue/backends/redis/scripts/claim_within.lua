@@ -5,7 +5,7 @@
 -- Arguments: the number of units of work at most; the number of entries at most; the microseconds of the lease; its
 -- token; 1 if the entries begin with the claim, else 0; its owner; the microseconds for which finished ids are refused
 -- ("" for none); limit, span, ways and buffer of the window.
--- Answer: why the budget lets no more leave now, and the reply of a claim, as claiming.lua says.
+-- Answer: as claiming.lua says.
 local now, limit, ahead, most = clock(), tonumber(ARGV[1]), 0, tonumber(ARGV[2])
 local span, token, begin, owner, remember = unpack(ARGV, 3)
 call("HDEL", own, "") -- a write that takes no memory
@@ -14,7 +14,7 @@ local budget = account_of(KEYS[18], KEYS[19], numbers(8, 11), now)
 local free, pause, why = left_of(budget, now)
 if free == 0 then
   save(budget)
-  return {why, {now, pause, {}, {}, ""}}
+  return {now, pause, why, {}, {}, ""}
 end
 local wanted = limit
 limit, most = math.min(limit, free), math.min(most, free)
@@ -22,9 +22,6 @@ limit, most = math.min(limit, free), math.min(most, free)
 spend(budget, count, now)
 free, pause, why = left_of(budget, now)
 save(budget)
--- More is at hand, and what stops it is the budget.
-if reply[2] == 0 and free == 0 and units < wanted then
-  reply[2] = pause
-  return {why, reply}
-end
-return {"", reply}
+-- More is at hand, and the budget stops it.
+if reply[2] == 0 and free == 0 and units < wanted then reply[2], reply[3] = pause, why end
+return reply

@@ -6,12 +6,12 @@
 -- remember, the microseconds for which finished ids are refused ("" for none).
 -- Sets: reply; count, the number of entries that it gives; units, the number of units of work that they are.
 --
--- The reply is: now; microseconds until more may come (0: more is at hand, -1: nothing is known to come); id and reason of each
--- entry that can be given to nobody; the unit of each entry that is one of several (none if there are no such units); a text with
--- 1 or 0 for each entry, whether it begins; then id, envelope and data of each. What can be given to nobody is leased as the
--- others are, so that it is not lost if nobody puts it aside.
+-- The reply is: now; microseconds until more may come (0: more is at hand, -1: nothing is known to come); why a budget lets no
+-- more leave now ("" if none does); id and reason of each entry that cannot be run; the unit of each entry that is one of several
+-- (none if there are no such units); a text with 1 or 0 for each entry, whether it begins; then id, envelope and data of each.
+-- What cannot be run is leased as the others are, so that it is not lost if it is not put aside.
 
--- Why an entry that was picked can be given to nobody; nil if it can.
+-- Why an entry that was picked cannot be run; nil if it can.
 local function fault_of(id, envelope, data, remember, now)
   if not data then return envelope and "it had no body: does the server evict keys?" or "it had no body and no envelope" end
   if not envelope then return "it had no envelope" end
@@ -39,7 +39,7 @@ if not ids then
   has_more, units = #ids >= math.min(limit, most), #ids
 end
 
-local reply, is_joined = {now, 0, {}, {}, ""}, false
+local reply, is_joined = {now, 0, "", {}, {}, ""}, false
 local envelopes, leased, owned, left, flags = {}, {}, {}, {}, {}
 local as_begun, as_waiting = token .. "1" .. owner, token .. "0" .. owner
 local old = #ids > 0 and call("HMGET", env, unpack(ids)) or {}
@@ -56,23 +56,23 @@ for i, id in ipairs(ids) do
     left[#left + 1] = of_lanes.left[i]
   end
   if fault then
-    reply[3][#reply[3] + 1] = id
-    reply[3][#reply[3] + 1] = fault
+    reply[4][#reply[4] + 1] = id
+    reply[4][#reply[4] + 1] = fault
   else
     local envelope
     envelope, n = head .. whole(attempts + 1) .. rest, #envelopes
     envelopes[n + 1], envelopes[n + 2] = id, envelope
     flags[#flags + 1] = begins and "1" or "0"
     if of_lanes then
-      reply[4][#flags] = of_lanes.units[i] or 0
-      is_joined = is_joined or reply[4][#flags] > 0
+      reply[5][#flags] = of_lanes.units[i] or 0
+      is_joined = is_joined or reply[5][#flags] > 0
     end
     n = #reply
     reply[n + 1], reply[n + 2], reply[n + 3] = id, envelope, bodies[i]
   end
 end
-if not is_joined then reply[4] = {} end
-reply[5] = table.concat(flags)
+if not is_joined then reply[5] = {} end
+reply[6] = table.concat(flags)
 if #leased > 0 then
   if not of_lanes then call("ZREMRANGEBYRANK", ready, LIFO and -#ids or 0, LIFO and -1 or #ids - 1) end
   call("ZADD", leases, unpack(leased))

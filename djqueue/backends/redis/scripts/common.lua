@@ -1,19 +1,16 @@
--- Stands before every script. Times are microseconds by the server's clock.
+-- The head of every script. Times are microseconds by the server's clock.
 --
--- An envelope is "place run_at created priority attempts lost failures lane command\ntext". The place is 28 digits, the
--- moment at which the entry first fell due (16) and its number; lane and command are lengths within the text. The place
--- changes when the entry is postponed; who dies or is requeued gets a new one, of that moment.
--- place .. id is the member of ready (score: -priority, in a queue of failed messages 0; in a LIFO queue priority) and of
--- delayed (score: the moment at which it is due). An entry with a gate has three lengths, lane, command and gate, which are of bytes, and waits in
--- its lane instead of in ready; lanes.lua says how.
--- own holds, by id, the token of the last claim (16 digits), whether that start has begun (1, else 0), and its owner.
+-- An envelope is "place run_at created priority attempts lost failures lane command\ntext"; lane and command are lengths within
+-- the text. The place has 28 digits: the moment at which the entry first fell due (16) and its number. It changes when the entry
+-- is postponed, fails or is requeued. An entry with a gate has three lengths, lane, command and gate, in bytes, and waits in
+-- its lane (lanes.lua) instead of in ready.
+-- place .. id is the member of ready (score: -priority; LIFO: priority; in an error queue: 0) and of delayed (score: when it is
+-- due). own holds, by id, the token of the last claim (16 digits), 1 if that attempt has begun, else 0, and the owner.
 --
--- A script is not rolled back if it fails. So none takes anything out of where it stands before it has read and parsed it,
--- and who settles gives up the token last, so that it can be done again. A key of another type than its own may stop any
--- script half way: it is renamed then (retype), and a sweep puts back what stands nowhere.
---
--- A full Redis refuses a script at its first write, if that is one that takes memory, and never later. So put begins with
--- such a write, and all others begin with one that takes none.
+-- A script that fails is not rolled back. So an entry is read and parsed before it leaves its line, and the token goes last, so
+-- that a verb can be repeated. A key of a wrong type may stop any script half way: it is renamed (retype), and a sweep puts back
+-- what is in no line. A full Redis refuses a script at its first write, if that takes memory, and never later. So put begins
+-- with such a write, and all others with one that takes none.
 local call, FAR, DIGITS, MOMENT, TOKEN, WAITING = redis.call, 9007199254740991, 28, 16, 16, 51
 local IS_FAILED = KEYS[1]:find("}:failed:", 1, true) -- names have no braces of their own in a key
 
@@ -32,15 +29,15 @@ end
 
 local ENVELOPE, LONGEST = "^(%d+ %d+ %d+ %-?%d+ )(%d+)( (%d+) %d+ %d+ %d+ ?%d*()\n.*)$", 200
 
--- What stands before the attempts, the attempts, what follows, and how often it was lost; nil if it cannot be read. Numbers are
--- of bounded length.
+-- The part before the attempts, the attempts, the part behind them, and how often it was lost; nil if it cannot be read.
+-- Its numbers are of bounded length.
 local function parsed(envelope)
   local head, attempts, rest, lost, text = (envelope or ""):match(ENVELOPE)
   if not head or text > LONGEST or head:byte(DIGITS + 1) ~= 32 then return nil end
   return head, attempts, rest, lost
 end
 
--- Counts in meta. What is no number there is none to go on from: it begins anew, with `start`.
+-- Counts in meta. A value that is no number is replaced by `start`.
 local function count_up(field, by, start)
   local number = redis.pcall("HINCRBY", meta, field, by)
   if type(number) == "number" then return number end
@@ -48,7 +45,7 @@ local function count_up(field, by, start)
   return call("HINCRBY", meta, field, by)
 end
 
--- The last of so many numbers of places.
+-- Takes numbers for places; gives the last of them.
 local function count_places(by, now)
   return count_up("seq", by, now / 1000000)
 end
@@ -80,7 +77,7 @@ local function moment(due, now)
   return math.min(at, FAR)
 end
 
--- Whoever sleeps wakes; rings beyond those who sleep are kept, a few of them, for those about to.
+-- Wakes waiting consumers. A few rings more are kept for those about to wait.
 local function ring(times, most)
   local rings = {}
   for i = 1, math.min(times, tonumber(most)) do rings[i] = "1" end

@@ -1,5 +1,4 @@
--- Facts of entries that end: "number milliseconds" of each, the number being that of its key, and its value; "" and "" if there
--- is none.
+-- Facts of entries that end: the number of the key and milliseconds ("" for no fact), then the value.
 local function keep_facts(at, offset)
   for _, first in ipairs(at) do
     local number, ttl = (ARGV[first + offset] or ""):match("^(%d+) (%d+)$")

@@ -1,6 +1,6 @@
 -- Moves entries to the queue of failed messages.
 
--- An entry of that id which stands there already gives way.
+-- Removes an entry of that id that is there already.
 local function make_room(id)
   local envelope = call("HGET", failed_env, id)
   if not envelope then return end
@@ -9,7 +9,7 @@ local function make_room(id)
   call("HDEL", failed_own, id)
 end
 
--- What nobody can read goes as it is, with an envelope that can be read: its errors has the reason, and the old one.
+-- An entry whose envelope cannot be read gets a new one, whose errors have the reason and the old envelope.
 local function bury_unread(id, why, now)
   local old = (call("HGET", env, id) or ""):sub(1, 300):gsub("[^\32-\126]", function(char)
     return string.format("\\x%02x", char:byte())

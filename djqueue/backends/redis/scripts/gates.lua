@@ -1,4 +1,4 @@
--- What may leave a lane, as gates.py has it: there stands why. A part of lanes, as are windows and moves.
+-- What may leave a lane, as in gates.py, which says why. A part of lanes, as are windows and moves.
 
 local function gate_rules(now)
   local OFFSET = 2147483648 -- makes every rank a number of ten digits
@@ -15,7 +15,7 @@ local function gate_rules(now)
     return gate
   end
 
-  -- What cannot be read lets one leave at a time, in order: nothing could ask for less.
+  -- A gate that cannot be read lets one leave at a time, in order: that breaks no promise of any gate.
   function rules.gate(text)
     local gate = read_gates[text]
     if not gate then
@@ -26,7 +26,7 @@ local function gate_rules(now)
     return gate
   end
 
-  -- The logs under another gate: a window that stays keeps its own, a new one has that of another.
+  -- The logs under another gate: a window that stays keeps its own, a new one gets that of another.
   function rules.logs_for(gate, before, logs)
     local kept, known, longest = {}, {}, 0
     for i, window in ipairs(before.windows) do

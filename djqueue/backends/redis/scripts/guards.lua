@@ -1,4 +1,4 @@
--- What guards decide, as guards.py does: there stands why. Needs env, delayed and leases.
+-- What guards decide, as in guards.py, which says why. Needs env, delayed and leases.
 --
 -- A guard comes as its kind and whole numbers, "once,5,…"; all but the milliseconds of `once` are microseconds, or 0 and 1.
 -- A mark is "at first scheduled +id", or just an id. A rule gives when the entry that it accepts is due, or nil; it is told

@@ -1,7 +1,7 @@
 -- What holders of leases say.
 
--- ARGV from `first` on is id, token, ... by `step`. Gives the ids whose token is still the entry's own, where they stand in
--- ARGV, and the reply: the time and the numbers of all others.
+-- ARGV from `first` on is id, token, ... by `step`. Gives the ids whose token is still valid, where they are in ARGV, and the
+-- reply: the time and the numbers of all others.
 local function held(first, step, now)
   local ids, at, reply, seen, asked = {}, {}, {now}, {}, {}
   for i = first, #ARGV, step do asked[#asked + 1] = ARGV[i] end
@@ -21,7 +21,7 @@ local function has_begun(owned)
   return owned and owned:sub(TOKEN + 1, TOKEN + 1) ~= "0"
 end
 
--- Takes leased entries out of their line, and those out of ready that were reaped and that nobody took; gives the latter.
+-- Takes leased entries out of their line, and those out of ready that were reaped and not taken since; gives the latter.
 local function leave(ids)
   local reaped = {}
   if #ids > 0 and call("ZREM", leases, unpack(ids)) < #ids then

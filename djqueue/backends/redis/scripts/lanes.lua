@@ -1,6 +1,5 @@
--- The lanes of a queue: what stands in them, and where they stand, as gates.py and the lanes in memory have it.
---
--- The parts that it needs stand in a function, so a script defines them only if an entry in a lane asks.
+-- The lanes of a queue: what waits in them, and where they are, as in gates.py and the lanes in memory.
+-- All is within one function, so that a script defines it only if an entry is in a lane.
 --
 -- wait   all that waits in lanes: number of the lane (12 digits), rank (10), place, 1 if it was lost once else 0, id.
 -- aged   the same by age: place, id.
@@ -16,12 +15,9 @@ local function lane_rules(now)
   -- Where in a member of wait or line these end; the flag is what stands before the id.
   local NUMBER, RANK, TURN, LINED, FLAG = 12, 10, 16, 38, WAITING
 
-  -- with: windows gates moves turns
-  local gates, moves, known, touched, turns = gate_rules(now), line_moves(), {}, {}, nil
-  local step_in, step_out, make, rules = moves.step_in, moves.step_out, moves.make, {gates = gates, moves = moves, in_parts = in_parts}
-
+  -- with: windows gates moves
+  local gates, known, touched, turns, rules = gate_rules(now), {}, {}, nil, {in_parts = in_parts}
   local is_checked = false
-
   -- Whatever changes something begins with this: a key of another type stops the script before that.
   local function check()
     if is_checked then return end
@@ -29,20 +25,15 @@ local function lane_rules(now)
     for _, line_key in ipairs({wait, aged, open, timed, line, names}) do call("ZCARD", line_key) end
     call("HLEN", lanes)
   end
-  rules.check = check
 
   local function first_of(line_key, number, count)
     return call("ZRANGEBYLEX", line_key, "[" .. number, "(" .. number .. ":", "LIMIT", 0, count)
   end
   rules.first_of = first_of
 
-  local function ranked(rank)
-    return string.format("%010.0f", rank + gates.OFFSET)
-  end
+  local function ranked(rank) return string.format("%010.0f", rank + gates.OFFSET) end
 
-  local function unranked(digits)
-    return tonumber(digits) - gates.OFFSET
-  end
+  local function unranked(digits) return tonumber(digits) - gates.OFFSET end
 
   -- Records.
 
@@ -74,7 +65,7 @@ local function lane_rules(now)
   end
   rules.get = get
 
-  function rules.get_all(names)
+  local function get_all(names)
     local wanted = {}
     for _, name in ipairs(names) do
       if known[name] == nil then wanted[#wanted + 1], known[name] = name, false end
@@ -83,16 +74,15 @@ local function lane_rules(now)
     for i, value in ipairs(call("HMGET", lanes, unpack(wanted))) do known[wanted[i]] = value and read_if_sound(wanted[i], value) end
   end
 
-  -- What is no number, or has more digits than a turn may have, was written by somebody else: seconds are large enough.
+  -- A value that is no number, or has too many digits, was written by hand: seconds are large enough.
   local function next_turn()
     turns = turns or tonumber(call("HGET", meta, "turn") or 0)
     if not turns or turns < 0 or turns >= FAR then turns = now / 1000000 end
     turns = turns + 1
     return turns
   end
-  rules.next_turn = next_turn
 
-  -- A new one stands behind those that wait, else new ones could hold them up for ever.
+  -- A new lane is behind those that wait, else new ones could hold them up for ever.
   local function get_or_make(name)
     local lane = get(name)
     if lane then return lane end
@@ -134,7 +124,6 @@ local function lane_rules(now)
     local gate = gates.gate(lane.gate)
     return gate.within ~= "" and (get(gate.within) or define(gate.within, gate.outer, lane.seq)) or nil
   end
-  rules.outer_of = outer_of
 
   -- Where they stand.
 
@@ -150,7 +139,6 @@ local function lane_rules(now)
     if not outer.first then outer.lined = 0 end
     return outer.first
   end
-  rules.first_in_line = first_in_line
 
   -- Rank, moment and number of what would leave first: an entry, or of a lane with a line the first lane there.
   local function head_of(lane)
@@ -213,7 +201,6 @@ local function lane_rules(now)
     lane.stood_at = lane.turn
     if is_idle then known[lane.name] = false end
   end
-  rules.stand = stand
 
   -- Those within others first, which they may move.
   local function stand_all()
@@ -332,8 +319,8 @@ local function lane_rules(now)
     return true
   end
 
-  -- It is held back with an entry that returns: until a moment, or until somebody opens it ("pause"). If that is for the
-  -- sake of a rate ("lane", and not "order"), it is what has the windows.
+  -- A lane is held back with an entry that returns: until a moment, or until an operator opens it ("pause"). For the sake of a
+  -- rate ("lane", not "order") that is the lane with the windows: itself, or the one that it is within.
   function rules.hold(id, envelope, how, moment)
     local lane = get_or_make((lane_of(envelope)))
     if how == "pause" then
@@ -352,7 +339,7 @@ local function lane_rules(now)
     touch(lane)
   end
 
-  -- Whether it was shut.
+  -- Opens a lane; whether it was shut.
   function rules.open(name)
     local lane = get(name)
     if not lane or (lane.paused_reason == "" and lane.not_before <= now) then return false end
@@ -370,10 +357,10 @@ local function lane_rules(now)
     }
   end
 
-  -- What stood timed and is due stands anew.
+  -- Places timed lanes anew whose moment has come.
   function rules.wake(limit)
     local due = call("ZRANGEBYSCORE", timed, "-inf", now, "LIMIT", 0, limit)
-    rules.get_all(due)
+    get_all(due)
     for _, name in ipairs(due) do
       local lane = get(name)
       if lane then touch(lane) end
@@ -383,16 +370,14 @@ local function lane_rules(now)
     make(wait) -- with what entered before, as turns read it
   end
 
-  function rules.turns()
-    return lane_turns(rules)
-  end
+  -- with: turns
 
   return rules
 end
 
 local kept_rules
 
--- What is known of lanes in this script, once it is asked for: what is in none does not pay for it.
+-- The rules of lanes, defined when a script first needs them.
 local function laned(now)
   kept_rules = kept_rules or lane_rules(now)
   return kept_rules

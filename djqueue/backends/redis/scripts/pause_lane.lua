@@ -1,6 +1,6 @@
 -- keys: own meta wait aged open timed line lanes names
 -- with: lanes
--- Parks a lane: nothing leaves it until it is opened.
+-- Pauses a lane: nothing leaves it until it is opened.
 -- Arguments: the name of the lane; the reason.
 -- Answer: nothing.
 call("HDEL", own, "") -- a write that takes no memory

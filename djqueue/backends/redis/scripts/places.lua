@@ -39,8 +39,3 @@ local function promote(now, limit)
   call("ZREM", delayed, unpack(due))
   for i = 1, #entering, 2 do laned(now).enter(ids[entering[i]], entering[i + 1]) end
 end
-
-local function until_first(line_key, now)
-  local first = call("ZRANGE", line_key, 0, 0, "WITHSCORES")
-  return first[2] and math.max(0, first[2] - now) or -1
-end

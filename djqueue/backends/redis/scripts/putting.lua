@@ -11,7 +11,7 @@ local function is_there(id, now)
   return finished and now - finished < tonumber(ARGV[2])
 end
 
--- Puts what the args say; `is_known` says which are there already, the keys of guards come after so many others.
+-- Puts the entries; `is_known` says which are there already, `guard` is the number of keys before those of guards.
 local function put(now, is_known, guard)
   local decide, known, refused, accepted = nil, {}, {}, 0
   local number_of = (#ARGV - 2) / 3

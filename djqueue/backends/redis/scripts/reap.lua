@@ -1,7 +1,7 @@
 -- keys: env ready delayed leases own bell meta wait aged open timed line lanes names out
 -- with: holders lanes places
 -- Puts entries whose leases ran out back where they waited. Their tokens stay, so a late worker may still finish an
--- entry that nobody has taken since; but not in a lane, which goes on.
+-- entry that was not taken since; but not in a lane, which goes on.
 -- Arguments: the number of entries at most; the number of sleeping consumers to wake at most; the moment after which
 -- nothing is done.
 -- Answer: the number of entries; the microseconds until the next lease runs out (-1: nothing is leased); the ids of
@@ -31,4 +31,5 @@ if #ids > 0 then
   finish_lanes()
   ring(#reaped, ARGV[2])
 end
-return {#reaped, until_first(leases, now), unread, now}
+local first = call("ZRANGE", leases, 0, 0, "WITHSCORES")[2]
+return {#reaped, first and math.max(0, first - now) or -1, unread, now}

@@ -1,7 +1,7 @@
 -- keys: env ready delayed leases own bell meta wait aged open timed line lanes names out
 -- with: lanes
--- Puts right the lanes that do not stand where their records say, or that count as out what is not: a key may have been
--- deleted, or set aside for its type.
+-- Corrects lanes that are not where their records say, or whose number in flight is wrong: a key may have been deleted, or set
+-- aside for its type.
 -- Arguments: the number of sleeping consumers to wake at most; a cursor; the number of lanes to look at.
 -- Answer: the next cursor ("0": that was all); the names of the lanes; the number of members that had a score of their
 -- own, in lines that are ordered by member and can be read only if all scores are equal.

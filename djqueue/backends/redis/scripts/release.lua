@@ -8,7 +8,7 @@ local now = clock()
 local ids, at, reply = held(2, 3, now)
 if #ids == 0 then return reply end
 
--- What was reaped stands where its envelope said; if that cannot be read by now it stays there, for the next claim to find.
+-- What was reaped is where its envelope said; if that cannot be read by now it stays there, for the next claim to find.
 local envelopes, going = call("HMGET", env, unpack(ids)), {}
 for i, id in ipairs(ids) do
   if parsed(envelopes[i]) or call("ZSCORE", leases, id) then going[#going + 1] = i end

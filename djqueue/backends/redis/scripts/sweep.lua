@@ -1,6 +1,6 @@
 -- keys: body env ready delayed leases own bell meta recent failed_body failed_env failed_ready failed_delayed failed_leases failed_own wait aged open timed line lanes names out
 -- with: lanes places failing recent
--- Puts entries that stand in no line back to their lines, or moves them to the error queue if they are not whole.
+-- Puts entries that are in no line back to their lines, or moves them to the error queue if they are not whole.
 -- Shortens the log of completions.
 -- Arguments: the number of sleeping consumers to wake at most; "env" or "body", the hash to look at; a cursor; the
 -- number of entries to look at.
@@ -17,7 +17,7 @@ local function is_in_line(id, envelope)
   return call("ZSCORE", ready, name)
 end
 
--- What cannot be read may stand in any line: only if all are empty it stands in none. A claim finds it in the others.
+-- What cannot be read may be in any line, where a claim finds it: only if all are empty it is in none.
 local function is_unread_in_line(id)
   if call("ZSCORE", leases, id) then return true end
   for _, line_key in ipairs({ready, delayed, wait}) do

@@ -1,101 +1,97 @@
--- Whose turn it is. A part of lanes.
+  -- Whose turn it is. A part of lanes.
 
-local function lane_turns(rules)
-  local gates, get, stand, touch, outer_of = rules.gates, rules.get, rules.stand, rules.touch, rules.outer_of
-  local step_out, make, taken = rules.moves.step_out, rules.moves.make, {}
-  local turns = {}
+  function rules.turns()
+    local turns, taken, fronts, at, is_whole, again = {}, {}, {}, 1, false, {}
 
-  local fronts, at, is_whole, again = {}, 1, false, {}
-
-  local function read_fronts(count)
-    make(open)
-    fronts, at, again = call("ZRANGE", open, 0, count - 1, "WITHSCORES"), 1, {}
-    is_whole = #fronts < 2 * count
-    local there, stood = {}, {}
-    for i = 1, #fronts, 2 do there[#there + 1] = fronts[i]:sub(TURN + 1) end
-    rules.get_all(there)
-    for i, name in ipairs(there) do
-      if get(name) then
-        stood[#stood + 1] = name
-        stood[#stood + 1] = fronts[2 * i]
-      else
-        step_out(open, fronts[2 * i - 1]) -- left by a record that could not be read
+    local function read_fronts(count)
+      make(open)
+      fronts, at, again = call("ZRANGE", open, 0, count - 1, "WITHSCORES"), 1, {}
+      is_whole = #fronts < 2 * count
+      local there, stood = {}, {}
+      for i = 1, #fronts, 2 do there[#there + 1] = fronts[i]:sub(TURN + 1) end
+      get_all(there)
+      for i, name in ipairs(there) do
+        if get(name) then
+          stood[#stood + 1] = name
+          stood[#stood + 1] = fronts[2 * i]
+        else
+          step_out(open, fronts[2 * i - 1]) -- left by a record that could not be read
+        end
       end
+      fronts = stood
     end
-    fronts = stood
-  end
 
-  -- The first of those that stand open again after their turn in this script.
-  local function first_again()
-    local first
-    for i, lane in ipairs(again) do
-      if not first or lane.rank < again[first].rank or lane.rank == again[first].rank and lane.turn < again[first].turn then
-        first = i
+    -- The first of those that are open again after their turn in this script.
+    local function first_again()
+      local first
+      for i, lane in ipairs(again) do
+        if not first or lane.rank < again[first].rank or lane.rank == again[first].rank and lane.turn < again[first].turn then
+          first = i
+        end
       end
+      return first
     end
-    return first
-  end
 
-  -- The open lane whose turn it is. So many are read at once; one that stands open again comes behind its equals.
-  function turns.first_open(count)
-    local second = first_again()
-    local is_before = fronts[at] and not (second and again[second].rank < tonumber(fronts[at + 1]))
-    if not fronts[at] and not is_whole then
-      read_fronts(count)
-      second, is_before = nil, fronts[at] ~= nil
+    -- The open lane whose turn it is; `count` are read at once. One that is open again comes behind its equals.
+    function turns.first_open(count)
+      local second = first_again()
+      local is_before = fronts[at] and not (second and again[second].rank < tonumber(fronts[at + 1]))
+      if not fronts[at] and not is_whole then
+        read_fronts(count)
+        second, is_before = nil, fronts[at] ~= nil
+      end
+      if is_before then return get(fronts[at]) end
+      return second and again[second]
     end
-    if is_before then return get(fronts[at]) end
-    return second and again[second]
-  end
 
-  -- A lane and the one that it is within; of a lane with a line, the first that stands in it.
-  local function chain_of(lane)
-    local first = lane.lined > 0 and rules.first_in_line(lane)
-    if first then lane = get(first:sub(LINED + 1)) end
-    return lane, outer_of(lane)
-  end
-
-  function turns.is_throttled(lane)
-    local inner, outer = chain_of(lane)
-    return #gates.gate(inner.gate).windows > 0 or (outer and #gates.gate(outer.gate).windows > 0)
-  end
-
-  -- So many leave from the head; one that was lost once leaves alone.
-  local function take_first(lane, number)
-    if taken[lane] then make(wait) end
-    taken[lane] = true
-    local first, ids = rules.first_of(wait, lane.number, number + 1), {}
-    for i = 1, math.min(#first, number) do
-      local stands = first[i]
-      if i > 1 and (stands:sub(FLAG, FLAG) == "1" or first[1]:sub(FLAG, FLAG) == "1") then break end
-      ids[i] = stands:sub(FLAG + 1)
-      step_out(aged, stands:sub(NUMBER + RANK + 1, FLAG - 1) .. ids[i])
+    -- A lane and the one that it is within; of a lane with a line, the first in that line.
+    local function chain_of(lane)
+      local first = lane.lined > 0 and first_in_line(lane)
+      if first then lane = get(first:sub(LINED + 1)) end
+      return lane, outer_of(lane)
     end
-    if #ids > 1 then
-      call("ZREMRANGEBYLEX", wait, "[" .. first[1], "[" .. first[#ids])
-    elseif #ids == 1 then
-      step_out(wait, first[1])
-    end
-    local next = first[#ids + 1]
-    lane.waiting, lane.head = lane.waiting - #ids, next and next:sub(NUMBER + 1, FLAG - 1) or ""
-    return ids
-  end
 
-  -- Lets a run of at most so many leave the lane whose turn it is: ids, what `out` has of them, whether they are one unit.
-  function turns.take_turn(lane, most)
-    rules.check()
-    local inner, outer = chain_of(lane)
-    local number = math.min(most, gates.leaving(inner), outer and gates.leaving(outer) or math.huge)
-    local ids, turn = number > 0 and take_first(inner, number) or {}, rules.next_turn()
-    if fronts[at] == lane.name then at = at + 2 else table.remove(again, (first_again())) end
-    for _, one in ipairs({inner, outer}) do
-      gates.left(one, #ids, turn)
-      touch(one)
-      stand(one)
-      if one.where == "open" then again[#again + 1] = one end
+    function turns.is_throttled(lane)
+      local inner, outer = chain_of(lane)
+      return #gates.gate(inner.gate).windows > 0 or (outer and #gates.gate(outer.gate).windows > 0)
     end
-    return ids, outer and cmsgpack.pack(inner.name, outer.name) or cmsgpack.pack(inner.name), gates.gate(inner.gate).joins
-  end
 
-  return turns
-end
+    -- Takes entries from the head; one that was lost once leaves alone.
+    local function take_first(lane, number)
+      if taken[lane] then make(wait) end
+      taken[lane] = true
+      local first, ids = first_of(wait, lane.number, number + 1), {}
+      for i = 1, math.min(#first, number) do
+        local stands = first[i]
+        if i > 1 and (stands:sub(FLAG, FLAG) == "1" or first[1]:sub(FLAG, FLAG) == "1") then break end
+        ids[i] = stands:sub(FLAG + 1)
+        step_out(aged, stands:sub(NUMBER + RANK + 1, FLAG - 1) .. ids[i])
+      end
+      if #ids > 1 then
+        call("ZREMRANGEBYLEX", wait, "[" .. first[1], "[" .. first[#ids])
+      elseif #ids == 1 then
+        step_out(wait, first[1])
+      end
+      local next = first[#ids + 1]
+      lane.waiting, lane.head = lane.waiting - #ids, next and next:sub(NUMBER + 1, FLAG - 1) or ""
+      return ids
+    end
+
+    -- Lets a run leave the lane whose turn it is: ids, what `out` has of them, whether they are one unit.
+    function turns.take_turn(lane, most)
+      check()
+      local inner, outer = chain_of(lane)
+      local number = math.min(most, gates.leaving(inner), outer and gates.leaving(outer) or math.huge)
+      local ids, turn = number > 0 and take_first(inner, number) or {}, next_turn()
+      if fronts[at] == lane.name then at = at + 2 else table.remove(again, (first_again())) end
+      for _, one in ipairs({inner, outer}) do
+        gates.left(one, #ids, turn)
+        touch(one)
+        stand(one)
+        if one.where == "open" then again[#again + 1] = one end
+      end
+      return ids, outer and cmsgpack.pack(inner.name, outer.name) or cmsgpack.pack(inner.name), gates.gate(inner.gate).joins
+    end
+
+    return turns
+  end

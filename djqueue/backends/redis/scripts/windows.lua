@@ -1,4 +1,4 @@
--- Sliding windows, as windows.py has them: there stands why.
+-- Sliding windows, as in windows.py, which says why.
 --
 -- A log is a table of text (twelve bytes for each grant: its moment and its number), sum (of these numbers), last, warm, and
 -- newest (the moment of the last grant, even if the text has lost it). What is too old is dropped from the front at the next
@@ -19,7 +19,7 @@ local function window_rules()
     }
   end
 
-  -- The log of another window as that of this one.
+  -- Makes the log of another window that of this one.
   function rules.adopt(window, log)
     if window.spacing > 0 then log.last = log.newest end
     return log
@@ -55,7 +55,7 @@ local function window_rules()
     if place > 1 then log.text = log.text:sub(place) end
   end
 
-  -- Microseconds until so many grants are too old to count.
+  -- Microseconds until that many grants are too old to count.
   local function until_gone(window, log, missing, now)
     for place = 1, #log.text, BYTES do
       local at, number = grant_at(log, place)
@@ -93,7 +93,7 @@ local function window_rules()
     return 0, until_next(window, log, left, spaced, now), "spaced"
   end
 
-  -- So many have left now.
+  -- Notes that entries have left now.
   function rules.grant(window, log, number, now)
     drop_old(window, log, now)
     local ends, same = #log.text - BYTES, 0
@@ -108,7 +108,7 @@ local function window_rules()
     log.warm = window.is_elastic and log.warm + number or 0
   end
 
-  -- So many of what was granted at a moment did not leave after all.
+  -- Notes that some of what was granted at a moment did not leave after all.
   function rules.refund(window, log, number, granted_at)
     local kept, newest, grain, asked = {}, 0, math.floor(granted_at / window.grain), number
     for place = 1, #log.text, BYTES do

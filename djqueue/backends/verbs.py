@@ -1,0 +1,562 @@
+"""The verbs of a queue: what a consumer and operators call, with defaults over four verbs that read and write text."""
+
+from __future__ import annotations
+
+import logging
+import threading
+import time
+from collections.abc import Hashable, Iterable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
+from copy import copy
+from dataclasses import replace
+from functools import cached_property
+from math import inf
+from typing import Any, Self
+
+from django.core.checks import CheckMessage
+
+from djqueue import conf, signals
+from djqueue.backends.entries import (
+    DELAYED,
+    FAILED,
+    PAGE,
+    Claimed,
+    Entry,
+    Fact,
+    LaneRecord,
+    Lease,
+    QueueStats,
+    Reaped,
+    Record,
+    Refusal,
+    untried,
+)
+from djqueue.backends.guards import AnyGuard, Debounce, Decision, DedupMark, rule
+from djqueue.backends.packing import due, pack, stamped, unpack
+from djqueue.backends.stores import BaseStore, Budget, Grant
+from djqueue.exceptions import NotSupported
+from djqueue.utils import clock, seconds, tell
+
+logger = logging.getLogger(__name__)
+
+FAILED_SUFFIX = f":{FAILED}"
+FEATURES = frozenset(
+    "durable lease fence begin idempotent transaction priority order lanes shards inspect count facts".split()
+)
+"""What backends can do; docs/reference/backends.rst says what each means."""
+REAP_EVERY = 1.0
+"""Seconds, at least, between two calls of ``reap`` by :meth:`QueueVerbs.reserve`."""
+REAP_BATCH = 100
+NOTICE = 1.0  # seconds between two looks of a thread that waits for a throttle, as its limit may change
+
+
+class _Told(threading.local):
+    """What a queue last told the calling thread."""
+
+    refusal: Refusal | None = None
+
+
+class QueueVerbs:
+    """A queue in four verbs; all the others work over them, at most once."""
+
+    features: frozenset[str] = frozenset({"order", "count", "facts"})
+    """What this backend can do, of :data:`FEATURES`. Commands that need another feature are refused."""
+    options: frozenset[str] = frozenset()
+    """The names (upper case) that this class takes in ``OPTIONS``, beside those that every queue has."""
+    on_commit: str | None = "default"
+    """The database alias whose commit an enqueue waits for; None sends at once (``OPTIONS["ON_COMMIT"]``)."""
+    notifies: bool = False
+    """Whether :meth:`wait_for_work` ends early when work comes, so that an idle consumer need not look often."""
+    poll: float = 0.1
+    """Seconds between two looks of :meth:`reserve` at an empty queue."""
+    bytes_at_once: float = inf
+    """Bytes of entries that are put in one step; more of them take several, of which a later one may fail."""
+    alias: str = "default"
+    """Its key in QUEUES; given by the composition root."""
+    database: str | None = None
+    """The database alias that holds it, if one does."""
+    store: BaseStore = None  # type: ignore[assignment]
+    """The facts of this queue; given by the composition root where the backend brings none."""
+
+    _lease: float | None = None
+    _given: Mapping[str, object] = {}
+    """The options that it was made with; its error queue has the same."""
+    _told: _Told
+    _reap_at: float
+    _may_expire: float
+    """When :meth:`reserve` may reap again, and when a lease may run out that it saw then (monotonic clock)."""
+
+    def __new__(cls, *args: object, **options: object) -> Self:
+        # Not in __init__, which a third party need not call, nor pass its own options to.
+        queue = super().__new__(cls)
+        queue._given = {name: value for name, value in options.items() if name not in ("name", "connection")}
+        queue._told, queue._reap_at, queue._may_expire = _Told(), -inf, -inf
+        return queue
+
+    def __init__(self, name: str, connection: object = None, **options):
+        self.name, self.connection = name, connection
+
+    @property
+    def lease(self) -> float:
+        """Seconds for which a claim holds unless it is extended: ``OPTIONS["LEASE"]``, or QUEUE_LEASE."""
+        if self._lease is not None:
+            return self._lease
+        return seconds(conf.get("QUEUE_LEASE"), "QUEUE_LEASE", least=0.1)
+
+    @lease.setter
+    def lease(self, seconds: float) -> None:
+        self._lease = seconds
+
+    # ---- the four verbs
+
+    def write(self, data: str) -> None:
+        """Put ``data`` at the end of the queue."""
+        raise NotImplementedError
+
+    def read(self) -> str | None:
+        """Take the next data off the queue; None when there is none."""
+        raise NotImplementedError
+
+    def flush(self) -> None:
+        """Delete all that waits, due or not. What is leased or has failed stays."""
+        raise NotImplementedError
+
+    def __len__(self) -> int:
+        """How many wait, the delayed ones included, the leased ones not."""
+        raise NotImplementedError
+
+    def __bool__(self) -> bool:
+        return True  # an empty queue is still a queue
+
+    # ---- what the consumer calls: working defaults over the four
+
+    def put(self, entries: Sequence[Entry], guards: Sequence[AnyGuard | None] | None = None) -> list[bool]:
+        """Accept entries in their order; tells of each whether it was accepted.
+
+        An id that waits or is leased already is refused, and so is an entry whose guard says so; guard and entry are
+        decided in one atomic step where the backend can. Raises QueueFull if the store takes no more.
+        """
+        return [
+            self._put_one(entry) if guard is None else self._put_if_allowed(entry, guard)
+            for entry, guard in zip(entries, guards or [None] * len(entries), strict=True)
+        ]
+
+    def _put_one(self, entry: Entry) -> bool:
+        self.write(pack(stamped(entry, self.now())))
+        return True
+
+    # Here queue and store may be two technologies: no step is atomic over both.
+
+    def _put_if_allowed(self, entry: Entry, guard: AnyGuard) -> bool:
+        try:
+            decision, was = self._decided(entry, guard)
+        except Exception as error:
+            if not isinstance(guard, Debounce):
+                raise
+            return self._put_undecided(entry, error)
+        if not decision.accept or decision.mark is None:
+            return False
+        accepted = False
+        try:
+            accepted = self._put_one(replace(entry, run_at=0.0, delay=decision.delay) if decision.delay else entry)
+        finally:
+            if not accepted and was is None:
+                self.store.drop(guard.key, decision.mark.written())
+            elif not accepted and was is not None:
+                self.store.swap(guard.key, decision.mark.written(), was, decision.ttl)
+        return accepted
+
+    def _decided(self, entry: Entry, guard: AnyGuard) -> tuple[Decision, bytes | None]:
+        """What the guard decides, once its mark is written, and the mark before; no other write came in between."""
+        while True:
+            now, was = self.store.now(), self.store.get(guard.key)
+            mark = None if was is None else DedupMark.read(was)
+            # What became of an entry is not known here, nor can it be postponed: it waits until it was to be due.
+            state = DELAYED if mark is not None and mark.at > now * 1e6 else None
+            decision = rule(guard, entry, mark, state, now)
+            mark = decision.mark if decision.accept else None
+            if mark is None or self.store.swap(guard.key, was, mark.written(), decision.ttl):
+                return decision, was
+
+    def _put_undecided(self, entry: Entry, error: Exception) -> bool:
+        """A debounced command may run too often, but must not be forgotten."""
+        text = "%s: the store of %s cannot say whether a debounced call counts, so it does"
+        tell(logger, logging.ERROR, text, entry.command, self.alias, exc_info=error)
+        signals.emit(signals.debounce_failed, entry.command, id=entry.id, queue_name=self.alias, exception=error)
+        return self._put_one(entry)
+
+    def claim(
+        self, limit: int = 1, lease: float = 60.0, owner: str = "", ahead: int = 0, begin: bool = True
+    ) -> Claimed:
+        """Lease up to ``limit`` units of work for ``lease`` seconds; never waits. Their ``attempts`` are one higher.
+
+        A unit is a due entry, or a run of a lane. The last ``ahead`` of the units would wait for a worker, so none of
+        these is throttled. The first entry of each unit begins with the claim (``lease.begun``), unless it was lost
+        before, or ``begin`` is False: then it begins when its worker says so, by :meth:`begin`.
+        What a claim took whose answer never came is given back by the next claim or reap, and counts as nothing.
+        """
+        leases: list[Lease] = []
+        early: dict[str, float] = {}
+        try:
+            self._read_due(limit, self.now(), leases, early)
+        except Exception:
+            if not leases:
+                raise
+            tell(logger, logging.ERROR, "Reading stopped half way.", exc_info=True, extra={"queue": self.alias})
+            return Claimed(leases, retry_after=0.0)
+        return Claimed(leases, retry_after=0.0 if len(leases) >= limit else min(early.values(), default=inf))
+
+    def _read_due(self, limit: int, now: float, leases: list[Lease], early: dict[str, float]) -> None:
+        """Read until ``limit`` are due or all that wait were seen; ``early`` has the seconds until the others are due.
+
+        Those are written to the end at once, so that a crash loses one at most.
+        """
+        left = inf
+        while len(leases) < limit and left > 0 and (text := self.read()) is not None:
+            entry = unpack(text)
+            if entry.run_at <= now:
+                leases.append(Lease(replace(entry, attempts=entry.attempts + 1), claimed=now))
+            else:
+                self.write(pack(entry))
+                left = 0 if entry.id in early else min(left, len(self))
+                early[entry.id] = entry.run_at - now
+            left -= 1
+
+    def claim_within(
+        self, budget: Budget, limit: int = 1, lease: float = 60.0, owner: str = "", begin: bool = True
+    ) -> Claimed:
+        """Claim what a budget allows. One atomic step where the backend can; what is not there spends nothing.
+
+        This default spends first, claims then, and hands back what was not used: a crash in between costs slots, and
+        no entry.
+        """
+        store = self.store.shared
+        grant = store.take(budget, limit)
+        if not grant.count:
+            return Claimed((), grant.retry_after, grant.reason)
+        claimed = Claimed()
+        try:
+            claimed = self.claim(grant.count, lease, owner, begin=begin)
+        finally:
+            if len(claimed) < grant.count:
+                store.give(budget, grant, grant.count - len(claimed))
+        return self._as_granted(claimed, grant, budget, limit)
+
+    def _as_granted(self, claimed: Claimed, grant: Grant, budget: Budget, limit: int) -> Claimed:
+        """No more than the budget allows, as a run may be longer than the units asked for; and when more may come."""
+        spent = grant.count
+        if len(claimed) < spent or len(claimed) == spent == limit:
+            return claimed
+        if len(claimed) > spent:
+            grant = self.store.shared.take(budget, len(claimed) - spent)
+            spent += grant.count
+        if surplus := claimed[spent:]:
+            self.release([untried(lease) for lease in surplus])
+        return Claimed(claimed[:spent], grant.retry_after, grant.reason)
+
+    def reserve(self, limit: int = 1, lease: float = 60.0, owner: str = "", wait: float = 0.0) -> Claimed:
+        """Claim; while there is nothing, wait_for_work and claim again until ``wait`` seconds are over.
+
+        If there is nothing it reaps, at most once a second, so that loops of one's own take over from those that died.
+        While a throttle holds all up it looks once a second, as the limit may change.
+        """
+        deadline = time.monotonic() + wait
+        while True:
+            claimed = self._begin_lost(self._claim_or_take_over(limit, lease, owner))
+            left = deadline - time.monotonic()
+            if claimed or left <= 0:
+                self._told.refusal = claimed.refusal
+                return claimed
+            if claimed.reason:
+                self.wait_until(min(left, claimed.retry_after), NOTICE)
+            elif claimed.retry_after:
+                until_expiry = max(0.0, self._may_expire - time.monotonic())
+                self.wait_until(min(left, claimed.retry_after, until_expiry), self.poll)
+
+    def _claim_or_take_over(self, limit: int, lease: float, owner: str) -> Claimed:
+        claimed = self.claim(limit, lease, owner)
+        is_empty = not claimed and claimed.retry_after > 0 and not claimed.reason
+        return self.claim(limit, lease, owner) if is_empty and self._reap_when_due() else claimed
+
+    def _reap_when_due(self) -> int:
+        """Reap, unless that was less than a second ago; how many leases ran out."""
+        now = time.monotonic()
+        if now < self._reap_at:
+            return 0
+        self._reap_at = self._may_expire = now + REAP_EVERY  # first: of several threads one does it
+        reaped = self.reap(REAP_BATCH)
+        self._may_expire = max(self._reap_at, time.monotonic() + reaped.next)
+        if reaped.count:
+            text = "%s: %d leases ran out; their holders died or lost touch"
+            tell(logger, logging.WARNING, text, self.alias, reaped.count)
+        return reaped.count
+
+    def _begin_lost(self, claimed: Claimed) -> Claimed:
+        """Begin what was lost before: the caller of ``reserve`` runs it now."""
+        if late := [lease for lease in claimed if lease.entry.lost and not lease.begun]:
+            begun = {lease.entry.id: lease for lease in self.begin(late)}
+            claimed[:] = [begun.get(lease.entry.id, lease) for lease in claimed]
+        return claimed
+
+    @property
+    def refusal(self) -> Refusal | None:
+        """Why the latest ``pop``, ``take`` or ``reserve`` of this thread had nothing; None if it had something."""
+        return self._told.refusal
+
+    def begin(self, leases: Sequence[Lease]) -> list[Lease]:
+        """Note that they begin to run: from now on that attempt is lost if their lease runs out.
+
+        Returns those that were still ours; a lease that has run out is not.
+        """
+        return [replace(lease, begun=True) for lease in leases]
+
+    def defer(self, leases: Sequence[Lease], seconds: float) -> list[Lease]:
+        """Have the windows of their lanes count them as if they left in ``seconds``, so that they may begin later.
+
+        Returns them with that moment as ``claimed``; nothing if one left too long ago to be counted, or in no lane.
+        """
+        return []
+
+    def complete(self, leases: Sequence[Lease], facts: Sequence[Fact | None] = ()) -> list[Lease]:
+        """Done: forget them. Returns those that were still ours.
+
+        ``facts``, if given, has one of each lease, or None: it is kept in :attr:`store` if the lease was still ours,
+        in the same atomic step where the backend can.
+        """
+        return self._with_facts(list(leases), leases, facts)
+
+    def touch(self, leases: Sequence[Lease], lease: float = 60.0) -> list[Lease]:
+        """Hold them for ``lease`` more seconds from now. Returns those still ours, with their new ``until``."""
+        return list(leases)
+
+    def release(self, leases: Sequence[Lease]) -> list[Lease]:
+        """Put them back as ``lease.entry`` now says: counts, errors, and a delay if it has one.
+
+        Without a delay an entry goes back to its old place. In a lane ``entry.hold`` says what waits with it. Returns
+        those that were still ours.
+        """
+        now = self.now()
+        written: list[Lease] = []
+        for lease in leases:
+            try:
+                self.write(pack(due(lease.entry, now)))
+            except Exception:
+                if not written:  # else a retry would repeat those
+                    raise
+                extra = {"queue": self.alias, "message_id": lease.entry.id}
+                tell(logger, logging.ERROR, "An entry could not be put back and is lost.", exc_info=True, extra=extra)
+            else:
+                written.append(lease)
+        return written
+
+    def fail(self, leases: Sequence[Lease], facts: Sequence[Fact | None] = ()) -> list[Lease]:
+        """Move them to the end of :attr:`failed`, the error queue, as ``lease.entry`` now says.
+
+        Returns those that were still ours. There they are in the order in which they failed, whatever their priorities.
+        ``facts`` are kept as ``complete`` keeps them. An error queue has no other, so it puts them back.
+        """
+        if self.failed is None:
+            return self.release(leases)
+        self.failed.put([lease.entry for lease in leases])
+        return self._with_facts(list(leases), leases, facts)
+
+    def _with_facts(self, ours: list[Lease], leases: Sequence[Lease], facts: Sequence[Fact | None]) -> list[Lease]:
+        """Keep the facts of the leases that were ours, in a step of its own; if that fails, only the facts are lost."""
+        held = {(lease.entry.id, lease.token) for lease in ours}
+        pairs = zip(leases, facts, strict=True) if facts else ()
+        kept = [fact for lease, fact in pairs if fact is not None and (lease.entry.id, lease.token) in held]
+        try:
+            if kept:
+                self.store.put_many(kept)
+        except Exception as error:
+            text, extra = "The results of %d messages could not be kept", {"queue": self.alias}
+            tell(logger, logging.ERROR, text, len(kept), exc_info=error, extra=extra)
+        return ours
+
+    def requeue(self, ids: Iterable[str]) -> int:
+        """Move entries from the error queue back as if they were new, in one atomic step; how many."""
+        raise self._cannot("requeue")
+
+    def reap(self, limit: int = 100, by: float = inf) -> Reaped:
+        """Make up to ``limit`` expired leases claimable again; those that had begun are counted as lost.
+
+        The others cost nothing. Later than ``by`` (epoch seconds, by the store's clock) nothing is done: a store that
+        was away may run the call late, before consumers could extend their leases again.
+        """
+        return Reaped()
+
+    def sweep(self, limit: int = 1000) -> int:
+        """Look through about ``limit`` messages for those that stand in no line, on from where the last sweep stopped.
+
+        What is whole goes back to its line, the rest to :attr:`failed`; each is logged. Returns how many these were:
+        none, unless the store was changed by hand, or restored in part.
+        """
+        return 0
+
+    def stats(self) -> QueueStats:
+        """Counts; see :class:`QueueStats`."""
+        return QueueStats(ready=len(self), failed=None if self.failed is None else len(self.failed))
+
+    # ---- time and connection
+
+    def now(self) -> float:
+        """The store's clock, epoch seconds. Raises whatever the client raises if the store is out of reach."""
+        return time.time()
+
+    def wait_for_work(self, seconds: float, beside: Sequence[Self] = ()) -> bool:
+        """Sleep for up to ``seconds``; True if woken because work may have come.
+
+        A blocking backend wakes for this queue and for those ``beside`` it, which have the same :attr:`connection_key`.
+        """
+        time.sleep(seconds)
+        return False
+
+    def wait_until(self, due: float, pause: float, beside: Sequence[Self] = ()) -> bool:
+        """:meth:`wait_for_work` for ``pause`` seconds, or until something may leave in ``due`` seconds, if sooner.
+
+        It must end in time: override it where a wait may be late.
+        """
+        return self.wait_for_work(min(due, pause), beside)
+
+    @property
+    def connection_key(self) -> Hashable:
+        """Queues of one key share a connection, and one thread of a consumer claims from all of them."""
+        return (type(self), self.connection if isinstance(self.connection, str) else id(self.connection))
+
+    @property
+    def server(self) -> Hashable:
+        """Queues of one server fail together: one thread of a consumer settles for all, and so on."""
+        return self.connection_key
+
+    def describe(self) -> str:
+        """Where this queue lives, for people; never a password."""
+        return type(self).__name__
+
+    def check(self) -> list[CheckMessage]:
+        """What is wrong with the server behind this queue, as Django check messages. Connects."""
+        return []
+
+    def close(self) -> None:
+        """Give up the calling thread's connection, if it holds one."""
+
+    # ---- names
+
+    @property
+    def unthrottled(self) -> QueueVerbs:
+        """The queue of the backend itself: this one, or the queue within a ThrottledQueue."""
+        return self
+
+    @property
+    def base_name(self) -> str:
+        """The name that signatures bind to: an error queue has that of the queue it belongs to."""
+        return self.name.removesuffix(FAILED_SUFFIX)
+
+    @cached_property
+    def own_budget(self) -> str:
+        """The name of the budget that a throttle of this queue alone has."""
+        return f"queue:{self.name}"
+
+    @cached_property
+    def failed(self) -> Self | None:
+        """The error queue, a queue of the same kind; it has none itself."""
+        if self.name.endswith(FAILED_SUFFIX):
+            return None
+        return type(self)(self.name + FAILED_SUFFIX, self.connection, **self._given)
+
+    def _sibling(self, backend: type[QueueVerbs], name: str, **options: object) -> Self:
+        """A queue of another name, made by the ``__init__`` of ``backend``: that of a user's subclass may differ."""
+        other = copy(self)
+        other._told, other._reap_at, other._may_expire = _Told(), -inf, -inf
+        for attribute in [one for one in vars(other) if isinstance(getattr(type(other), one, None), cached_property)]:
+            delattr(other, attribute)
+        backend.__init__(other, name, self.connection, **options)
+        return other
+
+    # ---- for operators
+
+    def find(self, id: str) -> Record | None:
+        """The entry of that id, if it waits or is leased."""
+        raise self._cannot("find")
+
+    def remove(self, ids: Iterable[str]) -> int:
+        """Delete entries that wait (never leased ones); how many."""
+        raise self._cannot("remove")
+
+    def amend(self, id: str, was: bytes, data: bytes) -> bool:
+        """Give an entry that waits another body if its body is still ``was``; True if so."""
+        raise self._cannot("amend")
+
+    def trim(self, most: int | None = None, age: float | None = None, limit: int = 1000) -> int:
+        """Delete up to ``limit`` failed messages, the oldest first: the surplus over ``most``, or older than ``age`` s.
+
+        For queues of failed messages, as ``queue.failed``: they have no lanes and one priority, and are in the order
+        of the failures. Of any other queue it may pass over what waits in lanes. A backend of four verbs knows no ages.
+        """
+        surplus = 0 if most is None else min(limit, len(self) - most)
+        return sum(self.read() is not None for _ in range(surplus))
+
+    def peek(self, state: str, limit: int = 50, after: str | None = None) -> list[Record]:
+        """Up to ``limit`` records of one state, in the order in which they come up, behind the cursor ``after``."""
+        raise self._cannot("peek")
+
+    def walk(self, state: str, most: float = inf) -> Iterator[Record]:
+        """Up to ``most`` records of one state, looked at page by page."""
+        after = None
+        while most > 0 and (page := self.peek(state, int(min(PAGE, most)), after)):
+            yield from page
+            most, after = most - len(page), page[-1].cursor
+
+    def reprioritise(self, ids: Iterable[str], priority: int) -> int:
+        """Give entries that wait another priority; how many."""
+        raise self._cannot("reprioritise")
+
+    def lanes(self, limit: int = 50, after: str | None = None) -> list[LaneRecord]:
+        """Up to ``limit`` lanes that hold something or remember something, behind the cursor ``after``."""
+        raise self._cannot("lanes")
+
+    def lane(self, name: str) -> LaneRecord | None:
+        """What is known of a lane, if anything is."""
+        raise self._cannot("lane")
+
+    def pause_lane(self, name: str, why: str) -> None:
+        """Let nothing more leave a lane until :meth:`resume_lane`; what has left it goes on."""
+        raise self._cannot("pause_lane")
+
+    def resume_lane(self, name: str) -> bool:
+        """Open a lane that is paused, or held for a time; whether it was."""
+        raise self._cannot("resume_lane")
+
+    def _cannot(self, verb: str) -> NotSupported:
+        own = type(self).__name__
+        return NotSupported(f"{own} has only the four verbs and cannot {verb}(); derive it from LeasedQueue.")
+
+
+class Unanswered:
+    """The tokens of one queue object's claims that raised, each until its leases would have run out.
+
+    The server may still be at work on what a lost connection asked for.
+    """
+
+    def __init__(self) -> None:
+        self._lock = threading.Lock()
+        self._until: dict[Any, float] = {}
+
+    @contextmanager
+    def asking(self, token: int | str, lease: float) -> Iterator[None]:
+        """Around a claim for ``lease`` seconds: its token is remembered if it raises."""
+        asked = clock()
+        try:
+            yield
+        except BaseException:
+            with self._lock:
+                self._until[token] = asked + lease
+            raise
+
+    def tokens(self) -> list[Any]:
+        """Those that are not over yet."""
+        if not self._until:
+            return []
+        with self._lock:
+            now = clock()
+            self._until = {token: until for token, until in self._until.items() if until > now}
+            return list(self._until)
