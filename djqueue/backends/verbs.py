@@ -29,10 +29,13 @@ from djqueue.backends.entries import (
     Reaped,
     Record,
     Refusal,
+    due,
+    pack,
+    stamped,
+    unpack,
     untried,
 )
 from djqueue.backends.guards import AnyGuard, Debounce, Decision, DedupMark, rule
-from djqueue.backends.packing import due, pack, stamped, unpack
 from djqueue.backends.stores import BaseStore, Budget, Grant
 from djqueue.exceptions import NotSupported
 from djqueue.utils import clock, seconds, tell

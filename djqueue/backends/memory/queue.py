@@ -13,7 +13,7 @@ from itertools import count
 from math import inf
 from typing import Self
 
-from djqueue.backends import packing
+from djqueue.backends import entries
 from djqueue.backends.base import FAILED_SUFFIX, FEATURES, Budget, LeasedQueue
 from djqueue.backends.entries import (
     DELAYED,
@@ -230,7 +230,7 @@ class MemoryQueue(LeasedQueue):
             if decision.delay and decision.mark is not None:
                 # Not by the delay: a sum of moments that is rounded down is due before its mark says so.
                 entry = replace(entry, run_at=decision.mark.at / 1e6, delay=0.0)
-        self._take_in(Item(packing.stamped(entry, now), next(self._arrivals), now))
+        self._take_in(Item(entries.stamped(entry, now), next(self._arrivals), now))
         return True
 
     def _rule_on(self, entry: Entry, guard: AnyGuard, now: float) -> Decision:

@@ -20,8 +20,7 @@ from botocore.exceptions import BotoCoreError, ClientError
 from django.core.checks import CheckMessage, Error, Warning
 
 from djqueue import utils
-from djqueue.backends import packing
-from djqueue.backends.entries import FAILED, Entry
+from djqueue.backends.entries import FAILED, Entry, pack
 from djqueue.backends.stores import BaseStore, NoStore
 from djqueue.exceptions import InvalidQueueError
 from djqueue.messages.envelope import new_id
@@ -93,10 +92,10 @@ def outgoing(entry: Entry, now: float, group: str, repeat: bool = True) -> dict:
     wait = max(0, min(LONGEST_DELAY, ceil(round(entry.run_at - now, 3))))
     if group:
         keys = {"MessageGroupId": _key(group), "MessageDeduplicationId": new_id() if repeat else _key(entry.id)}
-        return {"MessageBody": packing.pack(entry), **keys}
+        return {"MessageBody": pack(entry), **keys}
     # A moment that SQS keeps by its own clock is not written down: the clock of a worker then has no say.
     early = entry if wait == LONGEST_DELAY else replace(entry, run_at=0.0)
-    return {"MessageBody": packing.pack(early), "DelaySeconds": wait}
+    return {"MessageBody": pack(early), "DelaySeconds": wait}
 
 
 def _key(text: str) -> str:

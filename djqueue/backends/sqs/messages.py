@@ -14,8 +14,7 @@ from itertools import islice
 from math import inf
 from typing import NamedTuple, TypeVar
 
-from djqueue.backends import packing
-from djqueue.backends.entries import Entry, Lease, untried
+from djqueue.backends.entries import Entry, Lease, due, pack, stamped, unpack, untried
 from djqueue.backends.sqs import connection
 from djqueue.backends.sqs.connection import LONGEST_KEPT, Link, Receipt, Told, clock
 from djqueue.backends.stores import BaseStore
@@ -101,7 +100,7 @@ class Messages:
     def outgoing(self, entries: Sequence[Entry]) -> list[dict]:
         """The messages of new entries. Raises MessageTooLarge."""
         now, most = time.time(), self._link.largest - GROWTH
-        messages = [self._message(packing.stamped(entry, now), now, repeat=False) for entry in entries]
+        messages = [self._message(stamped(entry, now), now, repeat=False) for entry in entries]
         for entry, message in zip(entries, messages, strict=True):
             if (size := len(message["MessageBody"])) > most:
                 text = f"message {entry.id} ({entry.command}) has {size} bytes as SQS carries it, {most} are allowed"
@@ -133,7 +132,7 @@ class Messages:
     def _lease(self, message: dict, since: float, now: float, seconds: float) -> Lease:
         told = message["Attributes"]
         receives, sent = int(told["ApproximateReceiveCount"]), int(told["SentTimestamp"]) / 1000
-        entry, counted = packing.unpack(message["Body"]), 0
+        entry, counted = unpack(message["Body"]), 0
         if self._is_fifo and receives > 1:
             entry, counted = self._noted(entry)
         receipt = Receipt(entry.id, message["ReceiptHandle"], receives, counted, sent, since, seconds)
@@ -194,7 +193,7 @@ class Messages:
         """Let them stay where they are, until they are due. Raises QueueError if SQS could not."""
         now = time.time()
         for some in connection.slices(leases):
-            entries = [packing.due(lease.entry, now) for lease in some]
+            entries = [due(lease.entry, now) for lease in some]
             for lease, entry in zip(some, entries, strict=True):
                 self._note(entry, lease.token.receives)
             spans = [lease.token.span(entry.run_at - now) for lease, entry in zip(some, entries, strict=True)]
@@ -206,7 +205,7 @@ class Messages:
     def move(self, leases: Sequence[Lease], to: Messages) -> None:
         """Send them anew as they are now, then delete the old ones. Raises QueueError if SQS did not take them."""
         now, left = time.time(), iter(leases)
-        messages = [to._anew(packing.due(lease.entry, now), now) for lease in leases]
+        messages = [to._anew(due(lease.entry, now), now) for lease in leases]
         for some in connection.portions(messages, to._link.largest):
             theirs = list(islice(left, len(some)))
             told = to._link.batch("send_message_batch", some)
@@ -250,7 +249,7 @@ class Messages:
 
     def _note(self, entry: Entry, receives: int) -> None:
         """Write down all of an entry but its body, as it is after that receive."""
-        head = packing.pack(replace(entry, body=b""))
+        head = pack(replace(entry, body=b""))
         self._store.put(self._key(entry), f"{receives} {head}".encode(), LONGEST_KEPT)
 
     def _noted(self, entry: Entry) -> tuple[Entry, int]:
@@ -259,7 +258,7 @@ class Messages:
         if value is None:
             return entry, 0
         counted, _, head = value.decode().partition(" ")
-        return replace(packing.unpack(head), body=entry.body), int(counted)
+        return replace(unpack(head), body=entry.body), int(counted)
 
     @property
     def _store(self) -> BaseStore:

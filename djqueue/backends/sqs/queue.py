@@ -1,6 +1,6 @@
 """Queues on Amazon SQS, standard and FIFO.
 
-A message is an entry as text (``packing.pack``). SQS counts how often it gave a message out, and a message cannot be
+A message is an entry as text (``entries.pack``). SQS counts how often it gave a message out, and a message cannot be
 changed. So on a standard queue what goes back is sent as a new message, and the count of a message tells exactly how
 many of its attempts were lost. On a FIFO queue a new one would lose its place; there it stays, and the store of the
 queue notes what changed about it.

@@ -7,7 +7,7 @@ import time
 import pytest
 from botocore.exceptions import ClientError
 
-from djqueue.backends import packing
+from djqueue.backends import entries
 from djqueue.backends.sqs import connection
 from djqueue.backends.sqs import queue as queue_module
 from djqueue.backends.sqs.queue import SqsQueue
@@ -102,8 +102,8 @@ def test_to6_to8_nothing_is_lost_and_nothing_is_completed_twice(queue):
 def send_early(queue, **fields):
     """A message that SQS gives out before its entry is due."""
     early = entry("early", **fields)
-    message = connection.outgoing(packing.stamped(early, queue.now()), queue.now(), early.id if queue.is_fifo else "")
-    message = {**message, "MessageBody": packing.pack(early)} | ({} if queue.is_fifo else {"DelaySeconds": 0})
+    message = connection.outgoing(entries.stamped(early, queue.now()), queue.now(), early.id if queue.is_fifo else "")
+    message = {**message, "MessageBody": entries.pack(early)} | ({} if queue.is_fifo else {"DelaySeconds": 0})
     queue._link.call("send_message_batch", Entries=[{"Id": "0", **message}])
     return early
 
@@ -142,9 +142,9 @@ def test_what_is_not_due_keeps_what_was_lost_before(queue, monkeypatch):
 
 def test_a_delay_that_sqs_keeps_is_kept_by_its_clock(make):
     message = connection.outgoing(entry(run_at=1060.5), 1000.0, group="")
-    assert (message["DelaySeconds"], packing.unpack(message["MessageBody"]).run_at) == (61, 0)
+    assert (message["DelaySeconds"], entries.unpack(message["MessageBody"]).run_at) == (61, 0)
     message = connection.outgoing(entry(run_at=2000.0), 1000.0, group="")
-    assert (message["DelaySeconds"], packing.unpack(message["MessageBody"]).run_at) == (900, 2000.0)
+    assert (message["DelaySeconds"], entries.unpack(message["MessageBody"]).run_at) == (900, 2000.0)
 
 
 # ---- waits
