@@ -16,13 +16,7 @@ from djqueue.crontab import Crontab, crontab
 
 BERLIN = ZoneInfo("Europe/Berlin")
 MINUTE = timedelta(minutes=1)
-LEGAL = {
-    "month": range(1, 13),
-    "day": range(1, 32),
-    "day_of_week": range(7),
-    "hour": range(24),
-    "minute": range(60),
-}
+LEGAL = {"month": range(1, 13), "day": range(1, 32), "day_of_week": range(7), "hour": range(24), "minute": range(60)}
 
 
 def utc(*parts):
@@ -210,10 +204,7 @@ def test_dj9_the_message_names_the_field_the_piece_and_the_range(bad, piece):
     assert "0-59" in str(caught.value)
 
 
-@pytest.mark.parametrize(
-    ("month", "day"),
-    [(2, 31), (2, 30), ("feb", "30-31"), ("4,6,9,11", 31), ("2,4", "31")],
-)
+@pytest.mark.parametrize(("month", "day"), [(2, 31), (2, 30), ("feb", "30-31"), ("4,6,9,11", 31), ("2,4", "31")])
 def test_dj9_dates_that_no_year_has_are_refused(month, day):
     with pytest.raises(ValueError, match=f"month='{month}', day='{day}'"):
         crontab(month=month, day=day)
@@ -266,8 +257,7 @@ def test_a_schedule_survives_copying_and_pickling_after_use():
 
 
 @pytest.mark.parametrize(
-    "text",
-    ["crontab()", "crontab(hour='0', minute='*/15')", "crontab(day_of_week='5-7', time_zone='Europe/Berlin')"],
+    "text", ["crontab()", "crontab(hour='0', minute='*/15')", "crontab(day_of_week='5-7', time_zone='Europe/Berlin')"]
 )
 def test_repr_is_the_call(text):
     assert repr(eval(text)) == text  # our own literals
@@ -607,11 +597,7 @@ def of_cronsim(chosen, start, count):
 
 
 @settings(max_examples=150, deadline=None)
-@given(
-    a_schedule(),
-    st.sampled_from(["day", "day_of_week"]),
-    st.datetimes(datetime(1971, 1, 1), datetime(2200, 1, 1)),
-)
+@given(a_schedule(), st.sampled_from(["day", "day_of_week"]), st.datetimes(datetime(1971, 1, 1), datetime(2200, 1, 1)))
 def test_cronsim_agrees_in_utc_where_day_or_weekday_is_a_star(chosen, free, start):
     chosen[free] = ("*", set(LEGAL[free]))
     start = start.replace(tzinfo=UTC)

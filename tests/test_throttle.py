@@ -67,11 +67,7 @@ def facts(queue) -> dict:
     return {key: store.get(key) for store in (shared, own) for key in list(store._facts) if store.get(key)}
 
 
-MODES = {
-    "plain": {},
-    "moderated": {"moderate": True},
-    "elastic": {"moderate": True, "elastic": True},
-}
+MODES = {"plain": {}, "moderated": {"moderate": True}, "elastic": {"moderate": True, "elastic": True}}
 each_mode = pytest.mark.parametrize("mode", MODES.values(), ids=MODES)
 
 

@@ -160,10 +160,7 @@ def test_what_would_wait_in_two_lanes_or_within_two_is_refused_with_what_to_do(o
         queue_command(**options)
 
 
-@pytest.mark.parametrize(
-    ("key", "text"),
-    [(7, "7"), ("7", "7"), (-1, "-1"), ("blå", "blå"), (Route(3).thread, "3")],
-)
+@pytest.mark.parametrize(("key", "text"), [(7, "7"), ("7", "7"), (-1, "-1"), ("blå", "blå"), (Route(3).thread, "3")])
 def test_a_number_or_a_text_is_itself_in_the_name_of_its_lane(key, text):
     assert key_text(key) == text
 

@@ -48,8 +48,7 @@ class TestLogs:
         return {level for level in ("DEBUG", "INFO", "WARNING") if f"said at {level}" in process.output}, process
 
     @pytest.mark.parametrize(
-        ("verbosity", "levels"),
-        [("0", {"WARNING"}), ("1", {"WARNING", "INFO"}), ("2", {"WARNING", "INFO", "DEBUG"})],
+        ("verbosity", "levels"), [("0", {"WARNING"}), ("1", {"WARNING", "INFO"}), ("2", {"WARNING", "INFO", "DEBUG"})]
     )
     def test_verbosity(self, site, verbosity, levels):
         said, process = self.said(site, "--verbosity", verbosity)

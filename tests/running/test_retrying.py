@@ -744,13 +744,7 @@ def test_df3_a_consumer_retries_until_it_works_or_is_given_up(queue):
 
 # ---- counts never go wrong
 
-MEANT = {
-    "listed": Hiccup("x"),
-    "unlisted": ValueError("x"),
-    "retry": Retry(0),
-    "discard": Discard(),
-    "fail": Fail(),
-}
+MEANT = {"listed": Hiccup("x"), "unlisted": ValueError("x"), "retry": Retry(0), "discard": Discard(), "fail": Fail()}
 STANDING = {"done": Outcome.DONE, "hand back": Outcome.INTERRUPTED, "returned": Outcome.RETURNED}
 
 
@@ -795,11 +789,7 @@ class Life:
         return record and record.entry
 
 
-@given(
-    st.lists(st.sampled_from([*MEANT, *STANDING, "lost"]), max_size=40),
-    st.integers(1, 6),
-    st.integers(1, 4),
-)
+@given(st.lists(st.sampled_from([*MEANT, *STANDING, "lost"]), max_size=40), st.integers(1, 6), st.integers(1, 4))
 def test_whatever_happens_the_counts_are_right_and_the_end_comes_in_time(story, most, most_lost):
     life = Life(Policy.of(max_attempts=most, max_lost=most_lost, retry_on=[Hiccup], backoff=False))
     for what in story:

@@ -312,11 +312,7 @@ def test_on_every_backend(backend, settings):
     build("fence", parts=1)
     explode()
     runs = run_due()
-    assert [(run.args, run.outcome) for run in runs] == [
-        (("fence",), "done"),
-        ((), "failed"),
-        (("fence.0",), "done"),
-    ]
+    assert [(run.args, run.outcome) for run in runs] == [(("fence",), "done"), ((), "failed"), (("fence.0",), "done")]
     assert len(queues["default"].failed) == 1
 
 
