@@ -85,6 +85,22 @@ def declared(**options):
 
 
 @contextmanager
+def away(*tables):
+    """These tables as if they had never been made."""
+
+    def rename(statement):
+        with connection.schema_editor() as editor:
+            for table in tables:
+                editor.execute(statement.format(table))
+
+    rename("ALTER TABLE {0} RENAME TO {0}_away")
+    try:
+        yield
+    finally:
+        rename("ALTER TABLE {0}_away RENAME TO {0}")
+
+
+@contextmanager
 def without(*names):
     """The settings as if these were never set."""
     with override_settings():
@@ -104,20 +120,18 @@ def _no_commands_of_other_tests():
         yield
 
 
-def test_every_id_has_a_test():
+def test_every_id_has_a_test_and_the_checks_are_registered_by_their_tags():
     with open(__file__) as file:
         tested = set(re.findall(r"def test_([ew]\d{3})_", file.read()))
     assert tested == {id.lower() for id in CATALOGUE}
+    assert {"djqueue", Tags.database} <= set(registry.registry.tags_available())
 
 
 # ---- clean
 
 
-def test_the_settings_of_this_suite_are_clean():
+def test_the_settings_of_this_suite_and_the_defaults_are_clean_and_do_not_connect():
     assert found() == []
-
-
-def test_the_defaults_are_clean_and_do_not_connect():
     with without("QUEUES"):
         assert found() == []
 
@@ -130,14 +144,11 @@ def test_the_defaults_are_clean_when_deployed_and_connected():
 
 def test_every_setting_and_option_at_once_is_clean():
     options = {"LEASE": timedelta(minutes=2), "ON_COMMIT": None, "PREFIX": "site", "REMEMBER_DONE": 60, "KEEP_DONE": 10}
+    needy = {"CLASS": NEEDY, "STORE": {"CLASS": MEMORY_STORE}, "OPTIONS": {"COLOUR": "red"}}
     messages = found(
         QUEUES={
             "default": {"CLASS": REDIS, "CONNECTION": "10.0.0.75:6379:0", "NAME": "jobs", "OPTIONS": options},
-            "mail": {
-                "CLASS": NEEDY,
-                "STORE": {"CLASS": "djqueue.backends.memory.MemoryStore"},
-                "OPTIONS": {"COLOUR": "red"},
-            },
+            "mail": needy,
         },
         QUEUE_ALWAYS_EAGER=True,
         QUEUE_SERIALIZER="json",
@@ -205,7 +216,7 @@ def test_e003_an_unknown_key():
     only("E003", found(QUEUES={"mail": {"name": "x"}}), hint="did you mean 'NAME'?")
     for key, meant in {"LOCATION": "CONNECTION", "url": "CONNECTION", "BACKEND": "CLASS"}.items():
         only("E003", found(QUEUES={"mail": {key: ""}}), repr(key), hint=f"did you mean {meant!r}?")
-    store = {"CLASS": "djqueue.backends.memory.MemoryStore", "CONECTION": ""}
+    store = {"CLASS": MEMORY_STORE, "CONECTION": ""}
     only("E003", found(QUEUES={"mail": {"STORE": store}}), "QUEUES['mail']['STORE']", hint="'CONNECTION'")
 
 
@@ -252,54 +263,39 @@ def test_e006_a_queue_that_cannot_be_made(config, word):
     only("E006", found(QUEUES={"mail": {"CLASS": DATABASE, **config}}), "'mail'", word)
 
 
-@pytest.mark.parametrize(
-    ("name", "value"),
-    [
-        ("QUEUE_CLASS", BaseQueue),
-        ("QUEUE_NAME", None),
-        ("QUEUE_OPTIONS", "LEASE=5"),
-        ("QUEUE_ALWAYS_EAGER", "no"),
-        ("QUEUE_SERIALIZER", "yaml"),
-        ("QUEUE_SERIALIZER", ["json"]),
-        ("QUEUE_ACCEPT", "json"),
-        ("QUEUE_ACCEPT", []),
-        ("QUEUE_ACCEPT", ["json", "yaml"]),
-        ("QUEUE_MODELS", "copy"),
-        ("QUEUE_MAX_MESSAGE_SIZE", 0),
-        ("QUEUE_MAX_MESSAGE_SIZE", "1 MiB"),
-        ("QUEUE_MAX_LOST", 0),
-        ("QUEUE_MAX_LOST", True),
-        ("QUEUE_UNKNOWN_AFTER", -1),
-        ("QUEUE_UNKNOWN_AFTER", "1h"),
-        ("QUEUE_MAX_ERRORS", 0),
-        ("QUEUE_MAX_ERRORS", 1.5),
-        ("QUEUE_MAX_ERROR_AGE", 0),
-        ("QUEUE_MAX_ERROR_AGE", "7d"),
-        ("QUEUE_MAX_POLL_INTERVAL", 0),
-        ("QUEUE_CONSUMER_PREFIX", None),
-        ("QUEUE_LEASE", "60"),
-        ("QUEUE_DEFAULT_PRIORITY", 2**40),
-        ("QUEUE_DEFAULT_PRIORITY", None),
-        ("QUEUE_DEFAULT_THREAD", 1.5),
-        ("QUEUE_DEFAULT_THREAD", len),
-        ("QUEUE_LANE_PREFIX", 5),
-        ("QUEUE_BATCH_SIZE", 0),
-        ("QUEUE_BATCH_SIZE", 1001),
-        ("QUEUE_IDLE_TIMEOUT", -1),
-        ("QUEUE_IDLE_TIMEOUT", "0.1"),
-    ],
-)
+BAD_VALUES = {
+    "QUEUE_CLASS": [BaseQueue],
+    "QUEUE_NAME": [None],
+    "QUEUE_OPTIONS": ["LEASE=5"],
+    "QUEUE_ALWAYS_EAGER": ["no"],
+    "QUEUE_SERIALIZER": ["yaml", ["json"]],
+    "QUEUE_ACCEPT": ["json", [], ["json", "yaml"]],
+    "QUEUE_MODELS": ["copy"],
+    "QUEUE_MAX_MESSAGE_SIZE": [0, "1 MiB"],
+    "QUEUE_MAX_LOST": [0, True],
+    "QUEUE_UNKNOWN_AFTER": [-1, "1h"],
+    "QUEUE_MAX_ERRORS": [0, 1.5],
+    "QUEUE_MAX_ERROR_AGE": [0, "7d"],
+    "QUEUE_MAX_POLL_INTERVAL": [0],
+    "QUEUE_CONSUMER_PREFIX": [None],
+    "QUEUE_LEASE": ["60"],
+    "QUEUE_DEFAULT_PRIORITY": [2**40, None],
+    "QUEUE_DEFAULT_THREAD": [1.5, len],
+    "QUEUE_LANE_PREFIX": [5],
+    "QUEUE_BATCH_SIZE": [0, 1001],
+    "QUEUE_IDLE_TIMEOUT": [-1, "0.1"],
+}
+
+
+@pytest.mark.parametrize(("name", "value"), [(name, value) for name, values in BAD_VALUES.items() for value in values])
 def test_e007_a_bad_value(name, value):
     with without("QUEUES"):
         only("E007", found(**{name: value}), name, repr(value))
 
 
-def test_e007_an_environment_variable_that_cannot_be_read(monkeypatch):
+def test_e007_an_environment_variable_that_cannot_be_read_or_makes_no_sense(monkeypatch):
     monkeypatch.setenv("QUEUE_BATCH_SIZE", "many")
     only("E007", found(), "The environment variable QUEUE_BATCH_SIZE is 'many'", hint="a whole number")
-
-
-def test_e007_an_environment_variable_that_can_be_read_and_makes_no_sense(monkeypatch):
     monkeypatch.setenv("QUEUE_BATCH_SIZE", "0")
     only("E007", found(), "The environment variable QUEUE_BATCH_SIZE is '0'", hint="from 1 to 1000")
     only("E007", found(QUEUE_BATCH_SIZE=1001), "QUEUE_BATCH_SIZE is 1001", hint="from 1 to 1000")
@@ -325,12 +321,8 @@ def test_e010_the_default_queue_is_said_twice(name, value):
 
 def test_no_password_is_told():
     url = "redis://:s3cret@10.0.0.75/0"
-    for config in (
-        {"CLASS": DATABASE},
-        {"CLASS": REDIS, "OPTIONS": {"PREFIX": 5}},
-        {"CLASS": f"{REDIS}x"},
-        {"NAME": "a b"},
-    ):
+    bad = [{"CLASS": DATABASE}, {"CLASS": REDIS, "OPTIONS": {"PREFIX": 5}}, {"CLASS": f"{REDIS}x"}, {"NAME": "a b"}]
+    for config in bad:
         messages = found(QUEUES={"mail": {"CLASS": DATABASE, **config, "CONNECTION": url}})
         assert len(messages) == 1 and "s3cret" not in messages[0].msg + messages[0].hint, messages
 
@@ -345,24 +337,20 @@ def test_e011_a_command_of_no_queue():
 
 
 def test_e012_a_command_that_needs_what_its_backend_cannot():
+    needy = {"default": {"CLASS": NEEDY}}
     with declared(priority=5) as command:
         assert found() == []
-        messages = found(QUEUES={"default": {"CLASS": NEEDY}})
-    only("E012", messages, command.name, "'default' (Needy)", "cannot do: priority")
+        only("E012", found(QUEUES=needy), command.name, "'default' (Needy)", "cannot do: priority")
+    with declared(shard=lambda **_: 1):
+        only("E012", found(QUEUES=needy), "cannot do: shards")
+    with declared(concurrency=5):
+        only("E012", found(QUEUES=needy), "cannot do: lanes")
 
 
 def test_e013_a_codec_that_nobody_accepts():
     only("E013", found(QUEUE_ACCEPT=["json"]), "QUEUE_SERIALIZER is 'pickle'", hint="Add 'pickle' to QUEUE_ACCEPT")
     with declared(serializer="json") as command:
         only("E013", found(QUEUE_ACCEPT=["pickle"]), command.name, "'json'")
-
-
-def test_e012_a_command_that_needs_lanes_or_shards():
-    needy = {"default": {"CLASS": NEEDY}}
-    with declared(shard=lambda **_: 1):
-        only("E012", found(QUEUES=needy), "cannot do: shards")
-    with declared(concurrency=5):
-        only("E012", found(QUEUES=needy), "cannot do: lanes")
 
 
 def sharing(throttle, **options):
@@ -513,17 +501,16 @@ def test_nothing_connects_unless_asked_to():
 
 
 @pytest.mark.django_db(transaction=True)
-def test_a_missing_migration_is_told_with_its_database_and_stops_no_migrate():
-    with connection.schema_editor() as editor:
-        editor.execute("ALTER TABLE djqueue_fact RENAME TO djqueue_fact_away")
-    try:
+def test_a_missing_table_is_told_with_its_database_and_none_is_missed_before_the_first_migrate():
+    with away("djqueue_fact"):
         messages = found(QUEUES=SAFE, databases=["default"])
         only("W205", messages, "djqueue_fact", hint="migrate djqueue")
         assert found(QUEUES={"default": {"CLASS": NEEDY}}, databases=["default"]) == messages, "its facts are in there"
         assert found(QUEUES={"default": {"CLASS": MEMORY}}, databases=["default"]) == []
-    finally:
-        with connection.schema_editor() as editor:
-            editor.execute("ALTER TABLE djqueue_fact_away RENAME TO djqueue_fact")
+    with away("djqueue_fact", "django_migrations"):
+        assert found(QUEUES=SAFE, databases=["default"]) == []
+        with override_settings(QUEUES=SAFE):
+            only("W205", queues["default"].check(), "djqueue_fact")
 
 
 def test_what_other_packages_call_a_setting_is_none_of_ours():
@@ -532,21 +519,6 @@ def test_what_other_packages_call_a_setting_is_none_of_ours():
     assert {name.upper() for name in ELSEWHERE.values()} <= set.union(*vocabularies)
     for names in vocabularies:
         assert not any(theirs in names and meant.upper() in names for theirs, meant in ELSEWHERE.items())
-
-
-@pytest.mark.django_db(transaction=True)
-def test_before_the_first_migrate_no_table_is_missed():
-    with connection.schema_editor() as editor:
-        for name in ("djqueue_fact", "django_migrations"):
-            editor.execute(f"ALTER TABLE {name} RENAME TO {name}_away")
-    try:
-        assert found(QUEUES=SAFE, databases=["default"]) == []
-        with override_settings(QUEUES=SAFE):
-            only("W205", queues["default"].check(), "djqueue_fact")
-    finally:
-        with connection.schema_editor() as editor:
-            for name in ("djqueue_fact", "django_migrations"):
-                editor.execute(f"ALTER TABLE {name}_away RENAME TO {name}")
 
 
 @pytest.mark.django_db(transaction=True)
@@ -567,8 +539,3 @@ def test_a_good_server_has_nothing_to_complain_of(backend):
     evicting = {"W101"}  # the test server keeps nothing on disk
     messages = found(deploy=True, databases=[backend.alias or "default"], QUEUES=backend.queues())
     assert set(ids(messages)) <= evicting, messages
-
-
-def test_the_checks_are_registered_by_their_tags():
-    tags = registry.registry.tags_available()
-    assert "djqueue" in tags and Tags.database in tags

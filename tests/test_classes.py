@@ -92,33 +92,28 @@ class TestDeclaring:
         invoker.dequeue()
         assert ran == ["first"]
 
-    def test_bad_options_are_refused(self):
+    def test_bad_options_a_nested_class_and_a_generator_are_refused(self):
+        def execute(self):
+            yield "nothing"
+
         with pytest.raises(TypeError, match="prioritty"):
             type("Bad", (QueueCommand,), {"options": {"prioritty": 1}, "__module__": __name__, "__qualname__": "Bad"})
         assert f"{__name__}.Bad" not in registry
-
-    def test_a_nested_class_is_refused(self):
         with pytest.raises(TypeError, match="class of a module"):
 
             class Nested(QueueCommand):
                 pass
 
-    def test_a_class_with_a_schedule_is_a_periodic_command(self):
-        command = Quarter.command()
-        assert isinstance(command, PeriodicCommand)
-        assert command in registry.periodic()
-        assert command.validate_datetime(datetime(2026, 1, 1, 1, 15))
-
-    def test_a_generator_is_refused(self):
-        def execute(self):
-            yield "nothing"
-
         with pytest.raises(TypeError, match="is a generator"):
             type("Lazy", (QueueCommand,), {"execute": execute, "__module__": __name__, "__qualname__": "Lazy"})
         assert f"{__name__}.Lazy" not in registry
 
-    def test_a_schedule_says_what_becomes_of_missed_ticks(self):
-        assert Quarter.command().rule == Rule("latest", timedelta(hours=1))
+    def test_a_class_with_a_schedule_is_a_periodic_command_and_says_what_becomes_of_missed_ticks(self):
+        command = Quarter.command()
+        assert isinstance(command, PeriodicCommand)
+        assert command in registry.periodic()
+        assert command.validate_datetime(datetime(2026, 1, 1, 1, 15))
+        assert command.rule == Rule("latest", timedelta(hours=1))
         assert Half.command().rule == Rule("all", timedelta(minutes=90))
 
     @pytest.mark.parametrize(("name", "value"), [("missed", "never"), ("max_lateness", 0)])
@@ -167,10 +162,6 @@ class TestInvoker:
     def test_what_is_no_command_object_is_refused(self, queue, thing, words):
         with pytest.raises(TypeError, match=words):
             invoker.enqueue(thing)
-
-    def test_an_empty_queue_gives_none(self, queue):
-        assert invoker.dequeue() is None
-        assert invoker.read() is None
 
     def test_what_the_command_raises_flies_out_and_the_message_is_kept_aside(self, queue):
         handle = invoker.enqueue(Explode("why"))

@@ -9,6 +9,7 @@ from zoneinfo import ZoneInfo
 
 import pytest
 from cronsim import CronSim
+from django.utils.timezone import override
 from hypothesis import example, given, settings
 from hypothesis import strategies as st
 
@@ -16,13 +17,7 @@ from djqueue.crontab import Crontab, crontab
 
 BERLIN = ZoneInfo("Europe/Berlin")
 MINUTE = timedelta(minutes=1)
-LEGAL = {
-    "month": range(1, 13),
-    "day": range(1, 32),
-    "day_of_week": range(7),
-    "hour": range(24),
-    "minute": range(60),
-}
+LEGAL = {"month": range(1, 13), "day": range(1, 32), "day_of_week": range(7), "hour": range(24), "minute": range(60)}
 
 
 def utc(*parts):
@@ -76,15 +71,6 @@ def values(name, text):
         ("minute", "4,8-9,*/6,1", sorted({1, 4, 8, 9, *range(0, 60, 6)})),
         ("day_of_week", "*/5", [0, 5]),
         ("day_of_week", "0,2", [0, 2]),
-    ],
-)
-def test_dj3_dj4_fields_take_lists_ranges_and_steps_from_the_first_legal_value(name, text, expected):
-    assert values(name, text) == expected
-
-
-@pytest.mark.parametrize(
-    ("name", "text", "expected"),
-    [
         ("minute", "5-20/5", [5, 10, 15, 20]),
         ("minute", "*/60", [0]),
         ("minute", "07,8", [7, 8]),
@@ -107,7 +93,7 @@ def test_dj3_dj4_fields_take_lists_ranges_and_steps_from_the_first_legal_value(n
         ("day_of_week", "*/7", [0]),
     ],
 )
-def test_fields_take_range_steps_names_and_both_sundays(name, text, expected):
+def test_dj3_dj4_fields_take_lists_ranges_steps_names_and_both_sundays(name, text, expected):
     assert values(name, text) == expected
 
 
@@ -140,12 +126,9 @@ def test_dj3_all_stars_are_always_true():
     assert all(crontab()(datetime(2011, 1, 1) + n * timedelta(hours=7, minutes=13)) for n in range(500))
 
 
-def test_dj5_weekday_zero_is_sunday():
+def test_dj5_dj6_weekday_zero_is_sunday_and_ints_are_taken():
     assert crontab(day_of_week=0)(datetime(2026, 3, 29))
     assert not crontab(day_of_week=0)(datetime(2026, 3, 30))
-
-
-def test_dj6_ints_are_taken():
     assert crontab(hour=0)(datetime(2011, 1, 1, 0, 0))
     assert not crontab(hour=0)(datetime(2011, 1, 1, 12, 0))
     assert crontab(hour=0) == crontab(hour="0")
@@ -154,11 +137,8 @@ def test_dj6_ints_are_taken():
 def test_dj7_day_and_weekday_are_anded():
     schedule = crontab(day="1", day_of_week="0")
     days = [date(2026, 1, 1) + timedelta(days=n) for n in range(365)]
-    assert [d for d in days if schedule(datetime(d.year, d.month, d.day))] == [
-        date(2026, 2, 1),
-        date(2026, 3, 1),
-        date(2026, 11, 1),
-    ]
+    found = [(day.month, day.day) for day in days if schedule(datetime(day.year, day.month, day.day))]
+    assert found == [(2, 1), (3, 1), (11, 1)]
 
 
 @pytest.mark.parametrize("zone", [None, UTC])
@@ -193,14 +173,7 @@ def test_dj9_bad_fields_are_refused_when_made(name, bad):
 
 @pytest.mark.parametrize(
     ("bad", "piece"),
-    [
-        ("1,60", "'60'"),
-        ("5,Abc", "'Abc'"),
-        ("1,9-5,3", "'9-5'"),
-        ("3,*/61", "'*/61'"),
-        ("1,5/2", "'5/2'"),
-        ("1,", "empty"),
-    ],
+    {"1,60": "'60'", "5,Abc": "'Abc'", "1,9-5,3": "'9-5'", "3,*/61": "'*/61'", "1,5/2": "'5/2'", "1,": "empty"}.items(),
 )
 def test_dj9_the_message_names_the_field_the_piece_and_the_range(bad, piece):
     with pytest.raises(ValueError, match="minute") as caught:
@@ -210,10 +183,7 @@ def test_dj9_the_message_names_the_field_the_piece_and_the_range(bad, piece):
     assert "0-59" in str(caught.value)
 
 
-@pytest.mark.parametrize(
-    ("month", "day"),
-    [(2, 31), (2, 30), ("feb", "30-31"), ("4,6,9,11", 31), ("2,4", "31")],
-)
+@pytest.mark.parametrize(("month", "day"), [(2, 31), (2, 30), ("feb", "30-31"), ("4,6,9,11", 31), ("2,4", "31")])
 def test_dj9_dates_that_no_year_has_are_refused(month, day):
     with pytest.raises(ValueError, match=f"month='{month}', day='{day}'"):
         crontab(month=month, day=day)
@@ -266,8 +236,7 @@ def test_a_schedule_survives_copying_and_pickling_after_use():
 
 
 @pytest.mark.parametrize(
-    "text",
-    ["crontab()", "crontab(hour='0', minute='*/15')", "crontab(day_of_week='5-7', time_zone='Europe/Berlin')"],
+    "text", ["crontab()", "crontab(hour='0', minute='*/15')", "crontab(day_of_week='5-7', time_zone='Europe/Berlin')"]
 )
 def test_repr_is_the_call(text):
     assert repr(eval(text)) == text  # our own literals
@@ -280,19 +249,14 @@ def test_repr_of_a_zone_without_a_name():
     )
 
 
-def test_the_default_time_zone_is_djangos_at_the_time_of_use(settings):
+def test_the_default_time_zone_is_djangos_at_the_time_of_use_and_not_the_active_one(settings):
+    with override("Asia/Kolkata"):
+        assert crontab(hour=5, minute=0).next(utc(2026, 1, 1)) == utc(2026, 1, 1, 5)
     schedule = crontab(hour=5, minute=0)
     assert schedule.next(utc(2026, 1, 1)) == utc(2026, 1, 1, 5)
     settings.TIME_ZONE = "Asia/Kolkata"
     assert schedule.next(utc(2026, 1, 1)) == utc(2026, 1, 1, 23, 30)
     assert schedule(utc(2025, 12, 31, 23, 30))
-
-
-def test_the_default_time_zone_is_not_the_active_one():
-    from django.utils.timezone import override
-
-    with override("Asia/Kolkata"):
-        assert crontab(hour=5, minute=0).next(utc(2026, 1, 1)) == utc(2026, 1, 1, 5)
 
 
 def test_naive_is_wall_time_of_the_schedule_and_aware_is_converted():
@@ -311,20 +275,17 @@ def test_only_datetimes_are_answered(bad):
         crontab().next(bad)
 
 
-def test_next_refuses_a_naive_datetime():
-    with pytest.raises(ValueError, match="aware"):
-        crontab().next(datetime(2026, 1, 1))
-
-
 # next()
 
 
-def test_next_is_strictly_later_and_in_utc():
+def test_next_is_strictly_later_and_in_utc_and_refuses_a_naive_datetime():
     schedule = crontab(minute="*/15", time_zone="Europe/Berlin")
     assert schedule.next(utc(2026, 1, 1, 0, 0)) == utc(2026, 1, 1, 0, 15)
     assert schedule.next(utc(2026, 1, 1, 0, 14, 59, 999999)) == utc(2026, 1, 1, 0, 15)
     assert schedule.next(utc(2026, 1, 1, 0, 15, 0, 1)) == utc(2026, 1, 1, 0, 30)
     assert schedule.next(datetime(2026, 1, 1, 0, 15, tzinfo=BERLIN)).tzinfo is UTC
+    with pytest.raises(ValueError, match="aware"):
+        crontab().next(datetime(2026, 1, 1))
 
 
 def test_dj11_quarter_and_half_hours():
@@ -607,11 +568,7 @@ def of_cronsim(chosen, start, count):
 
 
 @settings(max_examples=150, deadline=None)
-@given(
-    a_schedule(),
-    st.sampled_from(["day", "day_of_week"]),
-    st.datetimes(datetime(1971, 1, 1), datetime(2200, 1, 1)),
-)
+@given(a_schedule(), st.sampled_from(["day", "day_of_week"]), st.datetimes(datetime(1971, 1, 1), datetime(2200, 1, 1)))
 def test_cronsim_agrees_in_utc_where_day_or_weekday_is_a_star(chosen, free, start):
     chosen[free] = ("*", set(LEGAL[free]))
     start = start.replace(tzinfo=UTC)

@@ -78,6 +78,7 @@ def plain():
     pass
 
 
+@pytest.mark.backends("memory")
 class TestFunctions:
     @AND_SQS
     def test_df1_called_it_runs_inline_and_later_queues_it(self, queue):
@@ -104,7 +105,6 @@ class TestFunctions:
         stats.run_once()
         assert ran == [(args, kwargs)]
 
-    @pytest.mark.backends("memory")
     def test_what_cannot_be_carried_is_refused_to_the_caller(self, queue):
         with pytest.raises(EncodeError):
             count.later(lambda: None)
@@ -112,7 +112,6 @@ class TestFunctions:
             divide.later("one too many")
         assert len(queue) == 0
 
-    @pytest.mark.backends("memory")
     def test_bare_and_with_options_it_is_a_command(self, queue):
         with only():
             bare = stats.deferrable(plain)
@@ -123,17 +122,10 @@ class TestFunctions:
             empty = stats.deferrable()(plain)
             assert (empty(), empty.policy) == (None, bare.policy)
 
-    @pytest.mark.backends("memory")
     def test_all_old_names_are_known(self, queue):
-        old = {
-            "error_classes": (ValueError, KeyError),
-            "max_attempts": 7,
-            "use_exponential_backoff": True,
-            "ttl_seconds": 100,
-            "delay_seconds": 0,
-            "debounce_seconds": timedelta(seconds=1.5),
-            "debounce_always_delay": True,
-        }
+        old = {"error_classes": (ValueError, KeyError), "max_attempts": 7, "use_exponential_backoff": True}
+        old |= {"ttl_seconds": 100, "delay_seconds": 0, "debounce_seconds": timedelta(seconds=1.5)}
+        old |= {"debounce_always_delay": True}
         assert OLD_NAMES.keys() <= old.keys()
         with only():
             policy = stats.deferrable(**old)(plain).policy
@@ -141,28 +133,18 @@ class TestFunctions:
         assert (policy.backoff, policy.ttl, policy.delay) == (Backoff(), 100.0, 0.0)
         assert (policy.debounce, policy.always_delay) == (1.5, True)
 
-    @pytest.mark.backends("memory")
     def test_what_was_left_at_its_default_is_as_if_it_were_not_given(self, queue):
-        defaults = {
-            "error_classes": None,
-            "max_attempts": None,
-            "use_exponential_backoff": True,
-            "ttl_seconds": 0,
-            "delay_seconds": 0,
-            "debounce_seconds": 0,
-            "debounce_always_delay": False,
-        }
+        defaults = {"error_classes": None, "max_attempts": None, "use_exponential_backoff": True}
+        defaults |= {"ttl_seconds": 0, "delay_seconds": 0, "debounce_seconds": 0, "debounce_always_delay": False}
         with only():
             spelt = stats.deferrable(**defaults)(plain)
         with only():
             assert spelt.policy == stats.deferrable(plain).policy
 
-    @pytest.mark.backends("memory")
     def test_all_new_names_too(self, queue):
         with only():
-            policy = stats.deferrable(priority=3, unique=True, time_limit=5, result_ttl=60, serializer="json")(
-                plain
-            ).policy
+            declared = stats.deferrable(priority=3, unique=True, time_limit=5, result_ttl=60, serializer="json")
+            policy = declared(plain).policy
             assert (policy.priority, policy.unique, policy.time_limit, policy.serializer) == (3, "running", 5.0, "json")
         with only():
             assert mail.deferrable(retries=7)(plain).policy.max_attempts == 8
@@ -170,7 +152,6 @@ class TestFunctions:
             policy = mail.deferrable(retry_on=[KeyError], retries=1, queue_name="default")(plain).policy
             assert (policy.retry_on, policy.max_attempts, policy.queue_name) == ((KeyError,), 2, "default")
 
-    @pytest.mark.backends("memory")
     def test_the_instance_says_what_counts_for_all_its_functions(self, queue):
         assert (send.policy.queue_name, send.policy.max_attempts, send.policy.ttl) == ("mail", 2, 300.0)
         assert send.policy.retry_on == (ConnectionError,)
@@ -214,7 +195,6 @@ class TestFunctions:
         with pytest.raises(InvalidQueueError):
             Deferrable("no such queue").run_once()
 
-    @pytest.mark.backends("memory")
     def test_df10_functions_for_options_are_asked_once_per_call_and_0_is_none(self, queue):
         asked = []
 
@@ -231,7 +211,6 @@ class TestFunctions:
             assert [often.later().enqueued for _ in range(3)] == [True] * 3
             assert asked == [0] * 3
 
-    @pytest.mark.backends("memory")
     def test_df11_debouncing_without_a_store_is_refused(self, backend, settings):
         settings.QUEUES = {"default": backend.config() | {"STORE": False}}
         with pytest.raises(NotSupported, match="facts"):
@@ -239,6 +218,7 @@ class TestFunctions:
         count.later()  # all else works
         assert stats.run_once()
 
+    @pytest.mark.backends()
     def test_df12_debounced_calls(self, queue):
         calls = [refresh.later("x"), refresh.later("x"), refresh.later("x"), refresh.later("y")]
         assert [call.enqueued for call in calls] == [True, True, False, True]
@@ -247,7 +227,9 @@ class TestFunctions:
         assert ran == [("x",)]
 
 
+@pytest.mark.backends("memory")
 class TestLoop:
+    @pytest.mark.backends()
     def test_run_once_runs_one_and_says_whether_one_was_there(self, queue):
         count.later(1), count.later(2)
         assert [stats.run_once() for _ in range(3)] == [True, True, False]
@@ -259,7 +241,6 @@ class TestLoop:
         assert [stats.run_once() for _ in range(4)] == [True, True, True, False]
         assert (ran, len(queue), len(queue.failed)) == ([1, 2, 3], 0, 1)
 
-    @pytest.mark.backends("memory")
     def test_df5_in_between_it_waits_longer_and_longer(self, queue):
         now, waits = 1e9, []
         queue.clock = lambda: now
@@ -270,7 +251,6 @@ class TestLoop:
             now += waits[-1]
         assert waits == [4, 6, 10, 18, 34, 66, 130, 258, 514, 900, 900]
 
-    @pytest.mark.backends("memory")
     def test_it_waits_for_work_if_it_is_told_to(self, queue):
         count.using(delay=0.1).enqueue("soon")
         assert stats.run_once() is False
@@ -285,19 +265,16 @@ class TestLoop:
         stats.process(lease)
         assert (len(ran), stats.queue.stats().leased, stats.queue.stats().done) == (1, 0, 1)
 
-    @pytest.mark.backends("memory")
     def test_the_lease_may_be_chosen_and_extended(self, queue):
         hold.later(33)
         assert stats.run_once(lease=5)
         assert ran == [pytest.approx(5, abs=1), pytest.approx(33, abs=1)]
 
-    @pytest.mark.backends("memory")
     def test_async_functions_run_too(self, queue):
         acount.later(5)
         assert stats.run_once()
         assert ran == [5]
 
-    @pytest.mark.backends("memory")
     def test_what_it_raises_is_not_raised_here(self, queue, caplog):
         divide.later()
         with caplog.at_level(logging.WARNING, "djqueue"):
@@ -306,10 +283,10 @@ class TestLoop:
         assert errors_of(queue.peek("delayed")[0].entry.errors)[0]["reason"] == "ZeroDivisionError: division by zero"
 
 
+@pytest.mark.backends("memory")
 class TestHooks:
     """Registered on one Deferrable, they serve its queue alone."""
 
-    @pytest.mark.backends("memory")
     def test_df23_carriers(self, queue):
         class Host(MetadataProducerConsumer):
             NAMESPACE = "host"
@@ -331,7 +308,6 @@ class TestHooks:
         stats.clear_metadata_producer_consumers()
         stats.register_metadata_producer_consumer(Host())
 
-    @pytest.mark.backends("memory")
     def test_df18_event_consumers(self, queue):
         class Hears:
             def on_push(self, item):
@@ -361,11 +337,9 @@ class TestTheQueueItself:
         assert stats.queue.complete([lease]) == [lease]
         assert (len(stats.queue), stats.queue.stats().done) == (0, 1)
 
-    def test_df24_taking_from_an_empty_queue_gives_a_pair_of_nones(self, queue):
+    def test_df24_taking_from_an_empty_queue_gives_nones_and_put_and_complete_tell_of_each(self, queue):
         assert queue.take() == (None, None)
         assert queue.claim(10) == []
-
-    def test_df24_put_and_complete_tell_of_each(self, queue):
         made = [Entry(b"x", new_id()) for _ in range(3)]
         assert queue.put([made[0], made[1], made[0], made[2]]) == [True, True, False, True]
         assert queue.put([made[1]]) == [False]

@@ -32,59 +32,18 @@ def nightly(word="night"):
     return word
 
 
-def test_dj24_two_functions_of_one_name_in_a_module_are_refused(write_module):
-    with pytest.raises(QueueError, match=r"twice_declared\.work is declared twice: at line 4 and line 8"):
-        write_module(
-            "twice_declared",
-            """\
-            from djqueue import queue_command
+FUNCTION = "@queue_command\ndef Work(): return 1\n"
+CLASS = "class Work(QueueCommand):\n    def execute(self): return 1\n"
 
 
-            @queue_command
-            def work():
-                "one"
-
-            @queue_command
-            def work():
-                "two"
-            """,
-        )
-
-
-def test_dj24_two_classes_of_one_name_in_a_module_are_refused(write_module):
-    with pytest.raises(QueueError, match=r"two_classes\.Work is declared twice"):
-        write_module(
-            "two_classes",
-            """\
-            from djqueue import QueueCommand
-
-            class Work(QueueCommand):
-                def execute(self):
-                    return 1
-
-            class Work(QueueCommand):
-                def execute(self):
-                    return 2
-            """,
-        )
-
-
-def test_dj24_a_function_and_a_class_of_one_name_are_refused(write_module):
-    with pytest.raises(QueueError, match="declared twice"):
-        write_module(
-            "function_and_class",
-            """\
-            from djqueue import QueueCommand, queue_command
-
-            @queue_command
-            def Work():
-                return 1
-
-            class Work(QueueCommand):
-                def execute(self):
-                    return 2
-            """,
-        )
+@pytest.mark.parametrize(
+    ("one", "other", "where"),
+    [(FUNCTION, FUNCTION, ": at line 2 and line 4"), (CLASS, CLASS, ""), (FUNCTION, CLASS, "")],
+    ids=["functions", "classes", "function-and-class"],
+)
+def test_dj24_two_commands_of_one_name_in_a_module_are_refused(write_module, one, other, where):
+    with pytest.raises(QueueError, match=rf"declared\.Work is declared twice{where}"):
+        write_module("declared", f"from djqueue import QueueCommand, queue_command\n{one}{other}")
 
 
 def test_the_same_name_in_two_modules_is_two_commands(write_module):

@@ -25,7 +25,7 @@ from djqueue.running.settle import settle
 from djqueue.testing import eventually
 from tests.app.models import Thing
 from tests.support.backends import ACROSS
-from tests.support.consumer import Gate, claim_one, heard, message_for, run_one, serving
+from tests.support.consumer import Gate, claim_one, exit_code, heard, message_for, run_one, serving
 
 EVERY = pytest.mark.backends(*ACROSS)
 MEMORY = pytest.mark.backends("memory")
@@ -172,9 +172,6 @@ def leave(id, queue, value, ttl=60):
     queue.store.put(f"result:{id}", value, ttl)
 
 
-# ---- where it stands
-
-
 @MEMORY
 @pytest.mark.parametrize("command", [give_back, agive_back], ids=["plain", "async"])
 @pytest.mark.parametrize("name", RETURNED)
@@ -190,14 +187,15 @@ def test_an_exception_that_is_returned_is_no_failure(queue, command, name):
 
 @EVERY
 class TestStatus:
-    def test_from_ready_to_done(self, queue):
-        handle = echo({"n": [1, 2]})
+    @pytest.mark.parametrize("value", [{"n": [1, 2]}, None])
+    def test_from_ready_to_done(self, queue, value):
+        handle = echo(value)
         assert (handle.enqueued, handle.status, handle.progress, handle.errors) == (True, "ready", None, [])
         lease = claim_one(queue)
         assert handle.status == "running"
         settle(queue, [(lease, execute(queue, lease))])
-        assert (handle.status, handle.get(), handle.errors) == ("done", {"n": [1, 2]}, [])
-        assert handle.get(timeout=0) == {"n": [1, 2]}
+        assert (handle.status, handle.get(), handle.errors) == ("done", value, [])
+        assert handle.get(timeout=0) == value
 
     def test_from_delayed_by_retries_to_failed(self, queue):
         handle = stumble.using(delay=60).enqueue()
@@ -272,9 +270,6 @@ class TestStatus:
         run_one(queue)
         assert {handle.status for handle in (first, second, third)} == {"done"}
         assert [handle.get() for handle in (first, second, third)] == ["x"] * 3
-
-
-# ---- waiting for it
 
 
 @EVERY
@@ -374,6 +369,7 @@ def test_a_setting_that_is_no_time_lets_nothing_run_nor_be_sent(settings, backen
     assert told == []
 
 
+@pytest.mark.backends("memory", "redis", database=True)
 class TestTransactions:
     @pytest.mark.backends("sqlite", "postgres", "mariadb")
     def test_get_within_the_transaction_that_sends_is_refused(self, queue, backend):
@@ -388,7 +384,6 @@ class TestTransactions:
         with transaction.atomic(using=backend.alias):
             assert handle.get() == 1  # it is there, and nobody waits
 
-    @pytest.mark.backends("memory", "redis", database=True)
     def test_get_of_what_is_sent_on_commit_is_refused_before(self, queue):
         with transaction.atomic():
             handle = echo(1)
@@ -399,14 +394,10 @@ class TestTransactions:
         run_one(queue)
         assert handle.get() == 1
 
-    @pytest.mark.backends("memory", "redis", database=True)
     def test_within_a_transaction_of_something_else_it_waits(self, queue):
         handle = echo(1)
         with transaction.atomic(), pytest.raises(ResultTimeout):
             handle.get(timeout=0.02)
-
-
-# ---- what is kept
 
 
 @EVERY
@@ -433,11 +424,6 @@ class TestKept:
         handle = echo("ä", 2**20)
         run_one(queues["default"])
         assert handle.get() == "ä" * 2**20
-
-    def test_nothing_is_a_value(self, queue):
-        handle = echo(None)
-        run_one(queue)
-        assert (handle.status, handle.get(timeout=0)) == ("done", None)
 
     def test_json_keeps_what_json_can(self, queue, settings):
         settings.QUEUE_SERIALIZER = "json"
@@ -527,9 +513,6 @@ def test_a_store_that_fails_costs_the_results_and_not_the_work(queue, monkeypatc
     assert "could not be kept" in caplog.text
 
 
-# ---- whose word it is
-
-
 @EVERY
 class TestSigned:
     def refused(self, handle):
@@ -577,30 +560,16 @@ class TestSigned:
             leave(handle.id, queue, value)
             self.refused(handle)
 
-    def test_a_result_does_not_pass_for_progress(self, queue):
+    def test_a_result_does_not_pass_for_progress_and_one_changed_bit_is_refused(self, queue):
         handle = echo(1)
         run_one(queue)
         queue.store.put(f"progress:{handle.id}", queue.store.get(f"result:{handle.id}"), 60)
         with pytest.raises(NoResult, match="cannot be trusted or read"):
             _ = handle.progress
-
-    def test_one_changed_bit(self, queue):
-        handle = echo(1)
-        run_one(queue)
         value = bytearray(queue.store.get(f"result:{handle.id}"))
         value[-1] ^= 1
         leave(handle.id, queue, bytes(value))
         self.refused(handle)
-
-    def test_an_exception_is_never_rebuilt(self, queue):
-        handle = stumble.using(max_attempts=1).enqueue()
-        run_one(queue)
-        with pytest.raises(CommandFailed):
-            handle.get()
-        assert opened == []
-
-
-# ---- how far it is
 
 
 @EVERY
@@ -623,27 +592,21 @@ class TestProgress:
                 assert not Thing.objects.using(backend.alias).filter(name="half way").exists()
             gate.open()
             assert handle.get(timeout=20) is None
-            consumer.stop()
-            assert consumer.code() == 0
+            assert consumer.end() == 0
         assert handle.progress.done == 3
 
-
-@MEMORY
-class TestOddProgress:
+    @MEMORY
     def test_a_note_of_megabytes_is_cut(self, queue):
         handle = tell_too_much()
         assert run_one(queue).outcome is Outcome.DONE
         assert handle.progress == Progress(1, 2, "x" * LONGEST_REASON)
 
 
-# ---- cancelling
-
-
 @EVERY
 class TestCancel:
     def test_what_waits_is_gone(self, queue):
         ready, delayed = echo(1), echo.using(delay=60).enqueue(2)
-        for handle in (ready, delayed):
+        for handle in (ready, delayed, forgetful(1)):
             assert handle.cancel() is True
             assert handle.status == "cancelled"
             with pytest.raises(CommandFailed, match="cancelled before it ran") as failed:
@@ -659,8 +622,7 @@ class TestCancel:
             assert handle.cancel() is False
             with pytest.raises(CommandFailed, match="discarded: as its owner wants"):
                 handle.get(timeout=20)
-            consumer.stop()
-            assert consumer.code() == 0
+            assert consumer.end() == 0
         assert handle.status == "discarded"
 
     def test_what_runs_and_does_not_listen_is_not_run_again(self, queue):
@@ -670,8 +632,7 @@ class TestCancel:
             handle.cancel()
             with pytest.raises(CommandFailed, match="discarded: cancelled while it ran"):
                 handle.get(timeout=20)
-            consumer.stop()
-            assert consumer.code() == 0
+            assert consumer.end() == 0
         assert [name for name, _ in told] == ["started", "retried", "discarded"]
 
     def test_no_worker_asks_a_store_whether_what_it_begins_again_is_cancelled(self, queue, monkeypatch):
@@ -681,8 +642,7 @@ class TestCancel:
             noted = lambda key, ask=ask: askers.add(threading.current_thread().name) or ask(key)  # noqa: E731
             monkeypatch.setattr(queue.store, verb, noted)
         stumble.using(backoff=False, result_ttl=None).enqueue()
-        with serving(threads=1, drain=True) as consumer:
-            assert consumer.code() == 0
+        assert exit_code(threads=1, drain=True) == 0
         assert askers == {"djqueue-fetcher-default"}
 
     def test_what_runs_and_is_done_all_the_same_is_done(self, queue):
@@ -729,16 +689,6 @@ class TestCancel:
         settle(queue, [(claim_one(queue), Verdict(Outcome.INTERRUPTED))])
         assert run_one(queue).reason == "because"
 
-    def test_a_command_without_a_result_can_be_cancelled_too(self, queue):
-        handle = forgetful(1)
-        assert handle.cancel() is True
-        assert handle.status == "cancelled"
-        with pytest.raises(CommandFailed, match="cancelled"):
-            handle.get()
-
-
-# ---- eager
-
 
 @MEMORY
 class TestEager:
@@ -746,10 +696,11 @@ class TestEager:
     def eager(self, settings, queue):
         settings.QUEUE_ALWAYS_EAGER = True
 
-    def test_a_result_is_there_at_once(self):
+    def test_a_result_and_its_progress_are_there_at_once(self):
         handle = echo({"n": 1})
         assert (handle.status, handle.get()) == ("done", {"n": 1})
         assert async_to_sync(aecho.aenqueue)(4).get() == 4
+        assert tell(1, 2).progress == Progress(1, 2, "")
 
     def test_without_a_result_ttl_there_is_none(self):
         handle = forgetful(1)
@@ -757,24 +708,15 @@ class TestEager:
         with pytest.raises(NoResult):
             handle.get()
 
-    def test_a_failure_reaches_the_caller_and_is_kept(self):
+    def test_a_failure_reaches_the_caller_and_a_discarded_call_is_discarded(self):
         with pytest.raises(Hiccup):
             stumble()
-
-    def test_what_discards_itself_is_discarded(self):
-        handle = say("discard", "because")
-        assert handle.status == "discarded"
-
-    def test_progress_is_told(self):
-        assert tell(1, 2).progress == Progress(1, 2, "")
-
-    def test_one_that_asks_for_ever_ends(self):
         with pytest.raises(Retry):
             say.using(max_attempts=3).enqueue("retry", 0)
+        assert say("discard", "because").status == "discarded"
 
 
 def test_looking_never_asks_more_often_than_it_should(settings, monkeypatch):
-    """From milliseconds at first to half a second in the end."""
     settings.QUEUES = {"default": {"CLASS": "djqueue.backends.memory.MemoryQueue"}}
     waits = []
     monkeypatch.setattr(results.time, "sleep", lambda seconds: waits.append(seconds))

@@ -36,8 +36,8 @@ class Point(NamedTuple):
 
 
 @pytest.fixture(autouse=True)
-def _nothing_ran(no_periodic_commands):
-    ran.clear()
+def _ticks_are_logged(no_periodic_commands, caplog):
+    caplog.set_level("INFO", "djqueue.consumer.scheduler")
 
 
 @queue_command
@@ -128,21 +128,16 @@ class TestKept:
         assert (only.command, only.args, only.timetable.every) == (greet.name, ("new",), 10)
         assert only.timetable.start == NOON + timedelta(seconds=20)
 
-    def test_to_add_the_same_again_changes_nothing(self, queue, clock):
+    def test_to_add_the_same_again_changes_nothing_and_other_arguments_leave_the_ticks_where_they_are(
+        self, queue, clock
+    ):
         schedules.add("one", report.using(priority=3), (1,), every=60)
         kept = schedules.fact(queue)
         clock.forward(45)
         schedules.add("one", report.using(priority=3), (1,), every=60)
         assert schedules.fact(queue) == kept
-
-    def test_other_arguments_leave_the_ticks_where_they_are(self, queue, clock):
-        schedules.add("one", report, (1,), every=60)
-        clock.forward(45)
         changed = schedules.add("one", report, (2,), every=60)
         assert (changed.args, changed.timetable.start) == ((2,), NOON)
-
-    def test_a_start_that_is_said_counts(self, queue, clock):
-        schedules.add("one", report, every=60)
         moved = schedules.add("one", report, every=60, start=NOON + timedelta(seconds=7))
         assert moved.timetable.start == NOON + timedelta(seconds=7)
 
@@ -187,12 +182,12 @@ def test_in_the_database_it_is_part_of_the_transaction(queue):
     assert schedules.list() == []
 
 
+@STORES
 class TestQueues:
     @pytest.fixture(autouse=True)
     def _two(self, backend, settings):
         settings.QUEUES = backend.queues("default", "slow")
 
-    @STORES
     def test_a_name_is_in_one_queue_only(self):
         schedules.add("one", report, every=60)
         schedules.add("one", crawl, every=60)
@@ -201,7 +196,6 @@ class TestQueues:
         schedules.add("one", report.using(queue_name="slow"), every=60)
         assert [(one.command, one.queue_name) for one in schedules.list()] == [(report.name, "slow")]
 
-    @STORES
     def test_those_of_queues_that_are_not_served_are_left_to_others(self):
         schedules.add("one", crawl, every=1)
         other, own = Scheduler([queues["default"]]), Scheduler([queues["slow"]])
@@ -236,45 +230,27 @@ class TestRefused:
             schedules.add("one", report, **given)
         assert schedules.list() == []
 
-    @pytest.mark.parametrize("name", ["", "x" * 151, None, 7])
-    def test_what_is_no_name(self, queue, name):
-        with pytest.raises(ValueError, match="name of 1 to 150 characters"):
-            schedules.add(name, report, every=60)
-
     @pytest.mark.parametrize(
-        ("command", "error", "words"),
+        ("given", "error", "words"),
         [
-            ("nobody.knows", UnknownCommand, "nobody.knows"),
-            (print, TypeError, "is no command"),
-            (report.using(run_after=NOON), ValueError, "start= says when"),
-            (report.using(delay=lambda: 5), ValueError, "delay is .* declare it on the command"),
+            *(((name, report), ValueError, "name of 1 to 150 characters") for name in ("", "x" * 151, None, 7)),
+            (("one", "nobody.knows"), UnknownCommand, "nobody.knows"),
+            (("one", print), TypeError, "is no command"),
+            (("one", report.using(run_after=NOON)), ValueError, "start= says when"),
+            (("one", report.using(delay=lambda: 5)), ValueError, "delay is .* declare it on the command"),
+            (("one", greet), TypeError, "greet: missing"),
+            (("one", report, (lambda: None,)), EncodeError, ""),
+            (("one", report, "Ann"), TypeError, "args= is 'Ann': give a list or tuple"),
+            (("one", report, {"name": "Ann"}), TypeError, r"args= is \{'name': 'Ann'\}: give"),
+            (("one", report, 7), TypeError, "args= is 7: give"),
+            (("one", report, None), TypeError, "args= is None: give"),
+            (("one", report, (), [("name", "Ann")]), TypeError, r"kwargs= is \[.*\]: give a dictionary"),
+            (("one", report, (), ""), TypeError, "kwargs= is '': give a dictionary"),
         ],
     )
-    def test_what_cannot_be_sent(self, queue, command, error, words):
+    def test_a_name_a_command_or_arguments_that_make_no_call(self, queue, given, error, words):
         with pytest.raises(error, match=words):
-            schedules.add("one", command, every=60)
-
-    def test_arguments_that_do_not_fit_or_cannot_be_encoded(self, queue):
-        with pytest.raises(TypeError, match="greet: missing"):
-            schedules.add("one", greet, every=60)
-        with pytest.raises(EncodeError):
-            schedules.add("one", report, (lambda: None,), every=60)
-
-    @pytest.mark.backends("memory")
-    @pytest.mark.parametrize(
-        ("args", "kwargs", "words"),
-        [
-            ("Ann", None, "args= is 'Ann': give a list or tuple"),
-            ({"name": "Ann"}, None, r"args= is \{'name': 'Ann'\}: give"),
-            (7, None, "args= is 7: give"),
-            (None, None, "args= is None: give"),
-            ((), [("name", "Ann")], r"kwargs= is \[.*\]: give a dictionary"),
-            ((), "", "kwargs= is '': give a dictionary"),
-        ],
-    )
-    def test_arguments_that_are_no_list_or_dictionary(self, queue, args, kwargs, words):
-        with pytest.raises(TypeError, match=words):
-            schedules.add("one", report, args, kwargs, every=60)
+            schedules.add(*given, every=60)
         assert schedules.list() == []
 
     def test_a_queue_without_a_store(self, settings, backend):
@@ -288,8 +264,6 @@ class TestRefused:
 @STORES
 class TestSent:
     def test_sq19_an_interval_ticks_once_for_two_schedulers_without_drift(self, queue, clock, caplog):
-        """30 ticks in 30 s, although nobody looks at the right moment."""
-        caplog.set_level("INFO", "djqueue.consumer.scheduler")
         schedules.add("second", report, every=1)
         pair = [Scheduler([queue]), Scheduler([queue])]
         for late in [0.7, 0.9, 1.3, 2.1] * 6:
@@ -308,7 +282,6 @@ class TestSent:
         assert queue.stats().ready == 1
 
     def test_the_first_tick_comes_after_one_interval_or_at_the_start(self, queue, clock, caplog):
-        caplog.set_level("INFO", "djqueue.consumer.scheduler")
         schedules.add("a", report, every=10)
         schedules.add("b", report, every=10, start=NOON + timedelta(seconds=4))
         schedules.add("c", report, every=10, start=NOON - timedelta(seconds=17))
@@ -399,7 +372,6 @@ class TestSent:
 class TestMissed:
     def absent(self, queue, clock, caplog, seconds, **rule):
         """The ticks that are sent after an absence, as seconds before now."""
-        caplog.set_level("INFO", "djqueue.consumer.scheduler")
         schedules.add("one", report, every=60, **rule)
         step(Scheduler([queue]))
         clock.forward(60)
@@ -411,7 +383,13 @@ class TestMissed:
         return [seconds + 60 - tick for tick in ticks(caplog)]
 
     @pytest.mark.parametrize(
-        ("rule", "expected"), [({}, [5]), ({"missed": "all"}, [125, 65, 5]), ({"missed": "skip"}, [5])]
+        ("rule", "expected"),
+        [
+            ({}, [5]),
+            ({"missed": "all"}, [125, 65, 5]),
+            ({"missed": "skip"}, [5]),
+            ({"missed": "all", "max_lateness": 70}, [65, 5]),
+        ],
     )
     def test_after_three_minutes(self, queue, clock, caplog, rule, expected):
         assert self.absent(queue, clock, caplog, 185, **rule) == expected
@@ -420,7 +398,6 @@ class TestMissed:
         ("rule", "expected"), [({}, [6]), ({"missed": "all"}, [3, 4, 5, 6]), ({"missed": "skip"}, [])]
     )
     def test_after_a_restart_of_some_seconds_there_is_no_burst(self, queue, clock, caplog, rule, expected):
-        caplog.set_level("INFO", "djqueue.consumer.scheduler")
         schedules.add("one", report, every=1, **rule)
         scheduler = Scheduler([queue])
         for _ in range(3):
@@ -438,7 +415,6 @@ class TestMissed:
 
     @pytest.mark.parametrize("missed", ["latest", "skip"])
     def test_who_is_merely_late_sends_each_whoever_else_begins_anew(self, queue, clock, caplog, missed):
-        caplog.set_level("INFO", "djqueue.consumer.scheduler")
         late = Scheduler([queue])
         step(late)
         schedules.add("one", report, every=1, missed=missed)
@@ -472,11 +448,7 @@ class TestMissed:
         step(scheduler)
         assert queue.stats().ready == 40
 
-    def test_nothing_later_than_max_lateness(self, queue, clock, caplog):
-        assert self.absent(queue, clock, caplog, 185, missed="all", max_lateness=70) == [65, 5]
-
     def test_what_was_made_while_nobody_was_there_is_missed_too(self, queue, clock, caplog):
-        caplog.set_level("INFO", "djqueue.consumer.scheduler")
         schedules.add("one", report, every=60)
         clock.forward(150)
         step(Scheduler([queue]))
@@ -503,9 +475,8 @@ class TestMissed:
         assert [record.entry.command for record in queue.peek("ready")] == [greet.name]
 
 
+@pytest.mark.backends("memory")
 class TestRules:
-    """When the ticks of the other two timetables are."""
-
     def moments(self, made, after, count):
         found = []
         for _ in range(count):
@@ -513,7 +484,6 @@ class TestRules:
             found.append(after)
         return found
 
-    @pytest.mark.backends("memory")
     def test_a_crontab_begins_at_its_start(self, queue, clock):
         made = schedules.add("one", report, crontab=crontab(minute=0), start=datetime(2026, 3, 2, 15, tzinfo=UTC))
         assert [tick.hour for tick in self.moments(made, NOON, 2)] == [15, 16]
@@ -529,7 +499,6 @@ class TestRules:
         assert made.timetable.next(datetime(2026, 4, 1, tzinfo=UTC)) is None
         assert made.timetable.next(NOON) == start  # and asked again from the beginning
 
-    @pytest.mark.backends("memory")
     @pytest.mark.parametrize(("start", "hour"), [(NOON, 9), (NOON.astimezone(ZoneInfo("Asia/Tokyo")), 0), (None, 8)])
     def test_a_rule_is_in_the_wall_time_of_its_start_and_without_one_in_that_of_django(
         self, queue, clock, settings, start, hour
@@ -538,20 +507,17 @@ class TestRules:
         made = schedules.add("one", report, rrule="FREQ=DAILY;BYHOUR=9;BYMINUTE=0;BYSECOND=0", start=start)
         assert self.moments(made, NOON, 1) == [datetime(2026, 3, 3, hour, tzinfo=UTC)]
 
-    @pytest.mark.backends("memory")
     def test_a_start_without_a_zone_is_in_that_of_django(self, queue, clock, settings):
         settings.USE_TZ, settings.TIME_ZONE = False, "Europe/Berlin"
         made = schedules.add("one", report, rrule="FREQ=DAILY", start=datetime(2026, 3, 27, 9))
         assert [f"{tick:%d %H}" for tick in self.moments(made, NOON, 3)] == ["27 08", "28 08", "29 07"]
 
-    @pytest.mark.backends("memory")
     @pytest.mark.parametrize("given", [{"every": 3600}, {"crontab": crontab(minute=0)}])
     def test_a_start_with_an_offset_does_for_what_has_no_wall_time(self, queue, clock, given):
         made = schedules.add("one", report, start=NOON.astimezone(PLUS_ONE) + timedelta(hours=1), **given)
         [tick] = self.moments(made, NOON, 1)
         assert (tick, tick.utcoffset()) == (NOON + timedelta(hours=1), timedelta(0))
 
-    @pytest.mark.backends("memory")
     def test_a_rule_through_an_hour_that_is_skipped_and_one_that_comes_twice(self, queue, clock):
         for day in (datetime(2026, 3, 29, tzinfo=UTC), datetime(2026, 10, 25, tzinfo=UTC)):
             made = schedules.add(
@@ -560,7 +526,6 @@ class TestRules:
             found = self.moments(made, day, 9)
             assert all(earlier < later for earlier, later in pairwise(found))
 
-    @pytest.mark.backends("memory")
     def test_a_rule_that_is_over_sends_nothing_more(self, queue, clock):
         schedules.add("one", report, rrule="FREQ=SECONDLY;INTERVAL=10;COUNT=3")
         scheduler = Scheduler([queue])
@@ -573,8 +538,6 @@ class TestRules:
 
 @pytest.mark.backends("memory")
 class TestPace:
-    """How often a scheduler asks the store."""
-
     @pytest.fixture
     def asked(self, queue, monkeypatch):
         asked, get = [], queue.store.get
@@ -620,7 +583,6 @@ def test_run_due_keeps_schedules_in_virtual_time(queue):
 @STORES
 def test_sq19_a_running_consumer_keeps_the_seconds(queue, caplog):
     """With real clocks: a change is seen while it runs, and the ticks are a second apart to the microsecond."""
-    caplog.set_level("INFO", "djqueue.consumer.scheduler")
     schedules.add("seconds", report, every=1)
     with serving(periodic=True):
         eventually(lambda: len(ran) >= 4, 30)

@@ -11,7 +11,7 @@ from djqueue.decorators import queue_command
 from djqueue.messages.metadata import clear_event_consumers
 from djqueue.testing.patience import eventually
 from tests.support.backends import WITH_SQS
-from tests.support.consumer import can_look, heard, message_for, serving
+from tests.support.consumer import Recorder, can_look, heard, message_for, serving
 
 AND_SQS = pytest.mark.backends(*WITH_SQS)
 LONG = 60.0
@@ -62,22 +62,6 @@ def leave():
     raise SystemExit(3)
 
 
-class Recorder:
-    """Has every on_… method, and writes down which was called with which item."""
-
-    def __init__(self):
-        self.told = []
-
-    def __getattr__(self, name):
-        if not name.startswith("on_"):
-            raise AttributeError(name)
-        return lambda item: self.told.append((name, item))
-
-    @property
-    def names(self) -> list[str]:
-        return [name for name, _ in self.told]
-
-
 @pytest.fixture
 def told(queue):
     """All signals of the test, in order."""
@@ -102,8 +86,6 @@ def names(told) -> list[str]:
 
 
 class TestOrder:
-    """DF-18."""
-
     @AND_SQS
     def test_df18_success(self, queue, told, methods):
         result = succeed(5)
@@ -120,12 +102,8 @@ class TestOrder:
             continue
         again = ["claimed", "started", "retried"]
         assert names(told) == ["enqueued", *again, *again, "claimed", "started", "failed", "empty"]
-        assert methods.names == [
-            "on_push",
-            *["on_pop", "on_retry", "on_complete"] * 2,
-            *["on_pop", "on_error", "on_complete"],
-            "on_empty",
-        ]
+        ended = ["on_pop", "on_error", "on_complete", "on_empty"]
+        assert methods.names == ["on_push", *["on_pop", "on_retry", "on_complete"] * 2, *ended]
         carried = [about for name, about in told if name in ("retried", "failed")]
         assert [(about["attempt"], about["exception"]) for about in carried] == [(1, BOOM), (2, BOOM), (3, BOOM)]
 
@@ -242,8 +220,6 @@ class TestOrder:
 
 @pytest.mark.backends("memory")
 class TestRaising:
-    """DF-19."""
-
     @pytest.fixture(params=[KeyError("k"), SystemExit(3), KeyboardInterrupt()], ids=lambda error: type(error).__name__)
     def error(self, request):
         return request.param
@@ -278,15 +254,9 @@ class TestRaising:
         refresh(), refresh(), refresh(), stumble.using(max_attempts=2)()
         while run_once():
             continue
-        assert methods.names == [
-            *["on_debounce_miss", "on_push"] * 2,
-            "on_debounce_hit",
-            "on_push",
-            *["on_pop", "on_complete"],
-            *["on_pop", "on_retry", "on_complete"],
-            *["on_pop", "on_error", "on_complete"],
-            "on_empty",
-        ]
+        called = [*["on_debounce_miss", "on_push"] * 2, "on_debounce_hit", "on_push"]
+        ended = [*["on_pop", "on_complete"], *["on_pop", "on_retry", "on_complete"]]
+        assert methods.names == [*called, *ended, *["on_pop", "on_error", "on_complete"], "on_empty"]
         told = [one for one in caplog.records if one.name == "djqueue.messages.metadata"]
         assert len(told) == len(methods.told)
         assert told[0].getMessage() == "Raises.on_debounce_miss() failed"

@@ -67,11 +67,7 @@ def facts(queue) -> dict:
     return {key: store.get(key) for store in (shared, own) for key in list(store._facts) if store.get(key)}
 
 
-MODES = {
-    "plain": {},
-    "moderated": {"moderate": True},
-    "elastic": {"moderate": True, "elastic": True},
-}
+MODES = {"plain": {}, "moderated": {"moderate": True}, "elastic": {"moderate": True, "elastic": True}}
 each_mode = pytest.mark.parametrize("mode", MODES.values(), ids=MODES)
 
 
@@ -207,20 +203,15 @@ def test_tq8_before_the_first_limit_of_them_spacing_holds(throttled, clock):
     assert len(popped(queue)) == 4  # with the fourth of its life it is warm, and the window was empty
 
 
-def test_tq8_looking_at_an_empty_queue_warms_nothing(throttled, clock):
-    queue = throttled(limit=4, window=2, moderate=True, elastic=True)
+@pytest.mark.parametrize(("is_warm", "burst"), [(False, 1), (True, 4)])
+def test_tq8_looking_at_an_empty_queue_neither_warms_nor_cools(throttled, clock, is_warm, burst):
+    queue = throttled(4 if is_warm else 0, limit=4, window=2, moderate=True, elastic=True)
+    if is_warm:
+        warm_up(queue, clock)
+        clock.now += 2
     assert [popped(queue) for _ in range(10)] == [[]] * 10
     queue.push_many(range(5))
-    assert popped(queue) == [0]
-
-
-def test_tq8_looking_at_an_empty_queue_cools_nothing(throttled, clock):
-    queue = throttled(4, limit=4, window=2, moderate=True, elastic=True)
-    warm_up(queue, clock)
-    clock.now += 2
-    assert [popped(queue) for _ in range(10)] == [[]] * 10
-    queue.push_many(range(5))
-    assert len(popped(queue)) == 4
+    assert popped(queue) == [*range(burst)]
 
 
 def test_all_who_take_warm_it_together(throttled, clock):
@@ -587,7 +578,7 @@ def test_tq20_equal_priorities_come_in_push_order_and_the_same_twice_is_two(thro
     assert popped(queue) == list("cabcab")
 
 
-def test_tq20_as_a_set_an_equal_item_only_takes_the_new_priority(throttled):
+def test_tq20_as_a_set_an_equal_item_only_takes_the_new_priority_and_a_delayed_one_counts(throttled):
     queue = throttled(limit=100, window=1)
     first = queue.push({"url": "a", "depth": 1}, 1, unique=True)
     queue.push("b", 2, unique=True)
@@ -595,6 +586,8 @@ def test_tq20_as_a_set_an_equal_item_only_takes_the_new_priority(throttled):
     assert (len(queue), popped(queue)) == (2, [{"url": "a", "depth": 1}, "b"])
     assert queue.push("b", unique=True) != first
     assert popped(queue) == ["b"]
+    assert queue.push("a", delay=60, unique=True) == queue.push("a", unique=True)
+    assert (popped(queue), len(queue)) == ([], 1)
 
 
 def test_what_was_taken_and_is_not_completed_does_not_keep_out_an_equal_item(throttled):
@@ -606,12 +599,6 @@ def test_what_was_taken_and_is_not_completed_does_not_keep_out_an_equal_item(thr
     queue.complete([lease])
     assert queue.push("a", 7, unique=True) == second
     assert popped(queue) == ["a"]
-
-
-def test_a_delayed_item_counts_as_one_that_waits(throttled, clock):
-    queue = throttled(limit=100, window=1)
-    assert queue.push("a", delay=60, unique=True) == queue.push("a", unique=True)
-    assert (popped(queue), len(queue)) == ([], 1)
 
 
 def test_tq13_an_item_of_a_set_leaves_no_mark_when_it_is_popped_or_cleared(throttled):
@@ -728,7 +715,6 @@ def test_a_consumer_runs_what_may_leave_and_does_not_ask_all_the_time(settings):
 
 
 def test_tq15_no_slot_is_lost_to_those_who_race_for_it(throttled, clock):
-    """Threads that all ask at the same moments, of a time that stands still meanwhile."""
     queue = throttled(1000, limit=10, window=1)
     for _ in range(10):
         assert sum(map(len, together(*[lambda: popped(queue)] * 8))) == 10

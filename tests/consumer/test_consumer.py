@@ -12,7 +12,7 @@ from djqueue.decorators import queue_command
 from djqueue.flow.limits import Throttle
 from djqueue.queues import queues
 from djqueue.testing import eventually
-from tests.support.consumer import Gate, heard, message_for, serving
+from tests.support.consumer import Gate, away, heard, message_for, serving
 
 ran = []
 gate = Gate()
@@ -199,8 +199,7 @@ class TestHowItEnds:
         with serving(threads=2) as consumer, heard("released") as told:
             gate.await_within(1)
             consumer.stop()
-            consumer.stop()
-            assert consumer.code() == 1
+            assert consumer.end() == 1
             assert [about["id"] for _, about in told] == [handle.id]
             entry = queue.find(handle.id).entry
             assert (entry.attempts, entry.failures, entry.lost) == (1, 0, 0)
@@ -212,8 +211,7 @@ class TestHowItEnds:
         pass_the_gate()
         with serving(threads=2, grace=0.05) as consumer:
             gate.await_within(1)
-            consumer.stop()
-            assert consumer.code() == 1
+            assert consumer.end() == 1
             assert queue.stats().ready == 1
             gate.open()
 
@@ -223,8 +221,7 @@ class TestHowItEnds:
         with serving(threads=1) as first, heard("completed", "lease_lost") as told:
             gate.await_within(1)
             first.stop()
-            first.stop()
-            assert first.code() == 1
+            assert first.end() == 1
             with serving(threads=1, limit=1) as second:
                 gate.await_within(2)
                 gate.open()
@@ -243,7 +240,7 @@ class TestHowItEnds:
 
     @pytest.mark.backends("memory")
     def test_a_store_that_cannot_be_reached_at_the_start(self, queue, monkeypatch, caplog):
-        monkeypatch.setattr(queue, "stats", _away)
+        monkeypatch.setattr(queue, "stats", away)
         assert Consumer().run() == 75
         assert "The store of queue 'default' cannot be used: the store is away" in caplog.text
 
@@ -275,8 +272,7 @@ class TestHowItEnds:
     @pytest.mark.backends("memory")
     def test_but_not_after_a_second_stop(self, queue, monkeypatch):
         with self.stopping(queue, monkeypatch) as (consumer, store):
-            consumer.stop()
-            assert consumer.code() == 1
+            assert consumer.end() == 1
             store.open()
 
     @contextmanager
@@ -305,7 +301,3 @@ class TestHowItEnds:
             consumer.stop()
             consumer.run()
         assert told == [("consumer_started", {"sender": consumer}), ("consumer_stopping", {"sender": consumer})]
-
-
-def _away(*args, **kwargs):
-    raise ConnectionError("the store is away")

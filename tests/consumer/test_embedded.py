@@ -11,7 +11,7 @@ from djqueue.decorators import crontab, periodic_command, queue_command
 from djqueue.exceptions import InvalidQueueError
 from djqueue.queues import queues
 from djqueue.registry import registry
-from tests.support.consumer import Gate, only, serving
+from tests.support.consumer import Gate, exit_code, only
 
 ran = []
 gate = Gate()
@@ -30,19 +30,15 @@ def pass_the_gate(number=0):
 
 @pytest.mark.backends("memory")
 class TestSeveral:
-    def test_one_consumer_serves_several_queues(self, backend, settings):
+    @pytest.mark.parametrize(
+        ("named", "served"), [(None, ["default", "mail", "slow"]), (["slow", "mail"], ["mail", "slow"])]
+    )
+    def test_one_consumer_serves_all_queues_or_those_that_are_named(self, backend, settings, named, served):
         settings.QUEUES = backend.queues("default", "mail", "slow")
         for alias in ("default", "mail", "slow"):
             work.using(queue_name=alias).enqueue(alias)
-        assert Consumer(periodic=False).run(limit=3) == 0
-        assert sorted(ran) == ["default", "mail", "slow"]
-
-    def test_or_those_that_are_named(self, backend, settings):
-        settings.QUEUES = backend.queues("default", "mail", "slow")
-        for alias in ("default", "mail", "slow"):
-            work.using(queue_name=alias).enqueue(alias)
-        assert Consumer(["slow", "mail"], periodic=False, drain=True).run() == 0
-        assert sorted(ran) == ["mail", "slow"]
+        assert Consumer(named, periodic=False, drain=True).run() == 0
+        assert sorted(ran) == served
 
     def test_strictly_in_the_order_given(self, backend, settings):
         settings.QUEUES = backend.queues("default", "mail", "slow")
@@ -83,19 +79,14 @@ class TestEmbedded:
         assert ran == [(0, 1)]
         assert queue.stats().done == 1
 
-    def test_it_keeps_the_schedule(self, queue):
+    def test_it_keeps_the_schedule_or_not(self, queue):
         start, real = 1_772_452_799.8, time.time()  # a fifth of a second before a minute
         queue.clock = lambda: start + time.time() - real
         with only():
             command = periodic_command(crontab())(minutely)
-        with only(command), serving(periodic=True, limit=1) as consumer:
-            assert consumer.code() == 0
-        assert ran == ["minutely"]
-
-    def test_or_not(self, queue):
-        with only():
-            command = periodic_command(crontab())(minutely)
         with only(command):
+            assert exit_code(periodic=True, limit=1) == 0
+            assert ran == ["minutely"]
             assert "1 schedules" in Consumer().banner()
             assert "0 schedules" in Consumer(periodic=False).banner()
             assert Supervisor(Consumer(periodic=False), None).schedulers == []
@@ -123,6 +114,7 @@ class TestOptions:
             ({"lease": "long"}, TypeError, "lease is 'long'"),
             ({"thread": 3}, TypeError, "thread"),
             ({"queues": ["nowhere"]}, InvalidQueueError, "'nowhere'"),
+            ({"queues": "default"}, TypeError, "list of aliases"),
         ],
     )
     def test_dj14_bad_ones_are_refused(self, queue, options, error, words):
@@ -136,13 +128,8 @@ class TestOptions:
 
     def test_the_usual_ones(self):
         usual = Options()
-        assert (usual.threads, usual.delay, usual.backoff, usual.longest_pause, usual.grace) == (
-            4,
-            0.1,
-            1.15,
-            1.0,
-            25.0,
-        )
+        assert (usual.threads, usual.delay, usual.backoff) == (4, 0.1, 1.15)
+        assert (usual.longest_pause, usual.grace) == (1.0, 25.0)
 
     def test_the_lease_is_the_queues_unless_it_is_given(self, backend, settings):
         settings.QUEUES = backend.queues(LEASE=7)
@@ -152,17 +139,11 @@ class TestOptions:
 
 @pytest.mark.backends("memory")
 def test_the_banner_says_what_is_served_and_no_password(settings):
-    settings.QUEUES = {
-        "default": {"CLASS": "djqueue.backends.memory.MemoryQueue"},
-        "mail": {
-            "CLASS": "djqueue.backends.redis_backend.RedisQueue",
-            "CONNECTION": "redis://user:s3cr3t@mail.example.com:6380/2",
-        },
-    }
+    redis = {"CLASS": "djqueue.backends.redis_backend.RedisQueue"}
+    redis["CONNECTION"] = "redis://user:s3cr3t@mail.example.com:6380/2"
+    settings.QUEUES = {"default": {"CLASS": "djqueue.backends.memory.MemoryQueue"}, "mail": redis}
     banner = Consumer(threads=7).banner()
-    assert "7 threads" in banner
-    assert f"{len(registry)} commands" in banner
-    assert "default (in the memory of this process)" in banner
-    assert "mail (" in banner
+    for words in ("7 threads", f"{len(registry)} commands", "default (in the memory of this process)", "mail ("):
+        assert words in banner
     assert "mail.example.com" in banner
     assert "s3cr3t" not in banner

@@ -13,7 +13,7 @@ from django.utils.log import AdminEmailHandler
 from djqueue import Consumer, current_message
 from djqueue.decorators import queue_command
 from djqueue.testing import eventually
-from tests.support.consumer import Gate, heard, message_for, serving
+from tests.support.consumer import Gate, exit_code, heard, message_for, serving
 
 ran = []
 gate = Gate()
@@ -68,7 +68,7 @@ class TestHardships:
         away = threading.Event()
         for name in ("claim", "complete", "reap", "touch"):
             verb = getattr(queue, name)
-            monkeypatch.setattr(queue, name, lambda *args, v=verb, **how: _away() if away.is_set() else v(*args, **how))
+            monkeypatch.setattr(queue, name, lambda *args, v=verb, **how: away() if away.is_set() else v(*args, **how))
         with serving(threads=2) as consumer:
             pass_the_gate()
             gate.await_within(1)
@@ -78,8 +78,7 @@ class TestHardships:
             eventually(lambda: len(ran) == 1)
             away.clear()
             eventually(lambda: queue.stats().done == 2)
-            consumer.stop()
-            assert consumer.code() == 0
+            assert consumer.end() == 0
         assert ran == [(0, 1), 0]
 
     @pytest.mark.backends("memory")
@@ -125,12 +124,7 @@ def test_no_thread_keeps_a_database_connection(queue, backend, monkeypatch):
     connect = type(connections[backend.alias]).connect
     monkeypatch.setattr(type(connections[backend.alias]), "connect", lambda self: opened.append(self) or connect(self))
     work.enqueue_many([(number,) for number in range(5)])
-    with serving(threads=2, limit=5) as consumer:
-        assert consumer.code() == 0
+    assert exit_code(threads=2, limit=5) == 0
     assert len(opened) >= 2
     mine = connections[backend.alias]
     eventually(lambda: all(one.connection is None for one in opened if one is not mine))
-
-
-def _away(*args, **kwargs):
-    raise ConnectionError("the store is away")

@@ -18,8 +18,8 @@ from djqueue.policies.outcomes import Outcome, Verdict
 from djqueue.queues import queues
 from djqueue.testing import eventually
 from djqueue.utils import clock
-from tests.support.consumer import heard
-from tests.support.fetcher import Bench
+from tests.support.consumer import away, heard
+from tests.support.fetcher import Bench, ticked
 
 
 @queue_command
@@ -30,10 +30,6 @@ def work(number=0):
 @queue_command(shard="all", lease=2)
 def in_order(number):
     return number
-
-
-def _away(limit, by):
-    raise ConnectionError("away")
 
 
 def a_minute(queue):
@@ -72,7 +68,7 @@ class TestReaper:
         [lease] = queue.claim(1, 0.05)
         if fails:
             with monkeypatch.context() as patch:
-                patch.setattr(queue, "reap", _away)
+                patch.setattr(queue, "reap", away)
                 with pytest.raises(ConnectionError):
                     keeper._reap(queue, 2.0)
         eventually(lambda: queue.now() > lease.until + 1.6)
@@ -146,9 +142,13 @@ class TestBounds:
     def ids(self, queue):
         return [int(record.entry.id) for record in queue.failed.peek("ready", 100)]
 
-    def test_what_died_first_leaves_a_full_error_queue(self, queue, settings, caplog, dropped):
-        settings.QUEUE_MAX_ERRORS = 4
+    def test_what_died_first_leaves_a_full_error_queue_and_nothing_leaves_without_bounds(
+        self, queue, settings, caplog, dropped
+    ):
         self.fill(queue, 7)
+        Reaper([queue], a_minute).tick()
+        assert (len(queue.failed), dropped) == (7, [])
+        settings.QUEUE_MAX_ERRORS = 4
         Reaper([queue], a_minute).tick()
         assert self.ids(queue) == [3, 4, 5, 6]
         assert dropped == [("default", "default", 3)]
@@ -165,11 +165,6 @@ class TestBounds:
         assert sum(count for _, _, count in dropped) == 2
         assert len(queue) == 0
 
-    def test_without_bounds_nothing_leaves(self, queue, dropped):
-        self.fill(queue, 7)
-        Reaper([queue], a_minute).tick()
-        assert (len(queue.failed), dropped) == (7, [])
-
     def test_more_than_a_batch_is_told_as_one(self, queue, settings, monkeypatch, dropped):
         monkeypatch.setattr(maintenance, "PRUNE_BATCH", 3)
         settings.QUEUE_MAX_ERRORS = 1
@@ -182,7 +177,7 @@ class TestBounds:
         monkeypatch.setattr(maintenance, "PRUNE_BATCH", 3)
         settings.QUEUE_MAX_ERRORS = 1
         answers = iter([3, 3])
-        monkeypatch.setattr(queue.failed, "trim", lambda *bounds: next(answers, None) or _away())
+        monkeypatch.setattr(queue.failed, "trim", lambda *bounds: next(answers, None) or away())
         with pytest.raises(ConnectionError):
             Reaper([queue], a_minute).tick()
         assert dropped == [("default", "default", 6)]
@@ -203,7 +198,6 @@ class TestBounds:
         assert Reaper([queue.failed], a_minute).tick() > 0
 
 
-@pytest.mark.backends("memory", "sqlite", "redis")
 def knowing(command):
     """A control_channel in a process that has seen a command done."""
     control_channel = ControlChannel([queues["default"]], InFlight())
@@ -212,15 +206,14 @@ def knowing(command):
 
 
 class TestHeart:
-    def bench(self, queue, lease):
-        bench = Bench(queue)
-        bench.heart = Heartbeat([queue], bench.in_flight, lambda queue: lease)
+    def bench(self, queue):
+        bench = ticked(queue)
+        bench.heart = Heartbeat([queue], bench.in_flight, lambda queue: 60.0)
         return bench
 
     def test_it_extends_what_was_held_for_a_quarter_of_its_lease(self, queue, monkeypatch):
         work.enqueue_many([(number,) for number in range(3)])
-        bench, touched = self.bench(queue, 60), []
-        bench.fetcher.tick()
+        bench, touched = self.bench(queue), []
         touch = queue.touch
         monkeypatch.setattr(queue, "touch", lambda some, lease: touched.append(len(some)) or touch(some, lease))
         assert 0 < bench.heart.tick() <= 15
@@ -235,8 +228,7 @@ class TestHeart:
 
     def test_df22_a_command_with_a_shorter_lease_makes_it_beat_faster(self, queue):
         work()
-        bench = self.bench(queue, 60)
-        bench.fetcher.tick()
+        bench = self.bench(queue)
         [held] = bench.in_flight
         assert bench.heart.tick() > 1
         held.policy = work.policy.using(lease=1)
@@ -248,8 +240,7 @@ class TestHeart:
     def test_df22_a_command_with_a_shorter_lease_is_held_for_that_at_once_and_so_is_what_waits_behind_it(self, queue):
         """When their worker dies they come back together."""
         in_order.enqueue_many([(number,) for number in range(3)])
-        bench, woken = self.bench(queue, 60), []
-        bench.fetcher.tick()
+        bench, woken = self.bench(queue), []
         [first, *rest] = bench.pool.next()
         assert len(rest) == 2
         ConsumerControl(first, knowing(in_order), lambda: woken.append(1)).begin(in_order.policy)
@@ -261,8 +252,7 @@ class TestHeart:
 
     def test_it_is_not_woken_for_what_is_held_for_long_enough(self, queue):
         work()
-        bench, woken = self.bench(queue, 60), []
-        bench.fetcher.tick()
+        bench, woken = self.bench(queue), []
         [held] = bench.in_flight
         for policy in (work.policy, work.policy.using(lease=300)):
             ConsumerControl(held, knowing(work), lambda: woken.append(1)).begin(policy)
@@ -270,8 +260,7 @@ class TestHeart:
 
     def test_it_says_when_a_lease_is_lost(self, queue, caplog):
         handle = work()
-        bench = self.bench(queue, 60)
-        bench.fetcher.tick()
+        bench = self.bench(queue)
         [held] = bench.in_flight
         queue.complete([held.lease])
         held.touched -= 16
@@ -281,9 +270,8 @@ class TestHeart:
     def test_what_is_gone_was_heard_only_while_nobody_else_can_have_had_it(self, queue, monkeypatch):
         """A server that stands still answers when the lease is over."""
         work.enqueue_many([(1,), (2,)])
-        bench, now, touch = self.bench(queue, 60), [clock()], queue.touch
+        bench, now, touch = self.bench(queue), [clock()], queue.touch
         monkeypatch.setattr(maintenance, "clock", lambda: now[0])
-        bench.fetcher.tick()
         for waited, is_ours in ((0, True), (61, False)):
             held = bench.begin()
             queue.complete([held.lease])
@@ -323,10 +311,9 @@ class TestSettler:
 
     def test_what_could_not_be_settled_is_tried_again(self, queue, monkeypatch):
         work()
-        bench = Bench(queue)
-        bench.fetcher.tick()
+        bench = ticked(queue)
         with monkeypatch.context() as patch:
-            patch.setattr(queue, "complete", _away)
+            patch.setattr(queue, "complete", away)
             bench.end(bench.begin())
             assert bench.settler.guarded_tick() > 0
             assert bench.settler.guarded_tick() > 0  # not at once, however often it is woken
@@ -342,15 +329,14 @@ class TestSettler:
         for _ in range(2):
             bench.fetcher.tick()
             bench.end(bench.begin())
-        monkeypatch.setattr(queues["default"], "complete", _away)
+        monkeypatch.setattr(queues["default"], "complete", away)
         bench.settler.guarded_tick()
         assert queues["other"].stats().done == 1
         assert len(bench.settler) == 1
 
     def test_the_first_verdict_counts(self, queue):
         work()
-        bench = Bench(queue)
-        bench.fetcher.tick()
+        bench = ticked(queue)
         held = bench.begin()
         bench.settler.add(held, Verdict(Outcome.INTERRUPTED))
         bench.settler.add(held, Verdict(Outcome.DONE))
@@ -360,8 +346,6 @@ class TestSettler:
 
 
 class TestLoop:
-    """A duty survives what its tick raises."""
-
     class Duty(Loop):
         def __init__(self, *outcomes):
             super().__init__("duty")
@@ -375,25 +359,16 @@ class TestLoop:
                 raise outcome
             return outcome
 
-    def test_it_waits_longer_after_each_failure_up_to_a_bound(self):
-        duty = self.Duty(*[ConnectionError("away")] * 12)
+    def test_it_waits_longer_after_each_failure_up_to_a_bound_and_reports_only_the_first_in_full(self, caplog):
+        caplog.set_level(logging.INFO, "djqueue")
+        duty = self.Duty(*[ConnectionError("away")] * 12, 7)
         pauses = [duty.guarded_tick() for _ in range(12)]
         assert pauses == sorted(pauses)
         assert pauses[0] < 1
         assert pauses[-1] == 5.0
-
-    def test_the_first_failure_is_reported_in_full_and_the_rest_in_a_line(self, caplog):
-        caplog.set_level(logging.INFO, "djqueue")
-        duty = self.Duty(*[ConnectionError("away")] * 3, 7)
-        for _ in range(4):
-            pause = duty.guarded_tick()
-        assert pause == 7
-        assert [(record.levelname, bool(record.exc_info)) for record in caplog.records] == [
-            ("ERROR", True),
-            ("WARNING", False),
-            ("WARNING", False),
-            ("INFO", False),
-        ]
+        assert duty.guarded_tick() == 7
+        told = [(record.levelname, bool(record.exc_info)) for record in caplog.records]
+        assert told == [("ERROR", True), *[("WARNING", False)] * 11, ("INFO", False)]
         assert "goes on" in caplog.records[-1].getMessage()
 
     def test_its_thread_goes_on_and_stops_when_told(self):
@@ -414,7 +389,3 @@ class TestLoop:
         duty.stop()
         duty.join(20)
         assert duty.ticks >= 2
-
-
-def _away(*args, **kwargs):
-    raise ConnectionError("the store is away")

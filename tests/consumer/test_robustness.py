@@ -15,13 +15,13 @@ from djqueue.consumer.fetcher import Quarantine
 from djqueue.consumer.loop import Loop, each
 from djqueue.consumer.maintenance import Heartbeat, Reaper
 from djqueue.decorators import queue_command
-from djqueue.messages.failures import errors_of, with_error
+from djqueue.messages.failures import errors_of
 from djqueue.policies.outcomes import Outcome, Verdict
 from djqueue.queues import queues
 from djqueue.results import Progress
 from djqueue.running.settle import settle
 from djqueue.testing import eventually
-from tests.support.consumer import Gate, claim_one, message_for, run_one, serving
+from tests.support.consumer import Gate, away, claim_one, exit_code, message_for, run_one, serving
 from tests.support.fetcher import Bench
 
 ran = []
@@ -81,8 +81,7 @@ class TestHandlersAndReceivers:
         work.enqueue_many([(number,) for number in range(10, 14)])
         with a_handler_that_raises(name), serving(threads=2) as consumer:
             eventually(lambda: len(queue.failed) == 6 and queue.stats().done == 4)
-            consumer.stop()
-            assert consumer.code() == 0
+            assert consumer.end() == 0
         assert sorted(ran) == [*range(6), *range(10, 14)]
 
     def test_a_receiver_that_calls_exit_changes_nothing(self, queue):
@@ -92,8 +91,7 @@ class TestHandlersAndReceivers:
         signals.completed.connect(leave)
         try:
             work.enqueue_many([(number,) for number in range(5)])
-            with serving(drain=True) as consumer:
-                assert consumer.code() == 0
+            assert exit_code(drain=True) == 0
         finally:
             signals.completed.disconnect(leave)
         assert queue.stats().done == 5
@@ -137,12 +135,8 @@ def _with_note(queue, entry, note) -> Lease:
     """A claimed entry in whose envelope somebody has written."""
     queue.put([entry])
     lease = claim_one(queue)
-    queue.release([Lease(_noted(lease.entry, note), lease.token)])
+    queue.release([Lease(replace(lease.entry, attempts=0, errors=note), lease.token)])
     return claim_one(queue)
-
-
-def _noted(entry, note):
-    return replace(entry, attempts=0, errors=note)
 
 
 class Away:
@@ -227,11 +221,11 @@ class TestOneStoreOfSeveral:
         bench = Bench(queue)
         work()
         bench.fetcher.tick()
-        away = _AwayQueue()
-        bench.in_flight.take(away, [Lease(message_for(queue, work.name), 1)], 0.0)
+        unreachable = Away()
+        bench.in_flight.take(unreachable, [Lease(message_for(queue, work.name), 1)], 0.0)
         for held in bench.in_flight:
             held.touched -= 30
-        heart = Heartbeat([away, queue], bench.in_flight, lambda asked: 60.0 if asked is queue else 0.4)
+        heart = Heartbeat([unreachable, queue], bench.in_flight, lambda asked: 60.0 if asked is queue else 0.4)
         assert heart.guarded_tick() <= 0.1
         [ours] = [held for held in bench.in_flight if held.queue is queue]
         assert ours.touched > 0
@@ -243,12 +237,7 @@ class TestOneStoreOfSeveral:
         explode(2)
         bench.fetcher.tick()
         attempts = []
-
-        def away(leases, facts=()):
-            attempts.append(len(leases))
-            raise ConnectionError("away")
-
-        monkeypatch.setattr(queue, "complete", away)
+        monkeypatch.setattr(queue, "complete", lambda leases, *facts: attempts.append(len(leases)) or away())
         first, second = bench.begin(), bench.begin()
         bench.settler.add(first, Verdict(Outcome.DONE))
         bench.settler.add(second, Verdict(Outcome.FAILED, "boom"))
@@ -258,21 +247,12 @@ class TestOneStoreOfSeveral:
         assert attempts == [1]  # the next try comes when its pause is over
 
     def test_a_stop_says_what_the_store_was_not_told(self, queue, monkeypatch, caplog):
-        def away(leases, facts=()):
-            raise ConnectionError("away")
-
         monkeypatch.setattr(queue, "complete", away)
         work()
         with serving() as consumer:
             eventually(lambda: ran)
-            consumer.stop()
-            assert consumer.code() == 1
+            assert consumer.end() == 1
         assert "the store does not know" in caplog.text
-
-
-class _AwayQueue(Away):
-    def __hash__(self):
-        return 1
 
 
 def test_nothing_ends_a_loop():
@@ -304,11 +284,6 @@ def test_a_consumer_within_a_transaction_is_refused(queue):
         Consumer(drain=True).run()
 
 
-def test_consumer_takes_a_list_of_aliases():
-    with pytest.raises(TypeError, match="list of aliases"):
-        Consumer("default")
-
-
 @pytest.mark.backends("memory")
 def test_a_stop_of_an_earlier_run_does_not_end_the_next(queue):
     consumer = Consumer(drain=True, periodic=False)
@@ -325,8 +300,3 @@ def test_a_guard_and_its_mark(queue):
     """A tick's mark is seen by the queue's own store."""
     assert queue.put([message_for(queue, work.name)], [Guard("tick:x", 60)]) == [True]
     assert queue.store.get("tick:x") is not None
-
-
-def test_notes_keep_what_was_there():
-    note = with_error("[1]", at=1.0, attempt=1, reason="new")
-    assert [record["reason"] for record in errors_of(note)] == ["[1]", "new"]

@@ -9,7 +9,7 @@ from djqueue.consumer.scheduler import LONGEST_PAUSE, Scheduler
 from djqueue.decorators import crontab, periodic_command
 from djqueue.queues import queues
 from djqueue.testing import together
-from tests.support.consumer import only, run_one
+from tests.support.consumer import away, only, run_one
 
 ran = []
 
@@ -58,8 +58,6 @@ def log(caplog):
 
 
 class TestOnce:
-    """DJ-12: each due command is enqueued exactly once for its minute."""
-
     def test_dj12_two_schedulers_and_a_restart_in_one_minute(self, queue, clock):
         with only(schedule()):
             one, two = Scheduler([queue]), Scheduler([queue])
@@ -118,7 +116,7 @@ class TestOnce:
             scheduler.tick()
             clock.forward(seconds=60)
             with monkeypatch.context() as patch:
-                patch.setattr(queue, "put", _away)
+                patch.setattr(queue, "put", away)
                 assert scheduler.guarded_tick() > 0
             clock.forward(seconds=30)
             scheduler.guarded_tick()
@@ -196,6 +194,7 @@ class TestPauses:
             assert len(Scheduler([queues["slow"]])._plans) == 1
 
 
+@pytest.mark.backends("memory")
 class TestMissed:
     """DJ-13: a scheduler that stalled does not die and does not double-fire; what was missed follows its rule."""
 
@@ -217,6 +216,7 @@ class TestMissed:
             assert waiting(queue) == len(found)
             return [(clock.moment - found_at) // timedelta(minutes=1) for found_at in found]
 
+    @pytest.mark.backends()
     @pytest.mark.parametrize("restart", [False, True], ids=["stalled", "restarted"])
     @pytest.mark.parametrize(
         ("rule", "expected"), [("latest", [0]), ("skip", [0]), ("all", [2, 1, 0])], ids=["latest", "skip", "all"]
@@ -224,7 +224,6 @@ class TestMissed:
     def test_dj13_three_minutes(self, queue, clock, caplog, rule, expected, restart):
         assert self.missed(queue, clock, caplog, 3, restart, missed=rule) == expected
 
-    @pytest.mark.backends("memory")
     def test_dj13_the_ticks_after_it_are_on_time(self, queue, clock, caplog):
         with only(schedule()):
             scheduler = Scheduler([queue])
@@ -235,7 +234,6 @@ class TestMissed:
             scheduler.tick()
             assert waiting(queue) == 2
 
-    @pytest.mark.backends("memory")
     @pytest.mark.parametrize(
         ("rule", "expected"), [("latest", [20]), ("skip", []), ("all", [20])], ids=["latest", "skip", "all"]
     )
@@ -243,7 +241,6 @@ class TestMissed:
         when = crontab(minute=11)
         assert self.missed(queue, clock, caplog, 30, when=when, missed=rule) == expected
 
-    @pytest.mark.backends("memory")
     @pytest.mark.parametrize("rule", ["latest", "all"])
     def test_a_tick_too_late_is_not_run(self, queue, clock, caplog, rule):
         options = {"when": crontab(minute=11), "missed": rule}
@@ -252,19 +249,14 @@ class TestMissed:
         queue.store.drop(f"last:{tick.__module__}.tick")
         assert self.missed(queue, clock, caplog, 30, max_lateness=timedelta(minutes=20), **options) == []
 
-    @pytest.mark.backends("memory")
-    def test_after_a_night_the_newest_within_the_hour_runs(self, queue, clock, caplog):
-        assert self.missed(queue, clock, caplog, 10 * 60) == [0]
+    @pytest.mark.parametrize(
+        ("hours", "options", "expected"),
+        [(10, {}, [0]), (10, {"missed": "all"}, [*range(59, -1, -1)]), (40, {"max_lateness": timedelta(days=7)}, [0])],
+        ids=["the newest within the hour", "all within max_lateness", "the newest of very many"],
+    )
+    def test_after_a_night(self, queue, clock, caplog, hours, options, expected):
+        assert self.missed(queue, clock, caplog, hours * 60, **options) == expected
 
-    @pytest.mark.backends("memory")
-    def test_all_after_a_night_is_bounded_by_max_lateness(self, queue, clock, caplog):
-        assert self.missed(queue, clock, caplog, 10 * 60, missed="all") == list(range(59, -1, -1))
-
-    @pytest.mark.backends("memory")
-    def test_the_newest_of_very_many_is_the_newest(self, queue, clock, caplog):
-        assert self.missed(queue, clock, caplog, 40 * 60, max_lateness=timedelta(days=7)) == [0]
-
-    @pytest.mark.backends("memory")
     def test_what_nobody_ever_saw_is_not_missed(self, queue, clock):
         with only(schedule()):
             clock.forward(minutes=30)
@@ -274,8 +266,6 @@ class TestMissed:
 
 @pytest.mark.backends("memory")
 class TestClockChanges:
-    """A fixed local time runs once a day, an interval goes on by elapsed minutes."""
-
     def run_through(self, queue, clock, start, when, caplog, hours=6):
         """The local times at which it is enqueued, minute by minute."""
         caplog.set_level("INFO", "djqueue.consumer.scheduler")
@@ -314,7 +304,3 @@ class TestClockChanges:
         caplog.clear()
         autumn = self.run_through(queue, clock, "2026-10-24 22:00:00", when, caplog, hours=5)
         assert autumn == ["00:15", "01:15", "02:15", "02:15", "03:15"]
-
-
-def _away(*args, **kwargs):
-    raise ConnectionError("the store is away")

@@ -23,7 +23,7 @@ from djqueue.decorators import queue_command
 from djqueue.testing import eventually
 from djqueue.utils import tell
 from tests.support.backends import ACROSS
-from tests.support.consumer import Gate, serving
+from tests.support.consumer import Gate, exit_code, serving
 from tests.support.fetcher import Bench
 
 MEMORY = pytest.mark.backends("memory")
@@ -65,6 +65,7 @@ def told(caplog):
     return [record.getMessage() for record in caplog.records if record.levelno == logging.CRITICAL]
 
 
+@MEMORY
 @dies
 class TestDeaths:
     @EVERY
@@ -73,8 +74,7 @@ class TestDeaths:
         monkeypatch.setattr(Worker, "_execute", die)
         handle = work(1)
         began = time.monotonic()
-        with serving(threads=2, lease=60.0) as consumer:
-            assert consumer.code() == STUCK == 70
+        assert exit_code(threads=2, lease=60.0) == STUCK == 70
         assert time.monotonic() - began < 10
         entry = queue.find(handle.id).entry
         assert (entry.attempts, entry.lost) == (1, 1)
@@ -83,7 +83,6 @@ class TestDeaths:
         assert "djqueue-worker-" in text
         assert "SystemExit: the thread is to end" in text
 
-    @MEMORY
     def test_what_runs_beside_a_dead_worker_may_end(self, queue, monkeypatch):
         execute = Worker._execute
         monkeypatch.setattr(Worker, "_execute", lambda self, batch: execute(self, batch) if not gate.within else die())
@@ -96,21 +95,17 @@ class TestDeaths:
             assert consumer.code() == STUCK
         assert (queue.stats().done, queue.find(handle.id).entry.lost) == (1, 1)
 
-    @MEMORY
     def test_what_was_on_its_way_to_a_worker_that_died_goes_back_as_if_nothing_had_happened(self, queue, monkeypatch):
         monkeypatch.setattr(Worker, "_serve", die)
         handle = work(1)
-        with serving(threads=2) as consumer:
-            assert consumer.code() == STUCK
+        assert exit_code(threads=2) == STUCK
         entry = queue.find(handle.id).entry
         assert (queue.stats().ready, entry.attempts, entry.lost) == (1, 0, 0)
 
-    @MEMORY
     @pytest.mark.parametrize("kind", [Fetcher, Heartbeat, Reaper, TimeLimits, ControlChannel, Settler, Scheduler])
     def test_any_thread_that_ends_is_noticed(self, queue, monkeypatch, caplog, kind):
         monkeypatch.setattr(kind, "duty", die, raising=False)
-        with serving(threads=2, periodic=True) as consumer:
-            assert consumer.code() == STUCK
+        assert exit_code(threads=2, periodic=True) == STUCK
         [text] = told(caplog)
         assert f"djqueue-{kind.__name__.lower()}" in text
 
@@ -118,13 +113,11 @@ class TestDeaths:
     def test_another_settles_for_a_settler_that_died(self, queue, monkeypatch):
         monkeypatch.setattr(Settler, "duty", die)
         work(1)
-        with serving(threads=2) as consumer:
-            assert consumer.code() == STUCK
+        assert exit_code(threads=2) == STUCK
         stats = queue.stats()
         assert stats.leased == 0
         assert stats.done == len(ran)
 
-    @MEMORY
     def test_the_lease_of_what_a_worker_died_with_is_not_extended(self, queue):
         bench = Bench(queue)
         work.enqueue_many([(number,) for number in range(2)])
@@ -138,32 +131,21 @@ class TestDeaths:
         assert dead.touched == before
         assert alive.touched > before
 
-    @MEMORY
     def test_a_thread_that_cannot_be_begun_ends_the_consumer_in_order(self, queue, monkeypatch, caplog):
         def none_left(self):
             raise RuntimeError("can't start new thread")
 
         monkeypatch.setattr(Scheduler, "start", none_left)
-        with serving(periodic=True) as consumer:
-            assert consumer.code() == STUCK
+        assert exit_code(periodic=True) == STUCK
         assert any("cannot go on" in text for text in told(caplog))
         eventually(lambda: not [one for one in threading.enumerate() if one.name.startswith("djqueue-")])
 
-    @MEMORY
     @pytest.mark.parametrize("step", ["_watch", "_shut_down"])
     def test_the_thread_that_watches_may_be_short_of_memory_itself(self, queue, monkeypatch, step):
-        def starve(*args):
-            raise MemoryError
-
-        monkeypatch.setattr(Consumer, step, starve)
+        monkeypatch.setattr(Consumer, step, no_memory)
         before = set(threading.enumerate())
-        with serving(drain=True) as consumer:
-            assert consumer.code() == STUCK
-        eventually(lambda: not [one for one in threading.enumerate() if is_new_member(one, before)])
-
-
-def is_new_member(thread, before):
-    return thread not in before and thread.name.startswith("djqueue-")
+        assert exit_code(drain=True) == STUCK
+        eventually(lambda: not [one for one in {*threading.enumerate()} - before if one.name.startswith("djqueue-")])
 
 
 def no_memory(*args, **kwargs):
@@ -181,27 +163,25 @@ def no_lock(*args, **kwargs):
     raise RuntimeError("can't allocate lock")
 
 
+@MEMORY
 @pytest.mark.slow
 class TestStarvation:
-    @MEMORY
-    @pytest.mark.parametrize("starve", [no_memory, no_descriptor, no_lock])
-    def test_a_loop_that_starves_for_a_second_ends_the_consumer(self, queue, monkeypatch, caplog, starve):
-        monkeypatch.setattr(queue, "claim", starve)
-        with serving() as consumer:
-            assert consumer.code() == STUCK
-        [text] = told(caplog)
-        assert "djqueue-fetcher-default starves" in text
-
-    @MEMORY
-    def test_a_settler_that_starves_for_a_second_does_too(self, queue, monkeypatch, caplog):
-        monkeypatch.setattr(queue, "complete", no_memory)
+    @pytest.mark.parametrize(
+        ("verb", "starve", "loop"),
+        [
+            ("claim", no_memory, "fetcher"),
+            ("claim", no_descriptor, "fetcher"),
+            ("claim", no_lock, "fetcher"),
+            ("complete", no_memory, "settler"),
+        ],
+    )
+    def test_a_loop_that_starves_for_a_second_ends_the_consumer(self, queue, monkeypatch, caplog, verb, starve, loop):
+        monkeypatch.setattr(queue, verb, starve)
         work(1)
-        with serving() as consumer:
-            assert consumer.code() == STUCK
+        assert exit_code() == STUCK
         [text] = told(caplog)
-        assert "djqueue-settler-default starves" in text
+        assert f"djqueue-{loop}-default starves" in text
 
-    @MEMORY
     def test_what_passes_within_the_second_is_ridden_out(self, queue, monkeypatch):
         monkeypatch.setattr(loop, "PATIENCE", 30.0)  # a second of a calm machine
         claim, left = queue.claim, iter(range(3))
@@ -213,10 +193,8 @@ class TestStarvation:
         work(1)
         with serving() as consumer:
             eventually(lambda: ran)
-            consumer.stop()
-            assert consumer.code() == 0
+            assert consumer.end() == 0
 
-    @MEMORY
     def test_a_store_that_is_away_is_no_want_of_ours(self, queue, monkeypatch):
         away = threading.Event()
         claim, asked = queue.claim, []
@@ -233,8 +211,7 @@ class TestStarvation:
             eventually(lambda: len(asked) > 1 and asked[-1] - asked[0] > 1.2)
             away.set()
             eventually(lambda: ran)
-            consumer.stop()
-            assert consumer.code() == 0
+            assert consumer.end() == 0
 
     def test_waiting_that_fails_ends_no_loop(self, monkeypatch):
         ticks = []
@@ -268,6 +245,7 @@ class TestStarvation:
         monkeypatch.setattr("os.open", no_descriptor)
         assert starvation.add(ConnectionError("cannot create a socket"))
 
+    @pytest.mark.backends()
     @pytest.mark.parametrize("command", [take_all, take_all_in_order], ids=["apart", "in a run"])
     def test_a_worker_begins_nothing_while_the_process_is_at_its_limits(self, queue, monkeypatch, command):
         """What it began would fail for no fault of its own; what is behind a failure in its run would, too."""
@@ -276,13 +254,9 @@ class TestStarvation:
         monkeypatch.setattr("djqueue.consumer.loop.gc.collect", int)  # there is much, after many tests
         command.enqueue_many([(number,) for number in range(20)])
         actions.append(short.set)
-        with serving(threads=2) as consumer:
-            assert consumer.code() == STUCK
+        assert exit_code(threads=2) == STUCK
         assert 1 <= len(ran) <= 2  # one of each thread
         assert (queue.stats().leased, queue.stats().ready) == (0, 20 - len(ran))
-
-
-# ---- what a failed command held
 
 
 class Big:
@@ -375,8 +349,7 @@ def test_what_a_failed_command_held_goes_with_it(queue, no_collection, command, 
         with serving(threads=1) as consumer:
             eventually(lambda: len(queue.failed) == 1)
             eventually(lambda: held and not [one for one in held if one() is not None], 5)
-            consumer.stop()
-            assert consumer.code() == 0
+            assert consumer.end() == 0
     finally:
         logging.disable(logging.NOTSET)
 
@@ -386,13 +359,9 @@ def test_the_lines_of_a_traceback_stay(queue):
     fail_holding("from_another")
     with serving(threads=1) as consumer:
         record = eventually(lambda: queue.failed.peek("ready"))[0]
-        consumer.stop()
-        consumer.code()
+        consumer.end()
     for words in ("in plainly", "in from_another", "in fail_holding", "because of it", "boom"):
         assert words in record.entry.errors
-
-
-# ---- logs
 
 
 class Raising(logging.Handler):

@@ -11,7 +11,7 @@ from djqueue.decorators import queue_command
 from djqueue.testing import eventually
 from tests.support.backends import FULL
 from tests.support.consumer import Gate, heard, message_for, serving
-from tests.support.fetcher import Bench
+from tests.support.fetcher import ticked
 
 pytestmark = pytest.mark.backends("memory", "redis", *(["sqlite", "postgres"] if FULL else []))
 
@@ -75,12 +75,10 @@ def numbers(user=1):
 class TestRuns:
     def test_a_run_is_one_unit_for_one_worker_in_order(self, queue):
         work.enqueue_many([(1, number) for number in range(20)])
-        bench = Bench(queue)
-        bench.fetcher.tick()
+        bench = ticked(queue)
         assert (bench.pool.waiting, len(bench.in_flight)) == (1, 20)
 
     def test_sq1_a_shard_runs_in_order_whatever_the_number_of_threads(self, queue):
-        """SQ-1: and never two at once."""
         pass_the_gate.enqueue_many([(user, number) for number in range(40) for user in (1, 2, 3)])
         with serving(threads=8, limit=120) as consumer:
             gate.await_within(3)
@@ -91,7 +89,6 @@ class TestRuns:
         assert {attempt for _, _, attempt, _ in ran} == {1}
 
     def test_sq2_shards_run_beside_each_other(self, queue):
-        """SQ-2: on different workers."""
         pass_the_gate.enqueue_many([(user, 0) for user in range(4)])
         with serving(threads=4, limit=4) as consumer:
             gate.await_within(4)
@@ -123,8 +120,7 @@ class TestRuns:
     def test_un_laned_work_beside_it_stays_one_unit_each(self, queue):
         work.enqueue_many([(1, number) for number in range(5)])
         plain.enqueue_many([(number,) for number in range(5)])
-        bench = Bench(queue, threads=8)
-        bench.fetcher.tick()
+        bench = ticked(queue, threads=8)
         assert (bench.pool.waiting, len(bench.in_flight)) == (6, 10)
 
 
@@ -150,8 +146,7 @@ class TestFailures:
         with heard("paused") as told, serving(threads=2) as consumer:
             eventually(lambda: told)
             eventually(lambda: numbers(2) == [1])
-            consumer.stop()
-            assert consumer.code() == 0
+            assert consumer.end() == 0
         assert numbers() == [1, 2, 2]
         [paused] = [record for record in queue.lanes() if record.paused_reason]
         assert (paused.waiting, paused.in_flight) == (2, 0)
@@ -160,7 +155,9 @@ class TestFailures:
         """What was lost is at the head of its shard again, for whoever comes."""
         first, *others = pass_the_gate.enqueue_many([(1, number) for number in range(3)])
         touch = queue.touch
-        monkeypatch.setattr(queue, "touch", lambda leases, lease: touch(_but(first.id, leases), lease))
+        monkeypatch.setattr(
+            queue, "touch", lambda leases, lease: touch([one for one in leases if one.entry.id != first.id], lease)
+        )
         with serving(threads=1, lease=0.5, limit=3) as consumer, heard("released") as told:
             gate.await_within(1)
             eventually(lambda: f"The lease of message {first.id} is lost" in caplog.text)
@@ -170,13 +167,8 @@ class TestFailures:
         assert {about["reason"] for _, about in told} == {"what was before it in its lane comes again first"}
 
 
-def _but(id, leases):
-    return [lease for lease in leases if lease.entry.id != id]
-
-
 class TestLimits:
     def test_sq7_a_limit_is_exact_across_runs_and_shards(self, queue):
-        """SQ-7: exactly n, and what was claimed beyond goes back uncounted, to its place."""
         work.enqueue_many([(user, number) for number in range(10) for user in (1, 2)])
         assert Consumer(periodic=False, threads=3).run(limit=7) == 0
         assert len(ran) == 7
@@ -193,7 +185,6 @@ class TestLimits:
 
 class TestStops:
     def test_sq11_the_current_one_ends_and_the_rest_goes_back(self, queue):
-        """SQ-11: in its order, and nothing is run twice."""
         pass_the_gate.enqueue_many([(1, number) for number in range(5)])
         with serving(threads=2) as consumer:
             gate.await_within(1)
@@ -211,8 +202,7 @@ class TestStops:
         with serving(threads=1) as consumer:
             gate.await_within(1)
             consumer.stop()
-            consumer.stop()
-            assert consumer.code() == 1
+            assert consumer.end() == 1
             assert [queue.find(handle.id).entry.attempts for handle in handles] == [1, 0, 0]
             gate.open()
             eventually(lambda: ran)  # its thread was left behind, and would note it in the next test

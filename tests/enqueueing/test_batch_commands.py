@@ -285,7 +285,6 @@ class Gathering(Recorded):
 
 @pytest.fixture(autouse=True)
 def _fresh():
-    told.clear()
     gates.clear()
     yield
     for gate in gates.values():
@@ -303,7 +302,6 @@ def of_user(user):
 
 class TestOrder:
     def test_sq1_requests_of_a_thread_run_in_order_and_never_two_batches_of_it_at_once(self, queue):
-        """SQ-1: with 8 workers."""
         for user in (0, 1, 2):
             gates[user] = Gate()
         Notify.enqueue(*[Notice(user, number) for number in range(30) for user in (0, 1, 2)])
@@ -317,7 +315,6 @@ class TestOrder:
         assert max(map(len, batches())) == 4
 
     def test_sq2_threads_run_beside_each_other(self, queue):
-        """SQ-2: on different workers."""
         gate = Gate()
         gates.update({0: gate, 1: gate, 2: gate})
         Notify.enqueue(*[Notice(user) for user in (0, 1, 2)])
@@ -328,7 +325,6 @@ class TestOrder:
         assert len({thread for word, _, thread, *_ in told if word == "perform"}) == 3
 
     def test_sq3_the_highest_priority_goes_first_and_one_that_comes_between_goes_next(self, queue):
-        """SQ-3"""
         Ranked.enqueue(1, 2, 3)
         for _ in range(2):
             assert Consumer(periodic=False, threads=1).run(limit=1) == 0
@@ -338,13 +334,11 @@ class TestOrder:
         assert batches() == [[3], [2], [3], [1]]
 
     def test_sq4_a_batch_holds_one_priority_only(self, queue):
-        """SQ-4"""
         Ranked.enqueue(1, 3, 2, 3, 1, 2)
         assert Consumer(periodic=False, threads=2).run(limit=6) == 0
         assert batches() == [[3, 3], [2, 2], [1, 1]]
 
     def test_sq4_the_size_of_a_batch_is_a_setting_unless_the_command_says_it(self, queue, settings):
-        """SQ-4"""
         settings.QUEUE_BATCH_SIZE = 2
         Failing.enqueue("a", "b", "c")
         Notify.enqueue(*[Notice(0, number) for number in range(3)])
@@ -372,7 +366,6 @@ class TestOrder:
 
 class TestLife:
     def test_sq5_it_is_created_and_started_once_and_stopped_once(self, queue):
-        """SQ-5: however many batches come between."""
         Lingering.enqueue(*[Notice(0, number) for number in range(10)])
         assert Consumer(periodic=False, threads=4).run(limit=10) == 0
         assert words() == ["create", "start", "perform", "perform", "perform", "stop"]
@@ -385,13 +378,11 @@ class TestLife:
                 eventually(lambda number=number: of_user(0) == list(range(number + 1)))
                 eventually(lambda: queue.stats().leased == 0)
             assert words("create", "stop") == ["create"]
-            consumer.stop()
-            assert consumer.code() == 0
+            assert consumer.end() == 0
         assert words("create", "stop") == ["create", "stop"]
         assert len({thread for _, _, thread, *_ in told}) == 1
 
     def test_sq5_after_an_exception_it_is_stopped_and_another_is_made(self, queue):
-        """SQ-5"""
         Failing.enqueue("bad")
         assert Consumer(periodic=False, threads=2).run(limit=2) == 0
         assert words() == ["create", "start", "perform", "stop"] * 2
@@ -403,19 +394,16 @@ class TestLife:
             eventually(lambda: queue.stats().failed == 1)
             Partial.enqueue("late")
             eventually(lambda: len(batches()) == 2)
-            consumer.stop()
-            assert consumer.code() == 0
+            assert consumer.end() == 0
         assert words() == ["create", "start", "perform", "perform", "stop"]
 
     def test_sq6_it_is_stopped_when_nothing_came_for_a_while(self, queue):
-        """SQ-6: and the worker takes other shards."""
         with serving(threads=1) as consumer:
             Notify.enqueue(Notice(0))
             eventually(lambda: "stop" in words())
             Notify.enqueue(Notice(1))
             eventually(lambda: words().count("stop") == 2)
-            consumer.stop()
-            assert consumer.code() == 0
+            assert consumer.end() == 0
         assert words() == ["create", "start", "perform", "stop"] * 2
 
     def test_async_ones_live_on_one_event_loop(self, queue):
@@ -425,8 +413,7 @@ class TestLife:
             eventually(lambda: queue.stats().leased == 0)
             Asynchronous.enqueue(3)
             eventually(lambda: len(batches()) == 2)
-            consumer.stop()
-            assert consumer.code() == 0
+            assert consumer.end() == 0
         assert words() == ["start", "perform", "perform", "stop"]
         assert batches() == [[1, 2], [3]]
 
@@ -441,12 +428,11 @@ class TestLife:
         with serving(threads=1) as consumer:
             Stubborn.enqueue(1)
             eventually(lambda: queue.stats().done == 1)
-            consumer.stop()
-            assert consumer.code() == 0
+            assert consumer.end() == 0
         assert "Stubborn.stop() failed" in caplog.text
 
     def test_sq11_at_a_stop_the_batch_ends_and_its_handler_is_stopped(self, queue):
-        """SQ-11: SIGTERM calls the same."""
+        """SIGTERM calls the same."""
         gate = gates[0] = Gate()
         Lingering.enqueue(*[Notice(0, number) for number in range(6)])
         with serving(threads=2) as consumer:
@@ -472,7 +458,7 @@ class TestLife:
 
 class TestOthers:
     def test_sq26_more_busy_shards_than_workers_all_progress(self, queue):
-        """SQ-26: 2 workers, 3 shards that are never empty."""
+        """2 workers, 3 shards that are never empty."""
 
         def refill(sender, **about):
             Lingering.enqueue(Notice(len(batches()) % 3, len(told)))
@@ -482,8 +468,7 @@ class TestOthers:
         try:
             with heard("completed"), serving(threads=2) as consumer:
                 eventually(lambda: all(len(of_user(user)) > 20 for user in (0, 1, 2)))
-                consumer.stop()
-                assert consumer.code() == 0
+                assert consumer.end() == 0
         finally:
             signals.completed.disconnect(refill)
 
@@ -493,8 +478,7 @@ class TestOthers:
             eventually(lambda: queue.stats().leased == 0 and batches())
             Lingering.enqueue(Notice(1))
             eventually(lambda: len(batches()) == 2)
-            consumer.stop()
-            assert consumer.code() == 0
+            assert consumer.end() == 0
         assert words() == ["create", "start", "perform", "stop"] * 2
 
     def test_and_not_if_another_is(self, queue):
@@ -504,12 +488,10 @@ class TestOthers:
             Lingering.enqueue(Notice(1))
             eventually(lambda: len(batches()) == 2)
             assert words("stop") == []
-            consumer.stop()
-            assert consumer.code() == 0
+            assert consumer.end() == 0
         assert len({thread for word, _, thread, *_ in told if word == "perform"}) == 2
 
     def test_sq20_a_class_that_is_missing_stops_nobody(self, queue):
-        """SQ-20"""
         command = Failing.command()
         with only(Notify.command()):
             queue.put([message_for(queue, command.name, "x")])
@@ -531,14 +513,12 @@ class TestRegistration:
         ],
     )
     def test_sq21_a_wrong_route_is_refused_and_nothing_is_stored(self, queue, monkeypatch, returned, error, words):
-        """SQ-21"""
         monkeypatch.setattr(Ranked, "route", classmethod(lambda cls, *requests: returned))
         with pytest.raises(error, match=words):
             Ranked.enqueue(3, 3)
         assert len(queue) == 0
 
     def test_sq25_all_shards_get_theirs_or_none(self, queue, monkeypatch):
-        """SQ-25: they are put at once."""
         puts, put = [], queue.put
         monkeypatch.setattr(queue, "put", lambda entries, *more: puts.append(len(entries)) or put(entries, *more))
         with pytest.raises(TypeError, match="cannot be encoded"):
@@ -550,14 +530,13 @@ class TestRegistration:
 
     @pytest.mark.backends("memory")
     def test_sq25_what_cannot_be_put_at_once_is_refused(self, queue):
-        """SQ-25"""
         with pytest.raises(ValueError, match="takes up to 1000 together"):
             Notify.enqueue(*[Notice(user) for user in range(1001)])
         assert len(queue) == 0
 
     @pytest.mark.backends("redis")
     def test_sq25_more_bytes_than_redis_takes_in_one_step_are_refused(self, queue):
-        """SQ-25: in two steps it could be full after the first."""
+        """In two steps it could be full after the first."""
         with pytest.raises(ValueError, match=r"9 requests of 90\d+ bytes; .* takes up to 8388608 bytes together"):
             Notify.enqueue(*[Notice(user, MEGABYTE) for user in range(9)])
         assert len(queue) == 0
@@ -566,7 +545,6 @@ class TestRegistration:
 
     @pytest.mark.backends("sqlite")
     def test_sq25_more_bytes_than_a_statement_takes_are_one_transaction_in_a_database(self, queue, monkeypatch):
-        """SQ-25"""
         statements, insert = [], queue._insert
 
         def fail_late(arrivals):
@@ -581,10 +559,8 @@ class TestRegistration:
         assert (statements, len(queue)) == ([4, 2], 0)
         assert len(Notify.enqueue(*[Notice(user, MEGABYTE) for user in range(6)])) == len(queue) == 6
 
-    def test_no_requests_are_no_calls(self, queue):
+    def test_no_requests_are_no_calls_and_the_default_route_is_a_thread_for_all(self, queue):
         assert Notify.enqueue() == []
-
-    def test_the_default_route_is_a_thread_for_all(self, queue):
         Failing.enqueue(1, 2)
         [record] = queue.lanes()
         assert (record.name, record.waiting) == (f"{__name__}.Failing:0", 2)
@@ -593,12 +569,12 @@ class TestRegistration:
         [handle] = Notify.using(delay=3600).using(ttl=7200).enqueue(Notice(0))
         assert queue.find(handle.id).state == "delayed"
 
-    async def _enqueue(self):
-        return [*await Asynchronous.aenqueue(1), *await Notify.using(ttl=60).aenqueue(Notice(0))]
+    def test_async(self, queue):
+        async def enqueue():
+            return [*await Asynchronous.aenqueue(1), *await Notify.using(ttl=60).aenqueue(Notice(0))]
 
-    def test_async(self, queue, settings):
         if queue.database is None:
-            assert len(asyncio.run(self._enqueue())) == 2
+            assert len(asyncio.run(enqueue())) == 2
 
     def test_one_whose_route_is_async_says_how_it_is_enqueued_in_async_code(self, queue, recwarn):
         async def enqueue():
@@ -610,16 +586,13 @@ class TestRegistration:
         assert [one for one in recwarn if "never awaited" in str(one.message)] == []
 
     @MEMORY
-    @pytest.mark.parametrize("thread", [1.5, (1, 2), True, len])
-    def test_a_thread_is_a_whole_number_or_a_text(self, thread):
-        with pytest.raises(TypeError, match=r"Route\(thread=.*\): give a whole number or a text"):
-            Route(thread)
-
-    @MEMORY
-    @pytest.mark.parametrize(("priority", "error"), [("high", TypeError), (True, TypeError), (2**31, ValueError)])
-    def test_a_priority_of_a_route_is_one(self, priority, error):
-        with pytest.raises(error, match=r"Route\(priority=…\) is "):
-            Route(0, priority)
+    def test_the_thread_of_a_route_is_a_whole_number_or_a_text_and_its_priority_is_one(self):
+        for thread in (1.5, (1, 2), True, len):
+            with pytest.raises(TypeError, match=r"Route\(thread=.*\): give a whole number or a text"):
+                Route(thread)
+        for priority, error in (("high", TypeError), (True, TypeError), (2**31, ValueError)):
+            with pytest.raises(error, match=r"Route\(priority=…\) is "):
+                Route(0, priority)
 
     def test_key_is_asked_about_the_request(self, queue):
         handles = Unique.enqueue(Notice(1, 1), Notice(2, 1), Notice(1, 2))
@@ -635,23 +608,14 @@ class TestRegistration:
             declare(options=options)
 
     @MEMORY
-    @pytest.mark.parametrize(
-        "options",
-        [
-            {"idle_timeout": 5},
-            {"idle_timeout": 5, "shard": 1},
-            {"idle_timeout": 5, "batch": 5},
-            {"idle_timeout": 0, "shard": len},
-        ],
-    )
-    def test_who_keeps_nothing_has_no_linger(self, options):
-        with pytest.raises(
-            ValueError, match=r"plain: idle_timeout is for how long a worker keeps the object of a BatchComm"
-        ):
-            queue_command(**options)(plain)
+    @pytest.mark.parametrize("more", [{}, {"shard": 1}, {"batch": 5}, {"idle_timeout": 0, "shard": len}])
+    def test_what_keeps_no_object_has_no_idle_timeout(self, more):
+        words = r"plain: idle_timeout is for how long a worker keeps the object of a BatchComm"
+        with pytest.raises(ValueError, match=words):
+            queue_command(**{"idle_timeout": 5, **more})(plain)
 
     @MEMORY
-    def test_linger_is_the_same_for_all_requests(self):
+    def test_the_idle_timeout_is_the_same_for_all_requests(self):
         declare(options={"idle_timeout": 5})
         for bound in (Written, Written.using(delay=3), Notify.command()):
             with pytest.raises(ValueError, match="give it in the options of such a class"):
@@ -770,7 +734,6 @@ class TestRequests:
     @pytest.mark.parametrize("command", [Carry, CarryJson])
     @pytest.mark.parametrize("request_", REQUESTS, ids=lambda one: type(one).__name__)
     def test_sq24_they_come_back_with_type_and_values(self, queue, command, request_):
-        """SQ-24"""
         command.enqueue(request_)
         run_one(queue)
         [[got]] = batches()
@@ -791,7 +754,6 @@ class TestRequests:
         ],
     )
     def test_sq24_json_brings_back_what_the_annotations_say(self, queue, request_):
-        """SQ-24"""
         Lossy.enqueue(request_)
         run_one(queue)
         assert batches() == [[request_]]
@@ -810,10 +772,8 @@ class TestRequests:
         ],
     )
     def test_sq24_what_json_would_not_bring_back_is_refused(self, queue, request_):
-        """SQ-24"""
-        with pytest.raises(
-            TypeError, match=rf"Lossy: {type(request_).__name__} would not arrive .* use serializer='pickle'"
-        ):
+        words = rf"Lossy: {type(request_).__name__} would not arrive .* use serializer='pickle'"
+        with pytest.raises(TypeError, match=words):
             Lossy.enqueue(request_)
         assert len(queue) == 0
 

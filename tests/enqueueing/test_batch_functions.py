@@ -94,8 +94,9 @@ def drain(**options):
 
 
 class TestCalls:
-    def test_a_function_is_given_a_list_of_calls(self, queue):
-        store.enqueue_many([(number,) for number in range(25)])
+    @pytest.mark.parametrize("command", [store, store_async], ids=["plain", "async"])
+    def test_a_function_is_given_a_list_of_calls(self, queue, command):
+        command.enqueue_many([(number,) for number in range(25)])
         drain()
         assert [len(some) for some in items()] == [10, 10, 5]
         assert sorted(sum(items(), [])) == list(range(25))
@@ -111,11 +112,6 @@ class TestCalls:
         args, kwargs = batches[0][0][3]
         assert (args, kwargs) == ((), {"one": 1})
 
-    def test_async_functions_too(self, queue):
-        store_async.enqueue_many([(number,) for number in range(3)])
-        drain()
-        assert items() == [[0, 1, 2]]
-
     def test_each_message_keeps_its_own_data(self, queue):
         handles = store.enqueue_many([(number,) for number in range(3)])
         drain()
@@ -124,10 +120,8 @@ class TestCalls:
         assert [message.attempt for message in messages] == [1, 1, 1]
         assert (current_batch(), current_message()) == ([], None)
 
-    def test_called_here_it_is_given_what_it_is_given(self):
+    def test_called_here_it_is_given_what_it_is_given_and_one_alone_is_a_batch_of_one(self, queue):
         assert double.call([1, 2]) == [2, 4]
-
-    def test_one_alone_is_a_batch_of_one(self, queue):
         handle = double(4)
         run_one(queue)
         assert handle.get(0) == 8
@@ -169,7 +163,6 @@ class TestCalls:
 
 class TestSizes:
     def test_sq4_at_most_so_many_and_of_one_priority(self, queue):
-        """SQ-4: a higher priority goes first, in a batch of its own."""
         for number in range(6):
             store.using(priority=number % 2).enqueue(number)
         drain()
@@ -191,7 +184,6 @@ class TestSizes:
         assert items() == [[1]]
 
     def test_sq7_a_limit_counts_messages(self, queue):
-        """SQ-7: exactly."""
         store.enqueue_many([(number,) for number in range(25)])
         assert Consumer(periodic=False, threads=2).run(limit=14) == 0
         assert sum(map(len, items())) == 14
@@ -241,7 +233,6 @@ class TestWhatBecomesOfEach:
         assert "a batch of 2 returned 3" in told[0][1]["reason"]
 
     def test_sq8_the_rest_of_a_shard_waits_for_what_failed(self, queue):
-        """SQ-8: what succeeded is settled, what failed comes again first."""
         keep_order.enqueue_many([(9, number) for number in range(5)])
         assert Consumer(periodic=False, threads=4).run(limit=6) == 0
         assert items() == [[0, 1, 2], [1, 3, 4]]
@@ -256,7 +247,6 @@ class TestWhatBecomesOfEach:
 
 class TestStops:
     def test_sq11_a_batch_that_runs_ends(self, queue):
-        """SQ-11: and what was not begun goes back."""
         wait_at_the_gate.enqueue_many([(number,) for number in range(15)])
         with serving(threads=1) as consumer:
             gate.await_within(1)
@@ -272,8 +262,7 @@ class TestStops:
         with serving(threads=1) as consumer:
             gate.await_within(1)
             consumer.stop()
-            consumer.stop()
-            assert consumer.code() == 1
+            assert consumer.end() == 1
             assert [queue.find(handle.id).entry.attempts for handle in handles] == [1, 1, 1]
             gate.open()
 
@@ -298,12 +287,8 @@ class TestRunDue:
         fail_some.enqueue_many([(number,) for number in range(4)])
         runs = run_due(deliveries=2)
         assert items() == [[0, 1, 2, 3], [0, 1, 3]]
-        assert [(run.outcome, run.attempt) for run in runs] == [("lost", 1)] * 3 + [
-            ("done", 2),
-            ("done", 2),
-            ("failed", 1),
-            ("done", 2),
-        ]
+        expected = [("lost", 1)] * 3 + [("done", 2), ("done", 2), ("failed", 1), ("done", 2)]
+        assert [(run.outcome, run.attempt) for run in runs] == expected
 
     def test_and_has_their_workers_die_with_all_of_it(self, queue):
         handles = store.enqueue_many([(number,) for number in range(3)])
@@ -314,15 +299,14 @@ class TestRunDue:
         assert items() == [[0, 1, 2], [0], [1], [2]]  # each may be what killed it, and leaves alone
 
 
-class TestDeclaring:
-    def test_a_function_without_a_parameter_is_refused(self):
-        with pytest.raises(TypeError, match="given a list of calls"):
-            queue_command(batch=2)(_nothing)
-        assert f"{__name__}._nothing" not in registry
-
-
 def _nothing():
     pass
+
+
+def test_a_function_without_a_parameter_is_refused():
+    with pytest.raises(TypeError, match="given a list of calls"):
+        queue_command(batch=2)(_nothing)
+    assert f"{__name__}._nothing" not in registry
 
 
 @pytest.mark.parametrize("failed", [{}, {"a": KeyError()}, {0: "text"}, [KeyError()], KeyError(), None])

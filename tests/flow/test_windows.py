@@ -184,7 +184,6 @@ def test_two_windows_after_the_last_grant_a_log_says_nothing(window, steps):
     ("arguments", "said"),
     [
         ((-1, 1), "limit"),
-        ((-1, 1), "limit"),
         ((1.5, 1), "limit"),
         ((True, 1), "limit"),
         ((1, 0), "window"),

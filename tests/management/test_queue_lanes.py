@@ -130,8 +130,7 @@ def test_what_a_stranger_named_cannot_command_the_terminal(queue):
     ],
 )
 def test_wrong_usage_is_refused(queue, given, words):
-    error = failure("queue_lanes", *given)
-    assert words in str(error)
+    assert words in str(failure("queue_lanes", *given))
 
 
 def test_which_queue_must_be_said_where_there_are_several(backend, settings):

@@ -17,24 +17,18 @@ pytestmark = [pytest.mark.slow, pytest.mark.backends("sqlite")]
 
 
 class TestOptions:
-    """What the switches say is what the consumer does."""
-
     def options(self, *args):
         command = Command()
         given = vars(command.create_parser("django-admin", "queue_consumer").parse_args(args))
         return command._consumer(given)
 
     @pytest.mark.backends("memory")
-    def test_dj14_they_reach_the_consumer(self, backend, settings):
+    def test_dj14_they_reach_the_consumer_and_without_them_it_is_the_usual(self, backend, settings):
         settings.QUEUES = backend.queues("default", "mail")
         text = "-t 3 -n -d 0.2 -b 2 -m 5 --lease 7 --grace 9 --strict --drain -q mail -q default"
         consumer = self.options(*text.split())
         assert consumer.options == Options(3, False, 0.2, 2.0, 5.0, 7.0, 9.0, True, True, isolate=True)
         assert [queue.alias for queue in consumer.queues] == ["mail", "default"]
-
-    @pytest.mark.backends("memory")
-    def test_without_them_it_is_the_usual(self, backend, settings):
-        settings.QUEUES = backend.queues("default", "mail")
         consumer = self.options()
         assert consumer.options == Options(isolate=True)
         assert [queue.alias for queue in consumer.queues] == ["default", "mail"]
@@ -48,32 +42,25 @@ class TestLogs:
         return {level for level in ("DEBUG", "INFO", "WARNING") if f"said at {level}" in process.output}, process
 
     @pytest.mark.parametrize(
-        ("verbosity", "levels"),
-        [("0", {"WARNING"}), ("1", {"WARNING", "INFO"}), ("2", {"WARNING", "INFO", "DEBUG"})],
+        ("verbosity", "levels"), [("0", {"WARNING"}), ("1", {"WARNING", "INFO"}), ("2", {"WARNING", "INFO", "DEBUG"})]
     )
     def test_verbosity(self, site, verbosity, levels):
         said, process = self.said(site, "--verbosity", verbosity)
         assert said == levels
         assert ("threads; queues:" in process.output) == (verbosity != "0")
 
-    def test_every_line_names_time_level_and_thread(self, site):
+    def test_every_line_names_time_level_and_thread_and_is_said_once(self, site):
         _, process = self.said(site)
         line = process.wait_for("said at INFO")
         stamp = r"\d{4}-\d\d-\d\d \d\d:\d\d:\d\d,\d{3}"
         assert re.match(rf"{stamp} INFO djqueue-worker-\d+ djqueue\.tests: said at INFO", line)
-
-    def test_each_record_is_said_once(self, site):
-        _, process = self.said(site)
         assert process.output.count("said at INFO") == 1
 
     def test_a_project_that_logs_to_the_console_itself_is_not_doubled(self, site):
         console = {"class": "logging.StreamHandler", "level": "DEBUG"}
-        site.settings["LOGGING"] = {
-            "version": 1,
-            "disable_existing_loggers": False,
-            "handlers": {"console": console},
-            "root": {"handlers": ["console"], "level": "INFO"},
-        }
+        root = {"handlers": ["console"], "level": "INFO"}
+        handlers = {"version": 1, "disable_existing_loggers": False, "handlers": {"console": console}}
+        site.settings["LOGGING"] = handlers | {"root": root}
         _, process = self.said(site)
         assert process.output.count("said at INFO") == 1
 
@@ -108,8 +95,6 @@ class TestLogs:
 
 
 class TestRefusals:
-    """Bad usage is exit code 2, and says what to do."""
-
     @pytest.mark.parametrize(
         ("args", "words"),
         [
@@ -170,17 +155,13 @@ class TestRefusals:
         process.wait_for("The store of queue 'default' cannot be used")
 
 
-def test_the_help_is_there(make_site, settings):
+def test_the_help_is_there_and_the_command_is_named_where_django_names_its_own(make_site):
     site = make_site({"default": {"CLASS": "djqueue.backends.memory.MemoryQueue"}}, ())
     text = site.run("queue_consumer", "--help")
     for switch in ("--threads", "--no-periodic", "--logfile", "--queue", "--delay", "--backoff", "--max-delay"):
         assert switch in text
     for switch in ("--lease", "--grace", "--strict", "--drain", "--limit", "--reload", "--verbosity"):
         assert switch in text
-
-
-def test_it_is_named_where_django_names_its_commands(make_site):
-    site = make_site({"default": {"CLASS": "djqueue.backends.memory.MemoryQueue"}}, ())
     assert "queue_consumer" in site.run("help")
 
 

@@ -1,5 +1,4 @@
-"""Objects with on_… methods: what they are given, whom they hear, and how they are forgotten. Their order: see
-tests/test_signals.py."""
+"""Objects with on_… methods: what they are given, whom they hear, and how they are forgotten."""
 
 import threading
 

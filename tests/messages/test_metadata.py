@@ -90,6 +90,7 @@ def carrier():
     return carrier
 
 
+@pytest.mark.backends("memory")
 class TestTravel:
     @AND_SQS
     def test_df23_it_reaches_the_consumer_of_the_same_namespace(self, queue, carrier):
@@ -127,7 +128,6 @@ class TestTravel:
         run_one(queue)
         assert (carrier.consumed, ran) == ([None], [(None, {})])
 
-    @pytest.mark.backends("memory")
     def test_what_nobody_consumes_here_is_no_error(self, queue):
         register_metadata_producer_consumer(Says("theirs", 1))
         note()
@@ -135,14 +135,12 @@ class TestTravel:
         run_one(queue)
         assert ran == [("nobody", {"theirs": 1})]
 
-    @pytest.mark.backends("memory")
     def test_in_eager_mode_it_travels_too_and_leaves_the_producer_as_it_was(self, queue, carrier, settings):
         settings.QUEUE_ALWAYS_EAGER = True
         contextvars.copy_context().run(lambda: (tenant.set("ann"), note(), anote()))
         assert ran == [("ann", {"tenant": "ann"})] * 2
         assert tenant.get() == "nobody"
 
-    @pytest.mark.backends("memory")
     def test_async_producers_send_it_along(self, queue, carrier):
         async def call():
             tenant.set("ann")
@@ -164,14 +162,12 @@ class TestTravel:
         run_one(queue)
         assert carrier.consumed == ["ann"]
 
-    @pytest.mark.backends("memory")
     @pytest.mark.parametrize("serializer", ["pickle", "json"])
     def test_whichever_codec_the_arguments_have(self, queue, carrier, serializer):
         note.using(serializer=serializer)(1)
         run_one(queue)
         assert carrier.consumed == ["nobody"]
 
-    @pytest.mark.backends("memory")
     def test_what_is_changed_later_does_not_count(self, queue):
         carrier = Says("list", [1])
         register_metadata_producer_consumer(carrier)
@@ -186,8 +182,6 @@ ERRORS = pytest.mark.parametrize("error", [KeyError("k"), SystemExit(3), Keyboar
 
 @pytest.mark.backends("memory")
 class TestFailures:
-    """DF-19."""
-
     @ERRORS
     @MEMORY_AND_SQS
     def test_df19_a_consumer_of_metadata_that_raises_stops_nothing(self, queue, caplog, error):

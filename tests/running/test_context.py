@@ -13,7 +13,7 @@ from djqueue.policies.outcomes import Outcome
 from djqueue.running.executor import execute
 from djqueue.testing import eventually
 from tests.app.models import Thing
-from tests.support.consumer import claim_one, heard, run_one, serving
+from tests.support.consumer import claim_one, exit_code, heard, run_one, serving
 
 ran = []
 
@@ -70,17 +70,15 @@ def leave_a_transaction_open():
 
 @pytest.mark.backends("memory")
 class TestCurrentMessage:
-    def test_a_command_knows_its_message(self, queue):
+    def test_a_command_knows_its_message_and_outside_of_one_there_is_none(self, queue):
         handle = double(4)
         run_one(queue)
         [message] = ran
-        assert (message.id, message.attempt, message.command, message.queue_name) == (
-            handle.id,
-            1,
-            double.name,
-            "default",
-        )
+        assert (message.id, message.attempt) == (handle.id, 1)
+        assert (message.command, message.queue_name) == (double.name, "default")
         assert current_message() is None
+        assert double.call(4) == 8
+        assert ran[1:] == [None]
 
     def test_a_second_start_is_attempt_two(self, queue):
         double(4)
@@ -88,14 +86,9 @@ class TestCurrentMessage:
         run_one(queue)
         assert ran[0].attempt == 2
 
-    def test_outside_of_a_command_there_is_none(self, queue):
-        assert current_message() is None
-        assert double.call(4) == 8
-        assert ran == [None]
 
-
+@pytest.mark.backends("memory")
 class TestSurroundings:
-    @pytest.mark.backends("memory")
     def test_language_and_time_zone_do_not_leak(self, queue):
         abroad("de", "Asia/Tokyo")
         abroad("fr", "Asia/Tokyo")
@@ -105,11 +98,9 @@ class TestSurroundings:
         assert translation.get_language() == "en-us"
         assert timezone.get_current_timezone_name() == "UTC"
 
-    @pytest.mark.backends("memory")
     def test_on_a_worker_async_commands_share_nothing(self, queue):
         handles = [abroad_async(language) for language in ("de", "fr", "it")]
-        with serving(threads=1, limit=3) as consumer:
-            assert consumer.code() == 0
+        assert exit_code(threads=1, limit=3) == 0
         assert ran == [("en-us", handle.id) for handle in handles]
 
     @pytest.mark.backends("sqlite", "postgres", "mariadb", database=True)
@@ -140,8 +131,7 @@ class TestConnections:
     def test_a_broken_connection_is_replaced(self, queue):
         for command in (count_things, break_connection, count_things):
             command()
-        with serving(threads=1, limit=3) as consumer:
-            assert consumer.code() == 0
+        assert exit_code(threads=1, limit=3) == 0
         assert ran == [0, 0]
         assert len(queue.failed) == 1
 
@@ -149,8 +139,7 @@ class TestConnections:
         leave_a_transaction_open()
         make_thing("next")
         count_things()
-        with serving(threads=1, limit=3) as consumer:
-            assert consumer.code() == 0
+        assert exit_code(threads=1, limit=3) == 0
         assert ran[-1] == 1
         assert [thing.name for thing in Thing.objects.all()] == ["next"]
         assert len(queue.failed) == 0
@@ -173,8 +162,7 @@ class TestConnections:
         queue.release([lease])
         with serving(threads=1) as consumer, heard("released") as told:
             eventually(lambda: told)
-            consumer.stop()
-            assert consumer.code() == 0
+            assert consumer.end() == 0
         assert "database is away" in told[0][1]["reason"]
         assert (len(queue), len(queue.failed)) == (1, 0)
 

@@ -30,26 +30,24 @@ def explode(text="boom"):
     raise KeyError(text)
 
 
+@pytest.mark.backends("memory")
 class TestEager:
-    """DJ-2: eager mode runs inline, nothing is queued, exceptions reach the caller."""
-
     @pytest.fixture(autouse=True)
     def eager(self, settings, queue):
         settings.QUEUE_ALWAYS_EAGER = True
 
+    @pytest.mark.backends()
     def test_dj2_it_runs_inline_and_queues_nothing(self, queue):
         handle = note(1, word="x")
         assert ran == [((1,), {"word": "x"})]
         assert len(queue) == 0
         assert handle.id
 
-    @pytest.mark.backends("memory")
     def test_dj2_exceptions_reach_the_caller(self, queue):
         with pytest.raises(KeyError, match="boom"):
             explode()
         assert len(queue.failed) == 0
 
-    @pytest.mark.backends("memory")
     def test_dj2_what_would_not_travel_does_not_run(self, queue):
         with pytest.raises(EncodeError):
             note(threading.Lock())
@@ -58,17 +56,11 @@ class TestEager:
         given.append(2)
         assert ran == [(([1],), {})]
 
-    @pytest.mark.backends("memory")
-    def test_delay_is_ignored(self, queue):
+    def test_delay_is_ignored_and_many_run_in_order(self, queue):
         note.using(delay=3600).enqueue(1)
-        assert ran == [((1,), {})]
+        note.enqueue_many([(2,), (3,)])
+        assert ran == [((number,), {}) for number in (1, 2, 3)]
 
-    @pytest.mark.backends("memory")
-    def test_many_run_in_order(self, queue):
-        note.enqueue_many([(1,), (2,)])
-        assert [args for args, _ in ran] == [(1,), (2,)]
-
-    @pytest.mark.backends("memory")
     def test_an_async_command_runs_to_its_end_and_knows_its_message(self, queue):
         handle = anote(1)
         [(args, message)] = ran

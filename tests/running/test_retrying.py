@@ -28,12 +28,12 @@ from tests.support.consumer import (
     can_look,
     claim_one,
     entry_of,
+    exit_code,
     heard,
     is_delayed,
     message_for,
     run_one,
     run_when_due,
-    serving,
 )
 
 EVERY = pytest.mark.backends(*ACROSS)
@@ -162,14 +162,12 @@ def other_wait(failures, exception):
 
 
 def run_until_rest(queue):
-    """Run whatever waits, when it is due; the outcomes and the delays of the verdicts."""
-    outcomes, delays = [], []
+    """Run whatever waits, when it is due; the outcomes."""
+    outcomes = []
     while len(queue):
-        verdict = run_when_due(queue)
-        outcomes.append(verdict.outcome)
-        delays.append(verdict.delay)
+        outcomes.append(run_when_due(queue).outcome)
         assert len(outcomes) < 50
-    return outcomes, delays
+    return outcomes
 
 
 def run_twice(queue):
@@ -187,15 +185,12 @@ def counts(entry):
     return entry.attempts, entry.failures, entry.lost
 
 
-# ---- bounded
-
-
 @AND_SQS
 class TestListed:
     def test_df3_three_attempts_are_three_runs_then_one_error(self, queue):
         handle = flaky("Hiccup", "Worse", "Hiccup")
         with heard("started", "retried", "failed", "completed") as told:
-            outcomes, _ = run_until_rest(queue)
+            outcomes = run_until_rest(queue)
         assert outcomes == [Outcome.RETRY, Outcome.RETRY, Outcome.FAILED]
         assert ran == [1, 2, 3]
         assert [name for name, _ in told] == ["started", "retried"] * 2 + ["started", "failed"]
@@ -205,42 +200,40 @@ class TestListed:
 
     def test_a_retry_that_works_is_done(self, queue):
         handle = flaky("Hiccup", "Hiccup")
-        outcomes, _ = run_until_rest(queue)
+        outcomes = run_until_rest(queue)
         assert (outcomes[-1], ran) == (Outcome.DONE, [1, 2, 3])
         assert (len(queue), len(queue.failed)) == (0, 0)
         if can_look(queue):
             assert (queue.stats().done, queue.find(handle.id)) == (1, None)
 
-    def test_df4_an_unlisted_error_is_one_run_and_one_error(self, queue):
+    def test_df4_an_unlisted_error_is_one_run_and_one_error_also_of_a_command_that_lists_none(self, queue):
         handle = flaky("ValueError")
         with heard("retried", "failed") as told:
-            outcomes, _ = run_until_rest(queue)
+            outcomes = run_until_rest(queue)
         assert (outcomes, ran, [name for name, _ in told]) == ([Outcome.FAILED], [1], ["failed"])
         assert counts(entry_of(queue.failed, handle.id)) == (1, 1, 0)
-
-    def test_df4_nothing_is_retried_that_nobody_listed(self, queue):
         unlisted.using(max_attempts=5).enqueue("Hiccup")
-        assert run_until_rest(queue)[0] == [Outcome.FAILED]
+        assert run_until_rest(queue) == [Outcome.FAILED]
 
     def test_async_commands_are_retried_alike(self, queue):
         flaky_async("Hiccup")
-        assert run_until_rest(queue)[0] == [Outcome.RETRY, Outcome.DONE]
+        assert run_until_rest(queue) == [Outcome.RETRY, Outcome.DONE]
 
 
 @MEMORY
 class TestWhatIsListed:
     def test_a_subclass_is_listed_with_its_base(self, queue):
         flaky("Worse")
-        assert run_until_rest(queue)[0] == [Outcome.RETRY, Outcome.DONE]
+        assert run_until_rest(queue) == [Outcome.RETRY, Outcome.DONE]
 
     @pytest.mark.parametrize("name", ["SystemExit", "Stop"])
     def test_what_is_no_exception_is_retried_only_if_it_is_listed(self, queue, name):
         flaky.using(retry_on=[Exception]).enqueue(name)
-        assert run_until_rest(queue)[0] == [Outcome.FAILED]
+        assert run_until_rest(queue) == [Outcome.FAILED]
         flaky.using(retry_on=[ERRORS[name]]).enqueue(name)
-        assert run_until_rest(queue)[0] == [Outcome.RETRY, Outcome.DONE]
+        assert run_until_rest(queue) == [Outcome.RETRY, Outcome.DONE]
         flaky.using(retry_on=[BaseException]).enqueue(name)
-        assert run_until_rest(queue)[0] == [Outcome.RETRY, Outcome.DONE]
+        assert run_until_rest(queue) == [Outcome.RETRY, Outcome.DONE]
 
     def test_a_group_is_what_is_in_it(self):
         policy, entry = Policy.of(retry_on=[OSError, KeyError]), Entry(b"", "id", attempts=1)
@@ -271,22 +264,22 @@ class TestWhatIsListed:
         settings.QUEUE_MAX_ATTEMPTS = 2
         queue = queues["default"]
         unlisted.using(backoff=False).enqueue("Hiccup", "Hiccup")
-        assert run_until_rest(queue)[0] == [Outcome.RETRY, Outcome.FAILED]
+        assert run_until_rest(queue) == [Outcome.RETRY, Outcome.FAILED]
         unlisted.using(retry_on=[]).enqueue("Hiccup")
-        assert run_until_rest(queue)[0] == [Outcome.FAILED]
+        assert run_until_rest(queue) == [Outcome.FAILED]
         flaky.using(retry_on=[KeyError]).enqueue("Hiccup")
-        assert run_until_rest(queue)[0] == [Outcome.FAILED]
+        assert run_until_rest(queue) == [Outcome.FAILED]
 
     def test_five_attempts_are_usual(self, queue):
         unlisted.using(retry_on=[Hiccup], backoff=False).enqueue(*["Hiccup"] * 9)
-        assert run_until_rest(queue)[0] == [Outcome.RETRY] * 4 + [Outcome.FAILED]
+        assert run_until_rest(queue) == [Outcome.RETRY] * 4 + [Outcome.FAILED]
 
     @pytest.mark.parametrize("setting", [["tests.running.test_retrying.Hiccup"], Hiccup, 5])
     def test_a_setting_that_lists_no_exceptions_lets_nothing_run_for_ever(self, queue, settings, setting, caplog):
         settings.QUEUE_RETRY_ON = setting
         queue = queues["default"]
         unlisted("Hiccup")
-        assert run_until_rest(queue)[0] == [Outcome.FAILED]
+        assert run_until_rest(queue) == [Outcome.FAILED]
         assert "cannot be judged" in caplog.text
         assert len(queue.failed) == 1
 
@@ -296,18 +289,18 @@ class TestPerCall:
     def test_a_call_may_have_more_attempts_than_its_command(self, queue):
         flaky.using(max_attempts=5).enqueue(*["Hiccup"] * 9)
         flaky(*["Hiccup"] * 9)
-        outcomes, _ = run_until_rest(queue)
+        outcomes = run_until_rest(queue)
         assert len(outcomes) == 5 + 3
 
     def test_retries_are_attempts_beyond_the_first(self, queue):
         flaky.using(retries=1).enqueue(*["Hiccup"] * 9)
         flaky.using(retries=0).enqueue("Hiccup")
-        outcomes, _ = run_until_rest(queue)
+        outcomes = run_until_rest(queue)
         assert (outcomes.count(Outcome.RETRY), outcomes.count(Outcome.FAILED)) == (1, 2)
 
     def test_a_call_may_list_other_exceptions(self, queue):
         flaky.using(retry_on=[ValueError]).enqueue("ValueError", "Hiccup")
-        assert run_until_rest(queue)[0] == [Outcome.RETRY, Outcome.FAILED]
+        assert run_until_rest(queue) == [Outcome.RETRY, Outcome.FAILED]
 
     @pytest.mark.parametrize("backoff", [60, Backoff(2, 60, 0), other_wait], ids=["seconds", "Backoff", "function"])
     def test_a_call_may_have_another_backoff(self, queue, backoff):
@@ -320,9 +313,7 @@ class TestPerCall:
         assert record.at == pytest.approx(queue.now() + expected, abs=2)
 
 
-# ---- backoff
-
-
+@MEMORY
 class TestBackoff:
     def test_df5_the_usual_waits(self):
         waits = [Backoff()(failures) for failures in range(1, 14)]
@@ -353,7 +344,6 @@ class TestBackoff:
             assert queue.find(handle.id).at == pytest.approx(queue.now() + 4, abs=1)
             assert queue.stats().delayed == 1
 
-    @MEMORY
     def test_df5_each_failure_waits_longer_than_the_one_before(self, queue):
         patient(*["Hiccup"] * 8)
         start, delays = queue.now(), []
@@ -379,7 +369,6 @@ class TestBackoff:
         assert lease.claimed >= due - 0.001
         assert lease.entry.attempts == 2
 
-    @MEMORY
     def test_a_function_is_told_the_failures_and_the_exception(self, queue, monkeypatch):
         monkeypatch.setattr(flaky, "policy", Policy.of(retry_on=[Hiccup], backoff=seventh))
         flaky("Hiccup", "Worse")
@@ -390,7 +379,6 @@ class TestBackoff:
             assert asked[-1] == (number, verdict.exception)
             queue.clock = lambda number=number: start + 100 * number
 
-    @MEMORY
     @pytest.mark.parametrize(
         "answer", [-1, "soon", None, True, float("nan"), float("inf"), 10**12, ..., Hiccup, SystemExit, Retry]
     )
@@ -407,14 +395,10 @@ class TestBackoff:
         assert queue.find(handle.id).state == "delayed"
         assert "backoff failed" in caplog.text
 
-    @MEMORY
     def test_a_timedelta_is_an_answer(self, queue, monkeypatch):
         monkeypatch.setattr(flaky, "policy", Policy.of(retry_on=[Hiccup], backoff=lambda *_: timedelta(minutes=1)))
         flaky("Hiccup")
         assert run_one(queue).delay == 60.0
-
-
-# ---- by its own word
 
 
 @EVERY
@@ -459,7 +443,7 @@ class TestWords:
 @EVERY
 def test_what_asked_to_be_run_again_has_all_its_failures_left(queue):
     handle = again_and_again(0, 0, 0)
-    outcomes, _ = run_until_rest(queue)
+    outcomes = run_until_rest(queue)
     assert outcomes == [Outcome.RETRY] * 4 + [Outcome.FAILED]
     assert ran == [1, 2, 3, 4, 5]
     assert counts(queue.failed.find(handle.id).entry) == (5, 2, 0)
@@ -467,16 +451,18 @@ def test_what_asked_to_be_run_again_has_all_its_failures_left(queue):
 
 @MEMORY
 class TestOddWords:
-    @pytest.mark.parametrize(("kind", "outcome"), [("fail", Outcome.FAILED), ("discard", Outcome.DISCARDED)])
-    def test_a_reason_may_be_an_exception(self, queue, kind, outcome):
+    @pytest.mark.parametrize(
+        ("kind", "outcome", "reason"),
+        [
+            ("fail", Outcome.FAILED, "'k'"),
+            ("discard", Outcome.DISCARDED, "'k'"),
+            ("quiet", Outcome.DISCARDED, "discarded"),
+        ],
+    )
+    def test_a_reason_may_be_an_exception_and_a_subclass_need_not_call_the_base(self, queue, kind, outcome, reason):
         say_oddly(kind)
         verdict = run_one(queue)
-        assert (verdict.outcome, verdict.reason) == (outcome, "'k'")
-
-    def test_a_subclass_need_not_call_the_base(self, queue):
-        say_oddly("quiet")
-        verdict = run_one(queue)
-        assert (verdict.outcome, verdict.reason) == (Outcome.DISCARDED, "discarded")
+        assert (verdict.outcome, verdict.reason) == (outcome, reason)
 
     def test_a_reason_of_megabytes_is_cut(self, queue):
         say_oddly("long")
@@ -485,7 +471,7 @@ class TestOddWords:
     @pytest.mark.parametrize("after", [-1, float("nan"), float("inf"), "soon", True, timedelta(seconds=-1)])
     def test_a_nonsensical_wait_is_a_failure_like_any(self, queue, after):
         say("retry", after)
-        outcomes, _ = run_until_rest(queue)
+        outcomes = run_until_rest(queue)
         assert outcomes == [Outcome.RETRY, Outcome.FAILED]
         assert ran == [1, 2]
 
@@ -494,15 +480,13 @@ class TestOddWords:
         say("retry", after)
         assert run_one(queue).delay == delay
 
-    def test_without_a_wait_of_its_own_the_backoff_says(self, queue):
+    def test_without_a_wait_of_its_own_the_backoff_says_and_no_wait_is_a_wait_of_its_own(self, queue):
         say.using(backoff=Backoff()).enqueue("retry")
         start, delays = queue.now(), []
         for number in range(4):
             queue.clock = lambda number=number: start + 1000 * number
             delays.append(run_one(queue).delay)
         assert delays == [4, 6, 10, 18]
-
-    def test_no_wait_is_a_wait_of_its_own(self, queue):
         say.using(backoff=Backoff()).enqueue("retry", 0)
         assert run_one(queue).delay == 0.1
 
@@ -531,9 +515,6 @@ class TestOddWords:
         lease = claim_one(queue)
         entry = replace(lease.entry, attempts=10_000)
         assert execute(queue, replace(lease, entry=entry)).outcome is Outcome.RETRY
-
-
-# ---- what is kept of it
 
 
 @AND_SQS
@@ -570,7 +551,7 @@ class TestErrorQueue:
     def test_a_text_of_any_sort_is_kept(self, queue, caplog):
         caplog.set_level(logging.CRITICAL, "djqueue")  # xdist cannot carry half a pair in what it captured
         handle = speak(ODD)
-        assert run_until_rest(queue)[0] == [Outcome.RETRY, Outcome.FAILED]
+        assert run_until_rest(queue) == [Outcome.RETRY, Outcome.FAILED]
         told = errors_of(entry_of(queue.failed, handle.id).errors)
         assert [note["reason"] for note in told] == [f"Hiccup: {ODD}"] * 2
 
@@ -586,7 +567,7 @@ class TestErrorQueue:
     @pytest.mark.parametrize("name", ["Unspeakable", "Unspeaking"])
     def test_a_text_that_cannot_be_told_is_no_obstacle(self, queue, name):
         handle = flaky(name, name, name)
-        assert run_until_rest(queue)[0] == [Outcome.RETRY, Outcome.RETRY, Outcome.FAILED]
+        assert run_until_rest(queue) == [Outcome.RETRY, Outcome.RETRY, Outcome.FAILED]
         assert name in errors_of(entry_of(queue.failed, handle.id).errors)[-1]["reason"]
 
     def test_df25_what_is_retried_by_its_id_starts_afresh(self, queue):
@@ -607,7 +588,7 @@ class TestErrorQueue:
         handle = flaky(*["Hiccup"] * 9)
         run_until_rest(queue)
         queue.requeue([handle.id])
-        assert run_until_rest(queue)[0] == [Outcome.RETRY, Outcome.RETRY, Outcome.FAILED]
+        assert run_until_rest(queue) == [Outcome.RETRY, Outcome.RETRY, Outcome.FAILED]
         assert ran == [1, 2, 3] * 2
         assert counts(entry_of(queue.failed, handle.id)) == (3, 3, 0)
 
@@ -618,13 +599,8 @@ def claim_and_release(queue):
     return lease.entry
 
 
-# ---- what cannot be run at all
-
-
 @AND_SQS
 class TestUnreadable:
-    """DF-20: a message that no worker can read is not tried for ever."""
-
     def test_df20_arguments_that_cannot_be_imported_end_in_the_error_queue_at_once(self, queue, tmp_path, monkeypatch):
         module = _module(tmp_path, monkeypatch, "class Cargo: pass\n")
         handle = flaky(module.Cargo())
@@ -672,9 +648,6 @@ def _forget(folder, module):
     importlib.invalidate_caches()
 
 
-# ---- lost
-
-
 @pytest.mark.parametrize(
     ("options", "most"),
     [({"max_attempts": 2}, 2), ({"max_attempts": 5, "max_lost": 1}, 1), ({}, 3), ({"max_lost": 7}, 7)],
@@ -701,56 +674,35 @@ def test_a_loss_that_was_seen_counts_and_the_last_one_is_told_with_how_it_ended(
     back = settled(Lease(entry), first).entry
     assert (back.lost, back.failures, back.errors) == (1, 0, "")
     last = policy.judge_loss(back, "SIGKILL")
-    assert (last.outcome, last.reason) == (
-        Outcome.FAILED,
-        "worker died: 2 starts never reported; the last one ended by SIGKILL",
-    )
+    assert last.outcome is Outcome.FAILED
+    assert last.reason == "worker died: 2 starts never reported; the last one ended by SIGKILL"
     assert settled(Lease(back), last).entry.lost == 2
-
-
-# ---- long delays
 
 
 @EVERY
 class TestLongDelays:
     @pytest.mark.parametrize("hours", [1, 24 * 365])
-    def test_df26_a_retry_may_wait_for_longer_than_a_quarter_of_an_hour(self, queue, hours):
-        handle = flaky.using(backoff=timedelta(hours=hours)).enqueue("Hiccup")
+    def test_df26_a_retry_and_a_call_may_wait_for_longer_than_a_quarter_of_an_hour(self, queue, hours):
+        retried = flaky.using(backoff=timedelta(hours=hours)).enqueue("Hiccup")
         run_one(queue)
-        record = queue.find(handle.id)
-        assert (record.state, queue.claim(1)) == ("delayed", [])
-        assert record.at == pytest.approx(queue.now() + 3600 * hours, abs=5)
-
-    def test_df26_and_so_may_a_call(self, queue):
-        handle = flaky.using(delay=timedelta(hours=1)).enqueue()
-        record = queue.find(handle.id)
-        assert record.state == "delayed"
-        assert record.at == pytest.approx(queue.now() + 3600, abs=5)
-
-
-# ---- in a consumer
+        delayed = flaky.using(delay=timedelta(hours=hours)).enqueue()
+        for handle in (retried, delayed):
+            record = queue.find(handle.id)
+            assert (record.state, queue.claim(1)) == ("delayed", [])
+            assert record.at == pytest.approx(queue.now() + 3600 * hours, abs=5)
 
 
 @pytest.mark.backends("memory", "sqlite", "redis")
 def test_df3_a_consumer_retries_until_it_works_or_is_given_up(queue):
     flaky("Hiccup", "Hiccup")
     flaky("Hiccup", "Hiccup", "Hiccup")
-    with serving(threads=2, drain=True) as consumer:
-        assert consumer.code() == 0
+    assert exit_code(threads=2, drain=True) == 0
     stats = queue.stats()
     assert (stats.done, stats.failed, len(queue)) == (1, 1, 0)
     assert sorted(ran) == [1, 1, 2, 2, 3, 3]
 
 
-# ---- counts never go wrong
-
-MEANT = {
-    "listed": Hiccup("x"),
-    "unlisted": ValueError("x"),
-    "retry": Retry(0),
-    "discard": Discard(),
-    "fail": Fail(),
-}
+MEANT = {"listed": Hiccup("x"), "unlisted": ValueError("x"), "retry": Retry(0), "discard": Discard(), "fail": Fail()}
 STANDING = {"done": Outcome.DONE, "hand back": Outcome.INTERRUPTED, "returned": Outcome.RETURNED}
 
 
@@ -795,11 +747,7 @@ class Life:
         return record and record.entry
 
 
-@given(
-    st.lists(st.sampled_from([*MEANT, *STANDING, "lost"]), max_size=40),
-    st.integers(1, 6),
-    st.integers(1, 4),
-)
+@given(st.lists(st.sampled_from([*MEANT, *STANDING, "lost"]), max_size=40), st.integers(1, 6), st.integers(1, 4))
 def test_whatever_happens_the_counts_are_right_and_the_end_comes_in_time(story, most, most_lost):
     life = Life(Policy.of(max_attempts=most, max_lost=most_lost, retry_on=[Hiccup], backoff=False))
     for what in story:

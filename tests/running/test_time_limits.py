@@ -17,7 +17,7 @@ from djqueue.queues import queues
 from djqueue.running.context import CurrentMessage
 from djqueue.testing import eventually
 from tests.support.backends import ACROSS, WITH_SQS
-from tests.support.consumer import Gate, can_look, heard, run_one, serving
+from tests.support.consumer import Gate, can_look, exit_code, heard, run_one, serving
 
 EVERY = pytest.mark.backends(*ACROSS)
 MEMORY = pytest.mark.backends("memory")
@@ -166,9 +166,6 @@ def queue(backend, settings):
     return queues["default"]
 
 
-# ---- coroutines
-
-
 @EVERY
 def test_an_async_command_is_cancelled_at_its_limit(queue):
     handle = sleep_long()
@@ -197,7 +194,8 @@ class TestCoroutines:
         never_yield.using(time_limit=None).enqueue()
         assert run_one(queue).outcome is Outcome.DONE
         obey.using(time_limit=0.02).enqueue()
-        assert -0.5 < run_one(queue).value <= 0
+        verdict = run_one(queue)
+        assert (verdict.outcome, -0.5 < verdict.value <= 0) == (Outcome.DONE, True)
 
     def test_one_that_swallows_the_cancelling_has_ended_by_itself(self, queue):
         swallow()
@@ -205,12 +203,10 @@ class TestCoroutines:
         assert (verdict.outcome, verdict.value) == (Outcome.DONE, "all the same")
         assert seen == ["cancelled"]
 
-    def test_what_it_raises_instead_is_its_own_failure(self, queue):
+    def test_what_it_raises_instead_is_its_own_failure_and_a_timeout_of_its_own_is_not_the_limit(self, queue):
         fail_when_cancelled()
         verdict = run_one(queue)
         assert (verdict.outcome, type(verdict.exception)) == (Outcome.FAILED, ValueError)
-
-    def test_a_timeout_of_its_own_is_not_the_limit(self, queue):
         time_out_by_itself()
         assert type(run_one(queue).exception) is TimeoutError
 
@@ -218,39 +214,24 @@ class TestCoroutines:
         for _ in range(2):
             sleep_long()
             breathe()
-        with serving(threads=1, drain=True) as consumer:
-            assert consumer.code() == 0
+        assert exit_code(threads=1, drain=True) == 0
         assert (queue.stats().done, len(queue.failed)) == (2, 2)
-
-
-# ---- what a command knows
 
 
 @MEMORY
 class TestRemaining:
-    def test_a_function_sees_what_remains(self, queue):
+    def test_a_function_sees_what_remains_and_without_a_limit_there_is_no_end(self, queue):
         look()
         run_one(queue)
         [(before, after)] = seen
         assert 59 < after <= before - 0.02 < 60
-
-    def test_without_a_limit_there_is_no_end(self, queue):
         look_without()
         run_one(queue)
-        assert seen == [inf]
-
-    def test_a_function_that_ends_late_but_by_itself_is_done(self, queue):
-        obey()
-        verdict = run_one(queue)
-        assert verdict.outcome is Outcome.DONE
-        assert verdict.value <= 0
+        assert seen[1:] == [inf]
 
     def test_what_remains_is_negative_when_it_is_over(self):
         message = CurrentMessage("id", 1, "c", "default", time_limit=1.0, began=time.monotonic() - 5)
         assert -4.5 < message.remaining + 0.5 < 0
-
-
-# ---- threads that do not end
 
 
 @SOME
@@ -265,8 +246,7 @@ class TestStuck:
             assert gate.within == 1  # it still hangs
             quick.enqueue_many([(number,) for number in range(10, 20)])
             eventually(lambda: queue.stats().done == 20)
-            consumer.stop()
-            assert consumer.code() == 0
+            assert consumer.end() == 0
         [note] = errors_of(entry.errors)
         assert note["exception"] == "djqueue.exceptions.TimeLimitExceeded"
         assert "does not end" in note["reason"]
@@ -284,8 +264,7 @@ class TestStuck:
             eventually(gate.left.is_set)
             quick(1)
             eventually(lambda: queue.stats().done == 1)
-            consumer.stop()
-            assert consumer.code() == 0
+            assert consumer.end() == 0
         assert [name for name, about in told if about["id"] == handle.id] == ["failed"]
         assert queue.failed.find(handle.id).entry == before
         assert handle.status == "failed"
@@ -296,15 +275,13 @@ class TestStuck:
         with serving(threads=3) as consumer:
             entry = eventually(lambda: queue.failed.find(handle.id)).entry
             assert gate.within == 2
-            consumer.stop()
-            assert consumer.code() == 0
+            assert consumer.end() == 0
         assert (entry.attempts, entry.failures) == (2, 2)
         assert seen == [1, 2]
 
     def test_with_as_many_stuck_as_there_are_threads_the_consumer_ends(self, queue, gate):
         handles = hang.enqueue_many([("gate",)] * 2)
-        with serving(threads=2) as consumer:
-            assert consumer.code() == STUCK == 70
+        assert exit_code(threads=2) == STUCK == 70
         assert {queue.failed.find(handle.id) is not None for handle in handles} == {True}
         assert queue.stats().leased == 0
 
@@ -318,8 +295,7 @@ class TestStuck:
                 eventually(gate.left.is_set)
             quick(1)
             eventually(lambda: queue.stats().done == 1)
-            consumer.stop()
-            assert consumer.code() == 0
+            assert consumer.end() == 0
 
 
 @MEMORY
@@ -330,16 +306,14 @@ class TestStuckOddly:
             entry = eventually(lambda: queue.failed.find(handle.id)).entry
             quick(1)
             eventually(lambda: queue.stats().done == 1)
-            consumer.stop()
-            assert consumer.code() == 0
+            assert consumer.end() == 0
         assert "does not end" in errors_of(entry.errors)[0]["reason"]
 
     def test_one_that_ends_within_the_grace_is_done(self, queue, settings):
         settings.QUEUE_TIME_LIMIT_GRACE = 30
         queue = queues["default"]
         never_yield()
-        with serving(threads=1, limit=1) as consumer:
-            assert consumer.code() == 0
+        assert exit_code(threads=1, limit=1) == 0
         assert (queue.stats().done, len(queue.failed)) == (1, 0)
 
     def test_one_without_a_limit_may_run(self, queue, gate):
@@ -351,9 +325,6 @@ class TestStuckOddly:
             gate.open()
             assert consumer.code() == 0
         assert queue.stats().done == 1
-
-
-# ---- leases
 
 
 @pytest.mark.backends(*WITH_SQS)
@@ -374,8 +345,7 @@ def test_df22_a_job_of_three_leases_runs_once(queue, gate):
         gate.open()
         eventually(lambda: told)
         for consumer in (one, other):
-            consumer.stop()
-            assert consumer.code() == 0
+            assert consumer.end() == 0
     assert (seen, gate.passed, [name for name, _ in told]) == ([1], 1, ["completed"])
     assert (len(queue), queue.stats().done or 1) == (0, 1)
 
@@ -390,8 +360,7 @@ class TestOwnLease:
             assert eventually(lambda: queue.find(handle.id).at > queue.now() + beyond)
             gate.open()
             eventually(lambda: queue.stats().done == 1)
-            consumer.stop()
-            assert consumer.code() == 0
+            assert consumer.end() == 0
 
     def test_df22_one_with_a_shorter_lease_is_extended_as_often_as_that_needs(self, queue, gate):
         hold_short("gate")
@@ -404,6 +373,5 @@ class TestOwnLease:
             assert queue.stats().leased == 1
             gate.open()
             eventually(lambda: queue.stats().done == 1)
-            consumer.stop()
-            assert consumer.code() == 0
+            assert consumer.end() == 0
         assert [name for name, _ in told] == ["started"]

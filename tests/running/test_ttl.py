@@ -8,12 +8,12 @@ import pytest
 from djqueue import Retry, current_message
 from djqueue.decorators import queue_command
 from djqueue.messages.failures import errors_of
-from djqueue.messages.metadata import clear_event_consumers, register_event_consumer
+from djqueue.messages.metadata import register_event_consumer
 from djqueue.policies.outcomes import Outcome, Verdict
 from djqueue.policies.policy import Policy
 from djqueue.running.settle import settle
 from tests.support.backends import ACROSS, WITH_SQS
-from tests.support.consumer import can_look, claim_one, heard, run_one, serving
+from tests.support.consumer import Recorder, can_look, claim_one, heard, run_one, serving
 
 EVERY = pytest.mark.backends(*ACROSS)
 AND_SQS = pytest.mark.backends(*WITH_SQS)
@@ -51,27 +51,10 @@ def idle_timeout():
     raise Retry(40)
 
 
-class Ear:
-    """An event consumer that notes what it is told."""
-
-    def __init__(self):
-        self.heard = []
-
-    def __getattr__(self, name):
-        if not name.startswith("on_"):
-            raise AttributeError(name)
-        return lambda item: self.heard.append((name, item and item["id"]))
-
-
 @pytest.fixture
 def ear():
-    consumer = Ear()
-    register_event_consumer(consumer)
-    yield consumer
-    clear_event_consumers()
-
-
-# ---- ttl
+    register_event_consumer(recorder := Recorder())
+    return recorder
 
 
 @EVERY
@@ -87,7 +70,9 @@ class TestExpiry:
         assert [name for name, _ in told] == ["claimed", "expired"]
         about = {"sender": work.name, "id": handle.id, "queue_name": "default", "attempt": 1}
         assert told[1][1] == {**about, "reason": verdict.reason}
-        assert ear.heard == [(name, handle.id) for name in ("on_push", "on_pop", "on_expire", "on_complete")]
+        assert [(name, item["id"]) for name, item in ear.told] == [
+            (name, handle.id) for name in ("on_push", "on_pop", "on_expire", "on_complete")
+        ]
         stats = queue.stats()
         assert (stats.ready, stats.delayed, stats.leased, stats.failed) == (0, 0, 0, 0)
         assert (ran, len(queue), len(queue.failed)) == ([], 0, 0)
@@ -121,54 +106,43 @@ class TestExpiry:
         assert queue.requeue([handle.id]) == 1
         assert queue.find(handle.id).entry.created >= put + SHORT
 
-    def test_an_expired_message_leaves_its_status_and_reason(self, queue):
-        handle = work.using(ttl=SHORT, result_ttl=60).enqueue()
-        time.sleep(1.5 * SHORT)
-        run_one(queue)
-        assert handle.status == "expired"
-
 
 @MEMORY
 class TestMoments:
-    """By a clock that the test moves."""
-
     @pytest.fixture
     def clock(self, queue):
         moment = [1_000_000.0]
         queue.clock = lambda: moment[0]
         return moment
 
-    def test_df7_exactly_at_its_ttl_it_still_runs(self, queue, clock):
-        work.using(ttl=10).enqueue(1)
-        clock[0] += 10
-        assert run_one(queue).value == 1
-        work.using(ttl=10).enqueue(2)
-        clock[0] += 10.001
-        assert run_one(queue).outcome is Outcome.EXPIRED
+    @pytest.mark.parametrize(
+        ("options", "waits", "outcome"),
+        [
+            ({"ttl": 10}, 10, Outcome.DONE),
+            ({"ttl": 10}, 10.001, Outcome.EXPIRED),
+            ({"delay": 10, "ttl": 15}, 14, Outcome.DONE),
+            ({"delay": 10, "ttl": 15}, 16, Outcome.EXPIRED),
+            ({"ttl": 10}, -10_000, Outcome.DONE),
+            ({}, 10**9, Outcome.DONE),
+        ],
+        ids=["at its end", "after its end", "with a delay", "too late with a delay", "clock put back", "without a ttl"],
+    )
+    def test_df7_df8_it_runs_until_its_ttl_is_over_which_counts_from_the_put(
+        self, queue, clock, options, waits, outcome
+    ):
+        work.using(**options).enqueue(1)
+        clock[0] += waits
+        verdict = run_one(queue)
+        assert (verdict.outcome, verdict.value) == (outcome, 1 if outcome is Outcome.DONE else None)
 
-    def test_df8_the_wait_between_two_tries_counts_too(self, queue, clock):
-        limp()
+    @pytest.mark.parametrize("command", [limp, idle_timeout], ids=["by the backoff", "by the command"])
+    def test_df8_the_wait_between_two_tries_counts_too(self, queue, clock, command):
+        command()
         outcomes = []
         for _ in range(4):
             outcomes.append(run_one(queue).outcome)
             clock[0] += 40
         assert outcomes == [Outcome.RETRY] * 3 + [Outcome.EXPIRED]
-
-    def test_df8_so_does_the_wait_that_the_command_asked_for(self, queue, clock):
-        idle_timeout()
-        outcomes = []
-        for _ in range(4):
-            outcomes.append(run_one(queue).outcome)
-            clock[0] += 40
-        assert outcomes == [Outcome.RETRY] * 3 + [Outcome.EXPIRED]
-
-    def test_df8_so_does_the_delay(self, queue, clock):
-        work.using(delay=10, ttl=15).enqueue(1)
-        clock[0] += 14
-        assert run_one(queue).value == 1
-        work.using(delay=10, ttl=15).enqueue(2)
-        clock[0] += 16
-        assert run_one(queue).outcome is Outcome.EXPIRED
 
     def test_the_ttl_does_not_end_what_runs(self, queue, clock):
         work.using(ttl=10).enqueue(1)
@@ -185,16 +159,6 @@ class TestMoments:
         queue.reap()
         assert run_one(queue).outcome is Outcome.FAILED
         assert "worker died" in errors_of(queue.failed.find(handle.id).entry.errors)[-1]["reason"]
-
-    def test_a_clock_that_went_back_expires_nothing(self, queue, clock):
-        work.using(ttl=10).enqueue(1)
-        clock[0] -= 10_000
-        assert run_one(queue).value == 1
-
-    def test_without_a_ttl_it_waits_for_ever(self, queue, clock):
-        work(1)
-        clock[0] += 10**9
-        assert run_one(queue).value == 1
 
     def test_none_for_a_call_lifts_the_ttl_of_its_command(self, queue, clock, monkeypatch):
         monkeypatch.setattr(work, "policy", Policy.of(ttl=10))
@@ -215,9 +179,6 @@ def test_df7_a_consumer_lets_expire_what_is_too_old_and_runs_the_rest(queue):
     assert (ran, len(queue), len(queue.failed)) == ([7], 0, 0)
 
 
-# ---- delay
-
-
 @EVERY
 class TestDelay:
     @pytest.mark.alone
@@ -230,21 +191,18 @@ class TestDelay:
         [lease] = queue.reserve(1, wait=10)
         assert record.at - 0.002 <= lease.claimed <= record.at + 0.5
 
-    def test_df9_it_is_counted_as_delayed_and_not_as_ready(self, queue):
+    def test_df9_it_is_counted_as_delayed_and_what_is_delayed_by_nothing_as_ready(self, queue):
         work.using(delay=60).enqueue()
         work()
+        work.using(delay=0).enqueue()
         stats = queue.stats()
-        assert (stats.ready, stats.delayed) == (1, 1)
-        assert len(queue) == 2
+        assert (stats.ready, stats.delayed) == (2, 1)
+        assert len(queue) == 3
 
     def test_df9_a_timedelta_is_a_delay(self, queue):
         handle = work.using(delay=timedelta(minutes=2)).enqueue()
         record = queue.find(handle.id)
         assert record.at == pytest.approx(record.entry.created + 120, abs=0.01)
-
-    def test_df9_what_is_delayed_by_nothing_is_ready(self, queue):
-        work.using(delay=0).enqueue()
-        assert queue.stats().ready == 1
 
     def test_each_call_has_its_own(self, queue):
         handles = [work.using(delay=delay).enqueue(delay) for delay in (40, 20, 30)]

@@ -46,6 +46,11 @@ class Beside:
         """Its exit code, once it has ended."""
         return self.future.result(PATIENCE)
 
+    def end(self) -> int:
+        """Stop it; its exit code, once it has ended."""
+        self.stop()
+        return self.code()
+
 
 @contextmanager
 def serving(*aliases: str, limit: int | None = None, **options) -> Iterator[Beside]:
@@ -67,6 +72,12 @@ def serving(*aliases: str, limit: int | None = None, **options) -> Iterator[Besi
             beside.stop()
             with suppress(Exception):
                 beside.code()
+
+
+def exit_code(*aliases: str, **options) -> int:
+    """What a consumer ends with that is not stopped."""
+    with serving(*aliases, **options) as beside:
+        return beside.code()
 
 
 @contextmanager
@@ -100,6 +111,27 @@ def heard(*names: str) -> Iterator[list[tuple[str, dict]]]:
     finally:
         for signal, ear in ears:
             signal.disconnect(ear)
+
+
+class Recorder:
+    """An event consumer with every on_… method; it writes down which was called with which item."""
+
+    def __init__(self):
+        self.told = []
+
+    def __getattr__(self, name):
+        if not name.startswith("on_"):
+            raise AttributeError(name)
+        return lambda item: self.told.append((name, item))
+
+    @property
+    def names(self) -> list[str]:
+        return [name for name, _ in self.told]
+
+
+def away(*args, **kwargs):
+    """What a store does that cannot be reached."""
+    raise ConnectionError("the store is away")
 
 
 def claim_one(queue: BaseQueue, lease: float = 60.0) -> Lease:

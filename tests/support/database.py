@@ -1,6 +1,8 @@
 """What tests of queues in a database do with them."""
 
-from django.db import connections
+from contextlib import contextmanager, suppress
+
+from django.db import connections, transaction
 from django.test.utils import CaptureQueriesContext
 
 from djqueue.backends.database.queue import DatabaseQueue
@@ -20,3 +22,11 @@ def statements(queue):
 def elsewhere(queue, look):
     """What another connection sees."""
     return together(look, last=queue.close)[0]
+
+
+@contextmanager
+def rolled_back(using=None):
+    """A transaction, or a savepoint within one, that an error ends."""
+    with suppress(ZeroDivisionError), transaction.atomic(using):
+        yield
+        raise ZeroDivisionError

@@ -38,3 +38,10 @@ class Bench:
     def settle(self):
         while len(self.settler):
             self.settler.tick()
+
+
+def ticked(*served, **options) -> Bench:
+    """A bench whose fetcher has claimed once."""
+    bench = Bench(*served, **options)
+    bench.fetcher.tick()
+    return bench

@@ -100,10 +100,10 @@ class Assertions:
         with self.assertRaisesRegex(AssertionError, "any command is enqueued once, not 0 times"):
             assert_not_enqueued()
 
-    def test_a_debounced_call_is_due_when_its_window_is_over(self):
-        tidy()
-        tidy()
+    def test_a_debounced_call_is_due_when_its_window_is_over_and_a_handle_knows_what_came_of_its_call(self):
+        calls = [tidy(), tidy(), tidy()]
         assert_enqueued(tidy, delay=60, count=1)
+        assert [call.enqueued for call in calls] == [True, False, False]
 
     def test_who_forgets_that_nothing_commits_is_told(self):
         transaction.on_commit(lambda: paint("fence"))
@@ -112,11 +112,6 @@ class Assertions:
         paint("door")
         assert_enqueued(paint, count=1)
 
-    def test_a_handle_knows_what_came_of_its_call(self):
-        calls = [tidy(), tidy(), tidy()]
-        assert_enqueued(tidy, count=1)
-        assert [call.enqueued for call in calls] == [True, False, False]
-
     def test_a_call_that_waits_can_be_cancelled(self):
         call = paint("fence")
         assert_enqueued(paint)
@@ -124,10 +119,11 @@ class Assertions:
         assert_not_enqueued(paint)
         assert run_due() == []
 
-    def test_a_call_that_has_run_has_its_result(self):
+    def test_a_call_that_has_run_has_its_result_and_does_not_wait(self):
         call = measure("fence")
         run_due()
         assert (call.enqueued, call.get(timeout=0), call.cancel()) == (True, 5, False)
+        assert_not_enqueued(measure)
 
     def test_options_of_the_call_count(self):
         paint.using(queue_name="mail", delay=3600, priority=7).enqueue("fence")
@@ -140,15 +136,13 @@ class Assertions:
             with self.assertRaises(AssertionError):
                 assert_enqueued(slow, ("fence",), **wrong)
 
-    def test_a_command_class_an_object_of_it_and_a_name(self):
+    def test_a_command_class_an_object_of_it_a_name_and_a_deferred_function(self):
         SendMail({"to": "ann"}).command().enqueue({"to": "ann"})
         assert_enqueued(SendMail)
         assert_enqueued(SendMail, ({"to": "ann"},))
         assert_enqueued(SendMail({"to": "ann"}))
         assert_enqueued(f"{__name__}.SendMail", count=1)
         assert_not_enqueued(SendMail({"to": "bob"}))
-
-    def test_a_deferred_function(self):
         post.later("hello")
         assert_enqueued(post, ("hello",), queue_name="mail")
 
@@ -166,11 +160,6 @@ class Assertions:
         fence.delete()
         with self.assertRaisesRegex(AssertionError, "whose arguments cannot be read"):
             assert_enqueued(polish, ("fence",))
-
-    def test_what_has_run_does_not_wait(self):
-        paint("fence")
-        run_due()
-        assert_not_enqueued(paint)
 
     def test_what_a_savepoint_took_back_does_not_wait(self):
         with self.assertRaises(IntegrityError), transaction.atomic():
@@ -255,12 +244,9 @@ class WithoutDatabase(SimpleTestCase):
     """Where they are sent at once."""
 
     @memory_queues()
-    def test_a_call_that_waits_is_found(self):
+    def test_what_is_sent_at_once_is_found(self):
         paint("fence")
         assert_enqueued(paint, ("fence",), count=1)
-
-    @memory_queues()
-    def test_a_debounced_call_is_due_when_its_window_is_over(self):
         tidy()
         tidy()
         assert_enqueued(tidy, delay=60, count=1)

@@ -57,32 +57,11 @@ def sweep():
     """Nothing."""
 
 
-class Timed(SimpleTestCase):
+class InTime:
+    """Where calls are sent at once, and where they wait for a commit that never comes."""
+
     def setUp(self):
-        seen.clear()
         self.enterContext(memory_queues())
-
-    def test_time_stands_still_until_it_is_moved(self):
-        with virtual_time(START) as clock:
-            assert (clock.now, queues["default"].now(), queues["default"].store.now()) == (
-                START,
-                START.timestamp(),
-                START.timestamp(),
-            )
-            clock.move(30)
-            clock.move(timedelta(minutes=1))
-            assert clock.now == START + timedelta(seconds=90)
-            clock.move_to(START + timedelta(days=1))
-            assert queues["default"].failed.now() == queues["default"].failed.store.now() == START.timestamp() + 86400
-
-    def test_time_does_not_go_back(self):
-        with virtual_time(START) as clock:
-            with self.assertRaisesRegex(ValueError, "It is 2030-01-01 12:00:00 UTC already"):
-                clock.move_to(START - timedelta(seconds=1))
-            with self.assertRaises(ValueError):
-                clock.move(-1)
-            with self.assertRaises(ValueError):
-                run_due(until=START - timedelta(seconds=1))
 
     def test_what_is_delayed_is_run_when_it_is_due(self):
         with virtual_time(START) as clock:
@@ -92,6 +71,33 @@ class Timed(SimpleTestCase):
             assert run_due() == []
             clock.move(1)
             assert [run.value for run in run_due()] == ["later"]
+
+    def test_a_time_to_live_begins_at_the_call_and_is_over(self):
+        with virtual_time() as clock:
+            hurry()
+            clock.move(61)
+            assert [run.outcome for run in run_due()] == ["expired"]
+
+
+class Timed(InTime, SimpleTestCase):
+    def test_time_stands_still_until_it_is_moved(self):
+        queue = queues["default"]
+        with virtual_time(START) as clock:
+            assert (clock.now, queue.now(), queue.store.now()) == (START, START.timestamp(), START.timestamp())
+            clock.move(30)
+            clock.move(timedelta(minutes=1))
+            assert clock.now == START + timedelta(seconds=90)
+            clock.move_to(START + timedelta(days=1))
+            assert queue.failed.now() == queue.failed.store.now() == START.timestamp() + 86400
+
+    def test_time_does_not_go_back(self):
+        with virtual_time(START) as clock:
+            with self.assertRaisesRegex(ValueError, "It is 2030-01-01 12:00:00 UTC already"):
+                clock.move_to(START - timedelta(seconds=1))
+            with self.assertRaises(ValueError):
+                clock.move(-1)
+            with self.assertRaises(ValueError):
+                run_due(until=START - timedelta(seconds=1))
 
     def test_until_goes_from_one_due_moment_to_the_next(self):
         with virtual_time(START) as clock:
@@ -118,17 +124,8 @@ class Timed(SimpleTestCase):
     def test_backoffs_pass(self):
         with virtual_time(START):
             call()
-            assert [(run.attempt, run.outcome) for run in run_due(until=60)] == [
-                (1, "retried"),
-                (2, "retried"),
-                (3, "failed"),
-            ]
-
-    def test_a_time_to_live_is_over(self):
-        with virtual_time() as clock:
-            hurry()
-            clock.move(61)
-            assert [run.outcome for run in run_due()] == ["expired"]
+            runs = run_due(until=60)
+            assert [(run.attempt, run.outcome) for run in runs] == [(1, "retried"), (2, "retried"), (3, "failed")]
 
     def test_debounce_windows_end(self):
         with virtual_time() as clock:
@@ -169,11 +166,9 @@ class Timed(SimpleTestCase):
             run_due()
         assert seen[0][1] < START
 
-    def test_queues_that_are_made_within_follow_too(self):
+    def test_queues_that_are_made_within_and_a_store_of_its_own_follow_too(self):
         with virtual_time(START), override_settings(QUEUES={"default": MEMORY}):
             assert queues["default"].now() == START.timestamp()
-
-    def test_a_store_of_its_own_follows(self):
         apart = MEMORY | {"STORE": "djqueue.backends.memory.MemoryStore"}
         with override_settings(QUEUES={"default": apart}), virtual_time(START):
             assert queues["default"].store.now() == START.timestamp()
@@ -204,28 +199,10 @@ class Timed(SimpleTestCase):
         assert calls[0].run_at == START + timedelta(seconds=30)
 
 
-class TimedInATransaction(TestCase):
+class TimedInATransaction(InTime, TestCase):
     """What waits for a commit that never comes was called all the same."""
 
-    def setUp(self):
-        seen.clear()
-        self.enterContext(memory_queues())
-
-    def test_a_time_to_live_begins_at_the_call(self):
-        with virtual_time() as clock:
-            hurry()
-            clock.move(61)
-            assert [run.outcome for run in run_due()] == ["expired"]
-
-    def test_so_does_a_delay(self):
-        with virtual_time() as clock:
-            look.using(delay=30).enqueue("later")
-            clock.move(29)
-            assert run_due() == []
-            clock.move(1)
-            assert [run.value for run in run_due()] == ["later"]
-
-    def test_and_a_window(self):
+    def test_a_debounce_window_and_a_time_of_uniqueness_begin_at_the_call(self):
         for command in (tidy, greet):
             with virtual_time() as clock:
                 command()
@@ -305,11 +282,8 @@ def test_memory_queues_are_empty_each_time_and_keep_their_options():
     ):
         with memory_queues() as own:
             assert {alias: type(own[alias]) for alias in own} == {"default": MemoryQueue, "mail": MemoryQueue}
-            assert (own["default"].name, own["default"].lease, "facts" not in own["mail"].features) == (
-                "own",
-                7.0,
-                True,
-            )
+            default = own["default"]
+            assert (default.name, default.lease, "facts" not in own["mail"].features) == ("own", 7.0, True)
             assert_not_enqueued()
             look()
             assert_enqueued(look, count=1)

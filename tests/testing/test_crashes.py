@@ -110,7 +110,6 @@ class Crashes:
 
 class OnMemory(Crashes, SimpleTestCase):
     def setUp(self):
-        ran.clear()
         self.enterContext(memory_queues())
 
     def test_time_passes_until_the_lease_runs_out(self):
@@ -130,8 +129,7 @@ class OnMemory(Crashes, SimpleTestCase):
 
 @override_settings(QUEUES={"default": DATABASE})
 class OnDatabase(Crashes, TestCase):
-    def setUp(self):
-        ran.clear()
+    """Where calls are part of the transaction."""
 
 
 @pytest.mark.backends

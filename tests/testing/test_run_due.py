@@ -122,10 +122,8 @@ class RunDue:
     def test_it_runs_what_is_due_here_and_tells_of_each(self):
         sent = [build("fence"), SendMail.command().enqueue("ann")]
         runs = run_due()
-        assert [(run.id, run.command, run.outcome) for run in runs] == [
-            (sent[0].id, build.name, "done"),
-            (sent[1].id, f"{__name__}.SendMail", "done"),
-        ]
+        commands = [(run.id, run.command, run.outcome) for run in runs]
+        assert commands == [(sent[0].id, build.name, "done"), (sent[1].id, f"{__name__}.SendMail", "done")]
         assert (runs[0].value, runs[1].value) == (Thing.objects.get().pk, "to ann")
         assert (runs[0].args, runs[0].kwargs, runs[0].attempt, runs[0].queue_name) == (("fence",), {}, 1, "default")
         assert done == [("fence", threading.get_ident())]
@@ -163,13 +161,11 @@ class RunDue:
             explode()
             assert [run.outcome for run in run_due()] == ["retried", "retried"]
 
-    def test_what_is_to_be_retried_waits(self):
+    def test_what_is_to_be_retried_waits_and_what_is_discarded_is_gone(self):
         call(1)
         [run] = run_due(raise_errors=True)
         assert (run.outcome, run.delay) == ("retried", 30.0)
         assert_enqueued(call, (1,))
-
-    def test_what_is_discarded_is_gone(self):
         forget()
         [run] = run_due(raise_errors=True)
         assert (run.outcome, run.reason, run.exception) == ("discarded", "too late", None)
@@ -201,15 +197,11 @@ class RunDue:
         run_due()
         assert names() == {"fence"}
 
-    def test_a_command_cannot_close_the_connection_of_the_test(self):
+    def test_a_command_cannot_close_the_connection_of_the_test_and_may_have_a_durable_block(self):
         hang_up("fence")
+        build_durably("gate")
         run_due(raise_errors=True)
-        assert names() == {"fence"}
-
-    def test_a_durable_block_is_allowed(self):
-        build_durably("fence")
-        run_due(raise_errors=True)
-        assert names() == {"fence"}
+        assert names() == {"fence", "gate"}
 
     def test_what_a_block_of_the_test_has_open_is_not_committed(self):
         ran = []
@@ -225,21 +217,15 @@ class RunDue:
         build("fence")
         with heard("claimed", "started", "completed", "failed", "empty") as told:
             run_due()
-        assert [name for name, _ in told] == [
-            *("claimed", "started", "failed"),
-            *("claimed", "started", "completed"),
-            *("empty", "empty"),
-        ]
+        failed, completed = ["claimed", "started", "failed"], ["claimed", "started", "completed"]
+        assert [name for name, _ in told] == [*failed, *completed, "empty", "empty"]
 
     def test_what_a_command_leaves_for_its_commit_is_done_before_it_is_settled(self):
         build_later("fence")
         with heard("enqueued", "completed") as told:
             run_due()
-        assert [(name, told["sender"]) for name, told in told][-3:] == [
-            ("enqueued", build.name),
-            ("completed", build_later.name),
-            ("completed", build.name),
-        ]
+        ended = [(name, about["sender"]) for name, about in told][-3:]
+        assert ended == [("enqueued", build.name), ("completed", build_later.name), ("completed", build.name)]
 
     def test_what_never_ends_is_ended(self):
         go_on()
@@ -251,12 +237,8 @@ class RunDue:
         add_up(2)
         runs = run_due(deliveries=2)
         assert done == [(1, 1), (1, 2), (2, 1), (2, 2)]
-        assert [(run.args, run.outcome, run.value) for run in runs] == [
-            ((1,), "lost", 1),
-            ((1,), "done", 1),
-            ((2,), "lost", 2),
-            ((2,), "done", 2),
-        ]
+        told = [(run.args, run.outcome, run.value) for run in runs]
+        assert told == [((1,), "lost", 1), ((1,), "done", 1), ((2,), "lost", 2), ((2,), "done", 2)]
         assert_not_enqueued()
         assert len(queues["default"].failed) == 0
 
@@ -281,14 +263,12 @@ class RunDue:
 
 class OnMemory(RunDue, TestCase):
     def setUp(self):
-        done.clear()
         self.enterContext(override_settings(QUEUES={"default": MEMORY, "mail": MEMORY}))
 
 
 @override_settings(QUEUES={"default": DATABASE, "mail": DATABASE})
 class OnDatabase(RunDue, TestCase):
-    def setUp(self):
-        done.clear()
+    """Where calls are part of the transaction."""
 
 
 class WithoutDatabase(SimpleTestCase):
@@ -312,11 +292,7 @@ def test_on_every_backend(backend, settings):
     build("fence", parts=1)
     explode()
     runs = run_due()
-    assert [(run.args, run.outcome) for run in runs] == [
-        (("fence",), "done"),
-        ((), "failed"),
-        (("fence.0",), "done"),
-    ]
+    assert [(run.args, run.outcome) for run in runs] == [(("fence",), "done"), ((), "failed"), (("fence.0",), "done")]
     assert len(queues["default"].failed) == 1
 
 
