@@ -85,11 +85,11 @@ def meanwhile(monkeypatch, do):
     """``do`` is done once, between the look at the budget and the statement that claims."""
     claim_paid, tried = PostgreSQL.claim_paid, []
 
-    def after(sql, run, ask, payment):
+    def after(sql, ask, payment):
         tried.append(ask.limit)
         if len(tried) == 1:
             do()
-        return claim_paid(sql, run, ask, payment)
+        return claim_paid(sql, ask, payment)
 
     with monkeypatch.context() as patch:
         patch.setattr(PostgreSQL, "claim_paid", after)

@@ -5,7 +5,8 @@ import threading
 import pytest
 from django.db import connections, transaction
 
-from djqueue.backends.database import claims, lanes
+from djqueue.backends.database import lanes
+from djqueue.backends.database import queue as queue_module
 from djqueue.backends.database.queue import DatabaseQueue
 from djqueue.backends.entries import DELAYED, READY
 from djqueue.backends.guards import Unique
@@ -216,17 +217,17 @@ def test_of_two_gates_that_were_put_one_after_the_other_the_last_holds(queue):
 
 def test_a_gate_that_others_took_in_meanwhile_does_not_come_back(queue, monkeypatch):
     fill(queue, "a", "1", gate=ORDERED)
-    read = claims.take_tickets
+    read = queue_module.take_tickets
 
     def read_and_be_late(*args):
         tickets = read(*args)
-        monkeypatch.setattr(claims, "take_tickets", read)
+        monkeypatch.setattr(queue_module, "take_tickets", read)
         other = again(queue)
         fill(other, "a", "2", gate=TWO)
         assert other.lane("a").gate == TWO
         return tickets
 
-    monkeypatch.setattr(claims, "take_tickets", read_and_be_late)
+    monkeypatch.setattr(queue_module, "take_tickets", read_and_be_late)
     assert names(queue.claim(2)) == ["1", "2"]
     assert queue.lane("a").gate == TWO
 

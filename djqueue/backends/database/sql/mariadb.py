@@ -8,9 +8,8 @@ from __future__ import annotations
 import re
 from collections.abc import Iterable, Mapping, Sequence
 
-from djqueue.backends.database.session import Session
-from djqueue.backends.database.sql.lanes import ASSIGNED, WRITTEN
-from djqueue.backends.database.sql.messages import Arrival, Ask, Dialect, Finish
+from djqueue.backends.database.rows import Arrival, Ask
+from djqueue.backends.database.sql.dialect import ASSIGNED, INSERT_FACT, WRITTEN, Dialect, Finish, flat, marks
 from djqueue.backends.database.sql.statements import (
     COLUMNS,
     COUNTED,
@@ -24,9 +23,6 @@ from djqueue.backends.database.sql.statements import (
     REQUEUED,
     SAID,
     WAITS,
-    flat,
-    leasing,
-    marks,
 )
 
 SKIPPING = "FOR UPDATE SKIP LOCKED"
@@ -66,21 +62,21 @@ class MariaDB(Dialect):
 
     # ---- put
 
-    def insert(self, run: Session, queue: str, arrivals: Sequence[Arrival]) -> set[str]:
+    def insert(self, arrivals: Sequence[Arrival]) -> set[str]:
         """In the order of the call, which numbers them. Looking first spares deadlocks over ids that are there."""
         if len(arrivals) > 1:
-            there = self._present(run, queue, arrivals)
-            arrivals = [arrival for arrival in arrivals if arrival.row[0] not in there]
+            there = self._present(arrivals)
+            arrivals = [arrival for arrival in arrivals if arrival.id not in there]
         if not arrivals:
             return set()
-        sql, params = insertion(queue, arrivals)
-        return {row[0] for row in run.rows(f"{sql} RETURNING id", params)}
+        sql, params = insertion(self.queue, arrivals)
+        return {row[0] for row in self.rows(f"{sql} RETURNING id", params)}
 
     # ---- claim and reap
 
-    def take(self, run: Session, ask: Ask, which: str) -> Sequence[tuple]:
+    def take(self, ask: Ask, which: str) -> Sequence[tuple]:
         """All or nothing: a worker that is killed before it hears of its leases has none."""
-        lease = leasing(ask.since, ask.begun).replace(f"{ask.since} + %(lease)s", "@djqueue")
+        lease = ask.change.replace(f"{ask.since} + %(lease)s", "@djqueue")
         found = "queue = %(queue)s AND state = %(leased)s AND sort_key = 0 AND sort_at = @djqueue AND token = %(token)s"
         steps = (
             f"SET @djqueue = {ask.since} + %(lease)s",
@@ -88,52 +84,46 @@ class MariaDB(Dialect):
             f"SELECT {ENTRY} FROM djqueue_message WHERE {found}",
         )
         named = ask._asdict()
-        return self._together(run, *(in_order(step, named) for step in steps))
+        return self._together(*(in_order(step, named) for step in steps))
 
-    def change_first(self, run: Session, change: str, which: str, params: Mapping[str, object]) -> int:
-        return run.count(f"UPDATE {joined('djqueue_message', 'seq', which)} SET {change}", params)
+    def change_first(self, change: str, which: str, params: Mapping[str, object]) -> int:
+        return self.count(f"UPDATE {joined('djqueue_message', 'seq', which)} SET {change}", params)
 
     # ---- by those who hold leases
 
-    def complete(
-        self, run: Session, pairs: Sequence[tuple], finish: Finish, kept: Sequence[tuple] = ()
-    ) -> Iterable[tuple]:
+    def complete(self, pairs: Sequence[tuple], finish: Finish, kept: Sequence[tuple] = ()) -> Iterable[tuple]:
         ours, params = fence(pairs)
         remember = (
-            "INSERT INTO djqueue_fact (name, value, until, counter) "
-            f"SELECT CONCAT(%s, m.id), '', NOW + %s, m.seq FROM {ours} "
+            f"{INSERT_FACT} SELECT CONCAT(%s, m.id), '', NOW + %s, m.seq FROM {ours} "
             "ON DUPLICATE KEY UPDATE until = VALUES(until), counter = VALUES(counter)",
             [finish.marks, finish.remember, *params],
         )
         count = (
-            "INSERT INTO djqueue_fact (name, value, until, counter) "
-            f"SELECT %s, '', NULL, COUNT(*) FROM {ours} HAVING COUNT(*) > 0 "
+            f"{INSERT_FACT} SELECT %s, '', NULL, COUNT(*) FROM {ours} HAVING COUNT(*) > 0 "
             f"ON DUPLICATE KEY UPDATE counter = {COUNTED} + VALUES(counter)",
             [finish.counter, *params],
         )
         delete = (f"DELETE m FROM {ours}", params)
         steps = [*[remember] * bool(finish.remember), *self._keeping(kept), count, delete]
-        return self._together(run, look(ours, params), *steps)
+        return self._together(look(ours, params), *steps)
 
-    def mark_begun(self, run: Session, pairs: Sequence[tuple]) -> Iterable[tuple]:
+    def mark_begun(self, pairs: Sequence[tuple]) -> Iterable[tuple]:
         ours, params = fence(pairs)
         held = f"WHERE {HOLDS.replace('NOW', '@djqueue')}"
         errors = (f"UPDATE {ours} SET begun = 1 {held}", params)
-        return self._together(run, ("SET @djqueue = NOW", []), look(f"{ours} {held}", params), errors)
+        return self._together(("SET @djqueue = NOW", []), look(f"{ours} {held}", params), errors)
 
-    def touch(self, run: Session, pairs: Sequence[tuple], lease: int) -> Iterable[tuple]:
+    def touch(self, pairs: Sequence[tuple], lease: int) -> Iterable[tuple]:
         ours, params = fence(pairs)
         until = ("SET @djqueue = NOW + %s", [lease])
         extend = (f"UPDATE {ours} SET {EXTEND}, sort_at = @djqueue", params)
-        return self._together(run, until, look(ours, params, "m.seq, @djqueue"), extend)
+        return self._together(until, look(ours, params, "m.seq, @djqueue"), extend)
 
-    def write_lanes(self, run: Session, rows: Sequence[tuple]) -> None:
+    def write_lanes(self, rows: Sequence[tuple]) -> None:
         sql = f"UPDATE ({selected(WRITTEN, len(rows))}) u STRAIGHT_JOIN djqueue_lane l {self.by_seq} ON l.seq = u.seq "
-        run.count(sql + "SET " + ", ".join(f"l.{one}" for one in ASSIGNED.split(", ")), flat(rows))
+        self.count(sql + "SET " + ", ".join(f"l.{one}" for one in ASSIGNED.split(", ")), flat(rows))
 
-    def give_up(
-        self, run: Session, queue: str, change: str, said: Sequence[tuple], kept: Sequence[tuple] = ()
-    ) -> Iterable[tuple]:
+    def give_up(self, queue: str, change: str, said: Sequence[tuple], kept: Sequence[tuple] = ()) -> Iterable[tuple]:
         ours, params = fence([row[:2] for row in said])
         update = (
             f"UPDATE ({selected(SAID, len(said))}) u "
@@ -141,58 +131,73 @@ class MariaDB(Dialect):
             f"SET {qualified(f'queue = %s, {change}')}",
             [*flat(said), queue],
         )
-        return self._together(run, look(ours, params), *self._keeping(kept), update)
+        return self._together(look(ours, params), *self._keeping(kept), update)
 
     def _keeping(self, kept: Sequence[tuple]) -> list[Step]:
         """What keeps the facts of those rows that are still ours. Each by itself: a table of given rows would silently
         cut a value of 64 KiB or more."""
         sql = (
-            "INSERT INTO djqueue_fact (name, value, until, counter) "
-            "SELECT %s, %s, NOW + %s, 0 FROM djqueue_message WHERE seq = %s AND token = %s "
+            f"{INSERT_FACT} SELECT %s, %s, NOW + %s, 0 FROM djqueue_message WHERE seq = %s AND token = %s "
             f"{self.fact_replaces}"
         )
         return [(sql, [*fact, seq, token]) for seq, token, *fact in kept]
 
-    def _together(self, run: Session, *steps: Step) -> Sequence[tuple]:
+    def _together(self, *steps: Step) -> Sequence[tuple]:
         """All or nothing; the rows of the step that has rows. In a caller's transaction a block would commit that."""
-        if run.joined:
-            return one_by_one(run, steps)
+        if self.joined:
+            return self._one_by_one(steps)
         sql = BLOCK.format(steps="; ".join(sql for sql, _ in steps))
-        rows = run.rows(sql, [param for _, params in steps for param in params])
-        while run.cursor.nextset():
+        rows = self.rows(sql, [param for _, params in steps for param in params])
+        while self.cursor.nextset():
             pass
+        return rows
+
+    def _one_by_one(self, steps: Iterable[Step]) -> Sequence[tuple]:
+        rows: Sequence[tuple] = ()
+        for sql, params in steps:
+            self.count(sql, params)
+            if self.cursor.description:
+                rows = self.cursor.fetchall()
         return rows
 
     # ---- facts and operators
 
-    def add(self, run: Session, key: str, value: bytes, ttl: int | None) -> bool:
+    def add(self, key: str, value: bytes, ttl: int | None) -> bool:
         """The first sees to it that there is a fact, the second decides. IGNORE would lock it for others too."""
         sql = "UPDATE djqueue_fact SET value = %s, until = NOW + %s WHERE name = %s AND until <= NOW"
-        with run.atomic():  # or somebody prunes the row in between
-            run.count(self._holding([key]), [key, b"", 0])
-            return run.count(sql, [value, ttl, key]) == 1
+        with self.atomic():  # or somebody prunes the row in between
+            self.count(self._holding([key]), [key, b"", 0])
+            return self.count(sql, [value, ttl, key]) == 1
 
-    def requeue(self, run: Session, dead: str, queue: str, ids: Sequence[str]) -> int:
+    def requeue(self, failed: str, ids: Sequence[str]) -> int:
         movable = (
             "SELECT d.seq FROM djqueue_message d LEFT JOIN djqueue_message o ON o.queue = %s AND o.id = d.id "
             f"WHERE d.queue = %s AND d.id IN ({marks(ids)}) AND d.{WAITS} AND o.seq IS NULL"
         )
         sql = f"UPDATE {joined('djqueue_message', 'seq', movable, 'FOR UPDATE')} SET queue = %s, {REQUEUED}"
-        return run.count(sql, [queue, dead, *ids, queue])
+        return self.count(sql, [self.queue, failed, *ids, self.queue])
 
     def these(self, count: int, table: str = "djqueue_message") -> str:
         """Each by its key: a SELECT or a DELETE of a list reads a small table whole, whatever index it is told to take,
         and waits for every row that somebody has locked or not yet committed."""
         return f"({selected('seq', count)}) u STRAIGHT_JOIN {table} m FORCE INDEX (PRIMARY) ON m.seq = u.seq WHERE true"
 
-    def delete_rows(self, run: Session, table: str, seqs: Sequence[int]) -> int:
-        return run.count(f"DELETE m FROM {self.these(len(seqs), table)}", seqs)
+    def delete_rows(self, table: str, seqs: Sequence[int]) -> int:
+        return self.count(f"DELETE m FROM {self.these(len(seqs), table)}", seqs)
 
-    def delete_ids(self, run: Session, queue: str, ids: Sequence[str], condition: str = "true") -> int:
+    def drop_tickets(self, seqs: Sequence[int]) -> set[int]:
+        """A DELETE of a join returns no rows."""
+        there = f"SELECT seq FROM djqueue_ticket WHERE seq IN ({marks(seqs)})"
+        found = {row[0] for row in self.rows(there, seqs)}
+        if found:
+            self.delete_rows("djqueue_ticket", sorted(found))
+        return found
+
+    def delete_ids(self, queue: str, ids: Sequence[str], condition: str = "true") -> int:
         sql = f"SELECT seq FROM djqueue_message {self.by_id} WHERE queue = %s AND id IN ({marks(ids)}) AND {condition}"
-        seqs = [row[0] for row in run.rows(sql, [queue, *ids])]
+        seqs = [row[0] for row in self.rows(sql, [queue, *ids])]
         delete = f"DELETE m FROM {self.these(len(seqs))} AND queue = %s AND {condition}"
-        return run.count(delete, [*seqs, queue]) if seqs else 0
+        return self.count(delete, [*seqs, queue]) if seqs else 0
 
     def named_lanes(self, count: int) -> str:
         """Each by its key too; what is given compares as the column does."""
@@ -200,11 +205,9 @@ class MariaDB(Dialect):
         given = " UNION ALL ".join(["SELECT %s COLLATE utf8mb4_nopad_bin AS name"] * count)
         return f"({given}) u {of_lanes} ON l.name = u.name AND l.queue = %s ORDER BY l.name"
 
-    def delete_some(
-        self, run: Session, table: str, key: str, condition: str, order: str, params: list, limit: int
-    ) -> int:
+    def delete_some(self, table: str, key: str, condition: str, order: str, params: list, limit: int) -> int:
         picked = f"SELECT {key} FROM {table} WHERE {condition} ORDER BY {order} LIMIT %s"
-        return run.count(f"DELETE {table} FROM {joined(table, key, picked)}", [*params, limit])
+        return self.count(f"DELETE {table} FROM {joined(table, key, picked)}", [*params, limit])
 
 
 def insertion(queue: str, arrivals: Sequence[Arrival]) -> Step:
@@ -240,15 +243,6 @@ def selected(columns: str, count: int) -> str:
     names = columns.split(", ")
     first = "SELECT " + ", ".join(f"%s AS {name}" for name in names)
     return " UNION ALL ".join([first, *[f"SELECT {marks(names)}"] * (count - 1)])
-
-
-def one_by_one(run: Session, steps: Sequence[Step]) -> Sequence[tuple]:
-    rows: Sequence[tuple] = ()
-    for sql, params in steps:
-        run.count(sql, params)
-        if run.cursor.description:
-            rows = run.cursor.fetchall()
-    return rows
 
 
 def joined(table: str, key: str, picked: str, lock: str = SKIPPING) -> str:

@@ -6,18 +6,25 @@ from collections.abc import Collection, Iterable, Mapping, Sequence
 
 from django.db import DataError
 
-from djqueue.backends.database.session import Session
-from djqueue.backends.database.sql.lanes import (
+from djqueue.backends.database.rows import Arrival, Ask
+from djqueue.backends.database.sql.dialect import (
     ASSIGNED,
     FIRST_ENTRIES,
     FIRST_IN_LINE,
+    INSERT_FACT,
+    LIVING,
     OF_LANES,
     WRITTEN,
+    Dialect,
+    Finish,
     Glance,
     Heads,
+    Payment,
+    Reaping,
+    Taken,
+    flat,
     heads_of,
 )
-from djqueue.backends.database.sql.messages import Arrival, Ask, Dialect, Finish, Payment, Reaping, Taken
 from djqueue.backends.database.sql.statements import (
     ARRIVED,
     ARRIVING,
@@ -33,7 +40,6 @@ from djqueue.backends.database.sql.statements import (
     LAST_READY,
     LEASE,
     LEASED,
-    LIVING,
     NUMBERS,
     OUT,
     PROMOTE,
@@ -42,8 +48,6 @@ from djqueue.backends.database.sql.statements import (
     SAID,
     absent,
     first_over,
-    flat,
-    leasing,
     next_of,
     over_by,
     soonest,
@@ -85,12 +89,12 @@ class PostgreSQL(Dialect):
         "WHERE queue = %(queue)s AND state = l.number ORDER BY sort_key, sort_at, seq OFFSET 0) m"
     )
 
-    def insert(self, run: Session, queue: str, arrivals: Sequence[Arrival]) -> set[str]:
+    def insert(self, arrivals: Sequence[Arrival]) -> set[str]:
         rows, params = table([arrival.row for arrival in arrivals], TYPES)
         sql = f"WITH e AS ({ARRIVALS} {rows} a ({ARRIVING})) {INSERT} {REFUSING}"
-        return {row[0] for row in run.rows(sql, [*params, queue])}
+        return {row[0] for row in self.rows(sql, [*params, self.queue])}
 
-    def insert_guarded(self, run: Session, queue: str, arrivals: Sequence[Arrival]) -> set[str]:
+    def insert_guarded(self, arrivals: Sequence[Arrival]) -> set[str]:
         """The guards in the same statement: g has the keys that were free, each with the id of the first to ask.
 
         Everywhere keys are locked in the order of their bytes.
@@ -99,7 +103,7 @@ class PostgreSQL(Dialect):
         rows, params = table(guarded, (*TYPES, "text", "bigint"))
         sql = (
             f"WITH e AS MATERIALIZED ({ARRIVALS} {rows} a ({ARRIVING}, name, ttl)), "
-            "g AS (INSERT INTO djqueue_fact (name, value, until, counter) "
+            f"g AS ({INSERT_FACT} "
             """SELECT DISTINCT ON (name COLLATE "C") name, convert_to(id, 'UTF8'), NOW + ttl, 0 FROM e """
             """WHERE name <> '' """
             f'AND {absent("e.id")} ORDER BY name COLLATE "C", seq '
@@ -108,54 +112,54 @@ class PostgreSQL(Dialect):
             "convert_to(e.id, 'UTF8')) "
             f"{REFUSING}"
         )
-        return {row[0] for row in run.rows(sql, [*params, queue, queue])}
+        return {row[0] for row in self.rows(sql, [*params, self.queue, self.queue])}
 
-    def claim(self, run: Session, ask: Ask) -> Taken:
+    def claim(self, ask: Ask) -> Taken:
         """No part of a statement sees what another promoted: a claim that promotes takes nothing, and is repeated."""
-        taken, promoted = self._claim(run, ask, CLAIMS[ask.lifo, ask.look])
+        taken, promoted = self._claim(ask, CLAIMS[ask.lifo, ask.look])
         if promoted:
-            taken, _ = self._claim(run, ask, CLAIMS_READY[ask.lifo, ask.look])
+            taken, _ = self._claim(ask, CLAIMS_READY[ask.lifo, ask.look])
         return taken._replace(more=promoted == PROMOTE)
 
-    def _claim(self, run: Session, ask: Ask, sql: str) -> tuple[Taken, int]:
-        rows = run.rows(sql.replace("SINCE", ask.since).replace("BEGUN", ask.begun), ask._asdict())
+    def _claim(self, ask: Ask, sql: str) -> tuple[Taken, int]:
+        rows = self.rows(sql.replace("SINCE", ask.since).replace("BEGUN", ask.begun), ask._asdict())
         now, promoted, next, *of_lanes = rows[0][:GLANCED]
         glance = Glance(now, None, None, next, *of_lanes)
         taken = [row[GLANCED:] for row in rows if row[GLANCED] is not None]
         return Taken(taken, now, next, glance=glance if ask.look else None), promoted
 
-    def claim_paid(self, run: Session, ask: Ask, payment: Payment) -> tuple[int, Sequence[tuple]]:
-        if run.joined:
+    def claim_paid(self, ask: Ask, payment: Payment) -> tuple[int, Sequence[tuple]]:
+        if self.joined:
             return 0, []
         sql = PAID[ask.lifo].replace("SINCE", str(payment.since)).replace("BEGUN", ask.begun)
         try:
-            rows = run.rows(sql, ask._asdict() | payment._asdict())
+            rows = self.rows(sql, ask._asdict() | payment._asdict())
         except DataError:  # somebody has one of them
             return ask.limit, []
         return rows[0][0], [row[PAID_FOR:] for row in rows if row[PAID_FOR] is not None]
 
-    def take(self, run: Session, ask: Ask, which: str) -> Sequence[tuple]:
-        return run.rows(f"{change(leasing(ask.since, ask.begun), which)} RETURNING {ENTRY}", ask._asdict())
+    def take(self, ask: Ask, which: str) -> Sequence[tuple]:
+        return self.rows(f"{change(ask.change, which)} RETURNING {ENTRY}", ask._asdict())
 
-    def reap(self, run: Session, queue: str, limit: int, by: int) -> Reaping:
+    def reap(self, limit: int, by: int) -> Reaping:
         sql = (
             f"WITH gone AS ({change(REAPED, over_by(LEASED))} RETURNING 1) "
             f"SELECT (SELECT count(*) FROM gone), NOW, ({soonest(LEASED, OUT)}), ({first_over(OUT, 1)}) IS NOT NULL"
         )
-        return Reaping(*run.rows(sql, {"queue": queue, "limit": limit, "by": by})[0])
+        return Reaping(*self.rows(sql, {"queue": self.queue, "limit": limit, "by": by})[0])
 
-    def change_first(self, run: Session, what: str, which: str, params: Mapping[str, object]) -> int:
-        return run.count(change(what, which), params)
+    def change_first(self, what: str, which: str, params: Mapping[str, object]) -> int:
+        return self.count(change(what, which), params)
 
-    def hold_as_of(self, run: Session, keys: Sequence[str]) -> tuple[dict[str, bytes], int]:
+    def hold_as_of(self, keys: Sequence[str]) -> tuple[dict[str, bytes], int]:
         """One statement that writes nothing, if all of them are there. Its clock is read behind the locks."""
         held = f"SELECT name, value, {LIVING} AS lives FROM djqueue_fact WHERE name = ANY(%s) ORDER BY name FOR UPDATE"
-        rows = run.rows(f"WITH held AS MATERIALIZED ({held}) SELECT held.*, {INSTANT} FROM held", [sorted(keys)])
+        rows = self.rows(f"WITH held AS MATERIALIZED ({held}) SELECT held.*, {INSTANT} FROM held", [sorted(keys)])
         if len(rows) < len(keys):
-            return super().hold_as_of(run, keys)
+            return super().hold_as_of(keys)
         return {key: bytes(value) for key, value, lives, _ in rows if lives}, rows[-1][-1]
 
-    def heads(self, run: Session, queue: str, wants: Mapping[int, int], outers: Collection[int]) -> Heads:
+    def heads(self, wants: Mapping[int, int], outers: Collection[int]) -> Heads:
         entries = FIRST_ENTRIES.replace("state = %s", "state = n.number").replace("LIMIT %s", "LIMIT n.most")
         line = FIRST_IN_LINE.replace("state = %s", "state = n.number")
         sql = (
@@ -163,54 +167,48 @@ class PostgreSQL(Dialect):
             f"SELECT e.* FROM unnest(%s::bigint[], %s::int[]) n (number, most) CROSS JOIN LATERAL ({entries}) e "
             f"UNION ALL SELECT l.* FROM unnest(%s::bigint[]) n (number) CROSS JOIN LATERAL ({line}) l) x ON true"
         )
-        rows = run.rows(sql, [list(wants), list(wants.values()), queue, list(outers), queue])
+        rows = self.rows(sql, [list(wants), list(wants.values()), self.queue, list(outers), self.queue])
         return heads_of(rows[0][0], [row[1:] for row in rows if row[1] is not None])
 
-    def write_lanes(self, run: Session, rows: Sequence[tuple]) -> None:
+    def write_lanes(self, rows: Sequence[tuple]) -> None:
         table_of, params = table(rows, LANE_TYPES)
-        run.count(f"UPDATE djqueue_lane l SET {ASSIGNED} FROM {table_of} u ({WRITTEN}) WHERE l.seq = u.seq", params)
+        self.count(f"UPDATE djqueue_lane l SET {ASSIGNED} FROM {table_of} u ({WRITTEN}) WHERE l.seq = u.seq", params)
 
-    def delete_some(
-        self, run: Session, table: str, key: str, condition: str, order: str, params: list, limit: int
-    ) -> int:
+    def delete_some(self, table: str, key: str, condition: str, order: str, params: list, limit: int) -> int:
         picked = f"SELECT {key} FROM {table} WHERE {condition} ORDER BY {order} LIMIT %s {SKIPPING}"
-        return run.count(f"DELETE FROM {table} WHERE {key} = ANY(ARRAY({picked}))", [*params, limit])
+        return self.count(f"DELETE FROM {table} WHERE {key} = ANY(ARRAY({picked}))", [*params, limit])
 
-    def complete(
-        self, run: Session, pairs: Sequence[tuple], finish: Finish, kept: Sequence[tuple] = ()
-    ) -> Iterable[tuple]:
+    def complete(self, pairs: Sequence[tuple], finish: Finish, kept: Sequence[tuple] = ()) -> Iterable[tuple]:
         keeping, facts = self._keeping(kept)
         sql = (
             f"WITH d AS (DELETE FROM djqueue_message m USING {PAIRS} WHERE {OURS} RETURNING m.seq, m.id), "
-            "c AS (INSERT INTO djqueue_fact (name, value, until, counter) "
+            f"c AS ({INSERT_FACT} "
             "SELECT %s, '', NULL, count(*) FROM d HAVING count(*) > 0 "
             f"ON CONFLICT (name) DO UPDATE SET counter = {COUNTED} + excluded.counter), "
-            "r AS (INSERT INTO djqueue_fact (name, value, until, counter) "
+            f"r AS ({INSERT_FACT} "
             "SELECT %s::text || id, '', NOW + %s, seq FROM d WHERE %s ORDER BY id "
             f"ON CONFLICT (name) DO UPDATE SET until = excluded.until, counter = excluded.counter){keeping} "
             "SELECT seq FROM d"
         )
         params = [finish.counter, finish.marks, finish.remember, finish.remember > 0]
-        return run.rows(sql, [*columns(pairs), *params, *facts])
+        return self.rows(sql, [*columns(pairs), *params, *facts])
 
-    def mark_begun(self, run: Session, pairs: Sequence[tuple]) -> Iterable[tuple]:
+    def mark_begun(self, pairs: Sequence[tuple]) -> Iterable[tuple]:
         sql = f"UPDATE djqueue_message m SET begun = 1 FROM {PAIRS} WHERE {OURS} AND {HOLDS} RETURNING m.seq"
-        return run.rows(sql, columns(pairs))
+        return self.rows(sql, columns(pairs))
 
-    def touch(self, run: Session, pairs: Sequence[tuple], lease: int) -> Iterable[tuple]:
+    def touch(self, pairs: Sequence[tuple], lease: int) -> Iterable[tuple]:
         change = f"UPDATE djqueue_message m SET {EXTEND}, sort_at = NOW + %s"
         sql = f"{change} FROM {PAIRS} WHERE {OURS} RETURNING m.seq, m.sort_at"
-        return run.rows(sql, [lease, *columns(pairs)])
+        return self.rows(sql, [lease, *columns(pairs)])
 
-    def give_up(
-        self, run: Session, queue: str, change: str, said: Sequence[tuple], kept: Sequence[tuple] = ()
-    ) -> Iterable[tuple]:
+    def give_up(self, queue: str, change: str, said: Sequence[tuple], kept: Sequence[tuple] = ()) -> Iterable[tuple]:
         rows, params = table(said, SAID_TYPES)
         sql = f"UPDATE djqueue_message m SET queue = %s, {change} FROM {rows} u ({SAID}) WHERE {OURS} RETURNING m.seq"
         if kept:
             keeping, facts = self._keeping(kept)
             sql, params = f"WITH d AS ({sql}){keeping} SELECT seq FROM d", [*params, *facts]
-        return run.rows(sql, [queue, *params])
+        return self.rows(sql, [queue, *params])
 
     def _keeping(self, kept: Sequence[tuple]) -> tuple[str, list]:
         """A further part of a statement, which keeps the facts of those rows that are in its part ``d``."""
@@ -218,7 +216,7 @@ class PostgreSQL(Dialect):
             return "", []
         rows, params = table(kept, KEPT_TYPES)
         part = (
-            ", f AS (INSERT INTO djqueue_fact (name, value, until, counter) "
+            f", f AS ({INSERT_FACT} "
             f"""SELECT DISTINCT ON (name COLLATE "C") name, value, NOW + ttl, 0 FROM {rows} x ({KEPT}) """
             f"""WHERE seq IN (SELECT seq FROM d) ORDER BY name COLLATE "C" {self.fact_replaces})"""
         )

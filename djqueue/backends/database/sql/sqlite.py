@@ -6,8 +6,8 @@ import time
 from collections.abc import Iterable, Mapping, Sequence
 from contextlib import nullcontext
 
-from djqueue.backends.database.session import Session
-from djqueue.backends.database.sql.messages import Arrival, Ask, Dialect, Finish
+from djqueue.backends.database.rows import Arrival, Ask
+from djqueue.backends.database.sql.dialect import INSERT_FACT, Dialect, Finish, flat, marks, rows_of_marks
 from djqueue.backends.database.sql.statements import (
     ARRIVED,
     ARRIVING,
@@ -24,10 +24,6 @@ from djqueue.backends.database.sql.statements import (
     SAID_WIDTH,
     WAITS,
     absent,
-    flat,
-    leasing,
-    marks,
-    rows_of_marks,
 )
 
 INTEGERS = ("neg_priority", "due_since", "created", "attempts", "failures", "lost", "lane_number", "state")
@@ -61,75 +57,71 @@ class SQLite(Dialect):
         """By our clock, which is that of the same machine, and finer."""
         return str(time.time_ns() // 1000)
 
-    def insert(self, run: Session, queue: str, arrivals: Sequence[Arrival]) -> set[str]:
+    def insert(self, arrivals: Sequence[Arrival]) -> set[str]:
         """In the order of the call: its clock is too coarse to tell two puts apart, so seq must."""
         sql = (
             f"WITH a ({ARRIVING}) AS (VALUES {rows_of_marks(ARRIVING_WIDTH, len(arrivals))}) "
             f"INSERT INTO djqueue_message ({COLUMNS}) SELECT %s, {ARRIVED} FROM (SELECT *, {DUE} FROM a) WHERE true "
             "ON CONFLICT (queue, id) DO NOTHING RETURNING id"
         )
-        return {row[0] for row in run.rows(sql, [*flat([arrival.row for arrival in arrivals]), queue])}
+        return {row[0] for row in self.rows(sql, [*flat([arrival.row for arrival in arrivals]), self.queue])}
 
-    def take(self, run: Session, ask: Ask, which: str) -> Sequence[tuple]:
-        change = f"UPDATE djqueue_message SET {leasing(ask.since, ask.begun)}"
-        return run.rows(f"{change} WHERE seq IN ({which}) RETURNING {self.entry}", ask._asdict())
+    def take(self, ask: Ask, which: str) -> Sequence[tuple]:
+        sql = f"UPDATE djqueue_message SET {ask.change} WHERE seq IN ({which}) RETURNING {self.entry}"
+        return self.rows(sql, ask._asdict())
 
-    def change_first(self, run: Session, change: str, which: str, params: Mapping[str, object]) -> int:
-        return run.count(f"UPDATE djqueue_message SET {change} WHERE seq IN ({which})", params)
+    def change_first(self, change: str, which: str, params: Mapping[str, object]) -> int:
+        return self.count(f"UPDATE djqueue_message SET {change} WHERE seq IN ({which})", params)
 
-    def complete(
-        self, run: Session, pairs: Sequence[tuple], finish: Finish, kept: Sequence[tuple] = ()
-    ) -> Iterable[tuple]:
+    def complete(self, pairs: Sequence[tuple], finish: Finish, kept: Sequence[tuple] = ()) -> Iterable[tuple]:
         ours, params = fence(pairs)
-        with run.atomic():
-            rows = run.rows(f"DELETE FROM djqueue_message WHERE {ours} RETURNING seq, id", params)
-            self._count(run, finish, len(rows))
+        with self.atomic():
+            rows = self.rows(f"DELETE FROM djqueue_message WHERE {ours} RETURNING seq, id", params)
+            self._count(finish, len(rows))
             if finish.remember:
-                self._remember(run, finish, rows)
-            self._keep(run, rows, kept)
+                self._remember(finish, rows)
+            self._keep(rows, kept)
         return rows
 
-    def _keep(self, run: Session, rows: Sequence[tuple], kept: Sequence[tuple]) -> None:
+    def _keep(self, rows: Sequence[tuple], kept: Sequence[tuple]) -> None:
         """The facts of those rows that were ours."""
         seqs = {row[0] for row in rows}
         if facts := {fact[0]: tuple(fact) for seq, _, *fact in kept if seq in seqs}:
-            self.put(run, list(facts.values()))
+            self.put(list(facts.values()))
 
-    def _count(self, run: Session, finish: Finish, done: int) -> None:
+    def _count(self, finish: Finish, done: int) -> None:
         sql = (
-            "INSERT INTO djqueue_fact (name, value, until, counter) VALUES (%s, x'', NULL, %s) "
+            f"{INSERT_FACT} VALUES (%s, x'', NULL, %s) "
             f"ON CONFLICT (name) DO UPDATE SET counter = {COUNTED} + excluded.counter"
         )
-        run.count(sql, [finish.counter, done])
+        self.count(sql, [finish.counter, done])
 
-    def _remember(self, run: Session, finish: Finish, rows: Sequence[tuple]) -> None:
+    def _remember(self, finish: Finish, rows: Sequence[tuple]) -> None:
         sql = (
-            "INSERT INTO djqueue_fact (name, value, until, counter) VALUES (%s, x'', NOW + %s, %s) "
+            f"{INSERT_FACT} VALUES (%s, x'', NOW + %s, %s) "
             "ON CONFLICT (name) DO UPDATE SET until = excluded.until, counter = excluded.counter"
         )
         for seq, id in rows:
-            run.count(sql, [finish.marks + id, finish.remember, seq])
+            self.count(sql, [finish.marks + id, finish.remember, seq])
 
-    def mark_begun(self, run: Session, pairs: Sequence[tuple]) -> Iterable[tuple]:
+    def mark_begun(self, pairs: Sequence[tuple]) -> Iterable[tuple]:
         ours, params = fence(pairs)
-        return run.rows(f"UPDATE djqueue_message SET begun = 1 WHERE {ours} AND {HOLDS} RETURNING seq", params)
+        return self.rows(f"UPDATE djqueue_message SET begun = 1 WHERE {ours} AND {HOLDS} RETURNING seq", params)
 
-    def touch(self, run: Session, pairs: Sequence[tuple], lease: int) -> Iterable[tuple]:
+    def touch(self, pairs: Sequence[tuple], lease: int) -> Iterable[tuple]:
         ours, params = fence(pairs)
         sql = f"UPDATE djqueue_message SET {EXTEND}, sort_at = NOW + %s WHERE {ours} RETURNING seq, sort_at"
-        return run.rows(sql, [lease, *params])
+        return self.rows(sql, [lease, *params])
 
-    def give_up(
-        self, run: Session, queue: str, change: str, said: Sequence[tuple], kept: Sequence[tuple] = ()
-    ) -> Iterable[tuple]:
+    def give_up(self, queue: str, change: str, said: Sequence[tuple], kept: Sequence[tuple] = ()) -> Iterable[tuple]:
         sql = (
             f"WITH u ({SAID}) AS (VALUES {rows_of_marks(SAID_WIDTH, len(said))}) "
             f"UPDATE djqueue_message AS m SET queue = %s, {change} FROM u WHERE m.seq = u.seq AND m.token = u.token "
             "RETURNING seq"
         )
-        with run.atomic() if kept else nullcontext():
-            rows = run.rows(sql, [*flat(said), queue])
-            self._keep(run, rows, kept)
+        with self.atomic() if kept else nullcontext():
+            rows = self.rows(sql, [*flat(said), queue])
+            self._keep(rows, kept)
         return rows
 
     # ---- lanes, guards and operators
@@ -140,19 +132,19 @@ class SQLite(Dialect):
         """By our clock, as several claims have the same moment by its own."""
         return max(now, time.time_ns() // 1000)
 
-    def begin(self, run: Session) -> None:
+    def begin(self) -> None:
         """A transaction that writes first waits for its turn; one that reads first may find that it came too late.
 
         One that Django begins as IMMEDIATE or EXCLUSIVE has waited already.
         """
-        if getattr(run.connection, "transaction_mode", None) not in ("IMMEDIATE", "EXCLUSIVE"):  # from Django 5.1 on
-            run.count("DELETE FROM djqueue_ticket WHERE seq < 0")
+        if getattr(self.connection, "transaction_mode", None) not in ("IMMEDIATE", "EXCLUSIVE"):  # from Django 5.1 on
+            self.count("DELETE FROM djqueue_ticket WHERE seq < 0")
 
-    def withhold(self, run: Session, queue: str, ids: Sequence[str]) -> set[str]:
+    def withhold(self, ids: Sequence[str]) -> set[str]:
         """Whoever holds a key is the one writer until its transaction ends."""
         return set(ids)
 
-    def requeue(self, run: Session, dead: str, queue: str, ids: Sequence[str]) -> int:
+    def requeue(self, failed: str, ids: Sequence[str]) -> int:
         """With a new seq, as this clock is too coarse to tell it from a put."""
         moving = (
             "SELECT seq, (SELECT max(seq) FROM djqueue_message) + row_number() OVER (ORDER BY sort_at, seq) AS last "
@@ -160,7 +152,7 @@ class SQLite(Dialect):
         )
         change = f"seq = x.last, queue = %s, {REQUEUED}"
         sql = f"UPDATE djqueue_message AS m SET {change} FROM ({moving}) x WHERE m.seq = x.seq"
-        return run.count(sql, [queue, dead, *ids, queue])
+        return self.count(sql, [self.queue, failed, *ids, self.queue])
 
 
 def fence(pairs: Sequence[tuple]) -> tuple[str, list]:

@@ -392,8 +392,7 @@ WHERE name IN (%s)
   AND queue = %s
 ORDER BY name
 FOR UPDATE SKIP LOCKED;
-SELECT seq FROM djqueue_ticket WHERE seq IN (%s);
-DELETE FROM djqueue_ticket WHERE seq IN (%s);
+DELETE FROM djqueue_ticket WHERE seq IN (%s) RETURNING seq;
 SELECT NOW, x.*
 FROM (SELECT 1) one
 LEFT JOIN (
@@ -456,8 +455,7 @@ SELECT NOW;
 -- INSERT as in: claim: from a lane, to which something came
 BEGIN;
 -- SELECT as in: claim: from a lane, to which something came
-SELECT seq FROM djqueue_ticket WHERE seq IN (%s);
-DELETE FROM djqueue_ticket WHERE seq IN (%s);
+DELETE FROM djqueue_ticket WHERE seq IN (%s) RETURNING seq;
 -- SELECT as in: claim: from a lane, to which something came
 -- UPDATE as in: claim: from a lane, to which something came
 -- UPDATE as in: claim: from a lane, to which something came
@@ -478,8 +476,7 @@ ON CONFLICT (queue, name) DO NOTHING;
 BEGIN;
 -- SELECT as in: claim: from a lane, to which something came
 -- SELECT as in: claim: from a lane, to which something came
-SELECT seq FROM djqueue_ticket WHERE seq IN (%s);
-DELETE FROM djqueue_ticket WHERE seq IN (%s);
+DELETE FROM djqueue_ticket WHERE seq IN (%s) RETURNING seq;
 -- SELECT as in: claim: from a lane, to which something came
 -- UPDATE as in: claim: from a lane, to which something came
 -- UPDATE as in: claim: from a lane, to which something came
@@ -498,8 +495,7 @@ SELECT NOW;
 -- INSERT as in: claim: from a lane, to which something came
 BEGIN;
 -- SELECT as in: claim: from a lane, to which something came
-SELECT seq FROM djqueue_ticket WHERE seq IN (%s);
-DELETE FROM djqueue_ticket WHERE seq IN (%s);
+DELETE FROM djqueue_ticket WHERE seq IN (%s) RETURNING seq;
 -- SELECT as in: claim: from a lane, to which something came
 -- UPDATE as in: claim: from a lane, to which something came
 -- UPDATE as in: claim: from a lane, to which something came
@@ -528,8 +524,7 @@ SELECT NOW;
 -- INSERT as in: claim: from a lane, to which something came
 BEGIN;
 -- SELECT as in: claim: from a lane, to which something came
-SELECT seq FROM djqueue_ticket WHERE seq IN (%s);
-DELETE FROM djqueue_ticket WHERE seq IN (%s);
+DELETE FROM djqueue_ticket WHERE seq IN (%s) RETURNING seq;
 -- SELECT as in: claim: from a lane, to which something came
 -- UPDATE as in: claim: from a lane, to which something came
 -- UPDATE as in: claim: from a lane, to which something came
@@ -1161,8 +1156,7 @@ SELECT NOW;
 -- INSERT as in: claim: from a lane, to which something came
 BEGIN;
 -- SELECT as in: claim: from a lane, to which something came
-SELECT seq FROM djqueue_ticket WHERE seq IN (%s);
-DELETE FROM djqueue_ticket WHERE seq IN (%s);
+DELETE FROM djqueue_ticket WHERE seq IN (%s) RETURNING seq;
 -- SELECT as in: claim: from a lane, to which something came
 -- UPDATE as in: claim: from a lane, to which something came
 COMMIT;
@@ -1591,8 +1585,7 @@ SELECT NOW;
 -- INSERT as in: claim: from a lane, to which something came
 BEGIN;
 -- SELECT as in: claim: from a lane, to which something came
-SELECT seq FROM djqueue_ticket WHERE seq IN (%s);
-DELETE FROM djqueue_ticket WHERE seq IN (%s);
+DELETE FROM djqueue_ticket WHERE seq IN (%s) RETURNING seq;
 -- SELECT as in: claim: from a lane, to which something came
 -- UPDATE as in: claim: from a lane, to which something came
 COMMIT;
@@ -1614,8 +1607,7 @@ SELECT NOW;
 -- INSERT as in: claim: from a lane, to which something came
 BEGIN;
 -- SELECT as in: claim: from a lane, to which something came
-SELECT seq FROM djqueue_ticket WHERE seq IN (%s);
-DELETE FROM djqueue_ticket WHERE seq IN (%s);
+DELETE FROM djqueue_ticket WHERE seq IN (%s) RETURNING seq;
 -- SELECT as in: claim: from a lane, to which something came
 -- UPDATE as in: claim: from a lane, to which something came
 COMMIT;

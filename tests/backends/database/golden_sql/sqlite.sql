@@ -245,8 +245,7 @@ FROM djqueue_lane l
 WHERE name IN (%s)
   AND queue = %s
 ORDER BY name;
-SELECT seq FROM djqueue_ticket WHERE seq IN (%s);
-DELETE FROM djqueue_ticket WHERE seq IN (%s);
+DELETE FROM djqueue_ticket WHERE seq IN (%s) RETURNING seq;
 SELECT 0, 0, NOW, 0, 0
 UNION ALL
 SELECT *
@@ -300,8 +299,7 @@ SELECT NOW;
 -- INSERT as in: claim: from a lane, to which something came
 BEGIN;
 -- SELECT as in: claim: from a lane, to which something came
-SELECT seq FROM djqueue_ticket WHERE seq IN (%s);
-DELETE FROM djqueue_ticket WHERE seq IN (%s);
+DELETE FROM djqueue_ticket WHERE seq IN (%s) RETURNING seq;
 -- SELECT as in: claim: from a lane, to which something came
 -- UPDATE as in: claim: from a lane, to which something came
 -- WITH as in: claim: from a lane, to which something came
@@ -322,8 +320,7 @@ ON CONFLICT (queue, name) DO NOTHING;
 BEGIN;
 -- SELECT as in: claim: from a lane, to which something came
 -- SELECT as in: claim: from a lane, to which something came
-SELECT seq FROM djqueue_ticket WHERE seq IN (%s);
-DELETE FROM djqueue_ticket WHERE seq IN (%s);
+DELETE FROM djqueue_ticket WHERE seq IN (%s) RETURNING seq;
 SELECT 0, 0, NOW, 0, 0
 UNION ALL
 SELECT *
@@ -379,8 +376,7 @@ SELECT NOW;
 -- INSERT as in: claim: from a lane, to which something came
 BEGIN;
 -- SELECT as in: claim: from a lane, to which something came
-SELECT seq FROM djqueue_ticket WHERE seq IN (%s);
-DELETE FROM djqueue_ticket WHERE seq IN (%s);
+DELETE FROM djqueue_ticket WHERE seq IN (%s) RETURNING seq;
 -- SELECT as in: claim: from a lane, to which something came
 SELECT sort_key FROM djqueue_message WHERE queue = %s AND state = 0 ORDER BY sort_key, sort_at, seq LIMIT %s;
 -- UPDATE as in: claim: from a lane, to which something came
@@ -409,8 +405,7 @@ SELECT NOW;
 -- INSERT as in: claim: from a lane, to which something came
 BEGIN;
 -- SELECT as in: claim: from a lane, to which something came
-SELECT seq FROM djqueue_ticket WHERE seq IN (%s);
-DELETE FROM djqueue_ticket WHERE seq IN (%s);
+DELETE FROM djqueue_ticket WHERE seq IN (%s) RETURNING seq;
 -- SELECT as in: claim: from a lane, to which something came
 -- UPDATE as in: claim: from a lane, to which something came
 -- WITH as in: claim: from a lane, to which something came
@@ -858,8 +853,7 @@ SELECT NOW;
 -- INSERT as in: claim: from a lane, to which something came
 BEGIN;
 -- SELECT as in: claim: from a lane, to which something came
-SELECT seq FROM djqueue_ticket WHERE seq IN (%s);
-DELETE FROM djqueue_ticket WHERE seq IN (%s);
+DELETE FROM djqueue_ticket WHERE seq IN (%s) RETURNING seq;
 -- SELECT as in: claim: from a lane, to which something came
 -- WITH as in: claim: from a lane, to which something came
 COMMIT;
@@ -1253,8 +1247,7 @@ SELECT NOW;
 -- INSERT as in: claim: from a lane, to which something came
 BEGIN;
 -- SELECT as in: claim: from a lane, to which something came
-SELECT seq FROM djqueue_ticket WHERE seq IN (%s);
-DELETE FROM djqueue_ticket WHERE seq IN (%s);
+DELETE FROM djqueue_ticket WHERE seq IN (%s) RETURNING seq;
 -- SELECT as in: claim: from a lane, to which something came
 -- WITH as in: claim: from a lane, to which something came
 COMMIT;
@@ -1276,8 +1269,7 @@ SELECT NOW;
 -- INSERT as in: claim: from a lane, to which something came
 BEGIN;
 -- SELECT as in: claim: from a lane, to which something came
-SELECT seq FROM djqueue_ticket WHERE seq IN (%s);
-DELETE FROM djqueue_ticket WHERE seq IN (%s);
+DELETE FROM djqueue_ticket WHERE seq IN (%s) RETURNING seq;
 -- SELECT as in: claim: from a lane, to which something came
 -- WITH as in: claim: from a lane, to which something came
 COMMIT;

@@ -1,87 +1,15 @@
-"""The database of one queue: units of work and single statements in the words of its vendor, and its system checks."""
+"""The system checks of a database that holds queues."""
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
-from contextlib import contextmanager
-from functools import cached_property
-from typing import Any, NamedTuple
+from collections.abc import Iterator
+from typing import Any
 
 from django.core.checks import CheckMessage, Error, Warning
-from django.db import DatabaseError, connections
+from django.db import DatabaseError, NotSupportedError, connections
 from django.db.migrations.recorder import MigrationRecorder
-from django.db.utils import NotSupportedError
 
-from djqueue.backends.database.session import Session, run
-from djqueue.backends.database.sql.mariadb import MariaDB
-from djqueue.backends.database.sql.messages import Dialect
-from djqueue.backends.database.sql.postgresql import PostgreSQL
-from djqueue.backends.database.sql.sqlite import SQLite
-from djqueue.exceptions import NotSupported
 from djqueue.models import QueueFact, QueueLane, QueueMessage, QueueTicket
-
-
-class UnitOfWork(NamedTuple):
-    """What a verb of several statements needs: the open session, the vendor's statements, the name of the queue."""
-
-    session: Session
-    sql: Dialect
-    queue: str
-
-    @contextmanager
-    def writing(self) -> Iterator[None]:
-        """A transaction that will write, or the caller's."""
-        with self.session.atomic():
-            self.sql.begin(self.session)
-            yield
-
-
-class Database:
-    """The database of one queue. Each call has a session of its own, and is repeated after a deadlock."""
-
-    def __init__(self, alias: str, queue: str):
-        self.alias, self.queue = alias, queue
-
-    @cached_property
-    def sql(self) -> Dialect:
-        """The statements of its vendor. Looked up late, as that may connect."""
-        return dialect_of(connections[self.alias])
-
-    def run(self, verb: Callable, *args) -> Any:
-        """``verb(session, *args)``"""
-        return run(self.alias, self.sql.now, verb, *args)
-
-    def do(self, verb: Callable, *args) -> Any:
-        """``verb(session, queue, *args)``: most statements are called so."""
-        return run(self.alias, self.sql.now, verb, self.queue, *args)
-
-    def work(self, verb: Callable, *args) -> Any:
-        """``verb(unit of work, *args)``"""
-        return run(self.alias, self.sql.now, _in_unit, self.sql, self.queue, verb, *args)
-
-
-def _in_unit(session: Session, sql: Dialect, queue: str, verb: Callable, *args) -> Any:
-    return verb(UnitOfWork(session, sql, queue), *args)
-
-
-DIALECTS: dict[str, Dialect] = {dialect.name: dialect() for dialect in (PostgreSQL, SQLite, MariaDB)}
-"""One of each; they hold no state."""
-
-
-def dialect_of(connection) -> Dialect:
-    """The dialect of a Django connection; connects if the vendor alone does not tell. Raises NotSupported."""
-    name = connection.vendor
-    if name == "mysql" and connection.mysql_is_mariadb:
-        name = "mariadb"
-    if name not in DIALECTS:
-        raise NotSupported(
-            f"The database {connection.alias!r} is {name}; a queue can be on: {', '.join(sorted(DIALECTS))}."
-        )
-    return DIALECTS[name]
-
-
-# ---- What can be wrong with the database behind a queue
-
 
 FLOORS = {"postgresql": (14,), "mariadb": (10, 6), "sqlite": (3, 35)}
 TABLES = QueueMessage, QueueLane, QueueTicket, QueueFact
@@ -106,7 +34,7 @@ def check(alias: str, in_use: bool = False) -> list[CheckMessage]:
         return [Error(f"The database {alias!r} of a queue cannot be used: {error}", hint=hint, id="djqueue.E201")]
 
 
-def _server(connection, in_use: bool = False) -> Iterator[CheckMessage]:
+def _server(connection: Any, in_use: bool = False) -> Iterator[CheckMessage]:
     vendor, version = _vendor(connection)
     if vendor not in FLOORS:
         yield Error(
@@ -133,7 +61,7 @@ def _server(connection, in_use: bool = False) -> Iterator[CheckMessage]:
         yield from _sqlite(connection)
 
 
-def _vendor(connection) -> tuple[str, tuple[int, ...]]:
+def _vendor(connection: Any) -> tuple[str, tuple[int, ...]]:
     """The name and version of the server. The latter of PostgreSQL is one number, such as 150018."""
     if connection.vendor == "postgresql":
         return "postgresql", (connection.pg_version // 10000,)
@@ -144,7 +72,7 @@ def _vendor(connection) -> tuple[str, tuple[int, ...]]:
     return connection.vendor, ()
 
 
-def _tables(connection, in_use: bool) -> Iterator[CheckMessage]:
+def _tables(connection: Any, in_use: bool) -> Iterator[CheckMessage]:
     there = connection.introspection.table_names()
     missing = [model._meta.db_table for model in TABLES if model._meta.db_table not in there]
     if missing and (in_use or MIGRATIONS in there):
@@ -157,7 +85,7 @@ def _tables(connection, in_use: bool) -> Iterator[CheckMessage]:
         )
 
 
-def _sqlite(connection) -> Iterator[CheckMessage]:
+def _sqlite(connection: Any) -> Iterator[CheckMessage]:
     """A queue has many writers, and SQLite's defaults are for one."""
     advice = "Put into OPTIONS of this database: "
     with connection.cursor() as cursor:
