@@ -35,26 +35,17 @@ def check(alias: str, in_use: bool = False) -> list[CheckMessage]:
 
 
 def _server(connection: Any, in_use: bool = False) -> Iterator[CheckMessage]:
-    vendor, version = _vendor(connection)
+    name, (vendor, version) = f"The database {connection.alias!r}", _vendor(connection)
     if vendor not in FLOORS:
-        yield Error(
-            f"The database {connection.alias!r} is {vendor}, which cannot hold a queue.",
-            hint="Let CONNECTION name a database on PostgreSQL, MariaDB or SQLite.",
-            id="djqueue.E202",
-        )
+        hint = "Let CONNECTION name a database on PostgreSQL, MariaDB or SQLite."
+        yield Error(f"{name} is {vendor}, which cannot hold a queue.", hint=hint, id="djqueue.E202")
         return
     if version < FLOORS[vendor]:
-        yield Error(
-            f"The database {connection.alias!r} is {vendor} {_dotted(version)}.",
-            hint=f"djqueue needs {vendor} {_dotted(FLOORS[vendor])} or later.",
-            id="djqueue.E203",
-        )
+        hint = f"djqueue needs {vendor} {_dotted(FLOORS[vendor])} or later."
+        yield Error(f"{name} is {vendor} {_dotted(version)}.", hint=hint, id="djqueue.E203")
     if not connection.settings_dict.get("AUTOCOMMIT", True):
-        yield Warning(
-            f"The database {connection.alias!r} of a queue has AUTOCOMMIT off: djqueue cannot serve it.",
-            hint="Remove AUTOCOMMIT from it, or let CONNECTION name another alias in DATABASES.",
-            id="djqueue.W206",
-        )
+        hint = "Remove AUTOCOMMIT from it, or let CONNECTION name another alias in DATABASES."
+        yield Warning(f"{name} of a queue has AUTOCOMMIT off: djqueue cannot serve it.", hint=hint, id="djqueue.W206")
     lacking = [*_tables(connection, in_use)]
     yield from lacking
     if vendor == "sqlite" and not (in_use and lacking):
@@ -92,9 +83,8 @@ def _sqlite(connection: Any) -> Iterator[CheckMessage]:
         mode = cursor.execute("PRAGMA journal_mode").fetchone()[0]
     if mode not in ("wal", "memory"):
         hint = f'{advice}"init_command": "PRAGMA journal_mode=WAL; PRAGMA synchronous=NORMAL".'
-        yield Warning(
-            f"SQLite database {connection.alias!r}: journal_mode is {mode}, not WAL.", hint=hint, id="djqueue.W202"
-        )
+        message = f"SQLite database {connection.alias!r}: journal_mode is {mode}, not WAL."
+        yield Warning(message, hint=hint, id="djqueue.W202")
     if (getattr(connection, "transaction_mode", None) or "").upper() not in ("IMMEDIATE", "EXCLUSIVE"):
         hint = f'{advice}"transaction_mode": "IMMEDIATE". A transaction that reads before it writes may fail otherwise.'
         message = f"SQLite database {connection.alias!r}: transaction_mode is not IMMEDIATE."

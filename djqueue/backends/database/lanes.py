@@ -17,17 +17,7 @@ from typing import NamedTuple
 
 from djqueue.backends.database.rows import Arrival, Ask, chunks, gate_of, number_of, token_of
 from djqueue.backends.database.sql.dialect import Dialect, Glance, one_of, picked
-from djqueue.backends.database.sql.statements import (
-    ALL,
-    BACKWARDS,
-    LEASED,
-    MOST,
-    NOWHERE,
-    OPEN,
-    ORDER,
-    OUT,
-    TIMED,
-)
+from djqueue.backends.database.sql.text import ALL, LEASED, MOST, NOWHERE, OPEN, OUT, TIMED
 from djqueue.backends.entries import Lease
 from djqueue.flow import gates
 from djqueue.flow.board import Board, Turn, Waiting
@@ -44,12 +34,10 @@ STANDS = {gates.OPEN: OPEN, gates.NOWHERE: NOWHERE, gates.TIMED: TIMED}
 # ---- Putting
 
 
-def put_in_lanes(
-    sql: Dialect,
-    arrivals: Sequence[Arrival],
-    lanes: Mapping[str, tuple],
-    insert: Callable[[Dialect, Sequence[Arrival]], set[str]],
-) -> set[str]:
+Insert = Callable[[Dialect, Sequence[Arrival]], set[str]]
+
+
+def put_in_lanes(sql: Dialect, arrivals: Sequence[Arrival], lanes: Mapping[str, tuple], insert: Insert) -> set[str]:
     """Insert, and leave a ticket for each lane: no lane is touched, so nobody waits for the caller's transaction.
 
     ``lanes`` are those that the arrivals enter, by their ids.
@@ -64,13 +52,8 @@ def put_in_lanes(
 # ---- Claiming
 
 
-class Laned(NamedTuple):
-    """What a claim brought of lanes: of each unit its run and rows of ENTRY, or None for an entry in no lane."""
-
-    units: list[tuple[str, list[tuple]] | None]
-    laned_last: bool
-    more: bool = False
-    """Whether something was held back that may leave."""
+Unit = tuple[str, list[tuple]]
+"""What a claim brought of a lane: the run, and rows of ENTRY."""
 
 
 def take_tickets(sql: Dialect, glance: Glance) -> list[Ticket]:
@@ -88,8 +71,13 @@ def take_tickets(sql: Dialect, glance: Glance) -> list[Ticket]:
     return tickets
 
 
-def claim_turns(sql: Dialect, ask: Ask, glance: Glance, tickets: list[Ticket], ahead: int, laned_last: bool) -> Laned:
-    """Lease what may leave its lane. Lanes that somebody has are passed over, and so nobody waits for another."""
+def claim_turns(
+    sql: Dialect, ask: Ask, glance: Glance, tickets: list[Ticket], ahead: int, laned_last: bool
+) -> tuple[list[Unit | None], bool, bool]:
+    """Lease what may leave its lane. Lanes that somebody has are passed over, and so nobody waits for another.
+
+    The units, None for an entry in no lane; whether the last one came from a lane; whether more may leave at once.
+    """
     with lane_transaction(sql) as lanes:
         changed = lanes.take_in(tickets)
         if glance.rises:
@@ -100,7 +88,7 @@ def claim_turns(sql: Dialect, ask: Ask, glance: Glance, tickets: list[Ticket], a
         lanes.read(ask.limit)
         lanes.hold_lines(ask.limit)
         board = lanes.board(laned_last)
-        ranks = _ranks(sql, ask) if glance.ready is not None or glance.due else []
+        ranks = sql.ranks(ask) if glance.ready is not None or glance.due else []
         units = _units(board, ranks, ask.limit, ahead, lanes.now)
         turns = [unit for unit in units if unit is not None]
         more = len(units) < ask.limit and board.first_rank() is not None
@@ -108,7 +96,7 @@ def claim_turns(sql: Dialect, ask: Ask, glance: Glance, tickets: list[Ticket], a
         empty = {name for name, one in lanes.held.items() if not one.waiting}
         lanes.stand((changed | empty | {turn.lane for turn in turns}) & lanes.held.keys())
         _forget_nobodys(sql, [ticket for ticket in tickets if ticket.name not in lanes.held])
-    return Laned([unit and next(taken) for unit in units], board.laned_last, more)
+    return [unit and next(taken) for unit in units], board.laned_last, more
 
 
 def _units(board: Board, ranks: Iterable[int], limit: int, ahead: int, now: int) -> list[Turn | None]:
@@ -121,14 +109,7 @@ def _units(board: Board, ranks: Iterable[int], limit: int, ahead: int, now: int)
     return units
 
 
-def _ranks(sql: Dialect, ask: Ask) -> list[int]:
-    found = sql.ranks(ask.limit, BACKWARDS if ask.lifo else ORDER)
-    return [~rank for rank in found] if ask.lifo else found
-
-
-def _lend(
-    sql: Dialect, ask: Ask, lanes: LaneTransaction, board: Board, turns: list[Turn]
-) -> list[tuple[str, list[tuple]]]:
+def _lend(sql: Dialect, ask: Ask, lanes: LaneTransaction, board: Board, turns: list[Turn]) -> list[Unit]:
     """Lease of each turn what is still there, up to the first entry that is not; its run and rows."""
     any_there = any(turn.waiting for turn in turns)
     rows = _taken(sql, ask._replace(leased=OUT, since=str(lanes.now)), turns) if any_there else {}
@@ -168,9 +149,10 @@ def settle(sql: Dialect, leases: Sequence[Lease], say: Say) -> list[tuple]:
         rows = list(say(sql, leases))
         seqs = {row[0] for row in rows}
         lanes.settled([token_of(lease).lane for lease in leases if token_of(lease).seq in seqs])
+        now = lanes.look()
         for lease in leases:
             if lease.entry.hold and token_of(lease).seq in seqs:
-                _hold(lanes, lease, sql.clock())
+                _hold(lanes, lease, now)
         lanes.stand()
     return rows
 
@@ -178,7 +160,7 @@ def settle(sql: Dialect, leases: Sequence[Lease], say: Say) -> list[tuple]:
 def defer(sql: Dialect, leases: Sequence[Lease], span: int) -> int | None:
     """Count what left its lane as if it left in ``span`` µs: when that is; None if one of them counts no more."""
     with lane_transaction(sql, {token_of(lease).lane for lease in leases}, wait=True) as lanes:
-        now = sql.clock()
+        now = lanes.look()
         for (name, at), number in Counter((token_of(one).lane, round(one.claimed * 1e6)) for one in leases).items():
             if not lanes.defer(name, number, at, now + span, now):
                 return None
@@ -272,7 +254,7 @@ def change_lane(sql: Dialect, name: str, change: Callable[[Lane, int], Lane]) ->
         if name not in lanes.held:
             return False
         was = lanes.held[name].lane
-        lanes.held[name].lane = change(was, sql.clock())
+        lanes.held[name].lane = change(was, lanes.look())
         changed = lanes.held[name].lane != was
         lanes.stand()
     return changed
@@ -288,7 +270,7 @@ class Ticket(NamedTuple):
     name: str
     number: int
     gate: str
-    is_known: bool = False
+    is_known: bool
     """Whether its lane had a row."""
 
 
@@ -432,6 +414,12 @@ class LaneTransaction:
 
     # ---- standing
 
+    def look(self) -> int:
+        """Read what stands first in all of them, as it is when they stand; the time."""
+        self.read()
+        self.is_read = True
+        return self.now
+
     def read(self, limit: int = 0, names: Iterable[str] | None = None) -> None:
         """Read what stands first in lanes: as much as may leave in ``limit`` turns, and what stands behind it."""
         chosen = {self.held[name].number: self.held[name] for name in (self.held if names is None else names)}
@@ -440,8 +428,7 @@ class LaneTransaction:
         self.now, rows, ranks = self.sql.heads(wants, outers)
         for number, one in chosen.items():
             one.waiting, one.line_rank = [], ranks.get(number)
-        for state, *what in rows:
-            seq, rank, at, lost = what
+        for state, seq, rank, at, lost in rows:
             chosen[state].waiting.append(Waiting(rank, at, seq, lost))
         for number, one in chosen.items():
             one.waiting.sort()
@@ -454,7 +441,7 @@ class LaneTransaction:
         if not self.is_read:
             self.read(names=chosen)
         inner = [name for name in chosen if self.held[name].waiting or self.held[name].lane.gate.within]
-        self._write({name: head_of(self.held[name].waiting) for name in inner})
+        self._write({name: self.held[name].head for name in inner})
         if rest := chosen - set(inner):
             self._read_lines({self.held[name].lane.gate.within for name in inner} & rest)
             ranks = {name: self.held[name].line_rank for name in rest}
@@ -481,14 +468,7 @@ class LaneTransaction:
         if rows:
             self.sql.write_lanes(rows)
         if idle:
-            self.sql.drop_lanes(idle)
-
-
-def head_of(waiting: Sequence[Waiting]) -> Head | None:
-    """What stands first in a lane, if anything was read of it."""
-    if not waiting:
-        return None
-    return Head(waiting[0].rank, waiting[0].at, len(waiting), waiting[0].lost > 0)
+            self.sql.delete_rows("djqueue_lane", sorted(idle))
 
 
 @contextmanager
@@ -535,6 +515,12 @@ class LockedLane:
             json.dumps(lane.logs, separators=(",", ":")),
         )
         return self.seq, text_of(lane.gate), *known, state, place.rank, moment
+
+    @property
+    def head(self) -> Head | None:
+        """What stands first in it, if anything was read of it."""
+        first = self.waiting[0] if self.waiting else None
+        return first and Head(first.rank, first.at, len(self.waiting), first.lost > 0)
 
     @property
     def knows_its_head(self) -> bool:

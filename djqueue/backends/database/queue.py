@@ -12,7 +12,7 @@ import secrets
 import threading
 import time
 from collections.abc import Callable, Hashable, Iterable, Iterator, Mapping, Sequence
-from contextlib import AbstractContextManager, nullcontext
+from contextlib import nullcontext
 from dataclasses import replace
 from functools import cached_property
 from itertools import islice
@@ -23,22 +23,8 @@ from django.core.checks import CheckMessage
 from django.db import connections
 
 from djqueue.backends.base import FAILED_SUFFIX, FEATURES, Budget, LeasedQueue, Unanswered
-from djqueue.backends.database import checks
+from djqueue.backends.database import checks, lanes
 from djqueue.backends.database.budgets import Looks, claim_paid, claim_within
-from djqueue.backends.database.lanes import (
-    Say,
-    change_lane,
-    claim_turns,
-    defer,
-    disown,
-    make_lanes,
-    put_in_lanes,
-    recount,
-    restore,
-    settle,
-    take_tickets,
-)
-from djqueue.backends.database.lanes import reap as reap_lanes
 from djqueue.backends.database.rows import (
     BATCH,
     BATCH_BYTES,
@@ -67,7 +53,7 @@ from djqueue.backends.database.rows import (
 )
 from djqueue.backends.database.session import Database
 from djqueue.backends.database.sql.dialect import CAP, Dialect, Finish, Glance, Payment, Taken, joined
-from djqueue.backends.database.sql.statements import ALL, NONE
+from djqueue.backends.database.sql.text import ALL, NONE
 from djqueue.backends.database.store import DatabaseStore, alias_of, put_guarded
 from djqueue.backends.entries import LEASED, READY, Claimed, Entry, Fact, LaneRecord, Lease, QueueStats, Reaped, Record
 from djqueue.backends.guards import AnyGuard, Guard, Span, remembering
@@ -76,8 +62,6 @@ from djqueue.flow.gates import Lane, is_shut, opened
 from djqueue.messages.failures import with_error
 from djqueue.utils import plain, tell
 from djqueue.utils import priority as checked_priority
-
-__all__ = ["DatabaseQueue", "DatabaseStore"]
 
 logger = logging.getLogger(__name__)
 
@@ -176,13 +160,13 @@ class DatabaseQueue(LeasedQueue):
     def _insert(self, arrivals: list[Arrival]) -> set[str]:
         kinds = {type(arrival.guard) for arrival in arrivals} - {NoneType}
         insert, ruled = self._inserting(kinds), bool(kinds - {Guard})
-        lanes = {arrival.id: lane for arrival in arrivals if (lane := arrival.lane(ruled))}
-        if not lanes:
+        entered = {arrival.id: lane for arrival in arrivals if (lane := arrival.lane(ruled))}
+        if not entered:
             return self._db.run(insert, arrivals)
         self._claims.stir()
-        return self._db.run(put_in_lanes, arrivals, lanes, insert)
+        return self._db.run(lanes.put_in_lanes, arrivals, entered, insert)
 
-    def _inserting(self, kinds: set[type]) -> Callable[[Dialect, Sequence[Arrival]], set[str]]:
+    def _inserting(self, kinds: set[type]) -> lanes.Insert:
         if kinds - {Guard}:
             return lambda sql, some: put_guarded(sql, some, self._marks)
         if self._marks:
@@ -196,12 +180,20 @@ class DatabaseQueue(LeasedQueue):
     ) -> Claimed:
         """At equal priority lanes and entries in none take turns; a claim that is full may not know of lanes that
         others filled or let open in the last 50 milliseconds."""
+        return self._claim_by(lambda ask: self._claim_and_look(ask, ahead), limit, lease, owner, begin)
+
+    def _claim_by(self, claim: Callable[[Ask], Claimed], limit: int, lease: float, owner: str, begin: bool) -> Claimed:
+        """In a caller's transaction a claim that fails is rolled back with that; else it may have gone unanswered."""
         self._disown()
         ask = self._ask(limit, lease, owner, begin)
-        with self._asking(ask, lease):
-            claimed = self._claim(ask, ahead)
-            self._claims.look_behind()
-            return self._without_replays(claimed)
+        is_joined = joined(connections[self._db.alias])
+        with nullcontext() if is_joined else self._unanswered.asking(ask.token, lease):
+            return self._without_replays(claim(ask))
+
+    def _claim_and_look(self, ask: Ask, ahead: int) -> Claimed:
+        claimed = self._claim(ask, ahead)
+        self._claims.look_behind()
+        return claimed
 
     def _claim(self, ask: Ask, ahead: int = 0) -> Claimed:
         return claim_failed(self._db, ask) if self.failed is None else self._claims.claim(ask, ahead)
@@ -212,10 +204,7 @@ class DatabaseQueue(LeasedQueue):
         """One statement or one transaction, if there is something to claim and the budget has room at a glance."""
         if self.store is not self._facts:
             return super().claim_within(budget, limit, lease, owner, begin)
-        self._disown()
-        ask = self._ask(limit, lease, owner, begin)
-        with self._asking(ask, lease):
-            return self._without_replays(self._claim_within(budget, ask))
+        return self._claim_by(lambda ask: self._claim_within(budget, ask), limit, lease, owner, begin)
 
     def _claim_within(self, budget: Budget, ask: Ask) -> Claimed:
         claimed = Claimed()
@@ -239,26 +228,18 @@ class DatabaseQueue(LeasedQueue):
 
     def _without_replays(self, claimed: Claimed) -> Claimed:
         """What is remembered as done can have been put by nobody but who writes to the tables: it has failed."""
-        if not self._marks:
-            return claimed
         ids = [lease.entry.id for lease in claimed]
-        done = self._db.run(self._db.sql.marked, self._marks, ids)
-        if not done:
+        if not (self._marks and (done := self._db.run(self._db.sql.marked, self._marks, ids))):
             return claimed
-        replays = [replayed(lease) for lease in claimed if lease.entry.id in done]
+        replays = [_replayed(lease) for lease in claimed if lease.entry.id in done]
         tell(logger, logging.WARNING, "%d messages were completed before, and have failed now", len(replays))
         self.fail(replays)
         return Claimed([lease for lease in claimed if lease.entry.id not in done], claimed.retry_after, claimed.reason)
 
-    def _asking(self, ask: Ask, lease: float) -> AbstractContextManager:
-        """Around a claim. In a caller's transaction one that fails is rolled back with that."""
-        is_joined = joined(connections[self.database])
-        return nullcontext() if is_joined else self._unanswered.asking(ask.token, lease)
-
     def _disown(self) -> None:
         """Give back what claims took whose answer never came."""
         if tokens := self._unanswered.tokens():
-            if self._db.run(disown, tokens):
+            if self._db.run(lanes.disown, tokens):
                 self._claims.stir()
 
     def _ask(self, limit: int, lease: float, owner: str, begin: bool = True) -> Ask:
@@ -275,7 +256,7 @@ class DatabaseQueue(LeasedQueue):
         self._disown()
         count, now, next, laned = self._db.run(self._db.sql.reap, limit, micros(by))
         if laned and count < limit:
-            count += self._db.run(reap_lanes, limit - count, micros(by))
+            count += self._db.run(lanes.reap, limit - count, micros(by))
             self._claims.stir()
         return Reaped(count, 0.0 if count >= limit else seconds_to(next, now), now / 1e6)
 
@@ -289,8 +270,8 @@ class DatabaseQueue(LeasedQueue):
             return 0
         names = self._db.run(self._db.sql.lanes_out, self._swept, limit)
         self._swept = names[-1] if len(names) == limit else ""
-        wrong = self._db.run(recount, names) if names else []
-        self._looked_at, gone = self._db.run(restore, self._looked_at, limit)
+        wrong = self._db.run(lanes.recount, names) if names else []
+        self._looked_at, gone = self._db.run(lanes.restore, self._looked_at, limit)
         for name in [*wrong, *gone]:
             text = "%s: what is known of lane %s was not what is in the table; it goes on"
             tell(logger, logging.WARNING, text, self.name, plain(name), extra={"queue": self.alias})
@@ -318,7 +299,7 @@ class DatabaseQueue(LeasedQueue):
 
     def defer(self, leases: Sequence[Lease], seconds: float) -> list[Lease]:
         laned = [lease for lease in leases if is_ours(lease) and token_of(lease).lane]
-        to = self._db.run(defer, laned, micros(seconds)) if laned else None
+        to = self._db.run(lanes.defer, laned, micros(seconds)) if laned else None
         return [] if to is None else [replace(lease, claimed=to / 1e6) for lease in laned]
 
     def touch(self, leases: Sequence[Lease], lease: float = 60.0) -> list[Lease]:
@@ -353,7 +334,11 @@ class DatabaseQueue(LeasedQueue):
         return ours if self.store is self._facts else super()._with_facts(ours, leases, facts)
 
     def _by_holder(
-        self, leases: Sequence[Lease], say: Say, in_lanes: bool = True, facts: Mapping[object, tuple] | None = None
+        self,
+        leases: Sequence[Lease],
+        say: lanes.Say,
+        in_lanes: bool = True,
+        facts: Mapping[object, tuple] | None = None,
     ) -> list[tuple[Lease, tuple]]:
         """Each lease that was still ours, with the row that says so; a row begins with its seq.
 
@@ -366,7 +351,7 @@ class DatabaseQueue(LeasedQueue):
         for some, is_laned in ((others, False), (laned, True)):
             for held in rounds(some, facts or {}):
                 batch = [*held.values()]
-                said = self._db.run(settle, batch, say) if is_laned else self._db.run(say, batch)
+                said = self._db.run(lanes.settle, batch, say) if is_laned else self._db.run(say, batch)
                 rows |= {held[row[0]].token: row for row in said}
         if laned:
             self._claims.stir()
@@ -415,7 +400,7 @@ class DatabaseQueue(LeasedQueue):
         return sum(self._db.run(_requeued, self.failed.name, chunk) for chunk in chunks(ids))
 
     def find(self, id: str) -> Record | None:
-        return next(map(self._record, self._db.run(self._db.sql.find, id)), None)
+        return next((record_of(row, self._lifo) for row in self._db.run(self._db.sql.find, id)), None)
 
     def remove(self, ids: Iterable[str]) -> int:
         return sum(self._noted(self._db.sql.remove, chunk) for chunk in chunks(ids))
@@ -459,18 +444,17 @@ class DatabaseQueue(LeasedQueue):
     def _peek_own(self, state: str, limit: int, place: list[int]) -> list[Record]:
         backwards = state == READY and self._lifo and self.failed is not None
         numbers = [number for number, name in enumerate(STATES) if name == state]
-        rows = [row for n in numbers for row in self._db.run(self._db.sql.peek, n, limit, place, backwards)]
-        # By sort_key, sort_at, seq, as each of them is.
-        rows.sort(key=lambda row: (row[-3], row[12], row[0]), reverse=backwards)
-        return [self._record(row) for row in rows[:limit]]
+        found = self._db.run(self._db.sql.peek, numbers, limit, place, backwards)
+        rows = sorted(found, key=lambda row: (row[-3], row[12], row[0]), reverse=backwards)  # sort_key, sort_at, seq
+        return [record_of(row, self._lifo) for row in rows[:limit]]
 
     def _peek_lanes(self, limit: int, lane: str, place: list[int]) -> list[Record]:
         """From a place in a lane on, in the order of their names."""
-        rows = [*self._db.run(self._db.sql.peek_in, [number_of(lane)], limit, place)] if lane else []
+        rows = [*self._db.run(self._db.sql.peek, [number_of(lane)], limit, place)] if lane else []
         names = {number_of(lane): lane}
         while limit > len(rows) and (page := self._db.run(self._db.sql.lane_page, lane, PAGE)):
             order = {number: order for order, (_, number) in enumerate(page)}
-            found = self._db.run(self._db.sql.peek_in, [*order], limit - len(rows))
+            found = self._db.run(self._db.sql.peek, [*order], limit - len(rows))
             rows += sorted(found, key=lambda row: (order[row[15]], row[-3], row[12], row[0]))
             names |= {number: name for name, number in page}
             lane = page[-1][0]
@@ -497,15 +481,15 @@ class DatabaseQueue(LeasedQueue):
 
     def stats(self) -> QueueStats:
         """Counts stop at 100,000."""
-        dead = self.failed.name if self.failed is not None else ""
-        row = self._db.run(self._db.sql.stats, dead, self._counters)
+        failed_name = self.failed.name if self.failed is not None else ""
+        row = self._db.run(self._db.sql.stats, failed_name, self._counters)
         own, laned, due, later_due, delayed, later, leased, out, failed, done, now, *heads = row
         oldest = min((moment for moment in heads if moment is not None), default=None)
         return QueueStats(
             ready=min(own + laned + due + later_due, CAP),
             delayed=min(delayed + later, CAP),
             leased=min(leased + out, CAP),
-            failed=failed if dead else None,
+            failed=failed if failed_name else None,
             done=int(done or 0),
             oldest=None if oldest is None else max(0.0, (now - oldest) / 1e6),
             capped=CAP,
@@ -514,9 +498,6 @@ class DatabaseQueue(LeasedQueue):
     def __len__(self) -> int:
         """Counts them all: in milliseconds up to some 10,000."""
         return self._db.run(self._db.sql.length)
-
-    def _record(self, row: tuple) -> Record:
-        return record_of(row, self._lifo)
 
     # ---- lanes
 
@@ -535,39 +516,35 @@ class DatabaseQueue(LeasedQueue):
         if not 0 < len(name) <= LONGEST["lane"]:
             raise ValueError(f"A lane's name has {len(name)} characters; it may have 1 to {LONGEST['lane']}.")
         self._settle_in()
-        self._db.run(make_lanes, {name: ""})
+        self._db.run(lanes.make_lanes, {name: ""})
         self._change_lane(name, lambda lane, now: replace(lane, paused_reason=why or "paused"))
 
     def resume_lane(self, name: str) -> bool:
-        return self._change_lane(name, _opened)
+        return self._change_lane(name, lambda lane, now: opened(lane) if is_shut(lane, now) else lane)
 
     def _change_lane(self, name: str, change: Callable[[Lane, int], Lane]) -> bool:
         self._claims.stir()
-        return self._db.run(change_lane, name, change)
+        return self._db.run(lanes.change_lane, name, change)
 
 
-def replayed(lease: Lease) -> Lease:
+def _replayed(lease: Lease) -> Lease:
     """With an error that says why it has failed."""
     entry = lease.entry
     errors = with_error(entry.errors, at=lease.claimed, attempt=entry.attempts, reason=REPLAYED)
     return replace(lease, entry=replace(entry, errors=errors, delay=0.0, hold=""))
 
 
-def _opened(lane: Lane, now: int) -> Lane:
-    return opened(lane) if is_shut(lane, now) else lane
-
-
 def _changed(sql: Dialect, verb: Callable[..., int], ids: Sequence[str], *args: int) -> int:
     with sql.writing():
-        if lanes := sql.lanes_of(sql.queue, ids):
-            sql.leave_tickets([(name, number, "") for name, number, _ in lanes])
+        if found := sql.lanes_of(sql.queue, ids):
+            sql.leave_tickets([(name, number, "") for name, number, _ in found])
         return verb(sql, ids, *args)
 
 
 def _requeued(sql: Dialect, failed: str, ids: Sequence[str]) -> int:
     with sql.writing():
-        if lanes := sql.lanes_of(failed, ids):
-            sql.leave_tickets(lanes)
+        if found := sql.lanes_of(failed, ids):
+            sql.leave_tickets(found)
         return sql.requeue(failed, ids)
 
 
@@ -625,7 +602,7 @@ class Claims:
             glance = self._glance()
             if not (glance.ticket or glance.rises or glance.falls_due):
                 break
-            self._db.run(claim_turns, ask, glance, self._db.run(take_tickets, glance), 0, False)
+            self._db.run(lanes.claim_turns, ask, glance, self._db.run(lanes.take_tickets, glance), 0, False)
 
     def look_behind(self) -> None:
         """After a claim, which may have been full without lanes: now and then only."""
@@ -645,8 +622,8 @@ class Claims:
         if not glance.stirs:
             self._look_at = time.monotonic() + UNSEEN
             return [], seconds_to(glance.next, glance.now)
-        tickets, last = self._db.run(take_tickets, glance), self._laned_last
-        turns, self._laned_last, held_back = self._db.run(claim_turns, ask, glance, tickets, ahead, last)
+        tickets, last = self._db.run(lanes.take_tickets, glance), self._laned_last
+        turns, self._laned_last, held_back = self._db.run(lanes.claim_turns, ask, glance, tickets, ahead, last)
         units = [
             turn and [lease_of(row, ask, turn[0], row[6], not at) for at, row in enumerate(turn[1])] for turn in turns
         ]

@@ -8,8 +8,8 @@ from hashlib import blake2b
 from math import ceil, inf
 from typing import NamedTuple
 
-from djqueue.backends.database.sql.statements import ALL, FIRST_NUMBER, LEASE, MOST, NOWHERE, OPEN, TIMED
-from djqueue.backends.database.sql.statements import LEASED as STATE_LEASED
+from djqueue.backends.database.sql.text import ALL, FIRST_NUMBER, LEASE, MOST, NOWHERE, OPEN, TIMED
+from djqueue.backends.database.sql.text import LEASED as STATE_LEASED
 from djqueue.backends.entries import DELAYED, LEASED, READY, Entry, LaneRecord, Lease, Record
 from djqueue.backends.guards import AnyGuard, Guard
 from djqueue.flow import gates

@@ -59,23 +59,15 @@ def put_types_right(connection: Any) -> int:
     return mended
 
 
-def is_undecodable(error: Exception) -> bool:
-    """Whether text that SQLite has is none."""
-    return str(error).startswith("Could not decode to")
-
-
 def _mend(cursor: Any, model: type[models.Model]) -> int:
     odd, changes = [], []
     for field in model._meta.concrete_fields:
-        is_odd, put_right = (part.format(field.column) for part in _kind_of(field))
+        kind = next(kind for base, kind in KINDS.items() if isinstance(field, base))
+        is_odd, put_right = (part.format(field.column) for part in kind)
         odd.append(is_odd)
         changes.append(f"{field.column} = CASE WHEN {is_odd} THEN {put_right} ELSE {field.column} END")
     cursor.execute(f"UPDATE {model._meta.db_table} SET {', '.join(changes)} WHERE {' OR '.join(odd)}")
     return cursor.rowcount
-
-
-def _kind_of(field: models.Field) -> tuple[str, str]:
-    return next(kind for base, kind in KINDS.items() if isinstance(field, base))
 
 
 def _is_text(written: bytes | None) -> bool:
@@ -183,8 +175,7 @@ class Database:
     def run(self, verb: Callable[..., T], *args: Any) -> T:
         """``verb(session, …)``, repeated after a deadlock unless the transaction is the caller's: that must see it.
 
-        After any other failure the connection is closed, under the same condition, so that the next call finds a new
-        one.
+        After other failures the connection is closed, under the same condition, so that the next call finds a new one.
         """
         connection = connections[self.alias]
         if connection.vendor == "sqlite":
@@ -204,12 +195,11 @@ class Database:
             with connection.cursor() as cursor:
                 return verb(self.sql(connection, cursor, self.queue), *args)
         except (OperationalError, InterfaceError) as error:
-            release(
-                [error]
-            )  # a cursor that another thread frees waits for this connection, which may wait for that thread
+            # A cursor that another thread frees waits for this connection, which may wait for that thread.
+            release([error])
             if not (joined(connection) or passing(error)):
-                if is_undecodable(error):  # not repeated, as what could not be read may have been changed
-                    put_types_right(connection)
+                if str(error).startswith("Could not decode to"):  # SQLite has text that is none
+                    put_types_right(connection)  # not repeated, as what could not be read may have been changed
                 connection.close()
             raise
         except (TypeError, ValueError, AttributeError):
@@ -224,13 +214,9 @@ def dialect_of(connection: Any) -> type[Dialect]:
     if name == "mysql" and connection.mysql_is_mariadb:
         name = "mariadb"
     if name not in DIALECTS:
-        raise NotSupported(
-            f"The database {connection.alias!r} is {name}; a queue can be on: {', '.join(sorted(DIALECTS))}."
-        )
+        known = ", ".join(sorted(DIALECTS))
+        raise NotSupported(f"The database {connection.alias!r} is {name}; a queue can be on: {known}.")
     return DIALECTS[name]
-
-
-# ---- What can be wrong with the database behind a queue
 
 
 def passing(error: Exception) -> bool:

@@ -14,7 +14,7 @@ from djqueue.backends import stores
 from djqueue.backends.base import FAILED_SUFFIX, BaseStore, Budget
 from djqueue.backends.database.rows import BATCH, BATCH_BYTES, Arrival, chunks, micros, state_of
 from djqueue.backends.database.session import Database
-from djqueue.backends.database.sql.dialect import Dialect, ids_of
+from djqueue.backends.database.sql.dialect import Dialect
 from djqueue.backends.entries import DELAYED, LEASED, READY
 from djqueue.backends.guards import AnyGuard, Decision, DedupMark, rule
 from djqueue.backends.stores import Grant
@@ -142,7 +142,7 @@ def put_guarded(sql: Dialect, arrivals: Sequence[Arrival], done: str) -> set[str
     The keys are locked first, in their order: nobody else decides between, and two puts never wait for each other.
     ``done`` is what the keys of remembered ids begin with ("": none are).
     """
-    ids = ids_of(arrivals)
+    ids = [arrival.id for arrival in arrivals]
     with sql.atomic():
         held = sql.hold(sorted({arrival.key for arrival in arrivals if arrival.key}))
         marks = {key: DedupMark.read(value) for key, value in held.items()}

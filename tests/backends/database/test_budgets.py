@@ -77,6 +77,14 @@ def test_a_queue_that_was_found_empty_is_glanced_at(queue):
         assert len(log) == 1
 
 
+def test_what_has_failed_is_claimed_by_a_budget_too(queue):
+    budget = a_budget(queue, 1)
+    queue.put([entry("1"), entry("2")])
+    queue.fail(queue.claim(2))
+    assert names(queue.failed.claim_within(budget, 2)) == ["1"]
+    assert queue.failed.claim_within(budget, 2).reason == "limited"
+
+
 # ---- in one statement
 
 

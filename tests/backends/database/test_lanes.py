@@ -6,7 +6,6 @@ import pytest
 from django.db import connections, transaction
 
 from djqueue.backends.database import lanes
-from djqueue.backends.database import queue as queue_module
 from djqueue.backends.database.queue import DatabaseQueue
 from djqueue.backends.entries import DELAYED, READY
 from djqueue.backends.guards import Unique
@@ -217,17 +216,17 @@ def test_of_two_gates_that_were_put_one_after_the_other_the_last_holds(queue):
 
 def test_a_gate_that_others_took_in_meanwhile_does_not_come_back(queue, monkeypatch):
     fill(queue, "a", "1", gate=ORDERED)
-    read = queue_module.take_tickets
+    read = lanes.take_tickets
 
     def read_and_be_late(*args):
         tickets = read(*args)
-        monkeypatch.setattr(queue_module, "take_tickets", read)
+        monkeypatch.setattr(lanes, "take_tickets", read)
         other = again(queue)
         fill(other, "a", "2", gate=TWO)
         assert other.lane("a").gate == TWO
         return tickets
 
-    monkeypatch.setattr(queue_module, "take_tickets", read_and_be_late)
+    monkeypatch.setattr(lanes, "take_tickets", read_and_be_late)
     assert names(queue.claim(2)) == ["1", "2"]
     assert queue.lane("a").gate == TWO
 

@@ -13,81 +13,17 @@ from typing import Any, NamedTuple
 from django.db import IntegrityError, transaction
 
 from djqueue.backends.database.rows import Arrival, Ask, number_of
-from djqueue.backends.database.sql.statements import (
-    BACKWARDS,
-    COUNTED,
-    DELAYED,
-    FAIL,
-    FIRST_NUMBER,
-    FIRST_READY,
-    GIVE_UP,
-    LAST_READY,
-    LATER,
-    LEASED,
-    NEVER,
-    NUMBERS,
-    OF_LANE,
-    OPEN,
-    ORDER,
-    OUT,
-    PROMOTE,
-    PROMOTED,
-    READY,
-    REAPED,
-    REAPED_IN_LANE,
-    RECORD,
-    REQUEUED,
-    RETURNED,
-    TIMED,
-    WAITS,
-    absent,
-    first_over,
-    next_of,
-    over_by,
-    soonest,
-)
+from djqueue.backends.database.sql import text
 from djqueue.utils import slices
 
-LANE = "seq, name, number, gate, in_flight, turn, not_before, paused_reason, logs, state, sort_key, sort_at"
-WRITTEN = "seq, gate, in_flight, turn, not_before, paused_reason, logs, state, sort_key, sort_at"
-"""What is written of a lane that there is."""
-ASSIGNED = ", ".join(f"{name} = u.{name}" for name in WRITTEN.split(", ")[1:])
-LANE_THAT, MESSAGE = (f"FROM djqueue_{table} WHERE queue = %(queue)s AND state" for table in ("lane", "message"))
-OF_LANES = (
-    "(SELECT 1 FROM djqueue_ticket WHERE queue = %(queue)s ORDER BY created LIMIT 1)",
-    f"(SELECT 1 {LANE_THAT} = {OPEN} ORDER BY sort_key, sort_at LIMIT 1)",
-    f"(SELECT sort_at {LANE_THAT} = {TIMED} AND sort_key = 0 ORDER BY sort_at LIMIT 1)",
-    f"(SELECT sort_at {MESSAGE} = {LATER} AND sort_key = 0 ORDER BY sort_at LIMIT 1)",
-)
-"""The last four columns of a glance, by a step in an index each."""
-GLANCE = (
-    f"SELECT NOW, (SELECT sort_key {MESSAGE} = 0 ORDER BY sort_key LIMIT 1), ({first_over(DELAYED, 1)}), "
-    f"({next_of(DELAYED)})"
-)
-"""Its other columns."""
-FIRST_ENTRIES = (
-    "SELECT state, seq, sort_key, sort_at, lost FROM djqueue_message WHERE queue = %s AND state = %s "
-    "ORDER BY sort_key, sort_at, seq LIMIT %s"
-)
-FIRST_IN_LINE = (
-    "SELECT -state AS state, 0 AS seq, sort_key, sort_at, 0 AS lost FROM djqueue_lane WHERE queue = %s AND state = %s "
-    "ORDER BY sort_key, sort_at LIMIT 1"
-)
 TOGETHER = 100
 """So many parts one compound statement has at most."""
-
-
-LIVING = "(until IS NULL OR until > NOW)"
-INSERT_FACT = "INSERT INTO djqueue_fact (name, value, until, counter)"
-FACT = "(%s, %s, NOW + %s, 0)"
 
 
 CAP = 100_000
 """Counting stops here."""
 CHUNK = 5000
 """So many rows one statement of a flush deletes at most."""
-PRIORITIES = 64
-"""The oldest ready entry is looked for among so many priorities, the highest."""
 
 
 class Glance(NamedTuple):
@@ -168,15 +104,6 @@ class Taken(NamedTuple):
     """At what there is to do; None if nobody looked."""
 
 
-class Reaping(NamedTuple):
-    """How many expired leases became ready, when the next expires, and whether some of lanes have."""
-
-    reaped: int
-    now: int
-    next: int | None
-    laned: bool
-
-
 class Finish(NamedTuple):
     """What completing writes: into a counter how many, and if ids are remembered, a mark for each, for so many µs."""
 
@@ -204,11 +131,13 @@ class Dialect:
     fact_replaces: str = "ON CONFLICT (name) DO UPDATE SET value = excluded.value, until = excluded.until"
     fact_stays: str = "ON CONFLICT (name) DO UPDATE SET counter = djqueue_fact.counter"
     """Nothing changes, but the row is locked."""
+    fact_counts: str = f"ON CONFLICT (name) DO UPDATE SET counter = {text.COUNTED} + excluded.counter"
+    mark_replaces: str = "ON CONFLICT (name) DO UPDATE SET until = excluded.until, counter = excluded.counter"
     lane_stays: str = "ON CONFLICT (queue, name) DO NOTHING"
 
-    record: str = RECORD
+    record: str = text.RECORD
     """How these columns are read."""
-    in_lanes: str = f"{NUMBERS} CROSS JOIN {OF_LANE}"
+    in_lanes: str = f"{text.NUMBERS} CROSS JOIN {text.OF_LANE}"
     """What waits in the lanes of a queue, lane by lane."""
     behind: str = "(sort_key, sort_at, seq) > (%(sort_key)s, %(sort_at)s, %(seq)s)"
     before: str = "(sort_key, sort_at, seq) < (%(sort_key)s, %(sort_at)s, %(seq)s)"
@@ -276,41 +205,41 @@ class Dialect:
     # ---- facts: keys are whole, values are bytes, times are µs, and None is for ever
 
     def get(self, key: str) -> bytes | None:
-        found = self.rows(f"SELECT value FROM djqueue_fact WHERE name = %s AND {LIVING}", [key])
+        found = self.rows(f"SELECT value FROM djqueue_fact WHERE name = %s AND {text.LIVING}", [key])
         return bytes(found[0][0]) if found else None
 
     def get_many(self, keys: Sequence[str]) -> dict[str, bytes]:
         """The values of those keys that there are."""
-        found = self.rows(f"SELECT name, value FROM djqueue_fact WHERE name IN ({marks(keys)}) AND {LIVING}", keys)
+        found = self.rows(f"SELECT name, value FROM djqueue_fact WHERE name IN ({marks(keys)}) AND {text.LIVING}", keys)
         return {key: bytes(value) for key, value in found}
 
     def get_as_of(self, key: str) -> tuple[int, bytes | None]:
         """The same, and the moment."""
-        sql = f"SELECT NOW, (SELECT value FROM djqueue_fact WHERE name = %s AND {LIVING})"
+        sql = f"SELECT NOW, (SELECT value FROM djqueue_fact WHERE name = %s AND {text.LIVING})"
         now, value = self.rows(sql, [key])[0]
         return now, None if value is None else bytes(value)
 
     def put(self, facts: Sequence[tuple]) -> None:
         """Set whole facts: keys that differ, in their order, each with its value and its time."""
-        rows = ", ".join([FACT] * len(facts))
-        self.count(f"{INSERT_FACT} VALUES {rows} {self.fact_replaces}", flat(facts))
+        rows = ", ".join([text.FACT] * len(facts))
+        self.count(f"{text.INSERT_FACT} VALUES {rows} {self.fact_replaces}", flat(facts))
 
     def add(self, key: str, value: bytes, ttl: int | None) -> bool:
         """Set unless it is there; one statement decides, whoever else is about to."""
-        sql = f"{INSERT_FACT} VALUES {FACT} {self.fact_replaces} WHERE djqueue_fact.until <= NOW"
+        sql = f"{text.INSERT_FACT} VALUES {text.FACT} {self.fact_replaces} WHERE djqueue_fact.until <= NOW"
         return self.count(sql, [key, value, ttl]) == 1
 
     def swap(self, key: str, was: bytes, value: bytes, ttl: int | None) -> bool:
-        sql = f"UPDATE djqueue_fact SET value = %s, until = NOW + %s WHERE name = %s AND value = %s AND {LIVING}"
+        sql = f"UPDATE djqueue_fact SET value = %s, until = NOW + %s WHERE name = %s AND value = %s AND {text.LIVING}"
         return self.count(sql, [value, ttl, key, was]) == 1
 
     def keep(self, key: str, value: bytes, ttl: int) -> bool:
-        sql = f"UPDATE djqueue_fact SET until = NOW + %s WHERE name = %s AND value = %s AND {LIVING}"
+        sql = f"UPDATE djqueue_fact SET until = NOW + %s WHERE name = %s AND value = %s AND {text.LIVING}"
         return self.count(sql, [ttl, key, value]) == 1
 
     def drop(self, key: str, value: bytes | None) -> bool:
         same, params = ("", [key]) if value is None else (" AND value = %s", [key, value])
-        return self.count(f"DELETE FROM djqueue_fact WHERE name = %s AND {LIVING}{same}", params) == 1
+        return self.count(f"DELETE FROM djqueue_fact WHERE name = %s AND {text.LIVING}{same}", params) == 1
 
     def prune(self, limit: int) -> int:
         """Delete facts that are over, the oldest first; how many."""
@@ -337,7 +266,7 @@ class Dialect:
     def hold(self, keys: Sequence[str]) -> dict[str, bytes]:
         """Lock facts, made if need be, in the order of the keys, waiting for whoever has them; those that there are."""
         rows = self.rows(
-            f"{self._holding(keys)} RETURNING name, value, {LIVING}", flat([(key, b"", 0) for key in keys])
+            f"{self._holding(keys)} RETURNING name, value, {text.LIVING}", flat([(key, b"", 0) for key in keys])
         )
         return {key: bytes(value) for key, value, lives in rows if lives}
 
@@ -346,8 +275,8 @@ class Dialect:
         return self.hold(keys), self.clock()
 
     def _holding(self, keys: Sequence[str]) -> str:
-        rows = ", ".join([FACT] * len(keys))
-        return f"{INSERT_FACT} VALUES {rows} {self.fact_stays}"
+        rows = ", ".join([text.FACT] * len(keys))
+        return f"{text.INSERT_FACT} VALUES {rows} {self.fact_stays}"
 
     def look(self, ids: Sequence[str]) -> tuple[int, dict[str, int]]:
         """Now, and the states of those of the entries that there are."""
@@ -364,7 +293,7 @@ class Dialect:
         Never waits: who has one locked is about to lease or to delete it.
         """
         sql = (
-            f"SELECT id FROM djqueue_message {self.by_id} WHERE queue = %s AND id IN ({marks(ids)}) AND {WAITS} "
+            f"SELECT id FROM djqueue_message {self.by_id} WHERE queue = %s AND id IN ({marks(ids)}) AND {text.WAITS} "
             "FOR UPDATE SKIP LOCKED"
         )
         return {row[0] for row in self.rows(sql, [self.queue, *ids])}
@@ -380,24 +309,26 @@ class Dialect:
     # ---- looking at lanes
 
     def glance(self, lanes: bool = True) -> Glance:
-        of_lanes = ", ".join(OF_LANES) if lanes else "NULL, NULL, NULL, NULL"
-        return Glance(*numbers(self.rows(f"{GLANCE}, {of_lanes}", {"queue": self.queue})[0]))
+        of_lanes = ", ".join(text.OF_LANES) if lanes else "NULL, NULL, NULL, NULL"
+        return Glance(*numbers(self.rows(f"{text.GLANCE}, {of_lanes}", {"queue": self.queue})[0]))
 
     def glance_beside(self, key: str) -> tuple[Glance, bytes | None]:
         """The same, and a fact."""
-        sql = f"{GLANCE}, {', '.join(OF_LANES)}, (SELECT value FROM djqueue_fact WHERE name = %(key)s AND {LIVING})"
+        fact = f"(SELECT value FROM djqueue_fact WHERE name = %(key)s AND {text.LIVING})"
+        sql = f"{text.GLANCE}, {', '.join(text.OF_LANES)}, {fact}"
         *row, value = self.rows(sql, {"queue": self.queue, "key": key})[0]
         return Glance(*numbers(row)), None if value is None else bytes(value)
 
-    def ranks(self, limit: int, order: str) -> list[int]:
+    def ranks(self, ask: Ask) -> list[int]:
         """Of the first entries in no lane."""
+        order = text.BACKWARDS if ask.lifo else text.ORDER
         sql = f"SELECT sort_key FROM djqueue_message WHERE queue = %s AND state = 0 {order} LIMIT %s"
-        return [row[0] for row in self.rows(sql, [self.queue, limit])]
+        return [~rank if ask.lifo else rank for (rank,) in self.rows(sql, [self.queue, ask.limit])]
 
     def heads(self, wants: Mapping[int, int], outers: Collection[int]) -> Heads:
         """What stands first in lanes, by their numbers: of each as many entries as wanted, and the head of its line."""
-        parts: list[tuple[str, tuple]] = [(FIRST_ENTRIES, (self.queue, *want)) for want in wants.items()]
-        parts += [(FIRST_IN_LINE, (self.queue, number)) for number in outers]
+        parts: list[tuple[str, tuple]] = [(text.FIRST_ENTRIES, (self.queue, *want)) for want in wants.items()]
+        parts += [(text.FIRST_IN_LINE, (self.queue, number)) for number in outers]
         found = []
         for some in slices(parts, TOGETHER):
             sql = " UNION ALL ".join(["SELECT 0, 0, NOW, 0, 0", *(f"SELECT * FROM ({part}) x" for part, _ in some)])
@@ -439,8 +370,8 @@ class Dialect:
     def out_of_lanes(self) -> list[tuple]:
         """Lane, its gate (None if it is not known) and how many have left it and are not settled."""
         sql = (
-            "SELECT m.lane, l.gate, count(*) FROM djqueue_message m LEFT JOIN djqueue_lane l "
-            f"ON l.queue = m.queue AND l.name = m.lane WHERE m.queue = %s AND m.state = {OUT} GROUP BY m.lane, l.gate"
+            "SELECT m.lane, l.gate, count(*) FROM djqueue_message m LEFT JOIN djqueue_lane l ON l.queue = m.queue "
+            f"AND l.name = m.lane WHERE m.queue = %s AND m.state = {text.OUT} GROUP BY m.lane, l.gate"
         )
         return self.rows(sql, [self.queue])
 
@@ -448,7 +379,7 @@ class Dialect:
         """Lane and gate of entries of lanes of which nothing is known, though they are not delayed; and the last state
         that was looked at, 0 if it was the last of all."""
         some = (
-            f"SELECT state, lane, gate FROM djqueue_message WHERE queue = %s AND state > %s AND state > {LATER} "
+            f"SELECT state, lane, gate FROM djqueue_message WHERE queue = %s AND state > %s AND state > {text.LATER} "
             "AND gate <> '' ORDER BY state LIMIT %s"
         )
         sql = (
@@ -462,12 +393,12 @@ class Dialect:
     def make_lanes(self, lanes: Sequence[tuple]) -> None:
         """Rows of name, number, gate and turn that are not there; they stand nowhere yet."""
         rows = ", ".join(["(%s, %s, %s, %s, 0, %s, 0, '', '[]', 1, 0, 0)"] * len(lanes))
-        sql = f"INSERT INTO djqueue_lane (queue, {LANE.removeprefix('seq, ')}) VALUES {rows} {self.lane_stays}"
+        sql = f"INSERT INTO djqueue_lane (queue, {text.LANE.removeprefix('seq, ')}) VALUES {rows} {self.lane_stays}"
         self.count(sql, [value for lane in sorted(lanes) for value in (self.queue, *lane)])
 
     def hold_named(self, names: Sequence[str], wait: bool) -> list[tuple]:
         """Lock lanes, in the order of their names; of those that somebody has, none unless we wait."""
-        columns = ", ".join(f"l.{column}" for column in LANE.split(", "))
+        columns = ", ".join(f"l.{column}" for column in text.LANE.split(", "))
         sql = f"SELECT {columns} FROM {self.named_lanes(len(names))} {self.locking if wait else self.skipping}"
         return self.rows(sql, [*sorted(names), self.queue])
 
@@ -477,51 +408,45 @@ class Dialect:
 
     def hold_first(self, state: int, limit: int, due: bool = False) -> list[tuple]:
         """Lock the first that stand somewhere and that nobody has; of timed ones those that are ``due``."""
-        sql = (
-            f"SELECT {LANE} FROM djqueue_lane {self.by_place} WHERE queue = %s AND state = %s "
-            f"{'AND sort_key = 0 AND sort_at <= NOW' if due else ''} ORDER BY sort_key, sort_at LIMIT "
-            f"%s {self.skipping}"
-        )
+        which = f"queue = %s AND state = %s {'AND sort_key = 0 AND sort_at <= NOW' if due else ''}"
+        order = f"ORDER BY sort_key, sort_at LIMIT %s {self.skipping}"
+        sql = f"SELECT {text.LANE} FROM djqueue_lane {self.by_place} WHERE {which} {order}"
         return self.rows(sql, [self.queue, state, limit])
 
     def write_lanes(self, rows: Sequence[tuple]) -> None:
         """Rows of WRITTEN."""
-        table = f"WITH u ({WRITTEN}) AS (VALUES {rows_of_marks(len(rows[0]), len(rows))})"
-        self.count(f"{table} UPDATE djqueue_lane AS l SET {ASSIGNED} FROM u WHERE l.seq = u.seq", flat(rows))
-
-    def drop_lanes(self, seqs: Sequence[int]) -> None:
-        self.delete_rows("djqueue_lane", sorted(seqs))
+        table = f"WITH u ({text.WRITTEN}) AS (VALUES {rows_of_marks(rows)})"
+        self.count(f"{table} UPDATE djqueue_lane AS l SET {text.ASSIGNED} FROM u WHERE l.seq = u.seq", flat(rows))
 
     # ---- the entries of lanes
 
     def come_in(self) -> list[tuple]:
         """Let delayed entries that are due wait in their lanes; of each lane and gate."""
         sql = (
-            "SELECT seq, lane, lane_number, gate FROM djqueue_message WHERE queue = %s AND state = "
-            f"{LATER} AND sort_key = 0 "
-            f"AND sort_at < NOW ORDER BY sort_at LIMIT {PROMOTE} {self.skipping}"
+            f"SELECT seq, lane, lane_number, gate FROM djqueue_message WHERE queue = %s AND state = {text.LATER} "
+            f"AND sort_key = 0 AND sort_at < NOW ORDER BY sort_at LIMIT {text.PROMOTE} {self.skipping}"
         )
         rows = self.rows(sql, [self.queue])
         if rows:
             seqs = [row[0] for row in rows]
-            self.count(f"UPDATE djqueue_message {self.by_seq} SET {RETURNED} WHERE seq IN ({marks(seqs)})", seqs)
+            self.count(f"UPDATE djqueue_message {self.by_seq} SET {text.RETURNED} WHERE seq IN ({marks(seqs)})", seqs)
         return rows
 
     def expired(self, limit: int) -> list[tuple]:
         """Seq and lane of leases of lanes that have run out."""
-        sql = first_over(OUT).replace("SELECT seq", "SELECT seq, lane")
+        sql = text.first_over(text.OUT).replace("SELECT seq", "SELECT seq, lane")
         return self.rows(sql, {"queue": self.queue, "limit": limit})
 
     def reap_in_lanes(self, seqs: Sequence[int], by: int) -> list[str]:
         """Let them return to their lanes if they are out and their leases over; the lanes, one for each."""
-        return self._return(seqs, "sort_at < NOW AND NOW <= %s", (by,), REAPED_IN_LANE)
+        return self._return(seqs, "sort_at < NOW AND NOW <= %s", (by,), text.REAPED_IN_LANE)
 
     def disown_in_lanes(self, seqs: Sequence[int], tokens: Sequence[int]) -> list[str]:
         """The same of those that these tokens hold, as if they had never left."""
-        return self._return(seqs, f"token IN ({marks(tokens)})", tokens, f"{RETURNED}, {NEVER}")
+        return self._return(seqs, f"token IN ({marks(tokens)})", tokens, f"{text.RETURNED}, {text.NEVER}")
 
     def _return(self, seqs: Sequence[int], which: str, params: Sequence, change: str) -> list[str]:
-        sql = f"SELECT m.seq, lane FROM {self.these(len(seqs))} AND state = {OUT} AND {which} {self.locking}"
+        sql = f"SELECT m.seq, lane FROM {self.these(len(seqs))} AND state = {text.OUT} AND {which} {self.locking}"
         rows = self.rows(sql, [*seqs, *params])
         if rows:
             back = [row[0] for row in rows]
@@ -530,7 +455,7 @@ class Dialect:
 
     def put_back(self, seqs: Sequence[int]) -> None:
         """What was leased by this transaction was not."""
-        sql = f"UPDATE djqueue_message {self.by_seq} SET {RETURNED}, {NEVER} WHERE seq IN ({marks(seqs)})"
+        sql = f"UPDATE djqueue_message {self.by_seq} SET {text.RETURNED}, {text.NEVER} WHERE seq IN ({marks(seqs)})"
         self.count(sql, seqs)
 
     def lanes_of(self, queue: str, ids: Sequence[str]) -> list[tuple]:
@@ -554,7 +479,7 @@ class Dialect:
     def insert_checked(self, arrivals: Sequence[Arrival], done: str) -> set[str]:
         """The same, and nothing whose id is marked as done (``done`` is what such keys begin with; "": none are)."""
         with self.atomic():
-            there = self._present(arrivals) | self.marked(done, ids_of(arrivals))
+            there = self._present(arrivals) | self.marked(done, [arrival.id for arrival in arrivals])
             fresh = [arrival for arrival in arrivals if arrival.id not in there]
             return self.insert_unmarked(self._pass_guards(fresh), done)
 
@@ -566,14 +491,14 @@ class Dialect:
         return accepted - late
 
     def _present(self, arrivals: Sequence[Arrival]) -> set[str]:
-        ids = ids_of(arrivals)
+        ids = [arrival.id for arrival in arrivals]
         sql = f"SELECT id FROM djqueue_message WHERE queue = %s AND id IN ({marks(ids)})"
         return {row[0] for row in self.rows(sql, [self.queue, *ids])}
 
     def marked(self, done: str, ids: Iterable[str]) -> set[str]:
         """Those of the ids that are remembered."""
         keys = {done + id: id for id in ids} if done else {}
-        sql = f"SELECT name FROM djqueue_fact WHERE name IN ({marks(keys)}) AND {LIVING}"
+        sql = f"SELECT name FROM djqueue_fact WHERE name IN ({marks(keys)}) AND {text.LIVING}"
         return {keys[name] for (name,) in self.rows(sql, [*keys])} if keys else set()
 
     def _pass_guards(self, arrivals: Sequence[Arrival]) -> list[Arrival]:
@@ -591,8 +516,8 @@ class Dialect:
         glance = self.glance(ask.look)
         promoted = self.promote() if glance.due else 0
         there = glance.ready is not None or promoted
-        rows = self.take(ask, LAST_READY if ask.lifo else FIRST_READY) if there else []
-        return Taken(rows, glance.now, glance.delayed, promoted == PROMOTE, glance if ask.look else None)
+        rows = self.take(ask, text.LAST_READY if ask.lifo else text.FIRST_READY) if there else []
+        return Taken(rows, glance.now, glance.delayed, promoted == text.PROMOTE, glance if ask.look else None)
 
     def claim_paid(self, ask: Ask, payment: Payment) -> tuple[int, Sequence[tuple]]:
         """Lease exactly ``limit`` and pay for them, in one statement; nothing if there are fewer or the fact changed.
@@ -607,15 +532,21 @@ class Dialect:
 
     def promote(self) -> int:
         """Make ready what is due; how many."""
-        return self.change_first(PROMOTED, first_over(DELAYED), {"queue": self.queue, "limit": PROMOTE})
+        return self.change_first(
+            text.PROMOTED, text.first_over(text.DELAYED), {"queue": self.queue, "limit": text.PROMOTE}
+        )
 
-    def reap(self, limit: int, by: int) -> Reaping:
-        """Make expired leases ready, but for those of lanes; none if it is later than ``by``, µs."""
-        sql = f"SELECT NOW, EXISTS({first_over(LEASED, 1)}), ({soonest(LEASED, OUT)}), EXISTS({first_over(OUT, 1)})"
+    def reap(self, limit: int, by: int) -> tuple[int, int, int | None, bool]:
+        """Make expired leases ready, but for those of lanes; none if it is later than ``by``, µs.
+
+        How many; now; when the next expires; whether some of lanes have.
+        """
+        own, of_lanes = (f"EXISTS({text.first_over(state, 1)})" for state in (text.LEASED, text.OUT))
+        sql = f"SELECT NOW, {own}, ({text.NEXT_EXPIRY}), {of_lanes}"
         now, expired, next, laned = self.rows(sql, {"queue": self.queue})[0]
         which = {"queue": self.queue, "limit": limit, "by": by}
-        reaped = self.change_first(REAPED, over_by(LEASED), which) if expired else 0
-        return Reaping(reaped, now, next, bool(laned))
+        reaped = self.change_first(text.REAPED, text.EXPIRED, which) if expired else 0
+        return reaped, now, next, bool(laned)
 
     def change_first(self, change: str, which: str, params: Mapping[str, object]) -> int:
         """Change the rows that a query finds; how many."""
@@ -623,17 +554,15 @@ class Dialect:
 
     def leased_by(self, tokens: Sequence[int]) -> list[tuple]:
         """What these tokens hold: rows of seq, state and lane."""
-        sql = (
-            f"SELECT seq, state, lane FROM djqueue_message WHERE queue = %s AND state IN ({LEASED}, "
-            f"{OUT}) AND sort_key = 0 "
-            f"AND token IN ({marks(tokens)})"
-        )
-        return self.rows(sql, [self.queue, *tokens])
+        which = f"queue = %s AND state IN ({text.LEASED}, {text.OUT}) AND sort_key = 0 AND token IN ({marks(tokens)})"
+        return self.rows(f"SELECT seq, state, lane FROM djqueue_message WHERE {which}", [self.queue, *tokens])
 
     def disown(self, seqs: Sequence[int], tokens: Sequence[int]) -> None:
         """Let what is in no lane be as before these tokens had it."""
-        ours = f"seq IN ({marks(seqs)}) AND state = {LEASED} AND token IN ({marks(tokens)})"
-        self.count(f"UPDATE djqueue_message {self.by_seq} SET {PROMOTED}, {NEVER} WHERE {ours}", [*seqs, *tokens])
+        ours = f"seq IN ({marks(seqs)}) AND state = {text.LEASED} AND token IN ({marks(tokens)})"
+        self.count(
+            f"UPDATE djqueue_message {self.by_seq} SET {text.PROMOTED}, {text.NEVER} WHERE {ours}", [*seqs, *tokens]
+        )
 
     # ---- by those who hold leases: (seq, token) pairs, sorted
 
@@ -650,7 +579,7 @@ class Dialect:
         raise NotImplementedError
 
     def release(self, said: Sequence[tuple]) -> Iterable[tuple]:
-        return self.give_up(self.queue, GIVE_UP, said)
+        return self.give_up(self.queue, text.GIVE_UP, said)
 
     def give_up(self, queue: str, change: str, said: Sequence[tuple], kept: Sequence[tuple] = ()) -> Iterable[tuple]:
         """Let rows stand in ``queue`` as SAID and changed so; as ``complete`` otherwise."""
@@ -658,7 +587,7 @@ class Dialect:
 
     def fail(self, failed: str, said: Sequence[tuple], kept: Sequence[tuple] = ()) -> Iterable[tuple]:
         """``give_up`` into the error queue, where an older entry of the same id gives way."""
-        change = FAIL.replace("FAILED_AT", self.died)
+        change = text.FAIL.replace("FAILED_AT", self.died)
         try:
             with self.atomic(savepoint=True) if self.joined else nullcontext():
                 return self.give_up(failed, change, said, kept)
@@ -676,24 +605,28 @@ class Dialect:
 
     def find(self, id: str) -> list[tuple]:
         """Rows of RECORD, and the time."""
-        return self.rows(
-            f"SELECT {self.record}, NOW FROM djqueue_message WHERE queue = %s AND id = %s", [self.queue, id]
-        )
+        sql = f"SELECT {self.record}, NOW FROM djqueue_message WHERE queue = %s AND id = %s"
+        return self.rows(sql, [self.queue, id])
 
-    def peek(self, state: int, limit: int, after: Sequence[int] | None, backwards: bool = False) -> list[tuple]:
-        """The same, of one state, in order or in the opposite one."""
-        behind, order = (self.before, BACKWARDS) if backwards else (self.behind, ORDER)
-        params = {"queue": self.queue, "state": state, "limit": limit}
-        if after:
-            params |= zip(("sort_key", "sort_at", "seq"), after, strict=True)
-        sql = (
-            f"SELECT {self.record}, NOW FROM djqueue_message WHERE queue = %(queue)s AND state = %(state)s "
+    def peek(
+        self, states: Sequence[int], limit: int, after: Sequence[int] = (), backwards: bool = False
+    ) -> list[tuple]:
+        """The same, up to so many of each of these states, or lanes; behind a place, if one is given."""
+        behind, order = (self.before, text.BACKWARDS) if backwards else (self.behind, text.ORDER)
+        place = dict(zip(("sort_key", "sort_at", "seq"), after, strict=True)) if after else {}
+        part = (
+            f"SELECT {self.record}, NOW AS looked FROM djqueue_message WHERE queue = %(queue)s AND state = {{}} "
             f"{f'AND {behind}' if after else ''} {order} LIMIT %(limit)s"
         )
-        return placed(self.rows(sql, params))
+        parts = [part.format(state) for state in states]
+        sql = parts[0] if len(parts) == 1 else " UNION ALL ".join(f"SELECT * FROM ({part}) x" for part in parts)
+        rows = self.rows(sql, {"queue": self.queue, "limit": limit, **place})
+        for row in rows:
+            numbers((row[-3], row[12]))
+        return rows
 
     def remove(self, ids: Sequence[str]) -> int:
-        return self.delete_ids(self.queue, ids, WAITS)
+        return self.delete_ids(self.queue, ids, text.WAITS)
 
     def reprioritise(self, ids: Sequence[str], own: int, laned: int) -> int:
         """Give entries that wait another rank, in a lane that one."""
@@ -701,12 +634,12 @@ class Dialect:
         sql = (
             f"UPDATE djqueue_message {self.by_id} SET neg_priority = {neg_priority}, "
             f"sort_key = CASE WHEN state IN (1, 3) OR queue LIKE '%%:failed' THEN 0 ELSE {neg_priority} END "
-            f"WHERE queue = %s AND id IN ({marks(ids)}) AND {WAITS}"
+            f"WHERE queue = %s AND id IN ({marks(ids)}) AND {text.WAITS}"
         )
         return self.count(sql, [own, laned, own, laned, self.queue, *ids])
 
     def amend(self, id: str, was: bytes, body: bytes) -> bool:
-        sql = f"UPDATE djqueue_message SET body = %s WHERE queue = %s AND id = %s AND {WAITS} AND body = %s"
+        sql = f"UPDATE djqueue_message SET body = %s WHERE queue = %s AND id = %s AND {text.WAITS} AND body = %s"
         return self.count(sql, [body, self.queue, id, was]) == 1
 
     def trim_older(self, age: int, limit: int) -> int:
@@ -715,7 +648,7 @@ class Dialect:
         All of them have one rank, so the first is the oldest: nothing to delete is one read.
         """
         ready = "queue = %s AND state = 0"
-        first = f"SELECT sort_key, sort_at FROM djqueue_message WHERE {ready} {ORDER} LIMIT 1"
+        first = f"SELECT sort_key, sort_at FROM djqueue_message WHERE {ready} {text.ORDER} LIMIT 1"
         for (sort_key,) in self.rows(f"SELECT sort_key FROM ({first}) f WHERE sort_at < NOW - %s", [self.queue, age]):
             old = f"{ready} AND sort_key = %s AND sort_at < NOW - %s"
             return self._delete_first(old, [self.queue, sort_key, age], limit)
@@ -736,13 +669,13 @@ class Dialect:
         return self.delete_some("djqueue_message", "seq", condition, "sort_key, sort_at, seq", params, limit)
 
     def requeue(self, failed: str, ids: Sequence[str]) -> int:
-        which = f"queue = %s AND id IN ({marks(ids)}) AND {WAITS} AND {absent('m.id')}"
-        sql = f"UPDATE djqueue_message AS m SET queue = %s, {REQUEUED} WHERE {which}"
+        which = f"queue = %s AND id IN ({marks(ids)}) AND {text.WAITS} AND {text.absent('m.id')}"
+        sql = f"UPDATE djqueue_message AS m SET queue = %s, {text.REQUEUED} WHERE {which}"
         return self.count(sql, [self.queue, failed, *ids, self.queue])
 
     def flush(self) -> int:
         """Delete a chunk of what is ready in no lane, or else of what is delayed; how many."""
-        for state in (READY, DELAYED, LATER):
+        for state in (text.READY, text.DELAYED, text.LATER):
             if deleted := self._delete_first("queue = %s AND state = %s", [self.queue, state], CHUNK):
                 return deleted
         return 0
@@ -763,18 +696,6 @@ class Dialect:
         rows = self.rows(sql, [self.queue, after[0], *after, limit])
         return [(*numbers((made, seq)), number_of(name)) for made, seq, name in rows]
 
-    def peek_in(self, numbers: Sequence[int], limit: int, after: Sequence[int] | None = None) -> list[tuple]:
-        """Rows of RECORD with now, up to so many of each of these lanes; behind a place, if one is given."""
-        params = {"queue": self.queue, "limit": limit}
-        if after:
-            params |= zip(("sort_key", "sort_at", "seq"), after, strict=True)
-        part = (
-            f"SELECT {self.record}, NOW AS looked FROM djqueue_message WHERE queue = %(queue)s AND state = {{}} "
-            f"{f'AND {self.behind}' if after else ''} {ORDER} LIMIT %(limit)s"
-        )
-        parts = [f"SELECT * FROM ({part.format(number)}) x" for number in numbers]
-        return placed(self.rows(" UNION ALL ".join(parts), params))
-
     def flush_lanes(self, numbers: Sequence[int]) -> int:
         """Delete a chunk of what waits in lanes; how many."""
         which = f"queue = %s AND state IN ({', '.join(map(str, numbers))})"
@@ -784,19 +705,17 @@ class Dialect:
         """Leave a ticket for every lane from which something might leave."""
         self.count(
             "INSERT INTO djqueue_ticket (queue, created, name, number, gate) SELECT queue, NOW, name, number, '' "
-            f"FROM djqueue_lane WHERE queue = %s AND (state = {OPEN} OR state >= {FIRST_NUMBER})",
+            f"FROM djqueue_lane WHERE queue = %s AND (state = {text.OPEN} OR state >= {text.FIRST_NUMBER})",
             [self.queue],
         )
 
     def lane_rows(self, condition: str, params: list) -> list[tuple]:
         """Lanes: their row of LANE, and how many wait in each."""
-        sql = f"SELECT {LANE} FROM djqueue_lane WHERE queue = %s AND {condition}"
+        sql = f"SELECT {text.LANE} FROM djqueue_lane WHERE queue = %s AND {condition}"
         rows = self.rows(sql, [self.queue, *params])
-        counts = {}
-        if rows:
-            states = ", ".join(str(number_of(row[1])) for row in rows)
-            sql = f"SELECT state, count(*) FROM djqueue_message WHERE queue = %s AND state IN ({states}) GROUP BY state"
-            counts = dict(self.rows(sql, [self.queue]))
+        states = ", ".join(str(number_of(row[1])) for row in rows)
+        sql = f"SELECT state, count(*) FROM djqueue_message WHERE queue = %s AND state IN ({states}) GROUP BY state"
+        counts = dict(self.rows(sql, [self.queue])) if rows else {}
         return [(row, counts.get(number_of(row[1]), 0)) for row in rows]
 
     def length(self) -> int:
@@ -811,7 +730,7 @@ class Dialect:
 
         The first three and the moments: in no lane, and then in lanes.
         """
-        due, later = (f"state = {state} AND sort_key = 0 AND sort_at" for state in (DELAYED, LATER))
+        due, later = (f"state = {state} AND sort_key = 0 AND sort_at" for state in (text.DELAYED, text.LATER))
         mine = "FROM djqueue_message WHERE queue = %(queue)s AND"
         counts = ", ".join(
             f"(SELECT count(*) FROM (SELECT 1 {which} LIMIT {CAP}) x)"
@@ -827,26 +746,13 @@ class Dialect:
                 "FROM djqueue_message WHERE queue = %(failed)s AND state = 0",
             )
         )
+        names = ", ".join(f"%(k{number})s" for number in range(len(counters)))
         sql = (
-            f"SELECT {counts}, (SELECT sum({COUNTED}) FROM djqueue_fact WHERE name IN ({self._named(counters)})), NOW, "
+            f"SELECT {counts}, (SELECT sum({text.COUNTED}) FROM djqueue_fact WHERE name IN ({names})), NOW, "
             f"(SELECT min(sort_at) {mine} {due} < NOW), (SELECT min(sort_at) {mine} {later} < NOW), "
-            f"({self._oldest()}), (SELECT min(sort_at) FROM (SELECT m.sort_at {self.in_lanes} LIMIT {CAP}) x)"
+            f"({text.OLDEST}), (SELECT min(sort_at) FROM (SELECT m.sort_at {self.in_lanes} LIMIT {CAP}) x)"
         )
         return self.rows(sql, {"queue": self.queue, "failed": failed} | {f"k{i}": k for i, k in enumerate(counters)})[0]
-
-    def _named(self, values: Sequence) -> str:
-        return ", ".join(f"%(k{i})s" for i in range(len(values)))
-
-    def _oldest(self) -> str:
-        """The heads of the priorities, a step in the index each; ``min(sort_at)`` would read all that is ready."""
-        ready = "FROM djqueue_message r WHERE r.queue = %(queue)s AND r.state = 0"
-        return (
-            f"WITH RECURSIVE p (sort_key, n) AS (SELECT (SELECT r.sort_key {ready} ORDER BY r.sort_key LIMIT 1), 1 "
-            f"UNION ALL SELECT (SELECT r.sort_key {ready} AND r.sort_key > p.sort_key ORDER BY "
-            "r.sort_key LIMIT 1), n + 1 "
-            f"FROM p WHERE p.sort_key IS NOT NULL AND n < {PRIORITIES}) "
-            f"SELECT min((SELECT r.sort_at {ready} AND r.sort_key = p.sort_key ORDER BY r.sort_at LIMIT 1)) FROM p"
-        )
 
 
 def joined(connection: Any) -> bool:
@@ -859,9 +765,9 @@ def marks(values: Collection) -> str:
     return ", ".join(["%s"] * len(values))
 
 
-def rows_of_marks(width: int, count: int, mark: str = "%s") -> str:
-    """Placeholders for ``count`` rows of ``width`` values."""
-    return ", ".join([f"({', '.join([mark] * width)})"] * count)
+def rows_of_marks(rows: Sequence[tuple]) -> str:
+    """Placeholders for the values of rows."""
+    return ", ".join([f"({marks(rows[0])})"] * len(rows))
 
 
 def flat(rows: Collection[tuple]) -> list:
@@ -879,7 +785,7 @@ def numbers(row: Sequence) -> Sequence:
 
 def picked(seqs: Iterable[int]) -> str:
     """Those of the entries that wait in their lanes."""
-    return f"SELECT seq FROM djqueue_message WHERE {one_of(seqs)} AND state >= {FIRST_NUMBER}"
+    return f"SELECT seq FROM djqueue_message WHERE {one_of(seqs)} AND state >= {text.FIRST_NUMBER}"
 
 
 def one_of(seqs: Iterable[int]) -> str:
@@ -891,14 +797,3 @@ def heads_of(now: int, rows: Iterable[tuple]) -> Heads:
     """Of entries the rows begin with the number of their lane, of lanes in a line with minus that of the outer one."""
     lines = {-row[0]: row[2] for row in rows if row[0] < 0}
     return Heads(now, [row for row in rows if row[0] > 0], lines)
-
-
-def placed(rows: list[tuple]) -> list[tuple]:
-    """Rows of RECORD with now. Raises TypeError where their places are no numbers."""
-    for row in rows:
-        numbers((row[-3], row[12]))
-    return rows
-
-
-def ids_of(arrivals: Sequence[Arrival]) -> list[str]:
-    return [arrival.id for arrival in arrivals]

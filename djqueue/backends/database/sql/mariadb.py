@@ -9,21 +9,8 @@ import re
 from collections.abc import Iterable, Mapping, Sequence
 
 from djqueue.backends.database.rows import Arrival, Ask
-from djqueue.backends.database.sql.dialect import ASSIGNED, INSERT_FACT, WRITTEN, Dialect, Finish, flat, marks
-from djqueue.backends.database.sql.statements import (
-    COLUMNS,
-    COUNTED,
-    DELAYED,
-    ENTRY,
-    EXTEND,
-    HOLDS,
-    LATER,
-    NUMBERS,
-    OF_LANE,
-    REQUEUED,
-    SAID,
-    WAITS,
-)
+from djqueue.backends.database.sql import text
+from djqueue.backends.database.sql.dialect import Dialect, Finish, flat, marks
 
 SKIPPING = "FOR UPDATE SKIP LOCKED"
 BLOCK = (
@@ -45,10 +32,12 @@ class MariaDB(Dialect):
     now = "TIMESTAMPDIFF(MICROSECOND, '1970-01-01', UTC_TIMESTAMP(6))"
     fact_replaces = "ON DUPLICATE KEY UPDATE value = VALUES(value), until = VALUES(until)"
     fact_stays = "ON DUPLICATE KEY UPDATE name = name"
+    fact_counts = f"ON DUPLICATE KEY UPDATE counter = {text.COUNTED} + VALUES(counter)"
+    mark_replaces = "ON DUPLICATE KEY UPDATE until = VALUES(until), counter = VALUES(counter)"
     by_seq, by_id = "FORCE INDEX (PRIMARY)", "FORCE INDEX (djqueue_message_id)"
     by_place = "FORCE INDEX (djqueue_lane_place)"
     lane_stays = "ON DUPLICATE KEY UPDATE seq = djqueue_lane.seq"
-    in_lanes = f"{NUMBERS} STRAIGHT_JOIN {OF_LANE}"
+    in_lanes = f"{text.NUMBERS} STRAIGHT_JOIN {text.OF_LANE}"
     # A comparison of rows is no range for its optimiser.
     behind = (
         "(sort_key > %(sort_key)s OR (sort_key = %(sort_key)s AND (sort_at > %(sort_at)s OR (sort_at = "
@@ -63,14 +52,23 @@ class MariaDB(Dialect):
     # ---- put
 
     def insert(self, arrivals: Sequence[Arrival]) -> set[str]:
-        """In the order of the call, which numbers them. Looking first spares deadlocks over ids that are there."""
+        """In the order of the call, which numbers them. Looking first spares deadlocks over ids that are there.
+
+        VALUES, as SELECT would lock the counter of the whole table. IGNORE cuts what is too long: check before.
+        """
         if len(arrivals) > 1:
             there = self._present(arrivals)
             arrivals = [arrival for arrival in arrivals if arrival.id not in there]
         if not arrivals:
             return set()
-        sql, params = insertion(self.queue, arrivals)
-        return {row[0] for row in self.rows(f"{sql} RETURNING id", params)}
+        rows, params = [], []
+        for id, body, neg_priority, delay, run_at, *rest in (arrival.row for arrival in arrivals):
+            due, lane_number = f"{run_at:d}" if run_at else f"NOW + {delay:d}", rest[-1]
+            state = f"IF({due} > NOW, {text.LATER if lane_number > 0 else text.DELAYED}, {max(lane_number, 0):d})"
+            rows.append(f"(%s, %s, %s, %s, {marks(rest)}, 0, '', NOW, {due}, {state}, IF({due} > NOW, 0, %s), {due})")
+            params += [self.queue, id, body, neg_priority, *rest, neg_priority]
+        sql = f"INSERT IGNORE INTO djqueue_message ({text.COLUMNS}) VALUES {', '.join(rows)} RETURNING id"
+        return {row[0] for row in self.rows(sql, params)}
 
     # ---- claim and reap
 
@@ -81,7 +79,7 @@ class MariaDB(Dialect):
         steps = (
             f"SET @djqueue = {ask.since} + %(lease)s",
             f"UPDATE {joined('djqueue_message', 'seq', which)} SET {lease}",
-            f"SELECT {ENTRY} FROM djqueue_message WHERE {found}",
+            f"SELECT {text.ENTRY} FROM djqueue_message WHERE {found}",
         )
         named = ask._asdict()
         return self._together(*(in_order(step, named) for step in steps))
@@ -94,13 +92,11 @@ class MariaDB(Dialect):
     def complete(self, pairs: Sequence[tuple], finish: Finish, kept: Sequence[tuple] = ()) -> Iterable[tuple]:
         ours, params = fence(pairs)
         remember = (
-            f"{INSERT_FACT} SELECT CONCAT(%s, m.id), '', NOW + %s, m.seq FROM {ours} "
-            "ON DUPLICATE KEY UPDATE until = VALUES(until), counter = VALUES(counter)",
+            f"{text.INSERT_FACT} SELECT CONCAT(%s, m.id), '', NOW + %s, m.seq FROM {ours} {self.mark_replaces}",
             [finish.marks, finish.remember, *params],
         )
         count = (
-            f"{INSERT_FACT} SELECT %s, '', NULL, COUNT(*) FROM {ours} HAVING COUNT(*) > 0 "
-            f"ON DUPLICATE KEY UPDATE counter = {COUNTED} + VALUES(counter)",
+            f"{text.INSERT_FACT} SELECT %s, '', NULL, COUNT(*) FROM {ours} HAVING COUNT(*) > 0 {self.fact_counts}",
             [finish.counter, *params],
         )
         delete = (f"DELETE m FROM {ours}", params)
@@ -109,26 +105,26 @@ class MariaDB(Dialect):
 
     def mark_begun(self, pairs: Sequence[tuple]) -> Iterable[tuple]:
         ours, params = fence(pairs)
-        held = f"WHERE {HOLDS.replace('NOW', '@djqueue')}"
+        held = f"WHERE {text.HOLDS.replace('NOW', '@djqueue')}"
         errors = (f"UPDATE {ours} SET begun = 1 {held}", params)
         return self._together(("SET @djqueue = NOW", []), look(f"{ours} {held}", params), errors)
 
     def touch(self, pairs: Sequence[tuple], lease: int) -> Iterable[tuple]:
         ours, params = fence(pairs)
         until = ("SET @djqueue = NOW + %s", [lease])
-        extend = (f"UPDATE {ours} SET {EXTEND}, sort_at = @djqueue", params)
+        extend = (f"UPDATE {ours} SET {text.EXTEND}, sort_at = @djqueue", params)
         return self._together(until, look(ours, params, "m.seq, @djqueue"), extend)
 
     def write_lanes(self, rows: Sequence[tuple]) -> None:
-        sql = f"UPDATE ({selected(WRITTEN, len(rows))}) u STRAIGHT_JOIN djqueue_lane l {self.by_seq} ON l.seq = u.seq "
-        self.count(sql + "SET " + ", ".join(f"l.{one}" for one in ASSIGNED.split(", ")), flat(rows))
+        join = f"({selected(text.WRITTEN, len(rows))}) u STRAIGHT_JOIN djqueue_lane l {self.by_seq} ON l.seq = u.seq"
+        self.count(f"UPDATE {join} SET {qualified(text.ASSIGNED, 'l')}", flat(rows))
 
     def give_up(self, queue: str, change: str, said: Sequence[tuple], kept: Sequence[tuple] = ()) -> Iterable[tuple]:
         ours, params = fence([row[:2] for row in said])
         update = (
-            f"UPDATE ({selected(SAID, len(said))}) u "
+            f"UPDATE ({selected(text.SAID, len(said))}) u "
             f"STRAIGHT_JOIN djqueue_message m {self.by_seq} ON m.seq = u.seq AND m.token = u.token "
-            f"SET {qualified(f'queue = %s, {change}')}",
+            f"SET m.queue = %s, {qualified(change, 'm')}",
             [*flat(said), queue],
         )
         return self._together(look(ours, params), *self._keeping(kept), update)
@@ -137,27 +133,23 @@ class MariaDB(Dialect):
         """What keeps the facts of those rows that are still ours. Each by itself: a table of given rows would silently
         cut a value of 64 KiB or more."""
         sql = (
-            f"{INSERT_FACT} SELECT %s, %s, NOW + %s, 0 FROM djqueue_message WHERE seq = %s AND token = %s "
+            f"{text.INSERT_FACT} SELECT %s, %s, NOW + %s, 0 FROM djqueue_message WHERE seq = %s AND token = %s "
             f"{self.fact_replaces}"
         )
         return [(sql, [*fact, seq, token]) for seq, token, *fact in kept]
 
     def _together(self, *steps: Step) -> Sequence[tuple]:
         """All or nothing; the rows of the step that has rows. In a caller's transaction a block would commit that."""
+        rows: Sequence[tuple] = ()
         if self.joined:
-            return self._one_by_one(steps)
-        sql = BLOCK.format(steps="; ".join(sql for sql, _ in steps))
-        rows = self.rows(sql, [param for _, params in steps for param in params])
+            for sql, params in steps:
+                self.count(sql, params)
+                rows = self.cursor.fetchall() if self.cursor.description else rows
+            return rows
+        block = BLOCK.format(steps="; ".join(sql for sql, _ in steps))
+        rows = self.rows(block, [param for _, params in steps for param in params])
         while self.cursor.nextset():
             pass
-        return rows
-
-    def _one_by_one(self, steps: Iterable[Step]) -> Sequence[tuple]:
-        rows: Sequence[tuple] = ()
-        for sql, params in steps:
-            self.count(sql, params)
-            if self.cursor.description:
-                rows = self.cursor.fetchall()
         return rows
 
     # ---- facts and operators
@@ -172,9 +164,9 @@ class MariaDB(Dialect):
     def requeue(self, failed: str, ids: Sequence[str]) -> int:
         movable = (
             "SELECT d.seq FROM djqueue_message d LEFT JOIN djqueue_message o ON o.queue = %s AND o.id = d.id "
-            f"WHERE d.queue = %s AND d.id IN ({marks(ids)}) AND d.{WAITS} AND o.seq IS NULL"
+            f"WHERE d.queue = %s AND d.id IN ({marks(ids)}) AND d.{text.WAITS} AND o.seq IS NULL"
         )
-        sql = f"UPDATE {joined('djqueue_message', 'seq', movable, 'FOR UPDATE')} SET queue = %s, {REQUEUED}"
+        sql = f"UPDATE {joined('djqueue_message', 'seq', movable, 'FOR UPDATE')} SET queue = %s, {text.REQUEUED}"
         return self.count(sql, [self.queue, failed, *ids, self.queue])
 
     def these(self, count: int, table: str = "djqueue_message") -> str:
@@ -210,17 +202,6 @@ class MariaDB(Dialect):
         return self.count(f"DELETE {table} FROM {joined(table, key, picked)}", [*params, limit])
 
 
-def insertion(queue: str, arrivals: Sequence[Arrival]) -> Step:
-    """VALUES, as SELECT would lock the counter of the whole table. IGNORE cuts what is too long: check before."""
-    rows, params = [], []
-    for id, body, neg_priority, delay, run_at, *rest in (arrival.row for arrival in arrivals):
-        due, lane_number = f"{run_at:d}" if run_at else f"NOW + {delay:d}", rest[-1]
-        state = f"IF({due} > NOW, {LATER if lane_number > 0 else DELAYED}, {max(lane_number, 0):d})"
-        rows.append(f"(%s, %s, %s, %s, {marks(rest)}, 0, '', NOW, {due}, {state}, IF({due} > NOW, 0, %s), {due})")
-        params += [queue, id, body, neg_priority, *rest, neg_priority]
-    return f"INSERT IGNORE INTO djqueue_message ({COLUMNS}) VALUES {', '.join(rows)}", params
-
-
 def in_order(sql: str, named: Mapping[str, object]) -> Step:
     """A statement whose parameters have names, with those of the others in a block."""
     return NAMED.sub("%s", sql), [named[name] for name in NAMED.findall(sql)]
@@ -252,6 +233,6 @@ def joined(table: str, key: str, picked: str, lock: str = SKIPPING) -> str:
     return f"({picked} {lock}) x STRAIGHT_JOIN {table} FORCE INDEX (PRIMARY) ON {table}.{key} = x.{key}"
 
 
-def qualified(change: str) -> str:
+def qualified(change: str, table: str) -> str:
     """The columns that are set, with their table: the other one of the join has some of the same name."""
-    return ", ".join(f"m.{one}" for one in change.split(", "))
+    return ", ".join(f"{table}.{one}" for one in change.split(", "))

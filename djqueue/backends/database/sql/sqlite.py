@@ -7,24 +7,8 @@ from collections.abc import Iterable, Mapping, Sequence
 from contextlib import nullcontext
 
 from djqueue.backends.database.rows import Arrival, Ask
-from djqueue.backends.database.sql.dialect import INSERT_FACT, Dialect, Finish, flat, marks, rows_of_marks
-from djqueue.backends.database.sql.statements import (
-    ARRIVED,
-    ARRIVING,
-    ARRIVING_WIDTH,
-    COLUMNS,
-    COUNTED,
-    DUE,
-    ENTRY,
-    EXTEND,
-    HOLDS,
-    RECORD,
-    REQUEUED,
-    SAID,
-    SAID_WIDTH,
-    WAITS,
-    absent,
-)
+from djqueue.backends.database.sql import text
+from djqueue.backends.database.sql.dialect import Dialect, Finish, flat, marks, rows_of_marks
 
 INTEGERS = ("neg_priority", "due_since", "created", "attempts", "failures", "lost", "lane_number", "state")
 TEXTS = ("id", "lane", "command", "errors", "gate", "owner")
@@ -50,7 +34,7 @@ class SQLite(Dialect):
         "+ CAST(substr(strftime('%%f', 'now'), 4) AS INTEGER) * 1000)"
     )
 
-    entry, record = of_their_types(ENTRY), of_their_types(RECORD)
+    entry, record = of_their_types(text.ENTRY), of_their_types(text.RECORD)
 
     @property
     def died(self) -> str:
@@ -59,12 +43,13 @@ class SQLite(Dialect):
 
     def insert(self, arrivals: Sequence[Arrival]) -> set[str]:
         """In the order of the call: its clock is too coarse to tell two puts apart, so seq must."""
+        rows = [arrival.row for arrival in arrivals]
         sql = (
-            f"WITH a ({ARRIVING}) AS (VALUES {rows_of_marks(ARRIVING_WIDTH, len(arrivals))}) "
-            f"INSERT INTO djqueue_message ({COLUMNS}) SELECT %s, {ARRIVED} FROM (SELECT *, {DUE} FROM a) WHERE true "
+            f"WITH a ({text.ARRIVING}) AS (VALUES {rows_of_marks(rows)}) INSERT INTO djqueue_message ({text.COLUMNS}) "
+            f"SELECT %s, {text.ARRIVED} FROM (SELECT *, {text.DUE} FROM a) WHERE true "
             "ON CONFLICT (queue, id) DO NOTHING RETURNING id"
         )
-        return {row[0] for row in self.rows(sql, [*flat([arrival.row for arrival in arrivals]), self.queue])}
+        return {row[0] for row in self.rows(sql, [*flat(rows), self.queue])}
 
     def take(self, ask: Ask, which: str) -> Sequence[tuple]:
         sql = f"UPDATE djqueue_message SET {ask.change} WHERE seq IN ({which}) RETURNING {self.entry}"
@@ -77,9 +62,11 @@ class SQLite(Dialect):
         ours, params = fence(pairs)
         with self.atomic():
             rows = self.rows(f"DELETE FROM djqueue_message WHERE {ours} RETURNING seq, id", params)
-            self._count(finish, len(rows))
-            if finish.remember:
-                self._remember(finish, rows)
+            count = f"{text.INSERT_FACT} VALUES (%s, x'', NULL, %s) {self.fact_counts}"
+            self.count(count, [finish.counter, len(rows)])
+            remember = f"{text.INSERT_FACT} VALUES (%s, x'', NOW + %s, %s) {self.mark_replaces}"
+            for seq, id in rows if finish.remember else ():
+                self.count(remember, [finish.marks + id, finish.remember, seq])
             self._keep(rows, kept)
         return rows
 
@@ -89,36 +76,19 @@ class SQLite(Dialect):
         if facts := {fact[0]: tuple(fact) for seq, _, *fact in kept if seq in seqs}:
             self.put(list(facts.values()))
 
-    def _count(self, finish: Finish, done: int) -> None:
-        sql = (
-            f"{INSERT_FACT} VALUES (%s, x'', NULL, %s) "
-            f"ON CONFLICT (name) DO UPDATE SET counter = {COUNTED} + excluded.counter"
-        )
-        self.count(sql, [finish.counter, done])
-
-    def _remember(self, finish: Finish, rows: Sequence[tuple]) -> None:
-        sql = (
-            f"{INSERT_FACT} VALUES (%s, x'', NOW + %s, %s) "
-            "ON CONFLICT (name) DO UPDATE SET until = excluded.until, counter = excluded.counter"
-        )
-        for seq, id in rows:
-            self.count(sql, [finish.marks + id, finish.remember, seq])
-
     def mark_begun(self, pairs: Sequence[tuple]) -> Iterable[tuple]:
         ours, params = fence(pairs)
-        return self.rows(f"UPDATE djqueue_message SET begun = 1 WHERE {ours} AND {HOLDS} RETURNING seq", params)
+        return self.rows(f"UPDATE djqueue_message SET begun = 1 WHERE {ours} AND {text.HOLDS} RETURNING seq", params)
 
     def touch(self, pairs: Sequence[tuple], lease: int) -> Iterable[tuple]:
         ours, params = fence(pairs)
-        sql = f"UPDATE djqueue_message SET {EXTEND}, sort_at = NOW + %s WHERE {ours} RETURNING seq, sort_at"
+        sql = f"UPDATE djqueue_message SET {text.EXTEND}, sort_at = NOW + %s WHERE {ours} RETURNING seq, sort_at"
         return self.rows(sql, [lease, *params])
 
     def give_up(self, queue: str, change: str, said: Sequence[tuple], kept: Sequence[tuple] = ()) -> Iterable[tuple]:
-        sql = (
-            f"WITH u ({SAID}) AS (VALUES {rows_of_marks(SAID_WIDTH, len(said))}) "
-            f"UPDATE djqueue_message AS m SET queue = %s, {change} FROM u WHERE m.seq = u.seq AND m.token = u.token "
-            "RETURNING seq"
-        )
+        given = f"WITH u ({text.SAID}) AS (VALUES {rows_of_marks(said)})"
+        ours = "FROM u WHERE m.seq = u.seq AND m.token = u.token RETURNING seq"
+        sql = f"{given} UPDATE djqueue_message AS m SET queue = %s, {change} {ours}"
         with self.atomic() if kept else nullcontext():
             rows = self.rows(sql, [*flat(said), queue])
             self._keep(rows, kept)
@@ -148,15 +118,15 @@ class SQLite(Dialect):
         """With a new seq, as this clock is too coarse to tell it from a put."""
         moving = (
             "SELECT seq, (SELECT max(seq) FROM djqueue_message) + row_number() OVER (ORDER BY sort_at, seq) AS last "
-            f"FROM djqueue_message d WHERE queue = %s AND id IN ({marks(ids)}) AND {WAITS} AND {absent('d.id')}"
+            f"FROM djqueue_message d WHERE queue = %s AND id IN ({marks(ids)}) AND {text.WAITS} "
+            f"AND {text.absent('d.id')}"
         )
-        change = f"seq = x.last, queue = %s, {REQUEUED}"
+        change = f"seq = x.last, queue = %s, {text.REQUEUED}"
         sql = f"UPDATE djqueue_message AS m SET {change} FROM ({moving}) x WHERE m.seq = x.seq"
         return self.count(sql, [self.queue, failed, *ids, self.queue])
 
 
 def fence(pairs: Sequence[tuple]) -> tuple[str, list]:
     """The condition that a row is one of the pairs, by way of the primary key."""
-    seqs = [seq for seq, _ in pairs]
-    condition = f"seq IN ({', '.join(['%s'] * len(seqs))}) AND (seq, token) IN (VALUES {rows_of_marks(2, len(seqs))})"
-    return condition, [*seqs, *flat(pairs)]
+    condition = f"seq IN ({marks(pairs)}) AND (seq, token) IN (VALUES {rows_of_marks(pairs)})"
+    return condition, [*(seq for seq, _ in pairs), *flat(pairs)]

@@ -972,7 +972,6 @@ COMMIT;
 
 BEGIN;
 -- SELECT as in: complete: in a lane
-SELECT NOW;
 -- SELECT as in: claim: from a lane, to which something came
 COMMIT;
 
@@ -1125,10 +1124,10 @@ WHERE seq = ANY(
 );
 -- SELECT as in: claim: two are ready
 SELECT seq, body, id, neg_priority, due_since, created, lane, attempts, failures, lost, command, errors,
-    sort_at, gate, lane_number, state, sort_key, owner, NOW
+    sort_at, gate, lane_number, state, sort_key, owner, NOW AS looked
 FROM djqueue_message
 WHERE queue = %(queue)s
-  AND state = %(state)s
+  AND state = 0
 ORDER BY sort_key, sort_at, seq LIMIT %(limit)s;
 SELECT name FROM djqueue_lane WHERE queue = %s AND name > %s ORDER BY name LIMIT %s;
 
@@ -1138,10 +1137,10 @@ SELECT name FROM djqueue_lane WHERE queue = %s AND name > %s ORDER BY name LIMIT
 -- UPDATE as in: peek: ready
 -- SELECT as in: claim: two are ready
 SELECT seq, body, id, neg_priority, due_since, created, lane, attempts, failures, lost, command, errors,
-    sort_at, gate, lane_number, state, sort_key, owner, NOW
+    sort_at, gate, lane_number, state, sort_key, owner, NOW AS looked
 FROM djqueue_message
 WHERE queue = %(queue)s
-  AND state = %(state)s
+  AND state = 0
   AND (sort_key, sort_at, seq) > (%(sort_key)s, %(sort_at)s, %(seq)s)
 ORDER BY sort_key, sort_at, seq LIMIT %(limit)s;
 
@@ -1163,15 +1162,12 @@ COMMIT;
 -- SELECT as in: claim: two are ready
 -- SELECT as in: peek: ready
 SELECT name FROM djqueue_lane WHERE queue = %s AND name > %s ORDER BY name LIMIT %s;
-SELECT *
-FROM (
-    SELECT seq, body, id, neg_priority, due_since, created, lane, attempts, failures, lost, command, errors,
-        sort_at, gate, lane_number, state, sort_key, owner, NOW AS looked
-    FROM djqueue_message
-    WHERE queue = %(queue)s
-      AND state = :lane
-    ORDER BY sort_key, sort_at, seq LIMIT %(limit)s
-) x;
+SELECT seq, body, id, neg_priority, due_since, created, lane, attempts, failures, lost, command, errors,
+    sort_at, gate, lane_number, state, sort_key, owner, NOW AS looked
+FROM djqueue_message
+WHERE queue = %(queue)s
+  AND state = :lane
+ORDER BY sort_key, sort_at, seq LIMIT %(limit)s;
 SELECT name FROM djqueue_lane WHERE queue = %s AND name > %s ORDER BY name LIMIT %s;
 
 
@@ -1179,8 +1175,25 @@ SELECT name FROM djqueue_lane WHERE queue = %s AND name > %s ORDER BY name LIMIT
 
 -- UPDATE as in: peek: ready
 -- SELECT as in: claim: two are ready
--- SELECT as in: peek: ready
--- SELECT as in: peek: ready
+SELECT *
+FROM (
+    SELECT seq, body, id, neg_priority, due_since, created, lane, attempts, failures, lost, command, errors,
+        sort_at, gate, lane_number, state, sort_key, owner, NOW AS looked
+    FROM djqueue_message
+    WHERE queue = %(queue)s
+      AND state = 1
+    ORDER BY sort_key, sort_at, seq LIMIT %(limit)s
+) x
+UNION ALL
+SELECT *
+FROM (
+    SELECT seq, body, id, neg_priority, due_since, created, lane, attempts, failures, lost, command, errors,
+        sort_at, gate, lane_number, state, sort_key, owner, NOW AS looked
+    FROM djqueue_message
+    WHERE queue = %(queue)s
+      AND state = 3
+    ORDER BY sort_key, sort_at, seq LIMIT %(limit)s
+) x;
 
 
 -- stats
@@ -1625,7 +1638,6 @@ SELECT state, count(*) FROM djqueue_message WHERE queue = %s AND state IN (:lane
 SELECT name FROM djqueue_lane WHERE queue = %s AND name IN (%s);
 BEGIN;
 -- SELECT as in: complete: in a lane
-SELECT NOW;
 -- SELECT as in: claim: from a lane, to which something came
 -- UPDATE as in: claim: from a lane, to which something came
 COMMIT;
@@ -1635,7 +1647,6 @@ COMMIT;
 
 BEGIN;
 -- SELECT as in: complete: in a lane
-SELECT NOW;
 -- SELECT as in: claim: from a lane, to which something came
 -- UPDATE as in: claim: from a lane, to which something came
 COMMIT;
