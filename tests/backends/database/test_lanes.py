@@ -231,6 +231,24 @@ def test_a_gate_that_others_took_in_meanwhile_does_not_come_back(queue, monkeypa
     assert queue.lane("a").gate == TWO
 
 
+def test_a_gate_whose_outer_lane_is_not_there_is_taken_in_by_the_next_claim(queue, monkeypatch):
+    """Others took in the later gate meanwhile; the lane of this one was made by nobody."""
+    fill(queue, "a", "1", gate=SHARED)
+    fill(queue, "a", "2", gate=ORDERED)
+    read = lanes.take_tickets
+
+    def read_and_lose_the_last(*args):
+        tickets = read(*args)
+        monkeypatch.setattr(lanes, "take_tickets", read)
+        assert QueueTicket.objects.using(queue.database).filter(seq=tickets[-1].seq).delete()[0] == 1
+        return tickets
+
+    monkeypatch.setattr(lanes, "take_tickets", read_and_lose_the_last)
+    queue.claim(1)
+    assert QueueTicket.objects.using(queue.database).filter(queue=queue.name).count() == 1
+    assert queue.lane("a").gate == SHARED
+
+
 def test_a_lane_that_was_not_read_to_its_end_goes_on(queue, monkeypatch):
     monkeypatch.setattr(lanes, "MOST_READ", 3)
     fill(queue, "a", *"123456", gate=Gate(run=2).written())
