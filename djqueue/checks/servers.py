@@ -61,15 +61,15 @@ def _pool_size(alias: str) -> int | None:
 @register(Tags.database, TAG)
 def check_databases(app_configs=None, databases: Collection[str] | None = None, **kwargs) -> list[CheckMessage]:
     """E2…, W2…, of the databases given."""
-    from djqueue.backends.database import work  # here, as it imports models
+    from djqueue.backends.database import checks  # here, as it imports models
 
     chosen = set(databases or ())
     queues = [queue for _, queue in made()]
     aliases = sorted({alias for queue in queues for alias in databases_of(queue) & chosen})
-    found = [message for alias in aliases for message in work.check(alias)]
+    found = [message for alias in aliases for message in checks.check(alias)]
     said = (message for queue in queues if queue.database in chosen for message in queue.check())
     # A queue always tells that its tables are missing; before the first migrate that is as it should be.
-    return _once([*found, *(message for message in said if message.id != work.LACKING)])
+    return _once([*found, *(message for message in said if message.id != checks.LACKING)])
 
 
 @register(TAG, deploy=True)

@@ -12,8 +12,8 @@ from django.db.utils import ConnectionHandler
 
 from djqueue import operations
 from djqueue.backends.base import BaseQueue
+from djqueue.backends.database import checks, session
 from djqueue.backends.database import queue as queue_module
-from djqueue.backends.database import session, work
 from djqueue.backends.entries import Entry, QueueStats
 from djqueue.backends.memory.queue import MemoryQueue
 from djqueue.consumer import Consumer
@@ -343,7 +343,7 @@ def test_a_store_that_is_away_is_named(backend, settings, args):
 @pytest.mark.backends("sqlite")
 def test_missing_tables_lead_to_migrate(queue, monkeypatch, tmp_path, args):
     bare = ConnectionHandler({"default": {"ENGINE": "django.db.backends.sqlite3", "NAME": tmp_path / "bare.sqlite3"}})
-    for module in (queue_module, work, work, session):
+    for module in (queue_module, checks, session):
         monkeypatch.setattr(module, "connections", bare)
     told = str(failure(*args))
     bare["default"].close()

@@ -16,7 +16,7 @@ from django.db import connections
 from django.db.utils import ConnectionHandler
 from django.test import override_settings
 
-from djqueue.backends.database import work
+from djqueue.backends.database import checks as database_checks
 from djqueue.consumer import Consumer
 from djqueue.queues import queues
 from djqueue.registry import registry
@@ -136,7 +136,7 @@ def databases(given: dict) -> Iterator[None]:
 def check_sqlite(database: dict) -> None:
     """No warning of djqueue's."""
     connection = ConnectionHandler({"default": database})["default"]
-    found = [message.id for message in work._server(connection)]
+    found = [message.id for message in database_checks._server(connection)]
     connection.close()
     assert found == []
 

@@ -11,27 +11,13 @@ from collections import Counter, deque
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, field, replace
+from functools import lru_cache
 from itertools import takewhile
 from typing import NamedTuple
 
-from djqueue.backends.database.rows import chunks
-from djqueue.backends.database.sql.lanes import Glance, one_of, picked
-from djqueue.backends.database.sql.messages import Arrival, Ask
-from djqueue.backends.database.sql.statements import (
-    ALL,
-    BACKWARDS,
-    LEASED,
-    MOST,
-    NOWHERE,
-    OPEN,
-    ORDER,
-    OUT,
-    TIMED,
-    gate_of,
-    number_of,
-    text_of,
-)
-from djqueue.backends.database.work import UnitOfWork
+from djqueue.backends.database.rows import Arrival, Ask, chunks, gate_of, number_of, token_of
+from djqueue.backends.database.sql.dialect import Dialect, Glance, one_of, picked
+from djqueue.backends.database.sql.text import ALL, LEASED, MOST, NOWHERE, OPEN, OUT, TIMED
 from djqueue.backends.entries import Lease
 from djqueue.flow import gates
 from djqueue.flow.board import Board, Turn, Waiting
@@ -48,56 +34,51 @@ STANDS = {gates.OPEN: OPEN, gates.NOWHERE: NOWHERE, gates.TIMED: TIMED}
 # ---- Putting
 
 
-def put_in_lanes(
-    work: UnitOfWork,
-    arrivals: Sequence[Arrival],
-    lanes: Mapping[str, tuple],
-    insert: Callable[[UnitOfWork, Sequence[Arrival]], set[str]],
-) -> set[str]:
+Insert = Callable[[Dialect, Sequence[Arrival]], set[str]]
+
+
+def put_in_lanes(sql: Dialect, arrivals: Sequence[Arrival], lanes: Mapping[str, tuple], insert: Insert) -> set[str]:
     """Insert, and leave a ticket for each lane: no lane is touched, so nobody waits for the caller's transaction.
 
     ``lanes`` are those that the arrivals enter, by their ids.
     """
-    with work.writing():
-        accepted = insert(work, arrivals)
+    with sql.writing():
+        accepted = insert(sql, arrivals)
         if entered := {lane[0]: lane for id, lane in lanes.items() if id in accepted}:
-            work.sql.leave_tickets(work.session, work.queue, list(entered.values()))
+            sql.leave_tickets(list(entered.values()))
     return accepted
 
 
 # ---- Claiming
 
 
-class Laned(NamedTuple):
-    """What a claim brought of lanes: of each unit its run and rows of ENTRY, or None for an entry in no lane."""
-
-    units: list[tuple[str, list[tuple]] | None]
-    laned_last: bool
-    more: bool = False
-    """Whether something was held back that may leave."""
+Unit = tuple[str, list[tuple]]
+"""What a claim brought of a lane: the run, and rows of ENTRY."""
 
 
-def take_tickets(work: UnitOfWork, glance: Glance) -> list[Ticket]:
+def take_tickets(sql: Dialect, glance: Glance) -> list[Ticket]:
     """What came to lanes, when each has a row. Nothing is held meanwhile, as those who make a row may have to wait."""
-    session, sql, queue = work
     if glance.falls_due:
-        with work.writing():
-            if came := {row[1:] for row in sql.come_in(session, queue)}:
-                sql.leave_tickets(session, queue, sorted(came))
-    rows = sql.tickets(session, queue, TAKEN_IN) if glance.ticket or glance.falls_due else []
+        with sql.writing():
+            if came := {row[1:] for row in sql.come_in()}:
+                sql.leave_tickets(sorted(came))
+    rows = sql.tickets(TAKEN_IN) if glance.ticket or glance.falls_due else []
     tickets = [Ticket(*row) for row in rows]
     known = {ticket.name for ticket in tickets if ticket.is_known}
-    gates_of = {ticket.name: ticket.gate for ticket in tickets if ticket.gate}
+    gates_of = {name: gate for name, gate in _last_gates(tickets).items() if gate}
     fresh = {name: gate for name, gate in gates_of.items() if name not in known}
-    make_lanes(work, outers_of(map(gate_of, gates_of.values())) | fresh)
+    make_lanes(sql, outers_of(map(gate_of, gates_of.values())) | fresh)
     return tickets
 
 
 def claim_turns(
-    work: UnitOfWork, ask: Ask, glance: Glance, tickets: list[Ticket], ahead: int, laned_last: bool
-) -> Laned:
-    """Lease what may leave its lane. Lanes that somebody has are passed over, and so nobody waits for another."""
-    with lane_transaction(work) as lanes:
+    sql: Dialect, ask: Ask, glance: Glance, tickets: list[Ticket], ahead: int, laned_last: bool
+) -> tuple[list[Unit | None], bool, bool]:
+    """Lease what may leave its lane. Lanes that somebody has are passed over, and so nobody waits for another.
+
+    The units, None for an entry in no lane; whether the last one came from a lane; whether more may leave at once.
+    """
+    with lane_transaction(sql) as lanes:
         changed = lanes.take_in(tickets)
         if glance.rises:
             changed.update(lanes.hold_first(TIMED, TAKEN_IN, due=True))
@@ -107,15 +88,15 @@ def claim_turns(
         lanes.read(ask.limit)
         lanes.hold_lines(ask.limit)
         board = lanes.board(laned_last)
-        ranks = _ranks(work, ask) if glance.ready is not None or glance.due else []
+        ranks = sql.ranks(ask) if glance.ready is not None or glance.due else []
         units = _units(board, ranks, ask.limit, ahead, lanes.now)
         turns = [unit for unit in units if unit is not None]
         more = len(units) < ask.limit and board.first_rank() is not None
-        taken = iter(_lend(work, ask, lanes, board, turns))
+        taken = iter(_lend(sql, ask, lanes, board, turns))
         empty = {name for name, one in lanes.held.items() if not one.waiting}
         lanes.stand((changed | empty | {turn.lane for turn in turns}) & lanes.held.keys())
-        _forget_nobodys(work, [ticket for ticket in tickets if ticket.name not in lanes.held])
-    return Laned([unit and next(taken) for unit in units], board.laned_last, more)
+        _forget_nobodys(sql, [ticket for ticket in tickets if ticket.name not in lanes.held])
+    return [unit and next(taken) for unit in units], board.laned_last, more
 
 
 def _units(board: Board, ranks: Iterable[int], limit: int, ahead: int, now: int) -> list[Turn | None]:
@@ -128,70 +109,59 @@ def _units(board: Board, ranks: Iterable[int], limit: int, ahead: int, now: int)
     return units
 
 
-def _ranks(work: UnitOfWork, ask: Ask) -> list[int]:
-    found = work.sql.ranks(work.session, work.queue, ask.limit, BACKWARDS if ask.lifo else ORDER)
-    return [~rank for rank in found] if ask.lifo else found
-
-
-def _lend(
-    work: UnitOfWork, ask: Ask, lanes: LaneTransaction, board: Board, turns: list[Turn]
-) -> list[tuple[str, list[tuple]]]:
+def _lend(sql: Dialect, ask: Ask, lanes: LaneTransaction, board: Board, turns: list[Turn]) -> list[Unit]:
     """Lease of each turn what is still there, up to the first entry that is not; its run and rows."""
     any_there = any(turn.waiting for turn in turns)
-    rows = _taken(work, ask._replace(leased=OUT, since=str(lanes.now)), turns) if any_there else {}
+    rows = _taken(sql, ask._replace(leased=OUT, since=str(lanes.now)), turns) if any_there else {}
     there = [[one.seq for one in takewhile(lambda one: one.seq in rows, turn.waiting)] for turn in turns]
     lanes.leave(board, turns, [len(seqs) for seqs in there])
     if stray := rows.keys() - {seq for seqs in there for seq in seqs}:
-        work.sql.put_back(work.session, sorted(stray))
+        sql.put_back(sorted(stray))
     return [(turn.run, [rows[seq] for seq in seqs]) for turn, seqs in zip(turns, there, strict=True)]
 
 
-def _taken(work: UnitOfWork, ask: Ask, turns: list[Turn]) -> dict[int, tuple]:
+def _taken(sql: Dialect, ask: Ask, turns: list[Turn]) -> dict[int, tuple]:
     """The rows of what is still there. Of each turn the first begins, if anything does."""
     if ask.begun == ALL:
         ask = ask._replace(begun=one_of(one.seq for turn in turns for one in turn.waiting[:1]))
     which = picked(one.seq for turn in turns for one in turn.waiting)
-    return {row[0]: row for row in work.sql.take(work.session, ask, which)}
+    return {row[0]: row for row in sql.take(ask, which)}
 
 
-def _forget_nobodys(work: UnitOfWork, tickets: list[Ticket]) -> None:
+def _forget_nobodys(sql: Dialect, tickets: list[Ticket]) -> None:
     """Tickets that only ask to look at lanes of which nothing is known."""
     asking = [ticket for ticket in tickets if not ticket.gate]
     if asking:
-        session, sql, queue = work
-        there = sql.lanes_there(session, queue, [ticket.name for ticket in asking])
+        there = sql.lanes_there([ticket.name for ticket in asking])
         if gone := [ticket.seq for ticket in asking if ticket.name not in there]:
-            sql.drop_tickets(session, gone)
+            sql.drop_tickets(gone)
 
 
 # ---- Settling
 
-Say = Callable[[UnitOfWork, Sequence[Lease]], Iterable[tuple]]
+Say = Callable[[Dialect, Sequence[Lease]], Iterable[tuple]]
 """What holders say of their leases; rows that begin with the seqs of those that were still theirs."""
 
 
-def settle(work: UnitOfWork, leases: Sequence[Lease], say: Say) -> list[tuple]:
+def settle(sql: Dialect, leases: Sequence[Lease], say: Say) -> list[tuple]:
     """Say it of leases of lanes, which may open by that."""
-    with lane_transaction(work) as lanes:
-        lanes.hold_named({lease.token.lane for lease in leases}, wait=True)
-        lanes.hold_outers(wait=True)
-        rows = list(say(work, leases))
+    with lane_transaction(sql, {token_of(lease).lane for lease in leases}, wait=True) as lanes:
+        rows = list(say(sql, leases))
         seqs = {row[0] for row in rows}
-        lanes.settled([lease.token.lane for lease in leases if lease.token.seq in seqs])
+        lanes.settled([token_of(lease).lane for lease in leases if token_of(lease).seq in seqs])
+        now = lanes.look()
         for lease in leases:
-            if lease.entry.hold and lease.token.seq in seqs:
-                _hold(lanes, lease, work.sql.clock(work.session))
+            if lease.entry.hold and token_of(lease).seq in seqs:
+                _hold(lanes, lease, now)
         lanes.stand()
     return rows
 
 
-def defer(work: UnitOfWork, leases: Sequence[Lease], span: int) -> int | None:
+def defer(sql: Dialect, leases: Sequence[Lease], span: int) -> int | None:
     """Count what left its lane as if it left in ``span`` µs: when that is; None if one of them counts no more."""
-    with lane_transaction(work) as lanes:
-        lanes.hold_named({lease.token.lane for lease in leases}, wait=True)
-        lanes.hold_outers(wait=True)
-        now = work.sql.clock(work.session)
-        for (name, at), number in Counter((one.token.lane, round(one.claimed * 1e6)) for one in leases).items():
+    with lane_transaction(sql, {token_of(lease).lane for lease in leases}, wait=True) as lanes:
+        now = lanes.look()
+        for (name, at), number in Counter((token_of(one).lane, round(one.claimed * 1e6)) for one in leases).items():
             if not lanes.defer(name, number, at, now + span, now):
                 return None
         lanes.stand()
@@ -200,7 +170,7 @@ def defer(work: UnitOfWork, leases: Sequence[Lease], span: int) -> int | None:
 
 def _hold(lanes: LaneTransaction, lease: Lease, now: int) -> None:
     """Hold a lane back with an entry that returns to it: until a moment, or until somebody opens it."""
-    name, how = lease.token.lane, lease.entry.hold
+    name, how = token_of(lease).lane, lease.entry.hold
     if name not in lanes.held:
         return
     if how == HOLD_PAUSE:
@@ -211,15 +181,12 @@ def _hold(lanes: LaneTransaction, lease: Lease, now: int) -> None:
         one.lane = gates.shut_until(one.lane, now + round(lease.entry.delay * 1e6))
 
 
-def reap(work: UnitOfWork, limit: int, by: int) -> int:
+def reap(sql: Dialect, limit: int, by: int) -> int:
     """Let what is out for too long return to its lane, unless it is later than that; how many."""
-    session, sql, queue = work
-    late = sql.expired(session, queue, limit)
-    with lane_transaction(work) as lanes:
-        lanes.hold_named({lane for _, lane in late}, wait=False)
-        lanes.hold_outers(wait=False)
+    late = sql.expired(limit)
+    with lane_transaction(sql, {lane for _, lane in late}, wait=False) as lanes:
         seqs = sorted(seq for seq, lane in late if lane in lanes.held)
-        names = sql.reap_in_lanes(session, seqs, by) if seqs else []
+        names = sql.reap_in_lanes(seqs, by) if seqs else []
         lanes.settled(names)
         lanes.stand()
     return len(names)
@@ -228,32 +195,27 @@ def reap(work: UnitOfWork, limit: int, by: int) -> int:
 # ---- What an unanswered claim may have leased, and what somebody changed by hand
 
 
-def disown(work: UnitOfWork, tokens: Sequence[int]) -> bool:
+def disown(sql: Dialect, tokens: Sequence[int]) -> bool:
     """Give back what these tokens hold as if it had never been claimed; whether any of it was of lanes.
 
     Lanes that somebody has are passed over.
     """
-    session, sql, queue = work
-    held = sql.leased_by(session, queue, tokens)
+    held = sql.leased_by(tokens)
     if own := sorted(seq for seq, state, _ in held if state == LEASED):
-        sql.disown(session, own, tokens)
+        sql.disown(own, tokens)
     laned = sorted((seq, lane) for seq, state, lane in held if state == OUT)
     if laned:
-        with lane_transaction(work) as lanes:
-            lanes.hold_named({lane for _, lane in laned}, wait=False)
-            lanes.hold_outers(wait=False)
+        with lane_transaction(sql, {lane for _, lane in laned}, wait=False) as lanes:
             if seqs := [seq for seq, lane in laned if lane in lanes.held]:
-                lanes.settled(sql.disown_in_lanes(session, seqs, tokens))
+                lanes.settled(sql.disown_in_lanes(seqs, tokens))
                 lanes.stand()
     return bool(laned)
 
 
-def recount(work: UnitOfWork, names: Sequence[str]) -> list[str]:
+def recount(sql: Dialect, names: Sequence[str]) -> list[str]:
     """Let lanes count as out what is: somebody may have changed or deleted rows by hand. Those that were wrong."""
-    with lane_transaction(work) as lanes:
-        lanes.hold_named(names, wait=False)
-        lanes.hold_outers(wait=False)
-        out = _out(work)
+    with lane_transaction(sql, names, wait=False) as lanes:
+        out = _out(sql)
         wrong = [name for name in names if name in lanes.held and lanes.held[name].lane.in_flight != out[name]]
         for name in wrong:
             lanes.held[name].lane = replace(lanes.held[name].lane, in_flight=out[name])
@@ -261,23 +223,22 @@ def recount(work: UnitOfWork, names: Sequence[str]) -> list[str]:
     return wrong
 
 
-def restore(work: UnitOfWork, after: int, limit: int) -> tuple[int, list[str]]:
+def restore(sql: Dialect, after: int, limit: int) -> tuple[int, list[str]]:
     """Make lanes anew of which nothing is known although entries stand in them; where to go on, and which."""
-    session, sql, queue = work
-    last, found = sql.in_no_known_lane(session, queue, after, limit)
-    coming = {name for _, name, *_ in sql.tickets(session, queue, limit)}  # the next claim makes those
+    last, found = sql.in_no_known_lane(after, limit)
+    coming = {name for _, name, *_ in sql.tickets(limit)}  # the next claim makes those
     wanted = {name: gate for name, gate in found if name not in coming}
     wanted |= {name: gate for name, gate in outers_of(map(gate_of, wanted.values())).items() if name not in wanted}
     if wanted:
-        make_lanes(work, wanted)
-        recount(work, list(wanted))
+        make_lanes(sql, wanted)
+        recount(sql, list(wanted))
     return last, list(wanted)
 
 
-def _out(work: UnitOfWork) -> Counter[str]:
+def _out(sql: Dialect) -> Counter[str]:
     """How many have left each lane; they have left the one that it is within, too."""
     out: Counter[str] = Counter()
-    for name, gate, number in work.sql.out_of_lanes(work.session, work.queue):
+    for name, gate, number in sql.out_of_lanes():
         out[name] += number
         if gate and (within := gate_of(gate, name).within):
             out[within] += number
@@ -287,15 +248,13 @@ def _out(work: UnitOfWork) -> Counter[str]:
 # ---- For operators
 
 
-def change_lane(work: UnitOfWork, name: str, change: Callable[[Lane, int], Lane]) -> bool:
+def change_lane(sql: Dialect, name: str, change: Callable[[Lane, int], Lane]) -> bool:
     """Change what is known of a lane, if anything is; whether that was a change."""
-    with lane_transaction(work) as lanes:
-        lanes.hold_named([name], wait=True)
-        lanes.hold_outers(wait=True)
+    with lane_transaction(sql, [name], wait=True) as lanes:
         if name not in lanes.held:
             return False
         was = lanes.held[name].lane
-        lanes.held[name].lane = change(was, work.sql.clock(work.session))
+        lanes.held[name].lane = change(was, lanes.look())
         changed = lanes.held[name].lane != was
         lanes.stand()
     return changed
@@ -311,19 +270,27 @@ class Ticket(NamedTuple):
     name: str
     number: int
     gate: str
-    is_known: bool = False
+    is_known: bool
     """Whether its lane had a row."""
+
+
+def _last_gates(tickets: Iterable[Ticket]) -> dict[str, str]:
+    """Of each lane the gate that its last ticket with one gives it; "" if none of them has one."""
+    found: dict[str, str] = {}
+    for ticket in tickets:
+        found[ticket.name] = ticket.gate or found.get(ticket.name, "")
+    return found
 
 
 class LaneTransaction:
     """The lanes whose rows a transaction holds."""
 
-    def __init__(self, work: UnitOfWork):
+    def __init__(self, sql: Dialect):
+        self.sql = sql
         self.held: dict[str, LockedLane] = {}
         self.now = 0
         self.is_read = False
         """Whether what stands first in the lanes is known, so that they may stand without another look."""
-        self._session, self._sql, self._queue = self._work = work
 
     # ---- holding
 
@@ -334,20 +301,25 @@ class LaneTransaction:
         return [one.lane.name for one in fresh]
 
     def hold_named(self, names: Iterable[str], wait: bool) -> None:
+        """Hold these and those that they are within."""
+        self._hold_all(names, wait)
+        self.hold_outers(wait)
+
+    def _hold_all(self, names: Iterable[str], wait: bool) -> None:
         for some in chunks(sorted(set(names) - self.held.keys() - {""})):
-            self.hold(self._sql.hold_named(self._session, self._queue, some, wait))
+            self.hold(self.sql.hold_named(some, wait))
 
     def hold_first(self, state: int, limit: int, due: bool = False) -> list[str]:
-        return self.hold(self._sql.hold_first(self._session, self._queue, state, limit, due))
+        return self.hold(self.sql.hold_first(state, limit, due))
 
     def hold_outers(self, wait: bool) -> None:
         """Of those that are within another lane that one too, made anew if it was forgotten; else they are let go."""
         inner = [one for one in self.held.values() if one.lane.gate.within]
-        self.hold_named({one.lane.gate.within for one in inner}, wait)
+        self._hold_all({one.lane.gate.within for one in inner}, wait)
         lacking = {one.lane.gate.within: one.lane.gate for one in inner if one.lane.gate.within not in self.held}
         if lacking:
-            make_lanes(self._work, outers_of(lacking.values()))
-            self.hold_named(lacking, wait)
+            make_lanes(self.sql, outers_of(lacking.values()))
+            self._hold_all(lacking, wait)
         for one in inner:
             if one.lane.gate.within not in self.held:
                 del self.held[one.lane.name]
@@ -367,7 +339,7 @@ class LaneTransaction:
 
     def board(self, laned_last: bool) -> Board:
         """The board of these lanes, with what was read of them."""
-        board = Board(self._sql.turn_at(self.now), laned_last)
+        board = Board(self.sql.turn_at(self.now), laned_last)
         board.fill(((one.lane, one.waiting) for one in self.held.values()), self.now)
         return board
 
@@ -393,10 +365,10 @@ class LaneTransaction:
     def defer(self, name: str, number: int, at: int, to: int, now: int) -> bool:
         """Count what left a lane at a moment from another one on; whether that could be done."""
         chain = self.chain(name)
-        lanes = [gates.deferred(one.lane, number, at, to, now) for one in chain]
-        if not lanes or None in lanes:
+        moved = [lane for one in chain if (lane := gates.deferred(one.lane, number, at, to, now)) is not None]
+        if not moved or len(moved) < len(chain):
             return False
-        for one, lane in zip(chain, lanes, strict=True):
+        for one, lane in zip(chain, moved, strict=True):
             one.lane = lane
         return True
 
@@ -408,25 +380,28 @@ class LaneTransaction:
         Tickets that are gone now that the lanes are ours were taken in by others, and maybe later ones with them.
         """
         self.hold_named({ticket.name for ticket in tickets}, wait=False)
-        self.hold_outers(wait=False)
         ours = [ticket for ticket in tickets if ticket.name in self.held]
-        there = self._sql.tickets_there(self._session, [ticket.seq for ticket in ours]) if ours else set()
-        wanted: dict[str, str] = {}
-        for ticket in ours:
-            if ticket.seq in there:
-                wanted[ticket.name] = ticket.gate or wanted.get(ticket.name, "")
+        ready = {name for name, gate in _last_gates(ours).items() if self._hold_gates(name, gate)}
+        seqs = [ticket.seq for ticket in ours if ticket.name in ready]
+        there = self.sql.drop_tickets(seqs) if seqs else set()
+        wanted = _last_gates(ticket for ticket in ours if ticket.seq in there)
         done = {name for name, gate in wanted.items() if self._define(name, gate)}
-        if over := [ticket.seq for ticket in ours if ticket.seq in there and ticket.name in done]:
-            self._sql.drop_tickets(self._session, over)
+        if undone := [(name, self.held[name].number, wanted[name]) for name in wanted.keys() - done]:
+            self.sql.leave_tickets(undone)  # others took in the last one, and somebody has the lane that this one names
         return done
 
+    def _hold_gates(self, name: str, gate: str) -> bool:
+        """Hold the lanes that a lane is and will be within; whether that could be done."""
+        outers = {self.held[name].lane.gate.within, gate_of(gate, name).within}
+        self._hold_all(outers, wait=False)
+        return outers <= {*self.held, ""}
+
     def _define(self, name: str, gate: str) -> bool:
-        """Give a lane its gate; whether that could be done."""
+        """Give a lane its gate ("": the one it has); whether that could be done."""
+        if not self._hold_gates(name, gate):
+            return False
         one, new = self.held[name], gate_of(gate, name) if gate else self.held[name].lane.gate
         old = one.lane.gate.within
-        self.hold_named({old, new.within}, wait=False)
-        if not {old, new.within} <= {*self.held, ""}:
-            return False
         if old != new.within and one.lane.in_flight:
             for key, number in ((old, one.lane.in_flight), (new.within, -one.lane.in_flight)):
                 if key:
@@ -439,16 +414,21 @@ class LaneTransaction:
 
     # ---- standing
 
+    def look(self) -> int:
+        """Read what stands first in all of them, as it is when they stand; the time."""
+        self.read()
+        self.is_read = True
+        return self.now
+
     def read(self, limit: int = 0, names: Iterable[str] | None = None) -> None:
         """Read what stands first in lanes: as much as may leave in ``limit`` turns, and what stands behind it."""
         chosen = {self.held[name].number: self.held[name] for name in (self.held if names is None else names)}
         wants = {number: one.most(limit) for number, one in chosen.items()}
         outers = [number for number, one in chosen.items() if not one.lane.gate.within]
-        self.now, rows, ranks = self._sql.heads(self._session, self._queue, wants, outers)
+        self.now, rows, ranks = self.sql.heads(wants, outers)
         for number, one in chosen.items():
             one.waiting, one.line_rank = [], ranks.get(number)
-        for state, *what in rows:
-            seq, rank, at, lost = what
+        for state, seq, rank, at, lost in rows:
             chosen[state].waiting.append(Waiting(rank, at, seq, lost))
         for number, one in chosen.items():
             one.waiting.sort()
@@ -461,7 +441,7 @@ class LaneTransaction:
         if not self.is_read:
             self.read(names=chosen)
         inner = [name for name in chosen if self.held[name].waiting or self.held[name].lane.gate.within]
-        self._write({name: head_of(self.held[name].waiting) for name in inner})
+        self._write({name: self.held[name].head for name in inner})
         if rest := chosen - set(inner):
             self._read_lines({self.held[name].lane.gate.within for name in inner} & rest)
             ranks = {name: self.held[name].line_rank for name in rest}
@@ -471,7 +451,7 @@ class LaneTransaction:
         """Read the lines of these lanes anew: this transaction changed them. No other can, as it holds their rows."""
         if names:
             numbers = [self.held[name].number for name in names]
-            _, _, ranks = self._sql.heads(self._session, self._queue, {}, numbers)
+            _, _, ranks = self.sql.heads({}, numbers)
             for name in names:
                 self.held[name].line_rank = ranks.get(self.held[name].number)
 
@@ -486,23 +466,18 @@ class LaneTransaction:
                 rows.append(row)
                 one.was = row
         if rows:
-            self._sql.write_lanes(self._session, rows)
+            self.sql.write_lanes(rows)
         if idle:
-            self._sql.drop_lanes(self._session, idle)
-
-
-def head_of(waiting: Sequence[Waiting]) -> Head | None:
-    """What stands first in a lane, if anything was read of it."""
-    if not waiting:
-        return None
-    return Head(waiting[0].rank, waiting[0].at, len(waiting), waiting[0].lost > 0)
+            self.sql.delete_rows("djqueue_lane", sorted(idle))
 
 
 @contextmanager
-def lane_transaction(work: UnitOfWork) -> Iterator[LaneTransaction]:
-    """A transaction, or the caller's."""
-    with work.writing():
-        yield LaneTransaction(work)
+def lane_transaction(sql: Dialect, names: Iterable[str] = (), wait: bool = False) -> Iterator[LaneTransaction]:
+    """A transaction, or the caller's, that holds these lanes and those that they are within."""
+    with sql.writing():
+        lanes = LaneTransaction(sql)
+        lanes.hold_named(names, wait)
+        yield lanes
 
 
 @dataclass(slots=True)
@@ -542,6 +517,12 @@ class LockedLane:
         return self.seq, text_of(lane.gate), *known, state, place.rank, moment
 
     @property
+    def head(self) -> Head | None:
+        """What stands first in it, if anything was read of it."""
+        first = self.waiting[0] if self.waiting else None
+        return first and Head(first.rank, first.at, len(self.waiting), first.lost > 0)
+
+    @property
     def knows_its_head(self) -> bool:
         """Whether what was read tells where the lane stands."""
         return self.is_read_whole or len(self.waiting) >= max(1, self.lane.gate.least)
@@ -567,16 +548,20 @@ def _logs_of(text: str, count: int) -> tuple[Log, ...]:
     return logs if len(logs) == count else ()
 
 
-def make_lanes(work: UnitOfWork, wanted: dict[str, str]) -> None:
+def make_lanes(sql: Dialect, wanted: dict[str, str]) -> None:
     """Rows for lanes that have none, each with the gate that is written so, behind those that wait."""
-    session, sql, queue = work
-    there = {name for some in chunks(sorted(wanted)) for name in sql.lanes_there(session, queue, some)}
+    there = {name for some in chunks(sorted(wanted)) for name in sql.lanes_there(some)}
     if missing := [name for name in wanted if name not in there]:
-        turns = enumerate(missing, sql.turn_at(sql.clock(session)))
+        turns = enumerate(missing, sql.turn_at(sql.clock()))
         rows = {name: (name, number_of(name), wanted[name], turn) for turn, name in turns}
         for some in chunks(sorted(missing)):
-            sql.make_lanes(session, queue, [rows[name] for name in some])
+            sql.make_lanes([rows[name] for name in some])
 
 
 def outers_of(inner: Iterable[Gate]) -> dict[str, str]:
     return {gate.within: (gate.outer or Gate()).written() for gate in inner if gate.within}
+
+
+@lru_cache(maxsize=1024)
+def text_of(gate: Gate) -> str:
+    return gate.written()

@@ -1,7 +1,7 @@
 """Queues in two tables of a database that Django knows: PostgreSQL, MariaDB or SQLite.
 
-Which row changes how is in :mod:`djqueue.backends.database.work`; how rows become entries in
-:mod:`djqueue.backends.database.rows`. Here is what each verb asks of them.
+Here is what each verb does, and how a claim is made of statements. What happens in lanes is in
+:mod:`djqueue.backends.database.lanes`; how rows become entries in :mod:`djqueue.backends.database.rows`.
 """
 
 from __future__ import annotations
@@ -10,57 +10,51 @@ import logging
 import os
 import secrets
 import threading
+import time
 from collections.abc import Callable, Hashable, Iterable, Iterator, Mapping, Sequence
-from contextlib import AbstractContextManager, nullcontext
+from contextlib import nullcontext
 from dataclasses import replace
 from functools import cached_property
+from itertools import islice
 from math import inf
 from types import NoneType
 
+from django.core.checks import CheckMessage
 from django.db import connections
 
 from djqueue.backends.base import FAILED_SUFFIX, FEATURES, Budget, LeasedQueue, Unanswered
-from djqueue.backends.database import work
-from djqueue.backends.database.claims import Claims, Looks, claim_failed, claim_paid, claim_within
-from djqueue.backends.database.lanes import (
-    Say,
-    change_lane,
-    defer,
-    disown,
-    make_lanes,
-    put_in_lanes,
-    recount,
-    restore,
-    settle,
-)
-from djqueue.backends.database.lanes import reap as reap_lanes
+from djqueue.backends.database import checks, lanes
+from djqueue.backends.database.budgets import Looks, claim_paid, claim_within
 from djqueue.backends.database.rows import (
     BATCH,
     BATCH_BYTES,
     LONGEST,
     STATES,
-    Token,
+    Arrival,
+    Ask,
     arrival_of,
     batches,
     chunks,
     delay_of,
-    in_no_lane,
     is_ours,
     kept_of,
-    lane_of,
     lane_record_of,
+    lease_of,
     micros,
+    number_of,
+    order_of,
     pairs_of,
+    place_of,
     record_of,
     rounds,
     said_of,
     seconds_to,
+    token_of,
 )
-from djqueue.backends.database.session import joined
-from djqueue.backends.database.sql.messages import CAP, Arrival, Ask, Finish
-from djqueue.backends.database.sql.statements import ALL, NONE, number_of
+from djqueue.backends.database.session import Database
+from djqueue.backends.database.sql.dialect import CAP, Dialect, Finish, Glance, Payment, Taken, joined
+from djqueue.backends.database.sql.text import ALL, NONE
 from djqueue.backends.database.store import DatabaseStore, alias_of, put_guarded
-from djqueue.backends.database.work import Database, UnitOfWork
 from djqueue.backends.entries import LEASED, READY, Claimed, Entry, Fact, LaneRecord, Lease, QueueStats, Reaped, Record
 from djqueue.backends.guards import AnyGuard, Guard, Span, remembering
 from djqueue.exceptions import InvalidQueueError
@@ -68,8 +62,6 @@ from djqueue.flow.gates import Lane, is_shut, opened
 from djqueue.messages.failures import with_error
 from djqueue.utils import plain, tell
 from djqueue.utils import priority as checked_priority
-
-__all__ = ["DatabaseQueue", "DatabaseStore"]
 
 logger = logging.getLogger(__name__)
 
@@ -80,32 +72,15 @@ TRIES = 3
 """So often a claim by a budget tries to be the first to spend, before it waits for its turn."""
 FOR_EVER = 100 * 365 * 86400
 """Seconds for which an id is remembered if only a count bounds it."""
-
-
 REPLAYED = "It was completed before: somebody put it again who writes to the store."
-
 PAGE = 50
 """So many lanes are looked into at once."""
-
-
-def _opened(lane: Lane, now: int) -> Lane:
-    return opened(lane) if is_shut(lane, now) else lane
-
-
-def _changed(work: UnitOfWork, verb: Callable, ids: Sequence[str], *args) -> int:
-    session, sql, queue = work
-    with work.writing():
-        if lanes := sql.lanes_of(session, queue, ids):
-            sql.leave_tickets(session, queue, [(name, number, "") for name, number, _ in lanes])
-        return verb(session, queue, ids, *args)
-
-
-def _revived(work: UnitOfWork, dead: str, ids: Sequence[str]) -> int:
-    session, sql, queue = work
-    with work.writing():
-        if lanes := sql.lanes_of(session, dead, ids):
-            sql.leave_tickets(session, queue, lanes)
-        return sql.requeue(session, dead, queue, ids)
+UNSEEN = 0.05
+"""Seconds for which a claim that is full may not know of lanes that others filled."""
+SOON = 0.005
+"""Seconds after which to come again for lanes that somebody else has."""
+ROUNDS = 20
+"""So often those who only look take in what came to lanes, at most."""
 
 
 class DatabaseQueue(LeasedQueue):
@@ -179,25 +154,24 @@ class DatabaseQueue(LeasedQueue):
             return False
         key = "" if guard is None else self._facts.key(guard.key)
         arrival = arrival_of(entry, key, guard, self._lifo)
-        arrivals[entry.id] = arrival if self.failed is not None else in_no_lane(arrival)
+        arrivals[entry.id] = arrival if self.failed is not None else arrival.in_no_lane()
         return True
 
     def _insert(self, arrivals: list[Arrival]) -> set[str]:
         kinds = {type(arrival.guard) for arrival in arrivals} - {NoneType}
         insert, ruled = self._inserting(kinds), bool(kinds - {Guard})
-        lanes = {arrival.row[0]: lane for arrival in arrivals if (lane := lane_of(arrival, ruled))}
-        if not lanes:
-            return self._db.work(insert, arrivals)
+        entered = {arrival.id: lane for arrival in arrivals if (lane := arrival.lane(ruled))}
+        if not entered:
+            return self._db.run(insert, arrivals)
         self._claims.stir()
-        return self._db.work(put_in_lanes, arrivals, lanes, insert)
+        return self._db.run(lanes.put_in_lanes, arrivals, entered, insert)
 
-    def _inserting(self, kinds: set[type]) -> Callable[[UnitOfWork, list[Arrival]], set[str]]:
+    def _inserting(self, kinds: set[type]) -> lanes.Insert:
         if kinds - {Guard}:
-            return lambda work, some: put_guarded(work, some, self._marks)
+            return lambda sql, some: put_guarded(sql, some, self._marks)
         if self._marks:
-            return lambda work, some: self._db.sql.insert_checked(work.session, self.name, some, self._marks)
-        insert = self._db.sql.insert_guarded if kinds else self._db.sql.insert
-        return lambda work, some: insert(work.session, self.name, some)
+            return lambda sql, some: sql.insert_checked(some, self._marks)
+        return self._db.sql.insert_guarded if kinds else self._db.sql.insert
 
     # ---- claim and reap
 
@@ -206,19 +180,23 @@ class DatabaseQueue(LeasedQueue):
     ) -> Claimed:
         """At equal priority lanes and entries in none take turns; a claim that is full may not know of lanes that
         others filled or let open in the last 50 milliseconds."""
+        return self._claim_by(lambda ask: self._claim_and_look(ask, ahead), limit, lease, owner, begin)
+
+    def _claim_by(self, claim: Callable[[Ask], Claimed], limit: int, lease: float, owner: str, begin: bool) -> Claimed:
+        """In a caller's transaction a claim that fails is rolled back with that; else it may have gone unanswered."""
         self._disown()
         ask = self._ask(limit, lease, owner, begin)
-        with self._asking(ask, lease):
-            claimed = self._claim(ask, ahead)
-            self._claims.look_behind()
-            return self._without_replays(claimed)
+        is_joined = joined(connections[self._db.alias])
+        with nullcontext() if is_joined else self._unanswered.asking(ask.token, lease):
+            return self._without_replays(claim(ask))
+
+    def _claim_and_look(self, ask: Ask, ahead: int) -> Claimed:
+        claimed = self._claim(ask, ahead)
+        self._claims.look_behind()
+        return claimed
 
     def _claim(self, ask: Ask, ahead: int = 0) -> Claimed:
-        if self.failed is None:
-            units, again = claim_failed(self._db, ask)
-        else:
-            units, again = self._claims.claim(ask, ahead)
-        return Claimed([lease for unit in units for lease in unit], again)
+        return claim_failed(self._db, ask) if self.failed is None else self._claims.claim(ask, ahead)
 
     def claim_within(
         self, budget: Budget, limit: int = 1, lease: float = 60.0, owner: str = "", begin: bool = True
@@ -226,12 +204,10 @@ class DatabaseQueue(LeasedQueue):
         """One statement or one transaction, if there is something to claim and the budget has room at a glance."""
         if self.store is not self._facts:
             return super().claim_within(budget, limit, lease, owner, begin)
-        self._disown()
-        ask = self._ask(limit, lease, owner, begin)
-        with self._asking(ask, lease):
-            return self._without_replays(self._claim_within(budget, ask))
+        return self._claim_by(lambda ask: self._claim_within(budget, ask), limit, lease, owner, begin)
 
     def _claim_within(self, budget: Budget, ask: Ask) -> Claimed:
+        claimed = Claimed()
         for _ in range(TRIES if self.failed is not None else 0):
             look = self._looks.look(self._facts.shared, budget)
             if look.nothing is not None:  # it is empty, and so it is false
@@ -248,31 +224,23 @@ class DatabaseQueue(LeasedQueue):
         def claim(count: int, now: int) -> Claimed:
             return self._claim(ask._replace(limit=count, since=str(now)))
 
-        return self._db.run(claim_within, self._db.sql, self._facts.shared, budget, ask.limit, claim, self.release)
+        return self._db.run(claim_within, self._facts.shared, budget, ask.limit, claim, self.release)
 
     def _without_replays(self, claimed: Claimed) -> Claimed:
         """What is remembered as done can have been put by nobody but who writes to the tables: it has failed."""
-        if not self._marks:
-            return claimed
         ids = [lease.entry.id for lease in claimed]
-        done = self._db.run(self._db.sql.marked, self._marks, ids)
-        if not done:
+        if not (self._marks and (done := self._db.run(self._db.sql.marked, self._marks, ids))):
             return claimed
-        replays = [replayed(lease) for lease in claimed if lease.entry.id in done]
+        replays = [_replayed(lease) for lease in claimed if lease.entry.id in done]
         tell(logger, logging.WARNING, "%d messages were completed before, and have failed now", len(replays))
         self.fail(replays)
         return Claimed([lease for lease in claimed if lease.entry.id not in done], claimed.retry_after, claimed.reason)
 
-    def _asking(self, ask: Ask, lease: float) -> AbstractContextManager:
-        """Around a claim. In a caller's transaction one that fails is rolled back with that."""
-        is_joined = joined(connections[self.database])
-        return nullcontext() if is_joined else self._unanswered.asking(ask.token, lease)
-
     def _disown(self) -> None:
         """Give back what claims took whose answer never came."""
-        tokens = self._unanswered.tokens()
-        if tokens and self._db.work(disown, tokens):
-            self._claims.stir()
+        if tokens := self._unanswered.tokens():
+            if self._db.run(lanes.disown, tokens):
+                self._claims.stir()
 
     def _ask(self, limit: int, lease: float, owner: str, begin: bool = True) -> Ask:
         token = secrets.randbits(62) | 1  # 0 is nobody's
@@ -286,9 +254,9 @@ class DatabaseQueue(LeasedQueue):
 
     def reap(self, limit: int = 100, by: float = inf) -> Reaped:
         self._disown()
-        count, now, next, laned = self._db.do(self._db.sql.reap, limit, micros(by))
+        count, now, next, laned = self._db.run(self._db.sql.reap, limit, micros(by))
         if laned and count < limit:
-            count += self._db.work(reap_lanes, limit - count, micros(by))
+            count += self._db.run(lanes.reap, limit - count, micros(by))
             self._claims.stir()
         return Reaped(count, 0.0 if count >= limit else seconds_to(next, now), now / 1e6)
 
@@ -300,10 +268,10 @@ class DatabaseQueue(LeasedQueue):
         """
         if self.failed is None:  # nothing stands in a lane there
             return 0
-        names = self._db.do(self._db.sql.lanes_out, self._swept, limit)
+        names = self._db.run(self._db.sql.lanes_out, self._swept, limit)
         self._swept = names[-1] if len(names) == limit else ""
-        wrong = self._db.work(recount, names) if names else []
-        self._looked_at, gone = self._db.work(restore, self._looked_at, limit)
+        wrong = self._db.run(lanes.recount, names) if names else []
+        self._looked_at, gone = self._db.run(lanes.restore, self._looked_at, limit)
         for name in [*wrong, *gone]:
             text = "%s: what is known of lane %s was not what is in the table; it goes on"
             tell(logger, logging.WARNING, text, self.name, plain(name), extra={"queue": self.alias})
@@ -318,35 +286,28 @@ class DatabaseQueue(LeasedQueue):
         finish = Finish(self._counters[slot], self._marks, self._remember)
         kept = self._kept(leases, facts)
 
-        def say(work: UnitOfWork, held: Iterable[Lease]) -> Iterable[tuple]:
-            return self._db.sql.complete(work.session, pairs_of(held), finish, kept_of(held, kept))
+        def say(sql: Dialect, held: Sequence[Lease]) -> Iterable[tuple]:
+            return sql.complete(pairs_of(held), finish, kept_of(held, kept))
 
         done = self._by_holder(leases, say, facts=kept)
         self._sweep(len(done))
         return self._with_facts([lease for lease, _ in done], leases, facts)
 
     def begin(self, leases: Sequence[Lease]) -> list[Lease]:
-        def say(work: UnitOfWork, held: Iterable[Lease]) -> Iterable[tuple]:
-            return self._db.sql.mark_begun(work.session, pairs_of(held))
-
-        return [replace(lease, begun=True) for lease, _ in self._by_holder(leases, say, in_lanes=False)]
+        marked = self._by_holder(leases, lambda sql, held: sql.mark_begun(pairs_of(held)), in_lanes=False)
+        return [replace(lease, begun=True) for lease, _ in marked]
 
     def defer(self, leases: Sequence[Lease], seconds: float) -> list[Lease]:
-        laned = [lease for lease in leases if is_ours(lease) and lease.token.lane]
-        to = self._db.work(defer, laned, micros(seconds)) if laned else None
+        laned = [lease for lease in leases if is_ours(lease) and token_of(lease).lane]
+        to = self._db.run(lanes.defer, laned, micros(seconds)) if laned else None
         return [] if to is None else [replace(lease, claimed=to / 1e6) for lease in laned]
 
     def touch(self, leases: Sequence[Lease], lease: float = 60.0) -> list[Lease]:
-        def say(work: UnitOfWork, held: Iterable[Lease]) -> Iterable[tuple]:
-            return self._db.sql.touch(work.session, pairs_of(held), micros(lease))
-
-        return [replace(lease, until=row[1] / 1e6) for lease, row in self._by_holder(leases, say, in_lanes=False)]
+        held = self._by_holder(leases, lambda sql, held: sql.touch(pairs_of(held), micros(lease)), in_lanes=False)
+        return [replace(lease, until=row[1] / 1e6) for lease, row in held]
 
     def release(self, leases: Sequence[Lease]) -> list[Lease]:
-        def say(work: UnitOfWork, held: Iterable[Lease]) -> Iterable[tuple]:
-            return self._db.sql.release(work.session, self.name, said_of(held, delay_of))
-
-        back = self._by_holder(leases, say)
+        back = self._by_holder(leases, lambda sql, held: sql.release(said_of(held, delay_of)))
         return [lease for lease, _ in back]
 
     def fail(self, leases: Sequence[Lease], facts: Sequence[Fact | None] = ()) -> list[Lease]:
@@ -355,15 +316,13 @@ class DatabaseQueue(LeasedQueue):
         into, places = self.failed.name, {id(lease): place for place, lease in enumerate(leases)}
         kept = self._kept(leases, facts)
 
-        def say(work: UnitOfWork, held: Iterable[Lease]) -> Iterable[tuple]:
-            return self._db.sql.fail(
-                work.session, into, said_of(held, lambda lease: places[id(lease)]), kept_of(held, kept)
-            )
+        def say(sql: Dialect, held: Sequence[Lease]) -> Iterable[tuple]:
+            return sql.fail(into, said_of(held, lambda lease: places[id(lease)]), kept_of(held, kept))
 
         failed = self._by_holder(leases, say, facts=kept)
         return self._with_facts([lease for lease, _ in failed], leases, facts)
 
-    def _kept(self, leases: Sequence[Lease], facts: Sequence[Fact | None]) -> dict[Token, tuple]:
+    def _kept(self, leases: Sequence[Lease], facts: Sequence[Fact | None]) -> dict[object, tuple]:
         """The rows of the facts that are kept in the statement that settles: they are in the same tables."""
         if not facts or self.store is not self._facts:
             return {}
@@ -375,20 +334,25 @@ class DatabaseQueue(LeasedQueue):
         return ours if self.store is self._facts else super()._with_facts(ours, leases, facts)
 
     def _by_holder(
-        self, leases: Sequence[Lease], say: Say, in_lanes: bool = True, facts: Mapping[Token, tuple] | None = None
-    ) -> list[tuple]:
+        self,
+        leases: Sequence[Lease],
+        say: lanes.Say,
+        in_lanes: bool = True,
+        facts: Mapping[object, tuple] | None = None,
+    ) -> list[tuple[Lease, tuple]]:
         """Each lease that was still ours, with the row that says so; a row begins with its seq.
 
         ``in_lanes``: what is said may let lanes open. ``facts`` are said with it.
         """
         mine = [lease for lease in leases if is_ours(lease)]
-        laned = [lease for lease in mine if lease.token.lane and in_lanes]
-        rows: dict[Token, tuple] = {}
-        for held in rounds((lease for lease in mine if not (lease.token.lane and in_lanes)), facts):
-            rows |= {held[row[0]].token: row for row in self._db.work(say, held.values())}
-        for held in rounds(laned, facts):
-            said = self._db.work(settle, [*held.values()], say)
-            rows |= {held[row[0]].token: row for row in said}
+        laned = [lease for lease in mine if in_lanes and token_of(lease).lane]
+        others = [lease for lease in mine if not (in_lanes and token_of(lease).lane)]
+        rows: dict[object, tuple] = {}
+        for some, is_laned in ((others, False), (laned, True)):
+            for held in rounds(some, facts or {}):
+                batch = [*held.values()]
+                said = self._db.run(lanes.settle, batch, say) if is_laned else self._db.run(say, batch)
+                rows |= {held[row[0]].token: row for row in said}
         if laned:
             self._claims.stir()
         return [(lease, rows[lease.token]) for lease in mine if lease.token in rows]
@@ -415,32 +379,28 @@ class DatabaseQueue(LeasedQueue):
         host = f" at {settings['HOST']}" if settings.get("HOST") else ""
         return f"{connection.vendor} database {settings['NAME']}{host} ({self.database})"
 
-    def check(self) -> list:
-        return work.check(self.database, in_use=True)
+    def check(self) -> list[CheckMessage]:
+        return checks.check(self._db.alias, in_use=True)
 
     def close(self) -> None:
         """Close the calling thread's connection, unless a transaction is open on it."""
         if not joined(connections[self.database]):
             connections[self.database].close()
 
-    # ---- inside
-
     @cached_property
     def _counters(self) -> list[str]:
         """Keys that no fact can have, as no name has a space in it."""
         return [f"{self.name} done {slot}" for slot in range(SLOTS)]
 
-    # ---- Inspection
-
-    # ---- entries
+    # ---- for operators
 
     def requeue(self, ids: Iterable[str]) -> int:
         if self.failed is None:
             return 0
-        return sum(self._db.work(_revived, self.failed.name, chunk) for chunk in chunks(ids))
+        return sum(self._db.run(_requeued, self.failed.name, chunk) for chunk in chunks(ids))
 
     def find(self, id: str) -> Record | None:
-        return next(map(self._record, self._db.do(self._db.sql.find, id)), None)
+        return next((record_of(row, self._lifo) for row in self._db.run(self._db.sql.find, id)), None)
 
     def remove(self, ids: Iterable[str]) -> int:
         return sum(self._noted(self._db.sql.remove, chunk) for chunk in chunks(ids))
@@ -454,17 +414,17 @@ class DatabaseQueue(LeasedQueue):
         """Change entries that wait; their lanes will be looked at."""
         self._claims.stir()
         if self.failed is None:  # nothing stands in a lane there
-            return self._db.do(verb, ids, *args)
-        return self._db.work(_changed, verb, ids, *args)
+            return self._db.run(verb, ids, *args)
+        return self._db.run(_changed, verb, ids, *args)
 
     def amend(self, id: str, was: bytes, data: bytes) -> bool:
-        return self._db.do(self._db.sql.amend, id, was, data)
+        return self._db.run(self._db.sql.amend, id, was, data)
 
     def trim(self, most: int | None = None, age: float | None = None, limit: int = 1000) -> int:
         """Finds what is too old by a step in the index, and counts no further than to ``most``."""
-        trimmed = 0 if age is None else self._db.do(self._db.sql.trim_older, micros(age), limit)
+        trimmed = 0 if age is None else self._db.run(self._db.sql.trim_older, micros(age), limit)
         if most is not None and trimmed < limit:
-            trimmed += self._db.do(self._db.sql.trim_surplus, most, limit - trimmed)
+            trimmed += self._db.run(self._db.sql.trim_surplus, most, limit - trimmed)
         return trimmed
 
     def peek(self, state: str, limit: int = 50, after: str | None = None) -> list[Record]:
@@ -472,10 +432,10 @@ class DatabaseQueue(LeasedQueue):
         if state not in STATES:
             raise ValueError(f"peek(state={state!r}): the states are {', '.join(dict.fromkeys(STATES))}.")
         if state != LEASED:
-            self._db.do(self._db.sql.promote)
+            self._db.run(self._db.sql.promote)
             self._settle_in()
-        *place, lane = after.split(".", 3) if after else ("",)
-        place = [int(part) for part in place]
+        *parts, lane = after.split(".", 3) if after else ("",)
+        place = [int(part) for part in parts]
         found = [] if lane else self._peek_own(state, limit, place)
         if state == READY and self.failed is not None:
             found += self._peek_lanes(limit - len(found), lane, place)
@@ -484,53 +444,52 @@ class DatabaseQueue(LeasedQueue):
     def _peek_own(self, state: str, limit: int, place: list[int]) -> list[Record]:
         backwards = state == READY and self._lifo and self.failed is not None
         numbers = [number for number, name in enumerate(STATES) if name == state]
-        rows = [row for n in numbers for row in self._db.do(self._db.sql.peek, n, limit, place, backwards)]
-        # By sort_key, sort_at, seq, as each of them is.
-        rows.sort(key=lambda row: (row[-3], row[12], row[0]), reverse=backwards)
-        return [self._record(row) for row in rows[:limit]]
+        found = self._db.run(self._db.sql.peek, numbers, limit, place, backwards)
+        rows = sorted(found, key=lambda row: (row[-3], row[12], row[0]), reverse=backwards)  # sort_key, sort_at, seq
+        return [record_of(row, self._lifo) for row in rows[:limit]]
 
     def _peek_lanes(self, limit: int, lane: str, place: list[int]) -> list[Record]:
         """From a place in a lane on, in the order of their names."""
-        rows = [*self._db.do(self._db.sql.peek_in, [number_of(lane)], limit, place)] if lane else []
+        rows = [*self._db.run(self._db.sql.peek, [number_of(lane)], limit, place)] if lane else []
         names = {number_of(lane): lane}
-        while limit > len(rows) and (page := self._db.do(self._db.sql.lane_page, lane, PAGE)):
+        while limit > len(rows) and (page := self._db.run(self._db.sql.lane_page, lane, PAGE)):
             order = {number: order for order, (_, number) in enumerate(page)}
-            found = self._db.do(self._db.sql.peek_in, [*order], limit - len(rows))
+            found = self._db.run(self._db.sql.peek, [*order], limit - len(rows))
             rows += sorted(found, key=lambda row: (order[row[15]], row[-3], row[12], row[0]))
             names |= {number: name for name, number in page}
             lane = page[-1][0]
         return [record_of(row, self._lifo, names[row[15]]) for row in rows[:limit]]
 
     def flush(self) -> None:
-        while self._db.do(self._db.sql.flush):
+        while self._db.run(self._db.sql.flush):
             pass
         for numbers in self._numbers() if self.failed is not None else ():
-            while self._db.do(self._db.sql.flush_lanes, numbers):
+            while self._db.run(self._db.sql.flush_lanes, numbers):
                 pass
-        self._db.do(self._db.sql.call_lanes)  # some of them have become empty
+        self._db.run(self._db.sql.call_lanes)  # some of them have become empty
         self._claims.stir()
 
     def _numbers(self) -> Iterator[list[int]]:
         """The lanes of the queue in which something may wait, some at a time."""
         name, made = "", (0, 0)
-        while page := self._db.do(self._db.sql.lane_page, name, PAGE):
+        while page := self._db.run(self._db.sql.lane_page, name, PAGE):
             yield [number for _, number in page]
             name = page[-1][0]
-        while page := self._db.do(self._db.sql.ticket_page, made, PAGE):
+        while page := self._db.run(self._db.sql.ticket_page, made, PAGE):
             yield list({number for *_, number in page})
             made = page[-1][:2]
 
     def stats(self) -> QueueStats:
         """Counts stop at 100,000."""
-        dead = self.failed.name if self.failed is not None else ""
-        row = self._db.do(self._db.sql.stats, dead, self._counters)
+        failed_name = self.failed.name if self.failed is not None else ""
+        row = self._db.run(self._db.sql.stats, failed_name, self._counters)
         own, laned, due, later_due, delayed, later, leased, out, failed, done, now, *heads = row
         oldest = min((moment for moment in heads if moment is not None), default=None)
         return QueueStats(
             ready=min(own + laned + due + later_due, CAP),
             delayed=min(delayed + later, CAP),
             leased=min(leased + out, CAP),
-            failed=failed if dead else None,
+            failed=failed if failed_name else None,
             done=int(done or 0),
             oldest=None if oldest is None else max(0.0, (now - oldest) / 1e6),
             capped=CAP,
@@ -538,21 +497,18 @@ class DatabaseQueue(LeasedQueue):
 
     def __len__(self) -> int:
         """Counts them all: in milliseconds up to some 10,000."""
-        return self._db.do(self._db.sql.length)
-
-    def _record(self, row: tuple) -> Record:
-        return record_of(row, self._lifo)
+        return self._db.run(self._db.sql.length)
 
     # ---- lanes
 
     def lanes(self, limit: int = 50, after: str | None = None) -> list[LaneRecord]:
         self._settle_in()
-        rows = self._db.do(self._db.sql.lane_rows, "name > %s ORDER BY name LIMIT %s", [after or "", limit])
+        rows = self._db.run(self._db.sql.lane_rows, "name > %s ORDER BY name LIMIT %s", [after or "", limit])
         return [lane_record_of(row, waiting) for row, waiting in rows]
 
     def lane(self, name: str) -> LaneRecord | None:
         self._settle_in()
-        rows = self._db.do(self._db.sql.lane_rows, "name = %s", [name])
+        rows = self._db.run(self._db.sql.lane_rows, "name = %s", [name])
         return next((lane_record_of(row, waiting) for row, waiting in rows), None)
 
     def pause_lane(self, name: str, why: str) -> None:
@@ -560,19 +516,140 @@ class DatabaseQueue(LeasedQueue):
         if not 0 < len(name) <= LONGEST["lane"]:
             raise ValueError(f"A lane's name has {len(name)} characters; it may have 1 to {LONGEST['lane']}.")
         self._settle_in()
-        self._db.work(make_lanes, {name: ""})
+        self._db.run(lanes.make_lanes, {name: ""})
         self._change_lane(name, lambda lane, now: replace(lane, paused_reason=why or "paused"))
 
     def resume_lane(self, name: str) -> bool:
-        return self._change_lane(name, _opened)
+        return self._change_lane(name, lambda lane, now: opened(lane) if is_shut(lane, now) else lane)
 
     def _change_lane(self, name: str, change: Callable[[Lane, int], Lane]) -> bool:
         self._claims.stir()
-        return self._db.work(change_lane, name, change)
+        return self._db.run(lanes.change_lane, name, change)
 
 
-def replayed(lease: Lease) -> Lease:
+def _replayed(lease: Lease) -> Lease:
     """With an error that says why it has failed."""
     entry = lease.entry
     errors = with_error(entry.errors, at=lease.claimed, attempt=entry.attempts, reason=REPLAYED)
     return replace(lease, entry=replace(entry, errors=errors, delay=0.0, hold=""))
+
+
+def _changed(sql: Dialect, verb: Callable[..., int], ids: Sequence[str], *args: int) -> int:
+    with sql.writing():
+        if found := sql.lanes_of(sql.queue, ids):
+            sql.leave_tickets([(name, number, "") for name, number, _ in found])
+        return verb(sql, ids, *args)
+
+
+def _requeued(sql: Dialect, failed: str, ids: Sequence[str]) -> int:
+    with sql.writing():
+        if found := sql.lanes_of(failed, ids):
+            sql.leave_tickets(found)
+        return sql.requeue(failed, ids)
+
+
+# ---- What a claim brings: of what is in no lane by one statement, as if there were no lanes, and of lanes
+
+
+class Claims:
+    """The claims of one queue object."""
+
+    def __init__(self, database: Database):
+        self._db = database
+        self._stirred = False
+        self._look_at = 0.0
+        self._laned_last = False
+        self._was_full = False
+
+    def stir(self) -> None:
+        """The next claim looks at the lanes first: something came to one, or one may have opened."""
+        self._stirred = True
+
+    def claim(self, ask: Ask, ahead: int) -> Claimed:
+        """Units of work, the first to leave first. At equal priority lanes and entries in none take turns.
+
+        That holds among all that waited when the claim began, but for lanes that others filled, or let open, less than
+        UNSEEN ago: a claim that is full without them does not look for them, but in :meth:`look_behind`.
+        """
+        if self._stirred:
+            laned, soon = self._laned(ask, ahead, self._glance())
+            missing = ask.limit - sum(unit is not None for unit in laned)
+            own, again, _ = self._own(ask, missing) if missing else ([], 0.0, None)
+        else:
+            own, again, glance = self._own(ask, ask.limit)
+            if len(own) >= ask.limit:
+                return Claimed(own, again)
+            laned, soon = self._laned(ask._replace(limit=ask.limit - len(own)), ahead, glance or self._glance())
+            laned = [None] * len(own) + [unit for unit in laned if unit]
+        rest = iter(own)
+        units = [unit for one in laned if (unit := one or [*islice(rest, 1)])]
+        units += [[lease] for lease in rest]  # what more there was in no lane comes last
+        leases = [lease for unit in units for lease in unit]
+        return Claimed(leases, 0.0 if len(units) >= ask.limit else min(soon, again))
+
+    def paid(self, ask: Ask, payment: Payment) -> tuple[int, list[Lease]]:
+        """What is in no lane and paid for, if it is as much as was asked for; and how much there is: 0 if that is not
+        to be known by one statement."""
+        if self._stirred:
+            return 0, []
+        there, rows = self._db.run(self._db.sql.claim_paid, ask, payment)
+        self._was_full = bool(rows)
+        return there, _in_order(rows, ask)
+
+    def settle_in(self, ask: Ask) -> None:
+        """Let the lanes stand where they belong, as far as claims have not."""
+        for _ in range(ROUNDS):
+            glance = self._glance()
+            if not (glance.ticket or glance.rises or glance.falls_due):
+                break
+            self._db.run(lanes.claim_turns, ask, glance, self._db.run(lanes.take_tickets, glance), 0, False)
+
+    def look_behind(self) -> None:
+        """After a claim, which may have been full without lanes: now and then only."""
+        if self._was_full and not self._stirred and time.monotonic() >= self._look_at:
+            self._stirred = self._glance().stirs
+            self._look_at = time.monotonic() + UNSEEN
+
+    def _own(self, ask: Ask, limit: int) -> tuple[list[Lease], float, Glance | None]:
+        """What is in no lane, and seconds until there may be more."""
+        taken = self._db.run(self._db.sql.claim, ask._replace(limit=limit, look=not self._was_full))
+        self._was_full = len(taken.rows) >= limit
+        return _in_order(taken.rows, ask), _retry_after(taken, limit), taken.glance
+
+    def _laned(self, ask: Ask, ahead: int, glance: Glance) -> tuple[list[list[Lease] | None], float]:
+        """The units of lanes, None for one in no lane that comes before; and seconds until there may be more."""
+        self._stirred = glance.stirs
+        if not glance.stirs:
+            self._look_at = time.monotonic() + UNSEEN
+            return [], seconds_to(glance.next, glance.now)
+        tickets, last = self._db.run(lanes.take_tickets, glance), self._laned_last
+        turns, self._laned_last, held_back = self._db.run(lanes.claim_turns, ask, glance, tickets, ahead, last)
+        units = [
+            turn and [lease_of(row, ask, turn[0], row[6], not at) for at, row in enumerate(turn[1])] for turn in turns
+        ]
+        units = [unit for unit in units if unit is None or unit]
+        if held_back or len(units) >= ask.limit:
+            return units, 0.0
+        glance = self._glance()
+        self._stirred = glance.stirs
+        if glance.stirs:
+            return units, 0.0 if any(units) else SOON
+        return units, seconds_to(glance.next, glance.now)
+
+    def _glance(self) -> Glance:
+        return self._db.run(self._db.sql.glance)
+
+
+def _in_order(rows: Iterable[tuple], ask: Ask) -> list[Lease]:
+    """In what order a database returns the rows it has changed is its own affair."""
+    return [lease_of(row, ask) for row in sorted(rows, key=order_of, reverse=ask.lifo)]
+
+
+def _retry_after(taken: Taken, limit: int) -> float:
+    return 0.0 if taken.more or len(taken.rows) >= limit else seconds_to(taken.next, taken.now)
+
+
+def claim_failed(database: Database, ask: Ask) -> Claimed:
+    """From an error queue, which knows no lanes and is in the order of the failures."""
+    taken = database.run(database.sql.claim, ask._replace(look=False))
+    return Claimed([lease_of(row, ask) for row in sorted(taken.rows, key=place_of)], _retry_after(taken, ask.limit))

@@ -3,14 +3,17 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Iterator, Mapping
+from functools import lru_cache
+from hashlib import blake2b
 from math import ceil, inf
 from typing import NamedTuple
 
-from djqueue.backends.database.sql.messages import Arrival, Ask
-from djqueue.backends.database.sql.statements import ALL, MOST, NOWHERE, OPEN, TIMED, gate_of, number_of
+from djqueue.backends.database.sql.text import ALL, FIRST_NUMBER, LEASE, MOST, NOWHERE, OPEN, TIMED
+from djqueue.backends.database.sql.text import LEASED as STATE_LEASED
 from djqueue.backends.entries import DELAYED, LEASED, READY, Entry, LaneRecord, Lease, Record
 from djqueue.backends.guards import AnyGuard, Guard
 from djqueue.flow import gates
+from djqueue.flow.gates import UNREADABLE, Gate
 from djqueue.utils import portions, slices
 
 STATES = (READY, DELAYED, LEASED, DELAYED, LEASED)
@@ -24,7 +27,7 @@ BATCH, BATCH_BYTES = 1000, 4 * 2**20
 """One statement takes so many entries, of so many bytes, at most. Quoting may double those: MariaDB takes 16 MiB."""
 NEW = (0, 0, 0)
 """Attempts, failures and lost starts of what was never claimed."""
-BODY, DELAY, LANE, NOTE = 1, 3, 5, 7
+BODY, DELAY, LANE, ERRORS = 1, 3, 5, 7
 """Their places in the row of an arrival. Behind the delay is the moment."""
 
 
@@ -38,16 +41,69 @@ class Token(NamedTuple):
     """Which it has left, if that has a gate."""
 
 
+class Arrival(NamedTuple):
+    """An entry to put: its row of ARRIVING; and of its guard the key, and for how many µs it holds ("" and 0: none)."""
+
+    row: tuple
+    key: str
+    ttl: int
+    entry: Entry
+    guard: AnyGuard | None
+
+    @property
+    def id(self) -> str:
+        return self.entry.id
+
+    def lane(self, ruled: bool) -> tuple | None:
+        """Name, number and gate of the lane that it enters, if it may do so at once.
+
+        Where guards are ruled on (``ruled``) a delay begins before the entry is inserted, and may be over by then.
+        """
+        name, gate, lane_number = self.row[LANE], *self.row[-2:]
+        return (name, lane_number, gate) if lane_number > 0 and (ruled or not self.row[DELAY]) else None
+
+    def in_no_lane(self) -> Arrival:
+        """In an error queue it has a lane, and does not stand in it."""
+        return self._replace(row=(*self.row[:-1], -self.row[-1]))
+
+    def due(self, now: int) -> int:
+        """When it is due, µs."""
+        delay, run_at = self.row[DELAY:LANE]
+        return run_at or now + delay
+
+    def due_at(self, due: int) -> Arrival:
+        """The arrival with another moment at which it is due, to the microsecond."""
+        return self._replace(row=(*self.row[:DELAY], 0, due, *self.row[LANE:]))
+
+
+class Ask(NamedTuple):
+    """A claim."""
+
+    queue: str
+    limit: int
+    lease: int
+    token: int
+    owner: str
+    lifo: bool = False
+    leased: int = STATE_LEASED
+    """The state of what is leased."""
+    look: bool = True
+    """Whether a claim that is not full tells what lanes have to do; one that will be full need not ask."""
+    since: str = "NOW"
+    """When it was claimed, µs; the moment for which a throttle was asked, if one was."""
+    begun: str = ALL
+    """What of it begins with the claim: a condition."""
+
+    @property
+    def change(self) -> str:
+        """LEASE, as of that moment and with that condition."""
+        return LEASE.replace("SINCE", self.since).replace("BEGUN", self.begun)
+
+
 def micros(seconds: float) -> int:
     """Microseconds, rounded up: never early. What is further off than a column can say is as far as it can."""
     moment = seconds * 1e6
     return ceil(moment) if -FAR < moment < FAR else FAR if moment > 0 else -FAR
-
-
-def counts_of(entry: Entry) -> tuple[int, int, int]:
-    """Attempts, failures and lost ones, as far as a column goes."""
-    counts = entry.attempts, entry.failures, entry.lost
-    return counts if counts == NEW else tuple(max(-MOST, min(count, MOST)) for count in counts)
 
 
 def seconds_to(moment: int | None, now: int) -> float:
@@ -58,6 +114,22 @@ def seconds_to(moment: int | None, now: int) -> float:
     return max(0.0, (moment - now) / 1e6) if isinstance(moment, int) else inf
 
 
+# ---- the numbers of lanes, and their gates
+
+
+def gate_of(text: str, lane: str = "") -> Gate:
+    """What was written, but of a lane that nobody defined: a gate that is always open. No lane is within itself."""
+    gate = Gate.read(text) if text else Gate()
+    return UNREADABLE if lane and gate.within == lane else gate
+
+
+@lru_cache(maxsize=4096)
+def number_of(name: str) -> int:
+    """The state of what waits in a lane: a hash of its name. That two names share one is as good as impossible."""
+    digest = blake2b(name.encode("utf-8", "surrogatepass"), digest_size=8).digest()
+    return int.from_bytes(digest) >> 2 | FIRST_NUMBER
+
+
 # ---- into rows
 
 
@@ -66,104 +138,65 @@ def arrival_of(entry: Entry, key: str = "", guard: AnyGuard | None = None, lifo:
 
     Where the last come first (``lifo``), priorities are the other way round, but in lanes.
     """
-    if len(entry.id) > 64 or len(entry.command) > 255 or len(entry.lane) > 255:
-        raise ValueError(_too_long(entry))
+    for field, longest in LONGEST.items():
+        if (length := len(getattr(entry, field))) > longest:
+            raise ValueError(f"Entry.{field} has {length} characters; it may have {longest}.")
     if not -BEYOND <= entry.priority < BEYOND:
         raise ValueError(f"Entry.priority is {entry.priority}; it may have 32 bits.")
     delay = max(0, micros(entry.delay))
     run_at = 0 if delay else micros(entry.run_at)
     lane_number = number_of(entry.lane) if entry.gate else 0
     neg_priority = entry.priority if lifo and not lane_number else ~entry.priority
-    row = (
-        entry.id,
-        entry.body,
-        neg_priority,
-        delay,
-        run_at,
-        entry.lane,
-        entry.command,
-        entry.errors,
-        *counts_of(entry),
-        entry.gate,
-        lane_number,
-    )
+    texts = entry.lane, entry.command, entry.errors
+    row = (entry.id, entry.body, neg_priority, delay, run_at, *texts, *counts_of(entry), entry.gate, lane_number)
     return Arrival(row, key, micros(guard.ttl) if isinstance(guard, Guard) else 0, entry, guard)
 
 
-def lane_of(arrival: Arrival, ruled: bool) -> tuple | None:
-    """Name, number and gate of the lane that an arrival enters, if it may do so at once.
-
-    Where guards are ruled on (``ruled``) a delay begins before the entry is inserted, and may be over by then.
-    """
-    name, gate, lane_number = arrival.row[LANE], *arrival.row[-2:]
-    return (name, lane_number, gate) if lane_number > 0 and (ruled or not arrival.row[DELAY]) else None
+def counts_of(entry: Entry) -> tuple[int, ...]:
+    """Attempts, failures and lost ones, as far as a column goes."""
+    counts = entry.attempts, entry.failures, entry.lost
+    return counts if counts == NEW else tuple(max(-MOST, min(count, MOST)) for count in counts)
 
 
-def in_no_lane(arrival: Arrival) -> Arrival:
-    """In an error queue it has a lane, and does not stand in it."""
-    return arrival._replace(row=(*arrival.row[:-1], -arrival.row[-1]))
+def is_ours(lease: Lease) -> bool:
+    """Whether its token can have come from here, and for this entry."""
+    return isinstance(lease.token, Token) and lease.token.id == lease.entry.id
 
 
-def due_of(arrival: Arrival, now: int) -> int:
-    """When an arrival is due, µs."""
-    delay, run_at = arrival.row[DELAY:LANE]
-    return run_at or now + delay
-
-
-def due_at(arrival: Arrival, due: int) -> Arrival:
-    """The arrival with another moment at which it is due, to the microsecond."""
-    return arrival._replace(row=(*arrival.row[:DELAY], 0, due, *arrival.row[LANE:]))
-
-
-def _too_long(entry: Entry) -> str:
-    field = next(field for field, longest in LONGEST.items() if len(getattr(entry, field)) > longest)
-    return f"Entry.{field} has {len(getattr(entry, field))} characters; it may have {LONGEST[field]}."
+def token_of(lease: Lease) -> Token:
+    """The token of a lease that is ours."""
+    assert isinstance(lease.token, Token)
+    return lease.token
 
 
 def pairs_of(leases: Iterable[Lease]) -> list[tuple]:
     """By which a row is known to be ours."""
-    return [lease.token[:2] for lease in leases]
+    return [token_of(lease)[:2] for lease in leases]
 
 
 def said_of(leases: Iterable[Lease], delay_of: Callable[[Lease], int]) -> list[tuple]:
     """What holders say of their entries; a delay in µs."""
-    rows = []
-    for lease in leases:
-        rows.append((*lease.token[:2], delay_of(lease), *counts_of(lease.entry), lease.entry.errors))
-    return rows
+    return [(*token_of(lease)[:2], delay_of(lease), *counts_of(lease.entry), lease.entry.errors) for lease in leases]
 
 
 def delay_of(lease: Lease) -> int:
     """What its holder says, µs; if its lane waits instead, it does not."""
-    return 0 if lease.entry.hold and lease.token.lane else max(0, micros(lease.entry.delay))
+    return 0 if lease.entry.hold and token_of(lease).lane else max(0, micros(lease.entry.delay))
+
+
+def kept_of(leases: Iterable[Lease], facts: Mapping[object, tuple]) -> list[tuple]:
+    """Rows of KEPT: of leases the facts of which we know the key, the value and the time in µs."""
+    return [(*token_of(lease)[:2], *facts[lease.token]) for lease in leases if lease.token in facts]
 
 
 # ---- out of rows
 
 
 def entry_of(row: tuple, lifo: bool = False) -> Entry:
-    """From the columns of ENTRY. ``place`` is what ``created`` is unless the entry had a moment of its own."""
-    (
-        _,
-        body,
-        id,
-        neg_priority,
-        due_since,
-        created,
-        lane,
-        attempts,
-        failures,
-        lost,
-        command,
-        errors,
-        _,
-        gate,
-        lane_number,
-    ) = row[:15]
-    run_at, priority = (
-        0.0 if due_since == created else due_since / 1e6,
-        neg_priority if lifo and not lane_number else ~neg_priority,
-    )
+    """From the columns of ENTRY. ``run_at`` is 0 unless the entry had a moment of its own."""
+    _, body, id, rank, due_since, created, lane, attempts, failures, lost, command, errors, _, gate, number = row[:15]
+    run_at = 0.0 if due_since == created else due_since / 1e6
+    priority = rank if lifo and not number else ~rank
     counts = attempts, failures, lost
     return Entry(bytes(body), id, priority, run_at, 0.0, lane, *counts, created / 1e6, command, errors, gate)
 
@@ -217,45 +250,29 @@ def lane_record_of(row: tuple, waiting: int) -> LaneRecord:
 # ---- batches
 
 
-def is_ours(lease: Lease) -> bool:
-    """Whether this token can have come from here, and for this entry."""
-    return isinstance(lease.token, Token) and lease.token.id == lease.entry.id
-
-
-def kept_of(leases: Iterable[Lease], facts: Mapping[Token, tuple]) -> list[tuple]:
-    """Rows of KEPT: of leases the facts of which we know the key, the value and the time in µs."""
-    return [(*lease.token[:2], *facts[lease.token]) for lease in leases if lease.token in facts]
-
-
-def rounds(leases: Iterable[Lease], facts: Mapping[Token, tuple] | None = None) -> Iterator[dict[int, Lease]]:
+def rounds(leases: Iterable[Lease], facts: Mapping[object, tuple]) -> Iterator[dict[int, Lease]]:
     """Batches by row, sorted, so that two who change the same rows queue up.
 
     The database answers with rows, so leases of different claims of one row are in different batches.
     """
-    rest, none = sorted(leases, key=lambda lease: lease.token), ("", b"", 0)
+    rest, none = sorted(leases, key=token_of), ("", b"", 0)
     while rest:
         batch: dict[int, Lease] = {}
         left, size = [], 0
         for lease in rest:
-            weight = _size(lease.entry.errors) + (len(facts.get(lease.token, none)[1]) if facts else 0)
-            is_full = len(batch) == BATCH or (batch and size + weight > BATCH_BYTES)
-            if lease.token.seq in batch or is_full:
+            seq, weight = token_of(lease).seq, _size(lease.entry.errors) + len(facts.get(lease.token, none)[1])
+            if seq in batch or len(batch) == BATCH or (batch and size + weight > BATCH_BYTES):
                 left.append(lease)
             else:
-                batch[lease.token.seq] = lease
+                batch[seq] = lease
                 size += weight
         yield batch
         rest = left
 
 
-def weight_of(arrival: Arrival) -> int:
-    """Its bytes."""
-    return len(arrival.row[BODY]) + _size(arrival.row[NOTE])
-
-
-def batches(values: Iterable, weigh: Callable[..., int] = weight_of) -> Iterator[list]:
+def batches(arrivals: Iterable[Arrival]) -> Iterator[list[Arrival]]:
     """As many as one statement takes."""
-    return portions(values, BATCH, BATCH_BYTES, weigh)
+    return portions(arrivals, BATCH, BATCH_BYTES, lambda one: len(one.row[BODY]) + _size(one.row[ERRORS]))
 
 
 def _size(text: str) -> int:

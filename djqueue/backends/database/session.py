@@ -1,4 +1,4 @@
-"""Running the statements of one verb on the thread's connection: again after a deadlock, never twice on a dead one.
+"""Running a verb on the thread's connection to a database: again after a deadlock, never twice on a dead one.
 
 An SQLite file may be changed by others. SQLite keeps values of any type in any column, and as text also what cannot be
 decoded; and the file may be replaced, by a restore say.
@@ -11,14 +11,20 @@ import os
 import random
 import time
 from collections.abc import Callable
+from functools import cached_property
 from math import inf
-from typing import Any, NamedTuple
+from typing import Any, NamedTuple, TypeVar
 from weakref import WeakKeyDictionary
 
 from django.apps import apps
-from django.db import InterfaceError, OperationalError, connections, models, transaction
+from django.db import InterfaceError, OperationalError, connections, models
 from django.db.backends.signals import connection_created
 
+from djqueue.backends.database.sql.dialect import Dialect, joined
+from djqueue.backends.database.sql.mariadb import MariaDB
+from djqueue.backends.database.sql.postgresql import PostgreSQL
+from djqueue.backends.database.sql.sqlite import SQLite
+from djqueue.exceptions import NotSupported
 from djqueue.messages.failures import release
 from djqueue.utils import tell
 
@@ -39,7 +45,7 @@ _looked: dict[str, float] = {}
 """When each database was looked through, by its alias (monotonic)."""
 
 
-def put_types_right(connection) -> int:
+def put_types_right(connection: Any) -> int:
     """Give every value in the tables the type of its column; how many rows had one of another type."""
     if time.monotonic() - _looked.get(connection.alias, -inf) < MEND_EVERY:
         return 0
@@ -53,23 +59,15 @@ def put_types_right(connection) -> int:
     return mended
 
 
-def is_undecodable(error: Exception) -> bool:
-    """Whether text that SQLite has is none."""
-    return str(error).startswith("Could not decode to")
-
-
-def _mend(cursor, model: type[models.Model]) -> int:
+def _mend(cursor: Any, model: type[models.Model]) -> int:
     odd, changes = [], []
     for field in model._meta.concrete_fields:
-        is_odd, put_right = (part.format(field.column) for part in _kind_of(field))
+        kind = next(kind for base, kind in KINDS.items() if isinstance(field, base))
+        is_odd, put_right = (part.format(field.column) for part in kind)
         odd.append(is_odd)
         changes.append(f"{field.column} = CASE WHEN {is_odd} THEN {put_right} ELSE {field.column} END")
     cursor.execute(f"UPDATE {model._meta.db_table} SET {', '.join(changes)} WHERE {' OR '.join(odd)}")
     return cursor.rowcount
-
-
-def _kind_of(field: models.Field) -> tuple[str, str]:
-    return next(kind for base, kind in KINDS.items() if isinstance(field, base))
 
 
 def _is_text(written: bytes | None) -> bool:
@@ -97,37 +95,39 @@ class Opened(NamedTuple):
     """When the file is to be looked at again (monotonic)."""
 
 
-_opened: WeakKeyDictionary = WeakKeyDictionary()
+_opened: WeakKeyDictionary[Any, Opened] = WeakKeyDictionary()
 """By the connection of Django."""
 
 
-def leave_replaced(connection, joined: Callable[..., bool]) -> None:
+def leave_replaced(connection: Any) -> None:
     """Close a connection whose file is another one now, so that the next statement opens that.
 
-    Raises OperationalError if a transaction of the caller is open (``joined``): what it wrote is in the old file.
+    Raises OperationalError if a transaction of the caller is open: what it wrote is in the old file.
     """
     raw, opened = connection.connection, _opened.get(connection)
-    known = opened is not None and opened.raw is raw
-    if raw is None or (known and time.monotonic() < opened.look_at) or (file := _file_of(connection)) is None:
+    if opened is not None and opened.raw is not raw:
+        opened = None
+    is_fresh = opened is not None and time.monotonic() < opened.look_at
+    if raw is None or is_fresh or (file := _file_of(connection)) is None:
         return
-    if not known or file == opened.file:
+    if opened is None or file == opened.file:
         _note(connection, file)
-    else:
-        text = "The file of the database %r was replaced; this connection is opened anew"
-        tell(logger, logging.WARNING, text, connection.alias)
-        is_joined = joined(connection)
-        connection.close()  # of a transaction: it is rolled back, and closed at its end
-        if is_joined:
-            raise OperationalError(
-                f"The file of the database {connection.alias!r} was replaced: begin the transaction anew"
-            )
+        return
+    text = "The file of the database %r was replaced; this connection is opened anew"
+    tell(logger, logging.WARNING, text, connection.alias)
+    is_joined = joined(connection)
+    connection.close()  # of a transaction: it is rolled back, and closed at its end
+    if is_joined:
+        raise OperationalError(
+            f"The file of the database {connection.alias!r} was replaced: begin the transaction anew"
+        )
 
 
-def _note(connection, file: File) -> None:
+def _note(connection: Any, file: File) -> None:
     _opened[connection] = Opened(connection.connection, file, time.monotonic() + EVERY)
 
 
-def _file_of(connection) -> File | None:
+def _file_of(connection: Any) -> File | None:
     """None: in memory, or not there at this moment."""
     name = str(connection.settings_dict["NAME"])
     if not name or name.startswith((":memory:", "file:")):
@@ -139,7 +139,7 @@ def _file_of(connection) -> File | None:
     return found.st_dev, found.st_ino
 
 
-def _created(connection, **kwargs) -> None:
+def _created(connection: Any, **kwargs: Any) -> None:
     if connection.vendor == "sqlite" and (file := _file_of(connection)) is not None:
         _note(connection, file)
 
@@ -147,7 +147,7 @@ def _created(connection, **kwargs) -> None:
 connection_created.connect(_created, dispatch_uid="djqueue.backends.database.session")
 
 
-# ---- The statements of one verb
+# ---- Running a verb
 
 PAUSES = (0.01, 0.03, 0.1, 0.2, 0.4, 0.8)
 """Upper bounds of the pauses, in seconds, after which a statement that met a deadlock is tried again."""
@@ -156,73 +156,67 @@ PASSING = {"40P01", "40001", 1213, 1205, "database is locked", "database table i
 """What deadlocks and lock timeouts are called by PostgreSQL, MariaDB and SQLite."""
 
 
-class Session:
-    """A cursor for the statements of one verb. In them NOW stands for the database's clock, in µs since 1970."""
+T = TypeVar("T")
 
-    __slots__ = ("connection", "cursor", "now")
-
-    def __init__(self, connection, cursor, now: str):
-        self.connection, self.cursor, self.now = connection, cursor, now
-
-    def rows(self, sql: str, params: Any = ()) -> list[tuple]:
-        """Every row of a statement that returns rows."""
-        self.cursor.execute(sql.replace("NOW", self.now), params)
-        return self.cursor.fetchall()
-
-    def count(self, sql: str, params: Any = ()) -> int:
-        """How many rows a statement changed."""
-        self.cursor.execute(sql.replace("NOW", self.now), params)
-        return self.cursor.rowcount
-
-    @property
-    def joined(self) -> bool:
-        """Whether a transaction of the caller is open, or any statement would open one."""
-        return joined(self.connection)
-
-    def atomic(self, savepoint: bool = False):
-        """A transaction, or the caller's."""
-        return transaction.atomic(using=self.connection.alias, savepoint=savepoint)
+DIALECTS: dict[str, type[Dialect]] = {dialect.name: dialect for dialect in (PostgreSQL, SQLite, MariaDB)}
 
 
-def joined(connection) -> bool:
-    """Whether a transaction of the caller is open on a connection, or any statement would open one."""
-    return connection.in_atomic_block or (connection.connection is not None and not connection.autocommit)
+class Database:
+    """The database of one queue, on the connection of the thread."""
 
+    def __init__(self, alias: str, queue: str):
+        self.alias, self.queue = alias, queue
 
-def run(alias: str, now: str, work: Callable, *args) -> Any:
-    """``work(session, *args)``, repeated after a deadlock unless the transaction is the caller's: that must see it.
+    @cached_property
+    def sql(self) -> type[Dialect]:
+        """The statements of its vendor. Looked up late, as that may connect."""
+        return dialect_of(connections[self.alias])
 
-    After any other failure the connection is closed, under the same condition, so that the next call finds a new one.
-    """
-    connection = connections[alias]
-    if connection.vendor == "sqlite":
-        leave_replaced(connection, joined)
-    for pause in PAUSES:
+    def run(self, verb: Callable[..., T], *args: Any) -> T:
+        """``verb(session, …)``, repeated after a deadlock unless the transaction is the caller's: that must see it.
+
+        After other failures the connection is closed, under the same condition, so that the next call finds a new one.
+        """
+        connection = connections[self.alias]
+        if connection.vendor == "sqlite":
+            leave_replaced(connection)
+        for pause in PAUSES:
+            try:
+                return self._once(connection, verb, args)
+            except OperationalError as error:
+                if joined(connection) or not passing(error):
+                    raise
+                tell(logger, logging.DEBUG, "database %s: %s; trying again", self.alias, error)
+            time.sleep(pause * random.uniform(0.3, 1))
+        return self._once(connection, verb, args)
+
+    def _once(self, connection: Any, verb: Callable[..., T], args: tuple) -> T:
         try:
-            return _once(connection, now, work, args)
-        except OperationalError as error:
-            if joined(connection) or not passing(error):
-                raise
-            tell(logger, logging.DEBUG, "database %s: %s; trying again", alias, error)
-        time.sleep(pause * random.uniform(0.3, 1))
-    return _once(connection, now, work, args)
-
-
-def _once(connection, now: str, work: Callable, args: tuple) -> Any:
-    try:
-        with connection.cursor() as cursor:
-            return work(Session(connection, cursor, now), *args)
-    except (OperationalError, InterfaceError) as error:
-        release([error])  # a cursor that another thread frees waits for this connection, which may wait for that thread
-        if not (joined(connection) or passing(error)):
-            if is_undecodable(error):  # not repeated, as what could not be read may have been changed
-                put_types_right(connection)
-            connection.close()
-        raise
-    except (TypeError, ValueError, AttributeError):
-        if connection.vendor != "sqlite" or joined(connection) or not put_types_right(connection):
+            with connection.cursor() as cursor:
+                return verb(self.sql(connection, cursor, self.queue), *args)
+        except (OperationalError, InterfaceError) as error:
+            # A cursor that another thread frees waits for this connection, which may wait for that thread.
+            release([error])
+            if not (joined(connection) or passing(error)):
+                if str(error).startswith("Could not decode to"):  # SQLite has text that is none
+                    put_types_right(connection)  # not repeated, as what could not be read may have been changed
+                connection.close()
             raise
-        return _once(connection, now, work, args)
+        except (TypeError, ValueError, AttributeError):
+            if connection.vendor != "sqlite" or joined(connection) or not put_types_right(connection):
+                raise
+            return self._once(connection, verb, args)
+
+
+def dialect_of(connection: Any) -> type[Dialect]:
+    """The dialect of a Django connection; connects if the vendor alone does not tell. Raises NotSupported."""
+    name = connection.vendor
+    if name == "mysql" and connection.mysql_is_mariadb:
+        name = "mariadb"
+    if name not in DIALECTS:
+        known = ", ".join(sorted(DIALECTS))
+        raise NotSupported(f"The database {connection.alias!r} is {name}; a queue can be on: {known}.")
+    return DIALECTS[name]
 
 
 def passing(error: Exception) -> bool:

@@ -6,19 +6,20 @@ from collections.abc import Callable, Mapping, Sequence
 from functools import cached_property
 from hashlib import sha256
 from math import inf
+from typing import Any
 
 from django.db import connections
 
 from djqueue.backends import stores
 from djqueue.backends.base import FAILED_SUFFIX, BaseStore, Budget
-from djqueue.backends.database.rows import batches, chunks, due_at, due_of, micros, state_of
-from djqueue.backends.database.session import Session
-from djqueue.backends.database.sql.messages import Arrival, ids_of
-from djqueue.backends.database.work import Database, UnitOfWork
+from djqueue.backends.database.rows import BATCH, BATCH_BYTES, Arrival, chunks, micros, state_of
+from djqueue.backends.database.session import Database
+from djqueue.backends.database.sql.dialect import Dialect
 from djqueue.backends.entries import DELAYED, LEASED, READY
-from djqueue.backends.guards import Decision, DedupMark, rule
+from djqueue.backends.guards import AnyGuard, Decision, DedupMark, rule
 from djqueue.backends.stores import Grant
 from djqueue.exceptions import InvalidQueueError
+from djqueue.utils import portions
 
 LONGEST_KEY = 255
 
@@ -60,7 +61,8 @@ class DatabaseStore(BaseStore):
         return self._db.run(self._db.sql.get, self.key(key))
 
     def get_many(self, keys: Sequence[str]) -> list[bytes | None]:
-        names, found = [self.key(key) for key in keys], {}
+        names = [self.key(key) for key in keys]
+        found: dict[str, bytes] = {}
         for some in chunks(names):
             found |= self._db.run(self._db.sql.get_many, some)
         return [found.get(name) for name in names]
@@ -71,7 +73,7 @@ class DatabaseStore(BaseStore):
     def put_many(self, facts: Sequence[tuple[str, bytes, float | None]]) -> None:
         """In one statement, or in several if they are very many or very large."""
         rows = {row[0]: row for row in map(self.row_of, facts)}
-        for batch in batches(sorted(rows.values()), lambda row: len(row[1])):
+        for batch in portions(sorted(rows.values()), BATCH, BATCH_BYTES, lambda row: len(row[1])):
             self._db.run(self._db.sql.put, batch)
 
     def row_of(self, fact: tuple[str, bytes, float | None]) -> tuple[str, bytes, int | None]:
@@ -113,10 +115,10 @@ class DatabaseStore(BaseStore):
         """The keys in the table of what is known of a budget, in the order in which they are locked."""
         return sorted(self.key(key) for key in stores.keys_of(budget) if key)
 
-    def _in_turn(self, run: Session, budget: Budget, verb: Callable, *args):
+    def _in_turn(self, sql: Dialect, budget: Budget, verb: Callable, *args: Any) -> Any:
         """One after the other, rather than again and again until nobody was faster."""
-        with run.atomic():
-            self._db.sql.hold(run, self.keys_of(budget))
+        with sql.atomic():
+            sql.hold(self.keys_of(budget))
             return verb(*args)
 
     def prune(self, limit: int = 1000) -> int:
@@ -134,46 +136,36 @@ def _us(ttl: float | None) -> int | None:
 # ---- A put whose guards are decided in Python: lock and look, decide, write, in one transaction
 
 
-def put_guarded(work: UnitOfWork, arrivals: Sequence[Arrival], done: str) -> set[str]:
+def put_guarded(sql: Dialect, arrivals: Sequence[Arrival], done: str) -> set[str]:
     """Insert what its guard accepts and what has none; the ids that went in.
 
     The keys are locked first, in their order: nobody else decides between, and two puts never wait for each other.
     ``done`` is what the keys of remembered ids begin with ("": none are).
     """
-    session, sql, queue = work
-    ids = ids_of(arrivals)
-    with session.atomic():
-        held = sql.hold(session, sorted({arrival.key for arrival in arrivals if arrival.key}))
+    ids = [arrival.id for arrival in arrivals]
+    with sql.atomic():
+        held = sql.hold(sorted({arrival.key for arrival in arrivals if arrival.key}))
         marks = {key: DedupMark.read(value) for key, value in held.items()}
-        now, numbers = sql.look(session, queue, [*ids, *(mark.id for mark in marks.values())])
-        known = {*numbers, *sql.marked(session, done, ids)}
-        fresh = [arrival for arrival in arrivals if arrival.row[0] not in known]
+        now, numbers = sql.look([*ids, *(mark.id for mark in marks.values())])
+        known = {*numbers, *sql.marked(done, ids)}
+        fresh = [arrival for arrival in arrivals if arrival.id not in known]
         states = {id: state_of(number) for id, number in numbers.items()}
         if any(mark.at > now and states.get(mark.id) not in (READY, DELAYED) for mark in marks.values()):
-            now = sql.clock(session)  # a statement sees what was done after the moment that it calls now
-        decision = PutDecisions(fresh, now, marks, states)
-        if taken := _taken(work, decision.awaited):
-            decision = PutDecisions(fresh, sql.clock(session), marks, states | dict.fromkeys(taken, LEASED))
-        _write(work, decision)
-        return sql.insert_unmarked(session, queue, list(decision.accepted.values()), done)
+            now = sql.clock()  # a statement sees what was done after the moment that it calls now
+        decisions = PutDecisions(fresh, now, marks, states)
+        if taken := _taken(sql, decisions.awaited):
+            decisions = PutDecisions(fresh, sql.clock(), marks, states | dict.fromkeys(taken, LEASED))
+        if decisions.written:
+            sql.put([(key, *fact) for key, fact in sorted(decisions.written.items())])
+        for id, due in sorted(decisions.postponed.items()):
+            sql.postpone(id, due)
+        return sql.insert_unmarked(list(decisions.accepted.values()), done)
 
 
-def _taken(work: UnitOfWork, awaited: set[str]) -> set[str]:
+def _taken(sql: Dialect, awaited: set[str]) -> set[str]:
     """Those that somebody is about to lease. The others cannot begin before this transaction ends, and so see what its
     caller wrote: only then may others be refused for their sake."""
-    return awaited - work.sql.withhold(work.session, work.queue, sorted(awaited)) if awaited else awaited
-
-
-def _write(work: UnitOfWork, decision: PutDecisions) -> None:
-    session, sql, queue = work
-    if decision.written:
-        sql.put(session, [_fact(key, decision) for key, decision in sorted(decision.written.items())])
-    for id, due in sorted(decision.postponed.items()):
-        sql.postpone(session, queue, id, due)
-
-
-def _fact(key: str, decision: Decision) -> tuple[str, bytes, int | None]:
-    return key, decision.mark.written(), None if decision.ttl == inf else micros(decision.ttl)
+    return awaited - sql.withhold(sorted(awaited)) if awaited else awaited
 
 
 class PutDecisions:
@@ -183,40 +175,46 @@ class PutDecisions:
         self, arrivals: Sequence[Arrival], now: int, marks: Mapping[str, DedupMark], states: Mapping[str, str]
     ):
         self.accepted: dict[str, Arrival] = {}
-        self.written: dict[str, Decision] = {}
-        """Of each key the last decision that has a mark."""
+        self.written: dict[str, tuple[bytes, int | None]] = {}
+        """Of each key the last mark, and for how many µs it is kept."""
         self.postponed: dict[str, int] = {}
         self.awaited: set[str] = set()
         """What waits in the queue, and for whose sake others are refused."""
         self._now, self._marks, self._states = now, dict(marks), dict(states)
         for arrival in arrivals:
-            self._take(arrival) if arrival.guard else self._accept(arrival)
+            if arrival.guard is None:
+                self._accept(arrival)
+            else:
+                self._decide(arrival, arrival.guard)
 
-    def _take(self, arrival: Arrival) -> None:
+    def _decide(self, arrival: Arrival, guard: AnyGuard) -> None:
         mark = self._marks.get(arrival.key)
-        decision = self._rule(arrival, mark, None if mark is None else self._states.get(mark.id))
+        decision = self._rule(arrival, guard, mark, None if mark is None else self._states.get(mark.id))
         if decision.mark is not None:
-            self._marks[arrival.key], self.written[arrival.key] = decision.mark, decision
-        if decision.accept:
-            self._accept(due_at(arrival, decision.mark.at) if decision.delay else arrival)
+            self._marks[arrival.key] = decision.mark
+            self.written[arrival.key] = decision.mark.written(), _us(decision.ttl)
+        if not decision.accept:
+            if mark is not None:  # or nothing would refuse it
+                self._refuse(arrival, guard, mark, decision)
+        elif decision.mark is not None and decision.delay:
+            self._accept(arrival.due_at(decision.mark.at))
         else:
-            self._refuse(arrival, mark, decision)
+            self._accept(arrival)
 
-    def _rule(self, arrival: Arrival, mark: DedupMark | None, state: str | None) -> Decision:
-        return rule(arrival.guard, arrival.entry, mark, state, self._now / 1e6)
+    def _rule(self, arrival: Arrival, guard: AnyGuard, mark: DedupMark | None, state: str | None) -> Decision:
+        return rule(guard, arrival.entry, mark, state, self._now / 1e6)
 
     def _accept(self, arrival: Arrival) -> None:
-        id = arrival.row[0]
-        due = due_of(arrival, self._now)
-        self.accepted[id] = due_at(arrival, due)  # as its mark says: it is inserted a little later
-        self._states[id] = DELAYED if due > self._now else READY
+        due = arrival.due(self._now)
+        self.accepted[arrival.id] = arrival.due_at(due)  # as its mark says: it is inserted a little later
+        self._states[arrival.id] = DELAYED if due > self._now else READY
 
-    def _refuse(self, arrival: Arrival, mark: DedupMark, decision: Decision) -> None:
+    def _refuse(self, arrival: Arrival, guard: AnyGuard, mark: DedupMark, decision: Decision) -> None:
         if mark.id in self.accepted:
             if decision.postpone:
-                self.accepted[mark.id] = due_at(self.accepted[mark.id], decision.postpone)
+                self.accepted[mark.id] = self.accepted[mark.id].due_at(decision.postpone)
             return
         if decision.postpone:
             self.postponed[mark.id] = decision.postpone
-        if self._states.get(mark.id) in (READY, DELAYED) and self._rule(arrival, mark, None).accept:
+        if self._states.get(mark.id) in (READY, DELAYED) and self._rule(arrival, guard, mark, None).accept:
             self.awaited.add(mark.id)

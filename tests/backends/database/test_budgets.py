@@ -77,6 +77,14 @@ def test_a_queue_that_was_found_empty_is_glanced_at(queue):
         assert len(log) == 1
 
 
+def test_what_has_failed_is_claimed_by_a_budget_too(queue):
+    budget = a_budget(queue, 1)
+    queue.put([entry("1"), entry("2")])
+    queue.fail(queue.claim(2))
+    assert names(queue.failed.claim_within(budget, 2)) == ["1"]
+    assert queue.failed.claim_within(budget, 2).reason == "limited"
+
+
 # ---- in one statement
 
 
@@ -85,11 +93,11 @@ def meanwhile(monkeypatch, do):
     """``do`` is done once, between the look at the budget and the statement that claims."""
     claim_paid, tried = PostgreSQL.claim_paid, []
 
-    def after(sql, run, ask, payment):
+    def after(sql, ask, payment):
         tried.append(ask.limit)
         if len(tried) == 1:
             do()
-        return claim_paid(sql, run, ask, payment)
+        return claim_paid(sql, ask, payment)
 
     with monkeypatch.context() as patch:
         patch.setattr(PostgreSQL, "claim_paid", after)

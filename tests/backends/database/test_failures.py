@@ -15,7 +15,6 @@ from django.db import OperationalError, connections, transaction
 from djqueue import signals
 from djqueue.backends.base import Budget, Fact
 from djqueue.backends.database import session
-from djqueue.backends.database import work as work_module
 from djqueue.backends.database.queue import REPLAYED, DatabaseQueue
 from djqueue.backends.entries import LEASED, READY, Entry, log_extra, untried
 from djqueue.consumer.in_flight import InFlight
@@ -52,16 +51,18 @@ def unheard(*verbs, times=1):
     """The first answers of these are lost, when the server has done all that it was asked for."""
     lost = []
 
-    def losing(alias, now, verb, *args):
-        answer = session.run(alias, now, verb, *args)
-        named = {getattr(one, "__name__", "") for one in (verb, *args)}  # a unit of work is begun for the verb
+    run = session.Database.run
+
+    def losing(database, verb, *args):
+        answer = run(database, verb, *args)
+        named = {getattr(one, "__name__", "") for one in (verb, *args)}  # what holders say is an argument of others
         if named & set(verbs) and len(lost) < times:
             lost.append(verb)
             raise OperationalError("the answer was lost")
         return answer
 
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(work_module, "run", losing)
+        patch.setattr(session.Database, "run", losing)
         yield lost
 
 
@@ -126,19 +127,19 @@ def test_reaping_gives_it_back_too(queue):
 
 
 def test_what_the_server_still_does_for_a_lost_claim_is_given_back_later(queue, monkeypatch):
-    asked = []
+    asked, run = [], session.Database.run
 
-    def cut(alias, now, verb, *args):
-        asked.append((alias, now, verb, *args))
+    def cut(database, verb, *args):
+        asked.append((database, verb, *args))
         raise OperationalError("the connection was cut")
 
     with monkeypatch.context() as patch:
-        patch.setattr(work_module, "run", cut)
+        patch.setattr(session.Database, "run", cut)
         with pytest.raises(OperationalError):
             queue.claim(5)
     assert queue.claim(5) == []
     put(queue, "late")
-    session.run(*asked[0])
+    run(*asked[0])
     assert queue.stats().leased == 1
     assert starts(queue.claim(5)) == [("late", 1, 0)]
 

@@ -18,7 +18,7 @@ from django.db import connections
 
 from djqueue.backends.base import Budget, Debounce, Guard, Unique
 from djqueue.backends.database.queue import DatabaseQueue
-from djqueue.backends.database.work import dialect_of
+from djqueue.backends.database.session import dialect_of
 from djqueue.backends.entries import DELAYED, READY, Fact
 from djqueue.flow.gates import Gate
 from djqueue.flow.windows import Window

@@ -5,7 +5,7 @@ import threading
 import pytest
 from django.db import connections, transaction
 
-from djqueue.backends.database import claims, lanes
+from djqueue.backends.database import lanes
 from djqueue.backends.database.queue import DatabaseQueue
 from djqueue.backends.entries import DELAYED, READY
 from djqueue.backends.guards import Unique
@@ -216,19 +216,37 @@ def test_of_two_gates_that_were_put_one_after_the_other_the_last_holds(queue):
 
 def test_a_gate_that_others_took_in_meanwhile_does_not_come_back(queue, monkeypatch):
     fill(queue, "a", "1", gate=ORDERED)
-    read = claims.take_tickets
+    read = lanes.take_tickets
 
     def read_and_be_late(*args):
         tickets = read(*args)
-        monkeypatch.setattr(claims, "take_tickets", read)
+        monkeypatch.setattr(lanes, "take_tickets", read)
         other = again(queue)
         fill(other, "a", "2", gate=TWO)
         assert other.lane("a").gate == TWO
         return tickets
 
-    monkeypatch.setattr(claims, "take_tickets", read_and_be_late)
+    monkeypatch.setattr(lanes, "take_tickets", read_and_be_late)
     assert names(queue.claim(2)) == ["1", "2"]
     assert queue.lane("a").gate == TWO
+
+
+def test_a_gate_whose_outer_lane_is_not_there_is_taken_in_by_the_next_claim(queue, monkeypatch):
+    """Others took in the later gate meanwhile; the lane of this one was made by nobody."""
+    fill(queue, "a", "1", gate=SHARED)
+    fill(queue, "a", "2", gate=ORDERED)
+    read = lanes.take_tickets
+
+    def read_and_lose_the_last(*args):
+        tickets = read(*args)
+        monkeypatch.setattr(lanes, "take_tickets", read)
+        assert QueueTicket.objects.using(queue.database).filter(seq=tickets[-1].seq).delete()[0] == 1
+        return tickets
+
+    monkeypatch.setattr(lanes, "take_tickets", read_and_lose_the_last)
+    queue.claim(1)
+    assert QueueTicket.objects.using(queue.database).filter(queue=queue.name).count() == 1
+    assert queue.lane("a").gate == SHARED
 
 
 def test_a_lane_that_was_not_read_to_its_end_goes_on(queue, monkeypatch):

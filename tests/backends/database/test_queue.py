@@ -15,7 +15,7 @@ from django.db.utils import ConnectionHandler
 from django.test.utils import CaptureQueriesContext
 
 from djqueue.backends.base import FEATURES, Debounce, Entry, Guard, Lease, Unique
-from djqueue.backends.database import session, work
+from djqueue.backends.database import checks, session
 from djqueue.backends.database.queue import DatabaseQueue
 from djqueue.backends.database.rows import BATCH_BYTES, Token, arrival_of, batches, rounds
 from djqueue.backends.entries import DELAYED, READY
@@ -542,7 +542,7 @@ def test_an_id_is_looked_up_by_itself_though_the_table_was_empty_when_it_was_ana
 
 
 def test_reading_counts_stops_at_the_cap(queue, monkeypatch):
-    monkeypatch.setattr("djqueue.backends.database.sql.messages.CAP", 10)
+    monkeypatch.setattr("djqueue.backends.database.sql.dialect.CAP", 10)
     monkeypatch.setattr("djqueue.backends.database.queue.CAP", 10)
     queue.put([entry() for _ in range(25)])
     stats = queue.stats()
@@ -645,7 +645,7 @@ def test_batches_count_notes_and_never_leave_one_out(queue):
     arrivals = [arrival_of(entry(errors="x" * size)) for size in sizes]
     assert [[len(one.row[7]) for one in batch] for batch in batches(arrivals)] == [[size] for size in sizes]
     leases = [Lease(entry(errors="x" * size), Token(seq, 1, "id")) for seq, size in enumerate(sizes)]
-    assert [list(batch) for batch in rounds(leases)] == [[0, 2, 4], [1], [3]]
+    assert [list(batch) for batch in rounds(leases, {})] == [[0, 2, 4], [1], [3]]
 
 
 def test_entries_due_at_one_moment_come_in_the_order_of_their_arrival(queue):
@@ -997,11 +997,11 @@ def test_checks_of_sqlite(backend, tmp_path, monkeypatch):
     handler = ConnectionHandler(
         {"default": {"ENGINE": "django.db.backends.sqlite3", "NAME": tmp_path / "bare.sqlite3"}}
     )
-    monkeypatch.setattr(work, "connections", handler)
-    found = {message.id: message for message in work.check("default")}
+    monkeypatch.setattr(checks, "connections", handler)
+    found = {message.id: message for message in checks.check("default")}
     assert set(found) == {"djqueue.W202", "djqueue.W203", "djqueue.W204"}, "the first migrate runs these as well"
     MigrationRecorder(handler["default"]).ensure_schema()
-    found = {message.id: message for message in work.check("default")}
+    found = {message.id: message for message in checks.check("default")}
     assert set(found) == {"djqueue.W202", "djqueue.W203", "djqueue.W204", "djqueue.W205"}
     assert "manage.py migrate djqueue " in found["djqueue.W205"].hint
     handler["default"].close()
@@ -1022,10 +1022,10 @@ def test_checks_name_a_database_without_autocommit(backend, queue, monkeypatch):
 
 
 def test_checks_of_old_strange_and_absent_servers(backend, queue, monkeypatch):
-    vendor, version = work._vendor(connections[queue.database])
-    assert version >= work.FLOORS[vendor]
+    vendor, version = checks._vendor(connections[queue.database])
+    assert version >= checks.FLOORS[vendor]
     for told, id in (((vendor, (1, 2)), "E203"), (("oracle", ()), "E202"), (("mysql", (8, 0)), "E202")):
-        monkeypatch.setattr(work, "_vendor", lambda connection, told=told: told)
+        monkeypatch.setattr(checks, "_vendor", lambda connection, told=told: told)
         assert f"djqueue.{id}" in [message.id for message in queue.check()]
-    monkeypatch.setattr(work, "_vendor", lambda connection: Failing(1, "gone")(None))
+    monkeypatch.setattr(checks, "_vendor", lambda connection: Failing(1, "gone")(None))
     assert [message.id for message in queue.check()] == ["djqueue.E201"]

@@ -1,1 +1,1 @@
-"""Every statement of the database backend: a module per subject, and one per vendor."""
+"""Every statement of the database backend: what vendors share, and a module per vendor."""

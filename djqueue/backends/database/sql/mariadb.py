@@ -8,26 +8,9 @@ from __future__ import annotations
 import re
 from collections.abc import Iterable, Mapping, Sequence
 
-from djqueue.backends.database.session import Session
-from djqueue.backends.database.sql.lanes import ASSIGNED, WRITTEN
-from djqueue.backends.database.sql.messages import Arrival, Ask, Dialect, Finish
-from djqueue.backends.database.sql.statements import (
-    COLUMNS,
-    COUNTED,
-    DELAYED,
-    ENTRY,
-    EXTEND,
-    HOLDS,
-    LATER,
-    NUMBERS,
-    OF_LANE,
-    REQUEUED,
-    SAID,
-    WAITS,
-    flat,
-    leasing,
-    marks,
-)
+from djqueue.backends.database.rows import Arrival, Ask
+from djqueue.backends.database.sql import text
+from djqueue.backends.database.sql.dialect import Dialect, Finish, flat, marks
 
 SKIPPING = "FOR UPDATE SKIP LOCKED"
 BLOCK = (
@@ -49,10 +32,12 @@ class MariaDB(Dialect):
     now = "TIMESTAMPDIFF(MICROSECOND, '1970-01-01', UTC_TIMESTAMP(6))"
     fact_replaces = "ON DUPLICATE KEY UPDATE value = VALUES(value), until = VALUES(until)"
     fact_stays = "ON DUPLICATE KEY UPDATE name = name"
+    fact_counts = f"ON DUPLICATE KEY UPDATE counter = {text.COUNTED} + VALUES(counter)"
+    mark_replaces = "ON DUPLICATE KEY UPDATE until = VALUES(until), counter = VALUES(counter)"
     by_seq, by_id = "FORCE INDEX (PRIMARY)", "FORCE INDEX (djqueue_message_id)"
     by_place = "FORCE INDEX (djqueue_lane_place)"
     lane_stays = "ON DUPLICATE KEY UPDATE seq = djqueue_lane.seq"
-    in_lanes = f"{NUMBERS} STRAIGHT_JOIN {OF_LANE}"
+    in_lanes = f"{text.NUMBERS} STRAIGHT_JOIN {text.OF_LANE}"
     # A comparison of rows is no range for its optimiser.
     behind = (
         "(sort_key > %(sort_key)s OR (sort_key = %(sort_key)s AND (sort_at > %(sort_at)s OR (sort_at = "
@@ -66,133 +51,145 @@ class MariaDB(Dialect):
 
     # ---- put
 
-    def insert(self, run: Session, queue: str, arrivals: Sequence[Arrival]) -> set[str]:
-        """In the order of the call, which numbers them. Looking first spares deadlocks over ids that are there."""
+    def insert(self, arrivals: Sequence[Arrival]) -> set[str]:
+        """In the order of the call, which numbers them. Looking first spares deadlocks over ids that are there.
+
+        VALUES, as SELECT would lock the counter of the whole table. IGNORE cuts what is too long: check before.
+        """
         if len(arrivals) > 1:
-            there = self._present(run, queue, arrivals)
-            arrivals = [arrival for arrival in arrivals if arrival.row[0] not in there]
+            there = self._present(arrivals)
+            arrivals = [arrival for arrival in arrivals if arrival.id not in there]
         if not arrivals:
             return set()
-        sql, params = insertion(queue, arrivals)
-        return {row[0] for row in run.rows(f"{sql} RETURNING id", params)}
+        rows, params = [], []
+        for id, body, neg_priority, delay, run_at, *rest in (arrival.row for arrival in arrivals):
+            due, lane_number = f"{run_at:d}" if run_at else f"NOW + {delay:d}", rest[-1]
+            state = f"IF({due} > NOW, {text.LATER if lane_number > 0 else text.DELAYED}, {max(lane_number, 0):d})"
+            rows.append(f"(%s, %s, %s, %s, {marks(rest)}, 0, '', NOW, {due}, {state}, IF({due} > NOW, 0, %s), {due})")
+            params += [self.queue, id, body, neg_priority, *rest, neg_priority]
+        sql = f"INSERT IGNORE INTO djqueue_message ({text.COLUMNS}) VALUES {', '.join(rows)} RETURNING id"
+        return {row[0] for row in self.rows(sql, params)}
 
     # ---- claim and reap
 
-    def take(self, run: Session, ask: Ask, which: str) -> Sequence[tuple]:
+    def take(self, ask: Ask, which: str) -> Sequence[tuple]:
         """All or nothing: a worker that is killed before it hears of its leases has none."""
-        lease = leasing(ask.since, ask.begun).replace(f"{ask.since} + %(lease)s", "@djqueue")
+        lease = ask.change.replace(f"{ask.since} + %(lease)s", "@djqueue")
         found = "queue = %(queue)s AND state = %(leased)s AND sort_key = 0 AND sort_at = @djqueue AND token = %(token)s"
         steps = (
             f"SET @djqueue = {ask.since} + %(lease)s",
             f"UPDATE {joined('djqueue_message', 'seq', which)} SET {lease}",
-            f"SELECT {ENTRY} FROM djqueue_message WHERE {found}",
+            f"SELECT {text.ENTRY} FROM djqueue_message WHERE {found}",
         )
         named = ask._asdict()
-        return self._together(run, *(in_order(step, named) for step in steps))
+        return self._together(*(in_order(step, named) for step in steps))
 
-    def change_first(self, run: Session, change: str, which: str, params: Mapping[str, object]) -> int:
-        return run.count(f"UPDATE {joined('djqueue_message', 'seq', which)} SET {change}", params)
+    def change_first(self, change: str, which: str, params: Mapping[str, object]) -> int:
+        return self.count(f"UPDATE {joined('djqueue_message', 'seq', which)} SET {change}", params)
 
     # ---- by those who hold leases
 
-    def complete(
-        self, run: Session, pairs: Sequence[tuple], finish: Finish, kept: Sequence[tuple] = ()
-    ) -> Iterable[tuple]:
+    def complete(self, pairs: Sequence[tuple], finish: Finish, kept: Sequence[tuple] = ()) -> Iterable[tuple]:
         ours, params = fence(pairs)
         remember = (
-            "INSERT INTO djqueue_fact (name, value, until, counter) "
-            f"SELECT CONCAT(%s, m.id), '', NOW + %s, m.seq FROM {ours} "
-            "ON DUPLICATE KEY UPDATE until = VALUES(until), counter = VALUES(counter)",
+            f"{text.INSERT_FACT} SELECT CONCAT(%s, m.id), '', NOW + %s, m.seq FROM {ours} {self.mark_replaces}",
             [finish.marks, finish.remember, *params],
         )
         count = (
-            "INSERT INTO djqueue_fact (name, value, until, counter) "
-            f"SELECT %s, '', NULL, COUNT(*) FROM {ours} HAVING COUNT(*) > 0 "
-            f"ON DUPLICATE KEY UPDATE counter = {COUNTED} + VALUES(counter)",
+            f"{text.INSERT_FACT} SELECT %s, '', NULL, COUNT(*) FROM {ours} HAVING COUNT(*) > 0 {self.fact_counts}",
             [finish.counter, *params],
         )
         delete = (f"DELETE m FROM {ours}", params)
         steps = [*[remember] * bool(finish.remember), *self._keeping(kept), count, delete]
-        return self._together(run, look(ours, params), *steps)
+        return self._together(look(ours, params), *steps)
 
-    def mark_begun(self, run: Session, pairs: Sequence[tuple]) -> Iterable[tuple]:
+    def mark_begun(self, pairs: Sequence[tuple]) -> Iterable[tuple]:
         ours, params = fence(pairs)
-        held = f"WHERE {HOLDS.replace('NOW', '@djqueue')}"
+        held = f"WHERE {text.HOLDS.replace('NOW', '@djqueue')}"
         errors = (f"UPDATE {ours} SET begun = 1 {held}", params)
-        return self._together(run, ("SET @djqueue = NOW", []), look(f"{ours} {held}", params), errors)
+        return self._together(("SET @djqueue = NOW", []), look(f"{ours} {held}", params), errors)
 
-    def touch(self, run: Session, pairs: Sequence[tuple], lease: int) -> Iterable[tuple]:
+    def touch(self, pairs: Sequence[tuple], lease: int) -> Iterable[tuple]:
         ours, params = fence(pairs)
         until = ("SET @djqueue = NOW + %s", [lease])
-        extend = (f"UPDATE {ours} SET {EXTEND}, sort_at = @djqueue", params)
-        return self._together(run, until, look(ours, params, "m.seq, @djqueue"), extend)
+        extend = (f"UPDATE {ours} SET {text.EXTEND}, sort_at = @djqueue", params)
+        return self._together(until, look(ours, params, "m.seq, @djqueue"), extend)
 
-    def write_lanes(self, run: Session, rows: Sequence[tuple]) -> None:
-        sql = f"UPDATE ({selected(WRITTEN, len(rows))}) u STRAIGHT_JOIN djqueue_lane l {self.by_seq} ON l.seq = u.seq "
-        run.count(sql + "SET " + ", ".join(f"l.{one}" for one in ASSIGNED.split(", ")), flat(rows))
+    def write_lanes(self, rows: Sequence[tuple]) -> None:
+        join = f"({selected(text.WRITTEN, len(rows))}) u STRAIGHT_JOIN djqueue_lane l {self.by_seq} ON l.seq = u.seq"
+        self.count(f"UPDATE {join} SET {qualified(text.ASSIGNED, 'l')}", flat(rows))
 
-    def give_up(
-        self, run: Session, queue: str, change: str, said: Sequence[tuple], kept: Sequence[tuple] = ()
-    ) -> Iterable[tuple]:
+    def give_up(self, queue: str, change: str, said: Sequence[tuple], kept: Sequence[tuple] = ()) -> Iterable[tuple]:
         ours, params = fence([row[:2] for row in said])
         update = (
-            f"UPDATE ({selected(SAID, len(said))}) u "
+            f"UPDATE ({selected(text.SAID, len(said))}) u "
             f"STRAIGHT_JOIN djqueue_message m {self.by_seq} ON m.seq = u.seq AND m.token = u.token "
-            f"SET {qualified(f'queue = %s, {change}')}",
+            f"SET m.queue = %s, {qualified(change, 'm')}",
             [*flat(said), queue],
         )
-        return self._together(run, look(ours, params), *self._keeping(kept), update)
+        return self._together(look(ours, params), *self._keeping(kept), update)
 
     def _keeping(self, kept: Sequence[tuple]) -> list[Step]:
         """What keeps the facts of those rows that are still ours. Each by itself: a table of given rows would silently
         cut a value of 64 KiB or more."""
         sql = (
-            "INSERT INTO djqueue_fact (name, value, until, counter) "
-            "SELECT %s, %s, NOW + %s, 0 FROM djqueue_message WHERE seq = %s AND token = %s "
+            f"{text.INSERT_FACT} SELECT %s, %s, NOW + %s, 0 FROM djqueue_message WHERE seq = %s AND token = %s "
             f"{self.fact_replaces}"
         )
         return [(sql, [*fact, seq, token]) for seq, token, *fact in kept]
 
-    def _together(self, run: Session, *steps: Step) -> Sequence[tuple]:
+    def _together(self, *steps: Step) -> Sequence[tuple]:
         """All or nothing; the rows of the step that has rows. In a caller's transaction a block would commit that."""
-        if run.joined:
-            return one_by_one(run, steps)
-        sql = BLOCK.format(steps="; ".join(sql for sql, _ in steps))
-        rows = run.rows(sql, [param for _, params in steps for param in params])
-        while run.cursor.nextset():
+        rows: Sequence[tuple] = ()
+        if self.joined:
+            for sql, params in steps:
+                self.count(sql, params)
+                rows = self.cursor.fetchall() if self.cursor.description else rows
+            return rows
+        block = BLOCK.format(steps="; ".join(sql for sql, _ in steps))
+        rows = self.rows(block, [param for _, params in steps for param in params])
+        while self.cursor.nextset():
             pass
         return rows
 
     # ---- facts and operators
 
-    def add(self, run: Session, key: str, value: bytes, ttl: int | None) -> bool:
+    def add(self, key: str, value: bytes, ttl: int | None) -> bool:
         """The first sees to it that there is a fact, the second decides. IGNORE would lock it for others too."""
         sql = "UPDATE djqueue_fact SET value = %s, until = NOW + %s WHERE name = %s AND until <= NOW"
-        with run.atomic():  # or somebody prunes the row in between
-            run.count(self._holding([key]), [key, b"", 0])
-            return run.count(sql, [value, ttl, key]) == 1
+        with self.atomic():  # or somebody prunes the row in between
+            self.count(self._holding([key]), [key, b"", 0])
+            return self.count(sql, [value, ttl, key]) == 1
 
-    def requeue(self, run: Session, dead: str, queue: str, ids: Sequence[str]) -> int:
+    def requeue(self, failed: str, ids: Sequence[str]) -> int:
         movable = (
             "SELECT d.seq FROM djqueue_message d LEFT JOIN djqueue_message o ON o.queue = %s AND o.id = d.id "
-            f"WHERE d.queue = %s AND d.id IN ({marks(ids)}) AND d.{WAITS} AND o.seq IS NULL"
+            f"WHERE d.queue = %s AND d.id IN ({marks(ids)}) AND d.{text.WAITS} AND o.seq IS NULL"
         )
-        sql = f"UPDATE {joined('djqueue_message', 'seq', movable, 'FOR UPDATE')} SET queue = %s, {REQUEUED}"
-        return run.count(sql, [queue, dead, *ids, queue])
+        sql = f"UPDATE {joined('djqueue_message', 'seq', movable, 'FOR UPDATE')} SET queue = %s, {text.REQUEUED}"
+        return self.count(sql, [self.queue, failed, *ids, self.queue])
 
     def these(self, count: int, table: str = "djqueue_message") -> str:
         """Each by its key: a SELECT or a DELETE of a list reads a small table whole, whatever index it is told to take,
         and waits for every row that somebody has locked or not yet committed."""
         return f"({selected('seq', count)}) u STRAIGHT_JOIN {table} m FORCE INDEX (PRIMARY) ON m.seq = u.seq WHERE true"
 
-    def delete_rows(self, run: Session, table: str, seqs: Sequence[int]) -> int:
-        return run.count(f"DELETE m FROM {self.these(len(seqs), table)}", seqs)
+    def delete_rows(self, table: str, seqs: Sequence[int]) -> int:
+        return self.count(f"DELETE m FROM {self.these(len(seqs), table)}", seqs)
 
-    def delete_ids(self, run: Session, queue: str, ids: Sequence[str], condition: str = "true") -> int:
+    def drop_tickets(self, seqs: Sequence[int]) -> set[int]:
+        """A DELETE of a join returns no rows."""
+        there = f"SELECT seq FROM djqueue_ticket WHERE seq IN ({marks(seqs)})"
+        found = {row[0] for row in self.rows(there, seqs)}
+        if found:
+            self.delete_rows("djqueue_ticket", sorted(found))
+        return found
+
+    def delete_ids(self, queue: str, ids: Sequence[str], condition: str = "true") -> int:
         sql = f"SELECT seq FROM djqueue_message {self.by_id} WHERE queue = %s AND id IN ({marks(ids)}) AND {condition}"
-        seqs = [row[0] for row in run.rows(sql, [queue, *ids])]
+        seqs = [row[0] for row in self.rows(sql, [queue, *ids])]
         delete = f"DELETE m FROM {self.these(len(seqs))} AND queue = %s AND {condition}"
-        return run.count(delete, [*seqs, queue]) if seqs else 0
+        return self.count(delete, [*seqs, queue]) if seqs else 0
 
     def named_lanes(self, count: int) -> str:
         """Each by its key too; what is given compares as the column does."""
@@ -200,22 +197,9 @@ class MariaDB(Dialect):
         given = " UNION ALL ".join(["SELECT %s COLLATE utf8mb4_nopad_bin AS name"] * count)
         return f"({given}) u {of_lanes} ON l.name = u.name AND l.queue = %s ORDER BY l.name"
 
-    def delete_some(
-        self, run: Session, table: str, key: str, condition: str, order: str, params: list, limit: int
-    ) -> int:
+    def delete_some(self, table: str, key: str, condition: str, order: str, params: list, limit: int) -> int:
         picked = f"SELECT {key} FROM {table} WHERE {condition} ORDER BY {order} LIMIT %s"
-        return run.count(f"DELETE {table} FROM {joined(table, key, picked)}", [*params, limit])
-
-
-def insertion(queue: str, arrivals: Sequence[Arrival]) -> Step:
-    """VALUES, as SELECT would lock the counter of the whole table. IGNORE cuts what is too long: check before."""
-    rows, params = [], []
-    for id, body, neg_priority, delay, run_at, *rest in (arrival.row for arrival in arrivals):
-        due, lane_number = f"{run_at:d}" if run_at else f"NOW + {delay:d}", rest[-1]
-        state = f"IF({due} > NOW, {LATER if lane_number > 0 else DELAYED}, {max(lane_number, 0):d})"
-        rows.append(f"(%s, %s, %s, %s, {marks(rest)}, 0, '', NOW, {due}, {state}, IF({due} > NOW, 0, %s), {due})")
-        params += [queue, id, body, neg_priority, *rest, neg_priority]
-    return f"INSERT IGNORE INTO djqueue_message ({COLUMNS}) VALUES {', '.join(rows)}", params
+        return self.count(f"DELETE {table} FROM {joined(table, key, picked)}", [*params, limit])
 
 
 def in_order(sql: str, named: Mapping[str, object]) -> Step:
@@ -242,15 +226,6 @@ def selected(columns: str, count: int) -> str:
     return " UNION ALL ".join([first, *[f"SELECT {marks(names)}"] * (count - 1)])
 
 
-def one_by_one(run: Session, steps: Sequence[Step]) -> Sequence[tuple]:
-    rows: Sequence[tuple] = ()
-    for sql, params in steps:
-        run.count(sql, params)
-        if run.cursor.description:
-            rows = run.cursor.fetchall()
-    return rows
-
-
 def joined(table: str, key: str, picked: str, lock: str = SKIPPING) -> str:
     """The rows that are picked. They are found by their key because the optimiser must: it would read a small
     table whole, and wait for every row in it that somebody has locked.
@@ -258,6 +233,6 @@ def joined(table: str, key: str, picked: str, lock: str = SKIPPING) -> str:
     return f"({picked} {lock}) x STRAIGHT_JOIN {table} FORCE INDEX (PRIMARY) ON {table}.{key} = x.{key}"
 
 
-def qualified(change: str) -> str:
+def qualified(change: str, table: str) -> str:
     """The columns that are set, with their table: the other one of the join has some of the same name."""
-    return ", ".join(f"m.{one}" for one in change.split(", "))
+    return ", ".join(f"{table}.{one}" for one in change.split(", "))

@@ -6,57 +6,18 @@ from collections.abc import Collection, Iterable, Mapping, Sequence
 
 from django.db import DataError
 
-from djqueue.backends.database.session import Session
-from djqueue.backends.database.sql.lanes import (
-    ASSIGNED,
-    FIRST_ENTRIES,
-    FIRST_IN_LINE,
-    OF_LANES,
-    WRITTEN,
-    Glance,
-    Heads,
-    heads_of,
-)
-from djqueue.backends.database.sql.messages import Arrival, Ask, Dialect, Finish, Payment, Reaping, Taken
-from djqueue.backends.database.sql.statements import (
-    ARRIVED,
-    ARRIVING,
-    COLUMNS,
-    COUNTED,
-    DELAYED,
-    DUE,
-    ENTRY,
-    EXTEND,
-    FIRST_READY,
-    HOLDS,
-    KEPT,
-    LAST_READY,
-    LEASE,
-    LEASED,
-    LIVING,
-    NUMBERS,
-    OUT,
-    PROMOTE,
-    PROMOTED,
-    REAPED,
-    SAID,
-    absent,
-    first_over,
-    flat,
-    leasing,
-    next_of,
-    over_by,
-    soonest,
-)
+from djqueue.backends.database.rows import Arrival, Ask
+from djqueue.backends.database.sql import text
+from djqueue.backends.database.sql.dialect import Dialect, Finish, Glance, Heads, Payment, Taken, flat, heads_of
 
 SKIPPING = "FOR UPDATE SKIP LOCKED"
 INSTANT = "(extract(epoch from clock_timestamp()) * 1000000)::bigint"
 """When this is read, and not when its statement began."""
 
-ARRIVALS = f"SELECT nextval('djqueue_message_seq_seq') AS seq, *, {DUE} FROM"
+ARRIVALS = f"SELECT nextval('djqueue_message_seq_seq') AS seq, *, {text.DUE} FROM"
 TYPES = ("text", "bytea", "int", "bigint", "bigint", "text", "text", "text", "int", "int", "int", "text", "bigint")
 """Of ARRIVING."""
-INSERT = f"INSERT INTO djqueue_message (seq, queue, {COLUMNS.removeprefix('queue, ')}) SELECT seq, %s, {ARRIVED} FROM e"
+INSERT = f"INSERT INTO djqueue_message (seq, {text.COLUMNS}) SELECT seq, %s, {text.ARRIVED} FROM e"
 REFUSING = 'ORDER BY id COLLATE "C" ON CONFLICT (queue, id) DO NOTHING RETURNING id'
 """Numbered in the order of the call, inserted in that of the ids: two puts of the same ids would deadlock otherwise."""
 
@@ -81,16 +42,16 @@ class PostgreSQL(Dialect):
 
     # Or it may read the whole table to join it.
     in_lanes = (
-        f"{NUMBERS} CROSS JOIN LATERAL (SELECT sort_at FROM djqueue_message "
+        f"{text.NUMBERS} CROSS JOIN LATERAL (SELECT sort_at FROM djqueue_message "
         "WHERE queue = %(queue)s AND state = l.number ORDER BY sort_key, sort_at, seq OFFSET 0) m"
     )
 
-    def insert(self, run: Session, queue: str, arrivals: Sequence[Arrival]) -> set[str]:
+    def insert(self, arrivals: Sequence[Arrival]) -> set[str]:
         rows, params = table([arrival.row for arrival in arrivals], TYPES)
-        sql = f"WITH e AS ({ARRIVALS} {rows} a ({ARRIVING})) {INSERT} {REFUSING}"
-        return {row[0] for row in run.rows(sql, [*params, queue])}
+        sql = f"WITH e AS ({ARRIVALS} {rows} a ({text.ARRIVING})) {INSERT} {REFUSING}"
+        return {row[0] for row in self.rows(sql, [*params, self.queue])}
 
-    def insert_guarded(self, run: Session, queue: str, arrivals: Sequence[Arrival]) -> set[str]:
+    def insert_guarded(self, arrivals: Sequence[Arrival]) -> set[str]:
         """The guards in the same statement: g has the keys that were free, each with the id of the first to ask.
 
         Everywhere keys are locked in the order of their bytes.
@@ -98,119 +59,110 @@ class PostgreSQL(Dialect):
         guarded = [(*arrival.row, arrival.key, arrival.ttl) for arrival in arrivals]
         rows, params = table(guarded, (*TYPES, "text", "bigint"))
         sql = (
-            f"WITH e AS MATERIALIZED ({ARRIVALS} {rows} a ({ARRIVING}, name, ttl)), "
-            "g AS (INSERT INTO djqueue_fact (name, value, until, counter) "
+            f"WITH e AS MATERIALIZED ({ARRIVALS} {rows} a ({text.ARRIVING}, name, ttl)), g AS ({text.INSERT_FACT} "
             """SELECT DISTINCT ON (name COLLATE "C") name, convert_to(id, 'UTF8'), NOW + ttl, 0 FROM e """
-            """WHERE name <> '' """
-            f'AND {absent("e.id")} ORDER BY name COLLATE "C", seq '
-            f"{self.fact_replaces} WHERE djqueue_fact.until <= NOW RETURNING name, value) "
-            f"{INSERT} WHERE name = '' OR EXISTS (SELECT 1 FROM g WHERE g.name = e.name AND g.value = "
-            "convert_to(e.id, 'UTF8')) "
-            f"{REFUSING}"
+            f"""WHERE name <> '' AND {text.absent("e.id")} ORDER BY name COLLATE "C", seq {self.fact_replaces} """
+            f"WHERE djqueue_fact.until <= NOW RETURNING name, value) {INSERT} WHERE name = '' "
+            f"OR EXISTS (SELECT 1 FROM g WHERE g.name = e.name AND g.value = convert_to(e.id, 'UTF8')) {REFUSING}"
         )
-        return {row[0] for row in run.rows(sql, [*params, queue, queue])}
+        return {row[0] for row in self.rows(sql, [*params, self.queue, self.queue])}
 
-    def claim(self, run: Session, ask: Ask) -> Taken:
+    def claim(self, ask: Ask) -> Taken:
         """No part of a statement sees what another promoted: a claim that promotes takes nothing, and is repeated."""
-        taken, promoted = self._claim(run, ask, CLAIMS[ask.lifo, ask.look])
+        taken, promoted = self._claim(ask, PROMOTING[ask.lifo, ask.look])
         if promoted:
-            taken, _ = self._claim(run, ask, CLAIMS_READY[ask.lifo, ask.look])
-        return taken._replace(more=promoted == PROMOTE)
+            taken, _ = self._claim(ask, CLAIMING[ask.lifo, ask.look])
+        return taken._replace(more=promoted == text.PROMOTE)
 
-    def _claim(self, run: Session, ask: Ask, sql: str) -> tuple[Taken, int]:
-        rows = run.rows(sql.replace("SINCE", ask.since).replace("BEGUN", ask.begun), ask._asdict())
+    def _claim(self, ask: Ask, sql: str) -> tuple[Taken, int]:
+        rows = self.rows(sql.replace("SINCE", ask.since).replace("BEGUN", ask.begun), ask._asdict())
         now, promoted, next, *of_lanes = rows[0][:GLANCED]
         glance = Glance(now, None, None, next, *of_lanes)
         taken = [row[GLANCED:] for row in rows if row[GLANCED] is not None]
         return Taken(taken, now, next, glance=glance if ask.look else None), promoted
 
-    def claim_paid(self, run: Session, ask: Ask, payment: Payment) -> tuple[int, Sequence[tuple]]:
-        if run.joined:
+    def claim_paid(self, ask: Ask, payment: Payment) -> tuple[int, Sequence[tuple]]:
+        if self.joined:
             return 0, []
         sql = PAID[ask.lifo].replace("SINCE", str(payment.since)).replace("BEGUN", ask.begun)
         try:
-            rows = run.rows(sql, ask._asdict() | payment._asdict())
+            rows = self.rows(sql, ask._asdict() | payment._asdict())
         except DataError:  # somebody has one of them
             return ask.limit, []
         return rows[0][0], [row[PAID_FOR:] for row in rows if row[PAID_FOR] is not None]
 
-    def take(self, run: Session, ask: Ask, which: str) -> Sequence[tuple]:
-        return run.rows(f"{change(leasing(ask.since, ask.begun), which)} RETURNING {ENTRY}", ask._asdict())
+    def take(self, ask: Ask, which: str) -> Sequence[tuple]:
+        return self.rows(f"{change(ask.change, which)} RETURNING {text.ENTRY}", ask._asdict())
 
-    def reap(self, run: Session, queue: str, limit: int, by: int) -> Reaping:
+    def reap(self, limit: int, by: int) -> tuple[int, int, int | None, bool]:
         sql = (
-            f"WITH gone AS ({change(REAPED, over_by(LEASED))} RETURNING 1) "
-            f"SELECT (SELECT count(*) FROM gone), NOW, ({soonest(LEASED, OUT)}), ({first_over(OUT, 1)}) IS NOT NULL"
+            f"WITH gone AS ({change(text.REAPED, text.EXPIRED)} RETURNING 1) SELECT (SELECT count(*) FROM gone), NOW, "
+            f"({text.NEXT_EXPIRY}), ({text.first_over(text.OUT, 1)}) IS NOT NULL"
         )
-        return Reaping(*run.rows(sql, {"queue": queue, "limit": limit, "by": by})[0])
+        reaped, now, next, laned = self.rows(sql, {"queue": self.queue, "limit": limit, "by": by})[0]
+        return reaped, now, next, laned
 
-    def change_first(self, run: Session, what: str, which: str, params: Mapping[str, object]) -> int:
-        return run.count(change(what, which), params)
+    def change_first(self, what: str, which: str, params: Mapping[str, object]) -> int:
+        return self.count(change(what, which), params)
 
-    def hold_as_of(self, run: Session, keys: Sequence[str]) -> tuple[dict[str, bytes], int]:
+    def hold_as_of(self, keys: Sequence[str]) -> tuple[dict[str, bytes], int]:
         """One statement that writes nothing, if all of them are there. Its clock is read behind the locks."""
-        held = f"SELECT name, value, {LIVING} AS lives FROM djqueue_fact WHERE name = ANY(%s) ORDER BY name FOR UPDATE"
-        rows = run.rows(f"WITH held AS MATERIALIZED ({held}) SELECT held.*, {INSTANT} FROM held", [sorted(keys)])
+        facts = f"SELECT name, value, {text.LIVING} AS lives FROM djqueue_fact"
+        held = f"held AS MATERIALIZED ({facts} WHERE name = ANY(%s) ORDER BY name FOR UPDATE)"
+        rows = self.rows(f"WITH {held} SELECT held.*, {INSTANT} FROM held", [sorted(keys)])
         if len(rows) < len(keys):
-            return super().hold_as_of(run, keys)
+            return super().hold_as_of(keys)
         return {key: bytes(value) for key, value, lives, _ in rows if lives}, rows[-1][-1]
 
-    def heads(self, run: Session, queue: str, wants: Mapping[int, int], outers: Collection[int]) -> Heads:
-        entries = FIRST_ENTRIES.replace("state = %s", "state = n.number").replace("LIMIT %s", "LIMIT n.most")
-        line = FIRST_IN_LINE.replace("state = %s", "state = n.number")
+    def heads(self, wants: Mapping[int, int], outers: Collection[int]) -> Heads:
+        entries = text.FIRST_ENTRIES.replace("state = %s", "state = n.number").replace("LIMIT %s", "LIMIT n.most")
+        line = text.FIRST_IN_LINE.replace("state = %s", "state = n.number")
         sql = (
             "SELECT NOW, x.* FROM (SELECT 1) one LEFT JOIN ("
             f"SELECT e.* FROM unnest(%s::bigint[], %s::int[]) n (number, most) CROSS JOIN LATERAL ({entries}) e "
             f"UNION ALL SELECT l.* FROM unnest(%s::bigint[]) n (number) CROSS JOIN LATERAL ({line}) l) x ON true"
         )
-        rows = run.rows(sql, [list(wants), list(wants.values()), queue, list(outers), queue])
+        rows = self.rows(sql, [list(wants), list(wants.values()), self.queue, list(outers), self.queue])
         return heads_of(rows[0][0], [row[1:] for row in rows if row[1] is not None])
 
-    def write_lanes(self, run: Session, rows: Sequence[tuple]) -> None:
+    def write_lanes(self, rows: Sequence[tuple]) -> None:
         table_of, params = table(rows, LANE_TYPES)
-        run.count(f"UPDATE djqueue_lane l SET {ASSIGNED} FROM {table_of} u ({WRITTEN}) WHERE l.seq = u.seq", params)
+        self.count(
+            f"UPDATE djqueue_lane l SET {text.ASSIGNED} FROM {table_of} u ({text.WRITTEN}) WHERE l.seq = u.seq", params
+        )
 
-    def delete_some(
-        self, run: Session, table: str, key: str, condition: str, order: str, params: list, limit: int
-    ) -> int:
+    def delete_some(self, table: str, key: str, condition: str, order: str, params: list, limit: int) -> int:
         picked = f"SELECT {key} FROM {table} WHERE {condition} ORDER BY {order} LIMIT %s {SKIPPING}"
-        return run.count(f"DELETE FROM {table} WHERE {key} = ANY(ARRAY({picked}))", [*params, limit])
+        return self.count(f"DELETE FROM {table} WHERE {key} = ANY(ARRAY({picked}))", [*params, limit])
 
-    def complete(
-        self, run: Session, pairs: Sequence[tuple], finish: Finish, kept: Sequence[tuple] = ()
-    ) -> Iterable[tuple]:
+    def complete(self, pairs: Sequence[tuple], finish: Finish, kept: Sequence[tuple] = ()) -> Iterable[tuple]:
         keeping, facts = self._keeping(kept)
         sql = (
-            f"WITH d AS (DELETE FROM djqueue_message m USING {PAIRS} WHERE {OURS} RETURNING m.seq, m.id), "
-            "c AS (INSERT INTO djqueue_fact (name, value, until, counter) "
-            "SELECT %s, '', NULL, count(*) FROM d HAVING count(*) > 0 "
-            f"ON CONFLICT (name) DO UPDATE SET counter = {COUNTED} + excluded.counter), "
-            "r AS (INSERT INTO djqueue_fact (name, value, until, counter) "
-            "SELECT %s::text || id, '', NOW + %s, seq FROM d WHERE %s ORDER BY id "
-            f"ON CONFLICT (name) DO UPDATE SET until = excluded.until, counter = excluded.counter){keeping} "
-            "SELECT seq FROM d"
+            f"WITH d AS (DELETE FROM djqueue_message m USING {PAIRS} WHERE {OURS} RETURNING m.seq, m.id), c AS "
+            f"({text.INSERT_FACT} SELECT %s, '', NULL, count(*) FROM d HAVING count(*) > 0 {self.fact_counts}), r AS "
+            f"({text.INSERT_FACT} SELECT %s::text || id, '', NOW + %s, seq FROM d WHERE %s ORDER BY id "
+            f"{self.mark_replaces}){keeping} SELECT seq FROM d"
         )
         params = [finish.counter, finish.marks, finish.remember, finish.remember > 0]
-        return run.rows(sql, [*columns(pairs), *params, *facts])
+        return self.rows(sql, [*columns(pairs), *params, *facts])
 
-    def mark_begun(self, run: Session, pairs: Sequence[tuple]) -> Iterable[tuple]:
-        sql = f"UPDATE djqueue_message m SET begun = 1 FROM {PAIRS} WHERE {OURS} AND {HOLDS} RETURNING m.seq"
-        return run.rows(sql, columns(pairs))
+    def mark_begun(self, pairs: Sequence[tuple]) -> Iterable[tuple]:
+        sql = f"UPDATE djqueue_message m SET begun = 1 FROM {PAIRS} WHERE {OURS} AND {text.HOLDS} RETURNING m.seq"
+        return self.rows(sql, columns(pairs))
 
-    def touch(self, run: Session, pairs: Sequence[tuple], lease: int) -> Iterable[tuple]:
-        change = f"UPDATE djqueue_message m SET {EXTEND}, sort_at = NOW + %s"
+    def touch(self, pairs: Sequence[tuple], lease: int) -> Iterable[tuple]:
+        change = f"UPDATE djqueue_message m SET {text.EXTEND}, sort_at = NOW + %s"
         sql = f"{change} FROM {PAIRS} WHERE {OURS} RETURNING m.seq, m.sort_at"
-        return run.rows(sql, [lease, *columns(pairs)])
+        return self.rows(sql, [lease, *columns(pairs)])
 
-    def give_up(
-        self, run: Session, queue: str, change: str, said: Sequence[tuple], kept: Sequence[tuple] = ()
-    ) -> Iterable[tuple]:
+    def give_up(self, queue: str, change: str, said: Sequence[tuple], kept: Sequence[tuple] = ()) -> Iterable[tuple]:
         rows, params = table(said, SAID_TYPES)
-        sql = f"UPDATE djqueue_message m SET queue = %s, {change} FROM {rows} u ({SAID}) WHERE {OURS} RETURNING m.seq"
+        update = f"UPDATE djqueue_message m SET queue = %s, {change}"
+        sql = f"{update} FROM {rows} u ({text.SAID}) WHERE {OURS} RETURNING m.seq"
         if kept:
             keeping, facts = self._keeping(kept)
             sql, params = f"WITH d AS ({sql}){keeping} SELECT seq FROM d", [*params, *facts]
-        return run.rows(sql, [queue, *params])
+        return self.rows(sql, [queue, *params])
 
     def _keeping(self, kept: Sequence[tuple]) -> tuple[str, list]:
         """A further part of a statement, which keeps the facts of those rows that are in its part ``d``."""
@@ -218,8 +170,8 @@ class PostgreSQL(Dialect):
             return "", []
         rows, params = table(kept, KEPT_TYPES)
         part = (
-            ", f AS (INSERT INTO djqueue_fact (name, value, until, counter) "
-            f"""SELECT DISTINCT ON (name COLLATE "C") name, value, NOW + ttl, 0 FROM {rows} x ({KEPT}) """
+            f", f AS ({text.INSERT_FACT} "
+            f"""SELECT DISTINCT ON (name COLLATE "C") name, value, NOW + ttl, 0 FROM {rows} x ({text.KEPT}) """
             f"""WHERE seq IN (SELECT seq FROM d) ORDER BY name COLLATE "C" {self.fact_replaces})"""
         )
         return part, params
@@ -242,40 +194,44 @@ def change(what: str, which: str) -> str:
     return f"UPDATE djqueue_message SET {what} WHERE seq = ANY(ARRAY({which} {SKIPPING}))"
 
 
+GOT = (
+    f"got AS (UPDATE djqueue_message SET {text.LEASE} WHERE seq = ANY(ARRAY(SELECT seq FROM pick)) "
+    f"RETURNING {text.ENTRY})"
+)
+
+
 def claiming(first: str, condition: str, ready: str, look: bool) -> str:
     """Always a row; the entries beside it, and what else there is to do only if there were too few of them."""
     few = "CASE WHEN (SELECT count(*) FROM got) < %(limit)s THEN"
-    glance = ", ".join(
-        [f"{few} ({next_of(DELAYED)}) END", *(f"{few} {one} END" if look else "NULL" for one in OF_LANES)]
-    )
+    of_lanes = ", ".join(f"{few} {one} END" if look else "NULL" for one in text.OF_LANES)
     return (
-        f"WITH {first} pick AS MATERIALIZED ({ready.replace(' ORDER', f' {condition} ORDER')} {SKIPPING}), "
-        f"got AS (UPDATE djqueue_message SET {LEASE} WHERE seq = ANY(ARRAY(SELECT seq FROM pick)) RETURNING {ENTRY}) "
-        "SELECT NOW, (SELECT count(*) FROM due), "
-        f"{glance}, got.* "
+        f"WITH {first} pick AS MATERIALIZED ({ready.replace(' ORDER', f' {condition} ORDER')} {SKIPPING}), {GOT} "
+        f"SELECT NOW, (SELECT count(*) FROM due), {few} ({text.next_of(text.DELAYED)}) END, {of_lanes}, got.* "
         "FROM (SELECT 1) one LEFT JOIN got ON true"
     )
 
 
 GLANCED = 7
 """So many columns stand before those of an entry."""
-DUE_FIRST = f"due AS ({change(PROMOTED, first_over(DELAYED, PROMOTE))} RETURNING 1),"
-READY = {(ready is LAST_READY, look): (ready, look) for ready in (FIRST_READY, LAST_READY) for look in (False, True)}
-CLAIMS = {way: claiming(DUE_FIRST, "AND NOT EXISTS (SELECT 1 FROM due)", *how) for way, how in READY.items()}
-CLAIMS_READY = {way: claiming("due AS (SELECT 1 LIMIT 0),", "", *how) for way, how in READY.items()}
+DUE_FIRST = f"due AS ({change(text.PROMOTED, text.first_over(text.DELAYED, text.PROMOTE))} RETURNING 1),"
+READY = {False: text.FIRST_READY, True: text.LAST_READY}
+"""By whether the last come first."""
+WAYS = [(lifo, look) for lifo in READY for look in (False, True)]
+PROMOTING = {way: claiming(DUE_FIRST, "AND NOT EXISTS (SELECT 1 FROM due)", READY[way[0]], way[1]) for way in WAYS}
+CLAIMING = {way: claiming("due AS (SELECT 1 LIMIT 0),", "", READY[way[0]], way[1]) for way in WAYS}
 
 
 def paying(ready: str) -> str:
     """Who finds the fact changed takes nothing; who pays and cannot have what is paid for, or is late, fails: 1 / 0."""
+    none_due = f"AND ({text.first_over(text.DELAYED, 1)}) IS NULL"
     return (
-        f"WITH there AS MATERIALIZED ({ready.replace(' ORDER', f' AND ({first_over(DELAYED, 1)}) IS NULL ORDER')}), "
+        f"WITH there AS MATERIALIZED ({ready.replace(' ORDER', f' {none_due} ORDER')}), "
         "paid AS (UPDATE djqueue_fact SET value = %(value)s, until = NOW + %(keep)s "
-        f"WHERE name = %(key)s AND value = %(was)s AND {LIVING} AND NOW < SINCE + {STALE} "
+        f"WHERE name = %(key)s AND value = %(was)s AND {text.LIVING} AND NOW < SINCE + {STALE} "
         "AND (SELECT count(*) FROM there) = %(limit)s RETURNING 1), "
         "pick AS MATERIALIZED (SELECT seq FROM djqueue_message WHERE seq = ANY(ARRAY(SELECT seq FROM there)) "
         f"AND state = 0 AND EXISTS (SELECT 1 FROM paid) AND {INSTANT} < SINCE + {LATE} {SKIPPING}), "
-        f"got AS (UPDATE djqueue_message SET {LEASE} WHERE seq = ANY(ARRAY(SELECT seq FROM pick)) RETURNING {ENTRY}) "
-        "SELECT (SELECT count(*) FROM there), "
+        f"{GOT} SELECT (SELECT count(*) FROM there), "
         "1 / ((SELECT count(*) FROM got) = %(limit)s * (SELECT count(*) FROM paid))::int, got.* "
         "FROM (SELECT 1) one LEFT JOIN got ON true"
     )
@@ -285,4 +241,4 @@ STALE, LATE = 10_000, 20_000
 """µs after which what a budget was seen to have is not what leaves now, before and behind the lock."""
 PAID_FOR = 2
 """So many columns stand before those of an entry."""
-PAID = {ready is LAST_READY: paying(ready) for ready in (FIRST_READY, LAST_READY)}
+PAID = {lifo: paying(ready) for lifo, ready in READY.items()}

@@ -6,29 +6,9 @@ import time
 from collections.abc import Iterable, Mapping, Sequence
 from contextlib import nullcontext
 
-from djqueue.backends.database.session import Session
-from djqueue.backends.database.sql.messages import Arrival, Ask, Dialect, Finish
-from djqueue.backends.database.sql.statements import (
-    ARRIVED,
-    ARRIVING,
-    ARRIVING_WIDTH,
-    COLUMNS,
-    COUNTED,
-    DUE,
-    ENTRY,
-    EXTEND,
-    HOLDS,
-    RECORD,
-    REQUEUED,
-    SAID,
-    SAID_WIDTH,
-    WAITS,
-    absent,
-    flat,
-    leasing,
-    marks,
-    rows_of_marks,
-)
+from djqueue.backends.database.rows import Arrival, Ask
+from djqueue.backends.database.sql import text
+from djqueue.backends.database.sql.dialect import Dialect, Finish, flat, marks, rows_of_marks
 
 INTEGERS = ("neg_priority", "due_since", "created", "attempts", "failures", "lost", "lane_number", "state")
 TEXTS = ("id", "lane", "command", "errors", "gate", "owner")
@@ -54,82 +34,64 @@ class SQLite(Dialect):
         "+ CAST(substr(strftime('%%f', 'now'), 4) AS INTEGER) * 1000)"
     )
 
-    entry, record = of_their_types(ENTRY), of_their_types(RECORD)
+    entry, record = of_their_types(text.ENTRY), of_their_types(text.RECORD)
 
     @property
     def died(self) -> str:
         """By our clock, which is that of the same machine, and finer."""
         return str(time.time_ns() // 1000)
 
-    def insert(self, run: Session, queue: str, arrivals: Sequence[Arrival]) -> set[str]:
+    def insert(self, arrivals: Sequence[Arrival]) -> set[str]:
         """In the order of the call: its clock is too coarse to tell two puts apart, so seq must."""
+        rows = [arrival.row for arrival in arrivals]
         sql = (
-            f"WITH a ({ARRIVING}) AS (VALUES {rows_of_marks(ARRIVING_WIDTH, len(arrivals))}) "
-            f"INSERT INTO djqueue_message ({COLUMNS}) SELECT %s, {ARRIVED} FROM (SELECT *, {DUE} FROM a) WHERE true "
+            f"WITH a ({text.ARRIVING}) AS (VALUES {rows_of_marks(rows)}) INSERT INTO djqueue_message ({text.COLUMNS}) "
+            f"SELECT %s, {text.ARRIVED} FROM (SELECT *, {text.DUE} FROM a) WHERE true "
             "ON CONFLICT (queue, id) DO NOTHING RETURNING id"
         )
-        return {row[0] for row in run.rows(sql, [*flat([arrival.row for arrival in arrivals]), queue])}
+        return {row[0] for row in self.rows(sql, [*flat(rows), self.queue])}
 
-    def take(self, run: Session, ask: Ask, which: str) -> Sequence[tuple]:
-        change = f"UPDATE djqueue_message SET {leasing(ask.since, ask.begun)}"
-        return run.rows(f"{change} WHERE seq IN ({which}) RETURNING {self.entry}", ask._asdict())
+    def take(self, ask: Ask, which: str) -> Sequence[tuple]:
+        sql = f"UPDATE djqueue_message SET {ask.change} WHERE seq IN ({which}) RETURNING {self.entry}"
+        return self.rows(sql, ask._asdict())
 
-    def change_first(self, run: Session, change: str, which: str, params: Mapping[str, object]) -> int:
-        return run.count(f"UPDATE djqueue_message SET {change} WHERE seq IN ({which})", params)
+    def change_first(self, change: str, which: str, params: Mapping[str, object]) -> int:
+        return self.count(f"UPDATE djqueue_message SET {change} WHERE seq IN ({which})", params)
 
-    def complete(
-        self, run: Session, pairs: Sequence[tuple], finish: Finish, kept: Sequence[tuple] = ()
-    ) -> Iterable[tuple]:
+    def complete(self, pairs: Sequence[tuple], finish: Finish, kept: Sequence[tuple] = ()) -> Iterable[tuple]:
         ours, params = fence(pairs)
-        with run.atomic():
-            rows = run.rows(f"DELETE FROM djqueue_message WHERE {ours} RETURNING seq, id", params)
-            self._count(run, finish, len(rows))
-            if finish.remember:
-                self._remember(run, finish, rows)
-            self._keep(run, rows, kept)
+        with self.atomic():
+            rows = self.rows(f"DELETE FROM djqueue_message WHERE {ours} RETURNING seq, id", params)
+            count = f"{text.INSERT_FACT} VALUES (%s, x'', NULL, %s) {self.fact_counts}"
+            self.count(count, [finish.counter, len(rows)])
+            remember = f"{text.INSERT_FACT} VALUES (%s, x'', NOW + %s, %s) {self.mark_replaces}"
+            for seq, id in rows if finish.remember else ():
+                self.count(remember, [finish.marks + id, finish.remember, seq])
+            self._keep(rows, kept)
         return rows
 
-    def _keep(self, run: Session, rows: Sequence[tuple], kept: Sequence[tuple]) -> None:
+    def _keep(self, rows: Sequence[tuple], kept: Sequence[tuple]) -> None:
         """The facts of those rows that were ours."""
         seqs = {row[0] for row in rows}
         if facts := {fact[0]: tuple(fact) for seq, _, *fact in kept if seq in seqs}:
-            self.put(run, list(facts.values()))
+            self.put(list(facts.values()))
 
-    def _count(self, run: Session, finish: Finish, done: int) -> None:
-        sql = (
-            "INSERT INTO djqueue_fact (name, value, until, counter) VALUES (%s, x'', NULL, %s) "
-            f"ON CONFLICT (name) DO UPDATE SET counter = {COUNTED} + excluded.counter"
-        )
-        run.count(sql, [finish.counter, done])
-
-    def _remember(self, run: Session, finish: Finish, rows: Sequence[tuple]) -> None:
-        sql = (
-            "INSERT INTO djqueue_fact (name, value, until, counter) VALUES (%s, x'', NOW + %s, %s) "
-            "ON CONFLICT (name) DO UPDATE SET until = excluded.until, counter = excluded.counter"
-        )
-        for seq, id in rows:
-            run.count(sql, [finish.marks + id, finish.remember, seq])
-
-    def mark_begun(self, run: Session, pairs: Sequence[tuple]) -> Iterable[tuple]:
+    def mark_begun(self, pairs: Sequence[tuple]) -> Iterable[tuple]:
         ours, params = fence(pairs)
-        return run.rows(f"UPDATE djqueue_message SET begun = 1 WHERE {ours} AND {HOLDS} RETURNING seq", params)
+        return self.rows(f"UPDATE djqueue_message SET begun = 1 WHERE {ours} AND {text.HOLDS} RETURNING seq", params)
 
-    def touch(self, run: Session, pairs: Sequence[tuple], lease: int) -> Iterable[tuple]:
+    def touch(self, pairs: Sequence[tuple], lease: int) -> Iterable[tuple]:
         ours, params = fence(pairs)
-        sql = f"UPDATE djqueue_message SET {EXTEND}, sort_at = NOW + %s WHERE {ours} RETURNING seq, sort_at"
-        return run.rows(sql, [lease, *params])
+        sql = f"UPDATE djqueue_message SET {text.EXTEND}, sort_at = NOW + %s WHERE {ours} RETURNING seq, sort_at"
+        return self.rows(sql, [lease, *params])
 
-    def give_up(
-        self, run: Session, queue: str, change: str, said: Sequence[tuple], kept: Sequence[tuple] = ()
-    ) -> Iterable[tuple]:
-        sql = (
-            f"WITH u ({SAID}) AS (VALUES {rows_of_marks(SAID_WIDTH, len(said))}) "
-            f"UPDATE djqueue_message AS m SET queue = %s, {change} FROM u WHERE m.seq = u.seq AND m.token = u.token "
-            "RETURNING seq"
-        )
-        with run.atomic() if kept else nullcontext():
-            rows = run.rows(sql, [*flat(said), queue])
-            self._keep(run, rows, kept)
+    def give_up(self, queue: str, change: str, said: Sequence[tuple], kept: Sequence[tuple] = ()) -> Iterable[tuple]:
+        given = f"WITH u ({text.SAID}) AS (VALUES {rows_of_marks(said)})"
+        ours = "FROM u WHERE m.seq = u.seq AND m.token = u.token RETURNING seq"
+        sql = f"{given} UPDATE djqueue_message AS m SET queue = %s, {change} {ours}"
+        with self.atomic() if kept else nullcontext():
+            rows = self.rows(sql, [*flat(said), queue])
+            self._keep(rows, kept)
         return rows
 
     # ---- lanes, guards and operators
@@ -140,31 +102,31 @@ class SQLite(Dialect):
         """By our clock, as several claims have the same moment by its own."""
         return max(now, time.time_ns() // 1000)
 
-    def begin(self, run: Session) -> None:
+    def begin(self) -> None:
         """A transaction that writes first waits for its turn; one that reads first may find that it came too late.
 
         One that Django begins as IMMEDIATE or EXCLUSIVE has waited already.
         """
-        if getattr(run.connection, "transaction_mode", None) not in ("IMMEDIATE", "EXCLUSIVE"):  # from Django 5.1 on
-            run.count("DELETE FROM djqueue_ticket WHERE seq < 0")
+        if getattr(self.connection, "transaction_mode", None) not in ("IMMEDIATE", "EXCLUSIVE"):  # from Django 5.1 on
+            self.count("DELETE FROM djqueue_ticket WHERE seq < 0")
 
-    def withhold(self, run: Session, queue: str, ids: Sequence[str]) -> set[str]:
+    def withhold(self, ids: Sequence[str]) -> set[str]:
         """Whoever holds a key is the one writer until its transaction ends."""
         return set(ids)
 
-    def requeue(self, run: Session, dead: str, queue: str, ids: Sequence[str]) -> int:
+    def requeue(self, failed: str, ids: Sequence[str]) -> int:
         """With a new seq, as this clock is too coarse to tell it from a put."""
         moving = (
             "SELECT seq, (SELECT max(seq) FROM djqueue_message) + row_number() OVER (ORDER BY sort_at, seq) AS last "
-            f"FROM djqueue_message d WHERE queue = %s AND id IN ({marks(ids)}) AND {WAITS} AND {absent('d.id')}"
+            f"FROM djqueue_message d WHERE queue = %s AND id IN ({marks(ids)}) AND {text.WAITS} "
+            f"AND {text.absent('d.id')}"
         )
-        change = f"seq = x.last, queue = %s, {REQUEUED}"
+        change = f"seq = x.last, queue = %s, {text.REQUEUED}"
         sql = f"UPDATE djqueue_message AS m SET {change} FROM ({moving}) x WHERE m.seq = x.seq"
-        return run.count(sql, [queue, dead, *ids, queue])
+        return self.count(sql, [self.queue, failed, *ids, self.queue])
 
 
 def fence(pairs: Sequence[tuple]) -> tuple[str, list]:
     """The condition that a row is one of the pairs, by way of the primary key."""
-    seqs = [seq for seq, _ in pairs]
-    condition = f"seq IN ({', '.join(['%s'] * len(seqs))}) AND (seq, token) IN (VALUES {rows_of_marks(2, len(seqs))})"
-    return condition, [*seqs, *flat(pairs)]
+    condition = f"seq IN ({marks(pairs)}) AND (seq, token) IN (VALUES {rows_of_marks(pairs)})"
+    return condition, [*(seq for seq, _ in pairs), *flat(pairs)]

@@ -891,7 +891,6 @@ COMMIT;
 
 BEGIN;
 -- SELECT as in: complete: in a lane
-SELECT NOW;
 -- SELECT as in: claim: from a lane, to which something came
 COMMIT;
 
@@ -1036,10 +1035,10 @@ WHERE queue = %s
 -- UPDATE as in: claim: one is delayed and due
 -- SELECT as in: claim: nothing is there
 SELECT seq, body, id, neg_priority, due_since, created, lane, attempts, failures, lost, command, errors,
-    sort_at, gate, lane_number, state, sort_key, owner, NOW
+    sort_at, gate, lane_number, state, sort_key, owner, NOW AS looked
 FROM djqueue_message
 WHERE queue = %(queue)s
-  AND state = %(state)s
+  AND state = 0
 ORDER BY sort_key, sort_at, seq LIMIT %(limit)s;
 SELECT name FROM djqueue_lane WHERE queue = %s AND name > %s ORDER BY name LIMIT %s;
 
@@ -1049,10 +1048,10 @@ SELECT name FROM djqueue_lane WHERE queue = %s AND name > %s ORDER BY name LIMIT
 -- UPDATE as in: claim: one is delayed and due
 -- SELECT as in: claim: nothing is there
 SELECT seq, body, id, neg_priority, due_since, created, lane, attempts, failures, lost, command, errors,
-    sort_at, gate, lane_number, state, sort_key, owner, NOW
+    sort_at, gate, lane_number, state, sort_key, owner, NOW AS looked
 FROM djqueue_message
 WHERE queue = %(queue)s
-  AND state = %(state)s
+  AND state = 0
   AND (
       sort_key > %(sort_key)s OR (
           sort_key = %(sort_key)s AND (sort_at > %(sort_at)s OR (sort_at = %(sort_at)s AND seq > %(seq)s))
@@ -1079,15 +1078,12 @@ COMMIT;
 -- SELECT as in: claim: nothing is there
 -- SELECT as in: peek: ready
 SELECT name FROM djqueue_lane WHERE queue = %s AND name > %s ORDER BY name LIMIT %s;
-SELECT *
-FROM (
-    SELECT seq, body, id, neg_priority, due_since, created, lane, attempts, failures, lost, command, errors,
-        sort_at, gate, lane_number, state, sort_key, owner, NOW AS looked
-    FROM djqueue_message
-    WHERE queue = %(queue)s
-      AND state = :lane
-    ORDER BY sort_key, sort_at, seq LIMIT %(limit)s
-) x;
+SELECT seq, body, id, neg_priority, due_since, created, lane, attempts, failures, lost, command, errors,
+    sort_at, gate, lane_number, state, sort_key, owner, NOW AS looked
+FROM djqueue_message
+WHERE queue = %(queue)s
+  AND state = :lane
+ORDER BY sort_key, sort_at, seq LIMIT %(limit)s;
 SELECT name FROM djqueue_lane WHERE queue = %s AND name > %s ORDER BY name LIMIT %s;
 
 
@@ -1095,8 +1091,25 @@ SELECT name FROM djqueue_lane WHERE queue = %s AND name > %s ORDER BY name LIMIT
 
 -- UPDATE as in: claim: one is delayed and due
 -- SELECT as in: claim: nothing is there
--- SELECT as in: peek: ready
--- SELECT as in: peek: ready
+SELECT *
+FROM (
+    SELECT seq, body, id, neg_priority, due_since, created, lane, attempts, failures, lost, command, errors,
+        sort_at, gate, lane_number, state, sort_key, owner, NOW AS looked
+    FROM djqueue_message
+    WHERE queue = %(queue)s
+      AND state = 1
+    ORDER BY sort_key, sort_at, seq LIMIT %(limit)s
+) x
+UNION ALL
+SELECT *
+FROM (
+    SELECT seq, body, id, neg_priority, due_since, created, lane, attempts, failures, lost, command, errors,
+        sort_at, gate, lane_number, state, sort_key, owner, NOW AS looked
+    FROM djqueue_message
+    WHERE queue = %(queue)s
+      AND state = 3
+    ORDER BY sort_key, sort_at, seq LIMIT %(limit)s
+) x;
 
 
 -- stats
@@ -1533,7 +1546,6 @@ SELECT state, count(*) FROM djqueue_message WHERE queue = %s AND state IN (:lane
 SELECT name FROM djqueue_lane WHERE queue = %s AND name IN (%s);
 BEGIN;
 -- SELECT as in: complete: in a lane
-SELECT NOW;
 -- SELECT as in: claim: from a lane, to which something came
 -- UPDATE as in: claim: from a lane, to which something came
 COMMIT;
@@ -1543,7 +1555,6 @@ COMMIT;
 
 BEGIN;
 -- SELECT as in: complete: in a lane
-SELECT NOW;
 -- SELECT as in: claim: from a lane, to which something came
 -- UPDATE as in: claim: from a lane, to which something came
 COMMIT;

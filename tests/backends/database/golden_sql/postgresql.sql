@@ -392,8 +392,7 @@ WHERE name IN (%s)
   AND queue = %s
 ORDER BY name
 FOR UPDATE SKIP LOCKED;
-SELECT seq FROM djqueue_ticket WHERE seq IN (%s);
-DELETE FROM djqueue_ticket WHERE seq IN (%s);
+DELETE FROM djqueue_ticket WHERE seq IN (%s) RETURNING seq;
 SELECT NOW, x.*
 FROM (SELECT 1) one
 LEFT JOIN (
@@ -456,8 +455,7 @@ SELECT NOW;
 -- INSERT as in: claim: from a lane, to which something came
 BEGIN;
 -- SELECT as in: claim: from a lane, to which something came
-SELECT seq FROM djqueue_ticket WHERE seq IN (%s);
-DELETE FROM djqueue_ticket WHERE seq IN (%s);
+DELETE FROM djqueue_ticket WHERE seq IN (%s) RETURNING seq;
 -- SELECT as in: claim: from a lane, to which something came
 -- UPDATE as in: claim: from a lane, to which something came
 -- UPDATE as in: claim: from a lane, to which something came
@@ -478,8 +476,7 @@ ON CONFLICT (queue, name) DO NOTHING;
 BEGIN;
 -- SELECT as in: claim: from a lane, to which something came
 -- SELECT as in: claim: from a lane, to which something came
-SELECT seq FROM djqueue_ticket WHERE seq IN (%s);
-DELETE FROM djqueue_ticket WHERE seq IN (%s);
+DELETE FROM djqueue_ticket WHERE seq IN (%s) RETURNING seq;
 -- SELECT as in: claim: from a lane, to which something came
 -- UPDATE as in: claim: from a lane, to which something came
 -- UPDATE as in: claim: from a lane, to which something came
@@ -498,8 +495,7 @@ SELECT NOW;
 -- INSERT as in: claim: from a lane, to which something came
 BEGIN;
 -- SELECT as in: claim: from a lane, to which something came
-SELECT seq FROM djqueue_ticket WHERE seq IN (%s);
-DELETE FROM djqueue_ticket WHERE seq IN (%s);
+DELETE FROM djqueue_ticket WHERE seq IN (%s) RETURNING seq;
 -- SELECT as in: claim: from a lane, to which something came
 -- UPDATE as in: claim: from a lane, to which something came
 -- UPDATE as in: claim: from a lane, to which something came
@@ -528,8 +524,7 @@ SELECT NOW;
 -- INSERT as in: claim: from a lane, to which something came
 BEGIN;
 -- SELECT as in: claim: from a lane, to which something came
-SELECT seq FROM djqueue_ticket WHERE seq IN (%s);
-DELETE FROM djqueue_ticket WHERE seq IN (%s);
+DELETE FROM djqueue_ticket WHERE seq IN (%s) RETURNING seq;
 -- SELECT as in: claim: from a lane, to which something came
 -- UPDATE as in: claim: from a lane, to which something came
 -- UPDATE as in: claim: from a lane, to which something came
@@ -977,7 +972,6 @@ COMMIT;
 
 BEGIN;
 -- SELECT as in: complete: in a lane
-SELECT NOW;
 -- SELECT as in: claim: from a lane, to which something came
 COMMIT;
 
@@ -1130,10 +1124,10 @@ WHERE seq = ANY(
 );
 -- SELECT as in: claim: two are ready
 SELECT seq, body, id, neg_priority, due_since, created, lane, attempts, failures, lost, command, errors,
-    sort_at, gate, lane_number, state, sort_key, owner, NOW
+    sort_at, gate, lane_number, state, sort_key, owner, NOW AS looked
 FROM djqueue_message
 WHERE queue = %(queue)s
-  AND state = %(state)s
+  AND state = 0
 ORDER BY sort_key, sort_at, seq LIMIT %(limit)s;
 SELECT name FROM djqueue_lane WHERE queue = %s AND name > %s ORDER BY name LIMIT %s;
 
@@ -1143,10 +1137,10 @@ SELECT name FROM djqueue_lane WHERE queue = %s AND name > %s ORDER BY name LIMIT
 -- UPDATE as in: peek: ready
 -- SELECT as in: claim: two are ready
 SELECT seq, body, id, neg_priority, due_since, created, lane, attempts, failures, lost, command, errors,
-    sort_at, gate, lane_number, state, sort_key, owner, NOW
+    sort_at, gate, lane_number, state, sort_key, owner, NOW AS looked
 FROM djqueue_message
 WHERE queue = %(queue)s
-  AND state = %(state)s
+  AND state = 0
   AND (sort_key, sort_at, seq) > (%(sort_key)s, %(sort_at)s, %(seq)s)
 ORDER BY sort_key, sort_at, seq LIMIT %(limit)s;
 
@@ -1161,23 +1155,19 @@ SELECT NOW;
 -- INSERT as in: claim: from a lane, to which something came
 BEGIN;
 -- SELECT as in: claim: from a lane, to which something came
-SELECT seq FROM djqueue_ticket WHERE seq IN (%s);
-DELETE FROM djqueue_ticket WHERE seq IN (%s);
+DELETE FROM djqueue_ticket WHERE seq IN (%s) RETURNING seq;
 -- SELECT as in: claim: from a lane, to which something came
 -- UPDATE as in: claim: from a lane, to which something came
 COMMIT;
 -- SELECT as in: claim: two are ready
 -- SELECT as in: peek: ready
 SELECT name FROM djqueue_lane WHERE queue = %s AND name > %s ORDER BY name LIMIT %s;
-SELECT *
-FROM (
-    SELECT seq, body, id, neg_priority, due_since, created, lane, attempts, failures, lost, command, errors,
-        sort_at, gate, lane_number, state, sort_key, owner, NOW AS looked
-    FROM djqueue_message
-    WHERE queue = %(queue)s
-      AND state = :lane
-    ORDER BY sort_key, sort_at, seq LIMIT %(limit)s
-) x;
+SELECT seq, body, id, neg_priority, due_since, created, lane, attempts, failures, lost, command, errors,
+    sort_at, gate, lane_number, state, sort_key, owner, NOW AS looked
+FROM djqueue_message
+WHERE queue = %(queue)s
+  AND state = :lane
+ORDER BY sort_key, sort_at, seq LIMIT %(limit)s;
 SELECT name FROM djqueue_lane WHERE queue = %s AND name > %s ORDER BY name LIMIT %s;
 
 
@@ -1185,8 +1175,25 @@ SELECT name FROM djqueue_lane WHERE queue = %s AND name > %s ORDER BY name LIMIT
 
 -- UPDATE as in: peek: ready
 -- SELECT as in: claim: two are ready
--- SELECT as in: peek: ready
--- SELECT as in: peek: ready
+SELECT *
+FROM (
+    SELECT seq, body, id, neg_priority, due_since, created, lane, attempts, failures, lost, command, errors,
+        sort_at, gate, lane_number, state, sort_key, owner, NOW AS looked
+    FROM djqueue_message
+    WHERE queue = %(queue)s
+      AND state = 1
+    ORDER BY sort_key, sort_at, seq LIMIT %(limit)s
+) x
+UNION ALL
+SELECT *
+FROM (
+    SELECT seq, body, id, neg_priority, due_since, created, lane, attempts, failures, lost, command, errors,
+        sort_at, gate, lane_number, state, sort_key, owner, NOW AS looked
+    FROM djqueue_message
+    WHERE queue = %(queue)s
+      AND state = 3
+    ORDER BY sort_key, sort_at, seq LIMIT %(limit)s
+) x;
 
 
 -- stats
@@ -1591,8 +1598,7 @@ SELECT NOW;
 -- INSERT as in: claim: from a lane, to which something came
 BEGIN;
 -- SELECT as in: claim: from a lane, to which something came
-SELECT seq FROM djqueue_ticket WHERE seq IN (%s);
-DELETE FROM djqueue_ticket WHERE seq IN (%s);
+DELETE FROM djqueue_ticket WHERE seq IN (%s) RETURNING seq;
 -- SELECT as in: claim: from a lane, to which something came
 -- UPDATE as in: claim: from a lane, to which something came
 COMMIT;
@@ -1614,8 +1620,7 @@ SELECT NOW;
 -- INSERT as in: claim: from a lane, to which something came
 BEGIN;
 -- SELECT as in: claim: from a lane, to which something came
-SELECT seq FROM djqueue_ticket WHERE seq IN (%s);
-DELETE FROM djqueue_ticket WHERE seq IN (%s);
+DELETE FROM djqueue_ticket WHERE seq IN (%s) RETURNING seq;
 -- SELECT as in: claim: from a lane, to which something came
 -- UPDATE as in: claim: from a lane, to which something came
 COMMIT;
@@ -1633,7 +1638,6 @@ SELECT state, count(*) FROM djqueue_message WHERE queue = %s AND state IN (:lane
 SELECT name FROM djqueue_lane WHERE queue = %s AND name IN (%s);
 BEGIN;
 -- SELECT as in: complete: in a lane
-SELECT NOW;
 -- SELECT as in: claim: from a lane, to which something came
 -- UPDATE as in: claim: from a lane, to which something came
 COMMIT;
@@ -1643,7 +1647,6 @@ COMMIT;
 
 BEGIN;
 -- SELECT as in: complete: in a lane
-SELECT NOW;
 -- SELECT as in: claim: from a lane, to which something came
 -- UPDATE as in: claim: from a lane, to which something came
 COMMIT;

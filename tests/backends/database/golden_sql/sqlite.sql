@@ -245,8 +245,7 @@ FROM djqueue_lane l
 WHERE name IN (%s)
   AND queue = %s
 ORDER BY name;
-SELECT seq FROM djqueue_ticket WHERE seq IN (%s);
-DELETE FROM djqueue_ticket WHERE seq IN (%s);
+DELETE FROM djqueue_ticket WHERE seq IN (%s) RETURNING seq;
 SELECT 0, 0, NOW, 0, 0
 UNION ALL
 SELECT *
@@ -300,8 +299,7 @@ SELECT NOW;
 -- INSERT as in: claim: from a lane, to which something came
 BEGIN;
 -- SELECT as in: claim: from a lane, to which something came
-SELECT seq FROM djqueue_ticket WHERE seq IN (%s);
-DELETE FROM djqueue_ticket WHERE seq IN (%s);
+DELETE FROM djqueue_ticket WHERE seq IN (%s) RETURNING seq;
 -- SELECT as in: claim: from a lane, to which something came
 -- UPDATE as in: claim: from a lane, to which something came
 -- WITH as in: claim: from a lane, to which something came
@@ -322,8 +320,7 @@ ON CONFLICT (queue, name) DO NOTHING;
 BEGIN;
 -- SELECT as in: claim: from a lane, to which something came
 -- SELECT as in: claim: from a lane, to which something came
-SELECT seq FROM djqueue_ticket WHERE seq IN (%s);
-DELETE FROM djqueue_ticket WHERE seq IN (%s);
+DELETE FROM djqueue_ticket WHERE seq IN (%s) RETURNING seq;
 SELECT 0, 0, NOW, 0, 0
 UNION ALL
 SELECT *
@@ -379,8 +376,7 @@ SELECT NOW;
 -- INSERT as in: claim: from a lane, to which something came
 BEGIN;
 -- SELECT as in: claim: from a lane, to which something came
-SELECT seq FROM djqueue_ticket WHERE seq IN (%s);
-DELETE FROM djqueue_ticket WHERE seq IN (%s);
+DELETE FROM djqueue_ticket WHERE seq IN (%s) RETURNING seq;
 -- SELECT as in: claim: from a lane, to which something came
 SELECT sort_key FROM djqueue_message WHERE queue = %s AND state = 0 ORDER BY sort_key, sort_at, seq LIMIT %s;
 -- UPDATE as in: claim: from a lane, to which something came
@@ -409,8 +405,7 @@ SELECT NOW;
 -- INSERT as in: claim: from a lane, to which something came
 BEGIN;
 -- SELECT as in: claim: from a lane, to which something came
-SELECT seq FROM djqueue_ticket WHERE seq IN (%s);
-DELETE FROM djqueue_ticket WHERE seq IN (%s);
+DELETE FROM djqueue_ticket WHERE seq IN (%s) RETURNING seq;
 -- SELECT as in: claim: from a lane, to which something came
 -- UPDATE as in: claim: from a lane, to which something came
 -- WITH as in: claim: from a lane, to which something came
@@ -672,7 +667,6 @@ COMMIT;
 
 BEGIN;
 -- SELECT as in: claim: from a lane, to which something came
-SELECT NOW;
 -- SELECT as in: claim: from a lane, to which something came
 COMMIT;
 
@@ -821,10 +815,10 @@ SELECT seq, CAST(body AS BLOB), CASE WHEN typeof(id) = 'text' THEN id ELSE '' EN
     CASE WHEN typeof(command) = 'text' THEN command ELSE '' END,
     CASE WHEN typeof(errors) = 'text' THEN errors ELSE '' END, sort_at,
     CASE WHEN typeof(gate) = 'text' THEN gate ELSE '' END, CAST(lane_number AS INTEGER),
-    CAST(state AS INTEGER), sort_key, CASE WHEN typeof(owner) = 'text' THEN owner ELSE '' END, NOW
+    CAST(state AS INTEGER), sort_key, CASE WHEN typeof(owner) = 'text' THEN owner ELSE '' END, NOW AS looked
 FROM djqueue_message
 WHERE queue = %(queue)s
-  AND state = %(state)s
+  AND state = 0
 ORDER BY sort_key, sort_at, seq LIMIT %(limit)s;
 SELECT name FROM djqueue_lane WHERE queue = %s AND name > %s ORDER BY name LIMIT %s;
 
@@ -840,10 +834,10 @@ SELECT seq, CAST(body AS BLOB), CASE WHEN typeof(id) = 'text' THEN id ELSE '' EN
     CASE WHEN typeof(command) = 'text' THEN command ELSE '' END,
     CASE WHEN typeof(errors) = 'text' THEN errors ELSE '' END, sort_at,
     CASE WHEN typeof(gate) = 'text' THEN gate ELSE '' END, CAST(lane_number AS INTEGER),
-    CAST(state AS INTEGER), sort_key, CASE WHEN typeof(owner) = 'text' THEN owner ELSE '' END, NOW
+    CAST(state AS INTEGER), sort_key, CASE WHEN typeof(owner) = 'text' THEN owner ELSE '' END, NOW AS looked
 FROM djqueue_message
 WHERE queue = %(queue)s
-  AND state = %(state)s
+  AND state = 0
   AND (sort_key, sort_at, seq) > (%(sort_key)s, %(sort_at)s, %(seq)s)
 ORDER BY sort_key, sort_at, seq LIMIT %(limit)s;
 
@@ -858,14 +852,32 @@ SELECT NOW;
 -- INSERT as in: claim: from a lane, to which something came
 BEGIN;
 -- SELECT as in: claim: from a lane, to which something came
-SELECT seq FROM djqueue_ticket WHERE seq IN (%s);
-DELETE FROM djqueue_ticket WHERE seq IN (%s);
+DELETE FROM djqueue_ticket WHERE seq IN (%s) RETURNING seq;
 -- SELECT as in: claim: from a lane, to which something came
 -- WITH as in: claim: from a lane, to which something came
 COMMIT;
 -- SELECT as in: claim: nothing is there
 -- SELECT as in: peek: ready
 SELECT name FROM djqueue_lane WHERE queue = %s AND name > %s ORDER BY name LIMIT %s;
+SELECT seq, CAST(body AS BLOB), CASE WHEN typeof(id) = 'text' THEN id ELSE '' END,
+    CAST(neg_priority AS INTEGER), CAST(due_since AS INTEGER), CAST(created AS INTEGER),
+    CASE WHEN typeof(lane) = 'text' THEN lane ELSE '' END, CAST(attempts AS INTEGER),
+    CAST(failures AS INTEGER), CAST(lost AS INTEGER),
+    CASE WHEN typeof(command) = 'text' THEN command ELSE '' END,
+    CASE WHEN typeof(errors) = 'text' THEN errors ELSE '' END, sort_at,
+    CASE WHEN typeof(gate) = 'text' THEN gate ELSE '' END, CAST(lane_number AS INTEGER),
+    CAST(state AS INTEGER), sort_key, CASE WHEN typeof(owner) = 'text' THEN owner ELSE '' END, NOW AS looked
+FROM djqueue_message
+WHERE queue = %(queue)s
+  AND state = :lane
+ORDER BY sort_key, sort_at, seq LIMIT %(limit)s;
+SELECT name FROM djqueue_lane WHERE queue = %s AND name > %s ORDER BY name LIMIT %s;
+
+
+-- peek: delayed
+
+-- UPDATE as in: claim: one is delayed and due
+-- SELECT as in: claim: nothing is there
 SELECT *
 FROM (
     SELECT seq, CAST(body AS BLOB), CASE WHEN typeof(id) = 'text' THEN id ELSE '' END,
@@ -879,18 +891,26 @@ FROM (
         NOW AS looked
     FROM djqueue_message
     WHERE queue = %(queue)s
-      AND state = :lane
+      AND state = 1
+    ORDER BY sort_key, sort_at, seq LIMIT %(limit)s
+) x
+UNION ALL
+SELECT *
+FROM (
+    SELECT seq, CAST(body AS BLOB), CASE WHEN typeof(id) = 'text' THEN id ELSE '' END,
+        CAST(neg_priority AS INTEGER), CAST(due_since AS INTEGER), CAST(created AS INTEGER),
+        CASE WHEN typeof(lane) = 'text' THEN lane ELSE '' END, CAST(attempts AS INTEGER),
+        CAST(failures AS INTEGER), CAST(lost AS INTEGER),
+        CASE WHEN typeof(command) = 'text' THEN command ELSE '' END,
+        CASE WHEN typeof(errors) = 'text' THEN errors ELSE '' END, sort_at,
+        CASE WHEN typeof(gate) = 'text' THEN gate ELSE '' END, CAST(lane_number AS INTEGER),
+        CAST(state AS INTEGER), sort_key, CASE WHEN typeof(owner) = 'text' THEN owner ELSE '' END,
+        NOW AS looked
+    FROM djqueue_message
+    WHERE queue = %(queue)s
+      AND state = 3
     ORDER BY sort_key, sort_at, seq LIMIT %(limit)s
 ) x;
-SELECT name FROM djqueue_lane WHERE queue = %s AND name > %s ORDER BY name LIMIT %s;
-
-
--- peek: delayed
-
--- UPDATE as in: claim: one is delayed and due
--- SELECT as in: claim: nothing is there
--- SELECT as in: peek: ready
--- SELECT as in: peek: ready
 
 
 -- stats
@@ -1253,8 +1273,7 @@ SELECT NOW;
 -- INSERT as in: claim: from a lane, to which something came
 BEGIN;
 -- SELECT as in: claim: from a lane, to which something came
-SELECT seq FROM djqueue_ticket WHERE seq IN (%s);
-DELETE FROM djqueue_ticket WHERE seq IN (%s);
+DELETE FROM djqueue_ticket WHERE seq IN (%s) RETURNING seq;
 -- SELECT as in: claim: from a lane, to which something came
 -- WITH as in: claim: from a lane, to which something came
 COMMIT;
@@ -1276,8 +1295,7 @@ SELECT NOW;
 -- INSERT as in: claim: from a lane, to which something came
 BEGIN;
 -- SELECT as in: claim: from a lane, to which something came
-SELECT seq FROM djqueue_ticket WHERE seq IN (%s);
-DELETE FROM djqueue_ticket WHERE seq IN (%s);
+DELETE FROM djqueue_ticket WHERE seq IN (%s) RETURNING seq;
 -- SELECT as in: claim: from a lane, to which something came
 -- WITH as in: claim: from a lane, to which something came
 COMMIT;
@@ -1295,7 +1313,6 @@ SELECT state, count(*) FROM djqueue_message WHERE queue = %s AND state IN (:lane
 SELECT name FROM djqueue_lane WHERE queue = %s AND name IN (%s);
 BEGIN;
 -- SELECT as in: claim: from a lane, to which something came
-SELECT NOW;
 -- SELECT as in: claim: from a lane, to which something came
 -- WITH as in: claim: from a lane, to which something came
 COMMIT;
@@ -1305,7 +1322,6 @@ COMMIT;
 
 BEGIN;
 -- SELECT as in: claim: from a lane, to which something came
-SELECT NOW;
 -- SELECT as in: claim: from a lane, to which something came
 -- WITH as in: claim: from a lane, to which something came
 COMMIT;

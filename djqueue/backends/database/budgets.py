@@ -1,0 +1,110 @@
+"""Claims by a budget: its fact is locked, its window asked, and what was claimed is spent, in one transaction."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from typing import NamedTuple
+
+from djqueue.backends import stores
+from djqueue.backends.database.rows import Ask, micros, seconds_to
+from djqueue.backends.database.session import Database
+from djqueue.backends.database.sql.dialect import Dialect, Payment
+from djqueue.backends.database.store import DatabaseStore
+from djqueue.backends.entries import Claimed, Lease, untried
+from djqueue.backends.stores import Account, Budget
+
+
+def claim_within(
+    sql: Dialect,
+    store: DatabaseStore,
+    budget: Budget,
+    limit: int,
+    claim: Callable[[int, int], Claimed],
+    release: Callable[[Sequence[Lease]], list[Lease]],
+) -> Claimed:
+    """``claim`` so many, as of a moment, and spend that. Where there is nothing nothing is written."""
+    key, spacing = stores.keys_of(budget)
+    with sql.atomic():
+        facts, now = sql.hold_as_of(store.keys_of(budget))
+        account = _account(facts.get(store.key(key)))
+        last = int(facts.get(store.key(spacing)) or 0) if spacing else 0
+        granted, _ = stores.spend(account, budget, limit, now, last)
+        if not granted.count:
+            return Claimed((), granted.retry_after, granted.reason)
+        claimed = claim(granted.count, now)
+        if not claimed:
+            return claimed
+        now = max(now, *(round(lease.claimed * 1e6) for lease in claimed))  # what leaves lanes does so a little later
+        spent, account = stores.spend(account, budget, len(claimed), now, last)
+        store.put(key, account.written(), stores.keep_of(account))
+        if spacing:
+            store.put(spacing, b"%d" % now, stores.kept_for(account.window))
+        if surplus := claimed[spent.count :]:
+            release([untried(lease) for lease in surplus])
+    if len(claimed) < granted.count or len(claimed) == limit == spent.count:
+        return claimed
+    return Claimed(claimed[: spent.count], spent.retry_after, spent.reason)
+
+
+def _account(value: bytes | None) -> Account | None:
+    return None if value is None else Account.read(value)
+
+
+class Look(NamedTuple):
+    """A budget, seen without a lock."""
+
+    now: int
+    value: bytes | None = None
+    account: Account | None = None
+    """What the value says."""
+    nothing: Claimed | None = None
+    """Why there is nothing to claim, if that is plain to see."""
+
+
+class Looks:
+    """Looks without a lock, for those who poll: of one queue object.
+
+    Who found the queue empty may find it so again, and glances at it beside the budget. The others ask the budget
+    alone, which takes a sixth of that: the claim finds out whether anything is left.
+    """
+
+    def __init__(self, database: Database):
+        self._database, self._was_empty = database, True
+
+    def look(self, store: DatabaseStore, budget: Budget) -> Look:
+        sql, key = self._database.sql, store.key(stores.keys_of(budget)[0])
+        if self._was_empty:
+            glance, value = self._database.run(sql.glance_beside, key)
+            now = glance.now
+            if not glance.is_any:
+                return Look(now, nothing=Claimed((), seconds_to(glance.soonest, now)))
+        else:
+            now, value = self._database.run(sql.get_as_of, key)
+        account = _account(value)
+        grant, _ = stores.spend(account, budget, 1, now)
+        nothing = None if grant.count else self.found(Claimed((), grant.retry_after, grant.reason))
+        return Look(now, value, account, nothing)
+
+    def found(self, claimed: Claimed) -> Claimed:
+        """Remember for the next look whether the queue is empty."""
+        self._was_empty = not claimed and not claimed.reason
+        return claimed
+
+
+def claim_paid(
+    look: Look, store: DatabaseStore, budget: Budget, ask: Ask, claim: Callable[[Ask, Payment], tuple[int, list[Lease]]]
+) -> tuple[int, Claimed]:
+    """How many there are, and what ``claim`` has of them if nobody spends meanwhile.
+
+    Of one fact only: whoever shares the spacing of others, or is the first to spend, is told that there are none.
+    """
+    key, spacing = stores.keys_of(budget)
+    if look.value is None or spacing:
+        return 0, Claimed()
+    grant, account = stores.spend(look.account, budget, ask.limit, look.now)
+    keep = micros(stores.keep_of(account))
+    payment = Payment(store.key(key), look.value, account.written(), keep, look.now)
+    there, leases = claim(ask._replace(limit=grant.count, since=str(look.now)), payment)
+    if grant.count == ask.limit:
+        return there, Claimed(leases, 0.0)
+    return there, Claimed(leases, grant.retry_after, grant.reason)

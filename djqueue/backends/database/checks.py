@@ -1,0 +1,99 @@
+"""The system checks of a database that holds queues."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from typing import Any
+
+from django.core.checks import CheckMessage, Error, Warning
+from django.db import DatabaseError, NotSupportedError, connections
+from django.db.migrations.recorder import MigrationRecorder
+
+from djqueue.models import QueueFact, QueueLane, QueueMessage, QueueTicket
+
+FLOORS = {"postgresql": (14,), "mariadb": (10, 6), "sqlite": (3, 35)}
+TABLES = QueueMessage, QueueLane, QueueTicket, QueueFact
+MIGRATIONS = MigrationRecorder.Migration._meta.db_table
+LACKING = "djqueue.W205"
+PATIENCE = 20
+"""Seconds that a writer on SQLite should wait for another one."""
+
+
+def check(alias: str, in_use: bool = False) -> list[CheckMessage]:
+    """Vendor, version, tables, and on SQLite its settings. Connects.
+
+    A database that is ``in_use`` must have its tables; if not, the settings can wait. Another one may still await its
+    first migrate, which runs this very check.
+    """
+    connection = connections[alias]
+    try:
+        with connection.cursor():
+            return [*_server(connection, in_use)]
+    except (DatabaseError, NotSupportedError, OSError) as error:
+        hint = "Start the server, or correct DATABASES or the queue's CONNECTION."
+        return [Error(f"The database {alias!r} of a queue cannot be used: {error}", hint=hint, id="djqueue.E201")]
+
+
+def _server(connection: Any, in_use: bool = False) -> Iterator[CheckMessage]:
+    name, (vendor, version) = f"The database {connection.alias!r}", _vendor(connection)
+    if vendor not in FLOORS:
+        hint = "Let CONNECTION name a database on PostgreSQL, MariaDB or SQLite."
+        yield Error(f"{name} is {vendor}, which cannot hold a queue.", hint=hint, id="djqueue.E202")
+        return
+    if version < FLOORS[vendor]:
+        hint = f"djqueue needs {vendor} {_dotted(FLOORS[vendor])} or later."
+        yield Error(f"{name} is {vendor} {_dotted(version)}.", hint=hint, id="djqueue.E203")
+    if not connection.settings_dict.get("AUTOCOMMIT", True):
+        hint = "Remove AUTOCOMMIT from it, or let CONNECTION name another alias in DATABASES."
+        yield Warning(f"{name} of a queue has AUTOCOMMIT off: djqueue cannot serve it.", hint=hint, id="djqueue.W206")
+    lacking = [*_tables(connection, in_use)]
+    yield from lacking
+    if vendor == "sqlite" and not (in_use and lacking):
+        yield from _sqlite(connection)
+
+
+def _vendor(connection: Any) -> tuple[str, tuple[int, ...]]:
+    """The name and version of the server. The latter of PostgreSQL is one number, such as 150018."""
+    if connection.vendor == "postgresql":
+        return "postgresql", (connection.pg_version // 10000,)
+    if connection.vendor == "mysql":
+        return ("mariadb" if connection.mysql_is_mariadb else "mysql"), connection.mysql_version
+    if connection.vendor == "sqlite":
+        return "sqlite", connection.Database.sqlite_version_info
+    return connection.vendor, ()
+
+
+def _tables(connection: Any, in_use: bool) -> Iterator[CheckMessage]:
+    there = connection.introspection.table_names()
+    missing = [model._meta.db_table for model in TABLES if model._meta.db_table not in there]
+    if missing and (in_use or MIGRATIONS in there):
+        # A warning only: these checks also run before migrate, which an error would stop.
+        database = "" if connection.alias == "default" else f" --database {connection.alias}"
+        yield Warning(
+            f"The database {connection.alias!r} of a queue lacks: {', '.join(missing)}.",
+            hint=f"Run: manage.py migrate djqueue{database} (and see that DATABASE_ROUTERS allow it).",
+            id=LACKING,
+        )
+
+
+def _sqlite(connection: Any) -> Iterator[CheckMessage]:
+    """A queue has many writers, and SQLite's defaults are for one."""
+    advice = "Put into OPTIONS of this database: "
+    with connection.cursor() as cursor:
+        mode = cursor.execute("PRAGMA journal_mode").fetchone()[0]
+    if mode not in ("wal", "memory"):
+        hint = f'{advice}"init_command": "PRAGMA journal_mode=WAL; PRAGMA synchronous=NORMAL".'
+        message = f"SQLite database {connection.alias!r}: journal_mode is {mode}, not WAL."
+        yield Warning(message, hint=hint, id="djqueue.W202")
+    if (getattr(connection, "transaction_mode", None) or "").upper() not in ("IMMEDIATE", "EXCLUSIVE"):
+        hint = f'{advice}"transaction_mode": "IMMEDIATE". A transaction that reads before it writes may fail otherwise.'
+        message = f"SQLite database {connection.alias!r}: transaction_mode is not IMMEDIATE."
+        yield Warning(message, hint=hint, id="djqueue.W203")
+    timeout = connection.settings_dict["OPTIONS"].get("timeout", 5)
+    if timeout < PATIENCE:
+        message = f"SQLite database {connection.alias!r}: a writer waits {timeout} seconds for another."
+        yield Warning(message, hint=f'{advice}"timeout": {PATIENCE}.', id="djqueue.W204")
+
+
+def _dotted(version: tuple[int, ...]) -> str:
+    return ".".join(map(str, version))

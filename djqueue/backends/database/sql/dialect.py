@@ -1,0 +1,799 @@
+"""The statements of all verbs, in words that SQLite and PostgreSQL share; a vendor overrides what it says otherwise.
+
+In a statement NOW stands for the clock of the database, in µs since 1970. Operators see no more than the arguments
+allow, but for ``length``.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
+from contextlib import AbstractContextManager, contextmanager, nullcontext
+from typing import Any, NamedTuple
+
+from django.db import IntegrityError, transaction
+
+from djqueue.backends.database.rows import Arrival, Ask, number_of
+from djqueue.backends.database.sql import text
+from djqueue.utils import slices
+
+TOGETHER = 100
+"""So many parts one compound statement has at most."""
+
+
+CAP = 100_000
+"""Counting stops here."""
+CHUNK = 5000
+"""So many rows one statement of a flush deletes at most."""
+
+
+class Glance(NamedTuple):
+    """What there is to do in a queue that has lanes."""
+
+    now: int
+    ready: int | None
+    """The rank of an entry in no lane, if one is ready."""
+    due: int | None
+    """A delayed one in no lane that is due, if there is."""
+    delayed: int | None
+    """When the next of these is."""
+    ticket: bool | None
+    open: bool | None
+    timed: int | None
+    """When the first timed lane is to be looked at."""
+    later: int | None
+    """When the first delayed entry of a lane is due."""
+
+    @property
+    def stirs(self) -> bool:
+        """Whether a claim should look at the lanes."""
+        return bool(self.ticket or self.open or self.rises or self.falls_due)
+
+    @property
+    def rises(self) -> bool:
+        return self.timed is not None and self.timed <= self.now
+
+    @property
+    def falls_due(self) -> bool:
+        return self.later is not None and self.later < self.now
+
+    @property
+    def is_any(self) -> bool:
+        """Whether a claim may find something, in lanes or not."""
+        return self.stirs or self.ready is not None or self.due is not None
+
+    @property
+    def soonest(self) -> int | None:
+        """When there will be something, in lanes or not."""
+        return min((moment for moment in (self.next, self.delayed) if moment is not None), default=None)
+
+    @property
+    def next(self) -> int | None:
+        """When there will be something to do."""
+        return min((moment for moment in (self.timed, self.later) if moment is not None), default=None)
+
+
+class Heads(NamedTuple):
+    """What stands first in lanes."""
+
+    now: int
+    entries: list[tuple]
+    """Rows of state, seq, sort_key, sort_at, lost."""
+    lines: dict[int, int]
+    """The rank of the first lane in the line of each of these, where there is one."""
+
+
+class Payment(NamedTuple):
+    """What a claim by a budget changes beside the entries: one fact, if it is still as it was at a moment."""
+
+    key: str
+    was: bytes
+    value: bytes
+    keep: int
+    """µs."""
+    since: int
+
+
+class Taken(NamedTuple):
+    """What a claim brought: rows of ENTRY in any order; when the next falls due; whether more may be due already."""
+
+    rows: Sequence[tuple]
+    now: int
+    next: int | None = None
+    more: bool = False
+    glance: Glance | None = None
+    """At what there is to do; None if nobody looked."""
+
+
+class Finish(NamedTuple):
+    """What completing writes: into a counter how many, and if ids are remembered, a mark for each, for so many µs."""
+
+    counter: str
+    marks: str = ""
+    remember: int = 0
+
+
+class Dialect:
+    """A session: the statements of one verb, or of several in one transaction, on a cursor for one queue."""
+
+    name: str = ""
+    now: str = ""
+    """Microseconds since 1970, by the clock of the database."""
+
+    by_seq: str = ""
+    """Makes a vendor find rows by their primary key, though the table is small: only what is looked for is locked."""
+    by_id: str = ""
+    """The same by the index of the ids."""
+    by_place: str = ""
+    """The same by the index of the places of lanes."""
+    locking: str = "FOR UPDATE"
+    skipping: str = "FOR UPDATE SKIP LOCKED"
+
+    fact_replaces: str = "ON CONFLICT (name) DO UPDATE SET value = excluded.value, until = excluded.until"
+    fact_stays: str = "ON CONFLICT (name) DO UPDATE SET counter = djqueue_fact.counter"
+    """Nothing changes, but the row is locked."""
+    fact_counts: str = f"ON CONFLICT (name) DO UPDATE SET counter = {text.COUNTED} + excluded.counter"
+    mark_replaces: str = "ON CONFLICT (name) DO UPDATE SET until = excluded.until, counter = excluded.counter"
+    lane_stays: str = "ON CONFLICT (queue, name) DO NOTHING"
+
+    record: str = text.RECORD
+    """How these columns are read."""
+    in_lanes: str = f"{text.NUMBERS} CROSS JOIN {text.OF_LANE}"
+    """What waits in the lanes of a queue, lane by lane."""
+    behind: str = "(sort_key, sort_at, seq) > (%(sort_key)s, %(sort_at)s, %(seq)s)"
+    before: str = "(sort_key, sort_at, seq) < (%(sort_key)s, %(sort_at)s, %(seq)s)"
+    up_to: str = "(sort_key, sort_at, seq) <= ({0}, {1}, {2})"
+
+    def __init__(self, connection: Any, cursor: Any, queue: str):
+        self.connection, self.cursor, self.queue = connection, cursor, queue
+
+    # ---- running statements
+
+    def rows(self, sql: str, params: Any = ()) -> list[tuple]:
+        """Every row of a statement that returns rows."""
+        self.cursor.execute(sql.replace("NOW", self.now), params)
+        return self.cursor.fetchall()
+
+    def count(self, sql: str, params: Any = ()) -> int:
+        """How many rows a statement changed."""
+        self.cursor.execute(sql.replace("NOW", self.now), params)
+        return self.cursor.rowcount
+
+    @property
+    def joined(self) -> bool:
+        return joined(self.connection)
+
+    def atomic(self, savepoint: bool = False) -> AbstractContextManager:
+        """A transaction, or the caller's."""
+        return transaction.atomic(using=self.connection.alias, savepoint=savepoint)
+
+    @contextmanager
+    def writing(self) -> Iterator[None]:
+        """A transaction that will write, or the caller's."""
+        with self.atomic():
+            self.begin()
+            yield
+
+    def begin(self) -> None:
+        """At the head of a transaction that will write."""
+
+    @property
+    def died(self) -> str:
+        """The moment of a failure, which tells it from the one before."""
+        return "NOW"
+
+    def clock(self) -> int:
+        return self.rows("SELECT NOW")[0][0]
+
+    def delete_some(self, table: str, key: str, condition: str, order: str, params: list, limit: int) -> int:
+        """Delete the first ``limit`` rows under a condition; how many."""
+        picked = f"SELECT {key} FROM {table} WHERE {condition} ORDER BY {order} LIMIT %s"
+        return self.count(f"DELETE FROM {table} WHERE {key} IN ({picked})", [*params, limit])
+
+    def these(self, count: int, table: str = "djqueue_message") -> str:
+        """``count`` rows of a table by their seqs, as ``m``: what stands behind FROM, up to a further condition."""
+        return f"{table} m WHERE m.seq IN ({marks(range(count))})"
+
+    def delete_rows(self, table: str, seqs: Sequence[int]) -> int:
+        """Delete the rows of a table with these seqs; how many."""
+        return self.count(f"DELETE FROM {table} WHERE seq IN ({marks(seqs)})", seqs)
+
+    def delete_ids(self, queue: str, ids: Sequence[str], condition: str = "true") -> int:
+        """Delete the entries of a queue with these ids, if they fulfil a condition; how many."""
+        sql = f"DELETE FROM djqueue_message WHERE queue = %s AND id IN ({marks(ids)}) AND {condition}"
+        return self.count(sql, [queue, *ids])
+
+    # ---- facts: keys are whole, values are bytes, times are µs, and None is for ever
+
+    def get(self, key: str) -> bytes | None:
+        found = self.rows(f"SELECT value FROM djqueue_fact WHERE name = %s AND {text.LIVING}", [key])
+        return bytes(found[0][0]) if found else None
+
+    def get_many(self, keys: Sequence[str]) -> dict[str, bytes]:
+        """The values of those keys that there are."""
+        found = self.rows(f"SELECT name, value FROM djqueue_fact WHERE name IN ({marks(keys)}) AND {text.LIVING}", keys)
+        return {key: bytes(value) for key, value in found}
+
+    def get_as_of(self, key: str) -> tuple[int, bytes | None]:
+        """The same, and the moment."""
+        sql = f"SELECT NOW, (SELECT value FROM djqueue_fact WHERE name = %s AND {text.LIVING})"
+        now, value = self.rows(sql, [key])[0]
+        return now, None if value is None else bytes(value)
+
+    def put(self, facts: Sequence[tuple]) -> None:
+        """Set whole facts: keys that differ, in their order, each with its value and its time."""
+        rows = ", ".join([text.FACT] * len(facts))
+        self.count(f"{text.INSERT_FACT} VALUES {rows} {self.fact_replaces}", flat(facts))
+
+    def add(self, key: str, value: bytes, ttl: int | None) -> bool:
+        """Set unless it is there; one statement decides, whoever else is about to."""
+        sql = f"{text.INSERT_FACT} VALUES {text.FACT} {self.fact_replaces} WHERE djqueue_fact.until <= NOW"
+        return self.count(sql, [key, value, ttl]) == 1
+
+    def swap(self, key: str, was: bytes, value: bytes, ttl: int | None) -> bool:
+        sql = f"UPDATE djqueue_fact SET value = %s, until = NOW + %s WHERE name = %s AND value = %s AND {text.LIVING}"
+        return self.count(sql, [value, ttl, key, was]) == 1
+
+    def keep(self, key: str, value: bytes, ttl: int) -> bool:
+        sql = f"UPDATE djqueue_fact SET until = NOW + %s WHERE name = %s AND value = %s AND {text.LIVING}"
+        return self.count(sql, [ttl, key, value]) == 1
+
+    def drop(self, key: str, value: bytes | None) -> bool:
+        same, params = ("", [key]) if value is None else (" AND value = %s", [key, value])
+        return self.count(f"DELETE FROM djqueue_fact WHERE name = %s AND {text.LIVING}{same}", params) == 1
+
+    def prune(self, limit: int) -> int:
+        """Delete facts that are over, the oldest first; how many."""
+        return self.delete_some("djqueue_fact", "name", "until <= NOW", "until", [], limit)
+
+    def surplus(self, prefix: str, keep: int, limit: int) -> int:
+        """Of the keys that begin so, delete those that would be over first, until ``keep`` are left; how many.
+
+        In order of ``until`` and then of ``counter``: many may have the same moment.
+        """
+        within = [prefix, prefix[:-1] + chr(ord(prefix[-1]) + 1)]
+        sql = (
+            "SELECT until, counter FROM djqueue_fact WHERE name >= %s AND name < %s "
+            "ORDER BY until DESC, counter DESC LIMIT 1 OFFSET %s"
+        )
+        condition = "name >= %s AND name < %s AND (until < %s OR (until = %s AND counter <= %s))"
+        for until, counter in self.rows(sql, [*within, keep]):
+            params = [*within, until, until, counter]
+            return self.delete_some("djqueue_fact", "name", condition, "until, counter", params, limit)
+        return 0
+
+    # ---- what must be known and locked for a guard that Python decides on: until the end of one transaction
+
+    def hold(self, keys: Sequence[str]) -> dict[str, bytes]:
+        """Lock facts, made if need be, in the order of the keys, waiting for whoever has them; those that there are."""
+        rows = self.rows(
+            f"{self._holding(keys)} RETURNING name, value, {text.LIVING}", flat([(key, b"", 0) for key in keys])
+        )
+        return {key: bytes(value) for key, value, lives in rows if lives}
+
+    def hold_as_of(self, keys: Sequence[str]) -> tuple[dict[str, bytes], int]:
+        """The same, and a moment since which they are ours."""
+        return self.hold(keys), self.clock()
+
+    def _holding(self, keys: Sequence[str]) -> str:
+        rows = ", ".join([text.FACT] * len(keys))
+        return f"{text.INSERT_FACT} VALUES {rows} {self.fact_stays}"
+
+    def look(self, ids: Sequence[str]) -> tuple[int, dict[str, int]]:
+        """Now, and the states of those of the entries that there are."""
+        sql = (
+            "SELECT NOW, m.id, m.state FROM (SELECT 1 AS one) x "
+            f"LEFT JOIN djqueue_message m ON m.queue = %s AND m.id IN ({marks(ids)})"
+        )
+        rows = self.rows(sql, [self.queue, *ids])
+        return rows[0][0], {id: state for _, id, state in rows if id is not None}
+
+    def withhold(self, ids: Sequence[str]) -> set[str]:
+        """Lock entries that wait, so that no claim has them before the transaction ends; those that could be locked.
+
+        Never waits: who has one locked is about to lease or to delete it.
+        """
+        sql = (
+            f"SELECT id FROM djqueue_message {self.by_id} WHERE queue = %s AND id IN ({marks(ids)}) AND {text.WAITS} "
+            "FOR UPDATE SKIP LOCKED"
+        )
+        return {row[0] for row in self.rows(sql, [self.queue, *ids])}
+
+    def postpone(self, id: str, due: int) -> None:
+        sql = "UPDATE djqueue_message SET sort_at = %s, due_since = %s WHERE queue = %s AND id = %s AND state IN (1, 3)"
+        self.count(sql, [due, due, self.queue, id])
+
+    def turn_at(self, now: int) -> int:
+        """A number for the turns of a claim, higher than those before."""
+        return now
+
+    # ---- looking at lanes
+
+    def glance(self, lanes: bool = True) -> Glance:
+        of_lanes = ", ".join(text.OF_LANES) if lanes else "NULL, NULL, NULL, NULL"
+        return Glance(*numbers(self.rows(f"{text.GLANCE}, {of_lanes}", {"queue": self.queue})[0]))
+
+    def glance_beside(self, key: str) -> tuple[Glance, bytes | None]:
+        """The same, and a fact."""
+        fact = f"(SELECT value FROM djqueue_fact WHERE name = %(key)s AND {text.LIVING})"
+        sql = f"{text.GLANCE}, {', '.join(text.OF_LANES)}, {fact}"
+        *row, value = self.rows(sql, {"queue": self.queue, "key": key})[0]
+        return Glance(*numbers(row)), None if value is None else bytes(value)
+
+    def ranks(self, ask: Ask) -> list[int]:
+        """Of the first entries in no lane."""
+        order = text.BACKWARDS if ask.lifo else text.ORDER
+        sql = f"SELECT sort_key FROM djqueue_message WHERE queue = %s AND state = 0 {order} LIMIT %s"
+        return [~rank if ask.lifo else rank for (rank,) in self.rows(sql, [self.queue, ask.limit])]
+
+    def heads(self, wants: Mapping[int, int], outers: Collection[int]) -> Heads:
+        """What stands first in lanes, by their numbers: of each as many entries as wanted, and the head of its line."""
+        parts: list[tuple[str, tuple]] = [(text.FIRST_ENTRIES, (self.queue, *want)) for want in wants.items()]
+        parts += [(text.FIRST_IN_LINE, (self.queue, number)) for number in outers]
+        found = []
+        for some in slices(parts, TOGETHER):
+            sql = " UNION ALL ".join(["SELECT 0, 0, NOW, 0, 0", *(f"SELECT * FROM ({part}) x" for part, _ in some)])
+            found += self.rows(sql, [value for _, values in some for value in values])
+        moments = [row[2] for row in found if not row[0]]
+        return heads_of(moments[0] if moments else self.clock(), [row for row in found if row[0]])
+
+    # ---- tickets
+
+    def leave_tickets(self, tickets: Sequence[tuple]) -> None:
+        """For lanes: name, number, and the gate that it has from now on ("": as it is)."""
+        rows = ", ".join(["(%s, NOW, %s, %s, %s)"] * len(tickets))
+        sql = f"INSERT INTO djqueue_ticket (queue, created, name, number, gate) VALUES {rows}"
+        self.count(sql, [value for ticket in tickets for value in (self.queue, *ticket)])
+
+    def tickets(self, limit: int) -> list[tuple]:
+        """The first: seq, name, number, gate, and whether the lane has a row."""
+        known = "(SELECT l.seq FROM djqueue_lane l WHERE l.queue = t.queue AND l.name = t.name) IS NOT NULL"
+        columns = f"created, seq, name, number, gate, {known}"
+        sql = f"SELECT {columns} FROM djqueue_ticket t WHERE queue = %s ORDER BY created LIMIT %s"
+        return [row[1:] for row in sorted(self.rows(sql, [self.queue, limit]))]
+
+    def drop_tickets(self, seqs: Sequence[int]) -> set[int]:
+        """Delete them; those that were there."""
+        sql = f"DELETE FROM djqueue_ticket WHERE seq IN ({marks(seqs)}) RETURNING seq"
+        return {row[0] for row in self.rows(sql, sorted(seqs))}
+
+    # ---- the rows of lanes
+
+    def lanes_there(self, names: Sequence[str]) -> set[str]:
+        sql = f"SELECT name FROM djqueue_lane WHERE queue = %s AND name IN ({marks(names)})"
+        return {row[0] for row in self.rows(sql, [self.queue, *names])}
+
+    def lanes_out(self, after: str, limit: int) -> list[str]:
+        """Names of lanes that count entries as out, in their order."""
+        sql = "SELECT name FROM djqueue_lane WHERE queue = %s AND in_flight > 0 AND name > %s ORDER BY name LIMIT %s"
+        return [row[0] for row in self.rows(sql, [self.queue, after, limit])]
+
+    def out_of_lanes(self) -> list[tuple]:
+        """Lane, its gate (None if it is not known) and how many have left it and are not settled."""
+        sql = (
+            "SELECT m.lane, l.gate, count(*) FROM djqueue_message m LEFT JOIN djqueue_lane l ON l.queue = m.queue "
+            f"AND l.name = m.lane WHERE m.queue = %s AND m.state = {text.OUT} GROUP BY m.lane, l.gate"
+        )
+        return self.rows(sql, [self.queue])
+
+    def in_no_known_lane(self, after: int, limit: int) -> tuple[int, list[tuple]]:
+        """Lane and gate of entries of lanes of which nothing is known, though they are not delayed; and the last state
+        that was looked at, 0 if it was the last of all."""
+        some = (
+            f"SELECT state, lane, gate FROM djqueue_message WHERE queue = %s AND state > %s AND state > {text.LATER} "
+            "AND gate <> '' ORDER BY state LIMIT %s"
+        )
+        sql = (
+            f"SELECT m.state, m.lane, m.gate, l.seq FROM ({some}) m "
+            "LEFT JOIN djqueue_lane l ON l.queue = %s AND l.name = m.lane"
+        )
+        rows = self.rows(sql, [self.queue, after, limit, self.queue])
+        last = max((row[0] for row in rows), default=0) if len(rows) == limit else 0
+        return last, sorted({row[1:3] for row in rows if row[3] is None})
+
+    def make_lanes(self, lanes: Sequence[tuple]) -> None:
+        """Rows of name, number, gate and turn that are not there; they stand nowhere yet."""
+        rows = ", ".join(["(%s, %s, %s, %s, 0, %s, 0, '', '[]', 1, 0, 0)"] * len(lanes))
+        sql = f"INSERT INTO djqueue_lane (queue, {text.LANE.removeprefix('seq, ')}) VALUES {rows} {self.lane_stays}"
+        self.count(sql, [value for lane in sorted(lanes) for value in (self.queue, *lane)])
+
+    def hold_named(self, names: Sequence[str], wait: bool) -> list[tuple]:
+        """Lock lanes, in the order of their names; of those that somebody has, none unless we wait."""
+        columns = ", ".join(f"l.{column}" for column in text.LANE.split(", "))
+        sql = f"SELECT {columns} FROM {self.named_lanes(len(names))} {self.locking if wait else self.skipping}"
+        return self.rows(sql, [*sorted(names), self.queue])
+
+    def named_lanes(self, count: int) -> str:
+        """So many rows ``l`` by their names, in that order: what stands behind FROM."""
+        return f"djqueue_lane l WHERE name IN ({marks(range(count))}) AND queue = %s ORDER BY name"
+
+    def hold_first(self, state: int, limit: int, due: bool = False) -> list[tuple]:
+        """Lock the first that stand somewhere and that nobody has; of timed ones those that are ``due``."""
+        which = f"queue = %s AND state = %s {'AND sort_key = 0 AND sort_at <= NOW' if due else ''}"
+        order = f"ORDER BY sort_key, sort_at LIMIT %s {self.skipping}"
+        sql = f"SELECT {text.LANE} FROM djqueue_lane {self.by_place} WHERE {which} {order}"
+        return self.rows(sql, [self.queue, state, limit])
+
+    def write_lanes(self, rows: Sequence[tuple]) -> None:
+        """Rows of WRITTEN."""
+        table = f"WITH u ({text.WRITTEN}) AS (VALUES {rows_of_marks(rows)})"
+        self.count(f"{table} UPDATE djqueue_lane AS l SET {text.ASSIGNED} FROM u WHERE l.seq = u.seq", flat(rows))
+
+    # ---- the entries of lanes
+
+    def come_in(self) -> list[tuple]:
+        """Let delayed entries that are due wait in their lanes; of each lane and gate."""
+        sql = (
+            f"SELECT seq, lane, lane_number, gate FROM djqueue_message WHERE queue = %s AND state = {text.LATER} "
+            f"AND sort_key = 0 AND sort_at < NOW ORDER BY sort_at LIMIT {text.PROMOTE} {self.skipping}"
+        )
+        rows = self.rows(sql, [self.queue])
+        if rows:
+            seqs = [row[0] for row in rows]
+            self.count(f"UPDATE djqueue_message {self.by_seq} SET {text.RETURNED} WHERE seq IN ({marks(seqs)})", seqs)
+        return rows
+
+    def expired(self, limit: int) -> list[tuple]:
+        """Seq and lane of leases of lanes that have run out."""
+        sql = text.first_over(text.OUT).replace("SELECT seq", "SELECT seq, lane")
+        return self.rows(sql, {"queue": self.queue, "limit": limit})
+
+    def reap_in_lanes(self, seqs: Sequence[int], by: int) -> list[str]:
+        """Let them return to their lanes if they are out and their leases over; the lanes, one for each."""
+        return self._return(seqs, "sort_at < NOW AND NOW <= %s", (by,), text.REAPED_IN_LANE)
+
+    def disown_in_lanes(self, seqs: Sequence[int], tokens: Sequence[int]) -> list[str]:
+        """The same of those that these tokens hold, as if they had never left."""
+        return self._return(seqs, f"token IN ({marks(tokens)})", tokens, f"{text.RETURNED}, {text.NEVER}")
+
+    def _return(self, seqs: Sequence[int], which: str, params: Sequence, change: str) -> list[str]:
+        sql = f"SELECT m.seq, lane FROM {self.these(len(seqs))} AND state = {text.OUT} AND {which} {self.locking}"
+        rows = self.rows(sql, [*seqs, *params])
+        if rows:
+            back = [row[0] for row in rows]
+            self.count(f"UPDATE djqueue_message {self.by_seq} SET {change} WHERE seq IN ({marks(back)})", back)
+        return [row[1] for row in rows]
+
+    def put_back(self, seqs: Sequence[int]) -> None:
+        """What was leased by this transaction was not."""
+        sql = f"UPDATE djqueue_message {self.by_seq} SET {text.RETURNED}, {text.NEVER} WHERE seq IN ({marks(seqs)})"
+        self.count(sql, seqs)
+
+    def lanes_of(self, queue: str, ids: Sequence[str]) -> list[tuple]:
+        """Name, number and gate of the lanes of entries."""
+        sql = (
+            "SELECT DISTINCT lane, ABS(lane_number), gate FROM djqueue_message "
+            f"WHERE queue = %s AND id IN ({marks(ids)}) AND lane_number <> 0"
+        )
+        return self.rows(sql, [queue, *ids])
+
+    # ---- put
+
+    def insert(self, arrivals: Sequence[Arrival]) -> set[str]:
+        """Insert what is not there; the ids that went in."""
+        raise NotImplementedError
+
+    def insert_guarded(self, arrivals: Sequence[Arrival]) -> set[str]:
+        """The same, of each guard's key at most one, in one transaction. The guards are of the kind that holds once."""
+        return self.insert_checked(arrivals, "")
+
+    def insert_checked(self, arrivals: Sequence[Arrival], done: str) -> set[str]:
+        """The same, and nothing whose id is marked as done (``done`` is what such keys begin with; "": none are)."""
+        with self.atomic():
+            there = self._present(arrivals) | self.marked(done, [arrival.id for arrival in arrivals])
+            fresh = [arrival for arrival in arrivals if arrival.id not in there]
+            return self.insert_unmarked(self._pass_guards(fresh), done)
+
+    def insert_unmarked(self, arrivals: Sequence[Arrival], done: str) -> set[str]:
+        """Insert what was not marked when we looked, and take back what somebody else completed since."""
+        accepted = self.insert(arrivals) if arrivals else set()
+        if late := self.marked(done, accepted):
+            self.delete_ids(self.queue, [*late])
+        return accepted - late
+
+    def _present(self, arrivals: Sequence[Arrival]) -> set[str]:
+        ids = [arrival.id for arrival in arrivals]
+        sql = f"SELECT id FROM djqueue_message WHERE queue = %s AND id IN ({marks(ids)})"
+        return {row[0] for row in self.rows(sql, [self.queue, *ids])}
+
+    def marked(self, done: str, ids: Iterable[str]) -> set[str]:
+        """Those of the ids that are remembered."""
+        keys = {done + id: id for id in ids} if done else {}
+        sql = f"SELECT name FROM djqueue_fact WHERE name IN ({marks(keys)}) AND {text.LIVING}"
+        return {keys[name] for (name,) in self.rows(sql, [*keys])} if keys else set()
+
+    def _pass_guards(self, arrivals: Sequence[Arrival]) -> list[Arrival]:
+        """In the order of their keys, so that two transactions never wait for each other."""
+        refused = set()
+        for arrival in sorted(arrivals, key=lambda arrival: arrival.key):
+            if arrival.key and not self.add(arrival.key, arrival.id.encode(), arrival.ttl):
+                refused.add(arrival.id)
+        return [arrival for arrival in arrivals if arrival.id not in refused]
+
+    # ---- claim and reap
+
+    def claim(self, ask: Ask) -> Taken:
+        """Lease up to ``limit``. One read where there is nothing, so that an idle queue takes no lock."""
+        glance = self.glance(ask.look)
+        promoted = self.promote() if glance.due else 0
+        there = glance.ready is not None or promoted
+        rows = self.take(ask, text.LAST_READY if ask.lifo else text.FIRST_READY) if there else []
+        return Taken(rows, glance.now, glance.delayed, promoted == text.PROMOTE, glance if ask.look else None)
+
+    def claim_paid(self, ask: Ask, payment: Payment) -> tuple[int, Sequence[tuple]]:
+        """Lease exactly ``limit`` and pay for them, in one statement; nothing if there are fewer or the fact changed.
+
+        Tells how many there are as well, up to the limit: 0 if there is more to be done first, or no such statement.
+        """
+        return 0, []
+
+    def take(self, ask: Ask, which: str) -> Sequence[tuple]:
+        """Lease the rows whose seqs a statement picks, but for those that somebody else is about to change."""
+        raise NotImplementedError
+
+    def promote(self) -> int:
+        """Make ready what is due; how many."""
+        return self.change_first(
+            text.PROMOTED, text.first_over(text.DELAYED), {"queue": self.queue, "limit": text.PROMOTE}
+        )
+
+    def reap(self, limit: int, by: int) -> tuple[int, int, int | None, bool]:
+        """Make expired leases ready, but for those of lanes; none if it is later than ``by``, µs.
+
+        How many; now; when the next expires; whether some of lanes have.
+        """
+        own, of_lanes = (f"EXISTS({text.first_over(state, 1)})" for state in (text.LEASED, text.OUT))
+        sql = f"SELECT NOW, {own}, ({text.NEXT_EXPIRY}), {of_lanes}"
+        now, expired, next, laned = self.rows(sql, {"queue": self.queue})[0]
+        which = {"queue": self.queue, "limit": limit, "by": by}
+        reaped = self.change_first(text.REAPED, text.EXPIRED, which) if expired else 0
+        return reaped, now, next, bool(laned)
+
+    def change_first(self, change: str, which: str, params: Mapping[str, object]) -> int:
+        """Change the rows that a query finds; how many."""
+        raise NotImplementedError
+
+    def leased_by(self, tokens: Sequence[int]) -> list[tuple]:
+        """What these tokens hold: rows of seq, state and lane."""
+        which = f"queue = %s AND state IN ({text.LEASED}, {text.OUT}) AND sort_key = 0 AND token IN ({marks(tokens)})"
+        return self.rows(f"SELECT seq, state, lane FROM djqueue_message WHERE {which}", [self.queue, *tokens])
+
+    def disown(self, seqs: Sequence[int], tokens: Sequence[int]) -> None:
+        """Let what is in no lane be as before these tokens had it."""
+        ours = f"seq IN ({marks(seqs)}) AND state = {text.LEASED} AND token IN ({marks(tokens)})"
+        self.count(
+            f"UPDATE djqueue_message {self.by_seq} SET {text.PROMOTED}, {text.NEVER} WHERE {ours}", [*seqs, *tokens]
+        )
+
+    # ---- by those who hold leases: (seq, token) pairs, sorted
+
+    def complete(self, pairs: Sequence[tuple], finish: Finish, kept: Sequence[tuple] = ()) -> Iterable[tuple]:
+        """Delete; rows that begin with the seqs that were ours. Of those the facts are ``kept``, rows of KEPT."""
+        raise NotImplementedError
+
+    def mark_begun(self, pairs: Sequence[tuple]) -> Iterable[tuple]:
+        """Note that they run; rows of seq."""
+        raise NotImplementedError
+
+    def touch(self, pairs: Sequence[tuple], lease: int) -> Iterable[tuple]:
+        """Extend, what was reaped and has no new holder as well; rows of seq and until."""
+        raise NotImplementedError
+
+    def release(self, said: Sequence[tuple]) -> Iterable[tuple]:
+        return self.give_up(self.queue, text.GIVE_UP, said)
+
+    def give_up(self, queue: str, change: str, said: Sequence[tuple], kept: Sequence[tuple] = ()) -> Iterable[tuple]:
+        """Let rows stand in ``queue`` as SAID and changed so; as ``complete`` otherwise."""
+        raise NotImplementedError
+
+    def fail(self, failed: str, said: Sequence[tuple], kept: Sequence[tuple] = ()) -> Iterable[tuple]:
+        """``give_up`` into the error queue, where an older entry of the same id gives way."""
+        change = text.FAIL.replace("FAILED_AT", self.died)
+        try:
+            with self.atomic(savepoint=True) if self.joined else nullcontext():
+                return self.give_up(failed, change, said, kept)
+        except IntegrityError:
+            with self.atomic():
+                self._give_way(failed, {row[:2] for row in said})
+                return self.give_up(failed, change, said, kept)
+
+    def _give_way(self, failed: str, pairs: set[tuple]) -> None:
+        sql = f"SELECT seq, token, id FROM djqueue_message WHERE seq IN ({marks(pairs)})"
+        ids = [row[2] for row in self.rows(sql, [seq for seq, _ in pairs]) if row[:2] in pairs]
+        self.delete_ids(failed, ids)
+
+    # ---- for operators
+
+    def find(self, id: str) -> list[tuple]:
+        """Rows of RECORD, and the time."""
+        sql = f"SELECT {self.record}, NOW FROM djqueue_message WHERE queue = %s AND id = %s"
+        return self.rows(sql, [self.queue, id])
+
+    def peek(
+        self, states: Sequence[int], limit: int, after: Sequence[int] = (), backwards: bool = False
+    ) -> list[tuple]:
+        """The same, up to so many of each of these states, or lanes; behind a place, if one is given."""
+        behind, order = (self.before, text.BACKWARDS) if backwards else (self.behind, text.ORDER)
+        place = dict(zip(("sort_key", "sort_at", "seq"), after, strict=True)) if after else {}
+        part = (
+            f"SELECT {self.record}, NOW AS looked FROM djqueue_message WHERE queue = %(queue)s AND state = {{}} "
+            f"{f'AND {behind}' if after else ''} {order} LIMIT %(limit)s"
+        )
+        parts = [part.format(state) for state in states]
+        sql = parts[0] if len(parts) == 1 else " UNION ALL ".join(f"SELECT * FROM ({part}) x" for part in parts)
+        rows = self.rows(sql, {"queue": self.queue, "limit": limit, **place})
+        for row in rows:
+            numbers((row[-3], row[12]))
+        return rows
+
+    def remove(self, ids: Sequence[str]) -> int:
+        return self.delete_ids(self.queue, ids, text.WAITS)
+
+    def reprioritise(self, ids: Sequence[str], own: int, laned: int) -> int:
+        """Give entries that wait another rank, in a lane that one."""
+        neg_priority = "CASE WHEN lane_number = 0 THEN %s ELSE %s END"
+        sql = (
+            f"UPDATE djqueue_message {self.by_id} SET neg_priority = {neg_priority}, "
+            f"sort_key = CASE WHEN state IN (1, 3) OR queue LIKE '%%:failed' THEN 0 ELSE {neg_priority} END "
+            f"WHERE queue = %s AND id IN ({marks(ids)}) AND {text.WAITS}"
+        )
+        return self.count(sql, [own, laned, own, laned, self.queue, *ids])
+
+    def amend(self, id: str, was: bytes, body: bytes) -> bool:
+        sql = f"UPDATE djqueue_message SET body = %s WHERE queue = %s AND id = %s AND {text.WAITS} AND body = %s"
+        return self.count(sql, [body, self.queue, id, was]) == 1
+
+    def trim_older(self, age: int, limit: int) -> int:
+        """Delete ready entries of an error queue whose moment is more than ``age`` µs ago; how many.
+
+        All of them have one rank, so the first is the oldest: nothing to delete is one read.
+        """
+        ready = "queue = %s AND state = 0"
+        first = f"SELECT sort_key, sort_at FROM djqueue_message WHERE {ready} {text.ORDER} LIMIT 1"
+        for (sort_key,) in self.rows(f"SELECT sort_key FROM ({first}) f WHERE sort_at < NOW - %s", [self.queue, age]):
+            old = f"{ready} AND sort_key = %s AND sort_at < NOW - %s"
+            return self._delete_first(old, [self.queue, sort_key, age], limit)
+        return 0
+
+    def trim_surplus(self, most: int, limit: int) -> int:
+        """Delete what is ready and stands before the last ``most``; how many. Those who do so at once agree on it."""
+        sql = (
+            "SELECT sort_key, sort_at, seq FROM djqueue_message WHERE queue = %s AND state = 0 "
+            "ORDER BY sort_key DESC, sort_at DESC, seq DESC LIMIT 1 OFFSET %s"
+        )
+        for last in self.rows(sql, [self.queue, most]):
+            surplus = f"queue = %s AND state = 0 AND {self.up_to.format(*last)}"
+            return self._delete_first(surplus, [self.queue], limit)
+        return 0
+
+    def _delete_first(self, condition: str, params: list, limit: int) -> int:
+        return self.delete_some("djqueue_message", "seq", condition, "sort_key, sort_at, seq", params, limit)
+
+    def requeue(self, failed: str, ids: Sequence[str]) -> int:
+        which = f"queue = %s AND id IN ({marks(ids)}) AND {text.WAITS} AND {text.absent('m.id')}"
+        sql = f"UPDATE djqueue_message AS m SET queue = %s, {text.REQUEUED} WHERE {which}"
+        return self.count(sql, [self.queue, failed, *ids, self.queue])
+
+    def flush(self) -> int:
+        """Delete a chunk of what is ready in no lane, or else of what is delayed; how many."""
+        for state in (text.READY, text.DELAYED, text.LATER):
+            if deleted := self._delete_first("queue = %s AND state = %s", [self.queue, state], CHUNK):
+                return deleted
+        return 0
+
+    # ---- the lanes, for operators
+
+    def lane_page(self, after: str, limit: int) -> list[tuple]:
+        """Names and numbers of lanes, in the order of the names."""
+        sql = "SELECT name FROM djqueue_lane WHERE queue = %s AND name > %s ORDER BY name LIMIT %s"
+        return [(name, number_of(name)) for (name,) in self.rows(sql, [self.queue, after, limit])]
+
+    def ticket_page(self, after: tuple, limit: int) -> list[tuple]:
+        """Moments, seqs and numbers of tickets."""
+        sql = (
+            "SELECT created, seq, name FROM djqueue_ticket WHERE queue = %s AND created >= %s "
+            "AND (created > %s OR seq > %s) ORDER BY created, seq LIMIT %s"
+        )
+        rows = self.rows(sql, [self.queue, after[0], *after, limit])
+        return [(*numbers((made, seq)), number_of(name)) for made, seq, name in rows]
+
+    def flush_lanes(self, numbers: Sequence[int]) -> int:
+        """Delete a chunk of what waits in lanes; how many."""
+        which = f"queue = %s AND state IN ({', '.join(map(str, numbers))})"
+        return self.delete_some("djqueue_message", "seq", which, "state, sort_key, sort_at, seq", [self.queue], CHUNK)
+
+    def call_lanes(self) -> None:
+        """Leave a ticket for every lane from which something might leave."""
+        self.count(
+            "INSERT INTO djqueue_ticket (queue, created, name, number, gate) SELECT queue, NOW, name, number, '' "
+            f"FROM djqueue_lane WHERE queue = %s AND (state = {text.OPEN} OR state >= {text.FIRST_NUMBER})",
+            [self.queue],
+        )
+
+    def lane_rows(self, condition: str, params: list) -> list[tuple]:
+        """Lanes: their row of LANE, and how many wait in each."""
+        sql = f"SELECT {text.LANE} FROM djqueue_lane WHERE queue = %s AND {condition}"
+        rows = self.rows(sql, [self.queue, *params])
+        states = ", ".join(str(number_of(row[1])) for row in rows)
+        sql = f"SELECT state, count(*) FROM djqueue_message WHERE queue = %s AND state IN ({states}) GROUP BY state"
+        counts = dict(self.rows(sql, [self.queue])) if rows else {}
+        return [(row, counts.get(number_of(row[1]), 0)) for row in rows]
+
+    def length(self) -> int:
+        sql = (
+            "SELECT (SELECT count(*) FROM djqueue_message WHERE queue = %(queue)s AND state IN (0, 1, 3)) "
+            f"+ (SELECT count(*) {self.in_lanes})"
+        )
+        return self.rows(sql, {"queue": self.queue})[0][0]
+
+    def stats(self, failed: str, counters: Sequence[str]) -> tuple:
+        """ready, due, delayed, leased, failed (capped), done, now; first moments of what is due and of what is ready.
+
+        The first three and the moments: in no lane, and then in lanes.
+        """
+        due, later = (f"state = {state} AND sort_key = 0 AND sort_at" for state in (text.DELAYED, text.LATER))
+        mine = "FROM djqueue_message WHERE queue = %(queue)s AND"
+        counts = ", ".join(
+            f"(SELECT count(*) FROM (SELECT 1 {which} LIMIT {CAP}) x)"
+            for which in (
+                f"{mine} state = 0",
+                self.in_lanes,
+                f"{mine} {due} < NOW",
+                f"{mine} {later} < NOW",
+                f"{mine} {due} >= NOW",
+                f"{mine} {later} >= NOW",
+                f"{mine} state = 2",
+                f"{mine} state = 4",
+                "FROM djqueue_message WHERE queue = %(failed)s AND state = 0",
+            )
+        )
+        names = ", ".join(f"%(k{number})s" for number in range(len(counters)))
+        sql = (
+            f"SELECT {counts}, (SELECT sum({text.COUNTED}) FROM djqueue_fact WHERE name IN ({names})), NOW, "
+            f"(SELECT min(sort_at) {mine} {due} < NOW), (SELECT min(sort_at) {mine} {later} < NOW), "
+            f"({text.OLDEST}), (SELECT min(sort_at) FROM (SELECT m.sort_at {self.in_lanes} LIMIT {CAP}) x)"
+        )
+        return self.rows(sql, {"queue": self.queue, "failed": failed} | {f"k{i}": k for i, k in enumerate(counters)})[0]
+
+
+def joined(connection: Any) -> bool:
+    """Whether a transaction of the caller is open on a connection, or any statement would open one."""
+    return connection.in_atomic_block or (connection.connection is not None and not connection.autocommit)
+
+
+def marks(values: Collection) -> str:
+    """Placeholders for that many values."""
+    return ", ".join(["%s"] * len(values))
+
+
+def rows_of_marks(rows: Sequence[tuple]) -> str:
+    """Placeholders for the values of rows."""
+    return ", ".join([f"({marks(rows[0])})"] * len(rows))
+
+
+def flat(rows: Collection[tuple]) -> list:
+    """The values of all rows, one after the other."""
+    return [value for row in rows for value in row]
+
+
+def numbers(row: Sequence) -> Sequence:
+    """The row. Raises TypeError for anything else in it, as SQLite keeps what somebody wrote: here it is put right."""
+    for value in row:
+        if not isinstance(value, int | None):
+            raise TypeError(f"{value!r} stands where a number belongs")
+    return row
+
+
+def picked(seqs: Iterable[int]) -> str:
+    """Those of the entries that wait in their lanes."""
+    return f"SELECT seq FROM djqueue_message WHERE {one_of(seqs)} AND state >= {text.FIRST_NUMBER}"
+
+
+def one_of(seqs: Iterable[int]) -> str:
+    """The condition that a row is one of these."""
+    return f"djqueue_message.seq IN ({', '.join(map(str, seqs))})"
+
+
+def heads_of(now: int, rows: Iterable[tuple]) -> Heads:
+    """Of entries the rows begin with the number of their lane, of lanes in a line with minus that of the outer one."""
+    lines = {-row[0]: row[2] for row in rows if row[0] < 0}
+    return Heads(now, [row for row in rows if row[0] > 0], lines)

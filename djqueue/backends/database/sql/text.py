@@ -1,0 +1,178 @@
+"""The pieces of SQL of which the statements are made, and what the numbers in the tables stand for."""
+
+from __future__ import annotations
+
+READY, DELAYED, LEASED, LATER, OUT = range(5)
+"""Of entries. The last two are delayed and leased ones of a lane; what waits in a lane has its number as its state."""
+OPEN, NOWHERE, TIMED = range(3)
+"""Of lanes. One in the line of another has the number of that as its state."""
+FIRST_NUMBER = 16
+"""Of lanes."""
+WAITS = "state NOT IN (2, 4)"
+
+PROMOTE = 500
+"""So many due entries become ready with one claim at most."""
+
+ENTRY = (
+    "seq, body, id, neg_priority, due_since, created, lane, attempts, failures, lost, command, errors, "
+    "sort_at, gate, lane_number"
+)
+"""The columns that become an entry."""
+RECORD = f"{ENTRY}, state, sort_key, owner"
+
+ARRIVING = "id, body, neg_priority, delay, run_at, lane, command, errors, attempts, failures, lost, gate, lane_number"
+"""What is known of an entry that arrives; delay and run_at in µs, and one of them 0.
+
+A lane_number below 0 does not count while it stands in an error queue."""
+
+COLUMNS = (
+    "queue, id, body, neg_priority, lane, command, errors, attempts, failures, lost, gate, lane_number, "
+    "token, owner, created, due_since, state, sort_key, sort_at"
+)
+"""What is written of it: every column but seq."""
+ARRIVED = (
+    "id, body, neg_priority, lane, command, errors, attempts, failures, lost, gate, lane_number, 0, '', NOW, due, "
+    "CASE WHEN due > NOW THEN CASE WHEN lane_number > 0 THEN 3 ELSE 1 END "
+    "WHEN lane_number > 0 THEN lane_number ELSE 0 END, CASE WHEN due > NOW THEN 0 ELSE neg_priority END, due"
+)
+"""The same but for queue, made of ARRIVING and DUE."""
+DUE = "CASE WHEN run_at > 0 THEN run_at ELSE NOW + delay END AS due"
+
+RANK = "CASE WHEN queue LIKE '%%:failed' THEN 0 ELSE neg_priority END"
+"""What orders what is ready before its place does; an error queue knows no priorities."""
+
+KEPT = "seq, token, name, value, ttl"
+"""A fact that is kept if a row is still ours."""
+
+SAID = "seq, token, delay, attempts, failures, lost, errors"
+"""What a holder says of an entry on giving it up, and the proof that it may."""
+GIVE_UP = (
+    "state = CASE WHEN state = 4 THEN CASE WHEN u.delay > 0 THEN 3 ELSE lane_number END "
+    f"WHEN u.delay > 0 THEN 1 ELSE 0 END, sort_key = CASE WHEN u.delay > 0 THEN 0 ELSE {RANK} END, "
+    "sort_at = CASE WHEN u.delay > 0 THEN NOW + u.delay ELSE due_since END, token = 0, owner = '', "
+    "attempts = u.attempts, failures = u.failures, lost = u.lost, errors = u.errors"
+)
+"""What becomes of the row, ``u`` being SAID; without a delay it has its old ``due_since``."""
+FAIL = (
+    "state = 0, sort_key = 0, sort_at = FAILED_AT + u.delay, due_since = FAILED_AT + u.delay, token = 0, owner = '', "
+    "attempts = u.attempts, failures = u.failures, lost = u.lost, errors = u.errors"
+)
+"""The same in an error queue, whose order is that of the deaths; the delay tells those of one statement apart."""
+
+MOST = 2**31 - 1
+"""What a count goes to, and no further: whoever can write to the table may have set it so."""
+LEASE = (
+    "state = %(leased)s, sort_key = 0, sort_at = SINCE + %(lease)s, token = %(token)s, owner = %(owner)s, "
+    f"attempts = CASE WHEN attempts < {MOST} THEN attempts + 1 ELSE attempts END, "
+    "begun = CASE WHEN BEGUN AND lost = 0 THEN 1 ELSE 0 END"
+)
+"""SINCE and BEGUN are said by the ask of a claim: see ``Ask.change``."""
+MOST_DONE = 10**15
+COUNTED = (
+    "CASE WHEN djqueue_fact.counter < 0 THEN 0 "
+    f"WHEN djqueue_fact.counter < {MOST_DONE} THEN djqueue_fact.counter ELSE {MOST_DONE} END"
+)
+"""A count, up to one that may be added to, and that a sum of all counts still takes."""
+ALL, NONE = "1 = 1", "1 = 0"
+"""Of what is claimed this has begun: conditions."""
+HOLDS = "state IN (2, 4) AND sort_at > NOW"
+"""Of a lease."""
+EXTEND = (
+    "lost = CASE WHEN state NOT IN (2, 4) AND begun <> 0 AND lost > 0 THEN lost - 1 ELSE lost END, "
+    "state = CASE WHEN state = 4 THEN 4 ELSE 2 END, sort_key = 0"
+)
+"""But for sort_at. What was reaped and not taken was not lost: its holder lives."""
+PROMOTED = f"state = 0, sort_key = {RANK}, sort_at = due_since"
+LOSE = f"lost = CASE WHEN begun <> 0 AND lost < {MOST} THEN lost + 1 ELSE lost END"
+REAPED = f"{LOSE}, {PROMOTED}"
+"""The token stays, so that a late worker may finish while nobody else has it."""
+RETURNED = "state = lane_number, sort_key = neg_priority, sort_at = due_since"
+"""Back in its lane, at its place."""
+REAPED_IN_LANE = f"{LOSE}, {RETURNED}, token = 0, owner = ''"
+"""Its lane goes on, so a late worker may not finish what others may have begun."""
+NEVER = "attempts = CASE WHEN attempts > 0 THEN attempts - 1 ELSE attempts END, token = 0, owner = ''"
+"""A claim that counts as nothing."""
+REQUEUED = (
+    "lane_number = ABS(lane_number), state = ABS(lane_number), sort_key = neg_priority, sort_at = NOW, "
+    "due_since = NOW, created = NOW, token = 0, owner = '', attempts = 0, failures = 0, lost = 0"
+)
+"""As if put now."""
+
+ORDER, BACKWARDS = "ORDER BY sort_key, sort_at, seq", "ORDER BY sort_key DESC, sort_at DESC, seq DESC"
+NUMBERS = (
+    "FROM (SELECT number FROM djqueue_lane WHERE queue = %(queue)s "
+    "UNION SELECT number FROM djqueue_ticket WHERE queue = %(queue)s) l"
+)
+"""The numbers of the lanes of a queue, as ``l``."""
+OF_LANE = "djqueue_message m ON m.queue = %(queue)s AND m.state = l.number"
+"""What waits in one of them, as ``m``."""
+FIRST_READY = f"SELECT seq FROM djqueue_message WHERE queue = %(queue)s AND state = 0 {ORDER} LIMIT %(limit)s"
+LAST_READY = FIRST_READY.replace(ORDER, BACKWARDS)
+"""Of a queue whose last come first: it keeps priorities the other way round."""
+
+
+def first_over(state: int, limit: str | int = "%(limit)s") -> str:
+    """The first of a state whose moment is over: past, not present, as a clock of milliseconds may lag by one."""
+    over = f"queue = %(queue)s AND state = {state} AND sort_key = 0 AND sort_at < NOW"
+    return f"SELECT seq FROM djqueue_message WHERE {over} ORDER BY sort_at LIMIT {limit}"
+
+
+def next_of(state: int) -> str:
+    """The moment that is the next to be over."""
+    left = f"queue = %(queue)s AND state = {state} AND sort_key = 0 AND sort_at >= NOW"
+    return f"SELECT sort_at FROM djqueue_message WHERE {left} ORDER BY sort_at LIMIT 1"
+
+
+EXPIRED = first_over(LEASED).replace("sort_at < NOW", "sort_at < NOW AND NOW <= %(by)s")
+"""Leases of what is in no lane, unless it is later than ``by``."""
+NEXT_EXPIRY = " UNION ALL ".join(f"SELECT * FROM ({next_of(state)}) x" for state in (LEASED, OUT))
+NEXT_EXPIRY = f"SELECT min(sort_at) FROM ({NEXT_EXPIRY}) y"
+
+
+def absent(id: str) -> str:
+    """That a queue has no such id. Not by NOT EXISTS, which PostgreSQL may turn into a join that reads the queue."""
+    return f"(SELECT o.seq FROM djqueue_message o WHERE o.queue = %s AND o.id = {id}) IS NULL"
+
+
+# ---- facts and lanes
+
+LIVING = "(until IS NULL OR until > NOW)"
+INSERT_FACT = "INSERT INTO djqueue_fact (name, value, until, counter)"
+FACT = "(%s, %s, NOW + %s, 0)"
+
+LANE = "seq, name, number, gate, in_flight, turn, not_before, paused_reason, logs, state, sort_key, sort_at"
+WRITTEN = "seq, gate, in_flight, turn, not_before, paused_reason, logs, state, sort_key, sort_at"
+"""What is written of a lane that there is."""
+ASSIGNED = ", ".join(f"{name} = u.{name}" for name in WRITTEN.split(", ")[1:])
+LANE_THAT, MESSAGE = (f"FROM djqueue_{table} WHERE queue = %(queue)s AND state" for table in ("lane", "message"))
+OF_LANES = (
+    "(SELECT 1 FROM djqueue_ticket WHERE queue = %(queue)s ORDER BY created LIMIT 1)",
+    f"(SELECT 1 {LANE_THAT} = {OPEN} ORDER BY sort_key, sort_at LIMIT 1)",
+    f"(SELECT sort_at {LANE_THAT} = {TIMED} AND sort_key = 0 ORDER BY sort_at LIMIT 1)",
+    f"(SELECT sort_at {MESSAGE} = {LATER} AND sort_key = 0 ORDER BY sort_at LIMIT 1)",
+)
+"""The last four columns of a glance, by a step in an index each."""
+GLANCE = (
+    f"SELECT NOW, (SELECT sort_key {MESSAGE} = 0 ORDER BY sort_key LIMIT 1), ({first_over(DELAYED, 1)}), "
+    f"({next_of(DELAYED)})"
+)
+"""Its other columns."""
+FIRST_ENTRIES = (
+    "SELECT state, seq, sort_key, sort_at, lost FROM djqueue_message WHERE queue = %s AND state = %s "
+    "ORDER BY sort_key, sort_at, seq LIMIT %s"
+)
+FIRST_IN_LINE = (
+    "SELECT -state AS state, 0 AS seq, sort_key, sort_at, 0 AS lost FROM djqueue_lane WHERE queue = %s AND state = %s "
+    "ORDER BY sort_key, sort_at LIMIT 1"
+)
+
+PRIORITIES = 64
+"""The oldest ready entry is looked for among so many priorities, the highest."""
+RANKED = "FROM djqueue_message r WHERE r.queue = %(queue)s AND r.state = 0"
+OLDEST = (
+    f"WITH RECURSIVE p (sort_key, n) AS (SELECT (SELECT r.sort_key {RANKED} ORDER BY r.sort_key LIMIT 1), 1 UNION ALL "
+    f"SELECT (SELECT r.sort_key {RANKED} AND r.sort_key > p.sort_key ORDER BY r.sort_key LIMIT 1), n + 1 "
+    f"FROM p WHERE p.sort_key IS NOT NULL AND n < {PRIORITIES}) "
+    f"SELECT min((SELECT r.sort_at {RANKED} AND r.sort_key = p.sort_key ORDER BY r.sort_at LIMIT 1)) FROM p"
+)
+"""The heads of the priorities, a step in the index each; ``min(sort_at)`` would read all that is ready."""
