@@ -11,7 +11,7 @@ from threading import Event
 from djqueue import conf
 from djqueue.backends.base import BaseQueue
 from djqueue.consumer.in_flight import Held, InFlight
-from djqueue.consumer.loop import Loop, each
+from djqueue.consumer.loop import Loop, PerServer, each
 from djqueue.exceptions import QueueError
 from djqueue.flow.gates import Gate
 from djqueue.policies.policy import Policy
@@ -133,6 +133,24 @@ class ControlChannel(Loop):
         held.cancelled = held.cancelled or is_cancelled(held.queue, held.lease.entry)
         self._watched[held].set()
         return EVERY
+
+
+class ControlChannels(PerServer[ControlChannel]):
+    """The control channels of a consumer, and what commands ask of it through them."""
+
+    def __init__(
+        self, servers: Iterable[Sequence[BaseQueue]], in_flight: InFlight, shorten: Callable[[], None], patience: int
+    ):
+        super().__init__(servers, lambda queues: ControlChannel(queues, in_flight))
+        self._shorten = shorten
+        self._patience = patience
+
+    def control(self, held: Held) -> ConsumerControl:
+        """What the command of a held message can ask."""
+        return ConsumerControl(held, self.of(held.queue), self._shorten, self._patience)
+
+    def saw_through(self, held: Held) -> None:
+        self.of(held.queue).saw_through(held)
 
 
 def note_cancelled(queue: BaseQueue, claimed: Sequence[Held]) -> None:

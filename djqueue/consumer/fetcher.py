@@ -16,7 +16,7 @@ from djqueue.consumer.control import note_cancelled
 from djqueue.consumer.in_flight import Held, InFlight, units_of
 from djqueue.consumer.loop import FailureBackoff, Loop, is_for_want
 from djqueue.consumer.pool import Pool
-from djqueue.consumer.settler import Settlers
+from djqueue.consumer.settler import Budget, Settlers
 from djqueue.policies.outcomes import Outcome, Verdict
 from djqueue.utils import clock
 
@@ -64,35 +64,6 @@ class Prefetch:
             self._rate += weight * ((finished - self._finished) / passed - self._rate)
         self._at, self._finished = now, finished
         return min(MOST_AHEAD, int(self._rate * HORIZON))
-
-
-class Budget:
-    """How many messages may still be claimed and run; None is no bound. Safe to use from any thread."""
-
-    def __init__(self, limit: int | None = None):
-        self._left = self._unrun = math.inf if limit is None else limit
-        self._lock = threading.Lock()
-
-    def take(self, wanted: int) -> int:
-        """As many of those wanted as are left; what is not used must be given back."""
-        with self._lock:
-            taken = int(min(wanted, self._left))
-            self._left -= taken
-        return taken
-
-    def give(self, count: int) -> None:
-        with self._lock:
-            self._left += count
-
-    def ran(self) -> None:
-        """One has been run to its end."""
-        with self._lock:
-            self._unrun -= 1
-
-    @property
-    def spent(self) -> bool:
-        """Whether all have been run; a claim that is on its way may yet give back what it took."""
-        return self._unrun <= 0
 
 
 # ---- Suspects: messages that may have killed their worker

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import logging
+import math
 import threading
 from collections import deque
 from collections.abc import Callable, Mapping, Sequence
@@ -11,7 +12,7 @@ from functools import partial
 from djqueue.backends.base import BaseQueue, Lease
 from djqueue.consumer.in_flight import Held, InFlight
 from djqueue.consumer.loop import FIRST_PAUSE, Loop, PerServer, Starvation, pause_after, recycle_connections
-from djqueue.policies.outcomes import Verdict
+from djqueue.policies.outcomes import Outcome, Verdict
 from djqueue.running.settle import Finished, proof_of, settle_alike
 from djqueue.utils import clock, tell
 
@@ -65,8 +66,48 @@ class Settler(Loop):
             self._opened()
 
 
+class Budget:
+    """How many messages may still be claimed and run; None is no bound. Safe to use from any thread."""
+
+    def __init__(self, limit: int | None = None):
+        self._left = self._unrun = math.inf if limit is None else limit
+        self._lock = threading.Lock()
+
+    def take(self, wanted: int) -> int:
+        """As many of those wanted as are left; what is not used must be given back."""
+        with self._lock:
+            taken = int(min(wanted, self._left))
+            self._left -= taken
+        return taken
+
+    def give(self, count: int) -> None:
+        with self._lock:
+            self._left += count
+
+    def ran(self) -> None:
+        """One has been run to its end."""
+        with self._lock:
+            self._unrun -= 1
+
+    @property
+    def spent(self) -> bool:
+        """Whether all have been run; a claim that is on its way may yet give back what it took."""
+        return self._unrun <= 0
+
+
 class Settlers(PerServer[Settler]):
-    """Those of a consumer."""
+    """The settlers of a consumer, and what else is to be done once a worker has finished a message."""
+
+    def __init__(
+        self,
+        servers: Sequence[Sequence[BaseQueue]],
+        settler_for: Callable[[Sequence[BaseQueue]], Settler],
+        budget: Budget,
+        seen_through: Callable[[Held], None],
+    ):
+        super().__init__(servers, settler_for)
+        self._budget = budget
+        self._seen_through = seen_through
 
     def __len__(self) -> int:
         return sum(map(len, self.loops))
@@ -74,6 +115,16 @@ class Settlers(PerServer[Settler]):
     def add(self, held: Held, verdict: Verdict) -> None:
         """From any thread."""
         self.of(held.queue).add(held, verdict)
+
+    def finish(self, held: Held, verdict: Verdict) -> None:
+        """Of what a worker has run, or is not to begin. From any thread."""
+        if verdict.outcome.effect.counts:
+            self._budget.ran()
+        else:
+            self._budget.give(1)
+        if verdict.outcome is Outcome.DONE:
+            self._seen_through(held)
+        self.add(held, verdict)
 
 
 class Lane:

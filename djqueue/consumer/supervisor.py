@@ -12,15 +12,15 @@ from typing import Protocol
 
 from djqueue.backends.base import BaseQueue
 from djqueue.backends.entries import log_extra
-from djqueue.consumer.control import ConsumerControl, ControlChannel
-from djqueue.consumer.fetcher import Budget, Fetcher, Hands, Pace, Quarantine
+from djqueue.consumer.control import ControlChannels
+from djqueue.consumer.fetcher import Fetcher, Hands, Pace, Quarantine
 from djqueue.consumer.in_flight import Held, InFlight
 from djqueue.consumer.isolation import run_isolated
-from djqueue.consumer.loop import Loop, Member, Options, PerServer
+from djqueue.consumer.loop import Loop, Member, Options
 from djqueue.consumer.maintenance import Heartbeat, Reaper, TimeLimits
 from djqueue.consumer.pool import Pool, Worker
 from djqueue.consumer.scheduler import Scheduler
-from djqueue.consumer.settler import Settler, Settlers
+from djqueue.consumer.settler import Budget, Settler, Settlers
 from djqueue.exceptions import TimeLimitExceeded
 from djqueue.policies.outcomes import Outcome, Verdict
 from djqueue.running.executor import judged, report
@@ -55,15 +55,18 @@ class Supervisor:
         self.in_flight = InFlight()
         self.budget = Budget(limit)
         servers = alike(consumer.queues, attrgetter("server"))
+        patience = PATIENCE if options.isolate else 1
+        self.control_channels = ControlChannels(servers, self.in_flight, self._extend, patience)
         self.settlers = Settlers(
-            servers, lambda queues: Settler(queues[0].alias, self.in_flight, consumer.name, self._rouse)
+            servers,
+            lambda queues: Settler(queues[0].alias, self.in_flight, consumer.name, self._rouse),
+            self.budget,
+            self.control_channels.saw_through,
         )
-        self.control_channels = PerServer(servers, lambda queues: ControlChannel(queues, self.in_flight))
-        self._isolates = options.isolate
         self._quarantine = None if options.isolate else Quarantine(self.in_flight)
         self._heartbeats = [Heartbeat(queues, self.in_flight, consumer.lease_of) for queues in servers]
         isolate = run_isolated if options.isolate else None
-        self.pool = Pool(options.threads, self._finish, self._control, self._recall, isolate)
+        self.pool = Pool(options.threads, self.settlers.finish, self.control_channels.control, self._recall, isolate)
         shared = self.pool, self.in_flight, self.settlers, self.budget, self._quarantine
         hands = Hands(*shared, consumer.name, options.lease)
         self.fetchers = [
@@ -189,7 +192,7 @@ class Supervisor:
             if one.began is not None and one.policy is not None:
                 self._judge_stuck(one, worker)
             else:
-                self._finish(one, Verdict(Outcome.RETURNED, "what ran before it does not end"))
+                self.settlers.finish(one, Verdict(Outcome.RETURNED, "what ran before it does not end"))
 
     def _judge_stuck(self, held: Held, worker: Worker) -> None:
         entry, policy, ran = held.lease.entry, held.policy, clock() - held.began
@@ -202,21 +205,7 @@ class Supervisor:
         tell(logger, logging.WARNING, text, *names, error, extra=log_extra(held.queue.alias, entry))
         verdict = replace(judged(policy, error, entry), seconds=ran, keep=policy.keeps_result)
         report(held.queue, held.lease, verdict)
-        self._finish(held, verdict)
-
-    def _control(self, held: Held) -> ConsumerControl:
-        return ConsumerControl(
-            held, self.control_channels.of(held.queue), self._extend, PATIENCE if self._isolates else 1
-        )
-
-    def _finish(self, held: Held, verdict: Verdict) -> None:
-        if verdict.outcome.effect.counts:
-            self.budget.ran()
-        else:
-            self.budget.give(1)
-        if verdict.outcome is Outcome.DONE:
-            self.control_channels.of(held.queue).saw_through(held)
-        self.settlers.add(held, verdict)
+        self.settlers.finish(held, verdict)
 
     def _recall(self) -> str:
         if self._stopping:

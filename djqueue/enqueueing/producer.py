@@ -150,8 +150,9 @@ def _pending_call(command: Enqueueable, call: Call, policy: Policy, queue: BaseQ
 
 
 def _message(command: Enqueueable, id: str, call: tuple[tuple, dict], policy: Policy, queue: BaseQueue) -> Message:
+    metadata = carriers.produce(queue.alias) if carriers.registered else {}
     carried = {} if policy is command.policy else policy.overrides(command.policy)
-    return Message(id, queue.base_name, command.name, *call, carriers.produce(queue.alias), carried)
+    return Message(id, queue.base_name, command.name, *call, metadata, carried)
 
 
 def encoded(message: Message, policy: Policy) -> bytes:

@@ -23,21 +23,22 @@ class Registrations(Generic[T]):
     """Objects in the order in which they were registered, each for the queue of an alias, or (None) for all queues."""
 
     def __init__(self) -> None:
-        self._all: list[tuple[str | None, T]] = []  # replaced and never changed, so that nobody needs to lock to read
+        self.registered: list[tuple[str | None, T]] = []
+        """With the alias of each. Replaced and never changed, so that reading needs no lock."""
         self._lock = threading.RLock()
 
     def register(self, one: T, queue_name: str | None = None) -> None:
         with self._lock:
-            self._all = [*self._all, (queue_name, one)]
+            self.registered = [*self.registered, (queue_name, one)]
 
     def clear(self, queue_name: str | None = None) -> None:
         """Forget those of one queue; without a name, all of them."""
         with self._lock:
-            self._all = [pair for pair in self._all if queue_name not in (None, pair[0])]
+            self.registered = [pair for pair in self.registered if queue_name not in (None, pair[0])]
 
     def of(self, queue_name: str) -> list[T]:
         """Those that serve the queue of that alias."""
-        return [one for alias, one in self._all if alias in (None, queue_name)]
+        return [one for alias, one in self.registered if alias in (None, queue_name)]
 
 
 # ---- Metadata
@@ -78,7 +79,7 @@ class Carriers(Registrations[MetadataProducerConsumer]):
         if not carrier.NAMESPACE:
             raise ValueError(f"{type(carrier).__name__} has no NAMESPACE: give it a text of its own.")
         with self._lock:
-            for alias, other in self._all:
+            for alias, other in self.registered:
                 if other.NAMESPACE == carrier.NAMESPACE and (None in (alias, queue_name) or alias == queue_name):
                     raise ValueError(f"The NAMESPACE {carrier.NAMESPACE!r} is taken by {type(other).__name__}.")
             super().register(carrier, queue_name)
@@ -155,7 +156,7 @@ class EventConsumers(Registrations[object]):
     def clear(self, queue_name: str | None = None) -> None:
         with self._lock:
             super().clear(queue_name)
-            for name in () if self._all else _EARS:
+            for name in () if self.registered else _EARS:
                 getattr(signals, name).disconnect(dispatch_uid="djqueue.messages.metadata")
 
     def hear(self, event: str, item: dict | None, queue_name: str) -> None:

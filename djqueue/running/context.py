@@ -196,7 +196,8 @@ def run(
 
 def _run(start: Callable[[], Any], messages: Sequence[CurrentMessage], await_: Awaiter) -> Any:
     _current.set(messages)
-    carriers.consume(messages[0].metadata, messages[0].queue_name)
+    if carriers.registered:
+        carriers.consume(messages[0].metadata, messages[0].queue_name)
     for message in messages:
         if message.control is not None and message.control.throttled:
             _begin_in_time([one.control for one in messages if one.control is not None])
