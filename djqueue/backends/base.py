@@ -200,7 +200,7 @@ class BaseQueue(ItemVerbs, OperatorVerbs):
     """Its key in QUEUES; given by the composition root."""
     database: str | None = None
     """The database alias that holds it, if one does."""
-    store: BaseStore | None = None
+    store: BaseStore = None  # type: ignore[assignment]  # until the composition root gives it one
     """The facts of this queue; given by the composition root where the backend brings none."""
 
     _lease: float | None = None

@@ -7,6 +7,7 @@ import time
 from collections.abc import Callable, Iterable, Sequence
 from math import inf
 from threading import Event
+from typing import Self
 
 from djqueue import conf
 from djqueue.backends.base import BaseQueue
@@ -50,9 +51,9 @@ class ControlChannel(Loop):
 
     def report(self, held: Held, progress: Progress) -> None:
         """The newest report of each counts."""
-        news = held not in self._reports
+        is_new = held not in self._reports
         self._reports[held] = progress
-        if news:
+        if is_new:
             self.wake()
 
     def watch(self, held: Held) -> None:
@@ -87,8 +88,10 @@ class ControlChannel(Loop):
         self._note_what_lasts()
         for held in [held for held in list(self._watched) if held not in self._in_flight]:
             del self._watched[held]
+        now = time.monotonic()
+        due = [held for held in list(self._reports) if now - held.reported >= EVERY]
         watched = list(self._watched)  # commands add to it meanwhile
-        errands = [*((self._deliver, held) for held in self._due()), *((self._ask, held) for held in watched)]
+        errands = [*((self._deliver, held) for held in due), *((self._ask, held) for held in watched)]
         each(errands, lambda errand: errand[0](errand[1]))  # one that fails holds up no other
         return EVERY if self._reports or self._watched else NOTED
 
@@ -104,35 +107,29 @@ class ControlChannel(Loop):
         """What was begun without a word to the store, and runs still: from now on it is lost if this process dies."""
         before = clock() - NOTED
         ours = [held for held in self._in_flight if id(held.queue) in self._ours]
-        lasting = [held for held in ours if held.runs and held.policy and not held.lease.begun]
-        each(_by_queue(held for held in lasting if held.began <= before), self._begin_some)
+        running = [held for held in ours if held.policy and held.verdict is None and not held.lease.begun]
+        lasting = [held for held in running if held.began is not None and held.began <= before]
+        each(_by_queue(lasting), self._begin_some)
 
-    def _begin_some(self, some: Sequence[Held]) -> float:
+    def _begin_some(self, some: Sequence[Held]) -> None:
         begun = {proof_of(lease): lease for lease in some[0].queue.begin([held.lease for held in some])}
         for held in some:
             held.lease = begun.get(proof_of(held.lease), held.lease)
-        return EVERY
 
     def farewell(self) -> None:
         each(list(self._reports), self._deliver)
 
-    def _due(self) -> list[Held]:
-        """Those whose last report was taken long enough ago."""
-        return [held for held in list(self._reports) if time.monotonic() - held.reported >= EVERY]
-
-    def _deliver(self, held: Held) -> float:
+    def _deliver(self, held: Held) -> None:
         held.reported, progress = time.monotonic(), self._reports.pop(held)
         try:
             report_progress(held.queue, held.lease.entry.id, progress)
         except Exception:
             self._reports.setdefault(held, progress)
             raise
-        return EVERY
 
-    def _ask(self, held: Held) -> float:
+    def _ask(self, held: Held) -> None:
         held.cancelled = held.cancelled or is_cancelled(held.queue, held.lease.entry)
         self._watched[held].set()
-        return EVERY
 
 
 class ControlChannels(PerServer[ControlChannel]):
@@ -174,7 +171,7 @@ def _by_queue(some: Iterable[Held]) -> list[list[Held]]:
 
 
 class ConsumerControl(Control):
-    """What a command in a consumer can ask: it is answered at once, from what the consumer knows."""
+    """Answers at once, from what the consumer knows."""
 
     def __init__(self, held: Held, control_channel: ControlChannel, shorten: Callable[[], None], patience: int = 1):
         super().__init__(held.queue, held.lease)
@@ -206,7 +203,7 @@ class ConsumerControl(Control):
         waited = clock() - self._left
         return waited if waited > PROMPT * Gate.read(self._gate).margin else 0.0
 
-    def defer(self, controls: Sequence[ConsumerControl], seconds: float) -> bool:
+    def defer(self, controls: Sequence[Self], seconds: float) -> bool:
         asked = clock()
         try:
             counted = self.queue.defer([control._counted for control in controls], seconds)
@@ -239,4 +236,4 @@ class ConsumerControl(Control):
             self._channel.report(self._held, progress)
 
     def touch(self, seconds: float) -> bool:
-        return not self.lease_lost  # the heart extends it anyway
+        return not self.lease_lost  # the heartbeat extends it anyway

@@ -91,7 +91,7 @@ class Quarantine:
     @property
     def awaited(self) -> bool:
         """Whether a suspect waits for all else that we hold."""
-        return self.occupied and self._suspect.began is None
+        return self.occupied and self._suspect is not None and self._suspect.began is None
 
     def admit(self, suspect: Held) -> bool:
         """Let it in, if there is no other."""
@@ -102,8 +102,8 @@ class Quarantine:
             return True
 
     def since(self) -> float:
-        """When the suspect that is in was claimed."""
-        return self._suspect.since
+        """When the latest suspect was claimed."""
+        return 0.0 if self._suspect is None else self._suspect.since
 
     def alone(self) -> bool:
         """Whether all else that we hold is running: what waits, or is not settled yet, would be lost with it."""
@@ -173,15 +173,15 @@ class Fetcher(Loop):
             return 0
         failing = [failure_backoff.left for failure_backoff in self._alone.values() if failure_backoff.count]
         if again > PRESENTLY and not failing:
-            self._note_dry(began)
-        self._nap(min([self._pause(), *failing]), again)
+            if self.dry is None:
+                for queue in self._queues:
+                    signals.emit(signals.empty, queue.alias, queue_name=queue.alias)
+            self.dry = began
+        # Queues that wake us while nothing is in our hands need no looking at, but for a bell that was lost.
+        sleeps = not len(self._hands.in_flight) and all(queue.notifies for queue in self._queues)
+        pause = self._pace.longest if sleeps else self._pace.next()
+        self._nap(min([pause, *failing]), again)
         return 0
-
-    def _note_dry(self, began: float) -> None:
-        if self.dry is None:
-            for queue in self._queues:
-                signals.emit(signals.empty, queue.alias, queue_name=queue.alias)
-        self.dry = began
 
     def rouse(self) -> None:
         """Have it ask now: a lane may have opened."""
@@ -192,11 +192,6 @@ class Fetcher(Loop):
         for queue in self._queues:
             with suppress(Exception):
                 queue.close()
-
-    def _pause(self) -> float:
-        """When nothing is in our hands, queues that wake us need no looking at, but for a bell that was lost."""
-        sleeps = not len(self._hands.in_flight) and all(queue.notifies for queue in self._queues)
-        return self._pace.longest if sleeps else self._pace.next()
 
     # ---- how much
 
@@ -228,12 +223,14 @@ class Fetcher(Loop):
     # ---- from where
 
     def _claim(self, limit: int) -> list[Claimed]:
-        claims, failed = [], []
+        claims: list[Claimed] = []
+        failed: list[tuple[BaseQueue, Exception]] = []
+        hands, ahead = self._hands, max(0, limit - self._idle)
         try:
-            for queue in self._to_ask():
+            for queue in [one for one in self._queues if not self._alone[id(one)].left] or list(self._queues):
                 asked = clock()
                 try:
-                    claims.append(self._claim_of(queue, limit))
+                    claims.append(queue.claim(limit, hands.lease or queue.lease, hands.owner, ahead, begin=False))
                 except Exception as error:
                     failed.append((queue, error))
                     if clock() - asked > UNANSWERED:
@@ -248,17 +245,10 @@ class Fetcher(Loop):
         if claims[-1]:
             self._had_its_turn(queue)
             self._take(queue, claims[-1], asked, surplus)
-        for _, error in failed:
-            if is_for_want(error):  # that is no trouble of the queue: this process is at its limits
-                raise error
+        for _, reason in failed:
+            if is_for_want(reason):  # that is no trouble of the queue: this process is at its limits
+                raise reason
         return claims
-
-    def _claim_of(self, queue: BaseQueue, limit: int) -> Claimed:
-        hands, ahead = self._hands, max(0, limit - self._idle)
-        return queue.claim(limit, hands.lease or queue.lease, hands.owner, ahead, begin=False)
-
-    def _to_ask(self) -> list[BaseQueue]:
-        return [queue for queue in self._queues if not self._alone[id(queue)].left] or list(self._queues)
 
     def _pass_over(self, failed: list[tuple[BaseQueue, Exception]], claims: list[Claimed]) -> None:
         """One that fails holds up no other; if none answers it is the store, and that is told once."""
@@ -282,28 +272,25 @@ class Fetcher(Loop):
             self._queues.remove(queue)
             self._queues.append(queue)
 
-    def _take(self, queue: BaseQueue, claimed: Claimed, asked: float, surplus: int = 0) -> None:
+    def _take(self, queue: BaseQueue, claimed: Claimed, asked: float, surplus: int) -> None:
         taken = self._hands.in_flight.take(queue, claimed, asked)
         held = self._without_begun(taken)
-        self._cut(held, surplus - (len(taken) - len(held)))
+        surplus -= len(taken) - len(held)
+        if surplus > 0:
+            self._untried(held[-surplus:], "the limit is reached")
+            del held[-surplus:]
+        else:
+            self._hands.budget.give(-surplus)
         note_cancelled(queue, held)
         if self.stopped:
             self._put_back(held, "the consumer stops")
         elif self._hands.quarantine is None:
             self._submit(held)
         elif any(one.suspect for one in held):
-            self._take_suspects(held)
+            self._take_suspects(held, self._hands.quarantine)
         else:
             self._hands.quarantine.cautious = False
             self._submit(held)
-
-    def _cut(self, held: list[Held], surplus: int) -> None:
-        """Take away what is beyond the budget; what was paid for and is not to begin is given back to it."""
-        if surplus > 0:
-            self._untried(held[-surplus:], "the limit is reached")
-            del held[-surplus:]
-        else:
-            self._hands.budget.give(-surplus)
 
     def _without_begun(self, held: list[Held]) -> list[Held]:
         """But for what comes again although it runs here, or has ended and the store does not know: that was away.
@@ -325,9 +312,7 @@ class Fetcher(Loop):
 
     # ---- suspects
 
-    def _take_suspects(self, held: list[Held]) -> None:
-        quarantine = self._hands.quarantine
-        suspects = [one for one in held if one.suspect]
+    def _take_suspects(self, held: list[Held], quarantine: Quarantine) -> None:
         if not quarantine.occupied and (len(held) > 1 or self._hands.pool.waiting):
             quarantine.cautious = True
             self.hand_back("a suspect is claimed alone")
@@ -338,7 +323,7 @@ class Fetcher(Loop):
             self._await(lambda: not quarantine.occupied, SUSPECT_WAIT)
         else:
             pause = min(SUSPECT_PAUSE, clock() - quarantine.since())
-            self._put_back(suspects, "another suspect runs", pause)
+            self._put_back([one for one in held if one.suspect], "another suspect runs", pause)
             self._submit([one for one in held if not one.suspect])
 
     def _await(self, condition: Callable[[], bool], seconds: float) -> None:

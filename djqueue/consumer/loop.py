@@ -1,7 +1,4 @@
-"""The threads that a consumer cannot do without, and its options.
-
-A loop ticks, survives what a tick raises, and sees when the process is at its limits.
-"""
+"""The threads that a consumer cannot do without, which see when the process is at its limits; and its options."""
 
 from __future__ import annotations
 
@@ -15,7 +12,7 @@ from collections.abc import Callable, Iterable, Sequence
 from contextlib import suppress
 from dataclasses import dataclass
 from math import inf
-from typing import Generic, TypeVar
+from typing import Any, Generic, TypeVar
 
 from django.db import close_old_connections, connections
 
@@ -28,6 +25,8 @@ PATIENCE = 1.0  # seconds after which it will not pass by itself
 ROOM = 2 << 20  # bytes: more than the interpreter asks for at a time
 NUMBERS = (errno.EMFILE, errno.ENFILE, errno.ENOMEM)
 WORDS = ("can't start new thread", "can't allocate lock")
+_ERRNO: Any = OSError.errno
+"""The descriptor itself, which no class of an exception can hide."""
 
 
 def is_for_want(error: BaseException) -> bool:
@@ -86,7 +85,7 @@ class Starvation:
 def _says_so(error: BaseException) -> bool:
     kind = type(error)  # by which it is known, whatever it says itself
     if issubclass(kind, OSError):
-        return OSError.errno.__get__(error) in NUMBERS
+        return _ERRNO.__get__(error) in NUMBERS
     return issubclass(kind, MemoryError) or (issubclass(kind, RuntimeError) and text_of(error).startswith(WORDS))
 
 
@@ -94,7 +93,7 @@ def _says_so(error: BaseException) -> bool:
 
 
 class Member(threading.Thread):
-    """Does its :meth:`duty` until that ends. What ends it otherwise, or keeps it from its duty, is told by it."""
+    """Does its :meth:`duty` until that ends; :attr:`trouble` tells what ended it otherwise, or keeps it from it."""
 
     def __init__(self, name: str):
         super().__init__(name=name, daemon=True)
@@ -147,17 +146,19 @@ def pause_after(failures: int) -> float:
     return min(LONGEST_PAUSE, FIRST_PAUSE * 2 ** min(failures, 10))
 
 
-def each(things: Iterable[T], do: Callable[[T], float]) -> float:
+def each(things: Iterable[T], do: Callable[[T], float | None]) -> float:
     """Do it to all of them, even if it fails for some; then raise the first error, or return the least answer."""
-    answers, errors = [], []
+    least, errors = inf, []
     for thing in things:
         try:
-            answers.append(do(thing))
+            answer = do(thing)
         except Exception as error:
             errors.append(error)
+        else:
+            least = least if answer is None else min(least, answer)
     if errors:
         raise errors[0]
-    return min(answers, default=inf)
+    return least
 
 
 def recycle_connections() -> None:
@@ -209,7 +210,7 @@ class Loop(Member):
         self._wake = threading.Event()
         self._failure_backoff = FailureBackoff(name)
         self._broken_off = 0
-        """How many turns in a row could not even be ended with a pause."""
+        """How many ticks in a row could not even be followed by a pause."""
 
     def tick(self) -> float:
         """Do what is due; seconds until the next tick."""
@@ -238,7 +239,9 @@ class Loop(Member):
             try:
                 if self.stopped:
                     break
-                self._turn()
+                if (pause := self.guarded_tick()) > 0:
+                    self._wake.wait(pause)
+                self._wake.clear()  # the next tick sees what woke this thread
                 self._broken_off = 0
             except BaseException:  # waiting takes a lock; and memory may be short for all but this
                 self._broken_off += 1
@@ -246,12 +249,6 @@ class Loop(Member):
         with suppress(Exception):
             self.farewell()
         connections.close_all()
-
-    def _turn(self) -> None:
-        pause = self.guarded_tick()
-        if pause > 0:
-            self._wake.wait(pause)
-        self._wake.clear()  # whatever woke us is seen by the tick that follows
 
     def farewell(self) -> None:
         """What is left to do when no tick will begin any more."""
@@ -264,10 +261,8 @@ class Loop(Member):
         try:
             pause = self.tick()
         except BaseException as error:  # nothing may end the thread
-            starved = self.starvation.add(error)
-            return self._failure_backoff.add(
-                error, min(FIRST_PAUSE, self.longest_pause) if starved else self.longest_pause
-            )
+            longest = min(FIRST_PAUSE, self.longest_pause) if self.starvation.add(error) else self.longest_pause
+            return self._failure_backoff.add(error, longest)
         self._failure_backoff.end()
         self.starvation.end()
         return pause
@@ -277,7 +272,7 @@ class PerServer(Generic[L]):
     """A loop for each server that queues are on, as one that does not answer holds up no other."""
 
     def __init__(self, servers: Iterable[Sequence[BaseQueue]], loop_for: Callable[[Sequence[BaseQueue]], L]):
-        self._of = {}
+        self._of: dict[int, L] = {}
         for queues in servers:
             self._of.update(dict.fromkeys(map(id, queues), loop_for(queues)))
         self.loops: list[L] = list(dict.fromkeys(self._of.values()))
@@ -287,7 +282,7 @@ class PerServer(Generic[L]):
         return self._of[id(queue)]
 
 
-# ---- What a consumer is told
+# ---- Options
 
 
 @dataclass(frozen=True, slots=True)

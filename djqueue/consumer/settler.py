@@ -142,9 +142,10 @@ class Lane:
     def flush(self, done: Callable[[list[Held]], None]) -> float:
         """Settle what waits, unless the store failed just now; seconds until it is worth while to come again."""
         while self.waiting and clock() >= self._not_before:
-            size = min(self._size, len(self.waiting))
+            # Smaller after each failure: one that the store can never take must not hold up the others.
+            size = min(max(1, BATCH >> self._failures), len(self.waiting))
             batch = [self.waiting[number] for number in range(size)]  # each waits until it is settled, whatever fails
-            finished = [(held.lease, held.verdict) for held in batch]
+            finished = [(held.lease, held.verdict) for held in batch if held.verdict is not None]  # all have one
             doubtful = {proof_of(held.lease): held for held in batch if held.in_doubt}
             try:
                 settle_alike(self._queue, self._verb, finished, self._owner, partial(_was_heard, doubtful))
@@ -160,12 +161,7 @@ class Lane:
                 self.waiting += again
         return max(0.0, self._not_before - clock()) if self.waiting else IDLE
 
-    @property
-    def _size(self) -> int:
-        """Smaller after each failure: one that the store can never take must not hold up the others."""
-        return max(1, BATCH >> self._failures)
-
-    def _put_off(self, batch: list[Held], error: Exception) -> None:
+    def _put_off(self, batch: list[Held], error: BaseException) -> None:
         recycle_connections()
         for held in batch:
             held.in_doubt = True

@@ -23,6 +23,7 @@ from djqueue.consumer.scheduler import Scheduler
 from djqueue.consumer.settler import Budget, Settler, Settlers
 from djqueue.exceptions import TimeLimitExceeded
 from djqueue.policies.outcomes import Outcome, Verdict
+from djqueue.policies.policy import Policy
 from djqueue.running.executor import judged, report
 from djqueue.utils import clock, plain, tell
 
@@ -46,7 +47,7 @@ class Served(Protocol):
 
 
 class Supervisor:
-    """The threads of one run of a consumer."""
+    """The threads of one run of a consumer: makes them, starts and ends them in order."""
 
     def __init__(self, consumer: Served, limit: int | None):
         options = consumer.options
@@ -69,11 +70,10 @@ class Supervisor:
         self.pool = Pool(options.threads, self.settlers.finish, self.control_channels.control, self._recall, isolate)
         shared = self.pool, self.in_flight, self.settlers, self.budget, self._quarantine
         hands = Hands(*shared, consumer.name, options.lease)
+        together = [consumer.queues] if options.strict else alike(consumer.queues, attrgetter("connection_key"))
         self.fetchers = [
             Fetcher(queues, hands, Pace(options.delay, options.backoff, options.longest_pause), options.strict)
-            for queues in (
-                [consumer.queues] if options.strict else alike(consumer.queues, attrgetter("connection_key"))
-            )
+            for queues in together
         ]
         self.keepers: list[Loop] = [
             *self._heartbeats,
@@ -120,7 +120,7 @@ class Supervisor:
         claimers = [*self.fetchers, *self.schedulers]
         for loop in claimers:
             loop.stop()
-            self.pool.room.set()
+        self.pool.room.set()
         _join(claimers)
         self.pool.close()
         self.fetchers[0].hand_back("the consumer stops")
@@ -139,19 +139,16 @@ class Supervisor:
 
     def tick_for_dead_threads(self) -> None:
         """Do once the work of heartbeats and settlers that died; what a worker died with goes back as lost."""
-        for held in [*self.pool.bereave(), *self._strays()]:
+        lost = self.pool.bereave()
+        if time.monotonic() - self._claimed_last >= ON_ITS_WAY:  # what waited then went back: these are on no way
+            lost += [held for held in self.in_flight.running() if held.worker is None]
+        for held in lost:
             begun = held.began is not None
             outcome = Outcome.INTERRUPTED if begun else Outcome.RETURNED
             self.settlers.add(held, Verdict(outcome, "its worker died", lost=int(begun)))
         for loop in [*self._heartbeats, *self.settlers.loops]:
             if loop.is_dead:
                 loop.guarded_tick()
-
-    def _strays(self) -> list[Held]:
-        """What was lost on its way to a worker: what waited when the last claim was over went back."""
-        if time.monotonic() - self._claimed_last < ON_ITS_WAY:
-            return []
-        return [held for held in self.in_flight.running() if held.worker is None]
 
     def hand_back_running(self) -> int:
         """Give back what still runs: another consumer may start it now, not when its lease runs out. How many."""
@@ -177,8 +174,9 @@ class Supervisor:
 
     def abandon(self) -> None:
         """Let the threads go, and wait for none: nothing can be told to the store."""
-        for loop in (member for member in self.members if isinstance(member, Loop)):
-            loop.stop()
+        for member in self.members:
+            if isinstance(member, Loop):
+                member.stop()
         self.pool.room.set()
         self.pool.stop()
 
@@ -190,12 +188,12 @@ class Supervisor:
         worker, unit = left
         for one in unit:
             if one.began is not None and one.policy is not None:
-                self._judge_stuck(one, worker)
+                self._judge_stuck(one, one.policy, clock() - one.began, worker)
             else:
                 self.settlers.finish(one, Verdict(Outcome.RETURNED, "what ran before it does not end"))
 
-    def _judge_stuck(self, held: Held, worker: Worker) -> None:
-        entry, policy, ran = held.lease.entry, held.policy, clock() - held.began
+    def _judge_stuck(self, held: Held, policy: Policy, ran: float, worker: Worker) -> None:
+        entry = held.lease.entry
         error = TimeLimitExceeded(
             f"it ran for {ran:.1f} s, its time_limit is {policy.time_limit or ran:g} s, and does not end"
         )
@@ -214,7 +212,6 @@ class Supervisor:
         return "a suspect is to run alone" if is_awaited else ""
 
     def _extend(self) -> None:
-        """Have leases extended now."""
         for heartbeat in self._heartbeats:
             heartbeat.wake()
 
@@ -224,7 +221,6 @@ class Supervisor:
 
 
 def _join(threads: Iterable[Member]) -> None:
-    """Wait for those that have begun at all."""
     until = time.monotonic() + LAST_WORDS
     for thread in threads:
         if thread.is_alive():

@@ -4,9 +4,9 @@ from __future__ import annotations
 
 import asyncio
 import inspect
-from collections.abc import Callable, Coroutine, Sequence
+from collections.abc import Callable, Coroutine, Mapping, Sequence
 from functools import cached_property
-from typing import Any, ClassVar, Self, Unpack
+from typing import Any, ClassVar, Self, Unpack, cast
 
 from asgiref.sync import async_to_sync, sync_to_async
 from django.core.exceptions import SynchronousOnlyOperation
@@ -87,7 +87,7 @@ def refuse_disorder(cls: Any) -> None:
         raise ValueError(f"{cls.__qualname__}.priorities is {listed!r}: list each once, the highest first.")
 
 
-def refuse_routed(options: dict[str, Any], declared: Policy | None = None) -> None:
+def refuse_routed(options: Mapping[str, Any], declared: Policy | None = None) -> None:
     """Raises TypeError for options that have another home, ValueError for limits that would take another key.
 
     ``declared`` is what they change.
@@ -105,7 +105,7 @@ def refuse_routed(options: dict[str, Any], declared: Policy | None = None) -> No
         raise ValueError(ROUTE_IS_THE_KEY.format(given="key= of concurrency="))
 
 
-def _said(name: str, options: dict[str, Any], declared: Policy | None) -> bool:
+def _said(name: str, options: Mapping[str, Any], declared: Policy | None) -> bool:
     return options.get(name, getattr(declared, name, None)) is not None
 
 
@@ -199,7 +199,7 @@ class BatchCommand:
     @classmethod
     def command(cls) -> HandlerCommand:
         """What the registry holds for this class."""
-        return registry[f"{cls.__module__}.{cls.__qualname__}"]
+        return cast(HandlerCommand, registry[f"{cls.__module__}.{cls.__qualname__}"])
 
     @classmethod
     def enqueue(cls, *requests: Any) -> list[Result]:
@@ -233,19 +233,20 @@ class HandlerCommand(BatchFunction):
         refuse_disorder(handler)
         method = method_of(handler, BatchCommand)
         policy = Policy.of(**handler.options, shard=0, batch=size_of(handler))  # what route() says counts
+        self._method = method
         super().__init__(named_after(handler, lambda requests: self._run_here(requests), method), policy)
         self.is_async = inspect.iscoroutinefunction(method)
 
     @cached_property
     def kinds(self) -> dict[str, type]:
         """The classes of its requests, if it says so, by their names."""
-        return requested(self.func.__wrapped__)
+        return requested(self._method)
 
     def using(self, **options: Unpack[CommandOptions]) -> Self:
         refuse_routed(options, self.policy)
         return super().using(**options)
 
-    def enqueue(self, /, *requests: Any) -> list[Result]:
+    def enqueue(self, /, *requests: Any) -> list[Result]:  # type: ignore[override]  # several at once
         """As :meth:`BatchCommand.enqueue`."""
         return self.enqueue_many([(request,) for request in requests])
 
@@ -304,7 +305,8 @@ class HandlerCommand(BatchFunction):
         if len(routes) != len(requests):
             raise ValueError(f"{self.name}: route() returned {len(routes)} routes for {len(requests)} requests.")
         allowed = self.handler.priorities
-        if strange := {route.priority for route in routes} - set(allowed or [route.priority for route in routes]):
+        said: set[Any] = {route.priority for route in routes}
+        if strange := said - set(allowed or said):
             raise ValueError(f"{self.name}: route() said the priorities {sorted(strange)}; priorities is {allowed!r}.")
         return routes
 

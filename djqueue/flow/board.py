@@ -18,12 +18,12 @@ class Line:
 
     def __init__(self) -> None:
         self.keys: dict[Hashable, Any] = {}
-        self._heap: list[tuple[tuple, Hashable]] = []
+        self._heap: list[tuple[tuple[Any, ...], Hashable]] = []
 
     def __len__(self) -> int:
         return len(self.keys)
 
-    def add(self, name: Hashable, key: tuple) -> None:
+    def add(self, name: Hashable, key: tuple[Any, ...]) -> None:
         self.keys[name] = key
         heapq.heappush(self._heap, (key, name))
         self._sweep()
@@ -38,12 +38,12 @@ class Line:
             heapq.heappop(self._heap)
         return self._heap[0][1] if self._heap else None
 
-    def after(self, key: tuple | None, limit: int) -> list:
+    def after(self, key: tuple[Any, ...] | None, limit: int) -> list[Any]:
         """Up to ``limit`` names behind a key, in order; looks at every name."""
         behind = ((own, name) for name, own in self.keys.items() if key is None or own > key)
         return [name for _, name in heapq.nsmallest(limit, behind)]
 
-    def _stands(self, place: tuple[tuple, Hashable]) -> bool:
+    def _stands(self, place: tuple[tuple[Any, ...], Hashable]) -> bool:
         return self.keys.get(place[1]) == place[0]
 
     def _sweep(self) -> None:
@@ -132,8 +132,10 @@ class Board:
 
     def _next(self) -> str:
         """The lane whose turn it is; of a lane with a line, the first that stands in it."""
-        name = self._open.first()
-        return self._lines[name].first() if name in self._lines else name
+        name: str = self._open.first()
+        if name in self._lines:
+            name = self._lines[name].first()
+        return name
 
     def _run_of(self, name: str, most: int) -> list[Waiting]:
         """Take up to ``most`` entries from the head of a lane; one that was lost before leaves alone."""

@@ -68,7 +68,7 @@ class Window:
         return -(-self.span // self.limit) if self.moderate and self.limit > 1 else 0
 
     @property
-    def rank(self) -> tuple:
+    def rank(self) -> tuple[float, int, bool, bool, int]:
         """The stricter of two windows has the lower one."""
         return self.limit / self.span, self.limit, not self.moderate, self.elastic, -self.buffer
 

@@ -8,6 +8,8 @@ from __future__ import annotations
 
 import logging
 import threading
+from collections.abc import Callable
+from itertools import product
 from typing import Any, Generic, TypeVar
 
 from djqueue import signals
@@ -105,8 +107,8 @@ class Carriers(Registrations[MetadataProducerConsumer]):
                 _complain(carrier, "consume_metadata", error)
 
 
-def _complain(carrier: MetadataProducerConsumer, method: str, error: BaseException) -> None:
-    tell(logger, logging.ERROR, "%s.%s() failed", type(carrier).__name__, method, exc_info=error)
+def _complain(registered: object, method: str, error: BaseException) -> None:
+    tell(logger, logging.ERROR, "%s.%s() failed", type(registered).__name__, method, exc_info=error)
 
 
 carriers = Carriers()
@@ -159,23 +161,18 @@ class EventConsumers(Registrations[object]):
             for name in () if self.registered else _EARS:
                 getattr(signals, name).disconnect(dispatch_uid="djqueue.messages.metadata")
 
-    def hear(self, event: str, item: dict | None, queue_name: str) -> None:
-        for consumer in self.of(queue_name):
-            for method in METHODS[event]:
-                _call(consumer, method, item)
+    def hear(self, event: str, item: dict[str, object] | None, queue_name: str) -> None:
+        """What a method raises is logged, and changes nothing."""
+        for consumer, method in product(self.of(queue_name), METHODS[event]):
+            try:
+                handler = getattr(consumer, method, None)
+                if handler is not None:
+                    handler(item)
+            except BaseException as error:  # sys.exit() in a handler
+                _complain(consumer, method, error)
 
 
-def _call(consumer: object, method: str, item: dict | None) -> None:
-    """What a handler raises is logged, and changes nothing."""
-    try:
-        handler = getattr(consumer, method, None)
-        if handler is not None:
-            handler(item)
-    except BaseException as error:  # sys.exit() in a handler
-        tell(logger, logging.ERROR, "%s.%s() failed", type(consumer).__name__, method, exc_info=error)
-
-
-def _ear(event: str):
+def _ear(event: str) -> Callable[..., None]:
     def ear(sender: object, signal: object, queue_name: str, **named: object) -> None:
         item = None if event == "empty" else {"command": sender, "queue_name": queue_name, **named}
         event_consumers.hear(event, item, queue_name)

@@ -155,7 +155,7 @@ class Verdict:
 def settled(lease: Lease, verdict: Verdict, owner: str = "") -> Lease:
     """The lease as the verdict leaves it: its counts, its delay and its note."""
     entry, effect = lease.entry, verdict.outcome.effect
-    changes: dict = {"delay": verdict.delay, "run_at": 0.0, "hold": hold_of(entry, verdict)}
+    changes: dict[str, Any] = {"delay": verdict.delay, "run_at": 0.0, "hold": hold_of(entry, verdict)}
     if not effect.counts:
         changes["attempts"] = entry.attempts - 1
     if effect.counts_failure:

@@ -22,6 +22,7 @@ from djqueue.exceptions import Discard, Fail, Retry, Throttled
 from djqueue.flow.gates import Gate
 from djqueue.flow.limits import MOST, USUAL_RUN, Batch, Throttle
 from djqueue.flow.windows import Window
+from djqueue.messages.codecs import Arguments
 from djqueue.messages.failures import LONGEST_REASON, kind_of, text_of
 from djqueue.messages.fingerprint import fingerprint
 from djqueue.policies.options import NEEDS, OPTIONS, PARTS, PER_CALL, TRAVELS, WHOLES, changes_of, refuse_contradictions
@@ -165,7 +166,7 @@ class Place(NamedTuple):
 NOWHERE = Place()
 
 
-def placed(plan: Plan | None, name: str, call: tuple[tuple, Mapping[str, Any]]) -> Place:
+def placed(plan: Plan | None, name: str, call: Arguments) -> Place:
     """The lane of a call of the command of that name, and its gate as text."""
     if plan is None:
         return NOWHERE
@@ -181,7 +182,7 @@ def placed(plan: Plan | None, name: str, call: tuple[tuple, Mapping[str, Any]]) 
     return Place(_short(prefix + name, text), _written(plan.gate, plan.outer, within, plan.batch, size))
 
 
-def _asked(key: Key, call: tuple[tuple, Mapping[str, Any]], name: str) -> object:
+def _asked(key: Key, call: Arguments, name: str) -> object:
     args, kwargs = call
     try:
         return key(*args, **kwargs) if callable(key) else key
@@ -242,22 +243,22 @@ class Policy:
     retry_on: tuple[type[BaseException], ...] | None = None
     backoff: Wait = _USUAL_BACKOFF
     debounce: PerCall | None = None
-    debounce_key: Callable | None = None
+    debounce_key: Callable[..., Any] | None = None
     always_delay: bool = False
     extend: bool = False
     max_wait: float | None = None
-    merge: Callable | None = None
+    merge: Callable[..., Any] | None = None
     unique: str | float | None = None
-    unique_key: Callable | None = None
-    key: Callable | None = None
+    unique_key: Callable[..., Any] | None = None
+    key: Callable[..., Any] | None = None
     """For debounce, unique and concurrency where they have no key of their own."""
-    shard: Callable | int | str | None = None
+    shard: Callable[..., Any] | int | str | None = None
     failure_policy: str = "block"
     run: int = USUAL_RUN
     idle_timeout: float | None = None
     """None: QUEUE_WORKER_EMPTY_LIMIT times QUEUE_WORKER_EMPTY_PAUSE; see :attr:`idle_seconds`."""
     concurrency: int | None = None
-    concurrency_key: Callable | None = None
+    concurrency_key: Callable[..., Any] | None = None
     throttle: tuple[Throttle, ...] = ()
     batch: Batch | None = None
     lease: float | None = None
@@ -286,11 +287,11 @@ class Policy:
         object.__setattr__(self, "plan", plan)
 
     @classmethod
-    def of(cls, **given) -> Policy:
+    def of(cls, **given: Any) -> Policy:
         """A policy from the options of a decorator. Raises TypeError or ValueError that names the option."""
         return cls().using(**given)
 
-    def using(self, **given) -> Policy:
+    def using(self, **given: Any) -> Policy:
         """A changed copy. Raises TypeError or ValueError that names the option."""
         changes = changes_of(given)
         changed = replace(self, **(self._without_parts(changes) | changes))
@@ -335,7 +336,7 @@ class Policy:
             raise ValueError("run_after is later than ttl: the call would have expired when it is due.")
         return policy
 
-    def to_entry(self, data: bytes, id: str, command: str, call: tuple[tuple, dict] = ((), {})) -> Entry:
+    def to_entry(self, data: bytes, id: str, command: str, call: Arguments = ((), {})) -> Entry:
         """The entry that a call becomes. Raises what a function of its arguments does that says its shard or key."""
         lane, gate = placed(self.plan, command, call)
         priority = conf.get("QUEUE_DEFAULT_PRIORITY") if self.priority is None else self.priority
@@ -352,7 +353,7 @@ class Policy:
         return Unique(f"unique:{key}", running=self.unique == "running")
 
     @property
-    def guard_key(self) -> Callable | None:
+    def guard_key(self) -> Callable[..., Any] | None:
         """What says, for debounce or unique, which calls are the same; None: all their arguments do."""
         return (self.debounce_key if self.debounce else self.unique_key) or self.key
 

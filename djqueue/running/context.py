@@ -10,7 +10,7 @@ from collections.abc import Callable, Coroutine, Sequence
 from contextvars import Context, ContextVar, copy_context
 from dataclasses import dataclass, field
 from math import inf
-from typing import Any
+from typing import Any, Self
 
 from asgiref.sync import SyncToAsync, ThreadSensitiveContext, sync_to_async
 from django.db import connections
@@ -37,26 +37,39 @@ class Control:
     A consumer has another one, which asks beside the command, on connections of its own.
     """
 
-    stopping = False
-    """Whether whoever runs it wants to stop."""
-    lease_lost = False
-    """Whether somebody else holds the message by now, as far as is known."""
     interrupts: tuple[type[BaseException], ...] = ()
     """Exceptions that are meant for whoever runs it, not for the message."""
     patience = 1
     """How many times ``max_lost`` starts may be lost while nobody saw them end."""
-    given_up = False
-    """Whether whoever runs it has decided already what becomes of the message."""
     throttled = False
     """Whether it has a slot in which it is to begin."""
-    late = 0.0
-    """For how many seconds it has waited, if it is throttled and that is too long to begin now."""
 
     def __init__(self, queue: BaseQueue, lease: Lease | None):
         self.queue = queue
         self.lease = lease
+        self._is_lost = False
 
-    def defer(self, controls: Sequence[Control], seconds: float) -> bool:
+    @property
+    def stopping(self) -> bool:
+        """Whether whoever runs it wants to stop."""
+        return False
+
+    @property
+    def lease_lost(self) -> bool:
+        """Whether somebody else holds the message by now, as far as is known."""
+        return self._is_lost
+
+    @property
+    def given_up(self) -> bool:
+        """Whether whoever runs it has decided already what becomes of the message."""
+        return False
+
+    @property
+    def late(self) -> float:
+        """For how many seconds it has waited, if it is throttled and that is too long to begin now."""
+        return 0.0
+
+    def defer(self, controls: Sequence[Self], seconds: float) -> bool:
         """Have their throttle count all of these from ``seconds`` later on; whether they may begin then."""
         return False
 
@@ -85,7 +98,7 @@ class Control:
     def touch(self, seconds: float) -> bool:
         """Hold the message for so many more seconds; whether it is still ours."""
         if self.lease is not None:
-            self.lease_lost = not self.queue.touch([self.lease], seconds)
+            self._is_lost = not self.queue.touch([self.lease], seconds)
         return not self.lease_lost
 
 
