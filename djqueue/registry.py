@@ -69,7 +69,6 @@ class Registry:
         self._commands.pop(command if isinstance(command, str) else command.name, None)
 
     def get(self, name: str) -> Runnable | None:
-        """The command of that name, or None."""
         return self._commands.get(name)
 
     def __getitem__(self, name: str) -> Runnable:
@@ -92,7 +91,6 @@ class Registry:
         return [command for command in self if command.rule is not None]
 
     def reset(self) -> None:
-        """Forget all commands."""
         self._commands = {}
 
 

@@ -22,8 +22,8 @@ from django.db import connections
 from djqueue import conf, signals
 from djqueue.backends.base import BaseQueue
 from djqueue.consumer.isolation import leave_in_children
-from djqueue.consumer.loop import Options
-from djqueue.consumer.supervisor import Supervisor, alike
+from djqueue.consumer.loop import Options, alike
+from djqueue.consumer.supervisor import Supervisor
 from djqueue.queues import queues as all_queues
 from djqueue.registry import autodiscover, registry
 from djqueue.utils import tell, whole
@@ -239,7 +239,6 @@ class _Question(threading.Thread):
             connections.close_all()
 
     def tell(self) -> None:
-        """Log what is wrong."""
         if self.is_alive():
             text = "The store of queue %r says nothing for %g s; the queue is served once it does"
             say(logging.ERROR, text, self._asked.alias, FIRST_ANSWER)

@@ -19,7 +19,7 @@ from typing import IO, Any
 
 import django
 
-from djqueue.consumer.isolation import GO, LENGTH, Begins, Errand, Ready, Told
+from djqueue.consumer.isolation import BEGINS, GO, LENGTH, READY, Errand, Told
 from djqueue.messages.failures import kind_of, text_of
 from djqueue.policies.outcomes import Verdict
 from djqueue.policies.policy import Policy
@@ -81,13 +81,13 @@ def _run(errand: Errand, teller: Teller) -> None:
     queue = queues[errand.alias]
     control = ChildControl(queue, errand.lease)
     handle_signals([signal.SIGTERM], lambda *_: setattr(control, "stopping", True))
-    teller.tell(Ready())
+    teller.tell(READY)
     teller.tell(_told(execute(queue, errand.lease, control=control)))
 
 
 def _await_the_word(teller: Teller) -> None:
     try:
-        teller.tell(Begins())
+        teller.tell(BEGINS)
         word = _heard()
     except BrokenPipeError:
         word = b""

@@ -12,7 +12,7 @@ from typing import Self
 from djqueue import conf
 from djqueue.backends.base import BaseQueue
 from djqueue.consumer.in_flight import Held, InFlight
-from djqueue.consumer.loop import Loop, PerServer, each
+from djqueue.consumer.loop import Loop, PerServer, alike, each
 from djqueue.exceptions import QueueError
 from djqueue.flow.gates import Gate
 from djqueue.policies.policy import Policy
@@ -50,7 +50,6 @@ class ControlChannel(Loop):
         """Commands whose first starts need not be noted."""
 
     def report(self, held: Held, progress: Progress) -> None:
-        """The newest report of each counts."""
         is_new = held not in self._reports
         self._reports[held] = progress
         if is_new:
@@ -98,7 +97,7 @@ class ControlChannel(Loop):
     def _begin_all(self) -> None:
         waiting = {held: told for held in list(self._beginning) if (told := self._beginning.pop(held, None))}
         try:
-            each(_by_queue(waiting), self._begin_some)
+            each(alike(waiting, _queue_of), self._begin_some)
         finally:
             for told in waiting.values():
                 told.set()
@@ -109,7 +108,7 @@ class ControlChannel(Loop):
         ours = [held for held in self._in_flight if id(held.queue) in self._ours]
         running = [held for held in ours if held.policy and held.verdict is None and not held.lease.begun]
         lasting = [held for held in running if held.began is not None and held.began <= before]
-        each(_by_queue(lasting), self._begin_some)
+        each(alike(lasting, _queue_of), self._begin_some)
 
     def _begin_some(self, some: Sequence[Held]) -> None:
         begun = {proof_of(lease): lease for lease in some[0].queue.begin([held.lease for held in some])}
@@ -143,7 +142,6 @@ class ControlChannels(PerServer[ControlChannel]):
         self._patience = patience
 
     def control(self, held: Held) -> ConsumerControl:
-        """What the command of a held message can ask."""
         return ConsumerControl(held, self.of(held.queue), self._shorten, self._patience)
 
     def saw_through(self, held: Held) -> None:
@@ -163,11 +161,8 @@ def note_cancelled(queue: BaseQueue, claimed: Sequence[Held]) -> None:
         held.cancelled = was
 
 
-def _by_queue(some: Iterable[Held]) -> list[list[Held]]:
-    queues: dict[int, list[Held]] = {}
-    for held in some:
-        queues.setdefault(id(held.queue), []).append(held)
-    return list(queues.values())
+def _queue_of(held: Held) -> int:
+    return id(held.queue)
 
 
 class ConsumerControl(Control):

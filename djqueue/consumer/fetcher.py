@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import logging
 import math
 import threading
 import time
@@ -32,7 +31,6 @@ class Pace:
         self._current = self._delay
 
     def next(self) -> float:
-        """The pause to make now."""
         current = self._current
         self._current = min(self.longest, current * self._backoff)
         return current
@@ -66,9 +64,6 @@ class Prefetch:
         return min(MOST_AHEAD, int(self._rate * HORIZON))
 
 
-# ---- Suspects: messages that may have killed their worker
-
-
 class Quarantine:
     """An entry that was lost once is a *suspect*: it may be what killed its worker.
 
@@ -94,7 +89,6 @@ class Quarantine:
         return self.occupied and self._suspect is not None and self._suspect.began is None
 
     def admit(self, suspect: Held) -> bool:
-        """Let it in, if there is no other."""
         with self._lock:
             if self.occupied:
                 return False
@@ -110,10 +104,6 @@ class Quarantine:
         return all(held is self._suspect or held.runs for held in self._in_flight)
 
 
-# ---- The thread that claims what the pool can begin now
-
-logger = logging.getLogger(__name__)
-
 NAP_SLICE = 0.5  # seconds: how late a stop may be noticed
 STALE = 1.0  # seconds after which work that nobody began goes back to the queue
 SUSPECT_WAIT = 0.05  # seconds that other work waits for a suspect to end
@@ -126,8 +116,6 @@ UNSETTLED = 500  # verdicts waiting for the store above which nothing more is cl
 
 @dataclass(slots=True)
 class Hands:
-    """What the fetchers of one consumer share."""
-
     pool: Pool
     in_flight: InFlight
     settlers: Settlers

@@ -61,7 +61,6 @@ class Held:
 
     @property
     def behind(self) -> bool:
-        """Whether it is not the first of its unit."""
         return self.first is not None
 
     @property
@@ -82,7 +81,6 @@ class Held:
 
     @property
     def runs(self) -> bool:
-        """Whether a worker has begun it and not finished."""
         return self.began is not None and self.verdict is None
 
     def is_overdue(self, now: float) -> bool:

@@ -31,8 +31,10 @@ LOOK = 0.05  # seconds between two looks at whether the process lives, or is to 
 LEAVING = 5.0  # seconds for the process to end by itself once it has told its verdict
 LENGTH = struct.Struct("!Q")
 """Before each frame that the process sends: its bytes."""
+READY, BEGINS = "ready", "begins"
+"""What it tells: it is about to open the message; it is about to run the function, and waits for GO."""
 GO = b"go"
-"""What it waits for before the function begins: until then nothing has started."""
+"""Until it is told so, nothing has started."""
 
 
 class Lost(Exception):
@@ -47,16 +49,6 @@ class Errand:
     lease: Any
     patience: int
     thread: str
-
-
-@dataclass(frozen=True, slots=True)
-class Ready:
-    """It is about to open the message."""
-
-
-@dataclass(frozen=True, slots=True)
-class Begins:
-    """It is about to run the function, and waits for the word."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -160,7 +152,7 @@ class Child:
             self._next()
             is_ready = True
             told = self._next()
-            if isinstance(told, Begins):
+            if told == BEGINS:
                 self._control.begin(self._policy)
                 self._say(GO)
                 told = self._next()

@@ -8,7 +8,7 @@ import logging
 import os
 import threading
 import time
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Hashable, Iterable, Sequence
 from contextlib import suppress
 from dataclasses import dataclass
 from math import inf
@@ -21,6 +21,12 @@ from djqueue.backends.base import BaseQueue
 from djqueue.messages.failures import chained, text_of
 from djqueue.utils import seconds, tell, whole
 
+logger = logging.getLogger(__name__)
+
+T = TypeVar("T")
+L = TypeVar("L", bound="Loop")
+
+FIRST_PAUSE, LONGEST_PAUSE = 0.1, 5.0  # seconds between tries while a store is away
 PATIENCE = 1.0  # seconds after which it will not pass by itself
 ROOM = 2 << 20  # bytes: more than the interpreter asks for at a time
 NUMBERS = (errno.EMFILE, errno.ENFILE, errno.ENOMEM)
@@ -72,7 +78,6 @@ class Starvation:
         return False
 
     def end(self) -> None:
-        """It has what it needs."""
         self._since, self.lasts = None, False
 
     def _note(self) -> None:
@@ -89,9 +94,6 @@ def _says_so(error: BaseException) -> bool:
     return issubclass(kind, MemoryError) or (issubclass(kind, RuntimeError) and text_of(error).startswith(WORDS))
 
 
-# ---- A thread that the consumer cannot do without
-
-
 class Member(threading.Thread):
     """Does its :meth:`duty` until that ends; :attr:`trouble` tells what ended it otherwise, or keeps it from it."""
 
@@ -101,7 +103,6 @@ class Member(threading.Thread):
         self._died_of = ""
 
     def duty(self) -> None:
-        """All that it does."""
         raise NotImplementedError
 
     def run(self) -> None:
@@ -113,7 +114,6 @@ class Member(threading.Thread):
 
     @property
     def is_dead(self) -> bool:
-        """Whether it has begun, and ended."""
         return self.ident is not None and not self.is_alive()
 
     @property
@@ -131,18 +131,7 @@ class Member(threading.Thread):
         return ""
 
 
-# ---- A thread that ticks, and survives what a tick raises
-
-logger = logging.getLogger(__name__)
-
-FIRST_PAUSE, LONGEST_PAUSE = 0.1, 5.0  # seconds between tries while a store is away
-
-T = TypeVar("T")
-L = TypeVar("L", bound="Loop")
-
-
 def pause_after(failures: int) -> float:
-    """Seconds to wait after so many failures in a row."""
     return min(LONGEST_PAUSE, FIRST_PAUSE * 2 ** min(failures, 10))
 
 
@@ -161,6 +150,13 @@ def each(things: Iterable[T], do: Callable[[T], float | None]) -> float:
     return least
 
 
+def alike(things: Iterable[T], kind: Callable[[T], Hashable]) -> list[list[T]]:
+    found: dict[Hashable, list[T]] = {}
+    for thing in things:
+        found.setdefault(kind(thing), []).append(thing)
+    return list(found.values())
+
+
 def recycle_connections() -> None:
     """After a failure: a database connection that is broken, or was left without autocommit, is not used again."""
     with suppress(Exception):
@@ -177,7 +173,6 @@ class FailureBackoff:
 
     @property
     def left(self) -> float:
-        """Seconds until it is to be tried again."""
         return max(0.0, self._until - time.monotonic())
 
     def add(self, error: BaseException, longest_pause: float = LONGEST_PAUSE) -> float:
@@ -192,7 +187,6 @@ class FailureBackoff:
         return pause
 
     def end(self) -> None:
-        """It did not fail."""
         if self.count:
             tell(logger, logging.INFO, "%s goes on", self.name)
             self.count, self._until = 0, 0.0
@@ -278,11 +272,7 @@ class PerServer(Generic[L]):
         self.loops: list[L] = list(dict.fromkeys(self._of.values()))
 
     def of(self, queue: BaseQueue) -> L:
-        """The one that serves a queue."""
         return self._of[id(queue)]
-
-
-# ---- Options
 
 
 @dataclass(frozen=True, slots=True)
@@ -321,7 +311,6 @@ class Options:
 
     @property
     def longest_pause(self) -> float:
-        """What ``max_delay`` comes to."""
         if self.max_delay is not None:
             return self.max_delay
         return seconds(conf.get("QUEUE_MAX_POLL_INTERVAL"), "QUEUE_MAX_POLL_INTERVAL", least=0.001)

@@ -31,6 +31,19 @@ from djqueue.running.executor import BEHIND, batch_of, execute_batch, why_not
 from djqueue.running.handlers import HandlerSlot
 from djqueue.utils import clock, tell
 
+logger = logging.getLogger(__name__)
+
+BEGUN_BY_HAND: dict[str, Callable[[Any], bool]] = {
+    "postgresql": lambda link: link.info.transaction_status != 0,
+    "sqlite": lambda link: link.in_transaction,
+}
+"""Whether there is a transaction of which Django does not know, by vendor; the driver of MySQL cannot tell."""
+LOOK = 0.1  # seconds between two looks whether the process is at its limits still
+MENDED = 1.0  # seconds for which a connection that was mended after a command is as good before the next one
+MOST_TRIES = 10
+"""Starts after which what cannot even be run is put aside."""
+LAPSED = Verdict(Outcome.RETURNED, "its lease ran out before it was begun")
+
 
 class Affinity:
     """Which worker keeps the handler of which shard. While nothing comes for its shard, such a worker *lingers*."""
@@ -94,22 +107,6 @@ class Affinity:
     def _send_away(self, worker: Worker) -> None:
         self.untie(worker)
         worker.mail.put([])
-
-
-# ---- A thread that runs what the pool gives it
-
-logger = logging.getLogger(__name__)
-
-BEGUN_BY_HAND: dict[str, Callable[[Any], bool]] = {
-    "postgresql": lambda link: link.info.transaction_status != 0,
-    "sqlite": lambda link: link.in_transaction,
-}
-"""Whether there is a transaction of which Django does not know, by vendor; the driver of MySQL cannot tell."""
-LOOK = 0.1  # seconds between two looks whether the process is at its limits still
-MENDED = 1.0  # seconds for which a connection that was mended after a command is as good before the next one
-MOST_TRIES = 10
-"""Starts after which what cannot even be run is put aside."""
-LAPSED = Verdict(Outcome.RETURNED, "its lease ran out before it was begun")
 
 
 class Worker(Member):
@@ -294,9 +291,6 @@ def _mend(connection: BaseDatabaseWrapper) -> None:
             connection.close()
 
 
-# ---- A fixed number of threads that share an inbox
-
-
 class Pool:
     """Workers around one inbox of units. ``finish(held, verdict)`` is called by a worker for each that it has run."""
 
@@ -347,7 +341,6 @@ class Pool:
 
     @property
     def waiting(self) -> int:
-        """How many units nobody has begun."""
         return self._inbox.qsize()
 
     @property
@@ -361,7 +354,6 @@ class Pool:
 
     @property
     def finished(self) -> int:
-        """How many units have been run so far."""
         return sum(worker.finished for worker in self.workers)
 
     @property
@@ -437,7 +429,6 @@ class Pool:
         return units
 
     def next(self, worker: Worker | None = None) -> list[Held] | None:
-        """What is to be run now; None: nothing any more."""
         unit = (self._for_its_shard(worker) or _left_in(worker)) if worker is not None else None
         unit = unit or self._inbox.get()
         if self._inbox.qsize() <= self._low_water:

@@ -64,7 +64,6 @@ class Scheduler(Loop):
         return max(0.0, min(LONGEST_PAUSE, pause))
 
     def look(self) -> None:
-        """See now what schedules there are."""
         for board in self._boards:
             board.look()
 
@@ -91,7 +90,6 @@ class Plan:
         return self.serve(queue, datetime.fromtimestamp(queue.now(), UTC))
 
     def serve(self, queue: BaseQueue, now: datetime) -> float:
-        """Enqueue what is due at that time; seconds until there may be more."""
         if self._served is None:
             self._served = self._recall(queue, now)
         try:
@@ -161,8 +159,6 @@ class Plan:
 
 
 class PeriodicPlan(Plan):
-    """One periodic command."""
-
     def __init__(self, command: PeriodicCommand[..., Any]):
         rule = command.rule
         mark_for = max(MARK_FOR, 2 * rule.max_lateness)

@@ -13,7 +13,7 @@ from djqueue.backends.base import BaseQueue, Lease
 from djqueue.consumer.in_flight import Held, InFlight
 from djqueue.consumer.loop import FIRST_PAUSE, Loop, PerServer, Starvation, pause_after, recycle_connections
 from djqueue.policies.outcomes import Outcome, Verdict
-from djqueue.running.settle import Finished, proof_of, settle_alike
+from djqueue.running.settle import proof_of, settle_alike
 from djqueue.utils import clock, tell
 
 logger = logging.getLogger(__name__)
@@ -85,7 +85,6 @@ class Budget:
             self._left += count
 
     def ran(self) -> None:
-        """One has been run to its end."""
         with self._lock:
             self._unrun -= 1
 
@@ -113,7 +112,6 @@ class Settlers(PerServer[Settler]):
         return sum(map(len, self.loops))
 
     def add(self, held: Held, verdict: Verdict) -> None:
-        """From any thread."""
         self.of(held.queue).add(held, verdict)
 
     def finish(self, held: Held, verdict: Verdict) -> None:
@@ -154,7 +152,9 @@ class Lane:
             else:
                 self._failures = 0
                 self.starvation.end()
-                again = _taken_again(finished, batch)
+                # Those that this consumer has by another lease now: the store is to be told of that.
+                pairs = zip(finished, batch, strict=True)
+                again = [held for (lease, _), held in pairs if held.lease.token != lease.token]
                 done([held for held in batch if held not in again] if again else batch)
                 for _ in batch:
                     self.waiting.popleft()
@@ -172,11 +172,6 @@ class Lane:
         level, shown = (logging.ERROR, error) if self._failures == 1 else (logging.WARNING, None)
         text = "%s() of %d messages of %s failed: %s; trying again in %.1f s"
         tell(logger, level, text, self._verb, len(batch), self._queue.alias, error, pause, exc_info=shown)
-
-
-def _taken_again(finished: Finished, batch: Sequence[Held]) -> list[Held]:
-    """Those that this consumer has by another lease now: the store is to be told of that."""
-    return [held for (lease, _), held in zip(finished, batch, strict=True) if held.lease.token != lease.token]
 
 
 def _was_heard(doubtful: Mapping[tuple[str, object], Held], lease: Lease) -> bool:

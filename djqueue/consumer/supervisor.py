@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import logging
 import time
-from collections.abc import Callable, Hashable, Iterable
+from collections.abc import Iterable
 from dataclasses import replace
 from math import inf
 from operator import attrgetter
@@ -16,7 +16,7 @@ from djqueue.consumer.control import ControlChannels
 from djqueue.consumer.fetcher import Fetcher, Hands, Pace, Quarantine
 from djqueue.consumer.in_flight import Held, InFlight
 from djqueue.consumer.isolation import run_isolated
-from djqueue.consumer.loop import Loop, Member, Options
+from djqueue.consumer.loop import Loop, Member, Options, alike
 from djqueue.consumer.maintenance import Heartbeat, Reaper, TimeLimits
 from djqueue.consumer.pool import Pool, Worker
 from djqueue.consumer.scheduler import Scheduler
@@ -92,7 +92,6 @@ class Supervisor:
 
     @property
     def troubles(self) -> list[str]:
-        """Which threads died or starve, and why."""
         return [trouble for member in self.members if (trouble := member.trouble)]
 
     def start(self) -> None:
@@ -225,11 +224,3 @@ def _join(threads: Iterable[Member]) -> None:
     for thread in threads:
         if thread.is_alive():
             thread.join(max(0.0, until - time.monotonic()))
-
-
-def alike(queues: list[BaseQueue], kind: Callable[[BaseQueue], Hashable]) -> list[list[BaseQueue]]:
-    """The queues of one kind together."""
-    found: dict[Hashable, list[BaseQueue]] = {}
-    for queue in queues:
-        found.setdefault(kind(queue), []).append(queue)
-    return list(found.values())

@@ -80,13 +80,6 @@ def refuse_strangers(cls: type) -> None:
             raise TypeError(f"{cls.__qualname__}.{name} means nothing: did you mean {meant!r}?")
 
 
-def refuse_disorder(cls: Any) -> None:
-    """Raises ValueError for priorities that are no order."""
-    listed = cls.priorities
-    if listed is not None and (not listed or list(listed) != sorted(set(listed), reverse=True)):
-        raise ValueError(f"{cls.__qualname__}.priorities is {listed!r}: list each once, the highest first.")
-
-
 def refuse_routed(options: Mapping[str, Any], declared: Policy | None = None) -> None:
     """Raises TypeError for options that have another home, ValueError for limits that would take another key.
 
@@ -101,12 +94,8 @@ def refuse_routed(options: Mapping[str, Any], declared: Policy | None = None) ->
     concurrency = options.get("concurrency")
     if isinstance(concurrency, Concurrency) and concurrency.key is not None:
         raise ValueError(ROUTE_IS_THE_KEY.format(given=f"Concurrency({concurrency.limit}, key=…)"))
-    if all(_said(name, options, declared) for name in ("key", "concurrency")):
+    if all(options.get(name, getattr(declared, name, None)) is not None for name in ("key", "concurrency")):
         raise ValueError(ROUTE_IS_THE_KEY.format(given="key= of concurrency="))
-
-
-def _said(name: str, options: Mapping[str, Any], declared: Policy | None) -> bool:
-    return options.get(name, getattr(declared, name, None)) is not None
 
 
 def method_of(cls: Any, base: Any) -> Callable:
@@ -135,9 +124,6 @@ def size_of(cls: Any) -> Batch:
     if size is None or isinstance(size, Batch):
         return size or Batch()
     return Batch(up_to(size, f"{cls.__qualname__}.batch_size"))
-
-
-# ---- Batch commands as classes, with a life of their own: begun once, used for batch after batch, ended once
 
 
 class BatchCommand:
@@ -230,7 +216,9 @@ class HandlerCommand(BatchFunction):
     def __init__(self, handler: type[BatchCommand]):
         self.handler = handler
         refuse_routed(handler.options)
-        refuse_disorder(handler)
+        listed = handler.priorities
+        if listed is not None and (not listed or list(listed) != sorted(set(listed), reverse=True)):
+            raise ValueError(f"{handler.__qualname__}.priorities is {listed!r}: list each once, the highest first.")
         method = method_of(handler, BatchCommand)
         policy = Policy.of(**handler.options, shard=0, batch=size_of(handler))  # what route() says counts
         self._method = method
@@ -288,11 +276,11 @@ class HandlerCommand(BatchFunction):
             if len(call.args) != 1 or call.kwargs:
                 raise TypeError(f"{self.name}: a request is one argument.")
         requests = [call.args[0] for call in calls]
-        policies = _Routed(policy)
-        routed = [policies[route] for route in self._routes(requests)]
+        routes = self._routes(requests)
+        routed = {route: policy.using(shard=route.thread, priority=route.priority) for route in dict.fromkeys(routes)}
         serializer = policy.serializer or conf.get("QUEUE_SERIALIZER")
         carried = [Call((one,)) if serializer == "pickle" else self._in_fields(one) for one in requests]
-        return list(zip(carried, routed, strict=True))
+        return [(call, routed[route]) for call, route in zip(carried, routes, strict=True)]
 
     def _routes(self, requests: Sequence[Any]) -> list[Route]:
         if not requests:
@@ -311,13 +299,15 @@ class HandlerCommand(BatchFunction):
         return routes
 
     def _awaited(self, routes: Coroutine) -> Any:
-        if _in_async_code():
-            routes.close()
-            raise SynchronousOnlyOperation(
-                f"{self.name}: route() is async, and nothing can wait for it in the thread of an event loop. In async "
-                f"code: await {self.__name__}.aenqueue(...)"
-            )
-        return async_to_sync(_waited_for)(routes)
+        try:
+            asyncio.get_running_loop()
+        except RuntimeError:
+            return async_to_sync(_waited_for)(routes)
+        routes.close()
+        raise SynchronousOnlyOperation(
+            f"{self.name}: route() is async, and nothing can wait for it in the thread of an event loop. In async "
+            f"code: await {self.__name__}.aenqueue(...)"
+        )
 
     def _in_fields(self, request: Any) -> Call:
         """For a serializer that carries no classes."""
@@ -340,25 +330,6 @@ class HandlerCommand(BatchFunction):
                 "__init__ takes travels, and annotations say what it was. Annotate it with what it holds, or use "
                 "serializer='pickle'."
             )
-
-
-class _Routed(dict[Route, Policy]):
-    """A policy as each route has it."""
-
-    def __init__(self, policy: Policy):
-        self._policy = policy
-
-    def __missing__(self, route: Route) -> Policy:
-        self[route] = self._policy.using(shard=route.thread, priority=route.priority)
-        return self[route]
-
-
-def _in_async_code() -> bool:
-    try:
-        asyncio.get_running_loop()
-    except RuntimeError:
-        return False
-    return True
 
 
 async def _waited_for(coroutine: Coroutine) -> Any:

@@ -39,6 +39,8 @@ logger = logging.getLogger(__name__)
 
 CHUNK = 1000
 """Entries per round trip."""
+TRIES = 100
+"""How often others may change the call that a debounced one is merged into, before it is an error."""
 
 NEWS: dict[type, tuple[tuple[Signal, ...], tuple[Signal, ...]]] = {
     type(None): ((signals.enqueued,), ()),
@@ -284,12 +286,6 @@ def _report(queue: BaseQueue, unsent: Sequence[Entry], error: Exception) -> None
         signals.emit(signals.enqueue_failed, entry.command, id=entry.id, queue_name=queue.alias, exception=error)
 
 
-# ---- Debounced calls whose arguments are merged: a call that is refused goes into the one that waits
-
-TRIES = 100
-"""So often others may come between before it is an error."""
-
-
 def _put_or_merge(queue: BaseQueue, pending_call: PendingCall) -> bool:
     """Put the entry, or else change the one that waits for it; whether it was put. Nothing is lost between the two:
     whichever fails because of somebody else is tried again. Raises QueueError if that never ends."""
@@ -326,9 +322,6 @@ def _merged(queue: BaseQueue, pending_call: PendingCall) -> bool:
         error.add_note("That is what merge= made of the waiting call and the new one.")
         raise
     return queue.amend(waits.id, record.entry.body, data)
-
-
-# ---- Calls that wait for a commit are made even if the callback of somebody else raises before
 
 
 class OnceCommitted:

@@ -33,8 +33,7 @@ class Line:
             self._sweep()
 
     def first(self) -> Any:
-        """The name that stands first, or None."""
-        while self._heap and not self._stands(self._heap[0]):
+        while self._heap and self.keys.get(self._heap[0][1]) != self._heap[0][0]:
             heapq.heappop(self._heap)
         return self._heap[0][1] if self._heap else None
 
@@ -42,9 +41,6 @@ class Line:
         """Up to ``limit`` names behind a key, in order; looks at every name."""
         behind = ((own, name) for name, own in self.keys.items() if key is None or own > key)
         return [name for _, name in heapq.nsmallest(limit, behind)]
-
-    def _stands(self, place: tuple[tuple[Any, ...], Hashable]) -> bool:
-        return self.keys.get(place[1]) == place[0]
 
     def _sweep(self) -> None:
         if len(self._heap) > 2 * len(self.keys):
@@ -119,7 +115,6 @@ class Board:
         return any(self.lanes[name].gate.windows for name in self.chain(self._next()))
 
     def _take(self, now: int) -> Turn:
-        """Let a run leave the lane whose turn it is."""
         name = self._next()
         chain, number = self.chain(name), self._next_turn()
         waiting = self._run_of(name, min(gates.leaving(self.lanes[one], now) for one in chain))
@@ -150,7 +145,6 @@ class Board:
     # ---- lanes
 
     def chain(self, name: str) -> list[str]:
-        """A lane, and the one that it is within."""
         within = self.lanes[name].gate.within if name in self.lanes else ""
         return [name, within] if within in self.lanes else [name]
 
@@ -181,7 +175,7 @@ class Board:
         if place.where == LINE:
             self.want_outer(lane)
         elif place.where == gates.NOWHERE and gates.is_idle(lane, self._head(name), now):
-            self._forget(name)
+            del self.lanes[name], self.places[name]
         if self._is_outer(lane.gate.within):
             self.stand(lane.gate.within, now)
 
@@ -216,9 +210,6 @@ class Board:
         elif place.where == LINE:
             self._lines.setdefault(within, Line()).add(name, (place.rank, lane.turn))
         return place
-
-    def _forget(self, name: str) -> None:
-        del self.lanes[name], self.places[name]
 
     def _is_outer(self, name: str) -> bool:
         """Whether a lane can have others within it: what is within another cannot, whatever somebody wrote."""

@@ -157,7 +157,6 @@ class Batch:
 
     @property
     def size(self) -> int:
-        """The most of a batch."""
         return up_to(conf.get("QUEUE_BATCH_SIZE"), "QUEUE_BATCH_SIZE") if self.most is None else self.most
 
 

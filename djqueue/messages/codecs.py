@@ -52,7 +52,6 @@ class Codec(Protocol):
 
 
 def is_model(value: Any) -> bool:
-    """Whether it is an instance of a model."""
     from django.db.models import Model  # not at import: this module is a leaf
 
     return isinstance(value, Model)
@@ -78,7 +77,6 @@ def read_reference(label: str, pk: Any, alias: str) -> Any:
 def _encode_error(
     dump: Callable[[Any], Any], args: tuple[Any, ...], kwargs: dict[str, Any], error: Exception
 ) -> EncodeError:
-    """Try each argument alone, to say which one failed."""
     positional: Iterable[tuple[int | str, str, Any]]
     positional = ((index, f"positional argument {index + 1}", value) for index, value in enumerate(args))
     by_name = ((name, f"argument {name!r}", value) for name, value in kwargs.items())

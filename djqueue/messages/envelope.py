@@ -152,16 +152,6 @@ def _fields(serializer: str, command: str) -> dict[str, Any]:
     return fields if serializer == "pickle" else fields | {"e": serializer}
 
 
-def _read_header(header: bytes) -> dict[str, Any]:
-    return _parsed(header) if b'"m"' in header or b'"o"' in header else _parsed_once(header)
-
-
-@lru_cache(maxsize=1024)
-def _parsed_once(header: bytes) -> dict[str, Any]:
-    """Only verified headers come here, and only such as nobody can change: those with nothing of their own."""
-    return _parsed(header)
-
-
 def _parsed(header: bytes) -> dict[str, Any]:
     if not header:
         return {}
@@ -170,6 +160,10 @@ def _parsed(header: bytes) -> dict[str, Any]:
     except Exception as error:
         raise InvalidMessage(f"the header cannot be decoded: {error}") from error
     return fields
+
+
+_parsed_once = lru_cache(maxsize=1024)(_parsed)
+"""For verified headers that carry nothing of their own, and so nothing that a run could change."""
 
 
 def _serializer(name: str) -> Codec:
@@ -208,7 +202,6 @@ def _seal(kind: bytes, id: str, queue: str, header: bytes, body: bytes, max_size
 
 
 def _unseal(kind: bytes, data: Any, id: str, queue: str, max_size: int) -> tuple[dict[str, Any], bytes]:
-    """Return the header and the body's bytes, once the signature is verified."""
     if not isinstance(data, bytes | bytearray | memoryview):  # some database drivers give the latter
         raise InvalidMessage(f"not bytes but {type(data).__qualname__}")
     data = bytes(data)
@@ -222,7 +215,9 @@ def _unseal(kind: bytes, data: Any, id: str, queue: str, max_size: int) -> tuple
     if not any(hmac.compare_digest(mac, _mac(_key(secret), signed)) for secret in secrets if secret):
         raise InvalidMessage("bad signature")
     start = _LENGTH.size + _LENGTH.unpack_from(content)[0]
-    return _read_header(content[_LENGTH.size : start]), content[start:]
+    header = content[_LENGTH.size : start]
+    parsed = _parsed if b'"m"' in header or b'"o"' in header else _parsed_once
+    return parsed(header), content[start:]
 
 
 def _misfit(kind: bytes, found: bytes) -> str:

@@ -45,7 +45,14 @@ def _pieces(value: object, depth: int) -> Iterable[bytes]:
     elif is_dataclass(value) and not isinstance(value, type):
         yield from _ordered([getattr(value, field.name) for field in fields(value) if field.compare], depth)
     else:
-        yield _pickled(value, depth)
+        buffer = io.BytesIO()
+        try:
+            _Pickler(buffer, value, depth).dump(value)
+        except EncodeError:
+            raise
+        except Exception as error:
+            raise EncodeError(f"a {kind.__name__} cannot be compared with others: give a key= function.") from error
+        yield buffer.getvalue()
 
 
 def _row_of(instance: object) -> tuple[str, str, str]:
@@ -65,17 +72,6 @@ def _ordered(values: Iterable[Any], depth: int) -> Iterable[bytes]:
 
 def _unordered(values: Iterable[Any], depth: int) -> Iterable[bytes]:
     return sorted(b"".join(b"%d:%s" % (len(piece), piece) for piece in _pieces(value, depth - 1)) for value in values)
-
-
-def _pickled(value: object, depth: int) -> bytes:
-    buffer = io.BytesIO()
-    try:
-        _Pickler(buffer, value, depth).dump(value)
-    except EncodeError:
-        raise
-    except Exception as error:
-        raise EncodeError(f"a {type(value).__name__} cannot be compared with others: give a key= function.") from error
-    return buffer.getvalue()
 
 
 class _Pickler(pickle.Pickler):

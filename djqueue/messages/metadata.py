@@ -39,11 +39,8 @@ class Registrations(Generic[T]):
             self.registered = [pair for pair in self.registered if queue_name not in (None, pair[0])]
 
     def of(self, queue_name: str) -> list[T]:
-        """Those that serve the queue of that alias."""
         return [one for alias, one in self.registered if alias in (None, queue_name)]
 
-
-# ---- Metadata
 
 DEPTH = 2
 """How many containers enclose a value of metadata in the header of its message."""
@@ -72,10 +69,11 @@ class MetadataProducerConsumer:
 
 
 class Carriers(Registrations[MetadataProducerConsumer]):
-    """Those that are registered."""
-
     def register(self, carrier: MetadataProducerConsumer, queue_name: str | None = None) -> None:
-        """Raises TypeError for what is none, ValueError if another of its NAMESPACE serves the same queue."""
+        """Have it carry for the queue of that alias, or for all queues.
+
+        Raises TypeError for what is no carrier, ValueError if another of its NAMESPACE serves the same queue.
+        """
         if not isinstance(carrier, MetadataProducerConsumer):
             raise TypeError(f"{carrier!r} carries no metadata: give an object of a MetadataProducerConsumer class.")
         if not carrier.NAMESPACE:
@@ -112,16 +110,8 @@ def _complain(registered: object, method: str, error: BaseException) -> None:
 
 
 carriers = Carriers()
-
-
-def register_metadata_producer_consumer(carrier: MetadataProducerConsumer, queue_name: str | None = None) -> None:
-    """Have it carry for the queue of that alias, or for all queues. Raises ValueError for a NAMESPACE that is taken."""
-    carriers.register(carrier, queue_name)
-
-
-def clear_metadata_producer_consumers(queue_name: str | None = None) -> None:
-    """Forget those of the queue of that alias; without one, all."""
-    carriers.clear(queue_name)
+register_metadata_producer_consumer = carriers.register
+clear_metadata_producer_consumers = carriers.clear
 
 
 # ---- Objects with methods named ``on_…``, another way to hear the signals
@@ -143,10 +133,16 @@ METHODS = {
 
 
 class EventConsumers(Registrations[object]):
-    """Those that are registered. The signals are heard while there are any."""
+    """The signals are heard while there are any."""
 
     def register(self, consumer: object, queue_name: str | None = None) -> None:
-        """Raises TypeError for a class, and for what has none of the methods."""
+        """Tell an object what happens to the messages of the queue of that alias, or of all queues.
+
+        It has any of the methods ``on_push``, ``on_pop``, ``on_empty``, ``on_complete``, ``on_expire``, ``on_retry``,
+        ``on_error``, ``on_debounce_hit``, ``on_debounce_miss`` and ``on_debounce_error``. Each is called with a
+        dictionary of what the signal carries, ``id``, ``command`` and ``queue_name`` first of all; ``on_empty`` with
+        None. Raises TypeError for a class, and for what has none of the methods.
+        """
         known = dict.fromkeys(method for methods in METHODS.values() for method in methods)
         if isinstance(consumer, type) or not any(getattr(consumer, method, None) for method in known):
             raise TypeError(f"{consumer!r} is no event consumer: give an object with a method of {', '.join(known)}.")
@@ -182,18 +178,5 @@ def _ear(event: str) -> Callable[..., None]:
 
 _EARS = {event: _ear(event) for event in METHODS}
 event_consumers = EventConsumers()
-
-
-def register_event_consumer(consumer: object, queue_name: str | None = None) -> None:
-    """Tell an object what happens to the messages of the queue of that alias, or of all queues.
-
-    It has any of the methods ``on_push``, ``on_pop``, ``on_empty``, ``on_complete``, ``on_expire``, ``on_retry``,
-    ``on_error``, ``on_debounce_hit``, ``on_debounce_miss`` and ``on_debounce_error``. Each is called with a dictionary
-    of what the signal carries, ``id``, ``command`` and ``queue_name`` first of all; ``on_empty`` with None.
-    """
-    event_consumers.register(consumer, queue_name)
-
-
-def clear_event_consumers(queue_name: str | None = None) -> None:
-    """Forget those of the queue of that alias; without one, all."""
-    event_consumers.clear(queue_name)
+register_event_consumer = event_consumers.register
+clear_event_consumers = event_consumers.clear

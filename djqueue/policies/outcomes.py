@@ -5,6 +5,7 @@ from __future__ import annotations
 import logging
 import random
 from collections.abc import Callable
+from contextlib import suppress
 from dataclasses import asdict, dataclass, field, replace
 from enum import Enum
 from typing import Any
@@ -164,17 +165,12 @@ def settled(lease: Lease, verdict: Verdict, owner: str = "") -> Lease:
         changes["lost"] = entry.lost + verdict.lost
     if verdict.outcome is Outcome.PAUSED:
         changes |= {"failures": 0, "lost": 0}  # who opens its lane means it to begin anew
-    if _is_worth_a_note(entry, verdict):
+    is_new = verdict.outcome is Outcome.POSTPONED and _noted_at(entry, verdict.reason) is None
+    if is_new or effect.final or verdict.exception is not None:
         at = lease.claimed + verdict.seconds  # the store's clock, as near as we know it
         about: dict[str, Any] = {"reason": verdict.reason, "exception": verdict.exception, "owner": owner}
         changes["errors"] = with_error(entry.errors, at=at, attempt=entry.attempts, **about)
     return replace(lease, entry=replace(entry, **changes))
-
-
-def _is_worth_a_note(entry: Entry, verdict: Verdict) -> bool:
-    if verdict.outcome is Outcome.POSTPONED:
-        return _noted_at(entry, verdict.reason) is None
-    return verdict.outcome.effect.final or verdict.exception is not None
 
 
 def hold_of(entry: Entry, verdict: Verdict) -> str:
@@ -189,7 +185,6 @@ def hold_of(entry: Entry, verdict: Verdict) -> str:
 
 
 def is_ordered(entry: Entry) -> bool:
-    """Whether it is in a lane that keeps an order."""
     return bool(entry.gate) and Gate.read(entry.gate).ordered
 
 
@@ -279,9 +274,6 @@ def wait_after(backoff: Wait, failures: int, exception: BaseException | None) ->
         return Backoff()(failures)
 
 
-# ---- in a message
-
-
 def written(backoff: Wait) -> Any:
     """As JSON: seconds, the fields of a Backoff, or the dotted path of a function. Raises ValueError if it has none."""
     if isinstance(backoff, Constant):
@@ -299,13 +291,8 @@ def read(value: Any) -> Wait:
 def path_of(thing: Any, name: str) -> str:
     """The dotted path of a class or function of a module. Raises ValueError that names the option."""
     module, qualname = getattr(thing, "__module__", None), getattr(thing, "__qualname__", "")
-    if not module or not qualname.isidentifier() or not _stands_at(f"{module}.{qualname}", thing):
-        raise ValueError(f"{name} is {thing!r}: in using() it must be of a module's top level, to travel by its name.")
-    return f"{module}.{qualname}"
-
-
-def _stands_at(path: str, thing: Any) -> bool:
-    try:
-        return import_string(path) is thing
-    except ImportError:
-        return False
+    if module and qualname.isidentifier():
+        with suppress(ImportError):
+            if import_string(f"{module}.{qualname}") is thing:
+                return f"{module}.{qualname}"
+    raise ValueError(f"{name} is {thing!r}: in using() it must be of a module's top level, to travel by its name.")

@@ -27,7 +27,7 @@ from djqueue.utils import ChildrenEnd, run_in_parent, tell
 
 logger = logging.getLogger(__name__)
 
-Awaiter = Callable[[Coroutine], Any]
+Awaiter = Callable[[Coroutine[Any, Any, Any]], Any]
 """Runs a coroutine to its end; a worker thread brings the one of its own event loop."""
 
 
@@ -132,7 +132,6 @@ class CurrentMessage:
 
     @classmethod
     def of(cls, queue: BaseQueue, entry: Entry, envelope: Envelope, policy: Policy, control: Control) -> CurrentMessage:
-        """The message that an entry is, as it begins to run."""
         about = entry.attempts, envelope.command, queue.alias, envelope.metadata, policy.time_limit
         return cls(entry.id, *about, control)
 
@@ -236,7 +235,7 @@ def run_coroutine(await_: Awaiter, coroutine: Coroutine) -> Any:
         del error, ends
 
 
-async def _ended(coroutine: Coroutine, ends: list[tuple[Any, BaseException | None]]) -> None:
+async def _ended(coroutine: Coroutine[Any, Any, Any], ends: list[tuple[Any, BaseException | None]]) -> None:
     try:
         ends.append((await coroutine, None))
     except BaseException as error:
@@ -254,23 +253,20 @@ def _begin_in_time(controls: Sequence[Control]) -> None:
             raise TooLate
 
 
-async def with_own_thread(coroutine: Coroutine, limit: float | None = None) -> Any:
-    """Django's async ORM works in a thread beside the loop: one of this call alone, whose connections end with it."""
+async def with_own_thread(coroutine: Coroutine[Any, Any, Any], limit: float | None = None) -> Any:
+    """Await it, for up to ``limit`` seconds: a coroutine can be stopped where it waits, unlike a function.
+
+    Django's async ORM works in a thread beside the loop: one of this call alone, whose connections end with it.
+    """
     async with ThreadSensitiveContext() as context:
         try:
-            return await _within_limit(coroutine, limit)
+            async with asyncio.timeout(limit) as timeout:
+                with ChildrenEnd():
+                    return await coroutine
+        except TimeoutError as error:
+            if timeout.expired():
+                raise TimeLimitExceeded(f"it ran for longer than its time_limit of {limit:g} s") from error
+            raise
         finally:
             if context in SyncToAsync.context_to_thread_executor:  # else there is no such thread, and none is begun
                 await sync_to_async(connections.close_all)()
-
-
-async def _within_limit(coroutine: Coroutine, limit: float | None) -> Any:
-    """A coroutine can be stopped where it waits; a function cannot."""
-    try:
-        async with asyncio.timeout(limit) as timeout:
-            with ChildrenEnd():
-                return await coroutine
-    except TimeoutError as error:
-        if timeout.expired():
-            raise TimeLimitExceeded(f"it ran for longer than its time_limit of {limit:g} s") from error
-        raise

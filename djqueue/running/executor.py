@@ -31,6 +31,9 @@ from djqueue.utils import plain, tell
 logger = logging.getLogger(__name__)
 
 LATE = Verdict(Outcome.RETURNED, "it left its throttle too long ago to begin now")
+BEHIND = Verdict(Outcome.RETURNED, "what was before it in its lane comes again first")
+STRANGER = Verdict(Outcome.RETURNED, "it is no call of the batch command that it was claimed with")
+APART = Verdict(Outcome.RETURNED, "a batch is of one priority, and a higher one may have come")
 
 
 @dataclass(slots=True)
@@ -95,13 +98,6 @@ def judged(policy: Policy, error: BaseException, entry: Entry) -> Verdict:
         return Verdict(Outcome.FAILED, f"{kind_of(error)}: {text_of(error)}", error)
 
 
-# ---- From leases to verdicts
-
-BEHIND = Verdict(Outcome.RETURNED, "what was before it in its lane comes again first")
-STRANGER = Verdict(Outcome.RETURNED, "it is no call of the batch command that it was claimed with")
-APART = Verdict(Outcome.RETURNED, "a batch is of one priority, and a higher one may have come")
-
-
 def execute(queue: BaseQueue, lease: Lease, control: Control | None = None) -> Verdict:
     """Run what one lease holds, as :func:`execute_batch`. The handler of a batch command is stopped at the end."""
     slot = HandlerSlot()
@@ -147,35 +143,30 @@ def execute_batch(
 
 
 def _begun(queue: BaseQueue, lease: Lease, control: Control) -> Job | Verdict:
-    """What is to be run, or why it is not."""
     entry = lease.entry
     if signals.claimed.receivers:
         signals.emit(signals.claimed, entry.command, id=entry.id, queue_name=queue.alias, attempt=entry.attempts)
     try:
-        return _opened(queue, lease, control)
+        envelope = open_entry(queue, entry)
+        command = registry.get(envelope.command)
+        if command is None:
+            return not_now(lease, f"unknown command {envelope.command!r}")
+        policy = policy_of(command, envelope)
+        keep = policy.keeps_result
+        verdict = policy.reject(lease, control.patience)
+        if verdict is None and entry.attempts > 1:
+            verdict = _cancelled(control)
+        if verdict is not None:
+            return replace(verdict, keep=keep)
+        args, kwargs = envelope.arguments()  # reads model instances
+        if command.batched:
+            args, kwargs = (cast(BatchRunnable, command).item(args, kwargs),), {}
+        control.begin(policy)
     except InvalidMessage as error:
         return Verdict(Outcome.FAILED, f"invalid message: {error}", error)
     except Exception as error:  # not the command's: the database is away from which its arguments are read, say
         return not_now(lease, f"could not be run: {kind_of(error)}: {text_of(error)}")
-
-
-def _opened(queue: BaseQueue, lease: Lease, control: Control) -> Job | Verdict:
-    envelope = open_entry(queue, lease.entry)
-    command = registry.get(envelope.command)
-    if command is None:
-        return not_now(lease, f"unknown command {envelope.command!r}")
-    policy = policy_of(command, envelope)
-    keep = policy.keeps_result
-    verdict = policy.reject(lease, control.patience)
-    if verdict is None and lease.entry.attempts > 1:
-        verdict = _cancelled(control)
-    if verdict is not None:
-        return replace(verdict, keep=keep)
-    args, kwargs = envelope.arguments()  # reads model instances
-    if command.batched:
-        args, kwargs = (cast(BatchRunnable, command).item(args, kwargs),), {}
-    control.begin(policy)
-    message = CurrentMessage.of(queue, lease.entry, envelope, policy, control)
+    message = CurrentMessage.of(queue, entry, envelope, policy, control)
     return Job(lease, command, policy, args, kwargs, message, keep)
 
 
@@ -241,9 +232,6 @@ def why_not(batch: Sequence[Lease], verdicts: Sequence[Verdict], next: Lease) ->
     return APART if is_apart else None
 
 
-# ---- In a loop of one's own
-
-
 def serve(queue: BaseQueue, lease: Lease) -> Verdict:
     """Run what a lease holds and settle it, in a loop of one's own."""
     verdict = execute(queue, lease, LoopControl(queue, lease))
@@ -253,11 +241,11 @@ def serve(queue: BaseQueue, lease: Lease) -> Verdict:
     return verdict
 
 
-# ---- Eager mode: a call runs where it is made, encoded and checked like any message
-
-
 def run_inline(queue: BaseQueue, entry: Entry, command: Runnable, policy: Policy) -> None:
-    """Run it here. What is to be retried is, at once; its last exception reaches the caller. Nothing waits in lanes."""
+    """Eager mode: run a call where it is made, encoded and checked like any message. Nothing waits in lanes.
+
+    What is to be retried is, at once; the last exception reaches the caller.
+    """
     entry = replace(entry, lane="", gate="")
     envelope, verdict = open_entry(queue, entry), Verdict(Outcome.RETRY)
     while verdict.outcome.effect.again:
