@@ -102,17 +102,16 @@ class Reaper(Loop):
 
     def tick(self) -> float:
         pause = each(self._queues, self._look)
-        if time.monotonic() - self._pruned > PRUNE_EVERY:
-            self._pruned = time.monotonic()
-            self._do(self._prune, self._trim)
-        if time.monotonic() - self._swept > SWEEP_EVERY:
-            self._swept = time.monotonic()
-            self._do(self._sweep)
-        return pause
-
-    def _do(self, *duties: Callable[[BaseQueue], None]) -> None:
-        """Each for each queue; one that fails holds up no other."""
+        now = time.monotonic()
+        duties: list[Callable[[BaseQueue], None]] = []
+        if now - self._pruned > PRUNE_EVERY:
+            self._pruned = now
+            duties += [self._prune, self._trim]
+        if now - self._swept > SWEEP_EVERY:
+            self._swept = now
+            duties.append(self._sweep)
         each([partial(duty, queue) for queue in self._queues for duty in duties], lambda duty: duty())
+        return pause
 
     def _look(self, queue: BaseQueue) -> float:
         left = self._due.get(id(queue), 0.0) - time.monotonic()

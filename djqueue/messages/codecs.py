@@ -184,11 +184,8 @@ class _Writer:
     def other(self, value: Any, depth: int) -> Any:
         if isinstance(value, SafeString | Promise):
             return str(value)
-        if is_model(value):
-            return self.reference(value, depth)
-        raise TypeError(f"the JSON serializer has no form for {type(value).__module__}.{type(value).__qualname__}")
-
-    def reference(self, value: Any, depth: int) -> dict[Any, Any]:
+        if not is_model(value):
+            raise TypeError(f"the JSON serializer has no form for {type(value).__module__}.{type(value).__qualname__}")
         if not self.models:
             raise TypeError("a model instance cannot be carried here; use its primary key")
         label, pk, alias = reference_to(value)

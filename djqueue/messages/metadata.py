@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import logging
 import threading
-from collections.abc import Callable
+from functools import partial
 from itertools import product
 from typing import Any, Generic, TypeVar
 
@@ -157,8 +157,9 @@ class EventConsumers(Registrations[object]):
             for name in () if self.registered else _EARS:
                 getattr(signals, name).disconnect(dispatch_uid="djqueue.messages.metadata")
 
-    def hear(self, event: str, item: dict[str, object] | None, queue_name: str) -> None:
+    def hear(self, event: str, sender: object, signal: object, queue_name: str, **named: object) -> None:
         """What a method raises is logged, and changes nothing."""
+        item = None if event == "empty" else {"command": sender, "queue_name": queue_name, **named}
         for consumer, method in product(self.of(queue_name), METHODS[event]):
             try:
                 handler = getattr(consumer, method, None)
@@ -168,15 +169,7 @@ class EventConsumers(Registrations[object]):
                 _complain(consumer, method, error)
 
 
-def _ear(event: str) -> Callable[..., None]:
-    def ear(sender: object, signal: object, queue_name: str, **named: object) -> None:
-        item = None if event == "empty" else {"command": sender, "queue_name": queue_name, **named}
-        event_consumers.hear(event, item, queue_name)
-
-    return ear
-
-
-_EARS = {event: _ear(event) for event in METHODS}
 event_consumers = EventConsumers()
+_EARS = {event: partial(event_consumers.hear, event) for event in METHODS}  # signals hold them weakly
 register_event_consumer = event_consumers.register
 clear_event_consumers = event_consumers.clear
