@@ -101,7 +101,8 @@ class Quarantine:
 
     def alone(self) -> bool:
         """Whether all else that we hold is running: what waits, or is not settled yet, would be lost with it."""
-        return all(held is self._suspect or held.runs for held in self._in_flight)
+        others = (held for held in self._in_flight if held is not self._suspect)
+        return all(held.began is not None and held.verdict is None for held in others)
 
 
 NAP_SLICE = 0.5  # seconds: how late a stop may be noticed

@@ -79,10 +79,6 @@ class Held:
             return False
         return now - self.since > LONGEST_WAIT if self.worker is None else not self.worker.is_alive()
 
-    @property
-    def runs(self) -> bool:
-        return self.began is not None and self.verdict is None
-
     def is_overdue(self, now: float) -> bool:
         """Whether it began, and its lease ran out before the store knew its end; what goes back comes again anyway."""
         goes_back = self.verdict is not None and self.verdict.outcome.effect.verb != "complete"

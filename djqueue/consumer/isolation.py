@@ -59,12 +59,6 @@ class Told:
     exception: BaseException | None = None
     traceback: str = ""
 
-    def whole(self) -> Verdict:
-        """The verdict with its exception, whose cause is the traceback."""
-        if self.exception is not None:
-            self.exception.__cause__ = RemoteTraceback(self.traceback)
-        return replace(self.verdict, exception=self.exception)
-
 
 class RemoteTraceback(Exception):
     """Where an exception was raised, in the process that raised it."""
@@ -156,7 +150,9 @@ class Child:
                 self._control.begin(self._policy)
                 self._say(GO)
                 told = self._next()
-            return told.whole()
+            if told.exception is not None:
+                told.exception.__cause__ = RemoteTraceback(told.traceback)
+            return replace(told.verdict, exception=told.exception)
         except Lost as death:
             if held.verdict is not None:
                 return Verdict(held.verdict.outcome, held.verdict.reason)  # which counts, as it was the first

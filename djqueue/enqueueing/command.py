@@ -57,7 +57,10 @@ class Command(Generic[P, R]):
         self.declared = self
         """The command as it is declared: of a copy that :meth:`using` made, the one in the registry."""
         self.name = f"{func.__module__}.{func.__qualname__}"
-        self._refuse_strange(policy)
+        if policy.batch and not self.batched:
+            raise ValueError(f"{self.name} is given one call at a time: batch is for queue_command and BatchCommand.")
+        if policy.idle_timeout is not None and not self.kept:
+            raise ValueError(f"{self.name}: {IDLE_TIMEOUT}")
         self.is_async = inspect.iscoroutinefunction(func)
         self._signature = inspect.signature(func)
         self._simple = _simple_counts(self._signature)
@@ -176,12 +179,6 @@ class Command(Generic[P, R]):
         except SynchronousOnlyOperation as error:
             error.add_note(f"In a call of {self.name}. In async code: await {self.__name__}.aenqueue(...)")
             raise
-
-    def _refuse_strange(self, policy: Policy) -> None:
-        if policy.batch and not self.batched:
-            raise ValueError(f"{self.name} is given one call at a time: batch is for queue_command and BatchCommand.")
-        if policy.idle_timeout is not None and not self.kept:
-            raise ValueError(f"{self.name}: {IDLE_TIMEOUT}")
 
     def _fit(self, args: tuple[Any, ...], kwargs: dict[str, Any]) -> None:
         try:

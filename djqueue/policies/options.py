@@ -311,12 +311,6 @@ CONTRADICTIONS: dict[str, tuple[Rule, ...]] = {
 """What a policy is refused for, by the option. :func:`djqueue.policies.policy.plan_of` refuses too many lanes."""
 
 
-NO_USE_OF_KEY = (
-    "key is for debounce, unique and concurrency where they have no key of their own, and here each has one: leave it "
-    "out."
-)
-
-
 def refuse_contradictions(policy: Any, used: Set[str], given: dict[str, Any]) -> None:
     """Raises ValueError that says why two options of a policy, the last of which are given, cannot be together."""
     if given.get("retries") and not policy.retried:
@@ -325,7 +319,10 @@ def refuse_contradictions(policy: Any, used: Set[str], given: dict[str, Any]) ->
             "or in the setting QUEUE_RETRY_ON."
         )
     if given.get("key") and used & KEYED and not any(name in used and own_key(name) not in used for name in KEYED):
-        raise ValueError(NO_USE_OF_KEY)
+        raise ValueError(
+            "key is for debounce, unique and concurrency where they have no key of their own, and here each has one: "
+            "leave it out."
+        )
     for name, rules in CONTRADICTIONS.items():
         for contradicts, reason in rules if name in used else ():
             if contradicts(policy, used):
