@@ -186,7 +186,7 @@ class Worker(Member):
         for held in batch:
             held.began = now
         ours = [*takewhile(lambda held: not held.lapsed(now), batch)]
-        verdicts = self._execute(ours, now) if ours else []
+        verdicts = self._execute(ours) if ours else []
         for verdict in verdicts:
             if verdict.exception is not None:
                 release([verdict.exception])  # now, as it may have held much
@@ -216,8 +216,9 @@ class Worker(Member):
             return BEHIND
         return why_not([held.lease for held in batch], verdicts, rest[0].lease)
 
-    def _execute(self, batch: Sequence[Held], now: float) -> list[Verdict]:
+    def _execute(self, batch: Sequence[Held]) -> list[Verdict]:
         first, controls = batch[0], [self._pool.control(held) for held in batch]
+        now = first.began or clock()
         if now - self._mended > MENDED:
             mend_connections()
         try:

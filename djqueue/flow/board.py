@@ -175,7 +175,7 @@ class Board:
         if place.where == LINE:
             self.want_outer(lane)
         elif place.where == gates.NOWHERE and gates.is_idle(lane, self._head(name), now):
-            del self.lanes[name], self.places[name]
+            self._forget(name)
         if self._is_outer(lane.gate.within):
             self.stand(lane.gate.within, now)
 
@@ -210,6 +210,10 @@ class Board:
         elif place.where == LINE:
             self._lines.setdefault(within, Line()).add(name, (place.rank, lane.turn))
         return place
+
+    def _forget(self, name: str) -> None:
+        """The memory queue forgets more with it."""
+        del self.lanes[name], self.places[name]
 
     def _is_outer(self, name: str) -> bool:
         """Whether a lane can have others within it: what is within another cannot, whatever somebody wrote."""
