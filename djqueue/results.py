@@ -159,8 +159,6 @@ class Result:
         record_cancelled(queue, self.id, seconds(conf.get("QUEUE_RESULT_TTL") or KEPT, "QUEUE_RESULT_TTL"))
         return True
 
-    # ---- inside
-
     @property
     def _queue(self) -> BaseQueue:
         return queues[self.queue_name]

@@ -182,8 +182,6 @@ class Fetcher(Loop):
             with suppress(Exception):
                 queue.close()
 
-    # ---- how much
-
     def _wanted(self) -> int:
         pool = self._hands.pool
         pool.room.clear()
@@ -208,8 +206,6 @@ class Fetcher(Loop):
         """Give back what no worker has begun; it counts as nothing and keeps its place."""
         for unit in self._hands.pool.take_back():
             self._put_back(unit, reason)
-
-    # ---- from where
 
     def _claim(self, limit: int) -> list[Claimed]:
         claims: list[Claimed] = []
@@ -299,8 +295,6 @@ class Fetcher(Loop):
     def _submit(self, held: list[Held]) -> None:
         self._hands.pool.submit(units_of(held), low_water=self._ahead // 2)
 
-    # ---- suspects
-
     def _take_suspects(self, held: list[Held], quarantine: Quarantine) -> None:
         if not quarantine.occupied and (len(held) > 1 or self._hands.pool.waiting):
             quarantine.cautious = True
@@ -327,8 +321,6 @@ class Fetcher(Loop):
     def _untried(self, held: list[Held], reason: str, delay: float = 0.0) -> None:
         for one in held:
             self._hands.settlers.add(one, Verdict(Outcome.RETURNED, reason, delay=delay))
-
-    # ---- waiting
 
     def _nap(self, pause: float, again: float) -> None:
         """Sleep in the store's way, in slices, so that a stop is noticed; not past what is due in ``again`` seconds."""

@@ -98,16 +98,16 @@ def refuse_routed(options: Mapping[str, Any], declared: Policy | None = None) ->
         raise ValueError(ROUTE_IS_THE_KEY.format(given="key= of concurrency="))
 
 
-def method_of(cls: Any, base: Any) -> Callable:
+def method_of(cls: type[BatchCommand]) -> Callable[..., Any]:
     """What it does with a batch. Raises TypeError if that is not written, or twice, or takes no batch."""
-    name = "handle" if cls.perform is base.perform else "perform"
-    method = getattr(cls, name)
-    if name == "perform" and cls.handle is not base.handle:
+    name = "handle" if cls.perform is BatchCommand.perform else "perform"
+    method: Callable[..., Any] = getattr(cls, name)
+    if name == "perform" and cls.handle is not BatchCommand.handle:
         raise TypeError(
             f"{cls.__qualname__} has both perform() and handle(), which are two names of the same method: keep the one "
             "that is given a batch, and give the other one a name of its own."
         )
-    if method is base.handle:
+    if method is BatchCommand.handle:
         raise TypeError(f"{cls.__qualname__} has neither perform() nor handle(): write perform(self, *requests).")
     refuse_generator(method)
     if not takes(method, MOST + 1):
@@ -118,7 +118,7 @@ def method_of(cls: Any, base: Any) -> Callable:
     return method
 
 
-def size_of(cls: Any) -> Batch:
+def size_of(cls: type[BatchCommand]) -> Batch:
     """Its batch_size. Raises ValueError for one that makes no sense."""
     size = cls.batch_size
     if size is None or isinstance(size, Batch):
@@ -219,7 +219,7 @@ class HandlerCommand(BatchFunction):
         listed = handler.priorities
         if listed is not None and (not listed or list(listed) != sorted(set(listed), reverse=True)):
             raise ValueError(f"{handler.__qualname__}.priorities is {listed!r}: list each once, the highest first.")
-        method = method_of(handler, BatchCommand)
+        method = method_of(handler)
         policy = Policy.of(**handler.options, shard=0, batch=size_of(handler))  # what route() says counts
         self._method = method
         super().__init__(named_after(handler, lambda requests: self._run_here(requests), method), policy)

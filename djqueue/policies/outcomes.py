@@ -64,51 +64,22 @@ class Outcome(Enum):
         outcome.effect = effect
         return outcome
 
-    DONE = Effect(
-        "done",
-        verb="complete",
-        status="done",
-        words="done",
-        level=logging.INFO,
-        signal=signals.completed,
-        carried=("attempt", "value", "seconds"),
-    )
-    RETRY = Effect(
-        "retry",
-        hold=HOLD_ORDER,
-        counts_failure=True,
-        again=True,
-        status="retried",
-        words="goes back for another try",
-        signal=signals.retried,
-        carried=("attempt", "exception", "reason", "delay"),
-    )
+    # fmt: off
+    DONE = Effect("done", verb="complete", status="done", words="done", level=logging.INFO,
+                  signal=signals.completed, carried=("attempt", "value", "seconds"))
+    RETRY = Effect("retry", hold=HOLD_ORDER, counts_failure=True, again=True,
+                   status="retried", words="goes back for another try",
+                   signal=signals.retried, carried=("attempt", "exception", "reason", "delay"))
     """Back in the queue, to be run again: after a failure, or because the command asked for it."""
-    EXPIRED = Effect(
-        "expired", verb="complete", status="expired", words="expired", signal=signals.expired, carried=ENDED
-    )
+    EXPIRED = Effect("expired", verb="complete", status="expired", words="expired",
+                     signal=signals.expired, carried=ENDED)
     """Gone, as its time to live was over before it began."""
-    DISCARDED = Effect(
-        "discarded",
-        verb="complete",
-        status="discarded",
-        words="was discarded",
-        level=logging.INFO,
-        signal=signals.discarded,
-        carried=ENDED,
-    )
+    DISCARDED = Effect("discarded", verb="complete", status="discarded", words="was discarded", level=logging.INFO,
+                       signal=signals.discarded, carried=ENDED)
     """Gone, by the command's own word."""
-    FAILED = Effect(
-        "failed",
-        verb="fail",
-        counts_failure=True,
-        final=True,
-        status="failed",
-        words="failed and went to the error queue",
-        level=logging.ERROR,
-        signal=signals.failed,
-        carried=RAISED,
-    )
+    FAILED = Effect("failed", verb="fail", counts_failure=True, final=True,
+                    status="failed", words="failed and went to the error queue", level=logging.ERROR,
+                    signal=signals.failed, carried=RAISED)
     """In the error queue."""
     RETURNED = Effect("returned", hold=HOLD_ORDER, counts=False)
     """Back in the queue; counts as nothing."""
@@ -116,19 +87,13 @@ class Outcome(Enum):
     """Back in the queue for a while, as it cannot be run here; counts as nothing, and is noted once."""
     THROTTLED = Effect("throttled", hold=HOLD_LANE, counts=False, again=True)
     """Back in the queue as its command asked for, with all of its lane; counts as nothing."""
-    PAUSED = Effect(
-        "paused",
-        hold=HOLD_PAUSE,
-        final=True,
-        status="paused",
-        words="failed, and its shard is paused",
-        level=logging.ERROR,
-        signal=signals.paused,
-        carried=RAISED,
-    )
-    """Back at the head of its lane, which is shut until somebody opens it. Its failures are forgotten."""
+    PAUSED = Effect("paused", hold=HOLD_PAUSE, final=True,
+                    status="paused", words="failed, and its shard is paused", level=logging.ERROR,
+                    signal=signals.paused, carried=RAISED)
+    """Back at the head of its lane, which is shut until an operator opens it. Its failures are forgotten."""
     INTERRUPTED = Effect("interrupted", hold=HOLD_ORDER)
     """Back in the queue while it ran; counts as a start, which has not failed, and is lost if its thread died."""
+    # fmt: on
 
 
 @dataclass(frozen=True, slots=True)
