@@ -71,6 +71,8 @@ class Scheduler(Loop):
 class Plan:
     """Something that is due again and again, and how far its ticks have been served."""
 
+    _tick_format: str
+    """Names a tick, by ``name`` and ``tick``."""
     _what: tuple[Command[..., Any], Call, Policy]
     """What is sent at each tick."""
     _keep_for: float | None = None
@@ -116,7 +118,7 @@ class Plan:
 
     def _enqueue(self, queue: BaseQueue, due: list[datetime], now: datetime) -> None:
         for tick in self._picked(due, now):
-            name = self._tick_name(tick)
+            name = self._tick_format.format(name=self.name, tick=tick)
             id = uuid.uuid5(uuid.NAMESPACE_URL, f"djqueue:{name}").hex
             if self._send(Guard(f"tick:{name}", self._mark_for.total_seconds()), id):
                 tell(logger, logging.INFO, "%s is due at %s: enqueued", self.name, tick.isoformat())
@@ -148,9 +150,6 @@ class Plan:
     def _is_due(self, tick: datetime) -> bool:
         return True
 
-    def _tick_name(self, tick: datetime) -> str:
-        raise NotImplementedError
-
     def _prepare(self) -> None:
         """What may fail through a schedule's own fault, before something of it is enqueued."""
 
@@ -159,6 +158,8 @@ class Plan:
 
 
 class PeriodicPlan(Plan):
+    _tick_format = "{name}:{tick:%Y-%m-%dT%H:%MZ}"
+
     def __init__(self, command: PeriodicCommand[..., Any]):
         rule = command.rule
         mark_for = max(MARK_FOR, 2 * rule.max_lateness)
@@ -174,9 +175,6 @@ class PeriodicPlan(Plan):
 
     def _is_due(self, tick: datetime) -> bool:
         return isinstance(self._schedule, Crontab) or self._schedule(local(tick))
-
-    def _tick_name(self, tick: datetime) -> str:
-        return f"{self.name}:{tick:%Y-%m-%dT%H:%MZ}"
 
     def _recall(self, queue: BaseQueue, now: datetime) -> datetime:
         """A schedule seen for the first time begins now."""
@@ -228,6 +226,8 @@ class Board:
 class ScheduleTracker(Plan):
     """One schedule that was made at run time. ``was_there``: this scheduler also looked a short time before."""
 
+    _tick_format = "schedule:{name}:{tick:%Y-%m-%dT%H:%M:%S.%fZ}"
+
     def __init__(self, schedule: Schedule, was_there: bool):
         rule = schedule.plan.rule
         mark_for = rule.max_lateness + RACING
@@ -265,9 +265,6 @@ class ScheduleTracker(Plan):
         if self._there is None or self._served is None or now - max(self._there, self._served) > ATTENTIVE:
             return super()._picked(due, now)
         return due
-
-    def _tick_name(self, tick: datetime) -> str:
-        return f"schedule:{self.name}:{tick:%Y-%m-%dT%H:%M:%S.%fZ}"
 
     def _recall(self, queue: BaseQueue, now: datetime) -> datetime:
         """Never what was before it was made."""
