@@ -16,7 +16,7 @@ COMMAND_LENGTH = 255
 KEY_LENGTH = 255
 
 
-class Bytewise:
+class Bytewise(models.Field):
     """Mixed into a text field: its column compares byte by byte, and takes any text, on every database.
 
     MariaDB's other collations, ``utf8mb4_bin`` too, hold ``'a'`` and ``'a '`` to be equal; and the character set of its

@@ -20,9 +20,10 @@ class Runnable(Protocol):
     name: str
     func: Callable[..., Any]
     policy: Policy
-    rule: Rule | None
     batched: bool
 
+    @property
+    def rule(self) -> Rule | None: ...
     @property
     def declared(self) -> Runnable: ...
 
@@ -65,11 +66,9 @@ class Registry:
 
     def unregister(self, command: Runnable | str) -> None:
         """Remove a command; one that is not there is no error."""
-        name: Any = getattr(command, "name", command)
-        self._commands.pop(name, None)
+        self._commands.pop(command if isinstance(command, str) else command.name, None)
 
     def get(self, name: str) -> Runnable | None:
-        """The command of that name, or None."""
         return self._commands.get(name)
 
     def __getitem__(self, name: str) -> Runnable:
@@ -92,22 +91,18 @@ class Registry:
         return [command for command in self if command.rule is not None]
 
     def reset(self) -> None:
-        """Forget all commands."""
         self._commands = {}
 
 
-def _both_stand(old: Callable, new: Callable) -> bool:
+def _both_stand(old: Callable[..., Any], new: Callable[..., Any]) -> bool:
     """Whether two functions of one name stand in the same text: a module that is executed again replaces its own."""
     spec = getattr(sys.modules.get(new.__module__), "__spec__", None)
     first_time = getattr(spec, "_initializing", False)
-    return first_time and _globals(old) is _globals(new) and _line(old) != _line(new)
+    ours, theirs = (getattr(inspect.unwrap(func), "__globals__", None) for func in (old, new))
+    return first_time and ours is theirs and _line(old) != _line(new)
 
 
-def _globals(func: Callable) -> dict | None:
-    return getattr(inspect.unwrap(func), "__globals__", None)
-
-
-def _line(func: Callable) -> int:
+def _line(func: Callable[..., Any]) -> int:
     return inspect.unwrap(func).__code__.co_firstlineno
 
 

@@ -31,14 +31,14 @@ from djqueue.running.result_store import (
 from djqueue.utils import seconds
 
 FIRST_LOOK, LAST_LOOK = 0.005, 0.5
-"""Seconds between two looks of one who waits for a result: ever longer, up to this."""
+"""Seconds between two looks for a result: ever longer, up to this."""
 GONE_AFTER = 3.0
-"""Seconds for which a message must have been nowhere before nobody waits for it: its result may come a moment later."""
+"""Seconds for which a message must have been nowhere before waiting ends: its result may come a moment later."""
 RUNNING, UNKNOWN = "running", "unknown"
 
 
 class EnqueueStatus:
-    """What came of sending a call: its handle learns it from whoever sends it."""
+    """What came of sending a call, which its handle learns from the producer."""
 
     __slots__ = ("accepted", "guard")
 
@@ -67,7 +67,7 @@ class Result:
         if not isinstance(self.id, str) or not self.id:
             raise TypeError(f"Result(id={self.id!r}): give the id of a message, a text.")
 
-    def __reduce__(self) -> tuple:
+    def __reduce__(self) -> tuple[Any, ...]:
         return Result, (self.id, self.command, self.queue_name, self.kept)
 
     @property
@@ -78,7 +78,9 @@ class Result:
     @property
     def duplicate_of(self) -> Result | None:
         """The handle of the call that stands for this one, if this one was not put; None if there is none any more."""
-        mark = self._queue.store.get(self.sending.guard) if self.enqueued is False else None
+        if self.sending is None or self.sending.accepted is not False:
+            return None
+        mark = self._queue.store.get(self.sending.guard)
         return None if mark is None else Result(DedupMark.read(mark).id, self.command, self.queue_name, self.kept)
 
     @property
@@ -104,7 +106,7 @@ class Result:
         return progress_of(self._queue, self.id)
 
     @property
-    def errors(self) -> list[dict]:
+    def errors(self) -> list[dict[str, Any]]:
         """What each failed start left: at, attempt, reason, exception, traceback, host; the oldest first."""
         record = self._record() or self._failed()
         if record is not None:
@@ -157,16 +159,14 @@ class Result:
         record_cancelled(queue, self.id, seconds(conf.get("QUEUE_RESULT_TTL") or KEPT, "QUEUE_RESULT_TTL"))
         return True
 
-    # ---- inside
-
     @property
     def _queue(self) -> BaseQueue:
         return queues[self.queue_name]
 
-    def _kept(self) -> dict | None:
+    def _kept(self) -> dict[str, Any] | None:
         return end_of(self._queue, self.id)
 
-    def _end(self, thoroughly: bool = False) -> dict | None:
+    def _end(self, thoroughly: bool = False) -> dict[str, Any] | None:
         """What is told of its end, or None. What was kept of a failure counts no more once it is retried."""
         kept = self._kept()
         if kept is None and thoroughly and (dead := self._failed()) is not None:
@@ -180,10 +180,6 @@ class Result:
     def _failed(self) -> Record | None:
         dead = self._queue.failed
         return None if dead is None or "inspect" not in dead.features else dead.find(self.id)
-
-    def _is_gone(self) -> bool:
-        """Whether it is nowhere, as far as the backend can tell."""
-        return "inspect" in self._queue.features and self._record() is None
 
     def _refuse_to_wait_for_ever(self) -> None:
         if not self.kept:
@@ -199,20 +195,22 @@ class Result:
 
 
 class Waiting:
-    """One who waits for a result: looks, at first often, until there is one or waiting is of no use."""
+    """Looks for a result, at first often, until there is one or waiting is of no use."""
 
     def __init__(self, result: Result, timeout: float | None):
         self.pause = FIRST_LOOK
         self._result, self._timeout = result, timeout
         self._began = self._seen = time.monotonic()
 
-    def look(self) -> dict | None:
-        """What is told of its end, or None: then wait for ``pause`` seconds. Raises what :meth:`Result.get` does."""
+    def look(self) -> dict[str, Any] | None:
+        """The record of its end, or None: then wait for ``pause`` seconds. Raises what :meth:`Result.get` does."""
         late = self.pause >= LAST_LOOK
         end = self._result._end(thoroughly=late)
         if end is None:
             self._result._refuse_to_wait_for_ever()
-            self._refuse_to_wait_longer(gone=late and self._result._is_gone())
+            result = self._result
+            is_gone = late and "inspect" in result._queue.features and result._record() is None
+            self._refuse_to_wait_longer(is_gone)
         return end
 
     def _refuse_to_wait_longer(self, gone: bool) -> None:

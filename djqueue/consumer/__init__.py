@@ -14,6 +14,7 @@ from contextlib import suppress
 from functools import partial
 from operator import attrgetter
 from queue import Empty, SimpleQueue
+from typing import Any
 
 from django.core.checks import CheckMessage
 from django.db import connections
@@ -21,8 +22,8 @@ from django.db import connections
 from djqueue import conf, signals
 from djqueue.backends.base import BaseQueue
 from djqueue.consumer.isolation import leave_in_children
-from djqueue.consumer.loop import Options
-from djqueue.consumer.supervisor import Supervisor, alike
+from djqueue.consumer.loop import Options, alike
+from djqueue.consumer.supervisor import Supervisor
 from djqueue.queues import queues as all_queues
 from djqueue.registry import autodiscover, registry
 from djqueue.utils import tell, whole
@@ -44,7 +45,7 @@ class Consumer:
     ValueError or TypeError for bad ones, InvalidQueueError for an alias that does not exist.
     """
 
-    def __init__(self, queues: Iterable[str] | None = None, **options):
+    def __init__(self, queues: Iterable[str] | None = None, **options: Any):
         if isinstance(queues, str):
             raise TypeError(f"Consumer({queues!r}): give a list of aliases.")
         self.options = Options(**options)
@@ -88,7 +89,11 @@ class Consumer:
         supervisor = Supervisor(self, limit)
         signals.emit(signals.consumer_started, self)
         try:
-            worn_out = self._serve(supervisor)
+            supervisor.start()
+            worn_out = self._watch(supervisor)
+        except Exception as error:  # this thread may be short of memory too
+            say(logging.CRITICAL, "The consumer cannot go on: a new process is needed", exc_info=error)
+            worn_out = True
         finally:
             signals.emit(signals.consumer_stopping, self)
             code = self._end(supervisor)
@@ -96,7 +101,7 @@ class Consumer:
         return STUCK if worn_out else code
 
     def _run_and_close(self, limit: int | None) -> int:
-        """In a thread that nobody else knows, whose connections would stay open."""
+        """In a thread of its own, whose connections would stay open."""
         try:
             return self.run(limit)
         finally:
@@ -116,7 +121,7 @@ class Consumer:
         return self.options.lease or queue.lease
 
     def shortest_lease_of(self, queue: BaseQueue) -> float:
-        """The seconds for which somebody may hold a message of a queue, as far as we know: a command may want less."""
+        """The shortest lease of a message of a queue, as far as this process knows: a command may want less."""
         return min([self.lease_of(queue), *(one.policy.lease for one in registry if one.policy.lease is not None)])
 
     def _refuse_transactions(self) -> None:
@@ -129,7 +134,7 @@ class Consumer:
                 )
 
     def _stores_answer(self) -> bool:
-        """Whether none is out of reach. One that says nothing holds up no other: it is served once it answers."""
+        """Whether no store refuses. One that does not answer holds up no other: it is served once it does."""
         questions = [_Question(queues) for queues in alike(self.queues, attrgetter("server"))]
         for question in questions:
             question.start()
@@ -139,22 +144,15 @@ class Consumer:
             question.tell()
         return not any(question.error for question in questions)
 
-    def _serve(self, supervisor: Supervisor) -> bool:
-        """Until all is done, or somebody says so; whether only a new process can go on."""
-        try:
-            supervisor.start()
-            return self._watch(supervisor)
-        except Exception as error:  # this thread may be short of memory too
-            say(logging.CRITICAL, "The consumer cannot go on: a new process is needed", exc_info=error)
-            return True
-
     def _watch(self, supervisor: Supervisor) -> bool:
-        """Wait for the word to stop, or for the end of the work. Signal handlers run in this thread."""
+        """Wait for a stop, or for the end of the work; whether only a new process can go on.
+
+        Signal handlers run in this thread.
+        """
         while not self._told_to_stop(0.02 if supervisor.may_end else LOOK) and not supervisor.ended():
             if supervisor.pool.is_stuck:
-                say(
-                    logging.CRITICAL, "Too many commands are stuck (%d): a new process is needed", supervisor.pool.stuck
-                )
+                text = "Too many commands are stuck (%d): a new process is needed"
+                say(logging.CRITICAL, text, supervisor.pool.stuck)
                 return True
             if troubles := supervisor.troubles:
                 say(logging.CRITICAL, "%s: a new process is needed", "; ".join(troubles))
@@ -164,7 +162,7 @@ class Consumer:
         return False
 
     def _tell_what_stays(self) -> None:
-        """Whoever drains is not to believe that all is done that is due."""
+        """After a drain, what is due may still wait."""
         for queue in self.queues:
             with suppress(Exception):
                 stats = queue.stats()
@@ -190,7 +188,7 @@ class Consumer:
             return STUCK
 
     def _wait_while(self, is_so: Callable[[], bool], until: float, supervisor: Supervisor) -> None:
-        """Unless somebody says that there is no time."""
+        """Until then; a second stop ends it."""
         while is_so() and self._stops < 2 and (left := until - time.monotonic()) > 0:
             self._told_to_stop(min(left, 0.02))
             supervisor.tick_for_dead_threads()
@@ -199,11 +197,8 @@ class Consumer:
         supervisor.stop_claiming()
         supervisor.tick_for_dead_threads()
         running = supervisor.in_flight.running()
-        say(
-            logging.INFO,
-            "Stopping%s",
-            f": {len(running)} running, for up to {self.options.grace:g} s" if running else "",
-        )
+        wait = f": {len(running)} running, for up to {self.options.grace:g} s" if running else ""
+        say(logging.INFO, "Stopping%s", wait)
         until = time.monotonic() + self.options.grace
         self._wait_while(lambda: supervisor.busy, until, supervisor)
         cut_off = supervisor.hand_back_running()
@@ -212,11 +207,8 @@ class Consumer:
         if cut_off:
             say(logging.WARNING, "Stopped; handed back while it ran: %d", cut_off)
         if unsettled:
-            say(
-                logging.WARNING,
-                "Stopped; the store does not know yet what became of: %d; their leases run out",
-                unsettled,
-            )
+            text = "Stopped; the store does not know yet what became of: %d; their leases run out"
+            say(logging.WARNING, text, unsettled)
         if not (cut_off or unsettled):
             say(logging.INFO, "Stopped")
         if supervisor.pool.is_stuck:
@@ -231,28 +223,26 @@ class _Question(threading.Thread):
         super().__init__(name=f"djqueue-question-{queues[0].alias}", daemon=True)
         self.error: Exception | None = None
         self._queues = queues
-        self._queue = queues[0]
-        """Which is asked."""
+        self._asked = queues[0]
         self._reasons: list[CheckMessage] = []
 
     def run(self) -> None:
         try:
             for queue in self._queues:
-                self._queue = queue
+                self._asked = queue
                 queue.stats()
         except Exception as error:
             with suppress(Exception):  # it asks the store, which may be what is away
-                self._reasons = self._queue.check()
+                self._reasons = self._asked.check()
             self.error = error
         finally:
             connections.close_all()
 
     def tell(self) -> None:
-        """Log what is wrong."""
         if self.is_alive():
             text = "The store of queue %r says nothing for %g s; the queue is served once it does"
-            say(logging.ERROR, text, self._queue.alias, FIRST_ANSWER)
+            say(logging.ERROR, text, self._asked.alias, FIRST_ANSWER)
         elif self.error is not None:
-            say(logging.CRITICAL, "The store of queue %r cannot be used: %s", self._queue.alias, self.error)
+            say(logging.CRITICAL, "The store of queue %r cannot be used: %s", self._asked.alias, self.error)
             for reason in self._reasons:
                 say(logging.CRITICAL, "%s %s", reason.msg, reason.hint)

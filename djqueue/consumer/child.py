@@ -14,11 +14,12 @@ import sys
 import threading
 import traceback
 from dataclasses import replace
+from queue import SimpleQueue
 from typing import IO, Any
 
 import django
 
-from djqueue.consumer.isolation import GO, LENGTH, Begins, Errand, Ready, Told
+from djqueue.consumer.isolation import BEGINS, GO, LENGTH, READY, Errand, Told
 from djqueue.messages.failures import kind_of, text_of
 from djqueue.policies.outcomes import Verdict
 from djqueue.policies.policy import Policy
@@ -31,7 +32,7 @@ class Teller(logging.handlers.QueueHandler):
     """Tells the parent: records of the log, and what becomes of the message."""
 
     def __init__(self, frames: IO[bytes]):
-        super().__init__(None)
+        super().__init__(SimpleQueue())  # which stays empty: see enqueue()
         self._frames, self._lock = frames, threading.Lock()
 
     def enqueue(self, record: logging.LogRecord) -> None:
@@ -52,7 +53,9 @@ def main() -> None:
         return
     errand: Errand = pickle.loads(text)  # from our own parent, and no store
     django.setup()
-    _log_to(teller)
+    root = logging.getLogger("djqueue")  # its records are logged by the parent, which knows where to
+    root.setLevel(logging.DEBUG)
+    root.handlers[:], root.propagate = [teller], False
     _run(errand, teller)
 
 
@@ -65,6 +68,7 @@ def _run(errand: Errand, teller: Teller) -> None:
 
     class ChildControl(Control):
         patience = errand.patience
+        stopping = False
 
         def begin(self, policy: Policy) -> None:
             _await_the_word(teller)
@@ -77,13 +81,13 @@ def _run(errand: Errand, teller: Teller) -> None:
     queue = queues[errand.alias]
     control = ChildControl(queue, errand.lease)
     handle_signals([signal.SIGTERM], lambda *_: setattr(control, "stopping", True))
-    teller.tell(Ready())
+    teller.tell(READY)
     teller.tell(_told(execute(queue, errand.lease, control=control)))
 
 
 def _await_the_word(teller: Teller) -> None:
     try:
-        teller.tell(Begins())
+        teller.tell(BEGINS)
         word = _heard()
     except BrokenPipeError:
         word = b""
@@ -99,7 +103,7 @@ def _heard() -> bytes:
 
 
 def _read(size: int) -> bytes:
-    """So many bytes, fewer if no more will come. By no buffer, which a thread would hold at the end of the process."""
+    """That many bytes, fewer if no more come. Without a buffer, which a thread would hold at the end of the process."""
     found = b""
     while len(found) < size and (more := os.read(STDIN, size - len(found))):
         found += more
@@ -109,13 +113,6 @@ def _read(size: int) -> bytes:
 def _end_with_parent() -> None:
     _read(1)
     os._exit(1)
-
-
-def _log_to(teller: Teller) -> None:
-    """Records of djqueue are logged by the parent, which knows where to."""
-    root = logging.getLogger("djqueue")
-    root.setLevel(logging.DEBUG)
-    root.handlers[:], root.propagate = [teller], False
 
 
 def _told(verdict: Verdict) -> Told:

@@ -7,11 +7,12 @@ import time
 from collections.abc import Callable, Iterable, Sequence
 from math import inf
 from threading import Event
+from typing import Self
 
 from djqueue import conf
 from djqueue.backends.base import BaseQueue
 from djqueue.consumer.in_flight import Held, InFlight
-from djqueue.consumer.loop import Loop, each
+from djqueue.consumer.loop import Loop, PerServer, alike, each
 from djqueue.exceptions import QueueError
 from djqueue.flow.gates import Gate
 from djqueue.policies.policy import Policy
@@ -49,10 +50,9 @@ class ControlChannel(Loop):
         """Commands whose first starts need not be noted."""
 
     def report(self, held: Held, progress: Progress) -> None:
-        """The newest report of each counts."""
-        news = held not in self._reports
+        is_new = held not in self._reports
         self._reports[held] = progress
-        if news:
+        if is_new:
             self.wake()
 
     def watch(self, held: Held) -> None:
@@ -87,15 +87,17 @@ class ControlChannel(Loop):
         self._note_what_lasts()
         for held in [held for held in list(self._watched) if held not in self._in_flight]:
             del self._watched[held]
+        now = time.monotonic()
+        due = [held for held in list(self._reports) if now - held.reported >= EVERY]
         watched = list(self._watched)  # commands add to it meanwhile
-        errands = [*((self._deliver, held) for held in self._due()), *((self._ask, held) for held in watched)]
+        errands = [*((self._deliver, held) for held in due), *((self._ask, held) for held in watched)]
         each(errands, lambda errand: errand[0](errand[1]))  # one that fails holds up no other
         return EVERY if self._reports or self._watched else NOTED
 
     def _begin_all(self) -> None:
         waiting = {held: told for held in list(self._beginning) if (told := self._beginning.pop(held, None))}
         try:
-            each(_by_queue(waiting), self._begin_some)
+            each(alike(waiting, _queue_of), self._begin_some)
         finally:
             for told in waiting.values():
                 told.set()
@@ -104,35 +106,46 @@ class ControlChannel(Loop):
         """What was begun without a word to the store, and runs still: from now on it is lost if this process dies."""
         before = clock() - NOTED
         ours = [held for held in self._in_flight if id(held.queue) in self._ours]
-        lasting = [held for held in ours if held.runs and held.policy and not held.lease.begun]
-        each(_by_queue(held for held in lasting if held.began <= before), self._begin_some)
+        running = [held for held in ours if held.policy and held.verdict is None and not held.lease.begun]
+        lasting = [held for held in running if held.began is not None and held.began <= before]
+        each(alike(lasting, _queue_of), self._begin_some)
 
-    def _begin_some(self, some: Sequence[Held]) -> float:
+    def _begin_some(self, some: Sequence[Held]) -> None:
         begun = {proof_of(lease): lease for lease in some[0].queue.begin([held.lease for held in some])}
         for held in some:
             held.lease = begun.get(proof_of(held.lease), held.lease)
-        return EVERY
 
     def farewell(self) -> None:
         each(list(self._reports), self._deliver)
 
-    def _due(self) -> list[Held]:
-        """Those whose last report was taken long enough ago."""
-        return [held for held in list(self._reports) if time.monotonic() - held.reported >= EVERY]
-
-    def _deliver(self, held: Held) -> float:
+    def _deliver(self, held: Held) -> None:
         held.reported, progress = time.monotonic(), self._reports.pop(held)
         try:
             report_progress(held.queue, held.lease.entry.id, progress)
         except Exception:
             self._reports.setdefault(held, progress)
             raise
-        return EVERY
 
-    def _ask(self, held: Held) -> float:
+    def _ask(self, held: Held) -> None:
         held.cancelled = held.cancelled or is_cancelled(held.queue, held.lease.entry)
         self._watched[held].set()
-        return EVERY
+
+
+class ControlChannels(PerServer[ControlChannel]):
+    """The control channels of a consumer, and what commands ask of it through them."""
+
+    def __init__(
+        self, servers: Iterable[Sequence[BaseQueue]], in_flight: InFlight, shorten: Callable[[], None], patience: int
+    ):
+        super().__init__(servers, lambda queues: ControlChannel(queues, in_flight))
+        self._shorten = shorten
+        self._patience = patience
+
+    def control(self, held: Held) -> ConsumerControl:
+        return ConsumerControl(held, self.of(held.queue), self._shorten, self._patience)
+
+    def saw_through(self, held: Held) -> None:
+        self.of(held.queue).saw_through(held)
 
 
 def note_cancelled(queue: BaseQueue, claimed: Sequence[Held]) -> None:
@@ -148,15 +161,12 @@ def note_cancelled(queue: BaseQueue, claimed: Sequence[Held]) -> None:
         held.cancelled = was
 
 
-def _by_queue(some: Iterable[Held]) -> list[list[Held]]:
-    queues: dict[int, list[Held]] = {}
-    for held in some:
-        queues.setdefault(id(held.queue), []).append(held)
-    return list(queues.values())
+def _queue_of(held: Held) -> int:
+    return id(held.queue)
 
 
 class ConsumerControl(Control):
-    """What a command in a consumer can ask: it is answered at once, from what the consumer knows."""
+    """Answers at once, from what the consumer knows."""
 
     def __init__(self, held: Held, control_channel: ControlChannel, shorten: Callable[[], None], patience: int = 1):
         super().__init__(held.queue, held.lease)
@@ -188,7 +198,7 @@ class ConsumerControl(Control):
         waited = clock() - self._left
         return waited if waited > PROMPT * Gate.read(self._gate).margin else 0.0
 
-    def defer(self, controls: Sequence[ConsumerControl], seconds: float) -> bool:
+    def defer(self, controls: Sequence[Self], seconds: float) -> bool:
         asked = clock()
         try:
             counted = self.queue.defer([control._counted for control in controls], seconds)
@@ -221,4 +231,4 @@ class ConsumerControl(Control):
             self._channel.report(self._held, progress)
 
     def touch(self, seconds: float) -> bool:
-        return not self.lease_lost  # the heart extends it anyway
+        return not self.lease_lost  # the heartbeat extends it anyway

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import logging
 import math
 import threading
 import time
@@ -16,7 +15,7 @@ from djqueue.consumer.control import note_cancelled
 from djqueue.consumer.in_flight import Held, InFlight, units_of
 from djqueue.consumer.loop import FailureBackoff, Loop, is_for_want
 from djqueue.consumer.pool import Pool
-from djqueue.consumer.settler import Settlers
+from djqueue.consumer.settler import Budget, Settlers
 from djqueue.policies.outcomes import Outcome, Verdict
 from djqueue.utils import clock
 
@@ -32,7 +31,6 @@ class Pace:
         self._current = self._delay
 
     def next(self) -> float:
-        """The pause to make now."""
         current = self._current
         self._current = min(self.longest, current * self._backoff)
         return current
@@ -66,38 +64,6 @@ class Prefetch:
         return min(MOST_AHEAD, int(self._rate * HORIZON))
 
 
-class Budget:
-    """How many messages may still be claimed and run; None is no bound. Safe to use from any thread."""
-
-    def __init__(self, limit: int | None = None):
-        self._left = self._unrun = math.inf if limit is None else limit
-        self._lock = threading.Lock()
-
-    def take(self, wanted: int) -> int:
-        """As many of those wanted as are left; what is not used must be given back."""
-        with self._lock:
-            taken = int(min(wanted, self._left))
-            self._left -= taken
-        return taken
-
-    def give(self, count: int) -> None:
-        with self._lock:
-            self._left += count
-
-    def ran(self) -> None:
-        """One has been run to its end."""
-        with self._lock:
-            self._unrun -= 1
-
-    @property
-    def spent(self) -> bool:
-        """Whether all have been run; a claim that is on its way may yet give back what it took."""
-        return self._unrun <= 0
-
-
-# ---- Suspects: messages that may have killed their worker
-
-
 class Quarantine:
     """An entry that was lost once is a *suspect*: it may be what killed its worker.
 
@@ -120,10 +86,9 @@ class Quarantine:
     @property
     def awaited(self) -> bool:
         """Whether a suspect waits for all else that we hold."""
-        return self.occupied and self._suspect.began is None
+        return self.occupied and self._suspect is not None and self._suspect.began is None
 
     def admit(self, suspect: Held) -> bool:
-        """Let it in, if there is no other."""
         with self._lock:
             if self.occupied:
                 return False
@@ -131,17 +96,14 @@ class Quarantine:
             return True
 
     def since(self) -> float:
-        """When the suspect that is in was claimed."""
-        return self._suspect.since
+        """When the latest suspect was claimed."""
+        return 0.0 if self._suspect is None else self._suspect.since
 
     def alone(self) -> bool:
         """Whether all else that we hold is running: what waits, or is not settled yet, would be lost with it."""
-        return all(held is self._suspect or held.runs for held in self._in_flight)
+        others = (held for held in self._in_flight if held is not self._suspect)
+        return all(held.began is not None and held.verdict is None for held in others)
 
-
-# ---- The thread that claims what the pool can begin now
-
-logger = logging.getLogger(__name__)
 
 NAP_SLICE = 0.5  # seconds: how late a stop may be noticed
 STALE = 1.0  # seconds after which work that nobody began goes back to the queue
@@ -155,8 +117,6 @@ UNSETTLED = 500  # verdicts waiting for the store above which nothing more is cl
 
 @dataclass(slots=True)
 class Hands:
-    """What the fetchers of one consumer share."""
-
     pool: Pool
     in_flight: InFlight
     settlers: Settlers
@@ -202,15 +162,15 @@ class Fetcher(Loop):
             return 0
         failing = [failure_backoff.left for failure_backoff in self._alone.values() if failure_backoff.count]
         if again > PRESENTLY and not failing:
-            self._note_dry(began)
-        self._nap(min([self._pause(), *failing]), again)
+            if self.dry is None:
+                for queue in self._queues:
+                    signals.emit(signals.empty, queue.alias, queue_name=queue.alias)
+            self.dry = began
+        # Queues that wake us while nothing is in our hands need no looking at, but for a bell that was lost.
+        sleeps = not len(self._hands.in_flight) and all(queue.notifies for queue in self._queues)
+        pause = self._pace.longest if sleeps else self._pace.next()
+        self._nap(min([pause, *failing]), again)
         return 0
-
-    def _note_dry(self, began: float) -> None:
-        if self.dry is None:
-            for queue in self._queues:
-                signals.emit(signals.empty, queue.alias, queue_name=queue.alias)
-        self.dry = began
 
     def rouse(self) -> None:
         """Have it ask now: a lane may have opened."""
@@ -221,13 +181,6 @@ class Fetcher(Loop):
         for queue in self._queues:
             with suppress(Exception):
                 queue.close()
-
-    def _pause(self) -> float:
-        """When nothing is in our hands, queues that wake us need no looking at, but for a bell that was lost."""
-        sleeps = not len(self._hands.in_flight) and all(queue.notifies for queue in self._queues)
-        return self._pace.longest if sleeps else self._pace.next()
-
-    # ---- how much
 
     def _wanted(self) -> int:
         pool = self._hands.pool
@@ -254,15 +207,15 @@ class Fetcher(Loop):
         for unit in self._hands.pool.take_back():
             self._put_back(unit, reason)
 
-    # ---- from where
-
     def _claim(self, limit: int) -> list[Claimed]:
-        claims, failed = [], []
+        claims: list[Claimed] = []
+        failed: list[tuple[BaseQueue, Exception]] = []
+        hands, ahead = self._hands, max(0, limit - self._idle)
         try:
-            for queue in self._to_ask():
+            for queue in [one for one in self._queues if not self._alone[id(one)].left] or list(self._queues):
                 asked = clock()
                 try:
-                    claims.append(self._claim_of(queue, limit))
+                    claims.append(queue.claim(limit, hands.lease or queue.lease, hands.owner, ahead, begin=False))
                 except Exception as error:
                     failed.append((queue, error))
                     if clock() - asked > UNANSWERED:
@@ -277,17 +230,10 @@ class Fetcher(Loop):
         if claims[-1]:
             self._had_its_turn(queue)
             self._take(queue, claims[-1], asked, surplus)
-        for _, error in failed:
-            if is_for_want(error):  # that is no trouble of the queue: this process is at its limits
-                raise error
+        for _, reason in failed:
+            if is_for_want(reason):  # that is no trouble of the queue: this process is at its limits
+                raise reason
         return claims
-
-    def _claim_of(self, queue: BaseQueue, limit: int) -> Claimed:
-        hands, ahead = self._hands, max(0, limit - self._idle)
-        return queue.claim(limit, hands.lease or queue.lease, hands.owner, ahead, begin=False)
-
-    def _to_ask(self) -> list[BaseQueue]:
-        return [queue for queue in self._queues if not self._alone[id(queue)].left] or list(self._queues)
 
     def _pass_over(self, failed: list[tuple[BaseQueue, Exception]], claims: list[Claimed]) -> None:
         """One that fails holds up no other; if none answers it is the store, and that is told once."""
@@ -311,28 +257,25 @@ class Fetcher(Loop):
             self._queues.remove(queue)
             self._queues.append(queue)
 
-    def _take(self, queue: BaseQueue, claimed: Claimed, asked: float, surplus: int = 0) -> None:
+    def _take(self, queue: BaseQueue, claimed: Claimed, asked: float, surplus: int) -> None:
         taken = self._hands.in_flight.take(queue, claimed, asked)
         held = self._without_begun(taken)
-        self._cut(held, surplus - (len(taken) - len(held)))
+        surplus -= len(taken) - len(held)
+        if surplus > 0:
+            self._untried(held[-surplus:], "the limit is reached")
+            del held[-surplus:]
+        else:
+            self._hands.budget.give(-surplus)
         note_cancelled(queue, held)
         if self.stopped:
             self._put_back(held, "the consumer stops")
         elif self._hands.quarantine is None:
             self._submit(held)
         elif any(one.suspect for one in held):
-            self._take_suspects(held)
+            self._take_suspects(held, self._hands.quarantine)
         else:
             self._hands.quarantine.cautious = False
             self._submit(held)
-
-    def _cut(self, held: list[Held], surplus: int) -> None:
-        """Take away what is beyond the budget; what was paid for and is not to begin is given back to it."""
-        if surplus > 0:
-            self._untried(held[-surplus:], "the limit is reached")
-            del held[-surplus:]
-        else:
-            self._hands.budget.give(-surplus)
 
     def _without_begun(self, held: list[Held]) -> list[Held]:
         """But for what comes again although it runs here, or has ended and the store does not know: that was away.
@@ -352,11 +295,7 @@ class Fetcher(Loop):
     def _submit(self, held: list[Held]) -> None:
         self._hands.pool.submit(units_of(held), low_water=self._ahead // 2)
 
-    # ---- suspects
-
-    def _take_suspects(self, held: list[Held]) -> None:
-        quarantine = self._hands.quarantine
-        suspects = [one for one in held if one.suspect]
+    def _take_suspects(self, held: list[Held], quarantine: Quarantine) -> None:
         if not quarantine.occupied and (len(held) > 1 or self._hands.pool.waiting):
             quarantine.cautious = True
             self.hand_back("a suspect is claimed alone")
@@ -367,7 +306,7 @@ class Fetcher(Loop):
             self._await(lambda: not quarantine.occupied, SUSPECT_WAIT)
         else:
             pause = min(SUSPECT_PAUSE, clock() - quarantine.since())
-            self._put_back(suspects, "another suspect runs", pause)
+            self._put_back([one for one in held if one.suspect], "another suspect runs", pause)
             self._submit([one for one in held if not one.suspect])
 
     def _await(self, condition: Callable[[], bool], seconds: float) -> None:
@@ -382,8 +321,6 @@ class Fetcher(Loop):
     def _untried(self, held: list[Held], reason: str, delay: float = 0.0) -> None:
         for one in held:
             self._hands.settlers.add(one, Verdict(Outcome.RETURNED, reason, delay=delay))
-
-    # ---- waiting
 
     def _nap(self, pause: float, again: float) -> None:
         """Sleep in the store's way, in slices, so that a stop is noticed; not past what is due in ``again`` seconds."""

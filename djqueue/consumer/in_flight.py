@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Iterable, Sequence
-from dataclasses import replace
+from collections.abc import Iterable, Iterator, Sequence
+from dataclasses import dataclass, field, replace
 from threading import Thread
 
 from djqueue.backends.base import BaseQueue, Lease
@@ -15,56 +15,44 @@ from djqueue.utils import clock
 LONGEST_WAIT = 30.0  # seconds: what waits for a worker goes back much sooner
 
 
+@dataclass(slots=True, eq=False)
 class Held:
-    """One lease in our hands; ``asked`` is the moment just before its claim. Moments are of ``durations.clock``."""
+    """One lease in our hands. Moments are of :func:`djqueue.utils.clock`."""
 
-    __slots__ = (
-        "began",
-        "cancelled",
-        "ends",
-        "first",
-        "in_doubt",
-        "lease",
-        "lost",
-        "policy",
-        "queue",
-        "reported",
-        "settled",
-        "since",
-        "span",
-        "touched",
-        "verdict",
-        "worker",
-    )
+    queue: BaseQueue
+    lease: Lease
+    since: float
+    """Just before its claim."""
+    lost: bool = False
+    """The store said that it is not ours any more."""
+    began: float | None = None
+    """When a worker took it."""
+    worker: Thread | None = None
+    """That worker."""
+    first: Held | None = None
+    """The first of its unit, which the same worker runs before it; None if it is that itself."""
+    policy: Policy | None = None
+    """The options of its message, once they are known."""
+    ends: float | None = None
+    """When it is given up, if it has a time limit."""
+    reported: float = 0.0
+    """When its progress was last taken to the store (monotonic)."""
+    cancelled: bool = False
+    """Whether the holder of its result wants it to stop; known of what ran before, and of those that asked."""
+    verdict: Verdict | None = None
+    """What is to become of it, once that is known."""
+    in_doubt: bool = False
+    """Whether the store was told so, and its answer never came."""
+    settled: bool = False
+    """Whether the store, while nobody else could have it, said that it is gone: it was heard."""
+    touched: float = field(init=False)
+    """When it was last extended, or claimed."""
+    span: float = field(init=False)
+    """For how many seconds it was ours then."""
 
-    def __init__(self, queue: BaseQueue, lease: Lease, asked: float):
-        self.queue = queue
-        self.lease = lease
-        self.since = self.touched = asked
-        self.span = lease.until - lease.claimed
-        """For how many seconds it was ours when it was last extended, or claimed."""
-        self.lost = False
-        """The store said that it is not ours any more."""
-        self.began: float | None = None
-        """When a worker took it."""
-        self.worker: Thread | None = None
-        """That worker."""
-        self.first: Held | None = None
-        """The first of its unit, which the same worker runs before it; None if it is that itself."""
-        self.policy: Policy | None = None
-        """The options of its message, once they are known."""
-        self.ends: float | None = None
-        """When it is given up, if it has a time limit."""
-        self.reported = 0.0
-        """When its progress was last taken to the store (monotonic)."""
-        self.cancelled = False
-        """Whether the holder of its result wants it to stop; known of what ran before, and of those that asked."""
-        self.verdict: Verdict | None = None
-        """What is to become of it, once that is known."""
-        self.in_doubt = False
-        """Whether the store was told so, and its answer never came."""
-        self.settled = False
-        """Whether the store, while nobody else could have it, said that it is gone: it was heard."""
+    def __post_init__(self) -> None:
+        self.touched = self.since
+        self.span = self.lease.until - self.lease.claimed
 
     @property
     def suspect(self) -> bool:
@@ -73,7 +61,6 @@ class Held:
 
     @property
     def behind(self) -> bool:
-        """Whether it is not the first of its unit."""
         return self.first is not None
 
     @property
@@ -91,11 +78,6 @@ class Held:
         if self.verdict is not None:
             return False
         return now - self.since > LONGEST_WAIT if self.worker is None else not self.worker.is_alive()
-
-    @property
-    def runs(self) -> bool:
-        """Whether a worker has begun it and not finished."""
-        return self.began is not None and self.verdict is None
 
     def is_overdue(self, now: float) -> bool:
         """Whether it began, and its lease ran out before the store knew its end; what goes back comes again anyway."""
@@ -138,7 +120,7 @@ class InFlight:
     def __contains__(self, held: Held) -> bool:
         return held in self._held
 
-    def __iter__(self):
+    def __iter__(self) -> Iterator[Held]:
         return iter(self._held.copy())
 
     def take(self, queue: BaseQueue, leases: Iterable[Lease], asked: float) -> list[Held]:
@@ -148,7 +130,8 @@ class InFlight:
 
     def resume(self, taken: Sequence[Held]) -> set[Held]:
         """Let what has begun go on under the leases by which the same entries were taken again; those leases."""
-        now, again = clock(), set()
+        now = clock()
+        again: set[Held] = set()
         begun = {(id(held.queue), held.lease.entry.id): held for held in self if held.is_overdue(now)}
         for held in taken:
             start = begun.get((id(held.queue), held.lease.entry.id))

@@ -17,21 +17,24 @@ from typing import IO, Any
 from weakref import WeakSet
 
 from django.db import connections
+from django.db.backends.base.base import BaseDatabaseWrapper
 from django.db.backends.signals import connection_created
 
-from djqueue.consumer.control import ConsumerControl
 from djqueue.consumer.in_flight import Held
 from djqueue.messages.failures import kind_of, text_of
 from djqueue.policies.outcomes import Verdict, not_now
 from djqueue.policies.policy import Policy
+from djqueue.running.context import Control
 from djqueue.running.executor import declared, report
 
 LOOK = 0.05  # seconds between two looks at whether the process lives, or is to end
 LEAVING = 5.0  # seconds for the process to end by itself once it has told its verdict
 LENGTH = struct.Struct("!Q")
 """Before each frame that the process sends: its bytes."""
+READY, BEGINS = "ready", "begins"
+"""What it tells: it is about to open the message; it is about to run the function, and waits for GO."""
 GO = b"go"
-"""What it waits for before the function begins: until then nothing has started."""
+"""Until it is told so, nothing has started."""
 
 
 class Lost(Exception):
@@ -49,28 +52,12 @@ class Errand:
 
 
 @dataclass(frozen=True, slots=True)
-class Ready:
-    """It is about to open the message."""
-
-
-@dataclass(frozen=True, slots=True)
-class Begins:
-    """It is about to run the function, and waits for the word."""
-
-
-@dataclass(frozen=True, slots=True)
 class Told:
     """What became of the message. An exception is told apart from its traceback, which does not travel."""
 
     verdict: Verdict
     exception: BaseException | None = None
     traceback: str = ""
-
-    def whole(self) -> Verdict:
-        """The verdict with its exception, whose cause is the traceback."""
-        if self.exception is not None:
-            self.exception.__cause__ = RemoteTraceback(self.traceback)
-        return replace(self.verdict, exception=self.exception)
 
 
 class RemoteTraceback(Exception):
@@ -80,7 +67,7 @@ class RemoteTraceback(Exception):
         return f'\n"""\n{self.args[0]}"""'
 
 
-def run_isolated(held: Held, control: ConsumerControl) -> Verdict | None:
+def run_isolated(held: Held, control: Control) -> Verdict | None:
     """Run it in a process of its own if it is to be run so, and another process can reach its queue; else None.
 
     What is throttled is not: the slot that it has would be over before a process has begun.
@@ -101,7 +88,10 @@ def run_isolated(held: Held, control: ConsumerControl) -> Verdict | None:
 
 
 def _not_begun(held: Held, reason: str) -> Verdict:
-    verdict = not_now(held.lease, reason)
+    return _reported(held, not_now(held.lease, reason))
+
+
+def _reported(held: Held, verdict: Verdict) -> Verdict:
     report(held.queue, held.lease, verdict)
     return verdict
 
@@ -109,7 +99,7 @@ def _not_begun(held: Held, reason: str) -> Verdict:
 class Child:
     """The process, from its start to its end. It dies when this one does, and ends when its message is given up."""
 
-    def __init__(self, held: Held, control: ConsumerControl, policy: Policy):
+    def __init__(self, held: Held, control: Control, policy: Policy):
         self._held, self._control, self._policy = held, control, policy
         self._told_to_stop = False
         out, into = os.pipe()
@@ -120,6 +110,8 @@ class Child:
             raise
         finally:
             os.close(into)
+        assert self._process.stdin is not None  # it is a pipe
+        self._input = self._process.stdin
         self._frames: IO[bytes] = os.fdopen(out, "rb", 0)
 
     def __enter__(self) -> Child:
@@ -141,7 +133,7 @@ class Child:
             self._process.kill()
             self._process.wait()
         with suppress(OSError):
-            self._process.stdin.close()
+            self._input.close()
         self._frames.close()
 
     def verdict(self) -> Verdict:
@@ -154,33 +146,30 @@ class Child:
             self._next()
             is_ready = True
             told = self._next()
-            if isinstance(told, Begins):
+            if told == BEGINS:
                 self._control.begin(self._policy)
                 self._say(GO)
                 told = self._next()
-            return told.whole()
+            if told.exception is not None:
+                told.exception.__cause__ = RemoteTraceback(told.traceback)
+            return replace(told.verdict, exception=told.exception)
         except Lost as death:
-            if self._control.given_up:
+            if held.verdict is not None:
                 return Verdict(held.verdict.outcome, held.verdict.reason)  # which counts, as it was the first
             if not is_ready:
                 return _not_begun(held, f"its process could not begin: {death}")
-            return self._judged(str(death))
-
-    def _judged(self, how: str) -> Verdict:
-        held = self._held
-        verdict = replace(self._policy.judge_loss(held.lease.entry, how), keep=self._policy.keeps_result)
-        report(held.queue, held.lease, verdict)
-        return verdict
+            verdict = self._policy.judge_loss(held.lease.entry, str(death))
+            return _reported(held, replace(verdict, keep=self._policy.keeps_result))
 
     def _say(self, text: bytes) -> None:
         try:
-            self._process.stdin.write(LENGTH.pack(len(text)) + text)
-            self._process.stdin.flush()
+            self._input.write(LENGTH.pack(len(text)) + text)
+            self._input.flush()
         except OSError:
             raise Lost(self._death()) from None
 
     def _next(self) -> Any:
-        """The next thing that it tells of the message, after the records that it logs. Raises Lost if it died."""
+        """The next thing that it tells of the message; records on the way are logged here. Raises Lost if it died."""
         while True:
             [size] = LENGTH.unpack(self._read(LENGTH.size))
             try:
@@ -191,7 +180,10 @@ class Child:
                 raise Lost(f"what it told could not be read: {error}") from error
             if not isinstance(frame, logging.LogRecord):
                 return frame
-            _pass_on(frame)
+            target = logging.getLogger(frame.name)
+            if target.isEnabledFor(frame.levelno):
+                with suppress(BaseException):
+                    target.handle(frame)
 
     def _read(self, size: int) -> bytes:
         found = b""
@@ -238,21 +230,12 @@ def _start(into: int) -> subprocess.Popen:
     )
 
 
-def _pass_on(record: logging.LogRecord) -> None:
-    """A record of the process, as if it had been logged here."""
-    target = logging.getLogger(record.name)
-    if target.isEnabledFor(record.levelno):
-        with suppress(BaseException):
-            target.handle(record)
-
-
 # ---- A child that a command forks has none of the consumer's database connections. A server sees that a client is gone
 #      when no process has its socket: a child that outlives a killed consumer would keep its transactions and locks
 
-
-_opened: WeakSet = WeakSet()
+_opened: WeakSet[BaseDatabaseWrapper] = WeakSet()
 """Connections of Django, of all threads."""
-_left: list = []
+_left: list[Any] = []
 """Connections of drivers that a child has left: nothing is to be told to their server."""
 
 
@@ -261,7 +244,7 @@ def leave_in_children() -> None:
     connection_created.connect(_note, dispatch_uid=__name__)
 
 
-def _note(connection, **kwargs) -> None:
+def _note(connection: BaseDatabaseWrapper, **kwargs: Any) -> None:
     _opened.add(connection)
 
 

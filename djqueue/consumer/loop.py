@@ -1,7 +1,4 @@
-"""The threads that a consumer cannot do without, and its options.
-
-A loop ticks, survives what a tick raises, and sees when the process is at its limits.
-"""
+"""The threads that a consumer cannot do without, which see when the process is at its limits; and its options."""
 
 from __future__ import annotations
 
@@ -11,11 +8,11 @@ import logging
 import os
 import threading
 import time
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Hashable, Iterable, Sequence
 from contextlib import suppress
 from dataclasses import dataclass
 from math import inf
-from typing import Generic, TypeVar
+from typing import Any, Generic, TypeVar
 
 from django.db import close_old_connections, connections
 
@@ -24,10 +21,18 @@ from djqueue.backends.base import BaseQueue
 from djqueue.messages.failures import chained, text_of
 from djqueue.utils import seconds, tell, whole
 
+logger = logging.getLogger(__name__)
+
+T = TypeVar("T")
+L = TypeVar("L", bound="Loop")
+
+FIRST_PAUSE, LONGEST_PAUSE = 0.1, 5.0  # seconds between tries while a store is away
 PATIENCE = 1.0  # seconds after which it will not pass by itself
 ROOM = 2 << 20  # bytes: more than the interpreter asks for at a time
 NUMBERS = (errno.EMFILE, errno.ENFILE, errno.ENOMEM)
 WORDS = ("can't start new thread", "can't allocate lock")
+_ERRNO: Any = OSError.errno
+"""The descriptor itself, which no class of an exception can hide."""
 
 
 def is_for_want(error: BaseException) -> bool:
@@ -73,7 +78,6 @@ class Starvation:
         return False
 
     def end(self) -> None:
-        """It has what it needs."""
         self._since, self.lasts = None, False
 
     def _note(self) -> None:
@@ -86,15 +90,12 @@ class Starvation:
 def _says_so(error: BaseException) -> bool:
     kind = type(error)  # by which it is known, whatever it says itself
     if issubclass(kind, OSError):
-        return OSError.errno.__get__(error) in NUMBERS
+        return _ERRNO.__get__(error) in NUMBERS
     return issubclass(kind, MemoryError) or (issubclass(kind, RuntimeError) and text_of(error).startswith(WORDS))
 
 
-# ---- A thread that the consumer cannot do without
-
-
 class Member(threading.Thread):
-    """Does its :meth:`duty` until that ends. What ends it otherwise, or keeps it from its duty, is told by it."""
+    """Does its :meth:`duty` until that ends; :attr:`trouble` tells what ended it otherwise, or keeps it from it."""
 
     def __init__(self, name: str):
         super().__init__(name=name, daemon=True)
@@ -102,7 +103,6 @@ class Member(threading.Thread):
         self._died_of = ""
 
     def duty(self) -> None:
-        """All that it does."""
         raise NotImplementedError
 
     def run(self) -> None:
@@ -114,7 +114,6 @@ class Member(threading.Thread):
 
     @property
     def is_dead(self) -> bool:
-        """Whether it has begun, and ended."""
         return self.ident is not None and not self.is_alive()
 
     @property
@@ -132,32 +131,30 @@ class Member(threading.Thread):
         return ""
 
 
-# ---- A thread that ticks, and survives what a tick raises
-
-logger = logging.getLogger(__name__)
-
-FIRST_PAUSE, LONGEST_PAUSE = 0.1, 5.0  # seconds between tries while a store is away
-
-T = TypeVar("T")
-L = TypeVar("L", bound="Loop")
-
-
 def pause_after(failures: int) -> float:
-    """Seconds to wait after so many failures in a row."""
     return min(LONGEST_PAUSE, FIRST_PAUSE * 2 ** min(failures, 10))
 
 
-def each(things: Iterable[T], do: Callable[[T], float]) -> float:
+def each(things: Iterable[T], do: Callable[[T], float | None]) -> float:
     """Do it to all of them, even if it fails for some; then raise the first error, or return the least answer."""
-    answers, errors = [], []
+    least, errors = inf, []
     for thing in things:
         try:
-            answers.append(do(thing))
+            answer = do(thing)
         except Exception as error:
             errors.append(error)
+        else:
+            least = least if answer is None else min(least, answer)
     if errors:
         raise errors[0]
-    return min(answers, default=inf)
+    return least
+
+
+def alike(things: Iterable[T], kind: Callable[[T], Hashable]) -> list[list[T]]:
+    found: dict[Hashable, list[T]] = {}
+    for thing in things:
+        found.setdefault(kind(thing), []).append(thing)
+    return list(found.values())
 
 
 def recycle_connections() -> None:
@@ -176,7 +173,6 @@ class FailureBackoff:
 
     @property
     def left(self) -> float:
-        """Seconds until it is to be tried again."""
         return max(0.0, self._until - time.monotonic())
 
     def add(self, error: BaseException, longest_pause: float = LONGEST_PAUSE) -> float:
@@ -191,7 +187,6 @@ class FailureBackoff:
         return pause
 
     def end(self) -> None:
-        """It did not fail."""
         if self.count:
             tell(logger, logging.INFO, "%s goes on", self.name)
             self.count, self._until = 0, 0.0
@@ -209,7 +204,7 @@ class Loop(Member):
         self._wake = threading.Event()
         self._failure_backoff = FailureBackoff(name)
         self._broken_off = 0
-        """How many turns in a row could not even be ended with a pause."""
+        """How many ticks in a row could not even be followed by a pause."""
 
     def tick(self) -> float:
         """Do what is due; seconds until the next tick."""
@@ -238,7 +233,9 @@ class Loop(Member):
             try:
                 if self.stopped:
                     break
-                self._turn()
+                if (pause := self.guarded_tick()) > 0:
+                    self._wake.wait(pause)
+                self._wake.clear()  # the next tick sees what woke this thread
                 self._broken_off = 0
             except BaseException:  # waiting takes a lock; and memory may be short for all but this
                 self._broken_off += 1
@@ -246,12 +243,6 @@ class Loop(Member):
         with suppress(Exception):
             self.farewell()
         connections.close_all()
-
-    def _turn(self) -> None:
-        pause = self.guarded_tick()
-        if pause > 0:
-            self._wake.wait(pause)
-        self._wake.clear()  # whatever woke us is seen by the tick that follows
 
     def farewell(self) -> None:
         """What is left to do when no tick will begin any more."""
@@ -264,10 +255,8 @@ class Loop(Member):
         try:
             pause = self.tick()
         except BaseException as error:  # nothing may end the thread
-            starved = self.starvation.add(error)
-            return self._failure_backoff.add(
-                error, min(FIRST_PAUSE, self.longest_pause) if starved else self.longest_pause
-            )
+            longest = min(FIRST_PAUSE, self.longest_pause) if self.starvation.add(error) else self.longest_pause
+            return self._failure_backoff.add(error, longest)
         self._failure_backoff.end()
         self.starvation.end()
         return pause
@@ -277,17 +266,13 @@ class PerServer(Generic[L]):
     """A loop for each server that queues are on, as one that does not answer holds up no other."""
 
     def __init__(self, servers: Iterable[Sequence[BaseQueue]], loop_for: Callable[[Sequence[BaseQueue]], L]):
-        self._of = {}
+        self._of: dict[int, L] = {}
         for queues in servers:
             self._of.update(dict.fromkeys(map(id, queues), loop_for(queues)))
         self.loops: list[L] = list(dict.fromkeys(self._of.values()))
 
     def of(self, queue: BaseQueue) -> L:
-        """The one that serves a queue."""
         return self._of[id(queue)]
-
-
-# ---- What a consumer is told
 
 
 @dataclass(frozen=True, slots=True)
@@ -326,7 +311,6 @@ class Options:
 
     @property
     def longest_pause(self) -> float:
-        """What ``max_delay`` comes to."""
         if self.max_delay is not None:
             return self.max_delay
         return seconds(conf.get("QUEUE_MAX_POLL_INTERVAL"), "QUEUE_MAX_POLL_INTERVAL", least=0.001)

@@ -1,6 +1,4 @@
-"""Leases are extended, those of dead workers given back, time limits kept, and error queues kept within their
-bounds.
-"""
+"""Leases are extended, or given back when they ran out; time limits, and the bounds of error queues, are kept."""
 
 from __future__ import annotations
 
@@ -30,6 +28,7 @@ PRUNE_EVERY = 60.0  # seconds
 PRUNE_BATCH = 1000
 SWEEP_EVERY = 15.0  # seconds, and not before: what it looks for is there for long, and a start has other things to do
 SWEEP_BATCH = 2500
+LOOK = 0.5  # seconds between two looks for time limits that are over
 
 
 class Heartbeat(Loop):
@@ -44,7 +43,7 @@ class Heartbeat(Loop):
         super().__init__(f"djqueue-heartbeat-{queues[0].alias}")
         self._ours = {id(queue) for queue in queues}
         self._in_flight = in_flight
-        self._queue_lease = lease_of
+        self._lease_of = lease_of
         self._beat = min(map(lease_of, queues)) / 4
         self.longest_pause = self._beat
 
@@ -54,17 +53,14 @@ class Heartbeat(Loop):
         for held in self._in_flight:
             if id(held.queue) not in self._ours:
                 continue
-            lease = self._lease_of(held)
+            lease = held.own_lease or self._lease_of(held.queue)
             beat = min(beat, lease / 4)
             is_due = lease < held.span or now - held.touched >= min(self._beat, lease / 4)
             if is_due and not (held.lost or held.settled or held.deserted(now)):
                 stale.setdefault((id(held.queue), lease), []).append(held)
         return min(beat / 2, each(stale.items(), lambda group: self._touch(*group, now)))
 
-    def _lease_of(self, held: Held) -> float:
-        return held.own_lease or self._queue_lease(held.queue)
-
-    def _touch(self, alike: tuple[int, float], stale: list[Held], now: float) -> float:
+    def _touch(self, alike: tuple[int, float], stale: list[Held], now: float) -> None:
         queue, (_, lease) = stale[0].queue, alike
         asked = [held.lease for held in stale]
         until = {proof_of(one): one.until for one in queue.touch(asked, lease)}
@@ -77,14 +73,10 @@ class Heartbeat(Loop):
             elif held.verdict is not None and not held.lapsed(clock()):
                 held.settled = True  # by what we said of it: nobody else could
             else:
-                self._lose(held)
-        return inf
-
-    def _lose(self, held: Held) -> None:
-        held.lost = True
-        if held.verdict is None:  # else it is being settled, or has just been
-            text, entry = "The lease of message %s is lost", held.lease.entry
-            tell(logger, logging.WARNING, text, plain(entry.id), extra=log_extra(held.queue.alias, entry))
+                held.lost = True
+                if held.verdict is None:  # else it is being settled, or has just been
+                    text, entry = "The lease of message %s is lost", held.lease.entry
+                    tell(logger, logging.WARNING, text, plain(entry.id), extra=log_extra(queue.alias, entry))
 
 
 class Reaper(Loop):
@@ -110,17 +102,16 @@ class Reaper(Loop):
 
     def tick(self) -> float:
         pause = each(self._queues, self._look)
-        if time.monotonic() - self._pruned > PRUNE_EVERY:
-            self._pruned = time.monotonic()
-            self._do(self._prune, self._bound)
-        if time.monotonic() - self._swept > SWEEP_EVERY:
-            self._swept = time.monotonic()
-            self._do(self._sweep)
-        return pause
-
-    def _do(self, *duties: Callable[[BaseQueue], float]) -> None:
-        """Each for each queue; one that fails holds up no other."""
+        now = time.monotonic()
+        duties: list[Callable[[BaseQueue], None]] = []
+        if now - self._pruned > PRUNE_EVERY:
+            self._pruned = now
+            duties += [self._prune, self._trim]
+        if now - self._swept > SWEEP_EVERY:
+            self._swept = now
+            duties.append(self._sweep)
         each([partial(duty, queue) for queue in self._queues for duty in duties], lambda duty: duty())
+        return pause
 
     def _look(self, queue: BaseQueue) -> float:
         left = self._due.get(id(queue), 0.0) - time.monotonic()
@@ -146,29 +137,24 @@ class Reaper(Loop):
         self._by[id(queue)] = (inf if times >= LATE_TIMES else reaped.now + left + patience), times
         return left
 
-    def _prune(self, queue: BaseQueue) -> float:
+    def _prune(self, queue: BaseQueue) -> None:
         while not self.stopped and queue.store.prune(PRUNE_BATCH) >= PRUNE_BATCH:
             pass
-        return inf
 
-    def _sweep(self, queue: BaseQueue) -> float:
+    def _sweep(self, queue: BaseQueue) -> None:
         """Of the error queue, from which nobody claims all the time, what was claimed and lost comes back here too."""
         queue.sweep(SWEEP_BATCH)
         if queue.failed is not None:
             queue.failed.reap(REAP_BATCH)
             queue.failed.sweep(SWEEP_BATCH)
-        return inf
 
-    def _bound(self, queue: BaseQueue) -> float:
+    def _trim(self, queue: BaseQueue) -> None:
         most, age = conf.get("QUEUE_MAX_ERRORS"), conf.get("QUEUE_MAX_ERROR_AGE")
-        if queue.failed is not None and (most, age) != (None, None):
-            # A 0 that was to mean "no bound" must not empty it.
-            most = None if most is None else whole(most, "QUEUE_MAX_ERRORS", least=1)
-            age = None if age is None else seconds(age, "QUEUE_MAX_ERROR_AGE", least=1.0)
-            self._trim(queue, most, age)
-        return inf
-
-    def _trim(self, queue: BaseQueue, most: int | None, age: float | None) -> None:
+        if queue.failed is None or (most is None and age is None):
+            return
+        # A 0 that was to mean "no bound" must not empty it.
+        most = None if most is None else whole(most, "QUEUE_MAX_ERRORS", least=1)
+        age = None if age is None else seconds(age, "QUEUE_MAX_ERROR_AGE", least=1.0)
         dropped, more = 0, True
         try:
             while more and not self.stopped:
@@ -179,11 +165,6 @@ class Reaper(Loop):
                 text = "%s: %d entries left the error queue, beyond QUEUE_MAX_ERRORS or QUEUE_MAX_ERROR_AGE"
                 tell(logger, logging.WARNING, text, queue.alias, dropped, extra={"queue": queue.alias})
                 signals.emit(signals.errors_dropped, queue.alias, queue_name=queue.alias, count=dropped)
-
-
-# ---- Time limits
-
-LOOK = 0.5  # seconds between two looks
 
 
 class TimeLimits(Loop):
@@ -197,8 +178,5 @@ class TimeLimits(Loop):
     def tick(self) -> float:
         now = clock()
         late = [held for held in self._in_flight.running() if held.ends is not None and held.ends <= now]
-        return min(LOOK, each(late, self._end))
-
-    def _end(self, held: Held) -> float:
-        self._give_up(held)
+        each(late, self._give_up)
         return LOOK

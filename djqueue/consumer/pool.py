@@ -16,7 +16,7 @@ from itertools import takewhile
 from math import inf
 from queue import Empty, SimpleQueue
 from types import FrameType
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 from django.db import connections
 from django.db.backends.base.base import BaseDatabaseWrapper
@@ -31,18 +31,28 @@ from djqueue.running.executor import BEHIND, batch_of, execute_batch, why_not
 from djqueue.running.handlers import HandlerSlot
 from djqueue.utils import clock, tell
 
-if TYPE_CHECKING:
-    from djqueue.consumer.in_flight import Held
+logger = logging.getLogger(__name__)
+
+BEGUN_BY_HAND: dict[str, Callable[[Any], bool]] = {
+    "postgresql": lambda link: link.info.transaction_status != 0,
+    "sqlite": lambda link: link.in_transaction,
+}
+"""Whether there is a transaction of which Django does not know, by vendor; the driver of MySQL cannot tell."""
+LOOK = 0.1  # seconds between two looks whether the process is at its limits still
+MENDED = 1.0  # seconds for which a connection that was mended after a command is as good before the next one
+MOST_TRIES = 10
+"""Starts after which what cannot even be run is put aside."""
+LAPSED = Verdict(Outcome.RETURNED, "its lease ran out before it was begun")
 
 
 class Affinity:
-    """A worker that keeps a handler is tied to its shard, and *idle_seconds* while nothing comes for that."""
+    """Which worker keeps the handler of which shard. While nothing comes for its shard, such a worker *lingers*."""
 
     def __init__(self) -> None:
         self._tied: dict[Hashable, Worker] = {}
         self._dissolved = False
         self.lingering: dict[Worker, None] = {}
-        """In the order in which they began to."""
+        """Those that wait for their shard alone, in the order in which they began to."""
 
     def tie(self, worker: Worker) -> None:
         """Have what comes for the shard of its handler go to this worker, if it keeps one."""
@@ -69,7 +79,7 @@ class Affinity:
         self.lingering.pop(worker, None)
         return worker.mail
 
-    def idle_timeout(self, worker: Worker) -> None:
+    def linger(self, worker: Worker) -> None:
         """From now on it looks at its mail only, until its time is over."""
         if self._dissolved:
             self._send_away(worker)
@@ -85,12 +95,12 @@ class Affinity:
             return []
 
     def give_up(self, count: int) -> None:
-        """Have so many of those that idle_timeout keep their handlers no longer: those that did so for longest."""
+        """Have this many of those that linger keep their handlers no longer: those that did so for longest."""
         for worker in list(self.lingering)[: max(0, count)]:
             self._send_away(worker)
 
     def dissolve(self) -> None:
-        """Have nobody idle_timeout any more."""
+        """No worker lingers any more."""
         self._dissolved = True
         self.give_up(len(self.lingering))
 
@@ -99,24 +109,8 @@ class Affinity:
         worker.mail.put([])
 
 
-# ---- A thread that runs what the pool gives it
-
-logger = logging.getLogger(__name__)
-
-BEGUN_BY_HAND: dict[str, Callable[[Any], bool]] = {
-    "postgresql": lambda link: link.info.transaction_status != 0,
-    "sqlite": lambda link: link.in_transaction,
-}
-"""Whether there is a transaction of which Django does not know, by vendor; the driver of MySQL cannot tell."""
-LOOK = 0.1  # seconds between two looks whether the process is at its limits still
-MENDED = 1.0  # seconds for which a connection that was mended after a command is as good before the next one
-MOST_TRIES = 10
-"""Starts after which what cannot even be run is put aside."""
-LAPSED = Verdict(Outcome.RETURNED, "its lease ran out before it was begun")
-
-
 class Worker(Member):
-    """Runs one unit at a time, for ever."""
+    """Runs one unit at a time."""
 
     def __init__(self, pool: Pool, number: int):
         super().__init__(f"djqueue-worker-{number}")
@@ -126,7 +120,7 @@ class Worker(Member):
         self.slot = HandlerSlot(self._await)
         """The handler that it keeps, if it does."""
         self.mail: SimpleQueue[list[Held]] = SimpleQueue()
-        """What comes for the shard of that handler; nothing, if others need the worker more."""
+        """What comes for the shard of that handler; an empty unit if others need the worker more."""
         self.tied: Hashable = None
         """The shard for which it has mail."""
         self._pool = pool
@@ -146,7 +140,7 @@ class Worker(Member):
 
     def where(self) -> str:
         """What it is doing just now, as a traceback tells it."""
-        frame = _frames().get(self.ident)
+        frame = _frames().get(self.ident or 0)
         return "".join(traceback.format_stack(frame)) if frame is not None else ""
 
     def part(self) -> None:
@@ -176,7 +170,8 @@ class Worker(Member):
             return
         begun = 0
         while begun < len(unit):
-            batch = self._next_batch(unit[begun:])
+            rest = unit[begun:]
+            batch = rest if len(rest) == 1 else rest[: batch_of([held.lease for held in rest])]
             verdicts = self._begin(batch)
             begun += len(batch)
             untried = self._why_not(batch, verdicts, unit[begun:]) if begun < len(unit) else None
@@ -184,9 +179,6 @@ class Worker(Member):
             if untried is not None:
                 yield from ((held, untried) for held in unit[begun:])
                 return
-
-    def _next_batch(self, rest: list[Held]) -> list[Held]:
-        return rest if len(rest) == 1 else rest[: batch_of([held.lease for held in rest])]
 
     def _begin(self, batch: Sequence[Held]) -> list[Verdict]:
         """Run what is to run at once, as far as it is surely still ours."""
@@ -226,7 +218,8 @@ class Worker(Member):
 
     def _execute(self, batch: Sequence[Held]) -> list[Verdict]:
         first, controls = batch[0], [self._pool.control(held) for held in batch]
-        if first.began - self._mended > MENDED:
+        now = first.began or clock()
+        if now - self._mended > MENDED:
             mend_connections()
         try:
             isolate = self._pool.isolate
@@ -240,7 +233,7 @@ class Worker(Member):
             return [_not_run(held, error) for held in batch]
         finally:
             mend_connections()
-            self._mended = first.began
+            self._mended = now
             self._pool.keep(self)
 
     def _await(self, coroutine: Coroutine) -> object:
@@ -294,16 +287,9 @@ def _mend(connection: BaseDatabaseWrapper) -> None:
         del connections[connection.alias]  # Django holds a connection closed within atomic() to be broken
     else:
         connection.close_if_unusable_or_obsolete()
-        if _is_begun_by_hand(connection):
+        is_begun = BEGUN_BY_HAND.get(connection.vendor)
+        if is_begun is not None and connection.connection is not None and is_begun(connection.connection):
             connection.close()
-
-
-def _is_begun_by_hand(connection: BaseDatabaseWrapper) -> bool:
-    tells = BEGUN_BY_HAND.get(connection.vendor)
-    return tells is not None and connection.connection is not None and tells(connection.connection)
-
-
-# ---- A fixed number of threads that share an inbox
 
 
 class Pool:
@@ -356,7 +342,6 @@ class Pool:
 
     @property
     def waiting(self) -> int:
-        """How many units nobody has begun."""
         return self._inbox.qsize()
 
     @property
@@ -370,7 +355,6 @@ class Pool:
 
     @property
     def finished(self) -> int:
-        """How many units have been run so far."""
         return sum(worker.finished for worker in self.workers)
 
     @property
@@ -432,21 +416,20 @@ class Pool:
 
     def take_back(self) -> list[list[Held]]:
         """All that nobody has begun."""
-        taken = []
-        while True:
-            try:
-                taken.append(self._inbox.get_nowait())
-            except Empty:
-                break
-        for _ in range(taken.count(None)):
+        units, words = [], 0
+        with suppress(Empty):
+            while True:
+                if (unit := self._inbox.get_nowait()) is None:
+                    words += 1
+                else:
+                    units.append(unit)
+        for _ in range(words):
             self._inbox.put(None)  # words to stop, which are the workers'
-        taken = [unit for unit in taken if unit is not None]
         with self._lock:
-            self._handed -= len(taken)
-        return taken
+            self._handed -= len(units)
+        return units
 
     def next(self, worker: Worker | None = None) -> list[Held] | None:
-        """What is to be run now; None: nothing any more."""
         unit = (self._for_its_shard(worker) or _left_in(worker)) if worker is not None else None
         unit = unit or self._inbox.get()
         if self._inbox.qsize() <= self._low_water:
@@ -468,11 +451,11 @@ class Pool:
                     self._affinity.tie(worker)
 
     def _for_its_shard(self, worker: Worker) -> list[Held]:
-        """What comes while the worker idle_seconds; nothing if it is to run something else, without its handler."""
+        """What comes while the worker lingers; nothing if it is to run something else, without its handler."""
         if worker.slot.shard is None:
             return []
         with self._lock:
-            self._affinity.idle_timeout(worker)
+            self._affinity.linger(worker)
             self._call_up()
         try:
             unit = worker.mail.get(timeout=min(worker.slot.idle_timeout, threading.TIMEOUT_MAX))

@@ -8,6 +8,7 @@ from collections import deque
 from collections.abc import Callable, Sequence
 from datetime import UTC, datetime, timedelta
 from math import inf
+from typing import Any, cast
 
 from django.conf import settings
 from django.utils import timezone
@@ -17,7 +18,8 @@ from djqueue.backends.base import BaseQueue, Guard
 from djqueue.consumer.loop import Loop, each
 from djqueue.crontab import Crontab, Rule
 from djqueue.enqueueing import producer
-from djqueue.enqueueing.command import Call, PeriodicCommand
+from djqueue.enqueueing.command import Call, Command, PeriodicCommand
+from djqueue.policies.policy import Policy
 from djqueue.queues import queues
 from djqueue.registry import registry
 from djqueue.schedules import Schedule
@@ -31,7 +33,7 @@ MOST_TICKS = 1000  # of one command, enqueued in one go after a long absence: th
 
 OFTEN, SELDOM = 1.0, 5.0  # seconds between two looks for schedules made at run time, where there are some, and none
 FRESH = 0.5  # seconds for which a look is taken for the truth when something is due
-ATTENTIVE = timedelta(seconds=10)  # who looked so short a time ago was there, and has missed nothing
+ATTENTIVE = timedelta(seconds=10)  # a scheduler that looked within this time has missed nothing
 RACING = timedelta(minutes=10)  # by which the mark of a tick outlives what a slow scheduler may still enqueue
 
 
@@ -46,8 +48,8 @@ class Scheduler(Loop):
     def __init__(self, served: Sequence[BaseQueue]):
         super().__init__(f"djqueue-scheduler-{served[0].alias}")
         aliases = {queue.alias for queue in served}
-        periodic = [command for command in registry.periodic() if command.policy.queue_name in aliases]
-        self._plans: list[Plan] = [PeriodicPlan(command) for command in periodic]
+        periodic = (command for command in registry.periodic() if command.policy.queue_name in aliases)
+        self._plans = [PeriodicPlan(command) for command in periodic if isinstance(command, PeriodicCommand)]
         self._boards = [Board(queue.alias) for queue in served if "facts" in queue.features]
 
     def tick(self) -> float:
@@ -62,7 +64,6 @@ class Scheduler(Loop):
         return max(0.0, min(LONGEST_PAUSE, pause))
 
     def look(self) -> None:
-        """See now what schedules there are."""
         for board in self._boards:
             board.look()
 
@@ -70,8 +71,19 @@ class Scheduler(Loop):
 class Plan:
     """Something that is due again and again, and how far its ticks have been served."""
 
-    def __init__(self, name: str, queue_name: str, rule: Rule, mark_for: timedelta):
-        self.name, self._queue_name, self._rule, self._mark_for = name, queue_name, rule, mark_for
+    _tick_format: str
+    """Names a tick, by ``name`` and ``tick``."""
+    _what: tuple[Command[..., Any], Call, Policy]
+    """What is sent at each tick."""
+    _keep_for: float | None = None
+    """Seconds for which its last tick is remembered; None: for ever."""
+
+    def __init__(self, name: str, queue_name: str, rule: Rule, mark_for: timedelta, key: str):
+        self.name = name
+        self._queue_name = queue_name
+        self._rule = rule
+        self._mark_for = mark_for
+        self._key = key
         self._served: datetime | None = None
 
     def follow(self) -> float:
@@ -80,11 +92,10 @@ class Plan:
         return self.serve(queue, datetime.fromtimestamp(queue.now(), UTC))
 
     def serve(self, queue: BaseQueue, now: datetime) -> float:
-        """Enqueue what is due at that time; seconds until there may be more."""
         if self._served is None:
             self._served = self._recall(queue, now)
         try:
-            due, upcoming = self._due(now)
+            due, upcoming = self._due(self._served, now)
             if due:
                 self._prepare()
         except Exception as error:  # the schedule's own: the others go on
@@ -96,23 +107,26 @@ class Plan:
         self._served = now
         return LONGEST_PAUSE if upcoming is None else min(LONGEST_PAUSE, (upcoming - now).total_seconds())
 
-    def _due(self, now: datetime) -> tuple[list[datetime], datetime | None]:
+    def _due(self, served: datetime, now: datetime) -> tuple[list[datetime], datetime | None]:
         """The ticks after those served, up to now, and the first moment behind that is worth a look."""
-        tick = max(self._served, now - self._rule.max_lateness - timedelta(minutes=1))
+        tick: datetime | None = max(served, now - self._rule.max_lateness - timedelta(minutes=1))
         due: deque[datetime] = deque(maxlen=MOST_TICKS)
-        while (tick := self._next(tick)) is not None and tick <= now:
+        while tick is not None and (tick := self._next(tick)) is not None and tick <= now:
             if self._is_due(tick):
                 due.append(tick)
         return list(due), tick
 
     def _enqueue(self, queue: BaseQueue, due: list[datetime], now: datetime) -> None:
         for tick in self._picked(due, now):
-            name = self._tick_name(tick)
+            name = self._tick_format.format(name=self.name, tick=tick)
             id = uuid.uuid5(uuid.NAMESPACE_URL, f"djqueue:{name}").hex
             if self._send(Guard(f"tick:{name}", self._mark_for.total_seconds()), id):
                 tell(logger, logging.INFO, "%s is due at %s: enqueued", self.name, tick.isoformat())
             self._served = tick  # the next one may fail
         self._remember(queue, due[-1])
+
+    def _send(self, guard: Guard, id: str) -> bool:
+        return producer.send_once(*self._what, guard, id)
 
     def _read(self, kept: bytes, queue: BaseQueue, now: datetime) -> datetime:
         """The last tick as it is kept; now, and an error in the log, if somebody wrote what cannot be read."""
@@ -124,6 +138,18 @@ class Plan:
             self._remember(queue, now)
             return now
 
+    def _remember(self, queue: BaseQueue, tick: datetime) -> None:
+        queue.store.put(self._key, tick.isoformat().encode(), self._keep_for)
+
+    def _recall(self, queue: BaseQueue, now: datetime) -> datetime:
+        raise NotImplementedError
+
+    def _next(self, after: datetime) -> datetime | None:
+        raise NotImplementedError
+
+    def _is_due(self, tick: datetime) -> bool:
+        return True
+
     def _prepare(self) -> None:
         """What may fail through a schedule's own fault, before something of it is enqueued."""
 
@@ -132,13 +158,14 @@ class Plan:
 
 
 class PeriodicPlan(Plan):
-    """One periodic command."""
+    _tick_format = "{name}:{tick:%Y-%m-%dT%H:%MZ}"
 
-    def __init__(self, command: PeriodicCommand):
+    def __init__(self, command: PeriodicCommand[..., Any]):
         rule = command.rule
-        super().__init__(command.name, command.policy.queue_name, rule, max(MARK_FOR, 2 * rule.max_lateness))
-        self._command, self._schedule = command, command.validate_datetime
-        self._key = f"last:{command.name}"
+        mark_for = max(MARK_FOR, 2 * rule.max_lateness)
+        super().__init__(command.name, command.policy.queue_name, rule, mark_for, f"last:{command.name}")
+        self._schedule = command.validate_datetime
+        self._what = command, Call(), command.policy
 
     def _next(self, after: datetime) -> datetime | None:
         """A plain callable knows no next tick: it is asked about every minute."""
@@ -149,22 +176,13 @@ class PeriodicPlan(Plan):
     def _is_due(self, tick: datetime) -> bool:
         return isinstance(self._schedule, Crontab) or self._schedule(local(tick))
 
-    def _tick_name(self, tick: datetime) -> str:
-        return f"{self.name}:{tick:%Y-%m-%dT%H:%MZ}"
-
-    def _send(self, guard: Guard, id: str) -> bool:
-        return producer.send_once(self._command, Call(), self._command.policy, guard, id)
-
     def _recall(self, queue: BaseQueue, now: datetime) -> datetime:
-        """The last tick that was enqueued; a schedule seen for the first time begins now."""
+        """A schedule seen for the first time begins now."""
         kept = queue.store.get(self._key)
         if kept is not None:
             return self._read(kept, queue, now)
         self._remember(queue, now)
         return now
-
-    def _remember(self, queue: BaseQueue, tick: datetime) -> None:
-        queue.store.put(self._key, tick.isoformat().encode())
 
 
 class Board:
@@ -206,12 +224,16 @@ class Board:
 
 
 class ScheduleTracker(Plan):
-    """One schedule that was made at run time. ``was_there``: who sees it now has looked a short time before, too."""
+    """One schedule that was made at run time. ``was_there``: this scheduler also looked a short time before."""
+
+    _tick_format = "schedule:{name}:{tick:%Y-%m-%dT%H:%M:%S.%fZ}"
 
     def __init__(self, schedule: Schedule, was_there: bool):
         rule = schedule.plan.rule
-        super().__init__(schedule.name, schedule.queue_name, rule, rule.max_lateness + RACING)
-        self._schedule, self._key = schedule, schedules.last_key(schedule.name)
+        mark_for = rule.max_lateness + RACING
+        super().__init__(schedule.name, schedule.queue_name, rule, mark_for, schedules.last_key(schedule.name))
+        self._keep_for = mark_for.total_seconds()
+        self._schedule = schedule
         self._was_there = was_there
         self._upcoming: datetime | None = None
         self._there: datetime | None = None
@@ -221,7 +243,7 @@ class ScheduleTracker(Plan):
         return self._upcoming is None or self._upcoming <= now
 
     def serve(self, queue: BaseQueue, now: datetime) -> float:
-        if self.is_due(now):
+        if self._upcoming is None or self._upcoming <= now:
             self._upcoming = now + timedelta(seconds=super().serve(queue, now))
             self._there = self._served if self._served == now else None
         elif self._there is not None:
@@ -231,11 +253,8 @@ class ScheduleTracker(Plan):
     def _next(self, after: datetime) -> datetime | None:
         return self._schedule.timetable.next(after)
 
-    def _is_due(self, tick: datetime) -> bool:
-        return True
-
     def _prepare(self) -> None:
-        command = registry[self._schedule.command]
+        command = cast("Command[..., Any]", registry[self._schedule.command])
         self._what = command, *command.prepared_anew(Call(*self._schedule.call), self._schedule.policy(command))
 
     def _picked(self, due: list[datetime], now: datetime) -> list[datetime]:
@@ -243,22 +262,14 @@ class ScheduleTracker(Plan):
 
         What fell due before it was there was missed. If others were there they have it, or are about to.
         """
-        there = self._there is not None and now - max(self._there, self._served) <= ATTENTIVE
-        return due if there else super()._picked(due, now)
-
-    def _tick_name(self, tick: datetime) -> str:
-        return f"schedule:{self.name}:{tick:%Y-%m-%dT%H:%M:%S.%fZ}"
-
-    def _send(self, guard: Guard, id: str) -> bool:
-        return producer.send_once(*self._what, guard, id)
+        if self._there is None or self._served is None or now - max(self._there, self._served) > ATTENTIVE:
+            return super()._picked(due, now)
+        return due
 
     def _recall(self, queue: BaseQueue, now: datetime) -> datetime:
-        """The last tick that was enqueued, but never what was before it was made."""
+        """Never what was before it was made."""
         kept = queue.store.get(self._key)
         since = self._schedule.plan.since
         last = since if kept is None else max(since, self._read(kept, queue, now))
         self._there = last if self._was_there else None
         return last
-
-    def _remember(self, queue: BaseQueue, tick: datetime) -> None:
-        queue.store.put(self._key, tick.isoformat().encode(), self._mark_for.total_seconds())

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import logging
+import math
 import threading
 from collections import deque
 from collections.abc import Callable, Mapping, Sequence
@@ -11,8 +12,8 @@ from functools import partial
 from djqueue.backends.base import BaseQueue, Lease
 from djqueue.consumer.in_flight import Held, InFlight
 from djqueue.consumer.loop import FIRST_PAUSE, Loop, PerServer, Starvation, pause_after, recycle_connections
-from djqueue.policies.outcomes import Verdict
-from djqueue.running.settle import Finished, proof_of, settle_alike
+from djqueue.policies.outcomes import Outcome, Verdict
+from djqueue.running.settle import proof_of, settle_alike
 from djqueue.utils import clock, tell
 
 logger = logging.getLogger(__name__)
@@ -65,15 +66,63 @@ class Settler(Loop):
             self._opened()
 
 
+class Budget:
+    """How many messages may still be claimed and run; None is no bound. Safe to use from any thread."""
+
+    def __init__(self, limit: int | None = None):
+        self._left = self._unrun = math.inf if limit is None else limit
+        self._lock = threading.Lock()
+
+    def take(self, wanted: int) -> int:
+        """As many of those wanted as are left; what is not used must be given back."""
+        with self._lock:
+            taken = int(min(wanted, self._left))
+            self._left -= taken
+        return taken
+
+    def give(self, count: int) -> None:
+        with self._lock:
+            self._left += count
+
+    def ran(self) -> None:
+        with self._lock:
+            self._unrun -= 1
+
+    @property
+    def spent(self) -> bool:
+        """Whether all have been run; a claim that is on its way may yet give back what it took."""
+        return self._unrun <= 0
+
+
 class Settlers(PerServer[Settler]):
-    """Those of a consumer."""
+    """The settlers of a consumer, and what else is to be done once a worker has finished a message."""
+
+    def __init__(
+        self,
+        servers: Sequence[Sequence[BaseQueue]],
+        settler_for: Callable[[Sequence[BaseQueue]], Settler],
+        budget: Budget,
+        seen_through: Callable[[Held], None],
+    ):
+        super().__init__(servers, settler_for)
+        self._budget = budget
+        self._seen_through = seen_through
 
     def __len__(self) -> int:
         return sum(map(len, self.loops))
 
     def add(self, held: Held, verdict: Verdict) -> None:
-        """From any thread."""
         self.of(held.queue).add(held, verdict)
+
+    def finish(self, held: Held, verdict: Verdict) -> None:
+        """Of what a worker has run, or is not to begin. From any thread."""
+        if verdict.outcome.effect.counts:
+            self._budget.ran()
+        else:
+            self._budget.give(1)
+        if verdict.outcome is Outcome.DONE:
+            self._seen_through(held)
+        self.add(held, verdict)
 
 
 class Lane:
@@ -91,9 +140,10 @@ class Lane:
     def flush(self, done: Callable[[list[Held]], None]) -> float:
         """Settle what waits, unless the store failed just now; seconds until it is worth while to come again."""
         while self.waiting and clock() >= self._not_before:
-            size = min(self._size, len(self.waiting))
+            # Smaller after each failure: one that the store can never take must not hold up the others.
+            size = min(max(1, BATCH >> self._failures), len(self.waiting))
             batch = [self.waiting[number] for number in range(size)]  # each waits until it is settled, whatever fails
-            finished = [(held.lease, held.verdict) for held in batch]
+            finished = [(held.lease, held.verdict) for held in batch if held.verdict is not None]  # all have one
             doubtful = {proof_of(held.lease): held for held in batch if held.in_doubt}
             try:
                 settle_alike(self._queue, self._verb, finished, self._owner, partial(_was_heard, doubtful))
@@ -102,19 +152,16 @@ class Lane:
             else:
                 self._failures = 0
                 self.starvation.end()
-                again = _taken_again(finished, batch)
+                # Those that this consumer has by another lease now: the store is to be told of that.
+                pairs = zip(finished, batch, strict=True)
+                again = [held for (lease, _), held in pairs if held.lease.token != lease.token]
                 done([held for held in batch if held not in again] if again else batch)
                 for _ in batch:
                     self.waiting.popleft()
                 self.waiting += again
         return max(0.0, self._not_before - clock()) if self.waiting else IDLE
 
-    @property
-    def _size(self) -> int:
-        """Smaller after each failure: one that the store can never take must not hold up the others."""
-        return max(1, BATCH >> self._failures)
-
-    def _put_off(self, batch: list[Held], error: Exception) -> None:
+    def _put_off(self, batch: list[Held], error: BaseException) -> None:
         recycle_connections()
         for held in batch:
             held.in_doubt = True
@@ -125,11 +172,6 @@ class Lane:
         level, shown = (logging.ERROR, error) if self._failures == 1 else (logging.WARNING, None)
         text = "%s() of %d messages of %s failed: %s; trying again in %.1f s"
         tell(logger, level, text, self._verb, len(batch), self._queue.alias, error, pause, exc_info=shown)
-
-
-def _taken_again(finished: Finished, batch: Sequence[Held]) -> list[Held]:
-    """Those that this consumer has by another lease now: the store is to be told of that."""
-    return [held for (lease, _), held in zip(finished, batch, strict=True) if held.lease.token != lease.token]
 
 
 def _was_heard(doubtful: Mapping[tuple[str, object], Held], lease: Lease) -> bool:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import logging
 import time
-from collections.abc import Callable, Hashable, Iterable
+from collections.abc import Iterable
 from dataclasses import replace
 from math import inf
 from operator import attrgetter
@@ -12,17 +12,18 @@ from typing import Protocol
 
 from djqueue.backends.base import BaseQueue
 from djqueue.backends.entries import log_extra
-from djqueue.consumer.control import ConsumerControl, ControlChannel
-from djqueue.consumer.fetcher import Budget, Fetcher, Hands, Pace, Quarantine
+from djqueue.consumer.control import ControlChannels
+from djqueue.consumer.fetcher import Fetcher, Hands, Pace, Quarantine
 from djqueue.consumer.in_flight import Held, InFlight
 from djqueue.consumer.isolation import run_isolated
-from djqueue.consumer.loop import Loop, Member, Options, PerServer
+from djqueue.consumer.loop import Loop, Member, Options, alike
 from djqueue.consumer.maintenance import Heartbeat, Reaper, TimeLimits
 from djqueue.consumer.pool import Pool, Worker
 from djqueue.consumer.scheduler import Scheduler
-from djqueue.consumer.settler import Settler, Settlers
+from djqueue.consumer.settler import Budget, Settler, Settlers
 from djqueue.exceptions import TimeLimitExceeded
 from djqueue.policies.outcomes import Outcome, Verdict
+from djqueue.policies.policy import Policy
 from djqueue.running.executor import judged, report
 from djqueue.utils import clock, plain, tell
 
@@ -46,7 +47,7 @@ class Served(Protocol):
 
 
 class Supervisor:
-    """The threads of one run of a consumer."""
+    """The threads of one run of a consumer: makes them, starts and ends them in order."""
 
     def __init__(self, consumer: Served, limit: int | None):
         options = consumer.options
@@ -55,22 +56,24 @@ class Supervisor:
         self.in_flight = InFlight()
         self.budget = Budget(limit)
         servers = alike(consumer.queues, attrgetter("server"))
+        patience = PATIENCE if options.isolate else 1
+        self.control_channels = ControlChannels(servers, self.in_flight, self._extend, patience)
         self.settlers = Settlers(
-            servers, lambda queues: Settler(queues[0].alias, self.in_flight, consumer.name, self._rouse)
+            servers,
+            lambda queues: Settler(queues[0].alias, self.in_flight, consumer.name, self._rouse),
+            self.budget,
+            self.control_channels.saw_through,
         )
-        self.control_channels = PerServer(servers, lambda queues: ControlChannel(queues, self.in_flight))
-        self._isolates = options.isolate
         self._quarantine = None if options.isolate else Quarantine(self.in_flight)
         self._heartbeats = [Heartbeat(queues, self.in_flight, consumer.lease_of) for queues in servers]
         isolate = run_isolated if options.isolate else None
-        self.pool = Pool(options.threads, self._finish, self._control, self._recall, isolate)
+        self.pool = Pool(options.threads, self.settlers.finish, self.control_channels.control, self._recall, isolate)
         shared = self.pool, self.in_flight, self.settlers, self.budget, self._quarantine
         hands = Hands(*shared, consumer.name, options.lease)
+        together = [consumer.queues] if options.strict else alike(consumer.queues, attrgetter("connection_key"))
         self.fetchers = [
             Fetcher(queues, hands, Pace(options.delay, options.backoff, options.longest_pause), options.strict)
-            for queues in (
-                [consumer.queues] if options.strict else alike(consumer.queues, attrgetter("connection_key"))
-            )
+            for queues in together
         ]
         self.keepers: list[Loop] = [
             *self._heartbeats,
@@ -89,7 +92,6 @@ class Supervisor:
 
     @property
     def troubles(self) -> list[str]:
-        """Which threads died or starve, and why."""
         return [trouble for member in self.members if (trouble := member.trouble)]
 
     def start(self) -> None:
@@ -117,7 +119,7 @@ class Supervisor:
         claimers = [*self.fetchers, *self.schedulers]
         for loop in claimers:
             loop.stop()
-            self.pool.room.set()
+        self.pool.room.set()
         _join(claimers)
         self.pool.close()
         self.fetchers[0].hand_back("the consumer stops")
@@ -136,19 +138,16 @@ class Supervisor:
 
     def tick_for_dead_threads(self) -> None:
         """Do once the work of heartbeats and settlers that died; what a worker died with goes back as lost."""
-        for held in [*self.pool.bereave(), *self._strays()]:
+        lost = self.pool.bereave()
+        if time.monotonic() - self._claimed_last >= ON_ITS_WAY:  # what waited then went back: these are on no way
+            lost += [held for held in self.in_flight.running() if held.worker is None]
+        for held in lost:
             begun = held.began is not None
             outcome = Outcome.INTERRUPTED if begun else Outcome.RETURNED
             self.settlers.add(held, Verdict(outcome, "its worker died", lost=int(begun)))
         for loop in [*self._heartbeats, *self.settlers.loops]:
             if loop.is_dead:
                 loop.guarded_tick()
-
-    def _strays(self) -> list[Held]:
-        """What was lost on its way to a worker: what waited when the last claim was over went back."""
-        if time.monotonic() - self._claimed_last < ON_ITS_WAY:
-            return []
-        return [held for held in self.in_flight.running() if held.worker is None]
 
     def hand_back_running(self) -> int:
         """Give back what still runs: another consumer may start it now, not when its lease runs out. How many."""
@@ -174,8 +173,9 @@ class Supervisor:
 
     def abandon(self) -> None:
         """Let the threads go, and wait for none: nothing can be told to the store."""
-        for loop in (member for member in self.members if isinstance(member, Loop)):
-            loop.stop()
+        for member in self.members:
+            if isinstance(member, Loop):
+                member.stop()
         self.pool.room.set()
         self.pool.stop()
 
@@ -187,12 +187,12 @@ class Supervisor:
         worker, unit = left
         for one in unit:
             if one.began is not None and one.policy is not None:
-                self._judge_stuck(one, worker)
+                self._judge_stuck(one, one.policy, clock() - one.began, worker)
             else:
-                self._finish(one, Verdict(Outcome.RETURNED, "what ran before it does not end"))
+                self.settlers.finish(one, Verdict(Outcome.RETURNED, "what ran before it does not end"))
 
-    def _judge_stuck(self, held: Held, worker: Worker) -> None:
-        entry, policy, ran = held.lease.entry, held.policy, clock() - held.began
+    def _judge_stuck(self, held: Held, policy: Policy, ran: float, worker: Worker) -> None:
+        entry = held.lease.entry
         error = TimeLimitExceeded(
             f"it ran for {ran:.1f} s, its time_limit is {policy.time_limit or ran:g} s, and does not end"
         )
@@ -202,21 +202,7 @@ class Supervisor:
         tell(logger, logging.WARNING, text, *names, error, extra=log_extra(held.queue.alias, entry))
         verdict = replace(judged(policy, error, entry), seconds=ran, keep=policy.keeps_result)
         report(held.queue, held.lease, verdict)
-        self._finish(held, verdict)
-
-    def _control(self, held: Held) -> ConsumerControl:
-        return ConsumerControl(
-            held, self.control_channels.of(held.queue), self._extend, PATIENCE if self._isolates else 1
-        )
-
-    def _finish(self, held: Held, verdict: Verdict) -> None:
-        if verdict.outcome.effect.counts:
-            self.budget.ran()
-        else:
-            self.budget.give(1)
-        if verdict.outcome is Outcome.DONE:
-            self.control_channels.of(held.queue).saw_through(held)
-        self.settlers.add(held, verdict)
+        self.settlers.finish(held, verdict)
 
     def _recall(self) -> str:
         if self._stopping:
@@ -225,7 +211,6 @@ class Supervisor:
         return "a suspect is to run alone" if is_awaited else ""
 
     def _extend(self) -> None:
-        """Have leases extended now."""
         for heartbeat in self._heartbeats:
             heartbeat.wake()
 
@@ -235,16 +220,7 @@ class Supervisor:
 
 
 def _join(threads: Iterable[Member]) -> None:
-    """Wait for those that have begun at all."""
     until = time.monotonic() + LAST_WORDS
     for thread in threads:
         if thread.is_alive():
             thread.join(max(0.0, until - time.monotonic()))
-
-
-def alike(queues: list[BaseQueue], kind: Callable[[BaseQueue], Hashable]) -> list[list[BaseQueue]]:
-    """The queues of one kind together."""
-    found: dict[Hashable, list[BaseQueue]] = {}
-    for queue in queues:
-        found.setdefault(kind(queue), []).append(queue)
-    return list(found.values())

@@ -4,9 +4,9 @@ from __future__ import annotations
 
 import asyncio
 import inspect
-from collections.abc import Callable, Coroutine, Sequence
+from collections.abc import Callable, Coroutine, Mapping, Sequence
 from functools import cached_property
-from typing import Any, ClassVar, Self, Unpack
+from typing import Any, ClassVar, Self, Unpack, cast
 
 from asgiref.sync import async_to_sync, sync_to_async
 from django.core.exceptions import SynchronousOnlyOperation
@@ -80,14 +80,7 @@ def refuse_strangers(cls: type) -> None:
             raise TypeError(f"{cls.__qualname__}.{name} means nothing: did you mean {meant!r}?")
 
 
-def refuse_disorder(cls: Any) -> None:
-    """Raises ValueError for priorities that are no order."""
-    listed = cls.priorities
-    if listed is not None and (not listed or list(listed) != sorted(set(listed), reverse=True)):
-        raise ValueError(f"{cls.__qualname__}.priorities is {listed!r}: list each once, the highest first.")
-
-
-def refuse_routed(options: dict[str, Any], declared: Policy | None = None) -> None:
+def refuse_routed(options: Mapping[str, Any], declared: Policy | None = None) -> None:
     """Raises TypeError for options that have another home, ValueError for limits that would take another key.
 
     ``declared`` is what they change.
@@ -101,24 +94,20 @@ def refuse_routed(options: dict[str, Any], declared: Policy | None = None) -> No
     concurrency = options.get("concurrency")
     if isinstance(concurrency, Concurrency) and concurrency.key is not None:
         raise ValueError(ROUTE_IS_THE_KEY.format(given=f"Concurrency({concurrency.limit}, key=…)"))
-    if all(_said(name, options, declared) for name in ("key", "concurrency")):
+    if all(options.get(name, getattr(declared, name, None)) is not None for name in ("key", "concurrency")):
         raise ValueError(ROUTE_IS_THE_KEY.format(given="key= of concurrency="))
 
 
-def _said(name: str, options: dict[str, Any], declared: Policy | None) -> bool:
-    return options.get(name, getattr(declared, name, None)) is not None
-
-
-def method_of(cls: Any, base: Any) -> Callable:
+def method_of(cls: type[BatchCommand]) -> Callable[..., Any]:
     """What it does with a batch. Raises TypeError if that is not written, or twice, or takes no batch."""
-    name = "handle" if cls.perform is base.perform else "perform"
-    method = getattr(cls, name)
-    if name == "perform" and cls.handle is not base.handle:
+    name = "handle" if cls.perform is BatchCommand.perform else "perform"
+    method: Callable[..., Any] = getattr(cls, name)
+    if name == "perform" and cls.handle is not BatchCommand.handle:
         raise TypeError(
             f"{cls.__qualname__} has both perform() and handle(), which are two names of the same method: keep the one "
             "that is given a batch, and give the other one a name of its own."
         )
-    if method is base.handle:
+    if method is BatchCommand.handle:
         raise TypeError(f"{cls.__qualname__} has neither perform() nor handle(): write perform(self, *requests).")
     refuse_generator(method)
     if not takes(method, MOST + 1):
@@ -129,15 +118,12 @@ def method_of(cls: Any, base: Any) -> Callable:
     return method
 
 
-def size_of(cls: Any) -> Batch:
+def size_of(cls: type[BatchCommand]) -> Batch:
     """Its batch_size. Raises ValueError for one that makes no sense."""
     size = cls.batch_size
     if size is None or isinstance(size, Batch):
         return size or Batch()
     return Batch(up_to(size, f"{cls.__qualname__}.batch_size"))
-
-
-# ---- Batch commands as classes, with a life of their own: begun once, used for batch after batch, ended once
 
 
 class BatchCommand:
@@ -199,7 +185,7 @@ class BatchCommand:
     @classmethod
     def command(cls) -> HandlerCommand:
         """What the registry holds for this class."""
-        return registry[f"{cls.__module__}.{cls.__qualname__}"]
+        return cast(HandlerCommand, registry[f"{cls.__module__}.{cls.__qualname__}"])
 
     @classmethod
     def enqueue(cls, *requests: Any) -> list[Result]:
@@ -230,22 +216,25 @@ class HandlerCommand(BatchFunction):
     def __init__(self, handler: type[BatchCommand]):
         self.handler = handler
         refuse_routed(handler.options)
-        refuse_disorder(handler)
-        method = method_of(handler, BatchCommand)
+        listed = handler.priorities
+        if listed is not None and (not listed or list(listed) != sorted(set(listed), reverse=True)):
+            raise ValueError(f"{handler.__qualname__}.priorities is {listed!r}: list each once, the highest first.")
+        method = method_of(handler)
         policy = Policy.of(**handler.options, shard=0, batch=size_of(handler))  # what route() says counts
+        self._method = method
         super().__init__(named_after(handler, lambda requests: self._run_here(requests), method), policy)
         self.is_async = inspect.iscoroutinefunction(method)
 
     @cached_property
     def kinds(self) -> dict[str, type]:
         """The classes of its requests, if it says so, by their names."""
-        return requested(self.func.__wrapped__)
+        return requested(self._method)
 
     def using(self, **options: Unpack[CommandOptions]) -> Self:
         refuse_routed(options, self.policy)
         return super().using(**options)
 
-    def enqueue(self, /, *requests: Any) -> list[Result]:
+    def enqueue(self, /, *requests: Any) -> list[Result]:  # type: ignore[override]  # several at once
         """As :meth:`BatchCommand.enqueue`."""
         return self.enqueue_many([(request,) for request in requests])
 
@@ -287,11 +276,11 @@ class HandlerCommand(BatchFunction):
             if len(call.args) != 1 or call.kwargs:
                 raise TypeError(f"{self.name}: a request is one argument.")
         requests = [call.args[0] for call in calls]
-        policies = _Routed(policy)
-        routed = [policies[route] for route in self._routes(requests)]
+        routes = self._routes(requests)
+        routed = {route: policy.using(shard=route.thread, priority=route.priority) for route in dict.fromkeys(routes)}
         serializer = policy.serializer or conf.get("QUEUE_SERIALIZER")
         carried = [Call((one,)) if serializer == "pickle" else self._in_fields(one) for one in requests]
-        return list(zip(carried, routed, strict=True))
+        return [(call, routed[route]) for call, route in zip(carried, routes, strict=True)]
 
     def _routes(self, requests: Sequence[Any]) -> list[Route]:
         if not requests:
@@ -304,18 +293,21 @@ class HandlerCommand(BatchFunction):
         if len(routes) != len(requests):
             raise ValueError(f"{self.name}: route() returned {len(routes)} routes for {len(requests)} requests.")
         allowed = self.handler.priorities
-        if strange := {route.priority for route in routes} - set(allowed or [route.priority for route in routes]):
+        said: set[Any] = {route.priority for route in routes}
+        if strange := said - set(allowed or said):
             raise ValueError(f"{self.name}: route() said the priorities {sorted(strange)}; priorities is {allowed!r}.")
         return routes
 
     def _awaited(self, routes: Coroutine) -> Any:
-        if _in_async_code():
-            routes.close()
-            raise SynchronousOnlyOperation(
-                f"{self.name}: route() is async, and nothing can wait for it in the thread of an event loop. In async "
-                f"code: await {self.__name__}.aenqueue(...)"
-            )
-        return async_to_sync(_waited_for)(routes)
+        try:
+            asyncio.get_running_loop()
+        except RuntimeError:
+            return async_to_sync(_waited_for)(routes)
+        routes.close()
+        raise SynchronousOnlyOperation(
+            f"{self.name}: route() is async, and nothing can wait for it in the thread of an event loop. In async "
+            f"code: await {self.__name__}.aenqueue(...)"
+        )
 
     def _in_fields(self, request: Any) -> Call:
         """For a serializer that carries no classes."""
@@ -338,25 +330,6 @@ class HandlerCommand(BatchFunction):
                 "__init__ takes travels, and annotations say what it was. Annotate it with what it holds, or use "
                 "serializer='pickle'."
             )
-
-
-class _Routed(dict[Route, Policy]):
-    """A policy as each route has it."""
-
-    def __init__(self, policy: Policy):
-        self._policy = policy
-
-    def __missing__(self, route: Route) -> Policy:
-        self[route] = self._policy.using(shard=route.thread, priority=route.priority)
-        return self[route]
-
-
-def _in_async_code() -> bool:
-    try:
-        asyncio.get_running_loop()
-    except RuntimeError:
-        return False
-    return True
 
 
 async def _waited_for(coroutine: Coroutine) -> Any:

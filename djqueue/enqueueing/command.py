@@ -14,6 +14,7 @@ from djqueue.crontab import Rule
 from djqueue.enqueueing import producer
 from djqueue.enqueueing.producer import Call
 from djqueue.exceptions import EncodeError, MessageTooLarge
+from djqueue.messages.codecs import Arguments
 from djqueue.policies.options import IDLE_TIMEOUT, CommandOptions
 from djqueue.policies.policy import Policy
 from djqueue.registry import registered, registry
@@ -56,7 +57,10 @@ class Command(Generic[P, R]):
         self.declared = self
         """The command as it is declared: of a copy that :meth:`using` made, the one in the registry."""
         self.name = f"{func.__module__}.{func.__qualname__}"
-        self._refuse_strange(policy)
+        if policy.batch and not self.batched:
+            raise ValueError(f"{self.name} is given one call at a time: batch is for queue_command and BatchCommand.")
+        if policy.idle_timeout is not None and not self.kept:
+            raise ValueError(f"{self.name}: {IDLE_TIMEOUT}")
         self.is_async = inspect.iscoroutinefunction(func)
         self._signature = inspect.signature(func)
         self._simple = _simple_counts(self._signature)
@@ -70,14 +74,15 @@ class Command(Generic[P, R]):
         hint = ELSEWHERE.get(name, "")
         raise AttributeError(f"{type(self).__name__!r} object has no attribute {name!r}{hint}", name=name, obj=self)
 
-    def __reduce__(self) -> tuple:
+    def __reduce__(self) -> tuple[Any, ...]:
         """Commands travel by name, never by value; a changed copy takes its options along."""
         if self.declared is self:
             return registered, (self.name,)
         return with_policy, (self.declared, self.policy)
 
     def __call__(self, /, *args: P.args, **kwargs: P.kwargs) -> Result:
-        return self.call(*args, **kwargs) if self.inline else self.enqueue(*args, **kwargs)
+        call: Callable[P, Any] = self.call if self.inline else self.enqueue
+        return call(*args, **kwargs)
 
     def enqueue(self, /, *args: P.args, **kwargs: P.kwargs) -> Result:
         """Send one call to the queue; returns a handle with its ``id``.
@@ -91,7 +96,7 @@ class Command(Generic[P, R]):
         """:meth:`enqueue` for async code."""
         return await sync_to_async(self.enqueue)(*args, **kwargs)
 
-    def enqueue_many(self, calls: Iterable[tuple | dict | Call]) -> list[Result]:
+    def enqueue_many(self, calls: Iterable[tuple[Any, ...] | dict[str, Any] | Call]) -> list[Result]:
         """Send many calls, a round trip per thousand. Each is a tuple of positional or a dict of keyword arguments.
 
         On the database all are sent or none. Elsewhere an error of the store may come after the first thousands have
@@ -99,7 +104,7 @@ class Command(Generic[P, R]):
         """
         return self.declared._send([Call.of(given) for given in calls], self.policy)
 
-    async def aenqueue_many(self, calls: Iterable[tuple | dict | Call]) -> list[Result]:
+    async def aenqueue_many(self, calls: Iterable[tuple[Any, ...] | dict[str, Any] | Call]) -> list[Result]:
         """:meth:`enqueue_many` for async code."""
         return await sync_to_async(self.enqueue_many)(calls)
 
@@ -129,11 +134,11 @@ class Command(Generic[P, R]):
         args, kwargs = self.as_asked(key, call) if key else call
         return bound.arguments, key(*args, **kwargs) if key else None
 
-    def as_asked(self, func: object, call: tuple[tuple, dict]) -> tuple[tuple, dict]:
+    def as_asked(self, func: object, call: Arguments) -> Arguments:
         """The arguments of a call as a function of them takes them: as they came, or all by name."""
         return as_asked(func, self._signature, call)
 
-    def merged(self, merge: Callable, waits: tuple[tuple, dict], new: tuple[tuple, dict]) -> Call:
+    def merged(self, merge: Callable[..., Any], waits: Arguments, new: Arguments) -> Call:
         """What the option ``merge`` makes of a call that waits and a new one; TypeError if it does not fit."""
         collected = merge(Call(*waits), Call(*new))
         if not isinstance(collected, tuple | list | dict):
@@ -175,13 +180,7 @@ class Command(Generic[P, R]):
             error.add_note(f"In a call of {self.name}. In async code: await {self.__name__}.aenqueue(...)")
             raise
 
-    def _refuse_strange(self, policy: Policy) -> None:
-        if policy.batch and not self.batched:
-            raise ValueError(f"{self.name} is given one call at a time: batch is for queue_command and BatchCommand.")
-        if policy.idle_timeout is not None and not self.kept:
-            raise ValueError(f"{self.name}: {IDLE_TIMEOUT}")
-
-    def _fit(self, args: tuple, kwargs: dict) -> None:
+    def _fit(self, args: tuple[Any, ...], kwargs: dict[str, Any]) -> None:
         try:
             self._signature.bind(*args, **kwargs)
         except TypeError as error:
@@ -211,10 +210,10 @@ class PeriodicCommand(Command[P, R]):
                 f"{self.name}: a tick has no arguments, so shard and key must be functions of none, or fixed."
             )
         self.validate_datetime = validate_datetime
-        self.rule = rule
+        self.rule: Rule = rule
 
 
-def refuse_generator(func: Callable) -> None:
+def refuse_generator(func: Callable[..., Any]) -> None:
     """Raises TypeError for a generator: calling it makes an iterator, and nothing of its body would run."""
     if inspect.isgeneratorfunction(func) or inspect.isasyncgenfunction(func):
         raise TypeError(
@@ -223,7 +222,7 @@ def refuse_generator(func: Callable) -> None:
         )
 
 
-def named_after(cls: type, run: Callable, method: Callable) -> Callable:
+def named_after(cls: type, run: Any, method: Callable[..., Any]) -> Callable[..., Any]:
     """A function that stands for a class in the registry; the method's line tells it from another of that name."""
     for name in ("__module__", "__qualname__", "__name__", "__doc__"):
         setattr(run, name, getattr(cls, name))

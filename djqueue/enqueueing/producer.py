@@ -24,10 +24,12 @@ from djqueue.exceptions import (
     PartialEnqueueError,
     QueueError,
 )
+from djqueue.messages.codecs import Arguments
 from djqueue.messages.envelope import Message, encode, new_id
 from djqueue.messages.metadata import carriers
 from djqueue.policies.policy import Policy
 from djqueue.queues import queues
+from djqueue.registry import Runnable
 from djqueue.results import EnqueueStatus, Result
 from djqueue.running.context import open_entry
 from djqueue.running.executor import run_inline
@@ -37,6 +39,8 @@ logger = logging.getLogger(__name__)
 
 CHUNK = 1000
 """Entries per round trip."""
+TRIES = 100
+"""How often others may change the call that a debounced one is merged into, before it is an error."""
 
 NEWS: dict[type, tuple[tuple[Signal, ...], tuple[Signal, ...]]] = {
     type(None): ((signals.enqueued,), ()),
@@ -50,8 +54,8 @@ NEWS: dict[type, tuple[tuple[Signal, ...], tuple[Signal, ...]]] = {
 class Call(NamedTuple):
     """The arguments of one call."""
 
-    args: tuple = ()
-    kwargs: dict = {}
+    args: tuple[Any, ...] = ()
+    kwargs: dict[str, Any] = {}
 
     @classmethod
     def of(cls, given: object) -> Call:
@@ -65,16 +69,14 @@ class Call(NamedTuple):
         raise TypeError(f"enqueue_many() takes tuples (positional arguments) or dicts (keywords), not {given!r}.")
 
 
-class Enqueueable(Protocol):
+class Enqueueable(Runnable, Protocol):
     """What is needed of a command; :class:`djqueue.enqueueing.command.Command` has it."""
 
-    name: str
-    policy: Policy
     whole: bool
 
-    def as_asked(self, func: object, call: tuple[tuple, dict]) -> tuple[tuple, dict]: ...
+    def as_asked(self, func: object, call: Arguments) -> Arguments: ...
     def identity(self, call: Call, policy: Policy) -> tuple[dict[str, object], object]: ...
-    def merged(self, merge: Callable, waits: tuple[tuple, dict], new: tuple[tuple, dict]) -> Call: ...
+    def merged(self, merge: Callable[..., Any], waits: Arguments, new: Arguments) -> Call: ...
 
 
 @dataclass(slots=True)
@@ -106,8 +108,11 @@ def send(command: Enqueueable, calls: Sequence[tuple[Call, Policy]]) -> list[Res
         for pending_call in pending:
             run_inline(queue, pending_call.entry, command, pending_call.policy)
             pending_call.sending.accepted = True
+    elif queue.on_commit is not None and transaction.get_connection(queue.on_commit).in_atomic_block:
+        when_committed(queue.on_commit, _put_or_report, queue, pending)
     else:
-        _when_committed(queue, pending)
+        for piece in _pieces(queue, pending):
+            _put(queue, piece)
     return [Result(one.entry.id, command.name, one.policy.queue_name, one.kept, one.sending) for one in pending]
 
 
@@ -141,17 +146,14 @@ def _put_marked(queue: BaseQueue, pending_call: PendingCall, guard: Guard) -> bo
 
 def _pending_call(command: Enqueueable, call: Call, policy: Policy, queue: BaseQueue, id: str = "") -> PendingCall:
     id = id or new_id()
-    data = encoded(_message(command, id, call, policy, queue), policy)
+    metadata = carriers.produce(queue.alias) if carriers.registered else {}
+    carried = {} if policy is command.policy else policy.overrides(command.policy)
+    data = encoded(Message(id, queue.base_name, command.name, *call, metadata, carried), policy)
     asked = call if policy.plan is None else command.as_asked(policy.plan.key, call)
     entry = policy.to_entry(data, id, command.name, asked)
     guard = policy.condition(command.name, *command.identity(call, policy)) if policy.guarded else None
     sending = EnqueueStatus("" if guard is None else guard.key)
     return PendingCall(command, policy, entry, sending, guard, kept=policy.keeps_result > 0)
-
-
-def _message(command: Enqueueable, id: str, call: tuple[tuple, dict], policy: Policy, queue: BaseQueue) -> Message:
-    carried = {} if policy is command.policy else policy.overrides(command.policy)
-    return Message(id, queue.base_name, command.name, *call, carriers.produce(queue.alias), carried)
 
 
 def encoded(message: Message, policy: Policy) -> bytes:
@@ -192,15 +194,6 @@ def _bytes_of(pending: Sequence[PendingCall]) -> int:
     return sum(len(pending_call.entry.body) for pending_call in pending)
 
 
-def _when_committed(queue: BaseQueue, pending: Sequence[PendingCall]) -> None:
-    alias = queue.on_commit
-    if alias is None or not transaction.get_connection(alias).in_atomic_block:
-        for piece in _pieces(queue, pending):
-            _put(queue, piece)
-    else:
-        when_committed(alias, _put_or_report, queue, pending)
-
-
 def _pieces(queue: BaseQueue, pending: Sequence[PendingCall]) -> list[Sequence[PendingCall]]:
     """What is sent as a whole or not at all: everything in a database, elsewhere what is put at once."""
     return _chunks(pending) if queue.database is None else [pending]
@@ -208,7 +201,7 @@ def _pieces(queue: BaseQueue, pending: Sequence[PendingCall]) -> list[Sequence[P
 
 def _chunks(pending: Sequence[PendingCall]) -> list[Sequence[PendingCall]]:
     """What is put at once: calls that are merged go one by one."""
-    size = 1 if pending and pending[0].policy.merge else CHUNK
+    size = 1 if pending[0].policy.merge else CHUNK
     return list(slices(pending, size))
 
 
@@ -229,19 +222,10 @@ def _put_chunk(queue: BaseQueue, chunk: Sequence[PendingCall]) -> None:
     if chunk[0].policy.merge:
         chunk[0].sending.accepted = _put_or_merge(queue, chunk[0])
         return
-    guards = (
-        [pending_call.guard for pending_call in chunk] if any(pending_call.guard for pending_call in chunk) else None
-    )
-    answers = queue.put([pending_call.entry for pending_call in chunk], guards)
-    for pending_call, accepted in zip(chunk, answers, strict=True):
-        pending_call.sending.accepted = accepted
-
-
-def _put_or_merge(queue: BaseQueue, pending_call: PendingCall) -> bool:
-    collect = partial(pending_call.command.merged, pending_call.policy.merge)
-    return put_or_merge(
-        queue, pending_call.entry, pending_call.guard, collect, partial(encoded, policy=pending_call.policy)
-    )
+    guards = [one.guard for one in chunk]
+    answers = queue.put([one.entry for one in chunk], guards if any(guards) else None)
+    for one, accepted in zip(chunk, answers, strict=True):
+        one.sending.accepted = accepted
 
 
 def _decided(piece: Sequence[PendingCall], error: Exception) -> list[PendingCall]:
@@ -255,9 +239,7 @@ def _decided(piece: Sequence[PendingCall], error: Exception) -> list[PendingCall
 
 
 def _announce(queue: BaseQueue, pending: Sequence[PendingCall]) -> None:
-    told = [
-        (signal, pending_call.entry) for pending_call in pending for signal in _news(pending_call) if signal.receivers
-    ]
+    told = [(signal, one.entry) for one in pending for signal in _news(one) if signal.receivers]
     if told:
         _tell(queue, told)
 
@@ -282,7 +264,7 @@ def _signal(queue: BaseQueue, told: Sequence[tuple[Signal, Entry]]) -> None:
 
 def _put_or_report(queue: BaseQueue, pending: Sequence[PendingCall]) -> None:
     """After the commit nobody is left to raise to: what cannot be sent is logged and signalled."""
-    pieces, alone = _pieces(queue, pending), bool(pending and pending[0].policy.merge)
+    pieces, alone = _pieces(queue, pending), pending[0].policy.merge is not None
     for number, piece in enumerate(pieces):
         try:
             _put(queue, piece)
@@ -304,26 +286,15 @@ def _report(queue: BaseQueue, unsent: Sequence[Entry], error: Exception) -> None
         signals.emit(signals.enqueue_failed, entry.command, id=entry.id, queue_name=queue.alias, exception=error)
 
 
-# ---- Debounced calls whose arguments are merged: a call that is refused goes into the one that waits
-
-TRIES = 100
-"""So often others may come between before it is an error."""
-
-Arguments = tuple[tuple, dict]
-Merge = Callable[[Arguments, Arguments], Arguments]
-"""Makes of the arguments that wait and those of the new call those that stand for both."""
-
-
-def put_or_merge(
-    queue: BaseQueue, entry: Entry, guard: Debounce, merge: Merge, encode: Callable[[Message], bytes]
-) -> bool:
+def _put_or_merge(queue: BaseQueue, pending_call: PendingCall) -> bool:
     """Put the entry, or else change the one that waits for it; whether it was put. Nothing is lost between the two:
     whichever fails because of somebody else is tried again. Raises QueueError if that never ends."""
+    entry, guard = pending_call.entry, pending_call.guard
     for _ in range(TRIES):
         if queue.put([entry], [guard])[0]:
             return True
         try:
-            if _merged(queue, entry, guard, merge, encode):
+            if _merged(queue, pending_call):
                 return False
         except InvalidMessage as error:
             text = "%s: the waiting call cannot be read, so this one is put beside it"
@@ -332,26 +303,25 @@ def put_or_merge(
     raise QueueError(f"{entry.command}: others changed the waiting call {TRIES} times in a row; this one was not put.")
 
 
-def _merged(queue: BaseQueue, entry: Entry, guard: Debounce, merge: Merge, encode: Callable[[Message], bytes]) -> bool:
+def _merged(queue: BaseQueue, pending_call: PendingCall) -> bool:
     """Whether the entry that waits could be changed: not if it has begun meanwhile, or somebody else changed it."""
-    mark = queue.store.get(guard.key)
+    command, policy, entry = pending_call.command, pending_call.policy, pending_call.entry
+    mark = queue.store.get(pending_call.sending.guard)
     record = None if mark is None else queue.find(DedupMark.read(mark).id)
-    if record is None:
+    if record is None or policy.merge is None:
         return False
     waits = open_entry(queue, record.entry)
     if waits.command != entry.command:  # marks are not signed: nobody's message is to become another's
         raise InvalidMessage(f"its mark names a call of {waits.command}")
-    args, kwargs = merge(waits.arguments(), open_entry(queue, entry).arguments())  # as they were at the call
+    new = open_entry(queue, entry).arguments()  # as they were at the call
+    args, kwargs = command.merged(policy.merge, waits.arguments(), new)
     message = Message(waits.id, waits.queue, waits.command, args, kwargs, waits.metadata, waits.options)
     try:
-        data = encode(message)
+        data = encoded(message, policy)
     except (EncodeError, MessageTooLarge) as error:
         error.add_note("That is what merge= made of the waiting call and the new one.")
         raise
     return queue.amend(waits.id, record.entry.body, data)
-
-
-# ---- Calls that wait for a commit are made even if the callback of somebody else raises before
 
 
 class OnceCommitted:

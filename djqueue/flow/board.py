@@ -18,12 +18,12 @@ class Line:
 
     def __init__(self) -> None:
         self.keys: dict[Hashable, Any] = {}
-        self._heap: list[tuple[tuple, Hashable]] = []
+        self._heap: list[tuple[tuple[Any, ...], Hashable]] = []
 
     def __len__(self) -> int:
         return len(self.keys)
 
-    def add(self, name: Hashable, key: tuple) -> None:
+    def add(self, name: Hashable, key: tuple[Any, ...]) -> None:
         self.keys[name] = key
         heapq.heappush(self._heap, (key, name))
         self._sweep()
@@ -33,18 +33,14 @@ class Line:
             self._sweep()
 
     def first(self) -> Any:
-        """The name that stands first, or None."""
-        while self._heap and not self._stands(self._heap[0]):
+        while self._heap and self.keys.get(self._heap[0][1]) != self._heap[0][0]:
             heapq.heappop(self._heap)
         return self._heap[0][1] if self._heap else None
 
-    def after(self, key: tuple | None, limit: int) -> list:
+    def after(self, key: tuple[Any, ...] | None, limit: int) -> list[Any]:
         """Up to ``limit`` names behind a key, in order; looks at every name."""
         behind = ((own, name) for name, own in self.keys.items() if key is None or own > key)
         return [name for _, name in heapq.nsmallest(limit, behind)]
-
-    def _stands(self, place: tuple[tuple, Hashable]) -> bool:
-        return self.keys.get(place[1]) == place[0]
 
     def _sweep(self) -> None:
         if len(self._heap) > 2 * len(self.keys):
@@ -119,7 +115,6 @@ class Board:
         return any(self.lanes[name].gate.windows for name in self.chain(self._next()))
 
     def _take(self, now: int) -> Turn:
-        """Let a run leave the lane whose turn it is."""
         name = self._next()
         chain, number = self.chain(name), self._next_turn()
         waiting = self._run_of(name, min(gates.leaving(self.lanes[one], now) for one in chain))
@@ -132,8 +127,10 @@ class Board:
 
     def _next(self) -> str:
         """The lane whose turn it is; of a lane with a line, the first that stands in it."""
-        name = self._open.first()
-        return self._lines[name].first() if name in self._lines else name
+        name: str = self._open.first()
+        if name in self._lines:
+            name = self._lines[name].first()
+        return name
 
     def _run_of(self, name: str, most: int) -> list[Waiting]:
         """Take up to ``most`` entries from the head of a lane; one that was lost before leaves alone."""
@@ -148,7 +145,6 @@ class Board:
     # ---- lanes
 
     def chain(self, name: str) -> list[str]:
-        """A lane, and the one that it is within."""
         within = self.lanes[name].gate.within if name in self.lanes else ""
         return [name, within] if within in self.lanes else [name]
 
@@ -216,6 +212,7 @@ class Board:
         return place
 
     def _forget(self, name: str) -> None:
+        """The memory queue forgets more with it."""
         del self.lanes[name], self.places[name]
 
     def _is_outer(self, name: str) -> bool:

@@ -98,7 +98,7 @@ def _read(text: str) -> Gate:
         return UNREADABLE
 
 
-def _gate(said: dict) -> Gate:
+def _gate(said: dict[str, Any]) -> Gate:
     outer = _gate(said["by"]) if "by" in said else None
     if outer is not None and outer.within:
         raise ValueError("There are two levels and no more.")
@@ -114,7 +114,7 @@ def _gate(said: dict) -> Gate:
     )
 
 
-def _count(said: dict, name: str) -> int:
+def _count(said: dict[str, Any], name: str) -> int:
     value = said.get(name, 0)
     if isinstance(value, bool) or not isinstance(value, int) or not 0 <= value < 2**53:
         raise ValueError(f"{name} is {value!r}.")
@@ -211,7 +211,8 @@ def remembered_until(lane: Lane) -> int:
 def opens_at(lane: Lane, head: Head, now: int) -> int:
     """When its first may leave as far as time decides; not after ``now`` if it may."""
     gathering = head.at + round(lane.gate.wait * 1e6) if head.waiting < lane.gate.least else 0
-    return max(lane.not_before, gathering, now + _narrowest(lane, now).wait)
+    opens: int = max(lane.not_before, gathering, now + _narrowest(lane, now).wait)
+    return opens
 
 
 def leaving(lane: Lane, now: int) -> int:

@@ -124,9 +124,9 @@ class Throttle:
 
 def up_to(value: Any, name: str) -> int:
     """How many may go together. Raises ValueError that names the argument."""
-    if whole(value, name, least=1) > MOST:
+    if (count := whole(value, name, least=1)) > MOST:
         raise ValueError(f"{name} is {value}: give at most {MOST}.")
-    return value
+    return count
 
 
 @dataclass(frozen=True, slots=True)
@@ -157,7 +157,6 @@ class Batch:
 
     @property
     def size(self) -> int:
-        """The most of a batch."""
         return up_to(conf.get("QUEUE_BATCH_SIZE"), "QUEUE_BATCH_SIZE") if self.most is None else self.most
 
 

@@ -68,7 +68,7 @@ class Window:
         return -(-self.span // self.limit) if self.moderate and self.limit > 1 else 0
 
     @property
-    def rank(self) -> tuple:
+    def rank(self) -> tuple[float, int, bool, bool, int]:
         """The stricter of two windows has the lower one."""
         return self.limit / self.span, self.limit, not self.moderate, self.elastic, -self.buffer
 
@@ -125,11 +125,10 @@ def room(window: Window, log: Log, now: int) -> Capacity:
     if window.elastic and log.warm >= window.limit and left > window.buffer:
         return Capacity(left - window.buffer)
     spaced = max(0, log.last + window.spacing - now)
+    opens = _next(window, log, young, left, spaced, now)
     if left <= 0:
-        return Capacity(
-            0, max(_until(young, 1 - left, window, now), _next(window, log, young, left, spaced, now)), LIMITED
-        )
-    return Capacity(1) if not spaced else Capacity(0, _next(window, log, young, left, spaced, now), SPACED)
+        return Capacity(0, max(_until(young, 1 - left, window, now), opens), LIMITED)
+    return Capacity(0, opens, SPACED) if spaced else Capacity(1)
 
 
 def _next(window: Window, log: Log, young: Sequence[tuple[int, int]], left: int, spaced: int, now: int) -> int:

@@ -31,6 +31,9 @@ from django.utils.safestring import SafeString
 
 from djqueue.exceptions import EncodeError, InvalidMessage
 
+Arguments = tuple[tuple[Any, ...], dict[str, Any]]
+"""Of a call: the positional ones, and those by name."""
+
 PICKLE_PROTOCOL = 5
 """The newest protocol that every supported Python reads."""
 
@@ -44,12 +47,11 @@ TRANSIENT = (db.Error, MemoryError)
 class Codec(Protocol):
     """One way to write arguments down: dumps raises EncodeError, loads whatever went wrong."""
 
-    def dumps(self, args: tuple, kwargs: dict[str, Any], models: str = "pickle") -> bytes: ...
-    def loads(self, data: bytes) -> tuple[tuple, dict[str, Any]]: ...
+    def dumps(self, args: tuple[Any, ...], kwargs: dict[str, Any], models: str = "pickle") -> bytes: ...
+    def loads(self, data: bytes) -> Arguments: ...
 
 
 def is_model(value: Any) -> bool:
-    """Whether it is an instance of a model."""
     from django.db.models import Model  # not at import: this module is a leaf
 
     return isinstance(value, Model)
@@ -72,8 +74,9 @@ def read_reference(label: str, pk: Any, alias: str) -> Any:
         raise InvalidMessage(f"{label} {pk} is gone from the database {alias!r}") from gone
 
 
-def _encode_error(dump: Callable[[Any], Any], args: tuple, kwargs: dict[str, Any], error: Exception) -> EncodeError:
-    """Try each argument alone, to say which one failed."""
+def _encode_error(
+    dump: Callable[[Any], Any], args: tuple[Any, ...], kwargs: dict[str, Any], error: Exception
+) -> EncodeError:
     positional: Iterable[tuple[int | str, str, Any]]
     positional = ((index, f"positional argument {index + 1}", value) for index, value in enumerate(args))
     by_name = ((name, f"argument {name!r}", value) for name, value in kwargs.items())
@@ -111,7 +114,7 @@ _PICKLERS: dict[str, Callable[[Any], bytes]] = {
 class PickleCodec:
     """Anything that pickles. Model instances whole, as Django pickles them, or by reference, re-read when decoded."""
 
-    def dumps(self, args: tuple, kwargs: dict[str, Any], models: str = "pickle") -> bytes:
+    def dumps(self, args: tuple[Any, ...], kwargs: dict[str, Any], models: str = "pickle") -> bytes:
         """Return a pickle of (args, kwargs); `models` is "pickle" or "reference"."""
         if models not in _PICKLERS:
             raise ValueError(f"models={models!r}; choose from {', '.join(_PICKLERS)}")
@@ -123,9 +126,10 @@ class PickleCodec:
         except Exception as error:
             raise _encode_error(dump, args, kwargs, error) from error
 
-    def loads(self, data: bytes) -> tuple[tuple, dict[str, Any]]:
+    def loads(self, data: bytes) -> Arguments:
         """Return (args, kwargs). Runs whatever the pickle says: for verified bytes only."""
-        return pickle.loads(data)
+        arguments: Arguments = pickle.loads(data)
+        return arguments
 
 
 # JSON: what has no form in it is {tag: …}, as {"$dict": [[key, value], …]} for a dict that reads so, or has odd keys.
@@ -152,27 +156,27 @@ class _Writer:
             raise ValueError(f"{value} is not a finite number")
         return value
 
-    def sequence(self, values: Any, depth: int) -> list:
+    def sequence(self, values: Any, depth: int) -> list[Any]:
         if depth >= MAX_DEPTH:
             raise ValueError(f"nested more than {MAX_DEPTH} deep")
         return [self.plain(value, depth + 1) for value in values]
 
-    def mapping(self, value: dict, depth: int) -> dict:
+    def mapping(self, value: dict[Any, Any], depth: int) -> dict[Any, Any]:
         values = self.sequence(value.values(), depth)
         if all(type(key) is str for key in value) and not _is_tag(value):
             return dict(zip(value, values, strict=True))
         return {"$dict": [list(pair) for pair in zip(self.sequence(value, depth), values, strict=True)]}
 
-    def set(self, value: Any, depth: int) -> dict:
+    def set(self, value: Any, depth: int) -> dict[Any, Any]:
         # Sorted, so that equal sets have equal bytes in every process.
         return {f"${type(value).__name__}": sorted(self.sequence(value, depth), key=repr)}
 
-    def decimal(self, value: Decimal, depth: int) -> dict:
+    def decimal(self, value: Decimal, depth: int) -> dict[Any, Any]:
         if not value.is_finite():
             raise ValueError(f"{value} is not a finite number")
         return {"$decimal": str(value)}
 
-    def moment(self, value: datetime | time, depth: int) -> dict:
+    def moment(self, value: datetime | time, depth: int) -> dict[Any, Any]:
         tag, zone, fold = f"${type(value).__name__}", _zone_name(value.tzinfo), value.fold
         text = (value.replace(tzinfo=None) if zone else value).isoformat()
         return {tag: [text, zone, fold] if zone or fold else text}
@@ -180,11 +184,8 @@ class _Writer:
     def other(self, value: Any, depth: int) -> Any:
         if isinstance(value, SafeString | Promise):
             return str(value)
-        if is_model(value):
-            return self.reference(value, depth)
-        raise TypeError(f"the JSON serializer has no form for {type(value).__module__}.{type(value).__qualname__}")
-
-    def reference(self, value: Any, depth: int) -> dict:
+        if not is_model(value):
+            raise TypeError(f"the JSON serializer has no form for {type(value).__module__}.{type(value).__qualname__}")
         if not self.models:
             raise TypeError("a model instance cannot be carried here; use its primary key")
         label, pk, alias = reference_to(value)
@@ -217,7 +218,7 @@ _WRITERS: dict[type, Callable[[_Writer, Any, int], Any]] = {
 }
 
 
-def _read_moment(kind: type[datetime] | type[time], value: str | list) -> Any:
+def _read_moment(kind: type[datetime] | type[time], value: str | list[Any]) -> Any:
     if isinstance(value, str):
         return kind.fromisoformat(value)
     text, zone, fold = value
@@ -225,7 +226,7 @@ def _read_moment(kind: type[datetime] | type[time], value: str | list) -> Any:
     return moment.replace(tzinfo=ZoneInfo(zone)) if zone else moment
 
 
-def _read_dict(pairs: list) -> dict:
+def _read_dict(pairs: list[Any]) -> dict[Any, Any]:
     value = dict(pairs)
     if len(value) != len(pairs):
         raise ValueError("a key comes twice in one object")
@@ -289,7 +290,7 @@ class JsonCodec:
     included (enums, named tuples).
     """
 
-    def dumps(self, args: tuple, kwargs: dict[str, Any], models: str = "reference") -> bytes:
+    def dumps(self, args: tuple[Any, ...], kwargs: dict[str, Any], models: str = "reference") -> bytes:
         """Return JSON of [args, kwargs]; `models` is ignored: instances are always references."""
         try:
             return to_json([list(args), kwargs], depth=-2)
@@ -298,7 +299,7 @@ class JsonCodec:
         except Exception as error:
             raise _encode_error(to_json, args, kwargs, error) from error
 
-    def loads(self, data: bytes) -> tuple[tuple, dict[str, Any]]:
+    def loads(self, data: bytes) -> Arguments:
         """Return (args, kwargs); raises ValueError for what is not such JSON."""
         args, kwargs = from_json(data)
         if not (isinstance(args, list) and isinstance(kwargs, dict)):
@@ -317,7 +318,7 @@ _BY_NAME = (dict, Mapping, MutableMapping)
 """What annotations call lists and tuples, and dictionaries."""
 
 
-def requested(perform: Callable) -> dict[str, type]:
+def requested(perform: Callable[..., Any]) -> dict[str, type]:
     """The classes that ``perform(self, *requests: Kind)`` says it takes, of those that have fields; by their names."""
     code = perform.__code__
     kind = get_type_hints(perform).get(code.co_varnames[code.co_argcount + code.co_kwonlyargcount])
@@ -381,10 +382,13 @@ def _items(kind: Any, count: int) -> tuple[Any, ...]:
     return said if get_origin(kind) is tuple and Ellipsis not in said else (said[0],) * count
 
 
-def _fields(kind: Any) -> tuple[str, ...]:
+def _fields(kind: Any, compared: bool = False) -> tuple[str, ...]:
+    """The names of those that ``__init__`` takes; ``compared``: and of those that it makes itself and that matter."""
     if _is_model(kind):
         return tuple(kind.model_fields)
-    return kind._fields if _is_named_tuple(kind) else tuple(one.name for one in fields(kind) if one.init)
+    if _is_named_tuple(kind):
+        return tuple(kind._fields)
+    return tuple(one.name for one in fields(kind) if one.init or (compared and one.compare))
 
 
 def is_same(value: Any, back: Any) -> bool:
@@ -398,7 +402,8 @@ def is_same(value: Any, back: Any) -> bool:
     if ours or theirs:
         alike = type(value) is type(back) and ours.keys() == theirs.keys()
         return alike and all(is_same(one, theirs[name]) for name, one in ours.items())
-    if type(value).__eq__ is object.__eq__:
+    equals: Any = type(value).__eq__
+    if equals is object.__eq__:
         return type(value) is type(back)
     try:
         return bool(value == back) or bool(value != value)
@@ -411,15 +416,10 @@ def _parts(value: Any) -> dict[Any, Any]:
     if _is_model(kind):
         return {name: getattr(value, name, None) for name in kind.model_fields} | (value.model_extra or {})
     if is_structured(kind):
-        return {name: getattr(value, name, None) for name in _compared(kind)}
+        return {name: getattr(value, name, None) for name in _fields(kind, compared=True)}
     if kind in (list, tuple):
         return dict(enumerate(value))
     return value if kind is dict else {}
-
-
-def _compared(kind: Any) -> tuple[str, ...]:
-    """Its fields, and those that it makes itself, unless they say that they do not matter."""
-    return kind._fields if _is_named_tuple(kind) else tuple(one.name for one in fields(kind) if one.init or one.compare)
 
 
 def _is_named_tuple(kind: type) -> bool:

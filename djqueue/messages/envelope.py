@@ -19,7 +19,7 @@ from typing import Any
 from django.conf import settings
 
 from djqueue.exceptions import EncodeError, InvalidMessage, MessageTooLarge
-from djqueue.messages.codecs import SERIALIZERS, TRANSIENT, Codec, from_json, to_json
+from djqueue.messages.codecs import SERIALIZERS, TRANSIENT, Arguments, Codec, from_json, to_json
 
 DEFAULT_MAX_SIZE = 2**20
 """Bytes of a whole encoded message, unless the settings say otherwise."""
@@ -48,7 +48,7 @@ class Message:
     id: str
     queue: str
     command: str
-    args: tuple = field(default=(), repr=False)
+    args: tuple[Any, ...] = field(default=(), repr=False)
     kwargs: dict[str, Any] = field(default_factory=dict, repr=False)
     metadata: dict[str, Any] = field(default_factory=dict, repr=False)
     options: dict[str, Any] = field(default_factory=dict)
@@ -66,7 +66,7 @@ class Envelope:
     options: dict[str, Any]
     body: bytes = field(repr=False)
 
-    def arguments(self) -> tuple[tuple, dict[str, Any]]:
+    def arguments(self) -> Arguments:
         """Return (args, kwargs), decoded anew at each call, so that no run sees what an earlier one changed.
 
         Model references are read from the database here. Raises InvalidMessage, with what went wrong as its cause.
@@ -90,12 +90,7 @@ def encode(
 
 
 def open_envelope(
-    data: bytes,
-    *,
-    id: str,
-    queue: str,
-    accept: Collection[str] = ("pickle", "json"),
-    max_size: int = DEFAULT_MAX_SIZE,
+    data: bytes, *, id: str, queue: str, accept: Collection[str] = ("pickle", "json"), max_size: int = DEFAULT_MAX_SIZE
 ) -> Envelope:
     """Return the envelope of a message found in `queue` under `id`, once its signature is verified.
 
@@ -124,12 +119,7 @@ def pack_item(
 
 
 def unpack_item(
-    data: bytes,
-    *,
-    id: str,
-    queue: str,
-    accept: Collection[str] = ("pickle", "json"),
-    max_size: int = DEFAULT_MAX_SIZE,
+    data: bytes, *, id: str, queue: str, accept: Collection[str] = ("pickle", "json"), max_size: int = DEFAULT_MAX_SIZE
 ) -> Any:
     """Return the item found in `queue` under `id`, once its signature is verified; raises InvalidMessage."""
     header, body = _unseal(_ITEM, data, id, queue, max_size)
@@ -140,7 +130,7 @@ def unpack_item(
 # The header: short names, defaults left out, unknown fields ignored.
 
 
-def _header(serializer: str, command: str = "", more: dict[str, dict] | None = None) -> bytes:
+def _header(serializer: str, command: str = "", more: dict[str, dict[str, Any]] | None = None) -> bytes:
     own = {name: values for name, values in (more or {}).items() if values}
     if not own:
         return _plain_header(serializer, command)
@@ -162,24 +152,18 @@ def _fields(serializer: str, command: str) -> dict[str, Any]:
     return fields if serializer == "pickle" else fields | {"e": serializer}
 
 
-def _read_header(header: bytes) -> dict[str, Any]:
-    return _parsed(header) if b'"m"' in header or b'"o"' in header else _parsed_once(header)
-
-
-@lru_cache(maxsize=1024)
-def _parsed_once(header: bytes) -> dict[str, Any]:
-    """Only verified headers come here, and only such as nobody can change: those with nothing of their own."""
-    return _parsed(header)
-
-
 def _parsed(header: bytes) -> dict[str, Any]:
     if not header:
         return {}
     try:
-        fields = from_json(header)
+        fields: dict[str, Any] = from_json(header)
     except Exception as error:
         raise InvalidMessage(f"the header cannot be decoded: {error}") from error
     return fields
+
+
+_parsed_once = lru_cache(maxsize=1024)(_parsed)
+"""For verified headers that carry nothing of their own, and so nothing that a run could change."""
 
 
 def _serializer(name: str) -> Codec:
@@ -190,13 +174,13 @@ def _serializer(name: str) -> Codec:
 
 
 def _accepted(header: dict[str, Any], accept: Collection[str]) -> str:
-    serializer = header.get("e", "pickle")
+    serializer: str = header.get("e", "pickle")
     if serializer not in accept or serializer not in SERIALIZERS:
         raise InvalidMessage(f"the serializer {serializer!r} is not accepted here")
     return serializer
 
 
-def _decode_body(serializer: str, body: bytes) -> tuple[tuple, dict[str, Any]]:
+def _decode_body(serializer: str, body: bytes) -> Arguments:
     try:
         return SERIALIZERS[serializer].loads(body)
     except (InvalidMessage, *TRANSIENT):
@@ -217,24 +201,23 @@ def _seal(kind: bytes, id: str, queue: str, header: bytes, body: bytes, max_size
     return b"".join((kind, mac, content))
 
 
-def _unseal(kind: bytes, data: bytes, id: str, queue: str, max_size: int) -> tuple[dict[str, Any], bytes]:
-    """Return the header and the body's bytes, once the signature is verified."""
-    data = _as_bytes(data)
+def _unseal(kind: bytes, data: Any, id: str, queue: str, max_size: int) -> tuple[dict[str, Any], bytes]:
+    if not isinstance(data, bytes | bytearray | memoryview):  # some database drivers give the latter
+        raise InvalidMessage(f"not bytes but {type(data).__qualname__}")
+    data = bytes(data)
     if len(data) > max_size:
         raise InvalidMessage(f"it has {len(data)} bytes, {max_size} are allowed")
     if data[: len(kind)] != kind:
         raise InvalidMessage(_misfit(kind, data[: len(kind)]))
     mac, content = data[len(kind) : _MAC_END], data[_MAC_END:]
-    if not _verified(mac, _signed(kind, id, queue, content)):
+    signed, secrets = _signed(kind, id, queue, content), (settings.SECRET_KEY, *settings.SECRET_KEY_FALLBACKS)
+    # An empty fallback, as an unset environment variable leaves it, would be a key that everybody knows.
+    if not any(hmac.compare_digest(mac, _mac(_key(secret), signed)) for secret in secrets if secret):
         raise InvalidMessage("bad signature")
     start = _LENGTH.size + _LENGTH.unpack_from(content)[0]
-    return _read_header(content[_LENGTH.size : start]), content[start:]
-
-
-def _as_bytes(data: Any) -> bytes:
-    if isinstance(data, bytes | bytearray | memoryview):  # some database drivers give the latter
-        return bytes(data)
-    raise InvalidMessage(f"not bytes but {type(data).__qualname__}")
+    header = content[_LENGTH.size : start]
+    parsed = _parsed if b'"m"' in header or b'"o"' in header else _parsed_once
+    return parsed(header), content[start:]
 
 
 def _misfit(kind: bytes, found: bytes) -> str:
@@ -249,12 +232,6 @@ def _signed(kind: bytes, id: str, queue: str, content: bytes) -> bytes:
     """Return what the signature covers. Lengths make it unambiguous; content has its own."""
     where, which = queue.encode("utf-8", "surrogatepass"), id.encode("utf-8", "surrogatepass")
     return b"".join((kind, _LENGTHS.pack(len(where), len(which)), where, which, content))
-
-
-def _verified(mac: bytes, signed: bytes) -> bool:
-    secrets = (settings.SECRET_KEY, *settings.SECRET_KEY_FALLBACKS)
-    # An empty fallback, as an unset environment variable leaves it, would be a key that everybody knows.
-    return any(hmac.compare_digest(mac, _mac(_key(secret), signed)) for secret in secrets if secret)
 
 
 def _mac(key: bytes, signed: bytes) -> bytes:

@@ -39,7 +39,7 @@ def with_error(
     return json.dumps([*errors_of(errors)[1 - MOST_RECORDS :], record])
 
 
-def errors_of(errors: str) -> list[dict]:
+def errors_of(errors: str) -> list[dict[str, Any]]:
     """The records in the errors of an entry, oldest first. Text of another form is one record with it as reason."""
     try:
         records = json.loads(errors) if errors else []
@@ -60,7 +60,8 @@ def text_of(exception: BaseException) -> str:
 
 def kind_of(exception: BaseException) -> str:
     """The name of its class, even if that says otherwise."""
-    return type.__dict__["__qualname__"].__get__(type(exception))
+    name: str = type.__dict__["__qualname__"].__get__(type(exception))
+    return name
 
 
 def _module_of(exception: BaseException) -> str:

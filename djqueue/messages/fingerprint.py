@@ -7,6 +7,7 @@ import pickle
 from collections.abc import Iterable, Mapping
 from dataclasses import fields, is_dataclass
 from hashlib import blake2b
+from typing import Any
 
 from djqueue.exceptions import EncodeError
 from djqueue.messages.codecs import PICKLE_PROTOCOL, is_model, reference_to
@@ -40,14 +41,21 @@ def _pieces(value: object, depth: int) -> Iterable[bytes]:
     elif isinstance(value, list | tuple):
         yield from _ordered(value, depth)
     elif is_model(value):
-        yield from _ordered(_row(value), depth)
+        yield from _ordered(_row_of(value), depth)
     elif is_dataclass(value) and not isinstance(value, type):
         yield from _ordered([getattr(value, field.name) for field in fields(value) if field.compare], depth)
     else:
-        yield _pickled(value, depth)
+        buffer = io.BytesIO()
+        try:
+            _Pickler(buffer, value, depth).dump(value)
+        except EncodeError:
+            raise
+        except Exception as error:
+            raise EncodeError(f"a {kind.__name__} cannot be compared with others: give a key= function.") from error
+        yield buffer.getvalue()
 
 
-def _row(instance: object) -> tuple:
+def _row_of(instance: object) -> tuple[str, str, str]:
     """A saved instance is its row, whatever its fields say at the moment."""
     try:
         label, pk, alias = reference_to(instance)
@@ -56,25 +64,14 @@ def _row(instance: object) -> tuple:
     return label, str(pk), alias
 
 
-def _ordered(values: Iterable, depth: int) -> Iterable[bytes]:
+def _ordered(values: Iterable[Any], depth: int) -> Iterable[bytes]:
     for value in values:
         yield from _pieces(value, depth - 1)
     yield b""
 
 
-def _unordered(values: Iterable, depth: int) -> Iterable[bytes]:
+def _unordered(values: Iterable[Any], depth: int) -> Iterable[bytes]:
     return sorted(b"".join(b"%d:%s" % (len(piece), piece) for piece in _pieces(value, depth - 1)) for value in values)
-
-
-def _pickled(value: object, depth: int) -> bytes:
-    buffer = io.BytesIO()
-    try:
-        _Pickler(buffer, value, depth).dump(value)
-    except EncodeError:
-        raise
-    except Exception as error:
-        raise EncodeError(f"a {type(value).__name__} cannot be compared with others: give a key= function.") from error
-    return buffer.getvalue()
 
 
 class _Pickler(pickle.Pickler):

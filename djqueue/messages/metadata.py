@@ -8,6 +8,8 @@ from __future__ import annotations
 
 import logging
 import threading
+from functools import partial
+from itertools import product
 from typing import Any, Generic, TypeVar
 
 from djqueue import signals
@@ -23,24 +25,22 @@ class Registrations(Generic[T]):
     """Objects in the order in which they were registered, each for the queue of an alias, or (None) for all queues."""
 
     def __init__(self) -> None:
-        self._all: list[tuple[str | None, T]] = []  # replaced and never changed, so that nobody needs to lock to read
+        self.registered: list[tuple[str | None, T]] = []
+        """With the alias of each. Replaced and never changed, so that reading needs no lock."""
         self._lock = threading.RLock()
 
     def register(self, one: T, queue_name: str | None = None) -> None:
         with self._lock:
-            self._all = [*self._all, (queue_name, one)]
+            self.registered = [*self.registered, (queue_name, one)]
 
     def clear(self, queue_name: str | None = None) -> None:
         """Forget those of one queue; without a name, all of them."""
         with self._lock:
-            self._all = [pair for pair in self._all if queue_name not in (None, pair[0])]
+            self.registered = [pair for pair in self.registered if queue_name not in (None, pair[0])]
 
     def of(self, queue_name: str) -> list[T]:
-        """Those that serve the queue of that alias."""
-        return [one for alias, one in self._all if alias in (None, queue_name)]
+        return [one for alias, one in self.registered if alias in (None, queue_name)]
 
-
-# ---- Metadata
 
 DEPTH = 2
 """How many containers enclose a value of metadata in the header of its message."""
@@ -69,16 +69,17 @@ class MetadataProducerConsumer:
 
 
 class Carriers(Registrations[MetadataProducerConsumer]):
-    """Those that are registered."""
-
     def register(self, carrier: MetadataProducerConsumer, queue_name: str | None = None) -> None:
-        """Raises TypeError for what is none, ValueError if another of its NAMESPACE serves the same queue."""
+        """Have it carry for the queue of that alias, or for all queues.
+
+        Raises TypeError for what is no carrier, ValueError if another of its NAMESPACE serves the same queue.
+        """
         if not isinstance(carrier, MetadataProducerConsumer):
             raise TypeError(f"{carrier!r} carries no metadata: give an object of a MetadataProducerConsumer class.")
         if not carrier.NAMESPACE:
             raise ValueError(f"{type(carrier).__name__} has no NAMESPACE: give it a text of its own.")
         with self._lock:
-            for alias, other in self._all:
+            for alias, other in self.registered:
                 if other.NAMESPACE == carrier.NAMESPACE and (None in (alias, queue_name) or alias == queue_name):
                     raise ValueError(f"The NAMESPACE {carrier.NAMESPACE!r} is taken by {type(other).__name__}.")
             super().register(carrier, queue_name)
@@ -104,21 +105,13 @@ class Carriers(Registrations[MetadataProducerConsumer]):
                 _complain(carrier, "consume_metadata", error)
 
 
-def _complain(carrier: MetadataProducerConsumer, method: str, error: BaseException) -> None:
-    tell(logger, logging.ERROR, "%s.%s() failed", type(carrier).__name__, method, exc_info=error)
+def _complain(registered: object, method: str, error: BaseException) -> None:
+    tell(logger, logging.ERROR, "%s.%s() failed", type(registered).__name__, method, exc_info=error)
 
 
 carriers = Carriers()
-
-
-def register_metadata_producer_consumer(carrier: MetadataProducerConsumer, queue_name: str | None = None) -> None:
-    """Have it carry for the queue of that alias, or for all queues. Raises ValueError for a NAMESPACE that is taken."""
-    carriers.register(carrier, queue_name)
-
-
-def clear_metadata_producer_consumers(queue_name: str | None = None) -> None:
-    """Forget those of the queue of that alias; without one, all."""
-    carriers.clear(queue_name)
+register_metadata_producer_consumer = carriers.register
+clear_metadata_producer_consumers = carriers.clear
 
 
 # ---- Objects with methods named ``on_…``, another way to hear the signals
@@ -140,10 +133,16 @@ METHODS = {
 
 
 class EventConsumers(Registrations[object]):
-    """Those that are registered. The signals are heard while there are any."""
+    """The signals are heard while there are any."""
 
     def register(self, consumer: object, queue_name: str | None = None) -> None:
-        """Raises TypeError for a class, and for what has none of the methods."""
+        """Tell an object what happens to the messages of the queue of that alias, or of all queues.
+
+        It has any of the methods ``on_push``, ``on_pop``, ``on_empty``, ``on_complete``, ``on_expire``, ``on_retry``,
+        ``on_error``, ``on_debounce_hit``, ``on_debounce_miss`` and ``on_debounce_error``. Each is called with a
+        dictionary of what the signal carries, ``id``, ``command`` and ``queue_name`` first of all; ``on_empty`` with
+        None. Raises TypeError for a class, and for what has none of the methods.
+        """
         known = dict.fromkeys(method for methods in METHODS.values() for method in methods)
         if isinstance(consumer, type) or not any(getattr(consumer, method, None) for method in known):
             raise TypeError(f"{consumer!r} is no event consumer: give an object with a method of {', '.join(known)}.")
@@ -155,47 +154,22 @@ class EventConsumers(Registrations[object]):
     def clear(self, queue_name: str | None = None) -> None:
         with self._lock:
             super().clear(queue_name)
-            for name in () if self._all else _EARS:
+            for name in () if self.registered else _EARS:
                 getattr(signals, name).disconnect(dispatch_uid="djqueue.messages.metadata")
 
-    def hear(self, event: str, item: dict | None, queue_name: str) -> None:
-        for consumer in self.of(queue_name):
-            for method in METHODS[event]:
-                _call(consumer, method, item)
-
-
-def _call(consumer: object, method: str, item: dict | None) -> None:
-    """What a handler raises is logged, and changes nothing."""
-    try:
-        handler = getattr(consumer, method, None)
-        if handler is not None:
-            handler(item)
-    except BaseException as error:  # sys.exit() in a handler
-        tell(logger, logging.ERROR, "%s.%s() failed", type(consumer).__name__, method, exc_info=error)
-
-
-def _ear(event: str):
-    def ear(sender: object, signal: object, queue_name: str, **named: object) -> None:
+    def hear(self, event: str, sender: object, signal: object, queue_name: str, **named: object) -> None:
+        """What a method raises is logged, and changes nothing."""
         item = None if event == "empty" else {"command": sender, "queue_name": queue_name, **named}
-        event_consumers.hear(event, item, queue_name)
+        for consumer, method in product(self.of(queue_name), METHODS[event]):
+            try:
+                handler = getattr(consumer, method, None)
+                if handler is not None:
+                    handler(item)
+            except BaseException as error:  # sys.exit() in a handler
+                _complain(consumer, method, error)
 
-    return ear
 
-
-_EARS = {event: _ear(event) for event in METHODS}
 event_consumers = EventConsumers()
-
-
-def register_event_consumer(consumer: object, queue_name: str | None = None) -> None:
-    """Tell an object what happens to the messages of the queue of that alias, or of all queues.
-
-    It has any of the methods ``on_push``, ``on_pop``, ``on_empty``, ``on_complete``, ``on_expire``, ``on_retry``,
-    ``on_error``, ``on_debounce_hit``, ``on_debounce_miss`` and ``on_debounce_error``. Each is called with a dictionary
-    of what the signal carries, ``id``, ``command`` and ``queue_name`` first of all; ``on_empty`` with None.
-    """
-    event_consumers.register(consumer, queue_name)
-
-
-def clear_event_consumers(queue_name: str | None = None) -> None:
-    """Forget those of the queue of that alias; without one, all."""
-    event_consumers.clear(queue_name)
+_EARS = {event: partial(event_consumers.hear, event) for event in METHODS}  # signals hold them weakly
+register_event_consumer = event_consumers.register
+clear_event_consumers = event_consumers.clear

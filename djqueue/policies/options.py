@@ -17,6 +17,8 @@ from djqueue.utils import flag, function, is_exception, moment, nearest, priorit
 Duration = float | timedelta
 Check = Callable[[Any, str], Any]
 """Makes a field's value of what was given for the option of that name. Raises TypeError or ValueError that names it."""
+Travels = tuple[Callable[[Any], Any], Callable[[Any], Any]]
+"""How a value is written as JSON, and how it is read."""
 Rule = tuple[Callable[[Any, Set[str]], Any], str]
 """Whether a policy contradicts itself, by its options and the names of those in use; and the reason that is told."""
 
@@ -72,7 +74,7 @@ class Option:
     """Whether it may be None, and stays None."""
     per_call: bool = False
     """Whether it may be a function of no arguments, which is called once per call."""
-    travels: tuple[Callable[[Any], Any], Callable[[Any], Any]] | None = None
+    travels: Travels | None = None
     """If it counts at the run: how a call that changes it writes it into its message, as JSON, and how it is read."""
     needs: dict[str, Callable[[Any], Any]] = field(default_factory=dict)
     """The features of a backend that it may need, each with the values for which it does."""
@@ -103,13 +105,11 @@ class Option:
 
     @property
     def fields(self) -> set[str]:
-        """The fields of a policy that it sets."""
         return {self.target or self.name, *self.also, *((own_key(self.name),) if self.value else ())}
 
     def contradictions(self) -> Iterator[Rule]:
-        """What it cannot be in use with, or without."""
         if self.alone:
-            yield partial(_is_alone, self.requires or self.part_of), self.alone
+            yield lambda policy, used: used.isdisjoint(self.requires or self.part_of), self.alone
         for other, reason in self.excludes.items():
             yield partial(_is_beside, other), reason
         if self.outlives:
@@ -122,10 +122,6 @@ def own_key(name: str) -> str:
     return f"{name}_key"
 
 
-def _is_alone(required: Set[str], policy: Any, used: Set[str]) -> bool:
-    return used.isdisjoint(required)
-
-
 def _is_beside(other: str, policy: Any, used: Set[str]) -> bool:
     return other in used
 
@@ -133,14 +129,6 @@ def _is_beside(other: str, policy: Any, used: Set[str]) -> bool:
 def _outlives(name: str, policy: Any, used: Set[str]) -> bool:
     ttl, value = policy.ttl, getattr(policy, name)
     return isinstance(ttl, float) and isinstance(value, float) and value >= ttl
-
-
-def _is_short(policy: Any, used: Set[str]) -> bool:
-    return isinstance(policy.debounce, float) and policy.max_wait < policy.debounce
-
-
-def _merges_across_lanes(policy: Any, used: Set[str]) -> bool:
-    return bool(policy.plan) and callable(policy.plan.key) and policy.plan.key != policy.guard_key
 
 
 # ---- What each may be
@@ -160,10 +148,6 @@ def _exceptions(value: object, name: str) -> tuple[type[BaseException], ...]:
     return tuple(value)
 
 
-def _attempts(value: object, name: str) -> int:
-    return whole(value, name, least=0) + 1
-
-
 def _unique(value: object, name: str) -> str | float | None:
     if value is None or value is False:
         return None
@@ -177,14 +161,6 @@ def _unique(value: object, name: str) -> str | float | None:
 
 
 _UNTIL: dict[object, str] = {"started": "queued", "finished": "running"}
-
-
-def _of_unique(value: Unique) -> dict[str, Any]:
-    return {"unique": _UNTIL.get(value.until, value.until), "unique_key": value.key}
-
-
-def _of_concurrency(value: Concurrency) -> dict[str, Any]:
-    return {"concurrency": value.limit, "concurrency_key": value.key}
 
 
 def _of_debounce(value: Debounce) -> dict[str, Any]:
@@ -220,34 +196,22 @@ def _one_of(*choices: str) -> Check:
     return check
 
 
-# ---- What a backend must be able to do, and what a message carries
+# ---- The options
 
 
-def _is_given(value: object) -> bool:
-    return value is not None
+def _is_short(policy: Any, used: Set[str]) -> bool:
+    return isinstance(policy.debounce, float) and policy.max_wait < policy.debounce
 
 
-def _is_no_block(value: object) -> bool:
-    return value != "block"
+def _merges_across_lanes(policy: Any, used: Set[str]) -> bool:
+    return bool(policy.plan) and callable(policy.plan.key) and policy.plan.key != policy.guard_key
 
 
-def _is_text(value: object) -> bool:
-    return isinstance(value, str)
-
-
-def _same(value: Any) -> Any:
-    return value
-
-
-def _paths(classes: tuple[type, ...] | None) -> list[str] | None:
-    return None if classes is None else [path_of(one, "retry_on") for one in classes]
-
-
-def _classes(paths: list[str] | None) -> tuple[type, ...] | None:
-    return None if paths is None else tuple(map(import_string, paths))
-
-
-_AS_IT_IS = (_same, _same)
+_AS_IT_IS: Travels = (lambda value: value, lambda value: value)
+_PATHS: Travels = (
+    lambda classes: None if classes is None else [path_of(one, "retry_on") for one in classes],
+    lambda paths: None if paths is None else tuple(map(import_string, paths)),
+)
 _count = partial(whole, least=1)
 _time = partial(seconds, least=0.001)
 _WAY = "{} is a way to debounce: give debounce=seconds as well."
@@ -267,9 +231,10 @@ _ALL = (
     Option("run_after", moment, target="run_at", also={"delay": 0.0}),
     Option("ttl", _time, or_none=True, per_call=True, travels=_AS_IT_IS),
     Option("max_attempts", _count, travels=_AS_IT_IS),
-    Option("retries", _attempts, target="max_attempts", instead="max_attempts"),
+    Option("retries", lambda value, name: whole(value, name, least=0) + 1,
+           target="max_attempts", instead="max_attempts"),
     Option("max_lost", _count, travels=_AS_IT_IS),
-    Option("retry_on", _exceptions, travels=(_paths, _classes)),
+    Option("retry_on", _exceptions, travels=_PATHS),
     Option("backoff", lambda value, name: backoff_of(value), travels=(written, read)),
     Option("debounce", _time, value=(Debounce, _of_debounce), or_none=True, per_call=True, needs={"facts": bool},
            excludes={"delay": _DUE, "run_at": _DUE, "unique": _EITHER},
@@ -283,19 +248,22 @@ _ALL = (
     Option("merge", function, needs={"inspect": bool}, part_of={"debounce"},
            alone="merge collects debounced calls: give debounce=seconds as well.",
            rules=((_merges_across_lanes, _ONE_LANE),)),
-    Option("unique", _unique, value=(Unique, _of_unique), needs={"inspect": _is_text, "facts": bool}),
+    Option("unique", _unique, needs={"inspect": lambda value: isinstance(value, str), "facts": bool},
+           value=(Unique, lambda value: {"unique": _UNTIL.get(value.until, value.until), "unique_key": value.key})),
     Option("key", function, part_of={"debounce", "concurrency"}, requires={"debounce", "unique", "concurrency"},
            alone="key says which calls are the same: give debounce, unique or concurrency."),
-    Option("shard", _shard, needs={"shards": _is_given}),
+    Option("shard", _shard, needs={"shards": lambda value: value is not None}),
     Option("run", up_to, part_of={"shard"},
            alone="run says how many of a shard go together: give shard as well.",
            excludes={"batch": "batch says how many go together, in a shard too: leave out run."}),
     Option("idle_timeout", seconds, or_none=True),
-    Option("concurrency", _count, value=(Concurrency, _of_concurrency), or_none=True, needs={"lanes": bool}),
+    Option("concurrency", _count, or_none=True, needs={"lanes": bool},
+           value=(Concurrency, lambda value: {"concurrency": value.limit, "concurrency_key": value.key})),
     Option("throttle", _throttles, needs={"lanes": bool}),
     Option("batch", _batch, needs={"lanes": bool}),
-    Option("failure_policy", _one_of("block", "skip", "pause"), travels=_AS_IT_IS, needs={"lanes": _is_no_block},
-           part_of={"shard"}, alone="failure_policy says what becomes of a shard: give shard as well."),
+    Option("failure_policy", _one_of("block", "skip", "pause"), travels=_AS_IT_IS,
+           needs={"lanes": lambda value: value != "block"}, part_of={"shard"},
+           alone="failure_policy says what becomes of a shard: give shard as well."),
     Option("lease", partial(seconds, least=0.1), travels=_AS_IT_IS),
     Option("time_limit", _time, or_none=True, travels=_AS_IT_IS),
     Option("result_ttl", _time, or_none=True, travels=_AS_IT_IS, needs={"facts": bool}),
@@ -343,12 +311,6 @@ CONTRADICTIONS: dict[str, tuple[Rule, ...]] = {
 """What a policy is refused for, by the option. :func:`djqueue.policies.policy.plan_of` refuses too many lanes."""
 
 
-NO_USE_OF_KEY = (
-    "key is for debounce, unique and concurrency where they have no key of their own, and here each has one: leave it "
-    "out."
-)
-
-
 def refuse_contradictions(policy: Any, used: Set[str], given: dict[str, Any]) -> None:
     """Raises ValueError that says why two options of a policy, the last of which are given, cannot be together."""
     if given.get("retries") and not policy.retried:
@@ -357,7 +319,10 @@ def refuse_contradictions(policy: Any, used: Set[str], given: dict[str, Any]) ->
             "or in the setting QUEUE_RETRY_ON."
         )
     if given.get("key") and used & KEYED and not any(name in used and own_key(name) not in used for name in KEYED):
-        raise ValueError(NO_USE_OF_KEY)
+        raise ValueError(
+            "key is for debounce, unique and concurrency where they have no key of their own, and here each has one: "
+            "leave it out."
+        )
     for name, rules in CONTRADICTIONS.items():
         for contradicts, reason in rules if name in used else ():
             if contradicts(policy, used):

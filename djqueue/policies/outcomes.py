@@ -5,6 +5,7 @@ from __future__ import annotations
 import logging
 import random
 from collections.abc import Callable
+from contextlib import suppress
 from dataclasses import asdict, dataclass, field, replace
 from enum import Enum
 from typing import Any
@@ -63,51 +64,22 @@ class Outcome(Enum):
         outcome.effect = effect
         return outcome
 
-    DONE = Effect(
-        "done",
-        verb="complete",
-        status="done",
-        words="done",
-        level=logging.INFO,
-        signal=signals.completed,
-        carried=("attempt", "value", "seconds"),
-    )
-    RETRY = Effect(
-        "retry",
-        hold=HOLD_ORDER,
-        counts_failure=True,
-        again=True,
-        status="retried",
-        words="goes back for another try",
-        signal=signals.retried,
-        carried=("attempt", "exception", "reason", "delay"),
-    )
+    # fmt: off
+    DONE = Effect("done", verb="complete", status="done", words="done", level=logging.INFO,
+                  signal=signals.completed, carried=("attempt", "value", "seconds"))
+    RETRY = Effect("retry", hold=HOLD_ORDER, counts_failure=True, again=True,
+                   status="retried", words="goes back for another try",
+                   signal=signals.retried, carried=("attempt", "exception", "reason", "delay"))
     """Back in the queue, to be run again: after a failure, or because the command asked for it."""
-    EXPIRED = Effect(
-        "expired", verb="complete", status="expired", words="expired", signal=signals.expired, carried=ENDED
-    )
+    EXPIRED = Effect("expired", verb="complete", status="expired", words="expired",
+                     signal=signals.expired, carried=ENDED)
     """Gone, as its time to live was over before it began."""
-    DISCARDED = Effect(
-        "discarded",
-        verb="complete",
-        status="discarded",
-        words="was discarded",
-        level=logging.INFO,
-        signal=signals.discarded,
-        carried=ENDED,
-    )
+    DISCARDED = Effect("discarded", verb="complete", status="discarded", words="was discarded", level=logging.INFO,
+                       signal=signals.discarded, carried=ENDED)
     """Gone, by the command's own word."""
-    FAILED = Effect(
-        "failed",
-        verb="fail",
-        counts_failure=True,
-        final=True,
-        status="failed",
-        words="failed and went to the error queue",
-        level=logging.ERROR,
-        signal=signals.failed,
-        carried=RAISED,
-    )
+    FAILED = Effect("failed", verb="fail", counts_failure=True, final=True,
+                    status="failed", words="failed and went to the error queue", level=logging.ERROR,
+                    signal=signals.failed, carried=RAISED)
     """In the error queue."""
     RETURNED = Effect("returned", hold=HOLD_ORDER, counts=False)
     """Back in the queue; counts as nothing."""
@@ -115,19 +87,13 @@ class Outcome(Enum):
     """Back in the queue for a while, as it cannot be run here; counts as nothing, and is noted once."""
     THROTTLED = Effect("throttled", hold=HOLD_LANE, counts=False, again=True)
     """Back in the queue as its command asked for, with all of its lane; counts as nothing."""
-    PAUSED = Effect(
-        "paused",
-        hold=HOLD_PAUSE,
-        final=True,
-        status="paused",
-        words="failed, and its shard is paused",
-        level=logging.ERROR,
-        signal=signals.paused,
-        carried=RAISED,
-    )
-    """Back at the head of its lane, which is shut until somebody opens it. Its failures are forgotten."""
+    PAUSED = Effect("paused", hold=HOLD_PAUSE, final=True,
+                    status="paused", words="failed, and its shard is paused", level=logging.ERROR,
+                    signal=signals.paused, carried=RAISED)
+    """Back at the head of its lane, which is shut until an operator opens it. Its failures are forgotten."""
     INTERRUPTED = Effect("interrupted", hold=HOLD_ORDER)
     """Back in the queue while it ran; counts as a start, which has not failed, and is lost if its thread died."""
+    # fmt: on
 
 
 @dataclass(frozen=True, slots=True)
@@ -155,7 +121,7 @@ class Verdict:
 def settled(lease: Lease, verdict: Verdict, owner: str = "") -> Lease:
     """The lease as the verdict leaves it: its counts, its delay and its note."""
     entry, effect = lease.entry, verdict.outcome.effect
-    changes: dict = {"delay": verdict.delay, "run_at": 0.0, "hold": hold_of(entry, verdict)}
+    changes: dict[str, Any] = {"delay": verdict.delay, "run_at": 0.0, "hold": hold_of(entry, verdict)}
     if not effect.counts:
         changes["attempts"] = entry.attempts - 1
     if effect.counts_failure:
@@ -164,17 +130,12 @@ def settled(lease: Lease, verdict: Verdict, owner: str = "") -> Lease:
         changes["lost"] = entry.lost + verdict.lost
     if verdict.outcome is Outcome.PAUSED:
         changes |= {"failures": 0, "lost": 0}  # who opens its lane means it to begin anew
-    if _is_worth_a_note(entry, verdict):
+    is_new = verdict.outcome is Outcome.POSTPONED and _noted_at(entry, verdict.reason) is None
+    if is_new or effect.final or verdict.exception is not None:
         at = lease.claimed + verdict.seconds  # the store's clock, as near as we know it
         about: dict[str, Any] = {"reason": verdict.reason, "exception": verdict.exception, "owner": owner}
         changes["errors"] = with_error(entry.errors, at=at, attempt=entry.attempts, **about)
     return replace(lease, entry=replace(entry, **changes))
-
-
-def _is_worth_a_note(entry: Entry, verdict: Verdict) -> bool:
-    if verdict.outcome is Outcome.POSTPONED:
-        return _noted_at(entry, verdict.reason) is None
-    return verdict.outcome.effect.final or verdict.exception is not None
 
 
 def hold_of(entry: Entry, verdict: Verdict) -> str:
@@ -189,7 +150,6 @@ def hold_of(entry: Entry, verdict: Verdict) -> str:
 
 
 def is_ordered(entry: Entry) -> bool:
-    """Whether it is in a lane that keeps an order."""
     return bool(entry.gate) and Gate.read(entry.gate).ordered
 
 
@@ -279,9 +239,6 @@ def wait_after(backoff: Wait, failures: int, exception: BaseException | None) ->
         return Backoff()(failures)
 
 
-# ---- in a message
-
-
 def written(backoff: Wait) -> Any:
     """As JSON: seconds, the fields of a Backoff, or the dotted path of a function. Raises ValueError if it has none."""
     if isinstance(backoff, Constant):
@@ -299,13 +256,8 @@ def read(value: Any) -> Wait:
 def path_of(thing: Any, name: str) -> str:
     """The dotted path of a class or function of a module. Raises ValueError that names the option."""
     module, qualname = getattr(thing, "__module__", None), getattr(thing, "__qualname__", "")
-    if not module or not qualname.isidentifier() or not _stands_at(f"{module}.{qualname}", thing):
-        raise ValueError(f"{name} is {thing!r}: in using() it must be of a module's top level, to travel by its name.")
-    return f"{module}.{qualname}"
-
-
-def _stands_at(path: str, thing: Any) -> bool:
-    try:
-        return import_string(path) is thing
-    except ImportError:
-        return False
+    if module and qualname.isidentifier():
+        with suppress(ImportError):
+            if import_string(f"{module}.{qualname}") is thing:
+                return f"{module}.{qualname}"
+    raise ValueError(f"{name} is {thing!r}: in using() it must be of a module's top level, to travel by its name.")

@@ -22,6 +22,7 @@ from djqueue.exceptions import Discard, Fail, Retry, Throttled
 from djqueue.flow.gates import Gate
 from djqueue.flow.limits import MOST, USUAL_RUN, Batch, Throttle
 from djqueue.flow.windows import Window
+from djqueue.messages.codecs import Arguments
 from djqueue.messages.failures import LONGEST_REASON, kind_of, text_of
 from djqueue.messages.fingerprint import fingerprint
 from djqueue.policies.options import NEEDS, OPTIONS, PARTS, PER_CALL, TRAVELS, WHOLES, changes_of, refuse_contradictions
@@ -65,15 +66,14 @@ def plan_of(
     if shard is None and not (concurrency or throttles or batch):
         return None
     key = _one_key(shard, throttles, key_of_concurrency if concurrency else None)
-    own = [throttle for throttle in throttles if throttle.name is None]
     named = _one_name([throttle for throttle in throttles if throttle.name is not None])
     most = concurrency or 0
-    wide = Gate(most=0 if key_of_concurrency else most, windows=_windows(own, keyed=False))
+    wide = Gate(most=0 if key_of_concurrency else most, windows=_own_windows(throttles, keyed=False))
     narrow = Gate(
         ordered=shard is not None,
         run=1 if shard is None or batch or throttles else run,  # each start asks its window
         most=most if key_of_concurrency else 0,
-        windows=_windows(own, keyed=True),
+        windows=_own_windows(throttles, keyed=True),
     )
     if key is None:
         gate, outer = replace(narrow, most=wide.most, windows=wide.windows), None
@@ -85,9 +85,8 @@ def plan_of(
         outer = Gate(windows=tuple(one.measure for one in named))
     if outer is not None and (batch or not outer.most):  # where runs count by their entries, they are of one
         outer = replace(outer, run=MOST)
-    shared: Any  # a text: those that are named have a name
-    shared, each = (named[0].name, named[0].key is not None) if named else ("", False)
-    return Plan(key, gate, batch, outer, shared, each)
+    shared = (named[0].name or "") if named else ""
+    return Plan(key, gate, batch, outer, shared, each=bool(named) and named[0].key is not None)
 
 
 THREE_LEVELS = (
@@ -134,22 +133,19 @@ def _one_name(named: list[Throttle]) -> list[Throttle]:
     return named
 
 
-def _windows(throttles: list[Throttle], keyed: bool) -> tuple[Window, ...]:
-    return tuple(one.measure for one in throttles if (one.key is not None) == keyed)
+def _own_windows(throttles: Sequence[Throttle], keyed: bool) -> tuple[Window, ...]:
+    return tuple(one.measure for one in throttles if one.name is None and (one.key is not None) == keyed)
 
 
 def disagreement(one: Plan | None, other: Plan | None) -> str:
     """How two plans that share a throttle by its name differ in it; nothing if they do not, or share none."""
     if one is None or other is None or not one.shared or one.shared != other.shared:
         return ""
-    ours, theirs = _shared_budget(one), _shared_budget(other)
-    return f"{ours} and {theirs}" if ours != theirs else ""
-
-
-def _shared_budget(plan: Plan) -> str:
-    outer: Any = plan.outer  # there is one, as it is shared
-    windows = " and ".join(sorted(map(str, outer.windows)))
-    return f"{windows} for each key" if plan.each else windows
+    said = []
+    for plan in (one, other):
+        windows = " and ".join(sorted(map(str, plan.outer.windows if plan.outer else ())))
+        said.append(f"{windows} for each key" if plan.each else windows)
+    return " and ".join(said) if said[0] != said[1] else ""
 
 
 # ---- from a call to its place
@@ -165,23 +161,26 @@ class Place(NamedTuple):
 NOWHERE = Place()
 
 
-def placed(plan: Plan | None, name: str, call: tuple[tuple, Mapping[str, Any]]) -> Place:
+def placed(plan: Plan | None, name: str, call: Arguments) -> Place:
     """The lane of a call of the command of that name, and its gate as text."""
     if plan is None:
         return NOWHERE
-    prefix = conf.get("QUEUE_LANE_PREFIX")
+    prefix, within = conf.get("QUEUE_LANE_PREFIX"), ""
     key = None if plan.key is None else _asked(plan.key, call, name)
     if key is None and plan.key is not None:  # free of what is for each key
         plan = plan._replace(gate=Gate(), outer=None if plan.each else plan.outer)
         if plan.outer is None and not plan.batch:
             return NOWHERE
     text = None if key is None else key_text(key)
-    within = _outer_name(plan, prefix, name, text) if plan.outer else ""
+    if plan.outer and plan.shared:
+        within = _short(f"{prefix}throttle:{plan.shared}", text if plan.each else None)
+    elif plan.outer:
+        within = _short(f"{prefix}{name}*", None)
     size = plan.batch.size if plan.batch else plan.gate.run
     return Place(_short(prefix + name, text), _written(plan.gate, plan.outer, within, plan.batch, size))
 
 
-def _asked(key: Key, call: tuple[tuple, Mapping[str, Any]], name: str) -> object:
+def _asked(key: Key, call: Arguments, name: str) -> object:
     args, kwargs = call
     try:
         return key(*args, **kwargs) if callable(key) else key
@@ -194,12 +193,6 @@ def key_text(key: object) -> str:
     """A key as a part of a lane's name: itself if it is a number or a text that can be read, else a digest."""
     text = str(key) if isinstance(key, int | str) and not isinstance(key, bool) else ""
     return text if text and text.isprintable() else fingerprint(key)
-
-
-def _outer_name(plan: Plan, prefix: str, name: str, text: str | None) -> str:
-    if plan.shared:
-        return _short(f"{prefix}throttle:{plan.shared}", text if plan.each else None)
-    return _short(f"{prefix}{name}*", None)
 
 
 def _short(name: str, key: str | None) -> str:
@@ -242,22 +235,22 @@ class Policy:
     retry_on: tuple[type[BaseException], ...] | None = None
     backoff: Wait = _USUAL_BACKOFF
     debounce: PerCall | None = None
-    debounce_key: Callable | None = None
+    debounce_key: Callable[..., Any] | None = None
     always_delay: bool = False
     extend: bool = False
     max_wait: float | None = None
-    merge: Callable | None = None
+    merge: Callable[..., Any] | None = None
     unique: str | float | None = None
-    unique_key: Callable | None = None
-    key: Callable | None = None
+    unique_key: Callable[..., Any] | None = None
+    key: Callable[..., Any] | None = None
     """For debounce, unique and concurrency where they have no key of their own."""
-    shard: Callable | int | str | None = None
+    shard: Callable[..., Any] | int | str | None = None
     failure_policy: str = "block"
     run: int = USUAL_RUN
     idle_timeout: float | None = None
     """None: QUEUE_IDLE_TIMEOUT; see :attr:`idle_seconds`."""
     concurrency: int | None = None
-    concurrency_key: Callable | None = None
+    concurrency_key: Callable[..., Any] | None = None
     throttle: tuple[Throttle, ...] = ()
     batch: Batch | None = None
     lease: float | None = None
@@ -276,7 +269,6 @@ class Policy:
     """What it makes of lanes."""
 
     def __post_init__(self) -> None:
-        """What follows from the options is asked several times per message."""
         object.__setattr__(self, "guarded", bool(self.debounce or self.unique))
         needs = [need for name, need, asks in NEEDS if asks(getattr(self, name))]
         object.__setattr__(self, "needs", frozenset(needs))
@@ -286,11 +278,11 @@ class Policy:
         object.__setattr__(self, "plan", plan)
 
     @classmethod
-    def of(cls, **given) -> Policy:
+    def of(cls, **given: Any) -> Policy:
         """A policy from the options of a decorator. Raises TypeError or ValueError that names the option."""
         return cls().using(**given)
 
-    def using(self, **given) -> Policy:
+    def using(self, **given: Any) -> Policy:
         """A changed copy. Raises TypeError or ValueError that names the option."""
         changes = changes_of(given)
         changed = replace(self, **(self._without_parts(changes) | changes))
@@ -298,7 +290,6 @@ class Policy:
         return changed
 
     def used(self) -> set[str]:
-        """The fields that are not at their defaults."""
         values = zip(_DEFAULTS, _values(self), _DEFAULTS.values(), strict=True)
         return {name for name, value, usual in values if value is not usual and value != usual}
 
@@ -335,7 +326,7 @@ class Policy:
             raise ValueError("run_after is later than ttl: the call would have expired when it is due.")
         return policy
 
-    def to_entry(self, data: bytes, id: str, command: str, call: tuple[tuple, dict] = ((), {})) -> Entry:
+    def to_entry(self, data: bytes, id: str, command: str, call: Arguments = ((), {})) -> Entry:
         """The entry that a call becomes. Raises what a function of its arguments does that says its shard or key."""
         lane, gate = placed(self.plan, command, call)
         priority = conf.get("QUEUE_DEFAULT_PRIORITY") if self.priority is None else self.priority
@@ -352,13 +343,13 @@ class Policy:
         return Unique(f"unique:{key}", running=self.unique == "running")
 
     @property
-    def guard_key(self) -> Callable | None:
+    def guard_key(self) -> Callable[..., Any] | None:
         """What says, for debounce or unique, which calls are the same; None: all their arguments do."""
         return (self.debounce_key if self.debounce else self.unique_key) or self.key
 
     @property
     def _longest_wait(self) -> float:
-        """For how long calls can be postponed: a window less than until they expire."""
+        """For how long calls can be postponed: at most until one window before they expire."""
         debounce: Any = self.debounce
         longest = debounce * WINDOWS if self.max_wait is None else self.max_wait
         return longest if self.ttl is None else min(longest, max(debounce, self.ttl - debounce))
@@ -383,20 +374,17 @@ class Policy:
     def reject(self, lease: Lease, patience: int = 1) -> Verdict | None:
         """A verdict for an entry that must not be started once more, or None.
 
-        ``patience``: who runs what was lost in a process of its own sees what kills it, and bears that many times as
-        many lost starts that nobody saw; but if one may be lost, no more than that.
+        A consumer that runs in a process of its own what was lost sees what kills it. It allows ``patience`` times as
+        many lost starts that were not seen, unless only one may be lost.
         """
         entry = lease.entry
-        if entry.lost and entry.lost >= self._most_unseen(patience):
+        if entry.lost and entry.lost >= self.most_lost * (patience if self.most_lost > 1 else 1):
             return self._failed(entry, _lost(entry.lost))
         ttl, waited = self.ttl, lease.claimed - entry.created
         # A function was asked at the call: a message that carries no answer is older than the function.
         if ttl is not None and not callable(ttl) and waited > ttl:
             return Verdict(Outcome.EXPIRED, f"its ttl of {ttl:g} s is over: it came {waited:.1f} s ago")
         return None
-
-    def _most_unseen(self, patience: int) -> int:
-        return self.most_lost * patience if self.most_lost > 1 else self.most_lost
 
     def suspects(self, entry: Entry) -> bool:
         """Whether a start of an entry is to be made where it can kill nothing else.
@@ -460,7 +448,7 @@ class Policy:
 
     @property
     def retried(self) -> tuple[type[BaseException], ...]:
-        """The exceptions after which a message is tried again."""
+        """After which a message is tried again."""
         return tuple(conf.get("QUEUE_RETRY_ON")) if self.retry_on is None else self.retry_on
 
     @property
@@ -472,7 +460,6 @@ class Policy:
 
     @property
     def most_lost(self) -> int:
-        """How many starts may be lost."""
         return self.max_lost or self.max_attempts or conf.get("QUEUE_MAX_LOST")
 
     @property

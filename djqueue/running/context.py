@@ -10,7 +10,7 @@ from collections.abc import Callable, Coroutine, Sequence
 from contextvars import Context, ContextVar, copy_context
 from dataclasses import dataclass, field
 from math import inf
-from typing import Any
+from typing import Any, Self
 
 from asgiref.sync import SyncToAsync, ThreadSensitiveContext, sync_to_async
 from django.db import connections
@@ -27,7 +27,7 @@ from djqueue.utils import ChildrenEnd, run_in_parent, tell
 
 logger = logging.getLogger(__name__)
 
-Awaiter = Callable[[Coroutine], Any]
+Awaiter = Callable[[Coroutine[Any, Any, Any]], Any]
 """Runs a coroutine to its end; a worker thread brings the one of its own event loop."""
 
 
@@ -37,26 +37,39 @@ class Control:
     A consumer has another one, which asks beside the command, on connections of its own.
     """
 
-    stopping = False
-    """Whether whoever runs it wants to stop."""
-    lease_lost = False
-    """Whether somebody else holds the message by now, as far as is known."""
     interrupts: tuple[type[BaseException], ...] = ()
     """Exceptions that are meant for whoever runs it, not for the message."""
     patience = 1
     """How many times ``max_lost`` starts may be lost while nobody saw them end."""
-    given_up = False
-    """Whether whoever runs it has decided already what becomes of the message."""
     throttled = False
     """Whether it has a slot in which it is to begin."""
-    late = 0.0
-    """For how many seconds it has waited, if it is throttled and that is too long to begin now."""
 
     def __init__(self, queue: BaseQueue, lease: Lease | None):
         self.queue = queue
         self.lease = lease
+        self._is_lost = False
 
-    def defer(self, controls: Sequence[Control], seconds: float) -> bool:
+    @property
+    def stopping(self) -> bool:
+        """Whether whoever runs it wants to stop."""
+        return False
+
+    @property
+    def lease_lost(self) -> bool:
+        """Whether somebody else holds the message by now, as far as is known."""
+        return self._is_lost
+
+    @property
+    def given_up(self) -> bool:
+        """Whether whoever runs it has decided already what becomes of the message."""
+        return False
+
+    @property
+    def late(self) -> float:
+        """For how many seconds it has waited, if it is throttled and that is too long to begin now."""
+        return 0.0
+
+    def defer(self, controls: Sequence[Self], seconds: float) -> bool:
         """Have their throttle count all of these from ``seconds`` later on; whether they may begin then."""
         return False
 
@@ -85,7 +98,7 @@ class Control:
     def touch(self, seconds: float) -> bool:
         """Hold the message for so many more seconds; whether it is still ours."""
         if self.lease is not None:
-            self.lease_lost = not self.queue.touch([self.lease], seconds)
+            self._is_lost = not self.queue.touch([self.lease], seconds)
         return not self.lease_lost
 
 
@@ -119,7 +132,6 @@ class CurrentMessage:
 
     @classmethod
     def of(cls, queue: BaseQueue, entry: Entry, envelope: Envelope, policy: Policy, control: Control) -> CurrentMessage:
-        """The message that an entry is, as it begins to run."""
         about = entry.attempts, envelope.command, queue.alias, envelope.metadata, policy.time_limit
         return cls(entry.id, *about, control)
 
@@ -196,7 +208,8 @@ def run(
 
 def _run(start: Callable[[], Any], messages: Sequence[CurrentMessage], await_: Awaiter) -> Any:
     _current.set(messages)
-    carriers.consume(messages[0].metadata, messages[0].queue_name)
+    if carriers.registered:
+        carriers.consume(messages[0].metadata, messages[0].queue_name)
     for message in messages:
         if message.control is not None and message.control.throttled:
             _begin_in_time([one.control for one in messages if one.control is not None])
@@ -222,7 +235,7 @@ def run_coroutine(await_: Awaiter, coroutine: Coroutine) -> Any:
         del error, ends
 
 
-async def _ended(coroutine: Coroutine, ends: list[tuple[Any, BaseException | None]]) -> None:
+async def _ended(coroutine: Coroutine[Any, Any, Any], ends: list[tuple[Any, BaseException | None]]) -> None:
     try:
         ends.append((await coroutine, None))
     except BaseException as error:
@@ -240,23 +253,20 @@ def _begin_in_time(controls: Sequence[Control]) -> None:
             raise TooLate
 
 
-async def with_own_thread(coroutine: Coroutine, limit: float | None = None) -> Any:
-    """Django's async ORM works in a thread beside the loop: one of this call alone, whose connections end with it."""
+async def with_own_thread(coroutine: Coroutine[Any, Any, Any], limit: float | None = None) -> Any:
+    """Await it, for up to ``limit`` seconds: a coroutine can be stopped where it waits, unlike a function.
+
+    Django's async ORM works in a thread beside the loop: one of this call alone, whose connections end with it.
+    """
     async with ThreadSensitiveContext() as context:
         try:
-            return await _within_limit(coroutine, limit)
+            async with asyncio.timeout(limit) as timeout:
+                with ChildrenEnd():
+                    return await coroutine
+        except TimeoutError as error:
+            if timeout.expired():
+                raise TimeLimitExceeded(f"it ran for longer than its time_limit of {limit:g} s") from error
+            raise
         finally:
             if context in SyncToAsync.context_to_thread_executor:  # else there is no such thread, and none is begun
                 await sync_to_async(connections.close_all)()
-
-
-async def _within_limit(coroutine: Coroutine, limit: float | None) -> Any:
-    """A coroutine can be stopped where it waits; a function cannot."""
-    try:
-        async with asyncio.timeout(limit) as timeout:
-            with ChildrenEnd():
-                return await coroutine
-    except TimeoutError as error:
-        if timeout.expired():
-            raise TimeLimitExceeded(f"it ran for longer than its time_limit of {limit:g} s") from error
-        raise

@@ -11,6 +11,7 @@ from contextvars import Context, copy_context
 from dataclasses import dataclass, replace
 from functools import partial
 from itertools import islice, takewhile
+from typing import Any, cast
 
 from djqueue import signals
 from djqueue.backends.base import BaseQueue, Entry, Lease
@@ -21,16 +22,18 @@ from djqueue.messages.failures import kind_of, release, text_of
 from djqueue.policies.outcomes import Outcome, Verdict, hold_of, not_now
 from djqueue.policies.policy import Policy
 from djqueue.registry import Runnable, registry
-from djqueue.running import result_store
 from djqueue.running.context import Control, CurrentMessage, LoopControl, TooLate, open_entry, run
-from djqueue.running.handlers import HandlerSlot, run_items
-from djqueue.running.result_store import packed_end
+from djqueue.running.handlers import BatchRunnable, HandlerSlot, run_items
+from djqueue.running.result_store import fact_of, packed_end
 from djqueue.running.settle import settle
 from djqueue.utils import plain, tell
 
 logger = logging.getLogger(__name__)
 
 LATE = Verdict(Outcome.RETURNED, "it left its throttle too long ago to begin now")
+BEHIND = Verdict(Outcome.RETURNED, "what was before it in its lane comes again first")
+STRANGER = Verdict(Outcome.RETURNED, "it is no call of the batch command that it was claimed with")
+APART = Verdict(Outcome.RETURNED, "a batch is of one priority, and a higher one may have come")
 
 
 @dataclass(slots=True)
@@ -40,8 +43,8 @@ class Job:
     lease: Lease
     command: Runnable
     policy: Policy
-    args: tuple
-    kwargs: dict
+    args: tuple[Any, ...]
+    kwargs: dict[str, Any]
     message: CurrentMessage
     keep: float
     """For how many seconds its result is kept."""
@@ -52,8 +55,9 @@ class Job:
 def attempt(jobs: Sequence[Job], context: Context, slot: HandlerSlot) -> list[Verdict]:
     """Run the messages of a batch, or the one of another command, and judge each by what became of it."""
     if signals.started.receivers:
-        for job in jobs:
-            _tell_started(job.message)
+        for message in (job.message for job in jobs):
+            told = {"id": message.id, "queue_name": message.queue_name, "attempt": message.attempt}
+            signals.emit(signals.started, message.command, **told)
     first = jobs[0]
     command = first.command
     try:
@@ -61,7 +65,8 @@ def attempt(jobs: Sequence[Job], context: Context, slot: HandlerSlot) -> list[Ve
             start = partial(command.func, *first.args, **first.kwargs)
             return [_done(first, run(start, (first.message,), slot.await_, context))]
         items, messages = [job.args[0] for job in jobs], [job.message for job in jobs]
-        results = run_items(command, items, messages, first.lease.entry.lane, slot, context)
+        lane = first.lease.entry.lane
+        results = run_items(cast(BatchRunnable, command), items, messages, lane, slot, context)
     except BaseException as error:  # sys.exit() in a command must not end the worker
         return [_failed(job, error) for job in jobs]
     return [
@@ -70,21 +75,16 @@ def attempt(jobs: Sequence[Job], context: Context, slot: HandlerSlot) -> list[Ve
     ]
 
 
-def _tell_started(message: CurrentMessage) -> None:
-    signals.emit(
-        signals.started, message.command, id=message.id, queue_name=message.queue_name, attempt=message.attempt
-    )
-
-
 def _done(job: Job, value: object) -> Verdict:
     return Verdict(Outcome.DONE, value=value, seconds=time.monotonic() - job.message.began)
 
 
 def _failed(job: Job, error: BaseException) -> Verdict:
     ran, kind = time.monotonic() - job.message.began, type(error)  # by which it is known, whatever it says itself
+    control = job.message.control
     if issubclass(kind, TooLate):
         return LATE
-    if issubclass(kind, job.message.control.interrupts):
+    if control is not None and issubclass(kind, control.interrupts):
         return Verdict(Outcome.INTERRUPTED, "interrupted", error)
     return replace(judged(job.policy, error, job.lease.entry), seconds=ran)
 
@@ -96,12 +96,6 @@ def judged(policy: Policy, error: BaseException, entry: Entry) -> Verdict:
     except Exception as trouble:
         tell(logger, logging.ERROR, "%s: its failure cannot be judged", plain(entry.command), exc_info=trouble)
         return Verdict(Outcome.FAILED, f"{kind_of(error)}: {text_of(error)}", error)
-
-
-# ---- From leases to verdicts
-
-BEHIND = Verdict(Outcome.RETURNED, "what was before it in its lane comes again first")
-APART = Verdict(Outcome.RETURNED, "a batch is of one priority, and a higher one may have come")
 
 
 def execute(queue: BaseQueue, lease: Lease, control: Control | None = None) -> Verdict:
@@ -126,8 +120,9 @@ def execute_batch(
     jobs: list[Job] = []
     for place, lease in enumerate(leases):
         job = _begun(queue, lease, controls[place])
-        if len(leases) > 1:
-            job = _of_the_same(job, jobs)
+        if len(leases) > 1 and isinstance(job, Job):  # the command that an entry names may lie: what is signed decides
+            first = jobs[0] if jobs else job
+            job = job if job.command.batched and job.command is first.command else STRANGER
         if isinstance(job, Job):
             job.place = place
             jobs.append(job)
@@ -137,7 +132,10 @@ def execute_batch(
                 break
     if jobs:
         for job, verdict in zip(jobs, attempt(jobs, context, slot), strict=True):
-            verdicts[job.place] = _with_result(queue, job, verdict) if job.keep else verdict
+            if job.keep:  # of a failure not all is known before it is settled
+                packed = packed_end(queue, job.lease, verdict) if verdict.outcome is Outcome.DONE else b""
+                verdict = replace(verdict, keep=job.keep, packed=packed)
+            verdicts[job.place] = verdict
     for place, lease in enumerate(leases):
         if not controls[place].given_up:  # in the context of the run: log filters find what the metadata brought
             context.run(report, queue, lease, verdicts[place])
@@ -145,50 +143,31 @@ def execute_batch(
 
 
 def _begun(queue: BaseQueue, lease: Lease, control: Control) -> Job | Verdict:
-    """What is to be run, or why it is not."""
     entry = lease.entry
     if signals.claimed.receivers:
         signals.emit(signals.claimed, entry.command, id=entry.id, queue_name=queue.alias, attempt=entry.attempts)
     try:
-        return _opened(queue, lease, control)
+        envelope = open_entry(queue, entry)
+        command = registry.get(envelope.command)
+        if command is None:
+            return not_now(lease, f"unknown command {envelope.command!r}")
+        policy = policy_of(command, envelope)
+        keep = policy.keeps_result
+        verdict = policy.reject(lease, control.patience)
+        if verdict is None and entry.attempts > 1:
+            verdict = _cancelled(control)
+        if verdict is not None:
+            return replace(verdict, keep=keep)
+        args, kwargs = envelope.arguments()  # reads model instances
+        if command.batched:
+            args, kwargs = (cast(BatchRunnable, command).item(args, kwargs),), {}
+        control.begin(policy)
     except InvalidMessage as error:
         return Verdict(Outcome.FAILED, f"invalid message: {error}", error)
     except Exception as error:  # not the command's: the database is away from which its arguments are read, say
         return not_now(lease, f"could not be run: {kind_of(error)}: {text_of(error)}")
-
-
-def _opened(queue: BaseQueue, lease: Lease, control: Control) -> Job | Verdict:
-    envelope = open_entry(queue, lease.entry)
-    command = registry.get(envelope.command)
-    if command is None:
-        return not_now(lease, f"unknown command {envelope.command!r}")
-    policy = policy_of(command, envelope)
-    keep = policy.keeps_result
-    verdict = policy.reject(lease, control.patience)
-    if verdict is None and lease.entry.attempts > 1:
-        verdict = _cancelled(control)
-    if verdict is not None:
-        return replace(verdict, keep=keep)
-    args, kwargs = envelope.arguments()  # reads model instances
-    if command.batched:
-        args, kwargs = (command.item(args, kwargs),), {}
-    control.begin(policy)
-    message = CurrentMessage.of(queue, lease.entry, envelope, policy, control)
+    message = CurrentMessage.of(queue, entry, envelope, policy, control)
     return Job(lease, command, policy, args, kwargs, message, keep)
-
-
-def _of_the_same(job: Job | Verdict, jobs: Sequence[Job]) -> Job | Verdict:
-    """The command that an entry names may lie: what is signed decides what can be run together."""
-    first = jobs[0] if jobs else job
-    if isinstance(job, Job) and not (job.command.batched and job.command is first.command):
-        return Verdict(Outcome.RETURNED, "it is no call of the batch command that it was claimed with")
-    return job
-
-
-def _with_result(queue: BaseQueue, job: Job, verdict: Verdict) -> Verdict:
-    """The result of a success as bytes. Of a failure not all is known before it is settled."""
-    packed = packed_end(queue, job.lease, verdict) if verdict.outcome is Outcome.DONE else b""
-    return replace(verdict, keep=job.keep, packed=packed)
 
 
 def _cancelled(control: Control) -> Verdict | None:
@@ -237,7 +216,7 @@ def batch_of(leases: Sequence[Lease]) -> int:
     """How many of a run begin together: one, but of a batch command all of one priority, up to its most."""
     first = leases[0].entry
     command = registry.get(first.command)
-    if command is None or not command.batched:
+    if command is None or not command.batched or command.policy.batch is None:
         return 1
     alike = takewhile(lambda one: (one.entry.command, one.entry.priority) == (first.command, first.priority), leases)
     return len(list(islice(alike, command.policy.batch.size)))
@@ -253,9 +232,6 @@ def why_not(batch: Sequence[Lease], verdicts: Sequence[Verdict], next: Lease) ->
     return APART if is_apart else None
 
 
-# ---- In a loop of one's own
-
-
 def serve(queue: BaseQueue, lease: Lease) -> Verdict:
     """Run what a lease holds and settle it, in a loop of one's own."""
     verdict = execute(queue, lease, LoopControl(queue, lease))
@@ -265,11 +241,11 @@ def serve(queue: BaseQueue, lease: Lease) -> Verdict:
     return verdict
 
 
-# ---- Eager mode: a call runs where it is made, encoded and checked like any message
-
-
 def run_inline(queue: BaseQueue, entry: Entry, command: Runnable, policy: Policy) -> None:
-    """Run it here. What is to be retried is, at once; its last exception reaches the caller. Nothing waits in lanes."""
+    """Eager mode: run a call where it is made, encoded and checked like any message. Nothing waits in lanes.
+
+    What is to be retried is, at once; the last exception reaches the caller.
+    """
     entry = replace(entry, lane="", gate="")
     envelope, verdict = open_entry(queue, entry), Verdict(Outcome.RETRY)
     while verdict.outcome.effect.again:
@@ -278,7 +254,10 @@ def run_inline(queue: BaseQueue, entry: Entry, command: Runnable, policy: Policy
         try:
             verdict = Verdict(Outcome.DONE, value=_value_of(command, envelope, message))
         except Exception as error:
-            verdict = _judged(policy, error, entry)
+            verdict = policy.on_exception(error, entry)
+            if verdict.outcome.effect.again and entry.attempts >= policy.most_attempts:
+                # Nobody waits in between, so asking for another run is bounded as failing is.
+                verdict = replace(verdict, outcome=Outcome.FAILED)
             entry = replace(entry, failures=entry.failures + (verdict.exception is not None))
             if verdict.outcome is Outcome.FAILED:
                 _record(queue, entry, verdict, policy)
@@ -290,9 +269,9 @@ def _value_of(command: Runnable, envelope: Envelope, message: CurrentMessage) ->
     args, kwargs = envelope.arguments()
     if not command.batched:
         return run(partial(command.func, *args, **kwargs), [message], _await_anywhere)
-    slot = HandlerSlot(_await_anywhere)
+    slot, batched = HandlerSlot(_await_anywhere), cast(BatchRunnable, command)
     try:
-        [result] = run_items(command, [command.item(args, kwargs)], [message], "", slot)
+        [result] = run_items(batched, [batched.item(args, kwargs)], [message], "", slot)
     finally:
         slot.release()
     if isinstance(result, BaseException):
@@ -300,17 +279,9 @@ def _value_of(command: Runnable, envelope: Envelope, message: CurrentMessage) ->
     return result
 
 
-def _judged(policy: Policy, error: Exception, entry: Entry) -> Verdict:
-    """Nobody waits in between, so asking for another run is bounded as failing is."""
-    verdict = policy.on_exception(error, entry)
-    if verdict.outcome.effect.again and entry.attempts >= policy.most_attempts:
-        return replace(verdict, outcome=Outcome.FAILED)
-    return verdict
-
-
 def _record(queue: BaseQueue, entry: Entry, verdict: Verdict, policy: Policy) -> None:
     if keep := policy.keeps_result:
-        queue.store.put_many([result_store.fact_of(queue, Lease(entry), replace(verdict, keep=keep))])
+        queue.store.put_many([fact_of(queue, Lease(entry), replace(verdict, keep=keep))])
 
 
 def _await_anywhere(coroutine: Coroutine) -> object:

@@ -11,6 +11,7 @@ from functools import partial
 from typing import Any, Protocol
 
 from djqueue.exceptions import PartialFailure
+from djqueue.registry import Runnable
 from djqueue.running.context import Awaiter, CurrentMessage, run, run_coroutine, with_own_thread
 from djqueue.utils import run_in_parent, tell
 
@@ -25,9 +26,10 @@ class Handler(Protocol):
     def stop(self) -> Any: ...
 
 
-class BatchRunnable(Protocol):
+class BatchRunnable(Runnable, Protocol):
     """What is needed of a command that is given several calls at once."""
 
+    def item(self, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any: ...
     def perform(self, items: Sequence[object], lane: str, slot: HandlerSlot) -> Any: ...
 
 
@@ -75,7 +77,7 @@ def run_items(
     lane: str,
     slot: HandlerSlot,
     context: Context | None = None,
-) -> Sequence[object]:
+) -> Sequence[Any]:
     """Run a batch; of each item what it returned, or the exception that it failed with.
 
     Raises what makes all of them fail; then no handler is kept.

@@ -35,21 +35,19 @@ class Progress:
 
 
 def fact_of(queue: BaseQueue, lease: Lease, verdict: Verdict) -> Fact:
-    """What is to be kept of the end of a message, as somebody asked."""
+    """The same, as the store keeps it."""
     return Fact(f"{RESULT}:{lease.entry.id}", verdict.packed or packed_end(queue, lease, verdict), verdict.keep)
 
 
-def _outcome(lease: Lease, verdict: Verdict) -> dict[str, Any]:
-    status = verdict.outcome.effect.status
-    told = {"status": status, "attempt": lease.entry.attempts, "seconds": verdict.seconds}
-    if status == DONE:
-        return told | {"value": verdict.value}
-    return told | {"reason": verdict.reason, "errors": errors_of(lease.entry.errors)}
-
-
 def packed_end(queue: BaseQueue, lease: Lease, verdict: Verdict) -> bytes:
-    """What is kept of it, as bytes."""
-    return _packed_end(queue, lease.entry.id, _outcome(lease, verdict))
+    """What is kept of the end of a message, as bytes."""
+    status = verdict.outcome.effect.status
+    told: dict[str, Any] = {"status": status, "attempt": lease.entry.attempts, "seconds": verdict.seconds}
+    if status == DONE:
+        told["value"] = verdict.value
+    else:
+        told |= {"reason": verdict.reason, "errors": errors_of(lease.entry.errors)}
+    return _packed_end(queue, lease.entry.id, told)
 
 
 def end_of(queue: BaseQueue, id: str) -> dict[str, Any] | None:

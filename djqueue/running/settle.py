@@ -10,7 +10,7 @@ from djqueue import signals
 from djqueue.backends.base import BaseQueue, Lease
 from djqueue.backends.entries import log_extra
 from djqueue.policies.outcomes import Verdict, settled
-from djqueue.running import result_store
+from djqueue.running.result_store import fact_of
 from djqueue.utils import plain, tell
 
 logger = logging.getLogger(__name__)
@@ -38,7 +38,12 @@ def settle_alike(
     """
     if verb != "complete":
         finished = [(_settled(lease, verdict, owner), verdict) for lease, verdict in finished]
-    told = _act(queue, verb, finished)
+    leases = [lease for lease, _ in finished]
+    if verb == "release":  # more is to come: there is no result yet
+        told: Sequence[Lease] = queue.release(leases)
+    else:
+        facts = [fact_of(queue, lease, verdict) if verdict.keep else None for lease, verdict in finished]
+        told = getattr(queue, verb)(leases, facts if any(facts) else ())
     all_ours = len(told) == len(finished)
     ours = set() if all_ours else {proof_of(lease) for lease in told}
     for lease, verdict in finished:
@@ -59,15 +64,6 @@ def _settled(lease: Lease, verdict: Verdict, owner: str) -> Lease:
 def proof_of(lease: Lease) -> tuple[str, object]:
     """By which a lease is known."""
     return lease.entry.id, lease.token
-
-
-def _act(queue: BaseQueue, verb: str, finished: Finished) -> Sequence[Lease]:
-    """Settle, with the results of what ended; those that were still ours."""
-    leases = [lease for lease, _ in finished]
-    if verb == "release":  # more is to come
-        return queue.release(leases)
-    facts = [result_store.fact_of(queue, lease, verdict) if verdict.keep else None for lease, verdict in finished]
-    return getattr(queue, verb)(leases, facts if any(facts) else ())
 
 
 def _tell(queue: BaseQueue, lease: Lease, verdict: Verdict) -> None:

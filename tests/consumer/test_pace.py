@@ -2,8 +2,9 @@
 
 import pytest
 
-from djqueue.consumer.fetcher import MOST_AHEAD, Budget, Pace, Prefetch
+from djqueue.consumer.fetcher import MOST_AHEAD, Pace, Prefetch
 from djqueue.consumer.pool import Pool
+from djqueue.consumer.settler import Budget
 from djqueue.decorators import queue_command
 from djqueue.testing import together
 from tests.support.fetcher import Bench

@@ -1,9 +1,9 @@
 """A fetcher over a pool whose threads stand still, so that a test moves each message by hand."""
 
-from djqueue.consumer.fetcher import Budget, Fetcher, Hands, Pace, Quarantine
+from djqueue.consumer.fetcher import Fetcher, Hands, Pace, Quarantine
 from djqueue.consumer.in_flight import InFlight
 from djqueue.consumer.pool import Pool
-from djqueue.consumer.settler import Settler
+from djqueue.consumer.settler import Budget, Settler
 from djqueue.policies.outcomes import Outcome, Verdict
 from djqueue.utils import clock
 
