@@ -19,7 +19,7 @@ class Contract:
         raise NotImplementedError("A contract suite needs make_queue(self, name, **options) that returns a queue.")
 
     def queue(self, *features: str, entries: Iterable[str] = (), **options) -> BaseQueue:
-        """A queue of its own, with an entry per name; skips the test if the queue lacks one of the ``features``."""
+        """A queue that no other test has, with these entries; skips the test if it lacks one of the ``features``."""
         queue = self.make_queue(f"contract-{new_id()[-12:]}", **options)
         for feature in features:
             assert feature in FEATURES, feature

@@ -575,9 +575,8 @@ def test_dj21_names_and_ids_are_compared_byte_by_byte(backend):
         queue = DatabaseQueue(f"{backend.tag}{text}", backend.alias)
         assert [lease.entry.id for lease in queue.claim(99)] == texts
         queue.store.put("name", text.encode())
-    assert [DatabaseQueue(f"{backend.tag}{text}", backend.alias).store.get("name") for text in texts] == [
-        text.encode() for text in texts
-    ]
+    stores = [DatabaseQueue(f"{backend.tag}{text}", backend.alias).store for text in texts]
+    assert [store.get("name") for store in stores] == [text.encode() for text in texts]
 
 
 @pytest.mark.parametrize("field", ["id", "command", "lane"])
