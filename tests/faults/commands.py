@@ -37,7 +37,7 @@ def work(milliseconds=0.0):
 @recorded
 def hold(gate):
     """Go on until the file `gate` exists."""
-    _pass(gate)
+    pass_gate(gate)
 
 
 @queue_command
@@ -45,9 +45,9 @@ def hold(gate):
 def hold_and_fail_first(gate, second):
     """The first to begin it waits for `gate` and fails, the next waits for `second` and does not."""
     if current_message().attempt > 1:
-        _pass(second)
+        pass_gate(second)
         return
-    _pass(gate)
+    pass_gate(gate)
     record("fail")
     raise RuntimeError("the first one fails")
 
@@ -104,10 +104,10 @@ def lock_beside_a_child(alias, gate):
         Thing.objects.using(alias).update(name="locked")
         if os.fork() == 0:
             record(Thing.objects.using(alias).get().name)
-            _pass(gate)
+            pass_gate(gate)
             return
         record("locked")
-        _pass(gate)
+        pass_gate(gate)
 
 
 def _touch_database(alias):
@@ -115,7 +115,8 @@ def _touch_database(alias):
         Thing.objects.using(alias).count()
 
 
-def _pass(gate):
+def pass_gate(gate):
+    """Go on once the file exists."""
     while not Path(gate).exists():
         time.sleep(0.01)
 

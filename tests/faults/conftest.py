@@ -17,23 +17,17 @@ APPS = ["django.contrib.contenttypes", "django.contrib.auth", "djqueue", "tests.
 
 
 @pytest.fixture
-def site(backend: Backend, make_site, settings):
+def site(request, backend: Backend, make_site, settings):
+    """With the app that the module names as its own, and its settings."""
+    apps = [*APPS, *getattr(request.module, "OWN_APPS", ())]
     settings.QUEUES = backend.queues()
-    return make_site(settings.QUEUES, aliases_of(backend), INSTALLED_APPS=APPS)
+    own = getattr(request.module, "OWN_SETTINGS", {})
+    return make_site(settings.QUEUES, aliases_of(backend), INSTALLED_APPS=apps, **own)
 
 
 @pytest.fixture
 def consumers(site):
     """Consumers of a queue "default" on the backend. If the test fails, what they said is shown."""
-    yield Consumers(site)
-    show(site)
-
-
-@pytest.fixture
-def witnesses(backend: Backend, make_site, settings):
-    """Consumers that have the app ``witness``."""
-    settings.QUEUES = backend.queues()
-    site = make_site(settings.QUEUES, aliases_of(backend), INSTALLED_APPS=[*APPS, "tests.faults.witness"])
     yield Consumers(site)
     show(site)
 
@@ -91,6 +85,12 @@ def settings_of(alias: str) -> dict:
 def show(site) -> None:
     for process in site.processes:
         print(f"--- process {process.pid} ({process.popen.poll()})\n{process.output[-5000:]}")
+
+
+@pytest.fixture
+def gate(tmp_path):
+    """The file for which commands wait."""
+    return tmp_path / "gate"
 
 
 @pytest.fixture

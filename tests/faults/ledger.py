@@ -67,6 +67,9 @@ class Ledger:
     def __init__(self, path: Path):
         self.path = path
         self.events: list[Event] = []
+        self.ended: set[str] = set()
+        """The messages that have run to an end."""
+        self._running: dict[tuple, Event] = {}
         self._read = 0
         path.touch()
 
@@ -76,8 +79,14 @@ class Ledger:
             file.seek(self._read)
             text = file.read().rpartition("\n")[0]
         if text:
-            self.events += map(Event.of, text.split("\n"))
+            new = [*map(Event.of, text.split("\n"))]
+            self.events += new
             self._read += len(text) + 1
+            self._running |= {event.run: event for event in new if event.what == "start"}
+            for event in new:
+                if event.what == "end":
+                    self._running.pop(event.run, None)
+                    self.ended.add(event.id)
         return self.events
 
     def of(self, what: str, ids: Collection[str] | None = None) -> list[Event]:
@@ -95,8 +104,8 @@ class Ledger:
 
     def running(self) -> list[Event]:
         """The starts that have no end (yet)."""
-        ended = {event.run for event in self.of("end")}
-        return [event for event in self.of("start") if event.run not in ended]
+        self.look()
+        return [*self._running.values()]
 
     def pids(self) -> set[int]:
         """The processes that ran anything."""

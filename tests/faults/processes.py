@@ -3,12 +3,14 @@
 import os
 import random
 import sys
-from collections.abc import Callable
+import time
+from collections.abc import Callable, Collection
 from dataclasses import dataclass, field
+from math import inf
 
 from djqueue.messages.failures import errors_of
 from djqueue.queues import queues
-from tests.faults.ledger import Ledger
+from tests.faults.ledger import Findings, Ledger
 from tests.support.backends import FULL
 from tests.support.processes import Process, Site, until
 
@@ -46,9 +48,9 @@ class Consumers:
     def __post_init__(self):
         self.ledger = Ledger(self.site.ledger)
 
-    def start(self, *args, up: bool = True) -> Process:
+    def start(self, *args, up: bool = True, env=None) -> Process:
         """Start one more; `up`: and wait until it is about to serve."""
-        consumer = self.site.consumer(*self.args, *args)
+        consumer = self.site.consumer(*self.args, *args, env=env)
         self.members.append(consumer)
         if up:
             consumer.wait_for(UP)
@@ -92,18 +94,25 @@ def at_rest(alias: str = "default", timeout: float = PATIENCE):
     return until(rest, timeout, pause=0.05)
 
 
-def supervise(consumers: Consumers, over: Callable[[], object]) -> int:
-    """Keep one consumer running, as supervisord would, until it is `over`; how often it died."""
-    deaths, consumer = 0, consumers.members[-1] if consumers.members else consumers.start("--lease", 0.5)
+def assert_done(consumers: Consumers, ids: Collection[str], dup_runs: int | None = None) -> Findings:
+    """At rest, all of these are done, nothing else is, and none has failed; no more than so many ran again."""
+    stats, found = at_rest(), consumers.ledger.check(ids)
+    assert (stats.done, stats.failed, found.lost, found.unexpected) == (len(ids), 0, set(), set())
+    assert dup_runs is None or found.dup_runs <= dup_runs
+    return found
 
-    def ended_or_over():
-        return consumer.popen.poll() is not None or over()
 
-    while until(ended_or_over, PATIENCE) and consumer.popen.poll() is not None:
-        deaths += 1
-        consumers.members.remove(consumer)
-        consumer = consumers.start("--lease", 0.5)
-    return deaths
+def supervise(consumers: Consumers, over: Callable[[], object], *args, timeout: float = inf, env=None) -> list[int]:
+    """Keep one consumer running, as supervisord would, until it is `over`; the exit codes of those that died."""
+    codes, end = [], time.monotonic() + timeout
+    while True:
+        if not consumers.members:
+            consumers.start(*(args or ("--lease", 0.5)), up=env is None, env=env)
+        popen = consumers.members[-1].popen
+        until(lambda popen=popen: popen.poll() is not None or over(), min(PATIENCE, end - time.monotonic()), pause=0.05)
+        if popen.poll() is None:
+            return codes
+        codes.append(consumers.members.pop().wait())
 
 
 def reasons() -> dict[str, str]:

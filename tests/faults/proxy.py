@@ -1,4 +1,4 @@
-"""A proxy in front of a server: answers get lost, connections are cut, everything takes longer.
+"""A proxy in front of a server: answers get lost, and the connection with them.
 
 It knows nothing of what passes but that an answer follows each request, which Redis, PostgreSQL and MariaDB have in
 common. Whoever speaks through it is told its address; who speaks to the server itself sees none of this.
@@ -7,7 +7,6 @@ common. Whoever speaks through it is told its address; who speaks to the server 
 import random
 import socket
 import threading
-import time
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager, suppress
 from dataclasses import dataclass, field
@@ -30,15 +29,13 @@ class Fault:
     texts: tuple[bytes, ...] = ()
     chance: float = 1.0
     most: float = inf
-    seconds: float = 0.0
     when: Callable[[], object] = lambda: True
     met: int = 0
     """To how many it happened."""
     _lock: threading.Lock = field(default_factory=threading.Lock)
 
-    def meets(self, request: bytes) -> bool:
-        if not all(text in request for text in self.texts):
-            return False
+    def meets(self) -> bool:
+        """Of a request that has its texts, by chance."""
         with self._lock:
             hit = self.met < self.most and random.random() < self.chance
             self.met += hit
@@ -51,24 +48,20 @@ class Proxy:
     def __init__(self, server: Address):
         self.server = server
         self.losses: list[Fault] = []
-        self.cuts: list[Fault] = []
-        self.delays: list[Fault] = []
         self._passages: set[Passage] = set()
         self._listener = socket.create_server(("127.0.0.1", 0), backlog=200)
         self.port: int = self._listener.getsockname()[1]
         threading.Thread(target=self._serve, daemon=True).start()
 
-    def losing(self, *texts: bytes, chance=1.0, most=inf, when: Callable[[], object] = lambda: True):
+    @contextmanager
+    def losing(self, *texts: bytes, chance=1.0, most=inf, when: Callable[[], object] = lambda: True) -> Iterator[Fault]:
         """Do what is asked, and cut the connection ``when`` something is so, instead of giving the answer."""
-        return _among(self.losses, Fault(texts, chance, most, when=when))
-
-    def cutting(self, *texts: bytes, chance=1.0, most=inf):
-        """Cut the connection instead of passing the request on."""
-        return _among(self.cuts, Fault(texts, chance, most))
-
-    def delaying(self, seconds: float, *texts: bytes, chance=1.0, most=inf):
-        """Pass the request on so much later."""
-        return _among(self.delays, Fault(texts, chance, most, seconds))
+        fault = Fault(texts, chance, most, when)
+        self.losses.append(fault)
+        try:
+            yield fault
+        finally:
+            self.losses.remove(fault)
 
     def close(self) -> None:
         """Cut all connections, and take no more."""
@@ -128,11 +121,7 @@ class Passage:
     def _pass_requests(self) -> None:
         for data in chunks(self._client):
             self._request += data
-            if self._meets(self._proxy.cuts):
-                return
-            if fault := self._meets(self._proxy.delays):
-                time.sleep(fault.seconds)
-            self._lost = self._lost or self._meets(self._proxy.losses)
+            self._lost = self._lost or self._met()
             self._server.sendall(data)
 
     def _pass_answers(self) -> None:
@@ -143,12 +132,12 @@ class Passage:
             self._request, self._judged = b"", []
             self._client.sendall(data)
 
-    def _meets(self, faults: list[Fault]) -> Fault | None:
+    def _met(self) -> Fault | None:
         """The first fault that happens to this request; each is asked once, when the request has its texts."""
-        for fault in list(faults):
+        for fault in list(self._proxy.losses):
             if fault not in self._judged and all(text in self._request for text in fault.texts):
                 self._judged.append(fault)
-                if fault.meets(self._request):
+                if fault.meets():
                     return fault
         return None
 
@@ -171,12 +160,3 @@ def connected(address: Address) -> socket.socket:
     connection = socket.socket(socket.AF_UNIX)
     connection.connect(address)
     return connection
-
-
-@contextmanager
-def _among(faults: list[Fault], fault: Fault) -> Iterator[Fault]:
-    faults.append(fault)
-    try:
-        yield fault
-    finally:
-        faults.remove(fault)

@@ -9,26 +9,16 @@ import pytest
 
 from djqueue.queues import queues
 from tests.faults import ledger
-from tests.faults.conftest import APPS
-from tests.faults.processes import PATIENCE, STORES, Consumers, at_rest, full, seeded
+from tests.faults.processes import PATIENCE, STORES, at_rest, full, seeded
 from tests.faults.storm.commands import WINDOW, gust
 from tests.faults.storm.management.commands.blow import blow
 from tests.support.consumer import only, serving
 
+OWN_APPS = ["tests.faults.storm"]
 PROCESSES, THREADS = 5, 10
 SECONDS = full(3, 60)
 ROUNDED = 0.001
 """Seconds by which a moment may be rounded."""
-
-
-@pytest.fixture
-def consumers(make_site, backend, settings):
-    settings.QUEUES = backend.queues()
-    apps = [*APPS, "tests.faults.storm"]
-    consumers = Consumers(make_site(settings.QUEUES, {"default", backend.alias} - {""}, INSTALLED_APPS=apps))
-    yield consumers
-    for process in consumers.site.processes:
-        print(f"--- process {process.pid} ({process.popen.poll()})\n{process.output[-5000:]}")
 
 
 @pytest.mark.slow

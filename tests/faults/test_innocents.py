@@ -14,6 +14,7 @@ from tests.faults.witness.commands import start_once
 from tests.support.processes import until
 
 pytestmark = pytest.mark.slow
+OWN_APPS = ["tests.faults.witness"]
 ENOUGH = 25  # kills, before one such moment counts as little
 THREADS = 4
 WHY = re.compile(r"worker died: (\d+) starts never reported; the last one ended by exit code 7")
@@ -34,7 +35,7 @@ def test_many_that_kill_their_workers_are_put_aside_and_no_innocent_with_them(co
     consumers.args = (*consumers.args, "-t", THREADS)
     deaths = supervise(consumers, lambda: len(queues["default"].failed) >= GUILTY and guilty <= reasons().keys())
     stats, told = at_rest(), reasons()
-    print(f"{deaths} deaths, {consumers.ledger.check(innocent).dup_runs} innocents ran again")
+    print(f"{len(deaths)} deaths, {consumers.ledger.check(innocent).dup_runs} innocents ran again")
     assert {id: why for id, why in told.items() if id not in guilty} == {}
     assert told.keys() == guilty
     assert (stats.done, stats.failed) == (len(innocent), len(guilty))
@@ -49,11 +50,11 @@ def test_many_that_kill_their_workers_are_put_aside_and_no_innocent_with_them(co
 
 
 @pytest.mark.backends("sqlite", "postgres", "mariadb", "redis", "redis-blocking")
-def test_what_no_worker_had_begun_is_not_lost_though_it_was_claimed_for_a_free_one(witnesses):
+def test_what_no_worker_had_begun_is_not_lost_though_it_was_claimed_for_a_free_one(consumers):
     """It may be lost not once; and when two consumers have died with it in hands it runs."""
     sent = start_once()
-    assert supervise(witnesses, lambda: witnesses.ledger.of("end", [sent.id])) == 2
-    stats, [start] = at_rest(), witnesses.ledger.of("start", [sent.id])
+    assert len(supervise(consumers, lambda: consumers.ledger.of("end", [sent.id]))) == 2
+    stats, [start] = at_rest(), consumers.ledger.of("start", [sent.id])
     assert (stats.done, stats.failed, start.attempt) == (1, 0, 3)
 
 

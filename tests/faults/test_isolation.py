@@ -55,6 +55,13 @@ def test_what_was_lost_for_the_first_time_is_run_as_ever_unless_only_one_more_ma
     assert consumers.stop() == [0]
 
 
+def failed(id):
+    """Its entry, and why it failed, once it has."""
+    until(lambda: len(queues["default"].failed) == 1)
+    entry = queues["default"].failed.find(id).entry
+    return entry, errors_of(entry.errors)
+
+
 class Deadly:
     """An argument that ends the process which reads it."""
 
@@ -72,8 +79,7 @@ def test_what_kills_by_its_arguments_is_seen_too(consumers):
 
 
 @ON_ONE
-def test_fresh_work_goes_on_beside_it(consumers, tmp_path):
-    gate = tmp_path / "gate"
+def test_fresh_work_goes_on_beside_it(consumers, gate):
     lost = [put_lost(hold, str(gate)) for _ in range(3)]
     consumer = consumers.start("-t", 4)
     consumers.ledger.wait_all("start", lost)
@@ -96,9 +102,7 @@ def test_fresh_work_goes_on_beside_it(consumers, tmp_path):
 def test_what_it_raises_is_told_with_the_place_where_it_was_raised(consumers, how, named, text):
     id = put_lost(fail, how)
     consumers.start()
-    until(lambda: len(queues["default"].failed) == 1)
-    entry = queues["default"].failed.find(id).entry
-    [note] = errors_of(entry.errors)
+    entry, [note] = failed(id)
     assert (note["exception"], note["text"], entry.failures, entry.lost) == (named, text, 1, 2)
     assert "in fail" in note["traceback"]
     with pytest.raises(CommandFailed, match=text):
@@ -106,8 +110,8 @@ def test_what_it_raises_is_told_with_the_place_where_it_was_raised(consumers, ho
 
 
 @ON_ONE
-def test_it_dies_with_its_consumer_which_counts_as_one_more_lost_start(consumers, tmp_path):
-    id = put_lost(hold, str(tmp_path / "gate"))
+def test_it_dies_with_its_consumer_which_counts_as_one_more_lost_start(consumers, gate):
+    id = put_lost(hold, str(gate))
     consumer = consumers.start("--lease", 0.5)
     [start] = consumers.ledger.wait("start", ids={id})
     consumer.kill9()
@@ -123,8 +127,7 @@ def test_lost_together_with_their_consumers_are_more_starts_than_may_be_seen_to_
     bounded = put_lost(work, lost=15)
     consumers.start()
     consumers.ledger.wait_all("end", ids)
-    until(lambda: len(queues["default"].failed) == 1)
-    [note] = errors_of(queues["default"].failed.find(bounded).entry.errors)
+    _, [note] = failed(bounded)
     assert note["reason"] == "worker died: 15 starts never reported"
 
 
@@ -139,8 +142,8 @@ def test_it_is_told_of_a_stop_and_may_end_within_the_grace(consumers):
 
 
 @ON_ONE
-def test_after_the_grace_it_is_ended_and_goes_back(consumers, tmp_path):
-    id = put_lost(hold, str(tmp_path / "gate"))
+def test_after_the_grace_it_is_ended_and_goes_back(consumers, gate):
+    id = put_lost(hold, str(gate))
     consumer = consumers.start("--grace", 0.2)
     [start] = consumers.ledger.wait("start", ids={id})
     consumer.term()
@@ -171,8 +174,7 @@ def test_what_runs_past_its_time_limit_is_ended(consumers, settings):
     id = put_lost(never_end)
     consumers.start()
     [start] = consumers.ledger.wait("start", ids={id})
-    until(lambda: len(queues["default"].failed) == 1)
-    assert errors_of(queues["default"].failed.find(id).entry.errors)[-1]["exception"].endswith("TimeLimitExceeded")
+    assert failed(id)[1][-1]["exception"].endswith("TimeLimitExceeded")
     until(lambda: not is_alive(start.pid))
 
 

@@ -8,7 +8,6 @@ from pathlib import Path
 import pytest
 
 from djqueue.queues import queues
-from tests.faults.conftest import APPS
 from tests.faults.limits.commands import (
     ForkingHandler,
     close_streams,
@@ -24,46 +23,16 @@ from tests.faults.limits.commands import (
     succeed_with,
     talk,
 )
-from tests.faults.processes import PATIENCE, STORES, Consumers, at_rest, full
+from tests.faults.processes import PATIENCE, STORES, at_rest, full, supervise
 from tests.support.backends import FULL
 from tests.support.processes import ROOT, Process, until
 
 pytestmark = pytest.mark.slow
+OWN_APPS = ["tests.faults.limits"]
 STUCK = 70
 SOON = 15.0
 """Seconds within which a consumer that lives runs what is new, on a busy machine too."""
 INNOCENTS = full(60, 120)
-
-
-@pytest.fixture
-def consumers(make_site, backend, settings):
-    settings.QUEUES = backend.queues()
-    aliases = {"default", backend.alias} - {""}
-    site = make_site(settings.QUEUES, aliases, INSTALLED_APPS=[*APPS, "tests.faults.limits"])
-    yield Consumers(site)
-    for process in site.processes:
-        print(f"--- process {process.pid} ({process.popen.poll()})\n{process.output[-3000:]}")
-
-
-class Supervisor:
-    """Keeps one consumer running, and notes how each of them ended."""
-
-    def __init__(self, consumers, *args, env=None):
-        self._crew, self._args, self._env = consumers, args, env or {}
-        self.codes = []
-        self.consumer = self._start()
-
-    def until(self, condition, timeout=PATIENCE):
-        """Wait for it; whoever ends meanwhile is replaced."""
-        return until(lambda: self._look() or condition(), timeout, pause=0.05)
-
-    def _start(self):
-        return self._crew.site.consumer(*self._crew.args, *self._args, env=self._env)
-
-    def _look(self):
-        if self.consumer.popen.poll() is not None:
-            self.codes.append(self.consumer.wait())
-            self.consumer = self._start()
 
 
 def ended(consumers, ids):
@@ -86,12 +55,12 @@ def test_what_uses_up_all_memory_ends_no_consumer_that_lives_on(consumers, megab
     for number in range(12):
         fill(20 + number, 0.2)
         ids += ids_of(innocent.enqueue_many([(5.0,)] * (INNOCENTS // 12)))
-    supervisor = Supervisor(consumers, "--lease", 2, env={"DJQUEUE_TEST_MEMORY": str(megabytes)})
-    supervisor.until(lambda: ended(consumers, ids))
+    how = {"env": {"DJQUEUE_TEST_MEMORY": str(megabytes)}}
+    codes = supervise(consumers, lambda: ended(consumers, ids), "--lease", 2, timeout=PATIENCE, **how)
     new = ids_of(innocent.enqueue_many([(5.0,)] * 8))
-    supervisor.until(lambda: ended(consumers, new), SOON)
-    print(f"ended with {supervisor.codes}")
-    assert all(code == STUCK or code < 0 for code in supervisor.codes)
+    codes += supervise(consumers, lambda: ended(consumers, new), "--lease", 2, timeout=SOON, **how)
+    print(f"ended with {codes}")
+    assert all(code == STUCK or code < 0 for code in codes)
 
 
 def resident(pid):
@@ -116,13 +85,13 @@ def test_what_a_failed_command_held_is_let_go_at_once(consumers):
 
 @pytest.mark.backends(*STORES)
 def test_a_consumer_without_descriptors_says_so_and_ends(consumers):
-    supervisor = Supervisor(consumers, "--lease", 2)
+    consumers.start("--lease", 2)
     ids = ids_of(innocent.enqueue_many([(5.0,)] * 10))
     open_all()
     ids += ids_of(innocent.enqueue_many([(5.0,)] * INNOCENTS))
-    supervisor.until(lambda: ended(consumers, ids))
+    codes = supervise(consumers, lambda: ended(consumers, ids), "--lease", 2, timeout=PATIENCE)
     at_rest()
-    assert set(supervisor.codes) <= {STUCK}
+    assert set(codes) <= {STUCK}
     assert len(consumers.ledger.of("opens")) <= 2
 
 
@@ -155,20 +124,21 @@ def test_a_consumer_that_began_without_standard_streams_speaks_to_nobody_else(co
 @pytest.mark.parametrize("name", ["djqueue-fetcher", "djqueue-settler", "djqueue-heartbeat", "djqueue-reaper"])
 def test_a_consumer_one_of_whose_threads_was_killed_goes_on_or_says_70(consumers, name):
     """One after the other: what kills a thread while that logs its first end would leave the lock of the log taken."""
-    supervisor = Supervisor(consumers, "--lease", 2)
+    consumers.start("--lease", 2)
+    codes = []
     for _ in range(2):
         ids = ids_of(innocent.enqueue_many([(5.0,)] * 20))
         ids.append(end_thread(name).id)
         ids += ids_of(innocent.enqueue_many([(5.0,)] * 20))
-        supervisor.until(lambda ids=ids: ended(consumers, ids))
+        codes += supervise(consumers, lambda ids=ids: ended(consumers, ids), "--lease", 2, timeout=PATIENCE)
     at_rest()
-    assert set(supervisor.codes) <= {STUCK}
+    assert set(codes) <= {STUCK}
 
 
 @pytest.mark.backends("redis")
-def test_70_ends_the_process_whatever_threads_its_commands_have_begun(consumers, tmp_path):
+def test_70_ends_the_process_whatever_threads_its_commands_have_begun(consumers, gate):
     consumer = consumers.start("-t", 1)
-    stay(str(tmp_path / "gate"))
+    stay(str(gate))
     consumers.ledger.wait("stays")
     open_all()
     innocent()

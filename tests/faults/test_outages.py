@@ -11,7 +11,7 @@ from django.db import OperationalError, connections
 
 from tests.faults.commands import work
 from tests.faults.conftest import APPS
-from tests.faults.processes import Consumers, at_rest, full
+from tests.faults.processes import Consumers, assert_done, full
 from tests.support import servers
 
 pytestmark = pytest.mark.slow
@@ -23,11 +23,6 @@ PATHS = {
     "redis-blocking": "djqueue.backends.redis_backend.RedisBlockingQueue",
 }
 ENGINES = {"postgres": "django.db.backends.postgresql", "mariadb": "django.db.backends.mysql"}
-
-
-def redis_site(make_site, server, path) -> dict:
-    address = server.url.removeprefix("redis://").replace("/", ":")
-    return make_site({"default": {"CLASS": path, "CONNECTION": address}}, INSTALLED_APPS=APPS)
 
 
 def database_site(make_site, server) -> dict:
@@ -49,40 +44,28 @@ def private_site(private_server, make_site):
     def make(store):
         if store in PATHS:
             server = private_server("redis", *servers.Redis.DURABLE)
-            return server, redis_site(make_site, server, PATHS[store])
+            address = server.url.removeprefix("redis://").replace("/", ":")
+            config = {"CLASS": PATHS[store], "CONNECTION": address}
+            return server, make_site({"default": config}, INSTALLED_APPS=APPS)
         server = private_server(store)
         return server, database_site(make_site, server)
 
     return make
 
 
-def kill9(server, seconds):
-    server.kill9()
-    time.sleep(seconds)
-    server.start()
-
-
-def shut_down(server, seconds):
-    server.stop()
-    time.sleep(seconds)
-    server.start()
-
-
-def stand_still(server, seconds):
-    server.pause()
-    time.sleep(seconds)
-    server.resume()
+KILL9, SHUT_DOWN, STAND_STILL = ("kill9", "start"), ("stop", "start"), ("pause", "resume")
+"""What is done to a server, and what ends it."""
 
 
 @pytest.mark.parametrize(
     ("store", "fault", "seconds"),
     [
-        pytest.param("redis", kill9, 5, marks=pytest.mark.server("redis")),
-        pytest.param("redis-blocking", shut_down, full(1, 5), marks=pytest.mark.server("redis")),
-        pytest.param("redis-blocking", stand_still, full(2, 12), marks=pytest.mark.server("redis")),
-        pytest.param("postgres", kill9, full(1, 5), marks=pytest.mark.server("postgres")),
-        pytest.param("postgres", shut_down, full(1, 5), marks=pytest.mark.server("postgres")),
-        pytest.param("mariadb", kill9, full(1, 5), marks=pytest.mark.server("mariadb")),
+        pytest.param("redis", KILL9, 5, marks=pytest.mark.server("redis")),
+        pytest.param("redis-blocking", SHUT_DOWN, full(1, 5), marks=pytest.mark.server("redis")),
+        pytest.param("redis-blocking", STAND_STILL, full(2, 12), marks=pytest.mark.server("redis")),
+        pytest.param("postgres", KILL9, full(1, 5), marks=pytest.mark.server("postgres")),
+        pytest.param("postgres", SHUT_DOWN, full(1, 5), marks=pytest.mark.server("postgres")),
+        pytest.param("mariadb", KILL9, full(1, 5), marks=pytest.mark.server("mariadb")),
     ],
 )
 def test_consumers_ride_out_an_outage_dj22_to18(private_site, store, fault, seconds):
@@ -92,7 +75,9 @@ def test_consumers_ride_out_an_outage_dj22_to18(private_site, store, fault, seco
     consumers.start_many(CONSUMERS, "-t", THREADS, "--lease", 4)
     ids = site.run("send_work", 400, MILLISECONDS).split()
     consumers.ledger.wait("end", 80)
-    fault(server, seconds)
+    getattr(server, fault[0])()
+    time.sleep(seconds)
+    getattr(server, fault[1])()
     consumers.ledger.wait_all("end", ids)
     ids += site.run("send_work", 20, 0).split()
     consumers.ledger.wait_all("end", ids)
@@ -114,11 +99,8 @@ def test_cut_connections_are_made_anew_dj22(consumers, backend):
         consumers.ledger.wait("end", share * len(ids) // 8)
         cut += cut_all(connections[backend.alias])
     consumers.ledger.wait_all("end", ids)
-    stats = at_rest()
-    found = consumers.ledger.check(ids)
     assert cut >= 5
-    assert (stats.done, stats.failed, found.lost) == (len(ids), 0, set())
-    assert found.dup_runs <= cut
+    assert_done(consumers, ids, dup_runs=cut)
     assert consumers.stop() == [0, 0]
 
 
@@ -157,7 +139,5 @@ def test_a_long_writer_on_sqlite_is_waited_for_dj22(backend, make_site, settings
     time.sleep(full(3, 10))
     writer.execute("ROLLBACK")
     consumers.ledger.wait_all("end", ids)
-    stats = at_rest()
-    found = consumers.ledger.check(ids)
-    assert (stats.done, stats.failed, found.lost, found.dup_runs) == (len(ids), 0, set(), 0)
+    assert_done(consumers, ids, dup_runs=0)
     assert consumers.stop() == [0, 0]

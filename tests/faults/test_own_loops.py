@@ -12,11 +12,10 @@ pytestmark = pytest.mark.slow
 
 
 @pytest.mark.backends("sqlite", "postgres", "mariadb", "redis", "redis-blocking")
-def test_what_a_killed_loop_ran_is_run_by_another_loop_soon_after_its_lease(consumers: Consumers, tmp_path):
+def test_what_a_killed_loop_ran_is_run_by_another_loop_soon_after_its_lease(consumers: Consumers, gate):
     loops = {loop.pid: loop for loop in [consumers.site.start("run_loop", LEASE) for _ in range(2)]}
     for loop in loops.values():
         loop.wait_for("looping")
-    gate = tmp_path / "gate"
     message = hold(str(gate))
     [first] = until(lambda: consumers.ledger.of("start", {message.id}), PATIENCE)
     loops.pop(first.pid).kill9()

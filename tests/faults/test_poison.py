@@ -30,7 +30,7 @@ def test_what_kills_its_worker_is_put_aside_and_its_neighbours_are_not_to10(cons
     ends = dict(zip(poison, ("exit code 7", "SIGABRT"), strict=True))
     assert reasons() == {id: reason(count, ends[id]) for id, count in poison.items()}
     assert not consumers.ledger.check(good).lost
-    assert deaths == sum(poison.values()) - len(poison)
+    assert len(deaths) == sum(poison.values()) - len(poison)
     assert consumers.stop() == [0]
 
 
@@ -48,7 +48,7 @@ def test_df21_what_kills_its_worker_ends_in_the_error_queue_after_its_attempts(c
     consumers.ledger.wait_all("end", good, PATIENCE)
     stats = at_rest()
     assert (stats.done, stats.failed) == (len(good), 1)
-    assert (starts(consumers, poison.id), deaths) == (3 + failed, 2)
+    assert (starts(consumers, poison.id), len(deaths)) == (3 + failed, 2)
     assert not consumers.ledger.check(good).lost
     entry = queues["default"].failed.find(poison.id).entry
     assert (entry.lost, entry.failures) == (3, failed)

@@ -8,23 +8,16 @@ import pytest
 from djqueue import schedules
 from djqueue.queues import queues
 from tests.faults import ledger
-from tests.faults.conftest import APPS
-from tests.faults.processes import FULL, STORES, Consumers, at_rest
+from tests.faults.processes import FULL, STORES, at_rest
 from tests.faults.timetable.commands import beat
 
 pytestmark = pytest.mark.slow
+OWN_APPS = ["tests.faults.timetable"]
 EPOCH = datetime(2030, 1, 1, 11, 59, 50, tzinfo=UTC)
 MINUTES = 24
 COMMANDS = "tests.faults.timetable.commands."
 SPEED = 400.0
 """Minutes pass in 150 ms: all schedulers wake at the same moment, as they do in earnest."""
-
-
-@pytest.fixture
-def consumers(make_site, backend, settings):
-    settings.QUEUES = backend.queues()
-    apps = [*APPS, "tests.faults.timetable"]
-    return Consumers(make_site(settings.QUEUES, {"default", backend.alias} - {""}, INSTALLED_APPS=apps))
 
 
 @pytest.mark.backends(*STORES)

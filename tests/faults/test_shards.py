@@ -8,13 +8,15 @@ import pytest
 
 from djqueue.queues import queues
 from tests.faults import ledger
-from tests.faults.conftest import APPS
-from tests.faults.processes import LANED, PATIENCE, Consumers, at_rest, full, seeded
+from tests.faults.processes import LANED, PATIENCE, assert_done, at_rest, full, seeded
 from tests.faults.shards.commands import step, step_alone, wait_for
 from tests.faults.test_stopped_process import GONE
 from tests.support.processes import until
 
 pytestmark = pytest.mark.slow
+OWN_APPS = ["tests.faults.shards"]
+OWN_SETTINGS = {"QUEUE_MAX_LOST": 100}
+"""A message may well be in several dead hands in turn, which would put it aside."""
 CONSUMERS, THREADS = full(2, 4), full(4, 8)
 LEASE = full(2, 4)
 ENTRIES, SHARDS = full(600, 100_000), full(12, 1_000)
@@ -22,18 +24,6 @@ KILLS = 3
 """In the small size; in the full one there is one every second for as long as there is work."""
 STANDSTILL = 0.8
 """Seconds of a lease beyond which a process is made to stand still."""
-
-
-@pytest.fixture
-def consumers(make_site, backend, settings):
-    settings.QUEUES = backend.queues()
-    apps = [*APPS, "tests.faults.shards"]
-    aliases = {"default", backend.alias} - {""}
-    # A message may well be in several dead hands in turn, which would put it aside.
-    consumers = Consumers(make_site(settings.QUEUES, aliases, INSTALLED_APPS=apps, QUEUE_MAX_LOST=100))
-    yield consumers
-    for process in consumers.site.processes:
-        print(f"--- process {process.pid} ({process.popen.poll()})\n{process.output[-3000:]}")
 
 
 @dataclass
@@ -54,19 +44,6 @@ class Shards:
             handles = command.enqueue_many(part)
             of |= {handle.id: shard for handle, (shard, _) in zip(handles, part, strict=True)}
         return cls(of)
-
-    def kill(self, consumers, progress, chance) -> None:
-        """SIGKILL one that is running something at this moment."""
-        victim = until(lambda: self._busy(consumers, progress, chance), PATIENCE)
-        victim.kill9()
-        self.deaths.append((victim.pid, ledger.now()))
-        progress.forget(victim.pid)
-        consumers.members.remove(victim)
-
-    def _busy(self, consumers, progress, chance):
-        pids = {event.pid for event in progress.look().running.values()}
-        busy = [member for member in consumers.members if member.pid in pids]
-        return chance.choice(busy) if busy else None
 
     def _death(self, start) -> float:
         return min(at for pid, at in self.deaths if pid == start.pid and at >= start.at)
@@ -95,75 +72,52 @@ class Shards:
         return found
 
 
-@dataclass
-class Progress:
-    """What the ledger says by now; each of its lines is looked at once."""
-
-    kept: ledger.Ledger
-    seen: int = 0
-    running: dict[tuple, ledger.Event] = field(default_factory=dict)
-    done: set[str] = field(default_factory=set)
-
-    def look(self) -> "Progress":
-        events = self.kept.look()
-        for event in events[self.seen :]:
-            if event.what == "start":
-                self.running[event.run] = event
-            else:
-                self.running.pop(event.run, None)
-                self.done.add(event.id)
-        self.seen = len(events)
-        return self
-
-    def forget(self, pid: int) -> None:
-        """What that process was running it runs no longer."""
-        self.running = {run: event for run, event in self.look().running.items() if event.pid != pid}
-
-
 @pytest.mark.timeout(full(300, 3600))
 @pytest.mark.backends(*LANED)
 @pytest.mark.parametrize("command", [step, step_alone], ids=["runs", "alone"])
 def test_sq1_sq9_shards_keep_their_order_while_consumers_are_killed(consumers, command):
     """SQ-1, SQ-2, SQ-9: per shard in order and one at a time; none lost, none run beside another of its shard."""
     chance = seeded()
-    shards, progress = Shards.enqueued(command, chance, longest=full(8, 2)), Progress(consumers.ledger)
+    shards = Shards.enqueued(command, chance, longest=full(8, 2))
     args = ("-t", THREADS, "--lease", LEASE, "-v", 0)
     for _ in range(CONSUMERS):
         consumers.start(*args, up=False)
-    for _ in moments_to_kill(progress):
-        shards.kill(consumers, progress, chance)
+    for _ in moments_to_kill(consumers):
+        shards.deaths.append((consumers.kill_busy(chance).pid, ledger.now()))
         consumers.start(*args, up=False)
-    until(lambda: progress.look().done >= shards.of.keys(), 10 * PATIENCE, pause=0.2)
-    stats = at_rest()
+    until(lambda: done(consumers) >= shards.of.keys(), 10 * PATIENCE, pause=0.2)
+    found = assert_done(consumers, shards.of)
     events = consumers.ledger.look()
-    found = consumers.ledger.check(shards.of)
     print(f"{len(shards.deaths)} kills, {found.dup_runs} duplicates, {len(consumers.ledger.running())} runs cut off")
-    assert (stats.done, stats.failed, found.lost, found.unexpected) == (ENTRIES, 0, set(), set())
     assert (shards.out_of_order(events), shards.overlaps(events)) == ([], [])
     assert len({event.thread for event in events}) > THREADS
     assert queues["default"].lanes() == []
 
 
-def moments_to_kill(progress):
+def done(consumers) -> set[str]:
+    consumers.ledger.look()
+    return consumers.ledger.ended
+
+
+def moments_to_kill(consumers):
     """After a share of the work each, in the small size; in the full size every second, until most of it is done."""
     if full(1, 0):
         for number in range(1, KILLS + 1):
             share = number * ENTRIES // (KILLS + 2)
-            until(lambda share=share: len(progress.look().done) >= share, PATIENCE)
+            until(lambda share=share: len(done(consumers)) >= share, PATIENCE)
             yield number
         return
     began = ledger.now()
-    while len(progress.look().done) < ENTRIES * 0.95:
+    while len(done(consumers)) < ENTRIES * 0.95:
         due = ledger.now() + 1
         yield due - began
         until(lambda due=due: ledger.now() >= due)
 
 
 @pytest.mark.backends(*LANED)
-def test_sq9_a_dead_workers_shard_is_taken_over_within_its_lease(consumers, tmp_path):
+def test_sq9_a_dead_workers_shard_is_taken_over_within_its_lease(consumers, gate):
     """SQ-9: in its order, and before anything that was enqueued since."""
     first = consumers.start("-t", 1, "--lease", 1)
-    gate = tmp_path / "gate"
     ids = [wait_for(1, str(gate)).id]
     consumers.ledger.wait("start", ids=set(ids))
     ids += [wait_for(1, str(gate)).id for _ in range(2)]
@@ -180,9 +134,8 @@ def test_sq9_a_dead_workers_shard_is_taken_over_within_its_lease(consumers, tmp_
 
 
 @pytest.mark.backends(*LANED)
-def test_sq10_who_stood_still_removes_nothing_of_the_new_owner_and_begins_nothing(consumers, freeze, tmp_path):
+def test_sq10_who_stood_still_removes_nothing_of_the_new_owner_and_begins_nothing(consumers, freeze, gate):
     """SQ-10, SQ-12: stopped in the middle of a run, beyond its lease; another consumer does all of it meanwhile."""
-    gate = tmp_path / "gate"
     ids = [wait_for(1, str(gate)).id for _ in range(6)]
     sleeper = consumers.start("-t", 1, "--lease", STANDSTILL)
     consumers.ledger.wait("start", ids={ids[0]})
@@ -196,8 +149,7 @@ def test_sq10_who_stood_still_removes_nothing_of_the_new_owner_and_begins_nothin
     sleeper.send(signal.SIGCONT)
     sleeper.wait_for(GONE)
     consumers.ledger.wait_all("end", later)
-    stats = at_rest()
-    assert (stats.done, stats.failed) == (len(ids + later), 0)
+    assert_done(consumers, ids + later)
     begun = [event.id for event in consumers.ledger.of("start") if event.pid == sleeper.pid and event.id in ids]
     assert begun == ids[:1]
     first = list(dict.fromkeys(event.id for event in consumers.ledger.of("end")))

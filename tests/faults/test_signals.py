@@ -14,11 +14,6 @@ pytestmark = pytest.mark.slow
 STOPPING = "Stopping"
 
 
-@pytest.fixture
-def gate(tmp_path):
-    return tmp_path / "gate"
-
-
 @pytest.mark.backends(*STORES)
 @pytest.mark.parametrize("signum", [signal.SIGTERM, signal.SIGINT])
 def test_what_runs_ends_and_nothing_new_begins_dj16(consumers, signum):

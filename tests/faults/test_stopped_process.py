@@ -15,11 +15,6 @@ LEASE = 0.8
 GONE = "somebody else holds it by now"
 
 
-@pytest.fixture
-def gate(tmp_path):
-    return tmp_path / "gate"
-
-
 @pytest.mark.backends(*STORES)
 def test_completion_of_a_zombie_is_refused_to4(consumers, gate, freeze):
     """TO-4: A stands still for more than its lease, B takes over and completes; what A says afterwards is nothing."""

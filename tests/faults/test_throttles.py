@@ -8,9 +8,8 @@ from itertools import pairwise
 
 import pytest
 
-from djqueue.backends.entries import Refusal
 from djqueue.queues import queues
-from tests.faults.conftest import APPS
+from tests.faults.conftest import APPS, show
 from tests.faults.processes import full
 from tests.support.backends import FULL
 from tests.support.processes import until
@@ -37,8 +36,8 @@ def throttle(backend, make_site, settings):
         return sites[-1]
 
     yield make
-    for process in [process for site in sites for process in site.processes]:
-        print(f"--- process {process.pid} ({process.popen.poll()})\n{process.output[-5000:]}")
+    for site in sites:
+        show(site)
 
 
 def started(site, *aliases, **switches):
@@ -134,20 +133,6 @@ def test_tq16_processes_with_wrong_clocks_change_nothing(throttle):
     assert len(taken) >= LIMIT * 7
 
 
-def test_tq17_who_waits_as_long_as_the_refusal_says_gets_it(throttle):
-    throttle(default={"limit": 3, "window": 0.5})
-    queue = queues["default"]
-    queue.push_many(range(12))
-    for number in range(12):
-        if (item := queue.pop()) is None:
-            assert isinstance(queue.refusal, Refusal) and queue.refusal.reason == "limited"
-            assert 0 < queue.refusal.retry_after <= 0.5
-            end = queue.now() + queue.refusal.retry_after
-            until(lambda end=end: queue.now() >= end, pause=0.001)
-            item = queue.pop()
-        assert item == number
-
-
 def test_tq18_what_a_killed_process_held_is_delivered_again(throttle):
     site = throttle(default={"limit": 5, "window": 0.5})
     queue = queues["default"]
@@ -158,18 +143,3 @@ def test_tq18_what_a_killed_process_held_is_delivered_again(throttle):
     assert (queue.pop(), queue.stats().leased) == (None, 1)
     until(lambda: queue.reap().count == 1)
     assert queue.pop() == "work"
-
-
-def test_tq12_tq13_nothing_is_spent_on_an_empty_queue_and_clear_leaves_nothing(throttle, backend):
-    throttle(default={"limit": 3, "window": 60, "moderate": True, "elastic": True})
-    queue = queues["default"]
-    assert [queue.pop() for _ in range(100)] == [None] * 100
-    queue.push("at once")
-    assert queue.pop() == "at once"
-    queue.push("later")
-    assert (queue.pop(), queue.refusal.reason) == (None, "spaced")
-    for _ in range(2):
-        queue.clear()
-        assert len(queue) == 0
-    queue.push("anew")
-    assert queue.pop() == "anew"

@@ -5,7 +5,7 @@ from django.db import transaction
 
 from tests.app.models import Thing
 from tests.faults.commands import look_for
-from tests.faults.processes import at_rest, full, seeded
+from tests.faults.processes import assert_done, full, seeded
 
 pytestmark = pytest.mark.slow
 DATABASES = ("sqlite", "postgres", "mariadb")
@@ -34,37 +34,32 @@ def business(chance, alias, count):
 def assert_ran_if_kept(consumers, kept):
     assert 0 < len(kept)
     consumers.ledger.wait_all("end", kept)
-    stats = at_rest()
-    assert (stats.done, stats.failed) == (len(kept), 0)
+    assert_done(consumers, kept)
     assert {event.id for event in consumers.ledger.of("seen")} == kept.keys()
     assert consumers.ledger.of("absent") == []
     assert len(consumers.ledger.of("start")) == len(kept)
 
 
-@pytest.mark.backends(*DATABASES)
-def test_a_message_belongs_to_its_transaction(consumers, backend):
+def ran_if_kept(consumers, alias):
     """Half of the transactions are rolled back, while consumers poll hard; one producer dies before its commit."""
     consumers.args = ("-n", "-d", 0.001, "-m", 0.002)
     consumers.start_many(2)
-    kept = business(seeded(), backend.alias, full(100, 1000))
+    kept = business(seeded(), alias, full(100, 1000))
     assert_ran_if_kept(consumers, kept)
-    die_before_commit(consumers, backend.alias)
+    producer = consumers.site.start("hang_before_commit", alias)
+    producer.wait_for("about to commit")
+    producer.kill9()
     assert_ran_if_kept(consumers, kept)
+    return kept
+
+
+@pytest.mark.backends(*DATABASES)
+def test_a_message_belongs_to_its_transaction(consumers, backend):
+    kept = ran_if_kept(consumers, backend.alias)
     assert set(Thing.objects.using(backend.alias).values_list("pk", flat=True)) == set(kept.values())
 
 
 @pytest.mark.backends("redis", "redis-blocking", database=True)
 def test_a_message_is_sent_on_commit(consumers):
     """The same on a store apart from the database."""
-    consumers.args = ("-n", "-d", 0.001, "-m", 0.002)
-    consumers.start_many(2)
-    kept = business(seeded(), "default", full(100, 1000))
-    assert_ran_if_kept(consumers, kept)
-    die_before_commit(consumers, "default")
-    assert_ran_if_kept(consumers, kept)
-
-
-def die_before_commit(consumers, alias):
-    producer = consumers.site.start("hang_before_commit", alias)
-    producer.wait_for("about to commit")
-    producer.kill9()
+    ran_if_kept(consumers, "default")

@@ -48,22 +48,16 @@ def test_df1_the_producer_defers_and_the_consumer_runs_once(queue):
 # ---- push, pop, complete
 
 
-def test_df24_df27_push_pop_and_complete(queue):
+def test_df24_df27_push_pop_touch_and_complete(queue):
     my_item = {"a": 1}
     queue.push(my_item)
-    popped_envelope, popped_item = queue.take()
+    popped_envelope, popped_item = queue.take(lease=0.1)
     assert my_item == popped_item
-    assert queue.complete([popped_envelope]) == [popped_envelope]
-    assert (queue.take(), queue.complete([popped_envelope])) == ((None, None), [])
-
-
-def test_while_it_is_in_flight_nobody_else_sees_it_and_touch_keeps_it_so(queue):
-    queue.push("item")
-    envelope, _ = queue.take(lease=0.1)
     assert (queue.take(), queue.stats().leased) == ((None, None), 1)
-    [kept] = queue.touch([envelope], 60)
-    until(lambda: queue.now() > envelope.until)
+    [kept] = queue.touch([popped_envelope], 60)
+    until(lambda: queue.now() > popped_envelope.until)
     assert (queue.reap().count, queue.complete([kept])) == (0, [kept])
+    assert (queue.take(), queue.complete([popped_envelope])) == ((None, None), [])
 
 
 # ---- backends: two groups over one connection, each with a main queue and an error queue

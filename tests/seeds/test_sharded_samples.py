@@ -10,23 +10,10 @@ from asgiref.sync import sync_to_async
 from django.db import connections
 
 from djqueue import BatchCommand, Consumer, Route, conf
-from djqueue.queues import queues
 from tests.support.backends import FULL
 from tests.support.consumer import heard
 
 pytestmark = pytest.mark.backends("memory", "redis", *(["sqlite", "postgres"] if FULL else []))
-
-
-@pytest.fixture
-def queue(backend, settings):
-    settings.QUEUES = backend.queues()
-    return queues["default"]
-
-
-@pytest.fixture(autouse=True)
-def _nothing_done():
-    for done in (NotifyHandler.batches, ParseEventHandler.life):
-        done.clear()
 
 
 # ---- getting started: a request, a handler, three threads
@@ -38,8 +25,10 @@ class NotifyRequest(NamedTuple):
     user_id: int
 
 
+batches: list[list[int]] = []
+
+
 class NotifyHandler(BatchCommand):
-    batches: list[list[int]] = []
     options = {"idle_timeout": 0.01}
 
     @classmethod
@@ -50,7 +39,7 @@ class NotifyHandler(BatchCommand):
     async def perform(self, *requests: NotifyRequest) -> None:
         """Called with as many as there are, up to the batch size."""
         assert all(isinstance(request, NotifyRequest) for request in requests)
-        self.batches.append([request.user_id for request in requests])
+        batches.append([request.user_id for request in requests])
 
 
 def test_the_requests_are_spread_over_three_threads_in_order(queue):
@@ -60,7 +49,7 @@ def test_the_requests_are_spread_over_three_threads_in_order(queue):
     with heard("completed") as told:
         assert Consumer(threads=1, drain=True, periodic=False).run() == 0
     assert len(told) == 8
-    assert sorted(NotifyHandler.batches) == [[1, 4, 7], [2, 5, 8], [3, 6]]
+    assert sorted(batches) == [[1, 4, 7], [2, 5, 8], [3, 6]]
 
 
 # ---- usage: three workers beside each other, as coroutines
@@ -75,7 +64,7 @@ def test_three_workers_beside_each_other_run_them_all(queue):
         return await asyncio.gather(*[worker.arun() for worker in workers])
 
     assert asyncio.run(example()) == [0, 0, 0]
-    told = [user for batch in NotifyHandler.batches for user in batch]
+    told = [user for batch in batches for user in batch]
     assert sorted(told) == list(range(1, 9))
     for thread in range(3):
         assert [user for user in told if user % 3 == thread] == [n for n in range(1, 9) if n % 3 == thread]
@@ -84,7 +73,7 @@ def test_three_workers_beside_each_other_run_them_all(queue):
 def test_a_worker_with_a_limit_handles_exactly_so_many(queue):
     NotifyHandler.enqueue(*[NotifyRequest(n) for n in range(1, 9)])
     assert Consumer(threads=2, periodic=False).run(limit=3) == 0
-    assert sum(map(len, NotifyHandler.batches)) == 3
+    assert sum(map(len, batches)) == 3
     assert len(queue) == 5
     assert Consumer(threads=2, periodic=False).run(limit=5) == 0
     assert len(queue) == 0
@@ -99,13 +88,15 @@ class ParseEventRequest(NamedTuple):
     event: int
 
 
+ran: list = []
+
+
 class ParseEventHandler(BatchCommand):
-    life: list = []
     options = {"idle_timeout": 0.05, "retry_on": [KeyError], "backoff": False, "max_attempts": 2}
 
     @classmethod
     async def create(cls) -> Self:
-        cls.life.append("create")
+        ran.append("create")
         return cls()
 
     @classmethod
@@ -113,28 +104,28 @@ class ParseEventHandler(BatchCommand):
         return [Route(conf.get("QUEUE_DEFAULT_THREAD"), conf.get("QUEUE_DEFAULT_PRIORITY")) for _ in requests]
 
     async def start(self):
-        self.life.append("start")
+        ran.append("start")
 
     async def handle(self, *requests: ParseEventRequest) -> None:
         events = [request.event for request in requests]
-        self.life.append(events)
+        ran.append(events)
         if 13 in events:
             raise KeyError(13)
 
     async def stop(self):
-        self.life.append("stop")
+        ran.append("stop")
 
 
 def test_a_handler_is_made_started_used_and_stopped_once(queue):
     ParseEventHandler.enqueue(*map(ParseEventRequest, (1, 2, 3)))
     assert Consumer(threads=1, drain=True, periodic=False).run() == 0
-    assert ParseEventHandler.life == ["create", "start", [1, 2, 3], "stop"]
+    assert ran == ["create", "start", [1, 2, 3], "stop"]
 
 
 def test_a_handler_that_raised_is_stopped_and_made_anew(queue):
     ParseEventHandler.enqueue(ParseEventRequest(13))
     assert Consumer(threads=1, drain=True, periodic=False).run() == 0
-    assert ParseEventHandler.life == ["create", "start", [13], "stop"] * 2
+    assert ran == ["create", "start", [13], "stop"] * 2
     assert (len(queue), len(queue.failed)) == (0, 1)
 
 
@@ -171,7 +162,7 @@ def test_settings_can_be_changed_while_it_runs(queue, settings):
     ParseEventHandler.enqueue(*map(ParseEventRequest, range(5)))
     assert [lane.name.startswith("tube_") for lane in queue.lanes()] == [True]
     assert Consumer(threads=1, drain=True, periodic=False).run() == 0
-    assert [step for step in ParseEventHandler.life if isinstance(step, list)] == [[0, 1], [2, 3], [4]]
+    assert [step for step in ran if isinstance(step, list)] == [[0, 1], [2, 3], [4]]
 
 
 # ---- what the original promises and its tests do not show: two threads at the same time

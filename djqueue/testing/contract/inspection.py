@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterable
 from dataclasses import replace
 
 from djqueue.backends.base import BaseQueue, Entry, Record
@@ -11,6 +12,7 @@ from djqueue.testing.contract.steps import (
     Contract,
     claim,
     entry,
+    leased,
     names,
     nothing_to_claim,
     put,
@@ -28,7 +30,7 @@ def pages(queue: BaseQueue, state: str, size: int) -> list[list[Record]]:
     return found
 
 
-def bodies(records: list[Record]) -> list[str]:
+def bodies(records: Iterable[Record]) -> list[str]:
     return [record.entry.body.decode() for record in records]
 
 
@@ -37,6 +39,7 @@ class InspectContract(Contract):
 
     def test_find_tells_state_and_moment(self):
         queue = self.queue("inspect")
+        assert queue.peek(READY) == queue.peek(DELAYED) == queue.peek(LEASED) == []
         now = queue.now()
         made = put(queue, "held", command="app.commands.held") | put(queue, "ready") | put(queue, "later", delay=60)
         (lease,) = queue.claim(1, 30, owner="host:1")
@@ -63,6 +66,7 @@ class InspectContract(Contract):
     def test_what_waits_is_amended_if_its_body_is_still_that_one(self):
         queue = self.queue("inspect")
         made = put(queue, "ready", command="app.commands.ready") | put(queue, "later", delay=0.05)
+        assert queue.amend(new_id(), b"work", b"new") is False
         assert queue.amend(made["ready"].id, b"other", b"new") is False
         assert queue.amend(made["ready"].id, b"ready", bytes(range(256))) is True
         assert queue.amend(made["ready"].id, b"ready", b"again") is False
@@ -70,16 +74,16 @@ class InspectContract(Contract):
         leases = claim(queue, 2)
         assert [lease.entry.body for lease in leases] == [bytes(range(256)), b""]
         assert (leases[0].entry.id, leases[0].entry.command) == (made["ready"].id, "app.commands.ready")
-
-    def test_what_is_leased_done_or_unknown_is_not_amended(self):
-        queue = self.queue("inspect")
-        made = put(queue, "work")
-        assert queue.amend(new_id(), b"work", b"new") is False
-        leases = claim(queue)
-        assert queue.amend(made["work"].id, b"work", b"new") is False
+        assert queue.amend(made["later"].id, b"", b"new") is False
         assert queue.complete(leases) == leases
-        assert queue.amend(made["work"].id, b"work", b"new") is False
-        assert nothing_to_claim(queue)
+        assert queue.amend(made["later"].id, b"", b"new") is False
+        made = put(queue, "lost", "released")
+        lost, released = claim(queue, lease=0.01) + claim(queue)
+        queue.release([released])
+        eventually(lambda: queue.reap().count == 1)
+        assert [queue.amend(made[name].id, name.encode(), b"new") for name in made] == [True, True]
+        queue.release([lost])
+        assert names(claim(queue, 2)) == ["new", "new"]
 
     def test_what_is_amended_keeps_its_place_and_its_counts(self):
         queue = self.queue("inspect", "priority")
@@ -91,16 +95,6 @@ class InspectContract(Contract):
         after = queue.find(made["b"].id)
         assert (replace(after.entry, body=b"b"), after.state, after.at) == (before.entry, before.state, before.at)
         assert names(claim(queue, 3)) == ["a", "new", "c"]
-
-    def test_what_came_back_from_a_holder_can_be_amended(self):
-        queue = self.queue("inspect")
-        made = put(queue, "lost", "released")
-        lost, released = claim(queue, lease=0.01) + claim(queue)
-        queue.release([released])
-        eventually(lambda: queue.reap().count == 1)
-        assert [queue.amend(made[name].id, name.encode(), b"new") for name in made] == [True, True]
-        queue.release([lost])
-        assert names(claim(queue, 2)) == ["new", "new"]
 
     def test_of_eight_who_amend_one_body_one_succeeds(self):
         queue = self.queue("inspect")
@@ -150,10 +144,6 @@ class InspectContract(Contract):
         assert [record.at for record in records] == sorted(record.at for record in records)
         assert all(abs(ends[record.entry.id] - record.at) < 0.01 for record in records)
 
-    def test_peek_of_nothing_is_nothing(self):
-        queue = self.queue("inspect")
-        assert queue.peek(READY) == queue.peek(DELAYED) == queue.peek(LEASED) == []
-
     def test_to14_counts_are_exact_at_rest_and_sum_up(self):
         queue = self.queue("lease", "count")
         put(queue, *map(str, range(10)))
@@ -181,8 +171,7 @@ class InspectContract(Contract):
         assert queue.stats().oldest < 60
 
     def test_flush_leaves_what_is_leased_or_dead(self):
-        queue = self.queue("lease", "count")
-        put(queue, "failed", "held", "ready")
+        queue = self.queue("lease", "count", entries=["failed", "held", "ready"])
         put(queue, "later", delay=60)
         dead, held = claim(queue, 2)
         queue.fail([dead])
@@ -209,24 +198,27 @@ def died(queue: BaseQueue, order: str, **priorities: int) -> dict[str, Entry]:
 
 def dead(queue: BaseQueue) -> str:
     """The names of what stands in the error queue, in order."""
-    return "".join(record.entry.body.decode() for record in queue.failed.peek(READY))
+    return "".join(bodies(queue.failed.peek(READY)))
 
 
 class ErrorsContract(Contract):
     """What the error queue of a queue with leases keeps."""
 
-    def test_a_buried_entry_shows_what_went_wrong(self):
+    def test_a_buried_entry_shows_what_went_wrong_and_when(self):
         queue = self.queue("inspect")
-        put(queue, "work", command="app.commands.work", priority=3)
-        (lease,) = claim(queue)
+        long_ago = queue.now() - 1000
+        (lease,) = leased(queue, "work", command="app.commands.work", priority=3, run_at=long_ago)
+        before = queue.now()
         queue.fail([with_counts(lease, failures=1, errors='["Traceback …"]')])
         (record,) = queue.failed.peek(READY)
         assert record == queue.failed.find(lease.entry.id) or record.entry == queue.failed.find(lease.entry.id).entry
         shown = record.entry
         assert (shown.body, shown.command, shown.attempts, shown.failures) == (b"work", "app.commands.work", 1, 1)
         assert shown.errors == '["Traceback …"]'
+        assert before - 0.01 <= record.at <= queue.now() + 0.01
+        assert queue.failed.trim(age=60) == 0
 
-    def test_a_revived_entry_waits_with_its_counts_afresh(self):
+    def test_a_revived_entry_waits_with_its_counts_afresh_and_is_nobodys(self):
         queue = self.queue("lease")
         made = put(queue, "work", "other")
         leases = [with_counts(lease, failures=4, lost=2, attempts=6) for lease in claim(queue, 2)]
@@ -234,38 +226,25 @@ class ErrorsContract(Contract):
         revived_at = queue.now()
         assert queue.requeue([made["work"].id, new_id()]) == 1
         assert (len(queue), len(queue.failed)) == (1, 1)
+        assert queue.complete(leases) == queue.touch(leases) == []
         (lease,) = claim(queue)
+        assert nothing_to_claim(queue)
         assert lease.entry.created >= revived_at  # its age begins anew too
         fresh = replace(lease.entry, created=0.0, run_at=0.0, errors="")
         assert fresh == replace(made["work"], attempts=1)
         assert queue.complete([lease]) == [lease]
 
-    def test_an_entry_is_revived_once(self):
+    def test_an_entry_is_revived_once_and_not_while_somebody_holds_it(self):
         queue = self.queue("lease")
-        put(queue, *map(str, range(20)))
-        ids = [lease.entry.id for lease in queue.fail(claim(queue, 20))]
-        assert sum(together(*[lambda: queue.requeue(ids)] * 6, last=queue.close)) == 20
-        assert queue.requeue(ids) == 0
-        assert (len(queue), len(queue.failed)) == (20, 0)
-
-    def test_a_dead_entry_that_somebody_holds_is_not_revived(self):
-        queue = self.queue("lease")
-        put(queue, "work")
-        queue.fail(claim(queue))
+        queue.fail(leased(queue, "work"))
         (held,) = claim(queue.failed)
         assert queue.requeue([held.entry.id]) == 0
         assert queue.failed.release([held]) == [held]
         assert queue.requeue([held.entry.id]) == 1
-
-    def test_a_revived_entry_is_nobodys(self):
-        queue = self.queue("lease")
-        put(queue, "work")
-        leases = claim(queue)
-        queue.fail(leases)
-        queue.requeue([leases[0].entry.id])
-        assert queue.complete(leases) == queue.touch(leases) == []
-        assert names(claim(queue)) == ["work"]
-        assert nothing_to_claim(queue)
+        ids = [lease.entry.id for lease in queue.fail(claim(queue) + leased(queue, *map(str, range(19))))]
+        assert sum(together(*[lambda: queue.requeue(ids)] * 6, last=queue.close)) == 20
+        assert queue.requeue(ids) == 0
+        assert (len(queue), len(queue.failed)) == (20, 0)
 
     def test_the_error_queue_can_be_removed_from_and_flushed(self):
         queue = self.queue("inspect")
@@ -276,45 +255,28 @@ class ErrorsContract(Contract):
         queue.failed.flush()
         assert (len(queue.failed), queue.stats().failed) == (0, 0)
 
-    def test_the_dead_stand_in_the_order_in_which_they_died(self):
+    def test_the_dead_stand_in_the_order_in_which_they_died_and_keep_their_priority(self):
         queue = self.queue("inspect", "priority")
-        died(queue, "cbdae", a=-3, b=7, d=1, e=9)
+        made = died(queue, "cbdae", a=-3, b=7, d=1, e=9)
         assert dead(queue) == "cbdae"
+        assert [queue.failed.find(made[name].id).entry.priority for name in "ab"] == [-3, 7]
         (first,) = queue.failed.peek(READY, 1)
         assert [record.entry.body for record in queue.failed.peek(READY, 2, after=first.cursor)] == [b"b", b"d"]
-        assert names(claim(queue.failed, 5)) == list("cbdae")
+        leases = claim(queue.failed, 5)
+        assert names(leases) == list("cbdae")
+        assert [lease.entry.priority for lease in leases] == [0, 7, 1, -3, 9]
+        queue.failed.release(leases)
+        assert dead(queue) == "cbdae"
+        x, y, z = leased(queue, *"xyz")
+        queue.fail([z, x, y])
+        assert dead(queue) == "cbdaezxy"
 
-    def test_the_dead_keep_their_priority(self):
-        queue = self.queue("inspect", "priority")
-        made = died(queue, "ab", a=-3, b=7)
-        assert [queue.failed.find(made[name].id).entry.priority for name in "ab"] == [-3, 7]
-        assert [lease.entry.priority for lease in claim(queue.failed, 2)] == [-3, 7]
-
-    def test_the_moment_of_a_death_is_shown(self):
-        queue = self.queue("inspect")
-        put(queue, "work", run_at=queue.now() - 1000)
-        leases = claim(queue)
-        before = queue.now()
-        queue.fail(leases)
-        (record,) = queue.failed.peek(READY)
-        assert before - 0.01 <= record.at <= queue.now() + 0.01
-
-    def test_a_dead_one_that_was_held_goes_back_to_its_place(self):
-        queue = self.queue("inspect", "priority")
-        died(queue, "cab", b=5)
-        queue.failed.release(claim(queue.failed, 3))
-        assert dead(queue) == "cab"
-
-    def test_one_that_dies_again_stands_last(self):
+    def test_what_is_revived_stands_behind_what_waits_and_last_when_it_dies_again(self):
         queue = self.queue("inspect")
         made = died(queue, "abc")
         queue.requeue([made["a"].id])
         queue.fail(claim(queue))
         assert dead(queue) == "bca"
-
-    def test_what_is_revived_stands_behind_what_waits(self):
-        queue = self.queue("inspect")
-        made = died(queue, "ab")
         put(queue, "waits")
         before = queue.now()
         assert queue.requeue([made["b"].id]) == 1
@@ -332,7 +294,7 @@ class ErrorsContract(Contract):
 
     # ---- trim
 
-    def test_what_died_first_is_trimmed_first(self):
+    def test_what_died_first_or_long_ago_is_trimmed_first(self):
         queue = self.queue("inspect", "priority")
         died(queue, "dbaec", a=4, b=9, d=-2)
         assert queue.failed.trim(most=3) == 2
@@ -340,9 +302,6 @@ class ErrorsContract(Contract):
         assert queue.failed.trim(most=3) == queue.failed.trim(most=100) == queue.failed.trim() == 0
         assert queue.failed.trim(most=0) == 3
         assert (dead(queue), queue.stats().failed) == ("", 0)
-
-    def test_what_died_long_ago_is_trimmed(self):
-        queue = self.queue("inspect", "priority")
         made = died(queue, "ba", a=-1)
         last = queue.failed.find(made["a"].id).at
         until_now_is(queue, last + 0.6)
@@ -350,12 +309,6 @@ class ErrorsContract(Contract):
         assert queue.failed.trim(age=60) == 0
         assert queue.failed.trim(age=queue.now() - last - 0.01) == 2
         assert dead(queue) == "c"
-
-    def test_what_was_due_long_ago_and_died_now_is_not_trimmed(self):
-        queue = self.queue("inspect")
-        put(queue, "work", run_at=queue.now() - 1000)
-        queue.fail(claim(queue))
-        assert queue.failed.trim(age=60) == 0
 
     def test_both_bounds_hold_and_no_more_is_trimmed_than_the_limit(self):
         queue = self.queue("inspect")

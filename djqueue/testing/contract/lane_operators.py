@@ -4,16 +4,17 @@ from __future__ import annotations
 
 from math import inf
 
-from djqueue.backends.base import BaseQueue, Unique
+from djqueue.backends.base import Unique
 from djqueue.backends.entries import LEASED, READY
 from djqueue.flow.gates import HOLD_LANE, Gate
+from djqueue.testing.contract.inspection import bodies
 from djqueue.testing.contract.lane_steps import (
     LONG,
     ORDERED,
+    LaneSuite,
     all_now,
     drained,
     fill,
-    fill_each,
     nothing_known,
     refused,
     runs_of,
@@ -33,12 +34,11 @@ from djqueue.testing.contract.steps import (
 from djqueue.testing.patience import eventually
 
 
-class LanedEntriesContract(Contract):
+class LanedEntriesContract(LaneSuite):
     """What waits in lanes is ready, for all who count or reach it."""
 
     def test_what_waits_in_lanes_is_counted_as_ready(self):
-        queue = self.queue("lanes")
-        fill_each(queue, "ab", 3)
+        queue = self.with_lanes("ab", 3)
         put(queue, "plain")
         fill(queue, "a", "later", delay=LONG)
         unit(queue)
@@ -46,44 +46,42 @@ class LanedEntriesContract(Contract):
         assert (stats.ready, stats.delayed, stats.leased, len(queue)) == (6, 1, 1, 7)
         assert stats.oldest is not None
 
-    def test_what_waits_in_lanes_is_found(self):
+    def test_what_waits_in_lanes_is_found_and_put_only_once(self):
         queue = self.queue("lanes")
         made = fill(queue, "a", *"12", command="app.commands.work")
+        assert queue.put(list(made.values())) == [False, False]
         unit(queue)
+        assert queue.put(list(made.values())) == [False, False]
+        assert len(queue) == 1
         held, ready = queue.find(made["1"].id), queue.find(made["2"].id)
         assert (held.state, ready.state, ready.entry.lane) == (LEASED, READY, "a")
         assert (ready.entry.gate, ready.entry.command) == (ORDERED.written(), "app.commands.work")
         assert abs(ready.at - queue.now()) < LONG
 
-    def test_what_waits_in_lanes_is_put_only_once(self):
-        queue = self.queue("lanes")
-        made = fill(queue, "a", *"12")
-        assert queue.put(list(made.values())) == [False, False]
-        unit(queue)
-        assert queue.put(list(made.values())) == [False, False]
-        assert len(queue) == 1
-
     def test_all_that_waits_in_lanes_is_seen_page_by_page(self):
-        queue = self.queue("lanes")
-        fill_each(queue, "abc", 4)
+        queue = self.with_lanes("abc", 4)
         put(queue, *"12345")
-        seen = [record.entry.body.decode() for record in queue.walk(READY)]
+        seen = bodies(queue.walk(READY))
         assert len(seen) == len(set(seen)) == len(queue) == 17
         found, after = [], None
         while page := queue.peek(READY, 2, after=after):
-            found += [record.entry.body.decode() for record in page]
+            found += bodies(page)
             after = page[-1].cursor
         assert found == seen
         for lane in "abc":
             assert [name for name in seen if name[0] == lane] == [f"{lane}{number}" for number in range(4)]
 
-    def test_what_waits_in_a_lane_is_removed_and_the_lane_goes_on(self):
+    def test_what_waits_in_a_lane_is_amended_or_removed_and_the_lane_goes_on(self):
         queue = self.queue("lanes")
         made = fill(queue, "a", *"1234")
         held = unit(queue)
+        assert queue.amend(made["4"].id, b"4", b"new") is True
         assert queue.remove([made[name].id for name in "123"]) == 2
         queue.complete(held)
-        assert drained(queue, 1) == ["4"]
+        assert drained(queue, 1) == ["new"]
+        assert nothing_known(queue)
+        made = fill(queue, "a", *"56")
+        assert queue.remove([one.id for one in made.values()]) == 2
         assert nothing_known(queue)
 
     def test_a_lane_whose_first_is_removed_has_the_priority_of_the_next(self):
@@ -93,15 +91,8 @@ class LanedEntriesContract(Contract):
         assert queue.remove([made["urgent"].id]) == 1
         assert drained(queue, 2) == ["other", "rest"]
 
-    def test_a_lane_of_which_all_is_removed_is_forgotten(self):
-        queue = self.queue("lanes")
-        made = fill(queue, "a", *"12")
-        assert queue.remove([one.id for one in made.values()]) == 2
-        assert nothing_known(queue)
-
     def test_what_waits_in_lanes_is_flushed_and_what_is_out_stays(self):
-        queue = self.queue("lanes")
-        fill_each(queue, "ab", 3)
+        queue = self.with_lanes("ab", 3)
         (held,) = unit(queue)
         put(queue, "plain")
         queue.flush()
@@ -111,12 +102,6 @@ class LanedEntriesContract(Contract):
         assert queue.complete([held]) == [held]
         assert drained(queue, 1) == ["new"]
         assert nothing_known(queue)
-
-    def test_what_waits_in_a_lane_is_amended(self):
-        queue = self.queue("lanes")
-        made = fill(queue, "a", *"12")
-        assert queue.amend(made["2"].id, b"2", b"new") is True
-        assert drained(queue, 2) == ["1", "new"]
 
     def test_a_unique_entry_in_a_lane_keeps_others_out(self):
         queue = self.queue("lanes", "inspect")
@@ -129,8 +114,7 @@ class LanedEntriesContract(Contract):
         assert queue.put([entry("3")], [Unique("key")]) == [True]
 
     def test_the_error_queue_knows_no_gates_and_keeps_them(self):
-        queue = self.queue("lanes")
-        fill(queue, "a", *"123")
+        queue = self.with_lane("a", *"123")
         for _ in range(3):
             queue.fail(unit(queue))
         assert (names(claim(queue.failed, 3)), queue.failed.lanes()) == (["1", "2", "3"], [])
@@ -151,7 +135,7 @@ class LanedEntriesContract(Contract):
 class ReprioritiseContract(Contract):
     """Entries that wait get another priority."""
 
-    def test_sq3_what_waits_gets_another_priority_in_a_lane_and_out_of_it(self):
+    def test_sq3_what_waits_gets_another_priority_in_a_lane_and_out_of_it_and_what_is_leased_keeps_its_own(self):
         queue = self.queue("lanes")
         made = fill(queue, "a", *"123") | put(queue, "x", "y")
         assert queue.reprioritise([made["3"].id, made["y"].id, "nobody"], 5) == 2
@@ -159,14 +143,10 @@ class ReprioritiseContract(Contract):
         assert sorted(drained(queue, 2)) == ["3", "y"]
         (x,) = unit(queue)
         assert (names([x]), x.entry.priority) == (["x"], 3)
-        assert drained(queue, 2) == ["1", "2"]
-
-    def test_what_is_leased_keeps_its_priority(self):
-        queue = self.queue("lanes")
-        made = fill(queue, "a", "1")
-        leases = unit(queue)
-        assert queue.reprioritise([made["1"].id], 5) == 0
-        assert len(queue.complete(leases)) == 1
+        (first,) = unit(queue)
+        assert queue.reprioritise([made["x"].id, made["1"].id], 5) == 0
+        assert (names([first]), len(queue.complete([x, first]))) == (["1"], 2)
+        assert drained(queue, 1) == ["2"]
 
     def test_what_gets_another_priority_keeps_its_place_among_equals(self):
         queue = self.queue("lanes")
@@ -187,7 +167,7 @@ class ReprioritiseContract(Contract):
         assert sorted(drained(queue, 2)) == ["later", "retry"]
 
 
-class LaneRecordsContract(Contract):
+class LaneRecordsContract(LaneSuite):
     """Why does it not run?"""
 
     def test_a_lane_says_what_waits_what_is_out_and_by_which_gate(self):
@@ -200,22 +180,17 @@ class LaneRecordsContract(Contract):
         assert (record.name, record.state, record.waiting, record.in_flight) == ("a", "nowhere", 3, 2)
         assert (record.opens, record.paused_reason, record.within, record.gate) == (0, "", "", gate.written())
 
-    def test_a_lane_says_that_it_is_open(self):
-        queue = self.queue("lanes")
-        fill(queue, "a", *"12", gate=Gate(most=2))
-        unit(queue)
-        assert (queue.lane("a").state, queue.lane("a").in_flight) == ("open", 1)
-
-    def test_a_lane_says_when_it_opens(self):
-        queue = self.queue("lanes")
-        fill(queue, "a", *"12", gate=so_many(1, LONG))
+    def test_a_lane_says_that_it_is_open_or_when_it_opens(self):
+        queue = self.with_lane("a", *"12", gate=so_many(1, LONG))
         (lease,) = unit(queue)
         record = queue.lane("a")
         assert (record.state, abs(record.opens - lease.claimed - LONG) < 0.1) == ("timed", True)
+        fill(queue, "b", *"12", gate=Gate(most=2))
+        unit(queue)
+        assert (queue.lane("b").state, queue.lane("b").in_flight) == ("open", 1)
 
     def test_a_lane_says_in_which_line_it_stands(self):
-        queue = self.queue("lanes")
-        fill_each(queue, "ab", 2, Gate(most=1, within="all", outer=Gate(most=1)))
+        queue = self.with_lanes("ab", 2, Gate(most=1, within="all", outer=Gate(most=1)))
         (lease,) = unit(queue)
         (other,) = {"a", "b"} - {lease.entry.lane}
         record, outer = queue.lane(other), queue.lane("all")
@@ -223,8 +198,7 @@ class LaneRecordsContract(Contract):
         assert (outer.state, outer.in_flight) == ("nowhere", 1)
 
     def test_lanes_are_listed_page_by_page(self):
-        queue = self.queue("lanes")
-        fill_each(queue, "abcdefg", 2)
+        queue = self.with_lanes("abcdefg", 2)
         all_now(queue)
         found, after = [], None
         while page := queue.lanes(3, after):
@@ -235,8 +209,7 @@ class LaneRecordsContract(Contract):
         assert {(record.waiting, record.in_flight) for record in found} == {(1, 1)}
 
     def test_nothing_leaves_a_lane_that_an_operator_has_parked(self):
-        queue = self.queue("lanes")
-        fill(queue, "a", *"123")
+        queue = self.with_lane("a", *"123")
         held = unit(queue)
         queue.pause_lane("a", "the bank is closed")
         assert queue.touch(held) != []
@@ -245,37 +218,26 @@ class LaneRecordsContract(Contract):
         assert queue.resume_lane("a") is True
         assert drained(queue, 2) == ["2", "3"]
 
-    def test_a_lane_is_parked_before_anything_is_in_it(self):
+    def test_a_lane_is_parked_before_anything_is_in_it_and_remembered_though_it_is_empty(self):
         queue = self.queue("lanes")
         queue.pause_lane("a", "not yet")
-        fill(queue, "a", "1")
-        assert (nothing_to_claim(queue), queue.lane("a").waiting) == (True, 1)
+        made = fill(queue, "a", *"12")
+        assert (nothing_to_claim(queue), queue.lane("a").waiting) == (True, 2)
         assert queue.resume_lane("a") is True
         assert drained(queue, 1) == ["1"]
-        assert nothing_known(queue)
-
-    def test_a_parked_lane_is_remembered_though_it_is_empty(self):
-        queue = self.queue("lanes")
-        made = fill(queue, "a", "1")
         queue.pause_lane("a", "closed")
-        queue.remove([made["1"].id])
+        queue.remove([made["2"].id])
         assert (nothing_to_claim(queue), queue.lane("a").paused_reason) == (True, "closed")
         assert queue.resume_lane("a") is True
         assert nothing_known(queue)
 
-    def test_an_operator_opens_a_lane_that_is_held_for_a_time(self):
-        queue = self.queue("lanes")
-        fill(queue, "a", *"12")
+    def test_an_operator_opens_a_lane_that_is_held_for_a_time_and_is_told_if_it_was_open(self):
+        queue = self.with_lane("a", *"12")
         queue.release([with_counts(lease, delay=LONG, hold=HOLD_LANE) for lease in unit(queue)])
         assert nothing_to_claim(queue)
-        assert queue.resume_lane("a") is True
+        assert [queue.resume_lane(lane) for lane in ("a", "a", "nobody")] == [True, False, False]
         assert drained(queue, 2) == ["1", "2"]
-
-    def test_to_open_what_is_not_shut_says_so(self):
-        queue = self.queue("lanes")
-        fill(queue, "a", "1")
-        assert (queue.resume_lane("a"), queue.resume_lane("nobody")) == (False, False)
-        self._settled(queue)
+        assert nothing_known(queue)
 
     def test_lanes_that_are_done_leave_no_record(self):
         queue = self.queue("lanes")
@@ -284,9 +246,6 @@ class LaneRecordsContract(Contract):
         done: list = []
         while len(done) < 300:
             done += queue.complete(eventually(lambda: queue.claim(64)))
-        self._settled(queue)
-
-    def _settled(self, queue: BaseQueue) -> None:
         queue.flush()
         assert nothing_known(queue)
 

@@ -5,7 +5,8 @@ from __future__ import annotations
 from djqueue.backends.base import BaseQueue, Claimed, Entry, Lease
 from djqueue.flow.gates import Gate
 from djqueue.flow.windows import Window
-from djqueue.testing.contract.steps import entry, names, put
+from djqueue.testing.contract.model import units_of
+from djqueue.testing.contract.steps import Contract, asked, entry, names, put
 from djqueue.testing.patience import eventually
 
 LONG = 60.0
@@ -24,6 +25,22 @@ def runs_of(number: int) -> Gate:
 def so_many(limit: int, seconds: float, **ways) -> Gate:
     """A gate of one window."""
     return Gate(windows=(Window(limit, seconds, **ways),))
+
+
+class LaneSuite(Contract):
+    """The base of suites about lanes."""
+
+    def with_lane(self, lane: str, *names: str, gate: Gate = ORDERED, **fields) -> BaseQueue:
+        """A queue with one lane, in which there is an entry per name."""
+        queue = self.queue("lanes")
+        fill(queue, lane, *names, gate=gate, **fields)
+        return queue
+
+    def with_lanes(self, lanes: str, count: int = 1, gate: Gate = ORDERED) -> BaseQueue:
+        """A queue with a lane per letter; see :func:`fill_each`."""
+        queue = self.queue("lanes")
+        fill_each(queue, lanes, count, gate)
+        return queue
 
 
 def fill(queue: BaseQueue, lane: str, *names: str, gate: Gate = ORDERED, **fields) -> dict[str, Entry]:
@@ -55,8 +72,7 @@ def drained(queue: BaseQueue, count: int) -> list[str]:
 
 def refused(queue: BaseQueue, limit: int = 10) -> Claimed:
     """The answer of a claim that finds nothing."""
-    while not (claimed := queue.claim(limit)) and claimed.retry_after == 0:
-        continue
+    claimed = asked(lambda: queue.claim(limit))
     assert claimed == []
     return claimed
 
@@ -73,10 +89,7 @@ def all_now(queue: BaseQueue, limit: int = 100) -> list[Lease]:
 
 def runs(leases: list[Lease]) -> list[list[str]]:
     """The names of the leases, those of one run together."""
-    found: dict[str, list[str]] = {}
-    for number, lease in enumerate(leases):
-        found.setdefault(lease.run or f"single {number}", []).extend(names([lease]))
-    return list(found.values())
+    return [names(unit) for unit in units_of(leases)]
 
 
 def lanes_of(leases: list[Lease]) -> list[str]:

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import threading
 from dataclasses import replace
 from math import inf
 
@@ -15,6 +14,7 @@ from djqueue.testing.contract.lane_steps import (
     LONG,
     OPEN,
     ORDERED,
+    LaneSuite,
     all_now,
     drained,
     fill,
@@ -28,8 +28,9 @@ from djqueue.testing.contract.lane_steps import (
     unit,
 )
 from djqueue.testing.contract.limits import WindowsContract
-from djqueue.testing.contract.steps import Contract, entry, names, nothing_to_claim, put, until_now_is, with_counts
-from djqueue.testing.patience import eventually, together
+from djqueue.testing.contract.steps import entry, names, nothing_to_claim, put, run_out, until_now_is, with_counts
+from djqueue.testing.contract.stress import LaneStress
+from djqueue.testing.patience import eventually
 
 SHORT = 0.05
 """Seconds of a lease that is meant to run out."""
@@ -37,45 +38,36 @@ SHORT = 0.05
 
 def lost(queue: BaseQueue) -> list[Lease]:
     """The leases of a unit that ran out and were reaped."""
-    leases, reaped = unit(queue, SHORT), []
-    eventually(lambda: reaped.append(queue.reap().count) or sum(reaped) == len(leases))
-    return leases
+    return run_out(queue, unit(queue, SHORT))
 
 
-class OrderedContract(Contract):
+class OrderedContract(LaneSuite):
     """Lanes that keep their order."""
 
     def test_sq1_an_ordered_lane_gives_one_entry_at_a_time_in_order(self):
-        queue = self.queue("lanes")
-        fill(queue, "a", *"123")
+        queue = self.with_lane("a", *"123")
         for name in "123":
             leases = unit(queue)
             assert (names(leases), nothing_to_claim(queue)) == ([name], True)
             queue.complete(leases)
         assert nothing_known(queue)
 
-    def test_sq2_different_lanes_are_out_beside_each_other(self):
-        queue = self.queue("lanes")
-        fill_each(queue, "abc", 2)
-        assert sorted(names(all_now(queue))) == ["a0", "b0", "c0"]
+    def test_sq2_different_lanes_are_out_beside_each_other_and_keep_back_no_others(self):
+        queue = self.with_lanes("abc", 2)
+        leases = all_now(queue)
+        assert sorted(names(leases)) == ["a0", "b0", "c0"]
+        assert (all(lease.run for lease in leases), len(runs(leases))) == (True, 3)
         assert refused(queue).retry_after == inf
+        put(queue, "plain")
+        fill(queue, "d", "other")
+        assert sorted(names(all_now(queue))) == ["other", "plain"]
 
     def test_an_entry_whose_lane_has_no_gate_waits_for_nobody(self):
         queue = self.queue("lanes")
         put(queue, *"123", lane="a")
         leases = queue.claim(3)
-        assert [(name, lease.run) for name, lease in zip(names(leases), leases, strict=True)] == [
-            (name, "") for name in "123"
-        ]
+        assert (names(leases), [lease.run for lease in leases]) == ([*"123"], ["", "", ""])
         assert queue.lanes() == []
-
-    def test_a_closed_lane_does_not_keep_back_others(self):
-        queue = self.queue("lanes")
-        fill(queue, "a", *"123")
-        unit(queue)
-        put(queue, "plain")
-        fill(queue, "b", "other")
-        assert sorted(names(all_now(queue))) == ["other", "plain"]
 
     def test_whatever_becomes_of_its_first_the_lane_goes_on(self):
         queue = self.queue("lanes")
@@ -93,38 +85,30 @@ class OrderedContract(Contract):
         assert names(unit(queue)) == ["3"]
 
     def test_what_comes_back_has_its_old_place(self):
-        queue = self.queue("lanes")
-        fill(queue, "a", *"12")
+        queue = self.with_lane("a", *"12")
         queue.release([with_counts(lease, failures=1) for lease in unit(queue)])
         fill(queue, "a", "3")
         assert drained(queue, 3) == list("123")
 
     def test_sq9_what_a_dead_worker_held_comes_before_anything_newer(self):
-        queue = self.queue("lanes")
-        fill(queue, "a", *"123", gate=runs_of(2))
+        queue = self.with_lane("a", *"123", gate=runs_of(2))
         assert names(lost(queue)) == ["1", "2"]
         fill(queue, "a", "4", gate=runs_of(2))
         assert drained(queue, 4) == list("1234")
 
-    def test_sq12_after_the_reaping_a_late_worker_of_a_lane_is_refused(self):
-        queue = self.queue("lanes")
-        fill(queue, "a", *"12")
+    def test_sq12_a_late_worker_of_a_lane_may_finish_before_the_reaping_and_is_refused_after_it(self):
+        queue = self.with_lane("a", *"123")
+        leases = unit(queue, SHORT)
+        eventually(lambda: queue.now() > leases[0].until)
+        assert len(queue.complete(leases)) == 1
         old = lost(queue)
         late = [with_counts(lease, failures=1) for lease in old]
         assert queue.touch(old) == queue.complete(old) == queue.release(late) == queue.fail(old) == []
         new = unit(queue)
-        assert (names(new), new[0].entry.failures, new[0].entry.lost) == (["1"], 0, 1)
+        assert (names(new), new[0].entry.failures, new[0].entry.lost) == (["2"], 0, 1)
         assert queue.touch(old) == queue.complete(old) == queue.release(late) == queue.fail(old) == []
         assert (nothing_to_claim(queue), len(queue.complete(new))) == (True, 1)
-        assert drained(queue, 1) == ["2"]
-
-    def test_before_the_reaping_a_late_worker_of_a_lane_may_finish(self):
-        queue = self.queue("lanes")
-        fill(queue, "a", *"12")
-        leases = unit(queue, SHORT)
-        eventually(lambda: queue.now() > leases[0].until)
-        assert len(queue.complete(leases)) == 1
-        assert drained(queue, 1) == ["2"]
+        assert drained(queue, 1) == ["3"]
 
     def test_sq3_higher_priorities_go_first_inside_a_lane(self):
         queue = self.queue("lanes")
@@ -137,19 +121,20 @@ class OrderedContract(Contract):
         assert names(leases) + drained(queue, 4) == ["b", "urgent", "d", "c", "a"]
 
     def test_what_fell_due_earlier_goes_first_inside_a_lane(self):
-        queue = self.queue("lanes")
-        fill(queue, "a", "now")
+        queue = self.with_lane("a", "now")
         fill(queue, "a", "a minute ago", run_at=queue.now() - 60)
         fill(queue, "a", "an hour ago", run_at=queue.now() - 3600)
         assert drained(queue, 3) == ["an hour ago", "a minute ago", "now"]
 
     def test_names_of_lanes_are_any_text(self):
-        queue = self.queue("lanes")
-        lanes = ["a", "A", "a:b", "a b", "ä", "é", "e\u0301", "%s", "*", "{x}", "'", "|", "k" * 255]
+        queue, outer = self.queue("lanes"), Gate(most=2)
+        lanes = 'a,A,a:,a:b,a b, ,0,x\ny,ä,é,e\u0301,%s,*,{x},\',",|,"by":{,žluť 🐎,a\'); --'.split(",") + ["k" * 255]
         for name in lanes:
-            fill(queue, name, f"1 {name}", f"2 {name}")
+            fill(queue, name, f"1 {name}", f"2 {name}", gate=within(outer, name=f"in {name}"[:255]))
         assert sorted(names(all_now(queue))) == sorted(f"1 {name}" for name in lanes)
-        assert sorted(record.name for record in queue.lanes()) == sorted(lanes)
+        assert sorted(record.name for record in queue.lanes()) == sorted(lanes + [f"in {name}"[:255] for name in lanes])
+        assert [queue.lane(name).within for name in lanes] == [f"in {name}"[:255] for name in lanes]
+        assert queue.lane("in a").gate == outer.written()
 
     def test_two_queues_have_lanes_of_their_own(self):
         one, other = self.queue("lanes"), self.queue("lanes")
@@ -173,24 +158,22 @@ def one_by_one(queue: BaseQueue, count: int) -> list[str]:
     return found
 
 
-class TurnsContract(Contract):
+class TurnsContract(LaneSuite):
     """Higher priority first; among equals lanes take turns, and what is in no lane has every second one."""
 
-    def test_sq26_lanes_take_turns_however_much_waits_in_them(self):
-        queue = self.queue("lanes")
-        fill(queue, "a", *map(str, range(9)))
-        fill_each(queue, "bc", 2)
-        taken = one_by_one(queue, 9)
-        assert [sorted(taken[:3]), sorted(taken[3:6]), taken[6:]] == [["a", "b", "c"]] * 2 + [["a"] * 3]
+    def test_sq26_lanes_take_turns_however_much_waits_in_them_in_a_line_too(self):
+        for gate in (ORDERED, within(Gate(most=1))):
+            queue = self.with_lane("a", *map(str, range(9)), gate=gate)
+            fill_each(queue, "bc", 2, gate)
+            taken = one_by_one(queue, 9)
+            assert [sorted(taken[:3]), sorted(taken[3:6]), taken[6:]] == [["a", "b", "c"]] * 2 + [["a"] * 3]
 
     def test_the_lanes_of_one_claim_take_turns_too(self):
-        queue = self.queue("lanes")
-        fill_each(queue, "abc", 4, OPEN)
+        queue = self.with_lanes("abc", 4, OPEN)
         assert sorted(lanes_of(all_now(queue, 6))) == ["a", "a", "b", "b", "c", "c"]
 
     def test_a_new_lane_stands_behind_those_that_wait(self):
-        queue = self.queue("lanes")
-        fill_each(queue, "ab", 3)
+        queue = self.with_lanes("ab", 3)
         assert sorted(one_by_one(queue, 2)) == ["a", "b"]
         for new in "cdef":
             fill(queue, new, "1")
@@ -198,8 +181,7 @@ class TurnsContract(Contract):
         assert (sorted(taken[:2]), sorted(taken[2:])) == (["a", "b"], ["c", "d", "e", "f"])
 
     def test_what_comes_back_does_not_take_the_turn_of_others(self):
-        queue = self.queue("lanes")
-        fill_each(queue, "ab", 2)
+        queue = self.with_lanes("ab", 2)
         first = unit(queue)
         queue.release([with_counts(lease, failures=1) for lease in first])
         assert lanes_of(unit(queue)) != lanes_of(first)
@@ -213,18 +195,12 @@ class TurnsContract(Contract):
         assert drained(queue, 4) == ["plain high", "laned", "plain low", "laned low"]
 
     def test_a_lane_has_the_priority_of_its_first(self):
-        queue = self.queue("lanes")
-        fill_each(queue, "abc", 1)
+        queue = self.with_lanes("abc", 1)
         fill(queue, "d", "urgent", priority=1)
         fill(queue, "d", "after it")
-        assert drained(queue, 1) == ["urgent"]
+        fill(queue, "b", "most urgent", priority=5)
+        assert drained(queue, 2) == ["most urgent", "urgent"]
         assert sorted(one_by_one(queue, 4)) == ["a", "b", "c", "d"]
-
-    def test_an_urgent_entry_calls_up_its_lane(self):
-        queue = self.queue("lanes")
-        fill_each(queue, "abc", 2)
-        fill(queue, "b", "urgent", priority=5)
-        assert drained(queue, 1) == ["urgent"]
 
     def test_lanes_and_what_is_in_none_share_a_claim(self):
         queue = self.queue("lanes")
@@ -241,21 +217,18 @@ class TurnsContract(Contract):
         assert 4 <= taken.count("") <= 6
 
     def test_what_is_in_no_lane_goes_on_when_lanes_have_nothing_to_give_and_so_do_they(self):
-        queue = self.queue("lanes")
-        put(queue, *"1234")
+        queue = self.queue("lanes", entries="1234")
         fill(queue, "a", "x")
         assert sorted(names(all_now(queue, 5))) == ["1", "2", "3", "4", "x"]
         fill_each(queue, "bcdef", 1)
         assert len(all_now(queue, 5)) == 5
 
     def test_a_run_counts_as_one_turn(self):
-        queue = self.queue("lanes")
-        fill_each(queue, "ab", 8, runs_of(4))
+        queue = self.with_lanes("ab", 8, runs_of(4))
         assert [sorted(set(one_by_one(queue, 2))), sorted(set(one_by_one(queue, 2)))] == [["a", "b"]] * 2
 
     def test_entries_of_one_lane_come_in_order_whoever_else_takes_turns(self):
-        queue = self.queue("lanes")
-        fill_each(queue, "abc", 5, Gate(most=2))
+        queue = self.with_lanes("abc", 5, Gate(most=2))
         put(queue, *"12345")
         taken: list[str] = []
         while len(taken) < 20:
@@ -274,12 +247,11 @@ def within(outer: Gate, inner: Gate = ORDERED, name: str = "all") -> Gate:
     return replace(inner, within=name, outer=outer)
 
 
-class WithinContract(Contract):
+class WithinContract(LaneSuite):
     """Lanes that stand in the line of another lane."""
 
     def test_both_gates_count(self):
-        queue = self.queue("lanes")
-        fill_each(queue, "abc", 2, within(Gate(most=2)))
+        queue = self.with_lanes("abc", 2, within(Gate(most=2)))
         leases = all_now(queue)
         assert (len(set(lanes_of(leases))), len(leases), refused(queue).retry_after) == (2, 2, inf)
         assert queue.lane("all").in_flight == 2
@@ -287,9 +259,9 @@ class WithinContract(Contract):
         assert len(all_now(queue)) == 1
         assert (queue.lane("all").in_flight, queue.lane("a").within) == (2, "all")
 
-    def test_whoever_settles_what_counted_on_both_frees_both(self):
-        queue = self.queue("lanes")
-        fill_each(queue, "ab", 2, within(Gate(most=1)))
+    def test_whoever_settles_or_loses_what_counted_on_both_frees_both(self):
+        queue = self.with_lanes("ab", 2, within(Gate(most=1)))
+        lost(queue)
         for _ in range(4):
             leases = unit(queue)
             assert nothing_to_claim(queue)
@@ -297,73 +269,46 @@ class WithinContract(Contract):
         assert nothing_known(queue)
 
     def test_tq9_lanes_within_one_share_its_window(self):
-        queue = self.queue("lanes")
-        fill_each(queue, "abc", 3, within(so_many(4, 1.0), Gate(most=3)))
+        queue = self.with_lanes("abc", 3, within(so_many(4, 1.0), Gate(most=3)))
         leases = all_now(queue)
         assert (len(leases), 0 < refused(queue).retry_after <= 1.0) == (4, True)
         later = eventually(lambda: queue.claim(10))
         assert later[0].claimed - leases[0].claimed >= 1.0 - EARLY
 
     def test_a_window_for_each_and_one_for_all(self):
-        queue = self.queue("lanes")
-        fill_each(queue, "abc", 5, within(so_many(5, LONG), so_many(2, LONG)))
+        queue = self.with_lanes("abc", 5, within(so_many(5, LONG), so_many(2, LONG)))
         taken = lanes_of(all_now(queue))
         assert sorted(map(taken.count, "abc")) == [1, 2, 2]
 
-    def test_sq26_lanes_in_a_line_take_turns(self):
-        queue = self.queue("lanes")
-        fill_each(queue, "a", 8, within(Gate(most=1)))
-        fill_each(queue, "bc", 2, within(Gate(most=1)))
-        taken: list[str] = []
-        for _ in range(9):
-            leases = unit(queue)
-            taken += lanes_of(leases)
-            queue.complete(leases)
-        assert [sorted(taken[:3]), sorted(taken[3:6]), taken[6:]] == [["a", "b", "c"]] * 2 + [["a"] * 3]
-
-    def test_a_line_takes_one_turn_among_lanes(self):
-        queue = self.queue("lanes")
-        fill_each(queue, "abcd", 3, within(Gate(most=1)))
-        fill_each(queue, "x", 3)
-        taken: list[str] = []
-        for _ in range(6):
-            leases = unit(queue)
-            taken += lanes_of(leases)
-            queue.complete(leases)
-        assert taken.count("x") == 3
-
-    def test_higher_priorities_go_first_in_a_line(self):
-        queue = self.queue("lanes")
+    def test_higher_priorities_go_first_in_a_line_which_takes_one_turn_among_lanes(self):
         gate = within(Gate(most=1))
-        fill_each(queue, "ab", 1, gate)
+        queue = self.with_lanes("abcd", 3, gate)
         fill(queue, "c", "urgent", gate=gate, priority=5)
         assert drained(queue, 1) == ["urgent"]
+        fill_each(queue, "x", 3)
+        assert one_by_one(queue, 6).count("x") == 3
 
     def test_runs_of_lanes_within_one_are_runs(self):
-        queue = self.queue("lanes")
-        fill_each(queue, "ab", 4, within(Gate(run=3, most=4), runs_of(3)))
+        queue = self.with_lanes("ab", 4, within(Gate(run=3, most=4), runs_of(3)))
         leases = all_now(queue)
         assert [len(run) for run in runs(leases)] == [3, 1]
         queue.complete(leases)
         assert len(drained(queue, 4)) == 4
 
     def test_what_the_outer_lane_lets_pass_waits_for_its_own_gate(self):
-        queue = self.queue("lanes")
-        fill_each(queue, "a", 3, within(Gate(most=3)))
+        queue = self.with_lanes("a", 3, within(Gate(most=3)))
         assert names(all_now(queue)) == ["a0"]
         fill_each(queue, "b", 1, within(Gate(most=3)))
         assert names(all_now(queue)) == ["b0"]
 
     def test_an_outer_lane_that_was_forgotten_is_there_when_a_lane_in_its_line_opens(self):
-        queue = self.queue("lanes")
-        fill(queue, "a", *"12", gate=within(Gate(most=1), so_many(1, 0.1)))
+        queue = self.with_lane("a", *"12", gate=within(Gate(most=1), so_many(1, 0.1)))
         (first,) = unit(queue)
         queue.complete([first])
         assert drained(queue, 1) == ["2"]
 
     def test_a_parked_lane_does_not_hold_up_its_line(self):
-        queue = self.queue("lanes")
-        fill_each(queue, "ab", 2, within(Gate(most=1)))
+        queue = self.with_lanes("ab", 2, within(Gate(most=1)))
         paused = unit(queue)
         queue.release([with_counts(lease, hold=HOLD_PAUSE) for lease in paused])
         (other,) = {"a", "b"} - set(lanes_of(paused))
@@ -373,46 +318,32 @@ class WithinContract(Contract):
         assert drained(queue, 2) == [f"{paused[0].entry.lane}{number}" for number in range(2)]
 
     def test_a_parked_outer_lane_holds_up_its_line(self):
-        queue = self.queue("lanes")
-        fill_each(queue, "ab", 2, within(Gate(most=2)))
+        queue = self.with_lanes("ab", 2, within(Gate(most=2)))
         queue.pause_lane("all", "maintenance")
         assert refused(queue).retry_after == inf
         assert queue.resume_lane("all") is True
         assert sorted(names(all_now(queue))) == ["a0", "b0"]
 
-    def test_what_is_lost_counts_on_neither_any_more(self):
-        queue = self.queue("lanes")
-        fill_each(queue, "ab", 1, within(Gate(most=1)))
-        unit(queue, 0.05)
-        eventually(lambda: queue.reap().count == 1)
-        assert sorted(drained(queue, 2)) == ["a0", "b0"]
-        assert nothing_known(queue)
 
-
-class DeployContract(Contract):
+class DeployContract(LaneSuite):
     """The gate of what was put last is that of its lane."""
 
-    def test_a_wider_gate_opens_a_lane_that_was_closed(self):
-        queue = self.queue("lanes")
-        fill(queue, "a", *"123", gate=Gate(most=1))
-        assert names(all_now(queue)) == ["1"]
-        fill(queue, "a", "4", gate=Gate(most=3))
-        assert names(all_now(queue)) == ["2", "3"]
-
-    def test_a_narrower_gate_closes_a_lane_that_was_open(self):
-        queue = self.queue("lanes")
-        fill(queue, "a", *"1234", gate=Gate(most=3))
-        leases = all_now(queue, 2)
-        fill(queue, "a", "5", gate=Gate(most=1))
+    def test_a_wider_gate_opens_a_lane_that_was_closed_and_a_narrower_one_closes_it(self):
+        queue = self.with_lane("a", *"1234", gate=Gate(most=1))
+        leases = all_now(queue)
+        assert names(leases) == ["1"]
+        fill(queue, "a", "5", gate=Gate(most=4))
+        leases += all_now(queue, 2)
+        assert names(leases) == ["1", "2", "3"]
+        fill(queue, "a", "6", gate=Gate(most=1))
         assert nothing_to_claim(queue)
-        queue.complete(leases[:1])
+        queue.complete(leases[:2])
         assert nothing_to_claim(queue)
-        queue.complete(leases[1:])
-        assert names(all_now(queue)) == ["3"]
+        queue.complete(leases[2:])
+        assert names(all_now(queue)) == ["4"]
 
     def test_what_comes_back_does_not_bring_its_old_gate_with_it(self):
-        queue = self.queue("lanes")
-        fill(queue, "a", *"1234", gate=Gate(most=1))
+        queue = self.with_lane("a", *"1234", gate=Gate(most=1))
         leases = unit(queue)
         fill(queue, "a", "5", gate=Gate(most=2))
         queue.release(leases)
@@ -427,8 +358,7 @@ class DeployContract(Contract):
         assert names(all_now(queue)) == ["3"]
 
     def test_a_lane_leaves_the_line_in_which_it_stood(self):
-        queue = self.queue("lanes")
-        fill(queue, "b", "x", gate=within(Gate(most=1)))
+        queue = self.with_lane("b", "x", gate=within(Gate(most=1)))
         leases = unit(queue)
         fill(queue, "a", *"12", gate=within(Gate(most=1)))
         assert nothing_to_claim(queue)
@@ -438,8 +368,7 @@ class DeployContract(Contract):
         assert queue.lane("all") is None or queue.lane("all").in_flight == 0
 
     def test_a_lane_that_moves_to_another_line_leaves_nothing_behind(self):
-        queue = self.queue("lanes")
-        fill(queue, "a", *"12", gate=within(Gate(most=1), name="old"))
+        queue = self.with_lane("a", *"12", gate=within(Gate(most=1), name="old"))
         leases = unit(queue)
         fill(queue, "a", "3", gate=within(Gate(most=1), name="new"))
         queue.complete(leases)
@@ -454,7 +383,7 @@ class SharedGateContract(WithinContract, DeployContract):
 # ---- Lanes that time opens: gathering, delays, and what a released entry holds back; and windows
 
 
-class GatherContract(Contract):
+class GatherContract(LaneSuite):
     """Batches that wait for more."""
 
     def test_sq4_a_run_of_too_few_waits_for_more_and_not_for_ever(self):
@@ -465,30 +394,17 @@ class GatherContract(Contract):
         leases = unit(queue)
         assert (runs(leases), leases[0].claimed - started >= 0.5 - EARLY) == ([["1", "2"]], True)
 
-    def test_as_soon_as_there_are_enough_they_leave(self):
-        queue = self.queue("lanes")
-        gate = Gate(run=5, least=3, wait=LONG)
-        fill(queue, "a", *"12", gate=gate)
-        assert refused(queue).retry_after > 1
-        fill(queue, "a", "3", gate=gate)
-        assert runs(unit(queue)) == [["1", "2", "3"]]
-
-    def test_what_is_left_over_waits_for_more_again(self):
-        queue = self.queue("lanes")
-        fill(queue, "a", *"1234", gate=Gate(run=3, least=3, wait=LONG))
-        assert runs(all_now(queue)) == [["1", "2", "3"]]
-        assert refused(queue).retry_after > 1
-
-    def test_a_batch_of_an_ordered_lane_gathers_too(self):
-        queue = self.queue("lanes")
-        gate = replace(runs_of(3), least=2, wait=LONG)
-        fill(queue, "a", "1", gate=gate)
-        assert nothing_to_claim(queue)
-        fill(queue, "a", "2", gate=gate)
-        assert names(unit(queue)) == ["1", "2"]
+    def test_as_soon_as_there_are_enough_they_leave_and_what_is_left_over_waits_for_more_again(self):
+        for ordered in (False, True):
+            gate = Gate(ordered, run=3, least=3, wait=LONG)
+            queue = self.with_lane("a", *"12", gate=gate)
+            assert refused(queue).retry_after > 1
+            fill(queue, "a", *"34", gate=gate)
+            assert runs(all_now(queue)) == [["1", "2", "3"]]
+            assert refused(queue).retry_after > 1
 
 
-class HoldContract(Contract):
+class HoldContract(LaneSuite):
     """What is not due, and what a released entry holds back."""
 
     def test_sq15_what_is_delayed_enters_its_lane_when_it_is_due(self):
@@ -500,45 +416,29 @@ class HoldContract(Contract):
         (lease,) = unit(queue)
         assert (names([lease]), lease.claimed - started >= 0.1 - EARLY) == (["later"], True)
 
-    def test_what_was_delayed_stands_where_it_fell_due(self):
-        queue = self.queue("lanes")
-        fill(queue, "a", "1")
+    def test_what_falls_due_while_its_lane_is_closed_waits_where_it_fell_due(self):
+        queue = self.with_lane("a", "1")
         (lease,) = unit(queue)
         fill(queue, "a", "second", delay=0.1)
         fill(queue, "a", "first", delay=0.05)
         until_now_is(queue, queue.now() + 0.11)
+        assert nothing_to_claim(queue)
         fill(queue, "a", "third")
         queue.complete([lease])
         assert drained(queue, 3) == ["first", "second", "third"]
 
-    def test_what_falls_due_while_its_lane_is_closed_waits(self):
-        queue = self.queue("lanes")
-        fill(queue, "a", "1")
-        leases = unit(queue)
-        fill(queue, "a", "2", delay=0.05)
-        until_now_is(queue, queue.now() + 0.06)
-        assert nothing_to_claim(queue)
-        queue.complete(leases)
-        assert names(unit(queue)) == ["2"]
-
-    def test_an_entry_that_waits_alone_lets_its_lane_go_on(self):
-        queue = self.queue("lanes")
-        fill(queue, "a", *"123")
+    def test_an_entry_that_waits_alone_lets_its_lane_go_on_and_has_its_old_place(self):
+        queue = self.with_lane("a", *"123")
         self._release(queue, unit(queue), delay=0.5)
-        assert (queue.stats().delayed, names(unit(queue))) == (1, ["2"])
+        second = unit(queue)
+        assert (queue.stats().delayed, names(second)) == (1, ["2"])
         until_now_is(queue, queue.now() + 0.51)
         assert nothing_to_claim(queue)
-
-    def test_an_entry_that_waited_alone_has_its_old_place(self):
-        queue = self.queue("lanes")
-        fill(queue, "a", *"123")
-        self._release(queue, unit(queue), delay=0.05)
-        until_now_is(queue, queue.now() + 0.06)
-        assert drained(queue, 3) == list("123")
+        queue.complete(second)
+        assert drained(queue, 2) == ["1", "3"]
 
     def test_a_lane_may_wait_with_its_first(self):
-        queue = self.queue("lanes")
-        fill(queue, "a", *"12")
+        queue = self.with_lane("a", *"12")
         released = queue.now()
         self._release(queue, unit(queue), delay=0.5, hold=HOLD_LANE)
         assert 0 < refused(queue).retry_after <= 0.5
@@ -551,56 +451,39 @@ class HoldContract(Contract):
         queue.complete([lease])
         assert names(unit(queue)) == ["2"]
 
-    def test_a_lane_that_waits_does_not_hold_up_others(self):
-        queue = self.queue("lanes")
-        fill_each(queue, "ab", 1)
-        held = unit(queue)
-        self._release(queue, held, delay=LONG, hold=HOLD_LANE)
+    def test_a_lane_that_waits_does_not_hold_up_others_and_what_is_put_into_it_does_not_open_it(self):
+        queue = self.with_lanes("ab", 1)
+        (held,) = unit(queue)
+        self._release(queue, [held], delay=LONG, hold=HOLD_LANE)
         put(queue, "plain")
-        assert sorted(lanes_of(all_now(queue))) == ["", *({"a", "b"} - set(lanes_of(held)))]
-
-    def test_what_is_put_into_a_lane_that_waits_does_not_open_it(self):
-        queue = self.queue("lanes")
-        fill(queue, "a", *"12")
-        self._release(queue, unit(queue), delay=LONG, hold=HOLD_LANE)
-        fill(queue, "a", "3", priority=5)
+        assert sorted(lanes_of(all_now(queue))) == ["", *({"a", "b"} - {held.entry.lane})]
+        fill(queue, held.entry.lane, "3", priority=5)
         assert refused(queue).retry_after > 1
 
     def test_of_two_who_hold_a_lane_the_longer_counts(self):
-        queue = self.queue("lanes")
-        fill(queue, "a", *"123", gate=Gate(most=2))
+        queue = self.with_lane("a", *"123", gate=Gate(most=2))
         one, two = all_now(queue)
         self._release(queue, [one], delay=LONG, hold=HOLD_LANE)
         self._release(queue, [two], delay=0.01, hold=HOLD_LANE)
         assert refused(queue).retry_after > 1
 
     def test_who_slows_down_a_shared_throttle_slows_down_all_that_share_it(self):
-        queue = self.queue("lanes")
-        fill_each(queue, "ab", 3, Gate(most=1, within="all", outer=so_many(100, LONG)))
+        queue = self.with_lanes("ab", 3, Gate(most=1, within="all", outer=so_many(100, LONG)))
         held = unit(queue)
         self._release(queue, held, delay=0.5, hold=HOLD_LANE)
         assert 0 < refused(queue).retry_after <= 0.5
         assert len(all_now(queue)) == 0 or queue.now() > held[0].claimed + 0.5
         assert sorted(lanes_of(eventually(lambda: queue.claim(10)))) == ["a", "b"]
 
-    def test_a_lane_that_waits_with_its_first_for_the_sake_of_order_holds_up_none_of_its_line(self):
-        queue = self.queue("lanes")
-        fill_each(queue, "ab", 2, Gate(ordered=True, within="all", outer=so_many(100, LONG)))
-        held = unit(queue)
-        self._release(queue, held, delay=LONG, hold=HOLD_ORDER)
-        assert set(lanes_of(all_now(queue))) == {"a", "b"} - set(lanes_of(held))
-
-    def test_who_slows_down_a_throttle_of_its_own_slows_down_nobody_else(self):
-        queue = self.queue("lanes")
-        inner = replace(so_many(100, LONG), within="all", outer=so_many(100, LONG))
-        fill_each(queue, "ab", 2, inner)
-        held = unit(queue)
-        self._release(queue, held, delay=LONG, hold=HOLD_LANE)
-        assert set(lanes_of(all_now(queue))) == {"a", "b"} - set(lanes_of(held))
+    def test_who_slows_down_a_throttle_of_its_own_or_waits_for_the_sake_of_order_holds_up_none_of_its_line(self):
+        for gate, hold in ((so_many(100, LONG), HOLD_LANE), (ORDERED, HOLD_ORDER)):
+            queue = self.with_lanes("ab", 2, within(so_many(100, LONG), gate))
+            held = unit(queue)
+            self._release(queue, held, delay=LONG, hold=hold)
+            assert set(lanes_of(all_now(queue))) == {"a", "b"} - set(lanes_of(held))
 
     def test_a_hold_means_nothing_for_what_is_in_no_lane(self):
-        queue = self.queue("lanes")
-        put(queue, "work")
+        queue = self.queue("lanes", entries=["work"])
         for hold in (HOLD_LANE, HOLD_PAUSE):
             (lease,) = unit(queue)
             released = queue.now()
@@ -610,8 +493,7 @@ class HoldContract(Contract):
         assert names(unit(queue)) == ["work"]
 
     def test_sq8_a_parked_lane_waits_until_somebody_opens_it(self):
-        queue = self.queue("lanes")
-        fill(queue, "a", *"12")
+        queue = self.with_lane("a", *"12")
         self._release(queue, unit(queue), hold=HOLD_PAUSE)
         assert refused(queue).retry_after == inf
         record = queue.lane("a")
@@ -632,12 +514,11 @@ class LaneTimeContract(WindowsContract, GatherContract, HoldContract):
 # ---- How much leaves a lane at once. LaneContract is all of what lanes keep
 
 
-class RunsContract(Contract):
+class RunsContract(LaneSuite):
     """Runs: what leaves an ordered lane together is one unit of work."""
 
     def test_a_run_is_one_unit_and_closes_the_lane_until_its_last_is_settled(self):
-        queue = self.queue("lanes")
-        fill(queue, "a", *"12345", gate=runs_of(3))
+        queue = self.with_lane("a", *"12345", gate=runs_of(3))
         leases = unit(queue)
         assert (runs(leases), leases[0].run != "") == ([["1", "2", "3"]], True)
         queue.complete(leases[1:])
@@ -647,20 +528,12 @@ class RunsContract(Contract):
         assert (runs(rest), rest[0].run != "") == ([["4", "5"]], True)
 
     def test_a_limit_counts_runs_and_not_entries(self):
-        queue = self.queue("lanes")
-        fill_each(queue, "abc", 3, runs_of(3))
+        queue = self.with_lanes("abc", 3, runs_of(3))
         claimed = eventually(lambda: queue.claim(2))
         assert [len(run) for run in runs(claimed)] == [3, 3]
         assert (claimed.retry_after, len({lease.run for lease in claimed})) == (0, 2)
         assert runs(claimed) == [names(claimed)[:3], names(claimed)[3:]]
         assert [len(run) for run in runs(all_now(queue))] == [3]
-
-    def test_an_entry_alone_in_an_ordered_lane_is_a_run_too(self):
-        queue = self.queue("lanes")
-        fill_each(queue, "ab")
-        leases = all_now(queue)
-        assert (len(leases), all(lease.run for lease in leases)) == (2, True)
-        assert len(runs(leases)) == 2
 
     def test_a_run_is_in_the_order_of_its_lane(self):
         queue = self.queue("lanes")
@@ -670,110 +543,49 @@ class RunsContract(Contract):
         assert names(unit(queue)) == list("bdcae")
 
     def test_the_rest_of_a_run_that_was_not_tried_comes_again_behind_its_first(self):
-        queue = self.queue("lanes")
-        fill(queue, "a", *"1234", gate=runs_of(3))
+        queue = self.with_lane("a", *"1234", gate=runs_of(3))
         one, two, three = unit(queue)
         queue.release([with_counts(three, attempts=0), with_counts(one, failures=1), with_counts(two, attempts=0)])
         again = unit(queue)
         assert names(again) == ["1", "2", "3"]
         assert [lease.entry.attempts for lease in again] == [2, 1, 1]
 
-    def test_unordered_batches_leave_beside_each_other(self):
-        queue = self.queue("lanes")
-        fill(queue, "a", *"12345", gate=Gate(run=2))
-        assert runs(all_now(queue)) == [["1", "2"], ["3", "4"], ["5"]]
+    def test_unordered_batches_leave_beside_each_other_and_count_each_entry(self):
+        for most, left in ((0, [["1", "2"], ["3", "4"], ["5"]]), (3, [["1", "2"], ["3"]])):
+            assert runs(all_now(self.with_lane("a", *"12345", gate=Gate(run=2, most=most)))) == left
 
-    def test_an_entry_that_was_lost_leaves_alone(self):
-        queue = self.queue("lanes")
-        fill(queue, "a", *"12", gate=runs_of(10))
+    def test_an_entry_that_was_lost_leaves_alone_and_a_run_ends_before_it(self):
+        queue = self.with_lane("a", *"12", gate=runs_of(10))
         lost(queue)
         fill(queue, "a", *"34", gate=runs_of(10))
-        left = []
-        for _ in range(2):
-            leases = unit(queue)
-            left.append(names(leases))
-            queue.complete(leases)
-        assert left == [["1"], ["2", "3", "4"]]  # the second had not begun
-
-    def test_a_run_ends_before_an_entry_that_was_lost(self):
-        queue = self.queue("lanes")
-        fill(queue, "a", "lost", gate=runs_of(10))
-        lost(queue)
         fill(queue, "a", "first", "second", gate=runs_of(10), priority=1)
-        assert names(unit(queue)) == ["first", "second"]
+        left = [names(queue.complete(unit(queue))) for _ in range(3)]
+        assert left == [["first", "second"], ["1"], ["2", "3", "4"]]  # the second had not begun
 
 
-class ConcurrencyContract(Contract):
+class ConcurrencyContract(LaneSuite):
     """Lanes of which so many may be out at once."""
 
-    def test_no_more_are_out_than_may_be(self):
-        queue = self.queue("lanes")
-        fill(queue, "a", *"12345", gate=Gate(most=2))
+    def test_no_more_are_out_than_may_be_each_alone(self):
+        queue = self.with_lane("a", *"12345", gate=Gate(most=2))
         leases = all_now(queue)
-        assert (runs(leases), refused(queue).retry_after) == ([["1"], ["2"]], inf)
+        assert (names(leases), [lease.run for lease in leases]) == (["1", "2"], ["", ""])
+        assert refused(queue).retry_after == inf
         queue.complete(leases[1:])
         assert names(all_now(queue)) == ["3"]
         queue.release([with_counts(leases[0], delay=LONG)])
         assert names(all_now(queue)) == ["4"]
 
     def test_what_was_lost_is_out_no_longer(self):
-        queue = self.queue("lanes")
-        fill(queue, "a", *"12", gate=Gate(most=1))
+        queue = self.with_lane("a", *"12", gate=Gate(most=1))
         lost(queue)
         assert drained(queue, 2) == ["1", "2"]
 
-    def test_what_waits_for_its_number_is_given_alone(self):
-        queue = self.queue("lanes")
-        fill(queue, "a", *"12", gate=Gate(most=2))
-        assert [lease.run for lease in all_now(queue)] == ["", ""]
-
-    def test_batches_count_each_entry(self):
-        queue = self.queue("lanes")
-        fill(queue, "a", *"12345", gate=Gate(run=2, most=3))
-        assert runs(all_now(queue)) == [["1", "2"], ["3"]]
-
-    def test_eight_claimers_never_run_more_than_may_be_out(self):
-        queue = self.queue("lanes")
-        fill(queue, "a", *map(str, range(60)), gate=Gate(most=3))
-        lock, running, most, done = threading.Lock(), [], [], []
-
-        def work() -> None:
-            while len(done) < 60:
-                leases = queue.claim(2)
-                with lock:
-                    running.extend(leases)
-                    most.append(len(running))
-                queue.now()
-                with lock:
-                    for lease in leases:
-                        running.remove(lease)
-                done.extend(queue.complete(leases))
-
-        together(*[work] * 8, last=queue.close)
-        assert (len(done), max(most) <= 3, nothing_known(queue)) == (60, True, True)
-
-    def test_eight_claimers_keep_the_order_of_every_lane(self):
-        queue = self.queue("lanes")
-        fill_each(queue, "abcdef", 12, runs_of(4))
-        lock, running, done, breaches = threading.Lock(), set(), [], []
-
-        def work() -> None:
-            while len(done) < 72:
-                leases = queue.claim(2)
-                lanes = set(lanes_of(leases))
-                with lock:
-                    breaches.extend(lanes & running)
-                    running.update(lanes)
-                queue.now()
-                with lock:
-                    running.difference_update(lanes)
-                    done.extend(names(leases))
-                queue.complete(leases)
-
-        together(*[work] * 8, last=queue.close)
-        of_each = [[name for name in done if name[0] == lane] for lane in "abcdef"]
-        assert of_each == [[f"{lane}{number}" for number in range(12)] for lane in "abcdef"]
-        assert (breaches, nothing_known(queue)) == ([], True)
+    def test_eight_claimers_never_run_more_than_may_be_out_and_keep_the_order_of_every_lane(self):
+        for kind, lanes in (("three", 1), ("runs", 6)):
+            queue = self.queue("lanes")
+            LaneStress(queue, entries=60, lease=0.2, kinds=[kind], lanes=lanes).run()
+            assert nothing_known(queue)
 
 
 class LaneContract(

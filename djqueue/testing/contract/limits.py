@@ -19,9 +19,9 @@ from djqueue.testing.contract.lane_steps import (
     EARLY,
     LONG,
     OPEN,
+    LaneSuite,
     all_now,
     fill,
-    fill_each,
     nothing_known,
     refused,
     runs,
@@ -29,7 +29,7 @@ from djqueue.testing.contract.lane_steps import (
     so_many,
     unit,
 )
-from djqueue.testing.contract.steps import Contract, names, put, until_now_is
+from djqueue.testing.contract.steps import Contract, asked, names, put, until_now_is
 from djqueue.testing.patience import eventually, together
 
 LANE_WINDOW = 0.3
@@ -53,12 +53,11 @@ def gaps(moments: list[float], apart: int = 1) -> list[float]:
     return [later - earlier for earlier, later in zip(moments, moments[apart:], strict=False)]
 
 
-class WindowsContract(Contract):
+class WindowsContract(LaneSuite):
     """Lanes of which so many leave in an interval."""
 
     def test_what_begins_later_than_it_left_is_counted_from_then_on(self):
-        queue = self.queue("lanes")
-        fill(queue, "a", *"123456", gate=so_many(2, LANE_SLOW))
+        queue = self.with_lane("a", *"123456", gate=so_many(2, LANE_SLOW))
         first, second = queue.claim(2)
         [counted] = queue.defer([first], LANE_SLOW / 2)
         assert counted.claimed >= first.claimed + LANE_SLOW / 2
@@ -79,8 +78,7 @@ class WindowsContract(Contract):
         assert second.claimed - counted.claimed >= LANE_SLOW - EARLY
 
     def test_what_left_too_long_ago_to_be_counted_may_not_begin(self):
-        queue = self.queue("lanes")
-        fill(queue, "a", "1", gate=so_many(1, LANE_WINDOW))
+        queue = self.with_lane("a", "1", gate=so_many(1, LANE_WINDOW))
         put(queue, "free")
         claimed = queue.claim(2)
         leases = dict(zip(names(claimed), claimed, strict=True))
@@ -88,8 +86,7 @@ class WindowsContract(Contract):
         assert queue.defer([leases["1"]], LANE_WINDOW) == queue.defer([leases["free"]], LANE_WINDOW) == []
 
     def test_several_windows_hold_at_once(self):
-        queue = self.queue("lanes")
-        fill(queue, "a", *"12345", gate=Gate(windows=(Window(2, LANE_WINDOW), Window(3, LONG))))
+        queue = self.with_lane("a", *"12345", gate=Gate(windows=(Window(2, LANE_WINDOW), Window(3, LONG))))
         assert min(gaps(moments(queue, 3), apart=2)) >= LANE_WINDOW - EARLY
         assert refused(queue).retry_after > LONG - 20
 
@@ -101,8 +98,7 @@ class WindowsContract(Contract):
         assert len(left) <= 3
 
     def test_what_a_shorter_window_has_no_use_for_counts_again_for_a_longer_one(self):
-        queue = self.queue("lanes")
-        fill(queue, "a", *"12345", gate=so_many(2, LONG))
+        queue = self.with_lane("a", *"12345", gate=so_many(2, LONG))
         assert len(all_now(queue)) == 2
         until_now_is(queue, queue.now() + 0.02)
         for name, seconds in (("6", 0.01), ("7", LONG)):
@@ -120,16 +116,14 @@ class WindowsContract(Contract):
         assert second.claimed - first.claimed >= LANE_WINDOW - EARLY
 
     def test_tq19_a_lane_is_forgotten_two_windows_after_the_last_has_left_it(self):
-        queue = self.queue("lanes")
-        fill(queue, "a", "1", gate=so_many(1, 0.1))
+        queue = self.with_lane("a", "1", gate=so_many(1, 0.1))
         (lease,) = unit(queue)
         queue.complete([lease])
         assert nothing_known(queue)
         assert queue.now() - lease.claimed >= 0.1
 
     def test_what_is_throttled_waits_without_an_attempt_and_holds_up_nobody(self):
-        queue = self.queue("lanes")
-        fill(queue, "a", *"12", gate=so_many(1, LANE_SLOW))
+        queue = self.with_lane("a", *"12", gate=so_many(1, LANE_SLOW))
         fill(queue, "b", *"34", gate=so_many(1, LONG))
         put(queue, *"xyz")
         assert sorted(names(all_now(queue))) == ["1", "3", "x", "y", "z"]
@@ -137,28 +131,20 @@ class WindowsContract(Contract):
         assert (names([lease]), lease.entry.attempts) == (["2"], 1)
 
     def test_a_run_is_as_long_as_the_window_allows(self):
-        queue = self.queue("lanes")
-        fill(queue, "a", *"123456", gate=replace(so_many(4, LONG), run=3))
+        queue = self.with_lane("a", *"123456", gate=replace(so_many(4, LONG), run=3))
         assert runs(all_now(queue)) == [["1", "2", "3"], ["4"]]
 
     def test_what_would_wait_for_a_worker_is_nothing_that_is_throttled(self):
-        queue = self.queue("lanes")
-        fill(queue, "a", *"123456", gate=so_many(5, LONG))
+        queue = self.with_lane("a", *"123456", gate=so_many(5, LONG))
         assert names(queue.claim(4, ahead=3)) == ["1"]
         assert queue.claim(2, ahead=2) == []
         put(queue, "plain")
         assert names(queue.claim(2, ahead=2)) == ["plain"]
         assert names(queue.claim(3, ahead=1)) == ["2", "3"]
 
-    def test_what_would_wait_for_a_worker_may_be_of_a_lane_without_windows(self):
-        queue = self.queue("lanes")
-        fill(queue, "a", *"123", gate=OPEN)
-        assert names(queue.claim(3, ahead=2)) == ["1", "2", "3"]
-
-    def test_what_would_wait_for_a_worker_is_nothing_whose_outer_lane_is_throttled(self):
-        queue = self.queue("lanes")
-        fill_each(queue, "abc", 2, Gate(most=5, within="all", outer=so_many(5, LONG)))
-        assert len(queue.claim(3, ahead=2)) == 1
+    def test_what_would_wait_for_a_worker_is_nothing_whose_lane_or_outer_lane_has_windows(self):
+        for gate, count in ((OPEN, 3), (Gate(most=5, within="all", outer=so_many(5, LONG)), 1)):
+            assert len(self.with_lanes("abc", 2, gate).claim(3, ahead=2)) == count
 
 
 # ---- What a store keeps of budgets, the windows that all who name them share
@@ -192,11 +178,12 @@ class SpendContract(Contract):
         assert store.take(budget, 1)[:1] == (0,)
         assert store.take(a_budget(1), 1).count == 1
 
-    def test_what_is_handed_back_may_be_granted_again(self):
+    def test_what_is_handed_back_may_be_granted_again_and_is_nothing_to_a_budget_that_nobody_knows(self):
         store, budget = self.shared(), a_budget(5)
-        grant = store.take(budget, 5)
+        store.give(budget, Grant(3, at=1), 3)
+        grant = store.take(budget, 9)
         store.give(budget, grant, 0)
-        assert store.take(budget, 1).count == 0
+        assert (grant.count, store.take(budget, 1).count) == (5, 0)
         store.give(budget, grant, 2)
         assert store.take(budget, 5).count == 2
 
@@ -219,11 +206,6 @@ class SpendContract(Contract):
             assert (grant.count, store.take(budget, 1).reason) == (1, "spaced")
             store.give(budget, grant, 1)
             assert store.take(budget, 1).count == 1
-
-    def test_to_hand_back_to_a_budget_that_nobody_knows_is_nothing(self):
-        store, budget = self.shared(), a_budget(5)
-        store.give(budget, Grant(3, at=1), 3)
-        assert store.take(budget, 9).count == 5
 
     def test_tq19_a_budget_is_forgotten_two_windows_after_its_last_use(self):
         store, budget = self.shared(), a_budget(5, WINDOW)
@@ -266,19 +248,14 @@ class SpendContract(Contract):
         eventually(lambda: store.now() > end)
         assert store.take(budget, 9).count == 2
 
-    def test_a_limit_of_nothing_is_a_pause_until_it_is_changed(self):
+    def test_a_limit_of_nothing_is_a_pause_until_it_is_changed_and_what_is_handed_back_keeps_a_change(self):
         store, budget = self.shared(), a_budget(5)
         store.change_budget(another(budget, 0))
         assert store.take(budget, 1)[:3] == (0, inf, "limited")
-        store.change_budget(budget)
-        assert store.take(budget, 9).count == 5
-
-    def test_what_is_handed_back_keeps_a_change(self):
-        store, budget = self.shared(), a_budget(5)
         store.change_budget(another(budget, 3))
         grant = store.take(budget, 3)
         store.give(budget, grant, 2)
-        assert store.take(budget, 9).count == 2
+        assert (grant.count, store.take(budget, 9).count) == (3, 2)
 
     def test_a_budget_that_was_forgotten_may_be_another(self):
         store, budget = self.shared(), a_budget(5)
@@ -328,10 +305,8 @@ class SpendContract(Contract):
 
 
 def within(queue: BaseQueue, budget: Budget, limit: int = 10) -> Claimed:
-    """What leaves now. A claim may pass over what another one was looking at: it says so, and is repeated."""
-    while not (claimed := queue.claim_within(budget, limit)) and claimed.retry_after == 0:
-        continue
-    return claimed
+    """What leaves now."""
+    return asked(lambda: queue.claim_within(budget, limit))
 
 
 class Rate(NamedTuple):
@@ -344,10 +319,8 @@ class Rate(NamedTuple):
     """What a claim says that is refused because of the limit, and what because of the spacing."""
 
     def now(self, limit: int = 10) -> Claimed:
-        """What leaves now. A claim may pass over what another one was looking at: it says so, and is repeated."""
-        while not (claimed := self.claim(limit)) and claimed.retry_after == 0:
-            continue
-        return claimed
+        """What leaves now."""
+        return asked(lambda: self.claim(limit))
 
     def moments(self, count: int, limit: int = 10) -> list[float]:
         """When each of so many left, as soon as they did."""
@@ -447,54 +420,42 @@ class RateContract(Contract):
 class ClaimWithinContract(RateContract):
     """What leaves a queue is what a budget allows."""
 
-    def test_tq1_no_more_leaves_than_the_budget_has_and_the_next_is_told_why(self):
+    def test_tq1_tq10_tq16_no_more_leaves_than_the_budget_has_whatever_is_put_and_the_clock_of_the_worker_says(self):
         queue, budget = self.filled(7), a_budget(5)
         assert [names(within(queue, budget, 1)) for _ in range(5)] == [[str(number)] for number in range(5)]
-        for _ in range(2):
-            claimed = within(queue, budget)
-            assert (claimed, claimed.reason, 0 < claimed.retry_after <= LONG) == ([], "limited", True)
-        assert len(queue) == 2
+        for skewed in (0, 5, -5):
+            with mock.patch("time.time", return_value=time.time() + skewed):
+                claimed = within(queue, budget)
+                assert (claimed, claimed.reason, 0 < claimed.retry_after <= LONG) == ([], "limited", True)
+        put(queue, *"abc")
+        assert len(queue) == 5
 
-    def test_what_leaves_at_once_is_cut_to_the_budget(self):
-        queue, budget = self.filled(7), a_budget(5)
+    def test_what_leaves_at_once_is_cut_to_the_budget_and_a_claim_that_was_full_may_be_repeated_at_once(self):
+        queue, budget = self.filled(), a_budget(8)
+        claimed = within(queue, budget, 3)
+        assert (len(claimed), claimed.retry_after, claimed.reason) == (3, 0, "")
         claimed = within(queue, budget)
         assert (len(claimed), claimed.reason, 0 < claimed.retry_after <= LONG) == (5, "limited", True)
         assert [lease.entry.attempts for lease in claimed] == [1] * 5
 
-    def test_a_claim_that_was_full_may_be_repeated_at_once(self):
-        queue, budget = self.filled(), a_budget(5)
-        claimed = within(queue, budget, 3)
-        assert (len(claimed), claimed.retry_after, claimed.reason) == (3, 0, "")
-
     def test_tq12_what_is_not_there_spends_nothing(self):
         queue, budget = self.guarded(), a_budget(5)
         assert [list(queue.claim_within(budget, 3)) for _ in range(100)] == [[]] * 100
+        assert within(queue, budget).reason == ""
         put(queue, *"12")
         assert len(within(queue, budget)) == 2
         put(queue, *"34567")
         assert len(within(queue, budget)) == 3
         assert within(queue, budget) == []
 
-    def test_tq12_what_is_not_there_spends_nothing_of_a_spacing(self):
-        queue, budget = self.guarded(), a_budget(5, spacing=f"spacing {new_id()[-12:]}", moderate=True)
-        for _ in range(20):
-            queue.claim_within(budget, 1)
-        put(queue, *"12")
-        assert names(within(queue, budget)) == ["1"]
-        assert (within(queue, budget), within(queue, budget).reason) == ([], "spaced")
-
-    def test_tq12_what_is_not_there_does_not_warm_up_what_is_elastic(self):
-        queue, budget = self.guarded(), a_budget(3, LONG, moderate=True, elastic=True)
-        for _ in range(20):
-            queue.claim_within(budget, 1)
-        put(queue, *"123")
-        assert len(within(queue, budget)) == 1
-        assert within(queue, budget).reason == "spaced"
-
-    def test_an_empty_queue_says_nothing_of_its_budget(self):
-        queue, budget = self.guarded(), a_budget(5)
-        claimed = within(queue, budget)
-        assert (claimed, claimed.reason) == ([], "")
+    def test_tq12_what_is_not_there_spends_nothing_of_a_spacing_and_does_not_warm_up_what_is_elastic(self):
+        for ways in ({"spacing": f"spacing {new_id()[-12:]}"}, {"elastic": True}):
+            queue, budget = self.guarded(), a_budget(3, moderate=True, **ways)
+            for _ in range(20):
+                queue.claim_within(budget, 1)
+            put(queue, *"123")
+            assert names(within(queue, budget)) == ["1"]
+            assert (within(queue, budget), within(queue, budget).reason) == ([], "spaced")
 
     def test_tq3_what_leaves_lanes_counts_from_then_on(self):
         queue, budget, moments = self.queue("lanes"), a_budget(3, 0.1), []
@@ -506,14 +467,11 @@ class ClaimWithinContract(RateContract):
             queue.complete(leases)
         assert min(gaps(sorted(moments), apart=3)) >= 0.1 - self.early
 
-    def test_tq9_two_queues_share_a_budget_by_its_name(self):
+    def test_tq9_two_queues_share_a_budget_by_its_name_and_two_names_are_two_budgets(self):
         one, other, budget = self.filled(), self.filled(), a_budget(5)
         assert (len(within(one, budget, 3)), len(within(other, budget))) == (3, 2)
         assert within(one, budget) == within(other, budget) == []
-
-    def test_two_names_are_two_budgets(self):
-        queue = self.filled()
-        assert [len(within(queue, a_budget(3))) for _ in range(2)] == [3, 3]
+        assert [len(within(one, a_budget(3))) for _ in range(2)] == [3, 3]
 
     def test_two_windows_may_share_their_spacing(self):
         queue, spacing = self.filled(), f"spacing {new_id()[-12:]}"
@@ -522,25 +480,12 @@ class ClaimWithinContract(RateContract):
         claimed = within(queue, other)
         assert (claimed, claimed.reason, 0 < claimed.retry_after <= LONG / 4) == ([], "spaced", True)
 
-    def test_tq10_puts_are_never_throttled(self):
-        queue, budget = self.filled(3), a_budget(1)
-        within(queue, budget)
-        put(queue, *"abc")
-        assert len(queue) == 5
-
     def test_tq13_a_budget_that_is_forgotten_is_as_new(self):
         queue, budget = self.filled(), a_budget(2, LONG, moderate=True)
         assert len(within(queue, budget)) == 1
         queue.store.shared.forget_budget(budget)
         queue.store.shared.forget_budget(budget)
         assert len(within(queue, budget)) == 1
-
-    def test_tq16_the_clock_of_the_worker_has_no_effect(self):
-        queue, budget = self.filled(), a_budget(3)
-        assert len(within(queue, budget)) == 3
-        for skewed in (time.time() + 5, time.time() - 5):
-            with mock.patch("time.time", return_value=skewed):
-                assert (within(queue, budget), within(queue, budget).reason) == ([], "limited")
 
     def test_of_two_windows_of_one_name_the_stricter_holds(self):
         queue, budget = self.filled(), a_budget(5)
@@ -569,10 +514,7 @@ class ClaimWithinContract(RateContract):
         queue.complete(claimed)
         queue.store.shared.forget_budget(budget)
         rest = within(queue, budget)
-        assert [(name, lease.entry.attempts) for name, lease in zip(names(rest), rest, strict=True)] == [
-            ("4", 1),
-            ("5", 1),
-        ]
+        assert (names(rest), [lease.entry.attempts for lease in rest]) == (["4", "5"], [1, 1])
 
     def test_a_run_may_spend_more_than_one_slot_for_one_unit(self):
         queue, budget = self.guarded("lanes"), a_budget(10)

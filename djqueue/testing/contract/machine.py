@@ -173,9 +173,7 @@ def queue_machine(make_queue: Callable[[], BaseQueue]) -> type:
 
 
 def lane_machine(
-    make_queue: Callable[[], BaseQueue],
-    move: Callable[[BaseQueue, float], None] | None = None,
-    most_ahead: int = 2,
+    make_queue: Callable[[], BaseQueue], move: Callable[[BaseQueue, float], None] | None = None, most_ahead: int = 2
 ) -> type:
     """A machine over lanes: ordered ones, runs, numbers, batches, windows, lanes within lanes.
 

@@ -12,82 +12,53 @@ class OrderContract(Contract):
     """The order of what is due, and the place of what comes back."""
 
     def test_to15_one_call_or_many_first_in_is_first_out(self):
-        queue = self.queue("lease")
-        put(queue, "a", "b")
+        queue = self.queue("lease", entries=["a", "b"])
         put(queue, "c")
         put(queue, "d", "e")
         assert names(claim(queue, 2)) + names(claim(queue, 3)) == list("abcde")
 
     def test_higher_priorities_go_first_and_ties_in_their_order(self):
-        queue = self.queue("priority")
+        queue = self.queue("priority", entries=["x", "y"])
         given = [("a", 0), ("b", 5), ("c", -3), ("d", 5), ("e", 0), ("f", HIGHEST), ("g", LOWEST), ("h", -3)]
         queue.put([entry(name, priority=priority) for name, priority in given])
-        leases = claim(queue, 8)
-        assert names(leases) == list("fbdaechg")
-        assert [lease.entry.priority for lease in leases] == [HIGHEST, 5, 5, 0, 0, -3, -3, LOWEST]
-
-    def test_a_higher_priority_overtakes_what_was_there_before(self):
-        queue = self.queue("priority")
-        put(queue, "a", "b")
-        put(queue, "urgent", priority=1)
-        assert [names(claim(queue)) for _ in range(3)] == [["urgent"], ["a"], ["b"]]
-
-    def test_pushed_items_have_priorities(self):
-        queue = self.queue("priority")
+        leases = claim(queue, 10)
+        assert names(leases) == list("fbdxyaechg")
+        assert [lease.entry.priority for lease in leases] == [HIGHEST, 5, 5, 0, 0, 0, 0, -3, -3, LOWEST]
         queue.push("low", priority=-1)
         queue.push("high", priority=1)
         assert [queue.pop(), queue.pop()] == ["high", "low"]
 
     def test_what_fell_due_earlier_goes_first(self):
-        queue = self.queue("lease", "order")
-        put(queue, "arrived now")
+        queue = self.queue("lease", "order", entries=["arrived now"])
         put(queue, "due a minute ago", run_at=queue.now() - 60)
         put(queue, "due an hour ago", run_at=queue.now() - 3600)
         assert names(claim(queue, 3)) == ["due an hour ago", "due a minute ago", "arrived now"]
 
-    def test_delayed_entries_stand_where_they_fell_due(self):
-        queue = self.queue("lease", "order")
+    def test_delayed_entries_stand_where_they_fell_due_by_their_priority(self):
+        queue = self.queue("lease", "order", "priority")
         delays = {"second": 0.15, "first": 0.05, "at once": 0.0}
         queue.put([entry(name, delay=delay) for name, delay in delays.items()])
+        put(queue, "high", delay=0.05, priority=1)
         until_now_is(queue, queue.now() + 0.16)
         put(queue, "last")
-        assert names(claim(queue, 4)) == ["at once", "first", "second", "last"]
+        assert names(claim(queue, 5)) == ["high", "at once", "first", "second", "last"]
 
-    def test_a_delayed_entry_has_its_priority_when_it_is_due(self):
-        queue = self.queue("priority")
-        put(queue, "low")
-        put(queue, "high", delay=0.05, priority=1)
-        until_now_is(queue, queue.now() + 0.06)
-        assert names(claim(queue, 2)) == ["high", "low"]
-
-    def test_a_released_entry_goes_back_to_its_old_place(self):
-        queue = self.queue("lease", "order")
-        put(queue, "a", "b", "c")
+    def test_a_released_entry_goes_back_to_its_old_place_once_it_is_due(self):
+        queue = self.queue("lease", "order", "priority")
+        put(queue, "a", "b", "c", priority=1)
         a, b = claim(queue, 2)
         queue.release([b])
         queue.release([a])
         put(queue, "d")
-        assert names(claim(queue, 4)) == list("abcd")
-
-    def test_a_released_entry_keeps_its_priority(self):
-        queue = self.queue("priority")
-        put(queue, "a", "b", priority=1)
-        put(queue, "low")
-        queue.release(claim(queue))
-        assert names(claim(queue, 3)) == ["a", "b", "low"]
-
-    def test_an_entry_released_with_a_delay_stands_at_its_old_place_once_it_is_due(self):
-        queue = self.queue("lease", "order")
-        put(queue, "a", "b")
-        (a,) = claim(queue)
-        queue.release([with_counts(a, delay=0.05)])
-        put(queue, "c")
+        leases = claim(queue, 4)
+        assert names(leases) == list("abcd")
+        queue.release([with_counts(leases[0], delay=0.05), *leases[1:]])
+        put(queue, "e", priority=1)
         until_now_is(queue, queue.now() + 0.06)
-        assert names(claim(queue, 3)) == ["a", "b", "c"]
+        assert names(claim(queue, 5)) == list("abced")
 
     def test_to15_a_lost_entry_goes_back_to_its_old_place(self):
-        queue = self.queue("lease", "order", "fence")
-        put(queue, "a", "b")
+        queue = self.queue("lease", "order", "fence", entries=["a", "b"])
         claim(queue, lease=0.01)
         eventually(lambda: queue.reap().count == 1)
         put(queue, "c")

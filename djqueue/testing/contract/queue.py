@@ -16,7 +16,7 @@ from math import inf
 from djqueue.backends.base import Claimed, Entry
 from djqueue.exceptions import InvalidMessage
 from djqueue.messages.envelope import new_id
-from djqueue.testing.contract.steps import Contract, claim, entry, names, nothing_to_claim, put, with_counts
+from djqueue.testing.contract.steps import Contract, claim, entry, leased, names, nothing_to_claim, put, with_counts
 from djqueue.testing.patience import PATIENCE, together
 
 TEXTS = [
@@ -37,22 +37,18 @@ class QueueContract(Contract):
 
     # ---- the four verbs
 
-    def test_text_comes_out_as_it_went_in(self):
-        queue = self.queue()
-        for text in TEXTS:
+    def test_dj20_text_comes_out_as_it_went_in_and_in_its_order(self):
+        queue, texts = self.queue(), [*TEXTS, *map(str, range(20))]
+        for text in texts:
             queue.write(text)
-        assert [queue.read() for _ in TEXTS] == TEXTS
+        assert [queue.read() for _ in texts] == texts
 
-    def test_dj20_messages_come_out_in_their_order(self):
-        queue = self.queue()
-        for number in range(20):
-            queue.write(str(number))
-        assert [queue.read() for _ in range(20)] == [str(number) for number in range(20)]
-
-    def test_an_empty_queue_reads_none_and_is_true(self):
+    def test_an_empty_queue_reads_none_and_is_true_and_close_is_not_the_end(self):
         queue = self.queue()
         assert queue.read() is None
         queue.write("one")
+        queue.close()
+        queue.close()
         assert queue.read() == "one"
         assert queue.read() is None
         assert bool(queue) is True
@@ -109,28 +105,26 @@ class QueueContract(Contract):
         assert len(queue) == 0
         assert nothing_to_claim(queue)
 
-    def test_a_claim_says_when_to_ask_again(self):
+    def test_a_claim_gives_no_more_than_its_limit_and_says_when_to_ask_again(self):
         queue = self.queue()
         claimed = queue.claim(2)
         assert isinstance(claimed, Claimed)
         assert (claimed, claimed.retry_after) == ([], inf)
-        put(queue, "a", "b", "c")
-        assert queue.claim(2).retry_after == 0
-
-    def test_a_claim_gives_no_more_than_its_limit(self):
-        queue = self.queue()
-        queue.put([entry(str(number)) for number in range(5)])
-        assert [len(queue.claim(2)) for _ in range(3)] == [2, 2, 1]
+        put(queue, *"abcde")
+        first = queue.claim(2)
+        assert first.retry_after == 0
+        assert [len(first), *(len(queue.claim(2)) for _ in range(2))] == [2, 2, 1]
 
     def test_an_empty_put_is_accepted(self):
         queue = self.queue()
         assert queue.put([]) == []
         assert queue.complete([]) == queue.release([]) == queue.fail([]) == queue.touch([]) == []
 
-    def test_a_delay_is_kept(self):
+    def test_a_delay_is_kept_and_does_not_keep_back_others(self):
         queue = self.queue()
         put(queue, "later", delay=60)
         assert queue.claim(1) == []
+        assert names(leased(queue, "now")) == ["now"]
         assert nothing_to_claim(queue)
 
     def test_what_is_delayed_is_counted_and_a_claim_says_when_it_is_due(self):
@@ -139,60 +133,44 @@ class QueueContract(Contract):
         assert 0 < queue.claim(1).retry_after <= 60
         assert len(queue) == 1
 
-    def test_a_delayed_entry_comes_when_it_is_due(self):
+    def test_a_delayed_entry_comes_when_it_is_due_and_a_moment_to_run_at_is_kept(self):
         queue = self.queue()
         started = queue.now()
-        put(queue, "later", delay=0.1)
-        (lease,) = claim(queue)
-        assert lease.claimed >= started + 0.1
-        assert lease.entry.delay == 0
-
-    def test_a_moment_to_run_at_is_kept(self):
-        queue = self.queue()
+        (lease,) = leased(queue, "later", delay=0.1)
+        assert (lease.claimed >= started + 0.1, lease.entry.delay) == (True, 0)
         put(queue, "much later", run_at=queue.now() + 60)
         due = queue.now() + 0.1
-        put(queue, "later", run_at=due)
-        (lease,) = claim(queue)
-        assert (names([lease]), lease.claimed >= due) == (["later"], True)
+        (lease,) = leased(queue, "moment", run_at=due)
+        assert (names([lease]), lease.claimed >= due) == (["moment"], True)
         assert nothing_to_claim(queue)
 
-    def test_a_delayed_entry_does_not_keep_back_others(self):
+    def test_to11_what_is_released_comes_again_as_the_lease_says_and_after_its_delay(self):
         queue = self.queue()
-        put(queue, "later", delay=60)
-        put(queue, "now")
-        assert names(claim(queue)) == ["now"]
-
-    def test_to11_what_is_released_comes_again_as_the_lease_says(self):
-        queue = self.queue()
-        put(queue, "work")
-        (lease,) = claim(queue)
+        (lease,) = leased(queue, "work")
         assert len(queue.release([with_counts(lease, failures=1, errors='["no"]')])) == 1
         assert len(queue) == 1
         (again,) = claim(queue)
         assert (again.entry.id, again.entry.body) == (lease.entry.id, b"work")
         assert (again.entry.attempts, again.entry.failures, again.entry.errors) == (2, 1, '["no"]')
-
-    def test_to11_what_is_released_with_a_delay_comes_after_it(self):
-        queue = self.queue()
-        put(queue, "work")
-        (lease,) = claim(queue)
         released = queue.now()
-        queue.release([with_counts(lease, delay=0.1)])
-        (again,) = claim(queue)
-        assert again.claimed >= released + 0.1
-        queue.release([with_counts(again, delay=60)])
+        queue.release([with_counts(again, delay=0.1)])
+        (late,) = claim(queue)
+        assert late.claimed >= released + 0.1
+        queue.release([with_counts(late, delay=60)])
         assert nothing_to_claim(queue)
 
-    def test_what_is_buried_is_in_the_error_queue_with_its_note(self):
+    def test_what_is_buried_is_in_the_error_queue_with_its_note_and_stays_in_it(self):
         queue = self.queue()
-        put(queue, "work")
-        (lease,) = claim(queue)
+        (lease,) = leased(queue, "work")
         assert len(queue.fail([with_counts(lease, failures=1, errors='["boom"]')])) == 1
         assert (len(queue), len(queue.failed)) == (0, 1)
         assert nothing_to_claim(queue)
         (dead,) = claim(queue.failed)
         assert (dead.entry.id, dead.entry.body, dead.entry.failures) == (lease.entry.id, b"work", 1)
         assert dead.entry.errors == '["boom"]'
+        assert len(queue.failed.fail([dead])) == 1
+        assert (len(queue), len(queue.failed)) == (0, 1)
+        assert names(claim(queue.failed)) == ["work"]
 
     def test_the_error_queue_bears_the_name_of_its_queue_and_has_none_itself(self):
         queue = self.queue()
@@ -200,18 +178,9 @@ class QueueContract(Contract):
         assert queue.failed.failed is None
         assert type(queue.failed) is type(queue)
 
-    def test_what_is_buried_in_an_error_queue_stays_in_it(self):
-        queue = self.queue()
-        put(queue, "work")
-        queue.fail(claim(queue))
-        assert len(queue.failed.fail(claim(queue.failed))) == 1
-        assert (len(queue), len(queue.failed)) == (0, 1)
-        assert names(claim(queue.failed)) == ["work"]
-
     def test_the_error_queue_is_trimmed_to_a_count(self):
         queue = self.queue()
-        put(queue, *"abcde")
-        queue.fail(claim(queue, 5))
+        queue.fail(leased(queue, *"abcde"))
         assert queue.failed.trim() == queue.failed.trim(most=5) == 0
         assert queue.failed.trim(most=3, limit=1) == 1
         assert queue.failed.trim(most=1) == 3
@@ -219,17 +188,9 @@ class QueueContract(Contract):
         assert queue.failed.trim(most=0) == 1
 
     def test_stats_count_what_waits(self):
-        queue = self.queue()
-        put(queue, "a", "b")
+        queue = self.queue(entries=["a", "b"])
         stats = queue.stats()
         assert (stats.ready, stats.failed) == (2, 0)
-
-    def test_close_is_not_the_end(self):
-        queue = self.queue()
-        queue.write("before")
-        queue.close()
-        queue.close()
-        assert queue.read() == "before"
 
     def test_a_nap_ends(self):
         one, other = self.queue(), self.queue()
@@ -249,21 +210,17 @@ class QueueContract(Contract):
         assert queue.pop(default=NOTHING) is NOTHING
         assert queue.pop(timeout=0.01) is None
 
-    def test_an_item_is_taken_and_completed(self):
+    def test_an_item_is_taken_released_taken_again_and_completed(self):
         queue = self.queue()
         assert queue.take() == (None, None)
         id = queue.push(None)
         lease, item = queue.take()
         assert (lease.entry.id, item) == (id, None)
+        queue.release([lease])
+        lease, item = queue.take(wait=PATIENCE)
+        assert (lease.entry.id, item) == (id, None)
         assert len(queue.complete([lease])) == 1
         assert queue.take() == (None, None)
-
-    def test_a_taken_item_is_released_and_taken_again(self):
-        queue = self.queue()
-        queue.push("item")
-        lease, _ = queue.take()
-        queue.release([lease])
-        assert queue.take(wait=PATIENCE)[1] == "item"
 
     def test_a_delayed_item_is_waited_for(self):
         queue = self.queue()
@@ -272,8 +229,7 @@ class QueueContract(Contract):
         assert queue.pop(timeout=PATIENCE) == "later"
 
     def test_an_item_that_nobody_signed_goes_to_the_error_queue(self):
-        queue = self.queue()
-        put(queue, "forged")
+        queue = self.queue(entries=["forged"])
         try:
             queue.take()
         except InvalidMessage:

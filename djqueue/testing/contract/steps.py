@@ -3,9 +3,10 @@
 from __future__ import annotations
 
 import unittest
+from collections.abc import Callable, Iterable
 from dataclasses import replace
 
-from djqueue.backends.base import FEATURES, AnyGuard, BaseQueue, Entry, Lease
+from djqueue.backends.base import FEATURES, AnyGuard, BaseQueue, Claimed, Entry, Lease
 from djqueue.messages.envelope import new_id
 from djqueue.testing.patience import eventually
 
@@ -17,13 +18,14 @@ class Contract:
         """An empty queue of this name. ``options`` are arguments of the backend's class, in lower case."""
         raise NotImplementedError("A contract suite needs make_queue(self, name, **options) that returns a queue.")
 
-    def queue(self, *features: str, **options) -> BaseQueue:
-        """A queue that no other test has; skips the test if it lacks one of the ``features``."""
+    def queue(self, *features: str, entries: Iterable[str] = (), **options) -> BaseQueue:
+        """A queue that no other test has, with these entries; skips the test if it lacks one of the ``features``."""
         queue = self.make_queue(f"contract-{new_id()[-12:]}", **options)
         for feature in features:
             assert feature in FEATURES, feature
             if feature not in queue.features:
                 raise unittest.SkipTest(f"{type(queue).__name__} lacks the feature {feature!r}")
+        put(queue, *entries)
         return queue
 
     def guarded(self, *features: str, **options) -> BaseQueue:
@@ -72,6 +74,12 @@ def claim(queue: BaseQueue, count: int = 1, lease: float = 60.0) -> list[Lease]:
     return found
 
 
+def leased(queue: BaseQueue, *names: str, lease: float = 60.0, **fields) -> list[Lease]:
+    """Put one entry per name and claim them."""
+    put(queue, *names, **fields)
+    return claim(queue, len(names), lease)
+
+
 def names(leases: list[Lease]) -> list[str]:
     """What ``put`` called the entries of these leases."""
     return [lease.entry.body.decode() for lease in leases]
@@ -82,11 +90,23 @@ def until_now_is(queue: BaseQueue, moment: float) -> None:
     eventually(lambda: queue.now() > moment)
 
 
-def nothing_to_claim(queue: BaseQueue) -> bool:
-    """Whether nothing is due; asks again for as long as the queue says that it should be asked at once."""
-    while not (claimed := queue.claim(1)) and claimed.retry_after == 0:
+def asked(claim: Callable[[], Claimed]) -> Claimed:
+    """What a claim gives. It may pass over what another one was looking at: it says so, and is repeated."""
+    while not (claimed := claim()) and claimed.retry_after == 0:
         continue
-    return not claimed
+    return claimed
+
+
+def nothing_to_claim(queue: BaseQueue) -> bool:
+    """Whether nothing is due."""
+    return not asked(lambda: queue.claim(1))
+
+
+def run_out(queue: BaseQueue, leases: list[Lease]) -> list[Lease]:
+    """Short leases, once they ran out and were reaped."""
+    reaped: list[int] = []
+    eventually(lambda: reaped.append(queue.reap().count) or sum(reaped) == len(leases))
+    return leases
 
 
 def with_counts(lease: Lease, **fields) -> Lease:

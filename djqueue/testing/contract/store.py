@@ -14,7 +14,7 @@ class StoreContract(Contract):
         """A store that no other test has."""
         return self.queue().store
 
-    def test_a_fact_is_kept_until_it_is_dropped(self):
+    def test_a_fact_is_kept_until_it_or_its_value_is_dropped(self):
         store = self.store()
         assert store.get("key") is None
         store.put("key", bytes(range(256)))
@@ -23,6 +23,10 @@ class StoreContract(Contract):
         assert store.get("key") == b""
         assert store.drop("key") is True
         assert (store.drop("key"), store.get("key")) == (False, None)
+        store.put("key", b"1")
+        assert store.drop("key", b"2") is False
+        assert store.get("key") == b"1"
+        assert store.drop("key", b"1") is True
 
     def test_keys_are_any_text(self):
         store = self.store()
@@ -39,37 +43,29 @@ class StoreContract(Contract):
         assert other.drop("key") is True
         assert one.get("key") == b"1"
 
-    def test_a_fact_ends_with_its_time(self):
+    def test_a_fact_ends_with_its_time_and_put_replaces_value_and_time(self):
         store = self.store()
         store.put("key", b"1", ttl=0.05)
         store.put("long", b"1", ttl=60)
-        eventually(lambda: store.get("key") is None)
+        store.put("kept", b"1", ttl=0.05)
+        store.put("kept", b"2")
+        store.put("over", b"1")
+        store.put("over", b"2", ttl=0.05)
+        eventually(lambda: store.get("key") is store.get("over") is None)
         assert store.drop("key") is False
         assert store.keep("key", b"1", 60) is False
-        assert store.get("long") == b"1"
-
-    def test_put_replaces_value_and_time(self):
-        store = self.store()
-        store.put("key", b"1", ttl=0.05)
-        store.put("key", b"2")
-        store.put("other", b"1")
-        store.put("other", b"2", ttl=0.05)
-        eventually(lambda: store.get("other") is None)
-        assert store.get("key") == b"2"
+        assert (store.get("long"), store.get("kept")) == (b"1", b"2")
 
     def test_add_sets_what_is_absent(self):
         store = self.store()
+        store.put("for ever", b"1")
+        assert store.add("for ever", b"2", 60) is False
         assert store.add("key", b"1", 60) is True
         assert store.add("key", b"2", 60) is False
         assert store.get("key") == b"1"
         assert store.add("short", b"1", 0.05) is True
         eventually(lambda: store.add("short", b"2", 60))
         assert store.get("short") == b"2"
-
-    def test_add_respects_a_fact_without_an_end(self):
-        store = self.store()
-        store.put("key", b"1")
-        assert store.add("key", b"2", 60) is False
 
     def test_swap_sets_only_what_is_still_the_same(self):
         store = self.store()
@@ -87,14 +83,10 @@ class StoreContract(Contract):
         assert store.swap("key", None, b"1", 60) is True
         assert store.swap("key", None, b"2", 60) is False
         store.put("short", b"1", ttl=0.05)
-        eventually(lambda: store.swap("short", None, b"2", 60))
+        eventually(lambda: store.get("short") is None)
+        assert store.swap("short", b"1", b"2", 60) is False
+        assert store.swap("short", None, b"2", 60) is True
         assert (store.get("key"), store.get("short")) == (b"1", b"2")
-
-    def test_swap_of_what_is_over_is_refused(self):
-        store = self.store()
-        store.put("key", b"1", ttl=0.05)
-        eventually(lambda: store.get("key") is None)
-        assert store.swap("key", b"1", b"2", 60) is False
 
     def test_swap_gives_a_fact_its_time(self):
         store = self.store()
@@ -156,13 +148,6 @@ class StoreContract(Contract):
         assert store.get("key") == b"1"
         assert store.keep("none", b"1", 60) is False
 
-    def test_drop_only_that_value(self):
-        store = self.store()
-        store.put("key", b"1")
-        assert store.drop("key", b"2") is False
-        assert store.get("key") == b"1"
-        assert store.drop("key", b"1") is True
-
     def test_to17_prune_deletes_what_is_over_and_nothing_else(self):
         store = self.store()
         store.put("for ever", b"1")
@@ -175,13 +160,10 @@ class StoreContract(Contract):
         assert store.prune() == 0
         assert (store.get("for ever"), store.get("long")) == (b"1", b"1")
 
-    def test_of_twenty_who_add_one_key_one_succeeds(self):
+    def test_of_twenty_who_add_one_key_and_of_eight_who_drop_it_one_succeeds(self):
         queue = self.queue()
         adds = [lambda number=number: queue.store.add("key", str(number).encode(), 60) for number in range(20)]
         assert sorted(won := together(*adds, last=queue.close)) == [False] * 19 + [True]
-        assert queue.store.get("key") == str(won.index(True)).encode()
-
-    def test_of_eight_who_drop_one_key_one_succeeds(self):
-        queue = self.queue()
-        queue.store.put("key", b"1", 60)
-        assert sorted(together(*[lambda: queue.store.drop("key", b"1")] * 8, last=queue.close)) == [False] * 7 + [True]
+        value = str(won.index(True)).encode()
+        assert queue.store.get("key") == value
+        assert sorted(together(*[lambda: queue.store.drop("key", value)] * 8, last=queue.close)) == [False] * 7 + [True]

@@ -214,10 +214,13 @@ class LaneStress(Stress):
 
     lease: float = 0.4
     producers: int = 1
+    kinds: Sequence[str] = tuple(LANES)
+    lanes: int = 6
+    """Of each kind."""
 
     def _produce(self, chance: random.Random) -> None:
         for _ in range(self.entries):
-            kind, number = chance.choice(list(LANES)), chance.randint(1, 6)
+            kind, number = chance.choice(self.kinds), chance.randint(1, self.lanes)
             gate = LANES[kind]
             self._put([entry(lane=f"{kind} {number}", gate=gate.written()) if gate else entry()])
 

@@ -7,22 +7,22 @@ from collections.abc import Callable
 from functools import partial
 
 from djqueue.backends.base import BaseQueue
-from djqueue.testing.contract.lane_steps import fill, unit
-from djqueue.testing.contract.steps import Contract, put
+from djqueue.testing.contract.lane_steps import LaneSuite, fill, unit
+from djqueue.testing.contract.steps import put
 from djqueue.testing.patience import PATIENCE, together
 
 
-class WakeContract(Contract):
+class WakeContract(LaneSuite):
     """For queues whose ``wait_for_work`` ends when work comes."""
 
     def test_to21_a_nap_ends_when_work_comes(self):
         queue = self.queue()
-        self._wakes(queue, queue)
+        self._woken(queue, queue, lambda: put(queue, "work"))
 
     def test_to21_a_nap_ends_when_work_comes_to_a_queue_beside(self):
         queue, beside = self.queue(), self.queue()
         assert queue.connection_key == beside.connection_key
-        self._wakes(queue, beside)
+        self._woken(queue, beside, lambda: put(beside, "work"))
 
     def test_work_that_comes_between_the_look_and_the_nap_is_not_missed(self):
         queue = self.queue()
@@ -34,8 +34,7 @@ class WakeContract(Contract):
 
     def test_a_nap_ends_when_what_is_settled_may_have_opened_its_lane(self):
         for verb in ("complete", "fail", "release"):
-            queue = self.queue("lanes")
-            fill(queue, "a", *"12")
+            queue = self.with_lane("a", *"12")
             leases = unit(queue)
             self._woken(queue, queue, partial(getattr(queue, verb), leases))
 
@@ -50,9 +49,6 @@ class WakeContract(Contract):
         started = queue.now()
         assert not queue.wait_for_work(0.2)
         assert queue.now() - started >= 0.15
-
-    def _wakes(self, queue: BaseQueue, fed: BaseQueue) -> None:
-        self._woken(queue, fed, lambda: put(fed, "work"))
 
     def _woken(self, queue: BaseQueue, fed: BaseQueue, wake: Callable[[], object]) -> None:
         looked, moments = threading.Event(), []

@@ -12,7 +12,7 @@ from djqueue.backends.base import BaseQueue, Debounce, Fact, Guard
 from djqueue.backends.database.queue import DatabaseQueue
 from djqueue.backends.memory.queue import MemoryQueue, MemoryStore
 from djqueue.exceptions import EncodeError, InvalidMessage, InvalidQueueError, MessageTooLarge
-from djqueue.testing.contract.steps import claim, entry, names, put, send
+from djqueue.testing.contract.steps import claim, entry, leased, names, put, send
 from tests.backends.contract.toy import ToyQueue
 
 
@@ -89,8 +89,7 @@ def test_a_look_at_delayed_entries_ends(queue):
 
 
 def test_a_release_that_fails_half_way_tells_what_it_wrote(queue, caplog):
-    put(queue, *"abc")
-    leases = claim(queue, 3)
+    leases = leased(queue, *"abc")
     with queue.fails_at(1), pytest.raises(ConnectionError):
         queue.release(leases)
     assert len(queue) == 0
@@ -244,8 +243,7 @@ class FullStore(MemoryStore):
 def test_a_store_that_takes_no_facts_costs_the_facts_and_not_the_work(caplog):
     queue = ToyQueue("work")
     queue.store = FullStore("work")
-    put(queue, *"ab")
-    done, failed = claim(queue, 2)
+    done, failed = leased(queue, *"ab")
     assert queue.complete([done], [Fact("done", b"1", 60)]) == [done]
     assert queue.fail([failed], [Fact("failed", b"1", 60)]) == [failed]
     assert (len(queue), len(queue.failed)) == (0, 1)

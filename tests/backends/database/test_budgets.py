@@ -8,7 +8,6 @@ import pytest
 from django.db import connections, transaction
 
 from djqueue.backends.base import Budget
-from djqueue.backends.database.queue import DatabaseQueue
 from djqueue.backends.database.sql import postgresql
 from djqueue.backends.database.sql.postgresql import PostgreSQL
 from djqueue.flow.gates import Gate
@@ -22,12 +21,6 @@ from tests.support.database import again, statements
 pytestmark = pytest.mark.backends("sqlite", "postgres", "mariadb")
 
 HOUR = 3600
-
-
-@pytest.fixture
-def queue(backend):
-    config = backend.config("budgets")
-    return DatabaseQueue(config["NAME"], config["CONNECTION"])
 
 
 def a_budget(queue, limit, seconds=HOUR, **ways) -> Budget:

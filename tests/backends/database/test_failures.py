@@ -5,14 +5,12 @@ import json
 import os
 import sqlite3
 import time
-from contextlib import ExitStack, closing, contextmanager, suppress
-from dataclasses import replace
+from contextlib import closing, contextmanager, suppress
 from itertools import islice
 
 import pytest
 from django.db import OperationalError, connections, transaction
 
-from djqueue import signals
 from djqueue.backends.base import Budget, Fact
 from djqueue.backends.database import session
 from djqueue.backends.database.queue import REPLAYED, DatabaseQueue
@@ -28,22 +26,17 @@ from djqueue.policies.outcomes import Outcome, Verdict
 from djqueue.queues import queues
 from djqueue.testing import eventually
 from djqueue.testing.contract.lane_steps import drained, fill, runs_of, unit
-from djqueue.testing.contract.steps import claim, names, put
+from djqueue.testing.contract.steps import claim, leased, names, put, with_counts
 from djqueue.utils import clock
 from tests.app.commands import note
 from tests.support.backends import FULL
+from tests.support.consumer import heard
 from tests.support.database import again, elsewhere
 from tests.support.processes import until
 
 pytestmark = pytest.mark.backends("sqlite", "postgres", "mariadb")
 MOST = 2**31 - 1
 SHORT = 0.05
-
-
-@pytest.fixture
-def queue(backend):
-    """A queue that no other test has."""
-    return DatabaseQueue(f"queue-{backend.tag}", backend.alias)
 
 
 @contextmanager
@@ -75,10 +68,6 @@ def write(queue, name, **columns):
     assert rows(queue).filter(body=name.encode()).update(**columns) == 1
 
 
-def changed(lease, **fields):
-    return replace(lease, entry=replace(lease.entry, **fields))
-
-
 def starts(leases):
     return [(lease.entry.body.decode(), lease.entry.attempts, lease.entry.lost) for lease in leases]
 
@@ -95,7 +84,11 @@ def lose_a_claim(queue, *verbs, **asked):
 def test_a_claim_whose_answer_never_came_counts_as_nothing(queue):
     put(queue, "a", "b")
     lose_a_claim(queue, "claim")
-    assert starts(queue.claim(5)) == [("a", 1, 0), ("b", 1, 0)]
+    leases = queue.claim(5)
+    assert starts(leases) == [("a", 1, 0), ("b", 1, 0)]
+    queue.fail(leases)
+    lose_a_claim(queue.failed, "claim")
+    assert starts(queue.failed.claim(5)) == [("a", 2, 0), ("b", 2, 0)]
 
 
 def test_nor_does_one_of_a_lane_which_lets_go(queue):
@@ -104,11 +97,11 @@ def test_nor_does_one_of_a_lane_which_lets_go(queue):
     assert starts(unit(queue)) == [("1", 1, 0), ("2", 1, 0), ("3", 1, 0)]
 
 
-def test_nor_one_of_the_error_queue(queue):
+def test_reaping_gives_it_back_too(queue):
     put(queue, "a")
-    queue.fail(claim(queue))
-    lose_a_claim(queue.failed, "claim")
-    assert starts(queue.failed.claim(5)) == [("a", 2, 0)]
+    lose_a_claim(queue, "claim")
+    queue.reap()
+    assert (queue.stats().leased, starts(again(queue).claim(5))) == (0, [("a", 1, 0)])
 
 
 def test_nor_one_by_a_budget(queue):
@@ -117,13 +110,6 @@ def test_nor_one_by_a_budget(queue):
     with unheard("claim_within", "claim_paid"), pytest.raises(OperationalError):
         queue.claim_within(budget, 2)
     assert starts(queue.claim_within(budget, 2)) == [("a", 1, 0), ("b", 1, 0)]
-
-
-def test_reaping_gives_it_back_too(queue):
-    put(queue, "a")
-    lose_a_claim(queue, "claim")
-    queue.reap()
-    assert (queue.stats().leased, starts(again(queue).claim(5))) == (0, [("a", 1, 0)])
 
 
 def test_what_the_server_still_does_for_a_lost_claim_is_given_back_later(queue, monkeypatch):
@@ -182,32 +168,11 @@ def settled_with_results(queue, count, outcome):
     return sum(queue.store.get(f"result:{lease.entry.id}") is not None for lease in leases)
 
 
-@pytest.fixture
-def told():
-    """Lists of what signals carry from now on."""
-    with ExitStack() as receivers:
-
-        def listen(signal):
-            heard = []
-
-            def receive(**carried):
-                heard.append(carried)
-
-            signal.connect(receive)
-            receivers.callback(signal.disconnect, receive)
-            return heard
-
-        yield listen
-
-
-@pytest.mark.parametrize(
-    ("outcome", "signal"), [(Outcome.DONE, signals.completed), (Outcome.FAILED, signals.failed)], ids=["done", "failed"]
-)
-def test_results_are_kept_though_the_answers_of_those_who_settle_are_lost(queue, outcome, signal, told):
-    heard, late = told(signal), told(signals.lease_lost)
-    with unheard("say", times=3) as lost:
+@pytest.mark.parametrize(("outcome", "signal"), [(Outcome.DONE, "completed"), (Outcome.FAILED, "failed")])
+def test_results_are_kept_though_the_answers_of_those_who_settle_are_lost(queue, outcome, signal):
+    with heard(signal, "lease_lost") as told, unheard("say", times=3) as lost:
         assert settled_with_results(queue, 40, outcome) == 40
-    assert (len(lost), len(heard), late) == (3, 40, [])
+    assert (len(lost), [name for name, _ in told]) == (3, [signal] * 40)
 
 
 def test_a_connection_that_died_without_autocommit_is_not_used_for_ever(queue):
@@ -243,22 +208,20 @@ def test_a_kill_between_the_end_and_its_result_cannot_be(queue, verb, laned):
 
 
 def test_facts_that_are_too_large_together_go_in_several_statements(queue):
-    put(queue, *"abcdef")
-    leases = claim(queue, 6)
+    leases = leased(queue, *"abcdef")
     facts = [Fact(f"of {number}", bytes(range(number, 256)) * 2**12, 60) for number in range(6)]
     assert len(queue.complete(leases, facts)) == 6
     assert [queue.store.get(fact.key) == fact.value for fact in facts] == [True] * 6
 
 
 def test_facts_of_one_key_are_one_fact(queue):
-    put(queue, "a", "b")
-    assert len(queue.complete(claim(queue, 2), [Fact("same", b"1", 60), Fact("same", b"1", 60)])) == 2
+    assert len(queue.complete(leased(queue, "a", "b"), [Fact("same", b"1", 60), Fact("same", b"1", 60)])) == 2
     assert queue.store.get("same") == b"1"
 
 
 def test_a_long_note_is_kept_whole(queue):
     put(queue, "a", "b")
-    released, failed = (changed(lease, errors="é" * 70_000) for lease in claim(queue, 2))
+    released, failed = (with_counts(lease, errors="é" * 70_000) for lease in claim(queue, 2))
     assert (queue.release([released]), queue.fail([failed])) == ([released], [failed])
     assert [each.peek(READY)[0].entry.errors == "é" * 70_000 for each in (queue, queue.failed)] == [True, True]
 
@@ -304,14 +267,9 @@ def test_a_sweep_restores_lanes_whose_rows_are_gone(queue):
     QueueLane.objects.using(queue.database).filter(queue=queue.name).delete()
     assert queue.sweep() > 0
     found = []
-    eventually(lambda: queue.reap() and found.extend(complete_all(queue)) or len(found) == 4)
+    eventually(lambda: queue.reap() and found.extend(names(queue.complete(queue.claim(10)))) or len(found) == 4)
     assert (sorted(found), found.index("one") < found.index("two")) == (["four", "one", "three", "two"], True)
     assert queue.sweep() == 0
-
-
-def complete_all(queue):
-    leases = queue.claim(10)
-    return names(queue.complete(leases))
 
 
 def test_what_stands_in_no_lane_of_its_own_can_be_looked_at(queue):
@@ -333,9 +291,9 @@ def test_extreme_counts_stop_nothing(queue, value, laned):
     (odd,) = unit(queue)
     assert queue.touch([odd]) and queue.begin([odd]) and queue.release([untried(odd)])
     (odd,) = unit(queue)
-    more = changed(odd, failures=odd.entry.failures + 1, lost=odd.entry.lost + 1, attempts=odd.entry.attempts + 1)
+    more = with_counts(odd, failures=odd.entry.failures + 1, lost=odd.entry.lost + 1, attempts=odd.entry.attempts + 1)
     assert queue.release([more]) == [more]
-    assert queue.fail([changed(unit(queue)[0], failures=MOST + 1)])
+    assert queue.fail([with_counts(unit(queue)[0], failures=MOST + 1)])
     assert queue.requeue([odd.entry.id]) == 1
     assert names(unit(queue)) == ["odd"]
 
@@ -347,21 +305,8 @@ ODD = ["odd", b"\xff\x00", *(["", 1.5e300] if FULL else [])]
 @pytest.mark.parametrize("value", ODD)
 @pytest.mark.parametrize(
     "column",
-    [
-        "neg_priority",
-        "due_since",
-        "created",
-        "attempts",
-        "failures",
-        "lost",
-        "begun",
-        "sort_at",
-        "sort_key",
-        "state",
-        "lane_number",
-        "token",
-    ]
-    + ["body", "errors", "lane", "command", "owner", "gate", "id"],
+    "neg_priority due_since created attempts failures lost begun sort_at sort_key state lane_number token "
+    "body errors lane command owner gate id".split(),
 )
 def test_a_value_of_another_type_stops_at_most_its_message(queue, monkeypatch, column, value):
     """SQLite takes whatever is written."""
@@ -388,18 +333,7 @@ def test_a_value_of_another_type_stops_at_most_its_message(queue, monkeypatch, c
 
 OF_TEXT = ["command", "errors", "lane", "gate", "owner", "id", "queue"]
 OF_LANES = {
-    "lane": [
-        "number",
-        "in_flight",
-        "turn",
-        "not_before",
-        "state",
-        "sort_key",
-        "sort_at",
-        "gate",
-        "paused_reason",
-        "logs",
-    ],
+    "lane": "number in_flight turn not_before state sort_key sort_at gate paused_reason logs".split(),
     "ticket": ["created", "number", "name", "gate"],
     "message": ["sort_key", "sort_at", "lost", "lane_number", "gate"],
 }
@@ -496,8 +430,7 @@ def test_a_walk_ends_whatever_lane_a_row_names(queue, lane):
 
 @pytest.mark.parametrize("delay", [1e300, float("inf")])
 def test_a_delay_without_end_can_be_said(queue, delay):
-    put(queue, "a")
-    assert len(queue.release([changed(claim(queue)[0], delay=delay)])) == 1
+    assert len(queue.release([with_counts(leased(queue, "a")[0], delay=delay)])) == 1
     assert queue.stats().delayed == 1
 
 

@@ -7,7 +7,6 @@ clock; parameters are not shown, and numbers that differ from run to run have na
 import os
 import re
 from collections.abc import Callable, Iterator
-from dataclasses import replace
 from difflib import unified_diff
 from itertools import groupby
 from operator import itemgetter
@@ -22,7 +21,7 @@ from djqueue.backends.database.session import dialect_of
 from djqueue.backends.entries import DELAYED, READY, Fact
 from djqueue.flow.gates import Gate
 from djqueue.flow.windows import Window
-from djqueue.testing.contract.steps import claim, entry, put, until_now_is
+from djqueue.testing.contract.steps import claim, entry, put, until_now_is, with_counts
 from tests.support.sql_layout import layout
 
 pytestmark = pytest.mark.backends("sqlite", "postgres", "mariadb")
@@ -71,7 +70,7 @@ def failed(queue: DatabaseQueue, count: int = 2) -> list[str]:
 
 
 def delayed(leases: list) -> list:
-    return [replace(lease, entry=replace(lease.entry, delay=30.0)) for lease in leases]
+    return [with_counts(lease, delay=30.0) for lease in leases]
 
 
 def expired(queue: DatabaseQueue, leases: list) -> None:
@@ -178,16 +177,13 @@ def ids(queue: DatabaseQueue) -> list[str]:
     return [one.id for one in put(queue, *"ab").values()]
 
 
-def with_facts(leases: list) -> list:
-    return [Fact(f"fact {number}", b"value", 60.0) for number, _ in enumerate(leases)]
-
-
 def keep_with(verb: str) -> Case:
     """Settle, and keep a fact for each in the same step."""
 
     def case(one, two):
         leases = held(one)
-        return lambda: getattr(two, verb)(leases, with_facts(leases))
+        facts = [Fact(f"fact {number}", b"value", 60.0) for number, _ in enumerate(leases)]
+        return lambda: getattr(two, verb)(leases, facts)
 
     return case
 

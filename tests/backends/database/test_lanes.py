@@ -13,7 +13,9 @@ from djqueue.flow.gates import Gate
 from djqueue.flow.windows import Window
 from djqueue.models import QueueLane, QueueMessage, QueueTicket
 from djqueue.testing import eventually, together
+from djqueue.testing.contract.inspection import bodies
 from djqueue.testing.contract.steps import entry, names
+from djqueue.testing.contract.stress import LaneStress
 from djqueue.testing.patience import PATIENCE
 from tests.support.database import again, statements
 
@@ -26,18 +28,8 @@ SHARED = Gate(ordered=True, within="all", outer=Gate(most=5)).written()
 GATES = {"runs": RUNS, "one": ORDERED, "two": TWO, "shared": SHARED}
 
 
-@pytest.fixture
-def queue(backend):
-    config = backend.config("lanes")
-    return DatabaseQueue(config["NAME"], config["CONNECTION"])
-
-
 def fill(queue, lane, *ids, gate=ORDERED, **fields):
     assert all(queue.put([entry(id, lane=lane, gate=gate, **fields) for id in ids]))
-
-
-def seen(records) -> list[str]:
-    return [record.entry.body.decode() for record in records]
 
 
 def rows_left(queue) -> list[int]:
@@ -53,23 +45,7 @@ def rows_left(queue) -> list[int]:
 
 
 def test_no_more_are_out_than_a_gate_lets_while_many_claim(queue):
-    fill(queue, "a", *map(str, range(60)), gate=Gate(most=3).written())
-    out, most, done = [0], [0], []
-    lock = threading.Lock()
-
-    def work():
-        one = again(queue)
-        while len(done) < 60:
-            leases = one.claim(2)
-            with lock:
-                out[0] += len(leases)
-                most[0] = max(most[0], out[0])
-            with lock:  # before they are settled: others may leave at once then
-                out[0] -= len(leases)
-                done.extend(one.complete(leases))
-
-    together(*[work] * 8, last=connections.close_all)
-    assert most[0] <= 3
+    LaneStress(queue, entries=60, lease=0.2, kinds=["three"], lanes=1).run()
     assert rows_left(queue) == [0, 0, 0]
 
 
@@ -99,15 +75,12 @@ def test_two_who_put_into_one_lane_do_not_wait_for_each_other(backend, queue):
     assert queue.lane("a").waiting == 1
 
 
-def test_a_put_that_is_rolled_back_leaves_nothing(queue):
+def test_what_a_transaction_put_or_settled_is_as_it_was_when_it_is_rolled_back(queue):
     with transaction.atomic(using=queue.database):
-        fill(queue, "a", "1")
+        fill(queue, "a", "never")
         transaction.set_rollback(True, using=queue.database)
     assert queue.claim(1) == []
     assert rows_left(queue) == [0, 0, 0]
-
-
-def test_what_a_transaction_settled_is_out_again_when_it_is_rolled_back(queue):
     fill(queue, "a", *"12")
     claimed = queue.claim(2)
     with transaction.atomic(using=queue.database):
@@ -132,7 +105,7 @@ def test_who_is_busy_with_other_work_sees_lanes_that_others_filled_soon(queue):
 def test_a_delayed_entry_enters_its_lane_when_it_is_due(queue):
     fill(queue, "a", "late", delay=0.5, priority=5)
     fill(queue, "a", "now")
-    assert seen(queue.peek(DELAYED)) == ["late"]
+    assert bodies(queue.peek(DELAYED)) == ["late"]
     first = eventually(lambda: [one for one in queue.peek(READY) if one.entry.body == b"late"])
     assert first[0].entry.gate == ORDERED
     assert names(queue.claim(2)) == ["late"]
@@ -169,9 +142,9 @@ def test_the_last_come_leave_first_among_those_of_one_priority(queue):
     queue.put([entry("low", priority=-1), entry("1"), entry("2")])
     queue.put([entry("3"), entry("high", priority=1), entry("later", delay=0.001)])
     eventually(lambda: len(queue.peek(READY)) == 6)
-    assert seen(queue.peek(READY)) == ["high", "later", "3", "2", "1", "low"]
+    assert bodies(queue.peek(READY)) == ["high", "later", "3", "2", "1", "low"]
     page = queue.peek(READY, 2)
-    assert seen(queue.peek(READY, 2, page[-1].cursor)) == ["3", "2"]
+    assert bodies(queue.peek(READY, 2, page[-1].cursor)) == ["3", "2"]
     claimed = queue.claim(6)
     assert [lease.entry.priority for lease in claimed] == [1, 0, 0, 0, 0, -1]
     assert names(claimed) == ["high", "later", "3", "2", "1", "low"]

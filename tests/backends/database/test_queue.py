@@ -26,18 +26,12 @@ from djqueue.flow.gates import Gate
 from djqueue.messages.envelope import new_id
 from djqueue.models import QueueFact, QueueMessage
 from djqueue.testing import eventually, together
-from djqueue.testing.contract.steps import claim, entry, names, put, until_now_is, with_counts
+from djqueue.testing.contract.steps import claim, entry, leased, names, put, until_now_is, with_counts
 from djqueue.testing.patience import PATIENCE
 from tests.support.backends import FULL
 from tests.support.database import elsewhere
 
 pytestmark = pytest.mark.backends("sqlite", "postgres", "mariadb")
-
-
-@pytest.fixture
-def queue(backend):
-    """A queue that no other test has."""
-    return make(backend)
 
 
 def make(backend, name="queue", **options) -> DatabaseQueue:
@@ -74,13 +68,6 @@ def test_a_put_is_part_of_the_callers_transaction(queue):
     assert elsewhere(queue, lambda: len(queue)) == 1
 
 
-def test_a_guard_is_part_of_the_callers_transaction(queue):
-    with rolled_back(queue):
-        assert queue.put([entry()], [Guard("key", 60)]) == [True]
-    assert queue.put([entry()], [Guard("key", 60)]) == [True]
-    assert queue.put([entry()], [Guard("key", 60)]) == [False]
-
-
 def test_every_verb_works_inside_a_transaction_and_leaves_it_to_its_owner(queue):
     """As in a TestCase; on MariaDB a block of statements would commit what the caller had done."""
     with rolled_back(queue):
@@ -105,8 +92,7 @@ def test_every_verb_works_inside_a_transaction_and_leaves_it_to_its_owner(queue)
 
 
 def test_what_a_transaction_completed_is_leased_again_when_it_is_rolled_back(queue):
-    put(queue, "work")
-    (lease,) = claim(queue)
+    (lease,) = leased(queue, "work")
     with rolled_back(queue):
         assert queue.complete([lease]) == [lease]
     assert (queue.stats().leased, queue.stats().done) == (1, 0)
@@ -122,10 +108,11 @@ LATE = Debounce("key", 0.1, always_delay=True)
 """The first is delayed for a moment; those that come while it waits are refused."""
 
 
-def late(queue):
+def late(queue, guard):
     """An entry that waits and is due, for whose sake others are refused."""
-    assert put_one(queue, LATE, "late")
-    until_now_is(queue, queue.peek(DELAYED)[0].at)
+    assert put_one(queue, guard, "late")
+    for record in queue.peek(DELAYED):
+        until_now_is(queue, record.at)
 
 
 def be_impatient(queue):
@@ -149,27 +136,18 @@ def claimed_elsewhere(queue):
     return elsewhere(queue, look)
 
 
+@pytest.mark.parametrize("guard", [LATE, Unique("key"), Unique("key", running=False)])
 @pytest.mark.parametrize("promoted", [False, True])
-def test_what_others_are_refused_for_does_not_begin_before_their_callers_commit(queue, monkeypatch, promoted):
+def test_what_others_are_refused_for_does_not_begin_before_their_callers_commit(queue, monkeypatch, guard, promoted):
     """It would not see what they wrote, and nothing else comes to see it."""
     monkeypatch.setattr(session, "PAUSES", ())
-    late(queue)
+    late(queue, guard)
     if promoted:
         assert len(queue.peek(READY)) == 1
     with atomic(queue):
-        assert put_one(queue, LATE) is False
+        assert put_one(queue, guard) is False
         assert claimed_elsewhere(queue) == []
     assert claimed_elsewhere(queue) == ["late"]
-
-
-@pytest.mark.parametrize("running", [False, True])
-def test_the_same_of_what_is_to_be_unique(queue, monkeypatch, running):
-    monkeypatch.setattr(session, "PAUSES", ())
-    assert put_one(queue, Unique("key"), "first")
-    with atomic(queue):
-        assert put_one(queue, Unique("key", running)) is False
-        assert claimed_elsewhere(queue) == []
-    assert claimed_elsewhere(queue) == ["first"]
 
 
 @pytest.mark.backends("postgres", "mariadb")
@@ -313,10 +291,11 @@ def test_an_idle_claim_does_not_wait_for_a_writer(queue):
 
 # ---- statements
 
+ONE_EACH = dict.fromkeys(("idle", "put", "one", "claim", "touch", "reap", "release", "fail", "complete"), 1)
 STATEMENTS = {
-    "sqlite": {"put": 1, "claim": 2, "idle": 1, "complete": 2, "touch": 1, "release": 1, "fail": 1, "reap": 1},
-    "postgres": {"put": 1, "claim": 1, "idle": 1, "complete": 1, "touch": 1, "release": 1, "fail": 1, "reap": 1},
-    "mariadb": {"put": 2, "claim": 2, "idle": 1, "complete": 1, "touch": 1, "release": 1, "fail": 1, "reap": 1},
+    "sqlite": ONE_EACH | {"claim": 2, "complete": 2},
+    "postgres": ONE_EACH,
+    "mariadb": ONE_EACH | {"put": 2, "claim": 2},
 }
 
 
@@ -335,12 +314,13 @@ def statements(queue):
 
 
 def verbs(queue):
-    """Each verb over a hundred entries, by name, in an order in which they can be called."""
+    """Each verb over a hundred entries, and the put of one, by name, in an order in which they can be called."""
     leases = []
     return {
         "idle": lambda: queue.claim(100),
         "put": lambda: queue.put([entry(str(number)) for number in range(100)]),
-        "claim": lambda: leases.extend(queue.claim(101)),  # one that is full may look for lanes
+        "one": lambda: queue.put([entry()]),
+        "claim": lambda: leases.extend(queue.claim(102)),  # one that is full may look for lanes
         "touch": lambda: queue.touch(leases),
         "reap": lambda: queue.reap(),
         "release": lambda: queue.release(leases[:30]),
@@ -357,14 +337,7 @@ def test_to22_a_hundred_entries_are_one_statement_of_each_verb(backend, queue):
             call()
         counts[verb] = len(found)
     assert counts == STATEMENTS[backend.id]
-    assert (len(queue), len(queue.failed), queue.stats().done) == (30, 30, 40)
-
-
-def test_a_single_put_is_one_statement(queue):
-    queue.now()
-    with statements(queue) as found:
-        queue.put([entry()])
-    assert len(found) == 1
+    assert (len(queue), len(queue.failed), queue.stats().done) == (30, 30, 41)
 
 
 GUARDED = {
@@ -395,7 +368,7 @@ def test_many_guards_are_as_many_statements_as_one(queue):
     assert len(found) <= 4
 
 
-def test_several_facts_are_one_statement(queue):
+def test_several_facts_are_one_statement_and_what_is_too_large_together_goes_in_several(queue):
     queue.now()
     with statements(queue) as found:
         queue.store.put_many([(f"key {number}", b"1", 60) for number in range(100)])
@@ -403,11 +376,13 @@ def test_several_facts_are_one_statement(queue):
     with statements(queue) as found:
         queue.store.put_many([(f"key {number}", b"x" * 2_000_000, 60) for number in range(5)])
     assert len(found) == 3
+    with statements(queue) as found:
+        queue.put([Entry(b"x" * 2_000_000, new_id()) for _ in range(5)])
+    assert (len([sql for sql in found if "INSERT" in sql]), len(queue)) == (3, 5)
 
 
 def test_trimming_nothing_is_a_read_for_each_bound(queue):
-    put(queue, *"abc")
-    queue.fail(claim(queue, 3))
+    queue.fail(leased(queue, *"abc"))
     with statements(queue) as found:
         assert queue.failed.trim(most=3, age=60) == 0
     assert [sql.split()[0] for sql in found] == ["SELECT", "SELECT"]
@@ -600,9 +575,8 @@ def test_dj21_names_and_ids_are_compared_byte_by_byte(backend):
         queue = DatabaseQueue(f"{backend.tag}{text}", backend.alias)
         assert [lease.entry.id for lease in queue.claim(99)] == texts
         queue.store.put("name", text.encode())
-    assert [DatabaseQueue(f"{backend.tag}{text}", backend.alias).store.get("name") for text in texts] == [
-        text.encode() for text in texts
-    ]
+    stores = [DatabaseQueue(f"{backend.tag}{text}", backend.alias).store for text in texts]
+    assert [store.get("name") for store in stores] == [text.encode() for text in texts]
 
 
 @pytest.mark.parametrize("field", ["id", "command", "lane"])
@@ -618,14 +592,6 @@ def test_a_put_of_more_than_a_statement_takes_keeps_its_order(queue):
     numbers = [str(number) for number in range(2100)]
     assert queue.put([entry(number) for number in numbers]) == [True] * 2100
     assert names(claim(queue, 2100)) == numbers
-
-
-def test_bodies_that_are_too_large_together_go_in_several_statements(queue):
-    queue.now()
-    with statements(queue) as found:
-        queue.put([Entry(b"x" * 2_000_000, new_id()) for _ in range(5)])
-    assert len([sql for sql in found if "INSERT" in sql]) == 3
-    assert len(queue) == 5
 
 
 @pytest.mark.backends(*(["sqlite", "postgres"] if FULL else []), "mariadb")
@@ -649,21 +615,17 @@ def test_batches_count_notes_and_never_leave_one_out(queue):
 
 
 def test_entries_due_at_one_moment_come_in_the_order_of_their_arrival(queue):
-    """Whatever their ids, in whose order some databases insert them."""
-    due = queue.now() - 5
+    """Whatever their ids, in whose order some databases insert them. One that was due has no moment of its own."""
     ids = ["m", "z", "a", "name"]
-    queue.put([entry(id, id=id, run_at=due) for id in ids])
-    put(queue, "last", run_at=due)
-    assert names(claim(queue, 5)) == [*ids, "last"]
+    queue.put([entry(id, id=id, run_at=12.5) for id in ids])
+    put(queue, "last", run_at=12.5)
+    put(queue, "now")
+    leases = claim(queue, 6)
+    assert names(leases) == [*ids, "last", "now"]
+    assert [lease.entry.run_at for lease in leases] == [12.5] * 5 + [0.0]
 
 
-def test_an_entry_that_was_due_on_arrival_has_no_moment_of_its_own(queue):
-    queue.put([entry("now"), entry("then", run_at=12.5)])
-    then, now = claim(queue, 2)
-    assert (then.entry.run_at, now.entry.run_at) == (12.5, 0.0)
-
-
-def test_a_buried_entry_replaces_an_older_one_of_its_id(queue):
+def test_a_buried_entry_replaces_an_older_one_of_its_id_and_is_not_revived_over_one(queue):
     first = entry("first")
     queue.put([first])
     queue.fail(claim(queue))
@@ -672,19 +634,14 @@ def test_a_buried_entry_replaces_an_older_one_of_its_id(queue):
     assert len(queue.fail(leases)) == 1
     (record,) = queue.failed.peek("ready")
     assert (record.entry.body, record.entry.failures, len(queue.failed)) == (b"second", 7, 1)
+    queue.put([entry("third", id=first.id)])
+    assert queue.requeue([first.id]) == 0
+    assert (len(queue), len(queue.failed)) == (1, 1)
 
 
 def test_the_same_inside_a_transaction(queue):
     with atomic(queue):
-        test_a_buried_entry_replaces_an_older_one_of_its_id(queue)
-
-
-def test_those_that_are_buried_together_stand_in_the_order_of_the_call(queue):
-    put(queue, *"abcde")
-    a, b, c, d, e = claim(queue, 5)
-    queue.fail([c, e, a])
-    queue.fail([d, b])
-    assert names(claim(queue.failed, 5)) == list("ceadb")
+        test_a_buried_entry_replaces_an_older_one_of_its_id_and_is_not_revived_over_one(queue)
 
 
 def test_what_died_before_the_error_queue_was_in_order_is_trimmed_too(queue):
@@ -693,8 +650,7 @@ def test_what_died_before_the_error_queue_was_in_order_is_trimmed_too(queue):
     queue.fail(claim(queue, 8))
     rows = QueueMessage.objects.using(queue.database).filter(queue=queue.failed.name)
     rows.update(sort_key=F("neg_priority"), sort_at=F("sort_at") - 3_600_000_000)
-    put(queue, "new")
-    queue.fail(claim(queue))
+    queue.fail(leased(queue, "new"))
     assert queue.failed.trim(age=7200) == 0
     assert queue.failed.trim(most=6) == 3
     assert [queue.failed.trim(age=1800) for _ in range(4)] == [1, 2, 2, 0], "a priority at a time"
@@ -710,15 +666,6 @@ def test_df17_moments_are_exact_to_the_microsecond(queue):
         assert (row.due_since, row.sort_at) == (mark.at, mark.at)
         if accepted:
             assert mark.at - mark.first == 1_000_001
-
-
-def test_an_entry_is_not_revived_over_one_of_its_id(queue):
-    first = entry("first")
-    queue.put([first])
-    queue.fail(claim(queue))
-    queue.put([entry("second", id=first.id)])
-    assert queue.requeue([first.id]) == 0
-    assert (len(queue), len(queue.failed)) == (1, 1)
 
 
 def test_peek_refuses_a_state_that_is_none(queue):
@@ -751,13 +698,6 @@ def test_a_fact_is_added_in_one_transaction(queue):
     told = [query["sql"].split()[0] for query in captured]
     assert (told[0], told[-1]) == ("BEGIN", "COMMIT"), told
     assert {"INSERT", "UPDATE"} <= set(told)
-
-
-def test_a_refused_id_does_not_use_up_a_guard(queue):
-    one = entry()
-    queue.put([one])
-    assert queue.put([one], [Guard("key", 60)]) == [False]
-    assert queue.put([entry()], [Guard("key", 60)]) == [True]
 
 
 def test_guards_are_decided_by_the_store_of_the_queue_wherever_it_is(queue):
@@ -806,8 +746,7 @@ def test_to20_the_time_zone_of_the_session_does_not_matter(queue, zone):
 
 def test_the_clock_moves_inside_a_transaction(queue):
     with atomic(queue):
-        put(queue, "soon", delay=0.02)
-        assert names(claim(queue)) == ["soon"]
+        assert names(leased(queue, "soon", delay=0.02)) == ["soon"]
 
 
 # ---- connections
@@ -988,10 +927,6 @@ def test_columns_do_not_depend_on_the_character_set_of_the_server(queue):
 # ---- checks
 
 
-def test_a_good_database_has_nothing_to_say(queue):
-    assert queue.check() == []
-
-
 @pytest.mark.backends("sqlite")
 def test_checks_of_sqlite(backend, tmp_path, monkeypatch):
     handler = ConnectionHandler(
@@ -1007,15 +942,14 @@ def test_checks_of_sqlite(backend, tmp_path, monkeypatch):
     handler["default"].close()
 
 
-def test_checks_name_the_database_to_migrate(backend, queue, monkeypatch):
-    monkeypatch.setattr(QueueMessage._meta, "db_table", "nowhere")
-    (found,) = queue.check()
+def test_checks_name_the_database_to_migrate_and_one_without_autocommit(backend, queue, monkeypatch):
+    assert queue.check() == []
+    with monkeypatch.context() as patch:
+        patch.setattr(QueueMessage._meta, "db_table", "nowhere")
+        (found,) = queue.check()
     assert found.id == "djqueue.W205"
     assert "nowhere" in found.msg
     assert (f"--database {backend.alias}" in found.hint) is (backend.alias != "default")
-
-
-def test_checks_name_a_database_without_autocommit(backend, queue, monkeypatch):
     monkeypatch.setitem(connections[queue.database].settings_dict, "AUTOCOMMIT", False)
     (found,) = queue.check()
     assert (found.id, "djqueue cannot serve it" in found.msg) == ("djqueue.W206", True)

@@ -6,8 +6,9 @@ pytest.importorskip("redis")
 
 import redis
 
-from djqueue.backends.redis.queue import RedisQueue
+from djqueue.backends.redis.queue import RedisBlockingQueue, RedisQueue
 from djqueue.testing import eventually
+from tests.backends.redis.support import LosesReplies, whole_life
 from tests.support import backends
 
 
@@ -33,3 +34,11 @@ def cluster_server(private_server):
         client.execute_command("CLUSTER", "ADDSLOTS", *range(16384))
         eventually(lambda: client.cluster("INFO")["cluster_state"] == "ok")
     return server
+
+
+@pytest.fixture
+def lossy(redis_client):
+    client = LosesReplies(redis_client)
+    queue = RedisQueue("mail", client)
+    whole_life(RedisBlockingQueue("warm", redis_client))
+    return queue, client

@@ -3,6 +3,7 @@
 from dataclasses import replace
 
 from redis.backoff import NoBackoff
+from redis.exceptions import ConnectionError
 from redis.retry import Retry
 
 from djqueue.backends.base import Budget, Debounce, Entry, Guard, Unique
@@ -35,6 +36,19 @@ def calls(client, *names):
     """How often the server ran each command since `config_resetstat`; all of them without names."""
     stats = {name.removeprefix("cmdstat_"): value["calls"] for name, value in client.info("commandstats").items()}
     return {name: stats.get(name, 0) for name in names} if names else stats
+
+
+def counted(client, call):
+    """The commands by which the server did one call."""
+    client.config_resetstat()
+    call()
+    return {name: count for name, count in calls(client).items() if name[:4] not in ("info", "conf")}
+
+
+def held(queue, count=1, **fields):
+    """Leases of so many new entries."""
+    queue.put(work(count, **fields))
+    return queue.claim(count)
 
 
 def whole_life(queue):
@@ -88,3 +102,26 @@ def lanes_and_budgets(queue):
     queue.store.shared.give(own, grant, 1)
     assert queue.store.shared.take(own, 3).count == 2
     queue.flush()
+
+
+class LosesReplies:
+    """A client whose connection breaks after the server did the next command."""
+
+    def __init__(self, client):
+        self.client, self.connection_pool, self.broken, self.sent = client, client.connection_pool, False, 0
+        self.meanwhile = lambda: None
+
+    def execute_command(self, *args):
+        self.sent += 1
+        reply = self.client.execute_command(*args)
+        if self.broken:
+            self.broken = False
+            self.meanwhile()
+            raise ConnectionError("the reply was lost")
+        return reply
+
+
+def broken(client, call):
+    """The call's result, of whose first command the reply is lost."""
+    client.broken = True
+    return call()

@@ -1,7 +1,6 @@
 """Budgets on Redis: exact, of their own tag, gone by themselves."""
 
 import random
-import threading
 
 import pytest
 import redis
@@ -17,33 +16,6 @@ from djqueue.testing import eventually
 from tests.backends.redis.support import keys, once, work
 
 pytestmark = pytest.mark.server("redis")
-
-
-def test_claimers_of_several_queues_never_take_more_than_a_window_and_lose_no_slot(make):
-    budget, moments, end = Budget("shared", Window(20, 0.25)), [], threading.Event()
-    queues = [make(f"mail{number % 2}") for number in range(6)]
-    queues[0].put(work(500))
-    queues[1].put(work(500))
-    start = queues[0].now()
-
-    def claims(queue):
-        while not end.is_set():
-            claimed = queue.claim_within(budget, 7)
-            moments.extend(one.claimed for one in claimed)
-            queue.complete(claimed)
-            if claimed.retry_after:
-                end.wait(min(claimed.retry_after, 0.05))
-
-    threads = [threading.Thread(target=claims, args=(queue,)) for queue in queues]
-    for thread in threads:
-        thread.start()
-    eventually(lambda: queues[0].now() > start + 2.0)
-    end.set()
-    for thread in threads:
-        thread.join()
-    moments.sort()
-    assert all(late - early >= 0.25 for early, late in zip(moments, moments[20:], strict=False))
-    assert len(moments) >= 7 * 20  # of the eight or nine windows that were
 
 
 WINDOWS = [Window(5, 0.05), Window(3, 0.06, True), Window(4, 0.04, True, True), Window(6, 0.06, True, True, 2)]
@@ -85,26 +57,6 @@ def test_a_run_gives_what_the_budget_allows_and_the_rest_keeps_its_place(make):
     assert (refused, refused.reason, 59 < refused.retry_after <= 60) == ([], "limited", True)
     queue.complete(claimed)
     assert [one.entry.id for one in queue.claim(1)] == ["b1", "b2", "b3"]
-
-
-def test_what_finds_nothing_spends_nothing(make):
-    queue, budget = make(), Budget("b", Window(2, 60.0, True))
-    for _ in range(3):
-        claimed = queue.claim_within(budget, 2)
-        assert (claimed, claimed.reason) == ([], "")
-    queue.put(work(3))
-    assert len(queue.claim_within(budget, 2)) == 1
-    assert queue.claim_within(budget, 2).reason == "spaced"
-
-
-def test_of_two_windows_under_a_name_the_stricter_holds_until_it_is_forgotten(make):
-    queue, other, lax = make(), make("other"), Budget("b", Window(3, 60.0))
-    queue.put(work(1))
-    queue.claim_within(Budget("b", Window(2, 60.0)))
-    assert other.store.shared.take(lax, 9).count == 1
-    assert other.claim_within(lax).reason == "limited"
-    other.store.shared.forget_budget(lax)
-    assert other.store.shared.take(lax, 9).count == 3
 
 
 def test_a_budget_is_gone_two_windows_after_its_last_use(make, redis_client):

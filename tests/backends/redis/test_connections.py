@@ -14,11 +14,12 @@ from djqueue.backends.redis.connection import url_of
 from djqueue.backends.redis.queue import RedisBlockingQueue, RedisQueue, connections
 from djqueue.exceptions import InvalidQueueError
 from djqueue.testing import eventually
-from tests.backends.redis.support import once, work
+from tests.backends.redis.support import held, once, work
 
 pytestmark = pytest.mark.server("redis")
 
 SECRET = "s3cret-word"
+REPEATS = r"retry=Retry\(NoBackoff\(\), 0\)"
 
 
 @pytest.mark.parametrize(
@@ -139,8 +140,7 @@ def test_a_connection_with_an_answer_too_many_is_not_used_again(queue):
     stray.send_command("PING")
     eventually(stray.can_read)
     pool.release(stray)
-    queue.put(work(2))
-    leases = queue.claim(2)
+    leases = held(queue, 2)
     assert (len(leases), queue.complete(leases)) == (2, leases)
 
 
@@ -152,11 +152,14 @@ def test_a_live_client_serves(redis_client):
     assert queue.describe().startswith("Redis at 127.0.0.1:")
 
 
-@pytest.mark.parametrize("retry", [None, Retry(NoBackoff(), 3)])
-def test_a_live_client_that_repeats_commands_is_refused(retry):
-    """Those of redis-py do so unless they are told not to."""
-    with pytest.raises(InvalidQueueError, match=r"retry=Retry\(NoBackoff\(\), 0\)"):
-        RedisQueue("mail", redis.Redis(**({"retry": retry} if retry else {})))
+@pytest.mark.parametrize(
+    "given, told",
+    [({}, REPEATS), ({"retry": Retry(NoBackoff(), 3)}, REPEATS), ({"decode_responses": True}, "decode_responses")],
+)
+def test_a_live_client_that_repeats_commands_or_decodes_is_refused(given, told):
+    """Those of redis-py repeat unless they are told not to."""
+    with pytest.raises(InvalidQueueError, match=told):
+        RedisQueue("mail", redis.Redis(**given))
 
 
 def test_a_live_client_of_a_cluster_that_repeats_commands_is_refused(cluster_server):
@@ -181,15 +184,9 @@ def test_a_subclass_may_be_made_with_what_it_likes(redis_client):
             self.flavour = flavour
 
     queue = Site(7, flavour="plain")
-    queue.put(work())
-    assert len(queue.fail(queue.claim())) == 1
+    assert len(queue.fail(held(queue))) == 1
     assert (len(queue), len(queue.failed), queue.failed.flavour, queue.failed.failed) == (0, 1, "plain", None)
     assert (queue.failed.own_budget, type(queue.failed)) == ("queue:site-7:failed", Site)
-
-
-def test_a_live_client_that_decodes_is_refused():
-    with pytest.raises(InvalidQueueError, match="decode_responses"):
-        RedisQueue("mail", redis.Redis(decode_responses=True))
 
 
 def test_a_forked_child_shares_no_socket_with_its_parent(queue):

@@ -11,7 +11,7 @@ from djqueue.backends.base import Debounce, Guard, Unique
 from djqueue.backends.redis.queue import RedisBlockingQueue, RedisQueue
 from djqueue.exceptions import QueueFull
 from djqueue.testing import eventually, together
-from tests.backends.redis.support import keys, whole_life, work
+from tests.backends.redis.support import broken, held, keys, work
 from tests.support import servers
 
 pytestmark = pytest.mark.server("redis")
@@ -53,42 +53,32 @@ def test_a_full_server_refuses_work_and_lets_go_of_what_it_has(private_server):
     client.close()
 
 
-def test_a_full_server_decides_no_guard_by_half(private_server):
+def test_a_full_server_decides_no_guard_by_half_sets_no_facts_and_amends_and_trims(private_server):
     server = private_server("redis")
     queue = RedisQueue("mail", server.url)
     extend = Debounce("waits", 60, extend=True)
     (waits,) = work()
     queue.put([waits], [extend])
+    queue.store.put("fact", b"1", 60)
+    queue.fail(held(queue))
     was = queue.find(waits.id), queue.store.get("waits")
+    facts = [("other", b"1", 60), ("fact", b"2", None)]
     with redis.Redis(port=server.port) as client:
         client.config_set("maxmemory", 1)
         before = keys(client)
         for guard in (extend, Unique("key"), Debounce("key", 60), Debounce("key", 60, always_delay=True)):
             with pytest.raises(QueueFull):
                 queue.put(work(2), [guard, guard])
-        assert keys(client) == before
-        assert (queue.find(waits.id), queue.store.get("waits")) == was
-        client.config_set("maxmemory", 0)
-    assert queue.put(work(2), [extend, Unique("key")]) == [False, True]
-
-
-def test_on_a_full_server_entries_are_amended_and_trimmed_and_facts_are_not_set(private_server):
-    server = private_server("redis")
-    queue = RedisQueue("mail", server.url)
-    (first, second) = work(2)
-    queue.put([first, second])
-    queue.store.put("fact", b"1", 60)
-    queue.fail(queue.claim())
-    with redis.Redis(port=server.port) as client:
-        client.config_set("maxmemory", 1)
-        assert queue.amend(second.id, b"work", b"x" * 1000)
-        assert queue.find(second.id).entry.body == b"x" * 1000
-        assert queue.failed.trim(most=0) == 1
-        facts = [("other", b"1", 60), ("fact", b"2", None)]
         for write in (lambda: queue.store.put_many(facts), lambda: queue.store.swap("fact", b"1", b"2", 60)):
             with pytest.raises(QueueFull):
                 write()
+        assert (keys(client), queue.find(waits.id), queue.store.get("waits")) == (before, *was)
         assert (queue.store.get("fact"), queue.store.get("other")) == (b"1", None)
+        assert queue.amend(waits.id, b"work", b"x" * 1000)
+        assert queue.find(waits.id).entry.body == b"x" * 1000
+        assert queue.failed.trim(most=0) == 1
+        client.config_set("maxmemory", 0)
+    assert queue.put(work(2), [extend, Unique("key")]) == [False, True]
 
 
 @pytest.mark.alone  # it flushes the scripts of all
@@ -101,8 +91,7 @@ def test_scripts_may_be_flushed_under_load(queue, redis_client):
 
     def run():
         for _ in range(100):
-            queue.put(work(2))
-            done.extend(queue.complete(queue.claim(2)))
+            done.extend(queue.complete(held(queue, 2)))
 
     def runs():
         try:
@@ -127,37 +116,6 @@ def test_a_server_that_restarts_is_ridden_out(private_server):
     assert len(queue.complete([held])) == 1
     assert (len(queue), queue.stats().leased) == (1, 1)
     assert len(queue.claim(5)) == 1
-
-
-class LosesReplies:
-    """A client whose connection breaks after the server did the next command."""
-
-    def __init__(self, client):
-        self.client, self.connection_pool, self.broken, self.sent = client, client.connection_pool, False, 0
-        self.meanwhile = lambda: None
-
-    def execute_command(self, *args):
-        self.sent += 1
-        reply = self.client.execute_command(*args)
-        if self.broken:
-            self.broken = False
-            self.meanwhile()
-            raise ConnectionError("the reply was lost")
-        return reply
-
-
-@pytest.fixture
-def lossy(redis_client):
-    client = LosesReplies(redis_client)
-    queue = RedisQueue("mail", client)
-    whole_life(RedisBlockingQueue("warm", redis_client))
-    return queue, client
-
-
-def broken(client, call):
-    """The call's result, of whose first command the reply is lost."""
-    client.broken = True
-    return call()
 
 
 def test_a_put_whose_reply_was_lost_is_repeated_and_accepted_once(lossy):
@@ -213,8 +171,7 @@ def test_facts_whose_reply_was_lost_are_not_put_again(lossy):
 
 def test_a_settlement_whose_reply_was_lost_is_still_ours(lossy):
     queue, client = lossy
-    queue.put(work(4))
-    one, two, three, four = queue.claim(4)
+    one, two, three, four = held(queue, 4)
     assert broken(client, lambda: queue.complete([one])) == [one]
     assert broken(client, lambda: queue.release([two])) == [two]
     assert broken(client, lambda: queue.fail([three])) == [three]

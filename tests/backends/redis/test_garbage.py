@@ -14,7 +14,7 @@ from djqueue.flow.windows import Window
 from djqueue.messages.envelope import new_id
 from djqueue.messages.failures import errors_of
 from djqueue.testing import eventually
-from tests.backends.redis.support import work
+from tests.backends.redis.support import held, work
 
 pytestmark = pytest.mark.server("redis")
 
@@ -66,7 +66,7 @@ def test_an_envelope_that_cannot_be_read_costs_its_message_alone(queue, redis_cl
 
 @pytest.mark.parametrize("gate", ["", ORDERED])
 @pytest.mark.parametrize("part", ["env", "body"])
-def test_what_has_lost_half_of_itself_is_put_aside(queue, redis_client, gate, part):
+def test_what_has_lost_half_of_itself_is_told_and_put_aside(queue, redis_client, caplog, gate, part):
     entries = [replace(entry, lane="a" if gate else "", gate=gate) for entry in work(6)]
     queue.put(entries)
     redis_client.hdel(f"{TAG}{part}", entries[2].id)
@@ -74,6 +74,8 @@ def test_what_has_lost_half_of_itself_is_put_aside(queue, redis_client, gate, pa
     assert found == [entry.id for entry in entries if entry is not entries[2]]
     assert [one.entry.id for one in queue.failed.peek("ready")] == [entries[2].id]
     assert (queue.stats().leased, len(queue), queue.lane("a")) == (0, 0, None)
+    assert queue.find(entries[2].id) is None
+    assert part == "env" or "had no body" in caplog.text
 
 
 @pytest.mark.parametrize("gate", ["", ORDERED])
@@ -181,8 +183,7 @@ def test_operators_see_and_remove_what_cannot_be_read(queue, redis_client, value
 
 
 def test_garbage_in_an_error_queue_stays_there(queue, redis_client):
-    queue.put(work(3))
-    ids = [lease.entry.id for lease in queue.fail(queue.claim(3))]
+    ids = [lease.entry.id for lease in queue.fail(held(queue, 3))]
     redis_client.hset(f"{TAG}failed:env", ids[1], "garbage")
     assert {lease.entry.id for lease in queue.failed.claim(3)} == {ids[0], ids[2]}
     assert queue.failed.find(ids[1]).entry.body == b"work"
@@ -267,8 +268,7 @@ def test_what_is_due_at_no_moment_of_any_clock_can_be_looked_at(queue, redis_cli
 @pytest.mark.parametrize("junk", ["", "x", "0", "nan", b"\xff", "9" * 32, "9" * 32 + "x", "0" * 32 + "\xc1"])
 def test_junk_in_the_log_of_what_was_completed_stops_nothing(queue, redis_client, junk):
     redis_client.lpush(f"{TAG}recent", junk)
-    queue.put(work(100))
-    for lease in queue.claim(100):
+    for lease in held(queue, 100):
         assert queue.complete([lease]) == [lease]
     first = redis_client.lindex(f"{TAG}recent", 0)
     assert queue.sweep() == 0

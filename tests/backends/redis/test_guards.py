@@ -11,7 +11,7 @@ from djqueue.backends.redis.protocol import FAR
 from djqueue.backends.redis.queue import RedisBlockingQueue
 from djqueue.messages.envelope import new_id
 from djqueue.testing import eventually
-from tests.backends.redis.support import calls, keys, whole_life, work
+from tests.backends.redis.support import calls, counted, keys, whole_life, work
 from tests.support import backends
 
 pytestmark = pytest.mark.server("redis")
@@ -119,13 +119,6 @@ def test_what_was_postponed_can_be_taken_out(queue, redis_client, verb):
     assert keys(redis_client) == {"{djqueue:mail}:meta", MARK}
 
 
-def test_entries_of_one_put_know_of_each_other(queue):
-    entries = work(6)
-    guards = [Debounce("a", 60), Debounce("a", 60), Debounce("a", 60, extend=True), Unique("b"), Unique("b"), None]
-    assert queue.put(entries, guards) == [True, True, False, True, False, True]
-    assert states(queue, [entries[0], entries[1], entries[3]]) == ["ready", "delayed", "ready"]
-
-
 def test_a_guard_of_a_portion_is_its_own(queue):
     """A put of more than a thousand is several calls, each with the keys of its own guards."""
     entries = work(2300)
@@ -134,22 +127,7 @@ def test_a_guard_of_a_portion_is_its_own(queue):
     assert sum(accepted) == len(queue) == 1150 + 575
 
 
-def test_what_was_remembered_is_refused_before_its_guard_is_asked(make):
-    queue, (done,) = make(remember_done=60), work()
-    queue.put([done])
-    queue.complete(queue.claim())
-    assert queue.put([done], [Debounce("key", 60)]) == [False]
-    assert queue.store.get("key") is None
-
-
 # ---- the price
-
-
-def counted(client, call):
-    """The commands by which the server did one call."""
-    client.config_resetstat()
-    call()
-    return {name: count for name, count in calls(client).items() if name[:4] not in ("info", "conf")}
 
 
 PUT = {"evalsha": 1, "time": 1, "hincrby": 1}

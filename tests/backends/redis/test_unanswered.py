@@ -4,28 +4,17 @@ import pytest
 from redis.exceptions import ConnectionError
 
 from djqueue.backends.base import Budget, Entry, Fact
-from djqueue.backends.redis.queue import RedisBlockingQueue, RedisQueue
+from djqueue.backends.redis.queue import RedisBlockingQueue
 from djqueue.backends.stores import BaseStore
 from djqueue.flow.gates import Gate
 from djqueue.flow.windows import Window
 from djqueue.messages.envelope import new_id
 from djqueue.testing import eventually
-from tests.backends.redis.support import calls, work
-from tests.backends.redis.test_failures import LosesReplies, broken
+from tests.backends.redis.support import broken, calls, held, work
 
 pytestmark = pytest.mark.server("redis")
 
 ORDERED = Gate(ordered=True, run=3).written()
-
-
-@pytest.fixture
-def lossy(redis_client):
-    client = LosesReplies(redis_client)
-    queue = RedisQueue("mail", client)
-    queue.put(work())  # so that the server knows the scripts
-    queue.complete(queue.claim())
-    queue.reap()
-    return queue, client
 
 
 def unanswered(queue, client, claim):
@@ -148,8 +137,7 @@ def test_so_many_that_were_completed_are_known_at_most(queue, redis_client):
 @pytest.mark.alone  # the server counts the commands of all
 def test_results_are_kept_by_the_script_that_settles(lossy, redis_client, verb):
     queue, client = lossy
-    queue.put(work(4))
-    leases = queue.claim(4)
+    leases = held(queue, 4)
     facts = [Fact("a", b"1", 60), None, Fact("c", b"3", 60), None]
     getattr(queue, verb)([])
     redis_client.config_resetstat()
@@ -160,8 +148,7 @@ def test_results_are_kept_by_the_script_that_settles(lossy, redis_client, verb):
 
 
 def test_results_that_are_large_go_in_portions(queue, redis_client):
-    queue.put(work(5))
-    leases = queue.claim(5)
+    leases = held(queue, 5)
     facts = [Fact(f"large {number}", b"x" * 3_000_000, 60) for number in range(5)]
     assert queue.complete(leases, facts) == leases
     assert [len(queue.store.get(fact.key)) for fact in facts] == [3_000_000] * 5
@@ -175,7 +162,6 @@ def test_results_go_to_another_store_if_the_queue_was_given_one(queue):
             self.kept = [fact.key for fact in facts]
 
     queue.store = Elsewhere()
-    queue.put(work(2))
-    leases = queue.claim(2)
+    leases = held(queue, 2)
     assert queue.complete(leases, [Fact("a", b"1", 60), None]) == leases
     assert queue.store.kept == ["a"]

@@ -41,22 +41,19 @@ def test_to21_put_release_revive_and_reap_wake_sleepers(make):
     assert rang(queue)
 
 
-def test_to21_a_delayed_put_wakes_whoever_sleeps_longer_than_that(make):
+def test_to21_a_delayed_put_wakes_whoever_sleeps_longer_than_that_and_a_killed_bell_costs_one_poll(make, redis_client):
     queue = make(cls=RedisBlockingQueue)
     queue.put(work(delay=60))
     assert queue.wait_for_work(5)
     assert 0 < queue.claim().retry_after <= 60
-
-
-def test_a_killed_bell_costs_one_poll(make, redis_client):
-    queue = make(cls=RedisBlockingQueue)
     queue.put(work())
     redis_client.delete("{djqueue:mail}:bell")
     assert not queue.wait_for_work(0.05)
     assert len(queue.claim()) == 1
 
 
-def test_many_sleepers_wake_for_many_entries(make):
+@pytest.mark.parametrize("nap", [lambda queue: queue.wait_for_work(20), lambda queue: queue.wait_until(20, 60)])
+def test_many_sleepers_wake_for_many_entries(make, nap):
     queue = make(cls=RedisBlockingQueue)
     started = queue.now()
 
@@ -64,12 +61,15 @@ def test_many_sleepers_wake_for_many_entries(make):
         eventually(lambda: queue._link.client.info("clients")["blocked_clients"] >= 4)
         queue.put(work(4))
 
-    assert together(*[lambda: queue.wait_for_work(20)] * 4, feed) == [True] * 4 + [None]
+    assert together(*[lambda: nap(queue)] * 4, feed) == [True] * 4 + [None]
     assert queue.now() - started < 15
 
 
-def test_a_nap_outlasts_the_time_out_of_the_socket(private_server):
-    queue = RedisBlockingQueue("mail", private_server("redis").url + "?socket_timeout=0.6")
+def test_a_nap_outlasts_the_time_out_of_the_socket_and_ends_in_time_when_something_falls_due(private_server):
+    queue = RedisBlockingQueue("mail", private_server("redis").url + "?socket_timeout=0.3")
+    due = time.monotonic() + 0.32
+    assert not queue.wait_until(0.32, 60)
+    assert 0 <= time.monotonic() - due < 0.1
     started = queue.now()
     assert not queue.wait_for_work(1)
     assert queue.now() - started >= 0.95
@@ -84,23 +84,6 @@ def test_a_nap_until_something_falls_due_ends_in_time(private_server):
         late.append(time.monotonic() - due)
     assert 0 <= statistics.median(late) < 0.04
     assert queue.stats().ready == 0  # nothing of it is left on the connection
-
-
-def test_a_nap_until_something_falls_due_ends_in_time_beyond_the_time_out_of_the_socket(private_server):
-    queue = RedisBlockingQueue("mail", private_server("redis").url + "?socket_timeout=0.3")
-    due = time.monotonic() + 0.32
-    assert not queue.wait_until(0.32, 60)
-    assert 0 <= time.monotonic() - due < 0.1
-
-
-def test_a_nap_until_something_falls_due_ends_early_when_work_comes(make):
-    queue = make(cls=RedisBlockingQueue)
-
-    def feed():
-        eventually(lambda: queue._link.client.info("clients")["blocked_clients"])
-        queue.put(work())
-
-    assert together(lambda: queue.wait_until(20, 60), feed) == [True, None]
 
 
 @pytest.mark.parametrize("make_client", [RedisCluster, partial(redis.Redis, single_connection_client=True)])

@@ -5,7 +5,6 @@ from functools import partial
 
 from djqueue.backends.entries import Entry
 from djqueue.messages.envelope import new_id
-from djqueue.testing.contract.steps import with_counts
 
 
 def work(count=1, data=b"work", **fields):
@@ -18,10 +17,6 @@ def ids(things):
 
 def counts(lease):
     return lease.entry.attempts, lease.entry.failures, lease.entry.lost
-
-
-def untried(lease):
-    return with_counts(lease, attempts=lease.entry.attempts - 1)
 
 
 class Faulty:

@@ -6,7 +6,7 @@ from botocore.exceptions import EndpointConnectionError
 from djqueue.backends.base import Guard
 from djqueue.backends.sqs import connection
 from djqueue.exceptions import MessageTooLarge, PartialEnqueueError, QueueError
-from djqueue.testing.contract.steps import claim, names, put, with_counts
+from djqueue.testing.contract.steps import claim, leased, names, put, with_counts
 from djqueue.testing.patience import together
 from tests.backends.sqs.support import ids, work
 
@@ -113,25 +113,15 @@ def test_a_guarded_put_whose_first_is_refused_says_so_of_all(queue, faulty):
     assert (list(caught.value.reasons), caught.value.unsent) == (ids(entries[:1]), ids(entries))
 
 
-def test_what_sqs_fails_to_take_is_sent_again_alone(queue, faulty):
+def test_what_sqs_fails_to_take_is_sent_again_alone_and_told_after_three_times(queue, faulty):
     faulty.fail("send_message_batch", {0: False, 4: False}, {1: False})
     assert queue.put(work(6)) == [True] * 6
     assert sizes(faulty, "send_message_batch") == [6, 2, 1]
     assert len(claim(queue, 6)) == 6
-
-
-def test_what_sqs_fails_to_take_three_times_is_told(queue, faulty):
     faulty.fail("send_message_batch", *[{0: False}] * 3)
     with pytest.raises(PartialEnqueueError) as caught:
         queue.put(work(2))
     assert (len(caught.value.accepted), len(caught.value.reasons)) == (1, 1)
-
-
-def test_a_guard_whose_entry_is_not_taken_leaves_no_mark(queue, faulty):
-    faulty.fail("send_message_batch", AWAY)
-    with pytest.raises(EndpointConnectionError):
-        queue.put(work(1), [Guard("key", 60)])
-    assert queue.put(work(2), [Guard("key", 60)] * 2) == [True, False]
 
 
 @pytest.mark.parametrize("verb", ["complete", "release", "fail"])
@@ -151,25 +141,16 @@ def test_a_report_that_fails_for_some_is_repeated_and_then_true_of_all(queue, fa
     assert (len(queue), len(queue.failed)) == expected
 
 
-def test_a_report_that_raises_may_be_repeated(queue, faulty):
-    put(queue, "work")
-    leases = claim(queue)
-    faulty.fail("delete_message_batch", AWAY)
+def test_a_report_that_raises_may_be_repeated_and_what_sqs_refuses_to_delete_was_not_ours(queue, faulty):
+    leases = leased(queue, "a", "b")
+    faulty.fail("delete_message_batch", AWAY, {0: True})
     with pytest.raises(EndpointConnectionError):
         queue.complete(leases)
-    assert queue.complete(leases) == leases
-
-
-def test_what_sqs_refuses_to_delete_was_not_ours(queue, faulty):
-    put(queue, "a", "b")
-    leases = claim(queue, 2)
-    faulty.fail("delete_message_batch", {0: True})
     assert queue.complete(leases) == leases[1:]
 
 
 def test_what_was_sent_anew_counts_even_if_the_old_one_cannot_be_deleted(queue, faulty, caplog):
-    put(queue, "work")
-    leases = claim(queue)
+    leases = leased(queue, "work")
     faulty.fail("delete_message_batch", AWAY)
     assert queue.fail(leases) == leases
     assert len(queue.failed) == 1
@@ -189,7 +170,6 @@ def test_a_claim_that_fails_half_way_gives_what_it_has(queue, faulty, caplog):
 
 
 def test_of_eight_threads_that_settle_one_lease_one_does(queue):
-    put(queue, "work")
-    leases = claim(queue)
+    leases = leased(queue, "work")
     told = together(*[lambda: queue.complete(leases)] * 4, *[lambda: queue.fail(leases)] * 4, last=queue.close)
     assert sorted(map(len, told)) == [0] * 7 + [1]

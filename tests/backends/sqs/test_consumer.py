@@ -1,7 +1,6 @@
 """A consumer over SQS, from the call of a command to the error queue."""
 
 import json
-import threading
 
 import pytest
 from botocore.exceptions import EndpointConnectionError
@@ -14,12 +13,12 @@ from djqueue.testing import eventually
 from djqueue.testing.contract.steps import claim
 from tests.faults.commands import die_by_exit, work
 from tests.faults.processes import PATIENCE, Consumers
-from tests.support.consumer import heard, serving
+from tests.support.consumer import Gate, heard, serving
 from tests.support.processes import until
 
 pytestmark = pytest.mark.backends("sqs", "sqs-fifo")
 
-ran, gate = [], threading.Event()
+ran, gate = [], Gate()
 
 
 @queue_command
@@ -35,15 +34,7 @@ def explode(number):
 @queue_command
 def stand_at_the_gate(number):
     ran.append(number)
-    assert gate.wait(PATIENCE)
-
-
-@pytest.fixture(autouse=True)
-def _fresh():
-    ran.clear()
-    gate.clear()
-    yield
-    gate.set()
+    gate()
 
 
 @pytest.fixture
@@ -85,7 +76,7 @@ def test_what_nobody_has_begun_at_a_stop_goes_back_and_counts_as_nothing(queue):
         eventually(lambda: ran)
         beside.stop()
         assert beside.code() == 1  # it was cut off
-    gate.set()
+    gate.open()
     leases = claim(queue, 3)
     assert sorted(lease.entry.attempts for lease in leases) == [1, 1, 2]
     assert {lease.entry.lost for lease in leases} == {0}

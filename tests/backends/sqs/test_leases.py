@@ -8,13 +8,14 @@ import pytest
 from botocore.exceptions import ClientError
 
 from djqueue.backends import entries
+from djqueue.backends.entries import untried
 from djqueue.backends.sqs import connection
 from djqueue.backends.sqs import queue as queue_module
 from djqueue.backends.sqs.queue import SqsQueue
 from djqueue.exceptions import NotSupported, QueueError
-from djqueue.testing.contract.steps import claim, entry, names, nothing_to_claim, put, with_counts
+from djqueue.testing.contract.steps import claim, entry, leased, names, nothing_to_claim, put, with_counts
 from djqueue.testing.patience import PATIENCE, eventually, together
-from tests.backends.sqs.support import counts, ids, untried, work
+from tests.backends.sqs.support import counts, ids, work
 
 pytestmark = pytest.mark.backends("sqs", "sqs-fifo")
 
@@ -30,8 +31,7 @@ def test_to10_starts_that_never_reported_are_counted(queue):
 
 
 def test_what_was_handed_back_is_not_lost_and_what_was_lost_stays_counted(queue):
-    put(queue, "work")
-    claim(queue, lease=0.2)
+    leased(queue, "work", lease=0.2)
     (second,) = claim(queue)
     assert counts(second) == (2, 0, 1)
     queue.release([untried(second)])
@@ -45,8 +45,7 @@ def test_what_was_handed_back_is_not_lost_and_what_was_lost_stays_counted(queue)
 
 
 def test_after_its_lease_a_report_is_not_taken_but_what_is_done_is_deleted(queue):
-    put(queue, "done", "back", "failed")
-    done, back, dead = claim(queue, 3, lease=0.1)
+    done, back, dead = leased(queue, "done", "back", "failed", lease=0.1)
     eventually(lambda: done.token.late and back.token.late and dead.token.late)
     assert (
         queue.touch([done, back, dead]) == queue.complete([done]) == queue.release([back]) == queue.fail([dead]) == []
@@ -56,8 +55,7 @@ def test_after_its_lease_a_report_is_not_taken_but_what_is_done_is_deleted(queue
 
 
 def test_nobody_holds_a_message_for_more_than_twelve_hours(queue, monkeypatch):
-    put(queue, "work")
-    (lease,) = claim(queue)
+    (lease,) = leased(queue, "work")
     lease.token.until, now = connection.clock() + 90_000, connection.clock()
     monkeypatch.setattr(connection, "clock", lambda: now + 43_000)
     assert lease.token.span(900) < 200
@@ -119,22 +117,9 @@ def test_what_comes_early_waits_on_and_reaches_nobody(queue):
     assert early.attempts == 2
 
 
-def test_a_delay_longer_than_sqs_knows_is_kept_in_steps(queue, monkeypatch):
-    monkeypatch.setattr(connection, "LONGEST_DELAY", 1)
-    monkeypatch.setattr(connection, "LONGEST_HOLD", 3)
-    due = queue.now() + 3.5
-    put(queue, "late", delay=3.5)
-    (lease,) = claim(queue)
-    assert queue.now() >= due
-    assert counts(lease) == (1, 0, 0)
-    assert queue.complete([lease]) == [lease]
-    assert nothing_to_claim(queue)
-
-
 def test_what_is_not_due_keeps_what_was_lost_before(queue, monkeypatch):
     monkeypatch.setattr(connection, "LONGEST_DELAY", 1)
-    put(queue, "work")
-    claim(queue, lease=0.2)
+    leased(queue, "work", lease=0.2)
     queue.release([with_counts(lease, delay=2.5) for lease in claim(queue)])
     (lease,) = claim(queue)
     assert counts(lease) == (3, 0, 1)
@@ -161,21 +146,16 @@ def test_a_nap_keeps_what_it_received_for_the_next_claim(queue, faulty, make):
     assert queue.complete(leases) == leases
 
 
-def test_what_a_nap_kept_is_held_for_as_long_as_the_claim_says(queue):
-    put(queue, "work")
-    assert queue.wait_for_work(5)
-    (lease,) = queue.claim(1, lease=1)
-    assert 0.5 < lease.until - queue.now() <= 1
-    (again,) = claim(queue)
-    assert counts(again) == (2, 0, 1)
-
-
-def test_close_gives_back_what_a_nap_kept_and_it_counts_as_nothing(queue):
+def test_what_a_nap_kept_is_given_back_by_close_uncounted_and_held_for_as_long_as_the_claim_says(queue):
     put(queue, "work")
     assert queue.wait_for_work(5)
     queue.close()
-    (lease,) = claim(queue)
+    assert queue.wait_for_work(5)
+    (lease,) = queue.claim(1, lease=1)
     assert counts(lease) == (1, 0, 0)
+    assert 0.5 < lease.until - queue.now() <= 1
+    (again,) = claim(queue)
+    assert counts(again) == (2, 0, 1)
 
 
 def test_a_queue_is_taken_to_be_empty_after_all_servers_were_asked(make, faulty, monkeypatch):
@@ -235,11 +215,9 @@ def test_what_is_dead_is_revived_by_its_ids(queue):
 
 
 def test_an_error_queue_is_trimmed_by_age(queue):
-    put(queue, "old")
-    queue.fail(claim(queue))
+    queue.fail(leased(queue, "old"))
     eventually(lambda: queue.failed.trim(age=0.5) == 1)
-    put(queue, "new")
-    queue.fail(claim(queue))
+    queue.fail(leased(queue, "new"))
     assert queue.failed.trim(age=60) == 0
     assert names(claim(queue.failed)) == ["new"]
 
@@ -313,12 +291,6 @@ class TestGroups:
         put(queue, *"abc", lane="lane")
         assert names(queue.claim(2)) == ["a", "b"]
         assert queue.claim(2) == []
-
-    def test_a_retry_that_waits_keeps_its_lane_waiting(self, queue):
-        put(queue, "a", "b", lane="lane")
-        queue.release([with_counts(lease, failures=1, delay=1.5) for lease in claim(queue)])
-        assert nothing_to_claim(queue)
-        assert names(claim(queue)) == ["a"]
 
     def test_an_id_that_came_within_minutes_is_one_message(self, queue):
         one = entry("once")

@@ -86,11 +86,12 @@ def test_df9_what_is_delayed_comes_within_a_second_after_it_is_due(queue):
 def test_df26_a_delay_beyond_what_sqs_knows_is_kept_in_steps(queue, monkeypatch):
     monkeypatch.setattr(connection, "LONGEST_DELAY", 1)
     monkeypatch.setattr(connection, "LONGEST_HOLD", 2)
-    called = time.time()
+    called, due = time.time(), queue.now() + 2.2
     count.using(delay=2.2).enqueue()
     [lease] = claim(queue)
-    assert (lease.claimed >= called + 2.2, counts(lease)) == (True, (1, 0, 0))
-    queue.complete([lease])
+    assert (lease.claimed >= called + 2.2, queue.now() >= due, counts(lease)) == (True, True, (1, 0, 0))
+    assert queue.complete([lease]) == [lease]
+    assert nothing_to_claim(queue)
     handle = count.using(delay=3600).enqueue()
     assert is_delayed(queue, handle.id)
 

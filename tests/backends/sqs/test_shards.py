@@ -6,14 +6,14 @@ import time
 import pytest
 
 from djqueue import current_message, queue_command
-from djqueue.backends.entries import Lease
+from djqueue.backends.entries import Lease, untried
 from djqueue.backends.sqs.messages import runs, units
 from djqueue.exceptions import NotSupported
 from djqueue.flow.gates import HOLD_LANE, Gate
 from djqueue.queues import queues
 from djqueue.testing.contract.steps import claim, entry, names, put, with_counts
 from djqueue.testing.patience import eventually
-from tests.backends.sqs.support import counts, untried
+from tests.backends.sqs.support import counts
 from tests.support.consumer import heard, serving
 
 ORDERED = Gate(ordered=True, run=32).written()
@@ -42,13 +42,6 @@ def test_only_a_fifo_queue_can_shard(queue):
     assert ("shards" not in queue.failed.features) == (not queue.is_fifo)
 
 
-def test_what_is_claimed_of_one_shard_is_one_unit_in_its_order(queue):
-    fill(queue, "a", ["a1", "a2", "a3"])
-    claimed = claim(queue, 3)
-    assert names(claimed) == ["a1", "a2", "a3"]
-    assert len({lease.run for lease in claimed} - {""}) == 1
-
-
 def test_the_limit_counts_units(queue):
     fill(queue, "a", ["a1", "a2", "a3"])
     fill(queue, "b", ["b1", "b2", "b3"])
@@ -63,19 +56,16 @@ def test_the_limit_counts_units(queue):
         assert not run or ids == [f"{run}1", f"{run}2", f"{run}3"][: len(ids)]
 
 
-def test_what_is_in_no_shard_is_in_no_run(queue):
-    put(queue, "one", "two")
-    assert [lease.run for lease in claim(queue, 2)] == ["", ""]
-
-
-def test_nothing_of_a_shard_leaves_while_something_of_it_is_out(queue):
-    fill(queue, "a", ["a1", "a2", "a3"])
-    first = claim(queue, 2)
+def test_what_is_claimed_of_one_shard_is_one_unit_in_its_order_and_nothing_leaves_while_something_is_out(queue):
+    fill(queue, "a", ["a1", "a2", "a3", "a4"])
+    first = claim(queue, 3)
+    assert names(first) == ["a1", "a2", "a3"]
+    assert len({lease.run for lease in first} - {""}) == 1
     assert queue.claim(2) == []
-    queue.complete(first[:1])
+    queue.complete(first[:2])
     assert queue.claim(2) == []
-    queue.complete(first[1:])
-    assert names(claim(queue)) == ["a3"]
+    queue.complete(first[2:])
+    assert names(claim(queue)) == ["a4"]
 
 
 def test_a_run_is_not_longer_than_its_gate_says(queue):
@@ -162,17 +152,15 @@ def move(shard, number):
     if number == 3 and current_message().attempt == 1:
         raise ConnectionError("once")
     with moving:
-        moved.append((shard, number))
+        ran.append((shard, number))
 
 
-moving, beside, moved = threading.Lock(), {}, []
+moving, beside, ran = threading.Lock(), {}, []
 
 
 @pytest.fixture
 def served(backend, settings):
     settings.QUEUES = {"default": backend.config()}
-    moved.clear()
-    beside.clear()
     return queues["default"]
 
 
@@ -182,7 +170,7 @@ def test_a_consumer_keeps_each_shard_in_order_through_retries(served):
     with heard("completed", "failed") as told, serving(threads=4):
         eventually(lambda: len(told) == 24, 60)
     assert {name for name, _ in told} == {"completed"}
-    assert {shard: [number for one, number in moved if one == shard] for shard in "abc"} == dict.fromkeys(
+    assert {shard: [number for one, number in ran if one == shard] for shard in "abc"} == dict.fromkeys(
         "abc", list(range(8))
     )
 

@@ -8,10 +8,9 @@ import sys
 import threading
 import time
 from contextlib import suppress
-from pathlib import Path
 
 from djqueue import BatchCommand, Route, queue_command
-from tests.faults.commands import recorded
+from tests.faults.commands import pass_gate, recorded
 from tests.faults.ledger import record
 
 MEGABYTE = 1 << 20
@@ -43,15 +42,19 @@ def fill(megabytes, seconds=0.0):
 @queue_command
 def fail_with(megabytes):
     """Raise with something big among the locals."""
-    big = bytearray(megabytes * MEGABYTE)
-    big[::4096] = b"x" * len(big[::4096])
-    raise ValueError("with a big local")
+    big = _big(megabytes)
+    raise ValueError(f"with {len(big)} bytes among its locals")
 
 
 @queue_command
 def succeed_with(megabytes):
+    _big(megabytes)
+
+
+def _big(megabytes):
     big = bytearray(megabytes * MEGABYTE)
-    big[::4096] = b"x" * len(big[::4096])
+    big[::4096] = b"x" * len(big[::4096])  # so that it is there
+    return big
 
 
 @queue_command
@@ -92,7 +95,7 @@ def end_thread(name):
 @queue_command
 def stay(gate):
     """Begin a thread that the interpreter waits for at its end."""
-    threading.Thread(target=_await, args=(gate,), daemon=False).start()
+    threading.Thread(target=pass_gate, args=(gate,), daemon=False).start()
     record("stays")
 
 
@@ -155,8 +158,3 @@ class ForkingHandler(BatchCommand):
 
     def stop(self):
         _fork("exit")
-
-
-def _await(gate):
-    while not Path(gate).exists():
-        time.sleep(0.01)

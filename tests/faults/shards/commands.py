@@ -1,10 +1,9 @@
 """What runs in shards while its workers are killed: an app of its own, as not every backend has lanes."""
 
 import time
-from pathlib import Path
 
 from djqueue import queue_command
-from tests.faults.commands import recorded
+from tests.faults.commands import pass_gate, recorded
 
 
 def by_shard(shard, *_):
@@ -28,6 +27,4 @@ def step_alone(shard, milliseconds=0.0):
 @queue_command(shard=by_shard)
 @recorded
 def wait_for(shard, gate):
-    """Go on once the file `gate` exists."""
-    while not Path(gate).exists():
-        time.sleep(0.01)
+    pass_gate(gate)
