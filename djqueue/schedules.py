@@ -18,7 +18,7 @@ from typing import Any
 from asgiref.sync import sync_to_async
 from django.utils import timezone
 
-from djqueue import crontab
+from djqueue import crontab as crontabs
 from djqueue.backends.base import BaseQueue, Entry
 from djqueue.crontab import Crontab, Rule, Timetable
 from djqueue.enqueueing.command import Call, Command
@@ -72,7 +72,7 @@ def add(
     refuse_what_it_cannot(queue, policy)
     call, _ = target.prepared(_call(args, kwargs), policy)
     now = datetime.fromtimestamp(queue.now(), UTC)
-    timetable = crontab.timetable({"every": every, "crontab": crontab, "rrule": rrule}, _begin(start, now))
+    timetable = crontabs.timetable({"every": every, "crontab": crontab, "rrule": rrule}, _begin(start, now))
     plan = Plan(timetable, Rule.of(missed, max_lateness), now, **options_of(target, policy))
     if timetable.next(now) is None:
         raise ValueError(f"{timetable} has no tick after {now:%Y-%m-%d %H:%M:%S} UTC.")
@@ -184,7 +184,7 @@ class Plan:
         """What :meth:`written` wrote."""
         rule = Rule(written["missed"], timedelta(seconds=written["late"]))
         since = datetime.fromisoformat(written["since"])
-        return cls(crontab.read(written["at"]), rule, since, written["plain"], written["carried"])
+        return cls(crontabs.read(written["at"]), rule, since, written["plain"], written["carried"])
 
     def following(self, other: Plan, moves: bool) -> Plan:
         """This one in the place of another: of the same timetable the ticks stay where they are."""
