@@ -13,6 +13,7 @@ from hypothesis import example, given, settings
 from hypothesis import strategies as st
 
 from djqueue.crontab import Crontab, crontab
+from tests.support.backends import FULL
 
 BERLIN = ZoneInfo("Europe/Berlin")
 MINUTE = timedelta(minutes=1)
@@ -556,7 +557,7 @@ def agree_with_walk(chosen, zone, start, count):
 
 
 @pytest.mark.slow
-@settings(max_examples=60, deadline=None)
+@settings(max_examples=60 if FULL else 30, deadline=None)
 @given(
     a_schedule(),
     st.datetimes(datetime(1971, 1, 1), datetime(2200, 1, 1)).map(lambda d: d.replace(second=0, microsecond=0)),
@@ -579,7 +580,7 @@ CHANGES = [
 
 
 @pytest.mark.slow
-@settings(max_examples=80, deadline=None)
+@settings(max_examples=80 if FULL else 25, deadline=None)
 @given(
     st.fixed_dictionaries({
         "month": st.just(("*", set(LEGAL["month"]))),

@@ -34,13 +34,13 @@ def test(full: bool = False):
     os.environ |= {"DJQUEUE_FULL": "1"} if full else {}
     others = other_combinations(full)
     python = prepare(others)
-    check_code(python)
-    check_documents(python)
-    check_package(python)
-    with step("demo"):
-        run_demo("--once")
-    for combination in others:
-        core_suite(combination, full)
+    with step("lint"):
+        run_lint(python)
+    with ThreadPoolExecutor(1) as beside:  # they use one processor, and the core suite often waits
+        checks = beside.submit(check_all_else, python)
+        for combination in others:
+            core_suite(combination, full)
+        checks.result()
     say(f"--- tests on Python {sys.version.split()[0]}, after {time.monotonic() - begun:.0f} s")
     hand_over(python, *PYTEST)
 
@@ -116,11 +116,17 @@ def start_servers():
             servers.start(kind)
 
 
+def check_all_else(python: Path):
+    check_code(python)
+    check_documents(python)
+    check_package(python)
+    with step("demo"):
+        run_demo("--once")
+
+
 def check_code(python: Path):
     django = (python, "-W", "error::RuntimeWarning", "-m", "django")
     settings = {"DJANGO_SETTINGS_MODULE": "tests.settings", "PYTHONPATH": str(ROOT)}
-    with step("lint"):
-        run_lint(python)
     with step("types"):
         run_types(python)
     with step("migrations"):

@@ -16,7 +16,7 @@ from tests.faults.storm.management.commands.blow import blow
 from tests.support.consumer import only, serving
 
 PROCESSES, THREADS = 5, 10
-SECONDS = full(3, 60)
+SECONDS = full(2, 60)
 ROUNDED = 0.001
 """Seconds by which a moment may be rounded."""
 
