@@ -21,8 +21,9 @@ from steps import ROOT, Failed, need, run, say, step
 from tests.support import servers
 
 VENV, DEMO_VENV = ".venv", ".venv-demo"
-# Many tests wait for something: three for each processor keep them busy.
-PYTEST = ("-m", "pytest", "-n", str(min(8, 3 * (os.cpu_count() or 1))))
+# Many tests wait for something: three for each processor keep them busy. A few at a time, so that none waits at the end
+# for another one's many.
+PYTEST = ("-m", "pytest", "-n", str(min(8, 3 * (os.cpu_count() or 1))), "--maxschedchunk", "4")
 CORE = ("-m", "not slow and not alone")
 # What depends on the interpreter shows in memory too.
 FEWER = ("-k", "not mariadb and not postgres and not redis and not sqs and not sqlite")
