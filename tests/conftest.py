@@ -7,12 +7,17 @@ import sys
 from collections import deque
 from textwrap import dedent
 
+import hypothesis
 import pytest
 from django.contrib.contenttypes.management import create_contenttypes
 from django.db.models.signals import post_migrate
 
 from tests.support import backends, servers
 from tests.support.processes import Site
+
+if not backends.FULL:
+    hypothesis.settings.register_profile("small", max_examples=50)
+    hypothesis.settings.load_profile("small")
 
 NOBODY = {"AWS_ACCESS_KEY_ID": "nobody", "AWS_SECRET_ACCESS_KEY": "none", "AWS_EC2_METADATA_DISABLED": "true"}
 """So that no test can reach an account of whoever runs it."""

@@ -607,7 +607,7 @@ def of_cronsim(chosen, start, count):
     return sorted(set(islice(found, count)))
 
 
-@settings(max_examples=150, deadline=None)
+@settings(max_examples=150 if FULL else 50, deadline=None)
 @given(
     a_schedule(),
     st.sampled_from(["day", "day_of_week"]),
@@ -621,7 +621,7 @@ def test_cronsim_agrees_in_utc_where_day_or_weekday_is_a_star(chosen, free, star
     assert ticks(schedule, start, expected[-1]) == expected
 
 
-@settings(max_examples=80, deadline=None)
+@settings(max_examples=80 if FULL else 30, deadline=None)
 @given(
     st.lists(st.integers(0, 4), min_size=1, max_size=2),
     st.lists(st.sampled_from(range(0, 60, 5)), min_size=1, max_size=3),

@@ -263,7 +263,7 @@ class TestOneStoreOfSeveral:
 
         monkeypatch.setattr(queue, "complete", away)
         work()
-        with serving() as consumer:
+        with serving(grace=1.0) as consumer:  # all of which it tries
             eventually(lambda: ran)
             consumer.stop()
             assert consumer.code() == 1
