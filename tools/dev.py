@@ -38,7 +38,7 @@ def test(full: bool = False):
     with step("lint"):
         run_lint(python)
     with ThreadPoolExecutor(1) as beside:  # they use one processor, and the core suite often waits
-        checks = beside.submit(check_all_else, python)
+        checks = beside.submit(check_the_rest, python)
         for combination in others:
             core_suite(combination, full)
         checks.result()
@@ -117,7 +117,7 @@ def start_servers():
             servers.start(kind)
 
 
-def check_all_else(python: Path):
+def check_the_rest(python: Path):
     check_code(python)
     check_documents(python)
     check_package(python)
