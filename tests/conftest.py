@@ -7,12 +7,17 @@ import sys
 from collections import deque
 from textwrap import dedent
 
+import hypothesis
 import pytest
 from django.contrib.contenttypes.management import create_contenttypes
 from django.db.models.signals import post_migrate
 
 from tests.support import backends, servers
 from tests.support.processes import Site
+
+if not backends.FULL:
+    hypothesis.settings.register_profile("small", max_examples=50)
+    hypothesis.settings.load_profile("small")
 
 NOBODY = {"AWS_ACCESS_KEY_ID": "nobody", "AWS_SECRET_ACCESS_KEY": "none", "AWS_EC2_METADATA_DISABLED": "true"}
 """So that no test can reach an account of whoever runs it."""
@@ -27,8 +32,15 @@ def pytest_configure(config):
 
 @pytest.hookimpl(trylast=True)
 def pytest_collection_modifyitems(items):
-    """Tests marked `alone` come last, when they need not wait for others."""
-    items.sort(key=lambda item: item.get_closest_marker("alone") is not None)
+    """Tests marked `alone` come last, when they need not wait for others.
+
+    With xdist, slow tests, which mostly wait, stand evenly among the others, which mostly compute."""
+    place = {}
+    if "PYTEST_XDIST_WORKER" in os.environ:
+        slow = [item for item in items if item.get_closest_marker("slow")]
+        quick = [item for item in items if not item.get_closest_marker("slow")]
+        place = {item: number / len(kind) for kind in (slow, quick) for number, item in enumerate(kind)}
+    items.sort(key=lambda item: (item.get_closest_marker("alone") is not None, place.get(item, 0)))
 
 
 def pytest_collection_finish(session):

@@ -14,4 +14,6 @@ from tests.settings import DATABASES
 for _alias, _name in json.loads(os.environ.get("DJQUEUE_SITE_DATABASES", "{}")).items():
     DATABASES[_alias]["NAME"] = _name
 
+INSTALLED_APPS = ["djqueue", "tests.app"]
+"""Without Django's own, which no consumer needs, and which hundreds of processes would import."""
 globals().update(json.loads(os.environ.get("DJQUEUE_SITE_SETTINGS", "{}")))

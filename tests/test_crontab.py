@@ -14,6 +14,7 @@ from hypothesis import example, given, settings
 from hypothesis import strategies as st
 
 from djqueue.crontab import Crontab, crontab
+from tests.support.backends import FULL
 
 BERLIN = ZoneInfo("Europe/Berlin")
 MINUTE = timedelta(minutes=1)
@@ -517,7 +518,7 @@ def agree_with_walk(chosen, zone, start, count):
 
 
 @pytest.mark.slow
-@settings(max_examples=60, deadline=None)
+@settings(max_examples=60 if FULL else 30, deadline=None)
 @given(
     a_schedule(),
     st.datetimes(datetime(1971, 1, 1), datetime(2200, 1, 1)).map(lambda d: d.replace(second=0, microsecond=0)),
@@ -540,7 +541,7 @@ CHANGES = [
 
 
 @pytest.mark.slow
-@settings(max_examples=80, deadline=None)
+@settings(max_examples=80 if FULL else 25, deadline=None)
 @given(
     st.fixed_dictionaries({
         "month": st.just(("*", set(LEGAL["month"]))),
@@ -567,7 +568,7 @@ def of_cronsim(chosen, start, count):
     return sorted(set(islice(found, count)))
 
 
-@settings(max_examples=150, deadline=None)
+@settings(max_examples=150 if FULL else 50, deadline=None)
 @given(a_schedule(), st.sampled_from(["day", "day_of_week"]), st.datetimes(datetime(1971, 1, 1), datetime(2200, 1, 1)))
 def test_cronsim_agrees_in_utc_where_day_or_weekday_is_a_star(chosen, free, start):
     chosen[free] = ("*", set(LEGAL[free]))
@@ -577,7 +578,7 @@ def test_cronsim_agrees_in_utc_where_day_or_weekday_is_a_star(chosen, free, star
     assert ticks(schedule, start, expected[-1]) == expected
 
 
-@settings(max_examples=80, deadline=None)
+@settings(max_examples=80 if FULL else 30, deadline=None)
 @given(
     st.lists(st.integers(0, 4), min_size=1, max_size=2),
     st.lists(st.sampled_from(range(0, 60, 5)), min_size=1, max_size=3),

@@ -21,8 +21,9 @@ from steps import ROOT, Failed, need, run, say, step
 from tests.support import servers
 
 VENV, DEMO_VENV = ".venv", ".venv-demo"
-# Many tests wait for something: three for each processor keep them busy.
-PYTEST = ("-m", "pytest", "-n", str(min(8, 3 * (os.cpu_count() or 1))))
+# Many tests wait for something: three for each processor keep them busy. A few at a time, so that none waits at the end
+# for another one's many.
+PYTEST = ("-m", "pytest", "-n", str(min(8, 3 * (os.cpu_count() or 1))), "--maxschedchunk", "4")
 CORE = ("-m", "not slow and not alone")
 # What depends on the interpreter shows in memory too.
 FEWER = ("-k", "not mariadb and not postgres and not redis and not sqs and not sqlite")
@@ -34,13 +35,13 @@ def test(full: bool = False):
     os.environ |= {"DJQUEUE_FULL": "1"} if full else {}
     others = other_combinations(full)
     python = prepare(others)
-    check_code(python)
-    check_documents(python)
-    check_package(python)
-    with step("demo"):
-        run_demo("--once")
-    for combination in others:
-        core_suite(combination, full)
+    with step("lint"):
+        run_lint(python)
+    with ThreadPoolExecutor(1) as beside:  # they use one processor, and the core suite often waits
+        checks = beside.submit(check_the_rest, python)
+        for combination in others:
+            core_suite(combination, full)
+        checks.result()
     say(f"--- tests on Python {sys.version.split()[0]}, after {time.monotonic() - begun:.0f} s")
     hand_over(python, *PYTEST)
 
@@ -116,11 +117,17 @@ def start_servers():
             servers.start(kind)
 
 
+def check_the_rest(python: Path):
+    check_code(python)
+    check_documents(python)
+    check_package(python)
+    with step("demo"):
+        run_demo("--once")
+
+
 def check_code(python: Path):
     django = (python, "-W", "error::RuntimeWarning", "-m", "django")
     settings = {"DJANGO_SETTINGS_MODULE": "tests.settings", "PYTHONPATH": str(ROOT)}
-    with step("lint"):
-        run_lint(python)
     with step("types"):
         run_types(python)
     with step("migrations"):

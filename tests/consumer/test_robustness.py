@@ -249,7 +249,7 @@ class TestOneStoreOfSeveral:
     def test_a_stop_says_what_the_store_was_not_told(self, queue, monkeypatch, caplog):
         monkeypatch.setattr(queue, "complete", away)
         work()
-        with serving() as consumer:
+        with serving(grace=1.0) as consumer:  # all of which it tries
             eventually(lambda: ran)
             assert consumer.end() == 1
         assert "the store does not know" in caplog.text

@@ -13,7 +13,7 @@ from tests.faults.proxy import Address, Proxy
 from tests.support.backends import Backend, redis_url, worker_number
 from tests.support.processes import until
 
-APPS = ["django.contrib.contenttypes", "django.contrib.auth", "djqueue", "tests.app", "tests.faults"]
+APPS = ["djqueue", "tests.app", "tests.faults"]
 
 
 @pytest.fixture

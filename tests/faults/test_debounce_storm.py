@@ -16,7 +16,7 @@ from tests.support.consumer import only, serving
 
 OWN_APPS = ["tests.faults.storm"]
 PROCESSES, THREADS = 5, 10
-SECONDS = full(3, 60)
+SECONDS = full(2, 60)
 ROUNDED = 0.001
 """Seconds by which a moment may be rounded."""
 

@@ -19,7 +19,7 @@ def send(count, chance, longest):
 def test_three_consumers_run_each_message_exactly_once_dj19(consumers):
     """DJ-19, TO-13, TO-14: 3 processes of 4 threads, each with a reaper of its own."""
     consumers.start_many(3, "-t", THREADS, "--lease", 10)
-    ids = send(full(1000, 20_000), seeded(), longest=full(10, 5))
+    ids = send(full(600, 20_000), seeded(), longest=full(10, 5))
     consumers.ledger.wait_all("end", ids, PATIENCE)
     assert_done(consumers, ids)
     assert len(consumers.ledger.of("start")) == len(consumers.ledger.of("end")) == len(ids)
@@ -37,7 +37,7 @@ def test_kill9_loses_nothing_and_repeats_little_dj15_to8(consumers):
     chance, kills = seeded(), 0
     args = ("-t", THREADS, "--lease", LEASE)
     consumers.start_many(3, *args)
-    ids = send(full(1000, 20_000), chance, longest=30)
+    ids = send(full(600, 20_000), chance, longest=30)
     for share in milestones(len(ids)):
         consumers.ledger.wait("end", share, timeout=PATIENCE)
         consumers.kill_busy(chance)

@@ -19,8 +19,8 @@ ENOUGH = 25  # kills, before one such moment counts as little
 THREADS = 4
 WHY = re.compile(r"worker died: (\d+) starts never reported; the last one ended by exit code 7")
 MOST_LOST, PATIENCE = 3, 5
-GUILTY, INNOCENT = full(4, 40), full(40, 300)
-SECONDS = float(os.environ.get("DJQUEUE_KILL_SECONDS", full(8, 60)))
+GUILTY, INNOCENT = full(3, 40), full(40, 300)
+SECONDS = float(os.environ.get("DJQUEUE_KILL_SECONDS", full(5, 60)))
 """For so long busy consumers are killed."""
 BETWEEN = 0.7
 """Seconds from the begin of who replaces one to the next kill."""

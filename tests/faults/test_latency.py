@@ -10,7 +10,7 @@ from tests.faults.commands import work
 from tests.faults.conftest import APPS
 from tests.faults.processes import Consumers
 
-pytestmark = [pytest.mark.slow, pytest.mark.alone]
+pytestmark = pytest.mark.slow
 
 
 def delays(consumers, count):
@@ -24,6 +24,7 @@ def delays(consumers, count):
     return found
 
 
+@pytest.mark.alone
 @pytest.mark.backends("redis-blocking")
 def test_a_blocking_consumer_begins_at_once_dj23_to21(consumers):
     """DJ-23, TO-21: though it may sleep for ten seconds, it wakes within 50 ms, in the middle of many."""
@@ -32,6 +33,7 @@ def test_a_blocking_consumer_begins_at_once_dj23_to21(consumers):
     assert statistics.median(delays(consumers, 25)) < 0.05
 
 
+@pytest.mark.alone
 @pytest.mark.backends("sqlite", "postgres", "mariadb", "redis")
 def test_a_polling_consumer_begins_within_its_longest_pause_dj14(consumers):
     """DJ-14, DJ-23"""

@@ -7,6 +7,7 @@ from djqueue.messages.failures import errors_of
 from djqueue.queues import queues
 from tests.faults.commands import die, die_by_abort, die_by_exit, work
 from tests.faults.processes import PATIENCE, STORES, at_rest, reasons, supervise
+from tests.support.backends import FULL
 
 pytestmark = pytest.mark.slow
 
@@ -35,12 +36,20 @@ def test_what_kills_its_worker_is_put_aside_and_its_neighbours_are_not_to10(cons
 
 
 @pytest.mark.backends(*STORES)
-@pytest.mark.parametrize(("how", "failed"), [("exit", 0), ("abort", 0), ("after a failure", 1)])
-def test_df21_what_kills_its_worker_ends_in_the_error_queue_after_its_attempts(consumers, how, failed):
-    """DF-21: three starts that nobody reported, and one that raised does not count among them; its neighbours end.
+def test_df21_what_kills_its_worker_ends_in_the_error_queue_after_its_attempts(consumers):
+    """DF-21: three starts that nobody reported, and one that raised does not count among them; its neighbours end."""
+    ends_after_its_attempts(consumers, "after a failure", 1)
 
-    The last start is made in a process of its own, and the consumer lives.
-    """
+
+@pytest.mark.backends(*(STORES if FULL else ("redis",)))
+@pytest.mark.parametrize("how", ["exit", "abort"])
+def test_df21_however_it_kills_its_worker(consumers, how):
+    """On each store in the full size: how a process ends is told by its parent, whatever the store."""
+    ends_after_its_attempts(consumers, how, 0)
+
+
+def ends_after_its_attempts(consumers, how, failed):
+    """The last start is made in a process of its own, and the consumer lives."""
     good = [result.id for result in work.enqueue_many([(1.0,)] * 20)]
     poison = die(how)
     good += [result.id for result in work.enqueue_many([(1.0,)] * 20)]

@@ -8,6 +8,7 @@ from djqueue.queues import queues
 from tests.faults import ledger
 from tests.faults.commands import hold, work
 from tests.faults.processes import STORES, at_rest
+from tests.support.backends import FULL
 from tests.support.processes import until
 
 pytestmark = pytest.mark.slow
@@ -15,9 +16,12 @@ STOPPING = "Stopping"
 
 
 @pytest.mark.backends(*STORES)
-@pytest.mark.parametrize("signum", [signal.SIGTERM, signal.SIGINT])
+@pytest.mark.parametrize("signum", [signal.SIGTERM, *([signal.SIGINT] if FULL else [])])
 def test_what_runs_ends_and_nothing_new_begins_dj16(consumers, signum):
-    """DJ-16: one-second commands finish within the grace, no other starts, the exit code is 0."""
+    """DJ-16: one-second commands finish within the grace, no other starts, the exit code is 0.
+
+    By either signal on each store: tests/management/test_queue_consumer.py.
+    """
     consumer = consumers.start("-t", 2, "--grace", 20)
     ids = {result.id for result in work.enqueue_many([(1000,)] * 6)}
     consumers.ledger.wait("start", 2)

@@ -15,7 +15,7 @@ from tests.support.backends import FULL
 from tests.support.processes import until
 
 LIMIT, WINDOW = full(10, 50), full(0.4, 0.5)
-WINDOWS = full(10, 120)
+WINDOWS = full(6, 120)
 ROUNDED = 1e-6
 """Seconds by which the sum of two moments may be rounded."""
 

@@ -20,6 +20,7 @@ from djqueue.enqueueing.command import Call
 from djqueue.exceptions import EncodeError
 from djqueue.messages.fingerprint import DEEPEST, fingerprint
 from tests.app.models import Thing
+from tests.support.backends import FULL
 
 Pair = namedtuple("Pair", "a b")
 
@@ -116,7 +117,7 @@ class TestProperties:
     def test_df17_equal_values_have_one(self, value):
         assert fingerprint(value) == fingerprint(anew(value))
 
-    @settings(max_examples=300)
+    @settings(max_examples=300 if FULL else 100)
     @given(VALUES, VALUES)
     def test_others_have_another(self, one, other):
         assert (fingerprint(one) == fingerprint(other)) == (typed(one) == typed(other))

@@ -9,6 +9,7 @@ from djqueue.backends.memory.queue import MemoryQueue
 from djqueue.testing.contract.machine import lane_machine, queue_machine, run_machine
 from djqueue.testing.contract.steps import claim, entry, leased, names, nothing_to_claim, put, send, with_counts
 from djqueue.testing.patience import together
+from tests.support.backends import FULL
 from tests.support.clock import Clock
 
 
@@ -94,9 +95,11 @@ def test_to17_remembered_ids_are_bounded_by_age_and_by_count(clock):
 
 
 @pytest.mark.slow
-def test_a_hundred_thousand_entries_leave_nothing_behind(queue, clock):
-    for start in range(0, 100_000, 10_000):
-        queue.put([Entry(b"", str(number), priority=number % 3) for number in range(start, start + 10_000)])
+def test_many_entries_leave_nothing_behind(queue, clock):
+    """A hundred thousand with DJQUEUE_FULL=1."""
+    many = 100_000 if FULL else 20_000
+    for start in range(0, many, many // 10):
+        queue.put([Entry(b"", str(number), priority=number % 3) for number in range(start, start + many // 10)])
         while leases := queue.claim(500, 10):
             queue.touch(leases[:100], 20)
             queue.release([with_counts(lease, delay=5) for lease in leases[:50]])
@@ -105,7 +108,7 @@ def test_a_hundred_thousand_entries_leave_nothing_behind(queue, clock):
         queue.reap(10_000)
     while leases := queue.claim(1000):
         queue.complete(leases)
-    assert queue.stats().done == 100_000
+    assert queue.stats().done == many
     assert held_things(queue) == 0
 
 
@@ -125,24 +128,24 @@ def test_extending_postponing_and_renewing_facts_for_hours_do_not_grow(queue, cl
 def test_to12_reaping_costs_nothing_for_what_is_not_expired(queue):
     queue.put([Entry(b"", str(number)) for number in range(100_000)])
     assert len(queue.claim(100_000, 60)) == 100_000
-    started = time.perf_counter()
+    started = time.process_time()
     for _ in range(100):
         assert queue.reap().count == 0
-    assert time.perf_counter() - started < 0.5  # a look at all of them would take a hundred times as long
+    assert time.process_time() - started < 0.5  # a look at all of them would take a hundred times as long
 
 
-@pytest.mark.alone
+@pytest.mark.slow
 def test_trimming_costs_nothing_for_what_is_within_its_bounds(queue):
     queue.failed.put([Entry(b"", str(number)) for number in range(100_000)])
-    started = time.perf_counter()
+    started = time.process_time()
     for _ in range(100):
         assert queue.failed.trim(most=100_000, age=60) == 0
-    assert time.perf_counter() - started < 0.5  # a look at all of them would take a hundred times as long
+    assert time.process_time() - started < 0.5  # a look at all of them would take a hundred times as long
 
 
 @pytest.mark.slow
 def test_many_random_verbs_do_what_they_do_to_the_model():
-    run_machine(queue_machine(lambda: MemoryQueue("memory")), examples=150, steps=50)
+    run_machine(queue_machine(lambda: MemoryQueue("memory")), examples=150 if FULL else 50, steps=50)
 
 
 @pytest.mark.slow
@@ -153,7 +156,7 @@ def test_many_random_verbs_on_lanes_do_what_they_do_to_the_model_while_time_goes
         clock = queue.clock
         queue.clock = lambda: clock() + seconds
 
-    run_machine(lane_machine(lambda: MemoryQueue("memory"), move), examples=150, steps=50)
+    run_machine(lane_machine(lambda: MemoryQueue("memory"), move), examples=150 if FULL else 50, steps=50)
 
 
 def test_a_nap_is_woken_by_what_is_given_back():

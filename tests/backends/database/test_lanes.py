@@ -6,7 +6,6 @@ import pytest
 from django.db import connections, transaction
 
 from djqueue.backends.database import lanes
-from djqueue.backends.database.queue import DatabaseQueue
 from djqueue.backends.entries import DELAYED, READY
 from djqueue.backends.guards import Unique
 from djqueue.flow.gates import Gate
