@@ -38,7 +38,7 @@ def queue_command(func=None, /, **options):
     If it is called often: ``debounce`` (with ``always_delay``, ``extend`` and ``max_wait``, ``merge``), ``unique``
     ("queued", "running", or for a time), ``key`` (a function of the arguments that says which calls are the same).
     ``debounce``, ``unique`` and ``concurrency`` may be a Debounce, a Unique and a Concurrency, with a key of their own.
-    In which order and how many: ``shard`` (with ``failure_policy`` and ``run``), ``concurrency`` (for each
+    In which order and how many: ``shard`` (with ``failure_policy`` and ``max_run``), ``concurrency`` (for each
     ``key`` if there is one), ``throttle`` (a Throttle or several), ``batch`` (a number or a Batch).
     As it runs: ``time_limit``, ``lease``, ``result_ttl`` (for how long its result is kept).
     In the message: ``serializer`` ("pickle", "json"), ``models`` ("pickle", or "reference" to read model instances

@@ -10,7 +10,7 @@ from django.db import models
 from django.utils.translation import gettext_lazy as _
 
 NAME_LENGTH = 100
-"""The longest name of a queue, with the ``:failed`` of an error queue."""
+"""The longest name of a queue, with the ``:failed`` of a failed queue."""
 ID_LENGTH = 64
 COMMAND_LENGTH = 255
 KEY_LENGTH = 255
@@ -53,7 +53,7 @@ class BytewiseTextField(Bytewise, models.TextField):
 
 
 class QueueMessage(models.Model):
-    """An entry that waits or is leased, in its queue or in its error queue (``<name>:failed``); deleted when done."""
+    """An entry that waits or is leased, in its queue or in its failed queue (``<name>:failed``); deleted when done."""
 
     class State(models.IntegerChoices):
         READY = 0, _("ready")
@@ -103,9 +103,9 @@ class QueueLane(models.Model):
     """What is known of a lane: as long as it holds or remembers something."""
 
     class State(models.IntegerChoices):
-        OPEN = 0, _("open")
-        NOWHERE = 1, _("closed")
-        TIMED = 2, _("timed")
+        READY = 0, _("ready")
+        CLOSED = 1, _("closed")
+        SCHEDULED = 2, _("scheduled")
         # One that stands in the line of another lane has the number of that.
 
     seq = models.BigAutoField(primary_key=True)
@@ -118,7 +118,7 @@ class QueueLane(models.Model):
     not_before = models.BigIntegerField(_("not before"), default=0)
     paused_reason = BytewiseTextField(_("paused"), default="")
     logs = BytewiseTextField(default="[]")  # of its windows, JSON
-    state = models.BigIntegerField(_("state"), choices=State.choices, default=State.NOWHERE)
+    state = models.BigIntegerField(_("state"), choices=State.choices, default=State.CLOSED)
     sort_key = models.IntegerField(default=0)  # open and in a line: neg_priority of its first; timed: 0
     sort_at = models.BigIntegerField(default=0)  # open and in a line: turn; timed: when to look again
 

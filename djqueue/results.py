@@ -54,7 +54,7 @@ class Result:
     """The handle of an enqueued call. It can be made anew from an id, and it pickles. Raises TypeError for no id."""
 
     id: str
-    """The message's id: the same in the logs, in ``current_message()`` and in the error queue."""
+    """The message's id: the same in the logs, in ``current_message()`` and in the failed queue."""
     command: str = ""
     """The command's name."""
     queue_name: str = conf.DEFAULT_ALIAS

@@ -11,7 +11,7 @@ from dataclasses import replace
 from datetime import timedelta
 from typing import Any
 
-from djqueue.backends.base import BaseQueue, Budget, Claimed, LeasedQueue
+from djqueue.backends.base import BaseQueue, Claimed, LeasedQueue, RateLimit
 from djqueue.exceptions import InvalidQueueError
 from djqueue.flow.windows import Window
 from djqueue.utils import nearest, seconds
@@ -20,9 +20,9 @@ SETTINGS = ("limit", "window", "moderate", "elastic", "elastic_buffer", "window_
 """What a throttle is told, here and as ``QUEUES[alias]["THROTTLE"]``."""
 REQUIRED = ("limit", "window")
 OWN = "queue:"
-"""With this begin the names of budgets that belong to one queue."""
+"""With this begin the names of rate limits that belong to one queue."""
 LONGEST_NAME = 200
-"""Characters of a name that queues share a budget by."""
+"""Characters of a name that queues share a rate limit by."""
 
 TAKES_OUT = frozenset({"claim_within", "pop", "refusal", "reserve", "take"})
 """What BaseQueue makes of ``claim``, and so is throttled too; all the other verbs are the queue's own."""
@@ -63,14 +63,16 @@ class ThrottledQueue(BaseQueue):
         span = Window(limit, seconds(window, "window", least=0.001), moderate, elastic, elastic_buffer)
         if mod_name is not None and not moderate:
             raise ValueError("mod_name shares the spacing that moderate=True makes: give both, or neither.")
-        self.budget = self._given_budget = Budget(self.window_name or queue.own_budget, span, self.mod_name or "")
+        self.rate_limit = self._given_rate_limit = RateLimit(
+            self.window_name or queue.own_rate_limit, span, self.mod_name or ""
+        )
 
     # ---- the settings
 
     @property
     def limit(self) -> int:
         """How many may leave in a window."""
-        return self.budget.window.limit
+        return self.rate_limit.window.limit
 
     @limit.setter
     def limit(self, limit: int) -> None:
@@ -79,36 +81,36 @@ class ThrottledQueue(BaseQueue):
     @property
     def window(self) -> float:
         """Its length in seconds."""
-        return self.budget.window.seconds
+        return self.rate_limit.window.seconds
 
     @window.setter
     def window(self, window: float | timedelta) -> None:
         self._change(seconds=window)
 
     def _change(self, **settings) -> None:
-        budget = replace(self.budget, window=replace(self.budget.window, **settings))
-        self.store.shared.change_budget(budget)
-        self.budget = budget
+        rate_limit = replace(self.rate_limit, window=replace(self.rate_limit.window, **settings))
+        self.store.shared.change_rate_limit(rate_limit)
+        self.rate_limit = rate_limit
 
     @property
     def moderation(self) -> float | None:
         """Seconds between two that leave; None if nothing spaces them."""
-        return self.budget.window.spacing / 1e6 or None
+        return self.rate_limit.window.spacing / 1e6 or None
 
     @property
     def elastic(self) -> bool:
         """Whether what fell behind catches up."""
-        return self.budget.window.elastic
+        return self.rate_limit.window.elastic
 
     @property
     def elastic_buffer(self) -> int:
         """How many slots of a window catching up leaves unused."""
-        return self.budget.window.buffer
+        return self.rate_limit.window.buffer
 
     @property
-    def own_budget(self) -> str:
-        """The name of the budget that a throttle around this one has: several windows may hold at once."""
-        return f"{self.queue.own_budget}:outer"
+    def own_rate_limit(self) -> str:
+        """The name of the rate limit that a throttle around this one has: several windows may hold at once."""
+        return f"{self.queue.own_rate_limit}:outer"
 
     # ---- what is throttled
 
@@ -118,7 +120,7 @@ class ThrottledQueue(BaseQueue):
         """As the contract says, within the throttle; nothing of it waits for a worker. Tells :attr:`refusal`."""
         if limit <= ahead:
             return Claimed((), 0.0)
-        claimed = self.queue.claim_within(self.budget, limit - ahead, lease, owner, begin)
+        claimed = self.queue.claim_within(self.rate_limit, limit - ahead, lease, owner, begin)
         self._told.refusal = claimed.refusal
         return claimed
 
@@ -131,8 +133,8 @@ class ThrottledQueue(BaseQueue):
 
     def reset(self) -> None:
         """Forget what was spent, and settings that were changed, for all queues with the same ``window_name``."""
-        self.store.shared.forget_budget(self.budget)
-        self.budget = self._given_budget
+        self.store.shared.forget_rate_limit(self.rate_limit)
+        self.rate_limit = self._given_rate_limit
 
     # ---- the rest
 

@@ -392,7 +392,7 @@ class TestTheQueueItself:
         assert (len(queue), queue.stats().leased) == (0, 0)
         assert not can_look(queue) or queue.stats().done == 2
 
-    def test_the_error_queue_is_a_queue_too(self, queue):
+    def test_the_failed_queue_is_a_queue_too(self, queue):
         divide.using(max_attempts=1).enqueue()
         with heard("failed") as told:
             stats.run_once()

@@ -234,7 +234,7 @@ class TestStatus:
         assert handle.status == "unknown"
         handle = say.using(result_ttl=None).enqueue("fail", "because")
         run_one(queue)
-        assert handle.status == "failed"  # it is still in the error queue
+        assert handle.status == "failed"  # it is still in the failed queue
         assert handle.errors[0]["reason"] == "because"
 
     def test_a_result_is_kept_for_its_time(self, queue):
@@ -243,7 +243,7 @@ class TestStatus:
         assert handle.status == "done"
         eventually(lambda: handle.status == "unknown")
 
-    def test_what_is_retried_from_the_error_queue_lives_again(self, queue):
+    def test_what_is_retried_from_the_failed_queue_lives_again(self, queue):
         handle = say("fail", "first")
         run_one(queue)
         assert queue.requeue([handle.id]) == 1
@@ -450,7 +450,7 @@ class TestKept:
         with pytest.raises(CommandFailed, match="failed: Hiccup: why") as failed:
             handle.get()
         assert failed.value.errors == []
-        assert "in stumble" in handle.errors[0]["traceback"]  # of the error queue
+        assert "in stumble" in handle.errors[0]["traceback"]  # of the failed queue
 
     def test_a_reason_of_megabytes_is_cut(self, queue):
         handle = say.using(queue_name="default").enqueue("discard", "x" * 500_000)
@@ -680,7 +680,7 @@ class TestCancel:
         assert handle.cancel() is True
         assert (handle.status, queue.claim(1)) == ("cancelled", [])
 
-    def test_the_wish_ends_when_it_is_retried_from_the_error_queue(self, queue):
+    def test_the_wish_ends_when_it_is_retried_from_the_failed_queue(self, queue):
         handle = say("fail", "because")
         lease = claim_one(queue)
         assert handle.cancel() is False

@@ -98,17 +98,17 @@ def test_no_other_setting_comes_from_the_environment(environment):
 
 def test_what_a_test_overrides_counts_at_once_and_is_over_with_it(settings):
     policy, batch = Policy(), Batch()
-    assert (policy.idle_seconds, batch.size, Options().longest_pause, Route()) == (1.6, 128, 1.0, Route(0, 0))
+    assert (policy.idle_seconds, batch.limit, Options().longest_pause, Route()) == (1.6, 128, 1.0, Route(0, 0))
     settings.QUEUE_IDLE_TIMEOUT = 8
     settings.QUEUE_BATCH_SIZE, settings.QUEUE_MAX_POLL_INTERVAL = 5, 3
     settings.QUEUE_DEFAULT_THREAD, settings.QUEUE_DEFAULT_PRIORITY = "mail", 2
-    assert (policy.idle_seconds, batch.size, Options().longest_pause, Route()) == (8.0, 5, 3.0, Route("mail", 2))
+    assert (policy.idle_seconds, batch.limit, Options().longest_pause, Route()) == (8.0, 5, 3.0, Route("mail", 2))
 
 
 def test_what_is_said_goes_before_the_setting(settings):
     settings.QUEUE_IDLE_TIMEOUT = settings.QUEUE_BATCH_SIZE = settings.QUEUE_MAX_POLL_INTERVAL = 9
     assert Policy.of(idle_timeout=2, batch=True).idle_seconds == 2.0
-    assert Batch(6).size == 6
+    assert Batch(6).limit == 6
     assert Options(max_delay=2.0).longest_pause == 2.0
 
 
@@ -137,8 +137,8 @@ def test_the_usual_priority_counts_at_the_call(queue, settings):
 @pytest.mark.parametrize(
     ("name", "value", "use"),
     [
-        ("QUEUE_BATCH_SIZE", 0, lambda queue: Batch().size),
-        ("QUEUE_BATCH_SIZE", 1001, lambda queue: Batch().size),
+        ("QUEUE_BATCH_SIZE", 0, lambda queue: Batch().limit),
+        ("QUEUE_BATCH_SIZE", 1001, lambda queue: Batch().limit),
         ("QUEUE_IDLE_TIMEOUT", -1, lambda queue: Policy().idle_seconds),
         ("QUEUE_IDLE_TIMEOUT", "1", lambda queue: Policy().idle_seconds),
         ("QUEUE_MAX_POLL_INTERVAL", "1", lambda queue: Options().longest_pause),

@@ -437,7 +437,7 @@ def test_read_is_throttled_and_write_is_not(throttled, clock):
 
 
 def test_read_takes_one_of_a_shard_and_leaves_the_rest(throttled):
-    queue, gate = throttled(limit=9, window=10), Gate(ordered=True, run=5).written()
+    queue, gate = throttled(limit=9, window=10), Gate(ordered=True, max_run=5).written()
     queue.put([Entry(word, word.decode(), lane="a", gate=gate) for word in (b"1", b"2", b"3")])
     assert [queue.read(), len(queue), queue.read()] == ["1", 2, "2"]
 
@@ -676,7 +676,7 @@ def test_tq18_what_is_taken_and_never_reported_comes_again(throttled, clock):
 
 
 class Counted(MemoryQueue):
-    """Remembers when it was asked for what a budget allows, and how much it gave."""
+    """Remembers when it was asked for what a rate limit allows, and how much it gave."""
 
     def __init__(self, *args):
         super().__init__(*args)

@@ -6,9 +6,9 @@ from functools import partialmethod
 from typing import NoReturn
 
 from djqueue.backends.entries import PAGE, Claimed, Entry, Fact, LaneRecord, Lease, QueueStats, Reaped, Record, Refusal
-from djqueue.backends.guards import AnyGuard, Debounce, Guard, Unique
+from djqueue.backends.guards import DebounceGuard, Guard, OnceGuard, UniqueGuard
 from djqueue.backends.items import ItemVerbs
-from djqueue.backends.stores import BaseStore, Budget, NoStore
+from djqueue.backends.stores import BaseStore, NoStore, RateLimit
 from djqueue.backends.verbs import FAILED_SUFFIX, FEATURES, Unanswered
 from djqueue.exceptions import InvalidMessage, NotSupported
 from djqueue.messages.envelope import new_id
@@ -17,15 +17,15 @@ __all__ = [
     "FAILED_SUFFIX",
     "FEATURES",
     "PAGE",
-    "AnyGuard",
+    "Guard",
     "BaseQueue",
     "BaseStore",
-    "Budget",
+    "RateLimit",
     "Claimed",
-    "Debounce",
+    "DebounceGuard",
     "Entry",
     "Fact",
-    "Guard",
+    "OnceGuard",
     "LaneRecord",
     "Lease",
     "LeasedQueue",
@@ -35,7 +35,7 @@ __all__ = [
     "Record",
     "Refusal",
     "Unanswered",
-    "Unique",
+    "UniqueGuard",
 ]
 
 

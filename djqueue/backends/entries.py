@@ -46,7 +46,7 @@ class Entry:
     """The command's name, or the key that marks a unique item; at most 255 characters. For operators; the signed body
     decides what runs."""
     errors: str = ""
-    """What went wrong so far, a JSON list; it travels with retries and into the error queue."""
+    """What went wrong so far, a JSON list; it travels with retries and into the failed queue."""
     gate: str = ""
     """What may leave its lane, as :meth:`Gate.written` has it. Without one a lane is a name and holds nothing up."""
     hold: str = ""
@@ -168,7 +168,7 @@ class LaneRecord:
     """When it opens by itself (epoch seconds, the store's clock); 0 if that is no matter of time."""
     paused_reason: str = ""
     """Why it is paused, if it is."""
-    within: str = ""
+    parent: str = ""
     gate: str = ""
     """As :meth:`Gate.written` has it."""
     cursor: str = ""

@@ -25,7 +25,7 @@ WAITED_FOR = 3600.0
 
 
 @dataclass(frozen=True, slots=True)
-class Guard:
+class OnceGuard:
     """Accept the entry beside this only if ``key`` was not used in the last ``ttl`` seconds."""
 
     key: str
@@ -33,7 +33,7 @@ class Guard:
 
 
 @dataclass(frozen=True, slots=True)
-class Unique:
+class UniqueGuard:
     """Accept it only if no entry that was accepted under ``key`` still waits or, if ``running``, is leased."""
 
     key: str
@@ -41,7 +41,7 @@ class Unique:
 
 
 @dataclass(frozen=True, slots=True)
-class Debounce:
+class DebounceGuard:
     """Of the entries under ``key`` let one fall due every ``window`` seconds at most, and none after the last be lost.
 
     The first is accepted as it is; one that comes within ``window`` seconds of it is accepted with a delay until they
@@ -57,7 +57,7 @@ class Debounce:
     max_wait: float = inf
 
 
-AnyGuard = Guard | Unique | Debounce
+Guard = OnceGuard | UniqueGuard | DebounceGuard
 
 
 class DedupMark(NamedTuple):
@@ -102,23 +102,23 @@ class Decision(NamedTuple):
     """Of a refused one: when the waiting entry of the mark is due instead, µs; 0: unchanged."""
 
 
-def rule(guard: AnyGuard, entry: Entry, mark: DedupMark | None, state: str | None, now: float) -> Decision:
+def decide(guard: Guard, entry: Entry, mark: DedupMark | None, state: str | None, now: float) -> Decision:
     """Decide at ``now`` (epoch seconds); ``state`` is that of the entry which the mark names, None if it is gone."""
     return _RULES[type(guard)](guard, entry, mark, state, now)
 
 
-def _once(guard: Guard, entry: Entry, mark: DedupMark | None, state: str | None, now: float) -> Decision:
+def _once(guard: OnceGuard, entry: Entry, mark: DedupMark | None, state: str | None, now: float) -> Decision:
     return Decision(True, DedupMark(entry.id), guard.ttl) if mark is None else Decision(False)
 
 
-def _unique(guard: Unique, entry: Entry, mark: DedupMark | None, state: str | None, now: float) -> Decision:
+def _unique(guard: UniqueGuard, entry: Entry, mark: DedupMark | None, state: str | None, now: float) -> Decision:
     if mark is not None and (state in (READY, DELAYED) or (guard.running and state == LEASED)):
         return Decision(False, mark, max(0.0, mark.at / 1e6 - now) + UNIQUE_FOR)
     due = now + entry.delay if entry.delay else max(now, entry.run_at)
     return Decision(True, DedupMark(entry.id, _micros(due) if due > now else 0), due - now + UNIQUE_FOR)
 
 
-def _debounce(guard: Debounce, entry: Entry, mark: DedupMark | None, state: str | None, now: float) -> Decision:
+def _debounce(guard: DebounceGuard, entry: Entry, mark: DedupMark | None, state: str | None, now: float) -> Decision:
     at, window = _micros(now), _micros(guard.window)
     if mark is not None and mark.scheduled and state in (READY, DELAYED):
         return _postponed(guard, mark, at, window) if guard.extend else Decision(False)
@@ -130,12 +130,12 @@ def _debounce(guard: Debounce, entry: Entry, mark: DedupMark | None, state: str 
     return _scheduled(guard, entry, mark.at if mark.scheduled and mark.at > at else mark.at + window, at)
 
 
-def _scheduled(guard: Debounce, entry: Entry, due: int, at: int) -> Decision:
+def _scheduled(guard: DebounceGuard, entry: Entry, due: int, at: int) -> Decision:
     delay = (due - at) / 1e6
     return Decision(True, DedupMark(entry.id, due, at, True), delay + max(guard.window, WAITED_FOR), delay)
 
 
-def _postponed(guard: Debounce, mark: DedupMark, at: int, window: int) -> Decision:
+def _postponed(guard: DebounceGuard, mark: DedupMark, at: int, window: int) -> Decision:
     latest = inf if guard.max_wait == inf else mark.first + _micros(guard.max_wait)
     due = int(min(at + window, latest))
     if mark.at <= at or due <= mark.at:
@@ -147,7 +147,7 @@ def _micros(seconds: float) -> int:
     return ceil(round(seconds * 1e6, 3))
 
 
-_RULES: dict[type, Callable[..., Decision]] = {Guard: _once, Unique: _unique, Debounce: _debounce}
+_RULES: dict[type, Callable[..., Decision]] = {OnceGuard: _once, UniqueGuard: _unique, DebounceGuard: _debounce}
 
 
 # ---- Ids of finished entries, which a queue may remember so that none is put again: REMEMBER_DONE and KEEP_DONE

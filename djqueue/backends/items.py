@@ -11,7 +11,7 @@ from functools import partial
 
 from djqueue import conf
 from djqueue.backends.entries import DELAYED, LEASED, PAGE, READY, Entry, Lease, log_extra, untried
-from djqueue.backends.guards import DedupMark, Unique
+from djqueue.backends.guards import DedupMark, UniqueGuard
 from djqueue.backends.verbs import QueueVerbs
 from djqueue.exceptions import InvalidMessage, QueueError
 from djqueue.messages.envelope import new_id, pack_item, unpack_item
@@ -43,9 +43,9 @@ class ItemVerbs(QueueVerbs):
         if not unique:
             return self.push_many([item], priority, delay)[0]
         [entry], key = self._entries([item], priority, delay), f"{MARK}{fingerprint(item)}"
-        return self._push_unique(replace(entry, command=key), Unique(key, running=False))
+        return self._push_unique(replace(entry, command=key), UniqueGuard(key, running=False))
 
-    def _push_unique(self, entry: Entry, guard: Unique) -> str:
+    def _push_unique(self, entry: Entry, guard: UniqueGuard) -> str:
         for _ in range(TRIES):
             if self.put([entry], [guard])[0]:
                 return entry.id
@@ -111,8 +111,8 @@ class ItemVerbs(QueueVerbs):
         """The next item with its lease, at least once: then ``complete``, ``touch`` or ``release`` it.
 
         ``(None, None)`` after ``wait`` without one; both are seconds or timedeltas. One whose holders died
-        ``QUEUE_MAX_LOST`` times goes to the error queue instead. So does an item that does not verify, and
-        InvalidMessage is raised; in an error queue it stays, and the look counts as nothing. After any other error, as
+        ``QUEUE_MAX_LOST`` times goes to the failed queue instead. So does an item that does not verify, and
+        InvalidMessage is raised; in a failed queue it stays, and the look counts as nothing. After any other error, as
         of the database that a model is read from, it is put back. Raises TypeError or ValueError for a lease of less
         than a tenth of a second, and for what is no duration.
         """
@@ -137,12 +137,12 @@ class ItemVerbs(QueueVerbs):
                 return held
             reason = f"its holder died: {held.entry.lost} starts never reported"
             self._put_aside(held, reason)
-            text = "An item of %s went to the error queue: %s"
+            text = "An item of %s went to the failed queue: %s"
             tell(logger, logging.ERROR, text, self.name, reason, extra=log_extra(self.alias, held.entry))
         return None
 
     def _put_aside(self, held: Lease, reason: str) -> None:
-        """Into the error queue, with the reason; what is there already stays as it is."""
+        """Into the failed queue, with the reason; what is there already stays as it is."""
         entry = held.entry
         if self.failed is None:
             self.release([untried(held)])

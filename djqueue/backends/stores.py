@@ -9,11 +9,11 @@ from dataclasses import dataclass
 from typing import NamedTuple, NoReturn
 
 from djqueue.exceptions import NotSupported
-from djqueue.flow.windows import Log, Window, adopted, granted, returned, room
+from djqueue.flow.windows import Log, Window, adopted, capacity, granted, returned
 
 
 @dataclass(frozen=True, slots=True)
-class Budget:
+class RateLimit:
     """A window that all users of its name share, on one server or database.
 
     Of two windows of one name the stricter holds while both are in use. ``spacing`` is the name under which the last
@@ -29,7 +29,8 @@ class BaseStore:
     """Small facts shared by all processes: marks, locks, ticks, results. Values are bytes, keys are text.
 
     Every method is atomic. Times are seconds by the store's clock. ``ttl=None`` keeps a fact until it is dropped.
-    A store belongs to one queue: two queues never see each other's keys. Only budgets are shared, where that is said.
+    A store belongs to one queue: two queues never see each other's keys. Only rate limits are shared, where their names
+    say so.
     """
 
     database: str | None = None
@@ -77,57 +78,57 @@ class BaseStore:
         """Delete the key (if it has that value, when one is given); True if something was deleted."""
         raise NotImplementedError
 
-    # ---- budgets, over compare-and-set
+    # ---- rate limits, over compare-and-set
 
-    def take(self, budget: Budget, count: int) -> Grant:
-        """Spend up to ``count`` of a budget; exact, whatever others do at the same time.
+    def acquire(self, rate_limit: RateLimit, count: int) -> Grant:
+        """Spend up to ``count`` of a rate limit; exact, whatever others do at the same time.
 
         A spacing that others share is read before and written after.
         """
-        (key, spacing), ttl = keys_of(budget), kept_for(budget.window)
+        (key, spacing), ttl = keys_of(rate_limit), kept_for(rate_limit.window)
         while True:
             was, now = self.get(key), round(self.now() * 1e6)
             mark = self.get(spacing) if spacing else None
-            account = None if was is None else Account.read(was)
-            grant, after = spend(account, budget, count, now, int(mark or 0))
+            account = None if was is None else LimitState.read(was)
+            grant, after = spend(account, rate_limit, count, now, int(mark or 0))
             if spacing and grant.count and not self.swap(spacing, mark, b"%d" % now, ttl):
                 continue
             if self.swap(key, was, after.written(), keep_of(after)):
                 return grant
-            self._space_as_before(budget, grant)
+            self._space_as_before(rate_limit, grant)
 
-    def give(self, budget: Budget, grant: Grant, count: int) -> None:
+    def release(self, rate_limit: RateLimit, grant: Grant, count: int) -> None:
         """Hand back ``count`` of what was granted and not used."""
         if count == grant.count:
-            self._space_as_before(budget, grant)
-        key = KEY + budget.name
+            self._space_as_before(rate_limit, grant)
+        key = KEY + rate_limit.name
         while count and (was := self.get(key)) is not None:
-            after = refund(Account.read(was), grant, count)
+            after = refund(LimitState.read(was), grant, count)
             if self.swap(key, was, after.written(), keep_of(after)):
                 return
 
-    def _space_as_before(self, budget: Budget, grant: Grant) -> None:
+    def _space_as_before(self, rate_limit: RateLimit, grant: Grant) -> None:
         """Nothing of a grant was used: the next one may be as near as if it had not been."""
-        _, spacing = keys_of(budget)
+        _, spacing = keys_of(rate_limit)
         if spacing and grant.count:
-            self.swap(spacing, b"%d" % grant.at, b"%d" % grant.before, kept_for(budget.window))
+            self.swap(spacing, b"%d" % grant.at, b"%d" % grant.before, kept_for(rate_limit.window))
 
-    def change_budget(self, budget: Budget) -> None:
+    def change_rate_limit(self, rate_limit: RateLimit) -> None:
         """Let its window hold at once for all who use it, whatever they say, until it is changed again or forgotten.
 
         What was spent counts by the new window.
         """
-        key = KEY + budget.name
+        key = KEY + rate_limit.name
         while True:
             was = self.get(key)
-            after = changed(None if was is None else Account.read(was), budget.window, round(self.now() * 1e6))
+            after = changed(None if was is None else LimitState.read(was), rate_limit.window, round(self.now() * 1e6))
             if self.swap(key, was, after.written(), keep_of(after)):
                 return
 
-    def forget_budget(self, budget: Budget) -> None:
+    def forget_rate_limit(self, rate_limit: RateLimit) -> None:
         """Forget what was spent of it, and a window that was set."""
-        self.drop(KEY + budget.name)
-        self.drop(SPACING_KEY + (budget.spacing or budget.name))
+        self.drop(KEY + rate_limit.name)
+        self.drop(SPACING_KEY + (rate_limit.spacing or rate_limit.name))
 
     def prune(self, limit: int = 1000) -> int:
         """Delete up to ``limit`` facts whose time is over; how many. Stores that expire by themselves return 0."""
@@ -153,9 +154,9 @@ class NoStore(BaseStore):
         return False
 
 
-# ---- The account of a budget, kept as one fact of a store
+# ---- The account of a rate limit, kept as one fact of a store
 
-KEY, SPACING_KEY = "budget:", "spacing:"
+KEY, SPACING_KEY = "rate_limit:", "spacing:"
 CLAIMED_FOR = 60.0
 """Seconds, or two windows if that is less, for which the stricter of two windows holds after its last use."""
 KEPT = 10 * 365 * 86400.0
@@ -163,7 +164,7 @@ KEPT = 10 * 365 * 86400.0
 
 
 class Grant(NamedTuple):
-    """What a budget allowed."""
+    """What a rate limit allowed."""
 
     count: int  # type: ignore[assignment]  # tuples have a method of this name
     retry_after: float = 0.0
@@ -178,8 +179,8 @@ class Grant(NamedTuple):
     """The one that holds, whatever was said."""
 
 
-class Account(NamedTuple):
-    """What is known of a budget."""
+class LimitState(NamedTuple):
+    """What is known of a rate limit."""
 
     window: Window
     used: int
@@ -189,7 +190,7 @@ class Account(NamedTuple):
     """Whether the window was set while it was in use; then it holds, whatever its users say."""
 
     @classmethod
-    def read(cls, value: bytes) -> Account:
+    def read(cls, value: bytes) -> LimitState:
         limit, span, ways, buffer, used, fixed, last, warm, *grants = json.loads(value)
         log = Log(tuple(zip(grants[::2], grants[1::2], strict=True)), last, warm)
         return cls(Window.read(limit, span, ways, buffer), used, log, bool(fixed))
@@ -199,45 +200,47 @@ class Account(NamedTuple):
         return json.dumps([*head, *(number for grant in self.log.grants for number in grant)]).encode()
 
 
-def spend(account: Account | None, budget: Budget, count: int, now: int, last: int = 0) -> tuple[Grant, Account]:
-    """What a budget allows of ``count`` at ``now`` (µs), and its account then.
+def spend(
+    account: LimitState | None, rate_limit: RateLimit, count: int, now: int, last: int = 0
+) -> tuple[Grant, LimitState]:
+    """What a rate limit allows of ``count`` at ``now`` (µs), and its account then.
 
     ``last`` is when its spacing was last used by others.
     """
-    account = agreed(account, budget.window, now)
+    account = agreed(account, rate_limit.window, now)
     window = account.window
     log = account.log._replace(last=max(account.log.last, last))
-    has = room(window, log, now)
+    has = capacity(window, log, now)
     taken, before = min(count, has.free), log.last
     if not taken:  # what others did to its spacing is theirs, and they may take it back
         return Grant(0, has.wait / 1e6, has.reason, now, 0, window), account
     log = granted(window, log, taken, now)
-    has = room(window, log, now)
+    has = capacity(window, log, now)
     return Grant(taken, has.wait / 1e6, has.reason, now, before, window), account._replace(log=log)
 
 
-def agreed(account: Account | None, window: Window, now: int) -> Account:
+def agreed(account: LimitState | None, window: Window, now: int) -> LimitState:
     """The account as it holds for a user with this window; what was spent counts.
 
     A window that was set while it was in use holds for all; else the stricter of two, as long as it is in use.
     """
     if account is None:
-        return Account(window, now)
+        return LimitState(window, now)
     if account.window == window:
         return account._replace(used=now)
     is_in_use = now - account.used < min(CLAIMED_FOR * 1e6, 2 * account.window.span)
     if account.fixed or is_in_use and account.window.rank < window.rank:
         return account
-    return Account(window, now, adopted(window, account.log))
+    return LimitState(window, now, adopted(window, account.log))
 
 
-def changed(account: Account | None, window: Window, now: int) -> Account:
+def changed(account: LimitState | None, window: Window, now: int) -> LimitState:
     """The account when its window is set, for all who use it; what was spent counts."""
     log = Log() if account is None else adopted(window, account.log)
-    return Account(window, now, log, fixed=True)
+    return LimitState(window, now, log, fixed=True)
 
 
-def refund(account: Account, grant: Grant, count: int) -> Account:
+def refund(account: LimitState, grant: Grant, count: int) -> LimitState:
     """The account when ``count`` of a grant was not used after all."""
     log = returned(account.window, account.log, count, grant.at)
     unused = count == grant.count and account.log.last == grant.at
@@ -249,12 +252,12 @@ def kept_for(window: Window) -> float:
     return 2 * window.seconds
 
 
-def keep_of(account: Account) -> float:
+def keep_of(account: LimitState) -> float:
     """The same of an account; a window that was set is not forgotten with what was spent."""
     return KEPT if account.fixed else kept_for(account.window)
 
 
-def keys_of(budget: Budget) -> tuple[str, str]:
+def keys_of(rate_limit: RateLimit) -> tuple[str, str]:
     """Of its account, and of the mark of its spacing: "" if that is not shared."""
-    shared = budget.spacing not in ("", budget.name)
-    return KEY + budget.name, SPACING_KEY + budget.spacing if shared else ""
+    shared = rate_limit.spacing not in ("", rate_limit.name)
+    return KEY + rate_limit.name, SPACING_KEY + rate_limit.spacing if shared else ""

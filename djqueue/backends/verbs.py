@@ -35,8 +35,8 @@ from djqueue.backends.entries import (
     unpack,
     untried,
 )
-from djqueue.backends.guards import AnyGuard, Debounce, Decision, DedupMark, rule
-from djqueue.backends.stores import BaseStore, Budget, Grant
+from djqueue.backends.guards import DebounceGuard, Decision, DedupMark, Guard, decide
+from djqueue.backends.stores import BaseStore, Grant, RateLimit
 from djqueue.exceptions import NotSupported
 from djqueue.utils import clock, seconds, tell
 
@@ -83,7 +83,7 @@ class QueueVerbs:
 
     _lease: float | None = None
     _given: Mapping[str, object] = {}
-    """The options that it was made with; its error queue has the same."""
+    """The options that it was made with; its failed queue has the same."""
     _told: _Told
     _reap_at: float
     _may_expire: float
@@ -133,7 +133,7 @@ class QueueVerbs:
 
     # ---- what the consumer calls: working defaults over the four
 
-    def put(self, entries: Sequence[Entry], guards: Sequence[AnyGuard | None] | None = None) -> list[bool]:
+    def put(self, entries: Sequence[Entry], guards: Sequence[Guard | None] | None = None) -> list[bool]:
         """Accept entries in their order; tells of each whether it was accepted.
 
         An id that waits or is leased already is refused, and so is an entry whose guard says so; guard and entry are
@@ -150,11 +150,11 @@ class QueueVerbs:
 
     # Here queue and store may be two technologies: no step is atomic over both.
 
-    def _put_if_allowed(self, entry: Entry, guard: AnyGuard) -> bool:
+    def _put_if_allowed(self, entry: Entry, guard: Guard) -> bool:
         try:
             decision, was = self._decided(entry, guard)
         except Exception as error:
-            if not isinstance(guard, Debounce):
+            if not isinstance(guard, DebounceGuard):
                 raise
             return self._put_undecided(entry, error)
         if not decision.accept or decision.mark is None:
@@ -169,14 +169,14 @@ class QueueVerbs:
                 self.store.swap(guard.key, decision.mark.written(), was, decision.ttl)
         return accepted
 
-    def _decided(self, entry: Entry, guard: AnyGuard) -> tuple[Decision, bytes | None]:
+    def _decided(self, entry: Entry, guard: Guard) -> tuple[Decision, bytes | None]:
         """What the guard decides, once its mark is written, and the mark before; no other write came in between."""
         while True:
             now, was = self.store.now(), self.store.get(guard.key)
             mark = None if was is None else DedupMark.read(was)
             # What became of an entry is not known here, nor can it be postponed: it waits until it was to be due.
             state = DELAYED if mark is not None and mark.at > now * 1e6 else None
-            decision = rule(guard, entry, mark, state, now)
+            decision = decide(guard, entry, mark, state, now)
             mark = decision.mark if decision.accept else None
             if mark is None or self.store.swap(guard.key, was, mark.written(), decision.ttl):
                 return decision, was
@@ -226,15 +226,15 @@ class QueueVerbs:
             left -= 1
 
     def claim_within(
-        self, budget: Budget, limit: int = 1, lease: float = 60.0, owner: str = "", begin: bool = True
+        self, rate_limit: RateLimit, limit: int = 1, lease: float = 60.0, owner: str = "", begin: bool = True
     ) -> Claimed:
-        """Claim what a budget allows. One atomic step where the backend can; what is not there spends nothing.
+        """Claim what a rate limit allows. One atomic step where the backend can; what is not there spends nothing.
 
         This default spends first, claims then, and hands back what was not used: a crash in between costs slots, and
         no entry.
         """
         store = self.store.shared
-        grant = store.take(budget, limit)
+        grant = store.acquire(rate_limit, limit)
         if not grant.count:
             return Claimed((), grant.retry_after, grant.reason)
         claimed = Claimed()
@@ -242,16 +242,16 @@ class QueueVerbs:
             claimed = self.claim(grant.count, lease, owner, begin=begin)
         finally:
             if len(claimed) < grant.count:
-                store.give(budget, grant, grant.count - len(claimed))
-        return self._as_granted(claimed, grant, budget, limit)
+                store.release(rate_limit, grant, grant.count - len(claimed))
+        return self._as_granted(claimed, grant, rate_limit, limit)
 
-    def _as_granted(self, claimed: Claimed, grant: Grant, budget: Budget, limit: int) -> Claimed:
-        """No more than the budget allows, as a run may be longer than the units asked for; and when more may come."""
+    def _as_granted(self, claimed: Claimed, grant: Grant, rate_limit: RateLimit, limit: int) -> Claimed:
+        """No more than the rate limit allows, though a run may be longer than asked for; and when more may come."""
         spent = grant.count
         if len(claimed) < spent or len(claimed) == spent == limit:
             return claimed
         if len(claimed) > spent:
-            grant = self.store.shared.take(budget, len(claimed) - spent)
+            grant = self.store.shared.acquire(rate_limit, len(claimed) - spent)
             spent += grant.count
         if surplus := claimed[spent:]:
             self.release([untried(lease) for lease in surplus])
@@ -353,10 +353,10 @@ class QueueVerbs:
         return written
 
     def fail(self, leases: Sequence[Lease], facts: Sequence[Fact | None] = ()) -> list[Lease]:
-        """Move them to the end of :attr:`failed`, the error queue, as ``lease.entry`` now says.
+        """Move them to the end of :attr:`failed`, the failed queue, as ``lease.entry`` now says.
 
         Returns those that were still ours. There they are in the order in which they failed, whatever their priorities.
-        ``facts`` are kept as ``complete`` keeps them. An error queue has no other, so it puts them back.
+        ``facts`` are kept as ``complete`` keeps them. A failed queue has no other, so it puts them back.
         """
         if self.failed is None:
             return self.release(leases)
@@ -377,7 +377,7 @@ class QueueVerbs:
         return ours
 
     def requeue(self, ids: Iterable[str]) -> int:
-        """Move entries from the error queue back as if they were new, in one atomic step; how many."""
+        """Move entries from the failed queue back as if they were new, in one atomic step; how many."""
         raise self._cannot("requeue")
 
     def reap(self, limit: int = 100, by: float = inf) -> Reaped:
@@ -451,17 +451,17 @@ class QueueVerbs:
 
     @property
     def base_name(self) -> str:
-        """The name that signatures bind to: an error queue has that of the queue it belongs to."""
+        """The name that signatures bind to: a failed queue has that of the queue it belongs to."""
         return self.name.removesuffix(FAILED_SUFFIX)
 
     @cached_property
-    def own_budget(self) -> str:
-        """The name of the budget that a throttle of this queue alone has."""
+    def own_rate_limit(self) -> str:
+        """The name of the rate limit that a throttle of this queue alone has."""
         return f"queue:{self.name}"
 
     @cached_property
     def failed(self) -> Self | None:
-        """The error queue, a queue of the same kind; it has none itself."""
+        """The failed queue, a queue of the same kind; it has none itself."""
         if self.name.endswith(FAILED_SUFFIX):
             return None
         return type(self)(self.name + FAILED_SUFFIX, self.connection, **self._given)

@@ -221,13 +221,13 @@ def check_throttles(app_configs=None, **kwargs) -> Iterator[CheckMessage]:
             named = {"alias": config.alias, "other": other.alias, "name": name}
             if _place(config, queue) != _place(other, before):
                 yield say("E018", **named)
-            elif kind == "window_name" and before.budget != queue.budget:
+            elif kind == "window_name" and before.rate_limit != queue.rate_limit:
                 yield say("E017", **named, ours=_told(queue), theirs=_told(before))
 
 
 def _told(queue: ThrottledQueue) -> str:
     spacing = f", spaced as {queue.mod_name!r}" if queue.mod_name else ""
-    return f"{queue.budget.window}{spacing}"
+    return f"{queue.rate_limit.window}{spacing}"
 
 
 def _place(config: conf.QueueConfig, queue: ThrottledQueue) -> Hashable:

@@ -157,7 +157,7 @@ class Consumer:
             if troubles := supervisor.troubles:
                 say(logging.CRITICAL, "%s: a new process is needed", "; ".join(troubles))
                 return True
-        if self.options.drain and not supervisor.budget.spent and supervisor.ended():
+        if self.options.drain and not supervisor.run_limit.spent and supervisor.ended():
             self._tell_what_stays()
         return False
 

@@ -12,7 +12,7 @@ from typing import Self
 from djqueue import conf
 from djqueue.backends.base import BaseQueue
 from djqueue.consumer.in_flight import Held, InFlight
-from djqueue.consumer.loop import Loop, PerServer, alike, each
+from djqueue.consumer.loop import Loop, PerServer, alike, run_all
 from djqueue.exceptions import QueueError
 from djqueue.flow.gates import Gate
 from djqueue.policies.policy import Policy
@@ -91,13 +91,13 @@ class ControlChannel(Loop):
         due = [held for held in list(self._reports) if now - held.reported >= EVERY]
         watched = list(self._watched)  # commands add to it meanwhile
         errands = [*((self._deliver, held) for held in due), *((self._ask, held) for held in watched)]
-        each(errands, lambda errand: errand[0](errand[1]))  # one that fails holds up no other
+        run_all(errands, lambda errand: errand[0](errand[1]))  # one that fails holds up no other
         return EVERY if self._reports or self._watched else NOTED
 
     def _begin_all(self) -> None:
         waiting = {held: told for held in list(self._beginning) if (told := self._beginning.pop(held, None))}
         try:
-            each(alike(waiting, _queue_of), self._begin_some)
+            run_all(alike(waiting, _queue_of), self._begin_some)
         finally:
             for told in waiting.values():
                 told.set()
@@ -108,15 +108,15 @@ class ControlChannel(Loop):
         ours = [held for held in self._in_flight if id(held.queue) in self._ours]
         running = [held for held in ours if held.policy and held.verdict is None and not held.lease.begun]
         lasting = [held for held in running if held.began is not None and held.began <= before]
-        each(alike(lasting, _queue_of), self._begin_some)
+        run_all(alike(lasting, _queue_of), self._begin_some)
 
     def _begin_some(self, some: Sequence[Held]) -> None:
         begun = {proof_of(lease): lease for lease in some[0].queue.begin([held.lease for held in some])}
         for held in some:
             held.lease = begun.get(proof_of(held.lease), held.lease)
 
-    def farewell(self) -> None:
-        each(list(self._reports), self._deliver)
+    def on_stop(self) -> None:
+        run_all(list(self._reports), self._deliver)
 
     def _deliver(self, held: Held) -> None:
         held.reported, progress = time.monotonic(), self._reports.pop(held)

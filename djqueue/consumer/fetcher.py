@@ -15,7 +15,7 @@ from djqueue.consumer.control import note_cancelled
 from djqueue.consumer.in_flight import Held, InFlight, units_of
 from djqueue.consumer.loop import FailureBackoff, Loop, is_for_want
 from djqueue.consumer.pool import Pool
-from djqueue.consumer.settler import Budget, Settlers
+from djqueue.consumer.settler import RunLimit, Settlers
 from djqueue.policies.outcomes import Outcome, Verdict
 from djqueue.utils import clock
 
@@ -120,7 +120,7 @@ class Hands:
     pool: Pool
     in_flight: InFlight
     settlers: Settlers
-    budget: Budget
+    run_limit: RunLimit
     quarantine: Quarantine | None
     """Keeps what a worker has died with apart from all else; None if it runs in a process of its own."""
     owner: str
@@ -145,7 +145,7 @@ class Fetcher(Loop):
         """When the latest claim began, if it found nothing (monotonic); None if it found something."""
 
     def tick(self) -> float:
-        limit = self._hands.budget.take(self._wanted())
+        limit = self._hands.run_limit.take(self._wanted())
         if limit <= 0:
             self._await_room()
             return 0
@@ -176,7 +176,7 @@ class Fetcher(Loop):
         """Have it ask now: a lane may have opened."""
         self._roused.set()
 
-    def farewell(self) -> None:
+    def on_stop(self) -> None:
         """Some backends have received in their sleep what nobody has claimed yet."""
         for queue in self._queues:
             with suppress(Exception):
@@ -247,9 +247,9 @@ class Fetcher(Loop):
     def _pay(self, more: int) -> int:
         """A run is one unit and several messages: what they cost beyond what was taken; how many are too many."""
         if more <= 0:
-            self._hands.budget.give(-more)
+            self._hands.run_limit.give(-more)
             return 0
-        return more - self._hands.budget.take(more)
+        return more - self._hands.run_limit.take(more)
 
     def _had_its_turn(self, queue: BaseQueue) -> None:
         """It is asked last from now on; those that had nothing keep their places."""
@@ -265,7 +265,7 @@ class Fetcher(Loop):
             self._untried(held[-surplus:], "the limit is reached")
             del held[-surplus:]
         else:
-            self._hands.budget.give(-surplus)
+            self._hands.run_limit.give(-surplus)
         note_cancelled(queue, held)
         if self.stopped:
             self._put_back(held, "the consumer stops")
@@ -316,7 +316,7 @@ class Fetcher(Loop):
 
     def _put_back(self, held: list[Held], reason: str, delay: float = 0.0) -> None:
         self._untried(held, reason, delay)
-        self._hands.budget.give(len(held))
+        self._hands.run_limit.give(len(held))
 
     def _untried(self, held: list[Held], reason: str, delay: float = 0.0) -> None:
         for one in held:

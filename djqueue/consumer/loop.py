@@ -135,7 +135,7 @@ def pause_after(failures: int) -> float:
     return min(LONGEST_PAUSE, FIRST_PAUSE * 2 ** min(failures, 10))
 
 
-def each(things: Iterable[T], do: Callable[[T], float | None]) -> float:
+def run_all(things: Iterable[T], do: Callable[[T], float | None]) -> float:
     """Do it to all of them, even if it fails for some; then raise the first error, or return the least answer."""
     least, errors = inf, []
     for thing in things:
@@ -241,10 +241,10 @@ class Loop(Member):
                 self._broken_off += 1
                 time.sleep(FIRST_PAUSE)
         with suppress(Exception):
-            self.farewell()
+            self.on_stop()
         connections.close_all()
 
-    def farewell(self) -> None:
+    def on_stop(self) -> None:
         """What is left to do when no tick will begin any more."""
 
     def guarded_tick(self) -> float:

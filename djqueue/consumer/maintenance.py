@@ -1,4 +1,4 @@
-"""Leases are extended, or given back when they ran out; time limits, and the bounds of error queues, are kept."""
+"""Leases are extended, or given back when they ran out; time limits, and the bounds of failed queues, are kept."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from djqueue import conf, signals
 from djqueue.backends.base import BaseQueue
 from djqueue.backends.entries import log_extra
 from djqueue.consumer.in_flight import Held, InFlight
-from djqueue.consumer.loop import LONGEST_PAUSE, Loop, each
+from djqueue.consumer.loop import LONGEST_PAUSE, Loop, run_all
 from djqueue.running.settle import proof_of
 from djqueue.utils import clock, plain, seconds, tell, whole
 
@@ -58,7 +58,7 @@ class Heartbeat(Loop):
             is_due = lease < held.span or now - held.touched >= min(self._beat, lease / 4)
             if is_due and not (held.lost or held.settled or held.deserted(now)):
                 stale.setdefault((id(held.queue), lease), []).append(held)
-        return min(beat / 2, each(stale.items(), lambda group: self._touch(*group, now)))
+        return min(beat / 2, run_all(stale.items(), lambda group: self._touch(*group, now)))
 
     def _touch(self, alike: tuple[int, float], stale: list[Held], now: float) -> None:
         queue, (_, lease) = stale[0].queue, alike
@@ -80,7 +80,7 @@ class Heartbeat(Loop):
 
 
 class Reaper(Loop):
-    """Makes expired leases claimable again, sweeps what is forgotten by now, and keeps the error queues in bounds.
+    """Makes expired leases claimable again, sweeps what is forgotten by now, and keeps the failed queues in bounds.
 
     Every consumer does it for all; doing it twice is harmless. It comes back to a queue when the next lease that it
     knows of may expire, and after a quarter of the queue's lease at the latest: one that others have taken meanwhile
@@ -101,7 +101,7 @@ class Reaper(Loop):
         self._pruned, self._swept = 0.0, time.monotonic()
 
     def tick(self) -> float:
-        pause = each(self._queues, self._look)
+        pause = run_all(self._queues, self._look)
         now = time.monotonic()
         duties: list[Callable[[BaseQueue], None]] = []
         if now - self._pruned > PRUNE_EVERY:
@@ -110,7 +110,7 @@ class Reaper(Loop):
         if now - self._swept > SWEEP_EVERY:
             self._swept = now
             duties.append(self._sweep)
-        each([partial(duty, queue) for queue in self._queues for duty in duties], lambda duty: duty())
+        run_all([partial(duty, queue) for queue in self._queues for duty in duties], lambda duty: duty())
         return pause
 
     def _look(self, queue: BaseQueue) -> float:
@@ -142,7 +142,7 @@ class Reaper(Loop):
             pass
 
     def _sweep(self, queue: BaseQueue) -> None:
-        """Of the error queue, from which nobody claims all the time, what was claimed and lost comes back here too."""
+        """Of the failed queue, from which nobody claims all the time, what was claimed and lost comes back here too."""
         queue.sweep(SWEEP_BATCH)
         if queue.failed is not None:
             queue.failed.reap(REAP_BATCH)
@@ -162,7 +162,7 @@ class Reaper(Loop):
                 dropped, more = dropped + count, count >= PRUNE_BATCH
         finally:  # those that are gone are told even if the store is away by now
             if dropped:
-                text = "%s: %d entries left the error queue, beyond QUEUE_MAX_ERRORS or QUEUE_MAX_ERROR_AGE"
+                text = "%s: %d entries left the failed queue, beyond QUEUE_MAX_ERRORS or QUEUE_MAX_ERROR_AGE"
                 tell(logger, logging.WARNING, text, queue.alias, dropped, extra={"queue": queue.alias})
                 signals.emit(signals.errors_dropped, queue.alias, queue_name=queue.alias, count=dropped)
 
@@ -178,5 +178,5 @@ class TimeLimits(Loop):
     def tick(self) -> float:
         now = clock()
         late = [held for held in self._in_flight.running() if held.ends is not None and held.ends <= now]
-        each(late, self._give_up)
+        run_all(late, self._give_up)
         return LOOK

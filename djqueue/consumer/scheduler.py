@@ -14,8 +14,8 @@ from django.conf import settings
 from django.utils import timezone
 
 from djqueue import schedules
-from djqueue.backends.base import BaseQueue, Guard
-from djqueue.consumer.loop import Loop, each
+from djqueue.backends.base import BaseQueue, OnceGuard
+from djqueue.consumer.loop import Loop, run_all
 from djqueue.crontab import Crontab, Rule
 from djqueue.enqueueing import producer
 from djqueue.enqueueing.command import Call, Command, PeriodicCommand
@@ -60,7 +60,7 @@ class Scheduler(Loop):
         return self._all([board.follow for board in self._boards])
 
     def _all(self, boards: list[Callable[[], float]]) -> float:
-        pause = each([*(plan.follow for plan in self._plans), *boards], lambda ask: ask())
+        pause = run_all([*(plan.follow for plan in self._plans), *boards], lambda ask: ask())
         return max(0.0, min(LONGEST_PAUSE, pause))
 
     def look(self) -> None:
@@ -68,7 +68,7 @@ class Scheduler(Loop):
             board.look()
 
 
-class Plan:
+class Tracker:
     """Something that is due again and again, and how far its ticks have been served."""
 
     _tick_format: str
@@ -120,12 +120,12 @@ class Plan:
         for tick in self._picked(due, now):
             name = self._tick_format.format(name=self.name, tick=tick)
             id = uuid.uuid5(uuid.NAMESPACE_URL, f"djqueue:{name}").hex
-            if self._send(Guard(f"tick:{name}", self._mark_for.total_seconds()), id):
+            if self._send(OnceGuard(f"tick:{name}", self._mark_for.total_seconds()), id):
                 tell(logger, logging.INFO, "%s is due at %s: enqueued", self.name, tick.isoformat())
             self._served = tick  # the next one may fail
         self._remember(queue, due[-1])
 
-    def _send(self, guard: Guard, id: str) -> bool:
+    def _send(self, guard: OnceGuard, id: str) -> bool:
         return producer.send_once(*self._what, guard, id)
 
     def _read(self, kept: bytes, queue: BaseQueue, now: datetime) -> datetime:
@@ -157,7 +157,7 @@ class Plan:
         return self._rule.pick(due, now)
 
 
-class PeriodicPlan(Plan):
+class PeriodicPlan(Tracker):
     _tick_format = "{name}:{tick:%Y-%m-%dT%H:%MZ}"
 
     def __init__(self, command: PeriodicCommand[..., Any]):
@@ -220,10 +220,10 @@ class Board:
         now = datetime.fromtimestamp(queue.now(), UTC)
         if clock() - self._looked > FRESH and any(plan.is_due(now) for plan in self._plans.values()):
             self.look()  # it may have been replaced or removed since
-        return each(self._plans.values(), lambda plan: plan.serve(queue, now))
+        return run_all(self._plans.values(), lambda plan: plan.serve(queue, now))
 
 
-class ScheduleTracker(Plan):
+class ScheduleTracker(Tracker):
     """One schedule that was made at run time. ``was_there``: this scheduler also looked a short time before."""
 
     _tick_format = "schedule:{name}:{tick:%Y-%m-%dT%H:%M:%S.%fZ}"

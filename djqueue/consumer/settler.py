@@ -36,7 +36,7 @@ class Settler(Loop):
         self._opened = opened
         """Called when something of a lane was settled: what waits in it may be claimed now."""
         self._lock = threading.Lock()
-        self._lanes: dict[tuple[int, str], Lane] = {}
+        self._lanes: dict[tuple[int, str], PendingVerdicts] = {}
 
     def __len__(self) -> int:
         return sum(len(lane.waiting) for lane in list(self._lanes.values()))
@@ -49,7 +49,7 @@ class Settler(Loop):
                 return
             held.verdict = verdict
             if (lane := self._lanes.get((id(held.queue), verb))) is None:
-                lane = self._lanes[id(held.queue), verb] = Lane(held.queue, verb, self._owner)
+                lane = self._lanes[id(held.queue), verb] = PendingVerdicts(held.queue, verb, self._owner)
         lane.waiting.append(held)
         self.wake()
 
@@ -66,7 +66,7 @@ class Settler(Loop):
             self._opened()
 
 
-class Budget:
+class RunLimit:
     """How many messages may still be claimed and run; None is no bound. Safe to use from any thread."""
 
     def __init__(self, limit: int | None = None):
@@ -101,11 +101,11 @@ class Settlers(PerServer[Settler]):
         self,
         servers: Sequence[Sequence[BaseQueue]],
         settler_for: Callable[[Sequence[BaseQueue]], Settler],
-        budget: Budget,
+        run_limit: RunLimit,
         seen_through: Callable[[Held], None],
     ):
         super().__init__(servers, settler_for)
-        self._budget = budget
+        self._run_limit = run_limit
         self._seen_through = seen_through
 
     def __len__(self) -> int:
@@ -117,15 +117,15 @@ class Settlers(PerServer[Settler]):
     def finish(self, held: Held, verdict: Verdict) -> None:
         """Of what a worker has run, or is not to begin. From any thread."""
         if verdict.outcome.effect.counts:
-            self._budget.ran()
+            self._run_limit.ran()
         else:
-            self._budget.give(1)
+            self._run_limit.give(1)
         if verdict.outcome is Outcome.DONE:
             self._seen_through(held)
         self.add(held, verdict)
 
 
-class Lane:
+class PendingVerdicts:
     """The verdicts of one queue that call for one verb. A store that is out of reach holds up no other lane."""
 
     def __init__(self, queue: BaseQueue, verb: str, owner: str):

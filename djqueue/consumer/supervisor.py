@@ -20,7 +20,7 @@ from djqueue.consumer.loop import Loop, Member, Options, alike
 from djqueue.consumer.maintenance import Heartbeat, Reaper, TimeLimits
 from djqueue.consumer.pool import Pool, Worker
 from djqueue.consumer.scheduler import Scheduler
-from djqueue.consumer.settler import Budget, Settler, Settlers
+from djqueue.consumer.settler import RunLimit, Settler, Settlers
 from djqueue.exceptions import TimeLimitExceeded
 from djqueue.policies.outcomes import Outcome, Verdict
 from djqueue.policies.policy import Policy
@@ -54,21 +54,21 @@ class Supervisor:
         self._drain = options.drain
         self.may_end = options.drain or limit is not None
         self.in_flight = InFlight()
-        self.budget = Budget(limit)
+        self.run_limit = RunLimit(limit)
         servers = alike(consumer.queues, attrgetter("server"))
         patience = PATIENCE if options.isolate else 1
         self.control_channels = ControlChannels(servers, self.in_flight, self._extend, patience)
         self.settlers = Settlers(
             servers,
             lambda queues: Settler(queues[0].alias, self.in_flight, consumer.name, self._rouse),
-            self.budget,
+            self.run_limit,
             self.control_channels.saw_through,
         )
         self._quarantine = None if options.isolate else Quarantine(self.in_flight)
         self._heartbeats = [Heartbeat(queues, self.in_flight, consumer.lease_of) for queues in servers]
         isolate = run_isolated if options.isolate else None
         self.pool = Pool(options.threads, self.settlers.finish, self.control_channels.control, self._recall, isolate)
-        shared = self.pool, self.in_flight, self.settlers, self.budget, self._quarantine
+        shared = self.pool, self.in_flight, self.settlers, self.run_limit, self._quarantine
         hands = Hands(*shared, consumer.name, options.lease)
         together = [consumer.queues] if options.strict else alike(consumer.queues, attrgetter("connection_key"))
         self.fetchers = [
@@ -106,7 +106,7 @@ class Supervisor:
         """Whether the limit is reached, or nothing is left to drain."""
         if len(self.in_flight):
             return False
-        if self.budget.spent:
+        if self.run_limit.spent:
             return True
         changed = self.in_flight.changed
         return self._drain and all(fetcher.dry is not None and fetcher.dry >= changed for fetcher in self.fetchers)

@@ -14,7 +14,7 @@ from django.db.backends.base.base import BaseDatabaseWrapper
 from django.dispatch import Signal
 
 from djqueue import conf, signals
-from djqueue.backends.base import AnyGuard, BaseQueue, Debounce, Entry, Guard, Unique
+from djqueue.backends.base import BaseQueue, DebounceGuard, Entry, Guard, OnceGuard, UniqueGuard
 from djqueue.backends.guards import DedupMark
 from djqueue.exceptions import (
     EncodeError,
@@ -44,9 +44,9 @@ TRIES = 100
 
 NEWS: dict[type, tuple[tuple[Signal, ...], tuple[Signal, ...]]] = {
     type(None): ((signals.enqueued,), ()),
-    Guard: ((signals.enqueued,), (signals.refused,)),
-    Unique: ((signals.enqueued,), (signals.refused,)),
-    Debounce: ((signals.debounce_missed, signals.enqueued), (signals.debounced,)),
+    OnceGuard: ((signals.enqueued,), (signals.refused,)),
+    UniqueGuard: ((signals.enqueued,), (signals.refused,)),
+    DebounceGuard: ((signals.debounce_missed, signals.enqueued), (signals.debounced,)),
 }
 """What is told of a call that was put, and of one that was not, by its guard."""
 
@@ -87,7 +87,7 @@ class PendingCall:
     policy: Policy
     entry: Entry
     sending: EnqueueStatus
-    guard: AnyGuard | None = None
+    guard: Guard | None = None
     kept: bool = False
     """Whether its result will be kept."""
 
@@ -116,7 +116,7 @@ def send(command: Enqueueable, calls: Sequence[tuple[Call, Policy]]) -> list[Res
     return [Result(one.entry.id, command.name, one.policy.queue_name, one.kept, one.sending) for one in pending]
 
 
-def send_once(command: Enqueueable, call: Call, policy: Policy, guard: Guard, id: str) -> bool:
+def send_once(command: Enqueueable, call: Call, policy: Policy, guard: OnceGuard, id: str) -> bool:
     """Put one call unless the guard's key was used; whether it was put.
 
     That is one atomic step, unless the call has a condition of its own. Then the key is used first, so that a crash
@@ -133,7 +133,7 @@ def send_once(command: Enqueueable, call: Call, policy: Policy, guard: Guard, id
     return accepted
 
 
-def _put_marked(queue: BaseQueue, pending_call: PendingCall, guard: Guard) -> bool:
+def _put_marked(queue: BaseQueue, pending_call: PendingCall, guard: OnceGuard) -> bool:
     if not queue.store.add(guard.key, b"", guard.ttl):
         return False
     try:

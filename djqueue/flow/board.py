@@ -10,7 +10,7 @@ from collections.abc import Callable, Hashable, Iterable, Iterator, Sequence
 from typing import Any, NamedTuple
 
 from djqueue.flow import gates
-from djqueue.flow.gates import LINE, OPEN, TIMED, Gate, Head, Lane, Place
+from djqueue.flow.gates import LANE_QUEUED, LANE_READY, LANE_SCHEDULED, Gate, Head, Lane, Place
 
 
 class Line:
@@ -120,7 +120,7 @@ class Board:
         waiting = self._run_of(name, min(gates.leaving(self.lanes[one], now) for one in chain))
         for one in chain:
             self.lanes[one] = gates.left(self.lanes[one], len(waiting), number, now)
-        run = f"{number}:{name}" if self.lanes[name].gate.joins else ""
+        run = f"{number}:{name}" if self.lanes[name].gate.is_unit else ""
         for one in chain:
             self.stand(one, now)
         return Turn(name, waiting, number, run, chain)
@@ -145,8 +145,8 @@ class Board:
     # ---- lanes
 
     def chain(self, name: str) -> list[str]:
-        within = self.lanes[name].gate.within if name in self.lanes else ""
-        return [name, within] if within in self.lanes else [name]
+        parent = self.lanes[name].gate.parent if name in self.lanes else ""
+        return [name, parent] if parent in self.lanes else [name]
 
     def known(self, name: str) -> Lane:
         """A lane as it is; a new one stands behind those that wait, so that new ones cannot hold them up for ever."""
@@ -154,9 +154,9 @@ class Board:
 
     def want_outer(self, lane: Lane) -> None:
         """Make the lane that this one is within, if it was forgotten while nothing of it was out or in its line."""
-        within = lane.gate.within
-        if within and within not in self.lanes:
-            self.lanes[within] = self.known(within).with_gate(lane.gate.outer or Gate())
+        parent = lane.gate.parent
+        if parent and parent not in self.lanes:
+            self.lanes[parent] = self.known(parent).with_gate(lane.gate.parent_gate or Gate())
 
     def fill(self, lanes: Iterable[tuple[Lane, Iterable[Waiting]]], now: int) -> None:
         """Add lanes with what waits in them, and let them stand once all are there: none is forgotten."""
@@ -164,7 +164,7 @@ class Board:
             self.lanes[lane.name] = lane
             for one in entries:
                 self.enter(lane.name, one)
-        for name in sorted(self.lanes, key=lambda name: not self.lanes[name].gate.within):
+        for name in sorted(self.lanes, key=lambda name: not self.lanes[name].gate.parent):
             self._place(name, now)
 
     def stand(self, name: str, now: int) -> None:
@@ -172,12 +172,12 @@ class Board:
         if name not in self.lanes:
             return
         lane, place = self.lanes[name], self._place(name, now)
-        if place.where == LINE:
+        if place.where == LANE_QUEUED:
             self.want_outer(lane)
-        elif place.where == gates.NOWHERE and gates.is_idle(lane, self._head(name), now):
+        elif place.where == gates.LANE_CLOSED and gates.is_idle(lane, self._head(name), now):
             self._forget(name)
-        if self._is_outer(lane.gate.within):
-            self.stand(lane.gate.within, now)
+        if self._is_outer(lane.gate.parent):
+            self.stand(lane.gate.parent, now)
 
     def wake(self, now: int) -> None:
         """Let lanes stand anew whose moment has come."""
@@ -189,26 +189,26 @@ class Board:
         name = self._timed.first()
         return None if name is None else self.places[name].at
 
-    def step_out(self, name: str, within: str) -> None:
+    def step_out(self, name: str, parent: str) -> None:
         """Let a lane stand nowhere, neither in the line of another."""
         self._open.drop(name)
         self._timed.drop(name)
-        if within in self._lines:
-            self._lines[within].drop(name)
-            if not self._lines[within]:
-                del self._lines[within]
+        if parent in self._lines:
+            self._lines[parent].drop(name)
+            if not self._lines[parent]:
+                del self._lines[parent]
 
     def _place(self, name: str, now: int) -> Place:
         lane = self.lanes[name]
-        within = lane.gate.within
+        parent = lane.gate.parent
         self.places[name] = place = gates.stand(lane, self._head(name), now)
-        self.step_out(name, within)
-        if place.where == OPEN:
+        self.step_out(name, parent)
+        if place.where == LANE_READY:
             self._open.add(name, (place.rank, lane.turn))
-        elif place.where == TIMED:
+        elif place.where == LANE_SCHEDULED:
             self._timed.add(name, (place.at,))
-        elif place.where == LINE:
-            self._lines.setdefault(within, Line()).add(name, (place.rank, lane.turn))
+        elif place.where == LANE_QUEUED:
+            self._lines.setdefault(parent, Line()).add(name, (place.rank, lane.turn))
         return place
 
     def _forget(self, name: str) -> None:
@@ -217,7 +217,7 @@ class Board:
 
     def _is_outer(self, name: str) -> bool:
         """Whether a lane can have others within it: what is within another cannot, whatever somebody wrote."""
-        return name in self.lanes and not self.lanes[name].gate.within
+        return name in self.lanes and not self.lanes[name].gate.parent
 
     def _next_turn(self) -> int:
         self._turn += 1

@@ -16,9 +16,9 @@ from functools import lru_cache
 from math import inf
 from typing import Any, NamedTuple
 
-from djqueue.flow.windows import Capacity, Log, Window, expires_at, granted, moved, room
+from djqueue.flow.windows import Capacity, Log, Window, capacity, expires_at, granted, moved
 
-OPEN, TIMED, LINE, NOWHERE = "open", "timed", "line", "nowhere"
+LANE_READY, LANE_SCHEDULED, LANE_QUEUED, LANE_CLOSED = "ready", "scheduled", "queued", "closed"
 
 HOLD_ORDER, HOLD_LANE, HOLD_PAUSE = "order", "lane", "pause"
 """What waits with an entry that is released: its own lane until the delay is over, as it keeps an order; what is
@@ -32,36 +32,36 @@ class Gate:
 
     ordered: bool = False
     """One run at a time; the next when all of that one is settled."""
-    run: int = 1
+    max_run: int = 1
     """So many leave together at most, for one worker. If it is more than 1, or ordered, they are a unit of work."""
-    most: int = 0
+    concurrency: int = 0
     """So many may be out at once; 0: any number."""
     windows: tuple[Window, ...] = ()
     """So many may leave in an interval, by each of them."""
-    least: int = 1
+    min_batch: int = 1
     """A run of fewer waits for more …"""
-    wait: float = 0.0
+    batch_timeout: float = 0.0
     """… for so many seconds after the first of them came."""
-    within: str = ""
+    parent: str = ""
     """The lane in whose line it stands, if it shares a gate with others; that is within none itself."""
-    outer: Gate | None = None
+    parent_gate: Gate | None = None
     """The gate of that lane."""
 
     def __post_init__(self) -> None:
-        if self.within and self.outer is None:
-            object.__setattr__(self, "outer", Gate())
+        if self.parent and self.parent_gate is None:
+            object.__setattr__(self, "parent_gate", Gate())
 
     def written(self) -> str:
         """As text: JSON without what is by default. Equal gates are equal texts."""
         said = {
             "o": int(self.ordered),
-            "r": self.run - 1,
-            "m": self.most,
+            "r": self.max_run - 1,
+            "m": self.concurrency,
             "w": [window.written() for window in self.windows],
-            "l": self.least - 1,
-            "t": round(self.wait * 1e6),
-            "in": self.within,
-            "by": json.loads(self.outer.written()) if self.outer else None,
+            "l": self.min_batch - 1,
+            "t": round(self.batch_timeout * 1e6),
+            "in": self.parent,
+            "by": json.loads(self.parent_gate.written()) if self.parent_gate else None,
         }
         return json.dumps({name: value for name, value in said.items() if value}, separators=(",", ":"))
 
@@ -76,13 +76,13 @@ class Gate:
     @property
     def margin(self) -> float:
         """Within so many seconds of leaving it must begin, by its windows and those of the lane that it is within."""
-        windows = (*self.windows, *(self.outer.windows if self.outer else ()))
+        windows = (*self.windows, *(self.parent_gate.windows if self.parent_gate else ()))
         return min((window.margin for window in windows if window.margin), default=inf)
 
     @property
-    def joins(self) -> bool:
+    def is_unit(self) -> bool:
         """Whether what leaves together is one unit of work."""
-        return self.ordered or self.run > 1
+        return self.ordered or self.max_run > 1
 
 
 UNREADABLE = Gate(ordered=True)
@@ -100,17 +100,17 @@ def _read(text: str) -> Gate:
 
 def _gate(said: dict[str, Any]) -> Gate:
     outer = _gate(said["by"]) if "by" in said else None
-    if outer is not None and outer.within:
+    if outer is not None and outer.parent:
         raise ValueError("There are two levels and no more.")
     return Gate(
         ordered=bool(said.get("o")),
-        run=_count(said, "r") + 1,
-        most=_count(said, "m"),
+        max_run=_count(said, "r") + 1,
+        concurrency=_count(said, "m"),
         windows=tuple(Window.read(*window) for window in said.get("w", ())),
-        least=_count(said, "l") + 1,
-        wait=_count(said, "t") / 1e6,
-        within=_name(said.get("in", "")),
-        outer=outer,
+        min_batch=_count(said, "l") + 1,
+        batch_timeout=_count(said, "t") / 1e6,
+        parent=_name(said.get("in", "")),
+        parent_gate=outer,
     )
 
 
@@ -185,16 +185,16 @@ class Place(NamedTuple):
 def stand(lane: Lane, head: Head | None, now: int) -> Place:
     """Where a lane belongs. One that stands nowhere with no head and :func:`is_idle` may be forgotten."""
     if lane.paused_reason:
-        return Place(NOWHERE)
+        return Place(LANE_CLOSED)
     if head is None:
         until = remembered_until(lane)
-        return Place(TIMED, at=until) if not lane.in_flight and until > now else Place(NOWHERE)
+        return Place(LANE_SCHEDULED, at=until) if not lane.in_flight and until > now else Place(LANE_CLOSED)
     if _is_full(lane):
-        return Place(NOWHERE)
+        return Place(LANE_CLOSED)
     opens = opens_at(lane, head, now)
     if opens > now:
-        return Place(TIMED, at=opens)
-    return Place(LINE if lane.gate.within else OPEN, head.rank)
+        return Place(LANE_SCHEDULED, at=opens)
+    return Place(LANE_QUEUED if lane.gate.parent else LANE_READY, head.rank)
 
 
 def is_idle(lane: Lane, head: Head | None, now: int) -> bool:
@@ -210,7 +210,7 @@ def remembered_until(lane: Lane) -> int:
 
 def opens_at(lane: Lane, head: Head, now: int) -> int:
     """When its first may leave as far as time decides; not after ``now`` if it may."""
-    gathering = head.at + round(lane.gate.wait * 1e6) if head.waiting < lane.gate.least else 0
+    gathering = head.at + round(lane.gate.batch_timeout * 1e6) if head.waiting < lane.gate.min_batch else 0
     opens: int = max(lane.not_before, gathering, now + _narrowest(lane, now).wait)
     return opens
 
@@ -219,8 +219,8 @@ def leaving(lane: Lane, now: int) -> int:
     """How many may leave at ``now`` in one turn."""
     if lane.paused_reason or _is_full(lane) or lane.not_before > now:
         return 0
-    most = lane.gate.most - lane.in_flight if lane.gate.most else inf
-    return int(min(lane.gate.run, most, _narrowest(lane, now).free))
+    most = lane.gate.concurrency - lane.in_flight if lane.gate.concurrency else inf
+    return int(min(lane.gate.max_run, most, _narrowest(lane, now).free))
 
 
 def left(lane: Lane, number: int, turn: int, now: int) -> Lane:
@@ -245,8 +245,8 @@ def settled(lane: Lane, number: int) -> Lane:
 def held_by(lane: Lane, how: str) -> str:
     """Which lane an entry of this one holds back. A server's refusal is about the lane that has the windows."""
     gate = lane.gate
-    is_outer = how == HOLD_LANE and gate.outer is not None and gate.outer.windows and not gate.windows
-    return gate.within if is_outer else lane.name
+    is_outer = how == HOLD_LANE and gate.parent_gate is not None and gate.parent_gate.windows and not gate.windows
+    return gate.parent if is_outer else lane.name
 
 
 def shut_until(lane: Lane, until: int) -> Lane:
@@ -269,10 +269,14 @@ def _logs(lane: Lane) -> tuple[Log, ...]:
 
 
 def _is_full(lane: Lane) -> bool:
-    return lane.in_flight > 0 if lane.gate.ordered else bool(lane.gate.most) and lane.in_flight >= lane.gate.most
+    return (
+        lane.in_flight > 0
+        if lane.gate.ordered
+        else bool(lane.gate.concurrency) and lane.in_flight >= lane.gate.concurrency
+    )
 
 
 def _narrowest(lane: Lane, now: int) -> Capacity:
     """The window that lets the fewest leave; of several that let none, the one that takes longest."""
-    rooms = [room(window, log, now) for window, log in zip(lane.gate.windows, _logs(lane), strict=True)]
+    rooms = [capacity(window, log, now) for window, log in zip(lane.gate.windows, _logs(lane), strict=True)]
     return min(rooms, key=lambda one: (one.free, -one.wait), default=Capacity())

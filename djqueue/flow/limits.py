@@ -14,7 +14,7 @@ from djqueue.utils import flag, function, seconds, whole
 from djqueue.utils import priority as checked_priority
 
 USUAL_RUN = 32
-"""Entries of a shard that one worker is given at once, unless the option ``run`` says otherwise."""
+"""Entries of a shard that one worker is given at once, unless the option ``max_run`` says otherwise."""
 MOST = 1000
 """Entries that may be handed to one worker at once, at most."""
 _NAME = re.compile(r"[^\s:*\x00-\x1f]{1,64}")
@@ -131,33 +131,33 @@ def up_to(value: Any, name: str) -> int:
 
 @dataclass(frozen=True, slots=True)
 class Batch:
-    """How many calls the function is given at once: up to ``most``, by default QUEUE_BATCH_SIZE.
+    """How many calls the function is given at once: up to ``size``, by default QUEUE_BATCH_SIZE.
 
-    Fewer than ``least`` wait for more until the first of them has waited for ``wait`` (seconds or a timedelta). All
-    that wait count, of whatever priority; as a batch is of one priority, it may be smaller. Raises TypeError or
+    Fewer than ``min_size`` wait for more until the first of them has waited for ``timeout`` (seconds or a timedelta).
+    All that wait count, of whatever priority; as a batch is of one priority, it may be smaller. Raises TypeError or
     ValueError for what makes no sense.
     """
 
-    most: int | None = None
-    least: int = 1
-    wait: float | timedelta = 0.0
+    size: int | None = None
+    min_size: int = 1
+    timeout: float | timedelta = 0.0
 
     def __post_init__(self) -> None:
-        if self.most is not None:
-            up_to(self.most, "batch")
-        whole(self.least, "Batch(least=…)", least=1)
-        wait = seconds(self.wait, "Batch(wait=…)")
-        object.__setattr__(self, "wait", wait)
-        if self.most is not None and self.least > self.most:
-            raise ValueError(f"Batch(least={self.least}) is more than most={self.most}.")
-        if (self.least > 1) != (wait > 0):
+        if self.size is not None:
+            up_to(self.size, "batch")
+        whole(self.min_size, "Batch(min_size=…)", least=1)
+        timeout = seconds(self.timeout, "Batch(timeout=…)")
+        object.__setattr__(self, "timeout", timeout)
+        if self.size is not None and self.min_size > self.size:
+            raise ValueError(f"Batch(min_size={self.min_size}) is more than size={self.size}.")
+        if (self.min_size > 1) != (timeout > 0):
             raise ValueError(
-                "Batch(least=…) says for how many to wait, and wait=… for how long: give both, or neither."
+                "Batch(min_size=…) says for how many to wait, and timeout=… for how long: give both, or neither."
             )
 
     @property
-    def size(self) -> int:
-        return up_to(conf.get("QUEUE_BATCH_SIZE"), "QUEUE_BATCH_SIZE") if self.most is None else self.most
+    def limit(self) -> int:
+        return up_to(conf.get("QUEUE_BATCH_SIZE"), "QUEUE_BATCH_SIZE") if self.size is None else self.size
 
 
 @dataclass(frozen=True, slots=True)

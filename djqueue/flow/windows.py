@@ -114,7 +114,7 @@ class Capacity(NamedTuple):
     reason: str = ""
 
 
-def room(window: Window, log: Log, now: int) -> Capacity:
+def capacity(window: Window, log: Log, now: int) -> Capacity:
     """What a window has left at ``now``."""
     if not window.limit:
         return Capacity(0, inf, LIMITED)

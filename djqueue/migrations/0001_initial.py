@@ -47,7 +47,7 @@ class Migration(migrations.Migration):
                 (
                     "state",
                     models.BigIntegerField(
-                        choices=[(0, "open"), (1, "closed"), (2, "timed")], default=1, verbose_name="state"
+                        choices=[(0, "ready"), (1, "closed"), (2, "scheduled")], default=1, verbose_name="state"
                     ),
                 ),
                 ("sort_key", models.IntegerField(default=0)),

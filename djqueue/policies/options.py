@@ -45,7 +45,7 @@ class CommandOptions(TypedDict, total=False):
     key: Callable[..., Any]
     shard: Callable[..., Any] | int | str | None
     failure_policy: Literal["block", "skip", "pause"]
-    run: int
+    max_run: int
     idle_timeout: Duration | None
     concurrency: int | Concurrency | None
     throttle: Throttle | list[Throttle] | tuple[Throttle, ...] | None
@@ -253,8 +253,8 @@ _ALL = (
     Option("key", function, part_of={"debounce", "concurrency"}, requires={"debounce", "unique", "concurrency"},
            alone="key says which calls are the same: give debounce, unique or concurrency."),
     Option("shard", _shard, needs={"shards": lambda value: value is not None}),
-    Option("run", up_to, part_of={"shard"},
-           alone="run says how many of a shard go together: give shard as well.",
+    Option("max_run", up_to, part_of={"shard"},
+           alone="max_run says how many of a shard go together: give shard as well.",
            excludes={"batch": "batch says how many go together, in a shard too: leave out run."}),
     Option("idle_timeout", seconds, or_none=True),
     Option("concurrency", _count, or_none=True, needs={"lanes": bool},

@@ -78,9 +78,9 @@ class Outcome(Enum):
                        signal=signals.discarded, carried=ENDED)
     """Gone, by the command's own word."""
     FAILED = Effect("failed", verb="fail", counts_failure=True, final=True,
-                    status="failed", words="failed and went to the error queue", level=logging.ERROR,
+                    status="failed", words="failed and went to the failed queue", level=logging.ERROR,
                     signal=signals.failed, carried=RAISED)
-    """In the error queue."""
+    """In the failed queue."""
     RETURNED = Effect("returned", hold=HOLD_ORDER, counts=False)
     """Back in the queue; counts as nothing."""
     POSTPONED = Effect("postponed", hold=HOLD_ORDER, counts=False)
@@ -157,7 +157,7 @@ def not_now(lease: Lease, reason: str) -> Verdict:
     """What cannot be run here, for no fault of its own, waits and is tried again, later each time.
 
     Another consumer may know the command, or the next deploy; the database may come back. When this has been so for
-    QUEUE_UNKNOWN_AFTER seconds since it was first noted, the entry goes to the error queue.
+    QUEUE_UNKNOWN_AFTER seconds since it was first noted, the entry goes to the failed queue.
     """
     since = _noted_at(lease.entry, reason)
     waited = 0.0 if since is None else max(0.0, lease.claimed - since)

@@ -17,7 +17,7 @@ from typing import Any, NamedTuple
 
 from djqueue import conf
 from djqueue.backends.entries import Entry, Lease
-from djqueue.backends.guards import AnyGuard, Debounce, Guard, Unique
+from djqueue.backends.guards import DebounceGuard, Guard, OnceGuard, UniqueGuard
 from djqueue.exceptions import Discard, Fail, Retry, Throttled
 from djqueue.flow.gates import Gate
 from djqueue.flow.limits import MOST, USUAL_RUN, Batch, Throttle
@@ -60,7 +60,7 @@ def plan_of(
     throttles: Sequence[Throttle],
     batch: Batch | None,
     key_of_concurrency: Key | None,
-    run: int,
+    max_run: int,
 ) -> Plan | None:
     """The plan that options make; None: no lane. Raises ValueError for what would take more than two levels."""
     if shard is None and not (concurrency or throttles or batch):
@@ -68,23 +68,23 @@ def plan_of(
     key = _one_key(shard, throttles, key_of_concurrency if concurrency else None)
     named = _one_name([throttle for throttle in throttles if throttle.name is not None])
     most = concurrency or 0
-    wide = Gate(most=0 if key_of_concurrency else most, windows=_own_windows(throttles, keyed=False))
+    wide = Gate(concurrency=0 if key_of_concurrency else most, windows=_own_windows(throttles, keyed=False))
     narrow = Gate(
         ordered=shard is not None,
-        run=1 if shard is None or batch or throttles else run,  # each start asks its window
-        most=most if key_of_concurrency else 0,
+        max_run=1 if shard is None or batch or throttles else max_run,  # each start asks its window
+        concurrency=most if key_of_concurrency else 0,
         windows=_own_windows(throttles, keyed=True),
     )
     if key is None:
-        gate, outer = replace(narrow, most=wide.most, windows=wide.windows), None
+        gate, outer = replace(narrow, concurrency=wide.concurrency, windows=wide.windows), None
     else:
         gate, outer = narrow, None if wide == Gate() else wide
     if named:
         if outer is not None:
             raise ValueError(THREE_LEVELS.format(name=named[0].name))
         outer = Gate(windows=tuple(one.measure for one in named))
-    if outer is not None and (batch or not outer.most):  # where runs count by their entries, they are of one
-        outer = replace(outer, run=MOST)
+    if outer is not None and (batch or not outer.concurrency):  # where runs count by their entries, they are of one
+        outer = replace(outer, max_run=MOST)
     shared = (named[0].name or "") if named else ""
     return Plan(key, gate, batch, outer, shared, each=bool(named) and named[0].key is not None)
 
@@ -151,33 +151,33 @@ def disagreement(one: Plan | None, other: Plan | None) -> str:
 # ---- from a call to its place
 
 
-class Place(NamedTuple):
+class Placement(NamedTuple):
     """Where an entry waits; twice nothing for one that waits in no lane."""
 
     lane: str = ""
     gate: str = ""
 
 
-NOWHERE = Place()
+NO_LANE = Placement()
 
 
-def placed(plan: Plan | None, name: str, call: Arguments) -> Place:
+def placed(plan: Plan | None, name: str, call: Arguments) -> Placement:
     """The lane of a call of the command of that name, and its gate as text."""
     if plan is None:
-        return NOWHERE
+        return NO_LANE
     prefix, within = conf.get("QUEUE_LANE_PREFIX"), ""
     key = None if plan.key is None else _asked(plan.key, call, name)
     if key is None and plan.key is not None:  # free of what is for each key
         plan = plan._replace(gate=Gate(), outer=None if plan.each else plan.outer)
         if plan.outer is None and not plan.batch:
-            return NOWHERE
+            return NO_LANE
     text = None if key is None else key_text(key)
     if plan.outer and plan.shared:
         within = _short(f"{prefix}throttle:{plan.shared}", text if plan.each else None)
     elif plan.outer:
         within = _short(f"{prefix}{name}*", None)
-    size = plan.batch.size if plan.batch else plan.gate.run
-    return Place(_short(prefix + name, text), _written(plan.gate, plan.outer, within, plan.batch, size))
+    size = plan.batch.limit if plan.batch else plan.gate.max_run
+    return Placement(_short(prefix + name, text), _written(plan.gate, plan.outer, within, plan.batch, size))
 
 
 def _asked(key: Key, call: Arguments, name: str) -> object:
@@ -203,8 +203,10 @@ def _short(name: str, key: str | None) -> str:
 @lru_cache(4096)
 def _written(gate: Gate, outer: Gate | None, within: str, batch: Batch | None, run: int) -> str:
     wait: Any  # a number: a batch makes one of a timedelta
-    least, wait = (batch.least, batch.wait) if batch else (1, 0.0)
-    return replace(gate, run=run, least=min(least, run), wait=wait, within=within, outer=outer).written()
+    least, wait = (batch.min_size, batch.timeout) if batch else (1, 0.0)
+    return replace(
+        gate, max_run=run, min_batch=min(least, run), batch_timeout=wait, parent=within, parent_gate=outer
+    ).written()
 
 
 # ---- The decisions
@@ -246,7 +248,7 @@ class Policy:
     """For debounce, unique and concurrency where they have no key of their own."""
     shard: Callable[..., Any] | int | str | None = None
     failure_policy: str = "block"
-    run: int = USUAL_RUN
+    max_run: int = USUAL_RUN
     idle_timeout: float | None = None
     """None: QUEUE_IDLE_TIMEOUT; see :attr:`idle_seconds`."""
     concurrency: int | None = None
@@ -274,7 +276,7 @@ class Policy:
         object.__setattr__(self, "needs", frozenset(needs))
         object.__setattr__(self, "asks", tuple(name for name in PER_CALL if callable(getattr(self, name))))
         key_of_concurrency = self.concurrency_key or self.key
-        plan = plan_of(self.shard, self.concurrency, self.throttle, self.batch, key_of_concurrency, self.run)
+        plan = plan_of(self.shard, self.concurrency, self.throttle, self.batch, key_of_concurrency, self.max_run)
         object.__setattr__(self, "plan", plan)
 
     @classmethod
@@ -332,15 +334,15 @@ class Policy:
         priority = conf.get("QUEUE_DEFAULT_PRIORITY") if self.priority is None else self.priority
         return Entry(data, id, priority, self.run_at, self.delay, lane, command=command, gate=gate)
 
-    def condition(self, name: str, arguments: Mapping[str, object], identity: object) -> AnyGuard:
+    def condition(self, name: str, arguments: Mapping[str, object], identity: object) -> Guard:
         """The condition of one call: ``identity`` is what :attr:`guard_key` made of its arguments, if there is one."""
         same = identity if self.guard_key else None if self.merge else arguments
         key = f"{name}:{fingerprint(same)}"
         if self.debounce:
-            return Debounce(f"debounce:{key}", self.debounce, self.always_delay, self.extend, self._longest_wait)
+            return DebounceGuard(f"debounce:{key}", self.debounce, self.always_delay, self.extend, self._longest_wait)
         if isinstance(self.unique, float):
-            return Guard(f"once:{key}", self.unique)
-        return Unique(f"unique:{key}", running=self.unique == "running")
+            return OnceGuard(f"once:{key}", self.unique)
+        return UniqueGuard(f"unique:{key}", running=self.unique == "running")
 
     @property
     def guard_key(self) -> Callable[..., Any] | None:

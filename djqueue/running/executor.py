@@ -219,7 +219,7 @@ def batch_of(leases: Sequence[Lease]) -> int:
     if command is None or not command.batched or command.policy.batch is None:
         return 1
     alike = takewhile(lambda one: (one.entry.command, one.entry.priority) == (first.command, first.priority), leases)
-    return len(list(islice(alike, command.policy.batch.size)))
+    return len(list(islice(alike, command.policy.batch.limit)))
 
 
 def why_not(batch: Sequence[Lease], verdicts: Sequence[Verdict], next: Lease) -> Verdict | None:

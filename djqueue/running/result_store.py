@@ -73,7 +73,7 @@ def ask_to_stop(queue: BaseQueue, id: str) -> None:
 
 
 def is_cancelled(queue: BaseQueue, entry: Entry) -> bool:
-    """Whether somebody wants it to stop; not if that was before it was put, or requeued from the error queue."""
+    """Whether somebody wants it to stop; not if that was before it was put, or requeued from the failed queue."""
     return _is_since(queue.store.get(f"{CANCEL}:{entry.id}"), entry)
 
 

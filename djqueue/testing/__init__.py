@@ -6,7 +6,7 @@ from djqueue.testing.clock import VirtualClock, virtual_time
 from djqueue.testing.contract.guards import GuardContract
 from djqueue.testing.contract.lanes import LaneContract
 from djqueue.testing.contract.leases import LeaseContract
-from djqueue.testing.contract.limits import BudgetContract
+from djqueue.testing.contract.limits import RateLimitContract
 from djqueue.testing.contract.machine import queue_machine
 from djqueue.testing.contract.queue import QueueContract
 from djqueue.testing.contract.store import StoreContract
@@ -18,7 +18,7 @@ from djqueue.testing.queues import memory_queues
 from djqueue.testing.run_due import Run, run_due
 
 __all__ = [
-    "BudgetContract",
+    "RateLimitContract",
     "Enqueued",
     "GuardContract",
     "LaneContract",

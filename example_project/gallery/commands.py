@@ -17,7 +17,7 @@ from gallery.pictures import Unreadable, make_smaller
 
 @queue_command(queue_name="pictures", models="reference")
 def make_thumbnail(photo: Photo, size: str):
-    """Make one thumbnail. A file that is no picture goes to the error queue, and its page says so."""
+    """Make one thumbnail. A file that is no picture goes to the failed queue, and its page says so."""
     try:
         width, height = make_smaller(photo, size)
     except Unreadable:

@@ -77,7 +77,7 @@ class TestHowMany:
 
     @pytest.mark.backends("memory")
     def test_a_limit_is_not_reached_by_asking(self, queue, monkeypatch):
-        """While a claim of an empty queue is on its way, the budget is out but nothing has run."""
+        """While a claim of an empty queue is on its way, the rate limit is out but nothing has run."""
         asking, looks, claim, ended = Gate(), Gate(), queue.claim, Supervisor.ended
         looks.open()
         monkeypatch.setattr(queue, "claim", lambda *args, **how: asking() or claim(*args, **how))

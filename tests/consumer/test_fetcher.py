@@ -90,26 +90,26 @@ class TestFeeder:
         bench.fetcher.tick()
         assert len(bench.in_flight) == 1
 
-    def test_it_takes_no_more_than_its_budget(self, queue):
+    def test_it_takes_no_more_than_its_rate_limit(self, queue):
         work.enqueue_many([(number,) for number in range(10)])
         bench = Bench(queue, threads=4, limit=3)
         for _ in range(3):
             bench.fetcher.tick()
         assert len(bench.in_flight) == 3
-        assert bench.budget.take(1) == 0
+        assert bench.run_limit.take(1) == 0
 
-    def test_an_empty_claim_costs_no_budget(self, queue):
+    def test_an_empty_claim_costs_no_rate_limit(self, queue):
         bench = ticked(queue, threads=4, limit=3)
         assert bench.fetcher.dry is not None
-        assert bench.budget.take(10) == 3
+        assert bench.run_limit.take(10) == 3
 
     @pytest.mark.backends("memory")
-    def test_a_claim_that_raises_costs_no_budget(self, queue, monkeypatch):
+    def test_a_claim_that_raises_costs_no_rate_limit(self, queue, monkeypatch):
         bench = Bench(queue, threads=4, limit=3)
         monkeypatch.setattr(queue, "claim", away)
         with pytest.raises(ConnectionError):
             bench.fetcher.tick()
-        assert bench.budget.take(10) == 3
+        assert bench.run_limit.take(10) == 3
 
     def test_work_that_no_worker_begins_goes_back_to_its_place(self, queue, monkeypatch):
         handles = work.enqueue_many([(number,) for number in range(4)])
@@ -220,7 +220,7 @@ class TestWhatComesAgain:
         first = held.lease
         self.lose(queue, [held])
         bench.fetcher.tick()
-        assert (bench.pool.waiting, len(bench.in_flight), bench.budget.take(2)) == (0, 1, 1)
+        assert (bench.pool.waiting, len(bench.in_flight), bench.run_limit.take(2)) == (0, 1, 1)
         assert (held.lease.entry, held.lease.token != first.token, held.lapsed(clock())) == (first.entry, True, False)
         bench.end(held)
         bench.settle()
@@ -279,7 +279,7 @@ class TestWhatComesAgain:
         assert bench.pool.waiting == 0
         bench.settle()
         assert [queue.find(handle.id).state for handle in handles] == ["leased", "ready", "ready"]
-        assert bench.budget.take(10) == limit - 3
+        assert bench.run_limit.take(10) == limit - 3
 
 
 @pytest.mark.backends("memory")
@@ -345,7 +345,7 @@ class TestOneThatFails:
             ("ERROR", f"{bench.fetcher.name} failed (1 in a row)"),
             ("WARNING", f"{bench.fetcher.name} failed (2 in a row)"),
         ]
-        assert bench.budget.take(10) == 3
+        assert bench.run_limit.take(10) == 3
 
     def test_a_server_that_does_not_answer_is_asked_once_and_then_for_another_queue(self, abc, monkeypatch):
         asked, now = [], [1000.0]

@@ -90,50 +90,62 @@ FAST, DAILY = Throttle(10, 1), Throttle(1000, 86400)
 PER_USER = Throttle(10, 1, key=by_user)
 API = Throttle(50, 1, name="api")
 TEN, THOUSAND, FIFTY = map(of_starts, (Window(10, 1.0), Window(1000, 86400.0), Window(50, 1.0)))
-ORDERED = Gate(ordered=True, run=32)
+ORDERED = Gate(ordered=True, max_run=32)
 
 
 def wide(window):
     """The gate of what several lanes share."""
-    return Gate(run=MOST, windows=(window,))
+    return Gate(max_run=MOST, windows=(window,))
 
 
 PLACES = [
     ({}, "", None),
     ({"shard": by_user}, "app.send:7", ORDERED),
-    ({"shard": by_user, "run": 1}, "app.send:7", Gate(ordered=True)),
+    ({"shard": by_user, "max_run": 1}, "app.send:7", Gate(ordered=True)),
     ({"shard": 0}, "app.send:0", ORDERED),
     ({"shard": "mail"}, "app.send:mail", ORDERED),
-    ({"concurrency": 3}, "app.send", Gate(most=3)),
-    ({"concurrency": 3, "key": by_user}, "app.send:7", Gate(most=3)),
+    ({"concurrency": 3}, "app.send", Gate(concurrency=3)),
+    ({"concurrency": 3, "key": by_user}, "app.send:7", Gate(concurrency=3)),
     ({"throttle": FAST}, "app.send", Gate(windows=(TEN,))),
     ({"throttle": [FAST, DAILY]}, "app.send", Gate(windows=(TEN, THOUSAND))),
     ({"throttle": PER_USER}, "app.send:7", Gate(windows=(TEN,))),
-    ({"throttle": API}, "app.send", Gate(within="throttle:api", outer=wide(FIFTY))),
+    ({"throttle": API}, "app.send", Gate(parent="throttle:api", parent_gate=wide(FIFTY))),
     (
         {"throttle": Throttle(50, 1, name="api", key=by_user)},
         "app.send:7",
-        Gate(within="throttle:api:7", outer=wide(FIFTY)),
+        Gate(parent="throttle:api:7", parent_gate=wide(FIFTY)),
     ),
-    ({"throttle": [PER_USER, DAILY]}, "app.send:7", Gate(windows=(TEN,), within="app.send*", outer=wide(THOUSAND))),
-    ({"shard": by_user, "throttle": DAILY}, "app.send:7", Gate(ordered=True, within="app.send*", outer=wide(THOUSAND))),
+    (
+        {"throttle": [PER_USER, DAILY]},
+        "app.send:7",
+        Gate(windows=(TEN,), parent="app.send*", parent_gate=wide(THOUSAND)),
+    ),
+    (
+        {"shard": by_user, "throttle": DAILY},
+        "app.send:7",
+        Gate(ordered=True, parent="app.send*", parent_gate=wide(THOUSAND)),
+    ),
     (
         {"shard": by_user, "concurrency": 2, "throttle": [PER_USER, FAST]},
         "app.send:7",
-        Gate(ordered=True, windows=(TEN,), within="app.send*", outer=Gate(most=2, windows=(TEN,))),
+        Gate(ordered=True, windows=(TEN,), parent="app.send*", parent_gate=Gate(concurrency=2, windows=(TEN,))),
     ),
-    ({"concurrency": 2, "key": by_user, "throttle": PER_USER}, "app.send:7", Gate(most=2, windows=(TEN,))),
+    ({"concurrency": 2, "key": by_user, "throttle": PER_USER}, "app.send:7", Gate(concurrency=2, windows=(TEN,))),
     (
         {"concurrency": 2, "throttle": [FAST, API]},
         "app.send",
-        Gate(most=2, windows=(TEN,), within="throttle:api", outer=wide(FIFTY)),
+        Gate(concurrency=2, windows=(TEN,), parent="throttle:api", parent_gate=wide(FIFTY)),
     ),
-    ({"shard": by_user, "throttle": API}, "app.send:7", Gate(ordered=True, within="throttle:api", outer=wide(FIFTY))),
-    ({"batch": 100}, "app.send", Gate(run=100)),
-    ({"batch": True}, "app.send", Gate(run=128)),
-    ({"batch": Batch(100, least=10, wait=2)}, "app.send", Gate(run=100, least=10, wait=2.0)),
-    ({"batch": 100, "shard": by_user}, "app.send:7", Gate(ordered=True, run=100)),
-    ({"batch": 100, "throttle": FAST}, "app.send", Gate(run=100, windows=(TEN,))),
+    (
+        {"shard": by_user, "throttle": API},
+        "app.send:7",
+        Gate(ordered=True, parent="throttle:api", parent_gate=wide(FIFTY)),
+    ),
+    ({"batch": 100}, "app.send", Gate(max_run=100)),
+    ({"batch": True}, "app.send", Gate(max_run=128)),
+    ({"batch": Batch(100, min_size=10, timeout=2)}, "app.send", Gate(max_run=100, min_batch=10, batch_timeout=2.0)),
+    ({"batch": 100, "shard": by_user}, "app.send:7", Gate(ordered=True, max_run=100)),
+    ({"batch": 100, "throttle": FAST}, "app.send", Gate(max_run=100, windows=(TEN,))),
 ]
 
 
@@ -201,8 +213,11 @@ def test_a_key_of_none_is_free_of_what_is_for_each_key():
     assert place(None, shard=by_user) == ("", None)
     assert place(None, throttle=PER_USER) == ("", None)
     assert place(None, concurrency=2, key=by_user) == ("", None)
-    assert place(None, shard=by_user, throttle=DAILY) == ("app.send", Gate(within="app.send*", outer=wide(THOUSAND)))
-    assert place(None, shard=by_user, batch=100) == ("app.send", Gate(run=100))
+    assert place(None, shard=by_user, throttle=DAILY) == (
+        "app.send",
+        Gate(parent="app.send*", parent_gate=wide(THOUSAND)),
+    )
+    assert place(None, shard=by_user, batch=100) == ("app.send", Gate(max_run=100))
     assert place(None, throttle=Throttle(50, 1, name="api", key=by_user)) == ("", None)
 
 
@@ -222,15 +237,15 @@ def test_the_prefix_of_lanes_and_the_size_of_batches_are_settings_read_at_the_ca
     settings.QUEUE_LANE_PREFIX = "tube_"
     settings.QUEUE_BATCH_SIZE = 5
     assert place(7, shard=by_user)[0] == "tube_app.send:7"
-    assert place(7, throttle=[PER_USER, DAILY])[1].within == "tube_app.send*"
-    assert place(7, throttle=API)[1].within == "tube_throttle:api"
-    assert place(7, batch=True)[1].run == 5
+    assert place(7, throttle=[PER_USER, DAILY])[1].parent == "tube_app.send*"
+    assert place(7, throttle=API)[1].parent == "tube_throttle:api"
+    assert place(7, batch=True)[1].max_run == 5
     settings.QUEUE_BATCH_SIZE = 6
-    assert place(7, batch=True)[1].run == 6
+    assert place(7, batch=True)[1].max_run == 6
 
 
 def test_options_may_change_the_shard_of_one_call(queue):
-    command = declared(shard=by_user, failure_policy="skip", run=5)
+    command = declared(shard=by_user, failure_policy="skip", max_run=5)
     command.using(shard="other")(1, 2)
     command.using(shard=None)(1, 2)
     assert {record.entry.lane for record in queue.peek("ready")} == {"tests.consumer.test_lanes.work:other", ""}
@@ -271,9 +286,9 @@ def test_a_route_is_thread_0_and_priority_0_unless_it_says_otherwise():
         (lambda: Throttled(retry_after=float("nan")), "retry_after"),
         (lambda: Batch(0), "batch is 0"),
         (lambda: Batch(1001), "at most 1000"),
-        (lambda: Batch(5, least=6, wait=1), "least=6"),
-        (lambda: Batch(5, least=2), "give both"),
-        (lambda: Batch(5, wait=2), "give both"),
+        (lambda: Batch(5, min_size=6, timeout=1), "min_size=6"),
+        (lambda: Batch(5, min_size=2), "give both"),
+        (lambda: Batch(5, timeout=2), "give both"),
     ],
 )
 def test_a_throttle_or_a_batch_that_makes_no_sense_is_refused(make, words):
@@ -394,7 +409,7 @@ class TestShards:
         assert [n for user, n in ran if user == 1] == [1, 3, 5]
 
     def test_a_run_is_as_long_as_the_option_says(self, queue):
-        command = declared(shard=by_user, run=3)
+        command = declared(shard=by_user, max_run=3)
         calls(command, *range(5))
         claimed = queue.claim(5)
         assert len(claimed) == 3
@@ -662,7 +677,7 @@ class TestOneAtATime:
         assert numbers() == [0, 1, 2]
 
     def test_who_reads_a_queue_by_hand_loses_nothing(self, queue):
-        gate = Gate(ordered=True, run=9).written()
+        gate = Gate(ordered=True, max_run=9).written()
         queue.put([Entry(body, body.decode(), lane="a", gate=gate) for body in (b"1", b"2", b"3")])
         assert [queue.read() for _ in range(4)] == ["1", "2", "3", None]
 
@@ -732,7 +747,7 @@ def test_nothing_waits_with_an_entry_of_a_lane_without_order_unless_it_asks_for_
 
 
 def test_what_is_put_back_unbegun_for_a_while_holds_its_shard_for_as_long(queue, clock):
-    command = declared(shard=by_user, run=1)
+    command = declared(shard=by_user, max_run=1)
     calls(command, 1, 2)
     [lease] = queue.claim(1)
     settle(queue, [(lease, Verdict(Outcome.RETURNED, delay=10))])

@@ -122,7 +122,7 @@ class TestReaper:
 
 
 class TestBounds:
-    """The reaper keeps the error queues within QUEUE_MAX_ERRORS and QUEUE_MAX_ERROR_AGE."""
+    """The reaper keeps the failed queues within QUEUE_MAX_ERRORS and QUEUE_MAX_ERROR_AGE."""
 
     @pytest.fixture
     def dropped(self):
@@ -142,7 +142,7 @@ class TestBounds:
     def ids(self, queue):
         return [int(record.entry.id) for record in queue.failed.peek("ready", 100)]
 
-    def test_what_died_first_leaves_a_full_error_queue_and_nothing_leaves_without_bounds(
+    def test_what_died_first_leaves_a_full_failed_queue_and_nothing_leaves_without_bounds(
         self, queue, settings, caplog, dropped
     ):
         self.fill(queue, 7)
@@ -152,9 +152,9 @@ class TestBounds:
         Reaper([queue], a_minute).tick()
         assert self.ids(queue) == [3, 4, 5, 6]
         assert dropped == [("default", "default", 3)]
-        [record] = [record for record in caplog.records if "error queue" in record.getMessage()]
+        [record] = [record for record in caplog.records if "failed queue" in record.getMessage()]
         assert (record.levelname, record.queue) == ("WARNING", "default")
-        assert record.getMessage().startswith("default: 3 entries left the error queue")
+        assert record.getMessage().startswith("default: 3 entries left the failed queue")
         Reaper([queue], a_minute).tick()
         assert (len(queue.failed), len(dropped)) == (4, 1)
 
@@ -184,7 +184,7 @@ class TestBounds:
 
     @pytest.mark.backends("memory")
     @pytest.mark.parametrize(("name", "value"), [("QUEUE_MAX_ERRORS", 0), ("QUEUE_MAX_ERROR_AGE", 0)])
-    def test_a_nought_that_means_no_bound_empties_no_error_queue(self, queue, settings, name, value):
+    def test_a_nought_that_means_no_bound_empties_no_failed_queue(self, queue, settings, name, value):
         setattr(settings, name, value)
         self.fill(queue, 2)
         with pytest.raises(ValueError, match=name):
@@ -192,7 +192,7 @@ class TestBounds:
         assert len(queue.failed) == 2
 
     @pytest.mark.backends("memory")
-    def test_a_queue_without_an_error_queue_has_no_bounds(self, queue, settings, dropped):
+    def test_a_queue_without_a_failed_queue_has_no_bounds(self, queue, settings, dropped):
         settings.QUEUE_MAX_ERRORS = 1
         assert queue.failed.failed is None
         assert Reaper([queue.failed], a_minute).tick() > 0

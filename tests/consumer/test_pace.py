@@ -4,7 +4,7 @@ import pytest
 
 from djqueue.consumer.fetcher import MOST_AHEAD, Pace, Prefetch
 from djqueue.consumer.pool import Pool
-from djqueue.consumer.settler import Budget
+from djqueue.consumer.settler import RunLimit
 from djqueue.decorators import queue_command
 from djqueue.testing import together
 from tests.support.fetcher import Bench
@@ -101,37 +101,37 @@ class TestPrefetch:
         assert prefetch.measure(now + 2) == 0
 
 
-class TestBudget:
+class TestRateLimits:
     def test_no_bound(self):
-        budget = Budget()
-        assert budget.take(10**6) == 10**6
-        assert not budget.spent
+        run_limit = RunLimit()
+        assert run_limit.take(10**6) == 10**6
+        assert not run_limit.spent
 
     def test_it_is_exact_under_threads(self):
-        budget, taken = Budget(1000), []
+        run_limit, taken = RunLimit(1000), []
 
         def claim():
-            while (got := budget.take(7)) > 0:
-                budget.give(3 if got > 3 else 0)
+            while (got := run_limit.take(7)) > 0:
+                run_limit.give(3 if got > 3 else 0)
                 taken.append(got - (3 if got > 3 else 0))
 
         together(*[claim] * 8)
         assert sum(taken) == 1000
 
     def test_what_was_not_used_can_be_given_back(self):
-        budget = Budget(10)
-        assert (budget.take(8), budget.take(8), budget.take(1)) == (8, 2, 0)
-        budget.give(4)
-        assert budget.take(8) == 4
+        run_limit = RunLimit(10)
+        assert (run_limit.take(8), run_limit.take(8), run_limit.take(1)) == (8, 2, 0)
+        run_limit.give(4)
+        assert run_limit.take(8) == 4
 
     def test_it_is_spent_when_all_have_run_and_not_when_they_are_claimed(self):
-        budget = Budget(2)
-        budget.take(2)
-        assert not budget.spent
-        budget.ran()
-        assert not budget.spent
-        budget.ran()
-        assert budget.spent
+        run_limit = RunLimit(2)
+        run_limit.take(2)
+        assert not run_limit.spent
+        run_limit.ran()
+        assert not run_limit.spent
+        run_limit.ran()
+        assert run_limit.spent
 
 
 def _prefetch():

@@ -10,9 +10,9 @@ import pytest
 from django.db import transaction
 
 from djqueue import Consumer, current_message, schedules, signals
-from djqueue.backends.base import Guard, Lease, Reaped
+from djqueue.backends.base import Lease, OnceGuard, Reaped
 from djqueue.consumer.fetcher import Quarantine
-from djqueue.consumer.loop import Loop, each
+from djqueue.consumer.loop import Loop, run_all
 from djqueue.consumer.maintenance import Heartbeat, Reaper
 from djqueue.decorators import queue_command
 from djqueue.messages.failures import errors_of
@@ -163,10 +163,10 @@ class TestOneStoreOfSeveral:
             return number
 
         with pytest.raises(ValueError, match="one"):
-            each([1, 2, 3], do)
+            run_all([1, 2, 3], do)
         assert done == [1, 2, 3]
-        assert each([3, 2], do) == 2
-        assert each([], do) == inf
+        assert run_all([3, 2], do) == 2
+        assert run_all([], do) == inf
 
     def test_one_that_does_not_answer_holds_up_no_other(self, settings, monkeypatch):
         """What runs of the others is extended, what ends of them is told, their dead are found, and they have ticks."""
@@ -298,5 +298,5 @@ def test_a_stop_of_an_earlier_run_does_not_end_the_next(queue):
 @pytest.mark.backends("memory", "sqlite", "redis")
 def test_a_guard_and_its_mark(queue):
     """A tick's mark is seen by the queue's own store."""
-    assert queue.put([message_for(queue, work.name)], [Guard("tick:x", 60)]) == [True]
+    assert queue.put([message_for(queue, work.name)], [OnceGuard("tick:x", 60)]) == [True]
     assert queue.store.get("tick:x") is not None

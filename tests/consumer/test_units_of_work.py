@@ -212,7 +212,7 @@ class TestWaking:
     def test_a_feeder_that_found_only_closed_shards_asks_again_when_one_is_settled(self, queue, monkeypatch):
         """And not after its pause, which may be long."""
         monkeypatch.setattr(queue, "notifies", False)
-        pass_the_gate.using(run=1).enqueue_many([(1, number) for number in range(3)])
+        pass_the_gate.using(max_run=1).enqueue_many([(1, number) for number in range(3)])
         with serving(threads=2, delay=1000.0, max_delay=1000.0, limit=3) as consumer:
             gate.await_within(1)
             gate.open()

@@ -185,7 +185,7 @@ class Ranked(Recorded):
 
 
 class Patient(Ranked):
-    batch_size = Batch(most=5, least=3, wait=60)
+    batch_size = Batch(size=5, min_size=3, timeout=60)
 
 
 class Failing(Recorded):
@@ -279,7 +279,7 @@ class Untold(Recorded):
 
 
 class Gathering(Recorded):
-    batch_size = Batch(most=5, least=3, wait=0.2)
+    batch_size = Batch(size=5, min_size=3, timeout=0.2)
     options = {"idle_timeout": 0}
 
 
@@ -789,7 +789,7 @@ class TestRequests:
             Either.enqueue(Both(Twin("Bern", UUID(int=7))))
         assert len(queue) == 0
 
-    def test_one_that_does_not_fit_any_more_goes_to_the_error_queue_alone(self, queue):
+    def test_one_that_does_not_fit_any_more_goes_to_the_failed_queue_alone(self, queue):
         CarryJson.enqueue(Notice(1), Notice(2))
         claimed = queue.claim(1)
         queue.complete(claimed[:1])

@@ -75,7 +75,7 @@ def wait_at_the_gate(numbers):
     gate()
 
 
-@queue_command(batch=Batch(most=10, least=3, wait=0.2))
+@queue_command(batch=Batch(size=10, min_size=3, timeout=0.2))
 def gather(numbers):
     known(numbers)
 

@@ -9,7 +9,7 @@ import pytest
 from django.core.exceptions import ObjectDoesNotExist
 from django.utils import timezone
 
-from djqueue.backends.base import Guard
+from djqueue.backends.base import OnceGuard
 from djqueue.decorators import queue_command
 from djqueue.enqueueing import producer
 from djqueue.enqueueing.command import Call, Command
@@ -177,10 +177,10 @@ class TestRefusals:
             note.using(priority=1).enqueue()
         urgent = Command(note.func, note.policy.using(priority=1))
         with pytest.raises(NotSupported, match="cannot do: priority"):
-            producer.send_once(urgent, Call(), urgent.policy, Guard("tick", 60), new_id())
+            producer.send_once(urgent, Call(), urgent.policy, OnceGuard("tick", 60), new_id())
 
     def test_one_with_a_guard_is_told_once(self, queue):
-        guard = Guard("tick", 60)
+        guard = OnceGuard("tick", 60)
         with heard("enqueued") as told:
             assert [producer.send_once(note, Call(), note.policy, guard, new_id()) for _ in range(2)] == [True, False]
         assert (len(told), len(queue)) == (1, 1)

@@ -116,6 +116,6 @@ def supervise(consumers: Consumers, over: Callable[[], object], *args, timeout: 
 
 
 def reasons() -> dict[str, str]:
-    """Why each message is in the error queue."""
+    """Why each message is in the failed queue."""
     dead = queues["default"].failed.peek("ready", 500)
     return {record.entry.id: errors_of(record.entry.errors)[-1]["reason"] for record in dead}

@@ -22,9 +22,9 @@ LEASE = 3600.0
 HOURLY = Gate(windows=(Window(1, 3600.0),))
 KINDS = {
     "throttled": (1, HOURLY),
-    "throttled by many keys": (WAITING, Gate(within="all", outer=HOURLY)),
+    "throttled by many keys": (WAITING, Gate(parent="all", parent_gate=HOURLY)),
     "blocked": (WAITING // 100, Gate(ordered=True)),
-    "full": (1, Gate(most=1)),
+    "full": (1, Gate(concurrency=1)),
     "paused": (WAITING // 100, Gate(ordered=True)),
 }
 """Over how many lanes they wait, and by which gate."""
@@ -142,7 +142,7 @@ def test_sq23_finding_work_does_not_scan_the_keys(queue):
 
 def drained_in(queue) -> float:
     """Seconds in which 500 entries of 100 shards come and go, each of the verbs of a consumer among them."""
-    text = Gate(ordered=True, run=2).written()
+    text = Gate(ordered=True, max_run=2).written()
     started, done = time.perf_counter(), 0
     queue.put([Entry(b"", new_id(), lane=f"{number % 100}", gate=text) for number in range(500)])
     while done < 500:

@@ -1,4 +1,4 @@
-"""A message that kills its worker every time ends in the error queue; those beside it do not."""
+"""A message that kills its worker every time ends in the failed queue; those beside it do not."""
 
 import pytest
 
@@ -36,7 +36,7 @@ def test_what_kills_its_worker_is_put_aside_and_its_neighbours_are_not_to10(cons
 
 
 @pytest.mark.backends(*STORES)
-def test_df21_what_kills_its_worker_ends_in_the_error_queue_after_its_attempts(consumers):
+def test_df21_what_kills_its_worker_ends_in_the_failed_queue_after_its_attempts(consumers):
     """DF-21: three starts that nobody reported, and one that raised does not count among them; its neighbours end."""
     ends_after_its_attempts(consumers, "after a failure", 1)
 

@@ -35,7 +35,7 @@ def test_completion_of_a_zombie_is_refused_to4(consumers, gate, freeze):
 
 @pytest.mark.backends(*STORES)
 def test_failure_of_a_zombie_changes_nothing_to4(consumers, gate, freeze, tmp_path):
-    """TO-4: the same, but A wakes first and fails, while B is still at it: no error queue, no further start."""
+    """TO-4: the same, but A wakes first and fails, while B is still at it: no failed queue, no further start."""
     sleeper = consumers.start("-t", 1, "--lease", LEASE)
     second = tmp_path / "second"
     id = hold_and_fail_first(str(gate), str(second)).id

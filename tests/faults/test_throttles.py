@@ -110,8 +110,8 @@ def test_tq5_spacing_is_that_of_all_processes(throttle):
 
 
 def test_tq9_queues_of_one_name_share_what_may_leave(throttle, backend):
-    budget = {"limit": LIMIT, "window": WINDOW, "window_name": f"shared-{backend.tag}"}
-    site = throttle(default=budget, other=budget)
+    rate_limit = {"limit": LIMIT, "window": WINDOW, "window_name": f"shared-{backend.tag}"}
+    site = throttle(default=rate_limit, other=rate_limit)
     processes = started(site, *["default", "other"] * 2)
     for alias in ("default", "other"):
         queues[alias].push_many((alias, number) for number in range(LIMIT * 12))

@@ -41,19 +41,19 @@ def test_lanes_and_entries_in_none_alternate():
 
 
 def test_of_an_ordered_lane_one_run_is_out():
-    board = board_of(a=(Gate(ordered=True, run=2), entries(1, 2, 3)))
+    board = board_of(a=(Gate(ordered=True, max_run=2), entries(1, 2, 3)))
     assert left(board) == [[1, 2]]
     assert board.lanes["a"].in_flight == 2
     assert board.waiting("a") == 1
 
 
 def test_what_was_lost_leaves_alone():
-    assert left(board_of(a=(Gate(run=3), entries(1, 2, 3, 4, lost={2})))) == [[1], [2], [3, 4]]
+    assert left(board_of(a=(Gate(max_run=3), entries(1, 2, 3, 4, lost={2})))) == [[1], [2], [3, 4]]
 
 
 def test_lanes_within_another_share_its_gate():
-    inner = Gate(within="all", outer=Gate(most=2))
-    board = board_of(a=(inner, entries(1, 2)), b=(inner, entries(3, 4)), all=(Gate(most=2), ()))
+    inner = Gate(parent="all", parent_gate=Gate(concurrency=2))
+    board = board_of(a=(inner, entries(1, 2)), b=(inner, entries(3, 4)), all=(Gate(concurrency=2), ()))
     assert left(board) == [[1], [3]]
     assert {name: lane.in_flight for name, lane in board.lanes.items()} == {"a": 1, "b": 1, "all": 2}
 
@@ -74,7 +74,7 @@ def test_a_lane_that_tells_nothing_is_forgotten():
 @pytest.mark.parametrize("within", ["b", "a"])
 def test_a_lane_within_a_lane_that_is_within_another_leaves_nothing(within):
     """No level is below the second, whatever was written; and nobody asks for ever."""
-    first, second = Gate(within="b", outer=Gate()), Gate(within=within, outer=Gate())
+    first, second = Gate(parent="b", parent_gate=Gate()), Gate(parent=within, parent_gate=Gate())
     board = board_of(a=(first, entries(1)), b=(second, ()))
     board.stand("a", NOW)
     board.stand("b", NOW)

@@ -7,7 +7,20 @@ from dataclasses import replace
 from hypothesis import given
 from hypothesis import strategies as st
 
-from djqueue.flow.gates import LINE, NOWHERE, OPEN, TIMED, Gate, Head, Lane, is_idle, leaving, left, opens_at, stand
+from djqueue.flow.gates import (
+    LANE_CLOSED,
+    LANE_QUEUED,
+    LANE_READY,
+    LANE_SCHEDULED,
+    Gate,
+    Head,
+    Lane,
+    is_idle,
+    leaving,
+    left,
+    opens_at,
+    stand,
+)
 from djqueue.flow.windows import Log, Window
 from tests.flow.test_windows import START, told
 from tests.flow.test_windows import steps as stories
@@ -19,11 +32,11 @@ def plain_gates(draw):
     ordered = draw(st.booleans())
     return Gate(
         ordered=ordered,
-        run=draw(st.integers(1, 5)),
-        most=0 if ordered else draw(st.integers(0, 4)),
+        max_run=draw(st.integers(1, 5)),
+        concurrency=0 if ordered else draw(st.integers(0, 4)),
         windows=tuple(draw(st.lists(any_window(), max_size=2, unique=True))),
-        least=draw(st.integers(1, 3)),
-        wait=draw(st.sampled_from([0.0, 0.5, 60.0])),
+        min_batch=draw(st.integers(1, 3)),
+        batch_timeout=draw(st.sampled_from([0.0, 0.5, 60.0])),
     )
 
 
@@ -31,7 +44,7 @@ def plain_gates(draw):
 def any_gate(draw):
     gate = draw(plain_gates())
     outer = draw(st.none() | plain_gates())
-    return gate if outer is None else replace(gate, within=draw(st.sampled_from(["a", "ž", '"'])), outer=outer)
+    return gate if outer is None else replace(gate, parent=draw(st.sampled_from(["a", "ž", '"'])), parent_gate=outer)
 
 
 @st.composite
@@ -64,38 +77,38 @@ def test_equal_gates_are_equal_texts_and_others_are_not(one, other):
 def test_what_is_by_default_is_not_written():
     assert Gate().written() == "{}"
     assert Gate.read("{}") == Gate()
-    assert len(Gate(ordered=True, run=32).written()) < 20
+    assert len(Gate(ordered=True, max_run=32).written()) < 20
 
 
 @given(lanes(), heads)
 def test_a_lane_is_open_if_and_only_if_something_may_leave_it(pair, head):
     lane, now = pair
-    gathered = head.waiting >= lane.gate.least or head.at + round(lane.gate.wait * 1e6) <= now
+    gathered = head.waiting >= lane.gate.min_batch or head.at + round(lane.gate.batch_timeout * 1e6) <= now
     may = leaving(lane, now) > 0 and gathered
-    assert (stand(lane, head, now).where in (OPEN, LINE)) == may
-    assert stand(lane, head, now).where != (OPEN if lane.gate.within else LINE)
+    assert (stand(lane, head, now).where in (LANE_READY, LANE_QUEUED)) == may
+    assert stand(lane, head, now).where != (LANE_READY if lane.gate.parent else LANE_QUEUED)
 
 
 @given(lanes(), heads)
 def test_a_timed_lane_is_open_at_its_moment_and_not_before(pair, head):
     lane, now = pair
     place = stand(lane, head, now)
-    if place.where != TIMED:
+    if place.where != LANE_SCHEDULED:
         return
     at = place.at
-    while (place := stand(lane, head, at)).where == TIMED:
+    while (place := stand(lane, head, at)).where == LANE_SCHEDULED:
         assert place.at > at  # of several windows the longest counts, and it may not be the one that is seen first
         at = place.at
-    assert place.where in (OPEN, LINE)
-    assert stand(lane, head, at - 1).where == TIMED
+    assert place.where in (LANE_READY, LANE_QUEUED)
+    assert stand(lane, head, at - 1).where == LANE_SCHEDULED
     assert opens_at(lane, head, at) <= at
 
 
 @given(lanes(), heads)
 def test_what_stands_nowhere_waits_for_no_moment(pair, head):
     lane, now = pair
-    if stand(lane, head, now).where == NOWHERE:
-        assert stand(lane, head, now + 10**15).where == NOWHERE
+    if stand(lane, head, now).where == LANE_CLOSED:
+        assert stand(lane, head, now + 10**15).where == LANE_CLOSED
         assert lane.paused_reason or lane.in_flight
 
 
@@ -103,12 +116,12 @@ def test_what_stands_nowhere_waits_for_no_moment(pair, head):
 def test_so_many_may_leave_as_its_run_its_number_and_its_windows_allow(pair, head):
     lane, now = pair
     number = leaving(lane, now)
-    assert 0 <= number <= lane.gate.run
+    assert 0 <= number <= lane.gate.max_run
     if not number:
         return
     after = left(lane, number, 7, now)
     assert (after.in_flight, after.turn) == (lane.in_flight + number, 7)
-    assert not lane.gate.most or after.in_flight <= lane.gate.most
+    assert not lane.gate.concurrency or after.in_flight <= lane.gate.concurrency
     assert not lane.gate.ordered or (lane.in_flight == 0 and leaving(after, now) == 0)
 
 
@@ -127,7 +140,7 @@ def test_a_lane_is_forgotten_only_if_a_new_one_would_do_the_same(pair):
 def test_an_empty_lane_that_remembers_something_is_looked_at_when_it_does_no_longer(pair):
     lane, now = pair
     place = stand(lane, None, now)
-    if place.where != TIMED:
+    if place.where != LANE_SCHEDULED:
         return
     assert not is_idle(lane, None, place.at - 1)
     assert is_idle(lane, None, place.at)
@@ -146,12 +159,12 @@ def test_another_gate_keeps_what_the_lane_knows(pair, gate):
 
 
 def test_a_place_tells_the_rank_of_the_first():
-    lane = Lane("lane", Gate(most=2))
-    assert stand(lane, Head(-5, START), START) == (OPEN, -5, 0)
-    assert stand(lane.with_gate(Gate(within="all", outer=Gate())), Head(3, START), START) == (LINE, 3, 0)
+    lane = Lane("lane", Gate(concurrency=2))
+    assert stand(lane, Head(-5, START), START) == (LANE_READY, -5, 0)
+    assert stand(lane.with_gate(Gate(parent="all", parent_gate=Gate())), Head(3, START), START) == (LANE_QUEUED, 3, 0)
 
 
 def test_of_several_windows_that_let_none_leave_the_last_to_open_counts():
     gate = Gate(windows=(Window(1, 10.0), Window(1, 1.0), Window(5, 100.0)))
     lane = left(Lane("lane", gate), 1, 1, START)
-    assert stand(lane, Head(0, START), START) == (TIMED, 0, START + 10_000_000)
+    assert stand(lane, Head(0, START), START) == (LANE_SCHEDULED, 0, START + 10_000_000)

@@ -9,8 +9,8 @@ import pytest
 from hypothesis import assume, example, given
 from hypothesis import strategies as st
 
-from djqueue.backends.stores import Account, Budget, refund, spend
-from djqueue.flow.windows import FINEST, LIMITED, SPACED, Log, Window, expires_at, granted, returned, room
+from djqueue.backends.stores import LimitState, RateLimit, refund, spend
+from djqueue.flow.windows import FINEST, LIMITED, SPACED, Log, Window, capacity, expires_at, granted, returned
 
 START = 1_700_000_000_000_000
 spans = st.sampled_from([0.001, 0.1, 0.3333333, 1.0, 86400.0]) | st.floats(0.001, 1000)
@@ -31,7 +31,7 @@ class Story:
         self.moments: list[int] = []
 
     def ask(self, number: int) -> int:
-        taken = min(number, room(self.window, self.log, self.now).free)
+        taken = min(number, capacity(self.window, self.log, self.now).free)
         if taken:
             self.log = granted(self.window, self.log, taken, self.now)
             self.moments += [self.now] * taken
@@ -72,18 +72,18 @@ def test_tq3_never_more_than_the_limit_in_any_interval(window, steps):
 def test_tq17_at_the_end_of_a_wait_one_may_leave_and_a_microsecond_before_none(window, steps):
     story = told(window, steps)
     story.ask(window.limit)
-    has = room(window, story.log, story.now)
+    has = capacity(window, story.log, story.now)
     assert has.free == 0
     assert has.wait > 0
     assert has.reason in (LIMITED, SPACED)
-    assert room(window, story.log, story.now + has.wait).free > 0
-    assert room(window, story.log, story.now + has.wait - 1).free == 0
+    assert capacity(window, story.log, story.now + has.wait).free > 0
+    assert capacity(window, story.log, story.now + has.wait - 1).free == 0
 
 
 @given(windows(), steps)
 def test_where_something_may_leave_there_is_nothing_to_wait_for(window, steps):
     story = told(window, steps)
-    has = room(window, story.log, story.now)
+    has = capacity(window, story.log, story.now)
     if has.free == 0:
         return
     assert (has.wait, has.reason) == (0, "")
@@ -95,7 +95,7 @@ def test_tq15_what_is_not_moderated_loses_no_slot(window, steps):
     assume(not window.moderate)
     story = told(window, steps)
     young = sum(at > story.now - window.span for at in story.moments)
-    assert room(window, story.log, story.now).free == window.limit - young
+    assert capacity(window, story.log, story.now).free == window.limit - young
 
 
 @given(st.builds(Window, st.integers(2, 12), spans, st.just(True)), steps)
@@ -108,10 +108,10 @@ def test_tq5_what_is_moderated_and_not_elastic_is_evenly_spaced(window, steps):
 @given(windows(), steps)
 def test_what_is_handed_back_leaves_no_trace(window, steps):
     story = told(window, steps)
-    story.now += max(1, room(window, story.log, story.now).wait)
-    before = room(window, story.log, story.now)
+    story.now += max(1, capacity(window, story.log, story.now).wait)
+    before = capacity(window, story.log, story.now)
     back = returned(window, granted(window, story.log, 1, story.now), 1, story.now)
-    assert room(window, back, story.now) == before
+    assert capacity(window, back, story.now) == before
     assert back.warm == story.log.warm
 
 
@@ -122,11 +122,11 @@ def test_tq7_what_is_warm_and_elastic_catches_up_but_for_its_buffer(limit, data)
     story = Story(window)
     for _ in range(limit):
         assert story.ask(limit) == 1
-        assert room(window, story.log, story.now).reason in (SPACED, LIMITED)
+        assert capacity(window, story.log, story.now).reason in (SPACED, LIMITED)
         story.now += window.spacing
     story.now += window.span
     assert story.ask(limit + 5) == limit - buffer
-    refusal = room(window, story.log, story.now)
+    refusal = capacity(window, story.log, story.now)
     assert (refusal.free, refusal.reason) == (0, LIMITED if buffer == 0 else SPACED)
     assert story.worst() <= limit
 
@@ -137,7 +137,7 @@ def test_tq8_what_is_not_warm_keeps_its_spacing_however_far_behind(limit):
     for _ in range(limit - 1):
         story.now += 10 * story.window.span
         assert story.ask(limit) == 1
-    assert room(story.window, story.log, story.now).reason == SPACED
+    assert capacity(story.window, story.log, story.now).reason == SPACED
 
 
 def test_tq8_what_was_handed_back_does_not_warm():
@@ -145,7 +145,7 @@ def test_tq8_what_was_handed_back_does_not_warm():
     log = Log()
     for turn in range(10):
         log = returned(window, granted(window, log, 1, START + turn), 1, START + turn)
-    assert room(window, granted(window, log, 1, START + 20), START + 20).reason == SPACED
+    assert capacity(window, granted(window, log, 1, START + 20), START + 20).reason == SPACED
 
 
 def test_tq6_a_limit_of_one_is_never_spaced():
@@ -157,7 +157,7 @@ def test_tq4_the_samples_of_the_seed():
     story = Story(window)
     while len(story.moments) < 4:
         story.ask(1)
-        story.now += room(window, story.log, story.now).wait
+        story.now += capacity(window, story.log, story.now).wait
     assert [at - START for at in story.moments] == [0, 500_000, 1_000_000, 1_500_000]
 
 
@@ -169,7 +169,7 @@ def test_windows_of_many_slots_keep_a_short_log_and_their_limit(thousands, steps
     assert story.worst() <= window.limit
     assert len(story.log.grants) <= FINEST + 1
     lost = window.limit - sum(at > story.now - window.span for at in story.moments)
-    assert room(window, story.log, story.now).free <= lost
+    assert capacity(window, story.log, story.now).free <= lost
 
 
 @given(windows(), steps)
@@ -177,7 +177,7 @@ def test_two_windows_after_the_last_grant_a_log_says_nothing(window, steps):
     story = told(window, steps)
     later = expires_at(window, story.log) or story.now
     cold = story.log._replace(warm=0)
-    assert room(window, cold, later) == room(window, Log(), later)
+    assert capacity(window, cold, later) == capacity(window, Log(), later)
 
 
 @pytest.mark.parametrize(
@@ -200,33 +200,33 @@ def test_tq22_what_makes_no_sense_is_refused_by_name(arguments, said):
         Window(*arguments)
 
 
-# ---- budgets
+# ---- rate limits
 
 
 @given(windows(), steps)
 def test_an_account_is_read_as_it_was_written(window, steps):
-    account = Account(window, START, told(window, steps).log)
-    assert Account.read(account.written()) == account
+    account = LimitState(window, START, told(window, steps).log)
+    assert LimitState.read(account.written()) == account
 
 
 @given(windows(), steps)
 def test_tq3_what_is_spent_never_exceeds_the_limit(window, steps):
-    budget, account, story = Budget("name", window), None, Story(window)
+    rate_limit, account, story = RateLimit("name", window), None, Story(window)
     for share, number, back in steps:
         story.now += round(share * window.span)
-        grant, account = spend(account, budget, number, story.now)
+        grant, account = spend(account, rate_limit, number, story.now)
         story.moments += [grant.at] * grant.count
         if back and grant.count:
             number = min(back, grant.count)
             account = refund(account, grant, number)
             del story.moments[-number:]
-        account = Account.read(account.written())
+        account = LimitState.read(account.written())
     assert story.worst() <= window.limit
 
 
 def test_the_stricter_window_holds_for_a_minute_or_two_windows_after_it_was_last_said():
     for seconds, free in ((1.0, 2.0), (3600.0, 60.0)):
-        strict, lax = Budget("name", Window(4, seconds)), Budget("name", Window(9, seconds))
+        strict, lax = RateLimit("name", Window(4, seconds)), RateLimit("name", Window(9, seconds))
         _, account = spend(None, strict, 1, START)
         later = START + round(free * 1e6)
         assert spend(account, lax, 9, later - 1)[1].window == strict.window
@@ -235,7 +235,7 @@ def test_the_stricter_window_holds_for_a_minute_or_two_windows_after_it_was_last
 
 
 def test_a_spacing_that_others_used_counts():
-    budget = Budget("name", Window(4, 2.0, moderate=True), "spacing")
-    grant, account = spend(None, budget, 1, START, last=START - 100_000)
+    rate_limit = RateLimit("name", Window(4, 2.0, moderate=True), "spacing")
+    grant, account = spend(None, rate_limit, 1, START, last=START - 100_000)
     assert (grant.count, grant.reason, grant.retry_after) == (0, SPACED, pytest.approx(0.4))
-    assert spend(account, budget, 1, START + 400_000, last=START - 100_000)[0].count == 1
+    assert spend(account, rate_limit, 1, START + 400_000, last=START - 100_000)[0].count == 1

@@ -38,10 +38,10 @@ def test_it_says_of_each_lane_how_it_stands(queue):
     assert out.split()[:8] == ["lane", "queue", "state", "waiting", "out", "opens", "in", "reason"]
     found = cells(out)
     assert found["busy"] == ["default", "busy", "1", "1", "-", "-"]
-    assert found["open"] == ["default", "open", "1", "0", "-", "-"]
+    assert found["open"] == ["default", "ready", "1", "0", "-", "-"]
     assert found["shut"] == ["default", "paused", "2", "0", "-", "no", "paper"]
     assert found["void"] == ["default", "paused", "0", "0", "-", "nothing", "here", "yet"]
-    assert found["slow"][:4] == ["default", "timed", "1", "1"]
+    assert found["slow"][:4] == ["default", "scheduled", "1", "1"]
     assert found["slow"][4:6] == ["59", "min"]
 
 
@@ -56,12 +56,14 @@ def test_one_that_only_remembers_what_left_it_is_empty_and_opens_at_no_time(queu
 
 @pytest.mark.backends("memory")
 def test_one_is_not_empty_while_others_wait_in_its_line(queue):
-    put(queue, "own:1", "o1", "o2", gate=Gate(within="shared", outer=Gate(windows=(Window(1, 3600.0),))).written())
-    assert cells(run("queue_lanes"))["shared"][1] == "open"
+    put(
+        queue, "own:1", "o1", "o2", gate=Gate(parent="shared", parent_gate=Gate(windows=(Window(1, 3600.0),))).written()
+    )
+    assert cells(run("queue_lanes"))["shared"][1] == "ready"
     queue.complete(queue.claim(1))
     found = cells(run("queue_lanes"))
-    assert found["own:1"][:3] == ["default", "line", "1"]
-    assert found["shared"][:6] == ["default", "timed", "0", "0", "59", "min"]
+    assert found["own:1"][:3] == ["default", "queued", "1"]
+    assert found["shared"][:6] == ["default", "scheduled", "0", "0", "59", "min"]
 
 
 def test_json_has_all_that_is_known(queue):
@@ -71,7 +73,7 @@ def test_json_has_all_that_is_known(queue):
     gate = queue.lane("shut").gate
     assert lane == {
         "name": "shut", "queue": "default", "state": "paused", "waiting": 1, "in_flight": 0, "opens": None,
-        "paused_reason": "no paper", "within": "", "gate": gate,
+        "paused_reason": "no paper", "parent": "", "gate": gate,
     }  # fmt: skip
 
 
@@ -101,7 +103,7 @@ def test_it_says_what_the_throttle_of_a_queue_lets_through(backend, settings):
     out = run("queue_lanes", "-q", "default")
     assert out.startswith("The throttle of 'default', 2 per 3600 s: limited, opens in 59 min")
     assert run_json("queue_lanes") == []
-    queue.budget = replace(queue.budget, window=Window(3, 3600.0))
+    queue.rate_limit = replace(queue.rate_limit, window=Window(3, 3600.0))
     assert "2 per 3600 s (its settings say 3 per 3600 s): " in run("queue_lanes")
 
 

@@ -192,7 +192,7 @@ WRONG_VALUES = {
     "serializer": [["json"]],
     "run_after": [datetime(2100, 1, 1)],
     "failure_policy": ["stop"],
-    "run": [0, 1001],
+    "max_run": [0, 1001],
     "idle_timeout": [-1],
     "concurrency": [0, True],
     "batch": [0, "many"],
@@ -367,9 +367,9 @@ CONTRARY = [
     ({"debounce": 1, "merge": first, "shard": shard_of}, "merge lets one call stand for several"),
     ({"debounce": 1, "merge": first, "key": first, "shard": shard_of}, "merge lets one call stand for several"),
     ({"failure_policy": "skip"}, "failure_policy says what becomes of a shard"),
-    ({"run": 5}, "run says how many of a shard"),
+    ({"max_run": 5}, "max_run says how many of a shard"),
 ]
-IN_A_BATCH = ({"batch": 5, "run": 6, "shard": 0}, "batch says how many go together, in a shard too")
+IN_A_BATCH = ({"batch": 5, "max_run": 6, "shard": 0}, "batch says how many go together, in a shard too")
 
 
 @pytest.mark.parametrize(("options", "reason"), CONTRARY, ids=[" ".join(options) for options, _ in CONTRARY])
@@ -660,10 +660,10 @@ def test_the_guard_is_what_the_options_say():
         return declared(**options).condition("app.f", {"a": 1}, None)
 
     assert guard(unique=True).running and not guard(unique="queued").running
-    assert isinstance(guard(unique=5), guards.Guard) and isinstance(guard(unique=True), guards.Unique)
+    assert isinstance(guard(unique=5), guards.OnceGuard) and isinstance(guard(unique=True), guards.UniqueGuard)
     assert guard(unique=5).ttl == 5.0
     one = guard(debounce=2)
-    assert isinstance(one, guards.Debounce)
+    assert isinstance(one, guards.DebounceGuard)
     assert (one.window, one.always_delay, one.extend) == (2.0, False, False)
     assert guard(debounce=2, extend=True).max_wait == 20.0
     assert guard(debounce=2, extend=True, max_wait=3).max_wait == 3.0

@@ -87,7 +87,7 @@ class TestVerdicts:
             (bury_me, asyncio.CancelledError),
         ],
     )
-    def test_dj17_what_a_command_raises_sends_its_message_to_the_error_queue(self, queue, command, error):
+    def test_dj17_what_a_command_raises_sends_its_message_to_the_failed_queue(self, queue, command, error):
         handle = command()
         with heard("started", "completed", "failed") as told:
             verdict = run_one(queue)
@@ -127,7 +127,7 @@ class TestVerdicts:
 
 
 class TestInvalid:
-    """Undecodable or forged: to the error queue at once, raw."""
+    """Undecodable or forged: to the failed queue at once, raw."""
 
     def check(self, queue, id, data, reason):
         verdict = run_one(queue)

@@ -601,7 +601,7 @@ def claim_and_release(queue):
 
 @AND_SQS
 class TestUnreadable:
-    def test_df20_arguments_that_cannot_be_imported_end_in_the_error_queue_at_once(self, queue, tmp_path, monkeypatch):
+    def test_df20_arguments_that_cannot_be_imported_end_in_the_failed_queue_at_once(self, queue, tmp_path, monkeypatch):
         module = _module(tmp_path, monkeypatch, "class Cargo: pass\n")
         handle = flaky(module.Cargo())
         _forget(tmp_path, module)

@@ -60,7 +60,7 @@ def test_df24_df27_push_pop_touch_and_complete(queue):
     assert (queue.take(), queue.complete([popped_envelope])) == ((None, None), [])
 
 
-# ---- backends: two groups over one connection, each with a main queue and an error queue
+# ---- backends: two groups over one connection, each with a main queue and a failed queue
 
 
 @tournaments.deferrable(max_attempts=1)

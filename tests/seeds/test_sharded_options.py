@@ -179,7 +179,7 @@ class TestStorage:
     """What a storage of shards did, the contract of queues does."""
 
     def test_sq22_looking_takes_nothing_a_claim_takes_what_it_returns_and_empty_lanes_are_not_listed(self, queue):
-        gate = Gate(ordered=True, run=2).written()
+        gate = Gate(ordered=True, max_run=2).written()
         queue.put([Entry(b"", id, lane=f"tube {id[0]}", gate=gate) for id in ("a1", "b1", "a2", "a3")])
         assert len(queue) == 4
         assert [lane.name for lane in queue.lanes()] == ["tube a", "tube b"]

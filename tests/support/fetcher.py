@@ -3,7 +3,7 @@
 from djqueue.consumer.fetcher import Fetcher, Hands, Pace, Quarantine
 from djqueue.consumer.in_flight import InFlight
 from djqueue.consumer.pool import Pool
-from djqueue.consumer.settler import Budget, Settler
+from djqueue.consumer.settler import RunLimit, Settler
 from djqueue.policies.outcomes import Outcome, Verdict
 from djqueue.utils import clock
 
@@ -13,10 +13,10 @@ class Bench:
 
     def __init__(self, *served, threads=4, limit=None, strict=False):
         self.in_flight = InFlight()
-        self.budget = Budget(limit)
+        self.run_limit = RunLimit(limit)
         self.settler = Settler("default", self.in_flight)
         self.pool = Pool(threads, self.finish)
-        hands = Hands(self.pool, self.in_flight, self.settler, self.budget, Quarantine(self.in_flight), "me")
+        hands = Hands(self.pool, self.in_flight, self.settler, self.run_limit, Quarantine(self.in_flight), "me")
         self.fetcher = Fetcher(served, hands, Pace(0.001, 1, 0.001), strict)
 
     def finish(self, held, verdict):

@@ -61,7 +61,7 @@ class Crashes:
             assert [run.outcome for run in run_due()] == ["done", "lost", "done"]
         assert [run.command for run in run_due()] == [work.name]
 
-    def test_what_kills_its_workers_goes_to_the_error_queue(self):
+    def test_what_kills_its_workers_goes_to_the_failed_queue(self):
         work()
         for _ in range(3):
             with crash_at("ran"):

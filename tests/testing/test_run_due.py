@@ -135,7 +135,7 @@ class RunDue:
         assert [run.args[0] for run in run_due()] == ["fence", "gate", "fence.0", "fence.1", "gate"]
         assert_not_enqueued()
 
-    def test_what_fails_is_in_the_error_queue(self):
+    def test_what_fails_is_in_the_failed_queue(self):
         explode("boom")
         [run] = run_due()
         assert (run.outcome, run.failed, run.done, str(run.exception)) == ("failed", True, False, "boom")

@@ -15,29 +15,29 @@ from functools import lru_cache
 from itertools import takewhile
 from typing import NamedTuple
 
-from djqueue.backends.database.rows import Arrival, Ask, chunks, gate_of, number_of, token_of
+from djqueue.backends.database.rows import ClaimRequest, NewRow, chunks, gate_of, number_of, token_of
 from djqueue.backends.database.sql.dialect import Dialect, Glance, one_of, picked
-from djqueue.backends.database.sql.text import ALL, LEASED, MOST, NOWHERE, OPEN, OUT, TIMED
+from djqueue.backends.database.sql.text import ALL, LANE_CLOSED, LANE_READY, LANE_SCHEDULED, LEASED, MOST, OUT
 from djqueue.backends.entries import Lease
 from djqueue.flow import gates
 from djqueue.flow.board import Board, Turn, Waiting
-from djqueue.flow.gates import HOLD_PAUSE, LINE, Gate, Head, Lane, Place
+from djqueue.flow.gates import HOLD_PAUSE, LANE_QUEUED, Gate, Head, Lane, Place
 from djqueue.flow.windows import Log
 
 MOST_READ = 1000
 """Entries of one lane that one claim looks at, at most."""
 TAKEN_IN = 200
 """Tickets, and lanes whose time has come, that one claim looks at, at most."""
-STANDS = {gates.OPEN: OPEN, gates.NOWHERE: NOWHERE, gates.TIMED: TIMED}
+STANDS = {gates.LANE_READY: LANE_READY, gates.LANE_CLOSED: LANE_CLOSED, gates.LANE_SCHEDULED: LANE_SCHEDULED}
 
 
 # ---- Putting
 
 
-Insert = Callable[[Dialect, Sequence[Arrival]], set[str]]
+Insert = Callable[[Dialect, Sequence[NewRow]], set[str]]
 
 
-def put_in_lanes(sql: Dialect, arrivals: Sequence[Arrival], lanes: Mapping[str, tuple], insert: Insert) -> set[str]:
+def put_in_lanes(sql: Dialect, arrivals: Sequence[NewRow], lanes: Mapping[str, tuple], insert: Insert) -> set[str]:
     """Insert, and leave a ticket for each lane: no lane is touched, so nobody waits for the caller's transaction.
 
     ``lanes`` are those that the arrivals enter, by their ids.
@@ -72,7 +72,7 @@ def take_tickets(sql: Dialect, glance: Glance) -> list[Ticket]:
 
 
 def claim_turns(
-    sql: Dialect, ask: Ask, glance: Glance, tickets: list[Ticket], ahead: int, laned_last: bool
+    sql: Dialect, ask: ClaimRequest, glance: Glance, tickets: list[Ticket], ahead: int, laned_last: bool
 ) -> tuple[list[Unit | None], bool, bool]:
     """Lease what may leave its lane. Lanes that somebody has are passed over, and so nobody waits for another.
 
@@ -81,9 +81,9 @@ def claim_turns(
     with lane_transaction(sql) as lanes:
         changed = lanes.take_in(tickets)
         if glance.rises:
-            changed.update(lanes.hold_first(TIMED, TAKEN_IN, due=True))
+            changed.update(lanes.hold_first(LANE_SCHEDULED, TAKEN_IN, due=True))
         if glance.open:
-            lanes.hold_first(OPEN, ask.limit)
+            lanes.hold_first(LANE_READY, ask.limit)
         lanes.hold_outers(wait=False)
         lanes.read(ask.limit)
         lanes.hold_lines(ask.limit)
@@ -109,7 +109,7 @@ def _units(board: Board, ranks: Iterable[int], limit: int, ahead: int, now: int)
     return units
 
 
-def _lend(sql: Dialect, ask: Ask, lanes: LaneTransaction, board: Board, turns: list[Turn]) -> list[Unit]:
+def _lend(sql: Dialect, ask: ClaimRequest, lanes: LaneTransaction, board: Board, turns: list[Turn]) -> list[Unit]:
     """Lease of each turn what is still there, up to the first entry that is not; its run and rows."""
     any_there = any(turn.waiting for turn in turns)
     rows = _taken(sql, ask._replace(leased=OUT, since=str(lanes.now)), turns) if any_there else {}
@@ -120,7 +120,7 @@ def _lend(sql: Dialect, ask: Ask, lanes: LaneTransaction, board: Board, turns: l
     return [(turn.run, [rows[seq] for seq in seqs]) for turn, seqs in zip(turns, there, strict=True)]
 
 
-def _taken(sql: Dialect, ask: Ask, turns: list[Turn]) -> dict[int, tuple]:
+def _taken(sql: Dialect, ask: ClaimRequest, turns: list[Turn]) -> dict[int, tuple]:
     """The rows of what is still there. Of each turn the first begins, if anything does."""
     if ask.begun == ALL:
         ask = ask._replace(begun=one_of(one.seq for turn in turns for one in turn.waiting[:1]))
@@ -240,8 +240,8 @@ def _out(sql: Dialect) -> Counter[str]:
     out: Counter[str] = Counter()
     for name, gate, number in sql.out_of_lanes():
         out[name] += number
-        if gate and (within := gate_of(gate, name).within):
-            out[within] += number
+        if gate and (parent := gate_of(gate, name).parent):
+            out[parent] += number
     return out
 
 
@@ -314,20 +314,20 @@ class LaneTransaction:
 
     def hold_outers(self, wait: bool) -> None:
         """Of those that are within another lane that one too, made anew if it was forgotten; else they are let go."""
-        inner = [one for one in self.held.values() if one.lane.gate.within]
-        self._hold_all({one.lane.gate.within for one in inner}, wait)
-        lacking = {one.lane.gate.within: one.lane.gate for one in inner if one.lane.gate.within not in self.held}
+        inner = [one for one in self.held.values() if one.lane.gate.parent]
+        self._hold_all({one.lane.gate.parent for one in inner}, wait)
+        lacking = {one.lane.gate.parent: one.lane.gate for one in inner if one.lane.gate.parent not in self.held}
         if lacking:
             make_lanes(self.sql, outers_of(lacking.values()))
             self._hold_all(lacking, wait)
         for one in inner:
-            if one.lane.gate.within not in self.held:
+            if one.lane.gate.parent not in self.held:
                 del self.held[one.lane.name]
 
     def chain(self, name: str) -> list[LockedLane]:
         """A lane, and the one that it is within."""
         one = self.held.get(name)
-        return [] if one is None else [self.held[key] for key in (name, one.lane.gate.within) if key in self.held]
+        return [] if one is None else [self.held[key] for key in (name, one.lane.gate.parent) if key in self.held]
 
     def hold_lines(self, limit: int) -> None:
         """Lock and read the first lanes in the lines of those that have no entries of their own."""
@@ -392,7 +392,7 @@ class LaneTransaction:
 
     def _hold_gates(self, name: str, gate: str) -> bool:
         """Hold the lanes that a lane is and will be within; whether that could be done."""
-        outers = {self.held[name].lane.gate.within, gate_of(gate, name).within}
+        outers = {self.held[name].lane.gate.parent, gate_of(gate, name).parent}
         self._hold_all(outers, wait=False)
         return outers <= {*self.held, ""}
 
@@ -401,15 +401,15 @@ class LaneTransaction:
         if not self._hold_gates(name, gate):
             return False
         one, new = self.held[name], gate_of(gate, name) if gate else self.held[name].lane.gate
-        old = one.lane.gate.within
-        if old != new.within and one.lane.in_flight:
-            for key, number in ((old, one.lane.in_flight), (new.within, -one.lane.in_flight)):
+        old = one.lane.gate.parent
+        if old != new.parent and one.lane.in_flight:
+            for key, number in ((old, one.lane.in_flight), (new.parent, -one.lane.in_flight)):
                 if key:
                     self.held[key].lane = gates.settled(self.held[key].lane, number)
         one.lane = one.lane.with_gate(new)
-        if new.within:
-            outer = self.held[new.within]
-            outer.lane = outer.lane.with_gate(new.outer or Gate())
+        if new.parent:
+            outer = self.held[new.parent]
+            outer.lane = outer.lane.with_gate(new.parent_gate or Gate())
         return True
 
     # ---- standing
@@ -424,7 +424,7 @@ class LaneTransaction:
         """Read what stands first in lanes: as much as may leave in ``limit`` turns, and what stands behind it."""
         chosen = {self.held[name].number: self.held[name] for name in (self.held if names is None else names)}
         wants = {number: one.most(limit) for number, one in chosen.items()}
-        outers = [number for number, one in chosen.items() if not one.lane.gate.within]
+        outers = [number for number, one in chosen.items() if not one.lane.gate.parent]
         self.now, rows, ranks = self.sql.heads(wants, outers)
         for number, one in chosen.items():
             one.waiting, one.line_rank = [], ranks.get(number)
@@ -437,13 +437,13 @@ class LaneTransaction:
     def stand(self, names: Iterable[str] | None = None) -> None:
         """Put lanes where they belong, and then those that they are within."""
         chosen = set(self.held if names is None else names)
-        chosen |= {one.lane.gate.within for name in chosen for one in self.chain(name)} - {""}
+        chosen |= {one.lane.gate.parent for name in chosen for one in self.chain(name)} - {""}
         if not self.is_read:
             self.read(names=chosen)
-        inner = [name for name in chosen if self.held[name].waiting or self.held[name].lane.gate.within]
+        inner = [name for name in chosen if self.held[name].waiting or self.held[name].lane.gate.parent]
         self._write({name: self.held[name].head for name in inner})
         if rest := chosen - set(inner):
-            self._read_lines({self.held[name].lane.gate.within for name in inner} & rest)
+            self._read_lines({self.held[name].lane.gate.parent for name in inner} & rest)
             ranks = {name: self.held[name].line_rank for name in rest}
             self._write({name: None if rank is None else Head(rank, 0) for name, rank in ranks.items()})
 
@@ -505,8 +505,8 @@ class LockedLane:
     def written(self, place: Place) -> tuple:
         """Its row, standing there."""
         lane = self.lane
-        state = number_of(lane.gate.within) if place.where == LINE else STANDS[place.where]
-        moment = place.at if place.where == gates.TIMED else lane.turn
+        state = number_of(lane.gate.parent) if place.where == LANE_QUEUED else STANDS[place.where]
+        moment = place.at if place.where == gates.LANE_SCHEDULED else lane.turn
         known = (
             min(lane.in_flight, MOST),
             lane.turn,
@@ -525,15 +525,15 @@ class LockedLane:
     @property
     def knows_its_head(self) -> bool:
         """Whether what was read tells where the lane stands."""
-        return self.is_read_whole or len(self.waiting) >= max(1, self.lane.gate.least)
+        return self.is_read_whole or len(self.waiting) >= max(1, self.lane.gate.min_batch)
 
     def most(self, limit: int) -> int:
         """How many may leave in ``limit`` turns, and what stands behind them."""
         gate = self.lane.gate
-        most = gate.run * min(limit, 1) if gate.ordered else min(gate.run * limit, MOST_READ)
-        room = max(0, gate.most - self.lane.in_flight) if gate.most else most
+        most = gate.max_run * min(limit, 1) if gate.ordered else min(gate.max_run * limit, MOST_READ)
+        room = max(0, gate.concurrency - self.lane.in_flight) if gate.concurrency else most
         slots = min((window.limit for window in gate.windows), default=most)
-        return min(most, room, slots) + max(1, gate.least)
+        return min(most, room, slots) + max(1, gate.min_batch)
 
 
 def _logs_of(text: str, count: int) -> tuple[Log, ...]:
@@ -559,7 +559,7 @@ def make_lanes(sql: Dialect, wanted: dict[str, str]) -> None:
 
 
 def outers_of(inner: Iterable[Gate]) -> dict[str, str]:
-    return {gate.within: (gate.outer or Gate()).written() for gate in inner if gate.within}
+    return {gate.parent: (gate.parent_gate or Gate()).written() for gate in inner if gate.parent}
 
 
 @lru_cache(maxsize=1024)

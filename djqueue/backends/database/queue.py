@@ -22,16 +22,16 @@ from types import NoneType
 from django.core.checks import CheckMessage
 from django.db import connections
 
-from djqueue.backends.base import FAILED_SUFFIX, FEATURES, Budget, LeasedQueue, Unanswered
+from djqueue.backends.base import FAILED_SUFFIX, FEATURES, LeasedQueue, RateLimit, Unanswered
 from djqueue.backends.database import checks, lanes
-from djqueue.backends.database.budgets import Looks, claim_paid, claim_within
+from djqueue.backends.database.rate_limits import Looks, claim_paid, claim_within
 from djqueue.backends.database.rows import (
     BATCH,
     BATCH_BYTES,
     LONGEST,
     STATES,
-    Arrival,
-    Ask,
+    ClaimRequest,
+    NewRow,
     arrival_of,
     batches,
     chunks,
@@ -52,11 +52,11 @@ from djqueue.backends.database.rows import (
     token_of,
 )
 from djqueue.backends.database.session import Database
-from djqueue.backends.database.sql.dialect import CAP, Dialect, Finish, Glance, Payment, Taken, joined
+from djqueue.backends.database.sql.dialect import CAP, ClaimResult, Completion, Dialect, Glance, Payment, joined
 from djqueue.backends.database.sql.text import ALL, NONE
 from djqueue.backends.database.store import DatabaseStore, alias_of, put_guarded
 from djqueue.backends.entries import LEASED, READY, Claimed, Entry, Fact, LaneRecord, Lease, QueueStats, Reaped, Record
-from djqueue.backends.guards import AnyGuard, Guard, Span, remembering
+from djqueue.backends.guards import Guard, OnceGuard, Span, remembering
 from djqueue.exceptions import InvalidQueueError
 from djqueue.flow.gates import Lane, is_shut, opened
 from djqueue.messages.failures import with_error
@@ -69,7 +69,7 @@ LONGEST_NAME, LONGEST_OWNER = 95, 100
 SLOTS = 16
 """What is done is counted in so many rows, so that threads and processes seldom wait for each other."""
 TRIES = 3
-"""So often a claim by a budget tries to be the first to spend, before it waits for its turn."""
+"""So often a claim by a rate limit tries to be the first to spend, before it waits for its turn."""
 FOR_EVER = 100 * 365 * 86400
 """Seconds for which an id is remembered if only a count bounds it."""
 REPLAYED = "It was completed before: somebody put it again who writes to the store."
@@ -130,14 +130,14 @@ class DatabaseQueue(LeasedQueue):
 
     # ---- put
 
-    def put(self, entries: Sequence[Entry], guards: Sequence[AnyGuard | None] | None = None) -> list[bool]:
+    def put(self, entries: Sequence[Entry], guards: Sequence[Guard | None] | None = None) -> list[bool]:
         """Raises ValueError for an id, command or lane that is too long.
 
         What an entry was refused for because that waits is not claimed before the caller's transaction ends.
         """
         if guards and self.store is not self._facts:
             return super().put(entries, guards)
-        arrivals: dict[str, Arrival] = {}
+        arrivals: dict[str, NewRow] = {}
         pairs = zip(entries, guards or [None] * len(entries), strict=True)
         first = [self._arrive(arrivals, entry, guard) for entry, guard in pairs]
         accepted: set[str] = set()
@@ -148,7 +148,7 @@ class DatabaseQueue(LeasedQueue):
     def _put_one(self, entry: Entry) -> bool:
         return self.put([entry])[0]
 
-    def _arrive(self, arrivals: dict[str, Arrival], entry: Entry, guard: AnyGuard | None) -> bool:
+    def _arrive(self, arrivals: dict[str, NewRow], entry: Entry, guard: Guard | None) -> bool:
         """Whether the entry is the first of its id."""
         if entry.id in arrivals:
             return False
@@ -157,9 +157,9 @@ class DatabaseQueue(LeasedQueue):
         arrivals[entry.id] = arrival if self.failed is not None else arrival.in_no_lane()
         return True
 
-    def _insert(self, arrivals: list[Arrival]) -> set[str]:
+    def _insert(self, arrivals: list[NewRow]) -> set[str]:
         kinds = {type(arrival.guard) for arrival in arrivals} - {NoneType}
-        insert, ruled = self._inserting(kinds), bool(kinds - {Guard})
+        insert, ruled = self._inserting(kinds), bool(kinds - {OnceGuard})
         entered = {arrival.id: lane for arrival in arrivals if (lane := arrival.lane(ruled))}
         if not entered:
             return self._db.run(insert, arrivals)
@@ -167,7 +167,7 @@ class DatabaseQueue(LeasedQueue):
         return self._db.run(lanes.put_in_lanes, arrivals, entered, insert)
 
     def _inserting(self, kinds: set[type]) -> lanes.Insert:
-        if kinds - {Guard}:
+        if kinds - {OnceGuard}:
             return lambda sql, some: put_guarded(sql, some, self._marks)
         if self._marks:
             return lambda sql, some: sql.insert_checked(some, self._marks)
@@ -182,7 +182,9 @@ class DatabaseQueue(LeasedQueue):
         others filled or let open in the last 50 milliseconds."""
         return self._claim_by(lambda ask: self._claim_and_look(ask, ahead), limit, lease, owner, begin)
 
-    def _claim_by(self, claim: Callable[[Ask], Claimed], limit: int, lease: float, owner: str, begin: bool) -> Claimed:
+    def _claim_by(
+        self, claim: Callable[[ClaimRequest], Claimed], limit: int, lease: float, owner: str, begin: bool
+    ) -> Claimed:
         """In a caller's transaction a claim that fails is rolled back with that; else it may have gone unanswered."""
         self._disown()
         ask = self._ask(limit, lease, owner, begin)
@@ -190,41 +192,41 @@ class DatabaseQueue(LeasedQueue):
         with nullcontext() if is_joined else self._unanswered.asking(ask.token, lease):
             return self._without_replays(claim(ask))
 
-    def _claim_and_look(self, ask: Ask, ahead: int) -> Claimed:
+    def _claim_and_look(self, ask: ClaimRequest, ahead: int) -> Claimed:
         claimed = self._claim(ask, ahead)
         self._claims.look_behind()
         return claimed
 
-    def _claim(self, ask: Ask, ahead: int = 0) -> Claimed:
+    def _claim(self, ask: ClaimRequest, ahead: int = 0) -> Claimed:
         return claim_failed(self._db, ask) if self.failed is None else self._claims.claim(ask, ahead)
 
     def claim_within(
-        self, budget: Budget, limit: int = 1, lease: float = 60.0, owner: str = "", begin: bool = True
+        self, rate_limit: RateLimit, limit: int = 1, lease: float = 60.0, owner: str = "", begin: bool = True
     ) -> Claimed:
-        """One statement or one transaction, if there is something to claim and the budget has room at a glance."""
+        """One statement or one transaction, if there is something to claim and the rate limit has room at a glance."""
         if self.store is not self._facts:
-            return super().claim_within(budget, limit, lease, owner, begin)
-        return self._claim_by(lambda ask: self._claim_within(budget, ask), limit, lease, owner, begin)
+            return super().claim_within(rate_limit, limit, lease, owner, begin)
+        return self._claim_by(lambda ask: self._claim_within(rate_limit, ask), limit, lease, owner, begin)
 
-    def _claim_within(self, budget: Budget, ask: Ask) -> Claimed:
+    def _claim_within(self, rate_limit: RateLimit, ask: ClaimRequest) -> Claimed:
         claimed = Claimed()
         for _ in range(TRIES if self.failed is not None else 0):
-            look = self._looks.look(self._facts.shared, budget)
+            look = self._looks.look(self._facts.shared, rate_limit)
             if look.nothing is not None:  # it is empty, and so it is false
                 return look.nothing
-            there, claimed = claim_paid(look, self._facts.shared, budget, ask, self._claims.paid)
+            there, claimed = claim_paid(look, self._facts.shared, rate_limit, ask, self._claims.paid)
             if claimed or not there:
                 break
             ask = ask._replace(limit=there)
-        claimed = self._looks.found(claimed or self._claim_as_granted(ask, budget))
+        claimed = self._looks.found(claimed or self._claim_as_granted(ask, rate_limit))
         self._claims.look_behind()
         return claimed
 
-    def _claim_as_granted(self, ask: Ask, budget: Budget) -> Claimed:
+    def _claim_as_granted(self, ask: ClaimRequest, rate_limit: RateLimit) -> Claimed:
         def claim(count: int, now: int) -> Claimed:
             return self._claim(ask._replace(limit=count, since=str(now)))
 
-        return self._db.run(claim_within, self._facts.shared, budget, ask.limit, claim, self.release)
+        return self._db.run(claim_within, self._facts.shared, rate_limit, ask.limit, claim, self.release)
 
     def _without_replays(self, claimed: Claimed) -> Claimed:
         """What is remembered as done can have been put by nobody but who writes to the tables: it has failed."""
@@ -242,11 +244,11 @@ class DatabaseQueue(LeasedQueue):
             if self._db.run(lanes.disown, tokens):
                 self._claims.stir()
 
-    def _ask(self, limit: int, lease: float, owner: str, begin: bool = True) -> Ask:
+    def _ask(self, limit: int, lease: float, owner: str, begin: bool = True) -> ClaimRequest:
         token = secrets.randbits(62) | 1  # 0 is nobody's
         lifo = self._lifo and self.failed is not None
         begun = ALL if begin else NONE
-        return Ask(self.name, limit, micros(lease), token, owner[:LONGEST_OWNER], lifo, begun=begun)
+        return ClaimRequest(self.name, limit, micros(lease), token, owner[:LONGEST_OWNER], lifo, begun=begun)
 
     def _settle_in(self) -> None:
         if self.failed is not None:
@@ -283,7 +285,7 @@ class DatabaseQueue(LeasedQueue):
 
     def complete(self, leases: Sequence[Lease], facts: Sequence[Fact | None] = ()) -> list[Lease]:
         slot = (os.getpid() + threading.get_native_id()) % SLOTS
-        finish = Finish(self._counters[slot], self._marks, self._remember)
+        finish = Completion(self._counters[slot], self._marks, self._remember)
         kept = self._kept(leases, facts)
 
         def say(sql: Dialect, held: Sequence[Lease]) -> Iterable[tuple]:
@@ -565,7 +567,7 @@ class Claims:
         """The next claim looks at the lanes first: something came to one, or one may have opened."""
         self._stirred = True
 
-    def claim(self, ask: Ask, ahead: int) -> Claimed:
+    def claim(self, ask: ClaimRequest, ahead: int) -> Claimed:
         """Units of work, the first to leave first. At equal priority lanes and entries in none take turns.
 
         That holds among all that waited when the claim began, but for lanes that others filled, or let open, less than
@@ -587,7 +589,7 @@ class Claims:
         leases = [lease for unit in units for lease in unit]
         return Claimed(leases, 0.0 if len(units) >= ask.limit else min(soon, again))
 
-    def paid(self, ask: Ask, payment: Payment) -> tuple[int, list[Lease]]:
+    def paid(self, ask: ClaimRequest, payment: Payment) -> tuple[int, list[Lease]]:
         """What is in no lane and paid for, if it is as much as was asked for; and how much there is: 0 if that is not
         to be known by one statement."""
         if self._stirred:
@@ -596,7 +598,7 @@ class Claims:
         self._was_full = bool(rows)
         return there, _in_order(rows, ask)
 
-    def settle_in(self, ask: Ask) -> None:
+    def settle_in(self, ask: ClaimRequest) -> None:
         """Let the lanes stand where they belong, as far as claims have not."""
         for _ in range(ROUNDS):
             glance = self._glance()
@@ -610,13 +612,13 @@ class Claims:
             self._stirred = self._glance().stirs
             self._look_at = time.monotonic() + UNSEEN
 
-    def _own(self, ask: Ask, limit: int) -> tuple[list[Lease], float, Glance | None]:
+    def _own(self, ask: ClaimRequest, limit: int) -> tuple[list[Lease], float, Glance | None]:
         """What is in no lane, and seconds until there may be more."""
         taken = self._db.run(self._db.sql.claim, ask._replace(limit=limit, look=not self._was_full))
         self._was_full = len(taken.rows) >= limit
         return _in_order(taken.rows, ask), _retry_after(taken, limit), taken.glance
 
-    def _laned(self, ask: Ask, ahead: int, glance: Glance) -> tuple[list[list[Lease] | None], float]:
+    def _laned(self, ask: ClaimRequest, ahead: int, glance: Glance) -> tuple[list[list[Lease] | None], float]:
         """The units of lanes, None for one in no lane that comes before; and seconds until there may be more."""
         self._stirred = glance.stirs
         if not glance.stirs:
@@ -640,16 +642,16 @@ class Claims:
         return self._db.run(self._db.sql.glance)
 
 
-def _in_order(rows: Iterable[tuple], ask: Ask) -> list[Lease]:
+def _in_order(rows: Iterable[tuple], ask: ClaimRequest) -> list[Lease]:
     """In what order a database returns the rows it has changed is its own affair."""
     return [lease_of(row, ask) for row in sorted(rows, key=order_of, reverse=ask.lifo)]
 
 
-def _retry_after(taken: Taken, limit: int) -> float:
+def _retry_after(taken: ClaimResult, limit: int) -> float:
     return 0.0 if taken.more or len(taken.rows) >= limit else seconds_to(taken.next, taken.now)
 
 
-def claim_failed(database: Database, ask: Ask) -> Claimed:
-    """From an error queue, which knows no lanes and is in the order of the failures."""
+def claim_failed(database: Database, ask: ClaimRequest) -> Claimed:
+    """From a failed queue, which knows no lanes and is in the order of the failures."""
     taken = database.run(database.sql.claim, ask._replace(look=False))
     return Claimed([lease_of(row, ask) for row in sorted(taken.rows, key=place_of)], _retry_after(taken, ask.limit))

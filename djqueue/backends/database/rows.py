@@ -8,17 +8,17 @@ from hashlib import blake2b
 from math import ceil, inf
 from typing import NamedTuple
 
-from djqueue.backends.database.sql.text import ALL, FIRST_NUMBER, LEASE, MOST, NOWHERE, OPEN, TIMED
+from djqueue.backends.database.sql.text import ALL, FIRST_NUMBER, LANE_CLOSED, LANE_READY, LANE_SCHEDULED, LEASE, MOST
 from djqueue.backends.database.sql.text import LEASED as STATE_LEASED
 from djqueue.backends.entries import DELAYED, LEASED, READY, Entry, LaneRecord, Lease, Record
-from djqueue.backends.guards import AnyGuard, Guard
+from djqueue.backends.guards import Guard, OnceGuard
 from djqueue.flow import gates
 from djqueue.flow.gates import UNREADABLE, Gate
 from djqueue.utils import portions, slices
 
 STATES = (READY, DELAYED, LEASED, DELAYED, LEASED)
 """By their number in the table; higher ones are ready in a lane."""
-LANE_STATES = {OPEN: gates.OPEN, NOWHERE: gates.NOWHERE, TIMED: gates.TIMED}
+LANE_STATES = {LANE_READY: gates.LANE_READY, LANE_CLOSED: gates.LANE_CLOSED, LANE_SCHEDULED: gates.LANE_SCHEDULED}
 LONGEST = {"id": 64, "lane": 255, "command": 255}
 BEYOND = 2**31
 FAR = 2**61
@@ -41,14 +41,14 @@ class Token(NamedTuple):
     """Which it has left, if that has a gate."""
 
 
-class Arrival(NamedTuple):
+class NewRow(NamedTuple):
     """An entry to put: its row of ARRIVING; and of its guard the key, and for how many µs it holds ("" and 0: none)."""
 
     row: tuple
     key: str
     ttl: int
     entry: Entry
-    guard: AnyGuard | None
+    guard: Guard | None
 
     @property
     def id(self) -> str:
@@ -62,8 +62,8 @@ class Arrival(NamedTuple):
         name, gate, lane_number = self.row[LANE], *self.row[-2:]
         return (name, lane_number, gate) if lane_number > 0 and (ruled or not self.row[DELAY]) else None
 
-    def in_no_lane(self) -> Arrival:
-        """In an error queue it has a lane, and does not stand in it."""
+    def in_no_lane(self) -> NewRow:
+        """In a failed queue it has a lane, and does not stand in it."""
         return self._replace(row=(*self.row[:-1], -self.row[-1]))
 
     def due(self, now: int) -> int:
@@ -71,12 +71,12 @@ class Arrival(NamedTuple):
         delay, run_at = self.row[DELAY:LANE]
         return run_at or now + delay
 
-    def due_at(self, due: int) -> Arrival:
+    def due_at(self, due: int) -> NewRow:
         """The arrival with another moment at which it is due, to the microsecond."""
         return self._replace(row=(*self.row[:DELAY], 0, due, *self.row[LANE:]))
 
 
-class Ask(NamedTuple):
+class ClaimRequest(NamedTuple):
     """A claim."""
 
     queue: str
@@ -120,7 +120,7 @@ def seconds_to(moment: int | None, now: int) -> float:
 def gate_of(text: str, lane: str = "") -> Gate:
     """What was written, but of a lane that nobody defined: a gate that is always open. No lane is within itself."""
     gate = Gate.read(text) if text else Gate()
-    return UNREADABLE if lane and gate.within == lane else gate
+    return UNREADABLE if lane and gate.parent == lane else gate
 
 
 @lru_cache(maxsize=4096)
@@ -133,7 +133,7 @@ def number_of(name: str) -> int:
 # ---- into rows
 
 
-def arrival_of(entry: Entry, key: str = "", guard: AnyGuard | None = None, lifo: bool = False) -> Arrival:
+def arrival_of(entry: Entry, key: str = "", guard: Guard | None = None, lifo: bool = False) -> NewRow:
     """An entry to put, beside a guard whose mark has that key. Raises ValueError for a field that does not fit.
 
     Where the last come first (``lifo``), priorities are the other way round, but in lanes.
@@ -149,7 +149,7 @@ def arrival_of(entry: Entry, key: str = "", guard: AnyGuard | None = None, lifo:
     neg_priority = entry.priority if lifo and not lane_number else ~entry.priority
     texts = entry.lane, entry.command, entry.errors
     row = (entry.id, entry.body, neg_priority, delay, run_at, *texts, *counts_of(entry), entry.gate, lane_number)
-    return Arrival(row, key, micros(guard.ttl) if isinstance(guard, Guard) else 0, entry, guard)
+    return NewRow(row, key, micros(guard.ttl) if isinstance(guard, OnceGuard) else 0, entry, guard)
 
 
 def counts_of(entry: Entry) -> tuple[int, ...]:
@@ -201,7 +201,7 @@ def entry_of(row: tuple, lifo: bool = False) -> Entry:
     return Entry(bytes(body), id, priority, run_at, 0.0, lane, *counts, created / 1e6, command, errors, gate)
 
 
-def lease_of(row: tuple, ask: Ask, run: str = "", lane: str = "", first: bool = True) -> Lease:
+def lease_of(row: tuple, ask: ClaimRequest, run: str = "", lane: str = "", first: bool = True) -> Lease:
     """The lease that a claim brought. It was claimed when the row was changed: later than it began.
 
     ``first``: of its unit; those behind have not begun.
@@ -218,7 +218,7 @@ def order_of(row: tuple) -> tuple:
 
 
 def place_of(row: tuple) -> tuple:
-    """By which the entries of an error queue do."""
+    """By which the entries of a failed queue do."""
     return row[4], row[0]
 
 
@@ -242,9 +242,9 @@ def record_of(row: tuple, lifo: bool = False, lane: str = "") -> Record:
 def lane_record_of(row: tuple, waiting: int) -> LaneRecord:
     """From the columns of LANE."""
     _, name, _, gate, in_flight, _, _, paused, _, number, _, moment = row
-    state, opens = LANE_STATES.get(number, gates.LINE), moment / 1e6 if number == TIMED else 0.0
-    within = gate_of(gate).within
-    return LaneRecord(name, state, waiting, in_flight, opens, paused, within, gate, name)
+    state, opens = LANE_STATES.get(number, gates.LANE_QUEUED), moment / 1e6 if number == LANE_SCHEDULED else 0.0
+    parent = gate_of(gate).parent
+    return LaneRecord(name, state, waiting, in_flight, opens, paused, parent, gate, name)
 
 
 # ---- batches
@@ -270,7 +270,7 @@ def rounds(leases: Iterable[Lease], facts: Mapping[object, tuple]) -> Iterator[d
         rest = left
 
 
-def batches(arrivals: Iterable[Arrival]) -> Iterator[list[Arrival]]:
+def batches(arrivals: Iterable[NewRow]) -> Iterator[list[NewRow]]:
     """As many as one statement takes."""
     return portions(arrivals, BATCH, BATCH_BYTES, lambda one: len(one.row[BODY]) + _size(one.row[ERRORS]))
 

@@ -11,12 +11,12 @@ from typing import Any
 from django.db import connections
 
 from djqueue.backends import stores
-from djqueue.backends.base import FAILED_SUFFIX, BaseStore, Budget
-from djqueue.backends.database.rows import BATCH, BATCH_BYTES, Arrival, chunks, micros, state_of
+from djqueue.backends.base import FAILED_SUFFIX, BaseStore, RateLimit
+from djqueue.backends.database.rows import BATCH, BATCH_BYTES, NewRow, chunks, micros, state_of
 from djqueue.backends.database.session import Database
 from djqueue.backends.database.sql.dialect import Dialect
 from djqueue.backends.entries import DELAYED, LEASED, READY
-from djqueue.backends.guards import AnyGuard, Decision, DedupMark, rule
+from djqueue.backends.guards import Decision, DedupMark, Guard, decide
 from djqueue.backends.stores import Grant
 from djqueue.exceptions import InvalidQueueError
 from djqueue.utils import portions
@@ -95,30 +95,30 @@ class DatabaseStore(BaseStore):
     def drop(self, key: str, value: bytes | None = None) -> bool:
         return self._db.run(self._db.sql.drop, self.key(key), value)
 
-    # ---- budgets
+    # ---- rate limits
 
     @cached_property
     def shared(self) -> DatabaseStore:
         """Of all queues in this database: no queue has a space in its name."""
         return type(self)("of all", self.database)
 
-    def take(self, budget: Budget, count: int) -> Grant:
-        return self._db.run(self._in_turn, budget, super().take, budget, count)
+    def acquire(self, rate_limit: RateLimit, count: int) -> Grant:
+        return self._db.run(self._in_turn, rate_limit, super().acquire, rate_limit, count)
 
-    def give(self, budget: Budget, grant: Grant, count: int) -> None:
-        self._db.run(self._in_turn, budget, super().give, budget, grant, count)
+    def release(self, rate_limit: RateLimit, grant: Grant, count: int) -> None:
+        self._db.run(self._in_turn, rate_limit, super().release, rate_limit, grant, count)
 
-    def change_budget(self, budget: Budget) -> None:
-        self._db.run(self._in_turn, budget, super().change_budget, budget)
+    def change_rate_limit(self, rate_limit: RateLimit) -> None:
+        self._db.run(self._in_turn, rate_limit, super().change_rate_limit, rate_limit)
 
-    def keys_of(self, budget: Budget) -> list[str]:
-        """The keys in the table of what is known of a budget, in the order in which they are locked."""
-        return sorted(self.key(key) for key in stores.keys_of(budget) if key)
+    def keys_of(self, rate_limit: RateLimit) -> list[str]:
+        """The keys in the table of what is known of a rate limit, in the order in which they are locked."""
+        return sorted(self.key(key) for key in stores.keys_of(rate_limit) if key)
 
-    def _in_turn(self, sql: Dialect, budget: Budget, verb: Callable, *args: Any) -> Any:
+    def _in_turn(self, sql: Dialect, rate_limit: RateLimit, verb: Callable, *args: Any) -> Any:
         """One after the other, rather than again and again until nobody was faster."""
         with sql.atomic():
-            sql.hold(self.keys_of(budget))
+            sql.hold(self.keys_of(rate_limit))
             return verb(*args)
 
     def prune(self, limit: int = 1000) -> int:
@@ -136,7 +136,7 @@ def _us(ttl: float | None) -> int | None:
 # ---- A put whose guards are decided in Python: lock and look, decide, write, in one transaction
 
 
-def put_guarded(sql: Dialect, arrivals: Sequence[Arrival], done: str) -> set[str]:
+def put_guarded(sql: Dialect, arrivals: Sequence[NewRow], done: str) -> set[str]:
     """Insert what its guard accepts and what has none; the ids that went in.
 
     The keys are locked first, in their order: nobody else decides between, and two puts never wait for each other.
@@ -171,10 +171,8 @@ def _taken(sql: Dialect, awaited: set[str]) -> set[str]:
 class PutDecisions:
     """What the guards decide about arrivals, in the order of the call; moments are µs."""
 
-    def __init__(
-        self, arrivals: Sequence[Arrival], now: int, marks: Mapping[str, DedupMark], states: Mapping[str, str]
-    ):
-        self.accepted: dict[str, Arrival] = {}
+    def __init__(self, arrivals: Sequence[NewRow], now: int, marks: Mapping[str, DedupMark], states: Mapping[str, str]):
+        self.accepted: dict[str, NewRow] = {}
         self.written: dict[str, tuple[bytes, int | None]] = {}
         """Of each key the last mark, and for how many µs it is kept."""
         self.postponed: dict[str, int] = {}
@@ -187,7 +185,7 @@ class PutDecisions:
             else:
                 self._decide(arrival, arrival.guard)
 
-    def _decide(self, arrival: Arrival, guard: AnyGuard) -> None:
+    def _decide(self, arrival: NewRow, guard: Guard) -> None:
         mark = self._marks.get(arrival.key)
         decision = self._rule(arrival, guard, mark, None if mark is None else self._states.get(mark.id))
         if decision.mark is not None:
@@ -201,15 +199,15 @@ class PutDecisions:
         else:
             self._accept(arrival)
 
-    def _rule(self, arrival: Arrival, guard: AnyGuard, mark: DedupMark | None, state: str | None) -> Decision:
-        return rule(guard, arrival.entry, mark, state, self._now / 1e6)
+    def _rule(self, arrival: NewRow, guard: Guard, mark: DedupMark | None, state: str | None) -> Decision:
+        return decide(guard, arrival.entry, mark, state, self._now / 1e6)
 
-    def _accept(self, arrival: Arrival) -> None:
+    def _accept(self, arrival: NewRow) -> None:
         due = arrival.due(self._now)
         self.accepted[arrival.id] = arrival.due_at(due)  # as its mark says: it is inserted a little later
         self._states[arrival.id] = DELAYED if due > self._now else READY
 
-    def _refuse(self, arrival: Arrival, guard: AnyGuard, mark: DedupMark, decision: Decision) -> None:
+    def _refuse(self, arrival: NewRow, guard: Guard, mark: DedupMark, decision: Decision) -> None:
         if mark.id in self.accepted:
             if decision.postpone:
                 self.accepted[mark.id] = self.accepted[mark.id].due_at(decision.postpone)

@@ -8,7 +8,7 @@ from dataclasses import replace
 from djqueue.backends.entries import READY, Entry, LaneRecord
 from djqueue.flow import gates
 from djqueue.flow.board import Board, Turn, Waiting
-from djqueue.flow.gates import HOLD_PAUSE, TIMED, Gate, Lane
+from djqueue.flow.gates import HOLD_PAUSE, LANE_SCHEDULED, Gate, Lane
 
 
 class Bell:
@@ -143,8 +143,8 @@ class MemoryLanes(Board):
         if name not in self.lanes:
             return None
         lane, place, waiting = self.lanes[name], self.places[name], self.waiting(name)
-        opens, gate = place.at / 1e6 if place.where == TIMED else 0.0, lane.gate
-        words = (lane.paused_reason, gate.within, gate.written(), name)
+        opens, gate = place.at / 1e6 if place.where == LANE_SCHEDULED else 0.0, lane.gate
+        words = (lane.paused_reason, gate.parent, gate.written(), name)
         return LaneRecord(name, place.where, waiting, lane.in_flight, opens, *words)
 
     def pause(self, name: str, why: str, now: int) -> None:
@@ -163,8 +163,8 @@ class MemoryLanes(Board):
 
     def _define(self, item: Item, now: int) -> None:
         gate = Gate.read(item.entry.gate)
-        if self._define_one(item.entry.lane, gate, item.seq, now) and gate.within:
-            self._define_one(gate.within, gate.outer or Gate(), item.seq, now)
+        if self._define_one(item.entry.lane, gate, item.seq, now) and gate.parent:
+            self._define_one(gate.parent, gate.parent_gate or Gate(), item.seq, now)
 
     def _define_one(self, name: str, gate: Gate, seq: int, now: int) -> bool:
         """Give a lane its gate, unless an entry that was put later has given it one; whether it has it."""
@@ -172,9 +172,9 @@ class MemoryLanes(Board):
             return False
         was, self._defined[name] = self.known(name), seq
         self.lanes[name] = was.with_gate(gate)
-        if was.gate.within not in ("", gate.within):
-            self.step_out(name, was.gate.within)
-            self.stand(was.gate.within, now)
+        if was.gate.parent not in ("", gate.parent):
+            self.step_out(name, was.gate.parent)
+            self.stand(was.gate.parent, now)
         return True
 
     def _forget(self, name: str) -> None:

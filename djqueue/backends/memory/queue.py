@@ -14,7 +14,7 @@ from math import inf
 from typing import Self
 
 from djqueue.backends import entries
-from djqueue.backends.base import FAILED_SUFFIX, FEATURES, Budget, LeasedQueue
+from djqueue.backends.base import FAILED_SUFFIX, FEATURES, LeasedQueue, RateLimit
 from djqueue.backends.entries import (
     DELAYED,
     LEASED,
@@ -28,7 +28,7 @@ from djqueue.backends.entries import (
     Reaped,
     Record,
 )
-from djqueue.backends.guards import AnyGuard, Decision, DedupMark, Finished, Span, remembering, rule
+from djqueue.backends.guards import Decision, DedupMark, Finished, Guard, Span, decide, remembering
 from djqueue.backends.memory.lanes import Bell, Item, MemoryLanes, us
 from djqueue.backends.memory.store import MemoryStore, at_one_moment
 from djqueue.flow.board import Line
@@ -58,7 +58,7 @@ class MemoryQueue(LeasedQueue):
 
     def __init__(self, name, connection=None, remember_done: Span = None, keep_done: int | None = None, lifo=False):
         super().__init__(name, connection)
-        self._lifo, self.own_budget = bool(lifo), f"queue:{name}:{secrets.token_hex(4)}"  # others may have its name
+        self._lifo, self.own_rate_limit = bool(lifo), f"queue:{name}:{secrets.token_hex(4)}"  # others may have its name
         self._lock, self._arrivals, self._bell = threading.RLock(), count(), Bell()
         self._items: dict[str, Item] = {}
         self._lines = {READY: Line(), DELAYED: Line(), LEASED: Line()}
@@ -75,7 +75,7 @@ class MemoryQueue(LeasedQueue):
 
     # ---- what the consumer calls
 
-    def put(self, entries: Sequence[Entry], guards: Sequence[AnyGuard | None] | None = None) -> list[bool]:
+    def put(self, entries: Sequence[Entry], guards: Sequence[Guard | None] | None = None) -> list[bool]:
         pairs = list(zip(entries, guards or [None] * len(entries), strict=True))
         with self._lock:
             now = self.now()
@@ -101,10 +101,10 @@ class MemoryQueue(LeasedQueue):
             return Claimed(leases, retry_after=0.0 if more else self._until_more(now))
 
     def claim_within(
-        self, budget: Budget, limit: int = 1, lease: float = 60.0, owner: str = "", begin: bool = True
+        self, rate_limit: RateLimit, limit: int = 1, lease: float = 60.0, owner: str = "", begin: bool = True
     ) -> Claimed:
         with self._lock, at_one_moment(self):
-            return super().claim_within(budget, limit, lease, owner, begin)
+            return super().claim_within(rate_limit, limit, lease, owner, begin)
 
     def _rank_in_no_lane(self) -> int | None:
         id = self._lines[READY].first()
@@ -220,7 +220,7 @@ class MemoryQueue(LeasedQueue):
 
     # ---- one entry, under the lock
 
-    def _accept(self, entry: Entry, guard: AnyGuard | None, now: float) -> bool:
+    def _accept(self, entry: Entry, guard: Guard | None, now: float) -> bool:
         if entry.id in self._items or entry.id in self._finished:
             return False
         if guard is not None:
@@ -233,12 +233,12 @@ class MemoryQueue(LeasedQueue):
         self._take_in(Item(entries.stamped(entry, now), next(self._arrivals), now))
         return True
 
-    def _rule_on(self, entry: Entry, guard: AnyGuard, now: float) -> Decision:
+    def _rule_on(self, entry: Entry, guard: Guard, now: float) -> Decision:
         """What the guard decides; its mark is written, and what it postpones is moved."""
         was = self.store.get(guard.key)
         mark = None if was is None else DedupMark.read(was)
         named = None if mark is None else self._items.get(mark.id)
-        decision = rule(guard, entry, mark, None if named is None else named.state, now)
+        decision = decide(guard, entry, mark, None if named is None else named.state, now)
         if decision.mark is not None:
             self.store.put(guard.key, decision.mark.written(), decision.ttl)
         if decision.postpone and named is not None and named.state == DELAYED:

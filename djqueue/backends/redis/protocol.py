@@ -8,7 +8,7 @@ from math import ceil, inf
 
 from djqueue import utils
 from djqueue.backends.entries import LEASED, READY, Entry, Fact, LaneRecord, Lease, Record
-from djqueue.backends.guards import UNIQUE_FOR, WAITED_FOR, AnyGuard, Debounce, Guard, Unique
+from djqueue.backends.guards import UNIQUE_FOR, WAITED_FOR, DebounceGuard, Guard, OnceGuard, UniqueGuard
 
 AT_ONCE = 1000
 """Entries in one call of a script; a verb over more of them is several calls."""
@@ -18,7 +18,10 @@ MOMENT = 16  # digits with which a place begins
 TOKEN = 16  # characters
 BEGUN = ord("1")
 TYPES: dict[str, str] = dict.fromkeys(("body", "env", "own", "meta", "lanes", "out"), "hash")
-TYPES |= dict.fromkeys(("ready", "delayed", "leases", "done", "wait", "aged", "open", "timed", "line", "names"), "zset")
+TYPES |= dict.fromkeys(
+    ("ready", "delayed", "leases", "done", "wait", "aged", "lanes_ready", "lanes_scheduled", "lanes_queued", "names"),
+    "zset",
+)
 TYPES |= {"recent": "list", "bell": "list", "flip": "string"}
 TYPES |= {f"failed_{part}": TYPES[part] for part in ("body", "env", "ready", "delayed", "leases", "own")}
 """The type of the key of each part."""
@@ -57,20 +60,20 @@ def moment(score: bytes) -> float:
     return int(max(-FAR, min(float(score), FAR))) / 1e6
 
 
-def condition(guard: AnyGuard | None) -> bytes:
+def condition(guard: Guard | None) -> bytes:
     """A guard as ``scripts/guards.lua`` reads it."""
     return b"-" if guard is None else _CONDITIONS[type(guard)](guard).encode()
 
 
-def _once(guard: Guard) -> str:
+def _once(guard: OnceGuard) -> str:
     return f"once,{milliseconds(guard.ttl)}"
 
 
-def _unique(guard: Unique) -> str:
+def _unique(guard: UniqueGuard) -> str:
     return f"unique,{guard.running:d},{_span(UNIQUE_FOR)}"
 
 
-def _debounce(guard: Debounce) -> str:
+def _debounce(guard: DebounceGuard) -> str:
     kept, flags = max(guard.window, WAITED_FOR), f"{guard.always_delay:d},{guard.extend:d}"
     return f"debounce,{_span(guard.window)},{_span(kept)},{flags},{_span(guard.max_wait)}"
 
@@ -80,7 +83,7 @@ def _span(seconds: float) -> int:
     return ceil(round(min(seconds * 1e6, FAR), 3))
 
 
-_CONDITIONS: dict[type, Callable[..., str]] = {Guard: _once, Unique: _unique, Debounce: _debounce}
+_CONDITIONS: dict[type, Callable[..., str]] = {OnceGuard: _once, UniqueGuard: _unique, DebounceGuard: _debounce}
 
 
 def envelope(entry: Entry) -> bytes:
@@ -99,7 +102,7 @@ def _gated(entry: Entry) -> bytes:
     return b" ".join(b"%d" % len(word) for word in words) + b"\n" + b"".join(words) + text(entry.errors)
 
 
-def accepted(entry: Entry, guard: AnyGuard | None) -> bytes:
+def accepted(entry: Entry, guard: Guard | None) -> bytes:
     """What ``put`` is told of an entry beside its id and data."""
     return b"%b%b %b" % (b"@" if entry.gate else b"", condition(guard), envelope(entry))
 
@@ -155,10 +158,10 @@ def leases_of(found: list, units: list[int], begun: bytes, token: str, claimed: 
 
 
 def lane_of(
-    name: bytes, state: bytes, waiting: int, out: int, opens: bytes, paused: bytes, within: bytes, gate: bytes
+    name: bytes, state: bytes, waiting: int, out: int, opens: bytes, paused: bytes, parent: bytes, gate: bytes
 ) -> LaneRecord:
     """From what ``lanes_of`` replies."""
-    words = (untext(paused), untext(within), untext(gate), untext(name))
+    words = (untext(paused), untext(parent), untext(gate), untext(name))
     return LaneRecord(untext(name), state.decode(), waiting, out, moment(opens), *words)
 
 

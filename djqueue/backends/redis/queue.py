@@ -1,6 +1,6 @@
 """Queues on Redis (6.2 or later) or Valkey (7.2 or later).
 
-Every verb is one script: one round trip, one atomic step. All keys of a queue and of its error queue share the hash
+Every verb is one script: one round trip, one atomic step. All keys of a queue and of its failed queue share the hash
 tag ``{prefix:name}``, so they live in one slot of a cluster; ``scripts/common.lua`` says what is in them. Except for
 ``put``, which raises QueueFull then, every verb works on a server that is full.
 """
@@ -19,7 +19,7 @@ from typing import Any, Self
 from django.core.checks import CheckMessage
 from redis.exceptions import ConnectionError, ResponseError
 
-from djqueue.backends.base import FAILED_SUFFIX, FEATURES, Budget, LeasedQueue, Unanswered
+from djqueue.backends.base import FAILED_SUFFIX, FEATURES, LeasedQueue, RateLimit, Unanswered
 from djqueue.backends.entries import (
     DELAYED,
     LEASED,
@@ -33,7 +33,7 @@ from djqueue.backends.entries import (
     Reaped,
     Record,
 )
-from djqueue.backends.guards import AnyGuard, Span, remembering
+from djqueue.backends.guards import Guard, Span, remembering
 from djqueue.backends.redis import protocol
 from djqueue.backends.redis.connection import Link, check_server, connections, is_wrong_type
 from djqueue.backends.redis.scripts import LIFO_SCRIPTS, SCRIPTS
@@ -97,7 +97,7 @@ class RedisQueue(LeasedQueue):
 
     # ---- what the consumer calls
 
-    def put(self, entries: Sequence[Entry], guards: Sequence[AnyGuard | None] | None = None) -> list[bool]:
+    def put(self, entries: Sequence[Entry], guards: Sequence[Guard | None] | None = None) -> list[bool]:
         """As the contract says. More than 1,000 entries or 8 MiB go in several calls, of which a later may raise."""
         pairs = zip(entries, guards or [None] * len(entries), strict=True)
         portions = protocol.portions(pairs, size=lambda pair: len(pair[0].body))
@@ -112,16 +112,16 @@ class RedisQueue(LeasedQueue):
         return self._claim("claim", sizes, lease, (int(begin), protocol.text(owner), self._remember))
 
     def claim_within(
-        self, budget: Budget, limit: int = 1, lease: float = 60.0, owner: str = "", begin: bool = True
+        self, rate_limit: RateLimit, limit: int = 1, lease: float = 60.0, owner: str = "", begin: bool = True
     ) -> Claimed:
         if limit < 1:
             return Claimed((), 0.0)
         shared = self.store.shared
         if not isinstance(shared, RedisStore):
-            return super().claim_within(budget, limit, lease, owner, begin)
-        keys = shared.budget_keys(budget, self._keys.part("meta"))
+            return super().claim_within(rate_limit, limit, lease, owner, begin)
+        keys = shared.rate_limit_keys(rate_limit, self._keys.part("meta"))
         sizes = (min(limit, protocol.AT_ONCE), protocol.AT_ONCE)
-        said = (int(begin), protocol.text(owner), self._remember, *budget.window.written())
+        said = (int(begin), protocol.text(owner), self._remember, *rate_limit.window.written())
         return self._claim("claim_within", sizes, lease, said, keys)
 
     def _claim(self, name: str, sizes: tuple, lease: float, said: tuple, keys: Sequence[bytes] = ()) -> Claimed:
@@ -142,7 +142,7 @@ class RedisQueue(LeasedQueue):
             cursor = self._run("disown", (self.rings, cursor or "0", protocol.AT_ONCE, *tokens))
 
     def _put_faults_aside(self, token: str, faults: Sequence[bytes]) -> None:
-        """Move what cannot be run to the error queue: id and reason of each.
+        """Move what cannot be run to the failed queue: id and reason of each.
 
         It is leased, so if that fails it comes again when the lease is over; the rest of the claim does not suffer.
         """
@@ -283,7 +283,7 @@ class RedisQueue(LeasedQueue):
         return bool(self._run("resume_lane", (self.rings, protocol.text(name))))
 
     def trim(self, most: int | None = None, age: float | None = None, limit: int = 1000) -> int:
-        """Deletes 1,000 at a time, of the 32 highest priorities. Entries in lanes stay: an error queue has none."""
+        """Deletes 1,000 at a time, of the 32 highest priorities. Entries in lanes stay: a failed queue has none."""
         bounds = ("" if most is None else most, "" if age is None else protocol.microseconds(age))
         trimmed = 0
         while (some := min(limit - trimmed, protocol.AT_ONCE)) > 0:
@@ -368,7 +368,7 @@ class RedisQueue(LeasedQueue):
             self._swept = "env", b"0"
             self.sweep(protocol.FAR)
 
-    def _put(self, pairs: Sequence[tuple[Entry, AnyGuard | None]]) -> list[bool]:
+    def _put(self, pairs: Sequence[tuple[Entry, Guard | None]]) -> list[bool]:
         name, guards = "put", []
         args: list[object] = [self.rings, self._remember]
         for entry, guard in pairs:

@@ -9,7 +9,7 @@ from typing import Any
 
 from redis.exceptions import ResponseError
 
-from djqueue.backends.base import FAILED_SUFFIX, BaseStore, Budget
+from djqueue.backends.base import FAILED_SUFFIX, BaseStore, RateLimit
 from djqueue.backends.redis.connection import Link, is_wrong_type
 from djqueue.backends.redis.protocol import milliseconds, portions, slices, until
 from djqueue.backends.redis.scripts import SCRIPTS
@@ -18,7 +18,7 @@ from djqueue.exceptions import NotSupported
 from djqueue.flow.windows import Window
 
 OWN = "queue:"
-"""The name of a budget that one queue alone has begins with this; the name of the queue follows."""
+"""The name of a rate limit that one queue alone has begins with this; the name of the queue follows."""
 _ESCAPED = str.maketrans({"%": "%25", "{": "%7B", "}": "%7D", ":": "%3A"})
 
 
@@ -31,7 +31,7 @@ class Keys:
         self._base = f"{{{prefix.translate(_ESCAPED)}:{logical.translate(_ESCAPED)}}}:{own}".encode()
 
     def part(self, part: str) -> bytes:
-        """The key of a part as a script names it; ``dead_…`` is a part of the error queue."""
+        """The key of a part as a script names it; ``dead_…`` is a part of the failed queue."""
         return self._base + part.replace("failed_", "failed:").encode()
 
     def fact(self, key: str) -> bytes:
@@ -116,30 +116,30 @@ class RedisStore(BaseStore):
         """Run a command on a fact if it has that value; whether it had."""
         return bool(self._run("when_equal", [self._keys.fact(key)], (value, verb, *args)))
 
-    # ---- budgets
+    # ---- rate limits
 
-    def take(self, budget: Budget, count: int) -> Grant:
-        found = self._run("take", self.budget_keys(budget), (count, *budget.window.written()))
+    def acquire(self, rate_limit: RateLimit, count: int) -> Grant:
+        found = self._run("acquire_limit", self.rate_limit_keys(rate_limit), (count, *rate_limit.window.written()))
         granted, wait, why, at, before, window = found
         return Grant(granted, until(int(wait)), why.decode(), int(at), int(before), Window.read(*window))
 
-    def give(self, budget: Budget, grant: Grant, count: int) -> None:
+    def release(self, rate_limit: RateLimit, grant: Grant, count: int) -> None:
         if count:
-            self._run("give", self.budget_keys(budget), (count, grant.count, grant.at, grant.before))
+            self._run("release_limit", self.rate_limit_keys(rate_limit), (count, grant.count, grant.at, grant.before))
 
-    def change_budget(self, budget: Budget) -> None:
-        self._run("change", self.budget_keys(budget), budget.window.written())
+    def change_rate_limit(self, rate_limit: RateLimit) -> None:
+        self._run("change_limit", self.rate_limit_keys(rate_limit), rate_limit.window.written())
 
-    def budget_keys(self, budget: Budget, *others: bytes) -> list[bytes]:
+    def rate_limit_keys(self, rate_limit: RateLimit, *others: bytes) -> list[bytes]:
         """The keys of its account and, if others share it, of its spacing.
 
         Raises NotSupported if these and ``others`` live in several slots of a cluster: no step can be atomic there.
         """
-        keys = [self._keys.fact(name) for name in keys_of(budget) if name]
+        keys = [self._keys.fact(name) for name in keys_of(rate_limit) if name]
         if self._link.is_cluster and len({key.partition(b"}")[0] for key in (*keys, *others)}) > 1:
             text = "live in different slots of the Redis cluster, where no step reaches both"
             hint = "let the queue have a throttle of its own, without window_name and mod_name."
-            raise NotSupported(f"The budget {budget.name!r} and what it bounds {text}: {hint}")
+            raise NotSupported(f"The rate limit {rate_limit.name!r} and what it bounds {text}: {hint}")
         return keys
 
     def _run(self, name: str, keys: Sequence[bytes], args: Sequence) -> Any:

@@ -360,7 +360,7 @@ def check_link(link: Link) -> list[CheckMessage]:
         return [Error(f"{link.where} cannot be reached: {error}", hint=hint, id="djqueue.E301")]
     warnings: list[CheckMessage] = []
     if found.get("RedrivePolicy"):
-        hint = "Remove its RedrivePolicy: djqueue counts starts itself, and moves to its error queue, with the reason."
+        hint = "Remove its RedrivePolicy: djqueue counts starts itself, and moves to its failed queue, with the reason."
         warnings.append(Warning(f"SQS moves messages out of {link.where} by itself.", hint=hint, id="djqueue.W301"))
     seconds = int(found.get("MessageRetentionPeriod", LONGEST_KEPT))
     if seconds < LONGEST_KEPT:

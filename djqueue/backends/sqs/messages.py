@@ -49,7 +49,7 @@ def units(leases: Sequence[Lease]) -> int:
 
 def _joins(run: Sequence[Entry], entry: Entry) -> bool:
     """Whether an entry may leave behind these."""
-    most = Gate.read(entry.gate).run if entry.gate else inf
+    most = Gate.read(entry.gate).max_run if entry.gate else inf
     return not run or (len(run) < most and not entry.lost and not run[0].lost)
 
 

@@ -22,7 +22,7 @@ from django.core.checks import CheckMessage
 
 from djqueue.backends.base import FAILED_SUFFIX, LeasedQueue
 from djqueue.backends.entries import Claimed, Entry, Fact, Lease, QueueStats, untried
-from djqueue.backends.guards import AnyGuard
+from djqueue.backends.guards import Guard
 from djqueue.backends.sqs.connection import (
     AT_ONCE,
     ClientError,
@@ -48,7 +48,7 @@ LONGEST_POLL = 20  # seconds
 CERTAIN = 1  # seconds of a poll that asks all servers of SQS, before a queue is taken to be empty
 FRESH = 0.1  # seconds for which what such a poll said is believed
 TOLERANCE = 1.0  # seconds by which the lease of messages that a wait received may be shorter than was asked for
-LOOKED_THROUGH = 1000  # messages of the error queue at which requeue() looks
+LOOKED_THROUGH = 1000  # messages of the failed queue at which requeue() looks
 LOOK = 60.0  # seconds for which it holds them
 COUNTS = {
     "ready": "ApproximateNumberOfMessages",
@@ -102,7 +102,7 @@ class SqsQueue(LeasedQueue):
 
     # ---- what the consumer calls
 
-    def put(self, entries: Sequence[Entry], guards: Sequence[AnyGuard | None] | None = None) -> list[bool]:
+    def put(self, entries: Sequence[Entry], guards: Sequence[Guard | None] | None = None) -> list[bool]:
         """Ten in a call. Raises MessageTooLarge before any is sent, and PartialEnqueueError if only some are.
 
         The mark of a guard is written first, in the store of the queue: a crash between the two leaves a mark without a
@@ -115,7 +115,7 @@ class SqsQueue(LeasedQueue):
         self._messages.send(entries)
         return [True] * len(entries)
 
-    def _put_guarded(self, entries: Sequence[Entry], guards: Sequence[AnyGuard | None]) -> list[bool]:
+    def _put_guarded(self, entries: Sequence[Entry], guards: Sequence[Guard | None]) -> list[bool]:
         told = []
         for number, (entry, guard) in enumerate(zip(entries, guards, strict=True)):
             try:
@@ -197,7 +197,7 @@ class SqsQueue(LeasedQueue):
         return mine.settle(leases, mine.leave if self.is_fifo else lambda some: mine.move(some, mine))
 
     def fail(self, leases: Sequence[Lease], facts: Sequence[Fact | None] = ()) -> list[Lease]:
-        """Send them to the error queue, then delete them here. A crash between the two leaves both."""
+        """Send them to the failed queue, then delete them here. A crash between the two leaves both."""
         if self.failed is None:
             return self.release(leases)
         to = self.failed._messages
@@ -205,7 +205,7 @@ class SqsQueue(LeasedQueue):
         return self._with_facts(ours, leases, facts)
 
     def requeue(self, ids: Iterable[str]) -> int:
-        """Send back those that are among the first thousand of the error queue. A crash may leave one in both."""
+        """Send back those that are among the first thousand of the failed queue. A crash may leave one in both."""
         if self.failed is None:
             return 0
         wanted, dead = set(ids), self.failed._messages

@@ -15,7 +15,7 @@ from django.core.management.base import BaseCommand, CommandError
 
 from djqueue.backends.base import PAGE, BaseQueue
 from djqueue.backends.entries import LaneRecord
-from djqueue.flow.gates import LINE, NOWHERE, OPEN, TIMED
+from djqueue.flow.gates import LANE_CLOSED, LANE_QUEUED, LANE_READY, LANE_SCHEDULED
 from djqueue.management.tables import NONE, able, asking, chosen, cut, duration, limit, printable, table
 from djqueue.throttle import ThrottledQueue
 
@@ -86,10 +86,10 @@ def _throttle(queue: ThrottledQueue) -> str:
     """The state of the throttle of a whole queue, which holds up messages that are in no lane too."""
     assert queue.store is not None  # no queue without one is throttled
     with asking(queue):
-        grant = queue.store.shared.take(queue.budget, 0)  # spends nothing
+        grant = queue.store.shared.acquire(queue.rate_limit, 0)  # spends nothing
     opens = f", opens in {duration(grant.retry_after)}" if grant.retry_after < inf else ""
     now = f"{grant.reason}{opens}" if grant.reason else "open"
-    said = "" if grant.window == queue.budget.window else f" (its settings say {queue.budget.window})"
+    said = "" if grant.window == queue.rate_limit.window else f" (its settings say {queue.rate_limit.window})"
     return f"The throttle of {queue.alias!r}, {grant.window}{said}: {now}"
 
 
@@ -122,7 +122,7 @@ def _records(queue: BaseQueue) -> Iterator[LaneRecord]:
 
 def _lines(queue: BaseQueue) -> set[str]:
     """The lanes that others stand in the line of."""
-    return {lane.within for lane in _records(queue) if lane.state == LINE}
+    return {lane.parent for lane in _records(queue) if lane.state == LANE_QUEUED}
 
 
 def _state(lane: LaneRecord, lines: Callable[[], set[str]]) -> str:
@@ -132,10 +132,10 @@ def _state(lane: LaneRecord, lines: Callable[[], set[str]]) -> str:
     """
     if lane.paused_reason:
         return "paused"
-    if lane.waiting or lane.in_flight or lane.state in (OPEN, LINE):
-        return "busy" if lane.state == NOWHERE else lane.state
-    if lane.state == TIMED and not lane.within and lane.name in lines():
-        return TIMED  # only what is within it waits, and that is not counted
+    if lane.waiting or lane.in_flight or lane.state in (LANE_READY, LANE_QUEUED):
+        return "busy" if lane.state == LANE_CLOSED else lane.state
+    if lane.state == LANE_SCHEDULED and not lane.parent and lane.name in lines():
+        return LANE_SCHEDULED  # only what is within it waits, and that is not counted
     return EMPTY
 
 
@@ -143,7 +143,7 @@ def _is_held(queue: BaseQueue, name: str) -> bool:
     """As far as its record tells: a busy or empty lane may be held for a time too."""
     with asking(queue):
         lane = queue.lane(name)
-    return lane is not None and (bool(lane.paused_reason) or lane.state == TIMED)
+    return lane is not None and (bool(lane.paused_reason) or lane.state == LANE_SCHEDULED)
 
 
 def _resume_in(queue: BaseQueue, name: str) -> bool:

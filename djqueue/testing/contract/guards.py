@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable
 from dataclasses import replace
 
-from djqueue.backends.base import AnyGuard, BaseQueue, Debounce, Entry, Guard, Unique
+from djqueue.backends.base import BaseQueue, DebounceGuard, Entry, Guard, OnceGuard, UniqueGuard
 from djqueue.backends.entries import DELAYED, READY
 from djqueue.backends.guards import DedupMark
 from djqueue.messages.envelope import new_id
@@ -36,7 +36,7 @@ def due(queue: BaseQueue, entry: Entry) -> float:
     return queue.find(entry.id).at
 
 
-def raced(queue: BaseQueue, count: int, *kinds: Callable[[str], AnyGuard]) -> int:
+def raced(queue: BaseQueue, count: int, *kinds: Callable[[str], Guard]) -> int:
     """How many entries are accepted of six puts at once, which name the same keys in different orders."""
 
     def call(turn: int) -> int:
@@ -49,9 +49,9 @@ def raced(queue: BaseQueue, count: int, *kinds: Callable[[str], AnyGuard]) -> in
 class DebounceContract(Contract):
     """Debounce without extending."""
 
-    def with_scheduled(self, window: float) -> tuple[BaseQueue, Debounce, Entry]:
+    def with_scheduled(self, window: float) -> tuple[BaseQueue, DebounceGuard, Entry]:
         """A queue with an entry that comes at once and one that comes when the window is over; the latter."""
-        queue, guard = self.guarded("inspect"), Debounce("key", window)
+        queue, guard = self.guarded("inspect"), DebounceGuard("key", window)
         sent = send(queue, guard, "first", "scheduled")
         assert list(sent) == ["first", "scheduled"]
         return queue, guard, sent["scheduled"]
@@ -59,7 +59,7 @@ class DebounceContract(Contract):
     def test_df12_of_three_calls_one_comes_now_and_one_when_the_window_is_over(self):
         queue = self.guarded()
         started = queue.now()
-        assert list(send(queue, Debounce("key", SHORT), "now", "then", "never")) == ["now", "then"]
+        assert list(send(queue, DebounceGuard("key", SHORT), "now", "then", "never")) == ["now", "then"]
         assert names(claim(queue)) == ["now"]
         (then,) = claim(queue)
         assert (names([then]), then.claimed >= started + SHORT) == (["then"], True)
@@ -69,23 +69,23 @@ class DebounceContract(Contract):
 
     def test_df12_df17_calls_one_after_another_disturb_neither_other_keys_nor_other_queues(self):
         for queue in (self.guarded(), self.guarded()):
-            sent = [list(send(queue, Debounce("key", LONG), name)) for name in ("now", "then", "never", "never")]
+            sent = [list(send(queue, DebounceGuard("key", LONG), name)) for name in ("now", "then", "never", "never")]
             assert sent == [["now"], ["then"], [], []]
-            assert list(send(queue, Debounce("other", LONG), "other")) == ["other"]
+            assert list(send(queue, DebounceGuard("other", LONG), "other")) == ["other"]
             assert sorted(names(claim(queue, 2))) == ["now", "other"]
             assert nothing_to_claim(queue)
-            assert send(queue, Debounce("key", LONG), "never") == {}
+            assert send(queue, DebounceGuard("key", LONG), "never") == {}
 
     def test_df12_the_second_falls_due_a_window_after_the_first_that_still_waits(self):
         queue = self.guarded("inspect")
-        guard = Debounce("key", LONG)
+        guard = DebounceGuard("key", LONG)
         first, second = send(queue, guard, "first")["first"], send(queue, guard, "second")["second"]
         assert [queue.find(one.id).state for one in (first, second)] == [READY, DELAYED]
         assert abs(due(queue, second) - due(queue, first) - LONG) < STEP
 
     def test_df13_with_always_delay_the_first_is_delayed_and_the_second_refused(self):
         queue = self.guarded()
-        guard = Debounce("key", SHORT, always_delay=True)
+        guard = DebounceGuard("key", SHORT, always_delay=True)
         started = queue.now()
         assert list(send(queue, guard, "first", "second", "third")) == ["first"]
         (lease,) = claim(queue)
@@ -95,9 +95,9 @@ class DebounceContract(Contract):
     def test_df13_df17_with_always_delay_each_that_is_accepted_is_delayed_by_exactly_the_whole_window(self):
         queue = self.guarded("inspect")
         for name in ("first", "second"):
-            send(queue, Debounce("key", SHORT, always_delay=True), name)
+            send(queue, DebounceGuard("key", SHORT, always_delay=True), name)
             claim(queue)
-        exact, started = Debounce("key", 61.005, always_delay=True), queue.now()
+        exact, started = DebounceGuard("key", 61.005, always_delay=True), queue.now()
         third = send(queue, exact, "third")["third"]
         assert started + exact.window - ROUNDED <= due(queue, third) <= queue.now() + exact.window
         assert send(queue, exact, "fourth") == {}
@@ -107,14 +107,14 @@ class DebounceContract(Contract):
 
     def test_once_the_window_is_over_the_next_comes_at_once(self):
         queue = self.guarded("inspect")
-        guard = Debounce("key", SHORT)
+        guard = DebounceGuard("key", SHORT)
         first = send(queue, guard, "first")["first"]
         until_now_is(queue, due(queue, first) + SHORT + ROUNDED)
         assert queue.find(send(queue, guard, "next")["next"].id).state == READY
 
     def test_df14_a_call_after_the_scheduled_one_was_claimed_schedules_a_further_one(self):
         queue = self.guarded()
-        guard = Debounce("key", SHORT)
+        guard = DebounceGuard("key", SHORT)
         started = queue.now()
         send(queue, guard, "first", "scheduled")
         second = claim(queue, 2)[1]
@@ -133,7 +133,7 @@ class DebounceContract(Contract):
 
     def test_df14_no_call_is_lost_and_due_moments_keep_apart(self):
         queue = self.guarded("inspect")
-        guard, moments = Debounce("key", SHORT), []
+        guard, moments = DebounceGuard("key", SHORT), []
         for turn in range(40):
             called = queue.now()
             sent = send(queue, guard, str(turn))
@@ -148,7 +148,7 @@ class DebounceContract(Contract):
 
     def test_df14_after_the_last_of_many_simultaneous_calls_one_comes(self):
         queue = self.guarded()
-        guard, called, claimed = Debounce("key", 0.05), [queue.now()], []
+        guard, called, claimed = DebounceGuard("key", 0.05), [queue.now()], []
         send(queue, guard, "first")
         end = queue.now() + 0.3
 
@@ -171,7 +171,7 @@ class DebounceContract(Contract):
 
     def test_df12_df15_of_twenty_simultaneous_calls_one_comes_at_once_one_is_delayed_and_others_leave_nothing(self):
         queue = self.guarded()
-        sent = together(*[lambda: len(send(queue, Debounce("key", LONG), "work"))] * 20, last=queue.close)
+        sent = together(*[lambda: len(send(queue, DebounceGuard("key", LONG), "work"))] * 20, last=queue.close)
         assert sorted(sent) == [0] * 18 + [1, 1]
         assert len(queue) == 2 or "count" not in queue.features
         claim(queue)
@@ -210,7 +210,7 @@ class ExtendContract(Contract):
 
     def test_the_first_is_delayed_and_each_call_postpones_it_to_a_window_from_then(self):
         queue = self.guarded("inspect")
-        guard = Debounce("key", LONG, extend=True)
+        guard = DebounceGuard("key", LONG, extend=True)
         (first,) = send(queue, guard, "first").values()
         for _ in range(3):
             was = due(queue, first)
@@ -223,10 +223,10 @@ class ExtendContract(Contract):
 
     def test_what_is_postponed_comes_at_its_new_moment(self):
         queue = self.guarded("inspect")
-        first = send(queue, Debounce("key", 30, extend=True), "first")["first"]
-        send(queue, Debounce("key", 0.2, extend=True), "refused")
-        second = send(queue, Debounce("other", 40, extend=True), "second")["second"]
-        send(queue, Debounce("key", LONG, extend=True), "refused")
+        first = send(queue, DebounceGuard("key", 30, extend=True), "first")["first"]
+        send(queue, DebounceGuard("key", 0.2, extend=True), "refused")
+        second = send(queue, DebounceGuard("other", 40, extend=True), "second")["second"]
+        send(queue, DebounceGuard("key", LONG, extend=True), "refused")
         assert [record.entry.id for record in queue.peek(DELAYED)] == [second.id, first.id]
         assert 30 < queue.claim(1).retry_after <= 40
         queue.remove([second.id])
@@ -234,9 +234,9 @@ class ExtendContract(Contract):
 
     def test_what_is_postponed_is_not_claimed_before(self):
         queue = self.guarded("inspect")
-        first = send(queue, Debounce("key", 1.0, extend=True), "first")["first"]
+        first = send(queue, DebounceGuard("key", 1.0, extend=True), "first")["first"]
         was = due(queue, first)
-        send(queue, Debounce("key", 1.5, extend=True), "refused")
+        send(queue, DebounceGuard("key", 1.5, extend=True), "refused")
         postponed = due(queue, first)
         assert postponed > was + 0.4
         (lease,) = claim(queue)
@@ -244,7 +244,7 @@ class ExtendContract(Contract):
 
     def test_it_is_postponed_no_further_than_its_longest_wait_after_the_first_call(self):
         queue = self.guarded("inspect")
-        guard = Debounce("key", LONG, extend=True, max_wait=LONG + 0.05)
+        guard = DebounceGuard("key", LONG, extend=True, max_wait=LONG + 0.05)
         first = send(queue, guard, "first")["first"]
         latest = due(queue, first) + 0.05
         for moment in (0.06, 0.12):
@@ -254,31 +254,31 @@ class ExtendContract(Contract):
 
     def test_it_is_never_brought_forward(self):
         queue = self.guarded("inspect")
-        first = send(queue, Debounce("key", LONG, extend=True), "first")["first"]
+        first = send(queue, DebounceGuard("key", LONG, extend=True), "first")["first"]
         was = due(queue, first)
-        for guard in (Debounce("key", 1, extend=True), Debounce("key", LONG, extend=True, max_wait=1)):
+        for guard in (DebounceGuard("key", 1, extend=True), DebounceGuard("key", LONG, extend=True, max_wait=1)):
             assert send(queue, guard, "refused") == {}
             assert abs(due(queue, first) - was) < ROUNDED
 
     def test_what_is_due_and_still_waits_or_is_tried_again_is_not_postponed(self):
         queue = self.guarded("inspect")
-        first = send(queue, Debounce("key", SHORT, extend=True), "first")["first"]
+        first = send(queue, DebounceGuard("key", SHORT, extend=True), "first")["first"]
         was = due(queue, first)
         until_now_is(queue, was)
-        assert send(queue, Debounce("key", LONG, extend=True), "refused") == {}
+        assert send(queue, DebounceGuard("key", LONG, extend=True), "refused") == {}
         assert (queue.find(first.id).state, abs(due(queue, first) - was) < ROUNDED) == (READY, True)
         leases = claim(queue)
         assert names(leases) == ["first"]
         queue.release([with_counts(lease, delay=10) for lease in leases])
         was = due(queue, first)
-        assert send(queue, Debounce("key", LONG, extend=True), "refused") == {}
+        assert send(queue, DebounceGuard("key", LONG, extend=True), "refused") == {}
         assert abs(due(queue, first) - was) < ROUNDED
 
     def test_a_call_after_it_was_removed_or_claimed_is_a_first_one(self):
         queue = self.guarded("inspect")
         for window, end in ((LONG, "removed"), (SHORT, "claimed"), (LONG, "")):
             called = queue.now()
-            sent = send(queue, Debounce("key", window, extend=True), "work")["work"]
+            sent = send(queue, DebounceGuard("key", window, extend=True), "work")["work"]
             assert called + window - ROUNDED <= due(queue, sent) <= queue.now() + window
             if end == "removed":
                 queue.remove([sent.id])
@@ -287,7 +287,7 @@ class ExtendContract(Contract):
 
     def test_of_twenty_simultaneous_calls_one_is_accepted_and_postponed(self):
         queue = self.guarded("inspect")
-        guard = Debounce("key", LONG, extend=True)
+        guard = DebounceGuard("key", LONG, extend=True)
         started = queue.now()
         sent = together(*[lambda: len(send(queue, guard, "work"))] * 20, last=queue.close)
         assert sorted(sent) == [0] * 19 + [1]
@@ -304,42 +304,48 @@ class OnceContract(Contract):
 
     def test_a_guard_lets_one_entry_per_key_pass(self):
         queue = self.guarded()
-        guards = [Guard("a", LONG), Guard("b", LONG), Guard("a", LONG), None]
+        guards = [OnceGuard("a", LONG), OnceGuard("b", LONG), OnceGuard("a", LONG), None]
         assert queue.put([entry() for _ in guards], guards) == [True, True, False, True]
-        assert queue.put([entry(), entry()], [Guard("b", LONG), Guard("c", LONG)]) == [False, True]
+        assert queue.put([entry(), entry()], [OnceGuard("b", LONG), OnceGuard("c", LONG)]) == [False, True]
         assert len(queue) == 4
 
     def test_a_guard_ends_with_its_time_not_with_its_entry(self):
         queue = self.guarded()
-        assert queue.put([entry(), entry()], [Guard("long", LONG), Guard("short", 0.05)]) == [True, True]
+        assert queue.put([entry(), entry()], [OnceGuard("long", LONG), OnceGuard("short", 0.05)]) == [True, True]
         queue.complete(claim(queue, 2))
-        assert queue.put([entry()], [Guard("long", LONG)]) == [False]
-        eventually(lambda: queue.put([entry()], [Guard("short", LONG)]) == [True])
+        assert queue.put([entry()], [OnceGuard("long", LONG)]) == [False]
+        eventually(lambda: queue.put([entry()], [OnceGuard("short", LONG)]) == [True])
 
     def test_dj12_of_twenty_threads_with_one_key_exactly_one_passes(self):
         queue = self.guarded()
-        accepted = together(*[lambda: queue.put([entry()], [Guard("tick", LONG)])] * 20, last=queue.close)
+        accepted = together(*[lambda: queue.put([entry()], [OnceGuard("tick", LONG)])] * 20, last=queue.close)
         assert sorted(accepted) == [[False]] * 19 + [[True]]
         assert len(queue) == 1
 
     def test_guards_are_decided_in_the_order_of_the_call(self):
         queue = self.guarded()
         entries = [entry(name, id=id + new_id()[1:]) for name, id in (("first", "z"), ("second", "a"), ("third", "m"))]
-        assert queue.put(entries, [Guard("key", LONG)] * 3) == [True, False, False]
+        assert queue.put(entries, [OnceGuard("key", LONG)] * 3) == [True, False, False]
         assert names(claim(queue)) == ["first"]
 
     def test_guards_of_many_keys_race_without_deadlock(self):
         queue = self.guarded()
-        assert raced(queue, 20, lambda key: Guard(key, LONG)) == len(queue) == 20
+        assert raced(queue, 20, lambda key: OnceGuard(key, LONG)) == len(queue) == 20
 
     def test_guards_of_all_kinds_race_without_deadlock(self):
         queue = self.guarded("inspect")
-        kinds = [lambda key: Guard(key, LONG), Unique, lambda key: Debounce(key, LONG)]
+        kinds = [lambda key: OnceGuard(key, LONG), UniqueGuard, lambda key: DebounceGuard(key, LONG)]
         assert raced(queue, 18, *kinds) == len(queue) == 6 + 6 + 2 * 6
 
     def test_guards_of_all_kinds_stand_in_one_put(self):
         queue = self.guarded("inspect")
-        guards = [Guard("g", LONG), Unique("u"), Debounce("d", LONG), None, Debounce("a", LONG, always_delay=True)]
+        guards = [
+            OnceGuard("g", LONG),
+            UniqueGuard("u"),
+            DebounceGuard("d", LONG),
+            None,
+            DebounceGuard("a", LONG, always_delay=True),
+        ]
         entries = [entry(name) for name in ("guard", "unique", "first", "none", "later")]
         again = [replace(one, id=new_id(), body=b"again " + one.body) for one in entries]
         told = queue.put(entries + again, guards + guards)
@@ -351,7 +357,7 @@ class OnceContract(Contract):
     def test_an_entry_that_its_guard_refuses_leaves_nothing(self):
         queue = self.guarded("inspect")
         late = {"always_delay": True}
-        for guard in (Guard("once", LONG), Unique("unique"), Debounce("key", LONG, **late)):
+        for guard in (OnceGuard("once", LONG), UniqueGuard("unique"), DebounceGuard("key", LONG, **late)):
             refused = entry("refused")
             assert queue.put([entry("first"), refused], [guard] * 2) == [True, False]
             assert queue.find(refused.id) is None
@@ -361,7 +367,7 @@ class OnceContract(Contract):
         queue = self.guarded("inspect", "idempotent")
         known = entry()
         queue.put([known])
-        guards = [Guard("once", LONG), Unique("unique"), Debounce("key", LONG)]
+        guards = [OnceGuard("once", LONG), UniqueGuard("unique"), DebounceGuard("key", LONG)]
         assert queue.put([known] * 3, guards) == [False] * 3
         queue.claim(1)
         assert queue.put([known] * 3, guards) == [False] * 3
@@ -374,13 +380,13 @@ class OnceContract(Contract):
         done = entry()
         queue.put([done])
         queue.complete(claim(queue))
-        for guard in (Guard("once", LONG), Debounce("key", LONG)):
+        for guard in (OnceGuard("once", LONG), DebounceGuard("key", LONG)):
             assert (queue.put([done], [guard]), queue.store.get(guard.key)) == ([False], None)
             assert queue.put([entry()], [guard]) == [True]
 
     def test_two_queues_have_guards_of_their_own(self):
         one, other = self.guarded("inspect"), self.guarded("inspect")
-        guards = [Guard("once", LONG), Unique("unique"), Debounce("key", LONG, always_delay=True)]
+        guards = [OnceGuard("once", LONG), UniqueGuard("unique"), DebounceGuard("key", LONG, always_delay=True)]
         for queue in (one, other):
             assert queue.put([entry() for _ in guards], guards) == [True] * 3
 
@@ -390,20 +396,22 @@ class UniqueContract(Contract):
 
     def test_while_one_waits_another_is_refused(self):
         queue = self.guarded("inspect")
-        assert list(send(queue, Unique("a"), "first", "second")) == ["first"]
-        assert list(send(queue, Unique("b"), "other", delay=LONG)) == ["other"]
+        assert list(send(queue, UniqueGuard("a"), "first", "second")) == ["first"]
+        assert list(send(queue, UniqueGuard("b"), "other", delay=LONG)) == ["other"]
         for running in (True, False):
-            assert send(queue, Unique("a", running), "third") == send(queue, Unique("b", running), "third") == {}
-        assert list(send(queue, Unique("c"), "free")) == ["free"]
+            assert (
+                send(queue, UniqueGuard("a", running), "third") == send(queue, UniqueGuard("b", running), "third") == {}
+            )
+        assert list(send(queue, UniqueGuard("c"), "free")) == ["free"]
         assert len(queue) == 3
 
     def test_while_one_runs_another_is_refused_or_not_as_the_guard_says(self):
         queue = self.guarded("inspect")
-        send(queue, Unique("key"), "first")
+        send(queue, UniqueGuard("key"), "first")
         claim(queue)
-        assert send(queue, Unique("key"), "refused") == {}
-        assert list(send(queue, Unique("key", running=False), "second")) == ["second"]
-        assert send(queue, Unique("key", running=False), "third") == {}
+        assert send(queue, UniqueGuard("key"), "refused") == {}
+        assert list(send(queue, UniqueGuard("key", running=False), "second")) == ["second"]
+        assert send(queue, UniqueGuard("key", running=False), "third") == {}
         assert names(claim(queue)) == ["second"]
 
     def test_what_is_completed_buried_removed_or_flushed_lets_the_next_pass(self):
@@ -415,17 +423,17 @@ class UniqueContract(Contract):
             queue.flush,
         ]
         for end in ends:
-            assert len(send(queue, Unique("key"), "work")) == 1
-            assert send(queue, Unique("key"), "refused") == {}
+            assert len(send(queue, UniqueGuard("key"), "work")) == 1
+            assert send(queue, UniqueGuard("key"), "refused") == {}
             end()
-        later = send(queue, Unique("key"), "later", delay=LONG)["later"]
+        later = send(queue, UniqueGuard("key"), "later", delay=LONG)["later"]
         queue.remove([later.id])
-        assert len(send(queue, Unique("key"), "work")) == 1
+        assert len(send(queue, UniqueGuard("key"), "work")) == 1
 
     def test_what_is_lost_released_or_revived_keeps_others_out_as_before(self):
         for running in (True, False):
             queue = self.guarded("inspect")
-            guard = Unique("key", running)
+            guard = UniqueGuard("key", running)
             work = send(queue, guard, "work")["work"]
             claim(queue, lease=0.01)
             eventually(lambda queue=queue: queue.reap().count == 1)
@@ -440,7 +448,7 @@ class UniqueContract(Contract):
 
     def test_of_twenty_unique_entries_put_at_once_exactly_one_is_accepted(self):
         queue = self.guarded("inspect")
-        sent = together(*[lambda: len(send(queue, Unique("key"), "work"))] * 20, last=queue.close)
+        sent = together(*[lambda: len(send(queue, UniqueGuard("key"), "work"))] * 20, last=queue.close)
         assert sorted(sent) == [0] * 19 + [1]
         assert len(queue) == 1
 
@@ -450,7 +458,7 @@ class UniqueContract(Contract):
 
         def work() -> None:
             while len(done) < 15:
-                sent.append(send(queue, Unique("key"), "work"))
+                sent.append(send(queue, UniqueGuard("key"), "work"))
                 held = queue.claim(2)
                 running.extend(held)
                 if held:

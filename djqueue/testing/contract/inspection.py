@@ -182,7 +182,7 @@ class InspectContract(Contract):
         assert names(claim(queue)) == ["held"]
 
 
-# ---- The error queue: the order of deaths, the way back, and its bounds
+# ---- The failed queue: the order of deaths, the way back, and its bounds
 
 
 def died(queue: BaseQueue, order: str, **priorities: int) -> dict[str, Entry]:
@@ -197,12 +197,12 @@ def died(queue: BaseQueue, order: str, **priorities: int) -> dict[str, Entry]:
 
 
 def dead(queue: BaseQueue) -> str:
-    """The names of what stands in the error queue, in order."""
+    """The names of what stands in the failed queue, in order."""
     return "".join(bodies(queue.failed.peek(READY)))
 
 
 class ErrorsContract(Contract):
-    """What the error queue of a queue with leases keeps."""
+    """What the failed queue of a queue with leases keeps."""
 
     def test_a_buried_entry_shows_what_went_wrong_and_when(self):
         queue = self.queue("inspect")
@@ -246,7 +246,7 @@ class ErrorsContract(Contract):
         assert queue.requeue(ids) == 0
         assert (len(queue), len(queue.failed)) == (20, 0)
 
-    def test_the_error_queue_can_be_removed_from_and_flushed(self):
+    def test_the_failed_queue_can_be_removed_from_and_flushed(self):
         queue = self.queue("inspect")
         made = put(queue, "a", "b", "c")
         queue.fail(claim(queue, 3))

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from math import inf
 
-from djqueue.backends.base import Unique
+from djqueue.backends.base import UniqueGuard
 from djqueue.backends.entries import LEASED, READY
 from djqueue.flow.gates import HOLD_LANE, Gate
 from djqueue.testing.contract.inspection import bodies
@@ -108,12 +108,12 @@ class LanedEntriesContract(LaneSuite):
         if queue.store is None:
             return
         one = entry("1", lane="a", gate=ORDERED.written())
-        assert queue.put([one], [Unique("key")]) == [True]
-        assert queue.put([entry("2")], [Unique("key")]) == [False]
+        assert queue.put([one], [UniqueGuard("key")]) == [True]
+        assert queue.put([entry("2")], [UniqueGuard("key")]) == [False]
         queue.complete(unit(queue))
-        assert queue.put([entry("3")], [Unique("key")]) == [True]
+        assert queue.put([entry("3")], [UniqueGuard("key")]) == [True]
 
-    def test_the_error_queue_knows_no_gates_and_keeps_them(self):
+    def test_the_failed_queue_knows_no_gates_and_keeps_them(self):
         queue = self.with_lane("a", *"123")
         for _ in range(3):
             queue.fail(unit(queue))
@@ -177,25 +177,25 @@ class LaneRecordsContract(LaneSuite):
         fill(queue, "a", *"12345", gate=gate)
         unit(queue)
         record = queue.lane("a")
-        assert (record.name, record.state, record.waiting, record.in_flight) == ("a", "nowhere", 3, 2)
-        assert (record.opens, record.paused_reason, record.within, record.gate) == (0, "", "", gate.written())
+        assert (record.name, record.state, record.waiting, record.in_flight) == ("a", "closed", 3, 2)
+        assert (record.opens, record.paused_reason, record.parent, record.gate) == (0, "", "", gate.written())
 
     def test_a_lane_says_that_it_is_open_or_when_it_opens(self):
         queue = self.with_lane("a", *"12", gate=so_many(1, LONG))
         (lease,) = unit(queue)
         record = queue.lane("a")
-        assert (record.state, abs(record.opens - lease.claimed - LONG) < 0.1) == ("timed", True)
-        fill(queue, "b", *"12", gate=Gate(most=2))
+        assert (record.state, abs(record.opens - lease.claimed - LONG) < 0.1) == ("scheduled", True)
+        fill(queue, "b", *"12", gate=Gate(concurrency=2))
         unit(queue)
-        assert (queue.lane("b").state, queue.lane("b").in_flight) == ("open", 1)
+        assert (queue.lane("b").state, queue.lane("b").in_flight) == ("ready", 1)
 
     def test_a_lane_says_in_which_line_it_stands(self):
-        queue = self.with_lanes("ab", 2, Gate(most=1, within="all", outer=Gate(most=1)))
+        queue = self.with_lanes("ab", 2, Gate(concurrency=1, parent="all", parent_gate=Gate(concurrency=1)))
         (lease,) = unit(queue)
         (other,) = {"a", "b"} - {lease.entry.lane}
         record, outer = queue.lane(other), queue.lane("all")
-        assert (record.state, record.within, record.waiting, record.in_flight) == ("line", "all", 2, 0)
-        assert (outer.state, outer.in_flight) == ("nowhere", 1)
+        assert (record.state, record.parent, record.waiting, record.in_flight) == ("queued", "all", 2, 0)
+        assert (outer.state, outer.in_flight) == ("closed", 1)
 
     def test_lanes_are_listed_page_by_page(self):
         queue = self.with_lanes("abcdefg", 2)

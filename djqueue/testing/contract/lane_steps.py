@@ -12,14 +12,14 @@ from djqueue.testing.patience import eventually
 LONG = 60.0
 """Seconds that no test lasts."""
 ORDERED = Gate(ordered=True)
-OPEN = Gate(most=1000)
+OPEN = Gate(concurrency=1000)
 """A gate that is in nobody's way."""
 EARLY = 1e-5
 """Seconds by which what is computed of two moments may be rounded."""
 
 
 def runs_of(number: int) -> Gate:
-    return Gate(ordered=True, run=number)
+    return Gate(ordered=True, max_run=number)
 
 
 def so_many(limit: int, seconds: float, **ways) -> Gate:

@@ -127,13 +127,13 @@ class OrderedContract(LaneSuite):
         assert drained(queue, 3) == ["an hour ago", "a minute ago", "now"]
 
     def test_names_of_lanes_are_any_text(self):
-        queue, outer = self.queue("lanes"), Gate(most=2)
+        queue, outer = self.queue("lanes"), Gate(concurrency=2)
         lanes = 'a,A,a:,a:b,a b, ,0,x\ny,ä,é,e\u0301,%s,*,{x},\',",|,"by":{,žluť 🐎,a\'); --'.split(",") + ["k" * 255]
         for name in lanes:
             fill(queue, name, f"1 {name}", f"2 {name}", gate=within(outer, name=f"in {name}"[:255]))
         assert sorted(names(all_now(queue))) == sorted(f"1 {name}" for name in lanes)
         assert sorted(record.name for record in queue.lanes()) == sorted(lanes + [f"in {name}"[:255] for name in lanes])
-        assert [queue.lane(name).within for name in lanes] == [f"in {name}"[:255] for name in lanes]
+        assert [queue.lane(name).parent for name in lanes] == [f"in {name}"[:255] for name in lanes]
         assert queue.lane("in a").gate == outer.written()
 
     def test_two_queues_have_lanes_of_their_own(self):
@@ -162,7 +162,7 @@ class TurnsContract(LaneSuite):
     """Higher priority first; among equals lanes take turns, and what is in no lane has every second one."""
 
     def test_sq26_lanes_take_turns_however_much_waits_in_them_in_a_line_too(self):
-        for gate in (ORDERED, within(Gate(most=1))):
+        for gate in (ORDERED, within(Gate(concurrency=1))):
             queue = self.with_lane("a", *map(str, range(9)), gate=gate)
             fill_each(queue, "bc", 2, gate)
             taken = one_by_one(queue, 9)
@@ -228,7 +228,7 @@ class TurnsContract(LaneSuite):
         assert [sorted(set(one_by_one(queue, 2))), sorted(set(one_by_one(queue, 2)))] == [["a", "b"]] * 2
 
     def test_entries_of_one_lane_come_in_order_whoever_else_takes_turns(self):
-        queue = self.with_lanes("abc", 5, Gate(most=2))
+        queue = self.with_lanes("abc", 5, Gate(concurrency=2))
         put(queue, *"12345")
         taken: list[str] = []
         while len(taken) < 20:
@@ -244,23 +244,23 @@ class TurnsContract(LaneSuite):
 
 def within(outer: Gate, inner: Gate = ORDERED, name: str = "all") -> Gate:
     """A gate in the line of another lane."""
-    return replace(inner, within=name, outer=outer)
+    return replace(inner, parent=name, parent_gate=outer)
 
 
 class WithinContract(LaneSuite):
     """Lanes that stand in the line of another lane."""
 
     def test_both_gates_count(self):
-        queue = self.with_lanes("abc", 2, within(Gate(most=2)))
+        queue = self.with_lanes("abc", 2, within(Gate(concurrency=2)))
         leases = all_now(queue)
         assert (len(set(lanes_of(leases))), len(leases), refused(queue).retry_after) == (2, 2, inf)
         assert queue.lane("all").in_flight == 2
         queue.complete(leases[:1])
         assert len(all_now(queue)) == 1
-        assert (queue.lane("all").in_flight, queue.lane("a").within) == (2, "all")
+        assert (queue.lane("all").in_flight, queue.lane("a").parent) == (2, "all")
 
     def test_whoever_settles_or_loses_what_counted_on_both_frees_both(self):
-        queue = self.with_lanes("ab", 2, within(Gate(most=1)))
+        queue = self.with_lanes("ab", 2, within(Gate(concurrency=1)))
         lost(queue)
         for _ in range(4):
             leases = unit(queue)
@@ -269,7 +269,7 @@ class WithinContract(LaneSuite):
         assert nothing_known(queue)
 
     def test_tq9_lanes_within_one_share_its_window(self):
-        queue = self.with_lanes("abc", 3, within(so_many(4, 1.0), Gate(most=3)))
+        queue = self.with_lanes("abc", 3, within(so_many(4, 1.0), Gate(concurrency=3)))
         leases = all_now(queue)
         assert (len(leases), 0 < refused(queue).retry_after <= 1.0) == (4, True)
         later = eventually(lambda: queue.claim(10))
@@ -281,7 +281,7 @@ class WithinContract(LaneSuite):
         assert sorted(map(taken.count, "abc")) == [1, 2, 2]
 
     def test_higher_priorities_go_first_in_a_line_which_takes_one_turn_among_lanes(self):
-        gate = within(Gate(most=1))
+        gate = within(Gate(concurrency=1))
         queue = self.with_lanes("abcd", 3, gate)
         fill(queue, "c", "urgent", gate=gate, priority=5)
         assert drained(queue, 1) == ["urgent"]
@@ -289,26 +289,26 @@ class WithinContract(LaneSuite):
         assert one_by_one(queue, 6).count("x") == 3
 
     def test_runs_of_lanes_within_one_are_runs(self):
-        queue = self.with_lanes("ab", 4, within(Gate(run=3, most=4), runs_of(3)))
+        queue = self.with_lanes("ab", 4, within(Gate(max_run=3, concurrency=4), runs_of(3)))
         leases = all_now(queue)
         assert [len(run) for run in runs(leases)] == [3, 1]
         queue.complete(leases)
         assert len(drained(queue, 4)) == 4
 
     def test_what_the_outer_lane_lets_pass_waits_for_its_own_gate(self):
-        queue = self.with_lanes("a", 3, within(Gate(most=3)))
+        queue = self.with_lanes("a", 3, within(Gate(concurrency=3)))
         assert names(all_now(queue)) == ["a0"]
-        fill_each(queue, "b", 1, within(Gate(most=3)))
+        fill_each(queue, "b", 1, within(Gate(concurrency=3)))
         assert names(all_now(queue)) == ["b0"]
 
     def test_an_outer_lane_that_was_forgotten_is_there_when_a_lane_in_its_line_opens(self):
-        queue = self.with_lane("a", *"12", gate=within(Gate(most=1), so_many(1, 0.1)))
+        queue = self.with_lane("a", *"12", gate=within(Gate(concurrency=1), so_many(1, 0.1)))
         (first,) = unit(queue)
         queue.complete([first])
         assert drained(queue, 1) == ["2"]
 
     def test_a_parked_lane_does_not_hold_up_its_line(self):
-        queue = self.with_lanes("ab", 2, within(Gate(most=1)))
+        queue = self.with_lanes("ab", 2, within(Gate(concurrency=1)))
         paused = unit(queue)
         queue.release([with_counts(lease, hold=HOLD_PAUSE) for lease in paused])
         (other,) = {"a", "b"} - set(lanes_of(paused))
@@ -318,7 +318,7 @@ class WithinContract(LaneSuite):
         assert drained(queue, 2) == [f"{paused[0].entry.lane}{number}" for number in range(2)]
 
     def test_a_parked_outer_lane_holds_up_its_line(self):
-        queue = self.with_lanes("ab", 2, within(Gate(most=2)))
+        queue = self.with_lanes("ab", 2, within(Gate(concurrency=2)))
         queue.pause_lane("all", "maintenance")
         assert refused(queue).retry_after == inf
         assert queue.resume_lane("all") is True
@@ -329,13 +329,13 @@ class DeployContract(LaneSuite):
     """The gate of what was put last is that of its lane."""
 
     def test_a_wider_gate_opens_a_lane_that_was_closed_and_a_narrower_one_closes_it(self):
-        queue = self.with_lane("a", *"1234", gate=Gate(most=1))
+        queue = self.with_lane("a", *"1234", gate=Gate(concurrency=1))
         leases = all_now(queue)
         assert names(leases) == ["1"]
-        fill(queue, "a", "5", gate=Gate(most=4))
+        fill(queue, "a", "5", gate=Gate(concurrency=4))
         leases += all_now(queue, 2)
         assert names(leases) == ["1", "2", "3"]
-        fill(queue, "a", "6", gate=Gate(most=1))
+        fill(queue, "a", "6", gate=Gate(concurrency=1))
         assert nothing_to_claim(queue)
         queue.complete(leases[:2])
         assert nothing_to_claim(queue)
@@ -343,9 +343,9 @@ class DeployContract(LaneSuite):
         assert names(all_now(queue)) == ["4"]
 
     def test_what_comes_back_does_not_bring_its_old_gate_with_it(self):
-        queue = self.with_lane("a", *"1234", gate=Gate(most=1))
+        queue = self.with_lane("a", *"1234", gate=Gate(concurrency=1))
         leases = unit(queue)
-        fill(queue, "a", "5", gate=Gate(most=2))
+        fill(queue, "a", "5", gate=Gate(concurrency=2))
         queue.release(leases)
         assert names(all_now(queue)) == ["1", "2"]
 
@@ -354,23 +354,23 @@ class DeployContract(LaneSuite):
         hourly = Window(3, LONG)
         fill(queue, "a", *"12345", gate=Gate(windows=(hourly, Window(2, LONG))))
         assert len(all_now(queue)) == 2
-        fill(queue, "a", "6", gate=Gate(most=9, windows=(hourly,)))
+        fill(queue, "a", "6", gate=Gate(concurrency=9, windows=(hourly,)))
         assert names(all_now(queue)) == ["3"]
 
     def test_a_lane_leaves_the_line_in_which_it_stood(self):
-        queue = self.with_lane("b", "x", gate=within(Gate(most=1)))
+        queue = self.with_lane("b", "x", gate=within(Gate(concurrency=1)))
         leases = unit(queue)
-        fill(queue, "a", *"12", gate=within(Gate(most=1)))
+        fill(queue, "a", *"12", gate=within(Gate(concurrency=1)))
         assert nothing_to_claim(queue)
-        fill(queue, "a", "3", gate=Gate(most=5))
+        fill(queue, "a", "3", gate=Gate(concurrency=5))
         assert names(all_now(queue)) == ["1", "2", "3"]
         queue.complete(leases)
         assert queue.lane("all") is None or queue.lane("all").in_flight == 0
 
     def test_a_lane_that_moves_to_another_line_leaves_nothing_behind(self):
-        queue = self.with_lane("a", *"12", gate=within(Gate(most=1), name="old"))
+        queue = self.with_lane("a", *"12", gate=within(Gate(concurrency=1), name="old"))
         leases = unit(queue)
-        fill(queue, "a", "3", gate=within(Gate(most=1), name="new"))
+        fill(queue, "a", "3", gate=within(Gate(concurrency=1), name="new"))
         queue.complete(leases)
         assert drained(queue, 2) == ["2", "3"]
         assert nothing_known(queue)
@@ -389,14 +389,14 @@ class GatherContract(LaneSuite):
     def test_sq4_a_run_of_too_few_waits_for_more_and_not_for_ever(self):
         queue = self.queue("lanes")
         started = queue.now()
-        fill(queue, "a", *"12", gate=Gate(run=5, least=3, wait=0.5))
+        fill(queue, "a", *"12", gate=Gate(max_run=5, min_batch=3, batch_timeout=0.5))
         assert 0 < refused(queue).retry_after <= 0.5
         leases = unit(queue)
         assert (runs(leases), leases[0].claimed - started >= 0.5 - EARLY) == ([["1", "2"]], True)
 
     def test_as_soon_as_there_are_enough_they_leave_and_what_is_left_over_waits_for_more_again(self):
         for ordered in (False, True):
-            gate = Gate(ordered, run=3, least=3, wait=LONG)
+            gate = Gate(ordered, max_run=3, min_batch=3, batch_timeout=LONG)
             queue = self.with_lane("a", *"12", gate=gate)
             assert refused(queue).retry_after > 1
             fill(queue, "a", *"34", gate=gate)
@@ -461,14 +461,14 @@ class HoldContract(LaneSuite):
         assert refused(queue).retry_after > 1
 
     def test_of_two_who_hold_a_lane_the_longer_counts(self):
-        queue = self.with_lane("a", *"123", gate=Gate(most=2))
+        queue = self.with_lane("a", *"123", gate=Gate(concurrency=2))
         one, two = all_now(queue)
         self._release(queue, [one], delay=LONG, hold=HOLD_LANE)
         self._release(queue, [two], delay=0.01, hold=HOLD_LANE)
         assert refused(queue).retry_after > 1
 
     def test_who_slows_down_a_shared_throttle_slows_down_all_that_share_it(self):
-        queue = self.with_lanes("ab", 3, Gate(most=1, within="all", outer=so_many(100, LONG)))
+        queue = self.with_lanes("ab", 3, Gate(concurrency=1, parent="all", parent_gate=so_many(100, LONG)))
         held = unit(queue)
         self._release(queue, held, delay=0.5, hold=HOLD_LANE)
         assert 0 < refused(queue).retry_after <= 0.5
@@ -497,7 +497,7 @@ class HoldContract(LaneSuite):
         self._release(queue, unit(queue), hold=HOLD_PAUSE)
         assert refused(queue).retry_after == inf
         record = queue.lane("a")
-        assert (record.paused_reason != "", record.state, record.waiting, record.in_flight) == (True, "nowhere", 2, 0)
+        assert (record.paused_reason != "", record.state, record.waiting, record.in_flight) == (True, "closed", 2, 0)
         fill(queue, "b", "other")
         assert drained(queue, 1) == ["other"]
         assert (queue.resume_lane("a"), queue.resume_lane("a")) == (True, False)
@@ -552,7 +552,7 @@ class RunsContract(LaneSuite):
 
     def test_unordered_batches_leave_beside_each_other_and_count_each_entry(self):
         for most, left in ((0, [["1", "2"], ["3", "4"], ["5"]]), (3, [["1", "2"], ["3"]])):
-            assert runs(all_now(self.with_lane("a", *"12345", gate=Gate(run=2, most=most)))) == left
+            assert runs(all_now(self.with_lane("a", *"12345", gate=Gate(max_run=2, concurrency=most)))) == left
 
     def test_an_entry_that_was_lost_leaves_alone_and_a_run_ends_before_it(self):
         queue = self.with_lane("a", *"12", gate=runs_of(10))
@@ -567,7 +567,7 @@ class ConcurrencyContract(LaneSuite):
     """Lanes of which so many may be out at once."""
 
     def test_no_more_are_out_than_may_be_each_alone(self):
-        queue = self.with_lane("a", *"12345", gate=Gate(most=2))
+        queue = self.with_lane("a", *"12345", gate=Gate(concurrency=2))
         leases = all_now(queue)
         assert (names(leases), [lease.run for lease in leases]) == (["1", "2"], ["", ""])
         assert refused(queue).retry_after == inf
@@ -577,7 +577,7 @@ class ConcurrencyContract(LaneSuite):
         assert names(all_now(queue)) == ["4"]
 
     def test_what_was_lost_is_out_no_longer(self):
-        queue = self.with_lane("a", *"12", gate=Gate(most=1))
+        queue = self.with_lane("a", *"12", gate=Gate(concurrency=1))
         lost(queue)
         assert drained(queue, 2) == ["1", "2"]
 

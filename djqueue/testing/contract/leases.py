@@ -131,7 +131,7 @@ def refused(queue: BaseQueue, verb: str) -> bool:
 
 
 class LoopContract(Contract):
-    """``take``, ``pop``, ``reserve`` and ``read`` where nobody else reaps, and in the error queue."""
+    """``take``, ``pop``, ``reserve`` and ``read`` where nobody else reaps, and in the failed queue."""
 
     def test_tq18_what_a_dead_loop_had_taken_is_taken_by_another(self):
         queue = self.queue("lease")
@@ -206,9 +206,9 @@ class LoopContract(Contract):
         lease, item = taken(queue)
         assert (lease.entry.lost, item) == (0, "poison")
 
-    # ---- in the error queue
+    # ---- in the failed queue
 
-    def test_a_failed_message_that_is_looked_at_stays_in_the_error_queue_and_that_counts_as_nothing(self):
+    def test_a_failed_message_that_is_looked_at_stays_in_the_failed_queue_and_that_counts_as_nothing(self):
         for verb in ("take", "pop"):
             queue = self.queue("lease")
             made = put(queue, "failed", command="app.commands.work")

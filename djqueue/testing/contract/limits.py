@@ -1,4 +1,4 @@
-"""Rate limits: of lanes, and of whole queues. Mix BudgetContract into a test class, as QueueContract."""
+"""Rate limits: of lanes, and of whole queues. Mix RateLimitContract into a test class, as QueueContract."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from math import inf
 from typing import NamedTuple
 from unittest import mock
 
-from djqueue.backends.base import BaseQueue, Budget, Claimed
+from djqueue.backends.base import BaseQueue, Claimed, RateLimit
 from djqueue.backends.stores import BaseStore, Grant
 from djqueue.flow.gates import Gate
 from djqueue.flow.windows import Window
@@ -68,9 +68,9 @@ class WindowsContract(LaneSuite):
 
     def test_what_is_counted_later_is_so_in_the_lane_that_it_is_within_too(self):
         queue = self.queue("lanes")
-        outer = Gate(run=1000, windows=(Window(1, LANE_SLOW),))
+        outer = Gate(max_run=1000, windows=(Window(1, LANE_SLOW),))
         for lane in "ab":
-            fill(queue, lane, lane, gate=Gate(ordered=True, within="both", outer=outer))
+            fill(queue, lane, lane, gate=Gate(ordered=True, parent="both", parent_gate=outer))
         [first] = queue.claim(5)
         [counted] = queue.defer([first], LANE_SLOW)
         [counted] = queue.defer([counted], LANE_SLOW)
@@ -131,7 +131,7 @@ class WindowsContract(LaneSuite):
         assert (names([lease]), lease.entry.attempts) == (["2"], 1)
 
     def test_a_run_is_as_long_as_the_window_allows(self):
-        queue = self.with_lane("a", *"123456", gate=replace(so_many(4, LONG), run=3))
+        queue = self.with_lane("a", *"123456", gate=replace(so_many(4, LONG), max_run=3))
         assert runs(all_now(queue)) == [["1", "2", "3"], ["4"]]
 
     def test_what_would_wait_for_a_worker_is_nothing_that_is_throttled(self):
@@ -143,141 +143,141 @@ class WindowsContract(LaneSuite):
         assert names(queue.claim(3, ahead=1)) == ["2", "3"]
 
     def test_what_would_wait_for_a_worker_is_nothing_whose_lane_or_outer_lane_has_windows(self):
-        for gate, count in ((OPEN, 3), (Gate(most=5, within="all", outer=so_many(5, LONG)), 1)):
+        for gate, count in ((OPEN, 3), (Gate(concurrency=5, parent="all", parent_gate=so_many(5, LONG)), 1)):
             assert len(self.with_lanes("abc", 2, gate).claim(3, ahead=2)) == count
 
 
-# ---- What a store keeps of budgets, the windows that all who name them share
+# ---- What a store keeps of rate limits, the windows that all who name them share
 
 WINDOW = 0.4
 
 
-def a_budget(limit: int, seconds: float = LONG, spacing: str = "", **ways) -> Budget:
-    """A budget that no other test has."""
-    return Budget(f"budget {new_id()[-12:]}", Window(limit, seconds, **ways), spacing)
+def a_rate_limit(limit: int, seconds: float = LONG, spacing: str = "", **ways) -> RateLimit:
+    """A rate limit that no other test has."""
+    return RateLimit(f"rate_limit {new_id()[-12:]}", Window(limit, seconds, **ways), spacing)
 
 
-def another(budget: Budget, limit: int, seconds: float = LONG, **ways) -> Budget:
-    """The same budget, of which somebody says another window."""
-    return Budget(budget.name, Window(limit, seconds, **ways), budget.spacing)
+def another(rate_limit: RateLimit, limit: int, seconds: float = LONG, **ways) -> RateLimit:
+    """The same rate limit, of which somebody says another window."""
+    return RateLimit(rate_limit.name, Window(limit, seconds, **ways), rate_limit.spacing)
 
 
 class SpendContract(Contract):
-    """What a store keeps of budgets."""
+    """What a store keeps of rate limits."""
 
     def shared(self) -> BaseStore:
         return self.guarded().store.shared
 
     def test_a_store_grants_what_there_is(self):
-        store, budget = self.shared(), a_budget(5)
-        first = store.take(budget, 3)
+        store, rate_limit = self.shared(), a_rate_limit(5)
+        first = store.acquire(rate_limit, 3)
         assert (first.count, first.retry_after, first.reason) == (3, 0, "")
         assert abs(first.at / 1e6 - store.now()) < 5
-        second = store.take(budget, 5)
+        second = store.acquire(rate_limit, 5)
         assert (second.count, second.reason, LONG - 5 < second.retry_after <= LONG) == (2, "limited", True)
-        assert store.take(budget, 1)[:1] == (0,)
-        assert store.take(a_budget(1), 1).count == 1
+        assert store.acquire(rate_limit, 1)[:1] == (0,)
+        assert store.acquire(a_rate_limit(1), 1).count == 1
 
-    def test_what_is_handed_back_may_be_granted_again_and_is_nothing_to_a_budget_that_nobody_knows(self):
-        store, budget = self.shared(), a_budget(5)
-        store.give(budget, Grant(3, at=1), 3)
-        grant = store.take(budget, 9)
-        store.give(budget, grant, 0)
-        assert (grant.count, store.take(budget, 1).count) == (5, 0)
-        store.give(budget, grant, 2)
-        assert store.take(budget, 5).count == 2
+    def test_what_is_handed_back_may_be_granted_again_and_is_nothing_to_a_rate_limit_that_nobody_knows(self):
+        store, rate_limit = self.shared(), a_rate_limit(5)
+        store.release(rate_limit, Grant(3, at=1), 3)
+        grant = store.acquire(rate_limit, 9)
+        store.release(rate_limit, grant, 0)
+        assert (grant.count, store.acquire(rate_limit, 1).count) == (5, 0)
+        store.release(rate_limit, grant, 2)
+        assert store.acquire(rate_limit, 5).count == 2
 
     def test_what_is_handed_back_does_not_make_the_grants_of_others_older(self):
-        store, budget = self.shared(), a_budget(4, WINDOW)
-        mine = store.take(budget, 2)
+        store, rate_limit = self.shared(), a_rate_limit(4, WINDOW)
+        mine = store.acquire(rate_limit, 2)
         eventually(lambda: store.now() * 1e6 > mine.at + 1e6 * WINDOW / 2)
-        others = store.take(budget, 2)
-        store.give(budget, mine, 2)
-        assert store.take(budget, 5).count == 2
+        others = store.acquire(rate_limit, 2)
+        store.release(rate_limit, mine, 2)
+        assert store.acquire(rate_limit, 5).count == 2
         eventually(lambda: store.now() * 1e6 > mine.at + 1e6 * WINDOW)
-        later = store.take(budget, 5)
+        later = store.acquire(rate_limit, 5)
         assert later.count == 0 or later.at >= others.at + 1e6 * (WINDOW - EARLY)
 
-    def test_a_grant_of_a_moderated_budget_that_is_handed_back_leaves_no_gap(self):
+    def test_a_grant_of_a_moderated_rate_limit_that_is_handed_back_leaves_no_gap(self):
         store = self.shared()
         for spacing in ("", f"spacing {new_id()[-12:]}"):
-            budget = a_budget(5, LONG, spacing, moderate=True)
-            grant = store.take(budget, 1)
-            assert (grant.count, store.take(budget, 1).reason) == (1, "spaced")
-            store.give(budget, grant, 1)
-            assert store.take(budget, 1).count == 1
+            rate_limit = a_rate_limit(5, LONG, spacing, moderate=True)
+            grant = store.acquire(rate_limit, 1)
+            assert (grant.count, store.acquire(rate_limit, 1).reason) == (1, "spaced")
+            store.release(rate_limit, grant, 1)
+            assert store.acquire(rate_limit, 1).count == 1
 
-    def test_tq19_a_budget_is_forgotten_two_windows_after_its_last_use(self):
-        store, budget = self.shared(), a_budget(5, WINDOW)
-        used, laxer = store.take(budget, 5).at / 1e6, another(budget, 100, 2 * WINDOW)
-        assert store.take(laxer, 9).count == 0
-        eventually(lambda: store.take(laxer, 9).count == 9)
+    def test_tq19_a_rate_limit_is_forgotten_two_windows_after_its_last_use(self):
+        store, rate_limit = self.shared(), a_rate_limit(5, WINDOW)
+        used, laxer = store.acquire(rate_limit, 5).at / 1e6, another(rate_limit, 100, 2 * WINDOW)
+        assert store.acquire(laxer, 9).count == 0
+        eventually(lambda: store.acquire(laxer, 9).count == 9)
         assert store.now() - used >= WINDOW - EARLY
 
     def test_of_two_windows_the_stricter_holds_while_both_are_in_use(self):
-        store, strict = self.shared(), a_budget(3)
+        store, strict = self.shared(), a_rate_limit(3)
         lax = another(strict, 5)
-        assert store.take(lax, 2).count == 2
-        assert store.take(strict, 9).count == 1
-        assert (store.take(lax, 9).count, store.take(lax, 9).reason) == (0, "limited")
+        assert store.acquire(lax, 2).count == 2
+        assert store.acquire(strict, 9).count == 1
+        assert (store.acquire(lax, 9).count, store.acquire(lax, 9).reason) == (0, "limited")
 
     def test_who_says_a_window_that_allows_more_has_it_once_nobody_says_the_other(self):
-        store, strict = self.shared(), a_budget(2, WINDOW)
+        store, strict = self.shared(), a_rate_limit(2, WINDOW)
         lax = another(strict, 100, WINDOW)
-        last = store.take(strict, 1).at / 1e6
-        assert store.take(lax, 9).count == 1
-        eventually(lambda: store.take(lax, 9).count == 9)
+        last = store.acquire(strict, 1).at / 1e6
+        assert store.acquire(lax, 9).count == 1
+        eventually(lambda: store.acquire(lax, 9).count == 9)
         assert store.now() - last >= 2 * WINDOW - EARLY
 
     def test_a_change_holds_at_once_for_all_and_what_was_spent_counts(self):
         for ways in ({}, {"moderate": True}):
-            store, budget = self.shared(), a_budget(5)
-            assert store.take(budget, 4).count == 4
-            store.change_budget(another(budget, 6, **ways))
+            store, rate_limit = self.shared(), a_rate_limit(5)
+            assert store.acquire(rate_limit, 4).count == 4
+            store.change_rate_limit(another(rate_limit, 6, **ways))
             if not ways:
-                assert [store.take(budget, 9).count for _ in range(2)] == [2, 0]
+                assert [store.acquire(rate_limit, 9).count for _ in range(2)] == [2, 0]
             else:
-                assert store.take(budget, 9).reason == "spaced"
-            store.change_budget(another(budget, 3))
-            assert store.take(another(budget, 50), 9).reason == "limited"
+                assert store.acquire(rate_limit, 9).reason == "spaced"
+            store.change_rate_limit(another(rate_limit, 3))
+            assert store.acquire(another(rate_limit, 50), 9).reason == "limited"
 
     def test_a_change_outlives_what_was_spent(self):
-        store, budget = self.shared(), a_budget(5, 0.05)
-        store.change_budget(another(budget, 2, 0.05))
-        end = store.take(budget, 9).at / 1e6 + 0.2
+        store, rate_limit = self.shared(), a_rate_limit(5, 0.05)
+        store.change_rate_limit(another(rate_limit, 2, 0.05))
+        end = store.acquire(rate_limit, 9).at / 1e6 + 0.2
         eventually(lambda: store.now() > end)
-        assert store.take(budget, 9).count == 2
+        assert store.acquire(rate_limit, 9).count == 2
 
     def test_a_limit_of_nothing_is_a_pause_until_it_is_changed_and_what_is_handed_back_keeps_a_change(self):
-        store, budget = self.shared(), a_budget(5)
-        store.change_budget(another(budget, 0))
-        assert store.take(budget, 1)[:3] == (0, inf, "limited")
-        store.change_budget(another(budget, 3))
-        grant = store.take(budget, 3)
-        store.give(budget, grant, 2)
-        assert (grant.count, store.take(budget, 9).count) == (3, 2)
+        store, rate_limit = self.shared(), a_rate_limit(5)
+        store.change_rate_limit(another(rate_limit, 0))
+        assert store.acquire(rate_limit, 1)[:3] == (0, inf, "limited")
+        store.change_rate_limit(another(rate_limit, 3))
+        grant = store.acquire(rate_limit, 3)
+        store.release(rate_limit, grant, 2)
+        assert (grant.count, store.acquire(rate_limit, 9).count) == (3, 2)
 
-    def test_a_budget_that_was_forgotten_may_be_another(self):
-        store, budget = self.shared(), a_budget(5)
-        store.change_budget(another(budget, 1))
-        store.take(budget, 5)
-        other = another(budget, 30, 10)
-        store.forget_budget(other)
-        assert store.take(other, 90).count == 30
+    def test_a_rate_limit_that_was_forgotten_may_be_another(self):
+        store, rate_limit = self.shared(), a_rate_limit(5)
+        store.change_rate_limit(another(rate_limit, 1))
+        store.acquire(rate_limit, 5)
+        other = another(rate_limit, 30, 10)
+        store.forget_rate_limit(other)
+        assert store.acquire(other, 90).count == 30
 
     def test_of_many_who_spend_at_once_as_many_are_granted_as_there_are(self):
-        queue, budget = self.guarded(), a_budget(30)
+        queue, rate_limit = self.guarded(), a_rate_limit(30)
         store = queue.store.shared
-        grants = together(*[lambda: [store.take(budget, 2).count for _ in range(5)]] * 6, last=queue.close)
+        grants = together(*[lambda: [store.acquire(rate_limit, 2).count for _ in range(5)]] * 6, last=queue.close)
         assert sum(map(sum, grants)) == 30
 
     def test_tq3_tq15_of_many_who_spend_all_slots_are_granted_and_never_more(self):
-        queue, budget = self.guarded(), a_budget(10, WINDOW)
+        queue, rate_limit = self.guarded(), a_rate_limit(10, WINDOW)
         store, grants = queue.store.shared, []
 
         def spend() -> None:
             while sum(grant.count for grant in grants) < 40:
-                grants.append(store.take(budget, 3))
+                grants.append(store.acquire(rate_limit, 3))
 
         together(*[spend] * 6, last=queue.close)
         moments = sorted(grant.at / 1e6 for grant in grants for _ in range(grant.count))
@@ -286,27 +286,27 @@ class SpendContract(Contract):
 
     def test_of_many_who_spend_a_spaced_one_each_slot_is_granted_once(self):
         queue, spacing = self.guarded(), f"spacing {new_id()[-12:]}"
-        store, budget = queue.store.shared, a_budget(30, LONG, spacing, moderate=True)
-        grants = together(*[lambda: store.take(budget, 1).count] * 8, last=queue.close)
+        store, rate_limit = queue.store.shared, a_rate_limit(30, LONG, spacing, moderate=True)
+        grants = together(*[lambda: store.acquire(rate_limit, 1).count] * 8, last=queue.close)
         assert sum(grants) == 1
 
     def test_more_than_a_thousand_slots_are_counted_too(self):
-        store, budget = self.shared(), a_budget(2500)
-        assert [store.take(budget, 700).count for _ in range(5)] == [700, 700, 700, 400, 0]
+        store, rate_limit = self.shared(), a_rate_limit(2500)
+        assert [store.acquire(rate_limit, 700).count for _ in range(5)] == [700, 700, 700, 400, 0]
 
-    def test_a_budget_and_a_fact_of_one_name_are_two(self):
-        store, budget = self.shared(), a_budget(5)
-        store.take(budget, 3)
-        store.put(budget.name, b"1", 5)
-        assert (store.get(budget.name), store.take(budget, 5).count) == (b"1", 2)
-
-
-# ---- What leaves a queue by a budget. Mix BudgetContract into a test class, as QueueContract
+    def test_a_rate_limit_and_a_fact_of_one_name_are_two(self):
+        store, rate_limit = self.shared(), a_rate_limit(5)
+        store.acquire(rate_limit, 3)
+        store.put(rate_limit.name, b"1", 5)
+        assert (store.get(rate_limit.name), store.acquire(rate_limit, 5).count) == (b"1", 2)
 
 
-def within(queue: BaseQueue, budget: Budget, limit: int = 10) -> Claimed:
+# ---- What leaves a queue by a rate limit. Mix RateLimitContract into a test class, as QueueContract
+
+
+def within(queue: BaseQueue, rate_limit: RateLimit, limit: int = 10) -> Claimed:
     """What leaves now."""
-    return asked(lambda: queue.claim_within(budget, limit))
+    return asked(lambda: queue.claim_within(rate_limit, limit))
 
 
 class Rate(NamedTuple):
@@ -342,7 +342,7 @@ class Rate(NamedTuple):
 
 
 class RateContract(Contract):
-    """So many leave in an interval, whether a budget says so or the window of a lane."""
+    """So many leave in an interval, whether a rate limit says so or the window of a lane."""
 
     early = EARLY
     """Seconds by which two may be nearer than a rate says. Set more for a queue whose store is another technology:
@@ -354,9 +354,9 @@ class RateContract(Contract):
         return queue
 
     def rates(self, count: int, limit: int, seconds: float, *features: str, **ways) -> Iterator[Rate]:
-        """A queue with a budget, and one whose entries are in a lane, if it has lanes."""
+        """A queue with a rate limit, and one whose entries are in a lane, if it has lanes."""
         queue = self.filled(count, *features)
-        yield Rate(queue, partial(queue.claim_within, a_budget(limit, seconds, **ways)), ("limited", "spaced"))
+        yield Rate(queue, partial(queue.claim_within, a_rate_limit(limit, seconds, **ways)), ("limited", "spaced"))
         if "lanes" in queue.features:
             queue = self.queue()
             fill(queue, "a", *map(str, range(count)), gate=so_many(limit, seconds, **ways))
@@ -418,119 +418,121 @@ class RateContract(Contract):
 
 
 class ClaimWithinContract(RateContract):
-    """What leaves a queue is what a budget allows."""
+    """What leaves a queue is what a rate limit allows."""
 
-    def test_tq1_tq10_tq16_no_more_leaves_than_the_budget_has_whatever_is_put_and_the_clock_of_the_worker_says(self):
-        queue, budget = self.filled(7), a_budget(5)
-        assert [names(within(queue, budget, 1)) for _ in range(5)] == [[str(number)] for number in range(5)]
+    def test_tq1_tq10_tq16_no_more_leaves_than_the_rate_limit_has_whatever_is_put_and_the_clock_of_the_worker_says(
+        self,
+    ):
+        queue, rate_limit = self.filled(7), a_rate_limit(5)
+        assert [names(within(queue, rate_limit, 1)) for _ in range(5)] == [[str(number)] for number in range(5)]
         for skewed in (0, 5, -5):
             with mock.patch("time.time", return_value=time.time() + skewed):
-                claimed = within(queue, budget)
+                claimed = within(queue, rate_limit)
                 assert (claimed, claimed.reason, 0 < claimed.retry_after <= LONG) == ([], "limited", True)
         put(queue, *"abc")
         assert len(queue) == 5
 
-    def test_what_leaves_at_once_is_cut_to_the_budget_and_a_claim_that_was_full_may_be_repeated_at_once(self):
-        queue, budget = self.filled(), a_budget(8)
-        claimed = within(queue, budget, 3)
+    def test_what_leaves_at_once_is_cut_to_the_rate_limit_and_a_claim_that_was_full_may_be_repeated_at_once(self):
+        queue, rate_limit = self.filled(), a_rate_limit(8)
+        claimed = within(queue, rate_limit, 3)
         assert (len(claimed), claimed.retry_after, claimed.reason) == (3, 0, "")
-        claimed = within(queue, budget)
+        claimed = within(queue, rate_limit)
         assert (len(claimed), claimed.reason, 0 < claimed.retry_after <= LONG) == (5, "limited", True)
         assert [lease.entry.attempts for lease in claimed] == [1] * 5
 
     def test_tq12_what_is_not_there_spends_nothing(self):
-        queue, budget = self.guarded(), a_budget(5)
-        assert [list(queue.claim_within(budget, 3)) for _ in range(100)] == [[]] * 100
-        assert within(queue, budget).reason == ""
+        queue, rate_limit = self.guarded(), a_rate_limit(5)
+        assert [list(queue.claim_within(rate_limit, 3)) for _ in range(100)] == [[]] * 100
+        assert within(queue, rate_limit).reason == ""
         put(queue, *"12")
-        assert len(within(queue, budget)) == 2
+        assert len(within(queue, rate_limit)) == 2
         put(queue, *"34567")
-        assert len(within(queue, budget)) == 3
-        assert within(queue, budget) == []
+        assert len(within(queue, rate_limit)) == 3
+        assert within(queue, rate_limit) == []
 
     def test_tq12_what_is_not_there_spends_nothing_of_a_spacing_and_does_not_warm_up_what_is_elastic(self):
         for ways in ({"spacing": f"spacing {new_id()[-12:]}"}, {"elastic": True}):
-            queue, budget = self.guarded(), a_budget(3, moderate=True, **ways)
+            queue, rate_limit = self.guarded(), a_rate_limit(3, moderate=True, **ways)
             for _ in range(20):
-                queue.claim_within(budget, 1)
+                queue.claim_within(rate_limit, 1)
             put(queue, *"123")
-            assert names(within(queue, budget)) == ["1"]
-            assert (within(queue, budget), within(queue, budget).reason) == ([], "spaced")
+            assert names(within(queue, rate_limit)) == ["1"]
+            assert (within(queue, rate_limit), within(queue, rate_limit).reason) == ([], "spaced")
 
     def test_tq3_what_leaves_lanes_counts_from_then_on(self):
-        queue, budget, moments = self.queue("lanes"), a_budget(3, 0.1), []
+        queue, rate_limit, moments = self.queue("lanes"), a_rate_limit(3, 0.1), []
         for lane in "abcd":
             fill(queue, lane, *(f"{lane}{number}" for number in range(4)), gate=Gate(ordered=True))
         while len(moments) < 16:
-            leases = queue.claim_within(budget, 3)
+            leases = queue.claim_within(rate_limit, 3)
             moments += [lease.claimed for lease in leases]
             queue.complete(leases)
         assert min(gaps(sorted(moments), apart=3)) >= 0.1 - self.early
 
-    def test_tq9_two_queues_share_a_budget_by_its_name_and_two_names_are_two_budgets(self):
-        one, other, budget = self.filled(), self.filled(), a_budget(5)
-        assert (len(within(one, budget, 3)), len(within(other, budget))) == (3, 2)
-        assert within(one, budget) == within(other, budget) == []
-        assert [len(within(one, a_budget(3))) for _ in range(2)] == [3, 3]
+    def test_tq9_two_queues_share_a_rate_limit_by_its_name_and_two_names_are_two_rate_limits(self):
+        one, other, rate_limit = self.filled(), self.filled(), a_rate_limit(5)
+        assert (len(within(one, rate_limit, 3)), len(within(other, rate_limit))) == (3, 2)
+        assert within(one, rate_limit) == within(other, rate_limit) == []
+        assert [len(within(one, a_rate_limit(3))) for _ in range(2)] == [3, 3]
 
     def test_two_windows_may_share_their_spacing(self):
         queue, spacing = self.filled(), f"spacing {new_id()[-12:]}"
-        one, other = (a_budget(4, LONG, spacing, moderate=True) for _ in range(2))
+        one, other = (a_rate_limit(4, LONG, spacing, moderate=True) for _ in range(2))
         assert len(within(queue, one)) == 1
         claimed = within(queue, other)
         assert (claimed, claimed.reason, 0 < claimed.retry_after <= LONG / 4) == ([], "spaced", True)
 
-    def test_tq13_a_budget_that_is_forgotten_is_as_new(self):
-        queue, budget = self.filled(), a_budget(2, LONG, moderate=True)
-        assert len(within(queue, budget)) == 1
-        queue.store.shared.forget_budget(budget)
-        queue.store.shared.forget_budget(budget)
-        assert len(within(queue, budget)) == 1
+    def test_tq13_a_rate_limit_that_is_forgotten_is_as_new(self):
+        queue, rate_limit = self.filled(), a_rate_limit(2, LONG, moderate=True)
+        assert len(within(queue, rate_limit)) == 1
+        queue.store.shared.forget_rate_limit(rate_limit)
+        queue.store.shared.forget_rate_limit(rate_limit)
+        assert len(within(queue, rate_limit)) == 1
 
     def test_of_two_windows_of_one_name_the_stricter_holds(self):
-        queue, budget = self.filled(), a_budget(5)
-        within(queue, budget, 1)
-        assert len(within(queue, another(budget, 3))) == 2
-        assert (within(queue, budget), within(queue, budget).reason) == ([], "limited")
+        queue, rate_limit = self.filled(), a_rate_limit(5)
+        within(queue, rate_limit, 1)
+        assert len(within(queue, another(rate_limit, 3))) == 2
+        assert (within(queue, rate_limit), within(queue, rate_limit).reason) == ([], "limited")
 
-    def test_a_change_of_a_budget_holds_at_once_and_no_item_is_lost(self):
-        queue, budget = self.filled(9), a_budget(2)
-        assert len(within(queue, budget)) == 2
-        queue.store.shared.change_budget(another(budget, 5))
-        assert len(within(queue, budget)) == 3
-        queue.store.shared.change_budget(another(budget, 0))
-        claimed = within(queue, budget)
+    def test_a_change_of_a_rate_limit_holds_at_once_and_no_item_is_lost(self):
+        queue, rate_limit = self.filled(9), a_rate_limit(2)
+        assert len(within(queue, rate_limit)) == 2
+        queue.store.shared.change_rate_limit(another(rate_limit, 5))
+        assert len(within(queue, rate_limit)) == 3
+        queue.store.shared.change_rate_limit(another(rate_limit, 0))
+        claimed = within(queue, rate_limit)
         assert (claimed, claimed.reason, claimed.retry_after) == ([], "limited", inf)
-        queue.store.shared.change_budget(another(budget, 50))
-        assert len(within(queue, budget)) == 4
+        queue.store.shared.change_rate_limit(another(rate_limit, 50))
+        assert len(within(queue, rate_limit)) == 4
 
     def test_a_run_spends_what_it_holds_and_the_surplus_goes_back_untried(self):
-        queue, budget = self.guarded("lanes"), a_budget(3)
+        queue, rate_limit = self.guarded("lanes"), a_rate_limit(3)
         fill(queue, "a", *"12345", gate=runs_of(5))
-        claimed = within(queue, budget)
+        claimed = within(queue, rate_limit)
         assert (names(claimed), claimed.reason, claimed.retry_after > 0) == (["1", "2", "3"], "limited", True)
         assert len({lease.run for lease in claimed} - {""}) == 1
         assert (queue.stats().ready, queue.lane("a").in_flight) == (2, 3)
         queue.complete(claimed)
-        queue.store.shared.forget_budget(budget)
-        rest = within(queue, budget)
+        queue.store.shared.forget_rate_limit(rate_limit)
+        rest = within(queue, rate_limit)
         assert (names(rest), [lease.entry.attempts for lease in rest]) == (["4", "5"], [1, 1])
 
     def test_a_run_may_spend_more_than_one_slot_for_one_unit(self):
-        queue, budget = self.guarded("lanes"), a_budget(10)
+        queue, rate_limit = self.guarded("lanes"), a_rate_limit(10)
         fill(queue, "a", *"1234567", gate=runs_of(7))
-        assert len(within(queue, budget, 1)) == 7
+        assert len(within(queue, rate_limit, 1)) == 7
         put(queue, *"abcde")
-        assert len(within(queue, budget)) == 3
+        assert len(within(queue, rate_limit)) == 3
 
-    def test_lanes_wait_for_their_own_gates_within_a_budget(self):
-        queue, budget = self.guarded("lanes"), a_budget(5)
-        fill(queue, "a", *"12", gate=Gate(most=1))
-        assert names(within(queue, budget)) == ["1"]
-        assert within(queue, budget) == []
+    def test_lanes_wait_for_their_own_gates_within_a_rate_limit(self):
+        queue, rate_limit = self.guarded("lanes"), a_rate_limit(5)
+        fill(queue, "a", *"12", gate=Gate(concurrency=1))
+        assert names(within(queue, rate_limit)) == ["1"]
+        assert within(queue, rate_limit) == []
         put(queue, *"12345678")
-        assert len(within(queue, budget)) == 4
+        assert len(within(queue, rate_limit)) == 4
 
 
-class BudgetContract(ClaimWithinContract, SpendContract):
-    """All that budgets keep."""
+class RateLimitContract(ClaimWithinContract, SpendContract):
+    """All that rate limits keep."""

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import Any
 
-from djqueue.backends.base import AnyGuard, BaseQueue, Debounce, Entry, Guard, Lease, Unique
+from djqueue.backends.base import BaseQueue, DebounceGuard, Entry, Guard, Lease, OnceGuard, UniqueGuard
 from djqueue.backends.entries import DELAYED, FAILED, LEASED, READY
 from djqueue.flow.gates import HOLD_LANE, HOLD_ORDER, HOLD_PAUSE, Gate
 from djqueue.flow.windows import Window
@@ -19,23 +19,23 @@ SOON = 0.002
 """Seconds of a window whose end is waited for."""
 EVER = 1e8
 """Seconds of a lease that outlasts even what a test moves the clock by."""
-PAIR, TRIO = Gate(most=2), Gate(run=3, most=3)
-HOURLY = Gate(run=9, windows=(Window(3, NEVER),))
+PAIR, TRIO = Gate(concurrency=2), Gate(max_run=3, concurrency=3)
+HOURLY = Gate(max_run=9, windows=(Window(3, NEVER),))
 GATES = {
     "one": Gate(ordered=True),
-    "runs": Gate(ordered=True, run=3),
+    "runs": Gate(ordered=True, max_run=3),
     "pair": PAIR,
-    "batch": Gate(run=2, most=3),
-    "batches": Gate(run=4),
-    "gather": Gate(run=4, least=2, wait=1.5 * NEVER),
+    "batch": Gate(max_run=2, concurrency=3),
+    "batches": Gate(max_run=4),
+    "gather": Gate(max_run=4, min_batch=2, batch_timeout=1.5 * NEVER),
     "slow": Gate(windows=(Window(2, NEVER),)),
-    "slower": Gate(ordered=True, run=2, windows=(Window(2, NEVER), Window(3, 2 * NEVER))),
-    "in 1": Gate(ordered=True, within="outer", outer=PAIR),
-    "in 2": Gate(ordered=True, within="outer", outer=PAIR),
-    "in 3": Gate(run=2, within="wide", outer=TRIO),
-    "in 4": Gate(ordered=True, run=3, within="wide", outer=TRIO),
-    "in 5": Gate(ordered=True, within="hourly", outer=HOURLY),
-    "in 6": Gate(run=2, within="hourly", outer=HOURLY),
+    "slower": Gate(ordered=True, max_run=2, windows=(Window(2, NEVER), Window(3, 2 * NEVER))),
+    "in 1": Gate(ordered=True, parent="outer", parent_gate=PAIR),
+    "in 2": Gate(ordered=True, parent="outer", parent_gate=PAIR),
+    "in 3": Gate(max_run=2, parent="wide", parent_gate=TRIO),
+    "in 4": Gate(ordered=True, max_run=3, parent="wide", parent_gate=TRIO),
+    "in 5": Gate(ordered=True, parent="hourly", parent_gate=HOURLY),
+    "in 6": Gate(max_run=2, parent="hourly", parent_gate=HOURLY),
 }
 
 
@@ -46,8 +46,8 @@ def queue_machine(make_queue: Callable[[], BaseQueue]) -> type:
 
     kinds = st.sampled_from([{}, {}, {}, {"run_at": AGES_AGO}, {"run_at": AGES_AGO + 1}, {"delay": NEVER}])
     keys, flags = st.sampled_from("ab"), st.booleans()
-    debounces = st.builds(Debounce, keys, st.just(NEVER), flags, flags)
-    guards = st.none() | st.builds(Guard, keys, st.just(NEVER)) | st.builds(Unique, keys, flags) | debounces
+    debounces = st.builds(DebounceGuard, keys, st.just(NEVER), flags, flags)
+    guards = st.none() | st.builds(OnceGuard, keys, st.just(NEVER)) | st.builds(UniqueGuard, keys, flags) | debounces
     numbers = st.integers(0, 20)
     whats = st.lists(st.tuples(st.integers(-1, 1), kinds, guards), min_size=1, max_size=4)
 
@@ -64,13 +64,13 @@ def queue_machine(make_queue: Callable[[], BaseQueue]) -> type:
 
         @rule(key=keys, priority=st.integers(-1, 1))
         def put_delayed_until_it_is_due(self, key: str, priority: int) -> None:
-            for id in self._put([entry(priority=priority)], [Debounce(key, SOON, always_delay=True)]):
+            for id in self._put([entry(priority=priority)], [DebounceGuard(key, SOON, always_delay=True)]):
                 eventually(lambda id=id: self.queue.find(id).state == READY)
                 self.model.fall_due(id)
 
         @precondition(lambda self: len(self.model.ids(FAILED)) < len(self.model.known))
         @rule(number=numbers, guard=guards)
-        def put_again_what_is_there(self, number: int, guard: AnyGuard | None) -> None:
+        def put_again_what_is_there(self, number: int, guard: Guard | None) -> None:
             known = self.model.known[self._one(number, READY, DELAYED, LEASED)]
             assert self.queue.put([known.entry], [guard]) == [False]
 
@@ -158,7 +158,7 @@ def queue_machine(make_queue: Callable[[], BaseQueue]) -> type:
             found = [id for state in states for id in self.model.ids(state)]
             return found[number % len(found)]
 
-        def _put(self, entries: list[Entry], guards: list[AnyGuard | None]) -> list[str]:
+        def _put(self, entries: list[Entry], guards: list[Guard | None]) -> list[str]:
             """The ids of those that were accepted."""
             now = self.queue.now()
             told = self.queue.put(entries, guards)
@@ -195,7 +195,7 @@ def lane_machine(
         def fill_some_lanes(self, lanes: list[str], priorities: list[int]) -> None:
             """Few of them, so that much happens in each."""
             self.lanes = ["", *lanes]
-            self.gated = list(dict.fromkeys(name for lane in lanes for name in (lane, GATES[lane].within) if name))
+            self.gated = list(dict.fromkeys(name for lane in lanes for name in (lane, GATES[lane].parent) if name))
             for lane in self.lanes:
                 self._fill(lane, [*priorities, 0, 0])
 
@@ -265,8 +265,8 @@ def lane_machine(
                 assert known == (
                     (record.waiting, record.in_flight, bool(record.paused_reason)) if record else (0, 0, False)
                 )
-                within = [one for one, gate in self.model.gates.items() if lane in (one, gate.within)]
-                assert record is None or record.state != "open" or any(map(self.model.run, within))
+                within = [one for one, gate in self.model.gates.items() if lane in (one, gate.parent)]
+                assert record is None or record.state != "ready" or any(map(self.model.run, within))
 
     return LaneMachine
 

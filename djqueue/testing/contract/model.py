@@ -7,9 +7,9 @@ from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from math import inf
 
-from djqueue.backends.base import AnyGuard, Entry, Lease
+from djqueue.backends.base import Entry, Guard, Lease
 from djqueue.backends.entries import DELAYED, FAILED, LEASED, READY
-from djqueue.backends.guards import DedupMark, rule
+from djqueue.backends.guards import DedupMark, decide
 from djqueue.flow.gates import HOLD_LANE, HOLD_PAUSE, Gate
 
 AGES_AGO = 1_000_000_000.0
@@ -66,22 +66,22 @@ class Model:
         self.arrivals = 0
         self.done = 0
 
-    def put(self, entries: Sequence[Entry], guards: Sequence[AnyGuard | None], now: float) -> list[bool]:
+    def put(self, entries: Sequence[Entry], guards: Sequence[Guard | None], now: float) -> list[bool]:
         return [self._put(one, guard, now) for one, guard in zip(entries, guards, strict=True)]
 
-    def _put(self, one: Entry, guard: AnyGuard | None, now: float) -> bool:
+    def _put(self, one: Entry, guard: Guard | None, now: float) -> bool:
         if one.id in self.known:
             return False
         if guard is not None:
             mark = self.marks.get(guard.key)
-            decision = rule(guard, one, mark, mark and self.state(mark.id), now)
+            decision = decide(guard, one, mark, mark and self.state(mark.id), now)
             self.marks[guard.key] = decision.mark or mark
             if not decision.accept:
                 return False
             one = replace(one, delay=decision.delay or one.delay)
         if one.lane:
             self.gates[one.lane] = gate = Gate.read(one.gate)
-            self.gates |= {gate.within: gate.outer} if gate.outer else {}
+            self.gates |= {gate.parent: gate.parent_gate} if gate.parent_gate else {}
         due = self.now + one.delay
         place = self._last(one.run_at or ON_ARRIVAL + due)
         self.known[one.id] = Known(one, place, DELAYED if one.delay else READY, due=due)
@@ -176,8 +176,8 @@ class Model:
         if how == HOLD_PAUSE:
             self.paused_reason.add(lane)
             return
-        if how == HOLD_LANE and gate.outer and gate.outer.windows and not gate.windows:
-            lane = gate.within
+        if how == HOLD_LANE and gate.parent_gate and gate.parent_gate.windows and not gate.windows:
+            lane = gate.parent
         self.held[lane] = max(self.is_held(lane), self.now + delay)
 
     def is_held(self, lane: str) -> float:
@@ -235,7 +235,7 @@ class Model:
         if not lane or not heads:
             return heads[:1]
         gate = self.gates[lane]
-        gathers = len(heads) < gate.least and heads[0].place[0] + gate.wait > ON_ARRIVAL + self.now
+        gathers = len(heads) < gate.min_batch and heads[0].place[0] + gate.batch_timeout > ON_ARRIVAL + self.now
         number = 0 if gathers else min(self._room(one) for one in self._chain(lane))
         alone = next((place for place, one in enumerate(heads) if one.counts[2]), len(heads))
         return heads[: min(number, max(1, alone))]
@@ -247,11 +247,11 @@ class Model:
             return 0
         counts = [sum(at > self.now - window.seconds for at in self.left[lane]) for window in gate.windows]
         free = (window.limit - count for window, count in zip(gate.windows, counts, strict=True))
-        return int(max(0, min(gate.run, gate.most - out if gate.most else inf, *free)))
+        return int(max(0, min(gate.max_run, gate.concurrency - out if gate.concurrency else inf, *free)))
 
     def _chain(self, lane: str) -> list[str]:
         """A lane, and the one that it is within; none for what is in no lane."""
-        return [name for name in (lane, self.gates[lane].within) if name] if lane else []
+        return [name for name in (lane, self.gates[lane].parent) if name] if lane else []
 
     def _is_throttled(self, lane: str) -> bool:
         return any(self.gates[one].windows for one in self._chain(lane))

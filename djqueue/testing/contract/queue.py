@@ -159,7 +159,7 @@ class QueueContract(Contract):
         queue.release([with_counts(late, delay=60)])
         assert nothing_to_claim(queue)
 
-    def test_what_is_buried_is_in_the_error_queue_with_its_note_and_stays_in_it(self):
+    def test_what_is_buried_is_in_the_failed_queue_with_its_note_and_stays_in_it(self):
         queue = self.queue()
         (lease,) = leased(queue, "work")
         assert len(queue.fail([with_counts(lease, failures=1, errors='["boom"]')])) == 1
@@ -172,13 +172,13 @@ class QueueContract(Contract):
         assert (len(queue), len(queue.failed)) == (0, 1)
         assert names(claim(queue.failed)) == ["work"]
 
-    def test_the_error_queue_bears_the_name_of_its_queue_and_has_none_itself(self):
+    def test_the_failed_queue_bears_the_name_of_its_queue_and_has_none_itself(self):
         queue = self.queue()
         assert (queue.failed.name, queue.failed.base_name) == (f"{queue.name}:failed", queue.name)
         assert queue.failed.failed is None
         assert type(queue.failed) is type(queue)
 
-    def test_the_error_queue_is_trimmed_to_a_count(self):
+    def test_the_failed_queue_is_trimmed_to_a_count(self):
         queue = self.queue()
         queue.fail(leased(queue, *"abcde"))
         assert queue.failed.trim() == queue.failed.trim(most=5) == 0
@@ -228,7 +228,7 @@ class QueueContract(Contract):
         assert queue.pop(default=NOTHING) is NOTHING
         assert queue.pop(timeout=PATIENCE) == "later"
 
-    def test_an_item_that_nobody_signed_goes_to_the_error_queue(self):
+    def test_an_item_that_nobody_signed_goes_to_the_failed_queue(self):
         queue = self.queue(entries=["forged"])
         try:
             queue.take()

@@ -6,7 +6,7 @@ import unittest
 from collections.abc import Callable, Iterable
 from dataclasses import replace
 
-from djqueue.backends.base import FEATURES, AnyGuard, BaseQueue, Claimed, Entry, Lease
+from djqueue.backends.base import FEATURES, BaseQueue, Claimed, Entry, Guard, Lease
 from djqueue.messages.envelope import new_id
 from djqueue.testing.patience import eventually
 
@@ -54,7 +54,7 @@ def put(queue: BaseQueue, *names: str, **fields) -> dict[str, Entry]:
     return entries
 
 
-def send(queue: BaseQueue, guard: AnyGuard, *names: str, **fields) -> dict[str, Entry]:
+def send(queue: BaseQueue, guard: Guard, *names: str, **fields) -> dict[str, Entry]:
     """Put one entry per name, all beside this guard, in one call; returns those that were accepted by name."""
     entries = {name: entry(name, **fields) for name in names}
     told = queue.put(list(entries.values()), [guard] * len(entries))

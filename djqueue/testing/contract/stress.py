@@ -70,12 +70,12 @@ class Ledger:
     def _leaves_its_lane(self, hold: Hold) -> None:
         entry = hold.lease.entry
         gate = Gate.read(entry.gate)
-        for lane, its in ((entry.lane, gate), (gate.within, gate.outer)):
+        for lane, its in ((entry.lane, gate), (gate.parent, gate.parent_gate)):
             if lane and its:
                 others = [one for one in self.lanes[lane] if not one.given_up and one.overlaps(hold)]
                 if its.ordered and any(one.lease.run != hold.lease.run for one in others):
                     self.wrong.append(f"{lane}: two runs at once")
-                if its.most and len(others) >= its.most:
+                if its.concurrency and len(others) >= its.concurrency:
                     self.wrong.append(f"{lane}: {len(others) + 1} at once")
                 self.lanes[lane].append(hold)
 
@@ -201,9 +201,9 @@ class Stress:
 
 LANES = {
     "ordered": Gate(ordered=True),
-    "runs": Gate(ordered=True, run=4),
-    "three": Gate(most=3),
-    "shared": Gate(ordered=True, run=2, within="outer", outer=Gate(most=6, run=2)),
+    "runs": Gate(ordered=True, max_run=4),
+    "three": Gate(concurrency=3),
+    "shared": Gate(ordered=True, max_run=2, parent="outer", parent_gate=Gate(concurrency=6, max_run=2)),
     "": None,
 }
 

@@ -193,7 +193,7 @@ class FileQueue(LeasedQueue):
         return True
 
     def _items(self, state, now):
-        """All of a state, in the order in which they come up; of an error queue, in which they came."""
+        """All of a state, in the order in which they come up; of a failed queue, in which they came."""
         files = [path for path in self.folder.iterdir() if not path.suffix]
         items = [item for item in map(self._read, files) if state in (None, item.state(now))]
         if state in (LEASED, DELAYED):

@@ -7,11 +7,11 @@ import pytest
 from djqueue.backends.base import BaseQueue
 from djqueue.backends.memory.queue import MemoryQueue, MemoryStore
 from djqueue.testing import (
-    BudgetContract,
     GuardContract,
     LaneContract,
     LeaseContract,
     QueueContract,
+    RateLimitContract,
     StoreContract,
     StressContract,
     WakeContract,
@@ -62,7 +62,7 @@ class TestLanes(OnEachBackend, LaneContract):
 
 
 @pytest.mark.backends(*LANED)
-class TestBudgets(OnEachBackend, BudgetContract):
+class TestRateLimits(OnEachBackend, RateLimitContract):
     """Windows that several queues share."""
 
 
@@ -94,7 +94,7 @@ class TestWake(OnEachBackend, WakeContract):
     """Naps that end when work comes."""
 
 
-class ToyTest(QueueContract, GuardContract, BudgetContract, unittest.TestCase):
+class ToyTest(QueueContract, GuardContract, RateLimitContract, unittest.TestCase):
     """A four-method queue, under plain unittest."""
 
     early = 0.05
@@ -106,7 +106,7 @@ class ToyTest(QueueContract, GuardContract, BudgetContract, unittest.TestCase):
 
 
 class MemoryTest(
-    QueueContract, LeaseContract, GuardContract, LaneContract, BudgetContract, StoreContract, unittest.TestCase
+    QueueContract, LeaseContract, GuardContract, LaneContract, RateLimitContract, StoreContract, unittest.TestCase
 ):
     """The suites serve under plain unittest as well."""
 

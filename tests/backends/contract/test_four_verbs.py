@@ -8,7 +8,7 @@ from math import inf
 import pytest
 from django.db import OperationalError
 
-from djqueue.backends.base import BaseQueue, Debounce, Fact, Guard
+from djqueue.backends.base import BaseQueue, DebounceGuard, Fact, OnceGuard
 from djqueue.backends.database.queue import DatabaseQueue
 from djqueue.backends.memory.queue import MemoryQueue, MemoryStore
 from djqueue.exceptions import EncodeError, InvalidMessage, InvalidQueueError, MessageTooLarge
@@ -99,7 +99,7 @@ def test_a_release_that_fails_half_way_tells_what_it_wrote(queue, caplog):
     assert sorted(names(claim(queue, 2))) == ["a", "c"]
 
 
-def test_an_error_queue_has_the_options_of_its_queue():
+def test_a_failed_queue_has_the_options_of_its_queue():
     class Own(ToyQueue):
         def __init__(self, name, connection, region="none"):
             super().__init__(name, connection)
@@ -123,7 +123,9 @@ def guarded(queue):
     return queue
 
 
-@pytest.mark.parametrize("guard", [Guard("key", 60), Debounce("key", 60), Debounce("key", 60, always_delay=True)])
+@pytest.mark.parametrize(
+    "guard", [OnceGuard("key", 60), DebounceGuard("key", 60), DebounceGuard("key", 60, always_delay=True)]
+)
 def test_df16_after_a_put_that_failed_the_next_is_not_refused(guarded, guard):
     for _ in range(2):
         with guarded.fails_at(1), pytest.raises(ConnectionError):
@@ -133,7 +135,7 @@ def test_df16_after_a_put_that_failed_the_next_is_not_refused(guarded, guard):
 
 
 def test_df16_after_a_scheduled_put_that_failed_the_mark_is_as_it_was(guarded):
-    guard = Debounce("key", 60)
+    guard = DebounceGuard("key", 60)
     send(guarded, guard, "first")
     was = guarded.store.get("key")
     with guarded.fails_at(1), pytest.raises(ConnectionError):
@@ -143,7 +145,7 @@ def test_df16_after_a_scheduled_put_that_failed_the_mark_is_as_it_was(guarded):
 
 
 def test_what_cannot_be_postponed_comes_at_its_first_moment_and_no_call_is_lost(guarded):
-    guard = Debounce("key", 0.1, extend=True)
+    guard = DebounceGuard("key", 0.1, extend=True)
     called = guarded.now()
     assert list(send(guarded, guard, "first", "refused")) == ["first"]
     (first,) = claim(guarded)

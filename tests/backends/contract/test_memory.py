@@ -4,7 +4,7 @@ import time
 
 import pytest
 
-from djqueue.backends.base import Debounce, Entry, Guard
+from djqueue.backends.base import DebounceGuard, Entry, OnceGuard
 from djqueue.backends.memory.queue import MemoryQueue
 from djqueue.testing.contract.machine import lane_machine, queue_machine, run_machine
 from djqueue.testing.contract.steps import claim, entry, leased, names, nothing_to_claim, put, send, with_counts
@@ -46,20 +46,20 @@ def test_a_lease_and_a_delay_end_at_their_moment_and_not_before(queue, clock):
     assert sorted(names(queue.claim(5))) == ["later", "work"]
 
 
-def test_guards_facts_and_the_error_queue_go_by_the_same_clock(queue, clock):
-    assert queue.put([entry()], [Guard("key", 10)]) == [True]
+def test_guards_facts_and_the_failed_queue_go_by_the_same_clock(queue, clock):
+    assert queue.put([entry()], [OnceGuard("key", 10)]) == [True]
     queue.store.put("fact", b"1", ttl=10)
     queue.fail(claim(queue))
     (lease,) = queue.failed.claim(1, 10)
-    assert queue.put([entry()], [Guard("key", 10)]) == [False]
+    assert queue.put([entry()], [OnceGuard("key", 10)]) == [False]
     clock.now += 10
     assert queue.store.get("fact") is None
-    assert queue.put([entry()], [Guard("key", 10)]) == [True]
+    assert queue.put([entry()], [OnceGuard("key", 10)]) == [True]
     assert (lease.until, queue.failed.reap().count) == (clock.now, 1)
 
 
 def test_a_window_is_over_at_its_moment_and_not_before(queue, clock):
-    guard, started = Debounce("key", 10), clock.now
+    guard, started = DebounceGuard("key", 10), clock.now
     assert list(send(queue, guard, "now")) == ["now"]
     clock.now += 9.999
     scheduled = send(queue, guard, "then")["then"]
@@ -117,7 +117,7 @@ def test_extending_postponing_and_renewing_facts_for_hours_do_not_grow(queue, cl
     for number in range(2000):
         clock.now += 1
         leases = queue.touch(leases, 60)
-        send(queue, Debounce("key", 60, extend=True), "work")
+        send(queue, DebounceGuard("key", 60, extend=True), "work")
         queue.store.put("same", b"1", ttl=60)
         queue.store.add(f"key {number}", b"1", 60)
         queue.store.drop(f"key {number}")
@@ -167,7 +167,7 @@ def test_a_nap_is_woken_by_what_is_given_back():
     assert woken
 
 
-def test_its_error_queue_and_facts_are_its_own_and_peek_names_the_states_it_knows():
+def test_its_failed_queue_and_facts_are_its_own_and_peek_names_the_states_it_knows():
     one, other = MemoryQueue("same"), MemoryQueue("same")
     one.fail(leased(one, "work"))
     assert (len(one.failed), len(other.failed), one.failed is one.failed) == (1, 0, True)

@@ -23,7 +23,7 @@ def of_a_region(backend):
 
 
 @pytest.mark.backends("memory", "sqlite", "postgres")
-def test_the_error_queue_of_a_subclass_is_made_by_its_backend(backend):
+def test_the_failed_queue_of_a_subclass_is_made_by_its_backend(backend):
     queue = of_a_region(backend)
     made = put(queue, "kept", "failed")
     queue.complete([claim(queue)[0]])

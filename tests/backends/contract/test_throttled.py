@@ -10,12 +10,12 @@ from tests.backends.contract.toy import ToyQueue
 from tests.support.backends import FULL
 
 WIDE = {"limit": 10**6, "window": 0.5}
-OWN = {"claim", "clear", "connection_key", "own_budget", "read", "reset"}
+OWN = {"claim", "clear", "connection_key", "own_rate_limit", "read", "reset"}
 """What a throttled queue does itself; beside that it has the settings of its window."""
 
 
 class Within:
-    def test_the_error_queue_bears_the_name_of_its_queue_and_has_none_itself(self):
+    def test_the_failed_queue_bears_the_name_of_its_queue_and_has_none_itself(self):
         """It is that of the queue within, which nothing throttles."""
         queue = self.make_queue("mail")
         assert (queue.failed.name, queue.failed.base_name, queue.failed.failed) == ("mail:failed", "mail", None)

@@ -6,7 +6,7 @@ from djqueue.backends.base import BaseQueue
 
 
 class ToyQueue(BaseQueue):
-    """A queue over a deque. Its connection is a dictionary of them by name, so that the error queue is a queue too."""
+    """A queue over a deque. Its connection is a dictionary of them by name, so that the failed queue is a queue too."""
 
     def __init__(self, name, connection=None):
         super().__init__(name, {} if connection is None else connection)

@@ -11,7 +11,7 @@ from itertools import islice
 import pytest
 from django.db import OperationalError, connections, transaction
 
-from djqueue.backends.base import Budget, Fact
+from djqueue.backends.base import Fact, RateLimit
 from djqueue.backends.database import session
 from djqueue.backends.database.queue import REPLAYED, DatabaseQueue
 from djqueue.backends.entries import LEASED, READY, Entry, log_extra, untried
@@ -104,12 +104,12 @@ def test_reaping_gives_it_back_too(queue):
     assert (queue.stats().leased, starts(again(queue).claim(5))) == (0, [("a", 1, 0)])
 
 
-def test_nor_one_by_a_budget(queue):
+def test_nor_one_by_a_rate_limit(queue):
     put(queue, "a", "b")
-    budget = Budget("budget", Window(10, 60))
+    rate_limit = RateLimit("rate_limit", Window(10, 60))
     with unheard("claim_within", "claim_paid"), pytest.raises(OperationalError):
-        queue.claim_within(budget, 2)
-    assert starts(queue.claim_within(budget, 2)) == [("a", 1, 0), ("b", 1, 0)]
+        queue.claim_within(rate_limit, 2)
+    assert starts(queue.claim_within(rate_limit, 2)) == [("a", 1, 0), ("b", 1, 0)]
 
 
 def test_what_the_server_still_does_for_a_lost_claim_is_given_back_later(queue, monkeypatch):
@@ -241,7 +241,7 @@ def test_an_extreme_count_of_what_is_done_stops_no_completion(queue, count):
 
 @pytest.mark.parametrize("within", ["", "all"])
 def test_a_sweep_lets_a_lane_go_on_whose_running_entry_was_deleted(queue, within):
-    gate = Gate(ordered=True, within=within, outer=Gate(most=1) if within else None)
+    gate = Gate(ordered=True, parent=within, parent_gate=Gate(concurrency=1) if within else None)
     fill(queue, "a", "one", "two", "three", gate=gate)
     unit(queue)
     assert (queue.sweep(), queue.claim(1)) == (0, [])
@@ -261,7 +261,7 @@ def test_a_sweep_leaves_lanes_alone_in_which_all_is_delayed(queue, caplog):
 
 def test_a_sweep_restores_lanes_whose_rows_are_gone(queue):
     fill(queue, "a", "one", "two", gate=Gate(ordered=True))
-    fill(queue, "b", "three", "four", gate=Gate(most=1))
+    fill(queue, "b", "three", "four", gate=Gate(concurrency=1))
     assert queue.sweep() == 0
     assert names(queue.claim(1, SHORT)) == ["one"]
     QueueLane.objects.using(queue.database).filter(queue=queue.name).delete()
@@ -345,7 +345,7 @@ OF_LANES = {
 def test_a_value_of_another_type_stops_at_most_its_lane(queue, monkeypatch, table, column, value):
     monkeypatch.setattr(session, "MEND_EVERY", 0.0)
     for lane in "abc":
-        fill(queue, lane, f"{lane}1", f"{lane}2", gate=Gate(most=1))
+        fill(queue, lane, f"{lane}1", f"{lane}2", gate=Gate(concurrency=1))
     if table != "ticket":
         assert len(queue.complete(claim(queue, 3))) == 3
     with connections[queue.database].cursor() as cursor:
@@ -368,7 +368,7 @@ def test_text_that_cannot_be_decoded_stops_at_most_its_message(queue, monkeypatc
     """Written with another encoding, say: what SQLite takes for text."""
     monkeypatch.setattr(session, "MEND_EVERY", 0.0)
     for lane in "abc":
-        fill(queue, lane, lane, gate=Gate(most=1)) if laned else put(queue, lane)
+        fill(queue, lane, lane, gate=Gate(concurrency=1)) if laned else put(queue, lane)
     with connections[queue.database].cursor() as cursor:
         row = "(SELECT min(seq) FROM djqueue_message)"
         cursor.execute(f"UPDATE djqueue_message SET {column} = CAST(x'fffe61' AS TEXT) WHERE seq = {row}")
@@ -388,7 +388,7 @@ def test_text_that_cannot_be_decoded_stops_at_most_its_message(queue, monkeypatc
 def test_text_that_cannot_be_decoded_stops_at_most_its_lane(queue, monkeypatch, table, column):
     monkeypatch.setattr(session, "MEND_EVERY", 0.0)
     for lane in "abc":
-        fill(queue, lane, f"{lane}1", f"{lane}2", gate=Gate(most=1))
+        fill(queue, lane, f"{lane}1", f"{lane}2", gate=Gate(concurrency=1))
     if table != "ticket":
         assert len(queue.complete(claim(queue, 3))) == 3
     queue.store.put("known", b"value")
@@ -454,8 +454,8 @@ def test_a_strange_gate_of_an_entry_stops_nothing(queue, text):
 
 @pytest.mark.parametrize("text", ["no JSON", '{"in":"lane"}', '{"in":"other"}'])
 def test_a_strange_gate_of_a_lane_stops_nothing(queue, text):
-    fill(queue, "lane", "1", "2", gate=Gate(most=1))
-    fill(queue, "other", "3", "4", gate=Gate(most=1))
+    fill(queue, "lane", "1", "2", gate=Gate(concurrency=1))
+    fill(queue, "other", "3", "4", gate=Gate(concurrency=1))
     first = claim(queue, 2)
     assert QueueLane.objects.using(queue.database).filter(name="lane", queue=queue.name).update(gate=text) == 1
     assert len(queue.complete(first)) == 2

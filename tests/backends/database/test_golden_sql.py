@@ -15,7 +15,7 @@ from pathlib import Path
 import pytest
 from django.db import connections
 
-from djqueue.backends.base import Budget, Debounce, Guard, Unique
+from djqueue.backends.base import DebounceGuard, OnceGuard, RateLimit, UniqueGuard
 from djqueue.backends.database.queue import DatabaseQueue
 from djqueue.backends.database.session import dialect_of
 from djqueue.backends.entries import DELAYED, READY, Fact
@@ -38,9 +38,9 @@ VARYING = {
 }
 """Numbers that are part of the text of a statement, and what is written instead."""
 ORDERED = Gate(ordered=True).written()
-LIMITED = Gate(most=2, windows=(Window(10, 60.0),)).written()
-SHARED = Gate(ordered=True, within="all", outer=Gate(most=5)).written()
-BUDGET = Budget("budget", Window(10, 60.0))
+LIMITED = Gate(concurrency=2, windows=(Window(10, 60.0),)).written()
+SHARED = Gate(ordered=True, parent="all", parent_gate=Gate(concurrency=5)).written()
+RATE_LIMIT = RateLimit("rate_limit", Window(10, 60.0))
 
 Case = Callable[[DatabaseQueue, DatabaseQueue], Callable[[], object]]
 """Prepares the first queue and gives the call of a verb on the second, which is the same as another process has it: so
@@ -126,7 +126,7 @@ def on_store(verb: str, *args) -> Case:
 
 
 def fail_again(one, two):
-    """The error queue has an older entry of the same id."""
+    """The failed queue has an older entry of the same id."""
     (id,) = failed(one, 1)
     one.put([entry(id=id)])
     leases = claim(one)
@@ -142,7 +142,7 @@ def reap(prepare: Callable) -> Case:
 
 
 def postpone(one, two):
-    guard = Debounce("a", 60.0, extend=True)
+    guard = DebounceGuard("a", 60.0, extend=True)
     one.put([entry()], [guard])
     until_now_is(one, one.now() + 0.005)
     return lambda: two.put([entry()], [guard])
@@ -189,17 +189,17 @@ def keep_with(verb: str) -> Case:
 
 
 def take_back(one, two):
-    grant = one.store.take(BUDGET, 3)
-    return lambda: two.store.give(BUDGET, grant, 2)
+    grant = one.store.acquire(RATE_LIMIT, 3)
+    return lambda: two.store.release(RATE_LIMIT, grant, 2)
 
 
 CASES: dict[str, Case] = {
     "put: two entries": on("put", [entry(), entry()]),
     "put: eight entries": on("put", [entry() for _ in range(8)]),
     "put: in a lane": on("put", [entry(lane="lane", gate=ORDERED)]),
-    "put: once in 60 seconds": put_beside(lambda key: Guard(key, 60.0)),
-    "put: unique": put_beside(Unique),
-    "put: debounced": put_beside(lambda key: Debounce(key, 60.0)),
+    "put: once in 60 seconds": put_beside(lambda key: OnceGuard(key, 60.0)),
+    "put: unique": put_beside(UniqueGuard),
+    "put: debounced": put_beside(lambda key: DebounceGuard(key, 60.0)),
     "put: debounced, one waits and is postponed": postpone,
     "claim: nothing is there": on("claim", 2),
     "claim: two are ready": on("claim", 2, prepare=lambda queue: put(queue, *"ab")),
@@ -210,9 +210,9 @@ CASES: dict[str, Case] = {
     "claim: from a lane within another": on("claim", 2, prepare=lambda queue: laned(queue, 2, SHARED)),
     "claim: from lanes and in no lane": on("claim", 4, prepare=lambda queue: (laned(queue), put(queue, *"ab"))),
     "claim: delayed and due in a lane": on("claim", 1, prepare=lambda queue: due(queue, lane="lane", gate=ORDERED)),
-    "claim: from the error queue": lambda one, two: (failed(one), lambda: two.failed.claim(2))[1],
-    "claim: within a budget": on("claim_within", BUDGET, 2, prepare=lambda queue: put(queue, *"abc")),
-    "claim: within a budget, nothing is there": on("claim_within", BUDGET, 2),
+    "claim: from the failed queue": lambda one, two: (failed(one), lambda: two.failed.claim(2))[1],
+    "claim: within a rate limit": on("claim_within", RATE_LIMIT, 2, prepare=lambda queue: put(queue, *"abc")),
+    "claim: within a rate limit, nothing is there": on("claim_within", RATE_LIMIT, 2),
     "begin": on_held("begin"),
     "touch": on_held("touch", lease=90.0),
     "complete": on_held("complete"),
@@ -224,7 +224,7 @@ CASES: dict[str, Case] = {
     "fail": on_held("fail"),
     "fail: and keep facts": keep_with("fail"),
     "fail: in a lane": on_held("fail", held_in_lane),
-    "fail: the error queue has one of the same id": fail_again,
+    "fail: the failed queue has one of the same id": fail_again,
     "defer: in a lane": on_held("defer", held_in_lane, seconds=5.0),
     "reap: nothing has expired": on("reap", prepare=held),
     "reap": reap(held),
@@ -239,7 +239,7 @@ CASES: dict[str, Case] = {
     "length": on("__len__"),
     "remove": on_waiting("remove", ids),
     "remove: from a lane": on_waiting("remove", laned),
-    "remove: from the error queue": lambda one, two: (lambda gone: lambda: two.failed.remove(gone))(failed(one)),
+    "remove: from the failed queue": lambda one, two: (lambda gone: lambda: two.failed.remove(gone))(failed(one)),
     "reprioritise": on_waiting("reprioritise", ids, 5),
     "amend": amend,
     "requeue": on_waiting("requeue", failed),
@@ -263,7 +263,7 @@ CASES: dict[str, Case] = {
     "facts: keep": on_store("keep", "there", b"was", 60.0),
     "facts: drop": on_store("drop", "there"),
     "facts: drop, if it has this value": on_store("drop", "there", b"was"),
-    "facts: take of a budget": on_store("take", BUDGET, 3),
+    "facts: acquire of a rate limit": on_store("acquire", RATE_LIMIT, 3),
     "facts: give back": take_back,
     "facts: prune": on_store("prune"),
 }

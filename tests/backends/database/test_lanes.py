@@ -7,7 +7,7 @@ from django.db import connections, transaction
 
 from djqueue.backends.database import lanes
 from djqueue.backends.entries import DELAYED, READY
-from djqueue.backends.guards import Unique
+from djqueue.backends.guards import UniqueGuard
 from djqueue.flow.gates import Gate
 from djqueue.flow.windows import Window
 from djqueue.models import QueueLane, QueueMessage, QueueTicket
@@ -21,9 +21,9 @@ from tests.support.database import again, statements
 pytestmark = pytest.mark.backends("sqlite", "postgres", "mariadb")
 
 ORDERED = Gate(ordered=True).written()
-RUNS = Gate(ordered=True, run=3).written()
-TWO = Gate(most=2).written()
-SHARED = Gate(ordered=True, within="all", outer=Gate(most=5)).written()
+RUNS = Gate(ordered=True, max_run=3).written()
+TWO = Gate(concurrency=2).written()
+SHARED = Gate(ordered=True, parent="all", parent_gate=Gate(concurrency=5)).written()
 GATES = {"runs": RUNS, "one": ORDERED, "two": TWO, "shared": SHARED}
 
 
@@ -124,7 +124,7 @@ def test_what_is_revived_enters_its_lane_behind(queue):
 
 
 def test_an_idle_claim_is_as_cheap_beside_a_thousand_lanes_that_may_not_open(queue):
-    shut = Gate(within="all", outer=Gate(windows=(Window(1, 3600),))).written()
+    shut = Gate(parent="all", parent_gate=Gate(windows=(Window(1, 3600),))).written()
     queue.put([entry(lane=f"lane {number}", gate=shut) for number in range(1000)])
     while queue.claim(10) or queue.claim(10).retry_after < 60:
         continue
@@ -163,8 +163,8 @@ def test_lanes_keep_their_order_where_the_last_come_first(queue):
 # ---- tickets
 
 
-WITHIN = Gate(windows=(Window(1, 3600),), within="all", outer=Gate(most=5)).written()
-ELSEWHERE = Gate(ordered=True, within="others", outer=Gate(most=5)).written()
+WITHIN = Gate(windows=(Window(1, 3600),), parent="all", parent_gate=Gate(concurrency=5)).written()
+ELSEWHERE = Gate(ordered=True, parent="others", parent_gate=Gate(concurrency=5)).written()
 
 
 def test_a_lane_whose_outer_lane_is_forgotten_is_looked_at_and_does_not_lock_out_others(queue):
@@ -223,7 +223,7 @@ def test_a_gate_whose_outer_lane_is_not_there_is_taken_in_by_the_next_claim(queu
 
 def test_a_lane_that_was_not_read_to_its_end_goes_on(queue, monkeypatch):
     monkeypatch.setattr(lanes, "MOST_READ", 3)
-    fill(queue, "a", *"123456", gate=Gate(run=2).written())
+    fill(queue, "a", *"123456", gate=Gate(max_run=2).written())
     assert [names(queue.claim(2)), names(queue.claim(2))] == [[*"1234"], [*"56"]]
 
 
@@ -240,12 +240,12 @@ def test_a_throttled_message_is_claimed_and_settled_by_few_statements(backend, q
 
 def test_what_is_due_before_it_is_inserted_is_claimed(queue):
     for number in range(10):
-        queue.put([entry(lane=f"lane {number}", gate=ORDERED, delay=0.000001)], [Unique(str(number))])
+        queue.put([entry(lane=f"lane {number}", gate=ORDERED, delay=0.000001)], [UniqueGuard(str(number))])
     eventually(lambda: sum(len(queue.complete(queue.claim(10))) for _ in range(10)) and not len(queue))
     assert rows_left(queue)[1:] == [0, 0]
 
 
-def test_what_is_removed_from_an_error_queue_leaves_no_ticket(queue):
+def test_what_is_removed_from_a_failed_queue_leaves_no_ticket(queue):
     fill(queue, "a", "1")
     (lease,) = queue.fail(queue.claim(1))
     assert queue.failed.reprioritise([lease.entry.id], 5) == queue.failed.remove([lease.entry.id]) == 1

@@ -14,7 +14,7 @@ from django.db.models import F
 from django.db.utils import ConnectionHandler
 from django.test.utils import CaptureQueriesContext
 
-from djqueue.backends.base import FEATURES, Debounce, Entry, Guard, Lease, Unique
+from djqueue.backends.base import FEATURES, DebounceGuard, Entry, Lease, OnceGuard, UniqueGuard
 from djqueue.backends.database import checks, session
 from djqueue.backends.database.queue import DatabaseQueue
 from djqueue.backends.database.rows import BATCH_BYTES, Token, arrival_of, batches, rounds
@@ -104,7 +104,7 @@ def put_one(queue, guard, name="work"):
     return queue.put([entry(name)], [guard])[0]
 
 
-LATE = Debounce("key", 0.1, always_delay=True)
+LATE = DebounceGuard("key", 0.1, always_delay=True)
 """The first is delayed for a moment; those that come while it waits are refused."""
 
 
@@ -136,7 +136,7 @@ def claimed_elsewhere(queue):
     return elsewhere(queue, look)
 
 
-@pytest.mark.parametrize("guard", [LATE, Unique("key"), Unique("key", running=False)])
+@pytest.mark.parametrize("guard", [LATE, UniqueGuard("key"), UniqueGuard("key", running=False)])
 @pytest.mark.parametrize("promoted", [False, True])
 def test_what_others_are_refused_for_does_not_begin_before_their_callers_commit(queue, monkeypatch, guard, promoted):
     """It would not see what they wrote, and nothing else comes to see it."""
@@ -151,7 +151,9 @@ def test_what_others_are_refused_for_does_not_begin_before_their_callers_commit(
 
 
 @pytest.mark.backends("postgres", "mariadb")
-@pytest.mark.parametrize(("guard", "accepted"), [(LATE, True), (Unique("key", False), True), (Unique("key"), False)])
+@pytest.mark.parametrize(
+    ("guard", "accepted"), [(LATE, True), (UniqueGuard("key", False), True), (UniqueGuard("key"), False)]
+)
 def test_what_somebody_is_about_to_lease_counts_as_leased(queue, guard, accepted):
     assert put_one(queue, guard, "first")
     until_now_is(queue, queue.now() + 0.01)
@@ -165,7 +167,7 @@ def test_what_somebody_is_about_to_lease_counts_as_leased(queue, guard, accepted
 def test_nobody_waits_for_a_transaction_that_has_put(queue, count, monkeypatch):
     """Though it is open for long, and the tables are small: a plan that reads them whole would wait for its rows."""
     monkeypatch.setattr(session, "PAUSES", ())
-    gate = Gate(most=1).written()
+    gate = Gate(concurrency=1).written()
     waiting = "lock_timeout = 500" if queue.database == "postgres" else "SESSION innodb_lock_wait_timeout = 1"
 
     def verbs():
@@ -192,23 +194,29 @@ def test_nobody_waits_for_a_transaction_that_has_put(queue, count, monkeypatch):
 
 @pytest.mark.backends("postgres", "mariadb")
 def test_nobody_waits_for_those_who_are_refused_because_it_is_leased(queue):
-    put_one(queue, Unique("key"), "first")
+    put_one(queue, UniqueGuard("key"), "first")
     leases = claim(queue)
     with atomic(queue):
-        assert put_one(queue, Unique("key")) is False
+        assert put_one(queue, UniqueGuard("key")) is False
         assert elsewhere(queue, lambda: queue.touch(leases) and queue.complete(leases)) == leases
 
 
 @pytest.mark.backends("postgres", "mariadb")
 def test_a_first_one_that_still_waits_is_not_held_back_by_the_second(queue):
-    guard = Debounce("key", 60)
+    guard = DebounceGuard("key", 60)
     put_one(queue, guard, "first")
     with atomic(queue):
         assert put_one(queue, guard, "second")
         assert claimed_elsewhere(queue) == ["first"]
 
 
-GUARDS = [Debounce("key", 60), LATE, Debounce("key", 60, extend=True), Unique("key"), Guard("key", 60)]
+GUARDS = [
+    DebounceGuard("key", 60),
+    LATE,
+    DebounceGuard("key", 60, extend=True),
+    UniqueGuard("key"),
+    OnceGuard("key", 60),
+]
 
 
 @pytest.mark.parametrize("guard", GUARDS, ids=lambda guard: type(guard).__name__)
@@ -220,11 +228,11 @@ def test_df16_a_caller_that_is_rolled_back_leaves_neither_mark_nor_entry(queue, 
 
 
 def test_df16_nor_a_postponement(queue):
-    guard = Debounce("key", 60, extend=True)
+    guard = DebounceGuard("key", 60, extend=True)
     assert put_one(queue, guard)
     (was,) = queue.peek(DELAYED)
     with rolled_back(queue):
-        assert put_one(queue, Debounce("key", 90, extend=True)) is False
+        assert put_one(queue, DebounceGuard("key", 90, extend=True)) is False
         assert queue.find(was.entry.id).at > was.at
     assert queue.find(was.entry.id) == was
     assert DedupMark.read(queue.store.get("key")).at == round(was.at * 1e6)
@@ -247,7 +255,7 @@ def somebody_waits_for_us(queue):
 
 @pytest.mark.backends("postgres", "mariadb")
 def test_df15_of_two_transactions_with_one_key_the_second_waits_for_the_first(queue):
-    guard = Debounce("key", 60)
+    guard = DebounceGuard("key", 60)
 
     def second():
         try:
@@ -271,10 +279,10 @@ def test_df15_of_two_transactions_with_one_key_only_one_can_be_open(queue, monke
 
     def second():
         be_impatient(queue)
-        return put_one(queue, Debounce("key", 60))
+        return put_one(queue, DebounceGuard("key", 60))
 
     with atomic(queue):
-        assert put_one(queue, Debounce("key", 60))
+        assert put_one(queue, DebounceGuard("key", 60))
         with pytest.raises(OperationalError, match="locked"):
             elsewhere(queue, second)
     assert elsewhere(queue, second) is True
@@ -350,7 +358,7 @@ GUARDED = {
 def test_the_statements_of_a_put_with_guards(backend, queue):
     queue.now()
     counts = {}
-    for name, guard in (("once", Guard("once", 60)), ("accepted", LATE), ("refused", LATE)):
+    for name, guard in (("once", OnceGuard("once", 60)), ("accepted", LATE), ("refused", LATE)):
         with statements(queue) as found:
             assert put_one(queue, guard) is (name != "refused")
         counts[name] = len(found)
@@ -359,7 +367,7 @@ def test_the_statements_of_a_put_with_guards(backend, queue):
 
 def test_many_guards_are_as_many_statements_as_one(queue):
     queue.now()
-    guards = [Unique(f"key {number}") for number in range(100)]
+    guards = [UniqueGuard(f"key {number}") for number in range(100)]
     with statements(queue) as found:
         assert queue.put([entry() for _ in guards], guards) == [True] * 100
     assert len(found) <= 5
@@ -454,10 +462,12 @@ def test_to12_no_statement_reads_a_table_from_end_to_end(backend, queue):
         "requeue": lambda: queue.requeue([leases[1].entry.id]),
         "fact": lambda: (queue.store.get("key"), queue.store.keep("key", b"1", 9), queue.store.drop("key")),
         "prune": lambda: queue.store.prune(),
-        "debounced": lambda: queue.put([entry(), entry()], [Debounce("a", 60), Debounce("b", 60)]),
-        "scheduled": lambda: queue.put([entry(), entry()], [Debounce("a", 60), Debounce("b", 60, extend=True)]),
-        "refused": lambda: queue.put([entry(), entry()], [Debounce("a", 60), Debounce("b", 90, extend=True)]),
-        "unique": lambda: queue.put([entry(), entry()], [Unique("c"), Unique("c")]),
+        "debounced": lambda: queue.put([entry(), entry()], [DebounceGuard("a", 60), DebounceGuard("b", 60)]),
+        "scheduled": lambda: queue.put(
+            [entry(), entry()], [DebounceGuard("a", 60), DebounceGuard("b", 60, extend=True)]
+        ),
+        "refused": lambda: queue.put([entry(), entry()], [DebounceGuard("a", 60), DebounceGuard("b", 90, extend=True)]),
+        "unique": lambda: queue.put([entry(), entry()], [UniqueGuard("c"), UniqueGuard("c")]),
         "swap": lambda: (queue.store.swap("new", None, b"1", 9), queue.store.swap("new", b"1", b"2", 9)),
         "put many": lambda: queue.store.put_many([("new", b"1", 9), ("newer", b"1", 9)]),
         "amend": lambda: queue.amend(queue.peek("ready", 1)[0].entry.id, b"other", b"new"),
@@ -504,7 +514,7 @@ def test_an_id_is_looked_up_by_itself_though_the_table_was_empty_when_it_was_ana
     calls = [
         lambda: queue.find("none"),
         lambda: queue.remove(["none", "nobody"]),
-        lambda: queue.put([entry() for _ in range(20)], [Guard(f"key {number}", 60) for number in range(20)]),
+        lambda: queue.put([entry() for _ in range(20)], [OnceGuard(f"key {number}", 60) for number in range(20)]),
     ]
     for call in calls:
         with statements(queue) as sql:
@@ -644,7 +654,7 @@ def test_the_same_inside_a_transaction(queue):
         test_a_buried_entry_replaces_an_older_one_of_its_id_and_is_not_revived_over_one(queue)
 
 
-def test_what_died_before_the_error_queue_was_in_order_is_trimmed_too(queue):
+def test_what_died_before_the_failed_queue_was_in_order_is_trimmed_too(queue):
     """Then it stood at its priority and at its old place, before all that died since."""
     queue.put([entry("old", priority=number % 4) for number in range(8)])
     queue.fail(claim(queue, 8))
@@ -658,7 +668,7 @@ def test_what_died_before_the_error_queue_was_in_order_is_trimmed_too(queue):
 
 
 def test_df17_moments_are_exact_to_the_microsecond(queue):
-    guard = Debounce("key", 1.000001, extend=True)
+    guard = DebounceGuard("key", 1.000001, extend=True)
     rows = QueueMessage.objects.using(queue.database)
     for accepted in (True, False):
         assert put_one(queue, guard) is accepted
@@ -678,7 +688,7 @@ def test_peek_refuses_a_state_that_is_none(queue):
 
 def test_the_mark_of_a_guard_is_a_fact_of_the_queue(queue):
     one = entry()
-    queue.put([one], [Guard("tick:digest:1", 60)])
+    queue.put([one], [OnceGuard("tick:digest:1", 60)])
     assert queue.store.get("tick:digest:1") == one.id.encode()
     assert queue.failed.store.get("tick:digest:1") == one.id.encode()
 
@@ -702,8 +712,8 @@ def test_a_fact_is_added_in_one_transaction(queue):
 
 def test_guards_are_decided_by_the_store_of_the_queue_wherever_it_is(queue):
     queue.store = MemoryStore(queue.name)
-    assert queue.put([entry(), entry()], [Guard("key", 60), Guard("key", 60)]) == [True, False]
-    late = Debounce("late", 60, always_delay=True)
+    assert queue.put([entry(), entry()], [OnceGuard("key", 60), OnceGuard("key", 60)]) == [True, False]
+    late = DebounceGuard("late", 60, always_delay=True)
     assert queue.put([entry(), entry(), entry()], [late, late, None]) == [True, False, True]
     assert [queue.peek(state)[-1].state for state in (READY, DELAYED)] == [READY, DELAYED]
     assert queue.store.get("key") is not None

@@ -6,7 +6,7 @@ from redis.backoff import NoBackoff
 from redis.exceptions import ConnectionError
 from redis.retry import Retry
 
-from djqueue.backends.base import Budget, Debounce, Entry, Guard, Unique
+from djqueue.backends.base import DebounceGuard, Entry, OnceGuard, RateLimit, UniqueGuard
 from djqueue.flow.gates import HOLD_PAUSE, Gate
 from djqueue.flow.windows import Window
 from djqueue.messages.envelope import new_id
@@ -53,7 +53,7 @@ def held(queue, count=1, **fields):
 
 def whole_life(queue):
     """Every verb once."""
-    assert queue.put([*work(5), *work(delay=60)], [Guard("a", 60), Guard("b", 60), *[None] * 4]) == [True] * 6
+    assert queue.put([*work(5), *work(delay=60)], [OnceGuard("a", 60), OnceGuard("b", 60), *[None] * 4]) == [True] * 6
     done, held, again, dead, late = queue.claim(5)
     assert queue.wait_for_work(0.01)
     assert len(queue.complete([done])) == len(queue.touch([held])) == len(queue.release([again])) == 1
@@ -71,22 +71,28 @@ def whole_life(queue):
     queue.store.put_many([("a", b"1", 60), ("c", b"2", None)])
     assert queue.store.drop("c", b"2")
     queue.flush()
-    guards = [Unique("u"), Unique("u"), Debounce("d", 60), Debounce("d", 60), *[Debounce("e", 60, extend=True)] * 2]
+    guards = [
+        UniqueGuard("u"),
+        UniqueGuard("u"),
+        DebounceGuard("d", 60),
+        DebounceGuard("d", 60),
+        *[DebounceGuard("e", 60, extend=True)] * 2,
+    ]
     assert queue.put(work(6), guards) == [True, False, True, True, True, False]
     (dead, last) = queue.claim(2)
     assert len(queue.fail([dead])) == queue.failed.trim(most=0) == len(queue.release([last])) == 1
     assert queue.amend(last.entry.id, b"work", b"other")
     queue.flush()
-    lanes_and_budgets(queue)
+    lanes_and_rate_limits(queue)
     assert (len(queue), queue.now() > 0) == (0, True)
 
 
-def lanes_and_budgets(queue):
-    """Every verb that lanes and budgets have, once."""
-    gate = Gate(ordered=True, run=2, within="outer", outer=Gate(most=2, run=2)).written()
+def lanes_and_rate_limits(queue):
+    """Every verb that lanes and rate limits have, once."""
+    gate = Gate(ordered=True, max_run=2, parent="outer", parent_gate=Gate(concurrency=2, max_run=2)).written()
     ids = [entry.id for entry in work(5)]
-    queue.put([Entry(b"work", id, lane="a", gate=gate) for id in ids], [Guard(id, 60) for id in ids])
-    own = Budget(f"queue:{queue.name}", Window(3, 60.0))
+    queue.put([Entry(b"work", id, lane="a", gate=gate) for id in ids], [OnceGuard(id, 60) for id in ids])
+    own = RateLimit(f"queue:{queue.name}", Window(3, 60.0))
     run = queue.claim_within(own, 9)
     assert (queue.lane("a").in_flight, [one.name for one in queue.lanes()]) == (2, ["a", "outer"])
     queue.complete(run[:1])
@@ -95,12 +101,12 @@ def lanes_and_budgets(queue):
     queue.pause_lane("outer", "")
     assert (queue.claim(), queue.resume_lane("outer"), queue.reprioritise(ids[2:], 5)) == ([], True, 3)
     assert [one.entry.id for one in queue.claim_within(own, 9)] == ids[2:3]
-    grant = queue.store.shared.take(own, 1)
+    grant = queue.store.shared.acquire(own, 1)
     assert (grant.count, grant.reason) == (0, "limited")
-    queue.store.shared.forget_budget(own)
-    grant = queue.store.shared.take(own, 2)
-    queue.store.shared.give(own, grant, 1)
-    assert queue.store.shared.take(own, 3).count == 2
+    queue.store.shared.forget_rate_limit(own)
+    grant = queue.store.shared.acquire(own, 2)
+    queue.store.shared.release(own, grant, 1)
+    assert queue.store.shared.acquire(own, 3).count == 2
     queue.flush()
 
 

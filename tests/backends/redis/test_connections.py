@@ -9,7 +9,7 @@ from redis.cluster import RedisCluster
 from redis.exceptions import ConnectionError
 from redis.retry import Retry
 
-from djqueue.backends.base import Guard
+from djqueue.backends.base import OnceGuard
 from djqueue.backends.redis.connection import url_of
 from djqueue.backends.redis.queue import RedisBlockingQueue, RedisQueue, connections
 from djqueue.exceptions import InvalidQueueError
@@ -146,7 +146,7 @@ def test_a_connection_with_an_answer_too_many_is_not_used_again(queue):
 
 def test_a_live_client_serves(redis_client):
     queue = RedisQueue("mail", redis_client)
-    queue.put(work(), [Guard("key", 60)])
+    queue.put(work(), [OnceGuard("key", 60)])
     assert len(queue.complete(queue.claim())) == 1
     assert queue.connection_key == RedisQueue("other", redis_client).connection_key
     assert queue.describe().startswith("Redis at 127.0.0.1:")
@@ -186,7 +186,7 @@ def test_a_subclass_may_be_made_with_what_it_likes(redis_client):
     queue = Site(7, flavour="plain")
     assert len(queue.fail(held(queue))) == 1
     assert (len(queue), len(queue.failed), queue.failed.flavour, queue.failed.failed) == (0, 1, "plain", None)
-    assert (queue.failed.own_budget, type(queue.failed)) == ("queue:site-7:failed", Site)
+    assert (queue.failed.own_rate_limit, type(queue.failed)) == ("queue:site-7:failed", Site)
 
 
 def test_a_forked_child_shares_no_socket_with_its_parent(queue):

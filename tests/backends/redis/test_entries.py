@@ -4,7 +4,7 @@ from dataclasses import replace
 
 import pytest
 
-from djqueue.backends.base import Entry, Guard
+from djqueue.backends.base import Entry, OnceGuard
 from djqueue.backends.redis.queue import RedisBlockingQueue
 from djqueue.messages.envelope import new_id
 from djqueue.testing import eventually
@@ -134,7 +134,7 @@ def test_a_cursor_goes_on_where_its_record_has_gone(queue, state):
 def test_to22_a_hundred_items_are_one_round_trip(queue, redis_client):
     whole_life(RedisBlockingQueue("warm", backends.redis_connection()))
     redis_client.config_resetstat()
-    queue.put(work(100), [Guard(str(number), 60) for number in range(100)])
+    queue.put(work(100), [OnceGuard(str(number), 60) for number in range(100)])
     assert len(queue.complete(queue.claim(100))) == 100
     assert len(queue.release(queue.touch(held(queue, 100)))) == 100
     assert len(queue.fail(queue.claim(100))) == 100

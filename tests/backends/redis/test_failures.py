@@ -7,7 +7,7 @@ import pytest
 import redis
 from redis.exceptions import ConnectionError
 
-from djqueue.backends.base import Debounce, Guard, Unique
+from djqueue.backends.base import DebounceGuard, OnceGuard, UniqueGuard
 from djqueue.backends.redis.queue import RedisBlockingQueue, RedisQueue
 from djqueue.exceptions import QueueFull
 from djqueue.testing import eventually, together
@@ -28,7 +28,7 @@ def test_a_full_server_refuses_work_and_lets_go_of_what_it_has(private_server):
     client = redis.Redis(port=server.port)
     client.config_set("maxmemory", 1)
     before = keys(client), queue.stats()
-    for guards in (None, [Guard(f"g{number}", 60) for number in range(3)]):
+    for guards in (None, [OnceGuard(f"g{number}", 60) for number in range(3)]):
         with pytest.raises(QueueFull, match="maxmemory"):
             queue.put(work(3), guards)
     for write in (lambda: queue.store.put("other", b"1"), lambda: queue.store.add("other", b"1", 60)):
@@ -56,7 +56,7 @@ def test_a_full_server_refuses_work_and_lets_go_of_what_it_has(private_server):
 def test_a_full_server_decides_no_guard_by_half_sets_no_facts_and_amends_and_trims(private_server):
     server = private_server("redis")
     queue = RedisQueue("mail", server.url)
-    extend = Debounce("waits", 60, extend=True)
+    extend = DebounceGuard("waits", 60, extend=True)
     (waits,) = work()
     queue.put([waits], [extend])
     queue.store.put("fact", b"1", 60)
@@ -66,7 +66,12 @@ def test_a_full_server_decides_no_guard_by_half_sets_no_facts_and_amends_and_tri
     with redis.Redis(port=server.port) as client:
         client.config_set("maxmemory", 1)
         before = keys(client)
-        for guard in (extend, Unique("key"), Debounce("key", 60), Debounce("key", 60, always_delay=True)):
+        for guard in (
+            extend,
+            UniqueGuard("key"),
+            DebounceGuard("key", 60),
+            DebounceGuard("key", 60, always_delay=True),
+        ):
             with pytest.raises(QueueFull):
                 queue.put(work(2), [guard, guard])
         for write in (lambda: queue.store.put_many(facts), lambda: queue.store.swap("fact", b"1", b"2", 60)):
@@ -78,7 +83,7 @@ def test_a_full_server_decides_no_guard_by_half_sets_no_facts_and_amends_and_tri
         assert queue.find(waits.id).entry.body == b"x" * 1000
         assert queue.failed.trim(most=0) == 1
         client.config_set("maxmemory", 0)
-    assert queue.put(work(2), [extend, Unique("key")]) == [False, True]
+    assert queue.put(work(2), [extend, UniqueGuard("key")]) == [False, True]
 
 
 @pytest.mark.alone  # it flushes the scripts of all
@@ -120,8 +125,8 @@ def test_a_server_that_restarts_is_ridden_out(private_server):
 
 def test_a_put_whose_reply_was_lost_is_repeated_and_accepted_once(lossy):
     queue, client = lossy
-    queue.put(work(1), [Guard("used", 60)])
-    guards = [None, Guard("new", 60), Guard("used", 60)]
+    queue.put(work(1), [OnceGuard("used", 60)])
+    guards = [None, OnceGuard("new", 60), OnceGuard("used", 60)]
     assert broken(client, lambda: queue.put(work(3), guards)) == [True, True, False]
     assert len(queue) == 3
 
@@ -129,7 +134,7 @@ def test_a_put_whose_reply_was_lost_is_repeated_and_accepted_once(lossy):
 @pytest.mark.parametrize("options", [{}, {"always_delay": True}, {"extend": True}])
 def test_a_debounced_put_whose_reply_was_lost_is_repeated_and_accepted_once(lossy, options):
     queue, client = lossy
-    guard, entries = Debounce("key", 60, **options), work(4)
+    guard, entries = DebounceGuard("key", 60, **options), work(4)
     expected = [True, not options, False]
     assert broken(client, lambda: queue.put(entries[:3], [guard] * 3)) == expected
     assert [queue.find(entry.id) is not None for entry in entries[:3]] == expected
@@ -137,7 +142,7 @@ def test_a_debounced_put_whose_reply_was_lost_is_repeated_and_accepted_once(loss
     assert len(queue) == sum(expected)
 
 
-@pytest.mark.parametrize("guard", [Guard("key", 60), Unique("key"), Debounce("key", 60)])
+@pytest.mark.parametrize("guard", [OnceGuard("key", 60), UniqueGuard("key"), DebounceGuard("key", 60)])
 def test_what_ran_before_its_put_was_repeated_is_accepted_and_not_put_again(lossy, guard):
     queue, client = lossy
     consumer = RedisQueue("mail", client.client)
@@ -156,7 +161,7 @@ def test_a_debounced_put_that_never_arrived_is_put_by_its_repetition(lossy, monk
         return run(*args)
 
     monkeypatch.setattr(client, "execute_command", execute)
-    assert queue.put(work(3), [Debounce("key", 60)] * 3) == [True, True, False]
+    assert queue.put(work(3), [DebounceGuard("key", 60)] * 3) == [True, True, False]
 
 
 def test_facts_whose_reply_was_lost_are_not_put_again(lossy):

@@ -5,7 +5,7 @@ from dataclasses import replace
 
 import pytest
 
-from djqueue.backends.base import Budget, Entry, Guard
+from djqueue.backends.base import Entry, OnceGuard, RateLimit
 from djqueue.backends.redis import protocol
 from djqueue.backends.redis.queue import RedisBlockingQueue
 from djqueue.backends.stores import KEY
@@ -28,8 +28,21 @@ GARBAGE = [
     "\x00\xff",
     "9" * 5000,
 ]
-WRONG = ["ready", "delayed", "leases", "own", "open", "timed", "done", "recent", "bell", "meta", "lanes", "names"]
-ORDERED = Gate(ordered=True, run=3).written()
+WRONG = [
+    "ready",
+    "delayed",
+    "leases",
+    "own",
+    "ready",
+    "lanes_scheduled",
+    "done",
+    "recent",
+    "bell",
+    "meta",
+    "lanes",
+    "names",
+]
+ORDERED = Gate(ordered=True, max_run=3).written()
 
 
 def drain(queue):
@@ -135,7 +148,7 @@ def test_lanes_go_on_if_their_turns_have_no_more_room(queue, redis_client):
     assert len(drain(queue)) == 8
 
 
-@pytest.mark.parametrize("part", ["open", "out"])
+@pytest.mark.parametrize("part", ["lanes_ready", "out"])
 def test_a_sweep_lets_lanes_go_on_whose_line_or_count_was_deleted(queue, redis_client, part):
     queue.put([Entry(b"", new_id(), lane=lane, gate=ORDERED) for lane in "abc" * 2])
     leases = queue.claim(1)
@@ -149,7 +162,7 @@ def test_a_sweep_lets_lanes_go_on_whose_line_or_count_was_deleted(queue, redis_c
     assert (queue.stats().done, queue.sweep()) == (6, 0)
 
 
-@pytest.mark.parametrize("part", ["lanes", "out", "open", "timed"])
+@pytest.mark.parametrize("part", ["lanes", "out", "ready", "lanes_scheduled"])
 def test_a_record_of_a_lane_that_cannot_be_read_loses_nothing(make, redis_client, part):
     queue = make(cls=RedisBlockingQueue)
     entries = [Entry(b"", new_id(), lane=lane, gate=ORDERED) for lane in "ab" * 4]
@@ -182,7 +195,7 @@ def test_operators_see_and_remove_what_cannot_be_read(queue, redis_client, value
     assert queue.stats().failed == 0
 
 
-def test_garbage_in_an_error_queue_stays_there(queue, redis_client):
+def test_garbage_in_a_failed_queue_stays_there(queue, redis_client):
     ids = [lease.entry.id for lease in queue.fail(held(queue, 3))]
     redis_client.hset(f"{TAG}failed:env", ids[1], "garbage")
     assert {lease.entry.id for lease in queue.failed.claim(3)} == {ids[0], ids[2]}
@@ -217,18 +230,18 @@ def test_a_key_of_a_wrong_type_is_set_aside_and_the_queue_goes_on(make, redis_cl
 
 @pytest.mark.parametrize("moderate", [False, True])
 def test_what_says_how_much_was_granted_may_be_of_a_wrong_type_too(queue, redis_client, caplog, moderate):
-    budget = Budget("queue:mail", Window(10, 1.0, moderate), "queue:mail too" if moderate else "")
+    rate_limit = RateLimit("queue:mail", Window(10, 1.0, moderate), "queue:mail too" if moderate else "")
     queue.put(work(4))
-    [first] = queue.claim_within(budget, 1)
+    [first] = queue.claim_within(rate_limit, 1)
     for key in redis_client.keys("*fact:*"):
         redis_client.delete(key)
         redis_client.hset(key, "x", 1)
-    eventually(lambda: queue.claim_within(budget, 1))
-    assert queue.put(work(), [Guard("key", 60)]) == [True]
+    eventually(lambda: queue.claim_within(rate_limit, 1))
+    assert queue.put(work(), [OnceGuard("key", 60)]) == [True]
     [key] = redis_client.keys(f"{TAG}fact:key")
     redis_client.delete(key)
     redis_client.lpush(key, "x")
-    assert queue.put(work(), [Guard("key", 60)]) == [True]
+    assert queue.put(work(), [OnceGuard("key", 60)]) == [True]
     assert "had a type that it cannot have" in caplog.text
 
 
@@ -237,8 +250,8 @@ FACTS = {
     "swap": lambda store: not store.swap("key", b"was", b"is", 60),
     "keep": lambda store: not store.keep("key", b"value", 60),
     "drop": lambda store: not store.drop("key", b"value"),
-    "take": lambda store: store.take(Budget("key", Window(10, 60.0)), 10).count == 10,
-    "change": lambda store: store.change_budget(Budget("key", Window(10, 60.0))) is None,
+    "take": lambda store: store.acquire(RateLimit("key", Window(10, 60.0)), 10).count == 10,
+    "change": lambda store: store.change_rate_limit(RateLimit("key", Window(10, 60.0))) is None,
 }
 
 
@@ -331,7 +344,7 @@ def test_a_sweep_puts_back_what_is_whole_and_stands_in_no_line(queue, redis_clie
     entries = [replace(one, lane="a" if gate else "", gate=gate) for one in [*work(5), *work(2, delay=60)]]
     queue.put(entries)
     assert queue.sweep() == 0
-    redis_client.delete(*(TAG + part for part in ("ready", "delayed", "wait", "aged", "open", "names", "lanes")))
+    redis_client.delete(*(TAG + part for part in ("ready", "delayed", "wait", "aged", "ready", "names", "lanes")))
     assert (queue.stats().ready, queue.claim(5)) == (0, [])
     assert queue.sweep() == 7
     assert (queue.stats().ready, queue.stats().delayed, queue.sweep()) == (5, 2, 0)
@@ -339,14 +352,14 @@ def test_a_sweep_puts_back_what_is_whole_and_stands_in_no_line(queue, redis_clie
     assert set(drain(queue)) == {entry.id for entry in entries[:5]}
 
 
-@pytest.mark.parametrize("line", ["wait", "line", "names", "aged"])
+@pytest.mark.parametrize("line", ["wait", "lanes_queued", "names", "aged"])
 @pytest.mark.parametrize("score", [1, -5, "inf", "1e300"])
 @pytest.mark.parametrize("which", [0, 3, -1])
 def test_a_sweep_puts_right_scores_behind_which_nothing_is_found(queue, redis_client, caplog, line, score, which):
     gates = {
         "shard": Gate(ordered=True),
-        "conc": Gate(most=2),
-        "inner": Gate(most=1, within="outer", outer=Gate(most=9)),
+        "conc": Gate(concurrency=2),
+        "inner": Gate(concurrency=1, parent="outer", parent_gate=Gate(concurrency=9)),
     }
     entries = [
         Entry(b"", new_id(), lane=f"{kind}{number}", gate=gates[kind].written())

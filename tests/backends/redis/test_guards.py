@@ -5,8 +5,8 @@ from math import inf
 
 import pytest
 
-from djqueue.backends.base import Debounce, Entry, Guard, Unique
-from djqueue.backends.guards import DedupMark, rule
+from djqueue.backends.base import DebounceGuard, Entry, OnceGuard, UniqueGuard
+from djqueue.backends.guards import DedupMark, decide
 from djqueue.backends.redis.protocol import FAR
 from djqueue.backends.redis.queue import RedisBlockingQueue
 from djqueue.messages.envelope import new_id
@@ -17,13 +17,13 @@ from tests.support import backends
 pytestmark = pytest.mark.server("redis")
 
 GUARDS = [
-    Guard("key", 1.5),
-    Unique("key"),
-    Unique("key", running=False),
-    Debounce("key", 1.005),
-    Debounce("key", 7200),
-    Debounce("key", 60, always_delay=True),
-    Debounce("key", 60, extend=True, max_wait=61),
+    OnceGuard("key", 1.5),
+    UniqueGuard("key"),
+    UniqueGuard("key", running=False),
+    DebounceGuard("key", 1.005),
+    DebounceGuard("key", 7200),
+    DebounceGuard("key", 60, always_delay=True),
+    DebounceGuard("key", 60, extend=True, max_wait=61),
 ]
 MARK = "{djqueue:mail}:fact:key"
 
@@ -41,7 +41,7 @@ def test_marks_are_those_of_the_rules_in_form_and_in_time(queue, redis_client, g
         was = redis_client.get(MARK)
         state = mark and queue.find(mark.id).state
         began, [accepted], ended = queue.now(), queue.put([entry], [guard]), queue.now()
-        decision = rule(guard, entry, mark, state, queue.find(entry.id).entry.created if accepted else ended)
+        decision = decide(guard, entry, mark, state, queue.find(entry.id).entry.created if accepted else ended)
         assert decision.accept is accepted
         mark, stored = DedupMark.read(redis_client.get(MARK)), redis_client.get(MARK)
         assert stored == mark.written()
@@ -62,9 +62,15 @@ def test_any_id_is_told_from_its_mark(queue, redis_client, guard, id):
 
 
 def test_every_mark_ends(queue, redis_client):
-    spans = [Guard("a", 60), Unique("b"), Debounce("c", 60), Debounce("d", 60, always_delay=True), Guard("e", inf)]
-    queue.put(work(8), [*spans, Debounce("c", 60), Unique("b"), Debounce("f", inf, extend=True)])
-    queue.put(work(3, delay=1e12), [Unique("g"), Debounce("h", 1e-6), Guard("i", 1e-9)])
+    spans = [
+        OnceGuard("a", 60),
+        UniqueGuard("b"),
+        DebounceGuard("c", 60),
+        DebounceGuard("d", 60, always_delay=True),
+        OnceGuard("e", inf),
+    ]
+    queue.put(work(8), [*spans, DebounceGuard("c", 60), UniqueGuard("b"), DebounceGuard("f", inf, extend=True)])
+    queue.put(work(3, delay=1e12), [UniqueGuard("g"), DebounceGuard("h", 1e-6), OnceGuard("i", 1e-9)])
     assert all(redis_client.pttl(key) > 0 for key in redis_client.keys("*:fact:[a-g]"))
     eventually(lambda: not redis_client.keys("*:fact:[hi]"))
     assert len(redis_client.keys("*:fact:*")) == 7
@@ -74,7 +80,7 @@ def test_a_mark_is_kept_no_shorter_than_its_window(queue, redis_client):
     """Redis ends it at a whole millisecond; the next entry must not come before the window is over."""
     moments = []
     for _ in range(100):
-        queue.put([entry := work()[0]], [Debounce("key", 0.01)])
+        queue.put([entry := work()[0]], [DebounceGuard("key", 0.01)])
         if record := queue.find(entry.id):
             moments.append(record.at)
         queue.complete(queue.claim(5))
@@ -84,18 +90,18 @@ def test_a_mark_is_kept_no_shorter_than_its_window(queue, redis_client):
 
 def test_a_window_longer_than_all_time_is_kept(queue):
     entries = work(3)
-    assert queue.put(entries, [Debounce("key", inf)] * 3) == [True, True, False]
+    assert queue.put(entries, [DebounceGuard("key", inf)] * 3) == [True, True, False]
     assert states(queue, entries[:2]) == ["ready", "delayed"]
     assert DedupMark.read(queue.store.get("key")).at == FAR
-    assert queue.put(work(2), [Debounce("other", 1e15, extend=True, max_wait=inf)] * 2) == [True, False]
+    assert queue.put(work(2), [DebounceGuard("other", 1e15, extend=True, max_wait=inf)] * 2) == [True, False]
     assert queue.stats().delayed == 2
 
 
 def test_what_is_postponed_moves_its_place(queue, redis_client):
     """It comes behind what fell due before its new moment, and nothing of it stays at the old one."""
     first, second = work(1)[0], work(1, delay=0.4)[0]
-    assert queue.put([first, second], [Debounce("key", 0.3, extend=True), None]) == [True, True]
-    assert queue.put(work(), [Debounce("key", 0.5, extend=True)]) == [False]
+    assert queue.put([first, second], [DebounceGuard("key", 0.3, extend=True), None]) == [True, True]
+    assert queue.put(work(), [DebounceGuard("key", 0.5, extend=True)]) == [False]
     due = queue.find(first.id)
     assert due.entry.run_at == due.at
     eventually(lambda: queue.stats().delayed == 0)
@@ -107,7 +113,7 @@ def test_what_is_postponed_moves_its_place(queue, redis_client):
 
 @pytest.mark.parametrize("verb", ["remove", "flush", "claim"])
 def test_what_was_postponed_can_be_taken_out(queue, redis_client, verb):
-    guards = [Debounce("key", 0.01, extend=True), Debounce("key", 0.03, extend=True)]
+    guards = [DebounceGuard("key", 0.01, extend=True), DebounceGuard("key", 0.03, extend=True)]
     (entry, _) = entries = work(2)
     assert queue.put(entries, guards) == [True, False]
     if verb == "remove":
@@ -122,7 +128,7 @@ def test_what_was_postponed_can_be_taken_out(queue, redis_client, verb):
 def test_a_guard_of_a_portion_is_its_own(queue):
     """A put of more than a thousand is several calls, each with the keys of its own guards."""
     entries = work(2300)
-    guards = [Unique(f"key {number % 1150}") if number % 2 else None for number in range(2300)]
+    guards = [UniqueGuard(f"key {number % 1150}") if number % 2 else None for number in range(2300)]
     accepted = queue.put(entries, guards)
     assert sum(accepted) == len(queue) == 1150 + 575
 
@@ -152,7 +158,7 @@ def test_a_put_without_guards_asks_for_no_mark(warm, redis_client):
 
 @pytest.mark.alone  # the server counts the commands of all
 def test_a_debounced_put_is_one_call_of_few_commands(warm, redis_client):
-    guard = Debounce("key", 60)
+    guard = DebounceGuard("key", 60)
     for _ in ("at once", "scheduled"):
         assert counted(redis_client, lambda: warm.put(work(), [guard])) == PUT | STORED | {
             "hexists": 1,
@@ -167,7 +173,7 @@ def test_a_debounced_put_is_one_call_of_few_commands(warm, redis_client):
 
 @pytest.mark.alone  # the server counts the commands of all
 def test_a_hundred_guards_of_all_kinds_are_one_round_trip(warm, redis_client):
-    kinds = [lambda key: Guard(key, 60), Unique, lambda key: Debounce(key, 60, extend=True)]
+    kinds = [lambda key: OnceGuard(key, 60), UniqueGuard, lambda key: DebounceGuard(key, 60, extend=True)]
     guards = [kinds[number % 3](new_id()) for number in range(100)]
     redis_client.config_resetstat()
     assert warm.put(work(100), guards) == [True] * 100

@@ -3,7 +3,7 @@
 import pytest
 import redis
 
-from djqueue.backends.base import Entry, Guard
+from djqueue.backends.base import Entry, OnceGuard
 from djqueue.backends.redis.queue import RedisBlockingQueue, RedisQueue, RedisStore
 from djqueue.testing import eventually
 from tests.backends.redis.support import keys, once, whole_life, work
@@ -14,7 +14,7 @@ pytestmark = pytest.mark.server("redis")
 
 def test_to19_all_keys_are_under_one_hash_tag(make, redis_client):
     queue = make(cls=RedisBlockingQueue, prefix="site", remember_done=60)
-    queue.put([*work(6), *work(delay=60)], [Guard("a", 60), *[None] * 6])
+    queue.put([*work(6), *work(delay=60)], [OnceGuard("a", 60), *[None] * 6])
     leases = queue.claim(4)
     queue.fail(leases[:1])
     queue.complete(leases[1:2])
@@ -57,7 +57,7 @@ def test_dj21_no_two_names_or_prefixes_meet(make):
     places += [("a:b", "c"), ("a", "b:c")]
     made = [make(name, prefix=prefix) for prefix, name in places]
     for number, queue in enumerate(made):
-        queue.put([Entry(str(number).encode(), "same-id")], [Guard("x}:body", 60)])
+        queue.put([Entry(str(number).encode(), "same-id")], [OnceGuard("x}:body", 60)])
         queue.store.put("x", str(number).encode())
     assert [len(queue) for queue in made] == [1] * len(made)
     assert [queue.claim()[0].entry.body for queue in made] == [queue.store.get("x") for queue in made]
@@ -65,7 +65,7 @@ def test_dj21_no_two_names_or_prefixes_meet(make):
 
 def test_a_store_by_itself_is_the_store_of_its_queue(make):
     queue, store = make(prefix="site"), RedisStore("mail", backends.redis_connection(), prefix="site")
-    queue.put(work(), [Guard("tick", 60)])
+    queue.put(work(), [OnceGuard("tick", 60)])
     assert store.get("tick") is not None
     assert not store.add("tick", b"", 60)
     assert abs(store.now() - queue.now()) < 5

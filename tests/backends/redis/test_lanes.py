@@ -23,8 +23,10 @@ def of_lane(name, count=1, **gate):
 
 def test_when_all_is_done_no_key_of_a_lane_is_left(make, redis_client):
     queue = make()
-    outer = Gate(most=5, windows=(Window(1000, 0.001),))
-    entries = [one for n in range(30) for one in of_lane(f"{n}", 4, ordered=True, run=3, within="o", outer=outer)]
+    outer = Gate(concurrency=5, windows=(Window(1000, 0.001),))
+    entries = [
+        one for n in range(30) for one in of_lane(f"{n}", 4, ordered=True, max_run=3, parent="o", parent_gate=outer)
+    ]
     queue.put([*entries, *work(10)])
     queue.pause_lane("empty", "by hand")
     queue.fail(queue.claim())
@@ -40,7 +42,7 @@ def test_when_all_is_done_no_key_of_a_lane_is_left(make, redis_client):
 
 def test_what_was_due_while_lanes_were_taken_by_thousands_is_all_handed_out(make):
     queue, seen = make(), set()
-    queue.put([one for n in range(3) for one in of_lane(f"{n}", 1500, ordered=True, run=5000)])
+    queue.put([one for n in range(3) for one in of_lane(f"{n}", 1500, ordered=True, max_run=5000)])
     while claimed := queue.claim(1000):
         assert len({one.run for one in claimed}) <= 3
         seen.update(one.entry.id for one in queue.complete(claimed))
@@ -48,7 +50,9 @@ def test_what_was_due_while_lanes_were_taken_by_thousands_is_all_handed_out(make
 
 
 @pytest.mark.alone  # the server counts the commands of all
-@pytest.mark.parametrize("gate", [{"ordered": True}, {"within": "o", "outer": Gate(windows=(Window(1, 3600.0),))}])
+@pytest.mark.parametrize(
+    "gate", [{"ordered": True}, {"parent": "o", "parent_gate": Gate(windows=(Window(1, 3600.0),))}]
+)
 def test_what_waits_in_lanes_costs_an_idle_claim_nothing(make, redis_client, gate):
     queue, counts = make(), []
     for first, past in ((0, 10), (10, 3000)):
@@ -93,7 +97,7 @@ def test_on_a_full_server_lanes_go_on(private_server):
 
 def test_on_a_full_server_a_lane_opens_by_itself_though_its_outer_lane_was_forgotten(private_server):
     queue = RedisBlockingQueue("mail", private_server("redis").url)
-    gate = {"windows": (Window(1, 0.2),), "within": "o", "outer": Gate(most=5)}
+    gate = {"windows": (Window(1, 0.2),), "parent": "o", "parent_gate": Gate(concurrency=5)}
     queue.put(of_lane("a", 2, **gate))
     queue.complete(queue.claim(5))
     assert [one.name for one in queue.lanes()] == ["a"]
@@ -117,7 +121,7 @@ def test_an_idle_claim_writes_nothing_whatever_left_last(make, redis_client):
 def test_a_lane_that_goes_first_again_and_again_does_not_have_the_others_read_anew(make, redis_client):
     queue = make()
     queue.put([one for number in range(60) for one in of_lane(f"{number}", ordered=True)])
-    queue.put([replace(one, priority=1) for one in of_lane("hot", 40, most=99)])
+    queue.put([replace(one, priority=1) for one in of_lane("hot", 40, concurrency=99)])
     redis_client.config_resetstat()
     assert {one.entry.lane for one in queue.claim(40)} == {"hot"}
     assert calls(redis_client, "zrange")["zrange"] < 10
@@ -126,9 +130,9 @@ def test_a_lane_that_goes_first_again_and_again_does_not_have_the_others_read_an
 @pytest.mark.parametrize("limit", [2, 3, 5, 20])
 def test_within_one_claim_too_a_lane_of_higher_priority_goes_first_again_and_equals_take_turns(make, limit):
     queue, seen = make(), []
-    queue.put(of_lane("low", 2, most=9))
+    queue.put(of_lane("low", 2, concurrency=9))
     for name in ("high", "other"):
-        queue.put([replace(one, priority=1) for one in of_lane(name, 2, most=9)])
+        queue.put([replace(one, priority=1) for one in of_lane(name, 2, concurrency=9)])
     while claimed := queue.claim(limit):
         seen += [one.entry.lane for one in claimed]
     assert seen == ["high", "other", "high", "other", "low", "low"]

@@ -67,4 +67,4 @@ def test_a_queue_with_a_store_of_another_backend_spends_there(make, redis_client
     queue.store = MemoryStore("mail")
     assert len(throttled(queue).claim(5)) == 3
     assert queue.store.shared._facts
-    assert not [key for key in keys(redis_client) if "budget" in key]
+    assert not [key for key in keys(redis_client) if "rate_limit" in key]

@@ -3,7 +3,7 @@
 import pytest
 from redis.exceptions import ConnectionError
 
-from djqueue.backends.base import Budget, Entry, Fact
+from djqueue.backends.base import Entry, Fact, RateLimit
 from djqueue.backends.redis.queue import RedisBlockingQueue
 from djqueue.backends.stores import BaseStore
 from djqueue.flow.gates import Gate
@@ -14,7 +14,7 @@ from tests.backends.redis.support import broken, calls, held, work
 
 pytestmark = pytest.mark.server("redis")
 
-ORDERED = Gate(ordered=True, run=3).written()
+ORDERED = Gate(ordered=True, max_run=3).written()
 
 
 def unanswered(queue, client, claim):
@@ -35,13 +35,13 @@ def test_what_a_claim_took_whose_answer_never_came_is_given_back_uncounted(lossy
     assert len(queue.complete(leases)) == len(leases)
 
 
-def test_so_is_what_a_claim_within_a_budget_took(lossy):
+def test_so_is_what_a_claim_within_a_rate_limit_took(lossy):
     queue, client = lossy
     queue.put(work(2))
-    budget = Budget("queue:mail", Window(100, 60.0))
-    queue.claim_within(budget, 0)
-    unanswered(queue, client, lambda: queue.claim_within(budget, 2))
-    assert [lease.entry.attempts for lease in queue.claim_within(budget, 2)] == [1, 1]
+    rate_limit = RateLimit("queue:mail", Window(100, 60.0))
+    queue.claim_within(rate_limit, 0)
+    unanswered(queue, client, lambda: queue.claim_within(rate_limit, 2))
+    assert [lease.entry.attempts for lease in queue.claim_within(rate_limit, 2)] == [1, 1]
 
 
 def test_the_next_reap_gives_back_as_well(lossy):

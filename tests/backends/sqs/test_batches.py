@@ -3,7 +3,7 @@
 import pytest
 from botocore.exceptions import EndpointConnectionError
 
-from djqueue.backends.base import Guard
+from djqueue.backends.base import OnceGuard
 from djqueue.backends.sqs import connection
 from djqueue.exceptions import MessageTooLarge, PartialEnqueueError, QueueError
 from djqueue.testing.contract.steps import claim, leased, names, put, with_counts
@@ -49,7 +49,7 @@ def test_a_call_carries_no_more_bytes_than_a_message_may_have(queue, faulty):
 
 def test_a_message_that_is_too_large_is_refused_before_any_is_sent(queue, faulty):
     small, large = work(12), work(1, b"x" * 800_000, command="shop.commands.huge")
-    for guards in (None, [Guard("key", 60)] * 13):
+    for guards in (None, [OnceGuard("key", 60)] * 13):
         with pytest.raises(MessageTooLarge, match="shop.commands.huge.*1048064 are allowed"):
             queue.put([*small, *large], guards)
     assert (faulty.named("send_message_batch"), queue.store.get("key")) == ([], None)
@@ -97,7 +97,7 @@ def test_a_put_that_is_cut_off_half_way_says_so(queue, faulty):
 
 
 def test_a_guarded_put_that_is_cut_off_half_way_says_so(queue, faulty):
-    entries, guards = work(4), [Guard("a", 60), Guard("a", 60), None, Guard("b", 60)]
+    entries, guards = work(4), [OnceGuard("a", 60), OnceGuard("a", 60), None, OnceGuard("b", 60)]
     faulty.fail("send_message_batch", {}, AWAY)
     with pytest.raises(PartialEnqueueError) as caught:
         queue.put(entries, guards)
@@ -106,7 +106,7 @@ def test_a_guarded_put_that_is_cut_off_half_way_says_so(queue, faulty):
 
 
 def test_a_guarded_put_whose_first_is_refused_says_so_of_all(queue, faulty):
-    entries, guards = work(3), [Guard(key, 60) for key in "abc"]
+    entries, guards = work(3), [OnceGuard(key, 60) for key in "abc"]
     faulty.fail("send_message_batch", {0: True})
     with pytest.raises(PartialEnqueueError, match="0 messages were sent and 3 were not .*Bad") as caught:
         queue.put(entries, guards)

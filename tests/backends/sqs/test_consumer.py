@@ -1,4 +1,4 @@
-"""A consumer over SQS, from the call of a command to the error queue."""
+"""A consumer over SQS, from the call of a command to the failed queue."""
 
 import json
 

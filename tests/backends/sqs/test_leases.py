@@ -198,7 +198,7 @@ def test_to21_work_is_there_at_once_for_who_reserves(queue):
     assert moment - sent < 5
 
 
-# ---- the error queue
+# ---- the failed queue
 
 
 def test_what_is_dead_is_revived_by_its_ids(queue):
@@ -214,7 +214,7 @@ def test_what_is_dead_is_revived_by_its_ids(queue):
     assert queue.failed.requeue(wanted) == 0
 
 
-def test_an_error_queue_is_trimmed_by_age(queue):
+def test_a_failed_queue_is_trimmed_by_age(queue):
     queue.fail(leased(queue, "old"))
     eventually(lambda: queue.failed.trim(age=0.5) == 1)
     queue.fail(leased(queue, "new"))

@@ -60,7 +60,7 @@ def test_what_needs_a_look_at_what_waits_is_refused(queue, options):
         queue.failed.peek("ready")
 
 
-def test_df21_what_never_reports_ends_in_the_error_queue_after_its_attempts(queue):
+def test_df21_what_never_reports_ends_in_the_failed_queue_after_its_attempts(queue):
     """Killed for real: test_consumer.py."""
     handle = count.using(max_attempts=3).enqueue()
     for _ in range(3):

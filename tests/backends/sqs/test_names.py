@@ -22,7 +22,7 @@ def test_a_plain_name_stays_as_it_is():
     assert name_of("mail", prefix="a", suffix="z", fifo=True) == "amailz.fifo"
 
 
-def test_the_error_queue_is_named_after_its_queue():
+def test_the_failed_queue_is_named_after_its_queue():
     for options, name in (({}, "mail-failed"), ({"fifo": True, "suffix": "-x"}, "mail-failed-x.fifo")):
         dead = SqsQueue("mail", "", **options).failed
         assert (dead.name, dead._link.name, dead.is_fifo) == ("mail:failed", name, "fifo" in options)

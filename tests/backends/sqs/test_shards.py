@@ -16,7 +16,7 @@ from djqueue.testing.patience import eventually
 from tests.backends.sqs.support import counts
 from tests.support.consumer import heard, serving
 
-ORDERED = Gate(ordered=True, run=32).written()
+ORDERED = Gate(ordered=True, max_run=32).written()
 ALONE = Gate(ordered=True).written()
 
 pytestmark = pytest.mark.backends("sqs-fifo")
@@ -128,7 +128,7 @@ def test_what_is_buried_and_revived_goes_behind(queue):
     assert (order[0], sorted(order[1:])) == ("a3", ["a1", "a2"])
 
 
-def test_the_error_queue_knows_no_shards(queue):
+def test_the_failed_queue_knows_no_shards(queue):
     fill(queue, "a", ["a1", "a2"])
     queue.fail(claim(queue, 2))
     found = claim(queue.failed, 2)

@@ -17,7 +17,7 @@ def step(shard, milliseconds=0.0):
         time.sleep(milliseconds / 1000)
 
 
-@queue_command(shard=by_shard, run=1)
+@queue_command(shard=by_shard, max_run=1)
 @recorded
 def step_alone(shard, milliseconds=0.0):
     if milliseconds:

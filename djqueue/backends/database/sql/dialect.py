@@ -12,7 +12,7 @@ from typing import Any, NamedTuple
 
 from django.db import IntegrityError, transaction
 
-from djqueue.backends.database.rows import Arrival, Ask, number_of
+from djqueue.backends.database.rows import ClaimRequest, NewRow, number_of
 from djqueue.backends.database.sql import text
 from djqueue.utils import slices
 
@@ -83,7 +83,7 @@ class Heads(NamedTuple):
 
 
 class Payment(NamedTuple):
-    """What a claim by a budget changes beside the entries: one fact, if it is still as it was at a moment."""
+    """What a claim by a rate limit changes beside the entries: one fact, if it is still as it was at a moment."""
 
     key: str
     was: bytes
@@ -93,7 +93,7 @@ class Payment(NamedTuple):
     since: int
 
 
-class Taken(NamedTuple):
+class ClaimResult(NamedTuple):
     """What a claim brought: rows of ENTRY in any order; when the next falls due; whether more may be due already."""
 
     rows: Sequence[tuple]
@@ -104,7 +104,7 @@ class Taken(NamedTuple):
     """At what there is to do; None if nobody looked."""
 
 
-class Finish(NamedTuple):
+class Completion(NamedTuple):
     """What completing writes: into a counter how many, and if ids are remembered, a mark for each, for so many µs."""
 
     counter: str
@@ -319,7 +319,7 @@ class Dialect:
         *row, value = self.rows(sql, {"queue": self.queue, "key": key})[0]
         return Glance(*numbers(row)), None if value is None else bytes(value)
 
-    def ranks(self, ask: Ask) -> list[int]:
+    def ranks(self, ask: ClaimRequest) -> list[int]:
         """Of the first entries in no lane."""
         order = text.BACKWARDS if ask.lifo else text.ORDER
         sql = f"SELECT sort_key FROM djqueue_message WHERE queue = %s AND state = 0 {order} LIMIT %s"
@@ -468,29 +468,29 @@ class Dialect:
 
     # ---- put
 
-    def insert(self, arrivals: Sequence[Arrival]) -> set[str]:
+    def insert(self, arrivals: Sequence[NewRow]) -> set[str]:
         """Insert what is not there; the ids that went in."""
         raise NotImplementedError
 
-    def insert_guarded(self, arrivals: Sequence[Arrival]) -> set[str]:
+    def insert_guarded(self, arrivals: Sequence[NewRow]) -> set[str]:
         """The same, of each guard's key at most one, in one transaction. The guards are of the kind that holds once."""
         return self.insert_checked(arrivals, "")
 
-    def insert_checked(self, arrivals: Sequence[Arrival], done: str) -> set[str]:
+    def insert_checked(self, arrivals: Sequence[NewRow], done: str) -> set[str]:
         """The same, and nothing whose id is marked as done (``done`` is what such keys begin with; "": none are)."""
         with self.atomic():
             there = self._present(arrivals) | self.marked(done, [arrival.id for arrival in arrivals])
             fresh = [arrival for arrival in arrivals if arrival.id not in there]
             return self.insert_unmarked(self._pass_guards(fresh), done)
 
-    def insert_unmarked(self, arrivals: Sequence[Arrival], done: str) -> set[str]:
+    def insert_unmarked(self, arrivals: Sequence[NewRow], done: str) -> set[str]:
         """Insert what was not marked when we looked, and take back what somebody else completed since."""
         accepted = self.insert(arrivals) if arrivals else set()
         if late := self.marked(done, accepted):
             self.delete_ids(self.queue, [*late])
         return accepted - late
 
-    def _present(self, arrivals: Sequence[Arrival]) -> set[str]:
+    def _present(self, arrivals: Sequence[NewRow]) -> set[str]:
         ids = [arrival.id for arrival in arrivals]
         sql = f"SELECT id FROM djqueue_message WHERE queue = %s AND id IN ({marks(ids)})"
         return {row[0] for row in self.rows(sql, [self.queue, *ids])}
@@ -501,7 +501,7 @@ class Dialect:
         sql = f"SELECT name FROM djqueue_fact WHERE name IN ({marks(keys)}) AND {text.LIVING}"
         return {keys[name] for (name,) in self.rows(sql, [*keys])} if keys else set()
 
-    def _pass_guards(self, arrivals: Sequence[Arrival]) -> list[Arrival]:
+    def _pass_guards(self, arrivals: Sequence[NewRow]) -> list[NewRow]:
         """In the order of their keys, so that two transactions never wait for each other."""
         refused = set()
         for arrival in sorted(arrivals, key=lambda arrival: arrival.key):
@@ -511,22 +511,22 @@ class Dialect:
 
     # ---- claim and reap
 
-    def claim(self, ask: Ask) -> Taken:
+    def claim(self, ask: ClaimRequest) -> ClaimResult:
         """Lease up to ``limit``. One read where there is nothing, so that an idle queue takes no lock."""
         glance = self.glance(ask.look)
         promoted = self.promote() if glance.due else 0
         there = glance.ready is not None or promoted
         rows = self.take(ask, text.LAST_READY if ask.lifo else text.FIRST_READY) if there else []
-        return Taken(rows, glance.now, glance.delayed, promoted == text.PROMOTE, glance if ask.look else None)
+        return ClaimResult(rows, glance.now, glance.delayed, promoted == text.PROMOTE, glance if ask.look else None)
 
-    def claim_paid(self, ask: Ask, payment: Payment) -> tuple[int, Sequence[tuple]]:
+    def claim_paid(self, ask: ClaimRequest, payment: Payment) -> tuple[int, Sequence[tuple]]:
         """Lease exactly ``limit`` and pay for them, in one statement; nothing if there are fewer or the fact changed.
 
         Tells how many there are as well, up to the limit: 0 if there is more to be done first, or no such statement.
         """
         return 0, []
 
-    def take(self, ask: Ask, which: str) -> Sequence[tuple]:
+    def take(self, ask: ClaimRequest, which: str) -> Sequence[tuple]:
         """Lease the rows whose seqs a statement picks, but for those that somebody else is about to change."""
         raise NotImplementedError
 
@@ -566,7 +566,7 @@ class Dialect:
 
     # ---- by those who hold leases: (seq, token) pairs, sorted
 
-    def complete(self, pairs: Sequence[tuple], finish: Finish, kept: Sequence[tuple] = ()) -> Iterable[tuple]:
+    def complete(self, pairs: Sequence[tuple], finish: Completion, kept: Sequence[tuple] = ()) -> Iterable[tuple]:
         """Delete; rows that begin with the seqs that were ours. Of those the facts are ``kept``, rows of KEPT."""
         raise NotImplementedError
 
@@ -586,7 +586,7 @@ class Dialect:
         raise NotImplementedError
 
     def fail(self, failed: str, said: Sequence[tuple], kept: Sequence[tuple] = ()) -> Iterable[tuple]:
-        """``give_up`` into the error queue, where an older entry of the same id gives way."""
+        """``give_up`` into the failed queue, where an older entry of the same id gives way."""
         change = text.FAIL.replace("FAILED_AT", self.died)
         try:
             with self.atomic(savepoint=True) if self.joined else nullcontext():
@@ -643,7 +643,7 @@ class Dialect:
         return self.count(sql, [body, self.queue, id, was]) == 1
 
     def trim_older(self, age: int, limit: int) -> int:
-        """Delete ready entries of an error queue whose moment is more than ``age`` µs ago; how many.
+        """Delete ready entries of a failed queue whose moment is more than ``age`` µs ago; how many.
 
         All of them have one rank, so the first is the oldest: nothing to delete is one read.
         """
@@ -705,7 +705,7 @@ class Dialect:
         """Leave a ticket for every lane from which something might leave."""
         self.count(
             "INSERT INTO djqueue_ticket (queue, created, name, number, gate) SELECT queue, NOW, name, number, '' "
-            f"FROM djqueue_lane WHERE queue = %s AND (state = {text.OPEN} OR state >= {text.FIRST_NUMBER})",
+            f"FROM djqueue_lane WHERE queue = %s AND (state = {text.LANE_READY} OR state >= {text.FIRST_NUMBER})",
             [self.queue],
         )
 

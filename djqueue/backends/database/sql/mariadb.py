@@ -8,9 +8,9 @@ from __future__ import annotations
 import re
 from collections.abc import Iterable, Mapping, Sequence
 
-from djqueue.backends.database.rows import Arrival, Ask
+from djqueue.backends.database.rows import ClaimRequest, NewRow
 from djqueue.backends.database.sql import text
-from djqueue.backends.database.sql.dialect import Dialect, Finish, flat, marks
+from djqueue.backends.database.sql.dialect import Completion, Dialect, flat, marks
 
 SKIPPING = "FOR UPDATE SKIP LOCKED"
 BLOCK = (
@@ -51,7 +51,7 @@ class MariaDB(Dialect):
 
     # ---- put
 
-    def insert(self, arrivals: Sequence[Arrival]) -> set[str]:
+    def insert(self, arrivals: Sequence[NewRow]) -> set[str]:
         """In the order of the call, which numbers them. Looking first spares deadlocks over ids that are there.
 
         VALUES, as SELECT would lock the counter of the whole table. IGNORE cuts what is too long: check before.
@@ -72,7 +72,7 @@ class MariaDB(Dialect):
 
     # ---- claim and reap
 
-    def take(self, ask: Ask, which: str) -> Sequence[tuple]:
+    def take(self, ask: ClaimRequest, which: str) -> Sequence[tuple]:
         """All or nothing: a worker that is killed before it hears of its leases has none."""
         lease = ask.change.replace(f"{ask.since} + %(lease)s", "@djqueue")
         found = "queue = %(queue)s AND state = %(leased)s AND sort_key = 0 AND sort_at = @djqueue AND token = %(token)s"
@@ -89,7 +89,7 @@ class MariaDB(Dialect):
 
     # ---- by those who hold leases
 
-    def complete(self, pairs: Sequence[tuple], finish: Finish, kept: Sequence[tuple] = ()) -> Iterable[tuple]:
+    def complete(self, pairs: Sequence[tuple], finish: Completion, kept: Sequence[tuple] = ()) -> Iterable[tuple]:
         ours, params = fence(pairs)
         remember = (
             f"{text.INSERT_FACT} SELECT CONCAT(%s, m.id), '', NOW + %s, m.seq FROM {ours} {self.mark_replaces}",

@@ -6,9 +6,18 @@ from collections.abc import Collection, Iterable, Mapping, Sequence
 
 from django.db import DataError
 
-from djqueue.backends.database.rows import Arrival, Ask
+from djqueue.backends.database.rows import ClaimRequest, NewRow
 from djqueue.backends.database.sql import text
-from djqueue.backends.database.sql.dialect import Dialect, Finish, Glance, Heads, Payment, Taken, flat, heads_of
+from djqueue.backends.database.sql.dialect import (
+    ClaimResult,
+    Completion,
+    Dialect,
+    Glance,
+    Heads,
+    Payment,
+    flat,
+    heads_of,
+)
 
 SKIPPING = "FOR UPDATE SKIP LOCKED"
 INSTANT = "(extract(epoch from clock_timestamp()) * 1000000)::bigint"
@@ -46,12 +55,12 @@ class PostgreSQL(Dialect):
         "WHERE queue = %(queue)s AND state = l.number ORDER BY sort_key, sort_at, seq OFFSET 0) m"
     )
 
-    def insert(self, arrivals: Sequence[Arrival]) -> set[str]:
+    def insert(self, arrivals: Sequence[NewRow]) -> set[str]:
         rows, params = table([arrival.row for arrival in arrivals], TYPES)
         sql = f"WITH e AS ({ARRIVALS} {rows} a ({text.ARRIVING})) {INSERT} {REFUSING}"
         return {row[0] for row in self.rows(sql, [*params, self.queue])}
 
-    def insert_guarded(self, arrivals: Sequence[Arrival]) -> set[str]:
+    def insert_guarded(self, arrivals: Sequence[NewRow]) -> set[str]:
         """The guards in the same statement: g has the keys that were free, each with the id of the first to ask.
 
         Everywhere keys are locked in the order of their bytes.
@@ -67,21 +76,21 @@ class PostgreSQL(Dialect):
         )
         return {row[0] for row in self.rows(sql, [*params, self.queue, self.queue])}
 
-    def claim(self, ask: Ask) -> Taken:
+    def claim(self, ask: ClaimRequest) -> ClaimResult:
         """No part of a statement sees what another promoted: a claim that promotes takes nothing, and is repeated."""
         taken, promoted = self._claim(ask, PROMOTING[ask.lifo, ask.look])
         if promoted:
             taken, _ = self._claim(ask, CLAIMING[ask.lifo, ask.look])
         return taken._replace(more=promoted == text.PROMOTE)
 
-    def _claim(self, ask: Ask, sql: str) -> tuple[Taken, int]:
+    def _claim(self, ask: ClaimRequest, sql: str) -> tuple[ClaimResult, int]:
         rows = self.rows(sql.replace("SINCE", ask.since).replace("BEGUN", ask.begun), ask._asdict())
         now, promoted, next, *of_lanes = rows[0][:GLANCED]
         glance = Glance(now, None, None, next, *of_lanes)
         taken = [row[GLANCED:] for row in rows if row[GLANCED] is not None]
-        return Taken(taken, now, next, glance=glance if ask.look else None), promoted
+        return ClaimResult(taken, now, next, glance=glance if ask.look else None), promoted
 
-    def claim_paid(self, ask: Ask, payment: Payment) -> tuple[int, Sequence[tuple]]:
+    def claim_paid(self, ask: ClaimRequest, payment: Payment) -> tuple[int, Sequence[tuple]]:
         if self.joined:
             return 0, []
         sql = PAID[ask.lifo].replace("SINCE", str(payment.since)).replace("BEGUN", ask.begun)
@@ -91,7 +100,7 @@ class PostgreSQL(Dialect):
             return ask.limit, []
         return rows[0][0], [row[PAID_FOR:] for row in rows if row[PAID_FOR] is not None]
 
-    def take(self, ask: Ask, which: str) -> Sequence[tuple]:
+    def take(self, ask: ClaimRequest, which: str) -> Sequence[tuple]:
         return self.rows(f"{change(ask.change, which)} RETURNING {text.ENTRY}", ask._asdict())
 
     def reap(self, limit: int, by: int) -> tuple[int, int, int | None, bool]:
@@ -135,7 +144,7 @@ class PostgreSQL(Dialect):
         picked = f"SELECT {key} FROM {table} WHERE {condition} ORDER BY {order} LIMIT %s {SKIPPING}"
         return self.count(f"DELETE FROM {table} WHERE {key} = ANY(ARRAY({picked}))", [*params, limit])
 
-    def complete(self, pairs: Sequence[tuple], finish: Finish, kept: Sequence[tuple] = ()) -> Iterable[tuple]:
+    def complete(self, pairs: Sequence[tuple], finish: Completion, kept: Sequence[tuple] = ()) -> Iterable[tuple]:
         keeping, facts = self._keeping(kept)
         sql = (
             f"WITH d AS (DELETE FROM djqueue_message m USING {PAIRS} WHERE {OURS} RETURNING m.seq, m.id), c AS "
@@ -238,7 +247,7 @@ def paying(ready: str) -> str:
 
 
 STALE, LATE = 10_000, 20_000
-"""µs after which what a budget was seen to have is not what leaves now, before and behind the lock."""
+"""µs after which what a rate limit was seen to have is not what leaves now, before and behind the lock."""
 PAID_FOR = 2
 """So many columns stand before those of an entry."""
 PAID = {lifo: paying(ready) for lifo, ready in READY.items()}

@@ -6,9 +6,9 @@ import time
 from collections.abc import Iterable, Mapping, Sequence
 from contextlib import nullcontext
 
-from djqueue.backends.database.rows import Arrival, Ask
+from djqueue.backends.database.rows import ClaimRequest, NewRow
 from djqueue.backends.database.sql import text
-from djqueue.backends.database.sql.dialect import Dialect, Finish, flat, marks, rows_of_marks
+from djqueue.backends.database.sql.dialect import Completion, Dialect, flat, marks, rows_of_marks
 
 INTEGERS = ("neg_priority", "due_since", "created", "attempts", "failures", "lost", "lane_number", "state")
 TEXTS = ("id", "lane", "command", "errors", "gate", "owner")
@@ -41,7 +41,7 @@ class SQLite(Dialect):
         """By our clock, which is that of the same machine, and finer."""
         return str(time.time_ns() // 1000)
 
-    def insert(self, arrivals: Sequence[Arrival]) -> set[str]:
+    def insert(self, arrivals: Sequence[NewRow]) -> set[str]:
         """In the order of the call: its clock is too coarse to tell two puts apart, so seq must."""
         rows = [arrival.row for arrival in arrivals]
         sql = (
@@ -51,14 +51,14 @@ class SQLite(Dialect):
         )
         return {row[0] for row in self.rows(sql, [*flat(rows), self.queue])}
 
-    def take(self, ask: Ask, which: str) -> Sequence[tuple]:
+    def take(self, ask: ClaimRequest, which: str) -> Sequence[tuple]:
         sql = f"UPDATE djqueue_message SET {ask.change} WHERE seq IN ({which}) RETURNING {self.entry}"
         return self.rows(sql, ask._asdict())
 
     def change_first(self, change: str, which: str, params: Mapping[str, object]) -> int:
         return self.count(f"UPDATE djqueue_message SET {change} WHERE seq IN ({which})", params)
 
-    def complete(self, pairs: Sequence[tuple], finish: Finish, kept: Sequence[tuple] = ()) -> Iterable[tuple]:
+    def complete(self, pairs: Sequence[tuple], finish: Completion, kept: Sequence[tuple] = ()) -> Iterable[tuple]:
         ours, params = fence(pairs)
         with self.atomic():
             rows = self.rows(f"DELETE FROM djqueue_message WHERE {ours} RETURNING seq, id", params)

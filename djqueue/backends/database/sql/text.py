@@ -4,7 +4,7 @@ from __future__ import annotations
 
 READY, DELAYED, LEASED, LATER, OUT = range(5)
 """Of entries. The last two are delayed and leased ones of a lane; what waits in a lane has its number as its state."""
-OPEN, NOWHERE, TIMED = range(3)
+LANE_READY, LANE_CLOSED, LANE_SCHEDULED = range(3)
 """Of lanes. One in the line of another has the number of that as its state."""
 FIRST_NUMBER = 16
 """Of lanes."""
@@ -23,7 +23,7 @@ RECORD = f"{ENTRY}, state, sort_key, owner"
 ARRIVING = "id, body, neg_priority, delay, run_at, lane, command, errors, attempts, failures, lost, gate, lane_number"
 """What is known of an entry that arrives; delay and run_at in µs, and one of them 0.
 
-A lane_number below 0 does not count while it stands in an error queue."""
+A lane_number below 0 does not count while it stands in a failed queue."""
 
 COLUMNS = (
     "queue, id, body, neg_priority, lane, command, errors, attempts, failures, lost, gate, lane_number, "
@@ -39,7 +39,7 @@ ARRIVED = (
 DUE = "CASE WHEN run_at > 0 THEN run_at ELSE NOW + delay END AS due"
 
 RANK = "CASE WHEN queue LIKE '%%:failed' THEN 0 ELSE neg_priority END"
-"""What orders what is ready before its place does; an error queue knows no priorities."""
+"""What orders what is ready before its place does; a failed queue knows no priorities."""
 
 KEPT = "seq, token, name, value, ttl"
 """A fact that is kept if a row is still ours."""
@@ -57,7 +57,7 @@ FAIL = (
     "state = 0, sort_key = 0, sort_at = FAILED_AT + u.delay, due_since = FAILED_AT + u.delay, token = 0, owner = '', "
     "attempts = u.attempts, failures = u.failures, lost = u.lost, errors = u.errors"
 )
-"""The same in an error queue, whose order is that of the deaths; the delay tells those of one statement apart."""
+"""The same in a failed queue, whose order is that of the deaths; the delay tells those of one statement apart."""
 
 MOST = 2**31 - 1
 """What a count goes to, and no further: whoever can write to the table may have set it so."""
@@ -147,8 +147,8 @@ ASSIGNED = ", ".join(f"{name} = u.{name}" for name in WRITTEN.split(", ")[1:])
 LANE_THAT, MESSAGE = (f"FROM djqueue_{table} WHERE queue = %(queue)s AND state" for table in ("lane", "message"))
 OF_LANES = (
     "(SELECT 1 FROM djqueue_ticket WHERE queue = %(queue)s ORDER BY created LIMIT 1)",
-    f"(SELECT 1 {LANE_THAT} = {OPEN} ORDER BY sort_key, sort_at LIMIT 1)",
-    f"(SELECT sort_at {LANE_THAT} = {TIMED} AND sort_key = 0 ORDER BY sort_at LIMIT 1)",
+    f"(SELECT 1 {LANE_THAT} = {LANE_READY} ORDER BY sort_key, sort_at LIMIT 1)",
+    f"(SELECT sort_at {LANE_THAT} = {LANE_SCHEDULED} AND sort_key = 0 ORDER BY sort_at LIMIT 1)",
     f"(SELECT sort_at {MESSAGE} = {LATER} AND sort_key = 0 ORDER BY sort_at LIMIT 1)",
 )
 """The last four columns of a glance, by a step in an index each."""

@@ -1,6 +1,6 @@
--- keys: body env ready leases own meta failed_body failed_env failed_ready failed_delayed failed_leases failed_own bell wait aged open timed line lanes names out
+-- keys: body env ready leases own meta failed_body failed_env failed_ready failed_delayed failed_leases failed_own bell wait aged lanes_ready lanes_scheduled lanes_queued lanes names out
 -- with: lanes failing
--- Moves leased entries that cannot be run to the error queue. In an error queue they stay, behind all others.
+-- Moves leased entries that cannot be run to the failed queue. In a failed queue they stay, behind all others.
 -- Arguments: the number of sleeping consumers to wake at most; the token of their leases ("" for leases that ran out);
 -- then id and reason of each entry.
 -- Answer: the ids of the entries that were moved.
@@ -19,7 +19,7 @@ for i = 3, #ARGV, 2 do
   if is_still(id) then
     gone[#gone + 1] = id
     if call("HEXISTS", body, id) == 1 or call("HEXISTS", env, id) == 1 then
-      bury_unread(id, ARGV[i + 1], now)
+      fail_unread(id, ARGV[i + 1], now)
       moved[#moved + 1] = id
     end
   end

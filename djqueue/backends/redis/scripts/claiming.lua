@@ -6,7 +6,7 @@
 -- remember, the microseconds for which finished ids are refused ("" for none).
 -- Sets: reply; count, the number of entries that it gives; units, the number of units of work that they are.
 --
--- The reply is: now; microseconds until more may come (0: more is at hand, -1: nothing is known to come); why a budget lets no
+-- The reply is: now; microseconds until more may come (0: more is at hand, -1: nothing is known to come); why a rate limit lets no
 -- more leave now ("" if none does); id and reason of each entry that cannot be run; the unit of each entry that is one of several
 -- (none if there are no such units); a text with 1 or 0 for each entry, whether it begins; then id, envelope and data of each.
 -- What cannot be run is leased as the others are, so that it is not lost if it is not put aside.
@@ -21,7 +21,7 @@ local function fault_of(id, envelope, data, remember, now)
 end
 
 local ids, of_lanes, has_more, units, finish
-local due, has_lanes = call("ZRANGEBYSCORE", delayed, "-inf", now, "LIMIT", 0, limit + 32), call("EXISTS", open, timed, flip) > 0
+local due, has_lanes = call("ZRANGEBYSCORE", delayed, "-inf", now, "LIMIT", 0, limit + 32), call("EXISTS", lanes_ready, lanes_scheduled, flip) > 0
 if #due > 0 or has_lanes then
   -- with: lanes places picking
   if #due > 0 then promote(now, limit + 32) end
@@ -84,7 +84,7 @@ if finish then finish() end
 
 if not has_more then
   reply[2] = -1
-  for _, line_key in ipairs(finish and {delayed, timed} or {delayed}) do
+  for _, line_key in ipairs(finish and {delayed, lanes_scheduled} or {delayed}) do
     local first = call("ZRANGE", line_key, 0, 0, "WITHSCORES")[2]
     local again = first and math.max(0, first - now)
     if again and (reply[2] < 0 or again < reply[2]) then reply[2] = again end

@@ -4,7 +4,7 @@
 -- the text. The place has 28 digits: the moment at which the entry first fell due (16) and its number. It changes when the entry
 -- is postponed, fails or is requeued. An entry with a gate has three lengths, lane, command and gate, in bytes, and waits in
 -- its lane (lanes.lua) instead of in ready.
--- place .. id is the member of ready (score: -priority; LIFO: priority; in an error queue: 0) and of delayed (score: when it is
+-- place .. id is the member of ready (score: -priority; LIFO: priority; in a failed queue: 0) and of delayed (score: when it is
 -- due). own holds, by id, the token of the last claim (16 digits), 1 if that attempt has begun, else 0, and the owner.
 --
 -- A script that fails is not rolled back. So an entry is read and parsed before it leaves its line, and the token goes last, so
@@ -60,7 +60,7 @@ local function score(envelope)
   return LIFO and priority or -priority
 end
 
--- Lane and gate of an entry that waits for others, its priority, and how often it was lost. Error queues know no gates.
+-- Lane and gate of an entry that waits for others, its priority, and how often it was lost. Failed queues know no gates.
 local function lane_of(envelope)
   if IS_FAILED then return nil end
   local priority, lost, lane, command, gate, first =

@@ -1,4 +1,4 @@
--- keys: body env ready leases own meta done recent bell wait aged open timed line lanes names out
+-- keys: body env ready leases own meta done recent bell wait aged lanes_ready lanes_scheduled lanes_queued lanes names out
 -- with: holders facts recent
 -- Deletes leased entries that are done, and stores a fact for each entry that has one. The tokens go last, so that a
 -- script which failed can run again.

@@ -1,4 +1,4 @@
--- keys: env ready leases own wait aged open timed line lanes names out flip meta
+-- keys: env ready leases own wait aged lanes_ready lanes_scheduled lanes_queued lanes names out flip meta
 -- with: holders lanes places
 -- Lets the starts of leased entries count from a later moment on, in the windows of their lanes.
 -- Arguments: the microseconds until that moment; then id, token and moment of the claim, of each lease.

@@ -1,6 +1,6 @@
--- keys: body env ready leases own meta failed_body failed_env failed_ready failed_delayed failed_leases failed_own bell wait aged open timed line lanes names out
+-- keys: body env ready leases own meta failed_body failed_env failed_ready failed_delayed failed_leases failed_own bell wait aged lanes_ready lanes_scheduled lanes_queued lanes names out
 -- with: holders lanes failing facts
--- Moves leased entries to the error queue, and stores a fact for each entry that has one.
+-- Moves leased entries to the failed queue, and stores a fact for each entry that has one.
 -- Arguments: the number of sleeping consumers to wake at most; the number of arguments for each lease; then id, token,
 -- "due envelope", and the fact as facts.lua reads it, of each.
 -- Answer: the time, then the numbers of the leases that are not held any more.

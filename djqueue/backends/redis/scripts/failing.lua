@@ -10,7 +10,7 @@ local function make_room(id)
 end
 
 -- An entry whose envelope cannot be read gets a new one, whose errors have the reason and the old envelope.
-local function bury_unread(id, why, now)
+local function fail_unread(id, why, now)
   local old = (call("HGET", env, id) or ""):sub(1, 300):gsub("[^\32-\126]", function(char)
     return string.format("\\x%02x", char:byte())
   end)

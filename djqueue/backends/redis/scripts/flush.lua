@@ -1,4 +1,4 @@
--- keys: body env ready delayed own meta wait aged open timed line lanes names
+-- keys: body env ready delayed own meta wait aged lanes_ready lanes_scheduled lanes_queued lanes names
 -- with: lanes places lines
 -- Deletes entries that wait, of one line.
 -- Arguments: the number of entries at most.

@@ -6,12 +6,12 @@ local function gate_rules(now)
 
   local function understood(text)
     local said, gate = cjson.decode(text), {windows = {}}
-    gate.is_ordered, gate.run, gate.most = said.o ~= nil, (said.r or 0) + 1, said.m or 0
-    gate.least, gate.wait, gate.within = (said.l or 0) + 1, said.t or 0, said["in"] or ""
-    gate.joins = gate.is_ordered or gate.run > 1
+    gate.is_ordered, gate.max_run, gate.concurrency = said.o ~= nil, (said.r or 0) + 1, said.m or 0
+    gate.min_batch, gate.batch_timeout, gate.parent = (said.l or 0) + 1, said.t or 0, said["in"] or ""
+    gate.is_unit = gate.is_ordered or gate.max_run > 1
     for i, given in ipairs(said.w or {}) do gate.windows[i] = windows.window(unpack(given)) end
     local by = text:find('"by":', 1, true) -- it is written last
-    gate.outer = by and text:sub(by + 5, -2) or "{}"
+    gate.parent_gate = by and text:sub(by + 5, -2) or "{}"
     return gate
   end
 
@@ -41,7 +41,7 @@ local function gate_rules(now)
 
   local function is_full(lane, gate)
     if gate.is_ordered then return lane.in_flight > 0 end
-    return gate.most > 0 and lane.in_flight >= gate.most
+    return gate.concurrency > 0 and lane.in_flight >= gate.concurrency
   end
 
   local function narrowest(lane, gate)
@@ -66,26 +66,26 @@ local function gate_rules(now)
   -- Gives the place, the rank, the moment of a timed one; and whether nothing would be lost with its record.
   function rules.place(lane, rank, due, waiting)
     local gate = rules.gate(lane.gate)
-    if lane.paused_reason ~= "" then return "nowhere", 0, 0, false end
+    if lane.paused_reason ~= "" then return "closed", 0, 0, false end
     if not rank then
       local latest = remembered_until(lane, gate)
-      if lane.in_flight == 0 and latest > now then return "timed", 0, latest, false end
-      return "nowhere", 0, 0, lane.in_flight == 0
+      if lane.in_flight == 0 and latest > now then return "scheduled", 0, latest, false end
+      return "closed", 0, 0, lane.in_flight == 0
     end
-    if is_full(lane, gate) then return "nowhere", 0, 0, false end
+    if is_full(lane, gate) then return "closed", 0, 0, false end
     local _, wait = narrowest(lane, gate)
     local opens = math.max(lane.not_before, now + wait)
-    if waiting < gate.least then opens = math.max(opens, due + gate.wait) end
-    if opens > now then return "timed", 0, opens, false end
-    return gate.within ~= "" and "line" or "open", rank, 0, false
+    if waiting < gate.min_batch then opens = math.max(opens, due + gate.batch_timeout) end
+    if opens > now then return "scheduled", 0, opens, false end
+    return gate.parent ~= "" and "queued" or "ready", rank, 0, false
   end
 
   -- How many may leave in one turn.
   function rules.leaving(lane)
     local gate = rules.gate(lane.gate)
     if lane.paused_reason ~= "" or is_full(lane, gate) or lane.not_before > now then return 0 end
-    local most = gate.most > 0 and gate.most - lane.in_flight or gate.run
-    return math.min(gate.run, most, (narrowest(lane, gate)))
+    local most = gate.concurrency > 0 and gate.concurrency - lane.in_flight or gate.max_run
+    return math.min(gate.max_run, most, (narrowest(lane, gate)))
   end
 
   function rules.left(lane, number, turn)

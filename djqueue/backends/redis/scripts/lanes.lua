@@ -3,9 +3,9 @@
 --
 -- wait   all that waits in lanes: number of the lane (12 digits), rank (10), place, 1 if it was lost once else 0, id.
 -- aged   the same by age: place, id.
--- open   lanes whose first may leave, score: its rank; turn (16 digits), name.
--- timed  lanes that open by themselves, score: when; name.
--- line   lanes within others: number of that other (12 digits), rank (10), turn (16), name.
+-- lanes_ready lanes whose first may leave, score: its rank; turn (16 digits), name.
+-- lanes_scheduled lanes that open by themselves, score: when; name.
+-- lanes_queued lanes within others: number of that other (12 digits), rank (10), turn (16), name.
 -- lanes  by name: what is known of each. names: these names, in order.
 -- out    by id: the lane that an entry has left and the one which that was within, until it is settled.
 --
@@ -22,7 +22,7 @@ local function lane_rules(now)
   local function check()
     if is_checked then return end
     is_checked = true
-    for _, line_key in ipairs({wait, aged, open, timed, line, names}) do call("ZCARD", line_key) end
+    for _, line_key in ipairs({wait, aged, lanes_ready, lanes_scheduled, lanes_queued, names}) do call("ZCARD", line_key) end
     call("HLEN", lanes)
   end
 
@@ -40,7 +40,7 @@ local function lane_rules(now)
   local function read(name, value)
     local lane = {name = name}
     lane.number, lane.gate, lane.seq, lane.in_flight, lane.turn, lane.not_before, lane.paused_reason, lane.where, lane.rank, lane.at,
-      lane.line, lane.lined, lane.waiting, lane.head, lane.logs = cmsgpack.unpack(value)
+      lane.queued_in, lane.lined, lane.waiting, lane.head, lane.logs = cmsgpack.unpack(value)
     lane.stood_at = lane.turn
     return lane
   end
@@ -53,7 +53,7 @@ local function lane_rules(now)
 
   local function written(lane)
     return cmsgpack.pack(lane.number, lane.gate, lane.seq, lane.in_flight, lane.turn, lane.not_before, lane.paused_reason, lane.where,
-      lane.rank, lane.at, lane.line, lane.lined, lane.waiting, lane.head, lane.logs)
+      lane.rank, lane.at, lane.queued_in, lane.lined, lane.waiting, lane.head, lane.logs)
   end
 
   local function get(name)
@@ -90,7 +90,7 @@ local function lane_rules(now)
     local number = string.format("%012.0f", count_up("lane", 1, now / 1000000))
     known[name] = {
       name = name, number = number, gate = "{}", seq = -1, in_flight = 0, turn = next_turn(), not_before = 0, paused_reason = "",
-      where = "nowhere", rank = 0, at = 0, line = "", lined = 0, waiting = 0, head = "", logs = {},
+      where = "closed", rank = 0, at = 0, queued_in = "", lined = 0, waiting = 0, head = "", logs = {},
     }
     step_in(names, name, 0)
     return known[name]
@@ -122,17 +122,17 @@ local function lane_rules(now)
 
   local function outer_of(lane)
     local gate = gates.gate(lane.gate)
-    return gate.within ~= "" and (get(gate.within) or define(gate.within, gate.outer, lane.seq)) or nil
+    return gate.parent ~= "" and (get(gate.parent) or define(gate.parent, gate.parent_gate, lane.seq)) or nil
   end
 
   -- Where they stand.
 
   local function first_in_line(outer)
     if outer.first then return outer.first end
-    make(line)
-    outer.first = first_of(line, outer.number, 1)[1]
+    make(lanes_queued)
+    outer.first = first_of(lanes_queued, outer.number, 1)[1]
     if outer.first and not get(outer.first:sub(LINED + 1)) then -- left by a record that could not be read
-      step_out(line, outer.first)
+      step_out(lanes_queued, outer.first)
       outer.first, outer.lined = nil, outer.lined - 1
       return first_in_line(outer)
     end
@@ -158,28 +158,28 @@ local function lane_rules(now)
   end
 
   local function line_name(lane, turn)
-    return get(lane.line).number .. ranked(lane.rank) .. turn_name(lane, turn)
+    return get(lane.queued_in).number .. ranked(lane.rank) .. turn_name(lane, turn)
   end
 
   local leave_place = {
-    nowhere = function() end,
-    open = function(lane) step_out(open, turn_name(lane, lane.stood_at)) end,
-    timed = function(lane) step_out(timed, lane.name) end,
-    line = function(lane)
-      local outer, name = get(lane.line), line_name(lane, lane.stood_at)
-      step_out(line, name)
+    closed = function() end,
+    ready = function(lane) step_out(lanes_ready, turn_name(lane, lane.stood_at)) end,
+    scheduled = function(lane) step_out(lanes_scheduled, lane.name) end,
+    queued = function(lane)
+      local outer, name = get(lane.queued_in), line_name(lane, lane.stood_at)
+      step_out(lanes_queued, name)
       outer.lined, outer.first = outer.lined - 1, outer.first ~= name and outer.first
       touch(outer)
     end,
   }
 
   local take_place = {
-    nowhere = function() end,
-    open = function(lane) step_in(open, turn_name(lane, lane.turn), lane.rank) end,
-    timed = function(lane) step_in(timed, lane.name, lane.at) end,
-    line = function(lane)
+    closed = function() end,
+    ready = function(lane) step_in(lanes_ready, turn_name(lane, lane.turn), lane.rank) end,
+    scheduled = function(lane) step_in(lanes_scheduled, lane.name, lane.at) end,
+    queued = function(lane)
       local outer, name = outer_of(lane), line_name(lane, lane.turn)
-      step_in(line, name, 0)
+      step_in(lanes_queued, name, 0)
       local is_behind = outer.first and name:sub(1, LINED) > outer.first:sub(1, LINED)
       outer.lined, outer.first = outer.lined + 1, is_behind and outer.first
       touch(outer)
@@ -191,11 +191,11 @@ local function lane_rules(now)
     lane.is_stale = false
     local rank, due, waiting = head_of(lane)
     local where, new_rank, at, is_idle = gates.place(lane, rank, due, waiting)
-    local in_line = where == "line" and outer_of(lane).name or ""
-    local is_same = where == lane.where and new_rank == lane.rank and at == lane.at and in_line == lane.line
-    if not is_same or (where ~= "nowhere" and where ~= "timed" and lane.turn ~= lane.stood_at) then
+    local in_line = where == "queued" and outer_of(lane).name or ""
+    local is_same = where == lane.where and new_rank == lane.rank and at == lane.at and in_line == lane.queued_in
+    if not is_same or (where ~= "closed" and where ~= "scheduled" and lane.turn ~= lane.stood_at) then
       leave_place[lane.where](lane)
-      lane.where, lane.rank, lane.at, lane.line = where, new_rank, at, in_line
+      lane.where, lane.rank, lane.at, lane.queued_in = where, new_rank, at, in_line
       take_place[where](lane)
     end
     lane.stood_at = lane.turn
@@ -206,7 +206,7 @@ local function lane_rules(now)
   local function stand_all()
     for _, is_inner in ipairs({true, false}) do
       for _, lane in ipairs(touched) do
-        if lane.is_stale and (not is_inner or lane.line ~= "" or gates.gate(lane.gate).within ~= "") then stand(lane) end
+        if lane.is_stale and (not is_inner or lane.queued_in ~= "" or gates.gate(lane.gate).parent ~= "") then stand(lane) end
       end
     end
   end
@@ -225,7 +225,7 @@ local function lane_rules(now)
       end
     end
     in_parts("HDEL", lanes, forgotten)
-    for _, line_key in ipairs({wait, aged, open, timed, line, names}) do make(line_key) end
+    for _, line_key in ipairs({wait, aged, lanes_ready, lanes_scheduled, lanes_queued, names}) do make(line_key) end
     in_parts("HSET", lanes, kept)
     if turns then call("HSET", meta, "turn", whole(turns)) end
   end
@@ -241,7 +241,7 @@ local function lane_rules(now)
     local name, text, priority, lost = lane_of(envelope)
     local seq, gate = tonumber(envelope:sub(MOMENT + 1, DIGITS)), gates.gate(text)
     local lane = define(name, text, seq)
-    if gate.within ~= "" then define(gate.within, gate.outer, seq) end
+    if gate.parent ~= "" then define(gate.parent, gate.parent_gate, seq) end
     local stands = place_in(lane.number, envelope, priority, lost, id)
     local head = stands:sub(NUMBER + 1, FLAG - 1)
     step_in(wait, stands, 0)
@@ -250,7 +250,7 @@ local function lane_rules(now)
     if not lane.head or lane.head == "" or head < lane.head then
       lane.head = lane.head and head
       touch(lane)
-    elseif gates.gate(lane.gate).least > 1 then
+    elseif gates.gate(lane.gate).min_batch > 1 then
       touch(lane)
     end
   end
@@ -291,7 +291,7 @@ local function lane_rules(now)
       if lane then
         lane.in_flight = math.max(0, lane.in_flight - count)
         keep(lane)
-        lane.is_stale = lane.is_stale or lane.where == "nowhere" -- elsewhere it does not matter how many are out
+        lane.is_stale = lane.is_stale or lane.where == "closed" -- elsewhere it does not matter how many are out
       end
     end
   end
@@ -299,7 +299,7 @@ local function lane_rules(now)
   -- The same as `out` has it, of what an entry has left if that cannot be read there.
   function rules.left_by(envelope)
     local name, text = lane_of(envelope or "")
-    local within = text and gates.gate(text).within or ""
+    local within = text and gates.gate(text).parent or ""
     return within ~= "" and cmsgpack.pack(name, within) or cmsgpack.pack(name or "")
   end
 
@@ -340,7 +340,7 @@ local function lane_rules(now)
   end
 
   -- Opens a lane; whether it was shut.
-  function rules.open(name)
+  function rules.resume(name)
     local lane = get(name)
     if not lane or (lane.paused_reason == "" and lane.not_before <= now) then return false end
     lane.paused_reason, lane.not_before = "", 0
@@ -352,19 +352,19 @@ local function lane_rules(now)
     local lane = get(name)
     if not lane then return nil end
     return {
-      name, lane.where, lane.waiting, lane.in_flight, whole(lane.where == "timed" and lane.at or 0), lane.paused_reason,
-      gates.gate(lane.gate).within, lane.gate,
+      name, lane.where, lane.waiting, lane.in_flight, whole(lane.where == "scheduled" and lane.at or 0), lane.paused_reason,
+      gates.gate(lane.gate).parent, lane.gate,
     }
   end
 
   -- Places timed lanes anew whose moment has come.
   function rules.wake(limit)
-    local due = call("ZRANGEBYSCORE", timed, "-inf", now, "LIMIT", 0, limit)
+    local due = call("ZRANGEBYSCORE", lanes_scheduled, "-inf", now, "LIMIT", 0, limit)
     get_all(due)
     for _, name in ipairs(due) do
       local lane = get(name)
       if lane then touch(lane) end
-      if not lane or lane.where ~= "timed" then step_out(timed, name) end
+      if not lane or lane.where ~= "scheduled" then step_out(lanes_scheduled, name) end
     end
     stand_all()
     make(wait) -- with what entered before, as turns read it

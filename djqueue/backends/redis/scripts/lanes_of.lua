@@ -1,4 +1,4 @@
--- keys: env ready delayed own meta wait aged open timed line lanes names
+-- keys: env ready delayed own meta wait aged lanes_ready lanes_scheduled lanes_queued lanes names
 -- with: lanes places
 -- Reads lanes.
 -- Arguments: the number of lanes at most, and the name behind which they stand ("-" for none); or 0, and the name of

@@ -1,4 +1,4 @@
--- keys: own meta wait aged open timed line lanes names
+-- keys: own meta wait aged lanes_ready lanes_scheduled lanes_queued lanes names
 -- with: lanes
 -- Pauses a lane: nothing leaves it until it is opened.
 -- Arguments: the name of the lane; the reason.

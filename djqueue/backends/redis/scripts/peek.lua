@@ -1,4 +1,4 @@
--- keys: body env ready delayed leases own meta wait aged open timed line lanes names
+-- keys: body env ready delayed leases own meta wait aged lanes_ready lanes_scheduled lanes_queued lanes names
 -- with: lanes places
 -- Reads entries of one state, in their order. Entries that wait in lanes come last, lane by lane.
 -- Arguments: the state; the number of entries at most; score and member of the cursor ("" and "" for none; the score of

@@ -1,4 +1,4 @@
--- keys: body env ready delayed leases meta done bell wait aged open timed line lanes names recent failed_env
+-- keys: body env ready delayed leases meta done bell wait aged lanes_ready lanes_scheduled lanes_queued lanes names recent failed_env
 -- with: guards lanes places putting
 -- Repeats a put that the server may have done already. An entry that it put then may have ended by now, so such are
 -- known as well.

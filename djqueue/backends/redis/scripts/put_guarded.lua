@@ -1,4 +1,4 @@
--- keys: body env ready delayed leases meta done bell wait aged open timed line lanes names
+-- keys: body env ready delayed leases meta done bell wait aged lanes_ready lanes_scheduled lanes_queued lanes names
 -- with: guards lanes places putting
 -- Puts entries of which some are in lanes or have guards.
 -- Arguments: as putting.lua says.

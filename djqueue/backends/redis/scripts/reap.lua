@@ -1,4 +1,4 @@
--- keys: env ready delayed leases own bell meta wait aged open timed line lanes names out
+-- keys: env ready delayed leases own bell meta wait aged lanes_ready lanes_scheduled lanes_queued lanes names out
 -- with: holders lanes places
 -- Puts entries whose leases ran out back where they waited. Their tokens stay, so a late worker may still finish an
 -- entry that was not taken since; but not in a lane, which goes on.

@@ -1,4 +1,4 @@
--- keys: env ready delayed leases own bell meta wait aged open timed line lanes names out
+-- keys: env ready delayed leases own bell meta wait aged lanes_ready lanes_scheduled lanes_queued lanes names out
 -- with: lanes
 -- Corrects lanes that are not where their records say, or whose number in flight is wrong: a key may have been deleted, or set
 -- aside for its type.
@@ -28,8 +28,8 @@ local function level(line_key)
 end
 
 local function is_missing(lane)
-  if lane.where == "open" then return not call("ZSCORE", open, string.format("%016.0f", lane.turn) .. lane.name) end
-  return lane.where == "timed" and not call("ZSCORE", timed, lane.name)
+  if lane.where == "ready" then return not call("ZSCORE", lanes_ready, string.format("%016.0f", lane.turn) .. lane.name) end
+  return lane.where == "scheduled" and not call("ZSCORE", lanes_scheduled, lane.name)
 end
 
 -- What waits in it could not be seen when it was last placed.
@@ -37,12 +37,12 @@ local function is_headless(lane)
   return lane.waiting > 0 and lane.head == "" and laned(now).first_of(wait, lane.number, 1)[1]
 end
 
-local levelled = level(wait) + level(aged) + level(line) + level(names)
+local levelled = level(wait) + level(aged) + level(lanes_queued) + level(names)
 local cursor, found = unpack(call("HSCAN", lanes, ARGV[2], "COUNT", ARGV[3]))
 for i = 1, #found, 2 do
   local lane = laned(now).get(found[i])
   if lane and (is_missing(lane) or is_headless(lane) or lane.in_flight ~= (counts[lane.name] or 0)) then
-    if is_missing(lane) then lane.where = "nowhere" end
+    if is_missing(lane) then lane.where = "closed" end
     if is_headless(lane) then lane.head = nil end
     lane.in_flight = counts[lane.name] or 0
     laned(now).touch(lane)

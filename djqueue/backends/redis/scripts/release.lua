@@ -1,4 +1,4 @@
--- keys: env ready delayed leases own bell meta wait aged open timed line lanes names out
+-- keys: env ready delayed leases own bell meta wait aged lanes_ready lanes_scheduled lanes_queued lanes names out
 -- with: holders lanes places
 -- Gives leased entries back, each with a new envelope.
 -- Arguments: the number of sleeping consumers to wake at most; then id, token and "due envelope" of each. A word

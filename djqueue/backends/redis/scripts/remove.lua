@@ -1,4 +1,4 @@
--- keys: body env ready delayed leases own meta wait aged open timed line lanes names
+-- keys: body env ready delayed leases own meta wait aged lanes_ready lanes_scheduled lanes_queued lanes names
 -- with: lanes places
 -- Deletes entries that wait.
 -- Arguments: their ids.

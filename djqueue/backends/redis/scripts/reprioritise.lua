@@ -1,4 +1,4 @@
--- keys: env ready delayed leases meta wait aged open timed line lanes names
+-- keys: env ready delayed leases meta wait aged lanes_ready lanes_scheduled lanes_queued lanes names
 -- with: lanes places
 -- Gives entries that wait another priority.
 -- Arguments: the priority; then their ids.

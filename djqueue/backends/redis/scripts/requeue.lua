@@ -1,6 +1,6 @@
--- keys: body env ready delayed meta bell failed_body failed_env failed_ready failed_delayed failed_leases failed_own wait aged open timed line lanes names
+-- keys: body env ready delayed meta bell failed_body failed_env failed_ready failed_delayed failed_leases failed_own wait aged lanes_ready lanes_scheduled lanes_queued lanes names
 -- with: lanes places
--- Moves entries of the error queue back to the queue.
+-- Moves entries of the failed queue back to the queue.
 -- Arguments: the number of sleeping consumers to wake at most; then their ids.
 -- Answer: the number of entries that were moved.
 local requeued, now = 0, clock()

@@ -1,11 +1,11 @@
--- keys: body env ready delayed leases own bell meta recent failed_body failed_env failed_ready failed_delayed failed_leases failed_own wait aged open timed line lanes names out
+-- keys: body env ready delayed leases own bell meta recent failed_body failed_env failed_ready failed_delayed failed_leases failed_own wait aged lanes_ready lanes_scheduled lanes_queued lanes names out
 -- with: lanes places failing recent
--- Puts entries that are in no line back to their lines, or moves them to the error queue if they are not whole.
+-- Puts entries that are in no line back to their lines, or moves them to the failed queue if they are not whole.
 -- Shortens the log of completions.
 -- Arguments: the number of sleeping consumers to wake at most; "env" or "body", the hash to look at; a cursor; the
 -- number of entries to look at.
 -- Answer: the next cursor ("0": that was all); the number by which bodies are more than envelopes; the ids that went
--- back; the ids that went to the error queue.
+-- back; the ids that went to the failed queue.
 local now, back, failed = clock(), {}, {}
 call("ZREM", ready, "") -- a write that takes no memory
 forget(tonumber(call("HGET", meta, "done") or 0) or 0, now)
@@ -30,7 +30,7 @@ local function look(id, envelope)
   if is_readable and is_in_line(id, envelope) or not is_readable and is_unread_in_line(id) then return end
   if not is_readable or call("HEXISTS", body, id) == 0 then
     failed[#failed + 1] = id
-    bury_unread(id, "it stood in no line, and was not whole", now)
+    fail_unread(id, "it stood in no line, and was not whole", now)
   else
     back[#back + 1] = id
     come_back({id}, now)

@@ -1,6 +1,6 @@
 -- keys: body env ready delayed own
 -- with: lanes places lines
--- Deletes the oldest entries that are ready. It is meant for error queues, which have no lanes: it does not see entries
+-- Deletes the oldest entries that are ready. It is meant for failed queues, which have no lanes: it does not see entries
 -- in lanes.
 -- Arguments: the number of entries that may stay ("" for any); the microseconds for which each may ("" for any); the
 -- number of entries to delete at most.

@@ -4,8 +4,8 @@
     local turns, taken, fronts, at, is_whole, again = {}, {}, {}, 1, false, {}
 
     local function read_fronts(count)
-      make(open)
-      fronts, at, again = call("ZRANGE", open, 0, count - 1, "WITHSCORES"), 1, {}
+      make(lanes_ready)
+      fronts, at, again = call("ZRANGE", lanes_ready, 0, count - 1, "WITHSCORES"), 1, {}
       is_whole = #fronts < 2 * count
       local there, stood = {}, {}
       for i = 1, #fronts, 2 do there[#there + 1] = fronts[i]:sub(TURN + 1) end
@@ -15,7 +15,7 @@
           stood[#stood + 1] = name
           stood[#stood + 1] = fronts[2 * i]
         else
-          step_out(open, fronts[2 * i - 1]) -- left by a record that could not be read
+          step_out(lanes_ready, fronts[2 * i - 1]) -- left by a record that could not be read
         end
       end
       fronts = stood
@@ -88,9 +88,9 @@
         gates.left(one, #ids, turn)
         touch(one)
         stand(one)
-        if one.where == "open" then again[#again + 1] = one end
+        if one.where == "ready" then again[#again + 1] = one end
       end
-      return ids, outer and cmsgpack.pack(inner.name, outer.name) or cmsgpack.pack(inner.name), gates.gate(inner.gate).joins
+      return ids, outer and cmsgpack.pack(inner.name, outer.name) or cmsgpack.pack(inner.name), gates.gate(inner.gate).is_unit
     end
 
     return turns

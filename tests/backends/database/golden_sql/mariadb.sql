@@ -476,7 +476,7 @@ SET @djqueue = :moment + %s;
 COMMIT;
 
 
--- claim: from the error queue
+-- claim: from the failed queue
 
 SELECT NOW,
     (SELECT sort_key FROM djqueue_message WHERE queue = %(queue)s AND state = 0 ORDER BY sort_key LIMIT 1),
@@ -501,7 +501,7 @@ SELECT NOW,
 -- BEGIN as in: claim: two are ready
 
 
--- claim: within a budget
+-- claim: within a rate limit
 
 SELECT NOW,
     (SELECT sort_key FROM djqueue_message WHERE queue = %(queue)s AND state = 0 ORDER BY sort_key LIMIT 1),
@@ -565,9 +565,9 @@ COMMIT;
 -- SELECT as in: claim: nothing is there
 
 
--- claim: within a budget, nothing is there
+-- claim: within a rate limit, nothing is there
 
--- SELECT as in: claim: within a budget
+-- SELECT as in: claim: within a rate limit
 
 
 -- begin
@@ -852,7 +852,7 @@ SET m.queue = %s, m.state = 0, m.sort_key = 0, m.sort_at = NOW + u.delay, m.due_
 COMMIT;
 
 
--- fail: the error queue has one of the same id
+-- fail: the failed queue has one of the same id
 
 BEGIN NOT ATOMIC DECLARE EXIT HANDLER FOR SQLEXCEPTION
 BEGIN ROLLBACK;
@@ -1326,7 +1326,7 @@ INSERT INTO djqueue_ticket (queue, created, name, number, gate) VALUES (%s, NOW,
 COMMIT;
 
 
--- remove: from the error queue
+-- remove: from the failed queue
 
 -- SELECT as in: remove
 -- DELETE as in: remove
@@ -1623,7 +1623,7 @@ DELETE FROM djqueue_fact WHERE name = %s AND (until IS NULL OR until > NOW);
 DELETE FROM djqueue_fact WHERE name = %s AND (until IS NULL OR until > NOW) AND value = %s;
 
 
--- facts: take of a budget
+-- facts: acquire of a rate limit
 
 BEGIN;
 -- INSERT as in: put: debounced, one waits and is postponed

@@ -531,7 +531,7 @@ DELETE FROM djqueue_ticket WHERE seq IN (%s) RETURNING seq;
 COMMIT;
 
 
--- claim: from the error queue
+-- claim: from the failed queue
 
 WITH due AS (
     UPDATE djqueue_message
@@ -583,7 +583,7 @@ FROM (SELECT 1) one
 LEFT JOIN got ON true;
 
 
--- claim: within a budget
+-- claim: within a rate limit
 
 SELECT NOW,
     (SELECT sort_key FROM djqueue_message WHERE queue = %(queue)s AND state = 0 ORDER BY sort_key LIMIT 1),
@@ -711,9 +711,9 @@ COMMIT;
 -- SELECT as in: claim: two are ready
 
 
--- claim: within a budget, nothing is there
+-- claim: within a rate limit, nothing is there
 
--- SELECT as in: claim: within a budget
+-- SELECT as in: claim: within a rate limit
 
 
 -- begin
@@ -958,7 +958,7 @@ RETURNING m.seq;
 COMMIT;
 
 
--- fail: the error queue has one of the same id
+-- fail: the failed queue has one of the same id
 
 -- UPDATE as in: fail: in a lane
 BEGIN;
@@ -1414,7 +1414,7 @@ DELETE FROM djqueue_message WHERE queue = %s AND id IN (%s, %s) AND state NOT IN
 COMMIT;
 
 
--- remove: from the error queue
+-- remove: from the failed queue
 
 DELETE FROM djqueue_message WHERE queue = %s AND id IN (%s, %s) AND state NOT IN (2, 4);
 
@@ -1713,7 +1713,7 @@ DELETE FROM djqueue_fact WHERE name = %s AND (until IS NULL OR until > NOW);
 DELETE FROM djqueue_fact WHERE name = %s AND (until IS NULL OR until > NOW) AND value = %s;
 
 
--- facts: take of a budget
+-- facts: acquire of a rate limit
 
 BEGIN;
 -- INSERT as in: put: debounced, one waits and is postponed

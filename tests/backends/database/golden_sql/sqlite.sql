@@ -412,7 +412,7 @@ DELETE FROM djqueue_ticket WHERE seq IN (%s) RETURNING seq;
 COMMIT;
 
 
--- claim: from the error queue
+-- claim: from the failed queue
 
 SELECT NOW,
     (SELECT sort_key FROM djqueue_message WHERE queue = %(queue)s AND state = 0 ORDER BY sort_key LIMIT 1),
@@ -437,7 +437,7 @@ SELECT NOW,
 -- UPDATE as in: claim: two are ready
 
 
--- claim: within a budget
+-- claim: within a rate limit
 
 SELECT NOW,
     (SELECT sort_key FROM djqueue_message WHERE queue = %(queue)s AND state = 0 ORDER BY sort_key LIMIT 1),
@@ -505,9 +505,9 @@ COMMIT;
 -- SELECT as in: claim: nothing is there
 
 
--- claim: within a budget, nothing is there
+-- claim: within a rate limit, nothing is there
 
--- SELECT as in: claim: within a budget
+-- SELECT as in: claim: within a rate limit
 
 
 -- begin
@@ -653,7 +653,7 @@ RETURNING seq;
 COMMIT;
 
 
--- fail: the error queue has one of the same id
+-- fail: the failed queue has one of the same id
 
 -- WITH as in: fail: in a lane
 BEGIN;
@@ -1116,7 +1116,7 @@ DELETE FROM djqueue_message WHERE queue = %s AND id IN (%s, %s) AND state NOT IN
 COMMIT;
 
 
--- remove: from the error queue
+-- remove: from the failed queue
 
 DELETE FROM djqueue_message WHERE queue = %s AND id IN (%s, %s) AND state NOT IN (2, 4);
 
@@ -1385,7 +1385,7 @@ DELETE FROM djqueue_fact WHERE name = %s AND (until IS NULL OR until > NOW);
 DELETE FROM djqueue_fact WHERE name = %s AND (until IS NULL OR until > NOW) AND value = %s;
 
 
--- facts: take of a budget
+-- facts: acquire of a rate limit
 
 BEGIN;
 -- INSERT as in: put: debounced, one waits and is postponed

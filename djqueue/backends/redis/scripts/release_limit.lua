@@ -1,6 +1,6 @@
 -- keys: account
--- with: windows budgets
--- Gives back what was taken from a budget. A second key is the spacing that it shares with other budgets.
+-- with: windows rate_limits
+-- Gives back what was taken from a rate limit. A second key is the spacing that it shares with other rate limits.
 -- Arguments: the number to give back; the number that was granted; the moment of that grant; the moment of the grant
 -- before.
 -- Answer: the number that was given back.

@@ -1,6 +1,6 @@
 -- keys: account
--- with: windows budgets
--- Sets the window of a budget, for all who use that budget.
+-- with: windows rate_limits
+-- Sets the window of a rate limit, for all who use that rate limit.
 -- Arguments: limit, span, ways and buffer of the window.
 -- Answer: nothing.
 local kept, windows = read_account(account)

@@ -12,7 +12,7 @@ local function read_account(key)
   return {given = given, window = windows.window(unpack(given)), used = used, log = log, is_fixed = is_fixed}, windows
 end
 
--- The account of a budget as it holds for a user with this window. `spaced` is the key of the last grant of those who share its
+-- The account of a rate limit as it holds for a user with this window. `spaced` is the key of the last grant of those who share its
 -- spacing, nil if it is not shared.
 local function account_of(key, spaced, given, now)
   local account, windows = read_account(key)

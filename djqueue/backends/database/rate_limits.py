@@ -1,4 +1,4 @@
-"""Claims by a budget: its fact is locked, its window asked, and what was claimed is spent, in one transaction."""
+"""Claims by a rate limit: its fact is locked, its window asked, and what was claimed is spent, in one transaction."""
 
 from __future__ import annotations
 
@@ -6,36 +6,36 @@ from collections.abc import Callable, Sequence
 from typing import NamedTuple
 
 from djqueue.backends import stores
-from djqueue.backends.database.rows import Ask, micros, seconds_to
+from djqueue.backends.database.rows import ClaimRequest, micros, seconds_to
 from djqueue.backends.database.session import Database
 from djqueue.backends.database.sql.dialect import Dialect, Payment
 from djqueue.backends.database.store import DatabaseStore
 from djqueue.backends.entries import Claimed, Lease, untried
-from djqueue.backends.stores import Account, Budget
+from djqueue.backends.stores import LimitState, RateLimit
 
 
 def claim_within(
     sql: Dialect,
     store: DatabaseStore,
-    budget: Budget,
+    rate_limit: RateLimit,
     limit: int,
     claim: Callable[[int, int], Claimed],
     release: Callable[[Sequence[Lease]], list[Lease]],
 ) -> Claimed:
     """``claim`` so many, as of a moment, and spend that. Where there is nothing nothing is written."""
-    key, spacing = stores.keys_of(budget)
+    key, spacing = stores.keys_of(rate_limit)
     with sql.atomic():
-        facts, now = sql.hold_as_of(store.keys_of(budget))
+        facts, now = sql.hold_as_of(store.keys_of(rate_limit))
         account = _account(facts.get(store.key(key)))
         last = int(facts.get(store.key(spacing)) or 0) if spacing else 0
-        granted, _ = stores.spend(account, budget, limit, now, last)
+        granted, _ = stores.spend(account, rate_limit, limit, now, last)
         if not granted.count:
             return Claimed((), granted.retry_after, granted.reason)
         claimed = claim(granted.count, now)
         if not claimed:
             return claimed
         now = max(now, *(round(lease.claimed * 1e6) for lease in claimed))  # what leaves lanes does so a little later
-        spent, account = stores.spend(account, budget, len(claimed), now, last)
+        spent, account = stores.spend(account, rate_limit, len(claimed), now, last)
         store.put(key, account.written(), stores.keep_of(account))
         if spacing:
             store.put(spacing, b"%d" % now, stores.kept_for(account.window))
@@ -46,16 +46,16 @@ def claim_within(
     return Claimed(claimed[: spent.count], spent.retry_after, spent.reason)
 
 
-def _account(value: bytes | None) -> Account | None:
-    return None if value is None else Account.read(value)
+def _account(value: bytes | None) -> LimitState | None:
+    return None if value is None else LimitState.read(value)
 
 
 class Look(NamedTuple):
-    """A budget, seen without a lock."""
+    """A rate limit, seen without a lock."""
 
     now: int
     value: bytes | None = None
-    account: Account | None = None
+    account: LimitState | None = None
     """What the value says."""
     nothing: Claimed | None = None
     """Why there is nothing to claim, if that is plain to see."""
@@ -64,15 +64,15 @@ class Look(NamedTuple):
 class Looks:
     """Looks without a lock, for those who poll: of one queue object.
 
-    Who found the queue empty may find it so again, and glances at it beside the budget. The others ask the budget
-    alone, which takes a sixth of that: the claim finds out whether anything is left.
+    Who found the queue empty may find it so again, and glances at it beside the rate limit. The others ask the rate
+    limit alone, which takes a sixth of that: the claim finds out whether anything is left.
     """
 
     def __init__(self, database: Database):
         self._database, self._was_empty = database, True
 
-    def look(self, store: DatabaseStore, budget: Budget) -> Look:
-        sql, key = self._database.sql, store.key(stores.keys_of(budget)[0])
+    def look(self, store: DatabaseStore, rate_limit: RateLimit) -> Look:
+        sql, key = self._database.sql, store.key(stores.keys_of(rate_limit)[0])
         if self._was_empty:
             glance, value = self._database.run(sql.glance_beside, key)
             now = glance.now
@@ -81,7 +81,7 @@ class Looks:
         else:
             now, value = self._database.run(sql.get_as_of, key)
         account = _account(value)
-        grant, _ = stores.spend(account, budget, 1, now)
+        grant, _ = stores.spend(account, rate_limit, 1, now)
         nothing = None if grant.count else self.found(Claimed((), grant.retry_after, grant.reason))
         return Look(now, value, account, nothing)
 
@@ -92,16 +92,20 @@ class Looks:
 
 
 def claim_paid(
-    look: Look, store: DatabaseStore, budget: Budget, ask: Ask, claim: Callable[[Ask, Payment], tuple[int, list[Lease]]]
+    look: Look,
+    store: DatabaseStore,
+    rate_limit: RateLimit,
+    ask: ClaimRequest,
+    claim: Callable[[ClaimRequest, Payment], tuple[int, list[Lease]]],
 ) -> tuple[int, Claimed]:
     """How many there are, and what ``claim`` has of them if nobody spends meanwhile.
 
     Of one fact only: whoever shares the spacing of others, or is the first to spend, is told that there are none.
     """
-    key, spacing = stores.keys_of(budget)
+    key, spacing = stores.keys_of(rate_limit)
     if look.value is None or spacing:
         return 0, Claimed()
-    grant, account = stores.spend(look.account, budget, ask.limit, look.now)
+    grant, account = stores.spend(look.account, rate_limit, ask.limit, look.now)
     keep = micros(stores.keep_of(account))
     payment = Payment(store.key(key), look.value, account.written(), keep, look.now)
     there, leases = claim(ask._replace(limit=grant.count, since=str(look.now)), payment)
