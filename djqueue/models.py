@@ -106,7 +106,7 @@ class QueueLane(models.Model):
         READY = 0, _("ready")
         CLOSED = 1, _("closed")
         SCHEDULED = 2, _("scheduled")
-        # One that stands in the line of another lane has the number of that.
+        # A lane that is queued in its parent has the number of the parent.
 
     seq = models.BigAutoField(primary_key=True)
     queue = BytewiseCharField(_("queue"), max_length=NAME_LENGTH)
@@ -119,8 +119,8 @@ class QueueLane(models.Model):
     paused_reason = BytewiseTextField(_("paused"), default="")
     logs = BytewiseTextField(default="[]")  # of its windows, JSON
     state = models.BigIntegerField(_("state"), choices=State.choices, default=State.CLOSED)
-    sort_key = models.IntegerField(default=0)  # open and in a line: neg_priority of its first; timed: 0
-    sort_at = models.BigIntegerField(default=0)  # open and in a line: turn; timed: when to look again
+    sort_key = models.IntegerField(default=0)  # ready and queued: neg_priority of its first; scheduled: 0
+    sort_at = models.BigIntegerField(default=0)  # ready and queued: turn; scheduled: when to look again
 
     class Meta:
         db_table = "djqueue_lane"

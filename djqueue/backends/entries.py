@@ -159,7 +159,7 @@ class LaneRecord:
 
     name: str
     state: str
-    """open (its first may leave), timed (it opens by itself), line (it waits for the lane ``within``), or nowhere."""
+    """``ready`` (its first entry may leave), ``scheduled``, ``queued`` (it waits in :attr:`parent`), or ``closed``."""
     waiting: int
     """How many wait in it, due ones only."""
     in_flight: int

@@ -1,4 +1,4 @@
-"""Many lanes together: where each stands, which of them is next, and what leaves it. No I/O; the time comes in.
+"""Many lanes together: where each is, which of them is next, and what leaves it. No I/O; the time comes in.
 
 A queue in memory keeps one board for life. A database fills one in each claim, and writes the lanes that changed.
 """
@@ -75,7 +75,7 @@ class Turn(NamedTuple):
 
 
 class Board:
-    """The lanes of one queue, and what waits in them. :meth:`stand` follows each change of a lane or its entries."""
+    """The lanes of one queue, and what waits in them. :meth:`place` follows each change of a lane or its entries."""
 
     def __init__(self, turn: int = 0, laned_last: bool = False):
         self.lanes: dict[str, Lane] = {}
@@ -84,9 +84,9 @@ class Board:
         """Whether the last unit of work came from a lane."""
         self._turn = turn
         self._entries: dict[str, Line] = {}
-        self._open = Line()
-        self._timed = Line()
-        self._lines: dict[str, Line] = {}
+        self._ready = Line()
+        self._scheduled = Line()
+        self._queued: dict[str, Line] = {}
 
     # ---- units of work
 
@@ -107,11 +107,11 @@ class Board:
 
     def first_rank(self) -> int | None:
         """Minus the priority of what would leave a lane next; None if nothing may."""
-        name = self._open.first()
+        name = self._ready.first()
         return None if name is None else self.places[name].rank
 
     def _is_throttled(self) -> bool:
-        """Whether the lane whose turn it is, or the one that it is within, has windows."""
+        """Whether the lane whose turn it is, or its parent, has windows."""
         return any(self.lanes[name].gate.windows for name in self.chain(self._next()))
 
     def _take(self, now: int) -> Turn:
@@ -122,14 +122,14 @@ class Board:
             self.lanes[one] = gates.left(self.lanes[one], len(waiting), number, now)
         run = f"{number}:{name}" if self.lanes[name].gate.is_unit else ""
         for one in chain:
-            self.stand(one, now)
+            self.place(one, now)
         return Turn(name, waiting, number, run, chain)
 
     def _next(self) -> str:
-        """The lane whose turn it is; of a lane with a line, the first that stands in it."""
-        name: str = self._open.first()
-        if name in self._lines:
-            name = self._lines[name].first()
+        """The lane whose turn it is; of a parent, the first lane that is queued in it."""
+        name: str = self._ready.first()
+        if name in self._queued:
+            name = self._queued[name].first()
         return name
 
     def _run_of(self, name: str, most: int) -> list[Waiting]:
@@ -149,17 +149,17 @@ class Board:
         return [name, parent] if parent in self.lanes else [name]
 
     def known(self, name: str) -> Lane:
-        """A lane as it is; a new one stands behind those that wait, so that new ones cannot hold them up for ever."""
+        """A lane as it is. A new lane comes behind those that wait, so that new ones cannot hold them up for ever."""
         return self.lanes.get(name) or Lane(name, turn=self._next_turn())
 
     def want_outer(self, lane: Lane) -> None:
-        """Make the lane that this one is within, if it was forgotten while nothing of it was out or in its line."""
+        """Make the parent of a lane, if it was forgotten while nothing of it was in flight or queued."""
         parent = lane.gate.parent
         if parent and parent not in self.lanes:
             self.lanes[parent] = self.known(parent).with_gate(lane.gate.parent_gate or Gate())
 
     def fill(self, lanes: Iterable[tuple[Lane, Iterable[Waiting]]], now: int) -> None:
-        """Add lanes with what waits in them, and let them stand once all are there: none is forgotten."""
+        """Add lanes with the entries that wait in them, and place them once all are there: none is forgotten."""
         for lane, entries in lanes:
             self.lanes[lane.name] = lane
             for one in entries:
@@ -167,8 +167,8 @@ class Board:
         for name in sorted(self.lanes, key=lambda name: not self.lanes[name].gate.parent):
             self._place(name, now)
 
-    def stand(self, name: str, now: int) -> None:
-        """Put a lane where it belongs, and then the one that it is within; if nothing is lost by it, forget it."""
+    def place(self, name: str, now: int) -> None:
+        """Put a lane where it belongs, and then its parent; forget a lane that remembers nothing."""
         if name not in self.lanes:
             return
         lane, place = self.lanes[name], self._place(name, now)
@@ -177,38 +177,38 @@ class Board:
         elif place.where == gates.LANE_CLOSED and gates.is_idle(lane, self._head(name), now):
             self._forget(name)
         if self._is_outer(lane.gate.parent):
-            self.stand(lane.gate.parent, now)
+            self.place(lane.gate.parent, now)
 
     def wake(self, now: int) -> None:
-        """Let lanes stand anew whose moment has come."""
+        """Place the scheduled lanes anew whose moment has come."""
         while (at := self.next_moment()) is not None and at <= now:
-            self.stand(self._timed.first(), now)
+            self.place(self._scheduled.first(), now)
 
     def next_moment(self) -> int | None:
-        """When the first lane opens by itself, µs."""
-        name = self._timed.first()
+        """When the first scheduled lane becomes ready, µs."""
+        name = self._scheduled.first()
         return None if name is None else self.places[name].at
 
     def step_out(self, name: str, parent: str) -> None:
-        """Let a lane stand nowhere, neither in the line of another."""
-        self._open.drop(name)
-        self._timed.drop(name)
-        if parent in self._lines:
-            self._lines[parent].drop(name)
-            if not self._lines[parent]:
-                del self._lines[parent]
+        """Take a lane out of its place."""
+        self._ready.drop(name)
+        self._scheduled.drop(name)
+        if parent in self._queued:
+            self._queued[parent].drop(name)
+            if not self._queued[parent]:
+                del self._queued[parent]
 
     def _place(self, name: str, now: int) -> Place:
         lane = self.lanes[name]
         parent = lane.gate.parent
-        self.places[name] = place = gates.stand(lane, self._head(name), now)
+        self.places[name] = place = gates.place_of(lane, self._head(name), now)
         self.step_out(name, parent)
         if place.where == LANE_READY:
-            self._open.add(name, (place.rank, lane.turn))
+            self._ready.add(name, (place.rank, lane.turn))
         elif place.where == LANE_SCHEDULED:
-            self._timed.add(name, (place.at,))
+            self._scheduled.add(name, (place.at,))
         elif place.where == LANE_QUEUED:
-            self._lines.setdefault(parent, Line()).add(name, (place.rank, lane.turn))
+            self._queued.setdefault(parent, Line()).add(name, (place.rank, lane.turn))
         return place
 
     def _forget(self, name: str) -> None:
@@ -216,7 +216,7 @@ class Board:
         del self.lanes[name], self.places[name]
 
     def _is_outer(self, name: str) -> bool:
-        """Whether a lane can have others within it: what is within another cannot, whatever somebody wrote."""
+        """Whether a lane can be a parent: one that has a parent cannot, whatever is written in its gate."""
         return name in self.lanes and not self.lanes[name].gate.parent
 
     def _next_turn(self) -> int:
@@ -242,8 +242,8 @@ class Board:
         return None if line is None else line.keys[line.first()]
 
     def _head(self, name: str) -> Head | None:
-        """What would leave first: an entry, or of a lane with a line the first lane there."""
-        if name in self._lines and self._is_outer(name):
-            return Head(self.places[self._lines[name].first()].rank, 0)
+        """What would leave first: an entry, or of a parent the first lane that is queued in it."""
+        if name in self._queued and self._is_outer(name):
+            return Head(self.places[self._queued[name].first()].rank, 0)
         first = self._first_of(name)
         return None if first is None else Head(first.rank, first.at, self.waiting(name), first.lost > 0)

@@ -3,9 +3,9 @@
 Order, concurrency, rates, pauses and pausing are one mechanism. Everything here is a pure function of what is known of
 a lane and of the time in µs; memory and the databases act on it, Redis has it as ``scripts/lanes.lua``.
 
-A lane stands in one place at a time: *open* (its first may leave), *timed* (it opens by itself at a moment), in the
-*line* of the lane that it is within, or *nowhere*. :func:`stand` says which, and is asked after every change. So what
-may not leave costs a claim nothing, however much it is.
+A lane is in one of four places: *ready* (its first entry may leave), *scheduled* (it becomes ready at a known moment),
+*queued* (it waits in its parent lane), or *closed*. :func:`place_of` says which, and is asked after every change. So
+entries that may not leave cost a claim nothing, however many they are.
 """
 
 from __future__ import annotations
@@ -43,7 +43,7 @@ class Gate:
     batch_timeout: float = 0.0
     """… for so many seconds after the first of them came."""
     parent: str = ""
-    """The lane in whose line it stands, if it shares a gate with others; that is within none itself."""
+    """The parent lane, in which it is queued, if it shares a gate with others. A parent has no parent."""
     parent_gate: Gate | None = None
     """The gate of that lane."""
 
@@ -128,7 +128,7 @@ def _name(value: object) -> str:
 
 
 class Head(NamedTuple):
-    """What stands first in a lane."""
+    """The first entry of a lane."""
 
     rank: int
     """Minus its priority."""
@@ -173,17 +173,17 @@ class Lane:
 
 
 class Place(NamedTuple):
-    """Where a lane stands."""
+    """Where a lane is."""
 
     where: str
     rank: int = 0
-    """Of an open lane or one in a line: minus the priority of its first. Lower goes first, then the lower turn."""
+    """Of a ready or queued lane: minus the priority of its first entry. Lower goes first, then the lower turn."""
     at: int = 0
-    """Of a timed one: the moment at which to look again, µs."""
+    """Of a scheduled lane: the moment at which to look again, µs."""
 
 
-def stand(lane: Lane, head: Head | None, now: int) -> Place:
-    """Where a lane belongs. One that stands nowhere with no head and :func:`is_idle` may be forgotten."""
+def place_of(lane: Lane, head: Head | None, now: int) -> Place:
+    """The place of a lane. A closed lane with no head that :func:`is_idle` may be forgotten."""
     if lane.paused_reason:
         return Place(LANE_CLOSED)
     if head is None:
@@ -250,7 +250,7 @@ def held_by(lane: Lane, how: str) -> str:
 
 
 def shut_until(lane: Lane, until: int) -> Lane:
-    """The lane, not open before a moment."""
+    """The lane, closed until a moment."""
     return replace(lane, not_before=max(lane.not_before, until))
 
 

@@ -67,7 +67,7 @@ def test_what_waits_for_a_worker_is_not_throttled():
 def test_a_lane_that_tells_nothing_is_forgotten():
     board = board_of(a=(ORDERED, entries(1)))
     board.remove("a", 1)
-    board.stand("a", NOW)
+    board.place("a", NOW)
     assert board.lanes == {}
 
 
@@ -76,6 +76,6 @@ def test_a_lane_within_a_lane_that_is_within_another_leaves_nothing(within):
     """No level is below the second, whatever was written; and nobody asks for ever."""
     first, second = Gate(parent="b", parent_gate=Gate()), Gate(parent=within, parent_gate=Gate())
     board = board_of(a=(first, entries(1)), b=(second, ()))
-    board.stand("a", NOW)
-    board.stand("b", NOW)
+    board.place("a", NOW)
+    board.place("b", NOW)
     assert left(board) == []

@@ -19,7 +19,7 @@ from djqueue.flow.gates import (
     leaving,
     left,
     opens_at,
-    stand,
+    place_of,
 )
 from djqueue.flow.windows import Log, Window
 from tests.flow.test_windows import START, told
@@ -85,30 +85,30 @@ def test_a_lane_is_open_if_and_only_if_something_may_leave_it(pair, head):
     lane, now = pair
     gathered = head.waiting >= lane.gate.min_batch or head.at + round(lane.gate.batch_timeout * 1e6) <= now
     may = leaving(lane, now) > 0 and gathered
-    assert (stand(lane, head, now).where in (LANE_READY, LANE_QUEUED)) == may
-    assert stand(lane, head, now).where != (LANE_READY if lane.gate.parent else LANE_QUEUED)
+    assert (place_of(lane, head, now).where in (LANE_READY, LANE_QUEUED)) == may
+    assert place_of(lane, head, now).where != (LANE_READY if lane.gate.parent else LANE_QUEUED)
 
 
 @given(lanes(), heads)
 def test_a_timed_lane_is_open_at_its_moment_and_not_before(pair, head):
     lane, now = pair
-    place = stand(lane, head, now)
+    place = place_of(lane, head, now)
     if place.where != LANE_SCHEDULED:
         return
     at = place.at
-    while (place := stand(lane, head, at)).where == LANE_SCHEDULED:
+    while (place := place_of(lane, head, at)).where == LANE_SCHEDULED:
         assert place.at > at  # of several windows the longest counts, and it may not be the one that is seen first
         at = place.at
     assert place.where in (LANE_READY, LANE_QUEUED)
-    assert stand(lane, head, at - 1).where == LANE_SCHEDULED
+    assert place_of(lane, head, at - 1).where == LANE_SCHEDULED
     assert opens_at(lane, head, at) <= at
 
 
 @given(lanes(), heads)
 def test_what_stands_nowhere_waits_for_no_moment(pair, head):
     lane, now = pair
-    if stand(lane, head, now).where == LANE_CLOSED:
-        assert stand(lane, head, now + 10**15).where == LANE_CLOSED
+    if place_of(lane, head, now).where == LANE_CLOSED:
+        assert place_of(lane, head, now + 10**15).where == LANE_CLOSED
         assert lane.paused_reason or lane.in_flight
 
 
@@ -129,17 +129,17 @@ def test_so_many_may_leave_as_its_run_its_number_and_its_windows_allow(pair, hea
 def test_a_lane_is_forgotten_only_if_a_new_one_would_do_the_same(pair):
     lane, now = pair
     lane = replace(lane, in_flight=0, paused_reason="")
-    now = now if is_idle(lane, None, now) else stand(lane, None, now).at
+    now = now if is_idle(lane, None, now) else place_of(lane, None, now).at
     head = Head(0, now)
     cold = replace(lane, logs=tuple(log._replace(warm=0) for log in lane.logs))
     assert leaving(cold, now) == leaving(Lane("lane", lane.gate), now)
-    assert stand(cold, head, now) == stand(Lane("lane", lane.gate), head, now)
+    assert place_of(cold, head, now) == place_of(Lane("lane", lane.gate), head, now)
 
 
 @given(lanes())
 def test_an_empty_lane_that_remembers_something_is_looked_at_when_it_does_no_longer(pair):
     lane, now = pair
-    place = stand(lane, None, now)
+    place = place_of(lane, None, now)
     if place.where != LANE_SCHEDULED:
         return
     assert not is_idle(lane, None, place.at - 1)
@@ -160,11 +160,15 @@ def test_another_gate_keeps_what_the_lane_knows(pair, gate):
 
 def test_a_place_tells_the_rank_of_the_first():
     lane = Lane("lane", Gate(concurrency=2))
-    assert stand(lane, Head(-5, START), START) == (LANE_READY, -5, 0)
-    assert stand(lane.with_gate(Gate(parent="all", parent_gate=Gate())), Head(3, START), START) == (LANE_QUEUED, 3, 0)
+    assert place_of(lane, Head(-5, START), START) == (LANE_READY, -5, 0)
+    assert place_of(lane.with_gate(Gate(parent="all", parent_gate=Gate())), Head(3, START), START) == (
+        LANE_QUEUED,
+        3,
+        0,
+    )
 
 
 def test_of_several_windows_that_let_none_leave_the_last_to_open_counts():
     gate = Gate(windows=(Window(1, 10.0), Window(1, 1.0), Window(5, 100.0)))
     lane = left(Lane("lane", gate), 1, 1, START)
-    assert stand(lane, Head(0, START), START) == (LANE_SCHEDULED, 0, START + 10_000_000)
+    assert place_of(lane, Head(0, START), START) == (LANE_SCHEDULED, 0, START + 10_000_000)

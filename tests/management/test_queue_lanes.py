@@ -35,7 +35,7 @@ def test_it_says_of_each_lane_how_it_stands(queue):
     queue.pause_lane("shut", "no paper")
     queue.pause_lane("void", "nothing\nhere yet")
     out = run("queue_lanes")
-    assert out.split()[:8] == ["lane", "queue", "state", "waiting", "out", "opens", "in", "reason"]
+    assert out.split()[:9] == ["lane", "queue", "state", "waiting", "in", "flight", "ready", "in", "reason"]
     found = cells(out)
     assert found["busy"] == ["default", "busy", "1", "1", "-", "-"]
     assert found["open"] == ["default", "ready", "1", "0", "-", "-"]
@@ -98,10 +98,10 @@ def test_it_says_what_the_throttle_of_a_queue_lets_through(backend, settings):
     queue, empty = queues["default"], "No lane holds or remembers anything.\n"
     queue.push_many("abc")
     for _ in range(2):  # to ask spends nothing
-        assert run("queue_lanes") == f"The throttle of 'default', 2 per 3600 s: open\n{empty}"
+        assert run("queue_lanes") == f"The throttle of 'default', 2 per 3600 s: ready\n{empty}"
     assert [queue.pop() for _ in range(3)] == ["a", "b", None]
     out = run("queue_lanes", "-q", "default")
-    assert out.startswith("The throttle of 'default', 2 per 3600 s: limited, opens in 59 min")
+    assert out.startswith("The throttle of 'default', 2 per 3600 s: limited, ready in 59 min")
     assert run_json("queue_lanes") == []
     queue.rate_limit = replace(queue.rate_limit, window=Window(3, 3600.0))
     assert "2 per 3600 s (its settings say 3 per 3600 s): " in run("queue_lanes")

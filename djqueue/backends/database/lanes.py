@@ -94,7 +94,7 @@ def claim_turns(
         more = len(units) < ask.limit and board.first_rank() is not None
         taken = iter(_lend(sql, ask, lanes, board, turns))
         empty = {name for name, one in lanes.held.items() if not one.waiting}
-        lanes.stand((changed | empty | {turn.lane for turn in turns}) & lanes.held.keys())
+        lanes.place((changed | empty | {turn.lane for turn in turns}) & lanes.held.keys())
         _forget_nobodys(sql, [ticket for ticket in tickets if ticket.name not in lanes.held])
     return [unit and next(taken) for unit in units], board.laned_last, more
 
@@ -153,7 +153,7 @@ def settle(sql: Dialect, leases: Sequence[Lease], say: Say) -> list[tuple]:
         for lease in leases:
             if lease.entry.hold and token_of(lease).seq in seqs:
                 _hold(lanes, lease, now)
-        lanes.stand()
+        lanes.place()
     return rows
 
 
@@ -164,7 +164,7 @@ def defer(sql: Dialect, leases: Sequence[Lease], span: int) -> int | None:
         for (name, at), number in Counter((token_of(one).lane, round(one.claimed * 1e6)) for one in leases).items():
             if not lanes.defer(name, number, at, now + span, now):
                 return None
-        lanes.stand()
+        lanes.place()
     return now + span
 
 
@@ -188,7 +188,7 @@ def reap(sql: Dialect, limit: int, by: int) -> int:
         seqs = sorted(seq for seq, lane in late if lane in lanes.held)
         names = sql.reap_in_lanes(seqs, by) if seqs else []
         lanes.settled(names)
-        lanes.stand()
+        lanes.place()
     return len(names)
 
 
@@ -208,7 +208,7 @@ def disown(sql: Dialect, tokens: Sequence[int]) -> bool:
         with lane_transaction(sql, {lane for _, lane in laned}, wait=False) as lanes:
             if seqs := [seq for seq, lane in laned if lane in lanes.held]:
                 lanes.settled(sql.disown_in_lanes(seqs, tokens))
-                lanes.stand()
+                lanes.place()
     return bool(laned)
 
 
@@ -219,12 +219,12 @@ def recount(sql: Dialect, names: Sequence[str]) -> list[str]:
         wrong = [name for name in names if name in lanes.held and lanes.held[name].lane.in_flight != out[name]]
         for name in wrong:
             lanes.held[name].lane = replace(lanes.held[name].lane, in_flight=out[name])
-        lanes.stand(lanes.held.keys() & set(names))
+        lanes.place(lanes.held.keys() & set(names))
     return wrong
 
 
 def restore(sql: Dialect, after: int, limit: int) -> tuple[int, list[str]]:
-    """Make lanes anew of which nothing is known although entries stand in them; where to go on, and which."""
+    """Make the records of lanes that have entries and no record; returns where to go on, and which lanes."""
     last, found = sql.in_no_known_lane(after, limit)
     coming = {name for _, name, *_ in sql.tickets(limit)}  # the next claim makes those
     wanted = {name: gate for name, gate in found if name not in coming}
@@ -256,7 +256,7 @@ def change_lane(sql: Dialect, name: str, change: Callable[[Lane, int], Lane]) ->
         was = lanes.held[name].lane
         lanes.held[name].lane = change(was, lanes.look())
         changed = lanes.held[name].lane != was
-        lanes.stand()
+        lanes.place()
     return changed
 
 
@@ -290,7 +290,7 @@ class LaneTransaction:
         self.held: dict[str, LockedLane] = {}
         self.now = 0
         self.is_read = False
-        """Whether what stands first in the lanes is known, so that they may stand without another look."""
+        """Whether the first entries of the lanes are known, so that lanes may be placed without another look."""
 
     # ---- holding
 
@@ -415,13 +415,13 @@ class LaneTransaction:
     # ---- standing
 
     def look(self) -> int:
-        """Read what stands first in all of them, as it is when they stand; the time."""
+        """Read the first entries of all held lanes, and the time."""
         self.read()
         self.is_read = True
         return self.now
 
     def read(self, limit: int = 0, names: Iterable[str] | None = None) -> None:
-        """Read what stands first in lanes: as much as may leave in ``limit`` turns, and what stands behind it."""
+        """Read the first entries of lanes: as many as may leave in ``limit`` turns, and those behind them."""
         chosen = {self.held[name].number: self.held[name] for name in (self.held if names is None else names)}
         wants = {number: one.most(limit) for number, one in chosen.items()}
         outers = [number for number, one in chosen.items() if not one.lane.gate.parent]
@@ -434,7 +434,7 @@ class LaneTransaction:
             one.waiting.sort()
             one.is_read_whole = len(one.waiting) < wants[number]
 
-    def stand(self, names: Iterable[str] | None = None) -> None:
+    def place(self, names: Iterable[str] | None = None) -> None:
         """Put lanes where they belong, and then those that they are within."""
         chosen = set(self.held if names is None else names)
         chosen |= {one.lane.gate.parent for name in chosen for one in self.chain(name)} - {""}
@@ -459,7 +459,7 @@ class LaneTransaction:
         rows, idle = [], []
         for name, head in heads.items():
             one = self.held[name]
-            row = one.written(gates.stand(one.lane, head, self.now))
+            row = one.written(gates.place_of(one.lane, head, self.now))
             if gates.is_idle(one.lane, head, self.now):
                 idle.append(one.seq)
             elif row != one.was:
@@ -518,17 +518,17 @@ class LockedLane:
 
     @property
     def head(self) -> Head | None:
-        """What stands first in it, if anything was read of it."""
+        """Its first entry, if any was read."""
         first = self.waiting[0] if self.waiting else None
         return first and Head(first.rank, first.at, len(self.waiting), first.lost > 0)
 
     @property
     def knows_its_head(self) -> bool:
-        """Whether what was read tells where the lane stands."""
+        """Whether what was read tells the place of the lane."""
         return self.is_read_whole or len(self.waiting) >= max(1, self.lane.gate.min_batch)
 
     def most(self, limit: int) -> int:
-        """How many may leave in ``limit`` turns, and what stands behind them."""
+        """How many may leave in ``limit`` turns, and those behind them."""
         gate = self.lane.gate
         most = gate.max_run * min(limit, 1) if gate.ordered else min(gate.max_run * limit, MOST_READ)
         room = max(0, gate.concurrency - self.lane.in_flight) if gate.concurrency else most

@@ -86,13 +86,13 @@ class MemoryLanes(Board):
         self._define(item, now)
         self._items[item.seq] = item
         self.enter(name, Waiting(item.rank, us(item.place), item.seq, item.entry.lost))
-        self.stand(name, now)
+        self.place(name, now)
 
     def go(self, item: Item, now: int) -> None:
         """An entry that waited in its lane is gone."""
         del self._items[item.seq]
         self.remove(item.entry.lane, item.seq)
-        self.stand(item.entry.lane, now)
+        self.place(item.entry.lane, now)
 
     def taken(self, turn: Turn) -> list[Item]:
         """The entries that left in a turn."""
@@ -105,7 +105,7 @@ class MemoryLanes(Board):
         """An entry that had left its lane is settled."""
         for name in item.left:
             self.lanes[name] = gates.settled(self.lanes[name], 1)
-            self.stand(name, now)
+            self.place(name, now)
         item.left = []
 
     def defer(self, item: Item, at: int, to: int, now: int) -> bool:
@@ -118,7 +118,7 @@ class MemoryLanes(Board):
             lanes[name] = lane
         self.lanes |= lanes
         for name in lanes:
-            self.stand(name, now)
+            self.place(name, now)
         return bool(lanes)
 
     def hold(self, item: Item, how: str, until: int, now: int) -> None:
@@ -131,7 +131,7 @@ class MemoryLanes(Board):
             self.want_outer(lane)
             name = gates.held_by(lane, how)
             self.lanes[name] = gates.shut_until(self.lanes[name], until)
-            self.stand(name, now)
+            self.place(name, now)
 
     # ---- operators
 
@@ -149,14 +149,14 @@ class MemoryLanes(Board):
 
     def pause(self, name: str, why: str, now: int) -> None:
         self.lanes[name] = replace(self.known(name), paused_reason=why or "paused")
-        self.stand(name, now)
+        self.place(name, now)
 
-    def open(self, name: str, now: int) -> bool:
+    def resume(self, name: str, now: int) -> bool:
         was = self.lanes.get(name)
         if was is None or not gates.is_shut(was, now):
             return False
         self.lanes[name] = gates.opened(was)
-        self.stand(name, now)
+        self.place(name, now)
         return True
 
     # ---- inside
@@ -174,7 +174,7 @@ class MemoryLanes(Board):
         self.lanes[name] = was.with_gate(gate)
         if was.gate.parent not in ("", gate.parent):
             self.step_out(name, was.gate.parent)
-            self.stand(was.gate.parent, now)
+            self.place(was.gate.parent, now)
         return True
 
     def _forget(self, name: str) -> None:

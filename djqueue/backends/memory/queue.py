@@ -388,7 +388,7 @@ class MemoryQueue(LeasedQueue):
 
     def resume_lane(self, name: str) -> bool:
         with self._lock:
-            opened = self._lanes.open(name, us(self.now()))
+            opened = self._lanes.resume(name, us(self.now()))
         self._bell.ring()
         return opened
 

@@ -19,15 +19,15 @@ from djqueue.flow.gates import LANE_CLOSED, LANE_QUEUED, LANE_READY, LANE_SCHEDU
 from djqueue.management.tables import NONE, able, asking, chosen, cut, duration, limit, printable, table
 from djqueue.throttle import ThrottledQueue
 
-HEAD = ("lane", "queue", "state", "waiting", "out", "opens in", "reason")
+HEAD = ("lane", "queue", "state", "waiting", "in flight", "ready in", "reason")
 LONGEST_WHY = 80
 EMPTY = "empty"
 
 
 class Command(BaseCommand):
     help = (
-        "Lists the lanes (shards, throttles, concurrency limits) that hold or remember something: open ones may go on, "
-        "timed ones open by themselves, those in a line wait for the lane that they are within, busy ones for what has "
+        "Lists the lanes (shards, throttles, concurrency limits) that hold or remember something: ready ones may go "
+        "on, scheduled ones become ready by themselves, queued ones wait for their parent lane, busy ones for what has "
         "left them, paused ones for --resume. Of a queue with a THROTTLE it says how that stands."
     )
 
@@ -87,14 +87,14 @@ def _throttle(queue: ThrottledQueue) -> str:
     assert queue.store is not None  # no queue without one is throttled
     with asking(queue):
         grant = queue.store.shared.acquire(queue.rate_limit, 0)  # spends nothing
-    opens = f", opens in {duration(grant.retry_after)}" if grant.retry_after < inf else ""
-    now = f"{grant.reason}{opens}" if grant.reason else "open"
+    opens = f", ready in {duration(grant.retry_after)}" if grant.retry_after < inf else ""
+    now = f"{grant.reason}{opens}" if grant.reason else "ready"
     said = "" if grant.window == queue.rate_limit.window else f" (its settings say {queue.rate_limit.window})"
     return f"The throttle of {queue.alias!r}, {grant.window}{said}: {now}"
 
 
 class Shown(NamedTuple):
-    """A lane, its state as people read it, and the seconds until it opens by itself; None if time does not open it."""
+    """A lane, its state as people read it, and the seconds until it is ready by itself, if time decides that."""
 
     queue: BaseQueue
     lane: LaneRecord
@@ -121,14 +121,14 @@ def _records(queue: BaseQueue) -> Iterator[LaneRecord]:
 
 
 def _lines(queue: BaseQueue) -> set[str]:
-    """The lanes that others stand in the line of."""
+    """The lanes in which others are queued."""
     return {lane.parent for lane in _records(queue) if lane.state == LANE_QUEUED}
 
 
 def _state(lane: LaneRecord, lines: Callable[[], set[str]]) -> str:
     """The state as people read it. A busy lane waits for what is in flight; an empty one only remembers what left it.
 
-    A lane that is open has others in its line, if not entries of its own.
+    A ready lane has others queued in it, if not entries of its own.
     """
     if lane.paused_reason:
         return "paused"

@@ -23,7 +23,7 @@ call("ZREM", ready, "") -- a write that takes no memory
 come_back(ids, now)
 for i, id in ipairs(ids) do
   call("HSET", env, id, envelopes[i])
-  stand(id, envelopes[i], 0, now)
+  enqueue(id, envelopes[i], 0, now)
 end
 call("ZREM", leases, unpack(ids))
 call("HDEL", own, unpack(ids))

@@ -187,7 +187,7 @@ local function lane_rules(now)
   }
 
   -- Puts a lane where it belongs: the only place that does.
-  local function stand(lane)
+  local function place_lane(lane)
     lane.is_stale = false
     local rank, due, waiting = head_of(lane)
     local where, new_rank, at, is_idle = gates.place(lane, rank, due, waiting)
@@ -203,17 +203,17 @@ local function lane_rules(now)
   end
 
   -- Those within others first, which they may move.
-  local function stand_all()
+  local function place_stale()
     for _, is_inner in ipairs({true, false}) do
       for _, lane in ipairs(touched) do
-        if lane.is_stale and (not is_inner or lane.queued_in ~= "" or gates.gate(lane.gate).parent ~= "") then stand(lane) end
+        if lane.is_stale and (not is_inner or lane.queued_in ~= "" or gates.gate(lane.gate).parent ~= "") then place_lane(lane) end
       end
     end
   end
 
   -- Must end every script that changed anything here.
   function rules.finish()
-    stand_all()
+    place_stale()
     local kept, forgotten = {}, {}
     for _, lane in ipairs(touched) do
       if known[lane.name] == lane then
@@ -366,7 +366,7 @@ local function lane_rules(now)
       if lane then touch(lane) end
       if not lane or lane.where ~= "scheduled" then step_out(lanes_scheduled, name) end
     end
-    stand_all()
+    place_stale()
     make(wait) -- with what entered before, as turns read it
   end
 

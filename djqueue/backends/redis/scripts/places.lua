@@ -1,7 +1,7 @@
 -- Where entries stand. Needs lanes.
 
 -- `gated` may say that the entry waits in a lane, or that it does not; nil: its envelope does.
-local function stand(id, envelope, at, now, gated)
+local function enqueue(id, envelope, at, now, gated)
   if at > now then
     call("ZADD", delayed, at, member(id, envelope))
   elseif gated or gated == nil and lane_of(envelope) then

@@ -21,7 +21,7 @@ local function put(now, is_known, guard)
     local envelope = place(at > 0 and at or now, seq) .. " " .. whole(at) .. " " .. whole(now) .. " " .. rest
     call("HSET", body, id, data)
     call("HSET", env, id, envelope)
-    stand(id, envelope, at, now, gated)
+    enqueue(id, envelope, at, now, gated)
     accepted = accepted + 1
   end
 

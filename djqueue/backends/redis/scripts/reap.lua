@@ -24,7 +24,7 @@ if #ids > 0 then
   come_back(back, now)
   for n, i in ipairs(reaped) do
     local envelope = has_begun(owned[i]) and add_lost(ids[i], envelopes[n], 1) or envelopes[n]
-    stand(ids[i], envelope, 0, now)
+    enqueue(ids[i], envelope, 0, now)
     if lane_of(envelope) then call("HDEL", own, ids[i]) end
   end
   if #back > 0 then call("ZREM", leases, unpack(back)) end

@@ -27,7 +27,7 @@ for _, i in ipairs(going) do
   local is_laned = lane_of(envelope) ~= nil
   if waits and not is_laned then again = waits end
   call("HSET", env, id, envelope)
-  stand(id, envelope, waits and is_laned and 0 or again, now, is_laned)
+  enqueue(id, envelope, waits and is_laned and 0 or again, now, is_laned)
   if waits and is_laned then laned(now).hold(id, envelope, hold, waits) end
 end
 finish_lanes()

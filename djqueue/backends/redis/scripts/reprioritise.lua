@@ -10,7 +10,7 @@ local function change(id, envelope)
   step_aside(id, envelope, now)
   envelope = envelope:gsub("^(%d+ %d+ %d+ )%-?%d+", "%1" .. ARGV[1], 1)
   call("HSET", env, id, envelope)
-  stand(id, envelope, tonumber(due or 0), now)
+  enqueue(id, envelope, tonumber(due or 0), now)
   changed = changed + 1
 end
 

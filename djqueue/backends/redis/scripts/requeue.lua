@@ -11,7 +11,7 @@ local function requeue(id, envelope)
   envelope = place(now, count_places(1, now)) .. run_at .. whole(now) .. priority .. "0 0 0" .. rest
   call("HSET", body, id, call("HGET", failed_body, id) or "")
   call("HSET", env, id, envelope)
-  stand(id, envelope, 0, now)
+  enqueue(id, envelope, 0, now)
   for _, hash in ipairs({failed_own, failed_body, failed_env}) do call("HDEL", hash, id) end
   requeued = requeued + 1
 end

@@ -35,7 +35,7 @@ local function look(id, envelope)
     back[#back + 1] = id
     come_back({id}, now)
     call("HDEL", own, id)
-    stand(id, envelope, tonumber(envelope:match("^%d+ (%d+)")), now)
+    enqueue(id, envelope, tonumber(envelope:match("^%d+ (%d+)")), now)
   end
 end
 

@@ -87,7 +87,7 @@
       for _, one in ipairs({inner, outer}) do
         gates.left(one, #ids, turn)
         touch(one)
-        stand(one)
+        place_lane(one)
         if one.where == "ready" then again[#again + 1] = one end
       end
       return ids, outer and cmsgpack.pack(inner.name, outer.name) or cmsgpack.pack(inner.name), gates.gate(inner.gate).is_unit
