@@ -59,7 +59,7 @@ class Command(BaseCommand):
             if isinstance(queue, ThrottledQueue):
                 self.stdout.write(_throttle(queue))
         if found:
-            self.stdout.write(table(HEAD, [_row(one) for one in found[:most]], right=("waiting", "out")))
+            self.stdout.write(table(HEAD, [_row(one) for one in found[:most]], right=("waiting", "in flight")))
             self.stdout.write("… and more: see --limit" if len(found) > most else "", ending="")
         else:
             self.stdout.write("No lane holds or remembers anything.")
