@@ -40,7 +40,7 @@ def queue_command(func=None, /, **options):
     ``debounce``, ``unique`` and ``concurrency`` may be a Debounce, a Unique and a Concurrency, with a key of their own.
     In which order and how many: ``shard`` (with ``failure_policy`` and ``max_run``), ``concurrency`` (for each
     ``key`` if there is one), ``throttle`` (a Throttle or several), ``batch`` (a number or a Batch).
-    As it runs: ``time_limit``, ``lease``, ``result_ttl`` (for how long its result is kept).
+    As it runs: ``time_limit`` (with ``timeout_action``), ``lease``, ``result_ttl`` (for how long its result is kept).
     In the message: ``serializer`` ("pickle", "json"), ``models`` ("pickle", or "reference" to read model instances
     again when the command runs).
 

@@ -52,6 +52,7 @@ class CommandOptions(TypedDict, total=False):
     batch: int | bool | Batch | None
     lease: Duration
     time_limit: Duration | None
+    timeout_action: Literal["retry", "fail", "discard"] | None
     result_ttl: Duration | None
     serializer: Literal["pickle", "json"]
     models: Literal["pickle", "reference"]
@@ -255,7 +256,7 @@ _ALL = (
     Option("shard", _shard, needs={"shards": lambda value: value is not None}),
     Option("max_run", up_to, part_of={"shard"},
            alone="max_run says how many of a shard go together: give shard as well.",
-           excludes={"batch": "batch says how many go together, in a shard too: leave out run."}),
+           excludes={"batch": "batch says how many go together, in a shard too: leave out max_run."}),
     Option("idle_timeout", seconds, or_none=True),
     Option("concurrency", _count, or_none=True, needs={"lanes": bool},
            value=(Concurrency, lambda value: {"concurrency": value.limit, "concurrency_key": value.key})),
@@ -266,6 +267,9 @@ _ALL = (
            alone="failure_policy says what becomes of a shard: give shard as well."),
     Option("lease", partial(seconds, least=0.1), travels=_AS_IT_IS),
     Option("time_limit", _time, or_none=True, travels=_AS_IT_IS),
+    Option("timeout_action", _one_of("retry", "fail", "discard"), or_none=True, travels=_AS_IT_IS,
+           part_of={"time_limit"},
+           alone="timeout_action says what becomes of a message whose time_limit is over: give time_limit too."),
     Option("result_ttl", _time, or_none=True, travels=_AS_IT_IS, needs={"facts": bool}),
     Option("serializer", _one_of("pickle", "json")),
     Option("models", _one_of("pickle", "reference")),

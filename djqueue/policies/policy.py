@@ -18,7 +18,7 @@ from typing import Any, NamedTuple
 from djqueue import conf
 from djqueue.backends.entries import Entry, Lease
 from djqueue.backends.guards import DebounceGuard, Guard, OnceGuard, UniqueGuard
-from djqueue.exceptions import Discard, Fail, Retry, Throttled
+from djqueue.exceptions import Discard, Fail, Retry, Throttled, TimeLimitExceeded
 from djqueue.flow.gates import Gate
 from djqueue.flow.limits import MOST, USUAL_RUN, Batch, Throttle
 from djqueue.flow.windows import Window
@@ -257,6 +257,8 @@ class Policy:
     batch: Batch | None = None
     lease: float | None = None
     time_limit: float | None = None
+    timeout_action: str | None = None
+    """``"retry"``, ``"fail"`` or ``"discard"``; None: as ``retry_on`` says."""
     result_ttl: float | None = None
     serializer: str | None = None
     models: str | None = None
@@ -417,7 +419,11 @@ class Policy:
                 return self._failed(entry, exception.reason[:LONGEST_REASON], exception)
         reason = f"{kind_of(exception)}: {text_of(exception)}"[:LONGEST_REASON]
         failures = entry.failures + 1
-        if not _is_of(raised, self.retried) or failures >= self.most_attempts:
+        action = self.timeout_action if isinstance(exception, TimeLimitExceeded) else None
+        if action == "discard":
+            return Verdict(Outcome.DISCARDED, reason)
+        is_retried = _is_of(raised, self.retried) if action is None else action == "retry"
+        if not is_retried or failures >= self.most_attempts:
             return self._failed(entry, reason, exception)
         return self._again(reason, wait_after(self.backoff, failures, exception), exception)
 

@@ -182,6 +182,7 @@ WRONG_VALUES = {
     "ttl": [0, timedelta(0)],
     "debounce": [0],
     "time_limit": [0],
+    "timeout_action": ["ignore", 1],
     "result_ttl": [0],
     "lease": [0.05],
     "max_attempts": [0, True, 2.5, None],
@@ -368,6 +369,7 @@ CONTRARY = [
     ({"debounce": 1, "merge": first, "key": first, "shard": shard_of}, "merge lets one call stand for several"),
     ({"failure_policy": "skip"}, "failure_policy says what becomes of a shard"),
     ({"max_run": 5}, "max_run says how many of a shard"),
+    ({"timeout_action": "fail"}, "timeout_action says what becomes of a message"),
 ]
 IN_A_BATCH = ({"batch": 5, "max_run": 6, "shard": 0}, "batch says how many go together, in a shard too")
 

@@ -190,6 +190,25 @@ class TestCoroutines:
         assert [run_one(queue).outcome for _ in range(2)] == [Outcome.RETRY, Outcome.FAILED]
         assert queue.failed.find(handle.id).entry.failures == 2
 
+    @pytest.mark.parametrize("listed", [(), (TimeLimitExceeded,)])
+    @pytest.mark.parametrize(
+        ("action", "outcomes"),
+        [
+            ("retry", [Outcome.RETRY, Outcome.FAILED]),
+            ("fail", [Outcome.FAILED]),
+            ("discard", [Outcome.DISCARDED]),
+        ],
+    )
+    def test_a_timeout_action_decides_whatever_is_listed(self, queue, action, outcomes, listed):
+        options = {"timeout_action": action, "retry_on": listed, "max_attempts": 2, "backoff": False}
+        sleep_long.using(**options).enqueue()
+        assert [run_one(queue).outcome for _ in outcomes] == outcomes
+        assert (len(queue), len(queue.failed)) == (0, int(action != "discard"))
+
+    def test_a_timeout_action_is_for_no_other_failure(self, queue):
+        fail_when_cancelled.using(timeout_action="discard").enqueue()
+        assert run_one(queue).outcome is Outcome.FAILED
+
     def test_a_call_may_have_another_limit_or_none(self, queue):
         never_yield.using(time_limit=None).enqueue()
         assert run_one(queue).outcome is Outcome.DONE
