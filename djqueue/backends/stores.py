@@ -89,8 +89,8 @@ class BaseStore:
         while True:
             was, now = self.get(key), round(self.now() * 1e6)
             mark = self.get(spacing) if spacing else None
-            account = None if was is None else LimitState.read(was)
-            grant, after = spend(account, rate_limit, count, now, int(mark or 0))
+            state = None if was is None else LimitState.read(was)
+            grant, after = spend(state, rate_limit, count, now, int(mark or 0))
             if spacing and grant.count and not self.swap(spacing, mark, b"%d" % now, ttl):
                 continue
             if self.swap(key, was, after.written(), keep_of(after)):
@@ -154,7 +154,7 @@ class NoStore(BaseStore):
         return False
 
 
-# ---- The account of a rate limit, kept as one fact of a store
+# ---- The state of a rate limit, kept as one fact of a store
 
 KEY, SPACING_KEY = "rate_limit:", "spacing:"
 CLAIMED_FOR = 60.0
@@ -201,50 +201,50 @@ class LimitState(NamedTuple):
 
 
 def spend(
-    account: LimitState | None, rate_limit: RateLimit, count: int, now: int, last: int = 0
+    state: LimitState | None, rate_limit: RateLimit, count: int, now: int, last: int = 0
 ) -> tuple[Grant, LimitState]:
-    """What a rate limit allows of ``count`` at ``now`` (µs), and its account then.
+    """What a rate limit allows of ``count`` at ``now`` (µs), and its state then.
 
     ``last`` is when its spacing was last used by others.
     """
-    account = agreed(account, rate_limit.window, now)
-    window = account.window
-    log = account.log._replace(last=max(account.log.last, last))
+    state = agreed(state, rate_limit.window, now)
+    window = state.window
+    log = state.log._replace(last=max(state.log.last, last))
     has = capacity(window, log, now)
     taken, before = min(count, has.free), log.last
     if not taken:  # what others did to its spacing is theirs, and they may take it back
-        return Grant(0, has.wait / 1e6, has.reason, now, 0, window), account
+        return Grant(0, has.wait / 1e6, has.reason, now, 0, window), state
     log = granted(window, log, taken, now)
     has = capacity(window, log, now)
-    return Grant(taken, has.wait / 1e6, has.reason, now, before, window), account._replace(log=log)
+    return Grant(taken, has.wait / 1e6, has.reason, now, before, window), state._replace(log=log)
 
 
-def agreed(account: LimitState | None, window: Window, now: int) -> LimitState:
-    """The account as it holds for a user with this window; what was spent counts.
+def agreed(state: LimitState | None, window: Window, now: int) -> LimitState:
+    """The state as it holds for a user with this window; what was spent counts.
 
     A window that was set while it was in use holds for all; else the stricter of two, as long as it is in use.
     """
-    if account is None:
+    if state is None:
         return LimitState(window, now)
-    if account.window == window:
-        return account._replace(used=now)
-    is_in_use = now - account.used < min(CLAIMED_FOR * 1e6, 2 * account.window.span)
-    if account.fixed or is_in_use and account.window.rank < window.rank:
-        return account
-    return LimitState(window, now, adopted(window, account.log))
+    if state.window == window:
+        return state._replace(used=now)
+    is_in_use = now - state.used < min(CLAIMED_FOR * 1e6, 2 * state.window.span)
+    if state.fixed or is_in_use and state.window.rank < window.rank:
+        return state
+    return LimitState(window, now, adopted(window, state.log))
 
 
-def changed(account: LimitState | None, window: Window, now: int) -> LimitState:
-    """The account when its window is set, for all who use it; what was spent counts."""
-    log = Log() if account is None else adopted(window, account.log)
+def changed(state: LimitState | None, window: Window, now: int) -> LimitState:
+    """The state when its window is set, for all who use it; what was spent counts."""
+    log = Log() if state is None else adopted(window, state.log)
     return LimitState(window, now, log, fixed=True)
 
 
-def refund(account: LimitState, grant: Grant, count: int) -> LimitState:
-    """The account when ``count`` of a grant was not used after all."""
-    log = returned(account.window, account.log, count, grant.at)
-    unused = count == grant.count and account.log.last == grant.at
-    return account._replace(log=log._replace(last=grant.before) if unused else log)
+def refund(state: LimitState, grant: Grant, count: int) -> LimitState:
+    """The state when ``count`` of a grant was not used after all."""
+    log = returned(state.window, state.log, count, grant.at)
+    unused = count == grant.count and state.log.last == grant.at
+    return state._replace(log=log._replace(last=grant.before) if unused else log)
 
 
 def kept_for(window: Window) -> float:
@@ -252,12 +252,12 @@ def kept_for(window: Window) -> float:
     return 2 * window.seconds
 
 
-def keep_of(account: LimitState) -> float:
-    """The same of an account; a window that was set is not forgotten with what was spent."""
-    return KEPT if account.fixed else kept_for(account.window)
+def keep_of(state: LimitState) -> float:
+    """Seconds for which a state is kept; a window that was set is not forgotten with what was spent."""
+    return KEPT if state.fixed else kept_for(state.window)
 
 
 def keys_of(rate_limit: RateLimit) -> tuple[str, str]:
-    """Of its account, and of the mark of its spacing: "" if that is not shared."""
+    """The keys of its state, and of the mark of its spacing: "" if that is not shared."""
     shared = rate_limit.spacing not in ("", rate_limit.name)
     return KEY + rate_limit.name, SPACING_KEY + rate_limit.spacing if shared else ""

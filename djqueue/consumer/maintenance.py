@@ -86,8 +86,8 @@ class Reaper(Loop):
     knows of may expire, and after a quarter of the queue's lease at the latest: one that others have taken meanwhile
     has not expired then, unless it is shorter.
 
-    If it comes late by half a lease, the store was away, or this process was: then nobody may have been able to extend
-    what he holds, or to say what became of it, and it lets them speak first, up to three times.
+    If it comes late by half a lease, the store was away, or this process was: then holders may have been unable to
+    extend or settle their leases, so it waits one pause for them first, up to three times.
     """
 
     def __init__(self, queues: Sequence[BaseQueue], lease_of: Callable[[BaseQueue], float]):

@@ -36,10 +36,10 @@ class Settler(Loop):
         self._opened = opened
         """Called when something of a lane was settled: what waits in it may be claimed now."""
         self._lock = threading.Lock()
-        self._lanes: dict[tuple[int, str], PendingVerdicts] = {}
+        self._pending: dict[tuple[int, str], PendingVerdicts] = {}
 
     def __len__(self) -> int:
-        return sum(len(lane.waiting) for lane in list(self._lanes.values()))
+        return sum(len(lane.waiting) for lane in list(self._pending.values()))
 
     def add(self, held: Held, verdict: Verdict) -> None:
         """From any thread. The first verdict counts: what was handed back while it ran is not ours to finish."""
@@ -48,17 +48,17 @@ class Settler(Loop):
             if held.verdict is not None:
                 return
             held.verdict = verdict
-            if (lane := self._lanes.get((id(held.queue), verb))) is None:
-                lane = self._lanes[id(held.queue), verb] = PendingVerdicts(held.queue, verb, self._owner)
+            if (lane := self._pending.get((id(held.queue), verb))) is None:
+                lane = self._pending[id(held.queue), verb] = PendingVerdicts(held.queue, verb, self._owner)
         lane.waiting.append(held)
         self.wake()
 
     @property
     def starves(self) -> bool:
-        return super().starves or any(lane.starvation.lasts for lane in list(self._lanes.values()))
+        return super().starves or any(lane.starvation.lasts for lane in list(self._pending.values()))
 
     def tick(self) -> float:
-        return min((lane.flush(self._done) for lane in list(self._lanes.values())), default=IDLE)
+        return min((lane.flush(self._done) for lane in list(self._pending.values())), default=IDLE)
 
     def _done(self, batch: list[Held]) -> None:
         self._in_flight.drop(batch)
@@ -146,7 +146,7 @@ class PendingVerdicts:
             finished = [(held.lease, held.verdict) for held in batch if held.verdict is not None]  # all have one
             doubtful = {proof_of(held.lease): held for held in batch if held.in_doubt}
             try:
-                settle_alike(self._queue, self._verb, finished, self._owner, partial(_was_heard, doubtful))
+                settle_alike(self._queue, self._verb, finished, self._owner, partial(_was_applied, doubtful))
             except BaseException as error:
                 self._put_off(batch, error)
             else:
@@ -174,7 +174,7 @@ class PendingVerdicts:
         tell(logger, level, text, self._verb, len(batch), self._queue.alias, error, pause, exc_info=shown)
 
 
-def _was_heard(doubtful: Mapping[tuple[str, object], Held], lease: Lease) -> bool:
+def _was_applied(doubtful: Mapping[tuple[str, object], Held], lease: Lease) -> bool:
     """Whether the store was told before, and nobody else can have had the lease since."""
     held = doubtful.get(proof_of(lease))
     return held is not None and not held.lapsed(clock())

@@ -1,4 +1,4 @@
-"""From a call to an entry in a queue: the enqueue page."""
+"""Enqueueing: from a call to an entry in a queue."""
 
 from __future__ import annotations
 

@@ -152,7 +152,7 @@ class Board:
         """A lane as it is. A new lane comes behind those that wait, so that new ones cannot hold them up for ever."""
         return self.lanes.get(name) or Lane(name, turn=self._next_turn())
 
-    def want_outer(self, lane: Lane) -> None:
+    def want_parent(self, lane: Lane) -> None:
         """Make the parent of a lane, if it was forgotten while nothing of it was in flight or queued."""
         parent = lane.gate.parent
         if parent and parent not in self.lanes:
@@ -173,10 +173,10 @@ class Board:
             return
         lane, place = self.lanes[name], self._place(name, now)
         if place.where == LANE_QUEUED:
-            self.want_outer(lane)
+            self.want_parent(lane)
         elif place.where == gates.LANE_CLOSED and gates.is_idle(lane, self._head(name), now):
             self._forget(name)
-        if self._is_outer(lane.gate.parent):
+        if self._is_parent(lane.gate.parent):
             self.place(lane.gate.parent, now)
 
     def wake(self, now: int) -> None:
@@ -215,7 +215,7 @@ class Board:
         """The memory queue forgets more with it."""
         del self.lanes[name], self.places[name]
 
-    def _is_outer(self, name: str) -> bool:
+    def _is_parent(self, name: str) -> bool:
         """Whether a lane can be a parent: one that has a parent cannot, whatever is written in its gate."""
         return name in self.lanes and not self.lanes[name].gate.parent
 
@@ -243,7 +243,7 @@ class Board:
 
     def _head(self, name: str) -> Head | None:
         """What would leave first: an entry, or of a parent the first lane that is queued in it."""
-        if name in self._queued and self._is_outer(name):
+        if name in self._queued and self._is_parent(name):
             return Head(self.places[self._queued[name].first()].rank, 0)
         first = self._first_of(name)
         return None if first is None else Head(first.rank, first.at, self.waiting(name), first.lost > 0)

@@ -1,7 +1,7 @@
 """Lanes and gates: entries that share a key wait in a *lane*, and its *gate* says when the first of them may leave.
 
-Order, concurrency, rates, pauses and pausing are one mechanism. Everything here is a pure function of what is known of
-a lane and of the time in µs; memory and the databases act on it, Redis has it as ``scripts/lanes.lua``.
+Order, concurrency, rates and pauses are one mechanism. Everything here is a pure function of what is known of
+a lane and of the time in µs; memory and the databases act on it, Redis has it as ``scripts/gates.lua``.
 
 A lane is in one of four places: *ready* (its first entry may leave), *scheduled* (it becomes ready at a known moment),
 *queued* (it waits in its parent lane), or *closed*. :func:`place_of` says which, and is asked after every change. So
@@ -33,15 +33,15 @@ class Gate:
     ordered: bool = False
     """One run at a time; the next when all of that one is settled."""
     max_run: int = 1
-    """So many leave together at most, for one worker. If it is more than 1, or ordered, they are a unit of work."""
+    """How many leave together at most, for one worker. If that is more than 1, or ordered, they are a unit of work."""
     concurrency: int = 0
-    """So many may be out at once; 0: any number."""
+    """How many may be in flight at once; 0: any number."""
     windows: tuple[Window, ...] = ()
-    """So many may leave in an interval, by each of them."""
+    """Each bounds how many may leave in an interval."""
     min_batch: int = 1
     """A run of fewer waits for more …"""
     batch_timeout: float = 0.0
-    """… for so many seconds after the first of them came."""
+    """… up to this many seconds after the first of them came."""
     parent: str = ""
     """The parent lane, in which it is queued, if it shares a gate with others. A parent has no parent."""
     parent_gate: Gate | None = None
@@ -135,7 +135,7 @@ class Head(NamedTuple):
     at: int
     """When it fell due, µs."""
     waiting: int = 1
-    """How many wait; of a gate whose ``least`` is 1 that may be any number from 1."""
+    """How many wait; of a gate whose ``min_batch`` is 1 that may be any number from 1."""
     alone: bool = False
     """Whether it was lost once, and leaves alone."""
 
@@ -249,17 +249,17 @@ def held_by(lane: Lane, how: str) -> str:
     return gate.parent if is_outer else lane.name
 
 
-def shut_until(lane: Lane, until: int) -> Lane:
+def block_until(lane: Lane, until: int) -> Lane:
     """The lane, closed until a moment."""
     return replace(lane, not_before=max(lane.not_before, until))
 
 
-def is_shut(lane: Lane, now: int) -> bool:
+def is_blocked(lane: Lane, now: int) -> bool:
     """Whether somebody may open it."""
     return bool(lane.paused_reason) or lane.not_before > now
 
 
-def opened(lane: Lane) -> Lane:
+def resumed(lane: Lane) -> Lane:
     """The lane when somebody has opened it."""
     return replace(lane, paused_reason="", not_before=0)
 

@@ -44,10 +44,10 @@ class Plan(NamedTuple):
     key: Key | None
     """What tells its lanes apart; None: it has one."""
     gate: Gate
-    """Of such a lane."""
+    """The gate of each lane."""
     batch: Batch | None
-    outer: Gate | None
-    """Of what its lanes are within, if they share anything."""
+    parent_gate: Gate | None
+    """The gate of their parent lane, if they share a limit."""
     shared: str
     """The name of the throttle that they share with other commands; without one they share among themselves."""
     each: bool
@@ -76,17 +76,18 @@ def plan_of(
         windows=_own_windows(throttles, keyed=True),
     )
     if key is None:
-        gate, outer = replace(narrow, concurrency=wide.concurrency, windows=wide.windows), None
+        gate, parent_gate = replace(narrow, concurrency=wide.concurrency, windows=wide.windows), None
     else:
-        gate, outer = narrow, None if wide == Gate() else wide
+        gate, parent_gate = narrow, None if wide == Gate() else wide
     if named:
-        if outer is not None:
+        if parent_gate is not None:
             raise ValueError(THREE_LEVELS.format(name=named[0].name))
-        outer = Gate(windows=tuple(one.measure for one in named))
-    if outer is not None and (batch or not outer.concurrency):  # where runs count by their entries, they are of one
-        outer = replace(outer, max_run=MOST)
+        parent_gate = Gate(windows=tuple(one.measure for one in named))
+    # Where a limit of concurrency counts the entries of a run, a run is one entry.
+    if parent_gate is not None and (batch or not parent_gate.concurrency):
+        parent_gate = replace(parent_gate, max_run=MOST)
     shared = (named[0].name or "") if named else ""
-    return Plan(key, gate, batch, outer, shared, each=bool(named) and named[0].key is not None)
+    return Plan(key, gate, batch, parent_gate, shared, each=bool(named) and named[0].key is not None)
 
 
 THREE_LEVELS = (
@@ -143,7 +144,7 @@ def disagreement(one: Plan | None, other: Plan | None) -> str:
         return ""
     said = []
     for plan in (one, other):
-        windows = " and ".join(sorted(map(str, plan.outer.windows if plan.outer else ())))
+        windows = " and ".join(sorted(map(str, plan.parent_gate.windows if plan.parent_gate else ())))
         said.append(f"{windows} for each key" if plan.each else windows)
     return " and ".join(said) if said[0] != said[1] else ""
 
@@ -165,19 +166,19 @@ def placed(plan: Plan | None, name: str, call: Arguments) -> Placement:
     """The lane of a call of the command of that name, and its gate as text."""
     if plan is None:
         return NO_LANE
-    prefix, within = conf.get("QUEUE_LANE_PREFIX"), ""
+    prefix, parent = conf.get("QUEUE_LANE_PREFIX"), ""
     key = None if plan.key is None else _asked(plan.key, call, name)
     if key is None and plan.key is not None:  # free of what is for each key
-        plan = plan._replace(gate=Gate(), outer=None if plan.each else plan.outer)
-        if plan.outer is None and not plan.batch:
+        plan = plan._replace(gate=Gate(), parent_gate=None if plan.each else plan.parent_gate)
+        if plan.parent_gate is None and not plan.batch:
             return NO_LANE
     text = None if key is None else key_text(key)
-    if plan.outer and plan.shared:
-        within = _short(f"{prefix}throttle:{plan.shared}", text if plan.each else None)
-    elif plan.outer:
-        within = _short(f"{prefix}{name}*", None)
+    if plan.parent_gate and plan.shared:
+        parent = _short(f"{prefix}throttle:{plan.shared}", text if plan.each else None)
+    elif plan.parent_gate:
+        parent = _short(f"{prefix}{name}*", None)
     size = plan.batch.limit if plan.batch else plan.gate.max_run
-    return Placement(_short(prefix + name, text), _written(plan.gate, plan.outer, within, plan.batch, size))
+    return Placement(_short(prefix + name, text), _written(plan.gate, plan.parent_gate, parent, plan.batch, size))
 
 
 def _asked(key: Key, call: Arguments, name: str) -> object:
@@ -201,11 +202,11 @@ def _short(name: str, key: str | None) -> str:
 
 
 @lru_cache(4096)
-def _written(gate: Gate, outer: Gate | None, within: str, batch: Batch | None, run: int) -> str:
+def _written(gate: Gate, parent_gate: Gate | None, parent: str, batch: Batch | None, run: int) -> str:
     wait: Any  # a number: a batch makes one of a timedelta
     least, wait = (batch.min_size, batch.timeout) if batch else (1, 0.0)
     return replace(
-        gate, max_run=run, min_batch=min(least, run), batch_timeout=wait, parent=within, parent_gate=outer
+        gate, max_run=run, min_batch=min(least, run), batch_timeout=wait, parent=parent, parent_gate=parent_gate
     ).written()
 
 

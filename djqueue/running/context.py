@@ -32,13 +32,13 @@ Awaiter = Callable[[Coroutine[Any, Any, Any]], Any]
 
 
 class Control:
-    """What a running command can ask of whoever runs it: here of its queue, at once.
+    """What a running command can ask of its consumer, or of the loop that runs it: here of its queue, at once.
 
     A consumer has another one, which asks beside the command, on connections of its own.
     """
 
     interrupts: tuple[type[BaseException], ...] = ()
-    """Exceptions that are meant for whoever runs it, not for the message."""
+    """Exceptions that are meant for the consumer or the loop, not for the message."""
     patience = 1
     """How many times ``max_lost`` starts may be lost while nobody saw them end."""
     throttled = False
@@ -51,17 +51,17 @@ class Control:
 
     @property
     def stopping(self) -> bool:
-        """Whether whoever runs it wants to stop."""
+        """Whether the consumer is about to stop."""
         return False
 
     @property
     def lease_lost(self) -> bool:
-        """Whether somebody else holds the message by now, as far as is known."""
+        """Whether another consumer holds the message by now, as far as is known."""
         return self._is_lost
 
     @property
     def given_up(self) -> bool:
-        """Whether whoever runs it has decided already what becomes of the message."""
+        """Whether the consumer has already decided what becomes of the message."""
         return False
 
     @property

@@ -198,7 +198,7 @@ def policy_of(command: Runnable, envelope: Envelope) -> Policy:
 
 
 def report(queue: BaseQueue, lease: Lease, verdict: Verdict) -> None:
-    """One record for each: whoever mails errors to people sends one mail per failure."""
+    """Log one record per message, so that error mails are one per failure."""
     effect = verdict.outcome.effect
     if not logger.isEnabledFor(effect.level):
         return

@@ -1,4 +1,4 @@
-"""From verdicts back to the queue: the finish page."""
+"""Settling: from verdicts back to the queue."""
 
 from __future__ import annotations
 
@@ -29,12 +29,12 @@ def settle_alike(
     verb: str,
     finished: Finished,
     owner: str = "",
-    was_heard: Callable[[Lease], bool] = lambda lease: False,
+    was_applied: Callable[[Lease], bool] = lambda lease: False,
 ) -> None:
     """The same for verdicts that call for one verb, in one round trip. Repeating it is harmless.
 
-    ``was_heard`` tells of one that is gone whether that was an earlier call of ours, whose answer never came: it was if
-    nobody else can have had the lease by now. It is asked when the answer is there, which may take its time.
+    ``was_applied`` says of a lease that is gone whether an earlier call of this process, whose answer was lost, settled
+    it: that is so if no other process can have had it by now. It is called after the queue has answered.
     """
     if verb != "complete":
         finished = [(_settled(lease, verdict, owner), verdict) for lease, verdict in finished]
@@ -47,7 +47,7 @@ def settle_alike(
     all_ours = len(told) == len(finished)
     ours = set() if all_ours else {proof_of(lease) for lease in told}
     for lease, verdict in finished:
-        is_ours = all_ours or proof_of(lease) in ours or was_heard(lease)
+        is_ours = all_ours or proof_of(lease) in ours or was_applied(lease)
         (_tell if is_ours else _tell_late)(queue, lease, verdict)
 
 

@@ -289,7 +289,7 @@ def test_what_is_gone_by_a_call_whose_answer_was_lost_was_settled_by_that(queue,
     finished = [(lease, execute(queue, lease))]
     settle_alike(queue, "complete", finished)
     with heard("completed", "lease_lost") as told:
-        settle_alike(queue, "complete", finished, was_heard=lambda one: one is lease)
+        settle_alike(queue, "complete", finished, was_applied=lambda one: one is lease)
     assert [name for name, _ in told] == ["completed"]
     assert handle.get(timeout=1) == 8
     with heard("completed", "lease_lost") as told:

@@ -67,7 +67,7 @@ def take_tickets(sql: Dialect, glance: Glance) -> list[Ticket]:
     known = {ticket.name for ticket in tickets if ticket.is_known}
     gates_of = {name: gate for name, gate in _last_gates(tickets).items() if gate}
     fresh = {name: gate for name, gate in gates_of.items() if name not in known}
-    make_lanes(sql, outers_of(map(gate_of, gates_of.values())) | fresh)
+    make_lanes(sql, parents_of(map(gate_of, gates_of.values())) | fresh)
     return tickets
 
 
@@ -84,7 +84,7 @@ def claim_turns(
             changed.update(lanes.hold_first(LANE_SCHEDULED, TAKEN_IN, due=True))
         if glance.open:
             lanes.hold_first(LANE_READY, ask.limit)
-        lanes.hold_outers(wait=False)
+        lanes.hold_parents(wait=False)
         lanes.read(ask.limit)
         lanes.hold_lines(ask.limit)
         board = lanes.board(laned_last)
@@ -178,7 +178,7 @@ def _hold(lanes: LaneTransaction, lease: Lease, now: int) -> None:
         one.lane = replace(one.lane, paused_reason=f"{lease.entry.id} failed")
     elif lease.entry.delay > 0:
         one = lanes.held[gates.held_by(lanes.held[name].lane, how)]
-        one.lane = gates.shut_until(one.lane, now + round(lease.entry.delay * 1e6))
+        one.lane = gates.block_until(one.lane, now + round(lease.entry.delay * 1e6))
 
 
 def reap(sql: Dialect, limit: int, by: int) -> int:
@@ -228,7 +228,7 @@ def restore(sql: Dialect, after: int, limit: int) -> tuple[int, list[str]]:
     last, found = sql.in_no_known_lane(after, limit)
     coming = {name for _, name, *_ in sql.tickets(limit)}  # the next claim makes those
     wanted = {name: gate for name, gate in found if name not in coming}
-    wanted |= {name: gate for name, gate in outers_of(map(gate_of, wanted.values())).items() if name not in wanted}
+    wanted |= {name: gate for name, gate in parents_of(map(gate_of, wanted.values())).items() if name not in wanted}
     if wanted:
         make_lanes(sql, wanted)
         recount(sql, list(wanted))
@@ -303,7 +303,7 @@ class LaneTransaction:
     def hold_named(self, names: Iterable[str], wait: bool) -> None:
         """Hold these and those that they are within."""
         self._hold_all(names, wait)
-        self.hold_outers(wait)
+        self.hold_parents(wait)
 
     def _hold_all(self, names: Iterable[str], wait: bool) -> None:
         for some in chunks(sorted(set(names) - self.held.keys() - {""})):
@@ -312,13 +312,13 @@ class LaneTransaction:
     def hold_first(self, state: int, limit: int, due: bool = False) -> list[str]:
         return self.hold(self.sql.hold_first(state, limit, due))
 
-    def hold_outers(self, wait: bool) -> None:
+    def hold_parents(self, wait: bool) -> None:
         """Of those that are within another lane that one too, made anew if it was forgotten; else they are let go."""
         inner = [one for one in self.held.values() if one.lane.gate.parent]
         self._hold_all({one.lane.gate.parent for one in inner}, wait)
         lacking = {one.lane.gate.parent: one.lane.gate for one in inner if one.lane.gate.parent not in self.held}
         if lacking:
-            make_lanes(self.sql, outers_of(lacking.values()))
+            make_lanes(self.sql, parents_of(lacking.values()))
             self._hold_all(lacking, wait)
         for one in inner:
             if one.lane.gate.parent not in self.held:
@@ -558,7 +558,7 @@ def make_lanes(sql: Dialect, wanted: dict[str, str]) -> None:
             sql.make_lanes([rows[name] for name in some])
 
 
-def outers_of(inner: Iterable[Gate]) -> dict[str, str]:
+def parents_of(inner: Iterable[Gate]) -> dict[str, str]:
     return {gate.parent: (gate.parent_gate or Gate()).written() for gate in inner if gate.parent}
 
 

@@ -1,4 +1,4 @@
-"""Queues in two tables of a database that Django knows: PostgreSQL, MariaDB or SQLite.
+"""Queues in a database that Django knows: PostgreSQL, MariaDB or SQLite. Tables: message, lane, ticket and fact.
 
 Here is what each verb does, and how a claim is made of statements. What happens in lanes is in
 :mod:`djqueue.backends.database.lanes`; how rows become entries in :mod:`djqueue.backends.database.rows`.
@@ -58,7 +58,7 @@ from djqueue.backends.database.store import DatabaseStore, alias_of, put_guarded
 from djqueue.backends.entries import LEASED, READY, Claimed, Entry, Fact, LaneRecord, Lease, QueueStats, Reaped, Record
 from djqueue.backends.guards import Guard, OnceGuard, Span, remembering
 from djqueue.exceptions import InvalidQueueError
-from djqueue.flow.gates import Lane, is_shut, opened
+from djqueue.flow.gates import Lane, is_blocked, resumed
 from djqueue.messages.failures import with_error
 from djqueue.utils import plain, tell
 from djqueue.utils import priority as checked_priority
@@ -252,7 +252,7 @@ class DatabaseQueue(LeasedQueue):
 
     def _settle_in(self) -> None:
         if self.failed is not None:
-            self._claims.settle_in(self._ask(0, 0.0, ""))
+            self._claims.refresh_lanes(self._ask(0, 0.0, ""))
 
     def reap(self, limit: int = 100, by: float = inf) -> Reaped:
         self._disown()
@@ -522,7 +522,7 @@ class DatabaseQueue(LeasedQueue):
         self._change_lane(name, lambda lane, now: replace(lane, paused_reason=why or "paused"))
 
     def resume_lane(self, name: str) -> bool:
-        return self._change_lane(name, lambda lane, now: opened(lane) if is_shut(lane, now) else lane)
+        return self._change_lane(name, lambda lane, now: resumed(lane) if is_blocked(lane, now) else lane)
 
     def _change_lane(self, name: str, change: Callable[[Lane, int], Lane]) -> bool:
         self._claims.stir()
@@ -598,7 +598,7 @@ class Claims:
         self._was_full = bool(rows)
         return there, _in_order(rows, ask)
 
-    def settle_in(self, ask: ClaimRequest) -> None:
+    def refresh_lanes(self, ask: ClaimRequest) -> None:
         """Let the lanes stand where they belong, as far as claims have not."""
         for _ in range(ROUNDS):
             glance = self._glance()

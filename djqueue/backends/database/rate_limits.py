@@ -26,19 +26,19 @@ def claim_within(
     key, spacing = stores.keys_of(rate_limit)
     with sql.atomic():
         facts, now = sql.hold_as_of(store.keys_of(rate_limit))
-        account = _account(facts.get(store.key(key)))
+        state = _state(facts.get(store.key(key)))
         last = int(facts.get(store.key(spacing)) or 0) if spacing else 0
-        granted, _ = stores.spend(account, rate_limit, limit, now, last)
+        granted, _ = stores.spend(state, rate_limit, limit, now, last)
         if not granted.count:
             return Claimed((), granted.retry_after, granted.reason)
         claimed = claim(granted.count, now)
         if not claimed:
             return claimed
         now = max(now, *(round(lease.claimed * 1e6) for lease in claimed))  # what leaves lanes does so a little later
-        spent, account = stores.spend(account, rate_limit, len(claimed), now, last)
-        store.put(key, account.written(), stores.keep_of(account))
+        spent, state = stores.spend(state, rate_limit, len(claimed), now, last)
+        store.put(key, state.written(), stores.keep_of(state))
         if spacing:
-            store.put(spacing, b"%d" % now, stores.kept_for(account.window))
+            store.put(spacing, b"%d" % now, stores.kept_for(state.window))
         if surplus := claimed[spent.count :]:
             release([untried(lease) for lease in surplus])
     if len(claimed) < granted.count or len(claimed) == limit == spent.count:
@@ -46,7 +46,7 @@ def claim_within(
     return Claimed(claimed[: spent.count], spent.retry_after, spent.reason)
 
 
-def _account(value: bytes | None) -> LimitState | None:
+def _state(value: bytes | None) -> LimitState | None:
     return None if value is None else LimitState.read(value)
 
 
@@ -55,7 +55,7 @@ class Look(NamedTuple):
 
     now: int
     value: bytes | None = None
-    account: LimitState | None = None
+    state: LimitState | None = None
     """What the value says."""
     nothing: Claimed | None = None
     """Why there is nothing to claim, if that is plain to see."""
@@ -80,10 +80,10 @@ class Looks:
                 return Look(now, nothing=Claimed((), seconds_to(glance.soonest, now)))
         else:
             now, value = self._database.run(sql.get_as_of, key)
-        account = _account(value)
-        grant, _ = stores.spend(account, rate_limit, 1, now)
+        state = _state(value)
+        grant, _ = stores.spend(state, rate_limit, 1, now)
         nothing = None if grant.count else self.found(Claimed((), grant.retry_after, grant.reason))
-        return Look(now, value, account, nothing)
+        return Look(now, value, state, nothing)
 
     def found(self, claimed: Claimed) -> Claimed:
         """Remember for the next look whether the queue is empty."""
@@ -105,9 +105,9 @@ def claim_paid(
     key, spacing = stores.keys_of(rate_limit)
     if look.value is None or spacing:
         return 0, Claimed()
-    grant, account = stores.spend(look.account, rate_limit, ask.limit, look.now)
-    keep = micros(stores.keep_of(account))
-    payment = Payment(store.key(key), look.value, account.written(), keep, look.now)
+    grant, state = stores.spend(look.state, rate_limit, ask.limit, look.now)
+    keep = micros(stores.keep_of(state))
+    payment = Payment(store.key(key), look.value, state.written(), keep, look.now)
     there, leases = claim(ask._replace(limit=grant.count, since=str(look.now)), payment)
     if grant.count == ask.limit:
         return there, Claimed(leases, 0.0)

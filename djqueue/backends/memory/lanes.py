@@ -128,9 +128,9 @@ class MemoryLanes(Board):
         if how == HOLD_PAUSE:
             self.pause(lane.name, f"{item.entry.id} failed", now)
         else:
-            self.want_outer(lane)
+            self.want_parent(lane)
             name = gates.held_by(lane, how)
-            self.lanes[name] = gates.shut_until(self.lanes[name], until)
+            self.lanes[name] = gates.block_until(self.lanes[name], until)
             self.place(name, now)
 
     # ---- operators
@@ -153,9 +153,9 @@ class MemoryLanes(Board):
 
     def resume(self, name: str, now: int) -> bool:
         was = self.lanes.get(name)
-        if was is None or not gates.is_shut(was, now):
+        if was is None or not gates.is_blocked(was, now):
             return False
-        self.lanes[name] = gates.opened(was)
+        self.lanes[name] = gates.resumed(was)
         self.place(name, now)
         return True
 

@@ -238,7 +238,7 @@ class RedisQueue(LeasedQueue):
         """Correct some lanes that are not where they say, or count as in flight what is not; how many."""
         self._recounted, wrong, levelled = self._run("recount", (self.rings, self._recounted, protocol.AT_ONCE))
         for name in wrong:
-            text, extra = "%s: lane %s stood nowhere or counted wrongly; it goes on", {"queue": self.alias}
+            text, extra = "%s: lane %s was in a wrong place or had a wrong count; corrected", {"queue": self.alias}
             tell(logger, logging.ERROR, text, self.name, plain(protocol.untext(name)), extra=extra)
         if levelled:
             text = "%s: %d members of the lines of its lanes had other scores than 0, behind which nothing was found"

@@ -131,7 +131,7 @@ class RedisStore(BaseStore):
         self._run("change_limit", self.rate_limit_keys(rate_limit), rate_limit.window.written())
 
     def rate_limit_keys(self, rate_limit: RateLimit, *others: bytes) -> list[bytes]:
-        """The keys of its account and, if others share it, of its spacing.
+        """The keys of its state and, if others share it, of its spacing.
 
         Raises NotSupported if these and ``others`` live in several slots of a cluster: no step can be atomic there.
         """

@@ -1,4 +1,4 @@
-"""PostgreSQL: every verb is one statement."""
+"""PostgreSQL: every verb is one statement, but for lanes, which are locked, read and written."""
 
 from __future__ import annotations
 

@@ -57,16 +57,16 @@ FAIL = (
     "state = 0, sort_key = 0, sort_at = FAILED_AT + u.delay, due_since = FAILED_AT + u.delay, token = 0, owner = '', "
     "attempts = u.attempts, failures = u.failures, lost = u.lost, errors = u.errors"
 )
-"""The same in a failed queue, whose order is that of the deaths; the delay tells those of one statement apart."""
+"""The same in a failed queue, which is ordered by time of failure; the delay orders those of one statement."""
 
 MOST = 2**31 - 1
-"""What a count goes to, and no further: whoever can write to the table may have set it so."""
+"""The largest count. A larger one in the table was written by hand."""
 LEASE = (
     "state = %(leased)s, sort_key = 0, sort_at = SINCE + %(lease)s, token = %(token)s, owner = %(owner)s, "
     f"attempts = CASE WHEN attempts < {MOST} THEN attempts + 1 ELSE attempts END, "
     "begun = CASE WHEN BEGUN AND lost = 0 THEN 1 ELSE 0 END"
 )
-"""SINCE and BEGUN are said by the ask of a claim: see ``Ask.change``."""
+"""The request of a claim replaces SINCE and BEGUN: see ``ClaimRequest.change``."""
 MOST_DONE = 10**15
 COUNTED = (
     "CASE WHEN djqueue_fact.counter < 0 THEN 0 "

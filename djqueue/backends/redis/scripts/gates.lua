@@ -6,9 +6,9 @@ local function gate_rules(now)
 
   local function understood(text)
     local said, gate = cjson.decode(text), {windows = {}}
-    gate.is_ordered, gate.max_run, gate.concurrency = said.o ~= nil, (said.r or 0) + 1, said.m or 0
+    gate.ordered, gate.max_run, gate.concurrency = said.o ~= nil, (said.r or 0) + 1, said.m or 0
     gate.min_batch, gate.batch_timeout, gate.parent = (said.l or 0) + 1, said.t or 0, said["in"] or ""
-    gate.is_unit = gate.is_ordered or gate.max_run > 1
+    gate.is_unit = gate.ordered or gate.max_run > 1
     for i, given in ipairs(said.w or {}) do gate.windows[i] = windows.window(unpack(given)) end
     local by = text:find('"by":', 1, true) -- it is written last
     gate.parent_gate = by and text:sub(by + 5, -2) or "{}"
@@ -40,14 +40,14 @@ local function gate_rules(now)
   end
 
   local function is_full(lane, gate)
-    if gate.is_ordered then return lane.in_flight > 0 end
+    if gate.ordered then return lane.in_flight > 0 end
     return gate.concurrency > 0 and lane.in_flight >= gate.concurrency
   end
 
   local function narrowest(lane, gate)
     local free, wait = math.huge, 0
     for i, window in ipairs(gate.windows) do
-      local own, until_next = windows.room(window, lane.logs[i], now)
+      local own, until_next = windows.capacity(window, lane.logs[i], now)
       if own < free or own == free and until_next > wait then free, wait = own, until_next end
     end
     return free, wait
@@ -91,7 +91,7 @@ local function gate_rules(now)
   function rules.left(lane, number, turn)
     lane.in_flight, lane.turn = lane.in_flight + number, turn
     for i, window in ipairs(rules.gate(lane.gate).windows) do
-      windows.grant(window, lane.logs[i], number, now)
+      windows.granted(window, lane.logs[i], number, now)
     end
   end
 

@@ -285,7 +285,7 @@ local function lane_rules(now)
   end
 
   -- An entry that had left its lane is settled, by what `out` has of it.
-  function rules.back(had_left, count)
+  function rules.settled(had_left, count)
     for _, name in ipairs({cmsgpack.unpack(had_left)}) do
       local lane = get(name)
       if lane then
@@ -398,7 +398,7 @@ local function come_back(ids, now)
       count, counts[had_left] = count + 1, (counts[had_left] or 0) + 1
     end
   end
-  for had_left, of_these in pairs(counts) do laned(now).back(had_left, of_these) end
+  for had_left, of_these in pairs(counts) do laned(now).settled(had_left, of_these) end
   if count > 0 then call("HDEL", out, unpack(ids)) end
   return count
 end

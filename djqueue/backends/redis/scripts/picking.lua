@@ -8,12 +8,12 @@ local function pick_from_lanes(limit, ahead, most, now)
   local ids, had_left, units, first, used, count = {}, {}, {}, {}, 0, 0
   local lane
   while count < limit and #ids < most do
-    lane = turns.first_open(limit)
+    lane = turns.first_ready(limit)
     local own = fronts[2 * used + 2] and (LIFO and -fronts[2 * used + 2] or tonumber(fronts[2 * used + 2]))
-    local is_open = lane and not (count >= limit - ahead and turns.is_throttled(lane))
-    if not own and not is_open then break end
+    local is_ready = lane and not (count >= limit - ahead and turns.is_throttled(lane))
+    if not own and not is_ready then break end
     count = count + 1
-    if not is_open or own and (own < lane.rank or own == lane.rank and was_laned) then
+    if not is_ready or own and (own < lane.rank or own == lane.rank and was_laned) then
       ids[#ids + 1], was_laned = fronts[2 * used + 1]:sub(DIGITS + 1), false
       used = used + 1
       first[#ids] = true

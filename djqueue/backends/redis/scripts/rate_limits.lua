@@ -1,4 +1,4 @@
--- Budgets: a window that many share, kept under a key of its own; stores.py has the same. Needs windows.
+-- Rate limits: a window that many share, kept under a key of its own; stores.py has the same. Needs windows.
 --
 -- An account is limit, span, ways and buffer of the window, when it was last used with that window, its log, and whether the
 -- window was set while it was in use.
@@ -36,7 +36,7 @@ end
 
 -- How many may leave now; if none, in how many microseconds one may, and why.
 local function left_of(account, now)
-  return account.windows.room(account.window, account.log, now)
+  return account.windows.capacity(account.window, account.log, now)
 end
 
 -- Two milliseconds more: Redis counts whole ones, from a moment before now.
@@ -57,7 +57,7 @@ end
 
 local function spend(account, number, now)
   if number == 0 then return end
-  account.windows.grant(account.window, account.log, number, now)
+  account.windows.granted(account.window, account.log, number, now)
   account.own_last = nil
   if account.spaced then call("SET", account.spaced, whole(now), "PX", kept_for(account.window.span)) end
 end

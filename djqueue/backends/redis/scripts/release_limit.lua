@@ -8,7 +8,7 @@ local kept, windows = read_account(account)
 local count, at = tonumber(ARGV[1]), tonumber(ARGV[3])
 if not kept then return 0 end
 local is_unused = count == tonumber(ARGV[2]) and kept.log.last == at
-windows.refund(kept.window, kept.log, count, at)
+windows.returned(kept.window, kept.log, count, at)
 if is_unused then kept.log.last = tonumber(ARGV[4]) end
 write_account(account, kept)
 local ttl = kept_for(kept.window.span)

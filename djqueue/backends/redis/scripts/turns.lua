@@ -33,7 +33,7 @@
     end
 
     -- The open lane whose turn it is; `count` are read at once. One that is open again comes behind its equals.
-    function turns.first_open(count)
+    function turns.first_ready(count)
       local second = first_again()
       local is_before = fronts[at] and not (second and again[second].rank < tonumber(fronts[at + 1]))
       if not fronts[at] and not is_whole then

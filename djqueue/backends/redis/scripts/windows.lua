@@ -74,7 +74,7 @@ local function window_rules()
   end
 
   -- How many may leave now; if none, in how many microseconds one may, and why.
-  function rules.room(window, log, now)
+  function rules.capacity(window, log, now)
     if window.limit == 0 then return 0, -1, "limited" end
     log = rules.copy(log)
     drop_old(window, log, now)
@@ -94,7 +94,7 @@ local function window_rules()
   end
 
   -- Notes that entries have left now.
-  function rules.grant(window, log, number, now)
+  function rules.granted(window, log, number, now)
     drop_old(window, log, now)
     local ends, same = #log.text - BYTES, 0
     if ends >= 0 then
@@ -109,7 +109,7 @@ local function window_rules()
   end
 
   -- Notes that some of what was granted at a moment did not leave after all.
-  function rules.refund(window, log, number, granted_at)
+  function rules.returned(window, log, number, granted_at)
     local kept, newest, grain, asked = {}, 0, math.floor(granted_at / window.grain), number
     for place = 1, #log.text, BYTES do
       local at, had = grant_at(log, place)
