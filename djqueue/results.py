@@ -169,8 +169,8 @@ class Result:
     def _end(self, thoroughly: bool = False) -> dict[str, Any] | None:
         """What is told of its end, or None. What was kept of a failure counts no more once it is retried."""
         kept = self._kept()
-        if kept is None and thoroughly and (dead := self._failed()) is not None:
-            told = errors_of(dead.entry.errors)
+        if kept is None and thoroughly and (failed := self._failed()) is not None:
+            told = errors_of(failed.entry.errors)
             return {"status": FAILED, "reason": told[-1]["reason"] if told else "", "errors": told}
         return None if kept is not None and kept["status"] == FAILED and self._record() is not None else kept
 
@@ -178,8 +178,8 @@ class Result:
         return None if "inspect" not in self._queue.features else self._queue.find(self.id)
 
     def _failed(self) -> Record | None:
-        dead = self._queue.failed
-        return None if dead is None or "inspect" not in dead.features else dead.find(self.id)
+        failed = self._queue.failed
+        return None if failed is None or "inspect" not in failed.features else failed.find(self.id)
 
     def _refuse_to_wait_for_ever(self) -> None:
         if not self.kept:

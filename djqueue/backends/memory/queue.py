@@ -442,9 +442,9 @@ class MemoryQueue(LeasedQueue):
             self._promote(now)
             sizes = {state: len(line) for state, line in self._lines.items()}
             sizes[READY] += len(self._lanes)
-            oldest, dead = self._oldest.first(), None if self.failed is None else len(self.failed)
+            oldest, failed = self._oldest.first(), None if self.failed is None else len(self.failed)
             age = None if oldest is None else max(0.0, now - self._items[oldest].place)
-            return QueueStats(**sizes, failed=dead, done=self._done, oldest=age)
+            return QueueStats(**sizes, failed=failed, done=self._done, oldest=age)
 
     # ---- under the lock
 

@@ -303,9 +303,9 @@ class RedisQueue(LeasedQueue):
 
     def stats(self) -> QueueStats:
         """Exact, whatever the size; the oldest is that of the 32 highest priorities."""
-        ready, delayed, leased, dead, done, oldest = self._run("stats", ())
+        ready, delayed, leased, failed, done, oldest = self._run("stats", ())
         age = None if oldest < 0 else oldest / 1e6
-        return QueueStats(ready, delayed, leased, None if self.failed is None else dead, done, age)
+        return QueueStats(ready, delayed, leased, None if self.failed is None else failed, done, age)
 
     def flush(self) -> None:
         """Deletes 1,000 at a time, and no more than waited when it began."""

@@ -96,9 +96,9 @@ class SqsQueue(LeasedQueue):
     def failed(self) -> SqsQueue | None:
         if self.name.endswith(FAILED_SUFFIX):
             return None
-        dead = self._sibling(SqsQueue, self.name + FAILED_SUFFIX, **self._options)
-        dead.store = self.store
-        return dead
+        failed_queue = self._sibling(SqsQueue, self.name + FAILED_SUFFIX, **self._options)
+        failed_queue.store = self.store
+        return failed_queue
 
     # ---- what the consumer calls
 
@@ -208,7 +208,7 @@ class SqsQueue(LeasedQueue):
         """Send back those that are among the first thousand of the failed queue. A crash may leave one in both."""
         if self.failed is None:
             return 0
-        wanted, dead = set(ids), self.failed._messages
+        wanted, failed_queue = set(ids), self.failed._messages
         looked: list[Lease] = []
         while len(looked) < LOOKED_THROUGH and not wanted <= {lease.entry.id for lease in looked}:
             claimed = self.failed.claim(AT_ONCE, LOOK)
@@ -217,9 +217,9 @@ class SqsQueue(LeasedQueue):
             looked += claimed
         fresh = partial(replace, attempts=0, failures=0, lost=0, run_at=0.0, created=self.now())
         chosen = [replace(one, entry=fresh(one.entry)) for one in looked if one.entry.id in wanted]
-        dead.show(lease for lease in looked if lease.entry.id not in wanted)
+        failed_queue.show(lease for lease in looked if lease.entry.id not in wanted)
         self._empty = False
-        return len(dead.settle(chosen, lambda some: dead.move(some, self._messages)))
+        return len(failed_queue.settle(chosen, lambda some: failed_queue.move(some, self._messages)))
 
     # ---- for operators
 

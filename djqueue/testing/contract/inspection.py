@@ -173,8 +173,8 @@ class InspectContract(Contract):
     def test_flush_leaves_what_is_leased_or_dead(self):
         queue = self.queue("lease", "count", entries=["failed", "held", "ready"])
         put(queue, "later", delay=60)
-        dead, held = claim(queue, 2)
-        queue.fail([dead])
+        failed, held = claim(queue, 2)
+        queue.fail([failed])
         queue.flush()
         stats = queue.stats()
         assert (stats.ready, stats.delayed, stats.leased, stats.failed) == (0, 0, 1, 1)
@@ -185,7 +185,7 @@ class InspectContract(Contract):
 # ---- The failed queue: the order of deaths, the way back, and its bounds
 
 
-def died(queue: BaseQueue, order: str, **priorities: int) -> dict[str, Entry]:
+def fail_in_order(queue: BaseQueue, order: str, **priorities: int) -> dict[str, Entry]:
     """Entries of one letter that died in this order; their priorities are 0 if not given."""
     made: dict[str, Entry] = {}
     for name in sorted(order):
@@ -196,7 +196,7 @@ def died(queue: BaseQueue, order: str, **priorities: int) -> dict[str, Entry]:
     return made
 
 
-def dead(queue: BaseQueue) -> str:
+def order_of_failed(queue: BaseQueue) -> str:
     """The names of what stands in the failed queue, in order."""
     return "".join(bodies(queue.failed.peek(READY)))
 
@@ -257,8 +257,8 @@ class ErrorsContract(Contract):
 
     def test_the_dead_stand_in_the_order_in_which_they_died_and_keep_their_priority(self):
         queue = self.queue("inspect", "priority")
-        made = died(queue, "cbdae", a=-3, b=7, d=1, e=9)
-        assert dead(queue) == "cbdae"
+        made = fail_in_order(queue, "cbdae", a=-3, b=7, d=1, e=9)
+        assert order_of_failed(queue) == "cbdae"
         assert [queue.failed.find(made[name].id).entry.priority for name in "ab"] == [-3, 7]
         (first,) = queue.failed.peek(READY, 1)
         assert [record.entry.body for record in queue.failed.peek(READY, 2, after=first.cursor)] == [b"b", b"d"]
@@ -266,17 +266,17 @@ class ErrorsContract(Contract):
         assert names(leases) == list("cbdae")
         assert [lease.entry.priority for lease in leases] == [0, 7, 1, -3, 9]
         queue.failed.release(leases)
-        assert dead(queue) == "cbdae"
+        assert order_of_failed(queue) == "cbdae"
         x, y, z = leased(queue, *"xyz")
         queue.fail([z, x, y])
-        assert dead(queue) == "cbdaezxy"
+        assert order_of_failed(queue) == "cbdaezxy"
 
     def test_what_is_revived_stands_behind_what_waits_and_last_when_it_dies_again(self):
         queue = self.queue("inspect")
-        made = died(queue, "abc")
+        made = fail_in_order(queue, "abc")
         queue.requeue([made["a"].id])
         queue.fail(claim(queue))
-        assert dead(queue) == "bca"
+        assert order_of_failed(queue) == "bca"
         put(queue, "waits")
         before = queue.now()
         assert queue.requeue([made["b"].id]) == 1
@@ -287,7 +287,7 @@ class ErrorsContract(Contract):
 
     def test_what_is_revived_has_its_priority_again(self):
         queue = self.queue("inspect", "priority")
-        made = died(queue, "abc", a=1, b=2, c=-1)
+        made = fail_in_order(queue, "abc", a=1, b=2, c=-1)
         put(queue, "waits", priority=1)
         assert queue.requeue([one.id for one in made.values()]) == 3
         assert names(claim(queue, 4)) == ["b", "waits", "a", "c"]
@@ -296,42 +296,42 @@ class ErrorsContract(Contract):
 
     def test_what_died_first_or_long_ago_is_trimmed_first(self):
         queue = self.queue("inspect", "priority")
-        died(queue, "dbaec", a=4, b=9, d=-2)
+        fail_in_order(queue, "dbaec", a=4, b=9, d=-2)
         assert queue.failed.trim(most=3) == 2
-        assert dead(queue) == "aec"
+        assert order_of_failed(queue) == "aec"
         assert queue.failed.trim(most=3) == queue.failed.trim(most=100) == queue.failed.trim() == 0
         assert queue.failed.trim(most=0) == 3
-        assert (dead(queue), queue.stats().failed) == ("", 0)
-        made = died(queue, "ba", a=-1)
+        assert (order_of_failed(queue), queue.stats().failed) == ("", 0)
+        made = fail_in_order(queue, "ba", a=-1)
         last = queue.failed.find(made["a"].id).at
         until_now_is(queue, last + 0.6)
-        died(queue, "c", c=5)
+        fail_in_order(queue, "c", c=5)
         assert queue.failed.trim(age=60) == 0
         assert queue.failed.trim(age=queue.now() - last - 0.01) == 2
-        assert dead(queue) == "c"
+        assert order_of_failed(queue) == "c"
 
     def test_both_bounds_hold_and_no_more_is_trimmed_than_the_limit(self):
         queue = self.queue("inspect")
-        died(queue, "abcdefgh")
+        fail_in_order(queue, "abcdefgh")
         until_now_is(queue.failed, queue.failed.peek(READY)[-1].at + 0.01)
         assert queue.failed.trim(most=7, age=60) == 1
         assert queue.failed.trim(most=3, limit=2) == 2
         assert queue.failed.trim(age=0.005, limit=2) == 2
-        assert dead(queue) == "fgh"
+        assert order_of_failed(queue) == "fgh"
         assert queue.failed.trim(most=100, age=0.005) == 3
 
     def test_a_dead_one_that_somebody_holds_is_neither_counted_nor_trimmed(self):
         queue = self.queue("inspect")
-        died(queue, "abc")
+        fail_in_order(queue, "abc")
         (held,) = claim(queue.failed)
         assert queue.failed.trim(most=2) == 0
         assert queue.failed.trim(most=1) == 1
         assert queue.failed.trim(most=0, age=0.0) == 1
         assert queue.failed.release([held]) == [held]
-        assert dead(queue) == "a"
+        assert order_of_failed(queue) == "a"
 
     def test_several_trim_no_more_than_one_would(self):
         queue = self.queue("inspect")
-        died(queue, "abcdefghijklmnop")
+        fail_in_order(queue, "abcdefghijklmnop")
         assert sum(together(*[lambda: queue.failed.trim(most=6)] * 4, last=queue.close)) == 10
-        assert dead(queue) == "klmnop"
+        assert order_of_failed(queue) == "klmnop"

@@ -114,14 +114,14 @@ class Model:
 
     def requeue(self, id: str) -> bool:
         known = self.known.get(id)
-        dead = known is not None and known.state == FAILED
-        if dead:
+        failed = known is not None and known.state == FAILED
+        if failed:
             known.state, known.counts, known.place = READY, (0, 0, 0), self._last()
-        return dead
+        return failed
 
     def trim(self, most: int) -> int:
-        dead = self.ids(FAILED)
-        surplus = dead[: max(0, len(dead) - most)]
+        failed = self.ids(FAILED)
+        surplus = failed[: max(0, len(failed) - most)]
         for id in surplus:
             del self.known[id]
         return len(surplus)

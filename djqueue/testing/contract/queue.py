@@ -165,10 +165,10 @@ class QueueContract(Contract):
         assert len(queue.fail([with_counts(lease, failures=1, errors='["boom"]')])) == 1
         assert (len(queue), len(queue.failed)) == (0, 1)
         assert nothing_to_claim(queue)
-        (dead,) = claim(queue.failed)
-        assert (dead.entry.id, dead.entry.body, dead.entry.failures) == (lease.entry.id, b"work", 1)
-        assert dead.entry.errors == '["boom"]'
-        assert len(queue.failed.fail([dead])) == 1
+        (failed,) = claim(queue.failed)
+        assert (failed.entry.id, failed.entry.body, failed.entry.failures) == (lease.entry.id, b"work", 1)
+        assert failed.entry.errors == '["boom"]'
+        assert len(queue.failed.fail([failed])) == 1
         assert (len(queue), len(queue.failed)) == (0, 1)
         assert names(claim(queue.failed)) == ["work"]
 

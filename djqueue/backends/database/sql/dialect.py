@@ -177,7 +177,7 @@ class Dialect:
         """At the head of a transaction that will write."""
 
     @property
-    def died(self) -> str:
+    def failed_at(self) -> str:
         """The moment of a failure, which tells it from the one before."""
         return "NOW"
 
@@ -587,7 +587,7 @@ class Dialect:
 
     def fail(self, failed: str, said: Sequence[tuple], kept: Sequence[tuple] = ()) -> Iterable[tuple]:
         """``give_up`` into the failed queue, where an older entry of the same id gives way."""
-        change = text.FAIL.replace("FAILED_AT", self.died)
+        change = text.FAIL.replace("FAILED_AT", self.failed_at)
         try:
             with self.atomic(savepoint=True) if self.joined else nullcontext():
                 return self.give_up(failed, change, said, kept)

@@ -37,7 +37,7 @@ class SQLite(Dialect):
     entry, record = of_their_types(text.ENTRY), of_their_types(text.RECORD)
 
     @property
-    def died(self) -> str:
+    def failed_at(self) -> str:
         """By our clock, which is that of the same machine, and finer."""
         return str(time.time_ns() // 1000)
 
