@@ -19,15 +19,15 @@ KEY_LENGTH = 255
 class Bytewise(models.Field):
     """Mixed into a text field: its column compares byte by byte, and takes any text, on every database.
 
-    MariaDB's other collations, ``utf8mb4_bin`` too, hold ``'a'`` and ``'a '`` to be equal; and the character set of its
-    server may be one that cannot hold every text, so it stands in the column.
+    MariaDB's other collations, ``utf8mb4_bin`` too, compare ``'a'`` and ``'a '`` as equal; and the character set of its
+    server may not hold every text, so the column has its own.
     """
 
     def db_type(self, connection) -> str | None:
         kind = super().db_type(connection)
         if connection.vendor == "mysql":
             return f"{kind} CHARACTER SET utf8mb4"
-        # The same type by its long name, for which Django adds no second index for LIKE: with "C" one serves both.
+        # A varchar by its long name, for which Django adds no second index for LIKE: with "C" one index serves both.
         return kind.replace("varchar", "character varying") if connection.vendor == "postgresql" else kind
 
     def db_parameters(self, connection) -> dict:
@@ -35,7 +35,7 @@ class Bytewise(models.Field):
 
 
 def _collation(connection) -> str | None:
-    """None is the database's default, which is bytewise on SQLite.
+    """The collation. None is the database's default, which is bytewise on SQLite.
 
     MySQL holds no queue, but the migrations run on it in a project whose queues are elsewhere.
     """
@@ -134,7 +134,7 @@ class QueueLane(models.Model):
 
 
 class QueueTicket(models.Model):
-    """A note that something came to a lane. So whoever puts touches no lane, and waits for nobody who does."""
+    """A note that an entry arrived in a lane. So a put touches no lane, and does not wait for transactions that do."""
 
     seq = models.BigAutoField(primary_key=True)
     queue = BytewiseCharField(_("queue"), max_length=NAME_LENGTH)

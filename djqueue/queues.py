@@ -106,7 +106,7 @@ queues = Queues()
 
 
 def _forget(*, setting: str, **kwargs) -> None:
-    if setting in _DESCRIBING:  # all others are read when they are needed; a queue in memory keeps what it has
+    if setting in _DESCRIBING:  # all others are read when they are needed; a queue in memory keeps its entries
         queues.reset()
 
 

@@ -17,7 +17,7 @@ from djqueue.flow.windows import Window
 from djqueue.utils import nearest, seconds
 
 SETTINGS = ("limit", "window", "moderate", "elastic", "elastic_buffer", "window_name", "mod_name")
-"""What a throttle is told, here and as ``QUEUES[alias]["THROTTLE"]``."""
+"""The settings of a throttle, here and as ``QUEUES[alias]["THROTTLE"]``."""
 REQUIRED = ("limit", "window")
 OWN = "queue:"
 """With this begin the names of rate limits that belong to one queue."""
@@ -33,12 +33,12 @@ class ThrottledQueue(BaseQueue):
 
     ``moderate`` spaces them evenly, ``window / limit`` seconds apart (with a limit of one that is nothing new). With
     ``elastic`` too, once ``limit`` of them left, spacing is given up while more than ``elastic_buffer`` of the slots of
-    the last window are unused: what fell behind catches up, within the limit. Queues that have the same ``window_name``
-    share what may leave, if they are on one server or database; those with the same ``mod_name`` share the spacing. Of
+    the last window are unused: delayed entries catch up, within the limit. Queues that have the same ``window_name``
+    share the limit, if they are on one server or database; queues with the same ``mod_name`` share the spacing. Of
     different settings the stricter hold while both are in use.
 
-    ``queue.limit = 10`` and ``queue.window = 2`` hold at once, for all processes, whatever their own settings say; what
-    has left counts. A limit of 0 is a pause. Raises TypeError or ValueError for settings that make no sense,
+    ``queue.limit = 10`` and ``queue.window = 2`` hold at once, for all processes, whatever their own settings are;
+    earlier entries count. A limit of 0 is a pause. Raises TypeError or ValueError for invalid settings,
     InvalidQueueError for a queue without a store.
     """
 
@@ -117,7 +117,7 @@ class ThrottledQueue(BaseQueue):
     def claim(
         self, limit: int = 1, lease: float = 60.0, owner: str = "", ahead: int = 0, begin: bool = True
     ) -> Claimed:
-        """As the contract says, within the throttle; nothing of it waits for a worker. Tells :attr:`refusal`."""
+        """As in the contract, within the throttle; no unit waits for a worker. Sets :attr:`refusal`."""
         if limit <= ahead:
             return Claimed((), 0.0)
         claimed = self.queue.claim_within(self.rate_limit, limit - ahead, lease, owner, begin)

@@ -40,7 +40,7 @@ __all__ = [
 
 
 class BaseQueue(ItemVerbs):
-    """A queue in four verbs; all the others work over them, at most once.
+    """A queue in four verbs; all other verbs use these. Messages are delivered at most once.
 
     A third party writes ``__init__(name, connection)``, ``write``, ``read``, ``flush`` and ``__len__``, and the queue
     works with the consumer. ``read`` removes, so what a worker holds when it dies is lost. A backend that can do better

@@ -48,14 +48,14 @@ class Entry:
     errors: str = ""
     """What went wrong so far, a JSON list; it travels with retries and into the failed queue."""
     gate: str = ""
-    """What may leave its lane, as :meth:`Gate.written` has it. Without one a lane is a name and holds nothing up."""
+    """The gate of its lane as text, by :meth:`Gate.written`. Without one a lane is a name and delays nothing."""
     hold: str = ""
     """What waits with it when it is released: HOLD_ORDER or HOLD_LANE for the delay, HOLD_PAUSE until it is resumed."""
 
 
 @dataclass(frozen=True, slots=True)
 class Lease:
-    """An entry that is ours until a moment, with the proof."""
+    """An entry that a consumer holds until a moment, with the proof."""
 
     entry: Entry
     token: Any = None
@@ -65,14 +65,14 @@ class Lease:
     until: float = inf
     """When it runs out (epoch seconds, the store's clock) unless it is touched."""
     run: str = ""
-    """Leases of one claim that say the same here are one unit of work: for one worker, in this order."""
+    """Leases of one claim with the same run are one unit of work: for one worker, in this order."""
     begun: bool = True
-    """Whether the store takes the entry to be running: if the lease runs out, that start is lost. What does not
-    begin with its claim, stands behind another entry of its run, or was lost before, begins when ``begin`` says so."""
+    """Whether the store takes the entry to be running: if the lease runs out, that start is lost. An entry
+    that does not begin with its claim, is not the first of its run, or was lost before, begins with ``begin``."""
 
 
 def untried(lease: Lease) -> Lease:
-    """What to release of an entry that was claimed and not begun: that counts as nothing."""
+    """The lease to release if an entry was claimed and not begun: the claim does not count as an attempt."""
     return replace(lease, entry=replace(lease.entry, attempts=lease.entry.attempts - 1, delay=0.0, hold=""))
 
 
@@ -86,7 +86,7 @@ class Fact(NamedTuple):
 
 
 class Refusal(NamedTuple):
-    """Why nothing was handed out, and when to come again."""
+    """Why nothing was handed out, and when to retry."""
 
     reason: str
     """"empty": nothing is due; "limited": the window of a throttle is full; "spaced": its last one is too near."""
@@ -97,8 +97,8 @@ class Refusal(NamedTuple):
 class Claimed(list):
     """The leases of one claim, and ``retry_after``: seconds until more may be claimable.
 
-    0 means ask at once (the claim was full, or stopped early); infinity means that nothing is known to come.
-    ``reason`` says what a throttle of the whole queue refused for: "limited", "spaced" or nothing.
+    0 means claim again at once (the claim was full, or stopped early); infinity means that nothing is known to come.
+    ``reason`` is why a throttle of the whole queue refused: "limited", "spaced" or "".
     """
 
     __slots__ = ("retry_after", "reason")
@@ -133,14 +133,14 @@ class Record:
     at: float
     """When it fell or falls due, or when its lease runs out (epoch seconds, the store's clock)."""
     owner: str = ""
-    """Who holds it, if it is leased."""
+    """The consumer that holds it, if it is leased."""
     cursor: str = ""
     """Pass this as ``after`` to go on behind this record."""
 
 
 @dataclass(frozen=True, slots=True)
 class QueueStats:
-    """Counts of one queue; None where the backend cannot tell."""
+    """Counts of one queue; None where the backend does not know."""
 
     ready: int = 0
     delayed: int | None = None
@@ -170,7 +170,7 @@ class LaneRecord:
     """Why it is paused, if it is."""
     parent: str = ""
     gate: str = ""
-    """As :meth:`Gate.written` has it."""
+    """The gate as text, by :meth:`Gate.written`."""
     cursor: str = ""
     """Pass this as ``after`` to go on behind this record."""
 
@@ -210,7 +210,7 @@ def pack(entry: Entry) -> str:
 
 
 def unpack(text: str) -> Entry:
-    """The entry in a text; text that ``pack`` did not write is an entry of its own, whose body is that text."""
+    """The entry in a text; a text that ``pack`` did not write becomes an entry with this text as its body."""
     try:
         mark, head, body = text[: len(_MARK)], *text[len(_MARK) :].split("\n", 1)
         if mark != _MARK:

@@ -34,7 +34,7 @@ class OnceGuard:
 
 @dataclass(frozen=True, slots=True)
 class UniqueGuard:
-    """Accept it only if no entry that was accepted under ``key`` still waits or, if ``running``, is leased."""
+    """Accept an entry only if no entry that was accepted under ``key`` still waits or, if ``running``, is leased."""
 
     key: str
     running: bool = True
@@ -42,12 +42,12 @@ class UniqueGuard:
 
 @dataclass(frozen=True, slots=True)
 class DebounceGuard:
-    """Of the entries under ``key`` let one fall due every ``window`` seconds at most, and none after the last be lost.
+    """Let one entry under ``key`` fall due every ``window`` seconds at most, and one after the last arrival.
 
-    The first is accepted as it is; one that comes within ``window`` seconds of it is accepted with a delay until they
-    are over; those that come while that one waits are refused. With ``always_delay`` the first is delayed by the window
-    too. With ``extend`` it is, and each that comes while it waits postpones it to a window from then, but never to
-    later than ``max_wait`` seconds after the first.
+    The first is accepted as it is. An entry that arrives within ``window`` seconds of it is accepted with a delay until
+    they are over; entries that arrive while that one waits are refused. ``always_delay`` delays the first by the window
+    too. So does ``extend``, and each entry that arrives while it waits postpones it to a window from then, but never
+    to later than ``max_wait`` seconds after the first.
     """
 
     key: str
@@ -67,9 +67,9 @@ class DedupMark(NamedTuple):
     at: int = 0
     """When it fell or falls due; 0 of a unique one that is not delayed."""
     first: int = 0
-    """When the first of the calls came that it stands for."""
+    """When the first of the calls arrived that it represents."""
     scheduled: bool = False
-    """Whether it was delayed: then it stands for the calls that come while it waits."""
+    """Whether it was delayed: then it represents the calls that arrive while it waits."""
 
     @classmethod
     def read(cls, value: bytes) -> DedupMark:
@@ -82,7 +82,7 @@ class DedupMark(NamedTuple):
             return cls(value.decode("utf-8", "surrogatepass"))
 
     def written(self) -> bytes:
-        """As bytes: ``at first scheduled +id``, or just the id where it was never due."""
+        """The mark as bytes: ``at first scheduled +id``, or just the id if it was never due."""
         if not self.at and " +" not in self.id:
             return self.id.encode("utf-8", "surrogatepass")
         return f"{self.at} {self.first} {self.scheduled:d} +{self.id}".encode("utf-8", "surrogatepass")
@@ -97,13 +97,13 @@ class Decision(NamedTuple):
     ttl: float = inf
     """Seconds for which to keep it."""
     delay: float = 0.0
-    """Of an accepted entry: seconds until it is due, instead of its own delay; 0: as it says."""
+    """For an accepted entry: seconds until it is due, instead of its own delay; 0: its own."""
     postpone: int = 0
-    """Of a refused one: when the waiting entry of the mark is due instead, µs; 0: unchanged."""
+    """For a refused entry: when the waiting entry of the mark is due instead, µs; 0: unchanged."""
 
 
 def decide(guard: Guard, entry: Entry, mark: DedupMark | None, state: str | None, now: float) -> Decision:
-    """Decide at ``now`` (epoch seconds); ``state`` is that of the entry which the mark names, None if it is gone."""
+    """Decide at ``now`` (epoch seconds); ``state``: of the entry that the mark names, None if it is gone."""
     return _RULES[type(guard)](guard, entry, mark, state, now)
 
 
@@ -194,6 +194,6 @@ class Finished:
             self.forget(now)
 
     def forget(self, now: float) -> None:
-        """They are in the order in which they ended."""
+        """Forget ids that are too many or too old; they are in the order in which their entries ended."""
         while self._ends and (len(self._ends) > self._most or next(iter(self._ends.values())) <= now):
             self._ends.popitem(last=False)

@@ -88,7 +88,7 @@ class ItemVerbs(QueueVerbs):
     def pop(self, timeout: float | timedelta = 0.0, default: object = None) -> object:
         """The next item, at most once; or ``default`` after ``timeout``, in seconds or as a timedelta.
 
-        Then :attr:`refusal` says why there was none, and when there may be one. Raises TypeError or ValueError for a
+        Then :attr:`refusal` has the reason, and when there may be one. Raises TypeError or ValueError for a
         timeout that is no duration; no value means for ever.
         """
         lease, item = self.take(wait=seconds(timeout, "timeout"))
@@ -110,7 +110,7 @@ class ItemVerbs(QueueVerbs):
     ) -> tuple[Lease, object] | tuple[None, None]:
         """The next item with its lease, at least once: then ``complete``, ``touch`` or ``release`` it.
 
-        ``(None, None)`` after ``wait`` without one; both are seconds or timedeltas. One whose holders died
+        ``(None, None)`` after ``wait`` without one; both are seconds or timedeltas. An item whose holders died
         ``QUEUE_MAX_LOST`` times goes to the failed queue instead. So does an item that does not verify, and
         InvalidMessage is raised; in a failed queue it stays, and the look counts as nothing. After any other error, as
         of the database that a model is read from, it is put back. Raises TypeError or ValueError for a lease of less
@@ -131,7 +131,7 @@ class ItemVerbs(QueueVerbs):
             raise
 
     def _next_held(self, lease: float, deadline: float) -> Lease | None:
-        """The next that was not lost too often; those that were are put aside."""
+        """The next lease of an item that was not lost too often; items that were go to the failed queue."""
         while held := self.first_of(self.reserve(1, lease, wait=max(0.0, deadline - time.monotonic()))):
             if self.failed is None or held.entry.lost < conf.get("QUEUE_MAX_LOST"):
                 return held

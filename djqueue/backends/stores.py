@@ -29,8 +29,8 @@ class BaseStore:
     """Small facts shared by all processes: marks, locks, ticks, results. Values are bytes, keys are text.
 
     Every method is atomic. Times are seconds by the store's clock. ``ttl=None`` keeps a fact until it is dropped.
-    A store belongs to one queue: two queues never see each other's keys. Only rate limits are shared, where their names
-    say so.
+    A store belongs to one queue: two queues never see each other's keys. Only rate limits are shared, where they
+    have the same name.
     """
 
     database: str | None = None
@@ -50,7 +50,7 @@ class BaseStore:
         raise NotImplementedError
 
     def get_many(self, keys: Sequence[str]) -> list[bytes | None]:
-        """Of each key, in their order, what :meth:`get` says."""
+        """The value of each key by :meth:`get`, in the order of the keys."""
         return [self.get(key) for key in keys]
 
     def put(self, key: str, value: bytes, ttl: float | None = None) -> None:
@@ -81,9 +81,9 @@ class BaseStore:
     # ---- rate limits, over compare-and-set
 
     def acquire(self, rate_limit: RateLimit, count: int) -> Grant:
-        """Spend up to ``count`` of a rate limit; exact, whatever others do at the same time.
+        """Spend up to ``count`` of a rate limit; exact, whatever other processes do at the same time.
 
-        A spacing that others share is read before and written after.
+        A shared spacing is read before and written after.
         """
         (key, spacing), ttl = keys_of(rate_limit), kept_for(rate_limit.window)
         while True:
@@ -108,15 +108,15 @@ class BaseStore:
                 return
 
     def _space_as_before(self, rate_limit: RateLimit, grant: Grant) -> None:
-        """Nothing of a grant was used: the next one may be as near as if it had not been."""
+        """Undo the spacing of a grant that was not used at all."""
         _, spacing = keys_of(rate_limit)
         if spacing and grant.count:
             self.swap(spacing, b"%d" % grant.at, b"%d" % grant.before, kept_for(rate_limit.window))
 
     def change_rate_limit(self, rate_limit: RateLimit) -> None:
-        """Let its window hold at once for all who use it, whatever they say, until it is changed again or forgotten.
+        """Set its window at once for all users, whatever their own settings, until it is changed again or forgotten.
 
-        What was spent counts by the new window.
+        Earlier grants count by the new window.
         """
         key = KEY + rate_limit.name
         while True:
@@ -174,9 +174,9 @@ class Grant(NamedTuple):
     at: int = 0
     """When, by the store's clock, µs."""
     before: int = 0
-    """The same of the grant before it, for spacing."""
+    """The moment of the grant before it, for spacing, µs."""
     window: Window | None = None
-    """The one that holds, whatever was said."""
+    """The window in force, whatever the caller asked for."""
 
 
 class LimitState(NamedTuple):
@@ -187,7 +187,7 @@ class LimitState(NamedTuple):
     """When it was last asked with this window, µs."""
     log: Log = Log()
     fixed: bool = False
-    """Whether the window was set while it was in use; then it holds, whatever its users say."""
+    """Whether the window was set while it was in use; then it holds, whatever the settings of its users."""
 
     @classmethod
     def read(cls, value: bytes) -> LimitState:
@@ -205,14 +205,14 @@ def spend(
 ) -> tuple[Grant, LimitState]:
     """What a rate limit allows of ``count`` at ``now`` (µs), and its state then.
 
-    ``last`` is when its spacing was last used by others.
+    ``last`` is when other rate limits last used its spacing.
     """
     state = agreed(state, rate_limit.window, now)
     window = state.window
     log = state.log._replace(last=max(state.log.last, last))
     has = capacity(window, log, now)
     taken, before = min(count, has.free), log.last
-    if not taken:  # what others did to its spacing is theirs, and they may take it back
+    if not taken:  # grants of others in its spacing are not kept here, as they may be returned
         return Grant(0, has.wait / 1e6, has.reason, now, 0, window), state
     log = granted(window, log, taken, now)
     has = capacity(window, log, now)
@@ -235,7 +235,7 @@ def agreed(state: LimitState | None, window: Window, now: int) -> LimitState:
 
 
 def changed(state: LimitState | None, window: Window, now: int) -> LimitState:
-    """The state when its window is set, for all who use it; what was spent counts."""
+    """The state after its window is set for all users; earlier grants count."""
     log = Log() if state is None else adopted(window, state.log)
     return LimitState(window, now, log, fixed=True)
 
@@ -248,7 +248,7 @@ def refund(state: LimitState, grant: Grant, count: int) -> LimitState:
 
 
 def kept_for(window: Window) -> float:
-    """Seconds after its last use for which what was spent says anything."""
+    """Seconds after the last use for which earlier grants matter."""
     return 2 * window.seconds
 
 

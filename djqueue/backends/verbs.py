@@ -46,7 +46,7 @@ FAILED_SUFFIX = f":{FAILED}"
 FEATURES = frozenset(
     "durable lease fence begin idempotent transaction priority order lanes shards inspect count facts".split()
 )
-"""What backends can do; docs/reference/backends.rst says what each means."""
+"""What backends can do; docs/reference/backends.rst explains each."""
 REAP_EVERY = 1.0
 """Seconds, at least, between two calls of ``reap`` by :meth:`QueueVerbs.reserve`."""
 REAP_BATCH = 100
@@ -54,18 +54,18 @@ NOTICE = 1.0  # seconds between two looks of a thread that waits for a throttle,
 
 
 class _Told(threading.local):
-    """What a queue last told the calling thread."""
+    """The last refusal, of the calling thread."""
 
     refusal: Refusal | None = None
 
 
 class QueueVerbs:
-    """A queue in four verbs; all the others work over them, at most once."""
+    """A queue in four verbs; all other verbs use these. Messages are delivered at most once."""
 
     features: frozenset[str] = frozenset({"order", "count", "facts"})
     """What this backend can do, of :data:`FEATURES`. Commands that need another feature are refused."""
     options: frozenset[str] = frozenset()
-    """The names (upper case) that this class takes in ``OPTIONS``, beside those that every queue has."""
+    """The names (upper case) that this class takes in ``OPTIONS``, beside the options of every queue."""
     on_commit: str | None = "default"
     """The database alias whose commit an enqueue waits for; None sends at once (``OPTIONS["ON_COMMIT"]``)."""
     notifies: bool = False
@@ -134,9 +134,9 @@ class QueueVerbs:
     # ---- what the consumer calls: working defaults over the four
 
     def put(self, entries: Sequence[Entry], guards: Sequence[Guard | None] | None = None) -> list[bool]:
-        """Accept entries in their order; tells of each whether it was accepted.
+        """Accept entries in their order; returns for each whether it was accepted.
 
-        An id that waits or is leased already is refused, and so is an entry whose guard says so; guard and entry are
+        An id that waits or is leased already is refused, and so is an entry that its guard refuses; guard and entry are
         decided in one atomic step where the backend can. Raises QueueFull if the store takes no more.
         """
         return [
@@ -195,8 +195,8 @@ class QueueVerbs:
 
         A unit is a due entry, or a run of a lane. The last ``ahead`` of the units would wait for a worker, so none of
         these is throttled. The first entry of each unit begins with the claim (``lease.begun``), unless it was lost
-        before, or ``begin`` is False: then it begins when its worker says so, by :meth:`begin`.
-        What a claim took whose answer never came is given back by the next claim or reap, and counts as nothing.
+        before, or ``begin`` is False: then it begins when its worker calls :meth:`begin`.
+        If the answer of a claim is lost, the next claim or reap gives its entries back, and it counts as nothing.
         """
         leases: list[Lease] = []
         early: dict[str, float] = {}
@@ -210,9 +210,9 @@ class QueueVerbs:
         return Claimed(leases, retry_after=0.0 if len(leases) >= limit else min(early.values(), default=inf))
 
     def _read_due(self, limit: int, now: float, leases: list[Lease], early: dict[str, float]) -> None:
-        """Read until ``limit`` are due or all that wait were seen; ``early`` has the seconds until the others are due.
+        """Read until ``limit`` are due or all entries were seen; ``early`` gets the seconds until the rest are due.
 
-        Those are written to the end at once, so that a crash loses one at most.
+        Entries that are not due are written to the end at once, so that a crash loses one at most.
         """
         left = inf
         while len(leases) < limit and left > 0 and (text := self.read()) is not None:
@@ -260,8 +260,8 @@ class QueueVerbs:
     def reserve(self, limit: int = 1, lease: float = 60.0, owner: str = "", wait: float = 0.0) -> Claimed:
         """Claim; while there is nothing, wait_for_work and claim again until ``wait`` seconds are over.
 
-        If there is nothing it reaps, at most once a second, so that loops of one's own take over from those that died.
-        While a throttle holds all up it looks once a second, as the limit may change.
+        If there is nothing it reaps, at most once a second, so that custom loops take over from consumers that died.
+        While a throttle refuses it retries once a second, as the limit may change.
         """
         deadline = time.monotonic() + wait
         while True:
@@ -307,9 +307,9 @@ class QueueVerbs:
         return self._told.refusal
 
     def begin(self, leases: Sequence[Lease]) -> list[Lease]:
-        """Note that they begin to run: from now on that attempt is lost if their lease runs out.
+        """Note that entries begin to run: from now on the attempt is lost if the lease runs out.
 
-        Returns those that were still ours; a lease that has run out is not.
+        Returns the leases that were still held; a lease that has run out is not.
         """
         return [replace(lease, begun=True) for lease in leases]
 
@@ -321,22 +321,22 @@ class QueueVerbs:
         return []
 
     def complete(self, leases: Sequence[Lease], facts: Sequence[Fact | None] = ()) -> list[Lease]:
-        """Done: forget them. Returns those that were still ours.
+        """Done: forget the entries. Returns the leases that were still held.
 
-        ``facts``, if given, has one of each lease, or None: it is kept in :attr:`store` if the lease was still ours,
+        ``facts``, if given, has one for each lease, or None: it is kept in :attr:`store` if the lease was still held,
         in the same atomic step where the backend can.
         """
         return self._with_facts(list(leases), leases, facts)
 
     def touch(self, leases: Sequence[Lease], lease: float = 60.0) -> list[Lease]:
-        """Hold them for ``lease`` more seconds from now. Returns those still ours, with their new ``until``."""
+        """Hold entries for ``lease`` more seconds from now. Returns the leases still held, with their new ``until``."""
         return list(leases)
 
     def release(self, leases: Sequence[Lease]) -> list[Lease]:
-        """Put them back as ``lease.entry`` now says: counts, errors, and a delay if it has one.
+        """Put entries back as ``lease.entry`` is now: counts, errors, and a delay if it has one.
 
-        Without a delay an entry goes back to its old place. In a lane ``entry.hold`` says what waits with it. Returns
-        those that were still ours.
+        Without a delay an entry goes back to its old place. In a lane ``entry.hold`` is what waits with it. Returns
+        the leases that were still held.
         """
         now = self.now()
         written: list[Lease] = []
@@ -344,7 +344,7 @@ class QueueVerbs:
             try:
                 self.write(pack(due(lease.entry, now)))
             except Exception:
-                if not written:  # else a retry would repeat those
+                if not written:  # else a retry would repeat the written ones
                     raise
                 extra = {"queue": self.alias, "message_id": lease.entry.id}
                 tell(logger, logging.ERROR, "An entry could not be put back and is lost.", exc_info=True, extra=extra)
@@ -353,9 +353,9 @@ class QueueVerbs:
         return written
 
     def fail(self, leases: Sequence[Lease], facts: Sequence[Fact | None] = ()) -> list[Lease]:
-        """Move them to the end of :attr:`failed`, the failed queue, as ``lease.entry`` now says.
+        """Move entries to the end of :attr:`failed`, the failed queue, as ``lease.entry`` is now.
 
-        Returns those that were still ours. There they are in the order in which they failed, whatever their priorities.
+        Returns the leases that were still held. The failed queue is in the order of failure, whatever the priorities.
         ``facts`` are kept as ``complete`` keeps them. A failed queue has no other, so it puts them back.
         """
         if self.failed is None:
@@ -364,7 +364,7 @@ class QueueVerbs:
         return self._with_facts(list(leases), leases, facts)
 
     def _with_facts(self, ours: list[Lease], leases: Sequence[Lease], facts: Sequence[Fact | None]) -> list[Lease]:
-        """Keep the facts of the leases that were ours, in a step of its own; if that fails, only the facts are lost."""
+        """Keep the facts of the leases that were held, in a separate step; if that fails, only the facts are lost."""
         held = {(lease.entry.id, lease.token) for lease in ours}
         pairs = zip(leases, facts, strict=True) if facts else ()
         kept = [fact for lease, fact in pairs if fact is not None and (lease.entry.id, lease.token) in held]
@@ -381,18 +381,18 @@ class QueueVerbs:
         raise self._cannot("requeue")
 
     def reap(self, limit: int = 100, by: float = inf) -> Reaped:
-        """Make up to ``limit`` expired leases claimable again; those that had begun are counted as lost.
+        """Make up to ``limit`` expired leases claimable again; attempts that had begun are counted as lost.
 
-        The others cost nothing. Later than ``by`` (epoch seconds, by the store's clock) nothing is done: a store that
+        Others are not counted. Later than ``by`` (epoch seconds, by the store's clock) nothing is done: a store that
         was away may run the call late, before consumers could extend their leases again.
         """
         return Reaped()
 
     def sweep(self, limit: int = 1000) -> int:
-        """Look through about ``limit`` messages for those that stand in no line, on from where the last sweep stopped.
+        """Look through about ``limit`` messages for any that no claim would find, on from where the last sweep stopped.
 
-        What is whole goes back to its line, the rest to :attr:`failed`; each is logged. Returns how many these were:
-        none, unless the store was changed by hand, or restored in part.
+        Complete ones are restored, the rest go to :attr:`failed`; each is logged. Returns how many these were: none,
+        unless the store was changed by hand, or restored in part.
         """
         return 0
 
@@ -409,7 +409,7 @@ class QueueVerbs:
     def wait_for_work(self, seconds: float, beside: Sequence[Self] = ()) -> bool:
         """Sleep for up to ``seconds``; True if woken because work may have come.
 
-        A blocking backend wakes for this queue and for those ``beside`` it, which have the same :attr:`connection_key`.
+        A blocking backend wakes for this queue and queues ``beside`` it, which have the same :attr:`connection_key`.
         """
         time.sleep(seconds)
         return False
@@ -451,7 +451,7 @@ class QueueVerbs:
 
     @property
     def base_name(self) -> str:
-        """The name that signatures bind to: a failed queue has that of the queue it belongs to."""
+        """The name that signatures bind to: for a failed queue, the name of the queue it belongs to."""
         return self.name.removesuffix(FAILED_SUFFIX)
 
     @cached_property
@@ -467,7 +467,7 @@ class QueueVerbs:
         return type(self)(self.name + FAILED_SUFFIX, self.connection, **self._given)
 
     def _sibling(self, backend: type[QueueVerbs], name: str, **options: object) -> Self:
-        """A queue of another name, made by the ``__init__`` of ``backend``: that of a user's subclass may differ."""
+        """A queue of another name, made by the ``__init__`` of ``backend``: a subclass's ``__init__`` may differ."""
         other = copy(self)
         other._told, other._reap_at, other._may_expire = _Told(), -inf, -inf
         for attribute in [one for one in vars(other) if isinstance(getattr(type(other), one, None), cached_property)]:
@@ -556,7 +556,7 @@ class Unanswered:
             raise
 
     def tokens(self) -> list[Any]:
-        """Those that are not over yet."""
+        """The tokens that have not expired."""
         if not self._until:
             return []
         with self._lock:

@@ -62,14 +62,14 @@ class Waiting(NamedTuple):
 
 
 class Turn(NamedTuple):
-    """What leaves a lane together."""
+    """The entries that leave a lane together."""
 
     lane: str
     waiting: Sequence[Waiting]
     number: int
     """The number of the turn, which rises."""
     run: str
-    """What the leases say as ``run``; "" if what leaves is no unit of work."""
+    """The ``run`` of the leases; "" if the entries are no unit of work."""
     chain: list[str]
     """The lanes that count it as out."""
 
@@ -106,7 +106,7 @@ class Board:
             yield self._take(now) if self.laned_last else None
 
     def first_rank(self) -> int | None:
-        """Minus the priority of what would leave a lane next; None if nothing may."""
+        """Minus the priority of the entry that would leave a lane next; None if none may."""
         name = self._ready.first()
         return None if name is None else self.places[name].rank
 
@@ -149,7 +149,7 @@ class Board:
         return [name, parent] if parent in self.lanes else [name]
 
     def known(self, name: str) -> Lane:
-        """A lane as it is. A new lane comes behind those that wait, so that new ones cannot hold them up for ever."""
+        """A lane as it is. A new lane is placed behind waiting lanes, so that new lanes cannot delay them for ever."""
         return self.lanes.get(name) or Lane(name, turn=self._next_turn())
 
     def want_parent(self, lane: Lane) -> None:
@@ -180,7 +180,7 @@ class Board:
             self.place(lane.gate.parent, now)
 
     def wake(self, now: int) -> None:
-        """Place the scheduled lanes anew whose moment has come."""
+        """Place scheduled lanes again when their moment has come."""
         while (at := self.next_moment()) is not None and at <= now:
             self.place(self._scheduled.first(), now)
 

@@ -1,10 +1,10 @@
-"""Lanes and gates: entries that share a key wait in a *lane*, and its *gate* says when the first of them may leave.
+"""Lanes and gates: entries that share a key wait in a *lane*, and its *gate* decides when the first of them may leave.
 
-Order, concurrency, rates and pauses are one mechanism. Everything here is a pure function of what is known of
-a lane and of the time in µs; memory and the databases act on it, Redis has it as ``scripts/gates.lua``.
+Order, concurrency, rates and pauses are one mechanism. Everything here is a pure function of the state of
+a lane and of the time in µs; memory and the databases use it, Redis has it as ``scripts/gates.lua``.
 
 A lane is in one of four places: *ready* (its first entry may leave), *scheduled* (it becomes ready at a known moment),
-*queued* (it waits in its parent lane), or *closed*. :func:`place_of` says which, and is asked after every change. So
+*queued* (it waits in its parent lane), or *closed*. :func:`place_of` decides which, after every change. So
 entries that may not leave cost a claim nothing, however many they are.
 """
 
@@ -21,14 +21,14 @@ from djqueue.flow.windows import Capacity, Log, Window, capacity, expires_at, gr
 LANE_READY, LANE_SCHEDULED, LANE_QUEUED, LANE_CLOSED = "ready", "scheduled", "queued", "closed"
 
 HOLD_ORDER, HOLD_LANE, HOLD_PAUSE = "order", "lane", "pause"
-"""What waits with an entry that is released: its own lane until the delay is over, as it keeps an order; what is
-throttled until then, that is its lane, or the one that it is within if only that has windows; its own lane until
-somebody opens it."""
+"""What waits with an entry that is released: its own lane until the delay is over, as it keeps an order; the throttled
+lane until then, which is its own lane, or the parent if only that has windows; its own lane until an operator
+opens it."""
 
 
 @dataclass(frozen=True, slots=True)
 class Gate:
-    """What may leave a lane."""
+    """The limits on the entries that may leave a lane."""
 
     ordered: bool = False
     """One run at a time; the next when all of that one is settled."""
@@ -41,7 +41,7 @@ class Gate:
     min_batch: int = 1
     """A run of fewer waits for more …"""
     batch_timeout: float = 0.0
-    """… up to this many seconds after the first of them came."""
+    """… up to this many seconds after the first of them arrived."""
     parent: str = ""
     """The parent lane, in which it is queued, if it shares a gate with others. A parent has no parent."""
     parent_gate: Gate | None = None
@@ -52,7 +52,7 @@ class Gate:
             object.__setattr__(self, "parent_gate", Gate())
 
     def written(self) -> str:
-        """As text: JSON without what is by default. Equal gates are equal texts."""
+        """The gate as JSON text, without defaults. Equal gates have equal texts."""
         said = {
             "o": int(self.ordered),
             "r": self.max_run - 1,
@@ -67,15 +67,15 @@ class Gate:
 
     @classmethod
     def read(cls, text: str) -> Gate:
-        """The inverse of :meth:`written`. Asked several times for each message of a lane, and gates are few.
+        """The inverse of :meth:`written`. Cached: it is called several times for each message, and gates are few.
 
-        What cannot be read, as somebody else wrote it, is UNREADABLE.
+        A text that cannot be read, as it was written by hand, is UNREADABLE.
         """
         return _read(text)
 
     @property
     def margin(self) -> float:
-        """Within so many seconds of leaving it must begin, by its windows and those of the lane that it is within."""
+        """Seconds after leaving within which an entry must begin, by the windows of its lane and of the parent."""
         windows = (*self.windows, *(self.parent_gate.windows if self.parent_gate else ()))
         return min((window.margin for window in windows if window.margin), default=inf)
 
@@ -135,14 +135,14 @@ class Head(NamedTuple):
     at: int
     """When it fell due, µs."""
     waiting: int = 1
-    """How many wait; of a gate whose ``min_batch`` is 1 that may be any number from 1."""
+    """How many entries wait; with a ``min_batch`` of 1 it may be any number from 1."""
     alone: bool = False
     """Whether it was lost once, and leaves alone."""
 
 
 @dataclass(frozen=True, slots=True)
 class Lane:
-    """What is known of a lane beside its entries."""
+    """The state of a lane beside its entries."""
 
     name: str
     gate: Gate = Gate()
@@ -153,15 +153,15 @@ class Lane:
     not_before: int = 0
     """It does not open before this, µs; a retry of its first, or a server that asked for patience."""
     paused_reason: str = ""
-    """Why it waits for somebody to open it, if it does."""
+    """Why it waits for an operator to open it, if it does."""
     logs: tuple[Log, ...] = field(default=())
     """One per window of its gate."""
 
     def with_gate(self, gate: Gate) -> Lane:
-        """As it is under another definition; a window that stays keeps its log.
+        """The lane under another gate; a window that stays keeps its log.
 
-        One that is new takes over what left by another, that in its place or else that which remembers longest: it may
-        count too much, and never too little, though producers of two versions change it to and fro.
+        A new window takes the log of the window in its place, or else of the longest window. It may count too much,
+        and never too little, even if producers of two versions change the gate to and fro.
         """
         if gate == self.gate:
             return self
@@ -177,9 +177,9 @@ class Place(NamedTuple):
 
     where: str
     rank: int = 0
-    """Of a ready or queued lane: minus the priority of its first entry. Lower goes first, then the lower turn."""
+    """For a ready or queued lane: minus the priority of its first entry. Lower goes first, then the lower turn."""
     at: int = 0
-    """Of a scheduled lane: the moment at which to look again, µs."""
+    """For a scheduled lane: the moment at which to look again, µs."""
 
 
 def place_of(lane: Lane, head: Head | None, now: int) -> Place:
@@ -231,14 +231,14 @@ def left(lane: Lane, number: int, turn: int, now: int) -> Lane:
 
 
 def deferred(lane: Lane, number: int, at: int, to: int, now: int) -> Lane | None:
-    """The lane if ``number`` of what left it at ``at`` count from ``to`` on; None if its windows forgot them."""
+    """The lane if ``number`` entries that left it at ``at`` count from ``to`` on; None if its windows forgot them."""
     pairs = zip(lane.gate.windows, _logs(lane), strict=True)
     logs: list[Any] = [moved(window, log, number, at, to, now) for window, log in pairs]
     return None if None in logs else replace(lane, logs=tuple(logs))
 
 
 def settled(lane: Lane, number: int) -> Lane:
-    """The lane after ``number`` of what had left it are settled."""
+    """The lane after ``number`` entries that had left it are settled."""
     return replace(lane, in_flight=max(0, lane.in_flight - number))
 
 
@@ -255,12 +255,12 @@ def block_until(lane: Lane, until: int) -> Lane:
 
 
 def is_blocked(lane: Lane, now: int) -> bool:
-    """Whether somebody may open it."""
+    """Whether a lane is paused or delayed, so that an operator may open it."""
     return bool(lane.paused_reason) or lane.not_before > now
 
 
 def resumed(lane: Lane) -> Lane:
-    """The lane when somebody has opened it."""
+    """The lane after an operator has opened it."""
     return replace(lane, paused_reason="", not_before=0)
 
 

@@ -14,7 +14,7 @@ from djqueue.utils import flag, function, seconds, whole
 from djqueue.utils import priority as checked_priority
 
 USUAL_RUN = 32
-"""Entries of a shard that one worker is given at once, unless the option ``max_run`` says otherwise."""
+"""Entries of a shard that one worker is given at once, unless the option ``max_run`` is given."""
 MOST = 1000
 """Entries that may be handed to one worker at once, at most."""
 _NAME = re.compile(r"[^\s:*\x00-\x1f]{1,64}")
@@ -42,7 +42,7 @@ class Unique:
 
 @dataclass(frozen=True, slots=True)
 class Debounce:
-    """Equal calls fall due at most once in ``seconds`` (or a timedelta, or a function of no arguments that says so).
+    """Equal calls fall due at most once in ``seconds`` (or a timedelta, or a function of no arguments for it).
 
     The first of them is due at once, unless ``always_delay``. With ``extend`` each call postpones the one that waits,
     for up to ``max_wait`` (seconds or a timedelta; by default ten times ``seconds``). ``merge``, a function of the call
@@ -92,9 +92,9 @@ class Throttle:
     """At most ``limit`` starts in any ``window`` (seconds or a timedelta), over all consumers.
 
     Without ``key`` that is for all calls of the command; with ``key``, a function of the arguments, for each value that
-    it returns, None being free. With a ``name`` it is for the calls of all commands that say the same name; they must
-    say the same of it in all else. ``moderate`` spaces them evenly, ``elastic`` lets them catch up once they are
-    behind, and leaves ``elastic_buffer`` slots unused then. Raises TypeError or ValueError for what makes no sense.
+    it returns, None being free. With a ``name`` it is for the calls of all commands that have this name in a throttle;
+    these must agree in all else. ``moderate`` spaces them evenly, ``elastic`` lets them catch up once they are
+    behind, and leaves ``elastic_buffer`` slots unused then. Raises TypeError or ValueError for invalid values.
     """
 
     limit: int
@@ -106,7 +106,7 @@ class Throttle:
     elastic_buffer: int = 0
     name: str | None = None
     measure: Window = field(init=False, repr=False, compare=False)
-    """The same as the backends know it: a little longer, as a start comes a little later than it left its lane."""
+    """The window of the backends: a little longer, as a start comes a little later than the entry left its lane."""
 
     def __post_init__(self) -> None:
         whole(self.limit, "limit", least=1)

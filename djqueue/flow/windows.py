@@ -4,7 +4,7 @@ The log is exact: it holds every grant that is younger than the window (as Figue
 window log*). Of windows with more than a thousand slots, grants within a thousandth of the window are held to be as
 young as the youngest of them: never more than the limit, and no more than a thousandth of the slots lost.
 
-Spacing and elasticity are those of Scrapy Cluster's throttled queue, but for its clock, which was that of the caller.
+Spacing and elasticity are as in Scrapy Cluster's throttled queue, except the clock: there it is the caller's.
 """
 
 from __future__ import annotations
@@ -18,7 +18,7 @@ from djqueue.utils import seconds, whole
 
 LIMITED, SPACED = "limited", "spaced"
 FINEST = 1000
-"""So many grants of one window are told apart at most, if its limit is higher."""
+"""The most grants of one window that are kept apart, if its limit is higher."""
 MARGIN, LEAST_MARGIN, MOST_MARGIN = 0.05, 0.02, 0.25
 """The margin of a window that bounds starts: this part of it; seconds, at least and at most."""
 
@@ -29,8 +29,8 @@ class Window:
 
     With ``moderate`` they are evenly spaced, ``seconds / limit`` apart; that means nothing for a limit of one. With
     ``elastic`` too, once ``limit`` of them were granted, spacing is given up while more than ``buffer`` of the slots of
-    the last window are unused. With a ``margin`` (seconds) the interval is so much longer: who begins no later than
-    that after it left may count by its start. Raises TypeError or ValueError for what makes no sense.
+    the last window are unused. A ``margin`` (seconds) makes the interval longer: an entry that begins within it
+    after it left may count by its start. Raises TypeError or ValueError for invalid values.
     """
 
     limit: int
@@ -73,7 +73,7 @@ class Window:
         return self.limit / self.span, self.limit, not self.moderate, self.elastic, -self.buffer
 
     def written(self) -> list[int]:
-        """As whole numbers: limit, span, 1 for moderate + 2 for elastic, buffer; and the µs of its margin, if any."""
+        """The window in whole numbers: limit, span, 1 for moderate + 2 for elastic, buffer; and the µs of a margin."""
         numbers = [self.limit, self.span, self.moderate + 2 * self.elastic, self.buffer]
         return [*numbers, self._margin] if self.margin else numbers
 
@@ -89,7 +89,7 @@ class Window:
 
 
 def of_starts(window: Window) -> Window:
-    """The same as a bound of starts: what begins within the margin after it left keeps it."""
+    """The window as a bound of starts: entries that begin within the margin after they left keep it."""
     margin = min(MOST_MARGIN, max(LEAST_MARGIN, MARGIN * window.seconds))
     return replace(window, margin=round(margin, 6))
 
@@ -132,7 +132,7 @@ def capacity(window: Window, log: Log, now: int) -> Capacity:
 
 
 def _next(window: Window, log: Log, young: Sequence[tuple[int, int]], left: int, spaced: int, now: int) -> int:
-    """When spacing lets one leave: at its time, or when so many slots are unused that it is given up."""
+    """When spacing lets one leave: at its time, or when enough slots are unused that spacing is given up."""
     missing = window.buffer + 1 - left
     if window.elastic and log.warm >= window.limit and missing > 0:
         return min(spaced, _until(young, missing, window, now))
@@ -140,7 +140,7 @@ def _next(window: Window, log: Log, young: Sequence[tuple[int, int]], left: int,
 
 
 def _until(young: Sequence[tuple[int, int]], missing: int, window: Window, now: int) -> int:
-    """µs until so many grants are too old to count."""
+    """µs until ``missing`` grants are too old to count."""
     for at, number in young:
         missing -= number
         if missing <= 0:
@@ -167,7 +167,7 @@ def granted(window: Window, log: Log, number: int, now: int) -> Log:
 
 
 def adopted(window: Window, log: Log) -> Log:
-    """The log of another window as that of this one: what left by that counts by this."""
+    """The log of another window for this one: its grants count by this window."""
     return log._replace(last=log.grants[-1][0] if log.grants and window.spacing else log.last)
 
 
@@ -186,7 +186,7 @@ def returned(window: Window, log: Log, number: int, at: int) -> Log:
 def moved(window: Window, log: Log, number: int, at: int, to: int, now: int) -> Log | None:
     """The log if ``number`` of what was granted at ``at`` count from ``to`` on; None if they do not count any more.
 
-    Until then, others may have left in their place.
+    Until then, other entries may have left in their place.
     """
     grain = _grain(window)
     if sum(had for moment, had in _young(window, log, now) if moment // grain == at // grain) < number:
@@ -201,5 +201,5 @@ def _grain(window: Window) -> int:
 
 
 def expires_at(window: Window, log: Log) -> int:
-    """The moment (µs) from which on a log says nothing that matters: two windows after the last grant."""
+    """The moment (µs) from which on a log does not matter: two windows after the last grant."""
     return log.grants[-1][0] + 2 * window.span if log.grants else 0

@@ -20,7 +20,7 @@ Check = Callable[[Any, str], Any]
 Travels = tuple[Callable[[Any], Any], Callable[[Any], Any]]
 """How a value is written as JSON, and how it is read."""
 Rule = tuple[Callable[[Any, Set[str]], Any], str]
-"""Whether a policy contradicts itself, by its options and the names of those in use; and the reason that is told."""
+"""Whether a policy contradicts itself, by its options and the names of the options in use; and the reason."""
 
 
 class CommandOptions(TypedDict, total=False):
@@ -60,7 +60,7 @@ class CommandOptions(TypedDict, total=False):
 
 @dataclass(frozen=True, slots=True)
 class Option:
-    """One option of a command, with all that follows from it. A policy has a field of its name, unless it says so."""
+    """One option of a command and all its effects. A policy has a field of its name, unless ``target`` is set."""
 
     name: str
     check: Check
@@ -70,7 +70,7 @@ class Option:
     also: dict[str, Any] = field(default_factory=dict)
     """Further fields that it sets, to these values."""
     value: tuple[type, Callable[[Any], dict[str, Any]]] | None = None
-    """A class whose objects say all of it, and the fields that such an object becomes; ``key`` of it is a field too."""
+    """A class whose objects set all of it, and the fields that such an object becomes; its ``key`` is a field too."""
     or_none: bool = False
     """Whether it may be None, and stays None."""
     per_call: bool = False
@@ -80,9 +80,9 @@ class Option:
     needs: dict[str, Callable[[Any], Any]] = field(default_factory=dict)
     """The features of a backend that it may need, each with the values for which it does."""
     part_of: Set[str] = frozenset()
-    """Options that it tells more of: when they are taken back, it goes back to its default."""
+    """Options that it refines: when they are taken back, it goes back to its default."""
     requires: Set[str] = frozenset()
-    """The options of which it requires one, if they are not those that it is a part of."""
+    """The options of which it requires one, if they differ from ``part_of``."""
     alone: str = ""
     """Why it is refused without any of them."""
     excludes: dict[str, str] = field(default_factory=dict)
@@ -92,7 +92,7 @@ class Option:
     rules: tuple[Rule, ...] = ()
     """What else it is refused for when it is in use."""
     instead: str = ""
-    """An option that says the same in another way: one of the two may be given."""
+    """An option with the same meaning in another form: one of the two may be given."""
 
     def __call__(self, value: Any) -> dict[str, Any]:
         """The fields of a policy that a value becomes. Raises TypeError or ValueError that names the option."""
@@ -276,18 +276,18 @@ _ALL = (
 )
 # fmt: on
 OPTIONS: dict[str, Option] = {option.name: option for option in _ALL}
-"""The options by their names. Their defaults are those of the fields of a policy."""
+"""The options by their names. Their defaults are the defaults of the fields of a policy."""
 PER_CALL = tuple(option.name for option in _ALL if option.per_call)
 TRAVELS = {option.name: option.travels for option in _ALL if option.travels}
 NEEDS = tuple((option.name, feature, asks) for option in _ALL for feature, asks in option.needs.items())
 PARTS = tuple(option for option in _ALL if option.part_of)
 KEYED = frozenset(option.name for option in _ALL if option.value)
-"""The options whose values can have a key of their own; ``key`` is for those that have none."""
+"""The options whose values can have a key of their own; ``key`` is for values without one."""
 WHOLES = frozenset(name for option in PARTS for name in option.part_of)
 
 
 def changes_of(given: dict[str, Any]) -> dict[str, Any]:
-    """The fields of a policy that options say. Raises TypeError or ValueError that names the option."""
+    """The fields of a policy that options set. Raises TypeError or ValueError that names the option."""
     for name in sorted(given.keys() - OPTIONS.keys()):
         meant = nearest(name, OPTIONS)
         hint = f"did you mean {meant!r}? There are" if meant else "there are"
@@ -316,7 +316,7 @@ CONTRADICTIONS: dict[str, tuple[Rule, ...]] = {
 
 
 def refuse_contradictions(policy: Any, used: Set[str], given: dict[str, Any]) -> None:
-    """Raises ValueError that says why two options of a policy, the last of which are given, cannot be together."""
+    """Raises ValueError with the reason if two options of a policy, the last of which are ``given``, conflict."""
     if given.get("retries") and not policy.retried:
         raise ValueError(
             "retries without retry_on retries nothing: list exceptions, as in retry_on=[ConnectionError], "

@@ -113,9 +113,9 @@ class Verdict:
     lost: int = 0
     """1 if the process or the thread that ran it was seen to die."""
     keep: float = 0.0
-    """For how many seconds its result is kept; 0 if nobody asked for it."""
+    """For how many seconds its result is kept; 0 if it was not requested."""
     packed: bytes = field(default=b"", repr=False)
-    """The result as it is kept. It is encoded where it was made: what is slow to encode holds up nobody else."""
+    """The result as it is kept. It is encoded where it was made: a slow encoding delays no other message."""
 
 
 def settled(lease: Lease, verdict: Verdict, owner: str = "") -> Lease:
@@ -129,7 +129,7 @@ def settled(lease: Lease, verdict: Verdict, owner: str = "") -> Lease:
     if verdict.lost:
         changes["lost"] = entry.lost + verdict.lost
     if verdict.outcome is Outcome.PAUSED:
-        changes |= {"failures": 0, "lost": 0}  # who opens its lane means it to begin anew
+        changes |= {"failures": 0, "lost": 0}  # an operator who opens its lane means it to begin anew
     is_new = verdict.outcome is Outcome.POSTPONED and _noted_at(entry, verdict.reason) is None
     if is_new or effect.final or verdict.exception is not None:
         at = lease.claimed + verdict.seconds  # the store's clock, as near as we know it
@@ -139,9 +139,9 @@ def settled(lease: Lease, verdict: Verdict, owner: str = "") -> Lease:
 
 
 def hold_of(entry: Entry, verdict: Verdict) -> str:
-    """What is to wait with an entry; nothing if its lane goes on. All but a throttled one leave unordered lanes alone.
+    """What is to wait with an entry; "" if its lane goes on. Only a throttled entry holds an unordered lane back.
 
-    If it is anything, nothing that left the lane after it may be begun.
+    If it is not "", no entry that left the lane after it may be begun.
     """
     hold = verdict.outcome.effect.hold
     if not hold or not entry.gate or verdict.alone:
@@ -154,7 +154,7 @@ def is_ordered(entry: Entry) -> bool:
 
 
 def not_now(lease: Lease, reason: str) -> Verdict:
-    """What cannot be run here, for no fault of its own, waits and is tried again, later each time.
+    """The verdict on a message that cannot be run here, for no fault of its own: it is retried, later each time.
 
     Another consumer may know the command, or the next deploy; the database may come back. When this has been so for
     QUEUE_UNKNOWN_AFTER seconds since it was first noted, the entry goes to the failed queue.
@@ -167,7 +167,7 @@ def not_now(lease: Lease, reason: str) -> Verdict:
 
 
 def _noted_at(entry: Entry, reason: str) -> float | None:
-    """When a reason was first noted of this start, or None: what was noted of others counts no more."""
+    """When a reason was first noted of this start, or None: notes of earlier starts do not count."""
     for record in errors_of(entry.errors):
         at, same = record.get("at"), (record.get("reason"), record.get("attempt")) == (reason, entry.attempts)
         if same and isinstance(at, int | float) and at >= round(entry.created, 3):
@@ -178,7 +178,7 @@ def _noted_at(entry: Entry, reason: str) -> float | None:
 # ---- How long a failed message waits before it is tried again
 
 Wait = Callable[[int, BaseException | None], float]
-"""Seconds to wait after so many failures, the last of which was this exception (None: the command asked for it)."""
+"""From the number of failures and the last exception (None: the command asked to retry), the seconds to wait."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -186,7 +186,7 @@ class Backoff:
     """Waits that grow: ``2 + factor ** n`` seconds after the n-th failure, at most ``cap``: 4, 6, 10, 18, … 900.
 
     ``jitter`` takes up to that part of each wait off, at random: with 0.25 a wait of 8 s is one of 6 to 8 s, so that
-    what failed together does not come back together. Raises TypeError or ValueError for values that make no waits.
+    messages that failed together do not return together. Raises TypeError or ValueError for invalid values.
     """
 
     factor: float = 2.0
@@ -231,7 +231,7 @@ def backoff_of(value: object) -> Wait:
 
 
 def wait_after(backoff: Wait, failures: int, exception: BaseException | None) -> float:
-    """The wait in seconds. A function that raises, or answers nonsense, is logged: then it is that of a Backoff."""
+    """The wait in seconds. A function that raises, or returns no valid wait, is logged; then a Backoff is used."""
     try:
         return seconds(backoff(failures, exception), "what backoff() returned")
     except BaseException as error:  # nothing beside the command decides what becomes of its message

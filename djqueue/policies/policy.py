@@ -1,9 +1,9 @@
 """Decisions about messages. They return values and act on nothing; time comes in as an argument.
 
-A command's options make a :class:`Plan` when it is declared: in which lane an entry waits, by what gate, and within
-which other lane. A call's arguments make a lane of it. Lanes are named after their command: ``app.commands.send`` holds
-its calls, ``app.commands.send:42`` those whose key is 42, and ``app.commands.send*`` is what the latter are within if
-all of them share a limit. ``throttle:api`` is what the calls of all commands are within that share the throttle of that
+A command's options make a :class:`Plan` when it is declared: in which lane an entry waits, by what gate, and in
+which parent lane. A call's arguments choose the lane. Lanes are named after their command: ``app.commands.send`` holds
+its calls, ``app.commands.send:42`` the calls whose key is 42, and ``app.commands.send*`` is the parent of the latter if
+all of them share a limit. ``throttle:api`` is the parent of the lanes of all commands that share the throttle of this
 name.
 """
 
@@ -39,10 +39,10 @@ Key = Callable[..., Any] | int | str
 
 
 class Plan(NamedTuple):
-    """What a command's options say of the lanes of its calls."""
+    """What a command's options set for the lanes of its calls."""
 
     key: Key | None
-    """What tells its lanes apart; None: it has one."""
+    """The key that its lanes differ by; None: it has one lane."""
     gate: Gate
     """The gate of each lane."""
     batch: Batch | None
@@ -51,7 +51,7 @@ class Plan(NamedTuple):
     shared: str
     """The name of the throttle that they share with other commands; without one they share among themselves."""
     each: bool
-    """Whether what they share there is shared by those of one key only."""
+    """Whether only the lanes of one key share that limit."""
 
 
 def plan_of(
@@ -126,7 +126,7 @@ def _one_key(shard: Key | None, throttles: Sequence[Throttle], key_of_concurrenc
 
 
 def _one_name(named: list[Throttle]) -> list[Throttle]:
-    """Those that are shared with other commands, which are all of one name. Raises ValueError."""
+    """The throttles that are shared with other commands. Raises ValueError unless all have one name and key."""
     if len({one.name for one in named}) > 1:
         raise ValueError(TWO_NAMES.format(names=" and ".join(repr(one.name) for one in named)))
     if len({one.key for one in named}) > 1:  # two functions were refused before
@@ -214,7 +214,7 @@ def _written(gate: Gate, parent_gate: Gate | None, parent: str, batch: Batch | N
 
 
 WINDOWS = 10
-"""After so many windows an extended debounce runs, unless max_wait says otherwise."""
+"""The number of windows after which an extended debounce runs, unless max_wait is given."""
 LEAST_WAIT = 0.1
 """Seconds that pass at least before the start that a command asks for: none of them can keep a worker busy alone."""
 _USUAL_BACKOFF = Backoff()
@@ -259,7 +259,7 @@ class Policy:
     lease: float | None = None
     time_limit: float | None = None
     timeout_action: str | None = None
-    """``"retry"``, ``"fail"`` or ``"discard"``; None: as ``retry_on`` says."""
+    """``"retry"``, ``"fail"`` or ``"discard"``; None: by ``retry_on``."""
     result_ttl: float | None = None
     serializer: str | None = None
     models: str | None = None
@@ -322,9 +322,9 @@ class Policy:
     # ---- at the call
 
     def resolved(self, now: Callable[[], float]) -> Policy:
-        """With numbers for those options that are functions: each is called once. Raises as :meth:`using` does.
+        """The policy with numbers for options that are functions: each is called once. Raises as :meth:`using` does.
 
-        ``now`` is asked only if it matters: it may be a round trip.
+        ``now`` is called only if it matters: it may be a round trip.
         """
         policy = self.using(**{name: getattr(self, name)() for name in self.asks}) if self.asks else self
         if policy.run_at and policy.ttl is not None and policy.run_at - now() >= policy.ttl:
@@ -332,7 +332,7 @@ class Policy:
         return policy
 
     def to_entry(self, data: bytes, id: str, command: str, call: Arguments = ((), {})) -> Entry:
-        """The entry that a call becomes. Raises what a function of its arguments does that says its shard or key."""
+        """The entry that a call becomes. Raises what a function for its shard or key raises."""
         lane, gate = placed(self.plan, command, call)
         priority = conf.get("QUEUE_DEFAULT_PRIORITY") if self.priority is None else self.priority
         return Entry(data, id, priority, self.run_at, self.delay, lane, command=command, gate=gate)
@@ -349,7 +349,7 @@ class Policy:
 
     @property
     def guard_key(self) -> Callable[..., Any] | None:
-        """What says, for debounce or unique, which calls are the same; None: all their arguments do."""
+        """For debounce or unique: the function of the arguments that makes calls equal; None: all arguments."""
         return (self.debounce_key if self.debounce else self.unique_key) or self.key
 
     @property
@@ -360,7 +360,7 @@ class Policy:
         return longest if self.ttl is None else min(longest, max(debounce, self.ttl - debounce))
 
     def overrides(self, declared: Policy) -> dict[str, Any]:
-        """What the consumer must know of this call's options, where they differ from those of its command; as JSON."""
+        """The options of this call that the consumer needs, where they differ from the command's options; as JSON."""
         if bool(self.batch) != bool(declared.batch):
             raise ValueError("batch= says how the function is called: give it where the command is declared.")
         changed = (name for name in TRAVELS if getattr(self, name) != getattr(declared, name))
@@ -451,18 +451,18 @@ class Policy:
         return Verdict(Outcome.RETRY, reason, exception, delay, alone=self.failure_policy == "skip")
 
     def _failed(self, entry: Entry, reason: str, exception: BaseException | None = None) -> Verdict:
-        """The end of a message, unless its shard is to wait for somebody who looks at it."""
+        """The verdict of a failed message: FAILED, or PAUSED if its shard is to wait for an operator."""
         pauses = self.failure_policy == "pause" and is_ordered(entry)
         return Verdict(Outcome.PAUSED if pauses else Outcome.FAILED, reason, exception)
 
     @property
     def retried(self) -> tuple[type[BaseException], ...]:
-        """After which a message is tried again."""
+        """The exceptions after which a message is tried again."""
         return tuple(conf.get("QUEUE_RETRY_ON")) if self.retry_on is None else self.retry_on
 
     @property
     def idle_seconds(self) -> float:
-        """For how many seconds of emptiness a worker keeps to a shard whose handler it has."""
+        """For how many seconds without messages a worker keeps a shard whose handler it has."""
         if self.idle_timeout is not None:
             return self.idle_timeout
         return seconds(conf.get("QUEUE_IDLE_TIMEOUT"), "QUEUE_IDLE_TIMEOUT")

@@ -1,7 +1,7 @@
-"""The lanes of a database: entries come to them, leave them in turns, and are settled.
+"""The lanes of a database: entries arrive in them, leave them in turns, and are settled.
 
-A put touches no lane: it leaves a ticket. A claim locks the rows of lanes that nobody has locked, reads what came to
-them, and leases what the board of these lanes lets leave. Those who settle wait for the rows of their lanes.
+A put touches no lane: it leaves a ticket. A claim locks the rows of lanes that no other transaction has locked, reads
+what arrived in them, and leases the entries that their board lets leave. Settling waits for the rows of the lanes.
 """
 
 from __future__ import annotations
@@ -25,9 +25,9 @@ from djqueue.flow.gates import HOLD_PAUSE, LANE_QUEUED, Gate, Head, Lane, Place
 from djqueue.flow.windows import Log
 
 MOST_READ = 1000
-"""Entries of one lane that one claim looks at, at most."""
+"""The most entries of one lane that one claim looks at."""
 TAKEN_IN = 200
-"""Tickets, and lanes whose time has come, that one claim looks at, at most."""
+"""The most tickets, and the most lanes whose time has come, that one claim looks at."""
 STANDS = {gates.LANE_READY: LANE_READY, gates.LANE_CLOSED: LANE_CLOSED, gates.LANE_SCHEDULED: LANE_SCHEDULED}
 
 
@@ -38,9 +38,9 @@ Insert = Callable[[Dialect, Sequence[NewRow]], set[str]]
 
 
 def put_in_lanes(sql: Dialect, arrivals: Sequence[NewRow], lanes: Mapping[str, tuple], insert: Insert) -> set[str]:
-    """Insert, and leave a ticket for each lane: no lane is touched, so nobody waits for the caller's transaction.
+    """Insert, and leave a ticket for each lane. No lane is touched, so nothing waits for the caller's transaction.
 
-    ``lanes`` are those that the arrivals enter, by their ids.
+    ``lanes`` maps the id of each arrival to the lane that it enters.
     """
     with sql.writing():
         accepted = insert(sql, arrivals)
@@ -53,11 +53,11 @@ def put_in_lanes(sql: Dialect, arrivals: Sequence[NewRow], lanes: Mapping[str, t
 
 
 Unit = tuple[str, list[tuple]]
-"""What a claim brought of a lane: the run, and rows of ENTRY."""
+"""What a claim took from a lane: the run, and rows of ENTRY."""
 
 
 def take_tickets(sql: Dialect, glance: Glance) -> list[Ticket]:
-    """What came to lanes, when each has a row. Nothing is held meanwhile, as those who make a row may have to wait."""
+    """The tickets, once each lane has a row. No lock is held meanwhile, because making a row may have to wait."""
     if glance.falls_due:
         with sql.writing():
             if came := {row[1:] for row in sql.come_in()}:
@@ -74,9 +74,9 @@ def take_tickets(sql: Dialect, glance: Glance) -> list[Ticket]:
 def claim_turns(
     sql: Dialect, ask: ClaimRequest, glance: Glance, tickets: list[Ticket], ahead: int, laned_last: bool
 ) -> tuple[list[Unit | None], bool, bool]:
-    """Lease what may leave its lane. Lanes that somebody has are passed over, and so nobody waits for another.
+    """Lease entries that may leave their lanes. Locked lanes are skipped, so no claim waits for another transaction.
 
-    The units, None for an entry in no lane; whether the last one came from a lane; whether more may leave at once.
+    Returns the units (None: an entry in no lane), whether the last came from a lane, whether more may leave at once.
     """
     with lane_transaction(sql) as lanes:
         changed = lanes.take_in(tickets)
@@ -110,7 +110,7 @@ def _units(board: Board, ranks: Iterable[int], limit: int, ahead: int, now: int)
 
 
 def _lend(sql: Dialect, ask: ClaimRequest, lanes: LaneTransaction, board: Board, turns: list[Turn]) -> list[Unit]:
-    """Lease of each turn what is still there, up to the first entry that is not; its run and rows."""
+    """Lease the entries of each turn, up to the first that is gone; returns the run and rows of each turn."""
     any_there = any(turn.waiting for turn in turns)
     rows = _taken(sql, ask._replace(leased=OUT, since=str(lanes.now)), turns) if any_there else {}
     there = [[one.seq for one in takewhile(lambda one: one.seq in rows, turn.waiting)] for turn in turns]
@@ -121,7 +121,7 @@ def _lend(sql: Dialect, ask: ClaimRequest, lanes: LaneTransaction, board: Board,
 
 
 def _taken(sql: Dialect, ask: ClaimRequest, turns: list[Turn]) -> dict[int, tuple]:
-    """The rows of what is still there. Of each turn the first begins, if anything does."""
+    """The rows of the entries that are still there. The first entry of each turn begins, if any does."""
     if ask.begun == ALL:
         ask = ask._replace(begun=one_of(one.seq for turn in turns for one in turn.waiting[:1]))
     which = picked(one.seq for turn in turns for one in turn.waiting)
@@ -129,7 +129,7 @@ def _taken(sql: Dialect, ask: ClaimRequest, turns: list[Turn]) -> dict[int, tupl
 
 
 def _forget_nobodys(sql: Dialect, tickets: list[Ticket]) -> None:
-    """Tickets that only ask to look at lanes of which nothing is known."""
+    """Delete tickets without a gate for lanes that have no row."""
     asking = [ticket for ticket in tickets if not ticket.gate]
     if asking:
         there = sql.lanes_there([ticket.name for ticket in asking])
@@ -140,11 +140,11 @@ def _forget_nobodys(sql: Dialect, tickets: list[Ticket]) -> None:
 # ---- Settling
 
 Say = Callable[[Dialect, Sequence[Lease]], Iterable[tuple]]
-"""What holders say of their leases; rows that begin with the seqs of those that were still theirs."""
+"""Changes leased entries; returns rows that begin with the seqs of the leases that were still held."""
 
 
 def settle(sql: Dialect, leases: Sequence[Lease], say: Say) -> list[tuple]:
-    """Say it of leases of lanes, which may open by that."""
+    """Apply ``say`` to leases of lanes, which may open as a result."""
     with lane_transaction(sql, {token_of(lease).lane for lease in leases}, wait=True) as lanes:
         rows = list(say(sql, leases))
         seqs = {row[0] for row in rows}
@@ -158,7 +158,7 @@ def settle(sql: Dialect, leases: Sequence[Lease], say: Say) -> list[tuple]:
 
 
 def defer(sql: Dialect, leases: Sequence[Lease], span: int) -> int | None:
-    """Count what left its lane as if it left in ``span`` µs: when that is; None if one of them counts no more."""
+    """Count entries as leaving their lanes in ``span`` µs; returns that moment, None if one does not count any more."""
     with lane_transaction(sql, {token_of(lease).lane for lease in leases}, wait=True) as lanes:
         now = lanes.look()
         for (name, at), number in Counter((token_of(one).lane, round(one.claimed * 1e6)) for one in leases).items():
@@ -169,7 +169,7 @@ def defer(sql: Dialect, leases: Sequence[Lease], span: int) -> int | None:
 
 
 def _hold(lanes: LaneTransaction, lease: Lease, now: int) -> None:
-    """Hold a lane back with an entry that returns to it: until a moment, or until somebody opens it."""
+    """Block a lane when an entry returns to it: until a moment, or until an operator opens it."""
     name, how = token_of(lease).lane, lease.entry.hold
     if name not in lanes.held:
         return
@@ -182,7 +182,7 @@ def _hold(lanes: LaneTransaction, lease: Lease, now: int) -> None:
 
 
 def reap(sql: Dialect, limit: int, by: int) -> int:
-    """Let what is out for too long return to its lane, unless it is later than that; how many."""
+    """Return entries whose leases expired to their lanes, unless it is later than ``by``; how many."""
     late = sql.expired(limit)
     with lane_transaction(sql, {lane for _, lane in late}, wait=False) as lanes:
         seqs = sorted(seq for seq, lane in late if lane in lanes.held)
@@ -192,13 +192,13 @@ def reap(sql: Dialect, limit: int, by: int) -> int:
     return len(names)
 
 
-# ---- What an unanswered claim may have leased, and what somebody changed by hand
+# ---- What an unanswered claim may have leased, and what was changed by hand
 
 
 def disown(sql: Dialect, tokens: Sequence[int]) -> bool:
-    """Give back what these tokens hold as if it had never been claimed; whether any of it was of lanes.
+    """Give back the entries that these tokens hold, as if never claimed; whether any of them was of a lane.
 
-    Lanes that somebody has are passed over.
+    Lanes that another transaction has locked are skipped.
     """
     held = sql.leased_by(tokens)
     if own := sorted(seq for seq, state, _ in held if state == LEASED):
@@ -213,7 +213,7 @@ def disown(sql: Dialect, tokens: Sequence[int]) -> bool:
 
 
 def recount(sql: Dialect, names: Sequence[str]) -> list[str]:
-    """Let lanes count as out what is: somebody may have changed or deleted rows by hand. Those that were wrong."""
+    """Correct the number of entries that lanes count as out, if rows were changed by hand. Returns the wrong lanes."""
     with lane_transaction(sql, names, wait=False) as lanes:
         out = _out(sql)
         wrong = [name for name in names if name in lanes.held and lanes.held[name].lane.in_flight != out[name]]
@@ -226,7 +226,7 @@ def recount(sql: Dialect, names: Sequence[str]) -> list[str]:
 def restore(sql: Dialect, after: int, limit: int) -> tuple[int, list[str]]:
     """Make the records of lanes that have entries and no record; returns where to go on, and which lanes."""
     last, found = sql.in_no_known_lane(after, limit)
-    coming = {name for _, name, *_ in sql.tickets(limit)}  # the next claim makes those
+    coming = {name for _, name, *_ in sql.tickets(limit)}  # the next claim makes these lanes
     wanted = {name: gate for name, gate in found if name not in coming}
     wanted |= {name: gate for name, gate in parents_of(map(gate_of, wanted.values())).items() if name not in wanted}
     if wanted:
@@ -236,7 +236,7 @@ def restore(sql: Dialect, after: int, limit: int) -> tuple[int, list[str]]:
 
 
 def _out(sql: Dialect) -> Counter[str]:
-    """How many have left each lane; they have left the one that it is within, too."""
+    """How many entries have left each lane; an entry that left a lane has left its parent, too."""
     out: Counter[str] = Counter()
     for name, gate, number in sql.out_of_lanes():
         out[name] += number
@@ -249,7 +249,7 @@ def _out(sql: Dialect) -> Counter[str]:
 
 
 def change_lane(sql: Dialect, name: str, change: Callable[[Lane, int], Lane]) -> bool:
-    """Change what is known of a lane, if anything is; whether that was a change."""
+    """Change the record of a lane, if it has one; whether the record differs now."""
     with lane_transaction(sql, [name], wait=True) as lanes:
         if name not in lanes.held:
             return False
@@ -264,7 +264,7 @@ def change_lane(sql: Dialect, name: str, change: Callable[[Lane, int], Lane]) ->
 
 
 class Ticket(NamedTuple):
-    """Something came to a lane."""
+    """A note that an entry arrived in a lane, or that a lane is to be looked at."""
 
     seq: int
     name: str
@@ -275,7 +275,7 @@ class Ticket(NamedTuple):
 
 
 def _last_gates(tickets: Iterable[Ticket]) -> dict[str, str]:
-    """Of each lane the gate that its last ticket with one gives it; "" if none of them has one."""
+    """The gate of each lane by its last ticket that has a gate; "" if none of its tickets has one."""
     found: dict[str, str] = {}
     for ticket in tickets:
         found[ticket.name] = ticket.gate or found.get(ticket.name, "")
@@ -290,18 +290,18 @@ class LaneTransaction:
         self.held: dict[str, LockedLane] = {}
         self.now = 0
         self.is_read = False
-        """Whether the first entries of the lanes are known, so that lanes may be placed without another look."""
+        """Whether the first entries of the lanes are known, so that lanes may be placed without another read."""
 
     # ---- holding
 
     def hold(self, rows: Iterable[tuple]) -> list[str]:
-        """The names of those that were not held."""
+        """Hold lanes by their rows; returns the names of those that were not held before."""
         fresh = [one for one in map(LockedLane.read, rows) if one.lane.name not in self.held]
         self.held |= {one.lane.name: one for one in fresh}
         return [one.lane.name for one in fresh]
 
     def hold_named(self, names: Iterable[str], wait: bool) -> None:
-        """Hold these and those that they are within."""
+        """Hold these lanes and their parents."""
         self._hold_all(names, wait)
         self.hold_parents(wait)
 
@@ -313,7 +313,7 @@ class LaneTransaction:
         return self.hold(self.sql.hold_first(state, limit, due))
 
     def hold_parents(self, wait: bool) -> None:
-        """Of those that are within another lane that one too, made anew if it was forgotten; else they are let go."""
+        """Hold the parents of held lanes, made anew if they were forgotten. A lane whose parent is locked is let go."""
         inner = [one for one in self.held.values() if one.lane.gate.parent]
         self._hold_all({one.lane.gate.parent for one in inner}, wait)
         lacking = {one.lane.gate.parent: one.lane.gate for one in inner if one.lane.gate.parent not in self.held}
@@ -325,12 +325,12 @@ class LaneTransaction:
                 del self.held[one.lane.name]
 
     def chain(self, name: str) -> list[LockedLane]:
-        """A lane, and the one that it is within."""
+        """A lane and its parent, if they are held."""
         one = self.held.get(name)
         return [] if one is None else [self.held[key] for key in (name, one.lane.gate.parent) if key in self.held]
 
     def hold_lines(self, limit: int) -> None:
-        """Lock and read the first lanes in the lines of those that have no entries of their own."""
+        """Lock and read the first lanes that are queued in held lanes without entries of their own."""
         outers = [one.number for one in self.held.values() if not one.waiting and one.line_rank is not None]
         if inner := [name for number in outers for name in self.hold_first(number, limit)]:
             self.read(limit, inner)
@@ -338,7 +338,7 @@ class LaneTransaction:
     # ---- leaving and coming back
 
     def board(self, laned_last: bool) -> Board:
-        """The board of these lanes, with what was read of them."""
+        """The board of these lanes, with the entries that were read."""
         board = Board(self.sql.turn_at(self.now), laned_last)
         board.fill(((one.lane, one.waiting) for one in self.held.values()), self.now)
         return board
@@ -346,7 +346,7 @@ class LaneTransaction:
     def leave(self, board: Board, turns: Sequence[Turn], counts: Sequence[int]) -> None:
         """Let turns leave their lanes: as the board has it, or the first entries of each that were still there.
 
-        What stands behind these is known if all were there: whatever comes, goes or changes leaves a ticket.
+        If all were there, the entries behind them are known: whatever arrives, goes or changes leaves a ticket.
         """
         whole = all(count == len(turn.waiting) for turn, count in zip(turns, counts, strict=True))
         for turn, count in zip(turns, counts, strict=True):
@@ -363,7 +363,7 @@ class LaneTransaction:
                 one.lane = gates.settled(one.lane, number)
 
     def defer(self, name: str, number: int, at: int, to: int, now: int) -> bool:
-        """Count what left a lane at a moment from another one on; whether that could be done."""
+        """Count entries that left a lane ``at`` a moment as leaving at ``to``; whether that could be done."""
         chain = self.chain(name)
         moved = [lane for one in chain if (lane := gates.deferred(one.lane, number, at, to, now)) is not None]
         if not moved or len(moved) < len(chain):
@@ -375,9 +375,9 @@ class LaneTransaction:
     # ---- tickets
 
     def take_in(self, tickets: Sequence[Ticket]) -> set[str]:
-        """Let lanes be as the last of their tickets say, but for those that somebody has; which.
+        """Give lanes the gates of their last tickets. Locked lanes are skipped. Returns the lanes that were changed.
 
-        Tickets that are gone now that the lanes are ours were taken in by others, and maybe later ones with them.
+        Tickets that are gone once the lanes are locked were taken by other claims, maybe with later tickets.
         """
         self.hold_named({ticket.name for ticket in tickets}, wait=False)
         ours = [ticket for ticket in tickets if ticket.name in self.held]
@@ -387,17 +387,17 @@ class LaneTransaction:
         wanted = _last_gates(ticket for ticket in ours if ticket.seq in there)
         done = {name for name, gate in wanted.items() if self._define(name, gate)}
         if undone := [(name, self.held[name].number, wanted[name]) for name in wanted.keys() - done]:
-            self.sql.leave_tickets(undone)  # others took in the last one, and somebody has the lane that this one names
+            self.sql.leave_tickets(undone)  # the last was taken, and the parent that this one names is locked
         return done
 
     def _hold_gates(self, name: str, gate: str) -> bool:
-        """Hold the lanes that a lane is and will be within; whether that could be done."""
+        """Hold the parent that a lane has and the parent by this gate; whether that could be done."""
         outers = {self.held[name].lane.gate.parent, gate_of(gate, name).parent}
         self._hold_all(outers, wait=False)
         return outers <= {*self.held, ""}
 
     def _define(self, name: str, gate: str) -> bool:
-        """Give a lane its gate ("": the one it has); whether that could be done."""
+        """Give a lane a gate ("": the gate that it has); whether that could be done."""
         if not self._hold_gates(name, gate):
             return False
         one, new = self.held[name], gate_of(gate, name) if gate else self.held[name].lane.gate
@@ -412,7 +412,7 @@ class LaneTransaction:
             outer.lane = outer.lane.with_gate(new.parent_gate or Gate())
         return True
 
-    # ---- standing
+    # ---- places
 
     def look(self) -> int:
         """Read the first entries of all held lanes, and the time."""
@@ -421,7 +421,7 @@ class LaneTransaction:
         return self.now
 
     def read(self, limit: int = 0, names: Iterable[str] | None = None) -> None:
-        """Read the first entries of lanes: as many as may leave in ``limit`` turns, and those behind them."""
+        """Read the first entries of lanes: as many as may leave in ``limit`` turns, and the entries behind them."""
         chosen = {self.held[name].number: self.held[name] for name in (self.held if names is None else names)}
         wants = {number: one.most(limit) for number, one in chosen.items()}
         outers = [number for number, one in chosen.items() if not one.lane.gate.parent]
@@ -435,7 +435,7 @@ class LaneTransaction:
             one.is_read_whole = len(one.waiting) < wants[number]
 
     def place(self, names: Iterable[str] | None = None) -> None:
-        """Put lanes where they belong, and then those that they are within."""
+        """Put lanes where they belong, and then their parents."""
         chosen = set(self.held if names is None else names)
         chosen |= {one.lane.gate.parent for name in chosen for one in self.chain(name)} - {""}
         if not self.is_read:
@@ -448,7 +448,7 @@ class LaneTransaction:
             self._write({name: None if rank is None else Head(rank, 0) for name, rank in ranks.items()})
 
     def _read_lines(self, names: set[str]) -> None:
-        """Read the lines of these lanes anew: this transaction changed them. No other can, as it holds their rows."""
+        """Read the first lanes queued in these again: this transaction changed them. No other can: it has the locks."""
         if names:
             numbers = [self.held[name].number for name in names]
             _, _, ranks = self.sql.heads({}, numbers)
@@ -473,7 +473,7 @@ class LaneTransaction:
 
 @contextmanager
 def lane_transaction(sql: Dialect, names: Iterable[str] = (), wait: bool = False) -> Iterator[LaneTransaction]:
-    """A transaction, or the caller's, that holds these lanes and those that they are within."""
+    """A transaction, or the caller's, that holds these lanes and their parents."""
     with sql.writing():
         lanes = LaneTransaction(sql)
         lanes.hold_named(names, wait)
@@ -482,18 +482,18 @@ def lane_transaction(sql: Dialect, names: Iterable[str] = (), wait: bool = False
 
 @dataclass(slots=True)
 class LockedLane:
-    """A lane whose row is ours, and what waits in it."""
+    """A lane whose row this transaction has locked, and the entries that wait in it."""
 
     seq: int
     number: int
     lane: Lane
     was: tuple
     waiting: list[Waiting] = field(default_factory=list)
-    """The first of what waits in it, as far as it was read."""
+    """The first entries that wait in it, as far as they were read."""
     is_read_whole: bool = False
-    """Whether nothing waits in it beside what was read."""
+    """Whether all entries that wait in it were read."""
     line_rank: int | None = None
-    """The rank of the first lane in its line, if there is one."""
+    """The rank of the first lane that is queued in it, if there is one."""
 
     @classmethod
     def read(cls, row: tuple) -> LockedLane:
@@ -503,7 +503,7 @@ class LockedLane:
         return cls(seq, number_of(name), lane, (seq, *row[3:]))
 
     def written(self, place: Place) -> tuple:
-        """Its row, standing there."""
+        """The row of the lane at this place."""
         lane = self.lane
         state = number_of(lane.gate.parent) if place.where == LANE_QUEUED else STANDS[place.where]
         moment = place.at if place.where == gates.LANE_SCHEDULED else lane.turn
@@ -524,11 +524,11 @@ class LockedLane:
 
     @property
     def knows_its_head(self) -> bool:
-        """Whether what was read tells the place of the lane."""
+        """Whether enough entries were read to know the place of the lane."""
         return self.is_read_whole or len(self.waiting) >= max(1, self.lane.gate.min_batch)
 
     def most(self, limit: int) -> int:
-        """How many may leave in ``limit`` turns, and those behind them."""
+        """How many entries may leave in ``limit`` turns, and the entries behind them."""
         gate = self.lane.gate
         most = gate.max_run * min(limit, 1) if gate.ordered else min(gate.max_run * limit, MOST_READ)
         room = max(0, gate.concurrency - self.lane.in_flight) if gate.concurrency else most
@@ -537,7 +537,7 @@ class LockedLane:
 
 
 def _logs_of(text: str, count: int) -> tuple[Log, ...]:
-    """The logs of ``count`` windows; nothing if they cannot be read, as somebody else wrote them."""
+    """The logs of ``count`` windows; nothing if the text cannot be read, as it was changed by hand."""
     try:
         logs = tuple(
             Log(tuple((int(at), int(number)) for at, number in grants), int(last), int(warm))
@@ -549,7 +549,7 @@ def _logs_of(text: str, count: int) -> tuple[Log, ...]:
 
 
 def make_lanes(sql: Dialect, wanted: dict[str, str]) -> None:
-    """Rows for lanes that have none, each with the gate that is written so, behind those that wait."""
+    """Make rows for lanes that have none, each with its gate as text, and a turn behind the waiting lanes."""
     there = {name for some in chunks(sorted(wanted)) for name in sql.lanes_there(some)}
     if missing := [name for name in wanted if name not in there]:
         turns = enumerate(missing, sql.turn_at(sql.clock()))

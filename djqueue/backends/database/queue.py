@@ -67,29 +67,29 @@ logger = logging.getLogger(__name__)
 
 LONGEST_NAME, LONGEST_OWNER = 95, 100
 SLOTS = 16
-"""What is done is counted in so many rows, so that threads and processes seldom wait for each other."""
+"""The number of rows that count completed entries, so that threads and processes seldom wait for each other."""
 TRIES = 3
-"""So often a claim by a rate limit tries to be the first to spend, before it waits for its turn."""
+"""How often a claim by a rate limit tries to spend without a lock, before it waits for the lock."""
 FOR_EVER = 100 * 365 * 86400
 """Seconds for which an id is remembered if only a count bounds it."""
 REPLAYED = "It was completed before: somebody put it again who writes to the store."
 PAGE = 50
-"""So many lanes are looked into at once."""
+"""How many lanes one read looks into."""
 UNSEEN = 0.05
-"""Seconds for which a claim that is full may not know of lanes that others filled."""
+"""Seconds for which a full claim may miss lanes that other processes filled."""
 SOON = 0.005
-"""Seconds after which to come again for lanes that somebody else has."""
+"""Seconds after which to retry lanes that another transaction has locked."""
 ROUNDS = 20
-"""So often those who only look take in what came to lanes, at most."""
+"""How often at most a read-only verb takes the tickets of lanes."""
 
 
 class DatabaseQueue(LeasedQueue):
     """A queue in the database of the Django alias ``connection`` ("" is the default one).
 
     ``put`` joins the transaction of its caller: the entry is there if and when that commits. ``remember_done``
-    (seconds or a timedelta) and ``keep_done`` (a count, kept to within a hundredth) say for how long the ids of
+    (seconds or a timedelta) and ``keep_done`` (a count, kept to within a hundredth) bound for how long the ids of
     completed entries are kept and refused; without either they are forgotten at once. With ``remember_done`` alone
-    100,000 are kept. With ``lifo``, of those that are in no lane the last come leave first at equal priority.
+    100,000 are kept. With ``lifo``, entries in no lane leave in the reverse order of arrival at equal priority.
 
     Raises InvalidQueueError if there is no such alias, the name is too long or an option cannot be. Does not connect.
     """
@@ -123,7 +123,7 @@ class DatabaseQueue(LeasedQueue):
 
     @cached_property
     def failed(self) -> DatabaseQueue | None:
-        """It remembers nothing: what is completed there may come again."""
+        """The failed queue. It remembers no ids: an entry that is completed there may be put again."""
         if self.name.endswith(FAILED_SUFFIX):
             return None
         return self._sibling(DatabaseQueue, self.name + FAILED_SUFFIX, lifo=self._lifo)
@@ -178,8 +178,8 @@ class DatabaseQueue(LeasedQueue):
     def claim(
         self, limit: int = 1, lease: float = 60.0, owner: str = "", ahead: int = 0, begin: bool = True
     ) -> Claimed:
-        """At equal priority lanes and entries in none take turns; a claim that is full may not know of lanes that
-        others filled or let open in the last 50 milliseconds."""
+        """At equal priority lanes and entries in none take turns; a full claim may miss lanes that other processes
+        filled or opened in the last 50 milliseconds."""
         return self._claim_by(lambda ask: self._claim_and_look(ask, ahead), limit, lease, owner, begin)
 
     def _claim_by(
@@ -229,7 +229,7 @@ class DatabaseQueue(LeasedQueue):
         return self._db.run(claim_within, self._facts.shared, rate_limit, ask.limit, claim, self.release)
 
     def _without_replays(self, claimed: Claimed) -> Claimed:
-        """What is remembered as done can have been put by nobody but who writes to the tables: it has failed."""
+        """Fail entries that are remembered as done: only a write to the tables by hand can have put them again."""
         ids = [lease.entry.id for lease in claimed]
         if not (self._marks and (done := self._db.run(self._db.sql.marked, self._marks, ids))):
             return claimed
@@ -239,13 +239,13 @@ class DatabaseQueue(LeasedQueue):
         return Claimed([lease for lease in claimed if lease.entry.id not in done], claimed.retry_after, claimed.reason)
 
     def _disown(self) -> None:
-        """Give back what claims took whose answer never came."""
+        """Give back the entries of claims whose answers were lost."""
         if tokens := self._unanswered.tokens():
             if self._db.run(lanes.disown, tokens):
                 self._claims.stir()
 
     def _ask(self, limit: int, lease: float, owner: str, begin: bool = True) -> ClaimRequest:
-        token = secrets.randbits(62) | 1  # 0 is nobody's
+        token = secrets.randbits(62) | 1  # 0: no holder
         lifo = self._lifo and self.failed is not None
         begun = ALL if begin else NONE
         return ClaimRequest(self.name, limit, micros(lease), token, owner[:LONGEST_OWNER], lifo, begun=begun)
@@ -263,12 +263,12 @@ class DatabaseQueue(LeasedQueue):
         return Reaped(count, 0.0 if count >= limit else seconds_to(next, now), now / 1e6)
 
     def sweep(self, limit: int = 1000) -> int:
-        """Looks through lanes and what is in them.
+        """Correct the counts of lanes, and restore lanes whose rows are gone.
 
-        One that counts entries as out which are not would be shut for ever, and those of one whose row is gone would
-        never leave.
+        A lane that counts entries as out which are not would be closed for ever. The entries of a lane without a row
+        would never leave.
         """
-        if self.failed is None:  # nothing stands in a lane there
+        if self.failed is None:  # a failed queue has no lanes
             return 0
         names = self._db.run(self._db.sql.lanes_out, self._swept, limit)
         self._swept = names[-1] if len(names) == limit else ""
@@ -342,9 +342,9 @@ class DatabaseQueue(LeasedQueue):
         in_lanes: bool = True,
         facts: Mapping[object, tuple] | None = None,
     ) -> list[tuple[Lease, tuple]]:
-        """Each lease that was still ours, with the row that says so; a row begins with its seq.
+        """Each lease that was still held, with the row that proves it; a row begins with its seq.
 
-        ``in_lanes``: what is said may let lanes open. ``facts`` are said with it.
+        ``in_lanes``: whether the change may open lanes. ``facts`` are written with it.
         """
         mine = [lease for lease in leases if is_ours(lease)]
         laned = [lease for lease in mine if in_lanes and token_of(lease).lane]
@@ -415,7 +415,7 @@ class DatabaseQueue(LeasedQueue):
     def _noted(self, verb: Callable, ids: Sequence[str], *args) -> int:
         """Change entries that wait; their lanes will be looked at."""
         self._claims.stir()
-        if self.failed is None:  # nothing stands in a lane there
+        if self.failed is None:  # a failed queue has no lanes
             return self._db.run(verb, ids, *args)
         return self._db.run(_changed, verb, ids, *args)
 
@@ -430,7 +430,7 @@ class DatabaseQueue(LeasedQueue):
         return trimmed
 
     def peek(self, state: str, limit: int = 50, after: str | None = None) -> list[Record]:
-        """What waits in lanes comes after what is in none, lane by lane."""
+        """Entries in lanes come after entries in none, lane by lane."""
         if state not in STATES:
             raise ValueError(f"peek(state={state!r}): the states are {', '.join(dict.fromkeys(STATES))}.")
         if state != LEASED:
@@ -530,7 +530,7 @@ class DatabaseQueue(LeasedQueue):
 
 
 def _replayed(lease: Lease) -> Lease:
-    """With an error that says why it has failed."""
+    """The lease, with an error that gives the reason of its failure."""
     entry = lease.entry
     errors = with_error(entry.errors, at=lease.claimed, attempt=entry.attempts, reason=REPLAYED)
     return replace(lease, entry=replace(entry, errors=errors, delay=0.0, hold=""))
@@ -564,14 +564,14 @@ class Claims:
         self._was_full = False
 
     def stir(self) -> None:
-        """The next claim looks at the lanes first: something came to one, or one may have opened."""
+        """Let the next claim look at the lanes first: an entry arrived in one, or one may have opened."""
         self._stirred = True
 
     def claim(self, ask: ClaimRequest, ahead: int) -> Claimed:
         """Units of work, the first to leave first. At equal priority lanes and entries in none take turns.
 
-        That holds among all that waited when the claim began, but for lanes that others filled, or let open, less than
-        UNSEEN ago: a claim that is full without them does not look for them, but in :meth:`look_behind`.
+        That holds for all entries that waited when the claim began, except in lanes that other processes filled or
+        opened less than UNSEEN ago: a claim that is full without them looks for them only in :meth:`look_behind`.
         """
         if self._stirred:
             laned, soon = self._laned(ask, ahead, self._glance())
@@ -585,7 +585,7 @@ class Claims:
             laned = [None] * len(own) + [unit for unit in laned if unit]
         rest = iter(own)
         units = [unit for one in laned if (unit := one or [*islice(rest, 1)])]
-        units += [[lease] for lease in rest]  # what more there was in no lane comes last
+        units += [[lease] for lease in rest]  # the remaining entries in no lane come last
         leases = [lease for unit in units for lease in unit]
         return Claimed(leases, 0.0 if len(units) >= ask.limit else min(soon, again))
 
@@ -599,7 +599,7 @@ class Claims:
         return there, _in_order(rows, ask)
 
     def refresh_lanes(self, ask: ClaimRequest) -> None:
-        """Let the lanes stand where they belong, as far as claims have not."""
+        """Put lanes where they belong, as far as claims have not done so."""
         for _ in range(ROUNDS):
             glance = self._glance()
             if not (glance.ticket or glance.rises or glance.falls_due):

@@ -22,7 +22,7 @@ def claim_within(
     claim: Callable[[int, int], Claimed],
     release: Callable[[Sequence[Lease]], list[Lease]],
 ) -> Claimed:
-    """``claim`` so many, as of a moment, and spend that. Where there is nothing nothing is written."""
+    """``claim`` as many entries as the rate limit grants, and spend them. Writes nothing if the claim is empty."""
     key, spacing = stores.keys_of(rate_limit)
     with sql.atomic():
         facts, now = sql.hold_as_of(store.keys_of(rate_limit))
@@ -56,16 +56,16 @@ class Look(NamedTuple):
     now: int
     value: bytes | None = None
     state: LimitState | None = None
-    """What the value says."""
+    """The state that the value holds."""
     nothing: Claimed | None = None
     """Why there is nothing to claim, if that is plain to see."""
 
 
 class Looks:
-    """Looks without a lock, for those who poll: of one queue object.
+    """Reads without a lock, for the polls of one queue object.
 
-    Who found the queue empty may find it so again, and glances at it beside the rate limit. The others ask the rate
-    limit alone, which takes a sixth of that: the claim finds out whether anything is left.
+    If the last claim found the queue empty, a look reads the queue beside the rate limit. Otherwise it reads the rate
+    limit alone, which takes a sixth of the time: the claim then finds out whether anything is left.
     """
 
     def __init__(self, database: Database):
@@ -98,9 +98,9 @@ def claim_paid(
     ask: ClaimRequest,
     claim: Callable[[ClaimRequest, Payment], tuple[int, list[Lease]]],
 ) -> tuple[int, Claimed]:
-    """How many there are, and what ``claim`` has of them if nobody spends meanwhile.
+    """How many entries there are, and the leases of ``claim`` if no other process spends meanwhile.
 
-    Of one fact only: whoever shares the spacing of others, or is the first to spend, is told that there are none.
+    It can pay with one fact only. With a shared spacing, or if nothing was spent before, it returns 0 and no leases.
     """
     key, spacing = stores.keys_of(rate_limit)
     if look.value is None or spacing:

@@ -24,7 +24,7 @@ BEYOND = 2**31
 FAR = 2**61
 """µs: a moment plus that still has 64 bits."""
 BATCH, BATCH_BYTES = 1000, 4 * 2**20
-"""One statement takes so many entries, of so many bytes, at most. Quoting may double those: MariaDB takes 16 MiB."""
+"""The most entries, and bytes, of one statement. Quoting may double the bytes: MariaDB takes 16 MiB."""
 NEW = (0, 0, 0)
 """Attempts, failures and lost starts of what was never claimed."""
 BODY, DELAY, LANE, ERRORS = 1, 3, 5, 7
@@ -63,7 +63,7 @@ class NewRow(NamedTuple):
         return (name, lane_number, gate) if lane_number > 0 and (ruled or not self.row[DELAY]) else None
 
     def in_no_lane(self) -> NewRow:
-        """In a failed queue it has a lane, and does not stand in it."""
+        """The row for a failed queue, where an entry keeps the name of its lane but does not wait in it."""
         return self._replace(row=(*self.row[:-1], -self.row[-1]))
 
     def due(self, now: int) -> int:
@@ -88,7 +88,7 @@ class ClaimRequest(NamedTuple):
     leased: int = STATE_LEASED
     """The state of what is leased."""
     look: bool = True
-    """Whether a claim that is not full tells what lanes have to do; one that will be full need not ask."""
+    """Whether to read the state of lanes with the claim; a claim that will be full does not need it."""
     since: str = "NOW"
     """When it was claimed, µs; the moment for which a throttle was asked, if one was."""
     begun: str = ALL
@@ -101,7 +101,7 @@ class ClaimRequest(NamedTuple):
 
 
 def micros(seconds: float) -> int:
-    """Microseconds, rounded up: never early. What is further off than a column can say is as far as it can."""
+    """Microseconds, rounded up: never early. A longer time than a column can hold is cut to its maximum."""
     moment = seconds * 1e6
     return ceil(moment) if -FAR < moment < FAR else FAR if moment > 0 else -FAR
 
@@ -109,7 +109,7 @@ def micros(seconds: float) -> int:
 def seconds_to(moment: int | None, now: int) -> float:
     """Seconds from one to the other, both in µs, never negative; infinity if there is no such moment.
 
-    SQLite gives what somebody wrote, of whatever type.
+    SQLite may return a value of any type, if it was written by hand.
     """
     return max(0.0, (moment - now) / 1e6) if isinstance(moment, int) else inf
 
@@ -118,7 +118,7 @@ def seconds_to(moment: int | None, now: int) -> float:
 
 
 def gate_of(text: str, lane: str = "") -> Gate:
-    """What was written, but of a lane that nobody defined: a gate that is always open. No lane is within itself."""
+    """The gate in a text. A lane without a definition has a gate that is always open. No lane is its own parent."""
     gate = Gate.read(text) if text else Gate()
     return UNREADABLE if lane and gate.parent == lane else gate
 
@@ -136,7 +136,7 @@ def number_of(name: str) -> int:
 def arrival_of(entry: Entry, key: str = "", guard: Guard | None = None, lifo: bool = False) -> NewRow:
     """An entry to put, beside a guard whose mark has that key. Raises ValueError for a field that does not fit.
 
-    Where the last come first (``lifo``), priorities are the other way round, but in lanes.
+    With ``lifo`` priorities are stored with the opposite sign, but not in lanes.
     """
     for field, longest in LONGEST.items():
         if (length := len(getattr(entry, field))) > longest:
@@ -159,28 +159,28 @@ def counts_of(entry: Entry) -> tuple[int, ...]:
 
 
 def is_ours(lease: Lease) -> bool:
-    """Whether its token can have come from here, and for this entry."""
+    """Whether the token of a lease is of this backend, and for this entry."""
     return isinstance(lease.token, Token) and lease.token.id == lease.entry.id
 
 
 def token_of(lease: Lease) -> Token:
-    """The token of a lease that is ours."""
+    """The token of a lease of this backend."""
     assert isinstance(lease.token, Token)
     return lease.token
 
 
 def pairs_of(leases: Iterable[Lease]) -> list[tuple]:
-    """By which a row is known to be ours."""
+    """The seq and token of each lease, which prove that a row is held."""
     return [token_of(lease)[:2] for lease in leases]
 
 
 def said_of(leases: Iterable[Lease], delay_of: Callable[[Lease], int]) -> list[tuple]:
-    """What holders say of their entries; a delay in µs."""
+    """Rows of SAID: the new state of leased entries, with the delay in µs."""
     return [(*token_of(lease)[:2], delay_of(lease), *counts_of(lease.entry), lease.entry.errors) for lease in leases]
 
 
 def delay_of(lease: Lease) -> int:
-    """What its holder says, µs; if its lane waits instead, it does not."""
+    """The delay of the released entry, µs; 0 if its lane waits instead."""
     return 0 if lease.entry.hold and token_of(lease).lane else max(0, micros(lease.entry.delay))
 
 
@@ -202,9 +202,9 @@ def entry_of(row: tuple, lifo: bool = False) -> Entry:
 
 
 def lease_of(row: tuple, ask: ClaimRequest, run: str = "", lane: str = "", first: bool = True) -> Lease:
-    """The lease that a claim brought. It was claimed when the row was changed: later than it began.
+    """The lease of a claimed row. Its moment is the change of the row: later than the start of the claim.
 
-    ``first``: of its unit; those behind have not begun.
+    ``first``: whether it is the first of its unit; the entries behind have not begun.
     """
     until, entry = row[12], entry_of(row, ask.lifo)
     token = Token(row[0], ask.token, row[2], lane)
@@ -227,13 +227,13 @@ def state_of(number: int) -> str:
 
 
 def record_of(row: tuple, lifo: bool = False, lane: str = "") -> Record:
-    """From the columns of RECORD and the time; ``lane`` is the one in which it waits, whatever its row says of it.
+    """A record from the columns of RECORD and the time; ``lane`` is where it waits, whatever lane its row has.
 
-    A delayed entry that is due is ready for whoever looks; the next claim will write it down.
+    A delayed entry that is due is shown as ready; the next claim will write that.
     """
     seq, moment, _, _, number, sort_key, owner, now = row[0], *row[12:]
     entry, state = entry_of(row, lifo), state_of(number)
-    at = moment if isinstance(moment, int) else 0  # SQLite gives what somebody wrote
+    at = moment if isinstance(moment, int) else 0  # SQLite may return another type, written by hand
     state = READY if state == DELAYED and at < now else state
     holder = owner if state == LEASED else ""
     return Record(entry, state, at / 1e6, holder, f"{sort_key}.{moment}.{seq}.{lane}")
@@ -251,7 +251,7 @@ def lane_record_of(row: tuple, waiting: int) -> LaneRecord:
 
 
 def rounds(leases: Iterable[Lease], facts: Mapping[object, tuple]) -> Iterator[dict[int, Lease]]:
-    """Batches by row, sorted, so that two who change the same rows queue up.
+    """Batches by row, sorted, so that two transactions lock the same rows in the same order.
 
     The database answers with rows, so leases of different claims of one row are in different batches.
     """
@@ -271,7 +271,7 @@ def rounds(leases: Iterable[Lease], facts: Mapping[object, tuple]) -> Iterator[d
 
 
 def batches(arrivals: Iterable[NewRow]) -> Iterator[list[NewRow]]:
-    """As many as one statement takes."""
+    """Batches of arrivals, each as large as one statement takes."""
     return portions(arrivals, BATCH, BATCH_BYTES, lambda one: len(one.row[BODY]) + _size(one.row[ERRORS]))
 
 

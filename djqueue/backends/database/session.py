@@ -1,7 +1,7 @@
 """Running a verb on the thread's connection to a database: again after a deadlock, never twice on a dead one.
 
-An SQLite file may be changed by others. SQLite keeps values of any type in any column, and as text also what cannot be
-decoded; and the file may be replaced, by a restore say.
+An SQLite file may be changed by other programs. SQLite keeps values of any type in any column, and as text also what
+cannot be decoded; and the file may be replaced, for example by a restore.
 """
 
 from __future__ import annotations
@@ -78,7 +78,7 @@ def _is_text(written: bytes | None) -> bool:
     return True
 
 
-# ---- A file that was replaced, by a restore say: a connection to the old one reads what nobody writes any more
+# ---- A file that was replaced, for example by a restore: a connection to the old file reads stale data
 
 
 File = tuple[int, int]
@@ -100,7 +100,7 @@ _opened: WeakKeyDictionary[Any, Opened] = WeakKeyDictionary()
 
 
 def leave_replaced(connection: Any) -> None:
-    """Close a connection whose file is another one now, so that the next statement opens that.
+    """Close a connection whose file was replaced, so that the next statement opens the new file.
 
     Raises OperationalError if a transaction of the caller is open: what it wrote is in the old file.
     """
@@ -209,7 +209,7 @@ class Database:
 
 
 def dialect_of(connection: Any) -> type[Dialect]:
-    """The dialect of a Django connection; connects if the vendor alone does not tell. Raises NotSupported."""
+    """The dialect of a Django connection; connects if the vendor alone does not determine it. Raises NotSupported."""
     name = connection.vendor
     if name == "mysql" and connection.mysql_is_mariadb:
         name = "mariadb"

@@ -45,7 +45,7 @@ class DatabaseStore(BaseStore):
         self.database = alias_of(connection)
         self._db = Database(self.database, name)
         self.bound = ("", 0)
-        """What the keys of facts begin with of which only so many are kept; "" if there are none."""
+        """The prefix of the keys that are bounded in number ("": none), and how many of them are kept."""
 
     def key(self, key: str) -> str:
         """The key in the table: with the queue's name, hashed if it would be too long."""
@@ -77,7 +77,7 @@ class DatabaseStore(BaseStore):
             self._db.run(self._db.sql.put, batch)
 
     def row_of(self, fact: tuple[str, bytes, float | None]) -> tuple[str, bytes, int | None]:
-        """As it is written: the key in the table, the value and the time in µs."""
+        """The row of a fact: the key in the table, the value and the time in µs."""
         key, value, ttl = fact
         return self.key(key), value, _us(ttl)
 
@@ -116,13 +116,13 @@ class DatabaseStore(BaseStore):
         return sorted(self.key(key) for key in stores.keys_of(rate_limit) if key)
 
     def _in_turn(self, sql: Dialect, rate_limit: RateLimit, verb: Callable, *args: Any) -> Any:
-        """One after the other, rather than again and again until nobody was faster."""
+        """Run a verb under the locks of a rate limit: it waits for its turn, instead of retrying until it wins."""
         with sql.atomic():
             sql.hold(self.keys_of(rate_limit))
             return verb(*args)
 
     def prune(self, limit: int = 1000) -> int:
-        """Of all queues: those that nobody serves any more have nobody else to do it."""
+        """Prunes the facts of all queues: a queue without consumers could not prune its own."""
         pruned = self._db.run(self._db.sql.prune, limit)
         if self.bound[0] and pruned < limit:
             pruned += self._db.run(self._db.sql.surplus, *self.bound, limit - pruned)
@@ -137,9 +137,9 @@ def _us(ttl: float | None) -> int | None:
 
 
 def put_guarded(sql: Dialect, arrivals: Sequence[NewRow], done: str) -> set[str]:
-    """Insert what its guard accepts and what has none; the ids that went in.
+    """Insert entries that their guards accept, or that have no guard; the ids that were inserted.
 
-    The keys are locked first, in their order: nobody else decides between, and two puts never wait for each other.
+    The keys are locked first, in order: no other put decides in between, and two puts never deadlock.
     ``done`` is what the keys of remembered ids begin with ("": none are).
     """
     ids = [arrival.id for arrival in arrivals]
@@ -163,8 +163,8 @@ def put_guarded(sql: Dialect, arrivals: Sequence[NewRow], done: str) -> set[str]
 
 
 def _taken(sql: Dialect, awaited: set[str]) -> set[str]:
-    """Those that somebody is about to lease. The others cannot begin before this transaction ends, and so see what its
-    caller wrote: only then may others be refused for their sake."""
+    """The entries that a claim is about to lease. The rest cannot begin before this transaction ends, and so see what
+    its caller wrote: only because of such entries may arrivals be refused."""
     return awaited - sql.withhold(sorted(awaited)) if awaited else awaited
 
 
@@ -174,10 +174,10 @@ class PutDecisions:
     def __init__(self, arrivals: Sequence[NewRow], now: int, marks: Mapping[str, DedupMark], states: Mapping[str, str]):
         self.accepted: dict[str, NewRow] = {}
         self.written: dict[str, tuple[bytes, int | None]] = {}
-        """Of each key the last mark, and for how many µs it is kept."""
+        """For each key the last mark, and how many µs to keep it."""
         self.postponed: dict[str, int] = {}
         self.awaited: set[str] = set()
-        """What waits in the queue, and for whose sake others are refused."""
+        """The ids of waiting entries because of which arrivals are refused."""
         self._now, self._marks, self._states = now, dict(marks), dict(states)
         for arrival in arrivals:
             if arrival.guard is None:
@@ -204,7 +204,7 @@ class PutDecisions:
 
     def _accept(self, arrival: NewRow) -> None:
         due = arrival.due(self._now)
-        self.accepted[arrival.id] = arrival.due_at(due)  # as its mark says: it is inserted a little later
+        self.accepted[arrival.id] = arrival.due_at(due)  # the moment of its mark: it is inserted a little later
         self._states[arrival.id] = DELAYED if due > self._now else READY
 
     def _refuse(self, arrival: NewRow, guard: Guard, mark: DedupMark, decision: Decision) -> None:

@@ -43,7 +43,7 @@ class Bell:
 
 
 class Item:
-    """An entry and where it stands. Its place is the moment at which it first fell due."""
+    """An entry and where it waits. Its place is the moment at which it first fell due."""
 
     __slots__ = ("at", "begun", "entry", "left", "owner", "place", "rank", "seq", "state", "token")
 
@@ -57,7 +57,7 @@ class Item:
         return (self.rank, self.place, self.seq) if self.state == READY else (self.at, self.seq)
 
     def anew(self, seq: int, now: float) -> Item:
-        """The same, behind all that is there."""
+        """A copy of the item, placed behind all others."""
         self.place, self.seq = now, seq
         return self
 

@@ -45,8 +45,8 @@ class MemoryQueue(LeasedQueue):
 
     ``remember_done`` (seconds or a timedelta) and ``keep_done`` (a count; 100,000 if only the former is given) bound
     for how long the ids of completed entries are remembered and refused; without either they are forgotten at once.
-    With ``lifo``, of those in no lane whose priorities are equal the one that came last leaves first. Raises
-    InvalidQueueError for values that they cannot have. All verbs take time logarithmic in the size of the queue, but
+    With ``lifo``, entries in no lane leave in the reverse order of arrival at equal priority. Raises
+    InvalidQueueError for invalid values. All verbs take time logarithmic in the size of the queue, but
     ``peek``, which looks at all entries of its state, and ``flush``.
     """
 
@@ -58,7 +58,7 @@ class MemoryQueue(LeasedQueue):
 
     def __init__(self, name, connection=None, remember_done: Span = None, keep_done: int | None = None, lifo=False):
         super().__init__(name, connection)
-        self._lifo, self.own_rate_limit = bool(lifo), f"queue:{name}:{secrets.token_hex(4)}"  # others may have its name
+        self._lifo, self.own_rate_limit = bool(lifo), f"queue:{name}:{secrets.token_hex(4)}"  # its name is not unique
         self._lock, self._arrivals, self._bell = threading.RLock(), count(), Bell()
         self._items: dict[str, Item] = {}
         self._lines = {READY: Line(), DELAYED: Line(), LEASED: Line()}
@@ -190,7 +190,7 @@ class MemoryQueue(LeasedQueue):
                 item = self._items[self._lines[LEASED].first()]
                 item.entry = replace(item.entry, lost=item.entry.lost + item.begun)
                 if self._is_laned(item):
-                    item.token = None  # its lane goes on: a late worker may not finish what others may have begun
+                    item.token = None  # its lane goes on: a late worker may not finish what another may have begun
                 self._leave(item)
                 self._let_go(item, now)
                 self._stand(item, READY, item.place)  # the token stays: a late worker may finish it until it is taken
@@ -228,7 +228,7 @@ class MemoryQueue(LeasedQueue):
             if not decision.accept:
                 return False
             if decision.delay and decision.mark is not None:
-                # Not by the delay: a sum of moments that is rounded down is due before its mark says so.
+                # Not by the delay: a sum of moments that is rounded down is due before the moment of its mark.
                 entry = replace(entry, run_at=decision.mark.at / 1e6, delay=0.0)
         self._take_in(Item(entries.stamped(entry, now), next(self._arrivals), now))
         return True
@@ -248,7 +248,7 @@ class MemoryQueue(LeasedQueue):
         return decision
 
     def _take_in(self, item: Item) -> None:
-        """Add an item to those that wait; one of its id that waited or was leased here is removed."""
+        """Add a waiting item; an item of its id that waited or was leased here is removed."""
         if item.entry.id in self._items:
             self._take_out(self._items[item.entry.id])
         item.rank = self._rank(item)
@@ -281,29 +281,29 @@ class MemoryQueue(LeasedQueue):
         return bool(item.entry.gate) and self.failed is not None
 
     def _let_go(self, item: Item, now: float) -> None:
-        """What had left its lane has come back or is gone."""
+        """Note that an entry that had left its lane has come back or is gone."""
         if self._is_laned(item):
             self._lanes.back(item, us(now))
 
     def _wake_for(self, ours: Sequence[Lease]) -> None:
-        """Wake what waits if a lane may have opened."""
+        """Wake waiting consumers if a lane may have opened."""
         if any(lease.entry.gate for lease in ours):
             self._bell.ring()
 
     def _give_up(self, item: Item, says: Entry) -> None:
-        """What its holder says of an entry becomes true, and the holder's token void."""
+        """Take the counts and errors of an entry from its holder, and void the holder's token."""
         counts = {name: getattr(says, name) for name in ("attempts", "failures", "lost", "errors")}
         item.entry, item.token, item.owner = replace(item.entry, **counts), None, ""
 
     def _ours(self, leases: Sequence[Lease]) -> Iterable[tuple[Lease, Item]]:
-        """The leases whose token is still that of the entry; one at a time, as each may void the next."""
+        """The leases whose token is still valid; one at a time, as each may void the next."""
         for lease in leases:
             item = self._items.get(lease.entry.id)
             if item is not None and item.token is not None and item.token == lease.token:
                 yield lease, item
 
     def _stand(self, item: Item, state: str, at: float) -> None:
-        """Move an item into the line of a state: the only place that does."""
+        """Move an item to a state: the only method that does."""
         self._leave(item)
         item.state, item.at = state, at
         if state == READY:
@@ -330,7 +330,7 @@ class MemoryQueue(LeasedQueue):
         self._lanes.wake(us(now))
 
     def _until_first(self, state: str, now: float) -> float:
-        """Seconds until the first in that line is due or runs out; 0 if it has, infinity if there is none."""
+        """Seconds until the first item of a state is due or runs out; 0 if it has, infinity if there is none."""
         id = self._lines[state].first()
         return inf if id is None else max(0.0, self._items[id].at - now)
 
@@ -457,6 +457,6 @@ class MemoryQueue(LeasedQueue):
         return Record(item.entry, item.state, item.at, item.owner, cursor=json.dumps(self._key(item)))
 
     def _key(self, item: Item) -> tuple:
-        """Its place in the line of its state."""
+        """The order of an item within its state."""
         key = item.key()
         return (key[0], -key[1], -key[2]) if self._lifo and item.state == READY else key

@@ -16,7 +16,7 @@ from djqueue.flow.board import Line
 
 @contextmanager
 def at_one_moment(clocked: Any):
-    """Stop the clock of a queue whose lock is ours."""
+    """Stop the clock of a queue whose lock the caller holds."""
     clock, now = clocked.clock, clocked.now()
     clocked.clock = lambda: now
     try:
@@ -43,7 +43,7 @@ class MemoryStore(BaseStore):
     @cached_property
     def shared(self) -> MemoryStore:
         """What all queues of this process share, by the clock of this one."""
-        with MemoryStore._making:  # or two threads that are the first would share nothing
+        with MemoryStore._making:  # or two first threads would share nothing
             MemoryStore._common = common = MemoryStore._common or MemoryStore()
         shared = MemoryStore()
         shared._lock, shared._facts, shared._ends = common._lock, common._facts, common._ends

@@ -1,4 +1,4 @@
-"""From what a setting says to a Redis server that runs scripts; and the system checks of that server."""
+"""From a setting to a connection with a Redis server that runs scripts; and the system checks of that server."""
 
 from __future__ import annotations
 
@@ -41,12 +41,12 @@ _QUERY = frozenset(
     " health_check_interval ssl_ca_certs ssl_ca_path ssl_certfile ssl_keyfile ssl_password ssl_cert_reqs"
     " ssl_check_hostname ssl_min_version".split()
 )
-"""What the query of a URL may say; nothing that lets the client repeat commands or decode replies."""
+"""The allowed options in the query of a URL; none that lets the client repeat commands or decode replies."""
 NUDGES = (0.002, 0.004, 0.008, 0.016)  # seconds to wait after each PING
 
 
 def url_of(connection: str | None) -> str:
-    """The URL that a CONNECTION means; "" means localhost:6379:0. Raises InvalidQueueError, which tells no password."""
+    """The URL that a CONNECTION means; "" means localhost:6379:0. Raises InvalidQueueError, without a password."""
     text = connection or "localhost"
     if "://" in text:
         _check_url(text)
@@ -74,7 +74,7 @@ def _check_url(url: str) -> None:
         host = parts.hostname
         if "@" in parts.query:
             raise ValueError("half of a password")
-    except ValueError:  # what it says may quote the password
+    except ValueError:  # its text may quote the password
         hint = "write '/', '?', '#' and '@' in a password as %2F, %3F, %23 and %40"
         raise _invalid(f"a {scheme}:// URL that cannot be read", hint) from None
     known = _QUERY - _TCP_ONLY if scheme == "unix" else _QUERY
@@ -122,9 +122,9 @@ connections = Connections()
 
 
 def _client(url: str) -> Redis:
-    """Never repeats a command: a claim that ran twice would lease two batches, and give one away.
+    """A client that never repeats a command: a claim that ran twice would lease two batches, and lose one.
 
-    With RESP 2, as redis-py does not look whether a connection has an answer too many where it is told of maintenance.
+    It uses RESP 2: with notices of maintenance redis-py does not check a connection for a surplus reply.
     """
     defaults: dict[str, Any] = {"socket_timeout": 5.0, "max_connections": 2**20, "protocol": 2}
     if not url.startswith("unix:"):
@@ -203,7 +203,7 @@ class Link:
 
 
 def _popped(connection: Connection, args: Sequence) -> object:
-    """The reply of a BLPOP. A server looks only ten times a second which of them are over, unless a command comes.
+    """The reply of a BLPOP. A server ends overdue calls only ten times a second, unless a command arrives.
 
     So a PING follows on the same connection, where it is answered after the BLPOP.
     """
@@ -217,11 +217,11 @@ def _popped(connection: Connection, args: Sequence) -> object:
             nudges += 1
         reply = connection.read_response()
         for _ in range(nudges):
-            with suppress(ResponseError):  # a user who may not PING: it served its purpose
+            with suppress(ResponseError):  # the user may not PING: it served its purpose
                 connection.read_response()
         return reply
     except BaseException:
-        connection.disconnect()  # what still comes on it would be taken for another reply
+        connection.disconnect()  # a late reply on it would be taken for another one
         raise
 
 
@@ -245,7 +245,7 @@ FLOORS = {"valkey": (7, 2), "redis": (6, 2)}
 
 
 def check_server(link: Link) -> list[CheckMessage]:
-    """Connects. Says nothing of what the server does not tell, as managed ones may not."""
+    """The checks; connects. Skips what the server does not reveal, as managed servers may not."""
     try:
         info = link.client.info()
     except (ConnectionError, TimeoutError) as error:

@@ -13,7 +13,7 @@ from djqueue.backends.guards import UNIQUE_FOR, WAITED_FOR, DebounceGuard, Guard
 AT_ONCE = 1000
 """Entries in one call of a script; a verb over more of them is several calls."""
 BYTES_AT_ONCE = 2**23
-FAR = 2**53 - 1  # microseconds; the last whole number that a script can tell from its neighbours
+FAR = 2**53 - 1  # microseconds; the last whole number that a script can distinguish from the next
 MOMENT = 16  # digits with which a place begins
 TOKEN = 16  # characters
 BEGUN = ord("1")
@@ -28,7 +28,7 @@ TYPES |= {f"failed_{part}": TYPES[part] for part in ("body", "env", "ready", "de
 
 
 def text(value: str) -> bytes:
-    """As bytes; any text, even one that is no valid Unicode."""
+    """A text as bytes, even if it is no valid Unicode."""
     return value.encode("utf-8", "surrogatepass")
 
 
@@ -41,7 +41,7 @@ def untext(value: bytes) -> str:
 
 
 def microseconds(seconds: float) -> int:
-    """As a whole number, at most the largest that a script can tell from its neighbours."""
+    """A whole number of microseconds, at most the largest that a script can distinguish from the next."""
     return min(round(seconds * 1e6), FAR) if seconds < inf else FAR
 
 
@@ -103,7 +103,7 @@ def _gated(entry: Entry) -> bytes:
 
 
 def accepted(entry: Entry, guard: Guard | None) -> bytes:
-    """What ``put`` is told of an entry beside its id and data."""
+    """The argument of ``put`` for an entry beside its id and data."""
     return b"%b%b %b" % (b"@" if entry.gate else b"", condition(guard), envelope(entry))
 
 
@@ -133,7 +133,7 @@ def entry_of(id: bytes, envelope: bytes, data: bytes) -> Entry:
 
 
 def shown(id: bytes, envelope: bytes, data: bytes) -> Entry:
-    """The entry as it can be shown; one that cannot be read says so in its errors."""
+    """The entry as it can be shown; if it cannot be read, its errors have the reason."""
     try:
         return entry_of(id, envelope, data)
     except ValueError:
@@ -141,7 +141,7 @@ def shown(id: bytes, envelope: bytes, data: bytes) -> Entry:
 
 
 def _ungated(envelope: bytes, lane_end: int, command_end: int, gate: int) -> tuple[str, int, int, str]:
-    """Of an envelope with a gate: its words without the gate, where lane and command end in them, and the gate."""
+    """From an envelope with a gate: its words without the gate, where lane and command end in them, and the gate."""
     words, gate_end = envelope.split(b"\n", 1)[1], command_end + gate
     ends = [untext(words[:lane_end]), untext(words[lane_end:command_end]), untext(words[gate_end:])]
     return "".join(ends), len(ends[0]), len(ends[0]) + len(ends[1]), untext(words[command_end:gate_end])
@@ -176,27 +176,27 @@ def seen_record(
 
 
 def found_record(state: bytes, at: bytes, id: bytes, envelope: bytes, data: bytes, owned: bytes) -> Record:
-    """From what ``find`` replies."""
+    """The record in a reply of ``find``."""
     return Record(shown(id, envelope, data), state.decode(), moment(at), _owner(owned, state.decode()))
 
 
 def _owner(owned: bytes, state: str) -> str:
-    """An entry that was reaped keeps the token of its last holder, who does not own it."""
+    """The owner. A reaped entry keeps the token of its last holder, but has no owner."""
     return untext(owned[TOKEN + 1 :]) if state == LEASED else ""
 
 
 def proof(lease: Lease) -> tuple[bytes, str]:
-    """What shows that a lease is ours: id and token."""
+    """What proves that a lease is held: id and token."""
     return text(lease.entry.id), str(lease.token)
 
 
 def verdict(lease: Lease) -> tuple[bytes, str, bytes]:
-    """The same, and what its holder now says of the entry."""
+    """Id, token, and the envelope of the entry as its holder changed it."""
     return text(lease.entry.id), str(lease.token), envelope(lease.entry)
 
 
 def returned(lease: Lease) -> tuple[bytes, str, bytes]:
-    """The same of one that goes back; first what waits with it."""
+    """Id, token and envelope of an entry that is released; before the envelope what waits with it."""
     return text(lease.entry.id), str(lease.token), text(lease.entry.hold) + envelope(lease.entry)
 
 
@@ -206,6 +206,6 @@ def fact_args(fact: Fact | None, place: int) -> tuple[str, bytes]:
 
 
 slices = partial(utils.slices, most=AT_ONCE)
-"""As many as one call should carry."""
+"""Slices that one call should carry, by number."""
 portions = partial(utils.portions, most=AT_ONCE, most_bytes=BYTES_AT_ONCE)
-"""As many as one call should carry, by number and by bytes."""
+"""Slices that one call should carry, by number and by bytes."""

@@ -1,7 +1,7 @@
 """Queues on Redis (6.2 or later) or Valkey (7.2 or later).
 
 Every verb is one script: one round trip, one atomic step. All keys of a queue and of its failed queue share the hash
-tag ``{prefix:name}``, so they live in one slot of a cluster; ``scripts/common.lua`` says what is in them. Except for
+tag ``{prefix:name}``, so they live in one slot of a cluster; ``scripts/common.lua`` documents them. Except for
 ``put``, which raises QueueFull then, every verb works on a server that is full.
 """
 
@@ -53,13 +53,13 @@ ENVELOPES_AT_ONCE, BODIES_AT_ONCE = 100, 10
 
 
 class RedisQueue(LeasedQueue):
-    """A queue on Redis that is asked for work at intervals.
+    """A queue on Redis that consumers poll at intervals.
 
     ``connection`` is ``"host:port:db"``, a ``redis://``, ``rediss://`` or ``unix://`` URL, or a client of redis-py
     (without ``decode_responses``, and with its retries off). ``prefix`` keeps two sites on one server apart.
     ``remember_done`` (seconds or a timedelta) or ``keep_done`` (a count; 100,000 if only the former is given) let the
     queue remember the ids of completed entries and refuse them; each costs the server about 100 bytes. With ``lifo``,
-    of entries in no lane whose priorities are equal the one that came last leaves first. Raises InvalidQueueError.
+    entries in no lane leave in the reverse order of arrival at equal priority. Raises InvalidQueueError.
     """
 
     features = FEATURES - {"transaction"}
@@ -98,7 +98,7 @@ class RedisQueue(LeasedQueue):
     # ---- what the consumer calls
 
     def put(self, entries: Sequence[Entry], guards: Sequence[Guard | None] | None = None) -> list[bool]:
-        """As the contract says. More than 1,000 entries or 8 MiB go in several calls, of which a later may raise."""
+        """As in the contract. More than 1,000 entries or 8 MiB go in several calls, of which a later one may raise."""
         pairs = zip(entries, guards or [None] * len(entries), strict=True)
         portions = protocol.portions(pairs, size=lambda pair: len(pair[0].body))
         return [accepted for some in portions for accepted in self._put(some)]
@@ -136,15 +136,15 @@ class RedisQueue(LeasedQueue):
         return Claimed(leases, protocol.until(again), why.decode())
 
     def _disown(self) -> None:
-        """Give back what was claimed by calls whose answers never came."""
+        """Give back the entries of claims whose replies were lost."""
         cursor, tokens = None, self._unanswered.tokens()
         while tokens and cursor != b"0":
             cursor = self._run("disown", (self.rings, cursor or "0", protocol.AT_ONCE, *tokens))
 
     def _put_faults_aside(self, token: str, faults: Sequence[bytes]) -> None:
-        """Move what cannot be run to the failed queue: id and reason of each.
+        """Move entries that cannot be run to the failed queue: id and reason of each.
 
-        It is leased, so if that fails it comes again when the lease is over; the rest of the claim does not suffer.
+        They are leased, so if that fails they return when the lease is over; the rest of the claim is not affected.
         """
         for id, why in zip(*[iter(faults)] * 2, strict=True):
             text = "Message %s of queue %s is put aside: %s"
@@ -219,7 +219,7 @@ class RedisQueue(LeasedQueue):
         return Reaped(reaped, protocol.until(next), now / 1e6)
 
     def sweep(self, limit: int = 1000) -> int:
-        """As the contract says; envelopes first, then bodies if these are more."""
+        """As in the contract; envelopes first, then bodies if there are more of them."""
         mended, is_over = 0, False
         while limit > 0 and not is_over:
             part, cursor = self._swept
@@ -235,7 +235,7 @@ class RedisQueue(LeasedQueue):
         return mended + self._recount()
 
     def _recount(self) -> int:
-        """Correct some lanes that are not where they say, or count as in flight what is not; how many."""
+        """Correct some lanes that are not at their place, or whose number in flight is wrong; how many."""
         self._recounted, wrong, levelled = self._run("recount", (self.rings, self._recounted, protocol.AT_ONCE))
         for name in wrong:
             text, extra = "%s: lane %s was in a wrong place or had a wrong count; corrected", {"queue": self.alias}
@@ -302,7 +302,7 @@ class RedisQueue(LeasedQueue):
         return [protocol.seen_record(state, *row) for row in zip(*[iter(found)] * 6, strict=True)]
 
     def stats(self) -> QueueStats:
-        """Exact, whatever the size; the oldest is that of the 32 highest priorities."""
+        """Exact counts, whatever the size; the oldest entry is looked for in the 32 highest priorities."""
         ready, delayed, leased, failed, done, oldest = self._run("stats", ())
         age = None if oldest < 0 else oldest / 1e6
         return QueueStats(ready, delayed, leased, None if self.failed is None else failed, done, age)
@@ -344,7 +344,7 @@ class RedisQueue(LeasedQueue):
         return self._ask(name, args, more)
 
     def _run_safely(self, name: str, args: Sequence, more: Sequence[bytes] = (), again: str = "") -> tuple[list, bool]:
-        """Run, once more if the connection broke; tells whether it did. Only for what may be done twice."""
+        """Run a script, again if the connection broke; returns whether it did. Only for scripts that may run twice."""
         try:
             return self._ask(name, args, more), False
         except ConnectionError:
@@ -389,11 +389,11 @@ class RedisQueue(LeasedQueue):
     def _settle_some(
         self, name: str, leases: list[Lease], args: Sequence, said: Iterable[tuple], more: Sequence[bytes] = ()
     ) -> tuple[list[Lease], int]:
-        """Run over leases; gives those that were ours, and the time."""
+        """Run a script over leases; returns the leases that were held, and the time."""
         (now, *lost), repeated = self._run_safely(name, [*args, *(value for one in said for value in one)], more)
         if not lost:
             return leases, now
-        # A lease that runs is still ours: what is gone by a repeated call was settled by the first one.
+        # A lease that has not run out is still held: an entry that a repeated call misses was settled by the first one.
         out = {number for number in lost if not (repeated and leases[number - 1].until > now / 1e6)}
         return [lease for number, lease in enumerate(leases, 1) if number not in out], now
 
@@ -403,7 +403,7 @@ def _size_of_fact(pair: tuple[Lease, Fact | None]) -> int:
 
 
 class RedisBlockingQueue(RedisQueue):
-    """A queue on Redis that wakes waiting consumers when work comes. Producers must be of this class too: they ring."""
+    """A queue on Redis that wakes waiting consumers when work comes. Producers must use this class too: they wake."""
 
     rings = 16
     notifies = True

@@ -23,7 +23,7 @@ _ESCAPED = str.maketrans({"%": "%25", "{": "%7B", "}": "%7D", ":": "%3A"})
 
 
 class Keys:
-    """The keys of one queue. No two queues or prefixes have one in common, whatever their names say."""
+    """The keys of one queue. No two queues or prefixes share a key, whatever their names are."""
 
     def __init__(self, prefix: str, name: str):
         logical = name.removesuffix(FAILED_SUFFIX)
@@ -90,7 +90,7 @@ class RedisStore(BaseStore):
         self._set(key, value, *(() if ttl is None else ("PX", milliseconds(ttl))))
 
     def put_many(self, facts: Sequence[tuple[str, bytes, float | None]]) -> None:
-        """As the contract says. More than 1,000 facts or 8 MiB go in several calls, of which a later may raise."""
+        """As in the contract. More than 1,000 facts or 8 MiB go in several calls, of which a later one may raise."""
         for some in portions(facts, size=lambda fact: len(fact[1])):
             keys = [self._keys.fact(key) for key, _, _ in some]
             ends = [(value, "" if ttl is None else milliseconds(ttl)) for _, value, ttl in some]

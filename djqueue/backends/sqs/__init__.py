@@ -1,4 +1,4 @@
-"""The SQS backend: Amazon's queues, and what speaks their protocol."""
+"""The SQS backend: Amazon's queues, and servers with the same protocol."""
 
 try:
     import boto3  # noqa: F401

@@ -93,7 +93,7 @@ def outgoing(entry: Entry, now: float, group: str, repeat: bool = True) -> dict:
     if group:
         keys = {"MessageGroupId": _key(group), "MessageDeduplicationId": new_id() if repeat else _key(entry.id)}
         return {"MessageBody": pack(entry), **keys}
-    # A moment that SQS keeps by its own clock is not written down: the clock of a worker then has no say.
+    # A moment that SQS keeps by its own clock is not written: then the clock of a worker does not matter.
     early = entry if wait == LONGEST_DELAY else replace(entry, run_at=0.0)
     return {"MessageBody": pack(early), "DelaySeconds": wait}
 
@@ -104,12 +104,12 @@ def _key(text: str) -> str:
 
 
 def portions(messages: Sequence[dict], most: int) -> Iterator[list[dict]]:
-    """As many as one call takes, by number and by bytes."""
+    """Slices that one call takes, by number and by bytes."""
     return utils.portions(messages, AT_ONCE, most, lambda message: len(message["MessageBody"]))
 
 
 slices = partial(utils.slices, most=AT_ONCE)
-"""As many as one call takes."""
+"""Slices that one call takes, by number."""
 
 
 def whole(seconds: float) -> int:
@@ -131,9 +131,9 @@ class Receipt:
         self.receives, self.counted = receives, counted
         """How often SQS has given the message out, and how many of these times its entry counts."""
         self.sent, self.since, self.until = sent, since, since + seconds
-        """When it came to SQS (epoch seconds); from when to when it is ours (by the clock)."""
+        """When it came to SQS (epoch seconds); from when to when it is held (by the clock)."""
         self.settled = self.told = False
-        """Whether SQS knows what became of it, and whether our caller does."""
+        """Whether it is settled at SQS, and whether that was returned to the caller."""
         self._busy = threading.Lock()
 
     def begin(self) -> bool:
@@ -180,12 +180,12 @@ CONFIG = Config(
 )
 
 LASTING = {"MessageRetentionPeriod": str(LONGEST_KEPT)}
-"""Of a queue that is created here: what waits is kept for fourteen days, which is the longest."""
+"""Attributes of a queue that is created here: messages are kept for fourteen days, the longest time."""
 IN_GROUPS = {"FifoQueue": "true", "DeduplicationScope": "messageGroup", "FifoThroughputLimit": "perMessageGroupId"}
 
 
 def settings_of(connection: str | None) -> dict:
-    """The arguments of a client that a CONNECTION means. Raises InvalidQueueError, which tells no password."""
+    """The arguments of a client that a CONNECTION means. Raises InvalidQueueError, without a password."""
     if not connection:
         return {}
     parts = urlsplit(connection)
@@ -229,13 +229,13 @@ os.register_at_fork(after_in_child=clients.reset)
 
 
 class Told(NamedTuple):
-    """What SQS answered of the entries of a batch, by their numbers."""
+    """What SQS answered for the entries of a batch, by their numbers."""
 
     done: set[int]
     refused: dict[int, str]
-    """For good."""
+    """Refused for good: the reasons."""
     failed: dict[int, str]
-    """This time, as the fault is that of SQS."""
+    """Refused this time, as the fault is on the side of SQS: the reasons."""
 
 
 class Link:
@@ -323,7 +323,7 @@ class Link:
         name = "MaximumMessageSize"
         try:
             answer = self.client.get_queue_attributes(QueueUrl=url, AttributeNames=[name])
-        except ClientError as error:  # a user who may only send need not be allowed to look
+        except ClientError as error:  # a user that may only send may not read attributes
             if not is_hidden(error):
                 raise
             return _LARGEST
@@ -347,7 +347,7 @@ def is_hidden(error: Exception) -> bool:
 
 
 def check_link(link: Link) -> list[CheckMessage]:
-    """Connects. Says nothing of what SQS does not show."""
+    """The checks of a queue at SQS; connects. Skips what SQS does not show."""
     try:
         found = link.attributes("RedrivePolicy", "MessageRetentionPeriod")
     except InvalidQueueError:
@@ -371,7 +371,7 @@ def check_link(link: Link) -> list[CheckMessage]:
 
 
 def check_store(described: str, store: BaseStore | None) -> list[CheckMessage]:
-    """Of a FIFO queue."""
+    """The checks of the store of a FIFO queue."""
     if store is not None and not isinstance(store, NoStore):
         return []
     hint = "Give it a STORE: there it notes what it gives back, as messages cannot be changed."

@@ -80,7 +80,7 @@ class Messages:
     # ---- out
 
     def send(self, entries: Sequence[Entry]) -> None:
-        """Raises MessageTooLarge before any is sent, PartialEnqueueError if SQS takes some and not others."""
+        """Send entries. Raises MessageTooLarge before any is sent, PartialEnqueueError if SQS takes only some."""
         messages, ids = self.outgoing(entries), [entry.id for entry in entries]
         accepted: list[str] = []
         for some in connection.portions(messages, self._link.largest):
@@ -149,16 +149,16 @@ class Messages:
                 self.leave(early)
             elif early:
                 self.move(early, self)
-        except Exception:  # they come again when their leases end
+        except Exception:  # they return when their leases end
             extra = {"queue": self._queue.alias}
             tell(logger, logging.ERROR, "What is not due could not be put off.", exc_info=True, extra=extra)
 
     # ---- back, over, and out of the way
 
     def settle(self, leases: Iterable[Lease], act: Callable[[list[Lease]], None], late: bool = False) -> list[Lease]:
-        """Act on those that are not settled; returns those of them that were ours.
+        """Act on leases that are not settled; returns those that were still held.
 
-        With ``late`` also on those whose time is over, which are not returned.
+        With ``late`` also on leases that ran out, which are not returned.
         """
         mine = [lease for lease in leases if self._is_ours(lease) and lease.token.begin()]
         heard = False
@@ -203,7 +203,7 @@ class Messages:
             complain("given back", told)
 
     def move(self, leases: Sequence[Lease], to: Messages) -> None:
-        """Send them anew as they are now, then delete the old ones. Raises QueueError if SQS did not take them."""
+        """Send entries as new messages, then delete the old ones. Raises QueueError if SQS did not take them."""
         now, left = time.time(), iter(leases)
         messages = [to._anew(due(lease.entry, now), now) for lease in leases]
         for some in connection.portions(messages, to._link.largest):
@@ -219,15 +219,15 @@ class Messages:
         message = self._message(entry, now)
         if len(message["MessageBody"]) <= self._link.largest:
             return message
-        return self._message(replace(entry, errors=""), now)  # the size is that of the errors, as it came without
+        return self._message(replace(entry, errors=""), now)  # it was put without errors, and fitted
 
     def _message(self, entry: Entry, now: float, repeat: bool = True) -> dict:
-        """In the group of its lane; what has none is a group of its own."""
+        """The message of an entry, in the group of its lane; without a lane in a group of its own."""
         group = entry.lane if self._has_lanes and entry.lane else entry.id
         return connection.outgoing(entry, now, group if self._is_fifo else "", repeat)
 
     def _delete_old(self, sent: Sequence[Lease]) -> None:
-        """What cannot be deleted comes again when its lease ends; to send the new one once more would be worse."""
+        """Delete old messages. If this fails they return when leases end; sending the new again would be worse."""
         for some in connection.slices(sent):
             try:
                 told = self._delete(some)
@@ -273,7 +273,7 @@ class Messages:
     # ---- held
 
     def hold(self, leases: Sequence[Lease], seconds: float) -> list[Lease]:
-        """Hold them for ``seconds`` from now; those that are still ours."""
+        """Hold messages for ``seconds`` from now; returns the leases that are still held."""
         ours, began, now = [], clock(), time.time()
         held = [one for one in leases if self._is_ours(one) and not one.token.told and not one.token.late]
         for some in connection.slices(lease for lease in held if lease.token.span(seconds)):
@@ -285,7 +285,7 @@ class Messages:
         return ours
 
     def show(self, leases: Iterable[Lease]) -> None:
-        """Let others see them at once, as they were; a receive more is counted."""
+        """Make messages visible again at once, unchanged; one more receive is counted."""
         for some in connection.slices(leases):
             self._show(some, [0] * len(some))
 

@@ -1,8 +1,8 @@
 """Queues on Amazon SQS, standard and FIFO.
 
 A message is an entry as text (``entries.pack``). SQS counts how often it gave a message out, and a message cannot be
-changed. So on a standard queue what goes back is sent as a new message, and the count of a message tells exactly how
-many of its attempts were lost. On a FIFO queue a new one would lose its place; there it stays, and the store of the
+changed. So on a standard queue a released entry is sent as a new message, and the count of a message is exactly the
+number of its lost attempts. On a FIFO queue a new message would lose its place; there it stays, and the store of the
 queue notes what changed about it.
 """
 
@@ -46,7 +46,7 @@ logger = logging.getLogger(__name__)
 
 LONGEST_POLL = 20  # seconds
 CERTAIN = 1  # seconds of a poll that asks all servers of SQS, before a queue is taken to be empty
-FRESH = 0.1  # seconds for which what such a poll said is believed
+FRESH = 0.1  # seconds for which the result of such a poll is trusted
 TOLERANCE = 1.0  # seconds by which the lease of messages that a wait received may be shorter than was asked for
 LOOKED_THROUGH = 1000  # messages of the failed queue at which requeue() looks
 LOOK = 60.0  # seconds for which it holds them
@@ -61,7 +61,7 @@ class SqsQueue(LeasedQueue):
     """A queue on Amazon SQS.
 
     ``connection`` is ``"sqs://eu-west-1"``, the address of an endpoint (``"http://127.0.0.1:5000?region=eu-west-1"``),
-    ``""`` for what boto3's own settings say, or a client of boto3. Credentials are found by boto3. The queue at SQS has
+    ``""`` for boto3's own settings, or a client of boto3. Credentials are found by boto3. The queue at SQS has
     the name ``prefix`` + name + ``suffix``. It is a FIFO queue if ``fifo`` is true or the name ends in ``.fifo``; its
     name there ends so. With ``create`` it is made when it is first used. Raises InvalidQueueError.
     """
@@ -136,7 +136,7 @@ class SqsQueue(LeasedQueue):
     def claim(
         self, limit: int = 1, lease: float = 60.0, owner: str = "", ahead: int = 0, begin: bool = True
     ) -> Claimed:
-        """As the contract says, but the first that finds nothing takes a second, to be certain."""
+        """As in the contract, but the first claim that finds nothing takes a second, to be certain."""
         if limit < 1:
             return Claimed((), 0.0)
         self._span, found, more = lease, Claimed(self._take_kept(limit, lease)), True
@@ -155,7 +155,7 @@ class SqsQueue(LeasedQueue):
         return Claimed(found, 0.0 if units(found) >= limit else found.retry_after)
 
     def _look(self, count: int, lease: float, certain: bool) -> Received:
-        """A short poll, which may miss what is there; then a longer one, unless such a one has said so before."""
+        """A short poll, which may miss messages; then a longer one, unless a longer one was empty just before."""
         if self._empty and clock() - self._looked < FRESH:
             return Received(0, [], inf)
         received = self._messages.receive(count, lease, 0)
@@ -186,11 +186,11 @@ class SqsQueue(LeasedQueue):
         return self._with_facts(ours, leases, facts)
 
     def touch(self, leases: Sequence[Lease], lease: float = 60.0) -> list[Lease]:
-        """As the contract says; but no message can be held for more than twelve hours in all."""
+        """As in the contract; but no message can be held for more than twelve hours in all."""
         return self._messages.hold(leases, lease)
 
     def release(self, leases: Sequence[Lease]) -> list[Lease]:
-        """As the contract says. A crash between the sending of the new message and the deletion of the old one leaves
+        """As in the contract. A crash between the sending of the new message and the deletion of the old one leaves
         both, and the entry comes twice; on a FIFO queue there is no new one."""
         self._empty = False
         mine = self._messages
@@ -205,7 +205,7 @@ class SqsQueue(LeasedQueue):
         return self._with_facts(ours, leases, facts)
 
     def requeue(self, ids: Iterable[str]) -> int:
-        """Send back those that are among the first thousand of the failed queue. A crash may leave one in both."""
+        """Send back entries among the first thousand of the failed queue. A crash may leave one in both."""
         if self.failed is None:
             return 0
         wanted, failed_queue = set(ids), self.failed._messages
@@ -224,7 +224,7 @@ class SqsQueue(LeasedQueue):
     # ---- for operators
 
     def flush(self) -> None:
-        """As the contract says, but what is delayed stays while something is leased: SQS deletes it only with all else.
+        """As in the contract, but delayed messages stay while any is leased: SQS deletes them only with all others.
 
         If nothing is leased it purges, which takes SQS up to a minute; raises QueueError for another purge meanwhile.
         """
@@ -248,7 +248,7 @@ class SqsQueue(LeasedQueue):
             raise QueueError(f"{self._link.where} was purged less than a minute ago: try again later.") from error
 
     def trim(self, most: int | None = None, age: float | None = None, limit: int = 1000) -> int:
-        """As the contract says, by SQS's own approximate count and order."""
+        """As in the contract, by SQS's own approximate count and order."""
         surplus, deleted = 0 if most is None else len(self) - most, 0
         before = self.now() - age if age is not None else -inf
         while deleted < limit and (surplus > deleted or age is not None):
@@ -262,7 +262,7 @@ class SqsQueue(LeasedQueue):
         return deleted
 
     def stats(self) -> QueueStats:
-        """What SQS says: approximate, and up to a minute old. On a FIFO queue what is delayed counts as leased."""
+        """The counts of SQS: approximate, up to a minute old. On a FIFO queue delayed messages count as leased."""
         found = self._link.attributes(*COUNTS.values())
         counts = {name: int(found.get(attribute, 0)) for name, attribute in COUNTS.items()}
         return QueueStats(**counts, failed=None if self.failed is None else len(self.failed))

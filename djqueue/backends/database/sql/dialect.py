@@ -1,7 +1,7 @@
-"""The statements of all verbs, in words that SQLite and PostgreSQL share; a vendor overrides what it says otherwise.
+"""The statements of all verbs, in SQL that SQLite and PostgreSQL share; a vendor overrides what differs.
 
-In a statement NOW stands for the clock of the database, in µs since 1970. Operators see no more than the arguments
-allow, but for ``length``.
+In a statement NOW stands for the clock of the database, in µs since 1970. Verbs for operators read no more than their
+arguments allow, except ``length``.
 """
 
 from __future__ import annotations
@@ -17,13 +17,13 @@ from djqueue.backends.database.sql import text
 from djqueue.utils import slices
 
 TOGETHER = 100
-"""So many parts one compound statement has at most."""
+"""The most parts of one compound statement."""
 
 
 CAP = 100_000
 """Counting stops here."""
 CHUNK = 5000
-"""So many rows one statement of a flush deletes at most."""
+"""The most rows that one statement of a flush deletes."""
 
 
 class Glance(NamedTuple):
@@ -33,9 +33,9 @@ class Glance(NamedTuple):
     ready: int | None
     """The rank of an entry in no lane, if one is ready."""
     due: int | None
-    """A delayed one in no lane that is due, if there is."""
+    """The seq of a delayed entry in no lane that is due, if there is one."""
     delayed: int | None
-    """When the next of these is."""
+    """When the next delayed entry in no lane is due."""
     ticket: bool | None
     open: bool | None
     timed: int | None
@@ -73,13 +73,13 @@ class Glance(NamedTuple):
 
 
 class Heads(NamedTuple):
-    """What stands first in lanes."""
+    """The first entries of lanes, and the first lanes that are queued in their parents."""
 
     now: int
     entries: list[tuple]
     """Rows of state, seq, sort_key, sort_at, lost."""
     lines: dict[int, int]
-    """The rank of the first lane in the line of each of these, where there is one."""
+    """By the number of a parent lane: the rank of the first lane that is queued in it, if there is one."""
 
 
 class Payment(NamedTuple):
@@ -101,11 +101,11 @@ class ClaimResult(NamedTuple):
     next: int | None = None
     more: bool = False
     glance: Glance | None = None
-    """At what there is to do; None if nobody looked."""
+    """What there is to do; None if it was not read."""
 
 
 class Completion(NamedTuple):
-    """What completing writes: into a counter how many, and if ids are remembered, a mark for each, for so many µs."""
+    """What completing writes: the number, into a counter; and for remembered ids a mark each, for ``remember`` µs."""
 
     counter: str
     marks: str = ""
@@ -122,9 +122,9 @@ class Dialect:
     by_seq: str = ""
     """Makes a vendor find rows by their primary key, though the table is small: only what is looked for is locked."""
     by_id: str = ""
-    """The same by the index of the ids."""
+    """Makes a vendor find rows by the index of the ids."""
     by_place: str = ""
-    """The same by the index of the places of lanes."""
+    """Makes a vendor find rows by the index of the places of lanes."""
     locking: str = "FOR UPDATE"
     skipping: str = "FOR UPDATE SKIP LOCKED"
 
@@ -138,7 +138,7 @@ class Dialect:
     record: str = text.RECORD
     """How these columns are read."""
     in_lanes: str = f"{text.NUMBERS} CROSS JOIN {text.OF_LANE}"
-    """What waits in the lanes of a queue, lane by lane."""
+    """The entries that wait in the lanes of a queue, lane by lane."""
     behind: str = "(sort_key, sort_at, seq) > (%(sort_key)s, %(sort_at)s, %(seq)s)"
     before: str = "(sort_key, sort_at, seq) < (%(sort_key)s, %(sort_at)s, %(seq)s)"
     up_to: str = "(sort_key, sort_at, seq) <= ({0}, {1}, {2})"
@@ -174,11 +174,11 @@ class Dialect:
             yield
 
     def begin(self) -> None:
-        """At the head of a transaction that will write."""
+        """Run first in a transaction that will write."""
 
     @property
     def failed_at(self) -> str:
-        """The moment of a failure, which tells it from the one before."""
+        """The moment of a failure, different from the moment of the failure before."""
         return "NOW"
 
     def clock(self) -> int:
@@ -190,7 +190,7 @@ class Dialect:
         return self.count(f"DELETE FROM {table} WHERE {key} IN ({picked})", [*params, limit])
 
     def these(self, count: int, table: str = "djqueue_message") -> str:
-        """``count`` rows of a table by their seqs, as ``m``: what stands behind FROM, up to a further condition."""
+        """``count`` rows of a table by their seqs, as ``m``: the text after FROM, up to a further condition."""
         return f"{table} m WHERE m.seq IN ({marks(range(count))})"
 
     def delete_rows(self, table: str, seqs: Sequence[int]) -> int:
@@ -209,12 +209,12 @@ class Dialect:
         return bytes(found[0][0]) if found else None
 
     def get_many(self, keys: Sequence[str]) -> dict[str, bytes]:
-        """The values of those keys that there are."""
+        """The values of the keys that exist."""
         found = self.rows(f"SELECT name, value FROM djqueue_fact WHERE name IN ({marks(keys)}) AND {text.LIVING}", keys)
         return {key: bytes(value) for key, value in found}
 
     def get_as_of(self, key: str) -> tuple[int, bytes | None]:
-        """The same, and the moment."""
+        """The moment, and the value of a key if there is one."""
         sql = f"SELECT NOW, (SELECT value FROM djqueue_fact WHERE name = %s AND {text.LIVING})"
         now, value = self.rows(sql, [key])[0]
         return now, None if value is None else bytes(value)
@@ -225,7 +225,7 @@ class Dialect:
         self.count(f"{text.INSERT_FACT} VALUES {rows} {self.fact_replaces}", flat(facts))
 
     def add(self, key: str, value: bytes, ttl: int | None) -> bool:
-        """Set unless it is there; one statement decides, whoever else is about to."""
+        """Set a fact unless it exists. One statement decides, so of concurrent calls one succeeds."""
         sql = f"{text.INSERT_FACT} VALUES {text.FACT} {self.fact_replaces} WHERE djqueue_fact.until <= NOW"
         return self.count(sql, [key, value, ttl]) == 1
 
@@ -246,9 +246,9 @@ class Dialect:
         return self.delete_some("djqueue_fact", "name", "until <= NOW", "until", [], limit)
 
     def surplus(self, prefix: str, keep: int, limit: int) -> int:
-        """Of the keys that begin so, delete those that would be over first, until ``keep`` are left; how many.
+        """Delete the keys with a prefix that expire first, until ``keep`` are left; how many.
 
-        In order of ``until`` and then of ``counter``: many may have the same moment.
+        In the order of ``until`` and then of ``counter``, as many keys may have the same moment.
         """
         within = [prefix, prefix[:-1] + chr(ord(prefix[-1]) + 1)]
         sql = (
@@ -264,14 +264,14 @@ class Dialect:
     # ---- what must be known and locked for a guard that Python decides on: until the end of one transaction
 
     def hold(self, keys: Sequence[str]) -> dict[str, bytes]:
-        """Lock facts, made if need be, in the order of the keys, waiting for whoever has them; those that there are."""
+        """Lock facts in the order of the keys, made if missing; may wait. Returns those that have a value."""
         rows = self.rows(
             f"{self._holding(keys)} RETURNING name, value, {text.LIVING}", flat([(key, b"", 0) for key in keys])
         )
         return {key: bytes(value) for key, value, lives in rows if lives}
 
     def hold_as_of(self, keys: Sequence[str]) -> tuple[dict[str, bytes], int]:
-        """The same, and a moment since which they are ours."""
+        """Lock facts as ``hold`` does; also returns a moment after the last lock was taken."""
         return self.hold(keys), self.clock()
 
     def _holding(self, keys: Sequence[str]) -> str:
@@ -279,7 +279,7 @@ class Dialect:
         return f"{text.INSERT_FACT} VALUES {rows} {self.fact_stays}"
 
     def look(self, ids: Sequence[str]) -> tuple[int, dict[str, int]]:
-        """Now, and the states of those of the entries that there are."""
+        """Now, and the states of the entries that exist."""
         sql = (
             "SELECT NOW, m.id, m.state FROM (SELECT 1 AS one) x "
             f"LEFT JOIN djqueue_message m ON m.queue = %s AND m.id IN ({marks(ids)})"
@@ -288,9 +288,9 @@ class Dialect:
         return rows[0][0], {id: state for _, id, state in rows if id is not None}
 
     def withhold(self, ids: Sequence[str]) -> set[str]:
-        """Lock entries that wait, so that no claim has them before the transaction ends; those that could be locked.
+        """Lock waiting entries, so that no claim takes them before the transaction ends; those that could be locked.
 
-        Never waits: who has one locked is about to lease or to delete it.
+        Never waits: another transaction that has one locked is about to lease or to delete it.
         """
         sql = (
             f"SELECT id FROM djqueue_message {self.by_id} WHERE queue = %s AND id IN ({marks(ids)}) AND {text.WAITS} "
@@ -303,7 +303,7 @@ class Dialect:
         self.count(sql, [due, due, self.queue, id])
 
     def turn_at(self, now: int) -> int:
-        """A number for the turns of a claim, higher than those before."""
+        """A number for the turns of a claim, higher than earlier numbers."""
         return now
 
     # ---- looking at lanes
@@ -313,20 +313,20 @@ class Dialect:
         return Glance(*numbers(self.rows(f"{text.GLANCE}, {of_lanes}", {"queue": self.queue})[0]))
 
     def glance_beside(self, key: str) -> tuple[Glance, bytes | None]:
-        """The same, and a fact."""
+        """A glance with lanes, and the value of a fact."""
         fact = f"(SELECT value FROM djqueue_fact WHERE name = %(key)s AND {text.LIVING})"
         sql = f"{text.GLANCE}, {', '.join(text.OF_LANES)}, {fact}"
         *row, value = self.rows(sql, {"queue": self.queue, "key": key})[0]
         return Glance(*numbers(row)), None if value is None else bytes(value)
 
     def ranks(self, ask: ClaimRequest) -> list[int]:
-        """Of the first entries in no lane."""
+        """The ranks of the first entries in no lane."""
         order = text.BACKWARDS if ask.lifo else text.ORDER
         sql = f"SELECT sort_key FROM djqueue_message WHERE queue = %s AND state = 0 {order} LIMIT %s"
         return [~rank if ask.lifo else rank for (rank,) in self.rows(sql, [self.queue, ask.limit])]
 
     def heads(self, wants: Mapping[int, int], outers: Collection[int]) -> Heads:
-        """What stands first in lanes, by their numbers: of each as many entries as wanted, and the head of its line."""
+        """By the numbers of lanes: as many first entries as wanted of each, and the first lane that is queued in it."""
         parts: list[tuple[str, tuple]] = [(text.FIRST_ENTRIES, (self.queue, *want)) for want in wants.items()]
         parts += [(text.FIRST_IN_LINE, (self.queue, number)) for number in outers]
         found = []
@@ -339,20 +339,20 @@ class Dialect:
     # ---- tickets
 
     def leave_tickets(self, tickets: Sequence[tuple]) -> None:
-        """For lanes: name, number, and the gate that it has from now on ("": as it is)."""
+        """Leave tickets for lanes: name, number, and the gate from now on ("": unchanged)."""
         rows = ", ".join(["(%s, NOW, %s, %s, %s)"] * len(tickets))
         sql = f"INSERT INTO djqueue_ticket (queue, created, name, number, gate) VALUES {rows}"
         self.count(sql, [value for ticket in tickets for value in (self.queue, *ticket)])
 
     def tickets(self, limit: int) -> list[tuple]:
-        """The first: seq, name, number, gate, and whether the lane has a row."""
+        """The first tickets: seq, name, number, gate, and whether the lane has a row."""
         known = "(SELECT l.seq FROM djqueue_lane l WHERE l.queue = t.queue AND l.name = t.name) IS NOT NULL"
         columns = f"created, seq, name, number, gate, {known}"
         sql = f"SELECT {columns} FROM djqueue_ticket t WHERE queue = %s ORDER BY created LIMIT %s"
         return [row[1:] for row in sorted(self.rows(sql, [self.queue, limit]))]
 
     def drop_tickets(self, seqs: Sequence[int]) -> set[int]:
-        """Delete them; those that were there."""
+        """Delete tickets; the seqs of those that existed."""
         sql = f"DELETE FROM djqueue_ticket WHERE seq IN ({marks(seqs)}) RETURNING seq"
         return {row[0] for row in self.rows(sql, sorted(seqs))}
 
@@ -368,7 +368,7 @@ class Dialect:
         return [row[0] for row in self.rows(sql, [self.queue, after, limit])]
 
     def out_of_lanes(self) -> list[tuple]:
-        """Lane, its gate (None if it is not known) and how many have left it and are not settled."""
+        """Lane, its gate (None if it is not known) and the number of entries that left it and are not settled."""
         sql = (
             "SELECT m.lane, l.gate, count(*) FROM djqueue_message m LEFT JOIN djqueue_lane l ON l.queue = m.queue "
             f"AND l.name = m.lane WHERE m.queue = %s AND m.state = {text.OUT} GROUP BY m.lane, l.gate"
@@ -376,8 +376,8 @@ class Dialect:
         return self.rows(sql, [self.queue])
 
     def in_no_known_lane(self, after: int, limit: int) -> tuple[int, list[tuple]]:
-        """Lane and gate of entries of lanes of which nothing is known, though they are not delayed; and the last state
-        that was looked at, 0 if it was the last of all."""
+        """The last state that was looked at, 0 if it was the last of all; and lane and gate of entries that are not
+        delayed and whose lane has no row."""
         some = (
             f"SELECT state, lane, gate FROM djqueue_message WHERE queue = %s AND state > %s AND state > {text.LATER} "
             "AND gate <> '' ORDER BY state LIMIT %s"
@@ -391,23 +391,23 @@ class Dialect:
         return last, sorted({row[1:3] for row in rows if row[3] is None})
 
     def make_lanes(self, lanes: Sequence[tuple]) -> None:
-        """Rows of name, number, gate and turn that are not there; they stand nowhere yet."""
+        """Insert missing lanes by name, number, gate and turn; they have no place yet."""
         rows = ", ".join(["(%s, %s, %s, %s, 0, %s, 0, '', '[]', 1, 0, 0)"] * len(lanes))
         sql = f"INSERT INTO djqueue_lane (queue, {text.LANE.removeprefix('seq, ')}) VALUES {rows} {self.lane_stays}"
         self.count(sql, [value for lane in sorted(lanes) for value in (self.queue, *lane)])
 
     def hold_named(self, names: Sequence[str], wait: bool) -> list[tuple]:
-        """Lock lanes, in the order of their names; of those that somebody has, none unless we wait."""
+        """Lock lanes in the order of their names. Without ``wait`` lanes that are locked already are skipped."""
         columns = ", ".join(f"l.{column}" for column in text.LANE.split(", "))
         sql = f"SELECT {columns} FROM {self.named_lanes(len(names))} {self.locking if wait else self.skipping}"
         return self.rows(sql, [*sorted(names), self.queue])
 
     def named_lanes(self, count: int) -> str:
-        """So many rows ``l`` by their names, in that order: what stands behind FROM."""
+        """``count`` lanes by their names as ``l``, in that order: the text after FROM."""
         return f"djqueue_lane l WHERE name IN ({marks(range(count))}) AND queue = %s ORDER BY name"
 
     def hold_first(self, state: int, limit: int, due: bool = False) -> list[tuple]:
-        """Lock the first that stand somewhere and that nobody has; of timed ones those that are ``due``."""
+        """Lock the first lanes of a state that are not locked; with ``due`` only timed lanes whose time has come."""
         which = f"queue = %s AND state = %s {'AND sort_key = 0 AND sort_at <= NOW' if due else ''}"
         order = f"ORDER BY sort_key, sort_at LIMIT %s {self.skipping}"
         sql = f"SELECT {text.LANE} FROM djqueue_lane {self.by_place} WHERE {which} {order}"
@@ -421,7 +421,7 @@ class Dialect:
     # ---- the entries of lanes
 
     def come_in(self) -> list[tuple]:
-        """Let delayed entries that are due wait in their lanes; of each lane and gate."""
+        """Let delayed entries that are due wait in their lanes; rows of seq, lane, lane number and gate."""
         sql = (
             f"SELECT seq, lane, lane_number, gate FROM djqueue_message WHERE queue = %s AND state = {text.LATER} "
             f"AND sort_key = 0 AND sort_at < NOW ORDER BY sort_at LIMIT {text.PROMOTE} {self.skipping}"
@@ -438,11 +438,11 @@ class Dialect:
         return self.rows(sql, {"queue": self.queue, "limit": limit})
 
     def reap_in_lanes(self, seqs: Sequence[int], by: int) -> list[str]:
-        """Let them return to their lanes if they are out and their leases over; the lanes, one for each."""
+        """Return entries to their lanes if they are out and their leases expired; the lane of each."""
         return self._return(seqs, "sort_at < NOW AND NOW <= %s", (by,), text.REAPED_IN_LANE)
 
     def disown_in_lanes(self, seqs: Sequence[int], tokens: Sequence[int]) -> list[str]:
-        """The same of those that these tokens hold, as if they had never left."""
+        """Return entries that these tokens hold to their lanes, as if they had never left; the lane of each."""
         return self._return(seqs, f"token IN ({marks(tokens)})", tokens, f"{text.RETURNED}, {text.NEVER}")
 
     def _return(self, seqs: Sequence[int], which: str, params: Sequence, change: str) -> list[str]:
@@ -454,7 +454,7 @@ class Dialect:
         return [row[1] for row in rows]
 
     def put_back(self, seqs: Sequence[int]) -> None:
-        """What was leased by this transaction was not."""
+        """Undo the leases of entries that this transaction leased."""
         sql = f"UPDATE djqueue_message {self.by_seq} SET {text.RETURNED}, {text.NEVER} WHERE seq IN ({marks(seqs)})"
         self.count(sql, seqs)
 
@@ -469,22 +469,22 @@ class Dialect:
     # ---- put
 
     def insert(self, arrivals: Sequence[NewRow]) -> set[str]:
-        """Insert what is not there; the ids that went in."""
+        """Insert entries whose ids are not there; the ids that were inserted."""
         raise NotImplementedError
 
     def insert_guarded(self, arrivals: Sequence[NewRow]) -> set[str]:
-        """The same, of each guard's key at most one, in one transaction. The guards are of the kind that holds once."""
+        """Insert at most one entry for each guard's key, in one transaction. Every guard is an ``OnceGuard``."""
         return self.insert_checked(arrivals, "")
 
     def insert_checked(self, arrivals: Sequence[NewRow], done: str) -> set[str]:
-        """The same, and nothing whose id is marked as done (``done`` is what such keys begin with; "": none are)."""
+        """As ``insert_guarded``, but no id that is marked as done (``done`` is the prefix of such keys; "": none)."""
         with self.atomic():
             there = self._present(arrivals) | self.marked(done, [arrival.id for arrival in arrivals])
             fresh = [arrival for arrival in arrivals if arrival.id not in there]
             return self.insert_unmarked(self._pass_guards(fresh), done)
 
     def insert_unmarked(self, arrivals: Sequence[NewRow], done: str) -> set[str]:
-        """Insert what was not marked when we looked, and take back what somebody else completed since."""
+        """Insert entries that were not marked when last read, and delete those that another process completed since."""
         accepted = self.insert(arrivals) if arrivals else set()
         if late := self.marked(done, accepted):
             self.delete_ids(self.queue, [*late])
@@ -496,13 +496,13 @@ class Dialect:
         return {row[0] for row in self.rows(sql, [self.queue, *ids])}
 
     def marked(self, done: str, ids: Iterable[str]) -> set[str]:
-        """Those of the ids that are remembered."""
+        """The ids that are remembered as done."""
         keys = {done + id: id for id in ids} if done else {}
         sql = f"SELECT name FROM djqueue_fact WHERE name IN ({marks(keys)}) AND {text.LIVING}"
         return {keys[name] for (name,) in self.rows(sql, [*keys])} if keys else set()
 
     def _pass_guards(self, arrivals: Sequence[NewRow]) -> list[NewRow]:
-        """In the order of their keys, so that two transactions never wait for each other."""
+        """Arrivals that their guards accept. Keys are added in order, so that two transactions never deadlock."""
         refused = set()
         for arrival in sorted(arrivals, key=lambda arrival: arrival.key):
             if arrival.key and not self.add(arrival.key, arrival.id.encode(), arrival.ttl):
@@ -512,7 +512,7 @@ class Dialect:
     # ---- claim and reap
 
     def claim(self, ask: ClaimRequest) -> ClaimResult:
-        """Lease up to ``limit``. One read where there is nothing, so that an idle queue takes no lock."""
+        """Lease up to ``limit`` entries. An empty queue costs one read and no lock."""
         glance = self.glance(ask.look)
         promoted = self.promote() if glance.due else 0
         there = glance.ready is not None or promoted
@@ -522,12 +522,12 @@ class Dialect:
     def claim_paid(self, ask: ClaimRequest, payment: Payment) -> tuple[int, Sequence[tuple]]:
         """Lease exactly ``limit`` and pay for them, in one statement; nothing if there are fewer or the fact changed.
 
-        Tells how many there are as well, up to the limit: 0 if there is more to be done first, or no such statement.
+        Also returns how many there are, up to the limit: 0 if other work comes first, or without such a statement.
         """
         return 0, []
 
     def take(self, ask: ClaimRequest, which: str) -> Sequence[tuple]:
-        """Lease the rows whose seqs a statement picks, but for those that somebody else is about to change."""
+        """Lease the rows whose seqs a statement picks, except rows that another transaction is about to change."""
         raise NotImplementedError
 
     def promote(self) -> int:
@@ -537,9 +537,9 @@ class Dialect:
         )
 
     def reap(self, limit: int, by: int) -> tuple[int, int, int | None, bool]:
-        """Make expired leases ready, but for those of lanes; none if it is later than ``by``, µs.
+        """Make entries in no lane ready whose leases expired; none if it is later than ``by``, µs.
 
-        How many; now; when the next expires; whether some of lanes have.
+        Returns how many, now, when the next lease expires, and whether leases of lanes have expired.
         """
         own, of_lanes = (f"EXISTS({text.first_over(state, 1)})" for state in (text.LEASED, text.OUT))
         sql = f"SELECT NOW, {own}, ({text.NEXT_EXPIRY}), {of_lanes}"
@@ -558,31 +558,31 @@ class Dialect:
         return self.rows(f"SELECT seq, state, lane FROM djqueue_message WHERE {which}", [self.queue, *tokens])
 
     def disown(self, seqs: Sequence[int], tokens: Sequence[int]) -> None:
-        """Let what is in no lane be as before these tokens had it."""
+        """Make entries in no lane ready again, as before these tokens leased them."""
         ours = f"seq IN ({marks(seqs)}) AND state = {text.LEASED} AND token IN ({marks(tokens)})"
         self.count(
             f"UPDATE djqueue_message {self.by_seq} SET {text.PROMOTED}, {text.NEVER} WHERE {ours}", [*seqs, *tokens]
         )
 
-    # ---- by those who hold leases: (seq, token) pairs, sorted
+    # ---- for holders of leases: (seq, token) pairs, sorted
 
     def complete(self, pairs: Sequence[tuple], finish: Completion, kept: Sequence[tuple] = ()) -> Iterable[tuple]:
-        """Delete; rows that begin with the seqs that were ours. Of those the facts are ``kept``, rows of KEPT."""
+        """Delete held rows; rows that begin with their seqs. Facts for them are written from ``kept``, rows of KEPT."""
         raise NotImplementedError
 
     def mark_begun(self, pairs: Sequence[tuple]) -> Iterable[tuple]:
-        """Note that they run; rows of seq."""
+        """Note that held entries run; rows of seq."""
         raise NotImplementedError
 
     def touch(self, pairs: Sequence[tuple], lease: int) -> Iterable[tuple]:
-        """Extend, what was reaped and has no new holder as well; rows of seq and until."""
+        """Extend leases, also of reaped entries without a new holder; rows of seq and until."""
         raise NotImplementedError
 
     def release(self, said: Sequence[tuple]) -> Iterable[tuple]:
         return self.give_up(self.queue, text.GIVE_UP, said)
 
     def give_up(self, queue: str, change: str, said: Sequence[tuple], kept: Sequence[tuple] = ()) -> Iterable[tuple]:
-        """Let rows stand in ``queue`` as SAID and changed so; as ``complete`` otherwise."""
+        """Move held rows to ``queue`` with the values of SAID and this change; returns and keeps as ``complete``."""
         raise NotImplementedError
 
     def fail(self, failed: str, said: Sequence[tuple], kept: Sequence[tuple] = ()) -> Iterable[tuple]:
@@ -611,7 +611,7 @@ class Dialect:
     def peek(
         self, states: Sequence[int], limit: int, after: Sequence[int] = (), backwards: bool = False
     ) -> list[tuple]:
-        """The same, up to so many of each of these states, or lanes; behind a place, if one is given."""
+        """Rows of RECORD, and the time: up to ``limit`` of each state or lane; behind the place ``after``, if given."""
         behind, order = (self.before, text.BACKWARDS) if backwards else (self.behind, text.ORDER)
         place = dict(zip(("sort_key", "sort_at", "seq"), after, strict=True)) if after else {}
         part = (
@@ -629,7 +629,7 @@ class Dialect:
         return self.delete_ids(self.queue, ids, text.WAITS)
 
     def reprioritise(self, ids: Sequence[str], own: int, laned: int) -> int:
-        """Give entries that wait another rank, in a lane that one."""
+        """Give waiting entries the rank ``own``, or ``laned`` in a lane."""
         neg_priority = "CASE WHEN lane_number = 0 THEN %s ELSE %s END"
         sql = (
             f"UPDATE djqueue_message {self.by_id} SET neg_priority = {neg_priority}, "
@@ -655,7 +655,7 @@ class Dialect:
         return 0
 
     def trim_surplus(self, most: int, limit: int) -> int:
-        """Delete what is ready and stands before the last ``most``; how many. Those who do so at once agree on it."""
+        """Delete ready entries before the last ``most``; how many. Concurrent calls delete the same entries."""
         sql = (
             "SELECT sort_key, sort_at, seq FROM djqueue_message WHERE queue = %s AND state = 0 "
             "ORDER BY sort_key DESC, sort_at DESC, seq DESC LIMIT 1 OFFSET %s"
@@ -776,7 +776,7 @@ def flat(rows: Collection[tuple]) -> list:
 
 
 def numbers(row: Sequence) -> Sequence:
-    """The row. Raises TypeError for anything else in it, as SQLite keeps what somebody wrote: here it is put right."""
+    """The row. Raises TypeError for values that are no numbers, which SQLite keeps: then the row is repaired."""
     for value in row:
         if not isinstance(value, int | None):
             raise TypeError(f"{value!r} stands where a number belongs")
@@ -784,7 +784,7 @@ def numbers(row: Sequence) -> Sequence:
 
 
 def picked(seqs: Iterable[int]) -> str:
-    """Those of the entries that wait in their lanes."""
+    """A query for the entries of these seqs that still wait in their lanes."""
     return f"SELECT seq FROM djqueue_message WHERE {one_of(seqs)} AND state >= {text.FIRST_NUMBER}"
 
 
@@ -794,6 +794,6 @@ def one_of(seqs: Iterable[int]) -> str:
 
 
 def heads_of(now: int, rows: Iterable[tuple]) -> Heads:
-    """Of entries the rows begin with the number of their lane, of lanes in a line with minus that of the outer one."""
+    """From rows: of entries they begin with the number of the lane, of queued lanes with minus the parent's number."""
     lines = {-row[0]: row[2] for row in rows if row[0] < 0}
     return Heads(now, [row for row in rows if row[0] > 0], lines)

@@ -73,7 +73,7 @@ class MariaDB(Dialect):
     # ---- claim and reap
 
     def take(self, ask: ClaimRequest, which: str) -> Sequence[tuple]:
-        """All or nothing: a worker that is killed before it hears of its leases has none."""
+        """Leases all or nothing: a worker that is killed before the answer arrives holds no lease."""
         lease = ask.change.replace(f"{ask.since} + %(lease)s", "@djqueue")
         found = "queue = %(queue)s AND state = %(leased)s AND sort_key = 0 AND sort_at = @djqueue AND token = %(token)s"
         steps = (
@@ -87,7 +87,7 @@ class MariaDB(Dialect):
     def change_first(self, change: str, which: str, params: Mapping[str, object]) -> int:
         return self.count(f"UPDATE {joined('djqueue_message', 'seq', which)} SET {change}", params)
 
-    # ---- by those who hold leases
+    # ---- for holders of leases
 
     def complete(self, pairs: Sequence[tuple], finish: Completion, kept: Sequence[tuple] = ()) -> Iterable[tuple]:
         ours, params = fence(pairs)
@@ -130,7 +130,7 @@ class MariaDB(Dialect):
         return self._together(look(ours, params), *self._keeping(kept), update)
 
     def _keeping(self, kept: Sequence[tuple]) -> list[Step]:
-        """What keeps the facts of those rows that are still ours. Each by itself: a table of given rows would silently
+        """Statements that keep the facts of rows still held. One for each: a table of given rows would silently
         cut a value of 64 KiB or more."""
         sql = (
             f"{text.INSERT_FACT} SELECT %s, %s, NOW + %s, 0 FROM djqueue_message WHERE seq = %s AND token = %s "
@@ -155,9 +155,9 @@ class MariaDB(Dialect):
     # ---- facts and operators
 
     def add(self, key: str, value: bytes, ttl: int | None) -> bool:
-        """The first sees to it that there is a fact, the second decides. IGNORE would lock it for others too."""
+        """The first statement makes the fact, the second decides. IGNORE would lock it for other transactions too."""
         sql = "UPDATE djqueue_fact SET value = %s, until = NOW + %s WHERE name = %s AND until <= NOW"
-        with self.atomic():  # or somebody prunes the row in between
+        with self.atomic():  # or another process may prune the row in between
             self.count(self._holding([key]), [key, b"", 0])
             return self.count(sql, [value, ttl, key]) == 1
 
@@ -170,8 +170,8 @@ class MariaDB(Dialect):
         return self.count(sql, [self.queue, failed, *ids, self.queue])
 
     def these(self, count: int, table: str = "djqueue_message") -> str:
-        """Each by its key: a SELECT or a DELETE of a list reads a small table whole, whatever index it is told to take,
-        and waits for every row that somebody has locked or not yet committed."""
+        """Finds rows by their key: a SELECT or a DELETE of a list reads a small table whole, whatever index is forced,
+        and waits for every row that another transaction has locked or not yet committed."""
         return f"({selected('seq', count)}) u STRAIGHT_JOIN {table} m FORCE INDEX (PRIMARY) ON m.seq = u.seq WHERE true"
 
     def delete_rows(self, table: str, seqs: Sequence[int]) -> int:
@@ -203,7 +203,7 @@ class MariaDB(Dialect):
 
 
 def in_order(sql: str, named: Mapping[str, object]) -> Step:
-    """A statement whose parameters have names, with those of the others in a block."""
+    """A statement with named parameters as one with positional parameters, for a block."""
     return NAMED.sub("%s", sql), [named[name] for name in NAMED.findall(sql)]
 
 
@@ -215,7 +215,7 @@ def fence(pairs: Sequence[tuple]) -> tuple[str, list]:
 
 
 def look(ours: str, params: list, what: str = "m.seq") -> Step:
-    """Which are still ours, locked for the steps that follow. Looking after the change would find the next owner's."""
+    """The rows that are still held, locked for the next steps. A read after the change would find the next holder's."""
     return f"SELECT {what} FROM {ours} FOR UPDATE", params
 
 
@@ -228,7 +228,7 @@ def selected(columns: str, count: int) -> str:
 
 def joined(table: str, key: str, picked: str, lock: str = SKIPPING) -> str:
     """The rows that are picked. They are found by their key because the optimiser must: it would read a small
-    table whole, and wait for every row in it that somebody has locked.
+    table whole, and wait for every row in it that another transaction has locked.
     """
     return f"({picked} {lock}) x STRAIGHT_JOIN {table} FORCE INDEX (PRIMARY) ON {table}.{key} = x.{key}"
 

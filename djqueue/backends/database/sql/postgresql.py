@@ -28,12 +28,12 @@ TYPES = ("text", "bytea", "int", "bigint", "bigint", "text", "text", "text", "in
 """Of ARRIVING."""
 INSERT = f"INSERT INTO djqueue_message (seq, {text.COLUMNS}) SELECT seq, %s, {text.ARRIVED} FROM e"
 REFUSING = 'ORDER BY id COLLATE "C" ON CONFLICT (queue, id) DO NOTHING RETURNING id'
-"""Numbered in the order of the call, inserted in that of the ids: two puts of the same ids would deadlock otherwise."""
+"""Rows are numbered in the order of the call, but inserted in the order of ids: otherwise two puts may deadlock."""
 
 SAID_TYPES = ("bigint", "bigint", "bigint", "int", "int", "int", "text")
 KEPT_TYPES = ("bigint", "bigint", "text", "bytea", "bigint")
 ARRAYS_FROM = 8
-"""So many rows are given as arrays, fewer as values."""
+"""From this number on rows are given as arrays, fewer rows as values."""
 PAIRS = "unnest(%s::bigint[], %s::bigint[]) u (seq, token)"
 OURS = "m.seq = u.seq AND m.token = u.token"
 
@@ -96,7 +96,7 @@ class PostgreSQL(Dialect):
         sql = PAID[ask.lifo].replace("SINCE", str(payment.since)).replace("BEGUN", ask.begun)
         try:
             rows = self.rows(sql, ask._asdict() | payment._asdict())
-        except DataError:  # somebody has one of them
+        except DataError:  # another transaction has one of them
             return ask.limit, []
         return rows[0][0], [row[PAID_FOR:] for row in rows if row[PAID_FOR] is not None]
 
@@ -174,7 +174,7 @@ class PostgreSQL(Dialect):
         return self.rows(sql, [queue, *params])
 
     def _keeping(self, kept: Sequence[tuple]) -> tuple[str, list]:
-        """A further part of a statement, which keeps the facts of those rows that are in its part ``d``."""
+        """A further part of a statement, which keeps the facts of the rows in its part ``d``."""
         if not kept:
             return "", []
         rows, params = table(kept, KEPT_TYPES)
@@ -221,17 +221,17 @@ def claiming(first: str, condition: str, ready: str, look: bool) -> str:
 
 
 GLANCED = 7
-"""So many columns stand before those of an entry."""
+"""The number of columns before the columns of an entry."""
 DUE_FIRST = f"due AS ({change(text.PROMOTED, text.first_over(text.DELAYED, text.PROMOTE))} RETURNING 1),"
 READY = {False: text.FIRST_READY, True: text.LAST_READY}
-"""By whether the last come first."""
+"""By whether the queue is ``lifo``."""
 WAYS = [(lifo, look) for lifo in READY for look in (False, True)]
 PROMOTING = {way: claiming(DUE_FIRST, "AND NOT EXISTS (SELECT 1 FROM due)", READY[way[0]], way[1]) for way in WAYS}
 CLAIMING = {way: claiming("due AS (SELECT 1 LIMIT 0),", "", READY[way[0]], way[1]) for way in WAYS}
 
 
 def paying(ready: str) -> str:
-    """Who finds the fact changed takes nothing; who pays and cannot have what is paid for, or is late, fails: 1 / 0."""
+    """If the fact changed a claim takes nothing. If it paid and is late or cannot have the entries, it fails: 1 / 0."""
     none_due = f"AND ({text.first_over(text.DELAYED, 1)}) IS NULL"
     return (
         f"WITH there AS MATERIALIZED ({ready.replace(' ORDER', f' {none_due} ORDER')}), "
@@ -249,5 +249,5 @@ def paying(ready: str) -> str:
 STALE, LATE = 10_000, 20_000
 """µs after which what a rate limit was seen to have is not what leaves now, before and behind the lock."""
 PAID_FOR = 2
-"""So many columns stand before those of an entry."""
+"""The number of columns before the columns of an entry."""
 PAID = {lifo: paying(ready) for lifo, ready in READY.items()}

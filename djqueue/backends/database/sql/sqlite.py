@@ -17,7 +17,7 @@ OF_ITS_TYPE = {
     **{name: f"CASE WHEN typeof({name}) = 'text' THEN {name} ELSE '' END" for name in TEXTS},
     **{name: f"CAST({name} AS INTEGER)" for name in INTEGERS},
 }
-"""A column holds whatever somebody wrote into it; of a wrong type it must not stop a claim."""
+"""A column holds a value of any type if it was written by hand; a wrong type must not stop a claim."""
 
 
 def of_their_types(columns: str) -> str:
@@ -38,11 +38,11 @@ class SQLite(Dialect):
 
     @property
     def failed_at(self) -> str:
-        """By our clock, which is that of the same machine, and finer."""
+        """By the clock of Python, which is the clock of the same machine, and finer."""
         return str(time.time_ns() // 1000)
 
     def insert(self, arrivals: Sequence[NewRow]) -> set[str]:
-        """In the order of the call: its clock is too coarse to tell two puts apart, so seq must."""
+        """Insert in the order of the call: the clock is too coarse to order two puts, so seq orders them."""
         rows = [arrival.row for arrival in arrivals]
         sql = (
             f"WITH a ({text.ARRIVING}) AS (VALUES {rows_of_marks(rows)}) INSERT INTO djqueue_message ({text.COLUMNS}) "
@@ -71,7 +71,7 @@ class SQLite(Dialect):
         return rows
 
     def _keep(self, rows: Sequence[tuple], kept: Sequence[tuple]) -> None:
-        """The facts of those rows that were ours."""
+        """Keep the facts of the rows that were held."""
         seqs = {row[0] for row in rows}
         if facts := {fact[0]: tuple(fact) for seq, _, *fact in kept if seq in seqs}:
             self.put(list(facts.values()))
@@ -103,19 +103,19 @@ class SQLite(Dialect):
         return max(now, time.time_ns() // 1000)
 
     def begin(self) -> None:
-        """A transaction that writes first waits for its turn; one that reads first may find that it came too late.
+        """A transaction that writes first waits for its turn; one that reads first may fail, being too late.
 
-        One that Django begins as IMMEDIATE or EXCLUSIVE has waited already.
+        A transaction that Django begins as IMMEDIATE or EXCLUSIVE has waited already.
         """
         if getattr(self.connection, "transaction_mode", None) not in ("IMMEDIATE", "EXCLUSIVE"):  # from Django 5.1 on
             self.count("DELETE FROM djqueue_ticket WHERE seq < 0")
 
     def withhold(self, ids: Sequence[str]) -> set[str]:
-        """Whoever holds a key is the one writer until its transaction ends."""
+        """Locks nothing: a transaction that holds a key is the only writer until it ends."""
         return set(ids)
 
     def requeue(self, failed: str, ids: Sequence[str]) -> int:
-        """With a new seq, as this clock is too coarse to tell it from a put."""
+        """Requeue with a new seq, as this clock is too coarse to order it after earlier puts."""
         moving = (
             "SELECT seq, (SELECT max(seq) FROM djqueue_message) + row_number() OVER (ORDER BY sort_at, seq) AS last "
             f"FROM djqueue_message d WHERE queue = %s AND id IN ({marks(ids)}) AND {text.WAITS} "

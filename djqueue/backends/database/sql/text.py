@@ -3,15 +3,15 @@
 from __future__ import annotations
 
 READY, DELAYED, LEASED, LATER, OUT = range(5)
-"""Of entries. The last two are delayed and leased ones of a lane; what waits in a lane has its number as its state."""
+"""States of entries. LATER and OUT: delayed and leased, of a lane; an entry in a lane has the lane's number."""
 LANE_READY, LANE_CLOSED, LANE_SCHEDULED = range(3)
-"""Of lanes. One in the line of another has the number of that as its state."""
+"""States of lanes. A lane that is queued in its parent has the number of the parent as its state."""
 FIRST_NUMBER = 16
-"""Of lanes."""
+"""The lowest number of a lane."""
 WAITS = "state NOT IN (2, 4)"
 
 PROMOTE = 500
-"""So many due entries become ready with one claim at most."""
+"""The most due entries that become ready with one claim."""
 
 ENTRY = (
     "seq, body, id, neg_priority, due_since, created, lane, attempts, failures, lost, command, errors, "
@@ -21,43 +21,43 @@ ENTRY = (
 RECORD = f"{ENTRY}, state, sort_key, owner"
 
 ARRIVING = "id, body, neg_priority, delay, run_at, lane, command, errors, attempts, failures, lost, gate, lane_number"
-"""What is known of an entry that arrives; delay and run_at in µs, and one of them 0.
+"""The columns of an arriving entry; delay and run_at in µs, and one of them 0.
 
-A lane_number below 0 does not count while it stands in a failed queue."""
+A lane_number below 0 does not count while the entry is in a failed queue."""
 
 COLUMNS = (
     "queue, id, body, neg_priority, lane, command, errors, attempts, failures, lost, gate, lane_number, "
     "token, owner, created, due_since, state, sort_key, sort_at"
 )
-"""What is written of it: every column but seq."""
+"""The columns that are written for an arriving entry: every column but seq."""
 ARRIVED = (
     "id, body, neg_priority, lane, command, errors, attempts, failures, lost, gate, lane_number, 0, '', NOW, due, "
     "CASE WHEN due > NOW THEN CASE WHEN lane_number > 0 THEN 3 ELSE 1 END "
     "WHEN lane_number > 0 THEN lane_number ELSE 0 END, CASE WHEN due > NOW THEN 0 ELSE neg_priority END, due"
 )
-"""The same but for queue, made of ARRIVING and DUE."""
+"""The values of COLUMNS except queue, made of ARRIVING and DUE."""
 DUE = "CASE WHEN run_at > 0 THEN run_at ELSE NOW + delay END AS due"
 
 RANK = "CASE WHEN queue LIKE '%%:failed' THEN 0 ELSE neg_priority END"
-"""What orders what is ready before its place does; a failed queue knows no priorities."""
+"""The first order of ready entries, before their place; a failed queue has no priorities."""
 
 KEPT = "seq, token, name, value, ttl"
-"""A fact that is kept if a row is still ours."""
+"""A fact that is written if the lease of a row is still held."""
 
 SAID = "seq, token, delay, attempts, failures, lost, errors"
-"""What a holder says of an entry on giving it up, and the proof that it may."""
+"""What a holder changes when it gives up an entry, after the seq and token that prove its lease."""
 GIVE_UP = (
     "state = CASE WHEN state = 4 THEN CASE WHEN u.delay > 0 THEN 3 ELSE lane_number END "
     f"WHEN u.delay > 0 THEN 1 ELSE 0 END, sort_key = CASE WHEN u.delay > 0 THEN 0 ELSE {RANK} END, "
     "sort_at = CASE WHEN u.delay > 0 THEN NOW + u.delay ELSE due_since END, token = 0, owner = '', "
     "attempts = u.attempts, failures = u.failures, lost = u.lost, errors = u.errors"
 )
-"""What becomes of the row, ``u`` being SAID; without a delay it has its old ``due_since``."""
+"""Changes a released row, ``u`` being SAID; without a delay it keeps its ``due_since``."""
 FAIL = (
     "state = 0, sort_key = 0, sort_at = FAILED_AT + u.delay, due_since = FAILED_AT + u.delay, token = 0, owner = '', "
     "attempts = u.attempts, failures = u.failures, lost = u.lost, errors = u.errors"
 )
-"""The same in a failed queue, which is ordered by time of failure; the delay orders those of one statement."""
+"""Changes a failed row. A failed queue is ordered by time of failure; the delay orders rows of one statement."""
 
 MOST = 2**31 - 1
 """The largest count. A larger one in the table was written by hand."""
@@ -72,31 +72,31 @@ COUNTED = (
     "CASE WHEN djqueue_fact.counter < 0 THEN 0 "
     f"WHEN djqueue_fact.counter < {MOST_DONE} THEN djqueue_fact.counter ELSE {MOST_DONE} END"
 )
-"""A count, up to one that may be added to, and that a sum of all counts still takes."""
+"""A counter, cut to a maximum at which adding to it, and the sum of all counters, cannot overflow."""
 ALL, NONE = "1 = 1", "1 = 0"
-"""Of what is claimed this has begun: conditions."""
+"""Conditions: which of the claimed entries begin."""
 HOLDS = "state IN (2, 4) AND sort_at > NOW"
-"""Of a lease."""
+"""The condition that a row has a lease that has not expired."""
 EXTEND = (
     "lost = CASE WHEN state NOT IN (2, 4) AND begun <> 0 AND lost > 0 THEN lost - 1 ELSE lost END, "
     "state = CASE WHEN state = 4 THEN 4 ELSE 2 END, sort_key = 0"
 )
-"""But for sort_at. What was reaped and not taken was not lost: its holder lives."""
+"""Extends a lease, except sort_at. An entry that was reaped and not leased again was not lost: its holder lives."""
 PROMOTED = f"state = 0, sort_key = {RANK}, sort_at = due_since"
 LOSE = f"lost = CASE WHEN begun <> 0 AND lost < {MOST} THEN lost + 1 ELSE lost END"
 REAPED = f"{LOSE}, {PROMOTED}"
-"""The token stays, so that a late worker may finish while nobody else has it."""
+"""The token stays, so that a late worker may finish while no other worker holds the entry."""
 RETURNED = "state = lane_number, sort_key = neg_priority, sort_at = due_since"
 """Back in its lane, at its place."""
 REAPED_IN_LANE = f"{LOSE}, {RETURNED}, token = 0, owner = ''"
-"""Its lane goes on, so a late worker may not finish what others may have begun."""
+"""The lane goes on, so a late worker may not finish an entry that another worker may have begun."""
 NEVER = "attempts = CASE WHEN attempts > 0 THEN attempts - 1 ELSE attempts END, token = 0, owner = ''"
 """A claim that counts as nothing."""
 REQUEUED = (
     "lane_number = ABS(lane_number), state = ABS(lane_number), sort_key = neg_priority, sort_at = NOW, "
     "due_since = NOW, created = NOW, token = 0, owner = '', attempts = 0, failures = 0, lost = 0"
 )
-"""As if put now."""
+"""Requeues an entry of a failed queue, as if it were put now."""
 
 ORDER, BACKWARDS = "ORDER BY sort_key, sort_at, seq", "ORDER BY sort_key DESC, sort_at DESC, seq DESC"
 NUMBERS = (
@@ -105,10 +105,10 @@ NUMBERS = (
 )
 """The numbers of the lanes of a queue, as ``l``."""
 OF_LANE = "djqueue_message m ON m.queue = %(queue)s AND m.state = l.number"
-"""What waits in one of them, as ``m``."""
+"""The entries that wait in one of these lanes, as ``m``."""
 FIRST_READY = f"SELECT seq FROM djqueue_message WHERE queue = %(queue)s AND state = 0 {ORDER} LIMIT %(limit)s"
 LAST_READY = FIRST_READY.replace(ORDER, BACKWARDS)
-"""Of a queue whose last come first: it keeps priorities the other way round."""
+"""The first ready entries of a ``lifo`` queue, which stores priorities with the opposite sign."""
 
 
 def first_over(state: int, limit: str | int = "%(limit)s") -> str:
@@ -142,7 +142,7 @@ FACT = "(%s, %s, NOW + %s, 0)"
 
 LANE = "seq, name, number, gate, in_flight, turn, not_before, paused_reason, logs, state, sort_key, sort_at"
 WRITTEN = "seq, gate, in_flight, turn, not_before, paused_reason, logs, state, sort_key, sort_at"
-"""What is written of a lane that there is."""
+"""The columns that are written for an existing lane."""
 ASSIGNED = ", ".join(f"{name} = u.{name}" for name in WRITTEN.split(", ")[1:])
 LANE_THAT, MESSAGE = (f"FROM djqueue_{table} WHERE queue = %(queue)s AND state" for table in ("lane", "message"))
 OF_LANES = (
@@ -156,7 +156,7 @@ GLANCE = (
     f"SELECT NOW, (SELECT sort_key {MESSAGE} = 0 ORDER BY sort_key LIMIT 1), ({first_over(DELAYED, 1)}), "
     f"({next_of(DELAYED)})"
 )
-"""Its other columns."""
+"""The other columns of a glance."""
 FIRST_ENTRIES = (
     "SELECT state, seq, sort_key, sort_at, lost FROM djqueue_message WHERE queue = %s AND state = %s "
     "ORDER BY sort_key, sort_at, seq LIMIT %s"
@@ -167,7 +167,7 @@ FIRST_IN_LINE = (
 )
 
 PRIORITIES = 64
-"""The oldest ready entry is looked for among so many priorities, the highest."""
+"""The number of priorities, the highest, in which the oldest ready entry is looked for."""
 RANKED = "FROM djqueue_message r WHERE r.queue = %(queue)s AND r.state = 0"
 OLDEST = (
     f"WITH RECURSIVE p (sort_key, n) AS (SELECT (SELECT r.sort_key {RANKED} ORDER BY r.sort_key LIMIT 1), 1 UNION ALL "
@@ -175,4 +175,4 @@ OLDEST = (
     f"FROM p WHERE p.sort_key IS NOT NULL AND n < {PRIORITIES}) "
     f"SELECT min((SELECT r.sort_at {RANKED} AND r.sort_key = p.sort_key ORDER BY r.sort_at LIMIT 1)) FROM p"
 )
-"""The heads of the priorities, a step in the index each; ``min(sort_at)`` would read all that is ready."""
+"""The oldest of the first entries by priority, a step in the index each; ``min(sort_at)`` would read all entries."""

@@ -1,7 +1,7 @@
 """The scripts of the Redis backend: one file per verb, each of which names its keys in its first line.
 
-A file that names no keys is a part. The part ``common`` stands before every script; another part stands where a line
-says ``-- with:``. In a function such a line saves time: the part is defined only when that function is called.
+A file that names no keys is a part. The part ``common`` precedes every script; another part replaces
+a line ``-- with:``. In a function such a line saves time: the part is defined only when that function is called.
 """
 
 from __future__ import annotations
@@ -48,4 +48,4 @@ def _joined(text: str, texts: Mapping[str, str]) -> str:
 
 SCRIPTS = _load(lifo=False)
 LIFO_SCRIPTS = _load(lifo=True)
-"""Those of queues in which of equal priorities the last comes first."""
+"""The scripts of ``lifo`` queues, where of equal priorities the last entry comes first."""

@@ -1,6 +1,6 @@
 -- keys: account
 -- with: windows rate_limits
--- Sets the window of a rate limit, for all who use that rate limit.
+-- Sets the window of a rate limit, for all its users.
 -- Arguments: limit, span, ways and buffer of the window.
 -- Answer: nothing.
 local kept, windows = read_account(account)

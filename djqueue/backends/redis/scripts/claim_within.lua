@@ -5,7 +5,7 @@
 -- Arguments: the number of units of work at most; the number of entries at most; the microseconds of the lease; its
 -- token; 1 if the entries begin with the claim, else 0; its owner; the microseconds for which finished ids are refused
 -- ("" for none); limit, span, ways and buffer of the window.
--- Answer: as claiming.lua says.
+-- Answer: see claiming.lua.
 local now, limit, ahead, most = clock(), tonumber(ARGV[1]), 0, tonumber(ARGV[2])
 local span, token, begin, owner, remember = unpack(ARGV, 3)
 call("HDEL", own, "") -- a write that takes no memory

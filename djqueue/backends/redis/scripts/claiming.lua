@@ -9,7 +9,7 @@
 -- The reply is: now; microseconds until more may come (0: more is at hand, -1: nothing is known to come); why a rate limit lets no
 -- more leave now ("" if none does); id and reason of each entry that cannot be run; the unit of each entry that is one of several
 -- (none if there are no such units); a text with 1 or 0 for each entry, whether it begins; then id, envelope and data of each.
--- What cannot be run is leased as the others are, so that it is not lost if it is not put aside.
+-- An entry that cannot be run is leased like the others, so that it is not lost if it is not put aside.
 
 -- Why an entry that was picked cannot be run; nil if it can.
 local function fault_of(id, envelope, data, remember, now)
@@ -26,7 +26,7 @@ if #due > 0 or has_lanes then
   -- with: lanes places picking
   if #due > 0 then promote(now, limit + 32) end
   if has_lanes or kept_rules then
-    call("HDEL", own, "") -- what writes first may take no memory, or a server that is full would refuse
+    call("HDEL", own, "") -- the first write may take no memory, or a full server would refuse it
     call("ZREM", leases, "")
     laned(now).wake(limit + 32)
     ids, of_lanes, has_more, units = pick_from_lanes(limit, ahead, most, now)

@@ -77,7 +77,7 @@ local function moment(due, now)
   return math.min(at, FAR)
 end
 
--- Wakes waiting consumers. A few rings more are kept for those about to wait.
+-- Wakes waiting consumers. A few more signals are kept for consumers that are about to wait.
 local function ring(times, most)
   local rings = {}
   for i = 1, math.min(times, tonumber(most)) do rings[i] = "1" end

@@ -1,6 +1,6 @@
 -- keys: env ready delayed leases own bell meta wait aged lanes_ready lanes_scheduled lanes_queued lanes names out
 -- with: holders lanes places
--- Gives back the entries of claims whose answers never came, as if they had not been claimed.
+-- Gives back the entries of claims whose answers were lost, as if they had not been claimed.
 -- Arguments: the number of sleeping consumers to wake at most; a cursor; the number of holders to look at; then the
 -- tokens of those claims.
 -- Answer: the next cursor ("0": that was all).

@@ -1,4 +1,4 @@
--- What may leave a lane, as in gates.py, which says why. A part of lanes, as are windows and moves.
+-- Which entries may leave a lane; gates.py has the reasons. A part of lanes, as are windows and moves.
 
 local function gate_rules(now)
   local OFFSET = 2147483648 -- makes every rank a number of ten digits
@@ -26,7 +26,7 @@ local function gate_rules(now)
     return gate
   end
 
-  -- The logs under another gate: a window that stays keeps its own, a new one gets that of another.
+  -- The logs under another gate: a window that stays keeps its log, a new window gets the log of another one.
   function rules.logs_for(gate, before, logs)
     local kept, known, longest = {}, {}, 0
     for i, window in ipairs(before.windows) do
@@ -62,7 +62,7 @@ local function gate_rules(now)
     return latest
   end
 
-  -- Where a lane belongs, by what stands first in it: its rank (nil: nothing does), when it fell due, how many wait.
+  -- The place of a lane, by its first entry or lane: its rank (nil: there is none), when it fell due, how many wait.
   -- Gives the place, the rank, the moment of a timed one; and whether nothing would be lost with its record.
   function rules.place(lane, rank, due, waiting)
     local gate = rules.gate(lane.gate)
@@ -95,7 +95,7 @@ local function gate_rules(now)
     end
   end
 
-  -- One of what left at a moment counts from another one on; false if the windows have forgotten it.
+  -- Counts one entry that left at a moment from another moment on; false if the windows have forgotten it.
   function rules.deferred(lane, left_at, to)
     local logs = {}
     for i, window in ipairs(rules.gate(lane.gate).windows) do

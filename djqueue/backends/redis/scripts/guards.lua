@@ -1,8 +1,8 @@
--- What guards decide, as in guards.py, which says why. Needs env, delayed and leases.
+-- What guards decide; guards.py has the reasons. Needs env, delayed and leases.
 --
 -- A guard comes as its kind and whole numbers, "once,5,…"; all but the milliseconds of `once` are microseconds, or 0 and 1.
--- A mark is "at first scheduled +id", or just an id. A rule gives when the entry that it accepts is due, or nil; it is told
--- when the entry itself says so.
+-- A mark is "at first scheduled +id", or just an id. A rule gives when the entry that it accepts is due, or nil; it is given
+-- when the entry itself is due.
 --
 -- One function makes all others, once a guard comes: puts without guards do not pay for them.
 
@@ -20,7 +20,7 @@ local function guards()
     return whole(at) .. " " .. whole(first) .. " " .. scheduled .. " +" .. id
   end
 
-  -- Two milliseconds more: Redis counts whole ones, from a moment before now. A mark that is kept longer says the same.
+  -- Two milliseconds more: Redis counts whole ones, from a moment before now. A mark that is kept longer has no other effect.
   local function leave_mark(key, id, at, first, scheduled, span)
     local value = written(id, at, first, scheduled)
     call("SET", key, value, "PX", whole(math.floor(span / 1000) + 2))
@@ -30,7 +30,7 @@ local function guards()
     return call("HEXISTS", env, id) == 1 and (even_leased or not call("ZSCORE", leases, id))
   end
 
-  -- What is delayed is due at another moment, which is its place as well.
+  -- Gives a delayed entry another moment at which it is due, which is its place as well.
   local function postpone(id, at)
     local envelope = call("HGET", env, id)
     if not parsed(envelope) or call("ZREM", delayed, member(id, envelope)) == 0 then return end

@@ -1,4 +1,4 @@
--- What holders of leases say.
+-- The verbs of holders of leases.
 
 -- ARGV from `first` on is id, token, ... by `step`. Gives the ids whose token is still valid, where they are in ARGV, and the
 -- reply: the time and the numbers of all others.
@@ -16,12 +16,12 @@ local function held(first, step, now)
   return ids, at, reply
 end
 
--- Whether the start that a value of `own` speaks of has begun.
+-- Whether the start that a value of `own` records has begun.
 local function has_begun(owned)
   return owned and owned:sub(TOKEN + 1, TOKEN + 1) ~= "0"
 end
 
--- Takes leased entries out of their line, and those out of ready that were reaped and not taken since; gives the latter.
+-- Removes entries from leases, and from ready those that were reaped and not leased since; gives the latter.
 local function leave(ids)
   local reaped = {}
   if #ids > 0 and call("ZREM", leases, unpack(ids)) < #ids then

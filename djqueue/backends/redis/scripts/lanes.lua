@@ -2,12 +2,12 @@
 -- All is within one function, so that a script defines it only if an entry is in a lane.
 --
 -- wait   all that waits in lanes: number of the lane (12 digits), rank (10), place, 1 if it was lost once else 0, id.
--- aged   the same by age: place, id.
+-- aged   all that waits in lanes, by age: place, id.
 -- lanes_ready lanes whose first may leave, score: its rank; turn (16 digits), name.
 -- lanes_scheduled lanes that open by themselves, score: when; name.
--- lanes_queued lanes within others: number of that other (12 digits), rank (10), turn (16), name.
+-- lanes_queued lanes in a parent: number of the parent (12 digits), rank (10), turn (16), name.
 -- lanes  by name: what is known of each. names: these names, in order.
--- out    by id: the lane that an entry has left and the one which that was within, until it is settled.
+-- out    by id: the lane that an entry has left and the parent of that lane, until it is settled.
 --
 -- No key is made of a name, so all are known before a script runs.
 
@@ -45,7 +45,7 @@ local function lane_rules(now)
     return lane
   end
 
-  -- A record that cannot be read is none: its lane begins anew, and a sweep finds what waits in it.
+  -- A record that cannot be read counts as none: its lane begins anew, and a sweep finds the entries in it.
   local function read_if_sound(name, value)
     local is_sound, lane = pcall(read, name, value)
     return is_sound and type(lane.number) == "string" and type(lane.logs) == "table" and lane
@@ -82,7 +82,7 @@ local function lane_rules(now)
     return turns
   end
 
-  -- A new lane is behind those that wait, else new ones could hold them up for ever.
+  -- A new lane is placed behind waiting lanes, else new lanes could delay them for ever.
   local function get_or_make(name)
     local lane = get(name)
     if lane then return lane end
@@ -107,7 +107,7 @@ local function lane_rules(now)
   end
   rules.touch = touch
 
-  -- The gate of what was put last counts: the one with the highest number.
+  -- The gate of the entry that was put last counts: the entry with the highest number.
   local function define(name, text, seq)
     local lane = get_or_make(name)
     if seq >= lane.seq and text ~= lane.gate or lane.seq < 0 then
@@ -125,7 +125,7 @@ local function lane_rules(now)
     return gate.parent ~= "" and (get(gate.parent) or define(gate.parent, gate.parent_gate, lane.seq)) or nil
   end
 
-  -- Where they stand.
+  -- The places of lanes.
 
   local function first_in_line(outer)
     if outer.first then return outer.first end
@@ -202,7 +202,7 @@ local function lane_rules(now)
     if is_idle then known[lane.name] = false end
   end
 
-  -- Those within others first, which they may move.
+  -- Lanes that have a parent first, as they may move the parent.
   local function place_stale()
     for _, is_inner in ipairs({true, false}) do
       for _, lane in ipairs(touched) do
@@ -230,7 +230,7 @@ local function lane_rules(now)
     if turns then call("HSET", meta, "turn", whole(turns)) end
   end
 
-  -- Entries come and go.
+  -- Entries arrive and leave.
 
   local function place_in(lane_number, envelope, priority, lost, id)
     return lane_number .. ranked(-priority) .. envelope:sub(1, DIGITS) .. (lost == "0" and "0" or "1") .. id
@@ -296,7 +296,7 @@ local function lane_rules(now)
     end
   end
 
-  -- The same as `out` has it, of what an entry has left if that cannot be read there.
+  -- The value of `out` for an entry, from its envelope, if `out` cannot be read.
   function rules.left_by(envelope)
     local name, text = lane_of(envelope or "")
     local within = text and gates.gate(text).parent or ""
@@ -357,7 +357,7 @@ local function lane_rules(now)
     }
   end
 
-  -- Places timed lanes anew whose moment has come.
+  -- Places timed lanes again when their moment has come.
   function rules.wake(limit)
     local due = call("ZRANGEBYSCORE", lanes_scheduled, "-inf", now, "LIMIT", 0, limit)
     get_all(due)

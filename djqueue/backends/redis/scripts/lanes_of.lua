@@ -1,7 +1,7 @@
 -- keys: env ready delayed own meta wait aged lanes_ready lanes_scheduled lanes_queued lanes names
 -- with: lanes places
 -- Reads lanes.
--- Arguments: the number of lanes at most, and the name behind which they stand ("-" for none); or 0, and the name of
+-- Arguments: the number of lanes at most, and the name after which to begin ("-" for none); or 0, and the name of
 -- one lane.
 -- Answer: the records of the lanes.
 local now, wanted = clock(), {ARGV[2]}

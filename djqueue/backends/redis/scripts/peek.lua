@@ -20,7 +20,7 @@ local function compared(one, other)
   return #one > #other and 1 or #one < #other and -1 or 0
 end
 
--- The rank of the first behind the cursor. What the cursor stood on may be gone, so it is searched by halves.
+-- The rank of the first behind the cursor. The member of the cursor may be gone, so it is searched by halves.
 local function rank_behind(at, name)
   local low, high = 0, call("ZCARD", among)
   while low < high do

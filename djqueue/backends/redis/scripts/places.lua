@@ -1,6 +1,6 @@
--- Where entries stand. Needs lanes.
+-- Where entries are. Needs lanes.
 
--- `gated` may say that the entry waits in a lane, or that it does not; nil: its envelope does.
+-- `gated` is whether the entry waits in a lane; nil: its envelope decides.
 local function enqueue(id, envelope, at, now, gated)
   if at > now then
     call("ZADD", delayed, at, member(id, envelope))
@@ -11,14 +11,14 @@ local function enqueue(id, envelope, at, now, gated)
   end
 end
 
--- Out of all lines in which it may wait; whether it did.
+-- Removes an entry from where it may wait; whether it waited.
 local function step_aside(id, envelope, now)
   if call("ZREM", delayed, member(id, envelope)) == 1 then return true end
   if lane_of(envelope) then return laned(now).leave(id, envelope) end
   return call("ZREM", ready, member(id, envelope)) == 1
 end
 
--- What is due is delayed no longer. What cannot be read is left to the next claim.
+-- Moves due entries from delayed to ready or to their lanes. An entry that cannot be read is left to the next claim.
 local function promote(now, limit)
   local due = call("ZRANGEBYSCORE", delayed, "-inf", now, "LIMIT", 0, limit)
   if #due == 0 then return end

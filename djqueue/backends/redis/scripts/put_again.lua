@@ -1,9 +1,9 @@
 -- keys: body env ready delayed leases meta done bell wait aged lanes_ready lanes_scheduled lanes_queued lanes names recent failed_env
 -- with: guards lanes places putting
--- Repeats a put that the server may have done already. An entry that it put then may have ended by now, so such are
--- known as well.
--- Arguments: as putting.lua says.
--- Answer: as putting.lua says.
+-- Repeats a put that the server may have done already. An entry that it put then may have ended by now, so ended
+-- entries are known as well.
+-- Arguments: see putting.lua.
+-- Answer: see putting.lua.
 local now, ended = clock(), {}
 for _, some in ipairs(call("LRANGE", recent, 0, -1)) do
   local is_read, ids = pcall(cmsgpack.unpack, some:sub(33))

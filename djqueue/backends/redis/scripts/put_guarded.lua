@@ -1,6 +1,6 @@
 -- keys: body env ready delayed leases meta done bell wait aged lanes_ready lanes_scheduled lanes_queued lanes names
 -- with: guards lanes places putting
 -- Puts entries of which some are in lanes or have guards.
--- Arguments: as putting.lua says.
--- Answer: as putting.lua says. An entry that is not in the queue is new.
+-- Arguments: see putting.lua.
+-- Answer: see putting.lua. An entry that is not in the queue is new.
 return put(clock(), is_there, 15)

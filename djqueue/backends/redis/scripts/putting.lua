@@ -1,8 +1,8 @@
 -- How entries are put of which some are in lanes or have guards. Needs guards and places.
 -- Arguments: the number of sleeping consumers to wake at most; the microseconds for which finished ids are refused (""
 -- for none); then id, data and "guard due envelope" of each entry. A guard other than "-" takes the next of the remaining
--- keys; "@" before it says that the entry has a gate.
--- Answer: the numbers of the entries that were in the queue before or have finished; those that their guards refused.
+-- keys; "@" before it means that the entry has a gate.
+-- Answer: the numbers of the entries that were in the queue before or have finished; the numbers that their guards refused.
 
 -- Whether it waits or is leased, or is refused as one that has finished.
 local function is_there(id, now)
@@ -11,7 +11,7 @@ local function is_there(id, now)
   return finished and now - finished < tonumber(ARGV[2])
 end
 
--- Puts the entries; `is_known` says which are there already, `guard` is the number of keys before those of guards.
+-- Puts the entries; `is_known` is whether an id is there already, `guard` is the number of keys before those of guards.
 local function put(now, is_known, guard)
   local decide, known, refused, accepted = nil, {}, {}, 0
   local number_of = (#ARGV - 2) / 3

@@ -12,7 +12,7 @@ local function read_account(key)
   return {given = given, window = windows.window(unpack(given)), used = used, log = log, is_fixed = is_fixed}, windows
 end
 
--- The account of a rate limit as it holds for a user with this window. `spaced` is the key of the last grant of those who share its
+-- The account of a rate limit as it holds for a user with this window. `spaced` is the key of the last grant of a shared
 -- spacing, nil if it is not shared.
 local function account_of(key, spaced, given, now)
   local account, windows = read_account(key)
@@ -51,7 +51,7 @@ local function write_account(key, account)
 end
 
 local function save(account)
-  account.log.last = account.own_last or account.log.last -- what others spaced is theirs, and they may take it back
+  account.log.last = account.own_last or account.log.last -- without grants of other users, which may be returned
   write_account(account.key, account)
 end
 

@@ -9,7 +9,7 @@ local function is_over(some, count, now)
   return math.abs(now - at) > RECENT_FOR or math.abs(count - number) >= RECENT_MOST
 end
 
--- Removes the oldest until those left are recent, and no more than may be.
+-- Removes the oldest until the ids left are recent, and not too many.
 local function forget(count, now)
   local first = call("LINDEX", recent, 0)
   while first and is_over(first, count, now) do

@@ -1,7 +1,7 @@
 -- keys: env ready delayed leases own bell meta wait aged lanes_ready lanes_scheduled lanes_queued lanes names out
 -- with: lanes
--- Corrects lanes that are not where their records say, or whose number in flight is wrong: a key may have been deleted, or set
--- aside for its type.
+-- Corrects lanes that are not where their records place them, or whose number in flight is wrong: a key may have been
+-- deleted, or set aside for its type.
 -- Arguments: the number of sleeping consumers to wake at most; a cursor; the number of lanes to look at.
 -- Answer: the next cursor ("0": that was all); the names of the lanes; the number of members that had a score of their
 -- own, in lines that are ordered by member and can be read only if all scores are equal.
@@ -32,7 +32,7 @@ local function is_missing(lane)
   return lane.where == "scheduled" and not call("ZSCORE", lanes_scheduled, lane.name)
 end
 
--- What waits in it could not be seen when it was last placed.
+-- The entries in it could not be seen when it was last placed.
 local function is_headless(lane)
   return lane.waiting > 0 and lane.head == "" and laned(now).first_of(wait, lane.number, 1)[1]
 end

@@ -2,13 +2,13 @@
 -- with: holders lanes places
 -- Gives leased entries back, each with a new envelope.
 -- Arguments: the number of sleeping consumers to wake at most; then id, token and "due envelope" of each. A word
--- "order", "lane" or "pause" before the due moment says that the lane of the entry waits with it.
+-- "order", "lane" or "pause" before the due moment means that the lane of the entry waits with it.
 -- Answer: the time, then the numbers of the leases that are not held any more.
 local now = clock()
 local ids, at, reply = held(2, 3, now)
 if #ids == 0 then return reply end
 
--- What was reaped is where its envelope said; if that cannot be read by now it stays there, for the next claim to find.
+-- A reaped entry is where its envelope placed it; if that cannot be read by now it stays there for the next claim.
 local envelopes, going = call("HMGET", env, unpack(ids)), {}
 for i, id in ipairs(ids) do
   if parsed(envelopes[i]) or call("ZSCORE", leases, id) then going[#going + 1] = i end

@@ -17,7 +17,7 @@ local function is_in_line(id, envelope)
   return call("ZSCORE", ready, name)
 end
 
--- What cannot be read may be in any line, where a claim finds it: only if all are empty it is in none.
+-- An entry that cannot be read may wait anywhere, where a claim finds it: only if all are empty it is in none.
 local function is_unread_in_line(id)
   if call("ZSCORE", leases, id) then return true end
   for _, line_key in ipairs({ready, delayed, wait}) do

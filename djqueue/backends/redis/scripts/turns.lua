@@ -1,4 +1,4 @@
-  -- Whose turn it is. A part of lanes.
+  -- Which lane has its turn. A part of lanes.
 
   function rules.turns()
     local turns, taken, fronts, at, is_whole, again = {}, {}, {}, 1, false, {}
@@ -21,7 +21,7 @@
       fronts = stood
     end
 
-    -- The first of those that are open again after their turn in this script.
+    -- The first of the lanes that are open again after their turn in this script.
     local function first_again()
       local first
       for i, lane in ipairs(again) do
@@ -32,7 +32,7 @@
       return first
     end
 
-    -- The open lane whose turn it is; `count` are read at once. One that is open again comes behind its equals.
+    -- The open lane that has its turn; `count` are read at once. A lane that is open again comes behind its equals.
     function turns.first_ready(count)
       local second = first_again()
       local is_before = fronts[at] and not (second and again[second].rank < tonumber(fronts[at + 1]))
@@ -44,7 +44,7 @@
       return second and again[second]
     end
 
-    -- A lane and the one that it is within; of a lane with a line, the first in that line.
+    -- A lane and its parent; for a parent, the first lane that is queued in it.
     local function chain_of(lane)
       local first = lane.lined > 0 and first_in_line(lane)
       if first then lane = get(first:sub(LINED + 1)) end
@@ -77,7 +77,7 @@
       return ids
     end
 
-    -- Lets a run leave the lane whose turn it is: ids, what `out` has of them, whether they are one unit.
+    -- Lets a run leave the lane that has its turn: ids, what `out` has of them, whether they are one unit.
     function turns.take_turn(lane, most)
       check()
       local inner, outer = chain_of(lane)

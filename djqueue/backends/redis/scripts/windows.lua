@@ -1,8 +1,8 @@
--- Sliding windows, as in windows.py, which says why.
+-- Sliding windows; windows.py has the reasons.
 --
 -- A log is a table of text (twelve bytes for each grant: its moment and its number), sum (of these numbers), last, warm, and
--- newest (the moment of the last grant, even if the text has lost it). What is too old is dropped from the front at the next
--- grant, so a look costs what has come to be too old since the one before; to another window it may not be too old.
+-- newest (the moment of the last grant, even if the text has lost it). Old grants are dropped from the front at the next
+-- grant, so a look reads only grants that became too old since the last one; for another window they may still count.
 
 local function window_rules()
   local FINEST, BYTES, FORM = 1000, 12, ">dI4"
@@ -19,7 +19,7 @@ local function window_rules()
     }
   end
 
-  -- Makes the log of another window that of this one.
+  -- Makes the log of another window the log of this one.
   function rules.adopt(window, log)
     if window.spacing > 0 then log.last = log.newest end
     return log
@@ -108,7 +108,7 @@ local function window_rules()
     log.warm = window.is_elastic and log.warm + number or 0
   end
 
-  -- Notes that some of what was granted at a moment did not leave after all.
+  -- Notes that some grants of a moment were not used after all.
   function rules.returned(window, log, number, granted_at)
     local kept, newest, grain, asked = {}, 0, math.floor(granted_at / window.grain), number
     for place = 1, #log.text, BYTES do
@@ -122,7 +122,7 @@ local function window_rules()
     log.warm = window.is_elastic and math.max(0, log.warm - asked) or 0
   end
 
-  -- The log if one of what was granted at a moment counts from another one on; nil if it does not count any more.
+  -- The log if one grant of a moment counts from another moment on; nil if it does not count any more.
   function rules.moved(window, log, granted_at, to, now)
     local grain, is_young, grants = math.floor(granted_at / window.grain), false, {}
     log = rules.copy(log)
