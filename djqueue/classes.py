@@ -45,11 +45,11 @@ class QueueCommand:
 
     @classmethod
     def command(cls) -> Command:
-        """What the registry holds for this class."""
+        """The command that is registered for this class."""
         return cast(Command, registry[f"{cls.__module__}.{cls.__qualname__}"])
 
     def get_data(self) -> Any:
-        """What travels in the message: the one argument. Write this if it is not :attr:`data` as it is."""
+        """The one argument, which is sent in the message. Override this if it is not :attr:`data` as it is."""
         return self.data
 
     def set_data(self, data: Any) -> None:
@@ -62,7 +62,7 @@ class QueueCommand:
 
 
 class PeriodicQueueCommand(QueueCommand, abstract=True):
-    """A command that is enqueued at every minute for which :meth:`validate_datetime` says so.
+    """A command that is enqueued at every minute for which :meth:`validate_datetime` returns True.
 
     ``missed`` and ``max_lateness``: see :func:`~djqueue.decorators.periodic_command`.
     """
@@ -81,7 +81,7 @@ class PeriodicQueueCommand(QueueCommand, abstract=True):
 
 
 class ClassCommand(Command):
-    """What the registry holds for a class: a command of one argument, its data."""
+    """The registered command of a class: a command of one argument, its data."""
 
     def __init__(self, func: Callable, *rest: Any):
         super().__init__(func, *rest)
@@ -91,7 +91,7 @@ class ClassCommand(Command):
 
 
 class PeriodicClassCommand(ClassCommand, PeriodicCommand):
-    """What the registry holds for a class with a schedule."""
+    """The registered command of a class with a schedule."""
 
 
 def _runner(cls: type[QueueCommand]) -> Callable:
@@ -112,7 +112,7 @@ class Invoker:
         return queues["default"]
 
     def enqueue(self, command: QueueCommand, **options: Unpack[CommandOptions]) -> Result:
-        """Send a command object to its queue; ``options`` go before those of its class.
+        """Send a command object to its queue; ``options`` override the options of its class.
 
         Raises TypeError for anything else, and whatever :meth:`Command.enqueue` raises.
         """
@@ -123,7 +123,7 @@ class Invoker:
     def dequeue(self) -> str | None:
         """Run the next message here and now; its id, or None if there is none.
 
-        What the command raises is raised here, once the message is where that puts it: back in the queue to be tried
+        An exception of the command is raised here, after the message was settled: it is back in the queue to be tried
         again, or in the failed queue.
         """
         held = self.queue.first_of(self.queue.reserve(1, self.queue.lease))
@@ -143,13 +143,13 @@ class Invoker:
         return self.queue.read()
 
     def flush(self) -> None:
-        """Delete all that waits."""
+        """Delete all waiting messages."""
         self.queue.flush()
 
     def enqueue_periodic_commands(self, dt: datetime | None = None) -> None:
         """Enqueue every periodic command that is due at this minute; called twice, it enqueues twice.
 
-        The scheduler of a consumer does not use this: it sees to it that a tick is enqueued once.
+        The scheduler of a consumer does not use this: it enqueues each tick once.
         """
         if dt is None:
             dt = timezone.localtime() if settings.USE_TZ else datetime.now()

@@ -19,7 +19,7 @@ from djqueue.utils import is_exception, priority, seconds, whole
 
 
 class Kind(NamedTuple):
-    """What the system checks accept as the value of a setting, and what they ask for instead of any other."""
+    """What the system checks accept as the value of a setting, and the words for it in their messages."""
 
     accepts: Callable[[Any], bool]
     words: str
@@ -141,7 +141,7 @@ _UNSAID = object()
 DEFAULT_ALIAS = "default"
 QUEUE_KEYS = ("CLASS", "NAME", "CONNECTION", "STORE", "OPTIONS", "THROTTLE")
 COMMON_OPTIONS = ("LEASE", "ON_COMMIT")
-"""The options that every queue has, whatever its class."""
+"""The options of every queue, of any class."""
 
 
 @cache
@@ -173,7 +173,7 @@ def _parsed(variable: str, parse: Callable[[str], Any], default: Any = None) -> 
 
 
 def variable_of(name: str) -> str | None:
-    """The environment variable that says a setting, by the setting's name or an alias; None if none counts."""
+    """The environment variable that sets a setting, by the setting's name or an alias; None if none counts."""
     setting = SETTINGS[name]
     if setting.parse is None or getattr(settings, name, _UNSAID) is not _UNSAID:
         return None

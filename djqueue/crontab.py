@@ -77,7 +77,7 @@ def crontab(
     looked up at each use. ValueError, which names the field, the piece and what is legal, for anything that is
     not understood, and for dates that no year has (31 February).
     """
-    given: tuple[Any, ...] = (month, day, day_of_week, hour, minute, time_zone)  # it makes of them what its fields say
+    given: tuple[Any, ...] = (month, day, day_of_week, hour, minute, time_zone)  # Crontab converts them to its fields
     return Crontab(*given)
 
 
@@ -351,7 +351,7 @@ class Recurrence:
         last = self.start - _MICROSECOND
         for wall in _rule(self.rrule, self.start.astimezone(ZoneInfo(self.zone))):
             tick = wall.astimezone(UTC)
-            if tick > last:  # what two wall times have in common is one tick
+            if tick > last:  # two wall times at one moment are one tick
                 yield tick
                 last = tick
 
@@ -369,7 +369,7 @@ ON_TIME = timedelta(minutes=1, microseconds=-1)
 
 
 class Rule(NamedTuple):
-    """What becomes of ticks at which no consumer ran."""
+    """Which ticks are made up for at which no consumer ran."""
 
     missed: str = "latest"
     max_lateness: timedelta = timedelta(hours=1)
@@ -403,7 +403,7 @@ def timetable(given: dict[str, Any], start: datetime) -> Timetable:
 
 
 def read(written: list) -> Timetable:
-    """The timetable of which this is the ``written()``."""
+    """The timetable that ``written()`` wrote down."""
     kind, *values, start = written
     return _READERS[kind](*values, datetime.fromisoformat(start))
 
@@ -423,7 +423,7 @@ def _recurrence(given: object, start: datetime) -> Recurrence:
     made = Recurrence(given, zone, start.astimezone(UTC).replace(microsecond=0))
     try:
         next(made._ticks(), None)
-    except (ValueError, TypeError, AttributeError) as error:  # whatever its parser stumbles over
+    except (ValueError, TypeError, AttributeError) as error:  # its parser may raise any of these
         raise ValueError(f"rrule is {given!r}: {error}") from error
     return made
 

@@ -36,7 +36,7 @@ def queue_command(func=None, /, **options):
     If it fails: ``retry_on`` (exceptions), ``retries`` or ``max_attempts``, ``backoff`` (a wait, a Backoff, or a
     function of the failures and the exception), ``max_lost`` (how many attempts may be lost with their worker).
     If it is called often: ``debounce`` (with ``always_delay``, ``extend`` and ``max_wait``, ``merge``), ``unique``
-    ("queued", "running", or for a time), ``key`` (a function of the arguments that says which calls are the same).
+    ("queued", "running", or for a time), ``key`` (a function of the arguments, equal for calls that are the same).
     ``debounce``, ``unique`` and ``concurrency`` may be a Debounce, a Unique and a Concurrency, with a key of their own.
     In which order and how many: ``shard`` (with ``failure_policy`` and ``max_run``), ``concurrency`` (for each
     ``key`` if there is one), ``throttle`` (a Throttle or several), ``batch`` (a number or a Batch).
@@ -65,8 +65,8 @@ def periodic_command(
     """Have a function enqueued on a schedule; calling it runs it here, inline.
 
     ``validate_datetime`` is a :func:`crontab`, or any callable that is given the local time of a minute and tells
-    whether the function is due then. Ticks that no consumer was there to see: ``missed="latest"`` runs the newest of
-    them, ``"all"`` each, ``"skip"`` none; in no case one older than ``max_lateness`` (seconds or a timedelta).
+    whether the function is due then. Ticks at which no consumer ran: ``missed="latest"`` runs the newest of them,
+    ``"all"`` each, ``"skip"`` none; in no case one older than ``max_lateness`` (seconds or a timedelta).
 
     Raises TypeError if the function requires parameters or is a generator, ValueError for bad values.
     """

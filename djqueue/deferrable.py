@@ -1,4 +1,4 @@
-"""One queue as an object: functions that are deferred into it, and loops of one's own that run them."""
+"""One queue as an object: functions that are deferred into it, and what a loop of one's own needs to run them."""
 
 from __future__ import annotations
 
@@ -37,14 +37,14 @@ class DeferrableCommand(Command[P, R]):
         return self.enqueue(*args, **kwargs)
 
     def using(self, **options: Any) -> Self:
-        """A copy with other options, under their old names too: ``func.using(delay_seconds=3).later(...)``."""
+        """A copy with other options, also by their old names: ``func.using(delay_seconds=3).later(...)``."""
         return super().using(**_translated(options))
 
 
 class Deferrable:
     """Functions deferred into one queue, and what it takes to run them in a loop of one's own.
 
-    ``queue_name`` is an alias of QUEUES; the default ones count for functions that do not say otherwise. Nothing
+    ``queue_name`` is an alias of QUEUES; the default options count for functions that do not give their own. Nothing
     connects, and no setting is read, until a function is deferred or a message is run.
     """
 
@@ -60,7 +60,7 @@ class Deferrable:
         self._defaults: dict[str, Any] = {"queue_name": queue_name, "max_attempts": default_max_attempts}
         if default_error_classes is not None:
             self._defaults["retry_on"] = _listed(default_error_classes)
-        Policy.of(**self._defaults)  # so that what is wrong with them is told here
+        Policy.of(**self._defaults)  # so that wrong options are reported here
 
     @property
     def queue(self) -> BaseQueue:
@@ -76,8 +76,8 @@ class Deferrable:
     def deferrable(self, func=None, /, **options):
         """Let a function of a module be deferred: ``func.later(...)`` enqueues, ``func(...)`` runs it here and now.
 
-        Bare, or with the options of :func:`~djqueue.decorators.queue_command`; those of Deferrable are known by their
-        old names too: ``error_classes``, ``max_attempts``, ``use_exponential_backoff``, ``ttl_seconds``,
+        Bare, or with the options of :func:`~djqueue.decorators.queue_command`. The options of Deferrable have their old
+        names too: ``error_classes``, ``max_attempts``, ``use_exponential_backoff``, ``ttl_seconds``,
         ``delay_seconds``, ``debounce_seconds``, ``debounce_always_delay``. Raises as queue_command does.
         """
         if isinstance(func, type):
@@ -90,8 +90,8 @@ class Deferrable:
     def run_once(self, lease: float | None = None, wait: float = 0.0) -> bool:
         """Run the next message here, if one is there within ``wait`` seconds; whether one was.
 
-        It is held for ``lease`` seconds (the queue's own by default): what takes longer calls
-        ``current_message().touch()``. What it raises is judged and settled, and not raised here.
+        It is held for ``lease`` seconds (the queue's own by default): a function that takes longer calls
+        ``current_message().touch()``. An exception of it is judged and settled, and not raised here.
         """
         held = self.queue.first_of(self.queue.reserve(1, lease or self.queue.lease, wait=wait))
         if held is None:
@@ -126,7 +126,7 @@ class Deferrable:
 
 
 def _translated(options: dict[str, Any]) -> dict[str, Any]:
-    """The options under the names that they have here; None stands for the default."""
+    """The options under the names that they have here; None means the default."""
     told: dict[str, Any] = {}
     for name, value in options.items():
         own, as_option = OLD_NAMES.get(name, (name, _same))
@@ -153,7 +153,7 @@ def _usual_or_none(value: Any) -> bool:
 
 
 def _or_none(value: Any) -> Any:
-    """What was 0 for "none", or a function that may say so."""
+    """The value of an option for which 0 meant "none", or a function that may return 0."""
     return (lambda: value() or None) if callable(value) else value or None
 
 

@@ -18,7 +18,7 @@ class UnknownCommand(QueueError):
 
 
 class InvalidMessage(QueueError):
-    """A message that cannot be trusted or read; `reason` says why in a few words."""
+    """A message that cannot be trusted or read; `reason` is why, in a few words."""
 
     def __init__(self, reason: str = "invalid message") -> None:
         super().__init__(reason)
@@ -26,7 +26,7 @@ class InvalidMessage(QueueError):
 
 
 class EncodeError(QueueError, TypeError):
-    """Something that cannot be carried in a message; `argument` is its keyword or its position from 0, if known."""
+    """A value that cannot be carried in a message; `argument` is its keyword or its position from 0, if known."""
 
     def __init__(self, message: str = "", argument: int | str | None = None) -> None:
         super().__init__(message)
@@ -44,8 +44,8 @@ class QueueFull(QueueError):
 class PartialEnqueueError(QueueError):
     """The store took some messages of a call, and not all of them.
 
-    `accepted` are the ids that it took, `reasons` says by id why it did not take others, and `unsent` are the ids of
-    these and of those behind them, which were not tried. What is in none of them was refused by its own condition.
+    `accepted` are the ids that it took, `reasons` has by id why it did not take others, and `unsent` are the ids of
+    these and of the messages behind them, which were not tried. An id in none of them was refused by its own guard.
     """
 
     def __init__(
@@ -81,24 +81,24 @@ class ResultTimeout(QueueError, TimeoutError):
 
 
 class CommandFailed(QueueError):
-    """The command ended without a result: `status` and `reason` say how, `errors` has what each attempt failed with."""
+    """The command ended without a result: `status` and `reason` are how, `errors` has the error of each attempt."""
 
     def __init__(self, reason: str = "", status: str = "failed", errors: list[dict] | None = None) -> None:
         super().__init__(f"{status}: {reason}" if reason else status)
         self.reason, self.status, self.errors = reason, status, errors or []
 
 
-# ---- what a command raises to say what is to become of its message
+# ---- what a command raises to decide what becomes of its message
 
 
 class Retry(QueueError):
-    """Run me again `after` seconds (or a timedelta; None: as the command's backoff says). Counts as no failure.
+    """Run the message again `after` seconds (or a timedelta; None: by the command's backoff). Counts as no failure.
 
-    It waits a tenth of a second at least, and QUEUE_MAX_STARTS bounds how often.
+    The wait is a tenth of a second at least, and QUEUE_MAX_STARTS bounds how often.
     """
 
     after: float | None = None
-    reason = ""  # of a subclass, too, that does not call __init__
+    reason = ""  # also for a subclass that does not call __init__
 
     def __init__(self, after: float | timedelta | None = None, reason: str = "") -> None:
         super().__init__(reason or "asked to be run again")
@@ -110,9 +110,9 @@ class Retry(QueueError):
 
 
 class Throttled(QueueError):
-    """It is too much just now: run me, and whatever is throttled with me, again in ``retry_after`` seconds.
+    """Too much just now: run the message, and all that is throttled with it, again in ``retry_after`` seconds.
 
-    A timedelta will do too; None: as the command's backoff says. Counts as nothing, neither an attempt nor a failure.
+    Or after a timedelta; None: by the command's backoff. It counts neither as an attempt nor as a failure.
     """
 
     retry_after: float | None = None
@@ -138,7 +138,7 @@ class Discard(QueueError):
 
 
 class Fail(QueueError):
-    """Move this message to the failed queue at once, whatever retries it has left."""
+    """Move this message to the failed queue at once, even if it has retries left."""
 
     reason = "failed by its command"
 
@@ -148,7 +148,7 @@ class Fail(QueueError):
 
 
 class PartialFailure(QueueError):
-    """Some items of a batch failed: `failed` says by their index, from 0, with which exceptions; the rest is done.
+    """Some items of a batch failed: `failed` has their exceptions by index, from 0; the rest is done.
 
     Raises TypeError for what is no such mapping.
     """

@@ -1,4 +1,4 @@
-"""The failed queues as people see them: which messages are there, which are asked for, and how they are shown."""
+"""The failed queues for operators: which messages are there, which are selected, and how they are shown."""
 
 from __future__ import annotations
 
@@ -16,22 +16,22 @@ from djqueue.messages.failures import errors_of
 
 HEAD = ("id", "queue", "command", "failed", "attempts", "reason")
 CHUNK = 500
-REASON = 80  # characters of it in a table
+REASON = 80  # characters of a reason in a table
 
 Found = tuple[BaseQueue, Record]
 
 
 def failed_queue(queue: BaseQueue) -> BaseQueue:
-    """The failed queue of a queue that is none itself."""
+    """The failed queue of a queue that is not a failed queue itself."""
     assert queue.failed is not None
     return queue.failed
 
 
-# ---- Which are asked for
+# ---- Which messages are selected
 
 
 def _text(text: str) -> str:
-    if not text.strip():  # as of a shell variable that is not set: it would be in every reason
+    if not text.strip():  # as from a shell variable that is not set: an empty text is in every reason
         raise ArgumentTypeError("It is empty.")
     return text
 
@@ -71,7 +71,7 @@ class Filter:
         )
 
     def picks(self, record: Record, now: float) -> bool:
-        """Whether it is asked for; ``now`` by its queue's clock."""
+        """Whether a message is selected; ``now`` by its queue's clock."""
         asked, entry = self._asked, record.entry
         return (
             ("command" not in asked or _is_named(entry.command, asked["command"]))
@@ -91,7 +91,7 @@ class Filter:
 
 
 def picked(queues: Iterable[BaseQueue], asked: Filter) -> Iterator[Found]:
-    """The messages that are asked for, queue by queue, in the order in which they failed."""
+    """The selected messages, queue by queue, in the order in which they failed."""
     for queue in queues:
         with asking(queue):
             now = queue.now()
@@ -99,7 +99,7 @@ def picked(queues: Iterable[BaseQueue], asked: Filter) -> Iterator[Found]:
 
 
 def chunks(queues: Iterable[BaseQueue], asked: Filter) -> Iterator[tuple[BaseQueue, list[str]]]:
-    """The ids of what is asked for, some hundreds of one queue at a time."""
+    """The ids of the selected messages, some hundreds of one queue at a time."""
     for queue in queues:
         ids = (record.entry.id for _, record in picked([queue], asked))
         while chunk := list(islice(ids, CHUNK)):
@@ -110,12 +110,12 @@ def _records(queue: BaseQueue) -> Iterator[Record]:
     """All messages of the failed queue when this begins, page by page; a delayed one was put off by hand."""
     errors = failed_queue(queue)
     for state in (READY, DELAYED):
-        yield from errors.walk(state, len(errors))  # bounded, as what is retried meanwhile may fail again
+        yield from errors.walk(state, len(errors))  # bounded, as messages that are retried meanwhile may fail again
 
 
 def failed_at(record: Record) -> float:
     """When a message came into the failed queue (epoch seconds, the store's clock); 0 if that is not known."""
-    # Of one that is leased or delayed there, the record says when that is over.
+    # For a leased or delayed message, the record has the end of the lease or delay instead.
     at = record.at if record.state == READY else _last(record.entry).get("at")
     return float(at) if isinstance(at, int | float) else 0.0
 
@@ -146,7 +146,7 @@ def brief(queue: BaseQueue, record: Record) -> dict:
 
 
 def full(queue: BaseQueue, record: Record, with_body: bool = False) -> dict:
-    """All that is known of it, for JSON. The body is encoded arguments, in base64."""
+    """All that is known of a message, for JSON. The body is encoded arguments, in base64."""
     body = {"body": b64encode(record.entry.body).decode()} if with_body else {}
     return _known(queue, record) | {"errors": errors_of(record.entry.errors)} | body
 
@@ -158,7 +158,7 @@ def _known(queue: BaseQueue, record: Record) -> dict:
 
 
 def page(queue: BaseQueue, record: Record) -> str:
-    """All that is known of it, for people."""
+    """All that is known of a message, as text."""
     entry = record.entry
     lines = [
         f"id        {entry.id}",

@@ -14,7 +14,7 @@ def djqueue_memory_queues():
 
 @pytest.fixture
 def djqueue_clock(djqueue_memory_queues):
-    """Queues in memory whose time stands still: a :class:`~djqueue.testing.VirtualClock`."""
+    """Queues in memory whose time only the test moves: a :class:`~djqueue.testing.VirtualClock`."""
     from djqueue.testing import virtual_time
 
     with virtual_time() as clock:

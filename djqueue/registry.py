@@ -15,7 +15,7 @@ from djqueue.policies.policy import Policy, disagreement
 
 
 class Runnable(Protocol):
-    """What the registry needs of a command; :class:`djqueue.enqueueing.command.Command` has it."""
+    """The part of a command that the registry needs; :class:`djqueue.enqueueing.command.Command` has it."""
 
     name: str
     func: Callable[..., Any]
@@ -48,7 +48,7 @@ class Registry:
                 f"{command.name} is declared twice: at line {_line(known.func)} and line {_line(command.func)} "
                 f"of {command.func.__module__}. Rename one of them."
             )
-        if known is None:  # of a module that is executed again the others are about to be replaced, too
+        if known is None:  # a module that is executed again is about to replace its other commands, too
             self.refuse_another_throttle(command.name, command.policy)
         self._commands[command.name] = command
 
@@ -95,7 +95,7 @@ class Registry:
 
 
 def _both_stand(old: Callable[..., Any], new: Callable[..., Any]) -> bool:
-    """Whether two functions of one name stand in the same text: a module that is executed again replaces its own."""
+    """Whether two functions of one name are in the same text: a module that is executed again replaces its own."""
     spec = getattr(sys.modules.get(new.__module__), "__spec__", None)
     first_time = getattr(spec, "_initializing", False)
     ours, theirs = (getattr(inspect.unwrap(func), "__globals__", None) for func in (old, new))

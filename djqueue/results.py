@@ -1,4 +1,4 @@
-"""What a call returns when it enqueues, and what can be learnt by it: state, result, progress, errors."""
+"""The handle of an enqueued call, which gives its state, result, progress and errors."""
 
 from __future__ import annotations
 
@@ -38,7 +38,7 @@ RUNNING, UNKNOWN = "running", "unknown"
 
 
 class EnqueueStatus:
-    """What came of sending a call, which its handle learns from the producer."""
+    """The outcome of sending a call, which the producer gives to its handle."""
 
     __slots__ = ("accepted", "guard")
 
@@ -60,7 +60,7 @@ class Result:
     queue_name: str = conf.DEFAULT_ALIAS
     """The alias of its queue."""
     kept: bool = True
-    """Whether what it returns is kept: its ``result_ttl``, or the setting, says for how long."""
+    """Whether its result is kept: for as long as its ``result_ttl``, or the setting, gives."""
     sending: EnqueueStatus | None = field(default=None, repr=False, compare=False)
 
     def __post_init__(self) -> None:
@@ -72,12 +72,12 @@ class Result:
 
     @property
     def enqueued(self) -> bool | None:
-        """False if it was not put, as another call stands for it; None until it is sent, when a transaction commits."""
+        """False if it was not put, as another call counts for it; None until it is sent, when a transaction commits."""
         return True if self.sending is None else self.sending.accepted
 
     @property
     def duplicate_of(self) -> Result | None:
-        """The handle of the call that stands for this one, if this one was not put; None if there is none any more."""
+        """The handle of the call that counts for this one, if this one was not put; None if there is none any more."""
         if self.sending is None or self.sending.accepted is not False:
             return None
         mark = self._queue.store.get(self.sending.guard)
@@ -87,11 +87,11 @@ class Result:
     def status(self) -> str:
         """``ready``, ``delayed``, ``running``, ``done``, ``failed``, ``expired``, ``discarded``, ``cancelled``.
 
-        Or ``unknown``: it is over and nobody asked for its result, or its result is not kept any more.
+        Or ``unknown``: it is over and its result was not to be kept, or is not kept any more.
         """
         try:
             end = self._end()
-        except NoResult:  # there is one, which cannot be read
+        except NoResult:  # there is a result, which cannot be read
             return UNKNOWN
         if end is not None:
             return end["status"]
@@ -102,12 +102,12 @@ class Result:
 
     @property
     def progress(self) -> Progress | None:
-        """What the command last said by ``current_message().progress()``, or None."""
+        """The latest report of the command by ``current_message().progress()``, or None."""
         return progress_of(self._queue, self.id)
 
     @property
     def errors(self) -> list[dict[str, Any]]:
-        """What each failed start left: at, attempt, reason, exception, traceback, host; the oldest first."""
+        """The record of each failed start: at, attempt, reason, exception, traceback, host; the oldest first."""
         record = self._record() or self._failed()
         if record is not None:
             return errors_of(record.entry.errors)
@@ -144,9 +144,9 @@ class Result:
         return await sync_to_async(self.cancel)()
 
     def cancel(self) -> bool:
-        """Have it not run: True if it waited and is gone. If it runs it is told so, by ``current_message().cancelled``.
+        """Cancel it: True if it waited and is gone. If it runs, ``current_message().cancelled`` is true for it.
 
-        A message that a worker has in hands and is about to begin runs, and is told so. Raises NotSupported if the
+        A message that a worker has taken and is about to begin runs too, with that flag. Raises NotSupported if the
         backend cannot look into its queue, RuntimeError within the transaction at whose end the message is sent.
         """
         queue = self._queue
@@ -154,7 +154,7 @@ class Result:
             raise RuntimeError("cancel() of a message that is not sent yet: it is when this transaction commits.")
         if not queue.remove([self.id]):
             ask_to_stop(queue, self.id)
-            if not queue.remove([self.id]):  # it may have gone back just now
+            if not queue.remove([self.id]):  # the message may have gone back to the queue just now
                 return False
         record_cancelled(queue, self.id, seconds(conf.get("QUEUE_RESULT_TTL") or KEPT, "QUEUE_RESULT_TTL"))
         return True
@@ -167,7 +167,7 @@ class Result:
         return end_of(self._queue, self.id)
 
     def _end(self, thoroughly: bool = False) -> dict[str, Any] | None:
-        """What is told of its end, or None. What was kept of a failure counts no more once it is retried."""
+        """The record of its end, or None. The record of a failure counts no more once the message is retried."""
         kept = self._kept()
         if kept is None and thoroughly and (failed := self._failed()) is not None:
             told = errors_of(failed.entry.errors)
@@ -195,7 +195,7 @@ class Result:
 
 
 class Waiting:
-    """Looks for a result, at first often, until there is one or waiting is of no use."""
+    """Looks for a result, often at first, until there is one or none can come."""
 
     def __init__(self, result: Result, timeout: float | None):
         self.pause = FIRST_LOOK
@@ -203,7 +203,7 @@ class Waiting:
         self._began = self._seen = time.monotonic()
 
     def look(self) -> dict[str, Any] | None:
-        """The record of its end, or None: then wait for ``pause`` seconds. Raises what :meth:`Result.get` does."""
+        """The record of its end, or None: then wait for ``pause`` seconds. Raises what :meth:`Result.get` raises."""
         late = self.pause >= LAST_LOOK
         end = self._result._end(thoroughly=late)
         if end is None:

@@ -1,7 +1,7 @@
 """Schedules that are made at run time: kept in the store of their queue, served by the scheduler of every consumer.
 
 All schedules of a queue are one fact: a JSON object of signed messages by name. A schedule is a message whose options
-say when it is sent again, so nothing of it is decoded before its signature was verified.
+contain its timetable, so nothing of it is decoded before its signature was verified.
 """
 
 from __future__ import annotations
@@ -58,9 +58,9 @@ def add(
     ``command`` is a command, its name, or one with options (``report.using(unique="queued")``). The first tick of an
     interval comes after one interval; with ``start`` at that moment, the others at multiples from there. The other two
     begin at ``start``; an ``rrule`` is in the wall time of its zone, and of Django's without one. ``missed`` and
-    ``max_lateness`` are those of a periodic command.
+    ``max_lateness`` are as for a periodic command.
 
-    What has that name is replaced, whatever queue it is in. If its timetable stays as it was, so do its ticks.
+    A schedule of that name is replaced, in any queue. If its timetable stays as it was, so do its ticks.
 
     Raises TypeError or ValueError that names what is wrong, UnknownCommand, EncodeError, MessageTooLarge, NotSupported
     if the queue has no store.
@@ -82,12 +82,12 @@ def add(
 
 
 def remove(name: str) -> bool:
-    """Send nothing more by that name; whether there was something. What was sent already stays in its queue."""
+    """Remove the schedule of that name; whether there was one. Calls that were sent already stay in the queue."""
     return sum(drop(queue, name) for queue in _keepers()) > 0
 
 
 def list(queue_name: str | None = None) -> Sequence[Schedule]:
-    """The schedules of a queue, or of all, by name. What cannot be read is logged and left out."""
+    """The schedules of a queue, or of all, by name. A schedule that cannot be read is logged and left out."""
     found: dict[str, Schedule] = {}
     for queue in _keepers() if queue_name is None else [queues[queue_name]]:
         found |= read(queue, texts(fact(queue)))
@@ -95,7 +95,7 @@ def list(queue_name: str | None = None) -> Sequence[Schedule]:
 
 
 aadd, aremove, alist = sync_to_async(add), sync_to_async(remove), sync_to_async(list)
-"""For async code."""
+"""The functions for async code."""
 
 
 def _meant(command: AnyCommand) -> tuple[Command, Policy]:
@@ -107,7 +107,7 @@ def _meant(command: AnyCommand) -> tuple[Command, Policy]:
 
 
 def _begin(start: datetime | None, now: datetime) -> datetime:
-    """The start in its own zone; in Django's, if it has none or is not said."""
+    """The start in its own zone, or in Django's if it has none; now if there is no start."""
     zone = timezone.get_default_timezone()
     return (
         now.astimezone(zone) if start is None else datetime.fromtimestamp(moment(start, "start"), start.tzinfo or zone)
@@ -115,7 +115,7 @@ def _begin(start: datetime | None, now: datetime) -> datetime:
 
 
 def _call(args: object, kwargs: object) -> Call:
-    if not isinstance(args, builtins.list | tuple):  # the items of a text, or of a dictionary, would be arguments too
+    if not isinstance(args, builtins.list | tuple):  # tuple() would take the items of a text or a dictionary
         raise TypeError(f"args= is {args!r}: give a list or tuple of the arguments, as in args=(7,).")
     if kwargs is not None and not isinstance(kwargs, dict):
         raise TypeError(f"kwargs= is {kwargs!r}: give a dictionary of the arguments by their names.")
@@ -127,7 +127,7 @@ def _keepers() -> Sequence[BaseQueue]:
 
 
 def _keep(queue: BaseQueue, name: str, what: tuple[Command, Call, Policy], plan: Plan, moves: bool) -> Schedule:
-    """Keep a schedule in this queue alone. Others drop it first: one too few is better than one too many."""
+    """Keep a schedule in this queue alone. Other queues drop it first: missing is better than present twice."""
     before, text = texts(fact(queue)).get(name), ""
     for other in _keepers():
         if other.alias != queue.alias:
@@ -135,7 +135,7 @@ def _keep(queue: BaseQueue, name: str, what: tuple[Command, Call, Policy], plan:
 
     def kept(texts: dict[str, str]) -> dict[str, str]:
         nonlocal text
-        was = texts.get(name, before)  # two aliases of one queue have one store
+        was = texts.get(name, before)  # another alias of this queue has dropped it: they share one store
         known = read(queue, {} if was is None else {name: was})
         text = sealed(queue, name, *what, plan.following(known[name].plan, moves) if known else plan)
         return texts | {name: text}
@@ -147,8 +147,8 @@ def _keep(queue: BaseQueue, name: str, what: tuple[Command, Call, Policy], plan:
 # ---- What is kept of each, signed
 
 FACT = "schedules"
-FOR_EVER = 50 * 365 * 86_400.0  # seconds: what is compared and set needs an end
-TRIES = 1000  # of a change, while others change the same
+FOR_EVER = 50 * 365 * 86_400.0  # seconds: a fact that is compared and set needs a time to live
+TRIES = 1000  # of a change, while other processes change the same fact
 
 
 @dataclass(frozen=True, slots=True)
@@ -159,13 +159,13 @@ class Plan:
     rule: Rule
     """What becomes of ticks at which no consumer ran."""
     since: datetime
-    """When it was added: it has no ticks before."""
+    """When it was added: it has no earlier ticks."""
     plain: dict[str, Any]
     carried: dict[str, Any]
-    """The options in which it differs from its command: those that count at the call, and those of the run."""
+    """The options that differ from its command's: options that count at the call, and options of the run."""
 
     def written(self) -> dict[str, Any]:
-        """As what a message can carry."""
+        """The plan as plain values that a message can carry."""
         return {
             "at": self.timetable.written(),
             "missed": self.rule.missed,
@@ -177,7 +177,7 @@ class Plan:
 
     @classmethod
     def of(cls, written: dict[str, Any]) -> Plan:
-        """What :meth:`written` wrote."""
+        """The plan that :meth:`written` wrote down."""
         rule = Rule(written["missed"], timedelta(seconds=written["late"]))
         since = datetime.fromisoformat(written["since"])
         return cls(timetables.read(written["at"]), rule, since, written["plain"], written["carried"])
@@ -215,7 +215,7 @@ class Schedule:
 
     @property
     def call(self) -> tuple[tuple, dict[str, Any]]:
-        """Both. Raises InvalidMessage."""
+        """The positional and the keyword arguments. Raises InvalidMessage."""
         return self._envelope.arguments()
 
     @property
@@ -234,7 +234,7 @@ class Schedule:
 
 
 def options_of(command: Command, policy: Policy) -> dict[str, dict[str, Any]]:
-    """The options in which a policy differs from its command's, as a plan has them. ValueError for what cannot be."""
+    """The options of a policy that differ from its command's, in a plan's form. ValueError for what cannot be."""
     names = [field.name for field in fields(policy) if field.init and field.compare]
     changed = [name for name in names if getattr(policy, name) != getattr(command.policy, name)]
     carried = policy.overrides(command.policy)
@@ -254,7 +254,7 @@ def _is_plain(value: Any) -> bool:
         return False
 
 
-# ---- All of a queue: one fact in its store
+# ---- All schedules of a queue: one fact in its store
 
 
 def _store(queue: BaseQueue) -> BaseStore:
@@ -284,7 +284,7 @@ def _texts(kept: bytes | None) -> dict[str, str] | None:
 
 
 def read(queue: BaseQueue, kept: dict[str, str]) -> dict[str, Schedule]:
-    """Schedules by name. What cannot be read is logged and left out."""
+    """Schedules by name. A schedule that cannot be read is logged and left out."""
     found = {}
     for name, text in kept.items():
         try:
@@ -295,19 +295,19 @@ def read(queue: BaseQueue, kept: dict[str, str]) -> dict[str, Schedule]:
 
 
 def opened(queue: BaseQueue, name: str, text: str) -> Schedule:
-    """One of them. Raises InvalidMessage, or whatever is wrong with what is written in it."""
+    """A schedule from its text. Raises InvalidMessage, or whatever is wrong with what is written in it."""
     envelope = open_entry(queue, Entry(b64decode(text), _id(name)))
     return Schedule(name, queue.alias, Plan.of(envelope.options), envelope)
 
 
 def sealed(queue: BaseQueue, name: str, command: Command, call: Call, policy: Policy, plan: Plan) -> str:
-    """What is kept of one. Raises EncodeError, MessageTooLarge."""
+    """The signed text of a schedule. Raises EncodeError, MessageTooLarge."""
     message = Message(_id(name), queue.base_name, command.name, *call, options=plan.written())
     return b64encode(encoded(message, policy)).decode()
 
 
 def change(queue: BaseQueue, how: Callable[[dict[str, str]], dict[str, str]]) -> bool:
-    """Change what is kept, while other processes may change it too; whether there was something to change."""
+    """Change the kept schedules, while other processes may change them too; whether there was something to change."""
     store = _store(queue)
     for _ in range(TRIES):
         was = store.get(FACT)
@@ -323,7 +323,7 @@ def change(queue: BaseQueue, how: Callable[[dict[str, str]], dict[str, str]]) ->
 
 
 def drop(queue: BaseQueue, name: str) -> bool:
-    """Forget one; whether it was there."""
+    """Forget a schedule; whether it was there."""
     dropped = change(queue, lambda kept: {other: text for other, text in kept.items() if other != name})
     if dropped:
         _store(queue).drop(last_key(name))
@@ -331,7 +331,7 @@ def drop(queue: BaseQueue, name: str) -> bool:
 
 
 def last_key(name: str) -> str:
-    """Under which the store has the last tick that was sent."""
+    """The key of the last tick that was sent, in the store."""
     return f"last:{_id(name)}"
 
 

@@ -1,7 +1,7 @@
 """What happens to a message, as Django signals.
 
 They are sent with ``send_robust``: a receiver that raises is logged and changes nothing. The sender is the command's
-name. All of them carry ``id`` (the message's) and ``queue_name`` (the alias), and what stands beside each.
+name. All of them carry ``id`` (the message's) and ``queue_name`` (the alias), and the values named beside each.
 """
 
 from __future__ import annotations
@@ -16,7 +16,7 @@ from djqueue.utils import run_in_parent, tell
 logger = logging.getLogger(__name__)
 
 debounced = Signal()
-"""A debounced call was not put: one that waits stands for it."""
+"""A debounced call was not put: a waiting call counts for it too."""
 debounce_missed = Signal()
 """A debounced call counts, and was put, now or with a delay. Sent before ``enqueued``."""
 debounce_failed = Signal()
@@ -58,7 +58,7 @@ consumer_stopping = Signal()
 
 
 def emit(signal: Signal, sender: object, **named) -> None:
-    """Tell the receivers. What they raise is logged, and changes nothing; a child that they fork ends there."""
+    """Call the receivers. Their exceptions are logged, and change nothing; a child that they fork ends there."""
     if not signal.receivers:
         return
     try:

@@ -102,7 +102,7 @@ def takes(func: Any, count: int) -> bool:
         inspect.signature(func).bind(*[None] * count)
     except TypeError:  # or not callable at all
         return False
-    except ValueError:  # it does not say
+    except ValueError:  # it has no signature
         return callable(func)
     return True
 
@@ -126,7 +126,7 @@ def _wants_names(func: Any, count: int) -> bool:
     """Whether a function takes fewer than ``count`` arguments by position, and any by name."""
     try:
         kinds = [parameter.kind for parameter in inspect.signature(func).parameters.values()] if count else []
-    except (TypeError, ValueError):  # it does not say
+    except (TypeError, ValueError):  # it has no signature
         return False
     positional = kinds.count(_EITHER) + kinds.count(inspect.Parameter.POSITIONAL_ONLY)
     return inspect.Parameter.VAR_KEYWORD in kinds and _VARIOUS not in kinds and positional < count
@@ -175,7 +175,7 @@ ELSEWHERE = {
 
 
 def nearest(name: object, valid: Iterable[str]) -> str | None:
-    """The valid name that was probably meant, in whatever case it was written; None if there is none like it."""
+    """The valid name that was probably meant, in upper or lower case; None if there is none like it."""
     by_upper = {one.upper(): one for one in valid}
     given = str(name).upper()
     meant = ELSEWHERE.get(given, "").upper()
@@ -232,8 +232,8 @@ def plain(text: str) -> str:
 def run_in_parent(step: Callable[[], Any]) -> Any:
     """Run a project's code: a child that it forks ends where it would return, or raise.
 
-    It ends as a child of ``multiprocessing`` does: with 0, with what it gave to ``sys.exit``, or with 1 and a
-    traceback; nothing of what called this is run in it. It is not made of ChildrenEnd, as every message passes here.
+    It ends as a child of ``multiprocessing`` does: with 0, with the code given to ``sys.exit``, or with 1 and a
+    traceback; no code of the caller is run in it. It does not use ChildrenEnd, as it is called for every message.
     """
     parent = os.getpid()
     try:
@@ -252,7 +252,7 @@ def handle_signals(numbers: Collection[int], handler: Callable[..., None]) -> No
     before = {number: signal.signal(number, handler) for number in numbers}
     mask = threading.local()
 
-    def block() -> None:  # one that comes just behind the fork would be ours
+    def block() -> None:  # else a signal just behind the fork would call our handler in the child
         mask.was = signal.pthread_sigmask(signal.SIG_BLOCK, numbers)
 
     def unblock() -> None:

@@ -1,4 +1,4 @@
-"""System checks: what is wrong with the settings and the commands of a project, said before anything runs.
+"""System checks: they report what is wrong with the settings and the commands of a project before anything runs.
 
 :data:`CATALOGUE` has every id with its words. The modules of this package register the checks when they are imported.
 """
@@ -97,7 +97,7 @@ MOVED = dict.fromkeys(
 
 
 def say(id: str, **named: Any) -> CheckMessage:
-    """The message of that id about what is named."""
+    """The check message of that id, filled in with the named values."""
     message, hint = (text.format(**named) for text in CATALOGUE[id])
     kind = Error if id.startswith("E") else Warning
     return kind(message, hint=hint, id=f"djqueue.{id}")
@@ -110,5 +110,5 @@ def near(name: object, valid: Iterable[str]) -> str:
 
 
 def near_or_moved(name: object, valid: Iterable[str]) -> str:
-    """As :func:`near`, for what may have another place altogether."""
+    """:func:`near`, for a name that may belong to another place altogether."""
     return MOVED.get(str(name).upper()) or near(name, valid)

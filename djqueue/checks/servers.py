@@ -74,13 +74,13 @@ def check_databases(app_configs=None, databases: Collection[str] | None = None, 
 
 @register(TAG, deploy=True)
 def check_other_servers(app_configs=None, **kwargs) -> list[CheckMessage]:
-    """E1…, W1…, and what third-party backends say."""
+    """E1…, W1…, and what third-party backends report."""
     others = [queue for _, queue in made() if not queue.database]
     return _once(message for queue in others for message in queue.check())
 
 
 def _once(messages: Iterable[CheckMessage]) -> list[CheckMessage]:
-    """Queues of one server all say the same."""
+    """Each message once: all queues of one server report the same."""
     found: list[CheckMessage] = []
     for message in messages:  # which has no hash
         if message not in found:
@@ -104,7 +104,7 @@ def check_deployment(app_configs=None, **kwargs) -> Iterator[CheckMessage]:
 
 
 def _keys() -> Iterator[tuple[str, str | bytes]]:
-    """All that a signature may be made with."""
+    """All keys that a signature may be made with."""
     try:
         yield "SECRET_KEY", settings.SECRET_KEY
     except ImproperlyConfigured:  # it is empty
@@ -113,7 +113,7 @@ def _keys() -> Iterator[tuple[str, str | bytes]]:
 
 
 def _is_weak(key: str | bytes) -> bool:
-    """As Django's own check security.W009 judges, which is but a warning."""
+    """Whether a key is weak by the rule of Django's own check security.W009, which is only a warning."""
     text = key.decode("latin-1") if isinstance(key, bytes) else key
     few = len(text) < SECRET_KEY_MIN_LENGTH or len(set(text)) < SECRET_KEY_MIN_UNIQUE_CHARACTERS
     return few or text.startswith(SECRET_KEY_INSECURE_PREFIX)

@@ -149,7 +149,7 @@ def _make(config: conf.QueueConfig) -> BaseQueue | CheckMessage:
         return build(replace(config, options=own, throttle=_throttle(config)))
     except InvalidQueueError as error:
         return say("E006", alias=config.alias, error=error)
-    except Exception as error:  # a class may raise what it likes
+    except Exception as error:  # a backend's class may raise anything
         return say("E006", alias=config.alias, error=f"{type(error).__name__}: {error}")
 
 
@@ -166,7 +166,7 @@ def _class(config: conf.QueueConfig) -> type[BaseQueue] | CheckMessage:
         return load_class(config)
     except InvalidQueueError as error:
         return say("E005", alias=config.alias, error=error)
-    except Exception as error:  # whatever happens in its module
+    except Exception as error:  # its module may raise anything
         return say("E005", alias=config.alias, error=f"importing {config.path} raised {type(error).__name__}: {error}")
 
 
@@ -198,7 +198,7 @@ def check_options(app_configs=None, **kwargs) -> Iterator[CheckMessage]:
 
 @register(TAG)
 def check_twins(app_configs=None, **kwargs) -> Iterator[CheckMessage]:
-    """W002: two aliases of one queue. Queues in memory are apart whatever their names."""
+    """W002: two aliases of one queue. Queues in memory are apart even if their names are the same."""
     seen: dict[tuple, str] = {}
     for config, queue in made():
         place = (queue.unthrottled.connection_key, config.name, config.options.get("PREFIX"))
@@ -239,7 +239,7 @@ def _place(config: conf.QueueConfig, queue: ThrottledQueue) -> Hashable:
     return (server, config.options.get("PREFIX"))
 
 
-# ---- Commands: can each be sent where its options say, and run there?
+# ---- Commands: can each be sent to the queue of its options, and run there?
 
 
 @register(TAG)

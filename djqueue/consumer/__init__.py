@@ -41,7 +41,7 @@ DRAINED, CUT_OFF, STUCK, STORE_UNREACHABLE = 0, 1, 70, 75  # exit codes
 class Consumer:
     """Serves queues until it is stopped.
 
-    ``queues`` are aliases of QUEUES, all by default; the other arguments are those of :class:`Options`. Raises
+    ``queues`` are aliases of QUEUES, all by default; the other arguments are the fields of :class:`Options`. Raises
     ValueError or TypeError for bad ones, InvalidQueueError for an alias that does not exist.
     """
 
@@ -56,7 +56,7 @@ class Consumer:
         self._stops = 0
 
     def stop(self) -> None:
-        """Take no more work, let what runs end; a second call does not wait for that. Safe in a signal handler."""
+        """Claim nothing more, let running messages end; a second call does not wait. Safe in a signal handler."""
         self._words.put("stop")
 
     async def arun(self, limit: int | None = None) -> int:
@@ -101,7 +101,7 @@ class Consumer:
         return STUCK if worn_out else code
 
     def _run_and_close(self, limit: int | None) -> int:
-        """In a thread of its own, whose connections would stay open."""
+        """:meth:`run` for a thread of its own: closes its connections, which would otherwise stay open."""
         try:
             return self.run(limit)
         finally:
@@ -134,7 +134,7 @@ class Consumer:
                 )
 
     def _stores_answer(self) -> bool:
-        """Whether no store refuses. One that does not answer holds up no other: it is served once it does."""
+        """Whether no store refuses. A store that does not answer delays no other: it is served once it answers."""
         questions = [_Question(queues) for queues in alike(self.queues, attrgetter("server"))]
         for question in questions:
             question.start()
@@ -162,7 +162,7 @@ class Consumer:
         return False
 
     def _tell_what_stays(self) -> None:
-        """After a drain, what is due may still wait."""
+        """Log, after a drain, how many due messages still wait."""
         for queue in self.queues:
             with suppress(Exception):
                 stats = queue.stats()
@@ -179,7 +179,7 @@ class Consumer:
         return True
 
     def _end(self, supervisor: Supervisor) -> int:
-        """Shut down; whatever hinders that, it ends."""
+        """Shut down. This ends even if a step of it fails."""
         try:
             return self._shut_down(supervisor)
         except Exception as error:
@@ -188,7 +188,7 @@ class Consumer:
             return STUCK
 
     def _wait_while(self, is_so: Callable[[], bool], until: float, supervisor: Supervisor) -> None:
-        """Until then; a second stop ends it."""
+        """Wait while it is so, at most until then; a second stop ends the wait."""
         while is_so() and self._stops < 2 and (left := until - time.monotonic()) > 0:
             self._told_to_stop(min(left, 0.02))
             supervisor.tick_for_dead_threads()
@@ -232,7 +232,7 @@ class _Question(threading.Thread):
                 self._asked = queue
                 queue.stats()
         except Exception as error:
-            with suppress(Exception):  # it asks the store, which may be what is away
+            with suppress(Exception):  # this asks the store, which may be out of reach
                 self._reasons = self._asked.check()
             self.error = error
         finally:

@@ -1,6 +1,6 @@
 """The process of its own in which one message is run: ``python -m djqueue.consumer.child FD``.
 
-Its standard input has the errand, and then the word to begin; what it tells goes to the descriptor FD, in frames.
+Its standard input has the errand, and then the permission to begin; it answers in frames, on the descriptor FD.
 """
 
 from __future__ import annotations
@@ -29,7 +29,7 @@ STDIN = 0
 
 
 class Teller(logging.handlers.QueueHandler):
-    """Tells the parent: records of the log, and what becomes of the message."""
+    """Sends log records and the verdict on the message to the parent."""
 
     def __init__(self, frames: IO[bytes]):
         super().__init__(SimpleQueue())  # which stays empty: see enqueue()
@@ -60,7 +60,7 @@ def main() -> None:
 
 
 def _run(errand: Errand, teller: Teller) -> None:
-    """Run the message; its function begins once the parent says so. A parent that is gone ends this process."""
+    """Run the message; its function begins once the parent permits it. If the parent is gone, this process ends."""
     from djqueue.queues import queues
     from djqueue.registry import autodiscover
     from djqueue.running.context import Control
@@ -97,7 +97,7 @@ def _await_the_word(teller: Teller) -> None:
 
 
 def _heard() -> bytes:
-    """What the parent says next; nothing once it is gone."""
+    """The next word from the parent; empty once the parent is gone."""
     [size] = LENGTH.unpack(_read(LENGTH.size).ljust(LENGTH.size, b"\0"))
     return _read(size)
 
@@ -116,7 +116,7 @@ def _end_with_parent() -> None:
 
 
 def _told(verdict: Verdict) -> Told:
-    """A value or an exception that cannot be pickled stays here."""
+    """The verdict for the parent. A value or an exception that cannot be pickled is left out."""
     error = verdict.exception
     text = "" if error is None else "".join(traceback.format_exception(error))
     told = Told(replace(verdict, exception=None), error, text)

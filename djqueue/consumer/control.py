@@ -1,4 +1,4 @@
-"""What running commands and the holders of their results tell each other, carried beside the commands."""
+"""Progress reports and requests to cancel, exchanged between running commands and the holders of their results."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ logger = logging.getLogger(__name__)
 
 PROMPT = 0.6  # of the margin of a throttle: what begins within it is prompt; the rest is for the steps to its function
 EVERY = 0.25  # seconds between two deliveries, or two questions, for one message
-FIRST_ANSWER = 1.0  # seconds to wait for it at most
+FIRST_ANSWER = 1.0  # most seconds to wait for the first answer to a question
 BEGINNING = 10.0  # seconds to wait for the store to note that something begins
 NOTED = 0.5  # seconds after which what runs is noted, if it was begun without
 
@@ -33,8 +33,8 @@ NOTED = 0.5  # seconds after which what runs is noted, if it was begun without
 class ControlChannel(Loop):
     """Takes progress to the store, and asks it whether what runs is cancelled, if its command wants to know.
 
-    On a connection of its own: what a command reports within a transaction is seen before that ends, and what it asks
-    is not answered from a snapshot. The queues are of one server: one that does not answer holds up no other.
+    It has a connection of its own: a report made within a transaction is visible before that ends, and a question is
+    not answered from a snapshot. All queues are of one server: a server that does not answer delays no other.
     """
 
     def __init__(self, queues: Sequence[BaseQueue], in_flight: InFlight):
@@ -56,17 +56,17 @@ class ControlChannel(Loop):
             self.wake()
 
     def watch(self, held: Held) -> None:
-        """Ask for it from now on; the first answer is waited for."""
+        """Ask from now on whether it is cancelled; wait for the first answer."""
         if held not in self._watched:
             self._watched[held] = first = Event()
             self.wake()
             first.wait(FIRST_ANSWER)
 
     def begin(self, held: Held) -> None:
-        """Let the store know that it begins now, unless that is needless. Raises QueueError if it cannot.
+        """Note in the store that the message begins now, unless that is needless. Raises QueueError if it cannot.
 
-        It is needless for a first start of a command that this process has seen done, which is mostly over before it
-        could be noted: if it kills the process all the same, its next start is not the first.
+        It is needless for a first start of a command that this process has seen done, as that is mostly over before it
+        could be noted. If it kills the process all the same, its next start is not the first.
         """
         entry = held.lease.entry
         if entry.command in self.seen_through and entry.attempts == 1:
@@ -78,7 +78,7 @@ class ControlChannel(Loop):
             raise QueueError("the store does not say that it is still ours")
 
     def saw_through(self, held: Held) -> None:
-        """Its command has done its work, and the process lives. If only one start may be lost, each is noted."""
+        """The command is done and the process lives: note no more first starts, unless only one start may be lost."""
         if held.policy is not None and held.policy.most_lost > 1:
             self.seen_through.add(held.lease.entry.command)
 
@@ -91,7 +91,7 @@ class ControlChannel(Loop):
         due = [held for held in list(self._reports) if now - held.reported >= EVERY]
         watched = list(self._watched)  # commands add to it meanwhile
         errands = [*((self._deliver, held) for held in due), *((self._ask, held) for held in watched)]
-        run_all(errands, lambda errand: errand[0](errand[1]))  # one that fails holds up no other
+        run_all(errands, lambda errand: errand[0](errand[1]))  # an errand that fails delays no other
         return EVERY if self._reports or self._watched else NOTED
 
     def _begin_all(self) -> None:
@@ -103,7 +103,7 @@ class ControlChannel(Loop):
                 told.set()
 
     def _note_what_lasts(self) -> None:
-        """What was begun without a word to the store, and runs still: from now on it is lost if this process dies."""
+        """Note in the store what began without a note and still runs: from now on it is lost if this process dies."""
         before = clock() - NOTED
         ours = [held for held in self._in_flight if id(held.queue) in self._ours]
         running = [held for held in ours if held.policy and held.verdict is None and not held.lease.begun]
@@ -132,7 +132,7 @@ class ControlChannel(Loop):
 
 
 class ControlChannels(PerServer[ControlChannel]):
-    """The control channels of a consumer, and what commands ask of it through them."""
+    """The control channels of a consumer; they make the controls of its commands."""
 
     def __init__(
         self, servers: Iterable[Sequence[BaseQueue]], in_flight: InFlight, shorten: Callable[[], None], patience: int
@@ -149,11 +149,11 @@ class ControlChannels(PerServer[ControlChannel]):
 
 
 def note_cancelled(queue: BaseQueue, claimed: Sequence[Held]) -> None:
-    """Ask, before they are begun, which of those that ran before were cancelled then. Workers ask no store."""
+    """Ask, before messages begin, which of them were cancelled in an earlier run. Workers ask no store."""
     again = [held for held in claimed if held.lease.entry.attempts > 1]
     try:
         cancelled = are_cancelled(queue, [held.lease.entry for held in again]) if again else []
-    except Exception as error:  # to run them is the lesser evil
+    except Exception as error:  # running them does less harm
         text = "It cannot be known whether messages of %s are cancelled"
         tell(logger, logging.ERROR, text, queue.alias, exc_info=error, extra={"queue": queue.alias})
         return
@@ -166,7 +166,7 @@ def _queue_of(held: Held) -> int:
 
 
 class ConsumerControl(Control):
-    """Answers at once, from what the consumer knows."""
+    """Answers the questions of a command at once, from what the consumer knows."""
 
     def __init__(self, held: Held, control_channel: ControlChannel, shorten: Callable[[], None], patience: int = 1):
         super().__init__(held.queue, held.lease)

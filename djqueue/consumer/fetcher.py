@@ -41,10 +41,10 @@ class Pace:
 
 
 class Prefetch:
-    """How many entries to hold beyond those that run: what the pool was seen to finish within the horizon.
+    """How many entries to hold beyond the running ones: as many as the pool was seen to finish within the horizon.
 
-    Work that takes long is not claimed ahead at all, so a short one never waits here behind a long one for more than
-    the horizon, unless its nature has just changed.
+    Long work is not claimed ahead at all, so a short message never waits here behind a long one for more than the
+    horizon, unless the kind of work has just changed.
     """
 
     def __init__(self, pool: Pool):
@@ -65,10 +65,10 @@ class Prefetch:
 
 
 class Quarantine:
-    """An entry that was lost once is a *suspect*: it may be what killed its worker.
+    """An entry that was lost once is a *suspect*: it may have killed its worker.
 
-    It is claimed alone, so that no neighbour waits in our hands while it runs, and only one suspect of this process
-    runs at a time. So no innocent entry is lost with the guilty one more than once.
+    It is claimed alone, so that this process holds no other waiting entry while it runs, and only one suspect of this
+    process runs at a time. So no other entry is lost together with a suspect more than once.
     """
 
     def __init__(self, in_flight: InFlight):
@@ -76,16 +76,16 @@ class Quarantine:
         self._lock = threading.Lock()
         self._suspect: Held | None = None
         self.cautious = False
-        """Whether suspects were met in company: the next claim takes one entry only."""
+        """Whether suspects were claimed with other entries: the next claim takes one entry only."""
 
     @property
     def occupied(self) -> bool:
-        """Until the suspect is settled: if the next one kills the process, it must not count as lost with that."""
+        """Whether a suspect is not settled: if the next one killed the process, this one would count as lost too."""
         return self._suspect is not None and self._suspect in self._in_flight
 
     @property
     def awaited(self) -> bool:
-        """Whether a suspect waits for all else that we hold."""
+        """Whether a suspect waits for all other messages of this process."""
         return self.occupied and self._suspect is not None and self._suspect.began is None
 
     def admit(self, suspect: Held) -> bool:
@@ -100,18 +100,18 @@ class Quarantine:
         return 0.0 if self._suspect is None else self._suspect.since
 
     def alone(self) -> bool:
-        """Whether all else that we hold is running: what waits, or is not settled yet, would be lost with it."""
+        """Whether all other held messages run: those that wait, or are not settled, would be lost with the suspect."""
         others = (held for held in self._in_flight if held is not self._suspect)
         return all(held.began is not None and held.verdict is None for held in others)
 
 
 NAP_SLICE = 0.5  # seconds: how late a stop may be noticed
-STALE = 1.0  # seconds after which work that nobody began goes back to the queue
+STALE = 1.0  # seconds after which a message that no worker began goes back to the queue
 SUSPECT_WAIT = 0.05  # seconds that other work waits for a suspect to end
-SUSPECT_PAUSE = 1.0  # most seconds that a suspect waits for another one, or for what else we hold to be settled
-LOOK = 0.002  # seconds between two looks at what others do
-PRESENTLY = 0.01  # seconds: what may be had after so many is there, but in the hands of somebody who also claims
-UNANSWERED = 1.0  # seconds: who is that slow to fail is away, and so are the others of its server
+SUSPECT_PAUSE = 1.0  # most seconds that a suspect waits for another one, or for other held messages to be settled
+LOOK = 0.002  # seconds between two looks at other threads
+PRESENTLY = 0.01  # seconds: an entry that can be claimed within this time is there, but another process is claiming it
+UNANSWERED = 1.0  # seconds: if a claim takes longer to fail, its server is away, and so are the server's other queues
 UNSETTLED = 500  # verdicts waiting for the store above which nothing more is claimed: a kill would repeat them
 
 
@@ -122,7 +122,7 @@ class Hands:
     settlers: Settlers
     run_limit: RunLimit
     quarantine: Quarantine | None
-    """Keeps what a worker has died with apart from all else; None if it runs in a process of its own."""
+    """Runs messages with which a worker has died apart from all others; None if each runs in a process of its own."""
     owner: str
     lease: float | None = None
 
@@ -134,7 +134,7 @@ class Fetcher(Loop):
         super().__init__(f"djqueue-fetcher-{queues[0].alias}")
         self._queues = list(queues)
         self._alone = {id(queue): FailureBackoff(f"claim() of {queue.alias}") for queue in queues}
-        """Of queues that fail while others of this fetcher answer."""
+        """The backoff of each queue that fails while other queues of this fetcher answer."""
         self._hands = hands
         self._pace = pace
         self._strict = strict
@@ -157,7 +157,7 @@ class Fetcher(Loop):
             self._pace.reset()
             return 0
         again = min(claimed.retry_after for claimed in claims)
-        if not again and not self._idle:  # there is something, and it is not to wait for a worker
+        if not again and not self._idle:  # entries are there, but none is to be claimed that would wait for a worker
             self._await_room()
             return 0
         failing = [failure_backoff.left for failure_backoff in self._alone.values() if failure_backoff.count]
@@ -166,18 +166,18 @@ class Fetcher(Loop):
                 for queue in self._queues:
                     signals.emit(signals.empty, queue.alias, queue_name=queue.alias)
             self.dry = began
-        # Queues that wake us while nothing is in our hands need no looking at, but for a bell that was lost.
+        # Queues that wake an empty consumer need no polling, except in case a notification was lost.
         sleeps = not len(self._hands.in_flight) and all(queue.notifies for queue in self._queues)
         pause = self._pace.longest if sleeps else self._pace.next()
         self._nap(min([pause, *failing]), again)
         return 0
 
     def rouse(self) -> None:
-        """Have it ask now: a lane may have opened."""
+        """Claim now: a lane may have opened."""
         self._roused.set()
 
     def on_stop(self) -> None:
-        """Some backends have received in their sleep what nobody has claimed yet."""
+        """Close the queues: some backends received entries while they slept, which no claim has taken yet."""
         for queue in self._queues:
             with suppress(Exception):
                 queue.close()
@@ -203,7 +203,7 @@ class Fetcher(Loop):
             self.hand_back("every worker is busy")
 
     def hand_back(self, reason: str) -> None:
-        """Give back what no worker has begun; it counts as nothing and keeps its place."""
+        """Give back messages that no worker has begun. That counts as no attempt; they keep their places."""
         for unit in self._hands.pool.take_back():
             self._put_back(unit, reason)
 
@@ -223,7 +223,7 @@ class Fetcher(Loop):
                 else:
                     self._alone[id(queue)].end()
                     if claims[-1]:
-                        break  # the others have their turn at the next tick
+                        break  # the other queues are asked at the next tick
         finally:
             surplus = self._pay(sum(map(len, claims)) - limit)
         self._pass_over(failed, claims)
@@ -231,12 +231,12 @@ class Fetcher(Loop):
             self._had_its_turn(queue)
             self._take(queue, claims[-1], asked, surplus)
         for _, reason in failed:
-            if is_for_want(reason):  # that is no trouble of the queue: this process is at its limits
+            if is_for_want(reason):  # not the queue's fault: this process is at its limits
                 raise reason
         return claims
 
     def _pass_over(self, failed: list[tuple[BaseQueue, Exception]], claims: list[Claimed]) -> None:
-        """One that fails holds up no other; if none answers it is the store, and that is told once."""
+        """A queue that fails delays no other; if no queue answers, the store is away, which is reported once."""
         for queue, error in failed:
             self._had_its_turn(queue)
             if claims and not is_for_want(error):
@@ -245,14 +245,14 @@ class Fetcher(Loop):
             raise failed[0][1]
 
     def _pay(self, more: int) -> int:
-        """A run is one unit and several messages: what they cost beyond what was taken; how many are too many."""
+        """Charge the run limit for messages beyond a claim's limit, as a run is several; how many it does not allow."""
         if more <= 0:
             self._hands.run_limit.give(-more)
             return 0
         return more - self._hands.run_limit.take(more)
 
     def _had_its_turn(self, queue: BaseQueue) -> None:
-        """It is asked last from now on; those that had nothing keep their places."""
+        """Ask this queue last from now on; queues that had nothing keep their places."""
         if not self._strict:
             self._queues.remove(queue)
             self._queues.append(queue)
@@ -278,9 +278,9 @@ class Fetcher(Loop):
             self._submit(held)
 
     def _without_begun(self, held: list[Held]) -> list[Held]:
-        """But for what comes again although it runs here, or has ended and the store does not know: that was away.
+        """The leases but for entries that already run here, or ended here unknown to the store, as it was away.
 
-        It goes on under the new lease; what is behind it in its lane comes later.
+        Such an entry goes on under its new lease; the entries behind it in its lane come later.
         """
         if all(one.lease.entry.attempts == 1 for one in held):
             return held
@@ -323,7 +323,7 @@ class Fetcher(Loop):
             self._hands.settlers.add(one, Verdict(Outcome.RETURNED, reason, delay=delay))
 
     def _nap(self, pause: float, again: float) -> None:
-        """Sleep in the store's way, in slices, so that a stop is noticed; not past what is due in ``again`` seconds."""
+        """Sleep as the backend does, in slices, so that a stop is noticed; at most ``again`` seconds."""
         first, *others = self._queues
         beside = [queue for queue in others if queue.connection_key == first.connection_key]
         due = time.monotonic() + again

@@ -1,4 +1,4 @@
-"""What this process holds: every lease from its claim until it is settled."""
+"""The leases that this process holds, each from its claim until it is settled."""
 
 from __future__ import annotations
 
@@ -12,43 +12,43 @@ from djqueue.policies.outcomes import Verdict
 from djqueue.policies.policy import Policy
 from djqueue.utils import clock
 
-LONGEST_WAIT = 30.0  # seconds: what waits for a worker goes back much sooner
+LONGEST_WAIT = 30.0  # seconds: a message that waits for a worker goes back much sooner
 
 
 @dataclass(slots=True, eq=False)
 class Held:
-    """One lease in our hands. Moments are of :func:`djqueue.utils.clock`."""
+    """One lease that this process holds. Moments are of :func:`djqueue.utils.clock`."""
 
     queue: BaseQueue
     lease: Lease
     since: float
-    """Just before its claim."""
+    """The moment just before its claim."""
     lost: bool = False
-    """The store said that it is not ours any more."""
+    """Whether the store answered that this process does not hold the lease any more."""
     began: float | None = None
     """When a worker took it."""
     worker: Thread | None = None
-    """That worker."""
+    """The worker that took it."""
     first: Held | None = None
-    """The first of its unit, which the same worker runs before it; None if it is that itself."""
+    """The first lease of its unit, which the same worker runs before it; None if it is the first itself."""
     policy: Policy | None = None
     """The options of its message, once they are known."""
     ends: float | None = None
-    """When it is given up, if it has a time limit."""
+    """The moment at which it is given up, if it has a time limit."""
     reported: float = 0.0
     """When its progress was last taken to the store (monotonic)."""
     cancelled: bool = False
-    """Whether the holder of its result wants it to stop; known of what ran before, and of those that asked."""
+    """Whether its result was cancelled; known if the message ran before, or if its command asked."""
     verdict: Verdict | None = None
     """What is to become of it, once that is known."""
     in_doubt: bool = False
-    """Whether the store was told so, and its answer never came."""
+    """Whether the verdict was sent to the store, and its answer never came."""
     settled: bool = False
-    """Whether the store, while nobody else could have it, said that it is gone: it was heard."""
+    """Whether the store answered, while no other process could hold the lease, that it is gone: our verdict arrived."""
     touched: float = field(init=False)
     """When it was last extended, or claimed."""
     span: float = field(init=False)
-    """For how many seconds it was ours then."""
+    """For how many seconds it was then held."""
 
     def __post_init__(self) -> None:
         self.touched = self.since
@@ -65,39 +65,39 @@ class Held:
 
     @property
     def own_lease(self) -> float | None:
-        """The seconds for which its command wants to be held, if it says so.
+        """The seconds of its command's option ``lease``; None without one.
 
-        Before that is known it is held as the first of its unit is: if their worker dies they come back together.
+        Until that is known the lease of the first of its unit counts: if their worker dies they come back together.
         """
         if self.policy is None:
             return None if self.first is None else self.first.own_lease
         return self.policy.lease
 
     def deserted(self, now: float) -> bool:
-        """Whether nobody will say what became of it: its worker died, or it never came to one."""
+        """Whether no verdict will come: its worker died, or no worker ever took it."""
         if self.verdict is not None:
             return False
         return now - self.since > LONGEST_WAIT if self.worker is None else not self.worker.is_alive()
 
     def is_overdue(self, now: float) -> bool:
-        """Whether it began, and its lease ran out before the store knew its end; what goes back comes again anyway."""
+        """Whether it began, and its lease ran out before it was completed; what goes back comes again anyway."""
         goes_back = self.verdict is not None and self.verdict.outcome.effect.verb != "complete"
         return self.began is not None and not goes_back and self.lapsed(now)
 
     def go_on(self, again: Held) -> None:
-        """Under the lease of the same entry, taken again: its start is neither lost nor a further one."""
+        """Continue under a new lease of the same entry: its start is neither lost nor counted again."""
         entry = again.lease.entry
         counted = replace(entry, attempts=entry.attempts - 1, lost=max(0, entry.lost - 1))
         self.lease = replace(again.lease, entry=counted)
         self.touched, self.span, self.lost, self.in_doubt = again.touched, again.span, False, False
 
     def lapsed(self, now: float) -> bool:
-        """Whether somebody else may hold it by now: what has not begun then is not to be begun."""
+        """Whether another process may hold the entry by now: a message that has not begun must not begin then."""
         return not self.settled and (self.lost or now - self.touched > self.span)
 
 
 def units_of(taken: Sequence[Held]) -> list[list[Held]]:
-    """What one worker runs in order: a run of a lane, or one alone."""
+    """The leases by unit, which one worker runs in order: a run of a lane, or one lease alone."""
     units: dict[object, list[Held]] = {}
     for held in taken:
         unit = units.setdefault(held.lease.run or held, [])
@@ -112,7 +112,7 @@ class InFlight:
     def __init__(self) -> None:
         self._held: set[Held] = set()
         self.changed = time.monotonic()
-        """When something was last settled."""
+        """When a lease was last settled."""
 
     def __len__(self) -> int:
         return len(self._held)
@@ -129,7 +129,7 @@ class InFlight:
         return taken
 
     def resume(self, taken: Sequence[Held]) -> set[Held]:
-        """Let what has begun go on under the leases by which the same entries were taken again; those leases."""
+        """Continue begun messages whose entries were claimed again under the new leases; returns these leases."""
         now = clock()
         again: set[Held] = set()
         begun = {(id(held.queue), held.lease.entry.id): held for held in self if held.is_overdue(now)}
@@ -142,9 +142,9 @@ class InFlight:
         return again
 
     def drop(self, settled: Iterable[Held]) -> None:
-        self.changed = time.monotonic()  # first: who sees that nothing is held must see this too
+        self.changed = time.monotonic()  # first: a thread that sees no lease held must see this too
         self._held.difference_update(settled)
 
     def running(self) -> list[Held]:
-        """Those in the hands of a worker, once what waited for one was handed back; it may be about to begin."""
+        """The leases that workers have, after waiting ones were handed back; one may be about to begin."""
         return [held for held in self if held.verdict is None]

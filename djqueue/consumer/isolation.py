@@ -1,4 +1,4 @@
-"""Runs a message that was lost again in a process of its own: if that dies, nothing dies with it, and it is seen."""
+"""Runs a message that was lost before in a process of its own: if that dies, it dies alone, and its death is seen."""
 
 from __future__ import annotations
 
@@ -30,20 +30,20 @@ from djqueue.running.executor import declared, report
 LOOK = 0.05  # seconds between two looks at whether the process lives, or is to end
 LEAVING = 5.0  # seconds for the process to end by itself once it has told its verdict
 LENGTH = struct.Struct("!Q")
-"""Before each frame that the process sends: its bytes."""
+"""Before each frame that the process sends: its length in bytes."""
 READY, BEGINS = "ready", "begins"
-"""What it tells: it is about to open the message; it is about to run the function, and waits for GO."""
+"""Frames of the process: it is about to open the message; it is about to run the function, and waits for GO."""
 GO = b"go"
-"""Until it is told so, nothing has started."""
+"""The permission to run the function: until it is sent, nothing has started."""
 
 
 class Lost(Exception):
-    """The process ended before it told its verdict; the text says how."""
+    """The process ended before it sent its verdict; the text describes how."""
 
 
 @dataclass(frozen=True, slots=True)
 class Errand:
-    """What the process is told: a lease without its proof, which stays with whoever extends and settles it."""
+    """What the process gets: a lease without its token, which stays with the consumer that extends and settles it."""
 
     alias: str
     lease: Any
@@ -53,7 +53,7 @@ class Errand:
 
 @dataclass(frozen=True, slots=True)
 class Told:
-    """What became of the message. An exception is told apart from its traceback, which does not travel."""
+    """What became of the message. The exception and its traceback are separate, as a traceback is not pickled."""
 
     verdict: Verdict
     exception: BaseException | None = None
@@ -70,7 +70,7 @@ class RemoteTraceback(Exception):
 def run_isolated(held: Held, control: Control) -> Verdict | None:
     """Run it in a process of its own if it is to be run so, and another process can reach its queue; else None.
 
-    What is throttled is not: the slot that it has would be over before a process has begun.
+    A throttled message is not: its slot would be over before a process has begun.
     """
     if "durable" not in held.queue.features or control.throttled:
         return None
@@ -118,7 +118,7 @@ class Child:
         return self
 
     def __exit__(self, kind: type[BaseException] | None, *_) -> None:
-        """What it told is settled while it ends: until then its start would be lost if the consumer died."""
+        """Settle its verdict while it ends: until then the start would be lost if the consumer died."""
         if kind is not None:
             self._process.kill()
         try:
@@ -137,7 +137,7 @@ class Child:
         self._frames.close()
 
     def verdict(self) -> Verdict:
-        """What became of the message: what the process says, or what its death means."""
+        """The verdict on the message: the answer of the process, or what its death means."""
         held, is_ready = self._held, False
         try:
             lease = replace(held.lease, token=None)
@@ -155,7 +155,7 @@ class Child:
             return replace(told.verdict, exception=told.exception)
         except Lost as death:
             if held.verdict is not None:
-                return Verdict(held.verdict.outcome, held.verdict.reason)  # which counts, as it was the first
+                return Verdict(held.verdict.outcome, held.verdict.reason)  # the first verdict counts
             if not is_ready:
                 return _not_begun(held, f"its process could not begin: {death}")
             verdict = self._policy.judge_loss(held.lease.entry, str(death))
@@ -169,7 +169,7 @@ class Child:
             raise Lost(self._death()) from None
 
     def _next(self) -> Any:
-        """The next thing that it tells of the message; records on the way are logged here. Raises Lost if it died."""
+        """The next frame about the message; log records before it are logged here. Raises Lost if the process died."""
         while True:
             [size] = LENGTH.unpack(self._read(LENGTH.size))
             try:
@@ -198,7 +198,7 @@ class Child:
         return found
 
     def _look_after_it(self) -> None:
-        """Let it know of a stop; kill it once something else has been decided about its message."""
+        """Tell the process of a stop; kill it once there is another verdict on its message."""
         if self._control.given_up:
             self._process.kill()
         elif self._control.stopping and not self._told_to_stop:
@@ -206,7 +206,7 @@ class Child:
             self._process.send_signal(signal.SIGTERM)
 
     def _death(self) -> str:
-        """How it ended, which it is about to if it has not."""
+        """How the process ended; waits for its end, and kills it if that does not come."""
         try:
             code = self._process.wait(LEAVING)
         except subprocess.TimeoutExpired:
@@ -226,7 +226,7 @@ def _start(into: int) -> subprocess.Popen:
         stdin=subprocess.PIPE,
         pass_fds=[into],
         env=environment,
-        start_new_session=True,  # Ctrl-C and what it sends to its group are not for others
+        start_new_session=True,  # it gets no Ctrl-C, and its signals to its own group reach no other process
     )
 
 
@@ -236,7 +236,7 @@ def _start(into: int) -> subprocess.Popen:
 _opened: WeakSet[BaseDatabaseWrapper] = WeakSet()
 """Connections of Django, of all threads."""
 _left: list[Any] = []
-"""Connections of drivers that a child has left: nothing is to be told to their server."""
+"""Connections of drivers that a child has left: nothing must be sent to their servers."""
 
 
 def leave_in_children() -> None:
@@ -261,7 +261,7 @@ def _leave_all() -> None:
 
 
 def _descriptor_of(raw: object) -> int | None:
-    """Of the socket to a server; None of what is closed, and of SQLite, which has none."""
+    """The descriptor of the socket to a server; None for a closed connection, and for SQLite, which has no socket."""
     fileno = getattr(raw, "fileno", None) or getattr(getattr(raw, "_sock", None), "fileno", None)
     try:
         return None if fileno is None or (number := fileno()) < 0 else number

@@ -1,4 +1,4 @@
-"""The threads that a consumer cannot do without, which see when the process is at its limits; and its options."""
+"""The threads that a consumer needs, which notice when the process is at its limits; and the consumer's options."""
 
 from __future__ import annotations
 
@@ -36,7 +36,7 @@ _ERRNO: Any = OSError.errno
 
 
 def is_for_want(error: BaseException) -> bool:
-    """Whether something failed because the process was at its limits, as far as the exceptions say so."""
+    """Whether something failed because the process was at its limits, as far as the exceptions show it."""
     return any(map(_says_so, chained([error])))
 
 
@@ -51,15 +51,15 @@ def at_limits() -> bool:
 
 
 class Starvation:
-    """For how long a thread has found the process at its limits, whatever it tried."""
+    """For how long a thread has found the process at its limits at every try."""
 
     def __init__(self) -> None:
         self._since: float | None = None
         self.lasts = False
-        """Whether that is so long that only another process can go on."""
+        """Whether that lasts too long: only another process can go on."""
 
     def add(self, error: BaseException) -> bool:
-        """Something failed; whether for want of what the process has no more of. Then garbage has been collected."""
+        """Note a failure; whether it came of the process's limits. If so, garbage has been collected."""
         if not (is_for_want(error) or at_limits()):
             self.end()
             return False
@@ -88,14 +88,14 @@ class Starvation:
 
 
 def _says_so(error: BaseException) -> bool:
-    kind = type(error)  # by which it is known, whatever it says itself
+    kind = type(error)  # not error.__class__, which can be any
     if issubclass(kind, OSError):
         return _ERRNO.__get__(error) in NUMBERS
     return issubclass(kind, MemoryError) or (issubclass(kind, RuntimeError) and text_of(error).startswith(WORDS))
 
 
 class Member(threading.Thread):
-    """Does its :meth:`duty` until that ends; :attr:`trouble` tells what ended it otherwise, or keeps it from it."""
+    """A thread that does its :meth:`duty`; :attr:`trouble` is why it ended too early, or cannot go on."""
 
     def __init__(self, name: str):
         super().__init__(name=name, daemon=True)
@@ -136,7 +136,7 @@ def pause_after(failures: int) -> float:
 
 
 def run_all(things: Iterable[T], do: Callable[[T], float | None]) -> float:
-    """Do it to all of them, even if it fails for some; then raise the first error, or return the least answer."""
+    """Call ``do`` for each thing, even if it fails for some; then raise the first error, or return the least answer."""
     least, errors = inf, []
     for thing in things:
         try:
@@ -164,7 +164,7 @@ def recycle_connections() -> None:
 
 
 class FailureBackoff:
-    """How often something failed in a row, which is told, and when it is to be tried again."""
+    """Counts and logs the failures of one thing in a row, and decides when it is tried again."""
 
     def __init__(self, name: str):
         self.name = name
@@ -176,7 +176,7 @@ class FailureBackoff:
         return max(0.0, self._until - time.monotonic())
 
     def add(self, error: BaseException, longest_pause: float = LONGEST_PAUSE) -> float:
-        """Report the first failure in full and the ones after it in a line; the seconds to wait, longer every time."""
+        """Log the first failure in full, each later one in a line; the seconds to wait, longer every time."""
         recycle_connections()
         self.count += 1
         pause = min(longest_pause, pause_after(self.count))
@@ -193,7 +193,7 @@ class FailureBackoff:
 
 
 class Loop(Member):
-    """Calls :meth:`tick` until it is stopped. A store that goes away is ridden out."""
+    """Calls :meth:`tick` until it is stopped. While a store is away it keeps trying."""
 
     longest_pause: float = LONGEST_PAUSE
     """The most seconds between two tries while a tick fails."""
@@ -237,7 +237,7 @@ class Loop(Member):
                     self._wake.wait(pause)
                 self._wake.clear()  # the next tick sees what woke this thread
                 self._broken_off = 0
-            except BaseException:  # waiting takes a lock; and memory may be short for all but this
+            except BaseException:  # waiting takes a lock, for which memory may be short
                 self._broken_off += 1
                 time.sleep(FIRST_PAUSE)
         with suppress(Exception):
@@ -245,12 +245,12 @@ class Loop(Member):
         connections.close_all()
 
     def on_stop(self) -> None:
-        """What is left to do when no tick will begin any more."""
+        """Called once no tick will begin any more."""
 
     def guarded_tick(self) -> float:
         """A tick; if it raises, the seconds to wait before the next try, longer every time.
 
-        Where the process itself is at its limits they are not: soon that is over, or another process is needed.
+        Not longer if the process is at its limits: that is over soon, or another process is needed.
         """
         try:
             pause = self.tick()
@@ -263,7 +263,7 @@ class Loop(Member):
 
 
 class PerServer(Generic[L]):
-    """A loop for each server that queues are on, as one that does not answer holds up no other."""
+    """A loop for each server of the queues, so that a server that does not answer delays no other."""
 
     def __init__(self, servers: Iterable[Sequence[BaseQueue]], loop_for: Callable[[Sequence[BaseQueue]], L]):
         self._of: dict[int, L] = {}
@@ -290,13 +290,13 @@ class Options:
     lease: float | None = None
     """How long a claim holds unless it is extended, which it is; None for each queue's own."""
     grace: float = 25.0
-    """How long what runs may go on after a stop."""
+    """How long running messages may go on after a stop."""
     strict: bool = False
     """Serve the queues in the order given, not in turn."""
     drain: bool = False
-    """Run what is due, then end."""
+    """Run all due messages, then end."""
     isolate: bool = False
-    """Run what workers have died with in a process of its own, which loads the settings module anew."""
+    """Run a message with which a worker has died in a process of its own, which loads the settings module anew."""
 
     def __post_init__(self) -> None:
         whole(self.threads, "threads", least=1)

@@ -1,4 +1,4 @@
-"""Leases are extended, or given back when they ran out; time limits, and the bounds of failed queues, are kept."""
+"""Extends leases, makes expired ones claimable again, and enforces time limits and the bounds of failed queues."""
 
 from __future__ import annotations
 
@@ -21,22 +21,22 @@ from djqueue.utils import clock, plain, seconds, tell, whole
 logger = logging.getLogger(__name__)
 
 REAP_BATCH = 100
-PATIENCE = 1.0  # seconds: nothing is called late that is no later than that
-LATE_TIMES = 3  # in a row: then it is what can be had here, and does not wait any more
-SPEAKING = 1.0  # seconds that all others need once they see that the store is back
+PATIENCE = 1.0  # seconds: a look that is late by no more than this does not count as late
+LATE_TIMES = 3  # in a row: after these a late look is usual here, and the reaper does not wait any more
+SPEAKING = 1.0  # seconds that other consumers need to reach a store that is back
 PRUNE_EVERY = 60.0  # seconds
 PRUNE_BATCH = 1000
-SWEEP_EVERY = 15.0  # seconds, and not before: what it looks for is there for long, and a start has other things to do
+SWEEP_EVERY = 15.0  # seconds, also before the first sweep: it is not urgent, and a start has other things to do
 SWEEP_BATCH = 2500
 LOOK = 0.5  # seconds between two looks for time limits that are over
 
 
 class Heartbeat(Loop):
-    """Extends every lease that we have held for a quarter of its time, in one round trip per queue and length.
+    """Extends every lease after a quarter of its time, in one round trip per queue and length.
 
-    What a worker died with, or what was lost on its way to one, is not extended: nobody here will end it.
-    One that is to be shorter than it was claimed for is made so at once. The queues are of one store: one that does
-    not answer holds up no other.
+    A lease whose worker died, or that was lost on its way to a worker, is not extended: nothing here will settle it.
+    A lease that is to be shorter than it was claimed for is shortened at once. The queues are of one store: a store
+    that does not answer delays no other.
     """
 
     def __init__(self, queues: Sequence[BaseQueue], in_flight: InFlight, lease_of: Callable[[BaseQueue], float]):
@@ -65,28 +65,28 @@ class Heartbeat(Loop):
         asked = [held.lease for held in stale]
         until = {proof_of(one): one.until for one in queue.touch(asked, lease)}
         for held, before in zip(stale, asked, strict=True):
-            if held.lease.token != before.token:  # it was taken again meanwhile
+            if held.lease.token != before.token:  # its entry was claimed again meanwhile
                 continue
             if proof_of(before) in until:
                 held.lease = replace(held.lease, until=until[proof_of(before)])  # by which a repeated verb is judged
                 held.touched, held.span = now, lease
             elif held.verdict is not None and not held.lapsed(clock()):
-                held.settled = True  # by what we said of it: nobody else could
+                held.settled = True  # by our own verdict: no other process could have settled it
             else:
                 held.lost = True
-                if held.verdict is None:  # else it is being settled, or has just been
+                if held.verdict is None:  # otherwise it is being settled, or just was
                     text, entry = "The lease of message %s is lost", held.lease.entry
                     tell(logger, logging.WARNING, text, plain(entry.id), extra=log_extra(queue.alias, entry))
 
 
 class Reaper(Loop):
-    """Makes expired leases claimable again, sweeps what is forgotten by now, and keeps the failed queues in bounds.
+    """Makes expired leases claimable again, sweeps expired records, and keeps the failed queues in bounds.
 
-    Every consumer does it for all; doing it twice is harmless. It comes back to a queue when the next lease that it
-    knows of may expire, and after a quarter of the queue's lease at the latest: one that others have taken meanwhile
-    has not expired then, unless it is shorter.
+    Every consumer does it for all; doing it twice is harmless. It looks at a queue again when the next lease that it
+    knows of may expire, and after a quarter of the queue's lease at the latest: a lease that another process took
+    meanwhile has not expired then, unless it is shorter.
 
-    If it comes late by half a lease, the store was away, or this process was: then holders may have been unable to
+    If a look is late by half a lease, the store was away, or this process was: then holders may have been unable to
     extend or settle their leases, so it waits one pause for them first, up to three times.
     """
 
@@ -95,9 +95,9 @@ class Reaper(Loop):
         self._queues = queues
         self._lease_of = lease_of
         self._due: dict[int, float] = {}
-        """When each is to be looked at (monotonic)."""
+        """The moment of the next look at each queue (monotonic)."""
         self._by: dict[int, tuple[float, int]] = {}
-        """And until when at the latest, by the clock of its store; how many times in a row that was too late."""
+        """The latest moment for it by the clock of the store; how many times in a row the look was later."""
         self._pruned, self._swept = 0.0, time.monotonic()
 
     def tick(self) -> float:
@@ -142,7 +142,7 @@ class Reaper(Loop):
             pass
 
     def _sweep(self, queue: BaseQueue) -> None:
-        """Of the failed queue, from which nobody claims all the time, what was claimed and lost comes back here too."""
+        """Sweep a queue; reap its failed queue too, as no consumer claims from that regularly."""
         queue.sweep(SWEEP_BATCH)
         if queue.failed is not None:
             queue.failed.reap(REAP_BATCH)
@@ -152,7 +152,7 @@ class Reaper(Loop):
         most, age = conf.get("QUEUE_MAX_ERRORS"), conf.get("QUEUE_MAX_ERROR_AGE")
         if queue.failed is None or (most is None and age is None):
             return
-        # A 0 that was to mean "no bound" must not empty it.
+        # A 0 that is meant as "no bound" must not empty the failed queue.
         most = None if most is None else whole(most, "QUEUE_MAX_ERRORS", least=1)
         age = None if age is None else seconds(age, "QUEUE_MAX_ERROR_AGE", least=1.0)
         dropped, more = 0, True
@@ -160,7 +160,7 @@ class Reaper(Loop):
             while more and not self.stopped:
                 count = queue.failed.trim(most, age, PRUNE_BATCH)
                 dropped, more = dropped + count, count >= PRUNE_BATCH
-        finally:  # those that are gone are told even if the store is away by now
+        finally:  # the dropped entries are reported even if the store is away by now
             if dropped:
                 text = "%s: %d entries left the failed queue, beyond QUEUE_MAX_ERRORS or QUEUE_MAX_ERROR_AGE"
                 tell(logger, logging.WARNING, text, queue.alias, dropped, extra={"queue": queue.alias})
@@ -168,7 +168,7 @@ class Reaper(Loop):
 
 
 class TimeLimits(Loop):
-    """No exception can be thrown into a running function: its message is taken from it, and its thread left behind."""
+    """Ends overdue runs. No exception can be thrown into a function: its message is settled, its thread left behind."""
 
     def __init__(self, in_flight: InFlight, give_up: Callable[[Held], None]):
         super().__init__("djqueue-timelimits")

@@ -1,4 +1,4 @@
-"""The workers: a fixed number of threads that run what is put before them, and which of them keep a handler."""
+"""The workers: a fixed number of threads that run units of messages, and the handlers that some of them keep."""
 
 from __future__ import annotations
 
@@ -37,11 +37,11 @@ BEGUN_BY_HAND: dict[str, Callable[[Any], bool]] = {
     "postgresql": lambda link: link.info.transaction_status != 0,
     "sqlite": lambda link: link.in_transaction,
 }
-"""Whether there is a transaction of which Django does not know, by vendor; the driver of MySQL cannot tell."""
-LOOK = 0.1  # seconds between two looks whether the process is at its limits still
-MENDED = 1.0  # seconds for which a connection that was mended after a command is as good before the next one
+"""Whether there is a transaction that Django does not know of, by vendor; the driver of MySQL cannot tell."""
+LOOK = 0.1  # seconds between two looks whether the process is still at its limits
+MENDED = 1.0  # seconds for which a connection that was mended after a command needs no mending before the next one
 MOST_TRIES = 10
-"""Starts after which what cannot even be run is put aside."""
+"""Starts after which a message that cannot even be run goes to the failed queue."""
 LAPSED = Verdict(Outcome.RETURNED, "its lease ran out before it was begun")
 
 
@@ -52,24 +52,24 @@ class Affinity:
         self._tied: dict[Hashable, Worker] = {}
         self._dissolved = False
         self.lingering: dict[Worker, None] = {}
-        """Those that wait for their shard alone, in the order in which they began to."""
+        """The workers that wait for their shard alone, in the order in which they began to."""
 
     def tie(self, worker: Worker) -> None:
-        """Have what comes for the shard of its handler go to this worker, if it keeps one."""
+        """Send the units for the shard of its handler to this worker, if it keeps one."""
         self.untie(worker)
         worker.tied = worker.slot.shard
         if worker.tied is not None:
             self._tied[worker.tied] = worker
 
     def untie(self, worker: Worker) -> None:
-        """Nothing comes to this worker alone any more."""
+        """Send no more units to this worker alone."""
         self.lingering.pop(worker, None)
         if self._tied.get(worker.tied) is worker:
             del self._tied[worker.tied]
         worker.tied = None
 
     def inbox_of(self, unit: list[Held], inbox: SimpleQueue) -> SimpleQueue:
-        """Where a unit is put: before the worker that keeps a handler for it and does nothing else, or before all."""
+        """The inbox for a unit: the mail of the idle worker that keeps a handler for it, or else the common inbox."""
         if not self._tied:
             return inbox
         entry = unit[0].lease.entry
@@ -80,14 +80,14 @@ class Affinity:
         return worker.mail
 
     def linger(self, worker: Worker) -> None:
-        """From now on it looks at its mail only, until its time is over."""
+        """The worker looks at its mail only from now on, until its time is over."""
         if self._dissolved:
             self._send_away(worker)
         elif worker.mail.empty():
             self.lingering[worker] = None
 
     def last_word(self, worker: Worker) -> list[Held]:
-        """Its time is over; what came for it at the last moment, if anything did."""
+        """End the worker's lingering; the unit that came for it at the last moment, if any."""
         self.untie(worker)
         try:
             return worker.mail.get_nowait()
@@ -95,12 +95,12 @@ class Affinity:
             return []
 
     def give_up(self, count: int) -> None:
-        """Have this many of those that linger keep their handlers no longer: those that did so for longest."""
+        """Have this many lingering workers part from their handlers, the ones that lingered longest first."""
         for worker in list(self.lingering)[: max(0, count)]:
             self._send_away(worker)
 
     def dissolve(self) -> None:
-        """No worker lingers any more."""
+        """End all lingering, for good."""
         self._dissolved = True
         self.give_up(len(self.lingering))
 
@@ -116,11 +116,11 @@ class Worker(Member):
         super().__init__(f"djqueue-worker-{number}")
         self.number = number
         self.unit: list[Held] = []
-        """What it has in hands: what it runs, and what comes after that."""
+        """The leases that it has: the one that it runs, and those after it."""
         self.slot = HandlerSlot(self._await)
-        """The handler that it keeps, if it does."""
+        """The handler that it keeps, if any."""
         self.mail: SimpleQueue[list[Held]] = SimpleQueue()
-        """What comes for the shard of that handler; an empty unit if others need the worker more."""
+        """The units for the shard of that handler; an empty unit if other units need the worker more."""
         self.tied: Hashable = None
         """The shard for which it has mail."""
         self._pool = pool
@@ -132,25 +132,25 @@ class Worker(Member):
     def duty(self) -> None:
         while (unit := self._pool.next(self)) is not None and self._serve(unit):
             self._recover(unit)
-            unit.clear()  # or it would be kept until the next one comes
+            unit.clear()  # otherwise it would stay in memory until the next unit comes
         self.part()
         if self._runner is not None:
             self._runner.close()
         connections.close_all()
 
     def where(self) -> str:
-        """What it is doing just now, as a traceback tells it."""
+        """The traceback of what it is doing now."""
         frame = _frames().get(self.ident or 0)
         return "".join(traceback.format_stack(frame)) if frame is not None else ""
 
     def part(self) -> None:
-        """Keep no handler any more."""
+        """Stop the handler, and keep none."""
         if self.slot.shard is not None:
             self.slot.release()
             mend_connections()
 
     def _serve(self, unit: list[Held]) -> bool:
-        """Run a unit and finish each of it as it ends; whether this thread was not left behind meanwhile."""
+        """Run a unit, finishing each message as it ends; False if this thread was left behind meanwhile."""
         self.unit = list(unit)
         for held in unit:
             held.worker = self
@@ -164,7 +164,7 @@ class Worker(Member):
         return True
 
     def _verdicts(self, unit: list[Held]) -> Iterator[tuple[Held, Verdict]]:
-        """What becomes of each, as they end; of the rest too, if it is not to be begun."""
+        """The verdict on each message as it ends; on the rest too, if that must not begin."""
         if len(unit) == 1:
             yield unit[0], self._begin(unit)[0]
             return
@@ -181,7 +181,7 @@ class Worker(Member):
                 return
 
     def _begin(self, batch: Sequence[Held]) -> list[Verdict]:
-        """Run what is to run at once, as far as it is surely still ours."""
+        """Run a batch, but for leases that may have run out."""
         now = clock()
         for held in batch:
             held.began = now
@@ -189,11 +189,11 @@ class Worker(Member):
         verdicts = self._execute(ours) if ours else []
         for verdict in verdicts:
             if verdict.exception is not None:
-                release([verdict.exception])  # now, as it may have held much
+                release([verdict.exception])  # now, as its frames may hold much memory
         return verdicts + [LAPSED] * (len(batch) - len(ours))
 
     def _recover(self, unit: Sequence[Held]) -> None:
-        """After a failure let nothing live on for it, and begin nothing while this process is at its limits."""
+        """After a failure free the frames of its exception, and begin nothing while this process is at its limits."""
         for held in unit:
             if held.verdict is not None and held.verdict.outcome is not Outcome.DONE:
                 break
@@ -207,7 +207,7 @@ class Worker(Member):
             time.sleep(LOOK)
 
     def _why_not(self, batch: Sequence[Held], verdicts: Sequence[Verdict], rest: Sequence[Held]) -> Verdict | None:
-        """Why what is behind in its unit is not begun."""
+        """Why the rest of the unit must not begin; None if it may."""
         if reason := self._pool.recall():
             return Verdict(Outcome.RETURNED, reason)
         if _failures(verdicts) and self.starvation.look():
@@ -227,7 +227,7 @@ class Worker(Member):
                 if (verdict := isolate(first, controls[0])) is not None:
                     return [verdict]
             return execute_batch(first.queue, [held.lease for held in batch], controls, self.slot)
-        except BaseException as error:  # not the command's, which execute_batch() judges; nothing may end the thread
+        except BaseException as error:  # not of the command: execute_batch() judges those; nothing may end the thread
             extra = log_extra(first.queue.alias, first.lease.entry)
             tell(logger, logging.ERROR, "A message could not be run", exc_info=error, extra=extra)
             return [_not_run(held, error) for held in batch]
@@ -237,15 +237,15 @@ class Worker(Member):
             self._pool.keep(self)
 
     def _await(self, coroutine: Coroutine) -> object:
-        """Async commands of one thread share an event loop."""
+        """Run a coroutine on the event loop of this thread, which its async commands share."""
         if self._runner is None:
             self._runner = asyncio.Runner()
-            Context().run(self._runner.get_loop)  # it keeps the context that it begins in, and what is carried there
-        return self._runner.run(coroutine, context=copy_context())  # else they would share that of the first
+            Context().run(self._runner.get_loop)  # the loop keeps the context that it begins in, with its values
+        return self._runner.run(coroutine, context=copy_context())  # else all would share the first one's context
 
 
 def _frames() -> dict[int, FrameType]:
-    """Of all threads. Without a garbage collection meanwhile, in which older Pythons deadlock (CPython gh-106883)."""
+    """The frames of all threads, with garbage collection off: older Pythons deadlock in it (CPython gh-106883)."""
     collects = gc.isenabled()
     gc.disable()
     try:
@@ -256,7 +256,7 @@ def _frames() -> dict[int, FrameType]:
 
 
 def _not_run(held: Held, error: BaseException) -> Verdict:
-    """Again, but not for ever, unless this process is at its limits."""
+    """The verdict on a message that could not be run: again, but not for ever unless this process is at its limits."""
     reason = f"could not be run: {kind_of(error)}"
     if held.lease.entry.attempts >= MOST_TRIES and not is_for_want(error):
         return Verdict(Outcome.FAILED, reason)
@@ -268,9 +268,9 @@ def _failures(verdicts: Sequence[Verdict]) -> list[BaseException]:
 
 
 def mend_connections() -> None:
-    """Around every command what Django does around every request: no connection that is broken or too old.
+    """Close database connections that are broken or too old, around every command, as Django does around requests.
 
-    Nor does one stay in a transaction that a command has left open.
+    A connection that a command left in an open transaction is closed too.
     """
     for connection in connections.all(initialized_only=True):
         try:
@@ -293,7 +293,7 @@ def _mend(connection: BaseDatabaseWrapper) -> None:
 
 
 class Pool:
-    """Workers around one inbox of units. ``finish(held, verdict)`` is called by a worker for each that it has run."""
+    """Workers that share one inbox of units. A worker calls ``finish(held, verdict)`` for each lease that it ran."""
 
     def __init__(
         self,
@@ -306,16 +306,16 @@ class Pool:
         self._inbox: SimpleQueue[list[Held] | None] = SimpleQueue()
         self._finish = finish
         self.control = control
-        """Makes what the command of a held lease can ask."""
+        """Makes the control that the command of a held lease can ask."""
         self.recall = recall
-        """Why what a worker has not begun is to go back to the queue; nothing if it is to go on."""
+        """Why messages that no worker has begun must go back to the queue; empty if they may begin."""
         self.isolate = isolate
-        """Runs what workers have died with in a process of its own; None if the workers run it as everything else."""
+        """Runs messages with which workers died in a process of their own; None if workers run them like all others."""
         self._low_water = 0
         self._lock = threading.Lock()
-        self._handed = 0  # to the workers, since the start
+        self._handed = 0  # units given to the workers since the start
         self.room = threading.Event()
-        """Set when few enough are waiting that it is worth while to claim more."""
+        """Set when so few units wait that it is worth while to claim more."""
         self.workers = [Worker(self, number) for number in range(1, threads + 1)]
         self._affinity = Affinity()
         self._left_behind: list[Worker] = []
@@ -325,12 +325,12 @@ class Pool:
             worker.start()
 
     def close(self) -> None:
-        """Let no worker keep a handler beyond what it is running."""
+        """Have each worker part from its handler after the unit that it runs."""
         with self._lock:
             self._affinity.dissolve()
 
     def stop(self) -> None:
-        """Let each worker end after what it is running."""
+        """Have each worker end after the unit that it runs."""
         self.close()
         for _ in self.workers:
             self._inbox.put(None)
@@ -346,7 +346,7 @@ class Pool:
 
     @property
     def idle(self) -> int:
-        """How many threads would begin something at once."""
+        """How many threads are free to begin a unit at once."""
         return max(0, len(self.workers) - self._undone)
 
     @property
@@ -364,11 +364,11 @@ class Pool:
 
     @property
     def is_stuck(self) -> bool:
-        """Whether so many were left behind that a new process is needed: as many as there are threads."""
+        """Whether a new process is needed: as many threads were left behind and still run as the pool has."""
         return self.stuck >= len(self.workers)
 
     def leave_behind(self, held: Held) -> tuple[Worker, list[Held]] | None:
-        """Put a new thread in the place of the one that runs this; the old one and all that it has in hands.
+        """Replace the thread that runs this by a new one; the old thread and all leases that it had.
 
         None if no thread runs it any more.
         """
@@ -378,14 +378,14 @@ class Pool:
                 return None
             heir = Worker(self, worker.number)
             heir.finished = worker.finished + 1
-            heir.start()  # which may fail: then nothing has changed
+            heir.start()  # if this fails, nothing has changed
             self._affinity.untie(worker)
             self.workers[self.workers.index(worker)], unit, worker.unit = heir, worker.unit, []
             self._left_behind = [*(one for one in self._left_behind if one.is_alive()), worker]
             return worker, unit
 
     def bereave(self) -> list[Held]:
-        """Take from the workers that died all that they have in hands, and what was put before them alone."""
+        """Take all leases from the workers that died, those in their mail too."""
         with self._lock:
             left = []
             for worker in self.workers:
@@ -396,7 +396,7 @@ class Pool:
             return left
 
     def let_go(self, worker: Worker, held: Held) -> bool:
-        """The worker is done with this; False if it was left behind meanwhile."""
+        """Take a finished lease from the worker; False if the worker was left behind meanwhile."""
         with self._lock:
             ours = held in worker.unit
             if ours:
@@ -405,17 +405,17 @@ class Pool:
             return ours
 
     def submit(self, units: Sequence[list[Held]], low_water: int = 0) -> None:
-        """Put them before the workers; :attr:`room` is set when no more than ``low_water`` are left."""
+        """Give units to the workers; :attr:`room` is set when no more than ``low_water`` are left."""
         self._low_water = low_water
         with self._lock:
             self._handed += len(units)
-            crowded = self._undone > len(self.workers)  # then each in its turn, whoever keeps a handler for it
+            crowded = self._undone > len(self.workers)  # then all go to the common inbox, even if a handler is kept
             for unit in units:
                 (self._inbox if crowded else self._affinity.inbox_of(unit, self._inbox)).put(unit)
             self._call_up()
 
     def take_back(self) -> list[list[Held]]:
-        """All that nobody has begun."""
+        """Take back all units that no worker has begun."""
         units, words = [], 0
         with suppress(Empty):
             while True:
@@ -424,7 +424,7 @@ class Pool:
                 else:
                     units.append(unit)
         for _ in range(words):
-            self._inbox.put(None)  # words to stop, which are the workers'
+            self._inbox.put(None)  # a None tells a worker to stop: these must stay in the inbox
         with self._lock:
             self._handed -= len(units)
         return units
@@ -444,14 +444,14 @@ class Pool:
     # ---- workers that keep a handler
 
     def keep(self, worker: Worker) -> None:
-        """Have what comes for the shard of its handler go to this worker, if it keeps one."""
+        """Send the units for the shard of its handler to this worker, if it keeps one."""
         if worker.slot.shard != worker.tied:
             with self._lock:
                 if worker in self.workers:
                     self._affinity.tie(worker)
 
     def _for_its_shard(self, worker: Worker) -> list[Held]:
-        """What comes while the worker lingers; nothing if it is to run something else, without its handler."""
+        """The unit that comes while the worker lingers; empty if it must part from its handler and run other units."""
         if worker.slot.shard is None:
             return []
         with self._lock:
@@ -467,13 +467,13 @@ class Pool:
         return unit
 
     def _call_up(self) -> None:
-        """Every unit needs a worker that does not wait for its own shard."""
+        """End the lingering of as many workers as the waiting units need."""
         if self._affinity.lingering:
             self._affinity.give_up(self._undone + len(self._affinity.lingering) - len(self.workers))
 
 
 def _mail_of(worker: Worker) -> list[Held]:
-    """All that nobody but this worker would take."""
+    """All leases in the mail of a worker, which no other worker would take."""
     mail = []
     while not worker.mail.empty():
         mail += worker.mail.get()
@@ -481,7 +481,7 @@ def _mail_of(worker: Worker) -> list[Held]:
 
 
 def _left_in(worker: Worker) -> list[Held]:
-    """What was put into its mail just before it gave up its handler."""
+    """The unit that was put into its mail just before it gave up its handler."""
     while not worker.mail.empty():
         if unit := worker.mail.get():
             return unit

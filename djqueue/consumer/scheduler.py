@@ -28,11 +28,11 @@ from djqueue.utils import clock, tell
 logger = logging.getLogger(__name__)
 
 LONGEST_PAUSE = 60.0  # seconds
-MARK_FOR = timedelta(days=7)  # a tick's mark outlives every tick that could still be looked at
+MARK_FOR = timedelta(days=7)  # a tick's mark outlives every tick that a scheduler could still look at
 MOST_TICKS = 1000  # of one command, enqueued in one go after a long absence: the newest
 
 OFTEN, SELDOM = 1.0, 5.0  # seconds between two looks for schedules made at run time, where there are some, and none
-FRESH = 0.5  # seconds for which a look is taken for the truth when something is due
+FRESH = 0.5  # seconds for which a look at the schedules is taken as current when one of them is due
 ATTENTIVE = timedelta(seconds=10)  # a scheduler that looked within this time has missed nothing
 RACING = timedelta(minutes=10)  # by which the mark of a tick outlives what a slow scheduler may still enqueue
 
@@ -43,7 +43,7 @@ def local(moment: datetime) -> datetime:
 
 
 class Scheduler(Loop):
-    """Remembers in the store which tick was the last, so that an absence of all schedulers is noticed."""
+    """Enqueues due ticks. The store keeps the last tick, so that an absence of all schedulers is noticed."""
 
     def __init__(self, served: Sequence[BaseQueue]):
         super().__init__(f"djqueue-scheduler-{served[0].alias}")
@@ -56,7 +56,7 @@ class Scheduler(Loop):
         return self._all([board.keep_up for board in self._boards])
 
     def follow(self) -> float:
-        """Enqueue what is due; seconds until there may be more, of the schedules that are known."""
+        """Enqueue all due ticks; seconds until one of the known schedules may have another."""
         return self._all([board.follow for board in self._boards])
 
     def _all(self, boards: list[Callable[[], float]]) -> float:
@@ -108,7 +108,7 @@ class Tracker:
         return LONGEST_PAUSE if upcoming is None else min(LONGEST_PAUSE, (upcoming - now).total_seconds())
 
     def _due(self, served: datetime, now: datetime) -> tuple[list[datetime], datetime | None]:
-        """The ticks after those served, up to now, and the first moment behind that is worth a look."""
+        """The ticks after the served ones, up to now, and the first later moment that is worth a look."""
         tick: datetime | None = max(served, now - self._rule.max_lateness - timedelta(minutes=1))
         due: deque[datetime] = deque(maxlen=MOST_TICKS)
         while tick is not None and (tick := self._next(tick)) is not None and tick <= now:
@@ -129,7 +129,7 @@ class Tracker:
         return producer.send_once(*self._what, guard, id)
 
     def _read(self, kept: bytes, queue: BaseQueue, now: datetime) -> datetime:
-        """The last tick as it is kept; now, and an error in the log, if somebody wrote what cannot be read."""
+        """The last tick as the store has it; now, and an error in the log, if that cannot be read."""
         try:
             return datetime.fromisoformat(kept.decode()).astimezone(UTC)
         except (ValueError, OverflowError):
@@ -151,7 +151,7 @@ class Tracker:
         return True
 
     def _prepare(self) -> None:
-        """What may fail through a schedule's own fault, before something of it is enqueued."""
+        """Do the steps that may fail through a schedule's own fault, before any of it is enqueued."""
 
     def _picked(self, due: list[datetime], now: datetime) -> list[datetime]:
         return self._rule.pick(due, now)
@@ -168,7 +168,7 @@ class PeriodicPlan(Tracker):
         self._what = command, Call(), command.policy
 
     def _next(self, after: datetime) -> datetime | None:
-        """A plain callable knows no next tick: it is asked about every minute."""
+        """The next tick. A plain callable knows none: it is asked about every minute."""
         if isinstance(self._schedule, Crontab):
             return self._schedule.next(after)
         return after.replace(second=0, microsecond=0) + timedelta(minutes=1)
@@ -177,7 +177,7 @@ class PeriodicPlan(Tracker):
         return isinstance(self._schedule, Crontab) or self._schedule(local(tick))
 
     def _recall(self, queue: BaseQueue, now: datetime) -> datetime:
-        """A schedule seen for the first time begins now."""
+        """The last tick that was served. A schedule that is seen for the first time begins now."""
         kept = queue.store.get(self._key)
         if kept is not None:
             return self._read(kept, queue, now)
@@ -195,14 +195,14 @@ class Board:
         self._looked = self._look_at = -inf
 
     def keep_up(self) -> float:
-        """Look, if it is time to, and enqueue what is due; seconds until either may be due again."""
+        """Look, if it is time to, and enqueue all due ticks; seconds until either may be due again."""
         if clock() >= self._look_at:
             self.look()
         pause = self.follow()
         return min(pause, self._look_at - clock())
 
     def look(self) -> None:
-        """See what there is now. What has not changed goes on as it was."""
+        """Read the schedules anew. One that has not changed goes on as it was."""
         queue = queues[self._queue_name]
         there = clock() - self._looked <= ATTENTIVE.total_seconds()
         texts = schedules.texts(schedules.fact(queue))
@@ -213,7 +213,7 @@ class Board:
         self._look_at = self._looked + (OFTEN if texts else SELDOM)
 
     def follow(self) -> float:
-        """Enqueue what is due; seconds until there may be more of what is known."""
+        """Enqueue all due ticks; seconds until one of the known schedules may have another."""
         if not self._plans:
             return LONGEST_PAUSE
         queue = queues[self._queue_name]
@@ -237,7 +237,7 @@ class ScheduleTracker(Tracker):
         self._was_there = was_there
         self._upcoming: datetime | None = None
         self._there: datetime | None = None
-        """When this scheduler last looked, if all went well then."""
+        """When this scheduler last looked, if that look succeeded."""
 
     def is_due(self, now: datetime) -> bool:
         return self._upcoming is None or self._upcoming <= now
@@ -258,16 +258,16 @@ class ScheduleTracker(Tracker):
         self._what = command, *command.prepared_anew(Call(*self._schedule.call), self._schedule.policy(command))
 
     def _picked(self, due: list[datetime], now: datetime) -> list[datetime]:
-        """All that came since this scheduler looked, if that was just now: then nothing is missed, only late.
+        """All ticks since this scheduler looked, if that was just now: then they are only late, not missed.
 
-        What fell due before it was there was missed. If others were there they have it, or are about to.
+        A tick from before it ran was missed, unless another scheduler ran, which has enqueued it or is about to.
         """
         if self._there is None or self._served is None or now - max(self._there, self._served) > ATTENTIVE:
             return super()._picked(due, now)
         return due
 
     def _recall(self, queue: BaseQueue, now: datetime) -> datetime:
-        """Never what was before it was made."""
+        """The last tick that was served, but no tick from before the schedule was made."""
         kept = queue.store.get(self._key)
         since = self._schedule.plan.since
         last = since if kept is None else max(since, self._read(kept, queue, now))

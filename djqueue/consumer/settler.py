@@ -25,8 +25,8 @@ IDLE = 3600.0  # seconds
 class Settler(Loop):
     """One thread settles for all workers.
 
-    They never wait for the store, and batches form by themselves: while one flush is on its way the next one gathers.
-    What could not be settled is tried again; meanwhile its lease is kept alive.
+    Workers never wait for the store, and batches form by themselves: verdicts gather while a flush is on its way.
+    A verdict that could not be settled is tried again; its lease is extended meanwhile.
     """
 
     def __init__(self, alias: str, in_flight: InFlight, owner: str = "", opened: Callable[[], None] = lambda: None):
@@ -34,7 +34,7 @@ class Settler(Loop):
         self._in_flight = in_flight
         self._owner = owner
         self._opened = opened
-        """Called when something of a lane was settled: what waits in it may be claimed now."""
+        """Called when an entry of a lane was settled: entries that wait in that lane may be claimed now."""
         self._lock = threading.Lock()
         self._pending: dict[tuple[int, str], PendingVerdicts] = {}
 
@@ -42,7 +42,7 @@ class Settler(Loop):
         return sum(len(lane.waiting) for lane in list(self._pending.values()))
 
     def add(self, held: Held, verdict: Verdict) -> None:
-        """From any thread. The first verdict counts: what was handed back while it ran is not ours to finish."""
+        """Add a verdict, from any thread. The first one counts: a message may have been handed back while it ran."""
         verb = verdict.outcome.effect.verb
         with self._lock:
             if held.verdict is not None:
@@ -74,7 +74,7 @@ class RunLimit:
         self._lock = threading.Lock()
 
     def take(self, wanted: int) -> int:
-        """As many of those wanted as are left; what is not used must be given back."""
+        """Take as many as are wanted and left; give back those that are not used."""
         with self._lock:
             taken = int(min(wanted, self._left))
             self._left -= taken
@@ -90,12 +90,12 @@ class RunLimit:
 
     @property
     def spent(self) -> bool:
-        """Whether all have been run; a claim that is on its way may yet give back what it took."""
+        """Whether all have been run; a claim that is on its way may yet give some back."""
         return self._unrun <= 0
 
 
 class Settlers(PerServer[Settler]):
-    """The settlers of a consumer, and what else is to be done once a worker has finished a message."""
+    """The settlers of a consumer, and the other steps after a worker has finished a message."""
 
     def __init__(
         self,
@@ -115,7 +115,7 @@ class Settlers(PerServer[Settler]):
         self.of(held.queue).add(held, verdict)
 
     def finish(self, held: Held, verdict: Verdict) -> None:
-        """Of what a worker has run, or is not to begin. From any thread."""
+        """Settle a message that a worker has run, or must not begin. From any thread."""
         if verdict.outcome.effect.counts:
             self._run_limit.ran()
         else:
@@ -126,7 +126,7 @@ class Settlers(PerServer[Settler]):
 
 
 class PendingVerdicts:
-    """The verdicts of one queue that call for one verb. A store that is out of reach holds up no other lane."""
+    """The verdicts of one queue that need one verb. A store that is out of reach delays no other queue."""
 
     def __init__(self, queue: BaseQueue, verb: str, owner: str):
         self.waiting: deque[Held] = deque()
@@ -138,9 +138,9 @@ class PendingVerdicts:
         self._not_before = 0.0
 
     def flush(self, done: Callable[[list[Held]], None]) -> float:
-        """Settle what waits, unless the store failed just now; seconds until it is worth while to come again."""
+        """Settle the waiting verdicts, unless the store failed just now; seconds until a flush is worth while again."""
         while self.waiting and clock() >= self._not_before:
-            # Smaller after each failure: one that the store can never take must not hold up the others.
+            # Smaller after each failure: a verdict that the store can never take must not delay the others.
             size = min(max(1, BATCH >> self._failures), len(self.waiting))
             batch = [self.waiting[number] for number in range(size)]  # each waits until it is settled, whatever fails
             finished = [(held.lease, held.verdict) for held in batch if held.verdict is not None]  # all have one
@@ -152,7 +152,7 @@ class PendingVerdicts:
             else:
                 self._failures = 0
                 self.starvation.end()
-                # Those that this consumer has by another lease now: the store is to be told of that.
+                # Entries that this consumer now holds by another lease, which must be settled too.
                 pairs = zip(finished, batch, strict=True)
                 again = [held for (lease, _), held in pairs if held.lease.token != lease.token]
                 done([held for held in batch if held not in again] if again else batch)
@@ -175,6 +175,6 @@ class PendingVerdicts:
 
 
 def _was_applied(doubtful: Mapping[tuple[str, object], Held], lease: Lease) -> bool:
-    """Whether the store was told before, and nobody else can have had the lease since."""
+    """Whether the verdict was sent before, and no other process can have held the entry since."""
     held = doubtful.get(proof_of(lease))
     return held is not None and not held.lapsed(clock())

@@ -1,4 +1,4 @@
-"""The threads of a consumer: who they are, in which order they begin and end."""
+"""The threads of a consumer, and the order in which they begin and end."""
 
 from __future__ import annotations
 
@@ -30,13 +30,13 @@ from djqueue.utils import clock, plain, tell
 logger = logging.getLogger(__name__)
 
 PATIENCE = 5
-"""How many times max_lost starts may be lost together with the whole consumer, if those that were lost run apart."""
+"""How many times max_lost starts may be lost with the whole consumer, if lost messages run in their own processes."""
 ON_ITS_WAY = 1.0  # most seconds between the pool and a worker
-LAST_WORDS = 2.0  # seconds to tell the store what we hand back; if it is away the leases run out
+LAST_WORDS = 2.0  # seconds to settle the last verdicts at the end; if the store is away the leases run out
 
 
 class Served(Protocol):
-    """What the threads need of their consumer."""
+    """The part of a consumer that its threads need."""
 
     queues: list[BaseQueue]
     options: Options
@@ -87,7 +87,7 @@ class Supervisor:
 
     @property
     def members(self) -> list[Member]:
-        """All threads, those that were left behind excepted."""
+        """All threads but those that were left behind."""
         return [*self.fetchers, *self.keepers, *self.settlers.loops, *self.schedulers, *self.pool.workers]
 
     @property
@@ -97,7 +97,7 @@ class Supervisor:
     def start(self) -> None:
         if self._drain:
             for scheduler in self.schedulers:
-                scheduler.guarded_tick()  # what it enqueues is due, and must not come after the end
+                scheduler.guarded_tick()  # what it enqueues is due, so it must come before the drain ends
         self.pool.start()
         for loop in [*self.settlers.loops, *self.keepers, *self.fetchers, *self.schedulers]:
             loop.start()
@@ -112,7 +112,7 @@ class Supervisor:
         return self._drain and all(fetcher.dry is not None and fetcher.dry >= changed for fetcher in self.fetchers)
 
     def stop_claiming(self) -> None:
-        """No fetcher claims after this; what nobody has begun goes back."""
+        """Let no fetcher claim any more; messages that no worker has begun go back."""
         self._stopping = True
         for control_channel in self.control_channels.loops:
             control_channel.stopping = True
@@ -127,19 +127,19 @@ class Supervisor:
 
     @property
     def busy(self) -> bool:
-        """Whether a worker runs something, or has not parted from its handler."""
+        """Whether a worker runs a message, or has not parted from its handler."""
         return bool(self.in_flight.running()) or self.pool.keeps
 
     @property
     def owes_word(self) -> bool:
-        """Whether the store has not heard yet what became of something that was begun, and may still hear it here."""
+        """Whether a begun message is not settled yet, and the settlers can still settle it."""
         can = not any(settler.starves for settler in self.settlers.loops)
         return can and any(held.began is not None for held in self.in_flight)
 
     def tick_for_dead_threads(self) -> None:
-        """Do once the work of heartbeats and settlers that died; what a worker died with goes back as lost."""
+        """Do one tick for heartbeats and settlers that died; the messages of a dead worker go back as lost."""
         lost = self.pool.bereave()
-        if time.monotonic() - self._claimed_last >= ON_ITS_WAY:  # what waited then went back: these are on no way
+        if time.monotonic() - self._claimed_last >= ON_ITS_WAY:  # waiting ones went back then: no worker gets these
             lost += [held for held in self.in_flight.running() if held.worker is None]
         for held in lost:
             begun = held.began is not None
@@ -150,7 +150,7 @@ class Supervisor:
                 loop.guarded_tick()
 
     def hand_back_running(self) -> int:
-        """Give back what still runs: another consumer may start it now, not when its lease runs out. How many."""
+        """Give back all running messages: others may start them now, not when the leases run out. How many."""
         running = self.in_flight.running()
         for held in running:
             begun = not held.behind or held.began is not None
@@ -159,7 +159,7 @@ class Supervisor:
         return len(running)
 
     def end(self) -> int:
-        """Tell the store, and let the threads go; how many leases it could not be told of."""
+        """Settle the last verdicts, then let the threads go; how many leases could not be settled."""
         until = time.monotonic() + LAST_WORDS
         while len(self.in_flight) and time.monotonic() < until:
             self.tick_for_dead_threads()
@@ -172,7 +172,7 @@ class Supervisor:
         return len(self.in_flight)
 
     def abandon(self) -> None:
-        """Let the threads go, and wait for none: nothing can be told to the store."""
+        """Let the threads go, and wait for none: nothing can be settled."""
         for member in self.members:
             if isinstance(member, Loop):
                 member.stop()
@@ -180,7 +180,7 @@ class Supervisor:
         self.pool.stop()
 
     def _give_up(self, held: Held) -> None:
-        """Judge what does not end as if it had failed, and go on with another thread."""
+        """Settle a message that does not end as failed, and go on with another thread."""
         left = self.pool.leave_behind(held)
         if left is None:
             return

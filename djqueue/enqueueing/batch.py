@@ -27,7 +27,7 @@ from djqueue.utils import takes
 
 
 class BatchFunction(Command):
-    """A function that is called with a list of calls. Whoever enqueues gives the arguments of one."""
+    """A function that is called with a list of calls. A caller enqueues one call, with its arguments."""
 
     batched = True
 
@@ -38,7 +38,7 @@ class BatchFunction(Command):
         self._signature, self._simple = inspect.signature(_any_call), range(1 << 30)
 
     def item(self, args: tuple, kwargs: dict) -> Any:
-        """What stands for one call in the batch: its argument if that is all, else the whole call."""
+        """One call as an item of the batch: its argument if it has just one, else the whole call."""
         return args[0] if len(args) == 1 and not kwargs else Call(args, kwargs)
 
     def perform(self, items: Sequence[Any], lane: str, slot: HandlerSlot) -> Any:
@@ -47,13 +47,13 @@ class BatchFunction(Command):
 
 
 def _any_call(*args: Any, **kwargs: Any) -> None:
-    """What a call of a batch function may look like: only the function itself knows."""
+    """The signature of a call of a batch function: any, as only the function itself knows."""
 
 
 # ---- What may not be written in a batch command as a class, and what to write instead
 
 ROUTED = {"shard", "priority", "batch", "batch_size"}
-"""Options that have another home here: the shard and the priority are what route() says, batch is batch_size."""
+"""Options that are set elsewhere here: the shard and the priority by route(), batch by batch_size."""
 ROUTE_SAYS = (
     "of a BatchCommand, route() says the thread and the priority of each request, and batch_size, an attribute of its "
     "class, the most of a batch."
@@ -66,7 +66,7 @@ _SQUASHED = {"batchsize": "batch_size", "priorities": "priorities", "option": "o
 
 
 def refuse_strangers(cls: type) -> None:
-    """Raises TypeError for attributes of a class that would mean something elsewhere, and nothing here."""
+    """Raises TypeError for attributes of a class that are named like options, but have no effect here."""
     for name in vars(cls):
         meant = _SQUASHED.get(name.replace("_", "").lower(), name)
         if name in OPTIONS and name in ROUTED:
@@ -81,9 +81,9 @@ def refuse_strangers(cls: type) -> None:
 
 
 def refuse_routed(options: Mapping[str, Any], declared: Policy | None = None) -> None:
-    """Raises TypeError for options that have another home, ValueError for limits that would take another key.
+    """Raises TypeError for options that are set elsewhere, ValueError for limits that would take another key.
 
-    ``declared`` is what they change.
+    ``declared`` are the options that they change.
     """
     if elsewhere := sorted(ROUTED & options.keys()):
         raise TypeError(f"{', '.join(elsewhere)}: {ROUTE_SAYS}")
@@ -129,19 +129,19 @@ def size_of(cls: type[BatchCommand]) -> Batch:
 class BatchCommand:
     """A command whose objects are given batches of requests: subclass it and write :meth:`perform`.
 
-    Requests of one thread run in order, those of a higher priority first, and no two batches of a thread at once. A
+    Requests of one thread run in order, higher priorities first, and no two batches of a thread at once. A
     worker that takes a thread makes an object, starts it, and keeps it for as long as it stays with that thread;
     another consumer may keep one of its own meanwhile. All methods may be async. Subclassing registers; what is
     declared with ``class Base(BatchCommand, abstract=True)`` is not registered itself.
     """
 
     options: ClassVar[dict[str, Any]] = {}
-    """Those of :func:`~djqueue.decorators.queue_command`, but for ``shard``, ``priority`` and ``batch``. Here
-    ``idle_timeout`` counts too: how long a worker keeps an object when nothing comes for its thread."""
+    """The options of :func:`~djqueue.decorators.queue_command`, but for ``shard``, ``priority`` and ``batch``.
+    ``idle_timeout`` is one too: how long a worker keeps an object when nothing comes for its thread."""
     priorities: ClassVar[Sequence[int] | None] = None
-    """The priorities that :meth:`route` may say, the highest first; None for any."""
+    """The priorities that :meth:`route` may return, the highest first; None for any."""
     batch_size: ClassVar[int | Batch | None] = None
-    """The most requests of a batch, or a Batch that also says for how many to wait; None: QUEUE_BATCH_SIZE."""
+    """The most requests of a batch, or a Batch, which also sets how many to wait for; None: QUEUE_BATCH_SIZE."""
 
     def __init_subclass__(cls, abstract: bool = False, **kwargs: Any) -> None:
         super().__init_subclass__(**kwargs)
@@ -163,28 +163,28 @@ class BatchCommand:
         return [Route() for _ in requests]
 
     def start(self) -> Any:
-        """A worker takes the thread: called once, before the first batch."""
+        """Called once when a worker takes the thread, before the first batch."""
 
     def perform(self, *requests: Any) -> Any:
         """Do the work of a batch; returns None, or a list of what became of each: a result or an exception.
 
-        Whatever it raises is what all of them failed with; PartialFailure says it of some. It calls ``handle``, another
-        name for it, if that is what is written.
+        If it raises, all of them failed with that exception; PartialFailure names some that failed. By default it calls
+        ``handle``, another name for it.
         """
         return self.handle(*requests)
 
     def handle(self, *requests: Any) -> Any:
-        """As :meth:`perform`."""
+        """Another name for :meth:`perform`."""
         raise NotImplementedError(f"{type(self).__name__} must write perform().")
 
     def stop(self) -> Any:
-        """The worker leaves the thread: called once, also after an exception in :meth:`perform`."""
+        """Called once when the worker leaves the thread, also after an exception in :meth:`perform`."""
 
     # ---- what others call
 
     @classmethod
     def command(cls) -> HandlerCommand:
-        """What the registry holds for this class."""
+        """The command that is registered for this class."""
         return cast(HandlerCommand, registry[f"{cls.__module__}.{cls.__qualname__}"])
 
     @classmethod
@@ -209,7 +209,7 @@ class BatchCommand:
 
 
 class HandlerCommand(BatchFunction):
-    """What the registry holds for a batch command as a class."""
+    """The registered command of a batch command as a class."""
 
     whole = kept = True
 
@@ -220,14 +220,14 @@ class HandlerCommand(BatchFunction):
         if listed is not None and (not listed or list(listed) != sorted(set(listed), reverse=True)):
             raise ValueError(f"{handler.__qualname__}.priorities is {listed!r}: list each once, the highest first.")
         method = method_of(handler)
-        policy = Policy.of(**handler.options, shard=0, batch=size_of(handler))  # what route() says counts
+        policy = Policy.of(**handler.options, shard=0, batch=size_of(handler))  # route() sets the shard of each request
         self._method = method
         super().__init__(named_after(handler, lambda requests: self._run_here(requests), method), policy)
         self.is_async = inspect.iscoroutinefunction(method)
 
     @cached_property
     def kinds(self) -> dict[str, type]:
-        """The classes of its requests, if it says so, by their names."""
+        """The classes of its requests by name, if its annotations name them."""
         return requested(self._method)
 
     def using(self, **options: Unpack[CommandOptions]) -> Self:
@@ -235,7 +235,7 @@ class HandlerCommand(BatchFunction):
         return super().using(**options)
 
     def enqueue(self, /, *requests: Any) -> list[Result]:  # type: ignore[override]  # several at once
-        """As :meth:`BatchCommand.enqueue`."""
+        """Send requests; see :meth:`BatchCommand.enqueue`."""
         return self.enqueue_many([(request,) for request in requests])
 
     def item(self, args: tuple, kwargs: dict) -> Any:
@@ -271,7 +271,7 @@ class HandlerCommand(BatchFunction):
         return self._put(self._placed(calls, policy))
 
     def _placed(self, calls: list[Call], policy: Policy) -> list[tuple[Call, Policy]]:
-        """Each as it travels, in its thread."""
+        """Each call as it is sent, with the options of its thread."""
         for call in calls:
             if len(call.args) != 1 or call.kwargs:
                 raise TypeError(f"{self.name}: a request is one argument.")
@@ -310,7 +310,7 @@ class HandlerCommand(BatchFunction):
         )
 
     def _in_fields(self, request: Any) -> Call:
-        """For a serializer that carries no classes."""
+        """A request as its fields, for a serializer that carries no classes."""
         name, fields = type(request).__qualname__, plain(request)
         if not is_structured(type(request)):
             self._refuse_change(request, fields)

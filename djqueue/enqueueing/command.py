@@ -49,13 +49,13 @@ class Command(Generic[P, R]):
     kept = False
     """Whether a worker keeps an object for it, between its batches."""
     rule: Rule | None = None
-    """Of a periodic command: what becomes of the ticks that nobody was there to see."""
+    """For a periodic command: what becomes of ticks at which no consumer ran."""
 
     def __init__(self, func: Callable[P, R], policy: Policy):
         self.func = func
         self.policy = policy
         self.declared = self
-        """The command as it is declared: of a copy that :meth:`using` made, the one in the registry."""
+        """The command as it is declared: for a copy that :meth:`using` made, the one in the registry."""
         self.name = f"{func.__module__}.{func.__qualname__}"
         if policy.batch and not self.batched:
             raise ValueError(f"{self.name} is given one call at a time: batch is for queue_command and BatchCommand.")
@@ -75,7 +75,7 @@ class Command(Generic[P, R]):
         raise AttributeError(f"{type(self).__name__!r} object has no attribute {name!r}{hint}", name=name, obj=self)
 
     def __reduce__(self) -> tuple[Any, ...]:
-        """Commands travel by name, never by value; a changed copy takes its options along."""
+        """Commands are pickled by name, never by value; a changed copy is pickled with its options."""
         if self.declared is self:
             return registered, (self.name,)
         return with_policy, (self.declared, self.policy)
@@ -88,7 +88,7 @@ class Command(Generic[P, R]):
         """Send one call to the queue; returns a handle with its ``id``.
 
         Raises TypeError if the arguments do not fit the signature or cannot be encoded, MessageTooLarge, QueueFull, or
-        whatever the store's client raises if the store is out of reach.
+        what the store's client raises if the store is out of reach.
         """
         return self.declared._send([Call(args, kwargs)], self.policy)[0]
 
@@ -135,7 +135,7 @@ class Command(Generic[P, R]):
         return bound.arguments, key(*args, **kwargs) if key else None
 
     def as_asked(self, func: object, call: Arguments) -> Arguments:
-        """The arguments of a call as a function of them takes them: as they came, or all by name."""
+        """The arguments of a call for a function that takes them: as they came, or all by name."""
         return as_asked(func, self._signature, call)
 
     def merged(self, merge: Callable[..., Any], waits: Arguments, new: Arguments) -> Call:
@@ -167,7 +167,7 @@ class Command(Generic[P, R]):
         return call, policy
 
     def prepared_anew(self, call: Call, policy: Policy) -> tuple[Call, Policy]:
-        """One that was prepared before, and travelled, as it is sent now."""
+        """A call that was prepared and stored before, as it is sent now."""
         return self.prepared(call, policy)
 
     def _put(self, calls: list[tuple[Call, Policy]]) -> list[Result]:
@@ -223,7 +223,7 @@ def refuse_generator(func: Callable[..., Any]) -> None:
 
 
 def named_after(cls: type, run: Any, method: Callable[..., Any]) -> Callable[..., Any]:
-    """A function that stands for a class in the registry; the method's line tells it from another of that name."""
+    """A function that represents a class in the registry; the method's line tells it from another of that name."""
     for name in ("__module__", "__qualname__", "__name__", "__doc__"):
         setattr(run, name, getattr(cls, name))
     run.__wrapped__ = method
@@ -237,7 +237,7 @@ def refuse_nested(cls: type) -> None:
 
 
 def _simple_counts(signature: inspect.Signature) -> range:
-    """How many positional arguments alone fit the signature: known at once, where ``bind`` takes its time."""
+    """The numbers of positional arguments alone that fit the signature: a quick test, as ``bind`` is slow."""
     parameters = signature.parameters.values()
     if any(p.kind is not p.POSITIONAL_OR_KEYWORD for p in parameters):
         return range(0)

@@ -40,7 +40,7 @@ logger = logging.getLogger(__name__)
 CHUNK = 1000
 """Entries per round trip."""
 TRIES = 100
-"""How often others may change the call that a debounced one is merged into, before it is an error."""
+"""How often other processes may change the call that a debounced one is merged into, before it is an error."""
 
 NEWS: dict[type, tuple[tuple[Signal, ...], tuple[Signal, ...]]] = {
     type(None): ((signals.enqueued,), ()),
@@ -48,7 +48,7 @@ NEWS: dict[type, tuple[tuple[Signal, ...], tuple[Signal, ...]]] = {
     UniqueGuard: ((signals.enqueued,), (signals.refused,)),
     DebounceGuard: ((signals.debounce_missed, signals.enqueued), (signals.debounced,)),
 }
-"""What is told of a call that was put, and of one that was not, by its guard."""
+"""The signals for a call that was put, and for one that was not, by the type of its guard."""
 
 
 class Call(NamedTuple):
@@ -70,7 +70,7 @@ class Call(NamedTuple):
 
 
 class Enqueueable(Runnable, Protocol):
-    """What is needed of a command; :class:`djqueue.enqueueing.command.Command` has it."""
+    """The part of a command that the producer needs; :class:`djqueue.enqueueing.command.Command` has it."""
 
     whole: bool
 
@@ -95,7 +95,7 @@ class PendingCall:
 def send(command: Enqueueable, calls: Sequence[tuple[Call, Policy]]) -> list[Result]:
     """Encode calls, each with its options, and put them, within the caller's transaction or when it commits.
 
-    All go to the queue of the first.
+    All go to the queue of the first call.
     """
     if not calls:
         return []
@@ -119,8 +119,8 @@ def send(command: Enqueueable, calls: Sequence[tuple[Call, Policy]]) -> list[Res
 def send_once(command: Enqueueable, call: Call, policy: Policy, guard: OnceGuard, id: str) -> bool:
     """Put one call unless the guard's key was used; whether it was put.
 
-    That is one atomic step, unless the call has a condition of its own. Then the key is used first, so that a crash
-    between the two costs the call.
+    That is one atomic step, unless the call has a guard of its own. Then the key is used first, so that a crash
+    between the two steps loses the call.
     """
     queue = queues[policy.queue_name]
     refuse_what_it_cannot(queue, policy)
@@ -157,7 +157,7 @@ def _pending_call(command: Enqueueable, call: Call, policy: Policy, queue: BaseQ
 
 
 def encoded(message: Message, policy: Policy) -> bytes:
-    """A message as the options say. Raises EncodeError, MessageTooLarge."""
+    """A message, encoded by its options. Raises EncodeError, MessageTooLarge."""
     return encode(
         message,
         serializer=policy.serializer or conf.get("QUEUE_SERIALIZER"),
@@ -186,7 +186,7 @@ def _refuse_too_many(queue: BaseQueue, command: Enqueueable, pending: Sequence[P
 
 
 def _takes_several_steps(queue: BaseQueue, pending: Sequence[PendingCall]) -> bool:
-    """Whether one call of ``put`` would be several of the store; one entry is always one."""
+    """Whether one ``put`` would take several steps of the store; a single entry always takes one."""
     return len(pending) > 1 and _bytes_of(pending) > queue.bytes_at_once
 
 
@@ -195,12 +195,12 @@ def _bytes_of(pending: Sequence[PendingCall]) -> int:
 
 
 def _pieces(queue: BaseQueue, pending: Sequence[PendingCall]) -> list[Sequence[PendingCall]]:
-    """What is sent as a whole or not at all: everything in a database, elsewhere what is put at once."""
+    """The calls that are sent together or not at all: all of them in a database, elsewhere a chunk."""
     return _chunks(pending) if queue.database is None else [pending]
 
 
 def _chunks(pending: Sequence[PendingCall]) -> list[Sequence[PendingCall]]:
-    """What is put at once: calls that are merged go one by one."""
+    """The calls that are put in one step: calls that are merged go one by one."""
     size = 1 if pending[0].policy.merge else CHUNK
     return list(slices(pending, size))
 
@@ -229,7 +229,7 @@ def _put_chunk(queue: BaseQueue, chunk: Sequence[PendingCall]) -> None:
 
 
 def _decided(piece: Sequence[PendingCall], error: Exception) -> list[PendingCall]:
-    """Those that were put, or refused by their guards, before an error: none, unless it says so."""
+    """The calls that were put, or refused by their guards, before an error: none, unless the error names them."""
     if not isinstance(error, PartialEnqueueError):
         return []
     accepted, unsent = set(error.accepted), set(error.unsent)
@@ -250,7 +250,7 @@ def _news(pending_call: PendingCall) -> tuple[Signal, ...]:
 
 
 def _tell(queue: BaseQueue, told: Sequence[tuple[Signal, Entry]]) -> None:
-    """Signal what came of them, once it is certain: what is part of a transaction may be rolled back with it."""
+    """Send the signals of the calls once their result is certain: a transaction may still be rolled back."""
     if queue.database is not None and transaction.get_connection(queue.database).in_atomic_block:
         when_committed(queue.database, _signal, queue, told)
     else:
@@ -263,7 +263,7 @@ def _signal(queue: BaseQueue, told: Sequence[tuple[Signal, Entry]]) -> None:
 
 
 def _put_or_report(queue: BaseQueue, pending: Sequence[PendingCall]) -> None:
-    """After the commit nobody is left to raise to: what cannot be sent is logged and signalled."""
+    """Send calls after the commit. No caller is left to catch an error, so a failure is logged and signalled."""
     pieces, alone = _pieces(queue, pending), pending[0].policy.merge is not None
     for number, piece in enumerate(pieces):
         try:
@@ -287,8 +287,8 @@ def _report(queue: BaseQueue, unsent: Sequence[Entry], error: Exception) -> None
 
 
 def _put_or_merge(queue: BaseQueue, pending_call: PendingCall) -> bool:
-    """Put the entry, or else change the one that waits for it; whether it was put. Nothing is lost between the two:
-    whichever fails because of somebody else is tried again. Raises QueueError if that never ends."""
+    """Put the entry, or else change the one that waits in its place; whether it was put. Nothing is lost between the
+    two: a step that fails because of another process is tried again. Raises QueueError if that never ends."""
     entry, guard = pending_call.entry, pending_call.guard
     for _ in range(TRIES):
         if queue.put([entry], [guard])[0]:
@@ -304,16 +304,16 @@ def _put_or_merge(queue: BaseQueue, pending_call: PendingCall) -> bool:
 
 
 def _merged(queue: BaseQueue, pending_call: PendingCall) -> bool:
-    """Whether the entry that waits could be changed: not if it has begun meanwhile, or somebody else changed it."""
+    """Whether the waiting entry could be changed: not if it has begun meanwhile, or another process changed it."""
     command, policy, entry = pending_call.command, pending_call.policy, pending_call.entry
     mark = queue.store.get(pending_call.sending.guard)
     record = None if mark is None else queue.find(DedupMark.read(mark).id)
     if record is None or policy.merge is None:
         return False
     waits = open_entry(queue, record.entry)
-    if waits.command != entry.command:  # marks are not signed: nobody's message is to become another's
+    if waits.command != entry.command:  # marks are not signed: no message must become one of another command
         raise InvalidMessage(f"its mark names a call of {waits.command}")
-    new = open_entry(queue, entry).arguments()  # as they were at the call
+    new = open_entry(queue, entry).arguments()  # decoded, as they were at the call
     args, kwargs = command.merged(policy.merge, waits.arguments(), new)
     message = Message(waits.id, waits.queue, waits.command, args, kwargs, waits.metadata, waits.options)
     try:
@@ -325,7 +325,7 @@ def _merged(queue: BaseQueue, pending_call: PendingCall) -> bool:
 
 
 class OnceCommitted:
-    """A call that waits for a commit, and is made once, whoever makes it."""
+    """A call that waits for a commit. It is made once, even if several callers try."""
 
     def __init__(self, func: Callable[..., object], *args: Any):
         self.func, self.args, self._made = func, args, False
@@ -340,7 +340,7 @@ def when_committed(alias: str, func: Callable[..., object], *args: Any) -> None:
     """Call this when the open transaction of a database commits; never, if it is rolled back.
 
     Django drops all callbacks behind one that raises. The transaction has committed nevertheless, so these are called
-    before that exception goes on to who left the transaction.
+    before that exception reaches the code that left the transaction.
     """
     connection = transaction.get_connection(alias)
     if "run_and_clear_commit_hooks" not in vars(connection):

@@ -22,7 +22,7 @@ _SPANS = {"s": 1, "m": 60, "h": 3600, "d": 86400, "w": 604_800}
 
 
 def chosen(aliases: Iterable[str] | None) -> list[BaseQueue]:
-    """The queues of those aliases, all without any. Raises CommandError for one that cannot be made."""
+    """The queues of these aliases, or all queues. Raises CommandError for one that cannot be made."""
     try:
         return [queues[alias] for alias in dict.fromkeys(aliases or queues)]
     except InvalidQueueError as error:
@@ -43,12 +43,12 @@ def able(queues: list[BaseQueue], feature: str, refusal: str, asked_for: bool) -
 
 @contextmanager
 def asking(queue: BaseQueue) -> Iterator[None]:
-    """Around questions to a queue. Raises CommandError for what its client raises, with what its checks find."""
+    """A block that asks a queue. Raises CommandError for errors of its client, with the findings of its checks."""
     try:
         yield
     except Exception as error:
         lines = [f"Queue {queue.alias!r} ({queue.describe()}) cannot be asked: {error}"]
-        with suppress(Exception):  # the checks ask the store too
+        with suppress(Exception):  # the checks ask the store too, and may fail like it
             lines += [f"{message.msg} {message.hint or ''}".rstrip() for message in queue.check()]
         raise CommandError("\n".join(lines)) from error
 
@@ -81,7 +81,7 @@ def duration(seconds: float | None) -> str:
 
 
 def span(text: str) -> float:
-    """The seconds that an operator means by 90s, 30m, 12h, 7d or 4w."""
+    """The seconds of a duration such as 90s, 30m, 12h, 7d or 4w."""
     match = re.fullmatch(r"([0-9]{1,9})([smhdw])", text)
     if match is None:
         raise ArgumentTypeError(f"{text!r} is no age: give a whole number with its unit, as in 90s, 30m, 12h, 7d, 4w.")
@@ -114,5 +114,5 @@ def cut(text: str, length: int) -> str:
 
 
 def printable(text: str) -> str:
-    """Without what a terminal would obey: an exception may quote what a stranger sent."""
+    """A text without control characters for a terminal: an exception may quote text from a stranger."""
     return "".join(char if char.isprintable() or char in "\n\t" else "\N{REPLACEMENT CHARACTER}" for char in text)

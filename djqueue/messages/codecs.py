@@ -1,8 +1,8 @@
 """How the arguments of a call become bytes and come back.
 
-Two serializers, by name in `SERIALIZERS`: `pickle` takes whatever pickles; `json` takes a closed list of types and
-gives back exactly those. Both raise EncodeError that names the argument which cannot be carried. Neither checks who
-wrote the bytes: only djqueue.messages.envelope calls `loads`, after it verified the signature.
+Two serializers, by name in `SERIALIZERS`: `pickle` takes all that pickles; `json` takes a closed list of types and
+gives back exactly those. Both raise EncodeError that names the argument which cannot be carried. Neither checks the
+origin of the bytes: only djqueue.messages.envelope calls `loads`, after it verified the signature.
 """
 
 from __future__ import annotations
@@ -32,7 +32,7 @@ from django.utils.safestring import SafeString
 from djqueue.exceptions import EncodeError, InvalidMessage
 
 Arguments = tuple[tuple[Any, ...], dict[str, Any]]
-"""Of a call: the positional ones, and those by name."""
+"""The arguments of a call: the positional ones, and the keyword arguments."""
 
 PICKLE_PROTOCOL = 5
 """The newest protocol that every supported Python reads."""
@@ -41,11 +41,11 @@ MAX_DEPTH = 32
 """How many containers may enclose each other in one JSON argument."""
 
 TRANSIENT = (db.Error, MemoryError)
-"""Errors that say nothing about the message: they pass through as they are, so that it can be tried again."""
+"""Errors that are not the message's fault: they pass through as they are, so that it can be tried again."""
 
 
 class Codec(Protocol):
-    """One way to write arguments down: dumps raises EncodeError, loads whatever went wrong."""
+    """One way to write arguments down: dumps raises EncodeError, loads any exception."""
 
     def dumps(self, args: tuple[Any, ...], kwargs: dict[str, Any], models: str = "pickle") -> bytes: ...
     def loads(self, data: bytes) -> Arguments: ...
@@ -127,7 +127,7 @@ class PickleCodec:
             raise _encode_error(dump, args, kwargs, error) from error
 
     def loads(self, data: bytes) -> Arguments:
-        """Return (args, kwargs). Runs whatever the pickle says: for verified bytes only."""
+        """Return (args, kwargs). A pickle can run any code: call this for verified bytes only."""
         arguments: Arguments = pickle.loads(data)
         return arguments
 
@@ -193,7 +193,7 @@ class _Writer:
 
 
 def _zone_name(zone: Any) -> str:
-    """Return the key of a ZoneInfo; "" if the offset in the ISO text says all."""
+    """Return the key of a ZoneInfo; "" if the offset in the ISO text is enough."""
     # Python itself reads an offset of some microseconds back as UTC.
     if zone is None or (type(zone) is timezone and not zone.utcoffset(None).microseconds):
         return ""
@@ -319,7 +319,7 @@ _BY_NAME = (dict, Mapping, MutableMapping)
 
 
 def requested(perform: Callable[..., Any]) -> dict[str, type]:
-    """The classes that ``perform(self, *requests: Kind)`` says it takes, of those that have fields; by their names."""
+    """The classes with fields in the annotation of ``perform(self, *requests: Kind)``, by their names."""
     code = perform.__code__
     kind = get_type_hints(perform).get(code.co_varnames[code.co_argcount + code.co_kwonlyargcount])
     return {one.__qualname__: one for one in (kind, *get_args(kind)) if is_structured(one)}
@@ -359,7 +359,7 @@ def typed(kind: Any, value: Any) -> Any:
 
 
 def _one_of(kinds: Sequence[Any], value: Any) -> Any:
-    """What has fields is known by their names; a collection is one if there is no other."""
+    """The value as one of several kinds. Fields are recognised by their names; a collection if no other kind fits."""
     named = isinstance(value, dict)
     fitting = [kind for kind in kinds if named and is_structured(kind) and value.keys() == set(_fields(kind))]
     if len(fitting) > 1:
@@ -383,7 +383,7 @@ def _items(kind: Any, count: int) -> tuple[Any, ...]:
 
 
 def _fields(kind: Any, compared: bool = False) -> tuple[str, ...]:
-    """The names of those that ``__init__`` takes; ``compared``: and of those that it makes itself and that matter."""
+    """The names of the fields that ``__init__`` takes; ``compared``: and of compared fields that it makes itself."""
     if _is_model(kind):
         return tuple(kind.model_fields)
     if _is_named_tuple(kind):
@@ -394,7 +394,7 @@ def _fields(kind: Any, compared: bool = False) -> tuple[str, ...]:
 def is_same(value: Any, back: Any) -> bool:
     """Whether a value came back from its fields as what it was, all the way down.
 
-    Parts that know no equality, or whose equality raises, count as the same: nobody could tell.
+    Parts that know no equality, or whose equality raises, count as the same: there is no way to tell.
     """
     if value is back:
         return True
@@ -427,6 +427,6 @@ def _is_named_tuple(kind: type) -> bool:
 
 
 def _is_model(kind: Any) -> bool:
-    """Of pydantic: if nobody has loaded it, it is none."""
+    """Whether it is a model of pydantic; without pydantic loaded, no class is."""
     pydantic = sys.modules.get("pydantic")
     return pydantic is not None and isinstance(kind, type) and issubclass(kind, pydantic.BaseModel)

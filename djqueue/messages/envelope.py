@@ -22,7 +22,7 @@ from djqueue.exceptions import EncodeError, InvalidMessage, MessageTooLarge
 from djqueue.messages.codecs import SERIALIZERS, TRANSIENT, Arguments, Codec, from_json, to_json
 
 DEFAULT_MAX_SIZE = 2**20
-"""Bytes of a whole encoded message, unless the settings say otherwise."""
+"""The most bytes of a whole encoded message, unless the settings have another limit."""
 
 _COMMAND, _ITEM = b"djq1c", b"djq1i"
 _KINDS = {_COMMAND: "a command", _ITEM: "a plain item"}
@@ -41,8 +41,8 @@ def new_id() -> str:
 class Message:
     """One call of a command. `queue` is the queue's logical name.
 
-    `metadata` takes what the JSON serializer takes, whatever the arguments have, but no model instances. `options`
-    are those of this call that differ from its command's.
+    `metadata` takes what the JSON serializer takes, with any serializer, but no model instances. `options`
+    are the options of this call that differ from its command's.
     """
 
     id: str
@@ -70,7 +70,7 @@ class Envelope:
         """Return (args, kwargs), decoded anew at each call, so that no run sees what an earlier one changed.
 
         Model references are read from the database here. Raises InvalidMessage, with what went wrong as its cause.
-        Errors of the database itself say nothing about the message, and are raised as they are.
+        Errors of the database itself are not the message's fault, and are raised as they are.
         """
         return _decode_body(self.serializer, self.body)
 
@@ -211,7 +211,7 @@ def _unseal(kind: bytes, data: Any, id: str, queue: str, max_size: int) -> tuple
         raise InvalidMessage(_misfit(kind, data[: len(kind)]))
     mac, content = data[len(kind) : _MAC_END], data[_MAC_END:]
     signed, secrets = _signed(kind, id, queue, content), (settings.SECRET_KEY, *settings.SECRET_KEY_FALLBACKS)
-    # An empty fallback, as an unset environment variable leaves it, would be a key that everybody knows.
+    # An empty fallback, as an unset environment variable leaves it, would be a publicly known key.
     if not any(hmac.compare_digest(mac, _mac(_key(secret), signed)) for secret in secrets if secret):
         raise InvalidMessage("bad signature")
     start = _LENGTH.size + _LENGTH.unpack_from(content)[0]

@@ -10,13 +10,13 @@ from types import FrameType
 from typing import Any
 
 LONGEST_TRACEBACK = 16_384  # characters kept of one attempt
-LONGEST_REASON = 1000  # characters, also of an exception's own text
+LONGEST_REASON = 1000  # characters, also for an exception's own text
 MOST_RECORDS = 10
 
 _CAUSE: Any = BaseException.__cause__
 _CONTEXT: Any = BaseException.__context__
 _TRACEBACK: Any = BaseException.__traceback__
-"""The descriptors themselves: what they get is what there is, whatever the class of an exception says."""
+"""The descriptors themselves: they read the true values, even if the class of an exception overrides the names."""
 
 
 def with_error(
@@ -51,15 +51,15 @@ def errors_of(errors: str) -> list[dict[str, Any]]:
 
 
 def text_of(exception: BaseException) -> str:
-    """What an exception says, even if saying it raises."""
+    """The text of an exception, even if its ``__str__`` raises."""
     try:
-        return "".join([str(exception)])  # which may be of a class derived from str, with methods of its own
-    except BaseException as error:  # nothing that an exception does while it is told may decide what becomes of it
+        return "".join([str(exception)])  # a plain str: the text may be of a derived class, with methods of its own
+    except BaseException as error:  # an exception's own methods must not change what becomes of its message
         return f"(its text raises {kind_of(error)})"
 
 
 def kind_of(exception: BaseException) -> str:
-    """The name of its class, even if that says otherwise."""
+    """The true name of its class, even if the class overrides ``__qualname__``."""
     name: str = type.__dict__["__qualname__"].__get__(type(exception))
     return name
 
@@ -76,11 +76,11 @@ def _traceback(exception: BaseException) -> str:
         return f"{kind_of(exception)} (its traceback raises {kind_of(error)})"
 
 
-# ---- What an exception keeps alive: the frames that it went through, and their callers, with all their locals
+# ---- An exception keeps alive the frames that it went through, and their callers, with all their locals
 
 
 def chained(exceptions: Iterable[BaseException]) -> Iterator[BaseException]:
-    """They, their causes and contexts, and what is in groups; each once, whatever their own classes say of it."""
+    """The exceptions, their causes and contexts, and members of groups; each once, even if classes override these."""
     seen: set[int] = set()
     left: list[BaseException | None] = [*exceptions]
     while left:
@@ -95,10 +95,10 @@ def chained(exceptions: Iterable[BaseException]) -> Iterator[BaseException]:
 
 
 def release(exceptions: Iterable[BaseException]) -> None:
-    """Have all frames that have ended let go of their locals; the lines of the tracebacks stay.
+    """Clear the locals of all frames that have ended; the lines of the tracebacks stay.
 
-    A frame whose locals lead to its own exception, as those of whoever judges it do, would else live until the next
-    full garbage collection, with all that its callees held.
+    A frame whose locals lead to its own exception, as in code that judges it, would else live until the next full
+    garbage collection, with all objects that its callees held.
     """
     cleared: set[FrameType] = set()
     for exception in chained(exceptions):

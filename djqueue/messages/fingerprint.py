@@ -1,4 +1,4 @@
-"""A digest of the arguments of a call: equal for equal arguments, in whatever order they were written."""
+"""A digest of the arguments of a call: equal for equal arguments, in any order of dictionaries and sets."""
 
 from __future__ import annotations
 
@@ -14,11 +14,11 @@ from djqueue.messages.codecs import PICKLE_PROTOCOL, is_model, reference_to
 
 PLAIN = (type(None), bool, int, float, complex, str, bytes)
 DEEPEST = 64
-"""So deep arguments may be nested."""
+"""How deep arguments may be nested."""
 
 
 def fingerprint(value: object) -> str:
-    """32 hex digits. Raises EncodeError for what cannot be told from others of its kind."""
+    """The digest, 32 hex digits. Raises EncodeError for a value that cannot be told from others of its kind."""
     digest = blake2b(digest_size=16)
     for piece in _pieces(value, DEEPEST):
         digest.update(b"%d:" % len(piece))  # so that no two sequences of pieces are the same bytes
@@ -27,7 +27,7 @@ def fingerprint(value: object) -> str:
 
 
 def _pieces(value: object, depth: int) -> Iterable[bytes]:
-    """Dictionaries and sets are in the order of their contents; types are kept apart, so 1 is not "1" nor True."""
+    """A value as bytes. Dictionaries and sets are sorted by contents; types are kept apart: 1 is not "1" nor True."""
     if not depth:
         raise EncodeError(f"the arguments are nested deeper than {DEEPEST}: give a key= function.")
     kind = type(value)
@@ -56,7 +56,7 @@ def _pieces(value: object, depth: int) -> Iterable[bytes]:
 
 
 def _row_of(instance: object) -> tuple[str, str, str]:
-    """A saved instance is its row, whatever its fields say at the moment."""
+    """The row of a saved instance, by which it is known; the present values of its fields do not count."""
     try:
         label, pk, alias = reference_to(instance)
     except ValueError as error:

@@ -26,7 +26,7 @@ class Registrations(Generic[T]):
 
     def __init__(self) -> None:
         self.registered: list[tuple[str | None, T]] = []
-        """With the alias of each. Replaced and never changed, so that reading needs no lock."""
+        """Each object with its alias. The list is replaced, never changed, so that reading needs no lock."""
         self._lock = threading.RLock()
 
     def register(self, one: T, queue_name: str | None = None) -> None:
@@ -34,7 +34,7 @@ class Registrations(Generic[T]):
             self.registered = [*self.registered, (queue_name, one)]
 
     def clear(self, queue_name: str | None = None) -> None:
-        """Forget those of one queue; without a name, all of them."""
+        """Forget the objects of one queue; without a name, all objects."""
         with self._lock:
             self.registered = [pair for pair in self.registered if queue_name not in (None, pair[0])]
 
@@ -54,14 +54,14 @@ class MetadataProducerConsumer:
     """
 
     NAMESPACE: str | None = None
-    """Under which its value travels; unique among those of one queue."""
+    """The name under which its value is sent; unique among the carriers of one queue."""
 
     def __init__(self) -> None:
         if not self.NAMESPACE:
             raise ValueError(f"{type(self).__name__} has no NAMESPACE: give it a text of its own.")
 
     def produce_metadata(self) -> object:
-        """Called for every message that is enqueued: what travels with it, any value that JSON can carry."""
+        """Called for every message that is enqueued: returns the value to send with it, any that JSON can carry."""
         return None
 
     def consume_metadata(self, metadata: object) -> None:
@@ -85,19 +85,19 @@ class Carriers(Registrations[MetadataProducerConsumer]):
             super().register(carrier, queue_name)
 
     def produce(self, queue_name: str) -> dict[str, object]:
-        """By namespace what a message of that queue carries. One that fails is logged and left out."""
-        values: dict[Any, object] = {}  # those that are registered have a NAMESPACE
+        """The metadata of a message of that queue, by namespace. A carrier that fails is logged and left out."""
+        values: dict[Any, object] = {}  # registered carriers have a NAMESPACE
         for carrier in self.of(queue_name):
             try:
                 value = carrier.produce_metadata()
-                to_json(value, models=False, depth=DEPTH)  # what cannot travel must not keep the message from it
+                to_json(value, models=False, depth=DEPTH)  # a value that cannot be sent must not stop the message
                 values[carrier.NAMESPACE] = value
             except BaseException as error:
                 _complain(carrier, "produce_metadata", error)
         return values
 
     def consume(self, metadata: dict[Any, object], queue_name: str) -> None:
-        """Hand each its value. One that fails is logged, and changes nothing."""
+        """Give each carrier its value. A carrier that fails is logged, and changes nothing."""
         for carrier in self.of(queue_name):
             try:
                 carrier.consume_metadata(metadata.get(carrier.NAMESPACE))
@@ -114,7 +114,7 @@ register_metadata_producer_consumer = carriers.register
 clear_metadata_producer_consumers = carriers.clear
 
 
-# ---- Objects with methods named ``on_…``, another way to hear the signals
+# ---- Objects with methods named ``on_…``, another way to receive the signals
 
 METHODS = {
     "enqueued": ("on_push",),
@@ -133,7 +133,7 @@ METHODS = {
 
 
 class EventConsumers(Registrations[object]):
-    """The signals are heard while there are any."""
+    """Objects with methods named ``on_…``. The signals are received while there are any."""
 
     def register(self, consumer: object, queue_name: str | None = None) -> None:
         """Tell an object what happens to the messages of the queue of that alias, or of all queues.
@@ -158,7 +158,7 @@ class EventConsumers(Registrations[object]):
                 getattr(signals, name).disconnect(dispatch_uid="djqueue.messages.metadata")
 
     def hear(self, event: str, sender: object, signal: object, queue_name: str, **named: object) -> None:
-        """What a method raises is logged, and changes nothing."""
+        """Call the methods of an event. An exception of a method is logged, and changes nothing."""
         item = None if event == "empty" else {"command": sender, "queue_name": queue_name, **named}
         for consumer, method in product(self.of(queue_name), METHODS[event]):
             try:

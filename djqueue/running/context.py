@@ -1,4 +1,4 @@
-"""Running one call: what surrounds it, and what it can learn of itself."""
+"""Running one call: the context around it, and the message that it can ask about itself."""
 
 from __future__ import annotations
 
@@ -28,19 +28,19 @@ from djqueue.utils import ChildrenEnd, run_in_parent, tell
 logger = logging.getLogger(__name__)
 
 Awaiter = Callable[[Coroutine[Any, Any, Any]], Any]
-"""Runs a coroutine to its end; a worker thread brings the one of its own event loop."""
+"""Runs a coroutine to its end; a worker thread gives the one of its own event loop."""
 
 
 class Control:
-    """What a running command can ask of its consumer, or of the loop that runs it: here of its queue, at once.
+    """Answers a running command's questions to its consumer or loop. This one asks the queue, at once.
 
-    A consumer has another one, which asks beside the command, on connections of its own.
+    A consumer has another one, which asks from other threads, on connections of its own.
     """
 
     interrupts: tuple[type[BaseException], ...] = ()
     """Exceptions that are meant for the consumer or the loop, not for the message."""
     patience = 1
-    """How many times ``max_lost`` starts may be lost while nobody saw them end."""
+    """How many times ``max_lost`` starts may be lost while no process saw them end."""
     throttled = False
     """Whether it has a slot in which it is to begin."""
 
@@ -56,7 +56,7 @@ class Control:
 
     @property
     def lease_lost(self) -> bool:
-        """Whether another consumer holds the message by now, as far as is known."""
+        """Whether another consumer is known to hold the message by now."""
         return self._is_lost
 
     @property
@@ -66,55 +66,55 @@ class Control:
 
     @property
     def late(self) -> float:
-        """For how many seconds it has waited, if it is throttled and that is too long to begin now."""
+        """The seconds that the message has waited, if it is throttled and that is too long to begin now, else 0."""
         return 0.0
 
     def defer(self, controls: Sequence[Self], seconds: float) -> bool:
-        """Have their throttle count all of these from ``seconds`` later on; whether they may begin then."""
+        """Have the throttle count all of these messages from ``seconds`` later on; whether they may begin then."""
         return False
 
     def begin(self, policy: Policy) -> None:
-        """The options of the message are known, and it is about to run."""
+        """Called with the options of the message when it is about to run."""
         if policy.lease is not None:
             self.touch(policy.lease)
 
     @property
     def cancelled(self) -> bool:
-        """Whether somebody called ``cancel()`` on its result."""
+        """Whether ``cancel()`` was called on its result."""
         return self.lease is not None and is_cancelled(self.queue, self.lease.entry)
 
     @property
     def called_off(self) -> bool:
-        """Whether it was cancelled when it ran before: then it is not to be run again. Asked of no first start."""
+        """Whether it was cancelled in an earlier run, so that it must not run again. Not asked at a first start."""
         return self.cancelled
 
     def report(self, id: str, progress: Progress) -> None:
-        """Let the holders of its result know how far it is. A store that fails costs the report, not the work."""
+        """Report progress to the holders of the result. If the store fails the report is lost, not the work."""
         try:
             report_progress(self.queue, id, progress)
         except Exception as error:
             tell(logger, logging.ERROR, "The progress of message %s could not be kept", id, exc_info=error)
 
     def touch(self, seconds: float) -> bool:
-        """Hold the message for so many more seconds; whether it is still ours."""
+        """Extend the lease to ``seconds`` from now; whether it is still ours."""
         if self.lease is not None:
             self._is_lost = not self.queue.touch([self.lease], seconds)
         return not self.lease_lost
 
 
 class TooLate(BaseException):
-    """What is throttled left its lane too long ago to begin."""
+    """A throttled message left its lane too long ago to begin."""
 
 
 class LoopControl(Control):
-    """In a loop of one's own Ctrl-C is meant for the loop: the message goes back."""
+    """The control in a loop of one's own, where Ctrl-C is meant for the loop: the message goes back."""
 
     interrupts = (KeyboardInterrupt,)
 
 
 @dataclass(frozen=True, slots=True)
 class CurrentMessage:
-    """What a running command can learn of the message that it serves."""
+    """The message that a running command serves."""
 
     id: str
     """Unique, and the same at every attempt: an idempotency key for other systems."""
@@ -124,7 +124,7 @@ class CurrentMessage:
     queue_name: str
     """The alias of its queue."""
     metadata: dict[str, Any] = field(default_factory=dict)
-    """What the producers of metadata sent along, by namespace."""
+    """The values of the producers of metadata, by namespace."""
     time_limit: float | None = None
     """Seconds for which this start may run; None: no limit."""
     control: Control | None = field(default=None, repr=False, compare=False)
@@ -137,18 +137,18 @@ class CurrentMessage:
 
     @property
     def stopping(self) -> bool:
-        """Whether the consumer wants to stop: what can end early should, and what ends by ``Retry(after=0)`` goes on
-        elsewhere."""
+        """Whether the consumer wants to stop: a command that can end early should; by ``Retry(after=0)`` it goes on
+        in another consumer."""
         return self.control is not None and self.control.stopping
 
     @property
     def lease_lost(self) -> bool:
-        """Whether somebody else holds the message by now: whatever this start still does is done twice."""
+        """Whether another process holds the message by now: all that this start still does is done twice."""
         return self.control is not None and self.control.lease_lost
 
     @property
     def cancelled(self) -> bool:
-        """Whether somebody called ``cancel()`` on its result. In a consumer that is known within a second."""
+        """Whether ``cancel()`` was called on its result. In a consumer that is known within a second."""
         return self.control is not None and self.control.cancelled
 
     @property
@@ -157,12 +157,12 @@ class CurrentMessage:
         return inf if self.time_limit is None else self.began + self.time_limit - time.monotonic()
 
     def progress(self, done: float, total: float | None = None, note: str = "") -> None:
-        """Let the holders of its result know how far it is. In a consumer it takes no time, and the newest counts."""
+        """Report progress to the holders of the result. In a consumer this takes no time; the newest report counts."""
         if self.control is not None:
             self.control.report(self.id, Progress(done, total, note[:LONGEST_REASON]))
 
     def touch(self, seconds: float = 60.0) -> bool:
-        """Hold the message for so many more seconds; whether it is still ours. A consumer does so by itself."""
+        """Extend the lease to ``seconds`` from now; whether it is still ours. A consumer does so by itself."""
         return self.control is None or self.control.touch(seconds)
 
 
@@ -170,18 +170,18 @@ _current: ContextVar[Sequence[CurrentMessage]] = ContextVar("djqueue_current_mes
 
 
 def current_message() -> CurrentMessage | None:
-    """The message that is being run by this thread or task, of a batch the first; None outside of a command."""
+    """The message that this thread or task is running, the first of a batch; None outside of a command."""
     messages = _current.get()
     return messages[0] if messages else None
 
 
 def current_batch() -> list[CurrentMessage]:
-    """The messages that are being run together by this thread or task, in the order of the batch's items."""
+    """The messages that this thread or task is running together, in the order of the batch's items."""
     return list(_current.get())
 
 
 def open_entry(queue: BaseQueue, entry: Entry) -> Envelope:
-    """What an entry says, verified. Raises InvalidMessage."""
+    """The verified envelope of an entry. Raises InvalidMessage."""
     return open_envelope(
         entry.body,
         id=entry.id,
@@ -199,9 +199,9 @@ def run(
 ) -> Any:
     """Call a command for its messages, in a context of its own: nothing it activates (language, time zone) outlives it.
 
-    What is carried beside several messages is taken up from the first.
+    For several messages the metadata of the first one counts.
     """
-    if context is None:  # one that has no variables yet is false
+    if context is None:  # not "if not context": a context without variables is false
         context = copy_context()
     return context.run(_run, start, messages, await_)
 
@@ -222,8 +222,8 @@ def _run(start: Callable[[], Any], messages: Sequence[CurrentMessage], await_: A
 
 
 def run_coroutine(await_: Awaiter, coroutine: Coroutine) -> Any:
-    """What it returns or raises. Neither goes through asyncio, which waits for ever if the class of an exception lies,
-    and asks a result for its repr() here and there."""
+    """What it returns or raises. Neither goes through asyncio, which waits for ever if an exception overrides
+    ``__class__``, and sometimes calls a result's repr()."""
     ends: list[tuple[Any, BaseException | None]] = []
     await_(_ended(coroutine, ends))
     [(value, error)] = ends
@@ -245,7 +245,7 @@ async def _ended(coroutine: Coroutine[Any, Any, Any], ends: list[tuple[Any, Base
 
 
 def _begin_in_time(controls: Sequence[Control]) -> None:
-    """See to it that what is throttled counts by its start: a busy thread may be late. Raises TooLate."""
+    """Have throttled messages counted from their start: a busy thread may begin them late. Raises TooLate."""
     seconds = 0.0
     while late := [control for control in controls if control.late]:
         seconds = 2 * max(seconds, *(control.late for control in late))
@@ -256,7 +256,7 @@ def _begin_in_time(controls: Sequence[Control]) -> None:
 async def with_own_thread(coroutine: Coroutine[Any, Any, Any], limit: float | None = None) -> Any:
     """Await it, for up to ``limit`` seconds: a coroutine can be stopped where it waits, unlike a function.
 
-    Django's async ORM works in a thread beside the loop: one of this call alone, whose connections end with it.
+    Django's async ORM works in a thread beside the loop: this call has its own, whose connections end with it.
     """
     async with ThreadSensitiveContext() as context:
         try:
@@ -268,5 +268,5 @@ async def with_own_thread(coroutine: Coroutine[Any, Any, Any], limit: float | No
                 raise TimeLimitExceeded(f"it ran for longer than its time_limit of {limit:g} s") from error
             raise
         finally:
-            if context in SyncToAsync.context_to_thread_executor:  # else there is no such thread, and none is begun
+            if context in SyncToAsync.context_to_thread_executor:  # else there is no such thread: do not start one
                 await sync_to_async(connections.close_all)()

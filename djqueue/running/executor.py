@@ -38,7 +38,7 @@ APART = Verdict(Outcome.RETURNED, "a batch is of one priority, and a higher one 
 
 @dataclass(slots=True)
 class Job:
-    """A message that is about to run; the one argument of a batch command is what stands for it in the batch."""
+    """A message that is about to run; for a batch command its one argument is the item in the batch."""
 
     lease: Lease
     command: Runnable
@@ -47,13 +47,13 @@ class Job:
     kwargs: dict[str, Any]
     message: CurrentMessage
     keep: float
-    """For how many seconds its result is kept."""
+    """Seconds for which its result is kept."""
     place: int = 0
     """Its index among the messages that were claimed together."""
 
 
 def attempt(jobs: Sequence[Job], context: Context, slot: HandlerSlot) -> list[Verdict]:
-    """Run the messages of a batch, or the one of another command, and judge each by what became of it."""
+    """Run the messages of a batch, or the one message of another command; a verdict for each."""
     if signals.started.receivers:
         for message in (job.message for job in jobs):
             told = {"id": message.id, "queue_name": message.queue_name, "attempt": message.attempt}
@@ -80,7 +80,7 @@ def _done(job: Job, value: object) -> Verdict:
 
 
 def _failed(job: Job, error: BaseException) -> Verdict:
-    ran, kind = time.monotonic() - job.message.began, type(error)  # by which it is known, whatever it says itself
+    ran, kind = time.monotonic() - job.message.began, type(error)  # not error.__class__, which can be any
     control = job.message.control
     if issubclass(kind, TooLate):
         return LATE
@@ -90,7 +90,7 @@ def _failed(job: Job, error: BaseException) -> Verdict:
 
 
 def judged(policy: Policy, error: BaseException, entry: Entry) -> Verdict:
-    """What an exception means; where nobody can tell (QUEUE_RETRY_ON lists no exceptions, say), no further start."""
+    """The verdict on an exception; if judging it fails (QUEUE_RETRY_ON lists no exceptions, say), no further start."""
     try:
         return policy.on_exception(error, entry)
     except Exception as trouble:
@@ -99,7 +99,7 @@ def judged(policy: Policy, error: BaseException, entry: Entry) -> Verdict:
 
 
 def execute(queue: BaseQueue, lease: Lease, control: Control | None = None) -> Verdict:
-    """Run what one lease holds, as :func:`execute_batch`. The handler of a batch command is stopped at the end."""
+    """:func:`execute_batch` for one lease. The handler of a batch command is stopped at the end."""
     slot = HandlerSlot()
     try:
         [verdict] = execute_batch(queue, [lease], [control or Control(queue, lease)], slot)
@@ -111,16 +111,16 @@ def execute(queue: BaseQueue, lease: Lease, control: Control | None = None) -> V
 def execute_batch(
     queue: BaseQueue, leases: Sequence[Lease], controls: Sequence[Control], slot: HandlerSlot
 ) -> list[Verdict]:
-    """Run what a lease holds, or at once what several leases of a batch command hold; a verdict for each.
+    """Run the message of a lease, or at once the messages of a batch command's leases; a verdict for each.
 
-    Whatever a command raises becomes part of the verdict, which says what is to be done. Behind a message that comes
-    back to its ordered lane before it began, nothing is begun. ``slot`` keeps the handler of a batch command.
+    An exception of a command becomes part of the verdict, which decides what is done. Behind a message that comes back
+    to its ordered lane before it began, nothing is begun. ``slot`` keeps the handler of a batch command.
     """
     context, verdicts = copy_context(), [BEHIND] * len(leases)
     jobs: list[Job] = []
     for place, lease in enumerate(leases):
         job = _begun(queue, lease, controls[place])
-        if len(leases) > 1 and isinstance(job, Job):  # the command that an entry names may lie: what is signed decides
+        if len(leases) > 1 and isinstance(job, Job):  # an entry may name a wrong command: the signed name decides
             first = jobs[0] if jobs else job
             job = job if job.command.batched and job.command is first.command else STRANGER
         if isinstance(job, Job):
@@ -132,12 +132,12 @@ def execute_batch(
                 break
     if jobs:
         for job, verdict in zip(jobs, attempt(jobs, context, slot), strict=True):
-            if job.keep:  # of a failure not all is known before it is settled
+            if job.keep:  # a failure is not fully known before it is settled
                 packed = packed_end(queue, job.lease, verdict) if verdict.outcome is Outcome.DONE else b""
                 verdict = replace(verdict, keep=job.keep, packed=packed)
             verdicts[job.place] = verdict
     for place, lease in enumerate(leases):
-        if not controls[place].given_up:  # in the context of the run: log filters find what the metadata brought
+        if not controls[place].given_up:  # in the context of the run, so that log filters find its metadata
             context.run(report, queue, lease, verdicts[place])
     return verdicts
 
@@ -164,18 +164,18 @@ def _begun(queue: BaseQueue, lease: Lease, control: Control) -> Job | Verdict:
         control.begin(policy)
     except InvalidMessage as error:
         return Verdict(Outcome.FAILED, f"invalid message: {error}", error)
-    except Exception as error:  # not the command's: the database is away from which its arguments are read, say
+    except Exception as error:  # not of the command: the database of its arguments may be out of reach
         return not_now(lease, f"could not be run: {kind_of(error)}: {text_of(error)}")
     message = CurrentMessage.of(queue, entry, envelope, policy, control)
     return Job(lease, command, policy, args, kwargs, message, keep)
 
 
 def _cancelled(control: Control) -> Verdict | None:
-    """What was cancelled while it ran is not run again. While it waited it would have been removed."""
+    """The verdict on a message that was cancelled while it ran: no further run. A waiting one would be removed."""
     try:
         if control.called_off:
             return Verdict(Outcome.DISCARDED, "cancelled while it ran")
-    except Exception as error:  # to run it is the lesser evil
+    except Exception as error:  # running it does less harm
         tell(logger, logging.ERROR, "It cannot be known whether a message is cancelled", exc_info=error)
     return None
 
@@ -209,11 +209,11 @@ def report(queue: BaseQueue, lease: Lease, verdict: Verdict) -> None:
     tell(logger, effect.level, "%s", text, exc_info=verdict.exception, extra=log_extra(queue.alias, entry))
 
 
-# ---- The order within a unit of work: a run of a lane, of which one batch after the other is begun
+# ---- The order within a unit of work: a run of a lane, which is run batch by batch
 
 
 def batch_of(leases: Sequence[Lease]) -> int:
-    """How many of a run begin together: one, but of a batch command all of one priority, up to its most."""
+    """How many of a run begin together: one, or for a batch command all of one priority, up to its batch size."""
     first = leases[0].entry
     command = registry.get(first.command)
     if command is None or not command.batched or command.policy.batch is None:
@@ -223,7 +223,7 @@ def batch_of(leases: Sequence[Lease]) -> int:
 
 
 def why_not(batch: Sequence[Lease], verdicts: Sequence[Verdict], next: Lease) -> Verdict | None:
-    """Why the next of a run, and all behind it, are not begun after a batch; None if they are."""
+    """Why the rest of a run is not begun after a batch; None if it is."""
     if any(hold_of(lease.entry, verdict) for lease, verdict in zip(batch, verdicts, strict=True)):
         return BEHIND
     one = batch[-1].entry
@@ -233,7 +233,7 @@ def why_not(batch: Sequence[Lease], verdicts: Sequence[Verdict], next: Lease) ->
 
 
 def serve(queue: BaseQueue, lease: Lease) -> Verdict:
-    """Run what a lease holds and settle it, in a loop of one's own."""
+    """Run the message of a lease and settle it, in a loop of one's own."""
     verdict = execute(queue, lease, LoopControl(queue, lease))
     if verdict.exception is not None:
         release([verdict.exception])
@@ -244,7 +244,7 @@ def serve(queue: BaseQueue, lease: Lease) -> Verdict:
 def run_inline(queue: BaseQueue, entry: Entry, command: Runnable, policy: Policy) -> None:
     """Eager mode: run a call where it is made, encoded and checked like any message. Nothing waits in lanes.
 
-    What is to be retried is, at once; the last exception reaches the caller.
+    A retry is run at once; the last exception reaches the caller.
     """
     entry = replace(entry, lane="", gate="")
     envelope, verdict = open_entry(queue, entry), Verdict(Outcome.RETRY)
@@ -256,7 +256,7 @@ def run_inline(queue: BaseQueue, entry: Entry, command: Runnable, policy: Policy
         except Exception as error:
             verdict = policy.on_exception(error, entry)
             if verdict.outcome.effect.again and entry.attempts >= policy.most_attempts:
-                # Nobody waits in between, so asking for another run is bounded as failing is.
+                # There is no wait in between, so asking for another run is bounded like a failure.
                 verdict = replace(verdict, outcome=Outcome.FAILED)
             entry = replace(entry, failures=entry.failures + (verdict.exception is not None))
             if verdict.outcome is Outcome.FAILED:

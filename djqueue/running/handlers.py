@@ -1,4 +1,4 @@
-"""How a batch runs: the handler that a worker keeps while it stays with a shard, and what is told of each item."""
+"""How a batch runs: the handler that a worker keeps while it stays with a shard, and the result of each item."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ logger = logging.getLogger(__name__)
 
 
 class Handler(Protocol):
-    """What is begun once, used for batch after batch, and ended once. Its methods may be async."""
+    """An object that is started once, used for batch after batch, and stopped once. Its methods may be async."""
 
     def start(self) -> Any: ...
     def perform(self, *requests: Any) -> Any: ...
@@ -27,7 +27,7 @@ class Handler(Protocol):
 
 
 class BatchRunnable(Runnable, Protocol):
-    """What is needed of a command that is given several calls at once."""
+    """The part of a batch command that running it needs."""
 
     def item(self, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any: ...
     def perform(self, items: Sequence[object], lane: str, slot: HandlerSlot) -> Any: ...
@@ -42,7 +42,7 @@ class HandlerSlot:
         self.shard: Hashable = None
         """What the handler is kept for; None if there is none."""
         self.idle_timeout = 0.0
-        """For how many seconds it is kept while nothing comes for it."""
+        """Seconds for which it is kept while nothing comes for its shard."""
 
     def bind(self, shard: Hashable, create: Callable[[], Any], idle_timeout: float) -> Handler:
         """The handler of a shard: the one that is kept, or a new one, started. Raises what these two steps raise."""
@@ -55,7 +55,7 @@ class HandlerSlot:
         return self._handler
 
     def release(self) -> None:
-        """Stop what is kept. What that raises is logged, as nobody is left to hear of it."""
+        """Stop the handler that is kept. An exception is only logged, as no caller could use it."""
         handler, self._handler = self._handler, None
         try:
             if handler is not None:
@@ -78,7 +78,7 @@ def run_items(
     slot: HandlerSlot,
     context: Context | None = None,
 ) -> Sequence[Any]:
-    """Run a batch; of each item what it returned, or the exception that it failed with.
+    """Run a batch; for each item its result, or the exception that it failed with.
 
     Raises what makes all of them fail; then no handler is kept.
     """
@@ -93,7 +93,7 @@ def run_items(
 
 
 def _results_of(returned: object, count: int) -> Sequence[object]:
-    """What became of each item, by what a batch returned: values, or exceptions. TypeError if it does not say."""
+    """The result of each item, a value or an exception, of what a batch returned. TypeError if that has none."""
     if returned is None:
         return [None] * count
     if isinstance(returned, list | tuple) and len(returned) == count:
@@ -103,7 +103,7 @@ def _results_of(returned: object, count: int) -> Sequence[object]:
 
 
 def _results_but(partial: PartialFailure, count: int) -> Sequence[object]:
-    """The same if some failed. Raises ValueError if it names items that are not there."""
+    """The result of each item if some failed. Raises ValueError if it names items that are not there."""
     if strange := [index for index in partial.failed if not 0 <= index < count]:
         raise ValueError(f"PartialFailure names the items {strange} of a batch of {count}") from partial
     return [partial.failed.get(index) for index in range(count)]

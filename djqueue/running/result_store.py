@@ -1,4 +1,4 @@
-"""What is kept of a message beside its queue: its result, how far it is, that it is to stop."""
+"""What the store keeps of a message beside its queue: its result, its progress, a request to cancel it."""
 
 from __future__ import annotations
 
@@ -14,15 +14,15 @@ from djqueue.messages.failures import LONGEST_REASON, errors_of, text_of
 from djqueue.policies.outcomes import Verdict
 
 KEPT = 86_400.0
-"""Seconds for which progress and the wish to cancel are kept."""
+"""Seconds for which progress and a request to cancel are kept."""
 RESULT, PROGRESS, CANCEL = "result", "progress", "cancel"
-"""What is kept of a message."""
+"""The kinds of records that are kept of a message."""
 DONE, FAILED, CANCELLED = "done", "failed", "cancelled"
 
 
 @dataclass(frozen=True, slots=True)
 class Progress:
-    """How far a running command says that it is. Raises TypeError for what is no number, or no text."""
+    """The progress that a running command reports. Raises TypeError for what is no number, or no text."""
 
     done: float
     total: float | None = None
@@ -35,12 +35,12 @@ class Progress:
 
 
 def fact_of(queue: BaseQueue, lease: Lease, verdict: Verdict) -> Fact:
-    """The same, as the store keeps it."""
+    """The end of a message as a fact of the store."""
     return Fact(f"{RESULT}:{lease.entry.id}", verdict.packed or packed_end(queue, lease, verdict), verdict.keep)
 
 
 def packed_end(queue: BaseQueue, lease: Lease, verdict: Verdict) -> bytes:
-    """What is kept of the end of a message, as bytes."""
+    """The record of the end of a message, as bytes."""
     status = verdict.outcome.effect.status
     told: dict[str, Any] = {"status": status, "attempt": lease.entry.attempts, "seconds": verdict.seconds}
     if status == DONE:
@@ -51,34 +51,34 @@ def packed_end(queue: BaseQueue, lease: Lease, verdict: Verdict) -> bytes:
 
 
 def end_of(queue: BaseQueue, id: str) -> dict[str, Any] | None:
-    """What was kept of its end. Raises NoResult if that cannot be trusted or read."""
+    """The record of the end of a message. Raises NoResult if that cannot be trusted or read."""
     value = queue.store.get(f"{RESULT}:{id}")
     return None if value is None else _unpacked(queue, RESULT, id, value)
 
 
 def report_progress(queue: BaseQueue, id: str, progress: Progress) -> None:
-    """Keep how far a command is, for a day."""
+    """Keep the progress of a command for a day."""
     queue.store.put(f"{PROGRESS}:{id}", _packed(queue, PROGRESS, id, asdict(progress)), KEPT)
 
 
 def progress_of(queue: BaseQueue, id: str) -> Progress | None:
-    """What was last reported. Raises NoResult if that cannot be trusted or read."""
+    """The progress that was last reported. Raises NoResult if that cannot be trusted or read."""
     value = queue.store.get(f"{PROGRESS}:{id}")
     return None if value is None else Progress(**_unpacked(queue, PROGRESS, id, value))
 
 
 def ask_to_stop(queue: BaseQueue, id: str) -> None:
-    """Let it be known, for a day, that somebody wants it to stop."""
+    """Keep a request to cancel a message, for a day."""
     queue.store.put(f"{CANCEL}:{id}", str(queue.store.now()).encode(), KEPT)
 
 
 def is_cancelled(queue: BaseQueue, entry: Entry) -> bool:
-    """Whether somebody wants it to stop; not if that was before it was put, or requeued from the failed queue."""
+    """Whether there is a request to cancel it, made after it was put, or requeued from the failed queue."""
     return _is_since(queue.store.get(f"{CANCEL}:{entry.id}"), entry)
 
 
 def are_cancelled(queue: BaseQueue, entries: Sequence[Entry]) -> list[bool]:
-    """The same of several, in as few round trips as the store can."""
+    """:func:`is_cancelled` for several entries, in as few round trips as the store can."""
     asked = queue.store.get_many([f"{CANCEL}:{entry.id}" for entry in entries])
     return [_is_since(when, entry) for when, entry in zip(asked, entries, strict=True)]
 
@@ -86,12 +86,12 @@ def are_cancelled(queue: BaseQueue, entries: Sequence[Entry]) -> list[bool]:
 def _is_since(asked: bytes | None, entry: Entry) -> bool:
     try:
         return asked is not None and float(asked) >= entry.created
-    except ValueError:  # somebody else wrote it
+    except ValueError:  # not written by djqueue
         return False
 
 
 def record_cancelled(queue: BaseQueue, id: str, keep: float) -> None:
-    """Keep, for so many seconds, that it was cancelled before it ran."""
+    """Keep for ``keep`` seconds that a message was cancelled before it ran."""
     told = {"status": CANCELLED, "reason": "cancelled before it ran"}
     queue.store.put(f"{RESULT}:{id}", _packed_end(queue, id, told), keep)
 
@@ -105,7 +105,7 @@ def _packed(queue: BaseQueue, kind: str, id: str, told: dict[str, Any], **limits
 
 
 def _packed_end(queue: BaseQueue, id: str, told: dict[str, Any]) -> bytes:
-    """Without the value, or the errors, if they cannot be kept."""
+    """The record as signed bytes; without the value, or the errors, if they cannot be kept."""
     try:
         return _packed(queue, RESULT, id, told, max_size=conf.get("QUEUE_MAX_MESSAGE_SIZE"))
     except BaseException as error:  # a value may do anything while it is pickled
@@ -123,5 +123,5 @@ def _unpacked(queue: BaseQueue, kind: str, id: str, value: bytes) -> dict[str, A
 
 
 def _bound_to(queue: BaseQueue, kind: str) -> str:
-    """No queue can have this name: a result can never pass for a message, nor an item or a progress for a result."""
+    """A name that no queue can have, to sign for: a result never passes for a message, nor an item for a result."""
     return f"{queue.base_name}:{kind}"

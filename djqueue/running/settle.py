@@ -19,7 +19,7 @@ Finished = Sequence[tuple[Lease, Verdict]]
 
 
 def settle(queue: BaseQueue, finished: Finished, owner: str = "") -> None:
-    """Act on verdicts and tell what came of it, one round trip per verb."""
+    """Settle leases by their verdicts and send the signals, one round trip per verb."""
     for verb in dict.fromkeys(verdict.outcome.effect.verb for _, verdict in finished):
         settle_alike(queue, verb, [pair for pair in finished if pair[1].outcome.effect.verb == verb], owner)
 
@@ -31,10 +31,10 @@ def settle_alike(
     owner: str = "",
     was_applied: Callable[[Lease], bool] = lambda lease: False,
 ) -> None:
-    """The same for verdicts that call for one verb, in one round trip. Repeating it is harmless.
+    """:func:`settle` for verdicts that need one verb, in one round trip. Repeating it is harmless.
 
-    ``was_applied`` says of a lease that is gone whether an earlier call of this process, whose answer was lost, settled
-    it: that is so if no other process can have had it by now. It is called after the queue has answered.
+    ``was_applied`` tells whether a lease that is gone was settled by an earlier call of this process, whose answer was
+    lost: that is so if no other process can have had it by now. It is called after the queue has answered.
     """
     if verb != "complete":
         finished = [(_settled(lease, verdict, owner), verdict) for lease, verdict in finished]
@@ -52,7 +52,7 @@ def settle_alike(
 
 
 def _settled(lease: Lease, verdict: Verdict, owner: str) -> Lease:
-    """As the verdict leaves it; without its exception if that cannot be written down, for the sake of the others."""
+    """The lease with its verdict's counts and error; without an exception that cannot be written, so others settle."""
     try:
         return settled(lease, verdict, owner)
     except Exception as error:
@@ -62,7 +62,7 @@ def _settled(lease: Lease, verdict: Verdict, owner: str) -> Lease:
 
 
 def proof_of(lease: Lease) -> tuple[str, object]:
-    """By which a lease is known."""
+    """The key that identifies a lease: its entry's id and its token."""
     return lease.entry.id, lease.token
 
 

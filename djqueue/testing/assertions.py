@@ -27,7 +27,7 @@ from djqueue.running.context import open_entry
 from djqueue.utils import seconds
 
 NEAR = 1.0
-"""Seconds by which a delay may differ from what a test says: some time passes between a call and its arrival."""
+"""Seconds by which a delay may differ from the one in a test: some time passes between a call and its arrival."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -35,7 +35,7 @@ class Enqueued:
     """A message that a queue has accepted, or will when the transaction commits.
 
     Two are equal if their ``id``, ``command`` and ``queue_name`` are. All else is read from the message when it is
-    asked for; that raises LookupError if the message was gone before anybody could look at it.
+    asked for; that raises LookupError if the message was gone before it could be read.
     """
 
     id: str
@@ -48,7 +48,7 @@ class Enqueued:
 
     @classmethod
     def of(cls, queue: BaseQueue, entry: Entry, at: float | None = None) -> Enqueued:
-        """What an entry of a queue is, due at a moment."""
+        """The message of an entry of a queue, due at a moment."""
         return cls(entry.id, entry.command, queue.alias, entry, at)
 
     @property
@@ -63,7 +63,7 @@ class Enqueued:
 
     @property
     def priority(self) -> int:
-        """As the call said, or its command."""
+        """The priority that the call gave, or its command."""
         return self._entry.priority
 
     @property
@@ -76,7 +76,7 @@ class Enqueued:
 
     @property
     def run_at(self) -> datetime:
-        """When it is due, in UTC, by the queue's clock. Of what is not sent yet: as if it were sent now."""
+        """When it is due, in UTC, by the queue's clock. For a message that is not sent yet: as if it were sent now."""
         at = self.at if self.at is not None else queues[self.queue_name].now() + self.delay
         return datetime.fromtimestamp(at, UTC)
 
@@ -93,22 +93,22 @@ class Enqueued:
     def __str__(self) -> str:
         try:
             call = spelled(self.command, *self._arguments)
-        except Exception as error:  # whatever it is, the list that people look at must not fail
+        except Exception as error:  # any error: the list in a failure message must not fail itself
             call = f"{self.command}(…) whose arguments cannot be read: {error}"
         return f"{call} in {self.queue_name!r}"
 
 
 def spelled(name: str, args: Sequence, kwargs: Mapping[str, Any]) -> str:
-    """A call as one writes it."""
+    """A call as it is written in code."""
     return f"{name}({', '.join([*map(repr, args), *(f'{key}={value!r}' for key, value in kwargs.items())])})"
 
 
 def waiting(queue_name: str | None = None) -> list[Enqueued]:
-    """What waits now, due or not, in the queue of that alias or in all: what is ready, what is delayed, and what is to
-    be sent when a transaction commits.
+    """All messages that wait now, due or not, in the queue of that alias or in all: the ready and the delayed ones, and
+    those to be sent when a transaction commits.
 
-    What waits for the commit of a TestCase is sent. While the test itself has an ``atomic()`` block open it is looked
-    at where it is: whether ``debounce`` or ``unique`` will let it through is not known then.
+    Calls that wait for the commit of a TestCase are sent. While the test itself has an ``atomic()`` block open they are
+    read without sending: whether ``debounce`` or ``unique`` will let them through is not known then.
 
     Raises NotSupported if a backend cannot look into its queue, RuntimeError while ``QUEUE_ALWAYS_EAGER`` is on.
     """
@@ -124,7 +124,7 @@ def _records(queue: BaseQueue) -> Iterator[Record]:
         yield from queue.walk(state)
 
 
-# ---- what a test says
+# ---- assertions
 
 
 AnyCommand = Command | QueueCommand | type[QueueCommand] | str
@@ -141,12 +141,12 @@ def assert_enqueued(
     priority: int | None = None,
     **unknown: Any,
 ) -> list[Enqueued]:
-    """The calls of ``command`` that wait; AssertionError, with a list of all that does wait, if there are none.
+    """The calls of ``command`` that wait; AssertionError, with a list of all waiting calls, if there are none.
 
     ``command`` is a command, one with options (``command.using(queue_name="slow")`` waits there), a QueueCommand class,
     an object of one (with that data), or a name; None is any. With ``args`` or ``kwargs`` only calls of exactly these
-    arguments count, in whichever form they were given; ``delay`` is compared to within a second. ``count`` says how
-    many there are; without it, any number but none. Raises TypeError if the arguments do not fit the command, or are
+    arguments count, positional or by name; ``delay`` is compared to within a second. ``count`` is how many there must
+    be; without it, any number but none. Raises TypeError if the arguments do not fit the command, or are
     given one by one, UnknownCommand for a name that is not registered, and what :func:`waiting` raises.
     """
     _refuse(args, kwargs, unknown)
@@ -183,7 +183,7 @@ def _refuse(args: object, kwargs: object, unknown: Mapping[str, Any]) -> None:
 
 @dataclass(frozen=True, slots=True)
 class Wanted:
-    """What a test looks for."""
+    """The calls that a test looks for."""
 
     command: Command | None
     call: Call | None
@@ -219,7 +219,7 @@ class Wanted:
     def _is_call(self, one: Enqueued, command: Command) -> bool:
         try:
             return _bound(command, Call(one.args, one.kwargs)) == self.bound
-        except Exception:  # what cannot be read, or does not fit any more, is no such call; the complaint shows it
+        except Exception:  # a call that cannot be read, or does not fit any more, is none; the failure message lists it
             return False
 
     def __str__(self) -> str:
@@ -231,7 +231,7 @@ class Wanted:
 
 
 def _bound(command: Command, call: Call) -> dict[str, object]:
-    """The arguments by name, defaults too: of two forms of one call they are the same."""
+    """The arguments by name, defaults too: the same for two forms of one call."""
     try:
         return command.identity(call, _PLAIN)[0]
     except TypeError as error:
@@ -242,7 +242,7 @@ _PLAIN = Policy()
 
 
 def command_of(given: AnyCommand | None) -> Command | None:
-    """The command that is meant. Raises TypeError for what is none, UnknownCommand for an unknown name."""
+    """The command that was given. Raises TypeError for what is none, UnknownCommand for an unknown name."""
     if given is None:
         return None
     if isinstance(given, Command):
@@ -284,7 +284,7 @@ logger = logging.getLogger(__name__)
 
 
 def refuse_eager() -> None:
-    """Raises RuntimeError if calls are run where they are made: a test would see an empty queue, and believe it."""
+    """Raises RuntimeError if calls are run where they are made: a test would see an empty queue, and pass wrongly."""
     if conf.get("QUEUE_ALWAYS_EAGER"):
         raise RuntimeError(
             "QUEUE_ALWAYS_EAGER is on: every call runs where it is made, and nothing ever waits in a queue. "
@@ -293,10 +293,10 @@ def refuse_eager() -> None:
 
 
 def commit() -> None:
-    """Run what the transaction of a TestCase keeps for its commit, once and in order, and at once what that registers.
+    """Run the on_commit callbacks of a TestCase, once and in order, and at once the callbacks that these register.
 
-    Not while the test itself has an ``atomic()`` block open: that may still be rolled back. Nor what ``setUpTestData``
-    left, which belongs to no test.
+    Not while the test itself has an ``atomic()`` block open: that may still be rolled back. Nor the callbacks of
+    ``setUpTestData``, which belong to no test.
     """
     for connection in connections.all(initialized_only=True):
         if _is_the_tests(connection):
@@ -304,7 +304,7 @@ def commit() -> None:
 
 
 def send() -> None:
-    """Send what waits for the commit of a TestCase, under the same conditions; all other callbacks stay."""
+    """Send the calls that wait for the commit of a TestCase, when :func:`commit` would; all other callbacks stay."""
     for connection in connections.all(initialized_only=True):
         if _is_the_tests(connection):
             others = [savepoints for savepoints, callback, _ in connection.run_on_commit if not _sends(callback)]
@@ -312,7 +312,7 @@ def send() -> None:
 
 
 def pending() -> Iterator[tuple[BaseQueue, Entry]]:
-    """What is to be sent when a transaction commits, in the order of the calls, database by database."""
+    """The calls that are sent when a transaction commits, in their order, database by database."""
     for callback in _waiting():
         if _sends(callback):
             queue, pending = callback.args
@@ -335,7 +335,7 @@ def _sends(callback: Callable) -> TypeGuard[OnceCommitted]:
 
 
 Savepoints = list[set]
-"""Of callbacks: the savepoints they stand in, each set an object of its own that says which callback it is.
+"""The savepoints of on_commit callbacks. Each is a set, an object of its own by which its callback is known.
 
 Django makes its list anew when a savepoint is rolled back, and the callback itself may be registered twice.
 """
@@ -347,8 +347,8 @@ def registered(connection: BaseDatabaseWrapper, before: Savepoints) -> list[tupl
 
 
 def run_registered(connection: BaseDatabaseWrapper, before: Savepoints) -> None:
-    """Run them, and at once those that they register, as after a commit. What one raises is raised, unless it was
-    registered as robust."""
+    """Run the callbacks, and at once those that they register, as after a commit. An exception is raised, unless its
+    callback was registered as robust."""
     while waiting := registered(connection, before):
         savepoints, callback, robust = waiting[0]
         connection.run_on_commit = [one for one in connection.run_on_commit if one[0] is not savepoints]
@@ -359,9 +359,9 @@ def run_registered(connection: BaseDatabaseWrapper, before: Savepoints) -> None:
 
 @contextmanager
 def one_command() -> Iterator[None]:
-    """Around the run of a command within the transaction of a test, which it can neither break nor close.
+    """A block for the run of a command within the transaction of a test: it can neither break nor close that.
 
-    Where it has broken the transaction, by an error of the database, all that it did there is undone.
+    If it has broken the transaction, by an error of the database, all that it did there is undone.
     """
     with ExitStack() as stack:
         for connection in connections.all(initialized_only=True):
@@ -374,17 +374,17 @@ def one_command() -> Iterator[None]:
 @contextmanager
 def _savepoint(alias: str) -> Iterator[None]:
     atomic = transaction.atomic(alias)
-    atomic._from_testcase = True  # like those around it, so that a durable block may stand in it
+    atomic._from_testcase = True  # like the blocks around it, so that a durable block may be within
     atomic.__enter__()
     try:
         yield
     finally:
-        with suppress(DatabaseError):  # of PostgreSQL, as the transaction was broken; it is whole again
+        with suppress(DatabaseError):  # PostgreSQL raises, as the transaction was broken; it is usable again
             atomic.__exit__(None, None, None)
 
 
 def _stay_open() -> None:
-    """A worker's connection may be closed at any time; this one holds the transaction of the test."""
+    """Does nothing in place of ``close()``: this connection holds the transaction of the test."""
 
 
 def _run(callback: Callable[[], object], robust: bool) -> None:
@@ -403,7 +403,7 @@ def _is_the_tests(connection: BaseDatabaseWrapper) -> bool:
 
 
 def _of_the_class(connection: BaseDatabaseWrapper) -> Savepoints:
-    """What was registered before the savepoint of the test, if there is one: pytest-django has a transaction alone."""
+    """The callbacks from before the savepoint of the test, if there is one: pytest-django has only a transaction."""
     if sum(block._from_testcase for block in connection.atomic_blocks) < 2:
         return []
     return [savepoints for savepoints, *_ in connection.run_on_commit if not savepoints]

@@ -13,18 +13,18 @@ from djqueue.testing.assertions import Enqueued, refuse_eager, registered, run_r
 
 
 def capture_enqueued(using: str = "default") -> AbstractContextManager[list[Enqueued]]:
-    """Commit, as far as callbacks are concerned, at the end of the block; yields a list of what was enqueued::
+    """Run on_commit callbacks at the end of the block, as a commit does; yields a list of the enqueued messages::
 
         with capture_enqueued() as calls:
             self.client.post("/photos/", {"file": photo})
         assert [call.command for call in calls] == ["gallery.commands.make_thumbnails"]
 
-    A ``TestCase`` never commits, so what is sent on commit is never sent there. At the end of this block the
+    A ``TestCase`` never commits, so calls to be sent on commit are never sent there. At the end of this block the
     ``transaction.on_commit`` callbacks of the database alias ``using`` that were registered in it are run, once and in
     their order, djqueue's and all others, and at once what they register; an exception in one is raised, unless it was
-    registered as robust. So are those of each other database that has a queue in it. The list has what the queues
-    accepted, in that order, what was sent at once included; what is sent on commit, or is part of a transaction,
-    stands in it after the block.
+    registered as robust. So are the callbacks of each other database that has a queue in it. The list has all messages
+    that the queues accepted, in that order, also those sent at once; a message that is sent on commit, or is part of a
+    transaction, is in it after the block.
 
     If the block raises, no callback is run. Raises RuntimeError while ``QUEUE_ALWAYS_EAGER`` is on.
     """
@@ -34,7 +34,7 @@ def capture_enqueued(using: str = "default") -> AbstractContextManager[list[Enqu
 
 @contextmanager
 def enqueued_on_commit(using: str = "default") -> Iterator[list[Enqueued]]:
-    """:func:`capture_enqueued` that bears ``QUEUE_ALWAYS_EAGER``: callbacks are run then, and the list stays empty."""
+    """:func:`capture_enqueued`, also for ``QUEUE_ALWAYS_EAGER``: callbacks are run then, and the list stays empty."""
     enqueued: list[Enqueued] = []
 
     def note(sender: str, id: str, queue_name: str, **kwargs) -> None:
@@ -56,6 +56,6 @@ def enqueued_on_commit(using: str = "default") -> Iterator[list[Enqueued]]:
 
 
 def _databases(using: str) -> list[str]:
-    """The alias that was given first, then those of the queues."""
+    """The aliases of databases: the given one first, then the databases of the queues."""
     held = [queues[alias].database for alias in queues]
     return list(dict.fromkeys([using, *(alias for alias in held if alias is not None)]))

@@ -1,4 +1,4 @@
-"""Time that moves when a test says so."""
+"""Time that only a test moves."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ Follow = Callable[[datetime], object]
 
 
 class VirtualClock:
-    """What the queues in memory take for the time. It stands still until it is moved."""
+    """The clock of the queues in memory. It does not advance until it is moved."""
 
     def __init__(self, start: float, follow: Follow | None = None):
         self._now, self._follow = start, follow
@@ -34,9 +34,9 @@ class VirtualClock:
         return datetime.fromtimestamp(self._now, UTC)
 
     def move(self, by: float | timedelta) -> None:
-        """Let ``by`` seconds pass. Nothing is run by that: :func:`run_due` does.
+        """Let ``by`` seconds pass. That runs nothing: :func:`run_due` does.
 
-        What waits for the commit of a TestCase is sent first: it was called before the time passed.
+        Calls that wait for the commit of a TestCase are sent first: they were made before the time passed.
         """
         passed = seconds(by, "by")
         send()
@@ -49,7 +49,7 @@ class VirtualClock:
         self.move(self.left(when))
 
     def left(self, until: float | timedelta | datetime) -> float:
-        """Seconds until a moment, or those that are given. Raises ValueError if it has passed."""
+        """Seconds until a moment, or the given seconds. Raises ValueError if it has passed."""
         if not isinstance(until, datetime):
             return seconds(until, "until")
         left = moment(until, "until") - self._now
@@ -66,14 +66,14 @@ _clocks: list[VirtualClock] = []
 def virtual_time(
     start: datetime | None = None, *, queues: Iterable[str] | None = None, follow: Follow | None = None
 ) -> Iterator[VirtualClock]:
-    """Let time stand still for queues in memory, at ``start`` or at the next full second; yields a VirtualClock.
+    """Stop time for queues in memory, at ``start`` or at the next full second; yields a VirtualClock.
 
-    All that they judge by time follows it: delays, backoffs, time to live, debounce windows, leases, schedules, for how
-    long results are kept. What your own code asks of ``time`` or ``datetime`` does not; ``follow`` is called with each
-    new time, as a datetime in UTC: ``move_to`` of time-machine, or of freezegun.
+    All that depends on time there follows it: delays, backoffs, time to live, debounce windows, leases, schedules, how
+    long results are kept. ``time`` and ``datetime`` in your own code do not; ``follow`` is called with each new time,
+    as a datetime in UTC: ``move_to`` of time-machine, or of freezegun.
 
-    After the block the queues have the time that they had before. What waits for the commit of a TestCase is sent where
-    the block begins and where it ends, so that the time of the call counts. Raises NotSupported if one of ``queues``
+    After the block the queues have their former clock. Calls that wait for the commit of a TestCase are sent where the
+    block begins and where it ends, so that the time of the call counts. Raises NotSupported if one of ``queues``
     (aliases; all by default) is none of memory: the clock of its server cannot be moved.
     """
     for alias in all_queues if queues is None else queues:

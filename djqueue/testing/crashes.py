@@ -1,4 +1,4 @@
-"""Workers that die where a test says."""
+"""Workers that die at a point that a test chooses."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ class Crash:
         self.died: list[tuple[BaseQueue, Lease]] = []
 
     def kills(self, point: str, queue: BaseQueue, batch: Sequence[Lease]) -> bool:
-        """Whether the worker that holds these dies here and now."""
+        """Whether the worker that holds these leases dies at this point."""
         dies = self._left > 0 and point == self._point and any(map(self._means, batch))
         if dies:
             self._left -= 1
@@ -37,7 +37,7 @@ class Crash:
         return self._command is None or lease.entry.command == self._command.name
 
     def expire(self) -> None:
-        """Have the leases of the dead workers run out; a lease that another worker holds by now stays."""
+        """End the leases of the dead workers; a lease that another worker holds by now stays."""
         for queue, lease in self.died:
             queue.touch([lease], 0.0)
 
@@ -50,13 +50,13 @@ def crash_at(point: str, command: AnyCommand | None = None, *, times: int = 1) -
     """Have the worker of :func:`run_due` die at ``point``, at the first ``times`` messages, of ``command`` if given.
 
     ``"claimed"``: it has the message, and has not begun to run it. ``"ran"``: the command has ended, and the queue does
-    not know. ``"settled"``: the queue knows, and nobody else: no signal is sent, no result kept.
+    not know. ``"settled"``: only the queue knows: no signal is sent, no result kept.
 
     :func:`run_due` goes on with other messages, as another worker would. The lease of the dead one stays until it runs
     out: by :func:`virtual_time`, or at the end of the block at the latest. The next :func:`run_due` delivers the
     message again, with one more attempt, and with one more start that is counted as lost if it had begun.
 
-    Raises ValueError for another point, AssertionError if nobody has died when the block ends.
+    Raises ValueError for another point, AssertionError if no worker has died when the block ends.
     """
     if point not in POINTS:
         raise ValueError(f"crash_at({point!r}): the points are {', '.join(map(repr, POINTS))}.")
@@ -72,5 +72,5 @@ def crash_at(point: str, command: AnyCommand | None = None, *, times: int = 1) -
 
 
 def dies(point: str, queue: BaseQueue, batch: Sequence[Lease]) -> bool:
-    """Whether the worker that holds these, a message or a batch, dies here and now."""
+    """Whether the worker that holds these leases, one or a batch, dies at this point."""
     return any(crash.kills(point, queue, batch) for crash in _crashes)

@@ -1,4 +1,4 @@
-"""Waiting for what other threads do: by looking, up to a deadline, never by sleeping and hoping."""
+"""Waiting for other threads: by looking, up to a deadline, never by a fixed sleep."""
 
 from __future__ import annotations
 

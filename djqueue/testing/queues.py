@@ -20,7 +20,7 @@ def memory_queues() -> Iterator[Queues]:
 
     A block, or a decorator of a test; in a whole class: ``self.enterContext(memory_queues())`` in its ``setUp``. The
     queues keep their names, and those options that a queue in memory has; they are not throttled. Enter it before
-    anything is enqueued: what waits for a commit goes to the queue that it was meant for.
+    anything is enqueued: a call that waits for a commit goes to the queue of the time of the call.
     """
     given = {alias: _in_memory(config) for alias, config in conf.queue_configs().items()}
     with override_settings(QUEUES=given, QUEUE_ALWAYS_EAGER=False):

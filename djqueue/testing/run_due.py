@@ -32,7 +32,7 @@ OWNER = "run_due"
 LIMIT = 10_000
 LOST = "lost"
 JUDGED = (Exception, SystemExit, CancelledError, NoneType)
-"""What a command may raise. All else is meant for whoever runs the test: KeyboardInterrupt, ``pytest.fail()``."""
+"""The exceptions of a command. Others are meant for the test runner: KeyboardInterrupt, ``pytest.fail()``."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -49,12 +49,12 @@ class Run:
     """The number of the attempt, from 1."""
     outcome: str
     """``done``, ``retried``, ``failed`` (it is in the failed queue), ``expired``, ``discarded``; ``released``: its
-    command is unknown here, say, or asked for patience; ``paused``: its shard waits at it until it is resumed;
+    command is unknown here, say, or was throttled; ``paused``: its shard waits at it until it is resumed;
     ``lost``: the worker died, and the message is delivered again."""
     value: Any = None
     """What the command returned."""
     exception: BaseException | None = None
-    """What it raised, unless that was Retry or Discard."""
+    """The exception that it raised, unless that was Retry or Discard."""
     reason: str = ""
     """Why it was not done."""
     delay: float = 0.0
@@ -91,20 +91,20 @@ def run_due(
     raise_errors: bool = False,
     limit: int = LIMIT,
 ) -> list[Run]:
-    """Run here, in this thread, what is due, and what that makes due, as a consumer would; every attempt, in order.
+    """Run all due messages in this thread, and those that become due by it, as a consumer would; all attempts in order.
 
-    ``queues`` are aliases, all by default. Messages are judged, settled and told of as in production: what fails is in
-    the failed queue afterwards. With ``raise_errors`` the exception of the first that goes there is raised then.
+    ``queues`` are aliases, all by default. Messages are judged, settled and signalled as in production: a failed one is
+    in the failed queue afterwards. With ``raise_errors`` the exception of the first that goes there is raised then.
 
     ``until`` (seconds or a timedelta from now, or a datetime) lets time pass, from one due moment to the next, as
     :func:`virtual_time` does. Within such a block it moves that clock; outside, the next call begins at the present
     again. With ``periodic`` schedules come due too; one that was never looked at begins now.
 
-    ``deliveries`` is how often what succeeds is run before the queue knows, as if workers died just then: a command
-    that bears that may be run by at-least-once queues.
+    ``deliveries`` is how often a successful message is run before the queue knows, as if workers died just then: a
+    command that passes may be run by at-least-once queues.
 
-    In a TestCase it is taken as committed: callbacks of ``transaction.on_commit`` run first, and after each message. A
-    command that breaks the transaction, by an error of the database, is undone in it.
+    In a TestCase its transaction counts as committed: ``transaction.on_commit`` callbacks run first, and after each
+    message. A command that breaks the transaction, by an error of the database, is undone in it.
 
     Raises RuntimeError after ``limit`` attempts and while ``QUEUE_ALWAYS_EAGER`` is on, NotSupported for ``until`` with
     queues that are not in memory, SynchronousOnlyOperation in async code.
@@ -125,7 +125,7 @@ def run_due(
 
 
 class Worker:
-    """What a consumer does, without threads."""
+    """A consumer without threads."""
 
     def __init__(self, served: Sequence[BaseQueue], deliveries: int, raise_errors: bool, limit: int):
         self._queues, self._deliveries, self._raise_errors, self._limit = served, deliveries, raise_errors, limit
@@ -133,14 +133,14 @@ class Worker:
         self.runs: list[Run] = []
 
     def work(self, clock: VirtualClock, seconds: float) -> None:
-        """Run what is due within ``seconds``, each message at its time."""
+        """Run all messages that are due within ``seconds``, each at its time."""
         end = clock() + seconds
         while (pause := self.drain()) <= end - clock():
             clock.move(pause)
         clock.move(max(0.0, end - clock()))
 
     def drain(self) -> float:
-        """Run what is due until nothing is; seconds until there may be more."""
+        """Run due messages until none is left; seconds until there may be more."""
         before, pauses = len(self.runs), [0.0]
         scheduled = self._scheduled()
         while min(pauses) == 0:
@@ -158,7 +158,7 @@ class Worker:
         return self.scheduler.follow()
 
     def _step(self, queue: BaseQueue) -> float:
-        """Run one message, a run or a batch, or give back those whose workers died; seconds until there may be more."""
+        """Run one message, a run or a batch, or give back messages of dead workers; seconds until there may be more."""
         claimed = queue.claim(1, queue.lease, OWNER, begin=False)
         rest = list(claimed)
         while rest:
@@ -172,7 +172,7 @@ class Worker:
         return 0.0 if claimed or reaped.count else min(claimed.retry_after, reaped.next)
 
     def _serve(self, queue: BaseQueue, batch: Sequence[Lease]) -> list[Verdict]:
-        """Run and settle what runs at once; nothing if the worker died with it."""
+        """Run and settle the messages that run together; their verdicts, none if the worker died with them."""
         if dies("claimed", queue, batch):
             self._lose(queue, batch)
             return []
@@ -197,7 +197,7 @@ class Worker:
             raise verdict.exception or CommandFailed(verdict.reason)
 
     def _delivered(self, queue: BaseQueue, batch: Sequence[Lease]) -> list[tuple[Lease, Verdict]]:
-        """Their last run, of as many as there are to be."""
+        """The leases and verdicts of the last delivery, after all ``deliveries`` of these messages."""
         ended = self._run(queue, batch)
         for _ in range(self._deliveries - 1):
             done = [(lease, verdict) for lease, verdict in ended if verdict.outcome is Outcome.DONE]
@@ -216,7 +216,7 @@ class Worker:
         return list(zip(batch, verdicts, strict=True))
 
     def _lose(self, queue: BaseQueue, batch: Sequence[Lease], verdicts: Sequence[Verdict] = ()) -> None:
-        """Note that the worker died with these."""
+        """Note that the worker died with these leases."""
         for lease, verdict in zip(batch, verdicts or [Verdict(Outcome.RETURNED)] * len(batch), strict=True):
             self._note(queue, lease, verdict, LOST)
 
@@ -232,7 +232,7 @@ class Worker:
 
 
 def _again(done: Sequence[tuple[Lease, Verdict]]) -> list[Lease]:
-    """As they would be claimed once more."""
+    """The leases as another claim would give them."""
     return [
         replace(lease, entry=replace(lease.entry, lost=lease.entry.lost + 1, attempts=lease.entry.attempts + 1))
         for lease, _ in done
@@ -240,5 +240,5 @@ def _again(done: Sequence[tuple[Lease, Verdict]]) -> list[Lease]:
 
 
 async def _ended(coroutine: Coroutine) -> Any:
-    """In the loop of ``async_to_sync``, which has the ORM speak in the thread of the test, to its connection."""
+    """Await it in the loop of ``async_to_sync``, where the ORM works in the test's thread, on its connection."""
     return await coroutine

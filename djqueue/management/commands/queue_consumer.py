@@ -25,7 +25,7 @@ from djqueue.utils import handle_signals, tell
 logger = logging.getLogger("djqueue.consumer")
 
 LEVELS = (logging.WARNING, logging.INFO, logging.DEBUG, logging.DEBUG)
-LEFT_BEHIND = 5.0  # seconds that have threads and log handlers which commands have left behind
+LEFT_BEHIND = 5.0  # seconds to end for threads and log handlers that commands have left behind
 LOG_BYTES, LOG_FILES = 1_000_000, 3
 ENDING = (signal.SIGTERM, signal.SIGINT)
 
@@ -59,19 +59,19 @@ class Command(BaseCommand):
 
     def handle(self, *args, **options) -> None:
         self._log_to(options["logfile"], options["verbosity"])
-        if options["reload"] and os.environ.get(autoreload.DJANGO_AUTORELOAD_ENV) != "true":  # which its child has
+        if options["reload"] and os.environ.get(autoreload.DJANGO_AUTORELOAD_ENV) != "true":  # set in the child
             for name in ("drain", "limit"):
                 if options[name]:
                     text = f"--reload goes on until it is stopped: leave out --{name}, or --reload."
                     raise CommandError(text, returncode=2)
-            self._consumer(options)  # to refuse what is wrong before anything starts
+            self._consumer(options)  # refuses wrong options before anything starts
             run()
         else:
             self._serve(**options)
 
     def _serve(self, **options) -> None:
         consumer = self._consumer(options)
-        # The handler only leaves word: raising from it could hit a commit.
+        # The handler only sets a flag: an exception raised from it could hit a commit.
         handle_signals(ENDING, lambda *_: consumer.stop())
         tell(logger, logging.INFO, consumer.banner())
         try:
@@ -85,14 +85,14 @@ class Command(BaseCommand):
     def _consumer(self, options: dict) -> Consumer:
         names = ("threads", "delay", "backoff", "max_delay", "lease", "grace", "strict", "drain")
         given = {name: options[name] for name in names}
-        isolate = "DJANGO_SETTINGS_MODULE" in os.environ  # else no other process can load them
+        isolate = "DJANGO_SETTINGS_MODULE" in os.environ  # else no other process can load the settings
         try:
             return Consumer(options["queues"], periodic=not options["no_periodic"], isolate=isolate, **given)
         except (TypeError, ValueError, InvalidQueueError) as error:
             raise CommandError(str(error), returncode=2) from error
 
     def _log_to(self, logfile: str | None, verbosity: int) -> None:
-        """Records of djqueue go to the file, or to standard output unless the project sends them to a stream itself."""
+        """Log djqueue's records to the file, or to standard output unless the project sends them to a stream itself."""
         root = logging.getLogger("djqueue")
         root.setLevel(LEVELS[verbosity])
         handler = _file_handler(logfile) if logfile else _console_handler(root)
@@ -102,12 +102,12 @@ class Command(BaseCommand):
 
 
 def _open_standard_streams() -> None:
-    """No socket is to get the number of a closed one: what is printed would go to a server."""
+    """Replace closed standard streams: a socket could get their number, and printed text would go to a server."""
     for number, (name, mode) in enumerate([("stdin", "r"), ("stdout", "w"), ("stderr", "w")]):
         try:
             os.fstat(number)
         except OSError:
-            os.open(os.devnull, os.O_RDWR)  # which gets the lowest number that is free: this one
+            os.open(os.devnull, os.O_RDWR)  # gets the lowest free number: this one
         if getattr(sys, name) is None:
             setattr(sys, name, open(number, mode, closefd=False))
 
@@ -129,8 +129,8 @@ def _console_handler(logger: logging.Logger) -> logging.Handler | None:
 
 
 def _leave(code: int) -> None:
-    """End the process within some seconds, whatever its commands have left behind: threads, or handlers that hang."""
-    with suppress(RuntimeError, MemoryError):  # at its limits it may have no thread more
+    """End the process within some seconds, even if commands have left threads behind, or handlers that hang."""
+    with suppress(RuntimeError, MemoryError):  # at its limits the process may start no more threads
         timer = threading.Timer(LEFT_BEHIND, os._exit, [code])
         timer.daemon = True
         timer.start()
@@ -179,7 +179,7 @@ def run() -> None:
 
 
 def _stop(child: subprocess.Popen) -> None:
-    """Two signals, so that it gives back at once what runs: the next child is to run that, with the new code."""
+    """Stop the child by two signals: it gives back running messages at once, for the next child with the new code."""
     for number in ENDING:
         child.send_signal(number)
     try:
@@ -192,7 +192,7 @@ def _stop(child: subprocess.Popen) -> None:
 
 
 def _folders() -> set[Path]:
-    """Where the code is: of the modules of this process, and of all apps that were not installed by pip."""
+    """The folders of the code: of this process's modules, and of all apps that were not installed by pip."""
     reloader = autoreload.StatReloader()
     for app in apps.get_app_configs():
         if not {"site-packages", "dist-packages"} & set(Path(app.path).parts):

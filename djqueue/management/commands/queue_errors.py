@@ -111,10 +111,10 @@ class Command(BaseCommand):
 
 
 def _usual() -> ArgumentParser:
-    """The switches of every command of Django, for behind the verb too."""
+    """The common switches of Django's commands, which may also come after the verb."""
     parser = BaseCommand().create_parser("", "", add_help=False)
     for action in parser._actions:
-        action.default = SUPPRESS  # what was said before the verb holds
+        action.default = SUPPRESS  # a value given before the verb stays
     return parser
 
 
@@ -148,7 +148,7 @@ def _missing(queues: Sequence[BaseQueue], ids: Sequence[str]) -> CommandError:
 
 
 def _new_file(path: str) -> TextIO:
-    """What is exported may be all that is left of it, so no file is overwritten; and it may be confidential."""
+    """Create the export file. It may be the only copy, so no file is overwritten; and it may be confidential."""
     try:
         return open(path, "x", encoding="ascii", opener=partial(os.open, mode=0o600))
     except OSError as error:

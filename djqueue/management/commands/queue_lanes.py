@@ -1,4 +1,4 @@
-"""``django-admin queue_lanes``: why a lane does not run; pauses and resumes it."""
+"""``django-admin queue_lanes``: shows why a lane does not run; pauses and resumes it."""
 
 from __future__ import annotations
 
@@ -86,7 +86,7 @@ def _throttle(queue: ThrottledQueue) -> str:
     """The state of the throttle of a whole queue, which holds up messages that are in no lane too."""
     assert queue.store is not None  # no queue without one is throttled
     with asking(queue):
-        grant = queue.store.shared.acquire(queue.rate_limit, 0)  # spends nothing
+        grant = queue.store.shared.acquire(queue.rate_limit, 0)  # uses up nothing
     opens = f", ready in {duration(grant.retry_after)}" if grant.retry_after < inf else ""
     now = f"{grant.reason}{opens}" if grant.reason else "ready"
     said = "" if grant.window == queue.rate_limit.window else f" (its settings say {queue.rate_limit.window})"
@@ -94,7 +94,7 @@ def _throttle(queue: ThrottledQueue) -> str:
 
 
 class Shown(NamedTuple):
-    """A lane, its state as people read it, and the seconds until it is ready by itself, if time decides that."""
+    """A lane, its state as shown, and the seconds until it is ready by itself, if time decides that."""
 
     queue: BaseQueue
     lane: LaneRecord
@@ -121,26 +121,26 @@ def _records(queue: BaseQueue) -> Iterator[LaneRecord]:
 
 
 def _lines(queue: BaseQueue) -> set[str]:
-    """The lanes in which others are queued."""
+    """The parent lanes in which other lanes are queued."""
     return {lane.parent for lane in _records(queue) if lane.state == LANE_QUEUED}
 
 
 def _state(lane: LaneRecord, lines: Callable[[], set[str]]) -> str:
-    """The state as people read it. A busy lane waits for what is in flight; an empty one only remembers what left it.
+    """The state as shown. A busy lane waits for entries in flight; an empty one only remembers entries that left it.
 
-    A ready lane has others queued in it, if not entries of its own.
+    A ready lane has entries of its own, or other lanes queued in it.
     """
     if lane.paused_reason:
         return "paused"
     if lane.waiting or lane.in_flight or lane.state in (LANE_READY, LANE_QUEUED):
         return "busy" if lane.state == LANE_CLOSED else lane.state
     if lane.state == LANE_SCHEDULED and not lane.parent and lane.name in lines():
-        return LANE_SCHEDULED  # only what is within it waits, and that is not counted
+        return LANE_SCHEDULED  # only entries of lanes within it wait, and these are not counted
     return EMPTY
 
 
 def _is_held(queue: BaseQueue, name: str) -> bool:
-    """As far as its record tells: a busy or empty lane may be held for a time too."""
+    """Whether its record shows that it is held: a busy or empty lane may be held for a time too."""
     with asking(queue):
         lane = queue.lane(name)
     return lane is not None and (bool(lane.paused_reason) or lane.state == LANE_SCHEDULED)
@@ -159,7 +159,7 @@ def _row(shown: Shown) -> list[str]:
 
 
 def _object(shown: Shown) -> dict:
-    """All that is known of it, for JSON."""
+    """All that is known of a lane, for JSON."""
     queue, lane, state, opens = shown
     known = asdict(lane) | {"queue": queue.alias, "state": state, "opens": None if opens is None else lane.opens}
     del known["cursor"]

@@ -45,7 +45,7 @@ class Command(BaseCommand):
                     self.stdout.write(CLEAR, ending="")
                 try:
                     self._show(queues, as_json)
-                except CommandError as error:  # a store that is away may come back
+                except CommandError as error:  # a store that is out of reach may come back
                     self.stderr.write(str(error))
                 self.stdout.flush()
                 time.sleep(pause)
@@ -53,7 +53,7 @@ class Command(BaseCommand):
             pass
 
     def _show(self, queues: list[BaseQueue], as_json: bool) -> None:
-        """Raises CommandError for those that could not be asked, after it has shown the others."""
+        """Show the queues. Raises CommandError for those that could not be asked, after it has shown the others."""
         known: list[tuple[BaseQueue, QueueStats]] = []
         failures = []
         for queue in queues:
@@ -67,7 +67,7 @@ class Command(BaseCommand):
         else:
             self.stdout.write(table(HEAD, [_row(*one) for one in known], right=(*COUNTS, "oldest")))
         if failures:
-            raise CommandError("\n".join(dict.fromkeys(failures)))  # queues of one store find the same
+            raise CommandError("\n".join(dict.fromkeys(failures)))  # queues of one store fail alike
 
 
 def _row(queue: BaseQueue, stats: QueueStats) -> list[str]:

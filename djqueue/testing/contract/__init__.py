@@ -1,1 +1,1 @@
-"""The contract suites: what a backend has to keep."""
+"""The contract suites: what a backend must do."""

@@ -1,4 +1,4 @@
-"""Conditions of a put: once, unique, debounced. Mix GuardContract into a test class, as QueueContract."""
+"""Guards of a put: once, unique, debounced. Mix GuardContract into a test class, as QueueContract."""
 
 from __future__ import annotations
 
@@ -50,7 +50,7 @@ class DebounceContract(Contract):
     """Debounce without extending."""
 
     def with_scheduled(self, window: float) -> tuple[BaseQueue, DebounceGuard, Entry]:
-        """A queue with an entry that comes at once and one that comes when the window is over; the latter."""
+        """A queue with an entry due at once and one due when the window is over; its guard; the latter entry."""
         queue, guard = self.guarded("inspect"), DebounceGuard("key", window)
         sent = send(queue, guard, "first", "scheduled")
         assert list(sent) == ["first", "scheduled"]
@@ -164,7 +164,7 @@ class DebounceContract(Contract):
                 queue.complete(leases)
 
         together(*[produce] * 3, consume, consume, last=queue.close)
-        # In one look, and with what is leased: a queue may hold what is not due.
+        # One call of stats(), leased entries counted: a backend may lease an entry that is not due.
         while (left := queue.stats()).ready or left.delayed or left.leased:
             claimed.extend(lease.claimed for lease in queue.complete(claim(queue)))
         assert max(claimed) >= max(called) - ROUNDED
@@ -202,11 +202,11 @@ class DebounceContract(Contract):
             assert abs(due(queue, sent["instead"]) - was) < ROUNDED
 
 
-# ---- Calls that postpone what waits for them
+# ---- Calls that postpone the waiting call
 
 
 class ExtendContract(Contract):
-    """Debounce that postpones what waits."""
+    """Debounce that postpones the waiting call."""
 
     def test_the_first_is_delayed_and_each_call_postpones_it_to_a_window_from_then(self):
         queue = self.guarded("inspect")
@@ -296,7 +296,7 @@ class ExtendContract(Contract):
         assert abs(record.at - DedupMark.read(queue.store.get("key")).at / 1e6) < ROUNDED
 
 
-# ---- What may stand beside an entry in a put. Mix GuardContract into a test class, as QueueContract
+# ---- Guards beside an entry in a put. Mix GuardContract into a test class, as QueueContract
 
 
 class OnceContract(Contract):
@@ -469,7 +469,7 @@ class UniqueContract(Contract):
                 done.extend(queue.complete(held))
 
         def hold(before: int) -> None:
-            """Until the others have tried to send theirs, or run it."""
+            """Wait until the others have tried to send theirs, or run it."""
             eventually(lambda: len(sent) > before + 3 or len(running) > 1 or len(done) >= 15)
 
         together(*[work] * 4, last=queue.close)
@@ -477,4 +477,4 @@ class UniqueContract(Contract):
 
 
 class GuardContract(OnceContract, UniqueContract, DebounceContract, ExtendContract):
-    """All that a queue with a store keeps about what stands beside an entry."""
+    """All suites about guards, for a queue with a store."""

@@ -1,4 +1,4 @@
-"""What operators see and do: find, remove, amend, peek, stats, and the queue of failed messages."""
+"""What operators read and do: find, remove, amend, peek, stats, and the queue of failed messages."""
 
 from __future__ import annotations
 
@@ -182,11 +182,11 @@ class InspectContract(Contract):
         assert names(claim(queue)) == ["held"]
 
 
-# ---- The failed queue: the order of deaths, the way back, and its bounds
+# ---- The failed queue: its order, the way back, and its bounds
 
 
 def fail_in_order(queue: BaseQueue, order: str, **priorities: int) -> dict[str, Entry]:
-    """Entries of one letter that died in this order; their priorities are 0 if not given."""
+    """Entries of one letter that failed in this order; their priorities are 0 if not given."""
     made: dict[str, Entry] = {}
     for name in sorted(order):
         made |= put(queue, name, priority=priorities.get(name, 0))
@@ -197,12 +197,12 @@ def fail_in_order(queue: BaseQueue, order: str, **priorities: int) -> dict[str, 
 
 
 def order_of_failed(queue: BaseQueue) -> str:
-    """The names of what stands in the failed queue, in order."""
+    """The names of the entries in the failed queue, in order."""
     return "".join(bodies(queue.failed.peek(READY)))
 
 
 class ErrorsContract(Contract):
-    """What the failed queue of a queue with leases keeps."""
+    """The failed queue of a queue with leases."""
 
     def test_a_buried_entry_shows_what_went_wrong_and_when(self):
         queue = self.queue("inspect")

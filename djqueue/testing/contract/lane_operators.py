@@ -1,4 +1,4 @@
-"""What operators see and do in lanes."""
+"""What operators read and do in lanes."""
 
 from __future__ import annotations
 
@@ -35,7 +35,7 @@ from djqueue.testing.patience import eventually
 
 
 class LanedEntriesContract(LaneSuite):
-    """What waits in lanes is ready, for all who count or reach it."""
+    """Entries that wait in lanes count as ready, and every verb reaches them."""
 
     def test_what_waits_in_lanes_is_counted_as_ready(self):
         queue = self.with_lanes("ab", 3)
@@ -168,7 +168,7 @@ class ReprioritiseContract(Contract):
 
 
 class LaneRecordsContract(LaneSuite):
-    """Why does it not run?"""
+    """The records of lanes, which tell why a lane does not run."""
 
     def test_a_lane_says_what_waits_what_is_out_and_by_which_gate(self):
         queue = self.queue("lanes")
@@ -251,4 +251,4 @@ class LaneRecordsContract(LaneSuite):
 
 
 class LaneOperatorsContract(LanedEntriesContract, ReprioritiseContract, LaneRecordsContract):
-    """All that operators see and do with lanes."""
+    """All suites about what operators read and do with lanes."""

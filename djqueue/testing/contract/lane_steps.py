@@ -13,7 +13,7 @@ LONG = 60.0
 """Seconds that no test lasts."""
 ORDERED = Gate(ordered=True)
 OPEN = Gate(concurrency=1000)
-"""A gate that is in nobody's way."""
+"""A gate that holds back no entry."""
 EARLY = 1e-5
 """Seconds by which what is computed of two moments may be rounded."""
 
@@ -49,7 +49,7 @@ def fill(queue: BaseQueue, lane: str, *names: str, gate: Gate = ORDERED, **field
 
 
 def fill_each(queue: BaseQueue, lanes: str, count: int = 1, gate: Gate = ORDERED) -> None:
-    """Put so many entries into each lane of one letter, named a0, a1 … b0, b1 …"""
+    """Put ``count`` entries into each lane of one letter, named a0, a1 … b0, b1 …"""
     text = gate.written()
     queue.put([entry(f"{lane}{number}", lane=lane, gate=text) for lane in lanes for number in range(count)])
 
@@ -60,7 +60,7 @@ def unit(queue: BaseQueue, lease: float = LONG) -> list[Lease]:
 
 
 def drained(queue: BaseQueue, count: int) -> list[str]:
-    """What comes, one unit after the other, each completed before the next is claimed; exactly so many entries."""
+    """The names of exactly ``count`` entries, claimed unit by unit, each completed before the next is claimed."""
     found: list[str] = []
     while len(found) < count:
         leases = unit(queue)
@@ -78,7 +78,7 @@ def refused(queue: BaseQueue, limit: int = 10) -> Claimed:
 
 
 def all_now(queue: BaseQueue, limit: int = 100) -> list[Lease]:
-    """What may leave now, in the order in which it does."""
+    """All leases that may leave now, in their order."""
     found: list[Lease] = []
     while (claimed := queue.claim(limit - len(found))) or claimed.retry_after == 0:
         found += claimed
@@ -88,7 +88,7 @@ def all_now(queue: BaseQueue, limit: int = 100) -> list[Lease]:
 
 
 def runs(leases: list[Lease]) -> list[list[str]]:
-    """The names of the leases, those of one run together."""
+    """The names of the leases, grouped by run."""
     return [names(unit) for unit in units_of(leases)]
 
 
@@ -97,5 +97,5 @@ def lanes_of(leases: list[Lease]) -> list[str]:
 
 
 def nothing_known(queue: BaseQueue) -> bool:
-    """Whether no lane is known any more, once what may be forgotten is."""
+    """Whether no lane is known any more, once the empty ones are forgotten."""
     return eventually(lambda: queue.claim(1) == [] and queue.lanes() == [])

@@ -1,4 +1,4 @@
-"""What a queue with lanes keeps. Mix LaneContract into a test class, as QueueContract."""
+"""The contract of a queue with lanes. Mix LaneContract into a test class, as QueueContract."""
 
 from __future__ import annotations
 
@@ -149,7 +149,7 @@ class OrderedContract(LaneSuite):
 
 
 def one_by_one(queue: BaseQueue, count: int) -> list[str]:
-    """The lanes of what comes, each claimed alone and completed."""
+    """The lanes of the next entries, each claimed alone and completed."""
     found: list[str] = []
     for _ in range(count):
         leases = unit(queue)
@@ -159,7 +159,7 @@ def one_by_one(queue: BaseQueue, count: int) -> list[str]:
 
 
 class TurnsContract(LaneSuite):
-    """Higher priority first; among equals lanes take turns, and what is in no lane has every second one."""
+    """Higher priority first; among equals lanes take turns, and entries in no lane have every second turn."""
 
     def test_sq26_lanes_take_turns_however_much_waits_in_them_in_a_line_too(self):
         for gate in (ORDERED, within(Gate(concurrency=1))):
@@ -239,16 +239,16 @@ class TurnsContract(LaneSuite):
             assert [name for name in taken if name[0] == lane] == [f"{lane}{number}" for number in range(5)]
 
 
-# ---- Lanes within a lane: what leaves counts on both. And lanes whose gate is another after a deploy
+# ---- Lanes within a lane: an entry that leaves counts on both. And lanes whose gate changes with a deploy
 
 
 def within(outer: Gate, inner: Gate = ORDERED, name: str = "all") -> Gate:
-    """A gate in the line of another lane."""
+    """A gate of a lane within another lane."""
     return replace(inner, parent=name, parent_gate=outer)
 
 
 class WithinContract(LaneSuite):
-    """Lanes that stand in the line of another lane."""
+    """Lanes within another lane."""
 
     def test_both_gates_count(self):
         queue = self.with_lanes("abc", 2, within(Gate(concurrency=2)))
@@ -326,7 +326,7 @@ class WithinContract(LaneSuite):
 
 
 class DeployContract(LaneSuite):
-    """The gate of what was put last is that of its lane."""
+    """The gate of the entry that was put last counts for its lane."""
 
     def test_a_wider_gate_opens_a_lane_that_was_closed_and_a_narrower_one_closes_it(self):
         queue = self.with_lane("a", *"1234", gate=Gate(concurrency=1))
@@ -380,7 +380,7 @@ class SharedGateContract(WithinContract, DeployContract):
     """Gates that several lanes share, and gates that change."""
 
 
-# ---- Lanes that time opens: gathering, delays, and what a released entry holds back; and windows
+# ---- Lanes that time opens: gathering, delays, entries behind a released one; and windows
 
 
 class GatherContract(LaneSuite):
@@ -405,7 +405,7 @@ class GatherContract(LaneSuite):
 
 
 class HoldContract(LaneSuite):
-    """What is not due, and what a released entry holds back."""
+    """Entries that are not due, and entries held back by a released one."""
 
     def test_sq15_what_is_delayed_enters_its_lane_when_it_is_due(self):
         queue = self.queue("lanes")
@@ -508,14 +508,14 @@ class HoldContract(LaneSuite):
 
 
 class LaneTimeContract(WindowsContract, GatherContract, HoldContract):
-    """All of lanes that has to do with time."""
+    """All suites about lanes and time."""
 
 
-# ---- How much leaves a lane at once. LaneContract is all of what lanes keep
+# ---- How much leaves a lane at once. LaneContract is all suites about lanes
 
 
 class RunsContract(LaneSuite):
-    """Runs: what leaves an ordered lane together is one unit of work."""
+    """Runs: entries that leave an ordered lane together are one unit of work."""
 
     def test_a_run_is_one_unit_and_closes_the_lane_until_its_last_is_settled(self):
         queue = self.with_lane("a", *"12345", gate=runs_of(3))
@@ -564,7 +564,7 @@ class RunsContract(LaneSuite):
 
 
 class ConcurrencyContract(LaneSuite):
-    """Lanes of which so many may be out at once."""
+    """Lanes with a limit of entries that may be out at once."""
 
     def test_no_more_are_out_than_may_be_each_alone(self):
         queue = self.with_lane("a", *"12345", gate=Gate(concurrency=2))
@@ -597,4 +597,4 @@ class LaneContract(
     SharedGateContract,
     LaneOperatorsContract,
 ):
-    """All that a queue with lanes keeps."""
+    """All suites for a queue with lanes."""

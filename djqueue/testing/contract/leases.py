@@ -1,4 +1,4 @@
-"""What a queue with leases keeps. Mix LeaseContract into a test class, as QueueContract."""
+"""The contract of a queue with leases. Mix LeaseContract into a test class, as QueueContract."""
 
 from __future__ import annotations
 
@@ -110,7 +110,7 @@ class AcceptContract(Contract):
         assert nothing_to_claim(queue)
 
 
-# ---- Loops of one's own, without a consumer: they take over from what died, and lose no failed message
+# ---- Loops of one's own, without a consumer: they take over from dead workers, and lose no failed message
 
 BRIEF = 0.1
 """Seconds: the shortest lease that ``take`` gives."""
@@ -122,7 +122,7 @@ def taken(queue: BaseQueue, **how: float) -> tuple[Lease, object]:
 
 
 def refused(queue: BaseQueue, verb: str) -> bool:
-    """Whether to ``take``, ``pop`` or ``read`` raises InvalidMessage."""
+    """Whether ``take``, ``pop`` or ``read`` raises InvalidMessage."""
     try:
         eventually(getattr(queue, verb))
     except InvalidMessage:
@@ -131,7 +131,7 @@ def refused(queue: BaseQueue, verb: str) -> bool:
 
 
 class LoopContract(Contract):
-    """``take``, ``pop``, ``reserve`` and ``read`` where nobody else reaps, and in the failed queue."""
+    """``take``, ``pop``, ``reserve`` and ``read`` where no other process reaps, and in the failed queue."""
 
     def test_tq18_what_a_dead_loop_had_taken_is_taken_by_another(self):
         queue = self.queue("lease")
@@ -230,14 +230,14 @@ class LoopContract(Contract):
             assert refused(queue.failed, "read")
 
 
-# ---- What a queue with leases keeps: LeaseContract is fences, order, acceptance, inspection and errors in one
+# ---- LeaseContract, for a queue with leases, is fences, order, acceptance, inspection, errors and loops in one
 
 SHORT = 0.05
 """Seconds of a lease that is meant to run out."""
 
 
 def lost(queue: BaseQueue, *new: str) -> list[Lease]:
-    """Leases (on new entries, or on the first) that ran out and were reaped: nobody has taken the entries yet."""
+    """Leases (on new entries, or on the first) that ran out and were reaped; the entries are not claimed again yet."""
     if new:
         put(queue, *new)
     return run_out(queue, queue.touch(queue.begin(claim(queue, len(new) or 1)), SHORT))
@@ -484,4 +484,4 @@ class FenceContract(Contract):
 
 
 class LeaseContract(FenceContract, OrderContract, AcceptContract, InspectContract, ErrorsContract, LoopContract):
-    """All that a queue with leases keeps."""
+    """All suites for a queue with leases."""

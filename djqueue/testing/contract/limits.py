@@ -35,11 +35,11 @@ from djqueue.testing.patience import eventually, together
 LANE_WINDOW = 0.3
 """Seconds of a window whose end is waited for."""
 LANE_SLOW = 1.0
-"""The same, where something has to happen before its end, however slow the machine."""
+"""Seconds of a window before whose end a step of the test has to happen, also on a slow machine."""
 
 
 def moments(queue: BaseQueue, count: int, limit: int = 10) -> list[float]:
-    """When each of so many entries left, as soon as they did."""
+    """When each of ``count`` entries left; each is claimed as soon as it may leave."""
     found: list[float] = []
     while len(found) < count:
         leases = eventually(lambda: queue.claim(limit))
@@ -49,12 +49,12 @@ def moments(queue: BaseQueue, count: int, limit: int = 10) -> list[float]:
 
 
 def gaps(moments: list[float], apart: int = 1) -> list[float]:
-    """Seconds between each and the one so many places behind it."""
+    """Seconds between each moment and the one ``apart`` places behind it."""
     return [later - earlier for earlier, later in zip(moments, moments[apart:], strict=False)]
 
 
 class WindowsContract(LaneSuite):
-    """Lanes of which so many leave in an interval."""
+    """Lanes with a limit of entries that leave in an interval."""
 
     def test_what_begins_later_than_it_left_is_counted_from_then_on(self):
         queue = self.with_lane("a", *"123456", gate=so_many(2, LANE_SLOW))
@@ -147,7 +147,7 @@ class WindowsContract(LaneSuite):
             assert len(self.with_lanes("abc", 2, gate).claim(3, ahead=2)) == count
 
 
-# ---- What a store keeps of rate limits, the windows that all who name them share
+# ---- Rate limits in a store: windows that are shared by name
 
 WINDOW = 0.4
 
@@ -158,12 +158,12 @@ def a_rate_limit(limit: int, seconds: float = LONG, spacing: str = "", **ways) -
 
 
 def another(rate_limit: RateLimit, limit: int, seconds: float = LONG, **ways) -> RateLimit:
-    """The same rate limit, of which somebody says another window."""
+    """The same rate limit by name, but with another window."""
     return RateLimit(rate_limit.name, Window(limit, seconds, **ways), rate_limit.spacing)
 
 
 class SpendContract(Contract):
-    """What a store keeps of rate limits."""
+    """Rate limits in a store."""
 
     def shared(self) -> BaseStore:
         return self.guarded().store.shared
@@ -301,7 +301,7 @@ class SpendContract(Contract):
         assert (store.get(rate_limit.name), store.acquire(rate_limit, 5).count) == (b"1", 2)
 
 
-# ---- What leaves a queue by a rate limit. Mix RateLimitContract into a test class, as QueueContract
+# ---- Entries leave a queue within a rate limit. Mix RateLimitContract into a test class, as QueueContract
 
 
 def within(queue: BaseQueue, rate_limit: RateLimit, limit: int = 10) -> Claimed:
@@ -310,27 +310,27 @@ def within(queue: BaseQueue, rate_limit: RateLimit, limit: int = 10) -> Claimed:
 
 
 class Rate(NamedTuple):
-    """A full queue of which so many leave in an interval."""
+    """A full queue with a limit of entries that leave in an interval."""
 
     queue: BaseQueue
     claim: Callable[[int], Claimed]
-    """Ask for at most so many."""
+    """Claims at most that many."""
     why: Sequence[str]
-    """What a claim says that is refused because of the limit, and what because of the spacing."""
+    """The reasons that a claim gives if it is refused because of the limit, and because of the spacing."""
 
     def now(self, limit: int = 10) -> Claimed:
         """What leaves now."""
         return asked(lambda: self.claim(limit))
 
     def moments(self, count: int, limit: int = 10) -> list[float]:
-        """When each of so many left, as soon as they did."""
+        """When each of ``count`` entries left; each is claimed as soon as it may leave."""
         found: list[float] = []
         while len(found) < count:
             found += [lease.claimed for lease in self.claim(limit)]
         return found
 
     def moments_of_many(self, threads: int, count: int, limit: int) -> list[float]:
-        """The same, where many threads ask."""
+        """When each of ``count`` entries left, claimed by many threads."""
         found: list[float] = []
 
         def work() -> None:
@@ -342,11 +342,11 @@ class Rate(NamedTuple):
 
 
 class RateContract(Contract):
-    """So many leave in an interval, whether a rate limit says so or the window of a lane."""
+    """A limit of entries that leave in an interval, by a rate limit or by the window of a lane."""
 
     early = EARLY
-    """Seconds by which two may be nearer than a rate says. Set more for a queue whose store is another technology:
-    it hands out after the grant, and what counts is the grant."""
+    """Seconds by which two entries may leave nearer than the rate allows. Set more for a queue whose store is another
+    technology: it claims after the grant, and the grant counts."""
 
     def filled(self, count: int = 20, *features: str) -> BaseQueue:
         queue = self.guarded(*features)
@@ -418,7 +418,7 @@ class RateContract(Contract):
 
 
 class ClaimWithinContract(RateContract):
-    """What leaves a queue is what a rate limit allows."""
+    """As much leaves a queue as a rate limit allows."""
 
     def test_tq1_tq10_tq16_no_more_leaves_than_the_rate_limit_has_whatever_is_put_and_the_clock_of_the_worker_says(
         self,
@@ -535,4 +535,4 @@ class ClaimWithinContract(RateContract):
 
 
 class RateLimitContract(ClaimWithinContract, SpendContract):
-    """All that rate limits keep."""
+    """All suites about rate limits."""

@@ -154,12 +154,12 @@ def queue_machine(make_queue: Callable[[], BaseQueue]) -> type:
                 assert told == [(one.entry.body, one.counts) for one in known]
 
         def _one(self, number: int, *states: str) -> str:
-            """The id of one of those that are in these states."""
+            """The id of one of the entries that are in these states."""
             found = [id for state in states for id in self.model.ids(state)]
             return found[number % len(found)]
 
         def _put(self, entries: list[Entry], guards: list[Guard | None]) -> list[str]:
-            """The ids of those that were accepted."""
+            """The ids of the entries that were accepted."""
             now = self.queue.now()
             told = self.queue.put(entries, guards)
             assert told == self.model.put(entries, guards, now)
@@ -189,11 +189,11 @@ def lane_machine(
     priorities = st.lists(st.integers(-1, 1), min_size=1, max_size=6)
 
     class LaneMachine(machine):
-        put_delayed_until_it_is_due = put_again_what_is_there = None  # they have guards, which know no lanes
+        put_delayed_until_it_is_due = put_again_what_is_there = None  # they use guards, which ignore lanes
 
         @initialize(lanes=few, priorities=priorities)
         def fill_some_lanes(self, lanes: list[str], priorities: list[int]) -> None:
-            """Few of them, so that much happens in each."""
+            """Put entries into few lanes, so that much happens in each."""
             self.lanes = ["", *lanes]
             self.gated = list(dict.fromkeys(name for lane in lanes for name in (lane, GATES[lane].parent) if name))
             for lane in self.lanes:

@@ -15,7 +15,7 @@ from djqueue.flow.gates import HOLD_LANE, HOLD_PAUSE, Gate
 AGES_AGO = 1_000_000_000.0
 """A moment in the past: entries that fell due then go before those that fall due on arrival."""
 ON_ARRIVAL = 2 * AGES_AGO
-"""The place of all that falls due, or dies, while the test runs; its turn comes by its number."""
+"""The place of all entries that fall due, or fail, while the test runs; their numbers decide their order."""
 
 
 @dataclass
@@ -38,7 +38,7 @@ class Known:
 
 
 def units_of(leases: Sequence[Lease]) -> list[list[Lease]]:
-    """The leases of one claim, those of one run together."""
+    """The leases of one claim, grouped by run."""
     units: dict[object, list[Lease]] = defaultdict(list)
     for lease in leases:
         units[lease.run or lease.entry.id].append(lease)
@@ -55,12 +55,12 @@ class Model:
         self.known: dict[str, Known] = {}
         self.marks: dict[str, DedupMark] = {}
         self.gates: dict[str, Gate] = {}
-        """The gate of each lane; every entry of a lane says the same one."""
+        """The gate of each lane; every entry of a lane has the same one."""
         self.paused_reason: set[str] = set()
         self.held: dict[str, float] = {}
-        """Until when a lane does not open by itself."""
+        """For each lane, until when it does not open by itself."""
         self.left: dict[str, list[float]] = defaultdict(list)
-        """When entries left a lane; its windows count them."""
+        """For each lane, when entries left it; its windows count them."""
         self.now = 0.0
         """Seconds that were waited."""
         self.arrivals = 0
@@ -93,7 +93,7 @@ class Model:
         return ON_ARRIVAL + self.now if moment is None else moment, self.arrivals
 
     def state(self, id: str) -> str | None:
-        """Its state in this queue, where the dead are not."""
+        """The state of an entry in this queue; None if it is gone or failed."""
         known = self.known.get(id)
         return None if known is None or known.state == FAILED else known.state
 
@@ -131,7 +131,7 @@ class Model:
         return [known.entry.id for known in found]
 
     def claim(self, leases: Sequence[Lease], limit: int, begin: bool = True, ahead: int = 0) -> None:
-        """What was claimed is what may leave, in the order in which it may, and no less than that."""
+        """Check that a claim took only entries that may leave, in their order, and as many as may."""
         units = units_of(leases)
         assert len(units) <= limit
         for number, unit in enumerate(units):
@@ -192,7 +192,7 @@ class Model:
         return was_shut
 
     def lose(self, lease: Lease) -> None:
-        """In a lane the others go on at once, so that its holder has lost it; elsewhere until it is claimed again."""
+        """End a lease. In a lane its holder loses it at once, as others go on; elsewhere when it is claimed again."""
         known = self.known[lease.entry.id]
         attempts, failures, lost = known.counts
         known.state, known.counts = READY, (attempts, failures, lost + known.begun)
@@ -213,24 +213,24 @@ class Model:
     # ---- lanes
 
     def waiting(self, lane: str) -> list[Known]:
-        """What is due in a lane, or in none, in its order."""
+        """The due entries of a lane, or of no lane, in their order."""
         mine = (one for one in self.known.values() if one.entry.lane == lane and one.state == READY)
         return sorted(mine, key=Known.turn)
 
     def out(self, lane: str) -> int:
-        """How many have left a lane, or those within it, and are not settled."""
+        """How many entries have left a lane, or lanes within it, and are not settled."""
         held = (one.entry.lane for one in self.known.values() if one.state == LEASED and one.entry.lane)
         return sum(lane in self._chain(one) for one in held)
 
     def next_units(self, full: bool = False) -> list[list[str]]:
-        """What may leave next: one of these, each of which leaves together. If ``full``, nothing that is throttled."""
+        """The units of which one may leave next. If ``full``, no throttled ones."""
         lanes = {known.entry.lane for known in self.known.values()}
         runs = [run for lane in lanes if not (full and self._is_throttled(lane)) and (run := self.run(lane))]
         best = max((run[0].entry.priority for run in runs), default=0)
         return [[one.entry.id for one in run] for run in runs if run[0].entry.priority == best]
 
     def run(self, lane: str) -> list[Known]:
-        """What may leave a lane now, together."""
+        """The entries that may leave a lane now, together."""
         heads = self.waiting(lane)
         if not lane or not heads:
             return heads[:1]
@@ -241,7 +241,7 @@ class Model:
         return heads[: min(number, max(1, alone))]
 
     def _room(self, lane: str) -> int:
-        """How many its own gate lets leave together."""
+        """How many entries the lane's own gate lets leave together."""
         gate, out = self.gates[lane], self.out(lane)
         if lane in self.paused_reason or self.is_held(lane) or (gate.ordered and out):
             return 0
@@ -250,7 +250,7 @@ class Model:
         return int(max(0, min(gate.max_run, gate.concurrency - out if gate.concurrency else inf, *free)))
 
     def _chain(self, lane: str) -> list[str]:
-        """A lane, and the one that it is within; none for what is in no lane."""
+        """A lane, and the one that it is within; empty for no lane."""
         return [name for name in (lane, self.gates[lane].parent) if name] if lane else []
 
     def _is_throttled(self, lane: str) -> bool:

@@ -9,7 +9,7 @@ HIGHEST, LOWEST = 2**31 - 1, -(2**31)
 
 
 class OrderContract(Contract):
-    """The order of what is due, and the place of what comes back."""
+    """The order of due entries, and the place of an entry that comes back."""
 
     def test_to15_one_call_or_many_first_in_is_first_out(self):
         queue = self.queue("lease", entries=["a", "b"])

@@ -1,4 +1,4 @@
-"""What every queue keeps, a four-method one too. Mix QueueContract into a test class and say how a queue is made.
+"""The contract of every queue, also with four methods. Mix QueueContract into a test class and write ``make_queue``.
 
 ::
 
@@ -33,7 +33,7 @@ NOTHING = object()
 
 
 class QueueContract(Contract):
-    """What holds for every backend, over the four verbs alone."""
+    """The contract of every backend, over the four verbs alone."""
 
     # ---- the four verbs
 

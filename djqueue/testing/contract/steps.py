@@ -29,7 +29,7 @@ class Contract:
         return queue
 
     def guarded(self, *features: str, **options) -> BaseQueue:
-        """The same; skips the test if the queue has no store, for guards to leave their marks in."""
+        """:meth:`queue`; skips the test also if the queue has no store, in which guards keep their marks."""
         queue = self.queue(*features, **options)
         if queue.store is None:
             raise unittest.SkipTest("this queue was made without a store")
@@ -81,7 +81,7 @@ def leased(queue: BaseQueue, *names: str, lease: float = 60.0, **fields) -> list
 
 
 def names(leases: list[Lease]) -> list[str]:
-    """What ``put`` called the entries of these leases."""
+    """The names that ``put`` gave to the entries of these leases."""
     return [lease.entry.body.decode() for lease in leases]
 
 
@@ -91,7 +91,7 @@ def until_now_is(queue: BaseQueue, moment: float) -> None:
 
 
 def asked(claim: Callable[[], Claimed]) -> Claimed:
-    """What a claim gives. It may pass over what another one was looking at: it says so, and is repeated."""
+    """The result of a claim. It is repeated if it reports that it passed over entries of a concurrent claim."""
     while not (claimed := claim()) and claimed.retry_after == 0:
         continue
     return claimed
@@ -103,7 +103,7 @@ def nothing_to_claim(queue: BaseQueue) -> bool:
 
 
 def run_out(queue: BaseQueue, leases: list[Lease]) -> list[Lease]:
-    """Short leases, once they ran out and were reaped."""
+    """These short leases, after they ran out and were reaped."""
     reaped: list[int] = []
     eventually(lambda: reaped.append(queue.reap().count) or sum(reaped) == len(leases))
     return leases

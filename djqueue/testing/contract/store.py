@@ -1,4 +1,4 @@
-"""What every store keeps. Mix StoreContract into a test class, as QueueContract."""
+"""The contract of every store. Mix StoreContract into a test class, as QueueContract."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ from djqueue.testing.patience import eventually, together
 
 
 class StoreContract(Contract):
-    """What every store keeps."""
+    """The contract of every store."""
 
     def store(self) -> BaseStore:
         """A store that no other test has."""

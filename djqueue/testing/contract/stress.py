@@ -34,7 +34,7 @@ class Hold:
     seen: float
     """A moment of the store's clock just after the claim: it cannot have happened later."""
     given_up: bool = False
-    """The holder settled it, or began to: from here on another may have the entry."""
+    """The holder settled it, or began to: from here on another claimer may have the entry."""
     done: bool = False
     """The queue accepted its completion."""
 
@@ -45,17 +45,17 @@ class Hold:
 
 @dataclass
 class Ledger:
-    """What producers and claimers saw; :meth:`check` finds what must not be."""
+    """What producers and claimers saw; :meth:`check` finds broken promises."""
 
     holds: dict[str, list[Hold]] = field(default_factory=lambda: defaultdict(list))
     accepted: list[str] = field(default_factory=list)
     completed: list[str] = field(default_factory=list)
     lanes: dict[str, list[Hold]] = field(default_factory=lambda: defaultdict(list))
-    """What left each lane, in the order of the claims."""
+    """The entries that left each lane, in the order of the claims."""
     finished: dict[str, list[Hold]] = field(default_factory=lambda: defaultdict(list))
-    """What was to be completed in each lane, in that order."""
+    """The entries that were to be completed in each lane, in that order."""
     wrong: list[str] = field(default_factory=list)
-    """What left a lane although its gate forbids it."""
+    """Claims that a lane's gate forbids."""
     reaped: int = 0
     lock: threading.Lock = field(default_factory=threading.Lock)
 
@@ -80,7 +80,7 @@ class Ledger:
                 self.lanes[lane].append(hold)
 
     def complete(self, queue: BaseQueue, hold: Hold) -> None:
-        """Written down before: as soon as it is completed the next of its lane may be, by others."""
+        """Complete an entry. It is noted first: once it is completed others may complete the next of its lane."""
         with self.lock:
             hold.given_up = True
             self.finished[hold.lease.entry.lane].append(hold)
@@ -98,9 +98,9 @@ class Ledger:
             hold.until = held.until
 
     def check(self) -> None:
-        """Nothing lost, nothing completed twice, nobody robbed before the end of a lease, nothing run after its end.
+        """Nothing lost, nothing completed twice, no entry claimed again before its lease ends, none run after its end.
 
-        Of lanes: no more are out than their gate lets, and what is ordered is completed in its order.
+        In lanes: no more entries are out than their gate allows, and ordered entries are completed in order.
         """
         assert self.wrong == []
         for lane, finished in self.finished.items():
@@ -173,7 +173,7 @@ class Stress:
                 time.sleep(PAUSE)
 
     def _settle(self, hold: Hold, chance: float, late: list[Hold]) -> None:
-        """Do one of the ways, each by its share."""
+        """End a hold in one of several ways, each by its share."""
         ways: list[tuple[float, Callable[[], object]]] = [
             (0.55, lambda: self.ledger.complete(self.queue, hold)),
             (0.65, lambda: None),  # abandoned: its lease runs out
@@ -194,7 +194,7 @@ class Stress:
             time.sleep(5 * PAUSE * chance.random())
 
     def _going(self) -> bool:
-        """Whether something is still to do; AssertionError when the time is over."""
+        """Whether entries are left to do; AssertionError when the time is over."""
         assert time.monotonic() < self._end, f"{self.entries - len(self.ledger.completed)} entries are not done in time"
         return len(self.ledger.completed) < self.entries
 
@@ -210,13 +210,13 @@ LANES = {
 
 @dataclass
 class LaneStress(Stress):
-    """The same over lanes. Claimers complete what left together in order, until one is abandoned or fails."""
+    """:class:`Stress` over lanes. Claimers complete a run in its order, until one entry is abandoned or fails."""
 
     lease: float = 0.4
     producers: int = 1
     kinds: Sequence[str] = tuple(LANES)
     lanes: int = 6
-    """Of each kind."""
+    """How many lanes of each kind."""
 
     def _produce(self, chance: random.Random) -> None:
         for _ in range(self.entries):
@@ -238,13 +238,13 @@ class LaneStress(Stress):
         for place, hold in enumerate(unit):
             fate = chance.random()
             if fate < 0.02:
-                return  # its lease, and those of the rest, run out
+                return  # its lease and the leases of the rest run out
             if fate < 0.08:
                 return self._fail(unit[place:], HOLD_LANE if fate < 0.06 else HOLD_PAUSE)
             self.ledger.complete(self.queue, hold)
 
     def _fail(self, unit: list[Hold], how: str) -> None:
-        """Its lane waits, and the rest of the run goes back untried."""
+        """Release a failed entry so that its lane waits; the rest of the run goes back untried."""
         for hold in unit:
             hold.given_up = True
         failed, *rest = (hold.lease for hold in unit)

@@ -1,4 +1,4 @@
-"""What a queue keeps whose ``wait_for_work`` ends when work comes."""
+"""The contract of queues whose ``wait_for_work`` ends when work comes."""
 
 from __future__ import annotations
 
