@@ -18,6 +18,8 @@ from tests.support.processes import until
 pytestmark = pytest.mark.slow
 WAITING = full(2_000, 100_000)
 LOOKS = 20
+AGAIN = 5
+"""How often what took too long is measured again."""
 LEASE = 3600.0
 HOURLY = Gate(windows=(Window(1, 3600.0),))
 KINDS = {
@@ -96,6 +98,9 @@ def test_what_waits_for_its_lane_costs_an_idle_claim_nothing(queue, kind):
     lanes, gate = KINDS[kind]
     fill(queue, lanes, gate, kind == "paused")
     waiting, took = idle_cost(queue)
+    for _ in range(AGAIN):  # a busy machine may be slow for a while
+        if took >= 5 * quick + 0.1:
+            took = min(took, idle_cost(queue)[1])
     print(f"{kind}: {empty} and {waiting} commands, {quick / LOOKS * 1e6:.0f} and {took / LOOKS * 1e6:.0f} µs a look")
     assert len(queue) >= WAITING * 0.9
     assert waiting <= empty
