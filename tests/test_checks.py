@@ -177,6 +177,7 @@ def test_check_command_fails_with_the_hint():
         ("QUEUE", "QUEUES"),
         ("QUEUES_DEFAULT", "QUEUES"),
         ("QUEUE_RETRIES", "QUEUE_MAX_ATTEMPTS"),
+        ("QUEUE_WORKER_EMPTY_LIMIT", "QUEUE_IDLE_TIMEOUT"),
     ],
 )
 def test_e001_a_misspelt_setting(name, meant):
