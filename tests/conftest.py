@@ -181,7 +181,7 @@ def write_module(tmp_path, monkeypatch):
 
 @pytest.fixture
 def redis_client():
-    """A client of this worker's Redis database. DedupMark the test with `server("redis")`."""
+    """A client of this worker's Redis database. Mark the test with `server("redis")`."""
     redis = pytest.importorskip("redis")
     once = redis.retry.Retry(redis.backoff.NoBackoff(), 0)
     with redis.Redis.from_url(f"{backends.redis_url()}/{backends.worker_number()}", retry=once) as client:

@@ -452,7 +452,7 @@ class TestShards:
         run_due(until=10)
         assert numbers() == [2, 1]
 
-    def test_what_is_revived_enters_its_shard_anew(self, queue, clock):
+    def test_what_is_requeued_enters_its_shard_anew(self, queue, clock):
         command = declared(shard=by_user)
         told[1] = [ValueError()]
         first = command(1, 1)
@@ -497,7 +497,7 @@ class TestParking:
         assert [run.outcome for run in run_due()] == ["done", "done"]
         assert numbers() == [1, 1, 1, 1, 1, 2]
 
-    def test_a_message_whose_worker_died_too_often_parks_its_shard_too(self, queue, command):
+    def test_a_message_whose_worker_died_too_often_pauses_its_shard_too(self, queue, command):
         lease, _ = queue.claim(1)
         verdict = execute(queue, replace(lease, entry=replace(lease.entry, lost=3)))
         assert (verdict.outcome, hold_of(lease.entry, verdict)) == (Outcome.PAUSED, "pause")
@@ -715,7 +715,7 @@ class TestEager:
             command(1, 2)
         assert numbers() == [1, 1, 2, 2, 2]
 
-    def test_what_would_park_its_shard_reaches_the_caller(self):
+    def test_what_would_pause_its_shard_reaches_the_caller(self):
         command = declared(shard=by_user, failure_policy="pause")
         told[1] = [KeyError("gone")]
         with pytest.raises(KeyError):

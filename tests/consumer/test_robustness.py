@@ -117,7 +117,7 @@ class TestHandlersAndReceivers:
 @pytest.mark.backends("memory", "sqlite", "redis")
 class TestNotes:
     @pytest.mark.parametrize("note", ["5", "{}", "null", "[" * 5000, '[1, "two"]', '"text"', "not json"])
-    def test_whatever_stands_in_a_note_a_message_can_be_buried(self, queue, note):
+    def test_whatever_stands_in_a_note_a_message_can_fail(self, queue, note):
         claimed = _with_note(queue, message_for(queue, explode.name), note)
         settle(queue, [(claimed, Verdict(Outcome.FAILED, "boom"))])
         [record] = queue.failed.peek("ready")

@@ -140,7 +140,7 @@ class TestFailures:
         assert numbers() == [0, 1, 2, 3, 4, 2]
         assert told == []
 
-    def test_a_parked_shard_goes_on_where_it_stopped(self, queue):
+    def test_a_paused_shard_goes_on_where_it_stopped(self, queue):
         pause.enqueue_many([(1, number) for number in (1, 2, 3)])
         pause.enqueue_many([(2, 1)])
         with heard("paused") as told, serving(threads=2) as consumer:

@@ -254,13 +254,13 @@ def test_a_retry_ends_even_if_everything_dies_again(queue, monkeypatch, which):
     kill(queue, *"abcde")
     requeue = type(queue).requeue
 
-    def revive_and_die(self, ids):
+    def requeue_and_fail(self, ids):
         count = requeue(self, ids)
         for lease in self.claim(100):
             settle(self, [(lease, Verdict(Outcome.FAILED, "again"))])
         return count
 
-    monkeypatch.setattr(type(queue), "requeue", revive_and_die)
+    monkeypatch.setattr(type(queue), "requeue", requeue_and_fail)
     assert run("queue_errors", "retry", *which) == "5 retried\n"
     assert len(queue.failed) == 5
 

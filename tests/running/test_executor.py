@@ -45,7 +45,7 @@ def interrupt():
 
 
 @queue_command
-def bury_me():
+def cancel_itself():
     raise asyncio.CancelledError
 
 
@@ -84,7 +84,7 @@ class TestVerdicts:
             (leave, SystemExit),
             (interrupt, KeyboardInterrupt),
             (explode_async, RuntimeError),
-            (bury_me, asyncio.CancelledError),
+            (cancel_itself, asyncio.CancelledError),
         ],
     )
     def test_dj17_what_a_command_raises_sends_its_message_to_the_failed_queue(self, queue, command, error):

@@ -98,7 +98,7 @@ class TestExpiry:
         time.sleep(1.5 * SHORT)
         assert run_one(queue).outcome is Outcome.EXPIRED
 
-    def test_df8_what_is_revived_from_the_failed_queue_begins_anew(self, queue):
+    def test_df8_what_is_requeued_from_the_failed_queue_begins_anew(self, queue):
         handle = stumble.using(retry_on=[]).enqueue()
         put = queue.find(handle.id).entry.created
         assert run_one(queue).outcome is Outcome.FAILED

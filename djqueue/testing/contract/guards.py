@@ -414,7 +414,7 @@ class UniqueContract(Contract):
         assert send(queue, UniqueGuard("key", running=False), "third") == {}
         assert names(claim(queue)) == ["second"]
 
-    def test_what_is_completed_buried_removed_or_flushed_lets_the_next_pass(self):
+    def test_what_is_completed_failed_removed_or_flushed_lets_the_next_pass(self):
         queue = self.guarded("inspect")
         ends = [
             lambda: queue.complete(claim(queue)),
@@ -430,7 +430,7 @@ class UniqueContract(Contract):
         queue.remove([later.id])
         assert len(send(queue, UniqueGuard("key"), "work")) == 1
 
-    def test_what_is_lost_released_or_revived_keeps_others_out_as_before(self):
+    def test_what_is_lost_released_or_requeued_keeps_others_out_as_before(self):
         for running in (True, False):
             queue = self.guarded("inspect")
             guard = UniqueGuard("key", running)

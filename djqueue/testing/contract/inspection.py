@@ -204,7 +204,7 @@ def order_of_failed(queue: BaseQueue) -> str:
 class ErrorsContract(Contract):
     """The failed queue of a queue with leases."""
 
-    def test_a_buried_entry_shows_what_went_wrong_and_when(self):
+    def test_a_failed_entry_shows_what_went_wrong_and_when(self):
         queue = self.queue("inspect")
         long_ago = queue.now() - 1000
         (lease,) = leased(queue, "work", command="app.commands.work", priority=3, run_at=long_ago)
@@ -218,23 +218,23 @@ class ErrorsContract(Contract):
         assert before - 0.01 <= record.at <= queue.now() + 0.01
         assert queue.failed.trim(age=60) == 0
 
-    def test_a_revived_entry_waits_with_its_counts_afresh_and_is_nobodys(self):
+    def test_a_requeued_entry_waits_with_its_counts_afresh_and_is_nobodys(self):
         queue = self.queue("lease")
         made = put(queue, "work", "other")
         leases = [with_counts(lease, failures=4, lost=2, attempts=6) for lease in claim(queue, 2)]
         queue.fail(leases)
-        revived_at = queue.now()
+        requeued_at = queue.now()
         assert queue.requeue([made["work"].id, new_id()]) == 1
         assert (len(queue), len(queue.failed)) == (1, 1)
         assert queue.complete(leases) == queue.touch(leases) == []
         (lease,) = claim(queue)
         assert nothing_to_claim(queue)
-        assert lease.entry.created >= revived_at  # its age begins anew too
+        assert lease.entry.created >= requeued_at  # its age begins anew too
         fresh = replace(lease.entry, created=0.0, run_at=0.0, errors="")
         assert fresh == replace(made["work"], attempts=1)
         assert queue.complete([lease]) == [lease]
 
-    def test_an_entry_is_revived_once_and_not_while_somebody_holds_it(self):
+    def test_an_entry_is_requeued_once_and_not_while_somebody_holds_it(self):
         queue = self.queue("lease")
         queue.fail(leased(queue, "work"))
         (held,) = claim(queue.failed)
@@ -271,7 +271,7 @@ class ErrorsContract(Contract):
         queue.fail([z, x, y])
         assert order_of_failed(queue) == "cbdaezxy"
 
-    def test_what_is_revived_stands_behind_what_waits_and_last_when_it_dies_again(self):
+    def test_what_is_requeued_stands_behind_what_waits_and_last_when_it_dies_again(self):
         queue = self.queue("inspect")
         made = fail_in_order(queue, "abc")
         queue.requeue([made["a"].id])
@@ -285,7 +285,7 @@ class ErrorsContract(Contract):
         put(queue, "last")
         assert names(claim(queue, 4)) == ["waits", "b", "a", "last"]
 
-    def test_what_is_revived_has_its_priority_again(self):
+    def test_what_is_requeued_has_its_priority_again(self):
         queue = self.queue("inspect", "priority")
         made = fail_in_order(queue, "abc", a=1, b=2, c=-1)
         put(queue, "waits", priority=1)

@@ -120,7 +120,7 @@ class LanedEntriesContract(LaneSuite):
         assert (names(claim(queue.failed, 3)), queue.failed.lanes()) == (["1", "2", "3"], [])
         assert nothing_known(queue)
 
-    def test_what_is_revived_enters_its_lane_behind_what_waits(self):
+    def test_what_is_requeued_enters_its_lane_behind_what_waits(self):
         queue = self.queue("lanes")
         made = fill(queue, "a", *"123")
         queue.fail(unit(queue))
@@ -208,7 +208,7 @@ class LaneRecordsContract(LaneSuite):
         assert sorted(record.name for record in found) == list("abcdefg")
         assert {(record.waiting, record.in_flight) for record in found} == {(1, 1)}
 
-    def test_nothing_leaves_a_lane_that_an_operator_has_parked(self):
+    def test_nothing_leaves_a_lane_that_an_operator_has_paused(self):
         queue = self.with_lane("a", *"123")
         held = unit(queue)
         queue.pause_lane("a", "the bank is closed")
@@ -218,7 +218,7 @@ class LaneRecordsContract(LaneSuite):
         assert queue.resume_lane("a") is True
         assert drained(queue, 2) == ["2", "3"]
 
-    def test_a_lane_is_parked_before_anything_is_in_it_and_remembered_though_it_is_empty(self):
+    def test_a_lane_is_paused_before_anything_is_in_it_and_remembered_though_it_is_empty(self):
         queue = self.queue("lanes")
         queue.pause_lane("a", "not yet")
         made = fill(queue, "a", *"12")

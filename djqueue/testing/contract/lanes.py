@@ -307,7 +307,7 @@ class WithinContract(LaneSuite):
         queue.complete([first])
         assert drained(queue, 1) == ["2"]
 
-    def test_a_parked_lane_does_not_hold_up_its_line(self):
+    def test_a_paused_lane_does_not_hold_up_its_line(self):
         queue = self.with_lanes("ab", 2, within(Gate(concurrency=1)))
         paused = unit(queue)
         queue.release([with_counts(lease, hold=HOLD_PAUSE) for lease in paused])
@@ -317,7 +317,7 @@ class WithinContract(LaneSuite):
         assert queue.resume_lane(paused[0].entry.lane)
         assert drained(queue, 2) == [f"{paused[0].entry.lane}{number}" for number in range(2)]
 
-    def test_a_parked_outer_lane_holds_up_its_line(self):
+    def test_a_paused_outer_lane_holds_up_its_line(self):
         queue = self.with_lanes("ab", 2, within(Gate(concurrency=2)))
         queue.pause_lane("all", "maintenance")
         assert refused(queue).retry_after == inf
@@ -492,7 +492,7 @@ class HoldContract(LaneSuite):
             until_now_is(queue, released + 0.06)
         assert names(unit(queue)) == ["work"]
 
-    def test_sq8_a_parked_lane_waits_until_somebody_opens_it(self):
+    def test_sq8_a_paused_lane_waits_until_somebody_opens_it(self):
         queue = self.with_lane("a", *"12")
         self._release(queue, unit(queue), hold=HOLD_PAUSE)
         assert refused(queue).retry_after == inf

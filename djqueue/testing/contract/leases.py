@@ -90,7 +90,7 @@ class AcceptContract(Contract):
             queue.complete(claim(queue))
         assert queue.put(works) == [True, False, False]
 
-    def test_a_replay_of_what_was_released_or_buried_is_not_a_replay_of_what_is_done(self):
+    def test_a_replay_of_what_was_released_or_failed_is_not_a_replay_of_what_is_done(self):
         queue = self.queue_with("remember_done", 60, "lease")
         queue.release(leased(queue, "work"))
         queue.fail(claim(queue))
@@ -187,7 +187,7 @@ class LoopContract(Contract):
         got = together(*[lambda: queue.take(lease=PATIENCE * 2, wait=2)[1]] * 4, last=queue.close)
         assert sorted(map(str, got)) == ["None"] * 3 + ["item"]
 
-    def test_to10_an_item_that_is_lost_every_time_is_put_aside_and_revived_with_its_counts_afresh(self):
+    def test_to10_an_item_that_is_lost_every_time_is_put_aside_and_requeued_with_its_counts_afresh(self):
         queue = self.queue("lease", "fence", "inspect")
         most = conf.get("QUEUE_MAX_LOST")
         id = queue.push("poison")
@@ -325,7 +325,7 @@ class FenceContract(Contract):
         assert (nothing_to_claim(queue), queue.find(lease.entry.id).entry.lost) == (True, 0)
         assert len(queue.complete([kept])) == 1
 
-    def test_to5_a_late_holder_whom_nobody_replaced_may_complete_release_or_bury(self):
+    def test_to5_a_late_holder_whom_nobody_replaced_may_complete_release_or_fail(self):
         queue = self.queue("lease", "fence")
         (lease,) = lost(queue, "work")
         assert (queue.complete([lease]), queue.complete([lease])) == ([lease], [])
@@ -336,7 +336,7 @@ class FenceContract(Contract):
         (again,) = claim(queue, 1)
         assert (again.entry.failures, again.entry.attempts) == (1, 2)
         assert (nothing_to_claim(queue), len(queue.complete([again]))) == (True, 1)
-        (lease,) = lost(queue, "bury")
+        (lease,) = lost(queue, "fail")
         assert queue.fail([lease]) != []
         assert (len(queue), len(queue.failed)) == (0, 1)
         assert nothing_to_claim(queue)

@@ -159,7 +159,7 @@ class QueueContract(Contract):
         queue.release([with_counts(late, delay=60)])
         assert nothing_to_claim(queue)
 
-    def test_what_is_buried_is_in_the_failed_queue_with_its_note_and_stays_in_it(self):
+    def test_what_failed_is_in_the_failed_queue_with_its_note_and_stays_in_it(self):
         queue = self.queue()
         (lease,) = leased(queue, "work")
         assert len(queue.fail([with_counts(lease, failures=1, errors='["boom"]')])) == 1

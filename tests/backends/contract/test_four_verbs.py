@@ -203,7 +203,7 @@ def test_what_is_no_duration_is_refused(queue, verb, given, words):
 
 
 @pytest.mark.parametrize(("error", "waits"), [(OperationalError("gone"), 1), (InvalidMessage("forged"), 0)])
-def test_only_what_cannot_be_read_is_buried(queue, monkeypatch, error, waits):
+def test_only_what_cannot_be_read_fails(queue, monkeypatch, error, waits):
     def unpack(*args, **options):
         raise error
 

@@ -110,7 +110,7 @@ def test_a_delayed_entry_enters_its_lane_when_it_is_due(queue):
     assert names(queue.claim(2)) == ["late"]
 
 
-def test_what_is_revived_enters_its_lane_behind(queue):
+def test_what_is_requeued_enters_its_lane_behind(queue):
     fill(queue, "a", *"12")
     (lease,) = queue.fail(queue.claim(1))
     assert names(queue.failed.claim(1, lease=0.001)) == ["1"]

@@ -635,7 +635,7 @@ def test_entries_due_at_one_moment_come_in_the_order_of_their_arrival(queue):
     assert [lease.entry.run_at for lease in leases] == [12.5] * 5 + [0.0]
 
 
-def test_a_buried_entry_replaces_an_older_one_of_its_id_and_is_not_revived_over_one(queue):
+def test_a_failed_entry_replaces_an_older_one_of_its_id_and_is_not_requeued_over_one(queue):
     first = entry("first")
     queue.put([first])
     queue.fail(claim(queue))
@@ -651,7 +651,7 @@ def test_a_buried_entry_replaces_an_older_one_of_its_id_and_is_not_revived_over_
 
 def test_the_same_inside_a_transaction(queue):
     with atomic(queue):
-        test_a_buried_entry_replaces_an_older_one_of_its_id_and_is_not_revived_over_one(queue)
+        test_a_failed_entry_replaces_an_older_one_of_its_id_and_is_not_requeued_over_one(queue)
 
 
 def test_what_died_before_the_failed_queue_was_in_order_is_trimmed_too(queue):

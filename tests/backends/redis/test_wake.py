@@ -24,7 +24,7 @@ def rang(queue):
     return rings > 0
 
 
-def test_to21_put_release_revive_and_reap_wake_sleepers(make):
+def test_to21_put_release_requeue_and_reap_wake_sleepers(make):
     queue = make(cls=RedisBlockingQueue)
     assert not rang(queue)
     queue.put(work(2))

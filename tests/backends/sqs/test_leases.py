@@ -201,7 +201,7 @@ def test_to21_work_is_there_at_once_for_who_reserves(queue):
 # ---- the failed queue
 
 
-def test_what_is_dead_is_revived_by_its_ids(queue):
+def test_what_failed_is_requeued_by_its_ids(queue):
     put(queue, *map(str, range(25)))
     leases = claim(queue, 25)
     queue.fail([with_counts(lease, failures=2) for lease in leases])

@@ -119,7 +119,7 @@ def test_what_was_lost_once_leaves_alone_and_nothing_overtakes(told, waiting, le
     assert (names(together), names(behind)) == (leave, stay)
 
 
-def test_what_is_buried_and_revived_goes_behind(queue):
+def test_what_failed_and_is_requeued_goes_behind(queue):
     gone = fill(queue, "a", ["a1", "a2"])
     queue.fail(claim(queue, 2))
     fill(queue, "a", ["a3"])
