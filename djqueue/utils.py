@@ -140,12 +140,7 @@ _EITHER, _VARIOUS = inspect.Parameter.POSITIONAL_OR_KEYWORD, inspect.Parameter.V
 
 ELSEWHERE = {
     "BACKEND": "CLASS",
-    "COUNTDOWN": "delay",
-    "DELAY_SECONDS": "delay",
     "ENGINE": "CLASS",
-    "ERROR_CLASSES": "retry_on",
-    "ETA": "run_after",
-    "EXPIRES": "ttl",
     "HOST": "CONNECTION",
     "LOCATION": "CONNECTION",
     "NAME": "window_name",
@@ -166,14 +161,10 @@ ELSEWHERE = {
     "QUEUE_WORKER_EMPTY_PAUSE": "QUEUE_IDLE_TIMEOUT",
     "QUEUE_THROTTLE": "QUEUES",
     "QUEUE_URL": "QUEUE_CONNECTION",
-    "RATE": "throttle",
-    "RATE_LIMIT": "throttle",
-    "TIMEOUT": "time_limit",
-    "TTL_SECONDS": "ttl",
     "URL": "CONNECTION",
     "VISIBILITY_TIMEOUT": "LEASE",
 }
-"""Names in other packages and in Django, of settings, options and keys; difflib would guess another one."""
+"""Names in other packages and in Django, of settings and keys; difflib would guess another one."""
 
 
 def nearest(name: object, valid: Iterable[str]) -> str | None:

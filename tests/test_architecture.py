@@ -17,10 +17,10 @@ PACKAGE = Path(djqueue.__file__).parent
 FILES = sorted(path for path in PACKAGE.rglob("*.py") if "__pycache__" not in path.parts)
 
 LAYERS = [
-    {"conf", "exceptions", "signals", "utils", "models", "migrations"},
-    {"messages", "flow", "codecs", "crontab"},
+    {"conf", "exceptions", "hints", "signals", "utils", "models", "migrations"},
+    {"messages", "flow", "codecs", "timetables"},
     {"policies", "backends"},
-    {f"backends.{name}" for name in ("memory", "database", "redis", "sqs", "redis_backend")} | {"throttle", "queues"},
+    {f"backends.{name}" for name in ("memory", "database", "redis", "sqs", "redis_backend")} | {"throttle", "wiring"},
     {"registry", "running"},
     {"enqueueing", "results"},
     {"decorators", "classes", "deferrable"},

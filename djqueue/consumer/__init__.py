@@ -24,9 +24,9 @@ from djqueue.backends.base import BaseQueue
 from djqueue.consumer.isolation import leave_in_children
 from djqueue.consumer.loop import Options, alike
 from djqueue.consumer.supervisor import Supervisor
-from djqueue.queues import queues as all_queues
 from djqueue.registry import autodiscover, registry
 from djqueue.utils import tell, whole
+from djqueue.wiring import queues as all_queues
 
 __all__ = ["Consumer", "Options"]
 

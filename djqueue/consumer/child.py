@@ -61,10 +61,10 @@ def main() -> None:
 
 def _run(errand: Errand, teller: Teller) -> None:
     """Run the message; its function begins once the parent permits it. If the parent is gone, this process ends."""
-    from djqueue.queues import queues
     from djqueue.registry import autodiscover
     from djqueue.running.context import Control
     from djqueue.running.executor import execute
+    from djqueue.wiring import queues
 
     class ChildControl(Control):
         patience = errand.patience

@@ -16,14 +16,14 @@ from django.utils import timezone
 from djqueue import schedules
 from djqueue.backends.base import BaseQueue, OnceGuard
 from djqueue.consumer.loop import Loop, run_all
-from djqueue.crontab import Crontab, Rule
 from djqueue.enqueueing import producer
 from djqueue.enqueueing.command import Call, Command, PeriodicCommand
 from djqueue.policies.policy import Policy
-from djqueue.queues import queues
 from djqueue.registry import registry
 from djqueue.schedules import Schedule
+from djqueue.timetables import Crontab, Rule
 from djqueue.utils import clock, tell
+from djqueue.wiring import queues
 
 logger = logging.getLogger(__name__)
 

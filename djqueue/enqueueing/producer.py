@@ -28,12 +28,12 @@ from djqueue.messages.codecs import Arguments
 from djqueue.messages.envelope import Message, encode, new_id
 from djqueue.messages.metadata import carriers
 from djqueue.policies.policy import Policy
-from djqueue.queues import queues
 from djqueue.registry import Runnable
 from djqueue.results import EnqueueStatus, Result
 from djqueue.running.context import open_entry
 from djqueue.running.executor import run_inline
 from djqueue.utils import slices, tell
+from djqueue.wiring import queues
 
 logger = logging.getLogger(__name__)
 

@@ -6,8 +6,7 @@ A command may run twice, if its worker is killed at the wrong moment: each of th
 from django.conf import settings
 from django.core.mail import EmailMessage
 
-from djqueue import current_message
-from djqueue.decorators import crontab, periodic_command, queue_command
+from djqueue import crontab, current_message, periodic_command, queue_command
 from gallery import digest, spam
 from gallery.models import Comment, Photo, Thumbnail
 from gallery.pictures import Unreadable, make_smaller

@@ -5,7 +5,7 @@ from collections.abc import Collection
 from django.conf import settings
 from django.db.models import Q
 
-from djqueue.queues import queues
+from djqueue import queues
 from gallery.models import Comment, Photo
 
 NEWEST = 60

@@ -15,7 +15,7 @@ from django.db import transaction
 from django.test import TestCase, override_settings
 from PIL import Image
 
-from djqueue.queues import queues
+from djqueue import queues
 from djqueue.registry import registry
 from gallery import albums, commands, digest
 from gallery.models import Comment, Photo, Thumbnail

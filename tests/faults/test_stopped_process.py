@@ -5,7 +5,7 @@ from pathlib import Path
 
 import pytest
 
-from djqueue.queues import queues
+from djqueue import queues
 from tests.faults.commands import hold, hold_and_fail_first, work
 from tests.faults.processes import STORES, at_rest
 from tests.support.processes import until
