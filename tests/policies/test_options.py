@@ -372,16 +372,16 @@ def test_a_value_that_makes_no_sense_is_refused_with_the_name_of_its_argument(ma
 @pytest.mark.parametrize(
     ("options", "reason"),
     [
-        ({"unique": Unique(key=shard_of), "key": second}, "key is for .* no key of their own"),
-        ({"debounce": Debounce(5, key=shard_of), "key": second}, "key is for .* no key of their own"),
+        ({"unique": Unique(key=first), "key": second}, "key is for .* no key of their own"),
+        ({"debounce": Debounce(5, key=first), "key": second}, "key is for .* no key of their own"),
         (
-            {"unique": Unique(key=shard_of), "concurrency": Concurrency(2, key=first), "key": second},
+            {"unique": Unique(key=first), "concurrency": Concurrency(2, key=first), "key": second},
             "key is for .* no key of their own",
         ),
         ({"debounce": Debounce(5), "extend": True}, "extend is an argument of Debounce: give it there"),
         ({"debounce": Debounce(5, max_wait=9)}, "max_wait bounds extend"),
         ({"debounce": Debounce(5), "unique": Unique()}, "debounce and unique exclude"),
-        ({"concurrency": Concurrency(2, key=shard_of), "shard": second}, "say different keys for it"),
+        ({"concurrency": Concurrency(2, key=first), "shard": second}, "say different keys for it"),
     ],
 )
 def test_what_a_value_cannot_be_together_with(options, reason):
@@ -392,24 +392,24 @@ def test_what_a_value_cannot_be_together_with(options, reason):
 
 
 def test_key_is_for_what_has_no_key_of_its_own():
-    policy = declared(unique=Unique(key=shard_of), concurrency=3, key=second)
+    policy = declared(unique=Unique(key=first), concurrency=3, key=second)
     assert (policy.guard_key, policy.plan.key) == (first, second)
-    policy = declared(unique=True, concurrency=Concurrency(3, key=shard_of), key=second)
+    policy = declared(unique=True, concurrency=Concurrency(3, key=first), key=second)
     assert (policy.guard_key, policy.plan.key) == (second, first)
-    policy = declared(unique=Unique(key=shard_of), concurrency=3)
+    policy = declared(unique=Unique(key=first), concurrency=3)
     assert (policy.guard_key, policy.plan.key) == (first, None)
-    policy = declared(unique=True, key=second).using(unique=Unique(key=shard_of))
+    policy = declared(unique=True, key=second).using(unique=Unique(key=first))
     assert policy.guard_key is first
 
 
 def test_a_short_form_changes_one_thing_of_a_value_and_none_takes_back_all():
-    policy = declared(debounce=Debounce(5, extend=True, key=shard_of), concurrency=Concurrency(3, key=second))
+    policy = declared(debounce=Debounce(5, extend=True, key=first), concurrency=Concurrency(3, key=second))
     assert policy.using(debounce=2, concurrency=4).debounce_key is first
     assert policy.using(debounce=2).extend
     assert policy.using(concurrency=4).plan.key is second
     assert policy.using(debounce=Debounce(2)) == policy.using(debounce=None).using(debounce=2)
     assert policy.using(debounce=None, concurrency=None) == declared()
-    assert declared(unique=Unique(key=shard_of)).using(unique=False) == declared()
+    assert declared(unique=Unique(key=first)).using(unique=False) == declared()
 
 
 @MEMORY
@@ -450,7 +450,7 @@ CONTRARY = [
     ({"merge": first}, "merge collects debounced calls"),
     ({"debounce": 1, "max_wait": 10}, "max_wait bounds extend"),
     ({"debounce": 5, "extend": True, "max_wait": 1}, "max_wait is shorter than debounce"),
-    ({"key": shard_of}, "key says which calls are the same"),
+    ({"key": first}, "key says which calls are the same"),
     ({"debounce": 1, "extend": True, "max_wait": 5, "ttl": 4}, "max_wait is not shorter than ttl"),
     ({"delay": 5, "ttl": 4}, "delay is not shorter than ttl"),
     ({"debounce": 5, "ttl": 4}, "debounce is not shorter than ttl"),
@@ -460,7 +460,7 @@ CONTRARY = [
     ({"retries": 1}, "retries without retry_on"),
     ({"retries": 1, "retry_on": []}, "retries without retry_on"),
     ({"debounce": 1, "merge": first, "shard": shard_of}, "merge lets one call stand for several"),
-    ({"debounce": 1, "merge": first, "key": shard_of, "shard": shard_of}, "merge lets one call stand for several"),
+    ({"debounce": 1, "merge": first, "key": first, "shard": shard_of}, "merge lets one call stand for several"),
     ({"failure_policy": "skip"}, "failure_policy says what becomes of a shard"),
     ({"max_run": 5}, "max_run says how many of a shard"),
     ({"timeout_action": "fail"}, "timeout_action says what becomes of a message"),
@@ -495,7 +495,7 @@ def test_every_contradiction_is_tried_here():
         ({"ttl": 4}, {"delay": timedelta(seconds=5)}, "delay is not shorter"),
         ({"debounce": 5}, {"delay": 1}, "debounce decides when"),
         ({"debounce": 5}, {"debounce": None, "always_delay": True}, "always_delay is a way"),
-        ({"unique": True, "key": shard_of}, {"unique": False}, "key says which"),
+        ({"unique": True, "key": first}, {"unique": False}, "key says which"),
         ({"retry_on": [OSError]}, {"retries": 1, "retry_on": []}, "retries without retry_on"),
     ],
 )
@@ -525,7 +525,7 @@ def test_what_does_not_contradict_is_fine(options):
 
 def test_without_a_window_its_ways_count_no_more():
     """One call of a debounced command that is not to be: nothing else need be said."""
-    policy = declared(debounce=5, always_delay=True, extend=True, max_wait=9, merge=first, key=shard_of)
+    policy = declared(debounce=5, always_delay=True, extend=True, max_wait=9, merge=first, key=first)
     assert policy.using(debounce=None) == declared()
     assert policy.using(debounce=None, unique=True).key is first
 
