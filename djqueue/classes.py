@@ -85,9 +85,12 @@ class ClassCommand(Command):
 
     def __init__(self, func: Callable, *rest: Any):
         super().__init__(func, *rest)
-        self._signature = inspect.signature(func, follow_wrapped=False)
         self._simple = range(2)
         self.is_async = inspect.iscoroutinefunction(inspect.unwrap(func))
+
+    @staticmethod
+    def _signature_of(func: Callable) -> inspect.Signature:
+        return inspect.signature(func, follow_wrapped=False)
 
 
 class PeriodicClassCommand(ClassCommand, PeriodicCommand):

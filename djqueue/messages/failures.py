@@ -32,13 +32,21 @@ MACHINERY = tuple(
 
 
 def with_error(
-    errors: str, *, at: float, attempt: int, reason: str, exception: BaseException | None = None, owner: str = ""
+    errors: str,
+    *,
+    at: float,
+    attempt: int,
+    reason: str,
+    exception: BaseException | None = None,
+    owner: str = "",
+    description: str = "",
 ) -> str:
     """The errors with one more record; the oldest ones give way.
 
-    ``at`` is epoch seconds, ``attempt`` the number of the start, ``owner`` the name of the consumer that ran it.
+    ``at`` is epoch seconds, ``attempt`` the number of the start, ``owner`` the name of the consumer that ran it,
+    ``description`` what the command says of its call.
     """
-    record = {
+    record: dict[str, Any] = {
         "at": round(at, 3),
         "attempt": attempt,
         "reason": reason[:LONGEST_REASON],
@@ -48,6 +56,8 @@ def with_error(
         "host": socket.gethostname(),
         "consumer": owner,
     }
+    if description:
+        record["description"] = description
     return json.dumps([*errors_of(errors)[1 - MOST_RECORDS :], record])
 
 

@@ -136,6 +136,7 @@ def settled(lease: Lease, verdict: Verdict, owner: str = "") -> Lease:
     if is_new or effect.final or verdict.exception is not None:
         at = lease.claimed + verdict.seconds  # the store's clock, as near as we know it
         about: dict[str, Any] = {"reason": verdict.reason, "exception": verdict.exception, "owner": owner}
+        about |= {"description": verdict.description}
         changes["errors"] = with_error(entry.errors, at=at, attempt=entry.attempts, **about)
     return replace(lease, entry=replace(entry, **changes))
 

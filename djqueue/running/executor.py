@@ -22,6 +22,7 @@ from djqueue.policies.outcomes import Outcome, Verdict, hold_of, not_now
 from djqueue.policies.policy import Policy
 from djqueue.registry import Runnable, registry
 from djqueue.running.context import Control, CurrentMessage, LoopControl, TooLate, open_entry, run
+from djqueue.running.describing import description_of
 from djqueue.running.handlers import BatchRunnable, HandlerSlot, run_items
 from djqueue.running.reporting import report_together, tell_started
 from djqueue.running.result_store import fact_of, packed_end
@@ -48,6 +49,8 @@ class Job:
     message: CurrentMessage
     keep: float
     """Seconds for which its result is kept."""
+    description: str = ""
+    """What ``describe`` says of the call."""
     place: int = 0
     """Its index among the messages that were claimed together."""
 
@@ -78,7 +81,8 @@ def attempt(jobs: Sequence[Job], context: Context, slot: HandlerSlot) -> list[Ve
 
 
 def _done(job: Job, value: object) -> Verdict:
-    return Verdict(Outcome.DONE, value=value, seconds=time.monotonic() - job.message.began)
+    ran = time.monotonic() - job.message.began
+    return Verdict(Outcome.DONE, value=value, seconds=ran, description=job.description)
 
 
 def _failed(job: Job, error: BaseException) -> Verdict:
@@ -90,7 +94,7 @@ def _failed(job: Job, error: BaseException) -> Verdict:
         return LATE
     if control is not None and issubclass(kind, control.interrupts):
         return Verdict(Outcome.INTERRUPTED, "interrupted", error)
-    return replace(judged(job.policy, error, job.lease.entry), seconds=ran)
+    return replace(judged(job.policy, error, job.lease.entry), seconds=ran, description=job.description)
 
 
 def judged(policy: Policy, error: BaseException, entry: Entry) -> Verdict:
@@ -171,7 +175,8 @@ def _begun(queue: BaseQueue, lease: Lease, control: Control) -> Job | Verdict:
     except Exception as error:  # not of the command: the database of its arguments may be out of reach
         return not_now(lease, f"could not be run: {kind_of(error)}: {text_of(error)}")
     message = CurrentMessage.of(queue, entry, envelope, policy, control)
-    return Job(lease, command, policy, args, kwargs, message, keep)
+    description = description_of(command, args, kwargs) if policy.describe else ""
+    return Job(lease, command, policy, args, kwargs, message, keep, description)
 
 
 def _cancelled(control: Control) -> Verdict | None:
