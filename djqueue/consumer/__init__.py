@@ -21,7 +21,6 @@ from django.db import connections
 
 from djqueue import conf, signals
 from djqueue.backends.base import BaseQueue
-from djqueue.consumer import banner
 from djqueue.consumer.isolation import leave_in_children
 from djqueue.consumer.loop import Options, alike
 from djqueue.consumer.supervisor import Supervisor
@@ -110,12 +109,12 @@ class Consumer:
 
     def banner(self) -> str:
         """What this consumer serves, in one line for people; without passwords."""
-        return banner.in_one_line(self)
-
-    def introduce(self) -> None:
-        """Log what this consumer serves: one line, which a terminal shows as rows."""
-        extra = {"event": "consumer_started", "banner": banner.in_rows(self)}
-        say(logging.INFO, "%s", self.banner(), extra=extra)
+        periodic = len(registry.periodic()) if self.options.periodic else 0
+        served = ", ".join(f"{queue.alias} ({queue.describe()})" for queue in self.queues)
+        return (
+            f"consumer {self.name}: {self.options.threads} threads; queues: {served}; "
+            f"{len(registry)} commands, {periodic} schedules"
+        )
 
     def lease_of(self, queue: BaseQueue) -> float:
         """The seconds for which this consumer claims from a queue."""

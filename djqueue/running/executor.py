@@ -64,7 +64,8 @@ def attempt(jobs: Sequence[Job], context: Context, slot: HandlerSlot) -> list[Ve
     first = jobs[0]
     command = first.command
     if logger.isEnabledFor(logging.DEBUG):
-        tell_started(logging.DEBUG, first.message.queue_name, [job.lease.entry for job in jobs])
+        about: dict[str, Any] = {"description": first.description} if first.description and len(jobs) == 1 else {}
+        tell_started(logging.DEBUG, first.message.queue_name, [job.lease.entry for job in jobs], **about)
     try:
         if not command.batched:
             start = partial(command.func, *first.args, **first.kwargs)
@@ -176,6 +177,8 @@ def _begun(queue: BaseQueue, lease: Lease, control: Control) -> Job | Verdict:
         return not_now(lease, f"could not be run: {kind_of(error)}: {text_of(error)}")
     message = CurrentMessage.of(queue, entry, envelope, policy, control)
     description = description_of(command, args, kwargs) if policy.describe else ""
+    if description:
+        control.describe(description)
     return Job(lease, command, policy, args, kwargs, message, keep, description)
 
 

@@ -20,11 +20,13 @@ from django.core.management import call_command
 from django.core.management.base import BaseCommand, CommandError, CommandParser, DjangoHelpFormatter
 from django.utils import autoreload
 
+import djqueue
 from djqueue.backends.base import BaseQueue
 from djqueue.checks.servers import databases_of
 from djqueue.consumer import CUT_OFF, STUCK, Consumer, Options
 from djqueue.exceptions import InvalidQueueError
 from djqueue.logs import MARKS, ConsoleFormatter, FullFormatter, JsonFormatter, has_colors
+from djqueue.management import banner
 from djqueue.utils import handle_signals, tell
 
 logger = logging.getLogger("djqueue.consumer")
@@ -116,7 +118,9 @@ class Command(BaseCommand):
         handle_signals(ENDING, lambda *_: consumer.stop())
         if options["reload"]:
             _make_tables(consumer.queues)
-        consumer.introduce()
+        if logger.isEnabledFor(logging.INFO):
+            about = {"event": "consumer_started", "banner": banner.in_rows(consumer)}
+            tell(logger, logging.INFO, "djqueue %s, %s", djqueue.__version__, consumer.banner(), extra=about)
         try:
             code = consumer.run(limit=options["limit"])
         except ValueError as error:

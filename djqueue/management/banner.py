@@ -1,16 +1,15 @@
-"""What a consumer says of itself at its start: in one line, and in rows for people; never a password."""
+"""What a consumer serves, in rows for people who start it; never a password."""
 
 from __future__ import annotations
 
 from collections.abc import Iterator
 from datetime import UTC, datetime
-from typing import Any, Protocol
+from typing import Any
 
 from django.apps import apps
 
 import djqueue
-from djqueue.backends.base import BaseQueue
-from djqueue.consumer.loop import Options
+from djqueue.consumer import Consumer
 from djqueue.consumer.scheduler import local
 from djqueue.registry import Runnable, registry
 
@@ -22,24 +21,7 @@ Row = tuple[str, str, str]
 """A heading, a name and what is to be said of it. Rows of one heading follow each other."""
 
 
-class Served(Protocol):
-    """The part of a consumer that its banner needs."""
-
-    queues: list[BaseQueue]
-    options: Options
-    name: str
-
-
-def in_one_line(consumer: Served) -> str:
-    periodic = len(registry.periodic()) if consumer.options.periodic else 0
-    served = ", ".join(f"{queue.alias} ({queue.describe()})" for queue in consumer.queues)
-    return (
-        f"djqueue {djqueue.__version__}, consumer {consumer.name}: {consumer.options.threads} threads; "
-        f"queues: {served}; {len(registry)} commands, {periodic} schedules"
-    )
-
-
-def in_rows(consumer: Served) -> list[Row]:
+def in_rows(consumer: Consumer) -> list[Row]:
     threads, grace = consumer.options.threads, consumer.options.grace
     stop = f"what runs may end within {grace:g} s" if grace else "what runs is handed back"
     return [
