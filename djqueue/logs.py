@@ -30,6 +30,7 @@ KEYS = {
     "message_id": "the id of the message",
     "message_ids": "the ids of messages that are one record, as those of a batch",
     "count": "how many messages the record is about, if it is about several",
+    "alike": "of messages of a batch that failed by one exception: how many, in the first record; 0 in the others",
     "attempt": "the number of this start, from 1",
     "worker": "the thread that ran it",
     "seconds": "how long it ran",
@@ -65,6 +66,11 @@ class JsonFormatter(logging.Formatter):
         return json.dumps(told, default=str)
 
 
+def is_no_repetition(record: logging.LogRecord) -> bool:
+    """A filter, for handlers of people's terminals: one record for all messages of a batch that failed alike."""
+    return getattr(record, "alike", 1) != 0
+
+
 class Mark(NamedTuple):
     """How an event looks: a symbol in a colour, and the words before the reason."""
 
@@ -78,8 +84,8 @@ MARKS = {
     "done": Mark("✓", GREEN),
     "failed": Mark("✗", RED),
     "paused": Mark("✗", RED, "its shard is paused"),
-    "retried": Mark("↻", YELLOW, "again"),
-    "released": Mark("…", DIM, "put back"),
+    "retried": Mark("↻", YELLOW, "again in {1}"),
+    "released": Mark("…", DIM, "put back{0}"),
     "discarded": Mark("…", DIM, "discarded"),
     "expired": Mark("…", DIM, "expired"),
     "started": Mark("▶", DIM),
@@ -91,7 +97,9 @@ WORSE = Mark("!", RED)
 INDENT = 11
 """The characters before a text: the time, the symbol, and a blank after each."""
 SHORT_ID = 8
-MOST_OF_A_NAME = 24
+MOST_OF_A_NAME, FEWER, MOST_OF_A_TIME, GAP = 24, 16, 7, 2
+"""Characters of the columns. A longer name takes from the blanks before the time, then it shifts what follows."""
+WIDE = 110
 LEAST_WIDTH = 40
 
 
@@ -120,18 +128,21 @@ class ConsoleFormatter(logging.Formatter):
         return f"{line}\n{trace}" if trace else line
 
     def _of_message(self, record: logging.LogRecord, mark: Mark, width: float) -> str:
-        about = vars(record)
-        name = self._names.short(about["command"])
-        seconds, ids = about.get("seconds"), about.get("message_ids")
+        about, told = vars(record), mark.colour in (RED, YELLOW)
+        name, seconds, id = self._names.short(about["command"]), about.get("seconds"), about.get("message_id") or ""
         took = lasted(seconds) if seconds else ""
-        id = "" if ids else about.get("message_id", "")[-SHORT_ID:]
-        ahead = f"{name:{self._names.width}}  {took:>7}"
-        room = width - INDENT - len(ahead) - 2 - (len(id) + 2 if id else 0)
-        text = _cut(_words(about, mark), room)
-        colour = mark.colour if mark.colour in (RED, YELLOW) else ""
-        columns = [self._paint(f"{name:{self._names.width}}", colour), self._paint(f"{took:>7}", DIM), text]
-        line = self._prefix(record, mark) + "  ".join(columns if text else columns[:2])
-        return f"{line}  {self._paint(id, DIM)}" if id else line.rstrip()
+        region = min(self._names.width, MOST_OF_A_NAME if width >= WIDE else FEWER) + GAP + MOST_OF_A_TIME
+        took = f"{took:>{max(region - len(name), GAP + len(took))}}"
+        room, text = width - INDENT - len(name) - len(took) - GAP, _words(about, mark)
+        id = id[-SHORT_ID:]
+        if len(text) > room - GAP - len(id):
+            if mark.symbol != "✗":  # only what failed can be looked up by its id
+                id = ""
+            room -= GAP + len(id) if id else 0
+            text = text if mark.symbol == "✗" and not record.exc_info else _cut(text, room)
+        line = f"{self._prefix(record, mark)}{self._paint(name, mark.colour if told else '')}{self._paint(took, DIM)}"
+        rest = ((_wrapped(text, room).replace("\n", "\n" + " " * INDENT), ""), (id, DIM))
+        return "  ".join([line, *(self._paint(part, colour) for part, colour in rest if part)]).rstrip()
 
     def _text(self, record: logging.LogRecord, width: float) -> str:
         mark = LEVELS.get(record.levelname, WORSE)
@@ -175,11 +186,11 @@ def has_colors(force: bool = False, never: bool = False) -> bool:
 
 
 def lasted(seconds: float) -> str:
-    """A duration in at most seven characters: 0.3 ms, 33 ms, 1.2 s, 3m 20s, 1h 05m, 12d 3h."""
+    """A duration in at most seven characters: 0.3 ms, 33 ms, 1.2 s, 6 s, 3m 20s, 1h 05m, 12d 3h."""
     if seconds < 0.9995:
-        return f"{seconds * 1e3:.1f} ms" if seconds < 0.00995 else f"{seconds * 1e3:.0f} ms"
+        return f"{max(0.1, seconds * 1e3):.1f} ms" if seconds < 0.00995 else f"{seconds * 1e3:.0f} ms"
     if seconds < 59.95:
-        return f"{seconds:.1f} s"
+        return f"{seconds:.1f} s".replace(".0 s", " s")
     minutes, left = divmod(round(seconds), 60)
     if minutes < 60:
         return f"{minutes}m {left:02}s"
@@ -189,9 +200,10 @@ def lasted(seconds: float) -> str:
 
 def _words(about: dict[str, Any], mark: Mark) -> str:
     """What a line says behind its columns."""
-    again = f"{mark.words} in {lasted(about['delay'])}" if mark.words == "again" else mark.words
-    reason = ": ".join(part for part in (again, plain(about.get("reason", ""))) if part)
-    count = f"{about['count']} messages" if "count" in about else ""
+    delay, alike = about.get("delay"), about.get("count") or about.get("alike", 0)
+    what = mark.words.format(f" for {lasted(delay)}" if delay else "", lasted(delay or 0.0)) if mark.words else ""
+    reason = ": ".join(part for part in (what, plain(about.get("reason", ""))) if part)
+    count = f"{alike} messages" if alike > 1 else ""
     return " · ".join(part for part in (count, plain(about.get("description", "")), reason) if part)
 
 

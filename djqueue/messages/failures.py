@@ -113,6 +113,11 @@ def begin_at_the_command(exception: BaseException) -> None:
         _TRACEBACK.__set__(one, trace)
 
 
+def has_frames(exception: BaseException) -> bool:
+    """Whether its traceback, or that of an exception behind it, shows any line of code."""
+    return any(_TRACEBACK.__get__(one) is not None for one in chained([exception]))
+
+
 # ---- An exception keeps alive the frames that it went through, and their callers, with all their locals
 
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import logging
+from collections import Counter
 from collections.abc import Sequence
 from dataclasses import replace
 from typing import Any
@@ -10,6 +11,7 @@ from typing import Any
 from djqueue.backends.base import BaseQueue, Entry, Lease
 from djqueue.backends.entries import log_extra
 from djqueue.exceptions import Discard, Fail, InvalidMessage, Retry
+from djqueue.messages.failures import has_frames
 from djqueue.policies.outcomes import Outcome, Verdict
 from djqueue.utils import one_line, plain, tell
 
@@ -23,7 +25,7 @@ def tell_started(level: int, alias: str, entries: Sequence[Entry], ago: float = 
     """Log that messages, several of a batch, were started, ``ago`` seconds before; ``more`` are keys of the log."""
     if not logger.isEnabledFor(level):
         return
-    about = {"event": "started", **more, **({"seconds": ago} if ago else {})}
+    about = {"event": "started", **more, **({"seconds": round(ago, 3)} if ago else {})}
     if len(entries) > 1:
         about |= _several(entries)
     extra = log_extra(alias, entries[0], **about)
@@ -40,7 +42,6 @@ def report_together(queue: BaseQueue, finished: Sequence[tuple[Lease, Verdict]])
     if len(finished) == 1:
         report(queue, *finished[0])
         return
-    shown: set[int] = set()
     of_outcome: dict[Outcome, list[tuple[Lease, Verdict]]] = {}
     for pair in finished:
         of_outcome.setdefault(pair[1].outcome, []).append(pair)
@@ -50,22 +51,24 @@ def report_together(queue: BaseQueue, finished: Sequence[tuple[Lease, Verdict]])
         if len(pairs) > 1 and outcome.effect.level < logging.ERROR:
             _report_many(queue, pairs)
             continue
+        alike = Counter(id(verdict.exception) for _, verdict in pairs)
         for lease, verdict in pairs:
-            report(queue, lease, verdict, with_trace=id(verdict.exception) not in shown)
-            shown.add(id(verdict.exception))
+            report(queue, lease, verdict, alike.pop(id(verdict.exception), 0))
 
 
-def report(queue: BaseQueue, lease: Lease, verdict: Verdict, with_trace: bool = True) -> None:
-    """Log what became of a message."""
+def report(queue: BaseQueue, lease: Lease, verdict: Verdict, alike: int = 1) -> None:
+    """Log what became of a message; without its traceback if it is none of those ``alike`` that need it."""
     effect = verdict.outcome.effect
     if not logger.isEnabledFor(effect.level):
         return
     entry, about = lease.entry, _about(verdict)
-    extra = log_extra(queue.alias, entry, **about, seconds=verdict.seconds)
+    if alike != 1:
+        about["alike"] = alike
+    extra = log_extra(queue.alias, entry, **about, seconds=round(verdict.seconds, 6))
     names = extra["command"], _in_brackets(about.get("description")), effect.words, _after_colon(about.get("reason"))
     text = "%s%s %s%s (message %s, attempt %d, %.3f s%s)"
     args = *names, extra["message_id"], entry.attempts, verdict.seconds, _later(verdict)
-    tell(logger, effect.level, text, *args, exc_info=_trace_of(verdict) if with_trace else None, extra=extra)
+    tell(logger, effect.level, text, *args, exc_info=_trace_of(verdict) if alike else None, extra=extra)
 
 
 def _report_many(queue: BaseQueue, finished: Sequence[tuple[Lease, Verdict]]) -> None:
@@ -74,7 +77,7 @@ def _report_many(queue: BaseQueue, finished: Sequence[tuple[Lease, Verdict]]) ->
     effect, about = verdict.outcome.effect, _about(replace(verdict, description=""))
     if any(other.reason != verdict.reason for _, other in finished):
         about["reason"] += ", and others"
-    about |= {"seconds": verdict.seconds, **_several([lease.entry for lease, _ in finished])}
+    about |= {"seconds": round(verdict.seconds, 6), **_several([lease.entry for lease, _ in finished])}
     extra = log_extra(queue.alias, lease.entry, **about)
     reason = _after_colon(about.get("reason"))
     text, later = "%s %s%s (%d messages, %.3f s%s)", _later(verdict)
@@ -114,6 +117,6 @@ def _later(verdict: Verdict) -> str:
 def _trace_of(verdict: Verdict) -> BaseException | None:
     """The exception whose traceback is logged: of what is over. Of a retry a line says enough, unless all is wanted."""
     error, is_over = verdict.exception, verdict.outcome.effect.level >= logging.ERROR
-    if error is None or issubclass(type(error), TOLD_IN_WORDS):
+    if error is None or issubclass(type(error), TOLD_IN_WORDS) or not has_frames(error):
         return None
     return error if is_over or logger.isEnabledFor(logging.DEBUG) else None

@@ -25,7 +25,7 @@ from djqueue.backends.base import BaseQueue
 from djqueue.checks.servers import databases_of
 from djqueue.consumer import CUT_OFF, STUCK, Consumer, Options
 from djqueue.exceptions import InvalidQueueError
-from djqueue.logs import MARKS, ConsoleFormatter, FullFormatter, JsonFormatter, has_colors
+from djqueue.logs import MARKS, ConsoleFormatter, FullFormatter, JsonFormatter, has_colors, is_no_repetition
 from djqueue.management import banner
 from djqueue.utils import handle_signals, tell
 
@@ -154,7 +154,9 @@ class Command(BaseCommand):
         elif options["log_format"] is None:
             return
         for handler in handlers:
-            handler.setFormatter(_formatter(options))
+            handler.setFormatter(formatter := _formatter(options))
+            if isinstance(formatter, ConsoleFormatter):
+                handler.addFilter(is_no_repetition)
 
 
 def _open_standard_streams() -> None:
