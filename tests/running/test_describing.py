@@ -7,7 +7,7 @@ import pytest
 
 from djqueue import BatchCommand, QueueCommand, queue_command
 from djqueue.messages.failures import errors_of
-from djqueue.queues import queues
+from djqueue import queues
 from djqueue.running.describing import arguments_of, description_of
 from tests.support.consumer import run_one
 
