@@ -221,7 +221,12 @@ def tell(logger: logging.Logger, level: int, text: str, *args, **kwargs) -> None
 
 def plain(text: str) -> str:
     """A text that came from a store, without what could forge a line of a log."""
-    return "".join(char if char.isprintable() else "?" for char in text)
+    return text if text.isprintable() else "".join(char if char.isprintable() else "?" for char in text)
+
+
+def one_line(text: str) -> str:
+    """A text of a project's own, such as that of an exception, as one line of a log."""
+    return text if text.isprintable() else plain(" ".join(text.split()))
 
 
 # ---- Forked children: a child is a copy of its parent, and must not go on as one

@@ -12,7 +12,7 @@ from tests.support.processes import until
 
 pytestmark = pytest.mark.slow
 LEASE = 0.8
-GONE = "somebody else holds it by now"
+GONE = "another consumer holds it by now"
 
 
 @pytest.mark.backends(*STORES)
