@@ -23,7 +23,7 @@ PAGES = [pytest.param(path, id=str(path.relative_to(ROOT))) for path in document
 COMMANDS = [
     pytest.param(line, id=f"{block.where}-{number}")
     for path in documents()
-    for block in blocks(path, "console", "ini", "docker")
+    for block in blocks(path, "console", "ini", "docker", "yaml")
     for number, line in enumerate(document_commands.command_lines(block))
 ]
 
