@@ -2,8 +2,7 @@
 
 import svg
 
-from djqueue import Deferrable, queue_command
-from djqueue.queues import queues
+from djqueue import Deferrable, queue_command, queues
 
 START = 1_000_000_000
 """Seconds since 1970 at which every run begins."""

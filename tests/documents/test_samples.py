@@ -8,13 +8,13 @@ import pytest
 from django.core.management import call_command
 
 import djqueue
+from djqueue import queues
 from djqueue.backends.base import Entry
 from djqueue.messages.envelope import new_id
-from djqueue.queues import queues
 from tests.support import document_commands
 from tests.support.consumer import only
 from tests.support.document_runner import Runner
-from tests.support.documents import ROOT, UnknownBlock, blocks, documents, parse
+from tests.support.documents import OTHERS, ROOT, UnknownBlock, blocks, blocks_of_others, documents, parse
 
 README = ROOT / "README.rst"
 DATABASE = {"CLASS": "djqueue.backends.database.DatabaseQueue"}
@@ -59,6 +59,17 @@ def test_every_python_sample_runs(path, tmp_path, settings):
             except Exception as error:
                 error.add_note(f"in the sample at {block.where}")
                 raise
+
+
+def test_samples_of_other_libraries_compile_and_stand_beside_ours():
+    for path in documents():
+        captions = {block.caption for block in parse(path, path.read_text())} - {""}
+        assert captions <= OTHERS | {"djqueue"}, path
+        theirs = blocks_of_others(path)
+        for block in [block for block in theirs if block.language == "python"]:
+            compile(block.code, block.where, "exec")
+            assert "djqueue" not in block.text, block.where
+        assert not theirs or (path.parent.name == "coming-from" and len(captions) == 2), path
 
 
 @pytest.mark.parametrize("line", COMMANDS)

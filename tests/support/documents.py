@@ -1,4 +1,7 @@
-"""The code blocks of README.rst and docs/, and nothing that could hide a sample from the tests."""
+"""The code blocks of README.rst and docs/, and nothing that could hide a sample from the tests.
+
+A block whose caption names another library shows how that library says it: it is compiled, and not run.
+"""
 
 import re
 from dataclasses import dataclass
@@ -14,10 +17,12 @@ TESTED = {
     "../CHANGELOG.rst",
 }
 """Files that a page may include, as other tests look at them."""
+OTHERS = {"Celery", "RQ", "huey", "django-q2", "Dramatiq"}
+"""Captions of samples that belong to another library."""
 AUTODOC = {"autofunction", "autoclass", "automodule", "autoexception", "autodata", "automethod", "autoattribute"}
 
 _DIRECTIVE = re.compile(r"\s*\.\. (?P<name>[\w:-]+)::(?: (?P<argument>.*))?$")
-_OPTION = re.compile(r"\s+:[\w-]+:( |$)")
+_OPTION = re.compile(r"\s+:(?P<name>[\w-]+):(?: (?P<value>.*)|$)")
 _FILE = re.compile(r"# (?P<file>[\w/]+\.py)$")
 
 
@@ -33,6 +38,7 @@ class Block:
     line: int
     language: str
     text: str
+    caption: str = ""
 
     @property
     def file(self) -> str:
@@ -58,7 +64,13 @@ def documents() -> list[Path]:
 
 def blocks(path: Path, *languages: str) -> list[Block]:
     """The samples of a document, in order. UnknownBlock for anything that might be one and is of no known kind."""
-    return [block for block in parse(path, path.read_text()) if not languages or block.language in languages]
+    found = [block for block in parse(path, path.read_text()) if block.caption not in OTHERS]
+    return [block for block in found if not languages or block.language in languages]
+
+
+def blocks_of_others(path: Path) -> list[Block]:
+    """The samples of a document that belong to another library."""
+    return [block for block in parse(path, path.read_text()) if block.caption in OTHERS]
 
 
 def parse(path: Path, text: str) -> list[Block]:
@@ -81,15 +93,17 @@ def _block(path: Path, lines: list[str], start: int, language: str | None) -> tu
     end = start + 1
     while end < len(lines) and (not lines[end].strip() or _indent(lines[end]) > margin):
         end += 1
-    begin = start + 1
-    while begin < end and (not lines[begin].strip() or _OPTION.match(lines[begin])):
+    begin, options = start + 1, {}
+    while begin < end and (not lines[begin].strip() or (option := _OPTION.match(lines[begin]))):
+        if lines[begin].strip():
+            options[option["name"]] = option["value"]
         begin += 1
     body = lines[begin:end]
     if not any(line.strip() for line in body):
         raise UnknownBlock(f"{path.name}:{start + 1}: an empty block")
     inner = min(_indent(line) for line in body if line.strip())
     text = "\n".join(line[inner:] for line in body).rstrip() + "\n"
-    return Block(path, begin, language, text), end
+    return Block(path, begin, language, text, options.get("caption", "")), end
 
 
 def _refuse_samples(path: Path, number: int, line: str, directive: re.Match | None) -> None:
