@@ -10,6 +10,7 @@ from math import inf
 
 import pytest
 
+from djqueue import queues
 from djqueue.backends.base import PAGE
 from djqueue.backends.entries import Entry, Refusal
 from djqueue.backends.memory.queue import MemoryQueue, MemoryStore
@@ -17,7 +18,6 @@ from djqueue.decorators import queue_command
 from djqueue.exceptions import InvalidQueueError, QueueError
 from djqueue.flow.gates import Gate
 from djqueue.messages.envelope import new_id
-from djqueue.queues import queues
 from djqueue.testing.contract.steps import put
 from djqueue.testing.patience import eventually, together
 from djqueue.throttle import ThrottledQueue

@@ -17,8 +17,11 @@ settings.configure(
 )
 django.setup()
 
-from djqueue import Deferrable, queue_command  # noqa: E402
-from djqueue.queues import queues  # noqa: E402
+from djqueue import (  # noqa: E402
+    Deferrable,
+    queue_command,
+    queues,  # noqa: E402
+)
 
 START = 1_000_000_000
 """Seconds since 1970 at which every run begins."""

@@ -6,7 +6,7 @@ from datetime import UTC, datetime
 
 from activity.models import Event
 from djqueue.messages.failures import errors_of
-from djqueue.queues import queues
+from djqueue import queues
 
 ENDS = {"completed": "done", "failed": "failed", "retried": "retried", "discarded": "discarded"}
 """What ended an attempt, and the word for it."""

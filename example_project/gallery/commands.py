@@ -7,8 +7,7 @@ from django.conf import settings
 from django.core.mail import EmailMessage
 from django.db import transaction
 
-from djqueue import current_message
-from djqueue.decorators import crontab, periodic_command, queue_command
+from djqueue import crontab, current_message, periodic_command, queue_command
 from gallery import digest, spam
 from gallery.models import Comment, Photo, Thumbnail
 from gallery.pictures import Unreadable, make_smaller

@@ -16,7 +16,7 @@ from django.db import transaction
 from django.test import TestCase, override_settings
 from PIL import Image
 
-from djqueue.queues import queues
+from djqueue import queues
 from djqueue.registry import registry
 from djqueue.testing import memory_queues, run_due
 from gallery import albums, commands, digest

@@ -8,7 +8,7 @@ from django.views.decorators.cache import never_cache
 from django.views.decorators.http import require_GET, require_http_methods, require_POST
 
 from activity import reports as activity
-from djqueue.queues import queues
+from djqueue import queues
 from gallery import albums, reports
 from gallery.forms import CommentForm, PhotoForm
 from gallery.models import Photo

@@ -7,7 +7,7 @@ from random import uniform
 
 from activity import recording
 from djqueue.enqueueing.command import Command
-from djqueue.queues import queues
+from djqueue import queues
 from tryit import commands, records
 from tryit.models import Customer
 

@@ -5,7 +5,7 @@ from unittest import mock
 from django.test import Client, TransactionTestCase
 
 from activity.models import Event
-from djqueue.queues import queues
+from djqueue import queues
 from djqueue.testing import memory_queues, run_due
 from tryit import commands, records
 from tryit.cards import CARDS

@@ -238,7 +238,7 @@ def run_capture_sample(code: str) -> None:
 
 COMMAND = "gallery.commands.make_thumbnails"
 DOCSTRINGS = {
-    "crontab.py:": lambda grammar: crontab(minute="*/5", hour="8-18/2"),
+    "timetables.py:": lambda grammar: crontab(minute="*/5", hour="8-18/2"),
     "testing/contract/queue.py:": run_contract_sample,
     "testing/capture.py:capture_enqueued": run_capture_sample,
 }

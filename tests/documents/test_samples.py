@@ -8,9 +8,9 @@ import pytest
 from django.core.management import call_command
 
 import djqueue
+from djqueue import queues
 from djqueue.backends.base import Entry
 from djqueue.messages.envelope import new_id
-from djqueue.queues import queues
 from tests.support import document_commands
 from tests.support.consumer import only
 from tests.support.document_runner import Runner

@@ -15,11 +15,11 @@ from asgiref.sync import sync_to_async
 from django.core.checks import run_checks
 from django.db import connections, transaction
 
+from djqueue import queues
 from djqueue.backends.entries import DELAYED, READY
 from djqueue.decorators import queue_command
 from djqueue.enqueueing.command import Call, Command
 from djqueue.exceptions import EncodeError, NotSupported
-from djqueue.queues import queues
 from djqueue.testing.contract.steps import claim
 from djqueue.testing.patience import eventually, together
 from tests.app.models import Thing
