@@ -4,7 +4,6 @@ DJQUEUE_WRITE_SCREENSHOTS=1 writes the pictures in docs/images anew.
 """
 
 import os
-import re
 import shutil
 import sys
 from pathlib import Path
@@ -40,15 +39,15 @@ PAGES = {
 }
 """Their addresses, and when they are complete. The last one is looked at without a login."""
 TOLD = {
-    "rebuild_page": "9 clicks → 2 runs",
+    "rebuild_page": "9 clicks → [2-4] runs",
     "book": "15 of 15 steps done",
-    "store": "34 calls → 4 runs",
+    "store": "34 calls → [4-6] runs",
     "call_bank": "done at attempt 4",
     "import_rows": r"cancelled at \d+ %",
     "send_invoice": "done at attempt 2",
     "ask_supplier": "12 of 12 started",
 }
-"""What stands beside the button of each card in the end."""
+"""What stands beside the button of each card in the end, as regular expressions: a busy machine may take more runs."""
 
 
 @pytest.fixture
@@ -111,13 +110,13 @@ def press_the_buttons(window: Browser, demo: str):
     for name in ("store", "call_bank", "book", "import_rows", "ask_supplier"):
         window.click(f"#{name} button")
     wait_for(window, "import_rows", r"running · [1-9]\d* %")
-    wait_for(window, "ask_supplier", "6 of 12 started")
+    window.click("#import_rows button.second")
+    wait_for(window, "ask_supplier", r"([4-9]|1\d) of 12 started")
     for name, path in (("queues", "/queues/"), ("tryit", "/try/")):
         for scheme in reversed(SCHEMES):
             window.open(demo + path, WIDE, scheme)
             window.until(f"return {PAGES[name][1]}")
             keep(window, f"demo-{name}", scheme, height=1150)
-    window.click("#import_rows button.second")
     window.click("#send_invoice button.second")
     for name, text in TOLD.items():
         wait_for(window, name, text)
@@ -126,8 +125,7 @@ def press_the_buttons(window: Browser, demo: str):
 
 
 def wait_for(window: Browser, name: str, text: str):
-    pattern = re.escape(text) if not set(text) & set("\\[") else text
-    window.until(f"return /{pattern.replace('/', '.')}/.test(document.querySelector('#{name} .told').textContent)")
+    window.until(f"return /{text}/.test(document.querySelector('#{name} .told').textContent)")
 
 
 def told(window: Browser, place: str) -> str:

@@ -22,7 +22,7 @@ WIDTHS, SCHEMES = (1280, 390), ("light", "dark")
 HEIGHTS = {1280: 900, 390: 844}
 TALLEST = 8000
 """Pixels of a screenshot of a whole page, at most."""
-PATIENCE = 20.0
+PATIENCE = 40.0
 FLAGS = (
     "--headless=new",
     "--no-sandbox",
