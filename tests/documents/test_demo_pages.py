@@ -63,7 +63,7 @@ def demo(tmp_path):
     command = [sys.executable, str(PROJECT / "demo.py"), "--port", "0", "--photos", str(photos)]
     with Process(command, environment) as process:
         address = process.wait_for("The gallery:", 60).split()[-1].rstrip("/")
-        process.wait_for("consumer ", 60)
+        process.wait_for(", consumer ", 60)
         yield address
 
 
