@@ -16,7 +16,7 @@ from djqueue.backends.base import BaseQueue
 from djqueue.backends.memory.queue import MemoryQueue
 from djqueue.checks import TAG, near, near_or_moved, say
 from djqueue.exceptions import InvalidQueueError
-from djqueue.queues import build, load_class
+from djqueue.queues import ClassNotUsable, build, load_class
 from djqueue.registry import Runnable, registry
 from djqueue.throttle import REQUIRED as THROTTLE_REQUIRED
 from djqueue.throttle import SETTINGS as THROTTLE_KEYS
@@ -76,6 +76,7 @@ KEYS: dict[str, tuple[type | tuple[type, ...], str]] = {
 }
 """The types of the keys in QUEUES[alias]; a CONNECTION is what its backend makes of it."""
 
+GIVE_CLASS = "Give the dotted path of a subclass of djqueue.backends.base.BaseQueue as CLASS (or QUEUE_CLASS)."
 STORE_KEYS = ("CLASS", "CONNECTION", "OPTIONS")
 
 
@@ -164,10 +165,11 @@ def _throttle(config: conf.QueueConfig) -> Mapping | None:
 def _class(config: conf.QueueConfig) -> type[BaseQueue] | CheckMessage:
     try:
         return load_class(config)
-    except InvalidQueueError as error:
-        return say("E005", alias=config.alias, error=error)
+    except ClassNotUsable as error:
+        return say("E005", alias=config.alias, error=error.why, mend=error.mend or GIVE_CLASS)
     except Exception as error:  # its module may raise anything
-        return say("E005", alias=config.alias, error=f"importing {config.path} raised {type(error).__name__}: {error}")
+        told = f"importing {config.path} raised {type(error).__name__}: {error}"
+        return say("E005", alias=config.alias, error=told, mend=GIVE_CLASS)
 
 
 @register(TAG)
@@ -257,6 +259,13 @@ def check_commands(app_configs=None, **kwargs) -> Iterator[CheckMessage]:
         serializer = command.policy.serializer
         if serializer and not accepted(serializer):
             yield say("E013", where=f"The serializer of the command {command.name}", serializer=serializer)
+
+
+@register(TAG)
+def check_places(app_configs=None, **kwargs) -> Iterator[CheckMessage]:
+    """W006."""
+    if unfound := [command.name for command in registry.unfound()]:
+        yield say("W006", commands=", ".join(unfound))
 
 
 @register(TAG)

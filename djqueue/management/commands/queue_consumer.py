@@ -18,6 +18,7 @@ from django.apps import apps
 from django.core.management.base import BaseCommand, CommandError
 from django.utils import autoreload
 
+from djqueue.backends.memory import MemoryQueue
 from djqueue.consumer import CUT_OFF, STUCK, Consumer, Options
 from djqueue.exceptions import InvalidQueueError
 from djqueue.utils import handle_signals, tell
@@ -27,6 +28,10 @@ logger = logging.getLogger("djqueue.consumer")
 LEVELS = (logging.WARNING, logging.INFO, logging.DEBUG, logging.DEBUG)
 LEFT_BEHIND = 5.0  # seconds to end for threads and log handlers that commands have left behind
 LOG_BYTES, LOG_FILES = 1_000_000, 3
+IN_MEMORY = (
+    "The queue %r is in the memory of this process: what other processes call never arrives here. "
+    "Let CLASS name a backend on a database, on Redis or on SQS."
+)
 ENDING = (signal.SIGTERM, signal.SIGINT)
 
 
@@ -74,6 +79,9 @@ class Command(BaseCommand):
         # The handler only sets a flag: an exception raised from it could hit a commit.
         handle_signals(ENDING, lambda *_: consumer.stop())
         tell(logger, logging.INFO, consumer.banner())
+        for queue in consumer.queues:
+            if isinstance(queue.unthrottled, MemoryQueue):
+                tell(logger, logging.WARNING, IN_MEMORY, queue.alias)
         try:
             code = consumer.run(limit=options["limit"])
         except ValueError as error:
