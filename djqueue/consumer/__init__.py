@@ -24,6 +24,7 @@ from djqueue.backends.base import BaseQueue
 from djqueue.consumer.isolation import leave_in_children
 from djqueue.consumer.loop import Options, alike
 from djqueue.consumer.supervisor import Supervisor
+from djqueue.exceptions import StoreError
 from djqueue.registry import autodiscover, registry
 from djqueue.utils import tell, whole
 from djqueue.wiring import queues as all_queues
@@ -241,8 +242,9 @@ class _Question(threading.Thread):
                 self._asked = queue
                 queue.stats()
         except Exception as error:
-            with suppress(Exception):  # this asks the store, which may be out of reach
-                self._reasons = self._asked.check()
+            if not isinstance(error, StoreError):  # which says why, and the mend
+                with suppress(Exception):  # this asks the store, which may be out of reach
+                    self._reasons = self._asked.check()
             self.error = error
         finally:
             connections.close_all()

@@ -22,6 +22,7 @@ from django.utils import autoreload
 
 import djqueue
 from djqueue.backends.base import BaseQueue
+from djqueue.backends.memory import MemoryQueue
 from djqueue.checks.servers import databases_of
 from djqueue.consumer import CUT_OFF, STUCK, Consumer, Options
 from djqueue.exceptions import InvalidQueueError
@@ -35,6 +36,10 @@ LEVELS = (logging.WARNING, logging.INFO, logging.DEBUG, logging.DEBUG)
 FULL = 3  # the verbosity from which on a terminal gets the full form
 LEFT_BEHIND = 5.0  # seconds to end for threads and log handlers that commands have left behind
 LOG_BYTES, LOG_FILES = 1_000_000, 3
+IN_MEMORY = (
+    "The queue %r is in the memory of this process: what other processes call never arrives here. "
+    "Let CLASS name a backend on a database, on Redis or on SQS."
+)
 ENDING = (signal.SIGTERM, signal.SIGINT)
 VERBOSITY = "0: warnings, 1: what happens, each command that ran (default), 2: claims, starts and looks too, 3: in full"
 EXAMPLES = """\
@@ -121,6 +126,9 @@ class Command(BaseCommand):
         if logger.isEnabledFor(logging.INFO):
             about = {"event": "consumer_started", "banner": banner.in_rows(consumer)}
             tell(logger, logging.INFO, "djqueue %s, %s", djqueue.__version__, consumer.banner(), extra=about)
+        for queue in consumer.queues:
+            if isinstance(queue.unthrottled, MemoryQueue):
+                tell(logger, logging.WARNING, IN_MEMORY, queue.alias)
         try:
             code = consumer.run(limit=options["limit"])
         except ValueError as error:
