@@ -11,14 +11,14 @@ from django.conf import settings
 from django.utils import timezone
 
 from djqueue.backends.base import BaseQueue
-from djqueue.crontab import Rule
 from djqueue.enqueueing.command import Command, PeriodicCommand, named_after, refuse_generator, refuse_nested
 from djqueue.policies.options import CommandOptions
 from djqueue.policies.policy import Policy
-from djqueue.queues import queues
 from djqueue.registry import registry
 from djqueue.results import Result
 from djqueue.running.executor import serve
+from djqueue.timetables import Rule
+from djqueue.wiring import queues
 
 
 class QueueCommand:

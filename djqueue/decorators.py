@@ -7,12 +7,12 @@ from collections.abc import Callable
 from datetime import datetime, timedelta
 from typing import Any, ParamSpec, TypeVar, Unpack, overload
 
-from djqueue.crontab import Rule, crontab
 from djqueue.enqueueing.batch import BatchFunction
 from djqueue.enqueueing.command import Command, PeriodicCommand, refuse_generator
 from djqueue.policies.options import CommandOptions
 from djqueue.policies.policy import Policy
 from djqueue.registry import registry
+from djqueue.timetables import Rule, crontab
 from djqueue.utils import takes
 
 __all__ = ["crontab", "periodic_command", "queue_command"]

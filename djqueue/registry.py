@@ -9,10 +9,10 @@ from typing import Any, Protocol
 
 from django.utils.module_loading import autodiscover_modules
 
-from djqueue.crontab import Rule
 from djqueue.exceptions import QueueError, UnknownCommand
 from djqueue.messages.codecs import Arguments
 from djqueue.policies.policy import Policy, disagreement
+from djqueue.timetables import Rule
 
 
 class Runnable(Protocol):

@@ -10,28 +10,21 @@ from typing import Any, Generic, ParamSpec, Self, TypeVar, Unpack
 from asgiref.sync import sync_to_async
 from django.core.exceptions import SynchronousOnlyOperation
 
-from djqueue.crontab import Rule
 from djqueue.enqueueing import producer
 from djqueue.enqueueing.producer import Call
 from djqueue.exceptions import EncodeError, MessageTooLarge
+from djqueue.hints import ON_A_COMMAND
 from djqueue.messages.codecs import Arguments
 from djqueue.policies.options import IDLE_TIMEOUT, CommandOptions
 from djqueue.policies.policy import Policy
 from djqueue.registry import registered, registry
 from djqueue.results import Result
+from djqueue.timetables import Rule
 from djqueue.utils import as_asked, nearest, takes
 
 P = ParamSpec("P")
 R = TypeVar("R")
 C = TypeVar("C", bound="Command")
-
-ELSEWHERE = {
-    "later": ": call it, or use .enqueue(...); .later(...) is for functions of a Deferrable.",
-    "delay": ": call it, or use .enqueue(...); .using(delay=seconds).enqueue(...) waits.",
-    "apply_async": ": call it, or use .enqueue(...); .using(...).enqueue(...) takes options.",
-    "send": ": call it, or use .enqueue(...).",
-}
-"""What other libraries call it."""
 
 
 class Command(Generic[P, R]):
@@ -72,8 +65,9 @@ class Command(Generic[P, R]):
         return f"<{type(self).__name__} {self.name}>"
 
     def __getattr__(self, name: str) -> Any:
-        hint = ELSEWHERE.get(name, "")
-        raise AttributeError(f"{type(self).__name__!r} object has no attribute {name!r}{hint}", name=name, obj=self)
+        hint = ON_A_COMMAND.get(name)
+        what = f"{type(self).__name__!r} object has no attribute {name!r}"
+        raise AttributeError(f"{what}: {hint}." if hint else what, name=name, obj=self)
 
     def __reduce__(self) -> tuple[Any, ...]:
         """Commands are pickled by name, never by value; a changed copy is pickled with its options."""

@@ -11,6 +11,7 @@ from typing import Any, Literal, TypedDict
 from django.utils.module_loading import import_string
 
 from djqueue.flow.limits import Batch, Concurrency, Debounce, Throttle, Unique, up_to
+from djqueue.hints import option_hint
 from djqueue.policies.outcomes import Backoff, Wait, backoff_of, path_of, read, written
 from djqueue.utils import flag, function, is_exception, moment, nearest, priority, seconds, whole
 
@@ -311,6 +312,8 @@ WHOLES = frozenset(name for option in PARTS for name in option.part_of)
 def changes_of(given: dict[str, Any]) -> dict[str, Any]:
     """The fields of a policy that options set. Raises TypeError or ValueError that names the option."""
     for name in sorted(given.keys() - OPTIONS.keys()):
+        if elsewhere := option_hint(name):
+            raise TypeError(f"Unknown option {name!r}: {elsewhere}.")
         meant = nearest(name, OPTIONS)
         hint = f"did you mean {meant!r}? There are" if meant else "there are"
         raise TypeError(f"Unknown option {name!r}; {hint}: {', '.join(sorted(OPTIONS))}.")

@@ -81,11 +81,11 @@ class Outcome(Enum):
                     status="failed", words="failed and went to the failed queue", level=logging.ERROR,
                     signal=signals.failed, carried=RAISED)
     """In the failed queue."""
-    RETURNED = Effect("returned", hold=HOLD_ORDER, counts=False)
+    RETURNED = Effect("returned", hold=HOLD_ORDER, counts=False, level=logging.DEBUG)
     """Back in the queue; counts as nothing."""
     POSTPONED = Effect("postponed", hold=HOLD_ORDER, counts=False)
     """Back in the queue for a while, as it cannot be run here; counts as nothing, and is noted once."""
-    THROTTLED = Effect("throttled", hold=HOLD_LANE, counts=False, again=True)
+    THROTTLED = Effect("throttled", hold=HOLD_LANE, counts=False, again=True, level=logging.INFO)
     """Back in the queue as its command asked for, with all of its lane; counts as nothing."""
     PAUSED = Effect("paused", hold=HOLD_PAUSE, final=True,
                     status="paused", words="failed, and its shard is paused", level=logging.ERROR,
