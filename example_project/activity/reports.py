@@ -76,6 +76,7 @@ def _failed(alias: str, record, with_traceback: bool) -> dict:
         "command": entry.command.rpartition(".")[2],
         "at": record.at,
         "when": datetime.fromtimestamp(record.at, UTC),
+        "about": last.get("description", ""),
         "attempts": entry.attempts,
         "reason": last.get("reason", ""),
         "traceback": last.get("traceback", "") if with_traceback else "",

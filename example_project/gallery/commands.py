@@ -13,9 +13,10 @@ from gallery.models import Comment, Photo, Thumbnail
 from gallery.pictures import Unreadable, make_smaller
 
 # By reference: the row is read again when the command runs, so nothing that changed in between is written back.
+# What describe= returns is in the log of the consumer and in the list of failed messages.
 
 
-@queue_command(queue_name="pictures", models="reference")
+@queue_command(queue_name="pictures", models="reference", describe=lambda photo, size: f"{photo}, {size}")
 def make_thumbnail(photo: Photo, size: str):
     """Make one thumbnail. A file that is no picture goes to the failed queue, and its page says so."""
     message = current_message()
@@ -29,7 +30,7 @@ def make_thumbnail(photo: Photo, size: str):
     Thumbnail.objects.update_or_create(photo=photo, size=size, defaults={"width": width, "height": height})
 
 
-@queue_command(models="reference", priority=10)
+@queue_command(models="reference", priority=10, describe=str)
 def check_for_spam(comment: Comment):
     """Show the comment and tell the owner of the photo, or do neither. Of two runs the second changes nothing."""
     is_spam = spam.looks_like_spam(comment.text)
@@ -40,7 +41,7 @@ def check_for_spam(comment: Comment):
             tell_owner(comment)
 
 
-@queue_command(models="reference")
+@queue_command(models="reference", describe=str)
 def tell_owner(comment: Comment):
     """Tell the owner of a photo that somebody commented on it, if they left an address."""
     if not comment.photo.owner.email:

@@ -60,7 +60,10 @@ def call_bank(visitor: str):
 
 
 def start_import(visitor: str):
-    records.call(visitor, commands.import_rows, [()])
+    """Unless one is under way already."""
+    last = records.latest(visitor, commands.import_rows)
+    if last is None or last.status not in ("ready", "running"):
+        records.call(visitor, commands.import_rows, [()])
 
 
 def cancel_import(visitor: str):
