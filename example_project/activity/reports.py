@@ -5,8 +5,8 @@ from collections import Counter
 from datetime import UTC, datetime
 
 from activity.models import Event
-from djqueue.messages.failures import errors_of
 from djqueue import queues
+from djqueue.messages.failures import errors_of
 
 ENDS = {"completed": "done", "failed": "failed", "retried": "retried", "discarded": "discarded"}
 """What ended an attempt, and the word for it."""

@@ -6,8 +6,8 @@ from dataclasses import dataclass, field
 from random import uniform
 
 from activity import recording
-from djqueue.enqueueing.command import Command
 from djqueue import queues
+from djqueue.enqueueing.command import Command
 from tryit import commands, records
 from tryit.models import Customer
 

@@ -5,9 +5,8 @@ from dataclasses import dataclass
 
 import pytest
 
-from djqueue import BatchCommand, QueueCommand, queue_command
+from djqueue import BatchCommand, QueueCommand, queue_command, queues
 from djqueue.messages.failures import errors_of
-from djqueue import queues
 from djqueue.running.describing import arguments_of, description_of
 from tests.support.consumer import run_one
 
