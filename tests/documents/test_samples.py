@@ -101,7 +101,7 @@ def redirected(words: list[str], folder) -> list[str]:
 def test_the_commands_that_look_inside_run_as_they_are_shown(words, settings, capsys, tmp_path, monkeypatch):
     monkeypatch.chdir(tmp_path)  # where they may write files
     settings.QUEUES = dict.fromkeys(ALIASES, DATABASE)
-    shown = re.findall(r"\b[0-9a-f]{32}\b", shlex.join(words))
+    shown = re.findall(r"\b(?:[0-9a-f]{8}|[0-9a-f]{32})\b", shlex.join(words))
     queues["default"].failed.put([Entry(b"", id, command="shop.commands.charge") for id in shown or [new_id()]])
     call_command(*words)
     assert capsys.readouterr().out
