@@ -219,11 +219,10 @@ class Consumer:
         """What is running as the consumer stops, and how long that may go on."""
         if not count:
             return ""
-        what = "1 message runs" if count == 1 else f"{count} messages run"
+        it = "it" if count == 1 else "them"
         if not self.options.grace:
-            return f": {what}, and is handed back" if count == 1 else f": {what}, and are handed back"
-        back = "hands it back" if count == 1 else "hands them back"
-        return f": {what}, waiting up to {self.options.grace:g} s; Ctrl-C again {back}"
+            return f": {count} running, which goes back" if count == 1 else f": {count} running, which go back"
+        return f": {count} running, up to {self.options.grace:g} s more; Ctrl-C again hands {it} back"
 
 
 class _Question(threading.Thread):
