@@ -11,14 +11,14 @@ from django.conf import settings
 from django.utils import timezone
 
 from djqueue.backends.base import BaseQueue
-from djqueue.crontab import Rule
 from djqueue.enqueueing.command import Command, PeriodicCommand, named_after, refuse_generator, refuse_nested
 from djqueue.policies.options import CommandOptions
 from djqueue.policies.policy import Policy
-from djqueue.queues import queues
 from djqueue.registry import registry
 from djqueue.results import Result
 from djqueue.running.executor import serve
+from djqueue.timetables import Rule
+from djqueue.wiring import queues
 
 
 class QueueCommand:
@@ -85,9 +85,12 @@ class ClassCommand(Command):
 
     def __init__(self, func: Callable, *rest: Any):
         super().__init__(func, *rest)
-        self._signature = inspect.signature(func, follow_wrapped=False)
         self._simple = range(2)
         self.is_async = inspect.iscoroutinefunction(inspect.unwrap(func))
+
+    @staticmethod
+    def _signature_of(func: Callable) -> inspect.Signature:
+        return inspect.signature(func, follow_wrapped=False)
 
 
 class PeriodicClassCommand(ClassCommand, PeriodicCommand):

@@ -7,12 +7,12 @@ from collections.abc import Callable
 from datetime import datetime, timedelta
 from typing import Any, ParamSpec, TypeVar, Unpack, overload
 
-from djqueue.crontab import Rule, crontab
 from djqueue.enqueueing.batch import BatchFunction
 from djqueue.enqueueing.command import Command, PeriodicCommand, refuse_generator
 from djqueue.policies.options import CommandOptions
 from djqueue.policies.policy import Policy
 from djqueue.registry import registry
+from djqueue.timetables import Rule, crontab
 from djqueue.utils import takes
 
 __all__ = ["crontab", "periodic_command", "queue_command"]
@@ -43,6 +43,8 @@ def queue_command(func=None, /, **options):
     As it runs: ``time_limit`` (with ``timeout_action``), ``lease``, ``result_ttl`` (for how long its result is kept).
     In the message: ``serializer`` ("pickle", "json"), ``models`` ("pickle", or "reference" to read model instances
     again when the command runs).
+    As it is shown: ``describe`` (a function of the arguments that returns a short text, for logs, lists and screens),
+    ``sensitive`` (names of parameters, or True for all: where arguments are shown, theirs are ``***``).
 
     ``delay``, ``ttl`` and ``debounce`` may be functions without arguments: they are called once per call.
 

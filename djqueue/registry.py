@@ -9,9 +9,10 @@ from typing import Any, Protocol
 
 from django.utils.module_loading import autodiscover_modules
 
-from djqueue.crontab import Rule
 from djqueue.exceptions import QueueError, UnknownCommand
+from djqueue.messages.codecs import Arguments
 from djqueue.policies.policy import Policy, disagreement
+from djqueue.timetables import Rule
 
 
 class Runnable(Protocol):
@@ -26,6 +27,9 @@ class Runnable(Protocol):
     def rule(self) -> Rule | None: ...
     @property
     def declared(self) -> Runnable: ...
+    def as_asked(self, func: object, call: Arguments) -> Arguments: ...
+    def as_made(self, call: Arguments) -> Arguments: ...
+    def bind(self, call: Arguments) -> inspect.BoundArguments: ...
 
 
 class Registry:

@@ -17,7 +17,6 @@ from djqueue.backends.entries import LEASED
 from djqueue.backends.guards import DedupMark
 from djqueue.exceptions import CommandFailed, NoResult, ResultTimeout
 from djqueue.messages.failures import errors_of
-from djqueue.queues import queues
 from djqueue.running.result_store import (
     DONE,
     FAILED,
@@ -29,6 +28,7 @@ from djqueue.running.result_store import (
     record_cancelled,
 )
 from djqueue.utils import seconds
+from djqueue.wiring import queues
 
 FIRST_LOOK, LAST_LOOK = 0.005, 0.5
 """Seconds between two looks for a result: ever longer, up to this."""

@@ -15,7 +15,7 @@ from django.db import connection, connections
 from django.test import override_settings
 from redis.cluster import RedisCluster
 
-from djqueue import conf
+from djqueue import conf, queues
 from djqueue.backends.base import BaseQueue
 from djqueue.checks import CATALOGUE
 from djqueue.checks.servers import OWN_LOOPS
@@ -23,7 +23,6 @@ from djqueue.consumer import Options, Supervisor
 from djqueue.decorators import queue_command
 from djqueue.flow.limits import Throttle
 from djqueue.policies.options import OPTIONS
-from djqueue.queues import queues
 from djqueue.registry import registry as commands
 from djqueue.throttle import SETTINGS as THROTTLE_KEYS
 from djqueue.utils import ELSEWHERE

@@ -4,12 +4,11 @@ from datetime import datetime, timedelta
 
 import pytest
 
-from djqueue import PeriodicQueueCommand, QueueCommand, invoker
-from djqueue.crontab import Rule
-from djqueue.decorators import crontab, periodic_command
+from djqueue import PeriodicQueueCommand, QueueCommand, crontab, invoker, periodic_command
 from djqueue.enqueueing.command import PeriodicCommand
 from djqueue.exceptions import InvalidMessage
 from djqueue.registry import registry
+from djqueue.timetables import Rule
 from tests.support.consumer import only
 
 ran = []

@@ -9,12 +9,11 @@ from datetime import datetime, timedelta
 import pytest
 from django.core.exceptions import SynchronousOnlyOperation
 
-from djqueue.decorators import crontab, periodic_command, queue_command
+from djqueue import crontab, periodic_command, queue_command, queues
 from djqueue.enqueueing.command import Command, PeriodicCommand
 from djqueue.exceptions import EncodeError, MessageTooLarge
 from djqueue.policies.options import OPTIONS, CommandOptions
 from djqueue.policies.policy import Policy
-from djqueue.queues import queues
 from djqueue.registry import registry
 
 NAME = __name__
@@ -333,24 +332,7 @@ def test_periodic_command_wants_a_schedule_first():
             periodic_command(given)
 
 
-@pytest.mark.parametrize("name, hint", [("later", "Deferrable"), ("delay", "enqueue"), ("apply_async", "using")])
-def test_what_other_libraries_call_it_is_told(name, hint):
-    with pytest.raises(AttributeError, match=f"has no attribute '{name}'.*{hint}"):
-        getattr(bare, name)
-    with pytest.raises(AttributeError, match="has no attribute 'nonsense'$"):
-        bare.nonsense  # noqa: B018
-
-
-@pytest.mark.parametrize(
-    "wrong, meant",
-    {
-        "dealy": "delay",
-        "queue": "queue_name",
-        "max_retries": "retries",
-        "rate": "throttle",
-        "rate_limit": "throttle",
-    }.items(),
-)
+@pytest.mark.parametrize("wrong, meant", {"dealy": "delay", "prioritty": "priority"}.items())
 def test_an_unknown_option_names_the_one_that_was_meant(wrong, meant):
     with pytest.raises(TypeError, match=f"Unknown option '{wrong}'; did you mean '{meant}'"):
         queue_command(**{wrong: 3})

@@ -11,14 +11,13 @@ from asgiref.sync import async_to_sync
 from django.db import transaction
 from django.test import override_settings
 
-from djqueue import Discard, Fail, Result, Retry, current_message, results
+from djqueue import Discard, Fail, Result, Retry, current_message, queues, results
 from djqueue.backends.base import Entry, NoStore
 from djqueue.decorators import queue_command
 from djqueue.exceptions import CommandFailed, NoResult, ResultTimeout
 from djqueue.messages.envelope import pack_item
 from djqueue.messages.failures import LONGEST_REASON
 from djqueue.policies.outcomes import Outcome, Verdict
-from djqueue.queues import queues
 from djqueue.results import Progress
 from djqueue.running.executor import execute
 from djqueue.running.settle import settle

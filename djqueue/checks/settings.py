@@ -16,12 +16,12 @@ from djqueue.backends.base import BaseQueue
 from djqueue.backends.memory.queue import MemoryQueue
 from djqueue.checks import TAG, near, near_or_moved, say
 from djqueue.exceptions import InvalidQueueError
-from djqueue.queues import build, load_class
 from djqueue.registry import Runnable, registry
 from djqueue.throttle import REQUIRED as THROTTLE_REQUIRED
 from djqueue.throttle import SETTINGS as THROTTLE_KEYS
 from djqueue.throttle import ThrottledQueue
 from djqueue.utils import nearest, seconds
+from djqueue.wiring import build, load_class
 
 
 @register(TAG)

@@ -16,14 +16,14 @@ from django.utils import timezone
 from djqueue import schedules
 from djqueue.backends.base import BaseQueue, OnceGuard
 from djqueue.consumer.loop import Loop, run_all
-from djqueue.crontab import Crontab, Rule
 from djqueue.enqueueing import producer
 from djqueue.enqueueing.command import Call, Command, PeriodicCommand
 from djqueue.policies.policy import Policy
-from djqueue.queues import queues
 from djqueue.registry import registry
 from djqueue.schedules import Schedule
+from djqueue.timetables import Crontab, Rule
 from djqueue.utils import clock, tell
+from djqueue.wiring import queues
 
 logger = logging.getLogger(__name__)
 
@@ -85,6 +85,8 @@ class Tracker:
         self._mark_for = mark_for
         self._key = key
         self._served: datetime | None = None
+        self._told: datetime | None = None
+        """What the log says of when it is due next."""
 
     def follow(self) -> float:
         """Enqueue what is due by the store's clock; seconds until there may be more."""
@@ -105,7 +107,15 @@ class Tracker:
         if due:
             self._enqueue(queue, due, now)
         self._served = now
+        self._tell_next(queue, upcoming)
         return LONGEST_PAUSE if upcoming is None else min(LONGEST_PAUSE, (upcoming - now).total_seconds())
+
+    def _tell_next(self, queue: BaseQueue, upcoming: datetime | None) -> None:
+        """Log when it is due next, or asked next, whenever that has changed."""
+        if upcoming != self._told and logger.isEnabledFor(logging.DEBUG):
+            self._told, about = upcoming, {"event": "looked", "queue": queue.alias}
+            when = "is not due any more" if upcoming is None else f"is looked at next at {local(upcoming).isoformat()}"
+            tell(logger, logging.DEBUG, "%s %s", self.name, when, extra=about)
 
     def _due(self, served: datetime, now: datetime) -> tuple[list[datetime], datetime | None]:
         """The ticks after the served ones, up to now, and the first later moment that is worth a look."""
@@ -121,7 +131,8 @@ class Tracker:
             name = self._tick_format.format(name=self.name, tick=tick)
             id = uuid.uuid5(uuid.NAMESPACE_URL, f"djqueue:{name}").hex
             if self._send(OnceGuard(f"tick:{name}", self._mark_for.total_seconds()), id):
-                tell(logger, logging.INFO, "%s is due at %s: enqueued", self.name, tick.isoformat())
+                about = {"event": "enqueued", "queue": queue.alias, "command": self.name, "message_id": id}
+                tell(logger, logging.INFO, "%s is due at %s: enqueued", self.name, tick.isoformat(), extra=about)
             self._served = tick  # the next one may fail
         self._remember(queue, due[-1])
 

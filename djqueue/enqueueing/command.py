@@ -10,28 +10,21 @@ from typing import Any, Generic, ParamSpec, Self, TypeVar, Unpack
 from asgiref.sync import sync_to_async
 from django.core.exceptions import SynchronousOnlyOperation
 
-from djqueue.crontab import Rule
 from djqueue.enqueueing import producer
 from djqueue.enqueueing.producer import Call
 from djqueue.exceptions import EncodeError, MessageTooLarge
+from djqueue.hints import ON_A_COMMAND
 from djqueue.messages.codecs import Arguments
 from djqueue.policies.options import IDLE_TIMEOUT, CommandOptions
 from djqueue.policies.policy import Policy
 from djqueue.registry import registered, registry
 from djqueue.results import Result
-from djqueue.utils import as_asked, takes
+from djqueue.timetables import Rule
+from djqueue.utils import as_asked, nearest, takes
 
 P = ParamSpec("P")
 R = TypeVar("R")
 C = TypeVar("C", bound="Command")
-
-ELSEWHERE = {
-    "later": ": call it, or use .enqueue(...); .later(...) is for functions of a Deferrable.",
-    "delay": ": call it, or use .enqueue(...); .using(delay=seconds).enqueue(...) waits.",
-    "apply_async": ": call it, or use .enqueue(...); .using(...).enqueue(...) takes options.",
-    "send": ": call it, or use .enqueue(...).",
-}
-"""What other libraries call it."""
 
 
 class Command(Generic[P, R]):
@@ -62,8 +55,9 @@ class Command(Generic[P, R]):
         if policy.idle_timeout is not None and not self.kept:
             raise ValueError(f"{self.name}: {IDLE_TIMEOUT}")
         self.is_async = inspect.iscoroutinefunction(func)
-        self._signature = inspect.signature(func)
+        self._signature = self._signature_of(func)
         self._simple = _simple_counts(self._signature)
+        self._refuse_unknown_sensitive()
         self.__doc__, self.__module__, self.__wrapped__ = func.__doc__, func.__module__, func
         self.__name__, self.__qualname__ = func.__name__, func.__qualname__
 
@@ -71,8 +65,9 @@ class Command(Generic[P, R]):
         return f"<{type(self).__name__} {self.name}>"
 
     def __getattr__(self, name: str) -> Any:
-        hint = ELSEWHERE.get(name, "")
-        raise AttributeError(f"{type(self).__name__!r} object has no attribute {name!r}{hint}", name=name, obj=self)
+        hint = ON_A_COMMAND.get(name)
+        what = f"{type(self).__name__!r} object has no attribute {name!r}"
+        raise AttributeError(f"{what}: {hint}." if hint else what, name=name, obj=self)
 
     def __reduce__(self) -> tuple[Any, ...]:
         """Commands are pickled by name, never by value; a changed copy is pickled with its options."""
@@ -128,7 +123,7 @@ class Command(Generic[P, R]):
 
     def identity(self, call: Call, policy: Policy) -> tuple[dict[str, object], object]:
         """The arguments of a call by name, defaults too, and what their key makes of them, if there is one."""
-        bound = self._signature.bind(*call.args, **call.kwargs)
+        bound = self.bind(call)
         bound.apply_defaults()
         key = policy.guard_key
         args, kwargs = self.as_asked(key, call) if key else call
@@ -137,6 +132,14 @@ class Command(Generic[P, R]):
     def as_asked(self, func: object, call: Arguments) -> Arguments:
         """The arguments of a call for a function that takes them: as they came, or all by name."""
         return as_asked(func, self._signature, call)
+
+    def as_made(self, call: Arguments) -> Arguments:
+        """A call as its caller made it, from what its message carries, or from its item in a batch."""
+        return call
+
+    def bind(self, call: Arguments) -> inspect.BoundArguments:
+        """The arguments of a call by the names of the parameters. Raises TypeError if they do not fit."""
+        return self._signature.bind(*call[0], **call[1])
 
     def merged(self, merge: Callable[..., Any], waits: Arguments, new: Arguments) -> Call:
         """What the option ``merge`` makes of a call that waits and a new one; TypeError if it does not fit."""
@@ -180,9 +183,26 @@ class Command(Generic[P, R]):
             error.add_note(f"In a call of {self.name}. In async code: await {self.__name__}.aenqueue(...)")
             raise
 
+    @staticmethod
+    def _signature_of(func: Callable[..., Any]) -> inspect.Signature:
+        return inspect.signature(func)
+
+    def _refuse_unknown_sensitive(self) -> None:
+        """Raises ValueError if ``sensitive`` names what is no parameter. What calls of a batch name is not known."""
+        parameters, names = self._signature.parameters, self.policy.sensitive
+        if isinstance(names, bool) or self.batched or any(p.kind is p.VAR_KEYWORD for p in parameters.values()):
+            return
+        for name in names:
+            if name not in parameters:
+                meant = nearest(name, parameters)
+                hint = f"did you mean {meant!r}? There are" if meant else "there are"
+                raise ValueError(
+                    f"{self.name}: sensitive names {name!r}, which is no parameter; {hint}: {', '.join(parameters)}."
+                )
+
     def _fit(self, args: tuple[Any, ...], kwargs: dict[str, Any]) -> None:
         try:
-            self._signature.bind(*args, **kwargs)
+            self.bind((args, kwargs))
         except TypeError as error:
             raise TypeError(f"{self.name}: {error}") from None
 

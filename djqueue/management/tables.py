@@ -14,7 +14,7 @@ from django.utils import timezone
 
 from djqueue.backends.base import BaseQueue
 from djqueue.exceptions import InvalidQueueError
-from djqueue.queues import queues
+from djqueue.wiring import queues
 
 NONE = "-"
 _UNITS = ((86400, "d"), (3600, "h"), (60, "min"), (1, "s"))

@@ -11,6 +11,7 @@ from typing import Any, Literal, TypedDict
 from django.utils.module_loading import import_string
 
 from djqueue.flow.limits import Batch, Concurrency, Debounce, Throttle, Unique, up_to
+from djqueue.hints import option_hint
 from djqueue.policies.outcomes import Backoff, Wait, backoff_of, path_of, read, written
 from djqueue.utils import flag, function, is_exception, moment, nearest, priority, seconds, whole
 
@@ -56,6 +57,8 @@ class CommandOptions(TypedDict, total=False):
     result_ttl: Duration | None
     serializer: Literal["pickle", "json"]
     models: Literal["pickle", "reference"]
+    describe: Callable[..., object] | None
+    sensitive: Iterable[str] | str | bool
 
 
 @dataclass(frozen=True, slots=True)
@@ -188,6 +191,24 @@ def _batch(value: Any, name: str) -> Batch | None:
     return value if isinstance(value, Batch) else Batch() if value is True else Batch(value)
 
 
+def _describe(value: object, name: str) -> Callable[..., Any] | None:
+    if value is not None and not callable(value):
+        raise TypeError(
+            f"{name} is {value!r}: give a function of the arguments that returns a short text, as in "
+            "lambda order, **_: f'order {order}'."
+        )
+    return value
+
+
+def _sensitive(value: Any, name: str) -> tuple[str, ...] | bool:
+    names = (value,) if isinstance(value, str) else () if value is None or value is False else value
+    if names is True:
+        return True
+    if not isinstance(names, list | tuple | set | frozenset) or not all(isinstance(one, str) for one in names):
+        raise TypeError(f"{name} is {value!r}: give the names of parameters, or True for all of them.")
+    return tuple(names)
+
+
 def _one_of(*choices: str) -> Check:
     def check(value: object, name: str) -> object:
         if value not in choices:
@@ -273,6 +294,8 @@ _ALL = (
     Option("result_ttl", _time, or_none=True, travels=_AS_IT_IS, needs={"facts": bool}),
     Option("serializer", _one_of("pickle", "json")),
     Option("models", _one_of("pickle", "reference")),
+    Option("describe", _describe),
+    Option("sensitive", _sensitive),
 )
 # fmt: on
 OPTIONS: dict[str, Option] = {option.name: option for option in _ALL}
@@ -289,6 +312,8 @@ WHOLES = frozenset(name for option in PARTS for name in option.part_of)
 def changes_of(given: dict[str, Any]) -> dict[str, Any]:
     """The fields of a policy that options set. Raises TypeError or ValueError that names the option."""
     for name in sorted(given.keys() - OPTIONS.keys()):
+        if elsewhere := option_hint(name):
+            raise TypeError(f"Unknown option {name!r}: {elsewhere}.")
         meant = nearest(name, OPTIONS)
         hint = f"did you mean {meant!r}? There are" if meant else "there are"
         raise TypeError(f"Unknown option {name!r}; {hint}: {', '.join(sorted(OPTIONS))}.")

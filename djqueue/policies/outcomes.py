@@ -81,11 +81,11 @@ class Outcome(Enum):
                     status="failed", words="failed and went to the failed queue", level=logging.ERROR,
                     signal=signals.failed, carried=RAISED)
     """In the failed queue."""
-    RETURNED = Effect("returned", hold=HOLD_ORDER, counts=False)
+    RETURNED = Effect("returned", hold=HOLD_ORDER, counts=False, level=logging.DEBUG)
     """Back in the queue; counts as nothing."""
     POSTPONED = Effect("postponed", hold=HOLD_ORDER, counts=False)
     """Back in the queue for a while, as it cannot be run here; counts as nothing, and is noted once."""
-    THROTTLED = Effect("throttled", hold=HOLD_LANE, counts=False, again=True)
+    THROTTLED = Effect("throttled", hold=HOLD_LANE, counts=False, again=True, level=logging.INFO)
     """Back in the queue as its command asked for, with all of its lane; counts as nothing."""
     PAUSED = Effect("paused", hold=HOLD_PAUSE, final=True,
                     status="paused", words="failed, and its shard is paused", level=logging.ERROR,
@@ -107,6 +107,8 @@ class Verdict:
     delay: float = 0.0
     alone: bool = False
     """Whether its lane goes on while it waits."""
+    description: str = ""
+    """What ``describe`` says of the call."""
     value: object = None
     seconds: float = 0.0
     """How long it ran."""
@@ -134,6 +136,7 @@ def settled(lease: Lease, verdict: Verdict, owner: str = "") -> Lease:
     if is_new or effect.final or verdict.exception is not None:
         at = lease.claimed + verdict.seconds  # the store's clock, as near as we know it
         about: dict[str, Any] = {"reason": verdict.reason, "exception": verdict.exception, "owner": owner}
+        about |= {"description": verdict.description}
         changes["errors"] = with_error(entry.errors, at=at, attempt=entry.attempts, **about)
     return replace(lease, entry=replace(entry, **changes))
 

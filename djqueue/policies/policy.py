@@ -263,6 +263,9 @@ class Policy:
     result_ttl: float | None = None
     serializer: str | None = None
     models: str | None = None
+    describe: Callable[..., Any] | None = None
+    sensitive: tuple[str, ...] | bool = ()
+    """The names of parameters whose values are shown as ``***``; True: of all."""
 
     needs: frozenset[str] = field(init=False, repr=False, compare=False)
     """What a backend must be able to do for this policy."""
@@ -363,6 +366,9 @@ class Policy:
         """The options of this call that the consumer needs, where they differ from the command's options; as JSON."""
         if bool(self.batch) != bool(declared.batch):
             raise ValueError("batch= says how the function is called: give it where the command is declared.")
+        for name in ("describe", "sensitive"):
+            if getattr(self, name) != getattr(declared, name):
+                raise ValueError(f"{name}= says how all calls are shown: give it where the command is declared.")
         changed = (name for name in TRAVELS if getattr(self, name) != getattr(declared, name))
         return {name: TRAVELS[name][0](getattr(self, name)) for name in changed}
 

@@ -5,9 +5,8 @@ from zoneinfo import ZoneInfo
 
 import pytest
 
+from djqueue import crontab, periodic_command, queues
 from djqueue.consumer.scheduler import LONGEST_PAUSE, Scheduler
-from djqueue.decorators import crontab, periodic_command
-from djqueue.queues import queues
 from djqueue.testing import together
 from tests.support.consumer import away, only, run_one
 

@@ -10,7 +10,7 @@ import pytest
 from django.core.management import CommandError, call_command, load_command_class
 from django.db.utils import ConnectionHandler
 
-from djqueue import operations
+from djqueue import operations, queues
 from djqueue.backends.base import BaseQueue
 from djqueue.backends.database import checks, session
 from djqueue.backends.database import queue as queue_module
@@ -22,7 +22,6 @@ from djqueue.management import tables
 from djqueue.management.commands import queue_stats
 from djqueue.messages.failures import errors_of, with_error
 from djqueue.policies.outcomes import Outcome, Verdict
-from djqueue.queues import queues
 from djqueue.running.settle import settle
 from tests.backends.contract.toy import ToyQueue
 

@@ -4,11 +4,11 @@ from dataclasses import replace
 
 import pytest
 
+from djqueue import queues
 from djqueue.backends.base import Entry
 from djqueue.flow.gates import Gate
 from djqueue.flow.windows import Window
 from djqueue.messages.envelope import new_id
-from djqueue.queues import queues
 from tests.management.test_operator_commands import TOY, failure, run, run_json
 
 pytestmark = pytest.mark.backends("memory", "sqlite", "postgres")

@@ -8,8 +8,8 @@ import pytest
 from django.conf import settings
 from django.core.management import CommandError
 
+from djqueue import queues
 from djqueue.management.commands import queue_consumer
-from djqueue.queues import queues
 from tests.support.consumer import message_for
 from tests.support.processes import ROOT, until
 

@@ -12,7 +12,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from djqueue import Backoff, Discard, Fail, Retry, conf, current_message
+from djqueue import Backoff, Discard, Fail, Retry, conf, current_message, queues
 from djqueue.backends.base import Entry, Lease
 from djqueue.backends.memory.queue import MemoryQueue
 from djqueue.decorators import queue_command
@@ -20,7 +20,6 @@ from djqueue.messages.envelope import new_id
 from djqueue.messages.failures import LONGEST_REASON, errors_of
 from djqueue.policies.outcomes import Outcome, Verdict, settled
 from djqueue.policies.policy import Policy
-from djqueue.queues import queues
 from djqueue.running.executor import execute
 from djqueue.running.settle import settle
 from tests.support.backends import ACROSS, WITH_SQS

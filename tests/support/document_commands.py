@@ -90,7 +90,7 @@ def _script(path: str, *arguments: str) -> None:
 def _python(arguments: list[str]) -> None:
     if arguments[0] == "-m":
         return {"django": _django, "pytest": _pytest, "venv": _any}[arguments[1]](arguments[2:])
-    if arguments[0].startswith("example_project/"):
+    if arguments[0].startswith(("example_project/", "docs/drawings/")):
         return _script(*arguments)
     assert arguments[0] == "manage.py", arguments
     return _django(arguments[1:])

@@ -9,9 +9,14 @@ from pathlib import Path
 
 ROOT = Path(__file__).resolve().parents[2]
 LANGUAGES = {"python", "console", "ini", "docker", "text"}
-PROSE = {"note", "warning", "toctree", "list-table", "contents", "currentmodule"}
-TESTED = {"../../tests/backends/contract/file_queue.py", "../../tests/backends/contract/test_file_queue.py"}
-"""Files that a page may include, as tests of their own run them."""
+PROSE = {"note", "warning", "toctree", "list-table", "contents", "currentmodule", "container", "glossary"}
+PICTURES = {"drawing", "image", "figure"}
+TESTED = {
+    "../../tests/backends/contract/file_queue.py",
+    "../../tests/backends/contract/test_file_queue.py",
+    "../CHANGELOG.rst",
+}
+"""Files that a page may include, as other tests look at them."""
 OTHERS = {"Celery", "RQ", "huey", "django-q2", "Dramatiq"}
 """Captions of samples that belong to another library."""
 AUTODOC = {"autofunction", "autoclass", "automodule", "autoexception", "autodata", "automethod", "autoattribute"}
@@ -103,8 +108,8 @@ def _block(path: Path, lines: list[str], start: int, language: str | None) -> tu
 
 def _refuse_samples(path: Path, number: int, line: str, directive: re.Match | None) -> None:
     if directive is not None:
-        is_tested = directive["name"] == "literalinclude" and directive["argument"] in TESTED
-        if directive["name"] not in PROSE | AUTODOC and not is_tested:
+        is_tested = directive["name"] in ("literalinclude", "include") and directive["argument"] in TESTED
+        if directive["name"] not in PROSE | PICTURES | AUTODOC and not is_tested:
             raise UnknownBlock(f"{path.name}:{number}: nobody runs what is in a {directive['name']!r} directive")
     elif line.rstrip().endswith("::"):
         raise UnknownBlock(f"{path.name}:{number}: a literal block; write a code-block")

@@ -305,7 +305,7 @@ class Interval:
 
 @dataclass(frozen=True, slots=True)
 class Calendar:
-    """The ticks of a :func:`~djqueue.crontab.crontab`, but none before ``start``."""
+    """The ticks of a :func:`~djqueue.timetables.crontab`, but none before ``start``."""
 
     crontab: Crontab
     start: datetime

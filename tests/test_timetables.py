@@ -13,7 +13,7 @@ from django.utils.timezone import override
 from hypothesis import example, given, settings
 from hypothesis import strategies as st
 
-from djqueue.crontab import Crontab, crontab
+from djqueue.timetables import Crontab, crontab
 from tests.support.backends import FULL
 
 BERLIN = ZoneInfo("Europe/Berlin")
