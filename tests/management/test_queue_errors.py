@@ -4,12 +4,12 @@ from dataclasses import replace
 
 import pytest
 
+from djqueue import queues
 from djqueue.backends.entries import Entry
 from djqueue.decorators import queue_command
 from djqueue.exceptions import Fail
 from djqueue.management import tables
 from djqueue.messages.failures import with_error
-from djqueue.queues import queues
 from djqueue.registry import registry
 from tests.app.models import Thing
 from tests.management.test_operator_commands import failure, run, run_json
