@@ -18,10 +18,12 @@ _NAMES = {
     "djqueue.flow.limits": "Batch Concurrency Debounce Route Throttle Unique",
     "djqueue.messages.metadata": "MetadataProducerConsumer clear_event_consumers clear_metadata_producer_consumers "
     "register_event_consumer register_metadata_producer_consumer",
-    "djqueue.policies.outcomes": "Backoff",
+    "djqueue.policies.outcomes": "Backoff RetryPolicy",
     "djqueue.registry": "autodiscover",
     "djqueue.results": "Result",
     "djqueue.running.context": "current_batch current_message",
+    "djqueue.timetables": "crontab",
+    "djqueue.wiring": "queues",
 }
 """Modules, and the public names that live in each."""
 
@@ -46,6 +48,7 @@ __all__ = [
     "Result",
     "ResultTimeout",
     "Retry",
+    "RetryPolicy",
     "Route",
     "Throttle",
     "Throttled",
@@ -54,11 +57,13 @@ __all__ = [
     "autodiscover",
     "clear_event_consumers",
     "clear_metadata_producer_consumers",
+    "crontab",
     "current_batch",
     "current_message",
     "invoker",
     "periodic_command",
     "queue_command",
+    "queues",
     "register_event_consumer",
     "register_metadata_producer_consumer",
 ]
@@ -88,10 +93,12 @@ if TYPE_CHECKING:
         register_event_consumer,
         register_metadata_producer_consumer,
     )
-    from djqueue.policies.outcomes import Backoff
+    from djqueue.policies.outcomes import Backoff, RetryPolicy
     from djqueue.registry import autodiscover
     from djqueue.results import Result
     from djqueue.running.context import current_batch, current_message
+    from djqueue.timetables import crontab
+    from djqueue.wiring import queues
 
 
 def __dir__() -> list[str]:
@@ -99,6 +106,11 @@ def __dir__() -> list[str]:
 
 
 def __getattr__(name: str) -> Any:
-    if name not in _HOMES:
+    if name in _HOMES:
+        return getattr(import_module(_HOMES[name]), name)
+    hint = import_module("djqueue.hints").IN_THE_PACKAGE.get(name)
+    if hint is None:
         raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
-    return getattr(import_module(_HOMES[name]), name)
+    raise ImportError(
+        f"djqueue has no {name!r}: {hint}", name=__name__
+    )  # an import would drop an AttributeError's text

@@ -17,9 +17,9 @@ from djqueue.messages.metadata import (
     register_metadata_producer_consumer,
 )
 from djqueue.policies.policy import Policy
-from djqueue.queues import queues
 from djqueue.results import Result
 from djqueue.running.executor import serve
+from djqueue.wiring import queues
 
 P = ParamSpec("P")
 R = TypeVar("R")

@@ -5,7 +5,7 @@ import pytest
 
 @pytest.fixture
 def djqueue_memory_queues():
-    """An empty queue in memory under every alias of QUEUES, for this test; ``djqueue.queues.queues``."""
+    """An empty queue in memory under every alias of QUEUES, for this test; ``djqueue.queues``."""
     from djqueue.testing import memory_queues
 
     with memory_queues() as queues:

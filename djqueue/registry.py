@@ -11,9 +11,10 @@ from typing import Any, Protocol
 from django.apps import apps
 from django.utils.module_loading import module_has_submodule
 
-from djqueue.crontab import Rule
 from djqueue.exceptions import QueueError, UnknownCommand
+from djqueue.messages.codecs import Arguments
 from djqueue.policies.policy import Policy, disagreement
+from djqueue.timetables import Rule
 
 
 class Runnable(Protocol):
@@ -28,6 +29,9 @@ class Runnable(Protocol):
     def rule(self) -> Rule | None: ...
     @property
     def declared(self) -> Runnable: ...
+    def as_asked(self, func: object, call: Arguments) -> Arguments: ...
+    def as_made(self, call: Arguments) -> Arguments: ...
+    def bind(self, call: Arguments) -> inspect.BoundArguments: ...
 
 
 class Registry:

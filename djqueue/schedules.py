@@ -18,18 +18,18 @@ from typing import Any
 from asgiref.sync import sync_to_async
 from django.utils import timezone
 
-from djqueue import crontab as timetables
+from djqueue import timetables
 from djqueue.backends.base import BaseQueue, BaseStore, Entry
-from djqueue.crontab import Crontab, Rule, Timetable
 from djqueue.enqueueing.command import Call, Command
 from djqueue.enqueueing.producer import encoded, refuse_what_it_cannot
 from djqueue.exceptions import NotSupported, QueueError
 from djqueue.messages.envelope import Envelope, Message
 from djqueue.policies.policy import Policy
-from djqueue.queues import queues
 from djqueue.registry import registry
 from djqueue.running.context import open_entry
+from djqueue.timetables import Crontab, Rule, Timetable
 from djqueue.utils import moment, tell
+from djqueue.wiring import queues
 
 logger = logging.getLogger(__name__)
 

@@ -141,12 +141,7 @@ _EITHER, _VARIOUS = inspect.Parameter.POSITIONAL_OR_KEYWORD, inspect.Parameter.V
 
 ELSEWHERE = {
     "BACKEND": "CLASS",
-    "COUNTDOWN": "delay",
-    "DELAY_SECONDS": "delay",
     "ENGINE": "CLASS",
-    "ERROR_CLASSES": "retry_on",
-    "ETA": "run_after",
-    "EXPIRES": "ttl",
     "HOST": "CONNECTION",
     "LOCATION": "CONNECTION",
     "NAME": "window_name",
@@ -167,14 +162,10 @@ ELSEWHERE = {
     "QUEUE_WORKER_EMPTY_PAUSE": "QUEUE_IDLE_TIMEOUT",
     "QUEUE_THROTTLE": "QUEUES",
     "QUEUE_URL": "QUEUE_CONNECTION",
-    "RATE": "throttle",
-    "RATE_LIMIT": "throttle",
-    "TIMEOUT": "time_limit",
-    "TTL_SECONDS": "ttl",
     "URL": "CONNECTION",
     "VISIBILITY_TIMEOUT": "LEASE",
 }
-"""Names in other packages and in Django, of settings, options and keys; difflib would guess another one."""
+"""Names in other packages and in Django, of settings and keys; difflib would guess another one."""
 
 
 def nearest(name: object, valid: Iterable[str]) -> str | None:
@@ -245,7 +236,12 @@ class RareReports:
 
 def plain(text: str) -> str:
     """A text that came from a store, without what could forge a line of a log."""
-    return "".join(char if char.isprintable() else "?" for char in text)
+    return text if text.isprintable() else "".join(char if char.isprintable() else "?" for char in text)
+
+
+def one_line(text: str) -> str:
+    """A text of a project's own, such as that of an exception, as one line of a log."""
+    return text if text.isprintable() else plain(" ".join(text.split()))
 
 
 # ---- Forked children: a child is a copy of its parent, and must not go on as one

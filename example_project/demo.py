@@ -2,7 +2,7 @@
 
 import argparse
 import os
-import secrets
+import shlex
 import shutil
 import signal
 import socket
@@ -25,8 +25,11 @@ from visitor import Visitor
 HERE = Path(__file__).resolve().parent
 PICTURES = HERE / "pictures"
 USER = {"username": "demo", "email": "demo@example.com"}
+PASSWORD = os.environ.get("DEMO_PASSWORD") or ("" if os.environ.get("DEMO_HOSTS") else "demo")
+"""Simple, as only this machine reaches the site; where it answers to other names the password is left as it is."""
 GRACE = 5
 ANSWERS_WITHIN = 30.0
+ENVIRONMENT = ("DEMO_QUEUE", "DEMO_DATA", "DEMO_NAME")
 
 
 def main() -> int:
@@ -36,7 +39,7 @@ def main() -> int:
         return 2
     try:
         return run(options)
-    except ImproperlyConfigured as error:
+    except (ImproperlyConfigured, servers.Unreachable) as error:
         print(error, file=sys.stderr)
         return 2
 
@@ -79,22 +82,23 @@ def demo(options: argparse.Namespace) -> int:
     """Site and consumer, until Ctrl-C."""
     from gallery.models import Photo
 
-    password = new_password()
-    with site(options.port) as (site_process, address), consumer() as consumer_process:
+    make_user()
+    with site(options.port) as (site_process, address):
         if options.photos or not Photo.objects.exists():
             call_command("load_photos", options.photos or PICTURES, owner=USER["username"])
-        welcome(address, password)
-        return watch({"site": site_process, "consumer": consumer_process})
+        welcome(address)
+        with consumer() as consumer_process:
+            return watch({"site": site_process, "consumer": consumer_process})
 
 
 def once(options: argparse.Namespace) -> int:
     """A batch through a fresh site, counted; 1 if anything is missing."""
     from gallery import batch
 
-    password = new_password()
+    make_user()
     with site(0) as (_, address):
         visitor = Visitor(address)
-        visitor.log_in(USER["username"], password)
+        visitor.log_in(USER["username"], PASSWORD)
         comments = batch.bring(visitor, options.photos, PICTURES, USER["username"])
         batch.drain()
         missing = batch.report(visitor, comments)
@@ -102,16 +106,15 @@ def once(options: argparse.Namespace) -> int:
     return 1 if missing else 0
 
 
-def new_password() -> str:
-    """The user of the demo gets a new one each time."""
+def make_user() -> None:
+    """The user of the demo, with the password that is printed. A second demo on the same data changes nothing."""
     from django.contrib.auth import get_user_model
 
-    password = secrets.token_urlsafe(9)
     users = get_user_model().objects
     user = users.filter(username=USER["username"]).first() or users.create_superuser(**USER)
-    user.set_password(password)
-    user.save()
-    return password
+    if PASSWORD and not user.check_password(PASSWORD):
+        user.set_password(PASSWORD)
+        user.save()
 
 
 @contextmanager
@@ -125,7 +128,7 @@ def site(port: int) -> Iterator[tuple[subprocess.Popen, str]]:
 
 
 def consumer():
-    return running("queue_consumer", "--threads", "2", "--grace", str(GRACE))
+    return running("queue_consumer", "--threads", "8", "--grace", str(GRACE))
 
 
 def free_port(wanted: int) -> int:
@@ -153,15 +156,31 @@ def wait_until_it_answers(process: subprocess.Popen, visitor: Visitor):
     raise SystemExit(f"The site did not start:\n{(data_dir() / 'site.log').read_text()[-2000:]}")
 
 
-def welcome(address: str, password: str):
+def welcome(address: str):
     lines = [
         f"The gallery:  {address}/",
-        f"Log in as:    {USER['username']}",
-        f"Password:     {password}",
-        f"Data:         {data_dir()} (the site's log, e-mails, digests, media)",
-        "Ctrl-C stops the site and the consumer.",
+        f"Try it:       {address}/try/",
+        f"Log in:       {USER['username']}, password {PASSWORD or '(set DEMO_PASSWORD)'}",
+        f"Data:         {shown(data_dir())} (the site's log, e-mails, digests, media)",
+        "",
+        "In another terminal:",
+        *(f"  {manage_command(words)}" for words in ("queue_stats", "queue_errors list", "queue_lanes")),
+        "",
+        "Ctrl-C stops the site and the consumer, which speaks from here on:",
     ]
-    print("", *(f"    {line}" for line in lines), "", sep="\n", flush=True)
+    print("", *(f"    {line}".rstrip() for line in lines), "", sep="\n", flush=True)
+
+
+def manage_command(words: str) -> str:
+    """What to type for a management command: with the Python and the environment of this demo."""
+    given = [f"{name}={shlex.quote(os.environ[name])}" for name in ENVIRONMENT if os.environ.get(name)]
+    return " ".join([*given, shown(Path(sys.executable)), shown(HERE / "manage.py"), words])
+
+
+def shown(path: Path) -> str:
+    """A path as it is typed in this folder."""
+    here = Path.cwd()
+    return str(path.relative_to(here)) if path.is_relative_to(here) else str(path)
 
 
 def watch(processes: dict[str, subprocess.Popen]) -> int:

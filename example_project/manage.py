@@ -3,7 +3,13 @@
 import os
 import sys
 
-from django.core.management import execute_from_command_line
+try:
+    from django.core.management import execute_from_command_line
+except ImportError:
+    sys.exit(
+        f"{sys.executable} has no Django: use .venv-demo/bin/python example_project/manage.py, "
+        "which `make demo` makes in the folder above."
+    )
 
 if __name__ == "__main__":
     os.environ.setdefault("DJANGO_SETTINGS_MODULE", "config.settings")

@@ -27,8 +27,8 @@ from django.core.exceptions import ImproperlyConfigured
 from django.core.management import call_command
 
 from config import addresses, servers
+from djqueue import queues
 from djqueue.backends.base import BaseQueue, Lease
-from djqueue.queues import queues
 
 GIVE_UP = 120.0
 """Seconds without any progress, after which something must be wrong."""

@@ -152,7 +152,7 @@ def backend(request, monkeypatch):
 @pytest.fixture
 def queue(backend, settings):
     """The only queue of the settings: each backend in turn."""
-    from djqueue.queues import queues  # which reads the settings
+    from djqueue import queues  # which reads the settings
 
     settings.QUEUES = backend.queues()
     return queues["default"]

@@ -17,15 +17,15 @@ PACKAGE = Path(djqueue.__file__).parent
 FILES = sorted(path for path in PACKAGE.rglob("*.py") if "__pycache__" not in path.parts)
 
 LAYERS = [
-    {"conf", "exceptions", "signals", "utils", "models", "migrations"},
-    {"messages", "flow", "codecs", "crontab"},
+    {"conf", "exceptions", "hints", "signals", "utils", "models", "migrations"},
+    {"messages", "flow", "codecs", "timetables"},
     {"policies", "backends"},
-    {f"backends.{name}" for name in ("memory", "database", "redis", "sqs", "redis_backend")} | {"throttle", "queues"},
+    {f"backends.{name}" for name in ("memory", "database", "redis", "sqs", "redis_backend")} | {"throttle", "wiring"},
     {"registry", "running"},
     {"enqueueing", "results"},
     {"decorators", "classes", "deferrable"},
     {"schedules", "consumer"},
-    {"", "apps", "checks", "management", "operations", "testing", "pytest_plugin"},
+    {"", "apps", "checks", "logs", "management", "operations", "testing", "pytest_plugin"},
 ]
 """Packages and modules from the ground up; a name stands for what is inside of it and not named itself."""
 RANKS = {name: rank for rank, names in enumerate(LAYERS) for name in names}

@@ -5,13 +5,12 @@ from datetime import timedelta
 
 import pytest
 
-from djqueue import Backoff, Deferrable, MetadataProducerConsumer, current_message
+from djqueue import Backoff, Deferrable, MetadataProducerConsumer, current_message, queues
 from djqueue.backends.entries import DELAYED, READY, Entry
 from djqueue.deferrable import OLD_NAMES, DeferrableCommand
 from djqueue.exceptions import EncodeError, InvalidQueueError, MessageTooLarge, NotSupported
 from djqueue.messages.envelope import new_id
 from djqueue.messages.failures import errors_of
-from djqueue.queues import queues
 from djqueue.registry import registry
 from tests.support.backends import WITH_SQS
 from tests.support.consumer import can_look, heard, only

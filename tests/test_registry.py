@@ -8,7 +8,7 @@ from django.conf import settings
 from django.test import override_settings
 
 import djqueue
-from djqueue.decorators import crontab, periodic_command, queue_command
+from djqueue import crontab, periodic_command, queue_command
 from djqueue.exceptions import QueueError, UnknownCommand
 from djqueue.registry import Registry, registry
 

@@ -11,14 +11,13 @@ from asgiref.sync import async_to_sync
 from django.db import transaction
 from django.test import override_settings
 
-from djqueue import Discard, Fail, Result, Retry, current_message, results
+from djqueue import Discard, Fail, Result, Retry, current_message, queues, results
 from djqueue.backends.base import Entry, NoStore
 from djqueue.decorators import queue_command
 from djqueue.exceptions import CommandFailed, NoResult, ResultTimeout
 from djqueue.messages.envelope import pack_item
 from djqueue.messages.failures import LONGEST_REASON
 from djqueue.policies.outcomes import Outcome, Verdict
-from djqueue.queues import queues
 from djqueue.results import Progress
 from djqueue.running.executor import execute
 from djqueue.running.settle import settle
@@ -477,6 +476,35 @@ class TestKept:
         eventually(lambda: queue.reap().count)
         settle(queue, [(lease, execute(queue, lease))])
         assert handle.get() == "late"
+
+
+@queue_command(result_ttl=60)
+def wait_for(handle, timeout):
+    return handle.get(timeout=timeout) if timeout is not None else handle.get()
+
+
+@queue_command(result_ttl=60)
+async def await_for(handle):
+    return await handle.aget()
+
+
+@MEMORY
+def test_a_command_waits_for_another_one_with_a_timeout_only(queue, settings):
+    there = echo(5)
+    run_one(queue)
+    for waits in (wait_for.enqueue(there, None), await_for.enqueue(there)):
+        verdict = run_one(queue)
+        assert verdict.outcome is Outcome.FAILED
+        assert isinstance(verdict.exception, RuntimeError)
+        assert f"get() in {waits.command} could hold its worker for ever" in verdict.reason
+        assert "get(timeout=seconds)" in verdict.reason
+    wait_for(there, 1)
+    assert run_one(queue).value == 5
+    with pytest.raises(ResultTimeout):
+        wait_for.call(echo(6), 0.01)
+    settings.QUEUE_ALWAYS_EAGER = True
+    with pytest.raises(RuntimeError, match="could hold its worker"):
+        wait_for(there, None)
 
 
 @EVERY

@@ -12,12 +12,10 @@ import pytest
 from asgiref.sync import async_to_sync
 from django.db import connections, transaction
 
-from djqueue import BatchCommand, QueueCommand, Route, queue_command, schedules
+from djqueue import BatchCommand, QueueCommand, Route, crontab, queue_command, queues, schedules
 from djqueue.consumer import Consumer
 from djqueue.consumer.scheduler import OFTEN, SELDOM, Scheduler, ScheduleTracker
-from djqueue.crontab import crontab
 from djqueue.exceptions import EncodeError, NotSupported, UnknownCommand
-from djqueue.queues import queues
 from djqueue.registry import registry
 from djqueue.testing import run_due, together, virtual_time
 from djqueue.testing.patience import eventually

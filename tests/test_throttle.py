@@ -10,6 +10,7 @@ from math import inf
 
 import pytest
 
+from djqueue import queues
 from djqueue.backends.base import PAGE
 from djqueue.backends.entries import Entry, Refusal
 from djqueue.backends.memory.queue import MemoryQueue, MemoryStore
@@ -17,14 +18,13 @@ from djqueue.decorators import queue_command
 from djqueue.exceptions import InvalidQueueError, QueueError
 from djqueue.flow.gates import Gate
 from djqueue.messages.envelope import new_id
-from djqueue.queues import queues
 from djqueue.testing.contract.steps import put
 from djqueue.testing.patience import eventually, together
 from djqueue.throttle import ThrottledQueue
 from tests.backends.contract.toy import ToyQueue
 from tests.support.clock import Clock
 from tests.support.consumer import only, serving
-from tests.support.documents import ROOT, blocks
+from tests.support.documents import ROOT
 
 NOTHING = object()
 
@@ -736,13 +736,6 @@ def test_a_sleeper_of_a_throttled_queue_wakes_for_all_beside_it():
     assert one.connection_key == other.connection_key != one.queue.connection_key
     put(other, "work")
     assert one.wait_for_work(60, beside=[other]) is True
-
-
-def test_the_drawings_of_the_page_are_made_by_their_script():
-    script = ROOT / "docs" / "drawings" / "throttling.py"
-    printed = subprocess.run([sys.executable, script], capture_output=True, text=True, check=True).stdout
-    shown = [block.text for block in blocks(ROOT / "docs" / "howto" / "rate-limits.rst", "text")]
-    assert [text for text in shown if "second" in text] == [f"{one}\n" for one in printed.rstrip("\n").split("\n\n")]
 
 
 SCRIPT = ROOT / "example_project" / "throttled_queue.py"

@@ -18,12 +18,11 @@ from django.db import OperationalError, connections
 from django.db.utils import ConnectionHandler
 from django.test import override_settings
 
-from djqueue import conf
+from djqueue import conf, queues
 from djqueue.backends.database import session
 from djqueue.consumer import Consumer
 from djqueue.decorators import queue_command
 from djqueue.exceptions import BadSignature, InvalidQueueError, StoreError, StoreUnreachable, TablesMissing
-from djqueue.queues import queues
 from djqueue.registry import autodiscover, registry
 from djqueue.running import executor
 from djqueue.utils import RareReports

@@ -10,7 +10,7 @@ import threading
 from dataclasses import dataclass
 from pathlib import Path
 
-from steps import ROOT, run
+from steps import ROOT, run, say
 
 PROJECT = "django-djqueue"
 PROBE = "import sys, venv, ensurepip; print('%d.%d' % sys.version_info[:2])"
@@ -66,6 +66,7 @@ def ensure(name: str, extra: str, python: str = sys.executable, pins: tuple[str,
     venv = ROOT / name
     stamp, state = venv / "djqueue-stamp", fingerprint(extra, python, *pins)
     if not stamp.exists() or stamp.read_text() != state:
+        say(f"Making {name}, about half a minute …")
         shutil.rmtree(venv, ignore_errors=True)
         create(venv, python)
         pip = (venv / "bin/python", "-m", "pip", "install", "-q", "--no-compile")

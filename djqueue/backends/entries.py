@@ -175,14 +175,15 @@ class LaneRecord:
     """Pass this as ``after`` to go on behind this record."""
 
 
-def log_extra(queue_alias: str, entry: Entry) -> dict[str, object]:
-    """The ``extra`` of a log record about a message. It never holds the arguments."""
+def log_extra(queue_alias: str, entry: Entry, **more: object) -> dict[str, object]:
+    """The ``extra`` of a log record about a message, by the keys of :data:`djqueue.logs.KEYS`; never the arguments."""
     return {
         "message_id": plain(entry.id),
         "command": plain(entry.command),
         "queue": queue_alias,
         "attempt": entry.attempts,
         "worker": threading.current_thread().name,
+        **more,
     }
 
 

@@ -90,6 +90,10 @@ CATALOGUE: dict[str, tuple[str, str]] = {
         "No consumer finds {commands}: not in a commands.py of an installed app, and not imported by one.",
         "Move it to the commands.py of its app, or import its module there.",
     ),
+    "W010": (
+        "The schedule of {command}, {schedule}, has no minute: it is due at each minute of the times that it names.",
+        "Give minute=0, or minute='*' if each minute is meant.",
+    ),
 }
 """Id to message and hint; E is an error, W a warning. E1… and W1… come from the Redis backend, E2… and W2… from the
 database backend, E3… and W3… from the SQS backend: what they find on their servers."""

@@ -25,9 +25,9 @@ from djqueue.consumer.isolation import leave_in_children
 from djqueue.consumer.loop import Options, alike
 from djqueue.consumer.supervisor import Supervisor
 from djqueue.exceptions import StoreError
-from djqueue.queues import queues as all_queues
 from djqueue.registry import autodiscover, registry
 from djqueue.utils import tell, whole
+from djqueue.wiring import queues as all_queues
 
 __all__ = ["Consumer", "Options"]
 
@@ -109,7 +109,7 @@ class Consumer:
             connections.close_all()
 
     def banner(self) -> str:
-        """What this consumer serves, for people; without passwords."""
+        """What this consumer serves, in one line for people; without passwords."""
         periodic = len(registry.periodic()) if self.options.periodic else 0
         served = ", ".join(f"{queue.alias} ({queue.describe()})" for queue in self.queues)
         return (
@@ -169,7 +169,7 @@ class Consumer:
                 stats = queue.stats()
                 if stats.ready and stats.delayed is not None and "count" in queue.features:
                     text = "%s: %d are due and may not run yet: they wait for a throttle, or in a lane that is shut"
-                    say(logging.INFO, text, queue.alias, stats.ready)
+                    say(logging.INFO, text, queue.alias, stats.ready, extra={"queue": queue.alias})
 
     def _told_to_stop(self, timeout: float) -> bool:
         try:
@@ -198,23 +198,31 @@ class Consumer:
         supervisor.stop_claiming()
         supervisor.tick_for_dead_threads()
         running = supervisor.in_flight.running()
-        wait = f": {len(running)} running, for up to {self.options.grace:g} s" if running else ""
-        say(logging.INFO, "Stopping%s", wait)
+        say(logging.INFO, "Stopping%s", self._what_runs(len(running)), extra={"event": "stopping"})
         until = time.monotonic() + self.options.grace
         self._wait_while(lambda: supervisor.busy, until, supervisor)
         cut_off = supervisor.hand_back_running()
         self._wait_while(lambda: supervisor.owes_word, until, supervisor)
         unsettled = supervisor.end()
         if cut_off:
-            say(logging.WARNING, "Stopped; handed back while it ran: %d", cut_off)
+            say(logging.WARNING, "Stopped; handed back while it ran: %d", cut_off, extra={"event": "stopped"})
         if unsettled:
             text = "Stopped; the store does not know yet what became of: %d; their leases run out"
-            say(logging.WARNING, text, unsettled)
+            say(logging.WARNING, text, unsettled, extra={"event": "stopped"})
         if not (cut_off or unsettled):
-            say(logging.INFO, "Stopped")
+            say(logging.INFO, "Stopped", extra={"event": "stopped"})
         if supervisor.pool.is_stuck:
             return STUCK
         return CUT_OFF if cut_off or unsettled or self._stops > 1 else DRAINED
+
+    def _what_runs(self, count: int) -> str:
+        """What is running as the consumer stops, and how long that may go on."""
+        if not count:
+            return ""
+        it = "it" if count == 1 else "them"
+        if not self.options.grace:
+            return f": {count} running, which goes back" if count == 1 else f": {count} running, which go back"
+        return f": {count} running, up to {self.options.grace:g} s more; Ctrl-C again hands {it} back"
 
 
 class _Question(threading.Thread):
@@ -243,7 +251,7 @@ class _Question(threading.Thread):
     def tell(self) -> None:
         if self.is_alive():
             text = "The store of queue %r says nothing for %g s; the queue is served once it does"
-            say(logging.ERROR, text, self._asked.alias, FIRST_ANSWER)
+            say(logging.ERROR, text, self._asked.alias, FIRST_ANSWER, extra={"queue": self._asked.alias})
         elif self.error is not None:
             say(logging.CRITICAL, "The store of queue %r cannot be used: %s", self._asked.alias, self.error)
             for reason in self._reasons:

@@ -5,6 +5,7 @@ Its standard input has the errand, and then the permission to begin; it answers 
 
 from __future__ import annotations
 
+import copy
 import logging
 import logging.handlers
 import os
@@ -35,6 +36,14 @@ class Teller(logging.handlers.QueueHandler):
         super().__init__(SimpleQueue())  # which stays empty: see enqueue()
         self._frames, self._lock = frames, threading.Lock()
 
+    def prepare(self, record: logging.LogRecord) -> logging.LogRecord:
+        """The record as it can travel: its text is made, and its traceback is a text beside it."""
+        told = copy.copy(record)
+        if record.exc_info and not record.exc_text:
+            told.exc_text = logging.Formatter().formatException(record.exc_info)
+        told.msg, told.args, told.exc_info = record.getMessage(), None, None
+        return told
+
     def enqueue(self, record: logging.LogRecord) -> None:
         self.tell(record)
 
@@ -54,17 +63,17 @@ def main() -> None:
     errand: Errand = pickle.loads(text)  # from our own parent, and no store
     django.setup()
     root = logging.getLogger("djqueue")  # its records are logged by the parent, which knows where to
-    root.setLevel(logging.DEBUG)
+    root.setLevel(errand.level)
     root.handlers[:], root.propagate = [teller], False
     _run(errand, teller)
 
 
 def _run(errand: Errand, teller: Teller) -> None:
     """Run the message; its function begins once the parent permits it. If the parent is gone, this process ends."""
-    from djqueue.queues import queues
     from djqueue.registry import autodiscover
     from djqueue.running.context import Control
     from djqueue.running.executor import execute
+    from djqueue.wiring import queues
 
     class ChildControl(Control):
         patience = errand.patience

@@ -187,6 +187,9 @@ class ConsumerControl(Control):
             grace = seconds(conf.get("QUEUE_TIME_LIMIT_GRACE"), "QUEUE_TIME_LIMIT_GRACE")
             self._held.ends = clock() + policy.time_limit + grace
 
+    def describe(self, description: str) -> None:
+        self._held.description = description
+
     @property
     def stopping(self) -> bool:
         return self._channel.stopping

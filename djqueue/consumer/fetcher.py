@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
+import logging
 import math
 import threading
 import time
 from collections.abc import Callable, Sequence
 from contextlib import suppress
 from dataclasses import dataclass
+from math import inf
 
 from djqueue import signals
 from djqueue.backends.base import BaseQueue, Claimed
@@ -17,7 +19,10 @@ from djqueue.consumer.loop import FailureBackoff, Loop, is_for_want
 from djqueue.consumer.pool import Pool
 from djqueue.consumer.settler import RunLimit, Settlers
 from djqueue.policies.outcomes import Outcome, Verdict
-from djqueue.utils import clock
+from djqueue.running.reporting import report
+from djqueue.utils import clock, tell
+
+logger = logging.getLogger(__name__)
 
 HORIZON = 0.05  # seconds of work that may wait in our hands
 MOST_AHEAD = 200
@@ -112,6 +117,7 @@ SUSPECT_PAUSE = 1.0  # most seconds that a suspect waits for another one, or for
 LOOK = 0.002  # seconds between two looks at other threads
 PRESENTLY = 0.01  # seconds: an entry that can be claimed within this time is there, but another process is claiming it
 UNANSWERED = 1.0  # seconds: if a claim takes longer to fail, its server is away, and so are the server's other queues
+PRECISELY = 1.0  # seconds by which the moment that is awaited must change to be logged again
 UNSETTLED = 500  # verdicts waiting for the store above which nothing more is claimed: a kill would repeat them
 
 
@@ -140,6 +146,8 @@ class Fetcher(Loop):
         self._strict = strict
         self._prefetch = Prefetch(hands.pool)
         self._ahead = self._idle = 0
+        self._awaited = inf
+        """When the next message was said to be due (epoch seconds)."""
         self._roused = threading.Event()
         self.dry: float | None = None
         """When the latest claim began, if it found nothing (monotonic); None if it found something."""
@@ -165,12 +173,25 @@ class Fetcher(Loop):
             if self.dry is None:
                 for queue in self._queues:
                     signals.emit(signals.empty, queue.alias, queue_name=queue.alias)
+            self._tell_what_is_awaited(claims, again)
             self.dry = began
         # Queues that wake an empty consumer need no polling, except in case a notification was lost.
         sleeps = not len(self._hands.in_flight) and all(queue.notifies for queue in self._queues)
         pause = self._pace.longest if sleeps else self._pace.next()
         self._nap(min([pause, *failing]), again)
         return 0
+
+    def _tell_what_is_awaited(self, claims: Sequence[Claimed], again: float) -> None:
+        """Log until when there is nothing to claim, as far as that is known, whenever it has changed."""
+        if not logger.isEnabledFor(logging.DEBUG):
+            return
+        due, aliases = time.time() + again, ", ".join(queue.alias for queue in self._queues)
+        if self.dry is None or not (due == self._awaited or abs(due - self._awaited) < PRECISELY):
+            self._awaited = due
+            throttled = ": the throttle of a queue" if any(claimed.reason for claimed in claims) else ""
+            until = f"; the next in {again:.1f} s, by a delay, a lane or a throttle{throttled}" if again < inf else ""
+            about = {"event": "idle", "queue": aliases, **({"delay": again} if again < inf else {})}
+            tell(logger, logging.DEBUG, "%s: nothing to claim now%s", aliases, until, extra=about)
 
     def rouse(self) -> None:
         """Claim now: a lane may have opened."""
@@ -258,6 +279,9 @@ class Fetcher(Loop):
             self._queues.append(queue)
 
     def _take(self, queue: BaseQueue, claimed: Claimed, asked: float, surplus: int) -> None:
+        if logger.isEnabledFor(logging.DEBUG):
+            about = {"event": "claimed", "queue": queue.alias, "count": len(claimed)}
+            tell(logger, logging.DEBUG, "%s: claimed %d", queue.alias, len(claimed), extra=about)
         taken = self._hands.in_flight.take(queue, claimed, asked)
         held = self._without_begun(taken)
         surplus -= len(taken) - len(held)
@@ -320,7 +344,9 @@ class Fetcher(Loop):
 
     def _untried(self, held: list[Held], reason: str, delay: float = 0.0) -> None:
         for one in held:
-            self._hands.settlers.add(one, Verdict(Outcome.RETURNED, reason, delay=delay))
+            verdict = Verdict(Outcome.RETURNED, reason, delay=delay)
+            report(one.queue, one.lease, verdict)
+            self._hands.settlers.add(one, verdict)
 
     def _nap(self, pause: float, again: float) -> None:
         """Sleep as the backend does, in slices, so that a stop is noticed; at most ``again`` seconds."""

@@ -29,6 +29,10 @@ class Held:
     """When a worker took it."""
     worker: Thread | None = None
     """The worker that took it."""
+    description: str = ""
+    """What the command says of its call, once it runs."""
+    announced: bool = False
+    """Whether the log says that it has started."""
     first: Held | None = None
     """The first lease of its unit, which the same worker runs before it; None if it is the first itself."""
     policy: Policy | None = None

@@ -25,7 +25,8 @@ from djqueue.messages.failures import kind_of, text_of
 from djqueue.policies.outcomes import Verdict, not_now
 from djqueue.policies.policy import Policy
 from djqueue.running.context import Control
-from djqueue.running.executor import declared, report
+from djqueue.running.executor import declared
+from djqueue.running.reporting import report
 
 LOOK = 0.05  # seconds between two looks at whether the process lives, or is to end
 LEAVING = 5.0  # seconds for the process to end by itself once it has told its verdict
@@ -49,6 +50,8 @@ class Errand:
     lease: Any
     patience: int
     thread: str
+    level: int
+    """From which on its records are logged."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -141,8 +144,8 @@ class Child:
         held, is_ready = self._held, False
         try:
             lease = replace(held.lease, token=None)
-            thread = threading.current_thread().name
-            self._say(pickle.dumps(Errand(held.queue.alias, lease, self._control.patience, thread)))
+            thread, level = threading.current_thread().name, logging.getLogger("djqueue").getEffectiveLevel()
+            self._say(pickle.dumps(Errand(held.queue.alias, lease, self._control.patience, thread, level)))
             self._next()
             is_ready = True
             told = self._next()

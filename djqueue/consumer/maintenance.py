@@ -9,12 +9,15 @@ from collections.abc import Callable, Sequence
 from dataclasses import replace
 from functools import partial
 from math import inf
+from operator import attrgetter
+from threading import Thread
 
 from djqueue import conf, signals
 from djqueue.backends.base import BaseQueue
 from djqueue.backends.entries import log_extra
 from djqueue.consumer.in_flight import Held, InFlight
-from djqueue.consumer.loop import LONGEST_PAUSE, Loop, run_all
+from djqueue.consumer.loop import LONGEST_PAUSE, Loop, alike, run_all
+from djqueue.running.reporting import tell_started
 from djqueue.running.settle import proof_of
 from djqueue.utils import clock, plain, seconds, tell, whole
 
@@ -29,6 +32,7 @@ PRUNE_BATCH = 1000
 SWEEP_EVERY = 15.0  # seconds, also before the first sweep: it is not urgent, and a start has other things to do
 SWEEP_BATCH = 2500
 LOOK = 0.5  # seconds between two looks for time limits that are over
+LASTS = 1.0  # seconds after which the log says that a message has started
 
 
 class Heartbeat(Loop):
@@ -60,9 +64,12 @@ class Heartbeat(Loop):
                 stale.setdefault((id(held.queue), lease), []).append(held)
         return min(beat / 2, run_all(stale.items(), lambda group: self._touch(*group, now)))
 
-    def _touch(self, alike: tuple[int, float], stale: list[Held], now: float) -> None:
-        queue, (_, lease) = stale[0].queue, alike
+    def _touch(self, kind: tuple[int, float], stale: list[Held], now: float) -> None:
+        queue, (_, lease) = stale[0].queue, kind
         asked = [held.lease for held in stale]
+        if logger.isEnabledFor(logging.DEBUG):
+            about = {"event": "extended", "queue": queue.alias, "count": len(asked)}
+            tell(logger, logging.DEBUG, "%s: extends %d leases to %g s", queue.alias, len(asked), lease, extra=about)
         until = {proof_of(one): one.until for one in queue.touch(asked, lease)}
         for held, before in zip(stale, asked, strict=True):
             if held.lease.token != before.token:  # its entry was claimed again meanwhile
@@ -76,7 +83,8 @@ class Heartbeat(Loop):
                 held.lost = True
                 if held.verdict is None:  # otherwise it is being settled, or just was
                     text, entry = "The lease of message %s is lost", held.lease.entry
-                    tell(logger, logging.WARNING, text, plain(entry.id), extra=log_extra(queue.alias, entry))
+                    extra = log_extra(queue.alias, entry, event="lease_lost", worker=_name_of(held.worker))
+                    tell(logger, logging.WARNING, text, plain(entry.id), extra=extra)
 
 
 class Reaper(Loop):
@@ -126,13 +134,14 @@ class Reaper(Loop):
         if is_late := reaped.now > by:
             left = min(LONGEST_PAUSE, reaped.now - by + patience) + SPEAKING
             text = "%s: the store or this process was away for a while; leases that ran out are given back in %.1f s"
-            tell(logger, logging.INFO, text, queue.alias, left)
+            tell(logger, logging.INFO, text, queue.alias, left, extra={"queue": queue.alias})
         else:
             longest = lease / 4 * random.uniform(0.8, 1.0)  # jitter: not all consumers at once
             left = min(longest, 0.05 if reaped.count >= REAP_BATCH else max(0.05, reaped.next))
         if reaped.count:
             text = "%s: %d leases ran out; their workers died or lost touch"
-            tell(logger, logging.WARNING, text, queue.alias, reaped.count)
+            about = {"event": "reaped", "queue": queue.alias, "count": reaped.count}
+            tell(logger, logging.WARNING, text, queue.alias, reaped.count, extra=about)
         times = times + 1 if is_late else 0
         self._by[id(queue)] = (inf if times >= LATE_TIMES else reaped.now + left + patience), times
         return left
@@ -176,7 +185,25 @@ class TimeLimits(Loop):
         self._give_up = give_up
 
     def tick(self) -> float:
-        now = clock()
-        late = [held for held in self._in_flight.running() if held.ends is not None and held.ends <= now]
+        now, running = clock(), self._in_flight.running()
+        late = [held for held in running if held.ends is not None and held.ends <= now]
         run_all(late, self._give_up)
+        _tell_what_lasts(running, now)
         return LOOK
+
+
+def _tell_what_lasts(running: Sequence[Held], now: float) -> None:
+    """Log that what has run for a second has started: of what is over before, its end says enough."""
+    lasting = [held for held in running if held.began is not None and not held.announced and now - held.began > LASTS]
+    for together in alike(lasting, attrgetter("worker", "began")):
+        first, entries = together[0], [held.lease.entry for held in together]
+        about = {"worker": _name_of(first.worker)}
+        if first.description and len(together) == 1:
+            about["description"] = first.description
+        for held in together:
+            held.announced = True
+        tell_started(logging.INFO, first.queue.alias, entries, now - (first.began or now), **about)
+
+
+def _name_of(worker: Thread | None) -> str:
+    return "" if worker is None else worker.name

@@ -29,6 +29,7 @@ from djqueue.policies.outcomes import Outcome, Verdict
 from djqueue.running.context import Control
 from djqueue.running.executor import BEHIND, batch_of, execute_batch, why_not
 from djqueue.running.handlers import HandlerSlot
+from djqueue.running.reporting import report
 from djqueue.utils import clock, tell
 
 logger = logging.getLogger(__name__)
@@ -177,6 +178,8 @@ class Worker(Member):
             untried = self._why_not(batch, verdicts, unit[begun:]) if begun < len(unit) else None
             yield from zip(batch, verdicts, strict=True)
             if untried is not None:
+                for held in unit[begun:]:
+                    report(held.queue, held.lease, untried)
                 yield from ((held, untried) for held in unit[begun:])
                 return
 
@@ -190,6 +193,8 @@ class Worker(Member):
         for verdict in verdicts:
             if verdict.exception is not None:
                 release([verdict.exception])  # now, as its frames may hold much memory
+        for held in batch[len(ours) :]:
+            report(held.queue, held.lease, LAPSED)
         return verdicts + [LAPSED] * (len(batch) - len(ours))
 
     def _recover(self, unit: Sequence[Held]) -> None:

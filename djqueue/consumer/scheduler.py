@@ -16,14 +16,14 @@ from django.utils import timezone
 from djqueue import schedules
 from djqueue.backends.base import BaseQueue, OnceGuard
 from djqueue.consumer.loop import Loop, run_all
-from djqueue.crontab import Crontab, Rule
 from djqueue.enqueueing import producer
 from djqueue.enqueueing.command import Call, Command, PeriodicCommand
 from djqueue.policies.policy import Policy
-from djqueue.queues import queues
 from djqueue.registry import registry
 from djqueue.schedules import Schedule
+from djqueue.timetables import Crontab, Interval, Rule
 from djqueue.utils import clock, tell
+from djqueue.wiring import queues
 
 logger = logging.getLogger(__name__)
 
@@ -34,6 +34,7 @@ MOST_TICKS = 1000  # of one command, enqueued in one go after a long absence: th
 OFTEN, SELDOM = 1.0, 5.0  # seconds between two looks for schedules made at run time, where there are some, and none
 FRESH = 0.5  # seconds for which a look at the schedules is taken as current when one of them is due
 ATTENTIVE = timedelta(seconds=10)  # a scheduler that looked within this time has missed nothing
+_TO_THE_MINUTE, _TO_THE_MICROSECOND = "%Y-%m-%dT%H:%MZ", "%Y-%m-%dT%H:%M:%S.%fZ"
 RACING = timedelta(minutes=10)  # by which the mark of a tick outlives what a slow scheduler may still enqueue
 
 
@@ -85,6 +86,8 @@ class Tracker:
         self._mark_for = mark_for
         self._key = key
         self._served: datetime | None = None
+        self._told: datetime | None = None
+        """What the log says of when it is due next."""
 
     def follow(self) -> float:
         """Enqueue what is due by the store's clock; seconds until there may be more."""
@@ -105,7 +108,15 @@ class Tracker:
         if due:
             self._enqueue(queue, due, now)
         self._served = now
+        self._tell_next(queue, upcoming)
         return LONGEST_PAUSE if upcoming is None else min(LONGEST_PAUSE, (upcoming - now).total_seconds())
+
+    def _tell_next(self, queue: BaseQueue, upcoming: datetime | None) -> None:
+        """Log when it is due next, or asked next, whenever that has changed."""
+        if upcoming != self._told and logger.isEnabledFor(logging.DEBUG):
+            self._told, about = upcoming, {"event": "looked", "queue": queue.alias}
+            when = "is not due any more" if upcoming is None else f"is looked at next at {local(upcoming).isoformat()}"
+            tell(logger, logging.DEBUG, "%s %s", self.name, when, extra=about)
 
     def _due(self, served: datetime, now: datetime) -> tuple[list[datetime], datetime | None]:
         """The ticks after the served ones, up to now, and the first later moment that is worth a look."""
@@ -121,7 +132,8 @@ class Tracker:
             name = self._tick_format.format(name=self.name, tick=tick)
             id = uuid.uuid5(uuid.NAMESPACE_URL, f"djqueue:{name}").hex
             if self._send(OnceGuard(f"tick:{name}", self._mark_for.total_seconds()), id):
-                tell(logger, logging.INFO, "%s is due at %s: enqueued", self.name, tick.isoformat())
+                about = {"event": "enqueued", "queue": queue.alias, "command": self.name, "message_id": id}
+                tell(logger, logging.INFO, "%s is due at %s: enqueued", self.name, tick.isoformat(), extra=about)
             self._served = tick  # the next one may fail
         self._remember(queue, due[-1])
 
@@ -158,23 +170,28 @@ class Tracker:
 
 
 class PeriodicPlan(Tracker):
-    _tick_format = "{name}:{tick:%Y-%m-%dT%H:%MZ}"
-
     def __init__(self, command: PeriodicCommand[..., Any]):
         rule = command.rule
-        mark_for = max(MARK_FOR, 2 * rule.max_lateness)
+        ticks_often = isinstance(command.validate_datetime, Interval)
+        mark_for = rule.max_lateness + RACING if ticks_often else max(MARK_FOR, 2 * rule.max_lateness)
+        self._tick_format = f"{{name}}:{{tick:{_TO_THE_MICROSECOND if ticks_often else _TO_THE_MINUTE}}}"
         super().__init__(command.name, command.policy.queue_name, rule, mark_for, f"last:{command.name}")
         self._schedule = command.validate_datetime
         self._what = command, Call(), command.policy
 
     def _next(self, after: datetime) -> datetime | None:
         """The next tick. A plain callable knows none: it is asked about every minute."""
-        if isinstance(self._schedule, Crontab):
+        if isinstance(self._schedule, Crontab | Interval):
             return self._schedule.next(after)
         return after.replace(second=0, microsecond=0) + timedelta(minutes=1)
 
     def _is_due(self, tick: datetime) -> bool:
-        return isinstance(self._schedule, Crontab) or self._schedule(local(tick))
+        return isinstance(self._schedule, Crontab | Interval) or self._schedule(local(tick))
+
+    def _picked(self, due: list[datetime], now: datetime) -> list[datetime]:
+        """All ticks of an interval since this scheduler looked, if that was just now: they are late, and not missed."""
+        is_there = self._served is not None and now - self._served <= ATTENTIVE
+        return due if is_there and isinstance(self._schedule, Interval) else super()._picked(due, now)
 
     def _recall(self, queue: BaseQueue, now: datetime) -> datetime:
         """The last tick that was served. A schedule that is seen for the first time begins now."""
@@ -226,7 +243,7 @@ class Board:
 class ScheduleTracker(Tracker):
     """One schedule that was made at run time. ``was_there``: this scheduler also looked a short time before."""
 
-    _tick_format = "schedule:{name}:{tick:%Y-%m-%dT%H:%M:%S.%fZ}"
+    _tick_format = f"schedule:{{name}}:{{tick:{_TO_THE_MICROSECOND}}}"
 
     def __init__(self, schedule: Schedule, was_there: bool):
         rule = schedule.plan.rule

@@ -24,7 +24,8 @@ from djqueue.consumer.settler import RunLimit, Settler, Settlers
 from djqueue.exceptions import TimeLimitExceeded
 from djqueue.policies.outcomes import Outcome, Verdict
 from djqueue.policies.policy import Policy
-from djqueue.running.executor import judged, report
+from djqueue.running.executor import judged
+from djqueue.running.reporting import report
 from djqueue.utils import clock, plain, tell
 
 logger = logging.getLogger(__name__)
@@ -144,7 +145,7 @@ class Supervisor:
         for held in lost:
             begun = held.began is not None
             outcome = Outcome.INTERRUPTED if begun else Outcome.RETURNED
-            self.settlers.add(held, Verdict(outcome, "its worker died", lost=int(begun)))
+            self._put_back(held, Verdict(outcome, "its worker died", lost=int(begun)))
         for loop in [*self._heartbeats, *self.settlers.loops]:
             if loop.is_dead:
                 loop.guarded_tick()
@@ -155,8 +156,12 @@ class Supervisor:
         for held in running:
             begun = not held.behind or held.began is not None
             outcome = Outcome.INTERRUPTED if begun else Outcome.RETURNED
-            self.settlers.add(held, Verdict(outcome, "the consumer stopped while it ran"))
+            self._put_back(held, Verdict(outcome, "the consumer stopped while it ran"))
         return len(running)
+
+    def _put_back(self, held: Held, verdict: Verdict) -> None:
+        report(held.queue, held.lease, verdict)
+        self.settlers.add(held, verdict)
 
     def end(self) -> int:
         """Settle the last verdicts, then let the threads go; how many leases could not be settled."""
@@ -189,7 +194,9 @@ class Supervisor:
             if one.began is not None and one.policy is not None:
                 self._judge_stuck(one, one.policy, clock() - one.began, worker)
             else:
-                self.settlers.finish(one, Verdict(Outcome.RETURNED, "what ran before it does not end"))
+                verdict = Verdict(Outcome.RETURNED, "what ran before it does not end")
+                report(one.queue, one.lease, verdict)
+                self.settlers.finish(one, verdict)
 
     def _judge_stuck(self, held: Held, policy: Policy, ran: float, worker: Worker) -> None:
         entry = held.lease.entry

@@ -15,7 +15,7 @@ from djqueue import conf
 from djqueue.enqueueing.command import Call, Command, named_after, refuse_generator, refuse_nested
 from djqueue.exceptions import InvalidMessage
 from djqueue.flow.limits import MOST, Batch, Concurrency, Route, Throttle, up_to
-from djqueue.messages.codecs import is_same, is_structured, plain, requested, typed
+from djqueue.messages.codecs import Arguments, is_same, is_structured, plain, requested, typed
 from djqueue.messages.failures import text_of
 from djqueue.policies.options import OPTIONS, CommandOptions
 from djqueue.policies.policy import Policy
@@ -35,11 +35,19 @@ class BatchFunction(Command):
         super().__init__(func, policy)
         if not takes(func, 1):
             raise TypeError(f"{self.name} is given a list of calls: write it with one parameter.")
-        self._signature, self._simple = inspect.signature(_any_call), range(1 << 30)
+        self._simple = range(1 << 30)
+
+    @staticmethod
+    def _signature_of(func: Callable[..., Any]) -> inspect.Signature:
+        return inspect.signature(_any_call)
 
     def item(self, args: tuple, kwargs: dict) -> Any:
         """One call as an item of the batch: its argument if it has just one, else the whole call."""
         return args[0] if len(args) == 1 and not kwargs else Call(args, kwargs)
+
+    def as_made(self, call: Arguments) -> Arguments:
+        args, kwargs = call
+        return args[0] if len(args) == 1 and not kwargs and isinstance(args[0], Call) else call
 
     def perform(self, items: Sequence[Any], lane: str, slot: HandlerSlot) -> Any:
         """Run a batch; what it returns, or a coroutine of that."""
@@ -245,6 +253,9 @@ class HandlerCommand(BatchFunction):
             return typed(self.kinds[names[0]], fields) if names else fields
         except Exception as error:
             raise InvalidMessage(f"no request: {type(error).__name__}: {text_of(error)}") from error
+
+    def as_made(self, call: Arguments) -> Arguments:
+        return (self.item(*call),), {}
 
     def identity(self, call: Call, policy: Policy) -> tuple[dict[str, object], object]:
         request = self.item(*call)

@@ -5,33 +5,27 @@ from __future__ import annotations
 import inspect
 from collections.abc import Callable, Iterable
 from datetime import datetime
-from typing import Any, Generic, ParamSpec, Self, TypeVar, Unpack
+from typing import Any, ClassVar, Generic, Never, ParamSpec, Self, TypeVar, Unpack
 
 from asgiref.sync import sync_to_async
 from django.core.exceptions import SynchronousOnlyOperation
 
-from djqueue.crontab import Rule
 from djqueue.enqueueing import producer
 from djqueue.enqueueing.producer import Call
+from djqueue.enqueueing.signatures import ASKED, misplaced, refuse_misfits, refuse_unknown_sensitive
 from djqueue.exceptions import EncodeError, MessageTooLarge, StoreError
+from djqueue.hints import ON_A_COMMAND
 from djqueue.messages.codecs import Arguments
 from djqueue.policies.options import IDLE_TIMEOUT, CommandOptions
 from djqueue.policies.policy import Policy
 from djqueue.registry import registered, registry
 from djqueue.results import Result
+from djqueue.timetables import Rule
 from djqueue.utils import as_asked, takes
 
 P = ParamSpec("P")
 R = TypeVar("R")
 C = TypeVar("C", bound="Command")
-
-ELSEWHERE = {
-    "later": ": call it, or use .enqueue(...); .later(...) is for functions of a Deferrable.",
-    "delay": ": call it, or use .enqueue(...); .using(delay=seconds).enqueue(...) waits.",
-    "apply_async": ": call it, or use .enqueue(...); .using(...).enqueue(...) takes options.",
-    "send": ": call it, or use .enqueue(...).",
-}
-"""What other libraries call it."""
 
 
 class Command(Generic[P, R]):
@@ -48,6 +42,8 @@ class Command(Generic[P, R]):
     """Whether all calls that are sent together are put together, or none."""
     kept = False
     """Whether a worker keeps an object for it, between its batches."""
+    sample_call: ClassVar[Arguments | None] = None
+    """A call that functions of the arguments must take, if the signature does not tell it."""
     rule: Rule | None = None
     """For a periodic command: what becomes of ticks at which no consumer ran."""
 
@@ -62,17 +58,25 @@ class Command(Generic[P, R]):
         if policy.idle_timeout is not None and not self.kept:
             raise ValueError(f"{self.name}: {IDLE_TIMEOUT}")
         self.is_async = inspect.iscoroutinefunction(func)
-        self._signature = inspect.signature(func)
+        self._signature = self._signature_of(func)
         self._simple = _simple_counts(self._signature)
+        if not self.batched:
+            refuse_unknown_sensitive(self.name, self._signature, policy)
+        refuse_misfits(self.name, self._signature, policy, self.sample_call)
         self.__doc__, self.__module__, self.__wrapped__ = func.__doc__, func.__module__, func
         self.__name__, self.__qualname__ = func.__name__, func.__qualname__
 
     def __repr__(self) -> str:
-        return f"<{type(self).__name__} {self.name}>"
+        what = f"{type(self).__name__} {self.name}"
+        if self.declared is self:
+            return f"<{what}>"
+        changed = ", ".join(f"{name}={value!r}" for name, value in self.policy.beside(self.declared.policy).items())
+        return f"<{what} using({changed}): call .enqueue(...) on it>"
 
     def __getattr__(self, name: str) -> Any:
-        hint = ELSEWHERE.get(name, "")
-        raise AttributeError(f"{type(self).__name__!r} object has no attribute {name!r}{hint}", name=name, obj=self)
+        hint = ON_A_COMMAND.get(name)
+        what = f"{type(self).__name__!r} object has no attribute {name!r}"
+        raise AttributeError(f"{what}: {hint}." if hint else what, name=name, obj=self)
 
     def __reduce__(self) -> tuple[Any, ...]:
         """Commands are pickled by name, never by value; a changed copy is pickled with its options."""
@@ -96,17 +100,22 @@ class Command(Generic[P, R]):
         """:meth:`enqueue` for async code."""
         return await sync_to_async(self.enqueue)(*args, **kwargs)
 
-    def enqueue_many(self, calls: Iterable[tuple[Any, ...] | dict[str, Any] | Call]) -> list[Result]:
+    def enqueue_many(self, calls: Iterable[tuple[Any, ...] | dict[str, Any] | Call], **options: Never) -> list[Result]:
         """Send many calls, a round trip per thousand. Each is a tuple of positional or a dict of keyword arguments.
 
         On the database all are sent or none. Elsewhere an error of the store may come after the first thousands have
-        been sent.
+        been sent. Options are given to :meth:`using`.
         """
+        if options:
+            hint = misplaced(self.__name__, (), options, "enqueue_many")
+            raise TypeError(f"{self.name}: enqueue_many() takes calls alone{hint}")
         return self.declared._send([Call.of(given) for given in calls], self.policy)
 
-    async def aenqueue_many(self, calls: Iterable[tuple[Any, ...] | dict[str, Any] | Call]) -> list[Result]:
+    async def aenqueue_many(
+        self, calls: Iterable[tuple[Any, ...] | dict[str, Any] | Call], **options: Never
+    ) -> list[Result]:
         """:meth:`enqueue_many` for async code."""
-        return await sync_to_async(self.enqueue_many)(calls)
+        return await sync_to_async(self.enqueue_many)(calls, **options)
 
     def using(self, **options: Unpack[CommandOptions]) -> Self:
         """A copy of this command with other options: ``send.using(delay=30, queue_name="slow").enqueue(...)``.
@@ -118,6 +127,8 @@ class Command(Generic[P, R]):
         policy.overrides(declared)  # so that what cannot travel is refused here
         if policy.idle_timeout != declared.idle_timeout:
             raise ValueError(f"{self.name}: {IDLE_TIMEOUT}")
+        if not ASKED.isdisjoint(options):
+            refuse_misfits(self.name, self._signature, policy, self.sample_call)
         if policy.throttle != declared.throttle:
             registry.refuse_another_throttle(f"using() of {self.name}", policy)
         return with_policy(self, policy)
@@ -128,7 +139,7 @@ class Command(Generic[P, R]):
 
     def identity(self, call: Call, policy: Policy) -> tuple[dict[str, object], object]:
         """The arguments of a call by name, defaults too, and what their key makes of them, if there is one."""
-        bound = self._signature.bind(*call.args, **call.kwargs)
+        bound = self.bind(call)
         bound.apply_defaults()
         key = policy.guard_key
         args, kwargs = self.as_asked(key, call) if key else call
@@ -137,6 +148,14 @@ class Command(Generic[P, R]):
     def as_asked(self, func: object, call: Arguments) -> Arguments:
         """The arguments of a call for a function that takes them: as they came, or all by name."""
         return as_asked(func, self._signature, call)
+
+    def as_made(self, call: Arguments) -> Arguments:
+        """A call as its caller made it, from what its message carries, or from its item in a batch."""
+        return call
+
+    def bind(self, call: Arguments) -> inspect.BoundArguments:
+        """The arguments of a call by the names of the parameters. Raises TypeError if they do not fit."""
+        return self._signature.bind(*call[0], **call[1])
 
     def merged(self, merge: Callable[..., Any], waits: Arguments, new: Arguments) -> Call:
         """What the option ``merge`` makes of a call that waits and a new one; TypeError if it does not fit."""
@@ -180,11 +199,17 @@ class Command(Generic[P, R]):
             error.add_note(f"In a call of {self.name}. In async code: await {self.__name__}.aenqueue(...)")
             raise
 
+    @staticmethod
+    def _signature_of(func: Callable[..., Any]) -> inspect.Signature:
+        return inspect.signature(func)
+
     def _fit(self, args: tuple[Any, ...], kwargs: dict[str, Any]) -> None:
         try:
-            self._signature.bind(*args, **kwargs)
+            self.bind((args, kwargs))
         except TypeError as error:
-            raise TypeError(f"{self.name}: {error}") from None
+            raise TypeError(
+                f"{self.name}: {error}{misplaced(self.__name__, self._signature.parameters, kwargs)}"
+            ) from None
 
 
 def with_policy(command: C, policy: Policy) -> C:
@@ -198,6 +223,7 @@ class PeriodicCommand(Command[P, R]):
     """A command that the scheduler enqueues. Calling it runs it here, inline; :meth:`enqueue` sends it by hand."""
 
     inline = True
+    sample_call = (), {}
 
     def __init__(self, func: Callable[P, R], policy: Policy, validate_datetime: Callable[[datetime], bool], rule: Rule):
         super().__init__(func, policy)

@@ -29,12 +29,12 @@ from djqueue.messages.codecs import Arguments
 from djqueue.messages.envelope import Message, encode, new_id
 from djqueue.messages.metadata import carriers
 from djqueue.policies.policy import Policy
-from djqueue.queues import queues
 from djqueue.registry import Runnable
 from djqueue.results import EnqueueStatus, Result
 from djqueue.running.context import open_entry
 from djqueue.running.executor import run_inline
 from djqueue.utils import slices, tell
+from djqueue.wiring import queues
 
 logger = logging.getLogger(__name__)
 
@@ -283,7 +283,7 @@ def _put_or_report(queue: BaseQueue, pending: Sequence[PendingCall]) -> None:
 
 def _report(queue: BaseQueue, unsent: Sequence[Entry], error: Exception) -> None:
     first, ids = unsent[0], [entry.id for entry in unsent]
-    extra = {"message_id": first.id, "message_ids": ids, "command": first.command, "queue": queue.alias}
+    extra = {"event": "unsent", "message_ids": ids, "count": len(ids), "command": first.command, "queue": queue.alias}
     text = "%s: %d messages were not sent although their transaction committed"
     tell(logger, logging.ERROR, text, first.command, len(unsent), exc_info=error, extra=extra)
     for entry in unsent:
@@ -302,7 +302,8 @@ def _put_or_merge(queue: BaseQueue, pending_call: PendingCall) -> bool:
                 return False
         except InvalidMessage as error:
             text = "%s: the waiting call cannot be read, so this one is put beside it"
-            tell(logger, logging.ERROR, text, entry.command, exc_info=error, extra={"message_id": entry.id})
+            extra = {"message_id": entry.id, "command": entry.command, "queue": queue.alias}
+            tell(logger, logging.ERROR, text, entry.command, exc_info=error, extra=extra)
             return queue.put([entry])[0]
     raise QueueError(f"{entry.command}: others changed the waiting call {TRIES} times in a row; this one was not put.")
 

@@ -2,12 +2,17 @@
 
 from __future__ import annotations
 
+import asyncio
+import concurrent.futures
 import json
+import os
 import socket
 import traceback
 from collections.abc import Iterable, Iterator
 from types import FrameType
 from typing import Any
+
+import asgiref
 
 LONGEST_TRACEBACK = 16_384  # characters kept of one attempt
 LONGEST_REASON = 1000  # characters, also for an exception's own text
@@ -18,15 +23,30 @@ _CONTEXT: Any = BaseException.__context__
 _TRACEBACK: Any = BaseException.__traceback__
 """The descriptors themselves: they read the true values, even if the class of an exception overrides the names."""
 
+_PACKAGES = asyncio.__file__, concurrent.futures.__file__, asgiref.__file__
+MACHINERY = tuple(
+    f"{folder}{os.sep}"
+    for folder in (os.path.dirname(os.path.dirname(__file__)), *(os.path.dirname(path or "") for path in _PACKAGES))
+)
+"""The folders of the code that calls commands: djqueue, and what runs coroutines."""
+
 
 def with_error(
-    errors: str, *, at: float, attempt: int, reason: str, exception: BaseException | None = None, owner: str = ""
+    errors: str,
+    *,
+    at: float,
+    attempt: int,
+    reason: str,
+    exception: BaseException | None = None,
+    owner: str = "",
+    description: str = "",
 ) -> str:
     """The errors with one more record; the oldest ones give way.
 
-    ``at`` is epoch seconds, ``attempt`` the number of the start, ``owner`` the name of the consumer that ran it.
+    ``at`` is epoch seconds, ``attempt`` the number of the start, ``owner`` the name of the consumer that ran it,
+    ``description`` what the command says of its call.
     """
-    record = {
+    record: dict[str, Any] = {
         "at": round(at, 3),
         "attempt": attempt,
         "reason": reason[:LONGEST_REASON],
@@ -36,6 +56,8 @@ def with_error(
         "host": socket.gethostname(),
         "consumer": owner,
     }
+    if description:
+        record["description"] = description
     return json.dumps([*errors_of(errors)[1 - MOST_RECORDS :], record])
 
 
@@ -74,6 +96,26 @@ def _traceback(exception: BaseException) -> str:
         return "".join(["".join([line]) for line in traceback.format_exception(exception)])
     except BaseException as error:
         return f"{kind_of(exception)} (its traceback raises {kind_of(error)})"
+
+
+# ---- Whose frames a traceback shows
+
+
+def begin_at_the_command(exception: BaseException) -> None:
+    """Take the frames that led to the command out of its traceback, and of the exceptions behind it.
+
+    What the command called stays, be it a function of djqueue. An exception of djqueue itself keeps no frame.
+    """
+    for one in chained([exception]):
+        trace = _TRACEBACK.__get__(one)
+        while trace is not None and trace.tb_frame.f_code.co_filename.startswith(MACHINERY):
+            trace = trace.tb_next
+        _TRACEBACK.__set__(one, trace)
+
+
+def has_frames(exception: BaseException) -> bool:
+    """Whether its traceback, or that of an exception behind it, shows any line of code."""
+    return any(_TRACEBACK.__get__(one) is not None for one in chained([exception]))
 
 
 # ---- An exception keeps alive the frames that it went through, and their callers, with all their locals

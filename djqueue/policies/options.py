@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Iterator, Set
+from collections.abc import Callable, Iterable, Iterator, Mapping, Set
 from dataclasses import KW_ONLY, dataclass, field
 from datetime import datetime, timedelta
 from functools import partial
@@ -11,7 +11,8 @@ from typing import Any, Literal, TypedDict
 from django.utils.module_loading import import_string
 
 from djqueue.flow.limits import Batch, Concurrency, Debounce, Throttle, Unique, up_to
-from djqueue.policies.outcomes import Backoff, Wait, backoff_of, path_of, read, written
+from djqueue.hints import option_hint
+from djqueue.policies.outcomes import Backoff, RetryOn, RetryPolicy, Wait, backoff_of, path_of, read, written
 from djqueue.utils import flag, function, is_exception, moment, nearest, priority, seconds, whole
 
 Duration = float | timedelta
@@ -34,7 +35,7 @@ class CommandOptions(TypedDict, total=False):
     max_attempts: int
     retries: int
     max_lost: int
-    retry_on: Iterable[type[BaseException]]
+    retry_on: Iterable[type[BaseException]] | Mapping[type[BaseException], bool | Duration | Wait | RetryPolicy]
     backoff: bool | Duration | Backoff | Wait
     debounce: Duration | Callable[[], Duration] | Debounce | None
     always_delay: bool
@@ -56,6 +57,8 @@ class CommandOptions(TypedDict, total=False):
     result_ttl: Duration | None
     serializer: Literal["pickle", "json"]
     models: Literal["pickle", "reference"]
+    describe: Callable[..., object] | None
+    sensitive: Iterable[str] | str | bool
 
 
 @dataclass(frozen=True, slots=True)
@@ -141,12 +144,26 @@ def _alias(value: object, name: str) -> str:
     return value
 
 
-def _exceptions(value: object, name: str) -> tuple[type[BaseException], ...]:
+def _exceptions(value: object, name: str) -> RetryOn:
     if isinstance(value, type):
         value = [value]
-    if not isinstance(value, list | tuple | set | frozenset) or not all(map(is_exception, value)):
-        raise TypeError(f"{name} is {value!r}: give a list of exception classes.")
-    return tuple(value)
+    if not isinstance(value, list | tuple | set | frozenset | dict) or not all(map(is_exception, value)):
+        raise TypeError(
+            f"{name} is {value!r}: give a list of exception classes, or a dictionary with the backoff of each."
+        )
+    if not isinstance(value, dict):
+        return tuple(value)
+    return {listed: _retry_policy(rule, f"{name}[{listed.__qualname__}]") for listed, rule in value.items()}
+
+
+def _retry_policy(value: object, name: str) -> RetryPolicy:
+    try:
+        return RetryPolicy.of(value)
+    except (TypeError, ValueError) as error:
+        error.add_note(
+            f"In {name}: give seconds, a Backoff, a function, or a RetryPolicy(backoff=..., max_attempts=...)."
+        )
+        raise
 
 
 def _unique(value: object, name: str) -> str | float | None:
@@ -188,6 +205,24 @@ def _batch(value: Any, name: str) -> Batch | None:
     return value if isinstance(value, Batch) else Batch() if value is True else Batch(value)
 
 
+def _describe(value: object, name: str) -> Callable[..., Any] | None:
+    if value is not None and not callable(value):
+        raise TypeError(
+            f"{name} is {value!r}: give a function of the arguments that returns a short text, as in "
+            "lambda order, **_: f'order {order}'."
+        )
+    return value
+
+
+def _sensitive(value: Any, name: str) -> tuple[str, ...] | bool:
+    names = (value,) if isinstance(value, str) else () if value is None or value is False else value
+    if names is True:
+        return True
+    if not isinstance(names, list | tuple | set | frozenset) or not all(isinstance(one, str) for one in names):
+        raise TypeError(f"{name} is {value!r}: give the names of parameters, or True for all of them.")
+    return tuple(names)
+
+
 def _one_of(*choices: str) -> Check:
     def check(value: object, name: str) -> object:
         if value not in choices:
@@ -210,8 +245,18 @@ def _merges_across_lanes(policy: Any, used: Set[str]) -> bool:
 
 _AS_IT_IS: Travels = (lambda value: value, lambda value: value)
 _PATHS: Travels = (
-    lambda classes: None if classes is None else [path_of(one, "retry_on") for one in classes],
-    lambda paths: None if paths is None else tuple(map(import_string, paths)),
+    lambda given: (
+        {path_of(one, "retry_on"): rule.written() for one, rule in given.items()}
+        if isinstance(given, dict)
+        else [path_of(one, "retry_on") for one in given]
+    ),
+    lambda paths: (
+        {import_string(path): RetryPolicy.read(rule) for path, rule in paths.items()}
+        if isinstance(paths, dict)
+        else None
+        if paths is None
+        else tuple(map(import_string, paths))
+    ),
 )
 _count = partial(whole, least=1)
 _time = partial(seconds, least=0.001)
@@ -273,6 +318,8 @@ _ALL = (
     Option("result_ttl", _time, or_none=True, travels=_AS_IT_IS, needs={"facts": bool}),
     Option("serializer", _one_of("pickle", "json")),
     Option("models", _one_of("pickle", "reference")),
+    Option("describe", _describe),
+    Option("sensitive", _sensitive),
 )
 # fmt: on
 OPTIONS: dict[str, Option] = {option.name: option for option in _ALL}
@@ -289,6 +336,8 @@ WHOLES = frozenset(name for option in PARTS for name in option.part_of)
 def changes_of(given: dict[str, Any]) -> dict[str, Any]:
     """The fields of a policy that options set. Raises TypeError or ValueError that names the option."""
     for name in sorted(given.keys() - OPTIONS.keys()):
+        if elsewhere := option_hint(name):
+            raise TypeError(f"Unknown option {name!r}: {elsewhere}.")
         meant = nearest(name, OPTIONS)
         hint = f"did you mean {meant!r}? There are" if meant else "there are"
         raise TypeError(f"Unknown option {name!r}; {hint}: {', '.join(sorted(OPTIONS))}.")

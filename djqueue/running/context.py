@@ -73,6 +73,9 @@ class Control:
         """Have the throttle count all of these messages from ``seconds`` later on; whether they may begin then."""
         return False
 
+    def describe(self, description: str) -> None:
+        """Called with what the command says of its call, before it runs."""
+
     def begin(self, policy: Policy) -> None:
         """Called with the options of the message when it is about to run."""
         if policy.lease is not None:

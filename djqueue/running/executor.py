@@ -18,15 +18,17 @@ from djqueue.backends.base import BaseQueue, Entry, Lease
 from djqueue.backends.entries import log_extra
 from djqueue.exceptions import BadSignature, InvalidMessage, TimeLimitExceeded
 from djqueue.messages.envelope import Envelope
-from djqueue.messages.failures import kind_of, release, text_of
+from djqueue.messages.failures import begin_at_the_command, kind_of, release, text_of
 from djqueue.policies.outcomes import Outcome, Verdict, hold_of, not_now
 from djqueue.policies.policy import Policy
 from djqueue.registry import Runnable, registry
 from djqueue.running.context import Control, CurrentMessage, LoopControl, TooLate, open_entry, run
+from djqueue.running.describing import description_of
 from djqueue.running.handlers import BatchRunnable, HandlerSlot, run_items
+from djqueue.running.reporting import report_together, tell_started
 from djqueue.running.result_store import fact_of, packed_end
 from djqueue.running.settle import settle
-from djqueue.utils import RareReports, plain, tell
+from djqueue.utils import plain, tell
 
 logger = logging.getLogger(__name__)
 
@@ -35,10 +37,7 @@ BEHIND = Verdict(Outcome.RETURNED, "what was before it in its lane comes again f
 STRANGER = Verdict(Outcome.RETURNED, "it is no call of the batch command that it was claimed with")
 APART = Verdict(Outcome.RETURNED, "a batch is of one priority, and a higher one may have come")
 
-
 THEN = "Then run manage.py queue_errors retry."
-MANY = RareReports(60.0)
-"""Reports of bad signatures: under a wrong key all messages have one."""
 UNKNOWN = (
     ": it is not in a commands.py of an installed app here; move it there, or import its module in one, "
     "and start the consumer again"
@@ -57,6 +56,8 @@ class Job:
     message: CurrentMessage
     keep: float
     """Seconds for which its result is kept."""
+    description: str = ""
+    """What ``describe`` says of the call."""
     place: int = 0
     """Its index among the messages that were claimed together."""
 
@@ -69,6 +70,9 @@ def attempt(jobs: Sequence[Job], context: Context, slot: HandlerSlot) -> list[Ve
             signals.emit(signals.started, message.command, **told)
     first = jobs[0]
     command = first.command
+    if logger.isEnabledFor(logging.DEBUG):
+        about: dict[str, Any] = {"description": first.description} if first.description and len(jobs) == 1 else {}
+        tell_started(logging.DEBUG, first.message.queue_name, [job.lease.entry for job in jobs], **about)
     try:
         if not command.batched:
             start = partial(command.func, *first.args, **first.kwargs)
@@ -85,17 +89,20 @@ def attempt(jobs: Sequence[Job], context: Context, slot: HandlerSlot) -> list[Ve
 
 
 def _done(job: Job, value: object) -> Verdict:
-    return Verdict(Outcome.DONE, value=value, seconds=time.monotonic() - job.message.began)
+    ran = time.monotonic() - job.message.began
+    return Verdict(Outcome.DONE, value=value, seconds=ran, description=job.description)
 
 
 def _failed(job: Job, error: BaseException) -> Verdict:
     ran, kind = time.monotonic() - job.message.began, type(error)  # not error.__class__, which can be any
+    if not logger.isEnabledFor(logging.DEBUG):
+        begin_at_the_command(error)
     control = job.message.control
     if issubclass(kind, TooLate):
         return LATE
     if control is not None and issubclass(kind, control.interrupts):
         return Verdict(Outcome.INTERRUPTED, "interrupted", error)
-    return replace(judged(job.policy, error, job.lease.entry), seconds=ran)
+    return replace(judged(job.policy, error, job.lease.entry), seconds=ran, description=job.description)
 
 
 def judged(policy: Policy, error: BaseException, entry: Entry) -> Verdict:
@@ -148,9 +155,9 @@ def execute_batch(
                 packed = packed_end(queue, job.lease, verdict) if verdict.outcome is Outcome.DONE else b""
                 verdict = replace(verdict, keep=job.keep, packed=packed)
             verdicts[job.place] = verdict
-    for place, lease in enumerate(leases):
-        if not controls[place].given_up:  # in the context of the run, so that log filters find its metadata
-            context.run(report, queue, lease, verdicts[place])
+    ours = [place for place in range(len(leases)) if not controls[place].given_up]
+    # In the context of the run, so that log filters find its metadata.
+    context.run(report_together, queue, [(leases[place], verdicts[place]) for place in ours])
     return verdicts
 
 
@@ -191,7 +198,10 @@ def _begun(queue: BaseQueue, lease: Lease, control: Control) -> Job | Verdict:
     except Exception as error:  # not of the command: the database of its arguments may be out of reach
         return not_now(lease, f"could not be run: {kind_of(error)}: {text_of(error)}")
     message = CurrentMessage.of(queue, entry, envelope, policy, control)
-    return Job(lease, command, policy, args, kwargs, message, keep)
+    description = description_of(command, args, kwargs) if policy.describe else ""
+    if description:
+        control.describe(description)
+    return Job(lease, command, policy, args, kwargs, message, keep, description)
 
 
 def _cancelled(control: Control) -> Verdict | None:
@@ -219,24 +229,6 @@ def policy_of(command: Runnable, envelope: Envelope) -> Policy:
         return command.policy.with_overrides(envelope.options)
     except (TypeError, ValueError) as error:  # not ImportError: the next deploy may have it
         raise InvalidMessage(f"its options cannot be read: {error}") from error
-
-
-def report(queue: BaseQueue, lease: Lease, verdict: Verdict) -> None:
-    """Log one record per message, so that error mails are one per failure."""
-    effect, more = verdict.outcome.effect, ""
-    if not logger.isEnabledFor(effect.level):
-        return
-    is_unsigned = issubclass(type(verdict.exception), BadSignature)
-    if is_unsigned:
-        if (unreported := MANY.take(queue.alias)) is None:
-            return
-        more = f"; {unreported} more since the last such report" if unreported else ""
-    entry, reason = lease.entry, f": {plain(verdict.reason)}" if verdict.reason else ""
-    what = f"{plain(entry.command)} {effect.words}{reason}"
-    later = f", again in {verdict.delay:.1f} s" if effect.again else ""
-    text = f"{what} (message {plain(entry.id)}, attempt {entry.attempts}, {verdict.seconds:.3f} s{later}{more})"
-    shown = None if is_unsigned else verdict.exception  # its reason says it all
-    tell(logger, effect.level, "%s", text, exc_info=shown, extra=log_extra(queue.alias, entry))
 
 
 # ---- The order within a unit of work: a run of a lane, which is run batch by batch
@@ -285,7 +277,8 @@ def run_inline(queue: BaseQueue, entry: Entry, command: Runnable, policy: Policy
             verdict = Verdict(Outcome.DONE, value=_value_of(command, envelope, message))
         except Exception as error:
             verdict = policy.on_exception(error, entry)
-            if verdict.outcome.effect.again and entry.attempts >= policy.most_attempts:
+            is_asked = verdict.outcome.effect.again and verdict.exception is None
+            if is_asked and entry.attempts >= policy.most_attempts:
                 # There is no wait in between, so asking for another run is bounded like a failure.
                 verdict = replace(verdict, outcome=Outcome.FAILED)
             entry = replace(entry, failures=entry.failures + (verdict.exception is not None))

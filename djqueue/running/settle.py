@@ -37,7 +37,7 @@ def settle_alike(
     lost: that is so if no other process can have had it by now. It is called after the queue has answered.
     """
     if verb != "complete":
-        finished = [(_settled(lease, verdict, owner), verdict) for lease, verdict in finished]
+        finished = [(_settled(queue, lease, verdict, owner), verdict) for lease, verdict in finished]
     leases = [lease for lease, _ in finished]
     if verb == "release":  # more is to come: there is no result yet
         told: Sequence[Lease] = queue.release(leases)
@@ -51,13 +51,14 @@ def settle_alike(
         (_tell if is_ours else _tell_late)(queue, lease, verdict)
 
 
-def _settled(lease: Lease, verdict: Verdict, owner: str) -> Lease:
+def _settled(queue: BaseQueue, lease: Lease, verdict: Verdict, owner: str) -> Lease:
     """The lease with its verdict's counts and error; without an exception that cannot be written, so others settle."""
     try:
         return settled(lease, verdict, owner)
     except Exception as error:
         text = "What %s (message %s) failed with cannot be written down"
-        tell(logger, logging.ERROR, text, plain(lease.entry.command), plain(lease.entry.id), exc_info=error)
+        names = plain(lease.entry.command), plain(lease.entry.id)
+        tell(logger, logging.ERROR, text, *names, exc_info=error, extra=log_extra(queue.alias, lease.entry))
         return settled(lease, replace(verdict, exception=None), owner)
 
 
@@ -75,7 +76,7 @@ def _tell(queue: BaseQueue, lease: Lease, verdict: Verdict) -> None:
 
 
 def _tell_late(queue: BaseQueue, lease: Lease, verdict: Verdict) -> None:
-    text = "%s (message %s): somebody else holds it by now"
+    text = "%s (message %s): another consumer holds it by now"
     names = plain(lease.entry.command), plain(lease.entry.id)
-    tell(logger, logging.WARNING, text, *names, extra=log_extra(queue.alias, lease.entry))
+    tell(logger, logging.WARNING, text, *names, extra=log_extra(queue.alias, lease.entry, event="lease_lost"))
     signals.emit(signals.lease_lost, lease.entry.command, id=lease.entry.id, queue_name=queue.alias)

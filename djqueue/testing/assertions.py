@@ -21,10 +21,10 @@ from djqueue.enqueueing.command import Call, Command
 from djqueue.enqueueing.producer import OnceCommitted, _put_or_report, _signal
 from djqueue.exceptions import UnknownCommand
 from djqueue.policies.policy import Policy
-from djqueue.queues import queues
 from djqueue.registry import registry
 from djqueue.running.context import open_entry
 from djqueue.utils import seconds
+from djqueue.wiring import queues
 
 NEAR = 1.0
 """Seconds by which a delay may differ from the one in a test: some time passes between a call and its arrival."""

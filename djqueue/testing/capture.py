@@ -8,8 +8,8 @@ from contextlib import AbstractContextManager, contextmanager
 from django.db import connections
 
 from djqueue import signals
-from djqueue.queues import queues
 from djqueue.testing.assertions import Enqueued, refuse_eager, registered, run_registered
+from djqueue.wiring import queues
 
 
 def capture_enqueued(using: str = "default") -> AbstractContextManager[list[Enqueued]]:

@@ -11,9 +11,9 @@ from unittest import mock
 from djqueue.backends.base import BaseQueue, NoStore
 from djqueue.backends.memory.queue import MemoryQueue, MemoryStore
 from djqueue.exceptions import NotSupported
-from djqueue.queues import queues as all_queues
 from djqueue.testing.assertions import commit, send
 from djqueue.utils import moment, seconds
+from djqueue.wiring import queues as all_queues
 
 Follow = Callable[[datetime], object]
 

@@ -10,8 +10,8 @@ from django.test import override_settings
 
 from djqueue import conf
 from djqueue.backends.memory.queue import MemoryQueue
-from djqueue.queues import Queues
-from djqueue.queues import queues as all_queues
+from djqueue.wiring import Queues
+from djqueue.wiring import queues as all_queues
 
 
 @contextmanager

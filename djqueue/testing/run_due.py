@@ -18,7 +18,6 @@ from djqueue.backends.base import BaseQueue, Lease
 from djqueue.consumer.scheduler import Scheduler
 from djqueue.exceptions import CommandFailed
 from djqueue.policies.outcomes import Outcome, Verdict, settled
-from djqueue.queues import queues as all_queues
 from djqueue.running.context import Control
 from djqueue.running.executor import BEHIND, batch_of, execute_batch, why_not
 from djqueue.running.handlers import HandlerSlot
@@ -27,6 +26,7 @@ from djqueue.testing.assertions import Enqueued, commit, one_command, refuse_eag
 from djqueue.testing.clock import VirtualClock, the_clock
 from djqueue.testing.crashes import dies
 from djqueue.utils import whole
+from djqueue.wiring import queues as all_queues
 
 OWNER = "run_due"
 LIMIT = 10_000

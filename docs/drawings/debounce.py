@@ -1,40 +1,23 @@
-"""Prints the timelines of docs/howto/debouncing.rst, from a run on a queue in memory whose clock this script turns.
+"""The time lines of docs/howto/debouncing.rst, from runs on a queue in memory whose clock turns."""
 
-python docs/drawings/debounce.py; a test holds that the page shows what it prints.
-"""
+import svg
 
-import sys
-from pathlib import Path
-
-import django
-from django.conf import settings
-
-sys.path.insert(0, str(Path(__file__).resolve().parent.parent.parent))
-settings.configure(
-    INSTALLED_APPS=["djqueue"],
-    QUEUES={"default": {"CLASS": "djqueue.backends.memory.MemoryQueue", "OPTIONS": {"ON_COMMIT": None}}},
-    SECRET_KEY="only-for-drawing-timelines-of-djqueue-0123456789-abcdefghij",
-)
-django.setup()
-
-from djqueue import Deferrable, queue_command  # noqa: E402
-from djqueue.queues import queues  # noqa: E402
+from djqueue import Deferrable, queue_command, queues
 
 START = 1_000_000_000
 """Seconds since 1970 at which every run begins."""
 SECONDS = 100
-"""So long it lasts; a second is a column."""
+CALLS = (0, 4, 9, 21, 35, 41, 95)
 RUNS = {
-    "debounce=30": ({"debounce": 30}, (0, 4, 9, 21, 35, 41, 95)),
-    "debounce=30, always_delay=True": ({"debounce": 30, "always_delay": True}, (0, 4, 9, 21, 35, 41, 95)),
-    "debounce=30, extend=True": ({"debounce": 30, "extend": True}, (0, 4, 9, 21, 35, 41, 95)),
-    "debounce=30, extend=True, max_wait=45": (
-        {"debounce": 30, "extend": True, "max_wait": 45},
-        (0, 10, 20, 30, 40, 50, 60),
-    ),
-    "unique=30": ({"unique": 30}, (0, 4, 9, 21, 35, 41, 95)),
+    "debounce": ({"debounce": 30}, CALLS),
+    "debounce-always-delay": ({"debounce": 30, "always_delay": True}, CALLS),
+    "debounce-extend": ({"debounce": 30, "extend": True}, CALLS),
+    "debounce-max-wait": ({"debounce": 30, "extend": True, "max_wait": 45}, (0, 10, 20, 30, 40, 50, 60)),
+    "unique": ({"unique": 30}, CALLS),
 }
 """What is drawn: options, and the seconds of the calls."""
+
+LEGEND = svg.LEFT + 4
 
 ran: list[float] = []
 
@@ -58,17 +41,33 @@ def run(options: dict, calls: tuple[int, ...]) -> tuple[list[int], list[int], li
     return put, skipped, list(ran)
 
 
-def drawn(title: str, put: list[int], skipped: list[int], runs: list[float]) -> str:
-    scale = "".join(f"{second:<10}" for second in range(0, SECONDS, 10)) + str(SECONDS)
-    marks = {**dict.fromkeys(put, "o"), **dict.fromkeys(skipped, "x")}
-    lines = {
-        title: "",
-        "second": scale,
-        "calls": "".join(marks.get(second, " ") for second in range(SECONDS + 1)),
-        "runs": "".join("R" if second in runs else "." for second in range(SECONDS + 1)),
-    }
-    return "\n".join(f"{name:<8}{line}".rstrip() for name, line in lines.items())
+def drawn(options: dict, put: list[int], skipped: list[int], runs: list[float]) -> str:
+    title = ", ".join(f"{name}={value}" for name, value in options.items())
+    axis, calls, below = svg.Axis(SECONDS), 44, 84
+    told = f"{title}: calls at {put + skipped} s, of which {skipped} are skipped; runs at {runs} s"
+    links = [
+        svg.line(axis.at(a), calls, axis.at(b), below, stroke=svg.ONE, dash="2 3")
+        for a, b in zip(put, runs, strict=False)  # what is put last runs later than the drawing ends
+    ]
+    return svg.drawing(
+        told,
+        134,
+        svg.text(4, 14, title, code=True),
+        axis.scale(28, 98, 10),
+        axis.row(calls, "calls"),
+        axis.row(below, "runs"),
+        *links,
+        *(svg.circle(axis.at(second), calls, 4.5) for second in put),
+        *(svg.circle(axis.at(second), calls, 3.5, fill=svg.FILL, stroke=svg.MUTED) for second in skipped),
+        *(svg.rect(axis.at(second) - 4, below - 9, 8, 18, fill=svg.TWO, radius=2) for second in runs),
+        svg.circle(LEGEND, 123, 4),
+        svg.text(LEGEND + 8, 127, "put", size=10),
+        svg.circle(LEGEND + 50, 123, 3.5, fill=svg.FILL, stroke=svg.MUTED),
+        svg.text(LEGEND + 58, 127, "skipped", size=10),
+        svg.rect(LEGEND + 116, 118, 6, 11, fill=svg.TWO, radius=2),
+        svg.text(LEGEND + 126, 127, "run", size=10),
+    )
 
 
-if __name__ == "__main__":
-    print("\n\n".join(drawn(title, *run(*what)) for title, what in RUNS.items()))
+def drawings() -> dict[str, str]:
+    return {name: drawn(options, *run(options, calls)) for name, (options, calls) in RUNS.items()}

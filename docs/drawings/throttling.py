@@ -1,63 +1,65 @@
-"""Prints the timelines of docs/howto/rate-limits.rst, from a run on a queue in memory whose clock this script turns.
+"""The time lines of docs/howto/rate-limits.rst, from runs on a queue in memory whose clock turns."""
 
-python docs/drawings/throttling.py; a test holds that the page shows what it prints.
-"""
+import svg
 
-import sys
-from pathlib import Path
-
-from django.conf import settings
-
-sys.path.insert(0, str(Path(__file__).resolve().parent.parent.parent))
-settings.configure(SECRET_KEY="only-for-drawing-timelines-of-djqueue-0123456789-abcdefghij")
-
-from djqueue.backends.memory import MemoryQueue  # noqa: E402
-from djqueue.throttle import ThrottledQueue  # noqa: E402
+from djqueue.backends.memory import MemoryQueue
+from djqueue.throttle import ThrottledQueue
 
 START = 1_000_000_000
 """Seconds since 1970 at which every run begins."""
 SECONDS, PER_SECOND = 40, 2
-"""So long it lasts, with so many columns for each second."""
+"""How long it lasts, and how often a second a worker asks."""
 FIVE = {"limit": 5, "window": 10}
 EVEN = {**FIVE, "moderate": True}
 CATCHING_UP = {**EVEN, "elastic": True}
-ALWAYS, BREAK = range(0), range(11 * PER_SECOND, 21 * PER_SECOND)
+BUFFERED = {**CATCHING_UP, "elastic_buffer": 2}
+ALWAYS, BREAK = range(0), range(11, 21)
 RUNS = {
-    "limit=5, window=10": (FIVE, {0: 3, 4: 4, 12: 2, 20: 9}, ALWAYS),
-    "limit=5, window=10, moderate=True": (EVEN, {0: 12}, ALWAYS),
-    "limit=5, window=10, moderate=True; nobody asks from 11 to 21": (EVEN, {0: 30}, BREAK),
-    "limit=5, window=10, moderate=True, elastic=True": (CATCHING_UP, {0: 30}, BREAK),
-    "limit=5, window=10, moderate=True, elastic=True, elastic_buffer=2": (
-        {**CATCHING_UP, "elastic_buffer": 2},
-        {0: 30},
-        BREAK,
-    ),
+    "throttle": (FIVE, {0: 3, 4: 4, 12: 2, 20: 9}, ALWAYS),
+    "throttle-moderate": (EVEN, {0: 12}, ALWAYS),
+    "throttle-moderate-break": (EVEN, {0: 30}, BREAK),
+    "throttle-elastic": (CATCHING_UP, {0: 30}, BREAK),
+    "throttle-elastic-buffer": (BUFFERED, {0: 30}, BREAK),
 }
-"""What is drawn: the settings, how many are put at which second, and the columns in which nobody asks."""
+"""What is drawn: the settings, how many are put at which second, and the seconds in which no worker asks."""
 
 
-def run(given: dict, puts: dict[int, int], away: range) -> tuple[list[str], list[str]]:
-    """How many were put in each column, and how many left."""
+def run(given: dict, puts: dict[int, int], away: range) -> dict[float, int]:
+    """How many left at which second."""
     within = MemoryQueue("drawn")
-    queue, put, left = ThrottledQueue(within, **given), [], []
+    queue, left = ThrottledQueue(within, **given), {}
     for column in range(SECONDS * PER_SECOND + 1):
-        within.clock = lambda now=START + column / PER_SECOND: now
-        number = puts.get(column // PER_SECOND, 0) if column % PER_SECOND == 0 else 0
-        queue.push_many(range(number))
-        put.append(shown(number, " "))
-        left.append(" " if column in away else shown(sum(iter(lambda: queue.pop() is not None, False)), "."))
-    return put, left
+        second = column / PER_SECOND
+        within.clock = lambda now=START + second: now
+        queue.push_many(range(puts.get(second, 0)))
+        if int(second) not in away and (number := sum(iter(lambda: queue.pop() is not None, False))):
+            left[second] = number
+    return left
 
 
-def shown(number: int, nothing: str) -> str:
-    return "+" if number > 9 else str(number or nothing)
+def drawn(given: dict, puts: dict[int, int], away: range, left: dict[float, int]) -> str:
+    title = ", ".join(f"{name}={value}" for name, value in given.items())
+    axis, above, below = svg.Axis(SECONDS), 56, 112
+    shapes = [svg.text(4, 14, title, code=True, size=11), axis.scale(28, 122, 5)]
+    if away:
+        start, end = axis.at(away[0]), axis.at(away[-1] + 1)
+        shapes += [
+            svg.rect(start, 28, end - start, 94, fill=svg.FAINT, radius=0),
+            svg.text((start + end) / 2, 42, "no worker asks", anchor="middle", size=10, fill=svg.MUTED),
+        ]
+    shapes += [axis.row(above, "put"), axis.row(below, "leave")]
+    shapes += [bar(axis.at(second), above, number, svg.ONE) for second, number in puts.items()]
+    shapes += [bar(axis.at(second), below, number, svg.TWO) for second, number in left.items()]
+    told = f"{title}: {puts} are put (second: number), {left} leave"
+    return svg.drawing(told, 138, *shapes)
 
 
-def drawn(title: str, put: list[str], left: list[str]) -> str:
-    scale = "".join(f"{second:<10}" for second in range(0, SECONDS, 10 // PER_SECOND)) + str(SECONDS)
-    lines = {title: "", "second": scale, "put": "".join(put), "leave": "".join(left)}
-    return "\n".join(f"{name:<8}{line}".rstrip() for name, line in lines.items())
+def bar(x: float, y: float, number: int, fill: str) -> str:
+    """A column as high as the number, with the number on it unless it is one."""
+    height = 6 * min(number, 4)
+    words = [svg.text(x, y - height - 2, str(number), anchor="middle", size=10)] if number > 1 else []
+    return "\n".join([svg.rect(x - 3, y - height, 6, height, fill=fill, radius=1.5), *words])
 
 
-if __name__ == "__main__":
-    print("\n\n".join(drawn(title, *run(*what)) for title, what in RUNS.items()))
+def drawings() -> dict[str, str]:
+    return {name: drawn(given, puts, away, run(given, puts, away)) for name, (given, puts, away) in RUNS.items()}

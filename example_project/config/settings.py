@@ -25,7 +25,9 @@ INSTALLED_APPS = [
     "django.contrib.sessions",
     "django.contrib.staticfiles",
     "djqueue",
+    "activity",
     "gallery",
+    "tryit",
 ]
 MIDDLEWARE = [
     "django.middleware.security.SecurityMiddleware",

@@ -4,7 +4,7 @@ from django.conf import settings
 from django.core.files import File
 from django.db import transaction
 
-from gallery.commands import check_for_spam, make_thumbnail, tell_owner
+from gallery.commands import check_for_spam, make_thumbnail
 from gallery.models import Comment, Photo
 
 
@@ -17,9 +17,8 @@ def add_photo(owner, title: str, file: File) -> Photo:
 
 
 def add_comment(photo: Photo, author: str, text: str) -> Comment:
-    """Keep a comment, have it checked, and have the owner told. All of it happens or nothing does."""
+    """Keep a comment and have it checked. Both happen or neither does."""
     with transaction.atomic():
         comment = Comment.objects.create(photo=photo, author=author, text=text)
         check_for_spam(comment)
-        tell_owner(comment)
     return comment

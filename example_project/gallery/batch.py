@@ -7,7 +7,7 @@ from django.conf import settings
 from django.core.management import call_command
 from PIL import Image
 
-from gallery import reports
+from activity.reports import counts
 from gallery.commands import write_digest
 from gallery.models import Comment, Photo
 from processes import manage
@@ -47,7 +47,7 @@ def drain() -> None:
 
 def report(visitor: Visitor, comments: int) -> list[str]:
     """Print what was made; returns what is missing."""
-    parts = (_thumbnails(visitor), _comments(comments), _mails(comments), _digest(), _queues())
+    parts = (_thumbnails(visitor), _comments(comments), _mails(), _digest(), _queues())
     return [missing for part in parts for missing in part]
 
 
@@ -83,8 +83,9 @@ def _comments(expected: int) -> Iterator[str]:
         yield f"of {expected} comments all but one should be shown, one be spam"
 
 
-def _mails(expected: int) -> Iterator[str]:
-    folder = Path(settings.MAIL_DIR)
+def _mails() -> Iterator[str]:
+    """One for each comment that is shown."""
+    folder, expected = Path(settings.MAIL_DIR), Comment.objects.filter(state=Comment.State.VISIBLE).count()
     subjects = [text.count("Subject: ") for text in (file.read_text() for file in folder.glob("*"))]
     print(f"E-mails: {sum(subjects)} in {folder}")
     if sum(subjects) != expected:
@@ -101,9 +102,9 @@ def _digest() -> Iterator[str]:
 
 def _queues() -> Iterator[str]:
     broken = Photo.objects.exclude(problem="").count()
-    for row in reports.queue_counts()["queues"]:
-        print("Queue " + ", ".join(f"{name}: {count}" for name, count in row.items()))
-        if row["ready"] or row["delayed"] or row["leased"]:
+    for row in counts():
+        print(f"Queue {row['alias']}:", ", ".join(f"{count} {name}" for name, count in row.items() if name != "alias"))
+        if row["ready"] or row["delayed"] or row["running"]:
             yield f"the rest of the queue {row['alias']}"
         if row["failed"] and not (broken and row["alias"] == "pictures"):
             yield f"{row['failed']} messages of the queue {row['alias']}, which failed"

@@ -3,6 +3,7 @@
 from pathlib import Path
 
 from django import forms
+from django.core.files import File
 from django.core.validators import FileExtensionValidator
 
 from gallery.models import Comment
@@ -11,27 +12,40 @@ from gallery.pictures import EXTENSIONS
 LARGEST = 40 * 2**20
 
 
-class PhotoForm(forms.Form):
-    """A picture by the name of its file. Whether it is one is found out in the queue, not while its owner waits."""
+def validate_size(file: File) -> None:
+    if file.size > LARGEST:
+        raise forms.ValidationError(f"{file.name} has more than {LARGEST // 2**20} MiB.")
 
-    title = forms.CharField(max_length=200, required=False, help_text="By default the name of the file.")
-    file = forms.FileField(
-        label="Picture",
-        validators=[FileExtensionValidator(EXTENSIONS)],
-        widget=forms.ClearableFileInput(attrs={"accept": ",".join(f".{extension}" for extension in EXTENSIONS)}),
+
+class PicturesInput(forms.ClearableFileInput):
+    allow_multiple_selected = True
+
+
+class PicturesField(forms.FileField):
+    """Several files, each checked on its own."""
+
+    def clean(self, data, initial=None) -> list[File]:
+        return [super(PicturesField, self).clean(file, initial) for file in data or [None]]
+
+
+class PhotoForm(forms.Form):
+    """Pictures by the names of their files. Whether they are any is found out in the queue, while nobody waits."""
+
+    title = forms.CharField(
+        max_length=200, required=False, help_text="Of one picture; otherwise the names of the files."
+    )
+    file = PicturesField(
+        label="Pictures",
+        help_text="One or several.",
+        validators=[FileExtensionValidator(EXTENSIONS), validate_size],
+        widget=PicturesInput(attrs={"accept": ",".join(f".{extension}" for extension in EXTENSIONS)}),
     )
 
-    def clean_file(self):
-        file = self.cleaned_data["file"]
-        if file.size > LARGEST:
-            raise forms.ValidationError(f"This file has more than {LARGEST // 2**20} MiB.")
-        return file
-
-    def clean(self):
-        data = super().clean()
-        if "file" in data and not data.get("title"):
-            data["title"] = title_of(data["file"].name)
-        return data
+    def pictures(self) -> list[tuple[str, File]]:
+        """The title of each and its file. A title that was given is for one picture."""
+        files = self.cleaned_data["file"]
+        title = self.cleaned_data["title"] if len(files) == 1 else ""
+        return [(title or title_of(file.name), file) for file in files]
 
 
 class CommentForm(forms.ModelForm):

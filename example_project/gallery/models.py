@@ -16,6 +16,8 @@ class Photo(models.Model):
     uploaded = models.DateTimeField(auto_now_add=True)
     problem = models.CharField(max_length=200, blank=True)
     """Why no thumbnails could be made, if so."""
+    failed_message = models.CharField(max_length=64, blank=True)
+    """The id of the message that failed with it."""
 
     class Meta:
         ordering = ["-pk"]

@@ -5,11 +5,11 @@ from collections.abc import Collection
 from django.conf import settings
 from django.db.models import Q
 
-from djqueue.queues import queues
+from activity import reports as activity
+from gallery import digest
 from gallery.models import Comment, Photo
 
 NEWEST = 60
-COUNTS = ("ready", "delayed", "leased", "failed", "done")
 
 
 def gallery() -> dict:
@@ -29,6 +29,7 @@ def card(photo: Photo) -> dict:
         "url": photo.get_absolute_url(),
         "thumbnail": made["small"].url if "small" in made else "",
         "waiting": bool(missing) and not photo.problem,
+        "problem": photo.problem,
         "status": photo.problem or (f"{len(made)} of {len(settings.THUMBNAIL_SIZES)} thumbnails" if missing else ""),
     }
 
@@ -42,6 +43,8 @@ def photo(photo: Photo, mine: Collection[int]) -> dict:
     state = card(photo)
     return {
         "picture": shown.url if shown else "",
+        "problem": state["problem"],
+        "failed_message": photo.failed_message,
         "status": state["status"],
         "sizes": [f"{size}: {thumbnail.width} × {thumbnail.height}" for size, thumbnail in thumbnails.items()],
         "comments": [_comment(comment) for comment in comments],
@@ -49,13 +52,11 @@ def photo(photo: Photo, mine: Collection[int]) -> dict:
     }
 
 
-def queue_counts() -> dict:
-    """How many messages there are of each state in each queue."""
-    rows = []
-    for alias in queues:
-        stats = queues[alias].stats()
-        rows.append({"alias": alias, **{name: getattr(stats, name) for name in COUNTS}})
-    return {"queues": rows, "waiting": True}
+def queues() -> dict:
+    """The counts of the queues, and what happened lately."""
+    rows = activity.counts()
+    waiting = any(row["ready"] or row["delayed"] or row["running"] for row in rows)
+    return {"queues": rows, "activity": activity.activity(), "digest": digest.latest(), "waiting": waiting}
 
 
 def _comment(comment: Comment) -> dict:

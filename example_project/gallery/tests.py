@@ -5,6 +5,7 @@ import shutil
 import tempfile
 from datetime import datetime
 from pathlib import Path
+from unittest import mock
 
 from django.contrib.auth.models import User
 from django.core import mail
@@ -15,12 +16,14 @@ from django.db import transaction
 from django.test import TestCase, override_settings
 from PIL import Image
 
-from djqueue.queues import queues
+from djqueue import queues
 from djqueue.registry import registry
+from djqueue.testing import memory_queues, run_due
 from gallery import albums, commands, digest
 from gallery.models import Comment, Photo, Thumbnail
 from gallery.pictures import Unreadable
 
+LATELY = [("make_thumbnail", "failed"), ("make_thumbnail", "done")]
 SPAM = "Cheap casino: https://a.example https://b.example"
 
 
@@ -68,6 +71,19 @@ class UploadTests(SiteTestCase):
         self.assertEqual(waiting("pictures"), ["make_thumbnail"] * 3)
         self.assertEqual(waiting("default"), [])
         self.assertEqual(Photo.objects.get().title, "Green hills")
+
+    def test_several_at_once(self):
+        self.client.force_login(self.owner)
+        files = [SimpleUploadedFile(name, picture()) for name in ("green-hills.jpg", "blue_lake.png")]
+        self.assertRedirects(self.client.post("/upload/", {"file": files, "title": "Mine"}), "/")
+        self.assertEqual({photo.title for photo in Photo.objects.all()}, {"Green hills", "Blue lake"})
+        self.assertEqual(waiting("pictures"), ["make_thumbnail"] * 6)
+        self.upload(title="Mine")
+        self.assertEqual(Photo.objects.first().title, "Mine")
+
+    def test_none_is_refused(self):
+        self.client.force_login(self.owner)
+        self.assertContains(self.client.post("/upload/", {"title": ""}), "This field is required.")
 
     def test_other_files_are_refused(self):
         self.client.force_login(self.owner)
@@ -132,7 +148,18 @@ class ThumbnailTests(SiteTestCase):
                 with self.assertRaises(Unreadable):
                     self.make(photo)
                 self.assertContains(self.client.get(photo.get_absolute_url()), "not a picture")
+                self.assertContains(self.client.get("/"), 'class="card failed"')
                 self.assertFalse((self.folder / "thumbs" / str(photo.pk)).exists())
+
+    def test_once_it_can_be_read_all_is_well(self):
+        photo = self.photo(b"not a picture")
+        with self.assertRaises(Unreadable):
+            self.make(photo)
+        photo.refresh_from_db()
+        photo.file.save("a.jpg", ContentFile(picture()))
+        self.make(photo)
+        photo.refresh_from_db()
+        self.assertEqual(photo.problem, "")
 
     def test_pages_show_what_is_there(self):
         photo = self.photo()
@@ -147,10 +174,13 @@ class ThumbnailTests(SiteTestCase):
 
 
 class CommentTests(SiteTestCase):
-    def test_a_comment_enqueues_a_check_and_a_mail(self):
+    def test_a_comment_enqueues_a_check_and_that_a_mail(self):
         photo = self.photo()
         answer = self.client.post(photo.get_absolute_url(), {"author": "Ada", "text": "Lovely."})
         self.assertRedirects(answer, photo.get_absolute_url())
+        self.assertEqual(waiting("default"), ["check_for_spam"])
+        for _ in range(2):  # as after the loss of a worker
+            commands.check_for_spam.call(Comment.objects.get())
         self.assertEqual(waiting("default"), ["check_for_spam", "tell_owner"])
 
     def test_until_the_check_only_its_author_sees_it(self):
@@ -163,9 +193,10 @@ class CommentTests(SiteTestCase):
         commands.check_for_spam.call(Comment.objects.get())
         self.assertEqual([c["state"] for c in self.client_class().get(path).json()["comments"]], ["visible"])
 
-    def test_spam_is_hidden(self):
+    def test_spam_is_hidden_and_nobody_is_told(self):
         comment = self.comment(SPAM)
         commands.check_for_spam.call(comment)
+        self.assertEqual(waiting("default"), [])
         comment.refresh_from_db()
         self.assertEqual(comment.state, Comment.State.SPAM)
         self.assertNotContains(self.client.get(comment.photo.get_absolute_url()), "casino")
@@ -193,8 +224,7 @@ class DigestTests(SiteTestCase):
         self.assertIn("1 shown, 1 taken for spam", digest.latest())
 
     def test_it_is_due_every_minute(self):
-        [command] = registry.periodic()
-        self.assertEqual(command.name, "gallery.commands.write_digest")
+        [command] = [one for one in registry.periodic() if one.name == "gallery.commands.write_digest"]
         self.assertTrue(command.validate_datetime(datetime(2030, 5, 17, 3, 44)))
 
 
@@ -226,6 +256,40 @@ class PageTests(SiteTestCase):
         rows = {row["alias"]: row for row in self.client.get("/queues/state/").json()["queues"]}
         self.assertEqual((rows["pictures"]["ready"], rows["default"]["ready"]), (3, 0))
         self.assertContains(self.client.get("/queues/"), "pictures")
+
+    def test_what_happened_lately(self):
+        with memory_queues():
+            commands.make_thumbnail(self.photo(), "small")
+            commands.make_thumbnail(self.photo(b"not a picture"), "small")
+            run_due()
+            state = self.client.get("/queues/state/").json()["activity"]
+        self.assertEqual(state["per_minute"], 2)
+        self.assertEqual([(line["command"], line["kind"]) for line in state["recent"]], LATELY)
+        self.assertEqual(sum(bar["failed"] for bar in state["bars"]), 1)
+
+    def test_failed_messages(self):
+        with memory_queues():
+            photo = self.photo(b"not a picture")
+            id = commands.make_thumbnail(photo, "small").id
+            run_due()
+            page = self.client.get("/queues/failed/")
+            self.assertContains(page, "Unreadable: photos/")
+            self.assertContains(self.client.get(photo.get_absolute_url()), f"/queues/failed/#{id}")
+            self.assertNotContains(page, "Traceback")
+            retry = f"/queues/failed/pictures/{id}/retry/"
+            self.assertEqual(self.client.post(retry).status_code, 302)
+            self.assertEqual(len(queues["pictures"].failed), 1, "only the staff may retry")
+            self.client.force_login(User.objects.create_superuser("boss"))
+            self.assertContains(self.client.get("/queues/failed/"), "Traceback")
+            self.assertRedirects(self.client.post(retry), "/queues/failed/")
+            self.assertEqual((len(queues["pictures"].failed), waiting("pictures")), (0, ["make_thumbnail"]))
+            self.assertEqual(self.client.post(retry).status_code, 404)
+
+    def test_errors_have_pages(self):
+        self.assertContains(self.client.get("/nothing/"), "There is no such page", status_code=404)
+        self.client.raise_request_exception = False
+        with mock.patch("gallery.reports.gallery", side_effect=ZeroDivisionError):
+            self.assertContains(self.client.get("/"), "Something went wrong", status_code=500)
 
     def test_what_was_uploaded_is_not_served(self):
         photo = self.photo()

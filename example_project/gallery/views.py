@@ -1,12 +1,15 @@
 """The pages, and the same as JSON for the script that keeps them up to date."""
 
+from django.contrib.admin.views.decorators import staff_member_required
 from django.contrib.auth.decorators import login_required
-from django.http import HttpRequest, HttpResponse, JsonResponse
+from django.http import Http404, HttpRequest, HttpResponse, JsonResponse
 from django.shortcuts import get_object_or_404, redirect, render
 from django.views.decorators.cache import never_cache
-from django.views.decorators.http import require_GET, require_http_methods
+from django.views.decorators.http import require_GET, require_http_methods, require_POST
 
-from gallery import albums, digest, reports
+from activity import reports as activity
+from djqueue import queues
+from gallery import albums, reports
 from gallery.forms import CommentForm, PhotoForm
 from gallery.models import Photo
 
@@ -27,7 +30,8 @@ def gallery_state(request: HttpRequest) -> JsonResponse:
 def upload(request: HttpRequest) -> HttpResponse:
     form = PhotoForm(request.POST or None, request.FILES or None)
     if form.is_valid():
-        albums.add_photo(request.user, form.cleaned_data["title"], form.cleaned_data["file"])
+        for title, file in form.pictures():
+            albums.add_photo(request.user, title, file)
         return redirect("gallery")
     return render(request, "gallery/upload.html", {"form": form})
 
@@ -51,13 +55,29 @@ def photo_state(request: HttpRequest, pk: int) -> JsonResponse:
 
 @require_GET
 def queue_page(request: HttpRequest) -> HttpResponse:
-    return render(request, "gallery/queues.html", {**reports.queue_counts(), "digest": digest.latest()})
+    return render(request, "gallery/queues.html", reports.queues())
 
 
 @require_GET
 @never_cache
 def queue_state(request: HttpRequest) -> JsonResponse:
-    return JsonResponse({**reports.queue_counts(), "digest": digest.latest()})
+    return JsonResponse(reports.queues())
+
+
+@require_GET
+def failed_page(request: HttpRequest) -> HttpResponse:
+    """The failed messages; tracebacks, which may tell of arguments, are for the staff."""
+    rows = activity.failed(with_traceback=request.user.is_staff)
+    return render(request, "gallery/failed.html", {"messages_failed": rows})
+
+
+@staff_member_required(login_url="login")
+@require_POST
+def retry(request: HttpRequest, alias: str, message: str) -> HttpResponse:
+    """Put a failed message back, as ``queue_errors retry`` does."""
+    if alias not in queues or not queues[alias].requeue([message]):
+        raise Http404("There is no such failed message.")
+    return redirect("failed")
 
 
 @require_GET

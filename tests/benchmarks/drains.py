@@ -68,7 +68,7 @@ def main(case: str, count: int) -> None:
     os.environ["DJANGO_SETTINGS_MODULE"] = "settings"  # beside this file: djqueue may be of another checkout
     django.setup()
     call_command("migrate", verbosity=0)
-    from djqueue.queues import queues
+    from djqueue import queues
 
     queue, (gate, limit, beside) = queues["default"], CASES[case]
     try:

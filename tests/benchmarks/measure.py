@@ -61,7 +61,7 @@ def main(count: int) -> None:
     os.environ["DJANGO_SETTINGS_MODULE"] = "tests.benchmarks.settings"
     django.setup()
     call_command("migrate", verbosity=0)
-    from djqueue.queues import queues
+    from djqueue import queues
     from tests.benchmarks.commands import note_latency, nothing, stamps
 
     singles = min(count, 3000)

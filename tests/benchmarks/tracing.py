@@ -216,8 +216,7 @@ def main() -> None:
     os.environ["DJANGO_SETTINGS_MODULE"] = os.environ.get("BENCH_SETTINGS", "tests.benchmarks.settings")
     django.setup()
     call_command("migrate", verbosity=0)
-    from djqueue import Consumer
-    from djqueue.queues import queues
+    from djqueue import Consumer, queues
     from tests.benchmarks import commands
 
     queues["default"].flush()

@@ -6,11 +6,10 @@ from contextlib import contextmanager
 
 import pytest
 
-from djqueue import Consumer, consumer, current_message
+from djqueue import Consumer, consumer, current_message, queues
 from djqueue.consumer import Supervisor, supervisor
 from djqueue.decorators import queue_command
 from djqueue.flow.limits import Throttle
-from djqueue.queues import queues
 from djqueue.testing import eventually
 from tests.support.consumer import Gate, away, heard, message_for, serving
 

@@ -5,11 +5,9 @@ import time
 
 import pytest
 
-from djqueue import Consumer, current_message
+from djqueue import Consumer, crontab, current_message, periodic_command, queue_command, queues
 from djqueue.consumer import Options, Supervisor
-from djqueue.decorators import crontab, periodic_command, queue_command
 from djqueue.exceptions import InvalidQueueError
-from djqueue.queues import queues
 from djqueue.registry import registry
 from tests.support.consumer import Gate, exit_code, only
 

@@ -4,11 +4,11 @@ from dataclasses import replace
 
 import pytest
 
+from djqueue import queues
 from djqueue.consumer.fetcher import Pace
 from djqueue.decorators import queue_command
 from djqueue.flow.limits import Throttle
 from djqueue.policies.outcomes import Outcome, Verdict
-from djqueue.queues import queues
 from djqueue.testing import eventually
 from djqueue.utils import clock
 from tests.support.consumer import away, claim_one, heard, message_for

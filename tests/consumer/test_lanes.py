@@ -5,9 +5,8 @@ from datetime import UTC, datetime, timedelta
 
 import pytest
 
-from djqueue import Batch, Deferrable, Result, Route, Throttle, Throttled, invoker, periodic_command
+from djqueue import Batch, Deferrable, Result, Route, Throttle, Throttled, crontab, invoker, periodic_command
 from djqueue.backends.entries import Entry
-from djqueue.crontab import crontab
 from djqueue.decorators import queue_command
 from djqueue.enqueueing.command import Call
 from djqueue.exceptions import Discard, EncodeError, Fail, InvalidMessage, NotSupported, QueueError, Retry

@@ -6,7 +6,7 @@ from datetime import timedelta
 
 import pytest
 
-from djqueue import signals
+from djqueue import queues, signals
 from djqueue.backends.base import Entry, Reaped
 from djqueue.consumer import Consumer, maintenance, settler
 from djqueue.consumer.control import ConsumerControl, ControlChannel
@@ -15,7 +15,6 @@ from djqueue.consumer.loop import Loop
 from djqueue.consumer.maintenance import Heartbeat, Reaper
 from djqueue.decorators import queue_command
 from djqueue.policies.outcomes import Outcome, Verdict
-from djqueue.queues import queues
 from djqueue.testing import eventually
 from djqueue.utils import clock
 from tests.support.consumer import away, heard

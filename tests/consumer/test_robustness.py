@@ -9,7 +9,7 @@ from math import inf
 import pytest
 from django.db import transaction
 
-from djqueue import Consumer, current_message, schedules, signals
+from djqueue import Consumer, current_message, queues, schedules, signals
 from djqueue.backends.base import Lease, OnceGuard, Reaped
 from djqueue.consumer.fetcher import Quarantine
 from djqueue.consumer.loop import Loop, run_all
@@ -17,7 +17,6 @@ from djqueue.consumer.maintenance import Heartbeat, Reaper
 from djqueue.decorators import queue_command
 from djqueue.messages.failures import errors_of
 from djqueue.policies.outcomes import Outcome, Verdict
-from djqueue.queues import queues
 from djqueue.results import Progress
 from djqueue.running.settle import settle
 from djqueue.testing import eventually

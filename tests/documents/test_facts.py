@@ -29,7 +29,6 @@ from tests.backends.contract.toy import ToyQueue
 from tests.support.document_runner import Runner, own_logging, read_settings
 from tests.support.documents import ROOT, Block, blocks, documents
 
-README = ROOT / "README.rst"
 REFERENCE = ROOT / "docs" / "reference"
 BEHAVIOUR = ROOT / "docs" / "behaviour.rst"
 QUIET = {"report_level": 5, "halt_level": 5, "doctitle_xform": False}
@@ -73,11 +72,8 @@ def sample(path: Path, text: str) -> Block:
     return found
 
 
-@pytest.mark.parametrize(
-    "path, title", [(README, "The consumer"), (REFERENCE / "commands.rst", "queue_consumer")], ids=["readme", "docs"]
-)
-def test_every_switch_of_the_consumer_is_listed(path, title):
-    listed = names(path, title)
+def test_every_switch_of_the_consumer_is_listed():
+    listed = names(REFERENCE / "commands.rst", "queue_consumer")
     assert len(listed) == len(set(listed))
     assert set(listed) == switches()
 
@@ -95,11 +91,8 @@ def test_every_switch_of_queue_errors_is_listed_with_its_verbs():
     assert set(names(REFERENCE / "commands.rst", "queue_errors")) == set().union(*own.values())
 
 
-@pytest.mark.parametrize(
-    "path, title", [(README, "Declaring commands"), (REFERENCE / "decorators.rst", "Options")], ids=["readme", "docs"]
-)
-def test_every_option_of_a_command_is_listed(path, title):
-    assert sorted(names(path, title)) == sorted(options.OPTIONS)
+def test_every_option_of_a_command_is_listed():
+    assert sorted(names(REFERENCE / "decorators.rst", "Options")) == sorted(options.OPTIONS)
 
 
 DEFAULTS = {name: setting.default for name, setting in conf.SETTINGS.items()}
@@ -108,13 +101,6 @@ DEFAULTS = {name: setting.default for name, setting in conf.SETTINGS.items()}
 def test_every_setting_is_listed_with_its_default():
     rows = [[literals(cell)[0] for cell in row[:2]] for row in table(REFERENCE / "settings.rst", "Settings")]
     assert {name: eval(default) for name, default in rows} == DEFAULTS
-
-
-def test_the_readme_shows_the_defaults(tmp_path):
-    given = read_settings(sample(README, "QUEUE_UNKNOWN_AFTER"), tmp_path)
-    shown = {name: value for name, value in given.items() if name.startswith("QUEUE_")}
-    assert shown == {name: value for name, value in DEFAULTS.items() if name in shown}
-    assert DEFAULTS.keys() - shown.keys() == {"QUEUES", "QUEUE_CLASS", "QUEUE_CONNECTION"}
 
 
 def test_every_key_and_option_of_queues_is_listed():
@@ -188,9 +174,10 @@ def test_the_documents_speak_of_this_project_only():
         assert not re.search(r"/work/|\bissue\b.*#\d|seeds?\.md|design\.md|\bTODO\b|\bFIXME\b", path.read_text()), path
 
 
-def test_the_four_methods_of_the_readme_keep_the_contract(tmp_path):
+def test_the_four_methods_of_the_page_keep_the_contract(tmp_path):
+    page = ROOT / "docs" / "howto" / "writing-a-backend.rst"
     with Runner(tmp_path, "spool") as runner:
-        queue_class = runner.write(sample(README, "class SpoolQueue")).SpoolQueue
+        queue_class = runner.write(sample(page, "class SpoolQueue")).SpoolQueue
 
         class Suite(QueueContract):
             def make_queue(self, name, **options):
@@ -238,7 +225,7 @@ def run_capture_sample(code: str) -> None:
 
 COMMAND = "gallery.commands.make_thumbnails"
 DOCSTRINGS = {
-    "crontab.py:": lambda grammar: crontab(minute="*/5", hour="8-18/2"),
+    "timetables.py:": lambda grammar: crontab(minute="*/5", hour="8-18/2"),
     "testing/contract/queue.py:": run_contract_sample,
     "testing/capture.py:capture_enqueued": run_capture_sample,
 }
@@ -252,12 +239,11 @@ def test_every_sample_in_a_docstring_runs():
         DOCSTRINGS[name](code)
 
 
-@pytest.mark.parametrize("path", [README, ROOT / "docs" / "howto" / "logging.rst"], ids=["readme", "docs"])
-def test_the_logging_sample_sends_one_mail_per_failure(path, tmp_path, settings):
+def test_the_logging_sample_sends_one_mail_per_failure(tmp_path, settings):
     """DJ-17: with the traceback, and without the arguments."""
     settings.QUEUES = {"default": {"CLASS": "djqueue.backends.memory.MemoryQueue"}}
     settings.ADMINS = ["ops@example.com"] if django.VERSION >= (6, 0) else [("Ops", "ops@example.com")]
-    given = read_settings(sample(path, "mail_admins"), tmp_path)
+    given = read_settings(sample(ROOT / "docs" / "howto" / "logging.rst", "mail_admins"), tmp_path)
     with own_logging():
         logging.config.dictConfig(given["LOGGING"])
         explode.enqueue_many([("hush",)] * 3)

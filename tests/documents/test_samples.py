@@ -8,13 +8,13 @@ import pytest
 from django.core.management import call_command
 
 import djqueue
+from djqueue import queues
 from djqueue.backends.base import Entry
 from djqueue.messages.envelope import new_id
-from djqueue.queues import queues
 from tests.support import document_commands
 from tests.support.consumer import only
 from tests.support.document_runner import Runner
-from tests.support.documents import ROOT, UnknownBlock, blocks, documents, parse
+from tests.support.documents import OTHERS, ROOT, UnknownBlock, blocks, blocks_of_others, documents, parse
 
 README = ROOT / "README.rst"
 DATABASE = {"CLASS": "djqueue.backends.database.DatabaseQueue"}
@@ -23,7 +23,7 @@ PAGES = [pytest.param(path, id=str(path.relative_to(ROOT))) for path in document
 COMMANDS = [
     pytest.param(line, id=f"{block.where}-{number}")
     for path in documents()
-    for block in blocks(path, "console", "ini", "docker")
+    for block in blocks(path, "console", "ini", "docker", "yaml")
     for number, line in enumerate(document_commands.command_lines(block))
 ]
 
@@ -51,7 +51,7 @@ def _no_commands_of_other_tests():
 @pytest.mark.django_db(transaction=True)
 @pytest.mark.parametrize("path", PAGES)
 def test_every_python_sample_runs(path, tmp_path, settings):
-    settings.QUEUES = dict.fromkeys(ALIASES, DATABASE)
+    settings.QUEUES = {} if path == README else dict.fromkeys(ALIASES, DATABASE)  # its first steps set none
     with Runner(tmp_path, path.stem) as runner:
         for block in blocks(path, "python"):
             try:
@@ -59,6 +59,17 @@ def test_every_python_sample_runs(path, tmp_path, settings):
             except Exception as error:
                 error.add_note(f"in the sample at {block.where}")
                 raise
+
+
+def test_samples_of_other_libraries_compile_and_stand_beside_ours():
+    for path in documents():
+        captions = {block.caption for block in parse(path, path.read_text())} - {""}
+        assert captions <= OTHERS | {"djqueue"}, path
+        theirs = blocks_of_others(path)
+        for block in [block for block in theirs if block.language == "python"]:
+            compile(block.code, block.where, "exec")
+            assert "djqueue" not in block.text, block.where
+        assert not theirs or (path.parent.name == "coming-from" and len(captions) == 2), path
 
 
 @pytest.mark.parametrize("line", COMMANDS)
@@ -90,7 +101,7 @@ def redirected(words: list[str], folder) -> list[str]:
 def test_the_commands_that_look_inside_run_as_they_are_shown(words, settings, capsys, tmp_path, monkeypatch):
     monkeypatch.chdir(tmp_path)  # where they may write files
     settings.QUEUES = dict.fromkeys(ALIASES, DATABASE)
-    shown = re.findall(r"\b[0-9a-f]{32}\b", shlex.join(words))
+    shown = re.findall(r"\b(?:[0-9a-f]{8}|[0-9a-f]{32})\b", shlex.join(words))
     queues["default"].failed.put([Entry(b"", id, command="shop.commands.charge") for id in shown or [new_id()]])
     call_command(*words)
     assert capsys.readouterr().out
@@ -125,7 +136,7 @@ def test_a_wrong_switch_or_program_in_a_sample_fails():
 
 
 def test_samples_are_found():
-    assert {"python", "console", "ini"} <= {block.language for block in blocks(README)}
+    assert {"python", "console"} <= {block.language for block in blocks(README)}
     assert [path.name for path in documents()][:2] == ["README.rst", "CHANGELOG.rst"]
 
 
@@ -133,6 +144,12 @@ def test_the_readme_is_plain_rst():
     settings = {"report_level": 1, "halt_level": 2, "file_insertion_enabled": False}
     docutils.core.publish_doctree(README.read_text(), settings_overrides=settings)
     assert not re.search(r":\w+:`", README.read_text())
+
+
+def test_the_links_of_the_readme_lead_somewhere():
+    links = set(re.findall(r"\bdocs/[\w/-]+\.rst\b", README.read_text()))
+    assert len(links) > 10
+    assert [link for link in links if not (ROOT / link).exists()] == []
 
 
 def test_the_changelog_has_this_version():

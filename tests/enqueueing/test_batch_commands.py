@@ -15,10 +15,20 @@ from uuid import UUID
 import pytest
 from django.core.exceptions import SynchronousOnlyOperation
 
-from djqueue import Batch, BatchCommand, Concurrency, Consumer, PartialFailure, Route, Throttle, current_batch, signals
+from djqueue import (
+    Batch,
+    BatchCommand,
+    Concurrency,
+    Consumer,
+    PartialFailure,
+    Route,
+    Throttle,
+    current_batch,
+    queues,
+    signals,
+)
 from djqueue.decorators import queue_command
 from djqueue.flow import limits
-from djqueue.queues import queues
 from djqueue.testing import eventually, memory_queues, run_due
 from tests.support.backends import FULL
 from tests.support.consumer import Gate, heard, message_for, only, run_one, serving

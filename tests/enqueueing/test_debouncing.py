@@ -2,8 +2,6 @@
 
 import asyncio
 import random
-import subprocess
-import sys
 import threading
 import time
 from concurrent.futures import ThreadPoolExecutor
@@ -15,18 +13,17 @@ from asgiref.sync import sync_to_async
 from django.core.checks import run_checks
 from django.db import connections, transaction
 
+from djqueue import queues
 from djqueue.backends.entries import DELAYED, READY
 from djqueue.decorators import queue_command
 from djqueue.enqueueing.command import Call, Command
 from djqueue.exceptions import EncodeError, NotSupported
-from djqueue.queues import queues
 from djqueue.testing.contract.steps import claim
 from djqueue.testing.patience import eventually, together
 from tests.app.models import Thing
 from tests.support.backends import ON_SQS, WITH_SQS
 from tests.support.consumer import can_look, claim_one, is_delayed, only, run_one, serving
 from tests.support.database import elsewhere, rolled_back
-from tests.support.documents import ROOT, blocks
 
 DATABASES = ("sqlite", "postgres", "mariadb")
 LONG = 60.0
@@ -486,13 +483,6 @@ def test_df14_the_last_run_sees_what_every_transaction_has_changed(queue, option
         together(*[partial(produce, row) for row in rows], last=lambda: (queue.close(), connections.close_all()))
         eventually(lambda: len(queue) == queue.stats().leased == 0)
     assert (ran[-1], len(queue.failed), len(ran) < 100) == ([25] * 4, 0, True)
-
-
-def test_the_drawings_of_the_page_are_made_by_their_script():
-    script = ROOT / "docs" / "drawings" / "debounce.py"
-    printed = subprocess.run([sys.executable, script], capture_output=True, text=True, check=True).stdout
-    shown = [block.text for block in blocks(ROOT / "docs" / "howto" / "debouncing.rst", "text")]
-    assert sorted(shown) == sorted(f"{drawing}\n" for drawing in printed.rstrip("\n").split("\n\n"))
 
 
 STORE = "djqueue.backends.memory.MemoryStore"

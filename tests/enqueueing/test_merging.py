@@ -7,11 +7,11 @@ from functools import partial
 import pytest
 from django.db import connections, transaction
 
+from djqueue import queues
 from djqueue.backends.entries import DELAYED
 from djqueue.decorators import queue_command
 from djqueue.enqueueing.command import Call
 from djqueue.exceptions import MessageTooLarge, QueueError
-from djqueue.queues import queues
 from djqueue.running.context import open_entry
 from djqueue.testing.patience import eventually, together
 from tests.support.consumer import heard, run_one, serving

@@ -9,13 +9,13 @@ import pytest
 from django.core.exceptions import ObjectDoesNotExist
 from django.utils import timezone
 
+from djqueue import queues
 from djqueue.backends.base import OnceGuard
 from djqueue.decorators import queue_command
 from djqueue.enqueueing import producer
 from djqueue.enqueueing.command import Call, Command
 from djqueue.exceptions import EncodeError, InvalidMessage, InvalidQueueError, MessageTooLarge, NotSupported
 from djqueue.messages.envelope import new_id
-from djqueue.queues import queues
 from tests.app.models import Thing
 from tests.support.consumer import claim_one, heard, run_one
 

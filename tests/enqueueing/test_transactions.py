@@ -7,10 +7,10 @@ import threading
 import pytest
 from django.db import connection, transaction
 
+from djqueue import queues
 from djqueue.backends.base import BaseQueue
 from djqueue.decorators import queue_command
 from djqueue.exceptions import EncodeError, PartialEnqueueError
-from djqueue.queues import queues
 from tests.app.models import Thing
 from tests.support.consumer import away, claim_one, heard, run_one
 from tests.support.database import elsewhere, rolled_back

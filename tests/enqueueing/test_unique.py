@@ -7,11 +7,11 @@ from itertools import pairwise
 import pytest
 from django.db import connections, transaction
 
+from djqueue import queues
 from djqueue.decorators import queue_command
 from djqueue.exceptions import Retry
 from djqueue.messages.fingerprint import fingerprint
 from djqueue.policies.outcomes import Outcome
-from djqueue.queues import queues
 from djqueue.testing.patience import eventually, together
 from tests.support.consumer import claim_one, heard, run_one, serving
 from tests.support.database import rolled_back

@@ -8,8 +8,8 @@ from collections.abc import Callable, Collection
 from dataclasses import dataclass, field
 from math import inf
 
+from djqueue import queues
 from djqueue.messages.failures import errors_of
-from djqueue.queues import queues
 from tests.faults.ledger import Findings, Ledger
 from tests.support.backends import FULL
 from tests.support.processes import Process, Site, until

@@ -7,7 +7,7 @@ from random import Random
 
 import pytest
 
-from djqueue.queues import queues
+from djqueue import queues
 from tests.faults import ledger
 from tests.faults.processes import PATIENCE, STORES, at_rest, full, seeded
 from tests.faults.storm.commands import WINDOW, gust

@@ -6,10 +6,10 @@ from pathlib import Path
 import pytest
 from django.test import override_settings
 
+from djqueue import queues
 from djqueue.backends.base import Entry
 from djqueue.messages.envelope import Message, encode, new_id
 from djqueue.messages.failures import errors_of
-from djqueue.queues import queues
 from tests.faults.commands import work
 from tests.faults.processes import STORES, at_rest, full, seeded
 from tests.support.processes import until

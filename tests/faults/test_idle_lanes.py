@@ -6,11 +6,11 @@ from contextlib import contextmanager
 import pytest
 from django.db import connections
 
+from djqueue import queues
 from djqueue.backends.base import Entry
 from djqueue.flow.gates import Gate
 from djqueue.flow.windows import Window
 from djqueue.messages.envelope import new_id
-from djqueue.queues import queues
 from tests.faults.processes import LANED, full
 from tests.support.consumer import serving
 from tests.support.processes import until

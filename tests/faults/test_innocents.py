@@ -6,7 +6,7 @@ from collections import Counter
 
 import pytest
 
-from djqueue.queues import queues
+from djqueue import queues
 from tests.faults import ledger
 from tests.faults.commands import die_by_exit, work
 from tests.faults.processes import STORES, at_rest, full, reasons, seeded, supervise

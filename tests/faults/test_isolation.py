@@ -4,12 +4,11 @@ import os
 
 import pytest
 
-from djqueue import Throttle
+from djqueue import Throttle, queues
 from djqueue.backends.base import Entry
 from djqueue.exceptions import CommandFailed
 from djqueue.messages.envelope import Message, encode, new_id
 from djqueue.messages.failures import errors_of
-from djqueue.queues import queues
 from djqueue.results import Result
 from tests.faults.commands import die_by_abort, fail, hold, never_end, tell_pid, wait_for_stop, work
 from tests.faults.processes import STORES, at_rest, reasons

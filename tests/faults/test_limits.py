@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from djqueue.queues import queues
+from djqueue import queues
 from tests.faults.limits.commands import (
     ForkingHandler,
     close_streams,

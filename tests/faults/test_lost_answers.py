@@ -2,8 +2,8 @@
 
 import pytest
 
+from djqueue import queues
 from djqueue.backends.redis.scripts import SCRIPTS
-from djqueue.queues import queues
 from tests.faults import ledger
 from tests.faults.commands import work
 from tests.faults.processes import PATIENCE, assert_done, full

@@ -2,9 +2,9 @@
 
 import pytest
 
+from djqueue import queues
 from djqueue.exceptions import CommandFailed
 from djqueue.messages.failures import errors_of
-from djqueue.queues import queues
 from tests.faults.commands import die, die_by_abort, die_by_exit, work
 from tests.faults.processes import PATIENCE, STORES, at_rest, reasons, supervise
 from tests.support.backends import FULL

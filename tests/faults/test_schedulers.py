@@ -5,8 +5,7 @@ from datetime import UTC, datetime, timedelta
 
 import pytest
 
-from djqueue import schedules
-from djqueue.queues import queues
+from djqueue import queues, schedules
 from tests.faults import ledger
 from tests.faults.processes import FULL, STORES, at_rest
 from tests.faults.timetable.commands import beat

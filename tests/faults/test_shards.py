@@ -6,7 +6,7 @@ from dataclasses import dataclass, field
 
 import pytest
 
-from djqueue.queues import queues
+from djqueue import queues
 from tests.faults import ledger
 from tests.faults.processes import LANED, PATIENCE, assert_done, at_rest, full, seeded
 from tests.faults.shards.commands import step, step_alone, wait_for

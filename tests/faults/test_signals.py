@@ -4,7 +4,7 @@ import signal
 
 import pytest
 
-from djqueue.queues import queues
+from djqueue import queues
 from tests.faults import ledger
 from tests.faults.commands import hold, work
 from tests.faults.processes import STORES, at_rest

@@ -5,14 +5,14 @@ from pathlib import Path
 
 import pytest
 
-from djqueue.queues import queues
+from djqueue import queues
 from tests.faults.commands import hold, hold_and_fail_first, work
 from tests.faults.processes import STORES, at_rest
 from tests.support.processes import until
 
 pytestmark = pytest.mark.slow
 LEASE = 0.8
-GONE = "somebody else holds it by now"
+GONE = "another consumer holds it by now"
 
 
 @pytest.mark.backends(*STORES)

@@ -8,7 +8,7 @@ from itertools import pairwise
 
 import pytest
 
-from djqueue.queues import queues
+from djqueue import queues
 from tests.faults.conftest import APPS, show
 from tests.faults.processes import full
 from tests.support.backends import FULL

@@ -6,7 +6,7 @@ from dataclasses import replace
 import pytest
 from django.conf import settings as django_settings
 
-from djqueue.queues import queues
+from djqueue import queues
 from tests.app.commands import end_children, explode, hang_the_log, hold, leave, leave_a_thread, note, note_attempt
 from tests.handled.commands import Handled
 from tests.support.consumer import message_for

@@ -53,7 +53,7 @@ class TestLogs:
         _, process = self.said(site)
         line = process.wait_for("said at INFO")
         stamp = r"\d{4}-\d\d-\d\d \d\d:\d\d:\d\d,\d{3}"
-        assert re.match(rf"{stamp} INFO djqueue-worker-\d+ djqueue\.tests: said at INFO", line)
+        assert re.match(rf"{stamp} INFO     djqueue-worker-\d+ djqueue\.tests: said at INFO", line)
         assert process.output.count("said at INFO") == 1
 
     def test_a_project_that_logs_to_the_console_itself_is_not_doubled(self, site):

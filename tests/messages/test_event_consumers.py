@@ -4,10 +4,9 @@ import threading
 
 import pytest
 
-from djqueue import register_event_consumer, signals
+from djqueue import queues, register_event_consumer, signals
 from djqueue.decorators import queue_command
 from djqueue.messages.metadata import METHODS, clear_event_consumers
-from djqueue.queues import queues
 from tests.documents.test_facts import literals, table
 from tests.support.consumer import run_one, serving
 from tests.support.documents import ROOT

@@ -7,11 +7,10 @@ import logging
 import pytest
 from django.db import transaction
 
-from djqueue import MetadataProducerConsumer, current_message, register_metadata_producer_consumer
+from djqueue import MetadataProducerConsumer, current_message, queues, register_metadata_producer_consumer
 from djqueue.decorators import queue_command
 from djqueue.messages.metadata import clear_metadata_producer_consumers
 from djqueue.policies.outcomes import Outcome
-from djqueue.queues import queues
 from tests.support.backends import ON_SQS, WITH_SQS
 from tests.support.consumer import message_for, run_one, serving
 from tests.support.processes import until

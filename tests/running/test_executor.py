@@ -7,14 +7,13 @@ from dataclasses import replace
 
 import pytest
 
-from djqueue import current_message
+from djqueue import current_message, queues
 from djqueue.backends.base import Entry
 from djqueue.decorators import queue_command
 from djqueue.exceptions import InvalidMessage
 from djqueue.messages.envelope import new_id
 from djqueue.messages.failures import errors_of, with_error
 from djqueue.policies.outcomes import Outcome
-from djqueue.queues import queues
 from djqueue.registry import registry
 from djqueue.running.executor import execute
 from djqueue.running.settle import settle

@@ -7,13 +7,12 @@ from math import inf
 
 import pytest
 
-from djqueue import current_message
+from djqueue import current_message, queues
 from djqueue.consumer import STUCK
 from djqueue.decorators import queue_command
 from djqueue.exceptions import TimeLimitExceeded
 from djqueue.messages.failures import errors_of
 from djqueue.policies.outcomes import Outcome
-from djqueue.queues import queues
 from djqueue.running.context import CurrentMessage
 from djqueue.testing import eventually
 from tests.support.backends import ACROSS, WITH_SQS

@@ -4,11 +4,10 @@ import socket
 
 import pytest
 
-from djqueue import Deferrable, MetadataProducerConsumer, current_message
+from djqueue import Deferrable, MetadataProducerConsumer, current_message, queues
 from djqueue.backends.entries import DELAYED, READY
 from djqueue.exceptions import NotSupported
 from djqueue.messages.failures import errors_of
-from djqueue.queues import queues
 from djqueue.testing.patience import eventually
 from tests.support.consumer import only
 from tests.support.processes import until

@@ -14,12 +14,10 @@ from django.http import HttpResponse
 from django.urls import path
 
 import djqueue
-from djqueue import Consumer, QueueCommand, invoker
+from djqueue import Consumer, QueueCommand, crontab, invoker, periodic_command, queue_command, queues
 from djqueue.backends.base import BaseQueue
-from djqueue.decorators import crontab, periodic_command, queue_command
 from djqueue.exceptions import EncodeError
 from djqueue.messages.failures import errors_of
-from djqueue.queues import queues
 from djqueue.registry import registry
 from tests.app.models import Thing
 from tests.support.consumer import only

@@ -9,12 +9,11 @@ import time
 import pytest
 from django.db import connections
 
-from djqueue import queue_command, schedules
+from djqueue import queue_command, queues, schedules
 from djqueue.backends.base import BaseQueue, Entry
 from djqueue.consumer.scheduler import Scheduler
 from djqueue.flow.gates import Gate
 from djqueue.messages.envelope import new_id
-from djqueue.queues import queues
 from djqueue.testing import run_due, together, virtual_time
 from djqueue.testing.patience import eventually
 from tests.support.backends import FULL

@@ -9,8 +9,8 @@ from functools import partial
 
 import pytest
 
+from djqueue import queues
 from djqueue.decorators import queue_command
-from djqueue.queues import queues
 from djqueue.testing.patience import together
 from tests.support import servers
 from tests.support.consumer import serving

@@ -16,9 +16,9 @@ from django.db import connections
 from django.db.utils import ConnectionHandler
 from django.test import override_settings
 
+from djqueue import queues
 from djqueue.backends.database import checks as database_checks
 from djqueue.consumer import Consumer
-from djqueue.queues import queues
 from djqueue.registry import registry
 from tests.support.documents import Block
 

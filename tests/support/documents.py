@@ -1,18 +1,28 @@
-"""The code blocks of README.rst and docs/, and nothing that could hide a sample from the tests."""
+"""The code blocks of README.rst and docs/, and nothing that could hide a sample from the tests.
+
+A block whose caption names another library shows how that library says it: it is compiled, and not run.
+"""
 
 import re
 from dataclasses import dataclass
 from pathlib import Path
 
 ROOT = Path(__file__).resolve().parents[2]
-LANGUAGES = {"python", "console", "ini", "docker", "text"}
-PROSE = {"note", "warning", "toctree", "list-table", "contents", "currentmodule"}
-TESTED = {"../../tests/backends/contract/file_queue.py", "../../tests/backends/contract/test_file_queue.py"}
-"""Files that a page may include, as tests of their own run them."""
+LANGUAGES = {"python", "console", "ini", "docker", "yaml", "text"}
+PROSE = {"note", "warning", "toctree", "list-table", "contents", "currentmodule", "container", "glossary"}
+PICTURES = {"drawing", "image", "figure"}
+TESTED = {
+    "../../tests/backends/contract/file_queue.py",
+    "../../tests/backends/contract/test_file_queue.py",
+    "../CHANGELOG.rst",
+}
+"""Files that a page may include, as other tests look at them."""
+OTHERS = {"Celery", "RQ", "huey", "django-q2", "Dramatiq"}
+"""Captions of samples that belong to another library."""
 AUTODOC = {"autofunction", "autoclass", "automodule", "autoexception", "autodata", "automethod", "autoattribute"}
 
 _DIRECTIVE = re.compile(r"\s*\.\. (?P<name>[\w:-]+)::(?: (?P<argument>.*))?$")
-_OPTION = re.compile(r"\s+:[\w-]+:( |$)")
+_OPTION = re.compile(r"\s+:(?P<name>[\w-]+):(?: (?P<value>.*)|$)")
 _FILE = re.compile(r"# (?P<file>[\w/]+\.py)$")
 
 
@@ -28,6 +38,7 @@ class Block:
     line: int
     language: str
     text: str
+    caption: str = ""
 
     @property
     def file(self) -> str:
@@ -53,7 +64,13 @@ def documents() -> list[Path]:
 
 def blocks(path: Path, *languages: str) -> list[Block]:
     """The samples of a document, in order. UnknownBlock for anything that might be one and is of no known kind."""
-    return [block for block in parse(path, path.read_text()) if not languages or block.language in languages]
+    found = [block for block in parse(path, path.read_text()) if block.caption not in OTHERS]
+    return [block for block in found if not languages or block.language in languages]
+
+
+def blocks_of_others(path: Path) -> list[Block]:
+    """The samples of a document that belong to another library."""
+    return [block for block in parse(path, path.read_text()) if block.caption in OTHERS]
 
 
 def parse(path: Path, text: str) -> list[Block]:
@@ -76,21 +93,23 @@ def _block(path: Path, lines: list[str], start: int, language: str | None) -> tu
     end = start + 1
     while end < len(lines) and (not lines[end].strip() or _indent(lines[end]) > margin):
         end += 1
-    begin = start + 1
-    while begin < end and (not lines[begin].strip() or _OPTION.match(lines[begin])):
+    begin, options = start + 1, {}
+    while begin < end and (not lines[begin].strip() or (option := _OPTION.match(lines[begin]))):
+        if lines[begin].strip():
+            options[option["name"]] = option["value"]
         begin += 1
     body = lines[begin:end]
     if not any(line.strip() for line in body):
         raise UnknownBlock(f"{path.name}:{start + 1}: an empty block")
     inner = min(_indent(line) for line in body if line.strip())
     text = "\n".join(line[inner:] for line in body).rstrip() + "\n"
-    return Block(path, begin, language, text), end
+    return Block(path, begin, language, text, options.get("caption", "")), end
 
 
 def _refuse_samples(path: Path, number: int, line: str, directive: re.Match | None) -> None:
     if directive is not None:
-        is_tested = directive["name"] == "literalinclude" and directive["argument"] in TESTED
-        if directive["name"] not in PROSE | AUTODOC and not is_tested:
+        is_tested = directive["name"] in ("literalinclude", "include") and directive["argument"] in TESTED
+        if directive["name"] not in PROSE | PICTURES | AUTODOC and not is_tested:
             raise UnknownBlock(f"{path.name}:{number}: nobody runs what is in a {directive['name']!r} directive")
     elif line.rstrip().endswith("::"):
         raise UnknownBlock(f"{path.name}:{number}: a literal block; write a code-block")

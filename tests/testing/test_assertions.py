@@ -5,13 +5,13 @@ from django.core.exceptions import ImproperlyConfigured
 from django.db import IntegrityError, transaction
 from django.test import SimpleTestCase, TestCase, override_settings
 
+from djqueue import queues
 from djqueue.backends.base import BaseQueue
 from djqueue.classes import QueueCommand
 from djqueue.decorators import queue_command
 from djqueue.deferrable import Deferrable
 from djqueue.enqueueing.command import Command
 from djqueue.exceptions import NotSupported, UnknownCommand
-from djqueue.queues import queues
 from djqueue.testing import assert_enqueued, assert_not_enqueued, memory_queues, run_due, waiting
 from tests.app.models import Thing
 from tests.support.consumer import only

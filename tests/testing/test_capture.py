@@ -8,9 +8,8 @@ import pytest
 from django.db import IntegrityError, transaction
 from django.test import SimpleTestCase, TestCase, override_settings
 
-from djqueue import signals
+from djqueue import queues, signals
 from djqueue.decorators import queue_command
-from djqueue.queues import queues
 from djqueue.testing import Enqueued, capture_enqueued, enqueued_on_commit, run_due
 from tests.app.models import Thing
 

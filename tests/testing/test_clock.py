@@ -8,10 +8,9 @@ from django.db import transaction
 from django.test import SimpleTestCase, TestCase, override_settings
 from django.utils import timezone
 
+from djqueue import crontab, periodic_command, queue_command, queues
 from djqueue.backends.memory.queue import MemoryQueue, MemoryStore
-from djqueue.decorators import crontab, periodic_command, queue_command
 from djqueue.exceptions import NotSupported
-from djqueue.queues import queues
 from djqueue.testing import assert_enqueued, assert_not_enqueued, capture_enqueued, memory_queues, run_due, virtual_time
 from tests.support.consumer import only
 

@@ -3,9 +3,8 @@
 import pytest
 from django.test import SimpleTestCase, TestCase, override_settings
 
-from djqueue import current_message
+from djqueue import current_message, queues
 from djqueue.decorators import queue_command
-from djqueue.queues import queues
 from djqueue.testing import assert_enqueued, crash_at, memory_queues, run_due, virtual_time
 from tests.support.consumer import heard
 

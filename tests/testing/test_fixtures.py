@@ -8,10 +8,9 @@ from importlib.metadata import entry_points
 
 import pytest
 
-from djqueue import pytest_plugin, testing
+from djqueue import pytest_plugin, queues, testing
 from djqueue.backends.memory.queue import MemoryQueue
 from djqueue.decorators import queue_command
-from djqueue.queues import queues
 from djqueue.testing import assert_enqueued, assert_not_enqueued
 from tests.app.models import Thing
 from tests.support.document_runner import Runner
@@ -22,7 +21,7 @@ import sys
 
 def test_nothing_of_django_is_loaded():
     assert "djqueue.pytest_plugin" in sys.modules
-    assert not {"django", "djqueue.queues", "djqueue.testing"} & sys.modules.keys()
+    assert not {"django", "djqueue.wiring", "djqueue.testing"} & sys.modules.keys()
 """
 
 

@@ -9,11 +9,10 @@ from django.core.exceptions import SynchronousOnlyOperation
 from django.db import DatabaseError, connection, connections, transaction
 from django.test import SimpleTestCase, TestCase, override_settings
 
-from djqueue import current_message, signals
+from djqueue import current_message, queues, signals
 from djqueue.classes import QueueCommand
 from djqueue.decorators import queue_command
 from djqueue.exceptions import CommandFailed, Discard
-from djqueue.queues import queues
 from djqueue.testing import assert_enqueued, assert_not_enqueued, memory_queues, run_due
 from tests.app.models import Thing
 from tests.support.consumer import heard

@@ -9,23 +9,32 @@ import subprocess
 import sys
 import threading
 from argparse import ArgumentParser
+from collections.abc import Iterable
 from contextlib import suppress
 from functools import partial
 from logging.handlers import RotatingFileHandler
 from pathlib import Path
 
 from django.apps import apps
-from django.core.management.base import BaseCommand, CommandError
+from django.core.management import call_command
+from django.core.management.base import CommandError
 from django.utils import autoreload
 
+import djqueue
+from djqueue.backends.base import BaseQueue
 from djqueue.backends.memory import MemoryQueue
+from djqueue.checks.servers import databases_of
 from djqueue.consumer import CUT_OFF, STUCK, Consumer, Options
 from djqueue.exceptions import InvalidQueueError
+from djqueue.logs import MARKS, ConsoleFormatter, FullFormatter, JsonFormatter, has_colors, is_no_repetition
+from djqueue.management import banner
+from djqueue.management.base import OperatorCommand
 from djqueue.utils import handle_signals, tell
 
 logger = logging.getLogger("djqueue.consumer")
 
 LEVELS = (logging.WARNING, logging.INFO, logging.DEBUG, logging.DEBUG)
+FULL = 3  # the verbosity from which on a terminal gets the full form
 LEFT_BEHIND = 5.0  # seconds to end for threads and log handlers that commands have left behind
 LOG_BYTES, LOG_FILES = 1_000_000, 3
 IN_MEMORY = (
@@ -35,13 +44,30 @@ IN_MEMORY = (
 ENDING = (signal.SIGTERM, signal.SIGINT)
 
 
-class Command(BaseCommand):
+class Command(OperatorCommand):
     help = "Runs the commands that wait in the queues, and enqueues the periodic ones, until it is stopped."
     requires_system_checks = "__all__"
+    verbosity = (
+        "0: warnings, 1: what happens, each command that ran (default), 2: claims, starts, looks too, 3: in full"
+    )
+    examples = """
+        manage.py queue_consumer                      all queues, until Ctrl-C
+        manage.py queue_consumer --reload             restart when the code changes
+        manage.py queue_consumer -t 8 -q mail         8 threads, one queue
+        manage.py queue_consumer --drain -n           run what is due, then exit
+        manage.py queue_consumer --log-format json    for a collector of logs
+        manage.py queue_consumer -v 2                 why does it not run?
+    """
 
     def __init__(self, *args, **kwargs):
         _open_standard_streams()
         super().__init__(*args, **kwargs)
+
+    def run_from_argv(self, argv: list[str]) -> None:
+        try:
+            super().run_from_argv(argv)
+        except KeyboardInterrupt:  # before the consumer handles it
+            sys.exit(128 + signal.SIGINT)
 
     def add_arguments(self, parser: ArgumentParser) -> None:
         usual, add = Options(), parser.add_argument
@@ -49,6 +75,8 @@ class Command(BaseCommand):
         add("-t", "--threads", type=int, default=usual.threads, help="worker threads (default: %(default)s)")
         add("-n", "--no-periodic", action="store_true", help="do not enqueue periodic commands")
         add("-l", "--logfile", help="log to this file, which is rotated (default: standard output)")
+        forms = "console: short lines (default on a terminal), full: all there is (default elsewhere), json"
+        add("--log-format", choices=("console", "full", "json"), help=forms)
         of_queues = "serve this queue; may be repeated (default: all)"
         add("-q", "--queue", action="append", dest="queues", metavar="ALIAS", help=of_queues)
         seconds("-d", "--delay", default=usual.delay, help="first pause of an idle poller (default: %(default)s)")
@@ -60,10 +88,14 @@ class Command(BaseCommand):
         add("--strict", action="store_true", help="serve the queues in the order given, not in turn")
         add("--drain", action="store_true", help="run what is due, then exit")
         add("--limit", type=int, help="run exactly this many messages, then exit")
-        add("--reload", action="store_true", help="restart when the code changes (for development)")
+        add(
+            "--reload",
+            action="store_true",
+            help="restart when the code changes, and make missing tables (for development)",
+        )
 
     def handle(self, *args, **options) -> None:
-        self._log_to(options["logfile"], options["verbosity"])
+        self._log_to(options)
         if options["reload"] and os.environ.get(autoreload.DJANGO_AUTORELOAD_ENV) != "true":  # set in the child
             for name in ("drain", "limit"):
                 if options[name]:
@@ -78,7 +110,11 @@ class Command(BaseCommand):
         consumer = self._consumer(options)
         # The handler only sets a flag: an exception raised from it could hit a commit.
         handle_signals(ENDING, lambda *_: consumer.stop())
-        tell(logger, logging.INFO, consumer.banner())
+        if options["reload"]:
+            _make_tables(consumer.queues)
+        if logger.isEnabledFor(logging.INFO):
+            about = {"event": "consumer_started", "banner": banner.in_rows(consumer)}
+            tell(logger, logging.INFO, "djqueue %s, %s", djqueue.__version__, consumer.banner(), extra=about)
         for queue in consumer.queues:
             if isinstance(queue.unthrottled, MemoryQueue):
                 tell(logger, logging.WARNING, IN_MEMORY, queue.alias)
@@ -93,20 +129,31 @@ class Command(BaseCommand):
     def _consumer(self, options: dict) -> Consumer:
         names = ("threads", "delay", "backoff", "max_delay", "lease", "grace", "strict", "drain")
         given = {name: options[name] for name in names}
+        if options["reload"]:
+            given["grace"] = 0.0  # what runs is handed back at once, for the next process with the new code
         isolate = "DJANGO_SETTINGS_MODULE" in os.environ  # else no other process can load the settings
         try:
             return Consumer(options["queues"], periodic=not options["no_periodic"], isolate=isolate, **given)
         except (TypeError, ValueError, InvalidQueueError) as error:
             raise CommandError(str(error), returncode=2) from error
 
-    def _log_to(self, logfile: str | None, verbosity: int) -> None:
-        """Log djqueue's records to the file, or to standard output unless the project sends them to a stream itself."""
+    def _log_to(self, options: dict) -> None:
+        """Log djqueue's records to the file, or to standard output unless the project sends them to a stream itself.
+
+        A handler of the project's keeps its form unless another one is asked for.
+        """
         root = logging.getLogger("djqueue")
-        root.setLevel(LEVELS[verbosity])
-        handler = _file_handler(logfile) if logfile else _console_handler(root)
-        if handler is not None:
-            handler.setFormatter(logging.Formatter("%(asctime)s %(levelname)s %(threadName)s %(name)s: %(message)s"))
-            root.addHandler(handler)
+        root.setLevel(LEVELS[options["verbosity"]])
+        handlers = [] if options["logfile"] else _console_handlers(root)
+        if not handlers:
+            handlers = [_file_handler(options["logfile"]) if options["logfile"] else logging.StreamHandler(sys.stdout)]
+            root.addHandler(handlers[0])
+        elif options["log_format"] is None:
+            return
+        for handler in handlers:
+            handler.setFormatter(formatter := _formatter(options))
+            if isinstance(formatter, ConsoleFormatter):
+                handler.addFilter(is_no_repetition)
 
 
 def _open_standard_streams() -> None:
@@ -130,10 +177,43 @@ def _file_handler(logfile: str) -> logging.Handler:
         raise CommandError(f"--logfile: {error}", returncode=2) from error
 
 
-def _console_handler(logger: logging.Logger) -> logging.Handler | None:
+def _console_handlers(logger: logging.Logger) -> list[logging.Handler]:
+    """The project's own."""
     handlers = [*logger.handlers, *(logging.getLogger().handlers if logger.propagate else ())]
-    to_console = any(getattr(handler, "stream", None) in (sys.stdout, sys.stderr) for handler in handlers)
-    return None if to_console else logging.StreamHandler(sys.stdout)
+    return [handler for handler in handlers if getattr(handler, "stream", None) in (sys.stdout, sys.stderr)]
+
+
+def _formatter(options: dict) -> logging.Formatter:
+    form, to_file = options["log_format"], bool(options["logfile"])
+    if form is None:
+        brief = options["verbosity"] < FULL and not to_file and sys.stdout.isatty() and _shows_symbols()
+        form = "console" if brief else "full"
+    if form != "console":
+        return JsonFormatter() if form == "json" else FullFormatter()
+    return ConsoleFormatter(not to_file and has_colors(options["force_color"], options["no_color"]))
+
+
+def _shows_symbols() -> bool:
+    """Whether the terminal's encoding has the symbols of the short lines."""
+    try:
+        "".join(mark.symbol for mark in MARKS.values()).encode(sys.stdout.encoding or "ascii")
+    except (UnicodeEncodeError, LookupError):
+        return False
+    return True
+
+
+def _make_tables(queues: Iterable[BaseQueue]) -> None:
+    """While one develops: make djqueue's tables in the databases of the queues where they are missing."""
+    from djqueue.backends.database import checks  # here, as it imports models
+
+    def are_missing(alias: str) -> bool:
+        return any(message.id == checks.LACKING for message in checks.check(alias, in_use=True))
+
+    for alias in dict.fromkeys(alias for queue in queues for alias in databases_of(queue)):
+        if are_missing(alias):
+            call_command("migrate", "djqueue", database=alias, verbosity=0, interactive=False, skip_checks=True)
+            if not are_missing(alias):
+                tell(logger, logging.INFO, "Made the tables of djqueue in database %r", alias)
 
 
 def _leave(code: int) -> None:
@@ -172,7 +252,9 @@ def run() -> None:
     environment = {**os.environ, autoreload.DJANGO_AUTORELOAD_ENV: "true"}
     watch = partial(watchfiles.watch, watch_filter=watchfiles.PythonFilter(), recursive=False, stop_event=told_to_end)
     while not told_to_end.is_set():
-        child = subprocess.Popen(autoreload.get_child_arguments(), env=environment, close_fds=False)
+        # A Ctrl-C while the child starts is for this process alone, which ends the child.
+        quiet = partial(signal.signal, signal.SIGINT, signal.SIG_IGN)
+        child = subprocess.Popen(autoreload.get_child_arguments(), env=environment, close_fds=False, preexec_fn=quiet)
         for changes in watch(*_folders(), rust_timeout=PAUSE, yield_on_timeout=True):
             if changes:
                 break

@@ -21,6 +21,7 @@ class Migration(migrations.Migration):
                 ("file", models.FileField(upload_to="photos/")),
                 ("uploaded", models.DateTimeField(auto_now_add=True)),
                 ("problem", models.CharField(blank=True, max_length=200)),
+                ("failed_message", models.CharField(blank=True, max_length=64)),
                 (
                     "owner",
                     models.ForeignKey(

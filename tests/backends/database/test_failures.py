@@ -11,6 +11,7 @@ from itertools import islice
 import pytest
 from django.db import OperationalError, connections, transaction
 
+from djqueue import queues
 from djqueue.backends.base import Fact, RateLimit
 from djqueue.backends.database import session
 from djqueue.backends.database.queue import REPLAYED, DatabaseQueue
@@ -23,7 +24,6 @@ from djqueue.messages.envelope import new_id
 from djqueue.messages.failures import errors_of
 from djqueue.models import QueueFact, QueueLane, QueueMessage
 from djqueue.policies.outcomes import Outcome, Verdict
-from djqueue.queues import queues
 from djqueue.testing import eventually
 from djqueue.testing.contract.lane_steps import drained, fill, runs_of, unit
 from djqueue.testing.contract.steps import claim, leased, names, put, with_counts

@@ -5,10 +5,9 @@ import json
 import pytest
 from botocore.exceptions import EndpointConnectionError
 
-from djqueue import current_message
+from djqueue import current_message, queues
 from djqueue.decorators import queue_command
 from djqueue.messages.failures import errors_of
-from djqueue.queues import queues
 from djqueue.testing import eventually
 from djqueue.testing.contract.steps import claim
 from tests.faults.commands import die_by_exit, work

@@ -5,13 +5,13 @@ import time
 import pytest
 from botocore.exceptions import EndpointConnectionError
 
+from djqueue import queues
 from djqueue.backends.guards import DedupMark
 from djqueue.backends.sqs import connection
 from djqueue.decorators import queue_command
 from djqueue.exceptions import MessageTooLarge, NotSupported, StoreUnreachable
 from djqueue.messages.failures import errors_of
 from djqueue.policies.outcomes import Outcome
-from djqueue.queues import queues
 from djqueue.testing.contract.steps import claim, nothing_to_claim
 from tests.backends.sqs.support import counts, ids, work
 from tests.support.consumer import entry_of, is_delayed, run_when_due

@@ -5,12 +5,11 @@ import time
 
 import pytest
 
-from djqueue import current_message, queue_command
+from djqueue import current_message, queue_command, queues
 from djqueue.backends.entries import Lease, untried
 from djqueue.backends.sqs.messages import runs, units
 from djqueue.exceptions import NotSupported
 from djqueue.flow.gates import HOLD_LANE, Gate
-from djqueue.queues import queues
 from djqueue.testing.contract.steps import claim, entry, names, put, with_counts
 from djqueue.testing.patience import eventually
 from tests.backends.sqs.support import counts

@@ -1,7 +1,6 @@
 """What many producers call again and again: an app of its own, as only the storm needs it."""
 
-from djqueue import current_message, queue_command
-from djqueue.queues import queues
+from djqueue import current_message, queue_command, queues
 from tests.faults.ledger import record
 
 WINDOW = 0.3

@@ -1,6 +1,6 @@
 """Commands for every minute: one by a crontab, one by a plain function, one for a schedule made at run time."""
 
-from djqueue.decorators import crontab, periodic_command, queue_command
+from djqueue import crontab, periodic_command, queue_command
 from tests.faults.ledger import record
 
 

@@ -24,6 +24,32 @@ function picture(frame, url, alt) {
   frame.replaceChildren(image);
 }
 
+const KINDS = ["done", "retried", "failed", "discarded"];
+
+// Bars of what ended, the kinds one above the other, the newest at the right.
+function bars(svg, activity) {
+  const most = Math.max(5, ...activity.bars.map((bar) => KINDS.reduce((sum, kind) => sum + bar[kind], 0)));
+  const width = (svg.clientWidth - 20) / activity.bars.length, foot = 88, height = 74;
+  const draw = (tag, attributes, text) => {
+    const made = document.createElementNS("http://www.w3.org/2000/svg", tag);
+    for (const [name, value] of Object.entries(attributes)) made.setAttribute(name, value);
+    if (text) made.textContent = text;
+    svg.append(made);
+  };
+  svg.replaceChildren();
+  draw("line", {class: "axis", x1: 10, x2: svg.clientWidth - 10, y1: foot, y2: foot});
+  draw("text", {class: "scale", x: 10, y: foot + 15}, `${activity.bars.length * activity.bar_seconds / 60} minutes ago`);
+  draw("text", {class: "scale", x: svg.clientWidth - 10, y: foot + 15, "text-anchor": "end"}, "now");
+  activity.bars.forEach((bar, number) => {
+    let top = foot;
+    for (const kind of KINDS.filter((kind) => bar[kind])) {
+      const tall = bar[kind] / most * height;
+      top -= tall;
+      draw("rect", {class: kind, x: 10 + number * width, y: top, width: Math.max(1, width - 1.5), height: tall, rx: 1});
+    }
+  });
+}
+
 const show = {
   gallery(state) {
     const cards = main.querySelector(".cards");
@@ -31,6 +57,7 @@ const show = {
     for (const photo of [...state.photos].reverse()) {  // the newest comes first on the page
       const card = item("photo-" + photo.id, "card", cards, true);
       card.href = photo.url;
+      card.classList.toggle("failed", Boolean(photo.problem));
       card.querySelector(".title").textContent = photo.title;
       card.querySelector(".status").textContent = photo.status;
       picture(card.querySelector(".frame"), photo.thumbnail, "");
@@ -38,8 +65,13 @@ const show = {
   },
 
   photo(state) {
-    picture(main.querySelector(".picture"), state.picture, document.querySelector("h1").textContent);
+    picture(main.querySelector(".photo"), state.picture, document.querySelector("h1").textContent);
     main.querySelector(".status").textContent = state.status;
+    main.querySelector(".status").hidden = Boolean(state.problem);
+    const reason = main.querySelector(".reason"), failed = reason.querySelector("a");
+    reason.hidden = !state.problem;
+    reason.querySelector("b").textContent = state.problem;
+    failed.hash = state.failed_message;
     main.querySelector(".sizes").replaceChildren(...state.sizes.map((size) => {
       const line = document.createElement("li");
       line.textContent = size;
@@ -56,10 +88,21 @@ const show = {
 
   queues(state) {
     for (const queue of state.queues) {
-      for (const cell of document.querySelectorAll(`#queue-${CSS.escape(queue.alias)} td`)) {
-        cell.textContent = queue[cell.dataset.count];
+      for (const cell of document.querySelectorAll(`#queue-${CSS.escape(queue.alias)} dd`)) {
+        (cell.querySelector("a") || cell).textContent = Number(queue[cell.dataset.count]).toLocaleString("en");
+        cell.classList.toggle("bad", cell.dataset.count === "failed" && queue.failed > 0);
       }
     }
+    main.querySelector(".rate").textContent = state.activity.per_minute;
+    bars(main.querySelector(".bars"), state.activity);
+    const recent = main.querySelector(".recent");
+    for (const line of [...state.activity.recent].reverse()) {
+      const shown = item("event-" + line.id, "event", recent, true);
+      shown.className = line.kind;
+      ["time", "command", "kind", "told"].forEach((name, number) => shown.children[number].textContent = line[name]);
+    }
+    while (recent.children.length > state.activity.recent.length) recent.lastElementChild.remove();
+    main.querySelector(".nothing").hidden = recent.children.length > 0;
     main.querySelector(".digest").textContent = state.digest;
   },
 };
@@ -81,4 +124,4 @@ async function update() {
   setTimeout(update, pause);
 }
 
-if (main) setTimeout(update, often);
+if (main) update();

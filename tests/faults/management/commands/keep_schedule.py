@@ -2,8 +2,8 @@ import time
 
 from django.core.management.base import BaseCommand
 
+from djqueue import queues
 from djqueue.consumer.scheduler import Scheduler
-from djqueue.queues import queues
 from djqueue.registry import autodiscover
 from tests.faults import ledger
 

@@ -6,7 +6,7 @@ from random import Random
 from django.core.management.base import BaseCommand
 from django.db import connections
 
-from djqueue.queues import queues
+from djqueue import queues
 from tests.faults.ledger import now
 from tests.faults.storm.commands import WINDOW, gust
 

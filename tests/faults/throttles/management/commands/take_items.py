@@ -5,7 +5,7 @@ from unittest import mock
 
 from django.core.management.base import BaseCommand
 
-from djqueue.queues import queues
+from djqueue import queues
 
 real_time = time.time
 

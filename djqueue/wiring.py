@@ -155,5 +155,5 @@ def _forget(*, setting: str, **kwargs) -> None:
         queues.reset()  # all others are read when they are needed, and a queue in memory keeps its entries
 
 
-setting_changed.connect(_forget, dispatch_uid="djqueue.queues")
+setting_changed.connect(_forget, dispatch_uid="djqueue.wiring")
 os.register_at_fork(after_in_child=queues.reset)  # a child must not share sockets with its parent

@@ -1,0 +1,268 @@
+"""How djqueue's log records look: a line for a terminal, the full form for files and pipes, or JSON.
+
+All three serve in the project's own ``LOGGING``, as ``{"()": "djqueue.logs.ConsoleFormatter"}``, for any logger.
+"""
+
+from __future__ import annotations
+
+import json
+import logging
+import os
+import shutil
+import sys
+import textwrap
+import time
+from collections import Counter
+from collections.abc import Sequence
+from datetime import datetime
+from math import inf
+from typing import Any, NamedTuple
+
+from django.core.management.color import supports_color
+
+from djqueue.registry import registry
+from djqueue.utils import plain
+
+KEYS = {
+    "event": "what happened, such as done, failed or started",
+    "queue": "the alias of the queue",
+    "command": "the full name of the command",
+    "message_id": "the id of the message",
+    "message_ids": "the ids of messages that are one record, as those of a batch",
+    "count": "how many messages the record is about, if it is about several",
+    "alike": "of messages of a batch that failed by one exception: how many, in the first record; 0 in the others",
+    "attempt": "the number of this start, from 1",
+    "worker": "the thread that ran it",
+    "seconds": "how long it ran",
+    "delay": "the seconds until it is tried again",
+    "reason": "why it failed, is retried or was put back",
+    "description": "what describe= says of the call",
+}
+"""The attributes that djqueue's records may have beside Python's own: each only where it says something."""
+
+
+class FullFormatter(logging.Formatter):
+    """One line that names all: date, level, thread and logger, whole ids and names. For files and pipes."""
+
+    def __init__(self) -> None:
+        super().__init__("%(asctime)s %(levelname)-8s %(threadName)s %(name)s: %(message)s")
+
+
+class JsonFormatter(logging.Formatter):
+    """One JSON object per line: ``time``, ``level``, ``logger``, ``text``, the :data:`KEYS` that a record has, and
+    ``exception``, the traceback."""
+
+    def format(self, record: logging.LogRecord) -> str:
+        told: dict[str, Any] = {
+            "time": datetime.fromtimestamp(record.created).astimezone().isoformat(timespec="milliseconds"),
+            "level": record.levelname,
+            "logger": record.name,
+            "text": record.getMessage(),
+            "worker": record.threadName,
+        }
+        told |= {key: value for key in KEYS if (value := getattr(record, key, None)) not in (None, "")}
+        if trace := _traceback_of(self, record):
+            told["exception"] = trace
+        return json.dumps(told, default=str)
+
+
+def is_no_repetition(record: logging.LogRecord) -> bool:
+    """A filter, for handlers of people's terminals: one record for all messages of a batch that failed alike."""
+    return getattr(record, "alike", 1) != 0
+
+
+class Mark(NamedTuple):
+    """How an event looks: a symbol in a colour, and the words before the reason."""
+
+    symbol: str
+    colour: str
+    words: str = ""
+
+
+GREEN, RED, YELLOW, DIM, BOLD = "32", "31", "33", "2", "1"
+MARKS = {
+    "done": Mark("✓", GREEN),
+    "failed": Mark("✗", RED),
+    "paused": Mark("✗", RED, "its shard is paused"),
+    "retried": Mark("↻", YELLOW, "again in {1}"),
+    "released": Mark("…", DIM, "put back{0}"),
+    "discarded": Mark("…", DIM, "discarded"),
+    "expired": Mark("…", DIM, "expired"),
+    "started": Mark("▶", DIM),
+    "enqueued": Mark("+", DIM),
+}
+"""The events of messages, which have a line of columns."""
+LEVELS = {"DEBUG": Mark("·", DIM), "INFO": Mark(" ", ""), "WARNING": Mark("!", YELLOW)}
+WORSE = Mark("!", RED)
+INDENT = 11
+"""The characters before a text: the time, the symbol, and a blank after each."""
+SHORT_ID = 8
+MOST_OF_A_NAME, FEWER, MOST_OF_A_TIME, GAP = 24, 16, 7, 2
+"""Characters of the columns. A longer name takes from the blanks before the time, then it shifts what follows."""
+WIDE = 110
+LEAST_WIDTH = 40
+
+
+class ConsoleFormatter(logging.Formatter):
+    """One aligned line for each event of a message, for people who watch: ``14:03:07 ✓ send_receipt  33 ms  order 42``.
+
+    By default it is coloured if standard output is a terminal that can be and NO_COLOR is not set, and as wide as the
+    terminal; ``colored`` and ``width`` (characters, 0 for no limit) say otherwise. Other texts are wrapped.
+    """
+
+    def __init__(self, colored: bool | None = None, width: int | None = None):
+        super().__init__()
+        self._colored = has_colors() if colored is None else colored
+        self._width = _Width(width)
+        self._names = _Names()
+        self._second, self._clock = 0, ""
+
+    def format(self, record: logging.LogRecord) -> str:
+        width = self._width.at(record.created)
+        if rows := getattr(record, "banner", None):
+            return self._banner(rows, width)
+        mark = MARKS.get(getattr(record, "event", None) or "")
+        of_message = mark is not None and hasattr(record, "command")
+        line = self._of_message(record, mark, width) if mark and of_message else self._text(record, width)
+        trace = _traceback_of(self, record)
+        return f"{line}\n{trace}" if trace else line
+
+    def _of_message(self, record: logging.LogRecord, mark: Mark, width: float) -> str:
+        about, told = vars(record), mark.colour in (RED, YELLOW)
+        name, seconds, id = self._names.short(about["command"]), about.get("seconds"), about.get("message_id") or ""
+        took = lasted(seconds) if seconds else ""
+        region = min(self._names.width, MOST_OF_A_NAME if width >= WIDE else FEWER) + GAP + MOST_OF_A_TIME
+        took = f"{took:>{max(region - len(name), GAP + len(took))}}"
+        room, text = width - INDENT - len(name) - len(took) - GAP, _words(about, mark)
+        id = id[-SHORT_ID:]
+        if len(text) > room - GAP - len(id):
+            if mark.symbol != "✗":  # only what failed can be looked up by its id
+                id = ""
+            room -= GAP + len(id) if id else 0
+            text = text if mark.symbol == "✗" and not record.exc_info else _cut(text, room)
+        line = f"{self._prefix(record, mark)}{self._paint(name, mark.colour if told else '')}{self._paint(took, DIM)}"
+        rest = ((_wrapped(text, room).replace("\n", "\n" + " " * INDENT), ""), (id, DIM))
+        return "  ".join([line, *(self._paint(part, colour) for part, colour in rest if part)]).rstrip()
+
+    def _text(self, record: logging.LogRecord, width: float) -> str:
+        mark = LEVELS.get(record.levelname, WORSE)
+        text = record.getMessage()
+        text = _wrapped(text, width - INDENT).replace("\n", "\n" + " " * INDENT)
+        if record.levelno <= logging.DEBUG:
+            text = self._paint(text, DIM)
+        beside_the_key = "\r" if getattr(record, "event", "") == "stopping" and width < inf else ""  # over the ^C
+        return beside_the_key + self._prefix(record, mark) + text
+
+    def _banner(self, rows: Sequence[tuple[str, str, str]], width: float) -> str:
+        """The rows of a consumer's start; each heading once."""
+        lines, last = [], ""
+        columns = [max(len(row[column]) for row in rows if row[0]) + 2 for column in (0, 1)]
+        for heading, name, text in rows:
+            if not heading:
+                lines.append(f"{self._paint(name, BOLD)}{', ' if name else ''}{text}")
+                continue
+            ahead = f"{heading if heading != last else '':{columns[0]}}"
+            rest = _wrapped(text, width - 2 - sum(columns)).replace("\n", "\n" + " " * (2 + sum(columns)))
+            lines.append(f"  {self._paint(ahead, DIM)}{name:{columns[1]}}{rest}")
+            last = heading
+        return "\n".join(lines)
+
+    def _prefix(self, record: logging.LogRecord, mark: Mark) -> str:
+        second = int(record.created)
+        if second != self._second:  # two threads may both do it
+            clock = time.strftime("%H:%M:%S", time.localtime(second))
+            self._second, self._clock = second, self._paint(clock, DIM)
+        return f"{self._clock} {self._paint(mark.symbol, mark.colour)} "
+
+    def _paint(self, text: str, colour: str) -> str:
+        return f"\x1b[{colour}m{text}\x1b[0m" if self._colored and colour and text else text
+
+
+def has_colors(force: bool = False, never: bool = False) -> bool:
+    """Whether to colour what goes to standard output: as Django decides it, and not where NO_COLOR is set."""
+    if force or never:
+        return force
+    return supports_color() and not os.environ.get("NO_COLOR") and os.environ.get("DJANGO_COLORS") != "nocolor"
+
+
+def lasted(seconds: float) -> str:
+    """A duration in at most seven characters: 0.3 ms, 33 ms, 1.2 s, 6 s, 3m 20s, 1h 05m, 12d 3h."""
+    if seconds < 0.9995:
+        return f"{max(0.1, seconds * 1e3):.1f} ms" if seconds < 0.00995 else f"{seconds * 1e3:.0f} ms"
+    if seconds < 59.95:
+        return f"{seconds:.1f} s".replace(".0 s", " s")
+    minutes, left = divmod(round(seconds), 60)
+    if minutes < 60:
+        return f"{minutes}m {left:02}s"
+    hours, minutes = divmod(minutes, 60)
+    return f"{hours}h {minutes:02}m" if hours < 100 else f"{hours // 24}d {hours % 24}h"
+
+
+def _words(about: dict[str, Any], mark: Mark) -> str:
+    """What a line says behind its columns."""
+    delay, alike = about.get("delay"), about.get("count") or about.get("alike", 0)
+    what = mark.words.format(f" for {lasted(delay)}" if delay else "", lasted(delay or 0.0)) if mark.words else ""
+    reason = ": ".join(part for part in (what, plain(about.get("reason", ""))) if part)
+    count = f"{alike:,} messages" if alike > 1 else ""
+    return " · ".join(part for part in (count, plain(about.get("description", "")), reason) if part)
+
+
+def _wrapped(text: str, room: float) -> str:
+    if len(text) <= room:
+        return text
+    return "\n".join(textwrap.wrap(text, max(20, int(room)), break_long_words=False, break_on_hyphens=False))
+
+
+def _cut(text: str, room: float) -> str:
+    if len(text) <= room:
+        return text
+    return f"{text[: int(room) - 1].rstrip()}…" if room > 1 else ""
+
+
+def _traceback_of(formatter: logging.Formatter, record: logging.LogRecord) -> str:
+    """The traceback of a record, kept in it as Python's own formatter does, and its stack."""
+    if record.exc_info and not record.exc_text:
+        record.exc_text = formatter.formatException(record.exc_info)
+    stack = formatter.formatStack(record.stack_info) if record.stack_info else ""
+    return "\n".join(part for part in (record.exc_text, stack) if part)
+
+
+class _Width:
+    """How wide lines may be: as wide as the terminal, asked once a second, as it may be resized."""
+
+    def __init__(self, fixed: int | None):
+        self._fixed: float | None = fixed or inf if fixed is not None else None
+        self._until = 0.0
+        self._known = inf
+
+    def at(self, now: float) -> float:
+        if self._fixed is not None:
+            return self._fixed
+        if not self._until > now > self._until - 1:  # the clock may have been set
+            self._until = now + 1
+            is_terminal = sys.stdout is not None and not sys.stdout.closed and sys.stdout.isatty()
+            self._known = max(LEAST_WIDTH, shutil.get_terminal_size().columns) if is_terminal else inf
+        return self._known
+
+
+class _Names:
+    """The short names of the registered commands, and the width of their column."""
+
+    def __init__(self) -> None:
+        self._short: dict[str, str] = {}
+        self._count = -1
+        self.width = 0
+
+    def short(self, name: str) -> str:
+        """The last part of the name; the whole name of a command that shares it, and of one that is not known."""
+        if name not in self._short and self._count != len(registry):
+            names = [command.name for command in registry]
+            of_that_name = Counter(map(_last_part, names))
+            self._short = {one: last if of_that_name[last := _last_part(one)] == 1 else one for one in names}
+            self._count = len(names)
+            self.width = min(MOST_OF_A_NAME, max(map(len, self._short.values()), default=0))
+        return self._short.get(name, name)
+
+
+def _last_part(name: str) -> str:
+    return name.rpartition(".")[2]

@@ -1,0 +1,128 @@
+"""What the log says of messages that run: that they have started, and what became of them."""
+
+from __future__ import annotations
+
+import logging
+from collections import Counter
+from collections.abc import Sequence
+from dataclasses import replace
+from typing import Any
+
+from djqueue.backends.base import BaseQueue, Entry, Lease
+from djqueue.backends.entries import log_extra
+from djqueue.exceptions import BadSignature, Discard, Fail, InvalidMessage, Retry
+from djqueue.messages.failures import has_frames
+from djqueue.policies.outcomes import Outcome, Verdict
+from djqueue.utils import RareReports, one_line, plain, tell
+
+logger = logging.getLogger(__name__)
+
+TOLD_IN_WORDS = (Discard, Fail, InvalidMessage, Retry)
+"""Exceptions whose text says all: no traceback of them is logged."""
+BAD_SIGNATURES = RareReports(60.0)
+"""A wrong SECRET_KEY fails all messages of a queue: one record a minute says how many more there were."""
+
+
+def tell_started(level: int, alias: str, entries: Sequence[Entry], ago: float = 0.0, **more: Any) -> None:
+    """Log that messages, several of a batch, were started, ``ago`` seconds before; ``more`` are keys of the log."""
+    if not logger.isEnabledFor(level):
+        return
+    about = {"event": "started", **more, **({"seconds": round(ago, 3)} if ago else {})}
+    if len(entries) > 1:
+        about |= _several(entries)
+    extra = log_extra(alias, entries[0], **about)
+    which = f"{len(entries)} messages" if len(entries) > 1 else f"message {extra['message_id']}"
+    names = extra["command"], _in_brackets(more.get("description"))
+    tell(logger, level, "%s%s started%s (%s)", *names, f" {ago:.1f} s ago" if ago else "", which, extra=extra)
+
+
+def report_together(queue: BaseQueue, finished: Sequence[tuple[Lease, Verdict]]) -> None:
+    """Log what became of messages that ran together: a record for each outcome, but one for each failed message.
+
+    So error mails are one for each failure. A traceback that several of them share is logged with the first.
+    """
+    if len(finished) == 1:
+        report(queue, *finished[0])
+        return
+    of_outcome: dict[Outcome, list[tuple[Lease, Verdict]]] = {}
+    for pair in finished:
+        of_outcome.setdefault(pair[1].outcome, []).append(pair)
+    for outcome, pairs in of_outcome.items():
+        if not logger.isEnabledFor(outcome.effect.level):
+            continue
+        if len(pairs) > 1 and outcome.effect.level < logging.ERROR:
+            _report_many(queue, pairs)
+            continue
+        alike = Counter(id(verdict.exception) for _, verdict in pairs)
+        for lease, verdict in pairs:
+            report(queue, lease, verdict, alike.pop(id(verdict.exception), 0))
+
+
+def report(queue: BaseQueue, lease: Lease, verdict: Verdict, alike: int = 1) -> None:
+    """Log what became of a message; without its traceback if it is none of those ``alike`` that need it."""
+    effect = verdict.outcome.effect
+    if not logger.isEnabledFor(effect.level):
+        return
+    entry, about, more = lease.entry, _about(verdict), ""
+    if issubclass(type(verdict.exception), BadSignature):
+        if (unreported := BAD_SIGNATURES.take(queue.alias)) is None:
+            return
+        more = f"; {unreported} more since the last such record" if unreported else ""
+    if alike != 1:
+        about["alike"] = alike
+    extra = log_extra(queue.alias, entry, **about, seconds=round(verdict.seconds, 6))
+    names = extra["command"], _in_brackets(about.get("description")), effect.words, _after_colon(about.get("reason"))
+    text = "%s%s %s%s (message %s, attempt %d, %.3f s%s)"
+    args = *names, extra["message_id"], entry.attempts, verdict.seconds, _later(verdict) + more
+    tell(logger, effect.level, text, *args, exc_info=_trace_of(verdict) if alike else None, extra=extra)
+
+
+def _report_many(queue: BaseQueue, finished: Sequence[tuple[Lease, Verdict]]) -> None:
+    """Log, in one record, what became of messages of one batch that ended alike."""
+    lease, verdict = finished[0]
+    effect, about = verdict.outcome.effect, _about(replace(verdict, description=""))
+    if any(other.reason != verdict.reason for _, other in finished):
+        about["reason"] += ", and others"
+    about |= {"seconds": round(verdict.seconds, 6), **_several([lease.entry for lease, _ in finished])}
+    extra = log_extra(queue.alias, lease.entry, **about)
+    reason = _after_colon(about.get("reason"))
+    text, later = "%s %s%s (%d messages, %.3f s%s)", _later(verdict)
+    args = extra["command"], effect.words, reason, len(finished), verdict.seconds, later
+    tell(logger, effect.level, text, *args, exc_info=_trace_of(verdict), extra=extra)
+
+
+def _about(verdict: Verdict) -> dict[str, Any]:
+    """What a record says of a verdict, by the keys of the log."""
+    about: dict[str, Any] = {"event": verdict.outcome.effect.status}
+    if verdict.description:
+        about["description"] = one_line(verdict.description)
+    if verdict.reason:
+        about["reason"] = one_line(verdict.reason)
+    if verdict.delay or verdict.outcome.effect.again:
+        about["delay"] = verdict.delay
+    return about
+
+
+def _several(entries: Sequence[Entry]) -> dict[str, Any]:
+    ids = [plain(entry.id) for entry in entries]
+    return {"message_id": None, "attempt": None, "message_ids": ids, "count": len(ids)}
+
+
+def _in_brackets(text: str | None) -> str:
+    return f" ({text})" if text else ""
+
+
+def _after_colon(text: str | None) -> str:
+    return f": {text}" if text else ""
+
+
+def _later(verdict: Verdict) -> str:
+    return f", again in {verdict.delay:.1f} s" if verdict.outcome.effect.again else ""
+
+
+def _trace_of(verdict: Verdict) -> BaseException | None:
+    """The exception whose traceback is logged: of what is over. Of a retry a line says enough, unless all is wanted."""
+    error, is_over = verdict.exception, verdict.outcome.effect.level >= logging.ERROR
+    if error is None or issubclass(type(error), TOLD_IN_WORDS) or not has_frames(error):
+        return None
+    return error if is_over or logger.isEnabledFor(logging.DEBUG) else None

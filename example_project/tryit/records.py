@@ -1,0 +1,53 @@
+"""The records of the page: who called what, and for how long that is remembered."""
+
+import time
+from collections.abc import Sequence
+
+from activity import recording
+from djqueue import Result
+from djqueue.enqueueing.command import Command
+from tryit.models import Call, Customer, Reading
+
+KEPT = 3600.0
+"""Seconds for which a call is remembered."""
+SPAN = 30.0
+MOST_OF_ONE, MOST_OF_ALL = 200, 2000
+"""No more calls than this in 30 seconds: of one visitor, and of all."""
+
+
+def call(visitor: str, command: Command, arguments: Sequence[tuple], labels: Sequence[str] = ()) -> list[Result]:
+    """Call a command for a visitor, and remember that."""
+    now, results = time.time(), command.enqueue_many([(visitor, *rest) for rest in arguments])
+    Call.objects.bulk_create(
+        Call(
+            visitor=visitor,
+            command=command.__name__,
+            message=result.id,
+            label=label,
+            enqueued=result.enqueued is not False,
+            at=now,
+        )
+        for result, label in zip(results, labels or [""] * len(results), strict=True)
+    )
+    return results
+
+
+def latest(visitor: str, command: Command) -> Result | None:
+    """The handle of a visitor's last call of a command."""
+    found = Call.objects.filter(visitor=visitor, command=command.__name__).last()
+    return found and Result(found.message)
+
+
+def is_too_much(visitor: str) -> bool:
+    """Whether a visitor, or all of them together, called so much that they must wait a little."""
+    lately = Call.objects.filter(at__gt=time.time() - SPAN)
+    return lately.filter(visitor=visitor).count() >= MOST_OF_ONE or lately.count() >= MOST_OF_ALL
+
+
+def prune() -> None:
+    """Forget what the page does not show any more, and who has not called for long."""
+    Call.objects.filter(at__lt=time.time() - KEPT).delete()
+    present = Call.objects.values("visitor")
+    Reading.objects.exclude(visitor__in=present).delete()
+    Customer.objects.exclude(visitor__in=present).delete()
+    recording.prune()
