@@ -20,7 +20,7 @@ from djqueue.backends.base import BaseQueue
 from djqueue.checks import CATALOGUE
 from djqueue.checks.servers import OWN_LOOPS
 from djqueue.consumer import Options, Supervisor
-from djqueue.decorators import queue_command
+from djqueue.decorators import crontab, periodic_command, queue_command
 from djqueue.flow.limits import Throttle
 from djqueue.policies.options import OPTIONS
 from djqueue.registry import registry as commands
@@ -69,14 +69,14 @@ def only(id, messages, *words, hint=""):
 
 
 @contextmanager
-def declared(**options):
+def declared(decorator=queue_command, /, *given, **options):
     """A command of a module of its own, forgotten afterwards."""
 
     def paint():
         """Nothing."""
 
     paint.__module__, paint.__qualname__ = __name__, "paint"
-    command = queue_command(**options)(paint)
+    command = decorator(*given, **options)(paint)
     try:
         yield command
     finally:
@@ -334,6 +334,25 @@ def test_e011_a_command_of_no_queue():
     with declared(queue_name="mial"):
         messages = found(QUEUES={"mail": {"CLASS": MEMORY}})
     only("E011", messages, f"{__name__}.paint", "'mial'", hint="did you mean 'mail'?")
+
+
+@pytest.mark.parametrize(
+    ("schedule", "words"),
+    [
+        (crontab(hour=3), "crontab(hour='3')"),
+        (crontab(day_of_week="mon"), "crontab(day_of_week='mon')"),
+        (crontab(hour=3, minute="*"), None),
+        (crontab(hour=3, minute=0), None),
+        (crontab(), None),
+        (lambda dt: True, None),
+    ],
+)
+def test_w010_a_schedule_whose_minute_was_left_out(schedule, words):
+    with declared(periodic_command, schedule) as command:
+        if words:
+            only("W010", found(), command.name, words, hint="Give minute=0, or minute='*' if")
+        else:
+            assert found() == []
 
 
 def test_e012_a_command_that_needs_what_its_backend_cannot():

@@ -86,6 +86,10 @@ CATALOGUE: dict[str, tuple[str, str]] = {
         "DATABASES[{alias!r}]['OPTIONS']['pool'] holds {size}, but {threads} threads of a consumer take {needed}.",
         "Give it a max_size of the consumer's threads (queue_consumer -t) plus {own}.",
     ),
+    "W010": (
+        "The schedule of {command}, {schedule}, has no minute: it is due at each minute of the times that it names.",
+        "Give minute=0, or minute='*' if each minute is meant.",
+    ),
 }
 """Id to message and hint; E is an error, W a warning. E1… and W1… come from the Redis backend, E2… and W2… from the
 database backend, E3… and W3… from the SQS backend: what they find on their servers."""

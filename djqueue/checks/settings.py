@@ -20,6 +20,7 @@ from djqueue.registry import Runnable, registry
 from djqueue.throttle import REQUIRED as THROTTLE_REQUIRED
 from djqueue.throttle import SETTINGS as THROTTLE_KEYS
 from djqueue.throttle import ThrottledQueue
+from djqueue.timetables import Crontab
 from djqueue.utils import nearest, seconds
 from djqueue.wiring import build, load_class
 
@@ -257,6 +258,15 @@ def check_commands(app_configs=None, **kwargs) -> Iterator[CheckMessage]:
         serializer = command.policy.serializer
         if serializer and not accepted(serializer):
             yield say("E013", where=f"The serializer of the command {command.name}", serializer=serializer)
+
+
+@register(TAG)
+def check_schedules(app_configs=None, **kwargs) -> Iterator[CheckMessage]:
+    """W010: ``crontab(hour=3)`` is due sixty times."""
+    for command in registry.periodic():
+        schedule = getattr(command, "validate_datetime", None)
+        if isinstance(schedule, Crontab) and schedule.lacks_minute:
+            yield say("W010", command=command.name, schedule=schedule)
 
 
 @register(TAG)

@@ -35,7 +35,11 @@ class BatchFunction(Command):
         super().__init__(func, policy)
         if not takes(func, 1):
             raise TypeError(f"{self.name} is given a list of calls: write it with one parameter.")
-        self._signature, self._simple = inspect.signature(_any_call), range(1 << 30)
+        self._simple = range(1 << 30)
+
+    @staticmethod
+    def _signature_of(func: Callable[..., Any]) -> inspect.Signature:
+        return inspect.signature(_any_call)
 
     def item(self, args: tuple, kwargs: dict) -> Any:
         """One call as an item of the batch: its argument if it has just one, else the whole call."""

@@ -255,7 +255,8 @@ def run_inline(queue: BaseQueue, entry: Entry, command: Runnable, policy: Policy
             verdict = Verdict(Outcome.DONE, value=_value_of(command, envelope, message))
         except Exception as error:
             verdict = policy.on_exception(error, entry)
-            if verdict.outcome.effect.again and entry.attempts >= policy.most_attempts:
+            is_asked = verdict.outcome.effect.again and verdict.exception is None
+            if is_asked and entry.attempts >= policy.most_attempts:
                 # There is no wait in between, so asking for another run is bounded like a failure.
                 verdict = replace(verdict, outcome=Outcome.FAILED)
             entry = replace(entry, failures=entry.failures + (verdict.exception is not None))
