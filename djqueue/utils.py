@@ -12,6 +12,7 @@ import sys
 import threading
 import time
 import traceback
+from collections import Counter
 from collections.abc import Callable, Collection, Iterable, Iterator
 from contextlib import suppress
 from datetime import datetime, timedelta
@@ -217,6 +218,25 @@ def tell(logger: logging.Logger, level: int, text: str, *args, **kwargs) -> None
     except BaseException:
         with suppress(BaseException):  # standard error may be closed
             traceback.print_exc(file=sys.stderr)
+
+
+class RareReports:
+    """Lets through one of many reports that are alike in so many seconds, and counts the others."""
+
+    def __init__(self, seconds: float) -> None:
+        self._seconds = seconds
+        self._next: dict[str, float] = {}
+        self._unreported: Counter[str] = Counter()
+        self._lock = threading.Lock()
+
+    def take(self, kind: str) -> int | None:
+        """How many of this kind were not reported since the last that was, if this one is to be reported, else None."""
+        with self._lock:
+            if time.monotonic() < self._next.get(kind, 0.0):
+                self._unreported[kind] += 1
+                return None
+            self._next[kind] = time.monotonic() + self._seconds
+            return self._unreported.pop(kind, 0)
 
 
 def plain(text: str) -> str:
