@@ -144,6 +144,8 @@ ELSEWHERE = {
     "ENGINE": "CLASS",
     "HOST": "CONNECTION",
     "LOCATION": "CONNECTION",
+    "MODERATION": "moderate",
+    "MODNAME": "mod_name",
     "NAME": "window_name",
     "QUEUES_DEFAULT": "QUEUES",
     "QUEUE_BACKEND": "QUEUE_CLASS",
@@ -162,8 +164,11 @@ ELSEWHERE = {
     "QUEUE_WORKER_EMPTY_PAUSE": "QUEUE_IDLE_TIMEOUT",
     "QUEUE_THROTTLE": "QUEUES",
     "QUEUE_URL": "QUEUE_CONNECTION",
+    "THROTTLELIMIT": "limit",
+    "THROTTLEWINDOW": "window",
     "URL": "CONNECTION",
     "VISIBILITY_TIMEOUT": "LEASE",
+    "WINDOWNAME": "window_name",
 }
 """Names in other packages and in Django, of settings and keys; difflib would guess another one."""
 
