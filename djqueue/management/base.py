@@ -5,7 +5,7 @@ from __future__ import annotations
 import os
 import textwrap
 from argparse import PARSER, Action, ArgumentParser
-from collections.abc import Iterable
+from collections.abc import Collection, Iterable
 from typing import Any
 
 from django.core.management.base import BaseCommand, DjangoHelpFormatter
@@ -43,10 +43,15 @@ class OperatorCommand(BaseCommand):
 
     examples = ""
     """Lines for the help, each a command line and what it does."""
+    verbosity = ""
+    """What ``--verbosity`` means here, if that is more than for other commands."""
 
     def create_parser(self, prog_name: str, subcommand: str, **kwargs: Any) -> Any:
         parser = super().create_parser(prog_name, subcommand, formatter_class=HelpFormatter, **kwargs)
-        add_last(parser, self.examples)
+        for action in parser._actions:
+            if action.dest == "verbosity" and self.verbosity:
+                action.help, action.metavar = self.verbosity, "LEVEL"
+        add_last(parser, self.examples, own={"verbosity"} if self.verbosity else ())
         return parser
 
     def execute(self, *args: Any, **options: Any) -> Any:
@@ -60,10 +65,10 @@ class OperatorCommand(BaseCommand):
         return getattr(self.style, role)(text) if role and self._is_colored else text
 
 
-def add_last(parser: ArgumentParser, examples: str = "") -> None:
-    """Show examples behind the options of a command, and the options of Django's own behind those."""
+def add_last(parser: ArgumentParser, examples: str = "", own: Collection[str] = ()) -> None:
+    """Show examples behind the options of a command, and the options of Django's own behind those, but for some."""
     if examples:
         parser.add_argument_group("examples", Examples(examples))
     group, options = parser.add_argument_group(DJANGO), parser._optionals._group_actions
-    group._group_actions += [action for action in options if action.dest in _OF_DJANGO]
-    options[:] = [action for action in options if action.dest not in _OF_DJANGO]
+    group._group_actions += [action for action in options if action.dest in _OF_DJANGO.difference(own)]
+    options[:] = [action for action in options if action not in group._group_actions]

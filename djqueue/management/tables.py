@@ -16,7 +16,7 @@ from django.core.management.base import CommandError
 from django.utils import timezone
 
 from djqueue.backends.base import BaseQueue
-from djqueue.exceptions import InvalidQueueError
+from djqueue.exceptions import InvalidQueueError, StoreError
 from djqueue.wiring import queues
 
 NONE = "-"
@@ -50,6 +50,8 @@ def asking(queue: BaseQueue) -> Iterator[None]:
     """A block that asks a queue. Raises CommandError for errors of its client, with the findings of its checks."""
     try:
         yield
+    except StoreError as error:  # which has looked at its store itself
+        raise CommandError(str(error.of_queue(queue.alias))) from error
     except Exception as error:
         lines = [f"Queue {queue.alias!r} ({queue.describe()}) cannot be asked: {error}"]
         with suppress(Exception):  # the checks ask the store too, and may fail like it
