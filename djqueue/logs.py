@@ -142,7 +142,8 @@ class ConsoleFormatter(logging.Formatter):
             if mark.symbol != "✗":  # only what failed can be looked up by its id
                 id = ""
             room -= GAP + len(id) if id else 0
-            text = text if mark.symbol == "✗" and not record.exc_info else _cut(text, room)
+            is_all = mark.symbol == "✗" and not (record.exc_info or record.exc_text)  # no traceback says more
+            text = text if is_all else _cut(text, room)
         line = f"{self._prefix(record, mark)}{self._paint(name, mark.colour if told else '')}{self._paint(took, DIM)}"
         rest = ((_wrapped(text, room).replace("\n", "\n" + " " * INDENT), ""), (id, DIM))
         return "  ".join([line, *(self._paint(part, colour) for part, colour in rest if part)]).rstrip()
