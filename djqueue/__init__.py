@@ -18,7 +18,7 @@ _NAMES = {
     "djqueue.flow.limits": "Batch Concurrency Debounce Route Throttle Unique",
     "djqueue.messages.metadata": "MetadataProducerConsumer clear_event_consumers clear_metadata_producer_consumers "
     "register_event_consumer register_metadata_producer_consumer",
-    "djqueue.policies.outcomes": "Backoff",
+    "djqueue.policies.outcomes": "Backoff RetryPolicy",
     "djqueue.registry": "autodiscover",
     "djqueue.results": "Result",
     "djqueue.running.context": "current_batch current_message",
@@ -48,6 +48,7 @@ __all__ = [
     "Result",
     "ResultTimeout",
     "Retry",
+    "RetryPolicy",
     "Route",
     "Throttle",
     "Throttled",
@@ -92,7 +93,7 @@ if TYPE_CHECKING:
         register_event_consumer,
         register_metadata_producer_consumer,
     )
-    from djqueue.policies.outcomes import Backoff
+    from djqueue.policies.outcomes import Backoff, RetryPolicy
     from djqueue.registry import autodiscover
     from djqueue.results import Result
     from djqueue.running.context import current_batch, current_message

@@ -12,6 +12,7 @@ from django.utils import timezone
 
 from djqueue.backends.base import BaseQueue
 from djqueue.enqueueing.command import Command, PeriodicCommand, named_after, refuse_generator, refuse_nested
+from djqueue.messages.codecs import Arguments
 from djqueue.policies.options import CommandOptions
 from djqueue.policies.policy import Policy
 from djqueue.registry import registry
@@ -24,7 +25,9 @@ from djqueue.wiring import queues
 class QueueCommand:
     """A command as a class: subclass it and write :meth:`execute`. Subclassing registers.
 
-    ``options`` are the options of :func:`~djqueue.decorators.queue_command`.
+    ``options`` are the options of :func:`~djqueue.decorators.queue_command`. A base of your own classes, without
+    ``execute``, is declared with ``class Base(QueueCommand, abstract=True)``, and is not registered itself. A class
+    that lacks ``execute`` and is not abstract is refused with a TypeError.
     """
 
     options: ClassVar[dict[str, Any]] = {}
@@ -41,7 +44,9 @@ class QueueCommand:
 
     @classmethod
     def _register(cls) -> None:
-        registry.register(ClassCommand(_runner(cls), Policy.of(**cls.options)))
+        policy = Policy.of(**cls.options)
+        _refuse_lacking(cls, QueueCommand, "execute", "self")
+        registry.register(ClassCommand(_runner(cls), policy))
 
     @classmethod
     def command(cls) -> Command:
@@ -58,12 +63,13 @@ class QueueCommand:
 
     def execute(self) -> Any:
         """Do the work, with ``self.data``."""
-        raise NotImplementedError(f"{type(self).__name__} must write execute().")
+        raise NotImplementedError(f"{type(self).__name__} has no execute().")
 
 
 class PeriodicQueueCommand(QueueCommand, abstract=True):
     """A command that is enqueued at every minute for which :meth:`validate_datetime` returns True.
 
+    Both methods are written in the class or in a base of it; a class that lacks one is refused with a TypeError.
     ``missed`` and ``max_lateness``: see :func:`~djqueue.decorators.periodic_command`.
     """
 
@@ -72,16 +78,20 @@ class PeriodicQueueCommand(QueueCommand, abstract=True):
 
     @classmethod
     def _register(cls) -> None:
-        rule = Rule.of(cls.missed, cls.max_lateness)
-        registry.register(PeriodicClassCommand(_runner(cls), Policy.of(**cls.options), cls().validate_datetime, rule))
+        rule, policy = Rule.of(cls.missed, cls.max_lateness), Policy.of(**cls.options)
+        _refuse_lacking(cls, QueueCommand, "execute", "self")
+        _refuse_lacking(cls, PeriodicQueueCommand, "validate_datetime", "self, dt")
+        registry.register(PeriodicClassCommand(_runner(cls), policy, cls().validate_datetime, rule))
 
     def validate_datetime(self, dt: datetime) -> bool:
         """Whether it is due at this minute."""
-        return False
+        raise NotImplementedError(f"{type(self).__name__} has no validate_datetime().")
 
 
 class ClassCommand(Command):
     """The registered command of a class: a command of one argument, its data."""
+
+    sample_call: ClassVar[Arguments] = (None,), {}
 
     def __init__(self, func: Callable, *rest: Any):
         super().__init__(func, *rest)
@@ -95,6 +105,16 @@ class ClassCommand(Command):
 
 class PeriodicClassCommand(ClassCommand, PeriodicCommand):
     """The registered command of a class with a schedule."""
+
+    sample_call = PeriodicCommand.sample_call
+
+
+def _refuse_lacking(cls: type, base: type, method: str, arguments: str) -> None:
+    if getattr(cls, method) is getattr(base, method):
+        raise TypeError(
+            f"{cls.__qualname__} has no {method}(): write def {method}({arguments}), or declare it as a base of other "
+            f"classes: class {cls.__name__}({base.__name__}, abstract=True)."
+        )
 
 
 def _runner(cls: type[QueueCommand]) -> Callable:

@@ -12,7 +12,7 @@ from djqueue.enqueueing.command import Command, PeriodicCommand, refuse_generato
 from djqueue.policies.options import CommandOptions
 from djqueue.policies.policy import Policy
 from djqueue.registry import registry
-from djqueue.timetables import Rule, crontab
+from djqueue.timetables import Rule, crontab, interval
 from djqueue.utils import takes
 
 __all__ = ["crontab", "periodic_command", "queue_command"]
@@ -33,8 +33,10 @@ def queue_command(func=None, /, **options):
 
     Where and when: ``queue_name`` (an alias of QUEUES), ``priority`` (higher first), ``delay`` or ``run_after`` (a
     datetime), ``ttl`` (after which it is not run any more).
-    If it fails: ``retry_on`` (exceptions), ``retries`` or ``max_attempts``, ``backoff`` (a wait, a Backoff, or a
-    function of the failures and the exception), ``max_lost`` (how many attempts may be lost with their worker).
+    If it fails: ``retry_on`` (exceptions, or a dictionary with a backoff or a RetryPolicy for each), ``retries`` or
+    ``max_attempts``, ``backoff`` (a wait, a Backoff, or a function of the failures and the exception), ``max_lost``
+    (how many attempts may be lost with their worker). Few libraries raise Python's ConnectionError: list
+    ``requests.exceptions.RequestException``, ``httpx.TransportError``, ``smtplib.SMTPException``, or OSError.
     If it is called often: ``debounce`` (with ``always_delay``, ``extend`` and ``max_wait``, ``merge``), ``unique``
     ("queued", "running", or for a time), ``key`` (a function of the arguments, equal for calls that are the same).
     ``debounce``, ``unique`` and ``concurrency`` may be a Debounce, a Unique and a Concurrency, with a key of their own.
@@ -48,8 +50,8 @@ def queue_command(func=None, /, **options):
 
     ``delay``, ``ttl`` and ``debounce`` may be functions without arguments: they are called once per call.
 
-    Raises TypeError for what is not a function of a module, for a generator and for unknown options, ValueError for
-    bad values and for options that exclude each other.
+    Raises TypeError for what is not a function of a module, for a generator, for unknown options and for functions that
+    cannot take the arguments of a call, ValueError for bad values and for options that exclude each other.
     """
     policy = Policy.of(**options)
     kind = BatchFunction if policy.batch else Command
@@ -57,9 +59,10 @@ def queue_command(func=None, /, **options):
 
 
 def periodic_command(
-    validate_datetime: Callable[[datetime], bool],
+    validate_datetime: Callable[[datetime], bool] | None = None,
     /,
     *,
+    every: float | timedelta | None = None,
     missed: str = "latest",
     max_lateness: float | timedelta = timedelta(hours=1),
     **options: Unpack[CommandOptions],
@@ -67,24 +70,40 @@ def periodic_command(
     """Have a function enqueued on a schedule; calling it runs it here, inline.
 
     ``validate_datetime`` is a :func:`crontab`, or any callable that is given the local time of a minute and tells
-    whether the function is due then. Ticks at which no consumer ran: ``missed="latest"`` runs the newest of them,
-    ``"all"`` each, ``"skip"`` none; in no case one older than ``max_lateness`` (seconds or a timedelta).
+    whether the function is due then. Instead of it ``every`` is a duration in seconds, of a second at least, or a
+    timedelta: the function is due whenever the seconds since 1970-01-01 UTC are a multiple of it, so that all
+    consumers agree. Ticks at which no consumer ran: ``missed="latest"`` runs the newest of them, ``"all"`` each,
+    ``"skip"`` none; in no case one older than ``max_lateness`` (seconds or a timedelta).
 
     Raises TypeError if the function requires parameters or is a generator, ValueError for bad values.
     """
-    if validate_datetime is crontab or not takes(validate_datetime, 1):
-        raise TypeError(
-            f"{validate_datetime!r} is no schedule: write @periodic_command(crontab(hour=0, minute=0)), "
-            "or give a callable of one datetime."
-        )
+    schedule = _schedule(validate_datetime, every)
     rule = Rule.of(missed, max_lateness)
     policy = Policy.of(**options)
 
     def decorate(func: Callable[P, R]) -> PeriodicCommand[P, R]:
         _refuse_arguments(_module_level(func))
-        return declare(func, policy, PeriodicCommand, validate_datetime, rule)
+        return declare(func, policy, PeriodicCommand, schedule, rule)
 
     return decorate
+
+
+def _schedule(given: Any, every: object) -> Callable[[datetime], bool]:
+    """What says when a command is due. Raises TypeError or ValueError for anything that cannot."""
+    if every is not None:
+        if given is not None:
+            raise TypeError("periodic_command: a crontab and every= exclude each other: give one of them.")
+        return interval(every)
+    if isinstance(given, str):
+        raise TypeError(f"{given!r} is no schedule: write @periodic_command(crontab.parse({given!r})).")
+    if isinstance(given, timedelta | int | float):
+        raise TypeError(f"{given!r} is no schedule: write @periodic_command(every={given!r}).")
+    if given is crontab or not takes(given, 1):
+        raise TypeError(
+            f"{given!r} is no schedule: write @periodic_command(crontab(hour=0, minute=0)) or "
+            "@periodic_command(every=seconds), or give a callable of one datetime."
+        )
+    return given  # type: ignore[no-any-return]
 
 
 def declare(func: Callable, policy: Policy, kind: type[C], *rest: Any) -> C:
@@ -107,6 +126,13 @@ def _refuse_arguments(func: Callable) -> None:
 
 def _module_level(func: Callable) -> Callable:
     """The function itself, if a consumer can find it by module and name."""
+    if isinstance(func, str):
+        raise TypeError(f"{func!r} is not a function: options are given by name, as in queue_name={func!r}.")
+    if isinstance(func, Command):
+        raise TypeError(
+            f"{func.name} is a command already: decorate it once. Options go into that decorator, and what "
+            "periodic_command makes can be sent by hand too, with .enqueue()."
+        )
     if not inspect.isfunction(func):
         raise TypeError(f"{func!r} is not a function: decorate functions of a module, or subclass QueueCommand.")
     if func.__qualname__ != func.__name__ or func.__name__ == "<lambda>":

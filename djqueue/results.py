@@ -17,6 +17,7 @@ from djqueue.backends.entries import LEASED
 from djqueue.backends.guards import DedupMark
 from djqueue.exceptions import CommandFailed, NoResult, ResultTimeout
 from djqueue.messages.failures import errors_of
+from djqueue.running.context import current_message
 from djqueue.running.result_store import (
     DONE,
     FAILED,
@@ -117,7 +118,8 @@ class Result:
         """What the command returned; waits for it up to ``timeout`` seconds (None: as long as it takes).
 
         Raises ResultTimeout; CommandFailed if it failed, expired, or was discarded or cancelled; NoResult if none is
-        kept; RuntimeError within a transaction that would never see it, or at whose end the message is sent.
+        kept; RuntimeError within a transaction that would never see it, or at whose end the message is sent, and
+        without a timeout in a command that runs in a worker: if all workers wait for each other, none ever ends.
         """
         waiting = Waiting(self, timeout)
         while (end := waiting.look()) is None:
@@ -198,6 +200,11 @@ class Waiting:
     """Looks for a result, often at first, until there is one or none can come."""
 
     def __init__(self, result: Result, timeout: float | None):
+        if timeout is None and (message := current_message()) is not None:
+            raise RuntimeError(
+                f"get() in {message.command} could hold its worker for ever, as what it waits for may wait for a free "
+                "worker: give get(timeout=seconds), or let the other command call what comes next."
+            )
         self.pause = FIRST_LOOK
         self._result, self._timeout = result, timeout
         self._began = self._seen = time.monotonic()

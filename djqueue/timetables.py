@@ -1,4 +1,4 @@
-"""Schedules: ``crontab()`` makes a predicate on datetimes that also knows its next tick.
+"""Schedules: ``crontab()`` is a predicate on datetimes that also knows its next tick.
 
 A schedule is five fields and a time zone. All five fields must match the local wall time; unlike in cron, ``day``
 and ``day_of_week`` are no exception. A field is a number or a comma list of these pieces::
@@ -30,7 +30,7 @@ from copy import copy
 from dataclasses import dataclass, field, fields
 from datetime import UTC, datetime, timedelta, tzinfo
 from functools import cached_property
-from typing import Any, NamedTuple
+from typing import Any, ClassVar, NamedTuple, Never, Self
 from zoneinfo import ZoneInfo
 
 from croniter import croniter
@@ -61,29 +61,33 @@ _FIELDS = {
         range(7), range(8), {n: i for i, n in enumerate(_WEEKDAYS)}, "0-7 or sun-sat, 0 being Sunday"
     ),
 }  # in the order of a cron expression
+_NICKNAMES = {
+    "@hourly": "0 * * * *",
+    "@daily": "0 0 * * *",
+    "@midnight": "0 0 * * *",
+    "@weekly": "0 0 * * 0",
+    "@monthly": "0 0 1 * *",
+    "@yearly": "0 0 1 1 *",
+    "@annually": "0 0 1 1 *",
+}
 
 
-def crontab(
-    month: str | int = "*",
-    day: str | int = "*",
-    day_of_week: str | int = "*",
-    hour: str | int = "*",
-    minute: str | int = "*",
-    time_zone: str | tzinfo | None = None,
-) -> Crontab:
-    """Return the schedule of these fields.
+class _LeftOut(str):
+    """A field that was not given."""
+
+
+@dataclass(frozen=True, repr=False, init=False)
+class Crontab:
+    """A schedule of five fields, as in ``crontab(hour=3, minute=30)``; ``crontab`` is another name of this class.
 
     ``time_zone`` is an IANA name or a tzinfo; without one the schedule follows Django's default time zone, which is
-    looked up at each use. ValueError, which names the field, the piece and what is legal, for anything that is
-    not understood, and for dates that no year has (31 February).
+    looked up at each use. A field that is left out admits every value: ``crontab(hour=3)`` is due sixty times, and
+    ``manage.py check`` warns of it unless ``minute="*"`` is given. Immutable; two are equal when they were written
+    alike.
+
+    ValueError, which names the field, the piece and what is legal, for anything that is not understood, and for dates
+    that no year has (31 February); TypeError for a field that there is not.
     """
-    given: tuple[Any, ...] = (month, day, day_of_week, hour, minute, time_zone)  # Crontab converts them to its fields
-    return Crontab(*given)
-
-
-@dataclass(frozen=True, repr=False)
-class Crontab:
-    """A schedule; see ``crontab``. Immutable; two are equal when they were written alike."""
 
     month: str = "*"
     day: str = "*"
@@ -92,12 +96,55 @@ class Crontab:
     minute: str = "*"
     time_zone: tzinfo | None = field(default=None, hash=False)
 
-    def __post_init__(self):
-        for name in _FIELDS:
-            object.__setattr__(self, name, _text(name, getattr(self, name)))
-        object.__setattr__(self, "time_zone", _time_zone(self.time_zone))
+    lacks_minute: ClassVar[bool] = False
+    """Whether other fields were given and the minute was left out, so that each minute is due."""
+
+    def __init__(
+        self,
+        month: str | int = "*",
+        day: str | int = "*",
+        day_of_week: str | int = "*",
+        hour: str | int = "*",
+        minute: str | int = _LeftOut("*"),
+        time_zone: str | tzinfo | None = None,
+        **unknown: Never,
+    ):
+        if unknown:
+            raise TypeError(_field_hint(*next(iter(unknown.items()))))
+        _refuse_expression(month)
+        given = {"month": month, "day": day, "day_of_week": day_of_week, "hour": hour}
+        for name, value in {**given, "minute": minute}.items():
+            object.__setattr__(self, name, _text(name, value))
+        object.__setattr__(self, "time_zone", _time_zone(time_zone))
+        if isinstance(minute, _LeftOut) and any(value != "*" for value in given.values()):
+            object.__setattr__(self, "lacks_minute", True)
         if not croniter.is_valid(self._expression, strict=True):
             raise ValueError(f"crontab month={self.month!r}, day={self.day!r}: no year has such a date")
+
+    @classmethod
+    def parse(cls, expression: str, time_zone: str | tzinfo | None = None) -> Self:
+        """The schedule of a line as cron has it: ``crontab.parse("30 2 * * *")``, or ``"@daily"``.
+
+        The five fields are minute, hour, day, month and day of the week; instead of them ``@hourly``, ``@daily``,
+        ``@weekly``, ``@monthly`` or ``@yearly``. Raises TypeError for what is no text, and ValueError for what is not
+        understood; also where both a day and a weekday are given, as cron runs at each of them, and a schedule here
+        when both match.
+        """
+        if not isinstance(expression, str):
+            raise TypeError(f"crontab.parse({expression!r}): give a text of five fields, as in '30 2 * * *'.")
+        words = _NICKNAMES.get(expression.strip().lower(), expression).split()
+        if len(words) != 5:
+            raise ValueError(
+                f"crontab.parse({expression!r}): give five fields, minute hour day month day_of_week, "
+                f"or one of {', '.join(_NICKNAMES)}"
+            )
+        minute, hour, day, month, day_of_week = words
+        if not day.startswith("*") and not day_of_week.startswith("*"):
+            raise ValueError(
+                f"crontab.parse({expression!r}): cron runs this on day {day} and on each {day_of_week} as well. Write "
+                "two schedules, or crontab(day=..., day_of_week=...) for when both match"
+            )
+        return cls(month, day, day_of_week, hour, minute, time_zone)
 
     def __call__(self, dt: datetime) -> bool:
         """Tell whether the minute of ``dt`` is a tick; seconds do not matter.
@@ -182,6 +229,46 @@ class Crontab:
         if once <= again:
             return {once, again} if self._elapsed else {once}
         return {once} if self._elapsed else {_end_of_gap(again, once, self._zone)}
+
+
+crontab = Crontab
+"""The class as it is written in a decorator: ``@periodic_command(crontab(hour=0, minute=0))``."""
+
+_MEANT = {
+    "date": "day",
+    "day_of_month": "day",
+    "days": "day",
+    "dow": "day_of_week",
+    "hours": "hour",
+    "minutes": "minute",
+    "month_of_year": "month",
+    "months": "month",
+    "time": "hour and minute",
+    "timezone": "time_zone",
+    "tz": "time_zone",
+    "weekday": "day_of_week",
+    "weekdays": "day_of_week",
+    "zone": "time_zone",
+}
+"""What other packages call the fields."""
+
+
+def _field_hint(name: str, value: object) -> str:
+    meant, hint = _MEANT.get(name), f"there are {', '.join(_FIELDS)} and time_zone"
+    if name in ("second", "seconds"):
+        hint = "a minute is the shortest step; @periodic_command(every=seconds) may be due more often"
+    elif name in ("minutes", "hours") and isinstance(value, int):
+        rest = ", minute=0" if meant == "hour" else ""
+        hint = f'every {value} {name} is crontab({meant}="*/{value}"{rest})'
+    elif meant:
+        hint = f"it is called {meant}"
+    return f"crontab has no field {name!r}: {hint}."
+
+
+def _refuse_expression(month: object) -> None:
+    """Raises ValueError for a line of cron where the first field is expected."""
+    if isinstance(month, str) and (len(month.split()) == 5 or month in _NICKNAMES):
+        raise ValueError(f"crontab month={month!r}: legal values are 1-12; a line of cron is crontab.parse({month!r})")
 
 
 def _reach(local: datetime, within: timedelta) -> timedelta:
@@ -277,6 +364,7 @@ SHORTEST = 1.0
 """The shortest time between two ticks of an interval, in seconds."""
 
 _EARLIEST = datetime(1, 1, 1, tzinfo=UTC)
+EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
 _MICROSECOND = timedelta(microseconds=1)
 
 
@@ -285,7 +373,7 @@ class Interval:
     """Every ``every`` seconds: at ``start``, and at each multiple after it."""
 
     every: float
-    start: datetime
+    start: datetime = EPOCH
 
     def next(self, after: datetime) -> datetime | None:
         """The first tick after a moment; None past the end of the calendar."""
@@ -295,6 +383,13 @@ class Interval:
             return self.start + passed * span
         except OverflowError:
             return None
+
+    def __call__(self, dt: datetime) -> bool:
+        """Tell whether a tick is in the minute of ``dt``; a naive one is local wall time."""
+        local = dt if dt.utcoffset() is not None else timezone.make_aware(dt, timezone.get_default_timezone())
+        minute = local.astimezone(UTC).replace(second=0, microsecond=0)
+        tick = self.next(minute - _MICROSECOND)
+        return tick is not None and tick < minute + timedelta(minutes=1)
 
     def __str__(self) -> str:
         return f"every {self.every:g} s"
@@ -428,8 +523,13 @@ def _recurrence(given: object, start: datetime) -> Recurrence:
     return made
 
 
+def interval(every: object, start: datetime = EPOCH) -> Interval:
+    """The ticks at a start and at all multiples after it. Raises TypeError or ValueError that names ``every``."""
+    return Interval(seconds(every, "every", least=SHORTEST), start.astimezone(UTC))
+
+
 MAKERS: dict[str, Callable[[Any, datetime], Timetable]] = {
-    "every": lambda value, start: Interval(seconds(value, "every", least=SHORTEST), start.astimezone(UTC)),
+    "every": interval,
     "crontab": _calendar,
     "rrule": _recurrence,
 }

@@ -35,8 +35,13 @@ class Base(QueueCommand, abstract=True):
     pass
 
 
-class Unwritten(QueueCommand):
+class Unwritten(QueueCommand, abstract=True):
     pass
+
+
+class UnwrittenPeriod(PeriodicQueueCommand, abstract=True):
+    def execute(self):
+        raise NotImplementedError
 
 
 class Quarter(PeriodicQueueCommand):
@@ -127,10 +132,22 @@ class TestDeclaring:
         command.set_data({"a": 1})
         assert command.data == {"a": 1}
 
-    def test_execute_must_be_written(self, queue):
-        invoker.enqueue(Unwritten())
-        with pytest.raises(NotImplementedError, match="Unwritten must write execute"):
-            invoker.dequeue()
+    @pytest.mark.parametrize(
+        ("base", "method"),
+        [
+            (QueueCommand, r"execute\(\): write def execute\(self\)"),
+            (PeriodicQueueCommand, r"execute\(\)"),
+            (Unwritten, r"execute\(\)"),
+            (UnwrittenPeriod, r"validate_datetime\(\): write def validate_datetime\(self, dt\)"),
+        ],
+    )
+    def test_a_class_without_its_method_is_refused_unless_it_is_a_base(self, base, method):
+        body = {"__module__": __name__, "__qualname__": "Bare"}
+        with pytest.raises(TypeError, match=rf"^Bare has no {method}.* abstract=True\)"):
+            type("Bare", (base,), body)
+        assert f"{__name__}.Bare" not in registry
+        type("Bare", (base,), body, abstract=True)
+        assert f"{__name__}.Bare" not in registry
 
 
 class TestInvoker:

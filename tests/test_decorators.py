@@ -151,6 +151,25 @@ def test_bad_options_are_refused_when_they_are_given(options, error, words):
         bare.using(**options)
 
 
+@pytest.mark.parametrize(
+    ("thing", "words"),
+    [
+        ("mail", "options are given by name, as in queue_name='mail'"),
+        (bare, "bare is a command already: decorate it once"),
+        (nightly, "nightly is a command already.* can be sent by hand too"),
+    ],
+)
+def test_a_queue_name_and_a_second_decorator_are_answered_with_the_mend(thing, words):
+    for decorate in (queue_command, queue_command(), periodic_command(crontab(minute=0))):
+        with pytest.raises(TypeError, match=words):
+            decorate(thing)
+
+
+def test_the_repr_of_a_copy_has_its_options_and_says_that_it_is_to_be_enqueued():
+    copy = bare.using(delay=3, priority=7)
+    assert repr(copy) == f"<Command {NAME}.bare using(priority=7, delay=3.0): call .enqueue(...) on it>"
+
+
 class Holder:
     def method(self):
         raise NotImplementedError
@@ -231,6 +250,30 @@ def test_arguments_must_fit_the_signature_at_the_call(memory, args, kwargs, word
         asyncio.run(bare.aenqueue(*args, **kwargs))
     with pytest.raises(TypeError, match=rf"^{NAME}\.bare: .*{words}"):
         bare(*args, **kwargs)
+    assert len(memory) == 0
+
+
+@pytest.mark.parametrize(
+    ("option", "words"),
+    [
+        ({"delay": 5}, r"delay is an option: write bare\.using\(delay=5\)\.VERB\(\.\.\.\)$"),
+        (
+            {"delay": [1], "priority": 2},
+            r"delay and priority are options: write bare\.using\(delay=\.\.\., priority=2\)",
+        ),
+        ({"countdown": 5}, r"countdown: djqueue calls it delay\. Options go into bare\.using\(\.\.\.\)\.VERB\("),
+    ],
+)
+def test_options_among_the_arguments_of_a_call_are_sent_to_using(memory, option, words):
+    for enqueue in (bare, bare.enqueue, lambda *args, **kwargs: asyncio.run(bare.aenqueue(*args, **kwargs))):
+        with pytest.raises(TypeError, match=words.replace("VERB", "enqueue")):
+            enqueue(1, **option)
+    with pytest.raises(TypeError, match=words.replace("VERB", "enqueue")):
+        bare.enqueue_many([{"number": 1, **option}])
+    with pytest.raises(TypeError, match=words.replace("VERB", "enqueue_many")):
+        bare.enqueue_many([(1,)], **option)
+    with pytest.raises(TypeError, match=words.replace("VERB", "enqueue_many")):
+        asyncio.run(bare.aenqueue_many([(1,)], **option))
     assert len(memory) == 0
 
 
@@ -330,6 +373,15 @@ def test_periodic_command_wants_a_schedule_first():
     for given in (nightly, crontab, lambda: True, None):
         with pytest.raises(TypeError, match=r"write @periodic_command\(crontab"):
             periodic_command(given)
+    with pytest.raises(TypeError, match=r"write @periodic_command\(crontab.parse\('30 2 \* \* \*'\)\)"):
+        periodic_command("30 2 * * *")
+    with pytest.raises(TypeError, match=r"write @periodic_command\(every=60\)"):
+        periodic_command(60)
+    with pytest.raises(TypeError, match="exclude each other"):
+        periodic_command(crontab(minute=0), every=60)
+    for wrong in (0.5, -1, "5m"):
+        with pytest.raises((TypeError, ValueError), match="every is"):
+            periodic_command(every=wrong)
 
 
 @pytest.mark.parametrize("wrong, meant", {"dealy": "delay", "prioritty": "priority"}.items())

@@ -478,6 +478,35 @@ class TestKept:
         assert handle.get() == "late"
 
 
+@queue_command(result_ttl=60)
+def wait_for(handle, timeout):
+    return handle.get(timeout=timeout) if timeout is not None else handle.get()
+
+
+@queue_command(result_ttl=60)
+async def await_for(handle):
+    return await handle.aget()
+
+
+@MEMORY
+def test_a_command_waits_for_another_one_with_a_timeout_only(queue, settings):
+    there = echo(5)
+    run_one(queue)
+    for waits in (wait_for.enqueue(there, None), await_for.enqueue(there)):
+        verdict = run_one(queue)
+        assert verdict.outcome is Outcome.FAILED
+        assert isinstance(verdict.exception, RuntimeError)
+        assert f"get() in {waits.command} could hold its worker for ever" in verdict.reason
+        assert "get(timeout=seconds)" in verdict.reason
+    wait_for(there, 1)
+    assert run_one(queue).value == 5
+    with pytest.raises(ResultTimeout):
+        wait_for.call(echo(6), 0.01)
+    settings.QUEUE_ALWAYS_EAGER = True
+    with pytest.raises(RuntimeError, match="could hold its worker"):
+        wait_for(there, None)
+
+
 @EVERY
 def test_without_a_result_ttl_nothing_is_asked_of_the_store(queue, monkeypatch):
     asked = []

@@ -9,11 +9,12 @@ from zoneinfo import ZoneInfo
 
 import pytest
 from cronsim import CronSim
+from django.test import override_settings
 from django.utils.timezone import override
 from hypothesis import example, given, settings
 from hypothesis import strategies as st
 
-from djqueue.timetables import Crontab, crontab
+from djqueue.timetables import EPOCH, Crontab, crontab, interval
 from tests.support.backends import FULL
 
 BERLIN = ZoneInfo("Europe/Berlin")
@@ -592,3 +593,93 @@ def test_cronsim_agrees_on_fixed_times_over_clock_changes(hours, minutes, change
     simulated = CronSim(f"{fields['minute']} {fields['hour']} * * *", moment.astimezone(zone))
     expected = sorted({tick.astimezone(UTC) for tick in islice(simulated, 30)})
     assert ticks(crontab(**fields, time_zone=zone), moment, expected[-1]) == expected
+
+
+# ---- a line of cron, and what other packages call the fields
+
+
+@pytest.mark.parametrize(
+    ("line", "same"),
+    [
+        ("30 2 * * *", crontab(hour=2, minute=30)),
+        ("*/5 * * * *", crontab(minute="*/5")),
+        ("0  9-17\t* jan,feb mon-fri", crontab("jan,feb", day_of_week="mon-fri", hour="9-17", minute=0)),
+        ("0 0 */2 * sun", crontab(day="*/2", day_of_week="sun", hour=0, minute=0)),
+        ("@hourly", crontab(minute=0)),
+        (" @Daily ", crontab(hour=0, minute=0)),
+        ("@midnight", crontab(hour=0, minute=0)),
+        ("@weekly", crontab(day_of_week=0, hour=0, minute=0)),
+        ("@monthly", crontab(day=1, hour=0, minute=0)),
+        ("@yearly", crontab(month=1, day=1, hour=0, minute=0)),
+        ("@annually", crontab(month=1, day=1, hour=0, minute=0)),
+        ("* * * * *", crontab()),
+    ],
+)
+def test_a_line_of_cron_is_parsed(line, same):
+    assert crontab.parse(line) == same
+    assert crontab.parse(line, time_zone="Europe/Berlin").time_zone == ZoneInfo("Europe/Berlin")
+
+
+@pytest.mark.parametrize(
+    ("line", "words"),
+    [
+        ("30 2 * *", "give five fields, minute hour day month day_of_week, or one of @hourly"),
+        ("0 30 2 * * *", "give five fields"),
+        ("@reboot", "give five fields"),
+        ("", "give five fields"),
+        ("61 * * * *", "minute='61'.*legal values are 0-59"),
+        ("0 0 L * *", "day='L'"),
+        ("0 0 1 * mon", "cron runs this on day 1 and on each mon as well. Write two schedules"),
+        ("0 0 31 feb *", "no year has such a date"),
+    ],
+)
+def test_a_line_that_is_not_understood_is_refused(line, words):
+    with pytest.raises(ValueError, match=words):
+        crontab.parse(line)
+    with pytest.raises(TypeError, match="give a text of five fields"):
+        crontab.parse(5)
+
+
+@pytest.mark.parametrize(
+    ("call", "error", "words"),
+    [
+        (lambda: crontab(minutes=5), TypeError, r"'minutes': every 5 minutes is crontab\(minute=\"\*/5\"\)\.$"),
+        (lambda: crontab(hours=2), TypeError, r"'hours': every 2 hours is crontab\(hour=\"\*/2\", minute=0\)\.$"),
+        (lambda: crontab(day_of_month=2), TypeError, "'day_of_month': it is called day"),
+        (lambda: crontab(seconds=2), TypeError, r"a minute is the shortest step; @periodic_command\(every=seconds\)"),
+        (lambda: crontab(fortnight=2), TypeError, "there are minute, hour, day, month, day_of_week and time_zone"),
+        (lambda: crontab("30 2 * * *"), ValueError, r"a line of cron is crontab.parse\('30 2 \* \* \*'\)"),
+        (lambda: crontab("@daily"), ValueError, r"a line of cron is crontab.parse\('@daily'\)"),
+    ],
+)
+def test_what_other_packages_write_is_told_in_our_words(call, error, words):
+    with pytest.raises(error, match=words):
+        call()
+
+
+def test_a_schedule_knows_whether_its_minute_was_left_out():
+    assert [one.lacks_minute for one in (crontab(hour=3), crontab(day_of_week="mon"), crontab("*/5"))] == [True] * 3
+    given = (crontab(), crontab(hour=3, minute="*"), crontab(hour=3, minute=0), crontab.parse("* 3 * * *"))
+    assert [one.lacks_minute for one in given] == [False] * 4
+    assert crontab(hour=3) == crontab(hour=3, minute="*")
+
+
+# ---- intervals
+
+
+@given(st.floats(1, 10**6), st.datetimes(datetime(1971, 1, 1), datetime(2100, 1, 1)))
+def test_an_interval_ticks_at_the_multiples_since_the_epoch(every, naive):
+    schedule, after = interval(every), naive.replace(tzinfo=UTC)
+    tick = schedule.next(after)
+    assert after < tick <= after + timedelta(seconds=every)
+    assert (tick - EPOCH) % timedelta(seconds=every) == timedelta(0)
+    assert schedule(tick)
+    minute = tick.replace(second=0, microsecond=0)
+    ticks = schedule.next(minute - timedelta(minutes=1) - timedelta.resolution)
+    assert schedule(minute - timedelta(minutes=1)) == (ticks < minute)
+
+
+@override_settings(TIME_ZONE="Asia/Kathmandu")  # 5:45 ahead
+def test_an_interval_is_asked_about_local_time_too():
+    assert interval(3600)(datetime(2026, 1, 1, 5, 45))
+    assert not interval(3600)(datetime(2026, 1, 1, 5, 0))

@@ -21,7 +21,7 @@ from djqueue.enqueueing.command import Call, Command, PeriodicCommand
 from djqueue.policies.policy import Policy
 from djqueue.registry import registry
 from djqueue.schedules import Schedule
-from djqueue.timetables import Crontab, Rule
+from djqueue.timetables import Crontab, Interval, Rule
 from djqueue.utils import clock, tell
 from djqueue.wiring import queues
 
@@ -34,6 +34,7 @@ MOST_TICKS = 1000  # of one command, enqueued in one go after a long absence: th
 OFTEN, SELDOM = 1.0, 5.0  # seconds between two looks for schedules made at run time, where there are some, and none
 FRESH = 0.5  # seconds for which a look at the schedules is taken as current when one of them is due
 ATTENTIVE = timedelta(seconds=10)  # a scheduler that looked within this time has missed nothing
+_TO_THE_MINUTE, _TO_THE_MICROSECOND = "%Y-%m-%dT%H:%MZ", "%Y-%m-%dT%H:%M:%S.%fZ"
 RACING = timedelta(minutes=10)  # by which the mark of a tick outlives what a slow scheduler may still enqueue
 
 
@@ -169,23 +170,28 @@ class Tracker:
 
 
 class PeriodicPlan(Tracker):
-    _tick_format = "{name}:{tick:%Y-%m-%dT%H:%MZ}"
-
     def __init__(self, command: PeriodicCommand[..., Any]):
         rule = command.rule
-        mark_for = max(MARK_FOR, 2 * rule.max_lateness)
+        ticks_often = isinstance(command.validate_datetime, Interval)
+        mark_for = rule.max_lateness + RACING if ticks_often else max(MARK_FOR, 2 * rule.max_lateness)
+        self._tick_format = f"{{name}}:{{tick:{_TO_THE_MICROSECOND if ticks_often else _TO_THE_MINUTE}}}"
         super().__init__(command.name, command.policy.queue_name, rule, mark_for, f"last:{command.name}")
         self._schedule = command.validate_datetime
         self._what = command, Call(), command.policy
 
     def _next(self, after: datetime) -> datetime | None:
         """The next tick. A plain callable knows none: it is asked about every minute."""
-        if isinstance(self._schedule, Crontab):
+        if isinstance(self._schedule, Crontab | Interval):
             return self._schedule.next(after)
         return after.replace(second=0, microsecond=0) + timedelta(minutes=1)
 
     def _is_due(self, tick: datetime) -> bool:
-        return isinstance(self._schedule, Crontab) or self._schedule(local(tick))
+        return isinstance(self._schedule, Crontab | Interval) or self._schedule(local(tick))
+
+    def _picked(self, due: list[datetime], now: datetime) -> list[datetime]:
+        """All ticks of an interval since this scheduler looked, if that was just now: they are late, and not missed."""
+        is_there = self._served is not None and now - self._served <= ATTENTIVE
+        return due if is_there and isinstance(self._schedule, Interval) else super()._picked(due, now)
 
     def _recall(self, queue: BaseQueue, now: datetime) -> datetime:
         """The last tick that was served. A schedule that is seen for the first time begins now."""
@@ -237,7 +243,7 @@ class Board:
 class ScheduleTracker(Tracker):
     """One schedule that was made at run time. ``was_there``: this scheduler also looked a short time before."""
 
-    _tick_format = "schedule:{name}:{tick:%Y-%m-%dT%H:%M:%S.%fZ}"
+    _tick_format = f"schedule:{{name}}:{{tick:{_TO_THE_MICROSECOND}}}"
 
     def __init__(self, schedule: Schedule, was_there: bool):
         rule = schedule.plan.rule

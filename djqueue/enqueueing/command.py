@@ -5,14 +5,15 @@ from __future__ import annotations
 import inspect
 from collections.abc import Callable, Iterable
 from datetime import datetime
-from typing import Any, Generic, ParamSpec, Self, TypeVar, Unpack
+from typing import Any, ClassVar, Generic, Never, ParamSpec, Self, TypeVar, Unpack
 
 from asgiref.sync import sync_to_async
 from django.core.exceptions import SynchronousOnlyOperation
 
 from djqueue.enqueueing import producer
 from djqueue.enqueueing.producer import Call
-from djqueue.exceptions import EncodeError, MessageTooLarge
+from djqueue.enqueueing.signatures import ASKED, misplaced, refuse_misfits, refuse_unknown_sensitive
+from djqueue.exceptions import EncodeError, MessageTooLarge, StoreError
 from djqueue.hints import ON_A_COMMAND
 from djqueue.messages.codecs import Arguments
 from djqueue.policies.options import IDLE_TIMEOUT, CommandOptions
@@ -20,7 +21,7 @@ from djqueue.policies.policy import Policy
 from djqueue.registry import registered, registry
 from djqueue.results import Result
 from djqueue.timetables import Rule
-from djqueue.utils import as_asked, nearest, takes
+from djqueue.utils import as_asked, takes
 
 P = ParamSpec("P")
 R = TypeVar("R")
@@ -41,6 +42,8 @@ class Command(Generic[P, R]):
     """Whether all calls that are sent together are put together, or none."""
     kept = False
     """Whether a worker keeps an object for it, between its batches."""
+    sample_call: ClassVar[Arguments | None] = None
+    """A call that functions of the arguments must take, if the signature does not tell it."""
     rule: Rule | None = None
     """For a periodic command: what becomes of ticks at which no consumer ran."""
 
@@ -57,12 +60,18 @@ class Command(Generic[P, R]):
         self.is_async = inspect.iscoroutinefunction(func)
         self._signature = self._signature_of(func)
         self._simple = _simple_counts(self._signature)
-        self._refuse_unknown_sensitive()
+        if not self.batched:
+            refuse_unknown_sensitive(self.name, self._signature, policy)
+        refuse_misfits(self.name, self._signature, policy, self.sample_call)
         self.__doc__, self.__module__, self.__wrapped__ = func.__doc__, func.__module__, func
         self.__name__, self.__qualname__ = func.__name__, func.__qualname__
 
     def __repr__(self) -> str:
-        return f"<{type(self).__name__} {self.name}>"
+        what = f"{type(self).__name__} {self.name}"
+        if self.declared is self:
+            return f"<{what}>"
+        changed = ", ".join(f"{name}={value!r}" for name, value in self.policy.beside(self.declared.policy).items())
+        return f"<{what} using({changed}): call .enqueue(...) on it>"
 
     def __getattr__(self, name: str) -> Any:
         hint = ON_A_COMMAND.get(name)
@@ -82,8 +91,8 @@ class Command(Generic[P, R]):
     def enqueue(self, /, *args: P.args, **kwargs: P.kwargs) -> Result:
         """Send one call to the queue; returns a handle with its ``id``.
 
-        Raises TypeError if the arguments do not fit the signature or cannot be encoded, MessageTooLarge, QueueFull, or
-        what the store's client raises if the store is out of reach.
+        Raises TypeError if the arguments do not fit the signature or cannot be encoded, MessageTooLarge, QueueFull,
+        or StoreError if the store cannot be used.
         """
         return self.declared._send([Call(args, kwargs)], self.policy)[0]
 
@@ -91,17 +100,22 @@ class Command(Generic[P, R]):
         """:meth:`enqueue` for async code."""
         return await sync_to_async(self.enqueue)(*args, **kwargs)
 
-    def enqueue_many(self, calls: Iterable[tuple[Any, ...] | dict[str, Any] | Call]) -> list[Result]:
+    def enqueue_many(self, calls: Iterable[tuple[Any, ...] | dict[str, Any] | Call], **options: Never) -> list[Result]:
         """Send many calls, a round trip per thousand. Each is a tuple of positional or a dict of keyword arguments.
 
         On the database all are sent or none. Elsewhere an error of the store may come after the first thousands have
-        been sent.
+        been sent. Options are given to :meth:`using`.
         """
+        if options:
+            hint = misplaced(self.__name__, (), options, "enqueue_many")
+            raise TypeError(f"{self.name}: enqueue_many() takes calls alone{hint}")
         return self.declared._send([Call.of(given) for given in calls], self.policy)
 
-    async def aenqueue_many(self, calls: Iterable[tuple[Any, ...] | dict[str, Any] | Call]) -> list[Result]:
+    async def aenqueue_many(
+        self, calls: Iterable[tuple[Any, ...] | dict[str, Any] | Call], **options: Never
+    ) -> list[Result]:
         """:meth:`enqueue_many` for async code."""
-        return await sync_to_async(self.enqueue_many)(calls)
+        return await sync_to_async(self.enqueue_many)(calls, **options)
 
     def using(self, **options: Unpack[CommandOptions]) -> Self:
         """A copy of this command with other options: ``send.using(delay=30, queue_name="slow").enqueue(...)``.
@@ -113,6 +127,8 @@ class Command(Generic[P, R]):
         policy.overrides(declared)  # so that what cannot travel is refused here
         if policy.idle_timeout != declared.idle_timeout:
             raise ValueError(f"{self.name}: {IDLE_TIMEOUT}")
+        if not ASKED.isdisjoint(options):
+            refuse_misfits(self.name, self._signature, policy, self.sample_call)
         if policy.throttle != declared.throttle:
             registry.refuse_another_throttle(f"using() of {self.name}", policy)
         return with_policy(self, policy)
@@ -176,7 +192,7 @@ class Command(Generic[P, R]):
     def _put(self, calls: list[tuple[Call, Policy]]) -> list[Result]:
         try:
             return producer.send(self, calls)
-        except (EncodeError, MessageTooLarge) as error:
+        except (EncodeError, MessageTooLarge, StoreError) as error:
             error.add_note(f"In a call of {self.name}.")
             raise
         except SynchronousOnlyOperation as error:
@@ -187,24 +203,13 @@ class Command(Generic[P, R]):
     def _signature_of(func: Callable[..., Any]) -> inspect.Signature:
         return inspect.signature(func)
 
-    def _refuse_unknown_sensitive(self) -> None:
-        """Raises ValueError if ``sensitive`` names what is no parameter. What calls of a batch name is not known."""
-        parameters, names = self._signature.parameters, self.policy.sensitive
-        if isinstance(names, bool) or self.batched or any(p.kind is p.VAR_KEYWORD for p in parameters.values()):
-            return
-        for name in names:
-            if name not in parameters:
-                meant = nearest(name, parameters)
-                hint = f"did you mean {meant!r}? There are" if meant else "there are"
-                raise ValueError(
-                    f"{self.name}: sensitive names {name!r}, which is no parameter; {hint}: {', '.join(parameters)}."
-                )
-
     def _fit(self, args: tuple[Any, ...], kwargs: dict[str, Any]) -> None:
         try:
             self.bind((args, kwargs))
         except TypeError as error:
-            raise TypeError(f"{self.name}: {error}") from None
+            raise TypeError(
+                f"{self.name}: {error}{misplaced(self.__name__, self._signature.parameters, kwargs)}"
+            ) from None
 
 
 def with_policy(command: C, policy: Policy) -> C:
@@ -218,6 +223,7 @@ class PeriodicCommand(Command[P, R]):
     """A command that the scheduler enqueues. Calling it runs it here, inline; :meth:`enqueue` sends it by hand."""
 
     inline = True
+    sample_call = (), {}
 
     def __init__(self, func: Callable[P, R], policy: Policy, validate_datetime: Callable[[datetime], bool], rule: Rule):
         super().__init__(func, policy)

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Iterator, Set
+from collections.abc import Callable, Iterable, Iterator, Mapping, Set
 from dataclasses import KW_ONLY, dataclass, field
 from datetime import datetime, timedelta
 from functools import partial
@@ -12,7 +12,7 @@ from django.utils.module_loading import import_string
 
 from djqueue.flow.limits import Batch, Concurrency, Debounce, Throttle, Unique, up_to
 from djqueue.hints import option_hint
-from djqueue.policies.outcomes import Backoff, Wait, backoff_of, path_of, read, written
+from djqueue.policies.outcomes import Backoff, RetryOn, RetryPolicy, Wait, backoff_of, path_of, read, written
 from djqueue.utils import flag, function, is_exception, moment, nearest, priority, seconds, whole
 
 Duration = float | timedelta
@@ -35,7 +35,7 @@ class CommandOptions(TypedDict, total=False):
     max_attempts: int
     retries: int
     max_lost: int
-    retry_on: Iterable[type[BaseException]]
+    retry_on: Iterable[type[BaseException]] | Mapping[type[BaseException], bool | Duration | Wait | RetryPolicy]
     backoff: bool | Duration | Backoff | Wait
     debounce: Duration | Callable[[], Duration] | Debounce | None
     always_delay: bool
@@ -144,12 +144,26 @@ def _alias(value: object, name: str) -> str:
     return value
 
 
-def _exceptions(value: object, name: str) -> tuple[type[BaseException], ...]:
+def _exceptions(value: object, name: str) -> RetryOn:
     if isinstance(value, type):
         value = [value]
-    if not isinstance(value, list | tuple | set | frozenset) or not all(map(is_exception, value)):
-        raise TypeError(f"{name} is {value!r}: give a list of exception classes.")
-    return tuple(value)
+    if not isinstance(value, list | tuple | set | frozenset | dict) or not all(map(is_exception, value)):
+        raise TypeError(
+            f"{name} is {value!r}: give a list of exception classes, or a dictionary with the backoff of each."
+        )
+    if not isinstance(value, dict):
+        return tuple(value)
+    return {listed: _retry_policy(rule, f"{name}[{listed.__qualname__}]") for listed, rule in value.items()}
+
+
+def _retry_policy(value: object, name: str) -> RetryPolicy:
+    try:
+        return RetryPolicy.of(value)
+    except (TypeError, ValueError) as error:
+        error.add_note(
+            f"In {name}: give seconds, a Backoff, a function, or a RetryPolicy(backoff=..., max_attempts=...)."
+        )
+        raise
 
 
 def _unique(value: object, name: str) -> str | float | None:
@@ -231,8 +245,18 @@ def _merges_across_lanes(policy: Any, used: Set[str]) -> bool:
 
 _AS_IT_IS: Travels = (lambda value: value, lambda value: value)
 _PATHS: Travels = (
-    lambda classes: None if classes is None else [path_of(one, "retry_on") for one in classes],
-    lambda paths: None if paths is None else tuple(map(import_string, paths)),
+    lambda given: (
+        {path_of(one, "retry_on"): rule.written() for one, rule in given.items()}
+        if isinstance(given, dict)
+        else [path_of(one, "retry_on") for one in given]
+    ),
+    lambda paths: (
+        {import_string(path): RetryPolicy.read(rule) for path, rule in paths.items()}
+        if isinstance(paths, dict)
+        else None
+        if paths is None
+        else tuple(map(import_string, paths))
+    ),
 )
 _count = partial(whole, least=1)
 _time = partial(seconds, least=0.001)

@@ -6,9 +6,10 @@ import logging
 import random
 from collections.abc import Callable
 from contextlib import suppress
-from dataclasses import asdict, dataclass, field, replace
+from dataclasses import KW_ONLY, asdict, dataclass, field, replace
+from datetime import timedelta
 from enum import Enum
-from typing import Any
+from typing import Any, cast
 
 from django.dispatch import Signal
 from django.utils.module_loading import import_string
@@ -18,6 +19,7 @@ from djqueue.backends.entries import Entry, Lease
 from djqueue.flow.gates import HOLD_LANE, HOLD_ORDER, HOLD_PAUSE, Gate
 from djqueue.messages.failures import errors_of, with_error
 from djqueue.utils import seconds, takes, tell
+from djqueue.utils import whole as whole_number
 
 logger = logging.getLogger(__name__)
 
@@ -186,25 +188,37 @@ Wait = Callable[[int, BaseException | None], float]
 
 @dataclass(frozen=True, slots=True)
 class Backoff:
-    """Waits that grow: ``2 + factor ** n`` seconds after the n-th failure, at most ``cap``: 4, 6, 10, 18, … 900.
+    """Waits that grow: ``first`` seconds after the first failure, ``factor`` times that after the next, up to ``cap``.
 
-    ``jitter`` takes up to that part of each wait off, at random: with 0.25 a wait of 8 s is one of 6 to 8 s, so that
-    messages that failed together do not return together. Raises TypeError or ValueError for invalid values.
+    ``Backoff(first=60)`` waits 60, 120, 240, 480 and 900 seconds. ``first`` and ``cap`` may be timedeltas. Without
+    ``first`` the waits are ``2 + factor ** n`` seconds after the n-th failure: 4, 6, 10, 18, … 900. ``jitter`` takes up
+    to that part of each wait off, at random: with 0.25 a wait of 8 s is one of 6 to 8 s, so that messages that failed
+    together do not return together. Raises TypeError or ValueError for invalid values.
     """
 
+    first: float | timedelta | None = None
+    _: KW_ONLY
     factor: float = 2.0
-    cap: float = 900.0
+    cap: float | timedelta = 900.0
     jitter: float = 0.0
 
     def __post_init__(self) -> None:
-        object.__setattr__(self, "cap", seconds(self.cap, "Backoff(cap=…)"))
+        cap = seconds(self.cap, "Backoff(cap=…)")
+        object.__setattr__(self, "cap", cap)
         for name, least, most in (("factor", 1, 1000), ("jitter", 0, 1)):
             value = getattr(self, name)
             if isinstance(value, bool) or not isinstance(value, int | float) or not least <= value <= most:
                 raise ValueError(f"Backoff({name}=…) is {value!r}: give a number from {least} to {most}.")
+        if self.first is not None:
+            first = seconds(self.first, "Backoff(first=…)")
+            object.__setattr__(self, "first", first)
+            if first > cap:
+                raise ValueError(f"Backoff(first=…) is {first:g} s, which is more than cap={cap:g}: give cap too.")
 
     def __call__(self, failures: int, exception: BaseException | None = None) -> float:
-        whole = min(self.cap, 2.0 + self.factor ** min(failures, 64))
+        first, cap = cast("tuple[float | None, float]", (self.first, self.cap))
+        n = min(failures, 64)
+        whole = min(cap, 2.0 + self.factor**n if first is None else first * self.factor ** (n - 1))
         return whole * (1.0 - self.jitter * random.random()) if self.jitter else whole
 
 
@@ -231,6 +245,65 @@ def backoff_of(value: object) -> Wait:
     if not takes(value, 2):
         raise TypeError(f"backoff is {value!r}: give a function of the number of failures and the exception.")
     return value
+
+
+@dataclass(frozen=True, slots=True)
+class RetryPolicy:
+    """What counts for one class of exceptions in ``retry_on``: its ``backoff``, and how many ``max_attempts``.
+
+    ``backoff`` is what the option of that name takes; None leaves it, or the attempts, to the options of the command.
+    Raises TypeError or ValueError for invalid values.
+    """
+
+    backoff: bool | float | timedelta | Wait | None = None
+    max_attempts: int | None = None
+
+    def __post_init__(self) -> None:
+        if self.backoff is not None:
+            object.__setattr__(self, "backoff", backoff_of(self.backoff))
+        if self.max_attempts is not None:
+            whole_number(self.max_attempts, "RetryPolicy(max_attempts=…)", least=1)
+
+    @classmethod
+    def of(cls, given: Any) -> RetryPolicy:
+        """A RetryPolicy, or what a backoff may be. Raises TypeError or ValueError."""
+        return given if isinstance(given, RetryPolicy) else cls(given)
+
+    @property
+    def wait(self) -> Wait | None:
+        """The backoff as a function."""
+        return cast("Wait | None", self.backoff)
+
+    def written(self) -> list[Any]:
+        """As JSON. Raises ValueError if the backoff has no name."""
+        return [None if self.wait is None else written(self.wait), self.max_attempts]
+
+    @classmethod
+    def read(cls, value: Any) -> RetryPolicy:
+        """The inverse. Raises ImportError, TypeError or ValueError."""
+        backoff, most = value
+        return cls(None if backoff is None else read(backoff), most)
+
+
+RetryOn = tuple[type[BaseException], ...] | dict[type[BaseException], RetryPolicy]
+"""The exceptions after which a message is tried again, and what counts for each if that differs."""
+
+
+def policy_for(exception: BaseException, listed: RetryOn) -> RetryPolicy:
+    """What counts for an exception: the policy of the first class of its MRO that is listed.
+
+    A group of exceptions that is not listed itself has that of its first exception.
+    """
+    if isinstance(listed, dict):
+        for kind in type(exception).__mro__:
+            if kind in listed:
+                return listed[kind]
+        if isinstance(exception, BaseExceptionGroup):
+            return policy_for(exception.exceptions[0], listed)
+    return _AS_THE_COMMAND
+
+
+_AS_THE_COMMAND = RetryPolicy()
 
 
 def wait_after(backoff: Wait, failures: int, exception: BaseException | None) -> float:

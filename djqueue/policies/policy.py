@@ -26,7 +26,7 @@ from djqueue.messages.codecs import Arguments
 from djqueue.messages.failures import LONGEST_REASON, kind_of, text_of
 from djqueue.messages.fingerprint import fingerprint
 from djqueue.policies.options import NEEDS, OPTIONS, PARTS, PER_CALL, TRAVELS, WHOLES, changes_of, refuse_contradictions
-from djqueue.policies.outcomes import Backoff, Outcome, Verdict, Wait, is_ordered, wait_after
+from djqueue.policies.outcomes import Backoff, Outcome, RetryOn, Verdict, Wait, is_ordered, policy_for, wait_after
 from djqueue.utils import seconds
 
 LONGEST = 200
@@ -235,7 +235,7 @@ class Policy:
     ttl: PerCall | None = None
     max_attempts: int | None = None
     max_lost: int | None = None
-    retry_on: tuple[type[BaseException], ...] | None = None
+    retry_on: RetryOn | None = None
     backoff: Wait = _USUAL_BACKOFF
     debounce: PerCall | None = None
     debounce_key: Callable[..., Any] | None = None
@@ -362,6 +362,10 @@ class Policy:
         longest = debounce * WINDOWS if self.max_wait is None else self.max_wait
         return longest if self.ttl is None else min(longest, max(debounce, self.ttl - debounce))
 
+    def beside(self, declared: Policy) -> dict[str, Any]:
+        """The fields in which it differs from another."""
+        return {name: getattr(self, name) for name in _DEFAULTS if getattr(self, name) != getattr(declared, name)}
+
     def overrides(self, declared: Policy) -> dict[str, Any]:
         """The options of this call that the consumer needs, where they differ from the command's options; as JSON."""
         if bool(self.batch) != bool(declared.batch):
@@ -430,9 +434,10 @@ class Policy:
         if action == "discard":
             return Verdict(Outcome.DISCARDED, reason)
         is_retried = _is_of(raised, self.retried) if action is None else action == "retry"
-        if not is_retried or failures >= self.most_attempts:
+        own = policy_for(raised, self.retry_on or ())
+        if not is_retried or failures >= (own.max_attempts or self.most_attempts):
             return self._failed(entry, reason, exception)
-        return self._again(reason, wait_after(self.backoff, failures, exception), exception)
+        return self._again(reason, wait_after(own.wait or self.backoff, failures, exception), exception)
 
     def _retry_as_asked(self, asked: Retry, entry: Entry) -> Verdict:
         most = conf.get("QUEUE_MAX_STARTS")
@@ -464,7 +469,7 @@ class Policy:
     @property
     def retried(self) -> tuple[type[BaseException], ...]:
         """The exceptions after which a message is tried again."""
-        return tuple(conf.get("QUEUE_RETRY_ON")) if self.retry_on is None else self.retry_on
+        return tuple(conf.get("QUEUE_RETRY_ON") if self.retry_on is None else self.retry_on)
 
     @property
     def idle_seconds(self) -> float:

@@ -47,6 +47,12 @@ def schedule(when=None, **options):
         return periodic_command(when or crontab(), **options)(tick)
 
 
+def every(span, **options):
+    """A periodic command of this module, at each multiple of a time."""
+    with only():
+        return periodic_command(every=span, **options)(tick)
+
+
 def waiting(queue):
     return queue.stats().ready
 
@@ -133,6 +139,45 @@ class TestOnce:
             clock.forward(seconds=30)
             scheduler.tick()
             assert waiting(queue) == 1
+
+
+class TestIntervals:
+    def test_its_ticks_are_the_multiples_since_the_epoch_each_once(self, queue, clock, caplog):
+        caplog.set_level("INFO")
+        with only(every(5)):
+            one, two = Scheduler([queue]), Scheduler([queue])
+            clock.forward(seconds=2.5)
+            assert [one.follow(), two.follow()] == [2.5, 2.5]
+            for _ in range(3):
+                clock.forward(seconds=2.5)
+                for scheduler in (one, two, Scheduler([queue])):
+                    scheduler.tick()
+        assert log(caplog) == ["2026-03-02T12:00:05+00:00", "2026-03-02T12:00:10+00:00"]
+        assert waiting(queue) == 2
+
+    @pytest.mark.backends("memory")
+    @pytest.mark.parametrize(
+        ("missed", "late", "gone"), [("latest", 3, 1), ("all", 3, 360), ("skip", 3, 0)], ids=["latest", "all", "skip"]
+    )
+    def test_a_scheduler_that_is_late_serves_all_and_one_that_was_gone_what_missed_says(
+        self, queue, clock, missed, late, gone
+    ):
+        with only(every(timedelta(seconds=1), missed=missed, max_lateness=300)):
+            scheduler = Scheduler([queue])
+            scheduler.tick()
+            clock.forward(seconds=3)
+            scheduler.tick()
+            assert waiting(queue) == late
+            queue.flush()
+            clock.forward(seconds=3600)
+            scheduler.tick()
+            assert waiting(queue) == min(gone, 301)
+
+    @pytest.mark.backends("memory")
+    def test_it_is_due_in_a_minute_in_which_it_ticks(self):
+        command = every(90)
+        noon = datetime(2026, 3, 2, 12, tzinfo=UTC)
+        assert [command.validate_datetime(noon + timedelta(minutes=n)) for n in range(4)] == [True, True, False, True]
 
 
 @pytest.mark.backends("memory")

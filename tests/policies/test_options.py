@@ -5,7 +5,7 @@ from datetime import UTC, datetime, timedelta
 
 import pytest
 
-from djqueue import Backoff, Concurrency, Debounce, Unique
+from djqueue import Backoff, Concurrency, Debounce, RetryPolicy, Throttle, Unique
 from djqueue.backends import guards
 from djqueue.backends.base import Entry
 from djqueue.decorators import queue_command
@@ -126,11 +126,12 @@ GOOD = [
     ("retry_on", {SystemExit}, {"retry_on": (SystemExit,)}),
     ("retry_on", ValueError, {"retry_on": (ValueError,)}),
     ("retry_on", [], {"retry_on": ()}),
+    ("retry_on", {OSError: 5, KeyError: False}, {"retry_on": {OSError: RetryPolicy(5), KeyError: RetryPolicy(False)}}),
     ("backoff", False, {"backoff": Constant(0.0)}),
     ("backoff", True, {"backoff": Backoff()}),
     ("backoff", 0.25, {"backoff": Constant(0.25)}),
     ("backoff", timedelta(minutes=1), {"backoff": Constant(60.0)}),
-    ("backoff", Backoff(3, 60, 0.5), {"backoff": Backoff(3.0, 60.0, 0.5)}),
+    ("backoff", Backoff(5, factor=3, cap=60, jitter=0.5), {"backoff": Backoff(5.0, factor=3.0, cap=60.0, jitter=0.5)}),
     ("backoff", by_path, {"backoff": by_path}),
     ("debounce", 1.005, {"debounce": 1.005}),
     ("debounce", None, {"debounce": None}),
@@ -167,7 +168,7 @@ SPANS = ["delay", "ttl", "debounce", "max_wait", "lease", "time_limit", "result_
 WRONG_TYPES = {
     "delay": [None],
     "lease": [None],
-    "retry_on": ["ValueError", ["ValueError"], [ValueError()], [int], None],
+    "retry_on": ["ValueError", ["ValueError"], [ValueError()], [int], None, {"OSError": 5}, {OSError: "fast"}],
     "backoff": ["fast", None, Backoff],
     "always_delay": [1],
     "extend": ["yes"],
@@ -217,12 +218,115 @@ def test_a_bad_value_is_refused_with_the_name_of_its_option(name, value, error):
         ("factor", [0.5, True, "2", 10**4]),
         ("cap", [-1, float("inf")]),
         ("jitter", [1.5, -0.1, True, float("nan")]),
+        ("first", [-1, "soon", True, 901]),
     ],
 )
 def test_a_backoff_that_makes_no_waits_is_refused(field, values):
     for value in values:
         with pytest.raises((TypeError, ValueError), match=field):
             Backoff(**{field: value})
+
+
+def fail_as(*errors, **options):
+    """What becomes of a message whose attempts raise these, one after the other."""
+    policy, verdicts = declared(**options), []
+    for failures, error in enumerate(errors):
+        verdicts.append(policy.on_exception(error, Entry(b"", "1", attempts=failures + 1, failures=failures)))
+    return [(verdict.outcome, verdict.delay) for verdict in verdicts]
+
+
+RETRY, FAILED = Outcome.RETRY, (Outcome.FAILED, 0.0)
+OWN = {OSError: 5, ConnectionError: RetryPolicy(Backoff(60), max_attempts=2), LookupError: RetryPolicy(max_attempts=1)}
+OWN |= {Hiccup: RetryPolicy(), ExceptionGroup: 9}
+
+
+@pytest.mark.parametrize(
+    ("errors", "expected"),
+    [
+        ([OSError(), TimeoutError(), OSError()], [(RETRY, 5), (RETRY, 5), FAILED]),
+        ([ConnectionResetError(), ConnectionError()], [(RETRY, 60), FAILED]),
+        ([OSError(), ConnectionError()], [(RETRY, 5), FAILED]),
+        ([KeyError()], [FAILED]),
+        ([Hiccup(), Hiccup(), Hiccup()], [(RETRY, 7), (RETRY, 7), FAILED]),
+        ([ValueError()], [FAILED]),
+        ([ExceptionGroup("two", [OSError(), Hiccup()])], [(RETRY, 9)]),
+        ([BaseExceptionGroup("two", [ConnectionError(), OSError(), SystemExit()])], [FAILED]),
+    ],
+)
+def test_each_exception_has_the_retry_policy_of_its_nearest_class(errors, expected):
+    assert fail_as(*errors, retry_on=OWN, max_attempts=3, backoff=7) == expected
+
+
+def test_a_group_that_is_not_listed_has_the_retry_policy_of_its_first_exception():
+    group = ExceptionGroup("two", [ConnectionError(), OSError()])
+    listed = {kind: one for kind, one in OWN.items() if kind is not ExceptionGroup}
+    assert fail_as(group, group, retry_on=listed) == [(RETRY, 60), FAILED]
+
+
+@pytest.mark.parametrize("wrong", [{"backoff": "fast"}, {"backoff": -1}, {"max_attempts": 0}, {"max_attempts": True}])
+def test_a_retry_policy_that_makes_no_sense_is_refused(wrong):
+    with pytest.raises((TypeError, ValueError), match=next(iter(wrong))):
+        RetryPolicy(**wrong)
+
+
+# ---- what a signature tells of them
+
+
+def by_account(account, **_):
+    raise NotImplementedError
+
+
+@pytest.mark.parametrize(
+    ("options", "error", "words"),
+    [
+        ({"shard": "account"}, ValueError, "shard is 'account', the name of a parameter.* give shard=lambda account, "),
+        ({"shard": lambda acc: acc}, TypeError, "shard cannot take.*'acc'.* as in shard=lambda account, "),
+        ({"shard": lambda account: account}, TypeError, "shard cannot take.*unexpected keyword argument 'limit'"),
+        (
+            {"unique": True, "key": lambda acc, **_: acc},
+            TypeError,
+            r"key cannot take.*key=lambda account, \*\*_: account",
+        ),
+        ({"unique": Unique(key=lambda acc, **_: acc)}, TypeError, "key of Unique cannot take"),
+        ({"debounce": Debounce(5, key=lambda: 1)}, TypeError, "key of Debounce cannot take"),
+        ({"concurrency": Concurrency(5, key=lambda: 1)}, TypeError, "key of Concurrency cannot take"),
+        ({"throttle": [Throttle(5, 1, key=lambda: 1)]}, TypeError, "key of Throttle cannot take"),
+        ({"describe": lambda order: order}, TypeError, "describe cannot take"),
+    ],
+)
+def test_a_function_of_the_arguments_that_calls_do_not_fit_is_refused_when_it_is_declared(options, error, words):
+    with pytest.raises(error, match=rf"^{__name__}\.pay: {words}"):
+        queue_command(**options)(pay)
+    if "describe" not in options:
+        with pytest.raises(error, match=rf"^{__name__}\.paid: {words}"):
+            paid.using(**options)
+
+
+@pytest.mark.parametrize(
+    "shard",
+    [
+        "all",
+        7,
+        str,
+        by_account,
+        lambda acc, *_: acc,
+        lambda **_: 1,
+        lambda *args, **_: 1,
+        lambda account, limit=0: account,
+        shard_of,
+    ],
+)
+def test_a_function_that_takes_every_call_and_a_fixed_key_are_accepted(shard):
+    assert paid.using(shard=shard).policy.shard is shard
+
+
+def pay(account, limit=5):
+    raise NotImplementedError
+
+
+@queue_command
+def paid(account, limit=5):
+    raise NotImplementedError
 
 
 # ---- as values
@@ -417,7 +521,7 @@ def test_df11_using_is_judged_together_with_the_declaration(declaration, change,
         {"debounce": 5, "ttl": 5.1},
         {"debounce": 5, "extend": True, "max_wait": 5},
         {"debounce": 5, "always_delay": False, "extend": False},
-        {"debounce": 5, "always_delay": True, "extend": True, "merge": first, "key": first},
+        {"debounce": 5, "always_delay": True, "extend": True, "merge": first, "key": shard_of},
         {"delay": ask_delay, "ttl": 0.5},
         {"retries": 0},
         {"unique": False, "debounce": 1},
@@ -556,7 +660,7 @@ class TestCarried:
     def test_options_that_count_at_the_run_come_back(self, queue):
         """Those that count at the call do not travel."""
         changes = {"ttl": timedelta(minutes=2), "max_attempts": 7, "max_lost": 2, "retry_on": [OSError, Hiccup]}
-        changes |= {"backoff": Backoff(3, 50, 0.25), "lease": 30, "time_limit": None, "result_ttl": None}
+        changes |= {"backoff": Backoff(2, cap=50, jitter=0.25), "lease": 30, "time_limit": None, "result_ttl": None}
         given = listed.using(**changes, priority=3, delay=0, unique=True, serializer="json")
         given.enqueue()
         entry = claim_one(queue).entry
@@ -593,6 +697,18 @@ class TestCarried:
         assert run_one(queue).value == 5
         assert asked == []
 
+    def test_a_retry_policy_for_each_exception_comes_back(self, queue):
+        own = {
+            OSError: 5,
+            Hiccup: Backoff(60),
+            KeyError: RetryPolicy(by_path, max_attempts=2),
+            LookupError: RetryPolicy(),
+        }
+        given = plain.using(retry_on=own)
+        given.enqueue()
+        policy = policy_of(plain, open_entry(queue, claim_one(queue).entry))
+        assert policy.retry_on == given.policy.retry_on == {kind: RetryPolicy.of(one) for kind, one in own.items()}
+
 
 class TestByName:
     """What cannot travel by its name is refused in using(), and fine in a declaration."""
@@ -624,8 +740,9 @@ class TestByName:
 
         for error in (Holder.Inner, Local):
             declared(retry_on=[error])
-            with pytest.raises(ValueError, match=r"retry_on is .*top level"):
-                plain.using(retry_on=[error])
+            for listed in ([error], {error: 5}):
+                with pytest.raises(ValueError, match=r"retry_on is .*top level"):
+                    plain.using(retry_on=listed)
 
     def test_what_is_not_found_under_its_own_name(self, monkeypatch):
         """As a function has it that another one has replaced."""
@@ -643,7 +760,9 @@ class TestByName:
         assert plain.using(debounce=lambda: 1, key=lambda number: 1)
 
 
-@pytest.mark.parametrize("backoff", [Constant(0.0), Constant(3.25), Backoff(), Backoff(1.5, 30, 1), by_path])
+@pytest.mark.parametrize(
+    "backoff", [Constant(0.0), Constant(3.25), Backoff(), Backoff(factor=1.5, cap=30, jitter=1), Backoff(60), by_path]
+)
 def test_a_backoff_is_read_as_it_was_written(backoff):
     assert read(written(backoff)) == backoff
 

@@ -301,7 +301,7 @@ class TestPerCall:
         flaky.using(retry_on=[ValueError]).enqueue("ValueError", "Hiccup")
         assert run_until_rest(queue) == [Outcome.RETRY, Outcome.FAILED]
 
-    @pytest.mark.parametrize("backoff", [60, Backoff(2, 60, 0), other_wait], ids=["seconds", "Backoff", "function"])
+    @pytest.mark.parametrize("backoff", [60, Backoff(cap=60), other_wait], ids=["seconds", "Backoff", "function"])
     def test_a_call_may_have_another_backoff(self, queue, backoff):
         handle = flaky.using(backoff=backoff).enqueue("Hiccup")
         verdict = run_one(queue)
@@ -321,14 +321,24 @@ class TestBackoff:
     @pytest.mark.parametrize("failures", [64, 1000, 10**9])
     def test_df5_however_often_it_failed_the_wait_is_capped(self, failures):
         assert Backoff()(failures) == 900
-        assert Backoff(1000, 3600)(failures) == 3600
-        assert Backoff(1.0, 900)(failures) == 3
+        assert Backoff(factor=1000, cap=3600)(failures) == 3600
+        assert Backoff(factor=1.0)(failures) == 3
 
-    @given(st.integers(1, 100), st.floats(1, 1000), st.floats(0, 1e9), st.floats(0, 1))
-    def test_jitter_takes_off_at_most_its_part(self, failures, factor, cap, jitter):
-        whole = Backoff(factor, cap)(failures)
-        assert 0 <= whole <= cap
-        assert whole * (1 - jitter) * (1 - 1e-9) <= Backoff(factor, cap, jitter)(failures) <= whole
+    def test_the_first_wait_may_be_given(self):
+        assert [Backoff(60)(failures) for failures in (1, 2, 3, 4, 5, 100)] == [60, 120, 240, 480, 900, 900]
+        waits = Backoff(first=timedelta(minutes=1), factor=10, cap=timedelta(hours=1))
+        assert [waits(failures) for failures in (1, 2, 3)] == [60, 600, 3600]
+        with pytest.raises(ValueError, match="first=…. is 3600 s, which is more than cap=900: give cap too"):
+            Backoff(first=3600)
+
+    @given(
+        st.integers(1, 10**6), st.none() | st.floats(0, 1e5), st.floats(1, 1000), st.floats(1e5, 1e9), st.floats(0, 1)
+    )
+    def test_jitter_takes_off_at_most_its_part(self, failures, first, factor, cap, jitter):
+        whole = Backoff(first, factor=factor, cap=cap)(failures)
+        assert (first or 0) <= whole <= cap
+        jittered = Backoff(first, factor=factor, cap=cap, jitter=jitter)(failures)
+        assert whole * (1 - jitter) * (1 - 1e-9) <= jittered <= whole
 
     def test_jitter_parts_what_failed_together(self):
         assert len({Backoff(jitter=0.25)(5) for _ in range(20)}) > 15
