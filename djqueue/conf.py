@@ -5,7 +5,6 @@ from __future__ import annotations
 import os
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
-from functools import cache
 from math import prod
 from typing import Any, NamedTuple
 
@@ -144,15 +143,30 @@ COMMON_OPTIONS = ("LEASE", "ON_COMMIT")
 """The options of every queue, of any class."""
 
 
-@cache
-def get(name: str) -> Any:
-    """The value of a setting of djqueue, or its default. Asked for several times per message, hence cached.
+_READ: dict[str, Any] = vars(settings)
+"""Where Django keeps the settings that were read before; one that is assigned leaves it until it is read again."""
+_unsaid: dict[str, Any] = {}
+"""The values of settings that the project does not have."""
 
-    Raises ImproperlyConfigured for an environment variable that cannot be read.
+
+def get(name: str) -> Any:
+    """The value of a setting of djqueue, or its default; what is assigned at run time counts at once.
+
+    Asked for several times per message, so it looks into dictionaries only. An environment variable is read once.
+    Raises ImproperlyConfigured for one that cannot be read.
     """
-    value = getattr(settings, name, _UNSAID)
+    value = _READ.get(name, _UNSAID)
     if value is not _UNSAID:
         return value
+    value = _unsaid.get(name, _UNSAID)
+    if value is _UNSAID or name in vars(_READ["_wrapped"]):
+        value = getattr(settings, name, _UNSAID)
+        if value is _UNSAID:
+            value = _unsaid[name] = _default(name)
+    return value
+
+
+def _default(name: str) -> Any:
     setting, variable = SETTINGS[name], variable_of(name)
     if variable is None or setting.parse is None:
         return setting.default
@@ -180,11 +194,12 @@ def variable_of(name: str) -> str | None:
     return next((variable for variable in (name, *setting.aliases) if variable in os.environ), None)
 
 
-def _forget(**kwargs) -> None:
-    get.cache_clear()
+def forget(**kwargs: Any) -> None:
+    """Read settings and environment variables anew."""
+    _unsaid.clear()
 
 
-setting_changed.connect(_forget, dispatch_uid="djqueue.conf")
+setting_changed.connect(forget, dispatch_uid="djqueue.conf")
 
 
 @dataclass(frozen=True, slots=True)

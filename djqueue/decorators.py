@@ -33,8 +33,10 @@ def queue_command(func=None, /, **options):
 
     Where and when: ``queue_name`` (an alias of QUEUES), ``priority`` (higher first), ``delay`` or ``run_after`` (a
     datetime), ``ttl`` (after which it is not run any more).
-    If it fails: ``retry_on`` (exceptions), ``retries`` or ``max_attempts``, ``backoff`` (a wait, a Backoff, or a
-    function of the failures and the exception), ``max_lost`` (how many attempts may be lost with their worker).
+    If it fails: ``retry_on`` (exceptions, or a dictionary with a backoff or a RetryPolicy for each), ``retries`` or
+    ``max_attempts``, ``backoff`` (a wait, a Backoff, or a function of the failures and the exception), ``max_lost``
+    (how many attempts may be lost with their worker). Few libraries raise Python's ConnectionError: list
+    ``requests.exceptions.RequestException``, ``httpx.TransportError``, ``smtplib.SMTPException``, or OSError.
     If it is called often: ``debounce`` (with ``always_delay``, ``extend`` and ``max_wait``, ``merge``), ``unique``
     ("queued", "running", or for a time), ``key`` (a function of the arguments, equal for calls that are the same).
     ``debounce``, ``unique`` and ``concurrency`` may be a Debounce, a Unique and a Concurrency, with a key of their own.
@@ -48,8 +50,8 @@ def queue_command(func=None, /, **options):
 
     ``delay``, ``ttl`` and ``debounce`` may be functions without arguments: they are called once per call.
 
-    Raises TypeError for what is not a function of a module, for a generator and for unknown options, ValueError for
-    bad values and for options that exclude each other.
+    Raises TypeError for what is not a function of a module, for a generator, for unknown options and for functions that
+    cannot take the arguments of a call, ValueError for bad values and for options that exclude each other.
     """
     policy = Policy.of(**options)
     kind = BatchFunction if policy.batch else Command

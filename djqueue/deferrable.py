@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable
-from typing import Any, ParamSpec, Self, TypeVar, overload
+from typing import Any, Never, ParamSpec, Self, TypeVar, overload
 
 from djqueue import conf, signals
 from djqueue.backends.base import BaseQueue, Lease
@@ -53,7 +53,13 @@ class Deferrable:
         queue_name: str = conf.DEFAULT_ALIAS,
         default_error_classes: Iterable[type[BaseException]] | None = None,
         default_max_attempts: int = MAX_ATTEMPTS,
+        **unknown: Never,
     ):
+        if unknown:
+            raise TypeError(
+                f"Deferrable({next(iter(unknown))}=…): give an alias of QUEUES; backends are described there. "
+                "Beside it there are default_error_classes and default_max_attempts."
+            )
         if not isinstance(queue_name, str):
             raise TypeError(f"Deferrable({queue_name!r}): give an alias of QUEUES; backends are described there.")
         self.queue_name = queue_name

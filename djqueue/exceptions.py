@@ -3,8 +3,10 @@
 from collections.abc import Mapping, Sequence
 from datetime import timedelta
 from itertools import islice
+from typing import Self
 
 from django.core.exceptions import ImproperlyConfigured
+from django.db.utils import OperationalError, ProgrammingError
 
 from djqueue.utils import seconds
 
@@ -23,6 +25,10 @@ class InvalidMessage(QueueError):
     def __init__(self, reason: str = "invalid message") -> None:
         super().__init__(reason)
         self.reason = reason
+
+
+class BadSignature(InvalidMessage):
+    """A message whose signature was not made with SECRET_KEY, nor with one of SECRET_KEY_FALLBACKS."""
 
 
 class EncodeError(QueueError, TypeError):
@@ -63,6 +69,29 @@ class NotSupported(QueueError):
 
 class InvalidQueueError(QueueError, ImproperlyConfigured):
     """The settings name no such queue, or describe one that cannot be built."""
+
+
+class StoreError(QueueError):
+    """The store of a queue cannot be used now; the text says which one, why, and the mend, without a password."""
+
+    def of_queue(self, alias: str) -> Self:
+        """This error, whose text now begins with the queue, and whose traceback begins where it is raised again."""
+        text = str(self)
+        text = text.replace("The", "the", 1) if text.startswith("The ") else text
+        self.args = (f"Queue {alias!r}: {text}", *self.args[1:])
+        return self.with_traceback(None)
+
+
+class StoreUnreachable(StoreError):
+    """The server of a store cannot be reached, or does not answer.
+
+    It is also what its driver raises then: a ``ConnectionError`` or ``TimeoutError`` of redis-py, a ``BotoCoreError``,
+    Django's ``OperationalError``.
+    """
+
+
+class TablesMissing(StoreError, OperationalError, ProgrammingError):
+    """A database lacks the tables of djqueue. It is also what Django raises then: one of the two, by the database."""
 
 
 class TimeLimitExceeded(QueueError, TimeoutError):

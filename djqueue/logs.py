@@ -203,7 +203,7 @@ def _words(about: dict[str, Any], mark: Mark) -> str:
     delay, alike = about.get("delay"), about.get("count") or about.get("alike", 0)
     what = mark.words.format(f" for {lasted(delay)}" if delay else "", lasted(delay or 0.0)) if mark.words else ""
     reason = ": ".join(part for part in (what, plain(about.get("reason", ""))) if part)
-    count = f"{alike} messages" if alike > 1 else ""
+    count = f"{alike:,} messages" if alike > 1 else ""
     return " · ".join(part for part in (count, plain(about.get("description", "")), reason) if part)
 
 

@@ -4,19 +4,44 @@ from __future__ import annotations
 
 from argparse import ArgumentParser, ArgumentTypeError
 from base64 import b64encode
-from collections.abc import Callable, Iterable, Iterator, Mapping
+from collections import Counter
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from dataclasses import asdict, dataclass
 from fnmatch import fnmatchcase
 from itertools import islice
+from math import inf
 from typing import Any
 
 from djqueue.backends.base import BaseQueue
 from djqueue.backends.entries import DELAYED, READY, Entry, Record
-from djqueue.management.tables import NONE, asking, cut, duration, moment, printable, span
-from djqueue.messages.failures import errors_of
+from djqueue.exceptions import InvalidMessage
+from djqueue.management.tables import (
+    NONE,
+    Cell,
+    Paint,
+    asking,
+    cut,
+    duration,
+    full_moment,
+    moment,
+    number,
+    printable,
+    span,
+)
+from djqueue.messages.failures import errors_of, kind_of, text_of
+from djqueue.registry import registry
+from djqueue.running.context import open_entry
+from djqueue.running.describing import arguments_of
 
 HEAD = ("id", "queue", "command", "failed", "attempts", "reason")
+SUMMARY = ("count", "command", "exception", "first", "last", "id of last")
 CHUNK = 500
-REASON = 80  # characters of a reason in a table
+REASON = 120
+"""Characters of a reason in a table."""
+SHORT_ID = 8
+"""Characters of an id in a table, if they tell it from the others there: its end, as ids of one minute begin alike."""
+LEAST_PART = 4
+"""Characters of an id that stand for it, if no other begins or ends with them."""
 
 Found = tuple[BaseQueue, Record]
 
@@ -48,7 +73,7 @@ _FILTERS: dict[str, tuple[str, Callable[[str], Any], str]] = {
         "only of this command: its name, dotted or bare, in whatever case; * stands for any text, ? for a character",
     ),
     "exception": ("CLASS", _text, "only what failed with this exception: its very class, named in the same way"),
-    "reason": ("TEXT", _text, "only with this text in the reason, in whatever case"),
+    "reason": ("TEXT", _text, "only with this text in the reason or in the description, in whatever case"),
     "older": ("AGE", span, "only what failed longer ago than 90s, 30m, 12h, 7d or 4w"),
     "newer": ("AGE", span, "only what failed since"),
 }
@@ -76,7 +101,7 @@ class Filter:
         return (
             ("command" not in asked or _is_named(entry.command, asked["command"]))
             and ("exception" not in asked or _is_named(last(entry, "exception"), asked["exception"]))
-            and ("reason" not in asked or asked["reason"].casefold() in last(entry, "reason").casefold())
+            and ("reason" not in asked or asked["reason"].casefold() in about(entry).casefold())
             and ("older" not in asked or 0 < failed_at(record) < now - asked["older"])
             and ("newer" not in asked or failed_at(record) >= now - asked["newer"])
         )
@@ -106,6 +131,18 @@ def chunks(queues: Iterable[BaseQueue], asked: Filter) -> Iterator[tuple[BaseQue
             yield queue, chunk
 
 
+def found_by(queues: Iterable[BaseQueue], parts: Iterable[str]) -> dict[str, list[Found]]:
+    """The messages whose ids begin or end with each of these texts; none for a text of less than four characters."""
+    found: dict[str, list[Found]] = {part: [] for part in parts}
+    asked = tuple(part for part in found if len(part) >= LEAST_PART)
+    for one in picked(queues, Filter({})) if asked else ():
+        id = one[1].entry.id
+        for part in asked if id.startswith(asked) or id.endswith(asked) else ():
+            if id.startswith(part) or id.endswith(part):
+                found[part].append(one)
+    return found
+
+
 def _records(queue: BaseQueue) -> Iterator[Record]:
     """All messages of the failed queue when this begins, page by page; a delayed one was put off by hand."""
     errors = failed_queue(queue)
@@ -133,16 +170,53 @@ def _last(entry: Entry) -> dict:
 # ---- How they are shown
 
 
-def row(queue: BaseQueue, record: Record) -> list[str]:
+def about(entry: Entry) -> str:
+    """What a message was about, if its command described it, and why it failed."""
+    return " · ".join(filter(None, [description(entry), last(entry, "reason")])) or NONE
+
+
+def description(entry: Entry) -> str:
+    """What the command's ``describe`` said of the call at the last attempt that got so far; "" for nothing."""
+    said = (str(error.get("description") or "") for error in reversed(errors_of(entry.errors)))
+    return next(filter(None, said), "")
+
+
+def rows(found: Sequence[Found], full_ids: bool = False) -> list[list[str]]:
     """The cells below :data:`HEAD`."""
-    entry, reason = record.entry, cut(last(record.entry, "reason") or NONE, REASON)
-    names = [printable(name) for name in (entry.id, queue.alias, entry.command or NONE)]
-    return [*names, moment(failed_at(record)), str(entry.attempts), reason]
+    ids = short_ids([record.entry.id for _, record in found], full_ids)
+    names = short_names(record.entry.command for _, record in found)
+    return [
+        [
+            Cell.of(printable(ids[record.entry.id]), "SQL_KEYWORD"),
+            printable(queue.alias),
+            printable(names[record.entry.command]),
+            moment(failed_at(record)),
+            number(record.entry.attempts),
+            cut(about(record.entry), REASON),
+        ]
+        for queue, record in found
+    ]
+
+
+def short_ids(ids: Sequence[str], full: bool = False) -> dict[str, str]:
+    """The end of each id that tells it from the others."""
+    length = SHORT_ID
+    while not full and len({id[-length:] for id in ids}) < len(set(ids)):
+        length += 1
+    return {id: id if full else id[-length:] for id in ids}
+
+
+def short_names(names: Iterable[str]) -> dict[str, str]:
+    """The last part of each dotted name, or all of it where two would be the same."""
+    last_parts = {name: name.rpartition(".")[2] for name in names}
+    same = Counter(last_parts.values())
+    return {name: (part if same[part] == 1 else name) or NONE for name, part in last_parts.items()}
 
 
 def brief(queue: BaseQueue, record: Record) -> dict:
     """A line of the list, for JSON."""
-    return _known(queue, record) | {name: last(record.entry, name) or None for name in ("exception", "reason")}
+    reasons = {name: last(record.entry, name) or None for name in ("exception", "reason")}
+    return _known(queue, record) | reasons | {"description": description(record.entry) or None}
 
 
 def full(queue: BaseQueue, record: Record, with_body: bool = False) -> dict:
@@ -157,23 +231,103 @@ def _known(queue: BaseQueue, record: Record) -> dict:
     return {"queue": queue.alias, **known, "failed_at": failed_at(record), "bytes": len(record.entry.body)}
 
 
-def page(queue: BaseQueue, record: Record) -> str:
-    """All that is known of a message, as text."""
+def call_of(queue: BaseQueue, record: Record) -> tuple[str, str]:
+    """The call of a message as code, or "" and why it cannot be shown. What is not signed is never decoded."""
+    try:
+        envelope = open_entry(queue, record.entry)
+        command = registry.get(envelope.command)
+        if command is None:
+            known = "so it is not known which of its arguments are sensitive"
+            return "", f"this project has no command {envelope.command!r}, {known}"
+        args, kwargs = envelope.arguments()  # reads model instances
+    except InvalidMessage as error:
+        return "", str(error)
+    except Exception as error:
+        return "", f"{kind_of(error)}: {text_of(error)}"
+    return arguments_of(command, args, kwargs), ""
+
+
+def page(queue: BaseQueue, record: Record, more: Mapping[str, str], paint: Paint) -> str:
+    """All that is known of a message, as text; ``more`` are further lines by their titles."""
     entry = record.entry
-    lines = [
-        f"id        {entry.id}",
-        f"queue     {queue.alias}",
-        f"command   {entry.command or NONE}",
-        f"priority  {entry.priority}",
-        f"created   {moment(entry.created)}",
-        f"failed    {moment(failed_at(record))}",
-        f"attempts  {entry.attempts} (failed: {entry.failures}, lost: {entry.lost})",
-        f"size      {len(entry.body)} bytes",
-    ]
-    return printable("\n".join([*lines, *map(_error, errors_of(entry.errors))]))
+    lines = {
+        "id": entry.id,
+        "queue": queue.alias,
+        "command": entry.command or NONE,
+        **({"about": description(entry)} if description(entry) else {}),
+        **more,
+        "priority": number(entry.priority),
+        "created": full_moment(entry.created),
+        "failed": full_moment(failed_at(record)),
+        "attempts": f"{entry.attempts} (failed: {entry.failures}, lost: {entry.lost})",
+        "size": f"{number(len(entry.body))} bytes",
+    }
+    known = [paint(f"{title:10}", "MIGRATE_LABEL") + printable(value) for title, value in lines.items()]
+    return "\n".join([*known, *(_error(error, paint) for error in errors_of(entry.errors))])
 
 
-def _error(error: dict) -> str:
-    at, where = moment(error.get("at")), error.get("consumer") or error.get("host") or NONE
+def _error(error: dict, paint: Paint) -> str:
+    at, where = full_moment(error.get("at")), error.get("consumer") or error.get("host") or NONE
     head = f"{at}  attempt {error.get('attempt', NONE)} on {where}: {error.get('reason') or NONE}"
-    return f"\n{head}\n{error.get('traceback') or ''}".rstrip()
+    trace = printable(str(error.get("traceback") or "")).rstrip()
+    return "\n" + paint(printable(head), "ERROR") + (f"\n{trace}" if trace else "")
+
+
+# ---- How they are counted
+
+
+@dataclass(slots=True)
+class Group:
+    """Failed messages of one command that failed with one exception."""
+
+    command: str
+    exception: str
+    """Its dotted name; for what never raised, the beginning of the reason."""
+    raised: bool
+    count: int = 0
+    first: float = inf
+    """When the first of them failed (epoch seconds)."""
+    last: float = 0.0
+    id: str = ""
+    """The id of the last."""
+    reason: str = ""
+    """Why the last failed."""
+
+
+def grouped(found: Iterable[Found]) -> list[Group]:
+    """The messages by command and exception, the most frequent first."""
+    groups: dict[tuple[str, str], Group] = {}
+    for _, record in found:
+        entry = record.entry
+        raised, reason = last(entry, "exception"), last(entry, "reason")
+        key = entry.command, raised or reason.partition(":")[0] or NONE
+        group = groups.setdefault(key, Group(*key, raised=bool(raised)))
+        at = failed_at(record)
+        group.count, group.first = group.count + 1, min(group.first, at)
+        if at >= group.last:
+            group.last, group.id, group.reason = at, entry.id, reason
+    return sorted(groups.values(), key=lambda group: (-group.count, -group.last))
+
+
+def group_rows(groups: Sequence[Group], full_ids: bool = False) -> list[list[str]]:
+    """The cells below :data:`SUMMARY`."""
+    ids = short_ids([group.id for group in groups], full_ids)
+    names = short_names(group.command for group in groups)
+    exceptions = short_names(group.exception for group in groups if group.raised)
+    return [
+        [
+            number(group.count),
+            printable(names[group.command]),
+            cut(exceptions[group.exception] if group.raised else group.exception, REASON),
+            moment(group.first),
+            moment(group.last),
+            Cell.of(printable(ids[group.id]), "SQL_KEYWORD"),
+        ]
+        for group in groups
+    ]
+
+
+def group_object(group: Group) -> dict:
+    """A group, for JSON."""
+    known = asdict(group)
+    return known | {"exception": group.exception if known.pop("raised") else None, "reason": group.reason or None}

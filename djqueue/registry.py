@@ -5,9 +5,11 @@ from __future__ import annotations
 import inspect
 import sys
 from collections.abc import Callable, Iterator
+from importlib import import_module
 from typing import Any, Protocol
 
-from django.utils.module_loading import autodiscover_modules
+from django.apps import apps
+from django.utils.module_loading import module_has_submodule
 
 from djqueue.exceptions import QueueError, UnknownCommand
 from djqueue.messages.codecs import Arguments
@@ -37,6 +39,8 @@ class Registry:
 
     def __init__(self) -> None:
         self._commands: dict[str, Runnable] = {}
+        self._late: set[str] = set()
+        """The commands whose modules were imported after Django's setup, on which a consumer cannot rely."""
 
     def register(self, command: Runnable) -> None:
         """Add a command. Executing a module again replaces its commands.
@@ -54,6 +58,8 @@ class Registry:
             )
         if known is None:  # a module that is executed again is about to replace its other commands, too
             self.refuse_another_throttle(command.name, command.policy)
+        if known is None and apps.ready:
+            self._late.add(command.name)
         self._commands[command.name] = command
 
     def refuse_another_throttle(self, name: str, policy: Policy) -> None:
@@ -94,8 +100,13 @@ class Registry:
         """The commands that have a schedule, in the order of their declaration."""
         return [command for command in self if command.rule is not None]
 
+    def unfound(self) -> list[Runnable]:
+        """The commands that a consumer may not find: no ``commands.py`` of an installed app has or imports them."""
+        found = {f"{app.name}.commands" for app in apps.get_app_configs()}
+        return [command for command in self if command.name in self._late and command.func.__module__ not in found]
+
     def reset(self) -> None:
-        self._commands = {}
+        self._commands, self._late = {}, set()
 
 
 def _both_stand(old: Callable[..., Any], new: Callable[..., Any]) -> bool:
@@ -120,4 +131,10 @@ def registered(name: str) -> Runnable:
 
 def autodiscover() -> None:
     """Import ``commands.py`` of every installed app. An error in one of them is raised."""
-    autodiscover_modules("commands")
+    for app in apps.get_app_configs():
+        try:
+            import_module(f"{app.name}.commands")
+        except Exception as error:
+            if module_has_submodule(app.module, "commands"):
+                error.add_note(f"In commands.py of the app {app.name}, which djqueue imports at the start.")
+                raise

@@ -9,7 +9,7 @@ from __future__ import annotations
 from collections.abc import Hashable, Mapping
 from dataclasses import replace
 from datetime import timedelta
-from typing import Any
+from typing import Any, Self
 
 from djqueue.backends.base import BaseQueue, Claimed, LeasedQueue, RateLimit
 from djqueue.exceptions import InvalidQueueError
@@ -41,6 +41,17 @@ class ThrottledQueue(BaseQueue):
     earlier entries count. A limit of 0 is a pause. Raises TypeError or ValueError for invalid settings,
     InvalidQueueError for a queue without a store.
     """
+
+    def __new__(cls, *given: Any, **settings: Any) -> Self:
+        """Refuses the arguments of other packages, whose order and names differ. A subclass may take others."""
+        if cls.__init__ is ThrottledQueue.__init__:
+            if len(given) > 1:
+                raise TypeError(
+                    "ThrottledQueue takes a queue, and its settings by name: ThrottledQueue(queue, limit=10, window=5)."
+                )
+            for name in settings.keys() - {"queue", *SETTINGS}:
+                raise TypeError(f"ThrottledQueue has no setting {name!r}: {_hint(name)}")
+        return super().__new__(cls, *given, **settings)
 
     def __init__(
         self,
@@ -165,15 +176,18 @@ def throttled(queue: BaseQueue, given: Mapping[str, Any], where: str) -> Throttl
     """The queue with the throttle that a setting describes. Raises InvalidQueueError that names the setting."""
     for key in given:
         if key not in SETTINGS:
-            meant = nearest(key, SETTINGS)
-            hint = f"did you mean {meant!r}?" if meant else f"there are {', '.join(SETTINGS)}."
-            raise InvalidQueueError(f"{where} has the unknown key {key!r}: {hint}")
+            raise InvalidQueueError(f"{where} has the unknown key {key!r}: {_hint(key)}")
     if lacking := [key for key in REQUIRED if key not in given]:
         raise InvalidQueueError(f"{where} lacks {' and '.join(map(repr, lacking))}: give limit and window, in seconds.")
     try:
         return ThrottledQueue(queue, **given)
     except (TypeError, ValueError) as error:
         raise InvalidQueueError(f"{where}: {error}") from error
+
+
+def _hint(name: str) -> str:
+    meant = nearest(name, SETTINGS)
+    return f"did you mean {meant!r}?" if meant else f"there are {', '.join(SETTINGS)}."
 
 
 def _name(value: object, what: str) -> str | None:

@@ -12,6 +12,7 @@ import sys
 import threading
 import time
 import traceback
+from collections import Counter
 from collections.abc import Callable, Collection, Iterable, Iterator
 from contextlib import suppress
 from datetime import datetime, timedelta
@@ -143,6 +144,8 @@ ELSEWHERE = {
     "ENGINE": "CLASS",
     "HOST": "CONNECTION",
     "LOCATION": "CONNECTION",
+    "MODERATION": "moderate",
+    "MODNAME": "mod_name",
     "NAME": "window_name",
     "QUEUES_DEFAULT": "QUEUES",
     "QUEUE_BACKEND": "QUEUE_CLASS",
@@ -161,8 +164,11 @@ ELSEWHERE = {
     "QUEUE_WORKER_EMPTY_PAUSE": "QUEUE_IDLE_TIMEOUT",
     "QUEUE_THROTTLE": "QUEUES",
     "QUEUE_URL": "QUEUE_CONNECTION",
+    "THROTTLELIMIT": "limit",
+    "THROTTLEWINDOW": "window",
     "URL": "CONNECTION",
     "VISIBILITY_TIMEOUT": "LEASE",
+    "WINDOWNAME": "window_name",
 }
 """Names in other packages and in Django, of settings and keys; difflib would guess another one."""
 
@@ -212,6 +218,25 @@ def tell(logger: logging.Logger, level: int, text: str, *args, **kwargs) -> None
     except BaseException:
         with suppress(BaseException):  # standard error may be closed
             traceback.print_exc(file=sys.stderr)
+
+
+class RareReports:
+    """Lets through one of many reports that are alike in so many seconds, and counts the others."""
+
+    def __init__(self, seconds: float) -> None:
+        self._seconds = seconds
+        self._next: dict[str, float] = {}
+        self._unreported: Counter[str] = Counter()
+        self._lock = threading.Lock()
+
+    def take(self, kind: str) -> int | None:
+        """How many of this kind were not reported since the last that was, if this one is to be reported, else None."""
+        with self._lock:
+            if time.monotonic() < self._next.get(kind, 0.0):
+                self._unreported[kind] += 1
+                return None
+            self._next[kind] = time.monotonic() + self._seconds
+            return self._unreported.pop(kind, 0)
 
 
 def plain(text: str) -> str:

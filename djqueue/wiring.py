@@ -6,8 +6,10 @@ import os
 import re
 import threading
 from collections.abc import Iterator
+from difflib import get_close_matches
 from typing import Any
 
+from django.apps import apps
 from django.core.signals import setting_changed
 from django.utils.module_loading import import_string
 
@@ -18,8 +20,30 @@ from djqueue.throttle import throttled
 from djqueue.utils import seconds
 
 _NAME = re.compile(r"[^\s:{}\x00-\x1f]{1,64}")
-_DESCRIBING = ("QUEUES", "QUEUE_CLASS", "QUEUE_NAME", "QUEUE_CONNECTION", "QUEUE_OPTIONS", "DATABASES")
+_DESCRIBING = ("QUEUES", "QUEUE_CLASS", "QUEUE_NAME", "QUEUE_CONNECTION", "QUEUE_OPTIONS")
+ADD_APP = "Add 'djqueue' to INSTALLED_APPS."
 _DEFAULT_STORE: dict[str, Any] = {"CLASS": "djqueue.backends.database.DatabaseStore", "CONNECTION": ""}
+
+
+_CLASSES = (
+    "djqueue.backends.database.DatabaseQueue",
+    "djqueue.backends.memory.MemoryQueue",
+    "djqueue.backends.redis_backend.RedisBlockingQueue",
+    "djqueue.backends.redis_backend.RedisQueue",
+    "djqueue.backends.sqs.SqsQueue",
+    "djqueue.backends.database.DatabaseStore",
+    "djqueue.backends.memory.MemoryStore",
+)
+"""What a CLASS that cannot be imported may have meant."""
+_ALIKE = 0.8
+
+
+class ClassNotUsable(InvalidQueueError):
+    """A class that the settings name cannot be used: ``why``, and the ``mend``."""
+
+    def __init__(self, why: str, mend: str = "") -> None:
+        super().__init__(f"{why} {mend}".rstrip())
+        self.why, self.mend = why, mend
 
 
 class Queues:
@@ -27,10 +51,16 @@ class Queues:
 
     def __init__(self) -> None:
         self._made: dict[str, BaseQueue] = {}
+        self._described: tuple[Any, ...] = ()
         self._lock = threading.RLock()
 
     def __getitem__(self, alias: str) -> BaseQueue:
         """Raises InvalidQueueError for an alias that no setting names."""
+        described = tuple(map(conf.get, _DESCRIBING))
+        if described != self._described:  # a setting was assigned; Django sends no signal of that
+            with self._lock:
+                if described != self._described:
+                    self._made, self._described = {}, described
         queue = self._made.get(alias)
         return queue if queue is not None else self._make(alias)
 
@@ -80,17 +110,32 @@ def build(config: conf.QueueConfig) -> BaseQueue:
 
 def load_class(config: conf.QueueConfig) -> type[BaseQueue]:
     """The class that a configuration names. Raises InvalidQueueError if there is none."""
-    return _load(config.path, f"QUEUES[{config.alias!r}]['CLASS']", BaseQueue)
+    is_own = "CLASS" in conf.get("QUEUES").get(config.alias, {})
+    return _load(config.path, f"QUEUES[{config.alias!r}]['CLASS']" if is_own else "QUEUE_CLASS", BaseQueue)
 
 
 def _load(path: str, where: str, base: type) -> type:
     try:
         found = import_string(path)
     except ImportError as error:
-        raise InvalidQueueError(f"{where} is {path!r}, which cannot be imported: {error}") from error
+        why = f"{where} is {path!r}, which cannot be imported: {str(error).rstrip('.')}."
+        raise ClassNotUsable(why, _mend(path, error)) from error
+    except RuntimeError:  # Django's, of models whose app is not installed
+        if apps.is_installed("djqueue"):
+            raise
+        raise ClassNotUsable(f"{where} is {path!r}, which needs the tables of djqueue.", ADD_APP) from None
     if not (isinstance(found, type) and issubclass(found, base)):
-        raise InvalidQueueError(f"{where} is {path!r}, which is not a subclass of {base.__module__}.{base.__name__}.")
+        raise ClassNotUsable(f"{where} is {path!r}, which is not a subclass of {base.__module__}.{base.__name__}.")
     return found
+
+
+def _mend(path: str, error: ImportError) -> str:
+    """What to do about a class that cannot be imported, if that is known."""
+    if "pip install" in str(error):  # the backend says what it lacks
+        return "Install that, or name another class."
+    names = {known.rpartition(".")[2]: known for known in _CLASSES}
+    meant = get_close_matches(path.rpartition(".")[2], names, 1, _ALIKE)
+    return f"Did you mean {names[meant[0]]!r}?" if meant and names[meant[0]] != path else ""
 
 
 def _store(config: conf.QueueConfig) -> BaseStore:
@@ -106,8 +151,8 @@ queues = Queues()
 
 
 def _forget(*, setting: str, **kwargs) -> None:
-    if setting in _DESCRIBING:  # all others are read when they are needed; a queue in memory keeps its entries
-        queues.reset()
+    if setting in (*_DESCRIBING, "DATABASES"):
+        queues.reset()  # all others are read when they are needed, and a queue in memory keeps its entries
 
 
 setting_changed.connect(_forget, dispatch_uid="djqueue.wiring")

@@ -15,7 +15,7 @@ from django.db import connection, connections
 from django.test import override_settings
 from redis.cluster import RedisCluster
 
-from djqueue import conf, queues
+from djqueue import conf
 from djqueue.backends.base import BaseQueue
 from djqueue.checks import CATALOGUE
 from djqueue.checks.servers import OWN_LOOPS
@@ -26,6 +26,7 @@ from djqueue.policies.options import OPTIONS
 from djqueue.registry import registry as commands
 from djqueue.throttle import SETTINGS as THROTTLE_KEYS
 from djqueue.utils import ELSEWHERE
+from tests.support.backends import redis_url
 from tests.support.consumer import only as registered_only
 
 MEMORY = "djqueue.backends.memory.MemoryQueue"
@@ -53,7 +54,8 @@ def found(deploy=False, databases=(), tag="djqueue", **changes):
     """The messages of djqueue under these settings."""
     with override_settings(**changes):
         told = run_checks(tags=[tag], include_deployment_checks=deploy, databases=databases)
-    return [message for message in told if message.id.startswith("djqueue.")]
+    ours = [message for message in told if message.id.startswith("djqueue.")]
+    return [message for message in ours if message.id != "djqueue.W006"]  # commands of tests are in no commands.py
 
 
 def ids(messages):
@@ -231,11 +233,27 @@ def test_e004_an_unknown_option():
         only("E004", found(QUEUE_OPTIONS={"LEAS": 5}), "QUEUE_OPTIONS", hint="did you mean 'LEASE'?")
 
 
-@pytest.mark.parametrize(
-    "path", ["djqueue.backends.nowhere.Queue", f"{MEMORY}Typo", "plain", NOT_A_QUEUE, "builtins.int"]
-)
+@pytest.mark.parametrize("path", ["djqueue.backends.nowhere.Queue", "plain", NOT_A_QUEUE, "builtins.int"])
 def test_e005_a_class_that_is_none(path):
-    only("E005", found(QUEUES={"mail": {"CLASS": path}}), "'mail'", path, hint="BaseQueue")
+    only("E005", found(QUEUES={"mail": {"CLASS": path}}), "QUEUES['mail']['CLASS']", path, hint="BaseQueue")
+
+
+@pytest.mark.parametrize(
+    ("path", "meant"),
+    [(f"{MEMORY}s", MEMORY), ("djqueue.backends.redis_backend.RedisQeue", REDIS), ("djqueue.redis.RedisQueue", REDIS)],
+)
+def test_e005_names_the_class_that_was_meant(path, meant):
+    with without("QUEUES"):
+        only("E005", found(QUEUE_CLASS=path), f"QUEUE_CLASS is {path!r}", hint=f"Did you mean {meant!r}?")
+
+
+@pytest.mark.parametrize(("package", "path"), [("redis", REDIS), ("sqs", "djqueue.backends.sqs.SqsQueue")])
+def test_e005_names_the_package_that_is_not_installed(monkeypatch, package, path):
+    for name in [name for name in sys.modules if name.startswith(f"djqueue.backends.{package}")]:
+        monkeypatch.delitem(sys.modules, name)
+    monkeypatch.setitem(sys.modules, {"redis": "redis", "sqs": "boto3"}[package], None)
+    messages = found(QUEUES={"mail": {"CLASS": path}})
+    only("E005", messages, f"pip install 'django-djqueue[{package}]'", hint="Install that, or name another class.")
 
 
 def test_e005_a_module_that_fails(monkeypatch):
@@ -508,6 +526,13 @@ def test_a_consumer_has_as_many_loops_of_its_own_as_the_check_adds():
     assert (len(own), len(supervisor.pool.workers)) == (OWN_LOOPS, Options().threads)
 
 
+def test_w006_a_command_that_no_consumer_finds():
+    with declared(), override_settings(QUEUES={"default": {"CLASS": MEMORY}}):
+        told = [message for message in run_checks(tags=["djqueue"]) if message.id == "djqueue.W006"]
+        only("W006", told, f"{__name__}.paint", hint="commands.py of its app")
+    assert "W006" not in ids(run_checks(tags=["djqueue"]))
+
+
 # ---- servers
 
 
@@ -520,16 +545,17 @@ def test_nothing_connects_unless_asked_to():
 
 
 @pytest.mark.django_db(transaction=True)
-def test_a_missing_table_is_told_with_its_database_and_none_is_missed_before_the_first_migrate():
+def test_a_missing_table_is_told_with_its_database_and_not_by_the_migrate_that_makes_it(monkeypatch):
     with away("djqueue_fact"):
         messages = found(QUEUES=SAFE, databases=["default"])
         only("W205", messages, "djqueue_fact", hint="migrate djqueue")
         assert found(QUEUES={"default": {"CLASS": NEEDY}}, databases=["default"]) == messages, "its facts are in there"
         assert found(QUEUES={"default": {"CLASS": MEMORY}}, databases=["default"]) == []
     with away("djqueue_fact", "django_migrations"):
+        only("W205", found(QUEUES=SAFE, databases=["default"]), "djqueue_fact")
+        only("W205", found(QUEUES=SAFE, databases=["default"], deploy=True), "djqueue_fact")
+        monkeypatch.setattr(sys, "argv", ["manage.py", "migrate", "shop"])
         assert found(QUEUES=SAFE, databases=["default"]) == []
-        with override_settings(QUEUES=SAFE):
-            only("W205", queues["default"].check(), "djqueue_fact")
 
 
 def test_what_other_packages_call_a_setting_is_none_of_ours():
@@ -550,7 +576,13 @@ def test_sqlite_is_looked_at_once_for_two_queues(monkeypatch):
 
 def test_a_redis_that_is_away_is_told_in_deployment():
     queues = {alias: {"CLASS": REDIS, "CONNECTION": "127.0.0.1:1:0"} for alias in ("default", "mail")}
-    only("E101", found(deploy=True, QUEUES=queues), "127.0.0.1:1")
+    only("E101", found(deploy=True, QUEUES=queues), "127.0.0.1:1", hint="Start it, or correct CONNECTION.")
+
+
+@pytest.mark.backends("redis")
+def test_a_redis_without_that_database_is_told_with_how_many_it_has(backend):
+    queues = {"default": {"CLASS": REDIS, "CONNECTION": f"{redis_url()}/9999"}}
+    only("E104", found(deploy=True, QUEUES=queues), "/9999 is no database", "from 0 to ", hint="CONNECTION")
 
 
 @pytest.mark.backends("redis", "redis-blocking", "postgres", "mariadb")

@@ -188,6 +188,8 @@ class TestFunctions:
             Deferrable(default_error_classes=["KeyError"])
         with pytest.raises(TypeError, match="give an alias of QUEUES"):
             Deferrable(queue_name=None)
+        with pytest.raises(TypeError, match=r"Deferrable\(backend=…\): give an alias of QUEUES"):
+            Deferrable(backend=object())
         with pytest.raises(TypeError, match="use_exponential_backoff is 3"):
             Deferrable().deferrable(use_exponential_backoff=3)
         assert Deferrable("no such queue")  # settings are not read before they are needed

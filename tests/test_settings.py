@@ -37,11 +37,11 @@ def environment(monkeypatch):
     def change(**variables):
         for name, value in variables.items():
             monkeypatch.setenv(name, value)
-        conf.get.cache_clear()
+        conf.forget()
 
     yield change
     monkeypatch.undo()
-    conf.get.cache_clear()
+    conf.forget()
 
 
 def test_the_settings_that_the_environment_may_say():

@@ -534,6 +534,23 @@ def test_its_settings_can_be_read(throttled):
     assert (queue.moderation, queue.elastic, queue.elastic_buffer, queue.mod_name) == (2.0, True, 2, "m")
 
 
+@pytest.mark.parametrize(
+    ("given", "settings", "words"),
+    [
+        ((10, 5), {}, r"its settings by name: ThrottledQueue\(queue, limit=10, window=5\)"),
+        ((10,), {"limit": 5}, "its settings by name"),
+        ((), {"limit": 1, "throttleWindow": 5}, "no setting 'throttleWindow': did you mean 'window'"),
+        ((), {"window": 1, "throttleLimit": 5}, "no setting 'throttleLimit': did you mean 'limit'"),
+        ((), {"limit": 1, "window": 1, "windowName": "api"}, "did you mean 'window_name'"),
+        ((), {"limit": 1, "window": 1, "server": 1}, "there are limit, window, moderate"),
+        ((), {"limit": 1}, "required keyword-only argument: 'window'"),
+    ],
+)
+def test_the_arguments_of_other_packages_are_refused_with_the_names_that_they_have_here(given, settings, words):
+    with pytest.raises(TypeError, match=words):
+        ThrottledQueue(MemoryQueue("letters"), *given, **settings)
+
+
 MEMORY = {"CLASS": "djqueue.backends.memory.MemoryQueue", "NAME": "letters", "OPTIONS": {"LEASE": 5}}
 
 

@@ -1,4 +1,4 @@
-"""Install the servers of the tests as Debian packages, without letting any of them start."""
+"""Install what the tests need as Debian packages: servers, without letting any of them start, and a browser."""
 
 import contextlib
 import os
@@ -11,19 +11,24 @@ POLICY = Path("/usr/sbin/policy-rc.d")
 REFUSE_ALL = "#!/bin/sh\nexit 101\n"
 
 
-def ensure(servers):
-    """Install what is missing, as root on Debian; elsewhere a missing server fails under CI=true and is said at home.
+def ensure(servers, browser=None):
+    """Install what is missing, as root on Debian; elsewhere what is missing fails under CI=true and is said at home.
 
-    `servers` is the module tests.support.servers."""
-    wanted = absent(servers)
+    `servers` and `browser` are these modules of tests.support."""
+    wanted = absent(servers, browser)
     if wanted and os.geteuid() == 0 and shutil.which("apt-get"):
-        install([servers.KINDS[kind].package for kind in wanted])
-    for kind in absent(servers):
-        report(servers.missing(kind))
+        install([package for packages in wanted.values() for package in packages])
+    for reason in absent(servers, browser):
+        report(reason)
 
 
-def absent(servers) -> list[str]:
-    return [kind for kind, server in servers.KINDS.items() if server.package and servers.missing(kind)]
+def absent(servers, browser) -> dict[str, list[str]]:
+    """Why something is missing, and the packages that have it."""
+    kinds = {kind: server.package for kind, server in servers.KINDS.items() if server.package}
+    missing = {servers.missing(kind): [package] for kind, package in kinds.items()}
+    if browser:
+        missing[browser.missing()] = [*browser.PACKAGES]
+    return {reason: packages for reason, packages in missing.items() if reason}
 
 
 def report(reason: str):

@@ -18,7 +18,7 @@ import apt
 import venvs
 from steps import ROOT, Failed, need, run, say, step
 
-from tests.support import servers
+from tests.support import browser, servers
 
 VENV, DEMO_VENV = ".venv", ".venv-demo"
 # Many tests wait for something: three for each processor keep them busy. A few at a time, so that none waits at the end
@@ -91,14 +91,14 @@ def demo(once: bool, photos: str | None):
 
 def prepare(others: list[venvs.Combination]) -> Path:
     """The virtual environments and the running servers."""
-    with step("virtual environments"), ThreadPoolExecutor() as pool:
+    with step("virtual environments, servers and browser"), ThreadPoolExecutor() as pool:
+        programs = pool.submit(apt.ensure, servers, browser)
         demo = pool.submit(venvs.ensure, DEMO_VENV, "demo")
         made = [demo, *(pool.submit(ensure_venv_of, combination) for combination in others)]
         python = venvs.ensure(VENV, "test")
-        for venv in made:
-            venv.result()
+        for one in (programs, *made):
+            one.result()
     with step("servers"):
-        apt.ensure(servers)
         start_servers()
     return python
 

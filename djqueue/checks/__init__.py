@@ -22,7 +22,7 @@ CATALOGUE: dict[str, tuple[str, str]] = {
     "E004": ("{where} has the unknown option {key!r}.", "Rename, move or remove it: {near}"),
     "E005": (
         "The class of the queue {alias!r} cannot be used: {error}",
-        "Give the dotted path of a subclass of djqueue.backends.base.BaseQueue as CLASS (or QUEUE_CLASS).",
+        "{mend}",
     ),
     "E006": (
         "The queue {alias!r} cannot be made: {error}",
@@ -85,6 +85,10 @@ CATALOGUE: dict[str, tuple[str, str]] = {
     "W005": (
         "DATABASES[{alias!r}]['OPTIONS']['pool'] holds {size}, but {threads} threads of a consumer take {needed}.",
         "Give it a max_size of the consumer's threads (queue_consumer -t) plus {own}.",
+    ),
+    "W006": (
+        "No consumer finds {commands}: not in a commands.py of an installed app, and not imported by one.",
+        "Move it to the commands.py of its app, or import its module there.",
     ),
     "W010": (
         "The schedule of {command}, {schedule}, has no minute: it is due at each minute of the times that it names.",

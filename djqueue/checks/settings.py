@@ -22,7 +22,7 @@ from djqueue.throttle import SETTINGS as THROTTLE_KEYS
 from djqueue.throttle import ThrottledQueue
 from djqueue.timetables import Crontab
 from djqueue.utils import nearest, seconds
-from djqueue.wiring import build, load_class
+from djqueue.wiring import ClassNotUsable, build, load_class
 
 
 @register(TAG)
@@ -77,6 +77,7 @@ KEYS: dict[str, tuple[type | tuple[type, ...], str]] = {
 }
 """The types of the keys in QUEUES[alias]; a CONNECTION is what its backend makes of it."""
 
+GIVE_CLASS = "Give the dotted path of a subclass of djqueue.backends.base.BaseQueue as CLASS (or QUEUE_CLASS)."
 STORE_KEYS = ("CLASS", "CONNECTION", "OPTIONS")
 
 
@@ -165,10 +166,11 @@ def _throttle(config: conf.QueueConfig) -> Mapping | None:
 def _class(config: conf.QueueConfig) -> type[BaseQueue] | CheckMessage:
     try:
         return load_class(config)
-    except InvalidQueueError as error:
-        return say("E005", alias=config.alias, error=error)
+    except ClassNotUsable as error:
+        return say("E005", alias=config.alias, error=error.why, mend=error.mend or GIVE_CLASS)
     except Exception as error:  # its module may raise anything
-        return say("E005", alias=config.alias, error=f"importing {config.path} raised {type(error).__name__}: {error}")
+        told = f"importing {config.path} raised {type(error).__name__}: {error}"
+        return say("E005", alias=config.alias, error=told, mend=GIVE_CLASS)
 
 
 @register(TAG)
@@ -267,6 +269,13 @@ def check_schedules(app_configs=None, **kwargs) -> Iterator[CheckMessage]:
         schedule = getattr(command, "validate_datetime", None)
         if isinstance(schedule, Crontab) and schedule.lacks_minute:
             yield say("W010", command=command.name, schedule=schedule)
+
+
+@register(TAG)
+def check_places(app_configs=None, **kwargs) -> Iterator[CheckMessage]:
+    """W006."""
+    if unfound := [command.name for command in registry.unfound()]:
+        yield say("W006", commands=", ".join(unfound))
 
 
 @register(TAG)

@@ -24,6 +24,7 @@ from djqueue.backends.base import BaseQueue
 from djqueue.consumer.isolation import leave_in_children
 from djqueue.consumer.loop import Options, alike
 from djqueue.consumer.supervisor import Supervisor
+from djqueue.exceptions import StoreError
 from djqueue.registry import autodiscover, registry
 from djqueue.utils import tell, whole
 from djqueue.wiring import queues as all_queues
@@ -218,11 +219,10 @@ class Consumer:
         """What is running as the consumer stops, and how long that may go on."""
         if not count:
             return ""
-        what = "1 message runs" if count == 1 else f"{count} messages run"
+        it = "it" if count == 1 else "them"
         if not self.options.grace:
-            return f": {what}, and is handed back" if count == 1 else f": {what}, and are handed back"
-        back = "hands it back" if count == 1 else "hands them back"
-        return f": {what}, waiting up to {self.options.grace:g} s; Ctrl-C again {back}"
+            return f": {count} running, which goes back" if count == 1 else f": {count} running, which go back"
+        return f": {count} running, up to {self.options.grace:g} s more; Ctrl-C again hands {it} back"
 
 
 class _Question(threading.Thread):
@@ -241,8 +241,9 @@ class _Question(threading.Thread):
                 self._asked = queue
                 queue.stats()
         except Exception as error:
-            with suppress(Exception):  # this asks the store, which may be out of reach
-                self._reasons = self._asked.check()
+            if not isinstance(error, StoreError):  # which says why, and the mend
+                with suppress(Exception):  # this asks the store, which may be out of reach
+                    self._reasons = self._asked.check()
             self.error = error
         finally:
             connections.close_all()

@@ -6,13 +6,14 @@ import asyncio
 import inspect
 from collections.abc import Callable, Coroutine, Mapping, Sequence
 from functools import cached_property
-from typing import Any, ClassVar, Self, Unpack, cast
+from typing import Any, ClassVar, Never, Self, Unpack, cast
 
 from asgiref.sync import async_to_sync, sync_to_async
 from django.core.exceptions import SynchronousOnlyOperation
 
 from djqueue import conf
 from djqueue.enqueueing.command import Call, Command, named_after, refuse_generator, refuse_nested
+from djqueue.enqueueing.signatures import misplaced
 from djqueue.exceptions import InvalidMessage
 from djqueue.flow.limits import MOST, Batch, Concurrency, Route, Throttle, up_to
 from djqueue.messages.codecs import Arguments, is_same, is_structured, plain, requested, typed
@@ -196,19 +197,19 @@ class BatchCommand:
         return cast(HandlerCommand, registry[f"{cls.__module__}.{cls.__qualname__}"])
 
     @classmethod
-    def enqueue(cls, *requests: Any) -> list[Result]:
-        """Send requests, all of them or none; returns their handles.
+    def enqueue(cls, *requests: Any, **options: Never) -> list[Result]:
+        """Send requests, all of them or none; returns their handles. Options are given to :meth:`using`.
 
         Raises ValueError if :meth:`route` does not say of each where it goes, or says a priority that is none of
         :attr:`priorities`, or if they are more than the queue takes in one step; and what :meth:`Command.enqueue`
         raises.
         """
-        return cls.command().enqueue(*requests)
+        return cls.command().enqueue(*requests, **options)
 
     @classmethod
-    async def aenqueue(cls, *requests: Any) -> list[Result]:
+    async def aenqueue(cls, *requests: Any, **options: Never) -> list[Result]:
         """:meth:`enqueue` for async code."""
-        return await sync_to_async(cls.enqueue)(*requests)
+        return await sync_to_async(cls.enqueue)(*requests, **options)
 
     @classmethod
     def using(cls, **options: Unpack[CommandOptions]) -> HandlerCommand:
@@ -242,8 +243,10 @@ class HandlerCommand(BatchFunction):
         refuse_routed(options, self.policy)
         return super().using(**options)
 
-    def enqueue(self, /, *requests: Any) -> list[Result]:  # type: ignore[override]  # several at once
+    def enqueue(self, /, *requests: Any, **options: Never) -> list[Result]:  # type: ignore[override]  # several at once
         """Send requests; see :meth:`BatchCommand.enqueue`."""
+        if options:
+            raise TypeError(f"{self.name}: requests are given by position{misplaced(self.__name__, (), options)}")
         return self.enqueue_many([(request,) for request in requests])
 
     def item(self, args: tuple, kwargs: dict) -> Any:

@@ -13,7 +13,7 @@ from django.core.exceptions import SynchronousOnlyOperation
 from djqueue.enqueueing import producer
 from djqueue.enqueueing.producer import Call
 from djqueue.enqueueing.signatures import ASKED, misplaced, refuse_misfits, refuse_unknown_sensitive
-from djqueue.exceptions import EncodeError, MessageTooLarge
+from djqueue.exceptions import EncodeError, MessageTooLarge, StoreError
 from djqueue.hints import ON_A_COMMAND
 from djqueue.messages.codecs import Arguments
 from djqueue.policies.options import IDLE_TIMEOUT, CommandOptions
@@ -91,8 +91,8 @@ class Command(Generic[P, R]):
     def enqueue(self, /, *args: P.args, **kwargs: P.kwargs) -> Result:
         """Send one call to the queue; returns a handle with its ``id``.
 
-        Raises TypeError if the arguments do not fit the signature or cannot be encoded, MessageTooLarge, QueueFull, or
-        what the store's client raises if the store is out of reach.
+        Raises TypeError if the arguments do not fit the signature or cannot be encoded, MessageTooLarge, QueueFull,
+        or StoreError if the store cannot be used.
         """
         return self.declared._send([Call(args, kwargs)], self.policy)[0]
 
@@ -192,7 +192,7 @@ class Command(Generic[P, R]):
     def _put(self, calls: list[tuple[Call, Policy]]) -> list[Result]:
         try:
             return producer.send(self, calls)
-        except (EncodeError, MessageTooLarge) as error:
+        except (EncodeError, MessageTooLarge, StoreError) as error:
             error.add_note(f"In a call of {self.name}.")
             raise
         except SynchronousOnlyOperation as error:

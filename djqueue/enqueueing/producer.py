@@ -23,6 +23,7 @@ from djqueue.exceptions import (
     NotSupported,
     PartialEnqueueError,
     QueueError,
+    StoreError,
 )
 from djqueue.messages.codecs import Arguments
 from djqueue.messages.envelope import Message, encode, new_id
@@ -111,8 +112,11 @@ def send(command: Enqueueable, calls: Sequence[tuple[Call, Policy]]) -> list[Res
     elif queue.on_commit is not None and transaction.get_connection(queue.on_commit).in_atomic_block:
         when_committed(queue.on_commit, _put_or_report, queue, pending)
     else:
-        for piece in _pieces(queue, pending):
-            _put(queue, piece)
+        try:
+            for piece in _pieces(queue, pending):
+                _put(queue, piece)
+        except StoreError as error:
+            raise error.of_queue(queue.alias) from None
     return [Result(one.entry.id, command.name, one.policy.queue_name, one.kept, one.sending) for one in pending]
 
 

@@ -16,6 +16,7 @@ ASKED = frozenset({"concurrency", "debounce", "describe", "key", "shard", "throt
 """The options that have a function of a call's arguments."""
 
 _BY_POSITION = inspect.Parameter.POSITIONAL_ONLY
+_UNNAMED = (inspect.Parameter.POSITIONAL_ONLY, inspect.Parameter.VAR_POSITIONAL)
 _VARIADIC = (inspect.Parameter.VAR_POSITIONAL, inspect.Parameter.VAR_KEYWORD)
 
 
@@ -73,12 +74,12 @@ def _required(signature: inspect.Signature) -> list[str]:
 
 
 def _signature_of(func: Callable[..., Any]) -> inspect.Signature | None:
-    """None if it has none, or takes arguments by position alone, as ``str`` does: it is for calls by position."""
+    """None if it has none, or takes some arguments by position alone, as ``lambda user, *_`` does."""
     try:
         own = inspect.signature(func)
     except (TypeError, ValueError):
         return None
-    return None if any(one.kind is _BY_POSITION for one in own.parameters.values()) else own
+    return None if any(one.kind in _UNNAMED for one in own.parameters.values()) else own
 
 
 def _whole_call(signature: inspect.Signature) -> Arguments | None:

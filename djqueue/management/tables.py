@@ -2,22 +2,26 @@
 
 from __future__ import annotations
 
+import os
 import re
+import shutil
+import time
 from argparse import ArgumentTypeError
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager, suppress
-from datetime import UTC, datetime
-from typing import Any
+from datetime import UTC, datetime, timedelta
+from typing import Any, TextIO
 
 from django.core.management.base import CommandError
 from django.utils import timezone
 
 from djqueue.backends.base import BaseQueue
-from djqueue.exceptions import InvalidQueueError
+from djqueue.exceptions import InvalidQueueError, StoreError
 from djqueue.wiring import queues
 
 NONE = "-"
 _UNITS = ((86400, "d"), (3600, "h"), (60, "min"), (1, "s"))
+RECENT = timedelta(days=300)
 _SPANS = {"s": 1, "m": 60, "h": 3600, "d": 86400, "w": 604_800}
 
 
@@ -46,6 +50,8 @@ def asking(queue: BaseQueue) -> Iterator[None]:
     """A block that asks a queue. Raises CommandError for errors of its client, with the findings of its checks."""
     try:
         yield
+    except StoreError as error:  # which has looked at its store itself
+        raise CommandError(str(error.of_queue(queue.alias))) from error
     except Exception as error:
         lines = [f"Queue {queue.alias!r} ({queue.describe()}) cannot be asked: {error}"]
         with suppress(Exception):  # the checks ask the store too, and may fail like it
@@ -53,19 +59,80 @@ def asking(queue: BaseQueue) -> Iterator[None]:
         raise CommandError("\n".join(lines)) from error
 
 
-def table(head: Sequence[str], rows: Iterable[Sequence[str]], right: Sequence[str] = ()) -> str:
-    """Columns as wide as they must be; those named in ``right`` are aligned to the right."""
-    lines = [head, *rows]
-    widths = [max(map(len, column)) for column in zip(*lines, strict=True)]
-    form = "  ".join(f"{{:{'>' if name in right else ''}{width}}}" for name, width in zip(head, widths, strict=True))
-    return "\n".join(form.format(*line).rstrip() for line in lines)
+class Cell(str):
+    """A cell that stands out: its text, in the colour of a role of Django's palette."""
+
+    role = ""
+
+    @classmethod
+    def of(cls, text: str, role: str) -> Cell:
+        cell = cls(text)
+        cell.role = role
+        return cell
 
 
-def count(number: int | None, capped: int | None) -> str:
-    """A count, "100000+" where counting stopped, "-" where it is not known."""
-    if number is None:
+Paint = Callable[[str, str], str]
+"""Colours a text by the name of a role of Django's palette."""
+_LEAST = 8
+"""Characters that a column which is cut keeps."""
+
+
+def table(
+    head: Sequence[str],
+    rows: Iterable[Sequence[str]],
+    right: Collection[str] = (),
+    *,
+    cuts: Mapping[str, Callable[[str, int], str]] | None = None,
+    width: int | None = None,
+    paint: Paint = lambda text, role: text,
+) -> str:
+    """Columns as wide as they must be; those named in ``right`` are aligned to the right.
+
+    If that is wider than ``width`` characters, the columns in ``cuts`` are made narrower, the widest first, each by its
+    own function of a text and a length.
+    """
+    lines = [[Cell.of(name, "MIGRATE_LABEL") for name in head], *rows]
+    widths = {name: max(map(len, column)) for name, column in zip(head, zip(*lines, strict=True), strict=True)}
+    most = width or sum(widths.values()) + 2 * len(head)
+    while sum(widths.values()) + 2 * (len(head) - 1) > most:
+        widest = max(cuts or {}, key=widths.__getitem__, default="")
+        if not widest or widths[widest] <= _LEAST:
+            break
+        widths[widest] -= 1
+    return "\n".join(_line(line, widths, right, cuts or {}, paint) for line in lines)
+
+
+def _line(
+    cells: Sequence[str],
+    widths: Mapping[str, int],
+    right: Collection[str],
+    cuts: Mapping[str, Callable[[str, int], str]],
+    paint: Paint,
+) -> str:
+    shown = []
+    for cell, (name, width) in zip(cells, widths.items(), strict=True):
+        text = cuts[name](cell, width) if len(cell) > width else str(cell)
+        blank = " " * (width - len(text))
+        painted = paint(text, getattr(cell, "role", ""))
+        shown.append(blank + painted if name in right else painted + blank)
+    return "  ".join(shown).rstrip()
+
+
+def width_of(out: TextIO) -> int | None:
+    """The columns of the terminal that is written to; None for a file or a pipe, where nothing needs to be cut."""
+    return shutil.get_terminal_size().columns if out.isatty() or os.environ.get("COLUMNS") else None
+
+
+def number(value: int) -> str:
+    """A whole number with its thousands separated."""
+    return f"{value:,}"
+
+
+def count(value: int | None, capped: int | None) -> str:
+    """A count, "100,000+" where counting stopped, "-" where it is not known."""
+    if value is None:
         return NONE
-    return f"{number}+" if capped is not None and number >= capped else str(number)
+    return f"{number(value)}+" if capped is not None and value >= capped else number(value)
 
 
 def duration(seconds: float | None) -> str:
@@ -100,17 +167,50 @@ def limit(text: str) -> int:
 
 
 def moment(epoch: Any) -> str:
-    """A time in Django's time zone, to the second; "-" for what is none."""
-    try:
-        return timezone.localtime(datetime.fromtimestamp(epoch, UTC)).isoformat(" ", "seconds") if epoch else NONE
-    except (TypeError, ValueError, OverflowError, OSError):
+    """A time in Django's time zone: ``14:03:07`` today, ``Nov 21 14:03`` lately, else the date; "-" for none."""
+    local, now = _local(epoch), _local(time.time())
+    if local is None or now is None:
         return NONE
+    if local.date() == now.date():
+        return f"{local:%H:%M:%S}"
+    return f"{local:%b %d %H:%M}" if abs(now - local) < RECENT else f"{local:%Y-%m-%d}"
+
+
+def full_moment(epoch: Any) -> str:
+    """A time in Django's time zone, with the date and to the second; "-" for none."""
+    local = _local(epoch)
+    return NONE if local is None else f"{local:%Y-%m-%d %H:%M:%S}"
+
+
+def time_of_day() -> str:
+    """Now, in Django's time zone."""
+    return f"{_local(time.time()):%H:%M:%S}"
+
+
+def _local(epoch: Any) -> datetime | None:
+    try:
+        return timezone.localtime(datetime.fromtimestamp(epoch, UTC)) if epoch else None
+    except (TypeError, ValueError, OverflowError, OSError):
+        return None
 
 
 def cut(text: str, length: int) -> str:
     """One line of at most ``length`` characters."""
     line = printable(" ".join(text.split()))
     return line if len(line) <= length else f"{line[: length - 1]}…"
+
+
+def cut_start(text: str, length: int) -> str:
+    """The end of a name, at most ``length`` characters: names of one project begin alike."""
+    return text if len(text) <= length else f"…{text[1 - length :]}"
+
+
+def cut_middle(text: str, length: int) -> str:
+    """The beginning and the end of a text, ``length`` characters at most."""
+    if len(text) <= length:
+        return text
+    end = length // 2
+    return f"{text[: length - end - 1]}…{text[len(text) - end :]}"
 
 
 def printable(text: str) -> str:

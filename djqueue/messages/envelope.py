@@ -18,11 +18,16 @@ from typing import Any
 
 from django.conf import settings
 
-from djqueue.exceptions import EncodeError, InvalidMessage, MessageTooLarge
+from djqueue.exceptions import BadSignature, EncodeError, InvalidMessage, MessageTooLarge
 from djqueue.messages.codecs import SERIALIZERS, TRANSIENT, Arguments, Codec, from_json, to_json
 
 DEFAULT_MAX_SIZE = 2**20
 """The most bytes of a whole encoded message, unless the settings have another limit."""
+
+OTHER_KEY = (
+    "bad signature: its sender has another SECRET_KEY, or it was changed since. Let this process have the sender's key "
+    "as SECRET_KEY or in SECRET_KEY_FALLBACKS."
+)
 
 _COMMAND, _ITEM = b"djq1c", b"djq1i"
 _KINDS = {_COMMAND: "a command", _ITEM: "a plain item"}
@@ -213,7 +218,7 @@ def _unseal(kind: bytes, data: Any, id: str, queue: str, max_size: int) -> tuple
     signed, secrets = _signed(kind, id, queue, content), (settings.SECRET_KEY, *settings.SECRET_KEY_FALLBACKS)
     # An empty fallback, as an unset environment variable leaves it, would be a publicly known key.
     if not any(hmac.compare_digest(mac, _mac(_key(secret), signed)) for secret in secrets if secret):
-        raise InvalidMessage("bad signature")
+        raise BadSignature(OTHER_KEY)
     start = _LENGTH.size + _LENGTH.unpack_from(content)[0]
     header = content[_LENGTH.size : start]
     parsed = _parsed if b'"m"' in header or b'"o"' in header else _parsed_once

@@ -15,7 +15,8 @@ from typing import Any, cast
 
 from djqueue import signals
 from djqueue.backends.base import BaseQueue, Entry, Lease
-from djqueue.exceptions import InvalidMessage
+from djqueue.backends.entries import log_extra
+from djqueue.exceptions import BadSignature, InvalidMessage, TimeLimitExceeded
 from djqueue.messages.envelope import Envelope
 from djqueue.messages.failures import begin_at_the_command, kind_of, release, text_of
 from djqueue.policies.outcomes import Outcome, Verdict, hold_of, not_now
@@ -35,6 +36,12 @@ LATE = Verdict(Outcome.RETURNED, "it left its throttle too long ago to begin now
 BEHIND = Verdict(Outcome.RETURNED, "what was before it in its lane comes again first")
 STRANGER = Verdict(Outcome.RETURNED, "it is no call of the batch command that it was claimed with")
 APART = Verdict(Outcome.RETURNED, "a batch is of one priority, and a higher one may have come")
+
+THEN = "Then run manage.py queue_errors retry."
+UNKNOWN = (
+    ": it is not in a commands.py of an installed app here; move it there, or import its module in one, "
+    "and start the consumer again"
+)
 
 
 @dataclass(slots=True)
@@ -140,7 +147,10 @@ def execute_batch(
             if hold_of(lease.entry, job):
                 break
     if jobs:
-        for job, verdict in zip(jobs, attempt(jobs, context, slot), strict=True):
+        ends = attempt(jobs, context, slot)
+        if jobs[0].policy.time_limit is not None:
+            _tell_overrun(queue, jobs[0], ends[0])
+        for job, verdict in zip(jobs, ends, strict=True):
             if job.keep:  # a failure is not fully known before it is settled
                 packed = packed_end(queue, job.lease, verdict) if verdict.outcome is Outcome.DONE else b""
                 verdict = replace(verdict, keep=job.keep, packed=packed)
@@ -151,6 +161,16 @@ def execute_batch(
     return verdicts
 
 
+def _tell_overrun(queue: BaseQueue, job: Job, verdict: Verdict) -> None:
+    """Log a run that was longer than its time limit, unless it was stopped then, or was given up and logged so."""
+    control, limit, entry = job.message.control, job.policy.time_limit or 0.0, job.lease.entry
+    is_told = issubclass(type(verdict.exception), TimeLimitExceeded) or (control is not None and control.given_up)
+    if verdict.seconds > limit and not is_told:
+        text = "%s ran %.1f s, its time_limit is %g s: a function cannot be stopped, only an async one where it awaits"
+        name = plain(entry.command)
+        tell(logger, logging.WARNING, text, name, verdict.seconds, limit, extra=log_extra(queue.alias, entry))
+
+
 def _begun(queue: BaseQueue, lease: Lease, control: Control) -> Job | Verdict:
     entry = lease.entry
     if signals.claimed.receivers:
@@ -159,7 +179,7 @@ def _begun(queue: BaseQueue, lease: Lease, control: Control) -> Job | Verdict:
         envelope = open_entry(queue, entry)
         command = registry.get(envelope.command)
         if command is None:
-            return not_now(lease, f"unknown command {envelope.command!r}")
+            return not_now(lease, f"unknown command {envelope.command!r}{UNKNOWN}")
         policy = policy_of(command, envelope)
         keep = policy.keeps_result
         verdict = policy.reject(lease, control.patience)
@@ -171,6 +191,8 @@ def _begun(queue: BaseQueue, lease: Lease, control: Control) -> Job | Verdict:
         if command.batched:
             args, kwargs = (cast(BatchRunnable, command).item(args, kwargs),), {}
         control.begin(policy)
+    except BadSignature as error:
+        return Verdict(Outcome.FAILED, f"invalid message: {error} {THEN}", error.with_traceback(None))
     except InvalidMessage as error:
         return Verdict(Outcome.FAILED, f"invalid message: {error}", error)
     except Exception as error:  # not of the command: the database of its arguments may be out of reach

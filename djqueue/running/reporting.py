@@ -10,15 +10,17 @@ from typing import Any
 
 from djqueue.backends.base import BaseQueue, Entry, Lease
 from djqueue.backends.entries import log_extra
-from djqueue.exceptions import Discard, Fail, InvalidMessage, Retry
+from djqueue.exceptions import BadSignature, Discard, Fail, InvalidMessage, Retry
 from djqueue.messages.failures import has_frames
 from djqueue.policies.outcomes import Outcome, Verdict
-from djqueue.utils import one_line, plain, tell
+from djqueue.utils import RareReports, one_line, plain, tell
 
 logger = logging.getLogger(__name__)
 
 TOLD_IN_WORDS = (Discard, Fail, InvalidMessage, Retry)
 """Exceptions whose text says all: no traceback of them is logged."""
+BAD_SIGNATURES = RareReports(60.0)
+"""A wrong SECRET_KEY fails all messages of a queue: one record a minute says how many more there were."""
 
 
 def tell_started(level: int, alias: str, entries: Sequence[Entry], ago: float = 0.0, **more: Any) -> None:
@@ -61,13 +63,17 @@ def report(queue: BaseQueue, lease: Lease, verdict: Verdict, alike: int = 1) -> 
     effect = verdict.outcome.effect
     if not logger.isEnabledFor(effect.level):
         return
-    entry, about = lease.entry, _about(verdict)
+    entry, about, more = lease.entry, _about(verdict), ""
+    if issubclass(type(verdict.exception), BadSignature):
+        if (unreported := BAD_SIGNATURES.take(queue.alias)) is None:
+            return
+        more = f"; {unreported} more since the last such record" if unreported else ""
     if alike != 1:
         about["alike"] = alike
     extra = log_extra(queue.alias, entry, **about, seconds=round(verdict.seconds, 6))
     names = extra["command"], _in_brackets(about.get("description")), effect.words, _after_colon(about.get("reason"))
     text = "%s%s %s%s (message %s, attempt %d, %.3f s%s)"
-    args = *names, extra["message_id"], entry.attempts, verdict.seconds, _later(verdict)
+    args = *names, extra["message_id"], entry.attempts, verdict.seconds, _later(verdict) + more
     tell(logger, effect.level, text, *args, exc_info=_trace_of(verdict) if alike else None, extra=extra)
 
 

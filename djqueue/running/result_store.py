@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import logging
 from collections.abc import Sequence
 from dataclasses import asdict, dataclass
 from typing import Any
@@ -10,11 +11,15 @@ from djqueue import conf
 from djqueue.backends.base import BaseQueue, Entry, Fact, Lease
 from djqueue.exceptions import InvalidMessage, NoResult
 from djqueue.messages.envelope import DEFAULT_MAX_SIZE, pack_item, unpack_item
-from djqueue.messages.failures import LONGEST_REASON, errors_of, text_of
+from djqueue.messages.failures import LONGEST_REASON, errors_of, kind_of, text_of
 from djqueue.policies.outcomes import Verdict
+from djqueue.utils import plain, tell
+
+logger = logging.getLogger(__name__)
 
 KEPT = 86_400.0
 """Seconds for which progress and a request to cancel are kept."""
+LOST = "%s returned a value of the type %s, which cannot be kept: %s. Return None or other values, or drop result_ttl"
 RESULT, PROGRESS, CANCEL = "result", "progress", "cancel"
 """The kinds of records that are kept of a message."""
 DONE, FAILED, CANCELLED = "done", "failed", "cancelled"
@@ -47,7 +52,7 @@ def packed_end(queue: BaseQueue, lease: Lease, verdict: Verdict) -> bytes:
         told["value"] = verdict.value
     else:
         told |= {"reason": verdict.reason, "errors": errors_of(lease.entry.errors)}
-    return _packed_end(queue, lease.entry.id, told)
+    return _packed_end(queue, lease.entry.id, told, lease.entry.command)
 
 
 def end_of(queue: BaseQueue, id: str) -> dict[str, Any] | None:
@@ -104,12 +109,15 @@ def _packed(queue: BaseQueue, kind: str, id: str, told: dict[str, Any], **limits
     return pack_item(told, id=id, queue=_bound_to(queue, kind), serializer=serializer, models=models, **limits)
 
 
-def _packed_end(queue: BaseQueue, id: str, told: dict[str, Any]) -> bytes:
+def _packed_end(queue: BaseQueue, id: str, told: dict[str, Any], command: str = "") -> bytes:
     """The record as signed bytes; without the value, or the errors, if they cannot be kept."""
     try:
         return _packed(queue, RESULT, id, told, max_size=conf.get("QUEUE_MAX_MESSAGE_SIZE"))
     except BaseException as error:  # a value may do anything while it is pickled
         why = f"what it returned could not be kept: {text_of(error)}"[:LONGEST_REASON]
+        if "value" in told:
+            extra = {"message_id": id, "command": command, "queue": queue.alias}
+            tell(logger, logging.WARNING, LOST, plain(command), kind_of(told["value"]), text_of(error), extra=extra)
         rest = {name: value for name, value in told.items() if name not in ("value", "errors")}
         return _packed(queue, RESULT, id, {"reason": why, **rest})
 

@@ -13,9 +13,10 @@ from gallery.models import Comment, Photo, Thumbnail
 from gallery.pictures import Unreadable, make_smaller
 
 # By reference: the row is read again when the command runs, so nothing that changed in between is written back.
+# What describe= returns is in the log of the consumer and in the list of failed messages.
 
 
-@queue_command(queue_name="pictures", models="reference")
+@queue_command(queue_name="pictures", models="reference", describe=lambda photo, size: f"{photo}, {size}")
 def make_thumbnail(photo: Photo, size: str):
     """Make one thumbnail. A file that is no picture goes to the failed queue, and its page says so."""
     message = current_message()
@@ -29,9 +30,9 @@ def make_thumbnail(photo: Photo, size: str):
     Thumbnail.objects.update_or_create(photo=photo, size=size, defaults={"width": width, "height": height})
 
 
-@queue_command(models="reference", priority=10)
+@queue_command(models="reference", priority=10, describe=str)
 def check_for_spam(comment: Comment):
-    """Show the comment and tell the owner of the photo, or do neither. Of two runs the second changes nothing."""
+    """Show the comment and tell the owner of the photo, unless it is spam. A second run changes nothing."""
     is_spam = spam.looks_like_spam(comment.text)
     state = Comment.State.SPAM if is_spam else Comment.State.VISIBLE
     with transaction.atomic():
@@ -40,9 +41,9 @@ def check_for_spam(comment: Comment):
             tell_owner(comment)
 
 
-@queue_command(models="reference")
+@queue_command(models="reference", describe=str)
 def tell_owner(comment: Comment):
-    """Tell the owner of a photo that somebody commented on it, if they left an address."""
+    """Send the owner of a photo an e-mail about a comment, if the owner has an address."""
     if not comment.photo.owner.email:
         return
     message = current_message()

@@ -28,9 +28,9 @@ class Card:
     actions: dict[str, tuple[str, Callable[[str], object]]] = field(default_factory=dict)
     """By name: the text of a button, and what it does for a visitor."""
     single: bool = False
-    """Whether the picture is of the last call only."""
+    """Whether the picture shows the last call only."""
     quiet: float = 6.0
-    """After so many seconds without anything a new picture begins."""
+    """A call that comes this many seconds after the last event begins a new picture."""
 
     @property
     def name(self) -> str:
@@ -60,7 +60,10 @@ def call_bank(visitor: str):
 
 
 def start_import(visitor: str):
-    records.call(visitor, commands.import_rows, [()])
+    """Unless one is under way already."""
+    last = records.latest(visitor, commands.import_rows)
+    if last is None or last.status not in ("ready", "running"):
+        records.call(visitor, commands.import_rows, [()])
 
 
 def cancel_import(visitor: str):

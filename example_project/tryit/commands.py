@@ -13,7 +13,7 @@ from tryit.models import Customer, Reading
 
 @queue_command(debounce=4)
 def rebuild_page(visitor):
-    """Once in 4 seconds at most, and always after a change."""
+    """At most one run in 4 seconds."""
     sleep(0.5)
 
 
@@ -21,7 +21,7 @@ def rebuild_page(visitor):
     throttle=Throttle(3, 5, key=lambda visitor, **_: visitor),
 )
 def ask_supplier(visitor, number):
-    """The supplier takes 3 requests in 5 seconds."""
+    """At most 3 starts in 5 seconds."""
     sleep(0.3)
 
 
@@ -29,7 +29,7 @@ def ask_supplier(visitor, number):
     shard=lambda visitor, account, **_: f"{visitor} {account}",
 )
 def book(visitor, account, step):
-    """In order for one account, side by side for several."""
+    """One after the other for an account."""
     sleep(uniform(0.4, 1.2))
 
 
@@ -39,7 +39,7 @@ def book(visitor, account, step):
     backoff=lambda failures, error: 2 ** (failures - 1),
 )
 def call_bank(visitor):
-    """The bank answers at the fourth call."""
+    """The fourth call is answered."""
     sleep(0.3)
     if current_message().attempt < 4:
         raise ConnectionError("The bank does not answer.")
@@ -47,7 +47,7 @@ def call_bank(visitor):
 
 @queue_command(result_ttl=600)
 def import_rows(visitor):
-    """Say how far it is, and stop if that is wanted."""
+    """Say how far it is; stop if told so."""
     message = current_message()
     for row in range(100):
         if message.cancelled:
@@ -68,7 +68,7 @@ def store(readings):
 
 @queue_command
 def send_invoice(visitor):
-    """Wait in the failed queue until the cause is mended."""
+    """Without an address it fails."""
     customer = Customer.objects.get(visitor=visitor)
     if not customer.address:
         raise ValueError(f"{customer} has no address.")
@@ -76,5 +76,5 @@ def send_invoice(visitor):
 
 @periodic_command(crontab(minute="*"))
 def tidy_up():
-    """Every minute: forget what is an hour old."""
+    """Every minute: forget old records."""
     records.prune()

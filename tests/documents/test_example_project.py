@@ -121,7 +121,7 @@ def test_a_python_without_django_is_told_which_to_use():
 def test_the_demo_stops_both_processes(start, signum):
     demo = start("demo.py", "--port", 0)
     address = demo.wait_for("The gallery:").split()[-1]
-    demo.wait_for("consumer: consumer ", 90)
+    demo.wait_for(", consumer ", 90)
     until(lambda: not json.loads(get(address + "state/"))["waiting"])
     assert all(get(address[:-1] + photo["thumbnail"]) for photo in json.loads(get(address + "state/"))["photos"])
     children = children_of(demo.pid)
@@ -135,7 +135,7 @@ def test_the_demo_stops_both_processes(start, signum):
 @pytest.mark.skipif(sys.platform != "linux", reason="only Linux tells a child that its parent was killed")
 def test_nothing_of_a_killed_demo_is_left(start):
     demo = start("demo.py", "--port", 0)
-    demo.wait_for("consumer: consumer ", 90)
+    demo.wait_for(", consumer ", 90)
     children = children_of(demo.pid)
     demo.kill9()
     assert len(children) == 2

@@ -13,6 +13,7 @@ from typing import Any, NamedTuple
 from uuid import UUID
 
 import pytest
+from asgiref.sync import async_to_sync
 from django.core.exceptions import SynchronousOnlyOperation
 
 from djqueue import (
@@ -651,6 +652,21 @@ class TestRegistration:
     def test_one_that_writes_both_perform_and_handle_is_refused(self, helper):
         with pytest.raises(TypeError, match=r"Written has both perform\(\) and handle\(\), .* a name of its own"):
             declare(handle=lambda self, *requests: self.perform(1), perform=helper)
+
+    @MEMORY
+    @pytest.mark.parametrize(
+        ("option", "words"),
+        [
+            ({"delay": 60}, r"delay is an option: write Notify\.using\(delay=60\)\.enqueue"),
+            ({"defer": 60}, r"defer: djqueue calls it delay\. Options go into Notify\.using"),
+            ({"if_not_exists": True}, "djqueue calls it unique='queued'"),
+        ],
+    )
+    def test_options_among_the_requests_are_sent_to_using(self, queue, option, words):
+        for enqueue in (Notify.enqueue, Notify.command().enqueue, async_to_sync(Notify.aenqueue)):
+            with pytest.raises(TypeError, match=words):
+                enqueue(Notice(1), **option)
+        assert len(queue) == 0
 
     @MEMORY
     @pytest.mark.parametrize("name", ["perform", "handle"])

@@ -4,7 +4,7 @@ from dataclasses import replace
 
 import pytest
 
-from djqueue import queues
+from djqueue import Throttle, queue_command, queues
 from djqueue.backends.base import Entry
 from djqueue.flow.gates import Gate
 from djqueue.flow.windows import Window
@@ -35,21 +35,21 @@ def test_it_says_of_each_lane_how_it_stands(queue):
     queue.pause_lane("shut", "no paper")
     queue.pause_lane("void", "nothing\nhere yet")
     out = run("queue_lanes")
-    assert out.split()[:9] == ["lane", "queue", "state", "waiting", "in", "flight", "ready", "in", "reason"]
+    assert out.split()[:7] == ["lane", "state", "waiting", "running", "ready", "in", "reason"]
     found = cells(out)
-    assert found["busy"] == ["default", "busy", "1", "1", "-", "-"]
-    assert found["open"] == ["default", "ready", "1", "0", "-", "-"]
-    assert found["shut"] == ["default", "paused", "2", "0", "-", "no", "paper"]
-    assert found["void"] == ["default", "paused", "0", "0", "-", "nothing", "here", "yet"]
-    assert found["slow"][:4] == ["default", "scheduled", "1", "1"]
-    assert found["slow"][4:6] == ["59", "min"]
+    assert found["busy"] == ["busy", "1", "1", "-", "-"]
+    assert found["open"] == ["ready", "1", "0", "-", "-"]
+    assert found["shut"] == ["paused", "2", "0", "-", "no", "paper"]
+    assert found["void"] == ["paused", "0", "0", "-", "nothing", "here", "yet"]
+    assert found["slow"][:3] == ["scheduled", "1", "1"]
+    assert found["slow"][3:5] == ["59", "min"]
 
 
 @pytest.mark.backends("memory")
 def test_one_that_only_remembers_what_left_it_is_empty_and_opens_at_no_time(queue):
     put(queue, "slow", "s1", gate=THROTTLED)
     queue.complete(queue.claim(1))
-    assert cells(run("queue_lanes")) == {"slow": ["default", "empty", "0", "0", "-", "-"]}
+    assert cells(run("queue_lanes")) == {"slow": ["empty", "0", "0", "-", "-"]}
     [lane] = run_json("queue_lanes")
     assert (lane["state"], lane["opens"]) == ("empty", None)
 
@@ -59,21 +59,20 @@ def test_one_is_not_empty_while_others_wait_in_its_line(queue):
     put(
         queue, "own:1", "o1", "o2", gate=Gate(parent="shared", parent_gate=Gate(windows=(Window(1, 3600.0),))).written()
     )
-    assert cells(run("queue_lanes"))["shared"][1] == "ready"
+    assert cells(run("queue_lanes"))["shared"][0] == "ready"
     queue.complete(queue.claim(1))
     found = cells(run("queue_lanes"))
-    assert found["own:1"][:3] == ["default", "queued", "1"]
-    assert found["shared"][:6] == ["default", "scheduled", "0", "0", "59", "min"]
+    assert found["own:1"][:2] == ["queued", "1"]
+    assert found["shared"][:5] == ["scheduled", "0", "0", "59", "min"]
 
 
 def test_json_has_all_that_is_known(queue):
     put(queue, "shut", "x1")
     queue.pause_lane("shut", "no paper")
     [lane] = run_json("queue_lanes")
-    gate = queue.lane("shut").gate
     assert lane == {
         "name": "shut", "queue": "default", "state": "paused", "waiting": 1, "in_flight": 0, "opens": None,
-        "paused_reason": "no paper", "parent": "", "gate": gate,
+        "paused_reason": "no paper", "parent": "",
     }  # fmt: skip
 
 
@@ -81,8 +80,8 @@ def test_what_is_too_much_is_cut_and_said(queue):
     for number in range(4):
         put(queue, f"lane-{number}", f"id-{number}")
     out = run("queue_lanes", "--limit", "3")
-    assert len(cells(out)) == 4
-    assert out.endswith("… and more: see --limit")
+    assert len(cells(out)) == 4, "and that there are more"
+    assert out.endswith("… and more: see --limit\n")
     assert "and more" not in run("queue_lanes", "--limit", "4")
 
 
@@ -117,6 +116,54 @@ def test_a_lane_is_paused_and_resumed(queue):
     assert "neither paused nor held" in str(failure("queue_lanes", "--resume", "ship:7"))
 
 
+@queue_command(shard=lambda customer: customer, throttle=Throttle(5, 60))
+def ship(customer):
+    raise NotImplementedError
+
+
+@queue_command(concurrency=1)
+def tidy():
+    raise NotImplementedError
+
+
+@queue_command
+def free():
+    raise NotImplementedError
+
+
+@pytest.mark.backends("memory")
+def test_a_name_that_is_none_is_not_paused_unless_that_is_forced(queue):
+    put(queue, "app.pack:7", "p1")
+
+    def refused(name):
+        error = failure("queue_lanes", "--pause", name)
+        assert error.returncode == 1 and queue.lane(name) is None
+        return str(error).partition(" Nothing is paused; --force pauses")[0]
+
+    assert refused("app.pakc:7") == "No lane and no command has the name app.pakc:7; did you mean app.pack:7?"
+    assert refused("pack:7") == "No lane and no command has the name pack:7; did you mean app.pack:7?"
+    assert refused("tidy") == f"No lane and no command has the name tidy; did you mean {tidy.name}?"
+    assert refused("ship:7") == f"No lane and no command has the name ship:7; did you mean {ship.name}:7?"
+    assert refused("ship") == f"No lane and no command has the name ship; did you mean {ship.name}:KEY?"
+    assert refused("?") == "No lane and no command has the name ?."
+    assert refused(ship.name) == f"Calls of {ship.name} wait in a lane for each key: give {ship.name}:KEY."
+    assert refused(free.name).startswith(f"Calls of {free.name} wait in no lane: it has no shard=")
+    for name in (tidy.name, f"{ship.name}:7", f"{ship.name}*", "app.pack:7"):
+        assert run("queue_lanes", "--pause", name) == f"{name} is paused\n"
+    assert run("queue_lanes", "--pause", "app.pakc:7", "--force") == "app.pakc:7 is paused\n"
+
+
+@pytest.mark.parametrize("width", [80, 120])
+@pytest.mark.backends("memory")
+def test_the_table_is_as_wide_as_the_terminal(queue, monkeypatch, width):
+    monkeypatch.setenv("COLUMNS", str(width))
+    put(queue, "warehouse.commands.dispatch_all_parcels_of_customer:12345", *(str(number) for number in range(1234)))
+    queue.pause_lane("warehouse.commands.dispatch_all_parcels_of_customer:12345", "the printer is out of paper " * 3)
+    head, line = run("queue_lanes").splitlines()
+    assert len(line) == width
+    assert (" 1,234 " in line, "customer:12345" in line, "the print" in line) == (True, True, True)
+
+
 def test_what_a_stranger_named_cannot_command_the_terminal(queue):
     put(queue, "\x1b[2J", "s1")
     assert "\x1b" not in run("queue_lanes")
@@ -126,6 +173,7 @@ def test_what_a_stranger_named_cannot_command_the_terminal(queue):
     ("given", "words"),
     [
         (["--reason", "x"], "give --pause NAME too"),
+        (["--force"], "give --pause NAME too"),
         (["--pause", "a", "--resume", "b"], "not allowed with"),
         (["--limit", "0"], "no limit"),
         (["-q", "nowhere"], "nowhere"),
@@ -138,7 +186,9 @@ def test_wrong_usage_is_refused(queue, given, words):
 def test_which_queue_must_be_said_where_there_are_several(backend, settings):
     settings.QUEUES = backend.queues("default", "slow")
     assert failure("queue_lanes", "--pause", "a").returncode == 2
+    put(queues["slow"], "a", "s1")
     run("queue_lanes", "-q", "slow", "--pause", "a")
+    assert run("queue_lanes").splitlines()[1].split()[:3] == ["a", "slow", "paused"]
     assert (queues["default"].lane("a"), queues["slow"].lane("a").paused_reason) == (None, "paused by hand")
     assert run("queue_lanes", "--resume", "a") == "a is resumed in 'slow'\n"
 
@@ -147,10 +197,10 @@ def test_which_queue_must_be_said_where_there_are_several(backend, settings):
 def test_a_lane_that_is_held_in_several_queues_is_resumed_in_the_one_that_is_said(backend, settings):
     settings.QUEUES = backend.queues("default", "slow")
     put(queues["slow"], "a", "s1")
-    run("queue_lanes", "-q", "default", "--pause", "a")
+    run("queue_lanes", "-q", "default", "--pause", "a", "--force")
     assert run("queue_lanes", "--resume", "a") == "a is resumed in 'default'\n"
     for alias in ("default", "slow"):
-        run("queue_lanes", "-q", alias, "--pause", "a")
+        run("queue_lanes", "-q", alias, "--pause", "a", "--force")
     error = failure("queue_lanes", "--resume", "a")
     assert (error.returncode, str(error)) == (2, "a is held in 'default', 'slow': say where to resume it, -q ALIAS.")
     assert run("queue_lanes", "-q", "slow", "--resume", "a") == "a is resumed in 'slow'\n"

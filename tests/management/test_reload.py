@@ -1,5 +1,6 @@
 """``queue_consumer --reload``: starts again when the code changes, waits for a typo to be mended, abandons nothing."""
 
+import json
 import os
 import signal
 import sys
@@ -138,6 +139,16 @@ def test_a_signal_to_all_of_them_as_a_terminal_sends_it_does_the_same(site, proc
     assert len(queues["default"]) == 1
     with pytest.raises(ProcessLookupError):
         os.killpg(process.pid, 0)
+
+
+def test_it_makes_the_tables_where_they_are_missing(site, tmp_path):
+    env = {"DJQUEUE_SITE_DATABASES": json.dumps({"default": str(tmp_path / "empty.sqlite3")})}
+    assert site.consumer(env=env).wait() == 75
+    process = site.consumer("--reload", env=env)
+    process.wait_for("Made the tables of djqueue in database 'default'")
+    process.wait_for("threads; queues:")
+    process.term()
+    assert process.wait() == 0
 
 
 def test_without_watchfiles_it_says_how_to_install_it(monkeypatch):

@@ -304,7 +304,17 @@ def test_a_function_of_the_arguments_that_calls_do_not_fit_is_refused_when_it_is
 
 @pytest.mark.parametrize(
     "shard",
-    ["all", 7, str, by_account, lambda **_: 1, lambda *args, **_: 1, lambda account, limit=0: account, shard_of],
+    [
+        "all",
+        7,
+        str,
+        by_account,
+        lambda acc, *_: acc,
+        lambda **_: 1,
+        lambda *args, **_: 1,
+        lambda account, limit=0: account,
+        shard_of,
+    ],
 )
 def test_a_function_that_takes_every_call_and_a_fixed_key_are_accepted(shard):
     assert paid.using(shard=shard).policy.shard is shard

@@ -182,10 +182,16 @@ class Vanishing:
     """A class that is gone when the message is read."""
 
 
+UNKNOWN = (
+    "unknown command 'no.such.command': it is not in a commands.py of an installed app here; move it there, or import "
+    "its module in one, and start the consumer again"
+)
+
+
 def aged(lease, age):
     """The lease as it were, had it been noted so many seconds before the claim that nobody knows the command."""
     at = lease.entry.created
-    note = with_error("", at=at, attempt=1, reason="unknown command 'no.such.command'")
+    note = with_error("", at=at, attempt=1, reason=UNKNOWN)
     return replace(lease, claimed=at + age, entry=replace(lease.entry, errors=note))
 
 
@@ -219,7 +225,7 @@ class TestUnknown:
         lease = claim_one(queue)
         assert execute(queue, aged(lease, 3599)).outcome is Outcome.POSTPONED
         verdict = execute(queue, aged(lease, 3601))
-        assert (verdict.outcome, verdict.reason) == (Outcome.FAILED, "unknown command 'no.such.command'")
+        assert (verdict.outcome, verdict.reason) == (Outcome.FAILED, UNKNOWN)
         settle(queue, [(lease, verdict)])
         entry = queue.failed.find(id).entry
         assert "unknown command" in errors_of(entry.errors)[0]["reason"]

@@ -148,12 +148,12 @@ def test_a_handler_that_raised_is_stopped_and_made_anew(queue):
 )
 def test_the_variables_of_the_environment_are_read(queue, monkeypatch, variable, name, text, value):
     monkeypatch.setitem(os.environ, variable, text)
-    conf.get.cache_clear()
+    conf.forget()
     try:
         assert conf.get(name) == value
     finally:
         monkeypatch.undo()
-        conf.get.cache_clear()
+        conf.forget()
 
 
 def test_settings_can_be_changed_while_it_runs(queue, settings):

@@ -15,7 +15,6 @@ import shutil
 import tempfile
 import time
 from collections.abc import Callable
-from importlib.util import find_spec
 from pathlib import Path
 
 PACKAGES = ("chromium", "chromium-driver")
@@ -23,7 +22,7 @@ WIDTHS, SCHEMES = (1280, 390), ("light", "dark")
 HEIGHTS = {1280: 900, 390: 844}
 TALLEST = 8000
 """Pixels of a screenshot of a whole page, at most."""
-PATIENCE = 20.0
+PATIENCE = 40.0
 FLAGS = (
     "--headless=new",
     "--no-sandbox",
@@ -43,12 +42,16 @@ const wide = document.documentElement.scrollWidth, room = window.innerWidth, fou
 if (wide > room) found.push(`the page is ${wide} px wide, the window ${room}`);
 const name = (one) => one.tagName.toLowerCase() + (one.id ? "#" + one.id : "") +
   (one.getAttribute("class") ? "." + one.getAttribute("class").trim().split(/\\s+/).join(".") : "");
+const clips = (one) => one.scrollWidth > one.clientWidth + 1 && getComputedStyle(one).overflowX === "hidden";
 const scrolls = (one) => one && (/auto|scroll/.test(getComputedStyle(one).overflowX) || scrolls(one.parentElement));
 for (const one of document.body.querySelectorAll("*")) {
   const box = one.getBoundingClientRect();
   if (!box.width || !box.height || scrolls(one)) continue;
   const from = Math.round(box.left), to = Math.round(box.right);
+  const frame = one.ownerSVGElement && one.ownerSVGElement.getBoundingClientRect();
   if (to > room + 1 || from < -1) found.push(`${name(one)} spans ${from} to ${to}`);
+  else if (one instanceof HTMLElement && clips(one)) found.push(`${name(one)} is cut`);
+  else if (frame && (to > frame.right + 1 || from < frame.left - 1)) found.push(`${name(one)} is cut by its picture`);
 }
 return found.slice(0, 10);
 """
@@ -94,7 +97,7 @@ class Browser:
         self._home.cleanup()
 
     def open(self, address: str, width: int = 1280, scheme: str = "light") -> None:
-        """Show a page in a window of that width, as somebody sees it who prefers "light" or "dark"."""
+        """Show a page in a window of that width, as a browser shows it that prefers "light" or "dark"."""
         self._command("Emulation.setEmulatedMedia", features=[{"name": "prefers-color-scheme", "value": scheme}])
         self._size(width, HEIGHTS.get(width, 900))
         self.driver.get(address)
@@ -118,24 +121,26 @@ class Browser:
             self.run("document.querySelector(`[name=${arguments[0]}]`).value = arguments[1]", name, value)
 
     def overflow(self) -> list[str]:
-        """What is wider than the window, or cut by its edge; what stands in a part that scrolls does not count."""
+        """Elements that are wider than the window or cut. Parts that scroll by themselves do not count."""
         return self.run(OVERFLOW)
 
     def errors(self) -> list[str]:
-        """What the console said as an error or a warning since this was last asked."""
+        """The errors and warnings of the console since the last call."""
         logged = self.driver.get_log("browser")
         return [entry["message"] for entry in logged if entry["level"] in ("SEVERE", "WARNING")]
 
-    def screenshot(self, path: Path, whole: bool = True) -> Path:
-        """Write what is shown as PNG; whole: the page to its end, not only the window."""
+    def screenshot(self, path: Path, height: int | None = None) -> Path:
+        """Write the page as PNG; with ``height`` only that many pixels from its top."""
         path.parent.mkdir(parents=True, exist_ok=True)
-        width, height = self._page
-        if whole:
-            tall = self.run("return document.documentElement.scrollHeight")
-            self._size(width, min(max(tall, height), TALLEST))
+        width, shown = self._page
+        self._size(width, height or min(max(self.height(), shown), TALLEST))
         path.write_bytes(self.driver.get_screenshot_as_png())
-        self._size(width, height)
+        self._size(width, shown)
         return path
+
+    def height(self) -> int:
+        """Of the page, in pixels."""
+        return self.run("return document.documentElement.scrollHeight")
 
     def _size(self, width: int, height: int) -> None:
         self._page = (width, height)
@@ -152,8 +157,3 @@ class Browser:
             assert time.monotonic() < deadline, f"still not so after {timeout} s: {what}"
             time.sleep(0.05)
         return value
-
-
-def is_installed() -> bool:
-    """Whether selenium is there, beside the browser."""
-    return find_spec("selenium") is not None

@@ -15,7 +15,7 @@ _ASSIGNMENT = re.compile(r"[A-Z_]+=\S*$")
 
 def command_lines(block: Block) -> list[str]:
     """What a sample has a machine run."""
-    return {"console": _of_console, "ini": _of_ini, "docker": _of_dockerfile}[block.language](block)
+    return {"console": _of_console, "ini": _of_ini, "docker": _of_dockerfile, "yaml": _of_yaml}[block.language](block)
 
 
 def _of_console(block: Block) -> list[str]:
@@ -43,6 +43,12 @@ def _of_dockerfile(block: Block) -> list[str]:
     steps = dict(line.split(" ", 1) for line in block.text.splitlines() if line.strip())
     assert steps.keys() <= {"FROM", "WORKDIR", "ENV", "COPY", "RUN", "USER", "CMD", "STOPSIGNAL"}, block.where
     return [shlex.join(json.loads(steps["CMD"])), steps["RUN"]]
+
+
+def _of_yaml(block: Block) -> list[str]:
+    found = re.findall(r"^ *command: (\[.*\])$", block.text, re.M)
+    assert found, f"{block.where}: it starts nothing"
+    return [shlex.join(json.loads(command)) for command in found]
 
 
 def check(line: str) -> None:

@@ -8,7 +8,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 ROOT = Path(__file__).resolve().parents[2]
-LANGUAGES = {"python", "console", "ini", "docker", "text"}
+LANGUAGES = {"python", "console", "ini", "docker", "yaml", "text"}
 PROSE = {"note", "warning", "toctree", "list-table", "contents", "currentmodule", "container", "glossary"}
 PICTURES = {"drawing", "image", "figure"}
 TESTED = {

@@ -7,13 +7,11 @@ from typing import Any
 
 from django.core.checks import CheckMessage, Error, Warning
 from django.db import DatabaseError, NotSupportedError, connections
-from django.db.migrations.recorder import MigrationRecorder
 
 from djqueue.models import QueueFact, QueueLane, QueueMessage, QueueTicket
 
 FLOORS = {"postgresql": (14,), "mariadb": (10, 6), "sqlite": (3, 35)}
 TABLES = QueueMessage, QueueLane, QueueTicket, QueueFact
-MIGRATIONS = MigrationRecorder.Migration._meta.db_table
 LACKING = "djqueue.W205"
 PATIENCE = 20
 """Seconds that a writer on SQLite should wait for another one."""
@@ -22,8 +20,7 @@ PATIENCE = 20
 def check(alias: str, in_use: bool = False) -> list[CheckMessage]:
     """Vendor, version, tables, and on SQLite its settings. Connects.
 
-    A database that is ``in_use`` must have its tables; if not, the settings can wait. Another one may still await its
-    first migrate, which runs this very check.
+    If a database that is ``in_use`` lacks its tables, the settings can wait.
     """
     connection = connections[alias]
     try:
@@ -46,7 +43,7 @@ def _server(connection: Any, in_use: bool = False) -> Iterator[CheckMessage]:
     if not connection.settings_dict.get("AUTOCOMMIT", True):
         hint = "Remove AUTOCOMMIT from it, or let CONNECTION name another alias in DATABASES."
         yield Warning(f"{name} of a queue has AUTOCOMMIT off: djqueue cannot serve it.", hint=hint, id="djqueue.W206")
-    lacking = [*_tables(connection, in_use)]
+    lacking = [*_tables(connection)]
     yield from lacking
     if vendor == "sqlite" and not (in_use and lacking):
         yield from _sqlite(connection)
@@ -63,11 +60,11 @@ def _vendor(connection: Any) -> tuple[str, tuple[int, ...]]:
     return connection.vendor, ()
 
 
-def _tables(connection: Any, in_use: bool) -> Iterator[CheckMessage]:
+def _tables(connection: Any) -> Iterator[CheckMessage]:
     there = connection.introspection.table_names()
     missing = [model._meta.db_table for model in TABLES if model._meta.db_table not in there]
-    if missing and (in_use or MIGRATIONS in there):
-        # A warning only: these checks also run before migrate, which an error would stop.
+    if missing:
+        # A warning only: these checks also run before commands of other apps that want a database.
         database = "" if connection.alias == "default" else f" --database {connection.alias}"
         yield Warning(
             f"The database {connection.alias!r} of a queue lacks: {', '.join(missing)}.",

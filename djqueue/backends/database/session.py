@@ -17,14 +17,14 @@ from typing import Any, NamedTuple, TypeVar
 from weakref import WeakKeyDictionary
 
 from django.apps import apps
-from django.db import InterfaceError, OperationalError, connections, models
+from django.db import DatabaseError, InterfaceError, OperationalError, ProgrammingError, connections, models
 from django.db.backends.signals import connection_created
 
 from djqueue.backends.database.sql.dialect import Dialect, joined
 from djqueue.backends.database.sql.mariadb import MariaDB
 from djqueue.backends.database.sql.postgresql import PostgreSQL
 from djqueue.backends.database.sql.sqlite import SQLite
-from djqueue.exceptions import NotSupported
+from djqueue.exceptions import NotSupported, StoreError, StoreUnreachable, TablesMissing
 from djqueue.messages.failures import release
 from djqueue.utils import tell
 
@@ -156,9 +156,16 @@ PASSING = {"40P01", "40001", 1213, 1205, "database is locked", "database table i
 """What deadlocks and lock timeouts are called by PostgreSQL, MariaDB and SQLite."""
 
 
+NO_SUCH_TABLE = {"42P01", 1146}
+"""What PostgreSQL and MariaDB call a table that is not there."""
+
 T = TypeVar("T")
 
 DIALECTS: dict[str, type[Dialect]] = {dialect.name: dialect for dialect in (PostgreSQL, SQLite, MariaDB)}
+
+
+class DatabaseUnreachable(StoreUnreachable, OperationalError):
+    """No connection with a database can be opened."""
 
 
 class Database:
@@ -194,14 +201,17 @@ class Database:
         try:
             with connection.cursor() as cursor:
                 return verb(self.sql(connection, cursor, self.queue), *args)
-        except (OperationalError, InterfaceError) as error:
+        except (OperationalError, InterfaceError, ProgrammingError) as error:
+            told = in_our_words(connection, error)
             # A cursor that another thread frees waits for this connection, which may wait for that thread.
             release([error])
-            if not (joined(connection) or passing(error)):
+            if not (joined(connection) or passing(error) or isinstance(error, ProgrammingError)):
                 if str(error).startswith("Could not decode to"):  # SQLite has text that is none
                     put_types_right(connection)  # not repeated, as what could not be read may have been changed
                 connection.close()
-            raise
+            if told is None:
+                raise
+            raise told from None
         except (TypeError, ValueError, AttributeError):
             if connection.vendor != "sqlite" or joined(connection) or not put_types_right(connection):
                 raise
@@ -219,8 +229,30 @@ def dialect_of(connection: Any) -> type[Dialect]:
     return DIALECTS[name]
 
 
+def in_our_words(connection: Any, error: DatabaseError | InterfaceError) -> StoreError | None:
+    """The error of a statement as one of ours, if its cause is known; asked before the connection is closed."""
+    alias = connection.alias
+    if passing(error):
+        return None
+    if connection.connection is None and isinstance(error, OperationalError):
+        why = str(error).strip().partition("\n")[0].rstrip(".")
+        mend = "Correct NAME" if connection.vendor == "sqlite" else "Start its server, or correct it"
+        text = f"The database {alias!r} cannot be reached: {why}. {mend} in DATABASES."
+        return DatabaseUnreachable(text)
+    is_missing = str(error).startswith("no such table") or not NO_SUCH_TABLE.isdisjoint(_codes(error))
+    if not is_missing or "djqueue_" not in str(error):
+        return None
+    database = "" if alias == "default" else f" --database {alias}"
+    return TablesMissing(f"The tables of djqueue are missing in database {alias!r}: run manage.py migrate{database}.")
+
+
 def passing(error: Exception) -> bool:
     """Whether this is a deadlock or a lock timeout, after which the same statement may well succeed."""
+    return not PASSING.isdisjoint(_codes(error))
+
+
+def _codes(error: Exception) -> tuple:
+    """What a driver calls an error: its code of SQL, its own code or text."""
     cause = error.__cause__ or error
     code = getattr(cause, "sqlstate", None) or getattr(cause, "pgcode", None)
-    return not PASSING.isdisjoint((code, *cause.args[:1]))
+    return (code, *cause.args[:1])

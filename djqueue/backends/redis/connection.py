@@ -28,7 +28,7 @@ from redis.retry import Retry
 
 from djqueue.backends.redis.protocol import untext
 from djqueue.backends.redis.scripts import Script
-from djqueue.exceptions import InvalidQueueError, QueueFull
+from djqueue.exceptions import InvalidQueueError, QueueFull, StoreError, StoreUnreachable
 from djqueue.utils import nearest, tell
 
 logger = logging.getLogger(__name__)
@@ -42,6 +42,8 @@ _QUERY = frozenset(
     " ssl_check_hostname ssl_min_version".split()
 )
 """The allowed options in the query of a URL; none that lets the client repeat commands or decode replies."""
+MEND = "Start it, or correct CONNECTION."
+MEND_NUMBER = "Correct the number in CONNECTION, or the setting databases of the server."
 NUDGES = (0.002, 0.004, 0.008, 0.016)  # seconds to wait after each PING
 
 
@@ -132,6 +134,25 @@ def _client(url: str) -> Redis:
     return Redis.from_url(url, retry=Retry(NoBackoff(), 0), **defaults)
 
 
+class RedisUnreachable(StoreUnreachable, ConnectionError):
+    """A Redis server cannot be reached, or has closed the connection."""
+
+
+class RedisSilent(StoreUnreachable, TimeoutError):
+    """A Redis server does not answer in time; what was asked of it may have been done."""
+
+
+class RedisLacksDatabase(StoreError, InvalidQueueError):
+    """A Redis server has no database of that number."""
+
+
+def _reason(error: Exception) -> str:
+    """Why a call failed: what the system says of the socket if the client quotes that, else what the client says."""
+    cause, text = error.__cause__ or error.__context__, str(error)
+    said = cause.strerror if isinstance(cause, OSError) else None
+    return said if said and said in text else text.rstrip(".")
+
+
 class Link:
     """A server: a client of our own, shared by its URL, or one that was given."""
 
@@ -143,21 +164,48 @@ class Link:
             self.client = _accepted(connection)
 
     def run(self, script: Script, keys: Sequence[bytes], args: Sequence) -> Any:
-        """The script's reply. Raises QueueFull if the server has no memory for it, else whatever the client raises."""
+        """The script's reply. Raises as :meth:`execute` does."""
         execute = self.client.execute_command
         try:
             try:
                 return execute("EVALSHA", script.sha, len(keys), *keys, *args)
             except NoScriptError:  # a server that was restarted, or flushed its scripts; it ran nothing
                 return execute("EVAL", script.source, len(keys), *keys, *args)
-        except ResponseError as error:
-            raise self.told(error) from error
+        except (ConnectionError, TimeoutError, ResponseError) as error:
+            raise self.told(error) from None
 
-    def told(self, error: ResponseError) -> Exception:
-        """The error in our words, if we have any."""
+    def execute(self, *args: object) -> Any:
+        """The reply to a command.
+
+        Raises StoreUnreachable, QueueFull if the server has no memory for it, RedisLacksDatabase, else whatever the
+        client raises.
+        """
+        try:
+            return self.client.execute_command(*args)
+        except (ConnectionError, TimeoutError, ResponseError) as error:
+            raise self.told(error) from None
+
+    def told(self, error: Exception) -> Exception:
+        """The error of a client in our words, if we have any."""
+        if isinstance(error, ConnectionError):
+            return RedisUnreachable(f"{self.where} cannot be reached: {_reason(error)}. {MEND}")
+        if isinstance(error, TimeoutError):
+            return RedisSilent(f"{self.where} does not answer: {_reason(error)}. {MEND}")
         if isinstance(error, OutOfMemoryError) or "-OOM" in str(error):  # Redis 6 wraps the error of a script
             return QueueFull(f"{self.where} is full (maxmemory) and takes no more.")
+        if "DB index is out of range" in str(error):
+            return RedisLacksDatabase(f"{self.where} is no database of that server{self._databases()}. {MEND_NUMBER}")
         return error
+
+    def _databases(self) -> str:
+        """How many databases the server has; asks it."""
+        with suppress(Exception):  # it may refuse to tell
+            first = self.client.connection_pool.connection_class(**{**self._settings, "db": 0})
+            first.send_command("CONFIG", "GET", "databases")
+            count = int(first.read_response()[1])
+            first.disconnect()
+            return f", which has {count}, from 0 to {count - 1}"
+        return ""
 
     def set_aside(self, retype: Script, keys: Sequence[bytes], types: Sequence[str], alias: str = "") -> list[bytes]:
         """Give keys of a wrong type other names, which are logged with the alias of the queue; old and new in turn."""
@@ -175,9 +223,12 @@ class Link:
         args = "BLPOP", *lists, max(0.001, seconds)  # 0 would mean for ever
         # A client that is one connection, or has a pool for each server, lends none.
         if not promptly or getattr(self.client, "connection", self) is not None:
-            return self.client.execute_command(*args) is not None
-        with self.client.client() as borrowed:
-            return _popped(borrowed.connection, args) is not None
+            return self.execute(*args) is not None
+        try:
+            with self.client.client() as borrowed:
+                return _popped(borrowed.connection, args) is not None
+        except (ConnectionError, TimeoutError) as error:
+            raise self.told(error) from None
 
     @property
     def is_cluster(self) -> bool:
@@ -249,10 +300,11 @@ def check_server(link: Link) -> list[CheckMessage]:
     try:
         info = link.client.info()
     except (ConnectionError, TimeoutError) as error:
-        hint = "Start it, or correct CONNECTION."
-        return [Error(f"{link.where} cannot be reached: {error}", hint=hint, id="djqueue.E101")]
-    except RedisError:
-        return []
+        return [Error(f"{link.where} cannot be reached: {_reason(error)}.", hint=MEND, id="djqueue.E101")]
+    except RedisError as error:
+        if not isinstance(told := link.told(error), RedisLacksDatabase):
+            return []
+        return [Error(str(told).removesuffix(f" {MEND_NUMBER}"), hint=MEND_NUMBER, id="djqueue.E104")]
     found: list[CheckMessage] = []
     kind = "valkey" if "valkey_version" in info else "redis"
     version = str(info.get(f"{kind}_version", ""))

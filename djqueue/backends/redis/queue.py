@@ -77,6 +77,8 @@ class RedisQueue(LeasedQueue):
         keep_done: int | None = None,
         lifo: bool = False,
     ):
+        if not isinstance(name, str):
+            raise TypeError(f"The name of a queue is {name!r}: it comes first, RedisQueue('jobs', connection).")
         super().__init__(name, connection)
         if not isinstance(prefix, str):
             raise InvalidQueueError(f"OPTIONS['PREFIX'] of a Redis queue is {prefix!r}: give a text.")

@@ -79,11 +79,11 @@ class RedisStore(BaseStore):
 
     def get(self, key: str) -> bytes | None:
         name = self._keys.fact(key)
-        return self._righted([name], self._link.client.execute_command, "GET", name)
+        return self._righted([name], self._link.execute, "GET", name)
 
     def get_many(self, keys: Sequence[str]) -> list[bytes | None]:
         """Of facts of one queue, which on a cluster are in one slot."""
-        read = self._link.client.execute_command
+        read = self._link.execute
         return [value for some in slices(map(self._keys.fact, keys)) for value in read("MGET", *some)]
 
     def put(self, key: str, value: bytes, ttl: float | None = None) -> None:
@@ -109,7 +109,7 @@ class RedisStore(BaseStore):
 
     def drop(self, key: str, value: bytes | None = None) -> bool:
         if value is None:
-            return bool(self._link.client.execute_command("DEL", self._keys.fact(key)))
+            return bool(self._link.execute("DEL", self._keys.fact(key)))
         return self._if_still(key, value, "DEL")
 
     def _if_still(self, key: str, value: bytes, verb: str, *args: bytes | str | int) -> bool:
@@ -156,7 +156,4 @@ class RedisStore(BaseStore):
         return ask(*args)
 
     def _set(self, key: str, value: bytes, *how: str | int) -> bool:
-        try:
-            return bool(self._link.client.execute_command("SET", self._keys.fact(key), value, *how))
-        except ResponseError as error:
-            raise self._link.told(error) from error
+        return bool(self._link.execute("SET", self._keys.fact(key), value, *how))

@@ -22,7 +22,7 @@ from django.core.checks import CheckMessage, Error, Warning
 from djqueue import utils
 from djqueue.backends.entries import FAILED, Entry, pack
 from djqueue.backends.stores import BaseStore, NoStore
-from djqueue.exceptions import InvalidQueueError
+from djqueue.exceptions import InvalidQueueError, StoreUnreachable
 from djqueue.messages.envelope import new_id
 from djqueue.utils import clock
 
@@ -166,6 +166,7 @@ _LARGEST = 2**20  # bytes: the most that a queue may allow
 _TRIES = 3
 _PAUSE = 0.1  # seconds before the second try of what SQS failed to do; twice that before the third
 _CREATE = "create it, or let djqueue do that with OPTIONS['CREATE'] = True."
+_MEND = "Correct CONNECTION, or what boto3 finds: region, credentials, network."
 _MISSING = ("QueueDoesNotExist", "AWS.SimpleQueueService.NonExistentQueue")
 _HIDDEN = ("AccessDenied", "AccessDeniedException")
 
@@ -238,6 +239,15 @@ class Told(NamedTuple):
     """Refused this time, as the fault is on the side of SQS: the reasons."""
 
 
+class SqsUnreachable(StoreUnreachable, BotoCoreError):
+    """SQS cannot be asked: it is out of reach, or boto3 lacks a region or credentials."""
+
+    fmt = "{text}"
+
+    def __init__(self, text: str) -> None:
+        BotoCoreError.__init__(self, text=text)
+
+
 class Link:
     """One queue at SQS, with the client that reaches it."""
 
@@ -273,7 +283,11 @@ class Link:
         return self._find()[1]
 
     def call(self, operation: str, **arguments) -> dict:
-        """Call SQS about this queue. Raises InvalidQueueError if it is not there, else whatever boto3 raises."""
+        """Call SQS about this queue.
+
+        Raises InvalidQueueError if it is not there, StoreUnreachable if SQS cannot be asked, else the ClientError of
+        boto3.
+        """
         try:
             return getattr(self.client, operation)(QueueUrl=self._find()[0], **arguments)
         except ClientError as error:
@@ -281,6 +295,8 @@ class Link:
                 raise
             self._found = None
             raise self._missing() from error
+        except BotoCoreError as error:
+            raise self._away(error) from None
 
     def batch(self, operation: str, entries: Sequence[dict]) -> Told:
         """Call it for up to ten; what SQS fails to do is tried three times."""
@@ -304,8 +320,11 @@ class Link:
     def _find(self) -> tuple[str, int]:
         """Its URL, and the largest message that it takes."""
         if self._found is None:
-            url = self._look_up()
-            self._found = url, self._limit(url)
+            try:
+                url = self._look_up()
+                self._found = url, self._limit(url)
+            except BotoCoreError as error:
+                raise self._away(error) from None
         return self._found
 
     def _look_up(self) -> str:
@@ -328,6 +347,11 @@ class Link:
                 raise
             return _LARGEST
         return min(_LARGEST, int(answer.get("Attributes", {}).get(name, _LARGEST)))
+
+    def _away(self, error: BotoCoreError) -> SqsUnreachable:
+        if isinstance(error, SqsUnreachable):
+            return error
+        return SqsUnreachable(f"{self.where} cannot be reached: {str(error).rstrip('.')}. {_MEND}")
 
     def _missing(self) -> InvalidQueueError:
         return InvalidQueueError(f"There is no {self.where}: {_CREATE}")
@@ -356,8 +380,9 @@ def check_link(link: Link) -> list[CheckMessage]:
     except (BotoCoreError, ClientError) as error:
         if is_hidden(error):
             return []
-        hint = "Correct CONNECTION, or what boto3 finds: region, credentials, network."
-        return [Error(f"{link.where} cannot be reached: {error}", hint=hint, id="djqueue.E301")]
+        told = str(error).removesuffix(f" {_MEND}")
+        text = told if isinstance(error, SqsUnreachable) else f"{link.where} cannot be reached: {told}"
+        return [Error(text, hint=_MEND, id="djqueue.E301")]
     warnings: list[CheckMessage] = []
     if found.get("RedrivePolicy"):
         hint = "Remove its RedrivePolicy: djqueue counts starts itself, and moves to its failed queue, with the reason."

@@ -8,7 +8,7 @@ import signal
 import subprocess
 import sys
 import threading
-from argparse import ArgumentParser, RawDescriptionHelpFormatter
+from argparse import ArgumentParser
 from collections.abc import Iterable
 from contextlib import suppress
 from functools import partial
@@ -17,16 +17,18 @@ from pathlib import Path
 
 from django.apps import apps
 from django.core.management import call_command
-from django.core.management.base import BaseCommand, CommandError, CommandParser, DjangoHelpFormatter
+from django.core.management.base import CommandError
 from django.utils import autoreload
 
 import djqueue
 from djqueue.backends.base import BaseQueue
+from djqueue.backends.memory import MemoryQueue
 from djqueue.checks.servers import databases_of
 from djqueue.consumer import CUT_OFF, STUCK, Consumer, Options
 from djqueue.exceptions import InvalidQueueError
 from djqueue.logs import MARKS, ConsoleFormatter, FullFormatter, JsonFormatter, has_colors, is_no_repetition
 from djqueue.management import banner
+from djqueue.management.base import OperatorCommand
 from djqueue.utils import handle_signals, tell
 
 logger = logging.getLogger("djqueue.consumer")
@@ -35,27 +37,27 @@ LEVELS = (logging.WARNING, logging.INFO, logging.DEBUG, logging.DEBUG)
 FULL = 3  # the verbosity from which on a terminal gets the full form
 LEFT_BEHIND = 5.0  # seconds to end for threads and log handlers that commands have left behind
 LOG_BYTES, LOG_FILES = 1_000_000, 3
+IN_MEMORY = (
+    "The queue %r is in the memory of this process: what other processes call never arrives here. "
+    "Let CLASS name a backend on a database, on Redis or on SQS."
+)
 ENDING = (signal.SIGTERM, signal.SIGINT)
-VERBOSITY = "0: warnings, 1: what happens, each command that ran (default), 2: claims, starts and looks too, 3: in full"
-EXAMPLES = """\
-examples:
-  %(prog)s                         serve all queues until Ctrl-C
-  %(prog)s --reload                while you develop: restart when the code changes
-  %(prog)s -t 8 -q mail -q default --strict
-                                   8 threads; default only when mail is empty
-  %(prog)s --drain -n              run what is due, then exit
-  %(prog)s --log-format json       for a collector of logs
-  %(prog)s -v 2                    why does it not run? say what is claimed, put back, awaited
-"""
 
 
-class HelpFormatter(RawDescriptionHelpFormatter, DjangoHelpFormatter):
-    """Django's, which leaves the lines of the examples as they are."""
-
-
-class Command(BaseCommand):
+class Command(OperatorCommand):
     help = "Runs the commands that wait in the queues, and enqueues the periodic ones, until it is stopped."
     requires_system_checks = "__all__"
+    verbosity = (
+        "0: warnings, 1: what happens, each command that ran (default), 2: claims, starts, looks too, 3: in full"
+    )
+    examples = """
+        manage.py queue_consumer                      all queues, until Ctrl-C
+        manage.py queue_consumer --reload             restart when the code changes
+        manage.py queue_consumer -t 8 -q mail         8 threads, one queue
+        manage.py queue_consumer --drain -n           run what is due, then exit
+        manage.py queue_consumer --log-format json    for a collector of logs
+        manage.py queue_consumer -v 2                 why does it not run?
+    """
 
     def __init__(self, *args, **kwargs):
         _open_standard_streams()
@@ -66,18 +68,6 @@ class Command(BaseCommand):
             super().run_from_argv(argv)
         except KeyboardInterrupt:  # before the consumer handles it
             sys.exit(128 + signal.SIGINT)
-
-    def create_parser(self, prog_name: str, subcommand: str, **kwargs) -> CommandParser:
-        """Django's parser, with examples below, and the options that all commands have in a group of their own."""
-        parser = super().create_parser(prog_name, subcommand, formatter_class=HelpFormatter, epilog=EXAMPLES, **kwargs)
-        usual = parser.add_argument_group("options of every Django command")
-        for action in list(parser._optionals._group_actions):
-            if "--verbosity" in action.option_strings:
-                action.help, action.metavar = VERBOSITY, "LEVEL"
-            elif DjangoHelpFormatter.show_last.intersection(action.option_strings):
-                parser._optionals._group_actions.remove(action)
-                usual._group_actions.append(action)
-        return parser
 
     def add_arguments(self, parser: ArgumentParser) -> None:
         usual, add = Options(), parser.add_argument
@@ -98,7 +88,11 @@ class Command(BaseCommand):
         add("--strict", action="store_true", help="serve the queues in the order given, not in turn")
         add("--drain", action="store_true", help="run what is due, then exit")
         add("--limit", type=int, help="run exactly this many messages, then exit")
-        add("--reload", action="store_true", help="restart when the code changes (for development)")
+        add(
+            "--reload",
+            action="store_true",
+            help="restart when the code changes, and make missing tables (for development)",
+        )
 
     def handle(self, *args, **options) -> None:
         self._log_to(options)
@@ -121,6 +115,9 @@ class Command(BaseCommand):
         if logger.isEnabledFor(logging.INFO):
             about = {"event": "consumer_started", "banner": banner.in_rows(consumer)}
             tell(logger, logging.INFO, "djqueue %s, %s", djqueue.__version__, consumer.banner(), extra=about)
+        for queue in consumer.queues:
+            if isinstance(queue.unthrottled, MemoryQueue):
+                tell(logger, logging.WARNING, IN_MEMORY, queue.alias)
         try:
             code = consumer.run(limit=options["limit"])
         except ValueError as error:

@@ -5,44 +5,92 @@ from __future__ import annotations
 import json
 import os
 from argparse import SUPPRESS, ArgumentParser
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from functools import partial
 from itertools import islice
 from typing import Any, TextIO
 
-from django.core.management.base import BaseCommand, CommandError, DjangoHelpFormatter
+from django.core.management.base import CommandError
 
+from djqueue import operations
 from djqueue.backends.base import BaseQueue
-from djqueue.backends.entries import Record
-from djqueue.management.tables import able, asking, chosen, limit, table
-from djqueue.operations import HEAD, Filter, brief, chunks, failed_queue, full, page, picked, row
+from djqueue.management.base import HelpFormatter, OperatorCommand
+from djqueue.management.tables import (
+    able,
+    asking,
+    chosen,
+    cut,
+    cut_start,
+    limit,
+    moment,
+    number,
+    printable,
+    table,
+    width_of,
+)
+from djqueue.operations import Filter, Found, failed_queue, picked
+
+HELP = {
+    "list": "the failed messages, a line for each",
+    "summary": "how many there are, by command and exception",
+    "show": "one message with its tracebacks",
+    "retry": "put messages back into their queues, with their counts of attempts at zero",
+    "delete": "delete messages",
+    "export": "all that is known of each message, in lines of JSON",
+}
+WHICH = "They are those of the ids given, or those that a filter selects, or with --all all of them."
+AN_ID = "its id, or four or more characters with which no other id begins or ends, as list shows them"
+MOST_CANDIDATES = 10
 
 
-class Command(BaseCommand):
-    help = "Lists, shows, retries, deletes and exports the messages in the failed queues. Arguments are never decoded."
+class Command(OperatorCommand):
+    help = (
+        "Looks into the failed queues: messages whose command failed for good are kept there until they are retried or "
+        "deleted. Arguments are not decoded, but for 'show --arguments'."
+    )
+    examples = """
+        manage.py queue_errors summary                  what fails most
+        manage.py queue_errors list --newer 1h          what failed in the last hour
+        manage.py queue_errors show 01d4f3a9            why this one failed
+        manage.py queue_errors show 01d4f3a9 --arguments
+        manage.py queue_errors retry 01d4f3a9           run it again
+        manage.py queue_errors retry --command charge --exception ConnectionError
+        manage.py queue_errors delete --older 30d --dry-run
+        manage.py queue_errors list --help              the options of a verb
+    """
 
     def add_arguments(self, parser: ArgumentParser) -> None:
-        verbs = parser.add_subparsers(dest="verb", required=True)
-        add = partial(verbs.add_parser, parents=[_usual()], formatter_class=DjangoHelpFormatter)
-        listing = add("list", help="what is in the failed queues")
-        listing.add_argument("--limit", type=limit, default=50, help="show this many at most (default: %(default)s)")
-        show = add("show", help="one message with its tracebacks")
-        show.add_argument("id")
-        export = add("export", help="all that is known of each message, in lines of JSON")
-        export.add_argument("-o", "--output", metavar="FILE", help="a new file, for its owner's eyes (default: stdout)")
-        export.add_argument("--with-body", action="store_true", help="with the encoded arguments; they may be secret")
-        for verb, what in (("retry", "put back, their counts afresh"), ("delete", "delete")):
-            changing = add(verb, help=f"{what}: the messages of these ids, those of a filter, or all")
-            changing.add_argument("ids", nargs="*", metavar="id")
-            changing.add_argument("--all", action="store_true", help="every message in the failed queues chosen")
-            changing.add_argument("--dry-run", action="store_true", help="say how many, and leave them where they are")
-        for verb, one in verbs.choices.items():
+        verbs = parser.add_subparsers(dest="verb", required=True, metavar="verb", title="verbs")
+        of = {verb: self._verb(verbs, verb, text) for verb, text in HELP.items()}
+        of["list"].add_argument("--limit", type=limit, default=50, help="show this many at most (default: %(default)s)")
+        of["show"].add_argument("id", help=AN_ID)
+        of["show"].add_argument(
+            "--arguments",
+            action="store_true",
+            help="with the arguments of the call, decoded if the signature is good; sensitive ones are masked",
+        )
+        export = of["export"].add_argument
+        export("-o", "--output", metavar="FILE", help="a new file, for its owner's eyes (default: stdout)")
+        export("--with-body", action="store_true", help="with the encoded arguments; they may be secret")
+        for verb in ("retry", "delete"):
+            of[verb].add_argument("ids", nargs="*", metavar="id", help=AN_ID)
+            of[verb].add_argument("--all", action="store_true", help="every message in the failed queues chosen")
+            of[verb].add_argument("--dry-run", action="store_true", help="say how many, and leave them where they are")
+        for verb, one in of.items():
             help = "only of this queue; may be repeated (default: all)"
             one.add_argument("-q", "--queue", action="append", dest="queues", metavar="ALIAS", help=help)
             if verb != "show":
                 Filter.add_arguments(one)
-        for one in (listing, show):
-            one.add_argument("--json", action="store_true")
+        for verb in ("list", "summary", "show"):
+            of[verb].add_argument("--json", action="store_true", help="as JSON, with whole ids")
+        for verb in ("list", "summary"):
+            of[verb].add_argument("--full-ids", action="store_true", help="whole ids, instead of their ends")
+
+    def _verb(self, verbs: Any, verb: str, text: str) -> ArgumentParser:
+        description = f"{text[0].upper()}{text[1:]}. {WHICH if verb in ('retry', 'delete') else ''}"
+        given: Any = {"help": text, "description": description, "formatter_class": HelpFormatter}
+        parser: ArgumentParser = verbs.add_parser(verb, parents=[_usual()], **given)
+        return parser
 
     def handle(self, *args: Any, **options: Any) -> None:
         refusal = "The failed queue of {} cannot be looked into: its backend cannot 'inspect'."
@@ -57,27 +105,59 @@ class Command(BaseCommand):
         most, asked = options["limit"], Filter(options)
         found = list(islice(picked(queues, asked), most + 1))
         if options["json"]:
-            self.stdout.write(json.dumps([brief(*one) for one in found[:most]]))
+            self.stdout.write(json.dumps([operations.brief(*one) for one in found[:most]]))
         elif found:
-            self.stdout.write(table(HEAD, [row(*one) for one in found[:most]], right=("attempts",)))
-            self.stdout.write("… and more: see --limit" if len(found) > most else "", ending="")
+            rows = operations.rows(found[:most], options["full_ids"])
+            cuts = {"reason": cut, "command": cut_start}
+            self._table(operations.HEAD, rows, ("attempts",), cuts, [] if len(queues) > 1 else ["queue"])
+            if len(found) > most:
+                self.stdout.write("… and more: see --limit, or queue_errors summary")
         else:
-            self.stdout.write("There are no such errors." if asked else "There are no errors.")
+            self._none(asked)
+
+    def _summary(self, queues: list[BaseQueue], options: dict) -> None:
+        asked = Filter(options)
+        groups = operations.grouped(picked(queues, asked))
+        if options["json"]:
+            self.stdout.write(json.dumps([operations.group_object(group) for group in groups]))
+        elif groups:
+            cuts = {"command": cut_start, "exception": cut}
+            self._table(operations.SUMMARY, operations.group_rows(groups, options["full_ids"]), ("count",), cuts)
+        else:
+            self._none(asked)
+
+    def _table(
+        self, head: Sequence[str], rows: list[list[str]], right: Sequence[str], cuts: dict, left_out: Sequence[str] = ()
+    ) -> None:
+        """A table without some of its columns, as wide as the terminal."""
+        shown = [index for index, name in enumerate(head) if name not in left_out]
+        lines = [[row[index] for index in shown] for row in rows]
+        head = [head[index] for index in shown]
+        self.stdout.write(table(head, lines, right, cuts=cuts, width=width_of(self.stdout), paint=self.paint))
+
+    def _none(self, asked: Filter) -> None:
+        self.stdout.write(f"No failed message matches {asked}." if asked else "There are no failed messages.")
 
     def _show(self, queues: list[BaseQueue], options: dict) -> None:
-        found = _find(queues, options["id"])
-        self.stdout.write(json.dumps(full(*found)) if options["json"] else page(*found))
+        queue, record = _find(queues, options["id"])
+        call, problem = operations.call_of(queue, record) if options["arguments"] else ("", "")
+        if options["json"]:
+            more = {"call": call or None, "call_error": problem or None} if options["arguments"] else {}
+            self.stdout.write(json.dumps(operations.full(queue, record) | more))
+        else:
+            said = {"call": call or f"cannot be shown: {problem}"} if options["arguments"] else {}
+            self.stdout.write(operations.page(queue, record, said, self.paint))
 
     def _export(self, queues: list[BaseQueue], options: dict) -> None:
         found = picked(queues, Filter(options))
-        lines = (json.dumps(full(*one, with_body=options["with_body"])) for one in found)
+        lines = (json.dumps(operations.full(*one, with_body=options["with_body"])) for one in found)
         if options["output"] is None:
             for line in lines:
                 self.stdout.write(line)
         else:
             with _new_file(options["output"]) as file:
                 count = sum(bool(file.write(f"{line}\n")) for line in lines)
-            self.stdout.write(f"{count} exported")
+            self.stdout.write(f"{number(count)} exported")
 
     # ---- the verbs that change
 
@@ -93,26 +173,24 @@ class Command(BaseCommand):
         if options["dry_run"]:
             done, change = f"would be {done}", lambda queue, ids: len(ids)
         changed = 0
-        found: set[str] = set()
+        known = _Known(queues, wanted)
         try:
-            for queue, ids in _of(queues, wanted) if wanted else chunks(queues, asked):
+            for queue, ids in known if wanted else operations.chunks(queues, asked):
                 with asking(queue):
                     changed += change(queue, ids)
-                found.update(ids if wanted else ())
         finally:  # even if the store of the next queue is away
             if changed:
-                self.stdout.write(f"{changed} {done}")
-        if missing := [id for id in wanted if id not in found]:
-            raise _missing(queues, missing)
-        if changed < len(found):
-            raise CommandError(f"{len(found) - changed} could not be {done}: they are leased, or wait already.")
+                self.stdout.write(f"{number(changed)} {done}")
+        known.refuse_others()
+        if changed < known.count:
+            raise CommandError(f"{known.count - changed} could not be {done}: they are leased, or wait already.")
         if not changed:
-            self.stdout.write(f"0 {done}: no error matches {asked}" if asked else f"0 {done}")
+            self.stdout.write(f"0 {done}: no failed message matches {asked}" if asked else f"0 {done}")
 
 
 def _usual() -> ArgumentParser:
     """The common switches of Django's commands, which may also come after the verb."""
-    parser = BaseCommand().create_parser("", "", add_help=False)
+    parser = OperatorCommand().create_parser("", "", add_help=False)
     for action in parser._actions:
         action.default = SUPPRESS  # a value given before the verb stays
     return parser
@@ -125,26 +203,66 @@ def _refuse_none_or_both(wanted: Sequence[str], others: object) -> None:
         raise CommandError("Give the ids of messages, or else a filter or --all: not both.", returncode=2)
 
 
-def _of(queues: Sequence[BaseQueue], wanted: Sequence[str]) -> Iterator[tuple[BaseQueue, list[str]]]:
-    for queue in queues:
-        with asking(queue):
-            ids = [id for id in wanted if failed_queue(queue).find(id) is not None]
+class _Known:
+    """The messages that whole ids or parts of ids stand for, queue by queue."""
+
+    def __init__(self, queues: Sequence[BaseQueue], wanted: Sequence[str]):
+        self.count = 0
+        self._queues, self._left = queues, list(wanted)
+        self._matches: dict[str, list[Found]] = {}
+
+    def __iter__(self) -> Iterator[tuple[BaseQueue, list[str]]]:
+        for queue in self._queues:
+            with asking(queue):
+                ids = [id for id in self._left if failed_queue(queue).find(id) is not None]
+            yield from self._each(queue, ids, ids)
+        self._matches = operations.found_by(self._queues, self._left)
+        only = {part: found[0] for part, found in self._matches.items() if len(found) == 1}
+        for queue in self._queues:
+            one = {part: record.entry.id for part, (own, record) in only.items() if own is queue}
+            yield from self._each(queue, list(dict.fromkeys(one.values())), one)
+
+    def _each(self, queue: BaseQueue, ids: list[str], given: Iterable[str]) -> Iterator[tuple[BaseQueue, list[str]]]:
+        self._left = [id for id in self._left if id not in given]
+        self.count += len(ids)
         if ids:
             yield queue, ids
 
+    def refuse_others(self) -> None:
+        """Raises CommandError for ids that stand for no message or for several."""
+        if self._left:
+            raise _not_one(self._queues, {id: self._matches[id] for id in self._left})
 
-def _find(queues: Sequence[BaseQueue], id: str) -> tuple[BaseQueue, Record]:
+
+def _find(queues: Sequence[BaseQueue], id: str) -> Found:
     for queue in queues:
         with asking(queue):
             record = failed_queue(queue).find(id)
         if record is not None:
             return queue, record
-    raise _missing(queues, [id])
+    matches = operations.found_by(queues, [id])
+    if len(matches[id]) != 1:
+        raise _not_one(queues, matches)
+    return matches[id][0]
 
 
-def _missing(queues: Sequence[BaseQueue], ids: Sequence[str]) -> CommandError:
-    where = ", ".join(repr(queue.alias) for queue in queues)
-    return CommandError(f"Not in the failed queue of {where}: {', '.join(ids)}")
+def _not_one(queues: Sequence[BaseQueue], matches: dict[str, list[Found]]) -> CommandError:
+    """The error for ids that are not in the failed queues, and for parts of several ids."""
+    lines, where = [], ", ".join(repr(queue.alias) for queue in queues)
+    if unknown := [id for id, found in matches.items() if not found]:
+        short = any(len(id) < operations.LEAST_PART for id in unknown)
+        hint = f" (a part of an id has at least {operations.LEAST_PART} characters)" if short else ""
+        lines.append(f"Not in the failed queue of {where}: {', '.join(unknown)}{hint}")
+    for part, found in matches.items():
+        if found:
+            lines.append(f"{part} is a part of {number(len(found))} ids, give more of one:")
+            names = operations.short_names(record.entry.command for _, record in found)
+            lines += [
+                printable(f"  {one.entry.id}  {moment(operations.failed_at(one))}  {names[one.entry.command]}")
+                for _, one in found[:MOST_CANDIDATES]
+            ]
+            lines += ["  …"] if len(found) > MOST_CANDIDATES else []
+    return CommandError("\n".join(lines))
 
 
 def _new_file(path: str) -> TextIO:

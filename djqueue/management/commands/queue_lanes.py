@@ -11,45 +11,87 @@ from itertools import islice
 from math import inf
 from typing import Any, NamedTuple
 
-from django.core.management.base import BaseCommand, CommandError
+from django.core.management.base import CommandError
 
+from djqueue import conf
 from djqueue.backends.base import PAGE, BaseQueue
 from djqueue.backends.entries import LaneRecord
 from djqueue.flow.gates import LANE_CLOSED, LANE_QUEUED, LANE_READY, LANE_SCHEDULED
-from djqueue.management.tables import NONE, able, asking, chosen, cut, duration, limit, printable, table
+from djqueue.management.base import OperatorCommand
+from djqueue.management.tables import (
+    NONE,
+    Cell,
+    able,
+    asking,
+    chosen,
+    cut,
+    cut_start,
+    duration,
+    limit,
+    number,
+    printable,
+    table,
+    width_of,
+)
+from djqueue.registry import Runnable, registry
 from djqueue.throttle import ThrottledQueue
+from djqueue.utils import nearest
 
-HEAD = ("lane", "queue", "state", "waiting", "in flight", "ready in", "reason")
+HEAD = ("lane", "queue", "state", "waiting", "running", "ready in", "reason")
 LONGEST_WHY = 80
+MOST_LOOKED_AT = 1000
+"""Lanes among which the name that was meant is looked for."""
+ROLES = {"paused": "ERROR", "busy": "WARNING"}
 EMPTY = "empty"
 
 
-class Command(BaseCommand):
-    help = (
-        "Lists the lanes (shards, throttles, concurrency limits) that hold or remember something: ready ones may go "
-        "on, scheduled ones become ready by themselves, queued ones wait for their parent lane, busy ones for what has "
-        "left them, paused ones for --resume. Of a queue with a THROTTLE it says how that stands."
-    )
+class Command(OperatorCommand):
+    help = """
+        Says why messages do not run, though consumers have time: shows the lanes in which they wait, and pauses and
+        resumes them.
+
+        Messages of a command with shard=, concurrency=, throttle= or batch= wait in lanes: all of a command in one
+        lane, named after the command, or those of each key in their own, such as shop.commands.ship:7. The limits of
+        the command decide when the next message may leave its lane and run.
+
+        The state of a lane is "ready" (its next message may run), "scheduled" (a throttle or a retry holds it, and the
+        table says for how long), "queued" (it waits for its turn within the limit of the whole command), "busy" (as
+        many of its messages run as may), "paused" (until --resume), or "empty" (nothing waits, but a throttle still
+        counts what ran). Of a queue with a THROTTLE, a line above the table says how that stands.
+    """
+    examples = """
+        manage.py queue_lanes
+        manage.py queue_lanes -q mail --limit 500
+        manage.py queue_lanes --pause shop.commands.ship:7 --reason "the printer is out of paper"
+        manage.py queue_lanes --resume shop.commands.ship:7
+    """
 
     def add_arguments(self, parser: ArgumentParser) -> None:
         add = parser.add_argument
         add("-q", "--queue", action="append", dest="queues", metavar="ALIAS", help="may be repeated (default: all)")
         add("--limit", type=limit, default=50, help="show this many at most (default: %(default)s)")
-        add("--json", action="store_true", help="a list of objects")
+        add("--json", action="store_true", help="as JSON: a list of objects")
         verbs = parser.add_mutually_exclusive_group()
-        verbs.add_argument("--pause", metavar="NAME", help="let nothing more leave this lane; what is out goes on")
-        verbs.add_argument("--resume", metavar="NAME", help="let this lane go on: it is paused, or held for a time")
-        add("--reason", metavar="TEXT", help="beside --pause: what others will read")
+        verbs.add_argument(
+            "--pause", metavar="NAME", help="let no further message of this lane run; those that run go on"
+        )
+        verbs.add_argument("--resume", metavar="NAME", help="let this lane go on, which is paused or held for a time")
+        add("--reason", metavar="TEXT", help="with --pause: what the table will say of it")
+        add("--force", action="store_true", help="with --pause: also if no lane and no command has this name")
 
     def handle(self, *args: Any, **options: Any) -> None:
         if options["reason"] is not None and options["pause"] is None:
             raise CommandError("--reason says why a lane is paused: give --pause NAME too.", returncode=2)
+        if options["force"] and options["pause"] is None:
+            raise CommandError("--force pauses a lane that is not known: give --pause NAME too.", returncode=2)
         refusal = "There are no lanes to look at in {}: its backend has none of its own."
         queues, _ = able(chosen(options["queues"]), "lanes", refusal, asked_for=bool(options["queues"]))
-        for verb, act in (("pause", self._pause), ("resume", self._resume)):
-            if options[verb] is not None:
-                return act(queues, options[verb], options["reason"])
-        self._list(queues, options["limit"], options["json"])
+        if options["pause"] is not None:
+            self._pause(queues, options["pause"], options["reason"], options["force"])
+        elif options["resume"] is not None:
+            self._resume(queues, options["resume"])
+        else:
+            self._list(queues, options["limit"], options["json"])
 
     def _list(self, queues: list[BaseQueue], most: int, as_json: bool) -> None:
         found = list(islice(_lanes(queues), most + 1))
@@ -59,19 +101,31 @@ class Command(BaseCommand):
             if isinstance(queue, ThrottledQueue):
                 self.stdout.write(_throttle(queue))
         if found:
-            self.stdout.write(table(HEAD, [_row(one) for one in found[:most]], right=("waiting", "in flight")))
-            self.stdout.write("… and more: see --limit" if len(found) > most else "", ending="")
+            self._table([_row(one) for one in found[:most]], with_queue=len(queues) > 1)
+            if len(found) > most:
+                self.stdout.write("… and more: see --limit")
         else:
             self.stdout.write("No lane holds or remembers anything.")
 
-    def _pause(self, queues: list[BaseQueue], name: str, reason: str | None) -> None:
+    def _table(self, rows: list[list[str]], with_queue: bool) -> None:
+        head = HEAD if with_queue else [name for name in HEAD if name != "queue"]
+        lines = rows if with_queue else [[row[0], *row[2:]] for row in rows]
+        cuts = {"lane": cut_start, "reason": cut}
+        width = width_of(self.stdout)
+        self.stdout.write(table(head, lines, ("waiting", "running"), cuts=cuts, width=width, paint=self.paint))
+
+    def _pause(self, queues: list[BaseQueue], name: str, reason: str | None, force: bool) -> None:
         if len(queues) > 1:
             raise CommandError("Say in which queue it is to be paused: -q ALIAS.", returncode=2)
-        with asking(queues[0]):
-            queues[0].pause_lane(name, reason or "paused by hand")
+        queue = queues[0]
+        problem = "" if force else _unknown(queue, name)
+        if problem:
+            raise CommandError(f"{printable(problem)} Nothing is paused; --force pauses it all the same.")
+        with asking(queue):
+            queue.pause_lane(name, reason or "paused by hand")
         self.stdout.write(f"{printable(name)} is paused")
 
-    def _resume(self, queues: list[BaseQueue], name: str, reason: None) -> None:
+    def _resume(self, queues: list[BaseQueue], name: str) -> None:
         held = [queue for queue in queues if len(queues) > 1 and _is_held(queue, name)]
         if len(held) > 1:
             where = ", ".join(repr(queue.alias) for queue in held)
@@ -91,6 +145,50 @@ def _throttle(queue: ThrottledQueue) -> str:
     now = f"{grant.reason}{opens}" if grant.reason else "ready"
     said = "" if grant.window == queue.rate_limit.window else f" (its settings say {queue.rate_limit.window})"
     return f"The throttle of {queue.alias!r}, {grant.window}{said}: {now}"
+
+
+def _unknown(queue: BaseQueue, name: str) -> str:
+    """Why no call can be waiting in a lane of this name, or come to wait in it; "" if one can."""
+    with asking(queue):
+        if queue.lane(name) is not None:
+            return ""
+        lanes = [lane.name for lane in islice(_records(queue), MOST_LOOKED_AT)]
+    prefix = conf.get("QUEUE_LANE_PREFIX")
+    known = [lane for command in registry for lane in _lanes_of(command, prefix)]
+    if any(name == lane or (lane.endswith(":") and name.startswith(lane)) for lane in known):
+        return ""
+    command = registry.get(name.removeprefix(prefix))
+    if command is not None and command.policy.plan is None:
+        return f"Calls of {command.name} wait in no lane: it has no shard=, concurrency=, throttle= or batch=."
+    if command is not None:
+        return f"Calls of {command.name} wait in a lane for each key: give {name}:KEY."
+    meant = _meant(name, [*lanes, *(_with_key(lane, name.partition(":")[2]) for lane in known)])
+    return f"No lane and no command has the name {name}{f'; did you mean {meant}?' if meant else '.'}"
+
+
+def _with_key(lane: str, key: str = "") -> str:
+    """A whole name: what ends with a colon goes on with a key."""
+    return f"{lane}{key or 'KEY'}" if lane.endswith(":") else lane
+
+
+def _lanes_of(command: Runnable, prefix: str) -> list[str]:
+    """The names of the lanes in which calls of a command wait; one that ends with a colon goes on with a key."""
+    plan = command.policy.plan
+    if plan is None:
+        return []
+    own = prefix + command.name
+    lanes = [own] if plan.key is None else [f"{own}:"]
+    if plan.parent_gate is not None and plan.shared:
+        lanes.append(f"{prefix}throttle:{plan.shared}{':' if plan.each else ''}")
+    elif plan.parent_gate is not None:
+        lanes.append(f"{own}*")
+    return lanes
+
+
+def _meant(name: str, known: list[str]) -> str | None:
+    """The name that was probably meant: one that ends like this, or is like it."""
+    ends = [one for one in known if one.endswith(f".{name}") or one.partition(":")[0].endswith(f".{name}")]
+    return ends[0] if ends else nearest(name, known)
 
 
 class Shown(NamedTuple):
@@ -155,12 +253,14 @@ def _row(shown: Shown) -> list[str]:
     queue, lane, state, opens = shown
     wait = NONE if opens is None else duration(max(0.0, opens))
     names = [printable(lane.name), printable(queue.alias)]
-    return [*names, state, str(lane.waiting), str(lane.in_flight), wait, cut(lane.paused_reason or NONE, LONGEST_WHY)]
+    counts = [number(lane.waiting), number(lane.in_flight)]
+    why = cut(lane.paused_reason or NONE, LONGEST_WHY)
+    return [*names, Cell.of(state, ROLES.get(state, "")), *counts, wait, why]
 
 
 def _object(shown: Shown) -> dict:
-    """All that is known of a lane, for JSON."""
+    """What is known of a lane, for JSON."""
     queue, lane, state, opens = shown
     known = asdict(lane) | {"queue": queue.alias, "state": state, "opens": None if opens is None else lane.opens}
-    del known["cursor"]
+    del known["cursor"], known["gate"]
     return known

@@ -3,76 +3,172 @@
 from __future__ import annotations
 
 import json
+import shutil
 import time
 from argparse import ArgumentParser, ArgumentTypeError
+from collections.abc import Sequence
 from dataclasses import asdict
-from typing import Any
+from typing import Any, NamedTuple
 
-from django.core.management.base import BaseCommand, CommandError
+from django.core.management.base import CommandError
 
 from djqueue.backends.base import BaseQueue
 from djqueue.backends.entries import QueueStats
-from djqueue.management.tables import NONE, asking, chosen, count, duration, table
+from djqueue.management.base import OperatorCommand
+from djqueue.management.tables import (
+    NONE,
+    Cell,
+    asking,
+    chosen,
+    count,
+    cut_middle,
+    duration,
+    table,
+    time_of_day,
+    width_of,
+)
+from djqueue.utils import clock
 
 COUNTS = ("ready", "delayed", "leased", "failed", "done")
-HEAD = ("queue", "backend", *COUNTS, "oldest")
-CLEAR = "\033[H\033[2J"
+HEAD = ("queue", "ready", "delayed", "running", "failed", "done", "oldest")
+RATES = ("in/s", "done/s")
+OLD, TOO_OLD = 60.0, 600.0
+"""Seconds that a message has waited for a consumer, from which on that stands out, and stands out more."""
+HOME, REST_OF_LINE, REST_OF_SCREEN, CLEAR = "\033[H", "\033[K", "\033[J", "\033[2J"
+HIDE_CURSOR, SHOW_CURSOR = "\033[?25l", "\033[?25h"
 
 
-class Command(BaseCommand):
+class Look(NamedTuple):
+    """What was seen of the queues, by their aliases, and when."""
+
+    at: float
+    stats: dict[str, QueueStats]
+
+
+class Command(OperatorCommand):
     help = (
-        "Shows how many messages of each queue are ready, delayed, leased (being run), failed (in the failed queue) "
-        "and done, and for how long the oldest one has been ready. '-' is what a backend cannot tell."
+        "Shows how many messages of each queue are ready to run, delayed, running (held by a consumer), failed (in the "
+        "failed queue) and done, and for how long the oldest one has been ready. '-' is what a backend cannot tell, "
+        "and '100,000+' where counting stopped."
     )
+    examples = """
+        manage.py queue_stats                     all queues
+        manage.py queue_stats -q mail -q slow     some of them
+        manage.py queue_stats --watch 2           again every 2 seconds, with rates, until Ctrl-C
+        manage.py queue_stats --json              for programs; running messages are "leased"
+    """
 
     def add_arguments(self, parser: ArgumentParser) -> None:
         add = parser.add_argument
         add("-q", "--queue", action="append", dest="queues", metavar="ALIAS", help="may be repeated (default: all)")
         add("--json", action="store_true", help="a list of objects; null is what a backend cannot tell")
-        add("--watch", type=_pause, metavar="SECONDS", help="show it again and again, until Ctrl-C")
+        add("--watch", type=_pause, metavar="SECONDS", help="show it again and again with rates, until Ctrl-C")
 
     def handle(self, *args: Any, **options: Any) -> None:
         queues = chosen(options["queues"])
         if options["watch"] is None:
-            self._show(queues, options["json"])
+            look, failures = _look(queues)
+            self.stdout.write(self._text(queues, look, None, options["json"]))
+            if failures:
+                raise CommandError("\n".join(failures))
         else:
             self._watch(queues, options["json"], options["watch"])
 
     def _watch(self, queues: list[BaseQueue], as_json: bool, pause: float) -> None:
+        on_screen = self.stdout.isatty() and not as_json
+        before = None
         try:
+            if on_screen:
+                self.stdout.write(CLEAR + HIDE_CURSOR, ending="")
             while True:
-                if self.stdout.isatty() and not as_json:
-                    self.stdout.write(CLEAR, ending="")
-                try:
-                    self._show(queues, as_json)
-                except CommandError as error:  # a store that is out of reach may come back
-                    self.stderr.write(str(error))
+                look, failures = _look(queues)  # a store that is out of reach may come back
+                text = self._text(queues, look, before, as_json)
+                if not as_json:
+                    text = f"{time_of_day()}, every {pause:g} s\n{text}\n"
+                if on_screen:
+                    self._redraw("\n".join([text, *failures]))
+                else:
+                    self.stdout.write(text)
+                    for line in failures:
+                        self.stderr.write(line)
                 self.stdout.flush()
+                before = look
                 time.sleep(pause)
         except KeyboardInterrupt:
             pass
+        finally:
+            if on_screen:
+                self.stdout.write(SHOW_CURSOR)
 
-    def _show(self, queues: list[BaseQueue], as_json: bool) -> None:
-        """Show the queues. Raises CommandError for those that could not be asked, after it has shown the others."""
-        known: list[tuple[BaseQueue, QueueStats]] = []
-        failures = []
-        for queue in queues:
-            try:
-                with asking(queue):
-                    known.append((queue, queue.stats()))
-            except CommandError as error:
-                failures += str(error).splitlines()
+    def _redraw(self, text: str) -> None:
+        """Write over what is there, in one step: a screen that is cleared before each look flickers."""
+        lines = text.split("\n")[: shutil.get_terminal_size().lines - 1]
+        self.stdout.write(HOME + "".join(f"{line}{REST_OF_LINE}\n" for line in lines) + REST_OF_SCREEN, ending="")
+
+    def _text(self, queues: Sequence[BaseQueue], look: Look, before: Look | None, as_json: bool) -> str:
+        known = [queue for queue in queues if queue.alias in look.stats]
         if as_json:
-            self.stdout.write(json.dumps([_object(*one) for one in known]))
-        else:
-            self.stdout.write(table(HEAD, [_row(*one) for one in known], right=(*COUNTS, "oldest")))
-        if failures:
-            raise CommandError("\n".join(dict.fromkeys(failures)))  # queues of one store fail alike
+            return json.dumps([_object(queue, look.stats[queue.alias]) for queue in known])
+        rates = RATES if before else ()
+        head = (*HEAD[:-1], *rates, HEAD[-1])
+        rows = [_row(queue, look, before) for queue in known]
+        width = width_of(self.stdout)
+        shown = table(head, rows, head[1:], cuts={"queue": cut_middle}, width=width, paint=self.paint)
+        return "\n".join([shown, "", *_places(known, width)]) if known else shown
 
 
-def _row(queue: BaseQueue, stats: QueueStats) -> list[str]:
+def _look(queues: Sequence[BaseQueue]) -> tuple[Look, list[str]]:
+    """What is in the queues that could be asked, and what is wrong with the others."""
+    known: dict[str, QueueStats] = {}
+    failures: dict[str, None] = {}  # queues of one store fail alike
+    for queue in queues:
+        try:
+            with asking(queue):
+                known[queue.alias] = queue.stats()
+        except CommandError as error:
+            failures |= dict.fromkeys(str(error).splitlines())
+    return Look(clock(), known), list(failures)
+
+
+def _row(queue: BaseQueue, look: Look, before: Look | None) -> list[str]:
+    stats = look.stats[queue.alias]
     counts = [count(getattr(stats, name), None if name == "done" else stats.capped) for name in COUNTS]
-    return [queue.alias, queue.describe() or NONE, *counts, duration(stats.oldest)]
+    counts[COUNTS.index("failed")] = Cell.of(counts[COUNTS.index("failed")], "ERROR" if stats.failed else "")
+    waited = stats.oldest or 0.0
+    oldest = Cell.of(duration(stats.oldest), "ERROR" if waited >= TOO_OLD else "WARNING" if waited >= OLD else "")
+    return [queue.alias, *counts, *(_rates(queue.alias, look, before) if before else ()), oldest]
+
+
+def _rates(alias: str, look: Look, before: Look) -> list[str]:
+    """Messages per second since the last look: how many came in, and how many were done."""
+    now, then = look.stats[alias], before.stats.get(alias)
+    if then is None:
+        return [NONE, NONE]
+    seconds = max(0.001, look.at - before.at)
+    return [_rate(_total(now), _total(then), seconds), _rate(now.done, then.done, seconds)]
+
+
+def _total(stats: QueueStats) -> int | None:
+    """How many messages there have been, if all counts are known: each that comes in is in one of them."""
+    counts = [getattr(stats, name) for name in COUNTS]
+    unknown = None in counts or (stats.capped is not None and max(counts[:-1]) >= stats.capped)
+    return None if unknown else sum(counts)
+
+
+def _rate(now: int | None, then: int | None, seconds: float) -> str:
+    if now is None or then is None:
+        return NONE
+    rate = max(0, now - then) / seconds  # failed messages may have been deleted
+    return f"{rate:.1f}" if 0 < rate < 10 else f"{rate:,.0f}"
+
+
+def _places(queues: Sequence[BaseQueue], width: int | None) -> list[str]:
+    """Where the queues are, a line for each place."""
+    places: dict[str, list[str]] = {}
+    for queue in queues:
+        places.setdefault(queue.describe() or NONE, []).append(queue.alias)
+    lines = [f"{', '.join(aliases)}: {place}" for place, aliases in places.items()]
+    return [cut_middle(line, width) if width else line for line in lines]
 
 
 def _object(queue: BaseQueue, stats: QueueStats) -> dict:

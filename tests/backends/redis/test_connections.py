@@ -22,6 +22,11 @@ SECRET = "s3cret-word"
 REPEATS = r"retry=Retry\(NoBackoff\(\), 0\)"
 
 
+def test_the_name_of_a_queue_comes_before_its_connection():
+    with pytest.raises(TypeError, match=r"it comes first, RedisQueue\('jobs', connection\)"):
+        RedisQueue(object(), "jobs")
+
+
 @pytest.mark.parametrize(
     "text, where",
     [

@@ -5,7 +5,7 @@ from botocore.exceptions import EndpointConnectionError
 
 from djqueue.backends.base import OnceGuard
 from djqueue.backends.sqs import connection
-from djqueue.exceptions import MessageTooLarge, PartialEnqueueError, QueueError
+from djqueue.exceptions import MessageTooLarge, PartialEnqueueError, QueueError, StoreUnreachable
 from djqueue.testing.contract.steps import claim, leased, names, put, with_counts
 from djqueue.testing.patience import together
 from tests.backends.sqs.support import ids, work
@@ -93,7 +93,8 @@ def test_a_put_that_is_cut_off_half_way_says_so(queue, faulty):
     with pytest.raises(PartialEnqueueError) as caught:
         queue.put(entries)
     assert (caught.value.accepted, caught.value.unsent) == (ids(entries[:10]), ids(entries[10:]))
-    assert set(caught.value.reasons.values()) == {str(AWAY)}
+    [reason] = set(caught.value.reasons.values())
+    assert str(AWAY) in reason
 
 
 def test_a_guarded_put_that_is_cut_off_half_way_says_so(queue, faulty):
@@ -144,7 +145,7 @@ def test_a_report_that_fails_for_some_is_repeated_and_then_true_of_all(queue, fa
 def test_a_report_that_raises_may_be_repeated_and_what_sqs_refuses_to_delete_was_not_ours(queue, faulty):
     leases = leased(queue, "a", "b")
     faulty.fail("delete_message_batch", AWAY, {0: True})
-    with pytest.raises(EndpointConnectionError):
+    with pytest.raises(StoreUnreachable, match="Could not connect"):
         queue.complete(leases)
     assert queue.complete(leases) == leases[1:]
 
@@ -165,7 +166,7 @@ def test_a_claim_that_fails_half_way_gives_what_it_has(queue, faulty, caplog):
     assert (len(claimed), claimed.retry_after) == (10, 0)
     assert "Receiving stopped half way" in caplog.text
     faulty.fail("receive_message", AWAY)
-    with pytest.raises(EndpointConnectionError):
+    with pytest.raises(StoreUnreachable, match="Could not connect"):
         queue.claim(15)
 
 

@@ -9,7 +9,7 @@ from djqueue import queues
 from djqueue.backends.guards import DedupMark
 from djqueue.backends.sqs import connection
 from djqueue.decorators import queue_command
-from djqueue.exceptions import MessageTooLarge, NotSupported
+from djqueue.exceptions import MessageTooLarge, NotSupported, StoreUnreachable
 from djqueue.messages.failures import errors_of
 from djqueue.policies.outcomes import Outcome
 from djqueue.testing.contract.steps import claim, nothing_to_claim
@@ -122,7 +122,7 @@ def test_df16_when_a_put_fails_the_next_call_is_not_skipped(queue, faulty, setti
     settings.QUEUES = {"default": {**settings.QUEUES["default"], "CONNECTION": faulty}}
     for _ in range(2):  # the first comes at once, the next is delayed
         faulty.fail("send_message_batch", AWAY)
-        with pytest.raises(EndpointConnectionError):
+        with pytest.raises(StoreUnreachable):
             refresh()
         assert refresh().enqueued
     assert not refresh().enqueued

@@ -1,0 +1,74 @@
+"""What the operators' commands derive from: help that one can read, and colours where they are wanted."""
+
+from __future__ import annotations
+
+import os
+import textwrap
+from argparse import PARSER, Action, ArgumentParser
+from collections.abc import Collection, Iterable
+from typing import Any
+
+from django.core.management.base import BaseCommand, DjangoHelpFormatter
+
+DJANGO = "options of every Django command"
+_OF_DJANGO = {"version", "verbosity", "settings", "pythonpath", "traceback", "no_color", "force_color", "skip_checks"}
+
+
+class Examples(str):
+    """Lines that stay as they are."""
+
+
+class HelpFormatter(DjangoHelpFormatter):
+    """Help in paragraphs, with examples, and without Django's own options in the line of usage."""
+
+    def add_usage(self, usage: Any, actions: Iterable[Any], groups: Iterable[Any], prefix: str | None = None) -> None:
+        own = [action for action in actions if action.dest not in _OF_DJANGO]
+        super().add_usage(usage, own, groups, prefix)
+
+    def _format_action(self, action: Action) -> str:
+        text = super()._format_action(action)
+        return text.partition("\n")[2] if action.nargs == PARSER else text  # the verbs, without a line that says so
+
+    def _fill_text(self, text: str, width: int, indent: str) -> str:
+        if isinstance(text, Examples):
+            return textwrap.indent(textwrap.dedent(text).strip(), indent)
+        paragraphs = (" ".join(one.split()) for one in textwrap.dedent(text).strip().split("\n\n"))
+        return "\n\n".join(
+            textwrap.fill(one, width, initial_indent=indent, subsequent_indent=indent) for one in paragraphs
+        )
+
+
+class OperatorCommand(BaseCommand):
+    """A command for operators."""
+
+    examples = ""
+    """Lines for the help, each a command line and what it does."""
+    verbosity = ""
+    """What ``--verbosity`` means here, if that is more than for other commands."""
+
+    def create_parser(self, prog_name: str, subcommand: str, **kwargs: Any) -> Any:
+        parser = super().create_parser(prog_name, subcommand, formatter_class=HelpFormatter, **kwargs)
+        for action in parser._actions:
+            if action.dest == "verbosity" and self.verbosity:
+                action.help, action.metavar = self.verbosity, "LEVEL"
+        add_last(parser, self.examples, own={"verbosity"} if self.verbosity else ())
+        return parser
+
+    def execute(self, *args: Any, **options: Any) -> Any:
+        if os.environ.get("NO_COLOR") and not options["force_color"]:
+            options["no_color"] = True
+        self._is_colored = options["force_color"] or self.stdout.isatty()
+        return super().execute(*args, **options)
+
+    def paint(self, text: str, role: str) -> str:
+        """A text in the colour of a role of Django's palette, if the output is a terminal that shows colours."""
+        return getattr(self.style, role)(text) if role and self._is_colored else text
+
+
+def add_last(parser: ArgumentParser, examples: str = "", own: Collection[str] = ()) -> None:
+    """Show examples behind the options of a command, and the options of Django's own behind those, but for some."""
+    if examples:
+        parser.add_argument_group("examples", Examples(examples))
+    group, options = parser.add_argument_group(DJANGO), parser._optionals._group_actions
+    group._group_actions += [action for action in options if action.dest in _OF_DJANGO.difference(own)]
+    options[:] = [action for action in options if action not in group._group_actions]

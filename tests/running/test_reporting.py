@@ -1,0 +1,184 @@
+"""What the log says of messages that run: one record for what ended alike, one for each failure, no frames but the
+project's own."""
+
+import logging
+
+import pytest
+
+from djqueue import Discard, Fail, PartialFailure, Retry
+from djqueue.backends.base import Entry
+from djqueue.consumer.in_flight import InFlight
+from djqueue.consumer.maintenance import TimeLimits
+from djqueue.decorators import queue_command
+from djqueue.messages.envelope import new_id
+from djqueue.messages.failures import errors_of
+from djqueue.running.context import Control
+from djqueue.running.executor import execute_batch
+from djqueue.running.handlers import HandlerSlot
+from djqueue.utils import clock
+from tests.support.consumer import run_one
+
+pytestmark = pytest.mark.backends("memory")
+
+
+@queue_command(retry_on=[ConnectionError], backoff=6, max_attempts=2, describe=lambda what, **_: f"about {what}")
+def do(what):
+    if isinstance(what, str):
+        complain(what)
+    if what is not None:
+        raise what
+
+
+def complain(what):
+    try:
+        raise KeyError(what)
+    except KeyError as error:
+        raise ValueError(what) from error
+
+
+@queue_command
+async def do_async(what):
+    complain(what)
+
+
+@queue_command(batch=10, describe=lambda number: f"number {number}", retry_on=[ConnectionError], backoff=6)
+def do_many(numbers):
+    if any(number < 0 for number in numbers):
+        raise RuntimeError("away")
+    kinds = {1: ValueError("one"), 2: ConnectionError("two"), 3: ConnectionError("three"), 4: Discard("four")}
+    raise PartialFailure({index: kinds[number] for index, number in enumerate(numbers) if number in kinds})
+
+
+@pytest.fixture
+def log(caplog):
+    caplog.set_level(logging.INFO, "djqueue")
+    return lambda: [one for one in caplog.records if one.name == "djqueue.running.reporting"]
+
+
+def run_together(queue, numbers):
+    do_many.enqueue_many([(number,) for number in numbers])
+    leases = queue.claim(len(numbers))
+    execute_batch(queue, leases, [Control(queue, lease) for lease in leases], HandlerSlot())
+    return [lease.entry.id for lease in leases]
+
+
+def frames(trace):
+    names = []
+    while trace is not None:
+        names.append(trace.tb_frame.f_code.co_name)
+        trace = trace.tb_next
+    return names
+
+
+class TestOne:
+    def test_what_is_done_says_what_it_was_about(self, queue, log):
+        handle = do(None)
+        run_one(queue)
+        [record] = log()
+        assert (record.levelname, record.event, record.description) == ("INFO", "done", "about None")
+        assert (record.message_id, record.command, record.queue, record.attempt) == (handle.id, do.name, "default", 1)
+        assert 0 < record.seconds < 10 and not hasattr(record, "reason")
+        assert record.getMessage().startswith(f"{do.name} (about None) done (message {handle.id}, attempt 1, 0.0")
+
+    @pytest.mark.parametrize("command", [do, do_async])
+    def test_the_traceback_of_a_failure_begins_at_the_command(self, queue, log, command):
+        handle = command("paint")
+        run_one(queue)
+        [record] = log()
+        assert (record.event, record.reason) == ("failed", "ValueError: paint")
+        error = record.exc_info[1]
+        assert frames(record.exc_info[2]) == frames(error.__traceback__) == [command.__name__, "complain"]
+        assert frames(error.__cause__.__traceback__) == ["complain"]
+        [kept] = errors_of(queue.failed.find(handle.id).entry.errors)
+        assert "in complain" in kept["traceback"]
+        assert "djqueue/" not in kept["traceback"].replace("/tests/", "")
+
+    def test_with_all_that_there_is_it_has_every_frame(self, queue, log, caplog):
+        caplog.set_level(logging.DEBUG, "djqueue")
+        handle = do("paint")
+        run_one(queue)
+        started, failed = log()
+        assert (started.event, started.levelname, started.description) == ("started", "DEBUG", "about paint")
+        assert frames(failed.exc_info[2])[0] == "attempt"
+        assert "running/executor.py" in errors_of(queue.failed.find(handle.id).entry.errors)[0]["traceback"]
+
+    def test_a_retry_is_one_line(self, queue, log):
+        do(ConnectionError("refused\nat once"))
+        run_one(queue)
+        [record] = log()
+        assert (record.levelname, record.event, record.delay) == ("WARNING", "retried", 6.0)
+        assert (record.reason, record.exc_info) == ("ConnectionError: refused at once", None)
+        assert "goes back for another try: ConnectionError: refused at once (" in record.getMessage()
+        assert record.getMessage().endswith(", again in 6.0 s)")
+
+    @pytest.mark.parametrize(
+        ("raised", "event"),
+        [(Fail("no such"), "failed"), (Discard("no such"), "discarded"), (Retry(reason="no such"), "retried")],
+    )
+    def test_what_a_command_says_in_words_has_no_traceback(self, queue, log, raised, event):
+        do(raised)
+        run_one(queue)
+        [record] = log()
+        assert (record.event, record.reason, record.exc_info) == (event, "no such", None)
+
+    def test_what_cannot_be_verified_has_none_either(self, queue, log):
+        queue.put([Entry(b"rubbish", new_id(), command="any")])
+        run_one(queue)
+        [record] = log()
+        assert (record.levelname, record.event, record.exc_info) == ("ERROR", "failed", None)
+        assert "not a message of djqueue" in record.reason
+
+
+class TestBatch:
+    def test_what_ended_alike_is_one_record(self, queue, log):
+        ids = run_together(queue, [0, 1, 2, 0, 3, 4, 0])
+        done, failed, retried, discarded = log()
+        assert [one.event for one in log()] == ["done", "failed", "retried", "discarded"]
+        assert (done.message_ids, done.count, done.message_id) == ([ids[0], ids[3], ids[6]], 3, None)
+        assert done.getMessage().startswith(f"{do_many.name} done (3 messages, 0.0")
+        assert (failed.message_id, failed.description, failed.reason) == (ids[1], "number 1", "ValueError: one")
+        assert (retried.message_ids, retried.delay) == ([ids[2], ids[4]], 6.0)
+        assert retried.reason == "ConnectionError: two, and others"
+        assert (discarded.message_id, discarded.reason) == (ids[5], "four")
+
+    def test_each_failure_is_a_record_of_level_error_and_their_traceback_is_there_once(self, queue, log):
+        ids = run_together(queue, [0, -1, 0])
+        assert [(one.levelname, one.event, one.message_id) for one in log()] == [("ERROR", "failed", id) for id in ids]
+        assert [one.alike for one in log()] == [3, 0, 0]
+        assert [bool(one.exc_info) for one in log()] == [True, False, False]
+        assert frames(log()[0].exc_info[2]) == ["do_many"]
+
+
+class TestStarted:
+    def started_ago(self, queue, seconds):
+        in_flight = InFlight()
+        held = in_flight.take(queue, queue.claim(10), clock())
+        began = clock() - seconds
+        for one in held:
+            one.began, one.description = began, "about it"
+        return in_flight, held
+
+    def test_what_has_run_for_a_second_is_said_once_to_have_started(self, queue, log):
+        handle = do(None)
+        in_flight, _ = self.started_ago(queue, 1.5)
+        limits = TimeLimits(in_flight, lambda held: None)
+        for _ in range(2):
+            limits.tick()
+        [record] = log()
+        assert (record.levelname, record.event, record.message_id) == ("INFO", "started", handle.id)
+        assert 1.5 <= record.seconds < 10
+        assert record.description == "about it"
+        assert "(about it) started 1.5 s ago (message " in record.getMessage()
+
+    def test_what_is_shorter_is_not(self, queue, log):
+        do(None)
+        TimeLimits(self.started_ago(queue, 0.5)[0], lambda held: None).tick()
+        assert log() == []
+
+    def test_a_batch_is_one_record(self, queue, log):
+        do_many.enqueue_many([(1,), (2,)])
+        in_flight, held = self.started_ago(queue, 2)
+        TimeLimits(in_flight, lambda held: None).tick()
+        [record] = log()
+        assert (record.count, sorted(record.message_ids)) == (2, sorted(one.lease.entry.id for one in held))
+        assert "started 2.0 s ago (2 messages)" in record.getMessage()
