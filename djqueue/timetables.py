@@ -525,7 +525,8 @@ def read(written: list) -> Timetable:
 
 def _calendar(given: object, start: datetime) -> Calendar:
     if not isinstance(given, Crontab):
-        raise TypeError(f"crontab is {given!r}: give crontab(hour=0, minute=0).")
+        line = f", or crontab.parse({given!r})" if isinstance(given, str) else ""
+        raise TypeError(f"crontab is {given!r}: give crontab(hour=0, minute=0){line}.")
     if given.time_zone is not None:
         _zone_name(given.time_zone)
     return Calendar(given, start.astimezone(UTC))
