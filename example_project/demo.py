@@ -2,6 +2,7 @@
 
 import argparse
 import os
+import secrets
 import shlex
 import shutil
 import signal
@@ -82,7 +83,7 @@ def demo(options: argparse.Namespace) -> int:
     """Site and consumer, until Ctrl-C."""
     from gallery.models import Photo
 
-    make_user()
+    make_user(PASSWORD)
     with site(options.port) as (site_process, address):
         if options.photos or not Photo.objects.exists():
             call_command("load_photos", options.photos or PICTURES, owner=USER["username"])
@@ -95,10 +96,11 @@ def once(options: argparse.Namespace) -> int:
     """A batch through a fresh site, counted; 1 if anything is missing."""
     from gallery import batch
 
-    make_user()
+    password = PASSWORD or secrets.token_urlsafe(9)
+    make_user(password)
     with site(0) as (_, address):
         visitor = Visitor(address)
-        visitor.log_in(USER["username"], PASSWORD)
+        visitor.log_in(USER["username"], password)
         comments = batch.bring(visitor, options.photos, PICTURES, USER["username"])
         batch.drain()
         missing = batch.report(visitor, comments)
@@ -106,14 +108,14 @@ def once(options: argparse.Namespace) -> int:
     return 1 if missing else 0
 
 
-def make_user() -> None:
-    """The user of the demo, with the password that is printed. A second demo on the same data changes nothing."""
+def make_user(password: str) -> None:
+    """The user of the demo, with this password if there is one. A second demo on the same data changes nothing."""
     from django.contrib.auth import get_user_model
 
     users = get_user_model().objects
     user = users.filter(username=USER["username"]).first() or users.create_superuser(**USER)
-    if PASSWORD and not user.check_password(PASSWORD):
-        user.set_password(PASSWORD)
+    if password and not user.check_password(password):
+        user.set_password(password)
         user.save()
 
 

@@ -1,4 +1,4 @@
-"""What the commands of the site did lately, for its pages."""
+"""The latest events of all commands, for the pages of the site."""
 
 from django.db import models
 

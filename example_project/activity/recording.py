@@ -13,7 +13,7 @@ KEPT = 3600.0
 
 
 def listen() -> None:
-    """Have every event of every command recorded."""
+    """Record the events of all commands from now on."""
     for kind in RECORDED:
         getattr(signals, kind).connect(partial(record, kind), weak=False, dispatch_uid=f"activity-{kind}")
 
@@ -32,5 +32,5 @@ def record(kind: str, sender: str, *, id: str, queue_name: str, **told) -> None:
 
 
 def prune() -> int:
-    """Forget old events; how many there were."""
+    """Delete old events; how many there were."""
     return Event.objects.filter(at__lt=time.time() - KEPT).delete()[0]

@@ -9,9 +9,9 @@ from djqueue import queues
 from djqueue.messages.failures import errors_of
 
 ENDS = {"completed": "done", "failed": "failed", "retried": "retried", "discarded": "discarded"}
-"""What ended an attempt, and the word for it."""
+"""The kinds of event that end an attempt, and the word for each."""
 BARS, BAR = 60, 5.0
-"""The picture has so many bars of so many seconds."""
+"""The number of bars in the picture, and the seconds that each stands for."""
 RECENT = 15
 MOST_FAILED = 100
 

@@ -60,7 +60,7 @@ LOGIN_REDIRECT_URL = LOGOUT_REDIRECT_URL = "gallery"
 DATABASES = {"default": addresses.database(ADDRESS, DATA_DIR / "site.sqlite3", schema=NAME)}
 DEFAULT_AUTO_FIELD = "django.db.models.BigAutoField"
 
-# Two queues, so that nobody's e-mail waits behind a thousand pictures. One consumer serves both in turn.
+# Two queues, so that no e-mail waits behind a thousand pictures. One consumer serves both in turn.
 QUEUES = {alias: addresses.queue(ADDRESS, prefix=NAME or "gallery") for alias in ("default", "pictures")}
 
 TIME_ZONE = "UTC"

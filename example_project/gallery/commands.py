@@ -32,7 +32,7 @@ def make_thumbnail(photo: Photo, size: str):
 
 @queue_command(models="reference", priority=10, describe=str)
 def check_for_spam(comment: Comment):
-    """Show the comment and tell the owner of the photo, or do neither. Of two runs the second changes nothing."""
+    """Show the comment and tell the owner of the photo, unless it is spam. A second run changes nothing."""
     is_spam = spam.looks_like_spam(comment.text)
     state = Comment.State.SPAM if is_spam else Comment.State.VISIBLE
     with transaction.atomic():
@@ -43,7 +43,7 @@ def check_for_spam(comment: Comment):
 
 @queue_command(models="reference", describe=str)
 def tell_owner(comment: Comment):
-    """Tell the owner of a photo that somebody commented on it, if they left an address."""
+    """Send the owner of a photo an e-mail about a comment, if the owner has an address."""
     if not comment.photo.owner.email:
         return
     message = current_message()

@@ -29,7 +29,7 @@ class PicturesField(forms.FileField):
 
 
 class PhotoForm(forms.Form):
-    """Pictures by the names of their files. Whether they are any is found out in the queue, while nobody waits."""
+    """One or several files. Only their names are checked here: whether they are pictures shows in the queue."""
 
     title = forms.CharField(
         max_length=200, required=False, help_text="Of one picture; otherwise the names of the files."
@@ -42,7 +42,7 @@ class PhotoForm(forms.Form):
     )
 
     def pictures(self) -> list[tuple[str, File]]:
-        """The title of each and its file. A title that was given is for one picture."""
+        """The title and the file of each. The title that was typed in counts if there is one file only."""
         files = self.cleaned_data["file"]
         title = self.cleaned_data["title"] if len(files) == 1 else ""
         return [(title or title_of(file.name), file) for file in files]

@@ -66,7 +66,7 @@ def queue_state(request: HttpRequest) -> JsonResponse:
 
 @require_GET
 def failed_page(request: HttpRequest) -> HttpResponse:
-    """The failed messages; tracebacks, which may tell of arguments, are for the staff."""
+    """The failed messages. Only the staff sees tracebacks, which may show arguments."""
     rows = activity.failed(with_traceback=request.user.is_staff)
     return render(request, "gallery/failed.html", {"messages_failed": rows})
 
@@ -83,7 +83,7 @@ def retry(request: HttpRequest, alias: str, message: str) -> HttpResponse:
 @require_GET
 @never_cache
 def health(request: HttpRequest) -> HttpResponse:
-    """For whoever watches over the site: it answers, and so does its database."""
+    """For monitoring: the site answers, and so does its database."""
     Photo.objects.exists()
     return HttpResponse("ok\n", content_type="text/plain")
 

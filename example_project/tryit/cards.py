@@ -28,9 +28,9 @@ class Card:
     actions: dict[str, tuple[str, Callable[[str], object]]] = field(default_factory=dict)
     """By name: the text of a button, and what it does for a visitor."""
     single: bool = False
-    """Whether the picture is of the last call only."""
+    """Whether the picture shows the last call only."""
     quiet: float = 6.0
-    """After so many seconds without anything a new picture begins."""
+    """A call that comes this many seconds after the last event begins a new picture."""
 
     @property
     def name(self) -> str:

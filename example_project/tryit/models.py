@@ -1,4 +1,4 @@
-"""What visitors asked for on the page *Try it*. What became of it is in activity.Event."""
+"""The calls of visitors on the page *Try it*. Their attempts are in activity.Event."""
 
 from django.db import models
 
@@ -36,7 +36,7 @@ class Reading(models.Model):
 
 
 class Customer(models.Model):
-    """Who gets an invoice: without an address that fails."""
+    """The customer of a visitor: an invoice fails without an address."""
 
     visitor = models.CharField(max_length=32, unique=True)
     address = models.CharField(max_length=80, blank=True)

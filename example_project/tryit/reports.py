@@ -20,7 +20,7 @@ TICKS = 10
 
 
 def state(visitor: str) -> dict:
-    """Of each card what this visitor sees; ``busy`` while something is under way."""
+    """The state of each card for a visitor; ``busy`` while a call is under way."""
     now = time.time()
     cards = {card.name: _card(card, visitor, now) for card in CARDS if card.actions}
     busy = any(card["busy"] for card in cards.values())
@@ -61,7 +61,7 @@ def _attempts(events: list[Event]) -> list[dict]:
 
 
 def _newest(calls: list[dict], quiet: float) -> list[dict]:
-    """The calls since there was last nothing under way for a while."""
+    """The calls since the last quiet time: nothing was under way, and no call came."""
     shown: list[dict] = []
     for call in calls:
         ends = [one["end"] for one in shown]

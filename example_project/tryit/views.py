@@ -1,4 +1,4 @@
-"""The page *Try it*: everybody may press its buttons, and sees what came of that."""
+"""The page *Try it*: its buttons need no login, and visitors see their own calls."""
 
 import secrets
 

@@ -97,7 +97,7 @@ class Browser:
         self._home.cleanup()
 
     def open(self, address: str, width: int = 1280, scheme: str = "light") -> None:
-        """Show a page in a window of that width, as somebody sees it who prefers "light" or "dark"."""
+        """Show a page in a window of that width, as a browser shows it that prefers "light" or "dark"."""
         self._command("Emulation.setEmulatedMedia", features=[{"name": "prefers-color-scheme", "value": scheme}])
         self._size(width, HEIGHTS.get(width, 900))
         self.driver.get(address)
@@ -121,16 +121,16 @@ class Browser:
             self.run("document.querySelector(`[name=${arguments[0]}]`).value = arguments[1]", name, value)
 
     def overflow(self) -> list[str]:
-        """What is wider than the window, or cut by its edge; what stands in a part that scrolls does not count."""
+        """Elements that are wider than the window or cut. Parts that scroll by themselves do not count."""
         return self.run(OVERFLOW)
 
     def errors(self) -> list[str]:
-        """What the console said as an error or a warning since this was last asked."""
+        """The errors and warnings of the console since the last call."""
         logged = self.driver.get_log("browser")
         return [entry["message"] for entry in logged if entry["level"] in ("SEVERE", "WARNING")]
 
     def screenshot(self, path: Path, height: int | None = None) -> Path:
-        """Write the page as PNG, or so many pixels of it from its top."""
+        """Write the page as PNG; with ``height`` only that many pixels from its top."""
         path.parent.mkdir(parents=True, exist_ok=True)
         width, shown = self._page
         self._size(width, height or min(max(self.height(), shown), TALLEST))
