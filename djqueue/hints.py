@@ -46,7 +46,7 @@ ON_A_COMMAND: dict[str, str] = {
     "queue_name": "the alias of its queue is .policy.queue_name",
     "replace": _CHAIN,
     "request": "current_message() is the message that runs",
-    "restore": _STOP,
+    "restore": "manage.py queue_lanes --resume NAME lets a command go on that was paused",
     "retry": "raise Retry(after=seconds) in the function",
     "revoke": _STOP,
     "run": "use .call(...), which runs it here and now",
@@ -410,7 +410,7 @@ def answering(hints: Mapping[str, str]) -> Callable[[T], T]:
 
 
 def _present(of: object) -> list[str]:
-    return [name for name in object.__dir__(of) if not isinstance(getattr_static(type(of), name, None), _Missing)]
+    return [name for name in object.__dir__(of) if not isinstance(getattr_static(of, name, None), _Missing)]
 
 
 class _Missing:

@@ -68,7 +68,7 @@ def add(
     Raises TypeError or ValueError that names what is wrong, UnknownCommand, EncodeError, MessageTooLarge, NotSupported
     if the queue has no store.
     """
-    _refuse_misnamed(name, command, unknown)
+    _refuse_misfits(name, command, unknown)
     target, policy = _meant(command)
     queue = queues[policy.queue_name]
     if "facts" not in queue.features:
@@ -80,8 +80,6 @@ def add(
     plan = Plan(timetable, Rule.of(missed, max_lateness), now, **options_of(target, policy))
     if timetable.next(now) is None:
         raise ValueError(f"{timetable} has no tick after {now:%Y-%m-%d %H:%M:%S} UTC.")
-    if not isinstance(name, str) or not 1 <= len(name) <= LONGEST_NAME:
-        raise ValueError(f"A schedule has a name of 1 to {LONGEST_NAME} characters, not {name!r}.")
     return _keep(queue, name, (target, call, policy), plan, moves=start is None)
 
 
@@ -102,14 +100,16 @@ aadd, aremove, alist = sync_to_async(add), sync_to_async(remove), sync_to_async(
 """The functions for async code."""
 
 
-def _refuse_misnamed(name: object, command: AnyCommand, unknown: dict[str, Any]) -> None:
-    """Raises TypeError for the order and the arguments of other packages."""
+def _refuse_misfits(name: object, command: AnyCommand, unknown: dict[str, Any]) -> None:
+    """Raises TypeError for the order and the arguments of other packages, ValueError for what is no name."""
     if isinstance(name, Command | type) or (isinstance(name, str) and command == ""):
         raise TypeError(
             'schedules.add() takes a name first, and a command: schedules.add("nightly", command, every=60).'
         )
     for given, value in unknown.items():
         raise TypeError(f"schedules.add() has no argument {given!r}: {_instead_of(given, value)}.")
+    if not isinstance(name, str) or not 1 <= len(name) <= LONGEST_NAME:
+        raise ValueError(f"A schedule has a name of 1 to {LONGEST_NAME} characters, not {name!r}.")
 
 
 def _instead_of(given: str, value: object) -> str:
