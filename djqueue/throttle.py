@@ -168,7 +168,12 @@ def _of_the_queue_within(name: str) -> property:
 
 
 for _verb in dir(BaseQueue):
-    if not _verb.startswith("_") and _verb not in TAKES_OUT and _verb not in vars(ThrottledQueue):
+    if (
+        hasattr(BaseQueue, _verb)
+        and not _verb.startswith("_")
+        and _verb not in TAKES_OUT
+        and _verb not in vars(ThrottledQueue)
+    ):
         setattr(ThrottledQueue, _verb, _of_the_queue_within(_verb))
 
 

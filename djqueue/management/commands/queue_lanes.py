@@ -154,12 +154,14 @@ def _unknown(queue: BaseQueue, name: str) -> str:
     known = [lane for command in registry for lane in _lanes_of(command, prefix)]
     if any(name == lane or (lane.endswith(":") and name.startswith(lane)) for lane in known):
         return ""
-    command = registry.get(name.removeprefix(prefix))
-    if command is not None and command.policy.plan is None:
-        return f"Calls of {command.name} wait in no lane: it has no shard=, concurrency=, throttle= or batch=."
-    if command is not None:
+    own, (_, colon, key) = name.removeprefix(prefix), name.partition(":")
+    command = registry.get(own)
+    if command is not None and command.policy.plan is not None:
         return f"Calls of {command.name} wait in a lane for each key: give {name}:KEY."
-    meant = _meant(name, [*lanes, *(_with_key(lane, name.partition(":")[2]) for lane in known)])
+    laneless = {f"{command.name}{colon}{key}": command.name for command in registry if command.policy.plan is None}
+    meant = own if own in laneless else _meant(name, [*lanes, *(_with_key(lane, key) for lane in known), *laneless])
+    if meant in laneless:
+        return f"Calls of {laneless[meant]} wait in no lane: it has no shard=, concurrency=, throttle= or batch=."
     return f"No lane and no command has the name {name}{f'; did you mean {meant}?' if meant else '.'}"
 
 
