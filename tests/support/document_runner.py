@@ -134,11 +134,11 @@ def databases(given: dict) -> Iterator[None]:
 
 
 def check_sqlite(database: dict) -> None:
-    """No warning of djqueue's."""
+    """No warning of djqueue's, but that its tables are not made yet."""
     connection = ConnectionHandler({"default": database})["default"]
     found = [message.id for message in database_checks._server(connection)]
     connection.close()
-    assert found == []
+    assert set(found) <= {database_checks.LACKING}
 
 
 def run_tests(module: types.ModuleType) -> None:
