@@ -31,22 +31,22 @@ def queue_command(func=None, /, **options):
 
     Use it bare or with options. Durations are seconds or timedeltas.
 
-    Where and when: ``queue_name`` (an alias of QUEUES), ``priority`` (higher first), ``delay`` or ``run_after`` (a
-    datetime), ``ttl`` (after which it is not run any more).
-    If it fails: ``retry_on`` (exceptions, or a dictionary with a backoff or a RetryPolicy for each), ``retries`` or
-    ``max_attempts``, ``backoff`` (a wait, a Backoff, or a function of the failures and the exception), ``max_lost``
-    (how many attempts may be lost with their worker). Few libraries raise Python's ConnectionError: list
-    ``requests.exceptions.RequestException``, ``httpx.TransportError``, ``smtplib.SMTPException``, or OSError.
-    If it is called often: ``debounce`` (with ``always_delay``, ``extend`` and ``max_wait``, ``merge``), ``unique``
-    ("queued", "running", or for a time), ``key`` (a function of the arguments, equal for calls that are the same).
-    ``debounce``, ``unique`` and ``concurrency`` may be a Debounce, a Unique and a Concurrency, with a key of their own.
-    In which order and how many: ``shard`` (with ``failure_policy`` and ``max_run``), ``concurrency`` (for each
-    ``key`` if there is one), ``throttle`` (a Throttle or several), ``batch`` (a number or a Batch).
-    As it runs: ``time_limit`` (with ``timeout_action``), ``lease``, ``result_ttl`` (for how long its result is kept).
-    In the message: ``serializer`` ("pickle", "json"), ``models`` ("pickle", or "reference" to read model instances
-    again when the command runs).
-    As it is shown: ``describe`` (a function of the arguments that returns a short text, for logs, lists and screens),
-    ``sensitive`` (names of parameters, or True for all: where arguments are shown, theirs are ``***``).
+    * Where and when: ``queue_name`` (an alias of QUEUES), ``priority`` (higher first), ``delay`` or ``run_after`` (a
+      datetime), ``ttl`` (after which it is not run any more).
+    * If it fails: ``retry_on`` (exceptions, or a dictionary with a backoff or a RetryPolicy for each), ``retries`` or
+      ``max_attempts``, ``backoff`` (a wait, a Backoff, or a function of the failures and the exception), ``max_lost``
+      (how many attempts may be lost with their worker). Few libraries raise Python's ConnectionError: list
+      ``requests.exceptions.RequestException``, ``httpx.TransportError``, ``smtplib.SMTPException``, or OSError.
+    * If it is called often: ``debounce`` (with ``always_delay``, ``extend`` and ``max_wait``, ``merge``), ``unique``
+      ("queued", "running", or for a time), ``key`` (a function of the arguments, equal for calls that are the same).
+      ``debounce``, ``unique`` and ``concurrency`` may be a Debounce, a Unique and a Concurrency, each with a key.
+    * In which order and how many: ``shard`` (with ``failure_policy`` and ``max_run``), ``concurrency`` (for each
+      ``key`` if there is one), ``throttle`` (a Throttle or several), ``batch`` (a number or a Batch).
+    * As it runs: ``time_limit`` (with ``timeout_action``), ``lease``, ``result_ttl`` (for how long its result is kept).
+    * In the message: ``serializer`` ("pickle", "json"), ``models`` ("pickle", or "reference" to read model instances
+      again when the command runs).
+    * As it is shown: ``describe`` (a function of the arguments that returns a short text, for logs, lists and screens),
+      ``sensitive`` (names of parameters, or True for all: where arguments are shown, theirs are ``***``).
 
     ``delay``, ``ttl`` and ``debounce`` may be functions without arguments: they are called once per call.
 
