@@ -131,22 +131,31 @@ class ConsoleFormatter(logging.Formatter):
         return f"{line}\n{trace}" if trace else line
 
     def _of_message(self, record: logging.LogRecord, mark: Mark, width: float) -> str:
-        about, told = vars(record), mark.colour in (RED, YELLOW)
-        name, seconds, id = self._names.short(about["command"]), about.get("seconds"), about.get("message_id") or ""
+        about = vars(record)
+        name, seconds = self._names.short(about["command"]), about.get("seconds")
         took = lasted(seconds) if seconds else ""
-        region = min(self._names.width, MOST_OF_A_NAME if width >= WIDE else FEWER) + GAP + MOST_OF_A_TIME
-        took = f"{took:>{max(region - len(name), GAP + len(took))}}"
-        room, text = width - INDENT - len(name) - len(took) - GAP, _words(about, mark)
-        id = id[-SHORT_ID:]
-        if len(text) > room - GAP - len(id):
-            if mark.symbol != "✗":  # only what failed can be looked up by its id
-                id = ""
-            room -= GAP + len(id) if id else 0
-            is_all = mark.symbol == "✗" and not (record.exc_info or record.exc_text)  # no traceback says more
-            text = text if is_all else _cut(text, room)
-        line = f"{self._prefix(record, mark)}{self._paint(name, mark.colour if told else '')}{self._paint(took, DIM)}"
-        rest = ((_wrapped(text, room).replace("\n", "\n" + " " * INDENT), ""), (id, DIM))
-        return "  ".join([line, *(self._paint(part, colour) for part, colour in rest if part)]).rstrip()
+        columns = min(self._names.width, MOST_OF_A_NAME if width >= WIDE else FEWER) + GAP + MOST_OF_A_TIME
+        took = f"{took:>{max(columns - len(name), GAP + len(took))}}"
+        text, id = self._fitted(record, mark, width - INDENT - len(name) - len(took) - GAP)
+        colour = mark.colour if mark.colour in (RED, YELLOW) else ""
+        line = f"{self._prefix(record, mark)}{self._paint(name, colour)}{self._paint(took, DIM)}"
+        return "  ".join(part for part in (line, text, self._paint(id, DIM)) if part).rstrip()
+
+    def _fitted(self, record: logging.LogRecord, mark: Mark, room: float) -> tuple[str, str]:
+        """What a line says behind its columns, and the end of the id, in as many characters as there is room for.
+
+        What failed keeps its id, by which it can be looked up, and its reason, unless a traceback repeats that.
+        """
+        about, is_failure = vars(record), mark.symbol == "✗"
+        text, id = _words(about, mark), (about.get("message_id") or "")[-SHORT_ID:]
+        if not text or len(text) + GAP + len(id) <= room:
+            return text, id
+        if not is_failure:
+            return _cut(text, room), ""
+        room -= GAP + len(id)
+        if record.exc_info or record.exc_text:
+            return _cut(text, room), id
+        return _wrapped(text, room).replace("\n", "\n" + " " * INDENT), id
 
     def _text(self, record: logging.LogRecord, width: float) -> str:
         mark = LEVELS.get(record.levelname, WORSE)
