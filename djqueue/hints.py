@@ -5,8 +5,6 @@ The names are those of Celery, RQ, huey, dramatiq and django-q2, and of the pack
 
 from __future__ import annotations
 
-from collections.abc import Iterable
-
 _CALL = "call it, or use .enqueue(...)"
 _LATER = "use .using(delay=seconds).enqueue(...)"
 _AT = "use .using(run_after=datetime).enqueue(...)"
@@ -89,7 +87,7 @@ IN_THE_PACKAGE: dict[str, str] = {
 }
 """Names that are imported from a package."""
 
-_KEPT = "errors stay in the failed queue until queue_errors deletes them"
+_KEPT = "failed messages stay in the failed queue until queue_errors deletes them"
 _SIGNAL = "djqueue.signals tell what became of a message"
 _ALWAYS = "it is always so here: leave it out"
 _BACKOFF = "backoff=Backoff(first=seconds, factor=2, cap=seconds, jitter=0.25)"
@@ -137,6 +135,7 @@ _CALLED: dict[str, str] = {
     "retry_kwargs": "retries",
     "retry_policy": "backoff",
     "retry_when": "retry_on",
+    "routing_key": "queue_name",
     "schedule": "@periodic_command(crontab(...))",
     "schedule_type": "@periodic_command(crontab(...))",
     "soft_time_limit": "time_limit",
@@ -192,8 +191,3 @@ OPTIONS: dict[str, str] = {name: f"djqueue calls it {own}" for name, own in _CAL
 def option_hint(name: str) -> str | None:
     """What djqueue has for an option of another library; None if the name is not known from there."""
     return OPTIONS.get(name.lower())
-
-
-def of_options(names: Iterable[str]) -> list[str]:
-    """Those of the names that are options of another library."""
-    return [name for name in names if name.lower() in OPTIONS]
