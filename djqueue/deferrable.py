@@ -36,9 +36,9 @@ class DeferrableCommand(Command[P, R]):
         """Send one call to the queue. Raises what :meth:`Command.enqueue` raises."""
         return self.enqueue(*args, **kwargs)
 
-    def using(self, **options: Any) -> Self:
+    def using(self, *given: Never, **options: Any) -> Self:
         """A copy with other options, also by their old names: ``func.using(delay_seconds=3).later(...)``."""
-        return super().using(**_translated(options))
+        return super().using(*given, **_translated(options))
 
 
 class Deferrable:

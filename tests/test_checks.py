@@ -178,6 +178,8 @@ def test_check_command_fails_with_the_hint():
         ("QUEUE", "QUEUES"),
         ("QUEUES_DEFAULT", "QUEUES"),
         ("QUEUE_RETRIES", "QUEUE_MAX_ATTEMPTS"),
+        ("QUEUE_BROKER_URL", "QUEUE_CONNECTION"),
+        ("QUEUE_IMMEDIATE", "QUEUE_ALWAYS_EAGER"),
         ("QUEUE_WORKER_EMPTY_LIMIT", "QUEUE_IDLE_TIMEOUT"),
     ],
 )
@@ -271,6 +273,9 @@ def test_e005_a_module_that_fails(monkeypatch):
         ({"NAME": "a b"}, "NAME"),
         ({"NAME": "x" * 65}, "NAME"),
         ({"CONNECTION": "no-such-alias"}, "CONNECTION"),
+        ({"CONNECTION": "redis://:secret@10.0.0.75/0"}, "A queue in Redis needs CLASS (or QUEUE_CLASS) = 'djqueue."),
+        ({"CONNECTION": "10.0.0.75:6379:0:secret"}, "CONNECTION is an address, which is no alias in DATABASES"),
+        ({"CONNECTION": "sqs://eu-central-1"}, "A queue in SQS needs CLASS (or QUEUE_CLASS) = 'djqueue."),
         ({"CLASS": REDIS, "CONNECTION": "10.0.0.75:6379:x"}, "CONNECTION"),
         ({"CLASS": REDIS, "OPTIONS": {"PREFIX": 5}}, "PREFIX"),
         ({"STORE": "djqueue.backends.nowhere.Store"}, "STORE"),
@@ -574,9 +579,14 @@ def test_sqlite_is_looked_at_once_for_two_queues(monkeypatch):
     assert found(QUEUES=SAFE, databases=[]) == []
 
 
-def test_a_redis_that_is_away_is_told_in_deployment():
+def test_a_redis_that_is_away_is_told_when_servers_are_asked(monkeypatch):
     queues = {alias: {"CLASS": REDIS, "CONNECTION": "127.0.0.1:1:0"} for alias in ("default", "mail")}
     only("E101", found(deploy=True, QUEUES=queues), "127.0.0.1:1", hint="Start it, or correct CONNECTION.")
+    assert found(QUEUES=queues, databases=["other"]) == [], "as before migrate and test"
+    monkeypatch.setattr(sys, "argv", ["manage.py", "check", "--database", "other"])
+    only("E101", found(QUEUES=queues, databases=["other"]), "127.0.0.1:1")
+    monkeypatch.setattr(sys, "argv", ["manage.py", "check", "--deploy", "--database", "other"])
+    only("E101", found(deploy=True, QUEUES=queues, databases=["other"]), "127.0.0.1:1")
 
 
 @pytest.mark.backends("redis")
