@@ -15,6 +15,7 @@ import time
 from collections import Counter
 from collections.abc import Sequence
 from datetime import datetime
+from functools import partial
 from math import inf
 from typing import Any, NamedTuple
 
@@ -101,6 +102,8 @@ MOST_OF_A_NAME, FEWER, MOST_OF_A_TIME, GAP = 24, 16, 7, 2
 """Characters of the columns. A longer name takes from the blanks before the time, then it shifts what follows."""
 WIDE = 110
 LEAST_WIDTH = 40
+OVER_THE_KEY = "\r"
+"""Ahead of the line that answers a Ctrl-C, as the terminal has shown ``^C`` there."""
 
 
 class ConsoleFormatter(logging.Formatter):
@@ -139,7 +142,8 @@ class ConsoleFormatter(logging.Formatter):
             if mark.symbol != "✗":  # only what failed can be looked up by its id
                 id = ""
             room -= GAP + len(id) if id else 0
-            text = text if mark.symbol == "✗" and not record.exc_info else _cut(text, room)
+            is_all = mark.symbol == "✗" and not (record.exc_info or record.exc_text)  # no traceback says more
+            text = text if is_all else _cut(text, room)
         line = f"{self._prefix(record, mark)}{self._paint(name, mark.colour if told else '')}{self._paint(took, DIM)}"
         rest = ((_wrapped(text, room).replace("\n", "\n" + " " * INDENT), ""), (id, DIM))
         return "  ".join([line, *(self._paint(part, colour) for part, colour in rest if part)]).rstrip()
@@ -150,8 +154,8 @@ class ConsoleFormatter(logging.Formatter):
         text = _wrapped(text, width - INDENT).replace("\n", "\n" + " " * INDENT)
         if record.levelno <= logging.DEBUG:
             text = self._paint(text, DIM)
-        beside_the_key = "\r" if getattr(record, "event", "") == "stopping" and width < inf else ""  # over the ^C
-        return beside_the_key + self._prefix(record, mark) + text
+        is_by_key = getattr(record, "event", "") == "stopping" and self._width.of_terminal
+        return f"{OVER_THE_KEY if is_by_key else ''}{self._prefix(record, mark)}{text}"
 
     def _banner(self, rows: Sequence[tuple[str, str, str]], width: float) -> str:
         """The rows of a consumer's start; each heading once."""
@@ -210,7 +214,8 @@ def _words(about: dict[str, Any], mark: Mark) -> str:
 def _wrapped(text: str, room: float) -> str:
     if len(text) <= room:
         return text
-    return "\n".join(textwrap.wrap(text, max(20, int(room)), break_long_words=False, break_on_hyphens=False))
+    wrap = partial(textwrap.wrap, width=max(20, int(room)), break_long_words=False, break_on_hyphens=False)
+    return "\n".join(one for line in text.split("\n") for one in wrap(line) or [""])
 
 
 def _cut(text: str, room: float) -> str:
@@ -234,6 +239,10 @@ class _Width:
         self._fixed: float | None = fixed or inf if fixed is not None else None
         self._until = 0.0
         self._known = inf
+
+    @property
+    def of_terminal(self) -> bool:
+        return self._fixed is None and self._known < inf
 
     def at(self, now: float) -> float:
         if self._fixed is not None:

@@ -579,9 +579,14 @@ def test_sqlite_is_looked_at_once_for_two_queues(monkeypatch):
     assert found(QUEUES=SAFE, databases=[]) == []
 
 
-def test_a_redis_that_is_away_is_told_in_deployment():
+def test_a_redis_that_is_away_is_told_when_servers_are_asked(monkeypatch):
     queues = {alias: {"CLASS": REDIS, "CONNECTION": "127.0.0.1:1:0"} for alias in ("default", "mail")}
     only("E101", found(deploy=True, QUEUES=queues), "127.0.0.1:1", hint="Start it, or correct CONNECTION.")
+    assert found(QUEUES=queues, databases=["other"]) == [], "as before migrate and test"
+    monkeypatch.setattr(sys, "argv", ["manage.py", "check", "--database", "other"])
+    only("E101", found(QUEUES=queues, databases=["other"]), "127.0.0.1:1")
+    monkeypatch.setattr(sys, "argv", ["manage.py", "check", "--deploy", "--database", "other"])
+    only("E101", found(deploy=True, QUEUES=queues, databases=["other"]), "127.0.0.1:1")
 
 
 @pytest.mark.backends("redis")

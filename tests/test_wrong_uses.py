@@ -24,7 +24,7 @@ from djqueue.consumer import Consumer
 from djqueue.decorators import queue_command
 from djqueue.exceptions import BadSignature, InvalidQueueError, StoreError, StoreUnreachable, TablesMissing
 from djqueue.registry import autodiscover, registry
-from djqueue.running import executor
+from djqueue.running import executor, reporting
 from djqueue.utils import RareReports
 from tests.support.backends import redis_url
 
@@ -164,7 +164,7 @@ def test_djqueue_is_not_installed(settings, monkeypatch):
 class TestKeys:
     @pytest.fixture(autouse=True)
     def _first_report(self, monkeypatch):
-        monkeypatch.setattr(executor, "MANY", RareReports(60))
+        monkeypatch.setattr(reporting, "BAD_SIGNATURES", RareReports(60))
 
     def test_another_secret_key_is_said_once_for_many_messages(self, backend, settings, said):
         settings.QUEUES = backend.queues()

@@ -5,7 +5,20 @@ from __future__ import annotations
 from functools import partialmethod
 from typing import NoReturn
 
-from djqueue.backends.entries import PAGE, Claimed, Entry, Fact, LaneRecord, Lease, QueueStats, Reaped, Record, Refusal
+from djqueue.backends.entries import (
+    PAGE,
+    Claimed,
+    Entry,
+    Fact,
+    LaneRecord,
+    Lease,
+    Leases,
+    QueueStats,
+    Reaped,
+    Record,
+    Refusal,
+    listed,
+)
 from djqueue.backends.guards import DebounceGuard, Guard, OnceGuard, UniqueGuard
 from djqueue.backends.items import ItemVerbs
 from djqueue.backends.stores import BaseStore, NoStore, RateLimit
@@ -30,6 +43,7 @@ __all__ = [
     "LaneRecord",
     "Lease",
     "LeasedQueue",
+    "Leases",
     "NoStore",
     "QueueStats",
     "Reaped",
@@ -37,6 +51,7 @@ __all__ = [
     "Refusal",
     "Unanswered",
     "UniqueGuard",
+    "listed",
 ]
 
 

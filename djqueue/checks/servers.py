@@ -1,7 +1,7 @@
 """The servers behind the queues.
 
-The checks that connect run with ``manage.py check --database ALIAS`` for what is in that database (and so before
-``migrate`` and ``test``), and with ``manage.py check --deploy`` for queues elsewhere.
+The checks that connect run with ``manage.py check --database ALIAS``, and for queues that are in no database with
+``check --deploy`` too. Before ``migrate`` and ``test`` Django runs the same checks; they ask the databases only.
 """
 
 from __future__ import annotations
@@ -69,8 +69,17 @@ def check_databases(app_configs=None, databases: Collection[str] | None = None, 
     aliases = sorted({alias for queue in queues for alias in databases_of(queue) & chosen})
     found = [message for alias in aliases for message in checks.check(alias)]
     said = (message for queue in queues if queue.database in chosen for message in queue.check())
-    is_migrating = sys.argv[1:2] == ["migrate"]  # which runs this very check before it makes the tables
-    return _once(one for one in [*found, *said] if not (is_migrating and one.id == checks.LACKING))
+    told = [*found, *said]
+    if _is_command("migrate"):  # it runs this very check before it makes the tables
+        return _once(message for message in told if message.id != checks.LACKING)
+    if _is_command("check") and "--deploy" not in sys.argv:
+        told += check_other_servers()
+    return _once(told)
+
+
+def _is_command(name: str) -> bool:
+    """Whether this process was started as that command of manage.py."""
+    return sys.argv[1:2] == [name]
 
 
 @register(TAG, deploy=True)

@@ -18,6 +18,7 @@ from django.db import close_old_connections, connections
 
 from djqueue import conf
 from djqueue.backends.base import BaseQueue
+from djqueue.exceptions import StoreError
 from djqueue.messages.failures import chained, text_of
 from djqueue.utils import seconds, tell, whole
 
@@ -135,6 +136,16 @@ def pause_after(failures: int) -> float:
     return min(LONGEST_PAUSE, FIRST_PAUSE * 2 ** min(failures, 10))
 
 
+def how_to_log(error: BaseException, failures: int) -> tuple[int, BaseException | None]:
+    """The level for so many failures in a row, and the exception whose traceback is shown: of the first failure.
+
+    The text of a StoreError says all.
+    """
+    if failures > 1:
+        return logging.WARNING, None
+    return logging.ERROR, None if issubclass(type(error), StoreError) else error
+
+
 def run_all(things: Iterable[T], do: Callable[[T], float | None]) -> float:
     """Call ``do`` for each thing, even if it fails for some; then raise the first error, or return the least answer."""
     least, errors = inf, []
@@ -182,8 +193,8 @@ class FailureBackoff:
         pause = min(longest_pause, pause_after(self.count))
         self._until = time.monotonic() + pause
         text = "%s failed (%d in a row): %s; trying again in %.1f s"
-        level, shown = (logging.ERROR, error) if self.count == 1 else (logging.WARNING, None)
-        tell(logger, level, text, self.name, self.count, text_of(error), pause, exc_info=shown)
+        level, shown = how_to_log(error, self.count)
+        tell(logger, level, text, self.name, self.count, text_of(error).rstrip("."), pause, exc_info=shown)
         return pause
 
     def end(self) -> None:

@@ -11,7 +11,8 @@ from functools import partial
 
 from djqueue.backends.base import BaseQueue, Lease
 from djqueue.consumer.in_flight import Held, InFlight
-from djqueue.consumer.loop import FIRST_PAUSE, Loop, PerServer, Starvation, pause_after, recycle_connections
+from djqueue.consumer.loop import FIRST_PAUSE, Loop, PerServer, Starvation, how_to_log, pause_after, recycle_connections
+from djqueue.messages.failures import text_of
 from djqueue.policies.outcomes import Outcome, Verdict
 from djqueue.running.settle import proof_of, settle_alike
 from djqueue.utils import clock, tell
@@ -169,9 +170,10 @@ class PendingVerdicts:
         self._failures += 1
         pause = FIRST_PAUSE if self.starvation.add(error) else pause_after(self._failures)
         self._not_before = clock() + pause
-        level, shown = (logging.ERROR, error) if self._failures == 1 else (logging.WARNING, None)
+        level, shown = how_to_log(error, self._failures)
         text = "%s() of %d messages of %s failed: %s; trying again in %.1f s"
-        tell(logger, level, text, self._verb, len(batch), self._queue.alias, error, pause, exc_info=shown)
+        why = text_of(error).rstrip(".")
+        tell(logger, level, text, self._verb, len(batch), self._queue.alias, why, pause, exc_info=shown)
 
 
 def _was_applied(doubtful: Mapping[tuple[str, object], Held], lease: Lease) -> bool:

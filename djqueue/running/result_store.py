@@ -116,7 +116,7 @@ def _packed_end(queue: BaseQueue, id: str, told: dict[str, Any], command: str = 
     except BaseException as error:  # a value may do anything while it is pickled
         why = f"what it returned could not be kept: {text_of(error)}"[:LONGEST_REASON]
         if "value" in told:
-            extra = {"message_id": id, "command": command, "queue": queue.alias}
+            extra = {"message_id": id, "command": command, "queue": queue.alias, "event": "result_lost"}
             tell(logger, logging.WARNING, LOST, plain(command), kind_of(told["value"]), text_of(error), extra=extra)
         rest = {name: value for name, value in told.items() if name not in ("value", "errors")}
         return _packed(queue, RESULT, id, {"reason": why, **rest})

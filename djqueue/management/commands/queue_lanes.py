@@ -101,18 +101,15 @@ class Command(OperatorCommand):
             if isinstance(queue, ThrottledQueue):
                 self.stdout.write(_throttle(queue))
         if found:
-            self._table([_row(one) for one in found[:most]], with_queue=len(queues) > 1)
+            rows = [_row(one) for one in found[:most]]
+            without = () if len(queues) > 1 else ("queue",)
+            form: Any = {"cuts": {"lane": cut_start, "reason": cut}, "spared": "lane", "width": width_of(self.stdout)}
+            right = ("waiting", "running")
+            self.stdout.write(table(HEAD, rows, right, without=without, paint=self.paint, **form))
             if len(found) > most:
                 self.stdout.write("… and more: see --limit")
         else:
             self.stdout.write("No lane holds or remembers anything.")
-
-    def _table(self, rows: list[list[str]], with_queue: bool) -> None:
-        head = HEAD if with_queue else [name for name in HEAD if name != "queue"]
-        lines = rows if with_queue else [[row[0], *row[2:]] for row in rows]
-        cuts = {"lane": cut_start, "reason": cut}
-        width = width_of(self.stdout)
-        self.stdout.write(table(head, lines, ("waiting", "running"), cuts=cuts, width=width, paint=self.paint))
 
     def _pause(self, queues: list[BaseQueue], name: str, reason: str | None, force: bool) -> None:
         if len(queues) > 1:
