@@ -194,6 +194,36 @@ def variable_of(name: str) -> str | None:
     return next((variable for variable in (name, *setting.aliases) if variable in os.environ), None)
 
 
+class Reading:
+    """Some settings as they were last read; it is cheap to ask whether one was assigned since."""
+
+    def __init__(self, *names: str) -> None:
+        self._names = names
+        self._values: tuple[Any, ...] = ()
+        self._given: tuple[tuple[str, Any], ...] = ()
+        self._holder: object = None
+        self._size = 0
+
+    def is_current(self) -> bool:
+        """Whether nothing was assigned; in doubt False."""
+        holder = _READ["_wrapped"]  # it gets what is assigned, and override_settings replaces it
+        if holder is not self._holder or len(vars(holder)) != self._size:
+            return False
+        for name, value in self._given:
+            if _READ.get(name) is not value:
+                return False
+        return True
+
+    def refresh(self) -> bool:
+        """Read them anew; whether one differs."""
+        values = tuple(map(get, self._names))
+        self._given = tuple((name, _READ[name]) for name in self._names if name in _READ)
+        self._holder = _READ["_wrapped"]
+        self._size = len(vars(self._holder))
+        differs, self._values = values != self._values, values
+        return differs
+
+
 def forget(**kwargs: Any) -> None:
     """Read settings and environment variables anew."""
     _unsaid.clear()

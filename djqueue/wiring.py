@@ -51,16 +51,15 @@ class Queues:
 
     def __init__(self) -> None:
         self._made: dict[str, BaseQueue] = {}
-        self._described: tuple[Any, ...] = ()
+        self._described = conf.Reading(*_DESCRIBING)
         self._lock = threading.RLock()
 
     def __getitem__(self, alias: str) -> BaseQueue:
         """Raises InvalidQueueError for an alias that no setting names."""
-        described = tuple(map(conf.get, _DESCRIBING))
-        if described != self._described:  # a setting was assigned; Django sends no signal of that
+        if not self._described.is_current():  # a setting may have been assigned; Django sends no signal of that
             with self._lock:
-                if described != self._described:
-                    self._made, self._described = {}, described
+                if self._described.refresh():
+                    self._made = {}
         queue = self._made.get(alias)
         return queue if queue is not None else self._make(alias)
 
