@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import sys
 from importlib import import_module
 from typing import TYPE_CHECKING, Any
 
@@ -111,6 +112,7 @@ def __getattr__(name: str) -> Any:
     hint = import_module("djqueue.hints").IN_THE_PACKAGE.get(name)
     if hint is None:
         raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
-    raise ImportError(
-        f"djqueue has no {name!r}: {hint}", name=__name__
-    )  # an import would drop an AttributeError's text
+    said = f"djqueue has no {name!r}: {hint}"
+    if sys._getframe(1).f_globals.get("__name__") == "importlib._bootstrap":
+        raise ImportError(said, name=__name__)  # "from djqueue import ..." would drop an AttributeError and its text
+    raise AttributeError(said, name=name)

@@ -5,7 +5,7 @@ from __future__ import annotations
 import inspect
 from collections.abc import Callable
 from datetime import datetime, timedelta
-from typing import Any, ClassVar, Unpack, cast
+from typing import Any, ClassVar, Never, Unpack, cast
 
 from django.conf import settings
 from django.utils import timezone
@@ -134,13 +134,15 @@ class Invoker:
         """The default queue."""
         return queues["default"]
 
-    def enqueue(self, command: QueueCommand, **options: Unpack[CommandOptions]) -> Result:
+    def enqueue(self, command: QueueCommand, *args: Never, **options: Unpack[CommandOptions]) -> Result:
         """Send a command object to its queue; ``options`` override the options of its class.
 
         Raises TypeError for anything else, and whatever :meth:`Command.enqueue` raises.
         """
         if not isinstance(command, QueueCommand):
             raise TypeError(f"invoker.enqueue() takes an object of a QueueCommand class, not {_instead(command)}")
+        if args:
+            raise TypeError(f"invoker.enqueue() takes one object, which has its data: {type(command).__name__}(data).")
         return command.command().using(**options).enqueue(command.get_data())
 
     def dequeue(self) -> str | None:
@@ -185,7 +187,9 @@ def _instead(command: object) -> str:
     if isinstance(command, type) and issubclass(command, QueueCommand):
         return f"the class itself: make an object of it, {command.__name__}(data)."
     if isinstance(command, Command):
-        return "the command of a function: call it, or use its .enqueue()."
+        return f"the command of a function: call it, or use {command.__name__}.enqueue(...)."
+    if isinstance(command, str) and registry.get(command) is not None:
+        return f"the name of a command: import {command.rpartition('.')[2]}, and call it."
     return f"{command!r}."
 
 

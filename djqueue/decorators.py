@@ -31,22 +31,23 @@ def queue_command(func=None, /, **options):
 
     Use it bare or with options. Durations are seconds or timedeltas.
 
-    Where and when: ``queue_name`` (an alias of QUEUES), ``priority`` (higher first), ``delay`` or ``run_after`` (a
-    datetime), ``ttl`` (after which it is not run any more).
-    If it fails: ``retry_on`` (exceptions, or a dictionary with a backoff or a RetryPolicy for each), ``retries`` or
-    ``max_attempts``, ``backoff`` (a wait, a Backoff, or a function of the failures and the exception), ``max_lost``
-    (how many attempts may be lost with their worker). Few libraries raise Python's ConnectionError: list
-    ``requests.exceptions.RequestException``, ``httpx.TransportError``, ``smtplib.SMTPException``, or OSError.
-    If it is called often: ``debounce`` (with ``always_delay``, ``extend`` and ``max_wait``, ``merge``), ``unique``
-    ("queued", "running", or for a time), ``key`` (a function of the arguments, equal for calls that are the same).
-    ``debounce``, ``unique`` and ``concurrency`` may be a Debounce, a Unique and a Concurrency, with a key of their own.
-    In which order and how many: ``shard`` (with ``failure_policy`` and ``max_run``), ``concurrency`` (for each
-    ``key`` if there is one), ``throttle`` (a Throttle or several), ``batch`` (a number or a Batch).
-    As it runs: ``time_limit`` (with ``timeout_action``), ``lease``, ``result_ttl`` (for how long its result is kept).
-    In the message: ``serializer`` ("pickle", "json"), ``models`` ("pickle", or "reference" to read model instances
-    again when the command runs).
-    As it is shown: ``describe`` (a function of the arguments that returns a short text, for logs, lists and screens),
-    ``sensitive`` (names of parameters, or True for all: where arguments are shown, theirs are ``***``).
+    * Where and when: ``queue_name`` (an alias of QUEUES), ``priority`` (higher first), ``delay`` or ``run_after`` (a
+      datetime), ``ttl`` (after which it is not run any more).
+    * If it fails: ``retry_on`` (exceptions, or a dictionary with a backoff or a RetryPolicy for each), ``retries`` or
+      ``max_attempts``, ``backoff`` (a wait, a Backoff, or a function of the failures and the exception), ``max_lost``
+      (how many attempts may be lost with their worker). Few libraries raise Python's ConnectionError: list
+      ``requests.exceptions.RequestException``, ``httpx.TransportError``, ``smtplib.SMTPException``, or OSError.
+    * If it is called often: ``debounce`` (with ``always_delay``, ``extend`` and ``max_wait``, ``merge``), ``unique``
+      ("queued", "running", or for a time), ``key`` (a function of the arguments; calls for which it returns the same
+      are equal). ``debounce``, ``unique`` and ``concurrency`` may be a Debounce, a Unique and a Concurrency, each with
+      a key of its own.
+    * In which order and how many: ``shard`` (with ``failure_policy`` and ``max_run``), ``concurrency`` (for each
+      ``key`` if there is one), ``throttle`` (a Throttle or several), ``batch`` (a number or a Batch).
+    * While it runs: ``time_limit`` (with ``timeout_action``), ``lease``, ``result_ttl`` (how long its result is kept).
+    * In the message: ``serializer`` ("pickle", "json"), ``models`` ("pickle", or "reference" to read model instances
+      again when the command runs).
+    * Where it is shown: ``describe`` (a function of the arguments that returns a short text, for logs, lists and
+      screens), ``sensitive`` (names of parameters, or True for all: where arguments are shown, these are ``***``).
 
     ``delay``, ``ttl`` and ``debounce`` may be functions without arguments: they are called once per call.
 
@@ -67,7 +68,7 @@ def periodic_command(
     max_lateness: float | timedelta = timedelta(hours=1),
     **options: Unpack[CommandOptions],
 ) -> Callable[[Callable[P, R]], PeriodicCommand[P, R]]:
-    """Have a function enqueued on a schedule; calling it runs it here, inline.
+    """Enqueue a function on a schedule. A call of it runs it here, at once.
 
     ``validate_datetime`` is a :func:`crontab`, or any callable that is given the local time of a minute and tells
     whether the function is due then. Instead of it ``every`` is a duration in seconds, of a second at least, or a

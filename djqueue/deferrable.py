@@ -36,9 +36,9 @@ class DeferrableCommand(Command[P, R]):
         """Send one call to the queue. Raises what :meth:`Command.enqueue` raises."""
         return self.enqueue(*args, **kwargs)
 
-    def using(self, **options: Any) -> Self:
+    def using(self, *given: Never, **options: Any) -> Self:
         """A copy with other options, also by their old names: ``func.using(delay_seconds=3).later(...)``."""
-        return super().using(**_translated(options))
+        return super().using(*given, **_translated(options))
 
 
 class Deferrable:
@@ -149,7 +149,7 @@ def _same(value: Any) -> Any:
 
 def _listed(value: Any) -> Any:
     """Any iterable of classes; what is none is judged as retry_on."""
-    return list(value) if isinstance(value, Iterable) and not isinstance(value, type | str) else value
+    return list(value) if isinstance(value, Iterable) and not isinstance(value, type | str | dict) else value
 
 
 def _usual_or_none(value: Any) -> bool:

@@ -3,7 +3,7 @@
 from collections.abc import Mapping, Sequence
 from datetime import timedelta
 from itertools import islice
-from typing import Self
+from typing import Never, Self
 
 from django.core.exceptions import ImproperlyConfigured
 from django.db.utils import OperationalError, ProgrammingError
@@ -123,13 +123,21 @@ class CommandFailed(QueueError):
 class Retry(QueueError):
     """Run the message again `after` seconds (or a timedelta; None: by the command's backoff). Counts as no failure.
 
-    The wait is a tenth of a second at least, and QUEUE_MAX_STARTS bounds how often.
+    The wait is a tenth of a second at least, and QUEUE_MAX_STARTS bounds how often. Both arguments may be given by
+    position; a text is the reason. Raises TypeError for other arguments.
     """
 
     after: float | None = None
     reason = ""  # also for a subclass that does not call __init__
 
-    def __init__(self, after: float | timedelta | None = None, reason: str = "") -> None:
+    def __init__(
+        self,
+        *given: float | timedelta | str | None,
+        after: float | timedelta | None = None,
+        reason: str = "",
+        **unknown: Never,
+    ) -> None:
+        after, reason = _wait_and_reason("Retry", given, unknown, after, reason)
         super().__init__(reason or "asked to be run again")
         self.after = None if after is None else seconds(after, "Retry(after=…)")
         self.reason = str(reason)
@@ -141,19 +149,45 @@ class Retry(QueueError):
 class Throttled(QueueError):
     """Too much just now: run the message, and all that is throttled with it, again in ``retry_after`` seconds.
 
-    Or after a timedelta; None: by the command's backoff. It counts neither as an attempt nor as a failure.
+    Or after a timedelta; None: by the command's backoff. It counts neither as an attempt nor as a failure. Both
+    arguments may be given by position; a text is the reason. Raises TypeError for other arguments.
     """
 
     retry_after: float | None = None
     reason = ""
 
-    def __init__(self, retry_after: float | timedelta | None = None, reason: str = "") -> None:
+    def __init__(
+        self,
+        *given: float | timedelta | str | None,
+        retry_after: float | timedelta | None = None,
+        reason: str = "",
+        **unknown: Never,
+    ) -> None:
+        retry_after, reason = _wait_and_reason("Throttled", given, unknown, retry_after, reason)
         super().__init__(reason or "throttled")
         self.retry_after = None if retry_after is None else seconds(retry_after, "Throttled(retry_after=…)")
         self.reason = str(reason)
 
     def __reduce__(self) -> tuple:
         return type(self), (self.retry_after, self.reason)
+
+
+_Wait = float | timedelta | None
+
+
+def _wait_and_reason(
+    what: str, given: Sequence[_Wait | str], unknown: Mapping[str, object], wait: _Wait, reason: str
+) -> tuple[_Wait, str]:
+    """The arguments of Retry or Throttled, of which those by position are told apart by their type."""
+    waits: list[_Wait] = [one for one in given if not isinstance(one, str) and one is not None]
+    texts = [one for one in given if isinstance(one, str) and one]
+    if unknown or len(waits) + (wait is not None) > 1 or len(texts) + bool(reason) > 1:
+        name = "after" if what == "Retry" else "retry_after"
+        wrong = f"has no argument {next(iter(unknown))!r}" if unknown else "was given more than a wait and a reason"
+        raise TypeError(
+            f'{what} {wrong}: write {what}({name}=5, reason="the bank is busy"), with seconds or a timedelta.'
+        )
+    return (waits or [wait])[0], (texts or [reason])[0]
 
 
 class Discard(QueueError):

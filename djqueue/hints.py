@@ -5,7 +5,11 @@ The names are those of Celery, RQ, huey, dramatiq and django-q2, and of the pack
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Callable, Mapping
+from inspect import getattr_static
+from typing import Any, NoReturn, TypeVar
+
+T = TypeVar("T", bound=type)
 
 _CALL = "call it, or use .enqueue(...)"
 _LATER = "use .using(delay=seconds).enqueue(...)"
@@ -14,8 +18,11 @@ _COPY = "there is no signature of a call: .using(...) is a copy of the command w
 _MANY = "use .enqueue_many([(1,), (2,)])"
 _COMMIT = "call it: in a transaction a call is sent when that commits"
 _CHAIN = "there are no workflows: let a command call the next one"
+_STOP = "manage.py queue_lanes --pause NAME holds a command that has lanes; Result.cancel() cancels one call"
 
 ON_A_COMMAND: dict[str, str] = {
+    "AsyncResult": "use djqueue.Result(id)",
+    "actor_name": "its name is .name",
     "apply": "use .call(...), which runs it here and now",
     "apply_async": f"{_CALL}; .using(...).enqueue(...) takes options",
     "async_": _CALL,
@@ -28,13 +35,20 @@ ON_A_COMMAND: dict[str, str] = {
     "enqueue_at": _AT,
     "enqueue_call": "use .enqueue(...), with the arguments as they are",
     "enqueue_in": _LATER,
+    "broker": "queues are in djqueue.queues by alias",
     "fn": "the function is .func, and .call(...) runs it here and now",
+    "is_revoked": _STOP,
     "later": f"{_CALL}; .later(...) is for functions of a Deferrable",
     "map": _MANY,
     "message": _COPY,
     "message_with_options": _COPY,
+    "queue": "the queue is chosen by .using(queue_name=...)",
+    "queue_name": "the alias of its queue is .policy.queue_name",
+    "replace": _CHAIN,
     "request": "current_message() is the message that runs",
+    "restore": "manage.py queue_lanes --resume NAME lets a command go on that was paused",
     "retry": "raise Retry(after=seconds) in the function",
+    "revoke": _STOP,
     "run": "use .call(...), which runs it here and now",
     "s": _COPY,
     "schedule": f"{_LATER}; djqueue.schedules.add(...) sends a call again and again",
@@ -45,24 +59,182 @@ ON_A_COMMAND: dict[str, str] = {
     "starmap": _MANY,
     "subtask": _COPY,
     "task": "it is the command itself",
+    "task_name": "its name is .name",
     "then": _CHAIN,
+    "update_state": "use current_message().progress(...) in the function",
 }
 """Attributes of a command."""
+
+_STATUS = "use .status, which is 'done', 'failed', 'ready', 'running', …"
+_GET = "use .get(timeout=seconds)"
+_CANCEL = "use .cancel()"
+_FRESH = "each look at .status, .errors or .get() asks the queue anew: leave it out"
+_AGAIN = "manage.py queue_errors retry ID puts a failed message back into its queue"
+_ERRORS = "the errors of its attempts are in .errors"
+_ID = "its id is .id"
+_NAME = "the name of its command is .command"
+
+ON_A_RESULT: dict[str, str] = {
+    "abort": _CANCEL,
+    "args": "manage.py queue_errors show ID --arguments shows those of a failed message",
+    "children": _CHAIN,
+    "collect": _GET,
+    "delete": _CANCEL,
+    "dependency": _CHAIN,
+    "exc_info": _ERRORS,
+    "exception": _ERRORS,
+    "failed": _STATUS,
+    "forget": "a result goes by itself after its result_ttl: leave it out",
+    "func_name": _NAME,
+    "get_id": _ID,
+    "get_result": _GET,
+    "get_status": _STATUS,
+    "info": f"{_GET}, or .progress",
+    "is_canceled": _STATUS,
+    "is_failed": _STATUS,
+    "is_finished": _STATUS,
+    "is_queued": _STATUS,
+    "is_ready": _STATUS,
+    "is_revoked": _STATUS,
+    "is_scheduled": _STATUS,
+    "is_started": _STATUS,
+    "job_id": _ID,
+    "join": _GET,
+    "kwargs": "manage.py queue_errors show ID --arguments shows those of a failed message",
+    "latest_result": _GET,
+    "message_id": _ID,
+    "meta": "what its command reported is in .progress",
+    "name": _NAME,
+    "origin": "the alias of its queue is .queue_name",
+    "parent": _CHAIN,
+    "ready": _STATUS,
+    "refresh": _FRESH,
+    "requeue": _AGAIN,
+    "reschedule": _AGAIN,
+    "reset": _FRESH,
+    "restore": "a cancelled call is made anew",
+    "result": _GET,
+    "results": f"{_ERRORS}; {_GET}",
+    "retry": _AGAIN,
+    "return_value": _GET,
+    "revoke": _CANCEL,
+    "state": _STATUS,
+    "stop": _CANCEL,
+    "success": _STATUS,
+    "successful": _STATUS,
+    "task": _NAME,
+    "task_id": _ID,
+    "task_name": _NAME,
+    "terminate": _CANCEL,
+    "then": _CHAIN,
+    "traceback": _ERRORS,
+    "value": _GET,
+    "wait": _GET,
+}
+"""Attributes of the handle of a call."""
+
+_TIMETABLE = "give every=seconds, crontab=crontab(...) or rrule='FREQ=...'"
+_START = "give start=datetime"
+
+IN_A_SCHEDULE: dict[str, str] = {
+    "eta": _START,
+    "func": "the command comes second, after the name",
+    "interval": "give every=seconds",
+    "next_run": _START,
+    "q_options": "options are given with the command, as in command.using(...)",
+    "repeat": "give an rrule that ends, as in rrule='FREQ=DAILY;COUNT=3'",
+    "repeats": "give an rrule that ends, as in rrule='FREQ=DAILY;COUNT=3'",
+    "schedule": _TIMETABLE,
+    "schedule_type": _TIMETABLE,
+    "task": "the command comes second, after the name",
+}
+"""Arguments of ``schedules.add``."""
+
+_SEND = "use command.using(queue_name=alias).enqueue(...)"
+_FAILED = "failed messages are in .failed, a queue like this one; manage.py queue_errors shows them"
+_SEE = "use .peek('ready'), 'delayed' or 'leased'"
+_FIND = "use .find(id)"
+_PERIODICALLY = "use @periodic_command, or djqueue.schedules.add(...)"
+
+ON_A_QUEUE: dict[str, str] = {
+    "cancel": "use .remove([id]), or .cancel() of the result",
+    "count": "use len(queue), or .stats()",
+    "cron": _PERIODICALLY,
+    "deferred_job_registry": _SEE,
+    "delete": "use .flush()",
+    "empty": "use .flush(), which deletes what waits; len(queue) counts it",
+    "enqueue": _SEND,
+    "enqueue_at": "use command.using(queue_name=alias, run_after=datetime).enqueue(...)",
+    "enqueue_call": _SEND,
+    "enqueue_in": "use command.using(queue_name=alias, delay=seconds).enqueue(...)",
+    "enqueue_many": "use command.using(queue_name=alias).enqueue_many([(1,), (2,)])",
+    "every": _PERIODICALLY,
+    "failed_job_registry": _FAILED,
+    "fetch_job": _FIND,
+    "finished_job_registry": "what is done is counted, and not kept",
+    "get": "use .pop(timeout=seconds) for an item",
+    "get_job_ids": _SEE,
+    "get_jobs": _SEE,
+    "is_empty": "use len(queue) == 0",
+    "job_ids": _SEE,
+    "jobs": _SEE,
+    "pending": _SEE,
+    "periodic_task": _PERIODICALLY,
+    "qsize": "use len(queue), or .stats()",
+    "revoke": "use .remove([id]), or .cancel() of the result",
+    "scheduled": _SEE,
+    "scheduled_job_registry": _SEE,
+    "size": "use len(queue), or .stats()",
+    "started_job_registry": _SEE,
+    "task": "decorate the function with @queue_command(queue_name=alias)",
+}
+"""Attributes of a queue."""
+
+_ALIAS = "queues are found by alias, as in queues['default']"
+
+ON_QUEUES: dict[str, str] = {
+    "all": "use [queues[alias] for alias in queues]",
+    "default": _ALIAS,
+    "get": _ALIAS,
+    "get_queue": _ALIAS,
+    "items": "use [(alias, queues[alias]) for alias in queues]",
+    "keys": "use list(queues)",
+    "values": "use [queues[alias] for alias in queues]",
+}
+"""Attributes of the queues of a project."""
 
 _COMMAND = "djqueue calls it queue_command"
 _PERIODIC = "djqueue calls it periodic_command, with a crontab(...)"
 _NO_APP = "there is no such object: the settings describe QUEUES, and @queue_command is imported from djqueue"
 
+_RESULT = "djqueue calls it Result: Result(id)"
+_RUNNING = "djqueue calls it current_message: current_message() is the message that runs"
+
 IN_THE_PACKAGE: dict[str, str] = {
+    "AsyncResult": _RESULT,
+    "CancelExecution": "djqueue calls it Discard",
+    "CurrentMessage": _RUNNING,
     "Celery": _NO_APP,
     "Huey": _NO_APP,
+    "Ignore": "djqueue calls it Discard",
+    "Job": _RESULT,
+    "MaxRetriesExceededError": "a message whose retries are used up is moved to the failed queue",
+    "OrmQ": "djqueue.queues['default'].peek('ready') has what waits",
+    "PeriodicTask": "djqueue.schedules.add(...) makes a schedule at run time",
     "Queue": f"{_NO_APP}; djqueue.queues has the queues by alias",
     "RedisHuey": _NO_APP,
+    "Reject": "djqueue calls it Fail",
+    "RetryTask": "djqueue calls it Retry",
+    "Schedule": "djqueue.schedules.add(...) makes a schedule at run time",
+    "SoftTimeLimitExceeded": "djqueue calls it TimeLimitExceeded",
     "SqliteHuey": _NO_APP,
     "Task": "djqueue calls it QueueCommand",
+    "TimeLimit": "give the option time_limit",
     "Worker": "djqueue calls it Consumer; manage.py queue_consumer runs one",
     "actor": _COMMAND,
     "app": _NO_APP,
+    "async_chain": _CHAIN,
+    "async_iter": "use .enqueue_many(...) of one command",
     "async_task": "decorate the function with @queue_command and call it",
     "broker": _NO_APP,
     "celery": _NO_APP,
@@ -70,11 +242,16 @@ IN_THE_PACKAGE: dict[str, str] = {
     "chord": _CHAIN,
     "close_db": "connections are closed and kept as CONN_MAX_AGE says: leave it out",
     "cron": _PERIODIC,
+    "current_app": _NO_APP,
+    "current_task": _RUNNING,
     "db_periodic_task": _PERIODIC,
     "db_task": _COMMAND,
     "defer": "djqueue.Deferrable().deferrable makes a function with .later(...)",
     "dramatiq": _NO_APP,
     "enqueue": "decorate the function with @queue_command, and use its .enqueue(...)",
+    "fetch": _RESULT,
+    "get_broker": _NO_APP,
+    "get_current_job": _RUNNING,
     "get_queue": "djqueue.queues has the queues by alias: queues['default']",
     "group": "use .enqueue_many(...) of one command",
     "huey": _NO_APP,
@@ -82,14 +259,24 @@ IN_THE_PACKAGE: dict[str, str] = {
     "lock_task": "use the option concurrency=1",
     "on_commit_task": "djqueue calls it queue_command: in a transaction a call is sent when that commits",
     "periodic_task": _PERIODIC,
-    "result": "djqueue calls it Result: Result(id)",
+    "pipeline": _CHAIN,
+    "result": _RESULT,
     "schedule": "djqueue.schedules.add(...) sends a call again and again; .using(delay=...) sends one later",
+    "set_broker": _NO_APP,
     "shared_task": _COMMAND,
+    "signal": "the signals are in djqueue.signals",
+    "signature": _COPY,
+    "subtask": _COPY,
     "task": _COMMAND,
+    "xmap": _MANY,
 }
 """Names that are imported from a package."""
 
-_KEPT = "errors stay in the failed queue until queue_errors deletes them"
+_KEPT = (
+    "failed messages stay in the failed queue until queue_errors deletes them, or for the setting QUEUE_MAX_ERROR_AGE"
+)
+_MILLISECONDS = ", in seconds and not in milliseconds"
+_BY_CALL = "a periodic command is given no arguments: give its parameters defaults, or use djqueue.schedules.add(...)"
 _SIGNAL = "djqueue.signals tell what became of a message"
 _ALWAYS = "it is always so here: leave it out"
 _BACKOFF = "backoff=Backoff(first=seconds, factor=2, cap=seconds, jitter=0.25)"
@@ -102,6 +289,7 @@ _CALLED: dict[str, str] = {
     "codec": "serializer",
     "countdown": "delay",
     "cron": "@periodic_command(crontab.parse(...))",
+    "default_retry_delay": "backoff",
     "defer": "delay",
     "dedup": "unique",
     "delay_seconds": "delay",
@@ -116,10 +304,10 @@ _CALLED: dict[str, str] = {
     "job_timeout": "time_limit",
     "linger": "idle_timeout",
     "lock": "concurrency=1",
-    "max_age": "ttl",
-    "max_backoff": _BACKOFF,
+    "max_age": f"ttl{_MILLISECONDS}",
+    "max_backoff": _BACKOFF + _MILLISECONDS,
     "max_retries": "retries",
-    "min_backoff": _BACKOFF,
+    "min_backoff": _BACKOFF + _MILLISECONDS,
     "on_failure_policy": "failure_policy",
     "queue": "queue_name",
     "rate": "throttle=Throttle(limit, window)",
@@ -137,6 +325,7 @@ _CALLED: dict[str, str] = {
     "retry_kwargs": "retries",
     "retry_policy": "backoff",
     "retry_when": "retry_on",
+    "routing_key": "queue_name",
     "schedule": "@periodic_command(crontab(...))",
     "schedule_type": "@periodic_command(crontab(...))",
     "soft_time_limit": "time_limit",
@@ -157,6 +346,7 @@ _OTHERWISE: dict[str, str] = {
     "ack_failure": _KEPT,
     "actor_name": "a command has the name of its function",
     "at_front": "give a higher priority",
+    "args": _BY_CALL,
     "base": "subclass QueueCommand",
     "bind": "current_message() is the message that runs, so the function gets no self",
     "broker": _HANDED,
@@ -171,6 +361,7 @@ _OTHERWISE: dict[str, str] = {
     "id": _NO_ID,
     "ignore_result": "results are not kept unless result_ttl is given: leave it out",
     "job_id": _NO_ID,
+    "kwargs": _BY_CALL,
     "link": _CHAIN,
     "link_error": _SIGNAL,
     "name": "a command has the name of its function; of a queue it is queue_name, and describe= is for logs",
@@ -194,6 +385,41 @@ def option_hint(name: str) -> str | None:
     return OPTIONS.get(name.lower())
 
 
-def of_options(names: Iterable[str]) -> list[str]:
-    """Those of the names that are options of another library."""
-    return [name for name in names if name.lower() in OPTIONS]
+def missing(of: object, name: str, hints: Mapping[str, str]) -> Any:
+    """For ``__getattr__``: raises AttributeError with the hint; without one as Python says it, or as a property did."""
+    if name in hints and not hasattr(type(of), name):
+        raise AttributeError(_said(type(of), name, hints[name]), name=name, obj=of)
+    return object.__getattribute__(of, name)
+
+
+def answering(hints: Mapping[str, str]) -> Callable[[T], T]:
+    """A decorator of a class whose objects answer these names with AttributeError and the hint.
+
+    It is for classes whose attributes are read for each message: ``__getattr__`` would slow down all of them.
+    """
+
+    def decorate(cls: T) -> T:
+        for name, hint in hints.items():
+            setattr(cls, name, _Missing(name, hint))
+        cls.__dir__ = _present  # type: ignore[assignment,method-assign]
+        return cls
+
+    return decorate
+
+
+def _present(of: object) -> list[str]:
+    return [name for name in object.__dir__(of) if not isinstance(getattr_static(of, name, None), _Missing)]
+
+
+class _Missing:
+    """An attribute that there is not, for a class, its objects and its subclasses; one that a subclass has is there."""
+
+    def __init__(self, name: str, hint: str) -> None:
+        self._name, self._hint = name, hint
+
+    def __get__(self, of: object, owner: type) -> NoReturn:
+        raise AttributeError(_said(owner, self._name, self._hint), name=self._name, obj=of)
+
+
+def _said(cls: type, name: str, hint: str) -> str:
+    return f"{cls.__name__!r} object has no attribute {name!r}: {hint}."

@@ -15,6 +15,7 @@ import time
 from collections import Counter
 from collections.abc import Sequence
 from datetime import datetime
+from functools import partial
 from math import inf
 from typing import Any, NamedTuple
 
@@ -101,6 +102,8 @@ MOST_OF_A_NAME, FEWER, MOST_OF_A_TIME, GAP = 24, 16, 7, 2
 """Characters of the columns. A longer name takes from the blanks before the time, then it shifts what follows."""
 WIDE = 110
 LEAST_WIDTH = 40
+OVER_THE_KEY = "\r"
+"""Ahead of the line that answers a Ctrl-C, as the terminal has shown ``^C`` there."""
 
 
 class ConsoleFormatter(logging.Formatter):
@@ -128,21 +131,31 @@ class ConsoleFormatter(logging.Formatter):
         return f"{line}\n{trace}" if trace else line
 
     def _of_message(self, record: logging.LogRecord, mark: Mark, width: float) -> str:
-        about, told = vars(record), mark.colour in (RED, YELLOW)
-        name, seconds, id = self._names.short(about["command"]), about.get("seconds"), about.get("message_id") or ""
+        about = vars(record)
+        name, seconds = self._names.short(about["command"]), about.get("seconds")
         took = lasted(seconds) if seconds else ""
-        region = min(self._names.width, MOST_OF_A_NAME if width >= WIDE else FEWER) + GAP + MOST_OF_A_TIME
-        took = f"{took:>{max(region - len(name), GAP + len(took))}}"
-        room, text = width - INDENT - len(name) - len(took) - GAP, _words(about, mark)
-        id = id[-SHORT_ID:]
-        if len(text) > room - GAP - len(id):
-            if mark.symbol != "✗":  # only what failed can be looked up by its id
-                id = ""
-            room -= GAP + len(id) if id else 0
-            text = text if mark.symbol == "✗" and not record.exc_info else _cut(text, room)
-        line = f"{self._prefix(record, mark)}{self._paint(name, mark.colour if told else '')}{self._paint(took, DIM)}"
-        rest = ((_wrapped(text, room).replace("\n", "\n" + " " * INDENT), ""), (id, DIM))
-        return "  ".join([line, *(self._paint(part, colour) for part, colour in rest if part)]).rstrip()
+        columns = min(self._names.width, MOST_OF_A_NAME if width >= WIDE else FEWER) + GAP + MOST_OF_A_TIME
+        took = f"{took:>{max(columns - len(name), GAP + len(took))}}"
+        text, id = self._fitted(record, mark, width - INDENT - len(name) - len(took) - GAP)
+        colour = mark.colour if mark.colour in (RED, YELLOW) else ""
+        line = f"{self._prefix(record, mark)}{self._paint(name, colour)}{self._paint(took, DIM)}"
+        return "  ".join(part for part in (line, text, self._paint(id, DIM)) if part).rstrip()
+
+    def _fitted(self, record: logging.LogRecord, mark: Mark, room: float) -> tuple[str, str]:
+        """What a line says behind its columns, and the end of the id, in as many characters as there is room for.
+
+        What failed keeps its id, by which it can be looked up, and its reason, unless a traceback repeats that.
+        """
+        about, is_failure = vars(record), mark.symbol == "✗"
+        text, id = _words(about, mark), (about.get("message_id") or "")[-SHORT_ID:]
+        if not text or len(text) + GAP + len(id) <= room:
+            return text, id
+        if not is_failure:
+            return _cut(text, room), ""
+        room -= GAP + len(id)
+        if record.exc_info or record.exc_text:
+            return _cut(text, room), id
+        return _wrapped(text, room).replace("\n", "\n" + " " * INDENT), id
 
     def _text(self, record: logging.LogRecord, width: float) -> str:
         mark = LEVELS.get(record.levelname, WORSE)
@@ -150,8 +163,8 @@ class ConsoleFormatter(logging.Formatter):
         text = _wrapped(text, width - INDENT).replace("\n", "\n" + " " * INDENT)
         if record.levelno <= logging.DEBUG:
             text = self._paint(text, DIM)
-        beside_the_key = "\r" if getattr(record, "event", "") == "stopping" and width < inf else ""  # over the ^C
-        return beside_the_key + self._prefix(record, mark) + text
+        is_by_key = getattr(record, "event", "") == "stopping" and self._width.of_terminal
+        return f"{OVER_THE_KEY if is_by_key else ''}{self._prefix(record, mark)}{text}"
 
     def _banner(self, rows: Sequence[tuple[str, str, str]], width: float) -> str:
         """The rows of a consumer's start; each heading once."""
@@ -210,7 +223,8 @@ def _words(about: dict[str, Any], mark: Mark) -> str:
 def _wrapped(text: str, room: float) -> str:
     if len(text) <= room:
         return text
-    return "\n".join(textwrap.wrap(text, max(20, int(room)), break_long_words=False, break_on_hyphens=False))
+    wrap = partial(textwrap.wrap, width=max(20, int(room)), break_long_words=False, break_on_hyphens=False)
+    return "\n".join(one for line in text.split("\n") for one in wrap(line) or [""])
 
 
 def _cut(text: str, room: float) -> str:
@@ -234,6 +248,10 @@ class _Width:
         self._fixed: float | None = fixed or inf if fixed is not None else None
         self._until = 0.0
         self._known = inf
+
+    @property
+    def of_terminal(self) -> bool:
+        return self._fixed is None and self._known < inf
 
     def at(self, now: float) -> float:
         if self._fixed is not None:

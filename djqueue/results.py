@@ -4,9 +4,10 @@ from __future__ import annotations
 
 import asyncio
 import time
-from collections.abc import Mapping
+from collections.abc import Collection, Mapping
 from dataclasses import dataclass, field
-from typing import Any
+from datetime import timedelta
+from typing import TYPE_CHECKING, Any, Never, NoReturn
 
 from asgiref.sync import sync_to_async
 from django.db import transaction
@@ -16,6 +17,7 @@ from djqueue.backends.base import BaseQueue, Record
 from djqueue.backends.entries import LEASED
 from djqueue.backends.guards import DedupMark
 from djqueue.exceptions import CommandFailed, NoResult, ResultTimeout
+from djqueue.hints import ON_A_RESULT, missing
 from djqueue.messages.failures import errors_of
 from djqueue.running.context import current_message
 from djqueue.running.result_store import (
@@ -68,6 +70,16 @@ class Result:
         if not isinstance(self.id, str) or not self.id:
             raise TypeError(f"Result(id={self.id!r}): give the id of a message, a text.")
 
+    if not TYPE_CHECKING:  # type checkers would take any attribute, and a call
+
+        def __getattr__(self, name: str) -> Any:
+            return missing(self, name, ON_A_RESULT)
+
+        do_not_call_in_templates = True
+
+        def __call__(self, *args: Any, **kwargs: Any) -> NoReturn:
+            raise TypeError("'Result' object is not callable: use .get(timeout=seconds).")
+
     def __reduce__(self) -> tuple[Any, ...]:
         return Result, (self.id, self.command, self.queue_name, self.kept)
 
@@ -114,21 +126,22 @@ class Result:
             return errors_of(record.entry.errors)
         return (self._kept() or {}).get("errors", [])
 
-    def get(self, timeout: float | None = None) -> Any:
+    def get(self, timeout: float | timedelta | None = None, **unknown: Never) -> Any:
         """What the command returned; waits for it up to ``timeout`` seconds (None: as long as it takes).
 
         Raises ResultTimeout; CommandFailed if it failed, expired, or was discarded or cancelled; NoResult if none is
         kept; RuntimeError within a transaction that would never see it, or at whose end the message is sent, and
-        without a timeout in a command that runs in a worker: if all workers wait for each other, none ever ends.
+        without a timeout in a command that runs in a worker: if all workers wait for each other, none ever ends;
+        TypeError or ValueError for a timeout that is no duration.
         """
-        waiting = Waiting(self, timeout)
+        waiting = Waiting(self, timeout, unknown)
         while (end := waiting.look()) is None:
             time.sleep(waiting.pause)
         return _value_of(end)
 
-    async def aget(self, timeout: float | None = None) -> Any:
+    async def aget(self, timeout: float | timedelta | None = None, **unknown: Never) -> Any:
         """:meth:`get` for async code."""
-        waiting = Waiting(self, timeout)
+        waiting = Waiting(self, timeout, unknown)
         while (end := await sync_to_async(waiting.look)()) is None:
             await asyncio.sleep(waiting.pause)
         return _value_of(end)
@@ -199,14 +212,17 @@ class Result:
 class Waiting:
     """Looks for a result, often at first, until there is one or none can come."""
 
-    def __init__(self, result: Result, timeout: float | None):
+    def __init__(self, result: Result, timeout: float | timedelta | None, unknown: Collection[str]):
+        for name in unknown:
+            raise TypeError(f"get() has no argument {name!r}: it waits, for at most get(timeout=seconds).")
         if timeout is None and (message := current_message()) is not None:
             raise RuntimeError(
                 f"get() in {message.command} could hold its worker for ever, as what it waits for may wait for a free "
                 "worker: give get(timeout=seconds), or let the other command call what comes next."
             )
         self.pause = FIRST_LOOK
-        self._result, self._timeout = result, timeout
+        self._result = result
+        self._timeout = None if timeout is None else seconds(timeout, "get(timeout=…)")
         self._began = self._seen = time.monotonic()
 
     def look(self) -> dict[str, Any] | None:

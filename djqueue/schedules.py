@@ -13,7 +13,7 @@ from base64 import b64decode, b64encode
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, fields, replace
 from datetime import UTC, datetime, timedelta
-from typing import Any
+from typing import Any, Never
 
 from asgiref.sync import sync_to_async
 from django.utils import timezone
@@ -23,7 +23,9 @@ from djqueue.backends.base import BaseQueue, BaseStore, Entry
 from djqueue.enqueueing.command import Call, Command
 from djqueue.enqueueing.producer import encoded, refuse_what_it_cannot
 from djqueue.exceptions import NotSupported, QueueError
+from djqueue.hints import IN_A_SCHEDULE, option_hint
 from djqueue.messages.envelope import Envelope, Message
+from djqueue.policies.options import OPTIONS
 from djqueue.policies.policy import Policy
 from djqueue.registry import registry
 from djqueue.running.context import open_entry
@@ -42,7 +44,7 @@ AnyCommand = Command | type | str
 
 def add(
     name: str,
-    command: AnyCommand,
+    command: AnyCommand = "",
     args: Sequence = (),
     kwargs: dict[str, Any] | None = None,
     *,
@@ -52,6 +54,7 @@ def add(
     start: datetime | None = None,
     missed: str = "latest",
     max_lateness: float | timedelta = timedelta(hours=1),
+    **unknown: Never,
 ) -> Schedule:
     """Send a call again and again: ``every`` n seconds, by a ``crontab``, or by an ``rrule`` of iCalendar.
 
@@ -65,6 +68,7 @@ def add(
     Raises TypeError or ValueError that names what is wrong, UnknownCommand, EncodeError, MessageTooLarge, NotSupported
     if the queue has no store.
     """
+    _refuse_misfits(name, command, unknown)
     target, policy = _meant(command)
     queue = queues[policy.queue_name]
     if "facts" not in queue.features:
@@ -76,8 +80,6 @@ def add(
     plan = Plan(timetable, Rule.of(missed, max_lateness), now, **options_of(target, policy))
     if timetable.next(now) is None:
         raise ValueError(f"{timetable} has no tick after {now:%Y-%m-%d %H:%M:%S} UTC.")
-    if not isinstance(name, str) or not 1 <= len(name) <= LONGEST_NAME:
-        raise ValueError(f"A schedule has a name of 1 to {LONGEST_NAME} characters, not {name!r}.")
     return _keep(queue, name, (target, call, policy), plan, moves=start is None)
 
 
@@ -96,6 +98,31 @@ def list(queue_name: str | None = None) -> Sequence[Schedule]:
 
 aadd, aremove, alist = sync_to_async(add), sync_to_async(remove), sync_to_async(list)
 """The functions for async code."""
+
+
+def _refuse_misfits(name: object, command: AnyCommand, unknown: dict[str, Any]) -> None:
+    """Raises TypeError for the order and the arguments of other packages, ValueError for what is no name."""
+    if isinstance(name, Command | type) or (isinstance(name, str) and command == ""):
+        raise TypeError(
+            'schedules.add() takes a name first, and a command: schedules.add("nightly", command, every=60).'
+        )
+    for given, value in unknown.items():
+        raise TypeError(f"schedules.add() has no argument {given!r}: {_instead_of(given, value)}.")
+    if not isinstance(name, str) or not 1 <= len(name) <= LONGEST_NAME:
+        raise ValueError(f"A schedule has a name of 1 to {LONGEST_NAME} characters, not {name!r}.")
+
+
+def _instead_of(given: str, value: object) -> str:
+    shown = repr(value)
+    if given in OPTIONS:
+        return f"options are given with the command, as in command.using({given}={shown})"
+    if given in ("seconds", "minutes", "hours", "days", "weeks"):
+        return f"give every=timedelta({given}={shown})"
+    if given == "cron":
+        return f"give crontab=crontab.parse({shown})"
+    if hint := IN_A_SCHEDULE.get(given) or option_hint(given):
+        return hint
+    return "there are every, crontab, rrule, start, missed and max_lateness; arguments of the command go into kwargs={}"
 
 
 def _meant(command: AnyCommand) -> tuple[Command, Policy]:

@@ -24,7 +24,7 @@ OWN = "queue:"
 LONGEST_NAME = 200
 """Characters of a name that queues share a rate limit by."""
 
-TAKES_OUT = frozenset({"claim_within", "pop", "refusal", "reserve", "take"})
+TAKES_OUT = frozenset({"claim_within", "pop", "refusal", "reserve", "take", "take_many"})
 """What BaseQueue makes of ``claim``, and so is throttled too; all the other verbs are the queue's own."""
 
 
@@ -168,7 +168,12 @@ def _of_the_queue_within(name: str) -> property:
 
 
 for _verb in dir(BaseQueue):
-    if not _verb.startswith("_") and _verb not in TAKES_OUT and _verb not in vars(ThrottledQueue):
+    if (
+        hasattr(BaseQueue, _verb)
+        and not _verb.startswith("_")
+        and _verb not in TAKES_OUT
+        and _verb not in vars(ThrottledQueue)
+    ):
         setattr(ThrottledQueue, _verb, _of_the_queue_within(_verb))
 
 

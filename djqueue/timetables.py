@@ -7,7 +7,7 @@ and ``day_of_week`` are no exception. A field is a number or a comma list of the
     n       that value                    a-b/n   every n-th of them, beginning with a
     */n     every n-th value, beginning with the first legal one (month */6 is 1 and 7)
 
-Weekdays 0 and 7 are Sunday, so 5-7 is Friday to Sunday. Weekdays and months may be named (``mon``, ``jan``).
+Weekdays 0 and 7 are Sunday, so 5-7 is Friday to Sunday. Weekdays and months may be named (``mon`` or ``monday``).
 
 When the clocks change, one of two rules holds.
 
@@ -25,7 +25,7 @@ from __future__ import annotations
 
 import re
 from bisect import bisect_left
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from copy import copy
 from dataclasses import dataclass, field, fields
 from datetime import UTC, datetime, timedelta, tzinfo
@@ -40,9 +40,9 @@ from djqueue.utils import seconds
 
 __all__ = ["Crontab", "crontab"]
 
-_MONTHS = "jan feb mar apr may jun jul aug sep oct nov dec".split()
-_WEEKDAYS = "sun mon tue wed thu fri sat".split()
-_PIECE = re.compile(r"(?:\*|([0-9]{1,4}|[a-z]{3})(?:-([0-9]{1,4}|[a-z]{3}))?)(?:/([0-9]{1,4}))?")
+_MONTHS = "january february march april may june july august september october november december".split()
+_WEEKDAYS = "sunday monday tuesday wednesday thursday friday saturday".split()
+_PIECE = re.compile(r"(?:\*|([0-9]{1,4}|[a-z]{3,9})(?:-([0-9]{1,4}|[a-z]{3,9}))?)(?:/([0-9]{1,4}))?")
 
 
 class _Field(NamedTuple):
@@ -52,14 +52,17 @@ class _Field(NamedTuple):
     legal: str
 
 
+def _numbered(names: list[str], first: int) -> dict[str, int]:
+    """Names, whole and by their first three letters, with their numbers."""
+    return {text: number for number, name in enumerate(names, first) for text in (name, name[:3])}
+
+
 _FIELDS = {
     "minute": _Field(range(60), range(60), {}, "0-59"),
     "hour": _Field(range(24), range(24), {}, "0-23"),
     "day": _Field(range(1, 32), range(1, 32), {}, "1-31"),
-    "month": _Field(range(1, 13), range(1, 13), {n: i for i, n in enumerate(_MONTHS, 1)}, "1-12 or jan-dec"),
-    "day_of_week": _Field(
-        range(7), range(8), {n: i for i, n in enumerate(_WEEKDAYS)}, "0-7 or sun-sat, 0 being Sunday"
-    ),
+    "month": _Field(range(1, 13), range(1, 13), _numbered(_MONTHS, 1), "1-12 or jan-dec"),
+    "day_of_week": _Field(range(7), range(8), _numbered(_WEEKDAYS, 0), "0-7 or sun-sat, 0 being Sunday"),
 }  # in the order of a cron expression
 _NICKNAMES = {
     "@hourly": "0 * * * *",
@@ -80,13 +83,14 @@ class _LeftOut(str):
 class Crontab:
     """A schedule of five fields, as in ``crontab(hour=3, minute=30)``; ``crontab`` is another name of this class.
 
+    Fields are given by name, as each package has another order of them.
     ``time_zone`` is an IANA name or a tzinfo; without one the schedule follows Django's default time zone, which is
     looked up at each use. A field that is left out admits every value: ``crontab(hour=3)`` is due sixty times, and
     ``manage.py check`` warns of it unless ``minute="*"`` is given. Immutable; two are equal when they were written
     alike.
 
     ValueError, which names the field, the piece and what is legal, for anything that is not understood, and for dates
-    that no year has (31 February); TypeError for a field that there is not.
+    that no year has (31 February); TypeError for a field that there is not, or that is given by position.
     """
 
     month: str = "*"
@@ -101,6 +105,7 @@ class Crontab:
 
     def __init__(
         self,
+        *given: Never,
         month: str | int = "*",
         day: str | int = "*",
         day_of_week: str | int = "*",
@@ -109,14 +114,15 @@ class Crontab:
         time_zone: str | tzinfo | None = None,
         **unknown: Never,
     ):
+        if given:
+            raise TypeError(_order_hint(given[0]))
         if unknown:
             raise TypeError(_field_hint(*next(iter(unknown.items()))))
-        _refuse_expression(month)
-        given = {"month": month, "day": day, "day_of_week": day_of_week, "hour": hour}
-        for name, value in {**given, "minute": minute}.items():
+        others = {"month": month, "day": day, "day_of_week": day_of_week, "hour": hour}
+        for name, value in {**others, "minute": minute}.items():
             object.__setattr__(self, name, _text(name, value))
         object.__setattr__(self, "time_zone", _time_zone(time_zone))
-        if isinstance(minute, _LeftOut) and any(value != "*" for value in given.values()):
+        if isinstance(minute, _LeftOut) and any(value != "*" for value in others.values()):
             object.__setattr__(self, "lacks_minute", True)
         if not croniter.is_valid(self._expression, strict=True):
             raise ValueError(f"crontab month={self.month!r}, day={self.day!r}: no year has such a date")
@@ -144,7 +150,7 @@ class Crontab:
                 f"crontab.parse({expression!r}): cron runs this on day {day} and on each {day_of_week} as well. Write "
                 "two schedules, or crontab(day=..., day_of_week=...) for when both match"
             )
-        return cls(month, day, day_of_week, hour, minute, time_zone)
+        return cls(month=month, day=day, day_of_week=day_of_week, hour=hour, minute=minute, time_zone=time_zone)
 
     def __call__(self, dt: datetime) -> bool:
         """Tell whether the minute of ``dt`` is a tick; seconds do not matter.
@@ -184,8 +190,13 @@ class Crontab:
         ]
         return f"crontab({', '.join(given)})"
 
-    def __reduce__(self):
-        return Crontab, tuple(getattr(self, f.name) for f in fields(self))
+    def __reduce__(self) -> tuple[Any, ...]:
+        return _remade, (self._given,)
+
+    @property
+    def _given(self) -> tuple[Any, ...]:
+        """Its fields and its zone in the order of :func:`dataclasses.fields`."""
+        return tuple(getattr(self, f.name) for f in fields(self))
 
     @property
     def _zone(self) -> tzinfo:
@@ -231,6 +242,11 @@ class Crontab:
         return {once} if self._elapsed else {_end_of_gap(again, once, self._zone)}
 
 
+def _remade(given: Iterable[Any]) -> Crontab:
+    """The schedule with these fields and zone; pickles refer to this function."""
+    return Crontab(**dict(zip([f.name for f in fields(Crontab)], given, strict=True)))
+
+
 crontab = Crontab
 """The class as it is written in a decorator: ``@periodic_command(crontab(hour=0, minute=0))``."""
 
@@ -265,10 +281,14 @@ def _field_hint(name: str, value: object) -> str:
     return f"crontab has no field {name!r}: {hint}."
 
 
-def _refuse_expression(month: object) -> None:
-    """Raises ValueError for a line of cron where the first field is expected."""
-    if isinstance(month, str) and (len(month.split()) == 5 or month in _NICKNAMES):
-        raise ValueError(f"crontab month={month!r}: legal values are 1-12; a line of cron is crontab.parse({month!r})")
+def _order_hint(first: object) -> str:
+    """Why a field is refused that was given by position, where a line of cron may have been meant."""
+    if isinstance(first, str) and (len(first.split()) == 5 or first in _NICKNAMES):
+        return f"crontab({first!r}): a line of cron is crontab.parse({first!r})."
+    return (
+        f"crontab({first!r}, …): give the fields by name, as in crontab(minute=5, hour=3); "
+        "each package has another order of them."
+    )
 
 
 def _reach(local: datetime, within: timedelta) -> timedelta:
@@ -331,7 +351,7 @@ def _piece(allowed: _Field, piece: str) -> range:
 
 def _span(allowed: _Field, piece: str, first: str, last: str) -> range:
     low, high = (int(text) if text.isdigit() else allowed.names.get(text, -1) for text in (first, last))
-    if last == "sun" and low:  # the Sunday that ends a week
+    if last in ("sun", "sunday") and low:  # the Sunday that ends a week
         high = 7
     if low not in allowed.numbers or high not in allowed.numbers:
         raise ValueError(f"{piece!r} is out of range")
@@ -413,7 +433,7 @@ class Calendar:
         return repr(self.crontab)
 
     def written(self) -> list:
-        _, (*given, zone) = self.crontab.__reduce__()
+        *given, zone = self.crontab._given
         return ["crontab", [*given, zone and _zone_name(zone)], self.start.isoformat()]
 
 
@@ -505,7 +525,8 @@ def read(written: list) -> Timetable:
 
 def _calendar(given: object, start: datetime) -> Calendar:
     if not isinstance(given, Crontab):
-        raise TypeError(f"crontab is {given!r}: give crontab(hour=0, minute=0).")
+        line = f", or crontab.parse({given!r})" if isinstance(given, str) else ""
+        raise TypeError(f"crontab is {given!r}: give crontab(hour=0, minute=0){line}.")
     if given.time_zone is not None:
         _zone_name(given.time_zone)
     return Calendar(given, start.astimezone(UTC))
@@ -537,7 +558,7 @@ MAKERS: dict[str, Callable[[Any, datetime], Timetable]] = {
 
 _READERS: dict[str, Callable[..., Timetable]] = {
     "every": Interval,
-    "crontab": lambda fields, start: Calendar(Crontab(*fields), start),
+    "crontab": lambda fields, start: Calendar(_remade(fields), start),
     "rrule": Recurrence,
 }
 

@@ -7,7 +7,7 @@ import re
 import threading
 from collections.abc import Iterator
 from difflib import get_close_matches
-from typing import Any
+from typing import Any, NoReturn
 
 from django.apps import apps
 from django.core.signals import setting_changed
@@ -16,6 +16,7 @@ from django.utils.module_loading import import_string
 from djqueue import conf
 from djqueue.backends.base import BaseQueue, BaseStore, NoStore
 from djqueue.exceptions import InvalidQueueError
+from djqueue.hints import ON_QUEUES, answering
 from djqueue.throttle import throttled
 from djqueue.utils import seconds
 
@@ -46,6 +47,7 @@ class ClassNotUsable(InvalidQueueError):
         self.why, self.mend = why, mend
 
 
+@answering(ON_QUEUES)
 class Queues:
     """The queues of this project by alias, like ``django.core.cache.caches``: one object each, made when asked for."""
 
@@ -68,6 +70,9 @@ class Queues:
 
     def __contains__(self, alias: str) -> bool:
         return alias in conf.queue_configs()
+
+    def __call__(self, alias: object = "default", /) -> NoReturn:
+        raise TypeError(f"queues is no function: queues[{alias!r}] is the queue of an alias.")
 
     def reset(self) -> None:
         """Forget all queues; they are made anew from the settings when asked for."""

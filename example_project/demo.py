@@ -168,7 +168,7 @@ def welcome(address: str):
         "In another terminal:",
         *(f"  {manage_command(words)}" for words in ("queue_stats", "queue_errors list", "queue_lanes")),
         "",
-        "Ctrl-C stops the site and the consumer, which speaks from here on:",
+        "Ctrl-C stops the site and the consumer. The log of the consumer follows.",
     ]
     print("", *(f"    {line}".rstrip() for line in lines), "", sep="\n", flush=True)
 

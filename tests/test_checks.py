@@ -178,6 +178,8 @@ def test_check_command_fails_with_the_hint():
         ("QUEUE", "QUEUES"),
         ("QUEUES_DEFAULT", "QUEUES"),
         ("QUEUE_RETRIES", "QUEUE_MAX_ATTEMPTS"),
+        ("QUEUE_BROKER_URL", "QUEUE_CONNECTION"),
+        ("QUEUE_IMMEDIATE", "QUEUE_ALWAYS_EAGER"),
         ("QUEUE_WORKER_EMPTY_LIMIT", "QUEUE_IDLE_TIMEOUT"),
     ],
 )
@@ -271,6 +273,9 @@ def test_e005_a_module_that_fails(monkeypatch):
         ({"NAME": "a b"}, "NAME"),
         ({"NAME": "x" * 65}, "NAME"),
         ({"CONNECTION": "no-such-alias"}, "CONNECTION"),
+        ({"CONNECTION": "redis://:secret@10.0.0.75/0"}, "A queue in Redis needs CLASS (or QUEUE_CLASS) = 'djqueue."),
+        ({"CONNECTION": "10.0.0.75:6379:0:secret"}, "CONNECTION is an address, which is no alias in DATABASES"),
+        ({"CONNECTION": "sqs://eu-central-1"}, "A queue in SQS needs CLASS (or QUEUE_CLASS) = 'djqueue."),
         ({"CLASS": REDIS, "CONNECTION": "10.0.0.75:6379:x"}, "CONNECTION"),
         ({"CLASS": REDIS, "OPTIONS": {"PREFIX": 5}}, "PREFIX"),
         ({"STORE": "djqueue.backends.nowhere.Store"}, "STORE"),

@@ -1,11 +1,18 @@
 """The names of other libraries are answered with what djqueue calls them."""
 
+import copy
 import importlib
+import pickle
+from datetime import timedelta
+from unittest import mock
 
 import pytest
+from django.template import Context, Engine
 
 import djqueue
-from djqueue import hints, queue_command
+from djqueue import Result, Retry, Throttled, hints, invoker, queue_command, queues, schedules
+from djqueue.backends.base import BaseQueue
+from djqueue.backends.memory import MemoryQueue
 from djqueue.enqueueing.command import PeriodicCommand
 from djqueue.policies.options import OPTIONS
 from djqueue.schedules import add
@@ -20,6 +27,8 @@ def test_no_hint_hides_what_is_there():
     assert not hints.OPTIONS.keys() & OPTIONS.keys()
     assert not hints.IN_THE_PACKAGE.keys() & set(djqueue.__all__)
     assert not [name for name in hints.ON_A_COMMAND if hasattr(PeriodicCommand, name)]
+    assert not [name for name in hints.ON_A_RESULT if hasattr(Result, name)]
+    assert not hints.IN_A_SCHEDULE.keys() & OPTIONS.keys()
     called = {hint.removeprefix("djqueue calls it ") for hint in hints.OPTIONS.values()}
     assert {name for name in called if name.isidentifier()} <= OPTIONS.keys()
     assert add.__name__ == "add", "named in hints as schedules.add"
@@ -32,6 +41,12 @@ def test_no_hint_hides_what_is_there():
         ("autoretry_for", "djqueue calls it retry_on"),
         ("retry_backoff", r"djqueue calls it backoff=Backoff\(first=seconds"),
         ("queue", "djqueue calls it queue_name"),
+        ("default_retry_delay", "djqueue calls it backoff"),
+        ("max_age", "djqueue calls it ttl, in seconds and not in milliseconds"),
+        (
+            "failure_ttl",
+            "failed messages stay in the failed queue until .*, or for the setting QUEUE_MAX_ERROR_AGE",
+        ),
         ("throttleWindow", r"djqueue calls it throttle=Throttle\(limit, window\)"),
         ("if_not_exists", "djqueue calls it unique='queued'"),
         ("bind", r"current_message\(\) is the message that runs"),
@@ -44,19 +59,139 @@ def test_an_option_of_another_library_is_told_by_its_name_here(name, own):
             take(**{name: 1})
 
 
-@pytest.mark.parametrize("name", sorted(hints.ON_A_COMMAND))
-def test_an_attribute_of_another_library_is_told_by_what_a_command_has(name):
-    with pytest.raises(AttributeError, match=f"no attribute '{name}': "):
-        getattr(paint, name)
-    assert not hasattr(paint, name)
+def test_an_attribute_of_another_library_is_told_by_what_there_is_here():
+    owners = {
+        paint: hints.ON_A_COMMAND,
+        Result("1"): hints.ON_A_RESULT,
+        MemoryQueue("q"): hints.ON_A_QUEUE,
+        queues: hints.ON_QUEUES,
+    }
+    for owner, table in owners.items():
+        for name, hint in table.items():
+            with pytest.raises(AttributeError) as caught:
+                getattr(owner, name)
+            said = f"'{type(owner).__name__}' object has no attribute '{name}': {hint}."
+            assert str(caught.value) == said and caught.value.name == name
+            assert not hasattr(owner, name) and name not in dir(owner) and not hasattr(type(owner), name)
+
+
+def test_objects_with_hints_are_otherwise_as_any():
+    result, queue = Result("1", "shop.paint"), MemoryQueue("q")
+    for owner in (result, queue, queues, paint):
+        with pytest.raises(AttributeError, match="object has no attribute 'no_such_name'$"):
+            owner.no_such_name  # noqa: B018
+        for name in ("__wrapped", "__html__", "_repr_html_", "__array__"):
+            assert not hasattr(owner, name)
+        stand_in = mock.create_autospec(owner, spec_set=True)
+        assert not hasattr(stand_in, "task")
+    assert copy.copy(result) == copy.deepcopy(result) == pickle.loads(pickle.dumps(result)) == result
+    assert (
+        Engine().from_string("{{ result.id }} {{ result.command }}").render(Context({"result": result}))
+        == "1 shop.paint"
+    )
+
+
+class Counting(BaseQueue):
+    """A backend that has names of its own which are those of other libraries."""
+
+    def __init__(self, name, connection=None):
+        super().__init__(name, connection)
+        self.jobs = ["one"]
+
+    def count(self):
+        return len(self.jobs)
+
+    @property
+    def scheduled(self):
+        return self.no_such_name
+
+
+def test_what_a_backend_has_is_there():
+    queue = Counting("q")
+    assert queue.count() == 1 and queue.jobs == ["one"] and {"count", "jobs", "scheduled"} <= {*dir(queue)}
+    with pytest.raises(AttributeError, match="no attribute 'no_such_name'$"):
+        queue.scheduled  # noqa: B018
+
+
+class Broken(Result):
+    @property
+    def status(self):
+        raise AttributeError("of the store")
+
+
+def test_an_error_within_a_property_is_told_as_it_is():
+    with pytest.raises(AttributeError, match="^of the store$"):
+        Broken("1").status  # noqa: B018
+
+
+@pytest.mark.parametrize(
+    ("call", "words"),
+    [
+        (lambda: Result("1")(), "'Result' object is not callable: use .get(timeout=seconds)."),
+        (lambda: Result("1")(blocking=True), "'Result' object is not callable: use .get(timeout=seconds)."),
+        (lambda: Result("1").get(True), "get(timeout=…) is True: give seconds or a timedelta."),
+        (lambda: Result("1").get("5"), "get(timeout=…) is '5': give seconds or a timedelta."),
+        (
+            lambda: Result("1").get(blocking=True),
+            "get() has no argument 'blocking': it waits, for at most get(timeout=",
+        ),
+        (lambda: queues("mail"), "queues is no function: queues['mail'] is the queue of an alias."),
+        (lambda: paint.using(5), "options are given by name, as in using(delay=5)."),
+        (lambda: paint.using("mail"), "options are given by name, as in using(queue_name='mail')."),
+        (lambda: invoker.enqueue(paint, 1), "the command of a function: call it, or use paint.enqueue(...)."),
+        (lambda: invoker.enqueue(paint.name, 1), "the name of a command: import paint, and call it."),
+        (lambda: Retry(countdown=5), "Retry has no argument 'countdown': write Retry(after=5, reason="),
+        (lambda: Retry(exc=OSError()), "Retry has no argument 'exc': write Retry(after=5, reason="),
+        (lambda: Retry(5, after=5), "Retry was given more than a wait and a reason: write Retry(after=5, reason="),
+        (lambda: Retry("one", "two"), "Retry was given more than a wait and a reason"),
+        (lambda: Retry(after="5"), "Retry(after=…) is '5': give seconds or a timedelta."),
+        (lambda: Throttled(after=5), "Throttled has no argument 'after': write Throttled(retry_after=5, reason="),
+        (lambda: schedules.add(paint, every=60), 'takes a name first, and a command: schedules.add("nightly", command'),
+        (lambda: schedules.add("x", every=60), 'takes a name first, and a command: schedules.add("nightly", command'),
+        (lambda: schedules.add("x", paint, cron="@daily"), "no argument 'cron': give crontab=crontab.parse('@daily')."),
+        (lambda: schedules.add("x", paint, minutes=5), "no argument 'minutes': give every=timedelta(minutes=5)."),
+        (lambda: schedules.add("x", paint, repeats=3), "no argument 'repeats': give an rrule that ends, as in rrule="),
+        (lambda: schedules.add("x", paint, next_run=3), "no argument 'next_run': give start=datetime."),
+        (lambda: schedules.add("x", paint, hook=print), "no argument 'hook': djqueue.signals tell what became of"),
+        (lambda: schedules.add("x", paint, timeout=5), "no argument 'timeout': djqueue calls it time_limit."),
+        (lambda: schedules.add("x", paint, ttl=5), "options are given with the command, as in command.using(ttl=5)."),
+        (lambda: schedules.add("x", paint, picture=5), "arguments of the command go into kwargs={}"),
+        (
+            lambda: schedules.add("x", paint, ("a",), crontab="@daily"),
+            "give crontab(hour=0, minute=0), or crontab.parse(",
+        ),
+    ],
+)
+def test_a_call_as_another_library_takes_it_is_told_how_it_is_written_here(call, words):
+    with pytest.raises(TypeError) as caught:
+        call()
+    assert words in str(caught.value)
+
+
+@pytest.mark.parametrize(
+    ("given", "after", "reason"),
+    [
+        (Retry(), None, ""),
+        (Retry(5), 5.0, ""),
+        (Retry("the bank is busy"), None, "the bank is busy"),
+        (Retry("the bank is busy", after=timedelta(minutes=1)), 60.0, "the bank is busy"),
+        (Retry(5, "the bank is busy"), 5.0, "the bank is busy"),
+        (Retry(after=5, reason="the bank is busy"), 5.0, "the bank is busy"),
+    ],
+)
+def test_retry_takes_a_wait_and_a_reason(given, after, reason):
+    for error in (given, pickle.loads(pickle.dumps(given))):
+        assert (error.after, error.reason) == (after, reason)
+        assert str(error) == (reason or "asked to be run again")
 
 
 @pytest.mark.parametrize("name", sorted(hints.IN_THE_PACKAGE))
 def test_a_name_of_another_package_is_told_when_it_is_imported(name):
     with pytest.raises(ImportError, match=f"^djqueue has no '{name}': "):
         exec(f"from djqueue import {name}")
-    with pytest.raises(ImportError, match=f"^djqueue has no '{name}': "):
+    with pytest.raises(AttributeError, match=f"^djqueue has no '{name}': "):
         getattr(djqueue, name)
+    assert not hasattr(djqueue, name)
 
 
 def test_an_unknown_name_is_an_attribute_error_as_of_any_module():

@@ -11,7 +11,9 @@ import pytest
 
 from djqueue.decorators import queue_command
 from djqueue.logs import KEYS, ConsoleFormatter, FullFormatter, JsonFormatter, has_colors, is_no_repetition, lasted
+from djqueue.policies.outcomes import Outcome
 from tests.support.consumer import only
+from tests.support.documents import ROOT
 
 ID = "01a206f15b9ed92e6790c9580f50d39f"
 AT = 1_795_000_000.25
@@ -165,6 +167,20 @@ class TestConsole:
         assert lines[3].startswith(" " * 21 + "command_")
         assert lines[-2:] == ["            photos   ship", "Ctrl-C stops it."]
         assert all(len(line) <= 80 for line in lines)
+
+
+class TestDocumentation:
+    PAGE = (ROOT / "docs" / "howto" / "logging.rst").read_text()
+
+    def test_it_names_each_key(self):
+        assert [key for key in KEYS if f"``{key}``" not in self.PAGE] == []
+
+    def test_it_names_each_event(self):
+        source = "\n".join(path.read_text() for path in (ROOT / "djqueue").rglob("*.py"))
+        events = set(re.findall(r"""event(?:"\s*:|=)\s*"(\w+)\"""", source))
+        events |= {outcome.effect.status for outcome in Outcome}
+        assert len(events) > 15
+        assert sorted(event for event in events if f"``{event}``" not in self.PAGE) == []
 
 
 class TestJson:

@@ -162,8 +162,8 @@ BAD = [
     *[("minute", bad) for bad in ("60", 60, "0-60", "59,60", "5-1", "*/61", "0-9/11", "mon", "jan", "100")],
     *[("hour", bad) for bad in ("24", 24, "20-24", "9-5", "*/25", "9-17/10", "mon")],
     *[("day", bad) for bad in ("0", 0, "32", 32, "0-5", "31-1", "*/32", "mon")],
-    *[("month", bad) for bad in ("0", 0, "13", 13, "dec-jan", "*/13", "mon", "january", "jan-")],
-    *[("day_of_week", bad) for bad in ("8", 8, "5-8", "7-1", "sat-mon", "*/8", "monday", "jan", "mon/2", "7-0")],
+    *[("month", bad) for bad in ("0", 0, "13", 13, "dec-jan", "*/13", "mon", "janua", "jan-")],
+    *[("day_of_week", bad) for bad in ("8", 8, "5-8", "7-1", "sat-mon", "*/8", "mond", "jan", "mon/2", "7-0")],
 ]  # fmt: skip
 
 
@@ -221,12 +221,27 @@ def test_a_tzinfo_that_cannot_read_wall_times_is_refused():
 
 def test_a_schedule_is_an_immutable_value():
     schedule = crontab(hour=5, minute="*/15", time_zone="Europe/Berlin")
-    assert schedule == crontab("*", "*", "*", "5", "*/15", BERLIN)
+    assert schedule == crontab(month="*", day="*", hour="5", minute="*/15", time_zone=BERLIN)
     assert schedule != crontab(hour=5, minute="*/15")
     assert len({schedule, crontab(hour=5, minute="*/15", time_zone=BERLIN)}) == 1
     assert isinstance(schedule, Crontab)
     with pytest.raises(AttributeError):
         schedule.hour = "6"
+
+
+@pytest.mark.parametrize(
+    ("field", "name", "same"),
+    [
+        ("day_of_week", "monday", "mon"),
+        ("day_of_week", "Monday-friday,sunday", "mon-fri,sun"),
+        ("day_of_week", "saturday-sunday", "sat-sun"),
+        ("month", "january,may-august/2", "jan,may-aug/2"),
+    ],
+)
+def test_a_name_may_be_written_out(field, name, same):
+    written, short = (crontab(**{field: text}, hour=0, minute=0) for text in (name, same))
+    start = utc(2026, 1, 1)
+    assert ticks(written, start, start + timedelta(days=400)) == ticks(short, start, start + timedelta(days=400))
 
 
 def test_a_schedule_survives_copying_and_pickling_after_use():
@@ -603,7 +618,7 @@ def test_cronsim_agrees_on_fixed_times_over_clock_changes(hours, minutes, change
     [
         ("30 2 * * *", crontab(hour=2, minute=30)),
         ("*/5 * * * *", crontab(minute="*/5")),
-        ("0  9-17\t* jan,feb mon-fri", crontab("jan,feb", day_of_week="mon-fri", hour="9-17", minute=0)),
+        ("0  9-17\t* jan,feb mon-fri", crontab(month="jan,feb", day_of_week="mon-fri", hour="9-17", minute=0)),
         ("0 0 */2 * sun", crontab(day="*/2", day_of_week="sun", hour=0, minute=0)),
         ("@hourly", crontab(minute=0)),
         (" @Daily ", crontab(hour=0, minute=0)),
@@ -648,8 +663,13 @@ def test_a_line_that_is_not_understood_is_refused(line, words):
         (lambda: crontab(day_of_month=2), TypeError, "'day_of_month': it is called day"),
         (lambda: crontab(seconds=2), TypeError, r"a minute is the shortest step; @periodic_command\(every=seconds\)"),
         (lambda: crontab(fortnight=2), TypeError, "there are minute, hour, day, month, day_of_week and time_zone"),
-        (lambda: crontab("30 2 * * *"), ValueError, r"a line of cron is crontab.parse\('30 2 \* \* \*'\)"),
-        (lambda: crontab("@daily"), ValueError, r"a line of cron is crontab.parse\('@daily'\)"),
+        (
+            lambda: crontab(5, 3),
+            TypeError,
+            r"crontab\(5, …\): give the fields by name, as in crontab\(minute=5, hour=3\)",
+        ),
+        (lambda: crontab("30 2 * * *"), TypeError, r"a line of cron is crontab.parse\('30 2 \* \* \*'\)"),
+        (lambda: crontab("@daily"), TypeError, r"a line of cron is crontab.parse\('@daily'\)"),
     ],
 )
 def test_what_other_packages_write_is_told_in_our_words(call, error, words):
@@ -658,7 +678,9 @@ def test_what_other_packages_write_is_told_in_our_words(call, error, words):
 
 
 def test_a_schedule_knows_whether_its_minute_was_left_out():
-    assert [one.lacks_minute for one in (crontab(hour=3), crontab(day_of_week="mon"), crontab("*/5"))] == [True] * 3
+    assert [one.lacks_minute for one in (crontab(hour=3), crontab(day_of_week="mon"), crontab(month="*/5"))] == [
+        True
+    ] * 3
     given = (crontab(), crontab(hour=3, minute="*"), crontab(hour=3, minute=0), crontab.parse("* 3 * * *"))
     assert [one.lacks_minute for one in given] == [False] * 4
     assert crontab(hour=3) == crontab(hour=3, minute="*")

@@ -5,12 +5,26 @@ from __future__ import annotations
 from functools import partialmethod
 from typing import NoReturn
 
-from djqueue.backends.entries import PAGE, Claimed, Entry, Fact, LaneRecord, Lease, QueueStats, Reaped, Record, Refusal
+from djqueue.backends.entries import (
+    PAGE,
+    Claimed,
+    Entry,
+    Fact,
+    LaneRecord,
+    Lease,
+    Leases,
+    QueueStats,
+    Reaped,
+    Record,
+    Refusal,
+    listed,
+)
 from djqueue.backends.guards import DebounceGuard, Guard, OnceGuard, UniqueGuard
 from djqueue.backends.items import ItemVerbs
 from djqueue.backends.stores import BaseStore, NoStore, RateLimit
 from djqueue.backends.verbs import FAILED_SUFFIX, FEATURES, Unanswered
 from djqueue.exceptions import InvalidMessage, NotSupported
+from djqueue.hints import ON_A_QUEUE, answering
 from djqueue.messages.envelope import new_id
 
 __all__ = [
@@ -29,6 +43,7 @@ __all__ = [
     "LaneRecord",
     "Lease",
     "LeasedQueue",
+    "Leases",
     "NoStore",
     "QueueStats",
     "Reaped",
@@ -36,9 +51,11 @@ __all__ = [
     "Refusal",
     "Unanswered",
     "UniqueGuard",
+    "listed",
 ]
 
 
+@answering(ON_A_QUEUE)
 class BaseQueue(ItemVerbs):
     """A queue in four verbs; all other verbs use these. Messages are delivered at most once.
 

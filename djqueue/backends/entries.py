@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import threading
 from base64 import b64decode, b64encode
+from collections.abc import Sequence
 from dataclasses import dataclass, fields, replace
 from math import inf
 from typing import Any, NamedTuple
@@ -69,6 +70,15 @@ class Lease:
     begun: bool = True
     """Whether the store takes the entry to be running: if the lease runs out, that start is lost. An entry
     that does not begin with its claim, is not the first of its run, or was lost before, begins with ``begin``."""
+
+
+Leases = Lease | Sequence[Lease]
+"""What the verbs take that settle: one lease, or many."""
+
+
+def listed(leases: Leases) -> Sequence[Lease]:
+    """Many leases, of one or many."""
+    return [leases] if isinstance(leases, Lease) else leases
 
 
 def untried(lease: Lease) -> Lease:

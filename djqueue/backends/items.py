@@ -18,7 +18,7 @@ from djqueue.messages.envelope import new_id, pack_item, unpack_item
 from djqueue.messages.failures import with_error
 from djqueue.messages.fingerprint import fingerprint
 from djqueue.utils import priority as checked_priority
-from djqueue.utils import seconds, tell
+from djqueue.utils import seconds, tell, whole
 
 logger = logging.getLogger(__name__)
 
@@ -116,30 +116,65 @@ class ItemVerbs(QueueVerbs):
         of the database that a model is read from, it is put back. Raises TypeError or ValueError for a lease of less
         than a tenth of a second, and for what is no duration.
         """
-        held = self._next_held(seconds(lease, "lease", least=0.1), time.monotonic() + seconds(wait, "wait"))
-        if held is None:
+        leases = self._held(1, seconds(lease, "lease", least=0.1), time.monotonic() + seconds(wait, "wait"))
+        if not leases:
             return None, None
+        [held] = leases
         try:
-            accept, max_size = conf.get("QUEUE_ACCEPT"), conf.get("QUEUE_MAX_MESSAGE_SIZE")
-            entry, queue = held.entry, self.base_name
-            return held, unpack_item(entry.body, id=entry.id, queue=queue, accept=accept, max_size=max_size)
+            return held, self._item_of(held)
         except InvalidMessage as error:
             self._put_aside(held, f"invalid message: {error}")
             raise
         except Exception:
-            self.release([held])
+            self.release(held)
             raise
 
-    def _next_held(self, lease: float, deadline: float) -> Lease | None:
-        """The next lease of an item that was not lost too often; items that were go to the failed queue."""
-        while held := self.first_of(self.reserve(1, lease, wait=max(0.0, deadline - time.monotonic()))):
-            if self.failed is None or held.entry.lost < conf.get("QUEUE_MAX_LOST"):
-                return held
-            reason = f"its holder died: {held.entry.lost} starts never reported"
-            self._put_aside(held, reason)
-            text = "An item of %s went to the failed queue: %s"
-            tell(logger, logging.ERROR, text, self.name, reason, extra=log_extra(self.alias, held.entry))
-        return None
+    def take_many(
+        self, limit: int, lease: float | timedelta = 60.0, wait: float | timedelta = 0.0
+    ) -> list[tuple[Lease, object]]:
+        """Up to ``limit`` items, each with its lease, by one claim; at least one, unless ``wait`` is over before.
+
+        ``complete``, ``touch`` and ``release`` take one lease or many. Items that do not verify or were lost too often
+        go to the failed queue, with a line in the log; in a failed queue they stay. Raises ValueError for a limit below
+        1, and what :meth:`take` raises for durations and for other errors.
+        """
+        limit, until = whole(limit, "limit", least=1), time.monotonic() + seconds(wait, "wait")
+        held = self._held(limit, seconds(lease, "lease", least=0.1), until)
+        taken: list[tuple[Lease, object]] = []
+        try:
+            for one in held:
+                try:
+                    taken.append((one, self._item_of(one)))
+                except InvalidMessage as error:
+                    self._put_aside(one, f"invalid message: {error}")
+                    text, extra = "An item of %s cannot be read: %s", log_extra(self.alias, one.entry)
+                    tell(logger, logging.ERROR, text, self.name, error, extra=extra)
+        except Exception:
+            self.release(held)
+            raise
+        return taken
+
+    def _item_of(self, held: Lease) -> object:
+        accept, max_size = conf.get("QUEUE_ACCEPT"), conf.get("QUEUE_MAX_MESSAGE_SIZE")
+        entry, queue = held.entry, self.base_name
+        return unpack_item(entry.body, id=entry.id, queue=queue, accept=accept, max_size=max_size)
+
+    def _held(self, limit: int, lease: float, deadline: float) -> list[Lease]:
+        """Leases of items that were not lost too often; items that were go to the failed queue."""
+        while claimed := self._first(limit, self.reserve(limit, lease, wait=max(0.0, deadline - time.monotonic()))):
+            if good := [held for held in claimed if not self._is_lost(held)]:
+                return good
+        return []
+
+    def _is_lost(self, held: Lease) -> bool:
+        """Whether its holders died too often: then it is in the failed queue now."""
+        if self.failed is None or held.entry.lost < conf.get("QUEUE_MAX_LOST"):
+            return False
+        reason = f"its holder died: {held.entry.lost} starts never reported"
+        self._put_aside(held, reason)
+        text = "An item of %s went to the failed queue: %s"
+        tell(logger, logging.ERROR, text, self.name, reason, extra=log_extra(self.alias, held.entry))
+        return True
 
     def _put_aside(self, held: Lease, reason: str) -> None:
         """Into the failed queue, with the reason; what is there already stays as it is."""
@@ -152,9 +187,12 @@ class ItemVerbs(QueueVerbs):
 
     def first_of(self, claimed: Sequence[Lease]) -> Lease | None:
         """The first of what was claimed; what left its lane with it goes back."""
-        if rest := claimed[1:]:
+        return next(iter(self._first(1, claimed)), None)
+
+    def _first(self, limit: int, claimed: Sequence[Lease]) -> Sequence[Lease]:
+        if rest := claimed[limit:]:
             self.release([untried(lease) for lease in rest])
-        return claimed[0] if claimed else None
+        return claimed[:limit]
 
     def clear(self) -> None:
         """Flush, and forget the marks of unique items that waited; a throttled queue forgets what was spent, too."""

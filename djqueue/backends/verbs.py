@@ -25,11 +25,13 @@ from djqueue.backends.entries import (
     Fact,
     LaneRecord,
     Lease,
+    Leases,
     QueueStats,
     Reaped,
     Record,
     Refusal,
     due,
+    listed,
     pack,
     stamped,
     unpack,
@@ -320,24 +322,27 @@ class QueueVerbs:
         """
         return []
 
-    def complete(self, leases: Sequence[Lease], facts: Sequence[Fact | None] = ()) -> list[Lease]:
-        """Done: forget the entries. Returns the leases that were still held.
+    def complete(self, leases: Leases, facts: Sequence[Fact | None] = ()) -> list[Lease]:
+        """Done: forget the entries of one lease or many. Returns those that were still held.
 
         ``facts``, if given, has one for each lease, or None: it is kept in :attr:`store` if the lease was still held,
         in the same atomic step where the backend can.
         """
+        leases = listed(leases)
         return self._with_facts(list(leases), leases, facts)
 
-    def touch(self, leases: Sequence[Lease], lease: float = 60.0) -> list[Lease]:
-        """Hold entries for ``lease`` more seconds from now. Returns the leases still held, with their new ``until``."""
+    def touch(self, leases: Leases, lease: float = 60.0) -> list[Lease]:
+        """Hold one lease or many for ``lease`` seconds from now. Returns those still held, with their new ``until``."""
+        leases = listed(leases)
         return list(leases)
 
-    def release(self, leases: Sequence[Lease]) -> list[Lease]:
-        """Put entries back as ``lease.entry`` is now: counts, errors, and a delay if it has one.
+    def release(self, leases: Leases) -> list[Lease]:
+        """Put back the entries of one lease or many as ``lease.entry`` is now: counts, errors, and a delay if any.
 
         Without a delay an entry goes back to its old place. In a lane ``entry.hold`` is what waits with it. Returns
         the leases that were still held.
         """
+        leases = listed(leases)
         now = self.now()
         written: list[Lease] = []
         for lease in leases:
@@ -352,12 +357,13 @@ class QueueVerbs:
                 written.append(lease)
         return written
 
-    def fail(self, leases: Sequence[Lease], facts: Sequence[Fact | None] = ()) -> list[Lease]:
-        """Move entries to the end of :attr:`failed`, the failed queue, as ``lease.entry`` is now.
+    def fail(self, leases: Leases, facts: Sequence[Fact | None] = ()) -> list[Lease]:
+        """Move the entries of one lease or many to the end of :attr:`failed`, as each ``lease.entry`` is now.
 
         Returns the leases that were still held. The failed queue is in the order of failure, whatever the priorities.
         ``facts`` are kept as ``complete`` keeps them. A failed queue has no other, so it puts them back.
         """
+        leases = listed(leases)
         if self.failed is None:
             return self.release(leases)
         self.failed.put([lease.entry for lease in leases])

@@ -239,9 +239,9 @@ class HandlerCommand(BatchFunction):
         """The classes of its requests by name, if its annotations name them."""
         return requested(self._method)
 
-    def using(self, **options: Unpack[CommandOptions]) -> Self:
+    def using(self, *given: Never, **options: Unpack[CommandOptions]) -> Self:
         refuse_routed(options, self.policy)
-        return super().using(**options)
+        return super().using(*given, **options)
 
     def enqueue(self, /, *requests: Any, **options: Never) -> list[Result]:  # type: ignore[override]  # several at once
         """Send requests; see :meth:`BatchCommand.enqueue`."""

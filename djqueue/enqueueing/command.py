@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import inspect
 from collections.abc import Callable, Iterable
-from datetime import datetime
-from typing import Any, ClassVar, Generic, Never, ParamSpec, Self, TypeVar, Unpack
+from datetime import datetime, timedelta
+from typing import TYPE_CHECKING, Any, ClassVar, Generic, Never, ParamSpec, Self, TypeVar, Unpack
 
 from asgiref.sync import sync_to_async
 from django.core.exceptions import SynchronousOnlyOperation
@@ -14,7 +14,7 @@ from djqueue.enqueueing import producer
 from djqueue.enqueueing.producer import Call
 from djqueue.enqueueing.signatures import ASKED, misplaced, refuse_misfits, refuse_unknown_sensitive
 from djqueue.exceptions import EncodeError, MessageTooLarge, StoreError
-from djqueue.hints import ON_A_COMMAND
+from djqueue.hints import ON_A_COMMAND, missing
 from djqueue.messages.codecs import Arguments
 from djqueue.policies.options import IDLE_TIMEOUT, CommandOptions
 from djqueue.policies.policy import Policy
@@ -73,10 +73,10 @@ class Command(Generic[P, R]):
         changed = ", ".join(f"{name}={value!r}" for name, value in self.policy.beside(self.declared.policy).items())
         return f"<{what} using({changed}): call .enqueue(...) on it>"
 
-    def __getattr__(self, name: str) -> Any:
-        hint = ON_A_COMMAND.get(name)
-        what = f"{type(self).__name__!r} object has no attribute {name!r}"
-        raise AttributeError(f"{what}: {hint}." if hint else what, name=name, obj=self)
+    if not TYPE_CHECKING:  # type checkers would take any attribute
+
+        def __getattr__(self, name: str) -> Any:
+            return missing(self, name, ON_A_COMMAND)
 
     def __reduce__(self) -> tuple[Any, ...]:
         """Commands are pickled by name, never by value; a changed copy is pickled with its options."""
@@ -117,11 +117,14 @@ class Command(Generic[P, R]):
         """:meth:`enqueue_many` for async code."""
         return await sync_to_async(self.enqueue_many)(calls, **options)
 
-    def using(self, **options: Unpack[CommandOptions]) -> Self:
+    def using(self, *given: Never, **options: Unpack[CommandOptions]) -> Self:
         """A copy of this command with other options: ``send.using(delay=30, queue_name="slow").enqueue(...)``.
 
         Raises TypeError or ValueError that names the option, QueueError for another throttle of a name that is taken.
         """
+        if given:
+            name = "delay" if isinstance(given[0], int | float | timedelta) else "queue_name"
+            raise TypeError(f"{self.name}: options are given by name, as in using({name}={given[0]!r}).")
         policy = self.policy.using(**options)
         declared = self.declared.policy
         policy.overrides(declared)  # so that what cannot travel is refused here

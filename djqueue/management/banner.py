@@ -62,4 +62,5 @@ def _next_of(command: Any, now: datetime) -> str:
     tick = next_after(now)
     if tick is None:
         return "never again"
-    return f"next at {local(tick):%H:%M}" if (tick - now).days < 1 else f"next on {local(tick):%a %d %b at %H:%M}"
+    clock, day = f"{local(tick):%H:%M:%S}".removesuffix(":00"), f"{local(tick):%a %d %b}"
+    return f"next at {clock}" if (tick - now).days < 1 else f"next on {day} at {clock}"

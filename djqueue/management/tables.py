@@ -82,23 +82,25 @@ def table(
     rows: Iterable[Sequence[str]],
     right: Collection[str] = (),
     *,
+    without: Collection[str] = (),
     cuts: Mapping[str, Callable[[str, int], str]] | None = None,
+    spared: str = "",
     width: int | None = None,
     paint: Paint = lambda text, role: text,
 ) -> str:
-    """Columns as wide as they must be; those named in ``right`` are aligned to the right.
+    """Columns as wide as they must be; those in ``right`` are aligned to the right, those in ``without`` left out.
 
-    If that is wider than ``width`` characters, the columns in ``cuts`` are made narrower, the widest first, each by its
-    own function of a text and a length.
+    If that is wider than ``width`` characters, the columns in ``cuts`` are made narrower, the widest first and the
+    ``spared`` one last, each by its own function of a text and a length.
     """
-    lines = [[Cell.of(name, "MIGRATE_LABEL") for name in head], *rows]
-    widths = {name: max(map(len, column)) for name, column in zip(head, zip(*lines, strict=True), strict=True)}
-    most = width or sum(widths.values()) + 2 * len(head)
-    while sum(widths.values()) + 2 * (len(head) - 1) > most:
-        widest = max(cuts or {}, key=widths.__getitem__, default="")
-        if not widest or widths[widest] <= _LEAST:
+    shown = [index for index, name in enumerate(head) if name not in without]
+    lines = [[line[index] for index in shown] for line in ([Cell.of(name, "MIGRATE_LABEL") for name in head], *rows)]
+    widths = {str(column[0]): max(map(len, column)) for column in zip(*lines, strict=True)}
+    while width is not None and sum(widths.values()) + 2 * (len(widths) - 1) > width:
+        wide = [name for name in cuts or () if widths[name] > _LEAST]
+        if not wide:
             break
-        widths[widest] -= 1
+        widths[max(wide, key=lambda name: (name != spared, widths[name]))] -= 1
     return "\n".join(_line(line, widths, right, cuts or {}, paint) for line in lines)
 
 

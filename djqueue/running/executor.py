@@ -95,14 +95,19 @@ def _done(job: Job, value: object) -> Verdict:
 
 def _failed(job: Job, error: BaseException) -> Verdict:
     ran, kind = time.monotonic() - job.message.began, type(error)  # not error.__class__, which can be any
-    if not logger.isEnabledFor(logging.DEBUG):
-        begin_at_the_command(error)
+    _leave_our_frames_out(error)
     control = job.message.control
     if issubclass(kind, TooLate):
         return LATE
     if control is not None and issubclass(kind, control.interrupts):
         return Verdict(Outcome.INTERRUPTED, "interrupted", error)
     return replace(judged(job.policy, error, job.lease.entry), seconds=ran, description=job.description)
+
+
+def _leave_our_frames_out(error: BaseException) -> None:
+    """Have its tracebacks begin at the project's code, in logs and in the failed queue, unless all is to be logged."""
+    if not logger.isEnabledFor(logging.DEBUG):
+        begin_at_the_command(error)
 
 
 def judged(policy: Policy, error: BaseException, entry: Entry) -> Verdict:
@@ -202,6 +207,7 @@ def _begun(queue: BaseQueue, lease: Lease, control: Control) -> Job | Verdict:
     except BadSignature as error:
         return Verdict(Outcome.FAILED, f"invalid message: {error} {THEN}", error.with_traceback(None))
     except InvalidMessage as error:
+        _leave_our_frames_out(error)
         return Verdict(Outcome.FAILED, f"invalid message: {error}", error)
     except Exception as error:  # not of the command: the database of its arguments may be out of reach
         return not_now(lease, f"could not be run: {kind_of(error)}: {text_of(error)}")

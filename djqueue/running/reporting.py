@@ -63,17 +63,17 @@ def report(queue: BaseQueue, lease: Lease, verdict: Verdict, alike: int = 1) -> 
     effect = verdict.outcome.effect
     if not logger.isEnabledFor(effect.level):
         return
-    entry, about, more = lease.entry, _about(verdict), ""
+    entry, about = lease.entry, _about(verdict)
     if issubclass(type(verdict.exception), BadSignature):
         if (unreported := BAD_SIGNATURES.take(queue.alias)) is None:
             return
-        more = f"; {unreported} more since the last such record" if unreported else ""
+        about["reason"] += f"; {unreported} more since the last such record" if unreported else ""
     if alike != 1:
         about["alike"] = alike
     extra = log_extra(queue.alias, entry, **about, seconds=round(verdict.seconds, 6))
     names = extra["command"], _in_brackets(about.get("description")), effect.words, _after_colon(about.get("reason"))
     text = "%s%s %s%s (message %s, attempt %d, %.3f s%s)"
-    args = *names, extra["message_id"], entry.attempts, verdict.seconds, _later(verdict) + more
+    args = *names, extra["message_id"], entry.attempts, verdict.seconds, _later(verdict)
     tell(logger, effect.level, text, *args, exc_info=_trace_of(verdict) if alike else None, extra=extra)
 
 

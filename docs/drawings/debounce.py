@@ -61,11 +61,11 @@ def drawn(options: dict, put: list[int], skipped: list[int], runs: list[float]) 
         *(svg.circle(axis.at(second), calls, 3.5, fill=svg.FILL, stroke=svg.MUTED) for second in skipped),
         *(svg.rect(axis.at(second) - 4, below - 9, 8, 18, fill=svg.TWO, radius=2) for second in runs),
         svg.circle(LEGEND, 123, 4),
-        svg.text(LEGEND + 8, 127, "put", size=10),
+        svg.text(LEGEND + 8, 127, "put", size=11),
         svg.circle(LEGEND + 50, 123, 3.5, fill=svg.FILL, stroke=svg.MUTED),
-        svg.text(LEGEND + 58, 127, "skipped", size=10),
+        svg.text(LEGEND + 58, 127, "skipped", size=11),
         svg.rect(LEGEND + 116, 118, 6, 11, fill=svg.TWO, radius=2),
-        svg.text(LEGEND + 126, 127, "run", size=10),
+        svg.text(LEGEND + 126, 127, "run", size=11),
     )
 
 

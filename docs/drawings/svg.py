@@ -20,12 +20,12 @@ ONE, TWO, BAD = paint("one", "#2563c9"), paint("two", "#1a7f4b"), paint("bad", "
 
 def drawing(title: str, height: float, *shapes: str) -> str:
     """A whole drawing; ``title`` says what it shows, for those who do not see it."""
-    head = f'<svg xmlns="http://www.w3.org/2000/svg" viewBox="0 0 {WIDTH} {height:g}" role="img" font-size="12">'
+    head = f'<svg xmlns="http://www.w3.org/2000/svg" viewBox="0 0 {WIDTH} {height:g}" role="img" font-size="13">'
     return "\n".join([head, f"<title>{escape(title)}</title>", *shapes, "</svg>", ""])
 
 
 def text(
-    x: float, y: float, words: str, *, anchor: str = "start", fill: str = TEXT, size: float = 12, code: bool = False
+    x: float, y: float, words: str, *, anchor: str = "start", fill: str = TEXT, size: float = 13, code: bool = False
 ) -> str:
     family = ' font-family="var(--font-stack--monospace, monospace)"' if code else ""
     place = f'x="{x:g}" y="{y:g}" text-anchor="{anchor}" font-size="{size:g}"{family}'
@@ -68,7 +68,7 @@ def box(x: float, y: float, width: float, words: Sequence[str], *, stroke: str =
     middle = x + width / 2
     first, *rest = words
     lines = [text(middle, y + (height / 2 + 4 if not rest else 15), first, anchor="middle", fill=stroke)]
-    lines += [text(middle, y + 28, one, anchor="middle", fill=MUTED, size=10) for one in rest]
+    lines += [text(middle, y + 28, one, anchor="middle", fill=MUTED, size=11) for one in rest]
     return "\n".join([rect(x, y, width, height, stroke=stroke), *lines])
 
 
@@ -89,10 +89,10 @@ class Axis:
             x, words = self.at(second), f"{second:g}{' ' + unit if second == 0 else ''}"
             marks += [
                 line(x, top, x, bottom, stroke=FAINT),
-                text(x, bottom + 13, words, anchor="middle", fill=MUTED, size=10),
+                text(x, bottom + 13, words, anchor="middle", fill=MUTED, size=11),
             ]
             second += step
         return "\n".join(marks)
 
     def row(self, y: float, name: str) -> str:
-        return "\n".join([text(4, y + 4, name, size=11, fill=MUTED), line(LEFT, y, RIGHT, y, stroke=FAINT)])
+        return "\n".join([text(4, y + 4, name, size=12, fill=MUTED), line(LEFT, y, RIGHT, y, stroke=FAINT)])

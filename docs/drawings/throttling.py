@@ -45,7 +45,7 @@ def drawn(given: dict, puts: dict[int, int], away: range, left: dict[float, int]
         start, end = axis.at(away[0]), axis.at(away[-1] + 1)
         shapes += [
             svg.rect(start, 28, end - start, 94, fill=svg.FAINT, radius=0),
-            svg.text((start + end) / 2, 42, "no worker asks", anchor="middle", size=10, fill=svg.MUTED),
+            svg.text((start + end) / 2, 42, "no worker asks", anchor="middle", size=11, fill=svg.MUTED),
         ]
     shapes += [axis.row(above, "put"), axis.row(below, "leave")]
     shapes += [bar(axis.at(second), above, number, svg.ONE) for second, number in puts.items()]
@@ -57,7 +57,7 @@ def drawn(given: dict, puts: dict[int, int], away: range, left: dict[float, int]
 def bar(x: float, y: float, number: int, fill: str) -> str:
     """A column as high as the number, with the number on it unless it is one."""
     height = 6 * min(number, 4)
-    words = [svg.text(x, y - height - 2, str(number), anchor="middle", size=10)] if number > 1 else []
+    words = [svg.text(x, y - height - 2, str(number), anchor="middle", size=11)] if number > 1 else []
     return "\n".join([svg.rect(x - 3, y - height, 6, height, fill=fill, radius=1.5), *words])
 
 

@@ -6,7 +6,7 @@ from datetime import UTC, datetime
 
 from activity.models import Event
 from djqueue import queues
-from djqueue.messages.failures import errors_of
+from djqueue.operations import Filter, call_of, description, failed_at, last, picked
 
 ENDS = {"completed": "done", "failed": "failed", "retried": "retried", "discarded": "discarded"}
 """The kinds of event that end an attempt, and the word for each."""
@@ -42,9 +42,9 @@ def activity() -> dict:
 
 def _bars(events: list[tuple[str, float]], now: float) -> list[dict]:
     """One for each five seconds by the clock, so that a bar does not change once its time is over."""
-    last = int(now // BAR)
+    numbers = range(int(now // BAR) - BARS + 1, int(now // BAR) + 1)
     counted = Counter((int(at // BAR), kind) for kind, at in events)
-    return [{word: counted[number, kind] for kind, word in ENDS.items()} for number in range(last - BARS + 1, last + 1)]
+    return [{word: counted[number, kind] for kind, word in ENDS.items()} for number in numbers]
 
 
 def _line(event: Event) -> dict:
@@ -58,29 +58,25 @@ def _line(event: Event) -> dict:
     }
 
 
-def failed(with_traceback: bool) -> list[dict]:
-    """The newest failed messages of all queues, without their arguments; with tracebacks for those who may see them."""
-    found = []
-    for alias in queues:
-        errors = queues[alias].failed
-        if errors is not None and "inspect" in errors.features:
-            found += [_failed(alias, record, with_traceback) for record in errors.walk("ready", len(errors))]
-    return sorted(found, key=lambda row: row["at"], reverse=True)[:MOST_FAILED]
+def failed(for_staff: bool) -> list[dict]:
+    """The newest failed messages of all queues; only the staff may see their arguments and tracebacks."""
+    able = [queue for queue in map(queues.__getitem__, queues) if "inspect" in queue.features]
+    found = sorted(picked(able, Filter({})), key=lambda one: failed_at(one[1]), reverse=True)
+    return [_failed(*one, for_staff) for one in found[:MOST_FAILED]]
 
 
-def _failed(alias: str, record, with_traceback: bool) -> dict:
-    entry, last = record.entry, (errors_of(record.entry.errors) or [{}])[-1]
-    return {
-        "id": entry.id,
-        "queue": alias,
-        "command": entry.command.rpartition(".")[2],
-        "at": record.at,
-        "when": datetime.fromtimestamp(record.at, UTC),
-        "about": last.get("description", ""),
-        "attempts": entry.attempts,
-        "reason": last.get("reason", ""),
-        "traceback": last.get("traceback", "") if with_traceback else "",
+def _failed(queue, record, for_staff: bool) -> dict:
+    shown = {
+        "id": record.entry.id,
+        "queue": queue.alias,
+        "command": record.entry.command.rpartition(".")[2],
+        "about": description(record.entry),
+        "when": datetime.fromtimestamp(failed_at(record), UTC),
+        "attempts": record.entry.attempts,
+        "reason": last(record.entry, "reason"),
     }
+    secret = {"call": call_of(queue, record)[0], "traceback": last(record.entry, "traceback")} if for_staff else {}
+    return shown | secret
 
 
 def clock(at: float) -> str:

@@ -66,8 +66,8 @@ def queue_state(request: HttpRequest) -> JsonResponse:
 
 @require_GET
 def failed_page(request: HttpRequest) -> HttpResponse:
-    """The failed messages. Only the staff sees tracebacks, which may show arguments."""
-    rows = activity.failed(with_traceback=request.user.is_staff)
+    """The failed messages. Only the staff sees arguments and tracebacks."""
+    rows = activity.failed(for_staff=request.user.is_staff)
     return render(request, "gallery/failed.html", {"messages_failed": rows})
 
 

@@ -148,7 +148,7 @@ CARDS = [
     Card(
         commands.tidy_up,
         "Periodic",
-        "No button: the consumer itself starts this one every minute. It removes the old records of this page.",
+        "No button: the consumer starts this one every 30 seconds. It deletes the old records of this page.",
         "periodic",
     ),
 ]

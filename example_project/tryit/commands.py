@@ -5,8 +5,7 @@ from time import sleep
 
 from django.utils import timezone
 
-from djqueue import Batch, Discard, Throttle, current_message
-from djqueue.decorators import crontab, periodic_command, queue_command
+from djqueue import Backoff, Batch, Discard, Throttle, current_message, periodic_command, queue_command
 from tryit import records
 from tryit.models import Customer, Reading
 
@@ -36,7 +35,7 @@ def book(visitor, account, step):
 @queue_command(
     retry_on=[ConnectionError],
     retries=5,
-    backoff=lambda failures, error: 2 ** (failures - 1),
+    backoff=Backoff(first=1),
 )
 def call_bank(visitor):
     """The fourth call is answered."""
@@ -74,7 +73,7 @@ def send_invoice(visitor):
         raise ValueError(f"{customer} has no address.")
 
 
-@periodic_command(crontab(minute="*"))
+@periodic_command(every=30)
 def tidy_up():
-    """Every minute: forget old records."""
+    """Every 30 seconds: forget old records."""
     records.prune()

@@ -16,7 +16,8 @@ ENDS = {"completed": "done", "retried": "retried", "failed": "failed", "discarde
 OVER = ("completed", "failed", "discarded")
 SHOWN = 600.0
 """Seconds: what was called earlier is not shown."""
-TICKS = 10
+EVERY, TICKS = 30, 11
+"""Seconds between two runs of the periodic command, and how many of them are shown."""
 
 
 def state(visitor: str) -> dict:
@@ -95,5 +96,5 @@ EXTRAS = {"progress": _progress, "batch": _batches, "attempts": _attempt}
 
 
 def _periodic(now: float) -> dict:
-    started = Event.objects.filter(command="tidy_up", kind="started", at__gt=now - 60 * TICKS)
-    return {"ticks": [event.at for event in started], "next": (now // 60 + 1) * 60, "busy": False}
+    started = Event.objects.filter(command="tidy_up", kind="started", at__gt=now - EVERY * TICKS)
+    return {"ticks": [event.at for event in started], "next": (now // EVERY + 1) * EVERY, "every": EVERY, "busy": False}

@@ -142,7 +142,7 @@ class CardTests(TryItTestCase):
         run_due()
         card = self.card("tidy_up")
         self.assertEqual(len(card["ticks"]), 1)
-        self.assertEqual(card["next"] % 60, 0)
+        self.assertEqual(card["next"] % 30, 0)
 
     def test_what_is_old_is_forgotten(self):
         self.press("store"), self.press("send_invoice"), run_due(until=5)

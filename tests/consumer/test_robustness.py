@@ -74,7 +74,7 @@ def a_handler_that_raises(name):
 
 @pytest.mark.backends("memory", "sqlite", "redis")
 class TestHandlersAndReceivers:
-    @pytest.mark.parametrize("name", ["djqueue", "djqueue.running.executor", "djqueue.consumer"])
+    @pytest.mark.parametrize("name", ["djqueue", "djqueue.running.reporting", "djqueue.consumer"])
     def test_a_log_handler_that_raises_costs_no_worker_and_no_verdict(self, queue, name):
         explode.enqueue_many([(number,) for number in range(6)])
         work.enqueue_many([(number,) for number in range(10, 14)])

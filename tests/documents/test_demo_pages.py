@@ -111,6 +111,7 @@ def press_the_buttons(window: Browser, demo: str):
         window.click(f"#{name} button")
     wait_for(window, "import_rows", r"running · [1-9]\d* %")
     window.click("#import_rows button.second")
+    wait_for(window, "rebuild_page", "9 clicks")
     wait_for(window, "ask_supplier", r"([4-9]|1\d) of 12 started")
     for name, path in (("queues", "/queues/"), ("tryit", "/try/")):
         for scheme in reversed(SCHEMES):
@@ -125,7 +126,11 @@ def press_the_buttons(window: Browser, demo: str):
 
 
 def wait_for(window: Browser, name: str, text: str):
-    window.until(f"return /{text}/.test(document.querySelector('#{name} .told').textContent)")
+    try:
+        window.until(f"return /{text}/.test(document.querySelector('#{name} .told').textContent)")
+    except AssertionError as error:
+        error.add_note(f"It says: {told(window, name + ' .told')}")
+        raise
 
 
 def told(window: Browser, place: str) -> str:

@@ -310,7 +310,7 @@ def test_what_is_logged_of_a_start_has_its_context(queue, caplog, command, aroun
     tenant = contextvars.ContextVar("tenant", default="-")
     register_metadata_producer_consumer(Tenant())
     handle = command()
-    logger = logging.getLogger("djqueue.running.executor")
+    logger = logging.getLogger("djqueue.running.reporting")
     logger.addFilter(listen)
     try:
         with caplog.at_level(logging.INFO, "djqueue"):

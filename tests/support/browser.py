@@ -154,6 +154,6 @@ class Browser:
     def _until(self, condition: Callable, what: str, timeout: float):
         deadline = time.monotonic() + timeout
         while not (value := condition()):
-            assert time.monotonic() < deadline, f"still not so after {timeout} s: {what}"
+            assert time.monotonic() < deadline, f"still not so after {timeout} s at {self.driver.current_url}: {what}"
             time.sleep(0.05)
         return value

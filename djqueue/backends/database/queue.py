@@ -55,7 +55,20 @@ from djqueue.backends.database.session import Database
 from djqueue.backends.database.sql.dialect import CAP, ClaimResult, Completion, Dialect, Glance, Payment, joined
 from djqueue.backends.database.sql.text import ALL, NONE
 from djqueue.backends.database.store import DatabaseStore, alias_of, put_guarded
-from djqueue.backends.entries import LEASED, READY, Claimed, Entry, Fact, LaneRecord, Lease, QueueStats, Reaped, Record
+from djqueue.backends.entries import (
+    LEASED,
+    READY,
+    Claimed,
+    Entry,
+    Fact,
+    LaneRecord,
+    Lease,
+    Leases,
+    QueueStats,
+    Reaped,
+    Record,
+    listed,
+)
 from djqueue.backends.guards import Guard, OnceGuard, Span, remembering
 from djqueue.exceptions import InvalidQueueError
 from djqueue.flow.gates import Lane, is_blocked, resumed
@@ -283,7 +296,8 @@ class DatabaseQueue(LeasedQueue):
 
     # ---- what a holder does
 
-    def complete(self, leases: Sequence[Lease], facts: Sequence[Fact | None] = ()) -> list[Lease]:
+    def complete(self, leases: Leases, facts: Sequence[Fact | None] = ()) -> list[Lease]:
+        leases = listed(leases)
         slot = (os.getpid() + threading.get_native_id()) % SLOTS
         finish = Completion(self._counters[slot], self._marks, self._remember)
         kept = self._kept(leases, facts)
@@ -304,15 +318,18 @@ class DatabaseQueue(LeasedQueue):
         to = self._db.run(lanes.defer, laned, micros(seconds)) if laned else None
         return [] if to is None else [replace(lease, claimed=to / 1e6) for lease in laned]
 
-    def touch(self, leases: Sequence[Lease], lease: float = 60.0) -> list[Lease]:
+    def touch(self, leases: Leases, lease: float = 60.0) -> list[Lease]:
+        leases = listed(leases)
         held = self._by_holder(leases, lambda sql, held: sql.touch(pairs_of(held), micros(lease)), in_lanes=False)
         return [replace(lease, until=row[1] / 1e6) for lease, row in held]
 
-    def release(self, leases: Sequence[Lease]) -> list[Lease]:
+    def release(self, leases: Leases) -> list[Lease]:
+        leases = listed(leases)
         back = self._by_holder(leases, lambda sql, held: sql.release(said_of(held, delay_of)))
         return [lease for lease, _ in back]
 
-    def fail(self, leases: Sequence[Lease], facts: Sequence[Fact | None] = ()) -> list[Lease]:
+    def fail(self, leases: Leases, facts: Sequence[Fact | None] = ()) -> list[Lease]:
+        leases = listed(leases)
         if self.failed is None:
             return self.release(leases)  # what has failed stays here
         into, places = self.failed.name, {id(lease): place for place, lease in enumerate(leases)}

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Callable, Mapping, Sequence
 from functools import cached_property
 from hashlib import sha256
@@ -22,6 +23,16 @@ from djqueue.exceptions import InvalidQueueError
 from djqueue.utils import portions
 
 LONGEST_KEY = 255
+_ADDRESS = re.compile(r"[\w.-]+:\d+:")
+_SERVERS = (
+    (
+        "Redis",
+        "djqueue.backends.redis_backend.RedisBlockingQueue",
+        re.compile(r"(redis|rediss|unix|valkeys?)://|[\w.-]+:\d+:"),
+    ),
+    ("SQS", "djqueue.backends.sqs.SqsQueue", re.compile(r"sqs://|https://(sqs|queue)\.")),
+)
+"""Servers of other classes, and how a CONNECTION of theirs begins."""
 
 
 def alias_of(connection: str | None) -> str:
@@ -29,9 +40,20 @@ def alias_of(connection: str | None) -> str:
     alias = connection or "default"
     if not isinstance(alias, str) or alias not in connections:
         known = ", ".join(sorted(connections))
-        shown = "a URL" if "://" in str(connection) else repr(connection)  # which may have a password
-        raise InvalidQueueError(f"CONNECTION is {shown}, which is no alias in DATABASES; there are: {known}.")
+        shown, meant = _shown(connection)
+        raise InvalidQueueError(f"CONNECTION is {shown}, which is no alias in DATABASES; there are: {known}.{meant}")
     return alias
+
+
+def _shown(connection: object) -> tuple[str, str]:
+    """What is no alias, without a password, and the class that it may have been meant for."""
+    text = str(connection)
+    is_url, is_address = "://" in text, _ADDRESS.match(text) is not None
+    shown = "a URL" if is_url else "an address" if is_address else repr(connection)
+    for name, path, pattern in _SERVERS:
+        if pattern.match(text):
+            return shown, f" A queue in {name} needs CLASS (or QUEUE_CLASS) = {path!r}."
+    return shown, ""
 
 
 class DatabaseStore(BaseStore):

@@ -24,9 +24,11 @@ from djqueue.backends.entries import (
     Fact,
     LaneRecord,
     Lease,
+    Leases,
     QueueStats,
     Reaped,
     Record,
+    listed,
 )
 from djqueue.backends.guards import Decision, DedupMark, Finished, Guard, Span, decide, remembering
 from djqueue.backends.memory.lanes import Bell, Item, MemoryLanes, us
@@ -132,7 +134,8 @@ class MemoryQueue(LeasedQueue):
             done = [self._lanes.defer(item, us(lease.claimed), us(to), us(now)) for lease, item in ours]
             return [replace(lease, claimed=to) for lease in leases] if done and all(done) else []
 
-    def complete(self, leases: Sequence[Lease], facts: Sequence[Fact | None] = ()) -> list[Lease]:
+    def complete(self, leases: Leases, facts: Sequence[Fact | None] = ()) -> list[Lease]:
+        leases = listed(leases)
         with self._lock:
             now, ours = self.now(), []
             for lease, item in self._ours(leases):
@@ -145,7 +148,8 @@ class MemoryQueue(LeasedQueue):
         self._wake_for(ours)
         return ours
 
-    def touch(self, leases: Sequence[Lease], lease: float = 60.0) -> list[Lease]:
+    def touch(self, leases: Leases, lease: float = 60.0) -> list[Lease]:
+        leases = listed(leases)
         with self._lock:
             until, ours = self.now() + lease, []
             for held, item in self._ours(leases):
@@ -155,7 +159,8 @@ class MemoryQueue(LeasedQueue):
                 ours.append(replace(held, until=until))
             return ours
 
-    def release(self, leases: Sequence[Lease]) -> list[Lease]:
+    def release(self, leases: Leases) -> list[Lease]:
+        leases = listed(leases)
         with self._lock:
             now, ours = self.now(), []
             for lease, item in self._ours(leases):
@@ -168,7 +173,8 @@ class MemoryQueue(LeasedQueue):
             self._bell.ring()
         return ours
 
-    def fail(self, leases: Sequence[Lease], facts: Sequence[Fact | None] = ()) -> list[Lease]:
+    def fail(self, leases: Leases, facts: Sequence[Fact | None] = ()) -> list[Lease]:
+        leases = listed(leases)
         if self.failed is None:
             return self.release(leases)  # what has failed stays here
         with self._lock:

@@ -29,9 +29,11 @@ from djqueue.backends.entries import (
     Fact,
     LaneRecord,
     Lease,
+    Leases,
     QueueStats,
     Reaped,
     Record,
+    listed,
 )
 from djqueue.backends.guards import Guard, Span, remembering
 from djqueue.backends.redis import protocol
@@ -161,7 +163,8 @@ class RedisQueue(LeasedQueue):
     def begin(self, leases: Sequence[Lease]) -> list[Lease]:
         return [replace(lease, begun=True) for lease in self._settle("begin", leases, (), protocol.proof)]
 
-    def complete(self, leases: Sequence[Lease], facts: Sequence[Fact | None] = ()) -> list[Lease]:
+    def complete(self, leases: Leases, facts: Sequence[Fact | None] = ()) -> list[Lease]:
+        leases = listed(leases)
         return self._end("complete", leases, facts, (self.rings, self._remember, self._keep), protocol.proof)
 
     def defer(self, leases: Sequence[Lease], seconds: float) -> list[Lease]:
@@ -171,7 +174,8 @@ class RedisQueue(LeasedQueue):
         to = int(self._run("defer", (protocol.microseconds(seconds), *said)))
         return [replace(lease, claimed=to / 1e6) for lease in leases] if to else []
 
-    def touch(self, leases: Sequence[Lease], lease: float = 60.0) -> list[Lease]:
+    def touch(self, leases: Leases, lease: float = 60.0) -> list[Lease]:
+        leases = listed(leases)
         touched, span = [], protocol.microseconds(lease)
         for some in protocol.slices(leases):
             ours, now = self._settle_some("touch", some, (span,), map(protocol.proof, some))
@@ -179,10 +183,12 @@ class RedisQueue(LeasedQueue):
             touched += [Lease(one.entry, one.token, one.claimed, until, one.run, one.begun) for one in ours]
         return touched
 
-    def release(self, leases: Sequence[Lease]) -> list[Lease]:
+    def release(self, leases: Leases) -> list[Lease]:
+        leases = listed(leases)
         return self._settle("release", leases, (self.rings,), protocol.returned)
 
-    def fail(self, leases: Sequence[Lease], facts: Sequence[Fact | None] = ()) -> list[Lease]:
+    def fail(self, leases: Leases, facts: Sequence[Fact | None] = ()) -> list[Lease]:
+        leases = listed(leases)
         if self.failed is None:
             return self.release(leases)  # a failed message stays here
         return self._end("fail", leases, facts, (self.rings,), protocol.verdict)

@@ -21,7 +21,7 @@ from typing import Self
 from django.core.checks import CheckMessage
 
 from djqueue.backends.base import FAILED_SUFFIX, LeasedQueue
-from djqueue.backends.entries import Claimed, Entry, Fact, Lease, QueueStats, untried
+from djqueue.backends.entries import Claimed, Entry, Fact, Lease, Leases, QueueStats, listed, untried
 from djqueue.backends.guards import Guard
 from djqueue.backends.sqs.connection import (
     AT_ONCE,
@@ -180,24 +180,28 @@ class SqsQueue(LeasedQueue):
                 taken.append(self._kept.popleft())
         return taken
 
-    def complete(self, leases: Sequence[Lease], facts: Sequence[Fact | None] = ()) -> list[Lease]:
+    def complete(self, leases: Leases, facts: Sequence[Fact | None] = ()) -> list[Lease]:
         """Done: delete them. A message whose lease ran out is deleted too, but not returned."""
+        leases = listed(leases)
         ours = self._messages.settle(leases, self._messages.finish, late=True)
         return self._with_facts(ours, leases, facts)
 
-    def touch(self, leases: Sequence[Lease], lease: float = 60.0) -> list[Lease]:
+    def touch(self, leases: Leases, lease: float = 60.0) -> list[Lease]:
         """As in the contract; but no message can be held for more than twelve hours in all."""
+        leases = listed(leases)
         return self._messages.hold(leases, lease)
 
-    def release(self, leases: Sequence[Lease]) -> list[Lease]:
+    def release(self, leases: Leases) -> list[Lease]:
         """As in the contract. A crash between the sending of the new message and the deletion of the old one leaves
         both, and the entry comes twice; on a FIFO queue there is no new one."""
+        leases = listed(leases)
         self._empty = False
         mine = self._messages
         return mine.settle(leases, mine.leave if self.is_fifo else lambda some: mine.move(some, mine))
 
-    def fail(self, leases: Sequence[Lease], facts: Sequence[Fact | None] = ()) -> list[Lease]:
+    def fail(self, leases: Leases, facts: Sequence[Fact | None] = ()) -> list[Lease]:
         """Send them to the failed queue, then delete them here. A crash between the two leaves both."""
+        leases = listed(leases)
         if self.failed is None:
             return self.release(leases)
         to = self.failed._messages

@@ -108,8 +108,8 @@ class Command(OperatorCommand):
             self.stdout.write(json.dumps([operations.brief(*one) for one in found[:most]]))
         elif found:
             rows = operations.rows(found[:most], options["full_ids"])
-            cuts = {"reason": cut, "command": cut_start}
-            self._table(operations.HEAD, rows, ("attempts",), cuts, [] if len(queues) > 1 else ["queue"])
+            cuts, without = {"reason": cut, "command": cut_start}, () if len(queues) > 1 else ("queue",)
+            self._table(operations.HEAD, rows, "attempts", cuts=cuts, without=without)
             if len(found) > most:
                 self.stdout.write("… and more: see --limit, or queue_errors summary")
         else:
@@ -122,18 +122,13 @@ class Command(OperatorCommand):
             self.stdout.write(json.dumps([operations.group_object(group) for group in groups]))
         elif groups:
             cuts = {"command": cut_start, "exception": cut}
-            self._table(operations.SUMMARY, operations.group_rows(groups, options["full_ids"]), ("count",), cuts)
+            self._table(operations.SUMMARY, operations.group_rows(groups, options["full_ids"]), "count", cuts=cuts)
         else:
             self._none(asked)
 
-    def _table(
-        self, head: Sequence[str], rows: list[list[str]], right: Sequence[str], cuts: dict, left_out: Sequence[str] = ()
-    ) -> None:
-        """A table without some of its columns, as wide as the terminal."""
-        shown = [index for index, name in enumerate(head) if name not in left_out]
-        lines = [[row[index] for index in shown] for row in rows]
-        head = [head[index] for index in shown]
-        self.stdout.write(table(head, lines, right, cuts=cuts, width=width_of(self.stdout), paint=self.paint))
+    def _table(self, head: Sequence[str], rows: list[list[str]], right: str, **form: Any) -> None:
+        text = table(head, rows, (right,), width=width_of(self.stdout), paint=self.paint, **form)
+        self.stdout.write(text)
 
     def _none(self, asked: Filter) -> None:
         self.stdout.write(f"No failed message matches {asked}." if asked else "There are no failed messages.")

@@ -101,18 +101,15 @@ class Command(OperatorCommand):
             if isinstance(queue, ThrottledQueue):
                 self.stdout.write(_throttle(queue))
         if found:
-            self._table([_row(one) for one in found[:most]], with_queue=len(queues) > 1)
+            rows = [_row(one) for one in found[:most]]
+            without = () if len(queues) > 1 else ("queue",)
+            form: Any = {"cuts": {"lane": cut_start, "reason": cut}, "spared": "lane", "width": width_of(self.stdout)}
+            right = ("waiting", "running")
+            self.stdout.write(table(HEAD, rows, right, without=without, paint=self.paint, **form))
             if len(found) > most:
                 self.stdout.write("… and more: see --limit")
         else:
             self.stdout.write("No lane holds or remembers anything.")
-
-    def _table(self, rows: list[list[str]], with_queue: bool) -> None:
-        head = HEAD if with_queue else [name for name in HEAD if name != "queue"]
-        lines = rows if with_queue else [[row[0], *row[2:]] for row in rows]
-        cuts = {"lane": cut_start, "reason": cut}
-        width = width_of(self.stdout)
-        self.stdout.write(table(head, lines, ("waiting", "running"), cuts=cuts, width=width, paint=self.paint))
 
     def _pause(self, queues: list[BaseQueue], name: str, reason: str | None, force: bool) -> None:
         if len(queues) > 1:
@@ -157,12 +154,14 @@ def _unknown(queue: BaseQueue, name: str) -> str:
     known = [lane for command in registry for lane in _lanes_of(command, prefix)]
     if any(name == lane or (lane.endswith(":") and name.startswith(lane)) for lane in known):
         return ""
-    command = registry.get(name.removeprefix(prefix))
-    if command is not None and command.policy.plan is None:
-        return f"Calls of {command.name} wait in no lane: it has no shard=, concurrency=, throttle= or batch=."
-    if command is not None:
+    own, (_, colon, key) = name.removeprefix(prefix), name.partition(":")
+    command = registry.get(own)
+    if command is not None and command.policy.plan is not None:
         return f"Calls of {command.name} wait in a lane for each key: give {name}:KEY."
-    meant = _meant(name, [*lanes, *(_with_key(lane, name.partition(":")[2]) for lane in known)])
+    laneless = {f"{command.name}{colon}{key}": command.name for command in registry if command.policy.plan is None}
+    meant = own if own in laneless else _meant(name, [*lanes, *(_with_key(lane, key) for lane in known), *laneless])
+    if meant in laneless:
+        return f"Calls of {laneless[meant]} wait in no lane: it has no shard=, concurrency=, throttle= or batch=."
     return f"No lane and no command has the name {name}{f'; did you mean {meant}?' if meant else '.'}"
 
 

@@ -206,6 +206,30 @@ class LoopContract(Contract):
         lease, item = taken(queue)
         assert (lease.entry.lost, item) == (0, "poison")
 
+    def test_the_verbs_that_settle_take_one_lease_or_many(self):
+        queue = self.queue("lease")
+        put(queue, "done", "back", "failed", "held")
+        leases = {lease.entry.body: lease for lease in claim(queue, 4)}
+        for lease in leases.values():
+            assert names(queue.touch(lease, PATIENCE)) == names([lease])
+        assert queue.complete(leases[b"done"]) == [leases[b"done"]]
+        assert queue.release(leases[b"back"]) == [leases[b"back"]]
+        assert queue.fail(leases[b"failed"]) == [leases[b"failed"]]
+        assert queue.complete([leases[b"held"]]) == [leases[b"held"]]
+        assert (len(queue), len(queue.failed)) == (1, 1)
+
+    def test_many_items_are_taken_by_one_claim_and_those_that_cannot_be_read_are_put_aside(self):
+        queue = self.queue("lease")
+        queue.push_many(range(3))
+        queue.put([Entry(b"no item", new_id())])
+        queue.push("last")
+        taken: list[tuple[Lease, object]] = []
+        eventually(lambda: taken.extend(queue.take_many(2)) or len(taken) >= 4)
+        assert sorted(str(item) for _, item in taken) == ["0", "1", "2", "last"]
+        assert len(queue.complete([lease for lease, _ in taken])) == 4
+        assert (queue.take_many(5), len(queue), len(queue.failed)) == ([], 0, 1)
+        assert (queue.failed.take_many(5), len(queue.failed)) == ([], 1)
+
     # ---- in the failed queue
 
     def test_a_failed_message_that_is_looked_at_stays_in_the_failed_queue_and_that_counts_as_nothing(self):

@@ -153,7 +153,7 @@ class QueueContract(Contract):
         assert (again.entry.id, again.entry.body) == (lease.entry.id, b"work")
         assert (again.entry.attempts, again.entry.failures, again.entry.errors) == (2, 1, '["no"]')
         released = queue.now()
-        queue.release([with_counts(again, delay=0.1)])
+        queue.release(with_counts(again, delay=0.1))  # one lease, or many
         (late,) = claim(queue)
         assert late.claimed >= released + 0.1
         queue.release([with_counts(late, delay=60)])

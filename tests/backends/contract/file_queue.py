@@ -10,7 +10,7 @@ from itertools import islice
 from math import inf
 from pathlib import Path
 
-from djqueue.backends.base import Claimed, Entry, Lease, LeasedQueue, QueueStats, Reaped, Record
+from djqueue.backends.base import Claimed, Entry, Lease, LeasedQueue, QueueStats, Reaped, Record, listed
 
 LEASED, DELAYED, READY = "leased", "delayed", "ready"
 
@@ -63,10 +63,12 @@ class FileQueue(LeasedQueue):
             return Claimed(leases, retry_after=0.0 if len(due) == limit else next)
 
     def complete(self, leases, facts=()):
+        leases = listed(leases)
         with self._locked():
             return [lease for lease, item in self._ours(leases) if self._delete(item)]
 
     def touch(self, leases, lease=60.0):
+        leases = listed(leases)
         with self._locked() as now:
             held = []
             for one, item in self._ours(leases):
@@ -78,10 +80,12 @@ class FileQueue(LeasedQueue):
             return held
 
     def release(self, leases):
+        leases = listed(leases)
         with self._locked() as now:
             return [lease for lease, item in self._ours(leases) if self._give_back(item, lease.entry, now)]
 
     def fail(self, leases, facts=()):
+        leases = listed(leases)
         if self.failed is None:
             return self.release(leases)
         with self._locked() as now:

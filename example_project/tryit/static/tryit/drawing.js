@@ -143,14 +143,14 @@ const draw = {
   },
 
   periodic(svg, card, now) {
-    const minutes = 8, from = now - 60 * minutes, width = svg.clientWidth;
-    const x = (moment) => 8 + (moment - from) / (60 * (minutes + 1)) * (width - 24);
+    const shown = 10 * card.every, from = now - shown, width = svg.clientWidth;
+    const x = (moment) => 8 + (moment - from) / (shown + card.every) * (width - 24);
     element(svg, "line", {class: "axis", x1: 8, x2: width - 8, y1: 34, y2: 34});
     element(svg, "line", {class: "now", x1: x(now), x2: x(now), y1: 12, y2: 46});
     element(svg, "text", {class: "scale", x: x(now), y: 62, "text-anchor": "middle"}, "now");
-    element(svg, "text", {class: "scale", x: 8, y: 62}, `${minutes} minutes ago`);
+    element(svg, "text", {class: "scale", x: 8, y: 62}, `${shown / 60} minutes ago`);
     for (const tick of card.ticks) if (tick > from) element(svg, "circle", {class: "done", cx: x(tick), cy: 34, r: 7});
-    const next = card.next > now ? card.next : card.next + 60;
+    const next = card.next > now ? card.next : card.next + card.every;
     element(svg, "circle", {class: "expected", cx: x(next), cy: 34, r: 7});
     return `next run in ${Math.ceil(next - now)} s`;
   },
