@@ -149,7 +149,7 @@ def _same(value: Any) -> Any:
 
 def _listed(value: Any) -> Any:
     """Any iterable of classes; what is none is judged as retry_on."""
-    return list(value) if isinstance(value, Iterable) and not isinstance(value, type | str) else value
+    return list(value) if isinstance(value, Iterable) and not isinstance(value, type | str | dict) else value
 
 
 def _usual_or_none(value: Any) -> bool:

@@ -5,7 +5,7 @@ The names are those of Celery, RQ, huey, dramatiq and django-q2, and of the pack
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Mapping
 from inspect import getattr_static
 from typing import Any, NoReturn, TypeVar
 
@@ -272,7 +272,9 @@ IN_THE_PACKAGE: dict[str, str] = {
 }
 """Names that are imported from a package."""
 
-_KEPT = "failed messages stay until queue_errors deletes them, or for the setting QUEUE_MAX_ERROR_AGE"
+_KEPT = (
+    "failed messages stay in the failed queue until queue_errors deletes them, or for the setting QUEUE_MAX_ERROR_AGE"
+)
 _MILLISECONDS = ", in seconds and not in milliseconds"
 _BY_CALL = "a periodic command is given no arguments: give its parameters defaults, or use djqueue.schedules.add(...)"
 _SIGNAL = "djqueue.signals tell what became of a message"
@@ -381,11 +383,6 @@ OPTIONS: dict[str, str] = {name: f"djqueue calls it {own}" for name, own in _CAL
 def option_hint(name: str) -> str | None:
     """What djqueue has for an option of another library; None if the name is not known from there."""
     return OPTIONS.get(name.lower())
-
-
-def of_options(names: Iterable[str]) -> list[str]:
-    """Those of the names that are options of another library."""
-    return [name for name in names if name.lower() in OPTIONS]
 
 
 def missing(of: object, name: str, hints: Mapping[str, str]) -> Any:

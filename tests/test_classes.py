@@ -168,7 +168,7 @@ class TestInvoker:
         ("thing", "words"),
         [
             (Append, r"the class itself: make an object of it, Append\(data\)"),
-            (quarter, r"command of a function: call it, or use its \.enqueue\(\)"),
+            (quarter, r"command of a function: call it, or use quarter\.enqueue\(\.\.\.\)"),
             (quarter.using(delay=1), "command of a function"),
             ("text", "not 'text'"),
         ],

@@ -5,7 +5,7 @@ from datetime import timedelta
 
 import pytest
 
-from djqueue import Backoff, Deferrable, MetadataProducerConsumer, current_message, queues
+from djqueue import Backoff, Deferrable, MetadataProducerConsumer, RetryPolicy, current_message, queues
 from djqueue.backends.entries import DELAYED, READY, Entry
 from djqueue.deferrable import OLD_NAMES, DeferrableCommand
 from djqueue.exceptions import EncodeError, InvalidQueueError, MessageTooLarge, NotSupported
@@ -129,6 +129,9 @@ class TestFunctions:
         with only():
             policy = stats.deferrable(**old)(plain).policy
         assert (policy.retry_on, policy.max_attempts) == ((ValueError, KeyError), 7)
+        with only():
+            own = stats.deferrable(error_classes={KeyError: 5})(plain).policy
+        assert own.retry_on == {KeyError: RetryPolicy(5)}
         assert (policy.backoff, policy.ttl, policy.delay) == (Backoff(), 100.0, 0.0)
         assert (policy.debounce, policy.always_delay) == (1.5, True)
 

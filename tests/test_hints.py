@@ -43,7 +43,10 @@ def test_no_hint_hides_what_is_there():
         ("queue", "djqueue calls it queue_name"),
         ("default_retry_delay", "djqueue calls it backoff"),
         ("max_age", "djqueue calls it ttl, in seconds and not in milliseconds"),
-        ("failure_ttl", "failed messages stay until queue_errors deletes them, or for the setting QUEUE_MAX_ERROR_AGE"),
+        (
+            "failure_ttl",
+            "failed messages stay in the failed queue until .*, or for the setting QUEUE_MAX_ERROR_AGE",
+        ),
         ("throttleWindow", r"djqueue calls it throttle=Throttle\(limit, window\)"),
         ("if_not_exists", "djqueue calls it unique='queued'"),
         ("bind", r"current_message\(\) is the message that runs"),

@@ -160,10 +160,19 @@ def _retry_policy(value: object, name: str) -> RetryPolicy:
     try:
         return RetryPolicy.of(value)
     except (TypeError, ValueError) as error:
-        error.add_note(
-            f"In {name}: give seconds, a Backoff, a function, or a RetryPolicy(backoff=..., max_attempts=...)."
-        )
-        raise
+        raise type(error)(f"{name}: {error}") from None
+
+
+def _retry_on_written(given: RetryOn | None) -> Any:
+    if isinstance(given, dict):
+        return {path_of(one, "retry_on"): rule.written() for one, rule in given.items()}
+    return None if given is None else [path_of(one, "retry_on") for one in given]
+
+
+def _retry_on_read(paths: Any) -> RetryOn | None:
+    if isinstance(paths, dict):
+        return {import_string(path): RetryPolicy.read(rule) for path, rule in paths.items()}
+    return None if paths is None else tuple(map(import_string, paths))
 
 
 def _unique(value: object, name: str) -> str | float | None:
@@ -244,20 +253,7 @@ def _merges_across_lanes(policy: Any, used: Set[str]) -> bool:
 
 
 _AS_IT_IS: Travels = (lambda value: value, lambda value: value)
-_PATHS: Travels = (
-    lambda given: (
-        {path_of(one, "retry_on"): rule.written() for one, rule in given.items()}
-        if isinstance(given, dict)
-        else [path_of(one, "retry_on") for one in given]
-    ),
-    lambda paths: (
-        {import_string(path): RetryPolicy.read(rule) for path, rule in paths.items()}
-        if isinstance(paths, dict)
-        else None
-        if paths is None
-        else tuple(map(import_string, paths))
-    ),
-)
+_PATHS: Travels = (_retry_on_written, _retry_on_read)
 _count = partial(whole, least=1)
 _time = partial(seconds, least=0.001)
 _WAY = "{} is a way to debounce: give debounce=seconds as well."

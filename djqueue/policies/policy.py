@@ -434,7 +434,7 @@ class Policy:
         if action == "discard":
             return Verdict(Outcome.DISCARDED, reason)
         is_retried = _is_of(raised, self.retried) if action is None else action == "retry"
-        own = policy_for(raised, self.retry_on or ())
+        own = policy_for(raised, (action is None and self.retry_on) or ())
         if not is_retried or failures >= (own.max_attempts or self.most_attempts):
             return self._failed(entry, reason, exception)
         return self._again(reason, wait_after(own.wait or self.backoff, failures, exception), exception)

@@ -42,11 +42,9 @@ def activity() -> dict:
 
 def _bars(events: list[tuple[str, float]], now: float) -> list[dict]:
     """One for each five seconds by the clock, so that a bar does not change once its time is over."""
-    newest = int(now // BAR)
+    numbers = range(int(now // BAR) - BARS + 1, int(now // BAR) + 1)
     counted = Counter((int(at // BAR), kind) for kind, at in events)
-    return [
-        {word: counted[number, kind] for kind, word in ENDS.items()} for number in range(newest - BARS + 1, newest + 1)
-    ]
+    return [{word: counted[number, kind] for kind, word in ENDS.items()} for number in numbers]
 
 
 def _line(event: Event) -> dict:

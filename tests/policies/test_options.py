@@ -9,7 +9,7 @@ from djqueue import Backoff, Concurrency, Debounce, RetryPolicy, Throttle, Uniqu
 from djqueue.backends import guards
 from djqueue.backends.base import Entry
 from djqueue.decorators import queue_command
-from djqueue.exceptions import NotSupported
+from djqueue.exceptions import NotSupported, TimeLimitExceeded
 from djqueue.messages.failures import errors_of
 from djqueue.policies.options import CONTRADICTIONS
 from djqueue.policies.outcomes import Constant, Outcome, read, wait_after, written
@@ -261,6 +261,13 @@ def test_a_group_that_is_not_listed_has_the_retry_policy_of_its_first_exception(
     group = ExceptionGroup("two", [ConnectionError(), OSError()])
     listed = {kind: one for kind, one in OWN.items() if kind is not ExceptionGroup}
     assert fail_as(group, group, retry_on=listed) == [(RETRY, 60), FAILED]
+
+
+def test_a_time_limit_with_an_action_of_its_own_has_no_other_retry_policy():
+    late = TimeLimitExceeded("late")  # which is an OSError, too
+    options = {"retry_on": OWN, "time_limit": 1, "max_attempts": 3, "backoff": 7}
+    assert fail_as(late, **options) == [(RETRY, 5)]
+    assert fail_as(late, **options, timeout_action="retry") == [(RETRY, 7)]
 
 
 @pytest.mark.parametrize("wrong", [{"backoff": "fast"}, {"backoff": -1}, {"max_attempts": 0}, {"max_attempts": True}])

@@ -477,7 +477,7 @@ class TestOddWords:
         say_oddly("long")
         assert len(run_one(queue).reason) == LONGEST_REASON
 
-    @pytest.mark.parametrize("after", [-1, float("nan"), float("inf"), "soon", True, timedelta(seconds=-1)])
+    @pytest.mark.parametrize("after", [-1, float("nan"), float("inf"), b"soon", True, timedelta(seconds=-1)])
     def test_a_nonsensical_wait_is_a_failure_like_any(self, queue, after):
         say("retry", after)
         outcomes = run_until_rest(queue)
