@@ -160,9 +160,9 @@ def execute_batch(
                 packed = packed_end(queue, job.lease, verdict) if verdict.outcome is Outcome.DONE else b""
                 verdict = replace(verdict, keep=job.keep, packed=packed)
             verdicts[job.place] = verdict
-    ours = [place for place in range(len(leases)) if not controls[place].given_up]
-    # In the context of the run, so that log filters find its metadata.
-    context.run(report_together, queue, [(leases[place], verdicts[place]) for place in ours])
+    ends_of_all = zip(leases, verdicts, controls, strict=True)
+    told = [(lease, verdict) for lease, verdict, control in ends_of_all if not control.given_up]
+    context.run(report_together, queue, told)  # so that log filters find the metadata of the run
     return verdicts
 
 
