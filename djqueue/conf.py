@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass, field
 from math import prod
 from typing import Any, NamedTuple
@@ -164,6 +164,11 @@ def get(name: str) -> Any:
         if value is _UNSAID:
             value = _unsaid[name] = _default(name)
     return value
+
+
+def assigned(names: Iterable[str]) -> tuple[Any, ...]:
+    """What the project has for these settings; equal as long as none of them is assigned."""
+    return tuple(map(vars(_READ["_wrapped"]).get, names))
 
 
 def _default(name: str) -> Any:

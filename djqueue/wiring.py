@@ -53,16 +53,15 @@ class Queues:
 
     def __init__(self) -> None:
         self._made: dict[str, BaseQueue] = {}
-        self._described: tuple[Any, ...] = ()
+        self._assigned: tuple[Any, ...] = ()
         self._lock = threading.RLock()
 
     def __getitem__(self, alias: str) -> BaseQueue:
         """Raises InvalidQueueError for an alias that no setting names."""
-        described = tuple(map(conf.get, _DESCRIBING))
-        if described != self._described:  # a setting was assigned; Django sends no signal of that
+        if (assigned := conf.assigned(_DESCRIBING)) != self._assigned:  # Django sends no signal of that
             with self._lock:
-                if described != self._described:
-                    self._made, self._described = {}, described
+                if assigned != self._assigned:
+                    self._made, self._assigned = {}, assigned
         queue = self._made.get(alias)
         return queue if queue is not None else self._make(alias)
 
