@@ -16,10 +16,10 @@ from djqueue.backends.base import BaseQueue
 from djqueue.backends.entries import DELAYED, READY, Entry, Record
 from djqueue.exceptions import InvalidMessage
 from djqueue.management.tables import (
-    age,
     NONE,
     Cell,
     Paint,
+    age,
     asking,
     cut,
     full_moment,

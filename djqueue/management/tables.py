@@ -141,7 +141,7 @@ def duration(seconds: float | None) -> str:
     """As the log writes it, in whole seconds: 59 s, 3m 20s, 1h 05m."""
     if seconds is None:
         return NONE
-    return lasted(seconds) if seconds >= 60 else f"{int(seconds)} s"
+    return lasted(int(seconds)) if seconds >= 60 else f"{int(seconds)} s"
 
 
 def age(seconds: float) -> str:
