@@ -221,7 +221,7 @@ class Consumer:
             return ""
         it = "it" if count == 1 else "them"
         if not self.options.grace:
-            return f": {count} running, which goes back" if count == 1 else f": {count} running, which go back"
+            return f": {count} running, handed back"
         return f": {count} running, up to {self.options.grace:g} s more; Ctrl-C again hands {it} back"
 
 

@@ -1,4 +1,4 @@
-"""What the pages need beside reStructuredText: drawings, names of columns within wide tables, code that is not broken."""
+"""What the pages need beside reStructuredText: drawings, labels in the cells of tables, code that is not broken."""
 
 from pathlib import Path
 
