@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import sys
 from importlib import import_module
+from types import ModuleType
 from typing import TYPE_CHECKING, Any
 
 __version__ = "0.1.0"
@@ -116,3 +117,14 @@ def __getattr__(name: str) -> Any:
     if sys._getframe(1).f_globals.get("__name__") == "importlib._bootstrap":
         raise ImportError(said, name=__name__)  # "from djqueue import ..." would drop an AttributeError and its text
     raise AttributeError(said, name=name)
+
+
+class _Package(ModuleType):
+    """Keeps ``crontab`` and ``queues`` what they are here, though modules of these names may be imported."""
+
+    def __setattr__(self, name: str, value: Any) -> None:
+        if not (name in _HOMES and isinstance(value, ModuleType)):
+            super().__setattr__(name, value)
+
+
+sys.modules[__name__].__class__ = _Package

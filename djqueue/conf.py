@@ -167,7 +167,7 @@ def get(name: str) -> Any:
 
 
 def assigned(names: Iterable[str]) -> tuple[Any, ...]:
-    """What the project has for these settings; equal as long as none of them is assigned."""
+    """What was assigned to these settings where an assignment goes now; equal as long as none is assigned."""
     return tuple(map(vars(_READ["_wrapped"]).get, names))
 
 

@@ -54,14 +54,13 @@ class Queues:
     def __init__(self) -> None:
         self._made: dict[str, BaseQueue] = {}
         self._assigned: tuple[Any, ...] = ()
+        self._described: tuple[Any, ...] = ()
         self._lock = threading.RLock()
 
     def __getitem__(self, alias: str) -> BaseQueue:
         """Raises InvalidQueueError for an alias that no setting names."""
-        if (assigned := conf.assigned(_DESCRIBING)) != self._assigned:  # Django sends no signal of that
-            with self._lock:
-                if assigned != self._assigned:
-                    self._made, self._assigned = {}, assigned
+        if conf.assigned(_DESCRIBING) != self._assigned:  # Django sends no signal of an assignment
+            self._read_again()
         queue = self._made.get(alias)
         return queue if queue is not None else self._make(alias)
 
@@ -78,6 +77,12 @@ class Queues:
         """Forget all queues; they are made anew from the settings when asked for."""
         self._made = {}
         self._lock = threading.RLock()
+
+    def _read_again(self) -> None:
+        with self._lock:
+            self._assigned, described = conf.assigned(_DESCRIBING), tuple(map(conf.get, _DESCRIBING))
+            if described != self._described:
+                self._made, self._described = {}, described
 
     def _make(self, alias: str) -> BaseQueue:
         with self._lock:

@@ -18,9 +18,10 @@ FILES = sorted(path for path in PACKAGE.rglob("*.py") if "__pycache__" not in pa
 
 LAYERS = [
     {"conf", "exceptions", "hints", "signals", "utils", "models", "migrations"},
-    {"messages", "flow", "codecs", "timetables"},
+    {"messages", "flow", "codecs", "crontab", "timetables"},
     {"policies", "backends"},
-    {f"backends.{name}" for name in ("memory", "database", "redis", "sqs", "redis_backend")} | {"throttle", "wiring"},
+    {f"backends.{name}" for name in ("memory", "database", "redis", "sqs", "redis_backend")}
+    | {"queues", "throttle", "wiring"},
     {"registry", "running"},
     {"enqueueing", "results"},
     {"decorators", "classes", "deferrable"},

@@ -188,8 +188,9 @@ class Fetcher(Loop):
         due, aliases = time.time() + again, ", ".join(queue.alias for queue in self._queues)
         if self.dry is None or not (due == self._awaited or abs(due - self._awaited) < PRECISELY):
             self._awaited = due
-            throttled = ": the throttle of a queue" if any(claimed.reason for claimed in claims) else ""
-            until = f"; the next in {again:.1f} s, by a delay, a lane or a throttle{throttled}" if again < inf else ""
+            throttled = any(claimed.reason for claimed in claims)
+            cause = "the throttle of a queue" if throttled else "a delay, a lane or a throttle"
+            until = f"; the next in {again:.1f} s, by {cause}" if again < inf else ""
             about = {"event": "idle", "queue": aliases, **({"delay": again} if again < inf else {})}
             tell(logger, logging.DEBUG, "%s: nothing to claim now%s", aliases, until, extra=about)
 

@@ -160,8 +160,9 @@ class Supervisor:
         return len(running)
 
     def _put_back(self, held: Held, verdict: Verdict) -> None:
-        report(held.queue, held.lease, verdict)
         self.settlers.add(held, verdict)
+        if held.verdict is verdict:  # else it has just ended
+            report(held.queue, held.lease, verdict)
 
     def end(self) -> int:
         """Settle the last verdicts, then let the threads go; how many leases could not be settled."""

@@ -25,7 +25,7 @@ from djqueue.registry import Runnable, registry
 from djqueue.running.context import Control, CurrentMessage, LoopControl, TooLate, open_entry, run
 from djqueue.running.describing import description_of
 from djqueue.running.handlers import BatchRunnable, HandlerSlot, run_items
-from djqueue.running.reporting import report_together, tell_started
+from djqueue.running.reporting import is_reported, report_together, tell_started
 from djqueue.running.result_store import fact_of, packed_end
 from djqueue.running.settle import settle
 from djqueue.utils import plain, tell
@@ -160,9 +160,9 @@ def execute_batch(
                 packed = packed_end(queue, job.lease, verdict) if verdict.outcome is Outcome.DONE else b""
                 verdict = replace(verdict, keep=job.keep, packed=packed)
             verdicts[job.place] = verdict
-    ours = [place for place in range(len(leases)) if not controls[place].given_up]
-    # In the context of the run, so that log filters find its metadata.
-    context.run(report_together, queue, [(leases[place], verdicts[place]) for place in ours])
+    pairs = zip(leases, verdicts, controls, strict=True)
+    if told := [(lease, verdict) for lease, verdict, control in pairs if is_reported(verdict) and not control.given_up]:
+        context.run(report_together, queue, told)  # in the context of the run: log filters find its metadata
     return verdicts
 
 

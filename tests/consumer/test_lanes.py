@@ -194,9 +194,9 @@ def test_keys_that_cannot_be_told_apart_are_refused_at_the_call(queue):
 
 
 def test_an_error_of_a_function_that_says_the_shard_reaches_the_caller_and_nothing_is_put(queue):
-    command = declared(shard=lambda user: user)  # it takes one argument, and is given two
-    with pytest.raises(TypeError, match="positional argument") as caught:
-        command(1, 2)
+    command = declared(shard=lambda user, number: user + number)
+    with pytest.raises(TypeError, match="concatenate") as caught:
+        command("ann", 2)
     assert "the shard or the key of a call of tests.consumer.test_lanes.work" in caught.value.__notes__[0]
     assert len(queue) == 0
 
