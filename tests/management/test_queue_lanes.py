@@ -167,8 +167,9 @@ def test_the_table_is_as_wide_as_the_terminal(queue, monkeypatch, width):
     monkeypatch.setenv("COLUMNS", str(width))
     put(queue, "warehouse.commands.dispatch_all_parcels_of_customer:12345", *(str(number) for number in range(1234)))
     queue.pause_lane("warehouse.commands.dispatch_all_parcels_of_customer:12345", "the printer is out of paper " * 3)
-    head, line = run("queue_lanes").splitlines()
-    assert len(line) == width
+    head, line, blank, *whole = run("queue_lanes").splitlines()
+    assert len(line) == width and max(map(len, whole)) <= width
+    assert "".join(whole).count("out of paper") == 3
     assert (" 1,234 " in line, "customer:12345" in line, "the pri" in line) == (True, True, True)
 
 

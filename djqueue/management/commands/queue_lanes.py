@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import textwrap
 from argparse import ArgumentParser
 from collections.abc import Callable, Iterator
 from dataclasses import asdict
@@ -38,9 +39,11 @@ from djqueue.throttle import ThrottledQueue
 from djqueue.utils import nearest
 
 HEAD = ("lane", "queue", "state", "waiting", "running", "ready in", "reason")
-LONGEST_WHY = 80
+LONGEST_WHY = 200
 MOST_LOOKED_AT = 1000
 """Lanes among which the name that was meant is looked for."""
+MOST_REASONS = 5
+"""Reasons that are said below a table which is too narrow for them."""
 ROLES = {"paused": "ERROR", "busy": "WARNING"}
 EMPTY = "empty"
 
@@ -105,7 +108,8 @@ class Command(OperatorCommand):
             without = () if len(queues) > 1 else ("queue",)
             form: Any = {"cuts": {"lane": cut_start, "reason": cut}, "spared": "lane", "width": width_of(self.stdout)}
             right = ("waiting", "running")
-            self.stdout.write(table(HEAD, rows, right, without=without, paint=self.paint, **form))
+            shown = table(HEAD, rows, right, without=without, paint=self.paint, **form)
+            self.stdout.write("\n".join([shown, *_cut_reasons(rows, shown, form["width"])]))
             if len(found) > most:
                 self.stdout.write("… and more: see --limit")
         else:
@@ -257,6 +261,13 @@ def _row(shown: Shown) -> list[str]:
     counts = [number(lane.waiting), number(lane.in_flight)]
     why = cut(lane.paused_reason or NONE, LONGEST_WHY)
     return [*names, Cell.of(state, ROLES.get(state, "")), *counts, wait, why]
+
+
+def _cut_reasons(rows: list[list[str]], shown: str, width: int | None) -> Iterator[str]:
+    """The reasons of pauses that a narrow table had to cut, each with the first lane that has it."""
+    lanes = {row[-1]: row[0] for row in reversed(rows) if row[-1] not in shown}
+    for reason, lane in islice(reversed(lanes.items()), MOST_REASONS):
+        yield "\n" + textwrap.fill(f"{lane}: {reason}", width or 0, subsequent_indent="  ")
 
 
 def _object(shown: Shown) -> dict:
