@@ -147,8 +147,10 @@ def test_a_name_that_is_none_is_not_paused_unless_that_is_forced(queue):
     assert refused("ship") == f"No lane and no command has the name ship; did you mean {ship.name}:KEY?"
     assert refused("?") == "No lane and no command has the name ?."
     assert refused(ship.name) == f"Calls of {ship.name} wait in a lane for each key: give {ship.name}:KEY."
-    for name in ("free", "free:7", free.name, f"{free.name}:7", free.name[:-1]):
+    for name in ("free", "free:7", free.name, f"{free.name}:7"):
         assert refused(name).startswith(f"Calls of {free.name} wait in no lane: it has no shard=")
+    typo = free.name[:-1]
+    assert refused(typo).startswith(f"There is no {typo}. Calls of {free.name} wait in no lane: ")
     for name in (tidy.name, f"{ship.name}:7", f"{ship.name}*", "app.pack:7"):
         assert run("queue_lanes", "--pause", name) == f"{name} is paused\n"
     assert run("queue_lanes", "--pause", "app.pakc:7", "--force") == "app.pakc:7 is paused\n"
