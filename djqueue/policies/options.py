@@ -364,7 +364,7 @@ def refuse_contradictions(policy: Any, used: Set[str], given: dict[str, Any]) ->
     """Raises ValueError with the reason if two options of a policy, the last of which are ``given``, conflict."""
     if given.get("retries") and not policy.retried:
         raise ValueError(
-            "retries without retry_on retries nothing: list exceptions, as in retry_on=[ConnectionError], "
+            "retries without retry_on retries nothing: list exceptions, as in retry_on=[OSError], "
             "or in the setting QUEUE_RETRY_ON."
         )
     if given.get("key") and used & KEYED and not any(name in used and own_key(name) not in used for name in KEYED):

@@ -121,6 +121,11 @@ def ship(customer):
     raise NotImplementedError
 
 
+@queue_command(shard=lambda customer: customer)
+def load(customer):
+    raise NotImplementedError
+
+
 @queue_command(concurrency=1)
 def tidy():
     raise NotImplementedError
@@ -146,9 +151,11 @@ def test_a_name_that_is_none_is_not_paused_unless_that_is_forced(queue):
     assert refused("ship:7") == f"No lane and no command has the name ship:7; did you mean {ship.name}:7?"
     assert refused("ship") == f"No lane and no command has the name ship; did you mean {ship.name}:KEY?"
     assert refused("?") == "No lane and no command has the name ?."
-    assert refused(ship.name) == f"Calls of {ship.name} wait in a lane for each key: give {ship.name}:KEY."
+    keyed = "Calls of {0} wait in a lane for each key: give {0}:KEY"
+    assert refused(load.name) == f"{keyed.format(load.name)}."
+    assert refused(ship.name) == f"{keyed.format(ship.name)}, or {ship.name}* for all of them."
     for name in ("free", "free:7", free.name, f"{free.name}:7"):
-        assert refused(name).startswith(f"Calls of {free.name} wait in no lane: it has no shard=")
+        assert refused(name).startswith(f"Calls of {free.name} wait in no lane: to be able to pause them")
     typo = free.name[:-1]
     assert refused(typo).startswith(f"There is no {typo}. Calls of {free.name} wait in no lane: ")
     for name in (tidy.name, f"{ship.name}:7", f"{ship.name}*", "app.pack:7"):

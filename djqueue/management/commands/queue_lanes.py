@@ -117,7 +117,8 @@ class Command(OperatorCommand):
         queue = queues[0]
         problem = "" if force else _unknown(queue, name)
         if problem:
-            raise CommandError(f"{printable(problem)} Nothing is paused; --force pauses it all the same.")
+            forced = "Nothing is paused; --force pauses a lane of this name all the same."
+            raise CommandError(f"{printable(problem)} {forced}")
         with asking(queue):
             queue.pause_lane(name, reason or "paused by hand")
         self.stdout.write(f"{printable(name)} is paused")
@@ -157,12 +158,13 @@ def _unknown(queue: BaseQueue, name: str) -> str:
     own, (_, colon, key) = name.removeprefix(prefix), name.partition(":")
     command = registry.get(own)
     if command is not None and command.policy.plan is not None:
-        return f"Calls of {command.name} wait in a lane for each key: give {name}:KEY."
+        parent = "".join(f", or {lane} for all of them" for lane in _lanes_of(command, prefix)[1:] if lane[-1] != ":")
+        return f"Calls of {command.name} wait in a lane for each key: give {name}:KEY{parent}."
     laneless = {f"{command.name}{colon}{key}": command.name for command in registry if command.policy.plan is None}
     meant = own if own in laneless else _meant(name, [*lanes, *(_with_key(lane, key) for lane in known), *laneless])
     if meant in laneless:
         typo = "" if meant == own or meant.endswith(f".{own}") else f"There is no {name}. "
-        return f"{typo}Calls of {laneless[meant]} wait in no lane: it has no shard=, concurrency=, throttle= or batch=."
+        return f"{typo}Calls of {laneless[meant]} wait in no lane: to be able to pause them, give it concurrency=1000."
     return f"No lane and no command has the name {name}{f'; did you mean {meant}?' if meant else '.'}"
 
 
