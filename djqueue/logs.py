@@ -35,7 +35,7 @@ KEYS = {
     "attempt": "the number of this start, from 1",
     "worker": "the thread that ran it",
     "seconds": "how long it ran",
-    "delay": "the seconds until it is tried again",
+    "delay": "the seconds until it is retried",
     "reason": "why it failed, is retried or was put back",
     "description": "what describe= says of the call",
 }

@@ -19,9 +19,9 @@ from djqueue.management.tables import (
     NONE,
     Cell,
     Paint,
+    age,
     asking,
     cut,
-    duration,
     full_moment,
     moment,
     number,
@@ -41,7 +41,7 @@ REASON = 120
 SHORT_ID = 8
 """Characters of an id in a table, if they tell it from the others there: its end, as ids of one minute begin alike."""
 LEAST_PART = 4
-"""Characters of an id that stand for it, if no other begins or ends with them."""
+"""Characters of an id that stand for it, of its beginning, its end, or the short form, if they fit no other."""
 
 Found = tuple[BaseQueue, Record]
 
@@ -91,7 +91,7 @@ class Filter:
 
     def __str__(self) -> str:
         return ", ".join(
-            f"--{name} {duration(wanted) if _FILTERS[name][1] is span else repr(wanted)}"
+            f"--{name} {age(wanted) if _FILTERS[name][1] is span else repr(wanted)}"
             for name, wanted in self._asked.items()
         )
 
@@ -132,13 +132,16 @@ def chunks(queues: Iterable[BaseQueue], asked: Filter) -> Iterator[tuple[BaseQue
 
 
 def found_by(queues: Iterable[BaseQueue], parts: Iterable[str]) -> dict[str, list[Found]]:
-    """The messages whose ids begin or end with each of these texts; none for a text of less than four characters."""
+    """The messages whose ids begin or end with each of these texts, or whose last eight characters begin with it.
+
+    None for a text of less than four characters.
+    """
     found: dict[str, list[Found]] = {part: [] for part in parts}
     asked = tuple(part for part in found if len(part) >= LEAST_PART)
     for one in picked(queues, Filter({})) if asked else ():
         id = one[1].entry.id
-        for part in asked if id.startswith(asked) or id.endswith(asked) else ():
-            if id.startswith(part) or id.endswith(part):
+        for part in asked:
+            if id.startswith(part) or id.endswith(part) or id[-SHORT_ID:].startswith(part):
                 found[part].append(one)
     return found
 

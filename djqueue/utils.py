@@ -249,6 +249,11 @@ class RareReports:
             return self._unreported.pop(kind, 0)
 
 
+def counted(number: int, noun: str) -> str:
+    """A number of things in words: 1 thread, 1,200 threads."""
+    return f"{number:,} {noun}{'' if number == 1 else 's'}"
+
+
 def plain(text: str) -> str:
     """A text that came from a store, without what could forge a line of a log."""
     return text if text.isprintable() else "".join(char if char.isprintable() else "?" for char in text)

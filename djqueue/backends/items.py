@@ -170,7 +170,7 @@ class ItemVerbs(QueueVerbs):
         """Whether its holders died too often: then it is in the failed queue now."""
         if self.failed is None or held.entry.lost < conf.get("QUEUE_MAX_LOST"):
             return False
-        reason = f"its holder died: {held.entry.lost} starts never reported"
+        reason = f"its holder died: {held.entry.lost} attempts never reported"
         self._put_aside(held, reason)
         text = "An item of %s went to the failed queue: %s"
         tell(logger, logging.ERROR, text, self.name, reason, extra=log_extra(self.alias, held.entry))

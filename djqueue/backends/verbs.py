@@ -532,7 +532,7 @@ class QueueVerbs:
         raise self._cannot("pause_lane")
 
     def resume_lane(self, name: str) -> bool:
-        """Open a lane that is paused, or held for a time; whether it was."""
+        """Resume a lane that is paused, or held for a time; whether it was."""
         raise self._cannot("resume_lane")
 
     def _cannot(self, verb: str) -> NotSupported:

@@ -26,7 +26,7 @@ from djqueue.consumer.loop import Options, alike
 from djqueue.consumer.supervisor import Supervisor
 from djqueue.exceptions import StoreError
 from djqueue.registry import autodiscover, registry
-from djqueue.utils import tell, whole
+from djqueue.utils import counted, tell, whole
 from djqueue.wiring import queues as all_queues
 
 __all__ = ["Consumer", "Options"]
@@ -113,8 +113,8 @@ class Consumer:
         periodic = len(registry.periodic()) if self.options.periodic else 0
         served = ", ".join(f"{queue.alias} ({queue.describe()})" for queue in self.queues)
         return (
-            f"consumer {self.name}: {self.options.threads} threads; queues: {served}; "
-            f"{len(registry)} commands, {periodic} schedules"
+            f"consumer {self.name}: {counted(self.options.threads, 'thread')}; queues: {served}; "
+            f"{counted(len(registry), 'command')}, {counted(periodic, 'schedule')}"
         )
 
     def lease_of(self, queue: BaseQueue) -> float:
@@ -221,7 +221,7 @@ class Consumer:
             return ""
         it = "it" if count == 1 else "them"
         if not self.options.grace:
-            return f": {count} running, which goes back" if count == 1 else f": {count} running, which go back"
+            return f": {count} running, handed back"
         return f": {count} running, up to {self.options.grace:g} s more; Ctrl-C again hands {it} back"
 
 

@@ -12,6 +12,7 @@ import djqueue
 from djqueue.consumer import Consumer
 from djqueue.consumer.scheduler import local
 from djqueue.registry import Runnable, registry
+from djqueue.utils import counted
 
 MOST_COMMANDS = 30
 """Above this only the number of an app's commands is shown."""
@@ -25,7 +26,7 @@ def in_rows(consumer: Consumer) -> list[Row]:
     threads, grace = consumer.options.threads, consumer.options.grace
     stop = f"what runs may end within {grace:g} s" if grace else "what runs is handed back"
     return [
-        ("", f"djqueue {djqueue.__version__}", f"consumer {consumer.name}, {threads} threads"),
+        ("", f"djqueue {djqueue.__version__}", f"consumer {consumer.name}, {counted(threads, 'thread')}"),
         *(("queues", queue.alias, queue.describe()) for queue in consumer.queues),
         *_commands(),
         *(_schedules() if consumer.options.periodic else ()),

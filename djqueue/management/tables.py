@@ -17,10 +17,10 @@ from django.utils import timezone
 
 from djqueue.backends.base import BaseQueue
 from djqueue.exceptions import InvalidQueueError, StoreError
+from djqueue.logs import lasted
 from djqueue.wiring import queues
 
 NONE = "-"
-_UNITS = ((86400, "d"), (3600, "h"), (60, "min"), (1, "s"))
 RECENT = timedelta(days=300)
 _SPANS = {"s": 1, "m": 60, "h": 3600, "d": 86400, "w": 604_800}
 
@@ -138,15 +138,16 @@ def count(value: int | None, capped: int | None) -> str:
 
 
 def duration(seconds: float | None) -> str:
-    """Two units at most: "3 min 20 s"."""
+    """As the log writes it, in whole seconds: 59 s, 3m 20s, 1h 05m."""
     if seconds is None:
         return NONE
-    left, parts = int(seconds), []
-    for size, unit in _UNITS:
-        if left >= size:
-            parts.append(f"{left // size} {unit}")
-            left %= size
-    return " ".join(parts[:2]) or "0 s"
+    return lasted(int(seconds)) if seconds >= 60 else f"{int(seconds)} s"
+
+
+def age(seconds: float) -> str:
+    """As ``span`` reads it, in the largest unit of which it is a multiple: 90s, 12h, 4w."""
+    unit = next(unit for unit, size in reversed(_SPANS.items()) if not seconds % size)
+    return f"{int(seconds) // _SPANS[unit]}{unit}"
 
 
 def span(text: str) -> float:

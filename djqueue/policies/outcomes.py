@@ -70,7 +70,7 @@ class Outcome(Enum):
     DONE = Effect("done", verb="complete", status="done", words="done", level=logging.INFO,
                   signal=signals.completed, carried=("attempt", "value", "seconds"))
     RETRY = Effect("retry", hold=HOLD_ORDER, counts_failure=True, again=True,
-                   status="retried", words="goes back for another try",
+                   status="retried", words="is retried",
                    signal=signals.retried, carried=("attempt", "exception", "reason", "delay"))
     """Back in the queue, to be run again: after a failure, or because the command asked for it."""
     EXPIRED = Effect("expired", verb="complete", status="expired", words="expired",
@@ -92,7 +92,7 @@ class Outcome(Enum):
     PAUSED = Effect("paused", hold=HOLD_PAUSE, final=True,
                     status="paused", words="failed, and its shard is paused", level=logging.ERROR,
                     signal=signals.paused, carried=RAISED)
-    """Back at the head of its lane, which is shut until an operator opens it. Its failures are forgotten."""
+    """Back at the head of its lane, which is paused until an operator resumes it. Its failures are forgotten."""
     INTERRUPTED = Effect("interrupted", hold=HOLD_ORDER)
     """Back in the queue while it ran; counts as a start, which has not failed, and is lost if its thread died."""
     # fmt: on
@@ -133,7 +133,7 @@ def settled(lease: Lease, verdict: Verdict, owner: str = "") -> Lease:
     if verdict.lost:
         changes["lost"] = entry.lost + verdict.lost
     if verdict.outcome is Outcome.PAUSED:
-        changes |= {"failures": 0, "lost": 0}  # an operator who opens its lane means it to begin anew
+        changes |= {"failures": 0, "lost": 0}  # an operator who resumes its lane means it to begin anew
     is_new = verdict.outcome is Outcome.POSTPONED and _noted_at(entry, verdict.reason) is None
     if is_new or effect.final or verdict.exception is not None:
         at = lease.claimed + verdict.seconds  # the store's clock, as near as we know it

@@ -442,7 +442,7 @@ class Policy:
     def _retry_as_asked(self, asked: Retry, entry: Entry) -> Verdict:
         most = conf.get("QUEUE_MAX_STARTS")
         if most is not None and entry.attempts >= most:
-            return self._failed(entry, f"it asked to be run again at its start number {entry.attempts}", asked)
+            return self._failed(entry, f"it asked to be run again at attempt {entry.attempts}", asked)
         if asked.after is None:
             delay = wait_after(self.backoff, entry.attempts, asked.__cause__)
         else:
@@ -495,7 +495,7 @@ class Policy:
 
 
 def _lost(count: int) -> str:
-    return f"worker died: {count} starts never reported"
+    return f"worker died: {count} attempts never reported"
 
 
 def _sole(exception: BaseException) -> BaseException:

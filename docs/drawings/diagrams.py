@@ -97,7 +97,7 @@ def delays() -> str:
     y, below = 54, 104
     return drawing(
         "With delay=30 a call waits for 30 minutes, then for a free worker; with ttl=50 it may start until 50 minutes "
-        "after the call, and is dropped later",
+        "after the call, and expires then",
         140,
         axis.scale(24, 122, 10, "min"),
         axis.row(y, "delay"),
@@ -111,7 +111,7 @@ def delays() -> str:
         line(axis.at(0), below, axis.at(50), below, stroke=TWO, width=3),
         text(axis.at(1), below - 7, "it may start", size=12),
         line(axis.at(50), below - 12, axis.at(50), below + 12, stroke=BAD, width=2),
-        text(axis.at(51), below - 7, "dropped", size=12, fill=BAD),
+        text(axis.at(51), below - 7, "expires", size=12, fill=BAD),
         text(4, 14, "delay=timedelta(minutes=30), ttl=timedelta(minutes=50)", size=12, code=True),
     )
 

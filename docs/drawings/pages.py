@@ -1,4 +1,4 @@
-"""What the pages need beside reStructuredText: the directive ``drawing``, and names of columns within wide tables."""
+"""What the pages need beside reStructuredText: drawings, labels in the cells of tables, code that is not broken."""
 
 from pathlib import Path
 
@@ -7,6 +7,8 @@ from sphinx.application import Sphinx
 from sphinx.util.docutils import SphinxDirective
 
 FOLDER = Path(__file__).resolve().parent
+SHORT = 16
+"""Characters of code that are not broken."""
 
 
 class Drawing(SphinxDirective):
@@ -30,7 +32,15 @@ def label_cells(app: Sphinx, tree: nodes.document, name: str) -> None:
                 cell.insert(0, nodes.paragraph("", head, classes=["cell-label"]))
 
 
+def mark_short(app: Sphinx, tree: nodes.document, name: str) -> None:
+    """Mark code of a word or two, which is to stay in one line."""
+    for code in tree.findall(nodes.literal):
+        if len(code.astext()) <= SHORT:
+            code["classes"].append("short")
+
+
 def setup(app: Sphinx) -> dict[str, bool]:
     app.add_directive("drawing", Drawing)
     app.connect("doctree-resolved", label_cells)
+    app.connect("doctree-resolved", mark_short)
     return {"parallel_read_safe": True, "parallel_write_safe": True}

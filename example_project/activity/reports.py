@@ -6,6 +6,7 @@ from datetime import UTC, datetime
 
 from activity.models import Event
 from djqueue import queues
+from djqueue.logs import lasted
 from djqueue.operations import Filter, call_of, description, failed_at, last, picked
 
 ENDS = {"completed": "done", "failed": "failed", "retried": "retried", "discarded": "discarded"}
@@ -54,7 +55,7 @@ def _line(event: Event) -> dict:
         "time": clock(event.at),
         "command": event.command,
         "kind": ENDS[event.kind],
-        "told": f"{1000 * event.seconds:,.0f} ms" if took else event.reason,
+        "told": lasted(event.seconds) if took else event.reason,
     }
 
 

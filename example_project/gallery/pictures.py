@@ -27,7 +27,7 @@ def make_smaller(photo: Photo, size: str) -> tuple[int, int]:
         with photo.file.open("rb") as file:
             thumbnail = read_smaller(file, longest)
     except PILLOW_ERRORS as error:
-        raise Unreadable(f"{photo.file.name}: {error}") from error
+        raise Unreadable(f"{photo.file.name}: {error}") from None
     with replacing(thumbnail_path(photo.pk, size)) as draft:
         thumbnail.save(draft, "JPEG", quality=85)
     return thumbnail.size

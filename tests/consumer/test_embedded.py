@@ -85,7 +85,7 @@ class TestEmbedded:
         with only(command):
             assert exit_code(periodic=True, limit=1) == 0
             assert ran == ["minutely"]
-            assert "1 schedules" in Consumer().banner()
+            assert "1 schedule" in Consumer().banner()
             assert "0 schedules" in Consumer(periodic=False).banner()
             assert Supervisor(Consumer(periodic=False), None).schedulers == []
 

@@ -50,7 +50,7 @@ def test_what_was_lost_for_the_first_time_is_run_as_ever_unless_only_one_more_ma
     [start] = consumers.ledger.wait("start", ids={last})
     assert consumers.ledger.of("end", {first})[0].pid == consumer.pid != start.pid
     until(lambda: last in reasons())
-    assert reasons()[last] == "worker died: 2 starts never reported; the last one ended by SIGABRT"
+    assert reasons()[last] == "worker died: 2 attempts never reported; the last one ended by SIGABRT"
     assert consumers.stop() == [0]
 
 
@@ -73,7 +73,7 @@ def test_what_kills_by_its_arguments_is_seen_too(consumers):
     id = put_lost(work, Deadly())
     consumers.start()
     until(lambda: id in reasons())
-    assert reasons()[id] == "worker died: 3 starts never reported; the last one ended by exit code 9"
+    assert reasons()[id] == "worker died: 3 attempts never reported; the last one ended by exit code 9"
     assert consumers.stop() == [0]
 
 
@@ -127,7 +127,7 @@ def test_lost_together_with_their_consumers_are_more_starts_than_may_be_seen_to_
     consumers.start()
     consumers.ledger.wait_all("end", ids)
     _, [note] = failed(bounded)
-    assert note["reason"] == "worker died: 15 starts never reported"
+    assert note["reason"] == "worker died: 15 attempts never reported"
 
 
 @ON_ONE

@@ -66,7 +66,7 @@ def ends_after_its_attempts(consumers, how, failed):
         reason(3, "SIGABRT" if how == "abort" else "exit code 7"),
     ]
     assert poison.status == "failed"
-    with pytest.raises(CommandFailed, match="worker died: 3 starts never reported"):
+    with pytest.raises(CommandFailed, match="worker died: 3 attempts never reported"):
         poison.get(timeout=20)
     assert consumers.stop() == [0]
 
@@ -76,4 +76,4 @@ def starts(consumers, id) -> int:
 
 
 def reason(count: int, end: str) -> str:
-    return f"worker died: {count} starts never reported; the last one ended by {end}"
+    return f"worker died: {count} attempts never reported; the last one ended by {end}"

@@ -118,7 +118,7 @@ def test_an_id_may_be_cut_to_what_tells_it_from_others(queue):
     one, two, three = (failed(send_receipt, "ann@example.com", number) for number in range(3))
     ids = [line.split()[0] for line in run("queue_errors", "list").splitlines()[1:]]
     assert ids == [one[-8:], two[-8:], three[-8:]]
-    assert f"id        {two}\n" in run("queue_errors", "show", two[-8:])
+    assert all(f"id        {two}\n" in run("queue_errors", "show", part) for part in (two[-8:], two[-8:-2]))
     assert run("queue_errors", "retry", ids[0], three[:-1]) == "2 retried\n"
     assert run("queue_errors", "delete", "--dry-run", two[:31]) == "1 would be deleted\n"
     assert run("queue_errors", "list", "--full-ids").splitlines()[1].split()[0] == two

@@ -42,7 +42,7 @@ def test_it_says_of_each_lane_how_it_stands(queue):
     assert found["shut"] == ["paused", "2", "0", "-", "no", "paper"]
     assert found["void"] == ["paused", "0", "0", "-", "nothing", "here", "yet"]
     assert found["slow"][:3] == ["scheduled", "1", "1"]
-    assert found["slow"][3:5] == ["59", "min"]
+    assert found["slow"][3] == "59m"
 
 
 @pytest.mark.backends("memory")
@@ -63,7 +63,7 @@ def test_one_is_not_empty_while_others_wait_in_its_line(queue):
     queue.complete(queue.claim(1))
     found = cells(run("queue_lanes"))
     assert found["own:1"][:2] == ["queued", "1"]
-    assert found["shared"][:5] == ["scheduled", "0", "0", "59", "min"]
+    assert found["shared"][:4] == ["scheduled", "0", "0", "59m"]
 
 
 def test_json_has_all_that_is_known(queue):
@@ -100,7 +100,7 @@ def test_it_says_what_the_throttle_of_a_queue_lets_through(backend, settings):
         assert run("queue_lanes") == f"The throttle of 'default', 2 per 3600 s: ready\n{empty}"
     assert [queue.pop() for _ in range(3)] == ["a", "b", None]
     out = run("queue_lanes", "-q", "default")
-    assert out.startswith("The throttle of 'default', 2 per 3600 s: limited, ready in 59 min")
+    assert out.startswith("The throttle of 'default', 2 per 3600 s: limited, ready in 59m")
     assert run_json("queue_lanes") == []
     queue.rate_limit = replace(queue.rate_limit, window=Window(3, 3600.0))
     assert "2 per 3600 s (its settings say 3 per 3600 s): " in run("queue_lanes")

@@ -270,7 +270,7 @@ def test_what_was_lost_too_often_is_not_started_again(queue, command, most):
     ran.clear()
     with heard("started", "failed") as told:
         verdict = run_one(queue)
-    assert verdict.reason == f"worker died: {most} starts never reported"
+    assert verdict.reason == f"worker died: {most} attempts never reported"
     assert (ran, [name for name, _ in told]) == ([], ["failed"])
     entry = queue.failed.find(id).entry
     assert (entry.lost, entry.failures) == (most, 0)

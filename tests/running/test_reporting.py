@@ -108,7 +108,7 @@ class TestOne:
         [record] = log()
         assert (record.levelname, record.event, record.delay) == ("WARNING", "retried", 6.0)
         assert (record.reason, record.exc_info) == ("ConnectionError: refused at once", None)
-        assert "goes back for another try: ConnectionError: refused at once (" in record.getMessage()
+        assert " is retried: ConnectionError: refused at once (" in record.getMessage()
         assert record.getMessage().endswith(", again in 6.0 s)")
 
     @pytest.mark.parametrize(

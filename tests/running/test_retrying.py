@@ -514,7 +514,7 @@ class TestOddWords:
         handle = say.using(backoff=False).enqueue("retry", 1e-320)
         assert [run_when_due(queue).outcome for _ in range(3)] == [Outcome.RETRY] * 2 + [Outcome.FAILED]
         [note] = errors_of(queue.failed.find(handle.id).entry.errors)
-        assert note["reason"] == "it asked to be run again at its start number 3"
+        assert note["reason"] == "it asked to be run again at attempt 3"
         assert queue.failed.find(handle.id).entry.failures == 1
 
     def test_the_bound_of_starts_can_be_taken_away(self, queue, settings):
@@ -665,7 +665,7 @@ def test_df21_as_many_starts_may_be_lost_as_there_are_attempts_unless_it_is_said
     policy = Policy.of(**options)
     assert policy.reject(Lease(Entry(b"", "id", lost=most - 1))) is None
     verdict = policy.reject(Lease(Entry(b"", "id", lost=most)))
-    assert (verdict.outcome, verdict.reason) == (Outcome.FAILED, f"worker died: {most} starts never reported")
+    assert (verdict.outcome, verdict.reason) == (Outcome.FAILED, f"worker died: {most} attempts never reported")
 
 
 @pytest.mark.parametrize(("most", "seen"), [(1, 1), (2, 6), (3, 9)])
@@ -684,7 +684,7 @@ def test_a_loss_that_was_seen_counts_and_the_last_one_is_told_with_how_it_ended(
     assert (back.lost, back.failures, back.errors) == (1, 0, "")
     last = policy.judge_loss(back, "SIGKILL")
     assert last.outcome is Outcome.FAILED
-    assert last.reason == "worker died: 2 starts never reported; the last one ended by SIGKILL"
+    assert last.reason == "worker died: 2 attempts never reported; the last one ended by SIGKILL"
     assert settled(Lease(back), last).entry.lost == 2
 
 

@@ -66,7 +66,7 @@ class Crashes:
             with crash_at("ran"):
                 run_due()
         [run] = run_due()
-        assert (run.failed, run.reason) == (True, "worker died: 3 starts never reported")
+        assert (run.failed, run.reason) == (True, "worker died: 3 attempts never reported")
         assert len(queues["default"].failed) == 1
 
     def test_what_had_not_begun_is_not_lost(self):

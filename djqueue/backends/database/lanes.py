@@ -169,7 +169,7 @@ def defer(sql: Dialect, leases: Sequence[Lease], span: int) -> int | None:
 
 
 def _hold(lanes: LaneTransaction, lease: Lease, now: int) -> None:
-    """Block a lane when an entry returns to it: until a moment, or until an operator opens it."""
+    """Block a lane when an entry returns to it: until a moment, or until an operator resumes it."""
     name, how = token_of(lease).lane, lease.entry.hold
     if name not in lanes.held:
         return

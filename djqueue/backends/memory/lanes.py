@@ -122,7 +122,7 @@ class MemoryLanes(Board):
         return bool(lanes)
 
     def hold(self, item: Item, how: str, until: int, now: int) -> None:
-        """Hold its lane back with an entry that returns: until a moment, or until an operator opens it."""
+        """Hold its lane back with an entry that returns: until a moment, or until an operator resumes it."""
         self._define(item, now)
         lane = self.lanes[item.entry.lane]
         if how == HOLD_PAUSE:

@@ -39,7 +39,7 @@ HELP = {
     "export": "all that is known of each message, in lines of JSON",
 }
 WHICH = "They are those of the ids given, or those that a filter selects, or with --all all of them."
-AN_ID = "its id, or four or more characters with which no other id begins or ends, as list shows them"
+AN_ID = "its id, or four or more characters of it: the first, the last, or the first of those that list shows"
 MOST_CANDIDATES = 10
 
 

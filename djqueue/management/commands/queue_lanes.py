@@ -62,7 +62,7 @@ class Command(OperatorCommand):
     examples = """
         manage.py queue_lanes
         manage.py queue_lanes -q mail --limit 500
-        manage.py queue_lanes --pause shop.commands.ship:7 --reason "the printer is out of paper"
+        manage.py queue_lanes --pause shop.commands.ship:7 --reason "out of paper"
         manage.py queue_lanes --resume shop.commands.ship:7
     """
 

@@ -45,6 +45,10 @@ class Look(NamedTuple):
     stats: dict[str, QueueStats]
 
 
+NOTHING_SEEN = Look(0.0, {})
+"""Before the first look: the rates are unknown, and their columns are there."""
+
+
 class Command(OperatorCommand):
     help = (
         "Shows how many messages of each queue are ready to run, delayed, running (held by a consumer), failed (in the "
@@ -54,8 +58,8 @@ class Command(OperatorCommand):
     examples = """
         manage.py queue_stats                     all queues
         manage.py queue_stats -q mail -q slow     some of them
-        manage.py queue_stats --watch 2           again every 2 seconds, with rates, until Ctrl-C
-        manage.py queue_stats --json              for programs; running messages are "leased"
+        manage.py queue_stats --watch 2           every 2 seconds, with rates
+        manage.py queue_stats --json              for programs, which read "leased"
     """
 
     def add_arguments(self, parser: ArgumentParser) -> None:
@@ -76,7 +80,7 @@ class Command(OperatorCommand):
 
     def _watch(self, queues: list[BaseQueue], as_json: bool, pause: float) -> None:
         on_screen = self.stdout.isatty() and not as_json
-        before = None
+        before = NOTHING_SEEN
         try:
             if on_screen:
                 self.stdout.write(CLEAR + HIDE_CURSOR, ending="")

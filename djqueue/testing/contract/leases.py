@@ -199,7 +199,7 @@ class LoopContract(Contract):
         assert queue.take()[1] == "next"
         [record] = queue.failed.peek(READY)
         assert (record.entry.id, record.entry.lost, len(queue)) == (id, most, 0)
-        assert errors_of(record.entry.errors)[-1]["reason"] == f"its holder died: {most} starts never reported"
+        assert errors_of(record.entry.errors)[-1]["reason"] == f"its holder died: {most} attempts never reported"
         lease, item = queue.failed.take()
         assert (item, queue.failed.release([lease])) == ("poison", [lease])
         assert queue.requeue([id]) == 1

@@ -112,5 +112,5 @@ def test_to10_df21_what_kills_its_worker_is_put_aside_and_its_neighbours_are_run
     assert not consumers.ledger.check(good).lost
     (dead,) = claim(queue.failed)
     assert (dead.entry.id, dead.entry.lost) == (poison, 3)
-    why = "worker died: 3 starts never reported; the last one ended by exit code 7"
+    why = "worker died: 3 attempts never reported; the last one ended by exit code 7"
     assert errors_of(dead.entry.errors)[-1]["reason"] == why

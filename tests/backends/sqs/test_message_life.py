@@ -68,7 +68,7 @@ def test_df21_what_never_reports_ends_in_the_failed_queue_after_its_attempts(que
     assert run_when_due(queue).outcome is Outcome.FAILED
     entry = entry_of(queue.failed, handle.id)
     assert (entry.attempts, entry.failures, entry.lost) == (4, 0, 3)
-    assert errors_of(entry.errors)[-1]["reason"] == "worker died: 3 starts never reported"
+    assert errors_of(entry.errors)[-1]["reason"] == "worker died: 3 attempts never reported"
 
 
 # ---- time

@@ -20,6 +20,7 @@ function show() {
   for (const section of page.querySelectorAll(".try")) {
     const card = state.cards[section.id], svg = section.querySelector(".picture");
     section.classList.toggle("busy", card.busy);
+    section.classList.toggle("bad", Boolean(card.failed));
     section.classList.toggle("empty", Boolean(card.calls && !card.calls.length));
     section.querySelector(".told").textContent = picture(svg, section.dataset.draws, card, now());
     const reason = section.querySelector(".reason");
