@@ -110,13 +110,17 @@ def __dir__() -> list[str]:
 def __getattr__(name: str) -> Any:
     if name in _HOMES:
         return getattr(import_module(_HOMES[name]), name)
-    hint = import_module("djqueue.hints").IN_THE_PACKAGE.get(name)
-    if hint is None:
+    said = None if name.startswith("_") else import_module("djqueue.hints").of_a_name(name, __all__)
+    if said is None or _is_module(name):
         raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
-    said = f"djqueue has no {name!r}: {hint}"
     if sys._getframe(1).f_globals.get("__name__") == "importlib._bootstrap":
         raise ImportError(said, name=__name__)  # "from djqueue import ..." would drop an AttributeError and its text
     raise AttributeError(said, name=name)
+
+
+def _is_module(name: str) -> bool:
+    """Whether it is a module of the package, which "from djqueue import ..." imports once it is no attribute."""
+    return import_module("importlib.util").find_spec(f"{__name__}.{name}") is not None
 
 
 class _Package(ModuleType):

@@ -137,6 +137,9 @@ def _module_level(func: Callable) -> Callable:
     if not inspect.isfunction(func):
         raise TypeError(f"{func!r} is not a function: decorate functions of a module, or subclass QueueCommand.")
     if func.__qualname__ != func.__name__ or func.__name__ == "<lambda>":
-        raise TypeError(f"{func.__qualname__} is a lambda, a method or nested: a command is a function of a module.")
+        raise TypeError(
+            f"{func.__qualname__} is a lambda, a method or nested: a command is a function of a module. Another "
+            "decorator below this one needs functools.wraps."
+        )
     refuse_generator(func)
     return func

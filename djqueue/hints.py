@@ -5,7 +5,8 @@ The names are those of Celery, RQ, huey, dramatiq and django-q2, and of the pack
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterable, Mapping
+from difflib import get_close_matches
 from inspect import getattr_static
 from typing import Any, NoReturn, TypeVar
 
@@ -30,6 +31,7 @@ ON_A_COMMAND: dict[str, str] = {
     "call_local": "use .call(...), which runs it here and now",
     "chunks": _MANY,
     "delay": f"{_CALL}; .using(delay=seconds).enqueue(...) waits",
+    "defer": _CALL,
     "delay_on_commit": _COMMIT,
     "apply_async_on_commit": _COMMIT,
     "enqueue_at": _AT,
@@ -211,6 +213,12 @@ _RESULT = "djqueue calls it Result: Result(id)"
 _RUNNING = "djqueue calls it current_message: current_message() is the message that runs"
 
 IN_THE_PACKAGE: dict[str, str] = {
+    "DatabaseQueue": "it is in djqueue.backends.database",
+    "MemoryQueue": "it is in djqueue.backends.memory",
+    "RedisBlockingQueue": "it is in djqueue.backends.redis_backend",
+    "RedisQueue": "it is in djqueue.backends.redis_backend",
+    "SqsQueue": "it is in djqueue.backends.sqs",
+    "ThrottledQueue": "it is in djqueue.throttle",
     "AsyncResult": _RESULT,
     "CancelExecution": "djqueue calls it Discard",
     "CurrentMessage": _RUNNING,
@@ -378,6 +386,14 @@ _OTHERWISE: dict[str, str] = {
 }
 OPTIONS: dict[str, str] = {name: f"djqueue calls it {own}" for name, own in _CALLED.items()} | _OTHERWISE
 """Options of a command, in lower case."""
+
+
+def of_a_name(name: str, known: Iterable[str]) -> str | None:
+    """What to say of a name that the package has not; None if it is like no name that is known."""
+    if name in IN_THE_PACKAGE:
+        return f"djqueue has no {name!r}: {IN_THE_PACKAGE[name]}"
+    alike = get_close_matches(name, known, 1, 0.8)
+    return f"djqueue has no {name!r}; did you mean {alike[0]!r}?" if alike else None
 
 
 def option_hint(name: str) -> str | None:

@@ -80,6 +80,12 @@ class Result:
         def __call__(self, *args: Any, **kwargs: Any) -> NoReturn:
             raise TypeError("'Result' object is not callable: use .get(timeout=seconds).")
 
+        def _as_value(self, *_: Any) -> NoReturn:
+            raise TypeError("a Result is the handle of a call, not its value: use .get(timeout=seconds).")
+
+        __add__ = __radd__ = __sub__ = __rsub__ = __mul__ = __rmul__ = __truediv__ = __rtruediv__ = _as_value
+        __lt__ = __gt__ = __le__ = __ge__ = __int__ = __float__ = __getitem__ = __iter__ = _as_value
+
     def __reduce__(self) -> tuple[Any, ...]:
         return Result, (self.id, self.command, self.queue_name, self.kept)
 
@@ -209,6 +215,12 @@ class Result:
             )
 
 
+_WHY_LATE = {
+    "ready": ". No consumer has begun it: is one running (manage.py queue_consumer) for its queue?",
+    "unknown": ". No queue has it: its id may be wrong, or its transaction not committed or rolled back.",
+}
+
+
 class Waiting:
     """Looks for a result, often at first, until there is one or none can come."""
 
@@ -240,7 +252,8 @@ class Waiting:
         now, id = time.monotonic(), self._result.id
         left = LAST_LOOK if self._timeout is None else self._began + self._timeout - now
         if left <= 0:
-            told = f"after {self._timeout:g} s; its status: {self._result.status}"
+            status = self._result.status
+            told = f"after {self._timeout:g} s; its status: {status}{_WHY_LATE.get(status, '')}"
             raise ResultTimeout(f"message {id} has no result {told}")
         if not gone:
             self._seen = now

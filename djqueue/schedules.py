@@ -74,7 +74,7 @@ def add(
     if "facts" not in queue.features:
         raise NotSupported(f"QUEUES[{queue.alias!r}] has no store, and there its schedules would be kept.")
     refuse_what_it_cannot(queue, policy)
-    call, _ = target.prepared(_call(args, kwargs), policy)
+    call = _prepared(target, args, kwargs, policy)
     now = datetime.fromtimestamp(queue.now(), UTC)
     timetable = timetables.timetable({"every": every, "crontab": crontab, "rrule": rrule}, _begin(start, now))
     plan = Plan(timetable, Rule.of(missed, max_lateness), now, **options_of(target, policy))
@@ -123,6 +123,15 @@ def _instead_of(given: str, value: object) -> str:
     if hint := IN_A_SCHEDULE.get(given) or option_hint(given):
         return hint
     return "there are every, crontab, rrule, start, missed and max_lateness; arguments of the command go into kwargs={}"
+
+
+def _prepared(target: Command, args: Sequence[Any], kwargs: dict[str, Any] | None, policy: Policy) -> Call:
+    try:
+        return target.prepared(_call(args, kwargs), policy)[0]
+    except TypeError as error:
+        if not args and not kwargs:
+            error.add_note("Its arguments are given as args=(...) or kwargs={...}.")
+        raise
 
 
 def _meant(command: AnyCommand) -> tuple[Command, Policy]:

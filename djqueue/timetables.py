@@ -540,7 +540,7 @@ def _recurrence(given: object, start: datetime) -> Recurrence:
     try:
         next(made._ticks(), None)
     except (ValueError, TypeError, AttributeError) as error:  # its parser may raise any of these
-        raise ValueError(f"rrule is {given!r}: {error}") from error
+        raise ValueError(f"rrule is {given!r}: {error}. Give one as in 'FREQ=DAILY;BYHOUR=6'.") from None
     return made
 
 

@@ -37,6 +37,12 @@ _CLASSES = (
 )
 """What a CLASS that cannot be imported may have meant."""
 _ALIKE = 0.8
+_KINDS = {"redis": _CLASSES[3], "sqs": _CLASSES[4], "memory": _CLASSES[1]} | dict.fromkeys(
+    ("database", "django", "postgres", "sql"), _CLASSES[0]
+)
+"""What a CLASS may have meant that only names a kind of store."""
+MISSING = "pip install"
+"""What a backend says of the package that it lacks."""
 
 
 class ClassNotUsable(InvalidQueueError):
@@ -128,7 +134,7 @@ def _load(path: str, where: str, base: type) -> type:
         found = import_string(path)
     except ImportError as error:
         why = f"{where} is {path!r}, which cannot be imported: {str(error).rstrip('.')}."
-        raise ClassNotUsable(why, _mend(path, error)) from error
+        raise ClassNotUsable(why, _mend(path, error)) from (None if MISSING in str(error) else error)
     except RuntimeError:  # Django's, of models whose app is not installed
         if apps.is_installed("djqueue"):
             raise
@@ -140,11 +146,13 @@ def _load(path: str, where: str, base: type) -> type:
 
 def _mend(path: str, error: ImportError) -> str:
     """What to do about a class that cannot be imported, if that is known."""
-    if "pip install" in str(error):  # the backend says what it lacks
+    if MISSING in str(error):
         return "Install that, or name another class."
     names = {known.rpartition(".")[2]: known for known in _CLASSES}
-    meant = get_close_matches(path.rpartition(".")[2], names, 1, _ALIKE)
-    return f"Did you mean {names[meant[0]]!r}?" if meant and names[meant[0]] != path else ""
+    meant = [names[name] for name in get_close_matches(path.rpartition(".")[2], names, 1, _ALIKE)]
+    if not meant and (path.startswith("djqueue.") or "." not in path):
+        meant = [one for kind, one in _KINDS.items() if kind in path.removeprefix("djqueue.").lower()]
+    return f"Did you mean {meant[0]!r}?" if meant and meant[0] != path else ""
 
 
 def _store(config: conf.QueueConfig) -> BaseStore:

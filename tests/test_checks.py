@@ -242,7 +242,8 @@ def test_e005_a_class_that_is_none(path):
 
 @pytest.mark.parametrize(
     ("path", "meant"),
-    [(f"{MEMORY}s", MEMORY), ("djqueue.backends.redis_backend.RedisQeue", REDIS), ("djqueue.redis.RedisQueue", REDIS)],
+    [(f"{MEMORY}s", MEMORY), ("djqueue.backends.redis_backend.RedisQeue", REDIS), ("djqueue.redis.RedisQueue", REDIS)]
+    + [("redis", REDIS), ("djqueue.backends.redis.Redis", REDIS), ("postgres", DATABASE), ("memory", MEMORY)],
 )
 def test_e005_names_the_class_that_was_meant(path, meant):
     with without("QUEUES"):

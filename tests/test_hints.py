@@ -10,10 +10,12 @@ import pytest
 from django.template import Context, Engine
 
 import djqueue
-from djqueue import Result, Retry, Throttled, hints, invoker, queue_command, queues, schedules
+from djqueue import Debounce, Result, Retry, Throttle, Throttled, hints, invoker, queue_command, queues, schedules
 from djqueue.backends.base import BaseQueue
 from djqueue.backends.memory import MemoryQueue
+from djqueue.backends.redis_backend import RedisQueue
 from djqueue.enqueueing.command import PeriodicCommand
+from djqueue.exceptions import InvalidQueueError
 from djqueue.policies.options import OPTIONS
 from djqueue.schedules import add
 
@@ -140,6 +142,24 @@ def test_an_error_within_a_property_is_told_as_it_is():
         (lambda: paint.using("mail"), "options are given by name, as in using(queue_name='mail')."),
         (lambda: invoker.enqueue(paint, 1), "the command of a function: call it, or use paint.enqueue(...)."),
         (lambda: invoker.enqueue(paint.name, 1), "the name of a command: import paint, and call it."),
+        (lambda: Result("1") + 1, "a Result is the handle of a call, not its value: use .get(timeout=seconds)."),
+        (lambda: 1 - Result("1"), "a Result is the handle of a call, not its value"),
+        (lambda: int(Result("1")), "a Result is the handle of a call, not its value"),
+        (lambda: [*Result("1")], "a Result is the handle of a call, not its value"),
+        (lambda: Result("1")["key"], "a Result is the handle of a call, not its value"),
+        (lambda: Result("1") > 1, "a Result is the handle of a call, not its value"),
+        (lambda: paint.enqueue_many(5), "enqueue_many() takes a list of calls, as in [(1,), (2,)], not 5."),
+        (lambda: paint.call("a", delay=5), "delay is an option: write paint.using(delay=5).enqueue(...)"),
+        (lambda: paint("a", 2), "too many positional arguments. Call it as paint(picture)"),
+        (lambda: paint(pictur="a"), "missing a required argument: 'picture'. Call it as paint(picture)"),
+        (lambda: schedules.add("x", paint, every=60), "Its arguments are given as args=(...) or kwargs={...}."),
+        (lambda: MemoryQueue("q").complete("1"), "'1' is no lease: give the lease that the queue handed out, or a"),
+        (lambda: RedisQueue(object(), "q"), "The name of a queue is a object: it comes first, RedisQueue("),
+        (lambda: Debounce(5, merge=lambda one: one), "Debounce(merge=…) cannot take two calls: give a function of"),
+        (
+            lambda: queue_command(debounce=5, merge=lambda one: one),
+            "merge cannot take two calls: give a function of the",
+        ),
         (lambda: Retry(countdown=5), "Retry has no argument 'countdown': write Retry(after=5, reason="),
         (lambda: Retry(exc=OSError()), "Retry has no argument 'exc': write Retry(after=5, reason="),
         (lambda: Retry(5, after=5), "Retry was given more than a wait and a reason: write Retry(after=5, reason="),
@@ -164,6 +184,23 @@ def test_an_error_within_a_property_is_told_as_it_is():
 )
 def test_a_call_as_another_library_takes_it_is_told_how_it_is_written_here(call, words):
     with pytest.raises(TypeError) as caught:
+        call()
+    assert words in "\n".join([str(caught.value), *getattr(caught.value, "__notes__", [])])
+
+
+@pytest.mark.parametrize(
+    ("call", "words"),
+    [
+        (lambda: Throttle(10), "Throttle(10) has no window: write Throttle(10, 60) for 10 in 60 seconds."),
+        (lambda: Throttle("10/m"), "Throttle('10/m') has no window: write Throttle(10, 60)"),
+        (lambda: RedisQueue("127.0.0.1:6379:0", "q"), "looks like a connection: it comes first, RedisQueue("),
+        (lambda: RedisQueue("redis://127.0.0.1:1", "q"), "looks like a connection"),
+        (lambda: schedules.add("x", paint, ["a"], rrule="FREQ=DAYLY"), "DAYLY. Give one as in 'FREQ=DAILY;BYHOUR=6'."),
+        (lambda: queue_command(debounce=5, unique=True), "each decides whether a call counts. Give one of them."),
+    ],
+)
+def test_a_value_as_another_library_takes_it_is_told_how_it_is_written_here(call, words):
+    with pytest.raises((ValueError, InvalidQueueError)) as caught:
         call()
     assert words in str(caught.value)
 
@@ -198,6 +235,9 @@ def test_an_unknown_name_is_an_attribute_error_as_of_any_module():
     assert not hasattr(djqueue, "no_such_name")
     with pytest.raises(ImportError, match="cannot import name 'no_such_name'"):
         exec("from djqueue import no_such_name")
+    with pytest.raises(ImportError, match="^djqueue has no 'queue_comand'; did you mean 'queue_command'?"):
+        exec("from djqueue import queue_comand")
+    exec("from djqueue import throttle, results")  # modules, with names like those of the package
 
 
 def test_crontab_and_queues_are_what_they_are_called():

@@ -288,7 +288,7 @@ class TestGet:
 
     def test_patience_ends(self, queue):
         handle, began = echo(3), time.monotonic()
-        with pytest.raises(ResultTimeout, match=r"after 0.05 s; its status: ready") as late:
+        with pytest.raises(ResultTimeout, match=r"after 0.05 s; its status: ready. No consumer has begun it") as late:
             handle.get(timeout=0.05)
         assert isinstance(late.value, TimeoutError)
         assert 0.05 <= time.monotonic() - began < 5

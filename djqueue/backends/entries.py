@@ -77,7 +77,9 @@ Leases = Lease | Sequence[Lease]
 
 
 def listed(leases: Leases) -> Sequence[Lease]:
-    """Many leases, of one or many."""
+    """Many leases, of one or many. Raises TypeError for an id, which does not say whose attempt it is."""
+    if isinstance(leases, str | bytes):
+        raise TypeError(f"{leases!r} is no lease: give the lease that the queue handed out, or a list of such.")
     return [leases] if isinstance(leases, Lease) else leases
 
 

@@ -109,6 +109,8 @@ class Command(Generic[P, R]):
         if options:
             hint = misplaced(self.__name__, (), options, "enqueue_many")
             raise TypeError(f"{self.name}: enqueue_many() takes calls alone{hint}")
+        if not isinstance(calls, Iterable):
+            raise TypeError(f"{self.name}: enqueue_many() takes a list of calls, as in [(1,), (2,)], not {calls!r}.")
         return self.declared._send([Call.of(given) for given in calls], self.policy)
 
     async def aenqueue_many(
@@ -138,7 +140,12 @@ class Command(Generic[P, R]):
 
     def call(self, /, *args: P.args, **kwargs: P.kwargs) -> R:
         """Run it here, now; returns what it returns: a coroutine to be awaited if it is async."""
-        return self.func(*args, **kwargs)
+        try:
+            return self.func(*args, **kwargs)
+        except TypeError as error:
+            if hint := misplaced(self.__name__, self._signature.parameters, self._unbound(args, kwargs)):
+                error.add_note(hint.removeprefix(". "))
+            raise
 
     def identity(self, call: Call, policy: Policy) -> tuple[dict[str, object], object]:
         """The arguments of a call by name, defaults too, and what their key makes of them, if there is one."""
@@ -210,9 +217,21 @@ class Command(Generic[P, R]):
         try:
             self.bind((args, kwargs))
         except TypeError as error:
-            raise TypeError(
-                f"{self.name}: {error}{misplaced(self.__name__, self._signature.parameters, kwargs)}"
-            ) from None
+            hint = misplaced(self.__name__, self._signature.parameters, kwargs)
+            raise TypeError(f"{self.name}: {error}{hint or f'. Call it as {self._written()}'}") from None
+
+    def _unbound(self, args: tuple[Any, ...], kwargs: dict[str, Any]) -> dict[str, Any]:
+        """The keyword arguments, if the function cannot take them at all; otherwise none."""
+        try:
+            inspect.signature(self.func).bind(*args, **kwargs)
+        except (TypeError, ValueError):
+            return kwargs
+        return {}
+
+    def _written(self) -> str:
+        """The command with its parameters, as its author wrote them, without types."""
+        parameters = [one.replace(annotation=one.empty) for one in self._signature.parameters.values()]
+        return f"{self.__name__}{inspect.Signature(parameters)}"
 
 
 def with_policy(command: C, policy: Policy) -> C:
@@ -246,7 +265,7 @@ def refuse_generator(func: Callable[..., Any]) -> None:
     """Raises TypeError for a generator: calling it makes an iterator, and nothing of its body would run."""
     if inspect.isgeneratorfunction(func) or inspect.isasyncgenfunction(func):
         raise TypeError(
-            f"{func.__module__}.{func.__qualname__} is a generator (it has a yield), and nobody would iterate over it: "
+            f"{func.__module__}.{func.__qualname__} is a generator (it has a yield), and nothing iterates over it: "
             "a command does its work and returns."
         )
 

@@ -10,7 +10,7 @@ from typing import Any, Literal
 
 from djqueue import conf
 from djqueue.flow.windows import Window, of_starts
-from djqueue.utils import flag, function, seconds, whole
+from djqueue.utils import flag, function, seconds, takes, whole
 from djqueue.utils import priority as checked_priority
 
 USUAL_RUN = 32
@@ -66,8 +66,15 @@ class Debounce:
             object.__setattr__(self, "max_wait", seconds(self.max_wait, "Debounce(max_wait=…)"))
         flag(self.extend, "Debounce(extend=…)")
         flag(self.always_delay, "Debounce(always_delay=…)")
-        function(self.merge, "Debounce(merge=…)")
+        merging(self.merge, "Debounce(merge=…)")
         function(self.key, "Debounce(key=…)")
+
+
+def merging(value: object, name: str) -> Callable[..., Any] | None:
+    """A function of two calls, or None. Raises TypeError that names the argument."""
+    if function(value, name) is not None and not takes(value, 2):
+        raise TypeError(f"{name} cannot take two calls: give a function of the call that waits and the new one.")
+    return function(value, name)
 
 
 @dataclass(frozen=True, slots=True)
@@ -98,7 +105,7 @@ class Throttle:
     """
 
     limit: int
-    window: float | timedelta
+    window: float | timedelta = 0.0
     _: KW_ONLY
     key: Callable[..., Any] | None = None
     moderate: bool = False
@@ -109,6 +116,8 @@ class Throttle:
     """The window of the backends: a little longer, as a start comes a little later than the entry left its lane."""
 
     def __post_init__(self) -> None:
+        if not self.window:
+            raise ValueError(f"Throttle({self.limit!r}) has no window: write Throttle(10, 60) for 10 in 60 seconds.")
         whole(self.limit, "limit", least=1)
         given: Any = self.window  # a Window takes a timedelta, too, and keeps seconds
         window = Window(self.limit, given, self.moderate, self.elastic, self.elastic_buffer)

@@ -185,7 +185,8 @@ class _Writer:
         if isinstance(value, SafeString | Promise):
             return str(value)
         if not is_model(value):
-            raise TypeError(f"the JSON serializer has no form for {type(value).__module__}.{type(value).__qualname__}")
+            kind = f"{type(value).__module__}.{type(value).__qualname__}"
+            raise TypeError(f"the JSON serializer has no form for {kind}; pass its key or a dictionary of it")
         if not self.models:
             raise TypeError("a model instance cannot be carried here; use its primary key")
         label, pk, alias = reference_to(value)

@@ -10,7 +10,7 @@ from typing import Any, Literal, TypedDict
 
 from django.utils.module_loading import import_string
 
-from djqueue.flow.limits import Batch, Concurrency, Debounce, Throttle, Unique, up_to
+from djqueue.flow.limits import Batch, Concurrency, Debounce, Throttle, Unique, merging, up_to
 from djqueue.hints import option_hint
 from djqueue.policies.outcomes import Backoff, RetryOn, RetryPolicy, Wait, backoff_of, path_of, read, written
 from djqueue.utils import flag, function, is_exception, moment, nearest, priority, seconds, whole
@@ -262,7 +262,7 @@ _ONE_LANE = (
     "merge lets one call stand for several, which may wait in different lanes: give key the same function as shard or "
     "the throttle, or leave one out."
 )
-_EITHER = "debounce and unique exclude each other: each decides whether a call counts."
+_EITHER = "debounce and unique exclude each other: each decides whether a call counts. Give one of them."
 
 # fmt: off
 _ALL = (
@@ -287,7 +287,7 @@ _ALL = (
            alone="max_wait bounds extend=True: give both, or neither.",
            outlives="max_wait is not shorter than ttl: calls could be postponed until they expire.",
            rules=((_is_short, "max_wait is shorter than debounce: a call would be due before its window is over."),)),
-    Option("merge", function, needs={"inspect": bool}, part_of={"debounce"},
+    Option("merge", merging, needs={"inspect": bool}, part_of={"debounce"},
            alone="merge collects debounced calls: give debounce=seconds as well.",
            rules=((_merges_across_lanes, _ONE_LANE),)),
     Option("unique", _unique, needs={"inspect": lambda value: isinstance(value, str), "facts": bool},

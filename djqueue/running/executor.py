@@ -37,7 +37,7 @@ BEHIND = Verdict(Outcome.RETURNED, "what was before it in its lane comes again f
 STRANGER = Verdict(Outcome.RETURNED, "it is no call of the batch command that it was claimed with")
 APART = Verdict(Outcome.RETURNED, "a batch is of one priority, and a higher one may have come")
 
-THEN = "Then run manage.py queue_errors retry."
+THEN = "Then run manage.py queue_errors retry --reason 'invalid message'."
 UNKNOWN = (
     ": it is not in a commands.py of an installed app here; move it there, or import its module in one, "
     "and start the consumer again"

@@ -135,7 +135,9 @@ def test_a_part_of_several_ids_lists_them_and_does_nothing(queue, verb):
     assert [line.split()[0] for line in said[1:]] == ["abcd-1-zz01", "abcd-2-zz02"]
     assert len(queue.failed) == 3
     error = str(failure("queue_errors", verb, "efg"))
-    assert error == "Not in the failed queue of 'default': efg (a part of an id has at least 4 characters)"
+
+    short = "efg (a part of an id has at least 4 characters)"
+    assert error == f"Not in the failed queue of 'default': {short}; queue_errors list shows the ids"
 
 
 @MEMORY
@@ -144,7 +146,7 @@ def test_what_is_clear_is_done_before_the_rest_is_refused(queue):
         put_failed(queue, id)
     error = failure("queue_errors", "delete", "abcd", "efgh", "nope!")
     assert str(error).splitlines()[:2] == [
-        "Not in the failed queue of 'default': nope!",
+        "Not in the failed queue of 'default': nope!; queue_errors list shows the ids",
         "abcd is a part of 2 ids, give more of one:",
     ]
     assert [one["id"] for one in run_json("queue_errors", "list")] == ["abcd-1-zz01", "abcd-2-zz02"]

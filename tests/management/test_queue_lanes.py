@@ -154,8 +154,10 @@ def test_a_name_that_is_none_is_not_paused_unless_that_is_forced(queue):
     keyed = "Calls of {0} wait in a lane for each key: give {0}:KEY"
     assert refused(load.name) == f"{keyed.format(load.name)}."
     assert refused(ship.name) == f"{keyed.format(ship.name)}, or {ship.name}* for all of them."
-    for name in ("free", "free:7", free.name, f"{free.name}:7", free.name[:-1]):
+    for name in ("free", "free:7", free.name, f"{free.name}:7"):
         assert refused(name).startswith(f"Calls of {free.name} wait in no lane: to be able to pause them")
+    typo = free.name[:-1]
+    assert refused(typo).startswith(f"There is no {typo}. Calls of {free.name} wait in no lane: ")
     for name in (tidy.name, f"{ship.name}:7", f"{ship.name}*", "app.pack:7"):
         assert run("queue_lanes", "--pause", name) == f"{name} is paused\n"
     assert run("queue_lanes", "--pause", "app.pakc:7", "--force") == "app.pakc:7 is paused\n"

@@ -8,6 +8,7 @@ tag ``{prefix:name}``, so they live in one slot of a cluster; ``scripts/common.l
 from __future__ import annotations
 
 import logging
+import re
 import secrets
 import time
 from collections.abc import Callable, Hashable, Iterable, Sequence
@@ -50,6 +51,8 @@ logger = logging.getLogger(__name__)
 
 STATES = (READY, DELAYED, LEASED)
 LATE = 0.15  # seconds by which a wait may outlast its time
+NAME_FIRST = "it comes first, RedisQueue('jobs', connection)."
+_LIKE_A_CONNECTION = re.compile(r"://|^[\w.-]+:\d{4,5}(:\d+)?$")
 ENVELOPES_AT_ONCE, BODIES_AT_ONCE = 100, 10
 """Entries that a sweep looks at in one call, as the server does nothing else meanwhile; bodies may be large."""
 
@@ -80,7 +83,9 @@ class RedisQueue(LeasedQueue):
         lifo: bool = False,
     ):
         if not isinstance(name, str):
-            raise TypeError(f"The name of a queue is {name!r}: it comes first, RedisQueue('jobs', connection).")
+            raise TypeError(f"The name of a queue is a {type(name).__name__}: {NAME_FIRST}")
+        if _LIKE_A_CONNECTION.search(name):
+            raise InvalidQueueError(f"The name of a queue looks like a connection: {NAME_FIRST}")
         super().__init__(name, connection)
         if not isinstance(prefix, str):
             raise InvalidQueueError(f"OPTIONS['PREFIX'] of a Redis queue is {prefix!r}: give a text.")

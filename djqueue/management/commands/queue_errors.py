@@ -60,7 +60,7 @@ class Command(OperatorCommand):
     """
 
     def add_arguments(self, parser: ArgumentParser) -> None:
-        verbs = parser.add_subparsers(dest="verb", required=True, metavar="verb", title="verbs")
+        verbs = parser.add_subparsers(dest="verb", required=True, metavar=f"{{{','.join(HELP)}}}", title="verbs")
         of = {verb: self._verb(verbs, verb, text) for verb, text in HELP.items()}
         of["list"].add_argument("--limit", type=limit, default=50, help="show this many at most (default: %(default)s)")
         of["show"].add_argument("id", help=AN_ID)
@@ -247,7 +247,7 @@ def _not_one(queues: Sequence[BaseQueue], matches: dict[str, list[Found]]) -> Co
     if unknown := [id for id, found in matches.items() if not found]:
         short = any(len(id) < operations.LEAST_PART for id in unknown)
         hint = f" (a part of an id has at least {operations.LEAST_PART} characters)" if short else ""
-        lines.append(f"Not in the failed queue of {where}: {', '.join(unknown)}{hint}")
+        lines.append(f"Not in the failed queue of {where}: {', '.join(unknown)}{hint}; queue_errors list shows the ids")
     for part, found in matches.items():
         if found:
             lines.append(f"{part} is a part of {number(len(found))} ids, give more of one:")

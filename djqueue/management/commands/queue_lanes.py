@@ -134,7 +134,7 @@ class Command(OperatorCommand):
             raise CommandError(f"{printable(name)} is held in {where}: say where to resume it, -q ALIAS.", returncode=2)
         resumed = [repr(queue.alias) for queue in held or queues if _resume_in(queue, name)]
         if not resumed:
-            raise CommandError(f"{printable(name)} is neither paused nor held for a time.")
+            raise CommandError(f"{printable(name)} is neither paused nor held for a time: queue_lanes shows which are.")
         self.stdout.write(f"{printable(name)} is resumed in {', '.join(resumed)}")
 
 
@@ -167,7 +167,8 @@ def _unknown(queue: BaseQueue, name: str) -> str:
     laneless = {f"{command.name}{colon}{key}": command.name for command in registry if command.policy.plan is None}
     meant = own if own in laneless else _meant(name, [*lanes, *(_with_key(lane, key) for lane in known), *laneless])
     if meant in laneless:
-        return f"Calls of {laneless[meant]} wait in no lane: to be able to pause them, give it concurrency=1000."
+        typo = "" if meant == own or meant.endswith(f".{own}") else f"There is no {name}. "
+        return f"{typo}Calls of {laneless[meant]} wait in no lane: to be able to pause them, give it concurrency=1000."
     return f"No lane and no command has the name {name}{f'; did you mean {meant}?' if meant else '.'}"
 
 
