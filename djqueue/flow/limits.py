@@ -105,7 +105,7 @@ class Throttle:
     """
 
     limit: int
-    window: float | timedelta = 0.0
+    window: float | timedelta | None = None
     _: KW_ONLY
     key: Callable[..., Any] | None = None
     moderate: bool = False
@@ -116,7 +116,7 @@ class Throttle:
     """The window of the backends: a little longer, as a start comes a little later than the entry left its lane."""
 
     def __post_init__(self) -> None:
-        if not self.window:
+        if self.window is None:
             raise ValueError(f"Throttle({self.limit!r}) has no window: write Throttle(10, 60) for 10 in 60 seconds.")
         whole(self.limit, "limit", least=1)
         given: Any = self.window  # a Window takes a timedelta, too, and keeps seconds

@@ -14,9 +14,10 @@ from django.conf import settings
 from django.core import checks
 from django.db import connections
 from django.db.utils import ConnectionHandler
+from django.dispatch import Signal
 from django.test import override_settings
 
-from djqueue import queues
+from djqueue import queues, signals
 from djqueue.backends.database import checks as database_checks
 from djqueue.consumer import Consumer
 from djqueue.registry import registry
@@ -34,6 +35,9 @@ class Runner:
         self.main = types.ModuleType(f"docs_{name}")
         self._known = {command.name for command in registry}
         self._modules = set(sys.modules)
+        self._receivers = {
+            signal: [*signal.receivers] for signal in vars(signals).values() if isinstance(signal, Signal)
+        }
 
     def __enter__(self):
         sys.path.insert(0, str(self.folder))
@@ -47,6 +51,9 @@ class Runner:
                 del sys.modules[name]
         for command in [command for command in registry if command.name not in self._known]:
             registry.unregister(command)
+        for signal, receivers in self._receivers.items():
+            signal.receivers = receivers
+            signal.sender_receivers_cache.clear()
 
     def run(self, block: Block) -> None:
         if block.file.endswith("settings.py"):
