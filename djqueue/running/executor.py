@@ -25,7 +25,8 @@ from djqueue.registry import Runnable, registry
 from djqueue.running.context import Control, CurrentMessage, LoopControl, TooLate, open_entry, run
 from djqueue.running.describing import description_of
 from djqueue.running.handlers import BatchRunnable, HandlerSlot, run_items
-from djqueue.running.reporting import is_reported, report_together, tell_started
+from djqueue.running.reporting import logger as reports
+from djqueue.running.reporting import report_together, tell_started
 from djqueue.running.result_store import fact_of, packed_end
 from djqueue.running.settle import settle
 from djqueue.utils import plain, tell
@@ -160,8 +161,12 @@ def execute_batch(
                 packed = packed_end(queue, job.lease, verdict) if verdict.outcome is Outcome.DONE else b""
                 verdict = replace(verdict, keep=job.keep, packed=packed)
             verdicts[job.place] = verdict
-    pairs = zip(leases, verdicts, controls, strict=True)
-    if told := [(lease, verdict) for lease, verdict, control in pairs if is_reported(verdict) and not control.given_up]:
+    told = [
+        (lease, verdict)
+        for lease, verdict, control in zip(leases, verdicts, controls, strict=True)
+        if reports.isEnabledFor(verdict.outcome.effect.level) and not control.given_up
+    ]
+    if told:
         context.run(report_together, queue, told)  # in the context of the run: log filters find its metadata
     return verdicts
 

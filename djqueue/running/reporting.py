@@ -36,11 +36,6 @@ def tell_started(level: int, alias: str, entries: Sequence[Entry], ago: float = 
     tell(logger, level, "%s%s started%s (%s)", *names, f" {ago:.1f} s ago" if ago else "", which, extra=extra)
 
 
-def is_reported(verdict: Verdict) -> bool:
-    """Whether the level of the log is such that what became of a message is logged."""
-    return logger.isEnabledFor(verdict.outcome.effect.level)
-
-
 def report_together(queue: BaseQueue, finished: Sequence[tuple[Lease, Verdict]]) -> None:
     """Log what became of messages that ran together: a record for each outcome, but one for each failed message.
 
