@@ -20,7 +20,7 @@ KILLED = tuple(dict.fromkeys([*STORES, "mariadb"]))
 """Where consumers are killed; all the other hardships are seen on MariaDB in the full size only."""
 LANED = STORES if FULL else ("postgres", "redis")
 """Where lanes are seen with processes that are killed: in the small size on one of each kind."""
-UP = "threads; queues:"
+UP = "; queues: "
 """What a consumer says once it is about to begin."""
 
 

@@ -121,7 +121,7 @@ class TestQueues:
         process = site.consumer("--drain", "-q", "slow", "--queue", "mail")
         assert process.wait() == 0
         assert sorted(written(site)) == ["mail", "slow"]
-        banner = process.wait_for("threads; queues:")
+        banner = process.wait_for("; queues: ")
         assert "slow (" in banner
         assert "default (" not in banner
 
@@ -211,7 +211,7 @@ class TestStops:
     @EVERYWHERE
     def test_an_idle_one_leaves_at_once(self, site):
         process = site.consumer("--grace", "600")
-        process.wait_for("threads; queues:")
+        process.wait_for("; queues: ")
         process.term()
         assert process.wait(10) == 0
 

@@ -71,7 +71,7 @@ def process(site, module):
     site.settings["INSTALLED_APPS"] = [*settings.INSTALLED_APPS, "changing_app"]
     path = os.pathsep.join([str(module.parent.parent), str(ROOT)])
     process = site.consumer("--reload", env={"PYTHONPATH": path})
-    process.wait_for("threads; queues:")
+    process.wait_for("; queues: ")
     return process
 
 
@@ -83,7 +83,7 @@ def test_it_starts_again_when_code_changes_and_stops_when_told(site, process, co
     put("say")
     until(lambda: written(site) == ["old"])
     code.write(APP.format("new"))
-    until(lambda: process.output.count("threads; queues:") == 2)
+    until(lambda: process.output.count("; queues: ") == 2)
     put("say")
     until(lambda: written(site) == ["old", "new"])
     process.term()
@@ -95,7 +95,7 @@ def test_after_a_typo_it_waits_until_that_is_mended(site, process, code):
     process.wait_for("it is started again when a file changes")
     assert "SyntaxError" in process.output
     code.write(APP.format("mended"))
-    until(lambda: process.output.count("threads; queues:") == 2)
+    until(lambda: process.output.count("; queues: ") == 2)
     put("say")
     until(lambda: written(site) == ["mended"])
     process.term()
@@ -146,7 +146,7 @@ def test_it_makes_the_tables_where_they_are_missing(site, tmp_path):
     assert site.consumer(env=env).wait() == 75
     process = site.consumer("--reload", env=env)
     process.wait_for("Made the tables of djqueue in database 'default'")
-    process.wait_for("threads; queues:")
+    process.wait_for("; queues: ")
     process.term()
     assert process.wait() == 0
 

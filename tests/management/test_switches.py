@@ -47,7 +47,7 @@ class TestLogs:
     def test_verbosity(self, site, verbosity, levels):
         said, process = self.said(site, "--verbosity", verbosity)
         assert said == levels
-        assert ("threads; queues:" in process.output) == (verbosity != "0")
+        assert ("; queues: " in process.output) == (verbosity != "0")
 
     def test_every_line_names_time_level_and_thread_and_is_said_once(self, site):
         _, process = self.said(site)
@@ -69,7 +69,7 @@ class TestLogs:
         said, process = self.said(site, "-l", str(path))
         assert said == set()
         assert "said at INFO" in path.read_text()
-        assert "threads; queues:" in path.read_text()
+        assert "; queues: " in path.read_text()
 
     def test_the_logfile_is_rotated(self, site, tmp_path):
         path = tmp_path / "consumer.log"
@@ -79,11 +79,11 @@ class TestLogs:
         assert "said at INFO" in path.read_text()
 
     def test_the_banner_says_what_is_served(self, site):
-        banner = site.consumer("--drain", "-t", "3").wait_for("threads; queues:")
+        banner = site.consumer("--drain", "-t", "3").wait_for("; queues: ")
         assert "3 threads" in banner
         assert "default (" in banner
         assert re.search(r"\d+ commands, \d+ schedules", banner)
-        assert "0 schedules" in site.consumer("--drain", "-n").wait_for("threads; queues:")
+        assert "0 schedules" in site.consumer("--drain", "-n").wait_for("; queues: ")
 
     @pytest.mark.backends("redis")
     def test_the_banner_says_no_password(self, site):

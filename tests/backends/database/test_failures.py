@@ -478,6 +478,10 @@ def test_logs_that_cannot_be_read_are_none(queue, logs):
 # ---- locks
 
 
+def cursors():
+    return [one for one in gc.get_objects() if issubclass(type(one), sqlite3.Cursor)]
+
+
 @pytest.mark.backends("sqlite")
 def test_a_statement_that_failed_leaves_no_cursor_to_the_garbage_collection_of_another_thread(queue, monkeypatch):
     """That would wait for this connection, which may be waiting for a lock that the other thread holds."""
@@ -490,10 +494,12 @@ def test_a_statement_that_failed_leaves_no_cursor_to_the_garbage_collection_of_a
         for verb in (lambda: queue.claim(1), lambda: queue.put([Entry(b"", new_id())]), queue.reap, queue.sweep):
             with suppress(OperationalError):
                 verb()
-        # Threads of earlier tests may still have one, for a moment; what is left to the collection stays.
-        return until(lambda: not any(issubclass(type(one), sqlite3.Cursor) for one in gc.get_objects()))
+        # Threads of other tests may have one, for a moment; what is left to the collection stays.
+        return until(lambda: not [cursor for cursor in cursors() if id(cursor) not in earlier])
 
     gc.collect()
+    others = cursors()  # kept, so that no new one gets the id of an old one
+    earlier = set(map(id, others))
     gc.disable()
     try:
         with transaction.atomic(queue.database):
