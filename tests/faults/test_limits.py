@@ -56,7 +56,8 @@ def test_what_uses_up_all_memory_ends_no_consumer_that_lives_on(consumers, megab
         fill(20 + number, 0.2)
         ids += ids_of(innocent.enqueue_many([(5.0,)] * (INNOCENTS // 12)))
     how = {"env": {"DJQUEUE_TEST_MEMORY": str(megabytes)}}
-    codes = supervise(consumers, lambda: ended(consumers, ids), "--lease", 2, timeout=PATIENCE, **how)
+    # Without memory a whole process may stand for most of a minute.
+    codes = supervise(consumers, lambda: ended(consumers, ids), "--lease", 2, timeout=2 * PATIENCE, **how)
     new = ids_of(innocent.enqueue_many([(5.0,)] * 8))
     codes += supervise(consumers, lambda: ended(consumers, new), "--lease", 2, timeout=SOON, **how)
     print(f"ended with {codes}")
