@@ -12,7 +12,6 @@ import shutil
 import sys
 import textwrap
 import time
-from collections import Counter
 from collections.abc import Sequence
 from datetime import datetime
 from functools import partial
@@ -22,7 +21,7 @@ from typing import Any, NamedTuple
 from django.core.management.color import supports_color
 
 from djqueue.registry import registry
-from djqueue.utils import plain
+from djqueue.utils import SHORT_ID, plain, short_names
 
 KEYS = {
     "event": "what happened, such as done, failed or started",
@@ -97,7 +96,6 @@ LEVELS = {"DEBUG": Mark("·", DIM), "INFO": Mark(" ", ""), "WARNING": Mark("!", 
 WORSE = Mark("!", RED)
 INDENT = 11
 """The characters before a text: the time, the symbol, and a blank after each."""
-SHORT_ID = 8
 MOST_OF_A_NAME, FEWER, MOST_OF_A_TIME, GAP = 24, 16, 7, 2
 """Characters of the columns. A longer name takes from the blanks before the time, then it shifts what follows."""
 WIDE = 110
@@ -274,13 +272,7 @@ class _Names:
     def short(self, name: str) -> str:
         """The last part of the name; the whole name of a command that shares it, and of one that is not known."""
         if name not in self._short and self._count != len(registry):
-            names = [command.name for command in registry]
-            of_that_name = Counter(map(_last_part, names))
-            self._short = {one: last if of_that_name[last := _last_part(one)] == 1 else one for one in names}
-            self._count = len(names)
+            self._short = short_names(command.name for command in registry)
+            self._count = len(self._short)
             self.width = min(MOST_OF_A_NAME, max(map(len, self._short.values()), default=0))
         return self._short.get(name, name)
-
-
-def _last_part(name: str) -> str:
-    return name.rpartition(".")[2]

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from argparse import ArgumentParser, ArgumentTypeError
 from base64 import b64encode
-from collections import Counter
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import asdict, dataclass
 from fnmatch import fnmatchcase
@@ -32,14 +31,13 @@ from djqueue.messages.failures import errors_of, kind_of, text_of
 from djqueue.registry import registry
 from djqueue.running.context import open_entry
 from djqueue.running.describing import arguments_of
+from djqueue.utils import SHORT_ID, short_names
 
 HEAD = ("id", "queue", "command", "failed", "attempts", "reason")
 SUMMARY = ("count", "command", "exception", "first", "last", "id of last")
 CHUNK = 500
 REASON = 120
 """Characters of a reason in a table."""
-SHORT_ID = 8
-"""Characters of an id in a table, if they tell it from the others there: its end, as ids of one minute begin alike."""
 LEAST_PART = 4
 """Characters of an id that stand for it, of its beginning, its end, or the short form, if they fit no other."""
 
@@ -192,7 +190,7 @@ def rows(found: Sequence[Found], full_ids: bool = False) -> list[list[str]]:
         [
             Cell.of(printable(ids[record.entry.id]), "SQL_KEYWORD"),
             printable(queue.alias),
-            printable(names[record.entry.command]),
+            printable(names[record.entry.command]) or NONE,
             moment(failed_at(record)),
             number(record.entry.attempts),
             cut(about(record.entry), REASON),
@@ -207,13 +205,6 @@ def short_ids(ids: Sequence[str], full: bool = False) -> dict[str, str]:
     while not full and len({id[-length:] for id in ids}) < len(set(ids)):
         length += 1
     return {id: id if full else id[-length:] for id in ids}
-
-
-def short_names(names: Iterable[str]) -> dict[str, str]:
-    """The last part of each dotted name, or all of it where two would be the same."""
-    last_parts = {name: name.rpartition(".")[2] for name in names}
-    same = Counter(last_parts.values())
-    return {name: (part if same[part] == 1 else name) or NONE for name, part in last_parts.items()}
 
 
 def brief(queue: BaseQueue, record: Record) -> dict:
@@ -320,7 +311,7 @@ def group_rows(groups: Sequence[Group], full_ids: bool = False) -> list[list[str
     return [
         [
             number(group.count),
-            printable(names[group.command]),
+            printable(names[group.command]) or NONE,
             cut(exceptions[group.exception] if group.raised else group.exception, REASON),
             moment(group.first),
             moment(group.last),

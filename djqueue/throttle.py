@@ -14,7 +14,7 @@ from typing import Any, Self
 from djqueue.backends.base import BaseQueue, Claimed, LeasedQueue, RateLimit
 from djqueue.exceptions import InvalidQueueError
 from djqueue.flow.windows import Window
-from djqueue.utils import nearest, seconds
+from djqueue.utils import near, seconds
 
 SETTINGS = ("limit", "window", "moderate", "elastic", "elastic_buffer", "window_name", "mod_name")
 """The settings of a throttle, here and as ``QUEUES[alias]["THROTTLE"]``."""
@@ -50,7 +50,7 @@ class ThrottledQueue(BaseQueue):
                     "ThrottledQueue takes a queue, and its settings by name: ThrottledQueue(queue, limit=10, window=5)."
                 )
             for name in settings.keys() - {"queue", *SETTINGS}:
-                raise TypeError(f"ThrottledQueue has no setting {name!r}: {_hint(name)}")
+                raise TypeError(f"ThrottledQueue has no setting {name!r}: {near(name, SETTINGS)}")
         return super().__new__(cls, *given, **settings)
 
     def __init__(
@@ -181,18 +181,13 @@ def throttled(queue: BaseQueue, given: Mapping[str, Any], where: str) -> Throttl
     """The queue with the throttle that a setting describes. Raises InvalidQueueError that names the setting."""
     for key in given:
         if key not in SETTINGS:
-            raise InvalidQueueError(f"{where} has the unknown key {key!r}: {_hint(key)}")
+            raise InvalidQueueError(f"{where} has the unknown key {key!r}: {near(key, SETTINGS)}")
     if lacking := [key for key in REQUIRED if key not in given]:
         raise InvalidQueueError(f"{where} lacks {' and '.join(map(repr, lacking))}: give limit and window, in seconds.")
     try:
         return ThrottledQueue(queue, **given)
     except (TypeError, ValueError) as error:
         raise InvalidQueueError(f"{where}: {error}") from error
-
-
-def _hint(name: str) -> str:
-    meant = nearest(name, SETTINGS)
-    return f"did you mean {meant!r}?" if meant else f"there are {', '.join(SETTINGS)}."
 
 
 def _name(value: object, what: str) -> str | None:

@@ -192,6 +192,33 @@ def nearest(name: object, valid: Iterable[str]) -> str | None:
     return by_upper[close[0]] if close else None
 
 
+def near(name: object, valid: Iterable[str]) -> str:
+    """The valid name that was probably meant, as a question, or else all of them."""
+    valid = list(valid)
+    meant = nearest(name, valid)
+    return f"did you mean {meant!r}?" if meant else f"there are {', '.join(valid)}."
+
+
+def near_and_all(name: object, valid: Iterable[str]) -> str:
+    """The valid name that was probably meant, as a question, and all of them."""
+    valid = list(valid)
+    meant = nearest(name, valid)
+    return f"{f'did you mean {meant!r}? There' if meant else 'there'} are: {', '.join(valid)}."
+
+
+# ---- What is shown of names and ids
+
+SHORT_ID = 8
+"""Characters of an id that people see, if they tell it from others: its end, as ids of one minute begin alike."""
+
+
+def short_names(names: Iterable[str]) -> dict[str, str]:
+    """The last part of each dotted name, or all of it where two would be the same."""
+    last_parts = {name: name.rpartition(".")[2] for name in names}
+    same = Counter(last_parts.values())
+    return {name: part if same[part] == 1 else name for name, part in last_parts.items()}
+
+
 # ---- Chunks
 
 T = TypeVar("T")

@@ -10,7 +10,7 @@ from typing import Any
 
 from django.core.checks import CheckMessage, Error, Warning
 
-from djqueue.utils import nearest
+from djqueue.utils import near
 
 TAG = "djqueue"
 """``manage.py check --tag djqueue`` runs these checks alone."""
@@ -111,12 +111,6 @@ def say(id: str, **named: Any) -> CheckMessage:
     return kind(message, hint=hint, id=f"djqueue.{id}")
 
 
-def near(name: object, valid: Iterable[str]) -> str:
-    """The valid name that was probably meant, as a question, or else all of them."""
-    meant = nearest(name, valid)
-    return f"did you mean {meant!r}?" if meant else f"there are {', '.join(sorted(valid))}."
-
-
 def near_or_moved(name: object, valid: Iterable[str]) -> str:
-    """:func:`near`, for a name that may belong to another place altogether."""
-    return MOVED.get(str(name).upper()) or near(name, valid)
+    """:func:`~djqueue.utils.near`, for a name that may belong to another place altogether."""
+    return MOVED.get(str(name).upper()) or near(name, sorted(valid))

@@ -14,14 +14,14 @@ from django.db import connections
 from djqueue import conf
 from djqueue.backends.base import BaseQueue
 from djqueue.backends.memory.queue import MemoryQueue
-from djqueue.checks import TAG, near, near_or_moved, say
+from djqueue.checks import TAG, near_or_moved, say
 from djqueue.exceptions import InvalidQueueError
 from djqueue.registry import Runnable, registry
 from djqueue.throttle import REQUIRED as THROTTLE_REQUIRED
 from djqueue.throttle import SETTINGS as THROTTLE_KEYS
 from djqueue.throttle import ThrottledQueue
 from djqueue.timetables import Crontab
-from djqueue.utils import nearest, seconds
+from djqueue.utils import near, nearest, seconds
 from djqueue.wiring import ClassNotUsable, build, load_class
 
 
@@ -120,7 +120,7 @@ def _types(where: str, config: Mapping) -> Iterator[CheckMessage]:
 
 def _unknown(where: str, given: Mapping, valid: Collection[str]) -> Iterator[CheckMessage]:
     unknown = [key for key in given if key not in valid]
-    return (say("E003", where=where, key=key, near=near(key, valid)) for key in unknown)
+    return (say("E003", where=where, key=key, near=near(key, sorted(valid))) for key in unknown)
 
 
 def _kind(value: object) -> str:
@@ -253,7 +253,7 @@ def check_commands(app_configs=None, **kwargs) -> Iterator[CheckMessage]:
     for command in registry:
         alias = command.policy.queue_name
         if aliases and alias not in aliases:
-            yield say("E011", command=command.name, key=alias, near=near(alias, aliases))
+            yield say("E011", command=command.name, key=alias, near=near(alias, sorted(aliases)))
         if alias in queues and (lacking := command.policy.unsupported(queues[alias].features)):
             backend = type(queues[alias].unthrottled).__name__
             yield say("E012", command=command.name, alias=alias, backend=backend, lacking=lacking)

@@ -10,7 +10,7 @@ from djqueue.hints import option_hint
 from djqueue.messages.codecs import Arguments
 from djqueue.policies.options import OPTIONS
 from djqueue.policies.policy import Policy
-from djqueue.utils import as_asked, nearest
+from djqueue.utils import as_asked, near_and_all
 
 ASKED = frozenset({"concurrency", "debounce", "describe", "key", "shard", "throttle", "unique"})
 """The options that have a function of a call's arguments."""
@@ -98,11 +98,8 @@ def refuse_unknown_sensitive(name: str, signature: inspect.Signature, policy: Po
         return
     for one in names:
         if one not in parameters:
-            meant = nearest(one, parameters)
-            hint = f"did you mean {meant!r}? There are" if meant else "there are"
-            raise ValueError(
-                f"{name}: sensitive names {one!r}, which is no parameter; {hint}: {', '.join(parameters)}."
-            )
+            hint = near_and_all(one, parameters)
+            raise ValueError(f"{name}: sensitive names {one!r}, which is no parameter; {hint}")
 
 
 def misplaced(command: str, parameters: Container[str], kwargs: Mapping[str, Any], verb: str = "enqueue") -> str:

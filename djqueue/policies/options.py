@@ -13,7 +13,7 @@ from django.utils.module_loading import import_string
 from djqueue.flow.limits import Batch, Concurrency, Debounce, Throttle, Unique, merging, up_to
 from djqueue.hints import option_hint
 from djqueue.policies.outcomes import Backoff, RetryOn, RetryPolicy, Wait, backoff_of, path_of, read, written
-from djqueue.utils import flag, function, is_exception, moment, nearest, priority, seconds, whole
+from djqueue.utils import flag, function, is_exception, moment, near_and_all, priority, seconds, whole
 
 Duration = float | timedelta
 Check = Callable[[Any, str], Any]
@@ -334,9 +334,7 @@ def changes_of(given: dict[str, Any]) -> dict[str, Any]:
     for name in sorted(given.keys() - OPTIONS.keys()):
         if elsewhere := option_hint(name):
             raise TypeError(f"Unknown option {name!r}: {elsewhere}.")
-        meant = nearest(name, OPTIONS)
-        hint = f"did you mean {meant!r}? There are" if meant else "there are"
-        raise TypeError(f"Unknown option {name!r}; {hint}: {', '.join(sorted(OPTIONS))}.")
+        raise TypeError(f"Unknown option {name!r}; {near_and_all(name, sorted(OPTIONS))}")
     changes: dict[str, Any] = {}
     for name, value in given.items():
         if OPTIONS[name].instead in given:

@@ -16,6 +16,7 @@ from djqueue import operations
 from djqueue.backends.base import BaseQueue
 from djqueue.management.base import HelpFormatter, OperatorCommand
 from djqueue.management.tables import (
+    NONE,
     able,
     asking,
     chosen,
@@ -29,6 +30,7 @@ from djqueue.management.tables import (
     width_of,
 )
 from djqueue.operations import Filter, Found, failed_queue, picked
+from djqueue.utils import short_names
 
 HELP = {
     "list": "the failed messages, a line for each",
@@ -251,9 +253,9 @@ def _not_one(queues: Sequence[BaseQueue], matches: dict[str, list[Found]]) -> Co
     for part, found in matches.items():
         if found:
             lines.append(f"{part} is a part of {number(len(found))} ids, give more of one:")
-            names = operations.short_names(record.entry.command for _, record in found)
+            names = short_names(record.entry.command for _, record in found)
             lines += [
-                printable(f"  {one.entry.id}  {moment(operations.failed_at(one))}  {names[one.entry.command]}")
+                printable(f"  {one.entry.id}  {moment(operations.failed_at(one))}  {names[one.entry.command] or NONE}")
                 for _, one in found[:MOST_CANDIDATES]
             ]
             lines += ["  …"] if len(found) > MOST_CANDIDATES else []
