@@ -478,6 +478,8 @@ class Recurrence:
 
 
 Timetable = Interval | Calendar | Recurrence
+Ticking = Crontab | Interval
+"""Schedules of a periodic command that know their next tick; a plain callable is asked about every minute."""
 
 ON_TIME = timedelta(minutes=1, microseconds=-1)
 """With ``missed="skip"`` a tick that is no later than this was not missed: crontabs count in minutes."""

@@ -26,19 +26,21 @@ ADD_APP = "Add 'djqueue' to INSTALLED_APPS."
 _DEFAULT_STORE: dict[str, Any] = {"CLASS": "djqueue.backends.database.DatabaseStore", "CONNECTION": ""}
 
 
+_DATABASE, _MEMORY = "djqueue.backends.database.DatabaseQueue", "djqueue.backends.memory.MemoryQueue"
+_REDIS, _SQS = "djqueue.backends.redis_backend.RedisQueue", "djqueue.backends.sqs.SqsQueue"
 _CLASSES = (
-    "djqueue.backends.database.DatabaseQueue",
-    "djqueue.backends.memory.MemoryQueue",
+    _DATABASE,
+    _MEMORY,
     "djqueue.backends.redis_backend.RedisBlockingQueue",
-    "djqueue.backends.redis_backend.RedisQueue",
-    "djqueue.backends.sqs.SqsQueue",
+    _REDIS,
+    _SQS,
     "djqueue.backends.database.DatabaseStore",
     "djqueue.backends.memory.MemoryStore",
 )
 """What a CLASS that cannot be imported may have meant."""
 _ALIKE = 0.8
-_KINDS = {"redis": _CLASSES[3], "sqs": _CLASSES[4], "memory": _CLASSES[1]} | dict.fromkeys(
-    ("database", "django", "postgres", "sql"), _CLASSES[0]
+_KINDS = {"redis": _REDIS, "sqs": _SQS, "memory": _MEMORY} | dict.fromkeys(
+    ("database", "django", "postgres", "sql"), _DATABASE
 )
 """What a CLASS may have meant that only names a kind of store."""
 MISSING = "pip install"

@@ -9,7 +9,6 @@ import time
 from collections.abc import Callable, Sequence
 from contextlib import suppress
 from dataclasses import dataclass
-from math import inf
 
 from djqueue import signals
 from djqueue.backends.base import BaseQueue, Claimed
@@ -146,7 +145,7 @@ class Fetcher(Loop):
         self._strict = strict
         self._prefetch = Prefetch(hands.pool)
         self._ahead = self._idle = 0
-        self._awaited = inf
+        self._awaited = math.inf
         """When the next message was said to be due (epoch seconds)."""
         self._roused = threading.Event()
         self.dry: float | None = None
@@ -190,8 +189,8 @@ class Fetcher(Loop):
             self._awaited = due
             throttled = any(claimed.reason for claimed in claims)
             cause = "the throttle of a queue" if throttled else "a delay, a lane or a throttle"
-            until = f"; the next in {again:.1f} s, by {cause}" if again < inf else ""
-            about = {"event": "idle", "queue": aliases, **({"delay": again} if again < inf else {})}
+            until = f"; the next in {again:.1f} s, by {cause}" if again < math.inf else ""
+            about = {"event": "idle", "queue": aliases, **({"delay": again} if again < math.inf else {})}
             tell(logger, logging.DEBUG, "%s: nothing to claim now%s", aliases, until, extra=about)
 
     def rouse(self) -> None:

@@ -21,7 +21,7 @@ from djqueue.enqueueing.command import Call, Command, PeriodicCommand
 from djqueue.policies.policy import Policy
 from djqueue.registry import registry
 from djqueue.schedules import Schedule
-from djqueue.timetables import Crontab, Interval, Rule
+from djqueue.timetables import Interval, Rule, Ticking
 from djqueue.utils import clock, tell
 from djqueue.wiring import queues
 
@@ -181,12 +181,12 @@ class PeriodicPlan(Tracker):
 
     def _next(self, after: datetime) -> datetime | None:
         """The next tick. A plain callable knows none: it is asked about every minute."""
-        if isinstance(self._schedule, Crontab | Interval):
+        if isinstance(self._schedule, Ticking):
             return self._schedule.next(after)
         return after.replace(second=0, microsecond=0) + timedelta(minutes=1)
 
     def _is_due(self, tick: datetime) -> bool:
-        return isinstance(self._schedule, Crontab | Interval) or self._schedule(local(tick))
+        return isinstance(self._schedule, Ticking) or self._schedule(local(tick))
 
     def _picked(self, due: list[datetime], now: datetime) -> list[datetime]:
         """All ticks of an interval since this scheduler looked, if that was just now: they are late, and not missed."""

@@ -72,9 +72,10 @@ class Debounce:
 
 def merging(value: object, name: str) -> Callable[..., Any] | None:
     """A function of two calls, or None. Raises TypeError that names the argument."""
-    if function(value, name) is not None and not takes(value, 2):
+    merge = function(value, name)
+    if merge is not None and not takes(merge, 2):
         raise TypeError(f"{name} cannot take two calls: give a function of the call that waits and the new one.")
-    return function(value, name)
+    return merge
 
 
 @dataclass(frozen=True, slots=True)

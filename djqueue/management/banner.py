@@ -12,6 +12,7 @@ import djqueue
 from djqueue.consumer import Consumer
 from djqueue.consumer.scheduler import local
 from djqueue.registry import Runnable, registry
+from djqueue.timetables import Ticking
 from djqueue.utils import counted
 
 MOST_COMMANDS = 30
@@ -57,10 +58,9 @@ def _schedules() -> Iterator[Row]:
 
 
 def _next_of(command: Any, now: datetime) -> str:
-    next_after = getattr(command.validate_datetime, "next", None)
-    if next_after is None:
+    if not isinstance(command.validate_datetime, Ticking):
         return "asked every minute"
-    tick = next_after(now)
+    tick = command.validate_datetime.next(now)
     if tick is None:
         return "never again"
     clock, day = f"{local(tick):%H:%M:%S}".removesuffix(":00"), f"{local(tick):%a %d %b}"

@@ -177,16 +177,8 @@ def _tell_overrun(queue: BaseQueue, job: Job, verdict: Verdict) -> None:
     is_told = issubclass(type(verdict.exception), TimeLimitExceeded) or (control is not None and control.given_up)
     if verdict.seconds > limit and not is_told:
         text = "%s ran %.1f s, its time_limit is %g s: a function cannot be stopped, only an async one where it awaits"
-        name = plain(entry.command)
-        tell(
-            logger,
-            logging.WARNING,
-            text,
-            name,
-            verdict.seconds,
-            limit,
-            extra=log_extra(queue.alias, entry, event="overran"),
-        )
+        name, extra = plain(entry.command), log_extra(queue.alias, entry, event="overran")
+        tell(logger, logging.WARNING, text, name, verdict.seconds, limit, extra=extra)
 
 
 def _begun(queue: BaseQueue, lease: Lease, control: Control) -> Job | Verdict:

@@ -13,8 +13,6 @@ environment.
 import os
 import shutil
 import tempfile
-import time
-from collections.abc import Callable
 from pathlib import Path
 
 PACKAGES = ("chromium", "chromium-driver")
@@ -108,7 +106,13 @@ class Browser:
 
     def until(self, script: str, *arguments: object, timeout: float = PATIENCE):
         """The first true value of a function body in JavaScript. AssertionError after `timeout` seconds."""
-        return self._until(lambda: self.run(script, *arguments), script, timeout)
+        from tests.support.processes import until
+
+        try:
+            return until(lambda: self.run(script, *arguments), timeout, pause=0.05)
+        except AssertionError as error:
+            error.add_note(f"at {self.driver.current_url}: {script}")
+            raise
 
     def click(self, selector: str) -> None:
         """Click the element, as soon as it is there and visible."""
@@ -150,10 +154,3 @@ class Browser:
 
     def _command(self, name: str, **parameters: object):
         return self.driver.execute_cdp_cmd(name, parameters)
-
-    def _until(self, condition: Callable, what: str, timeout: float):
-        deadline = time.monotonic() + timeout
-        while not (value := condition()):
-            assert time.monotonic() < deadline, f"still not so after {timeout} s at {self.driver.current_url}: {what}"
-            time.sleep(0.05)
-        return value

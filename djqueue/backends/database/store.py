@@ -23,12 +23,12 @@ from djqueue.exceptions import InvalidQueueError
 from djqueue.utils import portions
 
 LONGEST_KEY = 255
-_ADDRESS = re.compile(r"[\w.-]+:\d+:")
+_ADDRESS = r"[\w.-]+:\d+:"
 _SERVERS = (
     (
         "Redis",
         "djqueue.backends.redis_backend.RedisBlockingQueue",
-        re.compile(r"(redis|rediss|unix|valkeys?)://|[\w.-]+:\d+:"),
+        re.compile(rf"(redis|rediss|unix|valkeys?)://|{_ADDRESS}"),
     ),
     ("SQS", "djqueue.backends.sqs.SqsQueue", re.compile(r"sqs://|https://(sqs|queue)\.")),
 )
@@ -48,7 +48,7 @@ def alias_of(connection: str | None) -> str:
 def _shown(connection: object) -> tuple[str, str]:
     """What is no alias, without a password, and the class that it may have been meant for."""
     text = str(connection)
-    is_url, is_address = "://" in text, _ADDRESS.match(text) is not None
+    is_url, is_address = "://" in text, re.match(_ADDRESS, text) is not None
     shown = "a URL" if is_url else "an address" if is_address else repr(connection)
     for name, path, pattern in _SERVERS:
         if pattern.match(text):
