@@ -227,6 +227,18 @@ class QueueVerbs:
                 early[entry.id] = entry.run_at - now
             left -= 1
 
+    def exchange(
+        self, done: Sequence[Lease], limit: int = 0, lease: float = 60.0, owner: str = "", ahead: int = 0
+    ) -> tuple[list[Lease], Claimed]:
+        """Complete leases and claim, in one round trip where the backend can: a busy worker does both together.
+
+        Returns what :meth:`complete` returns, without facts, and what :meth:`claim` returns, with ``begin=False``.
+        A ``limit`` of 0 claims nothing. Repeating it after an error is harmless.
+        """
+        held = self.complete(done) if done else []
+        claimed = self.claim(limit, lease, owner, ahead, begin=False) if limit else Claimed(retry_after=0.0)
+        return held, claimed
+
     def claim_within(
         self, rate_limit: RateLimit, limit: int = 1, lease: float = 60.0, owner: str = "", begin: bool = True
     ) -> Claimed:
