@@ -7,7 +7,6 @@ name. All of them carry ``id`` (the message's) and ``queue_name`` (the alias), a
 from __future__ import annotations
 
 import logging
-from functools import partial
 
 from django.dispatch import Signal
 
@@ -62,6 +61,6 @@ def emit(signal: Signal, sender: object, **named) -> None:
     if not signal.receivers:
         return
     try:
-        run_in_parent(partial(signal.send_robust, sender, **named))
+        run_in_parent(signal.send_robust, sender, **named)
     except BaseException:  # sys.exit() in a receiver
         tell(logger, logging.ERROR, "A receiver of a signal wanted to end the thread", exc_info=True)

@@ -294,15 +294,15 @@ def one_line(text: str) -> str:
 # ---- Forked children: a child is a copy of its parent, and must not go on as one
 
 
-def run_in_parent(step: Callable[[], Any]) -> Any:
-    """Run a project's code: a child that it forks ends where it would return, or raise.
+def run_in_parent(step: Callable[..., Any], *args: Any, **kwargs: Any) -> Any:
+    """Call a project's code: a child that it forks ends where it would return, or raise.
 
     It ends as a child of ``multiprocessing`` does: with 0, with the code given to ``sys.exit``, or with 1 and a
     traceback; no code of the caller is run in it. It does not use ChildrenEnd, as it is called for every message.
     """
     parent = os.getpid()
     try:
-        value = step()
+        value = step(*args, **kwargs)
     except BaseException as error:
         if os.getpid() != parent:
             _end(error)

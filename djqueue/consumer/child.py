@@ -128,12 +128,12 @@ def _told(verdict: Verdict) -> Told:
     """The verdict for the parent. A value or an exception that cannot be pickled is left out."""
     error = verdict.exception
     text = "" if error is None else "".join(traceback.format_exception(error))
-    told = Told(replace(verdict, exception=None), error, text)
+    told = Told(verdict._replace(exception=None), error, text)
     if _travels(told):
         return told
     if error is not None:
         told = replace(told, exception=RuntimeError(f"{kind_of(error)}: {text_of(error)}"))
-    return told if _travels(told) else replace(told, verdict=replace(told.verdict, value=None))
+    return told if _travels(told) else replace(told, verdict=told.verdict._replace(value=None))
 
 
 def _travels(told: Told) -> bool:

@@ -155,14 +155,14 @@ class Child:
                 told = self._next()
             if told.exception is not None:
                 told.exception.__cause__ = RemoteTraceback(told.traceback)
-            return replace(told.verdict, exception=told.exception)
+            return told.verdict._replace(exception=told.exception)
         except Lost as death:
             if held.verdict is not None:
                 return Verdict(held.verdict.outcome, held.verdict.reason)  # the first verdict counts
             if not is_ready:
                 return _not_begun(held, f"its process could not begin: {death}")
             verdict = self._policy.judge_loss(held.lease.entry, str(death))
-            return _reported(held, replace(verdict, keep=self._policy.keeps_result))
+            return _reported(held, verdict._replace(keep=self._policy.keeps_result))
 
     def _say(self, text: bytes) -> None:
         try:

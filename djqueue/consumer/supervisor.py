@@ -5,7 +5,6 @@ from __future__ import annotations
 import logging
 import time
 from collections.abc import Iterable
-from dataclasses import replace
 from math import inf
 from operator import attrgetter
 from typing import Protocol
@@ -208,7 +207,7 @@ class Supervisor:
         text = "%s is stuck (message %s): %s; its thread is left behind"
         names = plain(entry.command), plain(entry.id)
         tell(logger, logging.WARNING, text, *names, error, extra=log_extra(held.queue.alias, entry))
-        verdict = replace(judged(policy, error, entry), seconds=ran, keep=policy.keeps_result)
+        verdict = judged(policy, error, entry)._replace(seconds=ran, keep=policy.keeps_result)
         report(held.queue, held.lease, verdict)
         self.settlers.finish(held, verdict)
 

@@ -9,7 +9,7 @@ from contextlib import suppress
 from dataclasses import KW_ONLY, asdict, dataclass, field, replace
 from datetime import timedelta
 from enum import Enum
-from typing import Any, cast
+from typing import Any, NamedTuple, cast
 
 from django.dispatch import Signal
 from django.utils.module_loading import import_string
@@ -98,8 +98,7 @@ class Outcome(Enum):
     # fmt: on
 
 
-@dataclass(frozen=True, slots=True)
-class Verdict:
+class Verdict(NamedTuple):
     """What is to become of a lease; the one place that acts on it is the Settler."""
 
     outcome: Outcome
@@ -118,7 +117,7 @@ class Verdict:
     """1 if the process or the thread that ran it was seen to die."""
     keep: float = 0.0
     """For how many seconds its result is kept; 0 if it was not requested."""
-    packed: bytes = field(default=b"", repr=False)
+    packed: bytes = b""
     """The result as it is kept. It is encoded where it was made: a slow encoding delays no other message."""
 
 

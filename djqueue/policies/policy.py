@@ -413,8 +413,8 @@ class Policy:
         lost = entry.lost + 1
         reason = f"{_lost(lost)}; the last one ended by {how}"
         if lost >= self.most_lost:
-            return replace(self._failed(entry, reason), lost=1)
-        return replace(self._again(reason, wait_after(self.backoff, lost, None)), lost=1)
+            return self._failed(entry, reason)._replace(lost=1)
+        return self._again(reason, wait_after(self.backoff, lost, None))._replace(lost=1)
 
     def on_exception(self, exception: BaseException, entry: Entry) -> Verdict:
         """What an exception of a start means. A group of one means what that means, unless it is listed itself."""

@@ -3,13 +3,13 @@
 from __future__ import annotations
 
 import asyncio
-import inspect
 import logging
 import time
-from collections.abc import Callable, Coroutine, Sequence
-from contextvars import Context, ContextVar, copy_context
+from collections.abc import Callable, Coroutine, Mapping, Sequence
+from contextvars import ContextVar
 from dataclasses import dataclass, field
 from math import inf
+from types import CoroutineType
 from typing import Any, Self
 
 from asgiref.sync import SyncToAsync, ThreadSensitiveContext, sync_to_async
@@ -22,6 +22,7 @@ from djqueue.messages.envelope import Envelope, open_envelope
 from djqueue.messages.failures import LONGEST_REASON
 from djqueue.messages.metadata import carriers
 from djqueue.policies.policy import Policy
+from djqueue.registry import Runnable
 from djqueue.running.result_store import Progress, is_cancelled, report_progress
 from djqueue.utils import ChildrenEnd, run_in_parent, tell
 
@@ -133,11 +134,6 @@ class CurrentMessage:
     control: Control | None = field(default=None, repr=False, compare=False)
     began: float = field(default_factory=time.monotonic, repr=False, compare=False)
 
-    @classmethod
-    def of(cls, queue: BaseQueue, entry: Entry, envelope: Envelope, policy: Policy, control: Control) -> CurrentMessage:
-        about = entry.attempts, envelope.command, queue.alias, envelope.metadata, policy.time_limit
-        return cls(entry.id, *about, control)
-
     @property
     def stopping(self) -> bool:
         """Whether the consumer wants to stop: a command that can end early should; by ``Retry(after=0)`` it goes on
@@ -169,18 +165,48 @@ class CurrentMessage:
         return self.control is None or self.control.touch(seconds)
 
 
-_current: ContextVar[Sequence[CurrentMessage]] = ContextVar("djqueue_current_messages", default=())
+@dataclass(slots=True, eq=False)
+class Job:
+    """A message that runs, or is about to; for a batch command its one argument is the item in the batch."""
+
+    queue: BaseQueue
+    entry: Entry
+    envelope: Envelope
+    command: Runnable
+    policy: Policy
+    control: Control
+    args: tuple[Any, ...]
+    kwargs: dict[str, Any]
+    keep: float = 0.0
+    """Seconds for which its result is kept."""
+    description: str = ""
+    """What ``describe`` says of the call."""
+    place: int = 0
+    """Its index among the messages that were claimed together."""
+    began: float = field(default_factory=time.monotonic)
+    _message: CurrentMessage | None = None
+
+    @property
+    def message(self) -> CurrentMessage:
+        """The message as its command sees it; made when it is first asked for."""
+        if self._message is None:
+            about = self.queue.alias, self.envelope.metadata, self.policy.time_limit, self.control, self.began
+            self._message = CurrentMessage(self.entry.id, self.entry.attempts, self.envelope.command, *about)
+        return self._message
+
+
+_current: ContextVar[Sequence[Job]] = ContextVar("djqueue_current_jobs", default=())
 
 
 def current_message() -> CurrentMessage | None:
     """The message that this thread or task is running, the first of a batch; None outside of a command."""
-    messages = _current.get()
-    return messages[0] if messages else None
+    jobs = _current.get()
+    return jobs[0].message if jobs else None
 
 
 def current_batch() -> list[CurrentMessage]:
     """The messages that this thread or task is running together, in the order of the batch's items."""
-    return list(_current.get())
+    return [job.message for job in _current.get()]
 
 
 def open_entry(queue: BaseQueue, entry: Entry) -> Envelope:
@@ -194,32 +220,21 @@ def open_entry(queue: BaseQueue, entry: Entry) -> Envelope:
     )
 
 
-def run(
-    start: Callable[[], Any],
-    messages: Sequence[CurrentMessage],
-    await_: Awaiter = asyncio.run,
-    context: Context | None = None,
+def call(
+    jobs: Sequence[Job], func: Callable[..., Any], args: Sequence[Any], kwargs: Mapping[str, Any], await_: Awaiter
 ) -> Any:
-    """Call a command for its messages, in a context of its own: nothing it activates (language, time zone) outlives it.
+    """Call the function of a command for its messages; for several messages the metadata of the first one counts.
 
-    For several messages the metadata of the first one counts.
+    Run it in a context of its own: then nothing that the command activates (language, time zone) outlives it.
     """
-    if context is None:  # not "if not context": a context without variables is false
-        context = copy_context()
-    return context.run(_run, start, messages, await_)
-
-
-def _run(start: Callable[[], Any], messages: Sequence[CurrentMessage], await_: Awaiter) -> Any:
-    _current.set(messages)
+    _current.set(jobs)
     if carriers.registered:
-        carriers.consume(messages[0].metadata, messages[0].queue_name)
-    for message in messages:
-        if message.control is not None and message.control.throttled:
-            _begin_in_time([one.control for one in messages if one.control is not None])
-            break
-    value = run_in_parent(start)
-    if inspect.iscoroutine(value):  # of an async function, or of one that was wrapped
-        limits = [message.time_limit for message in messages if message.time_limit is not None]
+        carriers.consume(jobs[0].envelope.metadata, jobs[0].queue.alias)
+    if jobs[0].entry.gate and any(job.control.throttled for job in jobs):
+        _begin_in_time([job.control for job in jobs])
+    value = run_in_parent(func, *args, **kwargs)
+    if isinstance(value, CoroutineType):  # of an async function, or of one that was wrapped
+        limits = [job.policy.time_limit for job in jobs if job.policy.time_limit is not None]
         return run_coroutine(await_, with_own_thread(value, min(limits, default=None)))
     return value
 

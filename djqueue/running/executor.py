@@ -8,8 +8,7 @@ import time
 from collections.abc import Coroutine, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from contextvars import Context, copy_context
-from dataclasses import dataclass, replace
-from functools import partial
+from dataclasses import replace
 from itertools import islice, takewhile
 from typing import Any, cast
 
@@ -22,9 +21,9 @@ from djqueue.messages.failures import begin_at_the_command, kind_of, release, te
 from djqueue.policies.outcomes import Outcome, Verdict, hold_of, not_now
 from djqueue.policies.policy import Policy
 from djqueue.registry import Runnable, registry
-from djqueue.running.context import Control, CurrentMessage, LoopControl, TooLate, open_entry, run
+from djqueue.running.context import Control, Job, LoopControl, TooLate, call, open_entry
 from djqueue.running.describing import description_of
-from djqueue.running.handlers import BatchRunnable, HandlerSlot, run_items
+from djqueue.running.handlers import BatchRunnable, HandlerSlot, results_of
 from djqueue.running.reporting import logger as reports
 from djqueue.running.reporting import report_together, tell_started
 from djqueue.running.result_store import fact_of, packed_end
@@ -33,6 +32,7 @@ from djqueue.utils import plain, tell
 
 logger = logging.getLogger(__name__)
 
+DONE = Outcome.DONE
 LATE = Verdict(Outcome.RETURNED, "it left its throttle too long ago to begin now")
 BEHIND = Verdict(Outcome.RETURNED, "what was before it in its lane comes again first")
 STRANGER = Verdict(Outcome.RETURNED, "it is no call of the batch command that it was claimed with")
@@ -45,64 +45,48 @@ UNKNOWN = (
 )
 
 
-@dataclass(slots=True)
-class Job:
-    """A message that is about to run; for a batch command its one argument is the item in the batch."""
-
-    lease: Lease
-    command: Runnable
-    policy: Policy
-    args: tuple[Any, ...]
-    kwargs: dict[str, Any]
-    message: CurrentMessage
-    keep: float
-    """Seconds for which its result is kept."""
-    description: str = ""
-    """What ``describe`` says of the call."""
-    place: int = 0
-    """Its index among the messages that were claimed together."""
-
-
 def attempt(jobs: Sequence[Job], context: Context, slot: HandlerSlot) -> list[Verdict]:
     """Run the messages of a batch, or the one message of another command; a verdict for each."""
-    if signals.started.receivers:
-        for message in (job.message for job in jobs):
-            told = {"id": message.id, "queue_name": message.queue_name, "attempt": message.attempt}
-            signals.emit(signals.started, message.command, **told)
     first = jobs[0]
-    command = first.command
-    if logger.isEnabledFor(logging.DEBUG):
-        about: dict[str, Any] = {"description": first.description} if first.description and len(jobs) == 1 else {}
-        tell_started(logging.DEBUG, first.message.queue_name, [job.lease.entry for job in jobs], **about)
+    _announce(jobs)
     try:
-        if not command.batched:
-            start = partial(command.func, *first.args, **first.kwargs)
-            return [_done(first, run(start, (first.message,), slot.await_, context))]
-        items, messages = [job.args[0] for job in jobs], [job.message for job in jobs]
-        lane = first.lease.entry.lane
-        results = run_items(cast(BatchRunnable, command), items, messages, lane, slot, context)
+        if first.command.batched:
+            results = context.run(results_of, jobs, slot)
+            return [_verdict_on(job, result) for job, result in zip(jobs, results, strict=True)]
+        return [_done(first, context.run(call, jobs, first.command.func, first.args, first.kwargs, slot.await_))]
     except BaseException as error:  # sys.exit() in a command must not end the worker
         return [_failed(job, error) for job in jobs]
-    return [
-        _failed(job, result) if issubclass(type(result), BaseException) else _done(job, result)
-        for job, result in zip(jobs, results, strict=True)
-    ]
+
+
+def _announce(jobs: Sequence[Job]) -> None:
+    """Send ``started`` for each message, and log them at DEBUG."""
+    if signals.started.receivers:
+        for job in jobs:
+            told = {"id": job.entry.id, "queue_name": job.queue.alias, "attempt": job.entry.attempts}
+            signals.emit(signals.started, job.envelope.command, **told)
+    if logger.isEnabledFor(logging.DEBUG):
+        first = jobs[0]
+        about: dict[str, Any] = {"description": first.description} if first.description and len(jobs) == 1 else {}
+        tell_started(logging.DEBUG, first.queue.alias, [job.entry for job in jobs], **about)
+
+
+def _verdict_on(job: Job, result: Any) -> Verdict:
+    return _failed(job, result) if issubclass(type(result), BaseException) else _done(job, result)
 
 
 def _done(job: Job, value: object) -> Verdict:
-    ran = time.monotonic() - job.message.began
-    return Verdict(Outcome.DONE, value=value, seconds=ran, description=job.description)
+    ran = time.monotonic() - job.began
+    return Verdict(DONE, value=value, seconds=ran, description=job.description)
 
 
 def _failed(job: Job, error: BaseException) -> Verdict:
-    ran, kind = time.monotonic() - job.message.began, type(error)  # not error.__class__, which can be any
+    ran, kind = time.monotonic() - job.began, type(error)  # not error.__class__, which can be any
     _leave_our_frames_out(error)
-    control = job.message.control
     if issubclass(kind, TooLate):
         return LATE
-    if control is not None and issubclass(kind, control.interrupts):
+    if issubclass(kind, job.control.interrupts):
         return Verdict(Outcome.INTERRUPTED, "interrupted", error)
-    return replace(judged(job.policy, error, job.lease.entry), seconds=ran, description=job.description)
+    return judged(job.policy, error, job.entry)._replace(seconds=ran, description=job.description)
 
 
 def _leave_our_frames_out(error: BaseException) -> None:
@@ -139,6 +123,26 @@ def execute_batch(
     to its ordered lane before it began, nothing is begun. ``slot`` keeps the handler of a batch command.
     """
     context, verdicts = copy_context(), [BEHIND] * len(leases)
+    if jobs := _begun_together(queue, leases, controls, verdicts):
+        ends = attempt(jobs, context, slot)
+        if jobs[0].policy.time_limit is not None:
+            _tell_overrun(jobs[0], ends[0])
+        for job, verdict in zip(jobs, ends, strict=True):
+            verdicts[job.place] = _kept(queue, leases[job.place], job.keep, verdict) if job.keep else verdict
+    told = [
+        (lease, verdict)
+        for lease, verdict, control in zip(leases, verdicts, controls, strict=True)
+        if reports.isEnabledFor(verdict.outcome.effect.level) and not control.given_up
+    ]
+    if told:
+        context.run(report_together, queue, told)  # in the context of the run: log filters find its metadata
+    return verdicts
+
+
+def _begun_together(
+    queue: BaseQueue, leases: Sequence[Lease], controls: Sequence[Control], verdicts: list[Verdict]
+) -> list[Job]:
+    """The messages that are to run; ``verdicts`` gets what becomes of the others."""
     jobs: list[Job] = []
     for place, lease in enumerate(leases):
         job = _begun(queue, lease, controls[place])
@@ -152,32 +156,22 @@ def execute_batch(
             verdicts[place] = job
             if hold_of(lease.entry, job):
                 break
-    if jobs:
-        ends = attempt(jobs, context, slot)
-        if jobs[0].policy.time_limit is not None:
-            _tell_overrun(queue, jobs[0], ends[0])
-        for job, verdict in zip(jobs, ends, strict=True):
-            if job.keep:  # a failure is not fully known before it is settled
-                packed = packed_end(queue, job.lease, verdict) if verdict.outcome is Outcome.DONE else b""
-                verdict = replace(verdict, keep=job.keep, packed=packed)
-            verdicts[job.place] = verdict
-    told = [
-        (lease, verdict)
-        for lease, verdict, control in zip(leases, verdicts, controls, strict=True)
-        if reports.isEnabledFor(verdict.outcome.effect.level) and not control.given_up
-    ]
-    if told:
-        context.run(report_together, queue, told)  # in the context of the run: log filters find its metadata
-    return verdicts
+    return jobs
 
 
-def _tell_overrun(queue: BaseQueue, job: Job, verdict: Verdict) -> None:
+def _kept(queue: BaseQueue, lease: Lease, keep: float, verdict: Verdict) -> Verdict:
+    """The verdict with the result as it is kept; a failure is not fully known before it is settled."""
+    packed = packed_end(queue, lease, verdict) if verdict.outcome is DONE else b""
+    return verdict._replace(keep=keep, packed=packed)
+
+
+def _tell_overrun(job: Job, verdict: Verdict) -> None:
     """Log a run that was longer than its time limit, unless it was stopped then, or was given up and logged so."""
-    control, limit, entry = job.message.control, job.policy.time_limit or 0.0, job.lease.entry
-    is_told = issubclass(type(verdict.exception), TimeLimitExceeded) or (control is not None and control.given_up)
+    limit, entry = job.policy.time_limit or 0.0, job.entry
+    is_told = issubclass(type(verdict.exception), TimeLimitExceeded) or job.control.given_up
     if verdict.seconds > limit and not is_told:
         text = "%s ran %.1f s, its time_limit is %g s: a function cannot be stopped, only an async one where it awaits"
-        name, extra = plain(entry.command), log_extra(queue.alias, entry, event="overran")
+        name, extra = plain(entry.command), log_extra(job.queue.alias, entry, event="overran")
         tell(logger, logging.WARNING, text, name, verdict.seconds, limit, extra=extra)
 
 
@@ -196,7 +190,7 @@ def _begun(queue: BaseQueue, lease: Lease, control: Control) -> Job | Verdict:
         if verdict is None and entry.attempts > 1:
             verdict = _cancelled(control)
         if verdict is not None:
-            return replace(verdict, keep=keep)
+            return verdict._replace(keep=keep)
         args, kwargs = envelope.arguments()  # reads model instances
         if command.batched:
             args, kwargs = (cast(BatchRunnable, command).item(args, kwargs),), {}
@@ -208,11 +202,11 @@ def _begun(queue: BaseQueue, lease: Lease, control: Control) -> Job | Verdict:
         return Verdict(Outcome.FAILED, f"invalid message: {error}", error)
     except Exception as error:  # not of the command: the database of its arguments may be out of reach
         return not_now(lease, f"could not be run: {kind_of(error)}: {text_of(error)}")
-    message = CurrentMessage.of(queue, entry, envelope, policy, control)
-    description = description_of(command, args, kwargs) if policy.describe else ""
-    if description:
+    job = Job(queue, entry, envelope, command, policy, control, args, kwargs, keep)
+    if policy.describe and (description := description_of(command, args, kwargs)):
+        job.description = description
         control.describe(description)
-    return Job(lease, command, policy, args, kwargs, message, keep, description)
+    return job
 
 
 def _cancelled(control: Control) -> Verdict | None:
@@ -283,15 +277,14 @@ def run_inline(queue: BaseQueue, entry: Entry, command: Runnable, policy: Policy
     envelope, verdict = open_entry(queue, entry), Verdict(Outcome.RETRY)
     while verdict.outcome.effect.again:
         entry = replace(entry, attempts=entry.attempts + 1)
-        message = CurrentMessage.of(queue, entry, envelope, policy, Control(queue, None))
         try:
-            verdict = Verdict(Outcome.DONE, value=_value_of(command, envelope, message))
+            verdict = Verdict(DONE, value=_value_of(queue, entry, envelope, command, policy))
         except Exception as error:
             verdict = policy.on_exception(error, entry)
             is_asked = verdict.outcome.effect.again and verdict.exception is None
             if is_asked and entry.attempts >= policy.most_attempts:
                 # There is no wait in between, so asking for another run is bounded like a failure.
-                verdict = replace(verdict, outcome=Outcome.FAILED)
+                verdict = verdict._replace(outcome=Outcome.FAILED)
             entry = replace(entry, failures=entry.failures + (verdict.exception is not None))
             if verdict.outcome is Outcome.FAILED:
                 _record(queue, entry, verdict, policy)
@@ -299,13 +292,16 @@ def run_inline(queue: BaseQueue, entry: Entry, command: Runnable, policy: Policy
     _record(queue, entry, verdict, policy)
 
 
-def _value_of(command: Runnable, envelope: Envelope, message: CurrentMessage) -> object:
+def _value_of(queue: BaseQueue, entry: Entry, envelope: Envelope, command: Runnable, policy: Policy) -> object:
     args, kwargs = envelope.arguments()
+    if command.batched:
+        args, kwargs = (cast(BatchRunnable, command).item(args, kwargs),), {}
+    jobs = [Job(queue, entry, envelope, command, policy, Control(queue, None), args, kwargs)]
     if not command.batched:
-        return run(partial(command.func, *args, **kwargs), [message], _await_anywhere)
-    slot, batched = HandlerSlot(_await_anywhere), cast(BatchRunnable, command)
+        return copy_context().run(call, jobs, command.func, args, kwargs, _await_anywhere)
+    slot = HandlerSlot(_await_anywhere)
     try:
-        [result] = run_items(batched, [batched.item(args, kwargs)], [message], "", slot)
+        [result] = copy_context().run(results_of, jobs, slot)
     finally:
         slot.release()
     if isinstance(result, BaseException):
@@ -315,7 +311,7 @@ def _value_of(command: Runnable, envelope: Envelope, message: CurrentMessage) ->
 
 def _record(queue: BaseQueue, entry: Entry, verdict: Verdict, policy: Policy) -> None:
     if keep := policy.keeps_result:
-        queue.store.put_many([fact_of(queue, Lease(entry), replace(verdict, keep=keep))])
+        queue.store.put_many([fact_of(queue, Lease(entry), verdict._replace(keep=keep))])
 
 
 def _await_anywhere(coroutine: Coroutine) -> object:

@@ -6,13 +6,12 @@ import asyncio
 import inspect
 import logging
 from collections.abc import Callable, Hashable, Sequence
-from contextvars import Context, copy_context
-from functools import partial
-from typing import Any, Protocol
+from contextvars import copy_context
+from typing import Any, Protocol, cast
 
 from djqueue.exceptions import PartialFailure
 from djqueue.registry import Runnable
-from djqueue.running.context import Awaiter, CurrentMessage, run, run_coroutine, with_own_thread
+from djqueue.running.context import Awaiter, Job, call, run_coroutine, with_own_thread
 from djqueue.utils import run_in_parent, tell
 
 logger = logging.getLogger(__name__)
@@ -70,23 +69,18 @@ class HandlerSlot:
         return run_coroutine(self.await_, with_own_thread(value)) if inspect.iscoroutine(value) else value
 
 
-def run_items(
-    command: BatchRunnable,
-    items: Sequence[object],
-    messages: Sequence[CurrentMessage],
-    lane: str,
-    slot: HandlerSlot,
-    context: Context | None = None,
-) -> Sequence[Any]:
+def results_of(jobs: Sequence[Job], slot: HandlerSlot) -> Sequence[Any]:
     """Run a batch; for each item its result, or the exception that it failed with.
 
     Raises what makes all of them fail; then no handler is kept.
     """
+    command, first = cast(BatchRunnable, jobs[0].command), jobs[0]
     try:
-        start = partial(command.perform, items, lane, slot)
-        return _results_of(run(start, messages, slot.await_, context), len(items))
+        items = [job.args[0] for job in jobs]
+        returned = call(jobs, command.perform, (items, first.entry.lane, slot), {}, slot.await_)
+        return _results_of(returned, len(jobs))
     except PartialFailure as failure:
-        return _results_but(failure, len(items))
+        return _results_but(failure, len(jobs))
     except BaseException:
         slot.release()
         raise

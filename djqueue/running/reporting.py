@@ -5,7 +5,6 @@ from __future__ import annotations
 import logging
 from collections import Counter
 from collections.abc import Sequence
-from dataclasses import replace
 from typing import Any
 
 from djqueue.backends.base import BaseQueue, Entry, Lease
@@ -80,7 +79,7 @@ def report(queue: BaseQueue, lease: Lease, verdict: Verdict, alike: int = 1) -> 
 def _report_many(queue: BaseQueue, finished: Sequence[tuple[Lease, Verdict]]) -> None:
     """Log, in one record, what became of messages of one batch that ended alike."""
     lease, verdict = finished[0]
-    effect, about = verdict.outcome.effect, _about(replace(verdict, description=""))
+    effect, about = verdict.outcome.effect, _about(verdict._replace(description=""))
     if any(other.reason != verdict.reason for _, other in finished):
         about["reason"] += ", and others"
     about |= {"seconds": round(verdict.seconds, 6), **_several([lease.entry for lease, _ in finished])}

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import logging
 from collections.abc import Callable, Sequence
-from dataclasses import replace
 
 from djqueue import signals
 from djqueue.backends.base import BaseQueue, Lease
@@ -59,7 +58,7 @@ def _settled(queue: BaseQueue, lease: Lease, verdict: Verdict, owner: str) -> Le
         text = "What %s (message %s) failed with cannot be written down"
         names = plain(lease.entry.command), plain(lease.entry.id)
         tell(logger, logging.ERROR, text, *names, exc_info=error, extra=log_extra(queue.alias, lease.entry))
-        return settled(lease, replace(verdict, exception=None), owner)
+        return settled(lease, verdict._replace(exception=None), owner)
 
 
 def proof_of(lease: Lease) -> tuple[str, object]:
