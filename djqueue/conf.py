@@ -166,6 +166,12 @@ def get(name: str) -> Any:
     return value
 
 
+def of_django(name: str) -> Any:
+    """The value of a setting of Django, as fast as :func:`get` and as current."""
+    value = _READ.get(name, _UNSAID)
+    return getattr(settings, name) if value is _UNSAID else value
+
+
 def assigned(names: Iterable[str]) -> tuple[Any, ...]:
     """What was assigned to these settings where an assignment goes now; equal as long as none is assigned."""
     return tuple(map(vars(_READ["_wrapped"]).get, names))

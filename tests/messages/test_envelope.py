@@ -1,5 +1,6 @@
 """The envelope: what was sealed opens in its own queue under its own id, and nothing else is ever decoded."""
 
+import hashlib
 import hmac
 import multiprocessing
 import os
@@ -11,6 +12,7 @@ import time
 
 import pytest
 from django import db
+from django.conf import settings as django_settings
 from django.contrib.auth.models import User
 from django.core import signing
 from django.test import override_settings
@@ -316,13 +318,45 @@ def test_keys_may_be_bytes():
 
 
 @pytest.mark.parametrize("empty", ["", b""])
-def test_an_empty_fallback_key_verifies_nothing(monkeypatch, empty, canary):
-    with monkeypatch.context() as patch:
-        key = envelopes._key(empty)
-        patch.setattr(envelopes, "_key", lambda secret: key)
-        data = encode(message(Touch(canary)))
+def test_an_empty_fallback_key_verifies_nothing(empty, canary):
+    with key_settings("good"):
+        data = signed_by_hand(empty, encode(message(Touch(canary))))
     with key_settings("good", empty), pytest.raises(InvalidMessage, match="bad signature"):
         opened(data)
+
+
+def signed_by_hand(secret, data, id=AT["id"], queue=AT["queue"]):
+    """The message with the signature that the standard library's HMAC makes of it."""
+    where, which = queue.encode("utf-8", "surrogatepass"), id.encode("utf-8", "surrogatepass")
+    signed = data[:5] + len(where).to_bytes(4, "big") + len(which).to_bytes(4, "big") + where + which + data[37:]
+    key = hashlib.sha256(b"djqueue.messages.envelope" + (secret.encode() if isinstance(secret, str) else secret))
+    return data[:5] + hmac.digest(key.digest(), signed, "sha256") + data[37:]
+
+
+@unhurried
+@given(
+    secret=st.text(min_size=1, max_size=200) | st.binary(min_size=1, max_size=200),
+    id=st.text(st.characters(), max_size=80),
+    queue=st.text(st.characters(), max_size=80),
+    argument=st.binary(max_size=300),
+)
+def test_signatures_are_those_of_the_standard_library(secret, id, queue, argument):
+    with key_settings(secret):
+        data = encode(Message(id, queue, "app.commands.churn", (argument,), {}))
+        assert data == signed_by_hand(secret, data, id, queue)
+        item = pack_item(argument, id=id, queue=queue)
+        assert item == signed_by_hand(secret, item, id, queue)
+
+
+def test_a_key_that_is_assigned_at_run_time_counts_at_once():
+    with key_settings("old"):
+        data = encode(message(1))
+        django_settings.SECRET_KEY = "new"
+        with pytest.raises(InvalidMessage, match="bad signature"):
+            opened(data)
+        django_settings.SECRET_KEY_FALLBACKS = ["old"]
+        assert opened(data).arguments() == ((1,), {})
+        assert encode(message(1)) == signed_by_hand("new", data)
 
 
 # Size
