@@ -79,8 +79,9 @@ class ControlChannel(Loop):
 
     def saw_through(self, held: Held) -> None:
         """The command is done and the process lives: note no more first starts, unless only one start may be lost."""
-        if held.policy is not None and held.policy.most_lost > 1:
-            self.seen_through.add(held.lease.entry.command)
+        command = held.lease.entry.command
+        if command not in self.seen_through and held.policy is not None and held.policy.most_lost > 1:
+            self.seen_through.add(command)
 
     def tick(self) -> float:
         self._begin_all()
@@ -169,13 +170,9 @@ class ConsumerControl(Control):
     """Answers the questions of a command at once, from what the consumer knows."""
 
     def __init__(self, held: Held, control_channel: ControlChannel, shorten: Callable[[], None], patience: int = 1):
-        super().__init__(held.queue, held.lease)
-        self.patience = patience
-        self._held = held
-        self._channel = control_channel
-        self._shorten = shorten
-        self._gate, self._counted, self._left = held.lease.entry.gate, held.lease, held.since
-        self.throttled = bool(self._gate) and Gate.read(self._gate).margin < inf
+        self.queue, self.lease, self._held = held.queue, held.lease, held
+        self._channel, self._shorten, self.patience = control_channel, shorten, patience
+        self._counted, self._left = held.lease, held.since
 
     def begin(self, policy: Policy) -> None:
         if not self._held.lease.begun:
@@ -195,11 +192,19 @@ class ConsumerControl(Control):
         return self._channel.stopping
 
     @property
+    def throttled(self) -> bool:  # type: ignore[override]
+        return self._margin < inf
+
+    @property
+    def _margin(self) -> float:
+        """The seconds that it may wait before it begins."""
+        gate = self._held.lease.entry.gate
+        return Gate.read(gate).margin if gate else inf
+
+    @property
     def late(self) -> float:
-        if not self.throttled:
-            return 0.0
         waited = clock() - self._left
-        return waited if waited > PROMPT * Gate.read(self._gate).margin else 0.0
+        return waited if waited > PROMPT * self._margin else 0.0
 
     def defer(self, controls: Sequence[Self], seconds: float) -> bool:
         asked = clock()

@@ -107,6 +107,7 @@ class DatabaseQueue(LeasedQueue):
     Raises InvalidQueueError if there is no such alias, the name is too long or an option cannot be. Does not connect.
     """
 
+    settles_with_claim = True
     features = FEATURES
     options = frozenset({"REMEMBER_DONE", "KEEP_DONE", "LIFO"})
     on_commit = None
