@@ -15,11 +15,12 @@ import traceback
 from collections import Counter
 from collections.abc import Callable, Collection, Iterable, Iterator
 from contextlib import suppress
+from dataclasses import dataclass
 from datetime import datetime, timedelta
 from difflib import get_close_matches
 from functools import lru_cache
 from types import TracebackType
-from typing import Any, TypeVar
+from typing import Any, TypeVar, dataclass_transform
 
 from django.conf import settings
 from django.utils import timezone
@@ -364,3 +365,10 @@ def _code_of(error: BaseException | None) -> int:
         return (error.code or 0) & 0xFF
     print(error.code, file=sys.stderr)
     return 1
+
+
+@dataclass_transform(frozen_default=True)
+def value(cls: type[T]) -> type[T]:
+    """A dataclass for what is made for every message. It is not to be changed, which only a type checker enforces:
+    one that is frozen at run time takes ten times as long to make."""
+    return dataclass(slots=True, unsafe_hash=True)(cls)
