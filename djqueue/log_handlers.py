@@ -78,7 +78,7 @@ class BackgroundStreamHandler(logging.StreamHandler):
         )
 
     def put(self, line: str | Done) -> None:
-        """Add a line, with its end, or that a message is done."""
+        """Add a line, or that a message is done."""
         self._waiting.append(line)
         if self._is_asleep or len(self._waiting) >= MOST:
             self._call()
@@ -94,7 +94,7 @@ class BackgroundStreamHandler(logging.StreamHandler):
 
     def emit(self, record: logging.LogRecord) -> None:
         try:
-            line = f"{self.format(record)}{self.terminator}"
+            line = self.format(record)
         except RecursionError:
             raise
         except Exception:
@@ -164,26 +164,28 @@ class BackgroundStreamHandler(logging.StreamHandler):
     def _drain(self) -> None:
         self.acquire()
         try:
-            if count := len(self._waiting):
-                self._write([self._line(self._waiting.popleft()) for _ in range(count)])
+            if self._waiting:
+                self._write(self._lines())
         finally:
             self.release()
 
-    def _line(self, one: str | Done) -> str:
-        if isinstance(one, str):
-            return one
-        try:
-            return f"{self.formatter.done(one)}{self.terminator}"  # type: ignore[union-attr]
-        except Exception:
-            self._report(str(one))
-            return ""
+    def _lines(self) -> list[str]:
+        lines, take, formatter = [], self._waiting.popleft, self.formatter
+        done = formatter.done if isinstance(formatter, DoneFormatter) else str
+        for _ in range(len(self._waiting)):
+            one = take()
+            try:
+                lines.append(one if type(one) is str else done(one))  # type: ignore[arg-type]
+            except Exception:
+                self._report(str(one))
+        return lines
 
     def _write(self, lines: list[str]) -> None:
         try:
             for batch in self._batches(lines):
                 self._write_batch(batch)
         except Exception:
-            self._report("".join(lines))
+            self._report("\n".join(lines))
 
     def _batches(self, lines: list[str]) -> Iterable[list[str]]:
         """Lines that go to the same place."""
@@ -200,7 +202,7 @@ class BackgroundStreamHandler(logging.StreamHandler):
                 for line in lines:
                     self._write_batch([line])
         except Exception:
-            self._report("".join(lines))
+            self._report("\n".join(lines))
 
     def _put_out(self, lines: list[str]) -> None:
         """Write lines past the buffer of the stream, if it is a file.
@@ -210,13 +212,17 @@ class BackgroundStreamHandler(logging.StreamHandler):
         stream = self.stream
         descriptor = _descriptor_of(stream)
         if descriptor is None:
-            stream.write("".join(lines))
+            stream.write(self._joined(lines))
             super().flush()
             return
-        blocks = _encoded(lines, stream, descriptor)
+        encoding, errors = stream.encoding, stream.errors or "strict"
+        blocks = [self._joined(some).encode(encoding, errors) for some in _pieces(lines, descriptor, encoding)]
         super().flush()  # what was printed before
         for block in blocks:
             _write_all(descriptor, block)
+
+    def _joined(self, lines: list[str]) -> str:
+        return f"{self.terminator.join(lines)}{self.terminator}" if lines else ""
 
     def _report(self, text: str) -> None:
         """Show an error of the output as logging does, with the lines that it cost."""
@@ -236,11 +242,12 @@ class BackgroundFileHandler(BackgroundStreamHandler, logging.handlers.RotatingFi
         size = self._size()
         some: list[str] = []
         for line in lines:
-            if size + len(line) >= self.maxBytes and size > 0:
+            length = len(line) + len(self.terminator)
+            if size + length >= self.maxBytes and size > 0:
                 yield some
                 self.doRollover()
                 size, some = self._size(), []
-            size += len(line)
+            size += length
             some.append(line)
         yield some
 
@@ -273,12 +280,11 @@ def _descriptor_of(stream: Any) -> int | None:
     return raw.fileno() if type(raw) is FileIO else None
 
 
-def _encoded(lines: list[str], stream: TextIOWrapper, descriptor: int) -> list[bytes]:
-    """The text of lines, in one piece; for a pipe in such as it takes in one piece, beside those of other processes."""
+def _pieces(lines: list[str], descriptor: int, encoding: str) -> Iterable[list[str]]:
+    """The lines for one write each: all; for a pipe as many as it takes whole, beside those of other processes."""
     if not stat.S_ISFIFO(os.fstat(descriptor).st_mode):
-        return ["".join(lines).encode(stream.encoding, stream.errors or "strict")]
-    encoded = [line.encode(stream.encoding, stream.errors or "strict") for line in lines]
-    return [b"".join(some) for some in portions(encoded, len(encoded), PIPE_BUF, len)]
+        return [lines]
+    return portions(lines, len(lines), PIPE_BUF, lambda line: len(line.encode(encoding, "replace")) + 1)
 
 
 def _write_all(descriptor: int, text: bytes) -> None:

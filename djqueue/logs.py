@@ -53,10 +53,10 @@ class FullFormatter(DoneFormatter):
 
     def done(self, about: Done) -> str:
         at, thread, _, command, id, attempt, seconds, description = about
-        text = text_of_done(plain(command), plain(id), attempt, seconds, one_line(description))
         second = int(at)
-        clock, thousandths = self._clock.of(second), int((at - second) * 1000)
-        return f"{clock},{thousandths:03d} INFO     {thread} {reports.name}: {text}"
+        clock, thousandths = self._clock.of(second), THOUSANDTHS[int((at - second) * 1000)]
+        text = text_of_done(plain(command), plain(id), attempt, seconds, one_line(description))
+        return f"{clock},{thousandths} INFO     {thread} {reports.name}: {text}"
 
 
 class JsonFormatter(DoneFormatter):
@@ -98,9 +98,10 @@ class JsonFormatter(DoneFormatter):
         if thousandths == 1000:
             second, thousandths = second + 1, 0
         clock, zone = self._clock.of(second)
-        return f"{clock}.{thousandths:03d}{zone}"
+        return f"{clock}.{THOUSANDTHS[thousandths]}{zone}"
 
 
+THOUSANDTHS = [f"{number:03d}" for number in range(1000)]
 _quoted = json.encoder.encode_basestring_ascii
 
 
