@@ -311,16 +311,26 @@ def run_in_parent(step: Callable[..., Any], *args: Any, **kwargs: Any) -> Any:
     It ends as a child of ``multiprocessing`` does: with 0, with the code given to ``sys.exit``, or with 1 and a
     traceback; no code of the caller is run in it. It does not use ChildrenEnd, as it is called for every message.
     """
-    parent = os.getpid()
+    forks = _forks.count
     try:
         value = step(*args, **kwargs)
     except BaseException as error:
-        if os.getpid() != parent:
+        if _forks.count != forks:
             _end(error)
         raise
-    if os.getpid() != parent:
+    if _forks.count != forks:
         _end(None)
     return value
+
+
+class _Forks:
+    """By how many forks this process was made, from the one that imported this."""
+
+    count = 0
+
+
+_forks = _Forks()
+os.register_at_fork(after_in_child=lambda: setattr(_forks, "count", _forks.count + 1))
 
 
 def handle_signals(numbers: Collection[int], handler: Callable[..., None]) -> None:

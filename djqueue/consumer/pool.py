@@ -12,7 +12,6 @@ import traceback
 from collections.abc import Callable, Coroutine, Hashable, Sequence
 from contextlib import suppress
 from contextvars import Context, copy_context
-from itertools import takewhile
 from math import inf
 from queue import Empty, SimpleQueue
 from types import FrameType
@@ -151,25 +150,17 @@ class Worker(Member):
             held.worker = self
         while rest:
             size = 1 if len(rest) == 1 else batch_of([held.lease for held in rest])
-            batch, rest = rest[:size], rest[size:]
-            verdicts = self._begin(batch)
-            untried = self._why_not(batch, verdicts, rest) if rest else None
-            if untried is not None:
+            batch, rest, now = rest[:size], rest[size:], clock()
+            for held in batch:
+                held.began = now
+            verdicts = self._execute(batch, now)
+            if rest and (untried := self._why_not(batch, verdicts, rest)) is not None:
                 for held in rest:
                     report(held.queue, held.lease, untried)
                 batch, rest, verdicts = batch + rest, [], verdicts + [untried] * len(rest)
             for held, verdict in zip(batch, verdicts, strict=True):
-                if not self._finish(held, verdict):
+                if not self._pool.finish_of(self, held, verdict):
                     return False
-        return True
-
-    def _finish(self, held: Held, verdict: Verdict) -> bool:
-        if not self._pool.let_go(self, held):
-            return False
-        try:
-            self._pool.finish(held, verdict)
-        except BaseException as error:  # nothing may end the thread
-            tell(logger, logging.ERROR, "A message could not be finished", exc_info=error)
         return True
 
     def _recover(self, unit: Sequence[Held]) -> None:
@@ -196,29 +187,19 @@ class Worker(Member):
             return BEHIND
         return why_not([held.lease for held in batch], verdicts, rest[0].lease)
 
-    def _begin(self, batch: Sequence[Held]) -> list[Verdict]:
-        """Run a batch, but for leases that may have run out; a verdict for each."""
-        now = clock()
-        for held in batch:
-            held.began = now
-        ours = [*takewhile(lambda held: not held.lapsed(now), batch)]
-        for held in batch[len(ours) :]:
-            report(held.queue, held.lease, LAPSED)
-        verdicts = self._execute(ours, now) if ours else []
-        for verdict in verdicts:
-            if verdict.exception is not None:
-                release([verdict.exception])  # now, as its frames may hold much memory
-        return verdicts + [LAPSED] * (len(batch) - len(ours))
-
     def _execute(self, batch: Sequence[Held], now: float) -> list[Verdict]:
-        first, controls = batch[0], [self._pool.control(held) for held in batch]
+        """A verdict for each message of a batch, which is run but for leases that may have run out."""
+        for held in batch:
+            if held.lapsed(now):
+                return self._execute_before(held, batch, now)
         if now - self._mended > MENDED:
             mend_connections()
+        first, controls = batch[0], [self._pool.control(held) for held in batch]
         try:
             if first.suspect and len(batch) == 1 and self._pool.isolate is not None:
                 if (verdict := self._pool.isolate(first, controls[0])) is not None:
                     return [verdict]
-            return execute_batch(first.queue, [held.lease for held in batch], controls, self.slot)
+            verdicts = execute_batch(first.queue, [held.lease for held in batch], controls, self.slot)
         except BaseException as error:  # not of the command: execute_batch() judges those; nothing may end the thread
             extra = log_extra(first.queue.alias, first.lease.entry)
             tell(logger, logging.ERROR, "A message could not be run", exc_info=error, extra=extra)
@@ -228,6 +209,18 @@ class Worker(Member):
             self._mended = now
             if self.slot.shard != self.tied:
                 self._pool.keep(self)
+        for verdict in verdicts:
+            if verdict.exception is not None:
+                release([verdict.exception])  # now, as its frames may hold much memory
+        return verdicts
+
+    def _execute_before(self, lapsed: Held, batch: Sequence[Held], now: float) -> list[Verdict]:
+        """Run the messages before one whose lease may have run out; behind it nothing must begin."""
+        ours, others = batch[: batch.index(lapsed)], batch[batch.index(lapsed) :]
+        verdicts = self._execute(ours, now) if ours else []
+        for held in others:
+            report(held.queue, held.lease, LAPSED)
+        return verdicts + [LAPSED] * len(others)
 
     def _await(self, coroutine: Coroutine) -> object:
         """Run a coroutine on the event loop of this thread, which its async commands share."""
@@ -272,7 +265,7 @@ class Pool:
         isolate: Callable[[Held, Control], Verdict | None] | None = None,
     ):
         self._inbox: SimpleQueue[list[Held] | None] = SimpleQueue()
-        self._finish = finish
+        self.finish = finish
         self.control = control
         """Makes the control that the command of a held lease can ask."""
         self.recall = recall
@@ -363,14 +356,18 @@ class Pool:
                     worker.unit = []
             return left
 
-    def let_go(self, worker: Worker, held: Held) -> bool:
-        """Take a finished lease from the worker; False if the worker was left behind meanwhile."""
+    def finish_of(self, worker: Worker, held: Held, verdict: Verdict) -> bool:
+        """Finish a lease that the worker ran; False if the worker was left behind meanwhile."""
         with self._lock:
-            ours = held in worker.unit
-            if ours:
-                worker.unit.remove(held)
-                worker.finished += not worker.unit
-            return ours
+            if held not in worker.unit:
+                return False
+            worker.unit.remove(held)
+            worker.finished += not worker.unit
+        try:
+            self.finish(held, verdict)
+        except BaseException as error:  # nothing may end the thread
+            tell(logger, logging.ERROR, "A message could not be finished", exc_info=error)
+        return True
 
     def submit(self, units: Sequence[list[Held]], low_water: int = 0) -> None:
         """Give units to the workers; :attr:`room` is set when no more than ``low_water`` are left."""
@@ -398,16 +395,11 @@ class Pool:
         return units
 
     def next(self, worker: Worker | None = None) -> list[Held] | None:
+        """The next unit for a worker, which waits for it; None: end."""
+        if self._inbox.qsize() <= self._low_water + 1 and not self.room.is_set():
+            self.room.set()
         unit = (self._for_its_shard(worker) or _left_in(worker)) if worker is not None else None
-        unit = unit or self._inbox.get()
-        if self._inbox.qsize() <= self._low_water and not self.room.is_set():
-            self.room.set()
-        return unit
-
-    def finish(self, held: Held, verdict: Verdict) -> None:
-        self._finish(held, verdict)
-        if self._inbox.empty() and not self.room.is_set():
-            self.room.set()
+        return unit or self._inbox.get()
 
     # ---- workers that keep a handler
 

@@ -207,13 +207,13 @@ class Settlers(PerServer[Settler]):
 
     def finish(self, held: Held, verdict: Verdict) -> None:
         """Settle a message that a worker has run, or must not begin. From any thread."""
+        if verdict.outcome is DONE:
+            self._seen_through(held)
         if verdict.outcome.effect.counts:
             self._run_limit.ran()
         else:
             self._run_limit.give(1)
-        if verdict.outcome is DONE:
-            self._seen_through(held)
-        self.add(held, verdict)
+        self._of[id(held.queue)].add(held, verdict)
 
 
 class PendingVerdicts:
