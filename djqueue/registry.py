@@ -24,6 +24,7 @@ class Runnable(Protocol):
     func: Callable[..., Any]
     policy: Policy
     batched: bool
+    is_async: bool
 
     @property
     def rule(self) -> Rule | None: ...

@@ -151,9 +151,9 @@ class Consumer:
         Signal handlers run in this thread.
         """
         while not self._told_to_stop(0.02 if supervisor.may_end else LOOK) and not supervisor.ended():
-            if supervisor.pool.is_stuck:
+            if stuck := supervisor.stuck:
                 text = "Too many commands are stuck (%d): a new process is needed"
-                say(logging.CRITICAL, text, supervisor.pool.stuck)
+                say(logging.CRITICAL, text, stuck)
                 return True
             if troubles := supervisor.troubles:
                 say(logging.CRITICAL, "%s: a new process is needed", "; ".join(troubles))
@@ -211,7 +211,7 @@ class Consumer:
             say(logging.WARNING, text, unsettled, extra={"event": "stopped"})
         if not (cut_off or unsettled):
             say(logging.INFO, "Stopped", extra={"event": "stopped"})
-        if supervisor.pool.is_stuck:
+        if supervisor.stuck:
             return STUCK
         return CUT_OFF if cut_off or unsettled or self._stops > 1 else DRAINED
 

@@ -6,12 +6,15 @@ import errno
 import gc
 import logging
 import os
+import sys
 import threading
 import time
+import traceback
 from collections.abc import Callable, Hashable, Iterable, Sequence
 from contextlib import suppress
 from dataclasses import dataclass
 from math import inf
+from types import FrameType
 from typing import Any, Generic, TypeVar
 
 from django.db import close_old_connections, connections
@@ -113,6 +116,11 @@ class Member(threading.Thread):
             self._died_of = f"{type(error).__name__}: {text_of(error)}"
             raise
 
+    def where(self) -> str:
+        """The traceback of what it is doing now."""
+        frame = _frames().get(self.ident or 0)
+        return "".join(traceback.format_stack(frame)) if frame is not None else ""
+
     @property
     def is_dead(self) -> bool:
         return self.ident is not None and not self.is_alive()
@@ -130,6 +138,17 @@ class Member(threading.Thread):
         if self.starves:
             return f"{self.name} starves: this process is at its limits of memory, descriptors or threads"
         return ""
+
+
+def _frames() -> dict[int, FrameType]:
+    """The frames of all threads, with garbage collection off: older Pythons deadlock in it (CPython gh-106883)."""
+    collects = gc.isenabled()
+    gc.disable()
+    try:
+        return sys._current_frames()
+    finally:
+        if collects:
+            gc.enable()
 
 
 def pause_after(failures: int) -> float:
@@ -291,6 +310,8 @@ class Options:
     """How a consumer behaves. Durations are seconds."""
 
     threads: int = 4
+    coroutines: int = 0
+    """How many messages of async commands run at a time on one event loop; 0: each is run by a thread, to its end."""
     periodic: bool = True
     delay: float = 0.1
     """The first pause of an idle consumer of a polling backend …"""
@@ -311,6 +332,7 @@ class Options:
 
     def __post_init__(self) -> None:
         whole(self.threads, "threads", least=1)
+        whole(self.coroutines, "coroutines", least=0)
         if not self.backoff >= 1:
             raise ValueError(f"backoff is {self.backoff!r}: give at least 1.")
         seconds(self.delay, "delay", least=0.001)

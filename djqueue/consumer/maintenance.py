@@ -15,6 +15,7 @@ from threading import Thread
 from djqueue import conf, signals
 from djqueue.backends.base import BaseQueue
 from djqueue.backends.entries import log_extra
+from djqueue.consumer.coroutines import Coroutines
 from djqueue.consumer.in_flight import Held, InFlight
 from djqueue.consumer.loop import LONGEST_PAUSE, Loop, alike, run_all
 from djqueue.running.reporting import tell_started
@@ -179,12 +180,15 @@ class Reaper(Loop):
 class TimeLimits(Loop):
     """Ends overdue runs. No exception can be thrown into a function: its message is settled, its thread left behind."""
 
-    def __init__(self, in_flight: InFlight, give_up: Callable[[Held], None]):
+    def __init__(self, in_flight: InFlight, give_up: Callable[[Held], None], coroutines: Coroutines | None = None):
         super().__init__("djqueue-timelimits")
+        self._coroutines = coroutines
         self._in_flight = in_flight
         self._give_up = give_up
 
     def tick(self) -> float:
+        if self._coroutines is not None:
+            self._coroutines.look()
         now, running = clock(), self._in_flight.running()
         late = [held for held in running if held.ends is not None and held.ends <= now]
         run_all(late, self._give_up)

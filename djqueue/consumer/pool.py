@@ -5,27 +5,25 @@ from __future__ import annotations
 import asyncio
 import gc
 import logging
-import sys
 import threading
 import time
-import traceback
 from collections.abc import Callable, Coroutine, Hashable, Sequence
 from contextlib import suppress
 from contextvars import Context, copy_context
 from math import inf
 from queue import Empty, SimpleQueue
-from types import FrameType
 
 from django.db import connections
 
 from djqueue.backends.entries import log_extra
+from djqueue.consumer.coroutines import Coroutines
 from djqueue.consumer.database_connections import mend_connections
 from djqueue.consumer.in_flight import Held
 from djqueue.consumer.loop import Member, is_for_want
 from djqueue.messages.failures import kind_of, release
 from djqueue.policies.outcomes import Outcome, Verdict
 from djqueue.running.context import Control
-from djqueue.running.executor import BEHIND, batch_of, execute_batch, why_not
+from djqueue.running.executor import BEHIND, Begun, batch_of, begin, execute_batch, is_coroutine, why_not
 from djqueue.running.handlers import HandlerSlot
 from djqueue.running.reporting import report
 from djqueue.utils import clock, tell
@@ -132,11 +130,6 @@ class Worker(Member):
             self._runner.close()
         connections.close_all()
 
-    def where(self) -> str:
-        """The traceback of what it is doing now."""
-        frame = _frames().get(self.ident or 0)
-        return "".join(traceback.format_stack(frame)) if frame is not None else ""
-
     def part(self) -> None:
         """Stop the handler, and keep none."""
         if self.slot.shard is not None:
@@ -148,6 +141,8 @@ class Worker(Member):
         self.unit, rest = list(unit), unit
         for held in unit:
             held.worker = self
+        if len(unit) == 1 and self._pool.coroutines is not None and is_coroutine(unit[0].lease):
+            return self._start(self._pool.coroutines, unit[0])
         while rest:
             size = 1 if len(rest) == 1 else batch_of([held.lease for held in rest])
             batch, rest, now = rest[:size], rest[size:], clock()
@@ -214,6 +209,30 @@ class Worker(Member):
                 release([verdict.exception])  # now, as its frames may hold much memory
         return verdicts
 
+    def _start(self, coroutines: Coroutines, held: Held) -> bool:
+        """Begin a message that runs on the event loop; False if this thread was left behind meanwhile."""
+        if reason := coroutines.take_place(self._pool.recall):
+            return self._pool.finish_of(self, held, _reported(held, Verdict(Outcome.RETURNED, reason)))
+        held.began = now = clock()
+        begun = _reported(held, LAPSED) if held.lapsed(now) else self._begin(held)
+        if not isinstance(begun, Verdict):
+            held.worker = coroutines
+            if self._pool.let_go(self, held):
+                coroutines.start_task(held, begun)
+                return True
+        coroutines.give_place()
+        return isinstance(begun, Verdict) and self._pool.finish_of(self, held, begun)
+
+    def _begin(self, held: Held) -> Begun | Verdict:
+        try:
+            return begin(held.queue, held.lease, self._pool.control(held))
+        except BaseException as error:  # not of the command; nothing may end the thread
+            extra = log_extra(held.queue.alias, held.lease.entry)
+            tell(logger, logging.ERROR, "A message could not be run", exc_info=error, extra=extra)
+            return _not_run(held, error)
+        finally:
+            mend_connections()
+
     def _execute_before(self, lapsed: Held, batch: Sequence[Held], now: float) -> list[Verdict]:
         """Run the messages before one whose lease may have run out; behind it nothing must begin."""
         ours, others = batch[: batch.index(lapsed)], batch[batch.index(lapsed) :]
@@ -223,22 +242,18 @@ class Worker(Member):
         return verdicts + [LAPSED] * len(others)
 
     def _await(self, coroutine: Coroutine) -> object:
-        """Run a coroutine on the event loop of this thread, which its async commands share."""
+        """Run a coroutine on the event loop of the consumer, or of this thread, which its async commands share."""
+        if self._pool.coroutines is not None:
+            return self._pool.coroutines.await_(coroutine)
         if self._runner is None:
             self._runner = asyncio.Runner()
             Context().run(self._runner.get_loop)  # the loop keeps the context that it begins in, with its values
         return self._runner.run(coroutine, context=copy_context())  # else all would share the first one's context
 
 
-def _frames() -> dict[int, FrameType]:
-    """The frames of all threads, with garbage collection off: older Pythons deadlock in it (CPython gh-106883)."""
-    collects = gc.isenabled()
-    gc.disable()
-    try:
-        return sys._current_frames()
-    finally:
-        if collects:
-            gc.enable()
+def _reported(held: Held, verdict: Verdict) -> Verdict:
+    report(held.queue, held.lease, verdict)
+    return verdict
 
 
 def _not_run(held: Held, error: BaseException) -> Verdict:
@@ -263,6 +278,7 @@ class Pool:
         control: Callable[[Held], Control] = lambda held: Control(held.queue, held.lease),
         recall: Callable[[], str] = str,
         isolate: Callable[[Held, Control], Verdict | None] | None = None,
+        coroutines: Coroutines | None = None,
     ):
         self._inbox: SimpleQueue[list[Held] | None] = SimpleQueue()
         self.finish = finish
@@ -272,6 +288,8 @@ class Pool:
         """Why messages that no worker has begun must go back to the queue; empty if they may begin."""
         self.isolate = isolate
         """Runs messages with which workers died in a process of their own; None if workers run them like all others."""
+        self.coroutines = coroutines
+        """Runs async commands on one event loop; None if each worker runs its own."""
         self._low_water = 0
         self._lock = threading.Lock()
         self._handed = 0  # units given to the workers since the start
@@ -356,13 +374,19 @@ class Pool:
                     worker.unit = []
             return left
 
+    def let_go(self, worker: Worker, held: Held) -> bool:
+        """Take a lease from the worker; False if the worker was left behind meanwhile."""
+        with self._lock:
+            ours = held in worker.unit
+            if ours:
+                worker.unit.remove(held)
+                worker.finished += not worker.unit
+            return ours
+
     def finish_of(self, worker: Worker, held: Held, verdict: Verdict) -> bool:
         """Finish a lease that the worker ran; False if the worker was left behind meanwhile."""
-        with self._lock:
-            if held not in worker.unit:
-                return False
-            worker.unit.remove(held)
-            worker.finished += not worker.unit
+        if not self.let_go(worker, held):
+            return False
         try:
             self.finish(held, verdict)
         except BaseException as error:  # nothing may end the thread

@@ -12,12 +12,13 @@ from typing import Protocol
 from djqueue.backends.base import BaseQueue
 from djqueue.backends.entries import log_extra
 from djqueue.consumer.control import ControlChannels
+from djqueue.consumer.coroutines import Coroutines
 from djqueue.consumer.fetcher import Fetcher, Hands, Pace, Quarantine
 from djqueue.consumer.in_flight import Held, InFlight
 from djqueue.consumer.isolation import run_isolated
 from djqueue.consumer.loop import Loop, Member, Options, alike
 from djqueue.consumer.maintenance import Heartbeat, Reaper, TimeLimits
-from djqueue.consumer.pool import Pool, Worker
+from djqueue.consumer.pool import Pool
 from djqueue.consumer.scheduler import Scheduler
 from djqueue.consumer.settler import RunLimit, Settler, Settlers
 from djqueue.exceptions import TimeLimitExceeded
@@ -67,7 +68,11 @@ class Supervisor:
         self._quarantine = None if options.isolate else Quarantine(self.in_flight)
         self._heartbeats = [Heartbeat(queues, self.in_flight, consumer.lease_of) for queues in servers]
         isolate = run_isolated if options.isolate else None
-        self.pool = Pool(options.threads, self.settlers.finish, self.control_channels.control, self._recall, isolate)
+        self.coroutines = (
+            Coroutines(options.coroutines, options.threads, self.settlers.finish) if options.coroutines else None
+        )
+        workers = self.settlers.finish, self.control_channels.control, self._recall, isolate, self.coroutines
+        self.pool = Pool(options.threads, *workers)
         shared = self.pool, self.in_flight, self.settlers, self.run_limit, self._quarantine
         hands = Hands(*shared, consumer.name, options.lease)
         together = [consumer.queues] if options.strict else alike(consumer.queues, attrgetter("connection_key"))
@@ -78,7 +83,7 @@ class Supervisor:
         self.keepers: list[Loop] = [
             *self._heartbeats,
             *(Reaper(queues, consumer.shortest_lease_of) for queues in servers),
-            TimeLimits(self.in_flight, self._give_up),
+            TimeLimits(self.in_flight, self._give_up, self.coroutines),
             *self.control_channels.loops,
         ]
         self._stopping = False
@@ -88,7 +93,8 @@ class Supervisor:
     @property
     def members(self) -> list[Member]:
         """All threads but those that were left behind."""
-        return [*self.fetchers, *self.keepers, *self.settlers.loops, *self.schedulers, *self.pool.workers]
+        others = [] if self.coroutines is None else [self.coroutines]
+        return [*self.fetchers, *self.keepers, *self.settlers.loops, *self.schedulers, *self.pool.workers, *others]
 
     @property
     def troubles(self) -> list[str]:
@@ -98,6 +104,8 @@ class Supervisor:
         if self._drain:
             for scheduler in self.schedulers:
                 scheduler.guarded_tick()  # what it enqueues is due, so it must come before the drain ends
+        if self.coroutines is not None:
+            self.coroutines.start()
         self.pool.start()
         for loop in [*self.settlers.loops, *self.keepers, *self.fetchers, *self.schedulers]:
             loop.start()
@@ -171,23 +179,29 @@ class Supervisor:
         while len(self.in_flight) and time.monotonic() < until:
             self.tick_for_dead_threads()
             time.sleep(0.005)
-        last = [*self.keepers, *self.settlers.loops]
-        for loop in last:
+        last: list[Member] = [*self.keepers, *self.settlers.loops]
+        for loop in [*self.keepers, *self.settlers.loops]:
             loop.stop()
         self.pool.stop()
+        if self.coroutines is not None:
+            self.coroutines.stop()
+            last.append(self.coroutines)
         _join(last)
         return len(self.in_flight)
 
     def abandon(self) -> None:
         """Let the threads go, and wait for none: nothing can be settled."""
         for member in self.members:
-            if isinstance(member, Loop):
+            if isinstance(member, Loop | Coroutines):
                 member.stop()
         self.pool.room.set()
         self.pool.stop()
 
     def _give_up(self, held: Held) -> None:
         """Settle a message that does not end as failed, and go on with another thread."""
+        if held.worker is self.coroutines is not None:
+            self._give_up_coroutine(held, self.coroutines)
+            return
         left = self.pool.leave_behind(held)
         if left is None:
             return
@@ -200,7 +214,20 @@ class Supervisor:
                 report(one.queue, one.lease, verdict)
                 self.settlers.finish(one, verdict)
 
-    def _judge_stuck(self, held: Held, policy: Policy, ran: float, worker: Worker) -> None:
+    def _give_up_coroutine(self, held: Held, coroutines: Coroutines) -> None:
+        """Settle a message as failed that blocks its event loop, or does not end when it is cancelled."""
+        if held.policy is not None and held.began is not None:
+            self._judge_stuck(held, held.policy, clock() - held.began, coroutines)
+        coroutines.is_stuck = coroutines.is_blocked
+
+    @property
+    def stuck(self) -> int:
+        """How many threads run what does not end, if only a new process can go on."""
+        if self.coroutines is not None and self.coroutines.is_stuck:
+            return self.pool.stuck + 1
+        return self.pool.stuck if self.pool.is_stuck else 0
+
+    def _judge_stuck(self, held: Held, policy: Policy, ran: float, worker: Member) -> None:
         entry = held.lease.entry
         error = TimeLimitExceeded(
             f"it ran for {ran:.1f} s, its time_limit is {policy.time_limit or ran:g} s, and does not end"

@@ -223,20 +223,30 @@ def open_entry(queue: BaseQueue, entry: Entry) -> Envelope:
 def call(
     jobs: Sequence[Job], func: Callable[..., Any], args: Sequence[Any], kwargs: Mapping[str, Any], await_: Awaiter
 ) -> Any:
-    """Call the function of a command for its messages; for several messages the metadata of the first one counts.
+    """Call the function of a command for its messages.
 
     Run it in a context of its own: then nothing that the command activates (language, time zone) outlives it.
     """
-    _current.set(jobs)
-    if carriers.registered:
-        carriers.consume(jobs[0].envelope.metadata, jobs[0].queue.alias)
-    if jobs[0].entry.gate and any(job.control.throttled for job in jobs):
-        _begin_in_time([job.control for job in jobs])
+    enter(jobs)
     value = run_in_parent(func, *args, **kwargs)
     if isinstance(value, CoroutineType):  # of an async function, or of one that was wrapped
         limits = [job.policy.time_limit for job in jobs if job.policy.time_limit is not None]
         return run_coroutine(await_, with_own_thread(value, min(limits, default=None)))
     return value
+
+
+def enter(jobs: Sequence[Job]) -> None:
+    """Make them the current messages of this context; for several messages the metadata of the first one counts."""
+    _current.set(jobs)
+    if carriers.registered:
+        carriers.consume(jobs[0].envelope.metadata, jobs[0].queue.alias)
+    if jobs[0].entry.gate and any(job.control.throttled for job in jobs):
+        _begin_in_time([job.control for job in jobs])
+
+
+async def acall(job: Job) -> Any:
+    """Call the async function of a command for a message that was entered."""
+    return await in_time(run_in_parent(job.command.func, *job.args, **job.kwargs), job.policy.time_limit)
 
 
 def run_coroutine(await_: Awaiter, coroutine: Coroutine) -> Any:
@@ -278,13 +288,19 @@ async def with_own_thread(coroutine: Coroutine[Any, Any, Any], limit: float | No
     """
     async with ThreadSensitiveContext() as context:
         try:
-            async with asyncio.timeout(limit) as timeout:
-                with ChildrenEnd():
-                    return await coroutine
-        except TimeoutError as error:
-            if timeout.expired():
-                raise TimeLimitExceeded(f"it ran for longer than its time_limit of {limit:g} s") from error
-            raise
+            return await in_time(coroutine, limit)
         finally:
             if context in SyncToAsync.context_to_thread_executor:  # else there is no such thread: do not start one
                 await sync_to_async(connections.close_all)()
+
+
+async def in_time(coroutine: Coroutine[Any, Any, Any], limit: float | None) -> Any:
+    """Await it, for up to ``limit`` seconds. Raises TimeLimitExceeded."""
+    try:
+        async with asyncio.timeout(limit) as timeout:
+            with ChildrenEnd():
+                return await coroutine
+    except TimeoutError as error:
+        if timeout.expired():
+            raise TimeLimitExceeded(f"it ran for longer than its time_limit of {limit:g} s") from error
+        raise

@@ -10,7 +10,7 @@ from concurrent.futures import ThreadPoolExecutor
 from contextvars import Context, copy_context
 from dataclasses import replace
 from itertools import islice, takewhile
-from typing import Any, cast
+from typing import Any, NamedTuple, cast
 
 from djqueue import signals
 from djqueue.backends.base import BaseQueue, Entry, Lease
@@ -21,7 +21,7 @@ from djqueue.messages.failures import begin_at_the_command, kind_of, release, te
 from djqueue.policies.outcomes import Outcome, Verdict, hold_of, not_now
 from djqueue.policies.policy import Policy
 from djqueue.registry import Runnable, registry
-from djqueue.running.context import Control, Job, LoopControl, TooLate, call, open_entry
+from djqueue.running.context import Control, Job, LoopControl, TooLate, acall, call, enter, open_entry
 from djqueue.running.describing import description_of
 from djqueue.running.handlers import BatchRunnable, HandlerSlot, results_of
 from djqueue.running.reporting import logger as reports
@@ -124,18 +124,77 @@ def execute_batch(
     """
     context, verdicts = copy_context(), [BEHIND] * len(leases)
     if jobs := _begun_together(queue, leases, controls, verdicts):
-        ends = attempt(jobs, context, slot)
-        if jobs[0].policy.time_limit is not None:
-            _tell_overrun(jobs[0], ends[0])
-        for job, verdict in zip(jobs, ends, strict=True):
-            verdicts[job.place] = _kept(queue, leases[job.place], job.keep, verdict) if job.keep else verdict
+        for job, verdict in zip(jobs, attempt(jobs, context, slot), strict=True):
+            verdicts[job.place] = verdict
+    _conclude(queue, leases, controls, context, jobs, verdicts)
+    return verdicts
+
+
+def _conclude(
+    queue: BaseQueue,
+    leases: Sequence[Lease],
+    controls: Sequence[Control],
+    context: Context,
+    jobs: Sequence[Job],
+    verdicts: list[Verdict],
+) -> None:
+    """Encode results that are kept, and log what became of the messages."""
+    if jobs and jobs[0].policy.time_limit is not None:
+        _tell_overrun(jobs[0], verdicts[jobs[0].place])
+    for job in jobs:
+        if job.keep:
+            verdicts[job.place] = _kept(queue, leases[job.place], job.keep, verdicts[job.place])
     told = []
     for place, verdict in enumerate(verdicts):
         if reports.isEnabledFor(verdict.outcome.effect.level) and not controls[place].given_up:
             told.append((leases[place], verdict))
     if told:
         context.run(report_together, queue, told)  # in the context of the run: log filters find its metadata
-    return verdicts
+
+
+# ---- on an event loop that many messages share: a thread begins each, as that may ask stores, and the loop runs it
+
+
+def is_coroutine(lease: Lease) -> bool:
+    """Whether a message is, as far as its entry says, of an async command that runs alone."""
+    command = registry.get(lease.entry.command)
+    return command is not None and command.is_async and not command.batched
+
+
+class Begun(NamedTuple):
+    """A message of an async command that is about to run."""
+
+    queue: BaseQueue
+    lease: Lease
+    control: Control
+    job: Job
+    context: Context
+
+
+def begin(queue: BaseQueue, lease: Lease, control: Control) -> Begun | Verdict:
+    """All that comes before the function of an async command is called; a verdict if it must not be called."""
+    context, verdicts = copy_context(), [BEHIND]
+    jobs = _begun_together(queue, [lease], [control], verdicts)
+    try:
+        if jobs:
+            _announce(jobs)
+            context.run(enter, jobs)
+            return Begun(queue, lease, control, jobs[0], context)
+    except BaseException as error:
+        verdicts[0] = _failed(jobs[0], error)
+    _conclude(queue, [lease], [control], context, jobs, verdicts)
+    return verdicts[0]
+
+
+async def run_begun(begun: Begun) -> Verdict:
+    """Run what :func:`begin` began, in a task of its context; a verdict."""
+    job = begun.job
+    try:
+        verdicts = [_done(job, await acall(job))]
+    except BaseException as error:
+        verdicts = [_failed(job, error)]
+    _conclude(begun.queue, [begun.lease], [begun.control], copy_context(), [job], verdicts)
+    return verdicts[0]
 
 
 def _begun_together(

@@ -1,0 +1,223 @@
+"""Async commands that run together on one event loop, in a thread of its own."""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+import threading
+from collections import deque
+from collections.abc import Callable, Iterator
+from concurrent.futures import Executor, Future, ThreadPoolExecutor
+from contextlib import contextmanager, suppress
+from functools import partial
+from typing import Any
+
+from asgiref.sync import SyncToAsync, ThreadSensitiveContext, sync_to_async
+from django.db import connections
+
+from djqueue.consumer.database_connections import mend_connections
+from djqueue.consumer.in_flight import Held
+from djqueue.consumer.loop import Member
+from djqueue.messages.failures import release
+from djqueue.policies.outcomes import Outcome, Verdict
+from djqueue.running.executor import Begun, run_begun
+from djqueue.utils import clock, plain, tell
+
+logger = logging.getLogger(__name__)
+
+BLOCKED = 1.0  # seconds in which the loop is to answer
+LOOK = 0.1  # seconds between two looks whether a message that waits for a place must go back
+
+
+class Coroutines(Member):
+    """The event loop of a consumer: runs up to ``limit`` messages of async commands at a time.
+
+    Each message is a task. It uses the database in a thread of its own, as Django has it, and at most ``threads`` have
+    such a thread at a time; others wait for one when they first need it.
+    """
+
+    def __init__(self, limit: int, threads: int, finish: Callable[[Held, Verdict], None]):
+        super().__init__("djqueue-coroutines")
+        self.limit = limit
+        self.loop = asyncio.new_event_loop()
+        self._places = threading.Semaphore(limit)
+        self._threads = DatabaseThreads(threads)
+        self._finish = finish
+        self._tasks: dict[asyncio.Task[None], Held] = {}
+        self._asked: float | None = None
+        """When the loop was asked for an answer that it has not given yet."""
+        self._is_told = False
+        self.is_stuck = False
+        """Whether a message that is to end blocks the loop: only another process can go on."""
+
+    def duty(self) -> None:
+        asyncio.set_event_loop(self.loop)
+        try:
+            self.loop.run_forever()
+            self.loop.run_until_complete(self._end())
+        finally:
+            self.loop.close()
+
+    async def _end(self) -> None:
+        tasks = [*self._tasks]
+        for task in tasks:
+            task.cancel()
+        await asyncio.gather(*tasks, return_exceptions=True)
+        await self.loop.shutdown_asyncgens()
+        self._threads.close()
+
+    def stop(self) -> None:
+        """Cancel what still runs, and end."""
+        if not self.loop.is_closed():
+            self.loop.call_soon_threadsafe(self.loop.stop)
+
+    def take_place(self, recall: Callable[[], str]) -> str:
+        """Wait for a place among those that run; or why there is none."""
+        while not self._places.acquire(timeout=LOOK):
+            if reason := recall():
+                return reason
+        return ""
+
+    def give_place(self) -> None:
+        self._places.release()
+
+    def start_task(self, held: Held, begun: Begun) -> None:
+        """Run a message that has a place. From any thread."""
+        self.loop.call_soon_threadsafe(self._start_task, held, begun)
+
+    def _start_task(self, held: Held, begun: Begun) -> None:
+        name = f"{plain(held.lease.entry.command)} (message {plain(held.lease.entry.id)})"
+        task = self.loop.create_task(self._run(held, begun), name=name, context=begun.context)
+        self._tasks[task] = held
+        task.add_done_callback(self._tasks.pop)
+
+    async def _run(self, held: Held, begun: Begun) -> None:
+        verdict = Verdict(Outcome.INTERRUPTED, "the consumer stopped while it ran")
+        try:
+            verdict = await self._verdict(begun)
+        finally:
+            self.give_place()
+            self._finish(held, verdict)
+
+    async def _verdict(self, begun: Begun) -> Verdict:
+        with self._threads.for_this_task() as thread:
+            verdict = await run_begun(begun)
+            if thread.is_used:
+                await sync_to_async(mend_connections)()
+        if verdict.exception is not None:
+            release([verdict.exception])  # now, as its frames may hold much memory
+        return verdict
+
+    def await_(self, coroutine: Any) -> object:
+        """Run a coroutine of another thread on this loop, and wait for it."""
+        return asyncio.run_coroutine_threadsafe(coroutine, self.loop).result()
+
+    # ---- A coroutine that blocks stops all of them
+
+    def look(self) -> None:
+        """Log which message keeps the loop from answering, once."""
+        now = clock()
+        if self._asked is None:
+            self._asked, self._is_told = now, False
+            self.loop.call_soon_threadsafe(self._answer)
+        elif self.is_blocked and not self._is_told:
+            self._is_told = True
+            task = asyncio.current_task(self.loop)
+            text = "%s blocks the event loop for %.1f s, and with it all async commands. It is here:\n%s"
+            name = "Something" if task is None else task.get_name()
+            tell(logger, logging.WARNING, text, name, now - self._asked, self.where())
+
+    @property
+    def is_blocked(self) -> bool:
+        return self._asked is not None and clock() - self._asked > BLOCKED
+
+    def _answer(self) -> None:
+        self._asked = None
+
+
+# ---- The threads in which async commands use the database
+
+
+class DatabaseThreads:
+    """A number of threads, each lent to one task at a time. Used from the thread of the event loop alone."""
+
+    def __init__(self, count: int):
+        self._free = [ThreadPoolExecutor(1, f"djqueue-coroutines-database-{number}") for number in range(1, count + 1)]
+        self._all = [*self._free]
+        self._waiting: deque[LentThread] = deque()
+
+    @contextmanager
+    def for_this_task(self) -> Iterator[LentThread]:
+        """Have ``sync_to_async`` in this task, and so Django's async ORM, use a thread of these."""
+        context, thread = ThreadSensitiveContext(), LentThread(self)
+        SyncToAsync.thread_sensitive_context.set(context)
+        SyncToAsync.context_to_thread_executor[context] = thread  # type: ignore[assignment]
+        try:
+            yield thread
+        finally:
+            del SyncToAsync.context_to_thread_executor[context]
+            thread.give_back()
+
+    def lend(self, thread: LentThread) -> None:
+        """Give it a thread, at once or when another task gives one back."""
+        if self._free:
+            thread.take(self._free.pop())
+        else:
+            self._waiting.append(thread)
+
+    def take_back(self, executor: ThreadPoolExecutor) -> None:
+        if self._waiting:
+            self._waiting.popleft().take(executor)
+        else:
+            self._free.append(executor)
+
+    def forget(self, thread: LentThread) -> None:
+        with suppress(ValueError):
+            self._waiting.remove(thread)
+
+    def close(self) -> None:
+        for executor in self._all:
+            executor.submit(connections.close_all)
+            executor.shutdown(wait=False)
+
+
+class LentThread(Executor):
+    """Runs the synchronous functions of one task in one thread, from when there is one."""
+
+    def __init__(self, threads: DatabaseThreads):
+        self._threads = threads
+        self._executor: ThreadPoolExecutor | None = None
+        self._calls: deque[tuple[Future[Any], Callable[[], Any]]] = deque()
+        self.is_used = False
+
+    def submit(self, fn: Callable[..., Any], /, *args: Any, **kwargs: Any) -> Future[Any]:
+        future: Future[Any] = Future()
+        self._calls.append((future, partial(fn, *args, **kwargs)))
+        if self._executor is not None:
+            self._executor.submit(self._call)
+        elif not self.is_used:
+            self.is_used = True
+            self._threads.lend(self)
+        return future
+
+    def take(self, executor: ThreadPoolExecutor) -> None:
+        self._executor = executor
+        for _ in [*self._calls]:
+            executor.submit(self._call)
+
+    def give_back(self) -> None:
+        if self._executor is not None:
+            self._threads.take_back(self._executor)
+        elif self.is_used:
+            self._threads.forget(self)
+
+    def _call(self) -> None:
+        future, call = self._calls.popleft()
+        if not future.set_running_or_notify_cancel():
+            return
+        try:
+            value = call()
+        except BaseException as error:
+            future.set_exception(error)
+        else:
+            future.set_result(value)
