@@ -152,30 +152,33 @@ class DatabaseQueue(LeasedQueue):
         """
         if guards and self.store is not self._facts:
             return super().put(entries, guards)
-        arrivals: dict[str, NewRow] = {}
-        pairs = zip(entries, guards or [None] * len(entries), strict=True)
-        first = [self._arrive(arrivals, entry, guard) for entry, guard in pairs]
+        arrivals = self._arrivals(entries, guards or [None] * len(entries))
         accepted: set[str] = set()
         for batch in batches(arrivals.values()):
             accepted |= self._insert(batch)
-        return [is_first and entry.id in accepted for entry, is_first in zip(entries, first, strict=True)]
+        told = []
+        for entry in entries:
+            told.append(entry.id in accepted)
+            accepted.discard(entry.id)  # a second entry of this id is refused
+        return told
 
     def _put_one(self, entry: Entry) -> bool:
         return self.put([entry])[0]
 
-    def _arrive(self, arrivals: dict[str, NewRow], entry: Entry, guard: Guard | None) -> bool:
-        """Whether the entry is the first of its id."""
-        if entry.id in arrivals:
-            return False
-        key = "" if guard is None else self._facts.key(guard.key)
-        arrival = arrival_of(entry, key, guard, self._lifo)
-        arrivals[entry.id] = arrival if self.failed is not None else arrival.in_no_lane()
-        return True
+    def _arrivals(self, entries: Sequence[Entry], guards: Sequence[Guard | None]) -> dict[str, NewRow]:
+        """The first of each id."""
+        arrivals: dict[str, NewRow] = {}
+        for entry, guard in zip(entries, guards, strict=True):
+            if entry.id not in arrivals:
+                key = "" if guard is None else self._facts.key(guard.key)
+                arrivals[entry.id] = arrival_of(entry, key, guard, self._lifo)
+        return arrivals if self.failed is not None else {id: one.in_no_lane() for id, one in arrivals.items()}
 
     def _insert(self, arrivals: list[NewRow]) -> set[str]:
         kinds = {type(arrival.guard) for arrival in arrivals} - {NoneType}
         insert, ruled = self._inserting(kinds), bool(kinds - {OnceGuard})
-        entered = {arrival.id: lane for arrival in arrivals if (lane := arrival.lane(ruled))}
+        gated = [arrival for arrival in arrivals if arrival.entry.gate]
+        entered = {arrival.id: lane for arrival in gated if (lane := arrival.lane(ruled))}
         if not entered:
             return self._db.run(insert, arrivals)
         self._claims.stir()

@@ -19,7 +19,8 @@ from djqueue.utils import portions, slices
 STATES = (READY, DELAYED, LEASED, DELAYED, LEASED)
 """By their number in the table; higher ones are ready in a lane."""
 LANE_STATES = {LANE_READY: gates.LANE_READY, LANE_CLOSED: gates.LANE_CLOSED, LANE_SCHEDULED: gates.LANE_SCHEDULED}
-LONGEST = {"id": 64, "lane": 255, "command": 255}
+LONGEST_ID, LONGEST_NAME = 64, 255
+LONGEST = {"id": LONGEST_ID, "lane": LONGEST_NAME, "command": LONGEST_NAME}
 BEYOND = 2**31
 FAR = 2**61
 """µs: a moment plus that still has 64 bits."""
@@ -138,18 +139,22 @@ def arrival_of(entry: Entry, key: str = "", guard: Guard | None = None, lifo: bo
 
     With ``lifo`` priorities are stored with the opposite sign, but not in lanes.
     """
-    for field, longest in LONGEST.items():
-        if (length := len(getattr(entry, field))) > longest:
-            raise ValueError(f"Entry.{field} has {length} characters; it may have {longest}.")
+    if len(entry.id) > LONGEST_ID or len(entry.lane) > LONGEST_NAME or len(entry.command) > LONGEST_NAME:
+        raise _too_long(entry)
     if not -BEYOND <= entry.priority < BEYOND:
         raise ValueError(f"Entry.priority is {entry.priority}; it may have 32 bits.")
-    delay = max(0, micros(entry.delay))
-    run_at = 0 if delay else micros(entry.run_at)
+    delay = max(0, micros(entry.delay)) if entry.delay else 0
+    run_at = micros(entry.run_at) if entry.run_at and not delay else 0
     lane_number = number_of(entry.lane) if entry.gate else 0
     neg_priority = entry.priority if lifo and not lane_number else ~entry.priority
     texts = entry.lane, entry.command, entry.errors
     row = (entry.id, entry.body, neg_priority, delay, run_at, *texts, *counts_of(entry), entry.gate, lane_number)
     return NewRow(row, key, micros(guard.ttl) if isinstance(guard, OnceGuard) else 0, entry, guard)
+
+
+def _too_long(entry: Entry) -> ValueError:
+    field = next(field for field, longest in LONGEST.items() if len(getattr(entry, field)) > longest)
+    return ValueError(f"Entry.{field} has {len(getattr(entry, field))} characters; it may have {LONGEST[field]}.")
 
 
 def counts_of(entry: Entry) -> tuple[int, ...]:

@@ -115,7 +115,8 @@ def lost_connection(*args):
 STATEMENTS = {"sqlite": 6, "postgres": 1, "mariadb": 2}
 
 
-def test_a_full_exchange_is_so_many_statements(backend, queue):
+def test_a_full_exchange_is_so_many_statements(backend, queue, monkeypatch):
+    monkeypatch.setattr("djqueue.backends.database.queue.UNSEEN", 3600.0)
     put(queue, *"abcdefgh")
     done = queue.exchange(claim(queue, 1), 1)[1]
     with statements(queue) as found:

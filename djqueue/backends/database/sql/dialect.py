@@ -472,6 +472,10 @@ class Dialect:
         """Insert entries whose ids are not there; the ids that were inserted."""
         raise NotImplementedError
 
+    def _insert_one(self, arrival: NewRow) -> set[str]:
+        named = dict(zip(text.ARRIVING.split(", "), arrival.row, strict=True))
+        return {row[0] for row in self.rows(text.INSERT_ONE, named | {"queue": self.queue})}
+
     def insert_guarded(self, arrivals: Sequence[NewRow]) -> set[str]:
         """Insert at most one entry for each guard's key, in one transaction. Every guard is an ``OnceGuard``."""
         return self.insert_checked(arrivals, "")
@@ -798,6 +802,17 @@ def marks(values: Collection) -> str:
 def rows_of_marks(rows: Sequence[tuple]) -> str:
     """Placeholders for the values of rows."""
     return ", ".join([f"({marks(rows[0])})"] * len(rows))
+
+
+def alike(rows: Sequence[tuple]) -> tuple[list[tuple], dict[int, object]]:
+    """The columns of rows, and by their places the values of columns that have but one, which need be sent only once.
+
+    The first column is none of these: it tells the rows apart.
+    """
+    columns = list(zip(*rows, strict=True))
+    return columns, {
+        at: column[0] for at, column in enumerate(columns) if at and column.count(column[0]) == len(column)
+    }
 
 
 def flat(rows: Collection[tuple]) -> list:

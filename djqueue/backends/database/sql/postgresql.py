@@ -15,6 +15,7 @@ from djqueue.backends.database.sql.dialect import (
     Glance,
     Heads,
     Payment,
+    alike,
     flat,
     heads_of,
 )
@@ -58,6 +59,8 @@ class PostgreSQL(Dialect):
     )
 
     def insert(self, arrivals: Sequence[NewRow]) -> set[str]:
+        if len(arrivals) == 1:
+            return self._insert_one(arrivals[0])
         rows, params = table([arrival.row for arrival in arrivals], TYPES)
         sql = f"WITH e AS ({ARRIVALS} {rows} a ({text.ARRIVING})) {INSERT} {REFUSING}"
         return {row[0] for row in self.rows(sql, [*params, self.queue])}
@@ -201,16 +204,21 @@ def table(rows: Sequence[tuple], types: Sequence[str]) -> tuple[str, list]:
     if len(rows) < ARRAYS_FROM:
         row = f"({', '.join(f'CAST(%s AS {type})' for type in types)})"
         return f"(VALUES {', '.join([row] * len(rows))})", flat(rows)
-    return f"unnest({', '.join(f'%s::{type}[]' for type in types)})", arrays(rows, types)
+    columns, same = alike(rows)
+    names = [f"%s::{type}" if at in same else f"c{at}" for at, type in enumerate(types)]
+    varied = [at for at in range(len(columns)) if at not in same]
+    given = f"unnest({', '.join(f'%s::{types[at]}[]' for at in varied)}) x ({', '.join(names[at] for at in varied)})"
+    arrays = [array_of(columns[at], types[at]) for at in varied]
+    return f"(SELECT {', '.join(names)} FROM {given})", [*same.values(), *arrays]
 
 
-def arrays(rows: Sequence[tuple], types: Sequence[str]) -> list[str]:
-    """The columns of rows as arrays, in the text of PostgreSQL: psycopg would write a list value by value."""
-    return [ARRAY.get(type, numbers_array)(column) for type, column in zip(types, zip(*rows, strict=True), strict=True)]
+def array_of(values: Sequence, type: str) -> str:
+    """An array in the text of PostgreSQL: psycopg would write a list value by value."""
+    return ARRAY.get(type, numbers_array)(values)
 
 
 def pairs_arrays(pairs: Sequence[tuple]) -> list[str]:
-    return arrays(pairs, ("bigint", "bigint"))
+    return [numbers_array(column) for column in zip(*pairs, strict=True)]
 
 
 def numbers_array(numbers: Sequence[int | None]) -> str:

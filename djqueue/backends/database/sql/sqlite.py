@@ -8,7 +8,7 @@ from contextlib import nullcontext
 
 from djqueue.backends.database.rows import ClaimRequest, NewRow
 from djqueue.backends.database.sql import text
-from djqueue.backends.database.sql.dialect import Completion, Dialect, flat, marks, rows_of_marks
+from djqueue.backends.database.sql.dialect import Completion, Dialect, alike, flat, marks, rows_of_marks
 
 INTEGERS = ("neg_priority", "due_since", "created", "attempts", "failures", "lost", "lane_number", "state")
 TEXTS = ("id", "lane", "command", "errors", "gate", "owner")
@@ -43,13 +43,14 @@ class SQLite(Dialect):
 
     def insert(self, arrivals: Sequence[NewRow]) -> set[str]:
         """Insert in the order of the call: the clock is too coarse to order two puts, so seq orders them."""
-        rows = [arrival.row for arrival in arrivals]
+        if len(arrivals) == 1:
+            return self._insert_one(arrivals[0])
+        given, params = table([arrival.row for arrival in arrivals], text.ARRIVING)
         sql = (
-            f"WITH a ({text.ARRIVING}) AS (VALUES {rows_of_marks(rows)}) INSERT INTO djqueue_message ({text.COLUMNS}) "
-            f"SELECT %s, {text.ARRIVED} FROM (SELECT *, {text.DUE} FROM a) WHERE true "
-            "ON CONFLICT (queue, id) DO NOTHING RETURNING id"
+            f"INSERT INTO djqueue_message ({text.COLUMNS}) SELECT %s, {text.ARRIVED} FROM "
+            f"(SELECT *, {text.DUE} FROM {given}) WHERE true ON CONFLICT (queue, id) DO NOTHING RETURNING id"
         )
-        return {row[0] for row in self.rows(sql, [*flat(rows), self.queue])}
+        return {row[0] for row in self.rows(sql, [self.queue, *params])}
 
     def take(self, ask: ClaimRequest, which: str) -> Sequence[tuple]:
         sql = f"UPDATE djqueue_message SET {ask.change} WHERE seq IN ({which}) RETURNING {self.entry}"
@@ -124,6 +125,16 @@ class SQLite(Dialect):
         change = f"seq = x.last, queue = %s, {text.REQUEUED}"
         sql = f"UPDATE djqueue_message AS m SET {change} FROM ({moving}) x WHERE m.seq = x.seq"
         return self.count(sql, [self.queue, failed, *ids, self.queue])
+
+
+def table(rows: Sequence[tuple], names: str) -> tuple[str, list]:
+    """The rows as a table expression."""
+    columns, same = alike(rows)
+    varied = [column for at, column in enumerate(columns) if at not in same]
+    order = iter(range(1, len(varied) + 1))
+    shown = [f"{'%s' if at in same else f'column{next(order)}'} AS {name}" for at, name in enumerate(names.split(", "))]
+    values = list(zip(*varied, strict=True))
+    return f"(SELECT {', '.join(shown)} FROM (VALUES {rows_of_marks(values)}))", [*same.values(), *flat(values)]
 
 
 def fence(pairs: Sequence[tuple]) -> tuple[str, list]:

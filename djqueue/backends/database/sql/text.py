@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import re
+
 READY, DELAYED, LEASED, LATER, OUT = range(5)
 """States of entries. LATER and OUT: delayed and leased, of a lane; an entry in a lane has the lane's number."""
 LANE_READY, LANE_CLOSED, LANE_SCHEDULED = range(3)
@@ -36,7 +38,20 @@ ARRIVED = (
     "WHEN lane_number > 0 THEN lane_number ELSE 0 END, CASE WHEN due > NOW THEN 0 ELSE neg_priority END, due"
 )
 """The values of COLUMNS except queue, made of ARRIVING and DUE."""
-DUE = "CASE WHEN run_at > 0 THEN run_at ELSE NOW + delay END AS due"
+MOMENT = "CASE WHEN run_at > 0 THEN run_at ELSE NOW + delay END"
+DUE = f"{MOMENT} AS due"
+
+
+def named(columns: str) -> str:
+    """Columns of an arriving entry as parameters."""
+    return re.sub(rf"\b({ARRIVING.replace(', ', '|')})\b", r"%(\1)s", columns)
+
+
+INSERT_ONE = (
+    f"INSERT INTO djqueue_message ({COLUMNS}) VALUES (%(queue)s, {named(ARRIVED.replace('due', MOMENT))}) "
+    "ON CONFLICT (queue, id) DO NOTHING RETURNING id"
+)
+"""One arriving entry: without a table of rows, which costs more than the entry does."""
 
 RANK = "CASE WHEN queue LIKE '%%:failed' THEN 0 ELSE neg_priority END"
 """The first order of ready entries, before their place; a failed queue has no priorities."""

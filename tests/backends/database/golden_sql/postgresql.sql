@@ -42,9 +42,10 @@ RETURNING id;
 WITH e AS (
     SELECT nextval('djqueue_message_seq_seq') AS seq, *,
         CASE WHEN run_at > 0 THEN run_at ELSE NOW + delay END AS due
-    FROM unnest(
-        %s::text[], %s::bytea[], %s::int[], %s::bigint[], %s::bigint[], %s::text[], %s::text[], %s::text[],
-        %s::int[], %s::int[], %s::int[], %s::text[], %s::bigint[]
+    FROM (
+        SELECT c0, %s::bytea, %s::int, %s::bigint, %s::bigint, %s::text, %s::text, %s::text, %s::int, %s::int,
+            %s::int, %s::text, %s::bigint
+        FROM unnest(%s::text[]) x (c0)
     ) a (
         id, body, neg_priority, delay, run_at, lane, command, errors, attempts, failures, lost, gate,
         lane_number
@@ -67,30 +68,19 @@ RETURNING id;
 -- put: in a lane
 
 BEGIN;
-WITH e AS (
-    SELECT nextval('djqueue_message_seq_seq') AS seq, *,
-        CASE WHEN run_at > 0 THEN run_at ELSE NOW + delay END AS due
-    FROM (
-        VALUES (
-            CAST(%s AS text), CAST(%s AS bytea), CAST(%s AS int), CAST(%s AS bigint), CAST(%s AS bigint),
-            CAST(%s AS text), CAST(%s AS text), CAST(%s AS text), CAST(%s AS int), CAST(%s AS int),
-            CAST(%s AS int), CAST(%s AS text), CAST(%s AS bigint)
-        )
-    ) a (
-        id, body, neg_priority, delay, run_at, lane, command, errors, attempts, failures, lost, gate,
-        lane_number
-    )
-)
 INSERT INTO djqueue_message (
-    seq, queue, id, body, neg_priority, lane, command, errors, attempts, failures, lost, gate, lane_number,
-    token, owner, created, due_since, state, sort_key, sort_at
+    queue, id, body, neg_priority, lane, command, errors, attempts, failures, lost, gate, lane_number, token,
+    owner, created, due_since, state, sort_key, sort_at
 )
-SELECT seq, %s, id, body, neg_priority, lane, command, errors, attempts, failures, lost, gate, lane_number, 0,
-    '', NOW, due,
-    CASE WHEN due > NOW THEN CASE WHEN lane_number > 0 THEN 3 ELSE 1 END WHEN lane_number > 0 THEN lane_number
-        ELSE 0 END, CASE WHEN due > NOW THEN 0 ELSE neg_priority END, due
-FROM e
-ORDER BY id COLLATE "C"
+VALUES (
+    %(queue)s, %(id)s, %(body)s, %(neg_priority)s, %(lane)s, %(command)s, %(errors)s, %(attempts)s,
+    %(failures)s, %(lost)s, %(gate)s, %(lane_number)s, 0, '', NOW,
+    CASE WHEN %(run_at)s > 0 THEN %(run_at)s ELSE NOW + %(delay)s END,
+    CASE WHEN CASE WHEN %(run_at)s > 0 THEN %(run_at)s ELSE NOW + %(delay)s END > NOW THEN CASE WHEN
+        %(lane_number)s > 0 THEN 3 ELSE 1 END WHEN %(lane_number)s > 0 THEN %(lane_number)s ELSE 0 END,
+    CASE WHEN CASE WHEN %(run_at)s > 0 THEN %(run_at)s ELSE NOW + %(delay)s END > NOW THEN 0 ELSE
+        %(neg_priority)s END, CASE WHEN %(run_at)s > 0 THEN %(run_at)s ELSE NOW + %(delay)s END
+)
 ON CONFLICT (queue, id) DO NOTHING
 RETURNING id;
 INSERT INTO djqueue_ticket (queue, created, name, number, gate) VALUES (%s, NOW, %s, %s, %s);

@@ -4,12 +4,6 @@
 
 -- put: two entries
 
-WITH a (
-    id, body, neg_priority, delay, run_at, lane, command, errors, attempts, failures, lost, gate, lane_number
-) AS (
-    VALUES (%s, %s, %s, %s, %s, %s, %s, %s, %s, %s, %s, %s, %s),
-    (%s, %s, %s, %s, %s, %s, %s, %s, %s, %s, %s, %s, %s)
-)
 INSERT INTO djqueue_message (
     queue, id, body, neg_priority, lane, command, errors, attempts, failures, lost, gate, lane_number, token,
     owner, created, due_since, state, sort_key, sort_at
@@ -18,7 +12,15 @@ SELECT %s, id, body, neg_priority, lane, command, errors, attempts, failures, lo
     NOW, due,
     CASE WHEN due > NOW THEN CASE WHEN lane_number > 0 THEN 3 ELSE 1 END WHEN lane_number > 0 THEN lane_number
         ELSE 0 END, CASE WHEN due > NOW THEN 0 ELSE neg_priority END, due
-FROM (SELECT *, CASE WHEN run_at > 0 THEN run_at ELSE NOW + delay END AS due FROM a)
+FROM (
+    SELECT *, CASE WHEN run_at > 0 THEN run_at ELSE NOW + delay END AS due
+    FROM (
+        SELECT column1 AS id, %s AS body, %s AS neg_priority, %s AS delay, %s AS run_at, %s AS lane,
+            %s AS command, %s AS errors, %s AS attempts, %s AS failures, %s AS lost, %s AS gate,
+            %s AS lane_number
+        FROM (VALUES (%s), (%s))
+    )
+)
 WHERE true
 ON CONFLICT (queue, id) DO NOTHING
 RETURNING id;
@@ -26,17 +28,6 @@ RETURNING id;
 
 -- put: eight entries
 
-WITH a (
-    id, body, neg_priority, delay, run_at, lane, command, errors, attempts, failures, lost, gate, lane_number
-) AS (
-    VALUES (%s, %s, %s, %s, %s, %s, %s, %s, %s, %s, %s, %s, %s),
-    (%s, %s, %s, %s, %s, %s, %s, %s, %s, %s, %s, %s, %s),
-    (%s, %s, %s, %s, %s, %s, %s, %s, %s, %s, %s, %s, %s),
-    (%s, %s, %s, %s, %s, %s, %s, %s, %s, %s, %s, %s, %s),
-    (%s, %s, %s, %s, %s, %s, %s, %s, %s, %s, %s, %s, %s),
-    (%s, %s, %s, %s, %s, %s, %s, %s, %s, %s, %s, %s, %s),
-    (%s, %s, %s, %s, %s, %s, %s, %s, %s, %s, %s, %s, %s), (%s, %s, %s, %s, %s, %s, %s, %s, %s, %s, %s, %s, %s)
-)
 INSERT INTO djqueue_message (
     queue, id, body, neg_priority, lane, command, errors, attempts, failures, lost, gate, lane_number, token,
     owner, created, due_since, state, sort_key, sort_at
@@ -45,7 +36,15 @@ SELECT %s, id, body, neg_priority, lane, command, errors, attempts, failures, lo
     NOW, due,
     CASE WHEN due > NOW THEN CASE WHEN lane_number > 0 THEN 3 ELSE 1 END WHEN lane_number > 0 THEN lane_number
         ELSE 0 END, CASE WHEN due > NOW THEN 0 ELSE neg_priority END, due
-FROM (SELECT *, CASE WHEN run_at > 0 THEN run_at ELSE NOW + delay END AS due FROM a)
+FROM (
+    SELECT *, CASE WHEN run_at > 0 THEN run_at ELSE NOW + delay END AS due
+    FROM (
+        SELECT column1 AS id, %s AS body, %s AS neg_priority, %s AS delay, %s AS run_at, %s AS lane,
+            %s AS command, %s AS errors, %s AS attempts, %s AS failures, %s AS lost, %s AS gate,
+            %s AS lane_number
+        FROM (VALUES (%s), (%s), (%s), (%s), (%s), (%s), (%s), (%s))
+    )
+)
 WHERE true
 ON CONFLICT (queue, id) DO NOTHING
 RETURNING id;
@@ -54,19 +53,19 @@ RETURNING id;
 -- put: in a lane
 
 BEGIN;
-WITH a (
-    id, body, neg_priority, delay, run_at, lane, command, errors, attempts, failures, lost, gate, lane_number
-) AS (VALUES (%s, %s, %s, %s, %s, %s, %s, %s, %s, %s, %s, %s, %s))
 INSERT INTO djqueue_message (
     queue, id, body, neg_priority, lane, command, errors, attempts, failures, lost, gate, lane_number, token,
     owner, created, due_since, state, sort_key, sort_at
 )
-SELECT %s, id, body, neg_priority, lane, command, errors, attempts, failures, lost, gate, lane_number, 0, '',
-    NOW, due,
-    CASE WHEN due > NOW THEN CASE WHEN lane_number > 0 THEN 3 ELSE 1 END WHEN lane_number > 0 THEN lane_number
-        ELSE 0 END, CASE WHEN due > NOW THEN 0 ELSE neg_priority END, due
-FROM (SELECT *, CASE WHEN run_at > 0 THEN run_at ELSE NOW + delay END AS due FROM a)
-WHERE true
+VALUES (
+    %(queue)s, %(id)s, %(body)s, %(neg_priority)s, %(lane)s, %(command)s, %(errors)s, %(attempts)s,
+    %(failures)s, %(lost)s, %(gate)s, %(lane_number)s, 0, '', NOW,
+    CASE WHEN %(run_at)s > 0 THEN %(run_at)s ELSE NOW + %(delay)s END,
+    CASE WHEN CASE WHEN %(run_at)s > 0 THEN %(run_at)s ELSE NOW + %(delay)s END > NOW THEN CASE WHEN
+        %(lane_number)s > 0 THEN 3 ELSE 1 END WHEN %(lane_number)s > 0 THEN %(lane_number)s ELSE 0 END,
+    CASE WHEN CASE WHEN %(run_at)s > 0 THEN %(run_at)s ELSE NOW + %(delay)s END > NOW THEN 0 ELSE
+        %(neg_priority)s END, CASE WHEN %(run_at)s > 0 THEN %(run_at)s ELSE NOW + %(delay)s END
+)
 ON CONFLICT (queue, id) DO NOTHING
 RETURNING id;
 INSERT INTO djqueue_ticket (queue, created, name, number, gate) VALUES (%s, NOW, %s, %s, %s);
@@ -85,7 +84,7 @@ INSERT INTO djqueue_fact (name, value, until, counter)
 VALUES (%s, %s, NOW + %s, 0)
 ON CONFLICT (name) DO UPDATE SET value = excluded.value, until = excluded.until
 WHERE djqueue_fact.until <= NOW;
--- WITH as in: put: two entries
+-- INSERT as in: put: two entries
 COMMIT;
 
 
@@ -103,7 +102,7 @@ LEFT JOIN djqueue_message m ON m.queue = %s
 INSERT INTO djqueue_fact (name, value, until, counter)
 VALUES (%s, %s, NOW + %s, 0), (%s, %s, NOW + %s, 0)
 ON CONFLICT (name) DO UPDATE SET value = excluded.value, until = excluded.until;
--- WITH as in: put: two entries
+-- INSERT as in: put: two entries
 COMMIT;
 
 
@@ -115,7 +114,7 @@ BEGIN;
 INSERT INTO djqueue_fact (name, value, until, counter)
 VALUES (%s, %s, NOW + %s, 0), (%s, %s, NOW + %s, 0)
 ON CONFLICT (name) DO UPDATE SET value = excluded.value, until = excluded.until;
--- WITH as in: put: two entries
+-- INSERT as in: put: two entries
 COMMIT;
 
 
@@ -1464,7 +1463,7 @@ WHERE name IN (SELECT name FROM djqueue_fact WHERE until <= NOW ORDER BY until L
 BEGIN;
 SELECT id FROM djqueue_message WHERE queue = %s AND id IN (%s, %s);
 SELECT name FROM djqueue_fact WHERE name IN (%s, %s) AND (until IS NULL OR until > NOW);
--- WITH as in: put: two entries
+-- INSERT as in: put: two entries
 SELECT name FROM djqueue_fact WHERE name IN (%s, %s) AND (until IS NULL OR until > NOW);
 COMMIT;
 
@@ -1476,7 +1475,7 @@ SELECT id FROM djqueue_message WHERE queue = %s AND id IN (%s, %s);
 SELECT name FROM djqueue_fact WHERE name IN (%s, %s) AND (until IS NULL OR until > NOW);
 -- INSERT as in: put: once in 60 seconds
 -- INSERT as in: put: once in 60 seconds
--- WITH as in: put: two entries
+-- INSERT as in: put: two entries
 SELECT name FROM djqueue_fact WHERE name IN (%s, %s) AND (until IS NULL OR until > NOW);
 COMMIT;
 
